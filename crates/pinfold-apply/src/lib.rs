@@ -1,0 +1,1 @@
+//! Plan to steps to host, with journal, undo and watch.

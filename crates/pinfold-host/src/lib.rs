@@ -1,0 +1,120 @@
+//! The door to the kernel.
+//!
+//! Stages reach the machine through [`Host`] (reads) and [`HostMut`] (changes);
+//! nothing else in Pinfold opens a kernel file, makes a scheduling system call,
+//! reads a clock or starts a process. Four forms stand behind the door:
+//! [`LiveHost`], [`TreeHost`] (a captured machine, in memory), [`SimHost`] (a tree
+//! plus the kernel's rules) and [`RecordingHost`] (notes every access).
+//! Only live and simulated hosts are [`HostMut`]: changing a capture does not compile.
+
+mod clock;
+mod error;
+mod live;
+pub mod paths;
+pub mod process;
+mod raw;
+mod recording;
+mod sim;
+mod tree;
+pub mod user;
+
+use pinfold_model::{CpuSet, Policy, Tid};
+
+pub use clock::{Clock, SystemClock};
+pub use error::HostError;
+pub use live::LiveHost;
+pub use recording::{Access, RecordingHost};
+pub use sim::{SimHost, SimTask};
+pub use tree::{TreeError, TreeHost};
+
+/// Reading a host. Paths are absolute, as the kernel names them.
+pub trait Host {
+    /// The whole content of a file.
+    ///
+    /// # Errors
+    /// [`HostError`] with path and errno.
+    fn read(&self, path: &str) -> Result<Vec<u8>, HostError>;
+
+    /// Names of a directory's entries, sorted.
+    ///
+    /// # Errors
+    /// [`HostError`] with path and errno.
+    fn list(&self, path: &str) -> Result<Vec<String>, HostError>;
+
+    /// Target of a symbolic link, as written.
+    ///
+    /// # Errors
+    /// [`HostError`] with path and errno.
+    fn link(&self, path: &str) -> Result<String, HostError>;
+
+    /// True if the path exists.
+    fn exists(&self, path: &str) -> bool;
+
+    /// Hard-link count of a directory. That of `/proc/PID/task` is 2 plus the number of
+    /// threads, which makes it the cheapest way to notice a birth.
+    ///
+    /// # Errors
+    /// [`HostError`] with path and errno.
+    fn link_count(&self, path: &str) -> Result<u64, HostError>;
+
+    /// Affinity mask of a thread (`sched_getaffinity(2)`).
+    ///
+    /// # Errors
+    /// [`HostError`], `ESRCH` if the thread is gone.
+    fn affinity(&self, tid: Tid) -> Result<CpuSet, HostError>;
+
+    /// Scheduling policy of a thread (`sched_getattr(2)`).
+    ///
+    /// # Errors
+    /// [`HostError`], `ESRCH` if the thread is gone.
+    fn policy(&self, tid: Tid) -> Result<Policy, HostError>;
+
+    /// True if this is the running machine.
+    fn is_live(&self) -> bool;
+
+    /// The file as text; bytes that are not UTF-8 become U+FFFD.
+    ///
+    /// # Errors
+    /// As [`Host::read`].
+    fn read_text(&self, path: &str) -> Result<String, HostError> {
+        self.read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// Changing a host. Sealed: only live and simulated hosts have it.
+pub trait HostMut: Host + sealed::Writable {
+    /// One `write(2)` of the whole value to an existing file, opened without truncation.
+    ///
+    /// # Errors
+    /// [`HostError`] with path, value and errno.
+    fn write(&self, path: &str, value: &[u8]) -> Result<(), HostError>;
+
+    /// Makes one directory.
+    ///
+    /// # Errors
+    /// [`HostError`] with path and errno; `EEXIST` if it is there.
+    fn make_dir(&self, path: &str) -> Result<(), HostError>;
+
+    /// Removes one empty directory (or cgroup).
+    ///
+    /// # Errors
+    /// [`HostError`] with path and errno.
+    fn remove_dir(&self, path: &str) -> Result<(), HostError>;
+
+    /// Sets a thread's affinity mask.
+    ///
+    /// # Errors
+    /// [`HostError`]; `EINVAL` if no PU of the mask is in the thread's cpuset.
+    fn set_affinity(&self, tid: Tid, mask: &CpuSet) -> Result<(), HostError>;
+
+    /// Sets a thread's scheduling policy.
+    ///
+    /// # Errors
+    /// [`HostError`]; `EPERM` without the right or under `RT_GROUP_SCHED` without run time.
+    fn set_policy(&self, tid: Tid, policy: Policy) -> Result<(), HostError>;
+}
+
+mod sealed {
+    /// Marks the hosts that may be changed.
+    pub trait Writable {}
+}

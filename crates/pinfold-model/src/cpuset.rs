@@ -1,0 +1,393 @@
+//! Sets of PUs by OS index: the kernel's list and mask formats, and set algebra.
+//!
+//! The text formats are those of the kernel (`Documentation/core-api/printk-formats.rst`
+//! `%*pbl`, `admin-guide/kernel-parameters.rst`) and of libvirt:
+//! `0-3,8`, `0-31:2/8`, `0-7,^2`; masks are 32-bit hex words, high word first: `ff,00000001`.
+
+use std::fmt;
+
+use crate::PuId;
+
+/// No set holds a PU with this OS index or above; the kernel's own limit is 8192.
+pub const MAX_PUS: u32 = 65_536;
+
+/// A set of PUs by OS index.
+#[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CpuSet {
+    // Without trailing zero words, so that derived equality is set equality.
+    words: Vec<u64>,
+}
+
+/// Why a text is not a set of PUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuSetError {
+    /// The whole text.
+    pub text: String,
+    /// The part that is wrong.
+    pub part: String,
+    /// What is wrong with it.
+    pub why: &'static str,
+}
+
+impl fmt::Display for CpuSetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is not a list of PUs: {:?}: {}", self.text, self.part, self.why)
+    }
+}
+
+impl std::error::Error for CpuSetError {}
+
+impl CpuSet {
+    /// The empty set.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The set of one PU.
+    #[must_use]
+    pub fn single(pu: PuId) -> Self {
+        [pu].into_iter().collect()
+    }
+
+    /// The PUs `0..count`.
+    #[must_use]
+    pub fn first_n(count: u32) -> Self {
+        (0..count).map(PuId).collect()
+    }
+
+    /// Reads a list such as `0-3,8`, `0-31:2/8` or `0-7,^2`; blanks at the ends are ignored,
+    /// the empty text is the empty set.
+    ///
+    /// # Errors
+    /// [`CpuSetError`] names the part that is not understood: a reversed range, an exclusion
+    /// without anything to exclude from, a number at or above [`MAX_PUS`].
+    pub fn parse_list(text: &str) -> Result<Self, CpuSetError> {
+        let mut set = Self::new();
+        let trimmed = text.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\0');
+        if trimmed.is_empty() {
+            return Ok(set);
+        }
+        for part in trimmed.split(',') {
+            let part = part.trim();
+            let fail = |why| CpuSetError { text: text.to_owned(), part: part.to_owned(), why };
+            if let Some(excluded) = part.strip_prefix('^') {
+                let excluded = parse_range(excluded).map_err(fail)?;
+                if set.intersection(&excluded).is_empty() {
+                    return Err(fail("an exclusion must follow a range that contains it"));
+                }
+                set = set.difference(&excluded);
+            } else {
+                set = set.union(&parse_range(part).map_err(fail)?);
+            }
+        }
+        Ok(set)
+    }
+
+    /// Reads a hexadecimal mask such as `ff,00000001` (also with `0x` and without commas).
+    ///
+    /// # Errors
+    /// [`CpuSetError`] if a character is not hexadecimal or the mask exceeds [`MAX_PUS`].
+    pub fn parse_mask(text: &str) -> Result<Self, CpuSetError> {
+        let trimmed = text.trim();
+        let fail = |part: &str, why| CpuSetError { text: text.to_owned(), part: part.to_owned(), why };
+        let digits: String = trimmed.strip_prefix("0x").unwrap_or(trimmed).replace(',', "");
+        if digits.is_empty() {
+            return Err(fail(trimmed, "a mask needs at least one digit"));
+        }
+        if digits.len() > (MAX_PUS / 4) as usize {
+            return Err(fail("", "the mask is too long"));
+        }
+        let mut set = Self::new();
+        for (position, digit) in (0_u32..).zip(digits.chars().rev()) {
+            let value = digit
+                .to_digit(16)
+                .ok_or_else(|| fail(&digit.to_string(), "is not a hexadecimal digit"))?;
+            for bit in 0..4 {
+                if value & (1 << bit) != 0 {
+                    set.insert(PuId(position * 4 + bit));
+                }
+            }
+        }
+        Ok(set)
+    }
+
+    /// The set as the kernel's mask format: 32-bit hex words, high first, comma separated.
+    #[must_use]
+    pub fn to_mask(&self) -> String {
+        let mut halves: Vec<u32> = self
+            .words
+            .iter()
+            .flat_map(|word| [(word & 0xffff_ffff) as u32, (word >> 32) as u32])
+            .collect();
+        while halves.len() > 1 && halves.last() == Some(&0) {
+            halves.pop();
+        }
+        match halves.split_last() {
+            None => "0".to_owned(),
+            Some((top, rest)) => rest
+                .iter()
+                .rev()
+                .fold(format!("{top:x}"), |text, word| format!("{text},{word:08x}")),
+        }
+    }
+
+    /// The set as 64-bit words, low PUs first, for `sched_setaffinity(2)`.
+    #[must_use]
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// The set from 64-bit words, low PUs first.
+    #[must_use]
+    pub fn from_words(words: &[u64]) -> Self {
+        let mut set = Self { words: words.to_vec() };
+        set.shrink();
+        set
+    }
+
+    /// Adds a PU.
+    ///
+    /// # Panics
+    /// If its index is [`MAX_PUS`] or above: no source of PU numbers that Pinfold reads gives such.
+    pub fn insert(&mut self, pu: PuId) {
+        assert!(pu.0 < MAX_PUS, "PU {pu} is beyond every kernel's limit");
+        let word = pu.index() / 64;
+        if self.words.len() <= word {
+            self.words.resize(word + 1, 0);
+        }
+        self.words[word] |= 1 << (pu.0 % 64);
+    }
+
+    /// Takes a PU out.
+    pub fn remove(&mut self, pu: PuId) {
+        if let Some(word) = self.words.get_mut(pu.index() / 64) {
+            *word &= !(1 << (pu.0 % 64));
+            self.shrink();
+        }
+    }
+
+    /// True if the PU is in the set.
+    #[must_use]
+    pub fn contains(&self, pu: PuId) -> bool {
+        self.words.get(pu.index() / 64).is_some_and(|word| word & (1 << (pu.0 % 64)) != 0)
+    }
+
+    /// True if the set has no PU.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// Number of PUs.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// The PU with the lowest OS index.
+    #[must_use]
+    pub fn first(&self) -> Option<PuId> {
+        self.iter().next()
+    }
+
+    /// The PUs by ascending OS index.
+    pub fn iter(&self) -> impl Iterator<Item = PuId> + '_ {
+        (0_u32..).zip(&self.words).flat_map(|(index, &word)| {
+            (0..64).filter(move |bit| word & (1 << bit) != 0).map(move |bit| PuId(index * 64 + bit))
+        })
+    }
+
+    /// PUs in either set.
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        self.zip_words(other, |a, b| a | b)
+    }
+
+    /// PUs in both sets.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        self.zip_words(other, |a, b| a & b)
+    }
+
+    /// PUs in `self` but not in `other`.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Self {
+        self.zip_words(other, |a, b| a & !b)
+    }
+
+    /// True if every PU of `self` is in `other`.
+    #[must_use]
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.difference(other).is_empty()
+    }
+
+    /// True if the sets share no PU.
+    #[must_use]
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        self.intersection(other).is_empty()
+    }
+
+    fn zip_words(&self, other: &Self, combine: impl Fn(u64, u64) -> u64) -> Self {
+        let longest = self.words.len().max(other.words.len());
+        let word = |set: &Self, index: usize| set.words.get(index).copied().unwrap_or(0);
+        let words: Vec<u64> =
+            (0..longest).map(|index| combine(word(self, index), word(other, index))).collect();
+        Self::from_words(&words)
+    }
+
+    fn shrink(&mut self) {
+        while self.words.last() == Some(&0) {
+            self.words.pop();
+        }
+    }
+}
+
+/// `3`, `0-7` or `0-31:2/8` (two of each eight).
+fn parse_range(part: &str) -> Result<CpuSet, &'static str> {
+    let (range, stride) = match part.split_once(':') {
+        None => (part, None),
+        Some((range, stride)) => {
+            let (used, group) = stride.split_once('/').ok_or("a stride is written used/group")?;
+            (range, Some((parse_number(used)?, parse_number(group)?)))
+        }
+    };
+    let (first, last) = match range.split_once('-') {
+        None => (parse_number(range)?, parse_number(range)?),
+        Some((first, last)) => (parse_number(first)?, parse_number(last)?),
+    };
+    if first > last {
+        return Err("the range runs backwards");
+    }
+    let (used, group) = stride.unwrap_or((1, 1));
+    if used == 0 || used > group {
+        return Err("a stride uses at least one PU and at most its group");
+    }
+    Ok((first..=last).filter(|pu| (pu - first) % group < used).map(PuId).collect())
+}
+
+fn parse_number(text: &str) -> Result<u32, &'static str> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("is not a number");
+    }
+    text.parse()
+        .ok()
+        .filter(|number| *number < MAX_PUS)
+        .ok_or("the number is beyond every kernel's limit of PUs")
+}
+
+impl FromIterator<PuId> for CpuSet {
+    fn from_iter<I: IntoIterator<Item = PuId>>(pus: I) -> Self {
+        let mut set = Self::new();
+        for pu in pus {
+            set.insert(pu);
+        }
+        set
+    }
+}
+
+/// The kernel's list format: `0-3,8`; the empty set is the empty text.
+impl fmt::Display for CpuSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut pus = self.iter().map(|pu| pu.0).peekable();
+        let mut separator = "";
+        while let Some(first) = pus.next() {
+            let mut last = first;
+            while pus.next_if_eq(&(last + 1)).is_some() {
+                last += 1;
+            }
+            match last - first {
+                0 => write!(f, "{separator}{first}")?,
+                _ => write!(f, "{separator}{first}-{last}")?,
+            }
+            separator = ",";
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for CpuSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{{self}}}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn set(pus: &[u32]) -> CpuSet {
+        pus.iter().copied().map(PuId).collect()
+    }
+
+    #[test]
+    fn lists_that_the_kernel_and_libvirt_write() {
+        let check = |text: &str, pus: &[u32]| assert_eq!(CpuSet::parse_list(text), Ok(set(pus)));
+        check("", &[]);
+        check("\n", &[]);
+        check("0", &[0]);
+        check("0-3,8\n", &[0, 1, 2, 3, 8]);
+        check("0-3,^2", &[0, 1, 3]);
+        check("0-15:2/8", &[0, 1, 8, 9]);
+        check("64-65", &[64, 65]);
+    }
+
+    #[test]
+    fn lists_that_are_refused_with_the_part_that_is_wrong() {
+        let check = |text: &str, part: &str, why: &str| {
+            let error = CpuSet::parse_list(text).unwrap_err();
+            assert_eq!((error.part.as_str(), error.why.contains(why)), (part, true), "{error}");
+        };
+        check("8-3", "8-3", "backwards");
+        check("0,^2", "^2", "exclusion");
+        check("^2", "^2", "exclusion");
+        check("2147483648", "2147483648", "limit");
+        check("0,,1", "", "not a number");
+        check("1-", "1-", "not a number");
+        check("+1", "+1", "not a number");
+        check("0-7:0/2", "0-7:0/2", "stride");
+        check("0-7:2", "0-7:2", "stride");
+    }
+
+    #[test]
+    fn masks() {
+        let check = |text: &str, pus: &[u32]| assert_eq!(CpuSet::parse_mask(text), Ok(set(pus)));
+        check("3", &[0, 1]);
+        check("0xf0", &[4, 5, 6, 7]);
+        check("1,00000001", &[0, 32]);
+        assert_eq!(set(&[0, 32, 64]).to_mask(), "1,00000001,00000001");
+        assert_eq!(CpuSet::new().to_mask(), "0");
+        assert!(CpuSet::parse_mask("").is_err());
+        assert!(CpuSet::parse_mask("0xg").is_err());
+    }
+
+    fn any_set() -> impl Strategy<Value = CpuSet> {
+        prop::collection::vec(0_u32..300, 0..40).prop_map(|pus| set(&pus))
+    }
+
+    proptest! {
+        #[test]
+        fn text_and_mask_round_trip(a in any_set()) {
+            prop_assert_eq!(CpuSet::parse_list(&a.to_string()), Ok(a.clone()));
+            prop_assert_eq!(CpuSet::parse_mask(&a.to_mask()), Ok(a.clone()));
+            prop_assert_eq!(CpuSet::from_words(a.words()), a);
+        }
+
+        #[test]
+        fn algebra(a in any_set(), b in any_set()) {
+            prop_assert_eq!(a.union(&b).len() + a.intersection(&b).len(), a.len() + b.len());
+            prop_assert_eq!(a.difference(&b).union(&a.intersection(&b)), a.clone());
+            prop_assert!(a.difference(&b).is_disjoint(&b));
+            prop_assert!(a.intersection(&b).is_subset(&a));
+        }
+
+        #[test]
+        fn no_text_panics(text in "[-0-9,^:/ \n]{0,24}") {
+            if let Ok(parsed) = CpuSet::parse_list(&text) {
+                prop_assert_eq!(CpuSet::parse_list(&parsed.to_string()), Ok(parsed));
+            }
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The words of Pinfold as types.
+//!
+//! Everything that passes between the stages (topology → plan → apply → probe →
+//! study → report) is a value of this crate. It knows nothing of files, clocks,
+//! randomness or serialisation: the formats that Pinfold promises live at its
+//! edges (journal, store, `--json`), in `schema` modules of those crates.
+
+mod cpuset;
+mod finding;
+mod ids;
+mod measure;
+mod plan;
+mod request;
+mod step;
+mod topology;
+
+pub use cpuset::{CpuSet, CpuSetError, MAX_PUS};
+pub use finding::{Finding, Severity};
+pub use ids::{CoreId, L3Id, LogicalPu, NodeId, PackageId, PuId, Tid};
+pub use measure::{Accelerator, LoadState, Metric, Origin, Role, RoleStats, Series, Unit};
+pub use plan::{
+    GuestTopology, IsolationScope, Plan, Policy, ThreadPlan, VnodeKind, VnodePlan, pins_of,
+};
+pub use request::{Request, VcpuCount, VmRequest};
+pub use step::{Change, Step, TaskId, TaskState, Undo};
+pub use topology::{Core, CoreKind, L3Domain, NumaNode, Package, Pu, Smt, Source, Topology};

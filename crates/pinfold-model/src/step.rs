@@ -1,0 +1,144 @@
+//! Steps: single changes to a host, and the undo that was read before each.
+//!
+//! A step is printable before it is done, journalled and fsynced before it is
+//! done, and read back after. [`Undo`] holds what was there, as raw bytes where
+//! the kernel gives bytes.
+
+use std::fmt;
+
+use crate::{CpuSet, Policy, Tid};
+
+/// A thread of the host that cannot be mistaken for a later one with the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId {
+    /// Thread id.
+    pub tid: Tid,
+    /// Start time in clock ticks since boot (`/proc/PID/stat` field 22).
+    pub start_time: u64,
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "task {}", self.tid)
+    }
+}
+
+/// What a task was before Pinfold touched it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskState {
+    /// Which task.
+    pub task: TaskId,
+    /// Its group in the hierarchy concerned, as a path below the mount (`/`, `/user.slice/…`).
+    pub group: String,
+    /// Its affinity mask.
+    pub mask: CpuSet,
+    /// Its policy.
+    pub policy: Policy,
+}
+
+/// One change to the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Write `value` to a kernel file.
+    WriteFile {
+        /// Absolute path.
+        path: String,
+        /// Bytes of the one write(2).
+        value: Vec<u8>,
+    },
+    /// Create a cgroup directory.
+    MakeGroup {
+        /// Absolute path of the directory.
+        path: String,
+    },
+    /// Move tasks into a cgroup.
+    MoveTasks {
+        /// Absolute path of the target group's directory.
+        group: String,
+        /// Name of the file written, `tasks`, `cgroup.procs` or `cgroup.threads`.
+        file: String,
+        /// The tasks.
+        tasks: Vec<TaskId>,
+    },
+    /// Set a thread's affinity mask (`sched_setaffinity(2)`).
+    SetAffinity {
+        /// The thread.
+        task: TaskId,
+        /// Its new mask.
+        mask: CpuSet,
+    },
+    /// Set a thread's scheduling policy (`sched_setattr(2)`).
+    SetPolicy {
+        /// The thread.
+        task: TaskId,
+        /// Its new policy.
+        policy: Policy,
+    },
+}
+
+/// How a [`Change`] is taken back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Undo {
+    /// Write the original bytes back.
+    WriteFile {
+        /// Absolute path.
+        path: String,
+        /// What the file held, byte for byte.
+        original: Vec<u8>,
+    },
+    /// Remove the cgroup directory, after its tasks have gone to where they or their parents came from.
+    RemoveGroup {
+        /// Absolute path of the directory.
+        path: String,
+    },
+    /// Move the surviving tasks back and restore mask and policy where they differ.
+    MoveTasks {
+        /// Absolute path of the hierarchy's mount; the states' groups are below it.
+        mount: String,
+        /// Name of the file written.
+        file: String,
+        /// Each task as it was.
+        tasks: Vec<TaskState>,
+    },
+    /// Set the original affinity mask.
+    SetAffinity {
+        /// The thread.
+        task: TaskId,
+        /// What it had.
+        original: CpuSet,
+    },
+    /// Set the original policy.
+    SetPolicy {
+        /// The thread.
+        task: TaskId,
+        /// What it had.
+        original: Policy,
+    },
+}
+
+/// One change with its undo and its reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// What is done.
+    pub change: Change,
+    /// How it is taken back.
+    pub undo: Undo,
+    /// Why, as a sentence without full stop.
+    pub reason: String,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::WriteFile { path, value } => {
+                write!(f, "write {:?} to {path}", String::from_utf8_lossy(value).trim_end())
+            }
+            Change::MakeGroup { path } => write!(f, "make group {path}"),
+            Change::MoveTasks { group, file, tasks } => {
+                write!(f, "move {} task(s) into {group} ({file})", tasks.len())
+            }
+            Change::SetAffinity { task, mask } => write!(f, "set affinity of {task} to {mask}"),
+            Change::SetPolicy { task, policy } => write!(f, "set policy of {task} to {policy}"),
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Placement strategies: pure functions from topology and request to plan.

@@ -1,0 +1,1 @@
+//! Measurements, from inside a workload through pinload and from the host.

@@ -1,0 +1,1 @@
+//! Design, store, statistics and tuning of measurements.

@@ -1,0 +1,1 @@
+//! Host to topology and findings, through hwloc and sysfs.

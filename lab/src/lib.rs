@@ -1,0 +1,1 @@
+//! QEMU guests as hosts under test.
