@@ -1,2 +1,61 @@
-//! x
-fn main() {}
+//! The one front door for work: `cargo xtask demo`, `test`, `tidy`, `lab`, `bench`, `golden`.
+//!
+//! It has no dependencies and uses an old edition, so that a cargo that is too old for
+//! the workspace still builds it and is told in one line what to install.
+
+mod bench;
+mod demo;
+mod packages;
+mod run;
+mod test;
+mod tidy;
+mod toolchain;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  demo    install what is missing, build, find the best placement for a real guest
+  test    install what is missing, run every test, print the counts
+  tidy    check the house rules only (arrows, file heads, unsafe, paths, fixtures)
+  lab     run the cases of the lab (QEMU guests as hosts under test) only
+  bench   run the benchmarks behind the figures in docs/figures.md
+  golden  rewrite the golden files, to be read before they are committed
+";
+
+fn main() -> ExitCode {
+    let root = root();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let command = arguments.first().map(String::as_str).unwrap_or("help");
+    if matches!(command, "help" | "--help" | "-h") {
+        print!("{}", HELP);
+        return ExitCode::SUCCESS;
+    }
+    if let Err(line) = toolchain::check(&root) {
+        eprintln!("{}", line);
+        return ExitCode::from(2);
+    }
+    let result = match command {
+        "demo" => demo::demo(&root, &arguments[1..]),
+        "test" => test::test(&root),
+        "tidy" => tidy::report(&root),
+        "lab" => test::lab(&root),
+        "bench" => bench::bench(&root, &arguments[1..]),
+        "golden" => test::golden(&root),
+        other => Err(format!("there is no command {:?}\n\n{}", other, HELP)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("xtask: {}", why);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The repository: the parent of the folder that holds this package.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
+}

@@ -1,0 +1,84 @@
+//! Installs Debian packages when it may, else prints the exact line and goes on.
+
+use std::process::{Command, Stdio};
+
+/// What building needs.
+const BUILD: &[&str] = &["gcc", "libc6-dev", "pkg-config", "libhwloc-dev", "libudev-dev"];
+/// What a guest needs: the emulator, its firmware, and the tools that unpack a kernel package.
+const GUEST: &[&str] = &["qemu-system-x86", "seabios", "xz-utils"];
+/// What the tests use beside: oracles (hwloc, libxml2-utils, busybox), libvirt, a browser.
+const TEST: &[&str] = &[
+    "hwloc",
+    "busybox-static",
+    "libvirt-clients",
+    "libvirt-daemon",
+    "libvirt-daemon-driver-qemu",
+    "libxml2-utils",
+    "chromium",
+];
+
+/// For what packages are wanted.
+pub enum Purpose {
+    /// Building and running the demo.
+    Demo,
+    /// Running the tests.
+    Test,
+}
+
+/// Installs the packages that are missing for `purpose`; says what it does.
+/// Never fails: what cannot be installed is printed, and the work goes on with what is there.
+pub fn ensure(purpose: &Purpose) {
+    let mut wanted: Vec<&str> = BUILD.iter().chain(GUEST).copied().collect();
+    if let Purpose::Test = purpose {
+        wanted.extend(TEST);
+    }
+    let missing: Vec<&str> = wanted.into_iter().filter(|name| !installed(name)).collect();
+    if missing.is_empty() {
+        return;
+    }
+    let line = format!("apt-get install -y --no-install-recommends {}", missing.join(" "));
+    let prefix: &[&str] = if is_root() {
+        &[]
+    } else if sudo() {
+        &["sudo", "-n"]
+    } else {
+        println!("Missing packages, and no right to install them. Run, then come back:");
+        println!("  sudo {}", line);
+        return;
+    };
+    println!("Installing: {}", missing.join(" "));
+    let install = |arguments: &[&str]| {
+        let mut words: Vec<&str> = prefix.to_vec();
+        words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-y"]);
+        words.extend(arguments);
+        Command::new(words[0]).args(&words[1..]).stdout(Stdio::null()).status()
+    };
+    let mut arguments = vec!["install", "--no-install-recommends"];
+    arguments.extend(&missing);
+    let ok = |status: std::io::Result<std::process::ExitStatus>| matches!(status, Ok(s) if s.success());
+    if !(ok(install(&["update"])) && ok(install(&arguments))) {
+        println!("apt-get could not install all of them; the line to run by hand is");
+        println!("  {}", line);
+    }
+}
+
+fn installed(package: &str) -> bool {
+    Command::new("dpkg-query")
+        .args(["-W", "-f=${Status}", package])
+        .output()
+        .map(|output| output.stdout.ends_with(b"ok installed"))
+        .unwrap_or(false)
+}
+
+fn is_root() -> bool {
+    Command::new("id").arg("-u").output().map(|o| o.stdout == b"0\n").unwrap_or(false)
+}
+
+fn sudo() -> bool {
+    Command::new("sudo")
+        .args(["-n", "true"])
+        .stderr(Stdio::null())
+        .status()
+        .map(|status| status.success())
+        .unwrap_or(false)
+}

@@ -1,0 +1,209 @@
+//! The house rules that the compiler does not know, checked as a test.
+//!
+//! Crate arrows · file heads and lengths · unsafe in one file · kernel paths in one file ·
+//! no dropped lints · scrubbed fixtures · short ARCHITECTURE.md.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Which of our crates each crate may use. A new arrow is a design change:
+/// write a note in docs/decisions/ first.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("pinfold-model", &[]),
+    ("pinfold-host", &["pinfold-model"]),
+    ("pinfold-topology", &["pinfold-model", "pinfold-host"]),
+    ("pinfold-plan", &["pinfold-model"]),
+    ("pinfold-apply", &["pinfold-model", "pinfold-host"]),
+    ("pinfold-vm", &["pinfold-model", "pinfold-host"]),
+    ("pinfold-probe", &["pinfold-model", "pinfold-host"]),
+    ("pinfold-study", &["pinfold-model", "pinfold-host"]),
+    ("pinfold-report", &["pinfold-model"]),
+    (
+        "pinfold",
+        &[
+            "pinfold-model",
+            "pinfold-host",
+            "pinfold-topology",
+            "pinfold-plan",
+            "pinfold-apply",
+            "pinfold-vm",
+            "pinfold-probe",
+            "pinfold-study",
+            "pinfold-report",
+        ],
+    ),
+    ("pinfold-lab", &["pinfold-model", "pinfold-host", "pinfold-vm", "pinfold-probe"]),
+];
+
+const LONGEST_FILE: usize = 800;
+const LONGEST_ARCHITECTURE: usize = 200;
+
+/// Prints each broken rule with its place; fails if there is any.
+pub fn report(root: &Path) -> Result<(), String> {
+    println!("$ cargo xtask tidy");
+    let broken = check(root);
+    for line in &broken {
+        println!("{}", line);
+    }
+    if broken.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{} house rule(s) broken", broken.len()))
+    }
+}
+
+fn check(root: &Path) -> Vec<String> {
+    let mut broken = Vec::new();
+    arrows(root, &mut broken);
+    for file in files(root) {
+        let name = file.strip_prefix(root).unwrap_or(&file).to_string_lossy().into_owned();
+        let text = match fs::read_to_string(&file) {
+            Ok(text) => text,
+            Err(_) => continue, // pictures
+        };
+        if name.ends_with(".rs") {
+            source(&name, &text, &mut broken);
+        } else if name.ends_with(".c") || name.ends_with(".h") {
+            length(&name, &text, &mut broken);
+        }
+        if name.starts_with("fixtures/") {
+            fixture(&name, &text, &mut broken);
+        }
+    }
+    match fs::read_to_string(root.join("ARCHITECTURE.md")) {
+        Ok(text) if text.lines().count() <= LONGEST_ARCHITECTURE => {}
+        Ok(_) => broken.push(format!("ARCHITECTURE.md is longer than {} lines", LONGEST_ARCHITECTURE)),
+        Err(error) => broken.push(format!("ARCHITECTURE.md: {}", error)),
+    }
+    broken
+}
+
+/// Normal dependencies between our crates must be in [`ARROWS`]; tests may reach further.
+fn arrows(root: &Path, broken: &mut Vec<String>) {
+    let mut manifests: Vec<PathBuf> = vec![root.join("lab/Cargo.toml")];
+    if let Ok(entries) = fs::read_dir(root.join("crates")) {
+        manifests.extend(entries.flatten().map(|entry| entry.path().join("Cargo.toml")));
+    }
+    for manifest in manifests {
+        let text = match fs::read_to_string(&manifest) {
+            Ok(text) => text,
+            Err(error) => {
+                broken.push(format!("{}: {}", manifest.display(), error));
+                continue;
+            }
+        };
+        let (name, uses) = read_manifest(&text);
+        match ARROWS.iter().find(|(from, _)| *from == name) {
+            None => broken.push(format!("{}: the crate is not in the table of arrows", name)),
+            Some((_, allowed)) => broken.extend(
+                uses.iter()
+                    .filter(|used| !allowed.contains(&used.as_str()))
+                    .map(|used| format!("{}: must not depend on {}", name, used)),
+            ),
+        }
+    }
+}
+
+/// The package's name and the `pinfold-*` crates under `[dependencies]`.
+fn read_manifest(text: &str) -> (String, Vec<String>) {
+    let mut section = "";
+    let (mut name, mut uses) = (String::new(), Vec::new());
+    for line in text.lines() {
+        let line = line.trim();
+        if line.starts_with('[') {
+            section = line;
+        } else if section == "[package]" && line.starts_with("name = ") {
+            name = line["name = ".len()..].trim_matches('"').to_string();
+        } else if section == "[dependencies]" && line.starts_with("pinfold") {
+            uses.push(line.split(|c| c == '.' || c == ' ' || c == '=').next().unwrap_or("").to_string());
+        }
+    }
+    (name, uses)
+}
+
+fn source(name: &str, text: &str, broken: &mut Vec<String>) {
+    if !text.starts_with("//! ") && !name.contains("/tests/") {
+        broken.push(format!("{}: the first line must be `//! ` and the file's job", name));
+    }
+    length(name, text, broken);
+    let tests = name.contains("/tests") || name.ends_with("tests.rs");
+    let of_product = name.starts_with("crates/") && !tests && !name.contains("/examples/");
+    for (index, line) in text.lines().enumerate() {
+        if line.contains("#[cfg(test)]") {
+            break;
+        }
+        let code = line.split("//").next().unwrap_or("");
+        let place = format!("{}:{}", name, index + 1);
+        let words = |needle: &str| code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == needle);
+        if words("unsafe") && name != "crates/pinfold-host/src/raw.rs" {
+            broken.push(format!("{}: unsafe belongs into crates/pinfold-host/src/raw.rs", place));
+        }
+        let kernel_path = code.contains("\"/sys/") || code.contains("\"/proc/");
+        if of_product && kernel_path && !name.starts_with("crates/pinfold-host/src/") {
+            broken.push(format!("{}: kernel paths belong into pinfold_host::paths", place));
+        }
+    }
+}
+
+fn length(name: &str, text: &str, broken: &mut Vec<String>) {
+    let lines = text.lines().count();
+    if lines > LONGEST_FILE && !name.contains("tests") {
+        broken.push(format!("{}: {} lines; which concept wants a file of its own?", name, lines));
+    }
+}
+
+/// Captured machines carry no serial numbers, UUIDs, MAC addresses or host names.
+fn fixture(name: &str, text: &str, broken: &mut Vec<String>) {
+    for needle in ["product_serial", "product_uuid", "board_serial", "HostName", "DMIBoardSerial", "DMIProductUUID"] {
+        if text.contains(needle) {
+            broken.push(format!("{}: holds {}, which identifies a machine", name, needle));
+        }
+    }
+}
+
+/// Files of ours, without `target` and hidden folders.
+fn files(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![root.to_path_buf()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with('.') || name == "target" {
+                continue;
+            }
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => open.push(path),
+                Ok(kind) if kind.is_file() => found.push(path),
+                _ => {}
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{read_manifest, source};
+
+    #[test]
+    fn manifests_are_read_by_section() {
+        let text = "[package]\nname = \"pinfold-x\"\n[dependencies]\npinfold-model.workspace = true\nserde.workspace = true\n[dev-dependencies]\npinfold-host.workspace = true\n";
+        assert_eq!(read_manifest(text), ("pinfold-x".to_string(), vec!["pinfold-model".to_string()]));
+    }
+
+    #[test]
+    fn broken_rules_are_named() {
+        let check = |name: &str, text: &str, count: usize| {
+            let mut broken = Vec::new();
+            source(name, text, &mut broken);
+            assert_eq!(broken.len(), count, "{:?}", broken);
+        };
+        check("crates/a/src/x.rs", "//! Does x.\nfn f() {}\n", 0);
+        check("crates/a/src/x.rs", "fn f() {}\n", 1);
+        check("crates/a/src/x.rs", "//! Does x.\nfn f() { unsafe { g() } }\n", 1);
+        check("crates/a/src/x.rs", "//! Does x.\nconst P: &str = \"/proc/stat\";\n", 1);
+        check("crates/a/src/x.rs", "//! Does x.\n// unsafe \"/proc/stat\" in a comment\n", 0);
+    }
+}
