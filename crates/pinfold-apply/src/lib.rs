@@ -1,1 +1,37 @@
-//! Plan to steps to host, with journal, undo and watch.
+//! From a plan to the host and back: steps, journal, undo, status, watch.
+//!
+//! ```text
+//! plan + target ──► plan_steps ──► apply ──► status, watch
+//!                                    │  ▲
+//!                         journal ◄──┘  └── undo (also after a crash)
+//! ```
+//!
+//! [`plan_steps`] reads the host and says what would be changed: a dry run prints its answer,
+//! [`apply`] takes it. Every step is in the [`Journal`], fsynced, before it is done; [`undo`]
+//! needs nothing but the journal. What was right already gives no step, so planning
+//! again after applying gives none; this is how apply knows that it is done.
+//!
+//! This crate knows nothing of strategies, QMP or file formats other than the journal's. It
+//! reaches the machine only through `pinfold-host`, and never changes it without a step.
+
+mod actuators;
+mod apply;
+mod cpusets;
+mod error;
+mod journal;
+mod status;
+mod steps;
+mod tasks;
+mod undo;
+mod watch;
+
+pub use apply::{Applied, Event, Observer, Point, apply, unobserved};
+pub use error::{ApplyError, Refusal};
+pub use journal::{
+    Entry, Header, Journal, JournalError, Journals, NewJournal, Outcome, Record, Summary,
+};
+pub use status::{Intruder, RoleStatus, Status, status};
+pub use steps::{Planned, group_name, plan_steps};
+pub use tasks::Target;
+pub use undo::{UndoReport, undo, undo_observed};
+pub use watch::{Roles, WatchEvent, WatchOptions, Watcher};

@@ -1,0 +1,104 @@
+//! Time, as an argument.
+//!
+//! Nothing else in Pinfold asks what time it is or sleeps: code that needs time takes a
+//! [`Clock`], so that its tests run at once with a [`SimClock`].
+//! Durations come from `CLOCK_MONOTONIC`, which no one can set back; dates for
+//! records from the wall clock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::thread::{ClockId, NanosleepRelativeResult};
+use rustix::time::Timespec;
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// A source of time.
+pub trait Clock {
+    /// Nanoseconds of `CLOCK_MONOTONIC`.
+    fn now_ns(&self) -> u64;
+
+    /// Sleeps for that many nanoseconds, also across signals.
+    fn sleep_ns(&self, ns: u64);
+
+    /// Seconds since 1970, for records only.
+    fn unix_seconds(&self) -> u64;
+}
+
+/// The kernel's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now_ns(&self) -> u64 {
+        let now = rustix::time::clock_gettime(ClockId::Monotonic);
+        // Neither part is negative for this clock: it starts near zero at boot.
+        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+        let rest = u64::try_from(now.tv_nsec).unwrap_or(0);
+        seconds.saturating_mul(NS_PER_S).saturating_add(rest)
+    }
+
+    fn sleep_ns(&self, ns: u64) {
+        let mut request = Timespec {
+            tv_sec: i64::try_from(ns / NS_PER_S).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(ns % NS_PER_S).unwrap_or(0),
+        };
+        loop {
+            match rustix::thread::clock_nanosleep_relative(ClockId::Monotonic, &request) {
+                NanosleepRelativeResult::Interrupted(remaining) => request = remaining,
+                NanosleepRelativeResult::Ok | NanosleepRelativeResult::Err(_) => return,
+            }
+        }
+    }
+
+    fn unix_seconds(&self) -> u64 {
+        u64::try_from(rustix::time::clock_gettime(ClockId::Realtime).tv_sec).unwrap_or(0)
+    }
+}
+
+/// A clock that only moves when somebody sleeps: the tests' time.
+#[derive(Debug, Default)]
+pub struct SimClock {
+    now_ns: AtomicU64,
+}
+
+impl SimClock {
+    /// A clock that shows `now_ns`.
+    #[must_use]
+    pub fn at(now_ns: u64) -> Self {
+        Self { now_ns: AtomicU64::new(now_ns) }
+    }
+}
+
+impl Clock for SimClock {
+    fn now_ns(&self) -> u64 {
+        self.now_ns.load(Ordering::SeqCst)
+    }
+
+    fn sleep_ns(&self, ns: u64) {
+        self.now_ns.fetch_add(ns, Ordering::SeqCst);
+    }
+
+    fn unix_seconds(&self) -> u64 {
+        self.now_ns() / NS_PER_S
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_clock_moves_by_at_least_the_sleep() {
+        let before = SystemClock.now_ns();
+        SystemClock.sleep_ns(2_000_000);
+        assert!(SystemClock.now_ns() - before >= 2_000_000);
+        assert!(SystemClock.unix_seconds() > 1_600_000_000);
+    }
+
+    #[test]
+    fn simulated_clock_moves_by_exactly_the_sleep() {
+        let clock = SimClock::at(5);
+        clock.sleep_ns(10);
+        assert_eq!(clock.now_ns(), 15);
+    }
+}

@@ -54,6 +54,29 @@ pub enum HostError {
 }
 
 impl HostError {
+    /// A file operation that the kernel refused.
+    pub(crate) fn file(operation: &'static str, path: &str, source: impl Into<io::Error>) -> Self {
+        HostError::File { operation, path: path.to_owned(), value: None, source: source.into() }
+    }
+
+    /// The same error, with the value that was being written.
+    #[must_use]
+    pub(crate) fn with_value(mut self, written: &[u8]) -> Self {
+        if let HostError::File { value, .. } = &mut self {
+            *value = Some(String::from_utf8_lossy(written).trim_end().to_owned());
+        }
+        self
+    }
+
+    /// The same error, told of the path that was asked for instead of its parent.
+    #[must_use]
+    pub(crate) fn with_path(mut self, asked: &str) -> Self {
+        if let HostError::File { path, .. } = &mut self {
+            asked.clone_into(path);
+        }
+        self
+    }
+
     /// The kernel's error number, if it gave one.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {

@@ -11,6 +11,7 @@ mod clock;
 mod error;
 mod live;
 pub mod paths;
+mod proc;
 pub mod process;
 mod raw;
 mod recording;
@@ -20,11 +21,12 @@ pub mod user;
 
 use pinfold_model::{CpuSet, Policy, Tid};
 
-pub use clock::{Clock, SystemClock};
+pub use clock::{Clock, SimClock, SystemClock};
 pub use error::HostError;
 pub use live::LiveHost;
-pub use recording::{Access, RecordingHost};
-pub use sim::{SimHost, SimTask};
+pub use proc::{mountinfo, proc_cgroup, proc_stat, proc_status, schedstat};
+pub use recording::{Access, Operation, RecordingHost};
+pub use sim::{CgroupVersion, Knob, SimBuilder, SimHost, SimTask};
 pub use tree::{TreeError, TreeHost};
 
 /// Reading a host. Paths are absolute, as the kernel names them.

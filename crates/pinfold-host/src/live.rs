@@ -1,0 +1,192 @@
+//! The running machine.
+//!
+//! Files are reached from one descriptor of `/` by `openat2(RESOLVE_IN_ROOT)`.
+//! A kernel file is opened once and read to its end: its size is never asked, because
+//! `/proc` and `/sys` say 0 or 4096. A value is written by one `write(2)` without
+//! truncation or creation: the kernel takes each write as one command.
+
+use std::os::fd::OwnedFd;
+
+use pinfold_model::{CpuSet, Policy, Tid};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use crate::{Host, HostError, HostMut, raw, sealed};
+
+/// The running machine.
+#[derive(Debug)]
+pub struct LiveHost {
+    root: OwnedFd,
+}
+
+impl LiveHost {
+    /// Opens the door.
+    ///
+    /// # Errors
+    /// [`HostError`] if `/` cannot be opened or the kernel is older than 5.6 (no `openat2`).
+    pub fn new() -> Result<Self, HostError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open("/", flags, Mode::empty())
+            .map_err(|errno| HostError::file("open", "/", errno))?;
+        let host = Self { root };
+        host.open("/", flags, "open")?;
+        Ok(host)
+    }
+
+    fn open(&self, path: &str, flags: OFlags, operation: &'static str) -> Result<OwnedFd, HostError> {
+        let flags = flags | OFlags::CLOEXEC;
+        loop {
+            let opened = rustix::fs::openat2(
+                &self.root,
+                path,
+                flags,
+                Mode::empty(),
+                ResolveFlags::IN_ROOT,
+            );
+            match opened {
+                Ok(descriptor) => return Ok(descriptor),
+                // EAGAIN: a rename or mount happened meanwhile, so that `..` could not be
+                // proven to stay inside; the manual says to try again.
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(errno) => return Err(HostError::file(operation, path, errno)),
+            }
+        }
+    }
+
+    /// The parent directory and the last name of a path.
+    fn open_parent<'p>(
+        &self,
+        path: &'p str,
+        operation: &'static str,
+    ) -> Result<(OwnedFd, &'p str), HostError> {
+        let trimmed = path.trim_end_matches('/');
+        let (parent, name) = trimmed.rsplit_once('/').unwrap_or(("", trimmed));
+        if name.is_empty() || name == "." || name == ".." {
+            return Err(HostError::file(operation, path, Errno::INVAL));
+        }
+        let parent = if parent.is_empty() { "/" } else { parent };
+        let descriptor = self
+            .open(parent, OFlags::PATH | OFlags::DIRECTORY, operation)
+            .map_err(|error| error.with_path(path))?;
+        Ok((descriptor, name))
+    }
+}
+
+/// Reads to the end, whatever the size is said to be.
+pub(crate) fn read_to_end(descriptor: &OwnedFd) -> Result<Vec<u8>, Errno> {
+    let mut bytes = Vec::with_capacity(4096);
+    let mut used = 0;
+    loop {
+        if bytes.len() - used < 1024 {
+            bytes.resize((bytes.len() * 2).max(4096), 0);
+        }
+        match rustix::io::read(descriptor, &mut bytes[used..]) {
+            Ok(0) => {
+                bytes.truncate(used);
+                return Ok(bytes);
+            }
+            Ok(count) => used += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+impl Host for LiveHost {
+    fn read(&self, path: &str) -> Result<Vec<u8>, HostError> {
+        let descriptor = self.open(path, OFlags::RDONLY, "read")?;
+        read_to_end(&descriptor).map_err(|errno| HostError::file("read", path, errno))
+    }
+
+    fn list(&self, path: &str) -> Result<Vec<String>, HostError> {
+        let fail = |errno| HostError::file("list", path, errno);
+        let descriptor = self.open(path, OFlags::RDONLY | OFlags::DIRECTORY, "list")?;
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::new(descriptor).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            let name = entry.file_name().to_string_lossy();
+            if name != "." && name != ".." {
+                names.push(name.into_owned());
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn link(&self, path: &str) -> Result<String, HostError> {
+        let (parent, name) = self.open_parent(path, "read link")?;
+        rustix::fs::readlinkat(&parent, name, Vec::new())
+            .map(|target| target.to_string_lossy().into_owned())
+            .map_err(|errno| HostError::file("read link", path, errno))
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        self.open(path, OFlags::PATH, "find").is_ok()
+    }
+
+    fn link_count(&self, path: &str) -> Result<u64, HostError> {
+        let descriptor = self.open(path, OFlags::PATH, "count links of")?;
+        rustix::fs::fstat(&descriptor)
+            .map(|stat| u64::from(stat.st_nlink))
+            .map_err(|errno| HostError::file("count links of", path, errno))
+    }
+
+    fn affinity(&self, tid: Tid) -> Result<CpuSet, HostError> {
+        raw::sched_getaffinity(tid)
+            .map_err(|source| HostError::Thread { call: "sched_getaffinity", tid: tid.0, source })
+    }
+
+    fn policy(&self, tid: Tid) -> Result<Policy, HostError> {
+        raw::sched_getattr(tid)
+            .map(raw::SchedAttr::policy)
+            .map_err(|source| HostError::Thread { call: "sched_getattr", tid: tid.0, source })
+    }
+
+    fn is_live(&self) -> bool {
+        true
+    }
+}
+
+impl sealed::Writable for LiveHost {}
+
+impl HostMut for LiveHost {
+    fn write(&self, path: &str, value: &[u8]) -> Result<(), HostError> {
+        let fail = |errno| HostError::file("write", path, errno).with_value(value);
+        let descriptor =
+            self.open(path, OFlags::WRONLY, "write").map_err(|error| error.with_value(value))?;
+        let written = loop {
+            match rustix::io::write(&descriptor, value) {
+                // Nothing was taken yet when a signal interrupts: the same single write again.
+                Err(Errno::INTR) => {}
+                other => break other.map_err(fail)?,
+            }
+        };
+        if written == value.len() { Ok(()) } else { Err(fail(Errno::IO)) }
+    }
+
+    fn make_dir(&self, path: &str) -> Result<(), HostError> {
+        let (parent, name) = self.open_parent(path, "make directory")?;
+        rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755))
+            .map_err(|errno| HostError::file("make directory", path, errno))
+    }
+
+    fn remove_dir(&self, path: &str) -> Result<(), HostError> {
+        let (parent, name) = self.open_parent(path, "remove directory")?;
+        rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)
+            .map_err(|errno| HostError::file("remove directory", path, errno))
+    }
+
+    fn set_affinity(&self, tid: Tid, mask: &CpuSet) -> Result<(), HostError> {
+        raw::sched_setaffinity(tid, mask)
+            .map_err(|source| HostError::Thread { call: "sched_setaffinity", tid: tid.0, source })
+    }
+
+    fn set_policy(&self, tid: Tid, policy: Policy) -> Result<(), HostError> {
+        raw::sched_getattr(tid)
+            .and_then(|current| raw::sched_setattr(tid, &current.with_policy(policy)))
+            .map_err(|source| HostError::Thread { call: "sched_setattr", tid: tid.0, source })
+    }
+}
+
+#[cfg(test)]
+mod tests;

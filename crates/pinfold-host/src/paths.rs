@@ -1,0 +1,464 @@
+//! Every kernel path that Pinfold knows, each with its page in the kernel's documentation.
+//!
+//! Nowhere else does a path of `/proc`, `/sys` or `/dev` stand in the code: what a kernel
+//! renames is changed here. Functions return whole paths; those of a file in a cgroup take the
+//! group's directory, because where a hierarchy is mounted is read from the mount table.
+
+use pinfold_model::{NodeId, PuId, Tid};
+
+// CPUs: https://docs.kernel.org/admin-guide/cputopology.html and
+// https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-devices-system-cpu
+
+/// Directory of all PUs.
+#[must_use]
+pub fn cpu_dir() -> String {
+    "/sys/devices/system/cpu".to_owned()
+}
+
+/// List of online PUs.
+#[must_use]
+pub fn cpu_online() -> String {
+    "/sys/devices/system/cpu/online".to_owned()
+}
+
+/// List of present PUs.
+#[must_use]
+pub fn cpu_present() -> String {
+    "/sys/devices/system/cpu/present".to_owned()
+}
+
+/// List of possible PUs.
+#[must_use]
+pub fn cpu_possible() -> String {
+    "/sys/devices/system/cpu/possible".to_owned()
+}
+
+/// List of PUs isolated at boot (`isolcpus=`).
+#[must_use]
+pub fn cpu_isolated() -> String {
+    "/sys/devices/system/cpu/isolated".to_owned()
+}
+
+/// List of PUs without a periodic tick (`nohz_full=`); absent if not built in.
+#[must_use]
+pub fn cpu_nohz_full() -> String {
+    "/sys/devices/system/cpu/nohz_full".to_owned()
+}
+
+/// SMT state: `on`, `off`, `forceoff`, `notsupported`, `notimplemented`.
+#[must_use]
+pub fn smt_control() -> String {
+    "/sys/devices/system/cpu/smt/control".to_owned()
+}
+
+/// `1` if SMT is in use.
+#[must_use]
+pub fn smt_active() -> String {
+    "/sys/devices/system/cpu/smt/active".to_owned()
+}
+
+/// A file below a PU's directory, such as `topology/core_cpus_list` or `cache/index3/level`.
+#[must_use]
+pub fn cpu_file(pu: PuId, file: &str) -> String {
+    format!("/sys/devices/system/cpu/cpu{pu}/{file}")
+}
+
+/// `0` if the PU is offline; absent where it cannot be taken offline.
+#[must_use]
+pub fn cpu_is_online(pu: PuId) -> String {
+    cpu_file(pu, "online")
+}
+
+/// PUs of one core kind (`cpu_core`, `cpu_atom`, `cpu_lowpower`) on hybrid Intel machines:
+/// the PMU's set, <https://docs.kernel.org/admin-guide/perf/index.html>.
+#[must_use]
+pub fn pmu_cpus(pmu: &str) -> String {
+    format!("/sys/devices/{pmu}/cpus")
+}
+
+/// Directory of the cpufreq policies,
+/// <https://docs.kernel.org/admin-guide/pm/cpufreq.html>.
+#[must_use]
+pub fn cpufreq_dir() -> String {
+    "/sys/devices/system/cpu/cpufreq".to_owned()
+}
+
+/// A file of a PU's cpufreq directory, such as `related_cpus` or `scaling_driver`.
+#[must_use]
+pub fn cpufreq_file(pu: PuId, file: &str) -> String {
+    cpu_file(pu, &format!("cpufreq/{file}"))
+}
+
+// NUMA: https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-devices-node
+
+/// Directory of all NUMA nodes.
+#[must_use]
+pub fn node_dir() -> String {
+    "/sys/devices/system/node".to_owned()
+}
+
+/// List of online NUMA nodes.
+#[must_use]
+pub fn node_online() -> String {
+    "/sys/devices/system/node/online".to_owned()
+}
+
+/// A file of a NUMA node, such as `cpulist`, `distance` or `meminfo`.
+#[must_use]
+pub fn node_file(node: NodeId, file: &str) -> String {
+    format!("/sys/devices/system/node/node{node}/{file}")
+}
+
+// Tasks: https://docs.kernel.org/filesystems/proc.html
+
+/// Directory of all processes.
+#[must_use]
+pub fn proc_dir() -> String {
+    "/proc".to_owned()
+}
+
+/// A file of a process (or, by its tid, of a thread), such as `cmdline`.
+#[must_use]
+pub fn process_file(pid: Tid, file: &str) -> String {
+    format!("/proc/{pid}/{file}")
+}
+
+/// `stat` of a process or thread.
+#[must_use]
+pub fn process_stat(pid: Tid) -> String {
+    process_file(pid, "stat")
+}
+
+/// `status` of a process or thread.
+#[must_use]
+pub fn process_status(pid: Tid) -> String {
+    process_file(pid, "status")
+}
+
+/// `cgroup` of a process or thread.
+#[must_use]
+pub fn process_cgroup(pid: Tid) -> String {
+    process_file(pid, "cgroup")
+}
+
+/// `cmdline` of a process: arguments, each ended by a zero byte.
+#[must_use]
+pub fn process_cmdline(pid: Tid) -> String {
+    process_file(pid, "cmdline")
+}
+
+/// `comm` of a process or thread: its name, at most 15 bytes.
+#[must_use]
+pub fn process_comm(pid: Tid) -> String {
+    process_file(pid, "comm")
+}
+
+/// Directory of the threads of a process.
+#[must_use]
+pub fn task_dir(pid: Tid) -> String {
+    process_file(pid, "task")
+}
+
+/// A file of one thread of a process.
+#[must_use]
+pub fn task_file(pid: Tid, tid: Tid, file: &str) -> String {
+    format!("/proc/{pid}/task/{tid}/{file}")
+}
+
+/// `stat` of one thread of a process.
+#[must_use]
+pub fn task_stat(pid: Tid, tid: Tid) -> String {
+    task_file(pid, tid, "stat")
+}
+
+/// `status` of one thread of a process.
+#[must_use]
+pub fn task_status(pid: Tid, tid: Tid) -> String {
+    task_file(pid, tid, "status")
+}
+
+/// `comm` of one thread of a process.
+#[must_use]
+pub fn task_comm(pid: Tid, tid: Tid) -> String {
+    task_file(pid, tid, "comm")
+}
+
+/// `schedstat` of one thread of a process,
+/// <https://docs.kernel.org/scheduler/sched-stats.html>.
+#[must_use]
+pub fn task_schedstat(pid: Tid, tid: Tid) -> String {
+    task_file(pid, tid, "schedstat")
+}
+
+/// `sched` of one thread (`CONFIG_SCHED_DEBUG`): migrations and more.
+#[must_use]
+pub fn task_sched(pid: Tid, tid: Tid) -> String {
+    task_file(pid, tid, "sched")
+}
+
+/// `cgroup` of one thread of a process.
+#[must_use]
+pub fn task_cgroup(pid: Tid, tid: Tid) -> String {
+    task_file(pid, tid, "cgroup")
+}
+
+/// The mount table as the caller sees it.
+#[must_use]
+pub fn own_mountinfo() -> String {
+    "/proc/self/mountinfo".to_owned()
+}
+
+/// Groups of the caller.
+#[must_use]
+pub fn own_cgroup() -> String {
+    "/proc/self/cgroup".to_owned()
+}
+
+/// `status` of the caller.
+#[must_use]
+pub fn own_status() -> String {
+    "/proc/self/status".to_owned()
+}
+
+// Kernel-wide: https://docs.kernel.org/admin-guide/sysctl/kernel.html
+
+/// Identity of this boot, another after each.
+#[must_use]
+pub fn boot_id() -> String {
+    "/proc/sys/kernel/random/boot_id".to_owned()
+}
+
+/// Kernel release, as `uname -r`.
+#[must_use]
+pub fn kernel_release() -> String {
+    "/proc/sys/kernel/osrelease".to_owned()
+}
+
+/// A sysctl of the kernel directory, such as `sched_rt_runtime_us` or `numa_balancing`.
+#[must_use]
+pub fn sysctl_kernel(name: &str) -> String {
+    format!("/proc/sys/kernel/{name}")
+}
+
+/// Boot parameters.
+#[must_use]
+pub fn kernel_cmdline() -> String {
+    "/proc/cmdline".to_owned()
+}
+
+/// Processor description.
+#[must_use]
+pub fn cpuinfo() -> String {
+    "/proc/cpuinfo".to_owned()
+}
+
+/// Memory totals.
+#[must_use]
+pub fn meminfo() -> String {
+    "/proc/meminfo".to_owned()
+}
+
+/// Machine-wide CPU time and counters.
+#[must_use]
+pub fn kernel_stat() -> String {
+    "/proc/stat".to_owned()
+}
+
+/// Hypervisor UUID or type; present under some hypervisors.
+#[must_use]
+pub fn hypervisor_type() -> String {
+    "/sys/hypervisor/type".to_owned()
+}
+
+/// KVM's device, <https://docs.kernel.org/virt/kvm/api.html>.
+#[must_use]
+pub fn kvm_device() -> String {
+    "/dev/kvm".to_owned()
+}
+
+// cgroup v1: https://docs.kernel.org/admin-guide/cgroup-v1/cpusets.html
+// cgroup v2: https://docs.kernel.org/admin-guide/cgroup-v2.html
+
+/// A file of a group.
+#[must_use]
+pub fn cgroup_file(group: &str, file: &str) -> String {
+    format!("{}/{file}", group.trim_end_matches('/'))
+}
+
+/// v2: the controllers that a group may use.
+#[must_use]
+pub fn cgroup_controllers(group: &str) -> String {
+    cgroup_file(group, "cgroup.controllers")
+}
+
+/// v2: the controllers that a group's children have.
+#[must_use]
+pub fn cgroup_subtree_control(group: &str) -> String {
+    cgroup_file(group, "cgroup.subtree_control")
+}
+
+/// Processes of a group, one per line; writing one moves it with all its threads.
+#[must_use]
+pub fn cgroup_procs(group: &str) -> String {
+    cgroup_file(group, "cgroup.procs")
+}
+
+/// v2: threads of a group; writing one moves it inside a threaded subtree.
+#[must_use]
+pub fn cgroup_threads(group: &str) -> String {
+    cgroup_file(group, "cgroup.threads")
+}
+
+/// v1: threads of a group; writing one moves it alone.
+#[must_use]
+pub fn cgroup_tasks(group: &str) -> String {
+    cgroup_file(group, "tasks")
+}
+
+/// v2: `domain`, `domain threaded`, `domain invalid` or `threaded`.
+#[must_use]
+pub fn cgroup_type(group: &str) -> String {
+    cgroup_file(group, "cgroup.type")
+}
+
+/// PUs that a group asks for.
+#[must_use]
+pub fn cpuset_cpus(group: &str) -> String {
+    cgroup_file(group, "cpuset.cpus")
+}
+
+/// Memory nodes that a group asks for.
+#[must_use]
+pub fn cpuset_mems(group: &str) -> String {
+    cgroup_file(group, "cpuset.mems")
+}
+
+/// v2: PUs that a group has got.
+#[must_use]
+pub fn cpuset_cpus_effective(group: &str) -> String {
+    cgroup_file(group, "cpuset.cpus.effective")
+}
+
+/// v2: memory nodes that a group has got.
+#[must_use]
+pub fn cpuset_mems_effective(group: &str) -> String {
+    cgroup_file(group, "cpuset.mems.effective")
+}
+
+/// v1: PUs that a group has got.
+#[must_use]
+pub fn cpuset_effective_cpus(group: &str) -> String {
+    cgroup_file(group, "cpuset.effective_cpus")
+}
+
+/// v1: memory nodes that a group has got.
+#[must_use]
+pub fn cpuset_effective_mems(group: &str) -> String {
+    cgroup_file(group, "cpuset.effective_mems")
+}
+
+/// v2: `member`, `root` or `isolated`, with the reason if invalid.
+#[must_use]
+pub fn cpuset_partition(group: &str) -> String {
+    cgroup_file(group, "cpuset.cpus.partition")
+}
+
+// What topology and doctor look at besides.
+
+/// List of NUMA nodes in a state: `has_cpu`, `has_memory`, `possible`.
+#[must_use]
+pub fn node_state(state: &str) -> String {
+    format!("/sys/devices/system/node/{state}")
+}
+
+/// A file of the firmware's tables, such as `sys_vendor`,
+/// <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-class-dmi>.
+#[must_use]
+pub fn dmi_file(name: &str) -> String {
+    format!("/sys/devices/virtual/dmi/id/{name}")
+}
+
+/// Clock sources that this machine offers: `kvm-clock` and its like name the hypervisor,
+/// <https://docs.kernel.org/timers/timekeeping.html>.
+#[must_use]
+pub fn clock_sources() -> String {
+    "/sys/devices/system/clocksource/clocksource0/available_clocksource".to_owned()
+}
+
+/// PUs whose frequency changes together under a cpufreq policy (`policy0`).
+#[must_use]
+pub fn cpufreq_policy_file(policy: &str, file: &str) -> String {
+    format!("/sys/devices/system/cpu/cpufreq/{policy}/{file}")
+}
+
+/// Resource limits of the caller.
+#[must_use]
+pub fn own_limits() -> String {
+    "/proc/self/limits".to_owned()
+}
+
+/// Run time, wait time and slices of the caller,
+/// <https://docs.kernel.org/scheduler/sched-stats.html>.
+#[must_use]
+pub fn own_schedstat() -> String {
+    "/proc/self/schedstat".to_owned()
+}
+
+/// File systems that the kernel knows.
+#[must_use]
+pub fn filesystems() -> String {
+    "/proc/filesystems".to_owned()
+}
+
+/// Directory of a module that is loaded, or built in and with parameters.
+#[must_use]
+pub fn module_dir(module: &str) -> String {
+    format!("/sys/module/{module}")
+}
+
+/// Directory of a performance monitoring unit (`cpu`, `cpu_core`, `armv8_pmuv3_0`),
+/// <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-event_source-devices>.
+#[must_use]
+pub fn event_sources() -> String {
+    "/sys/bus/event_source/devices".to_owned()
+}
+
+/// Usual place of the trace file system,
+/// <https://docs.kernel.org/trace/ftrace.html#the-file-system>.
+#[must_use]
+pub fn tracing_dir() -> String {
+    "/sys/kernel/tracing".to_owned()
+}
+
+/// Types of the kernel for BPF programs, <https://docs.kernel.org/bpf/btf.html>.
+#[must_use]
+pub fn btf_vmlinux() -> String {
+    "/sys/kernel/btf/vmlinux".to_owned()
+}
+
+/// Root of the cache and bandwidth partitions,
+/// <https://docs.kernel.org/filesystems/resctrl.html>.
+#[must_use]
+pub fn resctrl_dir() -> String {
+    "/sys/fs/resctrl".to_owned()
+}
+
+/// A setting of transparent huge pages,
+/// <https://docs.kernel.org/admin-guide/mm/transhuge.html>.
+#[must_use]
+pub fn thp_file(name: &str) -> String {
+    format!("/sys/kernel/mm/transparent_hugepage/{name}")
+}
+
+/// v1: run time of real-time tasks of a group per period, in microseconds,
+/// <https://docs.kernel.org/scheduler/sched-rt-group.html>.
+#[must_use]
+pub fn cpu_rt_runtime(group: &str) -> String {
+    cgroup_file(group, "cpu.rt_runtime_us")
+}
+
+/// Entry of a capture that holds hwloc's XML of the captured machine; no kernel has it.
+#[must_use]
+pub fn captured_hwloc_xml() -> String {
+    "/pinfold/hwloc.xml".to_owned()
+}

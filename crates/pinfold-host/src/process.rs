@@ -1,0 +1,136 @@
+//! Child processes: the only place that starts any.
+//!
+//! A [`Child`] is killed when it is dropped, unless it was detached: nothing that Pinfold
+//! starts outlives it by accident. What a child must have from its first instruction on
+//! (affinity, cgroup, policy, the wish to die with its parent) is set between `fork` and
+//! `exec` by [`Spawn`]. Nothing here looks at other processes' files: that is [`crate::Host`]'s.
+
+mod capture;
+mod child;
+mod spawn;
+#[cfg(test)]
+mod tests;
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use pinfold_model::{TaskId, Tid};
+use rustix::process::{Pid, Signal};
+
+pub use capture::{Output, capture};
+pub use child::{Child, describe};
+pub use spawn::{Spawn, Stdio};
+
+use crate::{Host, HostError, paths, proc_stat};
+
+/// Signals that Pinfold sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signaled {
+    /// `SIGTERM`: please end.
+    Terminate,
+    /// `SIGKILL`: end now.
+    Kill,
+    /// `SIGINT`: as from the terminal.
+    Interrupt,
+    /// `SIGSTOP`: stop running.
+    Stop,
+    /// `SIGCONT`: run again.
+    Continue,
+}
+
+impl Signaled {
+    fn number(self) -> Signal {
+        match self {
+            Signaled::Terminate => Signal::TERM,
+            Signaled::Kill => Signal::KILL,
+            Signaled::Interrupt => Signal::INT,
+            Signaled::Stop => Signal::STOP,
+            Signaled::Continue => Signal::CONT,
+        }
+    }
+}
+
+/// True if the effective user is root.
+#[must_use]
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The effective user's number.
+#[must_use]
+pub fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// The number of this process.
+#[must_use]
+pub fn own_pid() -> Tid {
+    tid_of(rustix::process::getpid())
+}
+
+/// The number of the calling thread.
+#[must_use]
+pub fn own_tid() -> Tid {
+    tid_of(rustix::thread::gettid())
+}
+
+/// Sends a signal to a process.
+///
+/// The caller must know that the process is its own child and not yet waited for; for others
+/// check [`task_alive`] directly before, because numbers are used again.
+///
+/// # Errors
+/// [`HostError::Thread`]: `ESRCH` if it is gone, `EPERM` without the right, `EINVAL` for 0.
+pub fn signal(pid: Tid, signal: Signaled) -> Result<(), HostError> {
+    let fail = |errno: rustix::io::Errno| HostError::Thread {
+        call: "kill",
+        tid: pid.0,
+        source: errno.into(),
+    };
+    let target = i32::try_from(pid.0)
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| fail(rustix::io::Errno::INVAL))?;
+    rustix::process::kill_process(target, signal.number()).map_err(fail)
+}
+
+/// True if this very thread (not a later one with its number) exists and has not ended.
+///
+/// # Errors
+/// [`HostError`] if its state cannot be read for another reason than that it is gone.
+pub fn task_alive(host: &dyn Host, task: TaskId) -> Result<bool, HostError> {
+    let path = paths::process_stat(task.tid);
+    let text = match host.read_text(&path) {
+        Ok(text) => text,
+        Err(error) if error.is_gone() => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let stat = proc_stat::parse(&text).map_err(|error| error.at(&path))?;
+    Ok(stat.start_time == task.start_time && !stat.has_ended())
+}
+
+/// The program that a shell would run: `name` itself if it has a slash, else the first
+/// executable file of that name in `PATH`.
+#[must_use]
+pub fn find_program(name: &str) -> Option<String> {
+    let is_program = |path: &str| {
+        std::fs::metadata(path)
+            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    if name.contains('/') {
+        return is_program(name).then(|| name.to_owned());
+    }
+    if name.is_empty() {
+        return None;
+    }
+    // Administrators' programs are often missing from a user's PATH on Debian.
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = if path.is_empty() { "/usr/local/bin:/usr/bin:/bin".to_owned() } else { path };
+    path.split(':')
+        .filter(|directory| directory.starts_with('/'))
+        .map(|directory| format!("{}/{name}", directory.trim_end_matches('/')))
+        .find(|candidate| is_program(candidate))
+}
+
+fn tid_of(pid: Pid) -> Tid {
+    Tid(pid.as_raw_nonzero().get().unsigned_abs())
+}

@@ -1,0 +1,200 @@
+//! The only unsafe code of Pinfold: the system calls that rustix does not have.
+//!
+//! `sched_setattr(2)`/`sched_getattr(2)` (neither rustix nor libc wraps them; libc's
+//! `sched_attr` is the 48-byte first version), `sched_setaffinity(2)`/`sched_getaffinity(2)`
+//! with masks of any length (the fixed `cpu_set_t` ends at 1024 PUs), and the hook between
+//! `fork` and `exec`. Raw calls throughout: musl's scheduler wrappers return `ENOSYS`.
+
+#![expect(unsafe_code, reason = "the one room for unsafe: one operation per block, each with its conditions")]
+
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use pinfold_model::{CpuSet, MAX_PUS, Policy, Tid};
+
+/// `SCHED_FLAG_RESET_ON_FORK` of `include/uapi/linux/sched.h`.
+const RESET_ON_FORK: u64 = 0x01;
+
+/// `struct sched_attr`, version 1 (56 bytes, since Linux 5.3). Older kernels accept it
+/// because the fields that they do not know are zero.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SchedAttr {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime_ns: u64,
+    deadline_ns: u64,
+    period_ns: u64,
+    util_min: u32,
+    util_max: u32,
+}
+
+const SCHED_ATTR_SIZE: u32 = 56;
+const _: () = assert!(size_of::<SchedAttr>() == SCHED_ATTR_SIZE as usize);
+
+impl SchedAttr {
+    /// The attributes that give a thread this policy. What the policy does not speak of
+    /// (the reset-on-fork flag, the nice value of an idle thread) stays as in `current`.
+    pub(crate) fn with_policy(self, policy: Policy) -> Self {
+        let base = Self {
+            size: SCHED_ATTR_SIZE,
+            flags: self.flags & RESET_ON_FORK,
+            nice: self.nice,
+            ..Self::default()
+        };
+        match policy {
+            Policy::Other { nice } => Self { policy: OTHER, nice: nice.into(), ..base },
+            Policy::Batch { nice } => Self { policy: BATCH, nice: nice.into(), ..base },
+            Policy::Idle => Self { policy: IDLE, ..base },
+            Policy::Fifo { priority } => {
+                Self { policy: FIFO, priority: priority.into(), nice: 0, ..base }
+            }
+            Policy::RoundRobin { priority } => {
+                Self { policy: ROUND_ROBIN, priority: priority.into(), nice: 0, ..base }
+            }
+            Policy::Deadline { runtime_ns, deadline_ns, period_ns } => {
+                Self { policy: DEADLINE, runtime_ns, deadline_ns, period_ns, nice: 0, ..base }
+            }
+            Policy::Unknown(number) => Self { policy: number, ..base },
+        }
+    }
+
+    /// The policy of these attributes.
+    pub(crate) fn policy(self) -> Policy {
+        let nice = i8::try_from(self.nice.clamp(-20, 19)).unwrap_or(0);
+        let priority = u8::try_from(self.priority).unwrap_or(u8::MAX);
+        match self.policy {
+            OTHER => Policy::Other { nice },
+            BATCH => Policy::Batch { nice },
+            IDLE => Policy::Idle,
+            FIFO => Policy::Fifo { priority },
+            ROUND_ROBIN => Policy::RoundRobin { priority },
+            DEADLINE => Policy::Deadline {
+                runtime_ns: self.runtime_ns,
+                deadline_ns: self.deadline_ns,
+                period_ns: self.period_ns,
+            },
+            number => Policy::Unknown(number),
+        }
+    }
+}
+
+const OTHER: u32 = 0;
+const FIFO: u32 = 1;
+const ROUND_ROBIN: u32 = 2;
+const BATCH: u32 = 3;
+const IDLE: u32 = 5;
+const DEADLINE: u32 = 6;
+
+/// `sched_getattr(2)`; tid 0 is the caller.
+pub(crate) fn sched_getattr(tid: Tid) -> io::Result<SchedAttr> {
+    let mut attr = SchedAttr { size: SCHED_ATTR_SIZE, ..SchedAttr::default() };
+    // SAFETY:
+    // - `attr` is writable for the 56 bytes that are named as its size, and outlives the call;
+    // - the kernel writes no more than the size given, and any bit pattern is a `SchedAttr`;
+    // - every argument has the width of a register.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getattr,
+            libc::c_long::from(tid.0),
+            &raw mut attr,
+            libc::c_ulong::from(SCHED_ATTR_SIZE),
+            0 as libc::c_ulong,
+        )
+    };
+    answer(result).map(|_| attr)
+}
+
+/// `sched_setattr(2)`; tid 0 is the caller. Does not allocate.
+pub(crate) fn sched_setattr(tid: Tid, attr: &SchedAttr) -> io::Result<()> {
+    // SAFETY:
+    // - `attr` is readable for the 56 bytes that its `size` field names, and outlives the call;
+    // - the kernel only reads it;
+    // - every argument has the width of a register.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_sched_setattr,
+            libc::c_long::from(tid.0),
+            &raw const *attr,
+            0 as libc::c_ulong,
+        )
+    };
+    answer(result).map(|_| ())
+}
+
+/// `sched_setaffinity(2)` with a mask of any length; tid 0 is the caller. Does not allocate.
+pub(crate) fn sched_setaffinity(tid: Tid, mask: &CpuSet) -> io::Result<()> {
+    let words = mask.words();
+    // SAFETY:
+    // - the pointer and the byte length describe the whole of one live slice of `u64`
+    //   (the kernel's `unsigned long` on every 64-bit target);
+    // - the kernel only reads it and takes a shorter mask as filled up with zeros;
+    // - every argument has the width of a register.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_sched_setaffinity,
+            libc::c_long::from(tid.0),
+            size_of_val(words),
+            words.as_ptr(),
+        )
+    };
+    answer(result).map(|_| ())
+}
+
+/// `sched_getaffinity(2)`, with a buffer that grows until the kernel's mask fits.
+pub(crate) fn sched_getaffinity(tid: Tid) -> io::Result<CpuSet> {
+    let mut words = vec![0_u64; 16];
+    loop {
+        // SAFETY:
+        // - the pointer and the byte length describe the whole of one live, writable `Vec<u64>`
+        //   (the kernel's `unsigned long` on every 64-bit target);
+        // - the kernel writes no more than the length given, and any bit pattern is a `u64`;
+        // - every argument has the width of a register.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_sched_getaffinity,
+                libc::c_long::from(tid.0),
+                size_of_val(words.as_slice()),
+                words.as_mut_ptr(),
+            )
+        };
+        match answer(result) {
+            Ok(_) => return Ok(CpuSet::from_words(&words)),
+            // EINVAL says that the kernel has more PUs than the buffer has bits.
+            Err(error)
+                if error.raw_os_error() == Some(libc::EINVAL)
+                    && words.len() < MAX_PUS as usize / 64 =>
+            {
+                words.resize(words.len() * 2, 0);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Has `hook` run in the child between `fork` and `exec`.
+///
+/// The one caller (`process::spawn`) promises what this cannot check: the hook only makes
+/// system calls on values prepared before the fork; it neither allocates nor takes a lock.
+pub(crate) fn before_exec<F>(command: &mut Command, hook: F)
+where
+    F: FnMut() -> io::Result<()> + Send + Sync + 'static,
+{
+    // SAFETY:
+    // - between fork and exec only async-signal-safe work is allowed: the hook makes raw
+    //   system calls only (prctl, getppid, write, sched_setaffinity, sched_setattr) and builds
+    //   its errors from error numbers, which does not allocate;
+    // - everything that it uses is moved into it, so nothing dangles in the child.
+    unsafe { command.pre_exec(hook) };
+}
+
+fn answer(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+#[cfg(test)]
+mod tests;

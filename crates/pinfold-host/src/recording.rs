@@ -1,0 +1,205 @@
+//! A host that notes every access and what it gave.
+//!
+//! It stands before another host: captures are what a discovery read, no more and no less,
+//! and tests assert what was touched. Only reading is recorded, because only reading makes
+//! a capture; a recording of a live host cannot change it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pinfold_model::{CpuSet, Policy, Tid};
+
+use crate::{Host, HostError, TreeHost};
+
+/// What was asked of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Operation {
+    /// [`Host::read`].
+    Read,
+    /// [`Host::list`].
+    List,
+    /// [`Host::link`].
+    Link,
+    /// [`Host::exists`].
+    Exists,
+    /// [`Host::link_count`].
+    LinkCount,
+    /// [`Host::affinity`].
+    Affinity,
+    /// [`Host::policy`].
+    Policy,
+}
+
+/// One access.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// What was asked.
+    pub operation: Operation,
+    /// Of which path, or of which thread (its number).
+    pub path: String,
+}
+
+/// A host that notes every access.
+pub struct RecordingHost<'h> {
+    inner: &'h dyn Host,
+    notes: Mutex<Notes>,
+}
+
+#[derive(Default)]
+struct Notes {
+    accesses: Vec<Access>,
+    tree: TreeHost,
+}
+
+impl<'h> RecordingHost<'h> {
+    /// Stands before `inner`.
+    #[must_use]
+    pub fn new(inner: &'h dyn Host) -> Self {
+        Self { inner, notes: Mutex::default() }
+    }
+
+    /// The accesses so far, in order.
+    #[must_use]
+    pub fn accesses(&self) -> Vec<Access> {
+        self.notes().accesses.clone()
+    }
+
+    /// The machine as it was seen: answers every recorded question as the host did.
+    #[must_use]
+    pub fn into_tree(self) -> TreeHost {
+        self.notes.into_inner().unwrap_or_else(PoisonError::into_inner).tree
+    }
+
+    // Notes stay whole when a thread panics between two accesses, so poison is no reason to stop.
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, operation: Operation, path: &str, keep: impl FnOnce(&mut TreeHost)) {
+        let mut notes = self.notes();
+        notes.accesses.push(Access { operation, path: path.to_owned() });
+        keep(&mut notes.tree);
+    }
+
+    /// Notes the links on the way to a path, and gives the path without them: the tree then
+    /// leads from the one to the other as the host did.
+    fn place(&self, path: &str) -> String {
+        let mut place = String::new();
+        let mut links = 0;
+        let mut todo: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
+        while let Some(name) = todo.pop() {
+            match name.as_str() {
+                "" | "." => continue,
+                ".." => {
+                    place.truncate(place.rfind('/').unwrap_or(0));
+                    continue;
+                }
+                _ => {}
+            }
+            let next = format!("{place}/{name}");
+            match self.inner.link(&next) {
+                Ok(target) if links < 40 => {
+                    links += 1;
+                    self.notes().tree.insert_link(&next, &target);
+                    if target.starts_with('/') {
+                        place.clear();
+                    }
+                    todo.extend(target.split('/').rev().map(str::to_owned));
+                }
+                Ok(_) | Err(_) => place = next,
+            }
+        }
+        if place.is_empty() { "/".to_owned() } else { place }
+    }
+}
+
+impl Host for RecordingHost<'_> {
+    fn read(&self, path: &str) -> Result<Vec<u8>, HostError> {
+        let answer = self.inner.read(path);
+        let place = answer.is_ok().then(|| self.place(path));
+        self.note(Operation::Read, path, |tree| {
+            if let (Ok(content), Some(place)) = (&answer, &place) {
+                tree.insert_file(place, content.clone());
+            }
+        });
+        self.note_unread(path, answer.as_ref().err());
+        answer
+    }
+
+    fn list(&self, path: &str) -> Result<Vec<String>, HostError> {
+        let answer = self.inner.list(path);
+        let place = answer.is_ok().then(|| self.place(path));
+        self.note(Operation::List, path, |tree| {
+            if let (Ok(names), Some(place)) = (&answer, &place) {
+                tree.insert_dir(place);
+                for name in names {
+                    tree.insert_bare(&format!("{}/{name}", place.trim_end_matches('/')));
+                }
+            }
+        });
+        self.note_unread(path, answer.as_ref().err());
+        answer
+    }
+
+    fn link(&self, path: &str) -> Result<String, HostError> {
+        let answer = self.inner.link(path);
+        // The links on the way to the parent, then the link itself as it is written.
+        let trimmed = path.trim_end_matches('/');
+        let (parent, name) = trimmed.rsplit_once('/').unwrap_or(("", trimmed));
+        let place = answer.is_ok().then(|| self.place(parent));
+        self.note(Operation::Link, path, |tree| {
+            if let (Ok(target), Some(place)) = (&answer, &place) {
+                tree.insert_link(&format!("{}/{name}", place.trim_end_matches('/')), target);
+            }
+        });
+        answer
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        let answer = self.inner.exists(path);
+        let place = answer.then(|| self.place(path));
+        self.note(Operation::Exists, path, |tree| {
+            if let Some(place) = &place {
+                tree.insert_bare(place);
+            }
+        });
+        answer
+    }
+
+    fn link_count(&self, path: &str) -> Result<u64, HostError> {
+        let answer = self.inner.link_count(path);
+        let place = answer.is_ok().then(|| self.place(path));
+        self.note(Operation::LinkCount, path, |tree| {
+            if let Some(place) = &place {
+                tree.insert_bare(place);
+            }
+        });
+        answer
+    }
+
+    fn affinity(&self, tid: Tid) -> Result<CpuSet, HostError> {
+        self.note(Operation::Affinity, &tid.to_string(), |_| {});
+        self.inner.affinity(tid)
+    }
+
+    fn policy(&self, tid: Tid) -> Result<Policy, HostError> {
+        self.note(Operation::Policy, &tid.to_string(), |_| {});
+        self.inner.policy(tid)
+    }
+
+    fn is_live(&self) -> bool {
+        self.inner.is_live()
+    }
+}
+
+impl RecordingHost<'_> {
+    /// A file that is there and cannot be read stays in the capture as a name.
+    fn note_unread(&self, path: &str, error: Option<&HostError>) {
+        if error.is_some() && self.inner.exists(path) {
+            let place = self.place(path);
+            self.notes().tree.insert_bare(&place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! Files that are the user's or Pinfold's own: state, journal, store, cache, reports.
+//!
+//! Kernel files are [`crate::Host`]'s; these here live on a disk, so what matters is another:
+//! that a file is whole after a crash (write, `fsync`, rename), and that nobody else could
+//! have put it there ([`StateDir`]), because root reads the journal and does what it says.
+
+mod dirs;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+pub use dirs::{cache_dir, default_state_dir, runtime_dir};
+pub use state::{Lock, StateDir};
+
+use crate::{HostError, live::read_to_end};
+
+/// The whole content of a file. A path from the user may be a link or a pipe.
+///
+/// # Errors
+/// [`HostError::File`].
+pub fn read(path: &str) -> Result<Vec<u8>, HostError> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .and_then(|file| read_to_end(&file))
+        .map_err(|errno| HostError::file("read", path, errno))
+}
+
+/// The whole content of a file as text.
+///
+/// # Errors
+/// [`HostError::File`], [`HostError::Unexpected`] if it is not UTF-8.
+pub fn read_text(path: &str) -> Result<String, HostError> {
+    String::from_utf8(read(path)?).map_err(|error| HostError::Unexpected {
+        path: path.to_owned(),
+        why: format!("is not UTF-8 text (byte {})", error.utf8_error().valid_up_to()),
+    })
+}
+
+/// Puts a file there in one go: readers see the old content or the whole new one, also after
+/// a power cut. Its mode is 0666 without the umask; a link there is replaced, not followed.
+///
+/// # Errors
+/// [`HostError::File`]; the old content is then untouched.
+pub fn write_atomic(path: &str, content: &[u8]) -> Result<(), HostError> {
+    let fail = |errno| HostError::file("write", path, errno);
+    let (parent, name) = split(path).ok_or_else(|| fail(Errno::ISDIR))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(parent, flags, Mode::empty()).map_err(fail)?;
+    replace_in(&directory, name, content, Mode::from_raw_mode(0o666)).map_err(fail)
+}
+
+/// Makes a directory and those that lead to it (0777 without the umask).
+///
+/// # Errors
+/// [`HostError::File`], also if something else than a directory is in the way.
+pub fn make_dirs(path: &str) -> Result<(), HostError> {
+    let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
+    for end in ends.filter(|end| *end > 0) {
+        let part = &path[..end];
+        match rustix::fs::mkdir(part, Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            // A read-only or foreign ancestor that is there already is no obstacle.
+            Err(_) if is_dir(part) => {}
+            Err(errno) => return Err(HostError::file("make directory", path, errno)),
+        }
+    }
+    if is_dir(path) { Ok(()) } else { Err(HostError::file("make directory", path, Errno::NOTDIR)) }
+}
+
+/// True if something is there; a dangling link is not.
+#[must_use]
+pub fn exists(path: &str) -> bool {
+    rustix::fs::stat(path).is_ok()
+}
+
+/// True if a directory is there.
+#[must_use]
+pub fn is_dir(path: &str) -> bool {
+    rustix::fs::stat(path)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+}
+
+/// Names of a directory's entries, sorted.
+///
+/// # Errors
+/// [`HostError::File`].
+pub fn list(path: &str) -> Result<Vec<String>, HostError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty())
+        .and_then(names_of)
+        .map_err(|errno| HostError::file("list", path, errno))
+}
+
+/// Takes a file (or link) away.
+///
+/// # Errors
+/// [`HostError::File`].
+pub fn remove(path: &str) -> Result<(), HostError> {
+    rustix::fs::unlink(path).map_err(|errno| HostError::file("remove", path, errno))
+}
+
+/// Takes a directory away with all that is in it; links in it are removed, not followed.
+///
+/// # Errors
+/// [`HostError::File`].
+pub fn remove_tree(path: &str) -> Result<(), HostError> {
+    std::fs::remove_dir_all(path).map_err(|source| HostError::file("remove", path, source))
+}
+
+/// Directory and name of a file's path.
+fn split(path: &str) -> Option<(&str, &str)> {
+    let (parent, name) = match path.rsplit_once('/') {
+        None => (".", path),
+        Some(("", name)) => ("/", name),
+        Some((parent, name)) => (parent, name),
+    };
+    (!matches!(name, "" | "." | "..")).then_some((parent, name))
+}
+
+/// The names in an open directory, sorted.
+fn names_of(directory: OwnedFd) -> Result<Vec<String>, Errno> {
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::new(directory)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name != "." && name != ".." {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// A temporary file beside the target, written, synced and renamed over it.
+fn replace_in(directory: &OwnedFd, name: &str, content: &[u8], mode: Mode) -> Result<(), Errno> {
+    let temporary = format!(".{name}.{}.tmp", crate::process::own_tid());
+    // Left over from a process with our number that was killed.
+    match rustix::fs::unlinkat(directory, &temporary, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(errno) => return Err(errno),
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let done = rustix::fs::openat(directory, &temporary, flags, mode)
+        .and_then(|file| write_all(&file, content).and_then(|()| rustix::fs::fsync(&file)))
+        .and_then(|()| rustix::fs::renameat(directory, &temporary, directory, name));
+    if let Err(errno) = done {
+        // The first error is the one to tell; the leftover is removed if it can be.
+        match rustix::fs::unlinkat(directory, &temporary, AtFlags::empty()) {
+            Ok(()) | Err(_) => return Err(errno),
+        }
+    }
+    sync_directory(directory)
+}
+
+fn write_all(file: impl AsFd, content: &[u8]) -> Result<(), Errno> {
+    let mut rest = content;
+    while !rest.is_empty() {
+        match rustix::io::write(&file, rest) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(count) => rest = &rest[count..],
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Makes a new name in the directory survive a power cut. Some file systems have nothing to
+/// sync there and say EINVAL.
+fn sync_directory(directory: impl AsFd) -> Result<(), Errno> {
+    match rustix::fs::fsync(directory) {
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Opens the current directory or the path as a directory, for `*at` calls.
+fn open_dir(path: &str, extra: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | extra;
+    rustix::fs::openat(CWD, path, flags, Mode::empty())
+}

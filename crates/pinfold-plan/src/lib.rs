@@ -1,1 +1,29 @@
-//! Placement strategies: pure functions from topology and request to plan.
+//! Placement strategies: pure functions from a topology and a request to a plan.
+//!
+//! [`plan`] asks one named strategy; [`explain`] says in words what a plan gives and
+//! costs; [`check`] holds a plan, perhaps one from a file, against a topology;
+//! [`emit`] turns it into libvirt XML or a QEMU start script; [`schema`] into the
+//! JSON that Pinfold promises to read again.
+//!
+//! Nothing here touches a host, a clock or randomness. The same input gives the same
+//! plan, on a machine that is not this one as well.
+
+mod check;
+mod draft;
+pub mod emit;
+mod error;
+mod explain;
+mod ground;
+mod guest;
+mod names;
+pub mod schema;
+mod select;
+mod spread;
+mod strategies;
+#[cfg(test)]
+mod tests;
+
+pub use check::check;
+pub use error::PlanError;
+pub use explain::explain;
+pub use strategies::{Strategy, plan, strategies};

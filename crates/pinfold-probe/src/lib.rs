@@ -1,1 +1,15 @@
 //! Measurements, from inside a workload through pinload and from the host.
+//!
+//! What runs inside the workload (rulers and loads) is `pinload`, one static C program,
+//! built with this crate and embedded in it ([`pinload`]). [`rulers`] turns a ruler's
+//! settings into its arguments and its output into [`pinfold_model::Series`]; [`loads`]
+//! keeps loads running on the host for as long as somebody beats; [`agent`] speaks to the
+//! `pinload` that is a guest's init. [`roles`] needs none of it: it reads the kernel's
+//! per-thread statistics before and after.
+//! This crate decides nothing about placement and knows neither plans nor QEMU.
+
+pub mod agent;
+pub mod loads;
+pub mod pinload;
+pub mod roles;
+pub mod rulers;

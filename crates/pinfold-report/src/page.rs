@@ -47,7 +47,7 @@ pub struct CandidateId(pub usize);
 
 /// Which comparison the headline speaks of; its figures are in the ranking of
 /// the same metric and load state.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The best candidate; `None` if none is shown to be better than the baseline.
     pub winner: Option<CandidateId>,
@@ -317,7 +317,9 @@ impl Page {
     /// The ranking of a metric in a load state.
     #[must_use]
     pub fn ranking(&self, metric: Metric, load: LoadState) -> Option<&Ranking> {
-        self.rankings.iter().find(|ranking| ranking.metric == metric && ranking.load == load)
+        self.rankings
+            .iter()
+            .find(|ranking| ranking.metric == metric && ranking.load == load)
     }
 
     /// The ranking that answers the question.

@@ -1,1 +1,17 @@
 //! Design, store, statistics and tuning of measurements.
+//!
+//! - [`stats`]: what numbers say and how sure one may be; pure, deterministic.
+//! - [`store`]: one SQLite file that holds every start with its raw samples.
+//! - [`tune`]: finds the best placement of one virtual machine on one host: a
+//!   randomised, blocked experiment over candidate plans, and its analysis.
+//!
+//! What really starts a virtual machine and measures it stands behind
+//! [`tune::Starter`]; this crate neither knows QEMU nor touches the host, apart
+//! from the store's own file. Everything that is random comes from a recorded
+//! seed through [`random::Pcg32`].
+
+pub mod random;
+mod schema;
+pub mod stats;
+pub mod store;
+pub mod tune;

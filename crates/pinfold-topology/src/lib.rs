@@ -1,1 +1,41 @@
 //! Host to topology and findings, through hwloc and sysfs.
+//!
+//! ```text
+//! hwloc (live, XML, synthetic) ──► tree ──┐
+//!                                         ├──► tables, fingerprint, findings = Topology
+//! kernel files (through Host) ──► facts ──┘
+//! ```
+//!
+//! [`discover`] looks at a host, [`read_input`] at a file or a description, [`capture`]
+//! makes such a file, [`render_tree`] and [`schema`] show what was found, and
+//! [`capabilities`] tells what a host can and cannot do for Pinfold.
+//!
+//! Only `hwloc.rs` knows hwloc, only `facts.rs`, `groups.rs` and `capabilities` read a
+//! host; all else is pure. Nothing here changes a host.
+
+mod build;
+mod capabilities;
+mod capture;
+mod error;
+mod facts;
+mod findings;
+mod fingerprint;
+mod groups;
+mod hwloc;
+mod hypervisor;
+mod input;
+mod kinds;
+mod render;
+pub mod schema;
+mod synthetic;
+mod tables;
+mod xml;
+
+pub use capabilities::{Capability, Verdict, capabilities, can_run_main_job};
+pub use capture::capture;
+pub use error::TopologyError;
+pub use input::{describe_source, discover, read_input};
+pub use render::render_tree;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! The hierarchy that has the cpuset controller: who is in which group, and what it may use.
+//!
+//! Version 1 and 2 differ in file names and rules; the names are hidden here, the rules are in
+//! `steps`. Groups are named by their absolute directory, without a slash at the end; in
+//! [`pinfold_model::TaskState`] by their path below the mount.
+//! <https://docs.kernel.org/admin-guide/cgroup-v1/cpusets.html>,
+//! <https://docs.kernel.org/admin-guide/cgroup-v2.html#cpuset>
+
+use pinfold_host::mountinfo::{self, ControllerMount, Version};
+use pinfold_host::{Host, HostError, paths, proc_cgroup};
+use pinfold_model::{CpuSet, Tid};
+
+use crate::tasks;
+
+/// Name of the controller.
+pub(crate) const CPUSET: &str = "cpuset";
+
+/// The hierarchy with the cpuset controller.
+#[derive(Clone, Debug)]
+pub(crate) struct Cpusets {
+    mount: ControllerMount,
+    root: String,
+}
+
+impl Cpusets {
+    /// Finds it; `None` on a host without the controller.
+    pub(crate) fn find(host: &dyn Host) -> Result<Option<Self>, HostError> {
+        let mount = mountinfo::controller(host, CPUSET)?;
+        Ok(mount.map(|mount| {
+            let root = mount.mount.path.trim_end_matches('/').to_owned();
+            Self { mount, root }
+        }))
+    }
+
+    /// Its version.
+    pub(crate) fn version(&self) -> Version {
+        self.mount.version
+    }
+
+    /// Directory of its root.
+    pub(crate) fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// True if it is mounted read-only, as in many containers.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.mount.mount.is_read_only()
+    }
+
+    /// The group of a thread; `None` if it has ended or is in a group that is not mounted here.
+    pub(crate) fn group_of(&self, host: &dyn Host, tid: Tid) -> Result<Option<String>, HostError> {
+        self.group_from(host, &paths::process_cgroup(tid))
+    }
+
+    /// The group of this process.
+    pub(crate) fn own_group(&self, host: &dyn Host) -> Result<Option<String>, HostError> {
+        self.group_from(host, &paths::own_cgroup())
+    }
+
+    fn group_from(&self, host: &dyn Host, path: &str) -> Result<Option<String>, HostError> {
+        let Some(text) = tasks::unless_gone(host.read_text(path))? else { return Ok(None) };
+        let memberships = proc_cgroup::parse(&text).map_err(|error| error.at(path))?;
+        let group = match self.version() {
+            Version::V1 => proc_cgroup::v1_path(&memberships, CPUSET),
+            Version::V2 => proc_cgroup::v2_path(&memberships),
+        };
+        Ok(group.and_then(|group| self.mount.group_dir(group)))
+    }
+
+    /// A group's path below the mount, `/` for the root.
+    pub(crate) fn below(&self, group: &str) -> String {
+        match group.strip_prefix(&self.root) {
+            Some("") | None => "/".to_owned(),
+            Some(path) => path.to_owned(),
+        }
+    }
+
+    /// Names of the child groups' directories, as absolute paths.
+    pub(crate) fn children(&self, host: &dyn Host, group: &str) -> Result<Vec<String>, HostError> {
+        let Some(names) = tasks::unless_gone(host.list(group))? else { return Ok(Vec::new()) };
+        Ok(names
+            .iter()
+            .map(|name| paths::cgroup_file(group, name))
+            .filter(|path| host.exists(&paths::cgroup_procs(path)))
+            .collect())
+    }
+
+    /// The group and its ancestors, root first.
+    pub(crate) fn lineage(&self, group: &str) -> Vec<String> {
+        let mut lineage = vec![self.root.clone()];
+        let below = self.below(group);
+        for part in below.split('/').filter(|part| !part.is_empty()) {
+            let last = lineage.last().map_or("", String::as_str);
+            lineage.push(format!("{last}/{part}"));
+        }
+        lineage
+    }
+
+    /// The parent group; the root is its own.
+    pub(crate) fn parent<'g>(&'g self, group: &'g str) -> &'g str {
+        match group.rsplit_once('/') {
+            Some((parent, _)) if group != self.root => parent,
+            _ => &self.root,
+        }
+    }
+
+    /// Path of the file that shows what a group has got.
+    pub(crate) fn effective_path(&self, group: &str) -> String {
+        match self.version() {
+            Version::V1 => paths::cpuset_effective_cpus(group),
+            Version::V2 => paths::cpuset_cpus_effective(group),
+        }
+    }
+
+    /// The PUs that a group has got. Where a v2 group lacks the controller, its nearest
+    /// ancestor with it counts.
+    pub(crate) fn effective(&self, host: &dyn Host, group: &str) -> Result<CpuSet, HostError> {
+        let lineage = self.lineage(group);
+        let shown = lineage.iter().rev().find(|group| host.exists(&self.effective_path(group)));
+        list(host, &self.effective_path(shown.map_or(&self.root, |group| group)))
+    }
+
+    /// The PUs that the group of a thread has got; `None` if it has ended.
+    pub(crate) fn effective_of(
+        &self,
+        host: &dyn Host,
+        tid: Tid,
+    ) -> Result<Option<CpuSet>, HostError> {
+        match self.group_of(host, tid)? {
+            Some(group) => tasks::unless_gone(self.effective(host, &group)),
+            None => Ok(None),
+        }
+    }
+
+    /// The threads (v1) or processes (v2) directly in a group.
+    pub(crate) fn members(&self, host: &dyn Host, group: &str) -> Result<Vec<Tid>, HostError> {
+        let text = tasks::unless_gone(host.read_text(&self.members_path(group)))?;
+        Ok(text.map_or_else(Vec::new, |text| tasks::numbers(text.lines())))
+    }
+
+    /// The file that lists and takes the members of a group.
+    pub(crate) fn members_path(&self, group: &str) -> String {
+        paths::cgroup_file(group, self.members_file())
+    }
+
+    /// Name of that file: `tasks` moves single threads, `cgroup.procs` whole processes.
+    pub(crate) fn members_file(&self) -> &'static str {
+        match self.version() {
+            Version::V1 => "tasks",
+            Version::V2 => "cgroup.procs",
+        }
+    }
+
+    /// True if a v2 group may have processes beside child groups with controllers: only the
+    /// real root, which is the one group without a `cgroup.type`, may.
+    pub(crate) fn is_real_root(&self, host: &dyn Host, group: &str) -> bool {
+        group == self.root && !host.exists(&paths::cgroup_type(group))
+    }
+}
+
+/// A file that holds a list of PUs.
+pub(crate) fn list(host: &dyn Host, path: &str) -> Result<CpuSet, HostError> {
+    let text = host.read_text(path)?;
+    CpuSet::parse_list(&text)
+        .map_err(|error| HostError::Unexpected { path: path.to_owned(), why: error.to_string() })
+}
+
+/// True if the kernel remembers the mask that a task asked for and applies it within each new
+/// cpuset (6.2, da019032819a1). Before, a change of cpuset overwrites the mask.
+pub(crate) fn masks_survive(host: &dyn Host) -> Result<bool, HostError> {
+    let path = paths::kernel_release();
+    let release = host.read_text(&path)?;
+    let mut parts = release.trim().split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor) >= (6, 2)),
+        _ => Err(HostError::Unexpected { path, why: format!("{release:?} is no kernel release") }),
+    }
+}

@@ -1,0 +1,181 @@
+//! What a journal holds, read from its text.
+//!
+//! The text ends at the last newline. What stands behind it was being written when the
+//! power went or the process was killed; its step was not done, because a step is done only
+//! after its line has reached the disk. Anything else that is not understood refuses the
+//! whole journal: nothing of it is executed.
+
+use pinfold_host::{Host, HostError, paths};
+use pinfold_model::{CpuSet, Step, TaskId};
+
+use super::JournalError;
+use super::schema::{FAMILY, FORMAT, FormatLine, HeaderLine, Line};
+
+/// Who applied what to which virtual machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Name of the apply: the machine's process and its start time, which no other has in
+    /// the same boot.
+    pub id: String,
+    /// The boot in which it happened.
+    pub boot_id: String,
+    /// When it began.
+    pub created_unix_s: u64,
+    /// The Pinfold process.
+    pub supervisor: TaskId,
+    /// The virtual machine's process.
+    pub vm: TaskId,
+    /// Its name, for messages.
+    pub vm_name: String,
+    /// Threads of the machine and processes of ours that were there when it began.
+    pub threads: Vec<TaskId>,
+    /// The plan as JSON text; opaque here.
+    pub plan: String,
+}
+
+/// What became of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was done and read back.
+    Done,
+    /// Its task had ended.
+    Skipped,
+    /// It failed.
+    Failed,
+    /// It was taken back, or there was nothing to take back.
+    Restored,
+    /// It was not taken back: somebody else changed the value since, or the kernel refused.
+    Kept,
+}
+
+/// One line of a journal after its header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A step, written before it is done.
+    Step {
+        /// Its number, from 0.
+        index: usize,
+        /// The step.
+        step: Step,
+    },
+    /// What became of it.
+    Outcome {
+        /// The step's number.
+        index: usize,
+        /// What became of it.
+        outcome: Outcome,
+        /// More, for the reader.
+        detail: Option<String>,
+    },
+    /// Masks of bystanders, noted on kernels that overwrite them when a cpuset changes.
+    Masks(Vec<(TaskId, CpuSet)>),
+    /// Everything was taken back, or dropped after a reboot.
+    End {
+        /// When.
+        unix_s: u64,
+        /// Why.
+        why: String,
+    },
+}
+
+/// A journal's content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The first line.
+    pub header: Header,
+    /// The other lines.
+    pub entries: Vec<Entry>,
+    /// True if the last line was cut off.
+    pub torn: bool,
+}
+
+impl Record {
+    /// Reads a journal; `None` if not even its header is whole, so that nothing was done.
+    ///
+    /// # Errors
+    /// [`JournalError::Malformed`] with the line, [`JournalError::Newer`].
+    pub fn parse(path: &str, bytes: &[u8]) -> Result<Option<Self>, JournalError> {
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let mut lines = bytes[..whole].split_inclusive(|byte| *byte == b'\n').zip(1..);
+        let Some((first, _)) = lines.next() else { return Ok(None) };
+        let header = parse_header(path, first)?;
+        let mut record = Self { header, entries: Vec::new(), torn: whole < bytes.len() };
+        for (line, number) in lines {
+            let malformed =
+                |why: String| JournalError::Malformed { path: path.to_owned(), line: number, why };
+            let line: Line =
+                serde_json::from_slice(line).map_err(|error| malformed(error.to_string()))?;
+            record.add(line.into()).map_err(|why| malformed(why.to_owned()))?;
+        }
+        Ok(Some(record))
+    }
+
+    /// The steps with their numbers, in the order in which they were done.
+    pub fn steps(&self) -> impl DoubleEndedIterator<Item = (usize, &Step)> {
+        self.entries.iter().filter_map(|entry| match entry {
+            Entry::Step { index, step } => Some((*index, step)),
+            Entry::Outcome { .. } | Entry::Masks(_) | Entry::End { .. } => None,
+        })
+    }
+
+    /// Masks of bystanders.
+    pub fn masks(&self) -> impl Iterator<Item = &(TaskId, CpuSet)> {
+        self.entries.iter().flat_map(|entry| match entry {
+            Entry::Masks(masks) => masks.as_slice(),
+            Entry::Step { .. } | Entry::Outcome { .. } | Entry::End { .. } => &[],
+        })
+    }
+
+    /// True if nothing of it is in force any more.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        matches!(self.entries.last(), Some(Entry::End { .. }))
+    }
+
+    /// True if it was written since the host was started.
+    ///
+    /// # Errors
+    /// [`HostError`] if the host does not tell its boot id.
+    pub fn is_of_this_boot(&self, host: &dyn Host) -> Result<bool, HostError> {
+        Ok(self.header.boot_id == boot_id(host)?)
+    }
+
+    /// Adds an entry if it can follow those that are there.
+    pub(super) fn add(&mut self, entry: Entry) -> Result<(), &'static str> {
+        let steps = self.steps().count();
+        if self.has_ended() {
+            return Err("something follows the end");
+        }
+        match &entry {
+            Entry::Step { index, .. } if *index != steps => return Err("a step is missing"),
+            Entry::Outcome { index, .. } if *index >= steps => {
+                return Err("an outcome without its step");
+            }
+            Entry::Step { .. } | Entry::Outcome { .. } | Entry::Masks(_) | Entry::End { .. } => {}
+        }
+        self.entries.push(entry);
+        Ok(())
+    }
+}
+
+/// The boot id of a host.
+pub(super) fn boot_id(host: &dyn Host) -> Result<String, HostError> {
+    Ok(host.read_text(&paths::boot_id())?.trim().to_owned())
+}
+
+fn parse_header(path: &str, line: &[u8]) -> Result<Header, JournalError> {
+    let malformed =
+        |why: String| JournalError::Malformed { path: path.to_owned(), line: 1, why };
+    let format: FormatLine =
+        serde_json::from_slice(line).map_err(|error| malformed(error.to_string()))?;
+    if format.format != FORMAT {
+        return Err(if format.format.starts_with(FAMILY) {
+            JournalError::Newer { path: path.to_owned(), format: format.format }
+        } else {
+            malformed(format!("{:?} is not a journal's format", format.format))
+        });
+    }
+    let header: HeaderLine =
+        serde_json::from_slice(line).map_err(|error| malformed(error.to_string()))?;
+    Ok(header.into())
+}

@@ -1,0 +1,470 @@
+//! The journal's lines as JSON: format `pinfold-journal/1`.
+//!
+//! ```text
+//! {"format":"pinfold-journal/1","id":"812-9912","boot_id":"…","vm":{"tid":812,"start_time":9912},…}
+//! {"step":{"index":0,"reason":"…","change":{"set_affinity":{…}},"undo":{"set_affinity":{…}}}}
+//! {"outcome":{"index":0,"result":"done","detail":null}}
+//! {"end":{"unix_s":1770000000,"why":"undone"}}
+//! ```
+//!
+//! One twin type per model type, because the model does not serialise. Bytes are text
+//! where they are printable, else base 16. Unknown keys are refused: a journal is
+//! executed, and what is not understood must not be executed by half.
+
+use pinfold_model::{Change, CpuSet, Policy, Step, TaskId, TaskState, Tid, Undo};
+use serde::{Deserialize, Serialize};
+
+use super::{Entry, Header, Outcome};
+
+/// The format that is written.
+pub(super) const FORMAT: &str = "pinfold-journal/1";
+/// What every version's format begins with.
+pub(super) const FAMILY: &str = "pinfold-journal/";
+
+/// The `format` key of a first line, whatever else it holds.
+#[derive(Deserialize)]
+pub(super) struct FormatLine {
+    pub(super) format: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HeaderLine {
+    format: String,
+    id: String,
+    boot_id: String,
+    created_unix_s: u64,
+    supervisor: TaskLine,
+    vm: TaskLine,
+    vm_name: String,
+    threads: Vec<TaskLine>,
+    plan: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Line {
+    Step { index: usize, reason: String, change: ChangeLine, undo: UndoLine },
+    Outcome { index: usize, result: ResultLine, detail: Option<String> },
+    Masks(Vec<MaskLine>),
+    End { unix_s: u64, why: String },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ResultLine {
+    Done,
+    Skipped,
+    Failed,
+    Restored,
+    Kept,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TaskLine {
+    tid: u32,
+    start_time: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MaskLine {
+    task: TaskLine,
+    #[serde(with = "list")]
+    mask: CpuSet,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StateLine {
+    task: TaskLine,
+    group: String,
+    #[serde(with = "list")]
+    mask: CpuSet,
+    policy: PolicyLine,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum PolicyLine {
+    Other { nice: i8 },
+    Batch { nice: i8 },
+    Idle,
+    Fifo { priority: u8 },
+    RoundRobin { priority: u8 },
+    Deadline { runtime_ns: u64, deadline_ns: u64, period_ns: u64 },
+    Unknown { number: u32 },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum ChangeLine {
+    WriteFile {
+        path: String,
+        value: BytesLine,
+    },
+    MakeGroup {
+        path: String,
+    },
+    MoveTasks {
+        group: String,
+        file: String,
+        tasks: Vec<TaskLine>,
+    },
+    SetAffinity {
+        task: TaskLine,
+        #[serde(with = "list")]
+        mask: CpuSet,
+    },
+    SetPolicy {
+        task: TaskLine,
+        policy: PolicyLine,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum UndoLine {
+    WriteFile {
+        path: String,
+        original: BytesLine,
+    },
+    RemoveGroup {
+        path: String,
+    },
+    MoveTasks {
+        mount: String,
+        file: String,
+        tasks: Vec<StateLine>,
+    },
+    SetAffinity {
+        task: TaskLine,
+        #[serde(with = "list")]
+        original: CpuSet,
+    },
+    SetPolicy {
+        task: TaskLine,
+        original: PolicyLine,
+    },
+}
+
+/// Bytes, readable where they can be.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum BytesLine {
+    Text(String),
+    #[serde(with = "base16")]
+    Base16(Vec<u8>),
+}
+
+impl From<&[u8]> for BytesLine {
+    fn from(bytes: &[u8]) -> Self {
+        let printable = |c: char| c == '\n' || c == '\t' || !c.is_control();
+        match std::str::from_utf8(bytes) {
+            Ok(text) if text.chars().all(printable) => Self::Text(text.to_owned()),
+            Ok(_) | Err(_) => Self::Base16(bytes.to_vec()),
+        }
+    }
+}
+
+impl From<BytesLine> for Vec<u8> {
+    fn from(line: BytesLine) -> Self {
+        match line {
+            BytesLine::Text(text) => text.into_bytes(),
+            BytesLine::Base16(bytes) => bytes,
+        }
+    }
+}
+
+/// A set of PUs as the kernel's list.
+mod list {
+    use pinfold_model::CpuSet;
+    use serde::{Deserialize as _, Deserializer, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(set: &CpuSet, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(set)
+    }
+
+    pub(super) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<CpuSet, D::Error> {
+        let text = String::deserialize(from)?;
+        CpuSet::parse_list(&text).map_err(de::Error::custom)
+    }
+}
+
+/// Bytes as pairs of hexadecimal digits.
+mod base16 {
+    use std::fmt::Write as _;
+
+    use serde::{Deserialize as _, Deserializer, Serializer, de, ser};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        let mut text = String::with_capacity(bytes.len() * 2);
+        for byte in bytes {
+            write!(text, "{byte:02x}").map_err(ser::Error::custom)?;
+        }
+        to.serialize_str(&text)
+    }
+
+    pub(super) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(from)?;
+        if !text.len().is_multiple_of(2) {
+            return Err(de::Error::custom("base 16 needs an even number of digits"));
+        }
+        let digits = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        text.as_bytes()
+            .chunks(2)
+            .map(|pair| digits(pair).ok_or_else(|| de::Error::custom("not base 16")))
+            .collect()
+    }
+}
+
+impl From<TaskId> for TaskLine {
+    fn from(task: TaskId) -> Self {
+        Self { tid: task.tid.0, start_time: task.start_time }
+    }
+}
+
+impl From<TaskLine> for TaskId {
+    fn from(line: TaskLine) -> Self {
+        Self { tid: Tid(line.tid), start_time: line.start_time }
+    }
+}
+
+impl From<Policy> for PolicyLine {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::Other { nice } => Self::Other { nice },
+            Policy::Batch { nice } => Self::Batch { nice },
+            Policy::Idle => Self::Idle,
+            Policy::Fifo { priority } => Self::Fifo { priority },
+            Policy::RoundRobin { priority } => Self::RoundRobin { priority },
+            Policy::Deadline { runtime_ns, deadline_ns, period_ns } => {
+                Self::Deadline { runtime_ns, deadline_ns, period_ns }
+            }
+            Policy::Unknown(number) => Self::Unknown { number },
+        }
+    }
+}
+
+impl From<PolicyLine> for Policy {
+    fn from(line: PolicyLine) -> Self {
+        match line {
+            PolicyLine::Other { nice } => Self::Other { nice },
+            PolicyLine::Batch { nice } => Self::Batch { nice },
+            PolicyLine::Idle => Self::Idle,
+            PolicyLine::Fifo { priority } => Self::Fifo { priority },
+            PolicyLine::RoundRobin { priority } => Self::RoundRobin { priority },
+            PolicyLine::Deadline { runtime_ns, deadline_ns, period_ns } => {
+                Self::Deadline { runtime_ns, deadline_ns, period_ns }
+            }
+            PolicyLine::Unknown { number } => Self::Unknown(number),
+        }
+    }
+}
+
+impl From<&TaskState> for StateLine {
+    fn from(state: &TaskState) -> Self {
+        Self {
+            task: state.task.into(),
+            group: state.group.clone(),
+            mask: state.mask.clone(),
+            policy: state.policy.into(),
+        }
+    }
+}
+
+impl From<StateLine> for TaskState {
+    fn from(line: StateLine) -> Self {
+        Self {
+            task: line.task.into(),
+            group: line.group,
+            mask: line.mask,
+            policy: line.policy.into(),
+        }
+    }
+}
+
+impl From<&Change> for ChangeLine {
+    fn from(change: &Change) -> Self {
+        match change {
+            Change::WriteFile { path, value } => {
+                Self::WriteFile { path: path.clone(), value: value.as_slice().into() }
+            }
+            Change::MakeGroup { path } => Self::MakeGroup { path: path.clone() },
+            Change::MoveTasks { group, file, tasks } => Self::MoveTasks {
+                group: group.clone(),
+                file: file.clone(),
+                tasks: tasks.iter().map(|task| (*task).into()).collect(),
+            },
+            Change::SetAffinity { task, mask } => {
+                Self::SetAffinity { task: (*task).into(), mask: mask.clone() }
+            }
+            Change::SetPolicy { task, policy } => {
+                Self::SetPolicy { task: (*task).into(), policy: (*policy).into() }
+            }
+        }
+    }
+}
+
+impl From<ChangeLine> for Change {
+    fn from(line: ChangeLine) -> Self {
+        match line {
+            ChangeLine::WriteFile { path, value } => {
+                Self::WriteFile { path, value: value.into() }
+            }
+            ChangeLine::MakeGroup { path } => Self::MakeGroup { path },
+            ChangeLine::MoveTasks { group, file, tasks } => Self::MoveTasks {
+                group,
+                file,
+                tasks: tasks.into_iter().map(Into::into).collect(),
+            },
+            ChangeLine::SetAffinity { task, mask } => {
+                Self::SetAffinity { task: task.into(), mask }
+            }
+            ChangeLine::SetPolicy { task, policy } => {
+                Self::SetPolicy { task: task.into(), policy: policy.into() }
+            }
+        }
+    }
+}
+
+impl From<&Undo> for UndoLine {
+    fn from(undo: &Undo) -> Self {
+        match undo {
+            Undo::WriteFile { path, original } => {
+                Self::WriteFile { path: path.clone(), original: original.as_slice().into() }
+            }
+            Undo::RemoveGroup { path } => Self::RemoveGroup { path: path.clone() },
+            Undo::MoveTasks { mount, file, tasks } => Self::MoveTasks {
+                mount: mount.clone(),
+                file: file.clone(),
+                tasks: tasks.iter().map(Into::into).collect(),
+            },
+            Undo::SetAffinity { task, original } => {
+                Self::SetAffinity { task: (*task).into(), original: original.clone() }
+            }
+            Undo::SetPolicy { task, original } => {
+                Self::SetPolicy { task: (*task).into(), original: (*original).into() }
+            }
+        }
+    }
+}
+
+impl From<UndoLine> for Undo {
+    fn from(line: UndoLine) -> Self {
+        match line {
+            UndoLine::WriteFile { path, original } => {
+                Self::WriteFile { path, original: original.into() }
+            }
+            UndoLine::RemoveGroup { path } => Self::RemoveGroup { path },
+            UndoLine::MoveTasks { mount, file, tasks } => Self::MoveTasks {
+                mount,
+                file,
+                tasks: tasks.into_iter().map(Into::into).collect(),
+            },
+            UndoLine::SetAffinity { task, original } => {
+                Self::SetAffinity { task: task.into(), original }
+            }
+            UndoLine::SetPolicy { task, original } => {
+                Self::SetPolicy { task: task.into(), original: original.into() }
+            }
+        }
+    }
+}
+
+impl From<&Header> for HeaderLine {
+    fn from(header: &Header) -> Self {
+        Self {
+            format: FORMAT.to_owned(),
+            id: header.id.clone(),
+            boot_id: header.boot_id.clone(),
+            created_unix_s: header.created_unix_s,
+            supervisor: header.supervisor.into(),
+            vm: header.vm.into(),
+            vm_name: header.vm_name.clone(),
+            threads: header.threads.iter().map(|task| (*task).into()).collect(),
+            plan: header.plan.clone(),
+        }
+    }
+}
+
+impl From<HeaderLine> for Header {
+    fn from(line: HeaderLine) -> Self {
+        Self {
+            id: line.id,
+            boot_id: line.boot_id,
+            created_unix_s: line.created_unix_s,
+            supervisor: line.supervisor.into(),
+            vm: line.vm.into(),
+            vm_name: line.vm_name,
+            threads: line.threads.into_iter().map(Into::into).collect(),
+            plan: line.plan,
+        }
+    }
+}
+
+impl From<&Entry> for Line {
+    fn from(entry: &Entry) -> Self {
+        match entry {
+            Entry::Step { index, step } => Self::Step {
+                index: *index,
+                reason: step.reason.clone(),
+                change: (&step.change).into(),
+                undo: (&step.undo).into(),
+            },
+            Entry::Outcome { index, outcome, detail } => {
+                Self::Outcome { index: *index, result: (*outcome).into(), detail: detail.clone() }
+            }
+            Entry::Masks(masks) => Self::Masks(
+                masks
+                    .iter()
+                    .map(|(task, mask)| MaskLine { task: (*task).into(), mask: mask.clone() })
+                    .collect(),
+            ),
+            Entry::End { unix_s, why } => Self::End { unix_s: *unix_s, why: why.clone() },
+        }
+    }
+}
+
+impl From<Line> for Entry {
+    fn from(line: Line) -> Self {
+        match line {
+            Line::Step { index, reason, change, undo } => Self::Step {
+                index,
+                step: Step { change: change.into(), undo: undo.into(), reason },
+            },
+            Line::Outcome { index, result, detail } => {
+                Self::Outcome { index, outcome: result.into(), detail }
+            }
+            Line::Masks(masks) => {
+                Self::Masks(masks.into_iter().map(|line| (line.task.into(), line.mask)).collect())
+            }
+            Line::End { unix_s, why } => Self::End { unix_s, why },
+        }
+    }
+}
+
+impl From<Outcome> for ResultLine {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Done => Self::Done,
+            Outcome::Skipped => Self::Skipped,
+            Outcome::Failed => Self::Failed,
+            Outcome::Restored => Self::Restored,
+            Outcome::Kept => Self::Kept,
+        }
+    }
+}
+
+impl From<ResultLine> for Outcome {
+    fn from(line: ResultLine) -> Self {
+        match line {
+            ResultLine::Done => Self::Done,
+            ResultLine::Skipped => Self::Skipped,
+            ResultLine::Failed => Self::Failed,
+            ResultLine::Restored => Self::Restored,
+            ResultLine::Kept => Self::Kept,
+        }
+    }
+}

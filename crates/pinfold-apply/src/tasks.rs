@@ -1,0 +1,94 @@
+//! Threads and processes as the host shows them, and what is to be placed.
+//!
+//! A task that ends while it is looked at is no error here: the readers answer `None`, and
+//! the caller says what that means. A zombie counts as ended, because nothing that Pinfold
+//! could set has an effect on it.
+//! <https://docs.kernel.org/filesystems/proc.html>
+
+use std::collections::BTreeSet;
+
+use pinfold_host::proc_stat::{self, ProcStat};
+use pinfold_host::{Host, HostError, paths, proc_status};
+use pinfold_model::{Role, TaskId, Tid};
+
+/// What a plan is applied to: one virtual machine, and the loads that Pinfold started beside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The process of the virtual machine.
+    pub pid: Tid,
+    /// Its threads with their roles, as QMP or libvirt told them. Threads of the process that
+    /// are not named here follow the emulator; threads outside the process (vhost before
+    /// Linux 6.4) must be named.
+    pub threads: Vec<(TaskId, Role)>,
+    /// Processes that Pinfold started itself, such as its loads.
+    pub own: Vec<TaskId>,
+}
+
+impl Target {
+    /// The role of a thread, if it is known.
+    #[must_use]
+    pub fn role(&self, tid: Tid) -> Option<&Role> {
+        self.threads.iter().find(|(task, _)| task.tid == tid).map(|(_, role)| role)
+    }
+}
+
+/// `stat` of a thread; `None` if it has ended.
+pub(crate) fn stat(host: &dyn Host, tid: Tid) -> Result<Option<ProcStat>, HostError> {
+    let path = paths::process_stat(tid);
+    let text = match host.read_text(&path) {
+        Ok(text) => text,
+        Err(error) if error.is_gone() => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let stat = proc_stat::parse(&text).map_err(|error| error.at(&path))?;
+    Ok((!stat.has_ended()).then_some(stat))
+}
+
+/// True if this very thread still runs.
+pub(crate) fn is_alive(host: &dyn Host, task: TaskId) -> Result<bool, HostError> {
+    Ok(stat(host, task.tid)?.is_some_and(|stat| stat.start_time == task.start_time))
+}
+
+/// The process that a thread belongs to; `None` if it has ended.
+pub(crate) fn process_of(host: &dyn Host, tid: Tid) -> Result<Option<Tid>, HostError> {
+    let path = paths::process_status(tid);
+    match host.read_text(&path) {
+        Ok(text) => {
+            let status = proc_status::parse(&text).map_err(|error| error.at(&path))?;
+            Ok(Some(status.tgid))
+        }
+        Err(error) if error.is_gone() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The threads of a process by ascending number; none if it has ended.
+pub(crate) fn threads_of(host: &dyn Host, pid: Tid) -> Result<Vec<Tid>, HostError> {
+    match host.list(&paths::task_dir(pid)) {
+        Ok(names) => Ok(numbers(names.iter().map(String::as_str))),
+        Err(error) if error.is_gone() => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// All processes of the host, kernel threads among them.
+pub(crate) fn processes(host: &dyn Host) -> Result<Vec<Tid>, HostError> {
+    Ok(numbers(host.list(&paths::proc_dir())?.iter().map(String::as_str)))
+}
+
+/// The numbers among some names, ascending, each once. 0 stands for a task of another PID
+/// namespace, which cannot be named from here.
+pub(crate) fn numbers<'n>(names: impl Iterator<Item = &'n str>) -> Vec<Tid> {
+    let numbers: BTreeSet<u32> =
+        names.filter_map(|name| name.trim().parse().ok()).filter(|number| *number != 0).collect();
+    numbers.into_iter().map(Tid).collect()
+}
+
+/// `Some` answer of a host call, `None` if the task is gone meanwhile.
+pub(crate) fn unless_gone<T>(answer: Result<T, HostError>) -> Result<Option<T>, HostError> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_gone() => Ok(None),
+        Err(error) => Err(error),
+    }
+}

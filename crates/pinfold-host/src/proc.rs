@@ -1,0 +1,33 @@
+//! Parsers of the kernel's per-task files and of the mount table.
+//!
+//! Each module is named after the file that it parses and takes the text, not the host:
+//! reading is the caller's, through [`crate::Host`].
+//! Formats: <https://docs.kernel.org/filesystems/proc.html>, `proc(5)`.
+
+pub mod mountinfo;
+pub mod proc_cgroup;
+pub mod proc_stat;
+pub mod proc_status;
+pub mod schedstat;
+
+/// Why a `/proc` text is not what the kernel writes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} cannot be understood: {text:?}")]
+pub struct ProcError {
+    /// Which file or field.
+    pub what: &'static str,
+    /// The text, cut to 80 characters.
+    pub text: String,
+}
+
+impl ProcError {
+    fn new(what: &'static str, text: &str) -> Self {
+        Self { what, text: text.trim_end().chars().take(80).collect() }
+    }
+
+    /// The same fault as the error of a host read.
+    #[must_use]
+    pub fn at(&self, path: &str) -> crate::HostError {
+        crate::HostError::Unexpected { path: path.to_owned(), why: self.to_string() }
+    }
+}

@@ -1,0 +1,89 @@
+//! `/proc/PID/stat`, and the same of a thread.
+//!
+//! ```text
+//! 42 (CPU 0/KVM) S 1 42 42 0 -1 138412416 … 20 0 1 0 9912 …
+//! ```
+//!
+//! The name may hold blanks, parentheses and newlines (`prctl(PR_SET_NAME)` takes any
+//! bytes), so it ends at the *last* `)`: no later field can hold one.
+//! <https://docs.kernel.org/filesystems/proc.html#id10>
+
+use pinfold_model::{TaskId, Tid};
+
+use super::ProcError;
+
+/// `PF_NO_SETAFFINITY` of `include/linux/sched.h`: the thread's affinity cannot be changed,
+/// and no cgroup takes it.
+pub const PF_NO_SETAFFINITY: u32 = 0x0400_0000;
+/// `PF_KTHREAD`: a kernel thread.
+pub const PF_KTHREAD: u32 = 0x0020_0000;
+
+/// The fields that Pinfold reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcStat {
+    /// Thread id (field 1).
+    pub tid: Tid,
+    /// Name (field 2), without its parentheses.
+    pub comm: String,
+    /// State letter (field 3).
+    pub state: char,
+    /// Parent process (field 4); 0 for the first ones.
+    pub ppid: Tid,
+    /// Flags (field 9).
+    pub flags: u32,
+    /// Number of threads of the process (field 20).
+    pub threads: u32,
+    /// Start time in clock ticks since boot (field 22).
+    pub start_time: u64,
+    /// PU on which it last ran, by OS index (field 39).
+    pub processor: u32,
+}
+
+impl ProcStat {
+    /// The thread, not to be mistaken for a later one with the same number.
+    #[must_use]
+    pub fn task(&self) -> TaskId {
+        TaskId { tid: self.tid, start_time: self.start_time }
+    }
+
+    /// True for a kernel thread.
+    #[must_use]
+    pub fn is_kernel_thread(&self) -> bool {
+        self.flags & PF_KTHREAD != 0
+    }
+
+    /// True if neither its affinity nor its cgroup can be changed.
+    #[must_use]
+    pub fn is_unmovable(&self) -> bool {
+        self.flags & PF_NO_SETAFFINITY != 0
+    }
+
+    /// True if it has ended (zombie or dead).
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+}
+
+/// Parses the file.
+///
+/// # Errors
+/// [`ProcError`] if a field is missing or not a number.
+pub fn parse(text: &str) -> Result<ProcStat, ProcError> {
+    let fail = || ProcError::new("the stat of a task", text);
+    let (tid, rest) = text.split_once(" (").ok_or_else(fail)?;
+    let (comm, rest) = rest.rsplit_once(") ").ok_or_else(fail)?;
+    // `fields[0]` is field 3 of the manual.
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3).copied().ok_or_else(fail);
+    Ok(ProcStat {
+        tid: Tid(tid.parse().map_err(|_| fail())?),
+        comm: comm.to_owned(),
+        state: field(3)?.chars().next().ok_or_else(fail)?,
+        ppid: Tid(field(4)?.parse().map_err(|_| fail())?),
+        flags: field(9)?.parse().map_err(|_| fail())?,
+        threads: field(20)?.parse().map_err(|_| fail())?,
+        start_time: field(22)?.parse().map_err(|_| fail())?,
+        processor: field(39)?.parse().map_err(|_| fail())?,
+    })
+}

@@ -1,0 +1,75 @@
+//! `/proc/PID/status`: `Key:\tvalue` lines.
+//!
+//! ```text
+//! Name:	qemu-system-x86
+//! Tgid:	42
+//! Cpus_allowed_list:	0-3
+//! voluntary_ctxt_switches:	17
+//! ```
+//!
+//! The kernel escapes newlines and backslashes in `Name`, so a line is a field.
+//! <https://docs.kernel.org/filesystems/proc.html#id9>
+
+use pinfold_model::{CpuSet, Tid};
+
+use super::ProcError;
+
+/// The fields that Pinfold reads. Those that a kernel may lack are optional.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcStatus {
+    /// `Name`, with the kernel's escapes.
+    pub name: String,
+    /// `Tgid`: the process.
+    pub tgid: Tid,
+    /// `PPid`.
+    pub ppid: Tid,
+    /// Effective user id, the second of `Uid`.
+    pub uid: u32,
+    /// `Threads`; absent for a zombie.
+    pub threads: Option<u32>,
+    /// `Cpus_allowed_list`.
+    pub cpus_allowed: Option<CpuSet>,
+    /// `voluntary_ctxt_switches`.
+    pub voluntary_switches: Option<u64>,
+    /// `nonvoluntary_ctxt_switches`.
+    pub involuntary_switches: Option<u64>,
+}
+
+/// The value of one field, without blanks around it.
+#[must_use]
+pub fn field<'t>(text: &'t str, key: &str) -> Option<&'t str> {
+    text.lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
+        .map(str::trim)
+}
+
+/// Parses the file.
+///
+/// # Errors
+/// [`ProcError`] if `Name`, `Tgid`, `PPid` or `Uid` is missing or a number is not one.
+pub fn parse(text: &str) -> Result<ProcStatus, ProcError> {
+    let need = |key| field(text, key).ok_or_else(|| ProcError::new("the status of a task", text));
+    let uids = need("Uid")?;
+    let uid = uids
+        .split_ascii_whitespace()
+        .nth(1)
+        .ok_or_else(|| ProcError::new("the Uid field of a task's status", uids))?;
+    Ok(ProcStatus {
+        name: need("Name")?.to_owned(),
+        tgid: Tid(number(need("Tgid")?)?),
+        ppid: Tid(number(need("PPid")?)?),
+        uid: number(uid)?,
+        threads: field(text, "Threads").map(number).transpose()?,
+        cpus_allowed: field(text, "Cpus_allowed_list")
+            .map(|list| {
+                CpuSet::parse_list(list).map_err(|_| ProcError::new("Cpus_allowed_list", list))
+            })
+            .transpose()?,
+        voluntary_switches: field(text, "voluntary_ctxt_switches").map(number).transpose()?,
+        involuntary_switches: field(text, "nonvoluntary_ctxt_switches").map(number).transpose()?,
+    })
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, ProcError> {
+    text.parse().map_err(|_| ProcError::new("a number in the status of a task", text))
+}

@@ -1,0 +1,33 @@
+//! `/proc/PID/task/TID/schedstat`: three numbers.
+//!
+//! ```text
+//! 81352041 1206913 327
+//! ```
+//!
+//! Time on a PU, time runnable but waiting for one (the *run delay*), both in nanoseconds,
+//! and the number of times it was given a PU. All zero where the kernel has
+//! `CONFIG_SCHED_INFO` off. <https://docs.kernel.org/scheduler/sched-stats.html>
+
+use super::ProcError;
+
+/// The counters of one thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SchedStat {
+    /// Time spent on a PU.
+    pub run_ns: u64,
+    /// Time spent runnable, waiting for a PU.
+    pub delay_ns: u64,
+    /// Times it was given a PU.
+    pub slices: u64,
+}
+
+/// Parses the file.
+///
+/// # Errors
+/// [`ProcError`] if it is not three numbers.
+pub fn parse(text: &str) -> Result<SchedStat, ProcError> {
+    let fail = || ProcError::new("a schedstat", text);
+    let mut numbers = text.split_ascii_whitespace().map(str::parse);
+    let mut next = || numbers.next().and_then(Result::ok).ok_or_else(fail);
+    Ok(SchedStat { run_ns: next()?, delay_ns: next()?, slices: next()? })
+}

@@ -1,0 +1,207 @@
+//! A running child.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus};
+
+use pinfold_model::{TaskId, Tid};
+
+use super::Signaled;
+use crate::{Clock, HostError};
+
+const FIRST_NAP_NS: u64 = 500_000;
+const LONGEST_NAP_NS: u64 = 20_000_000;
+
+/// A child process. Dropping it kills and reaps it, unless it was detached.
+#[derive(Debug)]
+pub struct Child {
+    program: String,
+    task: TaskId,
+    inner: std::process::Child,
+    ended: Option<ExitStatus>,
+    own_group: bool,
+    detached: bool,
+}
+
+impl Child {
+    pub(super) fn new(
+        program: String,
+        task: TaskId,
+        inner: std::process::Child,
+        own_group: bool,
+    ) -> Self {
+        Self { program, task, inner, ended: None, own_group, detached: false }
+    }
+
+    pub(super) fn set_start_time(&mut self, start_time: u64) {
+        self.task.start_time = start_time;
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> Tid {
+        self.task.tid
+    }
+
+    /// Its start time in clock ticks since boot.
+    #[must_use]
+    pub fn start_time(&self) -> u64 {
+        self.task.start_time
+    }
+
+    /// Its main thread.
+    #[must_use]
+    pub fn task(&self) -> TaskId {
+        self.task
+    }
+
+    /// The program that was started.
+    #[must_use]
+    pub fn program(&self) -> &str {
+        &self.program
+    }
+
+    /// The writing end of its standard input, once, if it was piped.
+    pub fn stdin(&mut self) -> Option<ChildStdin> {
+        self.inner.stdin.take()
+    }
+
+    /// The reading end of its standard output, once, if it was piped.
+    pub fn stdout(&mut self) -> Option<ChildStdout> {
+        self.inner.stdout.take()
+    }
+
+    /// The reading end of its standard error, once, if it was piped.
+    pub fn stderr(&mut self) -> Option<ChildStderr> {
+        self.inner.stderr.take()
+    }
+
+    /// How it ended, if it has.
+    ///
+    /// # Errors
+    /// [`HostError::Process`] if it cannot be waited for.
+    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, HostError> {
+        if self.ended.is_none() {
+            self.ended = self.inner.try_wait().map_err(|source| self.fault(source))?;
+        }
+        Ok(self.ended)
+    }
+
+    /// Waits until it ends. Closes its standard input first, if that was not taken.
+    ///
+    /// # Errors
+    /// [`HostError::Process`] if it cannot be waited for.
+    pub fn wait(&mut self) -> Result<ExitStatus, HostError> {
+        if let Some(status) = self.ended {
+            return Ok(status);
+        }
+        let status = self.inner.wait().map_err(|source| self.fault(source))?;
+        self.ended = Some(status);
+        Ok(status)
+    }
+
+    /// Waits at most that long.
+    ///
+    /// # Errors
+    /// [`HostError::Process`] if it cannot be waited for.
+    pub fn wait_for(&mut self, clock: &dyn Clock, ns: u64) -> Result<Option<ExitStatus>, HostError> {
+        let end = clock.now_ns().saturating_add(ns);
+        let mut nap = FIRST_NAP_NS;
+        loop {
+            if let Some(status) = self.try_wait()? {
+                return Ok(Some(status));
+            }
+            let left = end.saturating_sub(clock.now_ns());
+            if left == 0 {
+                return Ok(None);
+            }
+            clock.sleep_ns(nap.min(left));
+            nap = (nap * 2).min(LONGEST_NAP_NS);
+        }
+    }
+
+    /// Asks it to end (`SIGTERM`). A child that has ended is no error.
+    ///
+    /// # Errors
+    /// [`HostError::Thread`] if the signal cannot be sent.
+    pub fn terminate(&mut self) -> Result<(), HostError> {
+        self.signal(Signaled::Terminate)
+    }
+
+    /// Ends it now (`SIGKILL`), with its process group if it has its own, and reaps it.
+    ///
+    /// # Errors
+    /// [`HostError`] if the signal cannot be sent or the child cannot be waited for.
+    pub fn kill(&mut self) -> Result<ExitStatus, HostError> {
+        if self.own_group {
+            // Also when the child itself has ended: its group is not used again while a
+            // member lives, and the number is not while the child is not reaped.
+            if self.ended.is_none() {
+                kill_group(self.task.tid)?;
+            }
+        } else {
+            self.signal(Signaled::Kill)?;
+        }
+        self.wait()
+    }
+
+    /// Sends it a signal. A child that has ended is no error.
+    ///
+    /// # Errors
+    /// [`HostError::Thread`] if the signal cannot be sent.
+    pub fn signal(&mut self, signal: Signaled) -> Result<(), HostError> {
+        // Until it is reaped by try_wait or wait, its number cannot be used again.
+        if self.try_wait()?.is_some() {
+            return Ok(());
+        }
+        super::signal(self.task.tid, signal)
+    }
+
+    /// Lets it live on when this value is dropped.
+    #[must_use]
+    pub fn detach(mut self) -> TaskId {
+        self.detached = true;
+        self.task
+    }
+
+    fn fault(&self, source: std::io::Error) -> HostError {
+        HostError::Process { program: self.program.clone(), source }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if self.detached || self.ended.is_some() {
+            return;
+        }
+        // An error here means that the child is gone already: there is nobody to tell.
+        match self.kill() {
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
+
+fn kill_group(leader: Tid) -> Result<(), HostError> {
+    let fail = |errno: rustix::io::Errno| HostError::Thread {
+        call: "kill",
+        tid: leader.0,
+        source: errno.into(),
+    };
+    let pid = i32::try_from(leader.0)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+        .ok_or_else(|| fail(rustix::io::Errno::INVAL))?;
+    match rustix::process::kill_process_group(pid, rustix::process::Signal::KILL) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(errno) => Err(fail(errno)),
+    }
+}
+
+/// How a process ended, as a sentence without full stop: `exit code 1`, `killed by signal 9`.
+#[must_use]
+pub fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        (None, None) => "ended".to_owned(),
+    }
+}

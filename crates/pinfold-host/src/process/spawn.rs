@@ -1,0 +1,292 @@
+//! Starting a child with everything set before its first instruction.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use pinfold_model::{CpuSet, Policy, TaskId, Tid};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use super::Child;
+use crate::{HostError, paths, proc_stat, raw};
+
+/// Where a standard stream of a child leads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stdio {
+    /// A pipe, taken from the [`Child`].
+    Pipe,
+    /// Nowhere.
+    Null,
+    /// Where the parent's leads.
+    #[default]
+    Inherit,
+}
+
+impl From<Stdio> for std::process::Stdio {
+    fn from(stdio: Stdio) -> Self {
+        match stdio {
+            Stdio::Pipe => std::process::Stdio::piped(),
+            Stdio::Null => std::process::Stdio::null(),
+            Stdio::Inherit => std::process::Stdio::inherit(),
+        }
+    }
+}
+
+/// A child about to be started.
+#[derive(Debug)]
+pub struct Spawn {
+    program: String,
+    command: Command,
+    die_with_parent: bool,
+    own_group: bool,
+    affinity: Option<CpuSet>,
+    cgroup_files: Vec<String>,
+    policy: Option<Policy>,
+}
+
+impl Spawn {
+    /// A child that runs this program (looked up in `PATH` if it has no slash), with the
+    /// standard streams of the parent.
+    #[must_use]
+    pub fn new(program: &str) -> Self {
+        Self {
+            program: program.to_owned(),
+            command: Command::new(program),
+            die_with_parent: false,
+            own_group: false,
+            affinity: None,
+            cgroup_files: Vec::new(),
+            policy: None,
+        }
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<A: AsRef<std::ffi::OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn env(mut self, key: &str, value: &str) -> Self {
+        self.command.env(key, value);
+        self
+    }
+
+    /// Runs it in this directory.
+    #[must_use]
+    pub fn current_dir(mut self, path: &str) -> Self {
+        self.command.current_dir(path);
+        self
+    }
+
+    /// Where its standard input comes from.
+    #[must_use]
+    pub fn stdin(mut self, stdio: Stdio) -> Self {
+        self.command.stdin(stdio);
+        self
+    }
+
+    /// Where its standard output goes.
+    #[must_use]
+    pub fn stdout(mut self, stdio: Stdio) -> Self {
+        self.command.stdout(stdio);
+        self
+    }
+
+    /// Where its standard error goes.
+    #[must_use]
+    pub fn stderr(mut self, stdio: Stdio) -> Self {
+        self.command.stderr(stdio);
+        self
+    }
+
+    /// Whether the kernel kills it when the parent ends.
+    ///
+    /// The kernel means the parent *thread* (`PR_SET_PDEATHSIG`): start such a child from a
+    /// thread that lives as long as the child should. A set-user-id program drops the wish.
+    #[must_use]
+    pub fn die_with_parent(mut self, yes: bool) -> Self {
+        self.die_with_parent = yes;
+        self
+    }
+
+    /// Makes it the leader of its own process group: the terminal's Ctrl-C does not reach it,
+    /// and [`Child::kill`] takes its descendants with it.
+    #[must_use]
+    pub fn own_group(mut self) -> Self {
+        self.own_group = true;
+        self
+    }
+
+    /// The PUs on which it may run.
+    #[must_use]
+    pub fn affinity(mut self, mask: CpuSet) -> Self {
+        self.affinity = Some(mask);
+        self
+    }
+
+    /// Files of cgroups that it enters, in this order (`tasks` of v1, `cgroup.procs` of v2).
+    #[must_use]
+    pub fn cgroup_files(mut self, paths: Vec<String>) -> Self {
+        self.cgroup_files = paths;
+        self
+    }
+
+    /// Its scheduling policy; `None` inherits the parent's.
+    #[must_use]
+    pub fn policy(mut self, policy: Option<Policy>) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Starts it. When this returns, the program runs (its `exec` has succeeded).
+    ///
+    /// # Errors
+    /// [`HostError::Process`] if it cannot be started, [`HostError::File`] if a cgroup does
+    /// not take it, [`HostError::Thread`] if the kernel refuses affinity or policy.
+    pub fn start(mut self) -> Result<Child, HostError> {
+        let program_fault = |program: &str, source| HostError::Process {
+            program: program.to_owned(),
+            source,
+        };
+        if self.own_group {
+            self.command.process_group(0);
+        }
+        let (report, hook) = self.hook()?;
+        raw::before_exec(&mut self.command, hook);
+        let started = self.command.spawn();
+        // The hook (inside the command) holds the report pipe's writing end: close it before reading.
+        let Self { program, command, cgroup_files, own_group, .. } = self;
+        drop(command);
+        let inner = match started {
+            Ok(inner) => inner,
+            Err(source) => {
+                return Err(match failed_stage(&report) {
+                    Some(stage) => stage.fault(&program, &cgroup_files, source),
+                    None => program_fault(&program, source),
+                });
+            }
+        };
+        let mut child = Child::new(program, TaskId { tid: Tid(inner.id()), start_time: 0 }, inner, own_group);
+        let start_time = start_time_of(child.pid())?;
+        child.set_start_time(start_time);
+        Ok(child)
+    }
+
+    /// What the child does to itself before `exec`, and the pipe on which it names the stage
+    /// that failed. All that could allocate is done here, before the fork.
+    fn hook(
+        &self,
+    ) -> Result<(OwnedFd, impl FnMut() -> io::Result<()> + Send + Sync + 'static), HostError> {
+        let (report, failures) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+            .map_err(|errno| HostError::file("open", "a pipe", errno))?;
+        let mut groups = Vec::with_capacity(self.cgroup_files.len());
+        for path in &self.cgroup_files {
+            let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+            let group = rustix::fs::open(path.as_str(), flags, Mode::empty())
+                .map_err(|errno| HostError::file("open", path, errno))?;
+            groups.push(group);
+        }
+        let affinity = self.affinity.clone();
+        let policy = self.policy;
+        let parent = self.die_with_parent.then(rustix::process::getpid);
+        let hook = move || {
+            let stage = |stage: Stage, result: io::Result<()>| {
+                if result.is_err() {
+                    // If even this fails, the parent still has the error number.
+                    match rustix::io::write(failures.as_fd(), &[stage.byte()]) {
+                        Ok(_) | Err(_) => {}
+                    }
+                }
+                result
+            };
+            if let Some(parent) = parent {
+                stage(Stage::Parent, die_with(parent))?;
+            }
+            for (index, group) in (0_u8..).zip(&groups) {
+                // 0 means the writer itself.
+                let entered = rustix::io::write(group, b"0").map(|_| ()).map_err(io::Error::from);
+                stage(Stage::Group(index), entered)?;
+            }
+            if let Some(mask) = &affinity {
+                stage(Stage::Affinity, raw::sched_setaffinity(Tid(0), mask))?;
+            }
+            if let Some(policy) = policy {
+                let set = raw::sched_getattr(Tid(0))
+                    .and_then(|current| raw::sched_setattr(Tid(0), &current.with_policy(policy)));
+                stage(Stage::Policy, set)?;
+            }
+            Ok(())
+        };
+        Ok((report, hook))
+    }
+}
+
+/// Asks the kernel for `SIGKILL` at the parent's end, and looks whether it has ended between
+/// the fork and the asking: then no signal would ever come.
+fn die_with(parent: rustix::process::Pid) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
+}
+
+/// What a child was doing to itself when it failed.
+#[derive(Clone, Copy)]
+enum Stage {
+    Parent,
+    Affinity,
+    Policy,
+    Group(u8),
+}
+
+impl Stage {
+    fn byte(self) -> u8 {
+        match self {
+            Stage::Parent => 0,
+            Stage::Affinity => 1,
+            Stage::Policy => 2,
+            Stage::Group(index) => index.saturating_add(3),
+        }
+    }
+
+    fn fault(self, program: &str, groups: &[String], source: io::Error) -> HostError {
+        match self {
+            Stage::Parent => HostError::Process { program: program.to_owned(), source },
+            Stage::Affinity => HostError::Thread { call: "sched_setaffinity", tid: 0, source },
+            Stage::Policy => HostError::Thread { call: "sched_setattr", tid: 0, source },
+            Stage::Group(index) => match groups.get(usize::from(index)) {
+                Some(path) => HostError::file("write", path, source).with_value(b"0"),
+                None => HostError::Process { program: program.to_owned(), source },
+            },
+        }
+    }
+}
+
+fn failed_stage(report: &OwnedFd) -> Option<Stage> {
+    let mut byte = [0];
+    match rustix::io::read(report, &mut byte) {
+        Ok(1) => Some(match byte[0] {
+            0 => Stage::Parent,
+            1 => Stage::Affinity,
+            2 => Stage::Policy,
+            index => Stage::Group(index - 3),
+        }),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// A child that was not waited for has its `stat`, even as a zombie.
+fn start_time_of(pid: Tid) -> Result<u64, HostError> {
+    let path = paths::process_stat(pid);
+    let fail = |errno: Errno| HostError::file("read", &path, errno);
+    let file = rustix::fs::open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(fail)?;
+    let bytes = crate::live::read_to_end(&file).map_err(fail)?;
+    proc_stat::parse(&String::from_utf8_lossy(&bytes))
+        .map(|stat| stat.start_time)
+        .map_err(|error| error.at(&path))
+}

@@ -1,0 +1,224 @@
+//! Simulated threads and what `/proc` shows of them.
+
+use pinfold_model::{CpuSet, Policy, TaskId, Tid};
+
+use crate::proc_stat::{PF_KTHREAD, PF_NO_SETAFFINITY};
+use crate::schedstat::SchedStat;
+
+/// A thread of the simulated machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SimTask {
+    /// Thread id.
+    pub tid: Tid,
+    /// Its process; the same as `tid` for a process's first thread.
+    pub tgid: Tid,
+    /// Its parent process.
+    pub ppid: Tid,
+    /// Start time in clock ticks since boot.
+    pub start_time: u64,
+    /// Its name, at most 15 bytes.
+    pub comm: String,
+    /// Arguments, shown by `cmdline`; empty for kernel threads.
+    pub cmdline: Vec<String>,
+    /// `PF_` flags (`include/linux/sched.h`).
+    pub flags: u32,
+    /// State letter.
+    pub state: char,
+    /// The mask that was asked for by `sched_setaffinity`; the kernel (since 6.2) keeps it and
+    /// intersects it with the cpuset. `None` if never asked.
+    pub asked: Option<CpuSet>,
+    /// Its policy.
+    pub policy: Policy,
+    /// Its group in the hierarchy that has cpuset, below the mount: `/`, `/a/b`.
+    pub group: String,
+    /// Run time and run delay.
+    pub schedstat: SchedStat,
+    /// Voluntary and involuntary context switches.
+    pub switches: (u64, u64),
+    /// Migrations between PUs.
+    pub migrations: u64,
+    /// PU on which it last ran.
+    pub processor: u32,
+}
+
+impl SimTask {
+    /// The first thread of a process that init started.
+    #[must_use]
+    pub fn new(tid: u32, comm: &str) -> Self {
+        Self {
+            tid: Tid(tid),
+            tgid: Tid(tid),
+            ppid: Tid(1),
+            start_time: 1000 + u64::from(tid),
+            comm: comm.chars().take(15).collect(),
+            cmdline: vec![comm.to_owned()],
+            flags: 0x0040_0000,
+            state: 'S',
+            asked: None,
+            policy: Policy::default(),
+            group: "/".to_owned(),
+            schedstat: SchedStat::default(),
+            switches: (0, 0),
+            migrations: 0,
+            processor: 0,
+        }
+    }
+
+    /// A further thread of a process; its parent is the process's.
+    #[must_use]
+    pub fn thread_of(mut self, process: u32) -> Self {
+        self.tgid = Tid(process);
+        self
+    }
+
+    /// A child of this process.
+    #[must_use]
+    pub fn child_of(mut self, parent: u32) -> Self {
+        self.ppid = Tid(parent);
+        self
+    }
+
+    /// Started at this clock tick.
+    #[must_use]
+    pub fn started(mut self, start_time: u64) -> Self {
+        self.start_time = start_time;
+        self
+    }
+
+    /// In this group (which must exist) of the hierarchy that has cpuset.
+    #[must_use]
+    pub fn in_group(mut self, group: &str) -> Self {
+        group.clone_into(&mut self.group);
+        self
+    }
+
+    /// With this policy.
+    #[must_use]
+    pub fn with_policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Having asked for this affinity.
+    #[must_use]
+    pub fn with_affinity(mut self, mask: CpuSet) -> Self {
+        self.asked = Some(mask);
+        self
+    }
+
+    /// With these arguments.
+    #[must_use]
+    pub fn with_cmdline(mut self, args: &[&str]) -> Self {
+        self.cmdline = args.iter().map(|arg| (*arg).to_owned()).collect();
+        self
+    }
+
+    /// A kernel thread that may be moved.
+    #[must_use]
+    pub fn kernel_thread(mut self) -> Self {
+        self.flags |= PF_KTHREAD;
+        self.cmdline = Vec::new();
+        self.ppid = Tid(2);
+        self
+    }
+
+    /// A kernel thread that is bound to these PUs for good (`PF_NO_SETAFFINITY`).
+    #[must_use]
+    pub fn unmovable(mut self, mask: CpuSet) -> Self {
+        self.flags |= PF_NO_SETAFFINITY;
+        self.asked = Some(mask);
+        self.kernel_thread()
+    }
+
+    /// The thread, not to be mistaken for a later one with its number.
+    #[must_use]
+    pub fn id(&self) -> TaskId {
+        TaskId { tid: self.tid, start_time: self.start_time }
+    }
+
+    /// True if neither affinity nor group can be changed.
+    #[must_use]
+    pub fn is_unmovable(&self) -> bool {
+        self.flags & PF_NO_SETAFFINITY != 0
+    }
+
+    pub(super) fn stat(&self, threads: usize) -> String {
+        let (number, priority, nice) = policy_numbers(self.policy);
+        let kernel_priority = if priority > 0 { -1 - i64::from(priority) } else { 20 + i64::from(nice) };
+        format!(
+            "{tid} ({comm}) {state} {ppid} {tgid} {tgid} 0 -1 {flags} 0 0 0 0 0 0 0 0 \
+             {kernel_priority} {nice} {threads} 0 {start} 0 0 18446744073709551615 0 0 0 0 0 0 0 0 0 \
+             0 0 0 17 {processor} {priority} {number} 0 0 0 0 0 0 0 0 0 0 0\n",
+            tid = self.tid,
+            comm = self.comm,
+            state = self.state,
+            ppid = self.ppid,
+            tgid = self.tgid,
+            flags = self.flags,
+            start = self.start_time,
+            processor = self.processor,
+        )
+    }
+
+    pub(super) fn status(&self, threads: usize, mask: &CpuSet, mems: &CpuSet) -> String {
+        // The kernel escapes what would break the line (`string_escape_str`).
+        let name = self.comm.replace('\\', "\\\\").replace('\n', "\\n");
+        format!(
+            "Name:\t{name}\nUmask:\t0022\nState:\t{state} (sleeping)\nTgid:\t{tgid}\nNgid:\t0\n\
+             Pid:\t{tid}\nPPid:\t{ppid}\nTracerPid:\t0\nUid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\n\
+             FDSize:\t64\nThreads:\t{threads}\nCpus_allowed:\t{hex}\nCpus_allowed_list:\t{mask}\n\
+             Mems_allowed_list:\t{mems}\nvoluntary_ctxt_switches:\t{voluntary}\n\
+             nonvoluntary_ctxt_switches:\t{involuntary}\n",
+            state = self.state,
+            tgid = self.tgid,
+            tid = self.tid,
+            ppid = self.ppid,
+            hex = mask.to_mask(),
+            voluntary = self.switches.0,
+            involuntary = self.switches.1,
+        )
+    }
+
+    pub(super) fn sched(&self, threads: usize) -> String {
+        let (number, priority, nice) = policy_numbers(self.policy);
+        let shown = if priority > 0 { 99 - i64::from(priority) } else { 120 + i64::from(nice) };
+        format!(
+            "{comm} ({tid}, #threads: {threads})\n{line}\n\
+             se.nr_migrations                             :  {migrations:>20}\n\
+             nr_switches                                  :  {switches:>20}\n\
+             nr_voluntary_switches                        :  {voluntary:>20}\n\
+             nr_involuntary_switches                      :  {involuntary:>20}\n\
+             policy                                       :  {number:>20}\n\
+             prio                                         :  {shown:>20}\n",
+            comm = self.comm,
+            tid = self.tid,
+            line = "-".repeat(67),
+            migrations = self.migrations,
+            switches = self.switches.0 + self.switches.1,
+            voluntary = self.switches.0,
+            involuntary = self.switches.1,
+        )
+    }
+
+    pub(super) fn cmdline_bytes(&self) -> Vec<u8> {
+        self.cmdline.iter().flat_map(|arg| arg.bytes().chain([0])).collect()
+    }
+
+    pub(super) fn schedstat_text(&self) -> String {
+        let SchedStat { run_ns, delay_ns, slices } = self.schedstat;
+        format!("{run_ns} {delay_ns} {slices}\n")
+    }
+}
+
+/// Kernel number, real-time priority and nice value.
+fn policy_numbers(policy: Policy) -> (u32, u8, i8) {
+    match policy {
+        Policy::Other { nice } => (0, 0, nice),
+        Policy::Fifo { priority } => (1, priority, 0),
+        Policy::RoundRobin { priority } => (2, priority, 0),
+        Policy::Batch { nice } => (3, 0, nice),
+        Policy::Idle => (5, 0, 0),
+        Policy::Deadline { .. } => (6, 0, 0),
+        Policy::Unknown(number) => (number, 0, 0),
+    }
+}

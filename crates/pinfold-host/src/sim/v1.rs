@@ -1,0 +1,279 @@
+//! cpuset of cgroup v1: its files and rules.
+//!
+//! `kernel/cgroup/cpuset.c` and `cpuset-v1.c`; a test compares each error number with those of
+//! the running kernel where that has such a hierarchy. The traps: a new group has neither PUs
+//! nor memory and takes no task until it has both (`ENOSPC`); the root's are read-only
+//! (`EACCES`); a group's must lie inside its parent's (`EACCES`) and around its children's
+//! (`EBUSY`). <https://docs.kernel.org/admin-guide/cgroup-v1/cpusets.html>
+
+use pinfold_model::CpuSet;
+use rustix::io::Errno;
+
+use super::cgroup::{Cpuset, Group, Hierarchy, Whole, parent};
+use super::list;
+use super::state::{MAX_NODES, Machine};
+
+const FILES: [&str; 17] = [
+    "cgroup.clone_children",
+    "cgroup.procs",
+    "cpuset.cpu_exclusive",
+    "cpuset.cpus",
+    "cpuset.effective_cpus",
+    "cpuset.effective_mems",
+    "cpuset.mem_exclusive",
+    "cpuset.mem_hardwall",
+    "cpuset.memory_migrate",
+    "cpuset.memory_pressure",
+    "cpuset.memory_spread_page",
+    "cpuset.memory_spread_slab",
+    "cpuset.mems",
+    "cpuset.sched_load_balance",
+    "cpuset.sched_relax_domain_level",
+    "notify_on_release",
+    "tasks",
+];
+const ROOT_FILES: [&str; 3] =
+    ["cgroup.sane_behavior", "cpuset.memory_pressure_enabled", "release_agent"];
+
+/// Files that hold a yes or no, and what a new group has.
+const FLAGS: [(&str, &str); 10] = [
+    ("cgroup.clone_children", "0"),
+    ("cpuset.cpu_exclusive", "0"),
+    ("cpuset.mem_exclusive", "0"),
+    ("cpuset.mem_hardwall", "0"),
+    ("cpuset.memory_migrate", "0"),
+    ("cpuset.memory_pressure_enabled", "0"),
+    ("cpuset.memory_spread_page", "0"),
+    ("cpuset.memory_spread_slab", "0"),
+    ("cpuset.sched_load_balance", "1"),
+    ("notify_on_release", "0"),
+];
+/// What a new group takes over from its parent.
+const INHERITED: [&str; 4] = [
+    "cgroup.clone_children",
+    "cpuset.memory_spread_page",
+    "cpuset.memory_spread_slab",
+    "notify_on_release",
+];
+const RELAX: &str = "cpuset.sched_relax_domain_level";
+
+pub(super) fn file_names(group: &str) -> Vec<String> {
+    let root_only: &[&str] = if group == "/" { &ROOT_FILES } else { &[] };
+    FILES.iter().chain(root_only).map(|name| (*name).to_owned()).collect()
+}
+
+/// A group as `mkdir` makes it (`cpuset_css_online`).
+pub(super) fn new_group(above: &Group) -> Group {
+    let mut group = Group::default();
+    for name in INHERITED {
+        if let Some(value) = above.values.get(name) {
+            group.values.insert(name, value.clone());
+        }
+    }
+    if flag(above, "cgroup.clone_children") {
+        group.cpuset = Cpuset {
+            cpus: above.cpuset.cpus.clone(),
+            mems: above.cpuset.mems.clone(),
+            ..Cpuset::default()
+        };
+    }
+    group
+}
+
+fn flag(group: &Group, name: &str) -> bool {
+    let default = FLAGS.iter().find(|(known, _)| *known == name).map_or("0", |(_, value)| *value);
+    group.values.get(name).map_or(default, String::as_str) == "1"
+}
+
+/// The PUs that a group's tasks may use.
+pub(super) fn effective(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
+    match parent(group) {
+        None => machine.online.clone(),
+        Some(above) => hierarchy.groups.get(group).map_or_else(CpuSet::new, |found| {
+            found.cpuset.cpus.intersection(&effective(machine, hierarchy, above))
+        }),
+    }
+}
+
+pub(super) fn read(
+    machine: &Machine,
+    index: usize,
+    group: &str,
+    name: &str,
+) -> Result<String, Errno> {
+    let hierarchy = &machine.hierarchies[index];
+    let found = hierarchy.groups.get(group).ok_or(Errno::NODEV)?;
+    if let Some((known, _)) = FLAGS.iter().find(|(known, _)| *known == name) {
+        return Ok(format!("{}\n", u8::from(flag(found, known))));
+    }
+    Ok(match name {
+        "tasks" => Machine::lines(machine.tids_in(index, group)),
+        "cgroup.procs" => Machine::lines(machine.tgids_in(index, group)),
+        "cpuset.cpus" => format!("{}\n", found.cpuset.cpus),
+        "cpuset.mems" => format!("{}\n", found.cpuset.mems),
+        "cpuset.effective_cpus" => format!("{}\n", effective(machine, hierarchy, group)),
+        "cpuset.effective_mems" => format!("{}\n", found.cpuset.mems),
+        RELAX => format!("{}\n", found.values.get(RELAX).map_or("-1", String::as_str)),
+        "release_agent" => {
+            format!("{}\n", found.values.get("release_agent").map_or("", String::as_str))
+        }
+        _ => "0\n".to_owned(),
+    })
+}
+
+pub(super) fn write(
+    machine: &mut Machine,
+    index: usize,
+    (group, name): (&str, &str),
+    text: &str,
+) -> Result<(), Errno> {
+    if let Some((known, _)) = FLAGS.iter().find(|(known, _)| *known == name) {
+        let value = list::unsigned(text)? != 0;
+        return set_flag(machine, index, (group, known), value);
+    }
+    match name {
+        "tasks" => attach(machine, index, group, text, Whole::Thread),
+        "cgroup.procs" => attach(machine, index, group, text, Whole::Process),
+        "cpuset.cpus" => {
+            let set = parse_within(text, machine.possible_bits(), &machine.online, group)?;
+            change(machine, index, group, |cpuset| cpuset.cpus = set)
+        }
+        "cpuset.mems" => {
+            let set = parse_within(text, MAX_NODES, &machine.mems, group)?;
+            change(machine, index, group, |cpuset| cpuset.mems = set)
+        }
+        RELAX => {
+            let level = list::signed(text)?;
+            if !(-1..=machine.relax_levels).contains(&level) {
+                return Err(Errno::INVAL);
+            }
+            keep(machine, index, (group, RELAX), level.to_string())
+        }
+        "release_agent" => keep(machine, index, (group, "release_agent"), text.trim().to_owned()),
+        // No write handler: the open succeeds for root, the write does not.
+        _ => Err(Errno::INVAL),
+    }
+}
+
+fn parse_within(text: &str, bits: u32, all: &CpuSet, group: &str) -> Result<CpuSet, Errno> {
+    // The root's follow the machine.
+    if group == "/" {
+        return Err(Errno::ACCESS);
+    }
+    let set = list::list(text, bits)?;
+    if set.is_subset(all) { Ok(set) } else { Err(Errno::INVAL) }
+}
+
+fn keep(
+    machine: &mut Machine,
+    index: usize,
+    (group, name): (&str, &'static str),
+    value: String,
+) -> Result<(), Errno> {
+    let found = machine.hierarchies[index].groups.get_mut(group).ok_or(Errno::NODEV)?;
+    found.values.insert(name, value);
+    Ok(())
+}
+
+fn set_flag(
+    machine: &mut Machine,
+    index: usize,
+    (group, name): (&str, &'static str),
+    value: bool,
+) -> Result<(), Errno> {
+    let hierarchy = &machine.hierarchies[index];
+    let now = hierarchy.groups.get(group).ok_or(Errno::NODEV)?;
+    let mut trial = now.clone();
+    trial.values.insert(name, u8::from(value).to_string());
+    if name.starts_with("cpuset.") && name != "cpuset.memory_pressure_enabled" {
+        validate(machine, index, group, &trial)?;
+    }
+    machine.hierarchies[index].groups.insert(group.to_owned(), trial);
+    Ok(())
+}
+
+fn change(
+    machine: &mut Machine,
+    index: usize,
+    group: &str,
+    edit: impl FnOnce(&mut Cpuset),
+) -> Result<(), Errno> {
+    let now = machine.hierarchies[index].groups.get(group).ok_or(Errno::NODEV)?;
+    let mut trial = now.clone();
+    edit(&mut trial.cpuset);
+    if trial.cpuset.cpus == now.cpuset.cpus && trial.cpuset.mems == now.cpuset.mems {
+        return Ok(());
+    }
+    validate(machine, index, group, &trial)?;
+    let cpus_changed = trial.cpuset.cpus != now.cpuset.cpus;
+    machine.hierarchies[index].groups.insert(group.to_owned(), trial);
+    if cpus_changed {
+        machine.cpus_changed(index, group);
+    }
+    Ok(())
+}
+
+/// `validate_change`, in the kernel's order.
+fn validate(machine: &Machine, index: usize, group: &str, trial: &Group) -> Result<(), Errno> {
+    let hierarchy = &machine.hierarchies[index];
+    let find = |path: &str| hierarchy.groups.get(path);
+    if hierarchy.children(group).filter_map(find).any(|child| !is_subset(child, trial)) {
+        return Err(Errno::BUSY);
+    }
+    let Some(above) = parent(group) else { return Ok(()) };
+    if find(above).is_some_and(|above| !is_subset(trial, above)) {
+        return Err(Errno::ACCESS);
+    }
+    let now = find(group).ok_or(Errno::NODEV)?;
+    let emptied = |was: &CpuSet, is: &CpuSet| !was.is_empty() && is.is_empty();
+    if machine.is_populated(index, group)
+        && (emptied(&now.cpuset.cpus, &trial.cpuset.cpus)
+            || emptied(&now.cpuset.mems, &trial.cpuset.mems))
+    {
+        return Err(Errno::NOSPC);
+    }
+    let conflict = |sibling: &Group, name, set: fn(&Cpuset) -> &CpuSet| {
+        (flag(trial, name) || flag(sibling, name))
+            && !set(&trial.cpuset).is_disjoint(set(&sibling.cpuset))
+    };
+    let overlaps = hierarchy.siblings(group).filter_map(find).any(|sibling| {
+        conflict(sibling, "cpuset.cpu_exclusive", |cpuset| &cpuset.cpus)
+            || conflict(sibling, "cpuset.mem_exclusive", |cpuset| &cpuset.mems)
+    });
+    if overlaps { Err(Errno::INVAL) } else { Ok(()) }
+}
+
+/// `is_cpuset_subset`.
+fn is_subset(inner: &Group, outer: &Group) -> bool {
+    let not_more = |name| !flag(inner, name) || flag(outer, name);
+    inner.cpuset.cpus.is_subset(&outer.cpuset.cpus)
+        && inner.cpuset.mems.is_subset(&outer.cpuset.mems)
+        && not_more("cpuset.cpu_exclusive")
+        && not_more("cpuset.mem_exclusive")
+}
+
+fn attach(
+    machine: &mut Machine,
+    index: usize,
+    group: &str,
+    text: &str,
+    whole: Whole,
+) -> Result<(), Errno> {
+    let movers = machine.movers(text, whole)?;
+    let hierarchy = &machine.hierarchies[index];
+    let stays = |tid| machine.tasks.get(tid).is_some_and(|task| task.groups[index] == group);
+    // Threads that are there already are not moved, and the controller is not asked.
+    let movers: Vec<_> = movers.into_iter().filter(|tid| !stays(tid)).collect();
+    if movers.is_empty() {
+        return Ok(());
+    }
+    let mems = hierarchy.groups.get(group).is_some_and(|found| !found.cpuset.mems.is_empty());
+    if effective(machine, hierarchy, group).is_empty() || !mems {
+        return Err(Errno::NOSPC);
+    }
+    if movers.iter().any(|tid| machine.tasks.get(tid).is_some_and(|task| task.task.is_unmovable())) {
+        return Err(Errno::INVAL);
+    }
+    machine.move_tasks(index, group, &movers);
+    Ok(())
+}

@@ -1,0 +1,331 @@
+//! cgroup v2: its files, and cpuset with its partitions.
+//!
+//! `cpuset.cpus` is a *request*: PUs that the parent has not are dropped without an error, and
+//! a group that would get none gets its parent's; only `.effective` tells. A partition takes
+//! its PUs away from its parent, or says `isolated invalid (reason)`, again without an error.
+//! Validity is worked out from the present state alone: the kernel's history-dependent corners
+//! (remote partitions, which of two rivals was first) are not simulated.
+//! <https://docs.kernel.org/admin-guide/cgroup-v2.html#cpuset>
+
+use pinfold_model::CpuSet;
+use rustix::io::Errno;
+
+use super::cgroup::{Cpuset, Group, Hierarchy, Partition, Whole, parent};
+use super::list;
+use super::state::{MAX_NODES, Machine};
+
+const CORE: [&str; 6] = [
+    "cgroup.controllers",
+    "cgroup.max.depth",
+    "cgroup.max.descendants",
+    "cgroup.procs",
+    "cgroup.stat",
+    "cgroup.subtree_control",
+];
+const CORE_BELOW_ROOT: [&str; 4] =
+    ["cgroup.events", "cgroup.freeze", "cgroup.kill", "cgroup.type"];
+const CPUSET: [&str; 7] = [
+    "cpuset.cpus",
+    "cpuset.cpus.effective",
+    "cpuset.cpus.exclusive",
+    "cpuset.cpus.exclusive.effective",
+    "cpuset.cpus.partition",
+    "cpuset.mems",
+    "cpuset.mems.effective",
+];
+const CPUSET_ROOT: [&str; 3] =
+    ["cpuset.cpus.effective", "cpuset.cpus.isolated", "cpuset.mems.effective"];
+
+pub(super) fn file_names(hierarchy: &Hierarchy, group: &str) -> Vec<String> {
+    let mut names: Vec<&str> = CORE.to_vec();
+    names.extend(["cgroup.threads", "cpu.stat"]);
+    if group != "/" {
+        names.extend(CORE_BELOW_ROOT);
+    }
+    if has_cpuset(hierarchy, group) {
+        let files: &[&str] = if group == "/" { &CPUSET_ROOT } else { &CPUSET };
+        names.extend(files);
+    }
+    names.sort_unstable();
+    names.into_iter().map(str::to_owned).collect()
+}
+
+fn has_cpuset(hierarchy: &Hierarchy, group: &str) -> bool {
+    hierarchy.enabled(group).contains(&"cpuset")
+}
+
+/// The PUs that a group's tasks may use: what it gets, without what its partitions took.
+pub(super) fn effective(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
+    let own = granted(machine, hierarchy, group);
+    let taken = hierarchy
+        .children(group)
+        .filter(|child| is_valid_partition(machine, hierarchy, child))
+        .fold(CpuSet::new(), |taken, child| {
+            taken.union(&granted(machine, hierarchy, child))
+        });
+    own.difference(&taken)
+}
+
+/// What a group got from its parent, its own partitions' share included.
+fn granted(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
+    let Some(above) = parent(group) else { return machine.online.clone() };
+    let Some(found) = hierarchy.groups.get(group) else { return CpuSet::new() };
+    if is_valid_partition(machine, hierarchy, group) {
+        return wanted(found).intersection(&granted(machine, hierarchy, above));
+    }
+    let available = effective(machine, hierarchy, above);
+    if !has_cpuset(hierarchy, group) {
+        return available;
+    }
+    let got = found.cpuset.cpus.intersection(&available);
+    if got.is_empty() { available } else { got }
+}
+
+fn granted_mems(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
+    let Some(above) = parent(group) else { return machine.mems.clone() };
+    let available = granted_mems(machine, hierarchy, above);
+    let asked = hierarchy.groups.get(group).map(|found| &found.cpuset.mems);
+    let got = asked.map_or_else(CpuSet::new, |asked| asked.intersection(&available));
+    if got.is_empty() || !has_cpuset(hierarchy, group) { available } else { got }
+}
+
+/// What a partition would take.
+fn wanted(group: &Group) -> &CpuSet {
+    if group.cpuset.exclusive.is_empty() { &group.cpuset.cpus } else { &group.cpuset.exclusive }
+}
+
+fn is_valid_partition(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> bool {
+    let asked = hierarchy.groups.get(group).map(|found| found.cpuset.partition);
+    match asked {
+        Some(Partition::Root | Partition::Isolated) => {
+            partition_fault(machine, hierarchy, group).is_none()
+        }
+        Some(Partition::Member) | None => false,
+    }
+}
+
+/// Why a group that asked to be a partition is none (`perr_strings` of the kernel).
+fn partition_fault(
+    machine: &Machine,
+    hierarchy: &Hierarchy,
+    group: &str,
+) -> Option<&'static str> {
+    let above = parent(group)?;
+    let find = |path: &str| hierarchy.groups.get(path);
+    if above != "/" {
+        if find(above).is_some_and(|above| above.cpuset.partition == Partition::Member) {
+            return Some("Parent is not a partition root");
+        }
+        if !is_valid_partition(machine, hierarchy, above) {
+            return Some("Parent is an invalid partition root");
+        }
+    }
+    let found = find(group)?;
+    let wanted = wanted(found);
+    if wanted.is_empty() {
+        return Some("cpuset.cpus and cpuset.cpus.exclusive are empty");
+    }
+    let rivals = |sibling: &Group| {
+        !sibling.cpuset.cpus.is_disjoint(wanted) || !sibling.cpuset.exclusive.is_disjoint(wanted)
+    };
+    if hierarchy.siblings(group).filter_map(find).any(rivals) {
+        return Some("Cpu list in cpuset.cpus not exclusive");
+    }
+    let available = granted(machine, hierarchy, above);
+    let left = available.difference(wanted);
+    let above_has_tasks = machine.tasks.values().any(|task| {
+        machine.hierarchies.get(machine.cpuset_index).is_some_and(|with| with.id == hierarchy.id)
+            && task.groups[machine.cpuset_index] == above
+    });
+    if available.is_disjoint(wanted) || (left.is_empty() && above_has_tasks) {
+        return Some("Parent unable to distribute cpu downstream");
+    }
+    None
+}
+
+pub(super) fn read(
+    machine: &Machine,
+    index: usize,
+    group: &str,
+    name: &str,
+) -> Result<String, Errno> {
+    let hierarchy = &machine.hierarchies[index];
+    let found = hierarchy.groups.get(group).ok_or(Errno::NODEV)?;
+    let set = |set: &CpuSet| format!("{set}\n");
+    Ok(match name {
+        "cgroup.controllers" => words(hierarchy.enabled(group)),
+        "cgroup.subtree_control" => words(
+            hierarchy.controllers.iter().copied().filter(|name| found.subtree_control.contains(name)),
+        ),
+        "cgroup.procs" => return procs(machine, index, group),
+        "cgroup.threads" => Machine::lines(machine.tids_in(index, group)),
+        "cgroup.type" => format!("{}\n", kind(machine, index, group)),
+        "cgroup.events" => {
+            format!("populated {}\nfrozen 0\n", u8::from(machine.is_populated(index, group)))
+        }
+        "cgroup.max.depth" | "cgroup.max.descendants" => "max\n".to_owned(),
+        "cgroup.stat" => {
+            let below = hierarchy.groups.keys().filter(|path| {
+                path.as_str() != group && super::cgroup::is_inside(path, group)
+            });
+            format!("nr_descendants {}\nnr_dying_descendants 0\n", below.count())
+        }
+        "cpuset.cpus" => set(&found.cpuset.cpus),
+        "cpuset.mems" => set(&found.cpuset.mems),
+        "cpuset.cpus.exclusive" => set(&found.cpuset.exclusive),
+        "cpuset.cpus.effective" => set(&effective(machine, hierarchy, group)),
+        "cpuset.mems.effective" => set(&granted_mems(machine, hierarchy, group)),
+        "cpuset.cpus.exclusive.effective" => {
+            set(&wanted(found).intersection(&granted(machine, hierarchy, group)))
+        }
+        "cpuset.cpus.isolated" => set(&isolated(machine, hierarchy)),
+        "cpuset.cpus.partition" => partition_text(machine, hierarchy, group),
+        "cgroup.kill" => return Err(Errno::INVAL),
+        "cpu.stat" => "usage_usec 0\nuser_usec 0\nsystem_usec 0\n".to_owned(),
+        _ => "0\n".to_owned(),
+    })
+}
+
+fn words<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
+    format!("{}\n", words.into_iter().collect::<Vec<_>>().join(" "))
+}
+
+fn procs(machine: &Machine, index: usize, group: &str) -> Result<String, Errno> {
+    let hierarchy = &machine.hierarchies[index];
+    if hierarchy.domain(group) != group {
+        return Err(Errno::OPNOTSUPP);
+    }
+    // A process belongs to the domain that its first thread is in or shares.
+    let leaders = machine.tasks.values().filter(|task| {
+        task.task.tid == task.task.tgid && hierarchy.domain(&task.groups[index]) == group
+    });
+    Ok(Machine::lines(leaders.map(|task| task.task.tid)))
+}
+
+fn kind(machine: &Machine, index: usize, group: &str) -> &'static str {
+    let hierarchy = &machine.hierarchies[index];
+    if hierarchy.groups.get(group).is_some_and(|group| group.threaded) {
+        "threaded"
+    } else if !machine.is_valid_domain(index, group) {
+        "domain invalid"
+    } else if machine.is_thread_root(index, group) {
+        "domain threaded"
+    } else {
+        "domain"
+    }
+}
+
+fn isolated(machine: &Machine, hierarchy: &Hierarchy) -> CpuSet {
+    hierarchy
+        .groups
+        .iter()
+        .filter(|(path, group)| {
+            group.cpuset.partition == Partition::Isolated
+                && is_valid_partition(machine, hierarchy, path)
+        })
+        .fold(CpuSet::new(), |set, (path, _)| set.union(&granted(machine, hierarchy, path)))
+}
+
+fn partition_text(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> String {
+    let asked = hierarchy.groups.get(group).map_or(Partition::Member, |found| found.cpuset.partition);
+    let name = match asked {
+        Partition::Member => return "member\n".to_owned(),
+        Partition::Root => "root",
+        Partition::Isolated => "isolated",
+    };
+    match partition_fault(machine, hierarchy, group) {
+        None => format!("{name}\n"),
+        Some(why) => format!("{name} invalid ({why})\n"),
+    }
+}
+
+pub(super) fn write(
+    machine: &mut Machine,
+    index: usize,
+    (group, name): (&str, &str),
+    text: &str,
+) -> Result<(), Errno> {
+    match name {
+        "cgroup.procs" => attach(machine, index, group, text, Whole::Process),
+        "cgroup.threads" => attach(machine, index, group, text, Whole::Thread),
+        "cgroup.subtree_control" => {
+            machine.write_subtree_control(index, group, text)?;
+            machine.cpus_changed(index, group);
+            Ok(())
+        }
+        "cgroup.type" if text.trim() == "threaded" => machine.make_threaded(index, group),
+        "cpuset.cpus" => {
+            let set = parse_within(text, machine.possible_bits(), &machine.possible)?;
+            change(machine, index, group, |cpuset| cpuset.cpus = set)
+        }
+        "cpuset.cpus.exclusive" => {
+            let set = parse_within(text, machine.possible_bits(), &machine.possible)?;
+            let hierarchy = &machine.hierarchies[index];
+            let taken = hierarchy
+                .siblings(group)
+                .filter_map(|path| hierarchy.groups.get(path))
+                .any(|sibling| !sibling.cpuset.exclusive.is_disjoint(&set));
+            if taken {
+                return Err(Errno::INVAL);
+            }
+            change(machine, index, group, |cpuset| cpuset.exclusive = set)
+        }
+        "cpuset.mems" => {
+            let set = parse_within(text, MAX_NODES, &machine.mems)?;
+            change(machine, index, group, |cpuset| cpuset.mems = set)
+        }
+        "cpuset.cpus.partition" => {
+            let asked = match text.trim() {
+                "member" => Partition::Member,
+                "root" => Partition::Root,
+                "isolated" => Partition::Isolated,
+                _ => return Err(Errno::INVAL),
+            };
+            change(machine, index, group, |cpuset| cpuset.partition = asked)
+        }
+        _ => Err(Errno::INVAL),
+    }
+}
+
+fn parse_within(text: &str, bits: u32, all: &CpuSet) -> Result<CpuSet, Errno> {
+    let set = list::list(text, bits)?;
+    if set.is_subset(all) { Ok(set) } else { Err(Errno::INVAL) }
+}
+
+fn change(
+    machine: &mut Machine,
+    index: usize,
+    group: &str,
+    edit: impl FnOnce(&mut Cpuset),
+) -> Result<(), Errno> {
+    let found = machine.hierarchies[index].groups.get_mut(group).ok_or(Errno::NODEV)?;
+    edit(&mut found.cpuset);
+    // A partition changes what its siblings and its parent have.
+    machine.cpus_changed(index, parent(group).unwrap_or("/"));
+    Ok(())
+}
+
+fn attach(
+    machine: &mut Machine,
+    index: usize,
+    group: &str,
+    text: &str,
+    whole: Whole,
+) -> Result<(), Errno> {
+    let movers = machine.movers(text, whole)?;
+    machine.vet_move(index, group, &movers, whole)?;
+    let hierarchy = &machine.hierarchies[index];
+    let stays = |tid| machine.tasks.get(tid).is_some_and(|task| task.groups[index] == group);
+    let movers: Vec<_> = movers.into_iter().filter(|tid| !stays(tid)).collect();
+    if movers.is_empty() {
+        return Ok(());
+    }
+    if hierarchy.has("cpuset") && effective(machine, hierarchy, group).is_empty() {
+        return Err(Errno::NOSPC);
+    }
+    if movers.iter().any(|tid| machine.tasks.get(tid).is_some_and(|task| task.task.is_unmovable())) {
+        return Err(Errno::INVAL);
+    }
+    machine.move_tasks(index, group, &movers);
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! A directory that nobody else can write to, for files that are believed later.
+//!
+//! Root reads the journal and does what it says, so a journal that somebody else put there
+//! would be a way to root. The directory is opened once and kept open; names are looked up
+//! in it without following links, and every file must be ours alone.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use super::{names_of, open_dir, replace_in, sync_directory, write_all};
+use crate::{HostError, live::read_to_end};
+
+const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
+
+/// A directory of ours.
+#[derive(Debug)]
+pub struct StateDir {
+    path: String,
+    directory: OwnedFd,
+}
+
+/// A lock, held until it is dropped or the process ends.
+#[derive(Debug)]
+pub struct Lock {
+    _file: OwnedFd,
+}
+
+impl StateDir {
+    /// Opens the directory; makes it (0700) if it is not there, and those that lead to it.
+    ///
+    /// # Errors
+    /// [`HostError::Untrusted`] if it is a link, belongs to another user or others may write
+    /// to it; [`HostError::File`] if it cannot be made or opened.
+    pub fn open(path: &str) -> Result<Self, HostError> {
+        let path = if path == "/" { path } else { path.trim_end_matches('/') };
+        if let Some((parent, _)) = path.rsplit_once('/')
+            && !parent.is_empty()
+        {
+            super::make_dirs(parent)?;
+        }
+        match rustix::fs::mkdir(path, Mode::from_raw_mode(0o700)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(HostError::file("make directory", path, errno)),
+        }
+        let directory = open_dir(path, OFlags::NOFOLLOW).map_err(|errno| match errno {
+            Errno::LOOP | Errno::NOTDIR => untrusted(path, "is a link or not a directory"),
+            errno => HostError::file("open", path, errno),
+        })?;
+        let stat = rustix::fs::fstat(&directory)
+            .map_err(|errno| HostError::file("check", path, errno))?;
+        check_ours(path, &stat)?;
+        Ok(Self { path: path.to_owned(), directory })
+    }
+
+    /// Its path, as it was given.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The path of a file in it.
+    #[must_use]
+    pub fn path_of(&self, name: &str) -> String {
+        format!("{}/{name}", self.path.trim_end_matches('/'))
+    }
+
+    /// Makes a file (0600) that must not be there yet, and syncs it to the disk.
+    ///
+    /// # Errors
+    /// [`HostError::File`]: `EEXIST` if it is there, `ENOSPC` on a full disk (the file is then
+    /// not left behind).
+    pub fn create_new(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let file = self.open_file(name, flags, "create")?;
+        write_all(&file, content)
+            .and_then(|()| rustix::fs::fsync(&file))
+            .and_then(|()| sync_directory(&self.directory))
+            .map_err(|errno| {
+                // Half a file would be taken for a whole one; the write error is what is told.
+                match self.remove(name) {
+                    Ok(()) | Err(_) => self.fault("create", name, errno),
+                }
+            })
+    }
+
+    /// Appends to a file that is there, and syncs it to the disk before returning.
+    ///
+    /// # Errors
+    /// [`HostError::File`]; the file is then as long as before, unless the kernel refuses that too.
+    pub fn append(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
+        let file = self.open_file(name, OFlags::WRONLY | OFlags::APPEND, "append to")?;
+        let fail = |errno| self.fault("append to", name, errno);
+        let before = u64::try_from(self.checked(&file, name)?.st_size).unwrap_or(0);
+        write_all(&file, content).and_then(|()| rustix::fs::fdatasync(&file)).map_err(|errno| {
+            match rustix::fs::ftruncate(&file, before) {
+                Ok(()) | Err(_) => fail(errno),
+            }
+        })
+    }
+
+    /// Puts a whole new content in the place of the old one, at once.
+    ///
+    /// # Errors
+    /// [`HostError::File`]; the old content is then untouched.
+    pub fn replace(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
+        check_name(&self.path_of(name), name)?;
+        replace_in(&self.directory, name, content, FILE_MODE)
+            .map_err(|errno| self.fault("write", name, errno))
+    }
+
+    /// The whole content of a file.
+    ///
+    /// # Errors
+    /// [`HostError::File`]; [`HostError::Untrusted`] if it is a link or somebody else's.
+    pub fn read(&self, name: &str) -> Result<Vec<u8>, HostError> {
+        let file = self.open_file(name, OFlags::RDONLY, "read")?;
+        self.checked(&file, name)?;
+        read_to_end(&file).map_err(|errno| self.fault("read", name, errno))
+    }
+
+    /// True if there is an entry of this name.
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// Names of its files, sorted; temporary ones (`.NAME.PID.tmp`) are not shown.
+    ///
+    /// # Errors
+    /// [`HostError::File`].
+    pub fn list(&self) -> Result<Vec<String>, HostError> {
+        // A descriptor of its own: the position of a directory is shared by duplicates.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut names = rustix::fs::openat(&self.directory, ".", flags, Mode::empty())
+            .and_then(names_of)
+            .map_err(|errno| HostError::file("list", &self.path, errno))?;
+        names.retain(|name| !(name.starts_with('.') && name.ends_with(".tmp")));
+        Ok(names)
+    }
+
+    /// Takes a file away.
+    ///
+    /// # Errors
+    /// [`HostError::File`].
+    pub fn remove(&self, name: &str) -> Result<(), HostError> {
+        check_name(&self.path_of(name), name)?;
+        rustix::fs::unlinkat(&self.directory, name, AtFlags::empty())
+            .and_then(|()| sync_directory(&self.directory))
+            .map_err(|errno| self.fault("remove", name, errno))
+    }
+
+    /// Takes the lock of this name, or `None` if another process (or value) holds it.
+    /// The file stays: removing it would let two hold one name's lock.
+    ///
+    /// # Errors
+    /// [`HostError`] if the file cannot be made or is not ours.
+    pub fn lock(&self, name: &str) -> Result<Option<Lock>, HostError> {
+        let file = self.open_file(name, OFlags::RDWR | OFlags::CREATE, "lock")?;
+        self.checked(&file, name)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Lock { _file: file })),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(self.fault("lock", name, errno)),
+        }
+    }
+
+    fn open_file(
+        &self,
+        name: &str,
+        flags: OFlags,
+        operation: &'static str,
+    ) -> Result<OwnedFd, HostError> {
+        check_name(&self.path_of(name), name)?;
+        // NONBLOCK: a pipe put there must not make us wait before it is refused.
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        rustix::fs::openat(&self.directory, name, flags, FILE_MODE).map_err(|errno| match errno {
+            Errno::LOOP => untrusted(&self.path_of(name), "is a link"),
+            errno => self.fault(operation, name, errno),
+        })
+    }
+
+    fn checked(&self, file: &OwnedFd, name: &str) -> Result<Stat, HostError> {
+        let stat = rustix::fs::fstat(file).map_err(|errno| self.fault("check", name, errno))?;
+        let path = self.path_of(name);
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(untrusted(&path, "is not a regular file"));
+        }
+        check_ours(&path, &stat)?;
+        Ok(stat)
+    }
+
+    fn fault(&self, operation: &'static str, name: &str, errno: Errno) -> HostError {
+        HostError::file(operation, &self.path_of(name), errno)
+    }
+}
+
+fn check_name(path: &str, name: &str) -> Result<(), HostError> {
+    if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
+        return Err(untrusted(path, "is not the name of a file in its directory"));
+    }
+    Ok(())
+}
+
+fn check_ours(path: &str, stat: &Stat) -> Result<(), HostError> {
+    let own = crate::process::own_uid();
+    if stat.st_uid != own {
+        let why = format!("belongs to user {} instead of user {own}", stat.st_uid);
+        return Err(untrusted(path, &why));
+    }
+    if stat.st_mode & 0o022 != 0 {
+        let why = format!("can be written by others (mode {:o})", stat.st_mode & 0o7777);
+        return Err(untrusted(path, &why));
+    }
+    Ok(())
+}
+
+fn untrusted(path: &str, why: &str) -> HostError {
+    HostError::Untrusted { path: path.to_owned(), why: why.to_owned() }
+}

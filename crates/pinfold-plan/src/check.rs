@@ -1,0 +1,159 @@
+//! Holding a plan against its own rules and against a topology.
+//!
+//! A plan may come from a file that somebody edited, or from another machine.
+//! [`faults`] are what no plan may be, whatever the host: [`crate::schema::from_json`]
+//! refuses them. [`check`] says what is wrong between a plan and this host; a finding
+//! of severity `problem` means that the plan must not be applied.
+
+use std::collections::BTreeSet;
+
+use pinfold_model::{
+    CpuSet, Finding, IsolationScope, Plan, Policy, Role, Severity, ThreadPlan, Topology,
+};
+
+use crate::draft::pus_text;
+
+/// What is wrong with applying `plan` on the host of `topology`; empty if nothing is.
+/// What the plan itself says in its findings is not repeated.
+#[must_use]
+pub fn check(plan: &Plan, topology: &Topology) -> Vec<Finding> {
+    let broken = faults(plan)
+        .into_iter()
+        .map(|fault| Finding::problem("plan", format!("{}: {}", fault.field, fault.why)));
+    let mut findings: Vec<Finding> = broken.collect();
+    if plan.fingerprint != topology.fingerprint {
+        findings.push(
+            Finding::warning(
+                "fingerprint",
+                format!(
+                    "the plan was made for the host {}, this host is {}",
+                    plan.fingerprint, topology.fingerprint
+                ),
+            )
+            .with_hint("plan anew with the same strategy and request"),
+        );
+    }
+    let named = plan.vnode.pus().union(&plan.exclusive);
+    findings.extend(absent(&named, topology));
+    findings.extend(absent_host(plan, topology));
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    findings
+}
+
+/// One thing that no plan may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// The field, as the JSON form names it.
+    pub field: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// What is wrong with a plan on any host.
+pub(crate) fn faults(plan: &Plan) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let mut fault = |field: &str, why: String| {
+        faults.push(Fault { field: field.to_owned(), why });
+    };
+    let mut roles: BTreeSet<&Role> = BTreeSet::new();
+    for (place, thread) in plan.vnode.threads.iter().enumerate() {
+        if thread.pus.is_empty() {
+            let field = format!("vnode.threads[{place}].pus");
+            fault(&field, format!("{} has no PU to run on", thread.role));
+        }
+        if !roles.insert(&thread.role) {
+            let field = format!("vnode.threads[{place}].role");
+            fault(&field, format!("{} is planned twice", thread.role));
+        }
+    }
+    let vcpus = plan.vnode.vcpus().map(|thread| &thread.role);
+    if !vcpus.zip(0_u32..).all(|(role, index)| *role == Role::Vcpu(index)) {
+        fault("vnode.threads", "the vCPUs are not numbered 0, 1, 2, … in this order".to_owned());
+    }
+    if let Some((field, why)) = guest_fault(plan) {
+        fault(field, why);
+    }
+    if plan.housekeeping.is_empty() {
+        fault("housekeeping_pus", "the host's own tasks would have no PU".to_owned());
+    }
+    let both = plan.housekeeping.intersection(&plan.exclusive);
+    if !both.is_empty() {
+        fault("exclusive_pus", format!("{} are also in housekeeping_pus", pus_text(&both)));
+    }
+    if plan.isolation == IsolationScope::None && !plan.exclusive.is_empty() {
+        fault("exclusive_pus", "the isolation is none, so nothing is kept off any PU".to_owned());
+    }
+    if let Some(why) = starved_host(plan) {
+        fault("housekeeping_pus", why);
+    }
+    faults
+}
+
+fn guest_fault(plan: &Plan) -> Option<(&'static str, String)> {
+    let guest = plan.vnode.guest.as_ref()?;
+    let product =
+        guest.sockets.checked_mul(guest.cores).and_then(|cores| cores.checked_mul(guest.threads));
+    let vcpus = plan.vnode.vcpus().count();
+    let fits = product.is_some_and(|product| product as usize == vcpus);
+    (!fits).then(|| {
+        let (sockets, cores, threads) = (guest.sockets, guest.cores, guest.threads);
+        ("vnode.guest", format!("{sockets}×{cores}×{threads} is not the number of vCPUs, {vcpus}"))
+    })
+}
+
+/// A real-time thread that may spin on the last housekeeping PU can stop the host.
+fn starved_host(plan: &Plan) -> Option<String> {
+    let real_time = |thread: &&ThreadPlan| match thread.policy {
+        Some(Policy::Fifo { .. } | Policy::RoundRobin { .. } | Policy::Deadline { .. }) => true,
+        Some(Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle | Policy::Unknown(_))
+        | None => false,
+    };
+    let burdened = plan
+        .vnode
+        .threads
+        .iter()
+        .filter(real_time)
+        .fold(CpuSet::new(), |set, thread| set.union(&thread.pus));
+    let left = plan.housekeeping.difference(&burdened);
+    (!plan.housekeeping.is_empty() && left.is_empty()).then(|| {
+        format!(
+            "real-time threads may run on all of {}, so none is left for the host alone",
+            plan.housekeeping
+        )
+    })
+}
+
+fn absent(named: &CpuSet, topology: &Topology) -> Vec<Finding> {
+    let online = topology.online();
+    let offline = named.intersection(&topology.offline);
+    let unknown = named.difference(&online).difference(&offline);
+    let foreign = named.intersection(&online).difference(&topology.allowed);
+    let problem = |pus: &CpuSet, what: &str, hint: &str| {
+        let text = format!("{} {what}", pus_text(pus));
+        (!pus.is_empty()).then(|| Finding::problem("PUs", text).with_hint(hint))
+    };
+    [
+        problem(&offline, "of the plan are offline", "bring them online, or plan anew"),
+        problem(&unknown, "of the plan do not exist on this host", "plan anew on this host"),
+        problem(
+            &foreign,
+            "of the plan may not be used by this process",
+            "widen its affinity mask and cpuset, or plan anew",
+        ),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn absent_host(plan: &Plan, topology: &Topology) -> Option<Finding> {
+    let online = topology.online();
+    let gone = plan.housekeeping.difference(&online);
+    if gone.is_empty() {
+        return None;
+    }
+    let all = gone == plan.housekeeping;
+    let severity = if all { Severity::Problem } else { Severity::Warning };
+    let text = format!("{} of the host's share are not online", pus_text(&gone));
+    Some(Finding { severity, ..Finding::note("housekeeping", text) }.with_hint("plan anew"))
+}

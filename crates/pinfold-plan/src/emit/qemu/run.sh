@@ -1,0 +1,45 @@
+
+# In the background, with this script's own input (sh would give it /dev/null).
+exec 3<&0
+"$@" <&3 3<&- &
+qemu=$!
+exec 3<&-
+trap 'kill -TERM "$qemu" 2>/dev/null' INT TERM HUP
+
+# Memory that is preallocated can keep QEMU busy before it makes its vCPU threads.
+tries=0
+until [ "$(count_vcpus)" -eq "$vcpus" ]; do
+    alive || { wait "$qemu"; exit $?; }
+    tries=$((tries + 1))
+    [ "$tries" -le 600 ] ||
+        fail "$vcpus vCPU threads did not appear (TCG with thread=single has one for all)"
+    sleep 0.1
+done
+
+if command -v pinfold >/dev/null 2>&1; then
+    write_plan >"$dir/plan.json"
+    pinfold apply --qmp "$dir/qmp.sock" --plan "$dir/plan.json" || fail "pinfold did not pin it"
+else
+    [ "$isolates" = no ] || echo "$0: without pinfold other tasks are not kept off" >&2
+    pin_by_taskset || fail "taskset did not pin it"
+fi
+
+# Its answers are read, or its events would fill the FIFO; an error among them is shown.
+sed -n '/^{"error"/p' "$dir/qmp.out" >&2 &
+reader=$!
+if [ "$stays_stopped" = no ]; then
+    # Opened for reading too (<>): that does not block if QEMU has just ended.
+    printf '%s\n' '{"execute":"qmp_capabilities"}' '{"execute":"cont"}' 1<>"$dir/qmp.in"
+fi
+
+# A signal ends the wait, but not QEMU at once.
+wait "$qemu"
+status=$?
+while alive; do
+    wait "$qemu"
+    status=$?
+done
+if [ "$isolates" = yes ] && command -v pinfold >/dev/null 2>&1; then
+    echo "$0: QEMU has ended; \`pinfold undo\` gives the host its PUs back" >&2
+fi
+exit "$status"

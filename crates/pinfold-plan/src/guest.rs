@@ -1,0 +1,161 @@
+//! The shape that a guest is shown, derived from where its vCPUs are pinned.
+//!
+//! A guest that is told of siblings, schedules around them; one that is told of
+//! siblings that do not exist, schedules badly. So the shape says only what is true
+//! of the pins, and where no uniform shape is true it says less, with a finding.
+
+use pinfold_model::{CoreKind, Finding, GuestTopology, PackageId, PuId};
+
+use crate::ground::Ground;
+
+/// What the guest is told of siblings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GuestSmt {
+    /// As the pins have it.
+    Mirror,
+    /// Nothing: the strategy gives each vCPU a core of its own.
+    None,
+}
+
+/// A shape of one socket and one thread per core.
+pub(crate) fn flat(vcpus: usize, reason: impl Into<String>) -> GuestTopology {
+    shape(1, vcpus, 1, reason.into())
+}
+
+/// The shape that matches one-PU pins, in vCPU order, and what it cannot say.
+pub(crate) fn matching(
+    ground: &Ground<'_>,
+    pins: &[PuId],
+    smt: GuestSmt,
+) -> (GuestTopology, Vec<Finding>) {
+    let mut findings = Vec::new();
+    if repeats(pins) {
+        return (flat(pins.len(), "vCPUs share PUs, so no shape of the host fits"), findings);
+    }
+    let cores = runs(ground, pins);
+    let threads = match smt {
+        GuestSmt::None => 1,
+        GuestSmt::Mirror => uniform(cores.iter().map(|run| run.pins)).unwrap_or(1),
+    };
+    let shared = cores.iter().filter(|run| run.pins > 1).count();
+    if threads == 1 && shared > 0 {
+        findings.push(uneven(&cores, pins.len()));
+    }
+    if let Some(finding) = mixed_kinds(&cores) {
+        findings.push(finding);
+    }
+    let (sockets, why) = sockets(&cores, threads);
+    let per_socket = pins.len() / threads / sockets;
+    let siblings = match threads {
+        1 if shared > 0 => "no SMT is shown, because not all cores carry the same number of vCPUs",
+        1 => "no SMT is shown, because each vCPU has a core of its own",
+        _ => "vCPUs on siblings are shown as threads of one core",
+    };
+    (shape(sockets, per_socket, threads, format!("{siblings}; {why}")), findings)
+}
+
+/// Neighbouring pins on one core.
+struct Run {
+    package: PackageId,
+    kind: CoreKind,
+    core: String,
+    pins: usize,
+}
+
+fn runs(ground: &Ground<'_>, pins: &[PuId]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for pu in pins.iter().filter_map(|pin| ground.pu(*pin)) {
+        let core = pu.core.to_string();
+        match runs.last_mut() {
+            Some(run) if run.core == core => run.pins += 1,
+            _ => runs.push(Run { package: pu.package, kind: pu.kind, core, pins: 1 }),
+        }
+    }
+    runs
+}
+
+fn sockets(cores: &[Run], threads: usize) -> (usize, String) {
+    let mut packages: Vec<(PackageId, usize)> = Vec::new();
+    for run in cores {
+        let units = run.pins / threads;
+        match packages.last_mut() {
+            Some((package, count)) if *package == run.package => *count += units,
+            _ => packages.push((run.package, units)),
+        }
+    }
+    let names: Vec<String> = packages.iter().map(|(package, _)| package.to_string()).collect();
+    match (packages.len(), uniform(packages.iter().map(|(_, count)| *count))) {
+        (0 | 1, _) => (1, format!("one socket, because all lie in package {}", names.join(""))),
+        (count, Some(_)) => {
+            (count, format!("one socket for each of the packages {}", names.join(", ")))
+        }
+        (_, None) => (
+            1,
+            format!("one socket, because the packages {} do not carry the same number", names.join(", ")),
+        ),
+    }
+}
+
+fn uneven(cores: &[Run], vcpus: usize) -> Finding {
+    let widest = cores.iter().map(|run| run.pins).max().unwrap_or(1);
+    let partial: Vec<&str> =
+        cores.iter().filter(|run| run.pins < widest).map(|run| run.core.as_str()).collect();
+    let (core, carries) = match partial.len() {
+        1 => ("core", "carries"),
+        _ => ("cores", "carry"),
+    };
+    let finding = Finding::warning(
+        "guest topology",
+        format!(
+            "{core} {} {carries} fewer of the {vcpus} vCPUs than the others, so the guest is shown \
+             one thread per core and does not know which of its CPUs share a core",
+            partial.join(", ")
+        ),
+    );
+    match vcpus / widest * widest {
+        0 => finding,
+        whole => finding.with_hint(format!(
+            "ask for {whole} or {} vCPUs, a multiple of {widest}, where the host has them",
+            whole + widest
+        )),
+    }
+}
+
+fn mixed_kinds(cores: &[Run]) -> Option<Finding> {
+    let fastest = cores.iter().map(|run| run.kind).min()?;
+    let slower: usize = cores.iter().filter(|run| run.kind != fastest).map(|run| run.pins).sum();
+    let all: usize = cores.iter().map(|run| run.pins).sum();
+    (slower > 0).then(|| {
+        Finding::warning(
+            "core kinds",
+            format!(
+                "{slower} of {all} vCPUs lie on slower cores than the others, and no guest topology \
+                 can say so: the guest takes all its CPUs for equal"
+            ),
+        )
+        .with_hint(format!("ask for {} vCPUs or fewer to stay on the fast cores", all - slower))
+    })
+}
+
+fn repeats(pins: &[PuId]) -> bool {
+    let mut sorted = pins.to_vec();
+    sorted.sort_unstable();
+    sorted.windows(2).any(|pair| pair.first() == pair.last())
+}
+
+/// The common value, if all are equal.
+fn uniform(mut values: impl Iterator<Item = usize>) -> Option<usize> {
+    let first = values.next()?;
+    values.all(|value| value == first).then_some(first)
+}
+
+fn shape(sockets: usize, cores: usize, threads: usize, reason: String) -> GuestTopology {
+    // Counts of PUs are below MAX_PUS, counts of vCPUs below MAX_VCPUS.
+    let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    GuestTopology {
+        sockets: narrow(sockets),
+        cores: narrow(cores),
+        threads: narrow(threads),
+        reason,
+    }
+}

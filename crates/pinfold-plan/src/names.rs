@@ -1,0 +1,69 @@
+//! The name that was probably meant.
+
+/// Longer texts are no typing errors of a name.
+const LONGEST: usize = 64;
+
+/// The known name with the fewest typing errors against `typed`, if they are few enough.
+pub(crate) fn nearest<'a>(
+    typed: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let typed = typed.to_lowercase().replace(['_', ' '], "-");
+    if typed.is_empty() || typed.len() > LONGEST {
+        return None;
+    }
+    let most = (typed.chars().count() / 3).max(2);
+    known
+        .map(|name| (if name.starts_with(&typed) { 1 } else { distance(&typed, name) }, name))
+        .filter(|(errors, name)| *errors <= most && *errors < name.chars().count())
+        .min_by_key(|(errors, _)| *errors)
+        .map(|(_, name)| name)
+}
+
+/// Levenshtein's distance: insertions, deletions and substitutions of one character.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (line, from) in a.chars().enumerate() {
+        let mut next = vec![line + 1];
+        for ((to, &above), &diagonal) in b.iter().zip(row.iter().skip(1)).zip(&row) {
+            let left = next.last().copied().unwrap_or_default();
+            let substituted = diagonal + usize::from(from != *to);
+            next.push(substituted.min(above + 1).min(left + 1));
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_that_was_meant() {
+        let known = ["none", "compact", "compact-cores", "low-latency", "balanced"];
+        let check = |typed: &str, meant: Option<&str>| {
+            assert_eq!(nearest(typed, known.into_iter()), meant, "{typed}");
+        };
+        check("lowlatency", Some("low-latency"));
+        check("LOW_LATENCY", Some("low-latency"));
+        check("low", Some("low-latency"));
+        check("balancd", Some("balanced"));
+        check("compact-core", Some("compact-cores"));
+        check("nnoe", Some("none"));
+        check("xyz", None);
+        check("", None);
+        check("numa-exclusive", None);
+        check(&"low-latency".repeat(1000), None);
+    }
+
+    #[test]
+    fn distances() {
+        let check = |a: &str, b: &str, expected: usize| assert_eq!(distance(a, b), expected);
+        check("", "", 0);
+        check("", "abc", 3);
+        check("kitten", "sitting", 3);
+        check("abc", "abc", 0);
+    }
+}

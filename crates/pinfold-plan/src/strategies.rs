@@ -1,0 +1,79 @@
+//! The table of strategies: one file each, one line each.
+//!
+//! A strategy is a pure function from topology and request to a plan. It does not
+//! know the others; what to use instead when one refuses is decided here.
+
+mod balanced;
+mod compact;
+mod compact_cores;
+mod low_latency;
+mod max_performance;
+mod none;
+
+use pinfold_model::{Plan, Request, Topology};
+
+use crate::PlanError;
+use crate::names;
+
+/// A named way to place a vnode.
+#[derive(Clone, Copy, Debug)]
+pub struct Strategy {
+    /// Name on the command line and in plans.
+    pub name: &'static str,
+    /// What it does, as a sentence without full stop.
+    pub summary: &'static str,
+    /// Who described it, and what the golden test holds it to.
+    pub source: &'static str,
+    plan: fn(&Topology, &Request) -> Result<Plan, PlanError>,
+}
+
+static TABLE: &[Strategy] = &[
+    none::STRATEGY,
+    compact::STRATEGY,
+    compact_cores::STRATEGY,
+    low_latency::STRATEGY,
+    balanced::STRATEGY,
+    max_performance::STRATEGY,
+];
+
+/// What is offered when a strategy refuses: the first that works, after the refusing one.
+const LESS_AND_LESS_STRICT: &[&str] =
+    &["low-latency", "balanced", "max-performance", "compact", "none"];
+
+/// All strategies, the baseline first.
+#[must_use]
+pub fn strategies() -> &'static [Strategy] {
+    TABLE
+}
+
+/// The plan that the named strategy makes of a topology and a request. The same input
+/// gives the same plan.
+///
+/// # Errors
+/// [`PlanError::UnknownStrategy`] if there is none of that name, otherwise what the
+/// strategy refuses and why, with the nearest strategy that does not refuse.
+pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
+    let found = TABLE.iter().find(|known| known.name == strategy).ok_or_else(|| {
+        let known = TABLE.iter().map(|known| known.name);
+        PlanError::UnknownStrategy {
+            name: strategy.to_owned(),
+            nearest: names::nearest(strategy, known).map(str::to_owned),
+        }
+    })?;
+    (found.plan)(topology, request).map_err(|error| {
+        match error.depends_on_strategy().then(|| instead_of(found.name, topology, request)) {
+            Some(Some(nearest)) => error.with_nearest(nearest),
+            Some(None) | None => error,
+        }
+    })
+}
+
+fn instead_of(refused: &str, topology: &Topology, request: &Request) -> Option<&'static str> {
+    let place = LESS_AND_LESS_STRICT.iter().position(|name| *name == refused);
+    LESS_AND_LESS_STRICT
+        .iter()
+        .skip(place.map_or(0, |place| place + 1))
+        .filter_map(|name| TABLE.iter().find(|known| known.name == *name))
+        .find(|known| known.name != refused && (known.plan)(topology, request).is_ok())
+        .map(|known| known.name)
+}

@@ -1,0 +1,84 @@
+//! `compact`: vCPU i on PU i of hwloc's order, siblings first, wrapping at the end.
+//!
+//! hwloc's order fills the siblings of a core, then the cores of a package, then the
+//! packages of a node, then the nodes. On the 4-node R910 of Badaroux 2021 §III, whose
+//! PU numbers go round the packages, that is 0, 16, 4, 20, 8, 24, 12, 28, 1, 17, …
+//! and the 33rd vCPU is on PU 0 again. The source pins vCPUs only; the emulator floats.
+//!
+//! `auto` gives as many vCPUs as PUs may be used: one round.
+
+use pinfold_model::{CpuSet, Plan, PuId, Request, Topology};
+
+use super::Strategy;
+use crate::PlanError;
+use crate::draft::{Draft, Limits, ground, pus_text};
+use crate::ground::Ground;
+use crate::guest::{self, GuestSmt};
+
+pub(super) const STRATEGY: Strategy = Strategy {
+    name: "compact",
+    summary: "vCPUs side by side: SMT siblings first, then cores, packages, nodes; wraps",
+    source: "Badaroux 2021 §III: on the 4-node R910 0, 16, 4, 20, 8, 24, 12, 28, 1, 17, …; \
+             the 33rd vCPU is on PU 0 again",
+    plan,
+};
+
+fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
+    let ground = ground(topology, request)?;
+    let draft = Draft::new(STRATEGY.name, &ground, request);
+    along(draft, &ground.order(), GuestSmt::Mirror)
+}
+
+/// A plan with vCPU i on the PU i of `order`, from the start again when it ends.
+pub(super) fn along(
+    mut draft: Draft<'_>,
+    order: &[PuId],
+    smt: GuestSmt,
+) -> Result<Plan, PlanError> {
+    let vcpus = draft.vcpu_count(Limits::wrapping(order.len()))?;
+    let ground = draft.ground;
+    let pins: Vec<PuId> = order.iter().copied().cycle().take(vcpus).collect();
+    for (index, &pin) in pins.iter().enumerate() {
+        let before = index.checked_sub(1).and_then(|index| pins.get(index)).copied();
+        let reason = match index.checked_sub(order.len()) {
+            Some(sharer) => format!(
+                "PU {pin} again ({}), shared with vCPU {sharer}: all {} PUs of the order have a vCPU",
+                ground.place(pin),
+                order.len()
+            ),
+            None => next(ground, before, pin),
+        };
+        draft.vcpu(CpuSet::single(pin), reason);
+    }
+    draft.emulator(
+        &ground.usable.clone(),
+        format!(
+            "the emulator floats over {}: the source of this strategy pins vCPUs only",
+            pus_text(&ground.usable)
+        ),
+    );
+    let (guest, findings) = guest::matching(ground, &pins, smt);
+    draft.all_findings(findings);
+    Ok(draft.shared(guest))
+}
+
+/// Why `pin` comes after `before` in hwloc's order.
+pub(super) fn next(ground: &Ground<'_>, before: Option<PuId>, pin: PuId) -> String {
+    let place = ground.place(pin);
+    let pair = before.and_then(|before| Some((before, ground.pu(before)?, ground.pu(pin)?)));
+    match pair {
+        None => format!("PU {pin} is the first in hwloc's order ({place})"),
+        Some((before, last, this)) if last.core == this.core => {
+            format!("PU {pin} is a sibling of PU {before}, and siblings come first ({place})")
+        }
+        Some((_, last, this)) if last.package == this.package && last.node == this.node => {
+            format!("PU {pin} is on the next core of package {} ({place})", this.package)
+        }
+        Some((_, last, this)) if last.package == this.package => {
+            format!("PU {pin} is on the next node of package {} ({place})", this.package)
+        }
+        Some((_, last, _)) => {
+            format!("PU {pin} is on the next package, as package {} is used ({place})", last.package)
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! `compact-cores`: as `compact`, with one PU per core.
+//!
+//! The order of Badaroux 2021 §III on a machine without SMT: when the cores have
+//! ended the next vCPU is on the first core's PU again, as it would be there. The
+//! siblings stay free of vCPUs even then; `compact` is the strategy that uses them.
+//!
+//! `auto` gives as many vCPUs as cores may be used: one round.
+
+use pinfold_model::{Finding, Plan, PuId, Request, Topology};
+
+use super::{Strategy, compact};
+use crate::PlanError;
+use crate::draft::{Draft, ground};
+use crate::guest::GuestSmt;
+
+pub(super) const STRATEGY: Strategy = Strategy {
+    name: "compact-cores",
+    summary: "as compact, with one PU per core: siblings carry no second vCPU; wraps",
+    source: "Badaroux 2021 §III: on the 4-node R910 0, 4, 8, 12, 1, 5, …; \
+             the 17th vCPU is on PU 0 again",
+    plan,
+};
+
+fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
+    let ground = ground(topology, request)?;
+    let order: Vec<PuId> =
+        ground.cores.iter().filter_map(|spot| spot.pus.first()).copied().collect();
+    let draft = Draft::new(STRATEGY.name, &ground, request);
+    let mut plan = compact::along(draft, &order, GuestSmt::None)?;
+    let vcpus = plan.vnode.vcpus().count();
+    if vcpus > order.len() && order.len() < ground.usable.len() {
+        plan.findings.push(
+            Finding::note(
+                "smt",
+                format!(
+                    "{vcpus} vCPUs take turns on {} cores while the cores' other PUs carry none",
+                    order.len()
+                ),
+            )
+            .with_hint("compact gives the siblings to vCPUs too"),
+        );
+    }
+    Ok(plan)
+}

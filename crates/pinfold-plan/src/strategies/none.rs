@@ -1,0 +1,34 @@
+//! `none`: every thread floats over all PUs. The baseline, and a legal answer.
+//!
+//! `auto` gives as many vCPUs as PUs may be used: the most that can run at once.
+
+use pinfold_model::{Plan, Request, Topology};
+
+use super::Strategy;
+use crate::PlanError;
+use crate::draft::{Draft, Limits, ground, pus_text};
+use crate::guest;
+
+pub(super) const STRATEGY: Strategy = Strategy {
+    name: "none",
+    summary: "pins nothing: the kernel's scheduler moves every thread as it likes",
+    source: "the baseline that every other strategy is compared with",
+    plan,
+};
+
+fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
+    let ground = ground(topology, request)?;
+    let mut draft = Draft::new(STRATEGY.name, &ground, request);
+    let vcpus = draft.vcpu_count(Limits::wrapping(ground.usable.len()))?;
+    let all = pus_text(&ground.usable);
+    for index in 0..vcpus {
+        let reason = format!("vCPU {index} floats over {all}: no PU is preferred to its neighbour");
+        draft.vcpu(ground.usable.clone(), reason);
+    }
+    draft.emulator(
+        &ground.usable,
+        format!("the emulator floats over {all} and competes with the vCPUs for them"),
+    );
+    let reason = "one socket without SMT, because a floating vCPU has no siblings";
+    Ok(draft.shared(guest::flat(vcpus, reason)))
+}

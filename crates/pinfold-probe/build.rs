@@ -1,0 +1,98 @@
+//! Compiles `pinload` statically with the system's C compiler, for embedding.
+//!
+//! The compiler is `CC_<target>`, else `CC`, else `cc` (or, when building for another
+//! architecture, Debian's name of its cross compiler). The program is static because the
+//! same file is the init of measurement guests that hold nothing else.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a build script runs before the door to the host exists, and speaks to cargo on stdout"
+)]
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+const FLAGS: [&str; 8] =
+    ["-std=c11", "-O2", "-g0", "-Wall", "-Wextra", "-Werror", "-static", "-pthread"];
+
+fn main() -> ExitCode {
+    match build() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            for line in why.lines() {
+                println!("cargo::error={line}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn build() -> Result<(), String> {
+    let sources = Path::new(&variable("CARGO_MANIFEST_DIR")?).join("../../pinload/src");
+    let output = Path::new(&variable("OUT_DIR")?).join("pinload");
+    let (compiler, leading) = compiler()?;
+    println!("cargo::rerun-if-changed={}", sources.display());
+    let mut command = Command::new(&compiler);
+    command.args(leading).args(FLAGS).arg("-o").arg(&output).args(c_files(&sources)?);
+    let answer = command.output().map_err(|error| {
+        format!(
+            "no C compiler: cannot run {compiler}: {error}\n\
+             pinload is written in C; install a compiler (Debian: apt-get install gcc libc6-dev) or name one in CC"
+        )
+    })?;
+    if answer.status.success() {
+        return Ok(());
+    }
+    Err(format!(
+        "{compiler} cannot build pinload (static linking needs the C library's archives; \
+         Fedora: dnf install glibc-static, or set CC=musl-gcc)\n{}",
+        String::from_utf8_lossy(&answer.stderr)
+    ))
+}
+
+/// The compiler and the arguments that its variable holds before ours, as in `CC="ccache gcc"`.
+fn compiler() -> Result<(String, Vec<String>), String> {
+    let target = variable("TARGET")?;
+    let of_target = format!("CC_{}", target.replace('-', "_"));
+    for name in [of_target.as_str(), "CC"] {
+        println!("cargo::rerun-if-env-changed={name}");
+    }
+    let text = env::var(&of_target)
+        .or_else(|_| env::var("CC"))
+        .ok()
+        .filter(|text| !text.trim().is_empty())
+        .unwrap_or_else(|| default_compiler(&target));
+    let mut words = text.split_whitespace().map(str::to_owned);
+    let program = words.next().ok_or("CC is empty")?;
+    Ok((program, words.collect()))
+}
+
+fn default_compiler(target: &str) -> String {
+    if env::var("HOST").as_deref() == Ok(target) {
+        return "cc".to_owned();
+    }
+    let architecture = target.split('-').next().unwrap_or(target).replace("riscv64gc", "riscv64");
+    format!("{architecture}-linux-gnu-gcc")
+}
+
+fn c_files(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let fail = |error| format!("cannot list {}: {error}", directory.display());
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(fail)? {
+        let path = entry.map_err(fail)?.path();
+        if path.extension().is_some_and(|extension| extension == "c") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        return Err(format!("{} holds no C files", directory.display()));
+    }
+    Ok(files)
+}
+
+fn variable(name: &str) -> Result<String, String> {
+    env::var(name).map_err(|error| format!("{name}: {error}"))
+}

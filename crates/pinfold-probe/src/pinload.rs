@@ -1,0 +1,121 @@
+//! The embedded program, and a place on disk from which it can be run.
+//!
+//! It is put into the cache directory rather than the runtime directory, because `/run` is
+//! often mounted `noexec`. The directory is checked to be ours alone. Each process has
+//! its own copy and removes it when done; copies of processes that were killed are removed
+//! by the next one.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use pinfold_host::user::{self, StateDir};
+use pinfold_host::{Host, HostError, LiveHost, paths, process};
+use pinfold_model::Tid;
+
+/// The program itself: static, runs on any Linux of this architecture, also as a guest's init.
+pub static BINARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pinload"));
+
+const PREFIX: &str = "pinload-";
+
+/// A copy of the program on disk, removed when this value is dropped.
+#[derive(Debug)]
+pub struct Pinload {
+    directory: StateDir,
+    name: String,
+}
+
+impl Pinload {
+    /// Puts it into the user's cache directory.
+    ///
+    /// # Errors
+    /// [`HostError`] if the directory is not ours alone or the file cannot be written.
+    pub fn install() -> Result<Self, HostError> {
+        Self::install_in(&format!("{}/bin", user::cache_dir()?))
+    }
+
+    /// Puts it into this directory, which is made if it is not there.
+    ///
+    /// # Errors
+    /// As [`Pinload::install`].
+    pub fn install_in(directory: &str) -> Result<Self, HostError> {
+        let directory = StateDir::open(directory)?;
+        remove_stale(&directory, &LiveHost::new()?)?;
+        // A number of its own for each value: two in one process must not share a file.
+        let name = (0..u32::MAX)
+            .map(|index| format!("{PREFIX}{}-{index}", process::own_pid()))
+            .find(|name| !directory.contains(name))
+            .unwrap_or_else(|| PREFIX.to_owned());
+        directory.create_new(&name, BINARY)?;
+        let installed = Self { directory, name };
+        let path = installed.path();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).map_err(
+            |source| HostError::File { operation: "make executable", path, value: None, source },
+        )?;
+        Ok(installed)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> String {
+        self.directory.path_of(&self.name)
+    }
+}
+
+impl Drop for Pinload {
+    fn drop(&mut self) {
+        // A copy that stays behind is removed by the next process.
+        match self.directory.remove(&self.name) {
+            Ok(()) | Err(_) => {}
+        }
+    }
+}
+
+/// Removes the copies of processes that are gone.
+fn remove_stale(directory: &StateDir, host: &dyn Host) -> Result<(), HostError> {
+    for name in directory.list()? {
+        let owner = name
+            .strip_prefix(PREFIX)
+            .and_then(|rest| rest.split('-').next())
+            .and_then(|pid| pid.parse().ok());
+        if let Some(pid) = owner
+            && !host.exists(&paths::process_stat(Tid(pid)))
+        {
+            match directory.remove(&name) {
+                Ok(()) => {}
+                Err(error) if error.is_gone() => {} // another process was faster
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use pinfold_host::process::capture;
+
+    use super::*;
+
+    #[test]
+    fn the_copy_runs_and_goes_and_stale_ones_go_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("bin");
+        let place = place.to_str().unwrap();
+        let stale = "pinload-4194999-0"; // above every kernel's largest process number
+        StateDir::open(place).unwrap().create_new(stale, b"old").unwrap();
+        let first = Pinload::install_in(place).unwrap();
+        let second = Pinload::install_in(place).unwrap();
+        assert_ne!(first.path(), second.path());
+        let output = capture(&first.path(), ["--version"], 10_000_000_000).unwrap();
+        assert!(output.stdout_text().starts_with("pinload "), "{output:?}");
+        drop((first, second));
+        assert_eq!(StateDir::open(place).unwrap().list().unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_program_is_static() {
+        // An interpreter segment would name the dynamic loader.
+        let needle = b"/ld-linux";
+        let dynamic = BINARY.windows(needle.len()).take(4096).any(|window| window == needle);
+        assert!(BINARY.starts_with(b"\x7fELF") && !dynamic);
+    }
+}

@@ -1,0 +1,164 @@
+//! The kernel's per-thread statistics, summed by role, between two moments.
+//!
+//! For each thread of a process (and each further one that has a role, such as an old
+//! kernel's vhost workers) a [`Snapshot`] holds run time and run delay from
+//! [`schedstat`](https://docs.kernel.org/scheduler/sched-stats.html), context switches from
+//! `status` and migrations from `sched`, which not every kernel has. The counters are
+//! cumulative, so nothing that happens between the two moments is missed, except the share
+//! of threads that end: those are counted in [`RoleStats::lost_threads`]. A thread that was
+//! born meanwhile counts from its birth.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use pinfold_host::{Host, HostError, paths, proc_stat, proc_status, schedstat};
+use pinfold_model::{Role, RoleStats, TaskId, Tid};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counters {
+    run_ns: u64,
+    delay_ns: u64,
+    voluntary: u64,
+    involuntary: u64,
+    migrations: Option<u64>,
+}
+
+/// The counters of all threads at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    threads: BTreeMap<TaskId, (Role, Counters)>,
+}
+
+/// Reads the counters of every thread of the process and of every task in `roles`.
+///
+/// A thread without a role of its own counts as [`Role::Emulator`]. Threads that end while
+/// they are read are left out.
+///
+/// # Errors
+/// [`HostError`] if the process is gone or a file cannot be read or understood.
+pub fn snapshot(
+    host: &dyn Host,
+    pid: Tid,
+    roles: &[(TaskId, Role)],
+) -> Result<Snapshot, HostError> {
+    let mut threads = BTreeMap::new();
+    let mut add = |process: Tid, tid: Tid| match read_thread(host, process, tid) {
+        Ok((task, counters)) => {
+            let role = roles.iter().find(|(known, _)| *known == task);
+            let role = role.map_or(Role::Emulator, |(_, role)| role.clone());
+            threads.insert(task, (role, counters));
+            Ok(())
+        }
+        Err(error) if error.is_gone() => Ok(()),
+        Err(error) => Err(error),
+    };
+    let listed: Vec<Tid> = host
+        .list(&paths::task_dir(pid))?
+        .iter()
+        .filter_map(|name| name.parse().ok().map(Tid))
+        .collect();
+    for tid in &listed {
+        add(pid, *tid)?;
+    }
+    for (task, _) in roles.iter().filter(|(task, _)| !listed.contains(&task.tid)) {
+        add(task.tid, task.tid)?;
+    }
+    // A number that was used again for a stranger: not in the process and not a known task.
+    threads.retain(|task, _| {
+        listed.contains(&task.tid) || roles.iter().any(|(known, _)| known == task)
+    });
+    Ok(Snapshot { threads })
+}
+
+impl Snapshot {
+    /// Number of threads.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// True if there is no thread.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.threads.is_empty()
+    }
+
+    /// What each role did since an earlier snapshot, by ascending role.
+    #[must_use]
+    pub fn since(&self, earlier: &Snapshot) -> Vec<RoleStats> {
+        let mut sums: BTreeMap<Role, RoleStats> = BTreeMap::new();
+        for (task, (role, now)) in &self.threads {
+            // Born meanwhile: its counters began at zero, and so did its migrations.
+            let born = Counters { migrations: Some(0), ..Counters::default() };
+            let before = earlier.threads.get(task).map_or(born, |(_, counters)| *counters);
+            let sum = sums.entry(role.clone()).or_insert_with(|| nothing(role));
+            sum.threads = sum.threads.saturating_add(1);
+            sum.run_ns += now.run_ns.saturating_sub(before.run_ns);
+            sum.run_delay_ns += now.delay_ns.saturating_sub(before.delay_ns);
+            sum.voluntary_switches += now.voluntary.saturating_sub(before.voluntary);
+            sum.involuntary_switches += now.involuntary.saturating_sub(before.involuntary);
+            sum.migrations = match (sum.migrations, now.migrations, before.migrations) {
+                (Some(sum), Some(now), Some(before)) => Some(sum + now.saturating_sub(before)),
+                (None, _, _) | (_, None, _) | (_, _, None) => None,
+            };
+        }
+        for (task, (role, _)) in &earlier.threads {
+            if !self.threads.contains_key(task) {
+                let sum = sums.entry(role.clone()).or_insert_with(|| nothing(role));
+                sum.lost_threads = sum.lost_threads.saturating_add(1);
+            }
+        }
+        sums.into_values().collect()
+    }
+}
+
+fn nothing(role: &Role) -> RoleStats {
+    RoleStats {
+        role: role.clone(),
+        threads: 0,
+        run_ns: 0,
+        run_delay_ns: 0,
+        migrations: Some(0),
+        voluntary_switches: 0,
+        involuntary_switches: 0,
+        lost_threads: 0,
+    }
+}
+
+fn read_thread(host: &dyn Host, pid: Tid, tid: Tid) -> Result<(TaskId, Counters), HostError> {
+    let stat_path = paths::task_stat(pid, tid);
+    let stat = proc_stat::parse(&host.read_text(&stat_path)?).map_err(|e| e.at(&stat_path))?;
+    let times_path = paths::task_schedstat(pid, tid);
+    let times = schedstat::parse(&host.read_text(&times_path)?).map_err(|e| e.at(&times_path))?;
+    let status_path = paths::task_status(pid, tid);
+    let status =
+        proc_status::parse(&host.read_text(&status_path)?).map_err(|e| e.at(&status_path))?;
+    let missing = || HostError::Unexpected {
+        path: status_path.clone(),
+        why: "does not tell the context switches".to_owned(),
+    };
+    let counters = Counters {
+        run_ns: times.run_ns,
+        delay_ns: times.delay_ns,
+        voluntary: status.voluntary_switches.ok_or_else(missing)?,
+        involuntary: status.involuntary_switches.ok_or_else(missing)?,
+        migrations: read_migrations(host, pid, tid)?,
+    };
+    Ok((stat.task(), counters))
+}
+
+/// `se.nr_migrations : 12` of the `sched` file, which needs `CONFIG_SCHED_DEBUG`.
+fn read_migrations(host: &dyn Host, pid: Tid, tid: Tid) -> Result<Option<u64>, HostError> {
+    let path = paths::task_sched(pid, tid);
+    match host.read_text(&path) {
+        Ok(text) => Ok(text
+            .lines()
+            .find_map(|line| line.strip_prefix("se.nr_migrations"))
+            .and_then(|rest| rest.trim_start().strip_prefix(':'))
+            .and_then(|number| number.trim().parse().ok())),
+        Err(error) if error.is_gone() => Ok(None),
+        Err(error) => Err(error),
+    }
+}

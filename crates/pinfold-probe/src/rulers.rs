@@ -1,0 +1,327 @@
+//! Rulers: typed settings in, `pinload` arguments out; JSON lines in, series out.
+//!
+//! One line per CPU comes back:
+//!
+//! ```text
+//! {"probe":"spin-gap","cpu":0,"duration_ns":1000,"observed_ns":500,"unit":"ns",
+//!  "floor_ns":100,"dropped":0,"flags":["preempted 2"],"samples":[120,340], …}
+//! ```
+//!
+//! Nothing is believed: a line of the wrong probe or unit, a CPU too many or too few, an
+//! observation longer than its duration, gaps that add up to more than was observed, or a
+//! sample that is no finite number at or above zero is an error that names it.
+
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use pinfold_host::{HostError, process};
+use pinfold_model::{CpuSet, Metric, Series};
+
+use crate::agent::{Agent, AgentError};
+use crate::pinload::Pinload;
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// What a ruler does, with the settings that only it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Spins and records every gap.
+    SpinGap {
+        /// Percent of each period spent spinning, 1 to 100.
+        duty_percent: u8,
+        /// Period of spinning and sleeping, 1000 to 10000.
+        period_us: u32,
+        /// Gaps below this are not recorded.
+        floor_ns: u64,
+    },
+    /// Sleeps until absolute times and records how late it woke.
+    Wakeup {
+        /// Time between two wake-ups.
+        period_us: u32,
+    },
+    /// Counts rounds of an integer kernel.
+    Compute {
+        /// Length of one window.
+        window_ms: u32,
+    },
+    /// Reads random blocks.
+    IoLatency {
+        /// Which of the two disks it is: decides the metric.
+        disk: Disk,
+        /// Block device or file, as the ruler sees it.
+        target: IoTarget,
+        /// Bytes per read, a multiple of 512.
+        block: u32,
+        /// Of the sequence of places.
+        seed: u64,
+    },
+}
+
+/// The disk that an I/O ruler reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disk {
+    /// Emulated by QEMU's AHCI controller.
+    Ahci,
+    /// Paravirtual.
+    Virtio,
+}
+
+/// What an I/O ruler opens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IoTarget {
+    /// A block device such as `/dev/sda`.
+    Device(String),
+    /// A file.
+    File(String),
+}
+
+/// The CPUs of a ruler: one thread on each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cpus {
+    /// All that the ruler's process may use.
+    All,
+    /// These.
+    These(CpuSet),
+    /// One thread, not pinned; for I/O only.
+    Any,
+}
+
+/// The policy of a ruler's threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RulerPolicy {
+    /// Normal.
+    Other,
+    /// Real-time with this priority, 1 to 99. Where the kernel refuses it the ruler goes on at
+    /// normal priority and sets the flag `fifo-refused`.
+    Fifo(u8),
+}
+
+/// One use of one ruler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ruler {
+    /// What it does.
+    pub kind: Kind,
+    /// For how long.
+    pub duration_ns: u64,
+    /// Where.
+    pub cpus: Cpus,
+    /// Under which policy.
+    pub policy: RulerPolicy,
+    /// Memory for samples, per CPU; what does not fit is counted as dropped.
+    pub max_samples: u32,
+}
+
+/// Why a ruler gave no series.
+#[derive(Debug, thiserror::Error)]
+pub enum RulerError {
+    /// A line of its output is not what a ruler writes.
+    #[error("line {line} of the output of {probe} {why}")]
+    Line {
+        /// The ruler.
+        probe: &'static str,
+        /// Number of the line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The output as a whole is wrong.
+    #[error("the output of {probe} {why}")]
+    Output {
+        /// The ruler.
+        probe: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The ruler ended with an error.
+    #[error("{probe} failed ({how}): {message}")]
+    Failed {
+        /// The ruler.
+        probe: &'static str,
+        /// Exit code or signal.
+        how: String,
+        /// What it said.
+        message: String,
+    },
+    /// It could not be run on the host.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// It could not be run in the guest.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+}
+
+impl RulerError {
+    /// What the user can do next.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            RulerError::Line { .. } | RulerError::Output { .. } => Some(
+                "repeat the measurement; if it stays, the pinload in the guest is of another version"
+                    .to_owned(),
+            ),
+            RulerError::Failed { .. } | RulerError::Host(_) => None,
+            RulerError::Agent(error) => error.hint(),
+        }
+    }
+}
+
+impl Ruler {
+    /// Spin-gap at 50 % duty in periods of 10 ms, gaps from 1 µs.
+    #[must_use]
+    pub fn spin_gap(duration_ns: u64) -> Self {
+        let kind = Kind::SpinGap { duty_percent: 50, period_us: 10_000, floor_ns: 1_000 };
+        Self::new(kind, duration_ns, Cpus::All)
+    }
+
+    /// Wake-up each millisecond.
+    #[must_use]
+    pub fn wakeup(duration_ns: u64) -> Self {
+        Self::new(Kind::Wakeup { period_us: 1_000 }, duration_ns, Cpus::All)
+    }
+
+    /// Compute rate in windows of 5 ms.
+    #[must_use]
+    pub fn compute(duration_ns: u64) -> Self {
+        Self::new(Kind::Compute { window_ms: 5 }, duration_ns, Cpus::All)
+    }
+
+    /// Random reads of 4 KiB past the page cache.
+    #[must_use]
+    pub fn io_latency(disk: Disk, target: IoTarget, duration_ns: u64) -> Self {
+        Self::new(Kind::IoLatency { disk, target, block: 4096, seed: 1 }, duration_ns, Cpus::Any)
+    }
+
+    fn new(kind: Kind, duration_ns: u64, cpus: Cpus) -> Self {
+        Self { kind, duration_ns, cpus, policy: RulerPolicy::Other, max_samples: 200_000 }
+    }
+
+    /// The same on other CPUs.
+    #[must_use]
+    pub fn on(mut self, cpus: Cpus) -> Self {
+        self.cpus = cpus;
+        self
+    }
+
+    /// The same under another policy.
+    #[must_use]
+    pub fn under(mut self, policy: RulerPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Name of the `pinload` subcommand.
+    #[must_use]
+    pub fn probe(&self) -> &'static str {
+        match self.kind {
+            Kind::SpinGap { .. } => "spin-gap",
+            Kind::Wakeup { .. } => "wakeup",
+            Kind::Compute { .. } => "compute",
+            Kind::IoLatency { .. } => "io-latency",
+        }
+    }
+
+    /// What it measures.
+    #[must_use]
+    pub fn metric(&self) -> Metric {
+        match self.kind {
+            Kind::SpinGap { .. } => Metric::SpinGap,
+            Kind::Wakeup { .. } => Metric::Wakeup,
+            Kind::Compute { .. } => Metric::ComputeRate,
+            Kind::IoLatency { disk: Disk::Ahci, .. } => Metric::IoAhci,
+            Kind::IoLatency { disk: Disk::Virtio, .. } => Metric::IoVirtio,
+        }
+    }
+
+    /// The arguments of `pinload`, beginning with the subcommand.
+    #[must_use]
+    pub fn argv(&self) -> Vec<String> {
+        let mut argv = vec![self.probe().to_owned()];
+        let mut add = |name: &str, value: String| argv.extend([name.to_owned(), value]);
+        add("--seconds", seconds(self.duration_ns));
+        match &self.cpus {
+            Cpus::All => add("--cpus", "all".to_owned()),
+            Cpus::These(set) => add("--cpus", set.to_string()),
+            Cpus::Any => {}
+        }
+        add(
+            "--policy",
+            match self.policy {
+                RulerPolicy::Other => "other".to_owned(),
+                RulerPolicy::Fifo(priority) => format!("fifo:{priority}"),
+            },
+        );
+        add("--max-samples", self.max_samples.to_string());
+        match &self.kind {
+            Kind::SpinGap { duty_percent, period_us, floor_ns } => {
+                add("--duty", duty_percent.to_string());
+                add("--period-us", period_us.to_string());
+                add("--floor-ns", floor_ns.to_string());
+            }
+            Kind::Wakeup { period_us } => add("--period-us", period_us.to_string()),
+            Kind::Compute { window_ms } => add("--window-ms", window_ms.to_string()),
+            Kind::IoLatency { target, block, seed, .. } => {
+                match target {
+                    IoTarget::Device(path) => add("--device", path.clone()),
+                    IoTarget::File(path) => add("--file", path.clone()),
+                }
+                add("--block", block.to_string());
+                add("--seed", seed.to_string());
+                argv.push("--direct".to_owned());
+            }
+        }
+        argv
+    }
+
+    /// How long to wait for it: a crowded machine may take long to start and to end it.
+    #[must_use]
+    pub fn patience_ns(&self) -> u64 {
+        self.duration_ns.saturating_mul(2).saturating_add(30 * NS_PER_S)
+    }
+
+    /// Reads its output: one series per CPU, by ascending CPU.
+    ///
+    /// No sample at all is an error, except for spin-gap, where it is the best of all results:
+    /// no gap reached the floor.
+    ///
+    /// # Errors
+    /// [`RulerError::Line`] or [`RulerError::Output`].
+    pub fn parse(&self, output: &str) -> Result<Vec<Series>, RulerError> {
+        parse::series(self, output)
+    }
+
+    /// Runs it in a guest.
+    ///
+    /// # Errors
+    /// [`RulerError`].
+    pub fn run_in_guest(&self, agent: &Agent) -> Result<Vec<Series>, RulerError> {
+        let output = agent.run(&self.argv(), self.patience_ns())?;
+        if !output.success() {
+            let message = output.stderr_text();
+            return Err(self.failed(output.exit.to_string(), &message));
+        }
+        self.parse(&output.stdout_text())
+    }
+
+    /// Runs it on the host.
+    ///
+    /// # Errors
+    /// [`RulerError`].
+    pub fn run_on_host(&self, pinload: &Pinload) -> Result<Vec<Series>, RulerError> {
+        let output = process::capture(&pinload.path(), self.argv(), self.patience_ns())?;
+        if !output.status.success() {
+            return Err(self.failed(process::describe(output.status), &output.stderr_text()));
+        }
+        self.parse(&output.stdout_text())
+    }
+
+    fn failed(&self, how: String, message: &str) -> RulerError {
+        let message = message.trim().to_owned();
+        RulerError::Failed { probe: self.probe(), how, message }
+    }
+}
+
+/// Seconds with nine decimals: exact, and never in exponent form.
+pub(crate) fn seconds(ns: u64) -> String {
+    format!("{}.{:09}", ns / NS_PER_S, ns % NS_PER_S)
+}

@@ -1,0 +1,97 @@
+//! From a ruler's JSON lines to series, believing nothing.
+
+use pinfold_model::{Metric, PuId, Series, Unit};
+use serde::Deserialize;
+
+use super::{Cpus, Ruler, RulerError};
+
+/// The members that Pinfold needs; rulers write more, for people.
+#[derive(Deserialize)]
+struct Line {
+    probe: String,
+    cpu: u32,
+    duration_ns: u64,
+    observed_ns: u64,
+    unit: String,
+    dropped: u64,
+    flags: Vec<String>,
+    samples: Vec<f64>,
+}
+
+pub(super) fn series(ruler: &Ruler, output: &str) -> Result<Vec<Series>, RulerError> {
+    let mut all = Vec::new();
+    for (index, text) in output.lines().enumerate() {
+        let wrong = |why: String| RulerError::Line { probe: ruler.probe(), line: index + 1, why };
+        let line: Line =
+            serde_json::from_str(text).map_err(|error| wrong(format!("is not a result: {error}")))?;
+        all.push(one(ruler, line).map_err(wrong)?);
+    }
+    all.sort_by_key(|series| series.cpu);
+    match wrong_cpus(ruler, &all) {
+        None => Ok(all),
+        Some(why) => Err(RulerError::Output { probe: ruler.probe(), why }),
+    }
+}
+
+fn one(ruler: &Ruler, line: Line) -> Result<Series, String> {
+    let metric = ruler.metric();
+    if line.probe != ruler.probe() {
+        return Err(format!("is of the ruler {:?}", line.probe));
+    }
+    if line.unit != unit_name(metric.unit()) {
+        return Err(format!("is in the unit {:?}", line.unit));
+    }
+    if line.observed_ns == 0 || line.observed_ns > line.duration_ns {
+        return Err(format!("observed {} of {} ns", line.observed_ns, line.duration_ns));
+    }
+    if let Some(sample) = line.samples.iter().find(|sample| !sample.is_finite() || **sample < 0.0) {
+        return Err(format!("holds the sample {sample}"));
+    }
+    if line.samples.is_empty() && metric != Metric::SpinGap {
+        return Err("holds no samples".to_owned());
+    }
+    let sum: f64 = line.samples.iter().sum();
+    // A whole number of nanoseconds: exact in a double up to 104 days of gaps.
+    if metric == Metric::SpinGap && sum > line.observed_ns as f64 {
+        return Err(format!("holds {sum} ns of gaps in {} ns of observation", line.observed_ns));
+    }
+    Ok(Series {
+        metric,
+        cpu: line.cpu,
+        duration_ns: line.duration_ns,
+        observed_ns: line.observed_ns,
+        dropped: line.dropped,
+        samples: line.samples,
+        flags: line.flags,
+    })
+}
+
+fn unit_name(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Nanoseconds => "ns",
+        Unit::PerSecond => "per-second",
+        Unit::Count => "count",
+    }
+}
+
+/// What is wrong with the CPUs of all lines together.
+fn wrong_cpus(ruler: &Ruler, all: &[Series]) -> Option<String> {
+    if all.is_empty() {
+        return Some("is empty".to_owned());
+    }
+    if let Some(pair) = all.windows(2).find(|pair| pair[0].cpu == pair[1].cpu) {
+        return Some(format!("has two lines for CPU {}", pair[0].cpu));
+    }
+    match &ruler.cpus {
+        Cpus::All => None,
+        Cpus::Any if all.len() == 1 => None,
+        Cpus::Any => Some(format!("has {} lines instead of one", all.len())),
+        Cpus::These(set) => {
+            let missing = set.iter().find(|pu| !all.iter().any(|series| series.cpu == pu.0));
+            let extra = all.iter().find(|series| !set.contains(PuId(series.cpu)));
+            missing
+                .map(|pu| format!("has no line for CPU {pu}"))
+                .or_else(|| extra.map(|series| format!("has a line for CPU {}", series.cpu)))
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Dot plot: one dot per block, so that the spread behind each median is seen.
+//!
+//! A row per candidate on a common logarithmic axis; the bar marks the median,
+//! which is also written at the end of the row. Dots lie on three lanes by
+//! turns, because blocks often agree.
+
+use pinfold_model::{Metric, Unit};
+
+use super::{Shared, chart_id};
+use crate::axis::LogAxis;
+use crate::format;
+use crate::page::{BlockRow, BlockValues, Page};
+use crate::series::Series;
+use crate::svg::{Anchor, Svg, shortened};
+
+const WIDTH: f64 = 520.0;
+const LEFT: f64 = 120.0;
+const RIGHT: f64 = 66.0;
+const TOP: f64 = 8.0;
+const BOTTOM: f64 = 26.0;
+const ROW: f64 = 28.0;
+/// Vertical offsets of successive dots.
+const LANES: [f64; 3] = [0.0, -5.0, 5.0];
+
+/// What the dot plots of a metric share; `None` if there is nothing to draw.
+pub(crate) fn shared(page: &Page, metric: Metric) -> Option<Shared> {
+    let values = page
+        .blocks
+        .iter()
+        .filter(|blocks| blocks.metric == metric)
+        .flat_map(|blocks| {
+            blocks
+                .rows
+                .iter()
+                .flat_map(|row| row.values.iter().copied())
+        });
+    let values = LogAxis::over(values, (LEFT, WIDTH - RIGHT))?;
+    let limit = page.asked.max_gap_ns.filter(|_| metric == Metric::SpinGap);
+    Some(Shared {
+        values,
+        tail: 0.0,
+        limit,
+    })
+}
+
+/// The middle value; of an even number the mean of the middle two; finite values only.
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted: Vec<f64> = values
+        .iter()
+        .copied()
+        .filter(|value| value.is_finite())
+        .collect();
+    sorted.sort_by(f64::total_cmp);
+    let upper = *sorted.get(sorted.len() / 2)?;
+    let lower = *sorted.get(sorted.len().checked_sub(1)? / 2)?;
+    Some(lower + (upper - lower) / 2.0)
+}
+
+/// The plot of one metric in one load state.
+pub(crate) fn draw(page: &Page, blocks: &BlockValues, shared: &Shared) -> String {
+    let unit = blocks.metric.unit();
+    let rows: Vec<(Series, &BlockRow)> = blocks
+        .rows
+        .iter()
+        .map(|row| (page.series(row.candidate), row))
+        .collect();
+    let title = format!(
+        "{}, {}: {}",
+        blocks.metric.name(),
+        blocks.load,
+        blocks.statistic
+    );
+    let description: Vec<String> = rows
+        .iter()
+        .map(|(series, row)| describe(series, row, unit))
+        .collect();
+    let height = TOP + BOTTOM + ROW * rows.len() as f64;
+    let id = chart_id("blocks", blocks.metric, blocks.load);
+    let mut svg = Svg::open(&id, (WIDTH, height), &title, &description.join("; "));
+    axis(&mut svg, shared, unit, height);
+    let mut y = TOP + ROW / 2.0;
+    for ((series, row), description) in rows.iter().zip(&description) {
+        svg.open_group(&series.classes(), Some(description));
+        draw_row(&mut svg, series, row, (&shared.values, y));
+        svg.text(
+            "row-value",
+            Anchor::End,
+            (WIDTH - 2.0, y + 4.0),
+            &format::maybe(median(&row.values), unit),
+        );
+        svg.close_group();
+        y += ROW;
+    }
+    svg.close()
+}
+
+fn describe(series: &Series, row: &BlockRow, unit: Unit) -> String {
+    let worst = row
+        .values
+        .iter()
+        .copied()
+        .filter(|value| value.is_finite())
+        .reduce(f64::max);
+    format!(
+        "{}: {} blocks, median {}, largest {}",
+        series.name,
+        row.values.len(),
+        format::maybe(median(&row.values), unit),
+        format::maybe(worst, unit)
+    )
+}
+
+fn axis(svg: &mut Svg, shared: &Shared, unit: Unit, height: f64) {
+    let bottom = height - BOTTOM;
+    for tick in shared.values.ticks() {
+        let x = shared.values.pixel(tick.value);
+        svg.line(
+            if tick.labelled { "grid" } else { "grid minor" },
+            (x, TOP),
+            (x, bottom),
+        );
+        if tick.labelled {
+            let label = format::tick(tick.value, unit);
+            svg.text("tick", Anchor::Middle, (x, bottom + 16.0), &label);
+        }
+    }
+    if let Some(limit) = shared.limit.filter(|limit| shared.values.holds(*limit)) {
+        let x = shared.values.pixel(limit);
+        svg.line("limit", (x, TOP), (x, bottom));
+    }
+}
+
+fn draw_row(svg: &mut Svg, series: &Series, row: &BlockRow, place: (&LogAxis, f64)) {
+    let (values, y) = place;
+    svg.text(
+        "row-label",
+        Anchor::End,
+        (LEFT - 12.0, y + 4.0),
+        &shortened(&series.name, 17),
+    );
+    svg.line("track", (LEFT, y), (WIDTH - RIGHT, y));
+    let drawn = row.values.iter().filter(|value| value.is_finite());
+    for (value, lane) in drawn.zip(LANES.iter().cycle()) {
+        svg.path(
+            series.marker.class(),
+            (values.pixel(*value), y + lane),
+            series.marker.path(),
+        );
+    }
+    if let Some(median) = median(&row.values) {
+        let x = values.pixel(median);
+        svg.line("median", (x, y - 11.0), (x, y + 11.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn medians() {
+        let check = |values: &[f64], expected: Option<f64>| assert_eq!(median(values), expected);
+        check(&[], None);
+        check(&[f64::NAN], None);
+        check(&[3.0], Some(3.0));
+        check(&[3.0, 1.0], Some(2.0));
+        check(&[9.0, 1.0, 2.0], Some(2.0));
+    }
+}

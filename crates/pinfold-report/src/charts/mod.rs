@@ -1,0 +1,32 @@
+//! The charts, one file per kind; each is a pure function from the view model to markup.
+
+pub(crate) mod dots;
+pub(crate) mod forest;
+pub(crate) mod percentile;
+pub(crate) mod placement;
+
+use pinfold_model::{LoadState, Metric};
+
+use crate::axis::LogAxis;
+
+/// Id of a chart on the page: unique by kind, metric and load state.
+pub(crate) fn chart_id(kind: &str, metric: Metric, load: LoadState) -> String {
+    let bit = |loaded| if loaded { '1' } else { '0' };
+    format!(
+        "{kind}-{}-{}{}",
+        metric.name(),
+        bit(load.host),
+        bit(load.guest)
+    )
+}
+
+/// What charts of one metric share, so that small multiples can be compared by eye.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shared {
+    /// The axis of values; charts set its pixels.
+    pub(crate) values: LogAxis,
+    /// End of the percentile axis, as `-log10(1 - share)`.
+    pub(crate) tail: f64,
+    /// A limit that was asked for, drawn as a line.
+    pub(crate) limit: Option<f64>,
+}

@@ -1,0 +1,276 @@
+//! Percentile plot: how long the worst share of the samples took.
+//!
+//! x is the percentile on the scale `-log10(1 - p)`, so that each nine gets
+//! the same room; y is the value on a logarithmic scale. One line per
+//! candidate, its largest sample as a marker at its own place (`1 - 1/n`),
+//! joined by dots because there is nothing known between.
+
+use pinfold_model::Metric;
+
+use super::{Shared, chart_id};
+use crate::axis::LogAxis;
+use crate::format;
+use crate::page::{Curve, Distribution, Page, Quantile};
+use crate::series::Series;
+use crate::svg::{Anchor, Svg, shortened};
+
+const WIDTH: f64 = 520.0;
+const HEIGHT: f64 = 300.0;
+const LEFT: f64 = 58.0;
+const RIGHT: f64 = 122.0;
+const TOP: f64 = 12.0;
+const BOTTOM: f64 = 44.0;
+/// Distance of the labels beside the lines.
+const LABEL_STEP: f64 = 14.0;
+/// Percentiles that get a tick, and markers on the lines.
+const TICKS: [(f64, &str); 8] = [
+    (0.5, "50 %"),
+    (0.9, "90 %"),
+    (0.99, "99 %"),
+    (0.999, "99.9 %"),
+    (0.9999, "99.99 %"),
+    (0.999_99, "5 nines"),
+    (0.999_999, "6 nines"),
+    (0.999_999_9, "7 nines"),
+];
+
+/// A curve with its look and its pixels.
+struct Drawn {
+    series: Series,
+    line: Vec<(f64, f64)>,
+    marks: Vec<(f64, f64)>,
+    max: Option<(f64, f64)>,
+    title: String,
+}
+
+/// Where `share` lies on the scale of nines.
+fn nines(share: f64) -> f64 {
+    -(1.0 - share.clamp(0.0, 0.999_999_999)).log10()
+}
+
+/// Place of the largest of `samples` on the scale of nines.
+fn place_of_max(samples: u64) -> f64 {
+    (samples.max(2) as f64).log10()
+}
+
+/// What all distributions of a metric share; `None` if there is nothing to draw.
+pub(crate) fn shared(page: &Page, metric: Metric) -> Option<Shared> {
+    let curves = || {
+        page.distributions
+            .iter()
+            .filter(move |distribution| distribution.metric == metric)
+            .flat_map(|distribution| &distribution.curves)
+    };
+    let values = curves().flat_map(|curve| {
+        curve
+            .points
+            .iter()
+            .map(|point| point.value)
+            .chain(curve.max)
+    });
+    let tail = curves()
+        .map(|curve| place_of_max(curve.samples))
+        .fold(2.0, f64::max);
+    let values = LogAxis::over(values, (HEIGHT - BOTTOM, TOP))?;
+    let limit = page.asked.max_gap_ns.filter(|_| metric == Metric::SpinGap);
+    Some(Shared {
+        values,
+        tail,
+        limit,
+    })
+}
+
+/// The plot of one metric in one load state.
+pub(crate) fn draw(page: &Page, distribution: &Distribution, shared: &Shared) -> String {
+    let unit = distribution.metric.unit();
+    let id = chart_id("percentiles", distribution.metric, distribution.load);
+    let title = format!(
+        "Percentiles of {}, {}",
+        distribution.metric.name(),
+        distribution.load
+    );
+    let drawn: Vec<Drawn> = distribution
+        .curves
+        .iter()
+        .map(|curve| prepare(page, curve, shared, unit))
+        .collect();
+    let description: Vec<&str> = drawn.iter().map(|curve| curve.title.as_str()).collect();
+    let mut svg = Svg::open(&id, (WIDTH, HEIGHT), &title, &description.join("; "));
+    axes(&mut svg, shared, unit);
+    for curve in &drawn {
+        draw_curve(&mut svg, curve);
+    }
+    labels(&mut svg, &drawn);
+    svg.close()
+}
+
+fn x_of(nines: f64, shared: &Shared) -> f64 {
+    LEFT + (nines / shared.tail).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT)
+}
+
+fn prepare(page: &Page, curve: &Curve, shared: &Shared, unit: pinfold_model::Unit) -> Drawn {
+    let series = page.series(curve.candidate);
+    let drawable = |point: &&Quantile| point.value.is_finite() && point.share.is_finite();
+    let place = |point: &Quantile| {
+        (
+            x_of(nines(point.share), shared),
+            shared.values.pixel(point.value),
+        )
+    };
+    let line: Vec<(f64, f64)> = curve.points.iter().filter(drawable).map(place).collect();
+    let at = |share: f64| {
+        let nearest = curve.points.iter().filter(drawable).min_by(|a, b| {
+            f64::total_cmp(
+                &(nines(a.share) - nines(share)).abs(),
+                &(nines(b.share) - nines(share)).abs(),
+            )
+        })?;
+        ((nines(nearest.share) - nines(share)).abs() < 0.06).then_some(nearest)
+    };
+    let marks = TICKS
+        .iter()
+        .filter_map(|(share, _)| at(*share))
+        .map(place)
+        .collect();
+    let finite_max = curve.max.filter(|value| value.is_finite());
+    let max = finite_max.map(|value| {
+        (
+            x_of(place_of_max(curve.samples), shared),
+            shared.values.pixel(value),
+        )
+    });
+    let word = |share: f64| at(share).map(|point| point.value);
+    let title = format!(
+        "{}: median {}, 99 % {}, longest {} of {} samples",
+        series.name,
+        format::maybe(word(0.5), unit),
+        format::maybe(word(0.99), unit),
+        format::maybe(finite_max, unit),
+        format::count(curve.samples)
+    );
+    Drawn {
+        series,
+        line,
+        marks,
+        max,
+        title,
+    }
+}
+
+fn axes(svg: &mut Svg, shared: &Shared, unit: pinfold_model::Unit) {
+    let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+    for tick in shared.values.ticks() {
+        let y = shared.values.pixel(tick.value);
+        svg.line(
+            if tick.labelled { "grid" } else { "grid minor" },
+            (LEFT, y),
+            (right, y),
+        );
+        if tick.labelled {
+            let label = format::tick(tick.value, unit);
+            svg.text("tick", Anchor::End, (LEFT - 7.0, y + 4.0), &label);
+        }
+    }
+    for (share, label) in TICKS
+        .iter()
+        .filter(|(share, _)| nines(*share) <= shared.tail + 0.01)
+    {
+        let x = x_of(nines(*share), shared);
+        svg.line("grid", (x, TOP), (x, bottom));
+        svg.text("tick", Anchor::Middle, (x, bottom + 16.0), label);
+    }
+    svg.line("axis", (LEFT, bottom), (right, bottom));
+    let middle = (LEFT + right) / 2.0;
+    svg.text(
+        "axis-title",
+        Anchor::Middle,
+        (middle, HEIGHT - 8.0),
+        "share of samples at or below",
+    );
+    if let Some(limit) = shared.limit.filter(|limit| shared.values.holds(*limit)) {
+        let y = shared.values.pixel(limit);
+        svg.line("limit", (LEFT, y), (right, y));
+        let label = format!("limit {}", format::tick(limit, unit));
+        svg.text("limit-label", Anchor::Start, (LEFT + 5.0, y - 5.0), &label);
+    }
+}
+
+fn draw_curve(svg: &mut Svg, curve: &Drawn) {
+    svg.open_group(&curve.series.classes(), Some(&curve.title));
+    svg.polyline("line", &curve.line);
+    if let (Some(last), Some(max)) = (curve.line.last(), curve.max) {
+        svg.line("beyond", *last, max);
+    }
+    let marker = curve.series.marker;
+    for mark in curve.marks.iter().chain(curve.max.as_ref()) {
+        svg.path(marker.class(), *mark, marker.path());
+    }
+    svg.close_group();
+}
+
+/// Names beside the ends of the lines, moved apart where they would meet.
+fn labels(svg: &mut Svg, drawn: &[Drawn]) {
+    let x = WIDTH - RIGHT + 14.0;
+    let mut ends: Vec<(&Drawn, (f64, f64))> = drawn
+        .iter()
+        .filter_map(|curve| Some((curve, curve.max.or(curve.line.last().copied())?)))
+        .collect();
+    ends.sort_by(|a, b| f64::total_cmp(&a.1.1, &b.1.1));
+    let wanted: Vec<f64> = ends.iter().map(|(_, end)| end.1).collect();
+    let places = spread(&wanted, LABEL_STEP, (TOP + 4.0, HEIGHT - BOTTOM));
+    for ((curve, end), y) in ends.iter().zip(places) {
+        svg.open_group(&curve.series.classes(), Some(&curve.title));
+        svg.polyline(
+            "leader",
+            &[(end.0 + 6.0, end.1), (x - 7.0, y), (x - 3.0, y)],
+        );
+        svg.text(
+            "label",
+            Anchor::Start,
+            (x, y + 4.0),
+            &shortened(&curve.series.name, 16),
+        );
+        svg.close_group();
+    }
+}
+
+/// Moves ascending positions apart to at least `step`, inside `bounds` if they fit.
+fn spread(wanted: &[f64], step: f64, bounds: (f64, f64)) -> Vec<f64> {
+    let mut places: Vec<f64> = Vec::with_capacity(wanted.len());
+    for place in wanted {
+        let least = places.last().map_or(bounds.0, |last| last + step);
+        places.push(place.max(least));
+    }
+    let mut most = bounds.1;
+    for place in places.iter_mut().rev() {
+        *place = place.min(most);
+        most = *place - step;
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_move_apart_and_stay_inside() {
+        let check = |wanted: &[f64], expected: &[f64]| {
+            assert_eq!(spread(wanted, 10.0, (0.0, 50.0)), expected);
+        };
+        check(&[], &[]);
+        check(&[20.0], &[20.0]);
+        check(&[20.0, 22.0], &[20.0, 30.0]);
+        check(&[48.0, 49.0, 50.0], &[30.0, 40.0, 50.0]);
+        check(&[-5.0, 0.0], &[0.0, 10.0]);
+    }
+
+    #[test]
+    fn nines_of_shares() {
+        let check = |share: f64, expected: f64| assert!((nines(share) - expected).abs() < 1e-6);
+        check(0.0, 0.0);
+        check(0.9, 1.0);
+        check(0.999, 3.0);
+        check(1.0, 9.0);
+    }
+}

@@ -1,0 +1,363 @@
+//! The host's picture: packages, NUMA nodes, L3 domains, cores and PUs as
+//! nested boxes, with who runs where under one plan.
+//!
+//! It is made of HTML boxes that wrap, not of SVG: the same picture must be
+//! legible with 1 PU and with 256, on a telephone and on paper, and its texts
+//! must stay texts. Boxes nest by their sets of PUs, so NUMA nodes may be
+//! larger or smaller than packages; boxes with the same PUs become one with
+//! both names; a set that only overlaps another (no known machine) is left
+//! out of the picture, never drawn wrongly.
+
+use std::fmt::Write as _;
+
+use pinfold_model::{CoreKind, CpuSet, Plan, Pu, PuId, Role, Topology};
+
+use crate::format;
+use crate::svg::escape;
+
+/// Pictures of more PUs than this use small cells with short texts.
+const SMALL_ABOVE: usize = 64;
+/// Pictures of more PUs than this are drawn across the page, not side by side.
+const WIDE_ABOVE: usize = 8;
+
+/// How large the cells are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scale {
+    /// A handful of PUs: pictures stand side by side.
+    Roomy,
+    /// A common machine.
+    Middle,
+    /// A large one: short texts, the full ones as tool tips.
+    Small,
+}
+
+impl Scale {
+    pub(crate) fn of(topology: &Topology) -> Self {
+        match topology.pus.len() {
+            pus if pus > SMALL_ABOVE => Scale::Small,
+            pus if pus > WIDE_ABOVE => Scale::Middle,
+            _ => Scale::Roomy,
+        }
+    }
+
+    /// The CSS class.
+    pub(crate) fn class(self) -> &'static str {
+        match self {
+            Scale::Roomy => "roomy",
+            Scale::Middle => "middle",
+            Scale::Small => "small",
+        }
+    }
+}
+
+/// A box of the picture.
+#[derive(Debug)]
+struct Block {
+    class: &'static str,
+    labels: Vec<String>,
+    pus: CpuSet,
+    inside: Vec<Block>,
+}
+
+/// Who is on a PU.
+#[derive(Debug, Default)]
+struct Seat {
+    /// Indexes of the vCPUs that may run here.
+    vcpus: Vec<u32>,
+    /// True if one of them may run only here.
+    pinned: bool,
+    /// The emulator, iothreads and other roles.
+    others: Vec<String>,
+    host: bool,
+    exclusive: bool,
+}
+
+/// The picture of a plan on its host.
+pub(crate) fn draw(topology: &Topology, plan: &Plan) -> String {
+    let scale = Scale::of(topology);
+    let mut html = String::new();
+    let blocks = nest(topology);
+    put_blocks(
+        &mut html,
+        &blocks,
+        &|html, pu| put_pu(html, pu, &seat(plan, pu.os), scale),
+        topology,
+    );
+    html
+}
+
+/// What the picture cannot show: offline PUs and NUMA nodes without PUs.
+pub(crate) fn asides(topology: &Topology) -> Vec<String> {
+    let mut asides = Vec::new();
+    if !topology.offline.is_empty() {
+        asides.push(format!("offline: PU {}", topology.offline));
+    }
+    if !topology.isolated.is_empty() {
+        asides.push(format!("isolated at boot: PU {}", topology.isolated));
+    }
+    if !topology.nohz_full.is_empty() {
+        asides.push(format!(
+            "without a periodic tick: PU {}",
+            topology.nohz_full
+        ));
+    }
+    let online = topology.online();
+    if !online.is_subset(&topology.allowed) {
+        asides.push(format!(
+            "not ours to use: PU {}",
+            online.difference(&topology.allowed)
+        ));
+    }
+    for node in topology.nodes.iter().filter(|node| node.pus.is_empty()) {
+        let memory = format::bytes(node.memory_bytes);
+        asides.push(format!(
+            "NUMA node {} has no PU, {memory} of memory",
+            node.id
+        ));
+    }
+    asides
+}
+
+/// The boxes, outermost first, by containment of their PUs.
+fn nest(topology: &Topology) -> Vec<Block> {
+    let mut blocks: Vec<(usize, Block)> = Vec::new();
+    let mut add = |rank: usize, class: &'static str, label: String, pus: &CpuSet| {
+        if !pus.is_empty() {
+            let block = Block {
+                class,
+                labels: vec![label],
+                pus: pus.clone(),
+                inside: Vec::new(),
+            };
+            blocks.push((rank, block));
+        }
+    };
+    for package in &topology.packages {
+        add(
+            0,
+            "package",
+            format!("Package {}", package.id),
+            &package.pus,
+        );
+    }
+    for node in &topology.nodes {
+        let memory = match node.memory_bytes {
+            0 => "no memory".to_owned(),
+            size => format::bytes(size),
+        };
+        add(1, "node", format!("NUMA {} · {memory}", node.id), &node.pus);
+    }
+    for l3 in &topology.l3 {
+        let size = match l3.size_bytes {
+            0 => String::new(),
+            size => format!(" · {}", format::bytes(size)),
+        };
+        add(2, "l3", format!("L3 {}{size}", l3.id), &l3.pus);
+    }
+    let draw_cores = topology.has_smt();
+    for core in topology.cores.iter().filter(|_| draw_cores) {
+        add(
+            3,
+            "core",
+            format!("core {}{}", core.id, kind_suffix(core.kind)),
+            &core.pus,
+        );
+    }
+    // Largest first; of equal ones the outer kind first. The sort keeps the order of the tables.
+    blocks.sort_by_key(|(rank, block)| (usize::MAX - block.pus.len(), *rank));
+    let mut roots = Vec::new();
+    for (_, block) in blocks {
+        insert(&mut roots, block);
+    }
+    roots
+}
+
+/// Puts a block below the smallest one that holds it; equal ones become one,
+/// except cores, which stay boxes of their own.
+fn insert(level: &mut Vec<Block>, block: Block) {
+    if let Some(outer) = level
+        .iter_mut()
+        .find(|outer| block.pus.is_subset(&outer.pus))
+    {
+        if outer.pus == block.pus && outer.inside.is_empty() && block.class != "core" {
+            outer.labels.extend(block.labels);
+        } else {
+            insert(&mut outer.inside, block);
+        }
+    } else if level.iter().all(|other| other.pus.is_disjoint(&block.pus)) {
+        level.push(block);
+    }
+}
+
+fn kind_suffix(kind: CoreKind) -> &'static str {
+    match kind {
+        CoreKind::Uniform => "",
+        CoreKind::Performance => " P",
+        CoreKind::Efficiency => " E",
+        CoreKind::LowPower => " LP",
+    }
+}
+
+fn put_blocks(
+    html: &mut String,
+    blocks: &[Block],
+    put: &dyn Fn(&mut String, &Pu),
+    topology: &Topology,
+) {
+    for block in blocks {
+        let label = escape(&block.labels.join(" · "));
+        html.push_str(&format!(
+            "<div class=\"box {}\"><p>{label}</p><div>",
+            block.class
+        ));
+        put_blocks(html, &block.inside, put, topology);
+        let nested = block
+            .inside
+            .iter()
+            .fold(CpuSet::new(), |set, inner| set.union(&inner.pus));
+        for pu in &topology.pus {
+            if block.pus.contains(pu.os) && !nested.contains(pu.os) {
+                put(html, pu);
+            }
+        }
+        html.push_str("</div></div>\n");
+    }
+}
+
+/// Who may run on a PU under a plan.
+fn seat(plan: &Plan, pu: PuId) -> Seat {
+    let mut seat = Seat {
+        host: plan.housekeeping.contains(pu),
+        exclusive: plan.exclusive.contains(pu),
+        ..Seat::default()
+    };
+    for thread in plan
+        .vnode
+        .threads
+        .iter()
+        .filter(|thread| thread.pus.contains(pu))
+    {
+        match &thread.role {
+            Role::Vcpu(index) => {
+                seat.vcpus.push(*index);
+                seat.pinned |= thread.pus.len() == 1;
+            }
+            Role::Iothread(id) => seat.others.push(format!("iothread {id}")),
+            role @ (Role::Emulator | Role::Vhost(_) | Role::Worker | Role::Task) => {
+                seat.others.push(role.to_string());
+            }
+        }
+    }
+    seat
+}
+
+impl Seat {
+    fn class(&self) -> String {
+        let main = match (
+            self.vcpus.is_empty(),
+            self.pinned,
+            self.others.is_empty(),
+            self.host,
+        ) {
+            (false, true, _, _) => "pinned",
+            (false, false, _, _) => "floating",
+            (true, _, false, _) => "helper",
+            (true, _, true, true) => "host",
+            (true, _, true, false) => "free",
+        };
+        format!(
+            "pu {main}{}",
+            if self.exclusive { " exclusive" } else { "" }
+        )
+    }
+
+    /// Everyone on the PU, in words.
+    fn words(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        if !self.vcpus.is_empty() {
+            let floats = if self.pinned { "" } else { " floating" };
+            words.push(format!("vCPU {}{floats}", ranges(&self.vcpus)));
+        }
+        words.extend(self.others.iter().cloned());
+        if self.host {
+            words.push("host".to_owned());
+        }
+        if self.exclusive {
+            words.push("exclusive".to_owned());
+        }
+        if words.is_empty() {
+            words.push("unused".to_owned());
+        }
+        words
+    }
+
+    /// Everyone in a few letters, for small cells.
+    fn letters(&self) -> String {
+        let mut letters = match self.vcpus.as_slice() {
+            [] => String::new(),
+            [one] if self.pinned => one.to_string(),
+            _ => "∗".to_owned(),
+        };
+        if self.vcpus.is_empty() {
+            letters.push_str(if self.others.is_empty() { "" } else { "E" });
+            letters.push_str(if self.host { "H" } else { "" });
+        }
+        letters
+    }
+}
+
+fn put_pu(html: &mut String, pu: &Pu, seat: &Seat, scale: Scale) {
+    let written = match scale {
+        Scale::Small => {
+            let title = escape(&format!("PU {}: {}", pu.os, seat.words().join(", ")));
+            write!(
+                html,
+                "<i class=\"{}\" title=\"{title}\">{}</i>",
+                seat.class(),
+                seat.letters()
+            )
+        }
+        Scale::Roomy | Scale::Middle => {
+            let kind = kind_suffix(pu.kind);
+            write!(
+                html,
+                "<div class=\"{}\"><b>PU {}{kind}</b>",
+                seat.class(),
+                pu.os
+            )
+            .and_then(|()| {
+                for word in seat.words() {
+                    write!(html, "<span>{}</span>", escape(&word))?;
+                }
+                html.write_str("</div>")
+            })
+        }
+    };
+    // Writing to a String cannot fail.
+    written.unwrap_or(());
+}
+
+/// Ascending numbers as `0-3,5`.
+fn ranges(numbers: &[u32]) -> String {
+    let mut parts: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match parts.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*number) => *last = *number,
+            _ => parts.push((*number, *number)),
+        }
+    }
+    let words: Vec<String> = parts
+        .into_iter()
+        .map(|(first, last)| {
+            if first == last {
+                first.to_string()
+            } else {
+                format!("{first}–{last}")
+            }
+        })
+        .collect();
+    words.join(", ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! The template's data: each field is one part of `templates/page.html`.
+
+use askama::Template;
+
+use crate::charts::placement::{self, Scale};
+use crate::error::ReportError;
+use crate::format;
+use crate::headline::{self, Figure, Headline};
+use crate::page::{Emitted, Page};
+use crate::sections::facts::{self, Fact};
+use crate::sections::gaps::{self, Multiples};
+use crate::sections::honesty::{self, Failed, Shown};
+use crate::sections::placements::{self, Picture};
+use crate::sections::ranking::{self, Group, Matrix, Table};
+use crate::sections::{Name, roles};
+
+/// The style sheet, a file of its own so that editors know what it is.
+const STYLE: &str = include_str!("../assets/page.css");
+
+#[derive(Template)]
+#[template(path = "page.html")]
+struct Document<'a> {
+    style: &'static str,
+    page: &'a Page,
+    headline: Headline,
+    /// The claim with hyphens that do not break.
+    large_print: String,
+    figures: Vec<Figure>,
+    asked: Vec<Fact>,
+    host_line: String,
+    scale: &'static str,
+    asides: Vec<String>,
+    pictures: Vec<Picture>,
+    legend: Vec<Name>,
+    percentiles: Vec<Multiples>,
+    dots: Vec<Multiples>,
+    deciding: Option<Table>,
+    matrix: Option<Matrix>,
+    groups: Vec<Group>,
+    roles: Vec<roles::Table>,
+    emitted: &'a [Emitted],
+    limits: Vec<String>,
+    findings: Vec<Shown>,
+    failed: Vec<Failed>,
+    failed_words: String,
+    origin: Vec<Fact>,
+}
+
+/// The page as one self-contained HTML document: no script, no request.
+///
+/// # Errors
+/// [`ReportError::Template`] if the template engine stops, which no data can cause.
+pub fn render(page: &Page) -> Result<String, ReportError> {
+    let headline = headline::headline(page);
+    let document = Document {
+        style: STYLE,
+        page,
+        large_print: headline.claim.replace('-', "\u{2011}"),
+        headline,
+        figures: headline::figures(page),
+        asked: facts::asked(page),
+        host_line: facts::host_line(&page.topology),
+        scale: Scale::of(&page.topology).class(),
+        asides: placement::asides(&page.topology),
+        pictures: placements::pictures(page),
+        legend: gaps::legend(page),
+        percentiles: gaps::percentiles(page),
+        dots: gaps::block_dots(page),
+        deciding: ranking::deciding(page),
+        matrix: ranking::matrix(page),
+        groups: ranking::groups(page),
+        roles: roles::tables(page),
+        emitted: &page.emitted,
+        limits: honesty::limits(page),
+        findings: honesty::findings(page),
+        failed: honesty::failed(page),
+        failed_words: honesty::failed_words(page),
+        origin: facts::origin(page),
+    };
+    Ok(format::clean(&document.render()?))
+}

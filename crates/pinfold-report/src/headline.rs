@@ -1,0 +1,365 @@
+//! The answer in one sentence, and the few figures beside it.
+//!
+//! The sentence never claims more than the verdict does: a placement that
+//! ranks first without being shown to be better is called just that.
+
+use pinfold_model::{Accelerator, LoadState, Metric};
+
+use crate::charts::forest;
+use crate::format;
+use crate::page::{Answer, CandidateId, CandidateKind, Comparison, Page, RankingRow, Verdict};
+
+/// The answer: `subject` and `claim` are the large print, `evidence` the small.
+/// Read one after the other they are one sentence without full stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Headline {
+    /// Name of the placement that the sentence is about, if any.
+    pub(crate) subject: Option<String>,
+    pub(crate) claim: String,
+    pub(crate) evidence: String,
+}
+
+/// One large figure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Figure {
+    pub(crate) value: String,
+    pub(crate) label: String,
+    pub(crate) note: String,
+}
+
+impl Headline {
+    pub(crate) fn sentence(&self) -> String {
+        let subject = self
+            .subject
+            .as_ref()
+            .map(|name| format!("{name} "))
+            .unwrap_or_default();
+        format!("{subject}{} – {}", self.claim, self.evidence)
+    }
+}
+
+/// The metric as the subject of a sentence.
+pub(crate) fn noun(metric: Metric) -> &'static str {
+    match metric {
+        Metric::SpinGap => "worst spin-gap",
+        Metric::Wakeup => "wake-up lateness",
+        Metric::ComputeRate => "compute rate",
+        Metric::IoAhci => "read latency on AHCI",
+        Metric::IoVirtio => "read latency on virtio",
+    }
+}
+
+/// `12.4× shorter`, `5.10 % higher`, `the same`.
+pub(crate) fn change(metric: Metric, ratio: f64) -> String {
+    let (amount, direction) = change_parts(metric, ratio);
+    format!("{amount} {direction}").trim().to_owned()
+}
+
+/// `9.09× to 15.2× shorter`, `1.20 % longer to 3.10 % shorter`.
+pub(crate) fn change_between(metric: Metric, comparison: &Comparison) -> String {
+    let (first, last) = if comparison.ratio < 1.0 {
+        (comparison.high, comparison.low)
+    } else {
+        (comparison.low, comparison.high)
+    };
+    let (first, last) = (change_parts(metric, first), change_parts(metric, last));
+    if first == last {
+        return format!("{} {}", last.0, last.1).trim().to_owned();
+    }
+    let first_words = if first.1 == last.1 {
+        first.0
+    } else {
+        format!("{} {}", first.0, first.1)
+    };
+    format!("{} to {} {}", first_words.trim(), last.0, last.1)
+        .trim()
+        .to_owned()
+}
+
+fn change_parts(metric: Metric, ratio: f64) -> (String, &'static str) {
+    if !ratio.is_finite() || ratio <= 0.0 {
+        return (format::MISSING.to_owned(), "");
+    }
+    let direction = match (metric.higher_is_better(), ratio > 1.0) {
+        (true, true) => "higher",
+        (true, false) => "lower",
+        (false, true) => "longer",
+        (false, false) => "shorter",
+    };
+    let factor = ratio.max(1.0 / ratio);
+    if factor < 1.0005 {
+        ("the same".to_owned(), "")
+    } else if factor >= 2.0 {
+        (format::ratio(factor), direction)
+    } else {
+        (format::percent((ratio - 1.0).abs()), direction)
+    }
+}
+
+/// The answer.
+pub(crate) fn headline(page: &Page) -> Headline {
+    let baseline = page
+        .baseline()
+        .map_or_else(|| "the baseline".to_owned(), |id| page.name(id));
+    let winner = page.answer.winner.filter(|id| Some(*id) != page.baseline());
+    let row = winner.and_then(|id| page.deciding()?.row(id));
+    match (
+        winner,
+        row.and_then(|row| Some((row, row.comparison.as_ref()?))),
+    ) {
+        (Some(winner), Some((row, comparison))) => {
+            compared(page, &page.name(winner), &baseline, (row, comparison))
+        }
+        (Some(winner), None) => Headline {
+            subject: Some(page.name(winner)),
+            claim: format!("ranks first on this machine, but was not compared with {baseline}"),
+            evidence: format!("{}; {}", page.answer.load, measured_on(page)),
+        },
+        (None, _) => without_winner(page, &baseline),
+    }
+}
+
+fn compared(
+    page: &Page,
+    winner: &str,
+    baseline: &str,
+    (row, comparison): (&RankingRow, &Comparison),
+) -> Headline {
+    let metric = page.answer.metric;
+    let change = change(metric, comparison.ratio);
+    let measured = measured_on(page);
+    let sure = format!(
+        "95 % interval {}, p = {} after Holm’s correction, {} VM starts each; {}; {measured}",
+        change_between(metric, comparison),
+        comparison
+            .p_holm
+            .map_or_else(|| format::MISSING.to_owned(), format::probability),
+        row.blocks,
+        page.answer.load,
+    );
+    let (claim, evidence) = match &comparison.verdict {
+        Verdict::Better => (
+            format!(
+                "is the best placement tried on this machine: its {} is {change} than under {baseline}",
+                noun(metric)
+            ),
+            sure,
+        ),
+        Verdict::Same => (
+            format!("ranks first, but does the same as {baseline}"),
+            sure,
+        ),
+        Verdict::Worse => (format!("was chosen, yet is worse than {baseline}"), sure),
+        Verdict::Unknown(why) => (
+            format!("ranks first, but this run cannot tell whether it beats {baseline}"),
+            format!("{why}; {}; {measured}", page.answer.load),
+        ),
+    };
+    Headline {
+        subject: Some(winner.to_owned()),
+        claim,
+        evidence,
+    }
+}
+
+fn without_winner(page: &Page, baseline: &str) -> Headline {
+    let measured = measured_on(page);
+    let layouts = || {
+        page.deciding()
+            .into_iter()
+            .flat_map(|ranking| &ranking.rows)
+            .filter(|row| {
+                page.candidate(row.candidate)
+                    .is_some_and(|it| it.kind == CandidateKind::Layout)
+            })
+    };
+    let unknown = layouts()
+        .filter_map(|row| row.comparison.as_ref())
+        .find_map(|comparison| match &comparison.verdict {
+            Verdict::Unknown(why) => Some(why.clone()),
+            Verdict::Better | Verdict::Same | Verdict::Worse => None,
+        });
+    let (claim, evidence) = match unknown {
+        _ if layouts().next().is_none() => (
+            "No placement was measured".to_owned(),
+            format!("nothing to compare; {measured}"),
+        ),
+        Some(why) => (
+            format!("This run cannot tell whether any placement beats {baseline}"),
+            format!("{why}; {}; {measured}", page.answer.load),
+        ),
+        None => (
+            format!("No placement tried is better than {baseline} on this machine"),
+            format!(
+                "{}, {}; {measured}",
+                noun(page.answer.metric),
+                page.answer.load
+            ),
+        ),
+    };
+    Headline {
+        subject: None,
+        claim,
+        evidence,
+    }
+}
+
+fn measured_on(page: &Page) -> String {
+    format!("measured on {}", page.provenance.origin.accelerator)
+}
+
+/// The figures: effect, value, cost, certainty, noise, accelerator; each only if it is known.
+pub(crate) fn figures(page: &Page) -> Vec<Figure> {
+    let Answer {
+        winner,
+        metric,
+        load,
+    } = page.answer;
+    let unit = metric.unit();
+    let mut figures = Vec::new();
+    let row = |id: Option<CandidateId>| page.deciding()?.row(id?);
+    if let Some((row_of_winner, comparison)) =
+        row(winner).and_then(|row| Some((row, row.comparison.as_ref()?)))
+    {
+        figures.push(Figure {
+            value: change(metric, comparison.ratio),
+            label: noun(metric).to_owned(),
+            note: format!("95 % interval {}", change_between(metric, comparison)),
+        });
+        let under_baseline = row(page.baseline()).and_then(|row| row.median);
+        figures.push(Figure {
+            value: format::maybe(row_of_winner.median, unit),
+            label: "median of the blocks".to_owned(),
+            note: format!("{} under the baseline", format::maybe(under_baseline, unit)),
+        });
+        figures.push(Figure {
+            value: format!("p {}", equals(comparison.p_holm)),
+            label: format!("verdict: {}", forest::verdict_word(&comparison.verdict)),
+            note: format!(
+                "exact sign-flip test, Holm; {} VM starts each",
+                row_of_winner.blocks
+            ),
+        });
+    }
+    figures.extend(cost(page, winner, load, metric));
+    figures.extend(noise(page));
+    figures.push(accelerator(page.provenance.origin.accelerator));
+    figures
+}
+
+fn equals(p: Option<f64>) -> String {
+    match p.map(format::probability) {
+        None => format!("= {}", format::MISSING),
+        Some(text) if text.starts_with('<') => text,
+        Some(text) => format!("= {text}"),
+    }
+}
+
+/// What the winner costs in compute rate, or in gaps if the rate decided.
+fn cost(
+    page: &Page,
+    winner: Option<CandidateId>,
+    load: LoadState,
+    decided_by: Metric,
+) -> Option<Figure> {
+    let metric = match decided_by {
+        Metric::ComputeRate => Metric::SpinGap,
+        Metric::SpinGap | Metric::Wakeup | Metric::IoAhci | Metric::IoVirtio => Metric::ComputeRate,
+    };
+    let comparison = page
+        .ranking(metric, load)?
+        .row(winner?)?
+        .comparison
+        .as_ref()?;
+    Some(Figure {
+        value: change(metric, comparison.ratio),
+        label: noun(metric).to_owned(),
+        note: format!(
+            "what it costs or brings besides; {}",
+            change_between(metric, comparison)
+        ),
+    })
+}
+
+/// The A/A pair of the deciding ranking.
+pub(crate) fn repeat(page: &Page) -> Option<&Comparison> {
+    let is_repeat = |row: &&RankingRow| {
+        page.candidate(row.candidate)
+            .is_some_and(|it| it.kind == CandidateKind::Repeat)
+    };
+    page.deciding()?
+        .rows
+        .iter()
+        .find(is_repeat)?
+        .comparison
+        .as_ref()
+}
+
+fn noise(page: &Page) -> Option<Figure> {
+    let comparison = repeat(page)?;
+    Some(Figure {
+        value: format::ratio(comparison.ratio),
+        label: "noise floor (A/A pair)".to_owned(),
+        note: format!(
+            "the baseline against itself: {} to {}",
+            format::ratio(comparison.low),
+            format::ratio(comparison.high)
+        ),
+    })
+}
+
+fn accelerator(accelerator: Accelerator) -> Figure {
+    let (value, note) = match accelerator {
+        Accelerator::Kvm => ("KVM", "hardware virtualisation"),
+        Accelerator::TcgMulti => ("TCG", "thread=multi: speaks of this emulator, never of KVM"),
+        Accelerator::TcgSingle => (
+            "TCG",
+            "thread=single: speaks of this emulator, never of KVM",
+        ),
+        Accelerator::Native => ("native", "no guest"),
+    };
+    Figure {
+        value: value.to_owned(),
+        label: "accelerator".to_owned(),
+        note: note.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_in_words() {
+        let check = |metric, ratio: f64, text: &str| assert_eq!(change(metric, ratio), text);
+        check(Metric::SpinGap, 0.08, "12.5× shorter");
+        check(Metric::SpinGap, 0.8, "20.0 % shorter");
+        check(Metric::SpinGap, 1.23, "23.0 % longer");
+        check(Metric::Wakeup, 3.0, "3.00× longer");
+        check(Metric::ComputeRate, 1.051, "5.10 % higher");
+        check(Metric::ComputeRate, 0.4, "2.50× lower");
+        check(Metric::ComputeRate, 1.0, "the same");
+        check(Metric::IoAhci, f64::NAN, "–");
+        check(Metric::IoAhci, 0.0, "–");
+    }
+
+    #[test]
+    fn intervals_in_words() {
+        let check = |ratio: f64, low: f64, high: f64, text: &str| {
+            let verdict = Verdict::Same;
+            let comparison = Comparison {
+                ratio,
+                low,
+                high,
+                p_holm: None,
+                verdict,
+            };
+            assert_eq!(change_between(Metric::SpinGap, &comparison), text);
+        };
+        check(0.08, 0.05, 0.1, "10.0× to 20.0× shorter");
+        check(0.9, 0.8, 1.1, "10.0 % longer to 20.0 % shorter");
+        check(1.2, 1.1, 3.0, "10.0 % to 3.00× longer");
+        check(1.0, 1.0, 1.0, "the same");
+        check(f64::NAN, f64::NAN, f64::NAN, "–");
+    }
+}

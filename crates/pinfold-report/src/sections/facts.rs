@@ -1,0 +1,184 @@
+//! What was asked, and where every number comes from: rows of label and text.
+
+use pinfold_model::{Source, Topology};
+
+use crate::format;
+use crate::page::{CandidateKind, Page, Stage};
+
+/// One row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fact {
+    pub(crate) label: String,
+    pub(crate) text: String,
+    pub(crate) kind: FactKind,
+}
+
+/// How a fact is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FactKind {
+    Prose,
+    /// Something that is typed or that a machine wrote, letter for letter.
+    Code,
+}
+
+impl Fact {
+    fn prose(label: &str, text: impl Into<String>) -> Self {
+        Self {
+            label: label.to_owned(),
+            text: text.into(),
+            kind: FactKind::Prose,
+        }
+    }
+
+    fn code(label: &str, text: impl Into<String>) -> Self {
+        Self {
+            label: label.to_owned(),
+            text: text.into(),
+            kind: FactKind::Code,
+        }
+    }
+
+    pub(crate) fn is_code(&self) -> bool {
+        self.kind == FactKind::Code
+    }
+}
+
+/// What was asked.
+pub(crate) fn asked(page: &Page) -> Vec<Fact> {
+    let asked = &page.asked;
+    let mut facts = vec![
+        Fact::code("Command", &asked.command),
+        Fact::prose("Goal", &asked.goal),
+        Fact::prose(
+            "Constraint",
+            asked.max_gap_ns.map_or_else(
+                || "none".to_owned(),
+                |limit| {
+                    let limit = format::tick(limit, pinfold_model::Unit::Nanoseconds);
+                    format!("no spin-gap longer than {limit}")
+                },
+            ),
+        ),
+        Fact::prose("Guest", &asked.guest),
+        Fact::prose("Candidates", candidates(page)),
+        Fact::prose("Load states", loads(page)),
+        Fact::prose("Blocks", blocks(page)),
+    ];
+    let spent = [
+        asked
+            .budget
+            .as_ref()
+            .map(|budget| format!("budget {budget}")),
+        asked.took.as_ref().map(|took| format!("took {took}")),
+    ];
+    let spent: Vec<String> = spent.into_iter().flatten().collect();
+    if !spent.is_empty() {
+        facts.push(Fact::prose("Time", spent.join(", ")));
+    }
+    facts.extend(
+        asked
+            .more
+            .iter()
+            .map(|(label, text)| Fact::prose(label, text)),
+    );
+    facts
+}
+
+fn candidates(page: &Page) -> String {
+    let named: Vec<String> = page
+        .candidates
+        .iter()
+        .map(|candidate| {
+            let note = match (candidate.kind, candidate.stage) {
+                (CandidateKind::Baseline, _) => " (baseline)",
+                (CandidateKind::Repeat, _) => " (A/A pair)",
+                (CandidateKind::Layout, Stage::Screened) => " (screened only)",
+                (CandidateKind::Layout, Stage::Failed) => " (failed)",
+                (CandidateKind::Layout, Stage::Confirmed) => "",
+            };
+            format!("{}{note}", candidate.name)
+        })
+        .collect();
+    if named.is_empty() {
+        format::MISSING.to_owned()
+    } else {
+        named.join(", ")
+    }
+}
+
+fn loads(page: &Page) -> String {
+    let loads: Vec<String> = page.asked.loads.iter().map(ToString::to_string).collect();
+    if loads.is_empty() {
+        format::MISSING.to_owned()
+    } else {
+        loads.join("; ")
+    }
+}
+
+fn blocks(page: &Page) -> String {
+    format!(
+        "{} to screen, {} to confirm; each block starts the VM once per candidate and load state, \
+         in random order",
+        page.asked.screening_blocks, page.asked.confirmation_blocks
+    )
+}
+
+/// The host in one line.
+pub(crate) fn host_line(topology: &Topology) -> String {
+    let of = |count: usize, one: &str, many: &str| match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {many}"),
+    };
+    let mut parts = vec![
+        of(topology.packages.len(), "package", "packages"),
+        of(topology.nodes.len(), "NUMA node", "NUMA nodes"),
+        of(topology.l3.len(), "L3 domain", "L3 domains"),
+        of(topology.cores.len(), "core", "cores"),
+        of(topology.pus.len(), "PU", "PUs"),
+    ];
+    if let Some(model) = &topology.model {
+        parts.insert(0, model.clone());
+    }
+    parts.join(" · ")
+}
+
+/// Where every number comes from.
+pub(crate) fn origin(page: &Page) -> Vec<Fact> {
+    let provenance = &page.provenance;
+    let origin = &provenance.origin;
+    let known =
+        |text: &Option<String>, missing: &str| text.clone().unwrap_or_else(|| missing.to_owned());
+    let source = match &page.topology.source {
+        Source::Live => "read from the running kernel".to_owned(),
+        Source::Captured(name) => format!("captured machine {name}"),
+        Source::Synthetic(text) => format!("synthetic description {text}"),
+    };
+    vec![
+        Fact::prose("CPU", &origin.cpu_model),
+        Fact::prose(
+            "Host’s topology",
+            format!("{}; {source}", host_line(&page.topology)),
+        ),
+        Fact::code("Host fingerprint", &origin.fingerprint),
+        Fact::code("Host kernel", &origin.kernel),
+        Fact::code("Kernel command line", &origin.cmdline),
+        Fact::prose(
+            "Hypervisor under the host",
+            known(&origin.hypervisor, "none seen"),
+        ),
+        Fact::prose("QEMU", known(&origin.qemu, "not used")),
+        Fact::prose("Accelerator", origin.accelerator.to_string()),
+        Fact::code(
+            "Guest kernel",
+            known(&origin.guest_kernel, "not known: the user’s own guest"),
+        ),
+        Fact::code("Seed of the design", origin.seed.to_string()),
+        Fact::prose("Pinfold", &origin.pinfold),
+        Fact::code(
+            "Raw samples",
+            format!("{} (run {})", provenance.store, provenance.run),
+        ),
+        Fact::code("To repeat", &provenance.repeat),
+        Fact::prose("Date", &provenance.date),
+    ]
+}

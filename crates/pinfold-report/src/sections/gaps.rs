@@ -1,0 +1,90 @@
+//! Percentile plots and dot plots, grouped by metric as small multiples.
+
+use pinfold_model::Metric;
+
+use super::Name;
+use crate::charts::{dots, percentile};
+use crate::page::{CandidateId, Page};
+
+/// All charts of one kind and metric.
+pub(crate) struct Multiples {
+    pub(crate) title: &'static str,
+    /// What stands for a block, for dot plots.
+    pub(crate) statistic: String,
+    pub(crate) charts: Vec<Chart>,
+}
+
+/// One chart with its caption.
+pub(crate) struct Chart {
+    pub(crate) caption: String,
+    pub(crate) svg: String,
+}
+
+/// The metric as a heading.
+pub(crate) fn heading(metric: Metric) -> &'static str {
+    match metric {
+        Metric::SpinGap => "Spin-gaps",
+        Metric::Wakeup => "Timer wake-ups",
+        Metric::ComputeRate => "Compute rate",
+        Metric::IoAhci => "Block reads, emulated AHCI",
+        Metric::IoVirtio => "Block reads, virtio",
+    }
+}
+
+/// Percentile plots.
+pub(crate) fn percentiles(page: &Page) -> Vec<Multiples> {
+    let of_metric = |metric| {
+        let shared = percentile::shared(page, metric)?;
+        let of_this = page.distributions.iter().filter(|it| it.metric == metric);
+        let charts = of_this.map(|distribution| Chart {
+            caption: distribution.load.to_string(),
+            svg: percentile::draw(page, distribution, &shared),
+        });
+        let charts = charts.collect();
+        Some(Multiples {
+            title: heading(metric),
+            statistic: String::new(),
+            charts,
+        })
+    };
+    Metric::ALL.into_iter().filter_map(of_metric).collect()
+}
+
+/// Dot plots.
+pub(crate) fn block_dots(page: &Page) -> Vec<Multiples> {
+    let of_metric = |metric| {
+        let shared = dots::shared(page, metric)?;
+        let of_this = || page.blocks.iter().filter(move |it| it.metric == metric);
+        let statistic = of_this()
+            .next()
+            .map(|it| it.statistic.clone())
+            .unwrap_or_default();
+        let charts = of_this().map(|blocks| Chart {
+            caption: blocks.load.to_string(),
+            svg: dots::draw(page, blocks, &shared),
+        });
+        Some(Multiples {
+            title: heading(metric),
+            statistic,
+            charts: charts.collect(),
+        })
+    };
+    Metric::ALL.into_iter().filter_map(of_metric).collect()
+}
+
+/// The legend: every candidate that some chart shows.
+pub(crate) fn legend(page: &Page) -> Vec<Name> {
+    let mut shown: Vec<CandidateId> = page
+        .distributions
+        .iter()
+        .flat_map(|distribution| distribution.curves.iter().map(|curve| curve.candidate))
+        .chain(
+            page.blocks
+                .iter()
+                .flat_map(|blocks| blocks.rows.iter().map(|row| row.candidate)),
+        )
+        .collect();
+    shown.sort();
+    shown.dedup();
+    shown.into_iter().map(|id| Name::of(page, id)).collect()
+}

@@ -1,0 +1,168 @@
+//! What the page does not say, which starts failed, and what was found besides.
+
+use pinfold_model::{Accelerator, Finding, IsolationScope, Severity};
+
+use crate::charts::forest;
+use crate::format;
+use crate::headline::repeat;
+use crate::page::{Page, Stage, Verdict};
+
+/// A finding ready to be shown.
+pub(crate) struct Shown {
+    pub(crate) class: &'static str,
+    pub(crate) sign: &'static str,
+    pub(crate) word: String,
+    pub(crate) subject: String,
+    pub(crate) text: String,
+    pub(crate) hint: Option<String>,
+}
+
+/// A failed start ready to be shown.
+pub(crate) struct Failed {
+    pub(crate) who: String,
+    pub(crate) load: String,
+    pub(crate) block: u32,
+    pub(crate) why: String,
+}
+
+/// A finding with its sign; problems first is the caller's business.
+pub(crate) fn shown(finding: &Finding) -> Shown {
+    let (class, sign) = match finding.severity {
+        Severity::Note => ("f-note", "i"),
+        Severity::Warning => ("f-warning", "!"),
+        Severity::Problem => ("f-problem", "×"),
+    };
+    Shown {
+        class,
+        sign,
+        word: finding.severity.to_string(),
+        subject: finding.subject.clone(),
+        text: finding.text.clone(),
+        hint: finding.hint.clone(),
+    }
+}
+
+/// All findings of host, run and winner, the gravest first.
+pub(crate) fn findings(page: &Page) -> Vec<Shown> {
+    let mut findings: Vec<&Finding> = page
+        .findings
+        .iter()
+        .chain(&page.topology.findings)
+        .collect();
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    let mut seen: Vec<&Finding> = Vec::new();
+    for finding in findings {
+        if !seen.contains(&finding) {
+            seen.push(finding);
+        }
+    }
+    seen.into_iter().map(shown).collect()
+}
+
+/// Starts that gave no number.
+pub(crate) fn failed(page: &Page) -> Vec<Failed> {
+    page.failed_starts
+        .iter()
+        .map(|start| Failed {
+            who: page.name(start.candidate),
+            load: start.load.to_string(),
+            block: start.block,
+            why: start.why.clone(),
+        })
+        .collect()
+}
+
+/// What the page does not say, as sentences.
+pub(crate) fn limits(page: &Page) -> Vec<String> {
+    let mut limits = vec![of_accelerator(page)];
+    if let Some(hypervisor) = &page.provenance.origin.hypervisor {
+        limits.push(format!(
+            "The host is itself a virtual machine ({hypervisor}). Its neighbours’ work is part of \
+             these numbers and cannot be told apart from inside."
+        ));
+    }
+    limits.push(
+        "“Best” means best of the candidates listed, on this machine, with these loads. A worst \
+         case is the longest that was seen, not a bound."
+            .to_owned(),
+    );
+    limits.push(of_noise(page));
+    limits.extend(of_screening(page));
+    limits.extend(of_isolation(page));
+    limits
+}
+
+fn of_accelerator(page: &Page) -> String {
+    match page.provenance.origin.accelerator {
+        accelerator @ (Accelerator::TcgMulti | Accelerator::TcgSingle) => format!(
+            "The guest ran under {accelerator}: the numbers speak of that emulator on this host, \
+             never of KVM and never of bare metal."
+        ),
+        Accelerator::Kvm => "The guest ran under KVM on this host. The numbers say nothing of \
+             another CPU, another kernel or an emulated guest."
+            .to_owned(),
+        Accelerator::Native => {
+            "The numbers were taken on the host itself, not in a guest.".to_owned()
+        }
+    }
+}
+
+fn of_noise(page: &Page) -> String {
+    match repeat(page) {
+        None => "No A/A pair was measured, so the noise floor of this run is not known.".to_owned(),
+        Some(comparison) => {
+            let interval = forest::interval(comparison);
+            match comparison.verdict {
+                Verdict::Better | Verdict::Worse => format!(
+                    "The A/A pair, the same placement under two names, differs: {interval}. \
+                     Something changed during the run; trust no small difference on this page."
+                ),
+                Verdict::Same | Verdict::Unknown(_) => format!(
+                    "The A/A pair, the same placement under two names, came out at {interval}: \
+                     differences within that range are noise."
+                ),
+            }
+        }
+    }
+}
+
+fn of_screening(page: &Page) -> Option<String> {
+    let screened: Vec<&str> = page
+        .candidates
+        .iter()
+        .filter(|candidate| candidate.stage == Stage::Screened)
+        .map(|candidate| candidate.name.as_str())
+        .collect();
+    (!screened.is_empty()).then(|| {
+        format!(
+            "Dropped after {} screening blocks, without a test: {}. They did worse in few blocks; \
+             that is a choice of where to spend time, not a verdict.",
+            page.asked.screening_blocks,
+            screened.join(", ")
+        )
+    })
+}
+
+fn of_isolation(page: &Page) -> Option<String> {
+    let scope = |wanted| page.candidates.iter().any(|it| it.plan.isolation == wanted);
+    if scope(IsolationScope::Host) {
+        None
+    } else if scope(IsolationScope::Own) {
+        Some(
+            "Isolation was limited to tasks that Pinfold itself had started. Other tasks of the \
+             host ran where they liked."
+                .to_owned(),
+        )
+    } else {
+        Some("No task of the host was kept off the VM’s PUs.".to_owned())
+    }
+}
+
+/// How many starts failed, in words.
+pub(crate) fn failed_words(page: &Page) -> String {
+    match page.failed_starts.len() as u64 {
+        0 => "Every start gave its numbers.".to_owned(),
+        1 => "One start gave no number.".to_owned(),
+        many => format!("{} starts gave no number.", format::count(many)),
+    }
+}

@@ -1,0 +1,122 @@
+//! One picture per plan, with its pins, reasons and fallbacks in words.
+
+use pinfold_model::{CpuSet, Finding, Plan, Role, pins_of};
+
+use super::Name;
+use crate::charts::placement::{self, Scale};
+use crate::page::{CandidateId, CandidateKind, Page};
+
+/// A plan on its host.
+pub(crate) struct Picture {
+    pub(crate) name: Name,
+    pub(crate) html: String,
+    /// The same in one line of text.
+    pub(crate) words: String,
+    pub(crate) reasons: Vec<Reason>,
+    pub(crate) findings: Vec<Finding>,
+    /// Large machines show the baseline and the winner at once, the rest on demand.
+    pub(crate) open: bool,
+}
+
+/// Why a role got its PUs.
+pub(crate) struct Reason {
+    pub(crate) who: String,
+    pub(crate) pus: String,
+    pub(crate) why: String,
+}
+
+/// All pictures: the winner first, then in the order of the candidates; a
+/// repeat of the baseline has the baseline's picture and none of its own.
+pub(crate) fn pictures(page: &Page) -> Vec<Picture> {
+    let mut order: Vec<CandidateId> = (0..page.candidates.len()).map(CandidateId).collect();
+    order.sort_by_key(|id| (page.answer.winner != Some(*id), *id));
+    let shown = order
+        .into_iter()
+        .filter_map(|id| Some((id, page.candidate(id)?)));
+    shown
+        .filter(|(_, candidate)| candidate.kind != CandidateKind::Repeat)
+        .map(|(id, candidate)| {
+            let plan = &candidate.plan;
+            let name = Name::of(page, id);
+            let large = Scale::of(&page.topology) == Scale::Small;
+            Picture {
+                html: placement::draw(&page.topology, plan),
+                words: words(plan),
+                reasons: reasons(plan),
+                findings: plan.findings.clone(),
+                open: !large || name.winner,
+                name,
+            }
+        })
+        .collect()
+}
+
+fn words(plan: &Plan) -> String {
+    let pus = |set: &CpuSet| {
+        if set.is_empty() {
+            "none".to_owned()
+        } else {
+            format!("PU {set}")
+        }
+    };
+    let mut parts: Vec<String> = Vec::new();
+    let mut vcpus = plan.vnode.vcpus();
+    if let Some(first) = vcpus.next() {
+        let others: Vec<_> = vcpus.collect();
+        let alike = !others.is_empty() && others.iter().all(|other| other.pus == first.pus);
+        parts.push(match alike {
+            true => format!("all vCPUs on {}", pus(&first.pus)),
+            false => format!("vCPU {}", pins_of(plan)),
+        });
+    }
+    for thread in &plan.vnode.threads {
+        if !matches!(thread.role, Role::Vcpu(_)) {
+            parts.push(format!("{} {}", thread.role, pus(&thread.pus)));
+        }
+    }
+    parts.push(format!("host {}", pus(&plan.housekeeping)));
+    if !plan.exclusive.is_empty() {
+        parts.push(format!(
+            "exclusive {} ({})",
+            pus(&plan.exclusive),
+            plan.isolation
+        ));
+    }
+    parts.join(" · ")
+}
+
+fn reasons(plan: &Plan) -> Vec<Reason> {
+    let of_threads = plan.vnode.threads.iter().map(|thread| Reason {
+        who: match thread.policy {
+            Some(policy) => format!("{}, {policy}", thread.role),
+            None => thread.role.to_string(),
+        },
+        pus: thread.pus.to_string(),
+        why: thread.reason.clone(),
+    });
+    let host = Reason {
+        who: "host".to_owned(),
+        pus: plan.housekeeping.to_string(),
+        why: plan.housekeeping_reason.clone(),
+    };
+    let guest = plan.vnode.guest.as_ref().map(|guest| Reason {
+        who: "guest sees".to_owned(),
+        pus: format!("{} × {} × {}", guest.sockets, guest.cores, guest.threads),
+        why: guest.reason.clone(),
+    });
+    merge_alike(of_threads.chain([host]).chain(guest).collect())
+}
+
+/// Neighbours with the same PUs and the same reason become one line.
+fn merge_alike(reasons: Vec<Reason>) -> Vec<Reason> {
+    let mut merged: Vec<Reason> = Vec::new();
+    for reason in reasons {
+        match merged.last_mut() {
+            Some(last) if last.pus == reason.pus && last.why == reason.why => {
+                last.who = format!("{}, {}", last.who, reason.who);
+            }
+            _ => merged.push(reason),
+        }
+    }
+    merged
+}

@@ -1,0 +1,30 @@
+//! What measured numbers say, and how sure one may be. Pure and deterministic.
+//!
+//! Two families of metrics, two estimators: *capacity* (compute rate) is described
+//! by medians; *tails* (gaps, wake-ups) keep everything, because the rare bad moment
+//! is the point: no trimming, no winsorising, maxima with their observation time.
+//!
+//! The unit of replication is the start of a virtual machine, one per candidate and
+//! block. A verdict needs both instruments: the exact paired test ([`sign_flip`],
+//! corrected by [`holm`]) and the bootstrap interval ([`ratio_interval`]).
+//! Three starts can never give one, whatever they show.
+
+mod bootstrap;
+mod quantile;
+mod sign_flip;
+mod tail;
+mod verdict;
+
+pub use bootstrap::{BOOTSTRAP_DRAWS, BOOTSTRAP_SEED, Block, Interval, ratio_interval};
+pub use quantile::{median, quantile, quantile_sorted};
+pub use sign_flip::{
+    EXACT_BLOCKS, MONTE_CARLO_DRAWS, Method, PValue, blocks_needed, holm, smallest_p, sign_flip,
+};
+pub use tail::{
+    EXCEEDANCE_LIMITS_NS, Exceedance, GapPoint, P999_SAMPLES, QuantilePoint, Tail, arrival_wait,
+    gap_curve, quantile_curve,
+};
+pub use verdict::{Direction, Evidence, Rule, Verdict};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! Tails: what the rare bad moments look like. Nothing is trimmed.
+//!
+//! Gaps and waits are different populations: a gap of 10 ms every second is one event
+//! in thousands, yet one arrival in a hundred falls into it. For arrivals at random
+//! moments, P(wait > x) = Σ max(0, gap − x) / T; [`gap_curve`] gives both views.
+//! Zero events among n bound their share by 3/n (95 %, the "rule of three").
+
+use super::quantile::quantile_sorted;
+
+/// Limits over which gaps and waits are counted (ns): 100, 500 and 1000 µs.
+pub const EXCEEDANCE_LIMITS_NS: [f64; 3] = [100_000.0, 500_000.0, 1_000_000.0];
+
+/// A 99.9 % quantile is given from this many samples on: at least ten lie beyond it.
+pub const P999_SAMPLES: usize = 10_000;
+
+/// How many samples exceeded a limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Exceedance {
+    /// The limit (ns).
+    pub limit_ns: f64,
+    /// Samples above it.
+    pub count: usize,
+    /// Samples in all.
+    pub samples: usize,
+    /// If none exceeded the limit: the share that still cannot be ruled out (95 %).
+    pub upper_bound: Option<f64>,
+}
+
+/// Summary of one tail.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tail {
+    /// Number of samples.
+    pub samples: usize,
+    /// Time during which the ruler looked (ns), summed over all observations.
+    pub observed_ns: u64,
+    /// Samples that the recorder lost: the maximum may be too small.
+    pub dropped: u64,
+    /// The largest sample (ns).
+    pub max_ns: Option<f64>,
+    /// Median (ns).
+    pub p50_ns: Option<f64>,
+    /// 99 % quantile (ns).
+    pub p99_ns: Option<f64>,
+    /// 99.9 % quantile (ns), only from [`P999_SAMPLES`] samples on.
+    pub p999_ns: Option<f64>,
+    /// Counts over [`EXCEEDANCE_LIMITS_NS`].
+    pub exceedances: Vec<Exceedance>,
+}
+
+impl Tail {
+    /// Summarises samples in any order.
+    #[must_use]
+    pub fn of(mut samples: Vec<f64>, observed_ns: u64, dropped: u64) -> Self {
+        samples.sort_unstable_by(f64::total_cmp);
+        let exceedance = |limit_ns: f64| {
+            let count = samples.len() - samples.partition_point(|&sample| sample <= limit_ns);
+            let none = count == 0 && !samples.is_empty();
+            Exceedance {
+                limit_ns,
+                count,
+                samples: samples.len(),
+                upper_bound: none.then(|| (3.0 / samples.len() as f64).min(1.0)),
+            }
+        };
+        let enough = samples.len() >= P999_SAMPLES;
+        Self {
+            samples: samples.len(),
+            observed_ns,
+            dropped,
+            max_ns: samples.last().copied(),
+            p50_ns: quantile_sorted(&samples, 0.5),
+            p99_ns: quantile_sorted(&samples, 0.99),
+            p999_ns: enough.then(|| quantile_sorted(&samples, 0.999)).flatten(),
+            exceedances: EXCEEDANCE_LIMITS_NS.map(exceedance).to_vec(),
+        }
+    }
+}
+
+/// The probability that an arrival at a random moment waits longer than `wait_ns`,
+/// given all gaps of an observation of `observed_ns`. 0 if nothing was observed.
+#[must_use]
+pub fn arrival_wait(gaps: &[f64], wait_ns: f64, observed_ns: u64) -> f64 {
+    if observed_ns == 0 {
+        return 0.0;
+    }
+    let beyond: f64 = gaps.iter().map(|gap| (gap - wait_ns).max(0.0)).sum();
+    (beyond / observed_ns as f64).min(1.0)
+}
+
+/// One point of a gap curve.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GapPoint {
+    /// The length in question (ns).
+    pub wait_ns: f64,
+    /// Gaps longer than that per observed second.
+    pub gaps_per_s: f64,
+    /// Probability that an arrival at a random moment waits longer.
+    pub arrival_probability: f64,
+}
+
+/// Both views of the gaps at `points` lengths, evenly spaced on a log scale from
+/// `floor_ns` to the longest gap. Empty without gaps longer than the floor or without
+/// observed time.
+#[must_use]
+pub fn gap_curve(gaps: &[f64], observed_ns: u64, floor_ns: f64, points: usize) -> Vec<GapPoint> {
+    let mut sorted = gaps.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let longest = match sorted.last() {
+        Some(&longest) if longest > floor_ns && floor_ns > 0.0 && observed_ns > 0 => longest,
+        Some(_) | None => return Vec::new(),
+    };
+    // Sums of the gaps from each index to the end, so that a point costs one search.
+    let mut sums = vec![0.0; sorted.len() + 1];
+    for index in (0..sorted.len()).rev() {
+        sums[index] = sums[index + 1] + sorted[index];
+    }
+    let observed = observed_ns as f64;
+    let last = points.max(2) - 1;
+    let ratio = longest / floor_ns;
+    let point = |step: usize| {
+        let exact = floor_ns * ratio.powf(step as f64 / last as f64);
+        let wait_ns = if step == last { longest } else { exact };
+        let first = sorted.partition_point(|&gap| gap <= wait_ns);
+        let longer = (sorted.len() - first) as f64;
+        GapPoint {
+            wait_ns,
+            gaps_per_s: longer / (observed / 1e9),
+            arrival_probability: ((sums[first] - longer * wait_ns) / observed).clamp(0.0, 1.0),
+        }
+    };
+    (0..=last).map(point).collect()
+}
+
+/// One point of a percentile plot.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QuantilePoint {
+    /// The quantile, 0 to 1.
+    pub quantile: f64,
+    /// The sample there.
+    pub value: f64,
+}
+
+/// The quantiles of a percentile plot whose axis is logarithmic towards 1: ten points
+/// per decade of `1 − p`, as far as the number of samples carries them, then the maximum.
+#[must_use]
+pub fn quantile_curve(samples: &[f64]) -> Vec<QuantilePoint> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let count = sorted.len() as f64;
+    let mut points = Vec::new();
+    for step in 0_u32.. {
+        let beyond = 10_f64.powf(-f64::from(step) / 10.0);
+        if beyond * count < 1.0 {
+            break;
+        }
+        let quantile = 1.0 - beyond;
+        points.extend(
+            quantile_sorted(&sorted, quantile).map(|value| QuantilePoint { quantile, value }),
+        );
+    }
+    points.extend(sorted.last().map(|&value| QuantilePoint { quantile: 1.0, value }));
+    points
+}

@@ -1,0 +1,379 @@
+use proptest::prelude::*;
+
+use super::bootstrap::ratio_interval_of;
+use super::*;
+use crate::random::Pcg32;
+
+fn close(found: f64, expected: f64) {
+    let scale = expected.abs().max(1e-300);
+    assert!((found - expected).abs() / scale < 1e-9, "found {found}, expected {expected}");
+}
+
+/// A standard normal number (Box and Muller).
+fn normal(generator: &mut Pcg32) -> f64 {
+    let radius = (-2.0 * (1.0 - generator.unit()).ln()).sqrt();
+    radius * (std::f64::consts::TAU * generator.unit()).cos()
+}
+
+#[test]
+fn quantiles_are_those_of_r() {
+    // quantile(c(15, 20, 35, 40, 50), p, type = 7)
+    let samples = [40.0, 15.0, 50.0, 35.0, 20.0];
+    let check = |p, expected| close(quantile(&samples, p).unwrap(), expected);
+    check(0.0, 15.0);
+    check(0.05, 16.0);
+    check(0.3, 23.0);
+    check(0.4, 29.0);
+    check(0.5, 35.0);
+    check(0.99, 49.6);
+    check(1.0, 50.0);
+    assert_eq!(median(&[]), None);
+    assert_eq!(median(&[3.0]), Some(3.0));
+    assert_eq!(median(&[3.0, 5.0]), Some(4.0));
+}
+
+#[test]
+fn sign_flip_gives_known_exact_values() {
+    fn check(log_ratios: &[f64], expected: f64) {
+        let p = sign_flip(log_ratios).unwrap();
+        assert_eq!(p.method, Method::Exact);
+        close(p.value, expected);
+    }
+    check(&[0.5], 1.0);
+    check(&[0.0, 0.0, 0.0], 1.0);
+    check(&[-1.0; 3], 0.25);
+    check(&[1.0; 5], 0.0625);
+    check(&[1.0; 8], 0.007_812_5);
+    // One of eight against: 2·(1 + 8) of 256 choices are at least as far.
+    check(&[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, -1.0], 18.0 / 256.0);
+    // Fisher's and Darwin's maize, in eighths of an inch: 1726 of 32768 (Fisher 1935, §21).
+    let maize =
+        [49.0, -67.0, 8.0, 16.0, 6.0, 23.0, 28.0, 41.0, 14.0, 29.0, 56.0, 24.0, 75.0, 60.0, -48.0];
+    check(&maize, 1726.0 / 32768.0);
+}
+
+#[test]
+fn sign_flip_refuses_what_it_cannot_judge() {
+    assert_eq!(sign_flip(&[]), None);
+    assert_eq!(sign_flip(&[0.1, f64::NAN]), None);
+    assert_eq!(sign_flip(&[0.1, f64::INFINITY]), None);
+}
+
+#[test]
+fn beyond_twenty_blocks_the_method_says_so() {
+    let values: Vec<f64> = (0..24).map(|index| if index < 17 { 1.0 } else { -1.0 }).collect();
+    let p = sign_flip(&values).unwrap();
+    assert_eq!(p.method, Method::MonteCarlo { draws: MONTE_CARLO_DRAWS });
+    // Two-sided binomial: P(at least 17 of 24 alike) = 0.06391466…
+    assert!((p.value - 0.063_914_66).abs() < 0.004, "{p:?}");
+    assert_eq!(sign_flip(&values), Some(p), "the seed is fixed");
+    assert!(sign_flip(&[1.0; 40]).unwrap().value > 0.0);
+}
+
+#[test]
+fn holm_steps_down() {
+    fn check(p_values: &[f64], expected: &[f64]) {
+        let found = holm(p_values);
+        assert_eq!(found.len(), expected.len());
+        found.iter().zip(expected).for_each(|(&found, &expected)| close(found, expected));
+    }
+    check(&[], &[]);
+    check(&[0.03], &[0.03]);
+    // p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm")
+    check(&[0.01, 0.04, 0.03, 0.005], &[0.03, 0.06, 0.06, 0.02]);
+    check(&[0.9, 0.8], &[1.0, 1.0]);
+}
+
+#[test]
+fn blocks_needed_follow_from_the_smallest_p() {
+    fn check(family: u32, expected: u32) {
+        assert_eq!(blocks_needed(family, 0.05), expected, "family of {family}");
+    }
+    close(smallest_p(3), 0.25);
+    close(smallest_p(5), 0.0625);
+    close(smallest_p(8), 0.007_812_5);
+    check(0, 6);
+    check(1, 6);
+    check(3, 7);
+    check(6, 8);
+    check(7, 9);
+}
+
+#[test]
+fn interval_is_paired_and_of_medians() {
+    // Blocks differ wildly, their ratios do not.
+    let blocks: Vec<Block> = [1.0, 1000.0, 3.0, 70.0, 5.0, 400.0, 2.0, 9.0]
+        .map(|level| Block::pair(level * 0.5, level))
+        .to_vec();
+    assert_eq!(ratio_interval(&blocks), Some(Interval { ratio: 0.5, low: 0.5, high: 0.5 }));
+    // Several starts in a block: their median counts.
+    let block = Block { candidate: vec![2.0, 4.0, 90.0], baseline: vec![8.0, 8.0, 1.0] };
+    close(block.ratio().unwrap(), 0.5);
+    let interval = ratio_interval(&vec![block; 4]).unwrap();
+    assert!(interval.low < 0.5 && interval.high > 0.5, "{interval:?}");
+}
+
+#[test]
+fn interval_needs_two_sound_blocks() {
+    let sound = Block::pair(1.0, 2.0);
+    let unsound = [
+        Block::pair(0.0, 1.0),
+        Block::pair(1.0, 0.0),
+        Block::pair(f64::NAN, 1.0),
+        Block { candidate: vec![], baseline: vec![1.0] },
+    ];
+    assert_eq!(ratio_interval(std::slice::from_ref(&sound)), None);
+    for block in unsound {
+        assert_eq!(ratio_interval(&[sound.clone(), sound.clone(), block]), None);
+    }
+}
+
+const LOWER: Direction = Direction::LowerIsBetter;
+const HIGHER: Direction = Direction::HigherIsBetter;
+
+#[test]
+fn verdicts_need_blocks_then_both_instruments() {
+    fn check(blocks: u32, bounds: (f64, f64), p_holm: f64, direction: Direction, expected: &str) {
+        let (low, high) = bounds;
+        let interval = Interval { ratio: f64::midpoint(low, high), low, high };
+        let rule = Rule { alpha: 0.05, margin: 0.02, blocks_needed: 8 };
+        let verdict = Verdict::of(&Evidence { blocks, interval, p_holm }, direction, &rule);
+        assert_eq!(verdict.to_string(), expected);
+    }
+    check(3, (0.1, 0.2), 0.001, LOWER, "unknown: 3 blocks, 8 needed");
+    check(3, (0.99, 1.01), 1.0, LOWER, "unknown: 3 blocks, 8 needed");
+    check(8, (0.1, 0.2), 0.01, LOWER, "better");
+    check(8, (0.1, 0.2), 0.01, HIGHER, "worse");
+    check(8, (1.3, 1.4), 0.01, LOWER, "worse");
+    check(8, (1.3, 1.4), 0.01, HIGHER, "better");
+    check(8, (0.1, 0.2), 0.06, LOWER, "unknown: 8 blocks do not settle it");
+    check(8, (0.5, 1.1), 0.01, LOWER, "unknown: 8 blocks do not settle it");
+    check(8, (0.981, 1.019), 0.9, LOWER, "same");
+    check(8, (0.981, 0.999), 0.01, LOWER, "same");
+    check(8, (0.97, 1.01), 0.9, LOWER, "unknown: 8 blocks do not settle it");
+}
+
+#[test]
+fn arrivals_meet_long_gaps_more_often() {
+    let gaps = [10e6, 1e6, 1e6];
+    let second = 1_000_000_000;
+    close(arrival_wait(&gaps, 0.0, second), 0.012);
+    close(arrival_wait(&gaps, 1e6, second), 0.009);
+    close(arrival_wait(&gaps, 9e6, second), 0.001);
+    assert_eq!(arrival_wait(&gaps, 10e6, second), 0.0);
+    assert_eq!(arrival_wait(&[], 0.0, second), 0.0);
+    assert_eq!(arrival_wait(&gaps, 0.0, 0), 0.0);
+}
+
+#[test]
+fn tails_keep_everything_and_bound_what_was_not_seen() {
+    let quiet = Tail::of(vec![1_000.0; 600], 2_000_000_000, 0);
+    assert_eq!((quiet.max_ns, quiet.p999_ns), (Some(1_000.0), None));
+    for exceedance in &quiet.exceedances {
+        assert_eq!((exceedance.count, exceedance.upper_bound), (0, Some(0.005)));
+    }
+    let mut samples = vec![2_000.0; 9_990];
+    samples.extend([100_000.0, 100_001.0, 600_000.0, 700_000.0]);
+    samples.extend([2e6; 6]);
+    let loud = Tail::of(samples, 1, 3);
+    let counts: Vec<usize> = loud.exceedances.iter().map(|over| over.count).collect();
+    assert_eq!(counts, [9, 8, 6]);
+    assert!(loud.exceedances.iter().all(|over| over.upper_bound.is_none()));
+    assert_eq!((loud.max_ns, loud.dropped), (Some(2e6), 3));
+    assert!(loud.p999_ns.is_some());
+    let empty = Tail::of(Vec::new(), 5, 0);
+    assert_eq!((empty.max_ns, empty.p50_ns), (None, None));
+    assert!(empty.exceedances.iter().all(|over| over.upper_bound.is_none()));
+}
+
+#[test]
+fn gap_curve_agrees_with_the_definition() {
+    let gaps = [5_000.0, 40_000.0, 2_000_000.0, 300_000.0, 1_500.0];
+    let curve = gap_curve(&gaps, 1_000_000_000, 1_000.0, 40);
+    assert_eq!(curve.len(), 40);
+    close(curve[0].wait_ns, 1_000.0);
+    assert_eq!(curve[39].wait_ns, 2_000_000.0);
+    for point in &curve {
+        let wait = arrival_wait(&gaps, point.wait_ns, 1_000_000_000);
+        assert!((point.arrival_probability - wait).abs() < 1e-12);
+        let longer = gaps.iter().filter(|&&gap| gap > point.wait_ns).count();
+        assert_eq!(point.gaps_per_s, longer as f64);
+    }
+    assert!(gap_curve(&[], 1, 1_000.0, 10).is_empty());
+    assert!(gap_curve(&[500.0], 1, 1_000.0, 10).is_empty());
+    assert!(gap_curve(&gaps, 0, 1_000.0, 10).is_empty());
+}
+
+#[test]
+fn quantile_curve_goes_as_far_as_the_samples_carry() {
+    let samples: Vec<f64> = (0..1_000).map(f64::from).collect();
+    let curve = quantile_curve(&samples);
+    assert_eq!(curve.first().map(|point| point.value), Some(0.0));
+    assert_eq!(curve.last(), Some(&QuantilePoint { quantile: 1.0, value: 999.0 }));
+    let beyond = 1.0 - curve[curve.len() - 2].quantile;
+    assert!((beyond - 0.001).abs() < 1e-9, "{beyond}");
+    assert!(quantile_curve(&[]).is_empty());
+}
+
+/// Log-normal blocks with a common level per block; the ratio's true median is `ratio`.
+fn simulate(generator: &mut Pcg32, count: usize, ratio: f64, spread: f64) -> Vec<Block> {
+    let draw = |generator: &mut Pcg32| (spread * normal(generator)).exp();
+    (0..count)
+        .map(|_| {
+            let level = (2.0 * normal(generator)).exp();
+            Block::pair(level * ratio * draw(generator), level * draw(generator))
+        })
+        .collect()
+}
+
+fn log_ratios(blocks: &[Block]) -> Vec<f64> {
+    blocks.iter().map(|block| block.ratio().unwrap().ln()).collect()
+}
+
+#[test]
+fn equal_layouts_seldom_get_a_false_verdict() {
+    const FAMILIES: u32 = 1_500;
+    let mut generator = Pcg32::new(2_024, 1);
+    let rule = Rule { alpha: 0.05, margin: 0.02, blocks_needed: 8 };
+    let mut false_families = 0_u32;
+    for _ in 0..FAMILIES {
+        let family: Vec<Vec<Block>> =
+            (0..3).map(|_| simulate(&mut generator, 8, 1.0, 0.4)).collect();
+        let raw: Vec<f64> = family
+            .iter()
+            .map(|blocks| sign_flip(&log_ratios(blocks)).unwrap().value)
+            .collect();
+        let wrong = family.iter().zip(holm(&raw)).any(|(blocks, p_holm)| {
+            let interval = ratio_interval_of(blocks, 200).unwrap();
+            let evidence = Evidence { blocks: 8, interval, p_holm };
+            let verdict = Verdict::of(&evidence, LOWER, &rule);
+            matches!(verdict, Verdict::Better | Verdict::Worse)
+        });
+        false_families += u32::from(wrong);
+    }
+    let rate = f64::from(false_families) / f64::from(FAMILIES);
+    assert!(rate < 0.05, "false verdicts in {rate} of the families");
+    assert!(rate > 0.005, "the test must have been able to err: {rate}");
+}
+
+#[test]
+fn single_aa_pairs_seldom_differ() {
+    const PAIRS: u32 = 2_000;
+    let mut generator = Pcg32::new(7, 2);
+    let rule = Rule { alpha: 0.05, margin: 0.02, blocks_needed: 8 };
+    let mut wrong = 0_u32;
+    for _ in 0..PAIRS {
+        let blocks = simulate(&mut generator, 8, 1.0, 0.4);
+        let p = sign_flip(&log_ratios(&blocks)).unwrap().value;
+        let interval = ratio_interval_of(&blocks, 200).unwrap();
+        let verdict = Verdict::of(&Evidence { blocks: 8, interval, p_holm: p }, HIGHER, &rule);
+        wrong += u32::from(matches!(verdict, Verdict::Better | Verdict::Worse));
+    }
+    assert!(f64::from(wrong) / f64::from(PAIRS) < 0.05, "{wrong} of {PAIRS}");
+}
+
+#[test]
+fn intervals_cover_the_true_ratio() {
+    const RUNS: u32 = 600;
+    let mut generator = Pcg32::new(99, 3);
+    for (blocks, least) in [(8, 0.89), (12, 0.9), (20, 0.9)] {
+        let mut covered = 0_u32;
+        for _ in 0..RUNS {
+            let blocks = simulate(&mut generator, blocks, 0.25, 0.3);
+            covered += u32::from(ratio_interval_of(&blocks, 300).unwrap().contains(0.25));
+        }
+        let rate = f64::from(covered) / f64::from(RUNS);
+        assert!(rate >= least, "{blocks} blocks: covered {rate}");
+    }
+}
+
+#[test]
+fn a_tenfold_gap_is_found_in_eight_blocks() {
+    let mut generator = Pcg32::new(5, 4);
+    let blocks = simulate(&mut generator, 8, 0.1, 0.3);
+    let p_holm = 3.0 * sign_flip(&log_ratios(&blocks)).unwrap().value;
+    let interval = ratio_interval(&blocks).unwrap();
+    assert!(interval.contains(0.1), "{interval:?}");
+    let rule = Rule { alpha: 0.05, margin: 0.02, blocks_needed: 8 };
+    let verdict = Verdict::of(&Evidence { blocks: 8, interval, p_holm }, LOWER, &rule);
+    assert_eq!(verdict, Verdict::Better);
+}
+
+/// All 2ⁿ sums by counting, the slow and obvious way.
+fn sign_flip_oracle(values: &[f64]) -> f64 {
+    let seen = values.iter().sum::<f64>().abs();
+    let total: f64 = values.iter().map(|value| value.abs()).sum();
+    let choices = 1_u32 << values.len();
+    let far = (0..choices).filter(|choice| {
+        let signed = |(bit, value): (usize, &f64)| {
+            if choice >> bit & 1 == 0 { *value } else { -value }
+        };
+        let sum: f64 = values.iter().enumerate().map(signed).sum();
+        sum.abs() >= seen - total * 1e-12
+    });
+    far.count() as f64 / f64::from(choices)
+}
+
+proptest! {
+    #[test]
+    fn sign_flip_equals_full_enumeration(values in prop::collection::vec(-3.0..3.0_f64, 1..11)) {
+        let found = sign_flip(&values).unwrap().value;
+        prop_assert!((found - sign_flip_oracle(&values)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn sign_flip_with_ties_equals_full_enumeration(
+        values in prop::collection::vec(-3..4_i32, 1..11),
+    ) {
+        let values: Vec<f64> = values.into_iter().map(|value| f64::from(value) * 0.1).collect();
+        let found = sign_flip(&values).unwrap().value;
+        prop_assert!((found - sign_flip_oracle(&values)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn sign_flip_ignores_order_and_direction(
+        values in prop::collection::vec(-3.0..3.0_f64, 1..15),
+    ) {
+        let found = sign_flip(&values);
+        let turned: Vec<f64> = values.iter().rev().map(|value| -value).collect();
+        prop_assert_eq!(found, sign_flip(&turned));
+        let blocks = u32::try_from(values.len()).unwrap();
+        prop_assert!(found.unwrap().value >= smallest_p(blocks));
+    }
+
+    #[test]
+    fn quantiles_lie_within_and_ascend(
+        samples in prop::collection::vec(-1e9..1e9_f64, 1..60),
+        low in 0.0..1.0_f64,
+        step in 0.0..1.0_f64,
+    ) {
+        let high = low + (1.0 - low) * step;
+        let (left, right) = (quantile(&samples, low).unwrap(), quantile(&samples, high).unwrap());
+        prop_assert!(left <= right);
+        prop_assert!(quantile(&samples, 0.0).unwrap() <= left);
+        prop_assert!(right <= quantile(&samples, 1.0).unwrap());
+    }
+
+    #[test]
+    fn holm_lies_between_raw_and_bonferroni(
+        p_values in prop::collection::vec(0.0001..1.0_f64, 1..12),
+    ) {
+        for (adjusted, raw) in holm(&p_values).iter().zip(&p_values) {
+            prop_assert!(*adjusted >= *raw);
+            prop_assert!(*adjusted <= (raw * p_values.len() as f64).min(1.0) + 1e-15);
+        }
+    }
+
+    #[test]
+    fn interval_contains_its_estimate_and_scales(
+        ratios in prop::collection::vec(0.01..100.0_f64, 2..12),
+    ) {
+        let blocks: Vec<Block> = ratios.iter().map(|&ratio| Block::pair(ratio, 1.0)).collect();
+        let interval = ratio_interval_of(&blocks, 100).unwrap();
+        prop_assert!(interval.low <= interval.high);
+        let scaled: Vec<Block> = ratios.iter().map(|&ratio| Block::pair(ratio * 8.0, 4.0)).collect();
+        let twice = ratio_interval_of(&scaled, 100).unwrap();
+        prop_assert!((twice.low / interval.low - 2.0).abs() < 1e-9);
+        prop_assert!((twice.high / interval.high - 2.0).abs() < 1e-9);
+    }
+}

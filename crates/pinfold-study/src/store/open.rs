@@ -1,0 +1,140 @@
+//! Opening a store: what is it, whose is it, how old is it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use super::{APPLICATION_ID, Store, StoreError, VERSION, sql_error};
+
+/// How long another process may hold the file before we say that it is locked.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// What the file's marks say.
+struct Marks {
+    application: i64,
+    version: i64,
+    tables: i64,
+}
+
+impl Store {
+    /// Opens a store that exists.
+    ///
+    /// # Errors
+    /// [`StoreError`]: missing, foreign, newer, locked or damaged.
+    pub fn open(path: &str) -> Result<Store, StoreError> {
+        if !Path::new(path).exists() {
+            return Err(StoreError::Missing { path: path.to_owned() });
+        }
+        Self::connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE, BUSY)
+    }
+
+    /// Opens a store, making file and folder if they are not there.
+    ///
+    /// # Errors
+    /// [`StoreError`]: as [`Store::open`], or the folder cannot be made.
+    pub fn open_or_create(path: &str) -> Result<Store, StoreError> {
+        if let Some(folder) = Path::new(path).parent().and_then(Path::to_str)
+            && !folder.is_empty()
+        {
+            pinfold_host::user::make_dirs(folder)
+                .map_err(|source| StoreError::Folder { path: path.to_owned(), source })?;
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+        Self::connect(path, flags, BUSY)
+    }
+
+    pub(super) fn connect(
+        path: &str,
+        flags: OpenFlags,
+        busy: Duration,
+    ) -> Result<Store, StoreError> {
+        let may_create = flags.contains(OpenFlags::SQLITE_OPEN_CREATE);
+        let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags)
+            .map_err(|source| sql_error(path, "open it", source))?;
+        let mut store = Store { connection, path: path.to_owned() };
+        store.connection.busy_timeout(busy).map_err(store.sql("set the waiting time"))?;
+        // Nothing of the file is changed before it is known to be ours.
+        if store.is_blank()? {
+            if !may_create {
+                let why = "it is empty".to_owned();
+                return Err(StoreError::Foreign { path: path.to_owned(), why });
+            }
+            store.configure()?;
+            store.make_tables()?;
+        } else {
+            store.configure()?;
+        }
+        Ok(store)
+    }
+
+    /// True for a file without content, false for a store of this version.
+    fn is_blank(&self) -> Result<bool, StoreError> {
+        let marks = self.marks()?;
+        if marks.application == APPLICATION_ID {
+            return match marks.version {
+                VERSION => Ok(false),
+                version if version > VERSION => Err(StoreError::Newer {
+                    path: self.path.clone(),
+                    found: version,
+                    known: VERSION,
+                }),
+                version => Err(self.value("user_version", version)),
+            };
+        }
+        if marks.application == 0 && marks.version == 0 && marks.tables == 0 {
+            return Ok(true);
+        }
+        Err(StoreError::Foreign {
+            path: self.path.clone(),
+            why: "it is an SQLite file of another program".to_owned(),
+        })
+    }
+
+    fn marks(&self) -> Result<Marks, StoreError> {
+        let number = |query: &str| {
+            self.connection
+                .query_row(query, [], |row| row.get::<_, i64>(0))
+                .map_err(self.sql("read its marks"))
+        };
+        Ok(Marks {
+            application: number("PRAGMA application_id")?,
+            version: number("PRAGMA user_version")?,
+            tables: number("SELECT count(*) FROM sqlite_schema")?,
+        })
+    }
+
+    fn configure(&self) -> Result<(), StoreError> {
+        let fail = self.sql("set its journal mode");
+        let mode: String = self
+            .connection
+            .query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
+            .map_err(fail)?;
+        if mode != "wal" {
+            // File systems without shared memory keep the old journal, which is as safe.
+            self.connection.pragma_update(None, "journal_mode", "DELETE").map_err(fail)?;
+        }
+        self.connection.pragma_update(None, "synchronous", "FULL").map_err(fail)?;
+        self.connection.pragma_update(None, "foreign_keys", true).map_err(fail)
+    }
+
+    fn make_tables(&mut self) -> Result<(), StoreError> {
+        let path = self.path.clone();
+        let fail = |source| sql_error(&path, "make its tables", source);
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(fail)?;
+        // Another process may have been faster.
+        let made: i64 = transaction
+            .query_row("PRAGMA user_version", [], |row| row.get(0))
+            .map_err(fail)?;
+        if made == 0 {
+            transaction.execute_batch(include_str!("schema.sql")).map_err(fail)?;
+            transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(fail)?;
+            transaction.pragma_update(None, "user_version", VERSION).map_err(fail)?;
+        }
+        transaction.commit().map_err(fail)
+    }
+}

@@ -1,0 +1,381 @@
+//! From the store to the report. Nothing but the stored samples and settings is used, so
+//! that anyone who has the file can compute the same verdicts.
+//!
+//! Holm's correction covers the confirmed candidates, within one metric and load state:
+//! the goal's metric in the goal's load state is the question that was asked, the others
+//! are shown beside it. A comparison whose blocks are incomplete because a start failed
+//! or a metric is missing is `unknown`: what failed may well have been the bad ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pinfold_model::Metric;
+
+use super::curves::{Pooled, each_cell};
+use super::engine::Loaded;
+use super::error::TuneError;
+use super::findings;
+use super::ranking::{Standing, rank};
+use super::report::{
+    AaRow, CellReport, Contrast, Design, Failure, RankingRow, RunnerUp, ScreeningRow, TuneReport,
+    Winner,
+};
+use super::summary::{CellKey, Summaries, Summary};
+use crate::stats::{
+    Block, Direction, Evidence, PValue, Rule, Tail, Verdict, holm, median, ratio_interval,
+    sign_flip,
+};
+use crate::store::{Phase, RunId, StartRecord, StartStatus, Store};
+
+/// Computes a run's report from the store alone. A run that is not finished gives a
+/// report too, with what there is.
+///
+/// # Errors
+/// [`TuneError`] if the store cannot be read or holds no such tuning run.
+pub fn analyse(store: &Store, run: RunId) -> Result<TuneReport, TuneError> {
+    let analysis = Analysis::read(store, run)?;
+    let record = store.run(run)?;
+    let ranking = analysis.ranking(store, run)?;
+    let aa = analysis.aa();
+    let mut report = TuneReport {
+        run,
+        created_unix_s: record.created_unix_s,
+        finished: record.finished_unix_s.is_some(),
+        origin: record.origin,
+        goal_load: analysis.loaded.config.goal_load(),
+        winner: analysis.winner(&ranking, &aa),
+        ranking,
+        aa,
+        screening: analysis.screening_rows(),
+        same_as: analysis.same_as(),
+        failures: analysis.failures(),
+        findings: Vec::new(),
+        design: analysis.design()?,
+        config: analysis.loaded.config.clone(),
+    };
+    report.findings = findings::of(&report, &analysis.confirmation, &record.sessions);
+    Ok(report)
+}
+
+struct Analysis {
+    loaded: Loaded,
+    screening: Summaries,
+    confirmation: Summaries,
+    /// Confirmed candidates besides the baseline.
+    kept: Vec<usize>,
+    /// Blocks of the confirmation.
+    blocks: u32,
+}
+
+/// Pairs of one comparison, before the correction.
+struct Pairs {
+    blocks: Vec<Block>,
+    p: Option<PValue>,
+    /// Some block has one side only although both were started.
+    incomplete: bool,
+    /// The recorder lost samples: of the candidate, of the baseline.
+    dropped: (bool, bool),
+}
+
+impl Analysis {
+    fn read(store: &Store, run: RunId) -> Result<Self, TuneError> {
+        let loaded = Loaded::read(store, run)?;
+        let screening_blocks = loaded.config.screening_blocks;
+        let confirm = loaded.confirm.clone();
+        let blocks = confirm.as_ref().map_or(0, |confirm| confirm.blocks);
+        Ok(Self {
+            screening: Summaries::load(store, run, Phase::Screening, screening_blocks)?,
+            confirmation: Summaries::load(store, run, Phase::Confirmation, blocks)?,
+            kept: confirm.map(|confirm| confirm.kept).unwrap_or_default(),
+            blocks,
+            loaded,
+        })
+    }
+
+    fn name(&self, candidate: usize) -> String {
+        self.loaded.records[candidate].name.clone()
+    }
+
+    fn ranking(&self, store: &Store, run: RunId) -> Result<Vec<RankingRow>, TuneError> {
+        if self.confirmation.keys().is_empty() {
+            return Ok(Vec::new());
+        }
+        let contrasts = self.contrasts(&self.kept);
+        let mut candidates = self.kept.clone();
+        candidates.push(self.loaded.baseline);
+        candidates.sort_unstable();
+        rank(&self.loaded.config, &self.confirmation, &candidates)
+            .into_iter()
+            .map(|standing| {
+                let tails = tails(store, run, standing.candidate)?;
+                Ok(self.row(standing, tails, &contrasts))
+            })
+            .collect()
+    }
+
+    fn row(
+        &self,
+        standing: Standing,
+        mut tails: BTreeMap<CellKey, Tail>,
+        contrasts: &BTreeMap<(usize, CellKey), Contrast>,
+    ) -> RankingRow {
+        let candidate = standing.candidate;
+        let cells = self.confirmation.keys().into_iter().filter_map(|key| {
+            let (load, metric) = key;
+            let blocks = self.confirmation.values(candidate, key);
+            let worse = if metric.higher_is_better() { f64::min } else { f64::max };
+            Some(CellReport {
+                load,
+                metric,
+                median: median(&blocks)?,
+                worst: blocks.iter().copied().reduce(worse)?,
+                blocks,
+                tail: tails.remove(&key),
+                against_baseline: contrasts.get(&(candidate, key)).cloned(),
+            })
+        });
+        let is_alias = |index: &usize| {
+            let record = &self.loaded.records[*index];
+            record.same_as == Some(candidate) && *index != self.loaded.twin
+        };
+        let aliases = (0..self.loaded.records.len()).filter(is_alias);
+        RankingRow {
+            candidate,
+            name: self.name(candidate),
+            same_as: aliases.map(|index| self.name(index)).collect(),
+            plan_json: self.loaded.records[candidate].plan_json.clone(),
+            is_baseline: candidate == self.loaded.baseline,
+            score: standing.score(self.loaded.config.goal),
+            blocks: self.confirmation.measured(candidate),
+            cells: cells.collect(),
+            standing,
+        }
+    }
+
+    /// Every comparison with the baseline, corrected over `family` within its key.
+    fn contrasts(&self, family: &[usize]) -> BTreeMap<(usize, CellKey), Contrast> {
+        let mut contrasts = BTreeMap::new();
+        for key in self.confirmation.keys() {
+            let pairs: Vec<Pairs> =
+                family.iter().map(|&candidate| self.pairs(candidate, key)).collect();
+            // Who has no p-value still counts as a member of the family.
+            let raw: Vec<f64> =
+                pairs.iter().map(|pairs| pairs.p.map_or(1.0, |p| p.value)).collect();
+            for ((&candidate, pairs), p_holm) in family.iter().zip(&pairs).zip(holm(&raw)) {
+                let contrast = self.contrast(pairs, p_holm, key.1, family.len());
+                contrasts.insert((candidate, key), contrast);
+            }
+        }
+        contrasts
+    }
+
+    fn pairs(&self, candidate: usize, key: CellKey) -> Pairs {
+        let own = self.confirmation.by_block(candidate, key);
+        let base = self.confirmation.by_block(self.loaded.baseline, key);
+        let both_ended: BTreeSet<u32> = self
+            .confirmation
+            .ended(candidate)
+            .intersection(&self.confirmation.ended(self.loaded.baseline))
+            .copied()
+            .collect();
+        let blocks: Vec<Block> = own
+            .iter()
+            .filter_map(|(block, own)| Some(Block::pair(own.value, base.get(block)?.value)))
+            .collect();
+        let logs: Option<Vec<f64>> =
+            blocks.iter().map(|block| block.ratio().map(f64::ln)).collect();
+        let dropped = |side: &BTreeMap<u32, Summary>| side.values().any(|one| one.dropped > 0);
+        Pairs {
+            p: logs.and_then(|logs| sign_flip(&logs)),
+            incomplete: blocks.len() < both_ended.len(),
+            dropped: (dropped(&own), dropped(&base)),
+            blocks,
+        }
+    }
+
+    fn contrast(&self, pairs: &Pairs, p_holm: f64, metric: Metric, family: usize) -> Contrast {
+        let config = &self.loaded.config;
+        let family = u32::try_from(family).unwrap_or(u32::MAX);
+        let have = u32::try_from(pairs.blocks.len()).unwrap_or(u32::MAX);
+        let rule = Rule {
+            alpha: config.alpha,
+            margin: config.margin,
+            blocks_needed: config.least_blocks(family),
+        };
+        let direction = if metric.higher_is_better() {
+            Direction::HigherIsBetter
+        } else {
+            Direction::LowerIsBetter
+        };
+        let interval = ratio_interval(&pairs.blocks);
+        let verdict = match interval {
+            // Not missing at random: neither side may profit from it.
+            _ if pairs.incomplete => Verdict::Unknown { have, need: self.blocks.max(have + 1) },
+            None => Verdict::Unknown { have, need: rule.blocks_needed },
+            Some(interval) => {
+                let evidence = Evidence { blocks: have, interval, p_holm };
+                censor(Verdict::of(&evidence, direction, &rule), metric, pairs.dropped, have)
+            }
+        };
+        Contrast { pairs: have, interval, p: pairs.p, p_holm: pairs.p.map(|_| p_holm), verdict }
+    }
+
+    fn aa(&self) -> Vec<AaRow> {
+        self.contrasts(&[self.loaded.twin])
+            .into_iter()
+            .filter(|(_, contrast)| contrast.pairs > 0)
+            .map(|((_, (load, metric)), contrast)| AaRow { load, metric, contrast })
+            .collect()
+    }
+
+    fn winner(&self, ranking: &[RankingRow], aa: &[AaRow]) -> Option<Winner> {
+        let best = ranking.first().filter(|row| row.score.is_some())?;
+        let config = &self.loaded.config;
+        let (metric, load) = (config.goal.metric(), config.goal_load());
+        let against_baseline =
+            best.cell(metric, load).and_then(|cell| cell.against_baseline.clone());
+        let ratio = against_baseline.as_ref().and_then(|contrast| contrast.interval);
+        let noise = aa
+            .iter()
+            .find(|row| row.metric == metric && row.load == load)
+            .and_then(|row| row.contrast.interval);
+        let runner_up = ranking.get(1).map(|second| RunnerUp {
+            name: second.name.clone(),
+            interval: self.between(best.candidate, second.candidate, (load, metric)),
+        });
+        Some(Winner {
+            candidate: best.candidate,
+            name: best.name.clone(),
+            plan_json: best.plan_json.clone(),
+            metric,
+            load,
+            within_noise: ratio
+                .zip(noise)
+                .is_some_and(|(ratio, noise)| noise.contains(ratio.ratio)),
+            against_baseline,
+            runner_up,
+        })
+    }
+
+    fn between(
+        &self,
+        one: usize,
+        other: usize,
+        key: CellKey,
+    ) -> Option<crate::stats::Interval> {
+        let others = self.confirmation.by_block(other, key);
+        let blocks: Vec<Block> = self
+            .confirmation
+            .by_block(one, key)
+            .into_iter()
+            .filter_map(|(block, one)| Some(Block::pair(one.value, others.get(&block)?.value)))
+            .collect();
+        ratio_interval(&blocks)
+    }
+
+    fn screening_rows(&self) -> Vec<ScreeningRow> {
+        if self.screening.starts.is_empty() {
+            return Vec::new();
+        }
+        let mut candidates = self.loaded.distinct.clone();
+        candidates.push(self.loaded.baseline);
+        candidates.sort_unstable();
+        rank(&self.loaded.config, &self.screening, &candidates)
+            .into_iter()
+            .map(|standing| ScreeningRow {
+                name: self.name(standing.candidate),
+                score: standing.score(self.loaded.config.goal),
+                blocks: self.screening.measured(standing.candidate),
+                kept: standing.candidate == self.loaded.baseline
+                    || self.kept.contains(&standing.candidate),
+                standing,
+            })
+            .collect()
+    }
+
+    fn same_as(&self) -> Vec<(String, String)> {
+        let records = self.loaded.records.iter().enumerate();
+        records
+            .filter(|(index, _)| *index != self.loaded.twin)
+            .filter_map(|(_, record)| Some((record.name.clone(), self.name(record.same_as?))))
+            .collect()
+    }
+
+    fn all_starts(&self) -> impl Iterator<Item = &StartRecord> {
+        self.screening.starts.iter().chain(&self.confirmation.starts)
+    }
+
+    fn failures(&self) -> Vec<Failure> {
+        let failed = self.all_starts().filter_map(|start| {
+            Some(Failure {
+                phase: start.slot.phase,
+                block: start.slot.block,
+                name: self.name(start.slot.candidate),
+                message: start.error.clone()?,
+                recovered: start.status == StartStatus::Ok,
+            })
+        });
+        failed.collect()
+    }
+
+    fn design(&self) -> Result<Design, TuneError> {
+        let prediction = self.loaded.prediction()?;
+        let screening = self.loaded.screening();
+        let confirm = self.loaded.confirm.clone();
+        let confirmation =
+            confirm.as_ref().map(|plan| self.loaded.confirmation(plan)).unwrap_or_default();
+        let planned = match &confirm {
+            None => prediction.starts() as usize,
+            Some(_) => screening.iter().chain(&confirmation).map(Vec::len).sum(),
+        };
+        Ok(Design {
+            seed: self.loaded.config.seed,
+            screening,
+            screening_observation_s: prediction.observation_s,
+            confirm,
+            confirmation,
+            done: u32::try_from(self.all_starts().count()).unwrap_or(u32::MAX),
+            planned: u32::try_from(planned).unwrap_or(u32::MAX),
+            spent_s: self.all_starts().map(|start| start.duration_ns as f64 / 1e9).sum(),
+        })
+    }
+}
+
+/// Takes a verdict back that lost samples might have changed: a maximum or quantile of
+/// what is left may be too small, never too large.
+fn censor(
+    verdict: Verdict,
+    metric: Metric,
+    (own_lost, baseline_lost): (bool, bool),
+    have: u32,
+) -> Verdict {
+    let is_tail = match metric {
+        Metric::SpinGap | Metric::Wakeup => true,
+        Metric::ComputeRate | Metric::IoAhci | Metric::IoVirtio => false,
+    };
+    let doubtful = match verdict {
+        Verdict::Better => own_lost,
+        Verdict::Worse => baseline_lost,
+        Verdict::Same => own_lost || baseline_lost,
+        Verdict::Unknown { .. } => false,
+    };
+    if is_tail && doubtful { Verdict::Unknown { have, need: have } } else { verdict }
+}
+
+/// Pools a candidate's samples into one tail per load state and time metric.
+fn tails(
+    store: &Store,
+    run: RunId,
+    candidate: usize,
+) -> Result<BTreeMap<CellKey, Tail>, TuneError> {
+    let mut pools: BTreeMap<CellKey, Pooled> = BTreeMap::new();
+    each_cell(store, run, candidate, |cell| {
+        for series in cell.series.iter().filter(|series| !series.metric.higher_is_better()) {
+            let key = (cell.load, series.metric);
+            pools.entry(key).or_insert_with(|| Pooled::new(series.metric)).add(series);
+        }
+    })?;
+    let tail = |(key, pool): (CellKey, Pooled)| {
+        (key, Tail::of(pool.samples, pool.observed_ns, pool.dropped))
+    };
+    Ok(pools.into_iter().map(tail).collect())
+}

@@ -1,0 +1,99 @@
+//! From a budget to a design: how long to look, how many blocks to confirm.
+//!
+//! The smallest design is the shortest observation with the fewest blocks that can give
+//! a verdict; if that does not fit, the run is refused with the time that it needs.
+//! What is left goes into longer observations first, because the worst gap of a short
+//! look says little, and then into further blocks.
+
+use super::config::{ObservationRange, TuneConfig};
+use super::error::TuneError;
+
+/// What a run will be and how long it will take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prediction {
+    /// Candidates besides the baseline, of different placement.
+    pub candidates: u32,
+    /// Starts of the screening; 0 if all candidates can be confirmed.
+    pub screening_starts: u32,
+    /// Candidates besides the baseline that are confirmed.
+    pub confirmed: u32,
+    /// Blocks of the confirmation.
+    pub confirm_blocks: u32,
+    /// Observation time per load state (seconds).
+    pub observation_s: f64,
+    /// Duration of one start (seconds).
+    pub start_s: f64,
+}
+
+impl Prediction {
+    /// Starts of one confirmation block: the candidates, the baseline and its twin.
+    #[must_use]
+    pub fn block_starts(&self) -> u32 {
+        self.confirmed + 2
+    }
+
+    /// Starts of the whole run.
+    #[must_use]
+    pub fn starts(&self) -> u32 {
+        self.screening_starts + self.confirm_blocks * self.block_starts()
+    }
+
+    /// Duration of the whole run (seconds), if no start has to be repeated.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        f64::from(self.starts()) * self.start_s
+    }
+}
+
+/// Fits a run with this many candidates of different placement, besides the baseline,
+/// into the budget.
+///
+/// # Errors
+/// [`TuneError::Budget`] with the time needed, or [`TuneError::Config`].
+pub fn predict(config: &TuneConfig, candidates: u32) -> Result<Prediction, TuneError> {
+    config.check()?;
+    let confirmed = candidates.min(config.keep);
+    // Nobody can be dropped: the time is better spent on confirmation.
+    let screens = candidates > config.keep;
+    let screening_starts = if screens { config.screening_blocks * (candidates + 1) } else { 0 };
+    let smallest = Prediction {
+        candidates,
+        screening_starts,
+        confirmed,
+        confirm_blocks: config.least_blocks(confirmed),
+        observation_s: config.observation.min_s,
+        start_s: config.costs.start(config.load_states.len(), config.observation.min_s),
+    };
+    if smallest.seconds() > config.budget_s {
+        return Err(TuneError::Budget {
+            budget_s: config.budget_s,
+            needed_s: smallest.seconds(),
+            starts: smallest.starts(),
+            start_s: smallest.start_s,
+        });
+    }
+    Ok(grow(config, smallest, config.budget_s))
+}
+
+/// The same design, spending `seconds`: longer looks first, then more blocks. Never less
+/// than the shortest look, even if the time does not suffice.
+pub(super) fn grow(config: &TuneConfig, smallest: Prediction, seconds: f64) -> Prediction {
+    let states = config.load_states.len();
+    let per_start = seconds / f64::from(smallest.starts().max(1));
+    let observed = per_start - config.costs.start(states, 0.0);
+    let ObservationRange { min_s, max_s } = config.observation;
+    let fitting = observed / (states as f64 * config.costs.per_observed_s);
+    // Whole hundredths, downwards: a time that people can read and a sum that fits.
+    let observation_s = ((fitting * 100.0).floor() / 100.0).clamp(min_s, max_s);
+    let start_s = config.costs.start(states, observation_s);
+    let mut design = Prediction { observation_s, start_s, ..smallest };
+    let most = config.confirm_blocks.max.max(design.confirm_blocks);
+    while design.confirm_blocks < most {
+        let next = Prediction { confirm_blocks: design.confirm_blocks + 1, ..design };
+        if next.seconds() > seconds {
+            break;
+        }
+        design = next;
+    }
+    design
+}

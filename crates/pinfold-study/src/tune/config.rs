@@ -1,0 +1,210 @@
+//! What a tuning run is asked to do, and whether that makes sense.
+
+use pinfold_model::{LoadState, Metric};
+
+use super::error::TuneError;
+use crate::stats::blocks_needed;
+
+/// What the best placement is best at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// Smallest worst spin-gap (median over blocks) under the heaviest load state.
+    Latency,
+    /// Largest median compute rate under the heaviest load state.
+    Throughput,
+    /// Smallest worst spin-gap among the candidates that keep at least
+    /// [`BALANCED_SHARE`] of the best compute rate.
+    Balanced,
+}
+
+/// Share of the best candidate's compute rate that [`Goal::Balanced`] insists on.
+pub const BALANCED_SHARE: f64 = 0.95;
+
+/// No confirmation has fewer blocks.
+pub const LEAST_CONFIRM_BLOCKS: u32 = 8;
+
+impl Goal {
+    /// All goals.
+    pub const ALL: [Goal; 3] = [Goal::Latency, Goal::Throughput, Goal::Balanced];
+
+    /// Stable name, used in the store and on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Goal::Latency => "latency",
+            Goal::Throughput => "throughput",
+            Goal::Balanced => "balanced",
+        }
+    }
+
+    /// The goal with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Goal> {
+        Goal::ALL.into_iter().find(|goal| goal.name() == name)
+    }
+
+    /// The metric whose verdict decides about the winner.
+    #[must_use]
+    pub fn metric(self) -> Metric {
+        match self {
+            Goal::Latency | Goal::Balanced => Metric::SpinGap,
+            Goal::Throughput => Metric::ComputeRate,
+        }
+    }
+}
+
+/// Bounds of the observation time per load state.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ObservationRange {
+    /// Shorter observations say too little (seconds).
+    pub min_s: f64,
+    /// Longer ones are not worth the time; further blocks are (seconds).
+    pub max_s: f64,
+}
+
+/// Bounds of the number of confirmation blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockRange {
+    /// At least this many, and never fewer than [`LEAST_CONFIRM_BLOCKS`].
+    pub min: u32,
+    /// At most this many, whatever the budget.
+    pub max: u32,
+}
+
+/// What a start costs besides looking, from experience or from one trial start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Costs {
+    /// Boot, placement and shutdown of one start (seconds).
+    pub start_s: f64,
+    /// Settling in of one load state (seconds).
+    pub state_s: f64,
+    /// Seconds that one observed second takes: 1 if all rulers look at once, their
+    /// number if one looks after the other.
+    pub per_observed_s: f64,
+}
+
+impl Costs {
+    /// Duration of one start (seconds).
+    #[must_use]
+    pub fn start(&self, load_states: usize, observation_s: f64) -> f64 {
+        self.start_s + load_states as f64 * (self.state_s + self.per_observed_s * observation_s)
+    }
+}
+
+/// A tuning run's settings. [`TuneConfig::new`] has the usual ones.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TuneConfig {
+    /// What is to be optimised.
+    pub goal: Goal,
+    /// A candidate that exceeds this gap in any confirmation block violates the constraint.
+    pub max_gap_ns: Option<u64>,
+    /// Time for the whole run (seconds).
+    pub budget_s: f64,
+    /// Bounds of the observation time.
+    pub observation: ObservationRange,
+    /// Blocks of the screening phase.
+    pub screening_blocks: u32,
+    /// Bounds of the confirmation's blocks.
+    pub confirm_blocks: BlockRange,
+    /// Candidates besides the baseline that are confirmed, at most.
+    pub keep: u32,
+    /// Seed of every order.
+    pub seed: u64,
+    /// Load states of every start.
+    pub load_states: Vec<LoadState>,
+    /// What a start costs.
+    pub costs: Costs,
+    /// Level of the verdicts.
+    pub alpha: f64,
+    /// Ratios within `1 ± margin` are the same.
+    pub margin: f64,
+}
+
+impl TuneConfig {
+    /// The usual run: all four load states, 3 screening blocks, the best 3 confirmed in
+    /// 8 to 16 blocks, 1 to 5 observed seconds per load state.
+    #[must_use]
+    pub fn new(goal: Goal, budget_s: f64, seed: u64, costs: Costs) -> Self {
+        Self {
+            goal,
+            max_gap_ns: None,
+            budget_s,
+            observation: ObservationRange { min_s: 1.0, max_s: 5.0 },
+            screening_blocks: 3,
+            confirm_blocks: BlockRange { min: LEAST_CONFIRM_BLOCKS, max: 16 },
+            keep: 3,
+            seed,
+            load_states: LoadState::ALL.to_vec(),
+            costs,
+            alpha: 0.05,
+            margin: 0.02,
+        }
+    }
+
+    /// The load state that the goal is judged in: the heaviest that is measured, and of
+    /// equal ones that with a loaded host.
+    #[must_use]
+    pub fn goal_load(&self) -> LoadState {
+        let weight =
+            |load: &&LoadState| (u8::from(load.host) + u8::from(load.guest), u8::from(load.host));
+        self.load_states.iter().max_by_key(weight).copied().unwrap_or(LoadState::BOTH)
+    }
+
+    /// Blocks that a confirmation of this many candidates besides the baseline needs.
+    #[must_use]
+    pub fn least_blocks(&self, candidates: u32) -> u32 {
+        self.confirm_blocks
+            .min
+            .max(LEAST_CONFIRM_BLOCKS)
+            .max(blocks_needed(candidates, self.alpha))
+    }
+
+    /// Checks that the settings make sense.
+    ///
+    /// # Errors
+    /// [`TuneError::Config`] names the first setting that does not.
+    pub fn check(&self) -> Result<(), TuneError> {
+        let fail = |setting, why: &str| {
+            Err(TuneError::Config { setting, why: why.to_owned() })
+        };
+        let positive = |value: f64| value.is_finite() && value > 0.0;
+        let not_negative = |value: f64| value.is_finite() && value >= 0.0;
+        if !positive(self.budget_s) {
+            return fail("budget", "is not a positive time");
+        }
+        let ObservationRange { min_s, max_s } = self.observation;
+        if !positive(min_s) || !positive(max_s) || min_s > max_s {
+            return fail("observation", "is not a range of positive times");
+        }
+        if self.screening_blocks == 0 {
+            return fail("screening blocks", "must be at least 1");
+        }
+        if self.confirm_blocks.min < LEAST_CONFIRM_BLOCKS {
+            return fail("confirmation blocks", "must be at least 8: fewer give no verdict");
+        }
+        if self.confirm_blocks.max < self.confirm_blocks.min {
+            return fail("confirmation blocks", "have a maximum below their minimum");
+        }
+        if self.keep == 0 {
+            return fail("keep", "must be at least 1");
+        }
+        if self.load_states.is_empty() {
+            return fail("load states", "are empty");
+        }
+        let repeated = |(index, load)| self.load_states[..index].contains(load);
+        if self.load_states.iter().enumerate().any(repeated) {
+            return fail("load states", "name one state twice");
+        }
+        let Costs { start_s, state_s, per_observed_s } = self.costs;
+        if !not_negative(start_s) || !not_negative(state_s) || !positive(per_observed_s) {
+            return fail("costs", "are not times");
+        }
+        if !(positive(self.alpha) && self.alpha < 1.0) {
+            return fail("alpha", "is not between 0 and 1");
+        }
+        if !(not_negative(self.margin) && self.margin < 1.0) {
+            return fail("margin", "is not between 0 and 1");
+        }
+        Ok(())
+    }
+}

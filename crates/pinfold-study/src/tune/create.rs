@@ -1,0 +1,148 @@
+//! Beginning a run: check the candidates, merge equal placements, fit the budget, save.
+
+use pinfold_model::{Origin, Plan};
+
+use super::budget::{Prediction, predict};
+use super::config::TuneConfig;
+use super::error::TuneError;
+use crate::schema;
+use crate::store::{CandidateRecord, CandidateRole, NewRun, OpenRun, Store};
+
+/// Kind of a tuning run in the store.
+pub const KIND: &str = "tune";
+
+/// Name of the baseline among the candidates: the machine is left unplaced.
+pub const NONE: &str = "none";
+
+/// Name of the baseline's twin: the other half of the A/A pair.
+pub const TWIN_NAME: &str = "none (again)";
+
+/// A placement that is to be tried.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// Name, unique among the candidates; usually the strategy's.
+    pub name: String,
+    /// The plan.
+    pub plan: Plan,
+    /// The same plan in its own JSON, as it is stored and shown.
+    pub plan_json: String,
+}
+
+/// A run that was begun.
+#[derive(Clone, Debug)]
+pub struct Created {
+    /// The run, ready to be worked on.
+    pub run: OpenRun,
+    /// What it will be and how long it will take.
+    pub prediction: Prediction,
+    /// Candidates that place the machine as an earlier one does, and which one: they
+    /// are not started.
+    pub same_as: Vec<(String, String)>,
+}
+
+/// Begins a run: checks everything that can be checked before the first start and writes
+/// the run into the store. Indexes of `candidates` are those of the later requests.
+///
+/// # Errors
+/// [`TuneError`]: a setting, the candidates, the budget, or the store. Nothing is written
+/// if the request is refused.
+pub fn create(
+    store: &mut Store,
+    config: &TuneConfig,
+    candidates: &[Candidate],
+    origin: &Origin,
+    created_unix_s: u64,
+) -> Result<Created, TuneError> {
+    config.check()?;
+    let records = records(candidates)?;
+    let distinct = records
+        .iter()
+        .filter(|record| record.role == CandidateRole::Candidate && record.same_as.is_none());
+    let distinct = u32::try_from(distinct.count()).unwrap_or(u32::MAX);
+    if distinct == 0 {
+        return Err(TuneError::NothingToCompare);
+    }
+    let prediction = predict(config, distinct)?;
+    let config_json = schema::config_to_json(config)
+        .map_err(|source| TuneError::Document { what: "settings", source })?;
+    let run = store.create_run(&NewRun {
+        created_unix_s,
+        kind: KIND,
+        config_json: &config_json,
+        origin,
+        seed: config.seed,
+        candidates: &records,
+    })?;
+    let name = |index: usize| records[index].name.clone();
+    let same_as = records
+        .iter()
+        .filter(|record| record.role == CandidateRole::Candidate)
+        .filter_map(|record| record.same_as.map(|other| (record.name.clone(), name(other))))
+        .collect();
+    Ok(Created { run, prediction, same_as })
+}
+
+/// The candidates as they are stored, in their order, the twin last.
+fn records(candidates: &[Candidate]) -> Result<Vec<CandidateRecord>, TuneError> {
+    let baseline = candidates
+        .iter()
+        .position(|candidate| candidate.name == NONE)
+        .ok_or(TuneError::NoBaseline)?;
+    check_names(candidates)?;
+    check_vcpus(candidates, &candidates[baseline])?;
+    let mut records: Vec<CandidateRecord> = (0..)
+        .zip(candidates)
+        .map(|(index, candidate)| CandidateRecord {
+            name: candidate.name.clone(),
+            plan_json: candidate.plan_json.clone(),
+            role: if index == baseline {
+                CandidateRole::Baseline
+            } else {
+                CandidateRole::Candidate
+            },
+            same_as: same_placement(candidates, index, baseline),
+        })
+        .collect();
+    records.push(CandidateRecord {
+        name: TWIN_NAME.to_owned(),
+        plan_json: candidates[baseline].plan_json.clone(),
+        role: CandidateRole::Twin,
+        same_as: Some(baseline),
+    });
+    Ok(records)
+}
+
+/// The candidate that stands for this one: the baseline, else the first of equals.
+fn same_placement(candidates: &[Candidate], index: usize, baseline: usize) -> Option<usize> {
+    if index == baseline {
+        return None;
+    }
+    let plan = &candidates[index].plan;
+    if plan.same_placement(&candidates[baseline].plan) {
+        return Some(baseline);
+    }
+    candidates[..index].iter().position(|earlier| earlier.plan.same_placement(plan))
+}
+
+fn check_names(candidates: &[Candidate]) -> Result<(), TuneError> {
+    for (index, Candidate { name, .. }) in candidates.iter().enumerate() {
+        let earlier = candidates[..index].iter().any(|other| other.name == *name);
+        if earlier || name == TWIN_NAME {
+            return Err(TuneError::DuplicateName { name: name.clone() });
+        }
+    }
+    Ok(())
+}
+
+fn check_vcpus(candidates: &[Candidate], baseline: &Candidate) -> Result<(), TuneError> {
+    let vcpus_of = |candidate: &Candidate| candidate.plan.vnode.vcpus().count();
+    let expected = vcpus_of(baseline);
+    match candidates.iter().find(|candidate| vcpus_of(candidate) != expected) {
+        None => Ok(()),
+        Some(other) => Err(TuneError::UnequalVcpus {
+            name: other.name.clone(),
+            vcpus: vcpus_of(other),
+            baseline: expected,
+        }),
+    }
+}

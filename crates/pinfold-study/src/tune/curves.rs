@@ -1,0 +1,138 @@
+//! Access to the raw samples: what the report draws its distributions from.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{LoadState, Metric, Role, RoleStats, Series};
+
+use super::engine::Loaded;
+use super::error::TuneError;
+use super::summary::floor_of;
+use crate::stats::{GapPoint, QuantilePoint, gap_curve, quantile_curve};
+use crate::store::{CellResult, Phase, RunId, StartStatus, Store};
+
+/// All samples of one metric of one candidate in one load state, over all confirmation
+/// blocks and vCPUs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pooled {
+    /// The metric.
+    pub metric: Metric,
+    /// The samples, in the metric's unit, in the order of blocks.
+    pub samples: Vec<f64>,
+    /// Time looked (ns), summed over blocks and vCPUs.
+    pub observed_ns: u64,
+    /// Samples that the recorder lost.
+    pub dropped: u64,
+    /// Series that were put together.
+    pub series: u32,
+}
+
+impl Pooled {
+    pub(super) fn new(metric: Metric) -> Self {
+        Self { metric, samples: Vec::new(), observed_ns: 0, dropped: 0, series: 0 }
+    }
+
+    pub(super) fn add(&mut self, series: &Series) {
+        self.samples.extend_from_slice(&series.samples);
+        self.observed_ns = self.observed_ns.saturating_add(series.observed_ns);
+        self.dropped = self.dropped.saturating_add(series.dropped);
+        self.series = self.series.saturating_add(1);
+    }
+
+    /// Gaps and arrivals beyond each of `points` lengths, from 1 µs to the longest gap.
+    /// Only gaps have this view: for other metrics it is empty.
+    #[must_use]
+    pub fn gap_curve(&self, points: usize) -> Vec<GapPoint> {
+        match self.metric {
+            Metric::SpinGap => {
+                gap_curve(&self.samples, self.observed_ns, floor_of(self.metric), points)
+            }
+            Metric::Wakeup | Metric::ComputeRate | Metric::IoAhci | Metric::IoVirtio => Vec::new(),
+        }
+    }
+
+    /// The samples' quantiles, densely towards the maximum.
+    #[must_use]
+    pub fn quantile_curve(&self) -> Vec<QuantilePoint> {
+        quantile_curve(&self.samples)
+    }
+}
+
+/// Puts the confirmation's samples of one candidate together.
+///
+/// # Errors
+/// [`TuneError`] if the store cannot be read.
+pub fn pooled(
+    store: &Store,
+    run: RunId,
+    candidate: usize,
+    (load, metric): (LoadState, Metric),
+) -> Result<Pooled, TuneError> {
+    let mut pooled = Pooled::new(metric);
+    each_cell(store, run, candidate, |cell| {
+        if cell.load == load {
+            let wanted = cell.series.iter().filter(|series| series.metric == metric);
+            wanted.for_each(|series| pooled.add(series));
+        }
+    })?;
+    Ok(pooled)
+}
+
+/// Puts the confirmation's scheduler statistics of one candidate in one load state
+/// together, by role. Migrations are `None` if any block could not tell.
+///
+/// # Errors
+/// [`TuneError`] if the store cannot be read.
+pub fn role_totals(
+    store: &Store,
+    run: RunId,
+    candidate: usize,
+    load: LoadState,
+) -> Result<Vec<RoleStats>, TuneError> {
+    let mut totals: BTreeMap<Role, RoleStats> = BTreeMap::new();
+    each_cell(store, run, candidate, |cell| {
+        let wanted = if cell.load == load { cell.roles } else { Vec::new() };
+        for stats in wanted {
+            match totals.get_mut(&stats.role) {
+                Some(total) => add_role(total, &stats),
+                None => drop(totals.insert(stats.role.clone(), stats)),
+            }
+        }
+    })?;
+    Ok(totals.into_values().collect())
+}
+
+fn add_role(total: &mut RoleStats, stats: &RoleStats) {
+    total.threads = total.threads.max(stats.threads);
+    total.run_ns = total.run_ns.saturating_add(stats.run_ns);
+    total.run_delay_ns = total.run_delay_ns.saturating_add(stats.run_delay_ns);
+    total.migrations = total
+        .migrations
+        .zip(stats.migrations)
+        .map(|(total, migrations)| total.saturating_add(migrations));
+    total.voluntary_switches = total.voluntary_switches.saturating_add(stats.voluntary_switches);
+    total.involuntary_switches =
+        total.involuntary_switches.saturating_add(stats.involuntary_switches);
+    total.lost_threads = total.lost_threads.saturating_add(stats.lost_threads);
+}
+
+/// Calls `visit` for every cell of the candidate's confirmation, one start in memory.
+pub(super) fn each_cell(
+    store: &Store,
+    run: RunId,
+    candidate: usize,
+    mut visit: impl FnMut(CellResult),
+) -> Result<(), TuneError> {
+    let confirm = Loaded::read(store, run)?.confirm;
+    let blocks = confirm.map_or(0, |confirm| confirm.blocks);
+    for start in store.starts(run)? {
+        let slot = start.record.slot;
+        let wanted = slot.phase == Phase::Confirmation
+            && slot.candidate == candidate
+            && slot.block < blocks
+            && start.record.status == StartStatus::Ok;
+        if wanted {
+            store.cells(start.id)?.into_iter().for_each(&mut visit);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! Randomised complete blocks: every candidate once per block, in random order, and the
+//! load states of each start in random order too.
+//!
+//! The order depends on the seed, the phase, the block and who takes part, and on nothing
+//! else: a run that goes on rebuilds the very design it began with.
+
+use pinfold_model::LoadState;
+
+use crate::random::Pcg32;
+use crate::store::{Phase, Slot};
+
+/// One start of the design.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedStart {
+    /// Phase, block and candidate.
+    pub slot: Slot,
+    /// Place in the block's order, from 0.
+    pub position: u32,
+    /// Load states in their order.
+    pub load_states: Vec<LoadState>,
+}
+
+/// The starts of one block in their order.
+pub(super) fn block_order(
+    seed: u64,
+    (phase, block): (Phase, u32),
+    participants: &[usize],
+    load_states: &[LoadState],
+) -> Vec<PlannedStart> {
+    let stream = match phase {
+        Phase::Screening => 1_u64 << 32,
+        Phase::Confirmation => 2_u64 << 32,
+    };
+    let mut generator = Pcg32::new(seed, stream | u64::from(block));
+    let mut order = participants.to_vec();
+    generator.shuffle(&mut order);
+    (0_u32..)
+        .zip(order)
+        .map(|(position, candidate)| {
+            let mut load_states = load_states.to_vec();
+            generator.shuffle(&mut load_states);
+            PlannedStart { slot: Slot { phase, block, candidate }, position, load_states }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_complete_random_and_repeatable() {
+        let participants = [0, 2, 3, 5];
+        let block = |seed, phase, block| {
+            block_order(seed, (phase, block), &participants, &LoadState::ALL)
+        };
+        let mut orders = std::collections::BTreeSet::new();
+        for number in 0..20 {
+            let starts = block(9, Phase::Screening, number);
+            let mut candidates: Vec<usize> =
+                starts.iter().map(|start| start.slot.candidate).collect();
+            orders.insert(candidates.clone());
+            candidates.sort_unstable();
+            assert_eq!(candidates, participants);
+            for start in &starts {
+                let mut loads = start.load_states.clone();
+                loads.sort_unstable();
+                let mut all = LoadState::ALL.to_vec();
+                all.sort_unstable();
+                assert_eq!(loads, all);
+            }
+            assert_eq!(starts, block(9, Phase::Screening, number));
+        }
+        assert!(orders.len() > 8, "{} different orders of 24", orders.len());
+        assert_ne!(block(9, Phase::Screening, 0), block(10, Phase::Screening, 0));
+    }
+}

@@ -1,0 +1,117 @@
+//! What can go wrong in tuning, and the way out of each.
+
+use crate::schema::SchemaError;
+use crate::store::StoreError;
+
+/// Why a tuning run cannot begin or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum TuneError {
+    /// A setting makes no sense.
+    #[error("the setting {setting} {why}")]
+    Config {
+        /// Which one.
+        setting: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// There is no candidate that leaves the machine unplaced.
+    #[error("the candidates lack the baseline \"none\"")]
+    NoBaseline,
+    /// There is nothing to compare with the baseline.
+    #[error("no candidate places the machine otherwise than the baseline")]
+    NothingToCompare,
+    /// Two candidates have one name.
+    #[error("two candidates are called {name:?}")]
+    DuplicateName {
+        /// The name.
+        name: String,
+    },
+    /// Candidates differ in their number of vCPUs.
+    #[error("{name:?} has {vcpus} vCPUs, the baseline has {baseline}")]
+    UnequalVcpus {
+        /// The candidate.
+        name: String,
+        /// Its vCPUs.
+        vcpus: usize,
+        /// The baseline's vCPUs.
+        baseline: usize,
+    },
+    /// The time does not suffice for the smallest design that can give a verdict.
+    #[error(
+        "{budget_s:.0} s do not suffice: {starts} starts of at least {start_s:.1} s \
+         need {needed_s:.0} s"
+    )]
+    Budget {
+        /// What was given (seconds).
+        budget_s: f64,
+        /// What is needed (seconds).
+        needed_s: f64,
+        /// Starts of the smallest design.
+        starts: u32,
+        /// Shortest duration of one start (seconds).
+        start_s: f64,
+    },
+    /// The host or the program cannot start any machine.
+    #[error("the virtual machine cannot be started: {message}")]
+    Starter {
+        /// The starter's message.
+        message: String,
+        /// The starter's hint.
+        hint: Option<String>,
+    },
+    /// Start after start failed.
+    #[error("{count} starts in a row failed, the last one of {name:?}: {message}")]
+    KeepsFailing {
+        /// How many.
+        count: u32,
+        /// The last candidate.
+        name: String,
+        /// The last message.
+        message: String,
+    },
+    /// A document of the run cannot be read or written.
+    #[error("the run's {what} cannot be used")]
+    Document {
+        /// Which document.
+        what: &'static str,
+        /// Why.
+        source: SchemaError,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl TuneError {
+    /// What the user can do next.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            TuneError::Config { .. } => None,
+            TuneError::NoBaseline => Some("add a candidate called \"none\"".to_owned()),
+            TuneError::NothingToCompare => Some(
+                "this host leaves no choice for this machine; ask for fewer vCPUs or other \
+                 strategies (`pinfold plan --list`)"
+                    .to_owned(),
+            ),
+            TuneError::DuplicateName { .. } => Some("give each candidate its own name".to_owned()),
+            TuneError::UnequalVcpus { .. } => Some(
+                "comparisons are between layouts of equal size: give the number of vCPUs".to_owned(),
+            ),
+            TuneError::Budget { needed_s, .. } => Some(format!(
+                "give a budget of at least {:.0} s, fewer candidates or fewer load states",
+                needed_s.ceil()
+            )),
+            TuneError::Starter { hint, .. } => hint.clone(),
+            TuneError::KeepsFailing { .. } => Some(
+                "start the machine by hand with the same arguments to see why; \
+                 what was measured is kept"
+                    .to_owned(),
+            ),
+            TuneError::Document { .. } => {
+                Some("the store was changed by another program; begin a new run".to_owned())
+            }
+            TuneError::Store(error) => error.hint(),
+        }
+    }
+}

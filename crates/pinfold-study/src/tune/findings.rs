@@ -1,0 +1,253 @@
+//! What one should know before believing a report.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{Accelerator, Finding, Metric};
+
+use super::config::Goal;
+use super::report::{AaRow, TuneReport};
+use super::summary::Summaries;
+use crate::stats::{EXACT_BLOCKS, Verdict};
+use crate::store::SessionRecord;
+
+/// Observation times that differ by more than this share are not equal.
+const EQUAL_TIME: f64 = 0.1;
+
+pub(super) fn of(
+    report: &TuneReport,
+    confirmation: &Summaries,
+    sessions: &[SessionRecord],
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    about_run(report, sessions, &mut findings);
+    about_candidates(report, &mut findings);
+    about_noise(report, &mut findings);
+    about_winner(report, &mut findings);
+    about_constraint(report, &mut findings);
+    about_samples(report, confirmation, &mut findings);
+    findings
+}
+
+fn about_run(report: &TuneReport, sessions: &[SessionRecord], findings: &mut Vec<Finding>) {
+    if !report.finished {
+        let text = format!(
+            "{} of {} starts are done: the report shows what there is",
+            report.design.done, report.design.planned
+        );
+        findings.push(Finding::warning("run", text).with_hint("go on with `pinfold tune --resume`"));
+    }
+    for pair in sessions.windows(2) {
+        let changes = crate::store::host_changes(&pair[0].origin, &pair[1].origin);
+        if !changes.is_empty() {
+            let text = format!("the host changed during the run: {}", changes.join(", "));
+            findings.push(Finding::warning("host", text).with_hint("repeat the run on one host"));
+        }
+    }
+    match report.origin.accelerator {
+        Accelerator::TcgMulti | Accelerator::TcgSingle => findings.push(Finding::note(
+            "accelerator",
+            format!(
+                "the guest ran under {}: the numbers speak of that emulator on this host, \
+                 not of KVM",
+                report.origin.accelerator
+            ),
+        )),
+        Accelerator::Kvm | Accelerator::Native => {}
+    }
+    if report.design.spent_s > report.config.budget_s * 1.05 {
+        let text = format!(
+            "the starts took {:.0} s, the budget was {:.0} s: they were slower than predicted",
+            report.design.spent_s, report.config.budget_s
+        );
+        findings.push(Finding::note("budget", text));
+    }
+    let blocks = report.design.confirmation.len();
+    if blocks > EXACT_BLOCKS {
+        let text = format!(
+            "with {blocks} blocks the p-values are drawn, not counted: accurate to about 0.001"
+        );
+        findings.push(Finding::note("statistics", text));
+    }
+}
+
+fn about_candidates(report: &TuneReport, findings: &mut Vec<Finding>) {
+    if report.design.screening.is_empty() {
+        findings.push(Finding::note(
+            "screening",
+            "all candidates could be confirmed, so that none was screened out",
+        ));
+    }
+    for (name, other) in &report.same_as {
+        let text = format!("{name} is the same placement as {other} here and was not started");
+        findings.push(Finding::note(name.as_str(), text));
+    }
+    for failure in &report.failures {
+        let place = format!("{} block {}", failure.phase, failure.block + 1);
+        let name = failure.name.as_str();
+        findings.push(if failure.recovered {
+            let text = format!("a start failed once in {place}: {}", failure.message);
+            Finding::note(name, text)
+        } else {
+            let text = format!("a start failed twice in {place}: {}", failure.message);
+            Finding::warning(name, text)
+                .with_hint("its comparisons are unknown; repeat the run when the cause is gone")
+        });
+    }
+    for row in report.screening.iter().filter(|row| row.blocks == 0) {
+        let text = "no start succeeded in the screening, so that it was not confirmed";
+        findings.push(Finding::problem(row.name.as_str(), text));
+    }
+}
+
+fn about_noise(report: &TuneReport, findings: &mut Vec<Finding>) {
+    let differs =
+        |row: &&AaRow| matches!(row.contrast.verdict, Verdict::Better | Verdict::Worse);
+    let differing: Vec<&AaRow> = report.aa.iter().filter(differs).collect();
+    let goal_metric = report.config.goal.metric();
+    for row in &differing {
+        let Some(interval) = row.contrast.interval else { continue };
+        let text = format!(
+            "the baseline differs from itself in {} ({}): ratio {:.3}, {:.3} to {:.3}",
+            row.metric.name(),
+            row.load,
+            interval.ratio,
+            interval.low,
+            interval.high
+        );
+        let decides = row.metric == goal_metric && row.load == report.goal_load;
+        findings.push(if decides {
+            Finding::warning("A/A pair", text).with_hint(
+                "something changed during the run; distrust differences of this size, \
+                 quieten the host and repeat",
+            )
+        } else {
+            Finding::note("A/A pair", text)
+        });
+    }
+    if !differing.is_empty() {
+        let expected = report.config.alpha * report.aa.len() as f64;
+        let text = format!(
+            "{} of {} comparisons of the baseline with itself differ; chance alone gives up \
+             to {expected:.1}",
+            differing.len(),
+            report.aa.len()
+        );
+        findings.push(Finding::note("A/A pair", text));
+    }
+}
+
+fn about_winner(report: &TuneReport, findings: &mut Vec<Finding>) {
+    let Some(winner) = &report.winner else {
+        if !report.ranking.is_empty() {
+            let text = format!(
+                "{} was not measured in \"{}\": there is no winner",
+                report.config.goal.metric().name(),
+                report.goal_load
+            );
+            findings.push(Finding::problem("goal", text));
+        }
+        return;
+    };
+    let name = winner.name.as_str();
+    match &winner.against_baseline {
+        None => findings.push(Finding::note(name, "no placement scored better than leaving it be")),
+        Some(contrast) => match contrast.verdict {
+            Verdict::Better => {}
+            Verdict::Same => {
+                let text = "it scored best but is the same as none within the margin";
+                findings.push(Finding::note(name, text));
+            }
+            Verdict::Worse | Verdict::Unknown { .. } => {
+                let text = format!(
+                    "it scored best, but that it is better than none is not shown ({})",
+                    contrast.verdict
+                );
+                let hint = "give a larger budget or quieten the host";
+                findings.push(Finding::warning(name, text).with_hint(hint));
+            }
+        },
+    }
+    if winner.within_noise {
+        let text = "its ratio to none lies within what none differs from itself";
+        findings.push(Finding::warning(name, text));
+    }
+    match report.config.goal {
+        Goal::Balanced if report.ranking.iter().all(|row| row.standing.rate_per_s.is_none()) => {
+            let text = "no compute rate was measured: the goal balanced was judged by gaps alone";
+            findings.push(Finding::problem("goal", text));
+        }
+        Goal::Latency | Goal::Throughput | Goal::Balanced => {}
+    }
+}
+
+fn about_constraint(report: &TuneReport, findings: &mut Vec<Finding>) {
+    let Some(limit) = report.config.max_gap_ns else { return };
+    let violating: Vec<&str> = report
+        .ranking
+        .iter()
+        .filter(|row| row.standing.violates)
+        .map(|row| row.name.as_str())
+        .collect();
+    if violating.is_empty() {
+        return;
+    }
+    let limit_ms = limit as f64 / 1e6;
+    findings.push(if violating.len() == report.ranking.len() {
+        let text = format!("every placement had a gap above {limit_ms} ms in some block");
+        Finding::problem("max gap", text)
+            .with_hint("isolate the vCPUs (--isolate host), use a real-time policy, or ask for less")
+    } else {
+        let text = format!("{} had a gap above {limit_ms} ms in some block", violating.join(", "));
+        Finding::note("max gap", text)
+    });
+}
+
+fn about_samples(report: &TuneReport, confirmation: &Summaries, findings: &mut Vec<Finding>) {
+    for row in &report.ranking {
+        for cell in &row.cells {
+            let dropped = cell.tail.as_ref().map_or(0, |tail| tail.dropped);
+            if dropped > 0 {
+                let text = format!(
+                    "{dropped} samples of {} ({}) were lost: its tail may be longer",
+                    cell.metric.name(),
+                    cell.load
+                );
+                findings.push(Finding::warning(row.name.as_str(), text));
+            }
+        }
+    }
+    for (flag, count) in &confirmation.flags {
+        findings.push(Finding::note("rulers", format!("{count} series are flagged {flag:?}")));
+    }
+    unequal_times(report, confirmation, findings);
+}
+
+/// A maximum grows with the time looked: it compares only over equal times.
+fn unequal_times(report: &TuneReport, confirmation: &Summaries, findings: &mut Vec<Finding>) {
+    let Some(baseline) = report.ranking.iter().find(|row| row.is_baseline) else { return };
+    let total = |candidate: usize| -> BTreeMap<_, u64> {
+        let loads = report.config.load_states.iter();
+        loads
+            .map(|&load| {
+                let blocks = confirmation.by_block(candidate, (load, Metric::SpinGap));
+                let mean = blocks.values().map(|one| one.observed_ns).sum::<u64>()
+                    / (blocks.len().max(1) as u64);
+                (load, mean)
+            })
+            .collect()
+    };
+    let expected = total(baseline.candidate);
+    for row in report.ranking.iter().filter(|row| !row.is_baseline) {
+        for (load, own) in total(row.candidate) {
+            let base = expected.get(&load).copied().unwrap_or(0);
+            let ratio = own as f64 / base as f64;
+            if own > 0 && base > 0 && (ratio - 1.0).abs() > EQUAL_TIME {
+                let text = format!(
+                    "gaps were watched {ratio:.2} times as long as under none ({load}): \
+                     the worst ones do not compare"
+                );
+                findings.push(Finding::warning(row.name.as_str(), text));
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Who comes first, by the goal. The same rule picks whom to confirm and who wins.
+
+use std::cmp::Ordering;
+
+use pinfold_model::Metric;
+
+use super::config::{BALANCED_SHARE, Goal, TuneConfig};
+use super::summary::Summaries;
+use crate::stats::median;
+
+/// Where a candidate stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Standing {
+    /// Index of the candidate.
+    pub candidate: usize,
+    /// Median over blocks of the worst spin-gap, in the goal's load state (ns).
+    pub gap_ns: Option<f64>,
+    /// Median over blocks of the compute rate, in the goal's load state (per second).
+    pub rate_per_s: Option<f64>,
+    /// The worst gap of any block in any load state (ns).
+    pub worst_gap_ns: Option<f64>,
+    /// True if that exceeds the constraint.
+    pub violates: bool,
+    /// True if the goal is balanced and the rate is below the share that it insists on.
+    pub gives_up_rate: bool,
+    /// Starts that failed for good.
+    pub failures: u32,
+}
+
+impl Standing {
+    /// What the goal looks at: a gap in ns or a rate per second.
+    #[must_use]
+    pub fn score(&self, goal: Goal) -> Option<f64> {
+        match goal {
+            Goal::Latency | Goal::Balanced => self.gap_ns,
+            Goal::Throughput => self.rate_per_s,
+        }
+    }
+}
+
+/// The candidates from best to worst: first those that keep the constraint, then those
+/// without failed starts, then those that keep the rate (balanced only), then by score;
+/// the order of the list decides between equals.
+pub(super) fn rank(
+    config: &TuneConfig,
+    summaries: &Summaries,
+    candidates: &[usize],
+) -> Vec<Standing> {
+    let mut standings: Vec<Standing> =
+        candidates.iter().map(|&candidate| standing(config, summaries, candidate)).collect();
+    if config.goal == Goal::Balanced {
+        mark_slow(&mut standings);
+    }
+    standings.sort_by(|a, b| {
+        let key = |standing: &Standing| {
+            (standing.violates, standing.failures > 0, standing.gives_up_rate)
+        };
+        key(a).cmp(&key(b)).then_with(|| by_score(config.goal, a, b))
+    });
+    standings
+}
+
+fn standing(config: &TuneConfig, summaries: &Summaries, candidate: usize) -> Standing {
+    let load = config.goal_load();
+    let middle = |metric| median(&summaries.values(candidate, (load, metric)));
+    let worst_gap_ns = config
+        .load_states
+        .iter()
+        .flat_map(|&load| summaries.values(candidate, (load, Metric::SpinGap)))
+        .max_by(f64::total_cmp);
+    let violates = match (worst_gap_ns, config.max_gap_ns) {
+        (Some(worst), Some(limit)) => worst > limit as f64,
+        (None, _) | (_, None) => false,
+    };
+    Standing {
+        candidate,
+        gap_ns: middle(Metric::SpinGap),
+        rate_per_s: middle(Metric::ComputeRate),
+        worst_gap_ns,
+        violates,
+        gives_up_rate: false,
+        failures: summaries.failures(candidate),
+    }
+}
+
+fn mark_slow(standings: &mut [Standing]) {
+    let best = standings.iter().filter_map(|standing| standing.rate_per_s).max_by(f64::total_cmp);
+    let Some(best) = best else { return };
+    for standing in standings {
+        standing.gives_up_rate =
+            standing.rate_per_s.is_none_or(|rate| rate < best * BALANCED_SHARE);
+    }
+}
+
+/// Better scores first, none last.
+fn by_score(goal: Goal, a: &Standing, b: &Standing) -> Ordering {
+    match (a.score(goal), b.score(goal)) {
+        (Some(a), Some(b)) if goal.metric().higher_is_better() => b.total_cmp(&a),
+        (Some(a), Some(b)) => a.total_cmp(&b),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => Ordering::Equal,
+    }
+}

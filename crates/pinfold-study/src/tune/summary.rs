@@ -1,0 +1,197 @@
+//! From the raw samples of a start to one number per metric and load state.
+//!
+//! | metric | number per start | floor |
+//! |---|---|---|
+//! | spin-gap | the worst gap on any vCPU: maximum over equal observation time | 1 µs |
+//! | wake-up | 99 % quantile over all vCPUs, from 100 samples on | 1 µs |
+//! | compute rate | median over all windows and vCPUs | 1 per second |
+//! | I/O latency | median | 1 ns |
+//!
+//! Values below the floor count as the floor: log ratios need positive numbers, and a
+//! ruler that saw no gap at all says no more than that there was none above its own floor.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pinfold_model::{LoadState, Metric, Series};
+
+use super::starter::{StartRequest, StartResult};
+use crate::stats::{median, quantile};
+use crate::store::{CellResult, Phase, RunId, StartRecord, StartStatus, Store, StoreError};
+
+/// Fewer wake-ups than this have no 99 % quantile.
+const WAKEUP_SAMPLES: usize = 100;
+
+/// One metric of one start in one load state.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Summary {
+    /// The number.
+    pub value: f64,
+    /// Time looked, summed over the vCPUs (ns).
+    pub observed_ns: u64,
+    /// Samples that the recorder lost.
+    pub dropped: u64,
+}
+
+/// A metric in a load state.
+pub(super) type CellKey = (LoadState, Metric);
+
+/// Everything that one phase of a run measured, as numbers per start.
+#[derive(Debug, Default)]
+pub(super) struct Summaries {
+    /// By candidate and block.
+    values: BTreeMap<usize, BTreeMap<u32, BTreeMap<CellKey, Summary>>>,
+    /// All starts of the phase that have ended.
+    pub starts: Vec<StartRecord>,
+    /// How many series carry each flag.
+    pub flags: BTreeMap<String, u32>,
+}
+
+/// The smallest number that counts for a metric, in its unit.
+pub(super) fn floor_of(metric: Metric) -> f64 {
+    match metric {
+        Metric::SpinGap | Metric::Wakeup => 1_000.0,
+        Metric::ComputeRate | Metric::IoAhci | Metric::IoVirtio => 1.0,
+    }
+}
+
+/// One number for the samples of one metric, all vCPUs together.
+pub(super) fn value_of(metric: Metric, samples: &[f64]) -> Option<f64> {
+    let value = match metric {
+        Metric::SpinGap => Some(samples.iter().copied().fold(0.0, f64::max)),
+        Metric::Wakeup if samples.len() < WAKEUP_SAMPLES => None,
+        Metric::Wakeup => quantile(samples, 0.99),
+        Metric::ComputeRate | Metric::IoAhci | Metric::IoVirtio => median(samples),
+    };
+    value.map(|value| value.max(floor_of(metric)))
+}
+
+fn summarise(cell: &CellResult) -> BTreeMap<CellKey, Summary> {
+    let of_metric = |metric: Metric| {
+        let series: Vec<&Series> =
+            cell.series.iter().filter(|series| series.metric == metric).collect();
+        if series.is_empty() {
+            return None;
+        }
+        let samples: Vec<f64> =
+            series.iter().flat_map(|series| series.samples.iter().copied()).collect();
+        let value = value_of(metric, &samples)?;
+        let observed_ns = series.iter().map(|series| series.observed_ns).sum();
+        let dropped = series.iter().map(|series| series.dropped).sum();
+        Some(((cell.load, metric), Summary { value, observed_ns, dropped }))
+    };
+    Metric::ALL.into_iter().filter_map(of_metric).collect()
+}
+
+impl Summaries {
+    /// Reads one phase of a run, one start at a time, ignoring blocks from `blocks` on.
+    pub(super) fn load(
+        store: &Store,
+        run: RunId,
+        phase: Phase,
+        blocks: u32,
+    ) -> Result<Self, StoreError> {
+        let mut summaries = Self::default();
+        for start in store.starts(run)? {
+            let slot = start.record.slot;
+            if slot.phase != phase || slot.block >= blocks {
+                continue;
+            }
+            if start.record.status == StartStatus::Ok {
+                let cells = store.cells(start.id)?;
+                summaries.note_flags(&cells);
+                let of_start = cells.iter().flat_map(summarise).collect();
+                summaries
+                    .values
+                    .entry(slot.candidate)
+                    .or_default()
+                    .insert(slot.block, of_start);
+            }
+            summaries.starts.push(start.record);
+        }
+        Ok(summaries)
+    }
+
+    fn note_flags(&mut self, cells: &[CellResult]) {
+        for flag in cells.iter().flat_map(|cell| &cell.series).flat_map(|series| &series.flags) {
+            // `preempted 12` and `preempted 3` are one kind.
+            let kind = flag.split_whitespace().next().unwrap_or(flag);
+            *self.flags.entry(kind.to_owned()).or_insert(0) += 1;
+        }
+    }
+
+    /// A candidate's numbers by block.
+    pub(super) fn by_block(&self, candidate: usize, key: CellKey) -> BTreeMap<u32, Summary> {
+        let blocks = self.values.get(&candidate).into_iter().flatten();
+        blocks.filter_map(|(&block, cells)| Some((block, *cells.get(&key)?))).collect()
+    }
+
+    /// A candidate's numbers, in block order.
+    pub(super) fn values(&self, candidate: usize, key: CellKey) -> Vec<f64> {
+        self.by_block(candidate, key).into_values().map(|summary| summary.value).collect()
+    }
+
+    /// Metrics and load states that any start measured.
+    pub(super) fn keys(&self) -> BTreeSet<CellKey> {
+        let starts = self.values.values().flat_map(BTreeMap::values);
+        starts.flat_map(|cells| cells.keys().copied()).collect()
+    }
+
+    /// Blocks in which the candidate's start has ended, well or not.
+    pub(super) fn ended(&self, candidate: usize) -> BTreeSet<u32> {
+        let own = self.starts.iter().filter(|start| start.slot.candidate == candidate);
+        own.map(|start| start.slot.block).collect()
+    }
+
+    /// Number of the candidate's starts that were measured.
+    pub(super) fn measured(&self, candidate: usize) -> u32 {
+        let blocks = self.values.get(&candidate).map_or(0, BTreeMap::len);
+        u32::try_from(blocks).unwrap_or(u32::MAX)
+    }
+
+    /// Number of the candidate's starts that failed for good.
+    pub(super) fn failures(&self, candidate: usize) -> u32 {
+        let failed = self.starts.iter().filter(|start| {
+            start.slot.candidate == candidate && start.status == StartStatus::Failed
+        });
+        u32::try_from(failed.count()).unwrap_or(u32::MAX)
+    }
+}
+
+/// Checks that a start measured what was asked and nothing impossible.
+///
+/// # Errors
+/// What is wrong, as the message of a failed start.
+pub(super) fn check_result(request: &StartRequest, result: &StartResult) -> Result<(), String> {
+    for load in &request.load_states {
+        match result.cells.iter().filter(|cell| cell.load == *load).count() {
+            1 => {}
+            0 => return Err(format!("the start did not measure \"{load}\"")),
+            times => return Err(format!("the start measured \"{load}\" {times} times")),
+        }
+    }
+    if let Some(other) = result.cells.iter().find(|cell| !request.load_states.contains(&cell.load))
+    {
+        return Err(format!("the start measured \"{}\" unasked", other.load));
+    }
+    for cell in &result.cells {
+        if cell.series.is_empty() {
+            return Err(format!("the start measured nothing in \"{}\"", cell.load));
+        }
+        for series in &cell.series {
+            check_series(series).map_err(|why| {
+                format!("{} of vCPU {} in \"{}\" {why}", series.metric.name(), series.cpu, cell.load)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn check_series(series: &Series) -> Result<(), String> {
+    if series.observed_ns == 0 || series.duration_ns == 0 {
+        return Err("observed no time".to_owned());
+    }
+    match series.samples.iter().find(|sample| !(sample.is_finite() && **sample >= 0.0)) {
+        None => Ok(()),
+        Some(sample) => Err(format!("holds the value {sample}")),
+    }
+}

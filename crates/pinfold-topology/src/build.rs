@@ -1,0 +1,80 @@
+//! Puts the tree, the facts and the findings together. Pure.
+
+use pinfold_model::{CpuSet, Smt, Source, Topology};
+
+use crate::error::TopologyError;
+use crate::facts::Facts;
+use crate::findings;
+use crate::fingerprint;
+use crate::hwloc::Tree;
+use crate::tables::{self, Tables};
+
+/// The topology that a tree and the host's own word on it make.
+pub(crate) fn topology(
+    source: Source,
+    tree: &Tree,
+    facts: &Facts,
+) -> Result<Topology, TopologyError> {
+    let tables = tables::tables(tree, facts);
+    let online: CpuSet = tables.pus.iter().map(|pu| pu.os).collect();
+    if online.is_empty() {
+        return Err(TopologyError::NoPu { name: source_name(&source) });
+    }
+    let present = facts.present.as_ref().unwrap_or(&tree.complete);
+    let mut topology = Topology {
+        source,
+        fingerprint: String::new(),
+        model: facts.model.clone().or_else(|| tree.cpu_model.clone()),
+        hypervisor: facts.hypervisor.clone(),
+        smt: smt(&tables, facts),
+        offline: present.difference(&online),
+        isolated: facts.isolated.clone(),
+        nohz_full: facts.nohz_full.clone(),
+        allowed: allowed(&online, tree, facts),
+        frequency_domains: facts.frequency_domains.clone(),
+        pus: tables.pus.clone(),
+        cores: tables.cores.clone(),
+        l3: tables.l3.clone(),
+        nodes: tables.nodes.clone(),
+        packages: tables.packages.clone(),
+        findings: Vec::new(),
+    };
+    topology.fingerprint = fingerprint::fingerprint(&topology);
+    topology.findings = findings::findings(&topology, &tables, facts);
+    Ok(topology)
+}
+
+/// Online, in the own cgroup's cpuset and in the own mask. A source without a process (a
+/// foreign XML) says itself what was allowed.
+fn allowed(online: &CpuSet, tree: &Tree, facts: &Facts) -> CpuSet {
+    if facts.cpuset.is_none() && facts.mask.is_none() {
+        return online.intersection(&tree.allowed);
+    }
+    [&facts.cpuset, &facts.mask]
+        .into_iter()
+        .flatten()
+        .fold(online.clone(), |allowed, limit| allowed.intersection(limit))
+}
+
+/// Siblings that are seen beat what the switch says.
+fn smt(tables: &Tables, facts: &Facts) -> Smt {
+    if tables.cores.iter().any(|core| core.pus.len() > 1) {
+        return Smt::On;
+    }
+    match (facts.smt_control.as_deref(), facts.smt_active.as_deref()) {
+        (Some("off" | "forceoff"), _) | (Some("on"), Some("0")) => Smt::Off,
+        (Some("notsupported"), _) => Smt::NotSupported,
+        // POWER: the number of threads per core that is asked for.
+        (Some(threads), _) if threads.parse::<u32>().is_ok_and(|threads| threads > 0) => Smt::Off,
+        (Some(_) | None, _) => Smt::Unknown,
+    }
+}
+
+/// A source as it is named in messages.
+pub(crate) fn source_name(source: &Source) -> String {
+    match source {
+        Source::Live => "this machine".to_owned(),
+        Source::Captured(name) => name.clone(),
+        Source::Synthetic(text) => format!("{text:?}"),
+    }
+}

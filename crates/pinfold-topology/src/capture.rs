@@ -1,0 +1,170 @@
+//! A machine as a text that may be shown to others.
+//!
+//! A capture is what [`crate::discover`] reads, no more: the kernel's files through a
+//! recording host, and hwloc's own XML as one entry beside them. It is scrubbed before it
+//! leaves: no serial numbers, UUIDs, addresses, host or group names, and of the boot
+//! parameters only those that shape the CPUs. What the own groups and mask allow is kept
+//! as one line of `/proc/self/status`, so that the capture has the same allowed PUs
+//! without the names of the groups.
+
+use pinfold_host::mountinfo::{self, Mount};
+use pinfold_host::{Host, RecordingHost, TreeHost, paths};
+use pinfold_model::CpuSet;
+
+use crate::error::TopologyError;
+use crate::facts::{Facts, cpuinfo_field};
+use crate::input::live_error;
+use crate::{hwloc, hypervisor, xml};
+
+/// Boot parameters that a capture keeps, by name.
+const KEPT_PARAMETERS: [&str; 32] = [
+    "amd_pstate",
+    "cgroup_disable",
+    "cgroup_no_v1",
+    "clocksource",
+    "default_hugepagesz",
+    "hugepages",
+    "hugepagesz",
+    "idle",
+    "intel_idle.max_cstate",
+    "intel_pstate",
+    "irqaffinity",
+    "isolcpus",
+    "maxcpus",
+    "mitigations",
+    "nohz",
+    "nohz_full",
+    "nosmt",
+    "nosoftlockup",
+    "nr_cpus",
+    "numa",
+    "numa_balancing",
+    "possible_cpus",
+    "processor.max_cstate",
+    "psi",
+    "rcu_nocb_poll",
+    "rcu_nocbs",
+    "skew_tick",
+    "systemd.unified_cgroup_hierarchy",
+    "threadirqs",
+    "transparent_hugepage",
+    "tsc",
+    "workqueue.unbound_cpus",
+];
+
+/// Lines of `/proc/cpuinfo` that a capture keeps, of the first processor. Some boards have
+/// their serial number among the others.
+const KEPT_CPUINFO: [&str; 12] = [
+    "processor",
+    "vendor_id",
+    "cpu family",
+    "model",
+    "model name",
+    "stepping",
+    "flags",
+    "cpu",
+    "CPU implementer",
+    "CPU architecture",
+    "CPU variant",
+    "CPU part",
+];
+
+/// Captures a machine: a text archive (first line `pinfold-capture 1`) that
+/// [`crate::read_input`] reads back to the same topology.
+///
+/// # Errors
+/// [`TopologyError`] if hwloc fails on the running machine, or if a host that is itself a
+/// capture holds no tree of hwloc's.
+pub fn capture(host: &dyn Host) -> Result<String, TopologyError> {
+    let xml = hwloc_xml(host)?;
+    let recording = RecordingHost::new(host);
+    let facts = Facts::read(&recording);
+    let parameters = host.read_text(&paths::kernel_cmdline());
+    let mut tree = recording.into_tree();
+    remove_groups(&mut tree);
+    if let Some(allowed) = allowed(&facts) {
+        tree.insert_file(&paths::own_status(), format!("Cpus_allowed_list:\t{allowed}\n"));
+    }
+    reduce(&mut tree, &paths::cpuinfo(), reduced_cpuinfo);
+    reduce(&mut tree, &paths::dmi_file("sys_vendor"), |vendor| {
+        // Only a hypervisor's own name is of use, and is no one's own.
+        hypervisor::of_vendor(vendor.trim()).map(|_| vendor.to_owned())
+    });
+    if let Ok(parameters) = parameters {
+        tree.insert_file(&paths::kernel_cmdline(), reduced_parameters(&parameters));
+    }
+    tree.insert_file(&paths::captured_hwloc_xml(), xml);
+    Ok(tree.to_text())
+}
+
+fn hwloc_xml(host: &dyn Host) -> Result<String, TopologyError> {
+    let path = paths::captured_hwloc_xml();
+    let text = if host.is_live() {
+        hwloc::live_xml().map_err(live_error)?
+    } else {
+        host.read_text(&path).map_err(|_| TopologyError::NoTree {
+            name: "the captured machine".to_owned(),
+            path: path.clone(),
+        })?
+    };
+    xml::scrubbed(&text).map_err(|why| TopologyError::Xml { name: path, why })
+}
+
+/// What the own cpuset and mask leave, whichever of them is known.
+fn allowed(facts: &Facts) -> Option<CpuSet> {
+    match (&facts.cpuset, &facts.mask) {
+        (Some(cpuset), Some(mask)) => Some(cpuset.intersection(mask)),
+        (Some(only), None) | (None, Some(only)) => Some(only.clone()),
+        (None, None) => None,
+    }
+}
+
+/// Takes out the own groups and everything read below a cgroup mount.
+fn remove_groups(tree: &mut TreeHost) {
+    let mounts = tree
+        .read_text(&paths::own_mountinfo())
+        .ok()
+        .and_then(|text| mountinfo::parse(&text).ok())
+        .unwrap_or_default();
+    let is_cgroup = |mount: &&Mount| mount.kind == "cgroup" || mount.kind == "cgroup2";
+    for mount in mounts.iter().filter(is_cgroup) {
+        tree.remove(&mount.path);
+    }
+    tree.remove(&paths::own_mountinfo());
+    tree.remove(&paths::own_cgroup());
+}
+
+/// Puts what `keep` leaves of a file in its place; takes the file out if that is nothing.
+fn reduce(tree: &mut TreeHost, path: &str, keep: impl Fn(&str) -> Option<String>) {
+    let Ok(text) = tree.read_text(path) else { return };
+    match keep(&text) {
+        Some(text) => tree.insert_file(path, text),
+        None => {
+            tree.remove(path);
+        }
+    }
+}
+
+fn reduced_cpuinfo(text: &str) -> Option<String> {
+    let lines: String = KEPT_CPUINFO
+        .iter()
+        .filter_map(|key| Some(format!("{key}\t: {}\n", cpuinfo_field(text, key)?)))
+        .collect();
+    Some(lines).filter(|lines| !lines.is_empty())
+}
+
+fn reduced_parameters(text: &str) -> String {
+    let kept: Vec<&str> = text
+        .split_ascii_whitespace()
+        // What follows `--` is for the init process.
+        .take_while(|word| *word != "--")
+        .filter(|word| {
+            let name = word.split('=').next().unwrap_or(word);
+            KEPT_PARAMETERS.contains(&name)
+        })
+        .collect();
+    kept.join(" ") + "\n"
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! Why there is no topology, and what the user can do about it.
+
+use pinfold_host::HostError;
+
+/// A topology that could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum TopologyError {
+    /// A file of the host or of the user could not be read.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// hwloc failed on the running machine.
+    #[error("hwloc cannot read this machine: {why}")]
+    Hwloc {
+        /// hwloc's own text.
+        why: String,
+    },
+    /// The environment makes hwloc describe another machine.
+    #[error("hwloc does not describe this machine: the environment redirects it")]
+    Redirected,
+    /// A captured host without hwloc's part.
+    #[error("{name}: the capture holds no hwloc XML ({path})")]
+    NoTree {
+        /// Name of the capture.
+        name: String,
+        /// The entry that is missing.
+        path: String,
+    },
+    /// There is no such file, and the text is not a synthetic description either.
+    #[error("{path}: file not found")]
+    NotFound {
+        /// The path as given.
+        path: String,
+    },
+    /// The file is neither a capture nor hwloc XML.
+    #[error("{path}: neither a capture nor an hwloc XML file")]
+    UnknownFile {
+        /// The path as given.
+        path: String,
+    },
+    /// A capture that cannot be read.
+    #[error("{path}: {why}")]
+    Capture {
+        /// The path as given.
+        path: String,
+        /// What is wrong with it, and where.
+        why: String,
+    },
+    /// An XML file that hwloc could not read or should not be given.
+    #[error("{name}: not a usable hwloc XML: {why}")]
+    Xml {
+        /// Name of the file.
+        name: String,
+        /// What is wrong with it, and where.
+        why: String,
+    },
+    /// A text that is not a synthetic description.
+    #[error("{text:?} is not a synthetic description: {why}")]
+    Synthetic {
+        /// The text as given.
+        text: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A machine without a single usable PU.
+    #[error("{name}: the topology has no online PU")]
+    NoPu {
+        /// Name of the source.
+        name: String,
+    },
+}
+
+impl TopologyError {
+    /// What the user can do next.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        let text = match self {
+            TopologyError::Host(_) | TopologyError::NoPu { .. } => return None,
+            TopologyError::Hwloc { .. } => {
+                "run lstopo: if it fails too, the hwloc library or /sys is at fault"
+            }
+            TopologyError::Redirected => {
+                "unset HWLOC_XMLFILE, HWLOC_SYNTHETIC, HWLOC_FSROOT and HWLOC_COMPONENTS, \
+                 or name the other machine with --input"
+            }
+            TopologyError::NoTree { .. } | TopologyError::Capture { .. } => {
+                "make a new capture on that machine with pinfold topo --capture FILE"
+            }
+            TopologyError::NotFound { .. } => {
+                "give an existing file, or a description such as \"package:2 core:4 pu:2\""
+            }
+            TopologyError::UnknownFile { .. } => {
+                "a capture comes from pinfold topo --capture FILE, an XML file from lstopo FILE.xml"
+            }
+            TopologyError::Xml { .. } => "make the file anew with lstopo FILE.xml",
+            TopologyError::Synthetic { .. } => {
+                "write levels from the outside in, each with its count below the one before, \
+                 and end with pu: \"package:2 l3:1(size=16MB) core:4 pu:2\""
+            }
+        };
+        Some(text.to_owned())
+    }
+}

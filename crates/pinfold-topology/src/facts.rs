@@ -1,0 +1,261 @@
+//! What hwloc does not say, read from the kernel's files through the door.
+//!
+//! Each file is read once. A file that is not there is an answer (the kernel has no such
+//! feature); a file that is there and cannot be read or understood becomes a finding, so
+//! that nothing is taken for empty that is only unknown.
+//! <https://docs.kernel.org/admin-guide/cputopology.html>
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pinfold_host::{Host, HostError, paths, proc_status};
+use pinfold_model::{CoreKind, CpuSet, Finding, NodeId, PuId, Tid};
+
+use crate::groups::{self, Groups};
+use crate::hypervisor;
+
+/// The host's own word on its PUs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    /// Online PUs; `None` if the source does not tell.
+    pub online: Option<CpuSet>,
+    /// PUs that are present, online or not.
+    pub present: Option<CpuSet>,
+    /// PUs isolated at boot or by partitions.
+    pub isolated: CpuSet,
+    /// PUs without a periodic tick.
+    pub nohz_full: CpuSet,
+    /// Content of `smt/control`.
+    pub smt_control: Option<String>,
+    /// Content of `smt/active`.
+    pub smt_active: Option<String>,
+    /// PUs by kind where the kernel has a PMU for each kind.
+    pub core_kinds: Vec<(CoreKind, CpuSet)>,
+    /// The scheduler's capacities, read only where there are no such PMUs.
+    pub capacities: BTreeMap<PuId, u64>,
+    /// PUs whose frequency changes together.
+    pub frequency_domains: Vec<CpuSet>,
+    /// PUs of the own group's cpuset.
+    pub cpuset: Option<CpuSet>,
+    /// The own affinity mask.
+    pub mask: Option<CpuSet>,
+    /// NUMA nodes with PUs.
+    pub nodes_with_cpus: Option<BTreeSet<NodeId>>,
+    /// NUMA nodes with memory.
+    pub nodes_with_memory: Option<BTreeSet<NodeId>>,
+    /// Name of the CPU model.
+    pub model: Option<String>,
+    /// Name of the hypervisor below this machine.
+    pub hypervisor: Option<String>,
+    /// What could not be read.
+    pub findings: Vec<Finding>,
+}
+
+impl Facts {
+    /// Reads them all.
+    pub(crate) fn read(host: &dyn Host) -> Self {
+        let mut reader = Reader { host, findings: Vec::new() };
+        let online = reader.list(&paths::cpu_online());
+        let cpuinfo = reader.text(&paths::cpuinfo()).unwrap_or_default();
+        let core_kinds = core_kinds(&mut reader);
+        let capacities = match (&online, core_kinds.is_empty()) {
+            (Some(online), true) => capacities(&mut reader, online),
+            (None, _) | (_, false) => BTreeMap::new(),
+        };
+        Self {
+            present: reader.list(&paths::cpu_present()),
+            isolated: reader.list(&paths::cpu_isolated()).unwrap_or_default(),
+            nohz_full: reader.list(&paths::cpu_nohz_full()).unwrap_or_default(),
+            smt_control: reader.text(&paths::smt_control()),
+            smt_active: reader.text(&paths::smt_active()),
+            core_kinds,
+            capacities,
+            frequency_domains: frequency_domains(&mut reader),
+            cpuset: own_cpuset(&mut reader),
+            mask: own_mask(&mut reader),
+            nodes_with_cpus: reader.nodes("has_cpu"),
+            nodes_with_memory: reader.nodes("has_memory"),
+            model: model_name(&cpuinfo),
+            hypervisor: hypervisor::name(&cpuinfo, &mut reader),
+            online,
+            findings: reader.findings,
+        }
+    }
+}
+
+/// Reads optional files and keeps account of those that failed.
+pub(crate) struct Reader<'h> {
+    pub host: &'h dyn Host,
+    pub findings: Vec<Finding>,
+}
+
+impl Reader<'_> {
+    /// The trimmed text of a file; `None` if it is not there, or was noted as unreadable.
+    pub(crate) fn text(&mut self, path: &str) -> Option<String> {
+        match self.host.read_text(path) {
+            Ok(text) => Some(text.trim().to_owned()),
+            Err(error) => {
+                self.failed(path, &error);
+                None
+            }
+        }
+    }
+
+    /// A file that holds a list of PUs. `(null)` is what old kernels write for an empty set.
+    pub(crate) fn list(&mut self, path: &str) -> Option<CpuSet> {
+        let text = self.text(path)?;
+        if text == "(null)" {
+            return Some(CpuSet::new());
+        }
+        match CpuSet::parse_list(&text) {
+            Ok(set) => Some(set),
+            Err(error) => {
+                self.findings.push(Finding::warning(path, error.to_string()));
+                None
+            }
+        }
+    }
+
+    fn nodes(&mut self, state: &str) -> Option<BTreeSet<NodeId>> {
+        let list = self.list(&paths::node_state(state))?;
+        Some(list.iter().map(|number| NodeId(number.0)).collect())
+    }
+
+    /// Notes a failure, unless the file is simply not there.
+    pub(crate) fn failed(&mut self, path: &str, error: &HostError) {
+        if !error.is_gone() {
+            self.findings.push(Finding::warning(path, because(error)));
+        }
+    }
+}
+
+/// An error with the kernel's answer, for a sentence.
+pub(crate) fn because(error: &HostError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+/// <https://docs.kernel.org/admin-guide/perf/index.html>: one PMU per core kind on hybrid
+/// Intel machines. The low-power kind came with Arrow Lake.
+fn core_kinds(reader: &mut Reader<'_>) -> Vec<(CoreKind, CpuSet)> {
+    [
+        (CoreKind::Performance, "cpu_core"),
+        (CoreKind::Efficiency, "cpu_atom"),
+        (CoreKind::LowPower, "cpu_lowpower"),
+    ]
+    .into_iter()
+    .filter_map(|(kind, pmu)| Some((kind, reader.list(&paths::pmu_cpus(pmu))?)))
+    .collect()
+}
+
+/// The scheduler's view of how much a PU can do, 1024 at most. Without the first PU's file
+/// no PU has one.
+fn capacities(reader: &mut Reader<'_>, online: &CpuSet) -> BTreeMap<PuId, u64> {
+    let mut capacities = BTreeMap::new();
+    for pu in online.iter() {
+        let path = paths::cpu_file(pu, "cpu_capacity");
+        let Some(text) = reader.text(&path) else { break };
+        match text.parse() {
+            Ok(capacity) => {
+                capacities.insert(pu, capacity);
+            }
+            Err(_) => {
+                reader.findings.push(Finding::warning(path, format!("{text:?} is not a number")));
+                break;
+            }
+        }
+    }
+    capacities
+}
+
+/// One directory per policy is less to read than one link per PU.
+fn frequency_domains(reader: &mut Reader<'_>) -> Vec<CpuSet> {
+    let directory = paths::cpufreq_dir();
+    let names = match reader.host.list(&directory) {
+        Ok(names) => names,
+        Err(error) => {
+            reader.failed(&directory, &error);
+            return Vec::new();
+        }
+    };
+    let mut domains: Vec<CpuSet> = names
+        .iter()
+        .filter(|name| name.starts_with("policy"))
+        .filter_map(|name| related_cpus(reader, name))
+        .collect();
+    domains.sort_by_key(CpuSet::first);
+    domains
+}
+
+/// The kernel separates these by blanks, not by commas.
+fn related_cpus(reader: &mut Reader<'_>, policy: &str) -> Option<CpuSet> {
+    let path = paths::cpufreq_policy_file(policy, "related_cpus");
+    let list = reader.text(&path)?.split_ascii_whitespace().collect::<Vec<_>>().join(",");
+    match CpuSet::parse_list(&list) {
+        Ok(set) => Some(set).filter(|set| !set.is_empty()),
+        Err(error) => {
+            reader.findings.push(Finding::warning(path, error.to_string()));
+            None
+        }
+    }
+}
+
+fn own_cpuset(reader: &mut Reader<'_>) -> Option<CpuSet> {
+    // A capture holds no groups: their names may be personal, and what they allow is in
+    // the captured mask.
+    if !reader.host.exists(&paths::own_cgroup()) {
+        return None;
+    }
+    let found = Groups::read(reader.host)
+        .and_then(|groups| groups::effective_cpus(reader.host, &groups));
+    match found {
+        Ok(cpuset) => cpuset,
+        Err(error) => {
+            reader.findings.push(Finding::warning("cgroup cpuset", because(&error)));
+            None
+        }
+    }
+}
+
+/// The mask of the calling thread; that of a capture is in its `status`.
+fn own_mask(reader: &mut Reader<'_>) -> Option<CpuSet> {
+    if reader.host.is_live() {
+        return match reader.host.affinity(Tid(0)) {
+            Ok(mask) => Some(mask),
+            Err(error) => {
+                reader.findings.push(Finding::warning("affinity", because(&error)));
+                None
+            }
+        };
+    }
+    let status = reader.text(&paths::own_status())?;
+    let list = proc_status::field(&status, "Cpus_allowed_list")?;
+    match CpuSet::parse_list(list) {
+        Ok(mask) => Some(mask),
+        Err(error) => {
+            reader.findings.push(Finding::warning("affinity", error.to_string()));
+            None
+        }
+    }
+}
+
+/// `model name` on x86 and RISC-V, `cpu` on POWER; Arm names no model.
+fn model_name(cpuinfo: &str) -> Option<String> {
+    ["model name", "cpu"]
+        .iter()
+        .find_map(|key| cpuinfo_field(cpuinfo, key))
+        .map(|model| model.split_ascii_whitespace().collect::<Vec<_>>().join(" "))
+        .filter(|model| !model.is_empty())
+}
+
+/// The first value of a key in `/proc/cpuinfo`.
+pub(crate) fn cpuinfo_field<'t>(cpuinfo: &'t str, key: &str) -> Option<&'t str> {
+    cpuinfo.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        (name.trim() == key).then(|| value.trim())
+    })
+}
+
+#[cfg(test)]
+mod tests;

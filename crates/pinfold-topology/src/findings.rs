@@ -1,0 +1,258 @@
+//! What is odd about a machine, with the way out. Pure.
+//!
+//! One function per oddity, each looking at the finished topology (and at the facts where
+//! the topology does not keep them). The order is the order in which they are shown.
+
+use std::collections::BTreeMap;
+
+use pinfold_host::paths;
+use pinfold_model::{CoreKind, CpuSet, Finding, PackageId, Source, Topology};
+
+use crate::facts::Facts;
+use crate::tables::Tables;
+
+/// Everything worth saying about the topology. What could not be read comes last.
+pub(crate) fn findings(topology: &Topology, tables: &Tables, facts: &Facts) -> Vec<Finding> {
+    let checks = [
+        guest(topology),
+        no_place(topology),
+        disagreement(topology, facts),
+        offline(topology),
+        half_smt(topology),
+        isolated(topology),
+        not_allowed(topology),
+        hybrid(topology),
+        no_l3(topology),
+        several_l3(topology),
+        unequal_l3(topology),
+        no_cpu_nodes(topology),
+        no_memory_nodes(topology, facts),
+        assumed_packages(tables),
+        assumed_cores(tables),
+    ];
+    checks.into_iter().flatten().chain(facts.findings.iter().cloned()).collect()
+}
+
+fn guest(topology: &Topology) -> Option<Finding> {
+    let hypervisor = topology.hypervisor.as_ref()?;
+    Some(
+        Finding::warning(
+            "virtual machine",
+            format!(
+                "this machine is itself a guest of {hypervisor}: cores, caches and NUMA nodes \
+                 are what the hypervisor shows, and its PUs may share real cores"
+            ),
+        )
+        .with_hint(
+            "ask the provider for dedicated cores with their real topology; \
+             trust measurements more than layouts",
+        ),
+    )
+}
+
+fn no_place(topology: &Topology) -> Option<Finding> {
+    topology.allowed.is_empty().then(|| {
+        Finding::problem("allowed PUs", "this process may use none of the online PUs")
+            .with_hint("start it in a cgroup whose cpuset has online PUs, or widen its mask")
+    })
+}
+
+/// The kernel's list and hwloc's tree, read a moment apart, may differ while PUs come and go.
+fn disagreement(topology: &Topology, facts: &Facts) -> Option<Finding> {
+    let unplaced = facts.online.as_ref()?.difference(&topology.online());
+    (!unplaced.is_empty()).then(|| {
+        Finding::warning(
+            format!("PU {unplaced}"),
+            "online, but not in hwloc's tree: a PU came or went meanwhile, or this is a \
+             container with its own idea of online PUs",
+        )
+        .with_hint("run it again")
+    })
+}
+
+fn offline(topology: &Topology) -> Option<Finding> {
+    let offline = &topology.offline;
+    let first = offline.first()?;
+    Some(
+        Finding::note(
+            format!("PU {offline}"),
+            format!("{} of {} PUs are offline", offline.len(), offline.len() + topology.pus.len()),
+        )
+        .with_hint(format!("echo 1 > {} brings one back", paths::cpu_is_online(first))),
+    )
+}
+
+/// Cores that show fewer PUs than others of their kind while PUs are offline.
+fn half_smt(topology: &Topology) -> Option<Finding> {
+    if topology.offline.is_empty() {
+        return None;
+    }
+    let mut widest: BTreeMap<CoreKind, usize> = BTreeMap::new();
+    for core in &topology.cores {
+        let width = widest.entry(core.kind).or_default();
+        *width = (*width).max(core.pus.len());
+    }
+    let narrow: Vec<String> = topology
+        .cores
+        .iter()
+        .filter(|core| widest.get(&core.kind).is_some_and(|width| core.pus.len() < *width))
+        .map(|core| core.pus.to_string())
+        .collect();
+    (!narrow.is_empty()).then(|| {
+        Finding::warning(
+            "smt",
+            format!(
+                "{} of {} cores have lost a sibling (PU {}): equal plans give unequal vCPUs",
+                narrow.len(),
+                topology.cores.len(),
+                narrow.join(",")
+            ),
+        )
+        .with_hint(format!(
+            "bring all siblings online, or all offline: echo off > {}",
+            paths::smt_control()
+        ))
+    })
+}
+
+fn isolated(topology: &Topology) -> Option<Finding> {
+    let isolated = &topology.isolated;
+    (!isolated.is_empty()).then(|| {
+        Finding::note(
+            format!("PU {isolated}"),
+            "isolated: the scheduler does not balance them, so several threads on a set of \
+             them all stay on one",
+        )
+        .with_hint("bind each thread to one PU there")
+    })
+}
+
+fn not_allowed(topology: &Topology) -> Option<Finding> {
+    let denied = topology.online().difference(&topology.allowed);
+    (!denied.is_empty() && !topology.allowed.is_empty()).then(|| {
+        Finding::warning(
+            format!("PU {denied}"),
+            "online, but not ours: the own cgroup's cpuset or the own affinity mask excludes them",
+        )
+        .with_hint("start Pinfold from a shell with the whole machine, or plan without them")
+    })
+}
+
+fn hybrid(topology: &Topology) -> Option<Finding> {
+    let mut kinds: BTreeMap<CoreKind, CpuSet> = BTreeMap::new();
+    for core in &topology.cores {
+        let pus = kinds.entry(core.kind).or_default();
+        *pus = pus.union(&core.pus);
+    }
+    if kinds.len() < 2 {
+        return None;
+    }
+    let of = |kind: CoreKind, word: &str| kinds.get(&kind).map(|pus| format!("{word} on PU {pus}"));
+    let parts: Vec<String> = [
+        of(CoreKind::Performance, "fast cores"),
+        of(CoreKind::Efficiency, "small cores"),
+        of(CoreKind::LowPower, "low-power cores"),
+        of(CoreKind::Uniform, "cores of unknown kind"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    Some(Finding::note("hybrid", parts.join(", ")).with_hint(
+        "guests take all vCPUs for equal: give a guest cores of one kind",
+    ))
+}
+
+fn no_l3(topology: &Topology) -> Option<Finding> {
+    (topology.l3.is_empty() && !matches!(topology.source, Source::Synthetic(_))).then(|| {
+        Finding::note("L3", "the source shows no level-3 cache: who shares one is not known")
+    })
+}
+
+fn several_l3(topology: &Topology) -> Option<Finding> {
+    let mut domains: BTreeMap<PackageId, usize> = BTreeMap::new();
+    for package in &topology.packages {
+        let inside = topology.l3.iter().filter(|l3| l3.pus.is_subset(&package.pus)).count();
+        domains.insert(package.id, inside);
+    }
+    let most = domains.values().copied().max().filter(|most| *most > 1)?;
+    Some(
+        Finding::note(
+            "L3",
+            format!("up to {most} L3 domains in a package: threads that share data are slower across them"),
+        )
+        .with_hint("keep the vCPUs of one guest inside one L3 domain where they fit"),
+    )
+}
+
+/// Twice the size and 16 MiB more is a stacked cache; less is harvesting of bad lines.
+fn unequal_l3(topology: &Topology) -> Option<Finding> {
+    let sizes = || topology.l3.iter().map(|l3| l3.size_bytes).filter(|size| *size > 0);
+    let (small, large) = (sizes().min()?, sizes().max()?);
+    (large >= small.saturating_mul(2) && large - small >= 16 << 20).then(|| {
+        let pus = topology
+            .l3
+            .iter()
+            .filter(|l3| l3.size_bytes == large)
+            .fold(CpuSet::new(), |all, l3| all.union(&l3.pus));
+        Finding::note(
+            "L3",
+            format!(
+                "the L3 domains differ: {} MiB on PU {pus}, down to {} MiB elsewhere",
+                large >> 20,
+                small >> 20
+            ),
+        )
+        .with_hint("cache-hungry guests belong on the large one, clock-hungry ones elsewhere")
+    })
+}
+
+fn no_cpu_nodes(topology: &Topology) -> Option<Finding> {
+    let bare: Vec<String> = topology
+        .nodes
+        .iter()
+        .filter(|node| node.pus.is_empty())
+        .map(|node| node.id.to_string())
+        .collect();
+    (!bare.is_empty()).then(|| {
+        Finding::note(
+            format!("NUMA node {}", bare.join(",")),
+            "memory without PUs (CXL, persistent or high-bandwidth memory, or all its PUs \
+             are offline)",
+        )
+        .with_hint("no vCPU can be local to it; bind memory there only on purpose")
+    })
+}
+
+fn no_memory_nodes(topology: &Topology, facts: &Facts) -> Option<Finding> {
+    let lacks = |node: &&pinfold_model::NumaNode| match &facts.nodes_with_memory {
+        Some(with) => !with.contains(&node.id),
+        // Foreign XML may leave the sizes out everywhere.
+        None => node.memory_bytes == 0 && topology.nodes.iter().any(|n| n.memory_bytes > 0),
+    };
+    let empty: Vec<String> =
+        topology.nodes.iter().filter(lacks).map(|node| node.id.to_string()).collect();
+    (!empty.is_empty()).then(|| {
+        Finding::warning(
+            format!("NUMA node {}", empty.join(",")),
+            "PUs without local memory: all their accesses cross to another node",
+        )
+        .with_hint("fill the memory slots of that socket, or prefer the other nodes' PUs")
+    })
+}
+
+fn assumed_packages(tables: &Tables) -> Option<Finding> {
+    tables.packages_assumed.then(|| {
+        let text = if tables.packages.len() > 1 {
+            "the source names no packages: each NUMA node is taken for one"
+        } else {
+            "the source names no packages: the machine is taken for one"
+        };
+        Finding::note("package", text)
+    })
+}
+
+fn assumed_cores(tables: &Tables) -> Option<Finding> {
+    tables.cores_assumed.then(|| {
+        Finding::note("core", "the source names no cores: each PU is taken for one")
+    })
+}

@@ -1,0 +1,92 @@
+//! A short name for a machine, the same whenever placement would find the same machine.
+//!
+//! It covers what the hardware, the firmware and the boot parameters decide: the model,
+//! every online PU with its core, L3 domain, NUMA node, package and kind, cache sizes,
+//! which nodes have memory, SMT, `nohz_full` and frequency domains.
+//!
+//! It leaves out what changes under a running Pinfold: the own cpuset and mask, PUs in
+//! `isolated` partitions, and the exact bytes of memory (balloons). Else applying a plan
+//! would make the plan one for another machine.
+
+use std::fmt::Write;
+
+use pinfold_model::{CoreKind, CpuSet, Smt, Topology};
+
+/// The fingerprint of a topology: 16 hexadecimal digits.
+pub(crate) fn fingerprint(topology: &Topology) -> String {
+    format!("{:016x}", fnv1a(canonical(topology).as_bytes()))
+}
+
+/// Everything that counts, in one order and one spelling.
+fn canonical(topology: &Topology) -> String {
+    let mut text = String::from("pinfold-fingerprint 1\n");
+    let mut line = |args: std::fmt::Arguments<'_>| {
+        // Writing to a String cannot fail.
+        text.write_fmt(args).ok();
+        text.push('\n');
+    };
+    line(format_args!("model {}", topology.model.as_deref().unwrap_or("")));
+    line(format_args!("smt {}", smt_word(topology.smt)));
+    line(format_args!("nohz_full {}", topology.nohz_full));
+    for pu in &topology.pus {
+        let l3 = pu.l3.map_or_else(|| "-".to_owned(), |id| id.to_string());
+        let node = pu.node.map_or_else(|| "-".to_owned(), |id| id.to_string());
+        line(format_args!(
+            "pu {} core {} l3 {l3} node {node} package {} {}",
+            pu.os,
+            pu.core,
+            pu.package,
+            kind_word(pu.kind)
+        ));
+    }
+    for cache in &topology.l3 {
+        line(format_args!("l3 {} {}", cache.id, cache.size_bytes));
+    }
+    for node in &topology.nodes {
+        line(format_args!("node {} {} {}", node.id, node.pus, node.memory_bytes > 0));
+    }
+    let domains: Vec<String> = topology.frequency_domains.iter().map(CpuSet::to_string).collect();
+    line(format_args!("frequency {}", domains.join(" ")));
+    text
+}
+
+/// The word for a core kind in formats and on the terminal.
+pub(crate) fn kind_word(kind: CoreKind) -> &'static str {
+    match kind {
+        CoreKind::Uniform => "uniform",
+        CoreKind::Performance => "performance",
+        CoreKind::Efficiency => "efficiency",
+        CoreKind::LowPower => "low-power",
+    }
+}
+
+/// The word for an SMT state in formats and on the terminal.
+pub(crate) fn smt_word(smt: Smt) -> &'static str {
+    match smt {
+        Smt::On => "on",
+        Smt::Off => "off",
+        Smt::NotSupported => "not-supported",
+        Smt::Unknown => "unknown",
+    }
+}
+
+/// FNV-1a with 64 bits: no secret is kept by it, and it is the same on every machine and
+/// in every release. <http://www.isthe.com/chongo/tech/comp/fnv/>
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fnv1a;
+
+    #[test]
+    fn the_published_test_vectors() {
+        let check = |text: &str, hash: u64| assert_eq!(fnv1a(text.as_bytes()), hash, "{text:?}");
+        check("", 0xcbf2_9ce4_8422_2325);
+        check("a", 0xaf63_dc4c_8601_ec8c);
+        check("foobar", 0x8594_4171_f739_67e8);
+    }
+}

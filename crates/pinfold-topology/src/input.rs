@@ -1,0 +1,129 @@
+//! Topologies of other machines: a capture, an hwloc XML file or a synthetic description.
+//!
+//! Which of them a text is: a path that exists is a file, and its first words tell which
+//! kind. A text with a slash, or ending in `.xml`, was meant as a file. Anything else is a
+//! description.
+
+use pinfold_host::{Host, HostError, TreeHost, paths, user};
+use pinfold_model::{Source, Topology};
+
+use crate::build::{self, source_name};
+use crate::error::TopologyError;
+use crate::facts::Facts;
+use crate::hwloc::{self, Refusal, Tree};
+use crate::{synthetic, xml};
+
+/// First words of a capture.
+const CAPTURE_HEAD: &str = "pinfold-capture";
+
+/// The topology of this machine, or of a captured one.
+///
+/// # Errors
+/// [`TopologyError`] if hwloc fails, if the environment redirects it to another machine,
+/// or if a captured host holds no tree of hwloc's.
+pub fn discover(host: &dyn Host) -> Result<Topology, TopologyError> {
+    if host.is_live() {
+        let tree = hwloc::live().map_err(live_error)?;
+        build::topology(Source::Live, &tree, &Facts::read(host))
+    } else {
+        from_captured(host, "the captured machine")
+    }
+}
+
+/// The topology of a file (a capture or an hwloc XML), or of a synthetic description.
+/// On the live machine files are the user's, relative to the current directory; on any
+/// other host they are the host's.
+///
+/// # Errors
+/// [`TopologyError`]: no such file, a file of another kind, an XML that hwloc cannot use,
+/// a text that is not a description; each names the text and what is wrong with it.
+pub fn read_input(host: &dyn Host, text: &str) -> Result<Topology, TopologyError> {
+    let text = text.trim();
+    match user_file(host, text) {
+        Ok(bytes) => from_file(text, &String::from_utf8_lossy(&bytes)),
+        Err(error) if error.is_gone() && !looks_like_a_file(text) => from_description(text),
+        Err(error) if error.is_gone() => Err(TopologyError::NotFound { path: text.to_owned() }),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn user_file(host: &dyn Host, path: &str) -> Result<Vec<u8>, HostError> {
+    if host.is_live() { user::read(path) } else { host.read(path) }
+}
+
+fn looks_like_a_file(text: &str) -> bool {
+    text.contains('/') || text.to_ascii_lowercase().ends_with(".xml")
+}
+
+fn from_file(path: &str, content: &str) -> Result<Topology, TopologyError> {
+    let content = content.strip_prefix('\u{feff}').unwrap_or(content);
+    if content.starts_with(CAPTURE_HEAD) {
+        let tree = TreeHost::parse(content).map_err(|error| TopologyError::Capture {
+            path: path.to_owned(),
+            why: error.to_string(),
+        })?;
+        from_captured(&tree, path)
+    } else if content.trim_start().starts_with('<') {
+        let source = Source::Captured(path.to_owned());
+        let tree = tree_of_xml(path, content)?;
+        build::topology(source, &tree, &Facts::default())
+    } else {
+        Err(TopologyError::UnknownFile { path: path.to_owned() })
+    }
+}
+
+fn from_captured(host: &dyn Host, name: &str) -> Result<Topology, TopologyError> {
+    let path = paths::captured_hwloc_xml();
+    let text = match host.read_text(&path) {
+        Ok(text) => text,
+        Err(error) if error.is_gone() => {
+            return Err(TopologyError::NoTree { name: name.to_owned(), path });
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let tree = tree_of_xml(name, &text)?;
+    build::topology(Source::Captured(name.to_owned()), &tree, &Facts::read(host))
+}
+
+fn tree_of_xml(name: &str, text: &str) -> Result<Tree, TopologyError> {
+    let fail = |why: String| TopologyError::Xml { name: name.to_owned(), why };
+    let text = xml::checked(text).map_err(fail)?;
+    hwloc::from_xml(&text).map_err(|refusal| fail(why(&refusal)))
+}
+
+fn from_description(text: &str) -> Result<Topology, TopologyError> {
+    let fail = |why: String| TopologyError::Synthetic { text: text.to_owned(), why };
+    synthetic::bounded(text).map_err(fail)?;
+    let tree = hwloc::from_synthetic(text).map_err(|refusal| match refusal {
+        Refusal::Rejected => fail(synthetic::fault(text)),
+        Refusal::Failed(_) | Refusal::Redirected | Refusal::OutOfRange(_) => fail(why(&refusal)),
+    })?;
+    build::topology(Source::Synthetic(text.to_owned()), &tree, &Facts::default())
+}
+
+fn why(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::Rejected => "hwloc does not accept it".to_owned(),
+        Refusal::Redirected => "the environment redirects hwloc".to_owned(),
+        Refusal::Failed(why) | Refusal::OutOfRange(why) => why.clone(),
+    }
+}
+
+/// What a refusal means on the running machine.
+pub(crate) fn live_error(refusal: Refusal) -> TopologyError {
+    match refusal {
+        Refusal::Redirected => TopologyError::Redirected,
+        Refusal::Rejected | Refusal::Failed(_) | Refusal::OutOfRange(_) => {
+            TopologyError::Hwloc { why: why(&refusal) }
+        }
+    }
+}
+
+/// The source of a topology as it is named to people.
+#[must_use]
+pub fn describe_source(topology: &Topology) -> String {
+    source_name(&topology.source)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! Synthetic descriptions: bounds their size, and says what is wrong with a bad one. Pure.
+//!
+//! ```text
+//! package:2 [numa(memory=32GB)] l3:1(size=16MB) core:4 pu:2(indexes=0,8,…)
+//! ```
+//! hwloc builds whatever it is asked for, and answers a bad text with no more than
+//! "invalid". So the counts are multiplied here first, and when hwloc refuses, the text
+//! is gone through level by level to find the word that is at fault.
+//! <https://www.open-mpi.org/projects/hwloc/doc/v2.9.0/a00369.php>
+
+use pinfold_model::MAX_PUS;
+
+/// Level names that hwloc understands, shortest unambiguous forms included.
+const LEVELS: [(&str, &str); 14] = [
+    ("machine", "mach"),
+    ("package", "pack"),
+    ("socket", "sock"),
+    ("die", "die"),
+    ("numanode", "numa"),
+    ("node", "node"),
+    ("group", "group"),
+    ("l5cache", "l5"),
+    ("l4cache", "l4"),
+    ("l3cache", "l3"),
+    ("l2cache", "l2"),
+    ("l1cache", "l1"),
+    ("core", "co"),
+    ("pu", "pu"),
+];
+
+/// One level: `l3:2(size=8MB)`.
+#[derive(Debug, PartialEq, Eq)]
+struct Level<'t> {
+    name: &'t str,
+    count: &'t str,
+}
+
+/// Refuses a description of more PUs than any kernel has.
+pub(crate) fn bounded(text: &str) -> Result<(), String> {
+    let mut pus: u64 = 1;
+    for word in words(text)? {
+        let level = level(word);
+        if let Ok(count) = level.count.parse::<u64>() {
+            pus = pus.saturating_mul(count.max(1));
+        }
+    }
+    if pus >= u64::from(MAX_PUS) {
+        return Err(format!("{pus} PUs are more than any kernel has ({MAX_PUS})"));
+    }
+    Ok(())
+}
+
+/// Why hwloc refuses a description, as precisely as can be told.
+pub(crate) fn fault(text: &str) -> String {
+    match words(text).and_then(|words| first_fault(&words)) {
+        Err(why) => why,
+        Ok(()) => "hwloc does not accept it (levels go from the outside in, \
+                   indexes must name each PU once)"
+            .to_owned(),
+    }
+}
+
+fn first_fault(words: &[&str]) -> Result<(), String> {
+    let Some(last) = words.last() else {
+        return Err("it is empty".to_owned());
+    };
+    for word in words {
+        let level = level(word);
+        if level.name.is_empty() {
+            continue;
+        }
+        if !is_known(level.name) {
+            return Err(format!("{:?} is not a level (package, numa, l3, core, pu, …)", level.name));
+        }
+        match level.count.parse::<u32>() {
+            Ok(0) => return Err(format!("{word:?} has a count of 0")),
+            Ok(_) => {}
+            Err(_) if level.count.is_empty() => {
+                return Err(format!("{word:?} has no count (such as {}:4)", level.name));
+            }
+            Err(_) => return Err(format!("{:?} in {word:?} is not a number", level.count)),
+        }
+    }
+    let name = level(last).name;
+    if !name.is_empty() && !name.eq_ignore_ascii_case("pu") {
+        return Err(format!("the last level is {name:?} instead of \"pu\""));
+    }
+    Ok(())
+}
+
+/// hwloc takes `L3Cache`, `L3`, `l3u`; `Group0`; `NUMANode`, `NUMA`, `node`.
+fn is_known(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    LEVELS.iter().any(|(long, short)| name.starts_with(short) && long.starts_with(&name))
+        || ["l1", "l2", "l3", "l4", "l5"].iter().any(|cache| {
+            name.strip_prefix(cache).is_some_and(|rest| matches!(rest, "i" | "d" | "u"))
+        })
+        || name.strip_prefix("group").is_some_and(|depth| depth.parse::<u8>().is_ok())
+}
+
+/// The levels of a text, `[…]` attachments left out, blanks inside `(…)` kept.
+fn words(text: &str) -> Result<Vec<&str>, String> {
+    let (mut words, mut start, mut round, mut square) = (Vec::new(), None, 0_u32, 0_u32);
+    for (at, letter) in text.char_indices() {
+        match letter {
+            '(' => round += 1,
+            ')' => round = round.checked_sub(1).ok_or("a ) has no (")?,
+            '[' if round == 0 => square += 1,
+            ']' if round == 0 => {
+                square = square.checked_sub(1).ok_or("a ] has no [")?;
+                continue;
+            }
+            _ => {}
+        }
+        let between = letter.is_whitespace() && round == 0;
+        match start {
+            Some(from) if between || (letter == '[' && round == 0) => {
+                words.push(&text[from..at]);
+                start = None;
+            }
+            None if !between && square == 0 => start = Some(at),
+            Some(_) | None => {}
+        }
+    }
+    if round != 0 || square != 0 {
+        return Err("a bracket is not closed".to_owned());
+    }
+    words.extend(start.map(|from| &text[from..]));
+    // `(memory=…)` alone describes the machine itself.
+    Ok(words.into_iter().filter(|word| !word.starts_with('(')).collect())
+}
+
+fn level(word: &str) -> Level<'_> {
+    let bare = word.split('(').next().unwrap_or(word);
+    match bare.split_once(':') {
+        Some((name, count)) => Level { name, count },
+        // hwloc also takes bare counts: `2 4 2`.
+        None if bare.bytes().all(|byte| byte.is_ascii_digit()) => Level { name: "", count: bare },
+        None => Level { name: bare, count: "" },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! From hwloc's tree and the host's facts to the model's tables. Pure.
+//!
+//! Ids of cores, L3 domains and packages are their places in the tables. That is hwloc's
+//! logical index on every machine whose PUs are online; where a whole core is offline
+//! hwloc does not show it either.
+//!
+//! Sources need not name every level: `pu:4` has no core and no package. A PU without a
+//! core is a core of its own; packages that are not named are taken to be the NUMA nodes,
+//! or the whole machine where the nodes do not divide it.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{
+    Core, CoreId, CoreKind, CpuSet, L3Domain, L3Id, LogicalPu, NodeId, NumaNode, Package,
+    PackageId, Pu, PuId,
+};
+
+use crate::facts::Facts;
+use crate::hwloc::{Key, Tree, TreePu};
+use crate::kinds;
+
+/// The tables of [`pinfold_model::Topology`].
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tables {
+    pub pus: Vec<Pu>,
+    pub cores: Vec<Core>,
+    pub l3: Vec<L3Domain>,
+    pub nodes: Vec<NumaNode>,
+    pub packages: Vec<Package>,
+    /// True if the source named no package.
+    pub packages_assumed: bool,
+    /// True if the source named no core.
+    pub cores_assumed: bool,
+}
+
+/// What stands for an object in the tables: hwloc's own, or what we put in its place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Object(Key),
+    OfPu(PuId),
+    OfNode(NodeId),
+    Machine,
+}
+
+/// Numbers places in order of first appearance and gathers their PUs.
+#[derive(Default)]
+struct Numbering {
+    numbers: BTreeMap<Place, u32>,
+    pus: Vec<CpuSet>,
+    keys: Vec<Place>,
+}
+
+impl Numbering {
+    fn number(&mut self, place: Place, pu: PuId) -> u32 {
+        let next = u32::try_from(self.pus.len()).unwrap_or(u32::MAX);
+        let number = *self.numbers.entry(place).or_insert(next);
+        if number == next {
+            self.pus.push(CpuSet::new());
+            self.keys.push(place);
+        }
+        if let Some(pus) = self.pus.get_mut(number as usize) {
+            pus.insert(pu);
+        }
+        number
+    }
+
+    fn ids(&self) -> impl Iterator<Item = (u32, &CpuSet)> {
+        (0_u32..).zip(&self.pus)
+    }
+}
+
+/// Builds the tables of the PUs that are online.
+pub(crate) fn tables(tree: &Tree, facts: &Facts) -> Tables {
+    let online: Vec<&TreePu> = tree
+        .pus
+        .iter()
+        .filter(|pu| facts.online.as_ref().is_none_or(|online| online.contains(pu.os)))
+        .collect();
+    let nodes = numa_nodes(tree, facts, &online);
+    let kind_of = kinds::of_pus(tree, facts);
+    let kind = |pu: PuId| kind_of.get(&pu).copied().unwrap_or(CoreKind::Uniform);
+    let no_package = tree.pus.iter().all(|pu| pu.package.is_none());
+    let by_node = no_package && nodes_divide(&nodes, &online);
+    let (mut cores, mut l3, mut packages) =
+        (Numbering::default(), Numbering::default(), Numbering::default());
+    let mut core_packages = Vec::new();
+    let mut pus = Vec::with_capacity(online.len());
+    for (logical, pu) in (0_u32..).zip(&online) {
+        let node = nearest_node(&nodes, pu.os);
+        let package = packages.number(package_place(pu, node.filter(|_| by_node)), pu.os);
+        let core = cores.number(pu.core.map_or(Place::OfPu(pu.os), Place::Object), pu.os);
+        let cache = pu.l3.map(|key| l3.number(Place::Object(key), pu.os));
+        if core as usize == core_packages.len() {
+            core_packages.push((PackageId(package), kind(pu.os)));
+        }
+        let smt_rank = cores.pus.get(core as usize).map_or(0, |siblings| siblings.len() - 1);
+        pus.push(Pu {
+            os: pu.os,
+            logical: LogicalPu(logical),
+            core: CoreId(core),
+            smt_rank: u32::try_from(smt_rank).unwrap_or(u32::MAX),
+            l3: cache.map(L3Id),
+            node,
+            package: PackageId(package),
+            kind: kind(pu.os),
+        });
+    }
+    Tables {
+        cores: core_table(&cores, &core_packages),
+        l3: l3_table(&l3, &tree.l3_size_bytes),
+        packages: packages
+            .ids()
+            .map(|(id, pus)| Package { id: PackageId(id), pus: pus.clone() })
+            .collect(),
+        packages_assumed: no_package,
+        cores_assumed: tree.pus.iter().all(|pu| pu.core.is_none()),
+        nodes,
+        pus,
+    }
+}
+
+fn core_table(cores: &Numbering, packages: &[(PackageId, CoreKind)]) -> Vec<Core> {
+    cores
+        .ids()
+        .zip(packages)
+        .map(|((id, pus), (package, kind))| Core {
+            id: CoreId(id),
+            pus: pus.clone(),
+            package: *package,
+            kind: *kind,
+        })
+        .collect()
+}
+
+fn l3_table(l3: &Numbering, sizes: &BTreeMap<Key, u64>) -> Vec<L3Domain> {
+    l3.ids()
+        .zip(&l3.keys)
+        .map(|((id, pus), place)| L3Domain {
+            id: L3Id(id),
+            pus: pus.clone(),
+            size_bytes: match place {
+                Place::Object(key) => sizes.get(key).copied().unwrap_or(0),
+                Place::OfPu(_) | Place::OfNode(_) | Place::Machine => 0,
+            },
+        })
+        .collect()
+}
+
+/// hwloc hangs a node without CPUs on its neighbour's PUs; the kernel knows better.
+fn numa_nodes(tree: &Tree, facts: &Facts, online: &[&TreePu]) -> Vec<NumaNode> {
+    let online: CpuSet = online.iter().map(|pu| pu.os).collect();
+    let has_pus = |id| facts.nodes_with_cpus.as_ref().is_none_or(|nodes| nodes.contains(&id));
+    tree.nodes
+        .iter()
+        .map(|node| NumaNode {
+            id: node.id,
+            pus: if has_pus(node.id) { node.pus.intersection(&online) } else { CpuSet::new() },
+            memory_bytes: node.memory_bytes,
+        })
+        .collect()
+}
+
+/// The smallest node around a PU; of equals the first that has memory. (High-bandwidth
+/// memory shows as a second node around the same PUs, after the ordinary one.)
+fn nearest_node(nodes: &[NumaNode], pu: PuId) -> Option<NodeId> {
+    nodes
+        .iter()
+        .filter(|node| node.pus.contains(pu))
+        .min_by_key(|node| (node.pus.len(), node.memory_bytes == 0))
+        .map(|node| node.id)
+}
+
+/// True if more than one node has PUs, no PU is in two, and every PU is in one.
+fn nodes_divide(nodes: &[NumaNode], online: &[&TreePu]) -> bool {
+    let populated = nodes.iter().filter(|node| !node.pus.is_empty());
+    let total: usize = populated.clone().map(|node| node.pus.len()).sum();
+    let union = nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.pus));
+    populated.count() > 1 && total == online.len() && union.len() == total
+}
+
+fn package_place(pu: &TreePu, node: Option<NodeId>) -> Place {
+    match (pu.package, node) {
+        (Some(key), _) => Place::Object(key),
+        (None, Some(node)) => Place::OfNode(node),
+        (None, None) => Place::Machine,
+    }
+}

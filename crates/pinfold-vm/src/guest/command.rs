@@ -1,0 +1,89 @@
+//! QEMU's command line for the demo guest.
+
+use pinfold_model::Accelerator;
+
+use super::AGENT_PORT;
+
+/// Image files of the guest's two disks; memory-backed, so that only QEMU is measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestDisks {
+    /// Path of the disk on the emulated AHCI controller.
+    pub ahci: String,
+    /// Path of the disk on virtio.
+    pub virtio: String,
+}
+
+/// Everything that decides the demo guest's command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DemoGuest {
+    /// QEMU's program.
+    pub qemu: String,
+    /// KVM or TCG.
+    pub accelerator: Accelerator,
+    /// Number of vCPUs.
+    pub vcpus: u32,
+    /// Guest memory in MiB.
+    pub memory_mib: u32,
+    /// Path of the kernel image.
+    pub kernel: String,
+    /// Path of the initramfs.
+    pub initramfs: String,
+    /// Path of the agent's socket, made by QEMU.
+    pub agent_socket: String,
+    /// Path of the file that takes the console's output.
+    pub console: String,
+    /// The disks.
+    pub disks: GuestDisks,
+}
+
+/// A path inside one of QEMU's comma-separated options: its commas are doubled.
+fn option_path(path: &str) -> String {
+    path.replace(',', ",,")
+}
+
+impl DemoGuest {
+    /// The command line, program first.
+    #[must_use]
+    pub fn argv(&self) -> Vec<String> {
+        // QEMU 7.2's TCG corrupts flags on cmpxchg16b, which 6.12 and newer kernels use.
+        let (accelerator, cpu) = match self.accelerator {
+            Accelerator::Kvm => ("kvm", "host"),
+            Accelerator::TcgSingle => ("tcg,thread=single", "max,cx16=off"),
+            Accelerator::TcgMulti | Accelerator::Native => ("tcg,thread=multi", "max,cx16=off"),
+        };
+        let mut argv = vec![self.qemu.clone()];
+        let mut add = |words: &[&str]| argv.extend(words.iter().map(|word| (*word).to_owned()));
+        add(&["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+        add(&["-machine", "q35", "-accel", accelerator, "-cpu", cpu]);
+        add(&["-smp", &self.vcpus.to_string(), "-m", &format!("{}M", self.memory_mib)]);
+        add(&["-kernel", &self.kernel, "-initrd", &self.initramfs]);
+        // What stands behind `--` is given to init.
+        add(&["-append", "console=ttyS0 quiet panic=-1 mitigations=off audit=0 rdinit=/init -- agent"]);
+        add(&["-serial", &format!("file:{}", option_path(&self.console))]);
+        let drive = |id: &str, path: &str| {
+            format!("if=none,id={id},format=raw,file={}", option_path(path))
+        };
+        add(&["-drive", &drive("ahci0", &self.disks.ahci)]);
+        add(&["-device", "ide-hd,drive=ahci0,bus=ide.0"]); // q35's own AHCI controller
+        add(&["-drive", &drive("virtio0", &self.disks.virtio)]);
+        add(&["-device", "virtio-blk-pci,drive=virtio0"]);
+        argv.extend(agent_port(&self.agent_socket));
+        argv
+    }
+}
+
+/// The options that give a guest the agent's port, for the demo guest and for a user's own.
+#[must_use]
+pub fn agent_port(socket: &str) -> Vec<String> {
+    [
+        "-chardev",
+        &format!("socket,id=pinfold-agent,path={},server=on,wait=off", option_path(socket)),
+        "-device",
+        "virtio-serial-pci,id=pinfold-serial",
+        "-device",
+        &format!("virtserialport,bus=pinfold-serial.0,chardev=pinfold-agent,name={AGENT_PORT}"),
+    ]
+    .into_iter()
+    .map(str::to_owned)
+    .collect()
+}

@@ -1,0 +1,229 @@
+//! A guest kernel from Debian's packages, unpacked into a cache and never installed.
+//!
+//! The version is the one that apt's signed metadata names at run time, so nothing is
+//! pinned that Debian will delete; its package hash is checked again here and stored
+//! with every result. What a boot needs is kept: the kernel image and the wanted modules.
+//!
+//! The image is unpacked from its compressed envelope where `xz` can do that, and booted
+//! through its PVH entry: under TCG the guest would take seconds to decompress itself.
+
+use std::collections::BTreeMap;
+
+use pinfold_host::{process, user};
+use sha2::{Digest, Sha256};
+
+use super::modules;
+use super::package::{self, PackageName};
+use super::GuestError;
+
+const MINUTE_NS: u64 = 60_000_000_000;
+const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
+
+/// A kernel ready to boot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestKernel {
+    /// Name of its Debian package, such as `linux-image-6.1.0-56-amd64`.
+    pub package: String,
+    /// Version of the package.
+    pub version: String,
+    /// SHA-256 of the package file.
+    pub sha256: String,
+    /// Absolute path of the image for QEMU's `-kernel`.
+    pub image: String,
+    /// Absolute paths of the modules in the order of insertion.
+    pub modules: Vec<String>,
+    /// True if apt could not be asked and an earlier version from the cache is used.
+    pub from_cache_only: bool,
+}
+
+impl GuestKernel {
+    /// One line for a result's origin: package, version and hash.
+    #[must_use]
+    pub fn origin(&self) -> String {
+        format!("{} {} sha256:{}", self.package, self.version, self.sha256)
+    }
+}
+
+/// Gets the kernel that the metapackage `flavour` (such as `linux-image-amd64`) names today,
+/// with the modules `wanted` and what they depend on; `cache` is the folder that keeps it.
+///
+/// # Errors
+/// [`GuestError`] if apt knows no such package and the cache holds none, the download fails,
+/// the hash differs from the signed one, or the package does not hold what a boot needs.
+pub fn fetch(cache: &str, flavour: &str, wanted: &[&str]) -> Result<GuestKernel, GuestError> {
+    let folder = format!("{cache}/kernels/{flavour}");
+    user::make_dirs(&folder)?;
+    let resolved = package::resolve(flavour);
+    let name = match resolved {
+        Ok(name) => name,
+        Err(why) => {
+            return newest_cached(&folder).ok_or(GuestError::NoKernel { flavour: flavour.into(), why });
+        }
+    };
+    let home = format!("{folder}/{}_{}", name.package, name.version.replace(['/', ':'], "_"));
+    if let Some(kernel) = load(&home) {
+        return Ok(kernel);
+    }
+    let scratch = format!("{home}.partial-{}", process::own_pid());
+    let result = unpack(&name, &scratch, wanted).and_then(|()| {
+        user::rename(&scratch, &home)?;
+        load(&home).ok_or_else(|| GuestError::Package {
+            package: name.package.clone(),
+            why: "what was unpacked does not read back".into(),
+        })
+    });
+    if result.is_err() {
+        user::remove_tree(&scratch)?;
+    }
+    result
+}
+
+/// Downloads and unpacks into `scratch`; leaves there `image`, `modules/` and `manifest`.
+fn unpack(name: &PackageName, scratch: &str, wanted: &[&str]) -> Result<(), GuestError> {
+    user::make_dirs(&format!("{scratch}/modules"))?;
+    let deb = package::download(name, scratch)?;
+    let bytes = user::read(&deb)?;
+    let sha256 = hex(&Sha256::digest(&bytes));
+    drop(bytes);
+    if sha256 != name.sha256 {
+        return Err(GuestError::Package {
+            package: name.package.clone(),
+            why: format!("its SHA-256 is {sha256}, the signed metadata says {}", name.sha256),
+        });
+    }
+    let root = format!("{scratch}/root");
+    run("dpkg-deb", &["--extract", &deb, &root])?;
+    unpack_image(&root, scratch, name)?;
+    let order = copy_modules(&root, scratch, wanted, name)?;
+    let manifest = [name.package.as_str(), &name.version, &sha256]
+        .into_iter()
+        .chain(order.iter().map(String::as_str))
+        .collect::<Vec<_>>()
+        .join("\n");
+    user::write_atomic(&format!("{scratch}/manifest"), manifest.as_bytes())?;
+    user::remove_tree(&root)?;
+    user::remove_file(&deb)?;
+    Ok(())
+}
+
+/// `boot/vmlinuz-*` → `image`, without its envelope if that is xz.
+fn unpack_image(root: &str, scratch: &str, name: &PackageName) -> Result<(), GuestError> {
+    let boot = format!("{root}/boot");
+    let file = user::list(&boot)?
+        .into_iter()
+        .find(|entry| entry.starts_with("vmlinuz-"))
+        .ok_or_else(|| GuestError::Package {
+            package: name.package.clone(),
+            why: "holds no boot/vmlinuz".into(),
+        })?;
+    let packed = user::read(&format!("{boot}/{file}"))?;
+    let image = match packed.windows(XZ_MAGIC.len()).position(|window| window == XZ_MAGIC) {
+        Some(start) if process::find_program("xz").is_some() => {
+            let payload = format!("{scratch}/payload.xz");
+            user::write_atomic(&payload, &packed[start..])?;
+            let output = run("xz", &["--decompress", "--stdout", "--single-stream", &payload])?;
+            user::remove_file(&payload)?;
+            output
+        }
+        Some(_) | None => packed,
+    };
+    user::write_atomic(&format!("{scratch}/image"), &image)?;
+    Ok(())
+}
+
+/// Copies the wanted modules and their dependencies; gives their names in insertion order.
+fn copy_modules(
+    root: &str,
+    scratch: &str,
+    wanted: &[&str],
+    name: &PackageName,
+) -> Result<Vec<String>, GuestError> {
+    let mut paths = BTreeMap::new();
+    find_modules(&format!("{root}/lib/modules"), &mut paths)?;
+    find_modules(&format!("{root}/usr/lib/modules"), &mut paths)?;
+    let mut contents: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    let mut needs: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut open: Vec<String> = wanted.iter().map(|module| (*module).to_owned()).collect();
+    while let Some(module) = open.pop() {
+        let Some(path) = paths.get(&module) else { continue }; // built in
+        if needs.contains_key(&module) {
+            continue;
+        }
+        let bytes = match path.strip_suffix(".xz") {
+            Some(_) => run("xz", &["--decompress", "--stdout", path])?,
+            None => user::read(path)?,
+        };
+        let depends = modules::depends(&bytes).map_err(|why| GuestError::Package {
+            package: name.package.clone(),
+            why: format!("module {module} {why}"),
+        })?;
+        open.extend(depends.iter().cloned());
+        needs.insert(module.clone(), depends);
+        contents.insert(module, bytes);
+    }
+    let order = modules::insertion_order(wanted, &needs);
+    for module in &order {
+        if let Some(bytes) = contents.get(module) {
+            user::write_atomic(&format!("{scratch}/modules/{module}.ko"), bytes)?;
+        }
+    }
+    Ok(order)
+}
+
+/// Fills `found` with module name (dashes as underscores) → path.
+fn find_modules(folder: &str, found: &mut BTreeMap<String, String>) -> Result<(), GuestError> {
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        if !user::is_dir(&folder) {
+            continue;
+        }
+        for entry in user::list(&folder)? {
+            let path = format!("{folder}/{entry}");
+            let stem = entry.strip_suffix(".xz").unwrap_or(&entry).strip_suffix(".ko");
+            match stem {
+                Some(stem) => {
+                    found.insert(stem.replace('-', "_"), path);
+                }
+                None if user::is_dir(&path) => open.push(path),
+                None => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads a kernel's folder; `None` if it is not complete.
+fn load(home: &str) -> Option<GuestKernel> {
+    let manifest = user::read(&format!("{home}/manifest")).ok()?;
+    let manifest = String::from_utf8(manifest).ok()?;
+    let mut lines = manifest.lines().map(str::to_owned);
+    let (package, version, sha256) = (lines.next()?, lines.next()?, lines.next()?);
+    let modules = lines.map(|module| format!("{home}/modules/{module}.ko")).collect();
+    let image = format!("{home}/image");
+    Some(GuestKernel { package, version, sha256, image, modules, from_cache_only: false })
+}
+
+/// The kernel unpacked last, for machines that cannot ask apt.
+fn newest_cached(folder: &str) -> Option<GuestKernel> {
+    let names = user::list(folder).ok()?;
+    let mut kernels: Vec<GuestKernel> =
+        names.iter().filter_map(|name| load(&format!("{folder}/{name}"))).collect();
+    kernels.sort_by(|a, b| a.version.cmp(&b.version));
+    kernels.pop().map(|kernel| GuestKernel { from_cache_only: true, ..kernel })
+}
+
+/// Runs a tool to its end and gives its standard output.
+fn run(program: &str, arguments: &[&str]) -> Result<Vec<u8>, GuestError> {
+    let output = process::capture(program, arguments, 5 * MINUTE_NS)?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    Err(GuestError::Tool {
+        program: program.to_owned(),
+        message: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,108 @@
+//! QEMU's error output: kept for the error message, passed on once QEMU has started.
+//!
+//! A thread reads it to the end, because a pipe that nobody reads would stop QEMU when full.
+
+use std::io::{Read as _, Write as _};
+use std::process::ChildStderr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use pinfold_host::{Clock as _, HostError, SystemClock};
+
+/// How much is kept.
+const KEPT: usize = 64 << 10;
+/// How long the rest of a dead QEMU's output is waited for: a helper of its may hold the pipe.
+const LAST_WORDS_NS: u64 = 500_000_000;
+const NAP_NS: u64 = 1_000_000;
+
+/// The follower of one error output.
+pub(super) struct Chatter {
+    kept: Arc<Mutex<Kept>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Kept {
+    bytes: Vec<u8>,
+    pass_on: bool,
+}
+
+impl Chatter {
+    pub(super) fn follow(stream: Option<ChildStderr>) -> Result<Self, HostError> {
+        let kept = Arc::new(Mutex::new(Kept::default()));
+        let Some(stream) = stream else {
+            return Ok(Self { kept, reader: None });
+        };
+        let shared = Arc::clone(&kept);
+        let reader = std::thread::Builder::new()
+            .name("qemu-stderr".to_owned())
+            .spawn(move || read(stream, &shared))
+            .map_err(|source| HostError::Process {
+                program: "a thread".to_owned(),
+                source,
+            })?;
+        Ok(Self {
+            kept,
+            reader: Some(reader),
+        })
+    }
+
+    /// Writes what has come so far to Pinfold's own error output, and all that follows.
+    pub(super) fn pass_on(&self) {
+        let mut kept = lock(&self.kept);
+        kept.pass_on = true;
+        show(&kept.bytes);
+    }
+
+    /// What has come so far.
+    pub(super) fn text(&self) -> String {
+        String::from_utf8_lossy(&lock(&self.kept).bytes)
+            .trim_end()
+            .to_owned()
+    }
+
+    /// What a QEMU that has ended left behind.
+    pub(super) fn last_words(&self) -> String {
+        let deadline = SystemClock.now_ns().saturating_add(LAST_WORDS_NS);
+        while self
+            .reader
+            .as_ref()
+            .is_some_and(|reader| !reader.is_finished())
+            && SystemClock.now_ns() < deadline
+        {
+            SystemClock.sleep_ns(NAP_NS);
+        }
+        self.text()
+    }
+}
+
+fn read(mut stream: ChildStderr, kept: &Mutex<Kept>) {
+    let mut chunk = [0; 4096];
+    loop {
+        let part = match stream.read(&mut chunk) {
+            Ok(0) => return,
+            Ok(count) => &chunk[..count],
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(_) => return,
+        };
+        let mut kept = lock(kept);
+        if kept.pass_on {
+            show(part);
+        }
+        kept.bytes.extend_from_slice(part);
+        let surplus = kept.bytes.len().saturating_sub(KEPT);
+        kept.bytes.drain(..surplus);
+    }
+}
+
+/// A reader that panicked has left bytes that are as good as any.
+fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A closed error output of Pinfold's own is no reason to stop reading QEMU's.
+fn show(bytes: &[u8]) {
+    match std::io::stderr().write_all(bytes) {
+        Ok(()) | Err(_) => {}
+    }
+}

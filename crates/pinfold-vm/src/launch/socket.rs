@@ -1,0 +1,74 @@
+//! The socket that Pinfold speaks QMP over: in a directory of its own, gone afterwards.
+//!
+//! Who may connect to a QMP socket may do anything that QEMU may. The directory above it is
+//! therefore private (mode 0700, ours, no link); QEMU makes the socket inside. Directories of
+//! processes that were killed are swept away by the next start.
+
+use pinfold_host::process::own_pid;
+use pinfold_host::user::{self, StateDir};
+use pinfold_host::{Host as _, HostError, LiveHost, paths};
+use pinfold_model::Tid;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Tells apart the sockets of one process.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// A place for a socket; removed with what is in it when dropped.
+pub(super) struct Socket {
+    pub(super) path: String,
+    /// True if it is to stay.
+    pub(super) keep: bool,
+    directory: String,
+}
+
+impl Socket {
+    /// A fresh directory `vm-PID-N` in `parent`, by default Pinfold's run-time directory.
+    pub(super) fn new(parent: Option<&str>) -> Result<Self, HostError> {
+        let parent = match parent {
+            Some(parent) => parent.to_owned(),
+            None => user::runtime_dir()?,
+        };
+        let parent = StateDir::open(&parent)?;
+        sweep(&parent)?;
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let directory = parent.path_of(&format!("vm-{}-{number}", own_pid()));
+        StateDir::open(&directory)?;
+        Ok(Self {
+            path: format!("{directory}/qmp"),
+            keep: false,
+            directory,
+        })
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if !self.keep {
+            // What cannot be removed now is swept away by the next start.
+            match user::remove_tree(&self.directory) {
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+}
+
+/// Removes the directories of processes that are no more.
+fn sweep(parent: &StateDir) -> Result<(), HostError> {
+    let host = LiveHost::new()?;
+    for name in user::list(parent.path())? {
+        let owner = name
+            .strip_prefix("vm-")
+            .and_then(|rest| rest.split_once('-'));
+        let Some(pid) = owner.and_then(|(pid, _)| pid.parse().ok().map(Tid)) else {
+            continue;
+        };
+        if !host.exists(&paths::process_stat(pid)) {
+            match user::remove_tree(&parent.path_of(&name)) {
+                // Another Pinfold may have swept it at the same time.
+                Err(error) if !error.is_gone() => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+    Ok(())
+}

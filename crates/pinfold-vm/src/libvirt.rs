@@ -1,0 +1,223 @@
+//! Domains of libvirt: finding them, asking their QEMU, and moving their pins.
+//!
+//! Everything goes through libvirt's own client as a child process, never through a shell:
+//! the C library would tie Pinfold to one version of it. After a domain has been found it is
+//! named by its UUID, and each argument is written `--option=value`, so that no name can pass
+//! for an option.
+//!
+//! libvirt puts its own masks back at every hotplug and reconnect
+//! (`qemuProcessSetupPid`), so a pin that it manages is changed through it and not behind
+//! its back. It knows vCPUs, iothreads and "the emulator", which is every other thread of
+//! the process; vhost threads follow the emulator.
+//!
+//! Asking QEMU through libvirt (`qemu-monitor-command`) marks the domain as tainted
+//! (`custom-monitor`) in libvirt's log; only queries are sent that way.
+
+mod pins;
+
+use pinfold_host::{Host, process};
+use pinfold_model::Tid;
+use serde_json::{Value, json};
+
+pub use self::pins::{PinChange, PinTarget, Pins};
+use crate::monitor::Monitor;
+use crate::{VmError, argv, threads};
+
+/// libvirt's client for one connection.
+#[derive(Clone, Debug)]
+pub struct Libvirt {
+    virsh: String,
+    uri: Option<String>,
+    timeout_ns: u64,
+}
+
+/// A running domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Domain {
+    /// Its name.
+    pub name: String,
+    /// Its UUID, by which it is named from here on.
+    pub uuid: String,
+    /// The QEMU process.
+    pub pid: Tid,
+}
+
+impl Libvirt {
+    /// The client, with the connection URI (`qemu:///session`, …) if it is not to be libvirt's
+    /// default, and the time that one call may take.
+    ///
+    /// # Errors
+    /// [`VmError::NoVirsh`] if it is not installed.
+    pub fn new(uri: Option<&str>, timeout_ns: u64) -> Result<Self, VmError> {
+        let virsh = process::find_program("virsh").ok_or(VmError::NoVirsh)?;
+        Ok(Self {
+            virsh,
+            uri: uri.map(str::to_owned),
+            timeout_ns,
+        })
+    }
+
+    /// Finds a running domain by id, UUID or name (in this order, as libvirt does).
+    ///
+    /// # Errors
+    /// [`VmError::NoDomain`], [`VmError::NotRunning`], [`VmError::ForeignDomain`] if it runs on
+    /// another machine, or that libvirt or the host failed.
+    pub fn find(&self, host: &dyn Host, wanted: &str) -> Result<Domain, VmError> {
+        let unknown = || VmError::NoDomain {
+            name: wanted.to_owned(),
+        };
+        if wanted.is_empty() || wanted.contains(['\0', '\n']) {
+            return Err(unknown());
+        }
+        let known = |answer: Result<String, VmError>| match answer {
+            Err(VmError::Virsh { message, .. }) if message.contains("failed to get domain") => {
+                Err(unknown())
+            }
+            answer => answer,
+        };
+        // domuuid takes ids and names, but no UUID.
+        let uuid = if is_uuid(wanted) {
+            wanted.to_owned()
+        } else {
+            known(self.virsh("domuuid", &[("domain", wanted)]))?
+                .trim()
+                .to_owned()
+        };
+        if !is_uuid(&uuid) {
+            let why = format!("{uuid:?} is not a UUID");
+            return Err(VmError::VirshOutput {
+                command: "domuuid".to_owned(),
+                why,
+            });
+        }
+        let domain = [("domain", uuid.as_str())];
+        let name = known(self.virsh("domname", &domain))?
+            .trim_end_matches('\n')
+            .to_owned();
+        if self.virsh("domid", &domain)?.trim().parse::<u32>().is_err() {
+            let state = self.virsh("domstate", &domain)?.trim().to_owned();
+            return Err(VmError::NotRunning { name, state });
+        }
+        let pid = self.pid_of(host, &name, &uuid)?;
+        Ok(Domain { name, uuid, pid })
+    }
+
+    /// The domain's monitor, for [`threads::discover`].
+    #[must_use]
+    pub fn monitor(&self, domain: &Domain) -> DomainMonitor {
+        DomainMonitor {
+            libvirt: self.clone(),
+            uuid: domain.uuid.clone(),
+        }
+    }
+
+    /// The process behind a domain: that of its first vCPU, if its command line names the
+    /// domain's UUID. With a remote connection the number means another machine's process.
+    fn pid_of(&self, host: &dyn Host, name: &str, uuid: &str) -> Result<Tid, VmError> {
+        let mut monitor = DomainMonitor {
+            libvirt: self.clone(),
+            uuid: uuid.to_owned(),
+        };
+        let thread = monitor.cpus()?.first().ok_or(VmError::NoVcpus)?.thread;
+        let foreign = || VmError::ForeignDomain {
+            name: name.to_owned(),
+            tid: thread,
+        };
+        let pid = match threads::leader_of(host, thread) {
+            Err(VmError::NoProcess { .. }) => return Err(foreign()),
+            pid => pid?,
+        };
+        match argv::uuid_of(&threads::command_line(host, pid)?) {
+            Some(found) if found.eq_ignore_ascii_case(uuid) => Ok(pid),
+            _ => Err(foreign()),
+        }
+    }
+
+    /// Runs one subcommand with `--option=value` arguments and returns its output.
+    fn virsh(&self, command: &str, options: &[(&str, &str)]) -> Result<String, VmError> {
+        let mut words = vec!["--quiet".to_owned()];
+        words.extend(self.uri.as_ref().map(|uri| format!("--connect={uri}")));
+        words.push(command.to_owned());
+        words.extend(options.iter().map(|(option, value)| match *value {
+            "" => format!("--{option}"),
+            value => format!("--{option}={value}"),
+        }));
+        let output = process::capture(&self.virsh, &words, self.timeout_ns)?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() {
+            return Ok(text(&output.stdout));
+        }
+        let message = text(&output.stderr);
+        let message = message
+            .lines()
+            .map(|line| line.trim_start_matches("error: "));
+        let message = message
+            .filter(|line| !line.is_empty())
+            .collect::<Vec<_>>()
+            .join("; ");
+        Err(VmError::Virsh {
+            command: command.to_owned(),
+            message,
+        })
+    }
+}
+
+/// A domain's QEMU, asked through libvirt.
+#[derive(Clone, Debug)]
+pub struct DomainMonitor {
+    libvirt: Libvirt,
+    uuid: String,
+}
+
+impl Monitor for DomainMonitor {
+    fn execute(&mut self, command: &str, arguments: Option<Value>) -> Result<Value, VmError> {
+        let mut request = json!({"execute": command});
+        if let Some(arguments) = arguments {
+            request["arguments"] = arguments;
+        }
+        let options = [
+            ("domain", self.uuid.as_str()),
+            ("cmd", &request.to_string()),
+        ];
+        let reply = self.libvirt.virsh("qemu-monitor-command", &options)?;
+        reply_of(command, &reply)
+    }
+}
+
+/// What QEMU returned, out of `{"return": …, "id": "libvirt-412"}`.
+fn reply_of(command: &str, reply: &str) -> Result<Value, VmError> {
+    let wrong = |why: String| VmError::Answer {
+        command: command.to_owned(),
+        why,
+    };
+    let reply: Value = serde_json::from_str(reply).map_err(|error| wrong(error.to_string()))?;
+    if let Some(error) = reply.get("error") {
+        let text = |key: &str| {
+            error
+                .get(key)
+                .and_then(Value::as_str)
+                .unwrap_or("")
+                .to_owned()
+        };
+        return Err(VmError::Refused {
+            command: command.to_owned(),
+            class: text("class"),
+            message: text("desc"),
+        });
+    }
+    let value = reply.get("return").cloned();
+    value.ok_or_else(|| wrong("it has neither return nor error".to_owned()))
+}
+
+/// `8-4-4-4-12` hexadecimal digits.
+fn is_uuid(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('-').collect();
+    let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();
+    lengths == [8, 4, 4, 4, 12]
+        && parts
+            .iter()
+            .all(|part| part.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! Recorded output of virsh 9.0.
+
+use pinfold_model::{CpuSet, Role};
+use serde_json::json;
+
+use super::*;
+
+const XML: &str = "<domain type='qemu' id='1'>
+  <name>-odd name</name>
+  <vcpu placement='static' cpuset='0-3,^2'>2</vcpu>
+  <cputune>
+    <shares>10</shares>
+    <vcpupin vcpu='1' cpuset='1'/>
+    <emulatorpin cpuset='0'/>
+    <iothreadpin iothread='1' cpuset='0,3'/>
+  </cputune>
+  <devices><vcpupin vcpu='9' cpuset='9'/></devices>
+</domain>";
+
+fn set(text: &str) -> CpuSet {
+    CpuSet::parse_list(text).unwrap()
+}
+
+#[test]
+fn reads_pins() {
+    let pins = Pins::from_xml(XML).unwrap();
+    let check = |target: PinTarget, expected: &str| {
+        assert_eq!(pins.of(target), Some(&set(expected)), "{target}");
+    };
+    check(PinTarget::Vcpu(0), "0,1,3");
+    check(PinTarget::Vcpu(1), "1");
+    check(PinTarget::Emulator, "0");
+    check(PinTarget::Iothread(1), "0,3");
+    assert_eq!(pins.own.len(), 3);
+    assert_eq!(Pins::from_xml("<domain/>").unwrap(), Pins::default());
+}
+
+#[test]
+fn refuses_odd_xml() {
+    let check = |xml: &str, expected: &str| {
+        let error = Pins::from_xml(xml).unwrap_err().to_string();
+        assert!(error.contains(expected), "{xml}: {error}");
+    };
+    check("", "dumpxml is not understood");
+    check("<!DOCTYPE d [<!ENTITY a 'b'>]><domain>&a;</domain>", "DTD");
+    check(
+        "<domain><cputune><vcpupin cpuset='1'/></cputune></domain>",
+        "<vcpupin> has no vcpu",
+    );
+    check(
+        "<domain><cputune><emulatorpin/></cputune></domain>",
+        "<emulatorpin> has no cpuset",
+    );
+    check(
+        "<domain><cputune><emulatorpin cpuset='x'/></cputune></domain>",
+        "not a list of PUs",
+    );
+    check("<domain><vcpu cpuset='3-1'/></domain>", "runs backwards");
+}
+
+#[test]
+fn names_roles_as_libvirt_does() {
+    let check = |role: Role, expected: Option<PinTarget>| {
+        assert_eq!(PinTarget::of(&role).ok(), expected, "{role}");
+    };
+    check(Role::Vcpu(3), Some(PinTarget::Vcpu(3)));
+    check(Role::Emulator, Some(PinTarget::Emulator));
+    check(
+        Role::Iothread("iothread2".to_owned()),
+        Some(PinTarget::Iothread(2)),
+    );
+    check(Role::Iothread("disk".to_owned()), None);
+    check(Role::Vhost(0), None);
+    check(Role::Worker, None);
+}
+
+#[test]
+fn reads_replies() {
+    let good = r#"{"return":[{"thread-id":13000}],"id":"libvirt-412"}"#;
+    assert_eq!(reply_of("q", good).unwrap(), json!([{"thread-id": 13000}]));
+    let check = |reply: &str, expected: &str| {
+        let error = reply_of("nix", reply).unwrap_err().to_string();
+        assert!(error.contains(expected), "{reply}: {error}");
+    };
+    let refused = r#"{"id":"libvirt-415","error":{"class":"CommandNotFound","desc":"The command nix has not been found"}}"#;
+    check(
+        refused,
+        "QEMU refused nix: The command nix has not been found",
+    );
+    check("{}", "neither return nor error");
+    check("nonsense", "not understood");
+}
+
+#[test]
+fn knows_uuids() {
+    assert!(is_uuid("31a8baa6-60f9-41a2-b3e7-38b09e2b2539"));
+    for text in [
+        "",
+        "-",
+        "31a8baa6",
+        "--domain",
+        "31a8baa6-60f9-41a2-b3e7-38b09e2b253x",
+    ] {
+        assert!(!is_uuid(text), "{text}");
+    }
+}

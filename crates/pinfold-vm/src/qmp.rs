@@ -1,0 +1,227 @@
+//! QMP over a Unix socket: QEMU's control protocol, one JSON message per line.
+//!
+//! ```text
+//! ← {"QMP": {"version": {…}, "capabilities": ["oob"]}}        the greeting
+//! → {"execute": "qmp_capabilities", "id": 1}
+//! ← {"return": {}, "id": 1}
+//! ← {"event": "STOP", "timestamp": {…}}                        at any time, between replies
+//! → {"execute": "query-status", "id": 2}
+//! ← {"return": {…}, "id": 2}    or    {"error": {"class": …, "desc": …}, "id": 2}
+//! ```
+//! A QEMU socket serves one client at a time: a second one connects, but is greeted only when
+//! the first has gone. Silence is therefore an answer, and everything here has a deadline.
+//! The other side may be anything that the user named by mistake: lines and the number of kept
+//! events are bounded, and nothing of what comes is trusted to be well formed.
+//!
+//! Specification: <https://www.qemu.org/docs/master/interop/qmp-spec.html>.
+
+mod wire;
+
+use std::collections::VecDeque;
+
+use pinfold_host::Clock;
+use serde_json::Value;
+
+use self::wire::{Line, Message, Wire};
+use crate::VmError;
+use crate::monitor::{Monitor, QemuVersion};
+
+/// Events kept until somebody asks for them; the oldest go first.
+const MAX_EVENTS: usize = 256;
+
+/// Something that QEMU reported of its own accord.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// Its name: `SHUTDOWN`, `STOP`, `DEVICE_DELETED`, …
+    pub name: String,
+    /// What belongs to it; `null` if nothing does.
+    pub data: Value,
+}
+
+/// A QMP connection.
+pub struct Qmp {
+    wire: Wire,
+    version: QemuVersion,
+    events: VecDeque<Event>,
+    last_id: u64,
+    timeout_ns: u64,
+}
+
+impl Qmp {
+    /// Connects, checks the greeting and negotiates; `timeout_ns` bounds each of these and
+    /// each later command.
+    ///
+    /// # Errors
+    /// [`VmError::Connect`] if nobody listens, [`VmError::Silent`] if no greeting comes (another
+    /// client is connected), [`VmError::NotQmp`] if something else comes, [`VmError::Closed`]
+    /// if QEMU ends meanwhile.
+    pub fn connect(
+        path: &str,
+        timeout_ns: u64,
+        clock: impl Clock + Send + 'static,
+    ) -> Result<Self, VmError> {
+        let mut wire = Wire::connect(path, timeout_ns, Box::new(clock))?;
+        let version = greeting(&mut wire, timeout_ns)?;
+        let mut qmp = Self {
+            wire,
+            version,
+            events: VecDeque::new(),
+            last_id: 0,
+            timeout_ns,
+        };
+        qmp.execute("qmp_capabilities", None)?;
+        Ok(qmp)
+    }
+
+    /// Version that QEMU named in its greeting; costs no round trip.
+    #[must_use]
+    pub fn greeted_version(&self) -> &QemuVersion {
+        &self.version
+    }
+
+    /// Path of the socket.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.wire.path()
+    }
+
+    /// Bounds each later command by this time.
+    pub fn set_timeout(&mut self, timeout_ns: u64) {
+        self.timeout_ns = timeout_ns;
+    }
+
+    /// Asks QEMU to end (`quit`). That it closes the connection at once is no error.
+    ///
+    /// # Errors
+    /// As [`Monitor::execute`].
+    pub fn quit(&mut self) -> Result<(), VmError> {
+        match self.execute("quit", None) {
+            Ok(_) | Err(VmError::Closed { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits until one of the named events has come and takes it; `None` after `timeout_ns`.
+    /// Other events are kept.
+    ///
+    /// # Errors
+    /// [`VmError::Closed`] if QEMU ends, [`VmError::NotQmp`] if what comes is no message.
+    pub fn wait_event(
+        &mut self,
+        names: &[&str],
+        timeout_ns: u64,
+    ) -> Result<Option<Event>, VmError> {
+        let wanted = |event: &Event| names.contains(&event.name.as_str());
+        if let Some(place) = self.events.iter().position(wanted) {
+            return Ok(self.events.remove(place));
+        }
+        let deadline = self.wire.deadline(timeout_ns);
+        loop {
+            match self.message(deadline, "waiting for an event")? {
+                None => return Ok(None),
+                Some(Message::Event(event)) if wanted(&event) => return Ok(Some(event)),
+                Some(Message::Event(event)) => self.keep(event),
+                // Late replies to commands that were given up.
+                Some(Message::Greeting(_) | Message::Return { .. } | Message::Error { .. }) => {}
+            }
+        }
+    }
+
+    /// Takes all events that have come so far, without waiting for more.
+    ///
+    /// # Errors
+    /// As [`Qmp::wait_event`].
+    pub fn take_events(&mut self) -> Result<Vec<Event>, VmError> {
+        let deadline = self.wire.deadline(0);
+        while let Some(message) = self.message(deadline, "reading events")? {
+            if let Message::Event(event) = message {
+                self.keep(event);
+            }
+        }
+        Ok(self.events.drain(..).collect())
+    }
+
+    fn keep(&mut self, event: Event) {
+        if self.events.len() == MAX_EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+
+    /// The next message, or `None` at the deadline.
+    fn message(&mut self, deadline: u64, during: &str) -> Result<Option<Message>, VmError> {
+        match self.wire.line(deadline, during)? {
+            Line::Complete(line) => match wire::parse(&line) {
+                Some(message) => Ok(Some(message)),
+                None => Err(self.wire.not_qmp(&line)),
+            },
+            Line::Partial(_) => Ok(None),
+            Line::Closed(_) => Err(self.wire.closed(during)),
+        }
+    }
+}
+
+impl Monitor for Qmp {
+    fn execute(&mut self, command: &str, arguments: Option<Value>) -> Result<Value, VmError> {
+        self.last_id += 1;
+        let id = self.last_id;
+        let deadline = self.wire.deadline(self.timeout_ns);
+        self.wire
+            .send(&wire::request(command, arguments, id), deadline, command)?;
+        loop {
+            match self.message(deadline, command)? {
+                None => {
+                    let seconds = wire::seconds(self.timeout_ns);
+                    return Err(VmError::NoAnswer {
+                        command: command.to_owned(),
+                        seconds,
+                    });
+                }
+                Some(Message::Event(event)) => self.keep(event),
+                Some(Message::Return {
+                    id: Some(of),
+                    value,
+                }) if of == id => return Ok(value),
+                // An error without id answers a message that QEMU could not read at all;
+                // only one is ever under way, so it is ours.
+                Some(Message::Error {
+                    id: of,
+                    class,
+                    message,
+                }) if of.is_none_or(|of| of == id) => {
+                    return Err(VmError::Refused {
+                        command: command.to_owned(),
+                        class,
+                        message,
+                    });
+                }
+                // Late replies to commands that were given up.
+                Some(Message::Greeting(_) | Message::Return { .. } | Message::Error { .. }) => {}
+            }
+        }
+    }
+}
+
+/// Reads the greeting, or tells what is wrong with the one who should give it.
+fn greeting(wire: &mut Wire, timeout_ns: u64) -> Result<QemuVersion, VmError> {
+    let deadline = wire.deadline(timeout_ns);
+    let line = match wire.line(deadline, "the greeting")? {
+        Line::Complete(line) => line,
+        Line::Partial(start) if start.is_empty() => {
+            let seconds = wire::seconds(timeout_ns);
+            return Err(VmError::Silent {
+                path: wire.path().to_owned(),
+                seconds,
+            });
+        }
+        Line::Closed(start) if start.is_empty() => return Err(wire.closed("the greeting")),
+        Line::Partial(start) | Line::Closed(start) => return Err(wire.not_qmp(&start)),
+    };
+    match wire::parse(&line) {
+        Some(Message::Greeting(version)) => Ok(version),
+        _ => Err(wire.not_qmp(&line)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

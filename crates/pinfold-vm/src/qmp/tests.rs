@@ -1,0 +1,216 @@
+//! The client against hand-made servers on real sockets.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::thread::JoinHandle;
+
+use pinfold_host::SystemClock;
+use serde_json::json;
+
+use super::*;
+use crate::monitor::RunState;
+
+const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, "package": "Debian"}, "capabilities": ["oob"]}}"#;
+const SECOND: u64 = 1_000_000_000;
+/// For cases whose outcome is that nothing comes.
+const SHORT: u64 = 50_000_000;
+
+struct Server {
+    folder: tempfile::TempDir,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Serves one client with this behaviour.
+    fn new(serve: impl FnOnce(UnixStream) + Send + 'static) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("qmp")).unwrap();
+        let thread = std::thread::spawn(move || serve(listener.accept().unwrap().0));
+        Self {
+            folder,
+            thread: Some(thread),
+        }
+    }
+
+    /// Says these lines at once and then waits for the client's end.
+    fn saying(text: &'static [u8]) -> Self {
+        Self::new(move |mut stream| {
+            stream.write_all(text).unwrap();
+            BufReader::new(stream).lines().for_each(drop);
+        })
+    }
+
+    /// Greets, then answers each command with the lines that `answer` gives for its name and id.
+    fn answering(answer: impl Fn(&str, u64) -> String + Send + 'static) -> Self {
+        Self::new(move |mut stream| {
+            writeln!(stream, "{GREETING}").unwrap();
+            for line in BufReader::new(stream.try_clone().unwrap())
+                .lines()
+                .map_while(Result::ok)
+            {
+                let command: Value = serde_json::from_str(&line).unwrap();
+                let id = command["id"].as_u64().unwrap();
+                let text = match command["execute"].as_str().unwrap() {
+                    "qmp_capabilities" => format!("{}\n", json!({"return": {}, "id": id})),
+                    name => answer(name, id),
+                };
+                if text.is_empty() || stream.write_all(text.as_bytes()).is_err() {
+                    return;
+                }
+            }
+        })
+    }
+
+    fn connect(&self, timeout_ns: u64) -> Result<Qmp, VmError> {
+        Qmp::connect(
+            self.folder.path().join("qmp").to_str().unwrap(),
+            timeout_ns,
+            SystemClock,
+        )
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+#[test]
+fn greets_and_matches_replies_among_events() {
+    let server = Server::answering(|name, id| match name {
+        "query-status" => format!(
+            "{}\n{}\r\n\n{}\n",
+            json!({"event": "STOP", "timestamp": {"seconds": 1, "microseconds": 2}}),
+            json!({"return": "a reply to a command that was given up", "id": id + 1000}),
+            json!({"return": {"status": "paused", "running": false}, "id": id}),
+        ),
+        "query-kvm" => {
+            format!(
+                "{}\n",
+                json!({"error": {"class": "CommandNotFound", "desc": "no"}, "id": id})
+            )
+        }
+        _ => format!(
+            "{}\n",
+            json!({"event": "SHUTDOWN", "data": {"guest": false}})
+        ),
+    });
+    let mut qmp = server.connect(SECOND).unwrap();
+    assert_eq!(qmp.greeted_version().number, (7, 2, 22));
+    assert_eq!(
+        qmp.status().unwrap(),
+        RunState {
+            running: false,
+            name: "paused".to_owned()
+        }
+    );
+    let error = qmp.kvm_enabled().unwrap_err();
+    assert_eq!(error.to_string(), "QEMU refused query-kvm: no");
+    assert!(error.hint().unwrap().contains("too old"));
+
+    qmp.set_timeout(SHORT);
+    let error = qmp.execute("silence", None).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no answer to QMP command silence within 1 s"
+    );
+    let event = qmp.wait_event(&["SHUTDOWN"], SECOND).unwrap().unwrap();
+    assert_eq!(event.data, json!({"guest": false}));
+    let names: Vec<String> = qmp
+        .take_events()
+        .unwrap()
+        .into_iter()
+        .map(|event| event.name)
+        .collect();
+    assert_eq!(names, ["STOP"]);
+    assert_eq!(qmp.wait_event(&["SHUTDOWN"], SHORT).unwrap(), None);
+}
+
+#[test]
+fn refuses_what_is_not_qmp() {
+    let check = |said: &'static [u8], expected: &str, hint: &str| {
+        let error = Server::saying(said).connect(SHORT).err().unwrap();
+        assert!(error.to_string().contains(expected), "{error}");
+        assert!(error.hint().unwrap().contains(hint), "{:?}", error.hint());
+    };
+    check(b"", "no QMP greeting", "one client per QMP socket");
+    check(
+        b"HTTP/1.1 400 Bad Request\r\n",
+        "it said \"HTTP/1.1 400 Bad Request\"",
+        "-qmp unix:",
+    );
+    check(
+        b"QEMU 7.2.22 monitor - type 'help' for more information\r\n(qemu) ",
+        "not a QMP socket",
+        "human monitor",
+    );
+    check(b"half a line", "it said \"half a line\"", "-qmp unix:");
+    check(b"\xff\xfe\x00\n", "not a QMP socket", "-qmp unix:");
+    check(b"{\"QMP\": {}}\n", "not a QMP socket", "-qmp unix:");
+    check(b"{\"return\": {}}\n", "not a QMP socket", "-qmp unix:");
+    check(b"[[[[[[\n", "not a QMP socket", "-qmp unix:");
+}
+
+#[test]
+fn bounds_what_a_hostile_peer_can_send() {
+    let server = Server::new(|mut stream| {
+        let part = vec![b'x'; 1 << 20];
+        // Writing fails as soon as the client has had enough.
+        while stream.write_all(&part).is_ok() {}
+    });
+    let error = server.connect(20 * SECOND).err().unwrap();
+    assert!(
+        error.to_string().contains("longer than 8388608 bytes"),
+        "{error}"
+    );
+    drop(server);
+
+    let server = Server::answering(|_, id| {
+        let event = format!("{}\n", json!({"event": "SPAM"}));
+        format!("{}{}\n", event.repeat(1000), json!({"return": 1, "id": id}))
+    });
+    let mut qmp = server.connect(SECOND).unwrap();
+    assert_eq!(qmp.execute("any", None).unwrap(), json!(1));
+    assert_eq!(qmp.take_events().unwrap().len(), MAX_EVENTS);
+}
+
+#[test]
+fn tells_when_the_other_side_goes() {
+    let server = Server::answering(|_, _| String::new());
+    let mut qmp = server.connect(SECOND).unwrap();
+    let error = qmp.status().unwrap_err();
+    assert!(error.is_gone(), "{error}");
+    assert!(
+        error.to_string().ends_with("during query-status"),
+        "{error}"
+    );
+    assert!(qmp.quit().is_ok());
+
+    let error = Server::new(drop).connect(SECOND).err().unwrap();
+    assert!(error.is_gone(), "{error}");
+}
+
+#[test]
+fn tells_why_it_cannot_connect() {
+    let folder = tempfile::tempdir().unwrap();
+    let connect = |path: &std::path::Path| {
+        Qmp::connect(path.to_str().unwrap(), SHORT, SystemClock)
+            .err()
+            .unwrap()
+            .hint()
+            .unwrap()
+    };
+    assert!(connect(&folder.path().join("absent")).contains("there is no such socket"));
+    let dead = folder.path().join("dead");
+    drop(UnixListener::bind(&dead).unwrap());
+    assert!(connect(&dead).contains("nobody listens"));
+    assert!(connect(&folder.path().join("x".repeat(200))).contains("at most 107 bytes"));
+
+    // A line of waiting clients that is full: connect(2) itself would wait for ever.
+    let busy = folder.path().join("busy");
+    let listener = UnixListener::bind(&busy).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let _waiting = UnixStream::connect(&busy).unwrap();
+    assert!(connect(&busy).contains("waiting in line"));
+}

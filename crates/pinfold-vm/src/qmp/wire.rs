@@ -1,0 +1,247 @@
+//! The socket below QMP: connecting with a deadline, bounded lines, messages told apart.
+//!
+//! Knows the shape of messages, not the meaning of commands.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use pinfold_host::Clock;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use serde_json::{Value, json};
+
+use super::Event;
+use crate::VmError;
+use crate::monitor::{QemuVersion, version_from};
+
+/// No honest reply is longer: `query-cpus-fast` of 4096 vCPUs gives about 1 MB.
+const MAX_LINE: usize = 8 << 20;
+/// How much of a foreign greeting is shown.
+const SHOWN: usize = 80;
+
+/// One message of QEMU's.
+pub(super) enum Message {
+    Greeting(QemuVersion),
+    Event(Event),
+    Return {
+        id: Option<u64>,
+        value: Value,
+    },
+    Error {
+        id: Option<u64>,
+        class: String,
+        message: String,
+    },
+}
+
+/// What reading a line came to.
+pub(super) enum Line {
+    /// A whole line, without its end.
+    Complete(Vec<u8>),
+    /// The deadline came first; these bytes had come.
+    Partial(Vec<u8>),
+    /// The other side closed; these bytes had come.
+    Closed(Vec<u8>),
+}
+
+/// A connected socket with what was read ahead.
+pub(super) struct Wire {
+    stream: UnixStream,
+    path: String,
+    clock: Box<dyn Clock + Send>,
+    ahead: Vec<u8>,
+    /// Bytes of `ahead` that are known to hold no end of line.
+    searched: usize,
+}
+
+impl Wire {
+    pub(super) fn connect(
+        path: &str,
+        timeout_ns: u64,
+        clock: Box<dyn Clock + Send>,
+    ) -> Result<Self, VmError> {
+        let stream = connect_within(path, timeout_ns).map_err(|errno| VmError::Connect {
+            path: path.to_owned(),
+            source: errno.into(),
+        })?;
+        Ok(Self {
+            stream,
+            path: path.to_owned(),
+            clock,
+            ahead: Vec::new(),
+            searched: 0,
+        })
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(super) fn deadline(&self, timeout_ns: u64) -> u64 {
+        self.clock.now_ns().saturating_add(timeout_ns)
+    }
+
+    /// Time until the deadline; at least a millisecond, because zero means "for ever" to the kernel.
+    fn left(&self, deadline: u64) -> Duration {
+        Duration::from_nanos(deadline.saturating_sub(self.clock.now_ns()).max(1_000_000))
+    }
+
+    pub(super) fn send(
+        &mut self,
+        message: &[u8],
+        deadline: u64,
+        during: &str,
+    ) -> Result<(), VmError> {
+        let left = self.left(deadline);
+        let sent = self
+            .stream
+            .set_write_timeout(Some(left))
+            .and_then(|()| self.stream.write_all(message));
+        sent.map_err(|source| match source.kind() {
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => self.closed(during),
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => VmError::NoAnswer {
+                command: during.to_owned(),
+                seconds: u64::from(left.subsec_nanos() > 0) + left.as_secs(),
+            },
+            _ => VmError::Socket {
+                path: self.path.clone(),
+                source,
+            },
+        })
+    }
+
+    /// Reads one line; empty lines are skipped.
+    pub(super) fn line(&mut self, deadline: u64, during: &str) -> Result<Line, VmError> {
+        loop {
+            if let Some(line) = self.line_ahead() {
+                if line.iter().all(u8::is_ascii_whitespace) {
+                    continue;
+                }
+                return Ok(Line::Complete(line));
+            }
+            if self.ahead.len() > MAX_LINE {
+                return Err(VmError::TooLong {
+                    path: self.path.clone(),
+                    limit: MAX_LINE,
+                });
+            }
+            match self.read_more(deadline) {
+                Ok(0) => return Ok(Line::Closed(self.ahead.clone())),
+                Ok(_) => {}
+                Err(error) => match error.kind() {
+                    ErrorKind::Interrupted => {}
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut => {}
+                    ErrorKind::ConnectionReset => return Err(self.closed(during)),
+                    _ => {
+                        return Err(VmError::Socket {
+                            path: self.path.clone(),
+                            source: error,
+                        });
+                    }
+                },
+            }
+            if self.clock.now_ns() >= deadline && !self.ahead[self.searched..].contains(&b'\n') {
+                return Ok(Line::Partial(self.ahead.clone()));
+            }
+        }
+    }
+
+    fn read_more(&mut self, deadline: u64) -> std::io::Result<usize> {
+        let mut chunk = [0; 16 << 10];
+        self.stream.set_read_timeout(Some(self.left(deadline)))?;
+        let count = self.stream.read(&mut chunk)?;
+        self.ahead.extend_from_slice(&chunk[..count]);
+        Ok(count)
+    }
+
+    /// Takes a whole line out of what was read ahead.
+    fn line_ahead(&mut self) -> Option<Vec<u8>> {
+        match self.ahead[self.searched..]
+            .iter()
+            .position(|&byte| byte == b'\n')
+        {
+            None => {
+                self.searched = self.ahead.len();
+                None
+            }
+            Some(offset) => {
+                let rest = self.ahead.split_off(self.searched + offset + 1);
+                self.searched = 0;
+                Some(std::mem::replace(&mut self.ahead, rest))
+            }
+        }
+    }
+
+    pub(super) fn closed(&self, during: &str) -> VmError {
+        VmError::Closed {
+            path: self.path.clone(),
+            during: during.to_owned(),
+        }
+    }
+
+    pub(super) fn not_qmp(&self, line: &[u8]) -> VmError {
+        let text = String::from_utf8_lossy(line);
+        let mut said: String = text.trim().chars().take(SHOWN).collect();
+        if text.trim().chars().count() > SHOWN {
+            said.push('…');
+        }
+        VmError::NotQmp {
+            path: self.path.clone(),
+            said,
+        }
+    }
+}
+
+/// Connects with a deadline. A plain connect(2) waits for ever on a socket whose line of waiting
+/// clients is full, as that of a busy QEMU soon is; it heeds the send timeout, though.
+fn connect_within(path: &str, timeout_ns: u64) -> rustix::io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let timeout = Duration::from_nanos(timeout_ns.max(1_000_000));
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(timeout))?;
+    rustix::net::connect(&socket, &address)?;
+    Ok(socket.into())
+}
+
+/// Nanoseconds as whole seconds, rounded up, for messages.
+pub(super) fn seconds(ns: u64) -> u64 {
+    ns.div_ceil(1_000_000_000)
+}
+
+/// A command as one line.
+pub(super) fn request(command: &str, arguments: Option<Value>, id: u64) -> Vec<u8> {
+    let mut message = json!({"execute": command, "id": id});
+    if let Some(arguments) = arguments {
+        message["arguments"] = arguments;
+    }
+    format!("{message}\n").into_bytes()
+}
+
+/// Tells the messages apart; `None` for anything else.
+pub(super) fn parse(line: &[u8]) -> Option<Message> {
+    let value: Value = serde_json::from_slice(line).ok()?;
+    let id = value.get("id").and_then(Value::as_u64);
+    let text = |value: &Value, key: &str| value.get(key)?.as_str().map(str::to_owned);
+    if let Some(greeting) = value.get("QMP") {
+        return version_from("the greeting", greeting.get("version")?)
+            .ok()
+            .map(Message::Greeting);
+    }
+    if let Some(name) = text(&value, "event") {
+        let data = value.get("data").cloned().unwrap_or(Value::Null);
+        return Some(Message::Event(Event { name, data }));
+    }
+    if let Some(error) = value.get("error") {
+        let class = text(error, "class")?;
+        return Some(Message::Error {
+            id,
+            class,
+            message: text(error, "desc")?,
+        });
+    }
+    value.get("return").map(|value| Message::Return {
+        id,
+        value: value.clone(),
+    })
+}

@@ -1,0 +1,325 @@
+//! Which thread of a virtual machine does what.
+//!
+//! QEMU's monitor is asked first: it knows the threads of vCPUs and iothreads by number. Names
+//! only classify the rest, because QEMU calls them "for debugging and not a stable API", sets
+//! them only under `-name debug-threads=on`, and cannot set those above 15 bytes at all (an
+//! iothread with an id of more than 12 characters stays nameless). Without a monitor names are
+//! all there is, and the result says so.
+//!
+//! The list is taken before and after the questions, until both agree: threads are born at any
+//! time (hotplug, worker pools), and a monitor's answer about a list that has changed is worth
+//! nothing.
+//!
+//! Kernel threads that work for the machine but lie outside its process are looked up by name:
+//! `vhost-PID` (Linux before 6.4, or with `fork_owner=0`) and `kvm-pit/PID`.
+
+mod names;
+mod process;
+
+use std::collections::BTreeMap;
+
+use pinfold_host::Host;
+use pinfold_model::{Accelerator, Finding, Role, TaskId, Tid};
+
+use self::process::{Task, kernel_threads, numbers, program_of, tasks};
+pub(crate) use self::process::{command_line, leader_of};
+use crate::VmError;
+use crate::argv;
+use crate::monitor::{IothreadInfo, Monitor, VcpuInfo};
+
+/// How often the list is taken again before its unrest is accepted (and reported).
+const ROUNDS: u32 = 8;
+
+/// One thread of a virtual machine.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VmThread {
+    /// The thread.
+    pub task: TaskId,
+    /// What it does.
+    pub role: Role,
+    /// Its name, as the kernel shows it.
+    pub name: String,
+}
+
+/// What was found of a virtual machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The process.
+    pub pid: Tid,
+    /// Its threads, vCPUs first by index, then the others by role and number.
+    pub threads: Vec<VmThread>,
+    /// What executes the guest; `None` if neither monitor nor names tell.
+    pub accelerator: Option<Accelerator>,
+    /// Number of vCPUs that are plugged in.
+    pub vcpus: u32,
+    /// What makes this list less than certain.
+    pub findings: Vec<Finding>,
+}
+
+impl Found {
+    /// Checks that each vCPU has a thread of its own, as pins of single vCPUs need.
+    ///
+    /// # Errors
+    /// [`VmError::OneThread`] if several vCPUs share one.
+    pub fn require_own_threads(&self) -> Result<(), VmError> {
+        match (self.accelerator, self.vcpus) {
+            (Some(Accelerator::TcgSingle), vcpus) if vcpus > 1 => Err(VmError::OneThread { vcpus }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The threads as what applies plans wants them.
+    #[must_use]
+    pub fn tasks(&self) -> Vec<(TaskId, Role)> {
+        self.threads
+            .iter()
+            .map(|thread| (thread.task, thread.role.clone()))
+            .collect()
+    }
+}
+
+/// Finds the role of each thread of process `pid`, with the help of its monitor if there is one.
+///
+/// # Errors
+/// [`VmError::NoProcess`], [`VmError::NotQemu`] (checked when only the number is known),
+/// [`VmError::ForeignThread`] if monitor and process do not belong together,
+/// [`VmError::NoVcpus`], [`VmError::Nameless`], or that the monitor or the host failed.
+pub fn discover(
+    host: &dyn Host,
+    pid: Tid,
+    monitor: Option<&mut dyn Monitor>,
+) -> Result<Found, VmError> {
+    let mut found = match monitor {
+        Some(monitor) => by_monitor(host, pid, monitor)?,
+        None => by_names(host, pid)?,
+    };
+    let outside = kernel_threads(host, pid, &found.threads)?;
+    found.threads.extend(outside);
+    number_vhosts(&mut found.threads);
+    found
+        .threads
+        .sort_by(|a, b| (&a.role, a.task).cmp(&(&b.role, b.task)));
+    Ok(found)
+}
+
+/// The QEMU process behind a monitor: the thread group of its first vCPU.
+///
+/// # Errors
+/// [`VmError::NoVcpus`] if there is none to ask for, or that the monitor or the host failed.
+pub fn pid_of(host: &dyn Host, monitor: &mut dyn Monitor) -> Result<Tid, VmError> {
+    let first = monitor.cpus()?.first().ok_or(VmError::NoVcpus)?.thread;
+    leader_of(host, first)
+}
+
+/// Checks that a process runs QEMU's system emulator.
+///
+/// # Errors
+/// [`VmError::NoProcess`] or [`VmError::NotQemu`].
+pub fn require_qemu(host: &dyn Host, pid: Tid) -> Result<(), VmError> {
+    let program = program_of(host, pid)?;
+    if names::is_qemu(&program) {
+        Ok(())
+    } else {
+        Err(VmError::NotQemu { pid, program })
+    }
+}
+
+/// What the monitor knows.
+struct Reported {
+    cpus: Vec<VcpuInfo>,
+    iothreads: Vec<IothreadInfo>,
+}
+
+impl Reported {
+    fn ask(monitor: &mut dyn Monitor) -> Result<Self, VmError> {
+        let cpus = monitor.cpus()?;
+        if cpus.is_empty() {
+            return Err(VmError::NoVcpus);
+        }
+        Ok(Self {
+            cpus,
+            iothreads: monitor.iothreads()?,
+        })
+    }
+
+    fn tids(&self) -> impl Iterator<Item = Tid> + '_ {
+        let cpus = self.cpus.iter().map(|cpu| cpu.thread);
+        cpus.chain(self.iothreads.iter().map(|iothread| iothread.thread))
+    }
+
+    fn share_one_thread(&self) -> bool {
+        self.cpus.len() > 1
+            && self
+                .cpus
+                .iter()
+                .all(|cpu| cpu.thread == self.cpus[0].thread)
+    }
+
+    fn roles(&self) -> BTreeMap<Tid, Role> {
+        let iothreads = self
+            .iothreads
+            .iter()
+            .map(|iothread| (iothread.thread, Role::Iothread(iothread.id.clone())));
+        // Backwards, so that of vCPUs in one thread the first gives it its role.
+        let cpus = self
+            .cpus
+            .iter()
+            .rev()
+            .map(|cpu| (cpu.thread, Role::Vcpu(cpu.index)));
+        iothreads.chain(cpus).collect()
+    }
+}
+
+fn by_monitor(host: &dyn Host, pid: Tid, monitor: &mut dyn Monitor) -> Result<Found, VmError> {
+    let kvm = monitor.kvm_enabled()?;
+    let mut findings = Vec::new();
+    let ((reported, tasks), settled) = settle(host, pid, &mut |after| {
+        let reported = Reported::ask(monitor)?;
+        let tasks = tasks(host, pid)?;
+        *after = tasks.iter().map(|task| task.id.tid).collect();
+        let at_home = reported.tids().all(|tid| after.contains(&tid));
+        Ok(((reported, tasks), at_home))
+    })?;
+    if let Some(tid) = reported
+        .tids()
+        .find(|tid| tasks.iter().all(|task| task.id.tid != *tid))
+    {
+        return Err(VmError::ForeignThread { pid, tid });
+    }
+    findings.extend((!settled).then(|| unrest(pid)));
+    let vcpus = u32::try_from(reported.cpus.len()).unwrap_or(u32::MAX);
+    let accelerator = if kvm {
+        Accelerator::Kvm
+    } else if reported.share_one_thread() || one_vcpu_in_shared_loop(host, pid, &tasks) {
+        Accelerator::TcgSingle
+    } else {
+        Accelerator::TcgMulti
+    };
+    if accelerator == Accelerator::TcgSingle && vcpus > 1 {
+        findings.push(one_thread(vcpus));
+    }
+    let known = reported.roles();
+    let threads = tasks.into_iter().map(|task| {
+        let role = known.get(&task.id.tid).cloned();
+        let role = role.unwrap_or_else(|| names::role_of_rest(&task.name));
+        task.with_role(pid, role)
+    });
+    let threads = threads.collect();
+    Ok(Found {
+        pid,
+        threads,
+        accelerator: Some(accelerator),
+        vcpus,
+        findings,
+    })
+}
+
+fn by_names(host: &dyn Host, pid: Tid) -> Result<Found, VmError> {
+    let pid = leader_of(host, pid)?;
+    require_qemu(host, pid)?;
+    let mut findings = vec![
+        Finding::warning(
+            "roles",
+            format!("the threads of process {pid} were told apart by their names alone, which QEMU does not promise"),
+        )
+        .with_hint("name its QMP socket (--qmp) or libvirt domain (--libvirt) instead of the process"),
+    ];
+    let (tasks, settled) = settle(host, pid, &mut |after| {
+        let tasks = tasks(host, pid)?;
+        *after = tasks.iter().map(|task| task.id.tid).collect();
+        Ok((tasks, true))
+    })?;
+    findings.extend((!settled).then(|| unrest(pid)));
+    let shared_loop = tasks.iter().any(|task| names::is_shared_loop(&task.name));
+    let threads: Vec<VmThread> = tasks
+        .into_iter()
+        .map(|task| {
+            let role = names::role_by_name(&task.name);
+            task.with_role(pid, role)
+        })
+        .collect();
+    let seen = threads
+        .iter()
+        .filter(|thread| matches!(thread.role, Role::Vcpu(_)))
+        .count();
+    if seen == 0 {
+        return Err(VmError::Nameless { pid });
+    }
+    let mut vcpus = u32::try_from(seen).unwrap_or(u32::MAX);
+    if shared_loop {
+        vcpus = argv::smp_of(&command_line(host, pid)?).unwrap_or(1);
+        findings.extend((vcpus > 1).then(|| one_thread(vcpus)));
+    }
+    let accelerator = names::accelerator(threads.iter().map(|thread| thread.name.as_str()));
+    Ok(Found {
+        pid,
+        threads,
+        accelerator,
+        vcpus,
+        findings,
+    })
+}
+
+/// Repeats `look` until the thread list after it is the one before it and `look` is content.
+/// `look` writes the numbers of the threads that it saw into its argument. The flag tells
+/// whether the list came to rest within [`ROUNDS`].
+fn settle<T>(
+    host: &dyn Host,
+    pid: Tid,
+    look: &mut dyn FnMut(&mut Vec<Tid>) -> Result<(T, bool), VmError>,
+) -> Result<(T, bool), VmError> {
+    let mut before = numbers(host, pid)?;
+    for _ in 1..ROUNDS {
+        let mut after = Vec::new();
+        let (seen, content) = look(&mut after)?;
+        if content && after == before {
+            return Ok((seen, true));
+        }
+        before = after;
+    }
+    let mut after = Vec::new();
+    let (seen, content) = look(&mut after)?;
+    Ok((seen, content && after == before))
+}
+
+fn unrest(pid: Tid) -> Finding {
+    Finding::warning(
+        "roles",
+        format!(
+            "the threads of process {pid} changed during each of {ROUNDS} readings, so one may be missing"
+        ),
+    )
+}
+
+fn one_thread(vcpus: u32) -> Finding {
+    Finding::problem("vCPUs", VmError::OneThread { vcpus }.to_string())
+        .with_hint("start QEMU with -accel tcg,thread=multi, or use KVM")
+}
+
+/// A single vCPU tells nothing by its thread number; the name and the command line do.
+fn one_vcpu_in_shared_loop(host: &dyn Host, pid: Tid, tasks: &[Task]) -> bool {
+    if tasks.iter().any(|task| names::is_shared_loop(&task.name)) {
+        return true;
+    }
+    command_line(host, pid).is_ok_and(|argv| {
+        argv::flags(&argv).iter().any(|flag| {
+            let value = flag.value.unwrap_or("");
+            flag.name == "icount" || (flag.name == "accel" && value.contains("thread=single"))
+        })
+    })
+}
+
+/// Numbers the vhost workers in the order of their threads, inside and outside alike.
+fn number_vhosts(threads: &mut [VmThread]) {
+    threads.sort_by_key(|thread| thread.task);
+    let mut next = 0;
+    for thread in threads {
+        if let Role::Vhost(number) = &mut thread.role {
+            *number = next;
+            next += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! The process of a virtual machine as `/proc` shows it, and the kernel threads that serve it.
+//!
+//! One read of `/proc/PID/task/TID/stat` gives a thread's name, start time and flags; the
+//! rest are the command line (NUL between words), the program's link and the descriptors
+//! that tell whether kernel threads may be at work.
+//! Kernel doc: <https://docs.kernel.org/filesystems/proc.html>.
+
+use pinfold_host::{Host, HostError, paths, proc_stat, proc_status};
+use pinfold_model::{Role, TaskId, Tid};
+
+use super::{VmThread, names};
+use crate::VmError;
+
+/// The parent of all kernel threads, where the process numbers are the host's own.
+const KTHREADD: Tid = Tid(2);
+
+/// One thread as the kernel shows it.
+pub(super) struct Task {
+    pub(super) id: TaskId,
+    pub(super) name: String,
+    is_kernel_thread: bool,
+}
+
+impl Task {
+    /// The thread with its role; the first thread of the process is always the main loop.
+    pub(super) fn with_role(self, pid: Tid, role: Role) -> VmThread {
+        let role = if self.id.tid == pid {
+            Role::Emulator
+        } else {
+            role
+        };
+        VmThread {
+            task: self.id,
+            role,
+            name: self.name,
+        }
+    }
+}
+
+/// Thread numbers of a process, ascending.
+pub(super) fn numbers(host: &dyn Host, pid: Tid) -> Result<Vec<Tid>, VmError> {
+    let mut tids = numbers_in(host, &paths::task_dir(pid)).map_err(|error| gone(error, pid))?;
+    tids.sort_unstable();
+    if tids.is_empty() {
+        Err(VmError::NoProcess { pid })
+    } else {
+        Ok(tids)
+    }
+}
+
+/// The threads of a process, ascending; one that ends meanwhile is left out.
+pub(super) fn tasks(host: &dyn Host, pid: Tid) -> Result<Vec<Task>, VmError> {
+    let mut tasks = Vec::new();
+    for tid in numbers(host, pid)? {
+        tasks.extend(task_at(host, &paths::task_stat(pid, tid))?);
+    }
+    if tasks.is_empty() {
+        Err(VmError::NoProcess { pid })
+    } else {
+        Ok(tasks)
+    }
+}
+
+/// The first thread of the process that a thread belongs to.
+pub(crate) fn leader_of(host: &dyn Host, tid: Tid) -> Result<Tid, VmError> {
+    let path = paths::process_status(tid);
+    let text = host.read_text(&path).map_err(|error| gone(error, tid))?;
+    Ok(proc_status::parse(&text)
+        .map_err(|error| error.at(&path))?
+        .tgid)
+}
+
+/// File name of a process's program: of its executable where that may be read (a program that
+/// was upgraded meanwhile shows as ` (deleted)`), else the first word of its command line, else
+/// its name.
+pub(super) fn program_of(host: &dyn Host, pid: Tid) -> Result<String, VmError> {
+    let file_name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    if let Ok(target) = host.link(&paths::process_file(pid, "exe")) {
+        return Ok(file_name(
+            target.strip_suffix(" (deleted)").unwrap_or(&target),
+        ));
+    }
+    match command_line(host, pid)?.first() {
+        Some(program) => Ok(file_name(program)),
+        None => {
+            let name = host
+                .read_text(&paths::process_comm(pid))
+                .map_err(|error| gone(error, pid))?;
+            Ok(name.trim_end().to_owned())
+        }
+    }
+}
+
+/// Words of a process's command line; empty for a kernel thread.
+pub(crate) fn command_line(host: &dyn Host, pid: Tid) -> Result<Vec<String>, VmError> {
+    let bytes = host
+        .read(&paths::process_cmdline(pid))
+        .map_err(|error| gone(error, pid))?;
+    let text = String::from_utf8_lossy(&bytes);
+    // Each word ends with NUL; a word may be empty, so only the last NUL is dropped.
+    let Some(words) = text.strip_suffix('\0') else {
+        return Ok(if text.is_empty() {
+            Vec::new()
+        } else {
+            vec![text.into_owned()]
+        });
+    };
+    Ok(words.split('\0').map(str::to_owned).collect())
+}
+
+/// Kernel threads that serve the process from outside: `vhost-N`, where N is any thread of
+/// the process, and `kvm-pit/PID`. They are looked for only if a descriptor of the process says
+/// that there may be some: a large host has thousands of kernel threads.
+pub(super) fn kernel_threads(
+    host: &dyn Host,
+    pid: Tid,
+    own: &[VmThread],
+) -> Result<Vec<VmThread>, VmError> {
+    let mut found = Vec::new();
+    if !may_have_kernel_threads(host, pid) {
+        return Ok(found);
+    }
+    for tid in kernel_thread_numbers(host)? {
+        let Some(task) = task_at(host, &paths::process_stat(tid))? else {
+            continue;
+        };
+        if !task.is_kernel_thread || own.iter().any(|thread| thread.task == task.id) {
+            continue;
+        }
+        let owner = |prefix| names::numbered(&task.name, prefix).map(Tid);
+        let is_own = |tid: Tid| own.iter().any(|thread| thread.task.tid == tid);
+        if owner("vhost-").is_some_and(is_own) {
+            found.push(task.with_role(pid, Role::Vhost(0)));
+        } else if owner("kvm-pit/") == Some(pid) {
+            found.push(task.with_role(pid, Role::Emulator));
+        }
+    }
+    Ok(found)
+}
+
+/// True if the process holds a vhost device or a KVM machine, or if its descriptors may not be
+/// read: then looking is the safe answer.
+fn may_have_kernel_threads(host: &dyn Host, pid: Tid) -> bool {
+    let Ok(descriptors) = host.list(&paths::process_file(pid, "fd")) else {
+        return true;
+    };
+    descriptors
+        .iter()
+        .filter_map(|name| {
+            host.link(&paths::process_file(pid, &format!("fd/{name}")))
+                .ok()
+        })
+        .any(|target| target.starts_with("/dev/vhost-") || target.starts_with("anon_inode:kvm-vm"))
+}
+
+/// Kernel threads of the host, none where process numbers are not the host's own (a container).
+/// The list of kthreadd's children needs `CONFIG_PROC_CHILDREN`; without it all of `/proc` is
+/// listed, which costs more but finds the same.
+fn kernel_thread_numbers(host: &dyn Host) -> Result<Vec<Tid>, VmError> {
+    match task_at(host, &paths::process_stat(KTHREADD))? {
+        Some(task) if task.name == "kthreadd" => {}
+        Some(_) | None => return Ok(Vec::new()),
+    }
+    match host.read_text(&paths::task_file(KTHREADD, KTHREADD, "children")) {
+        Ok(text) => Ok(text
+            .split_whitespace()
+            .filter_map(|word| word.parse().ok().map(Tid))
+            .collect()),
+        Err(_) => Ok(numbers_in(host, &paths::proc_dir())?),
+    }
+}
+
+/// The names in a directory that are numbers.
+fn numbers_in(host: &dyn Host, directory: &str) -> Result<Vec<Tid>, HostError> {
+    let names = host.list(directory)?;
+    Ok(names
+        .iter()
+        .filter_map(|name| name.parse().ok().map(Tid))
+        .collect())
+}
+
+/// The task behind a `stat` file, if it still lives.
+fn task_at(host: &dyn Host, path: &str) -> Result<Option<Task>, VmError> {
+    match host.read_text(path) {
+        Ok(text) => {
+            let stat = proc_stat::parse(&text).map_err(|error| error.at(path))?;
+            let is_kernel_thread = stat.is_kernel_thread();
+            Ok(Some(Task {
+                id: stat.task(),
+                name: stat.comm,
+                is_kernel_thread,
+            }))
+        }
+        Err(error) if error.is_gone() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn gone(error: HostError, pid: Tid) -> VmError {
+    if error.is_gone() {
+        VmError::NoProcess { pid }
+    } else {
+        error.into()
+    }
+}

@@ -1,0 +1,267 @@
+//! Recorded processes as trees, with a monitor of recorded replies.
+
+use pinfold_host::TreeHost;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Answers as QEMU would.
+struct Recorded {
+    kvm: bool,
+    cpus: Vec<(u32, u32)>,
+    iothreads: Vec<(&'static str, u32)>,
+}
+
+impl Monitor for Recorded {
+    fn execute(&mut self, command: &str, _: Option<Value>) -> Result<Value, VmError> {
+        let cpu = |(index, tid): &(u32, u32)| json!({"cpu-index": index, "thread-id": tid, "qom-path": "/x"});
+        let iothread = |(id, tid): &(&str, u32)| json!({"id": id, "thread-id": tid});
+        Ok(match command {
+            "query-kvm" => json!({"enabled": self.kvm, "present": true}),
+            "query-cpus-fast" => self.cpus.iter().map(cpu).collect(),
+            _ => self.iothreads.iter().map(iothread).collect(),
+        })
+    }
+}
+
+const QEMU: Tid = Tid(100);
+
+/// A QEMU process 100 with these threads besides, on a host with these kernel threads.
+fn host(threads: &[(u32, &str)], kernel: &[(u32, &str)]) -> TreeHost {
+    let stat = |tid: u32, name: &str, flags: u32| {
+        format!(
+            "{tid} ({name}) S 1 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 {} {} 0\n",
+            tid + 1000,
+            "0 ".repeat(16)
+        )
+    };
+    let mut tree = TreeHost::new();
+    let main = [(QEMU.0, "qemu-system-x86")];
+    for (tid, name) in main.iter().chain(threads) {
+        tree.insert_file(&format!("/proc/100/task/{tid}/stat"), stat(*tid, name, 0));
+        let status = format!("Name:\t{name}\nTgid:\t100\nPPid:\t1\nUid:\t0\t0\t0\t0\n");
+        tree.insert_file(&format!("/proc/{tid}/status"), status);
+    }
+    tree.insert_link("/proc/100/exe", "/usr/bin/qemu-system-x86_64 (deleted)");
+    tree.insert_file("/proc/100/cmdline", "qemu-system-x86_64\0-smp\x003\0");
+    tree.insert_dir("/proc/100/fd");
+    let kernel_flag = 0x0020_0000;
+    let children: Vec<String> = kernel.iter().map(|(tid, _)| tid.to_string()).collect();
+    tree.insert_file("/proc/2/task/2/children", children.join(" "));
+    for (tid, name) in [(2, "kthreadd")].iter().chain(kernel) {
+        tree.insert_file(&format!("/proc/{tid}/stat"), stat(*tid, name, kernel_flag));
+    }
+    tree
+}
+
+/// `tid role` of each thread, in the order given.
+fn roles(found: &Found) -> Vec<String> {
+    found
+        .threads
+        .iter()
+        .map(|thread| format!("{} {}", thread.task.tid, thread.role))
+        .collect()
+}
+
+#[test]
+fn believes_the_monitor_before_names() {
+    // Names are swapped, missing and cut off on purpose.
+    let host = host(
+        &[
+            (101, "qemu-system-x86"),
+            (102, "IO mon_iothread"),
+            (103, "CPU 1/KVM"),
+            (104, "CPU 0/KVM"),
+            (105, "worker"),
+            (106, "vhost-100"),
+        ],
+        &[],
+    );
+    let mut monitor = Recorded {
+        kvm: true,
+        cpus: vec![(0, 103), (1, 104)],
+        iothreads: vec![("io-disk-with-long-name", 101)],
+    };
+    let found = discover(&host, QEMU, Some(&mut monitor)).unwrap();
+    let expected = [
+        "103 vcpu(0)",
+        "104 vcpu(1)",
+        "100 emulator",
+        "102 emulator",
+        "101 iothread(io-disk-with-long-name)",
+        "106 vhost(0)",
+        "105 worker",
+    ];
+    assert_eq!(roles(&found), expected);
+    assert_eq!(
+        (found.accelerator, found.vcpus),
+        (Some(Accelerator::Kvm), 2)
+    );
+    assert_eq!(found.findings, []);
+    assert_eq!(
+        found.threads[0].task,
+        TaskId {
+            tid: Tid(103),
+            start_time: 1103
+        }
+    );
+    found.require_own_threads().unwrap();
+}
+
+#[test]
+fn finds_kernel_threads_outside_the_process() {
+    let kernel = [
+        (50, "vhost-100"),
+        (51, "vhost-999"),
+        (52, "kvm-pit/100"),
+        (53, "rcu_preempt"),
+    ];
+    let monitor = || Recorded {
+        kvm: true,
+        cpus: vec![(0, 101)],
+        iothreads: vec![],
+    };
+    let mut host = host(&[(101, "CPU 0/KVM"), (102, "vhost-100")], &kernel);
+    let inside = ["101 vcpu(0)", "100 emulator", "102 vhost(0)"];
+    let found = discover(&host, QEMU, Some(&mut monitor())).unwrap();
+    assert_eq!(
+        roles(&found),
+        inside,
+        "no descriptor speaks of kernel threads"
+    );
+
+    host.insert_link("/proc/100/fd/9", "/dev/vhost-net");
+    let all = [
+        "101 vcpu(0)",
+        "52 emulator",
+        "100 emulator",
+        "50 vhost(0)",
+        "102 vhost(1)",
+    ];
+    let found = discover(&host, QEMU, Some(&mut monitor())).unwrap();
+    assert_eq!(roles(&found), all);
+
+    // Without CONFIG_PROC_CHILDREN, and with descriptors that may not be read.
+    assert!(host.remove("/proc/2/task/2/children"));
+    assert!(host.remove("/proc/100/fd"));
+    let found = discover(&host, QEMU, Some(&mut monitor())).unwrap();
+    assert_eq!(roles(&found), all);
+}
+
+#[test]
+fn recognises_vcpus_in_one_thread() {
+    let tree = host(&[(101, "ALL CPUs/TCG")], &[]);
+    let mut monitor = Recorded {
+        kvm: false,
+        cpus: vec![(0, 101), (1, 101), (2, 101)],
+        iothreads: vec![],
+    };
+    for found in [
+        discover(&tree, QEMU, Some(&mut monitor)),
+        discover(&tree, QEMU, None),
+    ] {
+        let found = found.unwrap();
+        assert_eq!(roles(&found), ["101 vcpu(0)", "100 emulator"]);
+        assert_eq!(
+            (found.accelerator, found.vcpus),
+            (Some(Accelerator::TcgSingle), 3)
+        );
+        let error = found.require_own_threads().unwrap_err();
+        assert!(
+            error.to_string().contains("all 3 vCPUs run in one thread"),
+            "{error}"
+        );
+        assert!(
+            found
+                .findings
+                .iter()
+                .any(|finding| finding.subject == "vCPUs")
+        );
+    }
+
+    let check = |name: &str, expected: Accelerator| {
+        let mut monitor = Recorded {
+            kvm: false,
+            cpus: vec![(0, 101)],
+            iothreads: vec![],
+        };
+        let found = discover(&host(&[(101, name)], &[]), QEMU, Some(&mut monitor)).unwrap();
+        assert_eq!(found.accelerator, Some(expected), "{name}");
+        found.require_own_threads().unwrap();
+    };
+    check("ALL CPUs/TCG", Accelerator::TcgSingle);
+    check("CPU 0/TCG", Accelerator::TcgMulti);
+}
+
+#[test]
+fn goes_by_names_alone_and_says_so() {
+    let threads = [
+        (101, "CPU 0/KVM"),
+        (102, "CPU 1/KVM"),
+        (103, "IO disk"),
+        (104, "call_rcu"),
+    ];
+    let found = discover(&host(&threads, &[]), Tid(103), None).unwrap();
+    let expected = [
+        "101 vcpu(0)",
+        "102 vcpu(1)",
+        "100 emulator",
+        "104 emulator",
+        "103 iothread(disk)",
+    ];
+    assert_eq!(roles(&found), expected);
+    assert_eq!(
+        (found.pid, found.accelerator),
+        (QEMU, Some(Accelerator::Kvm))
+    );
+    assert!(found.findings[0].text.contains("by their names alone"));
+}
+
+#[test]
+fn refuses_what_is_no_virtual_machine() {
+    let check = |error: VmError, expected: &str| assert_eq!(error.to_string(), expected);
+    let mut tree = host(&[(101, "qemu-system-x86")], &[]);
+    let gone = discover(&tree, Tid(7), None).unwrap_err();
+    assert!(gone.is_gone());
+    check(gone, "there is no process 7");
+    check(
+        discover(&tree, QEMU, None).unwrap_err(),
+        "the threads of process 100 have no names of their own, so its vCPUs cannot be told from the rest",
+    );
+    let mut foreign = Recorded {
+        kvm: false,
+        cpus: vec![(0, 555)],
+        iothreads: vec![],
+    };
+    check(
+        discover(&tree, QEMU, Some(&mut foreign)).unwrap_err(),
+        "QEMU's monitor reports thread 555, which is no thread of process 100",
+    );
+    let mut none = Recorded {
+        kvm: false,
+        cpus: vec![],
+        iothreads: vec![],
+    };
+    check(
+        discover(&tree, QEMU, Some(&mut none)).unwrap_err(),
+        "the virtual machine has no vCPU thread",
+    );
+
+    tree.insert_link("/proc/100/exe", "/usr/bin/bash");
+    check(
+        discover(&tree, QEMU, None).unwrap_err(),
+        "process 100 is not QEMU: it runs bash",
+    );
+    assert!(tree.remove("/proc/100/exe"));
+    tree.insert_file("/proc/100/cmdline", "/opt/my programs/python3\0-S\0");
+    check(
+        discover(&tree, QEMU, None).unwrap_err(),
+        "process 100 is not QEMU: it runs python3",
+    );
+    tree.insert_file("/proc/100/cmdline", "");
+    tree.insert_file("/proc/100/comm", "kworker/0:1\n");
+    check(
+        discover(&tree, QEMU, None).unwrap_err(),
+        "process 100 is not QEMU: it runs kworker/0:1",
+    );
+}

@@ -1,0 +1,305 @@
+//! Real QEMU processes under TCG, stopped before their first instruction: they cost no CPU time.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+#![expect(clippy::print_stderr, reason = "a test that cannot run says so")]
+
+use std::os::unix::net::UnixStream;
+
+use pinfold_host::process::{Spawn, Stdio, find_program};
+use pinfold_host::{Clock as _, LiveHost, SystemClock};
+use pinfold_model::{Accelerator, Role, Tid};
+use pinfold_vm::launch::{self, Echo, LaunchOptions, Resumed, RunningVm};
+use pinfold_vm::{Found, Monitor as _, Qmp, VmError, discover, threads};
+use serde_json::json;
+
+const QEMU: &str = "qemu-system-x86_64";
+const SECOND: u64 = 1_000_000_000;
+
+/// A folder for sockets, or `None` (said aloud) without QEMU.
+fn folder() -> Option<tempfile::TempDir> {
+    if find_program(QEMU).is_none() {
+        eprintln!("skipped: {QEMU} is not installed");
+        return None;
+    }
+    Some(tempfile::tempdir().unwrap())
+}
+
+fn words(line: &str) -> Vec<String> {
+    let base = format!("{QEMU} -M q35 -m 32 -display none -nodefaults -no-user-config");
+    format!("{base} {line}")
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect()
+}
+
+fn options(folder: &tempfile::TempDir) -> LaunchOptions {
+    LaunchOptions {
+        echo: Echo::Off,
+        stdin: Stdio::Null,
+        stdout: Stdio::Null,
+        runtime_dir: Some(folder.path().join("run").to_str().unwrap().to_owned()),
+        ..LaunchOptions::default()
+    }
+}
+
+fn start(folder: &tempfile::TempDir, line: &str) -> RunningVm {
+    launch::start_stopped(&words(line), &options(folder)).unwrap()
+}
+
+fn tid_of(found: &Found, role: &Role) -> Option<Tid> {
+    found
+        .threads
+        .iter()
+        .find(|thread| thread.role == *role)
+        .map(|thread| thread.task.tid)
+}
+
+fn iothread(id: &str) -> Role {
+    Role::Iothread(id.to_owned())
+}
+
+/// Looks again until it holds what is asked for: the monitor answers before a thread is up.
+fn found_with(vm: &mut RunningVm, role: &Role) -> Found {
+    let host = LiveHost::new().unwrap();
+    for _ in 0..100 {
+        let found = discover(&host, vm.pid(), Some(&mut vm.qmp)).unwrap();
+        if tid_of(&found, role).is_some() {
+            return found;
+        }
+        SystemClock.sleep_ns(SECOND / 50);
+    }
+    panic!("no thread became {role}");
+}
+
+#[test]
+fn starts_stopped_and_finds_every_role() {
+    let Some(folder) = folder() else { return };
+    let long = "io-disk-with-long-name";
+    let line = format!(
+        "-accel tcg,thread=multi -smp 3 -name guest=one,debug-threads=off \
+         -object iothread,id=io0 -object iothread,id={long}"
+    );
+    let mut vm = start(&folder, &line);
+    assert_eq!(
+        (vm.found.accelerator, vm.found.vcpus),
+        (Some(Accelerator::TcgMulti), 3)
+    );
+    vm.found.require_own_threads().unwrap();
+    for (role, name) in [
+        (Role::Vcpu(0), "CPU 0/TCG"),
+        (Role::Vcpu(2), "CPU 2/TCG"),
+        (iothread("io0"), "IO io0"),
+        (iothread(long), "qemu-system-x86"),
+    ] {
+        let thread = vm
+            .found
+            .threads
+            .iter()
+            .find(|thread| thread.role == role)
+            .unwrap();
+        assert_eq!(thread.name, name, "{role}");
+    }
+    let main = vm
+        .found
+        .threads
+        .iter()
+        .find(|thread| thread.task.tid == vm.pid())
+        .unwrap();
+    assert_eq!(main.role, Role::Emulator);
+    assert_eq!(vm.pid(), vm.child().pid());
+    assert_eq!(vm.qmp.version().unwrap(), vm.version);
+    // Our -name option did not take the user's name away.
+    assert_eq!(
+        vm.qmp.execute("query-name", None).unwrap(),
+        json!({"name": "one"})
+    );
+
+    assert_eq!(vm.qmp.status().unwrap().name, "prelaunch");
+    assert_eq!(vm.cont().unwrap(), Resumed::Running);
+    assert!(
+        vm.qmp
+            .wait_event(&["RESUME"], 5 * SECOND)
+            .unwrap()
+            .is_some()
+    );
+    assert!(vm.qmp.status().unwrap().running);
+    vm.qmp.stop().unwrap();
+
+    // The names alone give the same roles, but for the nameless iothread.
+    let by_names = discover(&LiveHost::new().unwrap(), vm.pid(), None).unwrap();
+    for role in [Role::Vcpu(0), Role::Vcpu(1), Role::Vcpu(2), iothread("io0")] {
+        assert_eq!(tid_of(&by_names, &role), tid_of(&vm.found, &role), "{role}");
+    }
+    assert_eq!(by_names.accelerator, Some(Accelerator::TcgMulti));
+
+    let socket = vm.socket().to_owned();
+    assert!(vm.quit(5 * SECOND).unwrap().success());
+    drop(vm);
+    assert!(!pinfold_host::user::exists(&socket));
+    assert_eq!(
+        pinfold_host::user::list(folder.path().join("run").to_str().unwrap())
+            .unwrap()
+            .len(),
+        0
+    );
+}
+
+#[test]
+fn recognises_single_threaded_tcg() {
+    let Some(folder) = folder() else { return };
+    let vm = start(&folder, "-accel tcg,thread=single -smp 2");
+    assert_eq!(
+        (vm.found.accelerator, vm.found.vcpus),
+        (Some(Accelerator::TcgSingle), 2)
+    );
+    let error = vm.found.require_own_threads().unwrap_err();
+    assert!(error.hint().unwrap().contains("thread=multi"));
+    assert!(tid_of(&vm.found, &Role::Vcpu(0)).is_some());
+    assert!(tid_of(&vm.found, &Role::Vcpu(1)).is_none());
+    let by_names = discover(&LiveHost::new().unwrap(), vm.pid(), None).unwrap();
+    assert_eq!(
+        (by_names.accelerator, by_names.vcpus),
+        (Some(Accelerator::TcgSingle), 2)
+    );
+}
+
+#[test]
+fn sees_hot_added_threads() {
+    let Some(folder) = folder() else { return };
+    let mut vm = start(&folder, "-accel tcg,thread=multi -smp 1,maxcpus=2");
+    let late = json!({"qom-type": "iothread", "id": "late-iothread"});
+    vm.qmp.execute("object-add", Some(late)).unwrap();
+    found_with(&mut vm, &iothread("late-iothread"));
+
+    let slots = vm.qmp.execute("query-hotpluggable-cpus", None).unwrap();
+    let free = slots
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|slot| slot.get("qom-path").is_none());
+    let mut device = free.unwrap()["props"].clone();
+    device["driver"] = free.unwrap()["type"].clone();
+    device["id"] = json!("late-cpu");
+    vm.qmp.execute("device_add", Some(device)).unwrap();
+    let found = found_with(&mut vm, &Role::Vcpu(1));
+    assert_eq!(found.vcpus, 2);
+    assert_ne!(
+        tid_of(&found, &Role::Vcpu(0)),
+        tid_of(&found, &Role::Vcpu(1))
+    );
+}
+
+#[test]
+fn respects_the_users_stop() {
+    let Some(folder) = folder() else { return };
+    let mut vm = start(&folder, "-accel tcg -S");
+    assert_eq!(vm.cont().unwrap(), Resumed::LeftStopped);
+    assert!(!vm.qmp.status().unwrap().running);
+}
+
+#[test]
+fn shows_why_qemu_did_not_start() {
+    let Some(folder) = folder() else { return };
+    let check = |line: &str, expected: &str| {
+        let error = launch::start_stopped(&words(line), &options(&folder))
+            .err()
+            .unwrap();
+        assert!(
+            matches!(error, VmError::StartFailed { .. }),
+            "{line}: {error:?}"
+        );
+        assert!(error.to_string().contains(expected), "{line}: {error}");
+    };
+    check(
+        "-nonsense",
+        "(exit code 1); it said:\nqemu-system-x86_64: -nonsense: invalid option",
+    );
+    check(
+        "-device nonsense",
+        "'nonsense' is not a valid device model name",
+    );
+    check("-kernel /absent", "/absent");
+    check("-version", "(exit code 0)");
+
+    let fail = |argv: &[&str]| {
+        let argv: Vec<String> = argv.iter().map(|&word| word.to_owned()).collect();
+        launch::start_stopped(&argv, &options(&folder))
+            .err()
+            .unwrap()
+    };
+    assert!(matches!(fail(&[]), VmError::NoCommand));
+    assert!(matches!(fail(&[QEMU, "-daemonize"]), VmError::Daemonize));
+    assert!(
+        fail(&["/absent/qemu"])
+            .hint()
+            .unwrap()
+            .contains("install QEMU")
+    );
+    let mut hasty = options(&folder);
+    hasty.start_timeout_ns = SECOND / 5;
+    let sleeper = ["sh", "-c", "echo waiting >&2; exec sleep 60"].map(str::to_owned);
+    let error = launch::start_stopped(&sleeper, &hasty).err().unwrap();
+    assert!(
+        error
+            .to_string()
+            .contains("no QMP socket within 1 s; it said:\nwaiting"),
+        "{error}"
+    );
+}
+
+#[test]
+fn tells_a_busy_socket_from_a_dead_one() {
+    let Some(folder) = folder() else { return };
+    let mut vm = start(&folder, "-accel tcg");
+    let socket = vm.socket().to_owned();
+    let error = Qmp::connect(&socket, SECOND / 5, SystemClock)
+        .err()
+        .unwrap();
+    assert!(matches!(error, VmError::Silent { .. }), "{error}");
+    // The first client is not harmed by the second.
+    assert_eq!(vm.qmp.status().unwrap().name, "prelaunch");
+
+    vm.child().kill().unwrap();
+    assert!(vm.qmp.status().unwrap_err().is_gone());
+    let error = Qmp::connect(&socket, SECOND, SystemClock).err().unwrap();
+    assert!(error.hint().unwrap().contains("has ended"), "{error}");
+}
+
+#[test]
+fn joins_a_virtual_machine_by_the_users_own_socket() {
+    let Some(folder) = folder() else { return };
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (qmp, human) = (path("qmp"), path("human"));
+    let line = format!(
+        "-accel tcg,thread=multi -smp 2 -S -qmp unix:{qmp},server=on,wait=off -monitor unix:{human},server=on,wait=off"
+    );
+    let argv = words(&line);
+    let child = Spawn::new(&argv[0])
+        .args(&argv[1..])
+        .stdin(Stdio::Null)
+        .stdout(Stdio::Null);
+    let child = child.die_with_parent(true).start().unwrap();
+    for _ in 0..500 {
+        if UnixStream::connect(&human).is_ok() {
+            break;
+        }
+        SystemClock.sleep_ns(SECOND / 100);
+    }
+    let error = Qmp::connect(&human, SECOND, SystemClock).err().unwrap();
+    assert!(error.hint().unwrap().contains("human monitor"), "{error}");
+
+    let host = LiveHost::new().unwrap();
+    let mut qmp = Qmp::connect(&qmp, 10 * SECOND, SystemClock).unwrap();
+    let pid = threads::pid_of(&host, &mut qmp).unwrap();
+    assert_eq!(pid, child.pid());
+    let found = discover(&host, pid, Some(&mut qmp)).unwrap();
+    assert_eq!(found.vcpus, 2);
+    // Without debug-threads=on there is nothing to go by.
+    let error = discover(&host, pid, None).unwrap_err();
+    assert!(matches!(error, VmError::Nameless { .. }), "{error}");
+    // A monitor of another process.
+    let own = pinfold_host::process::own_pid();
+    let error = discover(&host, own, Some(&mut qmp)).unwrap_err();
+    assert!(matches!(error, VmError::ForeignThread { .. }), "{error}");
+    let error = discover(&host, own, None).unwrap_err();
+    assert!(matches!(error, VmError::NotQemu { .. }), "{error}");
+}

@@ -1,0 +1,292 @@
+//! The command line: what may be typed, and the help that goes with it.
+//!
+//! Nothing is decided here. Each `…Args` is turned into a request by its command.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use pinfold_model::IsolationScope;
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  done, and all is as asked
+  1  the answer is no: doctor found the main job impossible, status found drift
+  2  the command line or a file that was handed in is wrong
+  3  this host cannot do it, or does not allow it
+  4  the virtual machine could not be started, or ended half-way
+  5  something could not be restored; `pinfold status` names it
+  130  interrupted; what was done is stored or restored";
+
+/// Finds, makes and proves the best placement of a virtual machine on this host.
+#[derive(Debug, Parser)]
+#[command(name = "pinfold", version, after_help = AFTER_HELP, max_term_width = 100)]
+pub struct Cli {
+    /// Folder of the journal and the locks [default: /var/lib/pinfold as root]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub state_dir: Option<String>,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show the host: packages, NUMA nodes, L3 domains, cores, PUs
+    Topo(TopoArgs),
+    /// What this host can and cannot do, and what to change
+    Doctor(DoctorArgs),
+    /// Work out a placement, explain it, print it as libvirt XML or a QEMU script
+    Plan(PlanArgs),
+    /// Start QEMU stopped, pin every thread, let it go, watch it, clean up
+    Run(RunArgs),
+    /// Pin a virtual machine that is already running
+    Apply(ApplyArgs),
+    /// Compare what was planned with what is found
+    Status(StatusArgs),
+    /// Take back what `apply` did, also after a crash
+    Undo(UndoArgs),
+    /// Find the best placement for a virtual machine on this host
+    Tune(TuneArgs),
+    /// Make the report page of a stored run again
+    Report(ReportArgs),
+}
+
+/// `pinfold topo`.
+#[derive(Debug, Args)]
+pub struct TopoArgs {
+    /// A captured machine, an hwloc XML file, or a description such as "node:4 core:4 pu:2"
+    #[arg(long, value_name = "FILE|DESCRIPTION")]
+    pub input: Option<String>,
+    /// Print JSON
+    #[arg(long, conflicts_with = "capture")]
+    pub json: bool,
+    /// Write this machine as a capture (without anything that identifies it) to standard output
+    #[arg(long, conflicts_with = "input")]
+    pub capture: bool,
+}
+
+/// `pinfold doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What can be asked of a placement; shared by plan, run, apply.
+#[derive(Debug, Args)]
+pub struct PlacementArgs {
+    /// Name of the strategy; `pinfold plan --list` shows them
+    #[arg(long, short = 's', value_name = "NAME")]
+    pub strategy: Option<String>,
+    /// PUs (OS indexes) that nothing of the plan may use, such as 0-1,8
+    #[arg(long, value_name = "PUS", default_value = "")]
+    pub avoid: String,
+    /// Which other tasks are kept off the PUs that the strategy reserves
+    #[arg(long, value_name = "SCOPE", default_value = "none")]
+    pub isolate: Isolate,
+}
+
+/// Spelling of the isolation scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Isolate {
+    /// None
+    None,
+    /// Only tasks that Pinfold started
+    Own,
+    /// Every movable task of the host
+    Host,
+}
+
+impl From<Isolate> for IsolationScope {
+    fn from(value: Isolate) -> Self {
+        match value {
+            Isolate::None => IsolationScope::None,
+            Isolate::Own => IsolationScope::Own,
+            Isolate::Host => IsolationScope::Host,
+        }
+    }
+}
+
+/// Formats of `plan --emit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Emit {
+    /// Domain XML elements
+    Libvirt,
+    /// A start script for QEMU
+    Qemu,
+}
+
+/// `pinfold plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    pub placement: PlacementArgs,
+    /// Number of vCPUs, or `auto` to let the strategy choose
+    #[arg(long, default_value = "auto", value_name = "N|auto")]
+    pub vcpus: String,
+    /// Name of the virtual machine
+    #[arg(long, default_value = "vm")]
+    pub name: String,
+    /// Id of an iothread; may be given several times
+    #[arg(long = "iothread", value_name = "ID")]
+    pub iothreads: Vec<String>,
+    /// Plan for another machine: a capture, hwloc XML or a description
+    #[arg(long, value_name = "FILE|DESCRIPTION")]
+    pub input: Option<String>,
+    /// List the strategies
+    #[arg(long)]
+    pub list: bool,
+    /// Say why for every choice, and what the plan gives and costs
+    #[arg(long)]
+    pub explain: bool,
+    /// Print the plan as JSON, to be kept or given to `apply --plan`
+    #[arg(long, conflicts_with_all = ["emit", "explain"])]
+    pub json: bool,
+    /// Print it in a format that other tools take
+    #[arg(long, value_name = "FORMAT", conflicts_with = "explain")]
+    pub emit: Option<Emit>,
+    /// QEMU command line for `--emit qemu`
+    #[arg(last = true, value_name = "QEMU-COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// `pinfold run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub placement: PlacementArgs,
+    /// Take the placement from a file made by `pinfold plan --json`
+    #[arg(long, value_name = "FILE", conflicts_with = "strategy")]
+    pub plan: Option<String>,
+    /// The QEMU command line
+    #[arg(last = true, required = true, value_name = "QEMU-COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// `pinfold apply`.
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    #[command(flatten)]
+    pub placement: PlacementArgs,
+    /// Take the placement from a file made by `pinfold plan --json`
+    #[arg(long, value_name = "FILE", conflicts_with = "strategy")]
+    pub plan: Option<String>,
+    #[command(flatten)]
+    pub vm: VmArgs,
+    /// Print the steps without taking them
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Stay, and pin threads that appear later; ctrl-C undoes
+    #[arg(long, conflicts_with = "dry_run")]
+    pub watch: bool,
+}
+
+/// Which virtual machine is meant.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct VmArgs {
+    /// A QEMU by its QMP socket
+    #[arg(long, value_name = "SOCKET")]
+    pub qmp: Option<String>,
+    /// A libvirt domain by name, UUID or id
+    #[arg(long, value_name = "DOMAIN")]
+    pub libvirt: Option<String>,
+    /// A QEMU by its process id (roles are then read from thread names)
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<u32>,
+}
+
+/// `pinfold status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `pinfold undo`.
+#[derive(Debug, Args)]
+pub struct UndoArgs {
+    /// Id of the apply, as `status` shows it
+    #[arg(value_name = "ID", conflicts_with = "all")]
+    pub id: Option<String>,
+    /// Take back everything that is still in force
+    #[arg(long)]
+    pub all: bool,
+}
+
+/// What `tune` looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Goal {
+    /// Shortest worst gap with host and guest loaded
+    Latency,
+    /// Most work done with host and guest loaded
+    Throughput,
+    /// Shortest worst gap among those within 5 % of the most work
+    Balanced,
+}
+
+/// `pinfold tune`.
+#[derive(Debug, Args)]
+pub struct TuneArgs {
+    /// Tune the demo guest: a Debian kernel whose init is the measuring program
+    #[arg(long, conflicts_with = "command")]
+    pub demo: bool,
+    /// Number of vCPUs of the demo guest
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub vcpus: u32,
+    /// What to look for
+    #[arg(long, default_value = "latency")]
+    pub goal: Goal,
+    /// Refuse placements whose worst gap is longer, such as 1ms
+    #[arg(long, value_name = "TIME")]
+    pub max_gap: Option<String>,
+    /// Time that it may take, such as 330s or 10m
+    #[arg(long, default_value = "10m", value_name = "TIME")]
+    pub budget: String,
+    /// Strategies to try, comma separated [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub strategies: Vec<String>,
+    /// PUs (OS indexes) that nothing may use
+    #[arg(long, value_name = "PUS", default_value = "")]
+    pub avoid: String,
+    /// File that keeps every raw sample
+    #[arg(long, value_name = "FILE", default_value = "pinfold-tune.sqlite")]
+    pub store: String,
+    /// Go on with a run that was broken off, by its number in the store
+    #[arg(long, value_name = "RUN")]
+    pub resume: Option<i64>,
+    /// Where the report page goes
+    #[arg(long, value_name = "FILE", default_value = "pinfold-report.html")]
+    pub report: String,
+    /// Seed of the random order [default: from the clock, and stored]
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Your guest runs `pinload agent`: measure inside it too
+    #[arg(long, conflicts_with = "demo")]
+    pub agent: bool,
+    /// Time that your guest needs to start before it is measured without an agent
+    #[arg(long, default_value = "20s", value_name = "TIME", conflicts_with = "demo")]
+    pub settle: String,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Your QEMU command line; its disks are opened with -snapshot and never written
+    #[arg(last = true, required_unless_present = "demo", value_name = "QEMU-COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// `pinfold report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The store of the run
+    #[arg(long, value_name = "FILE", default_value = "pinfold-tune.sqlite")]
+    pub store: String,
+    /// Number of the run [default: the last]
+    #[arg(long)]
+    pub run: Option<i64>,
+    /// Where the page goes
+    #[arg(long, value_name = "FILE", default_value = "pinfold-report.html")]
+    pub out: String,
+}

@@ -1,0 +1,90 @@
+//! How a command fails: a sentence, its causes, the way out, and an exit code.
+
+use std::error::Error;
+use std::fmt;
+
+/// Exit codes, as documented in `pinfold --help`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// The answer is no.
+    No = 1,
+    /// Wrong command line or input file.
+    Input = 2,
+    /// The host cannot or does not allow it.
+    Host = 3,
+    /// The virtual machine could not be started or ended.
+    Vm = 4,
+    /// Something could not be restored.
+    Residue = 5,
+    /// Interrupted by the user.
+    Interrupted = 130,
+}
+
+impl Exit {
+    /// The number for the shell.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Exit::No => 1,
+            Exit::Input => 2,
+            Exit::Host => 3,
+            Exit::Vm => 4,
+            Exit::Residue => 5,
+            Exit::Interrupted => 130,
+        }
+    }
+}
+
+/// A command's end that is not success.
+#[derive(Debug)]
+pub struct Failure {
+    /// What to tell the shell.
+    pub exit: Exit,
+    /// What happened, cause after cause.
+    pub message: String,
+    /// What the user can do.
+    pub hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure with a sentence of its own.
+    pub fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into(), hint: None }
+    }
+
+    /// A failure from a library's error: its text and the texts of its causes.
+    pub fn from_error(exit: Exit, error: &(dyn Error + 'static), hint: Option<String>) -> Self {
+        Self { exit, message: chain(error), hint }
+    }
+
+    /// The same with the way out.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pinfold: {}", self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\n\n  {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The error and its causes, each once: a text that already ends with its cause is not doubled.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let words = next.to_string();
+        if !text.ends_with(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = next.source();
+    }
+    text
+}

@@ -1,0 +1,168 @@
+/*
+ * Strict command-line arguments, table-driven. See args.h.
+ *
+ * Numbers are read by hand rather than with strtod, which accepts "nan",
+ * "inf", "0x10", signs and leading blanks.
+ */
+#include "args.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rt.h"
+
+bool parse_integer(const char *text, uint64_t *value)
+{
+    uint64_t number = 0;
+    if (!*text)
+        return false;
+    for (; *text; text++) {
+        if (*text < '0' || *text > '9')
+            return false;
+        const uint64_t digit = (uint64_t)(*text - '0');
+        if (number > (UINT64_MAX - digit) / 10)
+            return false;
+        number = number * 10 + digit;
+    }
+    *value = number;
+    return true;
+}
+
+bool parse_seconds(const char *text, uint64_t *nanoseconds)
+{
+    uint64_t whole = 0, fraction = 0, scale = NS_PER_S;
+    bool digits = false;
+    for (; *text >= '0' && *text <= '9'; text++, digits = true) {
+        whole = whole * 10 + (uint64_t)(*text - '0');
+        if (whole > 1000000000ULL) /* more than 30 years: beyond every limit, and far from overflow */
+            return false;
+    }
+    if (*text == '.') {
+        for (text++; *text >= '0' && *text <= '9'; text++, digits = true) {
+            if (scale > 1) {
+                scale /= 10;
+                fraction += (uint64_t)(*text - '0') * scale;
+            }
+        }
+    }
+    if (*text || !digits)
+        return false;
+    *nanoseconds = whole * NS_PER_S + fraction;
+    return true;
+}
+
+static bool in_range(const struct argument *argument, uint64_t value)
+{
+    return value >= argument->least && value <= argument->most;
+}
+
+static bool read_seconds(const struct argument *argument, const char *text)
+{
+    uint64_t value;
+    if (parse_seconds(text, &value) && in_range(argument, value)) {
+        *(uint64_t *)argument->value = value;
+        return true;
+    }
+    complain("%s: \"%s\" is not a number of seconds from %g to %g", argument->name, text,
+             (double)argument->least / 1e9, (double)argument->most / 1e9);
+    return false;
+}
+
+static bool read_integer(const struct argument *argument, const char *text)
+{
+    uint64_t value;
+    if (parse_integer(text, &value) && in_range(argument, value)) {
+        *(uint64_t *)argument->value = value;
+        return true;
+    }
+    complain("%s: \"%s\" is not an integer from %" PRIu64 " to %" PRIu64, argument->name, text,
+             argument->least, argument->most);
+    return false;
+}
+
+static bool read_value(const struct argument *argument, const char *text)
+{
+    switch (argument->kind) {
+    case ARGUMENT_SECONDS:
+        return read_seconds(argument, text);
+    case ARGUMENT_INTEGER:
+        return read_integer(argument, text);
+    case ARGUMENT_CPUS:
+        return cpu_list_parse(argument->name, text, argument->value);
+    case ARGUMENT_POLICY:
+        return policy_parse(argument->name, text, argument->value);
+    case ARGUMENT_TEXT:
+        if (!*text) {
+            complain("%s: the value is empty", argument->name);
+            return false;
+        }
+        *(const char **)argument->value = text;
+        return true;
+    case ARGUMENT_FLAG:
+        break;
+    }
+    return false;
+}
+
+static struct argument *find(const char *name, struct argument *table, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(table[i].name, name))
+            return &table[i];
+    return NULL;
+}
+
+static void print_help(const struct argument *table, size_t count)
+{
+    printf("pinload %s\n\n", pinload_command);
+    for (size_t i = 0; i < count; i++)
+        printf("  %-20s %s%s\n", table[i].name, table[i].help, table[i].required ? " (required)" : "");
+}
+
+static bool required_are_there(const struct argument *table, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (table[i].required && !table[i].seen) {
+            complain("%s: this argument is required", table[i].name);
+            return false;
+        }
+    }
+    return true;
+}
+
+enum parse_result arguments_parse(int argc, char **argv, struct argument *table, size_t count)
+{
+    for (int i = 0; i < argc; i++) {
+        if (!strcmp(argv[i], "--help")) {
+            print_help(table, count);
+            return PARSE_HELP;
+        }
+        struct argument *argument = find(argv[i], table, count);
+        if (!argument) {
+            complain("%s: unknown argument", argv[i]);
+            return PARSE_REFUSED;
+        }
+        if (argument->seen) {
+            complain("%s: given twice", argument->name);
+            return PARSE_REFUSED;
+        }
+        argument->seen = true;
+        if (argument->kind == ARGUMENT_FLAG) {
+            *(bool *)argument->value = true;
+            continue;
+        }
+        if (i + 1 >= argc) {
+            complain("%s: the value is missing", argument->name);
+            return PARSE_REFUSED;
+        }
+        if (!read_value(argument, argv[++i]))
+            return PARSE_REFUSED;
+    }
+    return required_are_there(table, count) ? PARSE_DONE : PARSE_REFUSED;
+}
+
+int parse_exit_code(enum parse_result result)
+{
+    return result == PARSE_HELP ? PINLOAD_OK : PINLOAD_USAGE;
+}

@@ -1,0 +1,60 @@
+/*
+ * Messages and the clock of deadlines.
+ *
+ * Messages go to stderr only: stdout carries JSON lines or frames.
+ */
+#include "base.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+const char *pinload_command = "";
+
+static void start_message(void)
+{
+    fputs("pinload", stderr);
+    if (*pinload_command)
+        fprintf(stderr, " %s", pinload_command);
+    fputs(": ", stderr);
+}
+
+void complain(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    start_message();
+    vfprintf(stderr, format, list);
+    fputc('\n', stderr);
+    va_end(list);
+}
+
+void complain_errno(const char *format, ...)
+{
+    const int error = errno;
+    va_list list;
+    va_start(list, format);
+    start_message();
+    vfprintf(stderr, format, list);
+    fprintf(stderr, ": %s\n", strerror(error));
+    va_end(list);
+}
+
+uint64_t monotonic_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+void sleep_until(uint64_t when)
+{
+    const struct timespec at = {
+        .tv_sec = (time_t)(when / NS_PER_S),
+        .tv_nsec = (long)(when % NS_PER_S),
+    };
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
+        ;
+}

@@ -1,0 +1,91 @@
+/*
+ * Compute rate: rounds of a fixed integer kernel per second, one sample per window.
+ *
+ * Windows are short (5 ms) because on a shared machine the best short windows
+ * repeat within a few percent where an average over a second does not. A window
+ * ends with the round that is running, and its rate is taken over the time that
+ * it really lasted. Every round's checksum is verified.
+ */
+#include "compute.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include "intmix.h"
+#include "ruler.h"
+
+struct compute_settings {
+    uint64_t window_ns;
+};
+
+static bool prepare(struct observation *o)
+{
+    struct intmix *work = malloc(sizeof *work);
+    if (!work) {
+        observation_broke(o, "taking the working memory", ENOMEM);
+        return false;
+    }
+    intmix_init(work);
+    o->own = work;
+    return true;
+}
+
+static void measure(struct observation *o)
+{
+    const struct compute_settings *settings = o->ruler->settings;
+    const uint64_t begin = raw_ns();
+    uint64_t now = begin;
+    while (now - begin < o->ruler->duration_ns) {
+        const uint64_t window_begin = now;
+        uint64_t rounds = 0;
+        do {
+            if (intmix_round(o->own) != INTMIX_CHECKSUM) {
+                observation_broke(o, "checksum of the integer kernel", 0);
+                return;
+            }
+            rounds++;
+            now = raw_ns();
+        } while (now - window_begin < settings->window_ns);
+        keep_sample(o, (union sample){.rate = (double)rounds * 1e9 / (double)(now - window_begin)});
+        o->rounds += rounds;
+        if (sched_getcpu() != o->ran_on)
+            o->migrated = true;
+    }
+    o->observed = now - begin;
+}
+
+static void extra(FILE *out, const struct observation *o)
+{
+    const struct compute_settings *settings = o->ruler->settings;
+    fprintf(out, "\"window_ns\":%" PRIu64 ",\"rounds\":%" PRIu64 ",\"checksum\":%" PRIu32 ",", settings->window_ns, o->rounds, INTMIX_CHECKSUM);
+}
+
+int compute_main(int argc, char **argv)
+{
+    struct compute_settings settings = {0};
+    struct ruler ruler = {
+        .probe = "compute", .is_rate = true, .max_samples = 200000,
+        .prepare = prepare, .measure = measure, .extra = extra, .settings = &settings,
+    };
+    uint64_t window_ms = 5;
+    struct argument table[] = {
+        {"--seconds", ARGUMENT_SECONDS, &ruler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S, true, "how long to measure", false},
+        {"--cpus", ARGUMENT_CPUS, &ruler.cpus, 0, 0, true, "CPUs, or all: one thread each", false},
+        {"--policy", ARGUMENT_POLICY, &ruler.policy, 0, 0, false, "other (default) or fifo:N", false},
+        {"--window-ms", ARGUMENT_INTEGER, &window_ms, 1, 1000, false, "length of a window (5)", false},
+        {"--max-samples", ARGUMENT_INTEGER, &ruler.max_samples, 1, 10000000, false, "memory for windows, per CPU (200000)", false},
+        {"--unsafe-full-duty", ARGUMENT_FLAG, &(bool){false}, 0, 0, false, "allow --policy fifo, which never sleeps here", false},
+        {"--supervised", ARGUMENT_FLAG, &ruler.supervised, 0, 0, false, "end unless stdin carries heartbeats", false},
+    };
+    const enum parse_result parsed = arguments_parse(argc, argv, table, sizeof table / sizeof *table);
+    if (parsed != PARSE_DONE)
+        return parse_exit_code(parsed);
+    if (ruler.policy.fifo && !table[5].seen) {
+        complain("--policy: fifo would starve the CPU, because this ruler never sleeps; use other, or --unsafe-full-duty");
+        return PINLOAD_USAGE;
+    }
+    settings.window_ns = window_ms * NS_PER_MS;
+    return ruler_run(&ruler);
+}

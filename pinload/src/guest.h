@@ -1,0 +1,25 @@
+/*
+ * Setting up a guest in which pinload is process 1: mounts, modules, the port, the end.
+ */
+#ifndef PINLOAD_GUEST_H
+#define PINLOAD_GUEST_H
+
+#include "base.h"
+
+#include <stdio.h>
+
+#define GUEST_PORT "org.pinfold.agent"
+
+/* Mounts proc, sysfs, devtmpfs and tmpfs and gives the process standard files. */
+void guest_mount(void);
+
+/* Inserts the modules of /pinload/modules.list; writes failures to `report` as JSON objects. */
+void guest_insert_modules(FILE *report);
+
+/* Opens the virtio-serial port named GUEST_PORT, waiting for it; -1 after `limit_ns`. */
+int guest_open_port(uint64_t limit_ns);
+
+/* Syncs and powers off; resets the machine if that is refused. */
+_Noreturn void guest_power_off(void);
+
+#endif

@@ -1,0 +1,116 @@
+/*
+ * I/O latency: random reads of one block, one at a time, each one's duration raw.
+ *
+ * The loop is closed (the next read starts when the last has ended), so a stall
+ * is one long sample; the observation time tells how much room it took.
+ */
+#include "io_latency.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "disk.h"
+#include "json.h"
+#include "ruler.h"
+
+struct io_settings {
+    const char *path;
+    uint64_t block;
+    uint64_t seed;
+    bool direct;
+};
+
+static bool prepare(struct observation *o)
+{
+    const struct io_settings *settings = o->ruler->settings;
+    struct disk *disk = malloc(sizeof *disk);
+    if (!disk) {
+        observation_broke(o, "taking memory", ENOMEM);
+        return false;
+    }
+    o->own = disk;
+    const int error = disk_open(disk, settings->path, settings->block, settings->direct, settings->seed);
+    if (error) {
+        observation_broke(o, error == ENOSPC ? "the device or file is smaller than one block" : "opening the device or file", error);
+        return false;
+    }
+    o->buffered = !disk->direct;
+    return true;
+}
+
+static void measure(struct observation *o)
+{
+    struct disk *disk = o->own;
+    const uint64_t begin = raw_ns();
+    uint64_t before = begin;
+    while (before - begin < o->ruler->duration_ns) {
+        const int error = disk_read(disk);
+        const uint64_t now = raw_ns();
+        if (error) {
+            observation_broke(o, "reading a block", error);
+            break;
+        }
+        keep_sample(o, (union sample){.ns = now - before});
+        o->rounds++;
+        before = raw_ns();
+    }
+    o->observed = raw_ns() - begin;
+    disk_close(disk);
+}
+
+static void extra(FILE *out, const struct observation *o)
+{
+    const struct io_settings *settings = o->ruler->settings;
+    fputs("\"path\":", out);
+    json_text(out, settings->path);
+    fprintf(out, ",\"block\":%" PRIu64 ",\"reads\":%" PRIu64 ",\"seed\":%" PRIu64 ",", settings->block, o->rounds, settings->seed);
+}
+
+static bool settings_fit(struct io_settings *settings, const char *device, const char *file, const struct ruler *ruler)
+{
+    if (!device == !file) {
+        complain("--device, --file: exactly one of them is required");
+        return false;
+    }
+    settings->path = device ? device : file;
+    if (settings->block % 512 != 0) {
+        complain("--block: %" PRIu64 " is not a multiple of 512", settings->block);
+        return false;
+    }
+    if (ruler->cpus.count > 1) {
+        complain("--cpus: reads come from one thread, name one CPU");
+        return false;
+    }
+    return true;
+}
+
+int io_latency_main(int argc, char **argv)
+{
+    struct io_settings settings = {.block = 4096, .seed = 1};
+    struct ruler ruler = {
+        .probe = "io-latency", .max_samples = 200000,
+        .prepare = prepare, .measure = measure, .extra = extra, .settings = &settings,
+    };
+    const char *device = NULL, *file = NULL;
+    struct argument table[] = {
+        {"--seconds", ARGUMENT_SECONDS, &ruler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S, true, "how long to measure", false},
+        {"--device", ARGUMENT_TEXT, &device, 0, 0, false, "block device to read", false},
+        {"--file", ARGUMENT_TEXT, &file, 0, 0, false, "file to read instead", false},
+        {"--block", ARGUMENT_INTEGER, &settings.block, 512, 1 << 20, false, "bytes per read (4096)", false},
+        {"--direct", ARGUMENT_FLAG, &settings.direct, 0, 0, false, "go past the page cache where that is possible", false},
+        {"--seed", ARGUMENT_INTEGER, &settings.seed, 0, UINT64_MAX, false, "of the sequence of places (1)", false},
+        {"--cpus", ARGUMENT_CPUS, &ruler.cpus, 0, 0, false, "CPU to read from (any)", false},
+        {"--policy", ARGUMENT_POLICY, &ruler.policy, 0, 0, false, "other (default) or fifo:N", false},
+        {"--max-samples", ARGUMENT_INTEGER, &ruler.max_samples, 1, 10000000, false, "memory for samples (200000)", false},
+        {"--supervised", ARGUMENT_FLAG, &ruler.supervised, 0, 0, false, "end unless stdin carries heartbeats", false},
+    };
+    const enum parse_result parsed = arguments_parse(argc, argv, table, sizeof table / sizeof *table);
+    if (parsed != PARSE_DONE)
+        return parse_exit_code(parsed);
+    if (!settings_fit(&settings, device, file, &ruler))
+        return PINLOAD_USAGE;
+    return ruler_run(&ruler);
+}

@@ -1,0 +1,68 @@
+/*
+ * pinload: every load and every in-workload ruler of Pinfold in one program.
+ *
+ * The first argument names what to do. Started as process 1 it is the init of a
+ * measurement guest, whatever its arguments: the kernel passes some of its own.
+ * Nothing but the C library is needed, and no code depends on one architecture
+ * without a fallback, so that the same source runs on the host and in guests.
+ */
+#include "base.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent.h"
+#include "compute.h"
+#include "io_latency.h"
+#include "load.h"
+#include "spin_gap.h"
+#include "wakeup.h"
+
+static const struct {
+    const char *name;
+    int (*main)(int argc, char **argv);
+    const char *help;
+} commands[] = {
+    {"spin-gap", spin_gap_main, "time taken from a spinning thread"},
+    {"wakeup", wakeup_main, "lateness of timer wake-ups"},
+    {"compute", compute_main, "integer work per second"},
+    {"io-latency", io_latency_main, "duration of random block reads"},
+    {"load", load_main, "background load: cpu, memory, io"},
+    {"agent", agent_main, "serve framed commands (init of a measurement guest)"},
+};
+
+static void print_help(FILE *out)
+{
+    fprintf(out, "pinload %s: loads and rulers of Pinfold\n\n", PINLOAD_VERSION);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        fprintf(out, "  pinload %-12s %s\n", commands[i].name, commands[i].help);
+    fputs("\nEach takes --help. Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 abandoned by its supervisor.\n", out);
+}
+
+int main(int argc, char **argv)
+{
+    if (getpid() == 1) {
+        pinload_command = "agent";
+        return agent_init();
+    }
+    if (argc < 2) {
+        print_help(stderr);
+        return PINLOAD_USAGE;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "--version")) {
+        if (argv[1][2] == 'h')
+            print_help(stdout);
+        else
+            puts("pinload " PINLOAD_VERSION);
+        return PINLOAD_OK;
+    }
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        if (!strcmp(argv[1], commands[i].name)) {
+            pinload_command = commands[i].name;
+            return commands[i].main(argc - 2, argv + 2);
+        }
+    }
+    complain("\"%s\" is not a command; pinload --help lists them", argv[1]);
+    return PINLOAD_USAGE;
+}

@@ -1,0 +1,265 @@
+/*
+ * The common course of all rulers. See ruler.h.
+ *
+ * The kernel timer that ends a process past its deadline has a wide margin:
+ * it is the last resort against a thread that spins on, and must not cut a
+ * measurement that merely lives on a crowded machine.
+ */
+#include "ruler.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include "json.h"
+#include "supervise.h"
+
+static pthread_barrier_t ready, gate, end;
+static uint64_t start_ns; /* written between `ready` and `gate` */
+
+void keep_sample(struct observation *o, union sample sample)
+{
+    if (o->count < o->ruler->max_samples) {
+        if (!o->ruler->is_rate && (o->count == 0 || sample.ns > o->samples[o->worst].ns))
+            o->worst = o->count;
+        o->samples[o->count++] = sample;
+        return;
+    }
+    o->dropped++;
+    if (!o->ruler->is_rate && sample.ns > o->samples[o->worst].ns)
+        o->samples[o->worst] = sample; /* the smaller of the two is the one that is lost */
+}
+
+void observation_broke(struct observation *o, const char *at, int error)
+{
+    o->broken = true;
+    o->broken_at = at;
+    o->error = error;
+}
+
+static bool take_memory(struct observation *o)
+{
+    const size_t bytes = (size_t)o->ruler->max_samples * sizeof *o->samples;
+    o->samples = malloc(bytes);
+    if (!o->samples) {
+        observation_broke(o, "taking the memory for samples", ENOMEM);
+        return false;
+    }
+    memset(o->samples, 0xA5, bytes); /* first touch on this thread's CPU */
+    o->unlocked = mlock(o->samples, bytes) != 0;
+    return true;
+}
+
+static void settle(struct observation *o)
+{
+    if (o->cpu >= 0 && !thread_pin(o->cpu)) {
+        observation_broke(o, "pinning the thread", errno);
+        return;
+    }
+    if (!take_memory(o))
+        return;
+    if (o->ruler->prepare && !o->ruler->prepare(o))
+        return;
+    if (!thread_enter_policy(&o->ruler->policy))
+        o->fifo_refused = true; /* goes on at normal priority, and says so */
+    o->ran_on = sched_getcpu();
+}
+
+static void observe(struct observation *o)
+{
+    struct rusage before, after;
+    const struct policy normal = {.fifo = false, .priority = 0};
+    o->start_ns = start_ns;
+    sleep_until(start_ns);
+    getrusage(RUSAGE_THREAD, &before);
+    o->started_raw_ns = raw_ns();
+    o->ruler->measure(o);
+    o->ended_raw_ns = raw_ns();
+    getrusage(RUSAGE_THREAD, &after);
+    o->voluntary = after.ru_nvcsw - before.ru_nvcsw;
+    o->involuntary = after.ru_nivcsw - before.ru_nivcsw;
+    if (sched_getcpu() != o->ran_on)
+        o->migrated = true;
+    if (o->ruler->policy.fifo && !o->fifo_refused && !thread_enter_policy(&normal))
+        observation_broke(o, "leaving the real-time policy", errno);
+}
+
+static void *ruler_thread(void *argument)
+{
+    struct observation *o = argument;
+    settle(o);
+    pthread_barrier_wait(&ready);
+    pthread_barrier_wait(&gate);
+    if (!o->broken)
+        observe(o);
+    pthread_barrier_wait(&end);
+    return NULL;
+}
+
+/* Turns ticks into nanoseconds, rounding gaps down and observed time up: their sum stays below it. */
+static void finish(struct observation *o)
+{
+    const double rate = o->ruler->clock.ticks_per_ns;
+    size_t kept = 0;
+    if (!o->ruler->in_ticks)
+        return;
+    for (size_t i = 0; i < o->count; i++) {
+        const uint64_t ns = (uint64_t)((double)o->samples[i].ticks / rate);
+        if (ns >= o->floor_ns) /* the rough rate let it pass, the final one does not */
+            o->samples[kept++].ns = ns;
+    }
+    o->count = kept;
+    o->observed = (uint64_t)((double)o->observed / rate) + 1;
+}
+
+static void print_flags(FILE *out, const struct observation *o)
+{
+    const struct { bool set; const char *name; } flags[] = {
+        {o->fifo_refused, "fifo-refused"}, {o->migrated, "migrated"},
+        {o->unlocked, "not-locked"},       {o->floor_raised, "floor-raised"},
+        {o->backwards, "clock-backwards"}, {o->ruler->clock.drifted, "clock-drifted"},
+        {o->buffered, "buffered"},
+    };
+    const char *separator = "";
+    fputs("\"flags\":[", out);
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        if (flags[i].set) {
+            fprintf(out, "%s\"%s\"", separator, flags[i].name);
+            separator = ",";
+        }
+    }
+    if (o->involuntary > 0)
+        fprintf(out, "%s\"preempted %ld\"", separator, o->involuntary);
+    fputs("]", out);
+}
+
+static bool print_samples(FILE *out, const struct observation *o)
+{
+    bool finite = true;
+    fputs("\"samples\":[", out);
+    for (size_t i = 0; i < o->count; i++) {
+        if (i > 0)
+            fputc(',', out);
+        if (o->ruler->is_rate)
+            finite = json_rate(out, o->samples[i].rate) && finite;
+        else
+            fprintf(out, "%" PRIu64, o->samples[i].ns);
+    }
+    fputs("]", out);
+    return finite;
+}
+
+static bool print_observation(FILE *out, const struct observation *o)
+{
+    const struct ruler *ruler = o->ruler;
+    const uint64_t duration = o->ended_raw_ns - o->started_raw_ns;
+    char policy[16];
+    policy_text(&ruler->policy, policy, sizeof policy);
+    fputs("{\"probe\":", out);
+    json_text(out, ruler->probe);
+    fprintf(out, ",\"cpu\":%d,\"duration_ns\":%" PRIu64 ",\"observed_ns\":%" PRIu64, o->cpu >= 0 ? o->cpu : o->ran_on,
+            duration > o->observed ? duration : o->observed, o->observed);
+    fprintf(out, ",\"unit\":\"%s\",\"floor_ns\":%" PRIu64 ",\"dropped\":%" PRIu64, ruler->is_rate ? "per-second" : "ns",
+            o->floor_ns, o->dropped);
+    fprintf(out, ",\"clock\":\"%s\",\"policy\":\"%s\"", ruler->in_ticks ? ruler->clock.name : "monotonic", policy);
+    fprintf(out, ",\"voluntary_switches\":%ld,\"involuntary_switches\":%ld,", o->voluntary, o->involuntary);
+    if (ruler->extra)
+        ruler->extra(out, o);
+    print_flags(out, o);
+    fputc(',', out);
+    const bool finite = print_samples(out, o);
+    fputs("}\n", out);
+    return finite;
+}
+
+static bool report(const struct observation *observations, size_t count)
+{
+    bool good = true;
+    for (size_t i = 0; i < count; i++) {
+        const struct observation *o = &observations[i];
+        if (o->broken) {
+            complain("CPU %d: %s: %s", o->cpu, o->broken_at, o->error ? strerror(o->error) : "wrong result");
+            good = false;
+        } else if (!print_observation(stdout, o)) {
+            complain("CPU %d: a sample is not a finite number", o->cpu);
+            good = false;
+        }
+    }
+    if (fflush(stdout) != 0) {
+        complain_errno("cannot write the samples");
+        good = false;
+    }
+    return good;
+}
+
+static bool start_threads(struct ruler *ruler, struct observation *observations, size_t count)
+{
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 256 * 1024);
+    for (size_t i = 0; i < count; i++) {
+        struct observation *o = &observations[i];
+        o->ruler = ruler;
+        o->cpu = ruler->cpus.count ? ruler->cpus.cpus[i] : -1;
+        const int error = pthread_create(&o->thread, &attributes, ruler_thread, o);
+        if (error) {
+            complain("cannot start a thread: %s", strerror(error));
+            return false; /* the caller exits, which ends the threads at the gate */
+        }
+    }
+    pthread_attr_destroy(&attributes);
+    return true;
+}
+
+static void lock_program(struct observation *observations, size_t count)
+{
+    if (mlockall(MCL_CURRENT) == 0)
+        return;
+    for (size_t i = 0; i < count; i++)
+        observations[i].unlocked = true;
+}
+
+static bool guard_run(const struct ruler *ruler)
+{
+    die_with_parent();
+    die_after(2 * ruler->duration_ns + 30 * NS_PER_S);
+    return !ruler->supervised || heartbeat_guard(ruler->policy.priority);
+}
+
+int ruler_run(struct ruler *ruler)
+{
+    const size_t count = ruler->cpus.count ? ruler->cpus.count : 1;
+    struct observation *observations = calloc(count, sizeof *observations);
+    if (!observations || !guard_run(ruler)) {
+        free(observations);
+        return PINLOAD_FAILED;
+    }
+    pthread_barrier_init(&ready, NULL, (unsigned)count + 1);
+    pthread_barrier_init(&gate, NULL, (unsigned)count + 1);
+    pthread_barrier_init(&end, NULL, (unsigned)count + 1);
+    tick_clock_open(&ruler->clock);
+    if (!start_threads(ruler, observations, count))
+        exit(PINLOAD_FAILED);
+    pthread_barrier_wait(&ready);
+    lock_program(observations, count);
+    start_ns = monotonic_ns() + 2 * NS_PER_MS;
+    pthread_barrier_wait(&gate);
+    pthread_barrier_wait(&end);
+    tick_clock_close(&ruler->clock);
+    for (size_t i = 0; i < count; i++) {
+        pthread_join(observations[i].thread, NULL);
+        finish(&observations[i]);
+    }
+    const bool good = report(observations, count);
+    for (size_t i = 0; i < count; i++) {
+        free(observations[i].samples);
+        free(observations[i].own);
+    }
+    free(observations);
+    free(ruler->cpus.cpus);
+    return good ? PINLOAD_OK : PINLOAD_FAILED;
+}

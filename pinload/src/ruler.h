@@ -1,0 +1,80 @@
+/*
+ * What all rulers share: threads, gate, barrier, memory, flags, the JSON line.
+ *
+ * A ruler fills in a `struct ruler` and a `measure` function. Each listed CPU
+ * gets one pinned thread; all prepare, pass one gate, measure, and meet again at
+ * a barrier, so that no thread's start or end disturbs another's measurement.
+ * Memory is taken, touched and locked before the gate; output comes after.
+ */
+#ifndef PINLOAD_RULER_H
+#define PINLOAD_RULER_H
+
+#include "base.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+#include "args.h"
+#include "clock.h"
+#include "rt.h"
+
+union sample {
+    uint64_t ticks; /* spin-gap, until it is finished */
+    uint64_t ns;    /* units of nanoseconds */
+    double rate;    /* units of work per second */
+};
+
+struct ruler;
+
+/* One thread's part. */
+struct observation {
+    const struct ruler *ruler;
+    pthread_t thread;
+    int cpu;            /* pinned to, or -1 if no CPU was asked for */
+    int ran_on;         /* CPU at the start */
+    union sample *samples;
+    size_t count;
+    size_t worst;       /* index of the largest kept gap */
+    uint64_t dropped;
+    uint64_t floor_ns;
+    uint64_t floor_ticks;
+    uint64_t start_ns;  /* CLOCK_MONOTONIC, the same for all threads */
+    uint64_t started_raw_ns;
+    uint64_t ended_raw_ns;
+    uint64_t observed;  /* ticks until finished, then ns */
+    uint64_t skipped;   /* periods that passed without a wake-up */
+    uint64_t rounds;    /* work items done */
+    long voluntary;
+    long involuntary;
+    bool fifo_refused, unlocked, migrated, floor_raised, backwards, buffered, broken;
+    int error;          /* errno of `broken` */
+    const char *broken_at;
+    void *own;          /* the ruler's own state */
+};
+
+struct ruler {
+    const char *probe;
+    bool in_ticks;      /* samples and `observed` are ticks until finished */
+    bool is_rate;
+    uint64_t duration_ns;
+    uint64_t max_samples;
+    struct cpu_list cpus; /* empty: one thread, not pinned */
+    struct policy policy;
+    bool supervised;
+    struct tick_clock clock;
+    bool (*prepare)(struct observation *); /* in the thread, before the gate; may be NULL */
+    void (*measure)(struct observation *);
+    void (*extra)(FILE *, const struct observation *); /* more JSON members; may be NULL */
+    const void *settings; /* the ruler's own arguments */
+};
+
+/* Runs it and prints one JSON line per observation; returns the exit code. */
+int ruler_run(struct ruler *ruler);
+
+/* Keeps a sample; when the memory is full the worst is still kept, and the loss counted. */
+void keep_sample(struct observation *observation, union sample sample);
+
+/* Notes that the observation cannot go on. */
+void observation_broke(struct observation *observation, const char *at, int error);
+
+#endif

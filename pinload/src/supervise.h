@@ -1,0 +1,39 @@
+/*
+ * Three ways in which a ruler or load ends with whoever started it.
+ *
+ * Nothing that spins may outlive its supervisor or go on while the supervisor
+ * is stopped:
+ * - the kernel kills the process when its parent ends (PDEATHSIG);
+ * - a kernel timer kills it after its deadline, whatever its threads do;
+ * - with `--supervised`, stdin carries heartbeat bytes: silence is noticed after
+ *   1.5 s, and end of file at once.
+ */
+#ifndef PINLOAD_SUPERVISE_H
+#define PINLOAD_SUPERVISE_H
+
+#include "base.h"
+
+#define HEARTBEAT_LIMIT_NS (1500 * NS_PER_MS)
+
+enum heartbeat { HEARTBEAT_CAME, HEARTBEAT_MISSED, HEARTBEAT_ENDED };
+
+/* Ends this process when its parent ends; exits at once if that has happened. */
+void die_with_parent(void);
+
+/* The same between fork and exec, for a child of `parent`. */
+void die_with_this_parent(int parent);
+
+/* Kills this process `after_ns` from now. */
+void die_after(uint64_t after_ns);
+
+/* Waits for a byte on stdin, at most `limit_ns`. */
+enum heartbeat heartbeat_wait(uint64_t limit_ns);
+
+/*
+ * For rulers: a thread that ends the process (code PINLOAD_ABANDONED) on silence
+ * or end of file, because a paused measurement is worth nothing. It runs above
+ * `policy_priority`, so that a spinning real-time ruler cannot keep it away.
+ */
+bool heartbeat_guard(int policy_priority);
+
+#endif
