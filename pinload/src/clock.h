@@ -60,4 +60,16 @@ static inline uint64_t counter_ticks(void)
 #endif
 }
 
+/* Ticks of the clock that was chosen. `hardware` is a constant where a loop must be tight. */
+static inline uint64_t read_ticks(bool hardware)
+{
+    return hardware ? counter_ticks() : raw_ns();
+}
+
+/* By the rough rate: for deadlines, before the final rate is known. */
+static inline uint64_t rough_ticks(const struct tick_clock *clock, uint64_t ns)
+{
+    return (uint64_t)((double)ns * clock->rough_ticks_per_ns);
+}
+
 #endif

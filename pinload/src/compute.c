@@ -35,9 +35,12 @@ static bool prepare(struct observation *o)
 static void measure(struct observation *o)
 {
     const struct compute_settings *settings = o->ruler->settings;
-    const uint64_t begin = raw_ns();
+    const struct tick_clock *clock = &o->ruler->clock;
+    const uint64_t window = rough_ticks(clock, settings->window_ns);
+    const uint64_t length = rough_ticks(clock, o->ruler->duration_ns);
+    const uint64_t begin = read_ticks(clock->hardware);
     uint64_t now = begin;
-    while (now - begin < o->ruler->duration_ns) {
+    while (now - begin < length) {
         const uint64_t window_begin = now;
         uint64_t rounds = 0;
         do {
@@ -46,9 +49,10 @@ static void measure(struct observation *o)
                 return;
             }
             rounds++;
-            now = raw_ns();
-        } while (now - window_begin < settings->window_ns);
-        keep_sample(o, (union sample){.rate = (double)rounds * 1e9 / (double)(now - window_begin)});
+            now = read_ticks(clock->hardware);
+        } while (now - window_begin < window);
+        /* Per tick, until the rate of the clock is known. */
+        keep_sample(o, (union sample){.rate = (double)rounds / (double)(now - window_begin)});
         o->rounds += rounds;
         if (sched_getcpu() != o->ran_on)
             o->migrated = true;
@@ -66,7 +70,7 @@ int compute_main(int argc, char **argv)
 {
     struct compute_settings settings = {0};
     struct ruler ruler = {
-        .probe = "compute", .is_rate = true, .max_samples = 200000,
+        .probe = "compute", .in_ticks = true, .is_rate = true, .max_samples = 200000,
         .prepare = prepare, .measure = measure, .extra = extra, .settings = &settings,
     };
     uint64_t window_ms = 5;

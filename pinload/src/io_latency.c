@@ -44,20 +44,25 @@ static bool prepare(struct observation *o)
 static void measure(struct observation *o)
 {
     struct disk *disk = o->own;
-    const uint64_t begin = raw_ns();
+    const struct tick_clock *clock = &o->ruler->clock;
+    const uint64_t length = rough_ticks(clock, o->ruler->duration_ns);
+    const uint64_t begin = read_ticks(clock->hardware);
     uint64_t before = begin;
-    while (before - begin < o->ruler->duration_ns) {
+    while (before - begin < length) {
         const int error = disk_read(disk);
-        const uint64_t now = raw_ns();
+        const uint64_t now = read_ticks(clock->hardware);
         if (error) {
             observation_broke(o, "reading a block", error);
             break;
         }
-        keep_sample(o, (union sample){.ns = now - before});
+        if (now < before)
+            o->backwards = true; /* the thread is on a CPU whose counter is behind: no duration */
+        else
+            keep_sample(o, (union sample){.ticks = now - before});
         o->rounds++;
-        before = raw_ns();
+        before = read_ticks(clock->hardware);
     }
-    o->observed = raw_ns() - begin;
+    o->observed = before - begin;
     disk_close(disk);
 }
 
@@ -91,7 +96,7 @@ int io_latency_main(int argc, char **argv)
 {
     struct io_settings settings = {.block = 4096, .seed = 1};
     struct ruler ruler = {
-        .probe = "io-latency", .max_samples = 200000,
+        .probe = "io-latency", .in_ticks = true, .max_samples = 200000,
         .prepare = prepare, .measure = measure, .extra = extra, .settings = &settings,
     };
     const char *device = NULL, *file = NULL;

@@ -100,20 +100,35 @@ static void *ruler_thread(void *argument)
     return NULL;
 }
 
-/* Turns ticks into nanoseconds, rounding gaps down and observed time up: their sum stays below it. */
-static void finish(struct observation *o)
+static void finish_rates(struct observation *o, double ticks_per_ns)
 {
-    const double rate = o->ruler->clock.ticks_per_ns;
+    for (size_t i = 0; i < o->count; i++)
+        o->samples[i].rate *= ticks_per_ns * 1e9;
+}
+
+/* Rounds gaps down and observed time up, so that the sum of gaps stays below it. */
+static void finish_durations(struct observation *o, double ticks_per_ns)
+{
     size_t kept = 0;
-    if (!o->ruler->in_ticks)
-        return;
     for (size_t i = 0; i < o->count; i++) {
-        const uint64_t ns = (uint64_t)((double)o->samples[i].ticks / rate);
-        if (ns >= o->floor_ns) /* the rough rate let it pass, the final one does not */
+        const uint64_t ns = (uint64_t)((double)o->samples[i].ticks / ticks_per_ns);
+        if (ns >= o->floor_ns) /* else the rough rate let it pass, and the final one does not */
             o->samples[kept++].ns = ns;
     }
     o->count = kept;
-    o->observed = (uint64_t)((double)o->observed / rate) + 1;
+}
+
+/* Turns ticks into nanoseconds, now that the rate of the clock is known. */
+static void finish(struct observation *o)
+{
+    const double ticks_per_ns = o->ruler->clock.ticks_per_ns;
+    if (!o->ruler->in_ticks)
+        return;
+    o->observed = (uint64_t)((double)o->observed / ticks_per_ns) + 1;
+    if (o->ruler->is_rate)
+        finish_rates(o, ticks_per_ns);
+    else
+        finish_durations(o, ticks_per_ns);
 }
 
 static void print_flags(FILE *out, const struct observation *o)

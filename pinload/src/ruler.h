@@ -19,9 +19,9 @@
 #include "rt.h"
 
 union sample {
-    uint64_t ticks; /* spin-gap, until it is finished */
-    uint64_t ns;    /* units of nanoseconds */
-    double rate;    /* units of work per second */
+    uint64_t ticks; /* a duration, until the rate of the clock is known */
+    uint64_t ns;    /* a duration, after that */
+    double rate;    /* work per tick, then per second */
 };
 
 struct ruler;

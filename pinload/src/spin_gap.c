@@ -25,11 +25,6 @@ struct spin_settings {
 
 enum { COST_READINGS = 1001 };
 
-static inline uint64_t read_ticks(bool hardware)
-{
-    return hardware ? counter_ticks() : raw_ns();
-}
-
 static int compare_ticks(const void *a, const void *b)
 {
     const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -56,7 +51,7 @@ static bool prepare(struct observation *o)
     const struct tick_clock *clock = &o->ruler->clock;
     const uint64_t least = 4 * reading_cost(clock->hardware);
     o->floor_ns = settings->floor_ns;
-    o->floor_ticks = (uint64_t)((double)o->floor_ns * clock->rough_ticks_per_ns);
+    o->floor_ticks = rough_ticks(clock, o->floor_ns);
     if (o->floor_ticks < least) {
         o->floor_ticks = least;
         o->floor_ns = (uint64_t)((double)least / clock->rough_ticks_per_ns);
@@ -88,8 +83,9 @@ static inline uint64_t spin(struct observation *o, bool hardware, uint64_t lengt
 
 static uint64_t spin_for(struct observation *o, uint64_t ns)
 {
-    const uint64_t length = (uint64_t)((double)ns * o->ruler->clock.rough_ticks_per_ns);
-    return o->ruler->clock.hardware ? spin(o, true, length) : spin(o, false, length);
+    const struct tick_clock *clock = &o->ruler->clock;
+    const uint64_t length = rough_ticks(clock, ns);
+    return clock->hardware ? spin(o, true, length) : spin(o, false, length);
 }
 
 static void measure(struct observation *o)

@@ -77,6 +77,36 @@ impl HostError {
         self
     }
 
+    /// What the user can do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        let errno = self.errno();
+        let hint = match self {
+            HostError::Untrusted { path, .. } => {
+                return Some(format!(
+                    "look into it, then remove it, or make it yours alone: chown and chmod go-w {path}"
+                ));
+            }
+            HostError::Unexpected { .. } => "report it with the output of `uname -r` and the file",
+            HostError::Process { program, .. } if errno == Some(libc::ENOENT) => {
+                return Some(format!("install {program}, or give its whole path"));
+            }
+            HostError::Process { .. } if errno == Some(libc::ETIMEDOUT) => {
+                "it took too long and was ended: run it by hand to see what it waits for"
+            }
+            HostError::Thread { .. } if matches!(errno, Some(libc::EPERM | libc::EACCES)) => {
+                "run it as root, or with the capability CAP_SYS_NICE"
+            }
+            HostError::File { operation: "open", .. } if errno == Some(libc::ENOSYS) => {
+                "Linux 5.6 or newer is needed (openat2)"
+            }
+            HostError::File { path, .. } if path.contains("/cgroup/") => cgroup_hint(errno)?,
+            HostError::File { .. } => file_hint(errno)?,
+            HostError::Process { .. } | HostError::Thread { .. } => return None,
+        };
+        Some(hint.to_owned())
+    }
+
     /// The kernel's error number, if it gave one.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
@@ -92,5 +122,55 @@ impl HostError {
     #[must_use]
     pub fn is_gone(&self) -> bool {
         matches!(self.errno(), Some(libc::ENOENT | libc::ESRCH | libc::ENODEV))
+    }
+}
+
+fn cgroup_hint(errno: Option<i32>) -> Option<&'static str> {
+    match errno {
+        Some(libc::EPERM | libc::EROFS) => Some("run it as root, outside a container"),
+        Some(libc::EACCES) => {
+            Some("run it as root; in cgroup v1 the group's PUs must lie inside its parent's")
+        }
+        Some(libc::ENOSPC) => Some("the group needs PUs and memory nodes before it takes tasks"),
+        Some(libc::EBUSY) => {
+            Some("the group still has tasks or groups in it, or gives its controllers on")
+        }
+        _ => None,
+    }
+}
+
+fn file_hint(errno: Option<i32>) -> Option<&'static str> {
+    match errno {
+        Some(libc::EACCES | libc::EPERM) => Some("run it as root, or as the owner of the file"),
+        Some(libc::ENOSPC | libc::EDQUOT) => Some("make room on that disk and run it again"),
+        Some(libc::EROFS) => Some("that file system cannot be written: choose another path"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hints_say_what_to_do() {
+        let os = io::Error::from_raw_os_error;
+        let check = |error: HostError, part: &str| {
+            assert!(error.hint().is_some_and(|hint| hint.contains(part)), "{error}");
+        };
+        let process = |errno| HostError::Process { program: "qemu".to_owned(), source: os(errno) };
+        let file = |path, errno| HostError::file("write", path, os(errno));
+        check(process(libc::ENOENT), "install qemu");
+        check(process(libc::ETIMEDOUT), "too long");
+        check(file("/home/x/report.html", libc::ENOSPC), "disk");
+        check(file("/sys/fs/cgroup/a/tasks", libc::ENOSPC), "memory nodes");
+        check(file("/sys/fs/cgroup/a/cpuset.cpus", libc::EACCES), "parent");
+        check(HostError::file("open", "/", os(libc::ENOSYS)), "5.6");
+        let thread = |errno| HostError::Thread { call: "sched_setattr", tid: 1, source: os(errno) };
+        check(thread(libc::EPERM), "CAP_SYS_NICE");
+        let path = "/var/lib/pinfold".to_owned();
+        check(HostError::Untrusted { path, why: "is a link".to_owned() }, "chown");
+        assert_eq!(thread(libc::ESRCH).hint(), None);
+        assert_eq!(file("/proc/1/x", libc::ENOENT).hint(), None);
     }
 }

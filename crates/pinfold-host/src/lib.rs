@@ -24,7 +24,7 @@ use pinfold_model::{CpuSet, Policy, Tid};
 pub use clock::{Clock, SimClock, SystemClock};
 pub use error::HostError;
 pub use live::LiveHost;
-pub use proc::{mountinfo, proc_cgroup, proc_stat, proc_status, schedstat};
+pub use proc::{ProcError, mountinfo, proc_cgroup, proc_stat, proc_status, schedstat};
 pub use recording::{Access, Operation, RecordingHost};
 pub use sim::{CgroupVersion, Knob, SimBuilder, SimHost, SimTask};
 pub use tree::{TreeError, TreeHost};

@@ -8,7 +8,7 @@
 use std::os::fd::OwnedFd;
 
 use pinfold_model::{CpuSet, Policy, Tid};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 
 use crate::{Host, HostError, HostMut, raw, sealed};
@@ -33,16 +33,16 @@ impl LiveHost {
         Ok(host)
     }
 
-    fn open(&self, path: &str, flags: OFlags, operation: &'static str) -> Result<OwnedFd, HostError> {
+    fn open(
+        &self,
+        path: &str,
+        flags: OFlags,
+        operation: &'static str,
+    ) -> Result<OwnedFd, HostError> {
         let flags = flags | OFlags::CLOEXEC;
         loop {
-            let opened = rustix::fs::openat2(
-                &self.root,
-                path,
-                flags,
-                Mode::empty(),
-                ResolveFlags::IN_ROOT,
-            );
+            let opened =
+                rustix::fs::openat2(&self.root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT);
             match opened {
                 Ok(descriptor) => return Ok(descriptor),
                 // EAGAIN: a rename or mount happened meanwhile, so that `..` could not be
@@ -126,20 +126,25 @@ impl Host for LiveHost {
 
     fn link_count(&self, path: &str) -> Result<u64, HostError> {
         let descriptor = self.open(path, OFlags::PATH, "count links of")?;
-        rustix::fs::fstat(&descriptor)
-            .map(|stat| u64::from(stat.st_nlink))
+        rustix::fs::statx(&descriptor, "", AtFlags::EMPTY_PATH, StatxFlags::NLINK)
+            .map(|stat| u64::from(stat.stx_nlink))
             .map_err(|errno| HostError::file("count links of", path, errno))
     }
 
     fn affinity(&self, tid: Tid) -> Result<CpuSet, HostError> {
-        raw::sched_getaffinity(tid)
-            .map_err(|source| HostError::Thread { call: "sched_getaffinity", tid: tid.0, source })
+        raw::sched_getaffinity(tid).map_err(|source| HostError::Thread {
+            call: "sched_getaffinity",
+            tid: tid.0,
+            source,
+        })
     }
 
     fn policy(&self, tid: Tid) -> Result<Policy, HostError> {
-        raw::sched_getattr(tid)
-            .map(raw::SchedAttr::policy)
-            .map_err(|source| HostError::Thread { call: "sched_getattr", tid: tid.0, source })
+        raw::sched_getattr(tid).map(raw::SchedAttr::policy).map_err(|source| HostError::Thread {
+            call: "sched_getattr",
+            tid: tid.0,
+            source,
+        })
     }
 
     fn is_live(&self) -> bool {
@@ -177,8 +182,11 @@ impl HostMut for LiveHost {
     }
 
     fn set_affinity(&self, tid: Tid, mask: &CpuSet) -> Result<(), HostError> {
-        raw::sched_setaffinity(tid, mask)
-            .map_err(|source| HostError::Thread { call: "sched_setaffinity", tid: tid.0, source })
+        raw::sched_setaffinity(tid, mask).map_err(|source| HostError::Thread {
+            call: "sched_setaffinity",
+            tid: tid.0,
+            source,
+        })
     }
 
     fn set_policy(&self, tid: Tid, policy: Policy) -> Result<(), HostError> {

@@ -391,6 +391,12 @@ pub fn cpufreq_policy_file(policy: &str, file: &str) -> String {
     format!("/sys/devices/system/cpu/cpufreq/{policy}/{file}")
 }
 
+/// Directory of the caller: a link to its number.
+#[must_use]
+pub fn own_dir() -> String {
+    "/proc/self".to_owned()
+}
+
 /// Resource limits of the caller.
 #[must_use]
 pub fn own_limits() -> String {
@@ -461,4 +467,11 @@ pub fn cpu_rt_runtime(group: &str) -> String {
 #[must_use]
 pub fn captured_hwloc_xml() -> String {
     "/pinfold/hwloc.xml".to_owned()
+}
+
+/// Where POSIX shared memory lies: a file system in memory.
+/// <https://man7.org/linux/man-pages/man7/shm_overview.7.html>
+#[must_use]
+pub fn shared_memory() -> String {
+    "/dev/shm".to_owned()
 }

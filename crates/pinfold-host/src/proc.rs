@@ -31,3 +31,6 @@ impl ProcError {
         crate::HostError::Unexpected { path: path.to_owned(), why: self.to_string() }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,10 @@
 //! with masks of any length (the fixed `cpu_set_t` ends at 1024 PUs), and the hook between
 //! `fork` and `exec`. Raw calls throughout: musl's scheduler wrappers return `ENOSYS`.
 
-#![expect(unsafe_code, reason = "the one room for unsafe: one operation per block, each with its conditions")]
+#![expect(
+    unsafe_code,
+    reason = "the one room for unsafe: one operation per block, each with its conditions"
+)]
 
 use std::io;
 use std::os::unix::process::CommandExt as _;

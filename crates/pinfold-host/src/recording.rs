@@ -63,7 +63,8 @@ impl<'h> RecordingHost<'h> {
         self.notes().accesses.clone()
     }
 
-    /// The machine as it was seen: answers every recorded question as the host did.
+    /// The machine as it was seen: reads, lists, links and existence answer as the host did.
+    /// Link counts, affinity and policy are noted, but a tree has no threads to answer for.
     #[must_use]
     pub fn into_tree(self) -> TreeHost {
         self.notes.into_inner().unwrap_or_else(PoisonError::into_inner).tree

@@ -5,20 +5,33 @@
 //! would show. It is how apply and undo are proven at every step.
 //! What it knows: cpuset of cgroup v1 and v2 (`kernel/cgroup/cpuset.c`), the core rules of
 //! both (`kernel/cgroup/cgroup.c`), affinity and policy (`kernel/sched/syscalls.c`), and knobs
-//! under `/proc/sys`, `/proc/irq` and `/sys` that are named as writable.
+//! under `/proc/sys`, `/proc/irq` and `/sys` that are named as writable. The caller is root.
+//! Faults can be planted, and every change is counted, so that a test can stop at each.
 
-use pinfold_model::{CpuSet, Policy, TaskId, Tid};
+mod build;
+mod cgroup;
+mod domains;
+mod door;
+mod list;
+mod proc_files;
+mod state;
+mod task;
+#[cfg(test)]
+mod tests;
+mod v1;
+mod v2;
 
-use crate::{Host, HostError, HostMut, TreeHost, sealed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Which cgroup version has cpuset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CgroupVersion {
-    /// A cpuset hierarchy of its own, and an empty v2 beside it (a hybrid mount).
-    V1,
-    /// The unified hierarchy.
-    V2,
-}
+use pinfold_model::{CpuSet, PuId, Tid};
+use rustix::io::Errno;
+
+pub use build::SimBuilder;
+pub use cgroup::CgroupVersion;
+pub use task::SimTask;
+
+use crate::Host as _;
+use state::{Held, Machine};
 
 /// What a writable file takes, and how it shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,41 +40,283 @@ pub enum Knob {
     Text,
     /// A whole number; anything else is `EINVAL`.
     Integer,
-    /// A hexadecimal mask of PUs; none that is online is `EINVAL`.
+    /// A hexadecimal mask of PUs; one without an online PU is `EINVAL`.
     Mask,
-    /// A list of PUs; none that is online is `EINVAL`.
+    /// A list of PUs; one without an online PU is `EINVAL`.
     List,
 }
 
-/// A thread of the simulated machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SimTask {
-    /// Thread id.
-    pub tid: Tid,
-    /// Its process; the same as `tid` for a process's first thread.
-    pub tgid: Tid,
-    /// Its parent process.
-    pub ppid: Tid,
-    /// Start time in clock ticks since boot.
-    pub start_time: u64,
-    /// Its name.
-    pub comm: String,
-    /// Arguments, shown by `cmdline`; empty for kernel threads.
-    pub cmdline: Vec<String>,
-    /// `PF_` flags.
-    pub flags: u32,
-    /// The mask that was asked for with `sched_setaffinity`; `None` if never.
-    pub asked: Option<CpuSet>,
-    /// Its policy.
-    pub policy: Policy,
-    /// Its cpuset group, below the hierarchy's mount.
-    pub group: String,
-}
-
-/// Builds a simulated machine.
-#[derive(Clone, Debug)]
-pub struct SimBuilder {}
-
 /// A simulated machine.
 #[derive(Debug)]
-pub struct SimHost {}
+pub struct SimHost {
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Debug)]
+struct State {
+    machine: Machine,
+    faults: Vec<(String, i32)>,
+    /// Changes that are still let through, and the error of the next ones.
+    stop: Option<(usize, i32)>,
+    changes: Vec<String>,
+}
+
+impl Clone for SimHost {
+    /// A second machine in the same state, independent from here on.
+    fn clone(&self) -> Self {
+        Self { state: Mutex::new(self.state().clone()) }
+    }
+}
+
+impl SimHost {
+    /// A machine to be described; see [`SimBuilder`].
+    #[must_use]
+    pub fn builder(version: CgroupVersion, pus: u32) -> SimBuilder {
+        SimBuilder::new(version, pus)
+    }
+
+    /// Two PUs, cpuset as v1 (all tasks in the root group) beside an empty v2: init, a few
+    /// kernel threads (one movable, the others bound), a daemon with two threads, a shell.
+    #[must_use]
+    pub fn v1_two_pus() -> Self {
+        kernel_threads(SimBuilder::new(CgroupVersion::V1, 2), 2)
+            .task(SimTask::new(300, "sshd"))
+            .task(SimTask::new(310, "rsyslogd"))
+            .task(SimTask::new(311, "in:imuxsock").thread_of(310))
+            .task(SimTask::new(400, "bash").child_of(300))
+            .build()
+    }
+
+    /// Eight PUs (four cores with two threads), cgroup v2 as systemd lays it out, with cpuset
+    /// enabled at the root: `init.scope`, `system.slice/ssh.service`, `user.slice/…`.
+    #[must_use]
+    pub fn v2_eight_pus() -> Self {
+        let none = CpuSet::new;
+        kernel_threads(SimBuilder::new(CgroupVersion::V2, 8).smt(2), 8)
+            .group("/init.scope", none(), none())
+            .group("/system.slice", none(), none())
+            .group("/user.slice", none(), none())
+            .task(SimTask::new(1, "systemd").child_of(0).started(1).in_group("/init.scope"))
+            .task(SimTask::new(100, "pinfold").in_group("/user.slice/session-1.scope"))
+            .task(SimTask::new(300, "sshd").in_group("/system.slice/ssh.service"))
+            .task(SimTask::new(310, "rsyslogd").in_group("/system.slice/rsyslog.service"))
+            .task(
+                SimTask::new(311, "in:imuxsock")
+                    .thread_of(310)
+                    .in_group("/system.slice/rsyslog.service"),
+            )
+            .task(SimTask::new(400, "bash").in_group("/user.slice/session-1.scope").child_of(300))
+            .build()
+    }
+
+    fn of(machine: Machine) -> Self {
+        let state = State { machine, faults: Vec::new(), stop: None, changes: Vec::new() };
+        Self { state: Mutex::new(state) }
+    }
+
+    /// Makes every operation fail whose description contains this part. Descriptions are the
+    /// trait's method and its arguments: `write /sys/fs/cgroup/cpuset/a/tasks 42`,
+    /// `set_affinity 42`, `read /proc/42/stat`.
+    pub fn fail_on(&self, part: &str, errno: i32) {
+        self.state().faults.push((part.to_owned(), errno));
+    }
+
+    /// Lets that many further changes through, then refuses every one.
+    pub fn fail_after(&self, changes: usize, errno: i32) {
+        self.state().stop = Some((changes, errno));
+    }
+
+    /// Takes all planted faults back.
+    pub fn clear_faults(&self) {
+        let mut state = self.state();
+        state.faults.clear();
+        state.stop = None;
+    }
+
+    /// Descriptions of the changes that were made, in order.
+    #[must_use]
+    pub fn changes(&self) -> Vec<String> {
+        self.state().changes.clone()
+    }
+
+    /// Adds a task; its group must exist, else it is in the root. One with its number is replaced.
+    pub fn add_task(&self, task: SimTask) {
+        let mut state = self.state();
+        let machine = &mut state.machine;
+        let mut groups = vec!["/".to_owned(); machine.hierarchies.len()];
+        let index = machine.cpuset_index;
+        if machine.hierarchies[index].groups.contains_key(&task.group) {
+            groups[index].clone_from(&task.group);
+        }
+        machine.tasks.insert(task.tid, Held { task, groups });
+    }
+
+    /// A process is born: the child has its parent's groups, mask and policy. False if there is
+    /// no such parent.
+    pub fn fork(&self, parent: Tid, child: Tid) -> bool {
+        self.born(parent, |parent, start_time| SimTask {
+            tid: child,
+            tgid: child,
+            ppid: parent.tgid,
+            start_time,
+            ..parent
+        })
+    }
+
+    /// A thread is born, with the groups, mask and policy of its creator. False if there is
+    /// no such creator.
+    pub fn clone_thread(&self, creator: Tid, thread: Tid) -> bool {
+        self.born(creator, |creator, start_time| SimTask { tid: thread, start_time, ..creator })
+    }
+
+    fn born(&self, from: Tid, make: impl FnOnce(SimTask, u64) -> SimTask) -> bool {
+        let mut state = self.state();
+        let machine = &mut state.machine;
+        let latest = machine.tasks.values().map(|held| held.task.start_time).max().unwrap_or(0);
+        let Some(held) = machine.tasks.get(&from).cloned() else {
+            return false;
+        };
+        let task = make(held.task, latest + 1);
+        machine.tasks.insert(task.tid, Held { task, groups: held.groups });
+        true
+    }
+
+    /// A thread ends; with the first one its whole process, whose children go to init.
+    pub fn exit(&self, tid: Tid) {
+        let mut state = self.state();
+        state.machine.tasks.retain(|_, held| held.task.tid != tid && held.task.tgid != tid);
+        for held in state.machine.tasks.values_mut().filter(|held| held.task.ppid == tid) {
+            held.task.ppid = Tid(1);
+        }
+    }
+
+    /// A task as it is now.
+    #[must_use]
+    pub fn task(&self, tid: Tid) -> Option<SimTask> {
+        let state = self.state();
+        let index = state.machine.cpuset_index;
+        state.machine.tasks.get(&tid).map(|held| {
+            let mut task = held.task.clone();
+            task.group.clone_from(&held.groups[index]);
+            task
+        })
+    }
+
+    /// Changes a task without any rule (counters, name, state), as the machine itself would.
+    /// Its group and number stay. False if there is no such task.
+    pub fn edit_task(&self, tid: Tid, edit: impl FnOnce(&mut SimTask)) -> bool {
+        let mut state = self.state();
+        let Some(held) = state.machine.tasks.get_mut(&tid) else {
+            return false;
+        };
+        edit(&mut held.task);
+        held.task.tid = tid;
+        true
+    }
+
+    /// PUs go offline or come back.
+    pub fn set_online(&self, online: &CpuSet) {
+        self.state().machine.set_online(online);
+    }
+
+    /// Puts a file there without any rule, as the machine itself or somebody else would.
+    pub fn set_file(&self, path: &str, content: &str) {
+        self.state().machine.tree.insert_file(path, content);
+    }
+
+    /// Everything that a change could have changed, as text: each group's writable files, each
+    /// writable file elsewhere, each task's groups, mask and policy. Two equal snapshots are the
+    /// same machine.
+    #[must_use]
+    pub fn snapshot(&self) -> String {
+        let state = self.state();
+        let machine = &state.machine;
+        let mut text = String::new();
+        for (index, hierarchy) in machine.hierarchies.iter().enumerate() {
+            for group in hierarchy.groups.keys() {
+                for name in machine.file_names(index, group) {
+                    // Members are shown with the tasks below.
+                    if matches!(name.as_str(), "tasks" | "cgroup.procs" | "cgroup.threads") {
+                        continue;
+                    }
+                    if let Ok(content) = machine.read_group_file(index, group, &name) {
+                        let path = format!("{}{group}", hierarchy.mount);
+                        text.push_str(&format!(
+                            "{}/{name}: {content:?}\n",
+                            path.trim_end_matches('/')
+                        ));
+                    }
+                }
+            }
+        }
+        for path in machine.knobs.keys() {
+            if let Ok(content) = machine.tree.read_text(path) {
+                text.push_str(&format!("{path}: {content:?}\n"));
+            }
+        }
+        for (tid, held) in &machine.tasks {
+            text.push_str(&format!(
+                "task {tid} ({}): groups {}, mask {}, policy {}\n",
+                held.task.comm,
+                held.groups.join(" "),
+                machine.mask(held).intersection(&machine.online),
+                held.task.policy
+            ));
+        }
+        text
+    }
+
+    // A test that panicked while it held the lock has failed anyway.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks for planted faults, then asks the machine.
+    fn ask<T>(
+        &self,
+        description: &str,
+        answer: impl FnOnce(&Machine) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let state = self.state();
+        state.planted(description)?;
+        answer(&state.machine)
+    }
+
+    /// Looks for planted faults, then does the change and counts it.
+    fn alter(
+        &self,
+        description: String,
+        change: impl FnOnce(&mut Machine) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let mut state = self.state();
+        state.planted(&description)?;
+        if let Some((left, errno)) = &mut state.stop {
+            if *left == 0 {
+                return Err(Errno::from_raw_os_error(*errno));
+            }
+            *left -= 1;
+        }
+        state.machine.changing(change)?;
+        state.changes.push(description);
+        Ok(())
+    }
+}
+
+impl State {
+    fn planted(&self, description: &str) -> Result<(), Errno> {
+        match self.faults.iter().find(|(part, _)| description.contains(part.as_str())) {
+            Some((_, errno)) => Err(Errno::from_raw_os_error(*errno)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn kernel_threads(builder: SimBuilder, pus: u32) -> SimBuilder {
+    let movable = SimTask::new(10, "rcu_preempt").kernel_thread();
+    (0..pus).fold(builder.task(movable), |builder, pu| {
+        let bound = CpuSet::single(PuId(pu));
+        builder
+            .task(SimTask::new(20 + pu, &format!("ksoftirqd/{pu}")).unmovable(bound.clone()))
+            .task(SimTask::new(50 + pu, &format!("migration/{pu}")).unmovable(bound))
+    })
+}

@@ -1,12 +1,12 @@
 //! A captured machine, held in memory.
 //!
 //! The text form is an archive that reads well in a diff; paths keep to one line each,
-//! content lines start with a tab:
+//! content lines start with a tab (shown as blanks here):
 //!
 //! ```text
 //! pinfold-capture 1
 //! file /sys/devices/system/cpu/online
-//! 	0-7
+//!         0-7
 //! link /sys/class/net/eth0 -> ../../devices/pci0000:00/net/eth0
 //! dir /sys/fs/resctrl
 //! bare /dev/kvm
@@ -93,7 +93,9 @@ impl TreeHost {
     /// Takes an entry out, with all that is below it. True if it was there.
     pub fn remove(&mut self, path: &str) -> bool {
         let names = names_of(path);
-        let Some((last, parents)) = names.split_last() else { return false };
+        let Some((last, parents)) = names.split_last() else {
+            return false;
+        };
         let mut directory = &mut self.root;
         for name in parents {
             match directory.get_mut(name) {
@@ -135,7 +137,9 @@ impl TreeHost {
     fn node(&self, names: &[String]) -> Option<Found<'_>> {
         let mut found = Found::Directory(&self.root);
         for name in names {
-            let Found::Directory(directory) = found else { return None };
+            let Found::Directory(directory) = found else {
+                return None;
+            };
             found = match directory.get(name)? {
                 Node::Directory(inner) => Found::Directory(inner),
                 Node::File(content) => Found::File(content),
@@ -248,9 +252,8 @@ fn names_of(path: &str) -> Vec<String> {
 /// The directory of these names; made where it is missing, put in the place of anything else.
 fn directory_at<'d>(root: &'d mut Directory, names: &[String]) -> &'d mut Directory {
     names.iter().fold(root, |directory, name| {
-        let node = directory
-            .entry(name.clone())
-            .or_insert_with(|| Node::Directory(Directory::new()));
+        let node =
+            directory.entry(name.clone()).or_insert_with(|| Node::Directory(Directory::new()));
         if !matches!(node, Node::Directory(_)) {
             *node = Node::Directory(Directory::new());
         }

@@ -111,6 +111,14 @@ pub fn remove_tree(path: &str) -> Result<(), HostError> {
     std::fs::remove_dir_all(path).map_err(|source| HostError::file("remove", path, source))
 }
 
+/// Gives a file or directory another name on the same file system, replacing a file of that name.
+///
+/// # Errors
+/// [`HostError::File`].
+pub fn rename(from: &str, to: &str) -> Result<(), HostError> {
+    rustix::fs::rename(from, to).map_err(|errno| HostError::file("rename", from, errno))
+}
+
 /// Directory and name of a file's path.
 fn split(path: &str) -> Option<(&str, &str)> {
     let (parent, name) = match path.rsplit_once('/') {

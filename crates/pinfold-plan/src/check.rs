@@ -11,7 +11,7 @@ use pinfold_model::{
     CpuSet, Finding, IsolationScope, Plan, Policy, Role, Severity, ThreadPlan, Topology,
 };
 
-use crate::draft::pus_text;
+use crate::draft::{pus_text, verb};
 
 /// What is wrong with applying `plan` on the host of `topology`; empty if nothing is.
 /// What the plan itself says in its findings is not repeated.
@@ -78,7 +78,10 @@ pub(crate) fn faults(plan: &Plan) -> Vec<Fault> {
     }
     let both = plan.housekeeping.intersection(&plan.exclusive);
     if !both.is_empty() {
-        fault("exclusive_pus", format!("{} are also in housekeeping_pus", pus_text(&both)));
+        fault(
+            "exclusive_pus",
+            format!("{} {} also in housekeeping_pus", pus_text(&both), verb(&both, "is", "are")),
+        );
     }
     if plan.isolation == IsolationScope::None && !plan.exclusive.is_empty() {
         fault("exclusive_pus", "the isolation is none, so nothing is kept off any PU".to_owned());
@@ -129,15 +132,23 @@ fn absent(named: &CpuSet, topology: &Topology) -> Vec<Finding> {
     let unknown = named.difference(&online).difference(&offline);
     let foreign = named.intersection(&online).difference(&topology.allowed);
     let problem = |pus: &CpuSet, what: &str, hint: &str| {
-        let text = format!("{} {what}", pus_text(pus));
+        let text = format!("{} of the plan {what}", pus_text(pus));
         (!pus.is_empty()).then(|| Finding::problem("PUs", text).with_hint(hint))
     };
     [
-        problem(&offline, "of the plan are offline", "bring them online, or plan anew"),
-        problem(&unknown, "of the plan do not exist on this host", "plan anew on this host"),
+        problem(
+            &offline,
+            verb(&offline, "is offline", "are offline"),
+            "bring them online, or plan anew",
+        ),
+        problem(
+            &unknown,
+            verb(&unknown, "does not exist on this host", "do not exist on this host"),
+            "plan anew on this host",
+        ),
         problem(
             &foreign,
-            "of the plan may not be used by this process",
+            "may not be used by this process",
             "widen its affinity mask and cpuset, or plan anew",
         ),
     ]
@@ -154,6 +165,7 @@ fn absent_host(plan: &Plan, topology: &Topology) -> Option<Finding> {
     }
     let all = gone == plan.housekeeping;
     let severity = if all { Severity::Problem } else { Severity::Warning };
-    let text = format!("{} of the host's share are not online", pus_text(&gone));
+    let text =
+        format!("{} of the host's share {} not online", pus_text(&gone), verb(&gone, "is", "are"));
     Some(Finding { severity, ..Finding::note("housekeeping", text) }.with_hint("plan anew"))
 }

@@ -83,8 +83,9 @@ impl<'a> Draft<'a> {
             draft.finding(Finding::note(
                 "avoid",
                 format!(
-                    "the PUs {} are to be avoided and are not online on this host",
-                    ground.avoided_in_vain
+                    "{} to be avoided {} not online on this host",
+                    pus_text(&ground.avoided_in_vain),
+                    verb(&ground.avoided_in_vain, "is", "are")
                 ),
             ));
         }
@@ -238,6 +239,11 @@ pub(crate) fn pus_text(pus: &CpuSet) -> String {
         1 => format!("PU {pus}"),
         _ => format!("the PUs {pus}"),
     }
+}
+
+/// The verb that goes with [`pus_text`].
+pub(crate) fn verb<'a>(pus: &CpuSet, of_one: &'a str, of_many: &'a str) -> &'a str {
+    if pus.len() == 1 { of_one } else { of_many }
 }
 
 /// `1 core` or `3 cores`.

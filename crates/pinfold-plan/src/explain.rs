@@ -6,7 +6,7 @@
 
 use pinfold_model::{Core, CpuSet, GuestTopology, IsolationScope, Plan, Topology};
 
-use crate::draft::counted;
+use crate::draft::{counted, pus_text, verb};
 use crate::spread::Spread;
 
 const WIDTH: usize = 100;
@@ -46,9 +46,11 @@ fn summary(plan: &Plan) -> String {
         true => format!("pinned to {pus}"),
         false => format!("floating over {pus}"),
     };
-    let guest = plan.vnode.guest.as_ref().map_or_else(String::new, |guest| {
-        format!(", shown to the guest as {}", shape(guest))
-    });
+    let guest = plan
+        .vnode
+        .guest
+        .as_ref()
+        .map_or_else(String::new, |guest| format!(", shown to the guest as {}", shape(guest)));
     let isolation = match plan.isolation {
         IsolationScope::None => "nothing is kept off these PUs".to_owned(),
         IsolationScope::Own => format!("Pinfold's own tasks are kept off {}", plan.exclusive),
@@ -89,7 +91,10 @@ fn roles(text: &mut String, plan: &Plan) {
 fn host(plan: &Plan) -> Vec<String> {
     let mut lines = vec![format!("{}: {}", plan.housekeeping, plan.housekeeping_reason)];
     if !plan.exclusive.is_empty() {
-        lines.push(format!("kept off {} (isolation scope {})", plan.exclusive, plan.isolation));
+        lines.push(format!(
+            "other tasks are kept off {} (isolation scope {})",
+            plan.exclusive, plan.isolation
+        ));
     }
     lines
 }
@@ -105,7 +110,11 @@ fn gives(plan: &Plan, topology: &Topology, spread: &Spread) -> Vec<String> {
         lines.push(format!("vCPUs that never migrate, on {}", counted(spread.cores.len(), "core")));
     }
     if !quiet.is_empty() {
-        lines.push(format!("{quiet} run vCPUs alone: no emulator, no other task of the scope"));
+        lines.push(format!(
+            "{} {} vCPUs alone: no emulator, and none of the tasks that are kept off",
+            pus_text(&quiet),
+            verb(&quiet, "runs", "run")
+        ));
     }
     if spread.pus.len() > 1 && spread.l3s.len() == 1 {
         lines.push("all vCPUs share one L3".to_owned());
@@ -113,7 +122,10 @@ fn gives(plan: &Plan, topology: &Topology, spread: &Spread) -> Vec<String> {
     let whole = |core: &&Core| core.pus.is_subset(&spread.pus) && core.pus.len() > 1;
     let mirrored = topology.cores.iter().filter(whole).count();
     if plan.vnode.guest.as_ref().is_some_and(|guest| guest.threads > 1) {
-        lines.push(format!("the guest's scheduler knows the siblings of {}", counted(mirrored, "core")));
+        lines.push(format!(
+            "the guest's scheduler knows the siblings of {}",
+            counted(mirrored, "core")
+        ));
     }
     lines
 }
@@ -125,7 +137,8 @@ fn costs(plan: &Plan, topology: &Topology, spread: &Spread) -> Vec<String> {
     let (whole, part) =
         (topology.cores.iter().filter(free).count(), topology.cores.iter().filter(partly).count());
     let also = if part > 0 { format!(", and {part} in part") } else { String::new() };
-    let mut lines = vec![format!("the host's tasks keep {whole} of {}{also}", counted(all, "core"))];
+    let mut lines =
+        vec![format!("the host's tasks keep {whole} of {}{also}", counted(all, "core"))];
     let shared = spread.pus.intersection(&plan.housekeeping);
     if !shared.is_empty() && plan.exclusive.is_empty() {
         lines.push(format!("vCPUs compete with the host's tasks on {shared}"));
@@ -157,22 +170,23 @@ fn siblings(plan: &Plan, topology: &Topology, spread: &Spread) -> Vec<String> {
     if !emulated.is_empty() {
         lines.push(format!("the emulator shares the vCPUs' cores on {emulated}"));
     }
+    let within = emulator.map(|thread| thread.pus.intersection(&spread.pus)).unwrap_or_default();
+    if !within.is_empty() {
+        lines.push(format!("the emulator competes with vCPUs on {within}"));
+    }
     let hosted = plan.housekeeping.intersection(&beside);
     if !hosted.is_empty() {
         lines.push(format!("the host's tasks may share the vCPUs' cores on {hosted}"));
     }
     let idle = plan.exclusive.intersection(&beside).difference(&emulated);
     if !idle.is_empty() {
-        lines.push(format!("{idle} stay idle"));
+        lines.push(format!("{} {} idle", pus_text(&idle), verb(&idle, "stays", "stay")));
     }
     lines
 }
 
 fn shape(guest: &GuestTopology) -> String {
-    format!(
-        "{} × {} × {} (sockets × cores × threads)",
-        guest.sockets, guest.cores, guest.threads
-    )
+    format!("{} × {} × {} (sockets × cores × threads)", guest.sockets, guest.cores, guest.threads)
 }
 
 fn section(text: &mut String, title: &str, lines: Vec<String>) {

@@ -7,7 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::{CoreId, CoreKind, CpuSet, L3Id, NodeId, PackageId, Pu, PuId, Request, Topology};
+use pinfold_model::{
+    CoreId, CoreKind, CpuSet, L3Id, NodeId, PackageId, Pu, PuId, Request, Topology,
+};
 
 use crate::PlanError;
 
@@ -86,13 +88,20 @@ impl<'a> Ground<'a> {
 
     /// All online siblings of a PU, usable or not, without itself.
     pub fn siblings(&self, os: PuId) -> CpuSet {
-        let Some(core) = self.pu(os).map(|pu| pu.core) else { return CpuSet::new() };
+        let Some(core) = self.pu(os).map(|pu| pu.core) else {
+            return CpuSet::new();
+        };
         self.pus.values().filter(|pu| pu.core == core && pu.os != os).map(|pu| pu.os).collect()
     }
 
     /// The core that the host keeps: that of the lowest-numbered PU that may carry the
     /// host's tasks. Linux boots on PU 0, cannot move everything off it, and sends
     /// interrupts there by default; so it is the worst PU for a vCPU and the best for the host.
+    ///
+    /// On a hybrid machine that is mostly a fast core, which the host then costs the vCPUs.
+    /// An efficiency core instead would not free it: the boot PU's own work stays, and would
+    /// hit a vCPU there. The efficiency cores go to the host as well, as long as no vCPU
+    /// needs them.
     pub fn host(&self) -> HostShare {
         let first = self.hostable.first();
         let spot = first.and_then(|pu| self.spot_of(pu));
@@ -130,7 +139,9 @@ impl<'a> Ground<'a> {
 
     /// Where a PU is: `core 1, L3 0, node 0, package 0`.
     pub fn place(&self, os: PuId) -> String {
-        let Some(pu) = self.pu(os) else { return "not in this topology".to_owned() };
+        let Some(pu) = self.pu(os) else {
+            return "not in this topology".to_owned();
+        };
         let mut place = format!("core {}", pu.core);
         if let Some(l3) = pu.l3 {
             place.push_str(&format!(", L3 {l3}"));

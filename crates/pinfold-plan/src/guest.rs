@@ -91,7 +91,10 @@ fn sockets(cores: &[Run], threads: usize) -> (usize, String) {
         }
         (_, None) => (
             1,
-            format!("one socket, because the packages {} do not carry the same number", names.join(", ")),
+            format!(
+                "one socket, because the packages {} do not carry the same number",
+                names.join(", ")
+            ),
         ),
     }
 }

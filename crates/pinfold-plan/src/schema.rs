@@ -92,12 +92,11 @@ pub fn from_json(text: &str) -> Result<Plan, SchemaError> {
     }
     // From the text, not from the value: a field that is given twice must not pass.
     let mut reader = serde_json::Deserializer::from_str(text);
-    let twin: twins::PlanTwin =
-        serde_path_to_error::deserialize(&mut reader).map_err(|error| {
-            let path = error.path().to_string();
-            let field = if path == "." { "plan".to_owned() } else { path };
-            SchemaError::Field { field, why: error.into_inner().to_string() }
-        })?;
+    let twin: twins::PlanTwin = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let path = error.path().to_string();
+        let field = if path == "." { "plan".to_owned() } else { path };
+        SchemaError::Field { field, why: error.into_inner().to_string() }
+    })?;
     let plan = twin.into_plan()?;
     match faults(&plan).into_iter().next() {
         None => Ok(plan),

@@ -45,12 +45,7 @@ pub(crate) fn auto_capacity(cores: &[Spot], count: Count) -> usize {
 
 /// Cores for `need` vCPUs, in hwloc's order; fewer if there are not enough.
 /// `host` is the core that the host keeps, if the strategy keeps one.
-pub(crate) fn nearest(
-    cores: &[Spot],
-    need: usize,
-    count: Count,
-    host: Option<&Spot>,
-) -> Vec<Spot> {
+pub(crate) fn nearest(cores: &[Spot], need: usize, count: Count, host: Option<&Spot>) -> Vec<Spot> {
     let mut chosen: Vec<Spot> = Vec::new();
     let mut left = need;
     for tier in tiers(cores, count) {
@@ -131,9 +126,8 @@ const LEVELS: [fn(&Spot) -> Key; 5] = [
 
 fn nearest_in_tier(cores: &[Spot], need: usize, count: Count, near: &Anchors<'_>) -> Vec<Spot> {
     for key in LEVELS {
-        let fitting = domains(cores, key, near)
-            .into_iter()
-            .find(|domain| capacity(domain, count) >= need);
+        let fitting =
+            domains(cores, key, near).into_iter().find(|domain| capacity(domain, count) >= need);
         if let Some(domain) = fitting {
             return take(by_smaller_domains(domain, near), need, count);
         }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{CoreId, CpuSet, Finding, L3Id, NodeId, PuId, Role, ThreadPlan, Topology};
 
-use crate::draft::{counted, pus_text};
+use crate::draft::{counted, pus_text, verb};
 use crate::ground::Ground;
 
 /// Where the pinned vCPUs of a plan lie.
@@ -71,18 +71,15 @@ pub(crate) fn findings(ground: &Ground<'_>, threads: &[ThreadPlan]) -> Vec<Findi
     .collect()
 }
 
-fn oversubscribed(
-    ground: &Ground<'_>,
-    threads: &[ThreadPlan],
-    spread: &Spread,
-) -> Option<Finding> {
+fn oversubscribed(ground: &Ground<'_>, threads: &[ThreadPlan], spread: &Spread) -> Option<Finding> {
     let vcpus = threads.iter().filter(|thread| is_vcpu(thread)).count();
     let crowded = spread.crowded();
     let text = if !crowded.is_empty() {
         format!(
-            "{} carry more than one vCPU each: a vCPU waits while another has its PU, and a guest \
+            "{} {} more than one vCPU: a vCPU waits while another has its PU, and a guest \
              spinlock may be held by one that waits",
-            pus_text(&crowded)
+            pus_text(&crowded),
+            verb(&crowded, "carries", "each carry")
         )
     } else if vcpus > ground.usable.len() {
         format!(
@@ -106,9 +103,10 @@ fn foreign_siblings(ground: &Ground<'_>, spread: &Spread) -> Option<Finding> {
         Finding::warning(
             "smt",
             format!(
-                "{} share cores with vCPUs but may not be used by this plan: whatever runs there \
-                 slows those vCPUs",
-                pus_text(&foreign)
+                "{} {} with vCPUs but may not be used by this plan: whatever runs there slows \
+                 those vCPUs",
+                pus_text(&foreign),
+                verb(&foreign, "shares a core", "share cores")
             ),
         )
         .with_hint("avoid whole cores instead of single siblings")
@@ -157,7 +155,8 @@ fn memoryless(topology: &Topology, spread: &Spread) -> Option<Finding> {
         Finding::warning(
             "NUMA",
             format!(
-                "the nodes {} have no memory of their own: vCPUs there use remote memory only",
+                "vCPUs lie on {} without memory: {}; they use the memory of other nodes only",
+                if empty.len() == 1 { "a node" } else { "nodes" },
                 names(&empty)
             ),
         )
@@ -166,9 +165,8 @@ fn memoryless(topology: &Topology, spread: &Spread) -> Option<Finding> {
 
 /// The kernel does not spread threads over isolated PUs: each stays where it was put.
 fn unbalanced(topology: &Topology, threads: &[ThreadPlan]) -> Option<Finding> {
-    let floats = |thread: &&ThreadPlan| {
-        thread.pus.len() > 1 && !thread.pus.is_disjoint(&topology.isolated)
-    };
+    let floats =
+        |thread: &&ThreadPlan| thread.pus.len() > 1 && !thread.pus.is_disjoint(&topology.isolated);
     let isolated = threads
         .iter()
         .filter(floats)
@@ -178,9 +176,10 @@ fn unbalanced(topology: &Topology, threads: &[ThreadPlan]) -> Option<Finding> {
         Finding::warning(
             "isolated PUs",
             format!(
-                "the kernel does not balance load over {}, which are isolated: of the roles that \
-                 may use several of them, threads stay where they start",
-                pus_text(&isolated)
+                "the kernel does not balance load over {}, which {} isolated: the threads of a \
+                 role that may use several such PUs stay where they start",
+                pus_text(&isolated),
+                verb(&isolated, "is", "are")
             ),
         )
     })

@@ -51,7 +51,8 @@ pub fn snapshot(
             threads.insert(task, (role, counters));
             Ok(())
         }
-        Err(error) if error.is_gone() => Ok(()),
+        // Gone means the thread; a kernel without schedstat lacks only that file.
+        Err(error) if error.is_gone() && !host.exists(&paths::task_stat(process, tid)) => Ok(()),
         Err(error) => Err(error),
     };
     let listed: Vec<Tid> = host
@@ -158,7 +159,7 @@ fn read_migrations(host: &dyn Host, pid: Tid, tid: Tid) -> Result<Option<u64>, H
             .find_map(|line| line.strip_prefix("se.nr_migrations"))
             .and_then(|rest| rest.trim_start().strip_prefix(':'))
             .and_then(|number| number.trim().parse().ok())),
-        Err(error) if error.is_gone() => Ok(None),
+        Err(error) if error.is_gone() && host.exists(&paths::task_stat(pid, tid)) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -18,7 +18,7 @@ mod tests;
 use pinfold_host::{HostError, process};
 use pinfold_model::{CpuSet, Metric, Series};
 
-use crate::agent::{Agent, AgentError};
+use crate::agent::{Agent, AgentError, Output};
 use crate::pinload::Pinload;
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -295,10 +295,17 @@ impl Ruler {
     /// # Errors
     /// [`RulerError`].
     pub fn run_in_guest(&self, agent: &Agent) -> Result<Vec<Series>, RulerError> {
-        let output = agent.run(&self.argv(), self.patience_ns())?;
+        self.read(&agent.run(&self.argv(), self.patience_ns())?)
+    }
+
+    /// Reads what it gave in a guest; for rulers that were started beside others with
+    /// [`Agent::start`] and waited for with [`Agent::wait`].
+    ///
+    /// # Errors
+    /// [`RulerError::Failed`] if it ended with an error, else as [`Ruler::parse`].
+    pub fn read(&self, output: &Output) -> Result<Vec<Series>, RulerError> {
         if !output.success() {
-            let message = output.stderr_text();
-            return Err(self.failed(output.exit.to_string(), &message));
+            return Err(self.failed(output.exit.to_string(), &output.stderr_text()));
         }
         self.parse(&output.stdout_text())
     }

@@ -31,21 +31,12 @@ impl LogAxis {
         if high <= low {
             high = low * 2.0;
         }
-        Some(Self {
-            low,
-            high,
-            start: pixels.0,
-            end: pixels.1,
-        })
+        Some(Self { low, high, start: pixels.0, end: pixels.1 })
     }
 
     /// The pixel of a value; values outside, and those that are not positive, sit on the ends.
     pub(crate) fn pixel(&self, value: f64) -> f64 {
-        let value = if value.is_finite() {
-            value.clamp(self.low, self.high)
-        } else {
-            self.low
-        };
+        let value = if value.is_finite() { value.clamp(self.low, self.high) } else { self.low };
         let place = (value / self.low).log10() / (self.high / self.low).log10();
         self.start + place * (self.end - self.start)
     }
@@ -65,10 +56,7 @@ impl LogAxis {
             for (digit, labelled) in [(1.0, true), (2.0, decades < 2.1), (5.0, decades < 2.1)] {
                 let value = digit * power;
                 if value >= self.low * 0.999 && value <= self.high * 1.001 {
-                    ticks.push(Tick {
-                        value,
-                        labelled: labelled && decades < 9.0,
-                    });
+                    ticks.push(Tick { value, labelled: labelled && decades < 9.0 });
                 }
             }
             power *= 10.0;

@@ -18,24 +18,12 @@ impl Curve {
     /// The curve of a set of samples; those that are not finite are left out.
     #[must_use]
     pub fn from_samples(candidate: CandidateId, samples: &[f64]) -> Self {
-        let mut sorted: Vec<f64> = samples
-            .iter()
-            .copied()
-            .filter(|value| value.is_finite())
-            .collect();
+        let mut sorted: Vec<f64> =
+            samples.iter().copied().filter(|value| value.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
         let max = sorted.last().copied();
-        let points = if sorted.len() < FEWEST {
-            Vec::new()
-        } else {
-            points_of(&sorted)
-        };
-        Self {
-            candidate,
-            points,
-            max,
-            samples: sorted.len() as u64,
-        }
+        let points = if sorted.len() < FEWEST { Vec::new() } else { points_of(&sorted) };
+        Self { candidate, points, max, samples: sorted.len() as u64 }
     }
 }
 
@@ -49,15 +37,9 @@ fn points_of(sorted: &[f64]) -> Vec<Quantile> {
     for step in 0..=INTERVALS {
         let share = 1.0 - 10_f64.powf(-end * f64::from(step) / f64::from(INTERVALS));
         // A millionth of a sample absorbs the rounding of the power.
-        while ranked
-            .next_if(|(rank, _)| f64::from(*rank) < share * count - 1e-6)
-            .is_some()
-        {}
+        while ranked.next_if(|(rank, _)| f64::from(*rank) < share * count - 1e-6).is_some() {}
         if let Some((_, value)) = ranked.peek() {
-            points.push(Quantile {
-                share,
-                value: **value,
-            });
+            points.push(Quantile { share, value: **value });
         }
     }
     points
@@ -71,10 +53,7 @@ mod tests {
     fn few_samples_give_a_maximum_only() {
         let check = |samples: &[f64], max: Option<f64>, count: u64| {
             let curve = Curve::from_samples(CandidateId(0), samples);
-            assert_eq!(
-                (curve.points.len(), curve.max, curve.samples),
-                (0, max, count)
-            );
+            assert_eq!((curve.points.len(), curve.max, curve.samples), (0, max, count));
         };
         check(&[], None, 0);
         check(&[5.0], Some(5.0), 1);

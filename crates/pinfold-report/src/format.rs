@@ -17,10 +17,7 @@ pub fn duration(ns: f64) -> String {
 /// A rate per second: `950 /s`, `1.23 M/s`.
 #[must_use]
 pub fn rate(per_second: f64) -> String {
-    scaled(
-        per_second,
-        &[(1.0, "/s"), (1e3, "k/s"), (1e6, "M/s"), (1e9, "G/s")],
-    )
+    scaled(per_second, &[(1.0, "/s"), (1e3, "k/s"), (1e6, "M/s"), (1e9, "G/s")])
 }
 
 /// A value in the unit of its metric.
@@ -42,21 +39,13 @@ pub fn maybe(number: Option<f64>, unit: Unit) -> String {
 /// A factor: `12.4×`, `0.0807×`.
 #[must_use]
 pub fn ratio(factor: f64) -> String {
-    if factor.is_finite() {
-        format!("{}×", significant(factor))
-    } else {
-        MISSING.to_owned()
-    }
+    if factor.is_finite() { format!("{}×", significant(factor)) } else { MISSING.to_owned() }
 }
 
 /// A share of one as per cent: `12.3 %`.
 #[must_use]
 pub fn percent(share: f64) -> String {
-    if share.is_finite() {
-        format!("{} %", significant(share * 100.0))
-    } else {
-        MISSING.to_owned()
-    }
+    if share.is_finite() { format!("{} %", significant(share * 100.0)) } else { MISSING.to_owned() }
 }
 
 /// A probability: `0.031`, `< 0.001`, `1`.
@@ -91,18 +80,10 @@ pub fn count(number: u64) -> String {
 #[must_use]
 pub fn bytes(size: u64) -> String {
     const KIB: f64 = 1024.0;
-    let units = [
-        (1.0, "B"),
-        (KIB, "KiB"),
-        (KIB * KIB, "MiB"),
-        (KIB * KIB * KIB, "GiB"),
-    ];
+    let units = [(1.0, "B"), (KIB, "KiB"), (KIB * KIB, "MiB"), (KIB * KIB * KIB, "GiB")];
     let number = size as f64;
-    let (scale, unit) = units
-        .into_iter()
-        .rev()
-        .find(|(scale, _)| number >= *scale)
-        .unwrap_or(units[0]);
+    let (scale, unit) =
+        units.into_iter().rev().find(|(scale, _)| number >= *scale).unwrap_or(units[0]);
     format!("{} {unit}", trimmed(&significant(number / scale)))
 }
 
@@ -155,10 +136,7 @@ fn scaled(number: f64, units: &[(f64, &str)]) -> String {
         return MISSING.to_owned();
     }
     let rounded = round(number);
-    let fitting = units
-        .iter()
-        .rev()
-        .find(|(scale, _)| rounded.abs() >= *scale);
+    let fitting = units.iter().rev().find(|(scale, _)| rounded.abs() >= *scale);
     match fitting.or(units.first()) {
         Some((scale, unit)) => format!("{} {unit}", significant(rounded / scale)),
         None => significant(rounded),

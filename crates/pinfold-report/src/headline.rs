@@ -7,7 +7,9 @@ use pinfold_model::{Accelerator, LoadState, Metric};
 
 use crate::charts::forest;
 use crate::format;
-use crate::page::{Answer, CandidateId, CandidateKind, Comparison, Page, RankingRow, Verdict};
+use crate::page::{
+    Answer, Candidate, CandidateId, CandidateKind, Comparison, Page, RankingRow, Stage, Verdict,
+};
 
 /// The answer: `subject` and `claim` are the large print, `evidence` the small.
 /// Read one after the other they are one sentence without full stop.
@@ -29,11 +31,7 @@ pub(crate) struct Figure {
 
 impl Headline {
     pub(crate) fn sentence(&self) -> String {
-        let subject = self
-            .subject
-            .as_ref()
-            .map(|name| format!("{name} "))
-            .unwrap_or_default();
+        let subject = self.subject.as_ref().map(|name| format!("{name} ")).unwrap_or_default();
         format!("{subject}{} – {}", self.claim, self.evidence)
     }
 }
@@ -66,14 +64,8 @@ pub(crate) fn change_between(metric: Metric, comparison: &Comparison) -> String 
     if first == last {
         return format!("{} {}", last.0, last.1).trim().to_owned();
     }
-    let first_words = if first.1 == last.1 {
-        first.0
-    } else {
-        format!("{} {}", first.0, first.1)
-    };
-    format!("{} to {} {}", first_words.trim(), last.0, last.1)
-        .trim()
-        .to_owned()
+    let first_words = if first.1 == last.1 { first.0 } else { format!("{} {}", first.0, first.1) };
+    format!("{} to {} {}", first_words.trim(), last.0, last.1).trim().to_owned()
 }
 
 fn change_parts(metric: Metric, ratio: f64) -> (String, &'static str) {
@@ -98,15 +90,10 @@ fn change_parts(metric: Metric, ratio: f64) -> (String, &'static str) {
 
 /// The answer.
 pub(crate) fn headline(page: &Page) -> Headline {
-    let baseline = page
-        .baseline()
-        .map_or_else(|| "the baseline".to_owned(), |id| page.name(id));
+    let baseline = page.baseline().map_or_else(|| "the baseline".to_owned(), |id| page.name(id));
     let winner = page.answer.winner.filter(|id| Some(*id) != page.baseline());
     let row = winner.and_then(|id| page.deciding()?.row(id));
-    match (
-        winner,
-        row.and_then(|row| Some((row, row.comparison.as_ref()?))),
-    ) {
+    match (winner, row.and_then(|row| Some((row, row.comparison.as_ref()?)))) {
         (Some(winner), Some((row, comparison))) => {
             compared(page, &page.name(winner), &baseline, (row, comparison))
         }
@@ -131,9 +118,7 @@ fn compared(
     let sure = format!(
         "95 % interval {}, p = {} after Holm’s correction, {} VM starts each; {}; {measured}",
         change_between(metric, comparison),
-        comparison
-            .p_holm
-            .map_or_else(|| format::MISSING.to_owned(), format::probability),
+        comparison.p_holm.map_or_else(|| format::MISSING.to_owned(), format::probability),
         row.blocks,
         page.answer.load,
     );
@@ -145,76 +130,76 @@ fn compared(
             ),
             sure,
         ),
-        Verdict::Same => (
-            format!("ranks first, but does the same as {baseline}"),
-            sure,
-        ),
+        Verdict::Same => (format!("ranks first, but does the same as {baseline}"), sure),
         Verdict::Worse => (format!("was chosen, yet is worse than {baseline}"), sure),
         Verdict::Unknown(why) => (
             format!("ranks first, but this run cannot tell whether it beats {baseline}"),
             format!("{why}; {}; {measured}", page.answer.load),
         ),
     };
-    Headline {
-        subject: Some(winner.to_owned()),
-        claim,
-        evidence,
-    }
+    Headline { subject: Some(winner.to_owned()), claim, evidence }
 }
 
+/// No winner: because nothing was measured, nothing is better, what is better
+/// may not be chosen, or the data do not tell. Candidates that were only
+/// screened leave nothing open: dropping them was a choice, not a question.
 fn without_winner(page: &Page, baseline: &str) -> Headline {
-    let measured = measured_on(page);
-    let layouts = || {
-        page.deciding()
-            .into_iter()
-            .flat_map(|ranking| &ranking.rows)
-            .filter(|row| {
-                page.candidate(row.candidate)
-                    .is_some_and(|it| it.kind == CandidateKind::Layout)
-            })
-    };
-    let unknown = layouts()
-        .filter_map(|row| row.comparison.as_ref())
-        .find_map(|comparison| match &comparison.verdict {
-            Verdict::Unknown(why) => Some(why.clone()),
-            Verdict::Better | Verdict::Same | Verdict::Worse => None,
-        });
-    let (claim, evidence) = match unknown {
-        _ if layouts().next().is_none() => (
-            "No placement was measured".to_owned(),
-            format!("nothing to compare; {measured}"),
-        ),
-        Some(why) => (
-            format!("This run cannot tell whether any placement beats {baseline}"),
-            format!("{why}; {}; {measured}", page.answer.load),
-        ),
-        None => (
-            format!("No placement tried is better than {baseline} on this machine"),
+    let layouts = compared_layouts(page);
+    let unknown = layouts.iter().find_map(|(_, comparison)| match &comparison.verdict {
+        Verdict::Unknown(why) => Some(why.as_str()),
+        Verdict::Better | Verdict::Same | Verdict::Worse => None,
+    });
+    let better = layouts.iter().find(|(_, comparison)| comparison.verdict == Verdict::Better);
+    let (load, noun) = (page.answer.load, noun(page.answer.metric));
+    let (claim, because) = match (better, unknown) {
+        _ if layouts.is_empty() => {
+            ("No placement was compared".to_owned(), format!("nothing to set beside {baseline}"))
+        }
+        (Some((candidate, comparison)), _) => (
+            "No placement tried gives what was asked".to_owned(),
             format!(
-                "{}, {}; {measured}",
-                noun(page.answer.metric),
-                page.answer.load
+                "{} makes the {noun} {} than {baseline} does, but {}; {load}",
+                candidate.name,
+                change(page.answer.metric, comparison.ratio),
+                match candidate.keeps_limit {
+                    Some(false) => "breaks the limit",
+                    Some(true) | None => "was not chosen",
+                }
             ),
         ),
+        (None, Some(why)) => (
+            format!("This run cannot tell whether any placement beats {baseline}"),
+            format!("{why}; {load}"),
+        ),
+        (None, None) => (
+            format!("No placement tried is better than {baseline} on this machine"),
+            format!("{noun}, {load}"),
+        ),
     };
-    Headline {
-        subject: None,
-        claim,
-        evidence,
-    }
+    let evidence = format!("{because}; {}", measured_on(page));
+    Headline { subject: None, claim, evidence }
+}
+
+/// The layouts of the deciding ranking with their comparisons; those that were
+/// only screened count if there are no others.
+fn compared_layouts(page: &Page) -> Vec<(&Candidate, &Comparison)> {
+    let rows = page.deciding().into_iter().flat_map(|ranking| &ranking.rows);
+    let all: Vec<(&Candidate, &Comparison)> = rows
+        .filter_map(|row| Some((page.candidate(row.candidate)?, row.comparison.as_ref()?)))
+        .filter(|(candidate, _)| candidate.kind == CandidateKind::Layout)
+        .collect();
+    let confirmed: Vec<_> =
+        all.iter().copied().filter(|(it, _)| it.stage == Stage::Confirmed).collect();
+    if confirmed.is_empty() { all } else { confirmed }
 }
 
 fn measured_on(page: &Page) -> String {
-    format!("measured on {}", page.provenance.origin.accelerator)
+    format!("measured under {}", page.provenance.origin.accelerator)
 }
 
 /// The figures: effect, value, cost, certainty, noise, accelerator; each only if it is known.
 pub(crate) fn figures(page: &Page) -> Vec<Figure> {
-    let Answer {
-        winner,
-        metric,
-        load,
-    } = page.answer;
+    let Answer { winner, metric, load } = page.answer;
     let unit = metric.unit();
     let mut figures = Vec::new();
     let row = |id: Option<CandidateId>| page.deciding()?.row(id?);
@@ -235,10 +220,7 @@ pub(crate) fn figures(page: &Page) -> Vec<Figure> {
         figures.push(Figure {
             value: format!("p {}", equals(comparison.p_holm)),
             label: format!("verdict: {}", forest::verdict_word(&comparison.verdict)),
-            note: format!(
-                "exact sign-flip test, Holm; {} VM starts each",
-                row_of_winner.blocks
-            ),
+            note: format!("exact sign-flip test, Holm; {} VM starts each", row_of_winner.blocks),
         });
     }
     figures.extend(cost(page, winner, load, metric));
@@ -266,33 +248,20 @@ fn cost(
         Metric::ComputeRate => Metric::SpinGap,
         Metric::SpinGap | Metric::Wakeup | Metric::IoAhci | Metric::IoVirtio => Metric::ComputeRate,
     };
-    let comparison = page
-        .ranking(metric, load)?
-        .row(winner?)?
-        .comparison
-        .as_ref()?;
+    let comparison = page.ranking(metric, load)?.row(winner?)?.comparison.as_ref()?;
     Some(Figure {
         value: change(metric, comparison.ratio),
         label: noun(metric).to_owned(),
-        note: format!(
-            "what it costs or brings besides; {}",
-            change_between(metric, comparison)
-        ),
+        note: format!("what it costs or brings besides; {}", change_between(metric, comparison)),
     })
 }
 
 /// The A/A pair of the deciding ranking.
 pub(crate) fn repeat(page: &Page) -> Option<&Comparison> {
     let is_repeat = |row: &&RankingRow| {
-        page.candidate(row.candidate)
-            .is_some_and(|it| it.kind == CandidateKind::Repeat)
+        page.candidate(row.candidate).is_some_and(|it| it.kind == CandidateKind::Repeat)
     };
-    page.deciding()?
-        .rows
-        .iter()
-        .find(is_repeat)?
-        .comparison
-        .as_ref()
+    page.deciding()?.rows.iter().find(is_repeat)?.comparison.as_ref()
 }
 
 fn noise(page: &Page) -> Option<Figure> {
@@ -312,17 +281,10 @@ fn accelerator(accelerator: Accelerator) -> Figure {
     let (value, note) = match accelerator {
         Accelerator::Kvm => ("KVM", "hardware virtualisation"),
         Accelerator::TcgMulti => ("TCG", "thread=multi: speaks of this emulator, never of KVM"),
-        Accelerator::TcgSingle => (
-            "TCG",
-            "thread=single: speaks of this emulator, never of KVM",
-        ),
+        Accelerator::TcgSingle => ("TCG", "thread=single: speaks of this emulator, never of KVM"),
         Accelerator::Native => ("native", "no guest"),
     };
-    Figure {
-        value: value.to_owned(),
-        label: "accelerator".to_owned(),
-        note: note.to_owned(),
-    }
+    Figure { value: value.to_owned(), label: "accelerator".to_owned(), note: note.to_owned() }
 }
 
 #[cfg(test)]
@@ -347,13 +309,7 @@ mod tests {
     fn intervals_in_words() {
         let check = |ratio: f64, low: f64, high: f64, text: &str| {
             let verdict = Verdict::Same;
-            let comparison = Comparison {
-                ratio,
-                low,
-                high,
-                p_holm: None,
-                verdict,
-            };
+            let comparison = Comparison { ratio, low, high, p_holm: None, verdict };
             assert_eq!(change_between(Metric::SpinGap, &comparison), text);
         };
         check(0.08, 0.05, 0.1, "10.0× to 20.0× shorter");

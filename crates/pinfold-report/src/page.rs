@@ -317,9 +317,7 @@ impl Page {
     /// The ranking of a metric in a load state.
     #[must_use]
     pub fn ranking(&self, metric: Metric, load: LoadState) -> Option<&Ranking> {
-        self.rankings
-            .iter()
-            .find(|ranking| ranking.metric == metric && ranking.load == load)
+        self.rankings.iter().find(|ranking| ranking.metric == metric && ranking.load == load)
     }
 
     /// The ranking that answers the question.

@@ -88,22 +88,13 @@ impl Page {
             Some(CandidateKind::Layout) | None => (format!("s{colour}"), MARKERS[colour]),
         };
         let winner = self.answer.winner == Some(id);
-        Series {
-            name: self.name(id),
-            class,
-            marker,
-            winner,
-        }
+        Series { name: self.name(id), class, marker, winner }
     }
 }
 
 impl Series {
     /// All classes of the candidate's group in a chart.
     pub(crate) fn classes(&self) -> String {
-        format!(
-            "series {}{}",
-            self.class,
-            if self.winner { " win" } else { "" }
-        )
+        format!("series {}{}", self.class, if self.winner { " win" } else { "" })
     }
 }

@@ -69,22 +69,15 @@ impl Svg {
         if points.len() < 2 {
             return;
         }
-        let points: Vec<String> = points
-            .iter()
-            .map(|(x, y)| format!("{},{}", number(*x), number(*y)))
-            .collect();
-        self.put(format_args!(
-            "<polyline class=\"{class}\" points=\"{}\"/>\n",
-            points.join(" ")
-        ));
+        let points: Vec<String> =
+            points.iter().map(|(x, y)| format!("{},{}", number(*x), number(*y))).collect();
+        self.put(format_args!("<polyline class=\"{class}\" points=\"{}\"/>\n", points.join(" ")));
     }
 
     /// A closed or open path given in coordinates relative to `at`.
     pub(crate) fn path(&mut self, class: &str, at: (f64, f64), data: &str) {
         let [x, y] = [at.0, at.1].map(number);
-        self.put(format_args!(
-            "<path class=\"{class}\" d=\"M{x} {y}{data}\"/>\n"
-        ));
+        self.put(format_args!("<path class=\"{class}\" d=\"M{x} {y}{data}\"/>\n"));
     }
 
     pub(crate) fn open_group(&mut self, class: &str, title: Option<&str>) {
@@ -107,11 +100,7 @@ impl Svg {
 /// A coordinate with one decimal; what is not finite becomes 0 and stays visible.
 pub(crate) fn number(coordinate: f64) -> String {
     let rounded = (coordinate * 10.0).round() / 10.0;
-    if rounded.is_finite() {
-        (rounded + 0.0).to_string()
-    } else {
-        "0".to_owned()
-    }
+    if rounded.is_finite() { (rounded + 0.0).to_string() } else { "0".to_owned() }
 }
 
 /// Text as it may stand between tags and in quoted attributes.

@@ -1,7 +1,8 @@
 //! The result as plain text: for terminals, mails and commit messages.
 //!
-//! No escape codes, no assumption of a width beyond 100 columns for names of
-//! usual length; columns are aligned by counting characters.
+//! No escape codes; the table fits 100 columns for names of usual length, only
+//! the reason of an unknown verdict may run on. Columns are aligned by counting
+//! characters.
 
 use crate::charts::forest;
 use crate::format;
@@ -16,35 +17,19 @@ pub fn summary_text(page: &Page) -> String {
     lines.push(format!("{}.", headline(page).sentence()));
     lines.push(String::new());
     if let Some(ranking) = page.deciding() {
-        lines.push(format!(
-            "{}, {} ({}):",
-            ranking.metric.name(),
-            ranking.load,
-            ranking.statistic
-        ));
+        lines.push(format!("{}, {} ({}):", ranking.metric.name(), ranking.load, ranking.statistic));
         lines.extend(aligned(&table(page, &ranking.rows, ranking.metric.unit())));
         lines.push(String::new());
     }
     lines.extend(crate::sections::honesty::limits(page));
     lines.push(crate::sections::honesty::failed_words(page));
-    lines.push(format!(
-        "Raw samples: {} (run {})",
-        page.provenance.store, page.provenance.run
-    ));
+    lines.push(format!("Raw samples: {} (run {})", page.provenance.store, page.provenance.run));
     lines.push(format!("To repeat: {}", page.provenance.repeat));
     format::clean(&(lines.join("\n") + "\n"))
 }
 
 fn table(page: &Page, rows: &[RankingRow], unit: pinfold_model::Unit) -> Vec<Vec<String>> {
-    let head = [
-        "placement",
-        "blocks",
-        "median",
-        "worst",
-        "ratio (95 % interval)",
-        "p",
-        "verdict",
-    ];
+    let head = ["placement", "blocks", "median", "worst", "ratio (95 % interval)", "p", "verdict"];
     let mut table = vec![head.map(str::to_owned).to_vec()];
     for row in rows {
         let against = row.comparison.as_ref();
@@ -61,9 +46,7 @@ fn table(page: &Page, rows: &[RankingRow], unit: pinfold_model::Unit) -> Vec<Vec
             format::maybe(row.median, unit),
             format::maybe(row.worst, unit),
             against.map_or_else(missing, forest::interval),
-            against
-                .and_then(|it| it.p_holm)
-                .map_or_else(missing, format::probability),
+            against.and_then(|it| it.p_holm).map_or_else(missing, format::probability),
             verdict,
         ]);
     }
@@ -80,20 +63,14 @@ fn aligned(table: &[Vec<String>]) -> Vec<String> {
         })
         .collect();
     let line = |row: &Vec<String>| {
-        let cells = row
-            .iter()
-            .zip(&widths)
-            .enumerate()
-            .map(|(column, (cell, &width))| {
-                if column == 0 || column + 1 == columns {
-                    format!("{cell:<width$}")
-                } else {
-                    format!("{cell:>width$}")
-                }
-            });
-        format!("  {}", cells.collect::<Vec<_>>().join("  "))
-            .trim_end()
-            .to_owned()
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
+            if column == 0 || column + 1 == columns {
+                format!("{cell:<width$}")
+            } else {
+                format!("{cell:>width$}")
+            }
+        });
+        format!("  {}", cells.collect::<Vec<_>>().join("  ")).trim_end().to_owned()
     };
     table.iter().map(line).collect()
 }

@@ -10,8 +10,12 @@
 //! from the store's own file. Everything that is random comes from a recorded
 //! seed through [`random::Pcg32`].
 
+#[cfg(test)]
+mod fixture;
 pub mod random;
 mod schema;
 pub mod stats;
 pub mod store;
 pub mod tune;
+
+pub use schema::SchemaError;

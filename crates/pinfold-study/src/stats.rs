@@ -18,7 +18,7 @@ mod verdict;
 pub use bootstrap::{BOOTSTRAP_DRAWS, BOOTSTRAP_SEED, Block, Interval, ratio_interval};
 pub use quantile::{median, quantile, quantile_sorted};
 pub use sign_flip::{
-    EXACT_BLOCKS, MONTE_CARLO_DRAWS, Method, PValue, blocks_needed, holm, smallest_p, sign_flip,
+    EXACT_BLOCKS, MONTE_CARLO_DRAWS, Method, PValue, blocks_needed, holm, sign_flip, smallest_p,
 };
 pub use tail::{
     EXCEEDANCE_LIMITS_NS, Exceedance, GapPoint, P999_SAMPLES, QuantilePoint, Tail, arrival_wait,

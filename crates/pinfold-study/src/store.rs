@@ -16,11 +16,11 @@ mod rows;
 mod save;
 
 pub use error::StoreError;
-pub(crate) use save::host_changes;
 pub use rows::{
     CandidateRecord, CandidateRole, CellResult, HostChange, NewRun, Phase, RunId, RunRecord,
     SessionRecord, Slot, StartId, StartRecord, StartStatus, StoredStart,
 };
+pub(crate) use save::host_changes;
 
 use rusqlite::{Connection, ErrorCode};
 

@@ -17,7 +17,7 @@ use crate::input::live_error;
 use crate::{hwloc, hypervisor, xml};
 
 /// Boot parameters that a capture keeps, by name.
-const KEPT_PARAMETERS: [&str; 32] = [
+const KEPT_PARAMETERS: [&str; 31] = [
     "amd_pstate",
     "cgroup_disable",
     "cgroup_no_v1",
@@ -41,7 +41,6 @@ const KEPT_PARAMETERS: [&str; 32] = [
     "numa_balancing",
     "possible_cpus",
     "processor.max_cstate",
-    "psi",
     "rcu_nocb_poll",
     "rcu_nocbs",
     "skew_tick",
@@ -119,7 +118,8 @@ fn allowed(facts: &Facts) -> Option<CpuSet> {
     }
 }
 
-/// Takes out the own groups and everything read below a cgroup mount.
+/// Takes out the own groups and everything read below a cgroup mount. `/proc/self` is a
+/// link to the own number; what was read through it lies behind the link.
 fn remove_groups(tree: &mut TreeHost) {
     let mounts = tree
         .read_text(&paths::own_mountinfo())
@@ -128,10 +128,21 @@ fn remove_groups(tree: &mut TreeHost) {
         .unwrap_or_default();
     let is_cgroup = |mount: &&Mount| mount.kind == "cgroup" || mount.kind == "cgroup2";
     for mount in mounts.iter().filter(is_cgroup) {
-        tree.remove(&mount.path);
+        let mut path = mount.path.as_str();
+        tree.remove(path);
+        // Directories that only led there go too.
+        while let Some((above, _)) = path.rsplit_once('/').filter(|(above, _)| !above.is_empty()) {
+            if tree.list(above).is_ok_and(|names| names.is_empty()) {
+                tree.remove(above);
+            }
+            path = above;
+        }
     }
-    tree.remove(&paths::own_mountinfo());
-    tree.remove(&paths::own_cgroup());
+    let own = paths::own_dir();
+    if let Ok(number) = tree.link(&own) {
+        tree.remove(&format!("{}/{number}", paths::proc_dir()));
+    }
+    tree.remove(&own);
 }
 
 /// Puts what `keep` leaves of a file in its place; takes the file out if that is nothing.

@@ -207,8 +207,8 @@ fn own_cpuset(reader: &mut Reader<'_>) -> Option<CpuSet> {
     if !reader.host.exists(&paths::own_cgroup()) {
         return None;
     }
-    let found = Groups::read(reader.host)
-        .and_then(|groups| groups::effective_cpus(reader.host, &groups));
+    let found =
+        Groups::read(reader.host).and_then(|groups| groups::effective_cpus(reader.host, &groups));
     match found {
         Ok(cpuset) => cpuset,
         Err(error) => {

@@ -129,13 +129,23 @@ fn isolated(topology: &Topology) -> Option<Finding> {
 
 fn not_allowed(topology: &Topology) -> Option<Finding> {
     let denied = topology.online().difference(&topology.allowed);
-    (!denied.is_empty() && !topology.allowed.is_empty()).then(|| {
+    if denied.is_empty() || topology.allowed.is_empty() {
+        return None;
+    }
+    let hint = if denied.is_disjoint(&topology.isolated) {
+        "start Pinfold from a shell with the whole machine, or plan without them".to_owned()
+    } else {
+        // `isolcpus=` takes its PUs out of the mask that every process inherits.
+        let whole = topology.online();
+        format!("isolcpus= keeps PUs out of every mask: taskset -c {whole} pinfold … takes them in")
+    };
+    Some(
         Finding::warning(
             format!("PU {denied}"),
             "online, but not ours: the own cgroup's cpuset or the own affinity mask excludes them",
         )
-        .with_hint("start Pinfold from a shell with the whole machine, or plan without them")
-    })
+        .with_hint(hint),
+    )
 }
 
 fn hybrid(topology: &Topology) -> Option<Finding> {
@@ -157,9 +167,10 @@ fn hybrid(topology: &Topology) -> Option<Finding> {
     .into_iter()
     .flatten()
     .collect();
-    Some(Finding::note("hybrid", parts.join(", ")).with_hint(
-        "guests take all vCPUs for equal: give a guest cores of one kind",
-    ))
+    Some(
+        Finding::note("hybrid", parts.join(", "))
+            .with_hint("guests take all vCPUs for equal: give a guest cores of one kind"),
+    )
 }
 
 fn no_l3(topology: &Topology) -> Option<Finding> {
@@ -252,7 +263,7 @@ fn assumed_packages(tables: &Tables) -> Option<Finding> {
 }
 
 fn assumed_cores(tables: &Tables) -> Option<Finding> {
-    tables.cores_assumed.then(|| {
-        Finding::note("core", "the source names no cores: each PU is taken for one")
-    })
+    tables
+        .cores_assumed
+        .then(|| Finding::note("core", "the source names no cores: each PU is taken for one"))
 }

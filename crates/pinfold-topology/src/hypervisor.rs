@@ -46,9 +46,8 @@ pub(crate) fn name(cpuinfo: &str, reader: &mut Reader<'_>) -> Option<String> {
                 .unwrap_or_else(|| "a hypervisor that does not name itself".to_owned()),
         ),
         None => {
-            let certain = vendor.is_some_and(|vendor| {
-                !ALSO_BARE.iter().any(|bare| vendor.starts_with(bare))
-            });
+            let certain =
+                vendor.is_some_and(|vendor| !ALSO_BARE.iter().any(|bare| vendor.starts_with(bare)));
             known.filter(|_| certain).map(str::to_owned).or(kind)
         }
     }

@@ -1,7 +1,7 @@
 //! Topologies of other machines: a capture, an hwloc XML file or a synthetic description.
 //!
 //! Which of them a text is: a path that exists is a file, and its first words tell which
-//! kind. A text with a slash, or ending in `.xml`, was meant as a file. Anything else is a
+//! kind (a description kept in a file starts with a `#` comment). A text with a slash, or ending in `.xml`, was meant as a file. Anything else is a
 //! description.
 
 use pinfold_host::{Host, HostError, TreeHost, paths, user};
@@ -68,8 +68,21 @@ fn from_file(path: &str, content: &str) -> Result<Topology, TopologyError> {
         let tree = tree_of_xml(path, content)?;
         build::topology(source, &tree, &Facts::default())
     } else {
-        Err(TopologyError::UnknownFile { path: path.to_owned() })
+        match commented_description(content) {
+            Some(description) => from_description(&description),
+            None => Err(TopologyError::UnknownFile { path: path.to_owned() }),
+        }
     }
+}
+
+/// A file may keep a description, with lines that start with `#` to say of what. Without
+/// such a line a file is not taken for one: any text file would be.
+fn commented_description(content: &str) -> Option<String> {
+    if !content.starts_with('#') {
+        return None;
+    }
+    let lines = content.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    Some(lines.collect::<Vec<_>>().join(" ").trim().to_owned())
 }
 
 fn from_captured(host: &dyn Host, name: &str) -> Result<Topology, TopologyError> {

@@ -25,7 +25,8 @@ pub(crate) fn of_pus(tree: &Tree, facts: &Facts) -> BTreeMap<PuId, CoreKind> {
         facts.core_kinds.iter().map(|(kind, pus)| (*kind, pus)).collect()
     };
     let online: CpuSet = tree.pus.iter().map(|pu| pu.os).collect();
-    let kinds = if named.is_empty() { by_capacity(facts, &online) } else { by_set(&named, &online) };
+    let kinds =
+        if named.is_empty() { by_capacity(facts, &online) } else { by_set(&named, &online) };
     let mut distinct: Vec<CoreKind> = kinds.values().copied().collect();
     distinct.sort_unstable();
     distinct.dedup();

@@ -31,7 +31,7 @@ mod synthetic;
 mod tables;
 mod xml;
 
-pub use capabilities::{Capability, Verdict, capabilities, can_run_main_job};
+pub use capabilities::{Capability, Verdict, can_run_main_job, capabilities};
 pub use capture::capture;
 pub use error::TopologyError;
 pub use input::{describe_source, discover, read_input};

@@ -70,7 +70,10 @@ fn first_fault(words: &[&str]) -> Result<(), String> {
             continue;
         }
         if !is_known(level.name) {
-            return Err(format!("{:?} is not a level (package, numa, l3, core, pu, …)", level.name));
+            return Err(format!(
+                "{:?} is not a level (package, numa, l3, core, pu, …)",
+                level.name
+            ));
         }
         match level.count.parse::<u32>() {
             Ok(0) => return Err(format!("{word:?} has a count of 0")),

@@ -27,7 +27,7 @@ const MAX_BYTES: usize = 64 << 20;
 
 /// `info` entries that a capture keeps; all others (host name, cgroup, DMI, serial
 /// numbers, addresses, process names) are dropped, known or not.
-const KEPT_INFOS: [&str; 18] = [
+const KEPT_INFOS: [&str; 17] = [
     "Architecture",
     "Backend",
     "CPUFamilyNumber",
@@ -44,11 +44,11 @@ const KEPT_INFOS: [&str; 18] = [
     "LinuxCapacity",
     "MemoryTier",
     "OSName",
-    "OSRelease",
     "hwlocVersion",
 ];
 
-/// The text without its DOCTYPE line, if hwloc may have it; else what is wrong with it.
+/// The text as hwloc may have it, without DOCTYPE and comments (hwloc's own parser knows
+/// none); else what is wrong with it.
 pub(crate) fn checked(text: &str) -> Result<String, String> {
     if text.len() > MAX_BYTES {
         return Err(format!("{} bytes are more than any machine needs", text.len()));
@@ -64,7 +64,11 @@ pub(crate) fn checked(text: &str) -> Result<String, String> {
     }
     let mut check = Check { document: &document, pus: CpuSet::new() };
     check.objects(root)?;
-    if check.pus.is_empty() { Err("it has no PU".to_owned()) } else { Ok(text) }
+    if check.pus.is_empty() {
+        return Err("it has no PU".to_owned());
+    }
+    let comments = document.descendants().filter(Node::is_comment).map(|node| node.range());
+    Ok(without(&text, comments.collect()))
 }
 
 /// The text without anything that tells which machine of its kind this is.
@@ -77,20 +81,28 @@ pub(crate) fn scrubbed(text: &str) -> Result<String, String> {
         .filter(|node| !node.attribute("name").is_some_and(|name| KEPT_INFOS.contains(&name)))
         .map(|node| node.range())
         .collect();
-    // `userdata` is what another program hung on the tree.
+    // `userdata` is what another program hung on the tree; a comment may say anything.
     drop.extend(
-        document.descendants().filter(|node| node.has_tag_name("userdata")).map(|n| n.range()),
+        document
+            .descendants()
+            .filter(|node| node.has_tag_name("userdata") || node.is_comment())
+            .map(|node| node.range()),
     );
-    drop.sort_by_key(|range| range.start);
+    Ok(without(&text, drop))
+}
+
+/// The text without these parts, and without the lines that this leaves empty.
+fn without(text: &str, mut parts: Vec<std::ops::Range<usize>>) -> String {
+    parts.sort_by_key(|range| range.start);
     let mut kept = String::with_capacity(text.len());
     let mut from = 0;
-    for range in drop {
+    for range in parts {
         kept.push_str(&text[from..range.start.max(from)]);
         from = range.end.max(from);
     }
     kept.push_str(&text[from..]);
     let lines: Vec<&str> = kept.lines().filter(|line| !line.trim().is_empty()).collect();
-    Ok(lines.join("\n") + "\n")
+    lines.join("\n") + "\n"
 }
 
 fn parse(text: &str) -> Result<Document<'_>, String> {
@@ -103,9 +115,10 @@ fn without_doctype(text: &str) -> Result<String, String> {
     let Some(start) = text.find("<!DOCTYPE") else {
         return Ok(text.to_owned());
     };
-    let known = DOCTYPES.iter().find(|known| text[start..].starts_with(*known)).ok_or(
-        "its DOCTYPE is not hwloc's own; entities and external definitions are refused",
-    )?;
+    let known = DOCTYPES
+        .iter()
+        .find(|known| text[start..].starts_with(*known))
+        .ok_or("its DOCTYPE is not hwloc's own; entities and external definitions are refused")?;
     Ok(format!("{}{}", &text[..start], &text[start + known.len()..]))
 }
 
@@ -136,7 +149,11 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn set_of(&self, node: Node<'_, '_>, around: Option<&CpuSet>) -> Result<Option<CpuSet>, String> {
+    fn set_of(
+        &self,
+        node: Node<'_, '_>,
+        around: Option<&CpuSet>,
+    ) -> Result<Option<CpuSet>, String> {
         let Some(text) = node.attribute("cpuset") else { return Ok(None) };
         let set = parse_set(text).map_err(|why| self.at(node, &why))?;
         match around {

@@ -187,9 +187,8 @@ pub fn name_of(argv: &[String]) -> Option<String> {
         .iter()
         .filter(|flag| flag.name == "name")
         .flat_map(|flag| pairs(flag.value.unwrap_or(""), "guest"))
-        .filter(|(key, _)| key == "guest")
+        .rfind(|(key, _)| key == "guest")
         .map(|(_, value)| value)
-        .last()
 }
 
 /// The machine's UUID (`-uuid`), the last one given.

@@ -27,7 +27,7 @@ use self::socket::Socket;
 use crate::monitor::{Monitor as _, QemuVersion};
 use crate::qmp::Qmp;
 use crate::threads::{self, Found};
-use crate::{VmError, argv};
+use crate::{QmpError, VmError, argv};
 
 /// How long one QMP command may take once QEMU has greeted.
 const COMMAND_TIMEOUT_NS: u64 = 10_000_000_000;
@@ -58,6 +58,16 @@ pub enum Echo {
     Off,
 }
 
+/// Whether signals of the terminal reach QEMU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Terminal {
+    /// Ctrl-C ends QEMU, as if it had been started by hand.
+    #[default]
+    Shared,
+    /// QEMU has a process group of its own; Pinfold decides when it ends.
+    Apart,
+}
+
 /// How to start QEMU.
 #[derive(Clone, Debug)]
 pub struct LaunchOptions {
@@ -78,6 +88,8 @@ pub struct LaunchOptions {
     pub cgroup_files: Vec<String>,
     /// Directory for the QMP socket, made with mode 0700; `None` for Pinfold's own.
     pub runtime_dir: Option<String>,
+    /// Whether ctrl-C at the terminal reaches QEMU.
+    pub terminal: Terminal,
 }
 
 impl Default for LaunchOptions {
@@ -91,6 +103,7 @@ impl Default for LaunchOptions {
             affinity: None,
             cgroup_files: Vec::new(),
             runtime_dir: None,
+            terminal: Terminal::default(),
         }
     }
 }
@@ -141,6 +154,9 @@ pub fn start_stopped(argv: &[String], options: &LaunchOptions) -> Result<Running
         .cgroup_files(options.cgroup_files.clone());
     if let Some(affinity) = &options.affinity {
         child = child.affinity(affinity.clone());
+    }
+    if options.terminal == Terminal::Apart {
+        child = child.own_group();
     }
     let mut child = child.start()?;
     let chatter = Chatter::follow(child.stderr())?;
@@ -198,15 +214,16 @@ fn greet(
         let left = deadline.saturating_sub(clock.now_ns());
         match Qmp::connect(socket, left, clock) {
             Ok(qmp) => break qmp,
-            Err(VmError::Connect { source, .. }) if is_not_yet(source.kind()) && left > 0 => {}
+            Err(error) if is_not_yet(&error) && left > 0 => {}
             Err(error) => return Err(error),
         }
         if child.try_wait()?.is_some() {
             let during = "its start".to_owned();
-            return Err(VmError::Closed {
+            return Err(QmpError::Closed {
                 path: socket.to_owned(),
                 during,
-            });
+            }
+            .into());
         }
         clock.sleep_ns(NAP_NS);
     };
@@ -220,8 +237,14 @@ fn greet(
 }
 
 /// No socket yet, or one that is not listened to yet.
-fn is_not_yet(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::NotFound | ErrorKind::ConnectionRefused)
+fn is_not_yet(error: &VmError) -> bool {
+    let VmError::Qmp(QmpError::Connect { source, .. }) = error else {
+        return false;
+    };
+    matches!(
+        source.kind(),
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused
+    )
 }
 
 /// What to tell about a start that failed: QEMU's own words if it has ended.
@@ -231,11 +254,7 @@ fn start_error(
     options: &LaunchOptions,
     (child, chatter): (&mut Child, &Chatter),
 ) -> Result<VmError, HostError> {
-    let timed_out = match &error {
-        VmError::Connect { source, .. } => is_not_yet(source.kind()),
-        VmError::Silent { .. } => true,
-        _ => false,
-    };
+    let timed_out = is_not_yet(&error) || matches!(error, VmError::Qmp(QmpError::Silent { .. }));
     let patience = if error.is_gone() { END_TIMEOUT_NS } else { 0 };
     if let Some(status) = child.wait_for(&SystemClock, patience)? {
         let message = chatter.last_words();

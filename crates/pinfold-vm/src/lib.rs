@@ -12,13 +12,14 @@
 
 pub mod argv;
 mod error;
+pub mod guest;
 pub mod launch;
 pub mod libvirt;
 mod monitor;
 pub mod qmp;
 pub mod threads;
 
-pub use error::VmError;
+pub use error::{LibvirtError, QmpError, VmError};
 pub use monitor::{GuestPlace, IothreadInfo, Monitor, QemuVersion, RunState, VcpuInfo};
 pub use qmp::{Event, Qmp};
 pub use threads::{Found, VmThread, discover};

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 pub use self::pins::{PinChange, PinTarget, Pins};
 use crate::monitor::Monitor;
-use crate::{VmError, argv, threads};
+use crate::{LibvirtError, QmpError, VmError, argv, threads};
 
 /// libvirt's client for one connection.
 #[derive(Clone, Debug)]
@@ -47,9 +47,9 @@ impl Libvirt {
     /// default, and the time that one call may take.
     ///
     /// # Errors
-    /// [`VmError::NoVirsh`] if it is not installed.
+    /// [`LibvirtError::NoVirsh`] if it is not installed.
     pub fn new(uri: Option<&str>, timeout_ns: u64) -> Result<Self, VmError> {
-        let virsh = process::find_program("virsh").ok_or(VmError::NoVirsh)?;
+        let virsh = process::find_program("virsh").ok_or(LibvirtError::NoVirsh)?;
         Ok(Self {
             virsh,
             uri: uri.map(str::to_owned),
@@ -60,18 +60,20 @@ impl Libvirt {
     /// Finds a running domain by id, UUID or name (in this order, as libvirt does).
     ///
     /// # Errors
-    /// [`VmError::NoDomain`], [`VmError::NotRunning`], [`VmError::ForeignDomain`] if it runs on
+    /// [`LibvirtError::NoDomain`], [`LibvirtError::NotRunning`], [`LibvirtError::Foreign`] if it runs on
     /// another machine, or that libvirt or the host failed.
     pub fn find(&self, host: &dyn Host, wanted: &str) -> Result<Domain, VmError> {
-        let unknown = || VmError::NoDomain {
+        let unknown = || LibvirtError::NoDomain {
             name: wanted.to_owned(),
         };
         if wanted.is_empty() || wanted.contains(['\0', '\n']) {
-            return Err(unknown());
+            return Err(unknown().into());
         }
         let known = |answer: Result<String, VmError>| match answer {
-            Err(VmError::Virsh { message, .. }) if message.contains("failed to get domain") => {
-                Err(unknown())
+            Err(VmError::Libvirt(LibvirtError::Virsh { message, .. }))
+                if message.contains("failed to get domain") =>
+            {
+                Err(unknown().into())
             }
             answer => answer,
         };
@@ -85,10 +87,8 @@ impl Libvirt {
         };
         if !is_uuid(&uuid) {
             let why = format!("{uuid:?} is not a UUID");
-            return Err(VmError::VirshOutput {
-                command: "domuuid".to_owned(),
-                why,
-            });
+            let command = "domuuid".to_owned();
+            return Err(LibvirtError::Output { command, why }.into());
         }
         let domain = [("domain", uuid.as_str())];
         let name = known(self.virsh("domname", &domain))?
@@ -96,7 +96,7 @@ impl Libvirt {
             .to_owned();
         if self.virsh("domid", &domain)?.trim().parse::<u32>().is_err() {
             let state = self.virsh("domstate", &domain)?.trim().to_owned();
-            return Err(VmError::NotRunning { name, state });
+            return Err(LibvirtError::NotRunning { name, state }.into());
         }
         let pid = self.pid_of(host, &name, &uuid)?;
         Ok(Domain { name, uuid, pid })
@@ -119,17 +119,17 @@ impl Libvirt {
             uuid: uuid.to_owned(),
         };
         let thread = monitor.cpus()?.first().ok_or(VmError::NoVcpus)?.thread;
-        let foreign = || VmError::ForeignDomain {
+        let foreign = || LibvirtError::Foreign {
             name: name.to_owned(),
             tid: thread,
         };
         let pid = match threads::leader_of(host, thread) {
-            Err(VmError::NoProcess { .. }) => return Err(foreign()),
+            Err(VmError::NoProcess { .. }) => return Err(foreign().into()),
             pid => pid?,
         };
         match argv::uuid_of(&threads::command_line(host, pid)?) {
             Some(found) if found.eq_ignore_ascii_case(uuid) => Ok(pid),
-            _ => Err(foreign()),
+            _ => Err(foreign().into()),
         }
     }
 
@@ -155,10 +155,11 @@ impl Libvirt {
             .filter(|line| !line.is_empty())
             .collect::<Vec<_>>()
             .join("; ");
-        Err(VmError::Virsh {
+        Err(LibvirtError::Virsh {
             command: command.to_owned(),
             message,
-        })
+        }
+        .into())
     }
 }
 
@@ -180,13 +181,13 @@ impl Monitor for DomainMonitor {
             ("cmd", &request.to_string()),
         ];
         let reply = self.libvirt.virsh("qemu-monitor-command", &options)?;
-        reply_of(command, &reply)
+        Ok(reply_of(command, &reply)?)
     }
 }
 
 /// What QEMU returned, out of `{"return": …, "id": "libvirt-412"}`.
-fn reply_of(command: &str, reply: &str) -> Result<Value, VmError> {
-    let wrong = |why: String| VmError::Answer {
+fn reply_of(command: &str, reply: &str) -> Result<Value, QmpError> {
+    let wrong = |why: String| QmpError::Answer {
         command: command.to_owned(),
         why,
     };
@@ -199,7 +200,7 @@ fn reply_of(command: &str, reply: &str) -> Result<Value, VmError> {
                 .unwrap_or("")
                 .to_owned()
         };
-        return Err(VmError::Refused {
+        return Err(QmpError::Refused {
             command: command.to_owned(),
             class: text("class"),
             message: text("desc"),

@@ -15,7 +15,7 @@ use std::fmt;
 use pinfold_model::Tid;
 use serde_json::Value;
 
-use crate::VmError;
+use crate::{QmpError, VmError};
 
 /// Where a vCPU sits in the topology that the guest sees; boards give what they have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,29 +91,29 @@ pub trait Monitor {
     /// Runs one QMP command and returns what QEMU returned.
     ///
     /// # Errors
-    /// [`VmError::Refused`] with QEMU's own words, or that the carrier failed.
+    /// [`QmpError::Refused`] with QEMU's own words, or that the carrier failed.
     fn execute(&mut self, command: &str, arguments: Option<Value>) -> Result<Value, VmError>;
 
     /// The vCPUs, by ascending index (`query-cpus-fast`).
     ///
     /// # Errors
-    /// As [`Monitor::execute`]; [`VmError::Answer`] if the reply is not understood.
+    /// As [`Monitor::execute`]; [`QmpError::Answer`] if the reply is not understood.
     fn cpus(&mut self) -> Result<Vec<VcpuInfo>, VmError> {
-        cpus_from(&self.execute(QUERY_CPUS, None)?)
+        Ok(cpus_from(&self.execute(QUERY_CPUS, None)?)?)
     }
 
     /// The iothreads in QEMU's order (`query-iothreads`); the main loop is not among them.
     ///
     /// # Errors
-    /// As [`Monitor::execute`]; [`VmError::Answer`] if the reply is not understood.
+    /// As [`Monitor::execute`]; [`QmpError::Answer`] if the reply is not understood.
     fn iothreads(&mut self) -> Result<Vec<IothreadInfo>, VmError> {
-        iothreads_from(&self.execute(QUERY_IOTHREADS, None)?)
+        Ok(iothreads_from(&self.execute(QUERY_IOTHREADS, None)?)?)
     }
 
     /// Whether the guest runs (`query-status`).
     ///
     /// # Errors
-    /// As [`Monitor::execute`]; [`VmError::Answer`] if the reply is not understood.
+    /// As [`Monitor::execute`]; [`QmpError::Answer`] if the reply is not understood.
     fn status(&mut self) -> Result<RunState, VmError> {
         let reply = Reply {
             command: "query-status",
@@ -128,21 +128,25 @@ pub trait Monitor {
     /// QEMU's version (`query-version`).
     ///
     /// # Errors
-    /// As [`Monitor::execute`]; [`VmError::Answer`] if the reply is not understood.
+    /// As [`Monitor::execute`]; [`QmpError::Answer`] if the reply is not understood.
     fn version(&mut self) -> Result<QemuVersion, VmError> {
-        version_from("query-version", &self.execute("query-version", None)?)
+        Ok(version_from(
+            "query-version",
+            &self.execute("query-version", None)?,
+        )?)
     }
 
     /// True if KVM runs the guest (`query-kvm`).
     ///
     /// # Errors
-    /// As [`Monitor::execute`]; [`VmError::Answer`] if the reply is not understood.
+    /// As [`Monitor::execute`]; [`QmpError::Answer`] if the reply is not understood.
     fn kvm_enabled(&mut self) -> Result<bool, VmError> {
-        Reply {
+        let reply = &self.execute("query-kvm", None)?;
+        Ok(Reply {
             command: "query-kvm",
-            value: &self.execute("query-kvm", None)?,
+            value: reply,
         }
-        .flag("enabled")
+        .flag("enabled")?)
     }
 
     /// Lets the guest run (`cont`).
@@ -166,7 +170,7 @@ const QUERY_CPUS: &str = "query-cpus-fast";
 const QUERY_IOTHREADS: &str = "query-iothreads";
 
 /// Parses a reply of `query-cpus-fast`.
-fn cpus_from(reply: &Value) -> Result<Vec<VcpuInfo>, VmError> {
+fn cpus_from(reply: &Value) -> Result<Vec<VcpuInfo>, QmpError> {
     let mut cpus = Vec::new();
     for value in list(QUERY_CPUS, reply)? {
         let cpu = Reply {
@@ -205,7 +209,7 @@ fn cpus_from(reply: &Value) -> Result<Vec<VcpuInfo>, VmError> {
 }
 
 /// Parses a reply of `query-iothreads`.
-fn iothreads_from(reply: &Value) -> Result<Vec<IothreadInfo>, VmError> {
+fn iothreads_from(reply: &Value) -> Result<Vec<IothreadInfo>, QmpError> {
     list(QUERY_IOTHREADS, reply)?
         .iter()
         .map(|value| {
@@ -222,7 +226,7 @@ fn iothreads_from(reply: &Value) -> Result<Vec<IothreadInfo>, VmError> {
 }
 
 /// Parses a version object, in the greeting or in a reply of `query-version`.
-pub(crate) fn version_from(command: &'static str, reply: &Value) -> Result<QemuVersion, VmError> {
+pub(crate) fn version_from(command: &'static str, reply: &Value) -> Result<QemuVersion, QmpError> {
     let numbers = reply
         .get("qemu")
         .ok_or_else(|| wrong(command, "it has no key qemu"))?;
@@ -251,48 +255,48 @@ struct Reply<'a> {
 }
 
 impl Reply<'_> {
-    fn field(&self, key: &str) -> Result<&Value, VmError> {
+    fn field(&self, key: &str) -> Result<&Value, QmpError> {
         self.value
             .get(key)
             .ok_or_else(|| wrong(self.command, format!("it has no key {key}")))
     }
 
-    fn number(&self, key: &str) -> Result<u32, VmError> {
+    fn number(&self, key: &str) -> Result<u32, QmpError> {
         self.field(key)?
             .as_u64()
             .and_then(|number| number.try_into().ok())
             .ok_or_else(|| wrong(self.command, format!("{key} is not a small number")))
     }
 
-    fn thread(&self) -> Result<Tid, VmError> {
+    fn thread(&self) -> Result<Tid, QmpError> {
         match self.number("thread-id")? {
             0 => Err(wrong(self.command, "a thread-id is 0")),
             tid => Ok(Tid(tid)),
         }
     }
 
-    fn text(&self, key: &str) -> Result<String, VmError> {
+    fn text(&self, key: &str) -> Result<String, QmpError> {
         self.field(key)?
             .as_str()
             .map(str::to_owned)
             .ok_or_else(|| wrong(self.command, format!("{key} is not a text")))
     }
 
-    fn flag(&self, key: &str) -> Result<bool, VmError> {
+    fn flag(&self, key: &str) -> Result<bool, QmpError> {
         self.field(key)?
             .as_bool()
             .ok_or_else(|| wrong(self.command, format!("{key} is neither true nor false")))
     }
 }
 
-fn list<'a>(command: &'static str, reply: &'a Value) -> Result<&'a Vec<Value>, VmError> {
+fn list<'a>(command: &'static str, reply: &'a Value) -> Result<&'a Vec<Value>, QmpError> {
     reply
         .as_array()
         .ok_or_else(|| wrong(command, "it is not a list"))
 }
 
-fn wrong(command: &str, why: impl Into<String>) -> VmError {
-    VmError::Answer {
+fn wrong(command: &str, why: impl Into<String>) -> QmpError {
+    QmpError::Answer {
         command: command.to_owned(),
         why: why.into(),
     }

@@ -23,11 +23,14 @@ use pinfold_host::Clock;
 use serde_json::Value;
 
 use self::wire::{Line, Message, Wire};
-use crate::VmError;
 use crate::monitor::{Monitor, QemuVersion};
+use crate::{QmpError, VmError};
 
 /// Events kept until somebody asks for them; the oldest go first.
 const MAX_EVENTS: usize = 256;
+
+/// How long a look for events that have come may take.
+const GLANCE_NS: u64 = 1_000_000;
 
 /// Something that QEMU reported of its own accord.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,8 +55,8 @@ impl Qmp {
     /// each later command.
     ///
     /// # Errors
-    /// [`VmError::Connect`] if nobody listens, [`VmError::Silent`] if no greeting comes (another
-    /// client is connected), [`VmError::NotQmp`] if something else comes, [`VmError::Closed`]
+    /// [`QmpError::Connect`] if nobody listens, [`QmpError::Silent`] if no greeting comes (another
+    /// client is connected), [`QmpError::NotQmp`] if something else comes, [`QmpError::Closed`]
     /// if QEMU ends meanwhile.
     pub fn connect(
         path: &str,
@@ -96,7 +99,7 @@ impl Qmp {
     /// As [`Monitor::execute`].
     pub fn quit(&mut self) -> Result<(), VmError> {
         match self.execute("quit", None) {
-            Ok(_) | Err(VmError::Closed { .. }) => Ok(()),
+            Ok(_) | Err(VmError::Qmp(QmpError::Closed { .. })) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -105,7 +108,7 @@ impl Qmp {
     /// Other events are kept.
     ///
     /// # Errors
-    /// [`VmError::Closed`] if QEMU ends, [`VmError::NotQmp`] if what comes is no message.
+    /// [`QmpError::Closed`] if QEMU ends, [`QmpError::NotQmp`] if what comes is no message.
     pub fn wait_event(
         &mut self,
         names: &[&str],
@@ -127,12 +130,12 @@ impl Qmp {
         }
     }
 
-    /// Takes all events that have come so far, without waiting for more.
+    /// Takes all events that have come so far, hardly waiting for more.
     ///
     /// # Errors
     /// As [`Qmp::wait_event`].
     pub fn take_events(&mut self) -> Result<Vec<Event>, VmError> {
-        let deadline = self.wire.deadline(0);
+        let deadline = self.wire.deadline(GLANCE_NS);
         while let Some(message) = self.message(deadline, "reading events")? {
             if let Message::Event(event) = message {
                 self.keep(event);
@@ -149,7 +152,7 @@ impl Qmp {
     }
 
     /// The next message, or `None` at the deadline.
-    fn message(&mut self, deadline: u64, during: &str) -> Result<Option<Message>, VmError> {
+    fn message(&mut self, deadline: u64, during: &str) -> Result<Option<Message>, QmpError> {
         match self.wire.line(deadline, during)? {
             Line::Complete(line) => match wire::parse(&line) {
                 Some(message) => Ok(Some(message)),
@@ -172,10 +175,8 @@ impl Monitor for Qmp {
             match self.message(deadline, command)? {
                 None => {
                     let seconds = wire::seconds(self.timeout_ns);
-                    return Err(VmError::NoAnswer {
-                        command: command.to_owned(),
-                        seconds,
-                    });
+                    let command = command.to_owned();
+                    return Err(QmpError::NoAnswer { command, seconds }.into());
                 }
                 Some(Message::Event(event)) => self.keep(event),
                 Some(Message::Return {
@@ -189,11 +190,13 @@ impl Monitor for Qmp {
                     class,
                     message,
                 }) if of.is_none_or(|of| of == id) => {
-                    return Err(VmError::Refused {
-                        command: command.to_owned(),
+                    let command = command.to_owned();
+                    return Err(QmpError::Refused {
+                        command,
                         class,
                         message,
-                    });
+                    }
+                    .into());
                 }
                 // Late replies to commands that were given up.
                 Some(Message::Greeting(_) | Message::Return { .. } | Message::Error { .. }) => {}
@@ -203,13 +206,13 @@ impl Monitor for Qmp {
 }
 
 /// Reads the greeting, or tells what is wrong with the one who should give it.
-fn greeting(wire: &mut Wire, timeout_ns: u64) -> Result<QemuVersion, VmError> {
+fn greeting(wire: &mut Wire, timeout_ns: u64) -> Result<QemuVersion, QmpError> {
     let deadline = wire.deadline(timeout_ns);
     let line = match wire.line(deadline, "the greeting")? {
         Line::Complete(line) => line,
         Line::Partial(start) if start.is_empty() => {
             let seconds = wire::seconds(timeout_ns);
-            return Err(VmError::Silent {
+            return Err(QmpError::Silent {
                 path: wire.path().to_owned(),
                 seconds,
             });

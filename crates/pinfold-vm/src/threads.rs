@@ -173,12 +173,16 @@ impl Reported {
 fn by_monitor(host: &dyn Host, pid: Tid, monitor: &mut dyn Monitor) -> Result<Found, VmError> {
     let kvm = monitor.kvm_enabled()?;
     let mut findings = Vec::new();
-    let ((reported, tasks), settled) = settle(host, pid, &mut |after| {
+    let ((reported, tasks), settled) = settle(host, pid, &mut || {
         let reported = Reported::ask(monitor)?;
         let tasks = tasks(host, pid)?;
-        *after = tasks.iter().map(|task| task.id.tid).collect();
-        let at_home = reported.tids().all(|tid| after.contains(&tid));
-        Ok(((reported, tasks), at_home))
+        let tids = tids_of(&tasks);
+        let complete = reported.tids().all(|tid| tids.contains(&tid));
+        Ok(Seen {
+            value: (reported, tasks),
+            tids,
+            complete,
+        })
     })?;
     if let Some(tid) = reported
         .tids()
@@ -224,10 +228,14 @@ fn by_names(host: &dyn Host, pid: Tid) -> Result<Found, VmError> {
         )
         .with_hint("name its QMP socket (--qmp) or libvirt domain (--libvirt) instead of the process"),
     ];
-    let (tasks, settled) = settle(host, pid, &mut |after| {
+    let (tasks, settled) = settle(host, pid, &mut || {
         let tasks = tasks(host, pid)?;
-        *after = tasks.iter().map(|task| task.id.tid).collect();
-        Ok((tasks, true))
+        let tids = tids_of(&tasks);
+        Ok(Seen {
+            value: tasks,
+            tids,
+            complete: true,
+        })
     })?;
     findings.extend((!settled).then(|| unrest(pid)));
     let shared_loop = tasks.iter().any(|task| names::is_shared_loop(&task.name));
@@ -260,26 +268,37 @@ fn by_names(host: &dyn Host, pid: Tid) -> Result<Found, VmError> {
     })
 }
 
-/// Repeats `look` until the thread list after it is the one before it and `look` is content.
-/// `look` writes the numbers of the threads that it saw into its argument. The flag tells
-/// whether the list came to rest within [`ROUNDS`].
+/// One look at the threads.
+struct Seen<T> {
+    value: T,
+    /// The list that it saw.
+    tids: Vec<Tid>,
+    /// False if the list lacks threads that must be there.
+    complete: bool,
+}
+
+/// Looks again until the list is complete and the same as before the look. The flag tells
+/// whether it came to that within [`ROUNDS`].
 fn settle<T>(
     host: &dyn Host,
     pid: Tid,
-    look: &mut dyn FnMut(&mut Vec<Tid>) -> Result<(T, bool), VmError>,
+    look: &mut dyn FnMut() -> Result<Seen<T>, VmError>,
 ) -> Result<(T, bool), VmError> {
     let mut before = numbers(host, pid)?;
-    for _ in 1..ROUNDS {
-        let mut after = Vec::new();
-        let (seen, content) = look(&mut after)?;
-        if content && after == before {
-            return Ok((seen, true));
+    let mut round = 1;
+    loop {
+        let seen = look()?;
+        let settled = seen.complete && seen.tids == before;
+        if settled || round == ROUNDS {
+            return Ok((seen.value, settled));
         }
-        before = after;
+        before = seen.tids;
+        round += 1;
     }
-    let mut after = Vec::new();
-    let (seen, content) = look(&mut after)?;
-    Ok((seen, content && after == before))
+}
+
+fn tids_of(tasks: &[Task]) -> Vec<Tid> {
+    tasks.iter().map(|task| task.id.tid).collect()
 }
 
 fn unrest(pid: Tid) -> Finding {

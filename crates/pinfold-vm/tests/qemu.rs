@@ -5,10 +5,11 @@
 use std::os::unix::net::UnixStream;
 
 use pinfold_host::process::{Spawn, Stdio, find_program};
-use pinfold_host::{Clock as _, LiveHost, SystemClock};
-use pinfold_model::{Accelerator, Role, Tid};
+use pinfold_host::user::StateDir;
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock};
+use pinfold_model::{Accelerator, CpuSet, Role, Tid};
 use pinfold_vm::launch::{self, Echo, LaunchOptions, Resumed, RunningVm};
-use pinfold_vm::{Found, Monitor as _, Qmp, VmError, discover, threads};
+use pinfold_vm::{Found, Monitor as _, Qmp, QmpError, VmError, discover, threads};
 use serde_json::json;
 
 const QEMU: &str = "qemu-system-x86_64";
@@ -71,7 +72,7 @@ fn found_with(vm: &mut RunningVm, role: &Role) -> Found {
 }
 
 #[test]
-fn starts_stopped_and_finds_every_role() {
+fn finds_every_role() {
     let Some(folder) = folder() else { return };
     let long = "io-disk-with-long-name";
     let line = format!(
@@ -106,13 +107,32 @@ fn starts_stopped_and_finds_every_role() {
         .unwrap();
     assert_eq!(main.role, Role::Emulator);
     assert_eq!(vm.pid(), vm.child().pid());
-    assert_eq!(vm.qmp.version().unwrap(), vm.version);
     // Our -name option did not take the user's name away.
     assert_eq!(
         vm.qmp.execute("query-name", None).unwrap(),
         json!({"name": "one"})
     );
 
+    // The names alone give the same roles, but for the nameless iothread.
+    let by_names = discover(&LiveHost::new().unwrap(), vm.pid(), None).unwrap();
+    for role in [Role::Vcpu(0), Role::Vcpu(1), Role::Vcpu(2), iothread("io0")] {
+        assert_eq!(tid_of(&by_names, &role), tid_of(&vm.found, &role), "{role}");
+    }
+    assert_eq!(tid_of(&by_names, &iothread(long)), None);
+    assert_eq!(by_names.accelerator, Some(Accelerator::TcgMulti));
+}
+
+#[test]
+fn starts_stopped_continues_and_leaves_nothing_behind() {
+    let Some(folder) = folder() else { return };
+    // Left by a process that was killed; no kernel gives out such a number.
+    let run = StateDir::open(folder.path().join("run").to_str().unwrap()).unwrap();
+    StateDir::open(&run.path_of("vm-4999999-0"))
+        .unwrap()
+        .create_new("qmp", b"")
+        .unwrap();
+    let mut vm = start(&folder, "-accel tcg");
+    assert_eq!(vm.qmp.version().unwrap(), vm.version);
     assert_eq!(vm.qmp.status().unwrap().name, "prelaunch");
     assert_eq!(vm.cont().unwrap(), Resumed::Running);
     assert!(
@@ -123,24 +143,10 @@ fn starts_stopped_and_finds_every_role() {
     );
     assert!(vm.qmp.status().unwrap().running);
     vm.qmp.stop().unwrap();
-
-    // The names alone give the same roles, but for the nameless iothread.
-    let by_names = discover(&LiveHost::new().unwrap(), vm.pid(), None).unwrap();
-    for role in [Role::Vcpu(0), Role::Vcpu(1), Role::Vcpu(2), iothread("io0")] {
-        assert_eq!(tid_of(&by_names, &role), tid_of(&vm.found, &role), "{role}");
-    }
-    assert_eq!(by_names.accelerator, Some(Accelerator::TcgMulti));
-
-    let socket = vm.socket().to_owned();
     assert!(vm.quit(5 * SECOND).unwrap().success());
     drop(vm);
-    assert!(!pinfold_host::user::exists(&socket));
-    assert_eq!(
-        pinfold_host::user::list(folder.path().join("run").to_str().unwrap())
-            .unwrap()
-            .len(),
-        0
-    );
+    let left = pinfold_host::user::list(run.path()).unwrap();
+    assert_eq!(left, Vec::<String>::new());
 }
 
 #[test]
@@ -160,6 +166,39 @@ fn recognises_single_threaded_tcg() {
         (by_names.accelerator, by_names.vcpus),
         (Some(Accelerator::TcgSingle), 2)
     );
+}
+
+#[test]
+fn recognises_kvm() {
+    let Some(folder) = folder() else { return };
+    let started = launch::start_stopped(&words("-accel kvm -smp 2"), &options(&folder));
+    let vm = match started {
+        Err(VmError::StartFailed { message, .. }) => {
+            eprintln!("skipped: KVM cannot be used here: {message}");
+            return;
+        }
+        started => started.unwrap(),
+    };
+    assert_eq!(
+        (vm.found.accelerator, vm.found.vcpus),
+        (Some(Accelerator::Kvm), 2)
+    );
+    let by_names = discover(&LiveHost::new().unwrap(), vm.pid(), None).unwrap();
+    assert_eq!(
+        (by_names.accelerator, by_names.vcpus),
+        (Some(Accelerator::Kvm), 2)
+    );
+    // The kernel's timer thread of a PC lies outside the process; process numbers of a
+    // container hide it.
+    let timer = format!("kvm-pit/{}", vm.pid());
+    for thread in vm
+        .found
+        .threads
+        .iter()
+        .filter(|thread| thread.name == timer)
+    {
+        assert_eq!(thread.role, Role::Emulator);
+    }
 }
 
 #[test]
@@ -186,6 +225,27 @@ fn sees_hot_added_threads() {
         tid_of(&found, &Role::Vcpu(0)),
         tid_of(&found, &Role::Vcpu(1))
     );
+}
+
+#[test]
+fn is_born_where_it_is_told() {
+    let Some(folder) = folder() else { return };
+    let host = LiveHost::new().unwrap();
+    let own = host.affinity(pinfold_host::process::own_tid()).unwrap();
+    let last = CpuSet::single(own.iter().last().unwrap());
+    let told = LaunchOptions {
+        affinity: Some(last.clone()),
+        ..options(&folder)
+    };
+    let vm = launch::start_stopped(&words("-accel tcg -smp 2"), &told).unwrap();
+    for thread in &vm.found.threads {
+        assert_eq!(
+            host.affinity(thread.task.tid).unwrap(),
+            last,
+            "{}",
+            thread.role
+        );
+    }
 }
 
 #[test]
@@ -254,7 +314,10 @@ fn tells_a_busy_socket_from_a_dead_one() {
     let error = Qmp::connect(&socket, SECOND / 5, SystemClock)
         .err()
         .unwrap();
-    assert!(matches!(error, VmError::Silent { .. }), "{error}");
+    assert!(
+        matches!(error, VmError::Qmp(QmpError::Silent { .. })),
+        "{error}"
+    );
     // The first client is not harmed by the second.
     assert_eq!(vm.qmp.status().unwrap().name, "prelaunch");
 

@@ -1,2 +1,48 @@
-//! The command line.
-fn main() {}
+//! The binary: arguments → request → call → text.
+//!
+//! Each command is one file in `commands/`. They talk to the libraries, print data to
+//! standard output and everything else to standard error, and end with a documented exit
+//! code. Logic that another program could use lives in the libraries.
+
+mod cli;
+mod commands;
+mod common;
+mod failure;
+mod interrupt;
+mod output;
+mod place;
+mod target;
+mod time;
+mod tune;
+mod view;
+mod watching;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use commands::{apply, doctor, plan, report, run, status, topo, undo};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let state = cli.state_dir.as_deref();
+    let result = match &cli.command {
+        Command::Topo(arguments) => topo::topo(arguments),
+        Command::Doctor(arguments) => doctor::doctor(arguments),
+        Command::Plan(arguments) => plan::plan(arguments),
+        Command::Run(arguments) => run::run(arguments, state),
+        Command::Apply(arguments) => apply::apply(arguments, state),
+        Command::Status(arguments) => status::status(arguments, state),
+        Command::Undo(arguments) => undo::undo(arguments, state),
+        Command::Tune(arguments) => tune::tune(arguments, state),
+        Command::Report(arguments) => report::report(arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output::say(&failure.to_string());
+            ExitCode::from(failure.exit.code())
+        }
+    }
+}

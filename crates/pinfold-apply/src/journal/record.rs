@@ -87,6 +87,7 @@ pub struct Record {
     pub entries: Vec<Entry>,
     /// True if the last line was cut off.
     pub torn: bool,
+    steps: usize,
 }
 
 impl Record {
@@ -99,7 +100,7 @@ impl Record {
         let mut lines = bytes[..whole].split_inclusive(|byte| *byte == b'\n').zip(1..);
         let Some((first, _)) = lines.next() else { return Ok(None) };
         let header = parse_header(path, first)?;
-        let mut record = Self { header, entries: Vec::new(), torn: whole < bytes.len() };
+        let mut record = Self { header, steps: 0, entries: Vec::new(), torn: whole < bytes.len() };
         for (line, number) in lines {
             let malformed =
                 |why: String| JournalError::Malformed { path: path.to_owned(), line: number, why };
@@ -108,6 +109,16 @@ impl Record {
             record.add(line.into()).map_err(|why| malformed(why.to_owned()))?;
         }
         Ok(Some(record))
+    }
+
+    pub(super) fn new(header: Header) -> Self {
+        Self { header, entries: Vec::new(), torn: false, steps: 0 }
+    }
+
+    /// Number of steps.
+    #[must_use]
+    pub fn step_count(&self) -> usize {
+        self.steps
     }
 
     /// The steps with their numbers, in the order in which they were done.
@@ -142,17 +153,17 @@ impl Record {
 
     /// Adds an entry if it can follow those that are there.
     pub(super) fn add(&mut self, entry: Entry) -> Result<(), &'static str> {
-        let steps = self.steps().count();
         if self.has_ended() {
             return Err("something follows the end");
         }
         match &entry {
-            Entry::Step { index, .. } if *index != steps => return Err("a step is missing"),
-            Entry::Outcome { index, .. } if *index >= steps => {
+            Entry::Step { index, .. } if *index != self.steps => return Err("a step is missing"),
+            Entry::Outcome { index, .. } if *index >= self.steps => {
                 return Err("an outcome without its step");
             }
             Entry::Step { .. } | Entry::Outcome { .. } | Entry::Masks(_) | Entry::End { .. } => {}
         }
+        self.steps += usize::from(matches!(entry, Entry::Step { .. }));
         self.entries.push(entry);
         Ok(())
     }

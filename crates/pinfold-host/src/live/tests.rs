@@ -1,1 +1,105 @@
+//! The running machine, read; and written only in folders of the test.
 
+use std::os::unix::fs::symlink;
+
+use super::*;
+use crate::process::own_pid;
+use crate::{paths, proc_stat, proc_status};
+
+fn assert_shared<T: Send + Sync>(_: &T) {}
+
+#[test]
+fn reads_kernel_files_whose_size_is_said_to_be_nothing() {
+    let host = LiveHost::new().unwrap();
+    assert_shared(&host);
+    assert!(host.is_live());
+    let stat = proc_stat::parse(&host.read_text(&paths::process_stat(own_pid())).unwrap()).unwrap();
+    assert_eq!(stat.tid, own_pid());
+    let status = proc_status::parse(&host.read_text(&paths::own_status()).unwrap()).unwrap();
+    assert_eq!(status.tgid, own_pid());
+    assert!(
+        !CpuSet::parse_list(&host.read_text(&paths::cpu_online()).unwrap()).unwrap().is_empty()
+    );
+    // Longer than one buffer: some twenty lines for each mapping.
+    assert!(host.read("/proc/self/smaps").unwrap().len() > 8192);
+    assert!(host.list(&paths::proc_dir()).unwrap().contains(&own_pid().to_string()));
+    assert_eq!(host.link("/proc/self").unwrap(), own_pid().to_string());
+    assert_eq!(host.affinity(own_pid()).unwrap(), host.affinity(Tid(0)).unwrap());
+}
+
+#[test]
+fn births_show_in_the_link_count() {
+    let host = LiveHost::new().unwrap();
+    let threads = host.list(&paths::task_dir(own_pid())).unwrap().len();
+    assert!(threads >= 1);
+    // Other tests' threads come and go meanwhile, so the two reads may need some tries to agree.
+    let agrees = (0..100).any(|_| {
+        let before = host.link_count(&paths::task_dir(own_pid())).unwrap();
+        let listed = host.list(&paths::task_dir(own_pid())).unwrap().len();
+        before == 2 + u64::try_from(listed).unwrap()
+    });
+    assert!(agrees);
+}
+
+#[test]
+fn errors_keep_path_value_and_number() {
+    let host = LiveHost::new().unwrap();
+    let missing = host.read("/proc/self/nothing").unwrap_err();
+    assert_eq!((missing.errno(), missing.is_gone()), (Some(libc::ENOENT), true));
+    assert_eq!(missing.to_string(), "cannot read /proc/self/nothing");
+    let folder = tempfile::tempdir().unwrap();
+    let path = format!("{}/new", folder.path().display());
+    let uncreated = host.write(&path, b"0-3\n").unwrap_err();
+    assert_eq!(uncreated.to_string(), format!("cannot write {path} (value \"0-3\")"));
+    assert_eq!(uncreated.errno(), Some(libc::ENOENT));
+    assert!(!host.exists(&path));
+    assert_eq!(host.read("").unwrap_err().errno(), Some(libc::ENOENT));
+    assert_eq!(host.remove_dir("/").unwrap_err().errno(), Some(libc::EINVAL));
+    assert_eq!(host.make_dir(&format!("{path}/x")).unwrap_err().errno(), Some(libc::ENOENT));
+}
+
+#[test]
+fn a_write_does_not_truncate() {
+    let host = LiveHost::new().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = format!("{}/value", folder.path().display());
+    std::fs::write(&path, "0123456789").unwrap();
+    host.write(&path, b"ab").unwrap();
+    assert_eq!(host.read_text(&path).unwrap(), "ab23456789");
+}
+
+#[test]
+fn directories_and_links() {
+    let host = LiveHost::new().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let base = folder.path().display().to_string();
+    let inner = format!("{base}/inner");
+    host.make_dir(&inner).unwrap();
+    assert_eq!(host.make_dir(&inner).unwrap_err().errno(), Some(libc::EEXIST));
+    assert_eq!(host.list(&base).unwrap(), ["inner"]);
+    symlink("../inner", format!("{inner}/round")).unwrap();
+    assert_eq!(host.link(&format!("{inner}/round")).unwrap(), "../inner");
+    assert!(host.exists(&format!("{inner}/round/round/")));
+    assert_eq!(host.remove_dir(&inner).unwrap_err().errno(), Some(libc::ENOTEMPTY));
+    std::fs::remove_file(format!("{inner}/round")).unwrap();
+    host.remove_dir(&format!("{inner}/")).unwrap();
+    assert!(!host.exists(&inner));
+}
+
+#[test]
+fn affinity_and_policy_of_an_own_thread() {
+    std::thread::spawn(|| {
+        let host = LiveHost::new().unwrap();
+        let tid = crate::process::own_tid();
+        let all = host.affinity(tid).unwrap();
+        let one = CpuSet::single(all.first().unwrap());
+        host.set_affinity(tid, &one).unwrap();
+        assert_eq!(host.affinity(tid).unwrap(), one);
+        host.set_policy(tid, Policy::Batch { nice: 2 }).unwrap();
+        assert_eq!(host.policy(tid).unwrap(), Policy::Batch { nice: 2 });
+        let refused = host.set_policy(tid, Policy::Fifo { priority: 0 }).unwrap_err();
+        assert_eq!(refused.to_string(), format!("sched_setattr failed for thread {tid}"));
+    })
+    .join()
+    .unwrap();
+}

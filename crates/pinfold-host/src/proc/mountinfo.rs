@@ -137,7 +137,9 @@ pub fn controller(
     if let Some(found) = v1_mount(&mounts, controller) {
         return Ok(Some(found));
     }
-    let Some(found) = v2_mount(&mounts) else { return Ok(None) };
+    let Some(found) = v2_mount(&mounts) else {
+        return Ok(None);
+    };
     let controllers = host.read_text(&crate::paths::cgroup_controllers(&found.mount.path))?;
     Ok(controllers.split_ascii_whitespace().any(|name| name == controller).then_some(found))
 }

@@ -1,10 +1,10 @@
-//! `/proc/PID/status`: `Key:\tvalue` lines.
+//! `/proc/PID/status`: lines of key, colon, tab, value.
 //!
 //! ```text
-//! Name:	qemu-system-x86
-//! Tgid:	42
-//! Cpus_allowed_list:	0-3
-//! voluntary_ctxt_switches:	17
+//! Name:   qemu-system-x86
+//! Tgid:   42
+//! Cpus_allowed_list:      0-3
+//! voluntary_ctxt_switches:        17
 //! ```
 //!
 //! The kernel escapes newlines and backslashes in `Name`, so a line is a field.
@@ -38,9 +38,7 @@ pub struct ProcStatus {
 /// The value of one field, without blanks around it.
 #[must_use]
 pub fn field<'t>(text: &'t str, key: &str) -> Option<&'t str> {
-    text.lines()
-        .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
-        .map(str::trim)
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim)
 }
 
 /// Parses the file.

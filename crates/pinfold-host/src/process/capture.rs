@@ -1,6 +1,5 @@
 //! Running a program for its output.
 
-
 use std::os::fd::AsFd as _;
 use std::process::ExitStatus;
 
@@ -46,7 +45,8 @@ pub fn capture<A: AsRef<std::ffi::OsStr>>(
     args: impl IntoIterator<Item = A>,
     timeout_ns: u64,
 ) -> Result<Output, HostError> {
-    let fail = |errno: Errno| HostError::Process { program: program.to_owned(), source: errno.into() };
+    let fail =
+        |errno: Errno| HostError::Process { program: program.to_owned(), source: errno.into() };
     let io_fault = |source| HostError::Process { program: program.to_owned(), source };
     let end = SystemClock.now_ns().saturating_add(timeout_ns);
     let mut child = Spawn::new(program)
@@ -91,9 +91,13 @@ impl Streams {
     /// Waits until a stream has something or has ended.
     fn ready(&self, timeout_ns: u64) -> Result<(bool, bool), Errno> {
         let mut fds = Vec::with_capacity(2);
-        fds.extend(self.stdout.as_ref().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
+        fds.extend(
+            self.stdout.as_ref().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)),
+        );
         let has_out = !fds.is_empty();
-        fds.extend(self.stderr.as_ref().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
+        fds.extend(
+            self.stderr.as_ref().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)),
+        );
         let timeout = Timespec {
             tv_sec: i64::try_from(timeout_ns / 1_000_000_000).unwrap_or(i64::MAX),
             tv_nsec: i64::try_from(timeout_ns % 1_000_000_000).unwrap_or(0),

@@ -103,7 +103,11 @@ impl Child {
     ///
     /// # Errors
     /// [`HostError::Process`] if it cannot be waited for.
-    pub fn wait_for(&mut self, clock: &dyn Clock, ns: u64) -> Result<Option<ExitStatus>, HostError> {
+    pub fn wait_for(
+        &mut self,
+        clock: &dyn Clock,
+        ns: u64,
+    ) -> Result<Option<ExitStatus>, HostError> {
         let end = clock.now_ns().saturating_add(ns);
         let mut nap = FIRST_NAP_NS;
         loop {

@@ -8,6 +8,7 @@ use std::process::Command;
 use pinfold_model::{CpuSet, Policy, TaskId, Tid};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
 use rustix::process::Signal;
 
 use super::Child;
@@ -150,10 +151,8 @@ impl Spawn {
     /// [`HostError::Process`] if it cannot be started, [`HostError::File`] if a cgroup does
     /// not take it, [`HostError::Thread`] if the kernel refuses affinity or policy.
     pub fn start(mut self) -> Result<Child, HostError> {
-        let program_fault = |program: &str, source| HostError::Process {
-            program: program.to_owned(),
-            source,
-        };
+        let program_fault =
+            |program: &str, source| HostError::Process { program: program.to_owned(), source };
         if self.own_group {
             self.command.process_group(0);
         }
@@ -172,7 +171,8 @@ impl Spawn {
                 });
             }
         };
-        let mut child = Child::new(program, TaskId { tid: Tid(inner.id()), start_time: 0 }, inner, own_group);
+        let mut child =
+            Child::new(program, TaskId { tid: Tid(inner.id()), start_time: 0 }, inner, own_group);
         let start_time = start_time_of(child.pid())?;
         child.set_start_time(start_time);
         Ok(child)
@@ -183,7 +183,7 @@ impl Spawn {
     fn hook(
         &self,
     ) -> Result<(OwnedFd, impl FnMut() -> io::Result<()> + Send + Sync + 'static), HostError> {
-        let (report, failures) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+        let (report, failures) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
             .map_err(|errno| HostError::file("open", "a pipe", errno))?;
         let mut groups = Vec::with_capacity(self.cgroup_files.len());
         for path in &self.cgroup_files {

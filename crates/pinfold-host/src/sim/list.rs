@@ -30,7 +30,10 @@ fn parse_region(region: &str, bits: u32) -> Result<CpuSet, Errno> {
         Some((start, end)) => (position(start, last_bit)?, position(end, last_bit)?),
     };
     let (used, group) = match pattern {
-        None => (end.saturating_sub(start).saturating_add(1), end.saturating_sub(start).saturating_add(1)),
+        None => (
+            end.saturating_sub(start).saturating_add(1),
+            end.saturating_sub(start).saturating_add(1),
+        ),
         Some(pattern) => {
             let (used, group) = pattern.split_once('/').ok_or(Errno::INVAL)?;
             (position(used, last_bit)?, position(group, last_bit)?)

@@ -144,7 +144,8 @@ impl SimTask {
 
     pub(super) fn stat(&self, threads: usize) -> String {
         let (number, priority, nice) = policy_numbers(self.policy);
-        let kernel_priority = if priority > 0 { -1 - i64::from(priority) } else { 20 + i64::from(nice) };
+        let kernel_priority =
+            if priority > 0 { -1 - i64::from(priority) } else { 20 + i64::from(nice) };
         format!(
             "{tid} ({comm}) {state} {ppid} {tgid} {tgid} 0 -1 {flags} 0 0 0 0 0 0 0 0 \
              {kernel_priority} {nice} {threads} 0 {start} 0 0 18446744073709551615 0 0 0 0 0 0 0 0 0 \

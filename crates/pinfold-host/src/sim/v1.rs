@@ -62,6 +62,16 @@ pub(super) fn file_names(group: &str) -> Vec<String> {
     FILES.iter().chain(root_only).map(|name| (*name).to_owned()).collect()
 }
 
+/// The root group: both exclusive flags are set at boot (`cpuset_init`).
+pub(super) fn root_group(cpus: CpuSet, mems: CpuSet) -> Group {
+    let exclusive = ["cpuset.cpu_exclusive", "cpuset.mem_exclusive"];
+    Group {
+        cpuset: Cpuset { cpus, mems, ..Cpuset::default() },
+        values: exclusive.into_iter().map(|name| (name, "1".to_owned())).collect(),
+        ..Group::default()
+    }
+}
+
 /// A group as `mkdir` makes it (`cpuset_css_online`).
 pub(super) fn new_group(above: &Group) -> Group {
     let mut group = Group::default();
@@ -205,11 +215,7 @@ fn change(
         return Ok(());
     }
     validate(machine, index, group, &trial)?;
-    let cpus_changed = trial.cpuset.cpus != now.cpuset.cpus;
     machine.hierarchies[index].groups.insert(group.to_owned(), trial);
-    if cpus_changed {
-        machine.cpus_changed(index, group);
-    }
     Ok(())
 }
 
@@ -220,7 +226,9 @@ fn validate(machine: &Machine, index: usize, group: &str, trial: &Group) -> Resu
     if hierarchy.children(group).filter_map(find).any(|child| !is_subset(child, trial)) {
         return Err(Errno::BUSY);
     }
-    let Some(above) = parent(group) else { return Ok(()) };
+    let Some(above) = parent(group) else {
+        return Ok(());
+    };
     if find(above).is_some_and(|above| !is_subset(trial, above)) {
         return Err(Errno::ACCESS);
     }
@@ -260,20 +268,14 @@ fn attach(
     whole: Whole,
 ) -> Result<(), Errno> {
     let movers = machine.movers(text, whole)?;
-    let hierarchy = &machine.hierarchies[index];
-    let stays = |tid| machine.tasks.get(tid).is_some_and(|task| task.groups[index] == group);
-    // Threads that are there already are not moved, and the controller is not asked.
-    let movers: Vec<_> = movers.into_iter().filter(|tid| !stays(tid)).collect();
+    let movers = machine.outside(index, group, movers);
     if movers.is_empty() {
         return Ok(());
     }
+    let hierarchy = &machine.hierarchies[index];
     let mems = hierarchy.groups.get(group).is_some_and(|found| !found.cpuset.mems.is_empty());
     if effective(machine, hierarchy, group).is_empty() || !mems {
         return Err(Errno::NOSPC);
     }
-    if movers.iter().any(|tid| machine.tasks.get(tid).is_some_and(|task| task.task.is_unmovable())) {
-        return Err(Errno::INVAL);
-    }
-    machine.move_tasks(index, group, &movers);
-    Ok(())
+    machine.move_tasks(index, group, &movers)
 }

@@ -22,8 +22,7 @@ const CORE: [&str; 6] = [
     "cgroup.stat",
     "cgroup.subtree_control",
 ];
-const CORE_BELOW_ROOT: [&str; 4] =
-    ["cgroup.events", "cgroup.freeze", "cgroup.kill", "cgroup.type"];
+const CORE_BELOW_ROOT: [&str; 4] = ["cgroup.events", "cgroup.freeze", "cgroup.kill", "cgroup.type"];
 const CPUSET: [&str; 7] = [
     "cpuset.cpus",
     "cpuset.cpus.effective",
@@ -60,16 +59,18 @@ pub(super) fn effective(machine: &Machine, hierarchy: &Hierarchy, group: &str) -
     let taken = hierarchy
         .children(group)
         .filter(|child| is_valid_partition(machine, hierarchy, child))
-        .fold(CpuSet::new(), |taken, child| {
-            taken.union(&granted(machine, hierarchy, child))
-        });
+        .fold(CpuSet::new(), |taken, child| taken.union(&granted(machine, hierarchy, child)));
     own.difference(&taken)
 }
 
 /// What a group got from its parent, its own partitions' share included.
 fn granted(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
-    let Some(above) = parent(group) else { return machine.online.clone() };
-    let Some(found) = hierarchy.groups.get(group) else { return CpuSet::new() };
+    let Some(above) = parent(group) else {
+        return machine.online.clone();
+    };
+    let Some(found) = hierarchy.groups.get(group) else {
+        return CpuSet::new();
+    };
     if is_valid_partition(machine, hierarchy, group) {
         return wanted(found).intersection(&granted(machine, hierarchy, above));
     }
@@ -82,7 +83,9 @@ fn granted(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
 }
 
 fn granted_mems(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
-    let Some(above) = parent(group) else { return machine.mems.clone() };
+    let Some(above) = parent(group) else {
+        return machine.mems.clone();
+    };
     let available = granted_mems(machine, hierarchy, above);
     let asked = hierarchy.groups.get(group).map(|found| &found.cpuset.mems);
     let got = asked.map_or_else(CpuSet::new, |asked| asked.intersection(&available));
@@ -105,11 +108,7 @@ fn is_valid_partition(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> 
 }
 
 /// Why a group that asked to be a partition is none (`perr_strings` of the kernel).
-fn partition_fault(
-    machine: &Machine,
-    hierarchy: &Hierarchy,
-    group: &str,
-) -> Option<&'static str> {
+fn partition_fault(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> Option<&'static str> {
     let above = parent(group)?;
     let find = |path: &str| hierarchy.groups.get(path);
     if above != "/" {
@@ -155,7 +154,11 @@ pub(super) fn read(
     Ok(match name {
         "cgroup.controllers" => words(hierarchy.enabled(group)),
         "cgroup.subtree_control" => words(
-            hierarchy.controllers.iter().copied().filter(|name| found.subtree_control.contains(name)),
+            hierarchy
+                .controllers
+                .iter()
+                .copied()
+                .filter(|name| found.subtree_control.contains(name)),
         ),
         "cgroup.procs" => return procs(machine, index, group),
         "cgroup.threads" => Machine::lines(machine.tids_in(index, group)),
@@ -165,9 +168,10 @@ pub(super) fn read(
         }
         "cgroup.max.depth" | "cgroup.max.descendants" => "max\n".to_owned(),
         "cgroup.stat" => {
-            let below = hierarchy.groups.keys().filter(|path| {
-                path.as_str() != group && super::cgroup::is_inside(path, group)
-            });
+            let below = hierarchy
+                .groups
+                .keys()
+                .filter(|path| path.as_str() != group && super::cgroup::is_inside(path, group));
             format!("nr_descendants {}\nnr_dying_descendants 0\n", below.count())
         }
         "cpuset.cpus" => set(&found.cpuset.cpus),
@@ -227,7 +231,8 @@ fn isolated(machine: &Machine, hierarchy: &Hierarchy) -> CpuSet {
 }
 
 fn partition_text(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> String {
-    let asked = hierarchy.groups.get(group).map_or(Partition::Member, |found| found.cpuset.partition);
+    let asked =
+        hierarchy.groups.get(group).map_or(Partition::Member, |found| found.cpuset.partition);
     let name = match asked {
         Partition::Member => return "member\n".to_owned(),
         Partition::Root => "root",
@@ -248,11 +253,7 @@ pub(super) fn write(
     match name {
         "cgroup.procs" => attach(machine, index, group, text, Whole::Process),
         "cgroup.threads" => attach(machine, index, group, text, Whole::Thread),
-        "cgroup.subtree_control" => {
-            machine.write_subtree_control(index, group, text)?;
-            machine.cpus_changed(index, group);
-            Ok(())
-        }
+        "cgroup.subtree_control" => machine.write_subtree_control(index, group, text),
         "cgroup.type" if text.trim() == "threaded" => machine.make_threaded(index, group),
         "cpuset.cpus" => {
             let set = parse_within(text, machine.possible_bits(), &machine.possible)?;
@@ -300,8 +301,6 @@ fn change(
 ) -> Result<(), Errno> {
     let found = machine.hierarchies[index].groups.get_mut(group).ok_or(Errno::NODEV)?;
     edit(&mut found.cpuset);
-    // A partition changes what its siblings and its parent have.
-    machine.cpus_changed(index, parent(group).unwrap_or("/"));
     Ok(())
 }
 
@@ -314,18 +313,13 @@ fn attach(
 ) -> Result<(), Errno> {
     let movers = machine.movers(text, whole)?;
     machine.vet_move(index, group, &movers, whole)?;
-    let hierarchy = &machine.hierarchies[index];
-    let stays = |tid| machine.tasks.get(tid).is_some_and(|task| task.groups[index] == group);
-    let movers: Vec<_> = movers.into_iter().filter(|tid| !stays(tid)).collect();
+    let movers = machine.outside(index, group, movers);
     if movers.is_empty() {
         return Ok(());
     }
+    let hierarchy = &machine.hierarchies[index];
     if hierarchy.has("cpuset") && effective(machine, hierarchy, group).is_empty() {
         return Err(Errno::NOSPC);
     }
-    if movers.iter().any(|tid| machine.tasks.get(tid).is_some_and(|task| task.task.is_unmovable())) {
-        return Err(Errno::INVAL);
-    }
-    machine.move_tasks(index, group, &movers);
-    Ok(())
+    machine.move_tasks(index, group, &movers)
 }

@@ -41,6 +41,12 @@ impl TreeError {
     }
 }
 
+/// A file whose content is still being read.
+struct OpenFile {
+    names: Vec<String>,
+    content: Vec<u8>,
+}
+
 impl TreeHost {
     /// Reads the text form.
     ///
@@ -54,12 +60,13 @@ impl TreeHost {
             return Err(TreeError::Head { found: head.chars().take(60).collect() });
         }
         let mut tree = Self::new();
-        let mut open: Option<(Vec<String>, Vec<u8>)> = None;
+        let mut open: Option<OpenFile> = None;
         for (number, line) in (2..).zip(lines) {
             let fail = |why: String| TreeError::Line { line: number, why };
             if let Some(content) = line.strip_prefix('\t') {
-                let (_, bytes) = open.as_mut().ok_or_else(|| fail("content outside a file".to_owned()))?;
-                unescape_content(content, bytes).map_err(fail)?;
+                let file =
+                    open.as_mut().ok_or_else(|| fail("content outside a file".to_owned()))?;
+                unescape_content(content, &mut file.content).map_err(fail)?;
                 continue;
             }
             tree.close(open.take());
@@ -79,9 +86,10 @@ impl TreeHost {
         text
     }
 
-    /// Takes one entry line in; a file's names and (still empty) content are handed back.
-    fn entry(&mut self, line: &str) -> Result<Option<(Vec<String>, Vec<u8>)>, String> {
-        let (kind, rest) = line.split_once(' ').ok_or_else(|| format!("{line:?} is not an entry"))?;
+    /// Takes one entry line in; a file whose content may follow is handed back.
+    fn entry(&mut self, line: &str) -> Result<Option<OpenFile>, String> {
+        let (kind, rest) =
+            line.split_once(' ').ok_or_else(|| format!("{line:?} is not an entry"))?;
         let (path, target) = match kind {
             "link" => rest
                 .split_once(" -> ")
@@ -99,14 +107,13 @@ impl TreeHost {
             (_, None) => Node::Bare,
         };
         directory_at(&mut self.root, parents).insert(last.clone(), node);
-        Ok((kind == "file").then(|| (names.clone(), Vec::new())))
+        Ok((kind == "file").then_some(OpenFile { names, content: Vec::new() }))
     }
 
     /// The names of a path that may be put into the tree as a new entry.
     fn new_place(&self, path: &str) -> Result<Vec<String>, String> {
-        let inner = path
-            .strip_prefix('/')
-            .ok_or_else(|| format!("{path:?} is not an absolute path"))?;
+        let inner =
+            path.strip_prefix('/').ok_or_else(|| format!("{path:?} is not an absolute path"))?;
         let names: Vec<String> = inner.split('/').map(str::to_owned).collect();
         if names.iter().any(|name| matches!(name.as_str(), "" | "." | "..")) {
             return Err(format!("{path:?} is not a plain path"));
@@ -125,8 +132,8 @@ impl TreeHost {
         Ok(names)
     }
 
-    fn close(&mut self, file: Option<(Vec<String>, Vec<u8>)>) {
-        if let Some((names, content)) = file
+    fn close(&mut self, file: Option<OpenFile>) {
+        if let Some(OpenFile { names, content }) = file
             && let Some((last, parents)) = names.split_last()
         {
             directory_at(&mut self.root, parents).insert(last.clone(), Node::File(content));
@@ -222,7 +229,7 @@ fn escape(bytes: &[u8], tabs: Tabs, text: &mut String) {
 fn unescape(text: &str, bytes: &mut Vec<u8>) -> Result<bool, String> {
     let mut rest = text;
     while let Some(start) = rest.find('\\') {
-        bytes.extend_from_slice(rest[..start].as_bytes());
+        bytes.extend_from_slice(&rest.as_bytes()[..start]);
         let escaped = &rest[start + 1..];
         if escaped.is_empty() {
             return Ok(false);

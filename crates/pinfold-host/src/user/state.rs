@@ -48,8 +48,8 @@ impl StateDir {
             Errno::LOOP | Errno::NOTDIR => untrusted(path, "is a link or not a directory"),
             errno => HostError::file("open", path, errno),
         })?;
-        let stat = rustix::fs::fstat(&directory)
-            .map_err(|errno| HostError::file("check", path, errno))?;
+        let stat =
+            rustix::fs::fstat(&directory).map_err(|errno| HostError::file("check", path, errno))?;
         check_ours(path, &stat)?;
         Ok(Self { path: path.to_owned(), directory })
     }

@@ -1,1 +1,170 @@
+//! Folders of the test only.
 
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+use super::dirs::{User, choose, runtime_path};
+use super::*;
+
+fn folder() -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().display().to_string();
+    (folder, path)
+}
+
+fn mode(path: &str) -> u32 {
+    std::fs::metadata(path).unwrap().mode() & 0o7777
+}
+
+fn why(error: &HostError) -> &str {
+    let HostError::Untrusted { why, .. } = error else { panic!("{error}") };
+    why
+}
+
+#[test]
+fn files_are_written_whole() {
+    let (_folder, base) = folder();
+    let path = format!("{base}/report.html");
+    write_atomic(&path, b"one").unwrap();
+    write_atomic(&path, b"two, longer").unwrap();
+    assert_eq!(read(&path).unwrap(), b"two, longer");
+    assert_eq!(list(&base).unwrap(), ["report.html"]);
+    let missing = write_atomic(&format!("{base}/none/x"), b"1").unwrap_err();
+    assert_eq!(missing.errno(), Some(libc::ENOENT));
+    assert_eq!(write_atomic(&format!("{base}/"), b"1").unwrap_err().errno(), Some(libc::EISDIR));
+    std::fs::create_dir(format!("{base}/dir")).unwrap();
+    assert!(write_atomic(&format!("{base}/dir"), b"1").is_err());
+    assert_eq!(list(&base).unwrap(), ["dir", "report.html"], "no temporary file is left");
+    write_atomic(&path, b"\xff").unwrap();
+    assert_eq!(
+        read_text(&path).unwrap_err().to_string(),
+        format!("{path}: is not UTF-8 text (byte 0)")
+    );
+}
+
+#[test]
+fn directories_are_made_and_removed() {
+    let (_folder, base) = folder();
+    let path = format!("{base}/a/b//c/");
+    make_dirs(&path).unwrap();
+    make_dirs(&path).unwrap();
+    assert!(is_dir(&path) && exists(&path));
+    std::fs::write(format!("{base}/file"), "").unwrap();
+    assert_eq!(make_dirs(&format!("{base}/file")).unwrap_err().errno(), Some(libc::ENOTDIR));
+    assert_eq!(make_dirs(&format!("{base}/file/x")).unwrap_err().errno(), Some(libc::ENOTDIR));
+    symlink("/", format!("{base}/a/out")).unwrap();
+    remove_tree(&format!("{base}/a")).unwrap();
+    remove(&format!("{base}/file")).unwrap();
+    assert_eq!(list(&base).unwrap(), [""; 0]);
+    assert!(exists("/") && !exists(&path));
+}
+
+#[test]
+fn state_is_private_and_survives() {
+    let (_folder, base) = folder();
+    let path = format!("{base}/deep/state/");
+    let state = StateDir::open(&path).unwrap();
+    assert_eq!(state.path(), format!("{base}/deep/state"));
+    assert_eq!(mode(&path), 0o700);
+    state.create_new("journal", b"head\n").unwrap();
+    state.append("journal", b"one\n").unwrap();
+    state.append("journal", b"two\n").unwrap();
+    assert_eq!(state.read("journal").unwrap(), b"head\none\ntwo\n");
+    assert_eq!(mode(&state.path_of("journal")), 0o600);
+    assert_eq!(state.create_new("journal", b"").unwrap_err().errno(), Some(libc::EEXIST));
+    state.replace("journal", b"new").unwrap();
+    assert_eq!(state.read("journal").unwrap(), b"new");
+    assert!(state.contains("journal") && !state.contains("other"));
+    assert_eq!(StateDir::open(&path).unwrap().list().unwrap(), ["journal"]);
+    assert_eq!(state.append("other", b"x").unwrap_err().errno(), Some(libc::ENOENT));
+    state.remove("journal").unwrap();
+    assert_eq!(state.read("journal").unwrap_err().errno(), Some(libc::ENOENT));
+    assert_eq!(state.list().unwrap(), [""; 0]);
+    assert_eq!(state.list().unwrap(), [""; 0], "a second look starts at the beginning");
+}
+
+#[test]
+fn directories_that_others_could_have_filled_are_refused() {
+    let (_folder, base) = folder();
+    let own = format!("{base}/own");
+    StateDir::open(&own).unwrap();
+    symlink("own", format!("{base}/link")).unwrap();
+    assert!(why(&StateDir::open(&format!("{base}/link")).unwrap_err()).contains("link"));
+    for bits in [0o770, 0o702, 0o777] {
+        std::fs::set_permissions(&own, std::fs::Permissions::from_mode(bits)).unwrap();
+        let refused = StateDir::open(&own).unwrap_err();
+        assert!(why(&refused).contains("written by others"), "{bits:o}: {refused}");
+    }
+    std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o755)).unwrap();
+    StateDir::open(&own).unwrap();
+    std::fs::write(format!("{base}/file"), "").unwrap();
+    assert!(StateDir::open(&format!("{base}/file")).is_err());
+    if crate::process::is_root() {
+        std::os::unix::fs::chown(&own, Some(65_534), None).unwrap();
+        let refused = StateDir::open(&own).unwrap_err();
+        assert_eq!(why(&refused), "belongs to user 65534 instead of user 0");
+    } else {
+        eprintln!("skipped: only root can make a directory that belongs to another user");
+    }
+}
+
+#[test]
+fn files_that_others_could_have_put_there_are_refused() {
+    let (_folder, base) = folder();
+    let state = StateDir::open(&format!("{base}/s")).unwrap();
+    std::fs::write(format!("{base}/target"), "x").unwrap();
+    symlink("../target", state.path_of("link")).unwrap();
+    assert_eq!(why(&state.read("link").unwrap_err()), "is a link");
+    assert_eq!(why(&state.append("link", b"1").unwrap_err()), "is a link");
+    assert_eq!(why(&state.lock("link").unwrap_err()), "is a link");
+    state.create_new("open", b"x").unwrap();
+    let open = std::fs::Permissions::from_mode(0o622);
+    std::fs::set_permissions(state.path_of("open"), open).unwrap();
+    assert!(why(&state.read("open").unwrap_err()).contains("mode 622"));
+    std::fs::create_dir(state.path_of("dir")).unwrap();
+    assert_eq!(why(&state.read("dir").unwrap_err()), "is not a regular file");
+    for name in ["", ".", "..", "a/b", "../target", "a\0b"] {
+        assert!(why(&state.read(name).unwrap_err()).contains("name"), "{name:?}");
+        assert!(state.remove(name).is_err() && state.replace(name, b"").is_err());
+    }
+}
+
+#[test]
+fn a_lock_is_held_once() {
+    let (_folder, base) = folder();
+    let state = StateDir::open(&base).unwrap();
+    let first = state.lock("lock").unwrap();
+    assert!(first.is_some());
+    assert!(StateDir::open(&base).unwrap().lock("lock").unwrap().is_none());
+    assert!(state.lock("other").unwrap().is_some());
+    // A child does not keep it: the descriptor closes when its program starts.
+    let child = crate::process::Spawn::new("sleep").args(["600"]).start().unwrap();
+    drop(first);
+    // Another test may be between fork and exec just now, with a copy of the descriptor.
+    let free = (0..200).any(|_| {
+        crate::Clock::sleep_ns(&crate::SystemClock, 5_000_000);
+        state.lock("lock").unwrap().is_some()
+    });
+    assert!(free);
+    drop(child);
+}
+
+#[test]
+fn directories_by_user_and_environment() {
+    let check = |uid: u32, vars: &[(&str, &str)], expected: Option<&str>| {
+        let env = |key: &str| {
+            vars.iter().find(|(name, _)| *name == key).map(|(_, value)| (*value).to_owned())
+        };
+        let user = User { uid, env: &env };
+        let chosen = choose("/var/lib/pinfold", "XDG_STATE_HOME", ".local/state", &user).ok();
+        assert_eq!(chosen.as_deref(), expected, "{uid} {vars:?}");
+    };
+    check(0, &[("XDG_STATE_HOME", "/x")], Some("/var/lib/pinfold"));
+    check(1000, &[("XDG_STATE_HOME", "/x/"), ("HOME", "/h")], Some("/x/pinfold"));
+    check(1000, &[("XDG_STATE_HOME", "x"), ("HOME", "/h")], Some("/h/.local/state/pinfold"));
+    check(1000, &[("XDG_STATE_HOME", ""), ("HOME", "/h")], Some("/h/.local/state/pinfold"));
+    check(1000, &[], None);
+    let runtime = |uid, env: &dyn Fn(&str) -> Option<String>| runtime_path(&User { uid, env });
+    assert_eq!(runtime(0, &|_| None), "/run/pinfold");
+    assert_eq!(runtime(7, &|_| Some("/run/user/7".to_owned())), "/run/user/7/pinfold");
+    assert_eq!(runtime(7, &|_| None), "/tmp/pinfold-7");
+}

@@ -3,6 +3,7 @@
 //! A fragment to put into `<domain>` (`virsh edit NAME`), in the words of
 //! <https://libvirt.org/formatdomain.html#cpu-tuning>. libvirt numbers iothreads
 //! from 1, so an id of QEMU's becomes its place in the plan; a comment tells which.
+//! The CPU mode `host-passthrough` is that of a `<domain type='kvm'>`.
 
 use pinfold_model::{IsolationScope, Plan, Policy, Role, ThreadPlan};
 
@@ -64,7 +65,11 @@ fn cputune(xml: &mut Xml, plan: &Plan) {
 }
 
 fn pin(xml: &mut Xml, thread: &ThreadPlan, place: Option<&Place>) {
-    xml.comment(&format!("{}: {}", thread.role, thread.reason));
+    let number = match place {
+        Some(Place::Iothread(number)) => format!(", libvirt's number {number}"),
+        Some(Place::Vcpu(_) | Place::Emulator) | None => String::new(),
+    };
+    xml.comment(&format!("{}{number}: {}", thread.role, thread.reason));
     let pus = &thread.pus;
     match place {
         Some(Place::Vcpu(index)) => {
@@ -89,7 +94,10 @@ fn scheduler(xml: &mut Xml, policy: Policy, place: &Place) {
         Policy::Idle => "scheduler='idle'".to_owned(),
         // libvirt leaves threads in this state.
         Policy::Other { nice: 0 } => return,
-        Policy::Other { .. } | Policy::Batch { .. } | Policy::Deadline { .. } | Policy::Unknown(_) => {
+        Policy::Other { .. }
+        | Policy::Batch { .. }
+        | Policy::Deadline { .. }
+        | Policy::Unknown(_) => {
             xml.comment(&format!("libvirt cannot express the policy {policy} of the plan"));
             return;
         }
@@ -102,7 +110,9 @@ fn scheduler(xml: &mut Xml, policy: Policy, place: &Place) {
 }
 
 fn cpu(xml: &mut Xml, plan: &Plan) {
-    let Some(guest) = &plan.vnode.guest else { return };
+    let Some(guest) = &plan.vnode.guest else {
+        return;
+    };
     xml.comment(&format!("guest topology: {}", guest.reason));
     xml.open("<cpu mode='host-passthrough'>");
     xml.line(&format!(

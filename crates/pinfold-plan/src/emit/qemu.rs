@@ -76,12 +76,15 @@ impl Command {
 
 fn header(script: &mut String, plan: &Plan, command: &Command) {
     let vcpus = plan.vnode.vcpus().count();
-    comment(script, &format!(
-        "{} for {}: {vcpus} vCPUs, {}",
-        plan.strategy,
-        plan.vnode.name,
-        pinfold_model::pins_of(plan)
-    ));
+    comment(
+        script,
+        &format!(
+            "{} for {}: {vcpus} vCPUs, {}",
+            plan.strategy,
+            plan.vnode.name,
+            pinfold_model::pins_of(plan)
+        ),
+    );
     for smp in &command.smp {
         comment(script, &format!("Your `-smp {smp}` gave way to the plan's guest topology."));
     }
@@ -92,10 +95,13 @@ fn header(script: &mut String, plan: &Plan, command: &Command) {
         comment(script, "As you asked, QEMU is pinned and left stopped (-S or -incoming).");
     }
     if !plan.exclusive.is_empty() {
-        comment(script, &format!(
-            "Other tasks are kept off {} only if pinfold is installed (isolation scope {}).",
-            plan.exclusive, plan.isolation
-        ));
+        comment(
+            script,
+            &format!(
+                "Other tasks are kept off {} only if pinfold is installed (isolation scope {}).",
+                plan.exclusive, plan.isolation
+            ),
+        );
     }
     script.push('\n');
 }
@@ -153,20 +159,27 @@ fn iothread_line(thread: &ThreadPlan, id: &str, emulator: Option<&ThreadPlan>) -
         return format!("    pin_one {} {} || return 1\n", quote(&format!("IO {id}")), thread.pus);
     }
     match emulator.is_some_and(|emulator| emulator.pus == thread.pus) {
-        true => "    # Its id is too long for a thread's name; pin_all has put it there.\n".to_owned(),
+        true => {
+            "    # Its id is too long for a thread's name; pin_all has put it there.\n".to_owned()
+        }
         false => needs_pinfold(&format!("the iothread {id} has no name to be pinned by")),
     }
 }
 
 fn policy_line(thread: &ThreadPlan) -> String {
-    let Some(policy) = thread.policy else { return String::new() };
+    let Some(policy) = thread.policy else {
+        return String::new();
+    };
     let options = match policy {
         Policy::Other { nice: 0 } => return String::new(),
         Policy::Fifo { priority } => format!("-f -p {priority}"),
         Policy::RoundRobin { priority } => format!("-r -p {priority}"),
         Policy::Batch { nice: 0 } => "-b -p 0".to_owned(),
         Policy::Idle => "-i -p 0".to_owned(),
-        Policy::Other { .. } | Policy::Batch { .. } | Policy::Deadline { .. } | Policy::Unknown(_) => {
+        Policy::Other { .. }
+        | Policy::Batch { .. }
+        | Policy::Deadline { .. }
+        | Policy::Unknown(_) => {
             return needs_pinfold(&format!("{} is to have the policy {policy}", thread.role));
         }
     };
@@ -189,7 +202,8 @@ fn needs_pinfold(why: &str) -> String {
 }
 
 fn start(plan: &Plan, command: &Command) -> String {
-    let mut lines = String::from("\n# The command. What follows its own options is what pinning needs.\n");
+    let mut lines =
+        String::from("\n# The command. What follows its own options is what pinning needs.\n");
     lines.push_str("set --");
     for argument in &command.kept {
         // One option per line, its values beside it.
@@ -209,7 +223,7 @@ fn start(plan: &Plan, command: &Command) -> String {
     }
     lines.push_str(
         " \\\n    -name debug-threads=on -S \\\n    -qmp \"unix:$dir/qmp.sock,server=on,wait=off\" \
-         -qmp \"pipe:$dir/qmp\"\n\n",
+         -qmp \"pipe:$dir/qmp\"\n",
     );
     lines
 }
@@ -227,11 +241,11 @@ fn safe(text: &str) -> String {
     text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
 
-/// An argument as sh reads it back to the character.
+/// An argument as sh reads it back to the character; NUL is in no argument, so it is dropped.
 fn quote(argument: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=+:,./@%".contains(&byte);
     if !argument.is_empty() && argument.bytes().all(plain) {
         return argument.to_owned();
     }
-    format!("'{}'", argument.replace('\'', r"'\''"))
+    format!("'{}'", argument.replace('\0', "").replace('\'', r"'\''"))
 }

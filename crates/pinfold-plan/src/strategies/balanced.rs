@@ -14,8 +14,8 @@ use pinfold_model::{CpuSet, Finding, Plan, PuId, Request, Topology};
 
 use super::Strategy;
 use crate::PlanError;
-use crate::draft::{Draft, Limits, Reserve, ground, pins, pus_text};
-use crate::ground::{Ground, HostShare};
+use crate::draft::{Draft, Limits, Reserve, ground, pins, pus_text, verb};
+use crate::ground::Ground;
 use crate::guest::{self, GuestSmt};
 use crate::select::{Count, auto_capacity, capacity, find, nearest};
 
@@ -35,12 +35,16 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let vcpus = draft.vcpu_count(Limits {
         auto: auto_capacity(&candidates, Count::Threads),
         most: capacity(&candidates, Count::Threads),
-        why: format!("each vCPU needs a PU of its own, and core {} stays with the host", host.name()),
+        why: format!(
+            "each vCPU needs a PU of its own, and core {} stays with the host",
+            host.name()
+        ),
     })?;
     let cores = nearest(&candidates, vcpus, Count::Threads, find(&ground.cores, host.core));
     let pins = pins(&cores, vcpus, Count::Threads);
+    let choice = cores.len() < candidates.len();
     for &pin in &pins {
-        draft.vcpu(CpuSet::single(pin), vcpu_reason(&ground, pin, &host));
+        draft.vcpu(CpuSet::single(pin), vcpu_reason(&ground, &pins, pin, choice));
     }
     draft.emulator(
         &host.pus,
@@ -66,17 +70,19 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     Ok(draft.isolating(guest, Reserve { exclusive, reason }))
 }
 
-fn vcpu_reason(ground: &Ground<'_>, pin: PuId, host: &HostShare) -> String {
+fn vcpu_reason(ground: &Ground<'_>, pins: &[PuId], pin: PuId, choice: bool) -> String {
     let siblings = ground.siblings(pin);
-    let sharing = match siblings.is_empty() {
-        true => "it has no sibling".to_owned(),
-        false => format!("its sibling {siblings} is left to vCPUs alone"),
+    let with_vcpus = siblings.intersection(&pins.iter().copied().collect());
+    let sharing = match (siblings.is_empty(), with_vcpus.is_empty()) {
+        (true, _) => "it has no sibling".to_owned(),
+        (false, false) => format!("{}, its sibling, carries a vCPU too", pus_text(&with_vcpus)),
+        (false, true) => format!("{}, its sibling, carries none", pus_text(&siblings)),
     };
-    format!(
-        "PU {pin} is a thread of a core that is not the host's ({}); {sharing}; core {} is the host's",
-        ground.place(pin),
-        host.name()
-    )
+    let near = match choice {
+        true => "chosen for its nearness to the other vCPUs' cores",
+        false => "as all are that are not the host's",
+    };
+    format!("PU {pin} is a thread of a core for vCPUs ({}), {near}; {sharing}", ground.place(pin))
 }
 
 fn idle(pus: &CpuSet) -> Option<Finding> {
@@ -84,9 +90,10 @@ fn idle(pus: &CpuSet) -> Option<Finding> {
         Finding::note(
             "smt",
             format!(
-                "{} stay idle: they share a core with a vCPU, and a task of the host there would \
+                "{} {} idle beside a vCPU on the same core, because a task of the host there would \
                  slow it",
-                pus_text(pus)
+                pus_text(pus),
+                verb(pus, "stays", "stay")
             ),
         )
     })

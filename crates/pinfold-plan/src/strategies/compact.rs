@@ -78,7 +78,10 @@ pub(super) fn next(ground: &Ground<'_>, before: Option<PuId>, pin: PuId) -> Stri
             format!("PU {pin} is on the next node of package {} ({place})", this.package)
         }
         Some((_, last, _)) => {
-            format!("PU {pin} is on the next package, as package {} is used ({place})", last.package)
+            format!(
+                "PU {pin} is on the next package, as package {} is used ({place})",
+                last.package
+            )
         }
     }
 }

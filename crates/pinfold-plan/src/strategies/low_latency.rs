@@ -33,7 +33,10 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let vcpus = draft.vcpu_count(Limits {
         auto: auto_capacity(&candidates, Count::Cores),
         most: capacity(&candidates, Count::Cores),
-        why: format!("each vCPU needs a core of its own, and core {} stays with the host", host.name()),
+        why: format!(
+            "each vCPU needs a core of its own, and core {} stays with the host",
+            host.name()
+        ),
     })?;
     let cores = nearest(&candidates, vcpus, Count::Cores, find(&ground.cores, host.core));
     let pins = pins(&cores, vcpus, Count::Cores);
@@ -52,7 +55,9 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
 }
 
 fn vcpu_reason(ground: &Ground<'_>, spot: &Spot, host: &HostShare, choice: bool) -> String {
-    let Some((first, siblings)) = spot.pus.split_first() else { return String::new() };
+    let Some((first, siblings)) = spot.pus.split_first() else {
+        return String::new();
+    };
     let siblings: CpuSet = siblings.iter().copied().collect();
     let sharing = match siblings.is_empty() {
         true => "it has no sibling to share with".to_owned(),
@@ -63,8 +68,7 @@ fn vcpu_reason(ground: &Ground<'_>, spot: &Spot, host: &HostShare, choice: bool)
         false => "as every core is that is not the host's",
     };
     format!(
-        "PU {first} is the first of core {} ({}), {near}; {sharing}; core {} is the host's",
-        spot.core,
+        "PU {first} is the first of its core ({}), {near}; {sharing}; core {} is the host's",
         ground.place(*first),
         host.name()
     )

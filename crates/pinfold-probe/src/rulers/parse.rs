@@ -22,8 +22,8 @@ pub(super) fn series(ruler: &Ruler, output: &str) -> Result<Vec<Series>, RulerEr
     let mut all = Vec::new();
     for (index, text) in output.lines().enumerate() {
         let wrong = |why: String| RulerError::Line { probe: ruler.probe(), line: index + 1, why };
-        let line: Line =
-            serde_json::from_str(text).map_err(|error| wrong(format!("is not a result: {error}")))?;
+        let line: Line = serde_json::from_str(text)
+            .map_err(|error| wrong(format!("is not a result: {error}")))?;
         all.push(one(ruler, line).map_err(wrong)?);
     }
     all.sort_by_key(|series| series.cpu);

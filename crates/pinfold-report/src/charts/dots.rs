@@ -13,12 +13,12 @@ use crate::page::{BlockRow, BlockValues, Page};
 use crate::series::Series;
 use crate::svg::{Anchor, Svg, shortened};
 
-const WIDTH: f64 = 520.0;
-const LEFT: f64 = 120.0;
-const RIGHT: f64 = 66.0;
+const WIDTH: f64 = 440.0;
+const LEFT: f64 = 122.0;
+const RIGHT: f64 = 58.0;
 const TOP: f64 = 8.0;
 const BOTTOM: f64 = 26.0;
-const ROW: f64 = 28.0;
+const ROW: f64 = 26.0;
 /// Vertical offsets of successive dots.
 const LANES: [f64; 3] = [0.0, -5.0, 5.0];
 
@@ -28,28 +28,15 @@ pub(crate) fn shared(page: &Page, metric: Metric) -> Option<Shared> {
         .blocks
         .iter()
         .filter(|blocks| blocks.metric == metric)
-        .flat_map(|blocks| {
-            blocks
-                .rows
-                .iter()
-                .flat_map(|row| row.values.iter().copied())
-        });
+        .flat_map(|blocks| blocks.rows.iter().flat_map(|row| row.values.iter().copied()));
     let values = LogAxis::over(values, (LEFT, WIDTH - RIGHT))?;
     let limit = page.asked.max_gap_ns.filter(|_| metric == Metric::SpinGap);
-    Some(Shared {
-        values,
-        tail: 0.0,
-        limit,
-    })
+    Some(Shared { values, tail: 0.0, right: WIDTH - RIGHT, limit })
 }
 
 /// The middle value; of an even number the mean of the middle two; finite values only.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted: Vec<f64> = values
-        .iter()
-        .copied()
-        .filter(|value| value.is_finite())
-        .collect();
+    let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
     let upper = *sorted.get(sorted.len() / 2)?;
     let lower = *sorted.get(sorted.len().checked_sub(1)? / 2)?;
@@ -59,21 +46,11 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
 /// The plot of one metric in one load state.
 pub(crate) fn draw(page: &Page, blocks: &BlockValues, shared: &Shared) -> String {
     let unit = blocks.metric.unit();
-    let rows: Vec<(Series, &BlockRow)> = blocks
-        .rows
-        .iter()
-        .map(|row| (page.series(row.candidate), row))
-        .collect();
-    let title = format!(
-        "{}, {}: {}",
-        blocks.metric.name(),
-        blocks.load,
-        blocks.statistic
-    );
-    let description: Vec<String> = rows
-        .iter()
-        .map(|(series, row)| describe(series, row, unit))
-        .collect();
+    let rows: Vec<(Series, &BlockRow)> =
+        blocks.rows.iter().map(|row| (page.series(row.candidate), row)).collect();
+    let title = format!("{}, {}: {}", blocks.metric.name(), blocks.load, blocks.statistic);
+    let description: Vec<String> =
+        rows.iter().map(|(series, row)| describe(series, row, unit)).collect();
     let height = TOP + BOTTOM + ROW * rows.len() as f64;
     let id = chart_id("blocks", blocks.metric, blocks.load);
     let mut svg = Svg::open(&id, (WIDTH, height), &title, &description.join("; "));
@@ -95,12 +72,7 @@ pub(crate) fn draw(page: &Page, blocks: &BlockValues, shared: &Shared) -> String
 }
 
 fn describe(series: &Series, row: &BlockRow, unit: Unit) -> String {
-    let worst = row
-        .values
-        .iter()
-        .copied()
-        .filter(|value| value.is_finite())
-        .reduce(f64::max);
+    let worst = row.values.iter().copied().filter(|value| value.is_finite()).reduce(f64::max);
     format!(
         "{}: {} blocks, median {}, largest {}",
         series.name,
@@ -114,11 +86,7 @@ fn axis(svg: &mut Svg, shared: &Shared, unit: Unit, height: f64) {
     let bottom = height - BOTTOM;
     for tick in shared.values.ticks() {
         let x = shared.values.pixel(tick.value);
-        svg.line(
-            if tick.labelled { "grid" } else { "grid minor" },
-            (x, TOP),
-            (x, bottom),
-        );
+        svg.line(if tick.labelled { "grid" } else { "grid minor" }, (x, TOP), (x, bottom));
         if tick.labelled {
             let label = format::tick(tick.value, unit);
             svg.text("tick", Anchor::Middle, (x, bottom + 16.0), &label);
@@ -132,20 +100,11 @@ fn axis(svg: &mut Svg, shared: &Shared, unit: Unit, height: f64) {
 
 fn draw_row(svg: &mut Svg, series: &Series, row: &BlockRow, place: (&LogAxis, f64)) {
     let (values, y) = place;
-    svg.text(
-        "row-label",
-        Anchor::End,
-        (LEFT - 12.0, y + 4.0),
-        &shortened(&series.name, 17),
-    );
+    svg.text("row-label", Anchor::End, (LEFT - 12.0, y + 4.0), &shortened(&series.name, 16));
     svg.line("track", (LEFT, y), (WIDTH - RIGHT, y));
     let drawn = row.values.iter().filter(|value| value.is_finite());
     for (value, lane) in drawn.zip(LANES.iter().cycle()) {
-        svg.path(
-            series.marker.class(),
-            (values.pixel(*value), y + lane),
-            series.marker.path(),
-        );
+        svg.path(series.marker.class(), (values.pixel(*value), y + lane), series.marker.path());
     }
     if let Some(median) = median(&row.values) {
         let x = values.pixel(median);

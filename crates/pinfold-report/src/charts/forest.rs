@@ -31,37 +31,19 @@ pub(crate) fn axis(ranking: &Ranking) -> Option<LogAxis> {
 
 /// The head of the column: ticks, and which side is the better one.
 pub(crate) fn head(axis: &LogAxis, id: &str, higher_is_better: bool) -> String {
-    let (left, right) = if higher_is_better {
-        ("worse", "better")
-    } else {
-        ("better", "worse")
-    };
+    let (left, right) = if higher_is_better { ("worse", "better") } else { ("better", "worse") };
     let description = format!("ratios below 1 are {left}, above 1 {right}");
-    let mut svg = Svg::open(
-        id,
-        (WIDTH, 34.0),
-        "Axis of ratios against the baseline",
-        &description,
-    );
+    let mut svg = Svg::open(id, (WIDTH, 34.0), "Axis of ratios against the baseline", &description);
     let one = axis.pixel(1.0);
     if one - EDGE > 42.0 {
         svg.text("side", Anchor::End, (one - 6.0, 10.0), &format!("← {left}"));
     }
     if WIDTH - EDGE - one > 42.0 {
-        svg.text(
-            "side",
-            Anchor::Start,
-            (one + 6.0, 10.0),
-            &format!("{right} →"),
-        );
+        svg.text("side", Anchor::Start, (one + 6.0, 10.0), &format!("{right} →"));
     }
-    svg.line("one", (one, 0.0), (one, 34.0));
-    let mut ticks: Vec<f64> = axis
-        .ticks()
-        .iter()
-        .filter(|tick| tick.labelled)
-        .map(|tick| tick.value)
-        .collect();
+    svg.line("one", (one, 0.0), (one, 17.0));
+    let mut ticks: Vec<f64> =
+        axis.ticks().iter().filter(|tick| tick.labelled).map(|tick| tick.value).collect();
     // 1 first: whatever would touch it gives way.
     ticks.sort_by(|a, b| f64::total_cmp(&(a.ln().abs()), &(b.ln().abs())));
     let mut kept: Vec<f64> = Vec::new();
@@ -83,31 +65,19 @@ pub(crate) fn head(axis: &LogAxis, id: &str, higher_is_better: bool) -> String {
 pub(crate) fn row(axis: &LogAxis, id: &str, name: &str, comparison: &Comparison) -> String {
     let interval = interval(comparison);
     let title = format!("{name} against the baseline: {interval}");
-    let mut svg = Svg::open(
-        id,
-        (WIDTH, HEIGHT),
-        &title,
-        verdict_word(&comparison.verdict),
-    );
+    let mut svg = Svg::open(id, (WIDTH, HEIGHT), &title, verdict_word(&comparison.verdict));
     let y = HEIGHT / 2.0;
     let one = axis.pixel(1.0);
     svg.line("one", (one, 0.0), (one, HEIGHT));
-    svg.open_group(
-        &format!("ratio {}", verdict_class(&comparison.verdict)),
-        None,
-    );
+    svg.open_group(&format!("ratio {}", verdict_class(&comparison.verdict)), None);
     if comparison.low.is_finite() && comparison.high.is_finite() {
         let (low, high) = (axis.pixel(comparison.low), axis.pixel(comparison.high));
-        svg.line("interval", (low, y), (high, y));
-        svg.line("interval", (low, y - 4.0), (low, y + 4.0));
-        svg.line("interval", (high, y - 4.0), (high, y + 4.0));
+        svg.line("bar", (low, y), (high, y));
+        svg.line("bar", (low, y - 4.0), (low, y + 4.0));
+        svg.line("bar", (high, y - 4.0), (high, y + 4.0));
     }
     if comparison.ratio.is_finite() {
-        svg.rect(
-            "estimate",
-            (axis.pixel(comparison.ratio) - 4.0, y - 4.0),
-            (8.0, 8.0),
-        );
+        svg.rect("estimate", (axis.pixel(comparison.ratio) - 4.0, y - 4.0), (8.0, 8.0));
     }
     svg.close_group();
     svg.close()

@@ -12,12 +12,7 @@ use crate::axis::LogAxis;
 /// Id of a chart on the page: unique by kind, metric and load state.
 pub(crate) fn chart_id(kind: &str, metric: Metric, load: LoadState) -> String {
     let bit = |loaded| if loaded { '1' } else { '0' };
-    format!(
-        "{kind}-{}-{}{}",
-        metric.name(),
-        bit(load.host),
-        bit(load.guest)
-    )
+    format!("{kind}-{}-{}{}", metric.name(), bit(load.host), bit(load.guest))
 }
 
 /// What charts of one metric share, so that small multiples can be compared by eye.
@@ -27,6 +22,8 @@ pub(crate) struct Shared {
     pub(crate) values: LogAxis,
     /// End of the percentile axis, as `-log10(1 - share)`.
     pub(crate) tail: f64,
+    /// Right edge of the plot, left of the labels.
+    pub(crate) right: f64,
     /// A limit that was asked for, drawn as a line.
     pub(crate) limit: Option<f64>,
 }

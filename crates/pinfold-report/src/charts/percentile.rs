@@ -14,10 +14,13 @@ use crate::page::{Curve, Distribution, Page, Quantile};
 use crate::series::Series;
 use crate::svg::{Anchor, Svg, shortened};
 
-const WIDTH: f64 = 520.0;
-const HEIGHT: f64 = 300.0;
-const LEFT: f64 = 58.0;
-const RIGHT: f64 = 122.0;
+const WIDTH: f64 = 440.0;
+const HEIGHT: f64 = 282.0;
+const LEFT: f64 = 52.0;
+/// Room for the longest label beside the lines, and for the rest of a label per letter.
+const RIGHT: (f64, f64) = (28.0, 7.4);
+/// Longest label in letters.
+const LONGEST_LABEL: usize = 16;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 44.0;
 /// Distance of the labels beside the lines.
@@ -61,62 +64,46 @@ pub(crate) fn shared(page: &Page, metric: Metric) -> Option<Shared> {
             .filter(move |distribution| distribution.metric == metric)
             .flat_map(|distribution| &distribution.curves)
     };
-    let values = curves().flat_map(|curve| {
-        curve
-            .points
-            .iter()
-            .map(|point| point.value)
-            .chain(curve.max)
-    });
-    let tail = curves()
-        .map(|curve| place_of_max(curve.samples))
-        .fold(2.0, f64::max);
+    let values =
+        curves().flat_map(|curve| curve.points.iter().map(|point| point.value).chain(curve.max));
+    let tail = curves().map(|curve| place_of_max(curve.samples)).fold(2.0, f64::max);
     let values = LogAxis::over(values, (HEIGHT - BOTTOM, TOP))?;
     let limit = page.asked.max_gap_ns.filter(|_| metric == Metric::SpinGap);
-    Some(Shared {
-        values,
-        tail,
-        limit,
-    })
+    let letters = |curve: &Curve| page.name(curve.candidate).chars().count().min(LONGEST_LABEL);
+    let longest = curves().map(letters).max().unwrap_or(LONGEST_LABEL);
+    let right = WIDTH - RIGHT.0 - RIGHT.1 * longest as f64;
+    Some(Shared { values, tail, right, limit })
 }
 
 /// The plot of one metric in one load state.
 pub(crate) fn draw(page: &Page, distribution: &Distribution, shared: &Shared) -> String {
     let unit = distribution.metric.unit();
     let id = chart_id("percentiles", distribution.metric, distribution.load);
-    let title = format!(
-        "Percentiles of {}, {}",
-        distribution.metric.name(),
-        distribution.load
-    );
-    let drawn: Vec<Drawn> = distribution
-        .curves
-        .iter()
-        .map(|curve| prepare(page, curve, shared, unit))
-        .collect();
+    let title = format!("Percentiles of {}, {}", distribution.metric.name(), distribution.load);
+    let drawn: Vec<Drawn> =
+        distribution.curves.iter().map(|curve| prepare(page, curve, shared, unit)).collect();
     let description: Vec<&str> = drawn.iter().map(|curve| curve.title.as_str()).collect();
     let mut svg = Svg::open(&id, (WIDTH, HEIGHT), &title, &description.join("; "));
     axes(&mut svg, shared, unit);
-    for curve in &drawn {
-        draw_curve(&mut svg, curve);
+    // The winner last, on top of the others.
+    for winner in [false, true] {
+        for curve in drawn.iter().filter(|curve| curve.series.winner == winner) {
+            draw_curve(&mut svg, curve);
+        }
     }
-    labels(&mut svg, &drawn);
+    labels(&mut svg, &drawn, shared.right);
     svg.close()
 }
 
 fn x_of(nines: f64, shared: &Shared) -> f64 {
-    LEFT + (nines / shared.tail).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT)
+    LEFT + (nines / shared.tail).clamp(0.0, 1.0) * (shared.right - LEFT)
 }
 
 fn prepare(page: &Page, curve: &Curve, shared: &Shared, unit: pinfold_model::Unit) -> Drawn {
     let series = page.series(curve.candidate);
     let drawable = |point: &&Quantile| point.value.is_finite() && point.share.is_finite();
-    let place = |point: &Quantile| {
-        (
-            x_of(nines(point.share), shared),
-            shared.values.pixel(point.value),
-        )
-    };
+    let place =
+        |point: &Quantile| (x_of(nines(point.share), shared), shared.values.pixel(point.value));
     let line: Vec<(f64, f64)> = curve.points.iter().filter(drawable).map(place).collect();
     let at = |share: f64| {
         let nearest = curve.points.iter().filter(drawable).min_by(|a, b| {
@@ -127,18 +114,10 @@ fn prepare(page: &Page, curve: &Curve, shared: &Shared, unit: pinfold_model::Uni
         })?;
         ((nines(nearest.share) - nines(share)).abs() < 0.06).then_some(nearest)
     };
-    let marks = TICKS
-        .iter()
-        .filter_map(|(share, _)| at(*share))
-        .map(place)
-        .collect();
+    let marks = TICKS.iter().filter_map(|(share, _)| at(*share)).map(place).collect();
     let finite_max = curve.max.filter(|value| value.is_finite());
-    let max = finite_max.map(|value| {
-        (
-            x_of(place_of_max(curve.samples), shared),
-            shared.values.pixel(value),
-        )
-    });
+    let max = finite_max
+        .map(|value| (x_of(place_of_max(curve.samples), shared), shared.values.pixel(value)));
     let word = |share: f64| at(share).map(|point| point.value);
     let title = format!(
         "{}: median {}, 99 % {}, longest {} of {} samples",
@@ -148,45 +127,27 @@ fn prepare(page: &Page, curve: &Curve, shared: &Shared, unit: pinfold_model::Uni
         format::maybe(finite_max, unit),
         format::count(curve.samples)
     );
-    Drawn {
-        series,
-        line,
-        marks,
-        max,
-        title,
-    }
+    Drawn { series, line, marks, max, title }
 }
 
 fn axes(svg: &mut Svg, shared: &Shared, unit: pinfold_model::Unit) {
-    let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+    let (right, bottom) = (shared.right, HEIGHT - BOTTOM);
     for tick in shared.values.ticks() {
         let y = shared.values.pixel(tick.value);
-        svg.line(
-            if tick.labelled { "grid" } else { "grid minor" },
-            (LEFT, y),
-            (right, y),
-        );
+        svg.line(if tick.labelled { "grid" } else { "grid minor" }, (LEFT, y), (right, y));
         if tick.labelled {
             let label = format::tick(tick.value, unit);
             svg.text("tick", Anchor::End, (LEFT - 7.0, y + 4.0), &label);
         }
     }
-    for (share, label) in TICKS
-        .iter()
-        .filter(|(share, _)| nines(*share) <= shared.tail + 0.01)
-    {
+    for (share, label) in TICKS.iter().filter(|(share, _)| nines(*share) <= shared.tail + 0.01) {
         let x = x_of(nines(*share), shared);
         svg.line("grid", (x, TOP), (x, bottom));
         svg.text("tick", Anchor::Middle, (x, bottom + 16.0), label);
     }
     svg.line("axis", (LEFT, bottom), (right, bottom));
     let middle = (LEFT + right) / 2.0;
-    svg.text(
-        "axis-title",
-        Anchor::Middle,
-        (middle, HEIGHT - 8.0),
-        "share of samples at or below",
-    );
+    svg.text("axis-title", Anchor::Middle, (middle, HEIGHT - 8.0), "share of samples at or below");
     if let Some(limit) = shared.limit.filter(|limit| shared.values.holds(*limit)) {
         let y = shared.values.pixel(limit);
         svg.line("limit", (LEFT, y), (right, y));
@@ -209,8 +170,8 @@ fn draw_curve(svg: &mut Svg, curve: &Drawn) {
 }
 
 /// Names beside the ends of the lines, moved apart where they would meet.
-fn labels(svg: &mut Svg, drawn: &[Drawn]) {
-    let x = WIDTH - RIGHT + 14.0;
+fn labels(svg: &mut Svg, drawn: &[Drawn], right: f64) {
+    let x = right + 14.0;
     let mut ends: Vec<(&Drawn, (f64, f64))> = drawn
         .iter()
         .filter_map(|curve| Some((curve, curve.max.or(curve.line.last().copied())?)))
@@ -220,15 +181,12 @@ fn labels(svg: &mut Svg, drawn: &[Drawn]) {
     let places = spread(&wanted, LABEL_STEP, (TOP + 4.0, HEIGHT - BOTTOM));
     for ((curve, end), y) in ends.iter().zip(places) {
         svg.open_group(&curve.series.classes(), Some(&curve.title));
-        svg.polyline(
-            "leader",
-            &[(end.0 + 6.0, end.1), (x - 7.0, y), (x - 3.0, y)],
-        );
+        svg.polyline("leader", &[(end.0 + 6.0, end.1), (x - 7.0, y), (x - 3.0, y)]);
         svg.text(
             "label",
             Anchor::Start,
             (x, y + 4.0),
-            &shortened(&curve.series.name, 16),
+            &shortened(&curve.series.name, LONGEST_LABEL),
         );
         svg.close_group();
     }

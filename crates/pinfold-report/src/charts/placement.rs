@@ -15,28 +15,41 @@ use pinfold_model::{CoreKind, CpuSet, Plan, Pu, PuId, Role, Topology};
 use crate::format;
 use crate::svg::escape;
 
-/// Pictures of more PUs than this use small cells with short texts.
-const SMALL_ABOVE: usize = 64;
-/// Pictures of more PUs than this are drawn across the page, not side by side.
-const WIDE_ABOVE: usize = 8;
+/// Up to this many PUs three pictures stand side by side.
+const ROOMY_TO: usize = 8;
+/// Up to this many, two.
+const MIDDLE_TO: usize = 16;
+/// Up to this many, cells still hold words; pictures take the whole width and fold.
+const DENSE_TO: usize = 64;
 
 /// How large the cells are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
-    /// A handful of PUs: pictures stand side by side.
+    /// A handful of PUs.
     Roomy,
     /// A common machine.
     Middle,
-    /// A large one: short texts, the full ones as tool tips.
+    /// A server: one picture across the page, short words.
+    Dense,
+    /// A large server: a letter or a number per PU, words as tool tips.
     Small,
 }
 
 impl Scale {
     pub(crate) fn of(topology: &Topology) -> Self {
         match topology.pus.len() {
-            pus if pus > SMALL_ABOVE => Scale::Small,
-            pus if pus > WIDE_ABOVE => Scale::Middle,
-            _ => Scale::Roomy,
+            pus if pus <= ROOMY_TO => Scale::Roomy,
+            pus if pus <= MIDDLE_TO => Scale::Middle,
+            pus if pus <= DENSE_TO => Scale::Dense,
+            _ => Scale::Small,
+        }
+    }
+
+    /// True if only the pictures that matter most are unfolded.
+    pub(crate) fn folds(self) -> bool {
+        match self {
+            Scale::Roomy | Scale::Middle => false,
+            Scale::Dense | Scale::Small => true,
         }
     }
 
@@ -45,6 +58,7 @@ impl Scale {
         match self {
             Scale::Roomy => "roomy",
             Scale::Middle => "middle",
+            Scale::Dense => "dense",
             Scale::Small => "small",
         }
     }
@@ -96,24 +110,15 @@ pub(crate) fn asides(topology: &Topology) -> Vec<String> {
         asides.push(format!("isolated at boot: PU {}", topology.isolated));
     }
     if !topology.nohz_full.is_empty() {
-        asides.push(format!(
-            "without a periodic tick: PU {}",
-            topology.nohz_full
-        ));
+        asides.push(format!("without a periodic tick: PU {}", topology.nohz_full));
     }
     let online = topology.online();
     if !online.is_subset(&topology.allowed) {
-        asides.push(format!(
-            "not ours to use: PU {}",
-            online.difference(&topology.allowed)
-        ));
+        asides.push(format!("not ours to use: PU {}", online.difference(&topology.allowed)));
     }
     for node in topology.nodes.iter().filter(|node| node.pus.is_empty()) {
         let memory = format::bytes(node.memory_bytes);
-        asides.push(format!(
-            "NUMA node {} has no PU, {memory} of memory",
-            node.id
-        ));
+        asides.push(format!("NUMA node {} has no PU, {memory} of memory", node.id));
     }
     asides
 }
@@ -123,22 +128,12 @@ fn nest(topology: &Topology) -> Vec<Block> {
     let mut blocks: Vec<(usize, Block)> = Vec::new();
     let mut add = |rank: usize, class: &'static str, label: String, pus: &CpuSet| {
         if !pus.is_empty() {
-            let block = Block {
-                class,
-                labels: vec![label],
-                pus: pus.clone(),
-                inside: Vec::new(),
-            };
+            let block = Block { class, labels: vec![label], pus: pus.clone(), inside: Vec::new() };
             blocks.push((rank, block));
         }
     };
     for package in &topology.packages {
-        add(
-            0,
-            "package",
-            format!("Package {}", package.id),
-            &package.pus,
-        );
+        add(0, "package", format!("Package {}", package.id), &package.pus);
     }
     for node in &topology.nodes {
         let memory = match node.memory_bytes {
@@ -156,12 +151,7 @@ fn nest(topology: &Topology) -> Vec<Block> {
     }
     let draw_cores = topology.has_smt();
     for core in topology.cores.iter().filter(|_| draw_cores) {
-        add(
-            3,
-            "core",
-            format!("core {}{}", core.id, kind_suffix(core.kind)),
-            &core.pus,
-        );
+        add(3, "core", format!("core {}{}", core.id, kind_suffix(core.kind)), &core.pus);
     }
     // Largest first; of equal ones the outer kind first. The sort keeps the order of the tables.
     blocks.sort_by_key(|(rank, block)| (usize::MAX - block.pus.len(), *rank));
@@ -175,10 +165,7 @@ fn nest(topology: &Topology) -> Vec<Block> {
 /// Puts a block below the smallest one that holds it; equal ones become one,
 /// except cores, which stay boxes of their own.
 fn insert(level: &mut Vec<Block>, block: Block) {
-    if let Some(outer) = level
-        .iter_mut()
-        .find(|outer| block.pus.is_subset(&outer.pus))
-    {
+    if let Some(outer) = level.iter_mut().find(|outer| block.pus.is_subset(&outer.pus)) {
         if outer.pus == block.pus && outer.inside.is_empty() && block.class != "core" {
             outer.labels.extend(block.labels);
         } else {
@@ -205,16 +192,15 @@ fn put_blocks(
     topology: &Topology,
 ) {
     for block in blocks {
-        let label = escape(&block.labels.join(" · "));
-        html.push_str(&format!(
-            "<div class=\"box {}\"><p>{label}</p><div>",
-            block.class
-        ));
+        let mut label = escape(&block.labels.join(" · "));
+        // Small cells do not show their PU: the innermost box that has a label does.
+        let innermost = block.class != "core" && block.inside.iter().all(|it| it.class == "core");
+        if innermost && Scale::of(topology) == Scale::Small {
+            label.push_str(&format!(" · PU {}", block.pus));
+        }
+        html.push_str(&format!("<div class=\"box {}\"><p>{label}</p><div>", block.class));
         put_blocks(html, &block.inside, put, topology);
-        let nested = block
-            .inside
-            .iter()
-            .fold(CpuSet::new(), |set, inner| set.union(&inner.pus));
+        let nested = block.inside.iter().fold(CpuSet::new(), |set, inner| set.union(&inner.pus));
         for pu in &topology.pus {
             if block.pus.contains(pu.os) && !nested.contains(pu.os) {
                 put(html, pu);
@@ -231,12 +217,7 @@ fn seat(plan: &Plan, pu: PuId) -> Seat {
         exclusive: plan.exclusive.contains(pu),
         ..Seat::default()
     };
-    for thread in plan
-        .vnode
-        .threads
-        .iter()
-        .filter(|thread| thread.pus.contains(pu))
-    {
+    for thread in plan.vnode.threads.iter().filter(|thread| thread.pus.contains(pu)) {
         match &thread.role {
             Role::Vcpu(index) => {
                 seat.vcpus.push(*index);
@@ -253,29 +234,21 @@ fn seat(plan: &Plan, pu: PuId) -> Seat {
 
 impl Seat {
     fn class(&self) -> String {
-        let main = match (
-            self.vcpus.is_empty(),
-            self.pinned,
-            self.others.is_empty(),
-            self.host,
-        ) {
+        let main = match (self.vcpus.is_empty(), self.pinned, self.others.is_empty(), self.host) {
             (false, true, _, _) => "pinned",
             (false, false, _, _) => "floating",
             (true, _, false, _) => "helper",
             (true, _, true, true) => "host",
             (true, _, true, false) => "free",
         };
-        format!(
-            "pu {main}{}",
-            if self.exclusive { " exclusive" } else { "" }
-        )
+        format!("pu {main}{}", if self.exclusive { " exclusive" } else { "" })
     }
 
     /// Everyone on the PU, in words.
     fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         if !self.vcpus.is_empty() {
-            let floats = if self.pinned { "" } else { " floating" };
+            let floats = if self.pinned { "" } else { " ↔" };
             words.push(format!("vCPU {}{floats}", ranges(&self.vcpus)));
         }
         words.extend(self.others.iter().cloned());
@@ -310,27 +283,23 @@ fn put_pu(html: &mut String, pu: &Pu, seat: &Seat, scale: Scale) {
     let written = match scale {
         Scale::Small => {
             let title = escape(&format!("PU {}: {}", pu.os, seat.words().join(", ")));
-            write!(
-                html,
-                "<i class=\"{}\" title=\"{title}\">{}</i>",
-                seat.class(),
-                seat.letters()
-            )
+            write!(html, "<i class=\"{}\" title=\"{title}\">{}</i>", seat.class(), seat.letters())
         }
-        Scale::Roomy | Scale::Middle => {
+        Scale::Roomy | Scale::Middle | Scale::Dense => {
             let kind = kind_suffix(pu.kind);
-            write!(
-                html,
-                "<div class=\"{}\"><b>PU {}{kind}</b>",
-                seat.class(),
-                pu.os
+            write!(html, "<div class=\"{}\"><b>PU {}{kind}</b>", seat.class(), pu.os).and_then(
+                |()| {
+                    // Dense pictures leave to the double frame what it says alone.
+                    for word in seat
+                        .words()
+                        .iter()
+                        .filter(|word| scale != Scale::Dense || *word != "exclusive")
+                    {
+                        write!(html, "<span>{}</span>", escape(word))?;
+                    }
+                    html.write_str("</div>")
+                },
             )
-            .and_then(|()| {
-                for word in seat.words() {
-                    write!(html, "<span>{}</span>", escape(&word))?;
-                }
-                html.write_str("</div>")
-            })
         }
     };
     // Writing to a String cannot fail.
@@ -348,13 +317,11 @@ fn ranges(numbers: &[u32]) -> String {
     }
     let words: Vec<String> = parts
         .into_iter()
-        .map(|(first, last)| {
-            if first == last {
-                first.to_string()
-            } else {
-                format!("{first}–{last}")
-            }
-        })
+        .map(
+            |(first, last)| {
+                if first == last { first.to_string() } else { format!("{first}–{last}") }
+            },
+        )
         .collect();
     words.join(", ")
 }

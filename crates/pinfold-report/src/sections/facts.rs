@@ -23,19 +23,11 @@ pub(crate) enum FactKind {
 
 impl Fact {
     fn prose(label: &str, text: impl Into<String>) -> Self {
-        Self {
-            label: label.to_owned(),
-            text: text.into(),
-            kind: FactKind::Prose,
-        }
+        Self { label: label.to_owned(), text: text.into(), kind: FactKind::Prose }
     }
 
     fn code(label: &str, text: impl Into<String>) -> Self {
-        Self {
-            label: label.to_owned(),
-            text: text.into(),
-            kind: FactKind::Code,
-        }
+        Self { label: label.to_owned(), text: text.into(), kind: FactKind::Code }
     }
 
     pub(crate) fn is_code(&self) -> bool {
@@ -65,22 +57,14 @@ pub(crate) fn asked(page: &Page) -> Vec<Fact> {
         Fact::prose("Blocks", blocks(page)),
     ];
     let spent = [
-        asked
-            .budget
-            .as_ref()
-            .map(|budget| format!("budget {budget}")),
+        asked.budget.as_ref().map(|budget| format!("budget {budget}")),
         asked.took.as_ref().map(|took| format!("took {took}")),
     ];
     let spent: Vec<String> = spent.into_iter().flatten().collect();
     if !spent.is_empty() {
         facts.push(Fact::prose("Time", spent.join(", ")));
     }
-    facts.extend(
-        asked
-            .more
-            .iter()
-            .map(|(label, text)| Fact::prose(label, text)),
-    );
+    facts.extend(asked.more.iter().map(|(label, text)| Fact::prose(label, text)));
     facts
 }
 
@@ -99,20 +83,12 @@ fn candidates(page: &Page) -> String {
             format!("{}{note}", candidate.name)
         })
         .collect();
-    if named.is_empty() {
-        format::MISSING.to_owned()
-    } else {
-        named.join(", ")
-    }
+    if named.is_empty() { format::MISSING.to_owned() } else { named.join(", ") }
 }
 
 fn loads(page: &Page) -> String {
     let loads: Vec<String> = page.asked.loads.iter().map(ToString::to_string).collect();
-    if loads.is_empty() {
-        format::MISSING.to_owned()
-    } else {
-        loads.join("; ")
-    }
+    if loads.is_empty() { format::MISSING.to_owned() } else { loads.join("; ") }
 }
 
 fn blocks(page: &Page) -> String {
@@ -155,29 +131,17 @@ pub(crate) fn origin(page: &Page) -> Vec<Fact> {
     };
     vec![
         Fact::prose("CPU", &origin.cpu_model),
-        Fact::prose(
-            "Host’s topology",
-            format!("{}; {source}", host_line(&page.topology)),
-        ),
+        Fact::prose("Host’s topology", format!("{}; {source}", host_line(&page.topology))),
         Fact::code("Host fingerprint", &origin.fingerprint),
         Fact::code("Host kernel", &origin.kernel),
         Fact::code("Kernel command line", &origin.cmdline),
-        Fact::prose(
-            "Hypervisor under the host",
-            known(&origin.hypervisor, "none seen"),
-        ),
+        Fact::prose("Hypervisor under the host", known(&origin.hypervisor, "none seen")),
         Fact::prose("QEMU", known(&origin.qemu, "not used")),
         Fact::prose("Accelerator", origin.accelerator.to_string()),
-        Fact::code(
-            "Guest kernel",
-            known(&origin.guest_kernel, "not known: the user’s own guest"),
-        ),
+        Fact::code("Guest kernel", known(&origin.guest_kernel, "not known: the user’s own guest")),
         Fact::code("Seed of the design", origin.seed.to_string()),
         Fact::prose("Pinfold", &origin.pinfold),
-        Fact::code(
-            "Raw samples",
-            format!("{} (run {})", provenance.store, provenance.run),
-        ),
+        Fact::code("Raw samples", format!("{} (run {})", provenance.store, provenance.run)),
         Fact::code("To repeat", &provenance.repeat),
         Fact::prose("Date", &provenance.date),
     ]

@@ -41,11 +41,7 @@ pub(crate) fn percentiles(page: &Page) -> Vec<Multiples> {
             svg: percentile::draw(page, distribution, &shared),
         });
         let charts = charts.collect();
-        Some(Multiples {
-            title: heading(metric),
-            statistic: String::new(),
-            charts,
-        })
+        Some(Multiples { title: heading(metric), statistic: String::new(), charts })
     };
     Metric::ALL.into_iter().filter_map(of_metric).collect()
 }
@@ -55,19 +51,12 @@ pub(crate) fn block_dots(page: &Page) -> Vec<Multiples> {
     let of_metric = |metric| {
         let shared = dots::shared(page, metric)?;
         let of_this = || page.blocks.iter().filter(move |it| it.metric == metric);
-        let statistic = of_this()
-            .next()
-            .map(|it| it.statistic.clone())
-            .unwrap_or_default();
+        let statistic = of_this().next().map(|it| it.statistic.clone()).unwrap_or_default();
         let charts = of_this().map(|blocks| Chart {
             caption: blocks.load.to_string(),
             svg: dots::draw(page, blocks, &shared),
         });
-        Some(Multiples {
-            title: heading(metric),
-            statistic,
-            charts: charts.collect(),
-        })
+        Some(Multiples { title: heading(metric), statistic, charts: charts.collect() })
     };
     Metric::ALL.into_iter().filter_map(of_metric).collect()
 }
@@ -78,11 +67,7 @@ pub(crate) fn legend(page: &Page) -> Vec<Name> {
         .distributions
         .iter()
         .flat_map(|distribution| distribution.curves.iter().map(|curve| curve.candidate))
-        .chain(
-            page.blocks
-                .iter()
-                .flat_map(|blocks| blocks.rows.iter().map(|row| row.candidate)),
-        )
+        .chain(page.blocks.iter().flat_map(|blocks| blocks.rows.iter().map(|row| row.candidate)))
         .collect();
     shown.sort();
     shown.dedup();

@@ -44,11 +44,7 @@ pub(crate) fn shown(finding: &Finding) -> Shown {
 
 /// All findings of host, run and winner, the gravest first.
 pub(crate) fn findings(page: &Page) -> Vec<Shown> {
-    let mut findings: Vec<&Finding> = page
-        .findings
-        .iter()
-        .chain(&page.topology.findings)
-        .collect();
+    let mut findings: Vec<&Finding> = page.findings.iter().chain(&page.topology.findings).collect();
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     let mut seen: Vec<&Finding> = Vec::new();
     for finding in findings {

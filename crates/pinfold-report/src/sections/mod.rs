@@ -40,12 +40,7 @@ impl Name {
                 Stage::Failed => tags.push("failed"),
             }
         }
-        Self {
-            key: key(&series),
-            name: series.name,
-            tags,
-            winner: series.winner,
-        }
+        Self { key: key(&series), name: series.name, tags, winner: series.winner }
     }
 }
 

@@ -30,21 +30,19 @@ pub(crate) struct Reason {
 pub(crate) fn pictures(page: &Page) -> Vec<Picture> {
     let mut order: Vec<CandidateId> = (0..page.candidates.len()).map(CandidateId).collect();
     order.sort_by_key(|id| (page.answer.winner != Some(*id), *id));
-    let shown = order
-        .into_iter()
-        .filter_map(|id| Some((id, page.candidate(id)?)));
+    let shown = order.into_iter().filter_map(|id| Some((id, page.candidate(id)?)));
     shown
         .filter(|(_, candidate)| candidate.kind != CandidateKind::Repeat)
         .map(|(id, candidate)| {
             let plan = &candidate.plan;
             let name = Name::of(page, id);
-            let large = Scale::of(&page.topology) == Scale::Small;
+            let folds = Scale::of(&page.topology).folds();
             Picture {
                 html: placement::draw(&page.topology, plan),
                 words: words(plan),
                 reasons: reasons(plan),
                 findings: plan.findings.clone(),
-                open: !large || name.winner,
+                open: !folds || name.winner || candidate.kind == CandidateKind::Baseline,
                 name,
             }
         })
@@ -53,11 +51,7 @@ pub(crate) fn pictures(page: &Page) -> Vec<Picture> {
 
 fn words(plan: &Plan) -> String {
     let pus = |set: &CpuSet| {
-        if set.is_empty() {
-            "none".to_owned()
-        } else {
-            format!("PU {set}")
-        }
+        if set.is_empty() { "none".to_owned() } else { format!("PU {set}") }
     };
     let mut parts: Vec<String> = Vec::new();
     let mut vcpus = plan.vnode.vcpus();
@@ -76,11 +70,7 @@ fn words(plan: &Plan) -> String {
     }
     parts.push(format!("host {}", pus(&plan.housekeeping)));
     if !plan.exclusive.is_empty() {
-        parts.push(format!(
-            "exclusive {} ({})",
-            pus(&plan.exclusive),
-            plan.isolation
-        ));
+        parts.push(format!("exclusive {} ({})", pus(&plan.exclusive), plan.isolation));
     }
     parts.join(" · ")
 }

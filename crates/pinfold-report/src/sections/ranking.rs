@@ -83,10 +83,7 @@ pub(crate) fn groups(page: &Page) -> Vec<Group> {
             .filter(|ranking| ranking.metric == metric && !is_deciding(ranking))
             .map(|ranking| table(page, ranking, "more"))
             .collect();
-        (!tables.is_empty()).then(|| Group {
-            title: heading(metric),
-            tables,
-        })
+        (!tables.is_empty()).then(|| Group { title: heading(metric), tables })
     };
     Metric::ALL.into_iter().filter_map(of_metric).collect()
 }
@@ -99,11 +96,7 @@ pub(crate) fn matrix(page: &Page) -> Option<Matrix> {
         .filter(|load| page.rankings.iter().any(|ranking| ranking.load == *load))
         .collect();
     let cell = |metric: Metric, load: LoadState| {
-        let comparison = page
-            .ranking(metric, load)?
-            .row(winner)?
-            .comparison
-            .as_ref()?;
+        let comparison = page.ranking(metric, load)?.row(winner)?.comparison.as_ref()?;
         Some(Cell {
             class: forest::verdict_class(&comparison.verdict),
             sign: forest::verdict_sign(&comparison.verdict),
@@ -120,27 +113,17 @@ pub(crate) fn matrix(page: &Page) -> Option<Matrix> {
         .filter(|(_, cells)| cells.iter().any(Option::is_some))
         .collect();
     let loads = loads.iter().map(ToString::to_string).collect();
-    (!rows.is_empty()).then(|| Matrix {
-        winner: page.name(winner),
-        loads,
-        rows,
-    })
+    (!rows.is_empty()).then(|| Matrix { winner: page.name(winner), loads, rows })
 }
 
 fn table(page: &Page, ranking: &Ranking, place: &str) -> Table {
     let axis = forest::axis(ranking);
-    let id = format!(
-        "{place}-{}",
-        chart_id("forest", ranking.metric, ranking.load)
-    );
+    let id = format!("{place}-{}", chart_id("forest", ranking.metric, ranking.load));
     let head = axis.map(|axis| forest::head(&axis, &id, ranking.metric.higher_is_better()));
     let rows = (1_u32..).zip(&ranking.rows).map(|(number, row)| {
         let name = page.name(row.candidate);
         let against = row.comparison.as_ref().zip(axis).map(|(comparison, axis)| {
-            against(
-                comparison,
-                forest::row(&axis, &format!("{id}-{number}"), &name, comparison),
-            )
+            against(comparison, forest::row(&axis, &format!("{id}-{number}"), &name, comparison))
         });
         finished_row(page, ranking, row, (number, against))
     });
@@ -160,19 +143,11 @@ fn finished_row(
     (number, against): (u32, Option<Against>),
 ) -> Row {
     let unit = ranking.metric.unit();
-    let keeps_limit = page
-        .candidate(row.candidate)
-        .and_then(|candidate| candidate.keeps_limit);
+    let keeps_limit = page.candidate(row.candidate).and_then(|candidate| candidate.keeps_limit);
     Row {
         place: number.to_string(),
         name: Name::of(page, row.candidate),
-        limit: keeps_limit.map(|keeps| {
-            if keeps {
-                "keeps the limit"
-            } else {
-                "breaks the limit"
-            }
-        }),
+        limit: keeps_limit.map(|keeps| if keeps { "keeps the limit" } else { "breaks the limit" }),
         blocks: row.blocks.to_string(),
         median: format::maybe(row.median, unit),
         worst: format::maybe(row.worst, unit),
@@ -193,9 +168,7 @@ fn against(comparison: &Comparison, forest: String) -> Against {
             format::ratio(comparison.low),
             format::ratio(comparison.high)
         ),
-        p: comparison
-            .p_holm
-            .map_or_else(|| format::MISSING.to_owned(), format::probability),
+        p: comparison.p_holm.map_or_else(|| format::MISSING.to_owned(), format::probability),
         class: forest::verdict_class(&comparison.verdict),
         sign: forest::verdict_sign(&comparison.verdict),
         word: forest::verdict_word(&comparison.verdict),

@@ -56,9 +56,7 @@ fn finished(page: &Page, row: &RoleRow, first: bool) -> Row {
         0 => String::new(),
         lost => format!(" (+{lost} ended)"),
     };
-    let migrations = stats
-        .migrations
-        .map_or_else(|| format::MISSING.to_owned(), format::count);
+    let migrations = stats.migrations.map_or_else(|| format::MISSING.to_owned(), format::count);
     Row {
         name: Name::of(page, row.candidate),
         first,

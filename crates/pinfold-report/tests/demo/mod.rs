@@ -2,16 +2,17 @@
 //!
 //! Everything is computed from a fixed seed; no number here was measured.
 
-use pinfold_model::{
-    Accelerator, Core, CoreId, CoreKind, CpuSet, Finding, GuestTopology, IsolationScope, L3Domain,
-    L3Id, LoadState, LogicalPu, Metric, NodeId, NumaNode, Origin, Package, PackageId, Plan, Pu,
-    PuId, Role, RoleStats, Smt, Source, ThreadPlan, Topology, VnodeKind, VnodePlan,
-};
+use pinfold_model::{Accelerator, Finding, LoadState, Metric, Origin, Role, RoleStats, Topology};
 use pinfold_report::{
     Answer, Asked, BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Curve,
     Distribution, Emitted, FailedStart, Page, Provenance, Ranking, RankingRow, RoleRow, RoleTable,
     Stage, Verdict,
 };
+
+use machine::{Shape, machine, plan};
+
+#[path = "machine.rs"]
+mod machine;
 
 /// Blocks of the confirmation phase.
 const BLOCKS: u32 = 8;
@@ -25,179 +26,12 @@ impl Numbers {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        f64::from(u32::try_from(self.0 >> 40).unwrap() + 1) / f64::from(1 << 24)
+        ((self.0 >> 40) as f64 + 1.0) / f64::from(1 << 24)
     }
 
     /// Around `middle`, spread by about `spread` (a factor).
     fn around(&mut self, middle: f64, spread: f64) -> f64 {
         middle * spread.powf(self.unit() + self.unit() + self.unit() - 1.5)
-    }
-}
-
-/// A regular machine: packages × NUMA nodes × L3 domains × cores × PUs per core.
-/// PUs are numbered as Linux does on x86: first one PU of each core, then the siblings.
-pub fn machine(shape: [u32; 5]) -> Topology {
-    let [packages, nodes, l3s, cores, threads] = shape;
-    let all_cores = packages * nodes * l3s * cores;
-    let per_l3 = cores;
-    let per_node = l3s * cores;
-    let per_package = nodes * per_node;
-    let pus_of = |from: u32, count: u32| -> CpuSet {
-        (0..threads)
-            .flat_map(|rank| (from..from + count).map(move |core| PuId(rank * all_cores + core)))
-            .collect()
-    };
-    let pu = |core: u32, rank: u32| Pu {
-        os: PuId(rank * all_cores + core),
-        logical: LogicalPu(core * threads + rank),
-        core: CoreId(core),
-        smt_rank: rank,
-        l3: Some(L3Id(core / per_l3)),
-        node: Some(NodeId(core / per_node)),
-        package: PackageId(core / per_package),
-        kind: CoreKind::Uniform,
-    };
-    let pus: Vec<Pu> = (0..all_cores)
-        .flat_map(|core| (0..threads).map(move |rank| pu(core, rank)))
-        .collect();
-    let everything = pus_of(0, all_cores);
-    Topology {
-        source: Source::Synthetic("example".to_owned()),
-        fingerprint: "5f1c0ffee0example".to_owned(),
-        model: Some("Example CPU @ 2.60 GHz".to_owned()),
-        hypervisor: Some("KVM".to_owned()),
-        cores: (0..all_cores)
-            .map(|core| Core {
-                id: CoreId(core),
-                pus: pus_of(core, 1),
-                package: PackageId(core / per_package),
-                kind: CoreKind::Uniform,
-            })
-            .collect(),
-        l3: (0..packages * nodes * l3s)
-            .map(|l3| L3Domain {
-                id: L3Id(l3),
-                pus: pus_of(l3 * per_l3, per_l3),
-                size_bytes: 32 << 20,
-            })
-            .collect(),
-        nodes: (0..packages * nodes)
-            .map(|node| NumaNode {
-                id: NodeId(node),
-                pus: pus_of(node * per_node, per_node),
-                memory_bytes: 16 << 30,
-            })
-            .collect(),
-        packages: (0..packages)
-            .map(|package| Package {
-                id: PackageId(package),
-                pus: pus_of(package * per_package, per_package),
-            })
-            .collect(),
-        smt: if threads > 1 {
-            Smt::On
-        } else {
-            Smt::NotSupported
-        },
-        offline: CpuSet::new(),
-        isolated: CpuSet::new(),
-        nohz_full: CpuSet::new(),
-        allowed: everything,
-        frequency_domains: Vec::new(),
-        findings: vec![Finding::note(
-            "cpufreq",
-            "no frequency domains are shown to this machine",
-        )],
-        pus,
-    }
-}
-
-/// How the made-up strategies place.
-#[derive(Clone, Copy)]
-pub enum Shape {
-    /// Everything floats.
-    Float,
-    /// vCPUs pinned one per core, away from core 0, other tasks kept off.
-    Apart,
-    /// vCPUs pinned in order from PU 0.
-    Packed,
-}
-
-/// A plan of `vcpus` vCPUs.
-pub fn plan(topology: &Topology, strategy: &str, shape: Shape, vcpus: u32) -> Plan {
-    let all = topology.online();
-    let order: Vec<PuId> = topology.pus.iter().map(|pu| pu.os).collect();
-    let firsts: Vec<PuId> = topology
-        .pus
-        .iter()
-        .filter(|pu| pu.smt_rank == 0)
-        .map(|pu| pu.os)
-        .collect();
-    let place = |index: u32| match shape {
-        Shape::Float => all.clone(),
-        Shape::Packed => CpuSet::single(order[index as usize % order.len()]),
-        Shape::Apart => CpuSet::single(firsts[(index as usize + 1) % firsts.len()]),
-    };
-    let thread = |role, pus, reason: &str| ThreadPlan {
-        role,
-        pus,
-        policy: None,
-        reason: reason.to_owned(),
-    };
-    let reason = match shape {
-        Shape::Float => "nothing is pinned",
-        Shape::Packed => "the next PU in the order of packages, cores and siblings",
-        Shape::Apart => "a core of its own, away from the host's core",
-    };
-    let mut threads: Vec<ThreadPlan> = (0..vcpus)
-        .map(|index| thread(Role::Vcpu(index), place(index), reason))
-        .collect();
-    let used = threads
-        .iter()
-        .fold(CpuSet::new(), |set, it| set.union(&it.pus));
-    let host = match shape {
-        Shape::Apart if firsts.len() > 1 => topology.core(CoreId(0)).pus.clone(),
-        Shape::Apart | Shape::Float | Shape::Packed => all.clone(),
-    };
-    let exclusive = match shape {
-        Shape::Apart if firsts.len() > 1 => used.difference(&host),
-        Shape::Apart | Shape::Float | Shape::Packed => CpuSet::new(),
-    };
-    let siblings = all.difference(&used).difference(&host);
-    let emulator = match shape {
-        Shape::Apart if !siblings.is_empty() => siblings,
-        Shape::Apart => host.clone(),
-        Shape::Float | Shape::Packed => all.clone(),
-    };
-    threads.push(thread(
-        Role::Emulator,
-        emulator,
-        "kept away from the PUs of the vCPUs",
-    ));
-    let isolation = if exclusive.is_empty() {
-        IsolationScope::None
-    } else {
-        IsolationScope::Own
-    };
-    Plan {
-        strategy: strategy.to_owned(),
-        fingerprint: topology.fingerprint.clone(),
-        vnode: VnodePlan {
-            name: "demo".to_owned(),
-            kind: VnodeKind::VirtualMachine,
-            threads,
-            guest: Some(GuestTopology {
-                sockets: 1,
-                cores: vcpus,
-                threads: 1,
-                reason: "one thread per core, as the vCPUs are placed".to_owned(),
-            }),
-        },
-        housekeeping: host,
-        exclusive,
-        isolation,
-        housekeeping_reason: "the core that takes most interrupts".to_owned(),
-        findings: Vec::new(),
     }
 }
 
@@ -267,22 +101,14 @@ fn block_values(numbers: &mut Numbers, metric: Metric, load: usize) -> Vec<Vec<f
     LIKENESSES
         .iter()
         .map(|like| {
-            let blocks = if like.stage == Stage::Screened {
-                3
-            } else {
-                BLOCKS
-            };
+            let blocks = if like.stage == Stage::Screened { 3 } else { BLOCKS };
             let gap = like.gaps[load];
             (0..blocks)
                 .map(|_| match metric {
                     Metric::SpinGap => numbers.around(gap, 1.9),
                     Metric::Wakeup => numbers.around(gap / 6.0 + 6e4, 1.4),
                     Metric::ComputeRate => {
-                        let slow = if load == 1 || load == 3 {
-                            like.speed
-                        } else {
-                            1.0
-                        };
+                        let slow = if load == 1 || load == 3 { like.speed } else { 1.0 };
                         numbers.around(8.1e5 * slow, 1.03)
                     }
                     Metric::IoAhci => numbers.around(gap / 20.0 + 1.8e5, 1.3),
@@ -301,22 +127,10 @@ fn middle(values: &[f64]) -> f64 {
 
 fn compared(metric: Metric, values: &[f64], baseline: &[f64], stage: Stage) -> Comparison {
     let ratio = middle(values) / middle(baseline);
-    let width = if metric == Metric::ComputeRate {
-        1.012
-    } else {
-        1.28
-    };
+    let width = if metric == Metric::ComputeRate { 1.012 } else { 1.28 };
     let (low, high) = (ratio / width, ratio * width);
-    let good = if metric.higher_is_better() {
-        low > 1.0
-    } else {
-        high < 1.0
-    };
-    let bad = if metric.higher_is_better() {
-        high < 1.0
-    } else {
-        low > 1.0
-    };
+    let good = if metric.higher_is_better() { low > 1.0 } else { high < 1.0 };
+    let bad = if metric.higher_is_better() { high < 1.0 } else { low > 1.0 };
     let (p, verdict) = match (stage, good, bad) {
         (Stage::Screened | Stage::Failed, ..) => {
             (None, Verdict::Unknown("3 starts, 8 needed".to_owned()))
@@ -324,18 +138,11 @@ fn compared(metric: Metric, values: &[f64], baseline: &[f64], stage: Stage) -> C
         (Stage::Confirmed, true, _) => (Some(0.0234), Verdict::Better),
         (Stage::Confirmed, _, true) => (Some(0.0234), Verdict::Worse),
         (Stage::Confirmed, ..) if width < 1.02 => (Some(0.742), Verdict::Same),
-        (Stage::Confirmed, ..) => (
-            Some(0.531),
-            Verdict::Unknown("the interval holds 1".to_owned()),
-        ),
+        (Stage::Confirmed, ..) => {
+            (Some(0.531), Verdict::Unknown("the interval holds 1".to_owned()))
+        }
     };
-    Comparison {
-        ratio,
-        low,
-        high,
-        p_holm: p,
-        verdict,
-    }
+    Comparison { ratio, low, high, p_holm: p, verdict }
 }
 
 fn statistic(metric: Metric) -> &'static str {
@@ -353,33 +160,21 @@ fn ranking(metric: Metric, load: LoadState, values: &[Vec<f64>]) -> Ranking {
         .enumerate()
         .map(|(index, of_candidate)| RankingRow {
             candidate: CandidateId(index),
-            blocks: u32::try_from(of_candidate.len()).unwrap(),
+            blocks: of_candidate.iter().fold(0, |count, _| count + 1),
             median: Some(middle(of_candidate)),
-            worst: of_candidate.iter().copied().reduce(|a, b| {
-                if metric.higher_is_better() {
-                    a.min(b)
-                } else {
-                    a.max(b)
-                }
-            }),
+            worst: of_candidate
+                .iter()
+                .copied()
+                .reduce(|a, b| if metric.higher_is_better() { a.min(b) } else { a.max(b) }),
             comparison: (index > 0)
                 .then(|| compared(metric, of_candidate, &values[0], LIKENESSES[index].stage)),
         })
         .collect();
     rows.sort_by(|a, b| {
-        let order = f64::total_cmp(&a.median.unwrap(), &b.median.unwrap());
-        if metric.higher_is_better() {
-            order.reverse()
-        } else {
-            order
-        }
+        let order = f64::total_cmp(&a.median.unwrap_or(0.0), &b.median.unwrap_or(0.0));
+        if metric.higher_is_better() { order.reverse() } else { order }
     });
-    Ranking {
-        metric,
-        load,
-        statistic: statistic(metric).to_owned(),
-        rows,
-    }
+    Ranking { metric, load, statistic: statistic(metric).to_owned(), rows }
 }
 
 /// Gaps of one candidate: many short ones, a tail that reaches its longest.
@@ -398,7 +193,7 @@ fn distributions(numbers: &mut Numbers) -> Vec<Distribution> {
             .enumerate()
             .filter(|(_, like)| like.stage == Stage::Confirmed)
             .map(|(index, like)| {
-                Curve::from_samples(CandidateId(index), &gaps(numbers, like.gaps[load], 40_000))
+                Curve::from_samples(CandidateId(index), &gaps(numbers, like.gaps[load], 20_000))
             })
             .collect()
     };
@@ -434,21 +229,15 @@ fn role_tables() -> Vec<RoleTable> {
             let busy = if load.host { 9 } else { 1 };
             let rows = (0..5).flat_map(|index| {
                 let pinned = (2..4).contains(&index);
-                let (delay, moved) = if pinned {
-                    (40 * busy, 0)
-                } else {
-                    (1_900 * busy, 410 * busy)
-                };
+                let (delay, moved) =
+                    if pinned { (40 * busy, 0) } else { (1_900 * busy, 410 * busy) };
                 [
                     row(index, Role::Vcpu(0), 41_000 - delay, delay, moved),
                     row(index, Role::Emulator, 2_100, 300 * busy, moved / 3),
                     row(index, Role::Worker, 160, 40 * busy, moved / 9),
                 ]
             });
-            RoleTable {
-                load,
-                rows: rows.collect(),
-            }
+            RoleTable { load, rows: rows.collect() }
         })
         .collect()
 }
@@ -480,11 +269,7 @@ fn emitted() -> Vec<Emitted> {
     };
     vec![
         text("libvirt XML", "Goes into the domain by virsh edit.", xml),
-        text(
-            "QEMU start script",
-            "Starts QEMU stopped, pins it, lets it run.",
-            script,
-        ),
+        text("QEMU start script", "Starts QEMU stopped, pins it, lets it run.", script),
     ]
 }
 
@@ -499,10 +284,7 @@ fn asked() -> Asked {
         loads: LoadState::ALL.to_vec(),
         screening_blocks: 3,
         confirmation_blocks: BLOCKS,
-        more: vec![(
-            "Host’s load".to_owned(),
-            "2 spinners, 1 memory, 1 I/O".to_owned(),
-        )],
+        more: vec![("Host’s load".to_owned(), "2 spinners, 1 memory, 1 I/O".to_owned())],
     }
 }
 
@@ -531,10 +313,8 @@ fn provenance() -> Provenance {
     }
 }
 
-/// A whole page for a machine of this shape and a guest of `vcpus` vCPUs.
-pub fn page(shape: [u32; 5], vcpus: u32) -> Page {
-    let numbers = &mut Numbers(0x9e37_79b9_7f4a_7c15);
-    let topology = machine(shape);
+/// Rankings of all metrics, and the blocks of the spin-gaps.
+fn measured(numbers: &mut Numbers) -> (Vec<Ranking>, Vec<BlockValues>) {
     let (mut rankings, mut blocks) = (Vec::new(), Vec::new());
     for metric in Metric::ALL {
         for (index, load) in LoadState::ALL.into_iter().enumerate() {
@@ -544,20 +324,20 @@ pub fn page(shape: [u32; 5], vcpus: u32) -> Page {
                 let rows = values
                     .into_iter()
                     .enumerate()
-                    .map(|(index, values)| BlockRow {
-                        candidate: CandidateId(index),
-                        values,
-                    });
+                    .map(|(index, values)| BlockRow { candidate: CandidateId(index), values });
                 let statistic = statistic(metric).to_owned();
-                blocks.push(BlockValues {
-                    metric,
-                    load,
-                    statistic,
-                    rows: rows.collect(),
-                });
+                blocks.push(BlockValues { metric, load, statistic, rows: rows.collect() });
             }
         }
     }
+    (rankings, blocks)
+}
+
+/// A whole page for a machine of this shape and a guest of `vcpus` vCPUs.
+pub fn page(shape: [u32; 5], vcpus: u32) -> Page {
+    let numbers = &mut Numbers(0x9e37_79b9_7f4a_7c15);
+    let topology = machine(shape);
+    let (rankings, blocks) = measured(numbers);
     Page {
         vm: "demo guest".to_owned(),
         banner: Some("EXAMPLE DATA: made up, nothing here was measured".to_owned()),
@@ -575,10 +355,7 @@ pub fn page(shape: [u32; 5], vcpus: u32) -> Page {
         emitted: emitted(),
         failed_starts: vec![FailedStart {
             candidate: CandidateId(4),
-            load: LoadState {
-                host: true,
-                guest: false,
-            },
+            load: LoadState { host: true, guest: false },
             block: 5,
             why: "QEMU ended with status 1: could not open disk image".to_owned(),
         }],
@@ -588,11 +365,8 @@ pub fn page(shape: [u32; 5], vcpus: u32) -> Page {
                 "irqbalance runs and moves interrupts while VMs are measured",
             )
             .with_hint("stop it for the run: systemctl stop irqbalance"),
-            Finding::problem(
-                "kvm",
-                "/dev/kvm cannot be opened, so the guest runs under TCG",
-            )
-            .with_hint("enable nested virtualisation in the hypervisor of this machine"),
+            Finding::problem("kvm", "/dev/kvm cannot be opened, so the guest runs under TCG")
+                .with_hint("enable nested virtualisation in the hypervisor of this machine"),
         ],
         provenance: provenance(),
         topology,

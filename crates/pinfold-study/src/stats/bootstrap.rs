@@ -68,27 +68,69 @@ pub fn ratio_interval(blocks: &[Block]) -> Option<Interval> {
 }
 
 pub(super) fn ratio_interval_of(blocks: &[Block], draws: u32) -> Option<Interval> {
-    let ratios: Vec<f64> = blocks.iter().map(Block::ratio).collect::<Option<_>>()?;
+    let mut ratios: Vec<f64> = blocks.iter().map(Block::ratio).collect::<Option<_>>()?;
     if ratios.len() < 2 {
         return None;
     }
+    let estimate = median(&ratios)?;
+    let one_start = |block: &Block| block.candidate.len() == 1 && block.baseline.len() == 1;
+    let mut drawn = if blocks.iter().all(one_start) {
+        ratios.sort_unstable_by(f64::total_cmp);
+        draw_blocks(&ratios, draws)
+    } else {
+        draw_starts(blocks, &ratios, draws)?
+    };
+    drawn.sort_unstable_by(f64::total_cmp);
+    Some(Interval {
+        ratio: estimate,
+        low: quantile_sorted(&drawn, 0.025)?,
+        high: quantile_sorted(&drawn, 0.975)?,
+    })
+}
+
+/// Medians of redrawn blocks. With the ratios sorted, the median follows from how often
+/// each place was drawn: no draw needs sorting, and the order of blocks does not matter.
+fn draw_blocks(sorted: &[f64], draws: u32) -> Vec<f64> {
+    let mut generator = Pcg32::new(BOOTSTRAP_SEED, 0);
+    let mut times = vec![0_usize; sorted.len()];
+    let (low, high) = ((sorted.len() - 1) / 2, sorted.len() / 2);
+    let mut medians = Vec::new();
+    for _ in 0..draws {
+        times.fill(0);
+        for _ in sorted {
+            times[generator.index(sorted.len())] += 1;
+        }
+        medians.push(f64::midpoint(sorted[place(&times, low)], sorted[place(&times, high)]));
+    }
+    medians
+}
+
+/// The place of the draw with this rank, given how often each place was drawn.
+fn place(times: &[usize], rank: usize) -> usize {
+    let mut before = 0;
+    for (place, count) in times.iter().enumerate() {
+        before += count;
+        if before > rank {
+            return place;
+        }
+    }
+    times.len() - 1
+}
+
+/// Medians of redrawn blocks whose starts are redrawn too.
+fn draw_starts(blocks: &[Block], ratios: &[f64], draws: u32) -> Option<Vec<f64>> {
     let mut generator = Pcg32::new(BOOTSTRAP_SEED, 0);
     let mut drawn = vec![0.0; ratios.len()];
-    let mut estimates: Vec<f64> = Vec::new();
+    let mut medians = Vec::new();
     for _ in 0..draws {
         for slot in &mut drawn {
             let index = generator.index(ratios.len());
             *slot = resampled_ratio(&blocks[index], ratios[index], &mut generator)?;
         }
         drawn.sort_unstable_by(f64::total_cmp);
-        estimates.push(quantile_sorted(&drawn, 0.5)?);
+        medians.push(quantile_sorted(&drawn, 0.5)?);
     }
-    estimates.sort_unstable_by(f64::total_cmp);
-    Some(Interval {
-        ratio: median(&ratios)?,
-        low: quantile_sorted(&estimates, 0.025)?,
-        high: quantile_sorted(&estimates, 0.975)?,
-    })
+    Some(medians)
 }
 
 /// The block's ratio with its starts drawn again; its only one if it has only one.
@@ -99,7 +141,6 @@ fn resampled_ratio(block: &Block, ratio: f64, generator: &mut Pcg32) -> Option<f
     let mut again = |starts: &[f64]| -> Vec<f64> {
         starts.iter().map(|_| starts[generator.index(starts.len())]).collect()
     };
-    let redrawn =
-        Block { candidate: again(&block.candidate), baseline: again(&block.baseline) };
+    let redrawn = Block { candidate: again(&block.candidate), baseline: again(&block.baseline) };
     redrawn.ratio()
 }

@@ -239,10 +239,8 @@ fn equal_layouts_seldom_get_a_false_verdict() {
     for _ in 0..FAMILIES {
         let family: Vec<Vec<Block>> =
             (0..3).map(|_| simulate(&mut generator, 8, 1.0, 0.4)).collect();
-        let raw: Vec<f64> = family
-            .iter()
-            .map(|blocks| sign_flip(&log_ratios(blocks)).unwrap().value)
-            .collect();
+        let raw: Vec<f64> =
+            family.iter().map(|blocks| sign_flip(&log_ratios(blocks)).unwrap().value).collect();
         let wrong = family.iter().zip(holm(&raw)).any(|(blocks, p_holm)| {
             let interval = ratio_interval_of(blocks, 200).unwrap();
             let evidence = Evidence { blocks: 8, interval, p_holm };
@@ -371,6 +369,16 @@ proptest! {
         let blocks: Vec<Block> = ratios.iter().map(|&ratio| Block::pair(ratio, 1.0)).collect();
         let interval = ratio_interval_of(&blocks, 100).unwrap();
         prop_assert!(interval.low <= interval.high);
+        let turned: Vec<Block> = blocks.iter().rev().cloned().collect();
+        prop_assert_eq!(ratio_interval_of(&turned, 100), Some(interval));
+        // Two equal starts on one side take the other road to nearly the same interval.
+        let double: Vec<Block> = ratios
+            .iter()
+            .map(|&ratio| Block { candidate: vec![ratio; 2], baseline: vec![1.0] })
+            .collect();
+        let double = ratio_interval_of(&double, 100).unwrap();
+        prop_assert_eq!(double.ratio, interval.ratio);
+        prop_assert!(double.low <= interval.high && interval.low <= double.high);
         let scaled: Vec<Block> = ratios.iter().map(|&ratio| Block::pair(ratio * 8.0, 4.0)).collect();
         let twice = ratio_interval_of(&scaled, 100).unwrap();
         prop_assert!((twice.low / interval.low - 2.0).abs() < 1e-9);

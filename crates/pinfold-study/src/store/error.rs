@@ -151,7 +151,9 @@ impl StoreError {
                 "check the rights of the file and its folder, or name another file with --store"
             }
             StoreError::Missing { .. } => "`pinfold tune` makes a store; name yours with --store",
-            StoreError::Foreign { .. } => "name another file with --store; this one was not touched",
+            StoreError::Foreign { .. } => {
+                "name another file with --store; this one was not touched"
+            }
             StoreError::Newer { .. } => "use the Pinfold that wrote it, or a later one",
             StoreError::Locked { .. } => {
                 "wait until the other Pinfold has ended, or name another file with --store"

@@ -23,7 +23,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`]: missing, foreign, newer, locked or damaged.
     pub fn open(path: &str) -> Result<Store, StoreError> {
-        if !Path::new(path).exists() {
+        if !pinfold_host::user::exists(path) {
             return Err(StoreError::Missing { path: path.to_owned() });
         }
         Self::connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE, BUSY)
@@ -127,9 +127,8 @@ impl Store {
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(fail)?;
         // Another process may have been faster.
-        let made: i64 = transaction
-            .query_row("PRAGMA user_version", [], |row| row.get(0))
-            .map_err(fail)?;
+        let made: i64 =
+            transaction.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fail)?;
         if made == 0 {
             transaction.execute_batch(include_str!("schema.sql")).map_err(fail)?;
             transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(fail)?;

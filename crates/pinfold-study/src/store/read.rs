@@ -12,13 +12,33 @@ use super::rows::{
 use super::{Store, StoreError};
 use crate::schema;
 
+// The queries whose cost must not grow with the size of the store; a test looks at how
+// SQLite would carry them out.
+pub(super) const STARTS: &str =
+    "SELECT id, phase, block, position, candidate, status, attempts, error,
+            began_unix_s, duration_ns
+     FROM start WHERE run = ?1 ORDER BY id";
+pub(super) const CELLS: &str =
+    "SELECT id, host_loaded, guest_loaded FROM cell WHERE start = ?1 ORDER BY position";
+pub(super) const SERIES: &str =
+    "SELECT metric, cpu, duration_ns, observed_ns, dropped, flags, samples
+     FROM series WHERE cell = ?1 ORDER BY id";
+pub(super) const ROLES: &str =
+    "SELECT role, threads, run_ns, run_delay_ns, migrations, voluntary_switches,
+            involuntary_switches, lost_threads
+     FROM role_stats WHERE cell = ?1";
+pub(super) const PROGRESS: &str = "SELECT phase, status = 'ok', count(*) FROM start WHERE run = ?1
+     GROUP BY phase, status = 'ok'";
+
 impl Store {
     /// Numbers of all runs, oldest first.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
     pub fn runs(&self) -> Result<Vec<RunId>, StoreError> {
-        self.rows("list the runs", "SELECT id FROM run ORDER BY id", [], |row| row.get(0).map(RunId))
+        self.rows("list the runs", "SELECT id FROM run ORDER BY id", [], |row| {
+            row.get(0).map(RunId)
+        })
     }
 
     /// The latest run of a kind that is not finished, if any.
@@ -111,14 +131,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
     pub fn starts(&self, run: RunId) -> Result<Vec<StoredStart>, StoreError> {
-        let rows = self.rows(
-            "read the starts",
-            "SELECT id, phase, block, position, candidate, status, attempts, error,
-                    began_unix_s, duration_ns
-             FROM start WHERE run = ?1 ORDER BY id",
-            [run.0],
-            StartRow::read,
-        )?;
+        let rows = self.rows("read the starts", STARTS, [run.0], StartRow::read)?;
         rows.into_iter().map(|row| self.start_of(row)).collect()
     }
 
@@ -147,12 +160,9 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
     pub fn cells(&self, start: StartId) -> Result<Vec<CellResult>, StoreError> {
-        let rows: Vec<(i64, LoadState)> = self.rows(
-            "read the cells",
-            "SELECT id, host_loaded, guest_loaded FROM cell WHERE start = ?1 ORDER BY position",
-            [start.0],
-            |row| Ok((row.get(0)?, LoadState { host: row.get(1)?, guest: row.get(2)? })),
-        )?;
+        let rows: Vec<(i64, LoadState)> = self.rows("read the cells", CELLS, [start.0], |row| {
+            Ok((row.get(0)?, LoadState { host: row.get(1)?, guest: row.get(2)? }))
+        })?;
         rows.into_iter()
             .map(|(cell, load)| {
                 let (series, roles) = (self.series_of(cell)?, self.roles_of(cell)?);
@@ -162,13 +172,7 @@ impl Store {
     }
 
     fn series_of(&self, cell: i64) -> Result<Vec<Series>, StoreError> {
-        let rows = self.rows(
-            "read the samples",
-            "SELECT metric, cpu, duration_ns, observed_ns, dropped, flags, samples
-             FROM series WHERE cell = ?1 ORDER BY id",
-            [cell],
-            SeriesRow::read,
-        )?;
+        let rows = self.rows("read the samples", SERIES, [cell], SeriesRow::read)?;
         rows.into_iter().map(|row| self.series_from(row)).collect()
     }
 
@@ -191,14 +195,7 @@ impl Store {
     }
 
     fn roles_of(&self, cell: i64) -> Result<Vec<RoleStats>, StoreError> {
-        let rows = self.rows(
-            "read the scheduler statistics",
-            "SELECT role, threads, run_ns, run_delay_ns, migrations, voluntary_switches,
-                    involuntary_switches, lost_threads
-             FROM role_stats WHERE cell = ?1",
-            [cell],
-            RoleRow::read,
-        )?;
+        let rows = self.rows("read the scheduler statistics", ROLES, [cell], RoleRow::read)?;
         let stats = rows.into_iter().map(|row| {
             let migrations = row.migrations.map(|count| self.unsigned("migrations", count));
             Ok(RoleStats {
@@ -222,13 +219,10 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
     pub fn progress(&self, run: RunId) -> Result<BTreeMap<(Phase, bool), u64>, StoreError> {
-        let rows: Vec<(String, bool, i64)> = self.rows(
-            "count the starts",
-            "SELECT phase, status = 'ok', count(*) FROM start WHERE run = ?1
-             GROUP BY phase, status = 'ok'",
-            [run.0],
-            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
-        )?;
+        let rows: Vec<(String, bool, i64)> =
+            self.rows("count the starts", PROGRESS, [run.0], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+            })?;
         rows.into_iter()
             .map(|(name, ok, count)| {
                 let phase = Phase::from_name(&name).ok_or_else(|| self.value("phase", name))?;

@@ -14,8 +14,7 @@ impl Store {
     /// [`StoreError`] if the file cannot be written.
     pub fn create_run(&mut self, new: &NewRun<'_>) -> Result<OpenRun, StoreError> {
         let created = self.number("time", new.created_unix_s)?;
-        let origin =
-            schema::origin_to_json(new.origin).map_err(self.document("the origin"))?;
+        let origin = schema::origin_to_json(new.origin).map_err(self.document("the origin"))?;
         let path = self.path.clone();
         let fail = |source| sql_error(&path, "save the run", source);
         let transaction = self.begin().map_err(fail)?;
@@ -82,8 +81,7 @@ impl Store {
             }
             HostChange::Refuse | HostChange::Accept => {}
         }
-        let origin =
-            schema::origin_to_json(&now.origin).map_err(self.document("the origin"))?;
+        let origin = schema::origin_to_json(&now.origin).map_err(self.document("the origin"))?;
         let began = self.number("time", now.began_unix_s)?;
         self.connection
             .execute(

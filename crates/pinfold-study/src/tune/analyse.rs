@@ -256,12 +256,7 @@ impl Analysis {
         })
     }
 
-    fn between(
-        &self,
-        one: usize,
-        other: usize,
-        key: CellKey,
-    ) -> Option<crate::stats::Interval> {
+    fn between(&self, one: usize, other: usize, key: CellKey) -> Option<crate::stats::Interval> {
         let others = self.confirmation.by_block(other, key);
         let blocks: Vec<Block> = self
             .confirmation

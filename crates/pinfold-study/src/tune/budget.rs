@@ -8,6 +8,9 @@
 use super::config::{ObservationRange, TuneConfig};
 use super::error::TuneError;
 
+/// Sums that equal the budget but for rounding fit.
+const SLACK: f64 = 1.0 + 1e-9;
+
 /// What a run will be and how long it will take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
@@ -64,7 +67,7 @@ pub fn predict(config: &TuneConfig, candidates: u32) -> Result<Prediction, TuneE
         observation_s: config.observation.min_s,
         start_s: config.costs.start(config.load_states.len(), config.observation.min_s),
     };
-    if smallest.seconds() > config.budget_s {
+    if smallest.seconds() > config.budget_s * SLACK {
         return Err(TuneError::Budget {
             budget_s: config.budget_s,
             needed_s: smallest.seconds(),
@@ -84,13 +87,13 @@ pub(super) fn grow(config: &TuneConfig, smallest: Prediction, seconds: f64) -> P
     let ObservationRange { min_s, max_s } = config.observation;
     let fitting = observed / (states as f64 * config.costs.per_observed_s);
     // Whole hundredths, downwards: a time that people can read and a sum that fits.
-    let observation_s = ((fitting * 100.0).floor() / 100.0).clamp(min_s, max_s);
+    let observation_s = ((fitting * SLACK * 100.0).floor() / 100.0).clamp(min_s, max_s);
     let start_s = config.costs.start(states, observation_s);
     let mut design = Prediction { observation_s, start_s, ..smallest };
     let most = config.confirm_blocks.max.max(design.confirm_blocks);
     while design.confirm_blocks < most {
         let next = Prediction { confirm_blocks: design.confirm_blocks + 1, ..design };
-        if next.seconds() > seconds {
+        if next.seconds() > seconds * SLACK {
             break;
         }
         design = next;

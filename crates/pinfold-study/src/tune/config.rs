@@ -153,10 +153,7 @@ impl TuneConfig {
     /// Blocks that a confirmation of this many candidates besides the baseline needs.
     #[must_use]
     pub fn least_blocks(&self, candidates: u32) -> u32 {
-        self.confirm_blocks
-            .min
-            .max(LEAST_CONFIRM_BLOCKS)
-            .max(blocks_needed(candidates, self.alpha))
+        self.confirm_blocks.min.max(LEAST_CONFIRM_BLOCKS).max(blocks_needed(candidates, self.alpha))
     }
 
     /// Checks that the settings make sense.
@@ -164,9 +161,7 @@ impl TuneConfig {
     /// # Errors
     /// [`TuneError::Config`] names the first setting that does not.
     pub fn check(&self) -> Result<(), TuneError> {
-        let fail = |setting, why: &str| {
-            Err(TuneError::Config { setting, why: why.to_owned() })
-        };
+        let fail = |setting, why: &str| Err(TuneError::Config { setting, why: why.to_owned() });
         let positive = |value: f64| value.is_finite() && value > 0.0;
         let not_negative = |value: f64| value.is_finite() && value >= 0.0;
         if !positive(self.budget_s) {

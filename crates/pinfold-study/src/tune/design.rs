@@ -51,9 +51,8 @@ mod tests {
     #[test]
     fn blocks_are_complete_random_and_repeatable() {
         let participants = [0, 2, 3, 5];
-        let block = |seed, phase, block| {
-            block_order(seed, (phase, block), &participants, &LoadState::ALL)
-        };
+        let block =
+            |seed, phase, block| block_order(seed, (phase, block), &participants, &LoadState::ALL);
         let mut orders = std::collections::BTreeSet::new();
         for number in 0..20 {
             let starts = block(9, Phase::Screening, number);

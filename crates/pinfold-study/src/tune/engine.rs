@@ -22,8 +22,8 @@ use super::starter::{
 use super::summary::{Summaries, check_result};
 use crate::schema::{self, ConfirmPlan};
 use crate::store::{
-    CandidateRecord, CandidateRole, OpenRun, Phase, RunId, Slot, StartRecord, StartStatus, Store,
-    StoreError,
+    CandidateRecord, CandidateRole, CellResult, OpenRun, Phase, RunId, Slot, StartRecord,
+    StartStatus, Store, StoreError,
 };
 
 /// After this many failed starts in a row the run stops.
@@ -75,8 +75,7 @@ impl Loaded {
             return Err(StoreError::Kind { path, run, found, wanted: KIND }.into());
         }
         let document = |what| move |source| TuneError::Document { what, source };
-        let config =
-            schema::config_from_json(&record.config_json).map_err(document("settings"))?;
+        let config = schema::config_from_json(&record.config_json).map_err(document("settings"))?;
         let confirm = record.confirm_json.as_deref().map(schema::confirm_from_json);
         let records = store.candidates(run)?;
         let with_role = |role| records.iter().position(|record| record.role == role);
@@ -136,8 +135,11 @@ pub fn run(
 ) -> Result<Outcome, TuneError> {
     let loaded = Loaded::read(store, run.id())?;
     let prediction = loaded.prediction()?;
-    let done =
-        store.starts(run.id())?.into_iter().map(|start| (start.record.slot, start.record)).collect();
+    let done = store
+        .starts(run.id())?
+        .into_iter()
+        .map(|start| (start.record.slot, start.record))
+        .collect();
     let mut engine = Engine { store, run, loaded, prediction, done, failures_in_a_row: 0 };
     engine.go(environment)
 }
@@ -149,6 +151,15 @@ struct Engine<'a> {
     prediction: Prediction,
     done: BTreeMap<Slot, StartRecord>,
     failures_in_a_row: u32,
+}
+
+/// How the one or two attempts at a start went.
+struct Attempts {
+    count: u32,
+    /// What was measured; `None` if both failed.
+    cells: Option<Vec<CellResult>>,
+    /// Message of the last failure, if any.
+    error: Option<String>,
 }
 
 /// Whether to go on after a start.
@@ -237,17 +248,15 @@ impl Engine<'_> {
             ..self.prediction
         };
         let fitted = grow(&config, smallest, config.budget_s - self.spent_s());
-        Ok(ConfirmPlan {
-            kept,
-            blocks: fitted.confirm_blocks,
-            observation_s: fitted.observation_s,
-        })
+        Ok(ConfirmPlan { kept, blocks: fitted.confirm_blocks, observation_s: fitted.observation_s })
     }
 
     /// The given costs, with the boot time corrected by what the starts so far took.
     fn measured_costs(&self) -> Costs {
         let config = &self.loaded.config;
-        let Some(mean_s) = self.mean_start_s(Phase::Screening) else { return config.costs };
+        let Some(mean_s) = self.mean_start_s(Phase::Screening) else {
+            return config.costs;
+        };
         let known = Costs { start_s: 0.0, ..config.costs };
         let rest = known.start(config.load_states.len(), self.prediction.observation_s);
         Costs { start_s: (mean_s - rest).max(0.0), ..config.costs }
@@ -256,11 +265,11 @@ impl Engine<'_> {
     /// True if a further block would exceed the budget and is not needed for a verdict.
     fn is_out_of_time(&self, confirm: &ConfirmPlan, block: u32) -> bool {
         let confirmed = u32::try_from(confirm.kept.len()).unwrap_or(u32::MAX);
-        let begun = self
-            .done
-            .keys()
-            .any(|slot| slot.phase == Phase::Confirmation && slot.block >= block);
-        let Some(start_s) = self.mean_start_s(Phase::Confirmation) else { return false };
+        let begun =
+            self.done.keys().any(|slot| slot.phase == Phase::Confirmation && slot.block >= block);
+        let Some(start_s) = self.mean_start_s(Phase::Confirmation) else {
+            return false;
+        };
         let block_s = start_s * (f64::from(confirmed) + 2.0);
         block >= self.loaded.config.least_blocks(confirmed)
             && !begun
@@ -307,45 +316,53 @@ impl Engine<'_> {
         self.tell(environment, Event::Begins, at, &name);
         let began_unix_s = environment.clock.unix_seconds();
         let began_ns = environment.clock.now_ns();
-        let mut first_error = None;
-        let mut result = attempt(environment.starter, &request);
-        if let Err(error) = result {
-            if self.must_stop(environment, &error)? {
-                return Ok(Next::Stop);
-            }
-            let message = error.message.clone();
-            self.tell(environment, Event::Retries { message }, at, &name);
-            first_error = Some(error.message);
-            result = attempt(environment.starter, &request);
-        }
-        let attempts = if first_error.is_some() { 2 } else { 1 };
-        let duration_ns = environment.clock.now_ns().saturating_sub(began_ns);
-        let record = |status, error| StartRecord {
+        let Some(attempts) = self.attempts(&request, environment, &name)? else {
+            return Ok(Next::Stop);
+        };
+        let record = StartRecord {
             slot,
             position: planned.position,
-            status,
-            attempts,
-            error,
+            status: if attempts.cells.is_some() { StartStatus::Ok } else { StartStatus::Failed },
+            attempts: attempts.count,
+            error: attempts.error.clone(),
             began_unix_s,
-            duration_ns,
+            duration_ns: environment.clock.now_ns().saturating_sub(began_ns),
         };
-        match result {
-            Ok(result) => self.save(record(StartStatus::Ok, first_error), &result)?,
-            Err(error) => {
-                if self.must_stop(environment, &error)? {
-                    return Ok(Next::Stop);
+        self.save(record, attempts.cells.as_deref().unwrap_or_default())?;
+        let event = match attempts {
+            Attempts { cells: None, error: Some(message), .. } => Event::Failed { message },
+            Attempts { .. } => Event::Done,
+        };
+        self.tell(environment, event, at, &name);
+        if self.failures_in_a_row >= MAX_FAILURES_IN_A_ROW {
+            return Err(self.keeps_failing());
+        }
+        Ok(Next::GoOn)
+    }
+
+    /// Tries once, and once more if that failed; `None` if the run is to stop.
+    fn attempts(
+        &self,
+        request: &StartRequest,
+        environment: &mut Environment<'_>,
+        name: &str,
+    ) -> Result<Option<Attempts>, TuneError> {
+        let mut error = None;
+        for count in 1..=2 {
+            match attempt(environment.starter, request) {
+                Ok(StartResult { cells }) => {
+                    return Ok(Some(Attempts { count, cells: Some(cells), error }));
                 }
-                let nothing = StartResult { cells: Vec::new() };
-                self.save(record(StartStatus::Failed, Some(error.message.clone())), &nothing)?;
-                self.tell(environment, Event::Failed { message: error.message }, at, &name);
-                if self.failures_in_a_row >= MAX_FAILURES_IN_A_ROW {
-                    return Err(self.keeps_failing());
+                Err(failure) if self.must_stop(environment, &failure)? => return Ok(None),
+                Err(StartError { message, .. }) if count == 1 => {
+                    let event = Event::Retries { message: message.clone() };
+                    self.tell(environment, event, (request.phase, request.block), name);
+                    error = Some(message);
                 }
-                return Ok(Next::GoOn);
+                Err(StartError { message, .. }) => error = Some(message),
             }
         }
-        self.tell(environment, Event::Done, at, &name);
-        Ok(Next::GoOn)
+        Ok(Some(Attempts { count: 2, cells: None, error }))
     }
 
     /// True if the failure came with the stop signal: then the start says nothing about
@@ -360,15 +377,14 @@ impl Engine<'_> {
         }
         match error.failure {
             StartFailure::Failed => Ok(false),
-            StartFailure::Fatal => Err(TuneError::Starter {
-                message: error.message.clone(),
-                hint: error.hint.clone(),
-            }),
+            StartFailure::Fatal => {
+                Err(TuneError::Starter { message: error.message.clone(), hint: error.hint.clone() })
+            }
         }
     }
 
-    fn save(&mut self, record: StartRecord, result: &StartResult) -> Result<(), TuneError> {
-        self.store.save_start(self.run, &record, &result.cells)?;
+    fn save(&mut self, record: StartRecord, cells: &[CellResult]) -> Result<(), TuneError> {
+        self.store.save_start(self.run, &record, cells)?;
         self.failures_in_a_row = match record.status {
             StartStatus::Ok => 0,
             StartStatus::Failed => self.failures_in_a_row + 1,
@@ -455,10 +471,7 @@ impl Engine<'_> {
 }
 
 /// One attempt, its result checked.
-fn attempt(
-    starter: &mut dyn Starter,
-    request: &StartRequest,
-) -> Result<StartResult, StartError> {
+fn attempt(starter: &mut dyn Starter, request: &StartRequest) -> Result<StartResult, StartError> {
     let result = starter.start(request)?;
     check_result(request, &result).map_err(StartError::failed)?;
     Ok(result)

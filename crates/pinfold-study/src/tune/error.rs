@@ -96,7 +96,8 @@ impl TuneError {
             ),
             TuneError::DuplicateName { .. } => Some("give each candidate its own name".to_owned()),
             TuneError::UnequalVcpus { .. } => Some(
-                "comparisons are between layouts of equal size: give the number of vCPUs".to_owned(),
+                "comparisons are between layouts of equal size: give the number of vCPUs"
+                    .to_owned(),
             ),
             TuneError::Budget { needed_s, .. } => Some(format!(
                 "give a budget of at least {:.0} s, fewer candidates or fewer load states",

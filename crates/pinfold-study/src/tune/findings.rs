@@ -34,7 +34,8 @@ fn about_run(report: &TuneReport, sessions: &[SessionRecord], findings: &mut Vec
             "{} of {} starts are done: the report shows what there is",
             report.design.done, report.design.planned
         );
-        findings.push(Finding::warning("run", text).with_hint("go on with `pinfold tune --resume`"));
+        findings
+            .push(Finding::warning("run", text).with_hint("go on with `pinfold tune --resume`"));
     }
     for pair in sessions.windows(2) {
         let changes = crate::store::host_changes(&pair[0].origin, &pair[1].origin);
@@ -100,12 +101,13 @@ fn about_candidates(report: &TuneReport, findings: &mut Vec<Finding>) {
 }
 
 fn about_noise(report: &TuneReport, findings: &mut Vec<Finding>) {
-    let differs =
-        |row: &&AaRow| matches!(row.contrast.verdict, Verdict::Better | Verdict::Worse);
+    let differs = |row: &&AaRow| matches!(row.contrast.verdict, Verdict::Better | Verdict::Worse);
     let differing: Vec<&AaRow> = report.aa.iter().filter(differs).collect();
     let goal_metric = report.config.goal.metric();
     for row in &differing {
-        let Some(interval) = row.contrast.interval else { continue };
+        let Some(interval) = row.contrast.interval else {
+            continue;
+        };
         let text = format!(
             "the baseline differs from itself in {} ({}): ratio {:.3}, {:.3} to {:.3}",
             row.metric.name(),
@@ -181,7 +183,9 @@ fn about_winner(report: &TuneReport, findings: &mut Vec<Finding>) {
 }
 
 fn about_constraint(report: &TuneReport, findings: &mut Vec<Finding>) {
-    let Some(limit) = report.config.max_gap_ns else { return };
+    let Some(limit) = report.config.max_gap_ns else {
+        return;
+    };
     let violating: Vec<&str> = report
         .ranking
         .iter()
@@ -194,8 +198,9 @@ fn about_constraint(report: &TuneReport, findings: &mut Vec<Finding>) {
     let limit_ms = limit as f64 / 1e6;
     findings.push(if violating.len() == report.ranking.len() {
         let text = format!("every placement had a gap above {limit_ms} ms in some block");
-        Finding::problem("max gap", text)
-            .with_hint("isolate the vCPUs (--isolate host), use a real-time policy, or ask for less")
+        Finding::problem("max gap", text).with_hint(
+            "isolate the vCPUs (--isolate host), use a real-time policy, or ask for less",
+        )
     } else {
         let text = format!("{} had a gap above {limit_ms} ms in some block", violating.join(", "));
         Finding::note("max gap", text)
@@ -224,7 +229,9 @@ fn about_samples(report: &TuneReport, confirmation: &Summaries, findings: &mut V
 
 /// A maximum grows with the time looked: it compares only over equal times.
 fn unequal_times(report: &TuneReport, confirmation: &Summaries, findings: &mut Vec<Finding>) {
-    let Some(baseline) = report.ranking.iter().find(|row| row.is_baseline) else { return };
+    let Some(baseline) = report.ranking.iter().find(|row| row.is_baseline) else {
+        return;
+    };
     let total = |candidate: usize| -> BTreeMap<_, u64> {
         let loads = report.config.load_states.iter();
         loads

@@ -1,7 +1,5 @@
 //! The two doors of the engine: what starts and measures a machine, and who watches.
 
-use std::fmt;
-
 use pinfold_model::LoadState;
 
 use crate::store::{CellResult, Phase};
@@ -131,19 +129,5 @@ pub trait Progress {
 impl<F: FnMut(&Update<'_>)> Progress for F {
     fn update(&mut self, update: &Update<'_>) {
         self(update);
-    }
-}
-
-impl fmt::Display for StartRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} block {}, candidate {}, {:.1} s in each of {} load states",
-            self.phase,
-            self.block + 1,
-            self.candidate,
-            self.observation_s,
-            self.load_states.len()
-        )
     }
 }

@@ -100,11 +100,7 @@ impl Summaries {
                 let cells = store.cells(start.id)?;
                 summaries.note_flags(&cells);
                 let of_start = cells.iter().flat_map(summarise).collect();
-                summaries
-                    .values
-                    .entry(slot.candidate)
-                    .or_default()
-                    .insert(slot.block, of_start);
+                summaries.values.entry(slot.candidate).or_default().insert(slot.block, of_start);
             }
             summaries.starts.push(start.record);
         }
@@ -179,7 +175,12 @@ pub(super) fn check_result(request: &StartRequest, result: &StartResult) -> Resu
         }
         for series in &cell.series {
             check_series(series).map_err(|why| {
-                format!("{} of vCPU {} in \"{}\" {why}", series.metric.name(), series.cpu, cell.load)
+                format!(
+                    "{} of vCPU {} in \"{}\" {why}",
+                    series.metric.name(),
+                    series.cpu,
+                    cell.load
+                )
             })?;
         }
     }

@@ -102,7 +102,7 @@ fn unpack(name: &PackageName, scratch: &str, wanted: &[&str]) -> Result<(), Gues
         .join("\n");
     user::write_atomic(&format!("{scratch}/manifest"), manifest.as_bytes())?;
     user::remove_tree(&root)?;
-    user::remove_file(&deb)?;
+    user::remove(&deb)?;
     Ok(())
 }
 
@@ -122,7 +122,7 @@ fn unpack_image(root: &str, scratch: &str, name: &PackageName) -> Result<(), Gue
             let payload = format!("{scratch}/payload.xz");
             user::write_atomic(&payload, &packed[start..])?;
             let output = run("xz", &["--decompress", "--stdout", "--single-stream", &payload])?;
-            user::remove_file(&payload)?;
+            user::remove(&payload)?;
             output
         }
         Some(_) | None => packed,

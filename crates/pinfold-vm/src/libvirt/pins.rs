@@ -17,7 +17,7 @@ use pinfold_model::{CpuSet, Role};
 use roxmltree::{Document, Node, ParsingOptions};
 
 use super::{Domain, Libvirt};
-use crate::VmError;
+use crate::{LibvirtError, VmError};
 
 /// More nodes than any domain has; a bound for what a hostile file may cost.
 const MAX_NODES: u32 = 200_000;
@@ -47,9 +47,9 @@ impl PinTarget {
     /// What libvirt calls a role.
     ///
     /// # Errors
-    /// [`VmError::NoSuchPin`] for roles that libvirt does not tell apart from the emulator,
+    /// [`LibvirtError::NoSuchPin`] for roles that libvirt does not tell apart from the emulator,
     /// and for iothreads that it did not make.
-    pub fn of(role: &Role) -> Result<Self, VmError> {
+    pub fn of(role: &Role) -> Result<Self, LibvirtError> {
         match role {
             Role::Vcpu(index) => Some(PinTarget::Vcpu(*index)),
             Role::Emulator => Some(PinTarget::Emulator),
@@ -59,7 +59,7 @@ impl PinTarget {
                 .map(PinTarget::Iothread),
             Role::Vhost(_) | Role::Worker | Role::Task => None,
         }
-        .ok_or_else(|| VmError::NoSuchPin {
+        .ok_or_else(|| LibvirtError::NoSuchPin {
             role: role.to_string(),
         })
     }
@@ -78,9 +78,9 @@ impl Pins {
     /// Reads the pins out of a domain's XML.
     ///
     /// # Errors
-    /// [`VmError::VirshOutput`] if it is not well formed, has a document type (refused: entities
+    /// [`LibvirtError::Output`] if it is not well formed, has a document type (refused: entities
     /// could grow without bound), or holds a list that is not one of PUs.
-    pub fn from_xml(xml: &str) -> Result<Self, VmError> {
+    pub fn from_xml(xml: &str) -> Result<Self, LibvirtError> {
         let options = ParsingOptions {
             allow_dtd: false,
             nodes_limit: MAX_NODES,
@@ -115,23 +115,23 @@ impl Pins {
     }
 }
 
-fn attribute<'a>(node: Node<'a, '_>, name: &str) -> Result<&'a str, VmError> {
+fn attribute<'a>(node: Node<'a, '_>, name: &str) -> Result<&'a str, LibvirtError> {
     node.attribute(name)
         .ok_or_else(|| wrong(format!("<{}> has no {name}", node.tag_name().name())))
 }
 
-fn number(node: Node<'_, '_>, name: &str) -> Result<u32, VmError> {
+fn number(node: Node<'_, '_>, name: &str) -> Result<u32, LibvirtError> {
     let text = attribute(node, name)?;
     text.parse()
         .map_err(|_| wrong(format!("{name}={text:?} is not a number")))
 }
 
-fn list(text: &str) -> Result<CpuSet, VmError> {
+fn list(text: &str) -> Result<CpuSet, LibvirtError> {
     CpuSet::parse_list(text).map_err(wrong)
 }
 
-fn wrong(why: impl fmt::Display) -> VmError {
-    VmError::VirshOutput {
+fn wrong(why: impl fmt::Display) -> LibvirtError {
+    LibvirtError::Output {
         command: "dumpxml".to_owned(),
         why: why.to_string(),
     }
@@ -158,16 +158,18 @@ impl Libvirt {
     /// The pins of a running domain.
     ///
     /// # Errors
-    /// That libvirt failed, or [`VmError::VirshOutput`].
+    /// That libvirt failed, or [`LibvirtError::Output`].
     pub fn pins(&self, domain: &Domain) -> Result<Pins, VmError> {
-        Pins::from_xml(&self.virsh("dumpxml", &[("domain", &domain.uuid)])?)
+        Ok(Pins::from_xml(
+            &self.virsh("dumpxml", &[("domain", &domain.uuid)])?,
+        )?)
     }
 
     /// The changes that give each role its PUs, with the values that they replace; roles that
     /// have them already give none. Nothing is changed yet.
     ///
     /// # Errors
-    /// [`VmError::NoSuchPin`], or as [`Libvirt::pins`].
+    /// [`LibvirtError::NoSuchPin`], or as [`Libvirt::pins`].
     pub fn pin_changes(
         &self,
         domain: &Domain,
@@ -192,17 +194,18 @@ impl Libvirt {
     /// Makes one change and reads it back.
     ///
     /// # Errors
-    /// [`VmError::PinNotKept`] if libvirt then reports another list, or that libvirt failed.
+    /// [`LibvirtError::PinNotKept`] if libvirt then reports another list, or that libvirt failed.
     pub fn set_pin(&self, domain: &Domain, change: &PinChange) -> Result<(), VmError> {
         self.pin(domain, change.target, &change.after.to_string())?;
         let pins = self.pins(domain)?;
         match pins.own.get(&change.target) {
             Some(found) if *found == change.after => Ok(()),
-            found => Err(VmError::PinNotKept {
+            found => Err(LibvirtError::PinNotKept {
                 role: change.target.to_string(),
                 asked: change.after.to_string(),
                 found: found.map_or("none".to_owned(), ToString::to_string),
-            }),
+            }
+            .into()),
         }
     }
 

@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use serde_json::{Value, json};
 
 use super::Event;
-use crate::VmError;
+use crate::QmpError;
 use crate::monitor::{QemuVersion, version_from};
 
 /// No honest reply is longer: `query-cpus-fast` of 4096 vCPUs gives about 1 MB.
@@ -59,8 +59,8 @@ impl Wire {
         path: &str,
         timeout_ns: u64,
         clock: Box<dyn Clock + Send>,
-    ) -> Result<Self, VmError> {
-        let stream = connect_within(path, timeout_ns).map_err(|errno| VmError::Connect {
+    ) -> Result<Self, QmpError> {
+        let stream = connect_within(path, timeout_ns).map_err(|errno| QmpError::Connect {
             path: path.to_owned(),
             source: errno.into(),
         })?;
@@ -91,27 +91,28 @@ impl Wire {
         message: &[u8],
         deadline: u64,
         during: &str,
-    ) -> Result<(), VmError> {
+    ) -> Result<(), QmpError> {
         let left = self.left(deadline);
         let sent = self
             .stream
             .set_write_timeout(Some(left))
             .and_then(|()| self.stream.write_all(message));
-        sent.map_err(|source| match source.kind() {
-            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => self.closed(during),
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => VmError::NoAnswer {
-                command: during.to_owned(),
-                seconds: u64::from(left.subsec_nanos() > 0) + left.as_secs(),
-            },
-            _ => VmError::Socket {
-                path: self.path.clone(),
-                source,
-            },
+        sent.map_err(|source| {
+            if is_timeout(source.kind()) {
+                let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+                QmpError::NoAnswer {
+                    command: during.to_owned(),
+                    seconds,
+                }
+            } else {
+                self.failed(source, during)
+            }
         })
     }
 
-    /// Reads one line; empty lines are skipped.
-    pub(super) fn line(&mut self, deadline: u64, during: &str) -> Result<Line, VmError> {
+    /// Reads one line; empty lines are skipped. After the deadline nothing more is read, so that
+    /// a peer that never stops sending cannot hold its reader; lines that had come are still given.
+    pub(super) fn line(&mut self, deadline: u64, during: &str) -> Result<Line, QmpError> {
         loop {
             if let Some(line) = self.line_ahead() {
                 if line.iter().all(u8::is_ascii_whitespace) {
@@ -120,28 +121,34 @@ impl Wire {
                 return Ok(Line::Complete(line));
             }
             if self.ahead.len() > MAX_LINE {
-                return Err(VmError::TooLong {
+                return Err(QmpError::TooLong {
                     path: self.path.clone(),
                     limit: MAX_LINE,
                 });
             }
+            if self.clock.now_ns() >= deadline {
+                return Ok(Line::Partial(self.ahead.clone()));
+            }
             match self.read_more(deadline) {
                 Ok(0) => return Ok(Line::Closed(self.ahead.clone())),
                 Ok(_) => {}
-                Err(error) => match error.kind() {
-                    ErrorKind::Interrupted => {}
-                    ErrorKind::WouldBlock | ErrorKind::TimedOut => {}
-                    ErrorKind::ConnectionReset => return Err(self.closed(during)),
-                    _ => {
-                        return Err(VmError::Socket {
-                            path: self.path.clone(),
-                            source: error,
-                        });
-                    }
-                },
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if is_timeout(error.kind()) => {}
+                Err(error) => return Err(self.failed(error, during)),
             }
-            if self.clock.now_ns() >= deadline && !self.ahead[self.searched..].contains(&b'\n') {
-                return Ok(Line::Partial(self.ahead.clone()));
+        }
+    }
+
+    fn failed(&self, source: std::io::Error, during: &str) -> QmpError {
+        if matches!(
+            source.kind(),
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+        ) {
+            self.closed(during)
+        } else {
+            QmpError::Socket {
+                path: self.path.clone(),
+                source,
             }
         }
     }
@@ -172,20 +179,20 @@ impl Wire {
         }
     }
 
-    pub(super) fn closed(&self, during: &str) -> VmError {
-        VmError::Closed {
+    pub(super) fn closed(&self, during: &str) -> QmpError {
+        QmpError::Closed {
             path: self.path.clone(),
             during: during.to_owned(),
         }
     }
 
-    pub(super) fn not_qmp(&self, line: &[u8]) -> VmError {
+    pub(super) fn not_qmp(&self, line: &[u8]) -> QmpError {
         let text = String::from_utf8_lossy(line);
         let mut said: String = text.trim().chars().take(SHOWN).collect();
         if text.trim().chars().count() > SHOWN {
             said.push('…');
         }
-        VmError::NotQmp {
+        QmpError::NotQmp {
             path: self.path.clone(),
             said,
         }
@@ -202,6 +209,11 @@ fn connect_within(path: &str, timeout_ns: u64) -> rustix::io::Result<UnixStream>
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(timeout))?;
     rustix::net::connect(&socket, &address)?;
     Ok(socket.into())
+}
+
+/// What read(2) and write(2) say when their time is up.
+fn is_timeout(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 /// Nanoseconds as whole seconds, rounded up, for messages.
@@ -233,6 +245,8 @@ pub(super) fn parse(line: &[u8]) -> Option<Message> {
         return Some(Message::Event(Event { name, data }));
     }
     if let Some(error) = value.get("error") {
+        // What a stranger says is shown to the user: on one line, without terminal controls.
+        let text = |value, key| Some(text(value, key)?.replace(char::is_control, " "));
         let class = text(error, "class")?;
         return Some(Message::Error {
             id,

@@ -110,7 +110,7 @@ pub(crate) fn command_line(host: &dyn Host, pid: Tid) -> Result<Vec<String>, VmE
 
 /// Kernel threads that serve the process from outside: `vhost-N`, where N is any thread of
 /// the process, and `kvm-pit/PID`. They are looked for only if a descriptor of the process says
-/// that there may be some: a large host has thousands of kernel threads.
+/// that there may be some, and only among those born after it: a large host has thousands.
 pub(super) fn kernel_threads(
     host: &dyn Host,
     pid: Tid,
@@ -120,10 +120,19 @@ pub(super) fn kernel_threads(
     if !may_have_kernel_threads(host, pid) {
         return Ok(found);
     }
-    for tid in kernel_thread_numbers(host)? {
+    let born = own
+        .iter()
+        .map(|thread| thread.task.start_time)
+        .min()
+        .unwrap_or(0);
+    let candidates = kernel_thread_numbers(host)?;
+    for tid in candidates.newest_first {
         let Some(task) = task_at(host, &paths::process_stat(tid))? else {
             continue;
         };
+        if task.id.start_time < born && candidates.in_order_of_birth {
+            break;
+        }
         if !task.is_kernel_thread || own.iter().any(|thread| thread.task == task.id) {
             continue;
         }
@@ -153,20 +162,38 @@ fn may_have_kernel_threads(host: &dyn Host, pid: Tid) -> bool {
         .any(|target| target.starts_with("/dev/vhost-") || target.starts_with("anon_inode:kvm-vm"))
 }
 
+/// Numbers of kernel threads.
+#[derive(Default)]
+struct Candidates {
+    newest_first: Vec<Tid>,
+    in_order_of_birth: bool,
+}
+
 /// Kernel threads of the host, none where process numbers are not the host's own (a container).
-/// The list of kthreadd's children needs `CONFIG_PROC_CHILDREN`; without it all of `/proc` is
-/// listed, which costs more but finds the same.
-fn kernel_thread_numbers(host: &dyn Host) -> Result<Vec<Tid>, VmError> {
+/// The kernel lists kthreadd's children in the order of their birth, if it has
+/// `CONFIG_PROC_CHILDREN`; without it all of `/proc` is listed, which costs more but finds
+/// the same.
+fn kernel_thread_numbers(host: &dyn Host) -> Result<Candidates, VmError> {
     match task_at(host, &paths::process_stat(KTHREADD))? {
         Some(task) if task.name == "kthreadd" => {}
-        Some(_) | None => return Ok(Vec::new()),
+        Some(_) | None => return Ok(Candidates::default()),
     }
     match host.read_text(&paths::task_file(KTHREADD, KTHREADD, "children")) {
-        Ok(text) => Ok(text
-            .split_whitespace()
-            .filter_map(|word| word.parse().ok().map(Tid))
-            .collect()),
-        Err(_) => Ok(numbers_in(host, &paths::proc_dir())?),
+        Ok(text) => {
+            let tids = text.split_ascii_whitespace().rev();
+            let newest_first = tids.filter_map(|word| word.parse().ok().map(Tid)).collect();
+            Ok(Candidates {
+                newest_first,
+                in_order_of_birth: true,
+            })
+        }
+        Err(_) => {
+            let newest_first = numbers_in(host, &paths::proc_dir())?;
+            Ok(Candidates {
+                newest_first,
+                in_order_of_birth: false,
+            })
+        }
     }
 }
 

@@ -111,10 +111,10 @@ fn believes_the_monitor_before_names() {
 #[test]
 fn finds_kernel_threads_outside_the_process() {
     let kernel = [
-        (50, "vhost-100"),
-        (51, "vhost-999"),
-        (52, "kvm-pit/100"),
         (53, "rcu_preempt"),
+        (150, "vhost-100"),
+        (151, "vhost-999"),
+        (152, "kvm-pit/100"),
     ];
     let monitor = || Recorded {
         kvm: true,
@@ -133,10 +133,10 @@ fn finds_kernel_threads_outside_the_process() {
     host.insert_link("/proc/100/fd/9", "/dev/vhost-net");
     let all = [
         "101 vcpu(0)",
-        "52 emulator",
         "100 emulator",
-        "50 vhost(0)",
-        "102 vhost(1)",
+        "152 emulator",
+        "102 vhost(0)",
+        "150 vhost(1)",
     ];
     let found = discover(&host, QEMU, Some(&mut monitor())).unwrap();
     assert_eq!(roles(&found), all);

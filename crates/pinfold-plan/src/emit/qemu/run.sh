@@ -6,13 +6,14 @@ qemu=$!
 exec 3<&-
 trap 'kill -TERM "$qemu" 2>/dev/null' INT TERM HUP
 
-# Memory that is preallocated can keep QEMU busy before it makes its vCPU threads.
+# Memory that is preallocated can keep QEMU busy for minutes before it makes its vCPU threads.
 tries=0
 until [ "$(count_vcpus)" -eq "$vcpus" ]; do
     alive || { wait "$qemu"; exit $?; }
+    [ -z "$(threads_named 'ALL CPUs/')" ] ||
+        fail "TCG with thread=single runs all vCPUs in one thread, use -accel tcg,thread=multi"
     tries=$((tries + 1))
-    [ "$tries" -le 600 ] ||
-        fail "$vcpus vCPU threads did not appear (TCG with thread=single has one for all)"
+    [ "$tries" -le 6000 ] || fail "$vcpus vCPU threads did not appear within 10 minutes"
     sleep 0.1
 done
 

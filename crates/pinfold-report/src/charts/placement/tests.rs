@@ -1,1 +1,179 @@
+//! Boxes of odd machines, and who sits on a PU.
 
+use pinfold_model::{
+    Core, CoreId, IsolationScope, L3Domain, L3Id, LogicalPu, NodeId, NumaNode, Package, PackageId,
+    Smt, Source, ThreadPlan, VnodeKind, VnodePlan,
+};
+
+use super::*;
+
+fn set(list: &str) -> CpuSet {
+    CpuSet::parse_list(list).unwrap()
+}
+
+/// Sets with their ids.
+fn numbered(lists: &[&str]) -> impl Iterator<Item = (u32, CpuSet)> {
+    (0_u32..).zip(lists.iter().map(|list| set(list)))
+}
+
+/// A machine from lists of PUs: packages, NUMA nodes, L3 domains, cores.
+fn machine(packages: &[&str], nodes: &[&str], l3: &[&str], cores: &[&str]) -> Topology {
+    let everything = cores.iter().fold(CpuSet::new(), |all, core| all.union(&set(core)));
+    let pu = |(logical, os): (u32, PuId)| Pu {
+        os,
+        logical: LogicalPu(logical),
+        core: CoreId(0),
+        smt_rank: 0,
+        l3: None,
+        node: None,
+        package: PackageId(0),
+        kind: CoreKind::Uniform,
+    };
+    let core = |(id, pus)| {
+        let (package, kind) = (PackageId(0), CoreKind::Uniform);
+        Core { id: CoreId(id), pus, package, kind }
+    };
+    let l3_domain = |(id, pus)| L3Domain { id: L3Id(id), pus, size_bytes: 0 };
+    let node = |(id, pus)| NumaNode { id: NodeId(id), pus, memory_bytes: 0 };
+    let package = |(id, pus)| Package { id: PackageId(id), pus };
+    Topology {
+        source: Source::Synthetic("test".to_owned()),
+        fingerprint: String::new(),
+        model: None,
+        hypervisor: None,
+        pus: (0_u32..).zip(everything.iter()).map(pu).collect(),
+        cores: numbered(cores).map(core).collect(),
+        l3: numbered(l3).map(l3_domain).collect(),
+        nodes: numbered(nodes).map(node).collect(),
+        packages: numbered(packages).map(package).collect(),
+        smt: Smt::Unknown,
+        offline: CpuSet::new(),
+        isolated: CpuSet::new(),
+        nohz_full: CpuSet::new(),
+        allowed: everything,
+        frequency_domains: Vec::new(),
+        findings: Vec::new(),
+    }
+}
+
+/// The boxes as text: `Package 0 + NUMA 0 [L3 0 L3 1]`.
+fn outline(blocks: &[Block]) -> String {
+    let one = |block: &Block| {
+        let names: Vec<&str> =
+            block.labels.iter().map(|it| it.split(" · ").next().unwrap()).collect();
+        let names = names.join("+");
+        match block.inside.as_slice() {
+            [] => names,
+            inside => format!("{names}[{}]", outline(inside)),
+        }
+    };
+    blocks.iter().map(one).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn boxes_nest_by_their_pus() {
+    let check = |topology: &Topology, expected: &str| {
+        assert_eq!(outline(&nest(topology)), expected);
+    };
+    // One PU: everything is the same box.
+    check(&machine(&["0"], &["0"], &["0"], &["0"]), "Package 0+NUMA 0+L3 0");
+    // Siblings make cores visible.
+    check(
+        &machine(&["0-3"], &["0-3"], &["0-3"], &["0,2", "1,3"]),
+        "Package 0+NUMA 0+L3 0[core 0 core 1]",
+    );
+    // Two nodes in a package, two packages in a node.
+    check(
+        &machine(&["0-3"], &["0-1", "2-3"], &[], &["0", "1", "2", "3"]),
+        "Package 0[NUMA 0 NUMA 1]",
+    );
+    check(
+        &machine(&["0-1", "2-3"], &["0-3"], &[], &["0", "1", "2", "3"]),
+        "NUMA 0[Package 0 Package 1]",
+    );
+    // A node without PUs is no box; nothing at all is no picture.
+    check(&machine(&["0"], &["0", ""], &[], &["0"]), "Package 0+NUMA 0");
+    check(&machine(&[], &[], &[], &[]), "");
+    // What only overlaps is left out.
+    check(&machine(&["0-2"], &["0-1", "1-2"], &[], &["0", "1", "2"]), "Package 0[NUMA 0]");
+}
+
+#[test]
+fn every_pu_is_drawn_once_whatever_the_nesting() {
+    for topology in [
+        machine(&["0"], &["0"], &["0"], &["0"]),
+        machine(&["0-3"], &["0-1", "2-3"], &["0-3"], &["0,2", "1,3"]),
+        machine(&["0-2"], &["0-1", "1-2"], &[], &["0", "1", "2"]),
+        machine(&["0-127"], &["0-63"], &[], &["0-127"]),
+    ] {
+        let html = draw(&topology, &plan(&topology));
+        assert_eq!(html.matches("class=\"pu ").count(), topology.pus.len(), "{html}");
+    }
+}
+
+/// vCPU 0 on PU 0 alone, the emulator everywhere.
+fn plan(topology: &Topology) -> Plan {
+    let thread = |role, pus| ThreadPlan { role, pus, policy: None, reason: String::new() };
+    let online = topology.online();
+    Plan {
+        strategy: "test".to_owned(),
+        fingerprint: String::new(),
+        vnode: VnodePlan {
+            name: "vm".to_owned(),
+            kind: VnodeKind::VirtualMachine,
+            threads: vec![
+                thread(Role::Vcpu(0), set("0")),
+                thread(Role::Vcpu(1), set("0-1")),
+                thread(Role::Vcpu(2), set("1-2")),
+                thread(Role::Emulator, set("2-3")),
+                thread(Role::Iothread("disk".to_owned()), set("3")),
+            ],
+            guest: None,
+        },
+        housekeeping: online.difference(&set("0,5")),
+        exclusive: set("0"),
+        isolation: IsolationScope::Own,
+        housekeeping_reason: String::new(),
+        findings: Vec::new(),
+    }
+}
+
+#[test]
+fn who_sits_on_a_pu() {
+    let plan = plan(&machine(&["0-5"], &[], &[], &["0", "1", "2", "3", "4", "5"]));
+    let check = |pu: u32, class: &str, words: &str, letters: &str| {
+        let seat = seat(&plan, PuId(pu));
+        assert_eq!(
+            (seat.class().as_str(), seat.words().join(", ").as_str(), seat.letters().as_str()),
+            (class, words, letters)
+        );
+    };
+    check(0, "pu pinned exclusive", "vCPU 0–1, exclusive", "∗");
+    check(1, "pu floating", "vCPU 1–2 ↔, host", "∗");
+    check(2, "pu floating", "vCPU 2 ↔, emulator, host", "∗");
+    check(3, "pu helper", "emulator, iothread disk, host", "EH");
+    check(4, "pu host", "host", "H");
+    check(5, "pu free", "unused", "");
+}
+
+#[test]
+fn numbers_as_ranges() {
+    let check = |numbers: &[u32], text: &str| assert_eq!(ranges(numbers), text);
+    check(&[], "");
+    check(&[3], "3");
+    check(&[0, 1, 2, 7, 9, 10], "0–2, 7, 9–10");
+    check(&[u32::MAX], "4294967295");
+}
+
+#[test]
+fn scales() {
+    let check = |pus: u32, scale: Scale| {
+        let all = format!("0-{}", pus - 1);
+        assert_eq!(Scale::of(&machine(&[&all], &[], &[], &[&all])), scale, "{pus} PUs");
+    };
+    check(1, Scale::Roomy);
+    check(8, Scale::Roomy);
+    check(16, Scale::Middle);
+    check(64, Scale::Dense);
+    check(256, Scale::Small);
+}

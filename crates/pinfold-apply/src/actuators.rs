@@ -1,0 +1,120 @@
+//! The kernel knobs: how each is set, read back and put back.
+//!
+//! One file per kind of [`Change`]. Each has three functions: `take` makes the change,
+//! `verify` compares what the kernel shows with what was asked, `revert` takes it back if
+//! the value is still ours. All of them are idempotent, because a crash may have come
+//! before, between or after them. The order of steps and the journal are not known here.
+
+mod affinity;
+mod group;
+mod kernel_file;
+mod members;
+mod past;
+mod policy;
+
+use pinfold_host::{Host, HostError, HostMut};
+use pinfold_model::{Change, Finding, Step, Undo};
+
+pub(crate) use affinity::{allowed, narrowed};
+pub(crate) use group::PREFIX as GROUP_PREFIX;
+pub(crate) use kernel_file::{ENABLE as ENABLE_CPUSET, has_cpuset};
+pub(crate) use past::Past;
+
+use crate::cpusets::Cpusets;
+
+/// What became of a change.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// It was made; the findings tell of single tasks that were not there any more.
+    Done(Vec<Finding>),
+    /// Its task has ended.
+    Gone,
+}
+
+/// What the kernel shows after a change.
+#[derive(Debug)]
+pub(crate) enum Shown {
+    /// What was asked.
+    AsAsked,
+    /// Less than was asked, within what the task's cpuset allows.
+    Less(Finding),
+    /// Its task has ended.
+    Gone,
+    /// Something else.
+    Other {
+        /// What was asked.
+        wanted: String,
+        /// What the kernel shows.
+        found: String,
+    },
+}
+
+/// What became of an undo.
+#[derive(Debug)]
+pub(crate) enum Reverted {
+    /// The value that was found before is there again.
+    Restored,
+    /// It was there already.
+    Nothing,
+    /// Its task has ended.
+    Gone,
+    /// Somebody else changed it since; it was left as it is.
+    Changed(Finding),
+}
+
+/// Makes a change.
+pub(crate) fn take(host: &dyn HostMut, change: &Change) -> Result<Taken, HostError> {
+    match change {
+        Change::WriteFile { path, value } => kernel_file::take(host, path, value),
+        Change::MakeGroup { path } => group::take(host, path),
+        Change::MoveTasks { group, file, tasks } => members::take(host, group, file, tasks),
+        Change::SetAffinity { task, mask } => affinity::take(host, *task, mask),
+        Change::SetPolicy { task, policy } => policy::take(host, *task, *policy),
+    }
+}
+
+/// Reads a change back.
+pub(crate) fn verify(
+    host: &dyn Host,
+    cpusets: Option<&Cpusets>,
+    change: &Change,
+) -> Result<Shown, HostError> {
+    match change {
+        Change::WriteFile { path, value } => kernel_file::verify(host, cpusets, path, value),
+        Change::MakeGroup { path } => Ok(group::verify(host, path)),
+        Change::MoveTasks { group, tasks, .. } => members::verify(host, cpusets, group, tasks),
+        Change::SetAffinity { task, mask } => affinity::verify(host, cpusets, *task, mask),
+        Change::SetPolicy { task, policy } => policy::verify(host, *task, *policy),
+    }
+}
+
+/// Takes a step back. One answer per thing that the step changed.
+pub(crate) fn revert(past: &Past<'_>, step: &Step) -> Vec<Result<Reverted, HostError>> {
+    match &step.undo {
+        Undo::WriteFile { path, original } => vec![kernel_file::revert(past, path, original)],
+        Undo::RemoveGroup { path } => vec![group::revert(past, path)],
+        Undo::MoveTasks { tasks, .. } => {
+            tasks.iter().flat_map(|state| members::revert(past, state)).collect()
+        }
+        Undo::SetAffinity { task, original } => vec![affinity::revert(past, *task, original)],
+        Undo::SetPolicy { task, original } => vec![policy::revert(past, *task, *original)],
+    }
+}
+
+/// Masks of bystanders that a kernel before 6.2 overwrote when their cpuset changed.
+pub(crate) fn restore_mask(
+    past: &Past<'_>,
+    task: pinfold_model::TaskId,
+    mask: &pinfold_model::CpuSet,
+) -> Result<Reverted, HostError> {
+    affinity::restore_overwritten(past, task, mask)
+}
+
+/// A thread that was born while the plan was in force and inherited from one that was placed.
+pub(crate) fn release_born(
+    past: &Past<'_>,
+    task: pinfold_model::TaskId,
+    main: pinfold_model::Tid,
+) -> Vec<Result<Reverted, HostError>> {
+    vec![affinity::release_born(past, task, main), policy::release_born(past, task, main)]
+}

@@ -1,0 +1,168 @@
+//! A thread's affinity mask: `sched_setaffinity(2)`.
+//!
+//! The kernel gives the intersection of the mask with the thread's cpuset, and refuses
+//! (`EINVAL`) an empty one. Since 6.2 it remembers the mask that was asked for; a thread
+//! that never asked follows its cpuset. That cannot be told from outside, so where the
+//! original mask was the whole cpuset, undo asks for all possible PUs: the thread then
+//! follows its cpuset again.
+
+use pinfold_host::{Host, HostError, HostMut, paths};
+use pinfold_model::{CpuSet, Finding, TaskId, Tid};
+
+use super::{Past, Reverted, Shown, Taken};
+use crate::cpusets::{self, Cpusets};
+use crate::tasks;
+
+pub(super) fn take(host: &dyn HostMut, task: TaskId, mask: &CpuSet) -> Result<Taken, HostError> {
+    if !tasks::is_alive(host, task)? {
+        return Ok(Taken::Gone);
+    }
+    let answer = tasks::unless_gone(host.set_affinity(task.tid, mask))?;
+    Ok(answer.map_or(Taken::Gone, |()| Taken::Done(Vec::new())))
+}
+
+pub(super) fn verify(
+    host: &dyn Host,
+    cpusets: Option<&Cpusets>,
+    task: TaskId,
+    mask: &CpuSet,
+) -> Result<Shown, HostError> {
+    let Some(found) = tasks::unless_gone(host.affinity(task.tid))? else { return Ok(Shown::Gone) };
+    if found == *mask {
+        return Ok(Shown::AsAsked);
+    }
+    let Some(allowed) = allowed(host, cpusets, task.tid)? else { return Ok(Shown::Gone) };
+    if !found.is_empty() && found == mask.intersection(&allowed) {
+        return Ok(Shown::Less(narrowed(task, mask, &found)));
+    }
+    Ok(Shown::Other { wanted: mask.to_string(), found: found.to_string() })
+}
+
+/// The finding about a thread whose cpuset has only a part of its PUs.
+pub(crate) fn narrowed(task: TaskId, mask: &CpuSet, found: &CpuSet) -> Finding {
+    let text = format!("{task} may use only {found} of {mask}, its cpuset has no more");
+    Finding::warning("affinity", text)
+        .with_hint("widen the cpuset of the virtual machine's group, or plan with --avoid")
+}
+
+/// The PUs that a thread can be given at all.
+pub(crate) fn allowed(
+    host: &dyn Host,
+    cpusets: Option<&Cpusets>,
+    tid: Tid,
+) -> Result<Option<CpuSet>, HostError> {
+    match cpusets {
+        Some(cpusets) => cpusets.effective_of(host, tid),
+        None => cpusets::list(host, &paths::cpu_online()).map(Some),
+    }
+}
+
+pub(super) fn revert(
+    past: &Past<'_>,
+    task: TaskId,
+    original: &CpuSet,
+) -> Result<Reverted, HostError> {
+    let Some((now, allowed)) = state(past, task)? else { return Ok(Reverted::Gone) };
+    if now == *original {
+        return Ok(Reverted::Nothing);
+    }
+    if past.wrote_mask(task, &now, &allowed) || (!past.masks_survive && now == allowed) {
+        return set(past, task, original, &allowed);
+    }
+    Ok(Reverted::Changed(changed(task, &now, original)))
+}
+
+/// Puts a bystander's mask back if a change of its cpuset overwrote it.
+pub(super) fn restore_overwritten(
+    past: &Past<'_>,
+    task: TaskId,
+    mask: &CpuSet,
+) -> Result<Reverted, HostError> {
+    let Some((now, allowed)) = state(past, task)? else { return Ok(Reverted::Gone) };
+    // Anything but the whole cpuset was set by somebody since.
+    if now == *mask || now != allowed {
+        return Ok(Reverted::Nothing);
+    }
+    set(past, task, mask, &allowed)
+}
+
+/// Puts a moved task's mask back after it was moved back. `inside` is what its group of ours
+/// allowed, `before` the mask that it had there.
+pub(super) fn restore_moved(
+    past: &Past<'_>,
+    (task, mask): (TaskId, &CpuSet),
+    inside: Option<&CpuSet>,
+    before: &CpuSet,
+) -> Result<Reverted, HostError> {
+    let Some((now, allowed)) = state(past, task)? else { return Ok(Reverted::Gone) };
+    // A mask that a step of its own set is put back by that step's undo.
+    if now == *mask || past.wrote_mask(task, &now, &allowed) {
+        return Ok(Reverted::Nothing);
+    }
+    let forced = inside.is_some_and(|inside| {
+        let narrowed = mask.intersection(inside);
+        [before, &now].iter().any(|seen| *seen == inside || **seen == narrowed)
+    });
+    if forced || (!past.masks_survive && now == allowed) {
+        return set(past, task, mask, &allowed);
+    }
+    Ok(Reverted::Changed(changed(task, &now, mask)))
+}
+
+/// Frees a thread that inherited the mask of a placed one.
+pub(super) fn release_born(
+    past: &Past<'_>,
+    task: TaskId,
+    main: Tid,
+) -> Result<Reverted, HostError> {
+    let Some((now, allowed)) = state(past, task)? else { return Ok(Reverted::Gone) };
+    let Some(original) = past.inherited_mask(main, &now) else { return Ok(Reverted::Nothing) };
+    // The process itself has this mask for reasons of its own.
+    if tasks::unless_gone(past.host.affinity(main))?.is_none_or(|mask| mask == now) {
+        return Ok(Reverted::Nothing);
+    }
+    set(past, task, original, &allowed)
+}
+
+/// Mask of a living task, and what its cpuset allows.
+fn state(past: &Past<'_>, task: TaskId) -> Result<Option<(CpuSet, CpuSet)>, HostError> {
+    if !tasks::is_alive(past.host, task)? {
+        return Ok(None);
+    }
+    let Some(now) = tasks::unless_gone(past.host.affinity(task.tid))? else { return Ok(None) };
+    let allowed = allowed(past.host, past.cpusets.as_ref(), task.tid)?;
+    Ok(allowed.map(|allowed| (now, allowed)))
+}
+
+fn set(
+    past: &Past<'_>,
+    task: TaskId,
+    mask: &CpuSet,
+    allowed: &CpuSet,
+) -> Result<Reverted, HostError> {
+    let asked = match &past.possible {
+        Some(possible) if past.masks_survive && mask == allowed => possible,
+        Some(_) | None => mask,
+    };
+    if tasks::unless_gone(past.host.set_affinity(task.tid, asked))?.is_none() {
+        return Ok(Reverted::Gone);
+    }
+    let Some(now) = tasks::unless_gone(past.host.affinity(task.tid))? else {
+        return Ok(Reverted::Gone);
+    };
+    if now == *mask || now == mask.intersection(allowed) {
+        return Ok(Reverted::Restored);
+    }
+    Err(HostError::Unexpected {
+        path: paths::process_status(task.tid),
+        why: format!("the mask is {now} after it was set back to {mask}"),
+    })
+}
+
+fn changed(task: TaskId, now: &CpuSet, original: &CpuSet) -> Finding {
+    let text = format!(
+        "the mask of {task} is {now}, which Pinfold did not set; its original {original} was not put back"
+    );
+    Finding::warning("affinity", text)
+        .with_hint(format!("if nobody meant it: taskset -p -c {original} {}", task.tid))
+}

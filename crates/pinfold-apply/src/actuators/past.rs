@@ -1,0 +1,153 @@
+//! What was there before, and what we wrote: the journal as undo asks it.
+//!
+//! Undo puts a value back only if what it finds is one that some step wrote, so that a change by
+//! somebody else is seen as such. A knob may have been written more than once; each of the
+//! values counts as ours, and the first step's original is the original.
+
+use pinfold_host::{Clock, HostError, HostMut, paths};
+use pinfold_model::{Change, CpuSet, Policy, Step, TaskId, TaskState, Tid, Undo};
+
+use crate::cpusets::{self, Cpusets};
+use crate::journal::Record;
+
+/// A journal's steps, with the host that they were done to.
+pub(crate) struct Past<'a> {
+    pub(crate) host: &'a dyn HostMut,
+    pub(crate) clock: &'a dyn Clock,
+    pub(crate) cpusets: Option<Cpusets>,
+    /// See [`cpusets::masks_survive`].
+    pub(crate) masks_survive: bool,
+    /// All PUs that the kernel could ever have.
+    pub(crate) possible: Option<CpuSet>,
+    steps: Vec<&'a Step>,
+}
+
+impl<'a> Past<'a> {
+    pub(crate) fn new(
+        host: &'a dyn HostMut,
+        clock: &'a dyn Clock,
+        record: &'a Record,
+    ) -> Result<Self, HostError> {
+        Ok(Self {
+            host,
+            clock,
+            cpusets: Cpusets::find(host)?,
+            masks_survive: cpusets::masks_survive(host)?,
+            possible: cpusets::list(host, &paths::cpu_possible()).ok(),
+            steps: record.steps().map(|(_, step)| step).collect(),
+        })
+    }
+
+    /// Values that were written to a file.
+    pub(super) fn written_values(&self, file: &str) -> impl Iterator<Item = &'a [u8]> {
+        self.steps.iter().filter_map(move |step| match &step.change {
+            Change::WriteFile { path, value } if path == file => Some(value.as_slice()),
+            Change::WriteFile { .. }
+            | Change::MakeGroup { .. }
+            | Change::MoveTasks { .. }
+            | Change::SetAffinity { .. }
+            | Change::SetPolicy { .. } => None,
+        })
+    }
+
+    /// True if a mask is one that was set for a task, in full or within its cpuset.
+    pub(super) fn wrote_mask(&self, task: TaskId, now: &CpuSet, allowed: &CpuSet) -> bool {
+        self.masks().any(|(at, mask, _)| {
+            at == task && (mask == now || mask.intersection(allowed) == *now)
+        })
+    }
+
+    /// True if a policy is one that was set for a task.
+    pub(super) fn wrote_policy(&self, task: TaskId, now: Policy) -> bool {
+        self.policies().any(|(at, policy, _)| at == task && policy == now)
+    }
+
+    /// The mask that a thread would have had that inherited `now` from a placed one; the
+    /// process's first thread is asked first, because it makes most of the others.
+    pub(crate) fn inherited_mask(&self, main: Tid, now: &CpuSet) -> Option<&'a CpuSet> {
+        let from = |first: bool| {
+            self.masks()
+                .find(|(task, mask, _)| *mask == now && (task.tid == main || !first))
+                .map(|(_, _, original)| original)
+        };
+        from(true).or_else(|| from(false))
+    }
+
+    /// The same of the policy.
+    pub(crate) fn inherited_policy(&self, main: Tid, now: Policy) -> Option<Policy> {
+        let from = |first: bool| {
+            self.policies()
+                .find(|(task, policy, _)| *policy == now && (task.tid == main || !first))
+                .map(|(_, _, original)| original)
+        };
+        from(true).or_else(|| from(false))
+    }
+
+    fn masks(&self) -> impl Iterator<Item = (TaskId, &'a CpuSet, &'a CpuSet)> {
+        self.steps.iter().filter_map(|step| match (&step.change, &step.undo) {
+            (Change::SetAffinity { task, mask }, Undo::SetAffinity { original, .. }) => {
+                Some((*task, mask, original))
+            }
+            _ => None,
+        })
+    }
+
+    fn policies(&self) -> impl Iterator<Item = (TaskId, Policy, Policy)> {
+        self.steps.iter().filter_map(|step| match (&step.change, &step.undo) {
+            (Change::SetPolicy { task, policy }, Undo::SetPolicy { original, .. }) => {
+                Some((*task, *policy, *original))
+            }
+            _ => None,
+        })
+    }
+
+    fn moves(&self) -> impl Iterator<Item = (&'a str, &'a [TaskState])> {
+        self.steps.iter().filter_map(|step| match (&step.change, &step.undo) {
+            (Change::MoveTasks { group, .. }, Undo::MoveTasks { tasks, .. }) => {
+                Some((group.as_str(), tasks.as_slice()))
+            }
+            _ => None,
+        })
+    }
+
+    /// True if a group was made by a step.
+    pub(super) fn is_ours(&self, group: &str) -> bool {
+        self.steps.iter().any(|step| match &step.change {
+            Change::MakeGroup { path } => path == group,
+            Change::WriteFile { .. }
+            | Change::MoveTasks { .. }
+            | Change::SetAffinity { .. }
+            | Change::SetPolicy { .. } => false,
+        })
+    }
+
+    /// What a moved task was at first.
+    pub(super) fn state_of(&self, task: TaskId) -> Option<&'a TaskState> {
+        self.moves().flat_map(|(_, states)| states).find(|state| state.task == task)
+    }
+
+    /// Where the first task came from that was moved into a group.
+    pub(super) fn origin_of_members(&self, into: &str) -> Option<String> {
+        let mut moves = self.moves().filter(|(group, _)| *group == into);
+        moves.find_map(|(_, states)| states.first()).map(|state| self.dir_of(&state.group))
+    }
+
+    /// What a group of ours was given.
+    pub(super) fn group_cpus(&self, group: &str) -> Option<CpuSet> {
+        let value = self.written_values(&paths::cpuset_cpus(group)).last()?;
+        CpuSet::parse_list(&String::from_utf8_lossy(value)).ok()
+    }
+
+    /// What the group of ours had into which a task was moved.
+    pub(super) fn confinement_of(&self, task: TaskId) -> Option<CpuSet> {
+        let held = |states: &[TaskState]| states.iter().any(|state| state.task == task);
+        let (group, _) = self.moves().find(|(_, states)| held(states))?;
+        self.group_cpus(group)
+    }
+
+    /// Directory of a path below the mount.
+    pub(super) fn dir_of(&self, below: &str) -> String {
+        let root = self.cpusets.as_ref().map_or("", Cpusets::root);
+        format!("{root}{}", below.trim_end_matches('/'))
+    }
+}

@@ -1,0 +1,107 @@
+//! A thread's scheduling policy: `sched_setattr(2)`.
+//!
+//! Moving a task between cpusets does not touch its policy, so only a step of its own ever
+//! changes one. A new thread inherits the policy of the one that made it.
+
+use pinfold_host::{Host, HostError, HostMut, paths};
+use pinfold_model::{Finding, Policy, TaskId, Tid};
+
+use super::{Past, Reverted, Shown, Taken};
+use crate::tasks;
+
+pub(super) fn take(
+    host: &dyn HostMut,
+    task: TaskId,
+    policy: Policy,
+) -> Result<Taken, HostError> {
+    if !tasks::is_alive(host, task)? {
+        return Ok(Taken::Gone);
+    }
+    let answer = tasks::unless_gone(host.set_policy(task.tid, policy))?;
+    Ok(answer.map_or(Taken::Gone, |()| Taken::Done(Vec::new())))
+}
+
+pub(super) fn verify(
+    host: &dyn Host,
+    task: TaskId,
+    policy: Policy,
+) -> Result<Shown, HostError> {
+    Ok(match tasks::unless_gone(host.policy(task.tid))? {
+        None => Shown::Gone,
+        Some(found) if found == policy => Shown::AsAsked,
+        Some(found) => Shown::Other { wanted: policy.to_string(), found: found.to_string() },
+    })
+}
+
+pub(super) fn revert(
+    past: &Past<'_>,
+    task: TaskId,
+    original: Policy,
+) -> Result<Reverted, HostError> {
+    let Some(now) = state(past, task)? else { return Ok(Reverted::Gone) };
+    if now == original {
+        return Ok(Reverted::Nothing);
+    }
+    if !past.wrote_policy(task, now) {
+        return Ok(Reverted::Changed(changed(task, now, original)));
+    }
+    set(past, task, original)
+}
+
+/// Tells of a moved task whose policy somebody changed meanwhile.
+pub(super) fn check_moved(
+    past: &Past<'_>,
+    task: TaskId,
+    original: Policy,
+) -> Result<Reverted, HostError> {
+    Ok(match state(past, task)? {
+        None => Reverted::Gone,
+        // A step of its own puts it back.
+        Some(now) if now == original || past.wrote_policy(task, now) => Reverted::Nothing,
+        Some(now) => Reverted::Changed(changed(task, now, original)),
+    })
+}
+
+/// Frees a thread that inherited the policy of a placed one.
+pub(super) fn release_born(
+    past: &Past<'_>,
+    task: TaskId,
+    main: Tid,
+) -> Result<Reverted, HostError> {
+    let Some(now) = state(past, task)? else { return Ok(Reverted::Gone) };
+    let Some(original) = past.inherited_policy(main, now) else { return Ok(Reverted::Nothing) };
+    if tasks::unless_gone(past.host.policy(main))?.is_none_or(|policy| policy == now) {
+        return Ok(Reverted::Nothing);
+    }
+    set(past, task, original)
+}
+
+fn state(past: &Past<'_>, task: TaskId) -> Result<Option<Policy>, HostError> {
+    if !tasks::is_alive(past.host, task)? {
+        return Ok(None);
+    }
+    tasks::unless_gone(past.host.policy(task.tid))
+}
+
+fn set(past: &Past<'_>, task: TaskId, policy: Policy) -> Result<Reverted, HostError> {
+    if tasks::unless_gone(past.host.set_policy(task.tid, policy))?.is_none() {
+        return Ok(Reverted::Gone);
+    }
+    match tasks::unless_gone(past.host.policy(task.tid))? {
+        None => Ok(Reverted::Gone),
+        Some(now) if now == policy => Ok(Reverted::Restored),
+        Some(now) => Err(HostError::Unexpected {
+            path: paths::process_stat(task.tid),
+            why: format!("the policy is {now} after it was set back to {policy}"),
+        }),
+    }
+}
+
+fn changed(task: TaskId, now: Policy, original: Policy) -> Finding {
+    Finding::warning(
+        "scheduling policy",
+        format!(
+            "the policy of {task} is {now}, which Pinfold did not set; its original {original} was not put back"
+        ),
+    )
+}

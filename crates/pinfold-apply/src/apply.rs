@@ -1,0 +1,297 @@
+//! Makes a plan true: journal, do, read back, step by step.
+//!
+//! The steps are those of [`plan_steps`]; when they are done it is asked again, until it has
+//! no more, because threads are born and processes fork meanwhile. Steps that only set one
+//! thread's mask or policy share one write and one `fsync` of the journal (each is still on
+//! the disk before it is done): with one per step, the disk would be most of the time that
+//! pinning a machine with many threads takes.
+//!
+//! Whatever fails, everything is taken back in reverse order before the error is returned.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use pinfold_host::{HostError, HostMut};
+use pinfold_model::{Change, Finding, Plan, Step, TaskId, Undo};
+
+use crate::actuators::{self, Shown, Taken};
+use crate::cpusets::{self, Cpusets};
+use crate::error::ApplyError;
+use crate::journal::{Journal, Outcome, Record};
+use crate::steps::{Planned, group_name, plan_steps};
+use crate::tasks::Target;
+use crate::undo::undo;
+
+mod bystanders;
+#[cfg(test)]
+mod tests;
+
+/// How often the host is looked at again before it is called restless.
+const MAX_PASSES: usize = 8;
+
+/// Where in a step an [`Observer`] is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// The step is known, nothing is written.
+    BeforeJournal,
+    /// The step is on the disk and not done.
+    AfterJournal,
+    /// The step is done and not read back.
+    AfterChange,
+}
+
+/// What an [`Observer`] is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    /// Where in the step.
+    pub point: Point,
+    /// Number of the step in the journal.
+    pub index: usize,
+    /// The step.
+    pub step: &'a Step,
+}
+
+/// Follows an apply, for progress and for tests; with `Break` the apply stops where it is, as if
+/// it had been killed, and nothing is undone.
+pub type Observer<'o> = dyn FnMut(&Event<'_>) -> ControlFlow<()> + 'o;
+
+/// An observer that lets everything pass.
+pub fn unobserved() -> impl FnMut(&Event<'_>) -> ControlFlow<()> {
+    |_| ControlFlow::Continue(())
+}
+
+/// A plan that is in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// The steps that were done.
+    pub steps: Vec<Step>,
+    /// What was not done as asked, and tasks that ended meanwhile.
+    pub findings: Vec<Finding>,
+    /// The group of ours whose PUs are the housekeeping, if one was made: loads that are
+    /// started later join it by its `cgroup.procs`.
+    pub group: Option<String>,
+}
+
+/// Makes a plan true.
+///
+/// # Errors
+/// [`ApplyError`]; the host is then as it was, unless its report says otherwise, or the
+/// observer broke it off ([`ApplyError::Abandoned`]).
+pub fn apply(
+    host: &dyn HostMut,
+    plan: &Plan,
+    target: &Target,
+    journal: &mut Journal<'_>,
+    observer: &mut Observer<'_>,
+) -> Result<Applied, ApplyError> {
+    let mut run = Run { host, journal, observer, applied: Applied::default(), tried: BTreeSet::new() };
+    match run.until_done(plan, target) {
+        Ok(()) => {
+            let name = group_name(run.journal.record().header.vm);
+            let group = run.applied.steps.iter().find_map(|step| made(step, &name));
+            Ok(Applied { group, ..run.applied })
+        }
+        Err(failure) => Err(failure.taken_back(host, journal)),
+    }
+}
+
+fn made(step: &Step, name: &str) -> Option<String> {
+    match &step.change {
+        Change::MakeGroup { path } if path.rsplit('/').next() == Some(name) => Some(path.clone()),
+        Change::MakeGroup { .. }
+        | Change::WriteFile { .. }
+        | Change::MoveTasks { .. }
+        | Change::SetAffinity { .. }
+        | Change::SetPolicy { .. } => None,
+    }
+}
+
+/// Why an apply stopped, before what was done is undone.
+enum Failure {
+    Plan(ApplyError),
+    Refused { index: usize, step: Step, source: HostError },
+    NotSo { index: usize, step: Step, wanted: String, found: String },
+    Restless { left: String },
+    Journal(crate::JournalError),
+    Abandoned { index: usize },
+}
+
+impl From<ApplyError> for Failure {
+    fn from(error: ApplyError) -> Self {
+        Failure::Plan(error)
+    }
+}
+
+impl From<HostError> for Failure {
+    fn from(error: HostError) -> Self {
+        Failure::Plan(error.into())
+    }
+}
+
+impl From<crate::JournalError> for Failure {
+    fn from(error: crate::JournalError) -> Self {
+        Failure::Journal(error)
+    }
+}
+
+impl Failure {
+    fn taken_back(self, host: &dyn HostMut, journal: &mut Journal<'_>) -> ApplyError {
+        if let Failure::Abandoned { index } = self {
+            return ApplyError::Abandoned { index };
+        }
+        let undone_report = Box::new(undo(host, journal));
+        match self {
+            Failure::Plan(error) => error,
+            Failure::Refused { index, step, source } => {
+                ApplyError::Step { index, change: step.change.to_string(), source, undone_report }
+            }
+            Failure::NotSo { index, step, wanted, found } => ApplyError::NotSo {
+                index,
+                change: step.change.to_string(),
+                wanted,
+                found,
+                undone_report,
+            },
+            Failure::Restless { left } => {
+                ApplyError::Restless { passes: MAX_PASSES, left, undone_report }
+            }
+            Failure::Journal(source) => ApplyError::NotJournalled { source, undone_report },
+            Failure::Abandoned { index } => ApplyError::Abandoned { index },
+        }
+    }
+}
+
+struct Run<'r, 'c, 'o> {
+    host: &'r dyn HostMut,
+    journal: &'r mut Journal<'c>,
+    observer: &'r mut Observer<'o>,
+    applied: Applied,
+    /// Tasks that a move was tried for: a kernel thread that stays is not tried again.
+    tried: BTreeSet<TaskId>,
+}
+
+impl Run<'_, '_, '_> {
+    fn until_done(&mut self, plan: &Plan, target: &Target) -> Result<(), Failure> {
+        let cpusets = Cpusets::find(self.host)?;
+        let masks_survive = cpusets::masks_survive(self.host)?;
+        let mut left = String::new();
+        for _ in 0..MAX_PASSES {
+            let Planned { mut steps, findings } = plan_steps(self.host, plan, target)?;
+            self.find(findings);
+            steps.retain_mut(|step| self.is_new(step));
+            let Some(first) = steps.first() else {
+                return Ok(self.journal.flush()?);
+            };
+            left = first.change.to_string();
+            for batch in steps.chunk_by(|a, b| is_light(a) && is_light(b)) {
+                if !masks_survive {
+                    let masks = bystanders::masks(self.host, cpusets.as_ref(), batch)?;
+                    if !masks.is_empty() {
+                        self.journal.write_masks(masks)?;
+                    }
+                }
+                self.take(cpusets.as_ref(), batch)?;
+            }
+        }
+        Err(Failure::Restless { left })
+    }
+
+    /// False for a step that has nothing new to do. One that sets a knob again gets
+    /// the first one's undo: that is the original.
+    fn is_new(&mut self, step: &mut Step) -> bool {
+        if let Change::MoveTasks { tasks, .. } = &mut step.change {
+            tasks.retain(|task| self.tried.insert(*task));
+            if tasks.is_empty() {
+                return false;
+            }
+        }
+        if let Some(first) = first_undo(self.journal.record(), &step.undo) {
+            step.undo = first.clone();
+        }
+        true
+    }
+
+    fn find(&mut self, findings: Vec<Finding>) {
+        for finding in findings {
+            if !self.applied.findings.contains(&finding) {
+                self.applied.findings.push(finding);
+            }
+        }
+    }
+
+    fn take(&mut self, cpusets: Option<&Cpusets>, batch: &[Step]) -> Result<(), Failure> {
+        let next = self.journal.record().step_count();
+        for (step, index) in batch.iter().zip(next..) {
+            self.tell(Point::BeforeJournal, index, step)?;
+        }
+        let first = self.journal.write_steps(batch)?;
+        for (step, index) in batch.iter().zip(first..) {
+            self.tell(Point::AfterJournal, index, step)?;
+            let outcome = self.take_one(cpusets, index, step);
+            if outcome.is_err() {
+                self.journal.note(index, Outcome::Failed, None);
+            }
+            outcome?;
+        }
+        Ok(())
+    }
+
+    fn take_one(
+        &mut self,
+        cpusets: Option<&Cpusets>,
+        index: usize,
+        step: &Step,
+    ) -> Result<(), Failure> {
+        let refused = |source| Failure::Refused { index, step: step.clone(), source };
+        let taken = actuators::take(self.host, &step.change).map_err(refused)?;
+        self.tell(Point::AfterChange, index, step)?;
+        let shown = match taken {
+            Taken::Gone => Shown::Gone,
+            Taken::Done(findings) => {
+                self.find(findings);
+                actuators::verify(self.host, cpusets, &step.change).map_err(refused)?
+            }
+        };
+        match shown {
+            Shown::AsAsked => {}
+            Shown::Less(finding) => self.find(vec![finding]),
+            Shown::Gone => {
+                let text = format!("{}: it has ended meanwhile", step.change);
+                self.journal.note(index, Outcome::Skipped, None);
+                self.find(vec![Finding::note("threads", text)]);
+                return Ok(());
+            }
+            Shown::Other { wanted, found } => {
+                return Err(Failure::NotSo { index, step: step.clone(), wanted, found });
+            }
+        }
+        self.journal.note(index, Outcome::Done, None);
+        self.applied.steps.push(step.clone());
+        Ok(())
+    }
+
+    fn tell(&mut self, point: Point, index: usize, step: &Step) -> Result<(), Failure> {
+        match (self.observer)(&Event { point, index, step }) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Failure::Abandoned { index }),
+        }
+    }
+}
+
+/// True for steps that may share a write of the journal.
+fn is_light(step: &Step) -> bool {
+    match step.change {
+        Change::SetAffinity { .. } | Change::SetPolicy { .. } => true,
+        Change::WriteFile { .. } | Change::MakeGroup { .. } | Change::MoveTasks { .. } => false,
+    }
+}
+
+/// The undo of the first step that set the same knob.
+pub(crate) fn first_undo<'r>(record: &'r Record, undo: &Undo) -> Option<&'r Undo> {
+    record.steps().map(|(_, step)| &step.undo).find(|earlier| match (undo, earlier) {
+        (Undo::WriteFile { path, .. }, Undo::WriteFile { path: other, .. }) => path == other,
+        (Undo::SetAffinity { task, .. }, Undo::SetAffinity { task: other, .. })
+        | (Undo::SetPolicy { task, .. }, Undo::SetPolicy { task: other, .. }) => task == other,
+        _ => false,
+    })
+}

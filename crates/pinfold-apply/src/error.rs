@@ -1,0 +1,232 @@
+//! Why a plan was not applied, and what the user can do about it.
+//!
+//! Whatever the error, the host is as it was before, unless the report that comes with
+//! [`ApplyError::Step`] says otherwise.
+
+use pinfold_host::HostError;
+use pinfold_model::{CpuSet, Role, Tid};
+
+use crate::journal::JournalError;
+use crate::undo::UndoReport;
+
+/// Why a plan must not or cannot be applied to this host.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The plan leaves the host no PU.
+    #[error("the plan leaves the host no PU for its own tasks")]
+    NoHousekeeping,
+    /// The host's PUs and those that are kept free for the machine overlap.
+    #[error("PUs {pus} are the host's and the virtual machine's alone at the same time")]
+    Overlap {
+        /// The PUs that are both.
+        pus: CpuSet,
+    },
+    /// A role has no PU.
+    #[error("the plan gives {role} no PU")]
+    NowhereToRun {
+        /// The role.
+        role: Role,
+    },
+    /// Real-time threads may run on every PU of the host.
+    #[error("real-time threads on PUs {pus} leave the host no PU that they cannot hold")]
+    RealTimeEverywhere {
+        /// Where they run.
+        pus: CpuSet,
+    },
+    /// One thread has two roles that are to run on different PUs.
+    #[error("thread {tid} is {} and {} at once, so they cannot be placed apart", roles.0, roles.1)]
+    SharedThread {
+        /// The thread.
+        tid: Tid,
+        /// Its roles.
+        roles: (Role, Role),
+    },
+    /// The host has no cpuset controller.
+    #[error("the host has no cpuset controller")]
+    NoCpuset,
+    /// The hierarchy is mounted read-only.
+    #[error("{path} is mounted read-only")]
+    ReadOnly {
+        /// The mount.
+        path: String,
+    },
+    /// Only root can make groups.
+    #[error("only root can make groups in {path}")]
+    NotRoot {
+        /// The mount.
+        path: String,
+    },
+    /// A v2 group has processes of its own and can therefore not have children with controllers.
+    #[error("{group} has processes of its own, so no group for others can be made in it")]
+    NoRoom {
+        /// The group.
+        group: String,
+    },
+}
+
+impl Refusal {
+    /// What the user can do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        let text = match self {
+            Refusal::NoHousekeeping | Refusal::Overlap { .. } | Refusal::NowhereToRun { .. } => {
+                "make the plan again: pinfold plan --check names what is wrong with it"
+            }
+            Refusal::RealTimeEverywhere { .. } => {
+                "leave one PU without real-time threads, or plan without a real-time policy"
+            }
+            Refusal::SharedThread { .. } => {
+                "start QEMU with -accel tcg,thread=multi, or use --strategy none"
+            }
+            Refusal::NoCpuset => "use --isolate own or none, or boot a kernel with CONFIG_CPUSETS",
+            Refusal::ReadOnly { .. } => {
+                "use --isolate own or none, or run Pinfold outside the container"
+            }
+            Refusal::NotRoot { .. } => "run it as root, or use --isolate own or none",
+            Refusal::NoRoom { .. } => "use --isolate none, or move those processes to a group below",
+        };
+        Some(text.to_owned())
+    }
+}
+
+/// Why a plan was not applied.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// It must not or cannot be applied.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The virtual machine has ended.
+    #[error("process {pid} of the virtual machine has ended")]
+    VmGone {
+        /// Its process.
+        pid: Tid,
+    },
+    /// The host could not be read; nothing was changed by the step that was being planned.
+    #[error("the host cannot be read")]
+    Host(#[from] HostError),
+    /// A step was refused by the kernel.
+    #[error("step {index} ({change}) failed{}", undone(undone_report))]
+    Step {
+        /// Number of the step in the journal.
+        index: usize,
+        /// What it was to change, with path and value.
+        change: String,
+        /// The kernel's answer.
+        source: HostError,
+        /// What became of the steps before it.
+        undone_report: Box<UndoReport>,
+    },
+    /// The kernel took a step and shows another value.
+    #[error("step {index} ({change}) was taken, but the kernel shows {found} instead of {wanted}{}", undone(undone_report))]
+    NotSo {
+        /// Number of the step in the journal.
+        index: usize,
+        /// What it was to change.
+        change: String,
+        /// What was asked.
+        wanted: String,
+        /// What the kernel shows.
+        found: String,
+        /// What became of the steps before it.
+        undone_report: Box<UndoReport>,
+    },
+    /// The host does not come to rest: each look finds more to do.
+    #[error("the host does not come to rest: after {passes} passes there is still {left}{}", undone(undone_report))]
+    Restless {
+        /// How often it was tried.
+        passes: usize,
+        /// A step that is still to be done.
+        left: String,
+        /// What became of the steps.
+        undone_report: Box<UndoReport>,
+    },
+    /// The journal could not be kept; the step was not done.
+    #[error("the step was not done, because the journal cannot be written{}", undone(undone_report))]
+    NotJournalled {
+        /// Why.
+        source: JournalError,
+        /// What became of the steps before it.
+        undone_report: Box<UndoReport>,
+    },
+    /// The journal could not be kept while watching; the step was not done.
+    #[error("the step was not done, because the journal cannot be written")]
+    Journal(#[from] JournalError),
+    /// The observer asked to stop at once; nothing was undone.
+    #[error("applying was broken off at step {index}; what was done is still in force")]
+    Abandoned {
+        /// Number of the step in the journal.
+        index: usize,
+    },
+}
+
+impl ApplyError {
+    /// What the user can do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ApplyError::Refused(refusal) => refusal.hint(),
+            ApplyError::VmGone { .. } => Some("start the virtual machine again".to_owned()),
+            ApplyError::Host(_) => None,
+            ApplyError::Step { change, source, .. } => hint_for(change, source),
+            ApplyError::NotSo { .. } => Some(
+                "something else manages this value, or the parent group has less: pinfold doctor"
+                    .to_owned(),
+            ),
+            ApplyError::Restless { .. } => Some(
+                "something keeps changing these values: stop it, or use --isolate none".to_owned(),
+            ),
+            ApplyError::NotJournalled { source, .. } | ApplyError::Journal(source) => {
+                source.hint()
+            }
+            ApplyError::Abandoned { .. } => Some("take it back: pinfold undo".to_owned()),
+        }
+    }
+
+    /// What became of the steps before, if any were done.
+    #[must_use]
+    pub fn undone(&self) -> Option<&UndoReport> {
+        match self {
+            ApplyError::Step { undone_report, .. }
+            | ApplyError::NotSo { undone_report, .. }
+            | ApplyError::Restless { undone_report, .. }
+            | ApplyError::NotJournalled { undone_report, .. } => Some(undone_report),
+            ApplyError::Refused(_)
+            | ApplyError::VmGone { .. }
+            | ApplyError::Host(_)
+            | ApplyError::Journal(_)
+            | ApplyError::Abandoned { .. } => None,
+        }
+    }
+}
+
+fn undone(report: &UndoReport) -> &'static str {
+    if report.is_complete() { "; the host is as it was" } else { "; not everything could be undone" }
+}
+
+fn hint_for(change: &str, error: &HostError) -> Option<String> {
+    use std::io::ErrorKind::{
+        InvalidInput, PermissionDenied, ReadOnlyFilesystem, ResourceBusy, StorageFull,
+    };
+    let (HostError::File { source, .. } | HostError::Thread { source, .. }) = error else {
+        return None;
+    };
+    let is_thread = matches!(error, HostError::Thread { .. });
+    let text = match source.kind() {
+        PermissionDenied if change.starts_with("set policy") => {
+            "run it as root; under CONFIG_RT_GROUP_SCHED give the group run time, or plan without a real-time policy"
+        }
+        PermissionDenied | ReadOnlyFilesystem => "run it as root, or use --isolate none",
+        InvalidInput if is_thread => {
+            "none of these PUs is in the thread's cpuset, or the kernel has bound the thread: pinfold topo shows which PUs are allowed"
+        }
+        InvalidInput => {
+            "another cpuset may be exclusive (cpuset.cpu_exclusive), or the task is bound by the kernel"
+        }
+        ResourceBusy => {
+            "the group has processes or child groups of its own: give the virtual machine a group of its own, or use --isolate own"
+        }
+        StorageFull => "the group has no PUs or memory nodes: its parent's cpuset is empty",
+        _ => return None,
+    };
+    Some(text.to_owned())
+}

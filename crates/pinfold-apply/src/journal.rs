@@ -1,0 +1,345 @@
+//! The journal: every step of an apply, on disk before it is done.
+//!
+//! One file per virtual machine in the directory `journal/` of Pinfold's state, in lines
+//! of JSON that a human can read. A lock beside it is held as long as the Pinfold process that
+//! works on the machine lives. A journal without an `end` line is in force: the machine cannot
+//! be applied to again before it is undone.
+//!
+//! Only what could be changed by `undo` depends on the disk: outcomes are notes for the
+//! reader, written with the next step, and their loss harms nothing. What a step does to
+//! the host is not known here.
+
+mod error;
+mod files;
+mod record;
+mod schema;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::sync::Arc;
+
+use pinfold_host::user::{Lock, StateDir};
+use pinfold_host::{Clock, Host, process};
+use pinfold_model::{CpuSet, Step, TaskId};
+
+pub use error::JournalError;
+pub(crate) use files::Files;
+pub use record::{Entry, Header, Outcome, Record};
+
+use crate::tasks::{self, Target};
+
+/// Ended journals that are kept for the reader; older ones are removed.
+const HISTORY: usize = 16;
+
+const DIRECTORY: &str = "journal";
+const SUFFIX: &str = ".jsonl";
+const LOCK_SUFFIX: &str = ".lock";
+
+/// The directory of journals.
+pub struct Journals<'c> {
+    files: Arc<dyn Files>,
+    clock: &'c dyn Clock,
+}
+
+/// What a new journal begins with.
+#[derive(Clone, Copy, Debug)]
+pub struct NewJournal<'a> {
+    /// Name of the virtual machine, for messages.
+    pub vm_name: &'a str,
+    /// The plan as JSON text.
+    pub plan: &'a str,
+    /// What it is applied to.
+    pub target: &'a Target,
+}
+
+/// A journal of the directory, as `pinfold journal` lists it.
+#[derive(Debug)]
+pub struct Summary {
+    /// Its id.
+    pub id: String,
+    /// What it holds; `None` if it was cut off in its first line, so that nothing was done.
+    pub record: Result<Option<Record>, JournalError>,
+}
+
+/// An open journal. While it lives, no other Pinfold can work on the same machine.
+pub struct Journal<'c> {
+    files: Arc<dyn Files>,
+    clock: &'c dyn Clock,
+    name: String,
+    record: Record,
+    bytes: Vec<u8>,
+    pending: Vec<Entry>,
+    // A failed write may have left half a line; the file is then replaced, not appended to.
+    doubtful: bool,
+    _lock: Lock,
+}
+
+impl<'c> Journals<'c> {
+    /// Opens the directory of journals below Pinfold's state.
+    ///
+    /// # Errors
+    /// [`JournalError::Store`] if it cannot be made or is not ours alone.
+    pub fn open(state: &StateDir, clock: &'c dyn Clock) -> Result<Self, JournalError> {
+        let directory = StateDir::open(&state.path_of(DIRECTORY))?;
+        Ok(Self::over(Arc::new(directory), clock))
+    }
+
+    pub(crate) fn over(files: Arc<dyn Files>, clock: &'c dyn Clock) -> Self {
+        Self { files, clock }
+    }
+
+    /// Begins a journal for a virtual machine.
+    ///
+    /// # Errors
+    /// [`JournalError::Busy`] if another Pinfold works on the machine,
+    /// [`JournalError::Active`] if what was applied to it is still in force,
+    /// [`JournalError::VmGone`], [`JournalError::Host`], [`JournalError::Store`];
+    /// [`JournalError::Malformed`] or [`JournalError::Newer`] if an old journal is in the way.
+    pub fn begin(
+        &self,
+        host: &dyn Host,
+        new: &NewJournal<'_>,
+    ) -> Result<Journal<'c>, JournalError> {
+        let target = new.target;
+        let vm = tasks::stat(host, target.pid)
+            .map_err(JournalError::Host)?
+            .ok_or(JournalError::VmGone { pid: target.pid })?
+            .task();
+        let id = format!("{}-{}", vm.tid, vm.start_time);
+        let lock = self.lock(&id)?;
+        let name = format!("{id}{SUFFIX}");
+        self.make_room(host, &name)?;
+        self.prune()?;
+        let header = Header {
+            id,
+            boot_id: record::boot_id(host).map_err(JournalError::Host)?,
+            created_unix_s: self.clock.unix_seconds(),
+            supervisor: supervisor(host)?,
+            vm,
+            vm_name: new.vm_name.to_owned(),
+            threads: present(host, target)?,
+            plan: new.plan.to_owned(),
+        };
+        let bytes = line_of(&schema::HeaderLine::from(&header), &self.files.path_of(&name))?;
+        self.files.create_new(&name, &bytes)?;
+        Ok(self.journal(name, Record::new(header), bytes, lock))
+    }
+
+    /// All journals, by id.
+    ///
+    /// # Errors
+    /// [`JournalError::Store`]; what is wrong with a single one is told in its summary.
+    pub fn list(&self) -> Result<Vec<Summary>, JournalError> {
+        let names = self.files.list()?;
+        let ids = names.iter().filter_map(|name| name.strip_suffix(SUFFIX));
+        Ok(ids.map(|id| Summary { id: id.to_owned(), record: self.read(id) }).collect())
+    }
+
+    /// What a journal holds, without taking its lock; `None` if nothing was done.
+    ///
+    /// # Errors
+    /// [`JournalError::Store`], [`JournalError::Malformed`], [`JournalError::Newer`].
+    pub fn read(&self, id: &str) -> Result<Option<Record>, JournalError> {
+        let name = format!("{id}{SUFFIX}");
+        Record::parse(&self.files.path_of(&name), &self.files.read(&name)?)
+    }
+
+    /// Opens a journal to undo it, or to go on watching; `None` if nothing was done, and the
+    /// file is then removed.
+    ///
+    /// # Errors
+    /// [`JournalError::Busy`] while the Pinfold that wrote it lives; else as
+    /// [`Journals::read`].
+    pub fn reopen(&self, id: &str) -> Result<Option<Journal<'c>>, JournalError> {
+        let name = format!("{id}{SUFFIX}");
+        let lock = self.lock(id)?;
+        let mut bytes = self.files.read(&name)?;
+        let Some(mut record) = Record::parse(&self.files.path_of(&name), &bytes)? else {
+            self.files.remove(&name)?;
+            return Ok(None);
+        };
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        bytes.truncate(whole);
+        let torn = std::mem::replace(&mut record.torn, false);
+        let mut journal = self.journal(name, record, bytes, lock);
+        journal.doubtful = torn;
+        Ok(Some(journal))
+    }
+
+    fn journal(&self, name: String, record: Record, bytes: Vec<u8>, lock: Lock) -> Journal<'c> {
+        Journal {
+            files: Arc::clone(&self.files),
+            clock: self.clock,
+            name,
+            record,
+            bytes,
+            pending: Vec::new(),
+            doubtful: false,
+            _lock: lock,
+        }
+    }
+
+    fn lock(&self, id: &str) -> Result<Lock, JournalError> {
+        let lock = self.files.lock(&format!("{id}{LOCK_SUFFIX}"))?;
+        lock.ok_or_else(|| JournalError::Busy { id: id.to_owned() })
+    }
+
+    /// Removes an old journal of the same name, unless it is in force.
+    fn make_room(&self, host: &dyn Host, name: &str) -> Result<(), JournalError> {
+        if !self.files.contains(name) {
+            return Ok(());
+        }
+        let path = self.files.path_of(name);
+        if let Some(old) = Record::parse(&path, &self.files.read(name)?)?
+            && !old.has_ended()
+            && old.is_of_this_boot(host).map_err(JournalError::Host)?
+        {
+            return Err(JournalError::Active { id: old.header.id, vm_name: old.header.vm_name });
+        }
+        Ok(self.files.remove(name)?)
+    }
+
+    /// Keeps the directory small: of the ended journals only the latest remain. Those that are
+    /// in force or not understood stay, whatever their number.
+    fn prune(&self) -> Result<(), JournalError> {
+        let mut ended = Vec::new();
+        for summary in self.list()? {
+            if let Ok(Some(record)) = &summary.record
+                && record.has_ended()
+            {
+                ended.push((record.header.created_unix_s, summary.id));
+            }
+        }
+        ended.sort();
+        let surplus = ended.len().saturating_sub(HISTORY);
+        for (_, id) in ended.drain(..surplus) {
+            // Held by the Pinfold that is just ending: it will be removed another time.
+            let Some(lock) = self.files.lock(&format!("{id}{LOCK_SUFFIX}"))? else { continue };
+            self.files.remove(&format!("{id}{SUFFIX}"))?;
+            self.files.remove(&format!("{id}{LOCK_SUFFIX}"))?;
+            drop(lock);
+        }
+        Ok(())
+    }
+}
+
+impl<'c> Journal<'c> {
+    /// What it holds.
+    #[must_use]
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Path of the file.
+    #[must_use]
+    pub fn path(&self) -> String {
+        self.files.path_of(&self.name)
+    }
+
+    pub(crate) fn clock(&self) -> &'c dyn Clock {
+        self.clock
+    }
+
+    /// Writes steps to the disk, before any of them is done. Returns the first one's number.
+    pub(crate) fn write_steps(&mut self, steps: &[Step]) -> Result<usize, JournalError> {
+        let first = self.record.step_count();
+        let entries = steps.iter().zip(first..);
+        self.write(entries.map(|(step, index)| Entry::Step { index, step: step.clone() }))?;
+        Ok(first)
+    }
+
+    /// Writes bystanders' masks to the disk.
+    pub(crate) fn write_masks(&mut self, masks: Vec<(TaskId, CpuSet)>) -> Result<(), JournalError> {
+        self.write(std::iter::once(Entry::Masks(masks)))
+    }
+
+    /// Notes what became of a step; it reaches the disk with the next step, or by `flush`.
+    pub(crate) fn note(&mut self, index: usize, outcome: Outcome, detail: Option<String>) {
+        self.pending.push(Entry::Outcome { index, outcome, detail });
+    }
+
+    /// Writes the notes to the disk.
+    pub(crate) fn flush(&mut self) -> Result<(), JournalError> {
+        if self.pending.is_empty() { Ok(()) } else { self.write(std::iter::empty()) }
+    }
+
+    /// Marks everything as taken back. On a full disk the whole journal goes instead, which
+    /// says the same.
+    pub(crate) fn end(&mut self, why: &str) -> Result<(), JournalError> {
+        let end = Entry::End { unix_s: self.clock.unix_seconds(), why: why.to_owned() };
+        match self.write(std::iter::once(end.clone())) {
+            Ok(()) => Ok(()),
+            Err(_) => {
+                self.files.remove(&self.name)?;
+                self.record.entries.push(end);
+                Ok(())
+            }
+        }
+    }
+
+    fn write(&mut self, entries: impl Iterator<Item = Entry>) -> Result<(), JournalError> {
+        let path = self.path();
+        let entries: Vec<Entry> = self.pending.iter().cloned().chain(entries).collect();
+        let mut lines = Vec::new();
+        for entry in &entries {
+            lines.extend(line_of(&schema::Line::from(entry), &path)?);
+        }
+        let before = self.bytes.len();
+        self.bytes.extend(&lines);
+        let written = if self.doubtful {
+            self.files.replace(&self.name, &self.bytes)
+        } else {
+            self.files.append(&self.name, &lines)
+        };
+        if let Err(error) = written {
+            self.bytes.truncate(before);
+            self.doubtful = true;
+            return Err(error.into());
+        }
+        self.doubtful = false;
+        self.pending.clear();
+        for entry in entries {
+            self.record.add(entry).map_err(|why| JournalError::Malformed {
+                path: path.clone(),
+                line: self.record.entries.len() + 2,
+                why: why.to_owned(),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// This process, if the host is the machine that it runs on.
+fn supervisor(host: &dyn Host) -> Result<TaskId, JournalError> {
+    let pid = process::own_pid();
+    let start = match host.is_live() {
+        true => tasks::stat(host, pid).map_err(JournalError::Host)?.map(|stat| stat.start_time),
+        false => None,
+    };
+    Ok(TaskId { tid: pid, start_time: start.unwrap_or(0) })
+}
+
+/// The threads that are there now, so that those born later are known as such.
+fn present(host: &dyn Host, target: &Target) -> Result<Vec<TaskId>, JournalError> {
+    let mut present: Vec<TaskId> = target.threads.iter().map(|(task, _)| *task).collect();
+    let processes = std::iter::once(target.pid).chain(target.own.iter().map(|task| task.tid));
+    for pid in processes {
+        for tid in tasks::threads_of(host, pid).map_err(JournalError::Host)? {
+            if present.iter().any(|task| task.tid == tid) {
+                continue;
+            }
+            present.extend(
+                tasks::stat(host, tid).map_err(JournalError::Host)?.map(|stat| stat.task()),
+            );
+        }
+    }
+    present.sort();
+    Ok(present)
+}
+
+fn line_of<T: serde::Serialize>(line: &T, path: &str) -> Result<Vec<u8>, JournalError> {
+    let mut bytes = serde_json::to_vec(line)
+        .map_err(|source| JournalError::Unwritable { path: path.to_owned(), source })?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}

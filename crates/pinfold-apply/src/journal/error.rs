@@ -1,0 +1,100 @@
+//! Why a journal cannot be begun, written or believed.
+
+use std::io::ErrorKind;
+
+use pinfold_host::HostError;
+use pinfold_model::Tid;
+
+/// Why a journal cannot be begun, written or believed.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// A file of the journal cannot be read or written.
+    #[error("the journal cannot be kept")]
+    Store(#[from] HostError),
+    /// The host could not be read.
+    #[error("the host cannot be read for the journal")]
+    Host(#[source] HostError),
+    /// A line cannot be made.
+    #[error("{path}: a line cannot be written")]
+    Unwritable {
+        /// The journal.
+        path: String,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// A line is not understood; nothing of the journal was executed.
+    #[error("{path}: line {line} is not understood: {why}")]
+    Malformed {
+        /// The journal.
+        path: String,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A later Pinfold wrote it; nothing of it was executed.
+    #[error("{path} has the format {format:?}, which this Pinfold does not know")]
+    Newer {
+        /// The journal.
+        path: String,
+        /// Its format.
+        format: String,
+    },
+    /// Another Pinfold holds the lock.
+    #[error("another Pinfold is at work on this virtual machine (journal {id})")]
+    Busy {
+        /// Id of the journal.
+        id: String,
+    },
+    /// What was applied to the machine is still in force.
+    #[error("a placement of {vm_name} is already in force (journal {id})")]
+    Active {
+        /// Id of the journal.
+        id: String,
+        /// Name of the machine.
+        vm_name: String,
+    },
+    /// The virtual machine has ended.
+    #[error("process {pid} of the virtual machine has ended")]
+    VmGone {
+        /// Its process.
+        pid: Tid,
+    },
+}
+
+impl JournalError {
+    /// What the user can do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            JournalError::Store(error) if is_full(error) => {
+                Some("free some space on that disk, or choose another with --state".to_owned())
+            }
+            JournalError::Store(HostError::Untrusted { path, .. }) => Some(format!(
+                "look at {path}: what Pinfold believes as this user must be writable by nobody else"
+            )),
+            JournalError::Store(_) | JournalError::Host(_) | JournalError::Unwritable { .. } => {
+                None
+            }
+            JournalError::Malformed { path, .. } => Some(format!(
+                "nothing was executed; compare the host by hand, then move {path} away"
+            )),
+            JournalError::Newer { .. } => {
+                Some("undo it with the Pinfold that wrote it, or a later one".to_owned())
+            }
+            JournalError::Busy { .. } => {
+                Some("end that one first: it takes its placement back when it ends".to_owned())
+            }
+            JournalError::Active { id, .. } => {
+                Some(format!("take it back first: pinfold undo {id}"))
+            }
+            JournalError::VmGone { .. } => Some("start the virtual machine again".to_owned()),
+        }
+    }
+}
+
+/// True if the disk or the user's share of it is used up.
+fn is_full(error: &HostError) -> bool {
+    let HostError::File { source, .. } = error else { return false };
+    matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}

@@ -1,0 +1,57 @@
+//! The files of the journal's directory, behind a door of their own.
+//!
+//! There are two: the state directory, and in the tests one whose disk runs full.
+
+use pinfold_host::HostError;
+use pinfold_host::user::{Lock, StateDir};
+
+/// What the journal needs of a directory; [`StateDir`] says what each does.
+pub(crate) trait Files: Send + Sync {
+    fn path_of(&self, name: &str) -> String;
+    fn list(&self) -> Result<Vec<String>, HostError>;
+    fn contains(&self, name: &str) -> bool;
+    fn read(&self, name: &str) -> Result<Vec<u8>, HostError>;
+    fn create_new(&self, name: &str, content: &[u8]) -> Result<(), HostError>;
+    fn append(&self, name: &str, content: &[u8]) -> Result<(), HostError>;
+    fn replace(&self, name: &str, content: &[u8]) -> Result<(), HostError>;
+    fn remove(&self, name: &str) -> Result<(), HostError>;
+    fn lock(&self, name: &str) -> Result<Option<Lock>, HostError>;
+}
+
+impl Files for StateDir {
+    fn path_of(&self, name: &str) -> String {
+        self.path_of(name)
+    }
+
+    fn list(&self) -> Result<Vec<String>, HostError> {
+        self.list()
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        self.contains(name)
+    }
+
+    fn read(&self, name: &str) -> Result<Vec<u8>, HostError> {
+        self.read(name)
+    }
+
+    fn create_new(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
+        self.create_new(name, content)
+    }
+
+    fn append(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
+        self.append(name, content)
+    }
+
+    fn replace(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
+        self.replace(name, content)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), HostError> {
+        self.remove(name)
+    }
+
+    fn lock(&self, name: &str) -> Result<Option<Lock>, HostError> {
+        self.lock(name)
+    }
+}

@@ -1,0 +1,131 @@
+//! Planned against found, now.
+//!
+//! Reads only. What a kernel does not let anybody move is told apart from what could be moved
+//! and is not: the first is the host's nature, the second is what isolation would change.
+
+use pinfold_host::{Host, HostError};
+use pinfold_model::{CpuSet, Plan, Policy, Role, TaskId, Tid};
+
+use crate::tasks::{self, Target};
+
+/// One thread: where it is to run and where it may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleStatus {
+    /// Its role.
+    pub role: Role,
+    /// The thread.
+    pub task: TaskId,
+    /// Its PUs by the plan.
+    pub planned: CpuSet,
+    /// Its mask; `None` if it has ended.
+    pub found: Option<CpuSet>,
+    /// Its policy by the plan, if that names one.
+    pub planned_policy: Option<Policy>,
+    /// Its policy; `None` if it has ended.
+    pub found_policy: Option<Policy>,
+    /// True if everything is as planned.
+    pub ok: bool,
+}
+
+/// A task that may run on PUs which the plan keeps for the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Intruder {
+    /// Its number.
+    pub tid: Tid,
+    /// Its name.
+    pub name: String,
+    /// On which of those PUs it may run.
+    pub pus: CpuSet,
+    /// True for a kernel thread.
+    pub is_kernel_thread: bool,
+}
+
+/// The state of a plan on a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The machine's threads: those of the target, then those that follow the emulator.
+    pub roles: Vec<RoleStatus>,
+    /// Tasks that the kernel lets nobody move.
+    pub immovable: Vec<Intruder>,
+    /// Tasks that could be kept off and are not.
+    pub movable: Vec<Intruder>,
+}
+
+impl Status {
+    /// True if every thread of the machine is where it should be.
+    #[must_use]
+    pub fn is_as_planned(&self) -> bool {
+        self.roles.iter().all(|role| role.ok)
+    }
+}
+
+/// Compares a plan with the host.
+///
+/// # Errors
+/// [`HostError`] if the host cannot be read; what ends meanwhile is no error.
+pub fn status(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Status, HostError> {
+    let mut status = Status { roles: roles(host, plan, target)?, ..Status::default() };
+    let own: Vec<Tid> = status.roles.iter().map(|role| role.task.tid).collect();
+    if plan.exclusive.is_empty() {
+        return Ok(status);
+    }
+    for pid in tasks::processes(host)? {
+        for tid in tasks::threads_of(host, pid)? {
+            if own.contains(&tid) {
+                continue;
+            }
+            let Some(mask) = tasks::unless_gone(host.affinity(tid))? else { continue };
+            let pus = mask.intersection(&plan.exclusive);
+            if pus.is_empty() {
+                continue;
+            }
+            let Some(stat) = tasks::stat(host, tid)? else { continue };
+            let is_kernel_thread = stat.is_kernel_thread();
+            let bound = stat.is_unmovable() || (is_kernel_thread && stat.ppid.0 == 0);
+            let list = if bound { &mut status.immovable } else { &mut status.movable };
+            list.push(Intruder { tid, name: stat.comm, pus, is_kernel_thread });
+        }
+    }
+    Ok(status)
+}
+
+fn roles(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Vec<RoleStatus>, HostError> {
+    let mut roles = Vec::new();
+    for (task, role) in &target.threads {
+        roles.extend(role_status(host, plan, *task, role)?);
+    }
+    for tid in tasks::threads_of(host, target.pid)? {
+        if target.role(tid).is_some() {
+            continue;
+        }
+        let role = if tid == target.pid { Role::Emulator } else { Role::Worker };
+        if let Some(stat) = tasks::stat(host, tid)?
+            && !stat.is_unmovable()
+        {
+            roles.extend(role_status(host, plan, stat.task(), &role)?);
+        }
+    }
+    Ok(roles)
+}
+
+fn role_status(
+    host: &dyn Host,
+    plan: &Plan,
+    task: TaskId,
+    role: &Role,
+) -> Result<Option<RoleStatus>, HostError> {
+    let Some(thread) = plan.vnode.thread(role) else { return Ok(None) };
+    let alive = tasks::is_alive(host, task)?;
+    let found = if alive { tasks::unless_gone(host.affinity(task.tid))? } else { None };
+    let found_policy = if alive { tasks::unless_gone(host.policy(task.tid))? } else { None };
+    let policy_ok = thread.policy.is_none_or(|policy| found_policy == Some(policy));
+    Ok(Some(RoleStatus {
+        role: role.clone(),
+        task,
+        planned: thread.pus.clone(),
+        ok: found.as_ref() == Some(&thread.pus) && policy_ok,
+        found,
+        planned_policy: thread.policy,
+        found_policy,
+    }))
+}

@@ -1,0 +1,116 @@
+//! From a plan to the ordered list of steps.
+//!
+//! Order: main thread and iothreads, because others inherit from them; vCPUs; then every
+//! other thread of the machine, which follow the emulator; policies; isolation. A value that
+//! is right already gives no step, so the answer for a host on which the plan is in force
+//! is empty: [`crate::apply`] asks again until it is, and that is how it catches what was born
+//! meanwhile.
+//!
+//! Everything here only reads. What is to be written into a group that does not exist yet
+//! follows from the kernel's rules for new groups, so that a dry run can print it.
+
+mod draft;
+mod host_v1;
+mod host_v2;
+mod own;
+mod threads;
+
+use pinfold_host::Host;
+use pinfold_host::mountinfo::Version;
+use pinfold_model::{CpuSet, Finding, IsolationScope, Plan, Policy, Step, TaskId};
+
+use crate::actuators::GROUP_PREFIX;
+use crate::error::{ApplyError, Refusal};
+use crate::tasks::Target;
+use draft::Draft;
+
+/// The steps that make a plan true, and what cannot be had.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Planned {
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+    /// What cannot be done as asked.
+    pub findings: Vec<Finding>,
+}
+
+/// Name of the cgroup that an apply to this virtual machine makes. A machine of its own, if
+/// it must be taken out of a shared group, gets the same name with `-vm` behind it.
+#[must_use]
+pub fn group_name(vm: TaskId) -> String {
+    format!("{GROUP_PREFIX}{}-{}", vm.tid, vm.start_time)
+}
+
+/// The very steps that [`crate::apply`] would take now.
+///
+/// # Errors
+/// [`ApplyError::Refused`] if the plan must not or cannot be applied here,
+/// [`ApplyError::VmGone`], [`ApplyError::Host`] if the host cannot be read.
+pub fn plan_steps(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Planned, ApplyError> {
+    check(plan, target)?;
+    let mut draft = Draft::new(host, plan, target)?;
+    threads::place(&mut draft)?;
+    match plan.isolation {
+        IsolationScope::None => {}
+        IsolationScope::Own => own::confine(&mut draft)?,
+        IsolationScope::Host => match draft.cpusets()?.version() {
+            Version::V1 => host_v1::confine(&mut draft)?,
+            Version::V2 => host_v2::confine(&mut draft)?,
+        },
+    }
+    Ok(draft.finish())
+}
+
+/// The steps that place the machine's threads, without isolation.
+pub(crate) fn plan_threads(
+    host: &dyn Host,
+    plan: &Plan,
+    target: &Target,
+) -> Result<Planned, ApplyError> {
+    check(plan, target)?;
+    let mut draft = Draft::new(host, plan, target)?;
+    threads::place(&mut draft)?;
+    Ok(draft.finish())
+}
+
+/// What no plan may do to a host, whoever made it.
+fn check(plan: &Plan, target: &Target) -> Result<(), Refusal> {
+    if plan.housekeeping.is_empty() {
+        return Err(Refusal::NoHousekeeping);
+    }
+    let both = plan.housekeeping.intersection(&plan.exclusive);
+    if !both.is_empty() {
+        return Err(Refusal::Overlap { pus: both });
+    }
+    if let Some(thread) = plan.vnode.threads.iter().find(|thread| thread.pus.is_empty()) {
+        return Err(Refusal::NowhereToRun { role: thread.role.clone() });
+    }
+    let real_time = plan
+        .vnode
+        .threads
+        .iter()
+        .filter(|thread| is_real_time(thread.policy))
+        .fold(CpuSet::new(), |set, thread| set.union(&thread.pus));
+    if plan.housekeeping.is_subset(&real_time) {
+        return Err(Refusal::RealTimeEverywhere { pus: real_time });
+    }
+    for (position, (task, role)) in target.threads.iter().enumerate() {
+        let later = target.threads[position + 1..].iter();
+        if let Some((_, other)) = later.clone().find(|(other, _)| other.tid == task.tid)
+            && plan.vnode.thread(role).map(|t| &t.pus) != plan.vnode.thread(other).map(|t| &t.pus)
+        {
+            let roles = (role.clone(), other.clone());
+            return Err(Refusal::SharedThread { tid: task.tid, roles });
+        }
+    }
+    Ok(())
+}
+
+fn is_real_time(policy: Option<Policy>) -> bool {
+    match policy {
+        Some(Policy::Fifo { .. } | Policy::RoundRobin { .. } | Policy::Deadline { .. }) => true,
+        Some(
+            Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle | Policy::Unknown(_),
+        )
+        | None => false,
+    }
+}

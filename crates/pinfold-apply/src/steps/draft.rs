@@ -1,0 +1,262 @@
+//! The list of steps while it is being made, and the kinds of steps that several need.
+
+use std::collections::BTreeSet;
+
+use pinfold_host::mountinfo::Version;
+use pinfold_host::{Host, HostError, paths, process};
+use pinfold_model::{
+    Change, CpuSet, Finding, Plan, Policy, Step, TaskId, TaskState, Tid, Undo,
+};
+
+use super::{Planned, group_name};
+use crate::actuators::{self, ENABLE_CPUSET};
+use crate::cpusets::{self, Cpusets};
+use crate::error::{ApplyError, Refusal};
+use crate::tasks::{self, Target};
+
+/// Steps in the making.
+pub(super) struct Draft<'a> {
+    pub(super) host: &'a dyn Host,
+    pub(super) plan: &'a Plan,
+    pub(super) target: &'a Target,
+    /// The machine's process.
+    pub(super) vm: TaskId,
+    /// Every thread of the machine, also those outside its process.
+    pub(super) vm_tids: BTreeSet<Tid>,
+    /// Name of our group.
+    pub(super) name: String,
+    hierarchy: Option<Cpusets>,
+    planned: Planned,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(
+        host: &'a dyn Host,
+        plan: &'a Plan,
+        target: &'a Target,
+    ) -> Result<Self, ApplyError> {
+        let pid = target.pid;
+        let vm = tasks::stat(host, pid)?.ok_or(ApplyError::VmGone { pid })?.task();
+        let mut vm_tids: BTreeSet<Tid> = tasks::threads_of(host, pid)?.into_iter().collect();
+        vm_tids.extend(target.threads.iter().map(|(task, _)| task.tid));
+        Ok(Self {
+            host,
+            plan,
+            target,
+            vm,
+            vm_tids,
+            name: group_name(vm),
+            hierarchy: Cpusets::find(host)?,
+            planned: Planned::default(),
+        })
+    }
+
+    pub(super) fn finish(self) -> Planned {
+        self.planned
+    }
+
+    pub(super) fn find(&mut self, finding: Finding) {
+        self.planned.findings.push(finding);
+    }
+
+    pub(super) fn step(&mut self, change: Change, undo: Undo, reason: impl Into<String>) {
+        self.planned.steps.push(Step { change, undo, reason: reason.into() });
+    }
+
+    /// The hierarchy, if groups can be made in it.
+    pub(super) fn cpusets(&self) -> Result<Cpusets, Refusal> {
+        let cpusets = self.hierarchy.as_ref().ok_or(Refusal::NoCpuset)?;
+        if cpusets.is_read_only() {
+            return Err(Refusal::ReadOnly { path: cpusets.root().to_owned() });
+        }
+        if self.host.is_live() && !process::is_root() {
+            return Err(Refusal::NotRoot { path: cpusets.root().to_owned() });
+        }
+        Ok(cpusets.clone())
+    }
+
+    /// The hierarchy for reading.
+    pub(super) fn hierarchy(&self) -> Option<&Cpusets> {
+        self.hierarchy.as_ref()
+    }
+
+    /// Sets a thread's mask, if it is another. The answer tells whether it is still there.
+    pub(super) fn affinity(
+        &mut self,
+        task: TaskId,
+        mask: &CpuSet,
+        reason: &str,
+    ) -> Result<(), ApplyError> {
+        let Some(original) = tasks::unless_gone(self.host.affinity(task.tid))? else {
+            self.gone(task);
+            return Ok(());
+        };
+        if original == *mask {
+            return Ok(());
+        }
+        if original.is_subset(mask) {
+            let allowed = actuators::allowed(self.host, self.hierarchy(), task.tid)?;
+            if allowed.is_some_and(|allowed| mask.intersection(&allowed) == original) {
+                self.find(actuators::narrowed(task, mask, &original));
+                return Ok(());
+            }
+        }
+        let change = Change::SetAffinity { task, mask: mask.clone() };
+        self.step(change, Undo::SetAffinity { task, original }, reason);
+        Ok(())
+    }
+
+    /// Sets a thread's policy, if it is another.
+    pub(super) fn policy(
+        &mut self,
+        task: TaskId,
+        policy: Policy,
+        reason: &str,
+    ) -> Result<(), ApplyError> {
+        // Who has ended was told of when its mask was read.
+        let Some(original) = tasks::unless_gone(self.host.policy(task.tid))? else {
+            return Ok(());
+        };
+        if original != policy {
+            let change = Change::SetPolicy { task, policy };
+            self.step(change, Undo::SetPolicy { task, original }, reason);
+        }
+        Ok(())
+    }
+
+    pub(super) fn gone(&mut self, task: TaskId) {
+        self.find(Finding::note("threads", format!("{task} has ended meanwhile")));
+    }
+
+    /// Makes a group of ours below `parent` that has these PUs, as far as it is not there.
+    pub(super) fn group(
+        &mut self,
+        cpusets: &Cpusets,
+        (parent, name): (&str, &str),
+        cpus: Option<&CpuSet>,
+        reason: &str,
+    ) -> Result<String, ApplyError> {
+        let path = paths::cgroup_file(parent, name);
+        let undo = Undo::RemoveGroup { path: path.clone() };
+        if !self.host.exists(&path) {
+            self.step(Change::MakeGroup { path: path.clone() }, undo.clone(), reason);
+        }
+        let Some(cpus) = cpus else { return Ok(path) };
+        if cpusets.version() == Version::V1 {
+            // A group without memory nodes takes no task (ENOSPC), so they come first.
+            let mems = cpusets::list(self.host, &paths::cpuset_effective_mems(parent))?;
+            self.group_list(paths::cpuset_mems(&path), &mems, &undo, reason)?;
+        }
+        self.group_list(paths::cpuset_cpus(&path), cpus, &undo, reason)?;
+        Ok(path)
+    }
+
+    fn group_list(
+        &mut self,
+        path: String,
+        wanted: &CpuSet,
+        undo: &Undo,
+        reason: &str,
+    ) -> Result<(), ApplyError> {
+        if self.host.exists(&path) && cpusets::list(self.host, &path)? == *wanted {
+            return Ok(());
+        }
+        let value = wanted.to_string().into_bytes();
+        self.step(Change::WriteFile { path, value }, undo.clone(), reason);
+        Ok(())
+    }
+
+    /// Gives the children of a v2 group the controller, from the root down.
+    pub(super) fn enable(
+        &mut self,
+        cpusets: &Cpusets,
+        group: &str,
+        reason: &str,
+    ) -> Result<(), ApplyError> {
+        for group in cpusets.lineage(group) {
+            let path = paths::cgroup_subtree_control(&group);
+            let original = self.host.read(&path)?;
+            if actuators::has_cpuset(&original) || self.writes(&path) {
+                continue;
+            }
+            let change = Change::WriteFile { path: path.clone(), value: ENABLE_CPUSET.to_vec() };
+            self.step(change, Undo::WriteFile { path, original }, reason);
+        }
+        Ok(())
+    }
+
+    fn writes(&self, file: &str) -> bool {
+        self.planned.steps.iter().any(
+            |step| matches!(&step.change, Change::WriteFile { path, .. } if path == file),
+        )
+    }
+
+    /// What a task is now, in the hierarchy.
+    pub(super) fn state(
+        &self,
+        cpusets: &Cpusets,
+        tid: Tid,
+    ) -> Result<Option<TaskState>, HostError> {
+        let Some(stat) = tasks::stat(self.host, tid)? else { return Ok(None) };
+        let Some(group) = cpusets.group_of(self.host, tid)? else { return Ok(None) };
+        let Some(mask) = tasks::unless_gone(self.host.affinity(tid))? else { return Ok(None) };
+        let Some(policy) = tasks::unless_gone(self.host.policy(tid))? else { return Ok(None) };
+        Ok(Some(TaskState { task: stat.task(), group: cpusets.below(&group), mask, policy }))
+    }
+
+    /// The same of all threads of some processes.
+    pub(super) fn states_of(
+        &self,
+        cpusets: &Cpusets,
+        processes: &[Tid],
+    ) -> Result<Vec<TaskState>, HostError> {
+        let mut states = Vec::new();
+        for pid in processes {
+            for tid in tasks::threads_of(self.host, *pid)? {
+                states.extend(self.state(cpusets, tid)?);
+            }
+        }
+        Ok(states)
+    }
+
+    /// Those of some tasks that can be moved at all: not the machine's, not Pinfold itself,
+    /// no kernel thread that is bound for good. `kthreadd`, the parent of those, stays too.
+    pub(super) fn movable(&self, tids: Vec<Tid>) -> Result<Vec<Tid>, HostError> {
+        let own = match self.host.is_live() {
+            true => tasks::threads_of(self.host, process::own_pid())?,
+            false => Vec::new(),
+        };
+        let mut movable = Vec::new();
+        for tid in tids {
+            if self.vm_tids.contains(&tid) || own.contains(&tid) {
+                continue;
+            }
+            let Some(stat) = tasks::stat(self.host, tid)? else { continue };
+            let is_kthreadd = stat.is_kernel_thread() && stat.ppid.0 == 0;
+            if !stat.is_unmovable() && !is_kthreadd {
+                movable.push(tid);
+            }
+        }
+        Ok(movable)
+    }
+
+    /// Limits an existing group of somebody else to a part of what it has.
+    pub(super) fn shrink(&mut self, group: &str, cpus: &CpuSet, original: Vec<u8>) {
+        let path = paths::cpuset_cpus(group);
+        let value = cpus.to_string().into_bytes();
+        self.step(
+            Change::WriteFile { path: path.clone(), value },
+            Undo::WriteFile { path, original },
+            "tasks of this group are kept off the virtual machine's PUs",
+        );
+    }
+
+    /// Tells of a group that cannot be kept off, because it has no PU of the housekeeping.
+    pub(super) fn left(&mut self, group: &str, why: &str) {
+        let text = format!("{group} is left as it is: {why}");
+        self.find(
+            Finding::warning("isolation", text)
+                .with_hint("give that group PUs of the housekeeping, or plan around it with --avoid"),
+        );
+    }
+}

@@ -1,0 +1,106 @@
+//! Isolation scope `host` on cgroup version 1.
+//!
+//! ```text
+//! /                 the machine stays here, with all PUs
+//! ├─ pinfold-…      cpus = housekeeping; every other movable task of the root
+//! └─ containers     cpus = own ∩ housekeeping, deepest first
+//! ```
+//! A child's PUs must be a part of its parent's, so children shrink before and grow after their
+//! parents. Where the machine is in a group of its own, each group on the way down
+//! to it is treated like the root. What forks while the lists are read is caught when
+//! the steps are asked for again.
+
+use std::collections::BTreeSet;
+
+use pinfold_host::paths;
+use pinfold_model::{Change, CpuSet, Undo};
+
+use super::draft::Draft;
+use crate::actuators::GROUP_PREFIX;
+use crate::cpusets::Cpusets;
+use crate::error::ApplyError;
+
+const REASON: &str = "every movable task stays on the host's PUs";
+
+pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
+    let cpusets = draft.cpusets()?;
+    let kept = groups_of_vm(draft, &cpusets)?;
+    for group in &kept {
+        if cpusets.effective(draft.host, group)?.is_subset(&draft.plan.housekeeping) {
+            continue;
+        }
+        move_members(draft, &cpusets, group)?;
+        for child in cpusets.children(draft.host, group)? {
+            let is_ours = child.rsplit('/').next() == Some(draft.name.as_str());
+            if !kept.contains(&child) && !is_ours {
+                shrink_tree(draft, &cpusets, &child)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The groups that hold threads of the machine, and all above them; parents come first.
+pub(super) fn groups_of_vm(
+    draft: &Draft<'_>,
+    cpusets: &Cpusets,
+) -> Result<BTreeSet<String>, ApplyError> {
+    let mut groups = BTreeSet::new();
+    for tid in &draft.vm_tids {
+        if let Some(group) = cpusets.group_of(draft.host, *tid)? {
+            groups.extend(cpusets.lineage(&group));
+        }
+    }
+    Ok(groups)
+}
+
+fn move_members(
+    draft: &mut Draft<'_>,
+    cpusets: &Cpusets,
+    group: &str,
+) -> Result<(), ApplyError> {
+    let movable = draft.movable(cpusets.members(draft.host, group)?)?;
+    let mut states = Vec::new();
+    for tid in movable {
+        states.extend(draft.state(cpusets, tid)?);
+    }
+    if states.is_empty() {
+        return Ok(());
+    }
+    let cpus = draft.plan.housekeeping.intersection(&cpusets.effective(draft.host, group)?);
+    if cpus.is_empty() {
+        draft.left(group, "it has no PU of the housekeeping");
+        return Ok(());
+    }
+    let name = draft.name.clone();
+    let ours = draft.group(cpusets, (group, &name), Some(&cpus), REASON)?;
+    let file = cpusets.members_file().to_owned();
+    let tasks = states.iter().map(|state| state.task).collect();
+    draft.step(
+        Change::MoveTasks { group: ours, file: file.clone(), tasks },
+        Undo::MoveTasks { mount: cpusets.root().to_owned(), file, tasks: states },
+        REASON,
+    );
+    Ok(())
+}
+
+/// Shrinks a group and those below it, the lowest first.
+fn shrink_tree(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result<(), ApplyError> {
+    for child in cpusets.children(draft.host, group)? {
+        shrink_tree(draft, cpusets, &child)?;
+    }
+    let path = paths::cpuset_cpus(group);
+    let original = draft.host.read(&path)?;
+    let own = crate::cpusets::list(draft.host, &path)?;
+    let cpus: CpuSet = own.intersection(&draft.plan.housekeeping);
+    if own.is_empty() || cpus == own {
+        return Ok(());
+    }
+    if cpus.is_empty() {
+        let whose = if group.contains(GROUP_PREFIX) { "it is Pinfold's and " } else { "it " };
+        draft.left(group, &format!("{whose}has no PU of the housekeeping"));
+        return Ok(());
+    }
+    draft.shrink(group, &cpus, original);
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! Isolation scope `host` on cgroup version 2.
+//!
+//! ```text
+//! /                   ancestors of the machine's group are descended,
+//! ├─ machine.slice    with the controller switched on for their children
+//! │  ├─ vm1.scope     the machine: untouched
+//! │  └─ vm2.scope     cpus = housekeeping
+//! ├─ system.slice     cpus = housekeeping (all below it inherit)
+//! └─ pinfold-…        movable tasks that were in the root itself
+//! ```
+//! A machine that shares its group with others gets one of its own beside it
+//! (`pinfold-…-vm`), as a whole process. Undo writes the original bytes back, which are
+//! often empty: that is "inherit", and not the same as the list that was in effect.
+
+use std::collections::BTreeSet;
+
+use pinfold_host::paths;
+use pinfold_model::{Change, CpuSet, Finding, Undo};
+
+use super::draft::Draft;
+use super::host_v1::groups_of_vm;
+use crate::cpusets::{self, Cpusets};
+use crate::error::ApplyError;
+
+const REASON: &str = "every movable task stays on the host's PUs";
+const OWN_GROUP: &str = "the virtual machine shares its group with others, which are to be kept off";
+
+pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
+    let cpusets = draft.cpusets()?;
+    let root = cpusets.root().to_owned();
+    if cpusets.effective(draft.host, &root)?.is_subset(&draft.plan.housekeeping) {
+        return Ok(());
+    }
+    let kept = own_group(draft, &cpusets)?;
+    for group in &kept {
+        for child in cpusets.children(draft.host, group)? {
+            let name = child.rsplit('/').next();
+            let is_ours = name.is_some_and(|name| name.starts_with(draft.name.as_str()));
+            if !kept.contains(&child) && !is_ours {
+                shrink(draft, &cpusets, group, &child)?;
+            }
+        }
+        if cpusets.is_real_root(draft.host, group) {
+            move_members(draft, &cpusets, group)?;
+        }
+    }
+    Ok(())
+}
+
+/// Sees that the machine has a group of its own. Returns the groups that are not to be
+/// limited: that one and all above it, parents first.
+fn own_group(draft: &mut Draft<'_>, cpusets: &Cpusets) -> Result<BTreeSet<String>, ApplyError> {
+    let mut kept = groups_of_vm(draft, cpusets)?;
+    let Some(current) = cpusets.group_of(draft.host, draft.vm.tid)? else { return Ok(kept) };
+    let name = format!("{}-vm", draft.name);
+    let in_own = current.rsplit('/').next() == Some(name.as_str());
+    let others = |tid: &pinfold_model::Tid| *tid != draft.vm.tid;
+    let shared = current == cpusets.root()
+        || cpusets.members(draft.host, &current)?.iter().any(others);
+    if in_own || !shared {
+        return Ok(kept);
+    }
+    let parent = cpusets.parent(&current).to_owned();
+    draft.enable(cpusets, &parent, OWN_GROUP)?;
+    let group = draft.group(cpusets, (&parent, &name), None, OWN_GROUP)?;
+    let file = cpusets.members_file().to_owned();
+    let states = draft.states_of(cpusets, &[draft.vm.tid])?;
+    draft.step(
+        Change::MoveTasks { group: group.clone(), file: file.clone(), tasks: vec![draft.vm] },
+        Undo::MoveTasks { mount: cpusets.root().to_owned(), file, tasks: states },
+        OWN_GROUP,
+    );
+    if current != cpusets.root() {
+        kept.remove(&current);
+    }
+    kept.insert(group);
+    Ok(kept)
+}
+
+fn shrink(
+    draft: &mut Draft<'_>,
+    cpusets: &Cpusets,
+    parent: &str,
+    group: &str,
+) -> Result<(), ApplyError> {
+    let housekeeping = draft.plan.housekeeping.clone();
+    let path = paths::cpuset_cpus(group);
+    // Before the controller is switched on for it the file is not there, and then empty.
+    let original = match draft.host.exists(&path) {
+        true => draft.host.read(&path)?,
+        false => b"\n".to_vec(),
+    };
+    let own = match draft.host.exists(&path) {
+        true => cpusets::list(draft.host, &path)?,
+        false => CpuSet::new(),
+    };
+    if !own.is_empty() && own.is_subset(&housekeeping) {
+        return Ok(());
+    }
+    let cpus = if own.is_empty() { housekeeping } else { own.intersection(&housekeeping) };
+    // The kernel takes a list of which the parent has nothing as "inherit", without an error.
+    if cpus.is_disjoint(&cpusets.effective(draft.host, parent)?) {
+        draft.left(group, "it has no PU of the housekeeping");
+        return Ok(());
+    }
+    if is_partition(draft, group)? {
+        draft.left(group, "it is a partition, which is not Pinfold's to change");
+        return Ok(());
+    }
+    draft.enable(cpusets, parent, REASON)?;
+    draft.shrink(group, &cpus, original);
+    Ok(())
+}
+
+fn is_partition(draft: &Draft<'_>, group: &str) -> Result<bool, ApplyError> {
+    let path = paths::cpuset_partition(group);
+    if !draft.host.exists(&path) {
+        return Ok(false);
+    }
+    Ok(draft.host.read_text(&path)?.trim() != "member")
+}
+
+fn move_members(
+    draft: &mut Draft<'_>,
+    cpusets: &Cpusets,
+    root: &str,
+) -> Result<(), ApplyError> {
+    let movable = draft.movable(cpusets.members(draft.host, root)?)?;
+    let states = draft.states_of(cpusets, &movable)?;
+    if states.is_empty() {
+        return Ok(());
+    }
+    let cpus = draft.plan.housekeeping.intersection(&cpusets.effective(draft.host, root)?);
+    if cpus.is_empty() {
+        let text = format!("{root} has no PU of the housekeeping; its tasks stay where they are");
+        draft.find(Finding::warning("isolation", text));
+        return Ok(());
+    }
+    draft.enable(cpusets, root, REASON)?;
+    let name = draft.name.clone();
+    let group = draft.group(cpusets, (root, &name), Some(&cpus), REASON)?;
+    let leaders = states.iter().map(|state| state.task).filter(|task| movable.contains(&task.tid));
+    let file = cpusets.members_file().to_owned();
+    let change = Change::MoveTasks { group, file: file.clone(), tasks: leaders.collect() };
+    draft.step(
+        change,
+        Undo::MoveTasks { mount: cpusets.root().to_owned(), file, tasks: states },
+        REASON,
+    );
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! Isolation scope `own`: only what Pinfold started is kept off.
+//!
+//! The loads go into a group of ours whose PUs are the housekeeping, so that their children
+//! are kept off too. On version 1 it is made below the group that they are in; on version
+//! 2 beside it, because a group with processes cannot have children with controllers.
+//! Where no group can be made, their masks are set instead, which their children inherit
+//! but may change.
+
+use pinfold_host::mountinfo::Version;
+use pinfold_host::{HostError, paths};
+use pinfold_model::{Change, Finding, Tid, Undo};
+
+use super::draft::Draft;
+use crate::actuators;
+use crate::cpusets::Cpusets;
+use crate::error::{ApplyError, Refusal};
+use crate::tasks;
+
+const REASON: &str = "Pinfold's own loads stay on the host's PUs";
+
+pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
+    let mut own = Vec::new();
+    for task in &draft.target.own {
+        if tasks::is_alive(draft.host, *task)? {
+            own.push(task.tid);
+        }
+    }
+    match place_for_group(draft, &own)? {
+        Ok((cpusets, parent)) => by_group(draft, &cpusets, &parent, &own),
+        Err(refusal) => {
+            let text = format!("{refusal}; the loads are kept off by their masks instead");
+            draft.find(Finding::note("isolation", text));
+            by_masks(draft, &own)
+        }
+    }
+}
+
+/// The group below which ours can be made, or why there is none.
+fn place_for_group(
+    draft: &Draft<'_>,
+    own: &[Tid],
+) -> Result<Result<(Cpusets, String), Refusal>, HostError> {
+    let cpusets = match draft.cpusets() {
+        Ok(cpusets) => cpusets,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let current = match own.first() {
+        Some(tid) => cpusets.group_of(draft.host, *tid)?,
+        None if draft.host.is_live() => cpusets.own_group(draft.host)?,
+        None => None,
+    };
+    let current = current.unwrap_or_else(|| cpusets.root().to_owned());
+    let is_ours = current.rsplit('/').next() == Some(draft.name.as_str());
+    let parent = match cpusets.version() {
+        Version::V1 if !is_ours => current,
+        Version::V1 | Version::V2 => cpusets.parent(&current).to_owned(),
+    };
+    let is_full = cpusets.version() == Version::V2
+        && !cpusets.is_real_root(draft.host, &parent)
+        && !cpusets.members(draft.host, &parent)?.is_empty();
+    Ok(if is_full { Err(Refusal::NoRoom { group: parent }) } else { Ok((cpusets, parent)) })
+}
+
+fn by_group(
+    draft: &mut Draft<'_>,
+    cpusets: &Cpusets,
+    parent: &str,
+    own: &[Tid],
+) -> Result<(), ApplyError> {
+    let allowed = cpusets.effective(draft.host, parent)?;
+    let cpus = draft.plan.housekeeping.intersection(&allowed);
+    if allowed.is_subset(&draft.plan.housekeeping) {
+        return Ok(());
+    }
+    if cpus.is_empty() {
+        draft.left(parent, "it has no PU of the housekeeping");
+        return Ok(());
+    }
+    if cpusets.version() == Version::V2 {
+        draft.enable(cpusets, parent, REASON)?;
+    }
+    let name = draft.name.clone();
+    let group = draft.group(cpusets, (parent, &name), Some(&cpus), REASON)?;
+    let mut outside = Vec::new();
+    for pid in own {
+        for tid in tasks::threads_of(draft.host, *pid)? {
+            if cpusets.group_of(draft.host, tid)?.is_some_and(|at| at != group) {
+                outside.push(*pid);
+                break;
+            }
+        }
+    }
+    if outside.is_empty() {
+        return Ok(());
+    }
+    let states = draft.states_of(cpusets, &outside)?;
+    let leaders = states.iter().map(|state| state.task).filter(|task| outside.contains(&task.tid));
+    let change = Change::MoveTasks {
+        file: file_name(&paths::cgroup_procs(&group)),
+        group,
+        tasks: leaders.collect(),
+    };
+    let undo = Undo::MoveTasks {
+        mount: cpusets.root().to_owned(),
+        file: cpusets.members_file().to_owned(),
+        tasks: states,
+    };
+    draft.step(change, undo, REASON);
+    Ok(())
+}
+
+fn by_masks(draft: &mut Draft<'_>, own: &[Tid]) -> Result<(), ApplyError> {
+    for pid in own {
+        for tid in tasks::threads_of(draft.host, *pid)? {
+            let Some(stat) = tasks::stat(draft.host, tid)? else { continue };
+            let Some(now) = tasks::unless_gone(draft.host.affinity(tid))? else { continue };
+            let Some(allowed) = actuators::allowed(draft.host, draft.hierarchy(), tid)? else {
+                continue;
+            };
+            let mask = draft.plan.housekeeping.intersection(&allowed);
+            if mask.is_empty() {
+                draft.left(&stat.task().to_string(), "its cpuset has no PU of the housekeeping");
+            } else if !now.is_subset(&mask) {
+                draft.affinity(stat.task(), &mask, REASON)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn file_name(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or(path).to_owned()
+}

@@ -1,0 +1,68 @@
+//! Masks and policies of the virtual machine's threads.
+//!
+//! Roles come from QMP or libvirt with the target. All threads that those do not name (RCU,
+//! worker pools, VNC, …) follow the emulator; they are found in `/proc/PID/task`. Workers of
+//! io_uring are bound by the kernel (`PF_NO_SETAFFINITY`) and follow their maker.
+
+use pinfold_model::{Finding, Policy, Role, TaskId};
+
+use super::draft::Draft;
+use crate::error::ApplyError;
+use crate::tasks;
+
+pub(super) fn place(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
+    let threads = in_order(draft)?;
+    let mut policies: Vec<(TaskId, Policy, String)> = Vec::new();
+    for (task, role) in &threads {
+        let Some(thread) = draft.plan.vnode.thread(role) else { continue };
+        draft.affinity(*task, &thread.pus, &format!("{role}: {}", thread.reason))?;
+        if let Some(policy) = thread.policy {
+            policies.push((*task, policy, format!("{role} runs as {policy}")));
+        }
+    }
+    for (task, policy, reason) in policies {
+        draft.policy(task, policy, &reason)?;
+    }
+    Ok(())
+}
+
+/// Place of a role in the order: who others inherit from comes first.
+fn rank(role: &Role) -> (u8, u32) {
+    match role {
+        Role::Emulator => (0, 0),
+        Role::Iothread(_) => (1, 0),
+        Role::Vcpu(index) => (2, *index),
+        Role::Vhost(_) | Role::Worker | Role::Task => (3, 0),
+    }
+}
+
+fn in_order(draft: &mut Draft<'_>) -> Result<Vec<(TaskId, Role)>, ApplyError> {
+    let main = (draft.vm, Role::Emulator);
+    let named = draft.target.threads.iter().filter(|(task, _)| task.tid != draft.vm.tid);
+    let mut threads: Vec<(TaskId, Role)> = named.cloned().collect();
+    threads.sort_by_key(|(_, role)| rank(role));
+    let listed = tasks::threads_of(draft.host, draft.vm.tid)?;
+    // Of those that were named, only these need a look: the others are in the process's list.
+    let mut placed = Vec::with_capacity(listed.len() + 1);
+    for (task, role) in threads {
+        if listed.contains(&task.tid) || tasks::is_alive(draft.host, task)? {
+            placed.push((task, role));
+        } else {
+            draft.gone(task);
+        }
+    }
+    for tid in listed {
+        if tid == draft.vm.tid || draft.target.role(tid).is_some() {
+            continue;
+        }
+        let Some(stat) = tasks::stat(draft.host, tid)? else { continue };
+        if stat.is_unmovable() {
+            let text = format!("thread {tid} ({}) is bound by the kernel", stat.comm);
+            draft.find(Finding::note("threads", text));
+        } else {
+            placed.push((stat.task(), Role::Worker));
+        }
+    }
+    placed.insert(0, main);
+    Ok(placed)
+}

@@ -1,0 +1,228 @@
+//! Takes everything back that a journal holds: on demand, after a failure, after a crash.
+//!
+//! Steps are taken back in reverse order. Each compares before it acts, so it does not matter
+//! whether the step was done, or undone before by an undo that was killed: the same journal
+//! can be undone again and again. What somebody else changed since is left and told.
+//! Then those are freed that were born meanwhile and inherited what we had set.
+//!
+//! After a reboot nothing is replayed: the kernel has forgotten masks and groups, and the
+//! numbers in the journal belong to others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+use pinfold_host::{HostError, HostMut};
+use pinfold_model::{Change, Finding, Step, TaskId, Tid};
+
+use crate::actuators::{self, Past, Reverted};
+use crate::journal::{Journal, Outcome, Record};
+use crate::tasks;
+
+/// What became of an undo.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UndoReport {
+    /// Values that were put back.
+    pub restored: usize,
+    /// Values that were right already.
+    pub already_right: usize,
+    /// Tasks and groups that are not there any more.
+    pub gone: usize,
+    /// Steps that a reboot has made void.
+    pub dropped: usize,
+    /// What somebody else changed since, and was therefore left.
+    pub changed: Vec<Finding>,
+    /// What could not be put back; another undo may try again.
+    pub failed: Vec<Finding>,
+}
+
+impl UndoReport {
+    /// True if nothing is left to be undone.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.failed.is_empty()
+    }
+
+    /// Counts an answer; true if the value is not ours any more.
+    fn count(&mut self, what: &str, answer: Result<Reverted, HostError>) -> bool {
+        match answer {
+            Ok(Reverted::Restored) => self.restored += 1,
+            Ok(Reverted::Nothing) => self.already_right += 1,
+            Ok(Reverted::Gone) => self.gone += 1,
+            Ok(Reverted::Changed(finding)) => {
+                self.changed.push(finding);
+                return false;
+            }
+            Err(error) => {
+                self.fail(what, &error);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn fail(&mut self, what: &str, error: &dyn std::error::Error) {
+        let mut text = format!("{what} could not be taken back: {error}");
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            text.push_str(&format!(": {error}"));
+            cause = error.source();
+        }
+        let hint = "remove what hinders it, then run pinfold undo again";
+        self.failed.push(Finding::problem("undo", text).with_hint(hint));
+    }
+}
+
+/// Takes everything back.
+pub fn undo(host: &dyn HostMut, journal: &mut Journal<'_>) -> UndoReport {
+    undo_observed(host, journal, &mut |_, _| ControlFlow::Continue(()))
+}
+
+/// Takes everything back; the observer is called before each step, and with `Break` stops
+/// the undo there, as if it had been killed.
+pub fn undo_observed(
+    host: &dyn HostMut,
+    journal: &mut Journal<'_>,
+    observer: &mut dyn FnMut(usize, &Step) -> ControlFlow<()>,
+) -> UndoReport {
+    let mut report = UndoReport::default();
+    if journal.record().has_ended() {
+        return report;
+    }
+    match journal.record().is_of_this_boot(host) {
+        Ok(true) => {}
+        Ok(false) => {
+            report.dropped = journal.record().step_count();
+            finish(journal, &mut report, "the host was restarted");
+            return report;
+        }
+        Err(error) => {
+            report.fail("the journal", &error);
+            return report;
+        }
+    }
+    let record = journal.record().clone();
+    match Past::new(host, journal.clock(), &record) {
+        Ok(past) => {
+            if replay(&past, &record, journal, (&mut report, observer)).is_break() {
+                report.failed.push(Finding::problem("undo", "it was broken off"));
+                return report;
+            }
+            release(&past, &record, &mut report);
+        }
+        Err(error) => report.fail("the placement", &error),
+    }
+    finish(journal, &mut report, "undone");
+    report
+}
+
+type Watched<'w> = (&'w mut UndoReport, &'w mut dyn FnMut(usize, &Step) -> ControlFlow<()>);
+
+fn replay(
+    past: &Past<'_>,
+    record: &Record,
+    journal: &mut Journal<'_>,
+    (report, observer): Watched<'_>,
+) -> ControlFlow<()> {
+    for (index, step) in record.steps().rev() {
+        observer(index, step)?;
+        let what = step.change.to_string();
+        let answers = actuators::revert(past, step);
+        // Every answer is counted, also those behind the first that failed.
+        let settled: Vec<bool> =
+            answers.into_iter().map(|answer| report.count(&what, answer)).collect();
+        let outcome =
+            if settled.contains(&false) { Outcome::Kept } else { Outcome::Restored };
+        journal.note(index, outcome, None);
+    }
+    ControlFlow::Continue(())
+}
+
+/// Frees who inherited from a placed thread, and puts overwritten masks of bystanders back.
+fn release(past: &Past<'_>, record: &Record, report: &mut UndoReport) {
+    match born(past, record) {
+        Ok(born) => {
+            for (task, main) in born {
+                for answer in actuators::release_born(past, task, main) {
+                    match answer {
+                        // Most have nothing of ours; only what was done counts.
+                        Ok(Reverted::Nothing | Reverted::Gone) => {}
+                        answer => {
+                            report.count(&task.to_string(), answer);
+                        }
+                    }
+                }
+            }
+        }
+        Err(error) => report.fail("what new threads inherited", &error),
+    }
+    if past.masks_survive {
+        return;
+    }
+    for (task, mask) in record.masks() {
+        let answer = actuators::restore_mask(past, *task, mask);
+        report.count(&format!("the mask of {task}"), answer);
+    }
+}
+
+/// Threads that were born after the journal began, each with the process that they come from:
+/// in the processes that were placed, and in processes that those started.
+fn born(past: &Past<'_>, record: &Record) -> Result<Vec<(TaskId, Tid)>, HostError> {
+    let known: BTreeSet<TaskId> =
+        record.header.threads.iter().copied().chain(placed(record)).collect();
+    let mut roots = BTreeSet::new();
+    for task in &record.header.threads {
+        if tasks::is_alive(past.host, *task)? {
+            roots.extend(tasks::process_of(past.host, task.tid)?);
+        }
+    }
+    let mut parents = BTreeMap::new();
+    for pid in tasks::processes(past.host)? {
+        if let Some(stat) = tasks::stat(past.host, pid)? {
+            parents.insert(pid, (stat.ppid, stat.start_time));
+        }
+    }
+    let mut born = Vec::new();
+    for (pid, (_, start)) in &parents {
+        let Some(root) = root_of(*pid, &roots, &parents) else { continue };
+        // A process that is older than Pinfold inherited nothing from it.
+        if root != *pid && *start < record.header.supervisor.start_time {
+            continue;
+        }
+        for tid in tasks::threads_of(past.host, *pid)? {
+            let task = tasks::stat(past.host, tid)?.map(|stat| stat.task());
+            born.extend(task.filter(|task| !known.contains(task)).map(|task| (task, root)));
+        }
+    }
+    Ok(born)
+}
+
+fn root_of(
+    pid: Tid,
+    roots: &BTreeSet<Tid>,
+    parents: &BTreeMap<Tid, (Tid, u64)>,
+) -> Option<Tid> {
+    let mut at = pid;
+    // A chain of parents is no longer than there are processes.
+    for _ in 0..=parents.len() {
+        if roots.contains(&at) {
+            return Some(at);
+        }
+        at = parents.get(&at)?.0;
+    }
+    None
+}
+
+/// Threads that have steps of their own.
+fn placed(record: &Record) -> impl Iterator<Item = TaskId> {
+    record.steps().filter_map(|(_, step)| match &step.change {
+        Change::SetAffinity { task, .. } | Change::SetPolicy { task, .. } => Some(*task),
+        Change::WriteFile { .. } | Change::MakeGroup { .. } | Change::MoveTasks { .. } => None,
+    })
+}
+
+fn finish(journal: &mut Journal<'_>, report: &mut UndoReport, why: &str) {
+    let written = if report.is_complete() { journal.end(why) } else { journal.flush() };
+    if let Err(error) = written {
+        report.fail("the journal", &error);
+    }
+}

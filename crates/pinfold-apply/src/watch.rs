@@ -1,0 +1,339 @@
+//! Keeps a plan true while the machine runs.
+//!
+//! QEMU sends no event for a new thread, so the caller ticks, every 20 ms or so. A tick costs
+//! one `stat(2)`: the link count of `/proc/PID/task` tells births. Only when it changed, and
+//! every so many ticks, all threads are looked at. New ones are placed by their role and
+//! drifted ones put back, each as a further step of the journal. Who keeps changing a mask
+//! owns it: after a few repairs it is told and left.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pinfold_host::{Host, HostMut, paths};
+use pinfold_model::{Change, CpuSet, Finding, Plan, Role, Step, TaskId, Tid, Undo};
+
+use crate::actuators::{self, Past, Shown, Taken};
+use crate::apply::first_undo;
+use crate::cpusets::Cpusets;
+use crate::error::ApplyError;
+use crate::journal::{Journal, Outcome};
+use crate::steps::plan_threads;
+use crate::tasks::{self, Target};
+
+#[cfg(test)]
+mod tests;
+
+/// How often the roles are asked for on account of one thread that they do not name: a vCPU's
+/// thread may be there before QMP knows of it.
+const MAX_QUESTIONS: u32 = 3;
+
+/// Tells the roles of a machine's threads; discovery is another crate's.
+pub trait Roles {
+    /// The threads with a role of their own, as they are now.
+    ///
+    /// # Errors
+    /// A sentence that says why they cannot be told; the threads then follow the emulator.
+    fn roles(&mut self, host: &dyn Host, pid: Tid) -> Result<Vec<(TaskId, Role)>, String>;
+}
+
+/// How closely a [`Watcher`] looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchOptions {
+    /// All threads are looked at every so many ticks.
+    pub full_every: u32,
+    /// A thread is put back so many times.
+    pub max_repairs: u32,
+}
+
+impl Default for WatchOptions {
+    fn default() -> Self {
+        Self { full_every: 50, max_repairs: 3 }
+    }
+}
+
+/// What a tick found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WatchEvent {
+    /// A new thread was placed.
+    Placed {
+        /// The thread.
+        task: TaskId,
+        /// Its role.
+        role: Role,
+        /// Its PUs.
+        pus: CpuSet,
+    },
+    /// A thread's mask or policy had been changed and was put back.
+    Repaired {
+        /// The thread.
+        task: TaskId,
+        /// Its role.
+        role: Role,
+        /// What was done.
+        change: String,
+    },
+    /// It was changed once more and is now left alone.
+    Contested {
+        /// The thread.
+        task: TaskId,
+        /// Its role.
+        role: Role,
+        /// What would have to be done.
+        change: String,
+    },
+    /// A thread cannot be placed, or its role cannot be found out.
+    Finding(Finding),
+    /// The machine has ended; nothing is watched any more.
+    Ended,
+}
+
+/// Watches one machine.
+pub struct Watcher<'p> {
+    plan: &'p Plan,
+    target: Target,
+    options: WatchOptions,
+    links: u64,
+    ticks: u32,
+    ended: bool,
+    seen: BTreeSet<Tid>,
+    questions: BTreeMap<Tid, u32>,
+    repairs: BTreeMap<TaskId, u32>,
+}
+
+impl<'p> Watcher<'p> {
+    /// Watches what a plan was applied to.
+    ///
+    /// # Errors
+    /// [`ApplyError::Host`].
+    pub fn new(
+        host: &dyn Host,
+        plan: &'p Plan,
+        target: &Target,
+        options: WatchOptions,
+    ) -> Result<Self, ApplyError> {
+        Ok(Self {
+            plan,
+            target: target.clone(),
+            options,
+            // No process has so few: the first tick looks at all.
+            links: 0,
+            ticks: 0,
+            ended: false,
+            seen: tasks::threads_of(host, target.pid)?.into_iter().collect(),
+            questions: BTreeMap::new(),
+            repairs: BTreeMap::new(),
+        })
+    }
+
+    /// The machine with the threads that are known now.
+    #[must_use]
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Looks, and puts right what can be put right.
+    ///
+    /// # Errors
+    /// [`ApplyError::Journal`] if a step could not be journalled (it was then not done),
+    /// [`ApplyError::Host`] if the host cannot be read.
+    pub fn tick(
+        &mut self,
+        host: &dyn HostMut,
+        journal: &mut Journal<'_>,
+        roles: &mut dyn Roles,
+    ) -> Result<Vec<WatchEvent>, ApplyError> {
+        if self.ended {
+            return Ok(Vec::new());
+        }
+        let links = tasks::unless_gone(host.link_count(&paths::task_dir(self.target.pid)))?;
+        let Some(links) = links else { return Ok(self.end()) };
+        self.ticks = self.ticks.wrapping_add(1);
+        let due = self.options.full_every != 0 && self.ticks.is_multiple_of(self.options.full_every);
+        if links == self.links && !due {
+            return Ok(Vec::new());
+        }
+        self.links = links;
+        match self.look(host, journal, roles) {
+            Err(ApplyError::VmGone { .. }) => Ok(self.end()),
+            answer => answer,
+        }
+    }
+
+    fn end(&mut self) -> Vec<WatchEvent> {
+        self.ended = true;
+        vec![WatchEvent::Ended]
+    }
+
+    fn look(
+        &mut self,
+        host: &dyn HostMut,
+        journal: &mut Journal<'_>,
+        roles: &mut dyn Roles,
+    ) -> Result<Vec<WatchEvent>, ApplyError> {
+        let mut events = Vec::new();
+        let present: BTreeSet<Tid> =
+            tasks::threads_of(host, self.target.pid)?.into_iter().collect();
+        self.ask_for_roles(host, &present, roles, &mut events);
+        // A number is used again: what is gone is forgotten.
+        self.seen.retain(|tid| present.contains(tid));
+        self.questions.retain(|tid, _| present.contains(tid));
+        self.repairs.retain(|task, _| present.contains(&task.tid));
+        let steps = plan_threads(host, self.plan, &self.target)?.steps;
+        let mut chosen = Vec::new();
+        for step in steps {
+            let Some(task) = task_of(&step) else { continue };
+            if self.seen.contains(&task.tid) && !self.may_repair(task, &step, &mut events) {
+                continue;
+            }
+            chosen.push((task, step));
+        }
+        if !chosen.is_empty() {
+            self.take(host, journal, chosen, &mut events)?;
+        }
+        self.seen = present;
+        Ok(events)
+    }
+
+    fn ask_for_roles(
+        &mut self,
+        host: &dyn Host,
+        present: &BTreeSet<Tid>,
+        source: &mut dyn Roles,
+        events: &mut Vec<WatchEvent>,
+    ) {
+        let pid = self.target.pid;
+        let mut ask = false;
+        for tid in present.iter().filter(|tid| **tid != pid) {
+            let is_new = !self.seen.contains(tid);
+            if self.target.role(*tid).is_some() && !is_new {
+                continue;
+            }
+            // Threads without a role that were there at the start have been asked for then.
+            if is_new || self.questions.contains_key(tid) {
+                let asked = self.questions.entry(*tid).or_insert(0);
+                ask |= *asked < MAX_QUESTIONS;
+                *asked += 1;
+            }
+        }
+        if !ask {
+            return;
+        }
+        match source.roles(host, pid) {
+            Ok(threads) => self.target.threads = threads,
+            Err(why) => {
+                let text = format!("the roles of new threads cannot be told: {why}");
+                events.push(WatchEvent::Finding(Finding::warning("watch", text)));
+            }
+        }
+    }
+
+    fn may_repair(&mut self, task: TaskId, step: &Step, events: &mut Vec<WatchEvent>) -> bool {
+        let repairs = self.repairs.entry(task).or_insert(0);
+        *repairs = repairs.saturating_add(1);
+        if *repairs == self.options.max_repairs.saturating_add(1) {
+            let (role, change) = (self.role(task), step.change.to_string());
+            events.push(WatchEvent::Contested { task, role, change });
+        }
+        self.repairs.get(&task).is_some_and(|repairs| *repairs <= self.options.max_repairs)
+    }
+
+    fn take(
+        &mut self,
+        host: &dyn HostMut,
+        journal: &mut Journal<'_>,
+        mut chosen: Vec<(TaskId, Step)>,
+        events: &mut Vec<WatchEvent>,
+    ) -> Result<(), ApplyError> {
+        self.set_originals(host, journal, &mut chosen)?;
+        let cpusets = Cpusets::find(host)?;
+        let steps: Vec<Step> = chosen.iter().map(|(_, step)| step.clone()).collect();
+        let first = journal.write_steps(&steps)?;
+        for ((task, step), index) in chosen.into_iter().zip(first..) {
+            match place(host, cpusets.as_ref(), &step) {
+                Ok(true) => {
+                    journal.note(index, Outcome::Done, None);
+                    events.push(self.done(task, &step));
+                }
+                Ok(false) => journal.note(index, Outcome::Skipped, None),
+                Err(why) => {
+                    journal.note(index, Outcome::Failed, Some(why.clone()));
+                    let text = format!("{} failed: {why}", step.change);
+                    events.push(WatchEvent::Finding(Finding::warning("watch", text)));
+                }
+            }
+        }
+        Ok(journal.flush()?)
+    }
+
+    /// A new thread has its maker's mask, which is ours. What it would have without us
+    /// is its maker's original, and that is what undo gives it.
+    fn set_originals(
+        &self,
+        host: &dyn HostMut,
+        journal: &Journal<'_>,
+        chosen: &mut [(TaskId, Step)],
+    ) -> Result<(), ApplyError> {
+        let past = Past::new(host, journal.clock(), journal.record())?;
+        for (task, step) in chosen {
+            if let Some(first) = first_undo(journal.record(), &step.undo) {
+                step.undo = first.clone();
+                continue;
+            }
+            if self.seen.contains(&task.tid) {
+                continue;
+            }
+            match &mut step.undo {
+                Undo::SetAffinity { original, .. } => {
+                    if let Some(inherited) = past.inherited_mask(self.target.pid, original) {
+                        original.clone_from(inherited);
+                    }
+                }
+                Undo::SetPolicy { original, .. } => {
+                    if let Some(inherited) = past.inherited_policy(self.target.pid, *original) {
+                        *original = inherited;
+                    }
+                }
+                Undo::WriteFile { .. } | Undo::RemoveGroup { .. } | Undo::MoveTasks { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn done(&self, task: TaskId, step: &Step) -> WatchEvent {
+        let role = self.role(task);
+        match (&step.change, self.seen.contains(&task.tid)) {
+            (Change::SetAffinity { mask, .. }, false) => {
+                WatchEvent::Placed { task, role, pus: mask.clone() }
+            }
+            (change, _) => WatchEvent::Repaired { task, role, change: change.to_string() },
+        }
+    }
+
+    fn role(&self, task: TaskId) -> Role {
+        let other = if task.tid == self.target.pid { Role::Emulator } else { Role::Worker };
+        self.target.role(task.tid).cloned().unwrap_or(other)
+    }
+}
+
+fn task_of(step: &Step) -> Option<TaskId> {
+    match &step.change {
+        Change::SetAffinity { task, .. } | Change::SetPolicy { task, .. } => Some(*task),
+        Change::WriteFile { .. } | Change::MakeGroup { .. } | Change::MoveTasks { .. } => None,
+    }
+}
+
+/// Takes and reads back; false if the thread has ended, else why it is not placed.
+fn place(host: &dyn HostMut, cpusets: Option<&Cpusets>, step: &Step) -> Result<bool, String> {
+    let told = |error: pinfold_host::HostError| match std::error::Error::source(&error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    };
+    match actuators::take(host, &step.change).map_err(told)? {
+        Taken::Gone => return Ok(false),
+        Taken::Done(_) => {}
+    }
+    match actuators::verify(host, cpusets, &step.change).map_err(told)? {
+        Shown::AsAsked | Shown::Less(_) => Ok(true),
+        Shown::Gone => Ok(false),
+        Shown::Other { wanted, found } => Err(format!("the kernel shows {found} instead of {wanted}")),
+    }
+}

@@ -1,0 +1,325 @@
+//! Simulated hosts with a virtual machine, plans for them, and a journal in a temporary folder.
+
+#![allow(dead_code, reason = "each test file uses its own part of the fixtures")]
+
+use std::ops::ControlFlow;
+
+use pinfold_apply::{
+    ApplyError, Applied, Journal, Journals, NewJournal, Observer, Target, UndoReport, apply,
+    undo, unobserved,
+};
+use pinfold_host::user::StateDir;
+use pinfold_host::{CgroupVersion, SimBuilder, SimClock, SimHost, SimTask, paths};
+use pinfold_model::{
+    CpuSet, IsolationScope, Plan, Policy, PuId, Role, ThreadPlan, Tid, VnodeKind, VnodePlan,
+};
+
+pub const VM: u32 = 500;
+pub const PLAN_TEXT: &str = r#"{"strategy":"test"}"#;
+
+pub fn set(list: &str) -> CpuSet {
+    CpuSet::parse_list(list).unwrap()
+}
+
+/// A host, what is placed on it, and by which plan.
+#[derive(Clone)]
+pub struct Case {
+    pub name: &'static str,
+    pub host: SimHost,
+    pub target: Target,
+    pub plan: Plan,
+}
+
+impl Case {
+    pub fn with(&self, isolation: IsolationScope) -> Case {
+        let mut case = self.clone();
+        case.plan.isolation = isolation;
+        case
+    }
+}
+
+pub const SCOPES: [IsolationScope; 3] =
+    [IsolationScope::None, IsolationScope::Own, IsolationScope::Host];
+
+/// Every host, each with every scope.
+pub fn cases() -> Vec<Case> {
+    let hosts = [
+        v1(),
+        v1_forgetful(),
+        v1_machine_group(),
+        v2(),
+        v2_shared(),
+        v2_in_root(),
+        v2_cpuset_off(),
+        v2_forgetful(),
+    ];
+    hosts.iter().flat_map(|host| SCOPES.map(|scope| host.with(scope))).collect()
+}
+
+/// The machine: main, one vCPU, an iothread, a thread without a role, all in one group.
+fn with_vm(builder: SimBuilder, group: &str) -> SimBuilder {
+    let thread = |tid: u32, name: &str| SimTask::new(tid, name).thread_of(VM).in_group(group);
+    builder
+        .task(SimTask::new(VM, "qemu-system-x86").in_group(group).child_of(400))
+        .task(thread(501, "CPU 0/KVM"))
+        .task(thread(502, "IO disk"))
+        .task(thread(503, "call_rcu").with_affinity(set("0")))
+}
+
+fn with_kernel_threads(builder: SimBuilder, pus: u32) -> SimBuilder {
+    let movable = SimTask::new(10, "rcu_preempt").kernel_thread();
+    (0..pus).fold(builder.task(movable), |builder, pu| {
+        let bound = SimTask::new(20 + pu, &format!("ksoftirqd/{pu}"));
+        builder.task(bound.unmovable(CpuSet::single(PuId(pu))))
+    })
+}
+
+fn with_loads(builder: SimBuilder, group: &str) -> SimBuilder {
+    builder
+        .task(SimTask::new(600, "pinload").in_group(group).child_of(100))
+        .task(SimTask::new(601, "pinload").in_group(group).thread_of(600))
+        .task(
+            SimTask::new(610, "pinload")
+                .in_group(group)
+                .child_of(100)
+                .with_policy(Policy::Batch { nice: 5 }),
+        )
+}
+
+fn target(host: &SimHost) -> Target {
+    let id = |tid: u32| host.task(Tid(tid)).unwrap().id();
+    Target {
+        pid: Tid(VM),
+        threads: vec![
+            (id(501), Role::Vcpu(0)),
+            (id(VM), Role::Emulator),
+            (id(502), Role::Iothread("disk".to_owned())),
+        ],
+        own: vec![id(600), id(610)],
+    }
+}
+
+fn case(name: &'static str, builder: SimBuilder, (vcpu, rest): (&str, &str)) -> Case {
+    let host = builder.build();
+    let target = target(&host);
+    Case { name, host, target, plan: plan(vcpu, rest) }
+}
+
+pub fn plan(vcpu: &str, rest: &str) -> Plan {
+    let thread = |role: Role, pus: &str, policy| ThreadPlan {
+        role,
+        pus: set(pus),
+        policy,
+        reason: "as the test says".to_owned(),
+    };
+    Plan {
+        strategy: "test".to_owned(),
+        fingerprint: "test".to_owned(),
+        vnode: VnodePlan {
+            name: "vm1".to_owned(),
+            kind: VnodeKind::VirtualMachine,
+            threads: vec![
+                thread(Role::Vcpu(0), vcpu, Some(Policy::Fifo { priority: 1 })),
+                thread(Role::Emulator, rest, None),
+                thread(Role::Iothread("disk".to_owned()), rest, None),
+            ],
+            guest: None,
+        },
+        housekeeping: set(rest),
+        exclusive: set(vcpu),
+        isolation: IsolationScope::None,
+        housekeeping_reason: "as the test says".to_owned(),
+        findings: Vec::new(),
+    }
+}
+
+fn v1_builder() -> SimBuilder {
+    let mems = || set("0");
+    let builder = SimHost::builder(CgroupVersion::V1, 2)
+        .group("/docker", set("0-1"), mems())
+        .group("/docker/a", set("0-1"), mems())
+        .group("/docker/b", set("0"), mems())
+        .group("/only1", set("1"), mems())
+        .task(SimTask::new(300, "sshd").with_affinity(set("1")))
+        .task(SimTask::new(310, "rsyslogd").with_policy(Policy::Other { nice: 3 }))
+        .task(SimTask::new(311, "in:imuxsock").thread_of(310).with_affinity(set("0")))
+        .task(SimTask::new(400, "bash").child_of(300))
+        .task(SimTask::new(700, "nginx").in_group("/docker/a").with_affinity(set("1")))
+        .task(SimTask::new(701, "nginx").in_group("/docker/a").child_of(700))
+        .task(SimTask::new(710, "bound").in_group("/only1"));
+    with_kernel_threads(builder, 2)
+}
+
+/// Two PUs, version 1: everything in the root, and two containers.
+pub fn v1() -> Case {
+    let builder = with_loads(with_vm(v1_builder(), "/"), "/");
+    case("v1", builder, ("1", "0"))
+}
+
+/// The same with a kernel that overwrites masks when a cpuset changes.
+pub fn v1_forgetful() -> Case {
+    let builder = with_loads(with_vm(v1_builder().forgets_masks(), "/"), "/");
+    let case = case("v1 before 6.2", builder, ("1", "0"));
+    case.host.set_file(&paths::kernel_release(), "6.1.0-25-amd64\n");
+    case
+}
+
+/// Version 1 with the machine in a group of its own, as libvirt makes it, and a neighbour.
+pub fn v1_machine_group() -> Case {
+    let mems = || set("0");
+    let builder = v1_builder()
+        .group("/machine", set("0-1"), mems())
+        .group("/machine/vm1", set("0-1"), mems())
+        .group("/machine/vm2", set("0-1"), mems())
+        .task(SimTask::new(720, "virtlogd").in_group("/machine"))
+        .task(SimTask::new(721, "qemu-system-x86").in_group("/machine/vm2"));
+    let builder = with_loads(with_vm(builder, "/machine/vm1"), "/");
+    case("v1 machine group", builder, ("1", "0"))
+}
+
+fn v2_builder() -> SimBuilder {
+    let builder = SimHost::builder(CgroupVersion::V2, 8)
+        .smt(2)
+        .task(SimTask::new(1, "systemd").child_of(0).started(1).in_group("/init.scope"))
+        .task(SimTask::new(100, "pinfold").in_group("/user.slice/session-1.scope"))
+        .task(SimTask::new(300, "sshd").in_group("/system.slice/ssh.service"))
+        .task(SimTask::new(310, "rsyslogd").in_group("/system.slice/rsyslog.service"))
+        .task(
+            SimTask::new(311, "in:imuxsock")
+                .thread_of(310)
+                .in_group("/system.slice/rsyslog.service")
+                .with_affinity(set("6")),
+        )
+        .task(SimTask::new(400, "bash").in_group("/user.slice/session-1.scope").child_of(300))
+        .task(SimTask::new(720, "qemu-system-x86").in_group("/machine.slice/vm2.scope"));
+    with_kernel_threads(builder, 8)
+}
+
+fn v2_enabled(builder: SimBuilder) -> SimBuilder {
+    let none = CpuSet::new;
+    builder
+        .group("/init.scope", none(), none())
+        .group("/system.slice", none(), none())
+        .group("/user.slice", none(), none())
+        .group("/machine.slice", none(), none())
+        .group("/narrow.slice", set("0-3"), none())
+        .group("/only6.slice", set("6"), none())
+}
+
+/// Eight PUs, version 2, the machine in a scope of its own.
+pub fn v2() -> Case {
+    let builder = with_vm(v2_enabled(v2_builder()), "/machine.slice/vm1.scope");
+    let builder = with_loads(builder, "/user.slice/session-1.scope");
+    case("v2", builder, ("2,6", "0,4"))
+}
+
+/// The machine was started from a shell and is in the shell's scope.
+pub fn v2_shared() -> Case {
+    let scope = "/user.slice/session-1.scope";
+    let builder = with_loads(with_vm(v2_enabled(v2_builder()), scope), scope);
+    case("v2 shared scope", builder, ("2,6", "0,4"))
+}
+
+/// Everything in the root, as in a small guest without systemd.
+pub fn v2_in_root() -> Case {
+    let builder = SimHost::builder(CgroupVersion::V2, 8)
+        .task(SimTask::new(300, "sshd").with_affinity(set("5-7")))
+        .task(SimTask::new(400, "sh").child_of(300));
+    let builder = with_loads(with_vm(with_kernel_threads(builder, 8), "/"), "/");
+    case("v2 in root", builder, ("2,6", "0,4"))
+}
+
+/// The controller is not switched on anywhere.
+pub fn v2_cpuset_off() -> Case {
+    let builder = with_vm(v2_builder(), "/machine.slice/vm1.scope");
+    let builder = with_loads(builder, "/user.slice/session-1.scope");
+    case("v2 cpuset off", builder, ("2,6", "0,4"))
+}
+
+/// The controller off, and a kernel that overwrites masks when it is switched on.
+pub fn v2_forgetful() -> Case {
+    let builder = with_vm(v2_builder().forgets_masks(), "/machine.slice/vm1.scope");
+    let builder = with_loads(builder, "/user.slice/session-1.scope");
+    let case = case("v2 before 6.2", builder, ("2,6", "0,4"));
+    case.host.set_file(&paths::kernel_release(), "6.1.0-25-amd64\n");
+    case
+}
+
+/// A state directory that goes away with the test.
+pub struct Bench {
+    pub folder: tempfile::TempDir,
+    pub clock: SimClock,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), clock: SimClock::at(1_700_000_000_000_000_000) }
+    }
+
+    pub fn journals(&self) -> Journals<'_> {
+        let path = format!("{}/state", self.folder.path().display());
+        Journals::open(&StateDir::open(&path).unwrap(), &self.clock).unwrap()
+    }
+
+    pub fn begin(&self, case: &Case) -> Journal<'_> {
+        let new = NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &case.target };
+        self.journals().begin(&case.host, &new).unwrap()
+    }
+
+    pub fn apply(&self, case: &Case) -> Result<Applied, ApplyError> {
+        self.apply_watched(case, &mut unobserved())
+    }
+
+    pub fn apply_watched(
+        &self,
+        case: &Case,
+        observer: &mut Observer<'_>,
+    ) -> Result<Applied, ApplyError> {
+        apply(&case.host, &case.plan, &case.target, &mut self.begin(case), observer)
+    }
+
+    pub fn reopen(&self, case: &Case) -> Journal<'_> {
+        self.journals().reopen(&id(case)).unwrap().expect("a journal with a header")
+    }
+
+    pub fn undo(&self, case: &Case) -> UndoReport {
+        undo(&case.host, &mut self.reopen(case))
+    }
+}
+
+pub fn id(case: &Case) -> String {
+    let task = case.target.threads.iter().find(|(task, _)| task.tid.0 == VM).unwrap().0;
+    format!("{}-{}", task.tid, task.start_time)
+}
+
+/// Breaks off at one point of one step.
+pub fn break_at(
+    index: usize,
+    point: pinfold_apply::Point,
+) -> impl FnMut(&pinfold_apply::Event<'_>) -> ControlFlow<()> {
+    move |event| {
+        if event.index == index && event.point == point {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+}
+
+/// What the two snapshots differ in, for the message.
+pub fn difference(before: &str, after: &str) -> String {
+    let lines = |a: &str, b: &str, sign: char| {
+        let b: Vec<String> = b.lines().map(str::to_owned).collect();
+        a.lines()
+            .filter(|line| !b.contains(&(*line).to_owned()))
+            .map(|line| format!("{sign} {line}\n"))
+            .collect::<String>()
+    };
+    lines(before, after, '-') + &lines(after, before, '+')
+}
+
+#[track_caller]
+pub fn assert_same(before: &str, host: &SimHost, what: &str) {
+    let after = host.snapshot();
+    assert!(before == after, "{what}: the host differs:\n{}", difference(before, &after));
+}

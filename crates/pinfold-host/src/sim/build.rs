@@ -1,0 +1,244 @@
+//! Building a simulated machine.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use pinfold_model::{CpuSet, PuId, Tid};
+
+use super::cgroup::{CgroupVersion, Cpuset, Group, Hierarchy, parent};
+use super::state::{Held, Machine};
+use super::{Knob, SimHost, SimTask, v1};
+use crate::{TreeHost, paths};
+
+/// Pinfold's own process on a simulated machine.
+const OWN: u32 = 100;
+
+/// Builds a simulated machine.
+#[derive(Clone, Debug)]
+pub struct SimBuilder {
+    version: CgroupVersion,
+    pus: u32,
+    threads_per_core: u32,
+    online: Option<CpuSet>,
+    tree: TreeHost,
+    knobs: Vec<(String, Knob, String)>,
+    groups: Vec<(String, Cpuset)>,
+    tasks: Vec<SimTask>,
+    forgets_masks: bool,
+}
+
+impl SimBuilder {
+    /// A machine with that many PUs in one package and one NUMA node, one PU per core, and no
+    /// task but init, kthreadd and Pinfold itself (process 100).
+    #[must_use]
+    pub fn new(version: CgroupVersion, pus: u32) -> Self {
+        let integer = |path: String, value: &str| (path, Knob::Integer, format!("{value}\n"));
+        Self {
+            version,
+            pus,
+            threads_per_core: 1,
+            online: None,
+            tree: TreeHost::new(),
+            knobs: vec![
+                integer(paths::sysctl_kernel("numa_balancing"), "0"),
+                integer(paths::sysctl_kernel("sched_rt_runtime_us"), "950000"),
+                integer(paths::sysctl_kernel("sched_rt_period_us"), "1000000"),
+            ],
+            groups: Vec::new(),
+            tasks: vec![
+                SimTask::new(1, "systemd").child_of(0).started(1),
+                SimTask::new(2, "kthreadd").kernel_thread().child_of(0).started(1),
+                SimTask::new(OWN, "pinfold"),
+            ],
+            forgets_masks: false,
+        }
+    }
+
+    /// Cores with that many threads; PU n and PU n + cores are siblings, as on most x86 machines.
+    #[must_use]
+    pub fn smt(mut self, threads_per_core: u32) -> Self {
+        self.threads_per_core = threads_per_core.max(1);
+        self
+    }
+
+    /// The PUs that are online; all if not said.
+    #[must_use]
+    pub fn online(mut self, online: CpuSet) -> Self {
+        self.online = Some(online);
+        self
+    }
+
+    /// Adds a task. One with the number of an earlier one replaces it.
+    #[must_use]
+    pub fn task(mut self, task: SimTask) -> Self {
+        self.tasks.retain(|other| other.tid != task.tid);
+        self.tasks.push(task);
+        self
+    }
+
+    /// Adds a cpuset group, with those above it. In v2 the controller is enabled for it; empty
+    /// sets mean what they mean there.
+    #[must_use]
+    pub fn group(mut self, path: &str, cpus: CpuSet, mems: CpuSet) -> Self {
+        self.groups.push((path.to_owned(), Cpuset { cpus, mems, ..Cpuset::default() }));
+        self
+    }
+
+    /// Adds a file that cannot be written.
+    #[must_use]
+    pub fn file(mut self, path: &str, content: &str) -> Self {
+        self.tree.insert_file(path, content);
+        self
+    }
+
+    /// Adds a file that can be written.
+    #[must_use]
+    pub fn knob(mut self, path: &str, knob: Knob, content: &str) -> Self {
+        self.knobs.push((path.to_owned(), knob, content.to_owned()));
+        self
+    }
+
+    /// Takes the files of a captured machine as a ground; what the builder makes itself (PU
+    /// directories, tasks, cgroups) comes on top.
+    #[must_use]
+    pub fn tree(mut self, tree: TreeHost) -> Self {
+        self.tree = tree;
+        self
+    }
+
+    /// Like a kernel before 6.2: cgroup moves and cpuset changes reset affinity masks.
+    #[must_use]
+    pub fn forgets_masks(mut self) -> Self {
+        self.forgets_masks = true;
+        self
+    }
+
+    /// The machine. A task whose group was not added gets that group, without a cpuset of
+    /// its own in v2 and with all of its parent's in v1.
+    #[must_use]
+    pub fn build(self) -> SimHost {
+        let possible = CpuSet::first_n(self.pus);
+        let online = self.online.clone().unwrap_or_else(|| possible.clone());
+        let (hierarchies, cpuset_index) = self.hierarchies(&online);
+        let count = hierarchies.len();
+        let mut machine = Machine {
+            possible,
+            online,
+            mems: CpuSet::single(PuId(0)),
+            relax_levels: 2,
+            own: Tid(OWN),
+            tasks: BTreeMap::new(),
+            hierarchies,
+            cpuset_index,
+            tree: self.files(),
+            knobs: self.knobs.iter().map(|(path, knob, _)| (path.clone(), *knob)).collect(),
+            forgets_masks: self.forgets_masks,
+        };
+        for task in self.tasks {
+            let mut groups = vec!["/".to_owned(); count];
+            groups[cpuset_index].clone_from(&task.group);
+            machine.tasks.insert(task.tid, Held { task, groups });
+        }
+        SimHost::of(machine)
+    }
+
+    fn hierarchies(&self, online: &CpuSet) -> (Vec<Hierarchy>, usize) {
+        let root = v1::root_group(online.clone(), CpuSet::single(PuId(0)));
+        let hierarchy =
+            |version, mount: &str, id, controllers: &[&'static str], root: Group| Hierarchy {
+                version,
+                mount: mount.to_owned(),
+                id,
+                controllers: controllers.to_vec(),
+                groups: BTreeMap::from([("/".to_owned(), root)]),
+            };
+        let mut hierarchies = match self.version {
+            CgroupVersion::V1 => vec![
+                hierarchy(CgroupVersion::V1, "/sys/fs/cgroup/cpuset", 3, &["cpuset"], root),
+                hierarchy(CgroupVersion::V2, "/sys/fs/cgroup/unified", 0, &[], Group::default()),
+            ],
+            CgroupVersion::V2 => {
+                let controllers = ["cpuset", "cpu", "io", "memory", "pids"];
+                vec![hierarchy(
+                    CgroupVersion::V2,
+                    "/sys/fs/cgroup",
+                    0,
+                    &controllers,
+                    Group::default(),
+                )]
+            }
+        };
+        for (path, cpuset) in &self.groups {
+            ensure_group(&mut hierarchies[0], path);
+            if self.version == CgroupVersion::V2 {
+                enable_above(&mut hierarchies[0], path);
+            }
+            if let Some(group) = hierarchies[0].groups.get_mut(path) {
+                group.cpuset = cpuset.clone();
+            }
+        }
+        for task in &self.tasks {
+            ensure_group(&mut hierarchies[0], &task.group);
+        }
+        (hierarchies, 0)
+    }
+
+    /// Everything that does not change by rules: PU directories, node, boot id, kernel.
+    fn files(&self) -> TreeHost {
+        let mut tree = self.tree.clone();
+        let mut put =
+            |path: String, value: &dyn Display| tree.insert_file(&path, format!("{value}\n"));
+        let all = CpuSet::first_n(self.pus);
+        let online = self.online.as_ref().unwrap_or(&all);
+        put(paths::cpu_online(), online);
+        put(paths::cpu_possible(), &all);
+        put(paths::cpu_present(), &all);
+        put(paths::cpu_isolated(), &"");
+        put(paths::smt_active(), &u8::from(self.threads_per_core > 1));
+        put(paths::smt_control(), &if self.threads_per_core > 1 { "on" } else { "notsupported" });
+        let cores = (self.pus / self.threads_per_core).max(1);
+        for pu in online.iter() {
+            let core: CpuSet = all.iter().filter(|other| other.0 % cores == pu.0 % cores).collect();
+            put(paths::cpu_file(pu, "topology/core_id"), &(pu.0 % cores));
+            put(paths::cpu_file(pu, "topology/physical_package_id"), &0);
+            put(paths::cpu_file(pu, "topology/core_cpus_list"), &core.intersection(online));
+            put(paths::cpu_file(pu, "topology/thread_siblings_list"), &core.intersection(online));
+            put(paths::cpu_file(pu, "topology/package_cpus_list"), online);
+        }
+        put(paths::node_online(), &0);
+        put(paths::node_file(pinfold_model::NodeId(0), "cpulist"), online);
+        put(paths::boot_id(), &"0f4c5a52-6a3e-4c1b-9a55-3f2d6f1b7c10");
+        put(paths::kernel_release(), &"6.12.0-sim");
+        for (path, _, content) in &self.knobs {
+            tree.insert_file(path, content.as_str());
+        }
+        tree
+    }
+}
+
+fn ensure_group(hierarchy: &mut Hierarchy, path: &str) {
+    if hierarchy.groups.contains_key(path) {
+        return;
+    }
+    let Some(above) = parent(path).map(str::to_owned) else {
+        return;
+    };
+    ensure_group(hierarchy, &above);
+    let mut group = Group::default();
+    if hierarchy.version == CgroupVersion::V1
+        && let Some(from) = hierarchy.groups.get(&above)
+    {
+        group.cpuset = from.cpuset.clone();
+    }
+    hierarchy.groups.insert(path.to_owned(), group);
+}
+
+fn enable_above(hierarchy: &mut Hierarchy, path: &str) {
+    let mut at = path;
+    while let Some(above) = parent(at) {
+        if let Some(group) = hierarchy.groups.get_mut(above) {
+            group.subtree_control.insert("cpuset");
+        }
+        at = above;
+    }
+}

@@ -1,0 +1,277 @@
+//! The state of a simulated machine, and the scheduler's rules.
+//!
+//! A thread's mask is not stored but worked out: what it asked for, cut to its cpuset, or the
+//! whole cpuset if nothing is left (`kernel/sched/syscalls.c`, `__set_cpus_allowed_ptr`).
+//! Since Linux 6.2 what was asked for outlives moves and cpuset changes; before, both reset it.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{CpuSet, Policy, PuId, Tid};
+use rustix::io::Errno;
+
+use super::cgroup::{CgroupVersion, Hierarchy, parent};
+use super::{Knob, SimTask, list, v1, v2};
+use crate::TreeHost;
+
+/// `MAX_NUMNODES` of a distribution's kernel.
+pub(super) const MAX_NODES: u32 = 1024;
+
+/// A simulated machine.
+#[derive(Clone, Debug)]
+pub(super) struct Machine {
+    pub(super) possible: CpuSet,
+    pub(super) online: CpuSet,
+    pub(super) mems: CpuSet,
+    /// Highest value of `cpuset.sched_relax_domain_level`.
+    pub(super) relax_levels: i64,
+    /// The task that reads and writes: Pinfold.
+    pub(super) own: Tid,
+    pub(super) tasks: BTreeMap<Tid, Held>,
+    pub(super) hierarchies: Vec<Hierarchy>,
+    /// Which of them has cpuset.
+    pub(super) cpuset_index: usize,
+    pub(super) tree: TreeHost,
+    pub(super) knobs: BTreeMap<String, Knob>,
+    /// Like a kernel before 6.2.
+    pub(super) forgets_masks: bool,
+}
+
+/// A task and where it is.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub(super) task: SimTask,
+    /// Its group in each hierarchy.
+    pub(super) groups: Vec<String>,
+}
+
+impl Machine {
+    /// Number of bits of the kernel's CPU masks.
+    pub(super) fn possible_bits(&self) -> u32 {
+        self.possible.iter().last().map_or(1, |PuId(last)| last + 1)
+    }
+
+    /// Threads of a process, the first one first.
+    pub(super) fn threads_of(&self, process: Tid) -> Vec<Tid> {
+        self.tasks
+            .values()
+            .filter(|held| held.task.tgid == process)
+            .map(|held| held.task.tid)
+            .collect()
+    }
+
+    /// Processes with a thread in the group.
+    pub(super) fn tgids_in(&self, index: usize, group: &str) -> Vec<Tid> {
+        let mut processes: Vec<Tid> = self
+            .tasks
+            .values()
+            .filter(|held| held.groups[index] == group)
+            .map(|held| held.task.tgid)
+            .collect();
+        processes.sort_unstable();
+        processes.dedup();
+        processes
+    }
+
+    /// The PUs of a group in the hierarchy that has cpuset.
+    fn cpus_of(&self, group: &str) -> CpuSet {
+        let hierarchy = &self.hierarchies[self.cpuset_index];
+        match hierarchy.version {
+            CgroupVersion::V1 => v1::effective(self, hierarchy, group),
+            CgroupVersion::V2 => v2::effective(self, hierarchy, group),
+        }
+    }
+
+    /// The PUs that a task's cpuset gives it: the nearest group above that has any.
+    fn cpuset_of(&self, held: &Held) -> CpuSet {
+        let mut group = held.groups[self.cpuset_index].as_str();
+        loop {
+            let cpus = self.cpus_of(group);
+            match parent(group) {
+                Some(above) if cpus.is_empty() => group = above,
+                Some(_) | None => return cpus,
+            }
+        }
+    }
+
+    pub(super) fn mask(&self, held: &Held) -> CpuSet {
+        if held.task.is_unmovable() {
+            return held.task.asked.clone().unwrap_or_else(|| self.online.clone());
+        }
+        let cpuset = self.cpuset_of(held);
+        match held.task.asked.as_ref().map(|asked| asked.intersection(&cpuset)) {
+            Some(both) if !both.is_empty() => both,
+            Some(_) | None => cpuset,
+        }
+    }
+
+    pub(super) fn set_affinity(&mut self, tid: Tid, mask: &CpuSet) -> Result<(), Errno> {
+        let held = self.tasks.get(&tid).ok_or(Errno::SRCH)?;
+        if held.task.is_unmovable() {
+            return Err(Errno::INVAL);
+        }
+        let got = mask.intersection(&self.cpuset_of(held));
+        if got.is_empty() {
+            return Err(Errno::INVAL);
+        }
+        if matches!(held.task.policy, Policy::Deadline { .. }) && !self.online.is_subset(&got) {
+            return Err(Errno::BUSY);
+        }
+        // An old kernel keeps what was possible at the time, a newer one what was asked.
+        let kept = if self.forgets_masks { got } else { mask.clone() };
+        if let Some(held) = self.tasks.get_mut(&tid) {
+            held.task.asked = Some(kept);
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_policy(&mut self, tid: Tid, policy: Policy) -> Result<(), Errno> {
+        let held = self.tasks.get(&tid).ok_or(Errno::SRCH)?;
+        let policy = match policy {
+            Policy::Other { nice } => Policy::Other { nice: nice.clamp(-20, 19) },
+            Policy::Batch { nice } => Policy::Batch { nice: nice.clamp(-20, 19) },
+            Policy::Idle => Policy::Idle,
+            Policy::Fifo { priority } | Policy::RoundRobin { priority }
+                if !(1..=99).contains(&priority) =>
+            {
+                return Err(Errno::INVAL);
+            }
+            Policy::Fifo { .. } | Policy::RoundRobin { .. } => policy,
+            Policy::Deadline { runtime_ns, deadline_ns, period_ns } => {
+                let period = if period_ns == 0 { deadline_ns } else { period_ns };
+                if runtime_ns < 1024 || runtime_ns > deadline_ns || deadline_ns > period {
+                    return Err(Errno::INVAL);
+                }
+                if !self.online.is_subset(&self.mask(held)) {
+                    return Err(Errno::PERM);
+                }
+                policy
+            }
+            Policy::Unknown(_) => return Err(Errno::INVAL),
+        };
+        if let Some(held) = self.tasks.get_mut(&tid) {
+            held.task.policy = policy;
+        }
+        Ok(())
+    }
+
+    /// Those of the tasks that are not in the group yet: the others are not moved, and no
+    /// controller is asked about them.
+    pub(super) fn outside(&self, index: usize, group: &str, mut tasks: Vec<Tid>) -> Vec<Tid> {
+        tasks.retain(|tid| self.tasks.get(tid).is_some_and(|held| held.groups[index] != group));
+        tasks
+    }
+
+    /// Puts tasks into a group that was found to take them: all, or with a bound one among
+    /// them none (`task_can_attach`).
+    pub(super) fn move_tasks(
+        &mut self,
+        index: usize,
+        group: &str,
+        movers: &[Tid],
+    ) -> Result<(), Errno> {
+        let bound = |tid: &Tid| self.tasks.get(tid).is_some_and(|held| held.task.is_unmovable());
+        if movers.iter().any(bound) {
+            return Err(Errno::INVAL);
+        }
+        self.place_tasks(index, group, movers);
+        Ok(())
+    }
+
+    fn place_tasks(&mut self, index: usize, group: &str, movers: &[Tid]) {
+        let resets = self.forgets_masks
+            && index == self.cpuset_index
+            && self.hierarchies[index].version == CgroupVersion::V1;
+        for tid in movers {
+            if let Some(held) = self.tasks.get_mut(tid) {
+                group.clone_into(&mut held.groups[index]);
+                if resets {
+                    held.task.asked = None;
+                }
+            }
+        }
+    }
+
+    /// Does a change; on an old kernel, tasks whose cpuset is another afterwards lose their mask.
+    pub(super) fn changing<T>(
+        &mut self,
+        change: impl FnOnce(&mut Self) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        if !self.forgets_masks {
+            return change(self);
+        }
+        let cpusets = |machine: &Self| -> BTreeMap<Tid, CpuSet> {
+            machine.tasks.iter().map(|(tid, held)| (*tid, machine.cpuset_of(held))).collect()
+        };
+        let before = cpusets(self);
+        let done = change(self)?;
+        let after = cpusets(self);
+        for (tid, held) in &mut self.tasks {
+            if !held.task.is_unmovable() && before.get(tid) != after.get(tid) {
+                held.task.asked = None;
+            }
+        }
+        Ok(done)
+    }
+
+    /// PUs go offline or come back. v1 groups lose what goes, and do not get it back; tasks of
+    /// a group that has nothing left move up (`cpuset1_hotplug_update_tasks`).
+    pub(super) fn set_online(&mut self, online: &CpuSet) {
+        self.online = online.intersection(&self.possible);
+        self.tree.insert_file("/sys/devices/system/cpu/online", format!("{}\n", self.online));
+        let Some(hierarchy) = self.hierarchies.get_mut(self.cpuset_index) else {
+            return;
+        };
+        if hierarchy.version != CgroupVersion::V1 {
+            return;
+        }
+        for (path, group) in &mut hierarchy.groups {
+            group.cpuset.cpus = if path == "/" {
+                self.online.clone()
+            } else {
+                group.cpuset.cpus.intersection(&self.online)
+            };
+        }
+        let index = self.cpuset_index;
+        let tids: Vec<Tid> = self.tasks.keys().copied().collect();
+        for tid in tids {
+            let Some(held) = self.tasks.get(&tid) else {
+                continue;
+            };
+            let mut group = held.groups[index].clone();
+            while self.cpus_of(&group).is_empty()
+                && let Some(above) = parent(&group)
+            {
+                group = above.to_owned();
+            }
+            self.place_tasks(index, &group, &[tid]);
+        }
+    }
+
+    /// A write to a file outside the cgroup hierarchies.
+    pub(super) fn write_knob(&mut self, path: &str, text: &str) -> Result<(), Errno> {
+        let path = self.tree.canonical(path)?;
+        let Some(knob) = self.knobs.get(&path).copied() else {
+            return Err(match self.tree.file_mut(&path) {
+                Ok(_) => Errno::ACCESS,
+                Err(errno) => errno,
+            });
+        };
+        if text.is_empty() {
+            return Ok(());
+        }
+        let online = |set: CpuSet| {
+            let usable = !set.is_disjoint(&self.online);
+            if usable { Ok(set) } else { Err(Errno::INVAL) }
+        };
+        let bits = self.possible_bits();
+        let shown = match knob {
+            Knob::Text => text.to_owned(),
+            Knob::Integer => format!("{}\n", list::signed(text.trim())?),
+            Knob::Mask => format!("{}\n", online(list::mask(text, bits)?)?.to_mask()),
+            Knob::List => format!("{}\n", online(list::list(text, bits)?)?),
+        };
+        let content = self.tree.file_mut(&path)?;
+        *content = shown.into_bytes();
+        Ok(())
+    }
+}

@@ -1,0 +1,131 @@
+//! cpuset of cgroup v1.
+
+use super::*;
+
+const ROOT: &str = "/sys/fs/cgroup/cpuset";
+
+fn at(rest: &str) -> String {
+    format!("{ROOT}/{rest}")
+}
+
+#[test]
+fn a_new_group_takes_no_task_until_it_has_pus_and_memory() {
+    let sim = SimHost::v1_two_pus();
+    sim.make_dir(&at("a")).unwrap();
+    assert_eq!(errno(sim.make_dir(&at("a"))), libc::EEXIST);
+    assert_eq!(errno(sim.make_dir(&at("none/b"))), libc::ENOENT);
+    assert_eq!(errno(sim.make_dir(&at("tasks"))), libc::EEXIST);
+    let check = |file: &str, value: &str, expected| check_write(&sim, &at(file), value, expected);
+    check_read(&sim, &at("a/cpuset.cpus"), "\n");
+    check("a/tasks", "400", libc::ENOSPC);
+    check("a/cpuset.cpus", "1", 0);
+    check("a/tasks", "400", libc::ENOSPC);
+    check("a/cpuset.mems", "0", 0);
+    check("a/tasks", "400\n", 0);
+    check_read(&sim, &at("a/tasks"), "400\n");
+    assert_eq!(sim.affinity(Tid(400)).unwrap(), set("1"));
+    check("a/tasks", "400", 0);
+    check("a/tasks", "999", libc::ESRCH);
+    check("a/tasks", "-1", libc::EINVAL);
+    check("a/tasks", "x", libc::EINVAL);
+    check("a/tasks", "", 0);
+    check("a/tasks", "2", libc::EINVAL);
+    check("a/tasks", "20", libc::EINVAL);
+    check("a/tasks", "10", 0);
+    // 0 is the writer.
+    check("a/tasks", "0", 0);
+    assert_eq!(sim.task(Tid(100)).unwrap().group, "/a");
+}
+
+#[test]
+fn one_thread_or_the_whole_process() {
+    let sim = SimHost::v1_two_pus();
+    sim.make_dir(&at("a")).unwrap();
+    sim.write(&at("a/cpuset.cpus"), b"0").unwrap();
+    sim.write(&at("a/cpuset.mems"), b"0").unwrap();
+    check_write(&sim, &at("a/tasks"), "311", 0);
+    check_read(&sim, &at("a/tasks"), "311\n");
+    check_read(&sim, &at("a/cgroup.procs"), "310\n");
+    check_write(&sim, &at("a/cgroup.procs"), "311", 0);
+    check_read(&sim, &at("a/tasks"), "310\n311\n");
+    check_write(&sim, &at("cgroup.procs"), "310", 0);
+    check_read(&sim, &at("a/tasks"), "");
+}
+
+#[test]
+fn a_group_lies_inside_its_parent_and_around_its_children() {
+    let sim = SimHost::builder(CgroupVersion::V1, 8)
+        .group("/a", set("0-3"), set("0"))
+        .group("/a/b", set("1"), set("0"))
+        .task(SimTask::new(500, "vm").in_group("/a/b"))
+        .build();
+    let check = |file: &str, value: &str, expected| check_write(&sim, &at(file), value, expected);
+    check("cpuset.cpus", "0-3", libc::EACCES);
+    check("cpuset.mems", "0", libc::EACCES);
+    check("a/b/cpuset.cpus", "4", libc::EACCES);
+    check("a/cpuset.cpus", "0", libc::EBUSY);
+    check("a/cpuset.cpus", "0-7", 0);
+    check("a/b/cpuset.cpus", "\n", libc::ENOSPC);
+    check("a/b/cpuset.cpus", "", 0);
+    check("a/b/cpuset.cpus", "8", libc::ERANGE);
+    check("a/b/cpuset.cpus", "x", libc::EINVAL);
+    check("a/b/cpuset.mems", "1", libc::EINVAL);
+    check("a/b/cpuset.mems", "5000", libc::ERANGE);
+    check("a/b/cpuset.effective_cpus", "1", libc::EINVAL);
+    check("a/b/cpuset.memory_pressure", "1", libc::EINVAL);
+    check("a/b/none", "1", libc::ENOENT);
+    check_read(&sim, &at("a/b/cpuset.cpus"), "1\n");
+    check_read(&sim, &at("a/b/cpuset.effective_cpus"), "1\n");
+}
+
+#[test]
+fn exclusive_groups_share_nothing_with_siblings() {
+    let sim = SimHost::builder(CgroupVersion::V1, 8)
+        .group("/a", set("0-3"), set("0"))
+        .group("/b", set("2-5"), set("0"))
+        .build();
+    let check = |file: &str, value: &str, expected| check_write(&sim, &at(file), value, expected);
+    check("cpuset.cpu_exclusive", "0", 0);
+    check("a/cpuset.cpu_exclusive", "1", libc::EACCES);
+    check("cpuset.cpu_exclusive", "1", 0);
+    check("a/cpuset.cpu_exclusive", "1", libc::EINVAL);
+    check("b/cpuset.cpus", "4-5", 0);
+    check("a/cpuset.cpu_exclusive", "1", 0);
+    check("b/cpuset.cpus", "3-5", libc::EINVAL);
+    check("cpuset.cpu_exclusive", "0", libc::EBUSY);
+    check_read(&sim, &at("a/cpuset.cpu_exclusive"), "1\n");
+    check("a/cpuset.sched_load_balance", "0", 0);
+    check("a/cpuset.sched_load_balance", " 1", libc::EINVAL);
+    check("a/cpuset.sched_relax_domain_level", "-1", 0);
+    check("a/cpuset.sched_relax_domain_level", "9", libc::EINVAL);
+    check_read(&sim, &at("a/cpuset.sched_load_balance"), "0\n");
+}
+
+#[test]
+fn removal_needs_an_empty_group() {
+    let sim = SimHost::builder(CgroupVersion::V1, 2)
+        .group("/a/b", set("1"), set("0"))
+        .task(SimTask::new(500, "vm").in_group("/a/b"))
+        .build();
+    let check =
+        |group: &str, expected| assert_eq!(errno(sim.remove_dir(&at(group))), expected, "{group}");
+    check("a", libc::EBUSY);
+    check("a/b", libc::EBUSY);
+    check("a/b/tasks", libc::ENOTDIR);
+    check("none", libc::ENOENT);
+    check("", libc::EBUSY);
+    check_write(&sim, &at("tasks"), "500", 0);
+    check("a/b/", 0);
+    check("a", 0);
+    assert!(!sim.exists(&at("a")));
+}
+
+#[test]
+fn children_may_be_made_like_their_parent() {
+    let sim = SimHost::v1_two_pus();
+    sim.write(&at("cgroup.clone_children"), b"1").unwrap();
+    sim.make_dir(&at("a")).unwrap();
+    check_read(&sim, &at("a/cpuset.cpus"), "0-1\n");
+    check_read(&sim, &at("a/cgroup.clone_children"), "1\n");
+    check_write(&sim, &at("a/tasks"), "400", 0);
+}

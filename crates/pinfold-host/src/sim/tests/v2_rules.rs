@@ -1,0 +1,172 @@
+//! cgroup v2 and its cpuset.
+
+use super::*;
+
+const ROOT: &str = "/sys/fs/cgroup";
+
+fn at(rest: &str) -> String {
+    format!("{ROOT}/{rest}")
+}
+
+fn machine() -> SimHost {
+    SimHost::builder(CgroupVersion::V2, 8)
+        .group("/a", set(""), set(""))
+        .task(SimTask::new(500, "vm").in_group("/a/vm"))
+        .task(SimTask::new(501, "CPU 0/KVM").thread_of(500).in_group("/a/vm"))
+        .build()
+}
+
+#[test]
+fn a_request_is_cut_to_what_the_parent_has_without_an_error() {
+    let sim = machine();
+    let check = |value: &str, expected: i32, asked: &str, got: &str| {
+        check_write(&sim, &at("a/cpuset.cpus"), value, expected);
+        check_read(&sim, &at("a/cpuset.cpus"), &format!("{asked}\n"));
+        check_read(&sim, &at("a/cpuset.cpus.effective"), &format!("{got}\n"));
+        assert_eq!(sim.affinity(Tid(500)).unwrap(), set(got));
+    };
+    check_read(&sim, &at("a/cpuset.cpus"), "\n");
+    check("2-3\n", 0, "2-3", "2-3");
+    check("9", libc::ERANGE, "2-3", "2-3");
+    check("x", libc::EINVAL, "2-3", "2-3");
+    check("", 0, "2-3", "2-3");
+    check("\n", 0, "", "0-7");
+    sim.set_online(&set("0-3"));
+    check("3-5", 0, "3-5", "3");
+    check("4-5", 0, "4-5", "0-3");
+    sim.set_online(&set("0-7"));
+    check_read(&sim, &at("a/cpuset.cpus.effective"), "4-5\n");
+}
+
+#[test]
+fn files_appear_with_the_controller() {
+    let sim = machine();
+    let has = |path: &str| sim.exists(&at(path));
+    assert!(has("cpuset.cpus.effective") && !has("cpuset.cpus") && !has("cgroup.type"));
+    assert!(has("a/cpuset.cpus") && !has("a/vm/cpuset.cpus") && has("a/vm/cgroup.type"));
+    let check = |file: &str, value: &str, expected| check_write(&sim, &at(file), value, expected);
+    check("a/cgroup.subtree_control", "+cpuset", 0);
+    check_read(&sim, &at("a/cgroup.subtree_control"), "cpuset\n");
+    check_read(&sim, &at("a/vm/cgroup.controllers"), "cpuset\n");
+    check("a/vm/cpuset.cpus", "1", 0);
+    check("a/cgroup.subtree_control", "+memory", libc::ENOENT);
+    check("a/cgroup.subtree_control", "+nonsense", libc::EINVAL);
+    check("a/cgroup.subtree_control", "cpuset", libc::EINVAL);
+    check("cgroup.subtree_control", "-cpuset", libc::EBUSY);
+    check("a/cgroup.subtree_control", "-cpuset", 0);
+    assert!(!has("a/vm/cpuset.cpus"));
+    // What the group had asked for went with the controller.
+    check("a/cgroup.subtree_control", "+cpuset", 0);
+    check_read(&sim, &at("a/vm/cpuset.cpus"), "\n");
+}
+
+#[test]
+fn processes_stay_out_of_inner_groups() {
+    let sim = machine();
+    let check = |file: &str, value: &str, expected| check_write(&sim, &at(file), value, expected);
+    check("cgroup.subtree_control", "+memory +cpuset", 0);
+    sim.make_dir(&at("a/vm/inner")).unwrap();
+    check("a/vm/cgroup.subtree_control", "+memory", libc::ENOENT);
+    check("a/cgroup.subtree_control", "+memory", 0);
+    check("a/vm/cgroup.subtree_control", "+memory", libc::EBUSY);
+    check("a/cgroup.procs", "100", libc::EBUSY);
+    check("cgroup.procs", "500", 0);
+    check("a/vm/cgroup.subtree_control", "+memory", 0);
+    check("a/vm/cgroup.procs", "500", libc::EBUSY);
+    check("a/vm/inner/cgroup.procs", "500", 0);
+    check_read(&sim, &at("a/vm/inner/cgroup.procs"), "500\n");
+    check_read(&sim, &at("a/cgroup.events"), "populated 1\nfrozen 0\n");
+    check("a/vm/inner/cgroup.procs", "20", libc::ESRCH);
+}
+
+#[test]
+fn single_threads_move_only_inside_a_threaded_subtree() {
+    let sim = machine();
+    let check = |file: &str, value: &str, expected| check_write(&sim, &at(file), value, expected);
+    sim.make_dir(&at("a/vm/vcpu0")).unwrap();
+    check_read(&sim, &at("a/vm/vcpu0/cgroup.type"), "domain\n");
+    check("a/vm/vcpu0/cgroup.threads", "501", libc::EOPNOTSUPP);
+    check("a/vm/vcpu0/cgroup.type", "domain", libc::EINVAL);
+    check("a/vm/vcpu0/cgroup.type", "threaded", 0);
+    check_read(&sim, &at("a/vm/cgroup.type"), "domain threaded\n");
+    check("a/cgroup.subtree_control", "+cpuset", 0);
+    check("a/vm/cgroup.subtree_control", "+cpuset", 0);
+    check("a/vm/vcpu0/cpuset.cpus", "3", 0);
+    check("a/vm/vcpu0/cgroup.threads", "501", 0);
+    check_read(&sim, &at("a/vm/vcpu0/cgroup.threads"), "501\n");
+    assert_eq!(errno(sim.read(&at("a/vm/vcpu0/cgroup.procs"))), libc::EOPNOTSUPP);
+    check_read(&sim, &at("a/vm/cgroup.procs"), "500\n");
+    assert_eq!(sim.affinity(Tid(501)).unwrap(), set("3"));
+    assert_eq!(sim.affinity(Tid(500)).unwrap(), set("0-7"));
+    check("cgroup.threads", "501", libc::EOPNOTSUPP);
+    // A group made below a threaded one is of no use until it is threaded too.
+    sim.make_dir(&at("a/vm/vcpu0/deep")).unwrap();
+    check_read(&sim, &at("a/vm/vcpu0/deep/cgroup.type"), "domain invalid\n");
+    check("a/vm/vcpu0/deep/cgroup.threads", "501", libc::EOPNOTSUPP);
+    check("a/vm/vcpu0/deep/cgroup.type", "threaded\n", 0);
+    check("a/vm/vcpu0/deep/cgroup.threads", "501", 0);
+    assert_eq!(errno(sim.remove_dir(&at("a/vm/vcpu0/deep"))), libc::EBUSY);
+    // The process leaves the subtree as a whole.
+    check("cgroup.procs", "500", 0);
+    assert_eq!(errno(sim.remove_dir(&at("a/vm/vcpu0/deep"))), 0);
+    check_read(&sim, &at("cgroup.stat"), "nr_descendants 3\nnr_dying_descendants 0\n");
+}
+
+#[test]
+fn threaded_controllers_over_tasks_make_a_thread_root() {
+    let sim = machine();
+    let check = |file: &str, value: &str, expected| check_write(&sim, &at(file), value, expected);
+    check("a/cgroup.subtree_control", "+cpuset", 0);
+    check("a/vm/cgroup.subtree_control", "+cpuset", 0);
+    check_read(&sim, &at("a/vm/cgroup.type"), "domain threaded\n");
+    sim.make_dir(&at("a/vm/x")).unwrap();
+    check_read(&sim, &at("a/vm/x/cgroup.type"), "domain invalid\n");
+    check("a/vm/x/cgroup.procs", "500", libc::EOPNOTSUPP);
+}
+
+#[test]
+fn partitions_take_their_pus_or_say_why_not() {
+    let sim = machine();
+    for group in ["b", "c"] {
+        sim.make_dir(&at(group)).unwrap();
+    }
+    let check = |file: &str, value: &str, expected| check_write(&sim, &at(file), value, expected);
+    let shows = |file: &str, text: &str| check_read(&sim, &at(file), &format!("{text}\n"));
+    check("b/cpuset.cpus.partition", "isolated", 0);
+    shows(
+        "b/cpuset.cpus.partition",
+        "isolated invalid (cpuset.cpus and cpuset.cpus.exclusive are empty)",
+    );
+    check("b/cpuset.cpus", "4-7", 0);
+    shows("b/cpuset.cpus.partition", "isolated");
+    shows("cpuset.cpus.effective", "0-3");
+    shows("cpuset.cpus.isolated", "4-7");
+    shows("a/cpuset.cpus.effective", "0-3");
+    assert_eq!(sim.affinity(Tid(500)).unwrap(), set("0-3"));
+    check("b/cgroup.procs", "500", 0);
+    assert_eq!(sim.affinity(Tid(500)).unwrap(), set("4-7"));
+    // A rival makes it invalid, without any error.
+    check("c/cpuset.cpus", "3-4", 0);
+    shows("b/cpuset.cpus.partition", "isolated invalid (Cpu list in cpuset.cpus not exclusive)");
+    shows("cpuset.cpus.effective", "0-7");
+    check("c/cpuset.cpus", "3", 0);
+    shows("b/cpuset.cpus.partition", "isolated");
+    // The root's tasks must keep a PU.
+    check("b/cpuset.cpus", "0-2,4-7", 0);
+    shows("b/cpuset.cpus.partition", "isolated");
+    check("c/cpuset.cpus", "\n", 0);
+    check("b/cpuset.cpus", "0-7", 0);
+    shows(
+        "b/cpuset.cpus.partition",
+        "isolated invalid (Parent unable to distribute cpu downstream)",
+    );
+    check("b/cpuset.cpus.partition", "nonsense", libc::EINVAL);
+    check("b/cpuset.cpus.partition", "member", 0);
+    shows("b/cpuset.cpus.partition", "member");
+    check("a/cgroup.subtree_control", "+cpuset", 0);
+    check("a/vm/cpuset.cpus", "1", 0);
+    check("a/vm/cpuset.cpus.partition", "root\n", 0);
+    shows("a/vm/cpuset.cpus.partition", "root invalid (Parent is not a partition root)");
+    check("a/cpuset.cpus.exclusive", "1", 0);
+    check("b/cpuset.cpus.exclusive", "1-2", libc::EINVAL);
+}

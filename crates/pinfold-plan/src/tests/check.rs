@@ -1,0 +1,74 @@
+//! A plan held against a host that is not the one it was made for.
+
+use pinfold_model::{Plan, Severity};
+
+use super::auto;
+use super::machine::{Machine, i7_4790k};
+use crate::{check, plan};
+
+fn made() -> Plan {
+    plan("low-latency", &i7_4790k().build(), &auto()).unwrap()
+}
+
+#[track_caller]
+fn found(machine: &Machine, layout: &Plan, expected: &[(Severity, &str)]) {
+    let found: Vec<(Severity, String)> = check(layout, &machine.build())
+        .into_iter()
+        .map(|finding| (finding.severity, finding.text))
+        .collect();
+    let found: Vec<(Severity, &str)> =
+        found.iter().map(|(severity, text)| (*severity, text.as_str())).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn on_its_own_host() {
+    found(&i7_4790k(), &made(), &[]);
+}
+
+#[test]
+fn on_another_host() {
+    let other =
+        (Severity::Warning, "the plan was made for the host test-0-7, this host is test-0-3,5-7");
+    found(
+        &i7_4790k().offline("4"),
+        &made(),
+        &[other, (Severity::Warning, "PU 4 of the host's share is not online")],
+    );
+    found(
+        &i7_4790k().offline("7"),
+        &made(),
+        &[
+            (Severity::Problem, "PU 7 of the plan is offline"),
+            (Severity::Warning, "the plan was made for the host test-0-7, this host is test-0-6"),
+        ],
+    );
+    found(
+        &super::machine::plain(6),
+        &made(),
+        &[
+            (Severity::Problem, "the PUs 6-7 of the plan do not exist on this host"),
+            (Severity::Warning, "the plan was made for the host test-0-7, this host is test-0-5"),
+        ],
+    );
+}
+
+#[test]
+fn where_it_may_not_be() {
+    found(
+        &i7_4790k().allowed("0-2,4-6"),
+        &made(),
+        &[(Severity::Problem, "the PUs 3,7 of the plan may not be used by this process")],
+    );
+}
+
+#[test]
+fn a_plan_that_breaks_the_rules() {
+    let mut layout = made();
+    layout.housekeeping = super::set("");
+    found(
+        &i7_4790k(),
+        &layout,
+        &[(Severity::Problem, "housekeeping_pus: the host's own tasks would have no PU")],
+    );
+}

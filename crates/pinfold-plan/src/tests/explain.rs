@@ -1,0 +1,66 @@
+//! What a person reads.
+
+use super::machine::{i7_4790k, plain, two_complexes};
+use super::{auto, exactly};
+use crate::{explain, plan, strategies};
+
+const GOLDEN: &str = include_str!("golden/explain-low-latency.txt");
+
+#[test]
+fn the_whole_account() {
+    let mut request = exactly(2);
+    request.vm.iothreads = vec!["disk".to_owned()];
+    let topology = i7_4790k().build();
+    let layout = plan("low-latency", &topology, &request).unwrap();
+    assert_eq!(explain(&layout, &topology), GOLDEN);
+}
+
+#[test]
+fn what_it_says_of_each_strategy() {
+    let check = |strategy: &str, expected: &[&str]| {
+        let topology = two_complexes().build();
+        let text = explain(&plan(strategy, &topology, &auto()).unwrap(), &topology);
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in expected {
+            assert!(text.contains(part), "{strategy}: {part} is not in\n{text}");
+        }
+    };
+    check("none", &["16 vCPUs floating over 0-15", "the kernel may use any idle PU"]);
+    check("compact", &["16 vCPUs pinned to 0-15", "vCPUs compete with the host's tasks on 0-15"]);
+    check("compact-cores", &["the host's tasks may share the vCPUs' cores on 8-15"]);
+    check(
+        "low-latency",
+        &[
+            "the PUs 1-7 run vCPUs alone",
+            "the emulator shares the vCPUs' cores on 9-15",
+            "the host's tasks keep 1 of 8 cores",
+            "the vCPUs lie in 2 of 2 L3 domains",
+        ],
+    );
+    check(
+        "balanced",
+        &["the guest's scheduler knows the siblings of 7 cores", "on 7 cores vCPUs share a core"],
+    );
+    check("max-performance", &["the emulator competes with vCPUs on 0-15"]);
+}
+
+#[test]
+fn on_another_machine() {
+    let layout = plan("balanced", &i7_4790k().build(), &auto()).unwrap();
+    let text = explain(&layout, &plain(2).build());
+    assert!(text.contains("was made for the host test-0-7, this is test-0-1"), "{text}");
+}
+
+#[test]
+fn lines_fit_and_sections_are_there() {
+    for strategy in strategies() {
+        let topology = two_complexes().inside("KVM").build();
+        let text = explain(&plan(strategy.name, &topology, &auto()).unwrap(), &topology);
+        for line in text.lines() {
+            assert!(line.chars().count() <= 100 && line == line.trim_end(), "{line:?}");
+        }
+        for section in ["role ", "Host", "Guest topology", "What it gives", "What it costs"] {
+            assert!(text.contains(&format!("\n{section}")), "{section} is not in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The start script as text, and through `sh` with other programs in QEMU's place.
+
+use pinfold_host::process;
+use pinfold_model::{Plan, Policy, Role};
+
+use super::machine::i7_4790k;
+use super::{auto, exactly};
+use crate::emit::qemu;
+use crate::plan;
+
+pub const SECOND_NS: u64 = 1_000_000_000;
+
+pub fn words(words: &[&str]) -> Vec<String> {
+    words.iter().copied().map(str::to_owned).collect()
+}
+
+fn made() -> Plan {
+    plan("low-latency", &i7_4790k().build(), &auto()).unwrap()
+}
+
+fn has(argv: &[&str], expected: &[&str], absent: &[&str]) {
+    let script = qemu(&made(), &words(argv));
+    for text in expected {
+        assert!(script.contains(text), "{text} is not in\n{script}");
+    }
+    for text in absent {
+        assert!(!script.contains(text), "{text} is in\n{script}");
+    }
+}
+
+#[test]
+fn the_plan_takes_the_place_of_the_commands_own_options() {
+    has(
+        &["qemu", "-smp", "8,maxcpus=16", "-m", "1G"],
+        &["-smp 3,sockets=1,cores=3,threads=1", "# Your `-smp 8,maxcpus=16` gave way", "-m 1G"],
+        &["    -smp 8"],
+    );
+    has(&["qemu", "--smp", "2", "-smp", "4"], &["`-smp 2`", "`-smp 4`"], &["--smp"]);
+    has(&["qemu", "-daemonize"], &["# Your `-daemonize` was taken out"], &["    -daemonize"]);
+    has(&["qemu", "-smp"], &["-smp 3,"], &[]);
+    has(&["qemu"], &["stays_stopped=no", "vcpus=3", "isolates=yes"], &[]);
+    has(&["qemu", "-S"], &["stays_stopped=yes"], &[]);
+    has(&["qemu", "-incoming", "tcp:0:1"], &["stays_stopped=yes"], &[]);
+}
+
+#[test]
+fn what_taskset_cannot_do_needs_pinfold() {
+    let mut request = auto();
+    request.vm.iothreads = words(&["disk", "a-disk-with-a-long-name"]);
+    let mut layout = plan("low-latency", &i7_4790k().build(), &request).unwrap();
+    let script = qemu(&layout, &words(&["qemu"]));
+    assert!(script.contains("pin_one 'IO disk' 5-7"), "{script}");
+    assert!(script.contains("too long for a thread's name; pin_all has put it there"));
+    for thread in &mut layout.vnode.threads {
+        thread.policy = match thread.role {
+            Role::Vcpu(0) => Some(Policy::Fifo { priority: 1 }),
+            Role::Vcpu(_) => Some(Policy::Deadline { runtime_ns: 1, deadline_ns: 2, period_ns: 3 }),
+            Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => None,
+        };
+    }
+    let script = qemu(&layout, &words(&["qemu"]));
+    assert!(script.contains("schedule 'CPU 0/' -f -p 1 || return 1"), "{script}");
+    assert!(script.contains("vcpu(1) is to have the policy deadline 1/3 ns, this needs pinfold"));
+    assert_sh_reads(&script);
+}
+
+/// Runs the script's text; `sh -n` with `flags` of `-n`.
+fn sh(flags: &str, script: &str, arguments: &[&str]) -> process::Output {
+    let mut args = vec![format!("{flags}c"), script.to_owned(), "start.sh".to_owned()];
+    args.extend(words(arguments));
+    process::capture("sh", args, 30 * SECOND_NS).unwrap()
+}
+
+pub fn assert_sh_reads(script: &str) {
+    let output = sh("-n", script, &[]);
+    assert!(output.status.success(), "{}\n{script}", output.stderr_text());
+}
+
+const NASTY: &[&str] = &[
+    "a b",
+    "'",
+    "''\"$(touch /nowhere)`id`\\",
+    "$HOME",
+    "line\nfeed; exit 9",
+    "",
+    "*",
+    "~",
+    "# no comment",
+    "-append",
+    "END_OF_PLAN",
+    "größer",
+];
+
+#[test]
+fn sh_reads_every_script() {
+    for strategy in crate::strategies() {
+        let mut request = exactly(3);
+        request.vm.name = "x\n$(exit 9)`exit 9`'".to_owned();
+        request.vm.iothreads = words(&["it's", "$(x)"]);
+        let mut layout = plan(strategy.name, &i7_4790k().build(), &request).unwrap();
+        for thread in &mut layout.vnode.threads {
+            thread.reason = "because\nexit 9\nEND_OF_PLAN\n}".to_owned();
+        }
+        let script = qemu(&layout, &words(NASTY));
+        assert!(!script.lines().any(|line| line.trim() == "exit 9"), "{script}");
+        assert_sh_reads(&script);
+        assert_sh_reads(&qemu(&layout, &[]));
+    }
+}
+
+/// `printf` in QEMU's place: it prints its arguments and ends, so the script ends with it.
+#[test]
+fn arguments_arrive_to_the_character() {
+    let mut command = words(&["printf", "<%s>\\n"]);
+    command.extend(words(NASTY));
+    let output = sh("-", &qemu(&made(), &command), &["further one"]);
+    let mut expected: String = NASTY.iter().map(|word| format!("<{word}>\n")).collect();
+    expected.push_str("<further one>\n<-smp>\n<3,sockets=1,cores=3,threads=1>\n");
+    let printed = output.stdout_text();
+    assert!(printed.starts_with(&expected), "{printed}\n{}", output.stderr_text());
+    assert_eq!(output.status.code(), Some(0), "{}", output.stderr_text());
+}
+
+#[test]
+fn a_qemu_that_does_not_start_says_so_itself() {
+    let output =
+        sh("-", &qemu(&made(), &words(&["sh", "-c", "echo no such disk >&2; exit 3"])), &[]);
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(output.stderr_text(), "no such disk\n");
+    let output = sh("-", &qemu(&made(), &words(&["/does/not/exist"])), &[]);
+    assert_eq!(output.status.code(), Some(127), "{}", output.stderr_text());
+}
+
+#[test]
+fn the_command_has_the_scripts_own_input() {
+    let script = qemu(&made(), &words(&["sh", "-c", "cat"]));
+    let command = "printf 'typed' | sh -c \"$1\" start.sh";
+    let output = process::capture("sh", ["-c", command, "sh", &script], 30 * SECOND_NS).unwrap();
+    assert_eq!(output.stdout_text(), "typed", "{}", output.stderr_text());
+}

@@ -1,0 +1,132 @@
+//! Requests that get no plan, and what they get instead.
+
+use pinfold_model::{Request, VcpuCount};
+
+use super::machine::{Machine, i7_4790k, plain};
+use super::{auto, exactly, set};
+use crate::{PlanError, plan, strategies};
+
+#[track_caller]
+fn check(machine: Machine, strategy: &str, request: &Request, text: &str, hint: &str) -> PlanError {
+    let error = plan(strategy, &machine.build(), request).unwrap_err();
+    assert_eq!(error.to_string(), text);
+    assert_eq!(error.hint().unwrap_or_default(), hint);
+    error
+}
+
+#[test]
+fn names_that_no_strategy_has() {
+    check(
+        plain(4),
+        "low_latency",
+        &auto(),
+        "there is no strategy named \"low_latency\"",
+        "did you mean low-latency? `pinfold plan --list` shows all strategies",
+    );
+    check(
+        plain(4),
+        "fast",
+        &auto(),
+        "there is no strategy named \"fast\"",
+        "`pinfold plan --list` shows all strategies",
+    );
+}
+
+#[test]
+fn numbers_of_vcpus_that_cannot_be_had() {
+    let error = check(
+        i7_4790k(),
+        "low-latency",
+        &exactly(6),
+        "low-latency gives at most 3 vCPUs on this host, 6 were asked for: each vCPU needs a core \
+         of its own, and core 0 stays with the host",
+        "ask for at most 3 vCPUs, or use balanced, which gives that many",
+    );
+    assert!(matches!(error, PlanError::TooManyVcpus { asked: 6, most: 3, .. }));
+    check(
+        i7_4790k(),
+        "balanced",
+        &exactly(8),
+        "balanced gives at most 6 vCPUs on this host, 8 were asked for: each vCPU needs a PU of \
+         its own, and core 0 stays with the host",
+        "ask for at most 6 vCPUs, or use max-performance, which gives that many",
+    );
+    check(
+        i7_4790k(),
+        "max-performance",
+        &exactly(9),
+        "max-performance gives at most 8 vCPUs on this host, 9 were asked for: the guest mirrors \
+         the host, one vCPU for each PU that may be used",
+        "ask for at most 8 vCPUs, or use compact, which gives that many",
+    );
+    check(
+        i7_4790k(),
+        "none",
+        &exactly(u32::MAX),
+        "none gives at most 4096 vCPUs on this host, 4294967295 were asked for: no hypervisor on \
+         Linux runs a virtual machine with more",
+        "ask for at most 4096 vCPUs",
+    );
+    check(
+        i7_4790k(),
+        "compact",
+        &exactly(0),
+        "0 vCPUs were asked for, a virtual machine has at least one",
+        "ask for one vCPU or more, or for auto",
+    );
+}
+
+#[test]
+fn hosts_that_are_too_small() {
+    for (machine, pus) in [(plain(1), "0"), (i7_4790k().allowed("0,4"), "0,4")] {
+        check(
+            machine.clone(),
+            "low-latency",
+            &auto(),
+            &format!(
+                "low-latency cannot work on the PUs {pus} of this host: each vCPU needs a core of \
+                 its own, and core 0 stays with the host"
+            ),
+            "use max-performance, which works on these PUs",
+        );
+        let error = plan("balanced", &machine.build(), &exactly(1)).unwrap_err();
+        assert!(matches!(error, PlanError::TooFewPus { .. }), "{error}");
+        assert!(plan("none", &machine.build(), &auto()).is_ok());
+        assert!(plan("max-performance", &machine.build(), &auto()).is_ok());
+    }
+}
+
+#[test]
+fn hosts_of_which_nothing_is_left() {
+    let avoiding = Request { avoid: set("0-3"), ..auto() };
+    for strategy in strategies() {
+        check(
+            plain(4),
+            strategy.name,
+            &avoiding,
+            "no PU is left to plan with: this process may use 0-3, and 0-3 are to be avoided",
+            "avoid fewer PUs, or start Pinfold with a wider affinity mask and cpuset",
+        );
+        check(
+            plain(4).isolated("1-3").allowed("1-3"),
+            strategy.name,
+            &auto(),
+            "the PUs 1-3 are all isolated, so none is left for the host's own tasks",
+            "start Pinfold with a mask that holds at least one PU outside `isolcpus` and isolated \
+             partitions",
+        );
+    }
+}
+
+#[test]
+fn iothread_ids_that_cannot_be_used() {
+    let check = |ids: &[&str], why: &str| {
+        let mut request = Request::vm("vm", VcpuCount::Auto);
+        request.vm.iothreads = ids.iter().copied().map(str::to_owned).collect();
+        let error = plan("none", &plain(2).build(), &request).unwrap_err();
+        assert!(error.to_string().ends_with(why), "{error}");
+    };
+    check(&[""], "it is empty");
+    check(&["a", "b", "a"], "it is given twice");
+    check(&["a\nb"], "it has a control character");
+}

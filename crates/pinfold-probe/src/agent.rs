@@ -1,0 +1,379 @@
+//! The client of the agent: `pinload` as a guest's init, at the other end of a byte stream.
+//!
+//! Frames in both directions are a payload length and a channel (u32, little-endian), a kind
+//! and the payload; `pinload/src/frame.h` holds the protocol. One thread reads and sorts what
+//! comes by channel, so several programs can run in the guest at once and an [`Agent`] can be
+//! shared between threads (a heartbeat beside a measurement).
+//! When the stream ends or is garbage, every call that waits returns at once with the reason.
+
+mod answer;
+mod frame;
+mod heartbeat;
+mod mailbox;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use pinfold_host::Clock;
+
+pub use answer::{AgentError, Exit, Output};
+pub use frame::Hello;
+pub(crate) use heartbeat::BEAT;
+pub use heartbeat::Heartbeat;
+
+use frame::{FRAME_LIMIT, Kind};
+use mailbox::{End, Mailbox};
+
+const NS_PER_MS: u64 = 1_000_000;
+const NS_PER_S: u64 = 1_000 * NS_PER_MS;
+/// How long one write may be stuck before the guest counts as dead.
+const WRITE_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a program gets to end by itself after its stdin was closed.
+const STOP_PATIENCE_NS: u64 = 3 * NS_PER_S;
+const FILE_PIECE: usize = 256 * 1024;
+const FILE_PATIENCE_NS: u64 = 60 * NS_PER_S;
+const SIGKILL: u8 = 9;
+
+/// Name of the virtio-serial port on which the agent of a guest listens.
+pub const PORT: &str = "org.pinfold.agent";
+
+/// A program that runs in the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ChannelId(u32);
+
+/// A connection to a guest's agent. Dropping it ends it, and with it what runs in the guest.
+pub struct Agent {
+    name: String,
+    hello: Hello,
+    mailbox: Arc<Mailbox>,
+    sender: Mutex<Sender>,
+    socket: Option<UnixStream>,
+    reader: Option<JoinHandle<()>>,
+}
+
+/// Channel numbers must go out in ascending order, so the counter is locked with the stream.
+struct Sender {
+    stream: Box<dyn Write + Send>,
+    last_channel: u32,
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agent").field("name", &self.name).field("hello", &self.hello).finish()
+    }
+}
+
+impl Agent {
+    /// Connects to the UNIX socket behind a guest's port and waits for HELLO.
+    ///
+    /// A socket that is not there yet or refuses is tried again until the time is up.
+    ///
+    /// # Errors
+    /// [`AgentError::Connect`], [`AgentError::Silent`], [`AgentError::Protocol`] or
+    /// [`AgentError::Gone`].
+    pub fn connect(path: &str, timeout_ns: u64, clock: &dyn Clock) -> Result<Self, AgentError> {
+        let end = clock.now_ns().saturating_add(timeout_ns);
+        let fail = |source| AgentError::Connect { name: path.to_owned(), source };
+        let socket = loop {
+            match UnixStream::connect(path) {
+                Ok(socket) => break socket,
+                Err(error) if clock.now_ns() >= end => return Err(fail(error)),
+                Err(_) => clock.sleep_ns(20 * NS_PER_MS),
+            }
+        };
+        Self::over_socket(socket, path, end.saturating_sub(clock.now_ns()))
+    }
+
+    /// The same over a socket that is connected already.
+    ///
+    /// # Errors
+    /// As [`Agent::connect`].
+    pub fn over_socket(
+        socket: UnixStream,
+        name: &str,
+        timeout_ns: u64,
+    ) -> Result<Self, AgentError> {
+        let fail = |source| AgentError::Connect { name: name.to_owned(), source };
+        socket.set_write_timeout(Some(WRITE_PATIENCE)).map_err(fail)?;
+        let input = socket.try_clone().map_err(fail)?;
+        let output = socket.try_clone().map_err(fail)?;
+        Self::begin(input, output, Some(socket), (name, timeout_ns))
+    }
+
+    /// The same over any pair of streams, such as the pipes of a child. The reader must end
+    /// when the writer is dropped; `name` stands in error texts.
+    ///
+    /// # Errors
+    /// As [`Agent::connect`].
+    pub fn over<R, W>(input: R, output: W, name: &str, timeout_ns: u64) -> Result<Self, AgentError>
+    where
+        R: Read + Send + 'static,
+        W: Write + Send + 'static,
+    {
+        Self::begin(input, output, None, (name, timeout_ns))
+    }
+
+    fn begin<R, W>(
+        input: R,
+        output: W,
+        socket: Option<UnixStream>,
+        (name, timeout_ns): (&str, u64),
+    ) -> Result<Self, AgentError>
+    where
+        R: Read + Send + 'static,
+        W: Write + Send + 'static,
+    {
+        let mailbox = Arc::new(Mailbox::default());
+        let inbox = Arc::clone(&mailbox);
+        let reader = std::thread::Builder::new()
+            .name("agent-reader".to_owned())
+            .spawn(move || inbox.read_all(input))
+            .map_err(|source| AgentError::Connect { name: name.to_owned(), source })?;
+        let mut agent = Self {
+            name: name.to_owned(),
+            hello: Hello::default(),
+            mailbox,
+            sender: Mutex::new(Sender { stream: Box::new(output), last_channel: 0 }),
+            socket,
+            reader: Some(reader),
+        };
+        agent.hello = agent.await_hello(timeout_ns)?; // an error drops the agent, which ends the reader
+        Ok(agent)
+    }
+
+    fn await_hello(&self, timeout_ns: u64) -> Result<Hello, AgentError> {
+        let text = match self.mailbox.wait_hello(timeout_ns) {
+            End::Hello(text) => text,
+            End::Timeout => {
+                return Err(AgentError::Silent { name: self.name.clone(), waited_ns: timeout_ns });
+            }
+            End::Gone(why) => return Err(self.gone(why)),
+            End::Exit(_) | End::Refused(_) => return Err(self.protocol("no HELLO came".to_owned())),
+        };
+        Hello::parse(&text).map_err(|why| self.protocol(why))
+    }
+
+    /// What the agent said about itself and its guest.
+    #[must_use]
+    pub fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    /// Runs a program to its end, with nothing on its standard input.
+    ///
+    /// `argv[0]` without a slash is a `pinload` subcommand. A program that is `--supervised`
+    /// keeps its standard input and needs a [`Heartbeat`].
+    ///
+    /// # Errors
+    /// [`AgentError::Refused`] if it cannot be started, [`AgentError::Timeout`] if it was
+    /// killed because the time was up, [`AgentError::Gone`] if the guest ended.
+    /// A program that fails is no error: see [`Output::success`].
+    pub fn run<S: AsRef<str>>(&self, argv: &[S], timeout_ns: u64) -> Result<Output, AgentError> {
+        let channel = self.start(argv)?;
+        if !argv.iter().any(|argument| argument.as_ref() == "--supervised") {
+            self.close(channel)?;
+        }
+        self.wait(channel, timeout_ns)
+    }
+
+    /// Starts a program and leaves it running.
+    ///
+    /// # Errors
+    /// [`AgentError::Unsendable`] or [`AgentError::Gone`]. Whether it could be started is told
+    /// by [`Agent::wait`] or [`Agent::stop`].
+    pub fn start<S: AsRef<str>>(&self, argv: &[S]) -> Result<ChannelId, AgentError> {
+        let mut payload = Vec::new();
+        for argument in argv {
+            payload.extend_from_slice(argument.as_ref().as_bytes());
+            payload.push(0);
+        }
+        let what = argv.first().map_or("", AsRef::as_ref);
+        let refuse =
+            |why| Err(AgentError::Unsendable { what: format!("the program {what:?}"), why });
+        if what.is_empty() {
+            return refuse("it has no name");
+        }
+        if payload.iter().filter(|byte| **byte == 0).count() != argv.len() {
+            return refuse("an argument holds NUL");
+        }
+        if payload.len() > FRAME_LIMIT {
+            return refuse("its arguments exceed 1 MiB");
+        }
+        self.open(Kind::Run, &payload, what)
+    }
+
+    /// Waits for a program's end.
+    ///
+    /// # Errors
+    /// As [`Agent::run`].
+    pub fn wait(&self, channel: ChannelId, timeout_ns: u64) -> Result<Output, AgentError> {
+        match self.mailbox.wait_end(channel.0, timeout_ns) {
+            End::Exit(exit) => Ok(self.mailbox.take(channel.0, exit)),
+            End::Refused(why) => {
+                let what = self.mailbox.forget(channel.0);
+                Err(AgentError::Refused { name: self.name.clone(), what, why })
+            }
+            End::Gone(why) => Err(self.gone(why)),
+            End::Hello(_) => Err(self.protocol("HELLO came twice".to_owned())),
+            End::Timeout => {
+                let what = self.mailbox.forget(channel.0);
+                self.send(Kind::Kill, channel.0, &[SIGKILL])?;
+                Err(AgentError::Timeout { name: self.name.clone(), what, waited_ns: timeout_ns })
+            }
+        }
+    }
+
+    /// True if the program has ended (or was refused, or the guest is gone): [`Agent::wait`]
+    /// will not have to wait.
+    #[must_use]
+    pub fn has_ended(&self, channel: ChannelId) -> bool {
+        !matches!(self.mailbox.wait_end(channel.0, 0), End::Timeout)
+    }
+
+    /// Ends a program: closes its standard input, on which supervised ones end, and kills it
+    /// if it has not ended after 3 s.
+    ///
+    /// # Errors
+    /// As [`Agent::run`], without the timeout.
+    pub fn stop(&self, channel: ChannelId) -> Result<Output, AgentError> {
+        self.close(channel)?;
+        if matches!(self.mailbox.wait_end(channel.0, STOP_PATIENCE_NS), End::Timeout) {
+            self.send(Kind::Kill, channel.0, &[SIGKILL])?;
+        }
+        self.wait(channel, 10 * STOP_PATIENCE_NS)
+    }
+
+    /// Writes to a program's standard input.
+    ///
+    /// # Errors
+    /// [`AgentError::Gone`].
+    pub fn write(&self, channel: ChannelId, bytes: &[u8]) -> Result<(), AgentError> {
+        bytes.chunks(FRAME_LIMIT).try_for_each(|piece| self.send(Kind::Stdin, channel.0, piece))
+    }
+
+    /// Closes a program's standard input.
+    ///
+    /// # Errors
+    /// [`AgentError::Gone`].
+    pub fn close(&self, channel: ChannelId) -> Result<(), AgentError> {
+        self.send(Kind::Close, channel.0, &[])
+    }
+
+    /// Sends a signal (by its number in the guest) to a program and its descendants.
+    ///
+    /// # Errors
+    /// [`AgentError::Gone`].
+    pub fn kill(&self, channel: ChannelId, signal: u8) -> Result<(), AgentError> {
+        self.send(Kind::Kill, channel.0, &[signal])
+    }
+
+    /// Tells every supervised program that somebody still wants it.
+    ///
+    /// # Errors
+    /// [`AgentError::Gone`].
+    pub fn heartbeat(&self) -> Result<(), AgentError> {
+        self.send(Kind::Heartbeat, 0, &[])
+    }
+
+    /// Writes a file in the guest, in the place of an older one.
+    ///
+    /// # Errors
+    /// [`AgentError::Refused`] with the guest's reason, [`AgentError::Gone`],
+    /// [`AgentError::Unsendable`] if the path is not absolute or holds NUL.
+    pub fn send_file(&self, path: &str, mode: u32, content: &[u8]) -> Result<(), AgentError> {
+        if !path.starts_with('/') || path.contains('\0') || path.len() > 4095 {
+            let why = "its path must be absolute, shorter than 4 KiB and without NUL";
+            return Err(AgentError::Unsendable { what: format!("the file {path:?}"), why });
+        }
+        let frame_of = |piece: &[u8]| [path.as_bytes(), &[0], &mode.to_le_bytes(), piece].concat();
+        let (first, rest) = content.split_at(content.len().min(FILE_PIECE));
+        let channel = self.open(Kind::File, &frame_of(first), path)?;
+        for piece in rest.chunks(FILE_PIECE) {
+            self.send(Kind::File, channel.0, &frame_of(piece))?;
+        }
+        self.close(channel)?;
+        self.wait(channel, FILE_PATIENCE_NS).map(|_| ())
+    }
+
+    /// Syncs and powers the guest off; returns when the request is on its way.
+    ///
+    /// # Errors
+    /// [`AgentError::Gone`] if the guest has ended already.
+    pub fn shutdown(&self) -> Result<(), AgentError> {
+        self.send(Kind::Shutdown, 0, &[])
+    }
+
+    /// Waits until the stream has ended, as it does after [`Agent::shutdown`]; false if it has
+    /// not within the time.
+    #[must_use]
+    pub fn wait_gone(&self, timeout_ns: u64) -> bool {
+        self.mailbox.wait_gone(timeout_ns)
+    }
+
+    fn open(&self, kind: Kind, payload: &[u8], what: &str) -> Result<ChannelId, AgentError> {
+        let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        let channel = sender.last_channel.checked_add(1).ok_or_else(|| AgentError::Unsendable {
+            what: what.to_owned(),
+            why: "all channel numbers are used",
+        })?;
+        sender.last_channel = channel;
+        self.mailbox.expect(channel, what);
+        self.put(&mut sender, kind, channel, payload)?;
+        Ok(ChannelId(channel))
+    }
+
+    fn send(&self, kind: Kind, channel: u32, payload: &[u8]) -> Result<(), AgentError> {
+        let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        self.put(&mut sender, kind, channel, payload)
+    }
+
+    fn put(
+        &self,
+        sender: &mut Sender,
+        kind: Kind,
+        channel: u32,
+        payload: &[u8],
+    ) -> Result<(), AgentError> {
+        if let Some(why) = self.mailbox.gone() {
+            return Err(self.gone(why));
+        }
+        let bytes = frame::encode(kind, channel, payload);
+        sender.stream.write_all(&bytes).and_then(|()| sender.stream.flush()).map_err(|error| {
+            // Half a frame may be out: nothing sensible can follow it.
+            self.mailbox.end(&format!("it takes no requests ({error})"));
+            self.gone(self.mailbox.gone().unwrap_or_default())
+        })
+    }
+
+    fn gone(&self, why: String) -> AgentError {
+        AgentError::Gone { name: self.name.clone(), why }
+    }
+
+    fn protocol(&self, why: String) -> AgentError {
+        AgentError::Protocol { name: self.name.clone(), why }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let Some(socket) = &self.socket else {
+            return; // the writer goes with this value, and the reader ends by that
+        };
+        // A socket that is not connected any more has a reader that has ended.
+        match socket.shutdown(Shutdown::Both) {
+            Ok(()) | Err(_) => {}
+        }
+        if let Some(reader) = self.reader.take() {
+            match reader.join() {
+                Ok(()) | Err(_) => {} // a panic there has been printed; nothing depends on it now
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Arguments and parsing, as tables.
+
+use pinfold_model::{CpuSet, PuId};
+
+use super::*;
+
+fn cpu0(ruler: Ruler) -> Ruler {
+    ruler.on(Cpus::These(CpuSet::single(PuId(0))))
+}
+
+#[test]
+fn arguments() {
+    let check = |ruler: Ruler, expected: &str| assert_eq!(ruler.argv().join(" "), expected);
+    check(
+        cpu0(Ruler::spin_gap(1_500_000_000)).under(RulerPolicy::Fifo(50)),
+        "spin-gap --seconds 1.500000000 --cpus 0 --policy fifo:50 --max-samples 200000 \
+         --duty 50 --period-us 10000 --floor-ns 1000",
+    );
+    check(
+        Ruler::wakeup(1),
+        "wakeup --seconds 0.000000001 --cpus all --policy other --max-samples 200000 --period-us 1000",
+    );
+    check(
+        Ruler::compute(2_000_000_000).on(Cpus::These(CpuSet::first_n(3))),
+        "compute --seconds 2.000000000 --cpus 0-2 --policy other --max-samples 200000 --window-ms 5",
+    );
+    check(
+        Ruler::io_latency(Disk::Ahci, IoTarget::Device("/dev/sda".to_owned()), 1_000_000_000),
+        "io-latency --seconds 1.000000000 --policy other --max-samples 200000 --device /dev/sda \
+         --block 4096 --seed 1 --direct",
+    );
+}
+
+#[test]
+fn metrics() {
+    let target = IoTarget::File("/f".to_owned());
+    let check = |ruler: Ruler, metric| assert_eq!(ruler.metric(), metric);
+    check(Ruler::spin_gap(1), Metric::SpinGap);
+    check(Ruler::wakeup(1), Metric::Wakeup);
+    check(Ruler::compute(1), Metric::ComputeRate);
+    check(Ruler::io_latency(Disk::Ahci, target.clone(), 1), Metric::IoAhci);
+    check(Ruler::io_latency(Disk::Virtio, target, 1), Metric::IoVirtio);
+}
+
+/// A good line with one part replaced.
+fn line(from: &str, to: &str) -> String {
+    let good = r#"{"probe":"spin-gap","cpu":0,"duration_ns":1000,"observed_ns":500,"unit":"ns","floor_ns":100,"dropped":2,"clock":"tsc","flags":["migrated"],"samples":[120,340]}"#;
+    assert!(good.contains(from), "{from}");
+    good.replace(from, to)
+}
+
+#[test]
+fn a_good_line_is_a_series() {
+    let series = cpu0(Ruler::spin_gap(1000)).parse(&line("", "")).unwrap();
+    let expected = Series {
+        metric: Metric::SpinGap,
+        cpu: 0,
+        duration_ns: 1000,
+        observed_ns: 500,
+        dropped: 2,
+        samples: vec![120.0, 340.0],
+        flags: vec!["migrated".to_owned()],
+    };
+    assert_eq!(series, [expected]);
+    let none = cpu0(Ruler::spin_gap(1000)).parse(&line("[120,340]", "[]")).unwrap();
+    assert_eq!(none[0].samples, [0.0; 0], "no gap above the floor is a result");
+}
+
+#[test]
+fn lines_come_back_by_ascending_cpu() {
+    let output = format!("{}\n{}\n", line("\"cpu\":0", "\"cpu\":3"), line("", ""));
+    let cpus = |output: &str| -> Vec<u32> {
+        let series = Ruler::spin_gap(1000).parse(output).unwrap();
+        series.iter().map(|series| series.cpu).collect()
+    };
+    assert_eq!(cpus(&output), [0, 3]);
+}
+
+#[test]
+fn bad_output_is_refused_with_what_is_wrong() {
+    let check = |output: &str, part: &str| {
+        let error = cpu0(Ruler::spin_gap(1000)).parse(output).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(part) && error.hint().is_some(), "{text} should hold {part:?}");
+    };
+    check("", "is empty");
+    check("Segmentation fault", "line 1 of the output of spin-gap is not a result");
+    check(&line("340", "NaN"), "not a result");
+    check(&line("340", "null"), "not a result");
+    check(&line("340", "1e999"), "not a result");
+    check(&line("340", "-1"), "holds the sample -1");
+    check(&line("340", "381"), "501 ns of gaps in 500 ns");
+    check(&line("\"observed_ns\":500", "\"observed_ns\":0"), "observed 0 of 1000 ns");
+    check(&line("\"observed_ns\":500", "\"observed_ns\":1001"), "observed 1001 of 1000 ns");
+    check(&line("\"ns\"", "\"us\""), "unit \"us\"");
+    check(&line("\"spin-gap\"", "\"wakeup\""), "of the ruler \"wakeup\"");
+    check(&line("\"dropped\":2,", ""), "missing field");
+    check(&line("\"cpu\":0", "\"cpu\":1"), "has no line for CPU 0");
+    check(&format!("{0}\n{0}", line("", "")), "two lines for CPU 0");
+    check(&format!("{}\n{}", line("", ""), line("\"cpu\":0", "\"cpu\":1")), "has a line for CPU 1");
+    let wakeup = cpu0(Ruler::wakeup(1000))
+        .parse(&line("spin-gap", "wakeup").replace("[120,340]", "[]"))
+        .unwrap_err();
+    assert!(wakeup.to_string().contains("holds no samples"), "{wakeup}");
+}

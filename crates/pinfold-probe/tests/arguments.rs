@@ -1,0 +1,70 @@
+//! Every wrong argument is refused by name with exit code 2.
+
+mod common;
+
+use common::{PATIENCE, program};
+use pinfold_host::process::capture;
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
+fn wrong_arguments_are_refused_by_name() {
+    let program = program();
+    let path = program.pinload.path();
+    let check = |arguments: &str, expected: &str| {
+        let output = capture(&path, arguments.split(' '), PATIENCE).unwrap();
+        let text = output.stderr_text();
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {text}");
+        assert!(text.contains(expected), "{arguments}: {text} should hold {expected:?}");
+        assert_eq!(output.stdout, b"", "{arguments}");
+    };
+    for seconds in
+        ["nan", "inf", "-1", "+1", "0", "1e3", "0x1", "", ".", "1.2.3", "1s", "99999999999"]
+    {
+        check(&format!("wakeup --cpus all --seconds {seconds}"), "--seconds: \"");
+    }
+    for cpus in ["", "x", "0-", "-1", "1-0", "0,,1", "99999", "0,0", "all,0"] {
+        check(&format!("compute --seconds 1 --cpus {cpus}"), "--cpus: ");
+    }
+    check("compute --seconds 1 --cpus 8191", "--cpus: CPU 8191 is offline or not ours");
+    for policy in ["fifo", "fifo:0", "fifo:100", "fifo:-1", "rr:1", "", "OTHER"] {
+        check(&format!("spin-gap --seconds 1 --cpus all --policy {policy}"), "--policy: \"");
+    }
+    check("spin-gap --seconds 1", "--cpus: this argument is required");
+    check("spin-gap --seconds 1 --cpus all --duty 0", "--duty: \"0\"");
+    check("spin-gap --seconds 1 --cpus all --duty 101", "--duty: \"101\"");
+    check("spin-gap --seconds 1 --cpus all --duty 100 --policy fifo:1", "--duty: 100 under");
+    check("spin-gap --seconds 1 --cpus all --floor-ns 0", "--floor-ns: \"0\"");
+    check("spin-gap --seconds 1 --cpus all --period-us 999", "--period-us: \"999\"");
+    check("spin-gap --seconds 1 --cpus all --max-samples 0", "--max-samples: \"0\"");
+    check("spin-gap --seconds 1 --cpus all --speed 3", "--speed: unknown argument");
+    check("spin-gap --seconds 1 --seconds 2", "--seconds: given twice");
+    check("spin-gap --cpus all --seconds", "--seconds: the value is missing");
+    check(
+        "wakeup --seconds 0.5 --cpus all --period-us 1000000",
+        "--period-us: the period is longer",
+    );
+    check("compute --seconds 1 --cpus all --window-ms 0", "--window-ms: \"0\"");
+    check("compute --seconds 1 --cpus all --policy fifo:1", "--policy: fifo would starve");
+    check("io-latency --seconds 1", "--device, --file: exactly one");
+    check("io-latency --seconds 1 --file /a --device /b", "--device, --file: exactly one");
+    check("io-latency --seconds 1 --file /a --block 1000", "--block: 1000 is not a multiple");
+    check("io-latency --seconds 1 --file /a --seed -1", "--seed: \"-1\"");
+    check("load", "the kind of load is missing");
+    check("load gpu", "\"gpu\" is not a kind of load");
+    check("load cpu --seconds 1", "--threads: this argument is required");
+    check("load cpu --threads 0 --seconds 1", "--threads: \"0\"");
+    check("load io --threads 1 --seconds 1", "--path: the io load requires a path");
+    check("load cpu --threads 1 --seconds 1 --path /tmp", "--path: only the io load");
+    check("agent", "--stdio, --socket-fd: exactly one");
+    check("agent --socket-fd 2", "--socket-fd: \"2\"");
+    check("fly", "\"fly\" is not a command");
+}
+
+#[test]
+fn help_is_no_error() {
+    let program = program();
+    for command in ["spin-gap", "wakeup", "compute", "io-latency", "load", "agent"] {
+        let output = capture(&program.pinload.path(), [command, "--help"], PATIENCE).unwrap();
+        assert!(output.status.success() && output.stdout_text().contains("--"), "{command}");
+    }
+}

@@ -1,0 +1,149 @@
+//! The rulers on the host: structure and invariants, never speed.
+
+#![allow(clippy::unwrap_used, reason = "a failure in a helper is a test's failure too")]
+
+mod common;
+
+use common::{MS, PATIENCE, a_pu, eventually, further_threads, own_pus, program, stderr_of};
+use pinfold_host::process::{Signaled, capture, find_program};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat};
+use pinfold_model::{CpuSet, Metric, PuId, Tid};
+use pinfold_probe::rulers::{Cpus, Disk, IoTarget, Ruler, RulerError, RulerPolicy};
+
+const SHORT: u64 = 200 * MS;
+
+#[test]
+fn spin_gap_sees_each_cpu_once_and_only_gaps_above_its_floor() {
+    let program = program();
+    for policy in [RulerPolicy::Other, RulerPolicy::Fifo(2)] {
+        let ruler = Ruler::spin_gap(SHORT).under(policy);
+        let all = ruler.run_on_host(&program.pinload).unwrap();
+        let cpus: CpuSet = all.iter().map(|series| PuId(series.cpu)).collect();
+        assert_eq!(cpus, own_pus());
+        for series in &all {
+            // The sum against the observed time is checked by the parser.
+            assert!(series.samples.iter().all(|gap| *gap >= 1_000.0), "{series:?}");
+            assert!(series.observed_ns >= 10 * MS / 2, "{series:?}");
+            assert_eq!(series.metric, Metric::SpinGap);
+        }
+    }
+}
+
+#[test]
+fn a_full_recorder_counts_what_it_drops_and_keeps_the_worst() {
+    let program = program();
+    let mut ruler = Ruler::spin_gap(SHORT).on(Cpus::These(CpuSet::single(a_pu())));
+    ruler.max_samples = 2;
+    let mut argv = ruler.argv();
+    let floor = argv.iter().position(|argument| argument == "--floor-ns").unwrap();
+    argv[floor + 1] = "1".to_owned();
+    let output = capture(&program.pinload.path(), &argv, PATIENCE).unwrap().stdout_text();
+    let series = &ruler.parse(&output).unwrap()[0];
+    assert_eq!(series.samples.len(), 2);
+    assert!(series.dropped > 0, "the timer interrupt alone makes more gaps: {series:?}");
+    assert!(series.flags.iter().any(|flag| flag == "floor-raised"), "{series:?}");
+}
+
+#[test]
+fn wake_ups_have_one_sample_per_period_even_if_late() {
+    let program = program();
+    let ruler = Ruler::wakeup(SHORT).on(Cpus::These(CpuSet::single(a_pu())));
+    let series = &ruler.run_on_host(&program.pinload).unwrap()[0];
+    assert_eq!(series.samples.len(), 200);
+    assert_eq!(series.dropped, 0);
+}
+
+#[test]
+fn compute_counts_verified_rounds() {
+    let program = program();
+    let ruler = Ruler::compute(SHORT).on(Cpus::These(CpuSet::single(a_pu())));
+    let output = capture(&program.pinload.path(), ruler.argv(), PATIENCE).unwrap().stdout_text();
+    assert!(output.contains("\"checksum\":834560368"), "{output}");
+    let series = &ruler.parse(&output).unwrap()[0];
+    assert!(
+        series.samples.iter().all(|rate| *rate > 0.0) && series.samples.len() <= 41,
+        "{series:?}"
+    );
+}
+
+#[test]
+fn io_latency_reads_what_is_there_and_names_what_is_not() {
+    let program = program();
+    let ruler =
+        |path: &str| Ruler::io_latency(Disk::Virtio, IoTarget::File(path.to_owned()), SHORT);
+    let good = ruler(&program.file("blocks", 1 << 20)).run_on_host(&program.pinload).unwrap();
+    assert_eq!((good.len(), good[0].metric), (1, Metric::IoVirtio));
+    assert!(!good[0].samples.is_empty());
+    let check = |path: &str, expected: &str| {
+        let error = ruler(path).run_on_host(&program.pinload).unwrap_err();
+        assert!(matches!(error, RulerError::Failed { .. }), "{error}");
+        assert!(error.to_string().contains(expected), "{error} should hold {expected:?}");
+    };
+    check("/none", "No such file or directory");
+    check("/proc", "Is a directory");
+    check("/dev/null", "Block device required");
+    check(&program.file("small", 4095), "smaller than one block");
+}
+
+#[test]
+fn reads_that_go_through_the_page_cache_are_flagged() {
+    let program = program();
+    let path = program.file("blocks", 1 << 16);
+    let arguments = format!("io-latency --seconds 0.05 --file {path}");
+    let output = capture(&program.pinload.path(), arguments.split(' '), PATIENCE).unwrap();
+    assert!(output.stdout_text().contains("\"buffered\""), "{output:?}");
+}
+
+#[test]
+fn fifo_that_is_refused_is_flagged_and_measured_anyway() {
+    let Some(setpriv) = find_program("setpriv") else {
+        eprintln!("skipped: setpriv (util-linux) is not here to take the right away");
+        return;
+    };
+    let program = program();
+    let ruler =
+        Ruler::spin_gap(SHORT).on(Cpus::These(CpuSet::single(a_pu()))).under(RulerPolicy::Fifo(2));
+    let mut argv = vec!["--bounding-set=-sys_nice".to_owned(), program.pinload.path()];
+    argv.extend(ruler.argv());
+    let output = capture(&setpriv, &argv, PATIENCE).unwrap();
+    if !output.status.success() && output.stderr_text().starts_with("setpriv") {
+        eprintln!("skipped: {}", output.stderr_text().trim());
+        return;
+    }
+    let series = &ruler.parse(&output.stdout_text()).unwrap()[0];
+    assert!(series.flags.iter().any(|flag| flag == "fifo-refused"), "{series:?}");
+}
+
+/// State letters of all threads.
+fn states(host: &LiveHost, pid: Tid) -> Vec<char> {
+    let tids = further_threads(host, pid).into_iter().chain([pid]);
+    tids.map(|tid| {
+        let text = host.read_text(&paths::task_stat(pid, tid)).unwrap();
+        proc_stat::parse(&text).unwrap().state
+    })
+    .collect()
+}
+
+#[test]
+fn an_injected_stall_is_seen_as_one_gap_of_at_least_its_length() {
+    let program = program();
+    let host = LiveHost::new().unwrap();
+    let ruler = Ruler::spin_gap(1000 * MS).on(Cpus::These(CpuSet::single(a_pu())));
+    let arguments = ruler.argv().join(" ").replace("--duty 50", "--duty 100");
+    let mut child = program.start(&arguments);
+    let pid = child.pid();
+    // The thread must be beyond its preparations: it has spun for 50 ms.
+    assert!(eventually(|| common::work_ns(&host, pid) > 50 * MS));
+    child.signal(Signaled::Stop).unwrap();
+    assert!(eventually(|| states(&host, pid).iter().all(|state| *state == 'T')));
+    let begin = SystemClock.now_ns();
+    SystemClock.sleep_ns(10 * MS);
+    let stalled = SystemClock.now_ns() - begin;
+    child.signal(Signaled::Continue).unwrap();
+    let mut output = String::new();
+    std::io::Read::read_to_string(&mut child.stdout().unwrap(), &mut output).unwrap();
+    assert!(child.wait().unwrap().success(), "{}", stderr_of(&mut child));
+    let series = &ruler.parse(&output).unwrap()[0];
+    let worst = series.samples.iter().copied().fold(0.0, f64::max);
+    assert!(worst >= stalled as f64, "worst gap {worst} ns, stalled for {stalled} ns");
+}

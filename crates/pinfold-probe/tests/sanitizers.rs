@@ -1,0 +1,97 @@
+//! The same sources under the address and undefined-behaviour sanitizers.
+
+#![allow(clippy::unwrap_used, reason = "a failure in a helper is a test's failure too")]
+
+mod common;
+
+use common::{PATIENCE, a_pu, program};
+use pinfold_host::process::{Spawn, Stdio, capture};
+use pinfold_probe::agent::{Agent, AgentError};
+
+const FLAGS: [&str; 9] = [
+    "-std=c11",
+    "-g",
+    "-O1",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+    "-pthread",
+];
+
+/// The sanitized program, or why there is none.
+fn build(folder: &str) -> Result<String, String> {
+    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/../../pinload/src");
+    let path = format!("{folder}/pinload-sanitized");
+    let files = pinfold_host::user::list(sources).map_err(|error| error.to_string())?;
+    let files = files.iter().filter(|name| name.ends_with(".c"));
+    let mut arguments: Vec<String> = FLAGS.map(str::to_owned).to_vec();
+    arguments.extend(["-o".to_owned(), path.clone()]);
+    arguments.extend(files.map(|name| format!("{sources}/{name}")));
+    let answer = capture("cc", &arguments, 5 * PATIENCE).map_err(|error| error.to_string())?;
+    if answer.status.success() { Ok(path) } else { Err(answer.stderr_text()) }
+}
+
+#[test]
+fn no_sanitizer_has_anything_to_say() {
+    let program = program();
+    let path = match build(program.folder.path().to_str().unwrap()) {
+        Ok(path) => path,
+        Err(why)
+            if why.contains("asan") || why.contains("ubsan") || why.contains("No such file") =>
+        {
+            eprintln!("skipped: no sanitizer library: {why}");
+            return;
+        }
+        Err(why) => panic!("{why}"),
+    };
+    let check = |arguments: &str, code: i32| {
+        let output = capture(&path, arguments.split(' '), PATIENCE).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments}: {}", output.stderr_text());
+    };
+    let cpu = a_pu();
+    check(&format!("spin-gap --seconds 0.05 --cpus {cpu} --max-samples 3 --floor-ns 1"), 0);
+    check("spin-gap --seconds 0.05 --cpus all --policy fifo:2", 0);
+    check(&format!("wakeup --seconds 0.05 --cpus {cpu}"), 0);
+    check(&format!("compute --seconds 0.05 --cpus {cpu}"), 0);
+    check(
+        &format!("io-latency --seconds 0.05 --direct --file {}", program.file("blocks", 65_536)),
+        0,
+    );
+    check("io-latency --seconds 0.05 --file /none", 1);
+    check("load cpu --threads 2 --seconds 0.05", 0);
+    check("load memory --threads 2 --seconds 0.05 --memory-mib 1", 0);
+    check(
+        &format!("load io --threads 1 --seconds 0.05 --path {}", program.folder.path().display()),
+        0,
+    );
+    check("compute --seconds 1 --cpus 0,,0", 2);
+    check("load", 2);
+    agent_is_clean(&path, program.folder.path().to_str().unwrap());
+}
+
+fn agent_is_clean(path: &str, folder: &str) {
+    let mut child = Spawn::new(path)
+        .args(["agent", "--stdio"])
+        .stdin(Stdio::Pipe)
+        .stdout(Stdio::Pipe)
+        .start()
+        .unwrap();
+    let (input, output) = (child.stdout().unwrap(), child.stdin().unwrap());
+    let agent = Agent::over(input, output, "sanitized", PATIENCE).unwrap();
+    let cat = agent.start(&["/bin/cat"]).unwrap();
+    agent.write(cat, &vec![b'x'; 300_000]).unwrap();
+    agent.close(cat).unwrap();
+    assert_eq!(agent.wait(cat, PATIENCE).unwrap().stdout.len(), 300_000);
+    agent.send_file(&format!("{folder}/sent"), 0o600, &vec![1; 700_000]).unwrap();
+    let refused = agent.run(&["/none"], PATIENCE).unwrap_err();
+    assert!(matches!(refused, AgentError::Refused { .. }), "{refused}");
+    let load =
+        agent.start(&["load", "cpu", "--threads", "1", "--seconds", "60", "--supervised"]).unwrap();
+    agent.heartbeat().unwrap();
+    assert!(agent.stop(load).unwrap().success());
+    agent.start(&["/bin/sleep", "600"]).unwrap(); // ended with the agent
+    drop(agent);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}

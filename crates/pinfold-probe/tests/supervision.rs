@@ -1,0 +1,79 @@
+//! Nothing that spins outlives its supervisor or goes on while that is silent.
+
+mod common;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+
+use common::{MS, PATIENCE, a_pu, eventually, program, stderr_of, work_ns};
+use pinfold_host::process::{Spawn, Stdio, task_alive};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat};
+use pinfold_model::{TaskId, Tid};
+
+#[test]
+fn a_load_pauses_without_heartbeats_goes_on_with_them_and_ends_with_the_pipe() {
+    let program = program();
+    let host = LiveHost::new().unwrap();
+    let mut child = program.start("load cpu --threads 2 --seconds 600 --supervised");
+    let pid = child.pid();
+    let mut stdin = child.stdin().unwrap();
+    stdin.write_all(b"\n").unwrap();
+    assert!(eventually(|| work_ns(&host, pid) > 0), "it works");
+    // Paused: no CPU time is used between looks that are 300 ms apart, three times.
+    let paused = || {
+        let first = work_ns(&host, pid);
+        (0..3).all(|_| {
+            SystemClock.sleep_ns(300 * MS);
+            work_ns(&host, pid) == first
+        })
+    };
+    assert!(eventually(paused), "it pauses when nobody beats");
+    let asleep = work_ns(&host, pid);
+    stdin.write_all(b"\n").unwrap();
+    assert!(eventually(|| work_ns(&host, pid) > asleep), "a beat wakes it");
+    drop(stdin);
+    let status = child.wait_for(&SystemClock, PATIENCE).unwrap();
+    assert!(status.is_some_and(|status| status.success()), "{}", stderr_of(&mut child));
+}
+
+#[test]
+fn supervised_rulers_end_when_nobody_beats_or_the_pipe_ends() {
+    let program = program();
+    let check = |close: bool, expected: &str| {
+        let mut child = program
+            .start(&format!("spin-gap --seconds 600 --cpus {} --duty 5 --supervised", a_pu()));
+        let stdin = child.stdin().unwrap();
+        let kept = (!close).then_some(stdin);
+        let status = child.wait_for(&SystemClock, PATIENCE).unwrap();
+        let text = stderr_of(&mut child);
+        assert_eq!(status.and_then(|status| status.code()), Some(3), "{text}");
+        assert!(text.contains(expected), "{text}");
+        drop(kept);
+    };
+    check(false, "no heartbeat for 1.5 s");
+    check(true, "the supervisor is gone");
+}
+
+#[test]
+fn a_fifo_spinner_ends_when_its_parent_is_killed() {
+    let program = program();
+    let host = LiveHost::new().unwrap();
+    let script = format!(
+        "{} spin-gap --seconds 600 --cpus {} --policy fifo:2 --duty 5 & echo $!; wait",
+        program.pinload.path(),
+        a_pu()
+    );
+    let mut shell = Spawn::new("/bin/sh")
+        .args(["-c", script.as_str()])
+        .stdin(Stdio::Null)
+        .stdout(Stdio::Pipe)
+        .start()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(shell.stdout().unwrap()).read_line(&mut line).unwrap();
+    let pid = Tid(line.trim().parse().unwrap());
+    assert!(eventually(|| work_ns(&host, pid) > 0), "it spins");
+    let stat = proc_stat::parse(&host.read_text(&paths::process_stat(pid)).unwrap()).unwrap();
+    let spinner: TaskId = stat.task();
+    shell.kill().unwrap();
+    assert!(eventually(|| !task_alive(&host, spinner).unwrap()), "it ends with its parent");
+}

@@ -1,0 +1,183 @@
+//! What a host can and cannot do for Pinfold, why, and what the user can do about it.
+//!
+//! Each capability is one question with *yes* as the good answer. A file that could not be
+//! read is never an answer: such a capability is *partly* there, with the kernel's errno in
+//! its reason. The files are groups of questions: `cgroups`, `scheduling`, `guests`
+//! (KVM, QEMU, libvirt), `observing` and `quiet` (what moves or slows things behind one's back).
+//!
+//! *Required* marks what `pinfold tune` cannot do without.
+
+mod cgroups;
+mod guests;
+mod observing;
+mod quiet;
+mod scheduling;
+
+use pinfold_host::{Host, HostError, paths, proc_status};
+
+use crate::facts::because;
+use crate::groups::Groups;
+
+/// The answer to one question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    /// It is there.
+    Yes,
+    /// It is there with limits, or that could not be found out.
+    Partly,
+    /// It is not there.
+    No,
+}
+
+/// One thing that a host can or cannot do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capability {
+    /// What it is, in the field's words.
+    pub name: &'static str,
+    /// Whether the host has it.
+    pub verdict: Verdict,
+    /// Why, as a sentence without full stop.
+    pub why: String,
+    /// What the user can do about it, if anything.
+    pub hint: Option<String>,
+    /// True if the main job (`pinfold tune`) cannot run without it.
+    pub required: bool,
+}
+
+impl Capability {
+    fn new(name: &'static str, verdict: Verdict, why: impl Into<String>) -> Self {
+        Self { name, verdict, why: why.into(), hint: None, required: false }
+    }
+
+    fn yes(name: &'static str, why: impl Into<String>) -> Self {
+        Self::new(name, Verdict::Yes, why)
+    }
+
+    fn partly(name: &'static str, why: impl Into<String>) -> Self {
+        Self::new(name, Verdict::Partly, why)
+    }
+
+    fn no(name: &'static str, why: impl Into<String>) -> Self {
+        Self::new(name, Verdict::No, why)
+    }
+
+    /// What could not be read is neither there nor absent.
+    fn unread(name: &'static str, error: &HostError) -> Self {
+        Self::partly(name, format!("not known: {}", because(error)))
+    }
+
+    fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    fn required(mut self) -> Self {
+        self.required = true;
+        self
+    }
+}
+
+/// Everything that Pinfold may want of a host, in the order in which it is shown.
+#[must_use]
+pub fn capabilities(host: &dyn Host) -> Vec<Capability> {
+    let context = Context::read(host);
+    vec![
+        guests::qemu(&context),
+        scheduling::affinity(&context),
+        scheduling::run_delay(&context),
+        guests::kvm(&context),
+        guests::libvirt(&context),
+        cgroups::controllers(&context),
+        cgroups::cpuset(&context),
+        cgroups::partitions(&context),
+        scheduling::real_time(&context),
+        scheduling::throttle(&context),
+        scheduling::detailed_statistics(&context),
+        observing::perf(&context),
+        observing::tracefs(&context),
+        observing::bpf(&context),
+        quiet::cpufreq(&context),
+        quiet::resctrl(&context),
+        quiet::irqbalance(&context),
+        quiet::huge_pages(&context),
+        quiet::numa_balancing(&context),
+    ]
+}
+
+/// True if nothing that the main job requires is missing.
+#[must_use]
+pub fn can_run_main_job(capabilities: &[Capability]) -> bool {
+    capabilities.iter().all(|one| !one.required || one.verdict != Verdict::No)
+}
+
+/// Rights that decide; numbers of `capabilities(7)`.
+#[derive(Clone, Copy)]
+enum Right {
+    SysAdmin = 21,
+    SysNice = 23,
+    Perfmon = 38,
+    Bpf = 39,
+}
+
+/// What several questions need, read once.
+struct Context<'h> {
+    host: &'h dyn Host,
+    groups: Result<Groups, HostError>,
+    status: Result<String, HostError>,
+    filesystems: Result<String, HostError>,
+}
+
+impl<'h> Context<'h> {
+    fn read(host: &'h dyn Host) -> Self {
+        Self {
+            host,
+            groups: Groups::read(host),
+            status: host.read_text(&paths::own_status()),
+            filesystems: host.read_text(&paths::filesystems()),
+        }
+    }
+
+    /// True if this process has the right in effect.
+    fn has(&self, right: Right) -> bool {
+        self.status
+            .as_ref()
+            .ok()
+            .and_then(|status| proc_status::field(status, "CapEff"))
+            .and_then(|mask| u64::from_str_radix(mask, 16).ok())
+            .is_some_and(|mask| mask & (1 << right as u32) != 0)
+    }
+
+    /// The trimmed text of a file; `None` if it is not there.
+    fn text(&self, path: &str) -> Result<Option<String>, HostError> {
+        match self.host.read_text(path) {
+            Ok(text) => Ok(Some(text.trim().to_owned())),
+            Err(error) if error.is_gone() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Names in a directory; `None` if it is not there.
+    fn names(&self, path: &str) -> Result<Option<Vec<String>>, HostError> {
+        match self.host.list(path) {
+            Ok(names) => Ok(Some(names)),
+            Err(error) if error.is_gone() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// True if the kernel can mount this file system.
+    fn knows_filesystem(&self, kind: &str) -> Result<bool, &HostError> {
+        self.filesystems
+            .as_ref()
+            .map(|text| text.lines().any(|line| line.split('\t').next_back() == Some(kind)))
+    }
+
+    /// Where a file system is mounted, if it is.
+    fn mounted(&self, kind: &str) -> Option<&str> {
+        let mounts = self.groups.as_ref().ok()?.mounts();
+        mounts.iter().rev().find(|mount| mount.kind == kind).map(|mount| mount.path.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! Knobs that steady a machine, and services that move things behind one's back.
+
+use pinfold_host::paths;
+use pinfold_model::Tid;
+
+use super::{Capability, Context};
+
+/// Frequency control, <https://docs.kernel.org/admin-guide/pm/cpufreq.html>.
+pub(super) fn cpufreq(context: &Context<'_>) -> Capability {
+    const NAME: &str = "cpufreq";
+    let names = match context.names(&paths::cpufreq_dir()) {
+        Err(error) => return Capability::unread(NAME, &error),
+        Ok(names) => names.unwrap_or_default(),
+    };
+    let Some(policy) = names.iter().find(|name| name.starts_with("policy")) else {
+        return Capability::no(NAME, "the kernel has no frequency policy (usual in a guest)").hint(
+            "frequencies are the hypervisor's or the firmware's: compare within a block only",
+        );
+    };
+    let read = |file| context.text(&paths::cpufreq_policy_file(policy, file));
+    match (read("scaling_driver"), read("scaling_governor")) {
+        (Err(error), _) | (_, Err(error)) => Capability::unread(NAME, &error),
+        (Ok(driver), Ok(governor)) => {
+            let driver = driver.unwrap_or_else(|| "unnamed".to_owned());
+            let governor = governor.unwrap_or_else(|| "no".to_owned());
+            let capability = Capability::yes(NAME, format!("driver {driver}, governor {governor}"));
+            if governor == "performance" {
+                capability
+            } else {
+                capability.hint("cpupower frequency-set -g performance steadies measurements")
+            }
+        }
+    }
+}
+
+/// Cache and bandwidth partitions, <https://docs.kernel.org/filesystems/resctrl.html>.
+pub(super) fn resctrl(context: &Context<'_>) -> Capability {
+    const NAME: &str = "resctrl";
+    match context.knows_filesystem("resctrl") {
+        Err(error) => Capability::unread(NAME, error),
+        Ok(false) => {
+            Capability::no(NAME, "the CPU or the kernel cannot divide caches and bandwidth")
+        }
+        Ok(true) => match context.mounted("resctrl") {
+            Some(directory) => Capability::yes(NAME, format!("mounted at {directory}")),
+            None => Capability::partly(NAME, "known to the kernel, but not mounted")
+                .hint(format!("mount -t resctrl resctrl {}", paths::resctrl_dir())),
+        },
+    }
+}
+
+/// What the names of the processes tell.
+enum Search {
+    Found(Tid),
+    Absent,
+    /// So many processes could not be looked at; the first error.
+    Blind(usize, String),
+}
+
+/// Whether something moves IRQs while we measure.
+pub(super) fn irqbalance(context: &Context<'_>) -> Capability {
+    const NAME: &str = "irqbalance off";
+    let names = match context.names(&paths::proc_dir()) {
+        Err(error) => return Capability::unread(NAME, &error),
+        Ok(names) => names.unwrap_or_default(),
+    };
+    let pids: Vec<Tid> = names.iter().filter_map(|name| name.parse().ok().map(Tid)).collect();
+    if pids.is_empty() {
+        return Capability::partly(NAME, "not known: no processes are visible");
+    }
+    match search(context, &pids, "irqbalance") {
+        Search::Found(pid) => Capability::no(
+            NAME,
+            format!("irqbalance runs (process {pid}) and may move IRQs onto reserved PUs"),
+        )
+        .hint("systemctl stop irqbalance, or set IRQBALANCE_BANNED_CPULIST to the vCPUs' PUs"),
+        Search::Absent => {
+            Capability::yes(NAME, "no process of that name: IRQs stay where they are")
+        }
+        Search::Blind(count, error) => Capability::partly(
+            NAME,
+            format!("not seen, but {count} processes could not be looked at ({error})"),
+        ),
+    }
+}
+
+fn search(context: &Context<'_>, pids: &[Tid], wanted: &str) -> Search {
+    let (mut blind, mut first) = (0, None);
+    for pid in pids {
+        match context.text(&paths::process_comm(*pid)) {
+            Ok(Some(name)) if name == wanted => return Search::Found(*pid),
+            Ok(Some(_) | None) => {}
+            Err(error) => {
+                blind += 1;
+                first.get_or_insert_with(|| crate::facts::because(&error));
+            }
+        }
+    }
+    match first {
+        None => Search::Absent,
+        Some(error) => Search::Blind(blind, error),
+    }
+}
+
+/// Large pages without asking, <https://docs.kernel.org/admin-guide/mm/transhuge.html>.
+pub(super) fn huge_pages(context: &Context<'_>) -> Capability {
+    const NAME: &str = "transparent huge pages";
+    let text = match context.text(&paths::thp_file("enabled")) {
+        Err(error) => return Capability::unread(NAME, &error),
+        Ok(None) => return Capability::no(NAME, "the kernel is built without them"),
+        Ok(Some(text)) => text,
+    };
+    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    match chosen.map(|(word, _)| word) {
+        Some("always") => Capability::yes(NAME, "for all memory"),
+        Some("madvise") => Capability::yes(NAME, "for memory that asks (QEMU's does)"),
+        Some("never") => Capability::no(NAME, "switched off: guests miss the TLB more often")
+            .hint(format!("echo madvise > {}", paths::thp_file("enabled"))),
+        Some(_) | None => Capability::partly(NAME, format!("{text:?} is not understood")),
+    }
+}
+
+/// Whether the kernel moves pages after the threads, at the price of page faults.
+pub(super) fn numa_balancing(context: &Context<'_>) -> Capability {
+    const NAME: &str = "NUMA balancing off";
+    match context.text(&paths::sysctl_kernel("numa_balancing")) {
+        Err(error) => Capability::unread(NAME, &error),
+        Ok(None) => Capability::yes(NAME, "not built in"),
+        Ok(Some(value)) if value == "0" => Capability::yes(NAME, "memory stays where it is put"),
+        Ok(Some(_)) => Capability::no(NAME, "the kernel unmaps and moves pages of pinned guests")
+            .hint("sysctl kernel.numa_balancing=0 while guests are pinned"),
+    }
+}

@@ -1,0 +1,206 @@
+use pinfold_host::{LiveHost, TreeHost};
+
+use super::cgroups::version_of;
+use super::{Capability, Verdict, can_run_main_job, capabilities};
+use crate::schema;
+
+const ROOT: &str = "CapEff:\t000001ffffffffff\n";
+const USER: &str = "CapEff:\t0000000000000000\n";
+const V1: &str = "34 31 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n\
+                  35 31 0:32 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n";
+const V2: &str = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+
+/// The verdict on one question, given these files.
+fn check(name: &str, files: &[(&str, &str)], expected: Verdict, part: &str) {
+    let found = one(name, &TreeHost::from_files(files.iter().copied()));
+    assert_eq!(found.verdict, expected, "{name} {files:?}: {}", found.why);
+    assert!(found.why.contains(part), "{name}: {}", found.why);
+}
+
+fn one(name: &str, host: &TreeHost) -> Capability {
+    let all = capabilities(host);
+    all.into_iter().find(|one| one.name == name).unwrap_or_else(|| panic!("no {name}"))
+}
+
+#[test]
+fn cpusets_and_partitions() {
+    let status = |text: &'static str| ("/proc/self/status", text);
+    let v1 = [("/proc/self/mountinfo", V1), ("/proc/self/cgroup", "3:cpuset:/\n1:cpu:/\n")];
+    let v2 = [("/proc/self/mountinfo", V2), ("/proc/self/cgroup", "0::/\n")];
+    let has = ("/sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory");
+    let release = |text: &'static str| ("/proc/sys/kernel/osrelease", text);
+    let with = |base: &[(&'static str, &'static str)], more: &[(&'static str, &'static str)]| {
+        [base, more].concat()
+    };
+    check("cgroup cpuset", &with(&v1, &[status(ROOT)]), Verdict::Yes, "v1");
+    check("cgroup cpuset", &with(&v1, &[status(USER)]), Verdict::Partly, "needs root");
+    check("cgroup cpuset", &with(&v2, &[status(ROOT), has]), Verdict::Yes, "v2");
+    check("cgroup cpuset", &[], Verdict::Partly, "not known");
+    check("cgroups", &with(&v1, &[]), Verdict::Partly, "not there: memory, io, freezer");
+    check(
+        "cgroups",
+        &with(&v2, &[has]),
+        Verdict::Yes,
+        "cpuset v2, cpu v2, memory v2, io v2, freezer v2",
+    );
+    check(
+        "isolated partitions",
+        &with(&v2, &[has, release("6.1.0-18-amd64")]),
+        Verdict::Yes,
+        "6.1.0",
+    );
+    check(
+        "isolated partitions",
+        &with(&v2, &[has, release("5.15.0")]),
+        Verdict::No,
+        "older than 6.1",
+    );
+    check("isolated partitions", &with(&v1, &[release("6.18.0")]), Verdict::No, "cgroup v1");
+}
+
+#[test]
+fn real_time() {
+    let limits = |priority: &str| format!("Max realtime priority     {priority}   {priority}\n");
+    let groups = [("/proc/self/mountinfo", V1), ("/proc/self/cgroup", "3:cpuset:/\n1:cpu:/g\n")];
+    let run = |status: &str, limit: &str, runtime: Option<&str>, expected, part: &str| {
+        let limits = limits(limit);
+        let mut files = groups.to_vec();
+        files.extend([("/proc/self/status", status), ("/proc/self/limits", &limits)]);
+        files.extend(runtime.map(|text| ("/sys/fs/cgroup/cpu/g/cpu.rt_runtime_us", text)));
+        check("real-time scheduling", &files, expected, part);
+    };
+    run(ROOT, "0", None, Verdict::Yes, "CAP_SYS_NICE");
+    run(ROOT, "0", Some("950000\n"), Verdict::Yes, "new groups have none");
+    run(ROOT, "0", Some("0\n"), Verdict::No, "RT_GROUP_SCHED");
+    run(USER, "0", None, Verdict::No, "neither");
+    run(USER, "95", None, Verdict::Yes, "RLIMIT_RTPRIO of 95");
+    run(USER, "unlimited", None, Verdict::Yes, "RLIMIT_RTPRIO of 99");
+    let throttle = |runtime, expected, part| {
+        let files = [
+            ("/proc/sys/kernel/sched_rt_runtime_us", runtime),
+            ("/proc/sys/kernel/sched_rt_period_us", "1000000\n"),
+        ];
+        check("real-time throttle", &files, expected, part);
+    };
+    throttle("950000\n", Verdict::Yes, "95 %");
+    throttle("-1\n", Verdict::Partly, "switched off");
+    throttle("0\n", Verdict::No, "no run time");
+    throttle("x\n", Verdict::Partly, "not understood");
+}
+
+#[test]
+fn observing() {
+    let paranoid = |level| ("/proc/sys/kernel/perf_event_paranoid", level);
+    let pmu = ("/sys/bus/event_source/devices/cpu", "");
+    let (root, user) = (("/proc/self/status", ROOT), ("/proc/self/status", USER));
+    check("perf events", &[paranoid("2"), pmu, user], Verdict::Yes, "own threads");
+    check("perf events", &[paranoid("2"), root], Verdict::Partly, "no PMU");
+    check("perf events", &[paranoid("3"), pmu, user], Verdict::No, "perf_event_paranoid is 3");
+    check("perf events", &[], Verdict::No, "built without");
+    let knows = ("/proc/filesystems", "nodev\ttracefs\nnodev\tresctrl\n\text4\n");
+    check("tracefs", &[knows], Verdict::Partly, "not mounted");
+    check("tracefs", &[("/proc/filesystems", "\text4\n")], Verdict::No, "without tracing");
+    check("tracefs", &[], Verdict::Partly, "not known");
+    check("resctrl", &[knows], Verdict::Partly, "not mounted");
+    let disabled = ("/proc/sys/kernel/unprivileged_bpf_disabled", "2");
+    let btf = ("/sys/kernel/btf/vmlinux", "");
+    check("BPF", &[disabled, btf, root], Verdict::Yes, "BTF");
+    check("BPF", &[disabled, btf, user], Verdict::No, "may not load");
+    check("BPF", &[disabled, root], Verdict::Partly, "without the kernel's types");
+}
+
+#[test]
+fn what_moves_things() {
+    check("irqbalance off", &[("/proc/7/comm", "irqbalance\n")], Verdict::No, "process 7");
+    check("irqbalance off", &[("/proc/7/comm", "bash\n")], Verdict::Yes, "no process");
+    check("irqbalance off", &[], Verdict::Partly, "not known");
+    let thp = |text| [("/sys/kernel/mm/transparent_hugepage/enabled", text)];
+    check("transparent huge pages", &thp("always [madvise] never\n"), Verdict::Yes, "asks");
+    check("transparent huge pages", &thp("always madvise [never]\n"), Verdict::No, "off");
+    check(
+        "NUMA balancing off",
+        &[("/proc/sys/kernel/numa_balancing", "1\n")],
+        Verdict::No,
+        "moves",
+    );
+    let policy = "/sys/devices/system/cpu/cpufreq/policy0";
+    let files = [
+        (format!("{policy}/scaling_driver"), "intel_pstate\n"),
+        (format!("{policy}/scaling_governor"), "powersave\n"),
+    ];
+    let host = TreeHost::from_files(files.iter().map(|(path, text)| (path, *text)));
+    assert_eq!(one("cpufreq", &host).why, "driver intel_pstate, governor powersave");
+}
+
+#[test]
+fn what_cannot_be_read_is_partly_with_the_reason() {
+    let mut host = TreeHost::new();
+    for path in [
+        "/proc/sys/kernel/osrelease",
+        "/proc/sys/kernel/sched_rt_runtime_us",
+        "/proc/sys/kernel/sched_schedstats",
+        "/proc/sys/kernel/perf_event_paranoid",
+        "/proc/sys/kernel/unprivileged_bpf_disabled",
+        "/proc/sys/kernel/numa_balancing",
+        "/proc/self/limits",
+        "/proc/self/schedstat",
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+        "/sys/devices/system/cpu/cpufreq",
+    ] {
+        host.insert_bare(path);
+    }
+    for name in [
+        "isolated partitions",
+        "real-time throttle",
+        "schedstats",
+        "perf events",
+        "BPF",
+        "NUMA balancing off",
+        "real-time scheduling",
+        "run delay",
+        "transparent huge pages",
+        "cpufreq",
+    ] {
+        let found = one(name, &host);
+        assert_eq!(found.verdict, Verdict::Partly, "{name}: {}", found.why);
+        assert!(found.why.contains("os error"), "{name}: {}", found.why);
+    }
+}
+
+#[test]
+fn releases() {
+    let check = |text, version| assert_eq!(version_of(text), version, "{text}");
+    check("6.18.44-fc-v595", Some((6, 18)));
+    check("6.12", Some((6, 12)));
+    check("5.10.0-28-amd64", Some((5, 10)));
+    check("next", None);
+}
+
+#[test]
+fn the_main_job_needs_what_is_required() {
+    let of = |verdict, required| {
+        let mut one = Capability::yes("x", "y");
+        (one.verdict, one.required) = (verdict, required);
+        [one]
+    };
+    assert!(can_run_main_job(&of(Verdict::Yes, true)));
+    assert!(can_run_main_job(&of(Verdict::Partly, true)));
+    assert!(can_run_main_job(&of(Verdict::No, false)));
+    assert!(!can_run_main_job(&of(Verdict::No, true)));
+}
+
+#[test]
+fn the_running_machine_answers_every_question() {
+    let all = capabilities(&LiveHost::new().unwrap());
+    let value: serde_json::Value =
+        serde_json::from_str(&schema::capabilities_to_json(&all)).unwrap();
+    assert_eq!(value["format"], schema::CAPABILITIES_FORMAT);
+    assert_eq!(value["capabilities"].as_array().unwrap().len(), all.len());
+    let mut names: Vec<&str> = all.iter().map(|one| one.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all.len());
+    let required: Vec<&str> = all.iter().filter(|one| one.required).map(|one| one.name).collect();
+    assert_eq!(required, ["QEMU", "affinity", "run delay"]);
+    assert!(all.iter().all(|one| !one.why.is_empty() && !one.why.ends_with('.')));
+}

@@ -1,0 +1,80 @@
+use pinfold_host::TreeHost;
+
+use super::{Facts, model_name};
+
+const CPU: &str = "/sys/devices/system/cpu";
+
+fn facts(files: &[(String, &str)]) -> Facts {
+    Facts::read(&TreeHost::from_files(files.iter().map(|(path, text)| (path.as_str(), *text))))
+}
+
+#[test]
+fn what_is_missing_is_no_finding() {
+    let facts = facts(&[]);
+    assert!(facts.findings.is_empty(), "{:?}", facts.findings);
+    assert_eq!((facts.online, facts.mask, facts.hypervisor), (None, None, None));
+}
+
+#[test]
+fn what_is_unreadable_is_a_finding() {
+    let mut host = TreeHost::new();
+    host.insert_bare(&format!("{CPU}/online"));
+    host.insert_file(&format!("{CPU}/isolated"), "3-1");
+    host.insert_file(&format!("{CPU}/cpufreq/policy0/related_cpus"), "x");
+    let facts = Facts::read(&host);
+    let subjects: Vec<&str> = facts.findings.iter().map(|one| one.subject.as_str()).collect();
+    let expected =
+        ["online", "isolated", "cpufreq/policy0/related_cpus"].map(|file| format!("{CPU}/{file}"));
+    assert_eq!(subjects, expected);
+}
+
+#[test]
+fn lists_of_old_and_new_kernels() {
+    let facts = facts(&[
+        (format!("{CPU}/online"), "0-3\n"),
+        (format!("{CPU}/nohz_full"), "  (null)\n"),
+        (format!("{CPU}/isolated"), "\n"),
+        (format!("{CPU}/cpufreq/policy2/related_cpus"), "2 3\n"),
+        (format!("{CPU}/cpufreq/policy0/related_cpus"), "0 1\n"),
+        (format!("{CPU}/cpufreq/boost"), "1\n"),
+    ]);
+    assert!(facts.findings.is_empty(), "{:?}", facts.findings);
+    let domains: Vec<String> = facts.frequency_domains.iter().map(ToString::to_string).collect();
+    assert_eq!(domains, ["0-1", "2-3"]);
+    assert!(facts.nohz_full.is_empty() && facts.isolated.is_empty());
+}
+
+#[test]
+fn whose_guest_this_is() {
+    let check = |cpuinfo: &str, vendor: &str, kind: &str, clocks: &str, expected: Option<&str>| {
+        let all = [
+            ("/proc/cpuinfo", cpuinfo),
+            ("/sys/devices/virtual/dmi/id/sys_vendor", vendor),
+            ("/sys/hypervisor/type", kind),
+            ("/sys/devices/system/clocksource/clocksource0/available_clocksource", clocks),
+        ];
+        let given = all.iter().filter(|(_, text)| !text.is_empty()).copied();
+        let facts = Facts::read(&TreeHost::from_files(given));
+        assert_eq!(facts.hypervisor.as_deref(), expected, "{cpuinfo:?} {vendor:?} {kind:?}");
+    };
+    let (guest, bare) = ("flags\t: fpu hypervisor sse\n", "flags\t: fpu sse\n");
+    check(guest, "QEMU\n", "", "tsc", Some("QEMU/KVM"));
+    check(guest, "", "", "tsc kvm-clock", Some("KVM"));
+    check(guest, "", "xen\n", "", Some("xen"));
+    check(guest, "Unheard Of\n", "", "tsc", Some("a hypervisor that does not name itself"));
+    check(bare, "Amazon EC2\n", "", "tsc", None);
+    check(bare, "Dell Inc.\n", "", "", None);
+    check("", "QEMU\n", "", "", Some("QEMU/KVM"));
+    check("", "Amazon EC2\n", "", "", None);
+    check("", "", "", "", None);
+}
+
+#[test]
+fn models_of_several_architectures() {
+    let check = |cpuinfo: &str, expected: Option<&str>| {
+        assert_eq!(model_name(cpuinfo).as_deref(), expected, "{cpuinfo:?}");
+    };
+    check("cpu family\t: 6\nmodel\t\t: 60\nmodel name\t: Intel(R)  i7 \n", Some("Intel(R) i7"));
+    check("processor\t: 0\ncpu\t\t: POWER9\n", Some("POWER9"));
+    check("CPU part\t: 0xd05\n", None);
+}

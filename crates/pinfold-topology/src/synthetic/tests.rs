@@ -1,0 +1,38 @@
+use super::{bounded, fault, words};
+
+#[test]
+fn faults_are_named() {
+    let check = |text: &str, part: &str| {
+        let why = fault(text);
+        assert!(why.contains(part), "{text:?}: {why}");
+    };
+    check("", "empty");
+    check("core:2 foo:1 pu:2", "\"foo\" is not a level");
+    check("core:x pu:2", "\"x\" in \"core:x\" is not a number");
+    check("core pu:2", "\"core\" has no count");
+    check("core:0 pu:2", "count of 0");
+    check("package:2 core:4", "the last level is \"core\"");
+    check("core:2 pu:2(indexes=0,1", "bracket is not closed");
+    check("core:2 pu:2)", "has no (");
+    check("core:2 pu:2(indexes=0,0,0,0)", "indexes");
+}
+
+#[test]
+fn size_is_bounded_before_hwloc_builds_it() {
+    let check = |text: &str, fits: bool| assert_eq!(bounded(text).is_ok(), fits, "{text}");
+    check("package:2 core:4 pu:2", true);
+    check("package:256 core:128 pu:1", true);
+    check("package:65536 pu:1", false);
+    check("core:4294967295 pu:4294967295", false);
+    check("100000 2", false);
+    check("pu:99999999999999999999", true); // not a number: hwloc refuses it
+}
+
+#[test]
+fn levels_of_a_text() {
+    let check =
+        |text: &str, expected: &[&str]| assert_eq!(words(text).unwrap(), expected, "{text}");
+    check("package:2 pu:2", &["package:2", "pu:2"]);
+    check("package:2 [numa(memory=4 GB)] pu:2", &["package:2", "pu:2"]);
+    check("(memory=4GB) core:2[numa] pu:2(indexes=0, 1)", &["core:2", "pu:2(indexes=0, 1)"]);
+}

@@ -1,0 +1,151 @@
+//! What can go wrong on a QMP connection.
+
+use std::io;
+
+/// A QMP connection that failed, or a command that QEMU refused.
+#[derive(Debug, thiserror::Error)]
+pub enum QmpError {
+    /// The QMP socket does not answer at all.
+    #[error("cannot connect to the QMP socket {path}")]
+    Connect {
+        /// The socket.
+        path: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The socket accepts but sends nothing.
+    #[error(
+        "no QMP greeting from {path} within {seconds} s: another client is connected to it, or it is not a QMP socket"
+    )]
+    Silent {
+        /// The socket.
+        path: String,
+        /// How long Pinfold waited.
+        seconds: u64,
+    },
+    /// The socket speaks something else.
+    #[error("{path} is not a QMP socket: it said {said:?}")]
+    NotQmp {
+        /// The socket.
+        path: String,
+        /// The first bytes that came, shortened.
+        said: String,
+    },
+    /// QEMU closed the connection.
+    #[error("QEMU closed the QMP connection {path} during {during}")]
+    Closed {
+        /// The socket.
+        path: String,
+        /// The command or step that was under way.
+        during: String,
+    },
+    /// QEMU did not answer in time.
+    #[error("no answer to QMP command {command} within {seconds} s")]
+    NoAnswer {
+        /// The command.
+        command: String,
+        /// How long Pinfold waited.
+        seconds: u64,
+    },
+    /// A message from the socket exceeds the bound.
+    #[error("{path} sent a message longer than {limit} bytes")]
+    TooLong {
+        /// The socket.
+        path: String,
+        /// The bound.
+        limit: usize,
+    },
+    /// Reading or writing the socket failed.
+    #[error("the QMP connection {path} failed")]
+    Socket {
+        /// The socket.
+        path: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// QEMU refused a command.
+    #[error("QEMU refused {command}: {message}")]
+    Refused {
+        /// The command.
+        command: String,
+        /// QEMU's error class.
+        class: String,
+        /// QEMU's own words.
+        message: String,
+    },
+    /// An answer is not what this command gives.
+    #[error("the answer to {command} is not understood: {why}")]
+    Answer {
+        /// The command.
+        command: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl QmpError {
+    /// What the user can do next, if anything.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            QmpError::Connect { source, .. } => connect_hint(source.kind()),
+            QmpError::Silent { .. } => {
+                "QEMU serves one client per QMP socket: close the other one (virsh, qmp-shell, a second Pinfold), \
+                 or start QEMU with a second -qmp option and name that socket; a domain of libvirt is reached with --libvirt"
+            }
+            QmpError::NotQmp { said, .. } if said.contains("monitor - type 'help'") => {
+                "this is QEMU's human monitor (-monitor): start QEMU with -qmp unix:PATH,server=on,wait=off and name that PATH"
+            }
+            QmpError::NotQmp { .. } => {
+                "name the socket that QEMU was given with -qmp unix:PATH,server=on,wait=off"
+            }
+            QmpError::Closed { .. } => {
+                "the virtual machine has probably ended: look at its own output"
+            }
+            QmpError::NoAnswer { .. } => {
+                "QEMU's main loop is stuck or stopped: look whether the process is suspended (state T) or waits for storage (state D)"
+            }
+            QmpError::TooLong { .. } => "check that this is the socket of a QEMU",
+            QmpError::Refused { class, .. } if class == "CommandNotFound" => {
+                "this QEMU is too old for Pinfold: version 2.12 or newer is needed"
+            }
+            QmpError::Refused { message, .. } if message.contains("before machine init") => {
+                "QEMU was started with -preconfig: leave that option out, or send x-exit-preconfig first"
+            }
+            QmpError::Socket { .. } | QmpError::Refused { .. } | QmpError::Answer { .. } => {
+                return None;
+            }
+        };
+        Some(hint.to_owned())
+    }
+}
+
+fn connect_hint(kind: io::ErrorKind) -> &'static str {
+    const HINTS: [(io::ErrorKind, &str); 6] = [
+        (
+            io::ErrorKind::NotFound,
+            "there is no such socket: QEMU makes it when it starts with -qmp unix:PATH,server=on,wait=off",
+        ),
+        (
+            io::ErrorKind::ConnectionRefused,
+            "nobody listens: the virtual machine has ended and left its socket behind",
+        ),
+        (
+            io::ErrorKind::PermissionDenied,
+            "run Pinfold as the owner of the virtual machine or as root",
+        ),
+        (
+            io::ErrorKind::WouldBlock,
+            "other clients are waiting in line for this socket: QEMU serves one at a time",
+        ),
+        (io::ErrorKind::InvalidInput, PATH_TOO_LONG),
+        (io::ErrorKind::InvalidFilename, PATH_TOO_LONG),
+    ];
+    let known = HINTS.iter().find(|(of, _)| *of == kind);
+    known.map_or(
+        "check that the path is that of QEMU's QMP socket",
+        |(_, hint)| hint,
+    )
+}
+
+const PATH_TOO_LONG: &str = "the path of a Unix socket has at most 107 bytes: use a shorter one";

@@ -1,0 +1,80 @@
+//! `pinfold apply`: places a machine that runs already.
+
+use pinfold_apply::Target;
+use pinfold_host::{LiveHost, SystemClock};
+use pinfold_model::{Plan, Role, Topology, VcpuCount};
+
+use crate::cli::ApplyArgs;
+use crate::failure::Failure;
+use crate::output::{data, say};
+use crate::place::apply_failure;
+use crate::target::{Vm, vm_failure};
+use crate::{common, interrupt, place, watching};
+
+/// Prints the steps, takes them, or takes them and stays.
+pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> {
+    let host = common::host()?;
+    let clock = SystemClock;
+    let topology = common::topology(&host, None)?;
+    let mut vm = Vm::find(&host, &arguments.vm)?;
+    let plan = plan_for(arguments, &topology, &vm)?;
+    if plan.strategy != "none" {
+        vm.found.require_own_threads().map_err(|e| vm_failure(&e))?;
+    }
+    for finding in vm.findings.iter().chain(&plan.findings) {
+        say(&finding.to_string());
+    }
+    let target = Target { pid: vm.found.pid, threads: vm.found.tasks(), own: Vec::new() };
+    if arguments.dry_run {
+        return dry_run(&host, &plan, &target);
+    }
+    let state = common::state(state)?;
+    let journals = place::journals(&state, &clock)?;
+    let (applied, mut journal) = place::apply(&host, &plan, &target, &journals)?;
+    place::report(&applied);
+    let id = journal.record().header.id.clone();
+    if !arguments.watch {
+        say(&format!("in force until `pinfold undo {id}`; `pinfold status` compares"));
+        return Ok(());
+    }
+    interrupt::install()?;
+    say("watching; ctrl-C takes the placement back");
+    let monitor = vm.teller.monitor();
+    let watched = watching::watch(&host, &clock, (&plan, &target), &mut journal, monitor);
+    place::undo(&host, journal)?;
+    watched
+}
+
+fn dry_run(host: &LiveHost, plan: &Plan, target: &Target) -> Result<(), Failure> {
+    let planned = pinfold_apply::plan_steps(host, plan, target).map_err(|e| apply_failure(&e))?;
+    for step in &planned.steps {
+        data(&format!("{}   ({})", step.change, step.reason));
+    }
+    for finding in &planned.findings {
+        say(&finding.to_string());
+    }
+    say(&format!("{} step(s); nothing was changed", planned.steps.len()));
+    Ok(())
+}
+
+fn plan_for(arguments: &ApplyArgs, topology: &Topology, vm: &Vm) -> Result<Plan, Failure> {
+    let vcpus = vm.found.vcpus;
+    if let Some(path) = &arguments.plan {
+        return common::plan_for_host(path, topology, vcpus);
+    }
+    let Some(strategy) = &arguments.placement.strategy else {
+        return Err(common::no_strategy());
+    };
+    let count = VcpuCount::Exactly(vcpus);
+    let mut request = common::request(&arguments.placement, (&vm.name, count), topology)?;
+    request.vm.iothreads = vm
+        .found
+        .threads
+        .iter()
+        .filter_map(|thread| match &thread.role {
+            Role::Iothread(id) => Some(id.clone()),
+            Role::Vcpu(_) | Role::Emulator | Role::Vhost(_) | Role::Worker | Role::Task => None,
+        })
+        .collect();
+    common::make_plan(strategy, topology, &request)
+}

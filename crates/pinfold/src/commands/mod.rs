@@ -1,0 +1,10 @@
+//! One file per command.
+
+pub mod apply;
+pub mod doctor;
+pub mod plan;
+pub mod report;
+pub mod run;
+pub mod status;
+pub mod topo;
+pub mod undo;

@@ -1,0 +1,41 @@
+//! `pinfold report`: the page of a stored run, made again from the store alone.
+
+use pinfold_host::SystemClock;
+use pinfold_host::TreeHost;
+use pinfold_study::store::{RunId, Store};
+
+use crate::cli::ReportArgs;
+use crate::failure::{Exit, Failure};
+use crate::output::{data, say};
+use crate::tune::{self, Kept};
+
+/// Writes the page and prints the summary.
+pub fn report(arguments: &ReportArgs) -> Result<(), Failure> {
+    let store = Store::open(&arguments.store)
+        .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
+    let run = match arguments.run {
+        Some(run) => RunId(run),
+        None => last_run(&store, &arguments.store)?,
+    };
+    let config = pinfold_study::tune::analyse(&store, run)
+        .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?
+        .config;
+    let capture = Kept::read(&config.context)?.capture;
+    let host = TreeHost::parse(&capture)
+        .map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let topology = pinfold_topology::discover(&host)
+        .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
+    let page = tune::page_of(&store, run, &topology, &SystemClock)?;
+    tune::write_page(&page, &arguments.out)?;
+    data(&pinfold_report::summary_text(&page));
+    say(&format!("Report page: {}", arguments.out));
+    Ok(())
+}
+
+fn last_run(store: &Store, path: &str) -> Result<RunId, Failure> {
+    let runs = store.runs().map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
+    runs.last().copied().ok_or_else(|| {
+        Failure::new(Exit::Input, format!("{path} holds no run"))
+            .with_hint("make one with pinfold tune")
+    })
+}

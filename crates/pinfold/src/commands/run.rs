@@ -1,0 +1,90 @@
+//! `pinfold run`: QEMU stopped, placed, let go, watched, cleaned up.
+
+use pinfold_apply::Target;
+use pinfold_host::SystemClock;
+use pinfold_model::{Plan, Topology, VcpuCount};
+use pinfold_vm::argv;
+use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm};
+
+use crate::cli::RunArgs;
+use crate::failure::{Exit, Failure};
+use crate::output::say;
+use crate::target::vm_failure;
+use crate::{common, interrupt, place, watching};
+
+/// Patience with a QEMU that is asked to end.
+const QUIT_NS: u64 = 5_000_000_000;
+
+/// Runs QEMU under a plan until it ends.
+pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
+    let host = common::host()?;
+    let clock = SystemClock;
+    let topology = common::topology(&host, None)?;
+    let state = common::state(state)?;
+    let journals = place::journals(&state, &clock)?;
+    // What can be refused before QEMU is started is refused here.
+    let vcpus = argv::smp_of(&arguments.command).unwrap_or(1);
+    let guess = plan_for(arguments, &topology, vcpus)?;
+    interrupt::install()?;
+    let options = LaunchOptions { affinity: Some(guess.vnode.pus()), ..LaunchOptions::default() };
+    let mut vm = launch::start_stopped(&arguments.command, &options).map_err(|e| vm_failure(&e))?;
+    // QEMU knows best how many vCPUs it has (-readconfig, defaults of the machine).
+    let plan = match vm.found.vcpus == vcpus {
+        true => guess,
+        false => plan_for(arguments, &topology, vm.found.vcpus)?,
+    };
+    if plan.strategy != "none" {
+        vm.found.require_own_threads().map_err(|e| vm_failure(&e))?;
+    }
+    for finding in vm.found.findings.iter().chain(&plan.findings) {
+        say(&finding.to_string());
+    }
+    let target = Target { pid: vm.pid(), threads: vm.found.tasks(), own: Vec::new() };
+    let (applied, mut journal) = place::apply(&host, &plan, &target, &journals)?;
+    place::report(&applied);
+    let watched = go(&mut vm, &host, &clock, (&plan, &target, &mut journal));
+    let status = match vm.try_wait() {
+        Ok(Some(status)) => Ok(status),
+        Ok(None) | Err(_) => vm.quit(QUIT_NS),
+    };
+    place::undo(&host, journal)?;
+    watched?;
+    let status = status.map_err(|e| vm_failure(&e))?;
+    if interrupt::requested() {
+        return Err(Failure::new(Exit::Interrupted, "interrupted; QEMU was ended and the host restored"));
+    }
+    match status.success() {
+        true => Ok(()),
+        false => Err(Failure::new(
+            Exit::Vm,
+            format!("QEMU ended with {}", pinfold_host::process::describe(status)),
+        )),
+    }
+}
+
+fn go(
+    vm: &mut RunningVm,
+    host: &pinfold_host::LiveHost,
+    clock: &SystemClock,
+    (plan, target, journal): (&Plan, &Target, &mut pinfold_apply::Journal<'_>),
+) -> Result<(), Failure> {
+    match vm.cont().map_err(|e| vm_failure(&e))? {
+        Resumed::Running => {}
+        Resumed::LeftStopped => say("your command has -S: the guest is placed and waits for your `cont`"),
+    }
+    watching::watch(host, clock, (plan, target), journal, Some(&mut vm.qmp))
+}
+
+fn plan_for(arguments: &RunArgs, topology: &Topology, vcpus: u32) -> Result<Plan, Failure> {
+    if let Some(path) = &arguments.plan {
+        return common::plan_for_host(path, topology, vcpus);
+    }
+    let Some(strategy) = &arguments.placement.strategy else {
+        return Err(common::no_strategy());
+    };
+    let name = argv::name_of(&arguments.command).unwrap_or_else(|| "vm".to_owned());
+    let count = VcpuCount::Exactly(vcpus);
+    let mut request = common::request(&arguments.placement, (&name, count), topology)?;
+    request.vm.iothreads = argv::iothreads_of(&arguments.command);
+    common::make_plan(strategy, topology, &request)
+}

@@ -1,0 +1,169 @@
+//! `pinfold status`: what was planned against what is found.
+
+use comfy_table::{ContentArrangement, Table};
+use pinfold_apply::{Record, Status, Target};
+use pinfold_host::{LiveHost, SystemClock};
+use pinfold_model::{Plan, Tid};
+use serde_json::json;
+
+use crate::cli::StatusArgs;
+use crate::failure::{Exit, Failure};
+use crate::output::data;
+use crate::{common, place};
+
+/// One placement that is in force.
+struct InForce {
+    id: String,
+    vm_name: String,
+    plan: Plan,
+    /// `None` if the machine has ended.
+    status: Option<Status>,
+    supervised: bool,
+}
+
+/// Prints each placement that is in force; fails if one has drifted.
+pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure> {
+    let host = common::host()?;
+    let clock = SystemClock;
+    let state = common::state(state)?;
+    let journals = place::journals(&state, &clock)?;
+    let mut found = Vec::new();
+    for summary in journals.list().map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))? {
+        let record = summary.record.map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
+        if let Some(record) = record.filter(|record| !record.has_ended()) {
+            found.push(look(&host, &record)?);
+        }
+    }
+    if arguments.json {
+        data(&to_json(&found));
+    } else if found.is_empty() {
+        data("nothing is in force");
+    } else {
+        found.iter().for_each(|one| data(&to_text(one)));
+    }
+    let drifted = found
+        .iter()
+        .filter(|one| one.status.as_ref().is_none_or(|status| !status.is_as_planned()))
+        .count();
+    match drifted {
+        0 => Ok(()),
+        many => Err(Failure::new(Exit::No, format!("{many} placement(s) are not as planned"))
+            .with_hint("take them back with `pinfold undo`, then apply again")),
+    }
+}
+
+fn look(host: &LiveHost, record: &Record) -> Result<InForce, Failure> {
+    let header = &record.header;
+    let plan = pinfold_plan::schema::from_json(&header.plan)
+        .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
+    let alive = |task| {
+        pinfold_host::process::task_alive(host, task).map_err(|e| common::host_failure(&e))
+    };
+    let status = match alive(header.vm)? {
+        false => None,
+        true => {
+            let threads = threads_of(host, header.vm.tid, record);
+            let target = Target { pid: header.vm.tid, threads, own: Vec::new() };
+            let status = pinfold_apply::status(host, &plan, &target);
+            Some(status.map_err(|e| common::host_failure(&e))?)
+        }
+    };
+    Ok(InForce {
+        id: header.id.clone(),
+        vm_name: header.vm_name.clone(),
+        plan,
+        status,
+        supervised: alive(header.supervisor)?,
+    })
+}
+
+/// Roles as the journal's steps tell them: a thread that was set to a role's PUs has that role.
+fn threads_of(
+    host: &LiveHost,
+    pid: Tid,
+    record: &Record,
+) -> Vec<(pinfold_model::TaskId, pinfold_model::Role)> {
+    match pinfold_vm::threads::discover(host, pid, None) {
+        Ok(found) => found.tasks(),
+        // Not a QEMU with names: the journal's own list.
+        Err(_) => record.roles().collect(),
+    }
+}
+
+fn to_text(one: &InForce) -> String {
+    let mut text = format!("{}: {} under {}", one.id, one.vm_name, one.plan.strategy);
+    text.push_str(match one.supervised {
+        true => ", watched by a Pinfold that runs",
+        false => ", not watched",
+    });
+    let Some(status) = &one.status else {
+        text.push_str("\nthe virtual machine has ended; `pinfold undo` clears up");
+        return text;
+    };
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(["role", "thread", "planned", "found", ""]);
+    for role in &status.roles {
+        let found = role.found.as_ref().map_or_else(|| "ended".to_owned(), ToString::to_string);
+        let verdict = if role.ok { "as planned" } else { "DRIFTED" };
+        table.add_row([
+            role.role.to_string(),
+            role.task.tid.to_string(),
+            role.planned.to_string(),
+            found,
+            verdict.to_owned(),
+        ]);
+    }
+    text.push_str(&format!("\n{table}"));
+    if !one.plan.exclusive.is_empty() {
+        text.push_str(&format!("\nkept free for it: PUs {}", one.plan.exclusive));
+        text.push_str(&list("tasks that still may run there", &status.movable));
+        text.push_str(&list("kernel threads that nobody can move", &status.immovable));
+    }
+    text
+}
+
+fn list(title: &str, tasks: &[pinfold_apply::Intruder]) -> String {
+    if tasks.is_empty() {
+        return String::new();
+    }
+    let names: Vec<String> = tasks
+        .iter()
+        .map(|task| format!("{} {}", task.tid, task.name.escape_debug()))
+        .collect();
+    format!("\n{title} ({}): {}", tasks.len(), names.join(", "))
+}
+
+fn to_json(found: &[InForce]) -> String {
+    let intruders = |tasks: &[pinfold_apply::Intruder]| -> Vec<serde_json::Value> {
+        tasks
+            .iter()
+            .map(|task| json!({ "tid": task.tid.0, "name": task.name, "pus": task.pus.to_string() }))
+            .collect()
+    };
+    let entries: Vec<serde_json::Value> = found
+        .iter()
+        .map(|one| {
+            let status = one.status.as_ref();
+            json!({
+                "id": one.id,
+                "vm": one.vm_name,
+                "strategy": one.plan.strategy,
+                "supervised": one.supervised,
+                "running": status.is_some(),
+                "as_planned": status.is_some_and(Status::is_as_planned),
+                "roles": status.iter().flat_map(|status| &status.roles).map(|role| json!({
+                    "role": role.role.to_string(),
+                    "tid": role.task.tid.0,
+                    "planned": role.planned.to_string(),
+                    "found": role.found.as_ref().map(ToString::to_string),
+                    "ok": role.ok,
+                })).collect::<Vec<_>>(),
+                "movable": status.map(|status| intruders(&status.movable)),
+                "immovable": status.map(|status| intruders(&status.immovable)),
+            })
+        })
+        .collect();
+    json!({ "format": "pinfold-status/1", "in_force": entries }).to_string()
+}

@@ -1,0 +1,138 @@
+//! What several commands need: the host, its topology, requests, state.
+
+use pinfold_host::user::{self, StateDir};
+use pinfold_host::{HostError, LiveHost, process};
+use pinfold_model::{CpuSet, Plan, Request, Severity, Topology, VcpuCount};
+use pinfold_plan::PlanError;
+use pinfold_topology::TopologyError;
+
+use crate::cli::PlacementArgs;
+use crate::failure::{Exit, Failure};
+
+/// The running machine.
+pub fn host() -> Result<LiveHost, Failure> {
+    LiveHost::new().map_err(|error| host_failure(&error))
+}
+
+/// A failure of the door to the kernel, with a way out where the error number tells one.
+pub fn host_failure(error: &HostError) -> Failure {
+    const EPERM: i32 = 1;
+    const EACCES: i32 = 13;
+    const ENOSPC: i32 = 28;
+    let failure = Failure::from_error(Exit::Host, error, None);
+    match error.errno() {
+        Some(EPERM | EACCES) if !process::is_root() => {
+            failure.with_hint("run as root; `pinfold doctor` tells which rights are missing")
+        }
+        Some(EPERM | EACCES) => failure.with_hint("`pinfold doctor` tells which rights are missing"),
+        Some(ENOSPC) => {
+            failure.with_hint("make room on that file system, or use another with --state-dir")
+        }
+        Some(_) | None => failure,
+    }
+}
+
+/// The topology of this machine, or of the one that `input` names.
+pub fn topology(host: &LiveHost, input: Option<&str>) -> Result<Topology, Failure> {
+    let found = match input {
+        Some(text) => pinfold_topology::read_input(host, text),
+        None => pinfold_topology::discover(host),
+    };
+    found.map_err(|error: TopologyError| {
+        let exit = if input.is_some() { Exit::Input } else { Exit::Host };
+        Failure::from_error(exit, &error, error.hint())
+    })
+}
+
+/// A list of PUs from the command line.
+pub fn pus(option: &str, text: &str) -> Result<CpuSet, Failure> {
+    CpuSet::parse_list(text).map_err(|error| {
+        Failure::new(Exit::Input, format!("{option}: {error}"))
+            .with_hint("write OS indexes, such as 0-3,8; `pinfold topo` shows them as P#")
+    })
+}
+
+/// Checks that PUs from the command line are PUs of this machine.
+pub fn require_known(option: &str, pus: &CpuSet, topology: &Topology) -> Result<(), Failure> {
+    let known = topology.online().union(&topology.offline);
+    let strange = pus.difference(&known);
+    if strange.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(Exit::Input, format!("{option}: this machine has no PU {strange}"))
+        .with_hint(format!("its PUs are {known}; `pinfold topo` shows them")))
+}
+
+/// The request that the shared options make.
+pub fn request(
+    arguments: &PlacementArgs,
+    (name, vcpus): (&str, VcpuCount),
+    topology: &Topology,
+) -> Result<Request, Failure> {
+    let avoid = pus("--avoid", &arguments.avoid)?;
+    require_known("--avoid", &avoid, topology)?;
+    let mut request = Request::vm(name, vcpus);
+    request.avoid = avoid;
+    request.isolation = arguments.isolate.into();
+    Ok(request)
+}
+
+/// The plan of a strategy.
+pub fn make_plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Plan, Failure> {
+    pinfold_plan::plan(strategy, topology, request).map_err(|error: PlanError| {
+        Failure::from_error(Exit::Input, &error, error.hint())
+    })
+}
+
+/// A plan from a file made by `pinfold plan --json`.
+pub fn read_plan(path: &str) -> Result<Plan, Failure> {
+    let bytes = user::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| Failure::new(Exit::Input, format!("{path} is not UTF-8 text")))?;
+    pinfold_plan::schema::from_json(&text).map_err(|error| {
+        let failure = Failure::from_error(Exit::Input, &error, error.hint());
+        Failure { message: format!("{path}: {}", failure.message), ..failure }
+    })
+}
+
+/// The folder of the journal and the locks.
+pub fn state(path: Option<&str>) -> Result<StateDir, Failure> {
+    let path = match path {
+        Some(path) => path.to_owned(),
+        None => user::default_state_dir().map_err(|error| host_failure(&error))?,
+    };
+    StateDir::open(&path).map_err(|error| host_failure(&error))
+}
+
+/// A plan from a file, checked against this host and a machine with this many vCPUs.
+pub fn plan_for_host(path: &str, topology: &Topology, vcpus: u32) -> Result<Plan, Failure> {
+    let plan = read_plan(path)?;
+    let wrong = pinfold_plan::check(&plan, topology);
+    let problem = wrong.iter().find(|finding| finding.severity == Severity::Problem);
+    if let Some(finding) = problem {
+        let failure = Failure::new(Exit::Input, format!("{path}: {}: {}", finding.subject, finding.text));
+        return Err(match &finding.hint {
+            Some(hint) => failure.with_hint(hint),
+            None => failure,
+        });
+    }
+    if plan.fingerprint != topology.fingerprint {
+        return Err(Failure::new(Exit::Input, format!("{path} was made for another machine"))
+            .with_hint("make it again here: pinfold plan --strategy NAME --json"));
+    }
+    let planned = plan.vnode.vcpus().count();
+    if u32::try_from(planned) != Ok(vcpus) {
+        return Err(Failure::new(
+            Exit::Input,
+            format!("{path} places {planned} vCPU(s), the virtual machine has {vcpus}"),
+        )
+        .with_hint(format!("make it again with --vcpus {vcpus}")));
+    }
+    Ok(plan)
+}
+
+/// No strategy was named.
+pub fn no_strategy() -> Failure {
+    Failure::new(Exit::Input, "no strategy was named")
+        .with_hint("name one with --strategy; `pinfold plan --list` shows them")
+}

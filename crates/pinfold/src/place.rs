@@ -1,0 +1,66 @@
+//! Applying and taking back, for the commands: journal, steps, findings.
+
+use pinfold_apply::{Applied, ApplyError, Journal, Journals, NewJournal, Target, UndoReport};
+use pinfold_host::LiveHost;
+use pinfold_model::{Plan, Severity};
+use pinfold_plan::schema;
+
+use crate::failure::{Exit, Failure};
+use crate::output::say;
+
+/// A failure of the apply crate. If something could not be taken back, that is what counts.
+pub fn apply_failure(error: &ApplyError) -> Failure {
+    let exit = match (error.undone(), error) {
+        (Some(report), _) if !report.is_complete() => Exit::Residue,
+        (_, ApplyError::VmGone { .. }) => Exit::Vm,
+        (_, _) => Exit::Host,
+    };
+    Failure::from_error(exit, error, error.hint())
+}
+
+/// Opens the journals of a state directory.
+pub fn journals<'c>(
+    state: &pinfold_host::user::StateDir,
+    clock: &'c dyn pinfold_host::Clock,
+) -> Result<Journals<'c>, Failure> {
+    Journals::open(state, clock).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))
+}
+
+/// Makes a plan true, journalled. The journal is held until it is dropped: while it lives no
+/// other Pinfold works on the same machine.
+pub fn apply<'c>(
+    host: &LiveHost,
+    plan: &Plan,
+    target: &Target,
+    journals: &Journals<'c>,
+) -> Result<(Applied, Journal<'c>), Failure> {
+    let text = schema::to_json(plan);
+    let new = NewJournal { vm_name: &plan.vnode.name, plan: &text, target };
+    let mut journal = journals
+        .begin(host, &new)
+        .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
+    let mut observer = pinfold_apply::unobserved();
+    match pinfold_apply::apply(host, plan, target, &mut journal, &mut observer) {
+        Ok(applied) => Ok((applied, journal)),
+        Err(error) => Err(apply_failure(&error)),
+    }
+}
+
+/// Takes everything back; what could not be restored is a failure that names it.
+pub fn undo(host: &LiveHost, mut journal: Journal<'_>) -> Result<UndoReport, Failure> {
+    let report = pinfold_apply::undo(host, &mut journal);
+    if report.is_complete() {
+        return Ok(report);
+    }
+    let lines: Vec<String> = report.failed.iter().map(ToString::to_string).collect();
+    Err(Failure::new(Exit::Residue, format!("not everything was restored:\n  {}", lines.join("\n  ")))
+        .with_hint(format!("then run `pinfold undo {}` again", journal.record().header.id)))
+}
+
+/// Says what an apply did and could not do.
+pub fn report(applied: &Applied) {
+    say(&format!("{} step(s) taken", applied.steps.len()));
+    for finding in applied.findings.iter().filter(|one| one.severity > Severity::Note) {
+        say(&finding.to_string());
+    }
+}

@@ -1,0 +1,60 @@
+//! The placements that are tried: one per strategy, all with the same number of vCPUs.
+
+use pinfold_model::{Finding, IsolationScope, Request, Topology, VcpuCount};
+use pinfold_plan::{schema, strategies};
+use pinfold_study::tune::{Candidate, NONE};
+
+use super::subject::Subject;
+use crate::cli::TuneArgs;
+use crate::common;
+use crate::failure::{Exit, Failure};
+
+/// The candidates, `none` first, and what was left out with the reason.
+///
+/// Isolation is `own`: the loads are Pinfold's children, and no other task is moved.
+pub fn candidates(
+    arguments: &TuneArgs,
+    subject: &Subject,
+    topology: &Topology,
+) -> Result<(Vec<Candidate>, Vec<Finding>), Failure> {
+    let avoid = common::pus("--avoid", &arguments.avoid)?;
+    common::require_known("--avoid", &avoid, topology)?;
+    let mut request = Request::vm(&subject.name, VcpuCount::Exactly(subject.vcpus));
+    request.vm.iothreads = pinfold_vm::argv::iothreads_of(&subject.argv);
+    request.avoid = avoid;
+    request.isolation = IsolationScope::Own;
+    let mut candidates = Vec::new();
+    let mut findings = Vec::new();
+    for name in names(arguments) {
+        match pinfold_plan::plan(&name, topology, &request) {
+            Ok(plan) => {
+                let plan_json = schema::to_json(&plan);
+                candidates.push(Candidate { name, plan, plan_json });
+            }
+            Err(error @ pinfold_plan::PlanError::UnknownStrategy { .. }) => {
+                return Err(Failure::from_error(Exit::Input, &error, error.hint()));
+            }
+            // Named by the user, or the baseline itself: its refusal is the answer.
+            Err(error) if name == NONE || !arguments.strategies.is_empty() => {
+                return Err(Failure::from_error(Exit::Input, &error, error.hint()));
+            }
+            Err(error) => findings.push(Finding::note(name, format!("was not tried: {error}"))),
+        }
+    }
+    Ok((candidates, findings))
+}
+
+/// `none` first, each once.
+fn names(arguments: &TuneArgs) -> Vec<String> {
+    let mut names = vec![NONE.to_owned()];
+    let asked: Vec<String> = match arguments.strategies.is_empty() {
+        true => strategies().iter().map(|strategy| strategy.name.to_owned()).collect(),
+        false => arguments.strategies.clone(),
+    };
+    for name in asked {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}

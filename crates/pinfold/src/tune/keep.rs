@@ -1,0 +1,123 @@
+//! What is kept with a run besides its samples, so that its page can be made again from the
+//! store alone, and so that a broken-off run goes on as it began.
+
+use pinfold_host::Clock;
+use pinfold_model::{Finding, Origin, Severity};
+use pinfold_study::store::{HostChange, OpenRun, RunId, Store};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Exit, Failure};
+
+/// Format of the kept text.
+pub const KEPT: &str = "pinfold-tune-context/1";
+
+/// What the page needs besides the store's numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Kept {
+    /// The command line as it was typed.
+    pub command: String,
+    /// The guest in words.
+    pub guest: String,
+    /// QEMU's command line.
+    pub argv: Vec<String>,
+    /// The host as a capture.
+    pub capture: String,
+    /// Findings from before the first start.
+    pub findings: Vec<Finding>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    format: String,
+    command: String,
+    guest: String,
+    argv: Vec<String>,
+    capture: String,
+    findings: Vec<FindingEntry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct FindingEntry {
+    severity: String,
+    subject: String,
+    text: String,
+    hint: Option<String>,
+}
+
+/// The text that is stored.
+pub fn context(kept: &Kept) -> Result<String, Failure> {
+    let entry = |finding: &Finding| FindingEntry {
+        severity: finding.severity.to_string(),
+        subject: finding.subject.clone(),
+        text: finding.text.clone(),
+        hint: finding.hint.clone(),
+    };
+    let document = Document {
+        format: KEPT.to_owned(),
+        command: kept.command.clone(),
+        guest: kept.guest.clone(),
+        argv: kept.argv.clone(),
+        capture: kept.capture.clone(),
+        findings: kept.findings.iter().map(entry).collect(),
+    };
+    serde_json::to_string(&document).map_err(|error| Failure::from_error(Exit::Host, &error, None))
+}
+
+impl Kept {
+    /// Reads the stored text.
+    pub fn read(text: &str) -> Result<Self, Failure> {
+        let document: Document = serde_json::from_str(text).map_err(|error| {
+            Failure::new(Exit::Input, format!("the store's context of the run does not read: {error}"))
+                .with_hint("was it written by a newer Pinfold?")
+        })?;
+        let finding = |entry: FindingEntry| Finding {
+            severity: match entry.severity.as_str() {
+                "note" => Severity::Note,
+                "warning" => Severity::Warning,
+                _ => Severity::Problem,
+            },
+            subject: entry.subject,
+            text: entry.text,
+            hint: entry.hint,
+        };
+        Ok(Self {
+            command: document.command,
+            guest: document.guest,
+            argv: document.argv,
+            capture: document.capture,
+            findings: document.findings.into_iter().map(finding).collect(),
+        })
+    }
+}
+
+/// Opens a broken-off run, if the host is still the same.
+pub fn resume(
+    store: &mut Store,
+    run: i64,
+    origin: &Origin,
+    clock: &dyn Clock,
+) -> Result<OpenRun, Failure> {
+    store
+        .open_run(RunId(run), origin, HostChange::Refuse, clock.unix_seconds())
+        .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_reads_back() {
+        let kept = Kept {
+            command: "pinfold tune --demo".to_owned(),
+            argv: vec!["qemu".to_owned()],
+            findings: vec![Finding::warning("smt", "is off").with_hint("turn it on")],
+            ..Kept::default()
+        };
+        let text = context(&kept).unwrap();
+        let back = Kept::read(&text).unwrap();
+        assert_eq!((back.command, back.argv, back.findings), (kept.command, kept.argv, kept.findings));
+        assert!(Kept::read("{}").is_err());
+    }
+}

@@ -1,0 +1,91 @@
+//! The loads of host and guest: spinners, memory and I/O on both sides.
+
+use pinfold_host::process::{self, Signaled};
+use pinfold_host::{Host, HostError};
+use pinfold_model::TaskId;
+use pinfold_probe::agent::{Agent, AgentError, ChannelId};
+use pinfold_probe::loads::{HostLoads, LoadError, LoadKind, LoadSpec, Placement};
+use pinfold_probe::pinload::Pinload;
+
+/// No load runs longer, whatever happens.
+const LIMIT_NS: u64 = 3_600_000_000_000;
+const HOST_MEMORY_MIB: u32 = 64;
+const GUEST_MEMORY_MIB: u32 = 32;
+
+/// The host's loads of one start: made before the plan is applied, so that isolation `own`
+/// can place them, and stopped (`SIGSTOP`) whenever the host is to be idle.
+pub struct HostSide {
+    loads: HostLoads,
+}
+
+impl HostSide {
+    /// Starts them, stopped. One spinner for each PU, one memory streamer, one writer.
+    pub fn start(pinload: &Pinload, pus: u32, directory: &str) -> Result<Self, LoadError> {
+        let spec = |kind, threads| LoadSpec { kind, threads, limit_ns: LIMIT_NS };
+        let specs = [
+            spec(LoadKind::Cpu, pus),
+            spec(LoadKind::Memory { mib: HOST_MEMORY_MIB }, 1),
+            spec(LoadKind::Io { path: directory.to_owned() }, 1),
+        ];
+        let loads = HostLoads::start(&pinload.path(), &specs, &Placement::default())?;
+        let side = Self { loads };
+        side.signal(Signaled::Stop)?;
+        Ok(side)
+    }
+
+    /// Their tasks, for the plan.
+    pub fn tasks(&self, host: &dyn Host) -> Result<Vec<TaskId>, HostError> {
+        self.loads.tasks(host)
+    }
+
+    /// Lets them run, or stops them.
+    pub fn set(&self, loaded: bool) -> Result<(), LoadError> {
+        self.signal(if loaded { Signaled::Continue } else { Signaled::Stop })?;
+        self.loads.check()
+    }
+
+    fn signal(&self, signal: Signaled) -> Result<(), HostError> {
+        // They are children of ours that nobody else waits for.
+        self.loads.processes().iter().try_for_each(|task| process::signal(task.tid, signal))
+    }
+}
+
+impl Drop for HostSide {
+    fn drop(&mut self) {
+        // A stopped load cannot see that its input was closed. One that is gone needs nothing.
+        if self.signal(Signaled::Continue).is_err() {}
+    }
+}
+
+/// The guest's loads while it is loaded.
+pub struct GuestSide {
+    channels: Vec<ChannelId>,
+}
+
+impl GuestSide {
+    /// Starts a spinner for each vCPU and a memory streamer; a reader if the disk is known.
+    pub fn start(agent: &Agent, vcpus: u32, disk: Option<&str>) -> Result<Self, AgentError> {
+        let spec = |kind, threads| LoadSpec { kind, threads, limit_ns: LIMIT_NS };
+        let mut specs = vec![
+            spec(LoadKind::Cpu, vcpus),
+            spec(LoadKind::Memory { mib: GUEST_MEMORY_MIB }, 1),
+        ];
+        specs.extend(disk.map(|path| spec(LoadKind::Io { path: path.to_owned() }, 1)));
+        let channels: Result<Vec<ChannelId>, AgentError> =
+            specs.iter().map(|spec| agent.start(&spec.argv())).collect();
+        Ok(Self { channels: channels? })
+    }
+
+    /// Ends them; fails if one had ended before.
+    pub fn stop(self, agent: &Agent) -> Result<(), AgentError> {
+        for channel in self.channels {
+            agent.stop(channel)?;
+        }
+        Ok(())
+    }
+
+    /// True if all of them still run.
+    pub fn all_run(&self, agent: &Agent) -> bool {
+        self.channels.iter().all(|channel| !agent.has_ended(*channel))
+    }
+}

@@ -1,0 +1,127 @@
+//! What is measured in one load state of one start: rulers inside the guest, the kernel's
+//! statistics of its threads outside.
+
+use std::sync::Arc;
+
+use pinfold_host::{Clock, LiveHost};
+use pinfold_model::{LoadState, Series, Tid};
+use pinfold_probe::agent::Agent;
+use pinfold_probe::roles::{self, Snapshot};
+use pinfold_probe::rulers::{Disk, IoTarget, Ruler, RulerPolicy};
+use pinfold_study::store::CellResult;
+use pinfold_vm::threads::Found;
+
+use super::loads::{GuestSide, HostSide};
+use super::subject::Inside;
+use crate::failure::{Exit, Failure};
+
+/// The gap ruler runs above the guest's load, so that it sees the host's share alone.
+const GAP_PRIORITY: u8 = 80;
+/// Time for loads to get under way or to end.
+const SETTLE_NS: u64 = 150_000_000;
+/// Windows of the host's view: run delay is read this often.
+const WINDOW_NS: u64 = 10_000_000;
+
+/// Share of the gap ruler's time that the other rulers get.
+const WAKEUP_SHARE: f64 = 0.5;
+const OTHER_SHARE: f64 = 0.3;
+
+/// Seconds that one observed second takes with all rulers one after the other.
+pub const PER_OBSERVED_S: f64 = 1.0 + WAKEUP_SHARE + 3.0 * OTHER_SHARE;
+/// Seconds that a load state takes besides, from measured runs.
+pub const PER_STATE_S: f64 = 0.45;
+
+/// A guest that runs and is placed.
+pub struct Running<'a> {
+    /// The host.
+    pub host: &'a LiveHost,
+    /// Time.
+    pub clock: &'a dyn Clock,
+    /// Its process.
+    pub pid: Tid,
+    /// Its threads.
+    pub found: &'a Found,
+    /// Its agent, if it has one.
+    pub agent: Option<Arc<Agent>>,
+    /// How it is measured from inside.
+    pub inside: &'a Inside,
+    /// Number of its vCPUs.
+    pub vcpus: u32,
+    /// The host's loads.
+    pub host_side: &'a HostSide,
+}
+
+impl Running<'_> {
+    /// Measures one load state.
+    pub fn cell(&self, load: LoadState, observation_s: f64) -> Result<CellResult, Failure> {
+        self.host_side.set(load.host).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
+        let guest_side = match &self.agent {
+            Some(agent) if load.guest => {
+                let disk = (*self.inside == Inside::Demo).then_some("/dev/vda");
+                Some(GuestSide::start(agent, self.vcpus, disk).map_err(|e| lost(&e))?)
+            }
+            Some(_) | None => None,
+        };
+        self.clock.sleep_ns(SETTLE_NS);
+        let before = self.snapshot()?;
+        let series = match &self.agent {
+            Some(agent) => self.inside(agent, observation_s)?,
+            None => self.outside(observation_s)?,
+        };
+        let roles = self.snapshot()?.since(&before);
+        if let (Some(agent), Some(side)) = (&self.agent, guest_side) {
+            let all_run = side.all_run(agent);
+            side.stop(agent).map_err(|e| lost(&e))?;
+            if !all_run {
+                return Err(Failure::new(Exit::Vm, "a load in the guest ended while it was measured"));
+            }
+        }
+        self.host_side.set(false).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
+        Ok(CellResult { load, series, roles })
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, Failure> {
+        roles::snapshot(self.host, self.pid, &self.found.tasks())
+            .map_err(|error| Failure::from_error(Exit::Vm, &error, None))
+    }
+
+    /// The rulers, one after the other.
+    fn inside(&self, agent: &Agent, observation_s: f64) -> Result<Vec<Series>, Failure> {
+        let part = |share: f64| nanoseconds(observation_s * share);
+        let mut rulers = vec![
+            Ruler::spin_gap(part(1.0)).under(RulerPolicy::Fifo(GAP_PRIORITY)),
+            Ruler::wakeup(part(WAKEUP_SHARE)),
+            Ruler::compute(part(OTHER_SHARE)),
+        ];
+        if *self.inside == Inside::Demo {
+            for (disk, device) in [(Disk::Ahci, "/dev/sda"), (Disk::Virtio, "/dev/vda")] {
+                let target = IoTarget::Device(device.to_owned());
+                rulers.push(Ruler::io_latency(disk, target, part(OTHER_SHARE)));
+            }
+        }
+        let mut series = Vec::new();
+        for ruler in rulers {
+            let measured = ruler.run_in_guest(agent);
+            series.extend(measured.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?);
+        }
+        Ok(series)
+    }
+
+    /// Without an agent: how long the vCPUs waited for a PU, window by window.
+    fn outside(&self, observation_s: f64) -> Result<Vec<Series>, Failure> {
+        let duration_ns = nanoseconds(observation_s * PER_OBSERVED_S);
+        roles::run_delay_series(self.host, self.clock, &self.found.tasks(), (duration_ns, WINDOW_NS))
+            .map_err(|error| Failure::from_error(Exit::Vm, &error, None))
+    }
+}
+
+/// A guest that ended while it was measured.
+fn lost(error: &pinfold_probe::agent::AgentError) -> Failure {
+    Failure::from_error(Exit::Vm, error, error.hint())
+}
+
+/// Seconds as whole nanoseconds; observation times are small and positive.
+fn nanoseconds(seconds: f64) -> u64 {
+    let time = std::time::Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,241 @@
+//! `pinfold tune`: find the best placement for a virtual machine on this host.
+//!
+//! ```text
+//! subject (demo or the user's) ─► candidates ─► trial start ─► design ─► starts ─► verdicts ─► page
+//! ```
+//! The design, the store and the statistics are `pinfold-study`'s; here is what starts a
+//! machine ([`starter`]), what is measured in it ([`measure`]) and how it is told.
+
+mod candidates;
+mod keep;
+mod loads;
+mod measure;
+mod progress;
+mod scratch;
+mod starter;
+mod subject;
+mod tell;
+
+pub use keep::Kept;
+pub use tell::{page_of, write_page};
+
+use pinfold_host::{Clock, LiveHost, SystemClock, user};
+use pinfold_model::{Accelerator, Finding, Origin, Plan, Topology};
+use pinfold_probe::pinload::{self, Pinload};
+use pinfold_study::store::{OpenRun, Store};
+use pinfold_study::tune::{self as study, Candidate, Costs, Environment, Goal, Outcome, TuneConfig};
+
+use self::measure::{PER_OBSERVED_S, PER_STATE_S};
+use self::scratch::Scratch;
+use self::starter::{Facts, VmStarter};
+use self::subject::{Inside, Subject};
+use crate::cli::{self, TuneArgs};
+use crate::common::{self, host_failure};
+use crate::failure::{Exit, Failure};
+use crate::output::say;
+use crate::{interrupt, time};
+
+/// Shortest look of the gap ruler in one load state (seconds).
+const SHORTEST_LOOK_S: f64 = 0.4;
+const LONGEST_LOOK_S: f64 = 5.0;
+
+/// Everything that a run works with.
+struct Bench<'a> {
+    arguments: &'a TuneArgs,
+    host: &'a LiveHost,
+    clock: &'a SystemClock,
+    topology: &'a Topology,
+    candidates: Vec<Candidate>,
+    findings: Vec<Finding>,
+}
+
+/// Tunes, and tells the result.
+pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
+    let host = common::host()?;
+    let clock = SystemClock;
+    interrupt::install()?;
+    let topology = common::topology(&host, None)?;
+    let scratch = Scratch::new(&host).map_err(|error| host_failure(&error))?;
+    let mut subject = Subject::prepare(arguments, &scratch, &host, pinload::BINARY)?;
+    let (candidates, findings) = candidates::candidates(arguments, &subject, &topology)?;
+    let bench = Bench { arguments, host: &host, clock: &clock, topology: &topology, candidates, findings };
+    let state = common::state(state)?;
+    let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
+    let facts = bench.trial(&mut subject, &pinload, &state)?;
+    let mut starter = bench.starter(&subject, &pinload, &state)?;
+    let mut store = Store::open_or_create(&arguments.store)
+        .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
+    let run = bench.open_run(&mut store, &subject, &facts)?;
+    let mut progress = progress::Bar::new();
+    let outcome = study::run(
+        &mut store,
+        run,
+        &mut Environment {
+            starter: &mut starter,
+            clock: &clock,
+            progress: &mut progress,
+            stop: interrupt::flag(),
+        },
+    );
+    progress.finish();
+    match outcome.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))? {
+        Outcome::Finished => tell::tell(arguments, &store, run.id(), &topology, &clock),
+        Outcome::Interrupted { done, total } => Err(Failure::new(
+            Exit::Interrupted,
+            format!("interrupted after {done} of {total} starts; they are kept in {}", arguments.store),
+        )
+        .with_hint(format!("go on with the same command and --resume {}", run.id()))),
+    }
+}
+
+impl Bench<'_> {
+    fn starter<'s>(
+        &'s self,
+        subject: &'s Subject,
+        pinload: &'s Pinload,
+        state: &'s user::StateDir,
+    ) -> Result<VmStarter<'s>, Failure> {
+        let io_directory = user::cache_dir().map_err(|error| host_failure(&error))?;
+        user::make_dirs(&io_directory).map_err(|error| host_failure(&error))?;
+        let pus = u32::try_from(self.topology.allowed.len()).unwrap_or(u32::MAX);
+        let plans: Vec<Plan> = self.candidates.iter().map(|one| one.plan.clone()).collect();
+        Ok(VmStarter {
+            host: self.host,
+            clock: self.clock,
+            state,
+            subject,
+            plans,
+            pinload,
+            pus,
+            io_directory,
+        })
+    }
+
+    /// One start that is not counted: tells whether KVM works for the demo guest, how long
+    /// a start takes, and QEMU's version.
+    fn trial(
+        &self,
+        subject: &mut Subject,
+        pinload: &Pinload,
+        state: &user::StateDir,
+    ) -> Result<Facts, Failure> {
+        if subject.demo.is_some() {
+            say("Trying a start under KVM …");
+            match self.one_start(subject, pinload, state) {
+                Ok(facts) => return Ok(facts),
+                Err(failure) if failure.exit == Exit::Vm => {
+                    let why = failure.message.lines().last().unwrap_or("").to_owned();
+                    subject.findings.push(Finding::warning(
+                        "accelerator",
+                        format!("KVM does not run this guest here ({why}), so TCG was measured"),
+                    ));
+                    say("KVM does not run it here: going on with TCG (QEMU's translator).");
+                    subject.use_accelerator(Accelerator::TcgMulti);
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        self.one_start(subject, pinload, state)
+    }
+
+    fn one_start(
+        &self,
+        subject: &Subject,
+        pinload: &Pinload,
+        state: &user::StateDir,
+    ) -> Result<Facts, Failure> {
+        let mut told = None;
+        let starter = self.starter(subject, pinload, state)?;
+        starter.with_guest(&self.candidates[0].plan, |_, facts| {
+            told = Some(Facts { qemu: facts.qemu.clone(), ..*facts });
+            Ok(())
+        })?;
+        told.ok_or_else(|| Failure::new(Exit::Vm, "the trial start told nothing"))
+    }
+
+    /// A new run that fits the budget, or the broken-off one that is to go on.
+    fn open_run(
+        &self,
+        store: &mut Store,
+        subject: &Subject,
+        facts: &Facts,
+    ) -> Result<OpenRun, Failure> {
+        let seed = self.arguments.seed.unwrap_or_else(|| self.clock.now_ns() ^ self.clock.unix_seconds());
+        let origin = self.origin(subject, facts, seed)?;
+        if let Some(run) = self.arguments.resume {
+            return keep::resume(store, run, &origin, self.clock);
+        }
+        let mut config = self.config(subject, facts, seed)?;
+        config.context = keep::context(&Kept {
+            command: command_line(),
+            guest: subject.describe(),
+            argv: subject.argv.clone(),
+            capture: pinfold_topology::capture(self.host)
+                .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?,
+            findings: [self.findings.clone(), subject.findings.clone()].concat(),
+        })?;
+        let created = study::create(store, &config, &origin, &self.candidates, self.clock.unix_seconds())
+            .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
+        progress::announce(&created, facts.accelerator, &self.findings);
+        Ok(created.run)
+    }
+
+    fn config(&self, subject: &Subject, facts: &Facts, seed: u64) -> Result<TuneConfig, Failure> {
+        let goal = match self.arguments.goal {
+            cli::Goal::Latency => Goal::Latency,
+            cli::Goal::Throughput => Goal::Throughput,
+            cli::Goal::Balanced => Goal::Balanced,
+        };
+        let budget_ns = time::parse_ns("--budget", &self.arguments.budget)?;
+        let start_s = facts.boot_ns as f64 / 1e9 + 0.6; // its end: QEMU's, the loads', the undo's
+        let costs = Costs { start_s, state_s: PER_STATE_S, per_observed_s: PER_OBSERVED_S };
+        let mut config = TuneConfig::new(goal, budget_ns as f64 / 1e9, seed, costs);
+        config.observation.min_s = SHORTEST_LOOK_S;
+        config.observation.max_s = LONGEST_LOOK_S;
+        let max_gap = self.arguments.max_gap.as_deref();
+        config.max_gap_ns = max_gap.map(|text| time::parse_ns("--max-gap", text)).transpose()?;
+        if matches!(subject.inside, Inside::Nothing { .. }) {
+            // What the guest does is the user's: only the host's load can be set.
+            config.load_states.retain(|load| !load.guest);
+        }
+        Ok(config)
+    }
+
+    fn origin(&self, subject: &Subject, facts: &Facts, seed: u64) -> Result<Origin, Failure> {
+        use pinfold_host::{Host as _, paths};
+        let read = |path: String| {
+            let text = self.host.read_text(&path).map_err(|error| host_failure(&error))?;
+            Ok::<String, Failure>(text.trim().to_owned())
+        };
+        Ok(Origin {
+            fingerprint: self.topology.fingerprint.clone(),
+            kernel: read(paths::kernel_release())?,
+            cmdline: read(paths::kernel_cmdline())?,
+            cpu_model: self.topology.model.clone().unwrap_or_else(|| "unknown".to_owned()),
+            hypervisor: self.topology.hypervisor.clone(),
+            qemu: Some(facts.qemu.clone()),
+            accelerator: facts.accelerator,
+            guest_kernel: subject.kernel.as_ref().map(pinfold_vm::guest::GuestKernel::origin),
+            pinfold: env!("CARGO_PKG_VERSION").to_owned(),
+            seed,
+        })
+    }
+}
+
+/// The command line as it was typed, with words that need it in quotes.
+fn command_line() -> String {
+    let mut words: Vec<String> = std::env::args().collect();
+    if let Some(program) = words.first_mut() {
+        *program = "pinfold".to_owned();
+    }
+    let quoted: Vec<String> = words.iter().map(|word| quote(word)).collect();
+    quoted.join(" ")
+}
+
+fn quote(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}

@@ -1,0 +1,210 @@
+//! One start: QEMU stopped, placed, let go, measured in each load state, ended, undone.
+
+use std::sync::Arc;
+
+use pinfold_apply::{Applied, Journal, Journals, Target};
+use pinfold_host::process::Stdio;
+use pinfold_host::user::StateDir;
+use pinfold_host::{Clock, LiveHost};
+use pinfold_model::{Accelerator, Plan};
+use pinfold_probe::agent::{Agent, Heartbeat};
+use pinfold_probe::pinload::Pinload;
+use pinfold_study::tune::{StartError, StartRequest, StartResult, Starter};
+use pinfold_vm::launch::{self, Echo, LaunchOptions, RunningVm, Terminal};
+
+use super::loads::HostSide;
+use super::measure::Running;
+use super::subject::{Inside, Subject};
+use crate::failure::{Exit, Failure};
+
+/// A guest that has not said hello by then has not started.
+const HELLO_NS: u64 = 60_000_000_000;
+/// Patience with a QEMU that is asked to end.
+const QUIT_NS: u64 = 3_000_000_000;
+
+/// Starts the subject under the candidates' plans.
+pub struct VmStarter<'a> {
+    /// The host.
+    pub host: &'a LiveHost,
+    /// Time.
+    pub clock: &'a dyn Clock,
+    /// Where the journals are.
+    pub state: &'a StateDir,
+    /// What is started.
+    pub subject: &'a Subject,
+    /// Plan of each candidate, by its index.
+    pub plans: Vec<Plan>,
+    /// The program that loads and measures.
+    pub pinload: &'a Pinload,
+    /// Number of PUs that this process may use.
+    pub pus: u32,
+    /// Directory for the host's I/O load.
+    pub io_directory: String,
+}
+
+/// What one start told besides its measurements.
+pub struct Facts {
+    /// QEMU's version.
+    pub qemu: String,
+    /// What executed the guest.
+    pub accelerator: Accelerator,
+    /// Time from the start of QEMU to the agent's hello (ns).
+    pub boot_ns: u64,
+}
+
+impl Starter for VmStarter<'_> {
+    fn start(&mut self, request: &StartRequest) -> Result<StartResult, StartError> {
+        let plan = self.plans.get(request.candidate).ok_or_else(|| {
+            StartError::fatal(format!("there is no candidate {}", request.candidate))
+        })?;
+        let mut cells = Vec::new();
+        self.with_guest(plan, |running, _| {
+            for load in &request.load_states {
+                if crate::interrupt::requested() {
+                    return Err(Failure::new(Exit::Interrupted, "interrupted"));
+                }
+                cells.push(running.cell(*load, request.observation_s)?);
+            }
+            Ok(())
+        })
+        .map_err(|failure| {
+            let error = StartError::failed(failure.message);
+            match failure.hint {
+                Some(hint) => error.with_hint(hint),
+                None => error,
+            }
+        })?;
+        Ok(StartResult { cells })
+    }
+}
+
+impl VmStarter<'_> {
+    /// Starts the guest under a plan, lets `work` use it, ends it and takes everything back,
+    /// whatever happened.
+    pub fn with_guest(
+        &self,
+        plan: &Plan,
+        work: impl FnOnce(&Running<'_>, &Facts) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let host_side = HostSide::start(self.pinload, self.pus, &self.io_directory)
+            .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
+        let began = self.clock.now_ns();
+        let mut vm = self.launch(plan)?;
+        let journals = Journals::open(self.state, self.clock)
+            .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
+        let (applied, journal) = self.place(&vm, plan, &host_side, &journals)?;
+        let result = self.use_guest(&mut vm, (&host_side, began), work);
+        let ended = vm.quit(QUIT_NS).map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()));
+        let console = result.as_ref().err().map(|_| self.last_words(&vm));
+        drop(vm);
+        drop(applied);
+        let undone = self.take_back(journal);
+        drop(host_side);
+        result.map_err(|failure| match console {
+            Some(words) if !words.is_empty() => {
+                Failure { message: format!("{}; the guest said: {words}", failure.message), ..failure }
+            }
+            Some(_) | None => failure,
+        })?;
+        undone?;
+        ended.map(|_| ())
+    }
+
+    fn launch(&self, plan: &Plan) -> Result<RunningVm, Failure> {
+        let argv = self.subject.argv_for(plan.vnode.guest.as_ref());
+        let options = LaunchOptions {
+            echo: Echo::Off,
+            stdin: Stdio::Null,
+            stdout: Stdio::Null,
+            affinity: Some(plan.vnode.pus()),
+            terminal: Terminal::Apart,
+            ..LaunchOptions::default()
+        };
+        let vm = launch::start_stopped(&argv, &options)
+            .map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
+        vm.found.require_own_threads().map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
+        Ok(vm)
+    }
+
+    fn place<'j>(
+        &self,
+        vm: &RunningVm,
+        plan: &Plan,
+        host_side: &HostSide,
+        journals: &Journals<'j>,
+    ) -> Result<(Applied, Journal<'j>), Failure> {
+        let own = host_side
+            .tasks(self.host)
+            .map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
+        let target = Target { pid: vm.pid(), threads: vm.found.tasks(), own };
+        crate::place::apply(self.host, plan, &target, journals)
+    }
+
+    fn use_guest(
+        &self,
+        vm: &mut RunningVm,
+        (host_side, began): (&HostSide, u64),
+        work: impl FnOnce(&Running<'_>, &Facts) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        vm.cont().map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
+        let agent = self.greet(vm)?;
+        let beat = agent.as_ref().map(Heartbeat::start).transpose();
+        let beat = beat.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
+        let facts = Facts {
+            qemu: vm.version.to_string(),
+            accelerator: vm.found.accelerator.unwrap_or(Accelerator::TcgMulti),
+            boot_ns: self.clock.now_ns().saturating_sub(began),
+        };
+        let running = Running {
+            host: self.host,
+            clock: self.clock,
+            pid: vm.pid(),
+            found: &vm.found,
+            agent,
+            inside: &self.subject.inside,
+            vcpus: self.subject.vcpus,
+            host_side,
+        };
+        let result = work(&running, &facts);
+        drop(beat);
+        result
+    }
+
+    /// The agent's connection; for a guest without one, the time that it needs to start.
+    fn greet(&self, vm: &mut RunningVm) -> Result<Option<Arc<Agent>>, Failure> {
+        match &self.subject.inside {
+            Inside::Demo | Inside::Agent => {
+                Agent::connect(&self.subject.agent_socket, HELLO_NS, self.clock)
+                    .map(|agent| Some(Arc::new(agent)))
+                    .map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))
+            }
+            Inside::Nothing { settle_ns } => {
+                let ended = vm.wait_for(*settle_ns);
+                match ended.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))? {
+                    None => Ok(None),
+                    Some(status) => Err(Failure::new(
+                        Exit::Vm,
+                        format!("the virtual machine ended before it was measured ({status})"),
+                    )),
+                }
+            }
+        }
+    }
+
+    /// Undoes what was applied; what cannot be restored is a failure.
+    fn take_back(&self, journal: Journal<'_>) -> Result<(), Failure> {
+        crate::place::undo(self.host, journal).map(|_| ())
+    }
+
+    /// QEMU's error output and the end of the guest's console.
+    fn last_words(&self, vm: &RunningVm) -> String {
+        let console = self.subject.demo.as_ref().and_then(|demo| {
+            let bytes = pinfold_host::user::read(&demo.console).ok()?;
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let lines: Vec<&str> = text.lines().rev().take(3).collect();
+            Some(lines.into_iter().rev().collect::<Vec<_>>().join(" | "))
+        });
+        let words = [vm.error_output(), console.unwrap_or_default()];
+        words.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>().join("; ")
+    }
+}

@@ -1,0 +1,427 @@
+//! From a tuning run's report to the report page: the one place where study meets report.
+//!
+//! Nothing is computed here; numbers are carried over and given their words.
+
+use pinfold_model::{Finding, LoadState, Metric, Plan, Topology};
+use pinfold_report::{
+    Answer, Asked, BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Curve,
+    Distribution, Emitted, FailedStart, Page, Provenance, Ranking, RankingRow, RoleRow, RoleTable,
+    Stage, Verdict,
+};
+use pinfold_study::stats;
+use pinfold_study::store::{CandidateRecord, CandidateRole, Phase, Store};
+use pinfold_study::tune::{self, Contrast, TuneReport};
+
+use crate::failure::{Exit, Failure};
+use crate::time;
+
+/// What the page needs besides the store.
+pub struct Context<'a> {
+    /// The host's topology.
+    pub topology: &'a Topology,
+    /// The command line as it was typed.
+    pub command: String,
+    /// The guest in words.
+    pub guest: String,
+    /// QEMU's command line, for the start script.
+    pub argv: Vec<String>,
+    /// Findings from before the first start.
+    pub findings: Vec<Finding>,
+    /// When the page is made (seconds since 1970).
+    pub unix_seconds: u64,
+}
+
+/// The page of a tuning run.
+///
+/// # Errors
+/// If the store cannot be read or holds a plan that does not read back.
+pub fn page(store: &Store, report: &TuneReport, context: &Context<'_>) -> Result<Page, Failure> {
+    let records = store.candidates(report.run).map_err(|e| failed(&e))?;
+    let build = Build { store, report, context, tried: tried(&records)?, records };
+    let candidates = build.candidates();
+    let topology = context.topology.clone();
+    Ok(Page {
+        vm: build.tried[0].1.vnode.name.clone(),
+        banner: None,
+        answer: build.answer(),
+        asked: build.asked(),
+        topology,
+        candidates,
+        distributions: build.distributions()?,
+        blocks: build.blocks(),
+        rankings: build.rankings(),
+        roles: build.roles()?,
+        emitted: build.emitted(),
+        failed_starts: build.failed_starts(),
+        findings: build.findings(),
+        provenance: build.provenance(),
+    })
+}
+
+fn failed(error: &(dyn std::error::Error + 'static)) -> Failure {
+    Failure::from_error(Exit::Input, error, None)
+}
+
+/// Indexes (in the run) and plans of the candidates that were started, the twin included.
+fn tried(records: &[CandidateRecord]) -> Result<Vec<(usize, Plan)>, Failure> {
+    records
+        .iter()
+        .enumerate()
+        .filter(|(_, record)| record.role == CandidateRole::Twin || record.same_as.is_none())
+        .map(|(index, record)| {
+            let plan = pinfold_plan::schema::from_json(&record.plan_json).map_err(|e| failed(&e))?;
+            Ok((index, plan))
+        })
+        .collect()
+}
+
+struct Build<'a> {
+    store: &'a Store,
+    report: &'a TuneReport,
+    context: &'a Context<'a>,
+    records: Vec<CandidateRecord>,
+    tried: Vec<(usize, Plan)>,
+}
+
+impl Build<'_> {
+    /// The page's id of a candidate of the run.
+    fn id(&self, index: usize) -> Option<CandidateId> {
+        self.tried.iter().position(|(tried, _)| *tried == index).map(CandidateId)
+    }
+
+    fn id_of_name(&self, name: &str) -> Option<CandidateId> {
+        self.id(self.records.iter().position(|record| record.name == name)?)
+    }
+
+    /// Candidates whose confirmation has samples: those ranked, and the twin.
+    fn confirmed(&self) -> Vec<usize> {
+        let ranked = |index: usize| self.report.ranking.iter().any(|row| row.candidate == index);
+        let twin = |index: usize| self.records[index].role == CandidateRole::Twin;
+        self.tried
+            .iter()
+            .map(|(index, _)| *index)
+            .filter(|index| ranked(*index) || (twin(*index) && !self.report.aa.is_empty()))
+            .collect()
+    }
+
+    fn candidates(&self) -> Vec<Candidate> {
+        let confirmed = self.confirmed();
+        self.tried
+            .iter()
+            .map(|(index, plan)| {
+                let record = &self.records[*index];
+                let ranked = self.report.ranking.iter().find(|row| row.candidate == *index);
+                let asked = self.report.config.max_gap_ns.is_some();
+                Candidate {
+                    name: self.name(*index),
+                    kind: match record.role {
+                        CandidateRole::Baseline => CandidateKind::Baseline,
+                        CandidateRole::Twin => CandidateKind::Repeat,
+                        CandidateRole::Candidate => CandidateKind::Layout,
+                    },
+                    stage: match (confirmed.contains(index), ranked) {
+                        (_, Some(row)) if row.blocks == 0 => Stage::Failed,
+                        (true, _) => Stage::Confirmed,
+                        (false, _) => Stage::Screened,
+                    },
+                    plan: plan.clone(),
+                    keeps_limit: ranked.filter(|_| asked).map(|row| !row.standing.violates),
+                }
+            })
+            .collect()
+    }
+
+    /// A candidate's name, with the names of those that place the machine alike.
+    fn name(&self, index: usize) -> String {
+        let name = &self.records[index].name;
+        let alike: Vec<&str> = self
+            .report
+            .same_as
+            .iter()
+            .filter(|(_, other)| other == name)
+            .map(|(alias, _)| alias.as_str())
+            .collect();
+        match alike.is_empty() {
+            true => name.clone(),
+            false => format!("{name} (= {})", alike.join(", ")),
+        }
+    }
+
+    fn answer(&self) -> Answer {
+        let winner = self.report.winner.as_ref();
+        let baseline = self.records.iter().position(|r| r.role == CandidateRole::Baseline);
+        Answer {
+            winner: winner
+                .filter(|winner| Some(winner.candidate) != baseline)
+                .and_then(|winner| self.id(winner.candidate)),
+            metric: self.report.config.goal.metric(),
+            load: self.report.goal_load,
+        }
+    }
+
+    fn asked(&self) -> Asked {
+        let (config, design) = (&self.report.config, &self.report.design);
+        let observed = design.confirm.as_ref().map_or(design.screening_observation_s, |confirm| {
+            confirm.observation_s
+        });
+        let screened = !self.report.screening.is_empty();
+        Asked {
+            command: self.context.command.clone(),
+            goal: config.goal.name().to_owned(),
+            max_gap_ns: config.max_gap_ns.map(|ns| ns as f64),
+            budget: Some(seconds(config.budget_s)),
+            took: Some(seconds(design.spent_s)),
+            guest: self.context.guest.clone(),
+            loads: config.load_states.clone(),
+            screening_blocks: if screened { config.screening_blocks } else { 0 },
+            confirmation_blocks: design.confirm.as_ref().map_or(0, |confirm| confirm.blocks),
+            more: vec![(
+                "Observation".to_owned(),
+                format!("{observed:.2} s of spin-gap in each start and load state"),
+            )],
+        }
+    }
+
+    /// Metrics and load states that were confirmed, in the order of tables.
+    fn cells(&self) -> Vec<(LoadState, Metric)> {
+        let seen = |load: LoadState, metric: Metric| {
+            self.report.ranking.iter().any(|row| row.cell(metric, load).is_some())
+        };
+        Metric::ALL
+            .into_iter()
+            .flat_map(|metric| LoadState::ALL.into_iter().map(move |load| (load, metric)))
+            .filter(|(load, metric)| seen(*load, *metric))
+            .collect()
+    }
+
+    fn distributions(&self) -> Result<Vec<Distribution>, Failure> {
+        let mut distributions = Vec::new();
+        for (load, metric) in self.cells() {
+            if metric.higher_is_better() {
+                continue; // rates have no tail
+            }
+            let mut curves = Vec::new();
+            for index in self.confirmed() {
+                let Some(id) = self.id(index) else { continue };
+                let pooled = tune::pooled(self.store, self.report.run, index, (load, metric))
+                    .map_err(|e| failed(&e))?;
+                curves.push(Curve::from_samples(id, &pooled.samples));
+            }
+            distributions.push(Distribution { metric, load, curves });
+        }
+        Ok(distributions)
+    }
+
+    fn blocks(&self) -> Vec<BlockValues> {
+        self.cells()
+            .into_iter()
+            .map(|(load, metric)| BlockValues {
+                metric,
+                load,
+                statistic: statistic(metric).to_owned(),
+                rows: self
+                    .report
+                    .ranking
+                    .iter()
+                    .filter_map(|row| {
+                        let values = row.cell(metric, load)?.blocks.clone();
+                        Some(BlockRow { candidate: self.id(row.candidate)?, values })
+                    })
+                    .collect(),
+            })
+            .collect()
+    }
+
+    fn rankings(&self) -> Vec<Ranking> {
+        self.cells()
+            .into_iter()
+            .map(|(load, metric)| {
+                let mut rows = self.ranked_rows(load, metric);
+                rows.extend(self.twin_row(load, metric));
+                Ranking { metric, load, statistic: statistic(metric).to_owned(), rows }
+            })
+            .collect()
+    }
+
+    fn ranked_rows(&self, load: LoadState, metric: Metric) -> Vec<RankingRow> {
+        let mut rows: Vec<RankingRow> = self
+            .report
+            .ranking
+            .iter()
+            .filter_map(|row| {
+                let cell = row.cell(metric, load)?;
+                Some(RankingRow {
+                    candidate: self.id(row.candidate)?,
+                    blocks: u32::try_from(cell.blocks.len()).unwrap_or(u32::MAX),
+                    median: Some(cell.median),
+                    worst: Some(cell.worst),
+                    comparison: cell.against_baseline.as_ref().and_then(comparison),
+                })
+            })
+            .collect();
+        // The goal's own table keeps the ranking's order; the others are sorted by their median.
+        if (load, metric) != (self.report.goal_load, self.report.config.goal.metric()) {
+            let key = |row: &RankingRow| row.median.unwrap_or(f64::INFINITY);
+            rows.sort_by(|a, b| key(a).total_cmp(&key(b)));
+            if metric.higher_is_better() {
+                rows.reverse();
+            }
+        }
+        rows
+    }
+
+    fn twin_row(&self, load: LoadState, metric: Metric) -> Option<RankingRow> {
+        let row = self.report.aa.iter().find(|row| row.load == load && row.metric == metric)?;
+        let twin = self.records.iter().position(|record| record.role == CandidateRole::Twin)?;
+        Some(RankingRow {
+            candidate: self.id(twin)?,
+            blocks: row.contrast.pairs,
+            median: None,
+            worst: None,
+            comparison: comparison(&row.contrast),
+        })
+    }
+
+    fn roles(&self) -> Result<Vec<RoleTable>, Failure> {
+        let loads = self.report.config.load_states.clone();
+        let mut tables = Vec::new();
+        for load in LoadState::ALL.into_iter().filter(|load| loads.contains(load)) {
+            let mut rows = Vec::new();
+            for index in self.confirmed() {
+                let Some(candidate) = self.id(index) else { continue };
+                let run = self.report.run;
+                let observed = self.observed_ns(index, load)?;
+                let totals = tune::role_totals(self.store, run, index, load);
+                rows.extend(totals.map_err(|e| failed(&e))?.into_iter().map(|stats| RoleRow {
+                    candidate,
+                    observed_ns: observed,
+                    stats,
+                }));
+            }
+            tables.push(RoleTable { load, rows });
+        }
+        Ok(tables)
+    }
+
+    /// Time that the rulers of a candidate ran in one load state, summed over its starts.
+    fn observed_ns(&self, index: usize, load: LoadState) -> Result<u64, Failure> {
+        let mut sum = 0_u64;
+        for start in self.store.starts(self.report.run).map_err(|e| failed(&e))? {
+            let slot = start.record.slot;
+            if slot.candidate != index || slot.phase != Phase::Confirmation {
+                continue;
+            }
+            for cell in self.store.cells(start.id).map_err(|e| failed(&e))? {
+                let of_cpu = cell.series.iter().filter(|series| series.cpu == 0);
+                if cell.load == load {
+                    sum = sum.saturating_add(of_cpu.map(|series| series.duration_ns).sum());
+                }
+            }
+        }
+        Ok(sum)
+    }
+
+    fn emitted(&self) -> Vec<Emitted> {
+        let Some(winner) = &self.report.winner else { return Vec::new() };
+        let Some((_, plan)) = self.tried.iter().find(|(index, _)| *index == winner.candidate)
+        else {
+            return Vec::new();
+        };
+        vec![
+            Emitted {
+                title: "libvirt XML".to_owned(),
+                usage: "Put these elements into the domain (virsh edit), in place of those of the same name.".to_owned(),
+                text: pinfold_plan::emit::libvirt(plan),
+            },
+            Emitted {
+                title: "QEMU start script".to_owned(),
+                usage: "Save it, read it, run it with sh.".to_owned(),
+                text: pinfold_plan::emit::qemu(plan, &self.context.argv),
+            },
+        ]
+    }
+
+    fn failed_starts(&self) -> Vec<FailedStart> {
+        self.report
+            .failures
+            .iter()
+            .filter_map(|failure| {
+                Some(FailedStart {
+                    candidate: self.id_of_name(&failure.name)?,
+                    load: self.report.goal_load,
+                    block: failure.block,
+                    why: match failure.recovered {
+                        true => format!("{} (the second attempt succeeded)", failure.message),
+                        false => failure.message.clone(),
+                    },
+                })
+            })
+            .collect()
+    }
+
+    /// Findings of the host, of the run, and of the winner's plan.
+    fn findings(&self) -> Vec<Finding> {
+        let mut findings = self.report.findings.clone();
+        findings.extend(self.context.findings.clone());
+        findings.extend(self.context.topology.findings.clone());
+        let winner = self.report.winner.as_ref().map(|winner| winner.candidate);
+        for (index, plan) in &self.tried {
+            if Some(*index) == winner {
+                findings.extend(plan.findings.clone());
+            }
+        }
+        findings
+    }
+
+    fn provenance(&self) -> Provenance {
+        Provenance {
+            origin: self.report.origin.clone(),
+            store: self.store.path().to_owned(),
+            run: self.report.run.to_string(),
+            repeat: self.context.command.clone(),
+            date: time::date(self.context.unix_seconds),
+        }
+    }
+}
+
+/// What stands for one block of a metric.
+fn statistic(metric: Metric) -> &'static str {
+    match metric {
+        Metric::SpinGap => "longest gap of the block",
+        Metric::Wakeup => "99th percentile of the block",
+        Metric::ComputeRate => "median rate of the block",
+        Metric::IoAhci | Metric::IoVirtio => "median latency of the block",
+    }
+}
+
+fn comparison(contrast: &Contrast) -> Option<Comparison> {
+    let interval = contrast.interval.as_ref()?;
+    Some(Comparison {
+        ratio: interval.ratio,
+        low: interval.low,
+        high: interval.high,
+        p_holm: contrast.p_holm,
+        verdict: verdict(&contrast.verdict),
+    })
+}
+
+/// The verdict in the report's words.
+pub fn verdict(verdict: &stats::Verdict) -> Verdict {
+    match verdict {
+        stats::Verdict::Better => Verdict::Better,
+        stats::Verdict::Same => Verdict::Same,
+        stats::Verdict::Worse => Verdict::Worse,
+        stats::Verdict::Unknown { have, need } if have < need => {
+            Verdict::Unknown(format!("{have} starts, {need} needed"))
+        }
+        stats::Verdict::Unknown { have, .. } => {
+            Verdict::Unknown(format!("{have} starts do not settle it"))
+        }
+    }
+}
+
+fn seconds(seconds: f64) -> String {
+    // Budgets and durations are small positive numbers: the cast is exact enough for words.
+    let whole = std::time::Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();
+    time::wait(u64::try_from(whole.as_nanos()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,49 @@
+//! Keeping a plan true until the machine ends or the user asks to stop.
+
+use pinfold_apply::{Journal, Target, WatchEvent, WatchOptions, Watcher};
+use pinfold_host::{Clock, LiveHost};
+use pinfold_model::Plan;
+use pinfold_vm::Monitor;
+
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output::say;
+use crate::place::apply_failure;
+use crate::target::Asking;
+
+/// A new thread is seen within this time; all threads are looked at once a second.
+const TICK_NS: u64 = 20_000_000;
+
+/// Watches; returns when the machine has ended or the user asked to stop.
+pub fn watch(
+    host: &LiveHost,
+    clock: &dyn Clock,
+    (plan, target): (&Plan, &Target),
+    journal: &mut Journal<'_>,
+    monitor: Option<&mut dyn Monitor>,
+) -> Result<(), Failure> {
+    let mut watcher = Watcher::new(host, plan, target, WatchOptions::default())
+        .map_err(|e| apply_failure(&e))?;
+    let mut asking = Asking { monitor };
+    while !interrupt::requested() {
+        let events = watcher.tick(host, journal, &mut asking).map_err(|e| apply_failure(&e))?;
+        for event in events {
+            match event {
+                WatchEvent::Ended => return Ok(()),
+                WatchEvent::Placed { task, role, pus } => {
+                    say(&format!("new thread {} ({role}) placed on {pus}", task.tid));
+                }
+                WatchEvent::Repaired { task, role, change } => {
+                    say(&format!("thread {} ({role}) had moved: {change}", task.tid));
+                }
+                WatchEvent::GaveUp { task, role, .. } => say(&format!(
+                    "thread {} ({role}) is moved again and again by somebody else; it is left alone",
+                    task.tid
+                )),
+                WatchEvent::Finding(finding) => say(&finding.to_string()),
+            }
+        }
+        clock.sleep_ns(TICK_NS);
+    }
+    Ok(())
+}
