@@ -71,7 +71,8 @@ static size_t poll_set(struct agent *agent, struct pollfd *set)
             continue;
         set[count++] = (struct pollfd){.fd = room ? child->out : -1, .events = POLLIN};
         set[count++] = (struct pollfd){.fd = room ? child->err : -1, .events = POLLIN};
-        set[count++] = (struct pollfd){.fd = bytes_length(&child->waiting) > 0 ? child->in : -1, .events = POLLOUT};
+        set[count++] = (struct pollfd){.fd = bytes_length(&child->waiting) > 0 ? child->in : -1,
+                                       .events = POLLOUT};
     }
     return count;
 }
@@ -103,7 +104,8 @@ static bool nobody_there(struct agent *agent, short events)
     if (agent->connected)
         end_connection(agent);
     while (bytes_read(&agent->session.input, agent->in) == TRANSFER_SOME)
-        bytes_drop(&agent->session.input, bytes_length(&agent->session.input)); /* from the last connection */
+        bytes_drop(&agent->session.input,
+                   bytes_length(&agent->session.input)); /* from the last connection */
     sleep_until(monotonic_ns() + 20 * NS_PER_MS);
     return true;
 }
@@ -122,7 +124,8 @@ static void flush(struct agent *agent)
     const uint64_t end = monotonic_ns() + NS_PER_S;
     while (bytes_length(&agent->session.output) > 0 && monotonic_ns() < end) {
         struct pollfd leaving = {.fd = agent->out, .events = POLLOUT};
-        if (poll(&leaving, 1, 100) > 0 && bytes_write(&agent->session.output, agent->out) == TRANSFER_ENDED)
+        if (poll(&leaving, 1, 100) > 0 &&
+            bytes_write(&agent->session.output, agent->out) == TRANSFER_ENDED)
             break;
     }
 }
@@ -173,7 +176,8 @@ static char *make_hello(const char *failures)
     FILE *out = open_memstream(&text, &length);
     if (!out || uname(&system) != 0)
         return NULL;
-    fprintf(out, "{\"protocol\":%d,\"pinload\":\"%s\",\"kernel\":", FRAME_PROTOCOL, PINLOAD_VERSION);
+    fprintf(out, "{\"protocol\":%d,\"pinload\":\"%s\",\"kernel\":", FRAME_PROTOCOL,
+            PINLOAD_VERSION);
     json_text(out, system.release);
     fputs(",\"machine\":", out);
     json_text(out, system.machine);
@@ -198,7 +202,8 @@ static int serve_on(int in, int out, bool is_init, const char *failures)
 {
     static struct agent agent;
     char *hello = make_hello(failures);
-    agent = (struct agent){.in = in, .out = out, .signals = open_signals(), .is_init = is_init, .hello = hello};
+    agent = (struct agent){
+        .in = in, .out = out, .signals = open_signals(), .is_init = is_init, .hello = hello};
     if (!hello || agent.signals < 0) {
         complain_errno("cannot start");
         return PINLOAD_FAILED;
@@ -207,13 +212,16 @@ static int serve_on(int in, int out, bool is_init, const char *failures)
     serve(&agent);
     close(agent.signals);
     free(hello);
-    return agent.session.failed ? PINLOAD_FAILED : agent.session.refusing ? PINLOAD_ABANDONED : PINLOAD_OK;
+    return agent.session.failed     ? PINLOAD_FAILED
+           : agent.session.refusing ? PINLOAD_ABANDONED
+                                    : PINLOAD_OK;
 }
 
 static bool prepare_file(int file)
 {
     const int flags = fcntl(file, F_GETFL);
-    if (flags >= 0 && fcntl(file, F_SETFL, flags | O_NONBLOCK) == 0 && (file <= 2 || fcntl(file, F_SETFD, FD_CLOEXEC) == 0))
+    if (flags >= 0 && fcntl(file, F_SETFL, flags | O_NONBLOCK) == 0 &&
+        (file <= 2 || fcntl(file, F_SETFD, FD_CLOEXEC) == 0))
         return true;
     complain_errno("descriptor %d", file);
     return false;
@@ -225,9 +233,11 @@ int agent_main(int argc, char **argv)
     uint64_t socket_file = 0;
     struct argument table[] = {
         {"--stdio", ARGUMENT_FLAG, &stdio, 0, 0, false, "serve on stdin and stdout", false},
-        {"--socket-fd", ARGUMENT_INTEGER, &socket_file, 3, 1 << 20, false, "serve on this open descriptor", false},
+        {"--socket-fd", ARGUMENT_INTEGER, &socket_file, 3, 1 << 20, false,
+         "serve on this open descriptor", false},
     };
-    const enum parse_result parsed = arguments_parse(argc, argv, table, sizeof table / sizeof *table);
+    const enum parse_result parsed = arguments_parse(argc, argv, table,
+                                                     sizeof table / sizeof *table);
     if (parsed != PARSE_DONE)
         return parse_exit_code(parsed);
     if (stdio == table[1].seen) {

@@ -35,7 +35,8 @@ bool parse_seconds(const char *text, uint64_t *nanoseconds)
     bool digits = false;
     for (; *text >= '0' && *text <= '9'; text++, digits = true) {
         whole = whole * 10 + (uint64_t)(*text - '0');
-        if (whole > 1000000000ULL) /* more than 30 years: beyond every limit, and far from overflow */
+        if (whole >
+            1000000000ULL) /* more than 30 years: beyond every limit, and far from overflow */
             return false;
     }
     if (*text == '.') {
@@ -117,7 +118,8 @@ static void print_help(const struct argument *table, size_t count)
 {
     printf("pinload %s\n\n", pinload_command);
     for (size_t i = 0; i < count; i++)
-        printf("  %-20s %s%s\n", table[i].name, table[i].help, table[i].required ? " (required)" : "");
+        printf("  %-20s %s%s\n", table[i].name, table[i].help,
+               table[i].required ? " (required)" : "");
 }
 
 static bool required_are_there(const struct argument *table, size_t count)

@@ -133,8 +133,12 @@ int child_start(struct child *child, uint32_t channel, char **argv)
         close_pipes(&pipes);
         return error;
     }
-    *child = (struct child){.channel = channel, .pid = pid, .supervised = is_supervised(argv),
-                            .in = pipes.in[1], .out = pipes.out[0], .err = pipes.err[0]};
+    *child = (struct child){.channel = channel,
+                            .pid = pid,
+                            .supervised = is_supervised(argv),
+                            .in = pipes.in[1],
+                            .out = pipes.out[0],
+                            .err = pipes.err[0]};
     pipes.in[1] = pipes.out[0] = pipes.err[0] = -1;
     close_pipes(&pipes);
     not_blocking(child->in);
@@ -156,7 +160,8 @@ void child_feed(struct child *child)
 
 void child_beat(struct child *child)
 {
-    if (child->supervised && child->in >= 0 && bytes_length(&child->waiting) == 0 && bytes_append(&child->waiting, "\n", 1))
+    if (child->supervised && child->in >= 0 && bytes_length(&child->waiting) == 0 &&
+        bytes_append(&child->waiting, "\n", 1))
         child_feed(child);
 }
 

@@ -14,13 +14,13 @@ struct child {
     uint32_t channel; /* 0: this slot is free */
     pid_t pid;
     bool supervised;
-    bool ended;       /* reaped; its output may still be in the pipes */
-    int status;       /* of waitpid */
-    int in;           /* -1 when closed */
+    bool ended; /* reaped; its output may still be in the pipes */
+    int status; /* of waitpid */
+    int in;     /* -1 when closed */
     int out;
     int err;
     struct bytes waiting; /* for its stdin */
-    bool close_in;    /* once `waiting` is empty */
+    bool close_in;        /* once `waiting` is empty */
 };
 
 /* Starts argv (NULL-ended) in a process group of its own; 0, or an errno with nothing started. */

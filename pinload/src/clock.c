@@ -23,7 +23,8 @@ enum { POINT_TRIES = 2000 };
 static bool kernel_trusts_tsc(void)
 {
     char text[64] = "";
-    const int file = open("/sys/devices/system/clocksource/clocksource0/current_clocksource", O_RDONLY | O_CLOEXEC);
+    const int file = open("/sys/devices/system/clocksource/clocksource0/current_clocksource",
+                          O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return false;
     const ssize_t length = read(file, text, sizeof text - 1);
@@ -31,7 +32,8 @@ static bool kernel_trusts_tsc(void)
     if (length <= 0)
         return false;
     text[length] = 0;
-    return !strncmp(text, "tsc", 3) || !strncmp(text, "kvm-clock", 9) || !strncmp(text, "hyperv_clocksource_tsc", 22);
+    return !strncmp(text, "tsc", 3) || !strncmp(text, "kvm-clock", 9) ||
+           !strncmp(text, "hyperv_clocksource_tsc", 22);
 }
 
 /* QEMU's translator serves rdtsc from the host's counter, the same for all vCPUs. */
@@ -107,7 +109,8 @@ static double rate_since(const struct clock_point *first)
 
 static void use_kernel_clock(struct tick_clock *clock)
 {
-    *clock = (struct tick_clock){.hardware = false, .name = "monotonic-raw", .rough_ticks_per_ns = 1, .ticks_per_ns = 1};
+    *clock = (struct tick_clock){
+        .hardware = false, .name = "monotonic-raw", .rough_ticks_per_ns = 1, .ticks_per_ns = 1};
 }
 
 void tick_clock_open(struct tick_clock *clock)

@@ -19,12 +19,12 @@ struct clock_point {
 };
 
 struct tick_clock {
-    bool hardware;        /* counter register; else CLOCK_MONOTONIC_RAW, one tick per ns */
-    const char *name;     /* tsc, cntvct, time, monotonic-raw */
+    bool hardware;    /* counter register; else CLOCK_MONOTONIC_RAW, one tick per ns */
+    const char *name; /* tsc, cntvct, time, monotonic-raw */
     struct clock_point first;
     double rough_ticks_per_ns;
     double ticks_per_ns;
-    bool drifted;         /* the rate changed between the rough and the final measurement */
+    bool drifted; /* the rate changed between the rough and the final measurement */
 };
 
 /* Chooses the counter and measures its rough rate; takes about 20 ms. */

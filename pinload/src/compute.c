@@ -63,31 +63,46 @@ static void measure(struct observation *o)
 static void extra(FILE *out, const struct observation *o)
 {
     const struct compute_settings *settings = o->ruler->settings;
-    fprintf(out, "\"window_ns\":%" PRIu64 ",\"rounds\":%" PRIu64 ",\"checksum\":%" PRIu32 ",", settings->window_ns, o->rounds, INTMIX_CHECKSUM);
+    fprintf(out, "\"window_ns\":%" PRIu64 ",\"rounds\":%" PRIu64 ",\"checksum\":%" PRIu32 ",",
+            settings->window_ns, o->rounds, INTMIX_CHECKSUM);
 }
 
 int compute_main(int argc, char **argv)
 {
     struct compute_settings settings = {0};
     struct ruler ruler = {
-        .probe = "compute", .in_ticks = true, .is_rate = true, .max_samples = 200000,
-        .prepare = prepare, .measure = measure, .extra = extra, .settings = &settings,
+        .probe = "compute",
+        .in_ticks = true,
+        .is_rate = true,
+        .max_samples = 200000,
+        .prepare = prepare,
+        .measure = measure,
+        .extra = extra,
+        .settings = &settings,
     };
     uint64_t window_ms = 5;
     struct argument table[] = {
-        {"--seconds", ARGUMENT_SECONDS, &ruler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S, true, "how long to measure", false},
+        {"--seconds", ARGUMENT_SECONDS, &ruler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S, true,
+         "how long to measure", false},
         {"--cpus", ARGUMENT_CPUS, &ruler.cpus, 0, 0, true, "CPUs, or all: one thread each", false},
-        {"--policy", ARGUMENT_POLICY, &ruler.policy, 0, 0, false, "other (default) or fifo:N", false},
-        {"--window-ms", ARGUMENT_INTEGER, &window_ms, 1, 1000, false, "length of a window (5)", false},
-        {"--max-samples", ARGUMENT_INTEGER, &ruler.max_samples, 1, 10000000, false, "memory for windows, per CPU (200000)", false},
-        {"--unsafe-full-duty", ARGUMENT_FLAG, &(bool){false}, 0, 0, false, "allow --policy fifo, which never sleeps here", false},
-        {"--supervised", ARGUMENT_FLAG, &ruler.supervised, 0, 0, false, "end unless stdin carries heartbeats", false},
+        {"--policy", ARGUMENT_POLICY, &ruler.policy, 0, 0, false, "other (default) or fifo:N",
+         false},
+        {"--window-ms", ARGUMENT_INTEGER, &window_ms, 1, 1000, false, "length of a window (5)",
+         false},
+        {"--max-samples", ARGUMENT_INTEGER, &ruler.max_samples, 1, 10000000, false,
+         "memory for windows, per CPU (200000)", false},
+        {"--unsafe-full-duty", ARGUMENT_FLAG, &(bool){false}, 0, 0, false,
+         "allow --policy fifo, which never sleeps here", false},
+        {"--supervised", ARGUMENT_FLAG, &ruler.supervised, 0, 0, false,
+         "end unless stdin carries heartbeats", false},
     };
-    const enum parse_result parsed = arguments_parse(argc, argv, table, sizeof table / sizeof *table);
+    const enum parse_result parsed = arguments_parse(argc, argv, table,
+                                                     sizeof table / sizeof *table);
     if (parsed != PARSE_DONE)
         return parse_exit_code(parsed);
     if (ruler.policy.fifo && !table[5].seen) {
-        complain("--policy: fifo would starve the CPU, because this ruler never sleeps; use other, or --unsafe-full-duty");
+        complain("--policy: fifo would starve the CPU, because this ruler never sleeps; use other, "
+                 "or --unsafe-full-duty");
         return PINLOAD_USAGE;
     }
     settings.window_ns = window_ms * NS_PER_MS;

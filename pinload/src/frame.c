@@ -84,7 +84,8 @@ enum transfer bytes_write(struct bytes *bytes, int file)
 
 uint32_t frame_u32(const uint8_t *bytes)
 {
-    return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+    return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 |
+           (uint32_t)bytes[3] << 24;
 }
 
 void frame_put_u32(uint8_t *bytes, uint32_t value)
@@ -109,11 +110,13 @@ enum frame_result frame_first(const struct bytes *bytes, struct frame *frame)
     return bytes_length(bytes) - FRAME_HEADER < frame->length ? FRAME_PARTIAL : FRAME_READY;
 }
 
-bool frame_append(struct bytes *bytes, uint32_t channel, enum frame_kind kind, const void *payload, size_t length)
+bool frame_append(struct bytes *bytes, uint32_t channel, enum frame_kind kind, const void *payload,
+                  size_t length)
 {
     uint8_t header[FRAME_HEADER];
     frame_put_u32(header, (uint32_t)length);
     frame_put_u32(header + 4, channel);
     header[8] = (uint8_t)kind;
-    return reserve(bytes, FRAME_HEADER + length) && bytes_append(bytes, header, FRAME_HEADER) && bytes_append(bytes, payload, length);
+    return reserve(bytes, FRAME_HEADER + length) && bytes_append(bytes, header, FRAME_HEADER) &&
+           bytes_append(bytes, payload, length);
 }

@@ -84,7 +84,8 @@ enum frame_result { FRAME_READY, FRAME_PARTIAL, FRAME_MALFORMED };
 enum frame_result frame_first(const struct bytes *bytes, struct frame *frame);
 
 /* Appends a frame; false if there is no memory. */
-bool frame_append(struct bytes *bytes, uint32_t channel, enum frame_kind kind, const void *payload, size_t length);
+bool frame_append(struct bytes *bytes, uint32_t channel, enum frame_kind kind, const void *payload,
+                  size_t length);
 
 uint32_t frame_u32(const uint8_t *bytes);
 void frame_put_u32(uint8_t *bytes, uint32_t value);

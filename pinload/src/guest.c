@@ -76,7 +76,8 @@ static int insert(const char *name, const char *options)
     const int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return errno;
-    const long answer = syscall(SYS_finit_module, file, options, is_compressed(path) ? COMPRESSED_FILE : 0);
+    const long answer = syscall(SYS_finit_module, file, options,
+                                is_compressed(path) ? COMPRESSED_FILE : 0);
     const int error = answer == 0 || errno == EEXIST ? 0 : errno;
     close(file);
     return error;

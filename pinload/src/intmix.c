@@ -96,7 +96,8 @@ static uint32_t matrix_part(struct intmix *work, uint32_t crc)
         for (int column = 0; column < INTMIX_SIDE; column++) {
             int32_t sum = 0;
             for (int i = 0; i < INTMIX_SIDE; i++)
-                sum += work->matrix[0][row * INTMIX_SIDE + i] * work->matrix[1][i * INTMIX_SIDE + column];
+                sum += work->matrix[0][row * INTMIX_SIDE + i] *
+                       work->matrix[1][i * INTMIX_SIDE + column];
             work->matrix[2][row * INTMIX_SIDE + column] = sum;
         }
         crc = crc32_word(crc, (uint32_t)work->matrix[2][row * INTMIX_SIDE + row]);

@@ -8,7 +8,10 @@ enum { INTMIX_NODES = 128, INTMIX_SIDE = 12, INTMIX_TEXT = 256 };
 
 /* Working memory of one thread; fits a level-1 cache. */
 struct intmix {
-    struct { uint32_t key; uint16_t next; } list[INTMIX_NODES];
+    struct {
+        uint32_t key;
+        uint16_t next;
+    } list[INTMIX_NODES];
     int32_t matrix[3][INTMIX_SIDE * INTMIX_SIDE];
     char text[INTMIX_TEXT];
 };

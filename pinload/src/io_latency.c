@@ -32,9 +32,13 @@ static bool prepare(struct observation *o)
         return false;
     }
     o->own = disk;
-    const int error = disk_open(disk, settings->path, settings->block, settings->direct, settings->seed);
+    const int error = disk_open(disk, settings->path, settings->block, settings->direct,
+                                settings->seed);
     if (error) {
-        observation_broke(o, error == ENOSPC ? "the device or file is smaller than one block" : "opening the device or file", error);
+        observation_broke(o,
+                          error == ENOSPC ? "the device or file is smaller than one block"
+                                          : "opening the device or file",
+                          error);
         return false;
     }
     o->buffered = !disk->direct;
@@ -71,10 +75,12 @@ static void extra(FILE *out, const struct observation *o)
     const struct io_settings *settings = o->ruler->settings;
     fputs("\"path\":", out);
     json_text(out, settings->path);
-    fprintf(out, ",\"block\":%" PRIu64 ",\"reads\":%" PRIu64 ",\"seed\":%" PRIu64 ",", settings->block, o->rounds, settings->seed);
+    fprintf(out, ",\"block\":%" PRIu64 ",\"reads\":%" PRIu64 ",\"seed\":%" PRIu64 ",",
+            settings->block, o->rounds, settings->seed);
 }
 
-static bool settings_fit(struct io_settings *settings, const char *device, const char *file, const struct ruler *ruler)
+static bool settings_fit(struct io_settings *settings, const char *device, const char *file,
+                         const struct ruler *ruler)
 {
     if (!device == !file) {
         complain("--device, --file: exactly one of them is required");
@@ -96,23 +102,36 @@ int io_latency_main(int argc, char **argv)
 {
     struct io_settings settings = {.block = 4096, .seed = 1};
     struct ruler ruler = {
-        .probe = "io-latency", .in_ticks = true, .max_samples = 200000,
-        .prepare = prepare, .measure = measure, .extra = extra, .settings = &settings,
+        .probe = "io-latency",
+        .in_ticks = true,
+        .max_samples = 200000,
+        .prepare = prepare,
+        .measure = measure,
+        .extra = extra,
+        .settings = &settings,
     };
     const char *device = NULL, *file = NULL;
     struct argument table[] = {
-        {"--seconds", ARGUMENT_SECONDS, &ruler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S, true, "how long to measure", false},
+        {"--seconds", ARGUMENT_SECONDS, &ruler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S, true,
+         "how long to measure", false},
         {"--device", ARGUMENT_TEXT, &device, 0, 0, false, "block device to read", false},
         {"--file", ARGUMENT_TEXT, &file, 0, 0, false, "file to read instead", false},
-        {"--block", ARGUMENT_INTEGER, &settings.block, 512, 1 << 20, false, "bytes per read (4096)", false},
-        {"--direct", ARGUMENT_FLAG, &settings.direct, 0, 0, false, "go past the page cache where that is possible", false},
-        {"--seed", ARGUMENT_INTEGER, &settings.seed, 0, UINT64_MAX, false, "of the sequence of places (1)", false},
+        {"--block", ARGUMENT_INTEGER, &settings.block, 512, 1 << 20, false, "bytes per read (4096)",
+         false},
+        {"--direct", ARGUMENT_FLAG, &settings.direct, 0, 0, false,
+         "go past the page cache where that is possible", false},
+        {"--seed", ARGUMENT_INTEGER, &settings.seed, 0, UINT64_MAX, false,
+         "of the sequence of places (1)", false},
         {"--cpus", ARGUMENT_CPUS, &ruler.cpus, 0, 0, false, "CPU to read from (any)", false},
-        {"--policy", ARGUMENT_POLICY, &ruler.policy, 0, 0, false, "other (default) or fifo:N", false},
-        {"--max-samples", ARGUMENT_INTEGER, &ruler.max_samples, 1, 10000000, false, "memory for samples (200000)", false},
-        {"--supervised", ARGUMENT_FLAG, &ruler.supervised, 0, 0, false, "end unless stdin carries heartbeats", false},
+        {"--policy", ARGUMENT_POLICY, &ruler.policy, 0, 0, false, "other (default) or fifo:N",
+         false},
+        {"--max-samples", ARGUMENT_INTEGER, &ruler.max_samples, 1, 10000000, false,
+         "memory for samples (200000)", false},
+        {"--supervised", ARGUMENT_FLAG, &ruler.supervised, 0, 0, false,
+         "end unless stdin carries heartbeats", false},
     };
-    const enum parse_result parsed = arguments_parse(argc, argv, table, sizeof table / sizeof *table);
+    const enum parse_result parsed = arguments_parse(argc, argv, table,
+                                                     sizeof table / sizeof *table);
     if (parsed != PARSE_DONE)
         return parse_exit_code(parsed);
     if (!settings_fit(&settings, device, file, &ruler))

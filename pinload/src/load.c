@@ -106,7 +106,8 @@ static void *stream(void *argument)
     uint64_t *a = arrays, *b = arrays + count, *c = arrays + 2 * count;
     for (size_t i = 0; i < count && go_on(); i++)
         a[i] = b[i] = c[i] = i;
-    for (size_t begin = 0; go_on(); begin = begin + STREAM_CHUNK < count ? begin + STREAM_CHUNK : 0) {
+    for (size_t begin = 0; go_on();
+         begin = begin + STREAM_CHUNK < count ? begin + STREAM_CHUNK : 0) {
         const size_t end = begin + STREAM_CHUNK < count ? begin + STREAM_CHUNK : count;
         for (size_t i = begin; i < end; i++)
             a[i] = b[i] + 3 * c[i];
@@ -140,7 +141,8 @@ static void *write_blocks(struct worker *worker)
     for (; go_on(); worker->rounds++) {
         const off_t offset = (off_t)(disk_random(&places) % WRITE_FILE_BLOCKS * WRITE_BLOCK);
         errno = EIO; /* the answer to a short write */
-        if (pwrite(file, block, sizeof block, offset) != (ssize_t)sizeof block || fdatasync(file) != 0) {
+        if (pwrite(file, block, sizeof block, offset) != (ssize_t)sizeof block ||
+            fdatasync(file) != 0) {
             worker_failed(worker, worker->load->path, errno);
             break;
         }
@@ -171,7 +173,8 @@ static uint64_t supervise(const struct load *load)
         const bool paused = atomic_load(&state) == PAUSED;
         const uint64_t rest = end - now;
         const uint64_t limit = paused || rest < HEARTBEAT_LIMIT_NS ? rest : HEARTBEAT_LIMIT_NS;
-        const enum heartbeat answer = heartbeat_wait(limit < 3600 * NS_PER_S ? limit : 3600 * NS_PER_S);
+        const enum heartbeat answer = heartbeat_wait(limit < 3600 * NS_PER_S ? limit
+                                                                             : 3600 * NS_PER_S);
         if (answer == HEARTBEAT_ENDED)
             break;
         if (answer == HEARTBEAT_CAME && paused) {
@@ -191,11 +194,14 @@ static int report(const struct load *load, const struct worker *workers, uint64_
     for (uint64_t i = 0; i < load->threads; i++) {
         rounds += workers[i].rounds;
         if (workers[i].failed_at) {
-            complain("%s: %s", workers[i].failed_at, workers[i].error ? strerror(workers[i].error) : "failed");
+            complain("%s: %s", workers[i].failed_at,
+                     workers[i].error ? strerror(workers[i].error) : "failed");
             code = PINLOAD_FAILED;
         }
     }
-    printf("{\"load\":\"%s\",\"threads\":%" PRIu64 ",\"rounds\":%" PRIu64 ",\"pauses\":%" PRIu64 "}\n", load->kind, load->threads, rounds, pauses);
+    printf("{\"load\":\"%s\",\"threads\":%" PRIu64 ",\"rounds\":%" PRIu64 ",\"pauses\":%" PRIu64
+           "}\n",
+           load->kind, load->threads, rounds, pauses);
     return fflush(stdout) == 0 ? code : PINLOAD_FAILED;
 }
 
@@ -235,7 +241,10 @@ static int run(struct load *load)
 static bool choose_kind(struct load *load, const char *kind)
 {
     load->kind = kind;
-    load->work = !strcmp(kind, "cpu") ? compute : !strcmp(kind, "memory") ? stream : !strcmp(kind, "io") ? disk_work : NULL;
+    load->work = !strcmp(kind, "cpu")      ? compute
+                 : !strcmp(kind, "memory") ? stream
+                 : !strcmp(kind, "io")     ? disk_work
+                                           : NULL;
     if (!load->work)
         complain("\"%s\" is not a kind of load; use cpu, memory or io", kind);
     return load->work != NULL;
@@ -246,11 +255,15 @@ int load_main(int argc, char **argv)
     struct load load = {.threads = 1, .memory_mib = 64};
     struct argument table[] = {
         {"--threads", ARGUMENT_INTEGER, &load.threads, 1, 4096, true, "number of threads", false},
-        {"--seconds", ARGUMENT_SECONDS, &load.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S, true, "longest time to run", false},
+        {"--seconds", ARGUMENT_SECONDS, &load.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S, true,
+         "longest time to run", false},
         {"--cpus", ARGUMENT_CPUS, &load.cpus, 0, 0, false, "CPUs that the threads may use", false},
-        {"--memory-mib", ARGUMENT_INTEGER, &load.memory_mib, 1, 65536, false, "memory: MiB per thread (64)", false},
-        {"--path", ARGUMENT_TEXT, &load.path, 0, 0, false, "io: device or file to read, or directory to write in", false},
-        {"--supervised", ARGUMENT_FLAG, &load.supervised, 0, 0, false, "pause unless stdin carries heartbeats", false},
+        {"--memory-mib", ARGUMENT_INTEGER, &load.memory_mib, 1, 65536, false,
+         "memory: MiB per thread (64)", false},
+        {"--path", ARGUMENT_TEXT, &load.path, 0, 0, false,
+         "io: device or file to read, or directory to write in", false},
+        {"--supervised", ARGUMENT_FLAG, &load.supervised, 0, 0, false,
+         "pause unless stdin carries heartbeats", false},
     };
     if (argc < 1) {
         complain("the kind of load is missing; use cpu, memory or io");
@@ -261,11 +274,13 @@ int load_main(int argc, char **argv)
             return PINLOAD_USAGE;
         argc--, argv++;
     }
-    const enum parse_result parsed = arguments_parse(argc, argv, table, sizeof table / sizeof *table);
+    const enum parse_result parsed = arguments_parse(argc, argv, table,
+                                                     sizeof table / sizeof *table);
     if (parsed != PARSE_DONE)
         return parse_exit_code(parsed);
     if ((load.work == disk_work) != (load.path != NULL)) {
-        complain("--path: %s", load.path ? "only the io load takes a path" : "the io load requires a path");
+        complain("--path: %s",
+                 load.path ? "only the io load takes a path" : "the io load requires a path");
         return PINLOAD_USAGE;
     }
     return run(&load);

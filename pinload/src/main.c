@@ -37,7 +37,9 @@ static void print_help(FILE *out)
     fprintf(out, "pinload %s: loads and rulers of Pinfold\n\n", PINLOAD_VERSION);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         fprintf(out, "  pinload %-12s %s\n", commands[i].name, commands[i].help);
-    fputs("\nEach takes --help. Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 abandoned by its supervisor.\n", out);
+    fputs("\nEach takes --help. Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 abandoned by "
+          "its supervisor.\n",
+          out);
 }
 
 int main(int argc, char **argv)

@@ -47,8 +47,9 @@ static bool read_range(const char **text, uint64_t *first, uint64_t *last)
             return false;
         }
     }
-    return parse_integer(number[0], first) && (part ? parse_integer(number[1], last) : (*last = *first, true)) &&
-           *first <= *last && *last < CPU_LIMIT;
+    return parse_integer(number[0], first) &&
+           (part ? parse_integer(number[1], last) : (*last = *first, true)) && *first <= *last &&
+           *last < CPU_LIMIT;
 }
 
 static bool read_list(const char *argument, const char *text, cpu_set_t *set)
@@ -84,7 +85,8 @@ static bool usable(int cpu, const cpu_set_t *allowed)
     return answer;
 }
 
-static bool collect(const char *argument, const cpu_set_t *set, const cpu_set_t *allowed, struct cpu_list *list)
+static bool collect(const char *argument, const cpu_set_t *set, const cpu_set_t *allowed,
+                    struct cpu_list *list)
 {
     list->given = true;
     list->count = 0;
@@ -131,7 +133,8 @@ bool policy_parse(const char *argument, const char *text, struct policy *policy)
         *policy = (struct policy){.fifo = false, .priority = 0};
         return true;
     }
-    if (!strncmp(text, "fifo:", 5) && parse_integer(text + 5, &priority) && priority >= 1 && priority <= 99) {
+    if (!strncmp(text, "fifo:", 5) && parse_integer(text + 5, &priority) && priority >= 1 &&
+        priority <= 99) {
         *policy = (struct policy){.fifo = true, .priority = (int)priority};
         return true;
     }

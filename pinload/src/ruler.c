@@ -133,7 +133,10 @@ static void finish(struct observation *o)
 
 static void print_flags(FILE *out, const struct observation *o)
 {
-    const struct { bool set; const char *name; } flags[] = {
+    const struct {
+        bool set;
+        const char *name;
+    } flags[] = {
         {o->fifo_refused, "fifo-refused"}, {o->migrated, "migrated"},
         {o->unlocked, "not-locked"},       {o->floor_raised, "floor-raised"},
         {o->backwards, "clock-backwards"}, {o->ruler->clock.drifted, "clock-drifted"},
@@ -176,12 +179,15 @@ static bool print_observation(FILE *out, const struct observation *o)
     policy_text(&ruler->policy, policy, sizeof policy);
     fputs("{\"probe\":", out);
     json_text(out, ruler->probe);
-    fprintf(out, ",\"cpu\":%d,\"duration_ns\":%" PRIu64 ",\"observed_ns\":%" PRIu64, o->cpu >= 0 ? o->cpu : o->ran_on,
-            duration > o->observed ? duration : o->observed, o->observed);
-    fprintf(out, ",\"unit\":\"%s\",\"floor_ns\":%" PRIu64 ",\"dropped\":%" PRIu64, ruler->is_rate ? "per-second" : "ns",
-            o->floor_ns, o->dropped);
-    fprintf(out, ",\"clock\":\"%s\",\"policy\":\"%s\"", ruler->in_ticks ? ruler->clock.name : "monotonic", policy);
-    fprintf(out, ",\"voluntary_switches\":%ld,\"involuntary_switches\":%ld,", o->voluntary, o->involuntary);
+    fprintf(out, ",\"cpu\":%d,\"duration_ns\":%" PRIu64 ",\"observed_ns\":%" PRIu64,
+            o->cpu >= 0 ? o->cpu : o->ran_on, duration > o->observed ? duration : o->observed,
+            o->observed);
+    fprintf(out, ",\"unit\":\"%s\",\"floor_ns\":%" PRIu64 ",\"dropped\":%" PRIu64,
+            ruler->is_rate ? "per-second" : "ns", o->floor_ns, o->dropped);
+    fprintf(out, ",\"clock\":\"%s\",\"policy\":\"%s\"",
+            ruler->in_ticks ? ruler->clock.name : "monotonic", policy);
+    fprintf(out, ",\"voluntary_switches\":%ld,\"involuntary_switches\":%ld,", o->voluntary,
+            o->involuntary);
     if (ruler->extra)
         ruler->extra(out, o);
     print_flags(out, o);
@@ -197,7 +203,8 @@ static bool report(const struct observation *observations, size_t count)
     for (size_t i = 0; i < count; i++) {
         const struct observation *o = &observations[i];
         if (o->broken) {
-            complain("CPU %d: %s: %s", o->cpu, o->broken_at, o->error ? strerror(o->error) : "wrong result");
+            complain("CPU %d: %s: %s", o->cpu, o->broken_at,
+                     o->error ? strerror(o->error) : "wrong result");
             good = false;
         } else if (!print_observation(stdout, o)) {
             complain("CPU %d: a sample is not a finite number", o->cpu);

@@ -30,31 +30,31 @@ struct ruler;
 struct observation {
     const struct ruler *ruler;
     pthread_t thread;
-    int cpu;            /* pinned to, or -1 if no CPU was asked for */
-    int ran_on;         /* CPU at the start */
+    int cpu;    /* pinned to, or -1 if no CPU was asked for */
+    int ran_on; /* CPU at the start */
     union sample *samples;
     size_t count;
-    size_t worst;       /* index of the largest kept gap */
+    size_t worst; /* index of the largest kept gap */
     uint64_t dropped;
     uint64_t floor_ns;
     uint64_t floor_ticks;
-    uint64_t start_ns;  /* CLOCK_MONOTONIC, the same for all threads */
+    uint64_t start_ns; /* CLOCK_MONOTONIC, the same for all threads */
     uint64_t started_raw_ns;
     uint64_t ended_raw_ns;
-    uint64_t observed;  /* ticks until finished, then ns */
-    uint64_t skipped;   /* periods that passed without a wake-up */
-    uint64_t rounds;    /* work items done */
+    uint64_t observed; /* ticks until finished, then ns */
+    uint64_t skipped;  /* periods that passed without a wake-up */
+    uint64_t rounds;   /* work items done */
     long voluntary;
     long involuntary;
     bool fifo_refused, unlocked, migrated, floor_raised, backwards, buffered, broken;
-    int error;          /* errno of `broken` */
+    int error; /* errno of `broken` */
     const char *broken_at;
-    void *own;          /* the ruler's own state */
+    void *own; /* the ruler's own state */
 };
 
 struct ruler {
     const char *probe;
-    bool in_ticks;      /* samples and `observed` are ticks until finished */
+    bool in_ticks; /* samples and `observed` are ticks until finished */
     bool is_rate;
     uint64_t duration_ns;
     uint64_t max_samples;
@@ -65,7 +65,7 @@ struct ruler {
     bool (*prepare)(struct observation *); /* in the thread, before the gate; may be NULL */
     void (*measure)(struct observation *);
     void (*extra)(FILE *, const struct observation *); /* more JSON members; may be NULL */
-    const void *settings; /* the ruler's own arguments */
+    const void *settings;                              /* the ruler's own arguments */
 };
 
 /* Runs it and prints one JSON line per observation; returns the exit code. */

@@ -16,7 +16,8 @@
 
 enum { ARGUMENT_LIMIT = 1024, STDIN_LIMIT = 4 << 20, OUTPUT_PIECE = 64 * 1024, LAST_PIECES = 32 };
 
-static void send_frame(struct session *session, uint32_t channel, enum frame_kind kind, const void *payload, size_t length)
+static void send_frame(struct session *session, uint32_t channel, enum frame_kind kind,
+                       const void *payload, size_t length)
 {
     if (!frame_append(&session->output, channel, kind, payload, length)) {
         complain("out of memory");
@@ -77,9 +78,11 @@ static void run(struct session *session, const struct frame *frame)
 {
     struct child *child = find_child(session, 0);
     char *copy = calloc(1, (size_t)frame->length + 1);
-    char **argv = copy ? (memcpy(copy, frame->payload, frame->length), split(copy, frame->length)) : NULL;
+    char **argv = copy ? (memcpy(copy, frame->payload, frame->length), split(copy, frame->length))
+                       : NULL;
     if (!argv) {
-        send_error(session, frame->channel, "a RUN frame holds 1 to 1024 arguments, each ended by NUL");
+        send_error(session, frame->channel,
+                   "a RUN frame holds 1 to 1024 arguments, each ended by NUL");
     } else if (!child) {
         send_error(session, frame->channel, "too many programs run at once");
     } else {
@@ -108,7 +111,8 @@ static void feed(struct session *session, struct child *child, const struct fram
 {
     if (child->in < 0 || child->close_in)
         return; /* it has closed its stdin, as a shell's `head` does */
-    if (bytes_length(&child->waiting) + frame->length > STDIN_LIMIT || !bytes_append(&child->waiting, frame->payload, frame->length)) {
+    if (bytes_length(&child->waiting) + frame->length > STDIN_LIMIT ||
+        !bytes_append(&child->waiting, frame->payload, frame->length)) {
         const uint32_t channel = child->channel;
         child_discard(child);
         send_error(session, channel, "the program does not read its stdin; it was killed");
@@ -123,7 +127,8 @@ static void signal_child(struct session *session, struct child *child, const str
     if (signal < 1 || signal > 64) {
         const uint32_t channel = child->channel;
         child_discard(child);
-        send_error(session, channel, "a KILL frame holds one byte, a signal from 1 to 64; the program was killed");
+        send_error(session, channel,
+                   "a KILL frame holds one byte, a signal from 1 to 64; the program was killed");
         return;
     }
     child_signal(child, signal);
@@ -162,7 +167,8 @@ static void to_channel(struct session *session, const struct frame *frame)
 /* RUN and FILE open channels; the number must be new, except for the further frames of a file. */
 static void open_channel(struct session *session, const struct frame *frame)
 {
-    const bool goes_on = frame->kind == FRAME_FILE && frame->channel && find_upload(session, frame->channel);
+    const bool goes_on = frame->kind == FRAME_FILE && frame->channel &&
+                         find_upload(session, frame->channel);
     if (!goes_on && frame->channel <= session->last_channel) {
         send_error(session, frame->channel, "channel numbers must ascend from 1");
         return;
@@ -222,12 +228,17 @@ bool session_pass_on(struct session *session, uint32_t channel, int *file, enum 
 /* A child that has ended: the rest of its output, then EXIT. Its own children may hold the pipes open: they are not waited for. */
 static void conclude(struct session *session, struct child *child)
 {
-    for (int i = 0; i < LAST_PIECES && child->out >= 0 && session_pass_on(session, child->channel, &child->out, FRAME_OUT); i++)
+    for (int i = 0; i < LAST_PIECES && child->out >= 0 &&
+                    session_pass_on(session, child->channel, &child->out, FRAME_OUT);
+         i++)
         ;
-    for (int i = 0; i < LAST_PIECES && child->err >= 0 && session_pass_on(session, child->channel, &child->err, FRAME_ERR); i++)
+    for (int i = 0; i < LAST_PIECES && child->err >= 0 &&
+                    session_pass_on(session, child->channel, &child->err, FRAME_ERR);
+         i++)
         ;
     const bool by_signal = WIFSIGNALED(child->status);
-    send_exit(session, child->channel, by_signal, (uint32_t)(by_signal ? WTERMSIG(child->status) : WEXITSTATUS(child->status)));
+    send_exit(session, child->channel, by_signal,
+              (uint32_t)(by_signal ? WTERMSIG(child->status) : WEXITSTATUS(child->status)));
     child_free(child);
 }
 
@@ -262,7 +273,9 @@ void session_take_input(struct session *session)
             return;
         if (result == FRAME_MALFORMED) {
             char text[128];
-            snprintf(text, sizeof text, "malformed frame (length %" PRIu32 ", kind %u): this connection is closed to requests",
+            snprintf(text, sizeof text,
+                     "malformed frame (length %" PRIu32
+                     ", kind %u): this connection is closed to requests",
                      frame.length, frame.kind);
             send_error(session, 0, text);
             session->refusing = true;

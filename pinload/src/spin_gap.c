@@ -71,7 +71,8 @@ static inline uint64_t spin(struct observation *o, bool hardware, uint64_t lengt
         const uint64_t gap = now - last;
         if (__builtin_expect(gap >= floor, 0)) {
             if (now < last) {
-                o->backwards = true; /* the counters of two CPUs differ: no gap, wait until it has caught up */
+                o->backwards =
+                    true; /* the counters of two CPUs differ: no gap, wait until it has caught up */
                 continue;
             }
             keep_sample(o, (union sample){.ticks = gap});
@@ -115,34 +116,50 @@ static void measure(struct observation *o)
 static void extra(FILE *out, const struct observation *o)
 {
     const struct spin_settings *settings = o->ruler->settings;
-    fprintf(out, "\"duty_percent\":%" PRIu64 ",\"period_ns\":%" PRIu64 ",", settings->duty_percent, settings->period_ns);
+    fprintf(out, "\"duty_percent\":%" PRIu64 ",\"period_ns\":%" PRIu64 ",", settings->duty_percent,
+            settings->period_ns);
 }
 
 int spin_gap_main(int argc, char **argv)
 {
     struct spin_settings settings = {.duty_percent = 50, .floor_ns = 1000};
     struct ruler ruler = {
-        .probe = "spin-gap", .in_ticks = true, .max_samples = 200000,
-        .prepare = prepare, .measure = measure, .extra = extra, .settings = &settings,
+        .probe = "spin-gap",
+        .in_ticks = true,
+        .max_samples = 200000,
+        .prepare = prepare,
+        .measure = measure,
+        .extra = extra,
+        .settings = &settings,
     };
     uint64_t period_us = 10000;
     bool unsafe_full_duty = false;
     struct argument table[] = {
-        {"--seconds", ARGUMENT_SECONDS, &ruler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S, true, "how long to measure", false},
+        {"--seconds", ARGUMENT_SECONDS, &ruler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S, true,
+         "how long to measure", false},
         {"--cpus", ARGUMENT_CPUS, &ruler.cpus, 0, 0, true, "CPUs, or all: one thread each", false},
-        {"--policy", ARGUMENT_POLICY, &ruler.policy, 0, 0, false, "other (default) or fifo:N", false},
-        {"--duty", ARGUMENT_INTEGER, &settings.duty_percent, 1, 100, false, "percent of each period spent spinning (50)", false},
-        {"--period-us", ARGUMENT_INTEGER, &period_us, 1000, 10000, false, "period of spinning and sleeping (10000)", false},
-        {"--floor-ns", ARGUMENT_INTEGER, &settings.floor_ns, 1, NS_PER_S, false, "gaps below this are not recorded (1000)", false},
-        {"--max-samples", ARGUMENT_INTEGER, &ruler.max_samples, 1, 10000000, false, "memory for gaps, per CPU (200000)", false},
-        {"--unsafe-full-duty", ARGUMENT_FLAG, &unsafe_full_duty, 0, 0, false, "allow --duty 100 under fifo", false},
-        {"--supervised", ARGUMENT_FLAG, &ruler.supervised, 0, 0, false, "end unless stdin carries heartbeats", false},
+        {"--policy", ARGUMENT_POLICY, &ruler.policy, 0, 0, false, "other (default) or fifo:N",
+         false},
+        {"--duty", ARGUMENT_INTEGER, &settings.duty_percent, 1, 100, false,
+         "percent of each period spent spinning (50)", false},
+        {"--period-us", ARGUMENT_INTEGER, &period_us, 1000, 10000, false,
+         "period of spinning and sleeping (10000)", false},
+        {"--floor-ns", ARGUMENT_INTEGER, &settings.floor_ns, 1, NS_PER_S, false,
+         "gaps below this are not recorded (1000)", false},
+        {"--max-samples", ARGUMENT_INTEGER, &ruler.max_samples, 1, 10000000, false,
+         "memory for gaps, per CPU (200000)", false},
+        {"--unsafe-full-duty", ARGUMENT_FLAG, &unsafe_full_duty, 0, 0, false,
+         "allow --duty 100 under fifo", false},
+        {"--supervised", ARGUMENT_FLAG, &ruler.supervised, 0, 0, false,
+         "end unless stdin carries heartbeats", false},
     };
-    const enum parse_result parsed = arguments_parse(argc, argv, table, sizeof table / sizeof *table);
+    const enum parse_result parsed = arguments_parse(argc, argv, table,
+                                                     sizeof table / sizeof *table);
     if (parsed != PARSE_DONE)
         return parse_exit_code(parsed);
     if (ruler.policy.fifo && settings.duty_percent == 100 && !unsafe_full_duty) {
-        complain("--duty: 100 under --policy fifo would measure the scheduler's safety valve and starve the CPU; "
+        complain("--duty: 100 under --policy fifo would measure the scheduler's safety valve and "
+                 "starve the CPU; "
                  "use at most 99, or --unsafe-full-duty");
         return PINLOAD_USAGE;
     }

@@ -31,7 +31,8 @@ void die_with_parent(void)
 void die_after(uint64_t after_ns)
 {
     const struct itimerval timer = {
-        .it_value = {.tv_sec = (time_t)(after_ns / NS_PER_S), .tv_usec = (suseconds_t)(after_ns % NS_PER_S / 1000) + 1},
+        .it_value = {.tv_sec = (time_t)(after_ns / NS_PER_S),
+                     .tv_usec = (suseconds_t)(after_ns % NS_PER_S / 1000) + 1},
     };
     signal(SIGALRM, SIG_DFL);
     setitimer(ITIMER_REAL, &timer, NULL);

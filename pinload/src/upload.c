@@ -86,7 +86,9 @@ const char *upload_end(struct upload *upload)
 {
     const int file = upload->file;
     upload->file = -1;
-    const char *why = file < 0 ? "the file was not written" : close(file) == 0 ? NULL : strerror(errno);
+    const char *why = file < 0           ? "the file was not written"
+                      : close(file) == 0 ? NULL
+                                         : strerror(errno);
     upload_discard(upload);
     return why;
 }

@@ -53,26 +53,37 @@ static void measure(struct observation *o)
 static void extra(FILE *out, const struct observation *o)
 {
     const struct wakeup_settings *settings = o->ruler->settings;
-    fprintf(out, "\"period_ns\":%" PRIu64 ",\"skipped\":%" PRIu64 ",", settings->period_ns, o->skipped);
+    fprintf(out, "\"period_ns\":%" PRIu64 ",\"skipped\":%" PRIu64 ",", settings->period_ns,
+            o->skipped);
 }
 
 int wakeup_main(int argc, char **argv)
 {
     struct wakeup_settings settings = {0};
     struct ruler ruler = {
-        .probe = "wakeup", .max_samples = 200000,
-        .prepare = prepare, .measure = measure, .extra = extra, .settings = &settings,
+        .probe = "wakeup",
+        .max_samples = 200000,
+        .prepare = prepare,
+        .measure = measure,
+        .extra = extra,
+        .settings = &settings,
     };
     uint64_t period_us = 1000;
     struct argument table[] = {
-        {"--seconds", ARGUMENT_SECONDS, &ruler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S, true, "how long to measure", false},
+        {"--seconds", ARGUMENT_SECONDS, &ruler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S, true,
+         "how long to measure", false},
         {"--cpus", ARGUMENT_CPUS, &ruler.cpus, 0, 0, true, "CPUs, or all: one thread each", false},
-        {"--policy", ARGUMENT_POLICY, &ruler.policy, 0, 0, false, "other (default) or fifo:N", false},
-        {"--period-us", ARGUMENT_INTEGER, &period_us, 50, 1000000, false, "time between two wake-ups (1000)", false},
-        {"--max-samples", ARGUMENT_INTEGER, &ruler.max_samples, 1, 10000000, false, "memory for samples, per CPU (200000)", false},
-        {"--supervised", ARGUMENT_FLAG, &ruler.supervised, 0, 0, false, "end unless stdin carries heartbeats", false},
+        {"--policy", ARGUMENT_POLICY, &ruler.policy, 0, 0, false, "other (default) or fifo:N",
+         false},
+        {"--period-us", ARGUMENT_INTEGER, &period_us, 50, 1000000, false,
+         "time between two wake-ups (1000)", false},
+        {"--max-samples", ARGUMENT_INTEGER, &ruler.max_samples, 1, 10000000, false,
+         "memory for samples, per CPU (200000)", false},
+        {"--supervised", ARGUMENT_FLAG, &ruler.supervised, 0, 0, false,
+         "end unless stdin carries heartbeats", false},
     };
-    const enum parse_result parsed = arguments_parse(argc, argv, table, sizeof table / sizeof *table);
+    const enum parse_result parsed = arguments_parse(argc, argv, table,
+                                                     sizeof table / sizeof *table);
     if (parsed != PARSE_DONE)
         return parse_exit_code(parsed);
     settings.period_ns = period_us * NS_PER_US;

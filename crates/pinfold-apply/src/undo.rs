@@ -159,6 +159,10 @@ fn release(past: &Past<'_>, record: &Record, report: &mut UndoReport) {
         return;
     }
     for (task, mask) in record.masks() {
+        // Whoever was placed or moved has had the original of that put back.
+        if past.has_step_for(*task) {
+            continue;
+        }
         let answer = actuators::restore_mask(past, *task, mask);
         report.count(&format!("the mask of {task}"), answer);
     }

@@ -122,7 +122,7 @@ pub fn find_program(name: &str) -> Option<String> {
     if name.is_empty() {
         return None;
     }
-    // Administrators' programs are often missing from a user's PATH on Debian.
+    // Without a PATH, a shell's own.
     let path = std::env::var("PATH").unwrap_or_default();
     let path = if path.is_empty() { "/usr/local/bin:/usr/bin:/bin".to_owned() } else { path };
     path.split(':')

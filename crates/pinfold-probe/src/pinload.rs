@@ -8,13 +8,16 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use pinfold_host::user::{self, StateDir};
-use pinfold_host::{Host, HostError, LiveHost, paths, process};
+use pinfold_host::{Clock as _, Host, HostError, LiveHost, SystemClock, paths, process};
 use pinfold_model::Tid;
 
 /// The program itself: static, runs on any Linux of this architecture, also as a guest's init.
 pub static BINARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pinload"));
 
 const PREFIX: &str = "pinload-";
+const FIRST_RUN_NS: u64 = 30_000_000_000;
+/// `ETXTBSY`, the same on all architectures that Linux runs on.
+const TEXT_BUSY: i32 = 26;
 
 /// A copy of the program on disk, removed when this value is dropped.
 #[derive(Debug)]
@@ -50,7 +53,30 @@ impl Pinload {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).map_err(
             |source| HostError::File { operation: "make executable", path, value: None, source },
         )?;
+        installed.first_run()?;
         Ok(installed)
+    }
+
+    /// Runs it once, which shows a `noexec` mount here rather than later.
+    ///
+    /// A thread that forks while the file is being written hands the open file to its child, and
+    /// until that child has its own program, ours is "busy". After one run that cannot come back.
+    fn first_run(&self) -> Result<(), HostError> {
+        let path = self.path();
+        let end = SystemClock.now_ns().saturating_add(FIRST_RUN_NS);
+        loop {
+            match process::capture(&path, ["--version"], FIRST_RUN_NS) {
+                Ok(output) if output.status.success() => return Ok(()),
+                Ok(output) => {
+                    let why = format!("does not run here ({})", process::describe(output.status));
+                    return Err(HostError::Unexpected { path, why });
+                }
+                Err(error) if error.errno() == Some(TEXT_BUSY) && SystemClock.now_ns() < end => {
+                    SystemClock.sleep_ns(5_000_000);
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Where it is.

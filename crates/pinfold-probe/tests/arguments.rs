@@ -6,7 +6,6 @@ use common::{PATIENCE, program};
 use pinfold_host::process::capture;
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "a table")]
 fn wrong_arguments_are_refused_by_name() {
     let program = program();
     let path = program.pinload.path();

@@ -36,7 +36,7 @@ pub fn watch(
                 WatchEvent::Repaired { task, role, change } => {
                     say(&format!("thread {} ({role}) had moved: {change}", task.tid));
                 }
-                WatchEvent::GaveUp { task, role, .. } => say(&format!(
+                WatchEvent::Contested { task, role, .. } => say(&format!(
                     "thread {} ({role}) is moved again and again by somebody else; it is left alone",
                     task.tid
                 )),

@@ -126,6 +126,11 @@ impl<'a> Past<'a> {
         self.moves().flat_map(|(_, states)| states).find(|state| state.task == task)
     }
 
+    /// True if a task was placed or moved by a step.
+    pub(crate) fn has_step_for(&self, task: TaskId) -> bool {
+        self.masks().any(|(at, ..)| at == task) || self.state_of(task).is_some()
+    }
+
     /// Where the first task came from that was moved into a group.
     pub(super) fn origin_of_members(&self, into: &str) -> Option<String> {
         let mut moves = self.moves().filter(|(group, _)| *group == into);

@@ -25,6 +25,7 @@ pub struct SimBuilder {
     groups: Vec<(String, Cpuset)>,
     tasks: Vec<SimTask>,
     forgets_masks: bool,
+    clears_populated: bool,
 }
 
 impl SimBuilder {
@@ -51,6 +52,7 @@ impl SimBuilder {
                 SimTask::new(OWN, "pinfold"),
             ],
             forgets_masks: false,
+            clears_populated: false,
         }
     }
 
@@ -113,6 +115,14 @@ impl SimBuilder {
         self
     }
 
+    /// Like a kernel from 7.0 on: in v2, `cpuset.cpus` and `cpuset.mems` of a group with tasks
+    /// may be emptied, back to the parent's. Before, that was `ENOSPC`, as in v1.
+    #[must_use]
+    pub fn clears_populated(mut self) -> Self {
+        self.clears_populated = true;
+        self
+    }
+
     /// The machine. A task whose group was not added gets that group, without a cpuset of
     /// its own in v2 and with all of its parent's in v1.
     #[must_use]
@@ -133,6 +143,7 @@ impl SimBuilder {
             tree: self.files(),
             knobs: self.knobs.iter().map(|(path, knob, _)| (path.clone(), *knob)).collect(),
             forgets_masks: self.forgets_masks,
+            clears_populated: self.clears_populated,
         };
         for task in self.tasks {
             let mut groups = vec!["/".to_owned(); count];

@@ -34,6 +34,8 @@ pub(super) struct Machine {
     pub(super) knobs: BTreeMap<String, Knob>,
     /// Like a kernel before 6.2.
     pub(super) forgets_masks: bool,
+    /// Like a kernel from 7.0 on: in v2, a group with tasks may give its own set up.
+    pub(super) clears_populated: bool,
 }
 
 /// A task and where it is.

@@ -1,7 +1,8 @@
 //! cgroup v2: its files, and cpuset with its partitions.
 //!
 //! `cpuset.cpus` is a *request*: PUs that the parent has not are dropped without an error, and
-//! a group that would get none gets its parent's; only `.effective` tells. A partition takes
+//! a group that would get none gets its parent's; only `.effective` tells. Until Linux 7.0 the
+//! request of a group with tasks cannot be taken back by an empty one (`ENOSPC`). A partition takes
 //! its PUs away from its parent, or says `isolated invalid (reason)`, again without an error.
 //! Validity is worked out from the present state alone: the kernel's history-dependent corners
 //! (remote partitions, which of two rivals was first) are not simulated.
@@ -299,8 +300,17 @@ fn change(
     group: &str,
     edit: impl FnOnce(&mut Cpuset),
 ) -> Result<(), Errno> {
-    let found = machine.hierarchies[index].groups.get_mut(group).ok_or(Errno::NODEV)?;
-    edit(&mut found.cpuset);
+    let now = &machine.hierarchies[index].groups.get(group).ok_or(Errno::NODEV)?.cpuset;
+    let mut trial = now.clone();
+    edit(&mut trial);
+    let emptied = |was: &CpuSet, is: &CpuSet| !was.is_empty() && is.is_empty();
+    let emptied = emptied(&now.cpus, &trial.cpus) || emptied(&now.mems, &trial.mems);
+    if emptied && !machine.clears_populated && machine.is_populated(index, group) {
+        return Err(Errno::NOSPC);
+    }
+    if let Some(found) = machine.hierarchies[index].groups.get_mut(group) {
+        found.cpuset = trial;
+    }
     Ok(())
 }
 

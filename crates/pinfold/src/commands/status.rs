@@ -3,7 +3,7 @@
 use comfy_table::{ContentArrangement, Table};
 use pinfold_apply::{Record, Status, Target};
 use pinfold_host::{LiveHost, SystemClock};
-use pinfold_model::{Plan, Tid};
+use pinfold_model::{Change, CpuSet, Plan, Role, TaskId};
 use serde_json::json;
 
 use crate::cli::StatusArgs;
@@ -62,7 +62,7 @@ fn look(host: &LiveHost, record: &Record) -> Result<InForce, Failure> {
     let status = match alive(header.vm)? {
         false => None,
         true => {
-            let threads = threads_of(host, header.vm.tid, record);
+            let threads = threads_of(host, &plan, record);
             let target = Target { pid: header.vm.tid, threads, own: Vec::new() };
             let status = pinfold_apply::status(host, &plan, &target);
             Some(status.map_err(|e| common::host_failure(&e))?)
@@ -77,17 +77,26 @@ fn look(host: &LiveHost, record: &Record) -> Result<InForce, Failure> {
     })
 }
 
-/// Roles as the journal's steps tell them: a thread that was set to a role's PUs has that role.
-fn threads_of(
-    host: &LiveHost,
-    pid: Tid,
-    record: &Record,
-) -> Vec<(pinfold_model::TaskId, pinfold_model::Role)> {
-    match pinfold_vm::threads::discover(host, pid, None) {
-        Ok(found) => found.tasks(),
-        // Not a QEMU with names: the journal's own list.
-        Err(_) => record.roles().collect(),
+/// The machine's threads by name; where QEMU gives none, by the journal: a thread that was
+/// set to a role's PUs has that role.
+fn threads_of(host: &LiveHost, plan: &Plan, record: &Record) -> Vec<(TaskId, Role)> {
+    if let Ok(found) = pinfold_vm::threads::discover(host, record.header.vm.tid, None) {
+        return found.tasks();
     }
+    let role_of = |mask: &CpuSet| {
+        let thread = plan.vnode.threads.iter().find(|thread| thread.pus == *mask);
+        thread.map_or(Role::Emulator, |thread| thread.role.clone())
+    };
+    record
+        .steps()
+        .filter_map(|(_, step)| match &step.change {
+            Change::SetAffinity { task, mask } => Some((*task, role_of(mask))),
+            Change::WriteFile { .. }
+            | Change::MakeGroup { .. }
+            | Change::MoveTasks { .. }
+            | Change::SetPolicy { .. } => None,
+        })
+        .collect()
 }
 
 fn to_text(one: &InForce) -> String {

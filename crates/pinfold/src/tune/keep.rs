@@ -3,7 +3,7 @@
 
 use pinfold_host::Clock;
 use pinfold_model::{Finding, Origin, Severity};
-use pinfold_study::store::{HostChange, OpenRun, RunId, Store};
+use pinfold_study::store::{HostChange, OpenRun, RunId, SessionRecord, Store};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Exit, Failure};
@@ -98,8 +98,9 @@ pub fn resume(
     origin: &Origin,
     clock: &dyn Clock,
 ) -> Result<OpenRun, Failure> {
+    let session = SessionRecord { began_unix_s: clock.unix_seconds(), origin: origin.clone() };
     store
-        .open_run(RunId(run), origin, HostChange::Refuse, clock.unix_seconds())
+        .open_run(RunId(run), &session, HostChange::Refuse)
         .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))
 }
 

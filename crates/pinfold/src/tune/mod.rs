@@ -174,7 +174,7 @@ impl Bench<'_> {
                 .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?,
             findings: [self.findings.clone(), subject.findings.clone()].concat(),
         })?;
-        let created = study::create(store, &config, &origin, &self.candidates, self.clock.unix_seconds())
+        let created = study::create(store, &config, &self.candidates, &origin, self.clock.unix_seconds())
             .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
         progress::announce(&created, facts.accelerator, &self.findings);
         Ok(created.run)

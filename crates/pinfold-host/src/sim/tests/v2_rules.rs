@@ -30,12 +30,32 @@ fn a_request_is_cut_to_what_the_parent_has_without_an_error() {
     check("9", libc::ERANGE, "2-3", "2-3");
     check("x", libc::EINVAL, "2-3", "2-3");
     check("", 0, "2-3", "2-3");
-    check("\n", 0, "", "0-7");
+    check("\n", libc::ENOSPC, "2-3", "2-3");
+    sim.exit(Tid(500));
+    check_write(&sim, &at("a/cpuset.cpus"), "\n", 0);
+    sim.add_task(SimTask::new(500, "vm").in_group("/a/vm"));
+    check("0-7", 0, "0-7", "0-7");
     sim.set_online(&set("0-3"));
     check("3-5", 0, "3-5", "3");
     check("4-5", 0, "4-5", "0-3");
     sim.set_online(&set("0-7"));
     check_read(&sim, &at("a/cpuset.cpus.effective"), "4-5\n");
+}
+
+#[test]
+fn a_group_with_tasks_gives_its_set_up_only_since_linux_7_0() {
+    let check = |builder: SimBuilder, expected: i32| {
+        let sim = builder
+            .group("/a", set("2-3"), set("0"))
+            .task(SimTask::new(500, "vm").in_group("/a/vm"))
+            .build();
+        check_write(&sim, &at("a/cpuset.cpus"), "\n", expected);
+        check_write(&sim, &at("a/cpuset.mems"), "\n", expected);
+        sim.exit(Tid(500));
+        check_write(&sim, &at("a/cpuset.cpus"), "\n", 0);
+    };
+    check(SimHost::builder(CgroupVersion::V2, 8), libc::ENOSPC);
+    check(SimHost::builder(CgroupVersion::V2, 8).clears_populated(), 0);
 }
 
 #[test]
