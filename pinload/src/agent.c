@@ -231,16 +231,16 @@ int agent_main(int argc, char **argv)
 {
     bool stdio = false;
     uint64_t socket_file = 0;
-    struct argument table[] = {
-        {"--stdio", ARGUMENT_FLAG, &stdio, 0, 0, false, "serve on stdin and stdout", false},
-        {"--socket-fd", ARGUMENT_INTEGER, &socket_file, 3, 1 << 20, false,
-         "serve on this open descriptor", false},
+    const struct argument table[] = {
+        {"--stdio", ARGUMENT_FLAG, &stdio, 0, 0, OPTIONAL, "serve on stdin and stdout"},
+        {"--socket-fd", ARGUMENT_INTEGER, &socket_file, 3, 1 << 20, OPTIONAL,
+         "serve on this open descriptor"},
     };
     const enum parse_result parsed = arguments_parse(argc, argv, table,
                                                      sizeof table / sizeof *table);
     if (parsed != PARSE_DONE)
         return parse_exit_code(parsed);
-    if (stdio == table[1].seen) {
+    if (stdio == (socket_file != 0)) {
         complain("--stdio, --socket-fd: exactly one of them is required");
         return PINLOAD_USAGE;
     }

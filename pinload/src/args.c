@@ -106,12 +106,13 @@ static bool read_value(const struct argument *argument, const char *text)
     return false;
 }
 
-static struct argument *find(const char *name, struct argument *table, size_t count)
+/* Index of the argument, or `count`. */
+static size_t find(const char *name, const struct argument *table, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        if (!strcmp(table[i].name, name))
-            return &table[i];
-    return NULL;
+    size_t i = 0;
+    while (i < count && strcmp(table[i].name, name) != 0)
+        i++;
+    return i;
 }
 
 static void print_help(const struct argument *table, size_t count)
@@ -119,13 +120,13 @@ static void print_help(const struct argument *table, size_t count)
     printf("pinload %s\n\n", pinload_command);
     for (size_t i = 0; i < count; i++)
         printf("  %-20s %s%s\n", table[i].name, table[i].help,
-               table[i].required ? " (required)" : "");
+               table[i].need == REQUIRED ? " (required)" : "");
 }
 
-static bool required_are_there(const struct argument *table, size_t count)
+static bool required_are_there(const struct argument *table, const bool *seen, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        if (table[i].required && !table[i].seen) {
+        if (table[i].need == REQUIRED && !seen[i]) {
             complain("%s: this argument is required", table[i].name);
             return false;
         }
@@ -133,35 +134,36 @@ static bool required_are_there(const struct argument *table, size_t count)
     return true;
 }
 
-enum parse_result arguments_parse(int argc, char **argv, struct argument *table, size_t count)
+enum parse_result arguments_parse(int argc, char **argv, const struct argument *table, size_t count)
 {
+    bool seen[ARGUMENT_TABLE_LIMIT] = {false};
     for (int i = 0; i < argc; i++) {
+        const size_t index = find(argv[i], table, count);
         if (!strcmp(argv[i], "--help")) {
             print_help(table, count);
             return PARSE_HELP;
         }
-        struct argument *argument = find(argv[i], table, count);
-        if (!argument) {
+        if (index == count) {
             complain("%s: unknown argument", argv[i]);
             return PARSE_REFUSED;
         }
-        if (argument->seen) {
-            complain("%s: given twice", argument->name);
+        if (seen[index]) {
+            complain("%s: given twice", argv[i]);
             return PARSE_REFUSED;
         }
-        argument->seen = true;
-        if (argument->kind == ARGUMENT_FLAG) {
-            *(bool *)argument->value = true;
+        seen[index] = true;
+        if (table[index].kind == ARGUMENT_FLAG) {
+            *(bool *)table[index].value = true;
             continue;
         }
         if (i + 1 >= argc) {
-            complain("%s: the value is missing", argument->name);
+            complain("%s: the value is missing", argv[i]);
             return PARSE_REFUSED;
         }
-        if (!read_value(argument, argv[++i]))
+        if (!read_value(&table[index], argv[++i]))
             return PARSE_REFUSED;
     }
-    return required_are_there(table, count) ? PARSE_DONE : PARSE_REFUSED;
+    return required_are_there(table, seen, count) ? PARSE_DONE : PARSE_REFUSED;
 }
 
 int parse_exit_code(enum parse_result result)

@@ -19,21 +19,26 @@ enum argument_kind {
     ARGUMENT_FLAG,    /* no value; sets a bool */
 };
 
+enum argument_need { OPTIONAL, REQUIRED };
+
+/* No table is longer. */
+enum { ARGUMENT_TABLE_LIMIT = 16 };
+
 struct argument {
     const char *name; /* with the dashes */
     enum argument_kind kind;
     void *value;
     uint64_t least;
     uint64_t most;
-    bool required;
+    enum argument_need need;
     const char *help;
-    bool seen; /* set by the parser */
 };
 
 enum parse_result { PARSE_DONE, PARSE_HELP, PARSE_REFUSED };
 
 /* Reads argv[0..argc) by the table; complains and refuses at the first error. */
-enum parse_result arguments_parse(int argc, char **argv, struct argument *table, size_t count);
+enum parse_result arguments_parse(int argc, char **argv, const struct argument *table,
+                                  size_t count);
 
 /* The exit code that belongs to a result other than PARSE_DONE. */
 int parse_exit_code(enum parse_result result);

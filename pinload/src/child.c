@@ -89,7 +89,7 @@ static bool is_supervised(char **argv)
     return false;
 }
 
-/* A pinload subcommand's argv becomes that of the program: "pinload", the subcommand, its arguments. */
+/* The argv of the program itself: before a subcommand and its arguments comes "pinload". */
 static char **full_argv(char **argv)
 {
     size_t count = 0;

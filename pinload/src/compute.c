@@ -81,26 +81,25 @@ int compute_main(int argc, char **argv)
         .settings = &settings,
     };
     uint64_t window_ms = 5;
-    struct argument table[] = {
-        {"--seconds", ARGUMENT_SECONDS, &ruler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S, true,
-         "how long to measure", false},
-        {"--cpus", ARGUMENT_CPUS, &ruler.cpus, 0, 0, true, "CPUs, or all: one thread each", false},
-        {"--policy", ARGUMENT_POLICY, &ruler.policy, 0, 0, false, "other (default) or fifo:N",
-         false},
-        {"--window-ms", ARGUMENT_INTEGER, &window_ms, 1, 1000, false, "length of a window (5)",
-         false},
-        {"--max-samples", ARGUMENT_INTEGER, &ruler.max_samples, 1, 10000000, false,
-         "memory for windows, per CPU (200000)", false},
-        {"--unsafe-full-duty", ARGUMENT_FLAG, &(bool){false}, 0, 0, false,
-         "allow --policy fifo, which never sleeps here", false},
-        {"--supervised", ARGUMENT_FLAG, &ruler.supervised, 0, 0, false,
-         "end unless stdin carries heartbeats", false},
+    bool unsafe_full_duty = false;
+    const struct argument table[] = {
+        {"--seconds", ARGUMENT_SECONDS, &ruler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S,
+         REQUIRED, "how long to measure"},
+        {"--cpus", ARGUMENT_CPUS, &ruler.cpus, 0, 0, REQUIRED, "CPUs, or all: one thread each"},
+        {"--policy", ARGUMENT_POLICY, &ruler.policy, 0, 0, OPTIONAL, "other (default) or fifo:N"},
+        {"--window-ms", ARGUMENT_INTEGER, &window_ms, 1, 1000, OPTIONAL, "length of a window (5)"},
+        {"--max-samples", ARGUMENT_INTEGER, &ruler.max_samples, 1, 10000000, OPTIONAL,
+         "memory for windows, per CPU (200000)"},
+        {"--unsafe-full-duty", ARGUMENT_FLAG, &unsafe_full_duty, 0, 0, OPTIONAL,
+         "allow --policy fifo, which never sleeps here"},
+        {"--supervised", ARGUMENT_FLAG, &ruler.supervised, 0, 0, OPTIONAL,
+         "end unless stdin carries heartbeats"},
     };
     const enum parse_result parsed = arguments_parse(argc, argv, table,
                                                      sizeof table / sizeof *table);
     if (parsed != PARSE_DONE)
         return parse_exit_code(parsed);
-    if (ruler.policy.fifo && !table[5].seen) {
+    if (ruler.policy.fifo && !unsafe_full_duty) {
         complain("--policy: fifo would starve the CPU, because this ruler never sleeps; use other, "
                  "or --unsafe-full-duty");
         return PINLOAD_USAGE;

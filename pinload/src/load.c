@@ -253,17 +253,17 @@ static bool choose_kind(struct load *load, const char *kind)
 int load_main(int argc, char **argv)
 {
     struct load load = {.threads = 1, .memory_mib = 64};
-    struct argument table[] = {
-        {"--threads", ARGUMENT_INTEGER, &load.threads, 1, 4096, true, "number of threads", false},
-        {"--seconds", ARGUMENT_SECONDS, &load.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S, true,
-         "longest time to run", false},
-        {"--cpus", ARGUMENT_CPUS, &load.cpus, 0, 0, false, "CPUs that the threads may use", false},
-        {"--memory-mib", ARGUMENT_INTEGER, &load.memory_mib, 1, 65536, false,
-         "memory: MiB per thread (64)", false},
-        {"--path", ARGUMENT_TEXT, &load.path, 0, 0, false,
-         "io: device or file to read, or directory to write in", false},
-        {"--supervised", ARGUMENT_FLAG, &load.supervised, 0, 0, false,
-         "pause unless stdin carries heartbeats", false},
+    const struct argument table[] = {
+        {"--threads", ARGUMENT_INTEGER, &load.threads, 1, 4096, REQUIRED, "number of threads"},
+        {"--seconds", ARGUMENT_SECONDS, &load.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S,
+         REQUIRED, "longest time to run"},
+        {"--cpus", ARGUMENT_CPUS, &load.cpus, 0, 0, OPTIONAL, "CPUs that the threads may use"},
+        {"--memory-mib", ARGUMENT_INTEGER, &load.memory_mib, 1, 65536, OPTIONAL,
+         "memory: MiB per thread (64)"},
+        {"--path", ARGUMENT_TEXT, &load.path, 0, 0, OPTIONAL,
+         "io: device or file to read, or directory to write in"},
+        {"--supervised", ARGUMENT_FLAG, &load.supervised, 0, 0, OPTIONAL,
+         "pause unless stdin carries heartbeats"},
     };
     if (argc < 1) {
         complain("the kind of load is missing; use cpu, memory or io");

@@ -225,7 +225,10 @@ bool session_pass_on(struct session *session, uint32_t channel, int *file, enum 
     return false;
 }
 
-/* A child that has ended: the rest of its output, then EXIT. Its own children may hold the pipes open: they are not waited for. */
+/*
+ * A child that has ended: the rest of its output, then EXIT. Its own children may hold the
+ * pipes open: they are not waited for.
+ */
 static void conclude(struct session *session, struct child *child)
 {
     for (int i = 0; i < LAST_PIECES && child->out >= 0 &&

@@ -35,7 +35,7 @@ void session_begin(struct session *session, const char *hello);
 /* Handles every whole frame of `input`. */
 void session_take_input(struct session *session);
 
-/* Passes on a piece of what a child wrote; closes the pipe at its end. True if there may be more. */
+/* Passes on a piece of what a child wrote; closes the pipe at its end. True: ask again. */
 bool session_pass_on(struct session *session, uint32_t channel, int *file, enum frame_kind kind);
 
 /* A process ended. If it is one of ours: the rest of its output, then EXIT. */

@@ -134,24 +134,23 @@ int spin_gap_main(int argc, char **argv)
     };
     uint64_t period_us = 10000;
     bool unsafe_full_duty = false;
-    struct argument table[] = {
-        {"--seconds", ARGUMENT_SECONDS, &ruler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S, true,
-         "how long to measure", false},
-        {"--cpus", ARGUMENT_CPUS, &ruler.cpus, 0, 0, true, "CPUs, or all: one thread each", false},
-        {"--policy", ARGUMENT_POLICY, &ruler.policy, 0, 0, false, "other (default) or fifo:N",
-         false},
-        {"--duty", ARGUMENT_INTEGER, &settings.duty_percent, 1, 100, false,
-         "percent of each period spent spinning (50)", false},
-        {"--period-us", ARGUMENT_INTEGER, &period_us, 1000, 10000, false,
-         "period of spinning and sleeping (10000)", false},
-        {"--floor-ns", ARGUMENT_INTEGER, &settings.floor_ns, 1, NS_PER_S, false,
-         "gaps below this are not recorded (1000)", false},
-        {"--max-samples", ARGUMENT_INTEGER, &ruler.max_samples, 1, 10000000, false,
-         "memory for gaps, per CPU (200000)", false},
-        {"--unsafe-full-duty", ARGUMENT_FLAG, &unsafe_full_duty, 0, 0, false,
-         "allow --duty 100 under fifo", false},
-        {"--supervised", ARGUMENT_FLAG, &ruler.supervised, 0, 0, false,
-         "end unless stdin carries heartbeats", false},
+    const struct argument table[] = {
+        {"--seconds", ARGUMENT_SECONDS, &ruler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S,
+         REQUIRED, "how long to measure"},
+        {"--cpus", ARGUMENT_CPUS, &ruler.cpus, 0, 0, REQUIRED, "CPUs, or all: one thread each"},
+        {"--policy", ARGUMENT_POLICY, &ruler.policy, 0, 0, OPTIONAL, "other (default) or fifo:N"},
+        {"--duty", ARGUMENT_INTEGER, &settings.duty_percent, 1, 100, OPTIONAL,
+         "percent of each period spent spinning (50)"},
+        {"--period-us", ARGUMENT_INTEGER, &period_us, 1000, 10000, OPTIONAL,
+         "period of spinning and sleeping (10000)"},
+        {"--floor-ns", ARGUMENT_INTEGER, &settings.floor_ns, 1, NS_PER_S, OPTIONAL,
+         "gaps below this are not recorded (1000)"},
+        {"--max-samples", ARGUMENT_INTEGER, &ruler.max_samples, 1, 10000000, OPTIONAL,
+         "memory for gaps, per CPU (200000)"},
+        {"--unsafe-full-duty", ARGUMENT_FLAG, &unsafe_full_duty, 0, 0, OPTIONAL,
+         "allow --duty 100 under fifo"},
+        {"--supervised", ARGUMENT_FLAG, &ruler.supervised, 0, 0, OPTIONAL,
+         "end unless stdin carries heartbeats"},
     };
     const enum parse_result parsed = arguments_parse(argc, argv, table,
                                                      sizeof table / sizeof *table);
@@ -159,8 +158,7 @@ int spin_gap_main(int argc, char **argv)
         return parse_exit_code(parsed);
     if (ruler.policy.fifo && settings.duty_percent == 100 && !unsafe_full_duty) {
         complain("--duty: 100 under --policy fifo would measure the scheduler's safety valve and "
-                 "starve the CPU; "
-                 "use at most 99, or --unsafe-full-duty");
+                 "starve the CPU; use at most 99, or --unsafe-full-duty");
         return PINLOAD_USAGE;
     }
     settings.period_ns = period_us * NS_PER_US;

@@ -69,18 +69,17 @@ int wakeup_main(int argc, char **argv)
         .settings = &settings,
     };
     uint64_t period_us = 1000;
-    struct argument table[] = {
-        {"--seconds", ARGUMENT_SECONDS, &ruler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S, true,
-         "how long to measure", false},
-        {"--cpus", ARGUMENT_CPUS, &ruler.cpus, 0, 0, true, "CPUs, or all: one thread each", false},
-        {"--policy", ARGUMENT_POLICY, &ruler.policy, 0, 0, false, "other (default) or fifo:N",
-         false},
-        {"--period-us", ARGUMENT_INTEGER, &period_us, 50, 1000000, false,
-         "time between two wake-ups (1000)", false},
-        {"--max-samples", ARGUMENT_INTEGER, &ruler.max_samples, 1, 10000000, false,
-         "memory for samples, per CPU (200000)", false},
-        {"--supervised", ARGUMENT_FLAG, &ruler.supervised, 0, 0, false,
-         "end unless stdin carries heartbeats", false},
+    const struct argument table[] = {
+        {"--seconds", ARGUMENT_SECONDS, &ruler.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S,
+         REQUIRED, "how long to measure"},
+        {"--cpus", ARGUMENT_CPUS, &ruler.cpus, 0, 0, REQUIRED, "CPUs, or all: one thread each"},
+        {"--policy", ARGUMENT_POLICY, &ruler.policy, 0, 0, OPTIONAL, "other (default) or fifo:N"},
+        {"--period-us", ARGUMENT_INTEGER, &period_us, 50, 1000000, OPTIONAL,
+         "time between two wake-ups (1000)"},
+        {"--max-samples", ARGUMENT_INTEGER, &ruler.max_samples, 1, 10000000, OPTIONAL,
+         "memory for samples, per CPU (200000)"},
+        {"--supervised", ARGUMENT_FLAG, &ruler.supervised, 0, 0, OPTIONAL,
+         "end unless stdin carries heartbeats"},
     };
     const enum parse_result parsed = arguments_parse(argc, argv, table,
                                                      sizeof table / sizeof *table);

@@ -309,14 +309,15 @@ impl<'c> Journal<'c> {
     }
 }
 
-/// This process, if the host is the machine that it runs on.
+/// This process, as the host sees it.
 fn supervisor(host: &dyn Host) -> Result<TaskId, JournalError> {
-    let pid = process::own_pid();
-    let start = match host.is_live() {
-        true => tasks::stat(host, pid).map_err(JournalError::Host)?.map(|stat| stat.start_time),
-        false => None,
+    let pid = tasks::own_process(host).map_err(JournalError::Host)?;
+    let stat = match pid {
+        Some(pid) => tasks::stat(host, pid).map_err(JournalError::Host)?,
+        None => None,
     };
-    Ok(TaskId { tid: pid, start_time: start.unwrap_or(0) })
+    // On a host that it does not run on, everything is younger than this process.
+    Ok(stat.map_or(TaskId { tid: process::own_pid(), start_time: 0 }, |stat| stat.task()))
 }
 
 /// The threads that are there now, so that those born later are known as such.

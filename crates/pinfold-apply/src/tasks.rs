@@ -62,6 +62,14 @@ pub(crate) fn process_of(host: &dyn Host, tid: Tid) -> Result<Option<Tid>, HostE
     }
 }
 
+/// This process, as the host sees it; `None` on a host that it does not run on.
+pub(crate) fn own_process(host: &dyn Host) -> Result<Option<Tid>, HostError> {
+    let path = paths::own_status();
+    let Some(text) = unless_gone(host.read_text(&path))? else { return Ok(None) };
+    let status = proc_status::parse(&text).map_err(|error| error.at(&path))?;
+    Ok(Some(status.tgid))
+}
+
 /// The threads of a process by ascending number; none if it has ended.
 pub(crate) fn threads_of(host: &dyn Host, pid: Tid) -> Result<Vec<Tid>, HostError> {
     match host.list(&paths::task_dir(pid)) {

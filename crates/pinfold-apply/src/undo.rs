@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use pinfold_host::{HostError, HostMut};
-use pinfold_model::{Change, Finding, Step, TaskId, Tid};
+use pinfold_model::{Change, CpuSet, Finding, Step, TaskId, Tid};
 
 use crate::actuators::{self, Past, Reverted};
 use crate::journal::{Journal, Outcome, Record};
@@ -58,6 +58,17 @@ impl UndoReport {
             }
         }
         true
+    }
+
+    /// The same for tasks that nobody noted: most have nothing of ours, and only what was done
+    /// counts.
+    fn count_done(&mut self, task: TaskId, answer: Result<Reverted, HostError>) {
+        match answer {
+            Ok(Reverted::Nothing | Reverted::Gone) => {}
+            answer => {
+                self.count(&task.to_string(), answer);
+            }
+        }
     }
 
     fn fail(&mut self, what: &str, error: &dyn std::error::Error) {
@@ -139,17 +150,11 @@ fn replay(
 
 /// Frees who inherited from a placed thread, and puts overwritten masks of bystanders back.
 fn release(past: &Past<'_>, record: &Record, report: &mut UndoReport) {
-    match born(past, record) {
+    match born(past, record, &record.header.threads) {
         Ok(born) => {
             for (task, main) in born {
                 for answer in actuators::release_born(past, task, main) {
-                    match answer {
-                        // Most have nothing of ours; only what was done counts.
-                        Ok(Reverted::Nothing | Reverted::Gone) => {}
-                        answer => {
-                            report.count(&task.to_string(), answer);
-                        }
-                    }
+                    report.count_done(task, answer);
                 }
             }
         }
@@ -158,23 +163,38 @@ fn release(past: &Past<'_>, record: &Record, report: &mut UndoReport) {
     if past.masks_survive {
         return;
     }
-    for (task, mask) in record.masks() {
-        // Whoever was placed or moved has had the original of that put back.
-        if past.has_step_for(*task) {
-            continue;
+    // Whoever was placed or moved has had the original of that put back.
+    let bystanders: BTreeMap<TaskId, &CpuSet> = record
+        .masks()
+        .filter(|(task, _)| !past.has_step_for(*task))
+        .map(|(task, mask)| (*task, mask))
+        .collect();
+    for (task, mask) in &bystanders {
+        report.count_done(*task, actuators::restore_mask(past, *task, mask));
+    }
+    let noted: Vec<TaskId> = bystanders.keys().copied().collect();
+    match born(past, record, &noted) {
+        Ok(born) => {
+            for (task, main) in born {
+                let parent = bystanders.iter().find(|(task, _)| task.tid == main);
+                let Some((_, mask)) = parent else { continue };
+                report.count_done(task, actuators::restore_mask(past, task, mask));
+            }
         }
-        let answer = actuators::restore_mask(past, *task, mask);
-        report.count(&format!("the mask of {task}"), answer);
+        Err(error) => report.fail("what new processes inherited", &error),
     }
 }
 
 /// Threads that were born after the journal began, each with the process that they come from:
-/// in the processes that were placed, and in processes that those started.
-fn born(past: &Past<'_>, record: &Record) -> Result<Vec<(TaskId, Tid)>, HostError> {
-    let known: BTreeSet<TaskId> =
-        record.header.threads.iter().copied().chain(placed(record)).collect();
+/// in the processes of some tasks, and in processes that those started.
+fn born(
+    past: &Past<'_>,
+    record: &Record,
+    from: &[TaskId],
+) -> Result<Vec<(TaskId, Tid)>, HostError> {
+    let known: BTreeSet<TaskId> = from.iter().copied().chain(placed(record)).collect();
     let mut roots = BTreeSet::new();
-    for task in &record.header.threads {
+    for task in from {
         if tasks::is_alive(past.host, *task)? {
             roots.extend(tasks::process_of(past.host, task.tid)?);
         }
@@ -182,36 +202,33 @@ fn born(past: &Past<'_>, record: &Record) -> Result<Vec<(TaskId, Tid)>, HostErro
     let mut parents = BTreeMap::new();
     for pid in tasks::processes(past.host)? {
         if let Some(stat) = tasks::stat(past.host, pid)? {
-            parents.insert(pid, (stat.ppid, stat.start_time));
+            parents.insert(pid, stat.ppid);
         }
     }
     let mut born = Vec::new();
-    for (pid, (_, start)) in &parents {
+    for pid in parents.keys() {
         let Some(root) = root_of(*pid, &roots, &parents) else { continue };
-        // A process that is older than Pinfold inherited nothing from it.
-        if root != *pid && *start < record.header.supervisor.start_time {
-            continue;
-        }
         for tid in tasks::threads_of(past.host, *pid)? {
-            let task = tasks::stat(past.host, tid)?.map(|stat| stat.task());
-            born.extend(task.filter(|task| !known.contains(task)).map(|task| (task, root)));
+            let Some(stat) = tasks::stat(past.host, tid)? else { continue };
+            // Who is older than Pinfold inherited nothing from it.
+            if stat.start_time >= record.header.supervisor.start_time
+                && !known.contains(&stat.task())
+            {
+                born.push((stat.task(), root));
+            }
         }
     }
     Ok(born)
 }
 
-fn root_of(
-    pid: Tid,
-    roots: &BTreeSet<Tid>,
-    parents: &BTreeMap<Tid, (Tid, u64)>,
-) -> Option<Tid> {
+fn root_of(pid: Tid, roots: &BTreeSet<Tid>, parents: &BTreeMap<Tid, Tid>) -> Option<Tid> {
     let mut at = pid;
     // A chain of parents is no longer than there are processes.
     for _ in 0..=parents.len() {
         if roots.contains(&at) {
             return Some(at);
         }
-        at = parents.get(&at)?.0;
+        at = *parents.get(&at)?;
     }
     None
 }

@@ -5,7 +5,7 @@ mod common;
 use std::ops::ControlFlow;
 
 use common::{Bench, Case, assert_same, break_at, cases, id, set};
-use pinfold_apply::{ApplyError, Point, plan_steps, undo, undo_observed};
+use pinfold_apply::{ApplyError, Point, plan_steps, undo_observed};
 use pinfold_host::{Host as _, SimHost};
 use pinfold_model::{IsolationScope, Tid};
 

@@ -131,7 +131,10 @@ fn cgroup_hint(errno: Option<i32>) -> Option<&'static str> {
         Some(libc::EACCES) => {
             Some("run it as root; in cgroup v1 the group's PUs must lie inside its parent's")
         }
-        Some(libc::ENOSPC) => Some("the group needs PUs and memory nodes before it takes tasks"),
+        Some(libc::ENOSPC) => Some(
+            "a group needs PUs and memory nodes as long as it has tasks: before Linux 7.0 they \
+             cannot be taken from it even where it would inherit its parent's",
+        ),
         Some(libc::EBUSY) => {
             Some("the group still has tasks or groups in it, or gives its controllers on")
         }

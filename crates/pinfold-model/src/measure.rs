@@ -124,12 +124,21 @@ pub enum Metric {
     IoAhci,
     /// Duration of one block read on the virtio disk (ns).
     IoVirtio,
+    /// Time for which a vCPU's thread could have run but had no PU, one sample per window (ns).
+    /// Seen from the host: the only latency that a guest without an agent shows.
+    RunDelay,
 }
 
 impl Metric {
     /// All of them, in the order of tables.
-    pub const ALL: [Metric; 5] =
-        [Metric::SpinGap, Metric::Wakeup, Metric::ComputeRate, Metric::IoAhci, Metric::IoVirtio];
+    pub const ALL: [Metric; 6] = [
+        Metric::SpinGap,
+        Metric::Wakeup,
+        Metric::ComputeRate,
+        Metric::IoAhci,
+        Metric::IoVirtio,
+        Metric::RunDelay,
+    ];
 
     /// Stable name, used in files and on the command line.
     #[must_use]
@@ -140,6 +149,7 @@ impl Metric {
             Metric::ComputeRate => "compute-rate",
             Metric::IoAhci => "io-ahci",
             Metric::IoVirtio => "io-virtio",
+            Metric::RunDelay => "run-delay",
         }
     }
 
@@ -154,9 +164,11 @@ impl Metric {
     pub fn unit(self) -> Unit {
         match self {
             Metric::ComputeRate => Unit::PerSecond,
-            Metric::SpinGap | Metric::Wakeup | Metric::IoAhci | Metric::IoVirtio => {
-                Unit::Nanoseconds
-            }
+            Metric::SpinGap
+            | Metric::Wakeup
+            | Metric::IoAhci
+            | Metric::IoVirtio
+            | Metric::RunDelay => Unit::Nanoseconds,
         }
     }
 

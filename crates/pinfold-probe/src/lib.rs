@@ -13,3 +13,4 @@ pub mod loads;
 pub mod pinload;
 pub mod roles;
 pub mod rulers;
+pub mod run_delay;

@@ -44,6 +44,7 @@ pub(crate) fn noun(metric: Metric) -> &'static str {
         Metric::ComputeRate => "compute rate",
         Metric::IoAhci => "read latency on AHCI",
         Metric::IoVirtio => "read latency on virtio",
+        Metric::RunDelay => "longest wait for a PU",
     }
 }
 
@@ -246,7 +247,11 @@ fn cost(
 ) -> Option<Figure> {
     let metric = match decided_by {
         Metric::ComputeRate => Metric::SpinGap,
-        Metric::SpinGap | Metric::Wakeup | Metric::IoAhci | Metric::IoVirtio => Metric::ComputeRate,
+        Metric::SpinGap
+        | Metric::Wakeup
+        | Metric::IoAhci
+        | Metric::IoVirtio
+        | Metric::RunDelay => Metric::ComputeRate,
     };
     let comparison = page.ranking(metric, load)?.row(winner?)?.comparison.as_ref()?;
     Some(Figure {

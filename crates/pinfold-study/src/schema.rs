@@ -4,7 +4,7 @@
 //! units in the keys. A change of meaning needs a new store version; the golden texts
 //! in the tests below stay.
 
-use pinfold_model::{Accelerator, LoadState, Origin, Role};
+use pinfold_model::{Accelerator, LoadState, Metric, Origin, Role};
 use serde::{Deserialize, Serialize};
 
 use crate::tune::{BlockRange, Costs, Goal, ObservationRange, TuneConfig};
@@ -57,6 +57,8 @@ struct ConfigV1 {
     cost_per_observed_s: f64,
     alpha: f64,
     margin: f64,
+    gap_metric: String,
+    context: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -143,6 +145,8 @@ pub fn config_to_json(config: &TuneConfig) -> Result<String, SchemaError> {
         cost_per_observed_s: config.costs.per_observed_s,
         alpha: config.alpha,
         margin: config.margin,
+        gap_metric: config.gap_metric.name().to_owned(),
+        context: config.context.clone(),
     };
     Ok(serde_json::to_string(&twin)?)
 }
@@ -172,6 +176,9 @@ pub fn config_from_json(text: &str) -> Result<TuneConfig, SchemaError> {
         },
         alpha: twin.alpha,
         margin: twin.margin,
+        gap_metric: Metric::from_name(&twin.gap_metric)
+            .ok_or(SchemaError::Word { what: "metric", word: twin.gap_metric })?,
+        context: twin.context,
     })
 }
 
@@ -223,7 +230,7 @@ mod tests {
 
     const ORIGIN: &str = r#"{"fingerprint":"f00d","kernel":"6.12.1","cmdline":"quiet","cpu_model":"Zen","hypervisor":null,"qemu":"9.2.0","accelerator":"tcg-multi","guest_kernel":"6.1 ab12","pinfold":"0.1.0","seed":18446744073709551615}"#;
 
-    const CONFIG: &str = r#"{"goal":"latency","max_gap_ns":1000000,"budget_s":360.0,"observation_min_s":1.0,"observation_max_s":5.0,"screening_blocks":3,"confirm_blocks_min":8,"confirm_blocks_max":16,"keep":3,"seed":7,"load_states":[{"host":false,"guest":false},{"host":true,"guest":false},{"host":false,"guest":true},{"host":true,"guest":true}],"start_cost_s":2.5,"state_cost_s":0.1,"cost_per_observed_s":1.0,"alpha":0.05,"margin":0.02}"#;
+    const CONFIG: &str = r#"{"goal":"latency","max_gap_ns":1000000,"budget_s":360.0,"observation_min_s":1.0,"observation_max_s":5.0,"screening_blocks":3,"confirm_blocks_min":8,"confirm_blocks_max":16,"keep":3,"seed":7,"load_states":[{"host":false,"guest":false},{"host":true,"guest":false},{"host":false,"guest":true},{"host":true,"guest":true}],"start_cost_s":2.5,"state_cost_s":0.1,"cost_per_observed_s":1.0,"alpha":0.05,"margin":0.02,"gap_metric":"spin-gap","context":""}"#;
 
     const CONFIRM: &str = r#"{"kept":[1,4],"blocks":9,"observation_s":1.5}"#;
 

@@ -154,7 +154,7 @@ impl Build<'_> {
             winner: winner
                 .filter(|winner| Some(winner.candidate) != baseline)
                 .and_then(|winner| self.id(winner.candidate)),
-            metric: self.report.config.goal.metric(),
+            metric: self.report.config.metric(),
             load: self.report.goal_load,
         }
     }
@@ -260,7 +260,7 @@ impl Build<'_> {
             })
             .collect();
         // The goal's own table keeps the ranking's order; the others are sorted by their median.
-        if (load, metric) != (self.report.goal_load, self.report.config.goal.metric()) {
+        if (load, metric) != (self.report.goal_load, self.report.config.metric()) {
             let key = |row: &RankingRow| row.median.unwrap_or(f64::INFINITY);
             rows.sort_by(|a, b| key(a).total_cmp(&key(b)));
             if metric.higher_is_better() {
@@ -388,6 +388,7 @@ impl Build<'_> {
 fn statistic(metric: Metric) -> &'static str {
     match metric {
         Metric::SpinGap => "longest gap of the block",
+        Metric::RunDelay => "longest wait of the block",
         Metric::Wakeup => "99th percentile of the block",
         Metric::ComputeRate => "median rate of the block",
         Metric::IoAhci | Metric::IoVirtio => "median latency of the block",
@@ -424,4 +425,53 @@ fn seconds(seconds: f64) -> String {
     // Budgets and durations are small positive numbers: the cast is exact enough for words.
     let whole = std::time::Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();
     time::wait(u64::try_from(whole.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// The result as JSON, for programs: the ranking in the deciding metric and load state.
+///
+/// # Errors
+/// If a number cannot be written.
+pub fn json(page: &Page) -> Result<String, Failure> {
+    let rows: Vec<serde_json::Value> = page
+        .deciding()
+        .into_iter()
+        .flat_map(|ranking| &ranking.rows)
+        .map(|row| {
+            let against = row.comparison.as_ref().map(|comparison| {
+                let (verdict, why) = match &comparison.verdict {
+                    Verdict::Better => ("better", None),
+                    Verdict::Same => ("same", None),
+                    Verdict::Worse => ("worse", None),
+                    Verdict::Unknown(why) => ("unknown", Some(why)),
+                };
+                serde_json::json!({
+                    "ratio": comparison.ratio,
+                    "low": comparison.low,
+                    "high": comparison.high,
+                    "p_holm": comparison.p_holm,
+                    "verdict": verdict,
+                    "why": why,
+                })
+            });
+            serde_json::json!({
+                "candidate": page.name(row.candidate),
+                "blocks": row.blocks,
+                "median": row.median,
+                "worst": row.worst,
+                "against_baseline": against,
+            })
+        })
+        .collect();
+    let document = serde_json::json!({
+        "format": "pinfold-tune-result/1",
+        "winner": page.answer.winner.map(|id| page.name(id)),
+        "metric": page.answer.metric.name(),
+        "load": page.answer.load.to_string(),
+        "accelerator": page.provenance.origin.accelerator.to_string(),
+        "ranking": rows,
+        "store": page.provenance.store,
+        "run": page.provenance.run,
+    });
+    serde_json::to_string_pretty(&document)
+        .map_err(|error| Failure::from_error(Exit::Host, &error, None))
 }

@@ -222,9 +222,9 @@ impl<'a> Draft<'a> {
     /// Those of some tasks that can be moved at all: not the machine's, not Pinfold itself,
     /// no kernel thread that is bound for good. `kthreadd`, the parent of those, stays too.
     pub(super) fn movable(&self, tids: Vec<Tid>) -> Result<Vec<Tid>, HostError> {
-        let own = match self.host.is_live() {
-            true => tasks::threads_of(self.host, process::own_pid())?,
-            false => Vec::new(),
+        let own = match tasks::own_process(self.host)? {
+            Some(pid) => tasks::threads_of(self.host, pid)?,
+            None => Vec::new(),
         };
         let mut movable = Vec::new();
         for tid in tids {

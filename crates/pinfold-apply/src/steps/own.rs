@@ -46,8 +46,7 @@ fn place_for_group(
     };
     let current = match own.first() {
         Some(tid) => cpusets.group_of(draft.host, *tid)?,
-        None if draft.host.is_live() => cpusets.own_group(draft.host)?,
-        None => None,
+        None => cpusets.own_group(draft.host)?,
     };
     let current = current.unwrap_or_else(|| cpusets.root().to_owned());
     let is_ours = current.rsplit('/').next() == Some(draft.name.as_str());

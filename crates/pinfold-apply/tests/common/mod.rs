@@ -56,6 +56,11 @@ pub fn cases() -> Vec<Case> {
     hosts.iter().flat_map(|host| SCOPES.map(|scope| host.with(scope))).collect()
 }
 
+/// Pinfold itself, younger than everything that was there before it.
+fn own_process() -> SimTask {
+    SimTask::new(100, "pinfold").started(1_900)
+}
+
 /// The machine: main, one vCPU, an iothread, a thread without a role, all in one group.
 fn with_vm(builder: SimBuilder, group: &str) -> SimBuilder {
     let thread = |tid: u32, name: &str| SimTask::new(tid, name).thread_of(VM).in_group(group);
@@ -140,6 +145,7 @@ fn v1_builder() -> SimBuilder {
         .group("/docker/a", set("0-1"), mems())
         .group("/docker/b", set("0"), mems())
         .group("/only1", set("1"), mems())
+        .task(own_process())
         .task(SimTask::new(300, "sshd").with_affinity(set("1")))
         .task(SimTask::new(310, "rsyslogd").with_policy(Policy::Other { nice: 3 }))
         .task(SimTask::new(311, "in:imuxsock").thread_of(310).with_affinity(set("0")))
@@ -181,7 +187,7 @@ fn v2_builder() -> SimBuilder {
     let builder = SimHost::builder(CgroupVersion::V2, 8)
         .smt(2)
         .task(SimTask::new(1, "systemd").child_of(0).started(1).in_group("/init.scope"))
-        .task(SimTask::new(100, "pinfold").in_group("/user.slice/session-1.scope"))
+        .task(own_process().in_group("/user.slice/session-1.scope"))
         .task(SimTask::new(300, "sshd").in_group("/system.slice/ssh.service"))
         .task(SimTask::new(310, "rsyslogd").in_group("/system.slice/rsyslog.service"))
         .task(
@@ -223,6 +229,7 @@ pub fn v2_shared() -> Case {
 /// Everything in the root, as in a small guest without systemd.
 pub fn v2_in_root() -> Case {
     let builder = SimHost::builder(CgroupVersion::V2, 8)
+        .task(own_process())
         .task(SimTask::new(300, "sshd").with_affinity(set("5-7")))
         .task(SimTask::new(400, "sh").child_of(300));
     let builder = with_loads(with_vm(with_kernel_threads(builder, 8), "/"), "/");
@@ -253,7 +260,9 @@ pub struct Bench {
 
 impl Bench {
     pub fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), clock: SimClock::at(1_700_000_000_000_000_000) }
+        // A journal is synced with each step; where memory is at hand the disk is spared.
+        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        Self { folder, clock: SimClock::at(1_700_000_000_000_000_000) }
     }
 
     pub fn journals(&self) -> Journals<'_> {

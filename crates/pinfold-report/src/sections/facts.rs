@@ -93,8 +93,8 @@ fn loads(page: &Page) -> String {
 
 fn blocks(page: &Page) -> String {
     format!(
-        "{} to screen, {} to confirm; each block starts the VM once per candidate and load state, \
-         in random order",
+        "{} to screen, {} to confirm; each block starts the VM once per candidate, in random \
+         order, and measures its load states in random order",
         page.asked.screening_blocks, page.asked.confirmation_blocks
     )
 }

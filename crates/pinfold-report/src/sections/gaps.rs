@@ -28,6 +28,7 @@ pub(crate) fn heading(metric: Metric) -> &'static str {
         Metric::ComputeRate => "Compute rate",
         Metric::IoAhci => "Block reads, emulated AHCI",
         Metric::IoVirtio => "Block reads, virtio",
+        Metric::RunDelay => "Waits for a PU, per window of 10 ms",
     }
 }
 

@@ -113,6 +113,7 @@ fn block_values(numbers: &mut Numbers, metric: Metric, load: usize) -> Vec<Vec<f
                     }
                     Metric::IoAhci => numbers.around(gap / 20.0 + 1.8e5, 1.3),
                     Metric::IoVirtio => numbers.around(gap / 25.0 + 1.1e5, 1.3),
+                    Metric::RunDelay => numbers.around(gap / 2.0, 1.5),
                 })
                 .collect()
         })
@@ -149,6 +150,7 @@ fn statistic(metric: Metric) -> &'static str {
     match metric {
         Metric::SpinGap => "longest gap of the block",
         Metric::Wakeup => "99th percentile of the block",
+        Metric::RunDelay => "longest wait of the block",
         Metric::ComputeRate => "median rate of the block",
         Metric::IoAhci | Metric::IoVirtio => "99th percentile of the block’s reads",
     }

@@ -230,7 +230,7 @@ impl Analysis {
     fn winner(&self, ranking: &[RankingRow], aa: &[AaRow]) -> Option<Winner> {
         let best = ranking.first().filter(|row| row.score.is_some())?;
         let config = &self.loaded.config;
-        let (metric, load) = (config.goal.metric(), config.goal_load());
+        let (metric, load) = (config.metric(), config.goal_load());
         let against_baseline =
             best.cell(metric, load).and_then(|cell| cell.against_baseline.clone());
         let ratio = against_baseline.as_ref().and_then(|contrast| contrast.interval);
@@ -344,7 +344,7 @@ fn censor(
     have: u32,
 ) -> Verdict {
     let is_tail = match metric {
-        Metric::SpinGap | Metric::Wakeup => true,
+        Metric::SpinGap | Metric::Wakeup | Metric::RunDelay => true,
         Metric::ComputeRate | Metric::IoAhci | Metric::IoVirtio => false,
     };
     let doubtful = match verdict {

@@ -42,15 +42,6 @@ impl Goal {
     pub fn from_name(name: &str) -> Option<Goal> {
         Goal::ALL.into_iter().find(|goal| goal.name() == name)
     }
-
-    /// The metric whose verdict decides about the winner.
-    #[must_use]
-    pub fn metric(self) -> Metric {
-        match self {
-            Goal::Latency | Goal::Balanced => Metric::SpinGap,
-            Goal::Throughput => Metric::ComputeRate,
-        }
-    }
 }
 
 /// Bounds of the observation time per load state.
@@ -118,6 +109,11 @@ pub struct TuneConfig {
     pub alpha: f64,
     /// Ratios within `1 ± margin` are the same.
     pub margin: f64,
+    /// What counts as a gap: [`Metric::SpinGap`], or [`Metric::RunDelay`] for a guest that is
+    /// only seen from the host.
+    pub gap_metric: Metric,
+    /// What the caller wants kept with the run: opaque here, given back by [`super::analyse`].
+    pub context: String,
 }
 
 impl TuneConfig {
@@ -138,6 +134,17 @@ impl TuneConfig {
             costs,
             alpha: 0.05,
             margin: 0.02,
+            gap_metric: Metric::SpinGap,
+            context: String::new(),
+        }
+    }
+
+    /// The metric whose verdict decides about the winner.
+    #[must_use]
+    pub fn metric(&self) -> Metric {
+        match self.goal {
+            Goal::Latency | Goal::Balanced => self.gap_metric,
+            Goal::Throughput => Metric::ComputeRate,
         }
     }
 

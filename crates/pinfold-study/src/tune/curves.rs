@@ -46,7 +46,11 @@ impl Pooled {
             Metric::SpinGap => {
                 gap_curve(&self.samples, self.observed_ns, floor_of(self.metric), points)
             }
-            Metric::Wakeup | Metric::ComputeRate | Metric::IoAhci | Metric::IoVirtio => Vec::new(),
+            Metric::Wakeup
+            | Metric::ComputeRate
+            | Metric::IoAhci
+            | Metric::IoVirtio
+            | Metric::RunDelay => Vec::new(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::{Accelerator, Finding, Metric};
+use pinfold_model::{Accelerator, Finding};
 
 use super::config::Goal;
 use super::report::{AaRow, TuneReport};
@@ -103,7 +103,7 @@ fn about_candidates(report: &TuneReport, findings: &mut Vec<Finding>) {
 fn about_noise(report: &TuneReport, findings: &mut Vec<Finding>) {
     let differs = |row: &&AaRow| matches!(row.contrast.verdict, Verdict::Better | Verdict::Worse);
     let differing: Vec<&AaRow> = report.aa.iter().filter(differs).collect();
-    let goal_metric = report.config.goal.metric();
+    let goal_metric = report.config.metric();
     for row in &differing {
         let Some(interval) = row.contrast.interval else {
             continue;
@@ -143,7 +143,7 @@ fn about_winner(report: &TuneReport, findings: &mut Vec<Finding>) {
         if !report.ranking.is_empty() {
             let text = format!(
                 "{} was not measured in \"{}\": there is no winner",
-                report.config.goal.metric().name(),
+                report.config.metric().name(),
                 report.goal_load
             );
             findings.push(Finding::problem("goal", text));
@@ -236,7 +236,7 @@ fn unequal_times(report: &TuneReport, confirmation: &Summaries, findings: &mut V
         let loads = report.config.load_states.iter();
         loads
             .map(|&load| {
-                let blocks = confirmation.by_block(candidate, (load, Metric::SpinGap));
+                let blocks = confirmation.by_block(candidate, (load, report.config.gap_metric));
                 let mean = blocks.values().map(|one| one.observed_ns).sum::<u64>()
                     / (blocks.len().max(1) as u64);
                 (load, mean)

@@ -66,7 +66,7 @@ fn standing(config: &TuneConfig, summaries: &Summaries, candidate: usize) -> Sta
     let worst_gap_ns = config
         .load_states
         .iter()
-        .flat_map(|&load| summaries.values(candidate, (load, Metric::SpinGap)))
+        .flat_map(|&load| summaries.values(candidate, (load, config.gap_metric)))
         .max_by(f64::total_cmp);
     let violates = match (worst_gap_ns, config.max_gap_ns) {
         (Some(worst), Some(limit)) => worst > limit as f64,
@@ -74,7 +74,7 @@ fn standing(config: &TuneConfig, summaries: &Summaries, candidate: usize) -> Sta
     };
     Standing {
         candidate,
-        gap_ns: middle(Metric::SpinGap),
+        gap_ns: middle(config.gap_metric),
         rate_per_s: middle(Metric::ComputeRate),
         worst_gap_ns,
         violates,
@@ -95,7 +95,7 @@ fn mark_slow(standings: &mut [Standing]) {
 /// Better scores first, none last.
 fn by_score(goal: Goal, a: &Standing, b: &Standing) -> Ordering {
     match (a.score(goal), b.score(goal)) {
-        (Some(a), Some(b)) if goal.metric().higher_is_better() => b.total_cmp(&a),
+        (Some(a), Some(b)) if goal == Goal::Throughput => b.total_cmp(&a),
         (Some(a), Some(b)) => a.total_cmp(&b),
         (Some(_), None) => Ordering::Less,
         (None, Some(_)) => Ordering::Greater,

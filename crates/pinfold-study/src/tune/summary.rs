@@ -6,6 +6,7 @@
 //! | wake-up | 99 % quantile over all vCPUs, from 100 samples on | 1 µs |
 //! | compute rate | median over all windows and vCPUs | 1 per second |
 //! | I/O latency | median | 1 ns |
+//! | run delay | the longest wait of any vCPU in one window | 1 µs |
 //!
 //! Values below the floor count as the floor: log ratios need positive numbers, and a
 //! ruler that saw no gap at all says no more than that there was none above its own floor.
@@ -49,7 +50,7 @@ pub(super) struct Summaries {
 /// The smallest number that counts for a metric, in its unit.
 pub(super) fn floor_of(metric: Metric) -> f64 {
     match metric {
-        Metric::SpinGap | Metric::Wakeup => 1_000.0,
+        Metric::SpinGap | Metric::Wakeup | Metric::RunDelay => 1_000.0,
         Metric::ComputeRate | Metric::IoAhci | Metric::IoVirtio => 1.0,
     }
 }
@@ -57,7 +58,7 @@ pub(super) fn floor_of(metric: Metric) -> f64 {
 /// One number for the samples of one metric, all vCPUs together.
 pub(super) fn value_of(metric: Metric, samples: &[f64]) -> Option<f64> {
     let value = match metric {
-        Metric::SpinGap => Some(samples.iter().copied().fold(0.0, f64::max)),
+        Metric::SpinGap | Metric::RunDelay => Some(samples.iter().copied().fold(0.0, f64::max)),
         Metric::Wakeup if samples.len() < WAKEUP_SAMPLES => None,
         Metric::Wakeup => quantile(samples, 0.99),
         Metric::ComputeRate | Metric::IoAhci | Metric::IoVirtio => median(samples),

@@ -1,20 +1,43 @@
-use super::{checked, parse_set, scrubbed};
+use super::check::parse_set;
+use super::{checked, scrubbed};
 
-const HEAD: &str = "<topology version=\"2.0\"><object type=\"Machine\" cpuset=\"0x00000003\">";
-const TAIL: &str = "</object></topology>";
-const PU0: &str = "<object type=\"PU\" os_index=\"0\" cpuset=\"0x00000001\"/>";
-const PU1: &str = "<object type=\"PU\" os_index=\"1\" cpuset=\"0x00000002\"/>";
+/// A machine of two PUs around these objects, and one NUMA node.
+fn machine(inner: &str) -> String {
+    format!(
+        "<topology version=\"2.0\">\n{}{}{inner}</object>\n</topology>",
+        object("Machine", 0, 3, "allowed_cpuset=\"0x3\" allowed_nodeset=\"0x1\"", false),
+        object("NUMANode", 0, 3, "gp_index=\"900\"", true),
+    )
+}
+
+/// An object with all its sets; the identity comes from the rest, or from type and number.
+fn object(kind: &str, os: u32, pus: u32, rest: &str, closed: bool) -> String {
+    let identity = u64::try_from(kind.len()).unwrap() * 10 + u64::from(os);
+    let identity =
+        if rest.contains("gp_index") { String::new() } else { format!("gp_index=\"{identity}\"") };
+    let end = if closed { "/" } else { "" };
+    format!(
+        "<object type=\"{kind}\" os_index=\"{os}\" cpuset=\"{pus:#x}\" \
+         complete_cpuset=\"{pus:#x}\" nodeset=\"0x1\" complete_nodeset=\"0x1\" {identity} {rest}{end}>\n"
+    )
+}
+
+fn pu(os: u32) -> String {
+    object("PU", os, 1 << os, "", true)
+}
 
 #[test]
 fn what_hwloc_writes_is_accepted() {
-    let check = |inner: &str| {
-        assert!(checked(&format!("{HEAD}{inner}{TAIL}")).is_ok(), "{inner}");
+    let check = |inner: &str, kept: bool| {
+        let checked = checked(&machine(&format!("{}{inner}", pu(0)))).unwrap();
+        assert_eq!(checked.contains(inner.trim()), kept, "{inner}");
     };
-    check(PU0);
-    check(&format!("{PU0}{PU1}"));
-    check(&format!("<object type=\"NUMANode\" os_index=\"0\" cpuset=\"0x0\"/>{PU0}"));
-    check(&format!("<!-- by hand -->{PU0}"));
-    let whole = format!("<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n{HEAD}{PU0}{TAIL}");
+    check(&pu(1), true);
+    check("<info name=\"CPUModel\" value=\"x\"/>", true);
+    check("<!-- by hand -->", false);
+    check("<object type=\"PCIDev\" gp_index=\"77\"><object type=\"OSDev\"/></object>", false);
+    check("<distances2 nbobjs=\"-1\"/>", false);
+    let whole = format!("<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n{}", machine(&pu(0)));
     assert!(!checked(&whole).unwrap().contains("DOCTYPE"));
 }
 
@@ -24,25 +47,34 @@ fn what_hwloc_must_not_be_given() {
         let why = checked(text).unwrap_err();
         assert!(why.contains(part), "{text:.120}: {why}");
     };
-    let inside = |inner: &str, part: &str| refuse(&format!("{HEAD}{inner}{TAIL}"), part);
+    let inside = |inner: &str, part: &str| refuse(&machine(&format!("{}{inner}", pu(0))), part);
     refuse("<topology>", "");
     refuse("<html/>", "<html>");
-    refuse(&format!("{HEAD}{TAIL}"), "no PU");
+    refuse("<topology/>", "not of hwloc 2");
+    refuse("<topology version=\"2.0\"/>", "not one machine");
+    refuse(&machine(""), "no PU");
     refuse("<!DOCTYPE topology [<!ENTITY a \"b\">]><topology/>", "DOCTYPE");
     refuse("<!DOCTYPE topology SYSTEM \"/etc/passwd\"><topology/>", "DOCTYPE");
     refuse(
         "<!DOCTYPE topology SYSTEM \"hwloc2.dtd\"><!DOCTYPE t [<!ENTITY a \"b\">]><topology/>",
         "DTD",
     );
-    inside(&format!("{PU0}{PU0}"), "comes twice");
-    inside("<object type=\"PU\" os_index=\"0\" cpuset=\"0x00000002\"/>", "its own index");
-    inside("<object type=\"PU\" os_index=\"5\" cpuset=\"0x00000020\"/>", "the object around");
-    inside("<object type=\"PU\" os_index=\"4294967295\"/>", "os_index");
-    inside("<object type=\"PU\" cpuset=\"0x00000001\"/>", "os_index");
-    inside("<object type=\"Core\" cpuset=\"0xf...f\"/>", "not a set");
-    inside("<object type=\"Core\" cpuset=\"3\"/>", "not a set");
-    let deep = "<object type=\"Group\">".repeat(100) + PU0 + &"</object>".repeat(100);
-    inside(&deep, "nested");
+    inside(&pu(0), "comes twice");
+    inside(&object("PU", 0, 1, "gp_index=\"5\"", true), "a PU comes twice");
+    inside(&object("PU", 1, 1, "", true), "its own index");
+    inside(&object("PU", 5, 32, "", true), "the set around");
+    inside(&object("PU", 4_294_967_295, 2, "gp_index=\"5\"", true), "os_index");
+    inside(&object("Chip", 1, 2, "", true), "\"Chip\" is not a type");
+    inside(&object("NUMANode", 0, 2, "gp_index=\"5\"", true), "a NUMA node comes twice");
+    inside(&object("NUMANode", 1, 2, "", true), "the nodeset of a NUMA node");
+    inside(&object("Machine", 1, 2, "", true), "inside something else");
+    for set in ["cpuset", "complete_cpuset", "nodeset", "complete_nodeset"] {
+        inside(&pu(1).replace(&format!(" {set}=\"0x"), " x=\"0x"), &format!("no {set}"));
+    }
+    inside(&pu(1).replace(" cpuset=\"0x2\"", " cpuset=\"0xf...f\""), "not a set");
+    let level = |at: u32| object("Group", 0, 1, &format!("gp_index=\"{}\"", 1000 + at), false);
+    let deep: String = (0..100).map(level).collect();
+    inside(&(deep + &"</object>".repeat(100)), "nested");
 }
 
 #[test]
@@ -63,7 +95,8 @@ fn a_scrubbed_xml_tells_no_names() {
                    <info name=\"LinuxCgroup\" value=\"/secret-3\"/>\n\
                    <!-- secret-4 -->\n<userdata name=\"x\">secret-5</userdata>\n\
                    <info name=\"CPUModel\" value=\"kept\"/>\n";
-    let text = format!("<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n{HEAD}{secrets}{PU0}{TAIL}");
+    let text = machine(&format!("{secrets}{}", pu(0)));
+    let text = format!("<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n{text}");
     let scrubbed = scrubbed(&text).unwrap();
     assert!(!scrubbed.contains("secret"), "{scrubbed}");
     assert!(scrubbed.contains("kept"));

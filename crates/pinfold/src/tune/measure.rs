@@ -7,6 +7,7 @@ use pinfold_host::{Clock, LiveHost};
 use pinfold_model::{LoadState, Series, Tid};
 use pinfold_probe::agent::Agent;
 use pinfold_probe::roles::{self, Snapshot};
+use pinfold_probe::run_delay;
 use pinfold_probe::rulers::{Disk, IoTarget, Ruler, RulerPolicy};
 use pinfold_study::store::CellResult;
 use pinfold_vm::threads::Found;
@@ -110,7 +111,7 @@ impl Running<'_> {
     /// Without an agent: how long the vCPUs waited for a PU, window by window.
     fn outside(&self, observation_s: f64) -> Result<Vec<Series>, Failure> {
         let duration_ns = nanoseconds(observation_s * PER_OBSERVED_S);
-        roles::run_delay_series(self.host, self.clock, &self.found.tasks(), (duration_ns, WINDOW_NS))
+        run_delay::series(self.host, self.clock, &self.found.tasks(), (duration_ns, WINDOW_NS))
             .map_err(|error| Failure::from_error(Exit::Vm, &error, None))
     }
 }

@@ -20,7 +20,7 @@ pub use keep::Kept;
 pub use tell::{page_of, write_page};
 
 use pinfold_host::{Clock, LiveHost, SystemClock, user};
-use pinfold_model::{Accelerator, Finding, Origin, Plan, Topology};
+use pinfold_model::{Accelerator, Finding, Metric, Origin, Plan, Topology};
 use pinfold_probe::pinload::{self, Pinload};
 use pinfold_study::store::{OpenRun, Store};
 use pinfold_study::tune::{self as study, Candidate, Costs, Environment, Goal, Outcome, TuneConfig};
@@ -197,6 +197,14 @@ impl Bench<'_> {
         if matches!(subject.inside, Inside::Nothing { .. }) {
             // What the guest does is the user's: only the host's load can be set.
             config.load_states.retain(|load| !load.guest);
+            config.gap_metric = Metric::RunDelay;
+            if goal != Goal::Latency {
+                return Err(Failure::new(
+                    Exit::Input,
+                    format!("--goal {} needs to measure inside the guest", goal.name()),
+                )
+                .with_hint("run `pinload agent` in it and give --agent, or use --goal latency"));
+            }
         }
         Ok(config)
     }

@@ -1,0 +1,88 @@
+//! How long the vCPUs' threads waited for a PU, window by window, seen from the host alone.
+//!
+//! The kernel sums for each thread the time that it was runnable and not running
+//! (`/proc/PID/task/TID/schedstat`, field 2). The sum grows when the wait ends, so a wait that
+//! spans windows is counted in the last: the largest sample is at most one window less
+//! than the longest wait. It needs no help from the guest, and it does not see what
+//! QEMU does between the vCPU's thread and the guest's code.
+//! <https://docs.kernel.org/scheduler/sched-stats.html>
+
+use pinfold_host::{Clock, Host, HostError, paths, schedstat};
+use pinfold_model::{Metric, Role, Series, TaskId, Tid};
+
+/// Watches for `duration_ns` in windows of `window_ns`: one series per vCPU, one sample per window.
+///
+/// # Errors
+/// [`HostError`] if a thread ends or its statistics cannot be read.
+pub fn series(
+    host: &dyn Host,
+    clock: &dyn Clock,
+    threads: &[(TaskId, Role)],
+    (duration_ns, window_ns): (u64, u64),
+) -> Result<Vec<Series>, HostError> {
+    let vcpus: Vec<(u32, Tid)> = threads
+        .iter()
+        .filter_map(|(task, role)| match role {
+            Role::Vcpu(index) => Some((*index, task.tid)),
+            Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => None,
+        })
+        .collect();
+    let began = clock.now_ns();
+    let mut before = read(host, &vcpus)?;
+    let mut samples: Vec<Vec<f64>> = vec![Vec::new(); vcpus.len()];
+    let mut next = began;
+    while clock.now_ns().saturating_sub(began) < duration_ns {
+        next = next.saturating_add(window_ns);
+        clock.sleep_ns(next.saturating_sub(clock.now_ns()));
+        let now = read(host, &vcpus)?;
+        for ((of_vcpu, now), before) in samples.iter_mut().zip(&now).zip(&before) {
+            of_vcpu.push(now.saturating_sub(*before) as f64);
+        }
+        before = now;
+    }
+    let duration_ns = clock.now_ns().saturating_sub(began);
+    let series = |((cpu, _), samples): ((u32, Tid), Vec<f64>)| Series {
+        metric: Metric::RunDelay,
+        cpu,
+        duration_ns,
+        observed_ns: duration_ns,
+        dropped: 0,
+        samples,
+        flags: Vec::new(),
+    };
+    Ok(vcpus.into_iter().zip(samples).map(series).collect())
+}
+
+/// Run delay of each thread so far (ns).
+fn read(host: &dyn Host, vcpus: &[(u32, Tid)]) -> Result<Vec<u64>, HostError> {
+    vcpus
+        .iter()
+        .map(|(_, tid)| {
+            let path = paths::task_schedstat(*tid, *tid);
+            let text = host.read_text(&path)?;
+            schedstat::parse(&text).map(|stat| stat.delay_ns).map_err(|error| error.at(&path))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use pinfold_host::{SimClock, TreeHost};
+
+    use super::*;
+
+    #[test]
+    fn one_sample_per_window_and_vcpu() {
+        let files = [("/proc/7/task/7/schedstat", "100 200 3\n")];
+        let host = TreeHost::from_files(files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec())));
+        let clock = SimClock::at(0);
+        let threads = [
+            (TaskId { tid: Tid(7), start_time: 1 }, Role::Vcpu(0)),
+            (TaskId { tid: Tid(8), start_time: 1 }, Role::Emulator),
+        ];
+        let found = series(&host, &clock, &threads, (50, 10)).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].samples, [0.0; 5]);
+        assert!(series(&host, &clock, &[(threads[1].0, Role::Vcpu(1))], (50, 10)).is_err());
+    }
+}

@@ -1,0 +1,222 @@
+//! What an hwloc XML must be before hwloc gets it.
+//!
+//! A tree of known objects, one machine outermost, not too deep. Each object but devices
+//! has its four sets (PUs and NUMA nodes, present and complete), each inside that of the
+//! object around it: hwloc 2.9 reads through a null pointer where one is missing. At least
+//! one PU, each PU and NUMA node once, no number beyond Pinfold's limit.
+//!
+//! Sets are 32-bit hexadecimal words, high first, empty where zero: `0x1,,0x0000000f`.
+
+use std::collections::BTreeSet;
+
+use pinfold_model::{CpuSet, MAX_PUS, PuId};
+use roxmltree::{Document, Node};
+
+/// Far deeper than any machine: hwloc reads objects recursively.
+const MAX_DEPTH: usize = 64;
+
+/// Objects without sets; Pinfold does not use them.
+const DEVICES: [&str; 4] = ["Bridge", "PCIDev", "OSDev", "Misc"];
+
+/// Objects with sets.
+const PLACES: [&str; 16] = [
+    "Machine", "Package", "Die", "Core", "PU", "NUMANode", "MemCache", "Group", "L1Cache",
+    "L2Cache", "L3Cache", "L4Cache", "L5Cache", "L1iCache", "L2iCache", "L3iCache",
+];
+
+/// Sets of PUs, or of NUMA nodes by the same rules, of one object.
+#[derive(Clone)]
+struct Sets {
+    pus: CpuSet,
+    complete_pus: CpuSet,
+    nodes: CpuSet,
+    complete_nodes: CpuSet,
+}
+
+impl Sets {
+    fn are_inside(&self, outer: &Self) -> bool {
+        self.pus.is_subset(&outer.pus)
+            && self.complete_pus.is_subset(&outer.complete_pus)
+            && self.nodes.is_subset(&outer.nodes)
+            && self.complete_nodes.is_subset(&outer.complete_nodes)
+    }
+
+    fn are_complete(&self) -> bool {
+        self.pus.is_subset(&self.complete_pus) && self.nodes.is_subset(&self.complete_nodes)
+    }
+}
+
+struct Check<'d, 'i> {
+    document: &'d Document<'i>,
+    pus: CpuSet,
+    nodes: CpuSet,
+    identities: BTreeSet<u64>,
+}
+
+/// An object, its children and the sets of what is around it.
+type Open<'d, 'i> = (Node<'d, 'i>, Option<Sets>, usize);
+
+/// True for objects that are not part of the tree of places.
+pub(super) fn is_device(node: Node<'_, '_>) -> bool {
+    node.has_tag_name("object") && node.attribute("type").is_some_and(|ty| DEVICES.contains(&ty))
+}
+
+/// What is wrong with a document, with its line.
+pub(super) fn check(document: &Document<'_>) -> Result<(), String> {
+    let root = document.root_element();
+    let name = root.tag_name().name();
+    if name != "topology" {
+        return Err(format!("the outermost element is <{name}> instead of <topology>"));
+    }
+    if !root.attribute("version").is_some_and(|version| version.starts_with("2.")) {
+        return Err("it is not of hwloc 2 (lstopo -i OLD.xml NEW.xml converts older ones)".into());
+    }
+    let mut check =
+        Check { document, pus: CpuSet::new(), nodes: CpuSet::new(), identities: BTreeSet::new() };
+    check.walk(root)?;
+    for kind in root.children().filter(|node| node.has_tag_name("cpukind")) {
+        check.set(kind, "cpuset")?;
+    }
+    if check.pus.is_empty() { Err("it has no PU".to_owned()) } else { Ok(()) }
+}
+
+impl Check<'_, '_> {
+    /// All objects, without recursion.
+    fn walk(&mut self, root: Node<'_, '_>) -> Result<(), String> {
+        let machines: Vec<Node<'_, '_>> = objects(root).collect();
+        match machines.as_slice() {
+            [machine] if machine.attribute("type") == Some("Machine") => {}
+            _ => return Err("its outermost object is not one machine".to_owned()),
+        }
+        let mut todo: Vec<Open<'_, '_>> =
+            machines.into_iter().map(|node| (node, None, 1)).collect();
+        while let Some((node, around, depth)) = todo.pop() {
+            if depth > MAX_DEPTH {
+                return Err(self.at(node, "objects are nested too deeply"));
+            }
+            if is_device(node) {
+                continue;
+            }
+            let sets = self.object(node, around.as_ref())?;
+            todo.extend(objects(node).map(|child| (child, Some(sets.clone()), depth + 1)));
+        }
+        Ok(())
+    }
+
+    fn object(&mut self, node: Node<'_, '_>, around: Option<&Sets>) -> Result<Sets, String> {
+        let kind = node.attribute("type").unwrap_or("");
+        if !PLACES.contains(&kind) {
+            return Err(self.at(node, &format!("{kind:?} is not a type of object")));
+        }
+        if around.is_some() == (kind == "Machine") {
+            return Err(self.at(node, "a machine is inside something else"));
+        }
+        let sets = Sets {
+            pus: self.set(node, "cpuset")?,
+            complete_pus: self.set(node, "complete_cpuset")?,
+            nodes: self.set(node, "nodeset")?,
+            complete_nodes: self.set(node, "complete_nodeset")?,
+        };
+        if around.is_none() {
+            self.set(node, "allowed_cpuset")?;
+            self.set(node, "allowed_nodeset")?;
+        }
+        if !sets.are_complete() || around.is_some_and(|around| !sets.are_inside(around)) {
+            return Err(self.at(node, "a set holds what the set around it does not"));
+        }
+        self.identity(node)?;
+        match kind {
+            "PU" => self.pu(node, &sets)?,
+            "NUMANode" => self.numa_node(node, &sets)?,
+            _ => {}
+        }
+        Ok(sets)
+    }
+
+    /// Two objects with one identity would be one to us.
+    fn identity(&mut self, node: Node<'_, '_>) -> Result<(), String> {
+        let Some(text) = node.attribute("gp_index") else {
+            return Err(self.at(node, "an object has no gp_index"));
+        };
+        match text.parse::<u64>() {
+            // hwloc counts on from the largest.
+            Ok(identity) if identity < u64::MAX / 2 && self.identities.insert(identity) => Ok(()),
+            Ok(_) => Err(self.at(node, "a gp_index comes twice")),
+            Err(_) => Err(self.at(node, &format!("{text:?} is not a gp_index"))),
+        }
+    }
+
+    fn pu(&mut self, node: Node<'_, '_>, sets: &Sets) -> Result<(), String> {
+        let index = self.os_index(node, "PU")?;
+        let own = CpuSet::single(index);
+        // An offline PU is described with an empty set.
+        if sets.complete_pus != own || !sets.pus.is_subset(&own) {
+            return Err(self.at(node, "the cpuset of a PU is not its own index"));
+        }
+        if objects(node).any(|child| !is_device(child)) {
+            return Err(self.at(node, "a PU contains something"));
+        }
+        if self.pus.contains(index) {
+            return Err(self.at(node, "a PU comes twice"));
+        }
+        self.pus.insert(index);
+        Ok(())
+    }
+
+    fn numa_node(&mut self, node: Node<'_, '_>, sets: &Sets) -> Result<(), String> {
+        let index = self.os_index(node, "NUMA node")?;
+        if sets.complete_nodes != CpuSet::single(index) {
+            return Err(self.at(node, "the nodeset of a NUMA node is not its own index"));
+        }
+        if self.nodes.contains(index) {
+            return Err(self.at(node, "a NUMA node comes twice"));
+        }
+        self.nodes.insert(index);
+        Ok(())
+    }
+
+    /// The kernel's number; nodes are counted by the same rules as PUs.
+    fn os_index(&self, node: Node<'_, '_>, what: &str) -> Result<PuId, String> {
+        node.attribute("os_index")
+            .and_then(|index| index.parse::<u32>().ok())
+            .filter(|index| *index < MAX_PUS)
+            .map(PuId)
+            .ok_or_else(|| self.at(node, &format!("a {what} has no usable os_index")))
+    }
+
+    fn set(&self, node: Node<'_, '_>, name: &str) -> Result<CpuSet, String> {
+        let text = node
+            .attribute(name)
+            .ok_or_else(|| self.at(node, &format!("an object has no {name}")))?;
+        parse_set(text).map_err(|why| self.at(node, &format!("{name}: {why}")))
+    }
+
+    fn at(&self, node: Node<'_, '_>, why: &str) -> String {
+        format!("line {}: {why}", self.document.text_pos_at(node.range().start).row)
+    }
+}
+
+fn objects<'d, 'i>(node: Node<'d, 'i>) -> impl Iterator<Item = Node<'d, 'i>> {
+    node.children().filter(|child| child.has_tag_name("object"))
+}
+
+/// hwloc's set format; the infinite sets that it can also write are refused.
+pub(super) fn parse_set(text: &str) -> Result<CpuSet, String> {
+    let fail = || format!("{text:?} is not a set");
+    let words: Vec<&str> = text.split(',').collect();
+    if words.len() > (MAX_PUS / 32) as usize {
+        return Err(fail());
+    }
+    let mut set = CpuSet::new();
+    for (position, word) in (0_u32..).zip(words.iter().rev()) {
+        if word.is_empty() {
+            continue;
+        }
+        let digits = word.strip_prefix("0x").ok_or_else(fail)?;
+        let value = u32::from_str_radix(digits, 16).map_err(|_| fail())?;
+        for bit in (0..32).filter(|bit| value & (1 << bit) != 0) {
+            set.insert(PuId(position * 32 + bit));
+        }
+    }
+    Ok(set)
+}
