@@ -7,6 +7,7 @@
 
 mod affinity;
 mod group;
+mod inherit;
 mod kernel_file;
 mod members;
 mod past;
@@ -17,6 +18,7 @@ use pinfold_model::{Change, Finding, Step, Undo};
 
 pub(crate) use affinity::{allowed, narrowed};
 pub(crate) use group::PREFIX as GROUP_PREFIX;
+pub(crate) use inherit::obstacle;
 pub(crate) use kernel_file::{ENABLE as ENABLE_CPUSET, has_cpuset};
 pub(crate) use past::Past;
 
@@ -58,6 +60,10 @@ pub(crate) enum Reverted {
     Nothing,
     /// Its task has ended.
     Gone,
+    /// A value with the same effect is there, and [`finish`] is to be asked at the end.
+    Later,
+    /// A value with the same effect is there, because the kernel does not take the original.
+    Near(Finding),
     /// Somebody else changed it since; it was left as it is.
     Changed(Finding),
 }
@@ -98,6 +104,17 @@ pub(crate) fn revert(past: &Past<'_>, step: &Step) -> Vec<Result<Reverted, HostE
         }
         Undo::SetAffinity { task, original } => vec![affinity::revert(past, *task, original)],
         Undo::SetPolicy { task, original } => vec![policy::revert(past, *task, *original)],
+    }
+}
+
+/// Ends a step whose revert answered [`Reverted::Later`], when all others are taken back.
+pub(crate) fn finish(past: &Past<'_>, step: &Step) -> Result<Reverted, HostError> {
+    match &step.undo {
+        Undo::WriteFile { path, .. } => inherit::finish(past, path),
+        Undo::RemoveGroup { .. }
+        | Undo::MoveTasks { .. }
+        | Undo::SetAffinity { .. }
+        | Undo::SetPolicy { .. } => Ok(Reverted::Nothing),
     }
 }
 

@@ -23,8 +23,6 @@ use crate::tasks::Target;
 use crate::undo::undo;
 
 mod bystanders;
-#[cfg(test)]
-mod tests;
 
 /// How often the host is looked at again before it is called restless.
 const MAX_PASSES: usize = 8;

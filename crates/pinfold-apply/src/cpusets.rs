@@ -160,19 +160,31 @@ impl Cpusets {
 
 /// A file that holds a list of PUs.
 pub(crate) fn list(host: &dyn Host, path: &str) -> Result<CpuSet, HostError> {
-    let text = host.read_text(path)?;
-    CpuSet::parse_list(&text)
+    parse(path, &host.read(path)?)
+}
+
+/// The content of such a file. Memory nodes have the same format.
+pub(crate) fn parse(path: &str, bytes: &[u8]) -> Result<CpuSet, HostError> {
+    CpuSet::parse_list(&String::from_utf8_lossy(bytes))
         .map_err(|error| HostError::Unexpected { path: path.to_owned(), why: error.to_string() })
 }
 
-/// True if the kernel remembers the mask that a task asked for and applies it within each new
-/// cpuset (6.2, da019032819a1). Before, a change of cpuset overwrites the mask.
+/// The first kernel that remembers the mask which a task asked for and applies it within each
+/// new cpuset (da019032819a1). Before, a change of cpuset overwrites the mask.
+pub(crate) const MASKS_SURVIVE: (u32, u32) = (6, 2);
+
+/// See [`MASKS_SURVIVE`].
 pub(crate) fn masks_survive(host: &dyn Host) -> Result<bool, HostError> {
+    Ok(release(host)? >= MASKS_SURVIVE)
+}
+
+/// Major and minor number of the running kernel.
+pub(crate) fn release(host: &dyn Host) -> Result<(u32, u32), HostError> {
     let path = paths::kernel_release();
     let release = host.read_text(&path)?;
     let mut parts = release.trim().split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     match (parts.next(), parts.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor) >= (6, 2)),
+        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
         _ => Err(HostError::Unexpected { path, why: format!("{release:?} is no kernel release") }),
     }
 }

@@ -29,6 +29,9 @@ pub struct UndoReport {
     pub gone: usize,
     /// Steps that a reboot has made void.
     pub dropped: usize,
+    /// What has the same effect as before but not the same bytes, because the kernel does not
+    /// take the original back.
+    pub near: Vec<Finding>,
     /// What somebody else changed since, and was therefore left.
     pub changed: Vec<Finding>,
     /// What could not be put back; another undo may try again.
@@ -46,8 +49,14 @@ impl UndoReport {
     fn count(&mut self, what: &str, answer: Result<Reverted, HostError>) -> bool {
         match answer {
             Ok(Reverted::Restored) => self.restored += 1,
+            // Counted when it is ended.
+            Ok(Reverted::Later) => {}
             Ok(Reverted::Nothing) => self.already_right += 1,
             Ok(Reverted::Gone) => self.gone += 1,
+            Ok(Reverted::Near(finding)) => {
+                self.restored += 1;
+                self.near.push(finding);
+            }
             Ok(Reverted::Changed(finding)) => {
                 self.changed.push(finding);
                 return false;
@@ -134,16 +143,23 @@ fn replay(
     journal: &mut Journal<'_>,
     (report, observer): Watched<'_>,
 ) -> ControlFlow<()> {
+    let mut later = Vec::new();
     for (index, step) in record.steps().rev() {
         observer(index, step)?;
         let what = step.change.to_string();
         let answers = actuators::revert(past, step);
+        if answers.iter().any(|answer| matches!(answer, Ok(Reverted::Later))) {
+            later.push((what.clone(), step));
+        }
         // Every answer is counted, also those behind the first that failed.
         let settled: Vec<bool> =
             answers.into_iter().map(|answer| report.count(&what, answer)).collect();
         let outcome =
             if settled.contains(&false) { Outcome::Kept } else { Outcome::Restored };
         journal.note(index, outcome, None);
+    }
+    for (what, step) in later {
+        report.count(&what, actuators::finish(past, step));
     }
     ControlFlow::Continue(())
 }

@@ -19,9 +19,6 @@ use crate::journal::{Journal, Outcome};
 use crate::steps::plan_threads;
 use crate::tasks::{self, Target};
 
-#[cfg(test)]
-mod tests;
-
 /// How often the roles are asked for on account of one thread that they do not name: a vCPU's
 /// thread may be there before QMP knows of it.
 const MAX_QUESTIONS: u32 = 3;

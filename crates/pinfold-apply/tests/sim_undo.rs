@@ -69,6 +69,30 @@ fn isolation_keeps_others_off() {
     }
 }
 
+/// Before Linux 7.0 a group with tasks cannot be told to inherit again, and what others have set
+/// forbids to make it anew.
+#[test]
+fn what_cannot_be_emptied_is_given_all_and_told() {
+    let case = common::v2_in_use(common::v2_builder()).with(IsolationScope::Host);
+    let (bench, before) = (Bench::new(), case.host.snapshot());
+    let applied = bench.apply(&case).unwrap();
+    assert!(applied.findings.iter().any(|finding| finding.text.contains("will give it all PUs")));
+    let report = bench.undo(&case);
+    assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
+    let asked = ["init.scope", "system.slice", "user.slice", "machine.slice"];
+    assert_eq!(report.near.len(), 3, "{report:?}");
+    let line = |text: &str, part: &str| {
+        let without = |line: &&str| !line.contains("cpuset.cpus: ") && !line.contains("exclusive");
+        text.lines().filter(without).filter(|line| line.contains(part)).collect::<String>()
+    };
+    let after = case.host.snapshot();
+    for part in asked.iter().chain(&["task", "narrow", "only6", "machine"]) {
+        assert_eq!(line(&before, part), line(&after, part), "the effect is the same");
+    }
+    assert!(after.contains("init.scope/cpuset.cpus: \"0-7\\n\""), "{after}");
+    assert!(after.contains("narrow.slice/cpuset.cpus: \"0-3\\n\""), "{after}");
+}
+
 /// What happens on a host while a plan is in force.
 fn live_on(host: &SimHost, seed: u32) {
     let fork = |parent: u32, child: u32| assert!(host.fork(Tid(parent), Tid(child)));

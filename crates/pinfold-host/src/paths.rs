@@ -475,3 +475,9 @@ pub fn captured_hwloc_xml() -> String {
 pub fn shared_memory() -> String {
     "/dev/shm".to_owned()
 }
+
+/// v2 (6.7): PUs that a group keeps for partitions below it.
+#[must_use]
+pub fn cpuset_cpus_exclusive(group: &str) -> String {
+    cgroup_file(group, "cpuset.cpus.exclusive")
+}

@@ -76,7 +76,7 @@ impl TopologyError {
         let text = match self {
             TopologyError::Host(_) | TopologyError::NoPu { .. } => return None,
             TopologyError::Hwloc { .. } => {
-                "run lstopo: if it fails too, the hwloc library or /sys is at fault"
+                "run lstopo: if it fails too, the hwloc library or sysfs is at fault"
             }
             TopologyError::Redirected => {
                 "unset HWLOC_XMLFILE, HWLOC_SYNTHETIC, HWLOC_FSROOT and HWLOC_COMPONENTS, \

@@ -106,11 +106,15 @@ fn tree_of_xml(name: &str, text: &str) -> Result<Tree, TopologyError> {
 
 fn from_description(text: &str) -> Result<Topology, TopologyError> {
     let fail = |why: String| TopologyError::Synthetic { text: text.to_owned(), why };
-    synthetic::bounded(text).map_err(fail)?;
+    let count = synthetic::bounded(text).map_err(fail)?;
     let tree = hwloc::from_synthetic(text).map_err(|refusal| match refusal {
         Refusal::Rejected => fail(synthetic::fault(text)),
         Refusal::Failed(_) | Refusal::Redirected | Refusal::OutOfRange(_) => fail(why(&refusal)),
     })?;
+    // hwloc takes PUs of one index for one PU.
+    if u64::try_from(tree.pus.len()) != Ok(count) {
+        return Err(fail(format!("its indexes do not name {count} different PUs")));
+    }
     build::topology(Source::Synthetic(text.to_owned()), &tree, &Facts::default())
 }
 

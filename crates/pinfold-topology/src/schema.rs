@@ -148,7 +148,7 @@ pub fn capabilities_to_json(capabilities: &[Capability]) -> String {
         capabilities: capabilities
             .iter()
             .map(|capability| CapabilityEntry {
-                name: &capability.name,
+                name: capability.name,
                 verdict: verdict_word(capability.verdict),
                 why: &capability.why,
                 hint: capability.hint.as_deref(),

@@ -8,7 +8,11 @@
 //! is gone through level by level to find the word that is at fault.
 //! <https://www.open-mpi.org/projects/hwloc/doc/v2.9.0/a00369.php>
 
-use pinfold_model::MAX_PUS;
+/// Linux's largest `NR_CPUS`.
+const MOST_PUS: u64 = 8192;
+
+/// Linux's largest number of NUMA nodes (`NODES_SHIFT` of 10).
+const MOST_NODES: u64 = 1024;
 
 /// Level names that hwloc understands, shortest unambiguous forms included.
 const LEVELS: [(&str, &str); 14] = [
@@ -35,19 +39,23 @@ struct Level<'t> {
     count: &'t str,
 }
 
-/// Refuses a description of more PUs than any kernel has.
-pub(crate) fn bounded(text: &str) -> Result<(), String> {
-    let mut pus: u64 = 1;
+/// The number of PUs that a description means; refuses one of more than any kernel has.
+pub(crate) fn bounded(text: &str) -> Result<u64, String> {
+    let mut count: u64 = 1;
     for word in words(text)? {
         let level = level(word);
-        if let Ok(count) = level.count.parse::<u64>() {
-            pus = pus.saturating_mul(count.max(1));
+        if let Ok(number) = level.count.parse::<u64>() {
+            count = count.saturating_mul(number.max(1));
+        }
+        let name = level.name.to_ascii_lowercase();
+        if (name.starts_with("numa") || name == "node") && count > MOST_NODES {
+            return Err(format!("{count} NUMA nodes are more than any kernel has ({MOST_NODES})"));
         }
     }
-    if pus >= u64::from(MAX_PUS) {
-        return Err(format!("{pus} PUs are more than any kernel has ({MAX_PUS})"));
+    if count > MOST_PUS {
+        return Err(format!("{count} PUs are more than any kernel has ({MOST_PUS})"));
     }
-    Ok(())
+    Ok(count)
 }
 
 /// Why hwloc refuses a description, as precisely as can be told.

@@ -5,16 +5,17 @@
 //! without an error what the parent lacks); `cgroup.subtree_control` takes `+name` and
 //! shows names; all others compare as text without the blanks at their ends.
 
-use pinfold_host::{Host, HostError, HostMut, paths};
-use pinfold_model::{CpuSet, Finding};
+use pinfold_host::mountinfo::Version;
+use pinfold_host::{Host, HostError, HostMut};
+use pinfold_model::Finding;
 
-use super::{Past, Reverted, Shown, Taken};
+use super::{Past, Reverted, Shown, Taken, inherit};
 use crate::cpusets::{self, CPUSET, Cpusets};
 use crate::tasks;
 
 /// What [`pinfold_model::Change::WriteFile`] writes to give children the controller.
 pub(crate) const ENABLE: &[u8] = b"+cpuset";
-const DISABLE: &[u8] = b"-cpuset";
+pub(super) const DISABLE: &[u8] = b"-cpuset";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -52,7 +53,8 @@ pub(super) fn verify(
         return Ok(Shown::AsAsked);
     };
     let group = path.rsplit_once('/').map_or(path, |(group, _)| group);
-    let (asked, got) = (set(path, value)?, cpusets::list(host, &cpusets.effective_path(group))?);
+    let asked = cpusets::parse(path, value)?;
+    let got = cpusets::list(host, &cpusets.effective_path(group))?;
     Ok(match got.is_subset(&asked) {
         true => Shown::AsAsked,
         false => Shown::Other { wanted: asked.to_string(), found: format!("{got} in effect") },
@@ -64,16 +66,33 @@ pub(super) fn revert(
     path: &str,
     original: &[u8],
 ) -> Result<Reverted, HostError> {
-    let Some(now) = tasks::unless_gone(past.host.read(path))? else { return Ok(Reverted::Gone) };
     let kind = kind(path);
+    let group = path.rsplit_once('/').map_or(path, |(group, _)| group);
+    let unified = past.cpusets.as_ref().filter(|cpusets| cpusets.version() == Version::V2);
+    let list = unified.filter(|_| kind == Kind::GrantedList);
+    if let Some(cpusets) = list {
+        inherit::mend(past, cpusets, group)?;
+    }
+    let Some(now) = tasks::unless_gone(past.host.read(path))? else { return Ok(Reverted::Gone) };
     if kind == Kind::Controllers {
-        return disable(past, path, &now, original);
+        return disable(past, (path, group), &now, original);
     }
     if same(kind, path, &now, original)? {
         return Ok(Reverted::Nothing);
     }
     let ours = past.written_values(path).map(|value| same(kind, path, &now, value));
-    if !ours.collect::<Result<Vec<_>, _>>()?.contains(&true) {
+    let mut ours = ours.collect::<Result<Vec<_>, _>>()?.contains(&true);
+    if let Some(cpusets) = list {
+        if is_empty(original) && inherit::is_all(past, cpusets, path, &now) {
+            return Ok(Reverted::Later);
+        }
+        // Empty is what a list is after the controller was switched off and on by an undo.
+        ours |= is_empty(&now);
+        if ours && is_empty(original) {
+            return inherit::restore(past, cpusets, group);
+        }
+    }
+    if !ours {
         let text = format!(
             "{path} holds {:?}, which Pinfold did not write; the original {:?} was not put back",
             shown(&now),
@@ -89,48 +108,39 @@ pub(super) fn revert(
     Err(unexpected(path, &now, original))
 }
 
-/// Takes the controller from a group's children again, unless one of them uses it now.
+/// Takes the controller from a group's children again, unless somebody else uses it now.
 fn disable(
     past: &Past<'_>,
-    path: &str,
+    (path, group): (&str, &str),
     now: &[u8],
     original: &[u8],
 ) -> Result<Reverted, HostError> {
+    let Some(cpusets) = &past.cpusets else { return Ok(Reverted::Gone) };
     if has_cpuset(original) || !has_cpuset(now) {
         return Ok(Reverted::Nothing);
     }
-    let group = path.rsplit_once('/').map_or(path, |(group, _)| group);
-    let children = match &past.cpusets {
-        Some(cpusets) => cpusets.children(past.host, group)?,
-        None => Vec::new(),
+    let ours = |path: &str, value: &[u8]| {
+        past.wrote(path, value) || inherit::is_all(past, cpusets, path, value)
     };
-    for child in children {
-        let file = paths::cpuset_cpus(&child);
-        let asked = tasks::unless_gone(past.host.read(&file))?;
-        if asked.is_some_and(|bytes| !shown(&bytes).is_empty()) {
-            let text = format!(
-                "{path} keeps the cpuset controller, because {file} has been set since and would be lost"
-            );
-            return Ok(Reverted::Changed(Finding::warning("cgroup cpuset", text)));
-        }
+    if let Some(why) = inherit::obstacle(past.host, cpusets, group, &ours)? {
+        let text = format!("{path} keeps the cpuset controller, because {why}");
+        return Ok(Reverted::Changed(Finding::warning("cgroup cpuset", text)));
     }
     past.host.write(path, DISABLE)?;
     let now = past.host.read(path)?;
     if has_cpuset(&now) { Err(unexpected(path, &now, original)) } else { Ok(Reverted::Restored) }
 }
 
+fn is_empty(bytes: &[u8]) -> bool {
+    bytes.trim_ascii().is_empty()
+}
+
 fn same(kind: Kind, path: &str, found: &[u8], value: &[u8]) -> Result<bool, HostError> {
     match kind {
-        Kind::GrantedList | Kind::List => Ok(set(path, found)? == set(path, value)?),
+        Kind::GrantedList | Kind::List => Ok(cpusets::parse(path, found)? == cpusets::parse(path, value)?),
         Kind::Controllers => Ok(has_cpuset(found)),
         Kind::Text => Ok(found.trim_ascii() == value.trim_ascii()),
     }
-}
-
-/// Memory nodes have the same format as PUs and are compared in the same type.
-fn set(path: &str, bytes: &[u8]) -> Result<CpuSet, HostError> {
-    CpuSet::parse_list(&String::from_utf8_lossy(bytes))
-        .map_err(|error| HostError::Unexpected { path: path.to_owned(), why: error.to_string() })
 }
 
 /// True if a list of controllers has cpuset.

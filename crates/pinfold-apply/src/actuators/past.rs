@@ -50,6 +50,17 @@ impl<'a> Past<'a> {
         })
     }
 
+    /// True if a value, as the kernel shows it, was written to a file by a step.
+    pub(super) fn wrote(&self, path: &str, value: &[u8]) -> bool {
+        let shown = cpusets::parse(path, value).ok();
+        self.written_values(path).any(|written| cpusets::parse(path, written).ok() == shown)
+    }
+
+    /// True if a step switched the controller on for the children of a group.
+    pub(super) fn enabled(&self, group: &str) -> bool {
+        self.written_values(&paths::cgroup_subtree_control(group)).next().is_some()
+    }
+
     /// True if a mask is one that was set for a task, in full or within its cpuset.
     pub(super) fn wrote_mask(&self, task: TaskId, now: &CpuSet, allowed: &CpuSet) -> bool {
         self.masks().any(|(at, mask, _)| {

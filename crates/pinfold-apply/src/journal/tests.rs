@@ -1,1 +1,306 @@
-//! Tests.
+//! A disk that runs full under the journal, and lines that are not ours.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use pinfold_host::user::{Lock, StateDir};
+use pinfold_host::{CgroupVersion, Host as _, HostError, SimClock, SimHost, SimTask};
+use pinfold_model::{
+    CpuSet, IsolationScope, Plan, Role, ThreadPlan, Tid, VnodeKind, VnodePlan,
+};
+
+use super::*;
+use crate::{ApplyError, apply, plan_steps, undo, unobserved};
+
+/// A state directory whose disk has room for so many more writes.
+struct FullDisk {
+    inner: StateDir,
+    left: AtomicUsize,
+    removable: bool,
+}
+
+impl FullDisk {
+    fn full<T>(&self, name: &str, write: impl FnOnce() -> Result<T, HostError>) -> Result<T, HostError> {
+        if self.left.load(Ordering::SeqCst) == 0 {
+            let source = std::io::Error::from(std::io::ErrorKind::StorageFull);
+            let path = Files::path_of(&self.inner, name);
+            return Err(HostError::File { operation: "append to", path, value: None, source });
+        }
+        self.left.fetch_sub(1, Ordering::SeqCst);
+        write()
+    }
+}
+
+impl Files for FullDisk {
+    fn path_of(&self, name: &str) -> String {
+        Files::path_of(&self.inner, name)
+    }
+    fn list(&self) -> Result<Vec<String>, HostError> {
+        Files::list(&self.inner)
+    }
+    fn contains(&self, name: &str) -> bool {
+        Files::contains(&self.inner, name)
+    }
+    fn read(&self, name: &str) -> Result<Vec<u8>, HostError> {
+        Files::read(&self.inner, name)
+    }
+    fn create_new(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
+        self.full(name, || Files::create_new(&self.inner, name, content))
+    }
+    fn append(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
+        self.full(name, || Files::append(&self.inner, name, content))
+            // Half of it reached the disk.
+            .inspect_err(|_| {
+                Files::append(&self.inner, name, &content[..content.len() / 2]).unwrap();
+            })
+    }
+    fn replace(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
+        self.full(name, || Files::replace(&self.inner, name, content))
+    }
+    fn remove(&self, name: &str) -> Result<(), HostError> {
+        if self.removable || name.ends_with(".lock") {
+            return Files::remove(&self.inner, name);
+        }
+        self.full(name, || Files::remove(&self.inner, name))
+    }
+    fn lock(&self, name: &str) -> Result<Option<Lock>, HostError> {
+        Files::lock(&self.inner, name)
+    }
+}
+
+fn host() -> (SimHost, Plan, Target) {
+    let host = SimHost::builder(CgroupVersion::V1, 2)
+        .task(SimTask::new(500, "qemu"))
+        .task(SimTask::new(501, "CPU 0/KVM").thread_of(500))
+        .task(SimTask::new(600, "pinload"))
+        .build();
+    let id = |tid: u32| host.task(Tid(tid)).unwrap().id();
+    let target = Target {
+        pid: Tid(500),
+        threads: vec![(id(500), Role::Emulator), (id(501), Role::Vcpu(0))],
+        own: vec![id(600)],
+    };
+    let thread = |role, pus: &str| ThreadPlan {
+        role,
+        pus: CpuSet::parse_list(pus).unwrap(),
+        policy: None,
+        reason: String::new(),
+    };
+    let plan = Plan {
+        strategy: "test".to_owned(),
+        fingerprint: String::new(),
+        vnode: VnodePlan {
+            name: "vm1".to_owned(),
+            kind: VnodeKind::VirtualMachine,
+            threads: vec![thread(Role::Vcpu(0), "1"), thread(Role::Emulator, "0")],
+            guest: None,
+        },
+        housekeeping: CpuSet::first_n(1),
+        exclusive: CpuSet::parse_list("1").unwrap(),
+        isolation: IsolationScope::Own,
+        housekeeping_reason: String::new(),
+        findings: Vec::new(),
+    };
+    (host, plan, target)
+}
+
+fn folder() -> (tempfile::TempDir, StateDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let state = StateDir::open(&format!("{}/journal", folder.path().display())).unwrap();
+    (folder, state)
+}
+
+#[test]
+fn a_full_disk_stops_the_step_and_takes_back_what_was_done() {
+    for removable in [true, false] {
+        for room in 1.. {
+            let ((host, plan, target), (_folder, inner)) = (host(), folder());
+            let before = host.snapshot();
+            let clock = SimClock::at(0);
+            let disk = Arc::new(FullDisk { inner, left: AtomicUsize::new(room), removable });
+            let journals = Journals::over(disk.clone(), &clock);
+            let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target };
+            let mut journal = journals.begin(&host, &new).unwrap();
+            let Err(error) = apply(&host, &plan, &target, &mut journal, &mut unobserved()) else {
+                break;
+            };
+            assert!(matches!(error, ApplyError::NotJournalled { .. }), "{error}");
+            assert!(error.hint().unwrap().contains("space"), "{error}");
+            assert_eq!(before, host.snapshot(), "room for {room} writes");
+            // Where the journal cannot even be removed it stays in force, and the undo of later
+            // finds nothing to do.
+            assert_eq!(error.undone().unwrap().is_complete(), removable, "{error}");
+            drop(journal);
+            disk.left.store(usize::MAX, Ordering::SeqCst);
+            if !removable {
+                let mut again = journals.reopen("500-1500").unwrap().unwrap();
+                let report = undo(&host, &mut again);
+                assert!(report.is_complete(), "{report:?}");
+                assert!(again.record().has_ended());
+            }
+            journals.begin(&host, &new).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_header_that_does_not_fit_is_an_error_and_leaves_no_journal() {
+    let ((host, _, target), (_folder, inner)) = (host(), folder());
+    let clock = SimClock::at(0);
+    let disk = Arc::new(FullDisk { inner, left: AtomicUsize::new(0), removable: true });
+    let journals = Journals::over(disk, &clock);
+    let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target };
+    let error = journals.begin(&host, &new).map(|_| ()).unwrap_err();
+    assert!(error.hint().unwrap().contains("space"), "{error}");
+    assert!(journals.list().unwrap().is_empty());
+}
+
+/// The journal of a whole apply and undo.
+fn text() -> String {
+    let ((host, plan, target), (_folder, inner)) = (host(), folder());
+    let clock = SimClock::at(5_000_000_000);
+    let journals = Journals::over(Arc::new(inner), &clock);
+    let new = NewJournal { vm_name: "vm \"1\"\n", plan: "{\"a\":1}\n", target: &target };
+    let mut journal = journals.begin(&host, &new).unwrap();
+    apply(&host, &plan, &target, &mut journal, &mut unobserved()).unwrap();
+    assert!(undo(&host, &mut journal).is_complete());
+    String::from_utf8(journal.bytes.clone()).unwrap()
+}
+
+#[test]
+fn lines_are_readable_and_complete() {
+    let text = text();
+    let check = |line: &str| assert!(text.contains(line), "no {line} in:\n{text}");
+    check(r#"{"format":"pinfold-journal/1","id":"500-1500","boot_id":"#);
+    check(r#""vm":{"tid":500,"start_time":1500},"vm_name":"vm \"1\"\n""#);
+    check(r#""plan":"{\"a\":1}\n""#);
+    check(r#""change":{"set_affinity":{"task":{"tid":501,"start_time":1501},"mask":"1"}}"#);
+    check(r#""undo":{"set_affinity":{"task":{"tid":501,"start_time":1501},"original":"0-1"}}"#);
+    check(r#""change":{"write_file":{"path":"/sys/fs/cgroup/cpuset/pinfold-500-1500/cpuset.mems","value":{"text":"0"}}}"#);
+    check(r#""group":"/","mask":"0-1","policy":{"other":{"nice":0}}"#);
+    check(r#"{"outcome":{"index":0,"result":"done","detail":null}}"#);
+    check(r#"{"end":{"unix_s":5,"why":"undone"}}"#);
+}
+
+#[test]
+fn a_journal_reads_back_as_it_was_written() {
+    let text = text();
+    let record = Record::parse("j", text.as_bytes()).unwrap().unwrap();
+    let mut again = line_of(&schema::HeaderLine::from(&record.header), "j").unwrap();
+    for entry in &record.entries {
+        again.extend(line_of(&schema::Line::from(entry), "j").unwrap());
+    }
+    assert_eq!(text, String::from_utf8(again).unwrap());
+}
+
+#[test]
+fn bytes_that_are_no_text_survive() {
+    let check = |bytes: &[u8], line: &str| {
+        let written = serde_json::to_string(&schema::BytesLine::from(bytes)).unwrap();
+        assert_eq!(written, line);
+        let read: schema::BytesLine = serde_json::from_str(line).unwrap();
+        assert_eq!(Vec::from(read), bytes);
+    };
+    check(b"0-1\n", r#"{"text":"0-1\n"}"#);
+    check(b"", r#"{"text":""}"#);
+    check(b"\x00\xff", r#"{"base16":"00ff"}"#);
+    check(b"\x1b[0m", r#"{"base16":"1b5b306d"}"#);
+    assert!(serde_json::from_str::<schema::BytesLine>(r#"{"base16":"0"}"#).is_err());
+    assert!(serde_json::from_str::<schema::BytesLine>(r#"{"base16":"zz"}"#).is_err());
+}
+
+#[test]
+fn a_journal_cut_at_any_byte_is_a_part_of_itself() {
+    let text = text();
+    let whole = Record::parse("j", text.as_bytes()).unwrap().unwrap();
+    for cut in 0..text.len() {
+        let lines = text[..cut].matches('\n').count();
+        let record = Record::parse("j", &text.as_bytes()[..cut]).unwrap();
+        let Some(record) = record else {
+            assert_eq!(lines, 0);
+            continue;
+        };
+        assert_eq!(record.entries, whole.entries[..lines - 1], "cut at {cut}");
+        assert_eq!(record.torn, !text[..cut].ends_with('\n'));
+        assert!(!record.has_ended());
+    }
+}
+
+#[test]
+fn what_is_not_understood_names_its_line() {
+    let text = text();
+    let lines: Vec<&str> = text.lines().collect();
+    let check = |at: usize, line: &str, why: &str| {
+        let mut lines = lines.clone();
+        lines[at] = line;
+        let text = lines.join("\n") + "\n";
+        let error = Record::parse("j", text.as_bytes()).unwrap_err();
+        let JournalError::Malformed { line, .. } = &error else { panic!("{error}") };
+        assert_eq!(*line, at + 1, "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+        assert!(error.hint().unwrap().contains("nothing was executed"));
+    };
+    check(0, "not JSON", "expected");
+    check(0, r#"{"format":"something/1"}"#, "something/1");
+    check(0, r#"{"format":"pinfold-journal/1"}"#, "missing field");
+    check(3, "", "EOF");
+    check(3, "\u{0}\u{0}", "expected");
+    check(3, r#"{"run":"rm -rf /"}"#, "unknown variant");
+    check(3, lines[1], "a step is missing");
+    let last = lines.len() - 2;
+    check(last, r#"{"outcome":{"index":99,"result":"done","detail":null}}"#, "without its step");
+    check(last, r#"{"end":{"unix_s":5,"why":"undone"}}"#, "");
+}
+
+#[test]
+fn a_later_format_is_refused_whole() {
+    let text = text().replacen("pinfold-journal/1", "pinfold-journal/2", 1);
+    let error = Record::parse("j", text.as_bytes()).unwrap_err();
+    assert!(matches!(&error, JournalError::Newer { format, .. } if format.ends_with("/2")));
+    assert!(error.hint().unwrap().contains("Pinfold that wrote it"));
+}
+
+#[test]
+fn an_ended_history_stays_small() {
+    let (_folder, inner) = folder();
+    let clock = SimClock::at(0);
+    let journals = Journals::over(Arc::new(inner), &clock);
+    for pid in 1000..1060 {
+        clock.sleep_ns(1_000_000_000);
+        let host = SimHost::builder(CgroupVersion::V1, 2).task(SimTask::new(pid, "qemu")).build();
+        let target = Target { pid: Tid(pid), threads: Vec::new(), own: Vec::new() };
+        let new = NewJournal { vm_name: "vm", plan: "{}", target: &target };
+        let mut journal = journals.begin(&host, &new).unwrap();
+        assert!(undo(&host, &mut journal).is_complete());
+    }
+    let names = journals.files.list().unwrap();
+    assert_eq!(names.len(), 2 * (HISTORY + 1), "{names:?}");
+    assert!(journals.read("1059-2059").unwrap().is_some(), "the latest are kept");
+}
+
+#[test]
+fn steps_are_on_the_disk_before_they_are_done() {
+    let ((host, plan, target), (_folder, inner)) = (host(), folder());
+    let clock = SimClock::at(0);
+    let journals = Journals::over(Arc::new(inner), &clock);
+    let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target };
+    let mut journal = journals.begin(&host, &new).unwrap();
+    let dry = plan_steps(&host, &plan, &target).unwrap().steps;
+    let mut told = 0;
+    apply(&host, &plan, &target, &mut journal, &mut |event: &crate::Event<'_>| {
+        let record = journals.read("500-1500").unwrap().unwrap();
+        let known: Vec<Step> = record.steps().map(|(_, step)| step.clone()).collect();
+        match event.point {
+            crate::Point::BeforeJournal => assert!(known.len() <= event.index),
+            crate::Point::AfterJournal | crate::Point::AfterChange => {
+                assert_eq!(known.get(event.index), Some(event.step));
+            }
+        }
+        told += 1;
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(told, 3 * dry.len());
+    assert!(!host.is_live());
+}

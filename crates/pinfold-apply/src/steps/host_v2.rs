@@ -19,10 +19,13 @@ use pinfold_model::{Change, CpuSet, Finding, Undo};
 
 use super::draft::Draft;
 use super::host_v1::groups_of_vm;
+use crate::actuators;
 use crate::cpusets::{self, Cpusets};
 use crate::error::ApplyError;
 
 const REASON: &str = "every movable task stays on the host's PUs";
+/// The first kernel that takes an empty list for a group with tasks.
+const CLEARS_POPULATED: (u32, u32) = (7, 0);
 const OWN_GROUP: &str = "the virtual machine shares its group with others, which are to be kept off";
 
 pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
@@ -107,8 +110,35 @@ fn shrink(
         draft.left(group, "it is a partition, which is not Pinfold's to change");
         return Ok(());
     }
+    tell_of_undo(draft, cpusets, (parent, group), &original)?;
     draft.enable(cpusets, parent, REASON)?;
     draft.shrink(group, &cpus, original);
+    Ok(())
+}
+
+/// Where undo cannot make a list empty again, that is said before and not only after.
+fn tell_of_undo(
+    draft: &mut Draft<'_>,
+    cpusets: &Cpusets,
+    (parent, group): (&str, &str),
+    original: &[u8],
+) -> Result<(), ApplyError> {
+    let was_on = draft.host.exists(&paths::cpuset_cpus(group));
+    let release = cpusets::release(draft.host)?;
+    if !was_on || !original.trim_ascii().is_empty() || release >= CLEARS_POPULATED {
+        return Ok(());
+    }
+    // In a second look at the same host our own values are there.
+    let ours = |_: &str, value: &[u8]| value.trim_ascii() == draft.plan.housekeeping.to_string().as_bytes();
+    let why = match actuators::obstacle(draft.host, cpusets, parent, &ours)? {
+        Some(why) => why,
+        None if release < cpusets::MASKS_SURVIVE => "it would lose its tasks' masks".to_owned(),
+        None => return Ok(()),
+    };
+    let text = format!(
+        "this kernel will not take an empty list for {group} again while it has tasks, and {why}: undo will give it all PUs by name, which has the same effect"
+    );
+    draft.find(Finding::note("cgroup cpuset", text));
     Ok(())
 }
 

@@ -48,6 +48,7 @@ pub fn cases() -> Vec<Case> {
         v1_forgetful(),
         v1_machine_group(),
         v2(),
+        v2_in_use(v2_builder().clears_populated()),
         v2_shared(),
         v2_in_root(),
         v2_cpuset_off(),
@@ -183,7 +184,7 @@ pub fn v1_machine_group() -> Case {
     case("v1 machine group", builder, ("1", "0"))
 }
 
-fn v2_builder() -> SimBuilder {
+pub fn v2_builder() -> SimBuilder {
     let builder = SimHost::builder(CgroupVersion::V2, 8)
         .smt(2)
         .task(SimTask::new(1, "systemd").child_of(0).started(1).in_group("/init.scope"))
@@ -208,8 +209,6 @@ fn v2_enabled(builder: SimBuilder) -> SimBuilder {
         .group("/system.slice", none(), none())
         .group("/user.slice", none(), none())
         .group("/machine.slice", none(), none())
-        .group("/narrow.slice", set("0-3"), none())
-        .group("/only6.slice", set("6"), none())
 }
 
 /// Eight PUs, version 2, the machine in a scope of its own.
@@ -217,6 +216,18 @@ pub fn v2() -> Case {
     let builder = with_vm(v2_enabled(v2_builder()), "/machine.slice/vm1.scope");
     let builder = with_loads(builder, "/user.slice/session-1.scope");
     case("v2", builder, ("2,6", "0,4"))
+}
+
+/// Somebody else uses the controller too: beside the machine, and below its neighbours.
+pub fn v2_in_use(builder: SimBuilder) -> Case {
+    let none = CpuSet::new;
+    let builder = v2_enabled(builder)
+        .group("/narrow.slice", set("0-3"), none())
+        .group("/only6.slice", set("6"), none())
+        .group("/system.slice/ssh.service", set("0-7"), none());
+    let builder = with_vm(builder, "/machine.slice/vm1.scope");
+    let builder = with_loads(builder, "/user.slice/session-1.scope");
+    case("v2 in use", builder, ("2,6", "0,4"))
 }
 
 /// The machine was started from a shell and is in the shell's scope.

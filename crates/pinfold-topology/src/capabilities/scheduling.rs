@@ -40,7 +40,7 @@ pub(super) fn run_delay(context: &Context<'_>) -> Capability {
     let capability = match context.text(&paths::own_schedstat()) {
         Err(error) => Capability::unread(NAME, &error),
         Ok(None) if !context.host.is_live() => not_live(NAME),
-        Ok(None) => Capability::no(NAME, "the kernel keeps no /proc/PID/schedstat")
+        Ok(None) => Capability::no(NAME, "the kernel keeps no schedstat of its tasks")
             .hint("use a kernel with CONFIG_SCHED_INFO (every distribution's has it)"),
         Ok(Some(text)) if text.split_ascii_whitespace().all(|number| number == "0") => {
             Capability::no(NAME, "the kernel's schedstat counts nothing")
@@ -114,9 +114,9 @@ pub(super) fn throttle(context: &Context<'_>) -> Capability {
             NAME,
             "switched off: a spinning real-time thread keeps its PU for good",
         )
-        .hint("echo 950000 > /proc/sys/kernel/sched_rt_runtime_us restores the safety net"),
+        .hint("sysctl kernel.sched_rt_runtime_us=950000 restores the safety net"),
         (Ok(0), _) => Capability::no(NAME, "real-time tasks get no run time at all")
-            .hint("echo 950000 > /proc/sys/kernel/sched_rt_runtime_us"),
+            .hint("sysctl kernel.sched_rt_runtime_us=950000"),
         (Ok(runtime), Ok(period)) if period > 0 => Capability::yes(
             NAME,
             format!(

@@ -41,6 +41,7 @@ fn what_a_text_can_be() {
     check("core:2 pu:2", "4 PUs");
     check("nonsense", "\"nonsense\" is not a synthetic description: ");
     check("core:1000000 pu:1", "more than any kernel has");
+    check("pu:2(indexes=0,0)", "do not name 2 different PUs");
     check("", "it is empty");
     check("core:2 pu:2\0", "not a synthetic description");
 }

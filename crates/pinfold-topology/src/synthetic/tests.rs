@@ -21,8 +21,10 @@ fn faults_are_named() {
 fn size_is_bounded_before_hwloc_builds_it() {
     let check = |text: &str, fits: bool| assert_eq!(bounded(text).is_ok(), fits, "{text}");
     check("package:2 core:4 pu:2", true);
-    check("package:256 core:128 pu:1", true);
-    check("package:65536 pu:1", false);
+    check("package:64 core:128 pu:1", true);
+    check("package:8193 pu:1", false);
+    check("numa:1024 pu:8", true);
+    check("package:2 numa:1024 pu:1", false);
     check("core:4294967295 pu:4294967295", false);
     check("100000 2", false);
     check("pu:99999999999999999999", true); // not a number: hwloc refuses it

@@ -2,8 +2,9 @@
 //!
 //! A tree of known objects, one machine outermost, not too deep. Each object but devices
 //! has its four sets (PUs and NUMA nodes, present and complete), each inside that of the
-//! object around it: hwloc 2.9 reads through a null pointer where one is missing. At least
-//! one PU, each PU and NUMA node once, no number beyond Pinfold's limit.
+//! object around it: hwloc 2.9 reads through a null pointer where one is missing. The parts
+//! of an object divide its PUs. At least one PU, each PU and NUMA node once, no number
+//! beyond Pinfold's limit.
 //!
 //! Sets are 32-bit hexadecimal words, high first, empty where zero: `0x1,,0x0000000f`.
 
@@ -50,6 +51,7 @@ struct Check<'d, 'i> {
     document: &'d Document<'i>,
     pus: CpuSet,
     nodes: CpuSet,
+    allowed_nodes: CpuSet,
     identities: BTreeSet<u64>,
 }
 
@@ -59,6 +61,11 @@ type Open<'d, 'i> = (Node<'d, 'i>, Option<Sets>, usize);
 /// True for objects that are not part of the tree of places.
 pub(super) fn is_device(node: Node<'_, '_>) -> bool {
     node.has_tag_name("object") && node.attribute("type").is_some_and(|ty| DEVICES.contains(&ty))
+}
+
+/// Memory hangs on places, beside their parts.
+fn is_memory(node: Node<'_, '_>) -> bool {
+    node.attribute("type").is_some_and(|ty| ty == "NUMANode" || ty == "MemCache")
 }
 
 /// What is wrong with a document, with its line.
@@ -71,11 +78,19 @@ pub(super) fn check(document: &Document<'_>) -> Result<(), String> {
     if !root.attribute("version").is_some_and(|version| version.starts_with("2.")) {
         return Err("it is not of hwloc 2 (lstopo -i OLD.xml NEW.xml converts older ones)".into());
     }
-    let mut check =
-        Check { document, pus: CpuSet::new(), nodes: CpuSet::new(), identities: BTreeSet::new() };
+    let mut check = Check {
+        document,
+        pus: CpuSet::new(),
+        nodes: CpuSet::new(),
+        allowed_nodes: CpuSet::new(),
+        identities: BTreeSet::new(),
+    };
     check.walk(root)?;
     for kind in root.children().filter(|node| node.has_tag_name("cpukind")) {
         check.set(kind, "cpuset")?;
+    }
+    if !check.allowed_nodes.is_subset(&check.nodes) {
+        return Err("more NUMA nodes are allowed than there are".to_owned());
     }
     if check.pus.is_empty() { Err("it has no PU".to_owned()) } else { Ok(()) }
 }
@@ -90,6 +105,7 @@ impl Check<'_, '_> {
         }
         let mut todo: Vec<Open<'_, '_>> =
             machines.into_iter().map(|node| (node, None, 1)).collect();
+        let mut places = Vec::new();
         while let Some((node, around, depth)) = todo.pop() {
             if depth > MAX_DEPTH {
                 return Err(self.at(node, "objects are nested too deeply"));
@@ -98,9 +114,13 @@ impl Check<'_, '_> {
                 continue;
             }
             let sets = self.object(node, around.as_ref())?;
+            if !is_memory(node) && node.attribute("type") != Some("PU") {
+                places.push((node, sets.pus.clone()));
+            }
             todo.extend(objects(node).map(|child| (child, Some(sets.clone()), depth + 1)));
         }
-        Ok(())
+        // Last, because whatever is wrong with a part says more about the fault.
+        places.into_iter().try_for_each(|(node, pus)| self.parts(node, &pus))
     }
 
     fn object(&mut self, node: Node<'_, '_>, around: Option<&Sets>) -> Result<Sets, String> {
@@ -118,8 +138,11 @@ impl Check<'_, '_> {
             complete_nodes: self.set(node, "complete_nodeset")?,
         };
         if around.is_none() {
-            self.set(node, "allowed_cpuset")?;
-            self.set(node, "allowed_nodeset")?;
+            let allowed = self.set(node, "allowed_cpuset")?;
+            self.allowed_nodes = self.set(node, "allowed_nodeset")?;
+            if !allowed.is_subset(&sets.pus) {
+                return Err(self.at(node, "more is allowed than there is"));
+            }
         }
         if !sets.are_complete() || around.is_some_and(|around| !sets.are_inside(around)) {
             return Err(self.at(node, "a set holds what the set around it does not"));
@@ -131,6 +154,22 @@ impl Check<'_, '_> {
             _ => {}
         }
         Ok(sets)
+    }
+
+    /// The PUs of an object are those of its parts, each in one.
+    fn parts(&self, node: Node<'_, '_>, own: &CpuSet) -> Result<(), String> {
+        let mut union = CpuSet::new();
+        let mut count = 0;
+        for part in objects(node).filter(|part| !is_device(*part) && !is_memory(*part)) {
+            let pus = self.set(part, "cpuset")?;
+            count += pus.len();
+            union = union.union(&pus);
+        }
+        if union == *own && count == union.len() {
+            Ok(())
+        } else {
+            Err(self.at(node, "the PUs of an object are not those of its parts"))
+        }
     }
 
     /// Two objects with one identity would be one to us.

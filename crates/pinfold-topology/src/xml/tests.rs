@@ -3,10 +3,11 @@ use super::{checked, scrubbed};
 
 /// A machine of two PUs around these objects, and one NUMA node.
 fn machine(inner: &str) -> String {
+    let pus = if inner.matches("\"PU\"").count() == 1 { 1 } else { 3 };
     format!(
         "<topology version=\"2.0\">\n{}{}{inner}</object>\n</topology>",
-        object("Machine", 0, 3, "allowed_cpuset=\"0x3\" allowed_nodeset=\"0x1\"", false),
-        object("NUMANode", 0, 3, "gp_index=\"900\"", true),
+        object("Machine", 0, pus, "allowed_cpuset=\"0x1\" allowed_nodeset=\"0x1\"", false),
+        object("NUMANode", 0, pus, "gp_index=\"900\"", true),
     )
 }
 
@@ -45,14 +46,15 @@ fn what_hwloc_writes_is_accepted() {
 fn what_hwloc_must_not_be_given() {
     let refuse = |text: &str, part: &str| {
         let why = checked(text).unwrap_err();
-        assert!(why.contains(part), "{text:.120}: {why}");
+        assert!(why.contains(part), "{part}: {why}\n{text}");
     };
     let inside = |inner: &str, part: &str| refuse(&machine(&format!("{}{inner}", pu(0))), part);
     refuse("<topology>", "");
     refuse("<html/>", "<html>");
     refuse("<topology/>", "not of hwloc 2");
     refuse("<topology version=\"2.0\"/>", "not one machine");
-    refuse(&machine(""), "no PU");
+    refuse(&machine(""), "of its parts");
+    refuse(&machine(&object("Core", 0, 3, "", true)), "of its parts");
     refuse("<!DOCTYPE topology [<!ENTITY a \"b\">]><topology/>", "DOCTYPE");
     refuse("<!DOCTYPE topology SYSTEM \"/etc/passwd\"><topology/>", "DOCTYPE");
     refuse(
@@ -65,9 +67,9 @@ fn what_hwloc_must_not_be_given() {
     inside(&object("PU", 5, 32, "", true), "the set around");
     inside(&object("PU", 4_294_967_295, 2, "gp_index=\"5\"", true), "os_index");
     inside(&object("Chip", 1, 2, "", true), "\"Chip\" is not a type");
-    inside(&object("NUMANode", 0, 2, "gp_index=\"5\"", true), "a NUMA node comes twice");
-    inside(&object("NUMANode", 1, 2, "", true), "the nodeset of a NUMA node");
-    inside(&object("Machine", 1, 2, "", true), "inside something else");
+    inside(&object("NUMANode", 0, 1, "gp_index=\"5\"", true), "a NUMA node comes twice");
+    inside(&object("NUMANode", 1, 1, "", true), "the nodeset of a NUMA node");
+    inside(&object("Machine", 1, 1, "", true), "inside something else");
     for set in ["cpuset", "complete_cpuset", "nodeset", "complete_nodeset"] {
         inside(&pu(1).replace(&format!(" {set}=\"0x"), " x=\"0x"), &format!("no {set}"));
     }

@@ -1,0 +1,132 @@
+//! How a v2 `cpuset.cpus` becomes empty again, which means "as the parent".
+//!
+//! Before Linux 7.0 the kernel refuses the empty list (`ENOSPC`) while the group has tasks
+//! (`validate_change` in `kernel/cgroup/cpuset.c`). The group then gets all of its parent's
+//! PUs by name, which has the same effect at once. When everything else is undone:
+//! 1. If a step of ours had switched the controller on for the group, it is off again and
+//!    the list is gone.
+//! 2. If nobody else has settings beside it, the controller is switched off and on again for
+//!    the parent's children: they all begin empty. A kill between the two is seen by the
+//!    next undo, because then files are missing that the journal knows.
+//! 3. Else it stays with all PUs: the same effect until PUs come or go, but not the same
+//!    bytes, and that is told.
+
+use std::io::ErrorKind;
+
+use pinfold_host::{Host, HostError, paths};
+use pinfold_model::Finding;
+
+use super::kernel_file::{DISABLE, ENABLE, has_cpuset};
+use super::{Past, Reverted};
+use crate::cpusets::{self, Cpusets};
+use crate::tasks;
+
+const EMPTY: &[u8] = b"\n";
+
+/// Gives a group what its parent has: by an empty list, or else by name for the time being.
+pub(super) fn restore(
+    past: &Past<'_>,
+    cpusets: &Cpusets,
+    group: &str,
+) -> Result<Reverted, HostError> {
+    let path = paths::cpuset_cpus(group);
+    match past.host.write(&path, EMPTY) {
+        Ok(()) => return Ok(Reverted::Restored),
+        Err(error) if is_full(&error) => {}
+        Err(error) => return Err(error),
+    }
+    let all = cpusets.effective(past.host, cpusets.parent(group))?;
+    past.host.write(&path, all.to_string().as_bytes())?;
+    Ok(Reverted::Later)
+}
+
+/// Makes the list of a group empty that has all PUs by name, if that can be done.
+pub(super) fn finish(past: &Past<'_>, path: &str) -> Result<Reverted, HostError> {
+    let Some(cpusets) = &past.cpusets else { return Ok(Reverted::Gone) };
+    let group = path.rsplit_once('/').map_or(path, |(group, _)| group);
+    let Some(now) = tasks::unless_gone(past.host.read(path))? else {
+        return Ok(Reverted::Restored);
+    };
+    // One of its neighbours may have been there first.
+    if now.trim_ascii().is_empty() {
+        return Ok(Reverted::Restored);
+    }
+    let parent = cpusets.parent(group);
+    let why = match obstacle(past.host, cpusets, parent, &|path, value| {
+        past.wrote(path, value) || is_all(past, cpusets, path, value)
+    })? {
+        Some(why) => why,
+        // An older kernel would overwrite the masks of all tasks below.
+        None if !past.masks_survive => "making the group anew would lose masks".to_owned(),
+        None => {
+            let control = paths::cgroup_subtree_control(parent);
+            past.host.write(&control, DISABLE)?;
+            past.host.write(&control, ENABLE)?;
+            return Ok(Reverted::Restored);
+        }
+    };
+    let all = String::from_utf8_lossy(&now);
+    let text = format!(
+        "{path} was empty and is now {}, which has the same effect: the kernel does not take an empty list while the group has tasks, and {why}",
+        all.trim()
+    );
+    let hint = "it becomes empty when the group is made anew, at the latest after a reboot";
+    Ok(Reverted::Near(Finding::note("cgroup cpuset", text).with_hint(hint)))
+}
+
+/// Switches the controller on again if an undo was killed after switching it off.
+pub(super) fn mend(past: &Past<'_>, cpusets: &Cpusets, group: &str) -> Result<(), HostError> {
+    let parent = cpusets.parent(group);
+    let control = paths::cgroup_subtree_control(parent);
+    let is_cut = group != cpusets.root()
+        && past.host.exists(group)
+        && !past.host.exists(&paths::cpuset_cpus(group))
+        && !past.enabled(parent)
+        && past.host.exists(&control);
+    if is_cut { past.host.write(&control, ENABLE) } else { Ok(()) }
+}
+
+/// Why the controller cannot be switched off and on again for the children of a group without
+/// loss; values that are `ours` are no loss.
+pub(crate) fn obstacle(
+    host: &dyn Host,
+    cpusets: &Cpusets,
+    parent: &str,
+    ours: &dyn Fn(&str, &[u8]) -> bool,
+) -> Result<Option<String>, HostError> {
+    for child in cpusets.children(host, parent)? {
+        let control = paths::cgroup_subtree_control(&child);
+        if tasks::unless_gone(host.read(&control))?.is_some_and(|bytes| has_cpuset(&bytes)) {
+            return Ok(Some(format!("{child} has the controller in use below it")));
+        }
+        let cpus = paths::cpuset_cpus(&child);
+        let held = tasks::unless_gone(host.read(&cpus))?;
+        if held.is_some_and(|bytes| !bytes.trim_ascii().is_empty() && !ours(&cpus, &bytes)) {
+            return Ok(Some(format!("{cpus} holds somebody else's setting")));
+        }
+        let others = [paths::cpuset_mems(&child), paths::cpuset_cpus_exclusive(&child)];
+        for path in others {
+            let held = tasks::unless_gone(host.read(&path))?;
+            if held.is_some_and(|bytes| !bytes.trim_ascii().is_empty()) {
+                return Ok(Some(format!("{path} holds somebody else's setting")));
+            }
+        }
+        let partition = tasks::unless_gone(host.read(&paths::cpuset_partition(&child)))?;
+        if partition.is_some_and(|bytes| bytes.trim_ascii() != b"member") {
+            return Ok(Some(format!("{child} is a partition")));
+        }
+    }
+    Ok(None)
+}
+
+/// True if a list of ours is all of its parent's PUs: the nearest to empty.
+pub(super) fn is_all(past: &Past<'_>, cpusets: &Cpusets, path: &str, value: &[u8]) -> bool {
+    let Some((group, _)) = path.rsplit_once('/') else { return false };
+    let all = cpusets.effective(past.host, cpusets.parent(group)).ok();
+    past.written_values(path).next().is_some() && cpusets::parse(path, value).ok() == all
+}
+
+fn is_full(error: &HostError) -> bool {
+    let HostError::File { source, .. } = error else { return false };
+    source.kind() == ErrorKind::StorageFull
+}

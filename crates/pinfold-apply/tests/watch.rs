@@ -1,0 +1,178 @@
+//! Watching: births, drift, quarrels and the end of the machine.
+
+mod common;
+
+use common::{Bench, Case, assert_same, set, v1, v2};
+use pinfold_apply::{Journal, Roles, WatchEvent, WatchOptions, Watcher, apply, undo, unobserved};
+use pinfold_host::{Host, HostMut as _, SimHost};
+use pinfold_model::{IsolationScope, Policy, Role, TaskId, Tid};
+
+/// Roles as QMP would tell them: what the test has put in.
+struct Told {
+    roles: Vec<(TaskId, Role)>,
+    asked: u32,
+    dead: bool,
+}
+
+impl Roles for Told {
+    fn roles(&mut self, _: &dyn Host, _: Tid) -> Result<Vec<(TaskId, Role)>, String> {
+        self.asked += 1;
+        if self.dead { Err("the socket is dead".to_owned()) } else { Ok(self.roles.clone()) }
+    }
+}
+
+struct Scene<'b> {
+    case: &'b Case,
+    journal: Journal<'b>,
+    watcher: Watcher<'b>,
+    told: Told,
+}
+
+const OPTIONS: WatchOptions = WatchOptions { full_every: 5, max_repairs: 2 };
+
+impl<'b> Scene<'b> {
+    fn new(case: &'b Case, bench: &'b Bench) -> Self {
+        let mut journal = bench.begin(case);
+        apply(&case.host, &case.plan, &case.target, &mut journal, &mut unobserved()).unwrap();
+        let watcher = Watcher::new(&case.host, &case.plan, &case.target, OPTIONS).unwrap();
+        let told = Told { roles: case.target.threads.clone(), asked: 0, dead: false };
+        let mut scene = Self { case, journal, watcher, told };
+        assert_eq!(scene.tick(), []);
+        scene
+    }
+
+    fn tick(&mut self) -> Vec<WatchEvent> {
+        self.watcher.tick(&self.case.host, &mut self.journal, &mut self.told).unwrap()
+    }
+
+    /// As many ticks as it takes to look at everything once.
+    fn round(&mut self) -> Vec<WatchEvent> {
+        (0..OPTIONS.full_every).flat_map(|_| self.tick()).collect()
+    }
+
+    fn mask(&self, tid: u32) -> String {
+        self.case.host.affinity(Tid(tid)).unwrap().to_string()
+    }
+}
+
+fn born(host: &SimHost, tid: u32) -> TaskId {
+    assert!(host.clone_thread(Tid(500), Tid(tid)));
+    host.task(Tid(tid)).unwrap().id()
+}
+
+#[test]
+fn a_quiet_tick_asks_nothing() {
+    let (case, bench) = (v1(), Bench::new());
+    let mut scene = Scene::new(&case, &bench);
+    let (changes, steps) = (case.host.changes().len(), scene.journal.record().step_count());
+    for _ in 0..20 {
+        assert_eq!(scene.tick(), []);
+    }
+    assert_eq!(scene.told.asked, 0);
+    assert_eq!(case.host.changes().len(), changes);
+    assert_eq!(scene.journal.record().step_count(), steps);
+}
+
+#[test]
+fn a_hotplugged_vcpu_is_placed_at_the_next_tick() {
+    let (mut case, bench) = (v1(), Bench::new());
+    let mut second = case.plan.vnode.threads[0].clone();
+    second.role = Role::Vcpu(1);
+    case.plan.vnode.threads.insert(1, second);
+    let expected = case.host.clone();
+    let mut scene = Scene::new(&case, &bench);
+    let task = born(&case.host, 510);
+    scene.told.roles.push((task, Role::Vcpu(1)));
+    let events = scene.tick();
+    let placed = WatchEvent::Placed { task, role: Role::Vcpu(1), pus: set("1") };
+    assert!(events.contains(&placed), "{events:?}");
+    assert_eq!(scene.mask(510), "1");
+    assert_eq!(case.host.policy(Tid(510)).unwrap(), Policy::Fifo { priority: 1 });
+    assert_eq!(scene.watcher.target().role(Tid(510)), Some(&Role::Vcpu(1)));
+    // It inherited the emulator's mask; without Pinfold it would have had the original.
+    assert!(expected.clone_thread(Tid(500), Tid(510)));
+    assert!(undo(&case.host, &mut scene.journal).is_complete());
+    assert_same(&expected.snapshot(), &case.host, "hotplug");
+}
+
+#[test]
+fn a_worker_that_inherited_the_right_mask_needs_no_step_and_is_freed_by_undo() {
+    let (case, bench) = (v2().with(IsolationScope::Host), Bench::new());
+    let expected = case.host.clone();
+    let mut scene = Scene::new(&case, &bench);
+    let steps = scene.journal.record().step_count();
+    born(&case.host, 510);
+    assert_eq!(scene.tick(), []);
+    assert_eq!(scene.journal.record().step_count(), steps);
+    assert!(case.host.clone_thread(Tid(501), Tid(511)));
+    assert!(!scene.tick().is_empty(), "a worker of the vCPU follows the emulator");
+    assert_eq!(scene.mask(511), "0,4");
+    assert!(expected.clone_thread(Tid(500), Tid(510)) && expected.clone_thread(Tid(501), Tid(511)));
+    // The worker ran under the vCPU's policy, which the plan does not give to workers.
+    assert!(undo(&case.host, &mut scene.journal).is_complete());
+    assert_same(&expected.snapshot(), &case.host, "workers");
+}
+
+#[test]
+fn drift_is_repaired_some_times_and_then_left() {
+    let (case, bench) = (v1(), Bench::new());
+    let before = case.host.snapshot();
+    let mut scene = Scene::new(&case, &bench);
+    for _ in 0..OPTIONS.max_repairs {
+        case.host.set_affinity(Tid(501), &set("0")).unwrap();
+        let events = scene.round();
+        assert!(matches!(&events[..], [WatchEvent::Repaired { role: Role::Vcpu(0), .. }]), "{events:?}");
+        assert_eq!(scene.mask(501), "1");
+    }
+    case.host.set_affinity(Tid(501), &set("0")).unwrap();
+    let events = scene.round();
+    assert!(matches!(&events[..], [WatchEvent::Contested { role: Role::Vcpu(0), .. }]), "{events:?}");
+    assert_eq!(scene.round(), [], "told once");
+    assert_eq!(scene.mask(501), "0");
+    let report = undo(&case.host, &mut scene.journal);
+    assert_eq!((report.is_complete(), report.changed.len()), (true, 3), "{report:?}");
+    assert_eq!(scene.mask(501), "0", "who changed it last keeps it");
+    case.host.set_affinity(Tid(501), &set("0-1")).unwrap();
+    assert_same(&before, &case.host, "but for that");
+}
+
+#[test]
+fn a_dead_socket_is_told_and_new_threads_follow_the_emulator() {
+    let (case, bench) = (v1(), Bench::new());
+    let mut scene = Scene::new(&case, &bench);
+    scene.told.dead = true;
+    assert!(case.host.clone_thread(Tid(501), Tid(510)));
+    let events = scene.tick();
+    assert!(matches!(&events[0], WatchEvent::Finding(finding) if finding.text.contains("dead")));
+    assert_eq!(scene.mask(510), "0");
+    scene.round();
+    scene.round();
+    scene.round();
+    assert_eq!(scene.told.asked, 3, "a thread without a role is asked for a few times only");
+}
+
+#[test]
+fn a_refused_placement_is_told_and_not_fatal() {
+    let (case, bench) = (v1(), Bench::new());
+    let mut scene = Scene::new(&case, &bench);
+    assert!(case.host.clone_thread(Tid(501), Tid(510)));
+    case.host.fail_on("set_affinity 510", 22);
+    let events = scene.tick();
+    assert!(
+        matches!(&events[0], WatchEvent::Finding(finding) if finding.text.contains("510")),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn the_end_of_the_machine_is_told_once() {
+    let (case, bench) = (v1().with(IsolationScope::Own), Bench::new());
+    let expected = case.host.clone();
+    let mut scene = Scene::new(&case, &bench);
+    case.host.exit(Tid(500));
+    assert_eq!(scene.tick(), [WatchEvent::Ended]);
+    assert_eq!(scene.tick(), []);
+    expected.exit(Tid(500));
+    assert!(undo(&case.host, &mut scene.journal).is_complete());
+    assert_same(&expected.snapshot(), &case.host, "a machine that ended");
+}
