@@ -82,7 +82,8 @@ pub fn apply(
     journal: &mut Journal<'_>,
     observer: &mut Observer<'_>,
 ) -> Result<Applied, ApplyError> {
-    let mut run = Run { host, journal, observer, applied: Applied::default(), tried: BTreeSet::new() };
+    let mut run =
+        Run { host, journal, observer, applied: Applied::default(), tried: BTreeSet::new() };
     match run.until_done(plan, target) {
         Ok(()) => {
             let name = group_name(run.journal.record().header.vm);
@@ -106,9 +107,9 @@ fn made(step: &Step, name: &str) -> Option<String> {
 
 /// Why an apply stopped, before what was done is undone.
 enum Failure {
-    Plan(ApplyError),
-    Refused { index: usize, step: Step, source: HostError },
-    NotSo { index: usize, step: Step, wanted: String, found: String },
+    Plan(Box<ApplyError>),
+    Refused { index: usize, step: Box<Step>, source: HostError },
+    NotSo { index: usize, step: Box<Step>, wanted: String, found: String },
     Restless { left: String },
     Journal(crate::JournalError),
     Abandoned { index: usize },
@@ -116,13 +117,13 @@ enum Failure {
 
 impl From<ApplyError> for Failure {
     fn from(error: ApplyError) -> Self {
-        Failure::Plan(error)
+        Failure::Plan(Box::new(error))
     }
 }
 
 impl From<HostError> for Failure {
     fn from(error: HostError) -> Self {
-        Failure::Plan(error.into())
+        Failure::Plan(Box::new(error.into()))
     }
 }
 
@@ -139,7 +140,8 @@ impl Failure {
         }
         let undone_report = Box::new(undo(host, journal));
         match self {
-            Failure::Plan(error) => error,
+            Failure::Plan(error) if undone_report.is_complete() => *error,
+            Failure::Plan(source) => ApplyError::Left { source, undone_report },
             Failure::Refused { index, step, source } => {
                 ApplyError::Step { index, change: step.change.to_string(), source, undone_report }
             }
@@ -240,7 +242,7 @@ impl Run<'_, '_, '_> {
         index: usize,
         step: &Step,
     ) -> Result<(), Failure> {
-        let refused = |source| Failure::Refused { index, step: step.clone(), source };
+        let refused = |source| Failure::Refused { index, step: Box::new(step.clone()), source };
         let taken = actuators::take(self.host, &step.change).map_err(refused)?;
         self.tell(Point::AfterChange, index, step)?;
         let shown = match taken {
@@ -260,7 +262,7 @@ impl Run<'_, '_, '_> {
                 return Ok(());
             }
             Shown::Other { wanted, found } => {
-                return Err(Failure::NotSo { index, step: step.clone(), wanted, found });
+                return Err(Failure::NotSo { index, step: Box::new(step.clone()), wanted, found });
             }
         }
         self.journal.note(index, Outcome::Done, None);

@@ -3,6 +3,8 @@
 //! Whatever the error, the host is as it was before, unless the report that comes with
 //! [`ApplyError::Step`] says otherwise.
 
+use std::io::ErrorKind;
+
 use pinfold_host::HostError;
 use pinfold_model::{CpuSet, Role, Tid};
 
@@ -70,7 +72,7 @@ impl Refusal {
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Refusal::NoHousekeeping | Refusal::Overlap { .. } | Refusal::NowhereToRun { .. } => {
-                "make the plan again: pinfold plan --check names what is wrong with it"
+                "make the plan again with pinfold plan, for this host"
             }
             Refusal::RealTimeEverywhere { .. } => {
                 "leave one PU without real-time threads, or plan without a real-time policy"
@@ -83,7 +85,9 @@ impl Refusal {
                 "use --isolate own or none, or run Pinfold outside the container"
             }
             Refusal::NotRoot { .. } => "run it as root, or use --isolate own or none",
-            Refusal::NoRoom { .. } => "use --isolate none, or move those processes to a group below",
+            Refusal::NoRoom { .. } => {
+                "use --isolate none, or move those processes to a group below"
+            }
         };
         Some(text.to_owned())
     }
@@ -117,7 +121,10 @@ pub enum ApplyError {
         undone_report: Box<UndoReport>,
     },
     /// The kernel took a step and shows another value.
-    #[error("step {index} ({change}) was taken, but the kernel shows {found} instead of {wanted}{}", undone(undone_report))]
+    #[error(
+        "step {index} ({change}) was taken, but the kernel shows {found} instead of {wanted}{}",
+        undone(undone_report)
+    )]
     NotSo {
         /// Number of the step in the journal.
         index: usize,
@@ -131,7 +138,10 @@ pub enum ApplyError {
         undone_report: Box<UndoReport>,
     },
     /// The host does not come to rest: each look finds more to do.
-    #[error("the host does not come to rest: after {passes} passes there is still {left}{}", undone(undone_report))]
+    #[error(
+        "the host does not come to rest: after {passes} passes there is still {left}{}",
+        undone(undone_report)
+    )]
     Restless {
         /// How often it was tried.
         passes: usize,
@@ -141,10 +151,21 @@ pub enum ApplyError {
         undone_report: Box<UndoReport>,
     },
     /// The journal could not be kept; the step was not done.
-    #[error("the step was not done, because the journal cannot be written{}", undone(undone_report))]
+    #[error(
+        "the step was not done, because the journal cannot be written{}",
+        undone(undone_report)
+    )]
     NotJournalled {
         /// Why.
         source: JournalError,
+        /// What became of the steps before it.
+        undone_report: Box<UndoReport>,
+    },
+    /// It failed for a reason of its own, and then not everything could be undone.
+    #[error("applying failed; not everything could be undone")]
+    Left {
+        /// The reason.
+        source: Box<ApplyError>,
         /// What became of the steps before it.
         undone_report: Box<UndoReport>,
     },
@@ -175,9 +196,8 @@ impl ApplyError {
             ApplyError::Restless { .. } => Some(
                 "something keeps changing these values: stop it, or use --isolate none".to_owned(),
             ),
-            ApplyError::NotJournalled { source, .. } | ApplyError::Journal(source) => {
-                source.hint()
-            }
+            ApplyError::NotJournalled { source, .. } | ApplyError::Journal(source) => source.hint(),
+            ApplyError::Left { source, .. } => source.hint(),
             ApplyError::Abandoned { .. } => Some("take it back: pinfold undo".to_owned()),
         }
     }
@@ -189,7 +209,8 @@ impl ApplyError {
             ApplyError::Step { undone_report, .. }
             | ApplyError::NotSo { undone_report, .. }
             | ApplyError::Restless { undone_report, .. }
-            | ApplyError::NotJournalled { undone_report, .. } => Some(undone_report),
+            | ApplyError::NotJournalled { undone_report, .. }
+            | ApplyError::Left { undone_report, .. } => Some(undone_report),
             ApplyError::Refused(_)
             | ApplyError::VmGone { .. }
             | ApplyError::Host(_)
@@ -200,33 +221,33 @@ impl ApplyError {
 }
 
 fn undone(report: &UndoReport) -> &'static str {
-    if report.is_complete() { "; the host is as it was" } else { "; not everything could be undone" }
+    if report.is_complete() {
+        "; the host is as it was"
+    } else {
+        "; not everything could be undone"
+    }
 }
 
 fn hint_for(change: &str, error: &HostError) -> Option<String> {
-    use std::io::ErrorKind::{
-        InvalidInput, PermissionDenied, ReadOnlyFilesystem, ResourceBusy, StorageFull,
-    };
     let (HostError::File { source, .. } | HostError::Thread { source, .. }) = error else {
         return None;
     };
     let is_thread = matches!(error, HostError::Thread { .. });
-    let text = match source.kind() {
-        PermissionDenied if change.starts_with("set policy") => {
-            "run it as root; under CONFIG_RT_GROUP_SCHED give the group run time, or plan without a real-time policy"
-        }
-        PermissionDenied | ReadOnlyFilesystem => "run it as root, or use --isolate none",
-        InvalidInput if is_thread => {
-            "none of these PUs is in the thread's cpuset, or the kernel has bound the thread: pinfold topo shows which PUs are allowed"
-        }
-        InvalidInput => {
-            "another cpuset may be exclusive (cpuset.cpu_exclusive), or the task is bound by the kernel"
-        }
-        ResourceBusy => {
-            "the group has processes or child groups of its own: give the virtual machine a group of its own, or use --isolate own"
-        }
-        StorageFull => "the group has no PUs or memory nodes: its parent's cpuset is empty",
-        _ => return None,
+    let is = |kinds: &[ErrorKind]| kinds.contains(&source.kind());
+    let text = if is(&[ErrorKind::PermissionDenied]) && change.starts_with("set policy") {
+        "run it as root; under CONFIG_RT_GROUP_SCHED give the group run time, or plan without a real-time policy"
+    } else if is(&[ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem]) {
+        "run it as root, or use --isolate none"
+    } else if is(&[ErrorKind::InvalidInput]) && is_thread {
+        "none of these PUs is in the thread's cpuset, or the kernel has bound the thread: pinfold topo shows which PUs are allowed"
+    } else if is(&[ErrorKind::InvalidInput]) {
+        "another cpuset may be exclusive (cpuset.cpu_exclusive), or the task is bound by the kernel"
+    } else if is(&[ErrorKind::ResourceBusy, ErrorKind::Unsupported]) {
+        "the group has processes or child groups of its own: give the virtual machine a group of its own, or use --isolate own"
+    } else if is(&[ErrorKind::StorageFull]) {
+        "the group has no PUs or memory nodes: its parent's cpuset is empty"
+    } else {
+        return None;
     };
     Some(text.to_owned())
 }

@@ -108,9 +108,7 @@ fn check(plan: &Plan, target: &Target) -> Result<(), Refusal> {
 fn is_real_time(policy: Option<Policy>) -> bool {
     match policy {
         Some(Policy::Fifo { .. } | Policy::RoundRobin { .. } | Policy::Deadline { .. }) => true,
-        Some(
-            Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle | Policy::Unknown(_),
-        )
+        Some(Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle | Policy::Unknown(_))
         | None => false,
     }
 }

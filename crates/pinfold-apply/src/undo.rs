@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use pinfold_host::{HostError, HostMut};
-use pinfold_model::{Change, CpuSet, Finding, Step, TaskId, Tid};
+use pinfold_model::{CpuSet, Finding, Step, TaskId, Tid};
 
 use crate::actuators::{self, Past, Reverted};
 use crate::journal::{Journal, Outcome, Record};
@@ -154,8 +154,7 @@ fn replay(
         // Every answer is counted, also those behind the first that failed.
         let settled: Vec<bool> =
             answers.into_iter().map(|answer| report.count(&what, answer)).collect();
-        let outcome =
-            if settled.contains(&false) { Outcome::Kept } else { Outcome::Restored };
+        let outcome = if settled.contains(&false) { Outcome::Kept } else { Outcome::Restored };
         journal.note(index, outcome, None);
     }
     for (what, step) in later {
@@ -208,7 +207,7 @@ fn born(
     record: &Record,
     from: &[TaskId],
 ) -> Result<Vec<(TaskId, Tid)>, HostError> {
-    let known: BTreeSet<TaskId> = from.iter().copied().chain(placed(record)).collect();
+    let known: BTreeSet<TaskId> = from.iter().copied().collect();
     let mut roots = BTreeSet::new();
     for task in from {
         if tasks::is_alive(past.host, *task)? {
@@ -247,14 +246,6 @@ fn root_of(pid: Tid, roots: &BTreeSet<Tid>, parents: &BTreeMap<Tid, Tid>) -> Opt
         at = *parents.get(&at)?;
     }
     None
-}
-
-/// Threads that have steps of their own.
-fn placed(record: &Record) -> impl Iterator<Item = TaskId> {
-    record.steps().filter_map(|(_, step)| match &step.change {
-        Change::SetAffinity { task, .. } | Change::SetPolicy { task, .. } => Some(*task),
-        Change::WriteFile { .. } | Change::MakeGroup { .. } | Change::MoveTasks { .. } => None,
-    })
 }
 
 fn finish(journal: &mut Journal<'_>, report: &mut UndoReport, why: &str) {

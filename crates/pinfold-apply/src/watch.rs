@@ -144,7 +144,8 @@ impl<'p> Watcher<'p> {
         let links = tasks::unless_gone(host.link_count(&paths::task_dir(self.target.pid)))?;
         let Some(links) = links else { return Ok(self.end()) };
         self.ticks = self.ticks.wrapping_add(1);
-        let due = self.options.full_every != 0 && self.ticks.is_multiple_of(self.options.full_every);
+        let due =
+            self.options.full_every != 0 && self.ticks.is_multiple_of(self.options.full_every);
         if links == self.links && !due {
             return Ok(Vec::new());
         }
@@ -331,6 +332,8 @@ fn place(host: &dyn HostMut, cpusets: Option<&Cpusets>, step: &Step) -> Result<b
     match actuators::verify(host, cpusets, &step.change).map_err(told)? {
         Shown::AsAsked | Shown::Less(_) => Ok(true),
         Shown::Gone => Ok(false),
-        Shown::Other { wanted, found } => Err(format!("the kernel shows {found} instead of {wanted}")),
+        Shown::Other { wanted, found } => {
+            Err(format!("the kernel shows {found} instead of {wanted}"))
+        }
     }
 }

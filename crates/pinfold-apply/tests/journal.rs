@@ -1,5 +1,12 @@
 //! Who may begin, reopen and undo a journal, and what a damaged one does to the host.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test may panic, and says on stderr why it was skipped"
+)]
+
 mod common;
 
 use common::{Bench, Case, PLAN_TEXT, assert_same, break_at, cases, id, v1};

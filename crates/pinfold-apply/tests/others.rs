@@ -1,11 +1,18 @@
 //! What others do meanwhile, what a host lacks, what is refused, and what status tells.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test may panic, and says on stderr why it was skipped"
+)]
+
 mod common;
 
 use common::{Bench, Case, assert_same, set, v1, v1_machine_group, v2};
 use pinfold_apply::{ApplyError, Refusal, plan_steps, status};
-use pinfold_host::{CgroupVersion, Host as _, HostMut as _, SimHost, SimTask};
-use pinfold_model::{Change, IsolationScope, Policy, Role, Tid};
+use pinfold_host::{Host, HostError, HostMut as _, SimHost, SimTask, paths};
+use pinfold_model::{Change, CpuSet, Finding, IsolationScope, Policy, Role, Tid};
 
 #[test]
 fn what_somebody_else_changed_is_left_and_told() {
@@ -94,6 +101,25 @@ fn groups_of_somebody_else_inside_ours_are_told() {
 }
 
 #[test]
+fn loads_that_are_started_into_the_group_go_home_to_their_starter() {
+    for (mut case, group) in [(v1(), "/"), (v2(), "/user.slice/session-1.scope")] {
+        case.target.own = Vec::new();
+        let (case, bench) = (case.with(IsolationScope::Own), Bench::new());
+        let (expected, ours) = (case.host.clone(), bench.apply(&case).unwrap().group.unwrap());
+        for host in [&case.host, &expected] {
+            assert!(host.fork(Tid(100), Tid(900)));
+        }
+        case.host.write(&paths::cgroup_procs(&ours), b"900").unwrap();
+        assert!(case.host.fork(Tid(900), Tid(901)) && expected.fork(Tid(900), Tid(901)));
+        assert_eq!(case.host.affinity(Tid(901)).unwrap(), case.plan.housekeeping);
+        let report = bench.undo(&case);
+        assert!(report.is_complete(), "{report:?}");
+        assert_eq!(case.host.task(Tid(901)).unwrap().group, group);
+        assert_same(&expected.snapshot(), &case.host, group);
+    }
+}
+
+#[test]
 fn plans_that_no_host_must_take() {
     let check = |edit: &dyn Fn(&mut Case), part: &str| {
         let mut case = v1().with(IsolationScope::Host);
@@ -123,34 +149,61 @@ fn plans_that_no_host_must_take() {
     );
 }
 
-fn without_cpuset() -> Case {
-    let mut case = v1();
-    let mounts = case.host.read_text("/proc/self/mountinfo").unwrap();
-    let without: String =
-        mounts.lines().filter(|line| !line.contains("cpuset")).map(|l| format!("{l}\n")).collect();
-    case.host.set_file("/proc/self/mountinfo", &without);
-    case.name = "v1 without cpuset";
-    case
+/// A host with another mount table.
+struct Mounted<'h>(&'h SimHost, &'h str);
+
+impl Host for Mounted<'_> {
+    fn read(&self, path: &str) -> Result<Vec<u8>, HostError> {
+        if path == paths::own_mountinfo() { Ok(self.1.into()) } else { self.0.read(path) }
+    }
+    fn list(&self, path: &str) -> Result<Vec<String>, HostError> {
+        self.0.list(path)
+    }
+    fn link(&self, path: &str) -> Result<String, HostError> {
+        self.0.link(path)
+    }
+    fn exists(&self, path: &str) -> bool {
+        self.0.exists(path)
+    }
+    fn link_count(&self, path: &str) -> Result<u64, HostError> {
+        self.0.link_count(path)
+    }
+    fn affinity(&self, tid: Tid) -> Result<CpuSet, HostError> {
+        self.0.affinity(tid)
+    }
+    fn policy(&self, tid: Tid) -> Result<Policy, HostError> {
+        self.0.policy(tid)
+    }
+    fn is_live(&self) -> bool {
+        false
+    }
 }
 
 #[test]
-fn without_the_controller_own_loads_are_kept_off_by_masks() {
-    let case = without_cpuset().with(IsolationScope::Own);
-    if case.host.read_text("/proc/self/mountinfo").unwrap().contains("cpuset") {
-        eprintln!("skipped: the simulated mount table cannot be replaced");
-        return;
-    }
-    let (bench, before) = (Bench::new(), case.host.snapshot());
-    let applied = bench.apply(&case).unwrap();
-    assert!(applied.group.is_none());
-    assert!(applied.findings.iter().any(|finding| finding.text.contains("masks instead")));
-    for tid in [600, 601, 610] {
-        assert_eq!(case.host.affinity(Tid(tid)).unwrap(), set("0"), "task {tid}");
-    }
-    assert!(bench.undo(&case).is_complete());
-    assert_same(&before, &case.host, "masks");
-    let error = plan_steps(&case.host, &case.with(IsolationScope::Host).plan, &case.target);
-    assert!(matches!(error, Err(ApplyError::Refused(Refusal::NoCpuset))), "{error:?}");
+fn without_a_usable_controller_own_loads_are_kept_off_by_masks() {
+    let check = |mounts: &str, refusal: &Refusal| {
+        let case = v1().with(IsolationScope::Own);
+        let host = Mounted(&case.host, mounts);
+        let planned = plan_steps(&host, &case.plan, &case.target).unwrap();
+        let told = |finding: &Finding| finding.text.starts_with(&refusal.to_string());
+        assert!(planned.findings.iter().any(told), "{:?}", planned.findings);
+        for tid in [600, 601, 610] {
+            let task = case.host.task(Tid(tid)).unwrap().id();
+            let change = Change::SetAffinity { task, mask: set("0") };
+            assert!(planned.steps.iter().any(|step| step.change == change), "task {tid}");
+        }
+        let plan = case.with(IsolationScope::Host).plan;
+        match plan_steps(&host, &plan, &case.target) {
+            Err(ApplyError::Refused(found)) => assert_eq!(found, *refusal),
+            other => panic!("{other:?}"),
+        }
+    };
+    check("31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n", &Refusal::NoCpuset);
+    let path = "/sys/fs/cgroup/cpuset".to_owned();
+    check(
+        "34 31 0:31 / /sys/fs/cgroup/cpuset ro,nosuid - cgroup cgroup rw,cpuset\n",
+        &Refusal::ReadOnly { path },
+    );
 }
 
 #[test]
@@ -165,6 +218,7 @@ fn a_thread_whose_cpuset_lacks_its_pus_is_told() {
     assert_same(&before, &case.host, "refused by the cpuset");
     // Half of them is not nothing: it is placed on what there is, and told.
     case.plan.vnode.threads[0].pus = set("0-1");
+    case.plan.vnode.threads[0].policy = None;
     let bench = Bench::new();
     let applied = bench.apply(&case).unwrap();
     assert!(applied.findings.iter().any(|finding| finding.text.contains("only 0 of 0-1")));
@@ -250,18 +304,15 @@ fn status_tells_planned_found_and_who_else_is_there() {
 
 #[test]
 fn a_host_that_fights_back_is_told_and_left_as_it_was() {
-    let case = Case { host: SimHost::builder(CgroupVersion::V1, 2).build(), ..v1() };
-    let bench = Bench::new();
-    let error = bench.journals().begin(
-        &case.host,
-        &pinfold_apply::NewJournal { vm_name: "vm1", plan: "{}", target: &case.target },
-    );
-    assert!(error.is_err(), "there is no such machine");
     let (case, bench) = (v1(), Bench::new());
     let error = bench
         .apply_watched(&case, &mut |event: &pinfold_apply::Event<'_>| {
-            if event.point == pinfold_apply::Point::BeforeJournal {
-                case.host.set_affinity(Tid(503), &set("0-1")).unwrap();
+            let Change::SetAffinity { task, .. } = &event.step.change else {
+                return std::ops::ControlFlow::Continue(());
+            };
+            if event.point == pinfold_apply::Point::AfterChange {
+                let other = if task.tid.0 == 503 { 502 } else { 503 };
+                case.host.set_affinity(Tid(other), &set("0-1")).unwrap();
             }
             std::ops::ControlFlow::Continue(())
         })

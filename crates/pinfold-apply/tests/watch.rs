@@ -1,5 +1,12 @@
 //! Watching: births, drift, quarrels and the end of the machine.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test may panic, and says on stderr why it was skipped"
+)]
+
 mod common;
 
 use common::{Bench, Case, assert_same, set, v1, v2};
@@ -121,12 +128,18 @@ fn drift_is_repaired_some_times_and_then_left() {
     for _ in 0..OPTIONS.max_repairs {
         case.host.set_affinity(Tid(501), &set("0")).unwrap();
         let events = scene.round();
-        assert!(matches!(&events[..], [WatchEvent::Repaired { role: Role::Vcpu(0), .. }]), "{events:?}");
+        assert!(
+            matches!(&events[..], [WatchEvent::Repaired { role: Role::Vcpu(0), .. }]),
+            "{events:?}"
+        );
         assert_eq!(scene.mask(501), "1");
     }
     case.host.set_affinity(Tid(501), &set("0")).unwrap();
     let events = scene.round();
-    assert!(matches!(&events[..], [WatchEvent::Contested { role: Role::Vcpu(0), .. }]), "{events:?}");
+    assert!(
+        matches!(&events[..], [WatchEvent::Contested { role: Role::Vcpu(0), .. }]),
+        "{events:?}"
+    );
     assert_eq!(scene.round(), [], "told once");
     assert_eq!(scene.mask(501), "0");
     let report = undo(&case.host, &mut scene.journal);

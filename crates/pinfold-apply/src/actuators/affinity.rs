@@ -115,6 +115,9 @@ pub(super) fn release_born(
     task: TaskId,
     main: Tid,
 ) -> Result<Reverted, HostError> {
+    if past.has_mask_of(task) {
+        return Ok(Reverted::Nothing);
+    }
     let Some((now, allowed)) = state(past, task)? else { return Ok(Reverted::Gone) };
     let Some(original) = past.inherited_mask(main, &now) else { return Ok(Reverted::Nothing) };
     // The process itself has this mask for reasons of its own.

@@ -25,7 +25,10 @@ pub(super) fn verify(host: &dyn Host, path: &str) -> Shown {
     if host.exists(&paths::cgroup_procs(path)) {
         Shown::AsAsked
     } else {
-        Shown::Other { wanted: "a cgroup".to_owned(), found: "a directory without files".to_owned() }
+        Shown::Other {
+            wanted: "a cgroup".to_owned(),
+            found: "a directory without files".to_owned(),
+        }
     }
 }
 

@@ -61,11 +61,7 @@ pub(super) fn verify(
     })
 }
 
-pub(super) fn revert(
-    past: &Past<'_>,
-    path: &str,
-    original: &[u8],
-) -> Result<Reverted, HostError> {
+pub(super) fn revert(past: &Past<'_>, path: &str, original: &[u8]) -> Result<Reverted, HostError> {
     let kind = kind(path);
     let group = path.rsplit_once('/').map_or(path, |(group, _)| group);
     let unified = past.cpusets.as_ref().filter(|cpusets| cpusets.version() == Version::V2);
@@ -137,7 +133,9 @@ fn is_empty(bytes: &[u8]) -> bool {
 
 fn same(kind: Kind, path: &str, found: &[u8], value: &[u8]) -> Result<bool, HostError> {
     match kind {
-        Kind::GrantedList | Kind::List => Ok(cpusets::parse(path, found)? == cpusets::parse(path, value)?),
+        Kind::GrantedList | Kind::List => {
+            Ok(cpusets::parse(path, found)? == cpusets::parse(path, value)?)
+        }
         Kind::Controllers => Ok(has_cpuset(found)),
         Kind::Text => Ok(found.trim_ascii() == value.trim_ascii()),
     }

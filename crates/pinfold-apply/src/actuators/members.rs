@@ -6,6 +6,7 @@
 //! Undo goes by task and by origin, never by group: what was in another group than
 //! its neighbours goes back there.
 
+use pinfold_host::mountinfo::Version;
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding, TaskId, TaskState, Tid};
 
@@ -109,7 +110,8 @@ fn move_back(past: &Past<'_>, state: &TaskState) -> Result<Back, HostError> {
         return Ok(Back::There { moved: false, inside, before });
     }
     if !past.is_ours(&current) {
-        let text = format!("{task} is in {current}, where Pinfold did not put it; it was left there");
+        let text =
+            format!("{task} is in {current}, where Pinfold did not put it; it was left there");
         return Ok(Back::Elsewhere(Finding::warning("cgroup cpuset", text)));
     }
     Ok(match move_to(past, cpusets, task.tid, &origin)? {
@@ -119,12 +121,7 @@ fn move_back(past: &Past<'_>, state: &TaskState) -> Result<Back, HostError> {
 }
 
 /// Moves a task; false if it has ended.
-fn move_to(
-    past: &Past<'_>,
-    cpusets: &Cpusets,
-    tid: Tid,
-    group: &str,
-) -> Result<bool, HostError> {
+fn move_to(past: &Past<'_>, cpusets: &Cpusets, tid: Tid, group: &str) -> Result<bool, HostError> {
     let path = cpusets.members_path(group);
     Ok(tasks::unless_gone(past.host.write(&path, tid.to_string().as_bytes()))?.is_some())
 }
@@ -168,7 +165,9 @@ fn home_of<'p>(
     let mut at = tid;
     for _ in 0..MAX_ANCESTORS {
         let Some(stat) = tasks::stat(past.host, at)? else { break };
-        if let Some(state) = past.state_of(stat.task()) {
+        // Who was born in this group had a parent in it; a noted ancestor that was moved into
+        // another one only adopted it.
+        if let Some(state) = past.state_in(group, stat.task()) {
             return Ok((nearest(past, cpusets, &past.dir_of(&state.group)), Some(state)));
         }
         let Some(process) = tasks::process_of(past.host, at)? else { break };
@@ -178,12 +177,30 @@ fn home_of<'p>(
         }
     }
     let parent = cpusets.parent(group);
-    let inner = cpusets.version() == pinfold_host::mountinfo::Version::V2
-        && !cpusets.is_real_root(past.host, parent);
+    let inner = cpusets.version() == Version::V2 && !cpusets.is_real_root(past.host, parent);
+    if !inner {
+        return Ok((nearest(past, cpusets, parent), None));
+    }
     // Version 2 keeps processes out of groups that have children with controllers.
-    let origin = if inner { past.origin_of_members(group) } else { None };
-    let home = origin.unwrap_or_else(|| parent.to_owned());
-    Ok((nearest(past, cpusets, &home), None))
+    let home = match past.origin_of_members(group) {
+        Some(origin) => Some(origin),
+        None => outer_group(past, cpusets, tid)?,
+    };
+    Ok((nearest(past, cpusets, home.as_deref().unwrap_or(parent)), None))
+}
+
+/// The group of the nearest ancestor that is not in one of ours: of Pinfold itself, for a load
+/// that it started right into our group.
+fn outer_group(past: &Past<'_>, cpusets: &Cpusets, tid: Tid) -> Result<Option<String>, HostError> {
+    let mut at = tid;
+    for _ in 0..MAX_ANCESTORS {
+        let Some(stat) = tasks::stat(past.host, at)? else { break };
+        match cpusets.group_of(past.host, at)? {
+            Some(group) if !past.is_ours(&group) => return Ok(Some(group)),
+            Some(_) | None => at = stat.ppid,
+        }
+    }
+    cpusets.own_group(past.host)
 }
 
 fn is_invalid(error: &HostError) -> bool {

@@ -63,9 +63,8 @@ impl<'a> Past<'a> {
 
     /// True if a mask is one that was set for a task, in full or within its cpuset.
     pub(super) fn wrote_mask(&self, task: TaskId, now: &CpuSet, allowed: &CpuSet) -> bool {
-        self.masks().any(|(at, mask, _)| {
-            at == task && (mask == now || mask.intersection(allowed) == *now)
-        })
+        self.masks()
+            .any(|(at, mask, _)| at == task && (mask == now || mask.intersection(allowed) == *now))
     }
 
     /// True if a policy is one that was set for a task.
@@ -132,14 +131,26 @@ impl<'a> Past<'a> {
         })
     }
 
-    /// What a moved task was at first.
-    pub(super) fn state_of(&self, task: TaskId) -> Option<&'a TaskState> {
-        self.moves().flat_map(|(_, states)| states).find(|state| state.task == task)
-    }
-
     /// True if a task was placed or moved by a step.
     pub(crate) fn has_step_for(&self, task: TaskId) -> bool {
-        self.masks().any(|(at, ..)| at == task) || self.state_of(task).is_some()
+        self.has_mask_of(task)
+            || self.moves().any(|(_, states)| states.iter().any(|s| s.task == task))
+    }
+
+    /// What a task was that was moved into this group.
+    pub(super) fn state_in(&self, into: &str, task: TaskId) -> Option<&'a TaskState> {
+        let mut moves = self.moves().filter(|(group, _)| *group == into);
+        moves.find_map(|(_, states)| states.iter().find(|state| state.task == task))
+    }
+
+    /// True if a step set the mask of a task.
+    pub(super) fn has_mask_of(&self, task: TaskId) -> bool {
+        self.masks().any(|(at, ..)| at == task)
+    }
+
+    /// True if a step set the policy of a task.
+    pub(super) fn has_policy_of(&self, task: TaskId) -> bool {
+        self.policies().any(|(at, ..)| at == task)
     }
 
     /// Where the first task came from that was moved into a group.

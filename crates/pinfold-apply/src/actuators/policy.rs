@@ -9,11 +9,7 @@ use pinfold_model::{Finding, Policy, TaskId, Tid};
 use super::{Past, Reverted, Shown, Taken};
 use crate::tasks;
 
-pub(super) fn take(
-    host: &dyn HostMut,
-    task: TaskId,
-    policy: Policy,
-) -> Result<Taken, HostError> {
+pub(super) fn take(host: &dyn HostMut, task: TaskId, policy: Policy) -> Result<Taken, HostError> {
     if !tasks::is_alive(host, task)? {
         return Ok(Taken::Gone);
     }
@@ -21,11 +17,7 @@ pub(super) fn take(
     Ok(answer.map_or(Taken::Gone, |()| Taken::Done(Vec::new())))
 }
 
-pub(super) fn verify(
-    host: &dyn Host,
-    task: TaskId,
-    policy: Policy,
-) -> Result<Shown, HostError> {
+pub(super) fn verify(host: &dyn Host, task: TaskId, policy: Policy) -> Result<Shown, HostError> {
     Ok(match tasks::unless_gone(host.policy(task.tid))? {
         None => Shown::Gone,
         Some(found) if found == policy => Shown::AsAsked,
@@ -68,6 +60,9 @@ pub(super) fn release_born(
     task: TaskId,
     main: Tid,
 ) -> Result<Reverted, HostError> {
+    if past.has_policy_of(task) {
+        return Ok(Reverted::Nothing);
+    }
     let Some(now) = state(past, task)? else { return Ok(Reverted::Gone) };
     let Some(original) = past.inherited_policy(main, now) else { return Ok(Reverted::Nothing) };
     if tasks::unless_gone(past.host.policy(main))?.is_none_or(|policy| policy == now) {

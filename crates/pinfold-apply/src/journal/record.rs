@@ -175,8 +175,7 @@ pub(super) fn boot_id(host: &dyn Host) -> Result<String, HostError> {
 }
 
 fn parse_header(path: &str, line: &[u8]) -> Result<Header, JournalError> {
-    let malformed =
-        |why: String| JournalError::Malformed { path: path.to_owned(), line: 1, why };
+    let malformed = |why: String| JournalError::Malformed { path: path.to_owned(), line: 1, why };
     let format: FormatLine =
         serde_json::from_slice(line).map_err(|error| malformed(error.to_string()))?;
     if format.format != FORMAT {

@@ -310,18 +310,12 @@ impl From<&Change> for ChangeLine {
 impl From<ChangeLine> for Change {
     fn from(line: ChangeLine) -> Self {
         match line {
-            ChangeLine::WriteFile { path, value } => {
-                Self::WriteFile { path, value: value.into() }
-            }
+            ChangeLine::WriteFile { path, value } => Self::WriteFile { path, value: value.into() },
             ChangeLine::MakeGroup { path } => Self::MakeGroup { path },
-            ChangeLine::MoveTasks { group, file, tasks } => Self::MoveTasks {
-                group,
-                file,
-                tasks: tasks.into_iter().map(Into::into).collect(),
-            },
-            ChangeLine::SetAffinity { task, mask } => {
-                Self::SetAffinity { task: task.into(), mask }
+            ChangeLine::MoveTasks { group, file, tasks } => {
+                Self::MoveTasks { group, file, tasks: tasks.into_iter().map(Into::into).collect() }
             }
+            ChangeLine::SetAffinity { task, mask } => Self::SetAffinity { task: task.into(), mask },
             ChangeLine::SetPolicy { task, policy } => {
                 Self::SetPolicy { task: task.into(), policy: policy.into() }
             }
@@ -358,11 +352,9 @@ impl From<UndoLine> for Undo {
                 Self::WriteFile { path, original: original.into() }
             }
             UndoLine::RemoveGroup { path } => Self::RemoveGroup { path },
-            UndoLine::MoveTasks { mount, file, tasks } => Self::MoveTasks {
-                mount,
-                file,
-                tasks: tasks.into_iter().map(Into::into).collect(),
-            },
+            UndoLine::MoveTasks { mount, file, tasks } => {
+                Self::MoveTasks { mount, file, tasks: tasks.into_iter().map(Into::into).collect() }
+            }
             UndoLine::SetAffinity { task, original } => {
                 Self::SetAffinity { task: task.into(), original }
             }

@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pinfold_host::user::{Lock, StateDir};
 use pinfold_host::{CgroupVersion, Host as _, HostError, SimClock, SimHost, SimTask};
-use pinfold_model::{
-    CpuSet, IsolationScope, Plan, Role, ThreadPlan, Tid, VnodeKind, VnodePlan,
-};
+use pinfold_model::{CpuSet, IsolationScope, Plan, Role, ThreadPlan, Tid, VnodeKind, VnodePlan};
 
 use super::*;
 use crate::{ApplyError, apply, plan_steps, undo, unobserved};
@@ -21,7 +19,11 @@ struct FullDisk {
 }
 
 impl FullDisk {
-    fn full<T>(&self, name: &str, write: impl FnOnce() -> Result<T, HostError>) -> Result<T, HostError> {
+    fn full<T>(
+        &self,
+        name: &str,
+        write: impl FnOnce() -> Result<T, HostError>,
+    ) -> Result<T, HostError> {
         if self.left.load(Ordering::SeqCst) == 0 {
             let source = std::io::Error::from(std::io::ErrorKind::StorageFull);
             let path = Files::path_of(&self.inner, name);
@@ -177,7 +179,9 @@ fn lines_are_readable_and_complete() {
     check(r#""plan":"{\"a\":1}\n""#);
     check(r#""change":{"set_affinity":{"task":{"tid":501,"start_time":1501},"mask":"1"}}"#);
     check(r#""undo":{"set_affinity":{"task":{"tid":501,"start_time":1501},"original":"0-1"}}"#);
-    check(r#""change":{"write_file":{"path":"/sys/fs/cgroup/cpuset/pinfold-500-1500/cpuset.mems","value":{"text":"0"}}}"#);
+    check(
+        r#""change":{"write_file":{"path":"/sys/fs/cgroup/cpuset/pinfold-500-1500/cpuset.mems","value":{"text":"0"}}}"#,
+    );
     check(r#""group":"/","mask":"0-1","policy":{"other":{"nice":0}}"#);
     check(r#"{"outcome":{"index":0,"result":"done","detail":null}}"#);
     check(r#"{"end":{"unix_s":5,"why":"undone"}}"#);
@@ -250,7 +254,13 @@ fn what_is_not_understood_names_its_line() {
     check(3, lines[1], "a step is missing");
     let last = lines.len() - 2;
     check(last, r#"{"outcome":{"index":99,"result":"done","detail":null}}"#, "without its step");
-    check(last, r#"{"end":{"unix_s":5,"why":"undone"}}"#, "");
+}
+
+#[test]
+fn nothing_may_follow_the_end() {
+    let text = text() + "{\"end\":{\"unix_s\":6,\"why\":\"undone\"}}\n";
+    let error = Record::parse("j", text.as_bytes()).unwrap_err();
+    assert!(error.to_string().contains("something follows the end"), "{error}");
 }
 
 #[test]

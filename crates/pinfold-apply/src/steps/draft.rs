@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 
 use pinfold_host::mountinfo::Version;
 use pinfold_host::{Host, HostError, paths, process};
-use pinfold_model::{
-    Change, CpuSet, Finding, Plan, Policy, Step, TaskId, TaskState, Tid, Undo,
-};
+use pinfold_model::{Change, CpuSet, Finding, Plan, Policy, Step, TaskId, TaskState, Tid, Undo};
 
 use super::{Planned, group_name};
 use crate::actuators::{self, ENABLE_CPUSET};
@@ -186,9 +184,10 @@ impl<'a> Draft<'a> {
     }
 
     fn writes(&self, file: &str) -> bool {
-        self.planned.steps.iter().any(
-            |step| matches!(&step.change, Change::WriteFile { path, .. } if path == file),
-        )
+        self.planned
+            .steps
+            .iter()
+            .any(|step| matches!(&step.change, Change::WriteFile { path, .. } if path == file))
     }
 
     /// What a task is now, in the hierarchy.
@@ -255,8 +254,9 @@ impl<'a> Draft<'a> {
     pub(super) fn left(&mut self, group: &str, why: &str) {
         let text = format!("{group} is left as it is: {why}");
         self.find(
-            Finding::warning("isolation", text)
-                .with_hint("give that group PUs of the housekeeping, or plan around it with --avoid"),
+            Finding::warning("isolation", text).with_hint(
+                "give that group PUs of the housekeeping, or plan around it with --avoid",
+            ),
         );
     }
 }

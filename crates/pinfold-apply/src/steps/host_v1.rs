@@ -54,11 +54,7 @@ pub(super) fn groups_of_vm(
     Ok(groups)
 }
 
-fn move_members(
-    draft: &mut Draft<'_>,
-    cpusets: &Cpusets,
-    group: &str,
-) -> Result<(), ApplyError> {
+fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result<(), ApplyError> {
     let movable = draft.movable(cpusets.members(draft.host, group)?)?;
     let mut states = Vec::new();
     for tid in movable {

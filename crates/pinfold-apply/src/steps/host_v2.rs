@@ -26,7 +26,8 @@ use crate::error::ApplyError;
 const REASON: &str = "every movable task stays on the host's PUs";
 /// The first kernel that takes an empty list for a group with tasks.
 const CLEARS_POPULATED: (u32, u32) = (7, 0);
-const OWN_GROUP: &str = "the virtual machine shares its group with others, which are to be kept off";
+const OWN_GROUP: &str =
+    "the virtual machine shares its group with others, which are to be kept off";
 
 pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let cpusets = draft.cpusets()?;
@@ -58,8 +59,8 @@ fn own_group(draft: &mut Draft<'_>, cpusets: &Cpusets) -> Result<BTreeSet<String
     let name = format!("{}-vm", draft.name);
     let in_own = current.rsplit('/').next() == Some(name.as_str());
     let others = |tid: &pinfold_model::Tid| *tid != draft.vm.tid;
-    let shared = current == cpusets.root()
-        || cpusets.members(draft.host, &current)?.iter().any(others);
+    let shared =
+        current == cpusets.root() || cpusets.members(draft.host, &current)?.iter().any(others);
     if in_own || !shared {
         return Ok(kept);
     }
@@ -129,7 +130,9 @@ fn tell_of_undo(
         return Ok(());
     }
     // In a second look at the same host our own values are there.
-    let ours = |_: &str, value: &[u8]| value.trim_ascii() == draft.plan.housekeeping.to_string().as_bytes();
+    let ours = |_: &str, value: &[u8]| {
+        value.trim_ascii() == draft.plan.housekeeping.to_string().as_bytes()
+    };
     let why = match actuators::obstacle(draft.host, cpusets, parent, &ours)? {
         Some(why) => why,
         None if release < cpusets::MASKS_SURVIVE => "it would lose its tasks' masks".to_owned(),
@@ -150,11 +153,7 @@ fn is_partition(draft: &Draft<'_>, group: &str) -> Result<bool, ApplyError> {
     Ok(draft.host.read_text(&path)?.trim() != "member")
 }
 
-fn move_members(
-    draft: &mut Draft<'_>,
-    cpusets: &Cpusets,
-    root: &str,
-) -> Result<(), ApplyError> {
+fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, root: &str) -> Result<(), ApplyError> {
     let movable = draft.movable(cpusets.members(draft.host, root)?)?;
     let states = draft.states_of(cpusets, &movable)?;
     if states.is_empty() {

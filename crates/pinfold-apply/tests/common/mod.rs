@@ -5,8 +5,8 @@
 use std::ops::ControlFlow;
 
 use pinfold_apply::{
-    ApplyError, Applied, Journal, Journals, NewJournal, Observer, Target, UndoReport, apply,
-    undo, unobserved,
+    Applied, ApplyError, Journal, Journals, NewJournal, Observer, Target, UndoReport, apply, undo,
+    unobserved,
 };
 use pinfold_host::user::StateDir;
 use pinfold_host::{CgroupVersion, SimBuilder, SimClock, SimHost, SimTask, paths};
@@ -50,6 +50,7 @@ pub fn cases() -> Vec<Case> {
         v2(),
         v2_in_use(v2_builder().clears_populated()),
         v2_shared(),
+        v2_no_room(),
         v2_in_root(),
         v2_cpuset_off(),
         v2_forgetful(),
@@ -230,6 +231,14 @@ pub fn v2_in_use(builder: SimBuilder) -> Case {
     case("v2 in use", builder, ("2,6", "0,4"))
 }
 
+/// The loads' parent group has processes of its own, so that no group can be made beside them.
+pub fn v2_no_room() -> Case {
+    let builder = with_vm(v2_enabled(v2_builder()), "/machine.slice/vm1.scope");
+    let builder = builder.task(SimTask::new(730, "user").in_group("/user.slice"));
+    let builder = with_loads(builder, "/user.slice/session-1.scope");
+    case("v2 no room", builder, ("2,6", "0,4"))
+}
+
 /// The machine was started from a shell and is in the shell's scope.
 pub fn v2_shared() -> Case {
     let scope = "/user.slice/session-1.scope";
@@ -272,7 +281,8 @@ pub struct Bench {
 impl Bench {
     pub fn new() -> Self {
         // A journal is synced with each step; where memory is at hand the disk is spared.
-        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let folder =
+            tempfile::tempdir_in(paths::shared_memory()).or_else(|_| tempfile::tempdir()).unwrap();
         Self { folder, clock: SimClock::at(1_700_000_000_000_000_000) }
     }
 
