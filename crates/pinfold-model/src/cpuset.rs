@@ -90,7 +90,8 @@ impl CpuSet {
     /// [`CpuSetError`] if a character is not hexadecimal or the mask exceeds [`MAX_PUS`].
     pub fn parse_mask(text: &str) -> Result<Self, CpuSetError> {
         let trimmed = text.trim();
-        let fail = |part: &str, why| CpuSetError { text: text.to_owned(), part: part.to_owned(), why };
+        let fail =
+            |part: &str, why| CpuSetError { text: text.to_owned(), part: part.to_owned(), why };
         let digits: String = trimmed.strip_prefix("0x").unwrap_or(trimmed).replace(',', "");
         if digits.is_empty() {
             return Err(fail(trimmed, "a mask needs at least one digit"));

@@ -208,7 +208,10 @@ impl Plan {
 /// The vCPU pins of a plan as `0→3, 1→4`, for messages and tables.
 #[must_use]
 pub fn pins_of(plan: &Plan) -> String {
-    let pins: Vec<String> =
-        plan.vnode.vcpus().map(|thread| format!("{}→{}", thread.role.short(), thread.pus)).collect();
+    let pins: Vec<String> = plan
+        .vnode
+        .vcpus()
+        .map(|thread| format!("{}→{}", thread.role.short(), thread.pus))
+        .collect();
     pins.join(", ")
 }

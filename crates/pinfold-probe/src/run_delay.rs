@@ -74,7 +74,9 @@ mod tests {
     #[test]
     fn one_sample_per_window_and_vcpu() {
         let files = [("/proc/7/task/7/schedstat", "100 200 3\n")];
-        let host = TreeHost::from_files(files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec())));
+        let host = TreeHost::from_files(
+            files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec())),
+        );
         let clock = SimClock::at(0);
         let threads = [
             (TaskId { tid: Tid(7), start_time: 1 }, Role::Vcpu(0)),

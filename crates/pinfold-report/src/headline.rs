@@ -247,11 +247,9 @@ fn cost(
 ) -> Option<Figure> {
     let metric = match decided_by {
         Metric::ComputeRate => Metric::SpinGap,
-        Metric::SpinGap
-        | Metric::Wakeup
-        | Metric::IoAhci
-        | Metric::IoVirtio
-        | Metric::RunDelay => Metric::ComputeRate,
+        Metric::SpinGap | Metric::Wakeup | Metric::IoAhci | Metric::IoVirtio | Metric::RunDelay => {
+            Metric::ComputeRate
+        }
     };
     let comparison = page.ranking(metric, load)?.row(winner?)?.comparison.as_ref()?;
     Some(Figure {

@@ -78,10 +78,7 @@ pub fn flags(argv: &[String]) -> Vec<Flag<'_>> {
     let mut found = Vec::new();
     let mut at = 1;
     while let Some(word) = argv.get(at) {
-        let name = word
-            .strip_prefix("--")
-            .or_else(|| word.strip_prefix('-'))
-            .unwrap_or("");
+        let name = word.strip_prefix("--").or_else(|| word.strip_prefix('-')).unwrap_or("");
         let takes_value = !name.is_empty() && !WITHOUT_VALUE.contains(&name);
         if !name.is_empty() {
             let value = argv.get(at + 1).filter(|_| takes_value).map(String::as_str);
@@ -117,24 +114,15 @@ pub fn smp_of(argv: &[String]) -> Option<u32> {
             }
         }
     }
-    let last = |wanted: &str| {
-        keys.iter()
-            .rev()
-            .find(|(key, _)| key == wanted)
-            .map(|pair| pair.1)
-    };
+    let last = |wanted: &str| keys.iter().rev().find(|(key, _)| key == wanted).map(|pair| pair.1);
     if let Some(cpus) = last("cpus").or_else(|| last("maxcpus")) {
         return Some(cpus);
     }
-    let levels = [
-        "drawers", "books", "sockets", "dies", "clusters", "modules", "cores", "threads",
-    ];
+    let levels = ["drawers", "books", "sockets", "dies", "clusters", "modules", "cores", "threads"];
     if levels.iter().all(|level| last(level).is_none()) {
         return None;
     }
-    levels.iter().try_fold(1_u32, |product, level| {
-        product.checked_mul(last(level).unwrap_or(1))
-    })
+    levels.iter().try_fold(1_u32, |product, level| product.checked_mul(last(level).unwrap_or(1)))
 }
 
 /// The command line with the guest topology of a plan: every `-smp` (and `smp.…` key of
@@ -194,11 +182,7 @@ pub fn name_of(argv: &[String]) -> Option<String> {
 /// The machine's UUID (`-uuid`), the last one given.
 #[must_use]
 pub fn uuid_of(argv: &[String]) -> Option<String> {
-    flags(argv)
-        .iter()
-        .rfind(|flag| flag.name == "uuid")?
-        .value
-        .map(str::to_owned)
+    flags(argv).iter().rfind(|flag| flag.name == "uuid")?.value.map(str::to_owned)
 }
 
 /// Ids of the iothreads that the command line makes, in its order.
@@ -215,20 +199,11 @@ fn iothread_id(value: &str) -> Option<String> {
     if value.trim_start().starts_with('{') {
         let object: serde_json::Value = serde_json::from_str(value).ok()?;
         let is_iothread = object.get("qom-type")?.as_str()? == "iothread";
-        return is_iothread
-            .then(|| object.get("id")?.as_str().map(str::to_owned))
-            .flatten();
+        return is_iothread.then(|| object.get("id")?.as_str().map(str::to_owned)).flatten();
     }
     let keys = pairs(value, "qom-type");
-    let last = |wanted: &str| {
-        keys.iter()
-            .rev()
-            .find(|(key, _)| key == wanted)
-            .map(|pair| &pair.1)
-    };
-    (last("qom-type")? == "iothread")
-        .then(|| last("id").cloned())
-        .flatten()
+    let last = |wanted: &str| keys.iter().rev().find(|(key, _)| key == wanted).map(|pair| &pair.1);
+    (last("qom-type")? == "iothread").then(|| last("id").cloned()).flatten()
 }
 
 /// `key=value` pairs of an option's value; a first part without `=` belongs to `implied`, a

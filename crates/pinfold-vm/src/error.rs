@@ -83,10 +83,7 @@ pub enum VmError {
         message: String,
     },
     /// QEMU runs but opened no QMP socket.
-    #[error(
-        "{program} opened no QMP socket within {seconds} s{}",
-        said_by(message)
-    )]
+    #[error("{program} opened no QMP socket within {seconds} s{}", said_by(message))]
     StartTimeout {
         /// The program.
         program: String,
@@ -102,11 +99,7 @@ pub enum VmError {
 
 /// QEMU's own message on lines of its own, below ours.
 fn said_by(message: &str) -> String {
-    if message.is_empty() {
-        String::new()
-    } else {
-        format!("; it said:\n{message}")
-    }
+    if message.is_empty() { String::new() } else { format!("; it said:\n{message}") }
 }
 
 impl VmError {
@@ -154,9 +147,7 @@ impl VmError {
     /// True if the virtual machine has gone away meanwhile.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        matches!(
-            self,
-            VmError::Qmp(QmpError::Closed { .. }) | VmError::NoProcess { .. }
-        ) || matches!(self, VmError::Host(error) if error.is_gone())
+        matches!(self, VmError::Qmp(QmpError::Closed { .. }) | VmError::NoProcess { .. })
+            || matches!(self, VmError::Host(error) if error.is_gone())
     }
 }

@@ -137,10 +137,7 @@ pub struct RunningVm {
 /// [`VmError::NoCommand`], [`VmError::Daemonize`], [`VmError::StartFailed`] with QEMU's own
 /// message, [`VmError::StartTimeout`], or that QMP or the host failed. Nothing is left running.
 pub fn start_stopped(argv: &[String], options: &LaunchOptions) -> Result<RunningVm, VmError> {
-    let program = argv
-        .first()
-        .filter(|program| !program.is_empty())
-        .ok_or(VmError::NoCommand)?;
+    let program = argv.first().filter(|program| !program.is_empty()).ok_or(VmError::NoCommand)?;
     if argv::has_flag(argv, "daemonize") {
         return Err(VmError::Daemonize);
     }
@@ -163,27 +160,14 @@ pub fn start_stopped(argv: &[String], options: &LaunchOptions) -> Result<Running
     let (qmp, found, version) = match greet(&mut child, &socket.path, options.start_timeout_ns) {
         Ok(greeted) => greeted,
         Err(error) => {
-            return Err(start_error(
-                error,
-                program,
-                options,
-                (&mut child, &chatter),
-            )?);
+            return Err(start_error(error, program, options, (&mut child, &chatter))?);
         }
     };
     if options.echo == Echo::On {
         chatter.pass_on();
     }
     let user_stopped = argv::has_flag(argv, "S");
-    Ok(RunningVm {
-        qmp,
-        found,
-        version,
-        child,
-        chatter,
-        socket,
-        user_stopped,
-    })
+    Ok(RunningVm { qmp, found, version, child, chatter, socket, user_stopped })
 }
 
 /// The user's command line with what Pinfold needs at its end.
@@ -191,13 +175,8 @@ fn added(argv: &[String], socket: &str) -> Vec<String> {
     let mut words = argv.to_vec();
     // A comma in a QEMU value is written twice.
     let socket = socket.replace(',', ",,");
-    let own = [
-        "-S",
-        "-qmp",
-        &format!("unix:{socket},server=on,wait=off"),
-        "-name",
-        "debug-threads=on",
-    ];
+    let own =
+        ["-S", "-qmp", &format!("unix:{socket},server=on,wait=off"), "-name", "debug-threads=on"];
     words.extend(own.map(str::to_owned));
     words
 }
@@ -219,11 +198,7 @@ fn greet(
         }
         if child.try_wait()?.is_some() {
             let during = "its start".to_owned();
-            return Err(QmpError::Closed {
-                path: socket.to_owned(),
-                during,
-            }
-            .into());
+            return Err(QmpError::Closed { path: socket.to_owned(), during }.into());
         }
         clock.sleep_ns(NAP_NS);
     };
@@ -241,10 +216,7 @@ fn is_not_yet(error: &VmError) -> bool {
     let VmError::Qmp(QmpError::Connect { source, .. }) = error else {
         return false;
     };
-    matches!(
-        source.kind(),
-        ErrorKind::NotFound | ErrorKind::ConnectionRefused
-    )
+    matches!(source.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
 }
 
 /// What to tell about a start that failed: QEMU's own words if it has ended.
@@ -259,11 +231,7 @@ fn start_error(
     if let Some(status) = child.wait_for(&SystemClock, patience)? {
         let message = chatter.last_words();
         let status = describe(status);
-        return Ok(VmError::StartFailed {
-            program: program.to_owned(),
-            status,
-            message,
-        });
+        return Ok(VmError::StartFailed { program: program.to_owned(), status, message });
     }
     if !timed_out {
         return Ok(error);
@@ -271,11 +239,7 @@ fn start_error(
     child.kill()?;
     let message = chatter.last_words();
     let seconds = options.start_timeout_ns.div_ceil(1_000_000_000);
-    Ok(VmError::StartTimeout {
-        program: program.to_owned(),
-        seconds,
-        message,
-    })
+    Ok(VmError::StartTimeout { program: program.to_owned(), seconds, message })
 }
 
 impl RunningVm {
@@ -361,9 +325,7 @@ impl RunningVm {
     /// machine started with [`Lifetime::OnItsOwn`]: the kernel kills the others all the same.
     #[must_use]
     pub fn detach(self) -> TaskId {
-        let Self {
-            child, mut socket, ..
-        } = self;
+        let Self { child, mut socket, .. } = self;
         socket.keep = true;
         child.detach()
     }

@@ -50,11 +50,7 @@ impl Libvirt {
     /// [`LibvirtError::NoVirsh`] if it is not installed.
     pub fn new(uri: Option<&str>, timeout_ns: u64) -> Result<Self, VmError> {
         let virsh = process::find_program("virsh").ok_or(LibvirtError::NoVirsh)?;
-        Ok(Self {
-            virsh,
-            uri: uri.map(str::to_owned),
-            timeout_ns,
-        })
+        Ok(Self { virsh, uri: uri.map(str::to_owned), timeout_ns })
     }
 
     /// Finds a running domain by id, UUID or name (in this order, as libvirt does).
@@ -63,9 +59,7 @@ impl Libvirt {
     /// [`LibvirtError::NoDomain`], [`LibvirtError::NotRunning`], [`LibvirtError::Foreign`] if it runs on
     /// another machine, or that libvirt or the host failed.
     pub fn find(&self, host: &dyn Host, wanted: &str) -> Result<Domain, VmError> {
-        let unknown = || LibvirtError::NoDomain {
-            name: wanted.to_owned(),
-        };
+        let unknown = || LibvirtError::NoDomain { name: wanted.to_owned() };
         if wanted.is_empty() || wanted.contains(['\0', '\n']) {
             return Err(unknown().into());
         }
@@ -81,9 +75,7 @@ impl Libvirt {
         let uuid = if is_uuid(wanted) {
             wanted.to_owned()
         } else {
-            known(self.virsh("domuuid", &[("domain", wanted)]))?
-                .trim()
-                .to_owned()
+            known(self.virsh("domuuid", &[("domain", wanted)]))?.trim().to_owned()
         };
         if !is_uuid(&uuid) {
             let why = format!("{uuid:?} is not a UUID");
@@ -91,9 +83,7 @@ impl Libvirt {
             return Err(LibvirtError::Output { command, why }.into());
         }
         let domain = [("domain", uuid.as_str())];
-        let name = known(self.virsh("domname", &domain))?
-            .trim_end_matches('\n')
-            .to_owned();
+        let name = known(self.virsh("domname", &domain))?.trim_end_matches('\n').to_owned();
         if self.virsh("domid", &domain)?.trim().parse::<u32>().is_err() {
             let state = self.virsh("domstate", &domain)?.trim().to_owned();
             return Err(LibvirtError::NotRunning { name, state }.into());
@@ -105,24 +95,15 @@ impl Libvirt {
     /// The domain's monitor, for [`threads::discover`].
     #[must_use]
     pub fn monitor(&self, domain: &Domain) -> DomainMonitor {
-        DomainMonitor {
-            libvirt: self.clone(),
-            uuid: domain.uuid.clone(),
-        }
+        DomainMonitor { libvirt: self.clone(), uuid: domain.uuid.clone() }
     }
 
     /// The process behind a domain: that of its first vCPU, if its command line names the
     /// domain's UUID. With a remote connection the number means another machine's process.
     fn pid_of(&self, host: &dyn Host, name: &str, uuid: &str) -> Result<Tid, VmError> {
-        let mut monitor = DomainMonitor {
-            libvirt: self.clone(),
-            uuid: uuid.to_owned(),
-        };
+        let mut monitor = DomainMonitor { libvirt: self.clone(), uuid: uuid.to_owned() };
         let thread = monitor.cpus()?.first().ok_or(VmError::NoVcpus)?.thread;
-        let foreign = || LibvirtError::Foreign {
-            name: name.to_owned(),
-            tid: thread,
-        };
+        let foreign = || LibvirtError::Foreign { name: name.to_owned(), tid: thread };
         let pid = match threads::leader_of(host, thread) {
             Err(VmError::NoProcess { .. }) => return Err(foreign().into()),
             pid => pid?,
@@ -148,18 +129,9 @@ impl Libvirt {
             return Ok(text(&output.stdout));
         }
         let message = text(&output.stderr);
-        let message = message
-            .lines()
-            .map(|line| line.trim_start_matches("error: "));
-        let message = message
-            .filter(|line| !line.is_empty())
-            .collect::<Vec<_>>()
-            .join("; ");
-        Err(LibvirtError::Virsh {
-            command: command.to_owned(),
-            message,
-        }
-        .into())
+        let message = message.lines().map(|line| line.trim_start_matches("error: "));
+        let message = message.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+        Err(LibvirtError::Virsh { command: command.to_owned(), message }.into())
     }
 }
 
@@ -176,10 +148,7 @@ impl Monitor for DomainMonitor {
         if let Some(arguments) = arguments {
             request["arguments"] = arguments;
         }
-        let options = [
-            ("domain", self.uuid.as_str()),
-            ("cmd", &request.to_string()),
-        ];
+        let options = [("domain", self.uuid.as_str()), ("cmd", &request.to_string())];
         let reply = self.libvirt.virsh("qemu-monitor-command", &options)?;
         Ok(reply_of(command, &reply)?)
     }
@@ -187,19 +156,10 @@ impl Monitor for DomainMonitor {
 
 /// What QEMU returned, out of `{"return": …, "id": "libvirt-412"}`.
 fn reply_of(command: &str, reply: &str) -> Result<Value, QmpError> {
-    let wrong = |why: String| QmpError::Answer {
-        command: command.to_owned(),
-        why,
-    };
+    let wrong = |why: String| QmpError::Answer { command: command.to_owned(), why };
     let reply: Value = serde_json::from_str(reply).map_err(|error| wrong(error.to_string()))?;
     if let Some(error) = reply.get("error") {
-        let text = |key: &str| {
-            error
-                .get(key)
-                .and_then(Value::as_str)
-                .unwrap_or("")
-                .to_owned()
-        };
+        let text = |key: &str| error.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
         return Err(QmpError::Refused {
             command: command.to_owned(),
             class: text("class"),
@@ -215,9 +175,7 @@ fn is_uuid(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();
     lengths == [8, 4, 4, 4, 12]
-        && parts
-            .iter()
-            .all(|part| part.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        && parts.iter().all(|part| part.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 #[cfg(test)]

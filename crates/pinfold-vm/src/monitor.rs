@@ -78,11 +78,7 @@ impl fmt::Display for QemuVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (major, minor, micro) = self.number;
         write!(f, "{major}.{minor}.{micro}")?;
-        if self.package.is_empty() {
-            Ok(())
-        } else {
-            write!(f, " ({})", self.package)
-        }
+        if self.package.is_empty() { Ok(()) } else { write!(f, " ({})", self.package) }
     }
 }
 
@@ -115,14 +111,8 @@ pub trait Monitor {
     /// # Errors
     /// As [`Monitor::execute`]; [`QmpError::Answer`] if the reply is not understood.
     fn status(&mut self) -> Result<RunState, VmError> {
-        let reply = Reply {
-            command: "query-status",
-            value: &self.execute("query-status", None)?,
-        };
-        Ok(RunState {
-            running: reply.flag("running")?,
-            name: reply.text("status")?,
-        })
+        let reply = Reply { command: "query-status", value: &self.execute("query-status", None)? };
+        Ok(RunState { running: reply.flag("running")?, name: reply.text("status")? })
     }
 
     /// QEMU's version (`query-version`).
@@ -130,10 +120,7 @@ pub trait Monitor {
     /// # Errors
     /// As [`Monitor::execute`]; [`QmpError::Answer`] if the reply is not understood.
     fn version(&mut self) -> Result<QemuVersion, VmError> {
-        Ok(version_from(
-            "query-version",
-            &self.execute("query-version", None)?,
-        )?)
+        Ok(version_from("query-version", &self.execute("query-version", None)?)?)
     }
 
     /// True if KVM runs the guest (`query-kvm`).
@@ -142,11 +129,7 @@ pub trait Monitor {
     /// As [`Monitor::execute`]; [`QmpError::Answer`] if the reply is not understood.
     fn kvm_enabled(&mut self) -> Result<bool, VmError> {
         let reply = &self.execute("query-kvm", None)?;
-        Ok(Reply {
-            command: "query-kvm",
-            value: reply,
-        }
-        .flag("enabled")?)
+        Ok(Reply { command: "query-kvm", value: reply }.flag("enabled")?)
     }
 
     /// Lets the guest run (`cont`).
@@ -173,16 +156,9 @@ const QUERY_IOTHREADS: &str = "query-iothreads";
 fn cpus_from(reply: &Value) -> Result<Vec<VcpuInfo>, QmpError> {
     let mut cpus = Vec::new();
     for value in list(QUERY_CPUS, reply)? {
-        let cpu = Reply {
-            command: QUERY_CPUS,
-            value,
-        };
+        let cpu = Reply { command: QUERY_CPUS, value };
         let place = |key: &str| -> Option<u32> {
-            value
-                .get("props")?
-                .get(key)?
-                .as_u64()
-                .and_then(|number| number.try_into().ok())
+            value.get("props")?.get(key)?.as_u64().and_then(|number| number.try_into().ok())
         };
         cpus.push(VcpuInfo {
             index: cpu.number("cpu-index")?,
@@ -200,10 +176,7 @@ fn cpus_from(reply: &Value) -> Result<Vec<VcpuInfo>, QmpError> {
     }
     cpus.sort_by_key(|cpu| cpu.index);
     match cpus.windows(2).find(|pair| pair[0].index == pair[1].index) {
-        Some(pair) => Err(wrong(
-            QUERY_CPUS,
-            format!("two vCPUs have the index {}", pair[0].index),
-        )),
+        Some(pair) => Err(wrong(QUERY_CPUS, format!("two vCPUs have the index {}", pair[0].index))),
         None => Ok(cpus),
     }
 }
@@ -213,38 +186,19 @@ fn iothreads_from(reply: &Value) -> Result<Vec<IothreadInfo>, QmpError> {
     list(QUERY_IOTHREADS, reply)?
         .iter()
         .map(|value| {
-            let iothread = Reply {
-                command: QUERY_IOTHREADS,
-                value,
-            };
-            Ok(IothreadInfo {
-                id: iothread.text("id")?,
-                thread: iothread.thread()?,
-            })
+            let iothread = Reply { command: QUERY_IOTHREADS, value };
+            Ok(IothreadInfo { id: iothread.text("id")?, thread: iothread.thread()? })
         })
         .collect()
 }
 
 /// Parses a version object, in the greeting or in a reply of `query-version`.
 pub(crate) fn version_from(command: &'static str, reply: &Value) -> Result<QemuVersion, QmpError> {
-    let numbers = reply
-        .get("qemu")
-        .ok_or_else(|| wrong(command, "it has no key qemu"))?;
-    let numbers = Reply {
-        command,
-        value: numbers,
-    };
+    let numbers = reply.get("qemu").ok_or_else(|| wrong(command, "it has no key qemu"))?;
+    let numbers = Reply { command, value: numbers };
     Ok(QemuVersion {
-        number: (
-            numbers.number("major")?,
-            numbers.number("minor")?,
-            numbers.number("micro")?,
-        ),
-        package: Reply {
-            command,
-            value: reply,
-        }
-        .text("package")?,
+        number: (numbers.number("major")?, numbers.number("minor")?, numbers.number("micro")?),
+        package: Reply { command, value: reply }.text("package")?,
     })
 }
 
@@ -256,9 +210,7 @@ struct Reply<'a> {
 
 impl Reply<'_> {
     fn field(&self, key: &str) -> Result<&Value, QmpError> {
-        self.value
-            .get(key)
-            .ok_or_else(|| wrong(self.command, format!("it has no key {key}")))
+        self.value.get(key).ok_or_else(|| wrong(self.command, format!("it has no key {key}")))
     }
 
     fn number(&self, key: &str) -> Result<u32, QmpError> {
@@ -290,16 +242,11 @@ impl Reply<'_> {
 }
 
 fn list<'a>(command: &'static str, reply: &'a Value) -> Result<&'a Vec<Value>, QmpError> {
-    reply
-        .as_array()
-        .ok_or_else(|| wrong(command, "it is not a list"))
+    reply.as_array().ok_or_else(|| wrong(command, "it is not a list"))
 }
 
 fn wrong(command: &str, why: impl Into<String>) -> QmpError {
-    QmpError::Answer {
-        command: command.to_owned(),
-        why: why.into(),
-    }
+    QmpError::Answer { command: command.to_owned(), why: why.into() }
 }
 
 #[cfg(test)]
@@ -318,10 +265,8 @@ mod tests {
              "qom-path": "/machine/unattached/device[0]", "cpu-index": 0, "target": "x86_64"}
         ]);
         let cpus = cpus_from(&reply).unwrap();
-        let threads: Vec<_> = cpus
-            .iter()
-            .map(|cpu| (cpu.index, cpu.thread, cpu.place.core))
-            .collect();
+        let threads: Vec<_> =
+            cpus.iter().map(|cpu| (cpu.index, cpu.thread, cpu.place.core)).collect();
         assert_eq!(threads, [(0, Tid(8728), Some(0)), (1, Tid(8729), Some(1))]);
         assert_eq!(cpus[0].place.die, None);
     }
@@ -335,22 +280,10 @@ mod tests {
         let cpu = json!({"cpu-index": 0, "thread-id": 7, "qom-path": "/x"});
         check(json!({}), "it is not a list");
         check(json!([1]), "it has no key cpu-index");
-        check(
-            json!([{"cpu-index": 0, "qom-path": ""}]),
-            "it has no key thread-id",
-        );
-        check(
-            json!([{"cpu-index": -1}]),
-            "cpu-index is not a small number",
-        );
-        check(
-            json!([{"cpu-index": 0, "thread-id": 0}]),
-            "a thread-id is 0",
-        );
-        check(
-            json!([{"cpu-index": 0, "thread-id": 5_000_000_000_u64}]),
-            "not a small number",
-        );
+        check(json!([{"cpu-index": 0, "qom-path": ""}]), "it has no key thread-id");
+        check(json!([{"cpu-index": -1}]), "cpu-index is not a small number");
+        check(json!([{"cpu-index": 0, "thread-id": 0}]), "a thread-id is 0");
+        check(json!([{"cpu-index": 0, "thread-id": 5_000_000_000_u64}]), "not a small number");
         check(json!([cpu, cpu]), "two vCPUs have the index 0");
     }
 
@@ -360,10 +293,7 @@ mod tests {
         let version = version_from("query-version", &version).unwrap();
         assert_eq!(version.to_string(), "7.2.22 (Debian 1)");
         let reply = json!([{"poll-shrink": 0, "thread-id": 8725, "id": "io0"}]);
-        let expected = IothreadInfo {
-            id: "io0".to_owned(),
-            thread: Tid(8725),
-        };
+        let expected = IothreadInfo { id: "io0".to_owned(), thread: Tid(8725) };
         assert_eq!(iothreads_from(&reply).unwrap(), [expected]);
     }
 }

@@ -65,13 +65,7 @@ impl Qmp {
     ) -> Result<Self, VmError> {
         let mut wire = Wire::connect(path, timeout_ns, Box::new(clock))?;
         let version = greeting(&mut wire, timeout_ns)?;
-        let mut qmp = Self {
-            wire,
-            version,
-            events: VecDeque::new(),
-            last_id: 0,
-            timeout_ns,
-        };
+        let mut qmp = Self { wire, version, events: VecDeque::new(), last_id: 0, timeout_ns };
         qmp.execute("qmp_capabilities", None)?;
         Ok(qmp)
     }
@@ -169,8 +163,7 @@ impl Monitor for Qmp {
         self.last_id += 1;
         let id = self.last_id;
         let deadline = self.wire.deadline(self.timeout_ns);
-        self.wire
-            .send(&wire::request(command, arguments, id), deadline, command)?;
+        self.wire.send(&wire::request(command, arguments, id), deadline, command)?;
         loop {
             match self.message(deadline, command)? {
                 None => {
@@ -179,24 +172,12 @@ impl Monitor for Qmp {
                     return Err(QmpError::NoAnswer { command, seconds }.into());
                 }
                 Some(Message::Event(event)) => self.keep(event),
-                Some(Message::Return {
-                    id: Some(of),
-                    value,
-                }) if of == id => return Ok(value),
+                Some(Message::Return { id: Some(of), value }) if of == id => return Ok(value),
                 // An error without id answers a message that QEMU could not read at all;
                 // only one is ever under way, so it is ours.
-                Some(Message::Error {
-                    id: of,
-                    class,
-                    message,
-                }) if of.is_none_or(|of| of == id) => {
+                Some(Message::Error { id: of, class, message }) if of.is_none_or(|of| of == id) => {
                     let command = command.to_owned();
-                    return Err(QmpError::Refused {
-                        command,
-                        class,
-                        message,
-                    }
-                    .into());
+                    return Err(QmpError::Refused { command, class, message }.into());
                 }
                 // Late replies to commands that were given up.
                 Some(Message::Greeting(_) | Message::Return { .. } | Message::Error { .. }) => {}
@@ -212,10 +193,7 @@ fn greeting(wire: &mut Wire, timeout_ns: u64) -> Result<QemuVersion, QmpError> {
         Line::Complete(line) => line,
         Line::Partial(start) if start.is_empty() => {
             let seconds = wire::seconds(timeout_ns);
-            return Err(QmpError::Silent {
-                path: wire.path().to_owned(),
-                seconds,
-            });
+            return Err(QmpError::Silent { path: wire.path().to_owned(), seconds });
         }
         Line::Closed(start) if start.is_empty() => return Err(wire.closed("the greeting")),
         Line::Partial(start) | Line::Closed(start) => return Err(wire.not_qmp(&start)),

@@ -71,10 +71,7 @@ impl Found {
     /// The threads as what applies plans wants them.
     #[must_use]
     pub fn tasks(&self) -> Vec<(TaskId, Role)> {
-        self.threads
-            .iter()
-            .map(|thread| (thread.task, thread.role.clone()))
-            .collect()
+        self.threads.iter().map(|thread| (thread.task, thread.role.clone())).collect()
     }
 }
 
@@ -96,9 +93,7 @@ pub fn discover(
     let outside = kernel_threads(host, pid, &found.threads)?;
     found.threads.extend(outside);
     number_vhosts(&mut found.threads);
-    found
-        .threads
-        .sort_by(|a, b| (&a.role, a.task).cmp(&(&b.role, b.task)));
+    found.threads.sort_by(|a, b| (&a.role, a.task).cmp(&(&b.role, b.task)));
     Ok(found)
 }
 
@@ -117,11 +112,7 @@ pub fn pid_of(host: &dyn Host, monitor: &mut dyn Monitor) -> Result<Tid, VmError
 /// [`VmError::NoProcess`] or [`VmError::NotQemu`].
 pub fn require_qemu(host: &dyn Host, pid: Tid) -> Result<(), VmError> {
     let program = program_of(host, pid)?;
-    if names::is_qemu(&program) {
-        Ok(())
-    } else {
-        Err(VmError::NotQemu { pid, program })
-    }
+    if names::is_qemu(&program) { Ok(()) } else { Err(VmError::NotQemu { pid, program }) }
 }
 
 /// What the monitor knows.
@@ -136,10 +127,7 @@ impl Reported {
         if cpus.is_empty() {
             return Err(VmError::NoVcpus);
         }
-        Ok(Self {
-            cpus,
-            iothreads: monitor.iothreads()?,
-        })
+        Ok(Self { cpus, iothreads: monitor.iothreads()? })
     }
 
     fn tids(&self) -> impl Iterator<Item = Tid> + '_ {
@@ -148,11 +136,7 @@ impl Reported {
     }
 
     fn share_one_thread(&self) -> bool {
-        self.cpus.len() > 1
-            && self
-                .cpus
-                .iter()
-                .all(|cpu| cpu.thread == self.cpus[0].thread)
+        self.cpus.len() > 1 && self.cpus.iter().all(|cpu| cpu.thread == self.cpus[0].thread)
     }
 
     fn roles(&self) -> BTreeMap<Tid, Role> {
@@ -161,11 +145,7 @@ impl Reported {
             .iter()
             .map(|iothread| (iothread.thread, Role::Iothread(iothread.id.clone())));
         // Backwards, so that of vCPUs in one thread the first gives it its role.
-        let cpus = self
-            .cpus
-            .iter()
-            .rev()
-            .map(|cpu| (cpu.thread, Role::Vcpu(cpu.index)));
+        let cpus = self.cpus.iter().rev().map(|cpu| (cpu.thread, Role::Vcpu(cpu.index)));
         iothreads.chain(cpus).collect()
     }
 }
@@ -178,16 +158,9 @@ fn by_monitor(host: &dyn Host, pid: Tid, monitor: &mut dyn Monitor) -> Result<Fo
         let tasks = tasks(host, pid)?;
         let tids = tids_of(&tasks);
         let complete = reported.tids().all(|tid| tids.contains(&tid));
-        Ok(Seen {
-            value: (reported, tasks),
-            tids,
-            complete,
-        })
+        Ok(Seen { value: (reported, tasks), tids, complete })
     })?;
-    if let Some(tid) = reported
-        .tids()
-        .find(|tid| tasks.iter().all(|task| task.id.tid != *tid))
-    {
+    if let Some(tid) = reported.tids().find(|tid| tasks.iter().all(|task| task.id.tid != *tid)) {
         return Err(VmError::ForeignThread { pid, tid });
     }
     findings.extend((!settled).then(|| unrest(pid)));
@@ -209,13 +182,7 @@ fn by_monitor(host: &dyn Host, pid: Tid, monitor: &mut dyn Monitor) -> Result<Fo
         task.with_role(pid, role)
     });
     let threads = threads.collect();
-    Ok(Found {
-        pid,
-        threads,
-        accelerator: Some(accelerator),
-        vcpus,
-        findings,
-    })
+    Ok(Found { pid, threads, accelerator: Some(accelerator), vcpus, findings })
 }
 
 fn by_names(host: &dyn Host, pid: Tid) -> Result<Found, VmError> {
@@ -231,11 +198,7 @@ fn by_names(host: &dyn Host, pid: Tid) -> Result<Found, VmError> {
     let (tasks, settled) = settle(host, pid, &mut || {
         let tasks = tasks(host, pid)?;
         let tids = tids_of(&tasks);
-        Ok(Seen {
-            value: tasks,
-            tids,
-            complete: true,
-        })
+        Ok(Seen { value: tasks, tids, complete: true })
     })?;
     findings.extend((!settled).then(|| unrest(pid)));
     let shared_loop = tasks.iter().any(|task| names::is_shared_loop(&task.name));
@@ -246,10 +209,7 @@ fn by_names(host: &dyn Host, pid: Tid) -> Result<Found, VmError> {
             task.with_role(pid, role)
         })
         .collect();
-    let seen = threads
-        .iter()
-        .filter(|thread| matches!(thread.role, Role::Vcpu(_)))
-        .count();
+    let seen = threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_))).count();
     if seen == 0 {
         return Err(VmError::Nameless { pid });
     }
@@ -259,13 +219,7 @@ fn by_names(host: &dyn Host, pid: Tid) -> Result<Found, VmError> {
         findings.extend((vcpus > 1).then(|| one_thread(vcpus)));
     }
     let accelerator = names::accelerator(threads.iter().map(|thread| thread.name.as_str()));
-    Ok(Found {
-        pid,
-        threads,
-        accelerator,
-        vcpus,
-        findings,
-    })
+    Ok(Found { pid, threads, accelerator, vcpus, findings })
 }
 
 /// One look at the threads.

@@ -26,10 +26,7 @@ fn folder() -> Option<tempfile::TempDir> {
 
 fn words(line: &str) -> Vec<String> {
     let base = format!("{QEMU} -M q35 -m 32 -display none -nodefaults -no-user-config");
-    format!("{base} {line}")
-        .split_whitespace()
-        .map(str::to_owned)
-        .collect()
+    format!("{base} {line}").split_whitespace().map(str::to_owned).collect()
 }
 
 fn options(folder: &tempfile::TempDir) -> LaunchOptions {
@@ -47,11 +44,7 @@ fn start(folder: &tempfile::TempDir, line: &str) -> RunningVm {
 }
 
 fn tid_of(found: &Found, role: &Role) -> Option<Tid> {
-    found
-        .threads
-        .iter()
-        .find(|thread| thread.role == *role)
-        .map(|thread| thread.task.tid)
+    found.threads.iter().find(|thread| thread.role == *role).map(|thread| thread.task.tid)
 }
 
 fn iothread(id: &str) -> Role {
@@ -80,10 +73,7 @@ fn finds_every_role() {
          -object iothread,id=io0 -object iothread,id={long}"
     );
     let mut vm = start(&folder, &line);
-    assert_eq!(
-        (vm.found.accelerator, vm.found.vcpus),
-        (Some(Accelerator::TcgMulti), 3)
-    );
+    assert_eq!((vm.found.accelerator, vm.found.vcpus), (Some(Accelerator::TcgMulti), 3));
     vm.found.require_own_threads().unwrap();
     for (role, name) in [
         (Role::Vcpu(0), "CPU 0/TCG"),
@@ -91,27 +81,14 @@ fn finds_every_role() {
         (iothread("io0"), "IO io0"),
         (iothread(long), "qemu-system-x86"),
     ] {
-        let thread = vm
-            .found
-            .threads
-            .iter()
-            .find(|thread| thread.role == role)
-            .unwrap();
+        let thread = vm.found.threads.iter().find(|thread| thread.role == role).unwrap();
         assert_eq!(thread.name, name, "{role}");
     }
-    let main = vm
-        .found
-        .threads
-        .iter()
-        .find(|thread| thread.task.tid == vm.pid())
-        .unwrap();
+    let main = vm.found.threads.iter().find(|thread| thread.task.tid == vm.pid()).unwrap();
     assert_eq!(main.role, Role::Emulator);
     assert_eq!(vm.pid(), vm.child().pid());
     // Our -name option did not take the user's name away.
-    assert_eq!(
-        vm.qmp.execute("query-name", None).unwrap(),
-        json!({"name": "one"})
-    );
+    assert_eq!(vm.qmp.execute("query-name", None).unwrap(), json!({"name": "one"}));
 
     // The names alone give the same roles, but for the nameless iothread.
     let by_names = discover(&LiveHost::new().unwrap(), vm.pid(), None).unwrap();
@@ -127,20 +104,12 @@ fn starts_stopped_continues_and_leaves_nothing_behind() {
     let Some(folder) = folder() else { return };
     // Left by a process that was killed; no kernel gives out such a number.
     let run = StateDir::open(folder.path().join("run").to_str().unwrap()).unwrap();
-    StateDir::open(&run.path_of("vm-4999999-0"))
-        .unwrap()
-        .create_new("qmp", b"")
-        .unwrap();
+    StateDir::open(&run.path_of("vm-4999999-0")).unwrap().create_new("qmp", b"").unwrap();
     let mut vm = start(&folder, "-accel tcg");
     assert_eq!(vm.qmp.version().unwrap(), vm.version);
     assert_eq!(vm.qmp.status().unwrap().name, "prelaunch");
     assert_eq!(vm.cont().unwrap(), Resumed::Running);
-    assert!(
-        vm.qmp
-            .wait_event(&["RESUME"], 5 * SECOND)
-            .unwrap()
-            .is_some()
-    );
+    assert!(vm.qmp.wait_event(&["RESUME"], 5 * SECOND).unwrap().is_some());
     assert!(vm.qmp.status().unwrap().running);
     vm.qmp.stop().unwrap();
     assert!(vm.quit(5 * SECOND).unwrap().success());
@@ -153,19 +122,13 @@ fn starts_stopped_continues_and_leaves_nothing_behind() {
 fn recognises_single_threaded_tcg() {
     let Some(folder) = folder() else { return };
     let vm = start(&folder, "-accel tcg,thread=single -smp 2");
-    assert_eq!(
-        (vm.found.accelerator, vm.found.vcpus),
-        (Some(Accelerator::TcgSingle), 2)
-    );
+    assert_eq!((vm.found.accelerator, vm.found.vcpus), (Some(Accelerator::TcgSingle), 2));
     let error = vm.found.require_own_threads().unwrap_err();
     assert!(error.hint().unwrap().contains("thread=multi"));
     assert!(tid_of(&vm.found, &Role::Vcpu(0)).is_some());
     assert!(tid_of(&vm.found, &Role::Vcpu(1)).is_none());
     let by_names = discover(&LiveHost::new().unwrap(), vm.pid(), None).unwrap();
-    assert_eq!(
-        (by_names.accelerator, by_names.vcpus),
-        (Some(Accelerator::TcgSingle), 2)
-    );
+    assert_eq!((by_names.accelerator, by_names.vcpus), (Some(Accelerator::TcgSingle), 2));
 }
 
 #[test]
@@ -179,24 +142,13 @@ fn recognises_kvm() {
         }
         started => started.unwrap(),
     };
-    assert_eq!(
-        (vm.found.accelerator, vm.found.vcpus),
-        (Some(Accelerator::Kvm), 2)
-    );
+    assert_eq!((vm.found.accelerator, vm.found.vcpus), (Some(Accelerator::Kvm), 2));
     let by_names = discover(&LiveHost::new().unwrap(), vm.pid(), None).unwrap();
-    assert_eq!(
-        (by_names.accelerator, by_names.vcpus),
-        (Some(Accelerator::Kvm), 2)
-    );
+    assert_eq!((by_names.accelerator, by_names.vcpus), (Some(Accelerator::Kvm), 2));
     // The kernel's timer thread of a PC lies outside the process; process numbers of a
     // container hide it.
     let timer = format!("kvm-pit/{}", vm.pid());
-    for thread in vm
-        .found
-        .threads
-        .iter()
-        .filter(|thread| thread.name == timer)
-    {
+    for thread in vm.found.threads.iter().filter(|thread| thread.name == timer) {
         assert_eq!(thread.role, Role::Emulator);
     }
 }
@@ -210,21 +162,14 @@ fn sees_hot_added_threads() {
     found_with(&mut vm, &iothread("late-iothread"));
 
     let slots = vm.qmp.execute("query-hotpluggable-cpus", None).unwrap();
-    let free = slots
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|slot| slot.get("qom-path").is_none());
+    let free = slots.as_array().unwrap().iter().find(|slot| slot.get("qom-path").is_none());
     let mut device = free.unwrap()["props"].clone();
     device["driver"] = free.unwrap()["type"].clone();
     device["id"] = json!("late-cpu");
     vm.qmp.execute("device_add", Some(device)).unwrap();
     let found = found_with(&mut vm, &Role::Vcpu(1));
     assert_eq!(found.vcpus, 2);
-    assert_ne!(
-        tid_of(&found, &Role::Vcpu(0)),
-        tid_of(&found, &Role::Vcpu(1))
-    );
+    assert_ne!(tid_of(&found, &Role::Vcpu(0)), tid_of(&found, &Role::Vcpu(1)));
 }
 
 #[test]
@@ -233,18 +178,10 @@ fn is_born_where_it_is_told() {
     let host = LiveHost::new().unwrap();
     let own = host.affinity(pinfold_host::process::own_tid()).unwrap();
     let last = CpuSet::single(own.iter().last().unwrap());
-    let told = LaunchOptions {
-        affinity: Some(last.clone()),
-        ..options(&folder)
-    };
+    let told = LaunchOptions { affinity: Some(last.clone()), ..options(&folder) };
     let vm = launch::start_stopped(&words("-accel tcg -smp 2"), &told).unwrap();
     for thread in &vm.found.threads {
-        assert_eq!(
-            host.affinity(thread.task.tid).unwrap(),
-            last,
-            "{}",
-            thread.role
-        );
+        assert_eq!(host.affinity(thread.task.tid).unwrap(), last, "{}", thread.role);
     }
 }
 
@@ -260,50 +197,27 @@ fn respects_the_users_stop() {
 fn shows_why_qemu_did_not_start() {
     let Some(folder) = folder() else { return };
     let check = |line: &str, expected: &str| {
-        let error = launch::start_stopped(&words(line), &options(&folder))
-            .err()
-            .unwrap();
-        assert!(
-            matches!(error, VmError::StartFailed { .. }),
-            "{line}: {error:?}"
-        );
+        let error = launch::start_stopped(&words(line), &options(&folder)).err().unwrap();
+        assert!(matches!(error, VmError::StartFailed { .. }), "{line}: {error:?}");
         assert!(error.to_string().contains(expected), "{line}: {error}");
     };
-    check(
-        "-nonsense",
-        "(exit code 1); it said:\nqemu-system-x86_64: -nonsense: invalid option",
-    );
-    check(
-        "-device nonsense",
-        "'nonsense' is not a valid device model name",
-    );
+    check("-nonsense", "(exit code 1); it said:\nqemu-system-x86_64: -nonsense: invalid option");
+    check("-device nonsense", "'nonsense' is not a valid device model name");
     check("-kernel /absent", "/absent");
     check("-version", "(exit code 0)");
 
     let fail = |argv: &[&str]| {
         let argv: Vec<String> = argv.iter().map(|&word| word.to_owned()).collect();
-        launch::start_stopped(&argv, &options(&folder))
-            .err()
-            .unwrap()
+        launch::start_stopped(&argv, &options(&folder)).err().unwrap()
     };
     assert!(matches!(fail(&[]), VmError::NoCommand));
     assert!(matches!(fail(&[QEMU, "-daemonize"]), VmError::Daemonize));
-    assert!(
-        fail(&["/absent/qemu"])
-            .hint()
-            .unwrap()
-            .contains("install QEMU")
-    );
+    assert!(fail(&["/absent/qemu"]).hint().unwrap().contains("install QEMU"));
     let mut hasty = options(&folder);
     hasty.start_timeout_ns = SECOND / 5;
     let sleeper = ["sh", "-c", "echo waiting >&2; exec sleep 60"].map(str::to_owned);
     let error = launch::start_stopped(&sleeper, &hasty).err().unwrap();
-    assert!(
-        error
-            .to_string()
-            .contains("no QMP socket within 1 s; it said:\nwaiting"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("no QMP socket within 1 s; it said:\nwaiting"), "{error}");
 }
 
 #[test]
@@ -311,13 +225,8 @@ fn tells_a_busy_socket_from_a_dead_one() {
     let Some(folder) = folder() else { return };
     let mut vm = start(&folder, "-accel tcg");
     let socket = vm.socket().to_owned();
-    let error = Qmp::connect(&socket, SECOND / 5, SystemClock)
-        .err()
-        .unwrap();
-    assert!(
-        matches!(error, VmError::Qmp(QmpError::Silent { .. })),
-        "{error}"
-    );
+    let error = Qmp::connect(&socket, SECOND / 5, SystemClock).err().unwrap();
+    assert!(matches!(error, VmError::Qmp(QmpError::Silent { .. })), "{error}");
     // The first client is not harmed by the second.
     assert_eq!(vm.qmp.status().unwrap().name, "prelaunch");
 
@@ -336,10 +245,7 @@ fn joins_a_virtual_machine_by_the_users_own_socket() {
         "-accel tcg,thread=multi -smp 2 -S -qmp unix:{qmp},server=on,wait=off -monitor unix:{human},server=on,wait=off"
     );
     let argv = words(&line);
-    let child = Spawn::new(&argv[0])
-        .args(&argv[1..])
-        .stdin(Stdio::Null)
-        .stdout(Stdio::Null);
+    let child = Spawn::new(&argv[0]).args(&argv[1..]).stdin(Stdio::Null).stdout(Stdio::Null);
     let child = child.die_with_parent(true).start().unwrap();
     for _ in 0..500 {
         if UnixStream::connect(&human).is_ok() {

@@ -24,7 +24,9 @@ pub fn host_failure(error: &HostError) -> Failure {
         Some(EPERM | EACCES) if !process::is_root() => {
             failure.with_hint("run as root; `pinfold doctor` tells which rights are missing")
         }
-        Some(EPERM | EACCES) => failure.with_hint("`pinfold doctor` tells which rights are missing"),
+        Some(EPERM | EACCES) => {
+            failure.with_hint("`pinfold doctor` tells which rights are missing")
+        }
         Some(ENOSPC) => {
             failure.with_hint("make room on that file system, or use another with --state-dir")
         }
@@ -79,9 +81,8 @@ pub fn request(
 
 /// The plan of a strategy.
 pub fn make_plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Plan, Failure> {
-    pinfold_plan::plan(strategy, topology, request).map_err(|error: PlanError| {
-        Failure::from_error(Exit::Input, &error, error.hint())
-    })
+    pinfold_plan::plan(strategy, topology, request)
+        .map_err(|error: PlanError| Failure::from_error(Exit::Input, &error, error.hint()))
 }
 
 /// A plan from a file made by `pinfold plan --json`.
@@ -110,7 +111,8 @@ pub fn plan_for_host(path: &str, topology: &Topology, vcpus: u32) -> Result<Plan
     let wrong = pinfold_plan::check(&plan, topology);
     let problem = wrong.iter().find(|finding| finding.severity == Severity::Problem);
     if let Some(finding) = problem {
-        let failure = Failure::new(Exit::Input, format!("{path}: {}: {}", finding.subject, finding.text));
+        let failure =
+            Failure::new(Exit::Input, format!("{path}: {}: {}", finding.subject, finding.text));
         return Err(match &finding.hint {
             Some(hint) => failure.with_hint(hint),
             None => failure,

@@ -36,9 +36,8 @@ pub fn apply<'c>(
 ) -> Result<(Applied, Journal<'c>), Failure> {
     let text = schema::to_json(plan);
     let new = NewJournal { vm_name: &plan.vnode.name, plan: &text, target };
-    let mut journal = journals
-        .begin(host, &new)
-        .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
+    let mut journal =
+        journals.begin(host, &new).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
     let mut observer = pinfold_apply::unobserved();
     match pinfold_apply::apply(host, plan, target, &mut journal, &mut observer) {
         Ok(applied) => Ok((applied, journal)),
@@ -53,8 +52,11 @@ pub fn undo(host: &LiveHost, mut journal: Journal<'_>) -> Result<UndoReport, Fai
         return Ok(report);
     }
     let lines: Vec<String> = report.failed.iter().map(ToString::to_string).collect();
-    Err(Failure::new(Exit::Residue, format!("not everything was restored:\n  {}", lines.join("\n  ")))
-        .with_hint(format!("then run `pinfold undo {}` again", journal.record().header.id)))
+    Err(Failure::new(
+        Exit::Residue,
+        format!("not everything was restored:\n  {}", lines.join("\n  ")),
+    )
+    .with_hint(format!("then run `pinfold undo {}` again", journal.record().header.id)))
 }
 
 /// Says what an apply did and could not do.

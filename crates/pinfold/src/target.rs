@@ -39,7 +39,16 @@ pub fn vm_failure(error: &VmError) -> Failure {
     let exit = match error {
         VmError::Host(_) => Exit::Host,
         VmError::NoCommand | VmError::Daemonize => Exit::Input,
-        _ => Exit::Vm,
+        VmError::Qmp(_)
+        | VmError::Libvirt(_)
+        | VmError::NoProcess { .. }
+        | VmError::NotQemu { .. }
+        | VmError::ForeignThread { .. }
+        | VmError::NoVcpus
+        | VmError::Nameless { .. }
+        | VmError::OneThread { .. }
+        | VmError::StartFailed { .. }
+        | VmError::StartTimeout { .. } => Exit::Vm,
     };
     Failure::from_error(exit, error, error.hint())
 }
@@ -57,19 +66,25 @@ impl Vm {
     }
 
     fn by_qmp(host: &LiveHost, socket: &str) -> Result<Self, Failure> {
-        let mut qmp = Qmp::connect(socket, QMP_TIMEOUT_NS, SystemClock).map_err(|e| vm_failure(&e))?;
+        let mut qmp =
+            Qmp::connect(socket, QMP_TIMEOUT_NS, SystemClock).map_err(|e| vm_failure(&e))?;
         let pid = threads::pid_of(host, &mut qmp).map_err(|e| vm_failure(&e))?;
         let found = threads::discover(host, pid, Some(&mut qmp)).map_err(|e| vm_failure(&e))?;
         let name = format!("vm-{pid}");
-        Ok(Self { name, findings: found.findings.clone(), found, teller: Teller::Qmp(Box::new(qmp)) })
+        Ok(Self {
+            name,
+            findings: found.findings.clone(),
+            found,
+            teller: Teller::Qmp(Box::new(qmp)),
+        })
     }
 
     fn by_libvirt(host: &LiveHost, wanted: &str) -> Result<Self, Failure> {
         let libvirt = Libvirt::new(None, VIRSH_TIMEOUT_NS).map_err(|e| vm_failure(&e))?;
         let domain = libvirt.find(host, wanted).map_err(|e| vm_failure(&e))?;
         let mut monitor = libvirt.monitor(&domain);
-        let found = threads::discover(host, domain.pid, Some(&mut monitor))
-            .map_err(|e| vm_failure(&e))?;
+        let found =
+            threads::discover(host, domain.pid, Some(&mut monitor)).map_err(|e| vm_failure(&e))?;
         let mut findings = found.findings.clone();
         let pins = libvirt.pins(&domain).map_err(|e| vm_failure(&e))?;
         if !pins.own.is_empty() || pins.default.is_some() {
@@ -87,7 +102,12 @@ impl Vm {
 
     fn by_pid(host: &LiveHost, pid: Tid) -> Result<Self, Failure> {
         let found = threads::discover(host, pid, None).map_err(|e| vm_failure(&e))?;
-        Ok(Self { name: format!("vm-{pid}"), findings: found.findings.clone(), found, teller: Teller::Names })
+        Ok(Self {
+            name: format!("vm-{pid}"),
+            findings: found.findings.clone(),
+            found,
+            teller: Teller::Names,
+        })
     }
 }
 

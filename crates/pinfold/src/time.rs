@@ -26,7 +26,10 @@ pub fn date(unix_seconds: u64) -> String {
     i64::try_from(unix_seconds)
         .ok()
         .and_then(|seconds| Timestamp::from_second(seconds).ok())
-        .map_or_else(|| "unknown date".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M UTC").to_string())
+        .map_or_else(
+            || "unknown date".to_owned(),
+            |time| time.strftime("%Y-%m-%d %H:%M UTC").to_string(),
+        )
 }
 
 /// Nanoseconds as `1 min 40 s`, for people who wait.

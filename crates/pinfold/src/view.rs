@@ -69,7 +69,8 @@ fn tried(records: &[CandidateRecord]) -> Result<Vec<(usize, Plan)>, Failure> {
         .enumerate()
         .filter(|(_, record)| record.role == CandidateRole::Twin || record.same_as.is_none())
         .map(|(index, record)| {
-            let plan = pinfold_plan::schema::from_json(&record.plan_json).map_err(|e| failed(&e))?;
+            let plan =
+                pinfold_plan::schema::from_json(&record.plan_json).map_err(|e| failed(&e))?;
             Ok((index, plan))
         })
         .collect()
@@ -161,9 +162,10 @@ impl Build<'_> {
 
     fn asked(&self) -> Asked {
         let (config, design) = (&self.report.config, &self.report.design);
-        let observed = design.confirm.as_ref().map_or(design.screening_observation_s, |confirm| {
-            confirm.observation_s
-        });
+        let observed = design
+            .confirm
+            .as_ref()
+            .map_or(design.screening_observation_s, |confirm| confirm.observation_s);
         let screened = !self.report.screening.is_empty();
         Asked {
             command: self.context.command.clone(),

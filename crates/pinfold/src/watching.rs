@@ -22,8 +22,8 @@ pub fn watch(
     journal: &mut Journal<'_>,
     monitor: Option<&mut dyn Monitor>,
 ) -> Result<(), Failure> {
-    let mut watcher = Watcher::new(host, plan, target, WatchOptions::default())
-        .map_err(|e| apply_failure(&e))?;
+    let mut watcher =
+        Watcher::new(host, plan, target, WatchOptions::default()).map_err(|e| apply_failure(&e))?;
     let mut asking = Asking { monitor };
     while !interrupt::requested() {
         let events = watcher.tick(host, journal, &mut asking).map_err(|e| apply_failure(&e))?;

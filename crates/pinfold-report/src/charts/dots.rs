@@ -30,7 +30,8 @@ pub(crate) fn shared(page: &Page, metric: Metric) -> Option<Shared> {
         .filter(|blocks| blocks.metric == metric)
         .flat_map(|blocks| blocks.rows.iter().flat_map(|row| row.values.iter().copied()));
     let values = LogAxis::over(values, (LEFT, WIDTH - RIGHT))?;
-    let limit = page.asked.max_gap_ns.filter(|_| matches!(metric, Metric::SpinGap | Metric::RunDelay));
+    let limit =
+        page.asked.max_gap_ns.filter(|_| matches!(metric, Metric::SpinGap | Metric::RunDelay));
     Some(Shared { values, tail: 0.0, right: WIDTH - RIGHT, limit })
 }
 

@@ -68,7 +68,8 @@ pub(crate) fn shared(page: &Page, metric: Metric) -> Option<Shared> {
         curves().flat_map(|curve| curve.points.iter().map(|point| point.value).chain(curve.max));
     let tail = curves().map(|curve| place_of_max(curve.samples)).fold(2.0, f64::max);
     let values = LogAxis::over(values, (HEIGHT - BOTTOM, TOP))?;
-    let limit = page.asked.max_gap_ns.filter(|_| matches!(metric, Metric::SpinGap | Metric::RunDelay));
+    let limit =
+        page.asked.max_gap_ns.filter(|_| matches!(metric, Metric::SpinGap | Metric::RunDelay));
     let letters = |curve: &Curve| page.name(curve.candidate).chars().count().min(LONGEST_LABEL);
     let longest = curves().map(letters).max().unwrap_or(LONGEST_LABEL);
     let right = WIDTH - RIGHT.0 - RIGHT.1 * longest as f64;

@@ -1,3 +1,5 @@
+//! Tests of `stats`, as tables.
+
 use proptest::prelude::*;
 
 use super::bootstrap::ratio_interval_of;

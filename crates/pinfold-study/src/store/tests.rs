@@ -1,3 +1,5 @@
+//! Tests of `store`, as tables.
+
 use std::io::{BufRead, BufReader, Write};
 use std::time::Duration;
 

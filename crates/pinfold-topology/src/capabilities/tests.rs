@@ -1,3 +1,5 @@
+//! Tests of `capabilities`, as tables.
+
 use pinfold_host::{LiveHost, TreeHost};
 
 use super::cgroups::version_of;

@@ -1,3 +1,5 @@
+//! Tests of `capture`, as tables.
+
 use pinfold_host::{Host, LiveHost, TreeHost, process, user};
 
 use super::{capture, reduced_cpuinfo, reduced_parameters};

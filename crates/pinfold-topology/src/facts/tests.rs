@@ -1,3 +1,5 @@
+//! Tests of `facts`, as tables.
+
 use pinfold_host::TreeHost;
 
 use super::{Facts, model_name};

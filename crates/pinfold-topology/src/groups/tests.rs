@@ -1,3 +1,5 @@
+//! Tests of `groups`, as tables.
+
 use pinfold_host::TreeHost;
 
 use super::{Groups, effective_cpus};

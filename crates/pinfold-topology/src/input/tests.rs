@@ -1,3 +1,5 @@
+//! Tests of `input`, as tables.
+
 use pinfold_host::{LiveHost, TreeHost};
 use pinfold_model::Source;
 

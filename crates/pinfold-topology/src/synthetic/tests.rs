@@ -1,3 +1,5 @@
+//! Tests of `synthetic`, as tables.
+
 use super::{bounded, fault, words};
 
 #[test]

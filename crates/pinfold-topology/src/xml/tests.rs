@@ -1,3 +1,5 @@
+//! Tests of `xml`, as tables.
+
 use super::check::parse_set;
 use super::{checked, scrubbed};
 

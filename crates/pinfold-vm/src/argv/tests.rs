@@ -30,12 +30,7 @@ fn counts_vcpus_as_qemu_does() {
 
 #[test]
 fn sets_the_guest_topology() {
-    let guest = GuestTopology {
-        sockets: 1,
-        cores: 3,
-        threads: 2,
-        reason: String::new(),
-    };
+    let guest = GuestTopology { sockets: 1, cores: 3, threads: 2, reason: String::new() };
     let check = |line: &str, expected: &str| {
         assert_eq!(set_smp(&words(line), &guest), words(expected), "{line}");
     };
@@ -43,10 +38,7 @@ fn sets_the_guest_topology() {
     check("qemu", &format!("qemu {smp}"));
     check("qemu -smp 2 -m 1G", &format!("qemu {smp} -m 1G"));
     check("qemu -smp 2,maxcpus=4 -S -smp 3", &format!("qemu {smp} -S"));
-    check(
-        "qemu -M q35,smp.cpus=2,usb=on",
-        &format!("qemu -M q35,usb=on {smp}"),
-    );
+    check("qemu -M q35,smp.cpus=2,usb=on", &format!("qemu -M q35,usb=on {smp}"));
     check("qemu -append -smp", &format!("qemu -append -smp {smp}"));
     check("qemu -m 1G -smp", &format!("qemu -m 1G {smp}"));
 }
@@ -65,10 +57,7 @@ fn reads_names_uuids_and_iothreads() {
     let iothreads = |line: &str, expected: &[&str]| {
         assert_eq!(iothreads_of(&words(line)), expected, "{line}");
     };
-    iothreads(
-        "qemu -object iothread,id=io0 -object rng-random,id=r",
-        &["io0"],
-    );
+    iothreads("qemu -object iothread,id=io0 -object rng-random,id=r", &["io0"]);
     iothreads("qemu -object qom-type=iothread,id=a,poll-max-ns=0", &["a"]);
     iothreads(r#"qemu -object {"qom-type":"iothread","id":"j"}"#, &["j"]);
     iothreads("qemu -object {broken -object iothread", &[]);

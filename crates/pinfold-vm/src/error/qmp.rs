@@ -142,10 +142,7 @@ fn connect_hint(kind: io::ErrorKind) -> &'static str {
         (io::ErrorKind::InvalidFilename, PATH_TOO_LONG),
     ];
     let known = HINTS.iter().find(|(of, _)| *of == kind);
-    known.map_or(
-        "check that the path is that of QEMU's QMP socket",
-        |(_, hint)| hint,
-    )
+    known.map_or("check that the path is that of QEMU's QMP socket", |(_, hint)| hint)
 }
 
 const PATH_TOO_LONG: &str = "the path of a Unix socket has at most 107 bytes: use a shorter one";

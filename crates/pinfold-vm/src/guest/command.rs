@@ -58,11 +58,13 @@ impl DemoGuest {
         add(&["-smp", &self.vcpus.to_string(), "-m", &format!("{}M", self.memory_mib)]);
         add(&["-kernel", &self.kernel, "-initrd", &self.initramfs]);
         // What stands behind `--` is given to init.
-        add(&["-append", "console=ttyS0 quiet panic=-1 mitigations=off audit=0 rdinit=/init -- agent"]);
+        add(&[
+            "-append",
+            "console=ttyS0 quiet panic=-1 mitigations=off audit=0 rdinit=/init -- agent",
+        ]);
         add(&["-serial", &format!("file:{}", option_path(&self.console))]);
-        let drive = |id: &str, path: &str| {
-            format!("if=none,id={id},format=raw,file={}", option_path(path))
-        };
+        let drive =
+            |id: &str, path: &str| format!("if=none,id={id},format=raw,file={}", option_path(path));
         add(&["-drive", &drive("ahci0", &self.disks.ahci)]);
         add(&["-device", "ide-hd,drive=ahci0,bus=ide.0"]); // q35's own AHCI controller
         add(&["-drive", &drive("virtio0", &self.disks.virtio)]);

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use pinfold_host::{process, user};
 use sha2::{Digest, Sha256};
 
+use super::GuestError;
 use super::modules;
 use super::package::{self, PackageName};
-use super::GuestError;
 
 const MINUTE_NS: u64 = 60_000_000_000;
 const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
@@ -57,7 +57,8 @@ pub fn fetch(cache: &str, flavour: &str, wanted: &[&str]) -> Result<GuestKernel,
     let name = match resolved {
         Ok(name) => name,
         Err(why) => {
-            return newest_cached(&folder).ok_or(GuestError::NoKernel { flavour: flavour.into(), why });
+            return newest_cached(&folder)
+                .ok_or(GuestError::NoKernel { flavour: flavour.into(), why });
         }
     };
     let home = format!("{folder}/{}_{}", name.package, name.version.replace(['/', ':'], "_"));

@@ -32,8 +32,7 @@ pub const DEMO_FLAVOUR: &str = "linux-image-amd64";
 
 /// The modules that the demo guest needs; AHCI last, because its probing takes longest and
 /// goes on while the agent already answers.
-pub const DEMO_MODULES: &[&str] =
-    &["virtio_pci", "virtio_console", "virtio_blk", "sd_mod", "ahci"];
+pub const DEMO_MODULES: &[&str] = &["virtio_pci", "virtio_console", "virtio_blk", "sd_mod", "ahci"];
 
 /// Why there is no demo guest.
 #[derive(Debug, thiserror::Error)]

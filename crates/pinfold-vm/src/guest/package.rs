@@ -40,7 +40,7 @@ pub(super) fn resolve(flavour: &str) -> Result<PackageName, String> {
 pub(super) fn download(name: &PackageName, folder: &str) -> Result<String, GuestError> {
     let wanted = format!("{}={}", name.package, name.version);
     let arguments = ["--chdir", folder, "apt-get", "--quiet", "download", &wanted];
-    let output = process::capture("env", &arguments, 10 * MINUTE_NS)?;
+    let output = process::capture("env", arguments, 10 * MINUTE_NS)?;
     let file = user::list(folder)?.into_iter().find(|entry| entry.ends_with(".deb"));
     match file {
         Some(file) if output.status.success() => Ok(format!("{folder}/{file}")),
@@ -53,7 +53,7 @@ pub(super) fn download(name: &PackageName, folder: &str) -> Result<String, Guest
 
 fn show(package: &str) -> Result<String, String> {
     let arguments = ["show", "--no-all-versions", package];
-    let output = process::capture("apt-cache", &arguments, MINUTE_NS)
+    let output = process::capture("apt-cache", arguments, MINUTE_NS)
         .map_err(|error| format!("apt-cache cannot be asked: {error}"))?;
     if output.status.success() && !output.stdout.is_empty() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -86,8 +86,14 @@ mod tests {
         let check = |entry: &str, expected: Option<&str>| {
             assert_eq!(kernel_of(entry).as_deref(), expected);
         };
-        check("Package: x\nDepends: linux-image-6.1.0-56-amd64 (= 6.1.192-2)\n", Some("linux-image-6.1.0-56-amd64"));
-        check("Depends: kmod, linux-image-6.12.1-cloud-amd64\n", Some("linux-image-6.12.1-cloud-amd64"));
+        check(
+            "Package: x\nDepends: linux-image-6.1.0-56-amd64 (= 6.1.192-2)\n",
+            Some("linux-image-6.1.0-56-amd64"),
+        );
+        check(
+            "Depends: kmod, linux-image-6.12.1-cloud-amd64\n",
+            Some("linux-image-6.12.1-cloud-amd64"),
+        );
         check("Depends: kmod\n", None);
         check("", None);
     }

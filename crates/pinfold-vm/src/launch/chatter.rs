@@ -37,14 +37,8 @@ impl Chatter {
         let reader = std::thread::Builder::new()
             .name("qemu-stderr".to_owned())
             .spawn(move || read(stream, &shared))
-            .map_err(|source| HostError::Process {
-                program: "a thread".to_owned(),
-                source,
-            })?;
-        Ok(Self {
-            kept,
-            reader: Some(reader),
-        })
+            .map_err(|source| HostError::Process { program: "a thread".to_owned(), source })?;
+        Ok(Self { kept, reader: Some(reader) })
     }
 
     /// Writes what has come so far to Pinfold's own error output, and all that follows.
@@ -56,18 +50,13 @@ impl Chatter {
 
     /// What has come so far.
     pub(super) fn text(&self) -> String {
-        String::from_utf8_lossy(&lock(&self.kept).bytes)
-            .trim_end()
-            .to_owned()
+        String::from_utf8_lossy(&lock(&self.kept).bytes).trim_end().to_owned()
     }
 
     /// What a QEMU that has ended left behind.
     pub(super) fn last_words(&self) -> String {
         let deadline = SystemClock.now_ns().saturating_add(LAST_WORDS_NS);
-        while self
-            .reader
-            .as_ref()
-            .is_some_and(|reader| !reader.is_finished())
+        while self.reader.as_ref().is_some_and(|reader| !reader.is_finished())
             && SystemClock.now_ns() < deadline
         {
             SystemClock.sleep_ns(NAP_NS);

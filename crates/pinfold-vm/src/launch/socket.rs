@@ -33,11 +33,7 @@ impl Socket {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let directory = parent.path_of(&format!("vm-{}-{number}", own_pid()));
         StateDir::open(&directory)?;
-        Ok(Self {
-            path: format!("{directory}/qmp"),
-            keep: false,
-            directory,
-        })
+        Ok(Self { path: format!("{directory}/qmp"), keep: false, directory })
     }
 }
 
@@ -56,9 +52,7 @@ impl Drop for Socket {
 fn sweep(parent: &StateDir) -> Result<(), HostError> {
     let host = LiveHost::new()?;
     for name in user::list(parent.path())? {
-        let owner = name
-            .strip_prefix("vm-")
-            .and_then(|rest| rest.split_once('-'));
+        let owner = name.strip_prefix("vm-").and_then(|rest| rest.split_once('-'));
         let Some(pid) = owner.and_then(|(pid, _)| pid.parse().ok().map(Tid)) else {
             continue;
         };

@@ -59,9 +59,7 @@ impl PinTarget {
                 .map(PinTarget::Iothread),
             Role::Vhost(_) | Role::Worker | Role::Task => None,
         }
-        .ok_or_else(|| LibvirtError::NoSuchPin {
-            role: role.to_string(),
-        })
+        .ok_or_else(|| LibvirtError::NoSuchPin { role: role.to_string() })
     }
 }
 
@@ -81,11 +79,8 @@ impl Pins {
     /// [`LibvirtError::Output`] if it is not well formed, has a document type (refused: entities
     /// could grow without bound), or holds a list that is not one of PUs.
     pub fn from_xml(xml: &str) -> Result<Self, LibvirtError> {
-        let options = ParsingOptions {
-            allow_dtd: false,
-            nodes_limit: MAX_NODES,
-            ..Default::default()
-        };
+        let options =
+            ParsingOptions { allow_dtd: false, nodes_limit: MAX_NODES, ..Default::default() };
         let document = Document::parse_with_options(xml, options).map_err(wrong)?;
         let domain = document.root_element();
         let child = |name: &str| domain.children().find(|node| node.has_tag_name(name));
@@ -116,14 +111,12 @@ impl Pins {
 }
 
 fn attribute<'a>(node: Node<'a, '_>, name: &str) -> Result<&'a str, LibvirtError> {
-    node.attribute(name)
-        .ok_or_else(|| wrong(format!("<{}> has no {name}", node.tag_name().name())))
+    node.attribute(name).ok_or_else(|| wrong(format!("<{}> has no {name}", node.tag_name().name())))
 }
 
 fn number(node: Node<'_, '_>, name: &str) -> Result<u32, LibvirtError> {
     let text = attribute(node, name)?;
-    text.parse()
-        .map_err(|_| wrong(format!("{name}={text:?} is not a number")))
+    text.parse().map_err(|_| wrong(format!("{name}={text:?} is not a number")))
 }
 
 fn list(text: &str) -> Result<CpuSet, LibvirtError> {
@@ -131,10 +124,7 @@ fn list(text: &str) -> Result<CpuSet, LibvirtError> {
 }
 
 fn wrong(why: impl fmt::Display) -> LibvirtError {
-    LibvirtError::Output {
-        command: "dumpxml".to_owned(),
-        why: why.to_string(),
-    }
+    LibvirtError::Output { command: "dumpxml".to_owned(), why: why.to_string() }
 }
 
 /// One pin to be moved, with what it was.
@@ -160,9 +150,7 @@ impl Libvirt {
     /// # Errors
     /// That libvirt failed, or [`LibvirtError::Output`].
     pub fn pins(&self, domain: &Domain) -> Result<Pins, VmError> {
-        Ok(Pins::from_xml(
-            &self.virsh("dumpxml", &[("domain", &domain.uuid)])?,
-        )?)
+        Ok(Pins::from_xml(&self.virsh("dumpxml", &[("domain", &domain.uuid)])?)?)
     }
 
     /// The changes that give each role its PUs, with the values that they replace; roles that
@@ -181,11 +169,7 @@ impl Libvirt {
             let target = PinTarget::of(role)?;
             let before = pins.of(target).cloned();
             if before.as_ref() != Some(pus) {
-                changes.push(PinChange {
-                    target,
-                    before,
-                    after: pus.clone(),
-                });
+                changes.push(PinChange { target, before, after: pus.clone() });
             }
         }
         Ok(changes)
@@ -215,10 +199,7 @@ impl Libvirt {
     /// That libvirt failed.
     pub fn undo_pin(&self, domain: &Domain, change: &PinChange) -> Result<(), VmError> {
         // "r" is virsh's word for all PUs of the host.
-        let list = change
-            .before
-            .as_ref()
-            .map_or("r".to_owned(), ToString::to_string);
+        let list = change.before.as_ref().map_or("r".to_owned(), ToString::to_string);
         self.pin(domain, change.target, &list)
     }
 

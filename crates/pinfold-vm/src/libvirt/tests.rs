@@ -43,18 +43,9 @@ fn refuses_odd_xml() {
     };
     check("", "dumpxml is not understood");
     check("<!DOCTYPE d [<!ENTITY a 'b'>]><domain>&a;</domain>", "DTD");
-    check(
-        "<domain><cputune><vcpupin cpuset='1'/></cputune></domain>",
-        "<vcpupin> has no vcpu",
-    );
-    check(
-        "<domain><cputune><emulatorpin/></cputune></domain>",
-        "<emulatorpin> has no cpuset",
-    );
-    check(
-        "<domain><cputune><emulatorpin cpuset='x'/></cputune></domain>",
-        "not a list of PUs",
-    );
+    check("<domain><cputune><vcpupin cpuset='1'/></cputune></domain>", "<vcpupin> has no vcpu");
+    check("<domain><cputune><emulatorpin/></cputune></domain>", "<emulatorpin> has no cpuset");
+    check("<domain><cputune><emulatorpin cpuset='x'/></cputune></domain>", "not a list of PUs");
     check("<domain><vcpu cpuset='3-1'/></domain>", "runs backwards");
 }
 
@@ -65,10 +56,7 @@ fn names_roles_as_libvirt_does() {
     };
     check(Role::Vcpu(3), Some(PinTarget::Vcpu(3)));
     check(Role::Emulator, Some(PinTarget::Emulator));
-    check(
-        Role::Iothread("iothread2".to_owned()),
-        Some(PinTarget::Iothread(2)),
-    );
+    check(Role::Iothread("iothread2".to_owned()), Some(PinTarget::Iothread(2)));
     check(Role::Iothread("disk".to_owned()), None);
     check(Role::Vhost(0), None);
     check(Role::Worker, None);
@@ -83,10 +71,7 @@ fn reads_replies() {
         assert!(error.contains(expected), "{reply}: {error}");
     };
     let refused = r#"{"id":"libvirt-415","error":{"class":"CommandNotFound","desc":"The command nix has not been found"}}"#;
-    check(
-        refused,
-        "QEMU refused nix: The command nix has not been found",
-    );
+    check(refused, "QEMU refused nix: The command nix has not been found");
     check("{}", "neither return nor error");
     check("nonsense", "not understood");
 }
@@ -94,13 +79,7 @@ fn reads_replies() {
 #[test]
 fn knows_uuids() {
     assert!(is_uuid("31a8baa6-60f9-41a2-b3e7-38b09e2b2539"));
-    for text in [
-        "",
-        "-",
-        "31a8baa6",
-        "--domain",
-        "31a8baa6-60f9-41a2-b3e7-38b09e2b253x",
-    ] {
+    for text in ["", "-", "31a8baa6", "--domain", "31a8baa6-60f9-41a2-b3e7-38b09e2b253x"] {
         assert!(!is_uuid(text), "{text}");
     }
 }

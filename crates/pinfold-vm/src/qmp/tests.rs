@@ -26,10 +26,7 @@ impl Server {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("qmp")).unwrap();
         let thread = std::thread::spawn(move || serve(listener.accept().unwrap().0));
-        Self {
-            folder,
-            thread: Some(thread),
-        }
+        Self { folder, thread: Some(thread) }
     }
 
     /// Says these lines at once and then waits for the client's end.
@@ -44,10 +41,7 @@ impl Server {
     fn answering(answer: impl Fn(&str, u64) -> String + Send + 'static) -> Self {
         Self::new(move |mut stream| {
             writeln!(stream, "{GREETING}").unwrap();
-            for line in BufReader::new(stream.try_clone().unwrap())
-                .lines()
-                .map_while(Result::ok)
-            {
+            for line in BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok) {
                 let command: Value = serde_json::from_str(&line).unwrap();
                 let id = command["id"].as_u64().unwrap();
                 let text = match command["execute"].as_str().unwrap() {
@@ -62,11 +56,7 @@ impl Server {
     }
 
     fn connect(&self, timeout_ns: u64) -> Result<Qmp, VmError> {
-        Qmp::connect(
-            self.folder.path().join("qmp").to_str().unwrap(),
-            timeout_ns,
-            SystemClock,
-        )
+        Qmp::connect(self.folder.path().join("qmp").to_str().unwrap(), timeout_ns, SystemClock)
     }
 }
 
@@ -86,43 +76,24 @@ fn greets_and_matches_replies_among_events() {
             json!({"return": {"status": "paused", "running": false}, "id": id}),
         ),
         "query-kvm" => {
-            format!(
-                "{}\n",
-                json!({"error": {"class": "CommandNotFound", "desc": "no"}, "id": id})
-            )
+            format!("{}\n", json!({"error": {"class": "CommandNotFound", "desc": "no"}, "id": id}))
         }
-        _ => format!(
-            "{}\n",
-            json!({"event": "SHUTDOWN", "data": {"guest": false}})
-        ),
+        _ => format!("{}\n", json!({"event": "SHUTDOWN", "data": {"guest": false}})),
     });
     let mut qmp = server.connect(SECOND).unwrap();
     assert_eq!(qmp.greeted_version().number, (7, 2, 22));
-    assert_eq!(
-        qmp.status().unwrap(),
-        RunState {
-            running: false,
-            name: "paused".to_owned()
-        }
-    );
+    assert_eq!(qmp.status().unwrap(), RunState { running: false, name: "paused".to_owned() });
     let error = qmp.kvm_enabled().unwrap_err();
     assert_eq!(error.to_string(), "QEMU refused query-kvm: no");
     assert!(error.hint().unwrap().contains("too old"));
 
     qmp.set_timeout(SHORT);
     let error = qmp.execute("silence", None).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "no answer to QMP command silence within 1 s"
-    );
+    assert_eq!(error.to_string(), "no answer to QMP command silence within 1 s");
     let event = qmp.wait_event(&["SHUTDOWN"], SECOND).unwrap().unwrap();
     assert_eq!(event.data, json!({"guest": false}));
-    let names: Vec<String> = qmp
-        .take_events()
-        .unwrap()
-        .into_iter()
-        .map(|event| event.name)
-        .collect();
+    let names: Vec<String> =
+        qmp.take_events().unwrap().into_iter().map(|event| event.name).collect();
     assert_eq!(names, ["STOP"]);
     assert_eq!(qmp.wait_event(&["SHUTDOWN"], SHORT).unwrap(), None);
 }
@@ -135,11 +106,7 @@ fn refuses_what_is_not_qmp() {
         assert!(error.hint().unwrap().contains(hint), "{:?}", error.hint());
     };
     check(b"", "no QMP greeting", "one client per QMP socket");
-    check(
-        b"HTTP/1.1 400 Bad Request\r\n",
-        "it said \"HTTP/1.1 400 Bad Request\"",
-        "-qmp unix:",
-    );
+    check(b"HTTP/1.1 400 Bad Request\r\n", "it said \"HTTP/1.1 400 Bad Request\"", "-qmp unix:");
     check(
         b"QEMU 7.2.22 monitor - type 'help' for more information\r\n(qemu) ",
         "not a QMP socket",
@@ -160,10 +127,7 @@ fn bounds_what_a_hostile_peer_can_send() {
         while stream.write_all(&part).is_ok() {}
     });
     let error = server.connect(20 * SECOND).err().unwrap();
-    assert!(
-        error.to_string().contains("longer than 8388608 bytes"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("longer than 8388608 bytes"), "{error}");
     drop(server);
 
     let server = Server::answering(|_, id| {
@@ -181,10 +145,7 @@ fn tells_when_the_other_side_goes() {
     let mut qmp = server.connect(SECOND).unwrap();
     let error = qmp.status().unwrap_err();
     assert!(error.is_gone(), "{error}");
-    assert!(
-        error.to_string().ends_with("during query-status"),
-        "{error}"
-    );
+    assert!(error.to_string().ends_with("during query-status"), "{error}");
     assert!(qmp.quit().is_ok());
 
     let error = Server::new(drop).connect(SECOND).err().unwrap();
@@ -195,11 +156,7 @@ fn tells_when_the_other_side_goes() {
 fn tells_why_it_cannot_connect() {
     let folder = tempfile::tempdir().unwrap();
     let connect = |path: &std::path::Path| {
-        Qmp::connect(path.to_str().unwrap(), SHORT, SystemClock)
-            .err()
-            .unwrap()
-            .hint()
-            .unwrap()
+        Qmp::connect(path.to_str().unwrap(), SHORT, SystemClock).err().unwrap().hint().unwrap()
     };
     assert!(connect(&folder.path().join("absent")).contains("there is no such socket"));
     let dead = folder.path().join("dead");

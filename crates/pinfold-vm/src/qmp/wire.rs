@@ -23,15 +23,8 @@ const SHOWN: usize = 80;
 pub(super) enum Message {
     Greeting(QemuVersion),
     Event(Event),
-    Return {
-        id: Option<u64>,
-        value: Value,
-    },
-    Error {
-        id: Option<u64>,
-        class: String,
-        message: String,
-    },
+    Return { id: Option<u64>, value: Value },
+    Error { id: Option<u64>, class: String, message: String },
 }
 
 /// What reading a line came to.
@@ -60,17 +53,9 @@ impl Wire {
         timeout_ns: u64,
         clock: Box<dyn Clock + Send>,
     ) -> Result<Self, QmpError> {
-        let stream = connect_within(path, timeout_ns).map_err(|errno| QmpError::Connect {
-            path: path.to_owned(),
-            source: errno.into(),
-        })?;
-        Ok(Self {
-            stream,
-            path: path.to_owned(),
-            clock,
-            ahead: Vec::new(),
-            searched: 0,
-        })
+        let stream = connect_within(path, timeout_ns)
+            .map_err(|errno| QmpError::Connect { path: path.to_owned(), source: errno.into() })?;
+        Ok(Self { stream, path: path.to_owned(), clock, ahead: Vec::new(), searched: 0 })
     }
 
     pub(super) fn path(&self) -> &str {
@@ -93,17 +78,12 @@ impl Wire {
         during: &str,
     ) -> Result<(), QmpError> {
         let left = self.left(deadline);
-        let sent = self
-            .stream
-            .set_write_timeout(Some(left))
-            .and_then(|()| self.stream.write_all(message));
+        let sent =
+            self.stream.set_write_timeout(Some(left)).and_then(|()| self.stream.write_all(message));
         sent.map_err(|source| {
             if is_timeout(source.kind()) {
                 let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
-                QmpError::NoAnswer {
-                    command: during.to_owned(),
-                    seconds,
-                }
+                QmpError::NoAnswer { command: during.to_owned(), seconds }
             } else {
                 self.failed(source, during)
             }
@@ -121,10 +101,7 @@ impl Wire {
                 return Ok(Line::Complete(line));
             }
             if self.ahead.len() > MAX_LINE {
-                return Err(QmpError::TooLong {
-                    path: self.path.clone(),
-                    limit: MAX_LINE,
-                });
+                return Err(QmpError::TooLong { path: self.path.clone(), limit: MAX_LINE });
             }
             if self.clock.now_ns() >= deadline {
                 return Ok(Line::Partial(self.ahead.clone()));
@@ -140,16 +117,10 @@ impl Wire {
     }
 
     fn failed(&self, source: std::io::Error, during: &str) -> QmpError {
-        if matches!(
-            source.kind(),
-            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
-        ) {
+        if matches!(source.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) {
             self.closed(during)
         } else {
-            QmpError::Socket {
-                path: self.path.clone(),
-                source,
-            }
+            QmpError::Socket { path: self.path.clone(), source }
         }
     }
 
@@ -163,10 +134,7 @@ impl Wire {
 
     /// Takes a whole line out of what was read ahead.
     fn line_ahead(&mut self) -> Option<Vec<u8>> {
-        match self.ahead[self.searched..]
-            .iter()
-            .position(|&byte| byte == b'\n')
-        {
+        match self.ahead[self.searched..].iter().position(|&byte| byte == b'\n') {
             None => {
                 self.searched = self.ahead.len();
                 None
@@ -180,10 +148,7 @@ impl Wire {
     }
 
     pub(super) fn closed(&self, during: &str) -> QmpError {
-        QmpError::Closed {
-            path: self.path.clone(),
-            during: during.to_owned(),
-        }
+        QmpError::Closed { path: self.path.clone(), during: during.to_owned() }
     }
 
     pub(super) fn not_qmp(&self, line: &[u8]) -> QmpError {
@@ -192,10 +157,7 @@ impl Wire {
         if text.trim().chars().count() > SHOWN {
             said.push('…');
         }
-        QmpError::NotQmp {
-            path: self.path.clone(),
-            said,
-        }
+        QmpError::NotQmp { path: self.path.clone(), said }
     }
 }
 
@@ -236,9 +198,7 @@ pub(super) fn parse(line: &[u8]) -> Option<Message> {
     let id = value.get("id").and_then(Value::as_u64);
     let text = |value: &Value, key: &str| value.get(key)?.as_str().map(str::to_owned);
     if let Some(greeting) = value.get("QMP") {
-        return version_from("the greeting", greeting.get("version")?)
-            .ok()
-            .map(Message::Greeting);
+        return version_from("the greeting", greeting.get("version")?).ok().map(Message::Greeting);
     }
     if let Some(name) = text(&value, "event") {
         let data = value.get("data").cloned().unwrap_or(Value::Null);
@@ -248,14 +208,7 @@ pub(super) fn parse(line: &[u8]) -> Option<Message> {
         // What a stranger says is shown to the user: on one line, without terminal controls.
         let text = |value, key| Some(text(value, key)?.replace(char::is_control, " "));
         let class = text(error, "class")?;
-        return Some(Message::Error {
-            id,
-            class,
-            message: text(error, "desc")?,
-        });
+        return Some(Message::Error { id, class, message: text(error, "desc")? });
     }
-    value.get("return").map(|value| Message::Return {
-        id,
-        value: value.clone(),
-    })
+    value.get("return").map(|value| Message::Return { id, value: value.clone() })
 }

@@ -21,10 +21,7 @@ pub(super) fn role_by_name(name: &str) -> Role {
     if is_shared_loop(name) {
         return Role::Vcpu(0);
     }
-    if let Some((index, _)) = name
-        .strip_prefix("CPU ")
-        .and_then(|rest| rest.split_once('/'))
-    {
+    if let Some((index, _)) = name.strip_prefix("CPU ").and_then(|rest| rest.split_once('/')) {
         return index.parse().map_or(Role::Emulator, Role::Vcpu);
     }
     match name.strip_prefix("IO ") {
@@ -93,13 +90,8 @@ mod tests {
         check("iou-wrk-123", Role::Worker, Role::Worker);
         check("vhost-123", Role::Vhost(0), Role::Vhost(0));
         check("vhost-net", Role::Emulator, Role::Emulator);
-        for name in [
-            "call_rcu",
-            "SPICE Worker",
-            "vnc_worker",
-            "kvm-nx-lpage-re",
-            "qemu-system-x86",
-        ] {
+        for name in ["call_rcu", "SPICE Worker", "vnc_worker", "kvm-nx-lpage-re", "qemu-system-x86"]
+        {
             check(name, Role::Emulator, Role::Emulator);
         }
     }
@@ -113,12 +105,7 @@ mod tests {
         check(&["CPU 0/TCG", "CPU 1/TCG"], Some(Accelerator::TcgMulti));
         check(&["IO io0", "ALL CPUs/TCG"], Some(Accelerator::TcgSingle));
         check(&["CPU 0/DUMMY", "kvm-pit/7"], None);
-        for name in [
-            "qemu-system-x86_64",
-            ".qemu-system-aarch64-wrapped",
-            "qemu-kvm",
-            "kvm",
-        ] {
+        for name in ["qemu-system-x86_64", ".qemu-system-aarch64-wrapped", "qemu-kvm", "kvm"] {
             assert!(is_qemu(name), "{name}");
         }
         for name in ["bash", "qemu-img", "kvmtool", ""] {

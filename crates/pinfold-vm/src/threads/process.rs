@@ -24,16 +24,8 @@ pub(super) struct Task {
 impl Task {
     /// The thread with its role; the first thread of the process is always the main loop.
     pub(super) fn with_role(self, pid: Tid, role: Role) -> VmThread {
-        let role = if self.id.tid == pid {
-            Role::Emulator
-        } else {
-            role
-        };
-        VmThread {
-            task: self.id,
-            role,
-            name: self.name,
-        }
+        let role = if self.id.tid == pid { Role::Emulator } else { role };
+        VmThread { task: self.id, role, name: self.name }
     }
 }
 
@@ -41,11 +33,7 @@ impl Task {
 pub(super) fn numbers(host: &dyn Host, pid: Tid) -> Result<Vec<Tid>, VmError> {
     let mut tids = numbers_in(host, &paths::task_dir(pid)).map_err(|error| gone(error, pid))?;
     tids.sort_unstable();
-    if tids.is_empty() {
-        Err(VmError::NoProcess { pid })
-    } else {
-        Ok(tids)
-    }
+    if tids.is_empty() { Err(VmError::NoProcess { pid }) } else { Ok(tids) }
 }
 
 /// The threads of a process, ascending; one that ends meanwhile is left out.
@@ -54,20 +42,14 @@ pub(super) fn tasks(host: &dyn Host, pid: Tid) -> Result<Vec<Task>, VmError> {
     for tid in numbers(host, pid)? {
         tasks.extend(task_at(host, &paths::task_stat(pid, tid))?);
     }
-    if tasks.is_empty() {
-        Err(VmError::NoProcess { pid })
-    } else {
-        Ok(tasks)
-    }
+    if tasks.is_empty() { Err(VmError::NoProcess { pid }) } else { Ok(tasks) }
 }
 
 /// The first thread of the process that a thread belongs to.
 pub(crate) fn leader_of(host: &dyn Host, tid: Tid) -> Result<Tid, VmError> {
     let path = paths::process_status(tid);
     let text = host.read_text(&path).map_err(|error| gone(error, tid))?;
-    Ok(proc_status::parse(&text)
-        .map_err(|error| error.at(&path))?
-        .tgid)
+    Ok(proc_status::parse(&text).map_err(|error| error.at(&path))?.tgid)
 }
 
 /// File name of a process's program: of its executable where that may be read (a program that
@@ -76,16 +58,13 @@ pub(crate) fn leader_of(host: &dyn Host, tid: Tid) -> Result<Tid, VmError> {
 pub(super) fn program_of(host: &dyn Host, pid: Tid) -> Result<String, VmError> {
     let file_name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     if let Ok(target) = host.link(&paths::process_file(pid, "exe")) {
-        return Ok(file_name(
-            target.strip_suffix(" (deleted)").unwrap_or(&target),
-        ));
+        return Ok(file_name(target.strip_suffix(" (deleted)").unwrap_or(&target)));
     }
     match command_line(host, pid)?.first() {
         Some(program) => Ok(file_name(program)),
         None => {
-            let name = host
-                .read_text(&paths::process_comm(pid))
-                .map_err(|error| gone(error, pid))?;
+            let name =
+                host.read_text(&paths::process_comm(pid)).map_err(|error| gone(error, pid))?;
             Ok(name.trim_end().to_owned())
         }
     }
@@ -93,17 +72,11 @@ pub(super) fn program_of(host: &dyn Host, pid: Tid) -> Result<String, VmError> {
 
 /// Words of a process's command line; empty for a kernel thread.
 pub(crate) fn command_line(host: &dyn Host, pid: Tid) -> Result<Vec<String>, VmError> {
-    let bytes = host
-        .read(&paths::process_cmdline(pid))
-        .map_err(|error| gone(error, pid))?;
+    let bytes = host.read(&paths::process_cmdline(pid)).map_err(|error| gone(error, pid))?;
     let text = String::from_utf8_lossy(&bytes);
     // Each word ends with NUL; a word may be empty, so only the last NUL is dropped.
     let Some(words) = text.strip_suffix('\0') else {
-        return Ok(if text.is_empty() {
-            Vec::new()
-        } else {
-            vec![text.into_owned()]
-        });
+        return Ok(if text.is_empty() { Vec::new() } else { vec![text.into_owned()] });
     };
     Ok(words.split('\0').map(str::to_owned).collect())
 }
@@ -120,11 +93,7 @@ pub(super) fn kernel_threads(
     if !may_have_kernel_threads(host, pid) {
         return Ok(found);
     }
-    let born = own
-        .iter()
-        .map(|thread| thread.task.start_time)
-        .min()
-        .unwrap_or(0);
+    let born = own.iter().map(|thread| thread.task.start_time).min().unwrap_or(0);
     let candidates = kernel_thread_numbers(host)?;
     for tid in candidates.newest_first {
         let Some(task) = task_at(host, &paths::process_stat(tid))? else {
@@ -155,10 +124,7 @@ fn may_have_kernel_threads(host: &dyn Host, pid: Tid) -> bool {
     };
     descriptors
         .iter()
-        .filter_map(|name| {
-            host.link(&paths::process_file(pid, &format!("fd/{name}")))
-                .ok()
-        })
+        .filter_map(|name| host.link(&paths::process_file(pid, &format!("fd/{name}"))).ok())
         .any(|target| target.starts_with("/dev/vhost-") || target.starts_with("anon_inode:kvm-vm"))
 }
 
@@ -182,17 +148,11 @@ fn kernel_thread_numbers(host: &dyn Host) -> Result<Candidates, VmError> {
         Ok(text) => {
             let tids = text.split_ascii_whitespace().rev();
             let newest_first = tids.filter_map(|word| word.parse().ok().map(Tid)).collect();
-            Ok(Candidates {
-                newest_first,
-                in_order_of_birth: true,
-            })
+            Ok(Candidates { newest_first, in_order_of_birth: true })
         }
         Err(_) => {
             let newest_first = numbers_in(host, &paths::proc_dir())?;
-            Ok(Candidates {
-                newest_first,
-                in_order_of_birth: false,
-            })
+            Ok(Candidates { newest_first, in_order_of_birth: false })
         }
     }
 }
@@ -200,10 +160,7 @@ fn kernel_thread_numbers(host: &dyn Host) -> Result<Candidates, VmError> {
 /// The names in a directory that are numbers.
 fn numbers_in(host: &dyn Host, directory: &str) -> Result<Vec<Tid>, HostError> {
     let names = host.list(directory)?;
-    Ok(names
-        .iter()
-        .filter_map(|name| name.parse().ok().map(Tid))
-        .collect())
+    Ok(names.iter().filter_map(|name| name.parse().ok().map(Tid)).collect())
 }
 
 /// The task behind a `stat` file, if it still lives.
@@ -212,11 +169,7 @@ fn task_at(host: &dyn Host, path: &str) -> Result<Option<Task>, VmError> {
         Ok(text) => {
             let stat = proc_stat::parse(&text).map_err(|error| error.at(path))?;
             let is_kernel_thread = stat.is_kernel_thread();
-            Ok(Some(Task {
-                id: stat.task(),
-                name: stat.comm,
-                is_kernel_thread,
-            }))
+            Ok(Some(Task { id: stat.task(), name: stat.comm, is_kernel_thread }))
         }
         Err(error) if error.is_gone() => Ok(None),
         Err(error) => Err(error.into()),
@@ -224,9 +177,5 @@ fn task_at(host: &dyn Host, path: &str) -> Result<Option<Task>, VmError> {
 }
 
 fn gone(error: HostError, pid: Tid) -> VmError {
-    if error.is_gone() {
-        VmError::NoProcess { pid }
-    } else {
-        error.into()
-    }
+    if error.is_gone() { VmError::NoProcess { pid } } else { error.into() }
 }

@@ -56,11 +56,7 @@ fn host(threads: &[(u32, &str)], kernel: &[(u32, &str)]) -> TreeHost {
 
 /// `tid role` of each thread, in the order given.
 fn roles(found: &Found) -> Vec<String> {
-    found
-        .threads
-        .iter()
-        .map(|thread| format!("{} {}", thread.task.tid, thread.role))
-        .collect()
+    found.threads.iter().map(|thread| format!("{} {}", thread.task.tid, thread.role)).collect()
 }
 
 #[test]
@@ -93,51 +89,24 @@ fn believes_the_monitor_before_names() {
         "105 worker",
     ];
     assert_eq!(roles(&found), expected);
-    assert_eq!(
-        (found.accelerator, found.vcpus),
-        (Some(Accelerator::Kvm), 2)
-    );
+    assert_eq!((found.accelerator, found.vcpus), (Some(Accelerator::Kvm), 2));
     assert_eq!(found.findings, []);
-    assert_eq!(
-        found.threads[0].task,
-        TaskId {
-            tid: Tid(103),
-            start_time: 1103
-        }
-    );
+    assert_eq!(found.threads[0].task, TaskId { tid: Tid(103), start_time: 1103 });
     found.require_own_threads().unwrap();
 }
 
 #[test]
 fn finds_kernel_threads_outside_the_process() {
-    let kernel = [
-        (53, "rcu_preempt"),
-        (150, "vhost-100"),
-        (151, "vhost-999"),
-        (152, "kvm-pit/100"),
-    ];
-    let monitor = || Recorded {
-        kvm: true,
-        cpus: vec![(0, 101)],
-        iothreads: vec![],
-    };
+    let kernel =
+        [(53, "rcu_preempt"), (150, "vhost-100"), (151, "vhost-999"), (152, "kvm-pit/100")];
+    let monitor = || Recorded { kvm: true, cpus: vec![(0, 101)], iothreads: vec![] };
     let mut host = host(&[(101, "CPU 0/KVM"), (102, "vhost-100")], &kernel);
     let inside = ["101 vcpu(0)", "100 emulator", "102 vhost(0)"];
     let found = discover(&host, QEMU, Some(&mut monitor())).unwrap();
-    assert_eq!(
-        roles(&found),
-        inside,
-        "no descriptor speaks of kernel threads"
-    );
+    assert_eq!(roles(&found), inside, "no descriptor speaks of kernel threads");
 
     host.insert_link("/proc/100/fd/9", "/dev/vhost-net");
-    let all = [
-        "101 vcpu(0)",
-        "100 emulator",
-        "152 emulator",
-        "102 vhost(0)",
-        "150 vhost(1)",
-    ];
+    let all = ["101 vcpu(0)", "100 emulator", "152 emulator", "102 vhost(0)", "150 vhost(1)"];
     let found = discover(&host, QEMU, Some(&mut monitor())).unwrap();
     assert_eq!(roles(&found), all);
 
@@ -151,40 +120,19 @@ fn finds_kernel_threads_outside_the_process() {
 #[test]
 fn recognises_vcpus_in_one_thread() {
     let tree = host(&[(101, "ALL CPUs/TCG")], &[]);
-    let mut monitor = Recorded {
-        kvm: false,
-        cpus: vec![(0, 101), (1, 101), (2, 101)],
-        iothreads: vec![],
-    };
-    for found in [
-        discover(&tree, QEMU, Some(&mut monitor)),
-        discover(&tree, QEMU, None),
-    ] {
+    let mut monitor =
+        Recorded { kvm: false, cpus: vec![(0, 101), (1, 101), (2, 101)], iothreads: vec![] };
+    for found in [discover(&tree, QEMU, Some(&mut monitor)), discover(&tree, QEMU, None)] {
         let found = found.unwrap();
         assert_eq!(roles(&found), ["101 vcpu(0)", "100 emulator"]);
-        assert_eq!(
-            (found.accelerator, found.vcpus),
-            (Some(Accelerator::TcgSingle), 3)
-        );
+        assert_eq!((found.accelerator, found.vcpus), (Some(Accelerator::TcgSingle), 3));
         let error = found.require_own_threads().unwrap_err();
-        assert!(
-            error.to_string().contains("all 3 vCPUs run in one thread"),
-            "{error}"
-        );
-        assert!(
-            found
-                .findings
-                .iter()
-                .any(|finding| finding.subject == "vCPUs")
-        );
+        assert!(error.to_string().contains("all 3 vCPUs run in one thread"), "{error}");
+        assert!(found.findings.iter().any(|finding| finding.subject == "vCPUs"));
     }
 
     let check = |name: &str, expected: Accelerator| {
-        let mut monitor = Recorded {
-            kvm: false,
-            cpus: vec![(0, 101)],
-            iothreads: vec![],
-        };
+        let mut monitor = Recorded { kvm: false, cpus: vec![(0, 101)], iothreads: vec![] };
         let found = discover(&host(&[(101, name)], &[]), QEMU, Some(&mut monitor)).unwrap();
         assert_eq!(found.accelerator, Some(expected), "{name}");
         found.require_own_threads().unwrap();
@@ -195,25 +143,12 @@ fn recognises_vcpus_in_one_thread() {
 
 #[test]
 fn goes_by_names_alone_and_says_so() {
-    let threads = [
-        (101, "CPU 0/KVM"),
-        (102, "CPU 1/KVM"),
-        (103, "IO disk"),
-        (104, "call_rcu"),
-    ];
+    let threads = [(101, "CPU 0/KVM"), (102, "CPU 1/KVM"), (103, "IO disk"), (104, "call_rcu")];
     let found = discover(&host(&threads, &[]), Tid(103), None).unwrap();
-    let expected = [
-        "101 vcpu(0)",
-        "102 vcpu(1)",
-        "100 emulator",
-        "104 emulator",
-        "103 iothread(disk)",
-    ];
+    let expected =
+        ["101 vcpu(0)", "102 vcpu(1)", "100 emulator", "104 emulator", "103 iothread(disk)"];
     assert_eq!(roles(&found), expected);
-    assert_eq!(
-        (found.pid, found.accelerator),
-        (QEMU, Some(Accelerator::Kvm))
-    );
+    assert_eq!((found.pid, found.accelerator), (QEMU, Some(Accelerator::Kvm)));
     assert!(found.findings[0].text.contains("by their names alone"));
 }
 
@@ -228,40 +163,23 @@ fn refuses_what_is_no_virtual_machine() {
         discover(&tree, QEMU, None).unwrap_err(),
         "the threads of process 100 have no names of their own, so its vCPUs cannot be told from the rest",
     );
-    let mut foreign = Recorded {
-        kvm: false,
-        cpus: vec![(0, 555)],
-        iothreads: vec![],
-    };
+    let mut foreign = Recorded { kvm: false, cpus: vec![(0, 555)], iothreads: vec![] };
     check(
         discover(&tree, QEMU, Some(&mut foreign)).unwrap_err(),
         "QEMU's monitor reports thread 555, which is no thread of process 100",
     );
-    let mut none = Recorded {
-        kvm: false,
-        cpus: vec![],
-        iothreads: vec![],
-    };
+    let mut none = Recorded { kvm: false, cpus: vec![], iothreads: vec![] };
     check(
         discover(&tree, QEMU, Some(&mut none)).unwrap_err(),
         "the virtual machine has no vCPU thread",
     );
 
     tree.insert_link("/proc/100/exe", "/usr/bin/bash");
-    check(
-        discover(&tree, QEMU, None).unwrap_err(),
-        "process 100 is not QEMU: it runs bash",
-    );
+    check(discover(&tree, QEMU, None).unwrap_err(), "process 100 is not QEMU: it runs bash");
     assert!(tree.remove("/proc/100/exe"));
     tree.insert_file("/proc/100/cmdline", "/opt/my programs/python3\0-S\0");
-    check(
-        discover(&tree, QEMU, None).unwrap_err(),
-        "process 100 is not QEMU: it runs python3",
-    );
+    check(discover(&tree, QEMU, None).unwrap_err(), "process 100 is not QEMU: it runs python3");
     tree.insert_file("/proc/100/cmdline", "");
     tree.insert_file("/proc/100/comm", "kworker/0:1\n");
-    check(
-        discover(&tree, QEMU, None).unwrap_err(),
-        "process 100 is not QEMU: it runs kworker/0:1",
-    );
+    check(discover(&tree, QEMU, None).unwrap_err(), "process 100 is not QEMU: it runs kworker/0:1");
 }

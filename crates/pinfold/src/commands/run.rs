@@ -51,7 +51,10 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     watched?;
     let status = status.map_err(|e| vm_failure(&e))?;
     if interrupt::requested() {
-        return Err(Failure::new(Exit::Interrupted, "interrupted; QEMU was ended and the host restored"));
+        return Err(Failure::new(
+            Exit::Interrupted,
+            "interrupted; QEMU was ended and the host restored",
+        ));
     }
     match status.success() {
         true => Ok(()),
@@ -70,7 +73,9 @@ fn go(
 ) -> Result<(), Failure> {
     match vm.cont().map_err(|e| vm_failure(&e))? {
         Resumed::Running => {}
-        Resumed::LeftStopped => say("your command has -S: the guest is placed and waits for your `cont`"),
+        Resumed::LeftStopped => {
+            say("your command has -S: the guest is placed and waits for your `cont`")
+        }
     }
     watching::watch(host, clock, (plan, target), journal, Some(&mut vm.qmp))
 }

@@ -56,9 +56,8 @@ fn look(host: &LiveHost, record: &Record) -> Result<InForce, Failure> {
     let header = &record.header;
     let plan = pinfold_plan::schema::from_json(&header.plan)
         .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
-    let alive = |task| {
-        pinfold_host::process::task_alive(host, task).map_err(|e| common::host_failure(&e))
-    };
+    let alive =
+        |task| pinfold_host::process::task_alive(host, task).map_err(|e| common::host_failure(&e));
     let status = match alive(header.vm)? {
         false => None,
         true => {
@@ -137,10 +136,8 @@ fn list(title: &str, tasks: &[pinfold_apply::Intruder]) -> String {
     if tasks.is_empty() {
         return String::new();
     }
-    let names: Vec<String> = tasks
-        .iter()
-        .map(|task| format!("{} {}", task.tid, task.name.escape_debug()))
-        .collect();
+    let names: Vec<String> =
+        tasks.iter().map(|task| format!("{} {}", task.tid, task.name.escape_debug())).collect();
     format!("\n{title} ({}): {}", tasks.len(), names.join(", "))
 }
 
@@ -148,7 +145,9 @@ fn to_json(found: &[InForce]) -> String {
     let intruders = |tasks: &[pinfold_apply::Intruder]| -> Vec<serde_json::Value> {
         tasks
             .iter()
-            .map(|task| json!({ "tid": task.tid.0, "name": task.name, "pus": task.pus.to_string() }))
+            .map(
+                |task| json!({ "tid": task.tid.0, "name": task.name, "pus": task.pus.to_string() }),
+            )
             .collect()
     };
     let entries: Vec<serde_json::Value> = found

@@ -55,9 +55,7 @@ fn undo_one(
     journals: &pinfold_apply::Journals<'_>,
     id: &str,
 ) -> Result<(), Failure> {
-    let journal = journals
-        .reopen(id)
-        .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
+    let journal = journals.reopen(id).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
     let Some(journal) = journal else {
         say(&format!("{id}: nothing had been done"));
         return Ok(());

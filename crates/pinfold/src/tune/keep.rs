@@ -68,8 +68,11 @@ impl Kept {
     /// Reads the stored text.
     pub fn read(text: &str) -> Result<Self, Failure> {
         let document: Document = serde_json::from_str(text).map_err(|error| {
-            Failure::new(Exit::Input, format!("the store's context of the run does not read: {error}"))
-                .with_hint("was it written by a newer Pinfold?")
+            Failure::new(
+                Exit::Input,
+                format!("the store's context of the run does not read: {error}"),
+            )
+            .with_hint("was it written by a newer Pinfold?")
         })?;
         let finding = |entry: FindingEntry| Finding {
             severity: match entry.severity.as_str() {
@@ -118,7 +121,10 @@ mod tests {
         };
         let text = context(&kept).unwrap();
         let back = Kept::read(&text).unwrap();
-        assert_eq!((back.command, back.argv, back.findings), (kept.command, kept.argv, kept.findings));
+        assert_eq!(
+            (back.command, back.argv, back.findings),
+            (kept.command, kept.argv, kept.findings)
+        );
         assert!(Kept::read("{}").is_err());
     }
 }

@@ -66,10 +66,8 @@ impl GuestSide {
     /// Starts a spinner for each vCPU and a memory streamer; a reader if the disk is known.
     pub fn start(agent: &Agent, vcpus: u32, disk: Option<&str>) -> Result<Self, AgentError> {
         let spec = |kind, threads| LoadSpec { kind, threads, limit_ns: LIMIT_NS };
-        let mut specs = vec![
-            spec(LoadKind::Cpu, vcpus),
-            spec(LoadKind::Memory { mib: GUEST_MEMORY_MIB }, 1),
-        ];
+        let mut specs =
+            vec![spec(LoadKind::Cpu, vcpus), spec(LoadKind::Memory { mib: GUEST_MEMORY_MIB }, 1)];
         specs.extend(disk.map(|path| spec(LoadKind::Io { path: path.to_owned() }, 1)));
         let channels: Result<Vec<ChannelId>, AgentError> =
             specs.iter().map(|spec| agent.start(&spec.argv())).collect();

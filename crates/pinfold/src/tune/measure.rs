@@ -7,8 +7,8 @@ use pinfold_host::{Clock, LiveHost};
 use pinfold_model::{LoadState, Series, Tid};
 use pinfold_probe::agent::Agent;
 use pinfold_probe::roles::{self, Snapshot};
-use pinfold_probe::run_delay;
 use pinfold_probe::rulers::{Disk, IoTarget, Ruler, RulerPolicy};
+use pinfold_probe::run_delay;
 use pinfold_study::store::CellResult;
 use pinfold_vm::threads::Found;
 
@@ -74,7 +74,10 @@ impl Running<'_> {
             let all_run = side.all_run(agent);
             side.stop(agent).map_err(|e| lost(&e))?;
             if !all_run {
-                return Err(Failure::new(Exit::Vm, "a load in the guest ended while it was measured"));
+                return Err(Failure::new(
+                    Exit::Vm,
+                    "a load in the guest ended while it was measured",
+                ));
             }
         }
         self.host_side.set(false).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;

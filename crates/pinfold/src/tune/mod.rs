@@ -23,7 +23,9 @@ use pinfold_host::{Clock, LiveHost, SystemClock, user};
 use pinfold_model::{Accelerator, Finding, Metric, Origin, Plan, Topology};
 use pinfold_probe::pinload::{self, Pinload};
 use pinfold_study::store::{OpenRun, Store};
-use pinfold_study::tune::{self as study, Candidate, Costs, Environment, Goal, Outcome, TuneConfig};
+use pinfold_study::tune::{
+    self as study, Candidate, Costs, Environment, Goal, Outcome, TuneConfig,
+};
 
 use self::measure::{PER_OBSERVED_S, PER_STATE_S};
 use self::scratch::Scratch;
@@ -58,7 +60,8 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
     let scratch = Scratch::new(&host).map_err(|error| host_failure(&error))?;
     let mut subject = Subject::prepare(arguments, &scratch, &host, pinload::BINARY)?;
     let (candidates, findings) = candidates::candidates(arguments, &subject, &topology)?;
-    let bench = Bench { arguments, host: &host, clock: &clock, topology: &topology, candidates, findings };
+    let bench =
+        Bench { arguments, host: &host, clock: &clock, topology: &topology, candidates, findings };
     let state = common::state(state)?;
     let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
     let facts = bench.trial(&mut subject, &pinload, &state)?;
@@ -82,7 +85,10 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
         Outcome::Finished => tell::tell(arguments, &store, run.id(), &topology, &clock),
         Outcome::Interrupted { done, total } => Err(Failure::new(
             Exit::Interrupted,
-            format!("interrupted after {done} of {total} starts; they are kept in {}", arguments.store),
+            format!(
+                "interrupted after {done} of {total} starts; they are kept in {}",
+                arguments.store
+            ),
         )
         .with_hint(format!("go on with the same command and --resume {}", run.id()))),
     }
@@ -160,7 +166,8 @@ impl Bench<'_> {
         subject: &Subject,
         facts: &Facts,
     ) -> Result<OpenRun, Failure> {
-        let seed = self.arguments.seed.unwrap_or_else(|| self.clock.now_ns() ^ self.clock.unix_seconds());
+        let seed =
+            self.arguments.seed.unwrap_or_else(|| self.clock.now_ns() ^ self.clock.unix_seconds());
         let origin = self.origin(subject, facts, seed)?;
         if let Some(run) = self.arguments.resume {
             return keep::resume(store, run, &origin, self.clock);
@@ -174,8 +181,9 @@ impl Bench<'_> {
                 .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?,
             findings: [self.findings.clone(), subject.findings.clone()].concat(),
         })?;
-        let created = study::create(store, &config, &self.candidates, &origin, self.clock.unix_seconds())
-            .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
+        let created =
+            study::create(store, &config, &self.candidates, &origin, self.clock.unix_seconds())
+                .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
         progress::announce(&created, facts.accelerator, &self.findings);
         Ok(created.run)
     }

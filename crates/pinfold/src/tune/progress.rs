@@ -87,7 +87,10 @@ impl Progress for Bar {
             None => {
                 let block = (update.phase.to_string(), update.block);
                 if self.block.as_ref() != Some(&block) {
-                    say(&format!("{}/{} starts, {where_now}, {left} left", update.done, update.total));
+                    say(&format!(
+                        "{}/{} starts, {where_now}, {left} left",
+                        update.done, update.total
+                    ));
                     self.block = Some(block);
                 }
             }

@@ -101,9 +101,10 @@ impl VmStarter<'_> {
         let undone = self.take_back(journal);
         drop(host_side);
         result.map_err(|failure| match console {
-            Some(words) if !words.is_empty() => {
-                Failure { message: format!("{}; the guest said: {words}", failure.message), ..failure }
-            }
+            Some(words) if !words.is_empty() => Failure {
+                message: format!("{}; the guest said: {words}", failure.message),
+                ..failure
+            },
             Some(_) | None => failure,
         })?;
         undone?;
@@ -133,9 +134,8 @@ impl VmStarter<'_> {
         host_side: &HostSide,
         journals: &Journals<'j>,
     ) -> Result<(Applied, Journal<'j>), Failure> {
-        let own = host_side
-            .tasks(self.host)
-            .map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
+        let own =
+            host_side.tasks(self.host).map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
         let target = Target { pid: vm.pid(), threads: vm.found.tasks(), own };
         crate::place::apply(self.host, plan, &target, journals)
     }

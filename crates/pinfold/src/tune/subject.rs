@@ -84,7 +84,8 @@ impl Subject {
         let archive = guest::build_initramfs(&kernel, pinload)
             .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
         user::write_atomic(&initramfs, &archive).map_err(|error| host_failure(&error))?;
-        let disks = GuestDisks { ahci: scratch.file("ahci.img"), virtio: scratch.file("virtio.img") };
+        let disks =
+            GuestDisks { ahci: scratch.file("ahci.img"), virtio: scratch.file("virtio.img") };
         for disk in [&disks.ahci, &disks.virtio] {
             user::write_atomic(disk, &vec![0; DISK_BYTES]).map_err(|error| host_failure(&error))?;
         }
@@ -102,8 +103,11 @@ impl Subject {
         let mut findings = Vec::new();
         if kernel.from_cache_only {
             findings.push(
-                Finding::warning("guest kernel", "apt could not be asked, so an earlier kernel from the cache was used")
-                    .with_hint("run apt-get update"),
+                Finding::warning(
+                    "guest kernel",
+                    "apt could not be asked, so an earlier kernel from the cache was used",
+                )
+                .with_hint("run apt-get update"),
             );
         }
         Ok(Self {

@@ -31,7 +31,10 @@ pub fn tell(
     for form in &page.emitted {
         data(&format!("\n── {} ── {}\n{}", form.title, form.usage, form.text));
     }
-    data(&format!("\nReport page: {}\nRaw samples: {} (run {run})", arguments.report, arguments.store));
+    data(&format!(
+        "\nReport page: {}\nRaw samples: {} (run {run})",
+        arguments.report, arguments.store
+    ));
     Ok(())
 }
 
@@ -42,7 +45,8 @@ pub fn page_of(
     topology: &Topology,
     clock: &dyn Clock,
 ) -> Result<Page, Failure> {
-    let report = study::analyse(store, run).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
+    let report =
+        study::analyse(store, run).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
     let kept = Kept::read(&report.config.context)?;
     let context = view::Context {
         topology,
@@ -57,6 +61,7 @@ pub fn page_of(
 
 /// Writes the page.
 pub fn write_page(page: &Page, path: &str) -> Result<(), Failure> {
-    let html = pinfold_report::render(page).map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
+    let html =
+        pinfold_report::render(page).map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
     user::write_atomic(path, html.as_bytes()).map_err(|error| host_failure(&error))
 }
