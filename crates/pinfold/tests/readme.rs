@@ -1,0 +1,85 @@
+//! Every command of the README is run, or parsed where it needs a machine of the reader's.
+
+use pinfold_host::process::capture;
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+const MINUTE_NS: u64 = 60_000_000_000;
+
+/// The `pinfold …` lines of the README's shell blocks, without their comments.
+fn commands() -> Vec<String> {
+    let text = pinfold_host::user::read_text(README).expect("the README is there");
+    let mut inside = false;
+    let mut found = Vec::new();
+    for line in text.lines() {
+        if line.starts_with("```") {
+            inside = line.starts_with("```sh");
+        } else if inside && line.starts_with("pinfold ") {
+            found.push(line.split("  #").next().unwrap_or(line).trim().to_owned());
+        }
+    }
+    found
+}
+
+/// Splits a line as a shell would, for words in double quotes.
+fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (index, part) in line.split('"').enumerate() {
+        match index % 2 {
+            0 => words.extend(part.split_whitespace().map(str::to_owned)),
+            _ => words.push(part.to_owned()),
+        }
+    }
+    words
+}
+
+#[test]
+fn the_commands_of_the_readme_work() {
+    let state = tempfile::tempdir().expect("a folder");
+    let state = state.path().to_string_lossy().into_owned();
+    let commands = commands();
+    assert!(commands.len() >= 10, "{commands:?}");
+    for line in commands {
+        let words = words(&line);
+        let needs_vm = matches!(words[1].as_str(), "run" | "apply" | "tune");
+        let mut arguments = vec!["--state-dir".to_owned(), state.clone()];
+        if needs_vm {
+            // Parsing only: the help of the very command, with its options checked by clap.
+            let options = words.iter().filter(|word| word.starts_with("--") && word.len() > 2);
+            let help = capture(PINFOLD, [words[1].as_str(), "--help"], MINUTE_NS).expect("runs");
+            let help = help.stdout_text();
+            for option in options {
+                assert!(help.contains(option.as_str()), "{line}: {option} is not an option");
+            }
+            continue;
+        }
+        arguments.extend(words[1..].iter().cloned());
+        let output = capture(PINFOLD, &arguments, MINUTE_NS).expect("runs");
+        let code = output.status.code();
+        // The doctor may find that the main job cannot run here: that is an answer.
+        let fine = code == Some(0) || (words[1] == "doctor" && code == Some(1));
+        // A host of one core has no low-latency placement, and says so.
+        let refused = words[1] == "plan" && code == Some(2) && !output.stderr.is_empty();
+        assert!(fine || refused, "{line}: {code:?}\n{}", output.stderr_text());
+    }
+}
+
+#[test]
+fn bad_input_is_told_with_the_way_out() {
+    let check = |arguments: &[&str], code: i32, told: &str| {
+        let output = capture(PINFOLD, arguments, MINUTE_NS).expect("runs");
+        let said = output.stderr_text();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(told), "{arguments:?}: {said}");
+    };
+    check(&["plan", "--strategy", "balancd"], 2, "did you mean balanced?");
+    check(&["plan", "--strategy", "none", "--vcpus", "many"], 2, "neither a number");
+    check(&["plan", "--strategy", "none", "--avoid", "8-3"], 2, "backwards");
+    check(&["plan", "--strategy", "none", "--avoid", "60000"], 2, "has no PU 60000");
+    check(&["plan", "--strategy", "none", "--vcpus", "99999"], 2, "at most");
+    check(&["topo", "--input", "/nonexistent/host.xml"], 2, "/nonexistent/host.xml");
+    check(&["apply", "--qmp", "/nonexistent/qmp", "--strategy", "none"], 4, "no such socket");
+    check(&["apply", "--pid", "1", "--strategy", "none"], 4, "not QEMU");
+    check(&["report", "--store", "/nonexistent/store"], 2, "/nonexistent/store");
+    check(&["tune", "--budget", "10", "--demo", "--strategies", "nonsense"], 2, "nonsense");
+}
