@@ -115,7 +115,10 @@ fn settings(script: &mut String, plan: &Plan, command: &Command) {
 }
 
 fn function(script: &mut String, name: &str, what: &str, body: &str) {
-    script.push_str(&format!("\n# {what}\n{name}() {{\n{body}}}\n"));
+    // A function whose body holds nothing but comments is a syntax error.
+    let is_empty = body.lines().all(|line| line.trim_start().starts_with('#'));
+    let end = if is_empty { "    return 0\n" } else { "" };
+    script.push_str(&format!("\n# {what}\n{name}() {{\n{body}{end}}}\n"));
 }
 
 /// JSON escapes line feeds in texts and opens every line with a blank, a brace or a
