@@ -3,7 +3,6 @@
 //! It has no dependencies and uses an old edition, so that a cargo that is too old for
 //! the workspace still builds it and is told in one line what to install.
 
-mod bench;
 mod demo;
 mod packages;
 mod run;
@@ -20,8 +19,6 @@ cargo xtask COMMAND
   demo    install what is missing, build, find the best placement for a real guest
   test    install what is missing, run every test, print the counts
   tidy    check the house rules only (arrows, file heads, unsafe, paths, fixtures)
-  lab     run the cases of the lab (QEMU guests as hosts under test) only
-  bench   run the benchmarks behind the figures in docs/figures.md
   golden  rewrite the golden files, to be read before they are committed
 ";
 
@@ -41,8 +38,6 @@ fn main() -> ExitCode {
         "demo" => demo::demo(&root, &arguments[1..]),
         "test" => test::test(&root),
         "tidy" => tidy::report(&root),
-        "lab" => test::lab(&root),
-        "bench" => bench::bench(&root, &arguments[1..]),
         "golden" => test::golden(&root),
         other => Err(format!("there is no command {:?}\n\n{}", other, HELP)),
     };

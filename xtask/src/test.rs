@@ -55,17 +55,9 @@ pub fn test(root: &Path) -> Result<(), String> {
     finish(&counts, &broken)
 }
 
-/// The lab alone: QEMU guests as hosts under test.
-pub fn lab(root: &Path) -> Result<(), String> {
-    ensure(&Purpose::Test);
-    let mut counts = Counts::default();
-    cargo_test(root, &["test", "-p", "pinfold-lab", "--no-fail-fast"], &mut counts)?;
-    finish(&counts, &[])
-}
-
 /// Rewrites golden files; a person reads the difference before it is committed.
 pub fn golden(root: &Path) -> Result<(), String> {
-    std::env::set_var("PINFOLD_GOLDEN", "write");
+    std::env::set_var("PINFOLD_BLESS", "1");
     run(root, "cargo", &["test", "--workspace", "--quiet"])
 }
 

@@ -36,3 +36,14 @@ fn ignore_closed_pipe(result: io::Result<()>) {
         std::process::exit(0);
     }
 }
+
+/// A table that fits the terminal, or 110 columns where there is none.
+pub fn table() -> comfy_table::Table {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
+    table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
+    if !io::stdout().is_terminal() {
+        table.set_width(110);
+    }
+    table
+}

@@ -48,6 +48,9 @@ pub fn apply<'c>(
 /// Takes everything back; what could not be restored is a failure that names it.
 pub fn undo(host: &LiveHost, mut journal: Journal<'_>) -> Result<UndoReport, Failure> {
     let report = pinfold_apply::undo(host, &mut journal);
+    for finding in report.near.iter().chain(&report.changed) {
+        say(&finding.to_string());
+    }
     if report.is_complete() {
         return Ok(report);
     }

@@ -1,6 +1,5 @@
 //! `pinfold doctor`: what this host can and cannot do, and what to change.
 
-use comfy_table::{ContentArrangement, Table};
 use pinfold_topology::{Capability, Verdict, can_run_main_job, capabilities, schema};
 
 use crate::cli::DoctorArgs;
@@ -28,9 +27,7 @@ pub fn doctor(arguments: &DoctorArgs) -> Result<(), Failure> {
 }
 
 fn table(found: &[Capability]) -> String {
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
+    let mut table = output::table();
     table.set_header(["capability", "", "why", "what to do"]);
     for one in found {
         let name = match one.required {

@@ -1,6 +1,5 @@
 //! `pinfold plan`: a placement, its reasons, and its form for other tools.
 
-use comfy_table::{ContentArrangement, Table};
 use pinfold_model::VcpuCount;
 
 use crate::cli::{Emit, PlanArgs};
@@ -47,7 +46,7 @@ fn vcpu_count(text: &str) -> Result<VcpuCount, Failure> {
 }
 
 fn list() -> String {
-    let mut table = table();
+    let mut table = output::table();
     table.set_header(["strategy", "what it does", "source"]);
     for strategy in pinfold_plan::strategies() {
         table.add_row([strategy.name, strategy.summary, strategy.source]);
@@ -57,7 +56,7 @@ fn list() -> String {
 
 /// Role → PUs, without the reasons.
 fn summary(plan: &pinfold_model::Plan) -> String {
-    let mut table = table();
+    let mut table = output::table();
     table.set_header(["role", "PUs", "policy"]);
     for thread in &plan.vnode.threads {
         let policy = thread.policy.map_or_else(|| "unchanged".to_owned(), |p| p.to_string());
@@ -76,11 +75,4 @@ fn summary(plan: &pinfold_model::Plan) -> String {
     }
     text.push_str("\n(--explain says why; --emit libvirt|qemu writes it down)");
     text
-}
-
-fn table() -> Table {
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    table
 }

@@ -1,6 +1,5 @@
 //! `pinfold status`: what was planned against what is found.
 
-use comfy_table::{ContentArrangement, Table};
 use pinfold_apply::{Record, Status, Target};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::{Change, CpuSet, Plan, Role, TaskId};
@@ -8,7 +7,7 @@ use serde_json::json;
 
 use crate::cli::StatusArgs;
 use crate::failure::{Exit, Failure};
-use crate::output::data;
+use crate::output::{self, data};
 use crate::{common, place};
 
 /// One placement that is in force.
@@ -108,9 +107,7 @@ fn to_text(one: &InForce) -> String {
         text.push_str("\nthe virtual machine has ended; `pinfold undo` clears up");
         return text;
     };
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
+    let mut table = output::table();
     table.set_header(["role", "thread", "planned", "found", ""]);
     for role in &status.roles {
         let found = role.found.as_ref().map_or_else(|| "ended".to_owned(), ToString::to_string);

@@ -69,8 +69,5 @@ fn undo_one(
     if report.dropped > 0 {
         say(&format!("{} step(s) were of an earlier boot and void", report.dropped));
     }
-    for finding in &report.changed {
-        say(&finding.to_string());
-    }
     Ok(())
 }

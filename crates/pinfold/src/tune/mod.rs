@@ -38,7 +38,7 @@ use crate::output::say;
 use crate::{interrupt, time};
 
 /// Shortest look of the gap ruler in one load state (seconds).
-const SHORTEST_LOOK_S: f64 = 0.4;
+const SHORTEST_LOOK_S: f64 = 0.25;
 const LONGEST_LOOK_S: f64 = 5.0;
 
 /// Everything that a run works with.

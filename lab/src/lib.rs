@@ -1,1 +1,0 @@
-//! QEMU guests as hosts under test.
