@@ -1,5 +1,7 @@
 //! Every command of the README is run, or parsed where it needs a machine of the reader's.
 
+#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+
 use pinfold_host::process::capture;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
