@@ -1,6 +1,7 @@
 //! `run`, `apply`, `status` and `undo` on a real QEMU of this test's own.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
 use pinfold_host::process::{Spawn, Stdio, capture, find_program};
 use pinfold_host::{Clock, Host, LiveHost, SystemClock};
