@@ -191,21 +191,7 @@ impl HostLoads {
     pub fn tasks(&self, host: &dyn Host) -> Result<Vec<TaskId>, HostError> {
         let mut tasks = Vec::new();
         for process in &self.processes {
-            let names = match host.list(&paths::task_dir(process.tid)) {
-                Ok(names) => names,
-                Err(error) if error.is_gone() => continue,
-                Err(error) => return Err(error),
-            };
-            for tid in names.iter().filter_map(|name| name.parse().ok().map(Tid)) {
-                let path = paths::task_stat(process.tid, tid);
-                match host.read_text(&path) {
-                    Ok(text) => {
-                        tasks.push(proc_stat::parse(&text).map_err(|e| e.at(&path))?.task());
-                    }
-                    Err(error) if error.is_gone() => {}
-                    Err(error) => return Err(error),
-                }
-            }
+            tasks.extend(threads_of(host, process.tid)?);
         }
         Ok(tasks)
     }
@@ -244,4 +230,26 @@ impl Drop for HostLoads {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// All threads of a process; none if it has ended.
+///
+/// # Errors
+/// [`HostError`] if they cannot be read.
+pub fn threads_of(host: &dyn Host, pid: Tid) -> Result<Vec<TaskId>, HostError> {
+    let names = match host.list(&paths::task_dir(pid)) {
+        Ok(names) => names,
+        Err(error) if error.is_gone() => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut tasks = Vec::new();
+    for tid in names.iter().filter_map(|name| name.parse().ok().map(Tid)) {
+        let path = paths::task_stat(pid, tid);
+        match host.read_text(&path) {
+            Ok(text) => tasks.push(proc_stat::parse(&text).map_err(|e| e.at(&path))?.task()),
+            Err(error) if error.is_gone() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(tasks)
 }

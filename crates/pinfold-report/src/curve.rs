@@ -25,6 +25,26 @@ impl Curve {
         let points = if sorted.len() < FEWEST { Vec::new() } else { points_of(&sorted) };
         Self { candidate, points, max, samples: sorted.len() as u64 }
     }
+
+    /// The curve of arrivals at random moments: how long the share of them waits that
+    /// waits longest. `points` are (wait in ns, probability of a longer wait), ascending;
+    /// `longest` is the longest gap (ns), `moments` the number of moments that the
+    /// observation can tell apart: its length over the shortest gap that counts.
+    #[must_use]
+    pub fn from_arrivals(
+        candidate: CandidateId,
+        points: impl IntoIterator<Item = (f64, f64)>,
+        (longest, moments): (Option<f64>, u64),
+    ) -> Self {
+        // Beyond one moment in `moments` there is only the longest gap.
+        let least = 1.0 / moments.max(1) as f64;
+        let points = points
+            .into_iter()
+            .filter(|(_, longer)| *longer > least)
+            .map(|(value, longer)| Quantile { share: 1.0 - longer, value })
+            .collect();
+        Self { candidate, points, max: longest, samples: moments }
+    }
 }
 
 /// One pass over the samples; each point is the smallest sample with at least
@@ -58,6 +78,15 @@ mod tests {
         check(&[], None, 0);
         check(&[5.0], Some(5.0), 1);
         check(&[f64::NAN, f64::INFINITY, 2.0, 1.0], Some(2.0), 2);
+    }
+
+    #[test]
+    fn arrivals_end_where_moments_end() {
+        let points = [(1e3, 0.01), (1e6, 1e-4), (2e6, 1e-9), (3e6, 0.0)];
+        let curve = Curve::from_arrivals(CandidateId(0), points, (Some(3e6), 1_000_000));
+        let shares: Vec<f64> = curve.points.iter().map(|point| point.share).collect();
+        assert_eq!(shares, [0.99, 1.0 - 1e-4]);
+        assert_eq!((curve.max, curve.samples), (Some(3e6), 1_000_000));
     }
 
     #[test]

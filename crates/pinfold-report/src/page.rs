@@ -130,7 +130,7 @@ pub struct Distribution {
     pub curves: Vec<Curve>,
 }
 
-/// One percentile curve; see [`Curve::from_samples`].
+/// One percentile curve; see [`Curve::from_samples`], and [`Curve::from_arrivals`] for gaps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     /// Whose curve it is.
@@ -139,14 +139,14 @@ pub struct Curve {
     pub points: Vec<Quantile>,
     /// The largest sample.
     pub max: Option<f64>,
-    /// Number of samples behind the curve.
+    /// Number of samples, or of moments of arrival, behind the curve.
     pub samples: u64,
 }
 
 /// One point of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantile {
-    /// Share of samples at or below `value`, 0 to 1.
+    /// Share of samples (of arrivals, for gaps) at or below `value`, 0 to 1.
     pub share: f64,
     /// The value, in the metric's unit.
     pub value: f64,

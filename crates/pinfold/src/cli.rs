@@ -286,6 +286,9 @@ pub struct ReportArgs {
     /// Number of the run [default: the last]
     #[arg(long)]
     pub run: Option<i64>,
+    /// List the runs that the store holds, and nothing else
+    #[arg(long, conflicts_with_all = ["run", "out"])]
+    pub list: bool,
     /// Where the page goes
     #[arg(long, value_name = "FILE", default_value = "pinfold-report.html")]
     pub out: String,

@@ -207,7 +207,7 @@ impl Build<'_> {
                 let Some(id) = self.id(index) else { continue };
                 let pooled = tune::pooled(self.store, self.report.run, index, (load, metric))
                     .map_err(|e| failed(&e))?;
-                curves.push(Curve::from_samples(id, &pooled.samples));
+                curves.push(curve(id, &pooled));
             }
             distributions.push(Distribution { metric, load, curves });
         }
@@ -384,6 +384,23 @@ impl Build<'_> {
             date: time::date(self.context.unix_seconds),
         }
     }
+}
+
+/// Gaps from here on count.
+const SHORTEST_GAP_NS: u64 = 1_000;
+/// Points of a curve of arrivals.
+const ARRIVAL_POINTS: usize = 90;
+
+/// Gaps as arrivals see them, other metrics by their samples.
+fn curve(id: CandidateId, pooled: &tune::Pooled) -> Curve {
+    if pooled.metric != Metric::SpinGap {
+        return Curve::from_samples(id, &pooled.samples);
+    }
+    let points = pooled.gap_curve(ARRIVAL_POINTS);
+    let moments = pooled.observed_ns / SHORTEST_GAP_NS;
+    let longest = pooled.samples.iter().copied().max_by(f64::total_cmp);
+    let points = points.iter().map(|point| (point.wait_ns, point.arrival_probability));
+    Curve::from_arrivals(id, points, (longest, moments))
 }
 
 /// What stands for one block of a metric.

@@ -76,16 +76,30 @@ pub(crate) fn shared(page: &Page, metric: Metric) -> Option<Shared> {
     Some(Shared { values, tail, right, limit })
 }
 
+/// What the shares are shares of. Gaps of different placements are different populations:
+/// the better placement has fewer, and its percentiles would mean something else. An arrival
+/// at a random moment is the same question to all.
+fn population(metric: Metric) -> (&'static str, &'static str) {
+    match metric {
+        Metric::SpinGap => ("share of arrivals that wait at most so long", "moments"),
+        Metric::Wakeup
+        | Metric::ComputeRate
+        | Metric::IoAhci
+        | Metric::IoVirtio
+        | Metric::RunDelay => ("share of samples at or below", "samples"),
+    }
+}
+
 /// The plot of one metric in one load state.
 pub(crate) fn draw(page: &Page, distribution: &Distribution, shared: &Shared) -> String {
-    let unit = distribution.metric.unit();
+    let metric = distribution.metric;
     let id = chart_id("percentiles", distribution.metric, distribution.load);
     let title = format!("Percentiles of {}, {}", distribution.metric.name(), distribution.load);
     let drawn: Vec<Drawn> =
-        distribution.curves.iter().map(|curve| prepare(page, curve, shared, unit)).collect();
+        distribution.curves.iter().map(|curve| prepare(page, curve, shared, metric)).collect();
     let description: Vec<&str> = drawn.iter().map(|curve| curve.title.as_str()).collect();
     let mut svg = Svg::open(&id, (WIDTH, HEIGHT), &title, &description.join("; "));
-    axes(&mut svg, shared, unit);
+    axes(&mut svg, shared, metric);
     // The winner last, on top of the others.
     for winner in [false, true] {
         for curve in drawn.iter().filter(|curve| curve.series.winner == winner) {
@@ -100,7 +114,8 @@ fn x_of(nines: f64, shared: &Shared) -> f64 {
     LEFT + (nines / shared.tail).clamp(0.0, 1.0) * (shared.right - LEFT)
 }
 
-fn prepare(page: &Page, curve: &Curve, shared: &Shared, unit: pinfold_model::Unit) -> Drawn {
+fn prepare(page: &Page, curve: &Curve, shared: &Shared, metric: Metric) -> Drawn {
+    let unit = metric.unit();
     let series = page.series(curve.candidate);
     let drawable = |point: &&Quantile| point.value.is_finite() && point.share.is_finite();
     let place =
@@ -121,17 +136,19 @@ fn prepare(page: &Page, curve: &Curve, shared: &Shared, unit: pinfold_model::Uni
         .map(|value| (x_of(place_of_max(curve.samples), shared), shared.values.pixel(value)));
     let word = |share: f64| at(share).map(|point| point.value);
     let title = format!(
-        "{}: median {}, 99 % {}, longest {} of {} samples",
+        "{}: median {}, 99 % {}, longest {} of {} {}",
         series.name,
         format::maybe(word(0.5), unit),
         format::maybe(word(0.99), unit),
         format::maybe(finite_max, unit),
-        format::count(curve.samples)
+        format::count(curve.samples),
+        population(metric).1
     );
     Drawn { series, line, marks, max, title }
 }
 
-fn axes(svg: &mut Svg, shared: &Shared, unit: pinfold_model::Unit) {
+fn axes(svg: &mut Svg, shared: &Shared, metric: Metric) {
+    let unit = metric.unit();
     let (right, bottom) = (shared.right, HEIGHT - BOTTOM);
     for tick in shared.values.ticks() {
         let y = shared.values.pixel(tick.value);
@@ -148,7 +165,7 @@ fn axes(svg: &mut Svg, shared: &Shared, unit: pinfold_model::Unit) {
     }
     svg.line("axis", (LEFT, bottom), (right, bottom));
     let middle = (LEFT + right) / 2.0;
-    svg.text("axis-title", Anchor::Middle, (middle, HEIGHT - 8.0), "share of samples at or below");
+    svg.text("axis-title", Anchor::Middle, (middle, HEIGHT - 8.0), population(metric).0);
     if let Some(limit) = shared.limit.filter(|limit| shared.values.holds(*limit)) {
         let y = shared.values.pixel(limit);
         svg.line("limit", (LEFT, y), (right, y));

@@ -1,18 +1,23 @@
-//! `pinfold report`: the page of a stored run, made again from the store alone.
+//! `pinfold report`: the page of a stored run, made again from the store alone; and which
+//! runs there are.
 
 use pinfold_host::SystemClock;
 use pinfold_host::TreeHost;
-use pinfold_study::store::{RunId, Store};
+use pinfold_study::store::{RunId, Store, StoreError};
 
 use crate::cli::ReportArgs;
 use crate::failure::{Exit, Failure};
-use crate::output::{data, say};
+use crate::output::{self, data, say};
+use crate::time;
 use crate::tune::{self, Kept};
 
 /// Writes the page and prints the summary.
 pub fn report(arguments: &ReportArgs) -> Result<(), Failure> {
     let store = Store::open(&arguments.store)
         .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
+    if arguments.list {
+        return list(&store);
+    }
     let run = match arguments.run {
         Some(run) => RunId(run),
         None => last_run(&store, &arguments.store)?,
@@ -29,6 +34,32 @@ pub fn report(arguments: &ReportArgs) -> Result<(), Failure> {
     tune::write_page(&page, &arguments.out)?;
     data(&pinfold_report::summary_text(&page));
     say(&format!("Report page: {}", arguments.out));
+    Ok(())
+}
+
+/// The runs, one line each.
+fn list(store: &Store) -> Result<(), Failure> {
+    let failed = |e: StoreError| Failure::from_error(Exit::Input, &e, e.hint());
+    let mut table = output::table();
+    table.set_header(["run", "kind", "begun", "starts", "state", "host", "accelerator"]);
+    for id in store.runs().map_err(failed)? {
+        let run = store.run(id).map_err(failed)?;
+        let starts = store.starts(id).map_err(failed)?.len();
+        let state = match run.finished_unix_s {
+            Some(_) => "finished".to_owned(),
+            None => format!("broken off: --resume {id}"),
+        };
+        table.add_row([
+            id.to_string(),
+            run.kind,
+            time::date(run.created_unix_s),
+            starts.to_string(),
+            state,
+            run.origin.cpu_model,
+            run.origin.accelerator.to_string(),
+        ]);
+    }
+    data(&table.to_string());
     Ok(())
 }
 

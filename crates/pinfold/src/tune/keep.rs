@@ -3,7 +3,9 @@
 
 use pinfold_host::Clock;
 use pinfold_model::{Finding, Origin, Severity};
-use pinfold_study::store::{HostChange, OpenRun, RunId, SessionRecord, Store};
+use pinfold_plan::schema;
+use pinfold_study::store::{CandidateRole, HostChange, OpenRun, RunId, SessionRecord, Store};
+use pinfold_study::tune::Candidate;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Exit, Failure};
@@ -92,6 +94,32 @@ impl Kept {
             findings: document.findings.into_iter().map(finding).collect(),
         })
     }
+}
+
+/// The candidates of a broken-off run, in their order: it goes on with the plans that it
+/// began with, whatever the command line says now.
+pub fn candidates(store: &Store, run: i64, vcpus: u32) -> Result<Vec<Candidate>, Failure> {
+    let records =
+        store.candidates(RunId(run)).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
+    let mut candidates = Vec::new();
+    for record in records.into_iter().filter(|record| record.role != CandidateRole::Twin) {
+        let plan = schema::from_json(&record.plan_json)
+            .map_err(|e| Failure::from_error(Exit::Input, &e, None))?;
+        let planned = plan.vnode.vcpus().count();
+        if planned != vcpus as usize {
+            return Err(Failure::new(
+                Exit::Input,
+                format!("run {run} is of a guest with {planned} vCPU(s), and this one has {vcpus}"),
+            )
+            .with_hint("give the guest of that run, or begin a new run without --resume"));
+        }
+        candidates.push(Candidate { name: record.name, plan, plan_json: record.plan_json });
+    }
+    if candidates.is_empty() {
+        return Err(Failure::new(Exit::Input, format!("the store holds no run {run}"))
+            .with_hint("list the runs with `pinfold report --list`"));
+    }
+    Ok(candidates)
 }
 
 /// Opens a broken-off run, if the host is still the same.

@@ -4,7 +4,7 @@ use pinfold_host::process::{self, Signaled};
 use pinfold_host::{Host, HostError};
 use pinfold_model::TaskId;
 use pinfold_probe::agent::{Agent, AgentError, ChannelId};
-use pinfold_probe::loads::{HostLoads, LoadError, LoadKind, LoadSpec, Placement};
+use pinfold_probe::loads::{HostLoads, LoadError, LoadKind, LoadSpec, Placement, threads_of};
 use pinfold_probe::pinload::Pinload;
 
 /// No load runs longer, whatever happens.
@@ -33,9 +33,12 @@ impl HostSide {
         Ok(side)
     }
 
-    /// Their tasks, for the plan.
+    /// What the isolation scope `own` keeps off the guest's PUs: the loads, and this process,
+    /// whose beats and answers would disturb what it measures.
     pub fn tasks(&self, host: &dyn Host) -> Result<Vec<TaskId>, HostError> {
-        self.loads.tasks(host)
+        let mut tasks = self.loads.tasks(host)?;
+        tasks.extend(threads_of(host, process::own_pid())?);
+        Ok(tasks)
     }
 
     /// Lets them run, or stops them.

@@ -20,11 +20,11 @@ pub use keep::Kept;
 pub use tell::{page_of, write_page};
 
 use pinfold_host::{Clock, LiveHost, SystemClock, user};
-use pinfold_model::{Accelerator, Finding, Metric, Origin, Plan, Topology};
+use pinfold_model::{Accelerator, Finding, LoadState, Metric, Origin, Plan, Topology};
 use pinfold_probe::pinload::{self, Pinload};
 use pinfold_study::store::{OpenRun, Store};
 use pinfold_study::tune::{
-    self as study, Candidate, Costs, Environment, Goal, Outcome, TuneConfig,
+    self as study, Candidate, Costs, Environment, Goal, Outcome, TuneConfig, TuneError,
 };
 
 use self::measure::{PER_OBSERVED_S, PER_STATE_S};
@@ -40,6 +40,8 @@ use crate::{interrupt, time};
 /// Shortest look of the gap ruler in one load state (seconds).
 const SHORTEST_LOOK_S: f64 = 0.25;
 const LONGEST_LOOK_S: f64 = 5.0;
+/// What is measured at least, where the budget is short.
+const HEAVIEST_AND_LIGHTEST: [LoadState; 2] = [LoadState::ALL[0], LoadState::BOTH];
 
 /// Everything that a run works with.
 struct Bench<'a> {
@@ -59,15 +61,18 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
     let topology = common::topology(&host, None)?;
     let scratch = Scratch::new(&host).map_err(|error| host_failure(&error))?;
     let mut subject = Subject::prepare(arguments, &scratch, &host, pinload::BINARY)?;
-    let (candidates, findings) = candidates::candidates(arguments, &subject, &topology)?;
+    let mut store = Store::open_or_create(&arguments.store)
+        .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
+    let (candidates, findings) = match arguments.resume {
+        Some(run) => (keep::candidates(&store, run, subject.vcpus)?, Vec::new()),
+        None => candidates::candidates(arguments, &subject, &topology)?,
+    };
     let bench =
         Bench { arguments, host: &host, clock: &clock, topology: &topology, candidates, findings };
     let state = common::state(state)?;
     let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
     let facts = bench.trial(&mut subject, &pinload, &state)?;
     let mut starter = bench.starter(&subject, &pinload, &state)?;
-    let mut store = Store::open_or_create(&arguments.store)
-        .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
     let run = bench.open_run(&mut store, &subject, &facts)?;
     let mut progress = progress::Bar::new();
     let outcome = study::run(
@@ -173,18 +178,35 @@ impl Bench<'_> {
             return keep::resume(store, run, &origin, self.clock);
         }
         let mut config = self.config(subject, facts, seed)?;
-        config.context = keep::context(&Kept {
+        let mut kept = Kept {
             command: command_line(),
             guest: subject.describe(),
             argv: subject.argv.clone(),
             capture: pinfold_topology::capture(self.host)
                 .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?,
             findings: [self.findings.clone(), subject.findings.clone()].concat(),
-        })?;
-        let created =
-            study::create(store, &config, &self.candidates, &origin, self.clock.unix_seconds())
-                .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
-        progress::announce(&created, facts.accelerator, &self.findings);
+        };
+        let mut create = |config: &mut TuneConfig, kept: &Kept| {
+            config.context = keep::context(kept)?;
+            let now = self.clock.unix_seconds();
+            Ok(study::create(store, config, &self.candidates, &origin, now))
+        };
+        let mut created = create(&mut config, &kept)?;
+        if let Err(TuneError::Budget { needed_s, .. }) = &created
+            && config.load_states.len() > HEAVIEST_AND_LIGHTEST.len()
+        {
+            kept.findings.push(
+                Finding::warning(
+                    "load states",
+                    "the budget allows only idle/idle and loaded/loaded, not the two between",
+                )
+                .with_hint(format!("--budget {:.0}s allows all four", needed_s.ceil())),
+            );
+            config.load_states = HEAVIEST_AND_LIGHTEST.to_vec();
+            created = create(&mut config, &kept)?;
+        }
+        let created = created.map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
+        progress::announce(&created, facts.accelerator, &kept.findings);
         Ok(created.run)
     }
 
@@ -195,7 +217,7 @@ impl Bench<'_> {
             cli::Goal::Balanced => Goal::Balanced,
         };
         let budget_ns = time::parse_ns("--budget", &self.arguments.budget)?;
-        let start_s = facts.boot_ns as f64 / 1e9 + 0.6; // its end: QEMU's, the loads', the undo's
+        let start_s = facts.boot_ns as f64 / 1e9 + 0.2; // its end: QEMU's, the loads', the undo's
         let costs = Costs { start_s, state_s: PER_STATE_S, per_observed_s: PER_OBSERVED_S };
         let mut config = TuneConfig::new(goal, budget_ns as f64 / 1e9, seed, costs);
         config.observation.min_s = SHORTEST_LOOK_S;

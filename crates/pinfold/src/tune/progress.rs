@@ -76,7 +76,10 @@ impl Progress for Bar {
                 self.tell(&format!("{}: {message}; trying once more", update.name));
             }
             Event::Failed { message } => self.tell(&format!("{}: {message}", update.name)),
-            Event::Kept { names } => self.tell(&format!("screening keeps {}", names.join(", "))),
+            Event::Kept { names } => {
+                self.tell(&format!("goes on with {}", names.join(", ")));
+                return;
+            }
         }
         match &self.bar {
             Some(bar) => {
