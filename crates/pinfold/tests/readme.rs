@@ -1,16 +1,20 @@
-//! Every command of the README is run, or parsed where it needs a machine of the reader's.
+//! Every command of the README and the guide is run, or parsed where it needs a machine of
+//! the reader's.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 use pinfold_host::process::capture;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+const PAGES: [&str; 2] = [
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide.md"),
+];
 const MINUTE_NS: u64 = 60_000_000_000;
 
-/// The `pinfold …` lines of the README's shell blocks, without their comments.
-fn commands() -> Vec<String> {
-    let text = pinfold_host::user::read_text(README).expect("the README is there");
+/// The `pinfold …` lines of a page's shell blocks, without their comments.
+fn commands(page: &str) -> Vec<String> {
+    let text = pinfold_host::user::read_text(page).expect("the page is there");
     let mut inside = false;
     let mut found = Vec::new();
     for line in text.lines() {
@@ -36,16 +40,17 @@ fn words(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_commands_of_the_readme_work() {
+fn the_commands_of_readme_and_guide_work() {
     let state = tempfile::tempdir().expect("a folder");
     let state = state.path().to_string_lossy().into_owned();
-    let commands = commands();
-    assert!(commands.len() >= 10, "{commands:?}");
-    for line in commands {
+    let commands = PAGES.map(commands);
+    assert!(commands.iter().all(|page| page.len() >= 10), "{commands:?}");
+    for line in commands.into_iter().flatten() {
         let words = words(&line);
-        let needs_vm = matches!(words[1].as_str(), "run" | "apply" | "tune");
+        // A running machine, or a store.
+        let needs_more = matches!(words[1].as_str(), "run" | "apply" | "tune" | "report");
         let mut arguments = vec!["--state-dir".to_owned(), state.clone()];
-        if needs_vm {
+        if needs_more {
             // Parsing only: the help of the very command, with its options checked by clap.
             let options = words.iter().filter(|word| word.starts_with("--") && word.len() > 2);
             let help = capture(PINFOLD, [words[1].as_str(), "--help"], MINUTE_NS).expect("runs");

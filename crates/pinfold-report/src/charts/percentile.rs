@@ -21,6 +21,8 @@ const LEFT: f64 = 52.0;
 const RIGHT: (f64, f64) = (28.0, 7.4);
 /// Longest label in letters.
 const LONGEST_LABEL: usize = 16;
+/// Width of a letter of a tick's label.
+const LETTER: f64 = 6.2;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 44.0;
 /// Distance of the labels beside the lines.
@@ -158,10 +160,15 @@ fn axes(svg: &mut Svg, shared: &Shared, metric: Metric) {
             svg.text("tick", Anchor::End, (LEFT - 7.0, y + 4.0), &label);
         }
     }
+    let mut free = LEFT;
     for (share, label) in TICKS.iter().filter(|(share, _)| nines(*share) <= shared.tail + 0.01) {
         let x = x_of(nines(*share), shared);
         svg.line("grid", (x, TOP), (x, bottom));
-        svg.text("tick", Anchor::Middle, (x, bottom + 16.0), label);
+        let half = LETTER * label.chars().count() as f64 / 2.0;
+        if x - half >= free {
+            svg.text("tick", Anchor::Middle, (x, bottom + 16.0), label);
+            free = x + half + LETTER;
+        }
     }
     svg.line("axis", (LEFT, bottom), (right, bottom));
     let middle = (LEFT + right) / 2.0;
