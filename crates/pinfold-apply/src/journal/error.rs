@@ -68,7 +68,7 @@ impl JournalError {
     pub fn hint(&self) -> Option<String> {
         match self {
             JournalError::Store(error) if is_full(error) => {
-                Some("free some space on that disk, or choose another with --state".to_owned())
+                Some("free some space on that disk, or choose another with --state-dir".to_owned())
             }
             JournalError::Store(HostError::Untrusted { path, .. }) => Some(format!(
                 "look at {path}: what Pinfold believes as this user must be writable by nobody else"

@@ -60,7 +60,7 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
         true => Ok(()),
         false => Err(Failure::new(
             Exit::Vm,
-            format!("QEMU ended with {}", pinfold_host::process::describe(status)),
+            format!("QEMU ended: {}", pinfold_host::process::describe(status)),
         )),
     }
 }
