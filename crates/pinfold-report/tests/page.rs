@@ -257,7 +257,7 @@ fn one_sample_is_enough_for_a_chart() {
     let mut page = empty();
     let candidate = page.baseline().unwrap();
     let curves = vec![Curve::from_samples(candidate, &[1_500.0])];
-    let (metric, load) = (Metric::SpinGap, LoadState::BOTH);
+    let (metric, load) = (Metric::Wakeup, LoadState::BOTH);
     page.distributions.push(Distribution { metric, load, curves });
     let html = html(&page);
     parse(&html);

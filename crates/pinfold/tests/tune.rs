@@ -2,7 +2,6 @@
 //! nothing behind.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
-#![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
 use pinfold_host::process::{Child, Spawn, Stdio, capture, find_program};
 use pinfold_host::{Clock, SystemClock};

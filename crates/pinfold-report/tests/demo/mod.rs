@@ -188,6 +188,18 @@ fn gaps(numbers: &mut Numbers, longest: f64, count: u32) -> Vec<f64> {
         .collect()
 }
 
+/// What an arrival at a random moment of 48 s waits.
+fn arrivals(candidate: CandidateId, gaps: &[f64]) -> Curve {
+    const OBSERVED_US: u32 = 48_000_000;
+    let longest = gaps.iter().copied().fold(0.0, f64::max);
+    let points = (0..60).map(|step| {
+        let wait = 1e3 * (longest / 1e3).powf(f64::from(step) / 60.0);
+        let beyond: f64 = gaps.iter().map(|gap| (gap - wait).max(0.0)).sum();
+        (wait, beyond / (f64::from(OBSERVED_US) * 1e3))
+    });
+    Curve::from_arrivals(candidate, points, (Some(longest), u64::from(OBSERVED_US)))
+}
+
 fn distributions(numbers: &mut Numbers) -> Vec<Distribution> {
     let curves = |numbers: &mut Numbers, load: usize| {
         LIKENESSES
@@ -195,7 +207,7 @@ fn distributions(numbers: &mut Numbers) -> Vec<Distribution> {
             .enumerate()
             .filter(|(_, like)| like.stage == Stage::Confirmed)
             .map(|(index, like)| {
-                Curve::from_samples(CandidateId(index), &gaps(numbers, like.gaps[load], 20_000))
+                arrivals(CandidateId(index), &gaps(numbers, like.gaps[load], 20_000))
             })
             .collect()
     };
