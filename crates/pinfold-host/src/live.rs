@@ -13,6 +13,9 @@ use rustix::io::Errno;
 
 use crate::{Host, HostError, HostMut, raw, sealed};
 
+/// Room for the entries of a directory, in bytes; each takes about 32.
+const LIST_BYTES: usize = 16 << 10;
+
 /// The running machine.
 #[derive(Debug)]
 pub struct LiveHost {
@@ -102,7 +105,11 @@ impl Host for LiveHost {
         let fail = |errno| HostError::file("list", path, errno);
         let descriptor = self.open(path, OFlags::RDONLY | OFlags::DIRECTORY, "list")?;
         let mut names = Vec::new();
-        for entry in rustix::fs::Dir::new(descriptor).map_err(fail)? {
+        // Room for all threads of a large machine: the kernel walks `/proc/PID/task` from its
+        // beginning for each piece that it is asked for.
+        let mut room = Vec::with_capacity(LIST_BYTES);
+        let mut entries = rustix::fs::RawDir::new(descriptor, room.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
             let entry = entry.map_err(fail)?;
             let name = entry.file_name().to_string_lossy();
             if name != "." && name != ".." {
@@ -114,8 +121,8 @@ impl Host for LiveHost {
     }
 
     fn link(&self, path: &str) -> Result<String, HostError> {
-        let (parent, name) = self.open_parent(path, "read link")?;
-        rustix::fs::readlinkat(&parent, name, Vec::new())
+        // One call instead of three: nothing on the way to a kernel's link leads out of `/`.
+        rustix::fs::readlinkat(&self.root, path.trim_start_matches('/'), Vec::new())
             .map(|target| target.to_string_lossy().into_owned())
             .map_err(|errno| HostError::file("read link", path, errno))
     }

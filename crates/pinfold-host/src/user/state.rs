@@ -90,10 +90,28 @@ impl StateDir {
     /// # Errors
     /// [`HostError::File`]; the file is then as long as before, unless the kernel refuses that too.
     pub fn append(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
+        self.append_then(name, content, |file| rustix::fs::fdatasync(file))
+    }
+
+    /// Appends to a file that is there; it reaches the disk when the kernel likes, or with the
+    /// next [`StateDir::append`].
+    ///
+    /// # Errors
+    /// As [`StateDir::append`].
+    pub fn append_unsynced(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
+        self.append_then(name, content, |_| Ok(()))
+    }
+
+    fn append_then(
+        &self,
+        name: &str,
+        content: &[u8],
+        sync: impl Fn(&OwnedFd) -> Result<(), Errno>,
+    ) -> Result<(), HostError> {
         let file = self.open_file(name, OFlags::WRONLY | OFlags::APPEND, "append to")?;
         let fail = |errno| self.fault("append to", name, errno);
         let before = u64::try_from(self.checked(&file, name)?.st_size).unwrap_or(0);
-        write_all(&file, content).and_then(|()| rustix::fs::fdatasync(&file)).map_err(|errno| {
+        write_all(&file, content).and_then(|()| sync(&file)).map_err(|errno| {
             match rustix::fs::ftruncate(&file, before) {
                 Ok(()) | Err(_) => fail(errno),
             }
