@@ -206,8 +206,7 @@ fn greet(
     let version = qmp.greeted_version().clone();
     let host = LiveHost::new()?;
     // Not the child's number: QEMU may have been started through a wrapper such as sudo.
-    let pid = threads::pid_of(&host, &mut qmp)?;
-    let found = threads::discover(&host, pid, Some(&mut qmp))?;
+    let found = threads::find(&host, &mut qmp)?;
     Ok((qmp, found, version))
 }
 

@@ -20,6 +20,6 @@ pub mod qmp;
 pub mod threads;
 
 pub use error::{LibvirtError, QmpError, VmError};
-pub use monitor::{GuestPlace, IothreadInfo, Monitor, QemuVersion, RunState, VcpuInfo};
+pub use monitor::{GuestPlace, IothreadInfo, Monitor, QemuVersion, RunState, VcpuInfo, VmInfo};
 pub use qmp::{Event, Qmp};
 pub use threads::{Found, VmThread, discover};

@@ -56,6 +56,15 @@ pub struct IothreadInfo {
     pub thread: Tid,
 }
 
+/// What QEMU tells of the threads that it knows by number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VmInfo {
+    /// The vCPUs, by ascending index.
+    pub cpus: Vec<VcpuInfo>,
+    /// The iothreads in QEMU's order.
+    pub iothreads: Vec<IothreadInfo>,
+}
+
 /// Whether the guest runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunState {
@@ -89,6 +98,40 @@ pub trait Monitor {
     /// # Errors
     /// [`QmpError::Refused`] with QEMU's own words, or that the carrier failed.
     fn execute(&mut self, command: &str, arguments: Option<Value>) -> Result<Value, VmError>;
+
+    /// Runs several commands without arguments, in order, and returns what QEMU returned to each.
+    /// A carrier that can sends them all, lets the caller do something `meanwhile`, and then
+    /// reads: most of a command's time is that of waking QEMU's main loop.
+    ///
+    /// # Errors
+    /// As [`Monitor::execute`], at the first command that fails.
+    fn execute_all(
+        &mut self,
+        commands: &[&str],
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<Vec<Value>, VmError> {
+        meanwhile();
+        commands.iter().map(|command| self.execute(command, None)).collect()
+    }
+
+    /// The process at the other end, if the carrier tells: a hint, because QEMU may have got
+    /// its socket from another process.
+    fn peer(&self) -> Option<Tid> {
+        None
+    }
+
+    /// All that QEMU knows about its threads, asked in one go; `meanwhile` is called once
+    /// before the answers are read.
+    ///
+    /// # Errors
+    /// As [`Monitor::execute_all`]; [`QmpError::Answer`] if a reply is not understood.
+    fn vm(&mut self, meanwhile: &mut dyn FnMut()) -> Result<VmInfo, VmError> {
+        let replies = self.execute_all(&[QUERY_CPUS, QUERY_IOTHREADS], meanwhile)?;
+        let [cpus, iothreads] = replies.as_slice() else {
+            return Err(wrong(QUERY_CPUS, "not every command was answered").into());
+        };
+        Ok(VmInfo { cpus: cpus_from(cpus)?, iothreads: iothreads_from(iothreads)? })
+    }
 
     /// The vCPUs, by ascending index (`query-cpus-fast`).
     ///

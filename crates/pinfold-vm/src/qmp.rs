@@ -8,6 +8,10 @@
 //! → {"execute": "query-status", "id": 2}
 //! ← {"return": {…}, "id": 2}    or    {"error": {"class": …, "desc": …}, "id": 2}
 //! ```
+//! The negotiation goes out with the first commands, and commands that do not depend on each
+//! other go out together: QEMU answers in order, and every wait for it costs a turn of its
+//! main loop.
+//!
 //! A QEMU socket serves one client at a time: a second one connects, but is greeted only when
 //! the first has gone. Silence is therefore an answer, and everything here has a deadline.
 //! The other side may be anything that the user named by mistake: lines and the number of kept
@@ -20,6 +24,7 @@ mod wire;
 use std::collections::VecDeque;
 
 use pinfold_host::Clock;
+use pinfold_model::Tid;
 use serde_json::Value;
 
 use self::wire::{Line, Message, Wire};
@@ -48,11 +53,15 @@ pub struct Qmp {
     events: VecDeque<Event>,
     last_id: u64,
     timeout_ns: u64,
+    negotiated: bool,
 }
 
+/// A command and its arguments.
+type Command<'c> = (&'c str, Option<Value>);
+
 impl Qmp {
-    /// Connects, checks the greeting and negotiates; `timeout_ns` bounds each of these and
-    /// each later command.
+    /// Connects and checks the greeting; `timeout_ns` bounds each of these and each later
+    /// command. What remains of the negotiation goes with the first command.
     ///
     /// # Errors
     /// [`QmpError::Connect`] if nobody listens, [`QmpError::Silent`] if no greeting comes (another
@@ -65,9 +74,8 @@ impl Qmp {
     ) -> Result<Self, VmError> {
         let mut wire = Wire::connect(path, timeout_ns, Box::new(clock))?;
         let version = greeting(&mut wire, timeout_ns)?;
-        let mut qmp = Self { wire, version, events: VecDeque::new(), last_id: 0, timeout_ns };
-        qmp.execute("qmp_capabilities", None)?;
-        Ok(qmp)
+        let events = VecDeque::new();
+        Ok(Self { wire, version, events, last_id: 0, timeout_ns, negotiated: false })
     }
 
     /// Version that QEMU named in its greeting; costs no round trip.
@@ -112,6 +120,7 @@ impl Qmp {
         if let Some(place) = self.events.iter().position(wanted) {
             return Ok(self.events.remove(place));
         }
+        self.run(&[], &mut || {})?;
         let deadline = self.wire.deadline(timeout_ns);
         loop {
             match self.message(deadline, "waiting for an event")? {
@@ -129,6 +138,7 @@ impl Qmp {
     /// # Errors
     /// As [`Qmp::wait_event`].
     pub fn take_events(&mut self) -> Result<Vec<Event>, VmError> {
+        self.run(&[], &mut || {})?;
         let deadline = self.wire.deadline(GLANCE_NS);
         while let Some(message) = self.message(deadline, "reading events")? {
             if let Message::Event(event) = message {
@@ -158,12 +168,41 @@ impl Qmp {
     }
 }
 
-impl Monitor for Qmp {
-    fn execute(&mut self, command: &str, arguments: Option<Value>) -> Result<Value, VmError> {
-        self.last_id += 1;
-        let id = self.last_id;
+impl Qmp {
+    /// Sends commands in one write, behind the negotiation if that is still to be done, and
+    /// reads their replies. Without commands, only negotiates.
+    fn run(
+        &mut self,
+        commands: &[Command<'_>],
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<Vec<Value>, VmError> {
+        let negotiation: &[Command<'_>] =
+            if self.negotiated { &[] } else { &[("qmp_capabilities", None)] };
+        let mut sent = Vec::with_capacity(commands.len() + 1);
+        let mut text = Vec::new();
+        for (command, arguments) in negotiation.iter().chain(commands) {
+            self.last_id += 1;
+            sent.push((*command, self.last_id));
+            text.extend(wire::request(command, arguments.clone(), self.last_id));
+        }
+        let Some((last, _)) = sent.last() else { return Ok(Vec::new()) };
+        self.wire.send(&text, self.wire.deadline(self.timeout_ns), last)?;
+        meanwhile();
+        let mut replies = Vec::with_capacity(commands.len());
+        for (index, (command, id)) in sent.iter().enumerate() {
+            let reply = self.reply(command, *id)?;
+            if index < negotiation.len() {
+                self.negotiated = true;
+            } else {
+                replies.push(reply);
+            }
+        }
+        Ok(replies)
+    }
+
+    /// Waits for the reply to a command that was sent.
+    fn reply(&mut self, command: &str, id: u64) -> Result<Value, VmError> {
         let deadline = self.wire.deadline(self.timeout_ns);
-        self.wire.send(&wire::request(command, arguments, id), deadline, command)?;
         loop {
             match self.message(deadline, command)? {
                 None => {
@@ -174,7 +213,7 @@ impl Monitor for Qmp {
                 Some(Message::Event(event)) => self.keep(event),
                 Some(Message::Return { id: Some(of), value }) if of == id => return Ok(value),
                 // An error without id answers a message that QEMU could not read at all;
-                // only one is ever under way, so it is ours.
+                // replies come in order, so it is ours.
                 Some(Message::Error { id: of, class, message }) if of.is_none_or(|of| of == id) => {
                     let command = command.to_owned();
                     return Err(QmpError::Refused { command, class, message }.into());
@@ -183,6 +222,29 @@ impl Monitor for Qmp {
                 Some(Message::Greeting(_) | Message::Return { .. } | Message::Error { .. }) => {}
             }
         }
+    }
+}
+
+impl Monitor for Qmp {
+    fn execute(&mut self, command: &str, arguments: Option<Value>) -> Result<Value, VmError> {
+        let replies = self.run(&[(command, arguments)], &mut || {})?;
+        replies.into_iter().next().ok_or_else(|| {
+            let why = "there is no reply".to_owned();
+            QmpError::Answer { command: command.to_owned(), why }.into()
+        })
+    }
+
+    fn execute_all(
+        &mut self,
+        commands: &[&str],
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<Vec<Value>, VmError> {
+        let commands: Vec<Command<'_>> = commands.iter().map(|command| (*command, None)).collect();
+        self.run(&commands, meanwhile)
+    }
+
+    fn peer(&self) -> Option<Tid> {
+        self.wire.peer()
     }
 }
 

@@ -8,7 +8,7 @@
 //!
 //! The list is taken before and after the questions, until both agree: threads are born at any
 //! time (hotplug, worker pools), and a monitor's answer about a list that has changed is worth
-//! nothing.
+//! nothing. The threads themselves are read while QEMU works on its answers.
 //!
 //! Kernel threads that work for the machine but lie outside its process are looked up by name:
 //! `vhost-PID` (Linux before 6.4, or with `fork_owner=0`) and `kvm-pit/PID`.
@@ -21,11 +21,11 @@ use std::collections::BTreeMap;
 use pinfold_host::Host;
 use pinfold_model::{Accelerator, Finding, Role, TaskId, Tid};
 
-use self::process::{Task, kernel_threads, numbers, program_of, tasks};
+use self::process::{Descriptors, Task, kernel_threads, numbers, program_of, tasks};
 pub(crate) use self::process::{command_line, leader_of};
 use crate::VmError;
 use crate::argv;
-use crate::monitor::{IothreadInfo, Monitor, VcpuInfo};
+use crate::monitor::{Monitor, VmInfo};
 
 /// How often the list is taken again before its unrest is accepted (and reported).
 const ROUNDS: u32 = 8;
@@ -75,6 +75,30 @@ impl Found {
     }
 }
 
+/// Finds the role of each thread of the QEMU behind a monitor.
+///
+/// # Errors
+/// As [`discover`].
+pub fn find(host: &dyn Host, monitor: &mut dyn Monitor) -> Result<Found, VmError> {
+    match monitor.peer() {
+        // A socket that another process made (libvirt's, a proxy's) leads to that one.
+        Some(pid) => match discover(host, pid, Some(&mut *monitor)) {
+            Err(VmError::ForeignThread { tid, .. }) => {
+                discover(host, leader_of(host, tid)?, Some(monitor))
+            }
+            // The process has ended or is another user's; QEMU may be there all the same.
+            Err(VmError::NoProcess { .. } | VmError::Host(_)) => find_by_vcpu(host, monitor),
+            answer => answer,
+        },
+        None => find_by_vcpu(host, monitor),
+    }
+}
+
+fn find_by_vcpu(host: &dyn Host, monitor: &mut dyn Monitor) -> Result<Found, VmError> {
+    let first = monitor.cpus()?.first().ok_or(VmError::NoVcpus)?.thread;
+    discover(host, leader_of(host, first)?, Some(monitor))
+}
+
 /// Finds the role of each thread of process `pid`, with the help of its monitor if there is one.
 ///
 /// # Errors
@@ -86,24 +110,16 @@ pub fn discover(
     pid: Tid,
     monitor: Option<&mut dyn Monitor>,
 ) -> Result<Found, VmError> {
+    let descriptors = Descriptors::of(host, pid);
     let mut found = match monitor {
-        Some(monitor) => by_monitor(host, pid, monitor)?,
+        Some(monitor) => by_monitor(host, pid, monitor, descriptors)?,
         None => by_names(host, pid)?,
     };
-    let outside = kernel_threads(host, pid, &found.threads)?;
+    let outside = kernel_threads(host, (found.pid, descriptors), &found.threads)?;
     found.threads.extend(outside);
     number_vhosts(&mut found.threads);
     found.threads.sort_by(|a, b| (&a.role, a.task).cmp(&(&b.role, b.task)));
     Ok(found)
-}
-
-/// The QEMU process behind a monitor: the thread group of its first vCPU.
-///
-/// # Errors
-/// [`VmError::NoVcpus`] if there is none to ask for, or that the monitor or the host failed.
-pub fn pid_of(host: &dyn Host, monitor: &mut dyn Monitor) -> Result<Tid, VmError> {
-    let first = monitor.cpus()?.first().ok_or(VmError::NoVcpus)?.thread;
-    leader_of(host, first)
 }
 
 /// Checks that a process runs QEMU's system emulator.
@@ -115,21 +131,7 @@ pub fn require_qemu(host: &dyn Host, pid: Tid) -> Result<(), VmError> {
     if names::is_qemu(&program) { Ok(()) } else { Err(VmError::NotQemu { pid, program }) }
 }
 
-/// What the monitor knows.
-struct Reported {
-    cpus: Vec<VcpuInfo>,
-    iothreads: Vec<IothreadInfo>,
-}
-
-impl Reported {
-    fn ask(monitor: &mut dyn Monitor) -> Result<Self, VmError> {
-        let cpus = monitor.cpus()?;
-        if cpus.is_empty() {
-            return Err(VmError::NoVcpus);
-        }
-        Ok(Self { cpus, iothreads: monitor.iothreads()? })
-    }
-
+impl VmInfo {
     fn tids(&self) -> impl Iterator<Item = Tid> + '_ {
         let cpus = self.cpus.iter().map(|cpu| cpu.thread);
         cpus.chain(self.iothreads.iter().map(|iothread| iothread.thread))
@@ -150,24 +152,37 @@ impl Reported {
     }
 }
 
-fn by_monitor(host: &dyn Host, pid: Tid, monitor: &mut dyn Monitor) -> Result<Found, VmError> {
-    let kvm = monitor.kvm_enabled()?;
+fn by_monitor(
+    host: &dyn Host,
+    pid: Tid,
+    monitor: &mut dyn Monitor,
+    descriptors: Option<Descriptors>,
+) -> Result<Found, VmError> {
     let mut findings = Vec::new();
-    let ((reported, tasks), settled) = settle(host, pid, &mut || {
-        let reported = Reported::ask(monitor)?;
-        let tasks = tasks(host, pid)?;
-        let tids = tids_of(&tasks);
-        let complete = reported.tids().all(|tid| tids.contains(&tid));
-        Ok(Seen { value: (reported, tasks), tids, complete })
+    let ((reported, tasks), settled) = settle(host, pid, &mut |before| {
+        let mut read = Ok(Vec::new());
+        let reported = monitor.vm(&mut || read = tasks(host, pid, before))?;
+        if reported.cpus.is_empty() {
+            return Err(VmError::NoVcpus);
+        }
+        let tasks = read?;
+        let complete = reported.tids().all(|tid| before.contains(&tid));
+        Ok(Seen { value: (reported, tasks), complete })
     })?;
     if let Some(tid) = reported.tids().find(|tid| tasks.iter().all(|task| task.id.tid != *tid)) {
         return Err(VmError::ForeignThread { pid, tid });
     }
     findings.extend((!settled).then(|| unrest(pid)));
     let vcpus = u32::try_from(reported.cpus.len()).unwrap_or(u32::MAX);
+    let kvm = match descriptors {
+        Some(descriptors) => descriptors.kvm,
+        None => monitor.kvm_enabled()?,
+    };
     let accelerator = if kvm {
         Accelerator::Kvm
-    } else if reported.share_one_thread() || one_vcpu_in_shared_loop(host, pid, &tasks) {
+    } else if reported.share_one_thread()
+        || (vcpus == 1 && one_vcpu_in_shared_loop(host, pid, &tasks))
+    {
         Accelerator::TcgSingle
     } else {
         Accelerator::TcgMulti
@@ -195,10 +210,8 @@ fn by_names(host: &dyn Host, pid: Tid) -> Result<Found, VmError> {
         )
         .with_hint("name its QMP socket (--qmp) or libvirt domain (--libvirt) instead of the process"),
     ];
-    let (tasks, settled) = settle(host, pid, &mut || {
-        let tasks = tasks(host, pid)?;
-        let tids = tids_of(&tasks);
-        Ok(Seen { value: tasks, tids, complete: true })
+    let (tasks, settled) = settle(host, pid, &mut |before| {
+        Ok(Seen { value: tasks(host, pid, before)?, complete: true })
     })?;
     findings.extend((!settled).then(|| unrest(pid)));
     let shared_loop = tasks.iter().any(|task| names::is_shared_loop(&task.name));
@@ -222,37 +235,31 @@ fn by_names(host: &dyn Host, pid: Tid) -> Result<Found, VmError> {
     Ok(Found { pid, threads, accelerator, vcpus, findings })
 }
 
-/// One look at the threads.
+/// One look at the threads of a list.
 struct Seen<T> {
     value: T,
-    /// The list that it saw.
-    tids: Vec<Tid>,
     /// False if the list lacks threads that must be there.
     complete: bool,
 }
 
-/// Looks again until the list is complete and the same as before the look. The flag tells
+/// Looks at the threads of a list.
+type Look<'l, T> = dyn FnMut(&[Tid]) -> Result<Seen<T>, VmError> + 'l;
+
+/// Lists and looks until the list is complete and the same after the look. The flag tells
 /// whether it came to that within [`ROUNDS`].
-fn settle<T>(
-    host: &dyn Host,
-    pid: Tid,
-    look: &mut dyn FnMut() -> Result<Seen<T>, VmError>,
-) -> Result<(T, bool), VmError> {
+fn settle<T>(host: &dyn Host, pid: Tid, look: &mut Look<'_, T>) -> Result<(T, bool), VmError> {
     let mut before = numbers(host, pid)?;
     let mut round = 1;
     loop {
-        let seen = look()?;
-        let settled = seen.complete && seen.tids == before;
+        let seen = look(&before)?;
+        let after = numbers(host, pid)?;
+        let settled = seen.complete && after == before;
         if settled || round == ROUNDS {
             return Ok((seen.value, settled));
         }
-        before = seen.tids;
+        before = after;
         round += 1;
     }
-}
-
-fn tids_of(tasks: &[Task]) -> Vec<Tid> {
-    tasks.iter().map(|task| task.id.tid).collect()
 }
 
 fn unrest(pid: Tid) -> Finding {

@@ -258,9 +258,11 @@ fn joins_a_virtual_machine_by_the_users_own_socket() {
 
     let host = LiveHost::new().unwrap();
     let mut qmp = Qmp::connect(&qmp, 10 * SECOND, SystemClock).unwrap();
-    let pid = threads::pid_of(&host, &mut qmp).unwrap();
+    assert_eq!(qmp.peer(), Some(child.pid()));
+    let found = threads::find(&host, &mut qmp).unwrap();
+    let pid = found.pid;
     assert_eq!(pid, child.pid());
-    let found = discover(&host, pid, Some(&mut qmp)).unwrap();
+    assert_eq!(discover(&host, pid, Some(&mut qmp)).unwrap(), found);
     assert_eq!(found.vcpus, 2);
     // Without debug-threads=on there is nothing to go by.
     let error = discover(&host, pid, None).unwrap_err();

@@ -68,9 +68,8 @@ impl Vm {
     fn by_qmp(host: &LiveHost, socket: &str) -> Result<Self, Failure> {
         let mut qmp =
             Qmp::connect(socket, QMP_TIMEOUT_NS, SystemClock).map_err(|e| vm_failure(&e))?;
-        let pid = threads::pid_of(host, &mut qmp).map_err(|e| vm_failure(&e))?;
-        let found = threads::discover(host, pid, Some(&mut qmp)).map_err(|e| vm_failure(&e))?;
-        let name = format!("vm-{pid}");
+        let found = threads::find(host, &mut qmp).map_err(|e| vm_failure(&e))?;
+        let name = format!("vm-{}", found.pid);
         Ok(Self {
             name,
             findings: found.findings.clone(),

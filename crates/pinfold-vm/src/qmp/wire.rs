@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use pinfold_host::Clock;
+use pinfold_model::Tid;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use serde_json::{Value, json};
 
@@ -56,6 +57,13 @@ impl Wire {
         let stream = connect_within(path, timeout_ns)
             .map_err(|errno| QmpError::Connect { path: path.to_owned(), source: errno.into() })?;
         Ok(Self { stream, path: path.to_owned(), clock, ahead: Vec::new(), searched: 0 })
+    }
+
+    /// The process that listens at the other end (`SO_PEERCRED`); `None` if the kernel does not
+    /// tell, or if it lies in another PID namespace.
+    pub(super) fn peer(&self) -> Option<Tid> {
+        let credentials = sockopt::socket_peercred(&self.stream).ok()?;
+        u32::try_from(credentials.pid.as_raw_pid()).ok().filter(|pid| *pid > 0).map(Tid)
     }
 
     pub(super) fn path(&self) -> &str {

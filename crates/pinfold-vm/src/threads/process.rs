@@ -36,11 +36,11 @@ pub(super) fn numbers(host: &dyn Host, pid: Tid) -> Result<Vec<Tid>, VmError> {
     if tids.is_empty() { Err(VmError::NoProcess { pid }) } else { Ok(tids) }
 }
 
-/// The threads of a process, ascending; one that ends meanwhile is left out.
-pub(super) fn tasks(host: &dyn Host, pid: Tid) -> Result<Vec<Task>, VmError> {
+/// These threads of a process; one that ends meanwhile is left out.
+pub(super) fn tasks(host: &dyn Host, pid: Tid, tids: &[Tid]) -> Result<Vec<Task>, VmError> {
     let mut tasks = Vec::new();
-    for tid in numbers(host, pid)? {
-        tasks.extend(task_at(host, &paths::task_stat(pid, tid))?);
+    for tid in tids {
+        tasks.extend(task_at(host, &paths::task_stat(pid, *tid))?);
     }
     if tasks.is_empty() { Err(VmError::NoProcess { pid }) } else { Ok(tasks) }
 }
@@ -86,11 +86,12 @@ pub(crate) fn command_line(host: &dyn Host, pid: Tid) -> Result<Vec<String>, VmE
 /// that there may be some, and only among those born after it: a large host has thousands.
 pub(super) fn kernel_threads(
     host: &dyn Host,
-    pid: Tid,
+    (pid, descriptors): (Tid, Option<Descriptors>),
     own: &[VmThread],
 ) -> Result<Vec<VmThread>, VmError> {
     let mut found = Vec::new();
-    if !may_have_kernel_threads(host, pid) {
+    // Where the descriptors may not be read, looking is the safe answer.
+    if descriptors.is_some_and(|held| !held.kvm && !held.vhost) {
         return Ok(found);
     }
     let born = own.iter().map(|thread| thread.task.start_time).min().unwrap_or(0);
@@ -116,16 +117,27 @@ pub(super) fn kernel_threads(
     Ok(found)
 }
 
-/// True if the process holds a vhost device or a KVM machine, or if its descriptors may not be
-/// read: then looking is the safe answer.
-fn may_have_kernel_threads(host: &dyn Host, pid: Tid) -> bool {
-    let Ok(descriptors) = host.list(&paths::process_file(pid, "fd")) else {
-        return true;
-    };
-    descriptors
-        .iter()
-        .filter_map(|name| host.link(&paths::process_file(pid, &format!("fd/{name}"))).ok())
-        .any(|target| target.starts_with("/dev/vhost-") || target.starts_with("anon_inode:kvm-vm"))
+/// What the descriptors of a process tell of its helpers in the kernel.
+#[derive(Clone, Copy)]
+pub(super) struct Descriptors {
+    /// It holds a KVM machine.
+    pub(super) kvm: bool,
+    /// It holds a vhost device.
+    pub(super) vhost: bool,
+}
+
+impl Descriptors {
+    /// Looks at them; `None` if they may not be read.
+    pub(super) fn of(host: &dyn Host, pid: Tid) -> Option<Self> {
+        let mut held = Self { kvm: false, vhost: false };
+        for name in host.list(&paths::process_file(pid, "fd")).ok()? {
+            // One that is closed meanwhile is none of those.
+            let target = host.link(&paths::process_file(pid, &format!("fd/{name}"))).ok();
+            held.kvm |= target.as_ref().is_some_and(|to| to.starts_with("anon_inode:kvm-vm"));
+            held.vhost |= target.is_some_and(|to| to.starts_with("/dev/vhost-"));
+        }
+        Some(held)
+    }
 }
 
 /// Numbers of kernel threads.

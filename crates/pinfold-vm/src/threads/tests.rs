@@ -62,7 +62,7 @@ fn roles(found: &Found) -> Vec<String> {
 #[test]
 fn believes_the_monitor_before_names() {
     // Names are swapped, missing and cut off on purpose.
-    let host = host(
+    let mut host = host(
         &[
             (101, "qemu-system-x86"),
             (102, "IO mon_iothread"),
@@ -74,10 +74,11 @@ fn believes_the_monitor_before_names() {
         &[],
     );
     let mut monitor = Recorded {
-        kvm: true,
+        kvm: false, // not asked: the descriptors tell
         cpus: vec![(0, 103), (1, 104)],
         iothreads: vec![("io-disk-with-long-name", 101)],
     };
+    host.insert_link("/proc/100/fd/9", "anon_inode:kvm-vm");
     let found = discover(&host, QEMU, Some(&mut monitor)).unwrap();
     let expected = [
         "103 vcpu(0)",
