@@ -23,6 +23,7 @@ pub(crate) use kernel_file::{ENABLE as ENABLE_CPUSET, has_cpuset};
 pub(crate) use past::Past;
 
 use crate::cpusets::Cpusets;
+use crate::tasks::Seen;
 
 /// What became of a change.
 #[derive(Debug)]
@@ -68,14 +69,14 @@ pub(crate) enum Reverted {
     Changed(Finding),
 }
 
-/// Makes a change.
-pub(crate) fn take(host: &dyn HostMut, change: &Change) -> Result<Taken, HostError> {
+/// Makes a change; a thread that was not `seen` just now is looked at first.
+pub(crate) fn take(host: &dyn HostMut, seen: &Seen, change: &Change) -> Result<Taken, HostError> {
     match change {
         Change::WriteFile { path, value } => kernel_file::take(host, path, value),
         Change::MakeGroup { path } => group::take(host, path),
         Change::MoveTasks { group, file, tasks } => members::take(host, group, file, tasks),
-        Change::SetAffinity { task, mask } => affinity::take(host, *task, mask),
-        Change::SetPolicy { task, policy } => policy::take(host, *task, *policy),
+        Change::SetAffinity { task, mask } => affinity::take(host, seen, *task, mask),
+        Change::SetPolicy { task, policy } => policy::take(host, seen, *task, *policy),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Makes a plan true: journal, do, read back, step by step.
 //!
-//! The steps are those of [`plan_steps`]; when they are done it is asked again, until it has
+//! The steps are those of [`crate::plan_steps`]; when they are done it is asked again, until it has
 //! no more, because threads are born and processes fork meanwhile. Steps that only set one
 //! thread's mask or policy share one write and one `fsync` of the journal (each is still on
 //! the disk before it is done): with one per step, the disk would be most of the time that
@@ -18,8 +18,8 @@ use crate::actuators::{self, Shown, Taken};
 use crate::cpusets::{self, Cpusets};
 use crate::error::ApplyError;
 use crate::journal::{Journal, Outcome, Record};
-use crate::steps::{Planned, group_name, plan_steps};
-use crate::tasks::Target;
+use crate::steps::{Planned, group_name, plan_steps_in};
+use crate::tasks::{Seen, Target};
 use crate::undo::undo;
 
 mod bystanders;
@@ -176,7 +176,8 @@ impl Run<'_, '_, '_> {
         let masks_survive = cpusets::masks_survive(self.host)?;
         let mut left = String::new();
         for _ in 0..MAX_PASSES {
-            let Planned { mut steps, findings } = plan_steps(self.host, plan, target)?;
+            let Planned { mut steps, findings } =
+                plan_steps_in(cpusets.clone(), self.host, plan, target)?;
             self.find(findings);
             steps.retain_mut(|step| self.is_new(step));
             let Some(first) = steps.first() else {
@@ -225,9 +226,13 @@ impl Run<'_, '_, '_> {
             self.tell(Point::BeforeJournal, index, step)?;
         }
         let first = self.journal.write_steps(batch)?;
+        let seen = match batch.iter().any(is_light) {
+            true => Seen::of(self.host, self.journal.record().header.vm)?,
+            false => Seen::default(),
+        };
         for (step, index) in batch.iter().zip(first..) {
             self.tell(Point::AfterJournal, index, step)?;
-            let outcome = self.take_one(cpusets, index, step);
+            let outcome = self.take_one((cpusets, &seen), index, step);
             if outcome.is_err() {
                 self.journal.note(index, Outcome::Failed, None);
             }
@@ -238,12 +243,12 @@ impl Run<'_, '_, '_> {
 
     fn take_one(
         &mut self,
-        cpusets: Option<&Cpusets>,
+        (cpusets, seen): (Option<&Cpusets>, &Seen),
         index: usize,
         step: &Step,
     ) -> Result<(), Failure> {
         let refused = |source| Failure::Refused { index, step: Box::new(step.clone()), source };
-        let taken = actuators::take(self.host, &step.change).map_err(refused)?;
+        let taken = actuators::take(self.host, seen, &step.change).map_err(refused)?;
         self.tell(Point::AfterChange, index, step)?;
         let shown = match taken {
             Taken::Gone => Shown::Gone,

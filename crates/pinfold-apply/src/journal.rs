@@ -5,9 +5,10 @@
 //! works on the machine lives. A journal without an `end` line is in force: the machine cannot
 //! be applied to again before it is undone.
 //!
-//! Only what could be changed by `undo` depends on the disk: outcomes are notes for the
-//! reader, written with the next step, and their loss harms nothing. What a step does to
-//! the host is not known here.
+//! The file is made with the first steps in it, so that they cost one wait for the disk and not
+//! two; a journal that was begun and never written says that nothing was done. Only what could
+//! be changed by `undo` depends on the disk: outcomes are notes for the reader, which are
+//! not waited for, and their loss harms nothing. What a step does to the host is not known here.
 
 mod error;
 mod files;
@@ -19,7 +20,7 @@ pub(crate) mod tests;
 use std::sync::Arc;
 
 use pinfold_host::user::{Lock, StateDir};
-use pinfold_host::{Clock, Host, process};
+use pinfold_host::{Clock, Host, HostError, process};
 use pinfold_model::{CpuSet, Step, TaskId};
 
 pub use error::JournalError;
@@ -28,7 +29,8 @@ pub use record::{Entry, Header, Outcome, Record};
 
 use crate::tasks::{self, Target};
 
-/// Ended journals that are kept for the reader; older ones are removed.
+/// Ended journals that are kept for the reader; older ones are removed when there are twice
+/// as many.
 const HISTORY: usize = 16;
 
 const DIRECTORY: &str = "journal";
@@ -69,9 +71,18 @@ pub struct Journal<'c> {
     record: Record,
     bytes: Vec<u8>,
     pending: Vec<Entry>,
+    // The file is there, at least with its header.
+    is_made: bool,
     // A failed write may have left half a line; the file is then replaced, not appended to.
     doubtful: bool,
     _lock: Lock,
+}
+
+/// Whether lines must be on the disk before the work goes on.
+#[derive(Clone, Copy)]
+enum Wait {
+    ForDisk,
+    No,
 }
 
 impl<'c> Journals<'c> {
@@ -88,7 +99,7 @@ impl<'c> Journals<'c> {
         Self { files, clock }
     }
 
-    /// Begins a journal for a virtual machine.
+    /// Begins a journal for a virtual machine. Its file is made by the first write.
     ///
     /// # Errors
     /// [`JournalError::Busy`] if another Pinfold works on the machine,
@@ -108,7 +119,7 @@ impl<'c> Journals<'c> {
         let id = format!("{}-{}", vm.tid, vm.start_time);
         let lock = self.lock(&id)?;
         let name = format!("{id}{SUFFIX}");
-        self.make_room(host, &name)?;
+        self.check_room(host, &name)?;
         self.prune()?;
         let header = Header {
             id,
@@ -121,8 +132,7 @@ impl<'c> Journals<'c> {
             plan: new.plan.to_owned(),
         };
         let bytes = line_of(&schema::HeaderLine::from(&header), &self.files.path_of(&name))?;
-        self.files.create_new(&name, &bytes)?;
-        Ok(self.journal(name, Record::new(header), bytes, lock))
+        Ok(Journal { is_made: false, ..self.journal(name, Record::new(header), bytes, lock) })
     }
 
     /// All journals, by id.
@@ -174,6 +184,7 @@ impl<'c> Journals<'c> {
             record,
             bytes,
             pending: Vec::new(),
+            is_made: true,
             doubtful: false,
             _lock: lock,
         }
@@ -184,8 +195,8 @@ impl<'c> Journals<'c> {
         lock.ok_or_else(|| JournalError::Busy { id: id.to_owned() })
     }
 
-    /// Removes an old journal of the same name, unless it is in force.
-    fn make_room(&self, host: &dyn Host, name: &str) -> Result<(), JournalError> {
+    /// Refuses while an old journal of the same name is in force; the first write replaces it.
+    fn check_room(&self, host: &dyn Host, name: &str) -> Result<(), JournalError> {
         if !self.files.contains(name) {
             return Ok(());
         }
@@ -196,12 +207,17 @@ impl<'c> Journals<'c> {
         {
             return Err(JournalError::Active { id: old.header.id, vm_name: old.header.vm_name });
         }
-        Ok(self.files.remove(name)?)
+        Ok(())
     }
 
-    /// Keeps the directory small: of the ended journals only the latest remain. Those that are
+    /// Keeps the directory small: of too many ended journals only the latest remain. Those that are
     /// in force or not understood stay, whatever their number.
     fn prune(&self) -> Result<(), JournalError> {
+        // Reading them takes longer than an apply: not each one cleans up.
+        let names = self.files.list()?;
+        if names.iter().filter(|name| name.ends_with(SUFFIX)).count() <= 2 * HISTORY {
+            return Ok(());
+        }
         let mut ended = Vec::new();
         for summary in self.list()? {
             if let Ok(Some(record)) = &summary.record
@@ -244,30 +260,38 @@ impl<'c> Journal<'c> {
     pub(crate) fn write_steps(&mut self, steps: &[Step]) -> Result<usize, JournalError> {
         let first = self.record.step_count();
         let entries = steps.iter().zip(first..);
-        self.write(entries.map(|(step, index)| Entry::Step { index, step: step.clone() }))?;
+        let entries = entries.map(|(step, index)| Entry::Step { index, step: step.clone() });
+        self.write(entries.collect(), Wait::ForDisk)?;
         Ok(first)
     }
 
     /// Writes bystanders' masks to the disk.
     pub(crate) fn write_masks(&mut self, masks: Vec<(TaskId, CpuSet)>) -> Result<(), JournalError> {
-        self.write(std::iter::once(Entry::Masks(masks)))
+        self.write(vec![Entry::Masks(masks)], Wait::ForDisk)
     }
 
-    /// Notes what became of a step; it reaches the disk with the next step, or by `flush`.
+    /// Notes what became of a step; it is written with the next step, or by `flush`.
     pub(crate) fn note(&mut self, index: usize, outcome: Outcome, detail: Option<String>) {
         self.pending.push(Entry::Outcome { index, outcome, detail });
     }
 
-    /// Writes the notes to the disk.
+    /// Writes the notes without waiting for the disk, and makes the file if no step has.
     pub(crate) fn flush(&mut self) -> Result<(), JournalError> {
-        if self.pending.is_empty() { Ok(()) } else { self.write(std::iter::empty()) }
+        if self.pending.is_empty() && self.is_made {
+            return Ok(());
+        }
+        self.write(Vec::new(), Wait::No)
     }
 
     /// Marks everything as taken back. On a full disk the whole journal goes instead, which
-    /// says the same.
+    /// says the same; one that was never made stays so.
     pub(crate) fn end(&mut self, why: &str) -> Result<(), JournalError> {
         let end = Entry::End { unix_s: self.clock.unix_seconds(), why: why.to_owned() };
-        match self.write(std::iter::once(end.clone())) {
+        if !self.is_made {
+            self.record.entries.push(end);
+            return Ok(());
+        }
+        match self.write(vec![end.clone()], Wait::ForDisk) {
             Ok(()) => Ok(()),
             Err(_) => {
                 self.files.remove(&self.name)?;
@@ -277,7 +301,14 @@ impl<'c> Journal<'c> {
         }
     }
 
-    fn write(&mut self, entries: impl Iterator<Item = Entry>) -> Result<(), JournalError> {
+    fn make(&self) -> Result<(), HostError> {
+        match self.files.contains(&self.name) {
+            true => self.files.replace(&self.name, &self.bytes),
+            false => self.files.create_new(&self.name, &self.bytes),
+        }
+    }
+
+    fn write(&mut self, entries: Vec<Entry>, wait: Wait) -> Result<(), JournalError> {
         let path = self.path();
         let entries: Vec<Entry> = self.pending.iter().cloned().chain(entries).collect();
         let mut lines = Vec::new();
@@ -286,16 +317,22 @@ impl<'c> Journal<'c> {
         }
         let before = self.bytes.len();
         self.bytes.extend(&lines);
-        let written = if self.doubtful {
+        let written = if !self.is_made {
+            self.make()
+        } else if self.doubtful {
             self.files.replace(&self.name, &self.bytes)
         } else {
-            self.files.append(&self.name, &lines)
+            match wait {
+                Wait::ForDisk => self.files.append(&self.name, &lines),
+                Wait::No => self.files.append_unsynced(&self.name, &lines),
+            }
         };
         if let Err(error) = written {
             self.bytes.truncate(before);
-            self.doubtful = true;
+            self.doubtful = self.is_made;
             return Err(error.into());
         }
+        self.is_made = true;
         self.doubtful = false;
         self.pending.clear();
         for entry in entries {

@@ -20,6 +20,7 @@ use pinfold_host::mountinfo::Version;
 use pinfold_model::{CpuSet, Finding, IsolationScope, Plan, Policy, Step, TaskId};
 
 use crate::actuators::GROUP_PREFIX;
+use crate::cpusets::Cpusets;
 use crate::error::{ApplyError, Refusal};
 use crate::tasks::Target;
 use draft::Draft;
@@ -46,8 +47,18 @@ pub fn group_name(vm: TaskId) -> String {
 /// [`ApplyError::Refused`] if the plan must not or cannot be applied here,
 /// [`ApplyError::VmGone`], [`ApplyError::Host`] if the host cannot be read.
 pub fn plan_steps(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Planned, ApplyError> {
+    plan_steps_in(Cpusets::find(host)?, host, plan, target)
+}
+
+/// The same on a host whose hierarchy is known.
+pub(crate) fn plan_steps_in(
+    cpusets: Option<Cpusets>,
+    host: &dyn Host,
+    plan: &Plan,
+    target: &Target,
+) -> Result<Planned, ApplyError> {
     check(plan, target)?;
-    let mut draft = Draft::new(host, plan, target)?;
+    let mut draft = Draft::new(host, plan, target, cpusets)?;
     threads::place(&mut draft)?;
     match plan.isolation {
         IsolationScope::None => {}
@@ -67,7 +78,7 @@ pub(crate) fn plan_threads(
     target: &Target,
 ) -> Result<Planned, ApplyError> {
     check(plan, target)?;
-    let mut draft = Draft::new(host, plan, target)?;
+    let mut draft = Draft::new(host, plan, target, Cpusets::find(host)?)?;
     threads::place(&mut draft)?;
     Ok(draft.finish())
 }

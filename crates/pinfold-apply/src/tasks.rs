@@ -49,6 +49,29 @@ pub(crate) fn is_alive(host: &dyn Host, task: TaskId) -> Result<bool, HostError>
     Ok(stat(host, task.tid)?.is_some_and(|stat| stat.start_time == task.start_time))
 }
 
+/// Threads that were seen alive just now, so that not each of them needs a look of its own
+/// (a read of `stat` is most of the time that setting a mask takes).
+///
+/// They are known by number alone: that of a thread that ends is not given out again before
+/// all others were, which takes longer than the steps that share one look.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(Vec<Tid>);
+
+impl Seen {
+    /// The threads of a process, if it is still this very one.
+    pub(crate) fn of(host: &dyn Host, process: TaskId) -> Result<Self, HostError> {
+        match is_alive(host, process)? {
+            true => Ok(Self(threads_of(host, process.tid)?)),
+            false => Ok(Self::default()),
+        }
+    }
+
+    /// True if the thread is among them, or else runs.
+    pub(crate) fn is_alive(&self, host: &dyn Host, task: TaskId) -> Result<bool, HostError> {
+        Ok(self.0.binary_search(&task.tid).is_ok() || is_alive(host, task)?)
+    }
+}
+
 /// The process that a thread belongs to; `None` if it has ended.
 pub(crate) fn process_of(host: &dyn Host, tid: Tid) -> Result<Option<Tid>, HostError> {
     let path = paths::process_status(tid);

@@ -17,7 +17,7 @@ use crate::cpusets::Cpusets;
 use crate::error::ApplyError;
 use crate::journal::{Journal, Outcome};
 use crate::steps::plan_threads;
-use crate::tasks::{self, Target};
+use crate::tasks::{self, Seen, Target};
 
 /// How often the roles are asked for on account of one thread that they do not name: a vCPU's
 /// thread may be there before QMP knows of it.
@@ -325,7 +325,7 @@ fn place(host: &dyn HostMut, cpusets: Option<&Cpusets>, step: &Step) -> Result<b
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),
     };
-    match actuators::take(host, &step.change).map_err(told)? {
+    match actuators::take(host, &Seen::default(), &step.change).map_err(told)? {
         Taken::Gone => return Ok(false),
         Taken::Done(_) => {}
     }

@@ -10,7 +10,7 @@
 mod common;
 
 use common::{Bench, Case, PLAN_TEXT, assert_same, break_at, cases, id, v1};
-use pinfold_apply::{JournalError, NewJournal, Point};
+use pinfold_apply::{JournalError, NewJournal, Point, apply};
 use pinfold_host::user::StateDir;
 use pinfold_host::{Host as _, paths};
 use pinfold_model::{IsolationScope, Tid};
@@ -26,12 +26,17 @@ fn new(case: &Case) -> NewJournal<'_> {
 #[test]
 fn a_second_pinfold_on_the_same_machine_is_refused() {
     let (case, bench) = (v1(), Bench::new());
-    let first = bench.begin(&case);
+    let mut first = bench.begin(&case);
     let check = |error: JournalError, hint: &str| {
         assert!(error.hint().unwrap().contains(hint), "{error}: {:?}", error.hint());
     };
     check(bench.journals().begin(&case.host, &new(&case)).map(|_| ()).unwrap_err(), "end that one");
     check(bench.journals().reopen(&id(&case)).map(|_| ()).unwrap_err(), "end that one");
+    drop(first);
+    // Nothing was done: nothing is in force.
+    first = bench.begin(&case);
+    let mut observer = break_at(0, Point::AfterJournal);
+    apply(&case.host, &case.plan, &case.target, &mut first, &mut observer).unwrap_err();
     drop(first);
     // The first one was killed: its placement may be in force.
     let error = bench.journals().begin(&case.host, &new(&case)).map(|_| ()).unwrap_err();

@@ -11,10 +11,15 @@ use pinfold_model::{CpuSet, Finding, TaskId, Tid};
 
 use super::{Past, Reverted, Shown, Taken};
 use crate::cpusets::{self, Cpusets};
-use crate::tasks;
+use crate::tasks::{self, Seen};
 
-pub(super) fn take(host: &dyn HostMut, task: TaskId, mask: &CpuSet) -> Result<Taken, HostError> {
-    if !tasks::is_alive(host, task)? {
+pub(super) fn take(
+    host: &dyn HostMut,
+    seen: &Seen,
+    task: TaskId,
+    mask: &CpuSet,
+) -> Result<Taken, HostError> {
+    if !seen.is_alive(host, task)? {
         return Ok(Taken::Gone);
     }
     let answer = tasks::unless_gone(host.set_affinity(task.tid, mask))?;

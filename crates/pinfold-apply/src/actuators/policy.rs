@@ -7,10 +7,15 @@ use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{Finding, Policy, TaskId, Tid};
 
 use super::{Past, Reverted, Shown, Taken};
-use crate::tasks;
+use crate::tasks::{self, Seen};
 
-pub(super) fn take(host: &dyn HostMut, task: TaskId, policy: Policy) -> Result<Taken, HostError> {
-    if !tasks::is_alive(host, task)? {
+pub(super) fn take(
+    host: &dyn HostMut,
+    seen: &Seen,
+    task: TaskId,
+    policy: Policy,
+) -> Result<Taken, HostError> {
+    if !seen.is_alive(host, task)? {
         return Ok(Taken::Gone);
     }
     let answer = tasks::unless_gone(host.set_policy(task.tid, policy))?;

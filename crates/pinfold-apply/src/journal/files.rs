@@ -13,6 +13,7 @@ pub(crate) trait Files: Send + Sync {
     fn read(&self, name: &str) -> Result<Vec<u8>, HostError>;
     fn create_new(&self, name: &str, content: &[u8]) -> Result<(), HostError>;
     fn append(&self, name: &str, content: &[u8]) -> Result<(), HostError>;
+    fn append_unsynced(&self, name: &str, content: &[u8]) -> Result<(), HostError>;
     fn replace(&self, name: &str, content: &[u8]) -> Result<(), HostError>;
     fn remove(&self, name: &str) -> Result<(), HostError>;
     fn lock(&self, name: &str) -> Result<Option<Lock>, HostError>;
@@ -41,6 +42,10 @@ impl Files for StateDir {
 
     fn append(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
         self.append(name, content)
+    }
+
+    fn append_unsynced(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
+        self.append_unsynced(name, content)
     }
 
     fn replace(&self, name: &str, content: &[u8]) -> Result<(), HostError> {

@@ -57,6 +57,9 @@ impl Files for FullDisk {
                 Files::append(&self.inner, name, &content[..content.len() / 2]).unwrap();
             })
     }
+    fn append_unsynced(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
+        self.full(name, || Files::append_unsynced(&self.inner, name, content))
+    }
     fn replace(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
         self.full(name, || Files::replace(&self.inner, name, content))
     }
@@ -148,13 +151,17 @@ fn a_full_disk_stops_the_step_and_takes_back_what_was_done() {
 
 #[test]
 fn a_header_that_does_not_fit_is_an_error_and_leaves_no_journal() {
-    let ((host, _, target), (_folder, inner)) = (host(), folder());
+    let ((host, plan, target), (_folder, inner)) = (host(), folder());
+    let before = host.snapshot();
     let clock = SimClock::at(0);
     let disk = Arc::new(FullDisk { inner, left: AtomicUsize::new(0), removable: true });
     let journals = Journals::over(disk, &clock);
     let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target };
-    let error = journals.begin(&host, &new).map(|_| ()).unwrap_err();
+    let mut journal = journals.begin(&host, &new).unwrap();
+    let error = apply(&host, &plan, &target, &mut journal, &mut unobserved()).unwrap_err();
     assert!(error.hint().unwrap().contains("space"), "{error}");
+    assert!(error.undone().unwrap().is_complete(), "{error}");
+    assert_eq!(before, host.snapshot());
     assert!(journals.list().unwrap().is_empty());
 }
 
@@ -276,16 +283,18 @@ fn an_ended_history_stays_small() {
     let (_folder, inner) = folder();
     let clock = SimClock::at(0);
     let journals = Journals::over(Arc::new(inner), &clock);
+    let mut most = 0;
     for pid in 1000..1060 {
         clock.sleep_ns(1_000_000_000);
         let host = SimHost::builder(CgroupVersion::V1, 2).task(SimTask::new(pid, "qemu")).build();
         let target = Target { pid: Tid(pid), threads: Vec::new(), own: Vec::new() };
         let new = NewJournal { vm_name: "vm", plan: "{}", target: &target };
         let mut journal = journals.begin(&host, &new).unwrap();
+        journal.flush().unwrap();
         assert!(undo(&host, &mut journal).is_complete());
+        most = most.max(journals.list().unwrap().len());
     }
-    let names = journals.files.list().unwrap();
-    assert_eq!(names.len(), 2 * (HISTORY + 1), "{names:?}");
+    assert_eq!(most, 2 * HISTORY + 1);
     assert!(journals.read("1059-2059").unwrap().is_some(), "the latest are kept");
 }
 
@@ -299,8 +308,12 @@ fn steps_are_on_the_disk_before_they_are_done() {
     let dry = plan_steps(&host, &plan, &target).unwrap().steps;
     let mut told = 0;
     apply(&host, &plan, &target, &mut journal, &mut |event: &crate::Event<'_>| {
-        let record = journals.read("500-1500").unwrap().unwrap();
-        let known: Vec<Step> = record.steps().map(|(_, step)| step.clone()).collect();
+        // The file is made with the first steps in it.
+        let files = journals.files.list().unwrap();
+        let is_made = files.contains(&"500-1500.jsonl".to_owned());
+        let record = is_made.then(|| journals.read("500-1500").unwrap().unwrap());
+        let steps = record.iter().flat_map(Record::steps);
+        let known: Vec<Step> = steps.map(|(_, step)| step.clone()).collect();
         match event.point {
             crate::Point::BeforeJournal => assert!(known.len() <= event.index),
             crate::Point::AfterJournal | crate::Point::AfterChange => {

@@ -19,6 +19,8 @@ pub(super) struct Draft<'a> {
     pub(super) target: &'a Target,
     /// The machine's process.
     pub(super) vm: TaskId,
+    /// The threads of that process, ascending.
+    pub(super) listed: Vec<Tid>,
     /// Every thread of the machine, also those outside its process.
     pub(super) vm_tids: BTreeSet<Tid>,
     /// Name of our group.
@@ -32,19 +34,22 @@ impl<'a> Draft<'a> {
         host: &'a dyn Host,
         plan: &'a Plan,
         target: &'a Target,
+        hierarchy: Option<Cpusets>,
     ) -> Result<Self, ApplyError> {
         let pid = target.pid;
         let vm = tasks::stat(host, pid)?.ok_or(ApplyError::VmGone { pid })?.task();
-        let mut vm_tids: BTreeSet<Tid> = tasks::threads_of(host, pid)?.into_iter().collect();
+        let listed = tasks::threads_of(host, pid)?;
+        let mut vm_tids: BTreeSet<Tid> = listed.iter().copied().collect();
         vm_tids.extend(target.threads.iter().map(|(task, _)| task.tid));
         Ok(Self {
             host,
             plan,
             target,
             vm,
+            listed,
             vm_tids,
             name: group_name(vm),
-            hierarchy: Cpusets::find(host)?,
+            hierarchy,
             planned: Planned::default(),
         })
     }

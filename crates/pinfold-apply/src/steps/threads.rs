@@ -41,7 +41,7 @@ fn in_order(draft: &mut Draft<'_>) -> Result<Vec<(TaskId, Role)>, ApplyError> {
     let named = draft.target.threads.iter().filter(|(task, _)| task.tid != draft.vm.tid);
     let mut threads: Vec<(TaskId, Role)> = named.cloned().collect();
     threads.sort_by_key(|(_, role)| rank(role));
-    let listed = tasks::threads_of(draft.host, draft.vm.tid)?;
+    let listed = draft.listed.clone();
     // Of those that were named, only these need a look: the others are in the process's list.
     let mut placed = Vec::with_capacity(listed.len() + 1);
     for (task, role) in threads {

@@ -312,8 +312,16 @@ impl Bench {
         self.journals().reopen(&id(case)).unwrap().expect("a journal with a header")
     }
 
+    /// True if there is a journal; one that was killed before its first step has none.
+    pub fn has_journal(&self, case: &Case) -> bool {
+        self.journals().list().unwrap().iter().any(|summary| summary.id == id(case))
+    }
+
     pub fn undo(&self, case: &Case) -> UndoReport {
-        undo(&case.host, &mut self.reopen(case))
+        match self.has_journal(case) {
+            true => undo(&case.host, &mut self.reopen(case)),
+            false => UndoReport::default(),
+        }
     }
 }
 
