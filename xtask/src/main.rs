@@ -3,6 +3,7 @@
 //! It has no dependencies and uses an old edition, so that a cargo that is too old for
 //! the workspace still builds it and is told in one line what to install.
 
+mod bench;
 mod demo;
 mod packages;
 mod run;
@@ -18,6 +19,8 @@ cargo xtask COMMAND
 
   demo    install what is missing, build, find the best placement for a real guest
   test    install what is missing, run every test, print the counts
+  bench   [NAME…] [--write] [--rounds N]: the benchmarks, each beside its rival;
+          pin, topo, first-second (these three by default), gap
   tidy    check the house rules only (arrows, file heads, unsafe, paths, fixtures)
   golden  rewrite the golden files, to be read before they are committed
 ";
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
     let result = match command {
         "demo" => demo::demo(&root, &arguments[1..]),
         "test" => test::test(&root),
+        "bench" => bench::bench(&root, &arguments[1..]),
         "tidy" => tidy::report(&root),
         "golden" => test::golden(&root),
         other => Err(format!("there is no command {:?}\n\n{}", other, HELP)),

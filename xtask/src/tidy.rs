@@ -32,6 +32,19 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-report",
         ],
     ),
+    (
+        "pinfold-bench",
+        &[
+            "pinfold-model",
+            "pinfold-host",
+            "pinfold-topology",
+            "pinfold-plan",
+            "pinfold-apply",
+            "pinfold-vm",
+            "pinfold-probe",
+            "pinfold-study",
+        ],
+    ),
 ];
 
 const LONGEST_FILE: usize = 800;
@@ -83,6 +96,7 @@ fn arrows(root: &Path, broken: &mut Vec<String>) {
     if let Ok(entries) = fs::read_dir(root.join("crates")) {
         manifests.extend(entries.flatten().map(|entry| entry.path().join("Cargo.toml")));
     }
+    manifests.push(root.join("bench/Cargo.toml"));
     for manifest in manifests {
         let text = match fs::read_to_string(&manifest) {
             Ok(text) => text,

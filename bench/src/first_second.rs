@@ -1,0 +1,203 @@
+//! `first-second`: where a guest runs before it is pinned, and in the second after.
+//!
+//! Pinfold starts QEMU stopped, places every thread and lets the guest go. The rival is what
+//! scripts do: start QEMU, wait for its monitor, ask for the threads, `taskset` each. The guest
+//! boots a kernel, so that its vCPU is busy for the whole second.
+//!
+//! The evidence is the kernel's and QEMU's: the vCPU's instruction pointer (`info registers`),
+//! its thread's run time (`schedstat`), and the PU on which it last ran, looked at every 2 ms.
+
+mod rival;
+
+use pinfold_apply::{Journals, NewJournal, Target};
+use pinfold_host::user::StateDir;
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat, schedstat};
+use pinfold_model::{Plan, Request, Role, Tid, VcpuCount};
+use pinfold_plan::schema;
+use pinfold_study::random::Pcg32;
+use pinfold_study::stats::{median, quantile};
+use pinfold_vm::launch::{self, Echo, LaunchOptions, Terminal};
+use pinfold_vm::{Found, Monitor, threads};
+use serde_json::json;
+
+use crate::page::{Figures, Table};
+use crate::pairs::milliseconds;
+use crate::scratch::Scratch;
+use crate::{Arguments, Failure, guest, origin};
+
+const STARTS: u32 = 20;
+const SECOND_NS: u64 = 1_000_000_000;
+const LOOK_NS: u64 = 2_000_000;
+/// Where an x86 processor begins: 16 bytes below 4 GiB, as offset of its code segment.
+const RESET_VECTOR: u64 = 0xfff0;
+
+struct Bench {
+    host: LiveHost,
+    argv: Vec<String>,
+    plan: Plan,
+    scratch: Scratch,
+}
+
+/// What one start showed.
+#[derive(Default)]
+struct Seen {
+    /// Run time of the vCPU thread when it was pinned.
+    ran_ns: f64,
+    /// Its run time while it was pinned and the guest was not yet let go, if it was stopped.
+    stopped_ns: Option<f64>,
+    /// The guest had left the reset vector when it was pinned.
+    had_begun: bool,
+    looks: u32,
+    off: u32,
+    /// Run delay in the second after.
+    delay_ns: f64,
+    /// Version of QEMU.
+    qemu: String,
+}
+
+/// Measures both.
+pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
+    let host = LiveHost::new()?;
+    let topology = pinfold_topology::discover(&host)?;
+    let plan =
+        pinfold_plan::plan("low-latency", &topology, &Request::vm("bench", VcpuCount::Exactly(1)))?;
+    let scratch = Scratch::in_memory()?;
+    let argv = guest::command(&scratch)?;
+    let machine = origin::of_host(&host, &topology)?;
+    let bench = Bench { host, argv, plan, scratch };
+    let starts = arguments.rounds.unwrap_or(STARTS);
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let mut random = Pcg32::new(arguments.seed, 1);
+    for _ in 0..starts {
+        let mut order = [true, false];
+        random.shuffle(&mut order);
+        for is_ours in order {
+            match is_ours {
+                true => ours.push(bench.pinfold()?),
+                false => theirs.push(bench.taskset()?),
+            }
+        }
+    }
+    Ok(Figures {
+        name: "first-second".to_owned(),
+        title: "where a guest runs before it is pinned, and in the second after".to_owned(),
+        origin: format!(
+            "{machine}; the demo guest with one vCPU under TCG, QEMU {}, strategy low-latency; Pinfold {}; {starts} starts of each in random order, seed {}",
+            ours.first().map_or("of an unknown version", |seen: &Seen| &seen.qemu),
+            env!("CARGO_PKG_VERSION"), arguments.seed
+        ),
+        tables: vec![table(&[("Pinfold: stopped, placed, let go", &ours), ("started, then taskset for each thread", &theirs)])],
+        notes: vec![
+            "“Had begun” counts the starts whose vCPU had left the reset vector when it was pinned; the run time of a vCPU thread that has not is QEMU's own, to make the thread.".to_owned(),
+            "A look reads the PU on which the vCPU's thread last ran, every 2 ms for a second: from `cont` on, or from the moment when the script knows the thread.".to_owned(),
+        ],
+    })
+}
+
+fn table(rows: &[(&str, &[Seen])]) -> Table {
+    let head = [
+        "what",
+        "had begun",
+        "run time when pinned: median, most",
+        "run time while pinned and stopped: most",
+        "looks",
+        "off the plan's PUs",
+        "run delay of the second: median, 95 %",
+    ];
+    let row = |(name, seen): &(&str, &[Seen])| {
+        let of = |value: fn(&Seen) -> f64| seen.iter().map(value).collect::<Vec<f64>>();
+        let (ran, delay) = (of(|one| one.ran_ns), of(|one| one.delay_ns));
+        let stopped: Vec<f64> = seen.iter().filter_map(|one| one.stopped_ns).collect();
+        vec![
+            (*name).to_owned(),
+            format!("{} of {}", seen.iter().filter(|one| one.had_begun).count(), seen.len()),
+            format!("{}, {}", milliseconds(median(&ran)), milliseconds(quantile(&ran, 1.0))),
+            milliseconds(quantile(&stopped, 1.0)),
+            seen.iter().map(|one| one.looks).sum::<u32>().to_string(),
+            seen.iter().map(|one| one.off).sum::<u32>().to_string(),
+            format!("{}, {}", milliseconds(median(&delay)), milliseconds(quantile(&delay, 0.95))),
+        ]
+    };
+    Table { head: head.map(str::to_owned).to_vec(), rows: rows.iter().map(row).collect() }
+}
+
+impl Bench {
+    /// As `pinfold run` does it.
+    fn pinfold(&self) -> Result<Seen, Failure> {
+        let clock = SystemClock;
+        let options = LaunchOptions {
+            affinity: Some(self.plan.vnode.pus()),
+            echo: Echo::Off,
+            stdin: pinfold_host::process::Stdio::Null,
+            stdout: pinfold_host::process::Stdio::Null,
+            terminal: Terminal::Apart,
+            ..LaunchOptions::default()
+        };
+        let mut vm = launch::start_stopped(&self.argv, &options)?;
+        let target = Target { pid: vm.pid(), threads: vm.found.tasks(), own: Vec::new() };
+        let journals = Journals::open(&StateDir::open(&self.scratch.file("state"))?, &clock)?;
+        let text = schema::to_json(&self.plan);
+        let new = NewJournal { vm_name: "bench", plan: &text, target: &target };
+        let mut journal = journals.begin(&self.host, &new)?;
+        let mut observer = pinfold_apply::unobserved();
+        pinfold_apply::apply(&self.host, &self.plan, &target, &mut journal, &mut observer)?;
+        let vcpu = vcpu_of(&vm.found)?;
+        let pinned = self.times(vm.pid(), vcpu)?;
+        let had_begun = has_begun(&mut vm.qmp)?;
+        let stopped = self.times(vm.pid(), vcpu)?.run_ns.saturating_sub(pinned.run_ns) as f64;
+        vm.cont()?;
+        let mut seen = Seen {
+            ran_ns: pinned.run_ns as f64,
+            stopped_ns: Some(stopped),
+            had_begun,
+            qemu: vm.version.to_string(),
+            ..Seen::default()
+        };
+        self.watch((vm.pid(), vcpu), clock.now_ns() + SECOND_NS, &mut seen)?;
+        seen.delay_ns = self.times(vm.pid(), vcpu)?.delay_ns.saturating_sub(pinned.delay_ns) as f64;
+        let undone = pinfold_apply::undo(&self.host, &mut journal);
+        if !undone.is_complete() {
+            return Err(format!("the undo left something: {undone:?}").into());
+        }
+        vm.quit(SECOND_NS)?;
+        Ok(seen)
+    }
+
+    /// Looks at where the vCPU runs until that moment.
+    fn watch(&self, (pid, tid): (Tid, Tid), until: u64, seen: &mut Seen) -> Result<(), Failure> {
+        while SystemClock.now_ns() < until {
+            self.look((pid, tid), seen)?;
+            SystemClock.sleep_ns(LOOK_NS);
+        }
+        Ok(())
+    }
+
+    fn look(&self, (pid, tid): (Tid, Tid), seen: &mut Seen) -> Result<(), Failure> {
+        let stat = proc_stat::parse(&self.host.read_text(&paths::task_stat(pid, tid))?)?;
+        let planned = self.plan.vnode.thread(&Role::Vcpu(0)).ok_or("the plan has no vCPU")?;
+        seen.looks += 1;
+        let is_on = planned.pus.iter().any(|pu| pu.0 == stat.processor);
+        seen.off += u32::from(!is_on);
+        Ok(())
+    }
+
+    fn times(&self, pid: Tid, tid: Tid) -> Result<schedstat::SchedStat, Failure> {
+        Ok(schedstat::parse(&self.host.read_text(&paths::task_schedstat(pid, tid))?)?)
+    }
+}
+
+fn vcpu_of(found: &Found) -> Result<Tid, Failure> {
+    let thread = found.threads.iter().find(|thread| thread.role == Role::Vcpu(0));
+    Ok(thread.ok_or("the guest has no vCPU 0")?.task.tid)
+}
+
+/// True unless the vCPU's instruction pointer is where the processor begins.
+fn has_begun(monitor: &mut dyn Monitor) -> Result<bool, Failure> {
+    let ask = json!({"command-line": "info registers"});
+    let reply = monitor.execute("human-monitor-command", Some(ask))?;
+    let text = reply.as_str().ok_or("`info registers` gave no text")?;
+    let pointer = ["RIP=", "EIP="].iter().find_map(|name| text.split(name).nth(1));
+    let digits = pointer.and_then(|rest| rest.split_ascii_whitespace().next());
+    let digits = digits.ok_or("`info registers` shows no instruction pointer")?;
+    Ok(u64::from_str_radix(digits, 16)? != RESET_VECTOR)
+}

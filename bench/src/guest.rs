@@ -1,0 +1,38 @@
+//! The demo guest under TCG: a Debian kernel whose init is `pinload agent`.
+
+use pinfold_host::{process, user};
+use pinfold_model::Accelerator;
+use pinfold_probe::pinload;
+use pinfold_vm::guest::{self, DemoGuest, GuestDisks};
+
+use crate::Failure;
+use crate::scratch::Scratch;
+
+const DISK_BYTES: usize = 1 << 20;
+const MEMORY_MIB: u32 = 256;
+
+/// QEMU's command line for the demo guest with one vCPU, its files in the folder.
+pub fn command(scratch: &Scratch) -> Result<Vec<String>, Failure> {
+    let qemu = process::find_program("qemu-system-x86_64")
+        .ok_or("qemu-system-x86_64 is not installed; apt-get install qemu-system-x86")?;
+    let kernel =
+        guest::fetch_kernel(&user::cache_dir()?, guest::DEMO_FLAVOUR, guest::DEMO_MODULES)?;
+    let initramfs = scratch.file("initramfs");
+    user::write_atomic(&initramfs, &guest::build_initramfs(&kernel, pinload::BINARY)?)?;
+    let disks = GuestDisks { ahci: scratch.file("ahci.img"), virtio: scratch.file("virtio.img") };
+    for disk in [&disks.ahci, &disks.virtio] {
+        user::write_atomic(disk, &vec![0; DISK_BYTES])?;
+    }
+    let demo = DemoGuest {
+        qemu,
+        accelerator: Accelerator::TcgMulti,
+        vcpus: 1,
+        memory_mib: MEMORY_MIB,
+        kernel: kernel.image,
+        initramfs,
+        agent_socket: scratch.file("agent.sock"),
+        console: scratch.file("console.log"),
+        disks,
+    };
+    Ok(demo.argv())
+}

@@ -1,0 +1,105 @@
+//! Pinfold's benchmarks: each beside its rival, in the same run, in random order.
+//!
+//! `cargo xtask bench` runs them; `cargo xtask bench pin --write` also puts the figures into
+//! `docs/figures.md`. A figure comes with the machine that it was measured on, its spread, and
+//! the interval of its ratio to the rival (bootstrap over the rounds, `pinfold_study::stats`).
+//! Nothing here is a test: a slow machine gives other figures, not a failure.
+
+mod first_second;
+mod gap;
+mod guest;
+mod origin;
+mod page;
+mod pairs;
+mod pin;
+mod scratch;
+mod topo;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+
+/// Why a benchmark did not run; its causes are printed behind it.
+pub type Failure = Box<dyn std::error::Error>;
+
+/// Runs Pinfold's benchmarks, each beside its rival.
+#[derive(Debug, Parser)]
+#[command(name = "pinfold-bench")]
+pub struct Arguments {
+    /// Which [default: all but gap, which takes an hour]
+    names: Vec<Name>,
+    /// Rounds; each runs every contender once [default: as many as the benchmark needs]
+    #[arg(long, value_name = "N")]
+    rounds: Option<u32>,
+    /// Seed of the random order
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Put the figures into a page
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "docs/figures.md"
+    )]
+    write: Option<String>,
+    /// The `pinfold` program [default: the one beside this program]
+    #[arg(long, value_name = "FILE")]
+    pinfold: Option<String>,
+    /// The folder of captured machines
+    #[arg(long, value_name = "DIRECTORY", default_value = "fixtures/hosts")]
+    hosts: String,
+}
+
+/// A benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Name {
+    /// Finding and pinning all threads of a guest with 32 vCPUs
+    Pin,
+    /// Showing a host's topology
+    Topo,
+    /// Where a guest runs before it is pinned
+    FirstSecond,
+    /// The worst gap, pinned against left alone
+    Gap,
+}
+
+const USUAL: [Name; 3] = [Name::Pin, Name::Topo, Name::FirstSecond];
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let mut text = format!("pinfold-bench: {failure}");
+            let mut cause = failure.source();
+            while let Some(error) = cause {
+                text.push_str(&format!(": {error}"));
+                cause = error.source();
+            }
+            // Nobody is left to be told if standard error is gone too.
+            match writeln!(std::io::stderr(), "{text}") {
+                Ok(()) | Err(_) => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let names = if arguments.names.is_empty() { &USUAL[..] } else { &arguments.names };
+    for name in names {
+        let figures = match name {
+            Name::Pin => pin::run(arguments),
+            Name::Topo => topo::run(arguments),
+            Name::FirstSecond => first_second::run(arguments),
+            Name::Gap => gap::run(arguments),
+        }?;
+        let section = figures.to_markdown();
+        std::io::stdout().write_all(section.as_bytes())?;
+        // Saved after each, so that a later failure loses nothing.
+        if let Some(file) = &arguments.write {
+            page::put(file, &figures.name, &section)?;
+        }
+    }
+    Ok(())
+}

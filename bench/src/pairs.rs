@@ -1,0 +1,99 @@
+//! Contenders, measured in rounds of random order, and what their times say.
+//!
+//! Each round runs every contender once. What changes on the machine meanwhile (another
+//! tenant, a warmer cache) changes for all of them, and the ratio is taken inside the round.
+
+use pinfold_study::random::Pcg32;
+use pinfold_study::stats::{Block, median, quantile, ratio_interval, sign_flip};
+
+use crate::Failure;
+use crate::page::Table;
+
+/// One way to do the job.
+pub struct Contender<'c> {
+    /// Its name in the table.
+    pub name: String,
+    /// Does it once and gives its time in nanoseconds; what it prepares and cleans up is not in it.
+    pub run: Box<dyn FnMut() -> Result<f64, Failure> + 'c>,
+}
+
+impl<'c> Contender<'c> {
+    /// A contender.
+    pub fn new(name: &str, run: impl FnMut() -> Result<f64, Failure> + 'c) -> Self {
+        Self { name: name.to_owned(), run: Box::new(run) }
+    }
+}
+
+/// Times of one contender, one per round.
+pub struct Times {
+    /// Its name.
+    pub name: String,
+    /// Nanoseconds.
+    pub samples: Vec<f64>,
+}
+
+/// Runs all contenders, one round to warm up and then `rounds` that count.
+pub fn rounds(
+    contenders: &mut [Contender<'_>],
+    rounds: u32,
+    seed: u64,
+) -> Result<Vec<Times>, Failure> {
+    let mut random = Pcg32::new(seed, 0);
+    let mut samples = vec![Vec::new(); contenders.len()];
+    let mut order: Vec<usize> = (0..contenders.len()).collect();
+    for round in 0..=rounds {
+        random.shuffle(&mut order);
+        for &index in &order {
+            let time = (contenders[index].run)()?;
+            if round > 0 {
+                samples[index].push(time);
+            }
+        }
+    }
+    let names = contenders.iter().map(|contender| contender.name.clone());
+    Ok(names.zip(samples).map(|(name, samples)| Times { name, samples }).collect())
+}
+
+/// The table of some contenders, with the ratio of each to the rivals.
+pub fn table(times: &[Times], rivals: &[usize]) -> Table {
+    let mut head = vec!["what".to_owned(), "median".to_owned(), "5 % – 95 %".to_owned()];
+    head.extend(rivals.iter().map(|rival| format!("ratio to “{}” [95 %], p", times[*rival].name)));
+    let rows = times.iter().enumerate().map(|(index, one)| {
+        let mut row = vec![one.name.clone(), milliseconds(median(&one.samples)), spread(one)];
+        row.extend(rivals.iter().map(|rival| match index == *rival {
+            true => "1".to_owned(),
+            false => ratio(&one.samples, &times[*rival].samples),
+        }));
+        row
+    });
+    Table { rows: rows.collect(), head }
+}
+
+fn spread(times: &Times) -> String {
+    let at = |p| milliseconds(quantile(&times.samples, p));
+    format!("{} – {}", at(0.05), at(0.95))
+}
+
+/// Nanoseconds as milliseconds.
+pub fn milliseconds(ns: Option<f64>) -> String {
+    ns.map_or_else(|| "–".to_owned(), |ns| format!("{:.3} ms", ns / 1e6))
+}
+
+/// Ratio with its interval and the p-value of the exact test; without an interval, which needs
+/// two rounds, the ratio alone.
+pub fn ratio(candidate: &[f64], rival: &[f64]) -> String {
+    let blocks: Vec<Block> =
+        candidate.iter().zip(rival).map(|(a, b)| Block::pair(*a, *b)).collect();
+    let logs: Vec<f64> = blocks.iter().filter_map(Block::ratio).map(f64::ln).collect();
+    match (ratio_interval(&blocks), sign_flip(&logs), blocks.first().and_then(Block::ratio)) {
+        (Some(found), Some(p), _) => {
+            format!("{:.2} [{:.2}, {:.2}], {}", found.ratio, found.low, found.high, p_text(p.value))
+        }
+        (_, _, Some(ratio)) => format!("{ratio:.2} [one round]"),
+        (_, _, None) => "–".to_owned(),
+    }
+}
+
+fn p_text(p: f64) -> String {
+    if p < 0.001 { "p < 0.001".to_owned() } else { format!("p = {p:.3}") }
+}

@@ -1,0 +1,197 @@
+//! `pin`: finding and pinning all threads of a guest with 32 vCPUs.
+//!
+//! The guest is a QEMU under TCG that is stopped before its first instruction, so that only
+//! QEMU's main loop and the one who pins use the machine. Every contender connects to the
+//! monitor, asks for the threads and gives each the same mask. The rivals note nothing, check
+//! nothing but the mask, and do not see threads that are born meanwhile.
+
+mod rival;
+
+use pinfold_apply::{Journals, NewJournal, Target};
+use pinfold_host::user::{self, StateDir};
+use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, process};
+use pinfold_model::{CpuSet, Plan, Request, VcpuCount};
+use pinfold_plan::schema;
+use pinfold_study::stats::median;
+use pinfold_vm::launch::{self, Echo, LaunchOptions, RunningVm, Terminal};
+use pinfold_vm::{Qmp, threads};
+
+use crate::page::{Figures, Table};
+use crate::pairs::{self, Contender, milliseconds};
+use crate::scratch::Scratch;
+use crate::{Arguments, Failure, origin};
+
+const VCPUS: u32 = 32;
+const ROUNDS: u32 = 100;
+const QMP_TIMEOUT_NS: u64 = 5_000_000_000;
+const TOOL_TIMEOUT_NS: u64 = 30_000_000_000;
+/// QEMU notices the end of a connection before it greets the next.
+const PAUSE_NS: u64 = 5_000_000;
+
+/// The guest and its plan.
+struct Bench {
+    host: LiveHost,
+    vm: RunningVm,
+    socket: String,
+    plan: Plan,
+    all: CpuSet,
+}
+
+/// Measures all contenders.
+pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
+    let (memory, disk) = (Scratch::in_memory()?, Scratch::on_disk()?);
+    let host = LiveHost::new()?;
+    let topology = pinfold_topology::discover(&host)?;
+    let request = Request::vm("bench", VcpuCount::Exactly(VCPUS));
+    let plan = pinfold_plan::plan("compact", &topology, &request)?;
+    let socket = memory.file("qmp.sock");
+    let vm = start(&socket)?;
+    let machine = origin::of_host(&host, &topology)?;
+    let accelerator = origin::of_accelerator(vm.found.accelerator);
+    let file_system = origin::file_system(&host, disk.path())?;
+    let all = topology.online().intersection(&topology.allowed);
+    let bench = Bench { host, vm, socket, plan, all };
+    let rounds = arguments.rounds.unwrap_or(ROUNDS);
+    let mut parts = Vec::new();
+    let note = StateDir::open(&disk.file("note"))?;
+    note.create_new("masks", b"")?;
+    let times = {
+        let mut contenders = vec![
+            Contender::new("bare system calls and QMP", || bench.bare(None)),
+            Contender::new("the same and one fsync", || bench.bare(Some(&note))),
+            Contender::new("a taskset for each thread, and QMP", || bench.taskset()),
+            Contender::new("Pinfold, journal in memory", || {
+                bench.pinfold(memory.path()).map(Parts::total)
+            }),
+            Contender::new("Pinfold, journal on disk", || {
+                let found = bench.pinfold(disk.path())?;
+                parts.push(found);
+                Ok(found.total())
+            }),
+        ];
+        pairs::rounds(&mut contenders, rounds, arguments.seed)?
+    };
+    Ok(Figures {
+        name: "pin".to_owned(),
+        title: format!("finding and pinning all threads of a guest with {VCPUS} vCPUs"),
+        origin: format!(
+            "{machine}; QEMU {} under {accelerator}, stopped; {} threads; disk: {file_system}; Pinfold {}; {rounds} rounds, seed {}",
+            bench.vm.version, bench.threads()?.len(), env!("CARGO_PKG_VERSION"), arguments.seed
+        ),
+        tables: vec![pairs::table(&times, &[0, 1]), parts_table(&parts)],
+        notes: vec![
+            "All times begin before the connection to the monitor and end when the last mask is read back.".to_owned(),
+            "Pinfold's include the journal with the undo of every step, written and synced before the first mask is set; the bare calls note nothing, except where “one fsync” writes the old masks into a file that is there already.".to_owned(),
+        ],
+    })
+}
+
+/// The guest, stopped, with a second monitor socket for the contenders.
+fn start(socket: &str) -> Result<RunningVm, Failure> {
+    let qemu = process::find_program("qemu-system-x86_64")
+        .ok_or("qemu-system-x86_64 is not installed; apt-get install qemu-system-x86")?;
+    let line = format!(
+        "{qemu} -nodefaults -no-user-config -display none -M q35 -m 64 -accel tcg,thread=multi -smp {VCPUS} -qmp unix:{socket},server=on,wait=off"
+    );
+    let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    let options = LaunchOptions {
+        echo: Echo::Off,
+        stdin: process::Stdio::Null,
+        stdout: process::Stdio::Null,
+        terminal: Terminal::Apart,
+        ..LaunchOptions::default()
+    };
+    Ok(launch::start_stopped(&argv, &options)?)
+}
+
+/// Where Pinfold's time went, in nanoseconds.
+#[derive(Clone, Copy)]
+struct Parts {
+    connect: f64,
+    discover: f64,
+    journal: f64,
+    apply: f64,
+}
+
+impl Parts {
+    fn total(self) -> f64 {
+        self.connect + self.discover + self.journal + self.apply
+    }
+}
+
+fn parts_table(parts: &[Parts]) -> Table {
+    let of = |part: fn(&Parts) -> f64| {
+        milliseconds(median(&parts.iter().skip(1).map(part).collect::<Vec<_>>()))
+    };
+    Table {
+        head: ["part of “Pinfold, journal on disk”", "median"].map(str::to_owned).to_vec(),
+        rows: vec![
+            vec!["connect to the monitor".to_owned(), of(|parts| parts.connect)],
+            vec!["find the threads".to_owned(), of(|parts| parts.discover)],
+            vec!["begin the journal".to_owned(), of(|parts| parts.journal)],
+            vec!["plan, journal, set, read back, look again".to_owned(), of(|parts| parts.apply)],
+        ],
+    }
+}
+
+impl Bench {
+    /// What `pinfold apply` does once it has the plan, then undoes it.
+    fn pinfold(&self, directory: &str) -> Result<Parts, Failure> {
+        let clock = SystemClock;
+        let state = StateDir::open(&format!("{directory}/state"))?;
+        for name in StateDir::open(&state.path_of("journal"))?.list()? {
+            // Each apply is the first to this machine.
+            user::remove(&state.path_of(&format!("journal/{name}")))?;
+        }
+        let begin = clock.now_ns();
+        let mut qmp = Qmp::connect(&self.socket, QMP_TIMEOUT_NS, clock)?;
+        let connected = clock.now_ns();
+        let found = threads::find(&self.host, &mut qmp)?;
+        found.require_own_threads()?;
+        let discovered = clock.now_ns();
+        let target = Target { pid: found.pid, threads: found.tasks(), own: Vec::new() };
+        let text = schema::to_json(&self.plan);
+        let journals = Journals::open(&state, &clock)?;
+        let new = NewJournal { vm_name: &self.plan.vnode.name, plan: &text, target: &target };
+        let mut journal = journals.begin(&self.host, &new)?;
+        let journalled = clock.now_ns();
+        let mut observer = pinfold_apply::unobserved();
+        pinfold_apply::apply(&self.host, &self.plan, &target, &mut journal, &mut observer)?;
+        let end = clock.now_ns();
+        self.check()?;
+        let undone = pinfold_apply::undo(&self.host, &mut journal);
+        if !undone.is_complete() {
+            return Err(format!("the undo left something: {undone:?}").into());
+        }
+        drop(qmp);
+        clock.sleep_ns(PAUSE_NS);
+        let part = |from: u64, to: u64| to.saturating_sub(from) as f64;
+        Ok(Parts {
+            connect: part(begin, connected),
+            discover: part(connected, discovered),
+            journal: part(discovered, journalled),
+            apply: part(journalled, end),
+        })
+    }
+
+    /// Fails unless every thread has the mask of its role: each contender must do the whole job.
+    fn check(&self) -> Result<(), Failure> {
+        for thread in &self.vm.found.threads {
+            let wanted = self.plan.vnode.thread(&thread.role).map(|planned| &planned.pus);
+            let found = self.host.affinity(thread.task.tid)?;
+            if wanted.is_some_and(|wanted| *wanted != found) {
+                return Err(format!("{} has the mask {found}", thread.task).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives all threads all PUs again, after a rival.
+    fn reset(&self) -> Result<(), Failure> {
+        for tid in self.threads()? {
+            self.host.set_affinity(tid, &self.all)?;
+        }
+        SystemClock.sleep_ns(PAUSE_NS);
+        Ok(())
+    }
+}

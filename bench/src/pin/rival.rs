@@ -1,0 +1,91 @@
+//! What one would write by hand: ask QEMU, list the threads, set the masks.
+//!
+//! The monitor is asked question after question, as scripts do, through Pinfold's own
+//! connection, so that reading JSON costs the same on both sides.
+
+use pinfold_host::user::StateDir;
+use pinfold_host::{Clock as _, Host as _, HostMut as _, SystemClock, paths, process};
+use pinfold_model::{CpuSet, Role, Tid};
+use pinfold_vm::{Monitor as _, Qmp};
+
+use super::{Bench, QMP_TIMEOUT_NS, TOOL_TIMEOUT_NS};
+use crate::Failure;
+
+impl Bench {
+    /// `sched_getaffinity`, `sched_setaffinity`, `sched_getaffinity` for each thread; with a
+    /// directory, the old masks are first appended to a file in it and synced.
+    pub(super) fn bare(&self, note: Option<&StateDir>) -> Result<f64, Failure> {
+        let begin = SystemClock.now_ns();
+        let mut qmp = Qmp::connect(&self.socket, QMP_TIMEOUT_NS, SystemClock)?;
+        let masks = self.ask(&mut qmp)?;
+        if let Some(note) = note {
+            let mut text = String::new();
+            for (tid, _) in &masks {
+                text.push_str(&format!("{tid} {}\n", self.host.affinity(*tid)?));
+            }
+            note.append("masks", text.as_bytes())?;
+        }
+        for (tid, mask) in &masks {
+            if note.is_none() {
+                self.host.affinity(*tid)?;
+            }
+            self.host.set_affinity(*tid, mask)?;
+            if self.host.affinity(*tid)? != *mask {
+                return Err(format!("thread {tid} did not take the mask {mask}").into());
+            }
+        }
+        let end = SystemClock.now_ns();
+        drop(qmp);
+        self.check()?;
+        self.reset()?;
+        Ok(end.saturating_sub(begin) as f64)
+    }
+
+    /// `taskset -p -c LIST TID` for each thread.
+    pub(super) fn taskset(&self) -> Result<f64, Failure> {
+        let program = process::find_program("taskset")
+            .ok_or("taskset is not installed; apt-get install util-linux")?;
+        let begin = SystemClock.now_ns();
+        let mut qmp = Qmp::connect(&self.socket, QMP_TIMEOUT_NS, SystemClock)?;
+        for (tid, mask) in self.ask(&mut qmp)? {
+            let words = ["-p", "-c", &mask.to_string(), &tid.to_string()];
+            let output = process::capture(&program, words, TOOL_TIMEOUT_NS)?;
+            if !output.status.success() {
+                return Err(format!("taskset: {}", output.stderr_text().trim()).into());
+            }
+        }
+        let end = SystemClock.now_ns();
+        drop(qmp);
+        self.check()?;
+        self.reset()?;
+        Ok(end.saturating_sub(begin) as f64)
+    }
+
+    /// Every thread of the guest.
+    pub(super) fn threads(&self) -> Result<Vec<Tid>, Failure> {
+        self.listed(self.vm.pid())
+    }
+
+    /// The threads beside this one.
+    fn listed(&self, tid: Tid) -> Result<Vec<Tid>, Failure> {
+        let names = self.host.list(&paths::task_dir(tid))?;
+        names.iter().map(|name| Ok(Tid(name.parse()?))).collect()
+    }
+
+    /// Every thread with its mask, as two questions and a list tell.
+    fn ask(&self, qmp: &mut Qmp) -> Result<Vec<(Tid, CpuSet)>, Failure> {
+        let cpus = qmp.cpus()?;
+        let iothreads = qmp.iothreads()?;
+        let first = cpus.first().ok_or("the guest has no vCPU")?.thread;
+        let mut masks = Vec::new();
+        for tid in self.listed(first)? {
+            let vcpu = cpus.iter().find(|cpu| cpu.thread == tid).map(|cpu| Role::Vcpu(cpu.index));
+            let iothread = iothreads.iter().find(|iothread| iothread.thread == tid);
+            let iothread = iothread.map(|iothread| Role::Iothread(iothread.id.clone()));
+            let role = vcpu.or(iothread).unwrap_or(Role::Emulator);
+            let planned = self.plan.vnode.thread(&role).ok_or("the plan lacks a role")?;
+            masks.push((tid, planned.pus.clone()));
+        }
+        Ok(masks)
+    }
+}

@@ -1,0 +1,57 @@
+//! Each benchmark runs and prints its table. What the figures are is not asked.
+
+#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
+
+use std::path::Path;
+
+use pinfold_host::process::{capture, find_program};
+
+const BENCH: &str = env!("CARGO_BIN_EXE_pinfold-bench");
+const MINUTE_NS: u64 = 60_000_000_000;
+
+/// Runs one round of a benchmark; it must print these words.
+fn check(name: &str, programs: &[&str], words: &[&str]) {
+    if let Some(missing) = programs.iter().find(|program| find_program(program).is_none()) {
+        println!("skipped: {missing} is not there, which the benchmark {name} needs");
+        return;
+    }
+    let hosts = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/hosts");
+    let arguments = [name, "--rounds", "1", "--hosts", hosts];
+    let output = capture(BENCH, arguments, 3 * MINUTE_NS).expect("the benchmark runs");
+    let said = output.stderr_text();
+    if said.contains("there is no kernel for the demo guest") {
+        println!("skipped: {}", said.trim());
+        return;
+    }
+    assert!(output.status.success(), "{said}");
+    let text = output.stdout_text();
+    for word in words {
+        assert!(text.contains(word), "no {word:?} in:\n{text}");
+    }
+}
+
+#[test]
+fn pin_runs() {
+    let words = ["## pin: ", "bare system calls", "one fsync", "taskset", "journal on disk"];
+    check("pin", &["qemu-system-x86_64", "taskset"], &words);
+}
+
+#[test]
+fn topo_runs() {
+    let pinfold = Path::new(BENCH).with_file_name("pinfold");
+    let pinfold = pinfold.to_string_lossy();
+    let words = ["## topo: ", "| lstopo, 256 PUs |", "| pinfold topo, 256 PUs |"];
+    check("topo", &["lstopo-no-graphics", &pinfold], &words);
+}
+
+#[test]
+fn first_second_runs() {
+    let words = ["## first-second: ", "| Pinfold: stopped, placed, let go | 0 of 1 |", "taskset"];
+    check("first-second", &["qemu-system-x86_64", "taskset"], &words);
+}
+
+#[test]
+fn gap_is_left_to_people() {
+    println!("skipped: the benchmark gap takes an hour; run `cargo xtask bench gap`");
+}

@@ -1,0 +1,15 @@
+//! `cargo xtask bench`: the benchmarks, each beside its rival in the same run.
+
+use std::path::Path;
+
+use crate::packages::{ensure, Purpose};
+use crate::run::run;
+
+/// Installs, builds with optimisation, and runs the benchmarks that were named.
+pub fn bench(root: &Path, more: &[String]) -> Result<(), String> {
+    ensure(&Purpose::Test);
+    run(root, "cargo", &["build", "--release", "--quiet", "-p", "pinfold", "-p", "pinfold-bench"])?;
+    let binary = root.join("target/release/pinfold-bench");
+    let arguments: Vec<&str> = more.iter().map(String::as_str).collect();
+    run(root, &binary.to_string_lossy(), &arguments)
+}
