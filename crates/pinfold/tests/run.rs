@@ -69,8 +69,11 @@ fn apply_status_undo_on_a_running_machine() {
             })
             .collect()
     };
-    let before = masks(&host);
     let place = ["apply", "--qmp", &socket, "--strategy", "compact"];
+    // The socket is there before the threads are; QEMU answers when they are.
+    let ready = pinfold(&state, &[&place[..], &["--dry-run"]].concat());
+    assert!(ready.status.success(), "{}", ready.stderr_text());
+    let before = masks(&host);
     let dry = pinfold(&state, &[&place[..], &["--dry-run"]].concat());
     assert!(dry.status.success(), "{}", dry.stderr_text());
     assert_eq!(masks(&host), before, "a dry run changes nothing");
