@@ -1,0 +1,141 @@
+//! `apply --isolate host`, what is true then, and that `undo` leaves no trace.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::{Extent, exclusive};
+use crate::error::{LabError, expect_none};
+use crate::snapshot::Snapshot;
+use crate::stage::{MONITOR, Stage};
+
+/// What is applied in every case.
+pub(super) const APPLY: [&str; 7] =
+    ["apply", "--qmp", MONITOR, "--strategy", "balanced", "--isolate", "host"];
+/// How undo tells of a list that could only be given by name.
+const NEAR: &str = " was empty and is now ";
+
+pub(super) fn isolate(stage: &mut Stage, _: Extent) -> Result<String, LabError> {
+    stage.guest.pinfold(&[&APPLY[..], &["--dry-run"]].concat())?;
+    let after = stage.look()?;
+    let nothing = BTreeMap::new();
+    expect_none("a dry run changed the host", after.differences(&stage.before, &nothing))?;
+    stage.guest.pinfold(&APPLY)?;
+    let text = stage.guest.pinfold(&["status", "--json"])?;
+    let status = Status::parse(&text)?;
+    stage.fork()?;
+    let during = stage.look()?;
+    expect_none("isolation is not so", intruders(&stage.before, &during, &status, stage.vm))?;
+    expect_none("the shells' children", not_forked(&stage.before, &during))?;
+    let told = stage.guest.pinfold(&["undo", "--all"])?;
+    let near = near(stage);
+    expect_none("undo does not tell of what is only near", untold(&told, &near))?;
+    let after = stage.look()?;
+    expect_none("undo left a trace", after.differences(&stage.before, &near))?;
+    stage.reap()?;
+    let users = stage.before.tasks.values().filter(|task| !task.is_kernel_thread()).count();
+    let text = format!(
+        "{} tasks ({users} of them not the kernel's) and {} knobs as before; {} kernel threads named as immovable{}",
+        stage.before.tasks.len(),
+        stage.before.knobs.len(),
+        status.immovable.len(),
+        match near.len() {
+            0 => String::new(),
+            many => format!("; {many} empty lists came back by name"),
+        }
+    );
+    // What comes after begins with the lists by name.
+    stage.before.knobs.extend(near);
+    Ok(text)
+}
+
+/// The knobs that are the same in effect only, with what they hold then.
+fn near(stage: &Stage) -> BTreeMap<String, String> {
+    let root = stage.cgroups.root();
+    let groups = stage.cgroups.near_after_undo().iter();
+    groups.map(|group| (format!("{root}/{group}/cpuset.cpus"), "0-3\n".to_owned())).collect()
+}
+
+fn untold(told: &str, near: &BTreeMap<String, String>) -> Vec<String> {
+    let mut found: Vec<String> = near
+        .keys()
+        .filter(|path| !told.contains(&format!("{path}{NEAR}0-3")))
+        .map(|path| format!("{path} is not named"))
+        .collect();
+    let many = told.matches(NEAR).count();
+    if many != near.len() {
+        found.push(format!("{many} are named, {} expected:\n{told}", near.len()));
+    }
+    found
+}
+
+/// What `pinfold status --json` says of the one placement.
+struct Status {
+    movable: BTreeSet<u32>,
+    immovable: BTreeSet<u32>,
+}
+
+impl Status {
+    fn parse(text: &str) -> Result<Self, LabError> {
+        let wrong = |why: &str| LabError::wrong(format!("status: {why}"), text);
+        let json: Value = serde_json::from_str(text.trim()).map_err(|e| wrong(&e.to_string()))?;
+        let entry = json.pointer("/in_force/0").ok_or_else(|| wrong("nothing is in force"))?;
+        if entry["as_planned"] != true {
+            return Err(wrong("not as planned"));
+        }
+        let tids = |key: &str| {
+            let list = entry[key].as_array().ok_or_else(|| wrong(key))?;
+            list.iter()
+                .map(|one| one["tid"].as_u64().and_then(|tid| u32::try_from(tid).ok()))
+                .collect::<Option<BTreeSet<u32>>>()
+                .ok_or_else(|| wrong(key))
+        };
+        Ok(Self { movable: tids("movable")?, immovable: tids("immovable")? })
+    }
+}
+
+/// Who may run on the machine's PUs and should not, or is not told of. A task whose group has
+/// only those PUs stays, and is told of as movable.
+fn intruders(before: &Snapshot, during: &Snapshot, status: &Status, vm: u32) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut expected = BTreeSet::new();
+    for (tid, task) in &during.tasks {
+        let alone = task.group == "/tiny";
+        if task.process_group == vm || task.mask.is_disjoint(&exclusive()) {
+            if alone {
+                found.push(format!("task {tid} of /tiny has the mask {}", task.mask));
+            }
+            continue;
+        }
+        let name = format!("task {tid} ({}) in {}", task.name, task.group);
+        if alone {
+            expected.insert(*tid);
+        } else if !task.is_kernel_thread() {
+            found.push(format!("{name} may run on {}", task.mask));
+        } else if before.tasks.contains_key(tid) && !status.immovable.contains(tid) {
+            found.push(format!("{name} may run on {} and status does not name it", task.mask));
+        }
+    }
+    if status.movable != expected {
+        found.push(format!("status names {:?} as movable, not {expected:?}", status.movable));
+    }
+    let placed = during.of_group(vm).filter(|(_, task)| task.mask.is_subset(&exclusive()));
+    if placed.count() != 2 {
+        found.push("the machine's two vCPUs are not on its PUs".to_owned());
+    }
+    found
+}
+
+/// Each of the two shells must have a child and an orphan now.
+fn not_forked(before: &Snapshot, during: &Snapshot) -> Vec<String> {
+    let born = during.tasks.iter().filter(|(tid, task)| {
+        task.name == "sleep"
+            && before.tasks.contains_key(&task.process_group)
+            && before.tasks.get(tid).is_none_or(|was| was.start != task.start)
+    });
+    let orphans = born.clone().filter(|(_, task)| task.parent == 1).count();
+    match (born.count(), orphans) {
+        (4, 2) => Vec::new(),
+        (all, orphans) => vec![format!("{all} tasks were born, {orphans} of them orphans")],
+    }
+}

@@ -1,0 +1,146 @@
+//! `kill -9` before each system call of an apply, or of an undo, that could change anything.
+//!
+//! `strace` counts the calls in a run that is let through, then runs the same command again for
+//! each of them and injects `SIGKILL` when that call is entered. Nothing in Pinfold knows of
+//! it. After each kill the shells fork, then `pinfold undo` must restore the host, with
+//! those who were born in between as their parents were.
+
+use std::collections::BTreeMap;
+
+use pinfold_probe::agent::Exit;
+
+use super::Extent;
+use super::isolate::APPLY;
+use crate::error::{LabError, expect_none};
+use crate::guest::Guest;
+use crate::stage::Stage;
+
+/// Calls that change the host or the journal.
+const CALLS: &str = "write,fsync,fdatasync,mkdir,mkdirat,rmdir,unlinkat,renameat,renameat2,sched_setaffinity,sched_setattr";
+const STRACE: &str = "/usr/bin/strace";
+const LOG: &str = "/tmp/strace.log";
+const UNDO: [&str; 2] = ["undo", "--all"];
+/// Kills of a fixed extent, spread over all.
+const FIXED: usize = 6;
+const KILLED: u32 = 9;
+
+/// A system call by its name and how often it was entered until then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Call {
+    name: String,
+    count: usize,
+}
+
+pub(super) fn apply_killed(stage: &mut Stage, extent: Extent) -> Result<String, LabError> {
+    let calls = calls_of(&mut stage.guest, &APPLY)?;
+    stage.guest.pinfold(&UNDO)?;
+    check(stage, "undo of a traced apply")?;
+    let chosen = choose(&calls, extent);
+    for call in &chosen {
+        kill_at(&mut stage.guest, &APPLY, call)?;
+        stage.fork()?;
+        stage.guest.pinfold(&UNDO)?;
+        check(stage, &format!("apply killed before {} {}", call.name, call.count))?;
+        stage.reap()?;
+    }
+    Ok(format!("killed before {} of {} calls", chosen.len(), calls.len()))
+}
+
+pub(super) fn undo_killed(stage: &mut Stage, extent: Extent) -> Result<String, LabError> {
+    stage.guest.pinfold(&APPLY)?;
+    let calls = calls_of(&mut stage.guest, &UNDO)?;
+    check(stage, "a traced undo")?;
+    let chosen = choose(&calls, extent);
+    for call in &chosen {
+        stage.guest.pinfold(&APPLY)?;
+        stage.fork()?;
+        kill_at(&mut stage.guest, &UNDO, call)?;
+        stage.guest.pinfold(&UNDO)?;
+        check(stage, &format!("undo killed before {} {}", call.name, call.count))?;
+        stage.reap()?;
+    }
+    Ok(format!("killed before {} of {} calls", chosen.len(), calls.len()))
+}
+
+fn check(stage: &mut Stage, what: &str) -> Result<(), LabError> {
+    let after = stage.look()?;
+    expect_none(what, after.differences(&stage.before, &BTreeMap::new()))
+}
+
+fn choose(calls: &[Call], extent: Extent) -> Vec<Call> {
+    let step = match extent {
+        Extent::Full => 1,
+        Extent::Fixed => calls.len().div_ceil(FIXED).max(1),
+    };
+    // From the middle of each stretch, so that the last is not always the same end.
+    calls.iter().skip(step / 2).step_by(step).cloned().collect()
+}
+
+/// Runs a command of Pinfold to its end and lists its calls.
+fn calls_of(guest: &mut Guest, arguments: &[&str]) -> Result<Vec<Call>, LabError> {
+    let trace = format!("trace={CALLS}");
+    let mut words = vec![STRACE, "-f", "-qq", "-e", &trace, "-e", "signal=none", "-o", LOG];
+    words.push("/usr/bin/pinfold");
+    words.extend(arguments);
+    let output = guest.run(&words)?;
+    if !output.success() {
+        return Err(LabError::Command {
+            command: words.join(" "),
+            how: output.exit.to_string(),
+            output: output.stderr_text(),
+        });
+    }
+    let text = guest.quiet_shell(&format!("cat {LOG}"))?;
+    let calls = calls_in(&text);
+    match calls.is_empty() {
+        true => Err(LabError::wrong("strace saw no call", text)),
+        false => Ok(calls),
+    }
+}
+
+/// The calls of the first process: `812   write(3, "…", 4) = 4`.
+fn calls_in(text: &str) -> Vec<Call> {
+    let first = text.split_whitespace().next().unwrap_or_default();
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let mut calls = Vec::new();
+    for line in text.lines() {
+        let Some(rest) = line.strip_prefix(first) else { continue };
+        let Some((name, _)) = rest.trim_start().split_once('(') else { continue };
+        let count = counts.entry(name.to_owned()).or_default();
+        *count += 1;
+        calls.push(Call { name: name.to_owned(), count: *count });
+    }
+    calls
+}
+
+/// Runs a command of Pinfold that is killed when it enters a call.
+fn kill_at(guest: &mut Guest, arguments: &[&str], call: &Call) -> Result<(), LabError> {
+    let trace = format!("trace={}", call.name);
+    let inject = format!("inject={}:signal=KILL:when={}", call.name, call.count);
+    let mut words =
+        vec![STRACE, "-f", "-qq", "-e", &trace, "-e", &inject, "-o", LOG, "/usr/bin/pinfold"];
+    words.extend(arguments);
+    let output = guest.run(&words)?;
+    match output.exit {
+        Exit::Signal(KILLED) => Ok(()),
+        // The number of calls depends on how many kernel threads there are at the moment.
+        Exit::Code(0) => Ok(()),
+        Exit::Code(_) | Exit::Signal(_) => Err(LabError::Command {
+            command: words.join(" "),
+            how: format!("{} instead of being killed", output.exit),
+            output: output.stderr_text(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Call, calls_in};
+
+    #[test]
+    fn calls_are_counted_by_name_in_the_first_process() {
+        let text = "90    write(3, \"a(b\", 3) = 3\n91    write(3, \"x\", 1) = 1\n90    fsync(3) = 0\n90    write(3, \"\", 0) = 0\n90    +++ exited with 0 +++\n";
+        let call = |name: &str, count| Call { name: name.to_owned(), count };
+        assert_eq!(calls_in(text), [call("write", 1), call("fsync", 1), call("write", 2)]);
+    }
+}

@@ -1,0 +1,188 @@
+//! The cases: what is tried in which host under test, and the verdicts.
+//!
+//! Cases that need the same host share a boot, in an order in which each leaves the host as it
+//! found it; after a failure the host is not trusted any more, and the rest is not tried.
+
+mod isolate;
+mod kill;
+mod topology;
+
+use pinfold_host::user;
+use pinfold_model::CpuSet;
+use pinfold_vm::guest::{DEMO_MODULES, GuestKernel, fetch_kernel};
+
+use crate::error::LabError;
+use crate::guest::{Guest, NUMA, SMALL, Shape};
+use crate::ship::Cargo;
+use crate::stage::{Cgroups, Stage};
+
+/// The kernels that are booted, by their Debian metapackage.
+pub const FLAVOURS: [&str; 2] = ["linux-image-amd64", "linux-image-cloud-amd64"];
+
+/// How many of a case's variants are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// A fixed part, for every run of the tests.
+    Fixed,
+    /// All.
+    Full,
+}
+
+/// What became of a case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// As it must be; with what was tried.
+    Passed(String),
+    /// Not as it must be, and where the evidence is.
+    Failed(String),
+    /// Not tried, and why.
+    Skipped(String),
+}
+
+/// One host under test with the cases that are tried in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Case {
+    /// Isolation, kills and what is born meanwhile, under a way of using cgroups.
+    Host(Cgroups),
+    /// What Pinfold sees of a shape.
+    Topology(Shape),
+}
+
+impl Case {
+    /// All, in the order of the table.
+    pub const ALL: [Case; 5] = [
+        Case::Host(Cgroups::V1),
+        Case::Host(Cgroups::V2Plain),
+        Case::Host(Cgroups::V2Used),
+        Case::Topology(SMALL),
+        Case::Topology(NUMA),
+    ];
+
+    /// Name for tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Case::Host(cgroups) => cgroups.name(),
+            Case::Topology(shape) => shape.name,
+        }
+    }
+
+    /// Boots the host and tries its cases; each verdict has the case's name and the kernel.
+    #[must_use]
+    pub fn run(self, lab: &Lab) -> Vec<(String, String, Verdict)> {
+        match self {
+            Case::Host(cgroups) => lab.host(cgroups),
+            Case::Topology(shape) => lab.shape(&shape),
+        }
+    }
+}
+
+/// What all cases of a run share.
+#[derive(Debug)]
+pub struct Lab {
+    cargo: Cargo,
+    kernel: GuestKernel,
+    folder: String,
+    extent: Extent,
+}
+
+type Try = (&'static str, fn(&mut Stage, Extent) -> Result<String, LabError>);
+
+/// In this order, because each begins with what the one before left.
+const TRIES: [Try; 3] = [
+    ("isolate, status, undo", isolate::isolate),
+    ("apply killed", kill::apply_killed),
+    ("undo killed", kill::undo_killed),
+];
+
+impl Lab {
+    /// Gets the kernel `flavour` and loads the programs; evidence of failures goes into `folder`.
+    ///
+    /// # Errors
+    /// [`LabError`]; [`LabError::is_skip`] tells what only means that this machine cannot.
+    pub fn open(
+        pinfold: &str,
+        flavour: &str,
+        folder: &str,
+        extent: Extent,
+    ) -> Result<Self, LabError> {
+        let cargo = Cargo::load(pinfold)?;
+        let kernel = fetch_kernel(&user::cache_dir()?, flavour, DEMO_MODULES)?;
+        Ok(Self { cargo, kernel, folder: folder.to_owned(), extent })
+    }
+
+    fn boot(&self, shape: &Shape, name: &str) -> Result<Guest, LabError> {
+        let short: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+        Guest::boot(&self.cargo, &self.kernel, shape, &format!("{}/{short}", self.folder))
+    }
+
+    fn host(&self, cgroups: Cgroups) -> Vec<(String, String, Verdict)> {
+        let name = |what: &str| format!("{}: {what}", cgroups.name());
+        let package = self.kernel.package.clone();
+        let guest = match self.boot(&SMALL, cgroups.name()) {
+            Ok(guest) => guest,
+            Err(error) => return vec![(name("boot"), package, verdict(Err(error)))],
+        };
+        let release = guest.release.clone();
+        let mut stage = match Stage::set(guest, cgroups) {
+            Ok(stage) => stage,
+            Err((guest, error)) => {
+                return vec![(name("stage"), release, failed(guest, &error))];
+            }
+        };
+        let mut rows = Vec::new();
+        let mut tries = TRIES.iter();
+        for (what, run) in tries.by_ref() {
+            match run(&mut stage, self.extent) {
+                Ok(text) => rows.push((name(what), release.clone(), Verdict::Passed(text))),
+                Err(error) => {
+                    rows.push((name(what), release.clone(), failed(stage.guest, &error)));
+                    let why = "the host is not trusted after a failure".to_owned();
+                    rows.extend(tries.map(|(what, _)| {
+                        (name(what), release.clone(), Verdict::Skipped(why.clone()))
+                    }));
+                    return rows;
+                }
+            }
+        }
+        if let Err(error) = stage.guest.end() {
+            rows.push((name("power off"), release, verdict(Err(error))));
+        }
+        rows
+    }
+
+    fn shape(&self, shape: &Shape) -> Vec<(String, String, Verdict)> {
+        let name = format!("topology: {}", shape.name);
+        let mut guest = match self.boot(shape, &name) {
+            Ok(guest) => guest,
+            Err(error) => return vec![(name, self.kernel.package.clone(), verdict(Err(error)))],
+        };
+        let release = guest.release.clone();
+        let verdict = match topology::agrees(&mut guest, shape) {
+            Ok(text) => verdict(guest.end().map(|()| text)),
+            Err(error) => failed(guest, &error),
+        };
+        vec![(name, release, verdict)]
+    }
+}
+
+fn verdict(result: Result<String, LabError>) -> Verdict {
+    match result {
+        Ok(text) => Verdict::Passed(text),
+        Err(error) if error.is_skip() => Verdict::Skipped(error.to_string()),
+        Err(error) => Verdict::Failed(error.to_string()),
+    }
+}
+
+/// A failure in a guest that runs: its evidence is kept.
+fn failed(mut guest: Guest, error: &LabError) -> Verdict {
+    Verdict::Failed(match guest.keep_evidence(&error.to_string()) {
+        Ok(folder) => format!("{error}\n  console and transcript: {folder}"),
+        Err(lost) => format!("{error}\n  the evidence could not be kept: {lost}"),
+    })
+}
+
+/// What `balanced` keeps for the two vCPUs of the machine in the small shape: core 1.
+fn exclusive() -> CpuSet {
+    [2, 3].into_iter().map(pinfold_model::PuId).collect()
+}

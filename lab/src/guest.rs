@@ -1,0 +1,264 @@
+//! One host under test: a booted guest that takes commands, and the evidence that it leaves.
+//!
+//! Commands go to the guest's init, `pinload agent`, over a virtio-serial port; everything
+//! asked and answered is kept. When a case fails, that transcript, the console, the kernel's
+//! messages and Pinfold's journals are written beside it.
+
+use pinfold_host::process::{Child, Spawn, Stdio};
+use pinfold_host::{SystemClock, user};
+use pinfold_probe::agent::{Agent, ChannelId, Output};
+use pinfold_vm::guest::{GuestKernel, agent_port};
+
+use crate::error::LabError;
+use crate::ship::Cargo;
+
+const SECOND_NS: u64 = 1_000_000_000;
+const HELLO_NS: u64 = 180 * SECOND_NS;
+const COMMAND_NS: u64 = 180 * SECOND_NS;
+const OFF_NS: u64 = 20 * SECOND_NS;
+
+/// What a host under test looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Name for tables.
+    pub name: &'static str,
+    /// QEMU's `-smp`.
+    pub smp: &'static str,
+    /// PUs of each NUMA node; empty for one node that nobody names.
+    pub nodes: &'static [&'static str],
+    /// Memory of the whole in MiB, a multiple of the number of nodes.
+    pub memory_mib: u32,
+}
+
+/// Two cores of two threads.
+pub const SMALL: Shape =
+    Shape { name: "2 cores × 2 threads", smp: "4,cores=2,threads=2", nodes: &[], memory_mib: 1024 };
+
+/// Two packages with a NUMA node each.
+pub const NUMA: Shape = Shape {
+    name: "2 packages × 2 cores × 2 threads, 2 NUMA nodes",
+    smp: "8,sockets=2,cores=2,threads=2",
+    nodes: &["0-3", "4-7"],
+    memory_mib: 1024,
+};
+
+/// A booted guest. Dropping it ends it.
+#[derive(Debug)]
+pub struct Guest {
+    agent: Agent,
+    qemu: Child,
+    folder: String,
+    transcript: String,
+    /// The kernel that it runs, from its own `uname`.
+    pub release: String,
+}
+
+impl Guest {
+    /// Boots a shape; what it needs and leaves lies in `folder`, which is made anew.
+    ///
+    /// # Errors
+    /// [`LabError`]; the console is then in the folder.
+    pub fn boot(
+        cargo: &Cargo,
+        kernel: &GuestKernel,
+        shape: &Shape,
+        folder: &str,
+    ) -> Result<Self, LabError> {
+        if user::exists(folder) {
+            user::remove_tree(folder)?;
+        }
+        user::make_dirs(folder)?;
+        let initramfs = format!("{folder}/initramfs");
+        user::write_atomic(&initramfs, &cargo.initramfs(kernel)?)?;
+        // A socket's path must be short, and the folder's may not be.
+        let socket = format!("{}/lab-{}", user::runtime_dir()?, name_of(folder));
+        if user::exists(&socket) {
+            user::remove(&socket)?;
+        }
+        let mut qemu = Spawn::new("qemu-system-x86_64")
+            .args(arguments(shape, &kernel.image, &initramfs, folder))
+            .args(agent_port(&socket))
+            .stdin(Stdio::Null)
+            .stdout(Stdio::Null)
+            .stderr(Stdio::Pipe)
+            .own_group()
+            .die_with_parent(true)
+            .start()?;
+        let agent = match Agent::connect(&socket, HELLO_NS, &SystemClock) {
+            Ok(agent) => agent,
+            Err(error) => {
+                let said = last_words(&mut qemu);
+                user::write_atomic(&format!("{folder}/qemu.txt"), said.as_bytes())?;
+                return Err(error.into());
+            }
+        };
+        user::remove(&socket)?;
+        user::remove(&initramfs)?;
+        let mut guest = Self {
+            agent,
+            qemu,
+            folder: folder.to_owned(),
+            transcript: String::new(),
+            release: String::new(),
+        };
+        guest.run(&["/bin/busybox", "--install", "-s", "/bin"])?;
+        guest.release = guest.shell("uname -r")?.trim().to_owned();
+        Ok(guest)
+    }
+
+    /// Runs a program in the guest; whatever its end is, that is the answer.
+    ///
+    /// # Errors
+    /// [`LabError::Agent`].
+    pub fn run(&mut self, argv: &[&str]) -> Result<Output, LabError> {
+        self.transcript.push_str(&format!("$ {}\n", argv.join(" ")));
+        let output = self.agent.run(argv, COMMAND_NS);
+        match &output {
+            Ok(output) => self.transcript.push_str(&format!(
+                "{}{}({})\n",
+                output.stdout_text(),
+                output.stderr_text(),
+                output.exit
+            )),
+            Err(error) => self.transcript.push_str(&format!("({error})\n")),
+        }
+        Ok(output?)
+    }
+
+    /// Runs a script that must succeed; gives what it printed.
+    ///
+    /// # Errors
+    /// [`LabError::Command`] if it fails, [`LabError::Agent`].
+    pub fn shell(&mut self, script: &str) -> Result<String, LabError> {
+        self.succeed(&["/bin/busybox", "sh", "-euc", script])
+    }
+
+    /// The same for scripts whose long answer would drown the transcript.
+    ///
+    /// # Errors
+    /// As [`Guest::shell`].
+    pub fn quiet_shell(&mut self, script: &str) -> Result<String, LabError> {
+        let length = self.transcript.len();
+        let text = self.shell(script)?;
+        self.transcript.truncate(length);
+        Ok(text)
+    }
+
+    /// Runs `pinfold` in the guest, which must succeed; gives what it printed, talk included.
+    ///
+    /// # Errors
+    /// As [`Guest::shell`].
+    pub fn pinfold(&mut self, arguments: &[&str]) -> Result<String, LabError> {
+        let mut words = vec!["/usr/bin/pinfold"];
+        words.extend(arguments);
+        self.succeed(&words)
+    }
+
+    fn succeed(&mut self, argv: &[&str]) -> Result<String, LabError> {
+        let output = self.run(argv)?;
+        let text = format!("{}{}", output.stdout_text(), output.stderr_text());
+        match output.success() {
+            true => Ok(text),
+            false => Err(LabError::Command {
+                command: argv.join(" "),
+                how: output.exit.to_string(),
+                output: text,
+            }),
+        }
+    }
+
+    /// Starts a script that goes on by itself until the guest ends.
+    ///
+    /// # Errors
+    /// [`LabError::Agent`].
+    pub fn background(&mut self, script: &str) -> Result<ChannelId, LabError> {
+        self.transcript.push_str(&format!("$ {script} &\n"));
+        Ok(self.agent.start(&["/bin/busybox", "sh", "-euc", script])?)
+    }
+
+    /// Writes what is known into the guest's folder, for a case that failed with `why`.
+    ///
+    /// # Errors
+    /// [`LabError::Host`] if the files cannot be written; a guest that does not answer any more
+    /// is told in the transcript.
+    pub fn keep_evidence(&mut self, why: &str) -> Result<String, LabError> {
+        let ask = "dmesg; for f in /var/lib/pinfold/journal/*; do echo \"== $f\"; cat $f; done";
+        if let Err(error) = self.shell(ask) {
+            self.transcript.push_str(&format!("(no last answer: {error})\n"));
+        }
+        let text = format!("{}\nfailed: {why}\n", self.transcript);
+        user::write_atomic(&format!("{}/transcript.txt", self.folder), text.as_bytes())?;
+        Ok(self.folder.clone())
+    }
+
+    /// Powers off; what the case left is removed.
+    ///
+    /// # Errors
+    /// [`LabError::Host`].
+    pub fn end(mut self) -> Result<(), LabError> {
+        if self.agent.shutdown().is_ok() {
+            self.qemu.wait_for(&SystemClock, OFF_NS)?;
+        }
+        self.qemu.kill()?;
+        Ok(user::remove_tree(&self.folder)?)
+    }
+}
+
+fn name_of(folder: &str) -> String {
+    let name = folder.rsplit('/').next().unwrap_or(folder);
+    format!("{}-{name}", pinfold_host::process::own_pid())
+}
+
+fn arguments(shape: &Shape, kernel: &str, initramfs: &str, folder: &str) -> Vec<String> {
+    let memory = format!("{}M", shape.memory_mib);
+    // QEMU 7.2's TCG corrupts flags on cmpxchg16b, which 6.12 and newer kernels use.
+    let mut words: Vec<String> = [
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-no-reboot",
+        "-machine",
+        "q35,sata=off",
+        "-accel",
+        "tcg,thread=multi",
+        "-cpu",
+        "max,cx16=off",
+        "-smp",
+        shape.smp,
+        "-m",
+        &memory,
+        "-kernel",
+        kernel,
+        "-initrd",
+        initramfs,
+        "-append",
+        "console=ttyS0 quiet panic=-1 mitigations=off audit=0 rdinit=/init -- agent",
+        "-serial",
+        &format!("file:{}", format!("{folder}/console.txt").replace(',', ",,")),
+    ]
+    .iter()
+    .map(|word| (*word).to_owned())
+    .collect();
+    let count = u32::try_from(shape.nodes.len()).unwrap_or(1).max(1);
+    for (node, cpus) in shape.nodes.iter().enumerate() {
+        let size = shape.memory_mib / count;
+        words.extend(["-object".into(), format!("memory-backend-ram,id=m{node},size={size}M")]);
+        words.extend(["-numa".into(), format!("node,nodeid={node},memdev=m{node},cpus={cpus}")]);
+    }
+    words
+}
+
+/// What QEMU wrote before it ended, if it did not start.
+fn last_words(qemu: &mut Child) -> String {
+    use std::io::Read as _;
+    let mut text = String::new();
+    let ended = qemu.kill().map_or_else(|error| error.to_string(), |_| String::new());
+    if let Some(mut stream) = qemu.stderr() {
+        match stream.read_to_string(&mut text) {
+            Ok(_) => {}
+            Err(error) => text.push_str(&error.to_string()),
+        }
+    }
+    text + &ended
+}

@@ -1,0 +1,25 @@
+//! The lab: QEMU guests as *hosts under test*, in which the real `pinfold` changes a whole host.
+//!
+//! ```text
+//! kernel, programs ──► ship ──► guest (boots, runs commands) ──► stage (groups, bystanders, a VM)
+//!                                                                  │
+//!                    verdict ◄── cases ◄── snapshot (before, after) ┘
+//! ```
+//! On the machine that runs the tests nothing is changed: what `--isolate host` moves lives and
+//! ends inside the guest. Guests run under TCG, so nothing here says anything about time.
+//! Whatever a case asserts is read in the guest by busybox and util-linux, not by Pinfold.
+
+pub mod cases;
+mod error;
+mod guest;
+mod ship;
+mod snapshot;
+mod stage;
+mod table;
+
+pub use cases::{Case, Extent, Verdict};
+pub use error::LabError;
+pub use guest::{Guest, Shape};
+pub use ship::Cargo;
+pub use stage::Cgroups;
+pub use table::{Row, markdown, record};

@@ -1,0 +1,272 @@
+//! Everything that isolation may change in a host under test, and what differs between two looks.
+//!
+//! Read by busybox alone, so that it is an oracle for Pinfold and not its echo:
+//! ```text
+//! /proc/1/task/1/stat:1 (init) S 0 0 0 0 -1 4194560 …
+//! /proc/1/task/1/status:Cpus_allowed_list:	0-3
+//! /proc/1/task/1/cgroup:4:cpuset:/
+//! /sys/fs/cgroup/cpuset/cpuset.cpus:0-3
+//! ```
+//! Tasks are known by number and start time. Numbered fields: proc(5), `stat`.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::CpuSet;
+
+use crate::error::LabError;
+use crate::guest::Guest;
+
+/// Reads all tasks, then every cpuset knob and group below `ROOT`; `memory_pressure` is a load
+/// average and no knob.
+const SCRIPT: &str = r#"
+echo "self $$"
+grep -s -H "" /proc/[0-9]*/task/[0-9]*/stat || true
+grep -s -H "^Cpus_allowed_list:" /proc/[0-9]*/task/[0-9]*/status || true
+grep -s -H -E "^0::|:cpuset:" /proc/[0-9]*/task/[0-9]*/cgroup || true
+find ROOT -type d | sort | sed "s/$/:group/"
+find ROOT -name "cpuset.*" ! -name "*memory_pressure" -o -name cgroup.subtree_control | sort | xargs grep -s -H "" || true
+"#;
+
+const KERNEL_THREAD: u64 = 0x0020_0000; // PF_KTHREAD
+const UNMOVABLE: u64 = 0x0400_0000; // PF_NO_SETAFFINITY
+
+/// One thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Task {
+    pub(crate) name: String,
+    pub(crate) start: u64,
+    pub(crate) parent: u32,
+    pub(crate) process_group: u32,
+    flags: u64,
+    /// `stat` fields 19, 40 and 41: nice value, real-time priority, policy.
+    pub(crate) policy: (i64, i64, i64),
+    pub(crate) mask: CpuSet,
+    /// Its group in the hierarchy under test.
+    pub(crate) group: String,
+}
+
+impl Task {
+    pub(crate) fn is_kernel_thread(&self) -> bool {
+        self.flags & KERNEL_THREAD != 0
+    }
+
+    pub(crate) fn is_unmovable(&self) -> bool {
+        self.flags & UNMOVABLE != 0
+    }
+}
+
+/// One look at a host under test.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Snapshot {
+    pub(crate) tasks: BTreeMap<u32, Task>,
+    /// Content of every knob, and one entry for each group.
+    pub(crate) knobs: BTreeMap<String, String>,
+}
+
+impl Snapshot {
+    /// Looks at a guest whose cpuset hierarchy is mounted at `root`; `v1` tells its version.
+    pub(crate) fn take(guest: &mut Guest, root: &str, v1: bool) -> Result<Self, LabError> {
+        let text = guest.quiet_shell(&SCRIPT.replace("ROOT", root))?;
+        Self::parse(&text, v1).map_err(|why| LabError::wrong("a snapshot cannot be read", why))
+    }
+
+    fn parse(text: &str, v1: bool) -> Result<Self, String> {
+        let mut raw: BTreeMap<u32, Raw<'_>> = BTreeMap::new();
+        let mut knobs: BTreeMap<String, String> = BTreeMap::new();
+        let mut own = 0;
+        for line in text.lines() {
+            let bad = || format!("{line:?}");
+            if let Some(number) = line.strip_prefix("self ") {
+                own = number.parse().map_err(|_| bad())?;
+            } else if let Some(rest) = line.strip_prefix("/proc/") {
+                let (path, value) = rest.split_once(':').ok_or_else(bad)?;
+                let (tid, file) = thread_of(path).ok_or_else(bad)?;
+                raw.entry(tid).or_default().put(file, value, v1);
+            } else {
+                let (path, value) = line.split_once(':').ok_or_else(bad)?;
+                let entry = knobs.entry(path.to_owned()).or_default();
+                entry.push_str(value);
+                entry.push('\n');
+            }
+        }
+        let mut tasks = BTreeMap::new();
+        for (tid, raw) in raw {
+            // Who ended between two of the readers is left out, as is the reader itself.
+            let (Some(stat), Some(mask), Some(group)) = (raw.stat, raw.mask, raw.group) else {
+                continue;
+            };
+            let task = task(stat, mask, group).ok_or_else(|| format!("task {tid}: {stat:?}"))?;
+            if task.process_group != own {
+                tasks.insert(tid, task);
+            }
+        }
+        Ok(Self { tasks, knobs })
+    }
+
+    /// The threads of a process by its number, if it is there: those with its process group.
+    pub(crate) fn of_group(&self, process_group: u32) -> impl Iterator<Item = (u32, &Task)> {
+        let tasks = self.tasks.iter().map(|(tid, task)| (*tid, task));
+        tasks.filter(move |(_, task)| task.process_group == process_group)
+    }
+
+    /// What differs from an earlier look. Who was born since in the process group of an
+    /// earlier task must be as that one was; `near` are knobs that may differ, with their text.
+    pub(crate) fn differences(
+        &self,
+        before: &Snapshot,
+        near: &BTreeMap<String, String>,
+    ) -> Vec<String> {
+        let mut found = Vec::new();
+        for (tid, was) in &before.tasks {
+            match self.tasks.get(tid).filter(|task| task.start == was.start) {
+                Some(is) => compare(*tid, was, is, &mut found),
+                None if was.is_kernel_thread() => {} // workers come and go
+                None => found.push(format!("task {tid} ({}) has ended", was.name)),
+            }
+        }
+        for (tid, is) in &self.tasks {
+            if before.tasks.get(tid).is_none_or(|was| was.start != is.start) {
+                newcomer(*tid, is, before, &mut found);
+            }
+        }
+        for (path, was) in &before.knobs {
+            let wanted = near.get(path).unwrap_or(was);
+            match self.knobs.get(path) {
+                Some(is) if is == wanted => {}
+                Some(is) => found.push(format!("{path} holds {is:?}, not {wanted:?}")),
+                None => found.push(format!("{path} is gone")),
+            }
+        }
+        let new = self.knobs.keys().filter(|path| !before.knobs.contains_key(*path));
+        found.extend(new.map(|path| format!("{path} was not there")));
+        found
+    }
+}
+
+fn compare(tid: u32, was: &Task, is: &Task, found: &mut Vec<String>) {
+    let name = &was.name;
+    if was.group != is.group {
+        found.push(format!("task {tid} ({name}) is in {}, was in {}", is.group, was.group));
+    }
+    if was.mask != is.mask {
+        found.push(format!("task {tid} ({name}) has the mask {}, had {}", is.mask, was.mask));
+    }
+    if was.policy != is.policy {
+        found.push(format!("task {tid} ({name}) has policy {:?}, had {:?}", is.policy, was.policy));
+    }
+}
+
+/// A kernel thread is as `kthreadd` is; anybody else as the leader of its process group was.
+fn newcomer(tid: u32, is: &Task, before: &Snapshot, found: &mut Vec<String>) {
+    const KTHREADD: u32 = 2;
+    let like = if is.is_kernel_thread() { KTHREADD } else { is.process_group };
+    let Some(was) = before.tasks.get(&like) else {
+        found.push(format!("task {tid} ({}) came from nobody known", is.name));
+        return;
+    };
+    if is.group != was.group {
+        found.push(format!("new task {tid} ({}) is in {}, not {}", is.name, is.group, was.group));
+    }
+    // A worker's mask is its pool's.
+    if is.mask != was.mask && !is.is_unmovable() {
+        found.push(format!(
+            "new task {tid} ({}) has the mask {}, not {}",
+            is.name, is.mask, was.mask
+        ));
+    }
+}
+
+#[derive(Default)]
+struct Raw<'t> {
+    stat: Option<&'t str>,
+    mask: Option<&'t str>,
+    group: Option<&'t str>,
+}
+
+impl<'t> Raw<'t> {
+    fn put(&mut self, file: &str, value: &'t str, v1: bool) {
+        match file {
+            "stat" => self.stat = Some(value),
+            "status" => self.mask = value.split_once(':').map(|(_, list)| list.trim()),
+            "cgroup" => {
+                let (_, rest) = value.split_once(':').unwrap_or(("", value));
+                let wanted = if v1 { "cpuset:" } else { ":" };
+                if let Some(group) = rest.strip_prefix(wanted) {
+                    self.group = Some(group);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// `812/task/813/stat` → 813 and `stat`.
+fn thread_of(path: &str) -> Option<(u32, &str)> {
+    let mut parts = path.split('/').skip(2);
+    Some((parts.next()?.parse().ok()?, parts.next()?))
+}
+
+fn task(stat: &str, mask: &str, group: &str) -> Option<Task> {
+    let (head, tail) = stat.rsplit_once(')')?;
+    let name = head.split_once('(')?.1.to_owned();
+    // The first field behind the name is number 3.
+    let fields: Vec<&str> = tail.split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3).copied();
+    let number = |at: usize| field(at)?.parse::<i64>().ok();
+    Some(Task {
+        name,
+        start: field(22)?.parse().ok()?,
+        parent: field(4)?.parse().ok()?,
+        process_group: field(5)?.parse().ok()?,
+        flags: field(9)?.parse().ok()?,
+        policy: (number(19)?, number(40)?, number(41)?),
+        mask: CpuSet::parse_list(mask).ok()?,
+        group: group.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::Snapshot;
+
+    fn look(group: &str, mask: &str, extra: &str) -> Snapshot {
+        let stat = "S 1 90 90 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 77 1 2 3 4 5 6 7 8 9 0 0 0 0 0 0 0 17 3 0 0 0 0";
+        let text = format!(
+            "self 5\n/proc/90/task/90/stat:90 (a (b) c) {stat}\n/proc/90/task/90/status:Cpus_allowed_list:\t{mask}\n/proc/90/task/90/cgroup:4:cpuset:{group}\n/proc/90/task/90/cgroup:0::/\n/c:group\n/c/cpuset.cpus:0-3\n{extra}"
+        );
+        Snapshot::parse(&text, true).unwrap()
+    }
+
+    #[test]
+    fn every_difference_is_named() {
+        let check = |after: Snapshot, expected: &[&str]| {
+            let found = after.differences(&look("/", "0-3", ""), &BTreeMap::new());
+            assert_eq!(found, expected);
+        };
+        check(look("/", "0-3", ""), &[]);
+        check(look("/x", "0-3", ""), &["task 90 (a (b) c) is in /x, was in /"]);
+        check(look("/", "0-1", ""), &["task 90 (a (b) c) has the mask 0-1, had 0-3"]);
+        check(look("/", "0-3", "/c/x:group\n"), &["/c/x was not there"]);
+    }
+
+    #[test]
+    fn newcomers_must_be_as_the_leader_of_their_group_was() {
+        let stat = "S 1 90 90 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 99 1 2 3 4 5 6 7 8 9 0 0 0 0 0 0 0 17 3 0 0 0 0";
+        let born = |group: &str| {
+            look(
+                "/",
+                "0-3",
+                &format!(
+                    "/proc/91/task/91/stat:91 (sleep) {stat}\n/proc/91/task/91/status:Cpus_allowed_list:\t0-3\n/proc/91/task/91/cgroup:4:cpuset:{group}\n"
+                ),
+            )
+        };
+        let found = |group: &str| {
+            born(group).differences(&look("/", "0-3", ""), &BTreeMap::new())
+        };
+        assert!(found("/").is_empty());
+        assert_eq!(found("/pinfold-1"), ["new task 91 (sleep) is in /pinfold-1, not /"]);
+    }
+}

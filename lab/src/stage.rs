@@ -1,0 +1,206 @@
+//! The host's life before Pinfold comes: mounted cgroups, bystanders of many kinds, two machines.
+//!
+//! ```text
+//! v1          / init, kernel threads, root shell    /services (batch, narrow mask, real-time)
+//!             /guests the machine, another machine, a shell      /containers/a      /tiny (PU 3)
+//! v2, plain   / init, kernel threads, the machine   /system.slice   (nobody uses the controller)
+//! v2, used    /init.scope  /system.slice  /user.slice (0-2)  /machine.slice/{vm,other}.scope
+//! ```
+//! The shells fork on demand, a child and an orphan each, and answer when that is done.
+
+use crate::error::LabError;
+use crate::guest::Guest;
+use crate::snapshot::Snapshot;
+
+/// A hierarchy and how it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cgroups {
+    /// Version 1.
+    V1,
+    /// Version 2, the cpuset controller switched on for nobody.
+    V2Plain,
+    /// Version 2, the controller on and used, as systemd leaves it.
+    V2Used,
+}
+
+impl Cgroups {
+    /// Name for tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Cgroups::V1 => "cgroup v1",
+            Cgroups::V2Plain => "cgroup v2, cpuset unused",
+            Cgroups::V2Used => "cgroup v2, cpuset in use",
+        }
+    }
+
+    /// Where the hierarchy with the controller is mounted.
+    pub(crate) fn root(self) -> &'static str {
+        match self {
+            Cgroups::V1 => "/sys/fs/cgroup/cpuset",
+            Cgroups::V2Plain | Cgroups::V2Used => "/sys/fs/cgroup",
+        }
+    }
+
+    pub(crate) fn is_v1(self) -> bool {
+        match self {
+            Cgroups::V1 => true,
+            Cgroups::V2Plain | Cgroups::V2Used => false,
+        }
+    }
+
+    fn make(self) -> &'static str {
+        match self {
+            Cgroups::V1 => {
+                "mount -t tmpfs none /sys/fs/cgroup; mkdir /sys/fs/cgroup/cpuset
+                 mount -t cgroup -o cpuset none /sys/fs/cgroup/cpuset; cd /sys/fs/cgroup/cpuset
+                 group() { mkdir $1; echo 0 > $1/cpuset.mems; echo $2 > $1/cpuset.cpus; }
+                 group services 0-3; group guests 0-3; group tiny 3
+                 group containers 0-3; group containers/a 1-2"
+            }
+            Cgroups::V2Plain => {
+                "mount -t cgroup2 none /sys/fs/cgroup; cd /sys/fs/cgroup; mkdir system.slice"
+            }
+            Cgroups::V2Used => {
+                "mount -t cgroup2 none /sys/fs/cgroup; cd /sys/fs/cgroup
+                 mkdir init.scope system.slice user.slice machine.slice
+                 mkdir machine.slice/vm.scope machine.slice/other.scope
+                 echo 1 > init.scope/cgroup.procs
+                 echo +cpuset > cgroup.subtree_control
+                 echo 0-2 > user.slice/cpuset.cpus"
+            }
+        }
+    }
+
+    /// Groups (below the root) of the machine, the other machine, and the bystanders by name.
+    fn places(self) -> Places {
+        match self {
+            Cgroups::V1 => Places {
+                vm: "guests",
+                other: "guests",
+                shells: [("root", "."), ("beside", "guests")],
+                services: &["services", "containers/a", "tiny"],
+            },
+            Cgroups::V2Plain => Places {
+                vm: ".",
+                other: "system.slice",
+                shells: [("root", "."), ("beside", "system.slice")],
+                services: &["system.slice"],
+            },
+            Cgroups::V2Used => Places {
+                vm: "machine.slice/vm.scope",
+                other: "machine.slice/other.scope",
+                shells: [("root", "init.scope"), ("beside", "user.slice")],
+                services: &["system.slice"],
+            },
+        }
+    }
+
+    /// Groups of which undo gives the list by name where it was empty, because this kernel
+    /// (before 7.0) takes no empty list for a group with tasks while others use the controller.
+    pub(crate) fn near_after_undo(self) -> &'static [&'static str] {
+        match self {
+            Cgroups::V1 | Cgroups::V2Plain => &[],
+            Cgroups::V2Used => &["init.scope", "system.slice", "machine.slice/other.scope"],
+        }
+    }
+}
+
+struct Places {
+    vm: &'static str,
+    other: &'static str,
+    shells: [(&'static str, &'static str); 2],
+    services: &'static [&'static str],
+}
+
+/// Socket of the monitor of the machine that is placed.
+pub(crate) const MONITOR: &str = "/tmp/vm.qmp";
+
+/// A host under test that is alive, with how it looked before anything was done to it.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) guest: Guest,
+    pub(crate) cgroups: Cgroups,
+    pub(crate) before: Snapshot,
+    /// The machine's process.
+    pub(crate) vm: u32,
+}
+
+impl Stage {
+    /// Sets the stage in a booted guest.
+    pub(crate) fn set(mut guest: Guest, cgroups: Cgroups) -> Result<Self, (Guest, LabError)> {
+        match prepare(&mut guest, cgroups) {
+            Ok((before, vm)) => Ok(Self { guest, cgroups, before, vm }),
+            Err(error) => Err((guest, error)),
+        }
+    }
+
+    /// Looks again.
+    pub(crate) fn look(&mut self) -> Result<Snapshot, LabError> {
+        Snapshot::take(&mut self.guest, self.cgroups.root(), self.cgroups.is_v1())
+    }
+
+    /// Lets each shell fork a child and an orphan.
+    pub(crate) fn fork(&mut self) -> Result<(), LabError> {
+        self.guest.shell(
+            "for s in root beside; do echo fork > /tmp/$s.ask; read done < /tmp/$s.told; done",
+        )?;
+        Ok(())
+    }
+
+    /// Ends what [`Stage::fork`] made.
+    pub(crate) fn reap(&mut self) -> Result<(), LabError> {
+        self.guest.shell("killall -9 sleep 2>/dev/null || true")?;
+        Ok(())
+    }
+}
+
+fn prepare(guest: &mut Guest, cgroups: Cgroups) -> Result<(Snapshot, u32), LabError> {
+    guest.shell(cgroups.make())?;
+    let places = cgroups.places();
+    let root = cgroups.root();
+    let enter = |group: &str| format!("echo $$ > {root}/{group}/cgroup.procs; ");
+    let qemu = |name: &str| {
+        format!(
+            "exec qemu-system-x86_64 -machine microvm -accel tcg,thread=multi -nodefaults \
+             -no-user-config -display none -m 16M -smp 2 -bios {} -name {name},debug-threads=on \
+             -qmp unix:/tmp/{name}.qmp,server=on,wait=off -pidfile /tmp/{name}.pid",
+            crate::ship::IDLE_ROM
+        )
+    };
+    guest.background(&format!("{}{}", enter(places.vm), qemu("vm")))?;
+    guest.background(&format!("{}{}", enter(places.other), qemu("other")))?;
+    for (name, group) in places.shells {
+        // One of them has a mask of its own, which its children inherit.
+        let own = if name == "root" { "taskset -p e $$ >/dev/null; " } else { "" };
+        guest.shell(&format!("mkfifo /tmp/{name}.ask /tmp/{name}.told"))?;
+        guest.background(&format!(
+            "{}{own}while read what < /tmp/{name}.ask; do /bin/busybox sleep 99999 & \
+             (/bin/busybox sleep 99999 &); echo done > /tmp/{name}.told; done",
+            enter(group)
+        ))?;
+    }
+    let kinds = ["", "taskset 8 ", "taskset 6 ", "chrt -b 0 ", "chrt -f 5 "];
+    for group in places.services {
+        // A mask that the group does not have is refused; there the plain ones are enough.
+        let many = if *group == places.services[0] { kinds.len() } else { 1 };
+        for kind in &kinds[..many] {
+            guest.background(&format!("{}exec {kind}/bin/busybox tail -f /dev/null", enter(group)))?;
+        }
+    }
+    guest.shell(
+        "for f in /tmp/vm.pid /tmp/other.pid; do until [ -s $f ]; do usleep 50000; done; done
+         until [ $(ls /proc/$(cat /tmp/other.pid)/task | wc -l) -ge 3 ]; do usleep 50000; done
+         until [ $(ls /proc/$(cat /tmp/vm.pid)/task | wc -l) -ge 3 ]; do usleep 50000; done
+         for t in $(ls /proc/$(cat /tmp/other.pid)/task | tail -n 1); do taskset -p 4 $t; done",
+    )?;
+    let vm = guest.shell("cat /tmp/vm.pid")?;
+    let vm = vm.trim().parse().map_err(|_| LabError::wrong("pid of the machine", vm.clone()))?;
+    let before = Snapshot::take(guest, root, cgroups.is_v1())?;
+    let expected = 4 + places.services.len() + 4;
+    let users = before.tasks.values().filter(|task| !task.is_kernel_thread()).count();
+    match users >= expected {
+        true => Ok((before, vm)),
+        false => Err(LabError::wrong("the stage", format!("only {users} tasks are on it"))),
+    }
+}
