@@ -72,6 +72,21 @@ impl Seen {
     }
 }
 
+/// The process that a process comes from, as far as that can still be known.
+///
+/// A parent that has ended is replaced by init or another reaper, which knows nothing of the
+/// child. Its process group is inherited and stays: where it is not the parent's, its leader is
+/// asked first. That is an ancestor, or in a pipeline of a shell a sibling, with the same origin.
+pub(crate) fn origin(host: &dyn Host, stat: &ProcStat) -> Result<Tid, HostError> {
+    let leader = stat.process_group;
+    if leader.0 == 0 || leader == stat.tid {
+        return Ok(stat.ppid);
+    }
+    let of_parent = self::stat(host, stat.ppid)?.map(|parent| parent.process_group);
+    let adopted = of_parent != Some(leader);
+    Ok(if adopted && self::stat(host, leader)?.is_some() { leader } else { stat.ppid })
+}
+
 /// The process that a thread belongs to; `None` if it has ended.
 pub(crate) fn process_of(host: &dyn Host, tid: Tid) -> Result<Option<Tid>, HostError> {
     let path = paths::process_status(tid);

@@ -217,7 +217,7 @@ fn born(
     let mut parents = BTreeMap::new();
     for pid in tasks::processes(past.host)? {
         if let Some(stat) = tasks::stat(past.host, pid)? {
-            parents.insert(pid, stat.ppid);
+            parents.insert(pid, tasks::origin(past.host, &stat)?);
         }
     }
     let mut born = Vec::new();

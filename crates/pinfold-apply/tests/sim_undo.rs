@@ -116,6 +116,10 @@ fn live_on(host: &SimHost, seed: u32) {
     if host.task(Tid(700)).is_some() {
         fork(700, 806);
     }
+    // An orphan, whose parent is now init.
+    fork(300, 807);
+    fork(807, 808);
+    host.exit(Tid(807));
     match seed % 3 {
         0 => host.exit(Tid(503)),
         1 => host.exit(Tid(610)),

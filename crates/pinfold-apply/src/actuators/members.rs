@@ -171,7 +171,7 @@ fn home_of<'p>(
             return Ok((nearest(past, cpusets, &past.dir_of(&state.group)), Some(state)));
         }
         let Some(process) = tasks::process_of(past.host, at)? else { break };
-        at = if process == at { stat.ppid } else { process };
+        at = if process == at { tasks::origin(past.host, &stat)? } else { process };
         if at.0 == 0 {
             break;
         }
@@ -197,7 +197,7 @@ fn outer_group(past: &Past<'_>, cpusets: &Cpusets, tid: Tid) -> Result<Option<St
         let Some(stat) = tasks::stat(past.host, at)? else { break };
         match cpusets.group_of(past.host, at)? {
             Some(group) if !past.is_ours(&group) => return Ok(Some(group)),
-            Some(_) | None => at = stat.ppid,
+            Some(_) | None => at = tasks::origin(past.host, &stat)?,
         }
     }
     cpusets.own_group(past.host)

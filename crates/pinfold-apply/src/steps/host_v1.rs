@@ -80,23 +80,30 @@ fn move_members(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result
     Ok(())
 }
 
-/// Shrinks a group and those below it, the lowest first.
-fn shrink_tree(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result<(), ApplyError> {
+/// Shrinks a group and those below it, the lowest first. False if it keeps PUs of the machine:
+/// because it has no others, or because one below it has none, which must be a part of it. Its
+/// own tasks are then moved, as from a group on the way to the machine.
+fn shrink_tree(draft: &mut Draft<'_>, cpusets: &Cpusets, group: &str) -> Result<bool, ApplyError> {
+    let mut confined = true;
     for child in cpusets.children(draft.host, group)? {
-        shrink_tree(draft, cpusets, &child)?;
+        confined &= shrink_tree(draft, cpusets, &child)?;
     }
     let path = paths::cpuset_cpus(group);
     let original = draft.host.read(&path)?;
     let own = crate::cpusets::list(draft.host, &path)?;
     let cpus: CpuSet = own.intersection(&draft.plan.housekeeping);
-    if own.is_empty() || cpus == own {
-        return Ok(());
+    if cpus == own {
+        return Ok(true);
     }
     if cpus.is_empty() {
         let whose = if group.contains(GROUP_PREFIX) { "it is Pinfold's and " } else { "it " };
         draft.left(group, &format!("{whose}has no PU of the housekeeping"));
-        return Ok(());
+        return Ok(false);
+    }
+    if !confined {
+        move_members(draft, cpusets, group)?;
+        return Ok(false);
     }
     draft.shrink(group, &cpus, original);
-    Ok(())
+    Ok(true)
 }

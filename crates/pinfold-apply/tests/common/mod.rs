@@ -146,7 +146,9 @@ fn v1_builder() -> SimBuilder {
         .group("/docker", set("0-1"), mems())
         .group("/docker/a", set("0-1"), mems())
         .group("/docker/b", set("0"), mems())
+        .group("/docker/c", set("1"), mems()) // keeps its parent from shrinking
         .group("/only1", set("1"), mems())
+        .task(SimTask::new(1, "systemd").child_of(0).started(1))
         .task(own_process())
         .task(SimTask::new(300, "sshd").with_affinity(set("1")))
         .task(SimTask::new(310, "rsyslogd").with_policy(Policy::Other { nice: 3 }))
@@ -154,6 +156,8 @@ fn v1_builder() -> SimBuilder {
         .task(SimTask::new(400, "bash").child_of(300))
         .task(SimTask::new(700, "nginx").in_group("/docker/a").with_affinity(set("1")))
         .task(SimTask::new(701, "nginx").in_group("/docker/a").child_of(700))
+        .task(SimTask::new(702, "containerd").in_group("/docker"))
+        .task(SimTask::new(703, "bound").in_group("/docker/c"))
         .task(SimTask::new(710, "bound").in_group("/only1"));
     with_kernel_threads(builder, 2)
 }

@@ -29,6 +29,8 @@ pub struct ProcStat {
     pub state: char,
     /// Parent process (field 4); 0 for the first ones.
     pub ppid: Tid,
+    /// Process group (field 5), named after its leader's process; 0 for kernel threads.
+    pub process_group: Tid,
     /// Flags (field 9).
     pub flags: u32,
     /// Number of threads of the process (field 20).
@@ -81,6 +83,7 @@ pub fn parse(text: &str) -> Result<ProcStat, ProcError> {
         comm: comm.to_owned(),
         state: field(3)?.chars().next().ok_or_else(fail)?,
         ppid: Tid(field(4)?.parse().map_err(|_| fail())?),
+        process_group: Tid(field(5)?.parse().map_err(|_| fail())?),
         flags: field(9)?.parse().map_err(|_| fail())?,
         threads: field(20)?.parse().map_err(|_| fail())?,
         start_time: field(22)?.parse().map_err(|_| fail())?,

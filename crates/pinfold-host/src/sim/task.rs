@@ -14,6 +14,8 @@ pub struct SimTask {
     pub tgid: Tid,
     /// Its parent process.
     pub ppid: Tid,
+    /// Its process group, which its children inherit.
+    pub process_group: Tid,
     /// Start time in clock ticks since boot.
     pub start_time: u64,
     /// Its name, at most 15 bytes.
@@ -49,6 +51,7 @@ impl SimTask {
             tid: Tid(tid),
             tgid: Tid(tid),
             ppid: Tid(1),
+            process_group: Tid(tid),
             start_time: 1000 + u64::from(tid),
             comm: comm.chars().take(15).collect(),
             cmdline: vec![comm.to_owned()],
@@ -68,6 +71,7 @@ impl SimTask {
     #[must_use]
     pub fn thread_of(mut self, process: u32) -> Self {
         self.tgid = Tid(process);
+        self.process_group = Tid(process);
         self
     }
 
@@ -119,6 +123,7 @@ impl SimTask {
         self.flags |= PF_KTHREAD;
         self.cmdline = Vec::new();
         self.ppid = Tid(2);
+        self.process_group = Tid(0);
         self
     }
 
@@ -147,14 +152,14 @@ impl SimTask {
         let kernel_priority =
             if priority > 0 { -1 - i64::from(priority) } else { 20 + i64::from(nice) };
         format!(
-            "{tid} ({comm}) {state} {ppid} {tgid} {tgid} 0 -1 {flags} 0 0 0 0 0 0 0 0 \
+            "{tid} ({comm}) {state} {ppid} {group} {group} 0 -1 {flags} 0 0 0 0 0 0 0 0 \
              {kernel_priority} {nice} {threads} 0 {start} 0 0 18446744073709551615 0 0 0 0 0 0 0 0 0 \
              0 0 0 17 {processor} {priority} {number} 0 0 0 0 0 0 0 0 0 0 0\n",
             tid = self.tid,
             comm = self.comm,
             state = self.state,
             ppid = self.ppid,
-            tgid = self.tgid,
+            group = self.process_group,
             flags = self.flags,
             start = self.start_time,
             processor = self.processor,
