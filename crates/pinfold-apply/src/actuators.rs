@@ -128,6 +128,13 @@ pub(crate) fn restore_mask(
     affinity::restore_overwritten(past, task, mask)
 }
 
+/// Masks that those would have who were born in groups of ours, by where they come from.
+pub(crate) fn born_masks(
+    past: &Past<'_>,
+) -> Result<Vec<(pinfold_model::TaskId, pinfold_model::CpuSet)>, HostError> {
+    members::born_masks(past)
+}
+
 /// A thread that was born while the plan was in force and inherited from one that was placed.
 pub(crate) fn release_born(
     past: &Past<'_>,

@@ -120,6 +120,7 @@ pub fn undo_observed(
             return report;
         }
     }
+    note_born(host, journal, &mut report);
     let record = journal.record().clone();
     match Past::new(host, journal.clock(), &record) {
         Ok(past) => {
@@ -133,6 +134,26 @@ pub fn undo_observed(
     }
     finish(journal, &mut report, "undone");
     report
+}
+
+/// Before Linux 6.2 a move overwrites a mask, and of those who were born in a group of ours no
+/// step tells: what they inherited is written down before they are moved out of it, so that an
+/// undo that is killed after that can be finished.
+fn note_born(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut UndoReport) {
+    let record = journal.record().clone();
+    let masks = match Past::new(host, journal.clock(), &record) {
+        Ok(past) if past.masks_survive => return,
+        Ok(past) => actuators::born_masks(&past),
+        Err(error) => Err(error),
+    };
+    match masks {
+        Ok(masks) if masks.is_empty() => {}
+        Ok(masks) => match journal.write_masks(masks) {
+            // A full disk must not keep an undo; only a kill on top of that would lose them.
+            Ok(()) | Err(_) => {}
+        },
+        Err(error) => report.fail("what new tasks inherited", &error),
+    }
 }
 
 type Watched<'w> = (&'w mut UndoReport, &'w mut dyn FnMut(usize, &Step) -> ControlFlow<()>);

@@ -203,9 +203,12 @@ fn an_undo_that_is_refused_from_some_change_on_is_finished_later() {
         for allowed in 0.. {
             let what = format!("{}, undo dead after {allowed} changes", label(&case));
             let case = Case { host: case.host.clone(), ..case.clone() };
-            let before = case.host.snapshot();
+            let expected = case.host.clone();
             let bench = Bench::new();
             bench.apply(&case).unwrap();
+            live_on(&case.host, 1);
+            live_on(&expected, 1);
+            let before = expected.snapshot();
             case.host.fail_after(allowed, libc_eio());
             let first = bench.undo(&case);
             case.host.clear_faults();

@@ -155,6 +155,36 @@ pub(super) fn evacuate(past: &Past<'_>, group: &str) -> Result<usize, HostError>
     Ok(moved)
 }
 
+/// Masks of the noted ancestors of those who were born in groups of ours.
+pub(super) fn born_masks(past: &Past<'_>) -> Result<Vec<(TaskId, CpuSet)>, HostError> {
+    let Some(cpusets) = &past.cpusets else { return Ok(Vec::new()) };
+    let mut masks = Vec::new();
+    for group in past.own_groups() {
+        for member in cpusets.members(past.host, group)? {
+            for tid in threads_meant(past, cpusets, member)? {
+                let Some(stat) = tasks::stat(past.host, tid)? else { continue };
+                let (_, parent) = home_of(past, cpusets, tid, group)?;
+                if let Some(parent) = parent.filter(|parent| parent.task != stat.task()) {
+                    masks.push((stat.task(), parent.mask.clone()));
+                }
+            }
+        }
+    }
+    Ok(masks)
+}
+
+/// The threads that a line of a group's members stands for.
+fn threads_meant(
+    past: &Past<'_>,
+    cpusets: &Cpusets,
+    member: Tid,
+) -> Result<Vec<Tid>, HostError> {
+    match cpusets.version() {
+        Version::V1 => Ok(vec![member]),
+        Version::V2 => tasks::threads_of(past.host, member),
+    }
+}
+
 /// Where a task belongs that nobody noted: where its nearest noted ancestor came from.
 fn home_of<'p>(
     past: &'p Past<'_>,

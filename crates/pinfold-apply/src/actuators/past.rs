@@ -120,15 +120,20 @@ impl<'a> Past<'a> {
         })
     }
 
-    /// True if a group was made by a step.
-    pub(super) fn is_ours(&self, group: &str) -> bool {
-        self.steps.iter().any(|step| match &step.change {
-            Change::MakeGroup { path } => path == group,
+    /// Groups that were made by a step.
+    pub(super) fn own_groups(&self) -> impl Iterator<Item = &'a str> {
+        self.steps.iter().filter_map(|step| match &step.change {
+            Change::MakeGroup { path } => Some(path.as_str()),
             Change::WriteFile { .. }
             | Change::MoveTasks { .. }
             | Change::SetAffinity { .. }
-            | Change::SetPolicy { .. } => false,
+            | Change::SetPolicy { .. } => None,
         })
+    }
+
+    /// True if a group was made by a step.
+    pub(super) fn is_ours(&self, group: &str) -> bool {
+        self.own_groups().any(|path| path == group)
     }
 
     /// True if a task was placed or moved by a step.
