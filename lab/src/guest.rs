@@ -26,19 +26,27 @@ pub struct Shape {
     pub smp: &'static str,
     /// PUs of each NUMA node; empty for one node that nobody names.
     pub nodes: &'static [&'static str],
+    /// Threads of a core.
+    pub threads: usize,
     /// Memory of the whole in MiB, a multiple of the number of nodes.
     pub memory_mib: u32,
 }
 
 /// Two cores of two threads.
-pub const SMALL: Shape =
-    Shape { name: "2 cores × 2 threads", smp: "4,cores=2,threads=2", nodes: &[], memory_mib: 1024 };
+pub const SMALL: Shape = Shape {
+    name: "2 cores × 2 threads",
+    smp: "4,cores=2,threads=2",
+    nodes: &[],
+    threads: 2,
+    memory_mib: 1024,
+};
 
 /// Two packages with a NUMA node each.
 pub const NUMA: Shape = Shape {
     name: "2 packages × 2 cores × 2 threads, 2 NUMA nodes",
     smp: "8,sockets=2,cores=2,threads=2",
     nodes: &["0-3", "4-7"],
+    threads: 2,
     memory_mib: 1024,
 };
 
@@ -211,7 +219,8 @@ fn name_of(folder: &str) -> String {
 
 fn arguments(shape: &Shape, kernel: &str, initramfs: &str, folder: &str) -> Vec<String> {
     let memory = format!("{}M", shape.memory_mib);
-    // QEMU 7.2's TCG corrupts flags on cmpxchg16b, which 6.12 and newer kernels use.
+    // QEMU 7.2's TCG corrupts flags on cmpxchg16b, which 6.12 and newer kernels use. As the
+    // AMD processor that `max` claims to be, Linux 6.1 sees no SMT.
     let mut words: Vec<String> = [
         "-nodefaults",
         "-no-user-config",
@@ -223,7 +232,7 @@ fn arguments(shape: &Shape, kernel: &str, initramfs: &str, folder: &str) -> Vec<
         "-accel",
         "tcg,thread=multi",
         "-cpu",
-        "max,cx16=off",
+        "max,cx16=off,vendor=GenuineIntel",
         "-smp",
         shape.smp,
         "-m",

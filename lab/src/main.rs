@@ -4,8 +4,11 @@
 //! the table. With words, only cases whose name has one of them are run, and the document
 //! stays as it is.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use pinfold_lab::cases::{FLAVOURS, Lab};
 use pinfold_lab::{Case, Extent, LabError, Row, Verdict, markdown, record};
@@ -32,32 +35,56 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// A lab and one of its cases, to be tried by the next worker who is free.
+type Job<'l> = (&'l Lab, Case);
+
 fn run(pinfold: &str, folder: &str, words: &[String]) -> Vec<Row> {
     let mut rows = Vec::new();
+    let mut labs = Vec::new();
     for flavour in FLAVOURS {
-        let lab = match Lab::open(pinfold, flavour, &format!("{folder}/{flavour}"), Extent::Full) {
-            Ok(lab) => lab,
-            Err(error) => {
-                rows.push(not_open(flavour, &error));
-                continue;
-            }
-        };
-        for case in Case::ALL {
-            if !words.is_empty() && !words.iter().any(|word| case.name().contains(word.as_str())) {
-                continue;
-            }
-            for (case, kernel, verdict) in case.run(&lab) {
-                let row = Row { case, kernel, verdict };
-                say(&match &row.verdict {
-                    Verdict::Passed(what) => format!("passed: {}: {what}", row.case),
-                    Verdict::Failed(why) => format!("failed: {}: {why}", row.case),
-                    Verdict::Skipped(why) => format!("skipped: {}: {why}", row.case),
-                });
-                rows.push(row);
-            }
+        match Lab::open(pinfold, flavour, &format!("{folder}/{flavour}"), Extent::Full) {
+            Ok(lab) => labs.push(lab),
+            Err(error) => rows.push(not_open(flavour, &error)),
         }
     }
+    let wanted = |case: &Case| {
+        words.is_empty() || words.iter().any(|word| case.name().contains(word.as_str()))
+    };
+    let jobs: Vec<Job<'_>> = labs
+        .iter()
+        .flat_map(|lab| Case::ALL.into_iter().filter(wanted).map(move |case| (lab, case)))
+        .collect();
+    rows.extend(work(&jobs));
     rows
+}
+
+/// Tries the jobs, as many at once as there are PUs; gives the rows in the order of the jobs.
+fn work(jobs: &[Job<'_>]) -> Vec<Row> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(BTreeMap::new());
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some((lab, case)) = jobs.get(index) else { break };
+                    let rows: Vec<Row> = case.run(lab).into_iter().map(told).collect();
+                    done.lock().unwrap_or_else(PoisonError::into_inner).insert(index, rows);
+                }
+            });
+        }
+    });
+    done.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().flatten().collect()
+}
+
+fn told((case, kernel, verdict): (String, String, Verdict)) -> Row {
+    say(&match &verdict {
+        Verdict::Passed(what) => format!("passed: {case} ({kernel}): {what}"),
+        Verdict::Failed(why) => format!("failed: {case} ({kernel}): {why}"),
+        Verdict::Skipped(why) => format!("skipped: {case} ({kernel}): {why}"),
+    });
+    Row { case, kernel, verdict }
 }
 
 fn not_open(flavour: &str, error: &LabError) -> Row {

@@ -3,7 +3,7 @@
 //! Read by busybox alone, so that it is an oracle for Pinfold and not its echo:
 //! ```text
 //! /proc/1/task/1/stat:1 (init) S 0 0 0 0 -1 4194560 …
-//! /proc/1/task/1/status:Cpus_allowed_list:	0-3
+//! /proc/1/task/1/status:Cpus_allowed_list:    0-3
 //! /proc/1/task/1/cgroup:4:cpuset:/
 //! /sys/fs/cgroup/cpuset/cpuset.cpus:0-3
 //! ```
@@ -263,9 +263,7 @@ mod tests {
                 ),
             )
         };
-        let found = |group: &str| {
-            born(group).differences(&look("/", "0-3", ""), &BTreeMap::new())
-        };
+        let found = |group: &str| born(group).differences(&look("/", "0-3", ""), &BTreeMap::new());
         assert!(found("/").is_empty());
         assert_eq!(found("/pinfold-1"), ["new task 91 (sleep) is in /pinfold-1, not /"]);
     }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! v1          / init, kernel threads, root shell    /services (batch, narrow mask, real-time)
-//!             /guests the machine, another machine, a shell      /containers/a      /tiny (PU 3)
+//!             /guests the machine, another machine, a shell
+//!             /containers (a service) /a (1-2) /tiny (3: no PU for the host's tasks)
 //! v2, plain   / init, kernel threads, the machine   /system.slice   (nobody uses the controller)
 //! v2, used    /init.scope  /system.slice  /user.slice (0-2)  /machine.slice/{vm,other}.scope
 //! ```
@@ -55,8 +56,8 @@ impl Cgroups {
                 "mount -t tmpfs none /sys/fs/cgroup; mkdir /sys/fs/cgroup/cpuset
                  mount -t cgroup -o cpuset none /sys/fs/cgroup/cpuset; cd /sys/fs/cgroup/cpuset
                  group() { mkdir $1; echo 0 > $1/cpuset.mems; echo $2 > $1/cpuset.cpus; }
-                 group services 0-3; group guests 0-3; group tiny 3
-                 group containers 0-3; group containers/a 1-2"
+                 group services 0-3; group guests 0-3
+                 group containers 0-3; group containers/a 1-2; group containers/tiny 3"
             }
             Cgroups::V2Plain => {
                 "mount -t cgroup2 none /sys/fs/cgroup; cd /sys/fs/cgroup; mkdir system.slice"
@@ -79,7 +80,7 @@ impl Cgroups {
                 vm: "guests",
                 other: "guests",
                 shells: [("root", "."), ("beside", "guests")],
-                services: &["services", "containers/a", "tiny"],
+                services: &["services", "containers", "containers/a", "containers/tiny"],
             },
             Cgroups::V2Plain => Places {
                 vm: ".",
@@ -101,7 +102,7 @@ impl Cgroups {
     pub(crate) fn near_after_undo(self) -> &'static [&'static str] {
         match self {
             Cgroups::V1 | Cgroups::V2Plain => &[],
-            Cgroups::V2Used => &["init.scope", "system.slice", "machine.slice/other.scope"],
+            Cgroups::V2Used => &["init.scope", "system.slice"],
         }
     }
 }
@@ -127,12 +128,15 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Sets the stage in a booted guest.
-    pub(crate) fn set(mut guest: Guest, cgroups: Cgroups) -> Result<Self, (Guest, LabError)> {
-        match prepare(&mut guest, cgroups) {
-            Ok((before, vm)) => Ok(Self { guest, cgroups, before, vm }),
-            Err(error) => Err((guest, error)),
-        }
+    /// A booted guest in which nothing lives yet.
+    pub(crate) fn new(guest: Guest, cgroups: Cgroups) -> Self {
+        Self { guest, cgroups, before: Snapshot::default(), vm: 0 }
+    }
+
+    /// Brings it to life, and looks at it.
+    pub(crate) fn set(&mut self) -> Result<(), LabError> {
+        (self.before, self.vm) = prepare(&mut self.guest, self.cgroups)?;
+        Ok(())
     }
 
     /// Looks again.
@@ -171,12 +175,13 @@ fn prepare(guest: &mut Guest, cgroups: Cgroups) -> Result<(Snapshot, u32), LabEr
     guest.background(&format!("{}{}", enter(places.vm), qemu("vm")))?;
     guest.background(&format!("{}{}", enter(places.other), qemu("other")))?;
     for (name, group) in places.shells {
-        // One of them has a mask of its own, which its children inherit.
+        // One of them has a mask of its own, which its children inherit. The end of a child
+        // interrupts the open(2) of a pipe: then the shell asks again.
         let own = if name == "root" { "taskset -p e $$ >/dev/null; " } else { "" };
         guest.shell(&format!("mkfifo /tmp/{name}.ask /tmp/{name}.told"))?;
         guest.background(&format!(
-            "{}{own}while read what < /tmp/{name}.ask; do /bin/busybox sleep 99999 & \
-             (/bin/busybox sleep 99999 &); echo done > /tmp/{name}.told; done",
+            "{}{own}while true; do read what < /tmp/{name}.ask || continue; /bin/sleep 99999 & \
+             (/bin/sleep 99999 &); echo done > /tmp/{name}.told; done",
             enter(group)
         ))?;
     }
@@ -185,7 +190,10 @@ fn prepare(guest: &mut Guest, cgroups: Cgroups) -> Result<(Snapshot, u32), LabEr
         // A mask that the group does not have is refused; there the plain ones are enough.
         let many = if *group == places.services[0] { kinds.len() } else { 1 };
         for kind in &kinds[..many] {
-            guest.background(&format!("{}exec {kind}/bin/busybox tail -f /dev/null", enter(group)))?;
+            guest.background(&format!(
+                "{}exec {kind}/bin/busybox tail -f /dev/null",
+                enter(group)
+            ))?;
         }
     }
     guest.shell(

@@ -1,10 +1,11 @@
-//! The one front door for work: `cargo xtask demo`, `test`, `tidy`, `lab`, `bench`, `golden`.
+//! The one front door for work: `cargo xtask demo`, `test`, `lab`, `bench`, `tidy`, `golden`.
 //!
 //! It has no dependencies and uses an old edition, so that a cargo that is too old for
 //! the workspace still builds it and is told in one line what to install.
 
 mod bench;
 mod demo;
+mod lab;
 mod packages;
 mod run;
 mod test;
@@ -21,6 +22,7 @@ cargo xtask COMMAND
   test    install what is missing, run every test, print the counts
   bench   [NAME…] [--write] [--rounds N]: the benchmarks, each beside its rival;
           pin, topo, first-second (these three by default), gap
+  lab     change whole hosts, which are QEMU guests, and write docs/lab.md; words choose cases
   tidy    check the house rules only (arrows, file heads, unsafe, paths, fixtures)
   golden  rewrite the golden files, to be read before they are committed
 ";
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         "demo" => demo::demo(&root, &arguments[1..]),
         "test" => test::test(&root),
         "bench" => bench::bench(&root, &arguments[1..]),
+        "lab" => lab::lab(&root, &arguments[1..]),
         "tidy" => tidy::report(&root),
         "golden" => test::golden(&root),
         other => Err(format!("there is no command {:?}\n\n{}", other, HELP)),

@@ -6,10 +6,11 @@ use std::process::{Command, Stdio};
 const BUILD: &[&str] = &["gcc", "libc6-dev", "pkg-config", "libhwloc-dev", "libudev-dev"];
 /// What a guest needs: the emulator, its firmware, and the tools that unpack a kernel package.
 const GUEST: &[&str] = &["qemu-system-x86", "seabios", "xz-utils"];
-/// What the tests use beside: oracles (hwloc, libxml2-utils, busybox), libvirt, a browser.
+/// What a host under test has beside: a shell with its tools, and what kills at a system call.
+const LAB: &[&str] = &["busybox-static", "strace"];
+/// What the tests use beside: oracles (hwloc, libxml2-utils), libvirt, a browser.
 const TEST: &[&str] = &[
     "hwloc",
-    "busybox-static",
     "libvirt-clients",
     "libvirt-daemon",
     "libvirt-daemon-driver-qemu",
@@ -21,7 +22,9 @@ const TEST: &[&str] = &[
 pub enum Purpose {
     /// Building and running the demo.
     Demo,
-    /// Running the tests.
+    /// Running the lab.
+    Lab,
+    /// Running the tests, of which a part of the lab is one.
     Test,
 }
 
@@ -29,8 +32,10 @@ pub enum Purpose {
 /// Never fails: what cannot be installed is printed, and the work goes on with what is there.
 pub fn ensure(purpose: &Purpose) {
     let mut wanted: Vec<&str> = BUILD.iter().chain(GUEST).copied().collect();
-    if let Purpose::Test = purpose {
-        wanted.extend(TEST);
+    match purpose {
+        Purpose::Demo => {}
+        Purpose::Lab => wanted.extend(LAB),
+        Purpose::Test => wanted.extend(LAB.iter().chain(TEST)),
     }
     let missing: Vec<&str> = wanted.into_iter().filter(|name| !installed(name)).collect();
     if missing.is_empty() {

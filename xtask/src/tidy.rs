@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pinfold-probe", &["pinfold-model", "pinfold-host"]),
     ("pinfold-study", &["pinfold-model", "pinfold-host"]),
     ("pinfold-report", &["pinfold-model"]),
+    ("pinfold-lab", &["pinfold-model", "pinfold-host", "pinfold-vm", "pinfold-probe"]),
     (
         "pinfold",
         &[
@@ -97,6 +98,7 @@ fn arrows(root: &Path, broken: &mut Vec<String>) {
         manifests.extend(entries.flatten().map(|entry| entry.path().join("Cargo.toml")));
     }
     manifests.push(root.join("bench/Cargo.toml"));
+    manifests.push(root.join("lab/Cargo.toml"));
     for manifest in manifests {
         let text = match fs::read_to_string(&manifest) {
             Ok(text) => text,

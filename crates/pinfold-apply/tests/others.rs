@@ -293,7 +293,11 @@ fn status_tells_planned_found_and_who_else_is_there() {
         list.iter().map(|task| task.name.clone()).collect()
     };
     assert_eq!(names(&after.immovable), ["kthreadd", "ksoftirqd/1"]);
-    assert_eq!(names(&after.movable), ["pinfold", "bound", "bound"], "and containers of PU 1 alone");
+    assert_eq!(
+        names(&after.movable),
+        ["pinfold", "bound", "bound"],
+        "and containers of PU 1 alone"
+    );
     case.host.set_affinity(Tid(501), &set("0")).unwrap();
     case.host.exit(Tid(502));
     let drifted = status(&case.host, &case.plan, &case.target).unwrap();

@@ -100,10 +100,10 @@ fn intruders(before: &Snapshot, during: &Snapshot, status: &Status, vm: u32) -> 
     let mut found = Vec::new();
     let mut expected = BTreeSet::new();
     for (tid, task) in &during.tasks {
-        let alone = task.group == "/tiny";
+        let alone = task.group == "/containers/tiny";
         if task.process_group == vm || task.mask.is_disjoint(&exclusive()) {
             if alone {
-                found.push(format!("task {tid} of /tiny has the mask {}", task.mask));
+                found.push(format!("task {tid} of containers/tiny has the mask {}", task.mask));
             }
             continue;
         }

@@ -12,7 +12,8 @@ use pinfold_model::CpuSet;
 use pinfold_vm::guest::{DEMO_MODULES, GuestKernel, fetch_kernel};
 
 use crate::error::LabError;
-use crate::guest::{Guest, NUMA, SMALL, Shape};
+use crate::guest::{Guest, Shape};
+pub use crate::guest::{NUMA, SMALL};
 use crate::ship::Cargo;
 use crate::stage::{Cgroups, Stage};
 
@@ -124,12 +125,10 @@ impl Lab {
             Err(error) => return vec![(name("boot"), package, verdict(Err(error)))],
         };
         let release = guest.release.clone();
-        let mut stage = match Stage::set(guest, cgroups) {
-            Ok(stage) => stage,
-            Err((guest, error)) => {
-                return vec![(name("stage"), release, failed(guest, &error))];
-            }
-        };
+        let mut stage = Stage::new(guest, cgroups);
+        if let Err(error) = stage.set() {
+            return vec![(name("stage"), release, failed(stage.guest, &error))];
+        }
         let mut rows = Vec::new();
         let mut tries = TRIES.iter();
         for (what, run) in tries.by_ref() {

@@ -174,11 +174,7 @@ pub(super) fn born_masks(past: &Past<'_>) -> Result<Vec<(TaskId, CpuSet)>, HostE
 }
 
 /// The threads that a line of a group's members stands for.
-fn threads_meant(
-    past: &Past<'_>,
-    cpusets: &Cpusets,
-    member: Tid,
-) -> Result<Vec<Tid>, HostError> {
+fn threads_meant(past: &Past<'_>, cpusets: &Cpusets, member: Tid) -> Result<Vec<Tid>, HostError> {
     match cpusets.version() {
         Version::V1 => Ok(vec![member]),
         Version::V2 => tasks::threads_of(past.host, member),
