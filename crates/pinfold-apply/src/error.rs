@@ -14,6 +14,9 @@ use crate::undo::UndoReport;
 /// Why a plan must not or cannot be applied to this host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
+    /// The plan does not place exactly one vnode.
+    #[error("{0}")]
+    NotSingle(#[from] pinfold_model::NotSingle),
     /// The plan leaves the host no PU.
     #[error("the plan leaves the host no PU for its own tasks")]
     NoHousekeeping,
@@ -71,6 +74,7 @@ impl Refusal {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let text = match self {
+            Refusal::NotSingle(_) => "make a plan for this virtual machine alone",
             Refusal::NoHousekeeping | Refusal::Overlap { .. } | Refusal::NowhereToRun { .. } => {
                 "make the plan again with pinfold plan, for this host"
             }

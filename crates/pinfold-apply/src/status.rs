@@ -114,7 +114,9 @@ fn role_status(
     task: TaskId,
     role: &Role,
 ) -> Result<Option<RoleStatus>, HostError> {
-    let Some(thread) = plan.vnode.thread(role) else { return Ok(None) };
+    // Only plans that place one vnode are ever applied.
+    let planned = plan.vnodes.first().and_then(|vnode| vnode.thread(role));
+    let Some(thread) = planned else { return Ok(None) };
     let alive = tasks::is_alive(host, task)?;
     let found = if alive { tasks::unless_gone(host.affinity(task.tid))? } else { None };
     let found_policy = if alive { tasks::unless_gone(host.policy(task.tid))? } else { None };

@@ -17,7 +17,9 @@ mod threads;
 
 use pinfold_host::Host;
 use pinfold_host::mountinfo::Version;
-use pinfold_model::{CpuSet, Finding, IsolationScope, Plan, Policy, Step, TaskId};
+use pinfold_model::{
+    CpuSet, Finding, IsolationScope, Plan, Policy, Speed, Step, TaskId, VnodePlan,
+};
 
 use crate::actuators::GROUP_PREFIX;
 use crate::cpusets::Cpusets;
@@ -57,8 +59,9 @@ pub(crate) fn plan_steps_in(
     plan: &Plan,
     target: &Target,
 ) -> Result<Planned, ApplyError> {
-    check(plan, target)?;
-    let mut draft = Draft::new(host, plan, target, cpusets)?;
+    let vnode = check(plan, target)?;
+    let mut draft = Draft::new(host, (plan, vnode), target, cpusets)?;
+    not_applied(&mut draft);
     threads::place(&mut draft)?;
     match plan.isolation {
         IsolationScope::None => {}
@@ -77,14 +80,34 @@ pub(crate) fn plan_threads(
     plan: &Plan,
     target: &Target,
 ) -> Result<Planned, ApplyError> {
-    check(plan, target)?;
-    let mut draft = Draft::new(host, plan, target, Cpusets::find(host)?)?;
+    let vnode = check(plan, target)?;
+    let mut draft = Draft::new(host, (plan, vnode), target, Cpusets::find(host)?)?;
     threads::place(&mut draft)?;
     Ok(draft.finish())
 }
 
-/// What no plan may do to a host, whoever made it.
-fn check(plan: &Plan, target: &Target) -> Result<(), Refusal> {
+/// Tells of what the plan holds and no step makes true.
+fn not_applied(draft: &mut Draft<'_>) {
+    let (plan, vnode) = (draft.plan, draft.vnode);
+    let mut left = Vec::new();
+    if vnode.memory.is_some() {
+        left.push("the memory's nodes");
+    }
+    if vnode.speed != Speed::FULL {
+        left.push("the speed");
+    }
+    if !plan.irqs.is_empty() {
+        left.push("the interrupts' PUs");
+    }
+    if !left.is_empty() {
+        let text = format!("apply does not set {} of the plan", left.join(", "));
+        draft.find(Finding::warning("plan", text));
+    }
+}
+
+/// What no plan may do to a host, whoever made it; the vnode that it places.
+fn check<'p>(plan: &'p Plan, target: &Target) -> Result<&'p VnodePlan, Refusal> {
+    let vnode = plan.single()?;
     if plan.housekeeping.is_empty() {
         return Err(Refusal::NoHousekeeping);
     }
@@ -92,11 +115,10 @@ fn check(plan: &Plan, target: &Target) -> Result<(), Refusal> {
     if !both.is_empty() {
         return Err(Refusal::Overlap { pus: both });
     }
-    if let Some(thread) = plan.vnode.threads.iter().find(|thread| thread.pus.is_empty()) {
+    if let Some(thread) = vnode.threads.iter().find(|thread| thread.pus.is_empty()) {
         return Err(Refusal::NowhereToRun { role: thread.role.clone() });
     }
-    let real_time = plan
-        .vnode
+    let real_time = vnode
         .threads
         .iter()
         .filter(|thread| is_real_time(thread.policy))
@@ -107,13 +129,13 @@ fn check(plan: &Plan, target: &Target) -> Result<(), Refusal> {
     for (position, (task, role)) in target.threads.iter().enumerate() {
         let later = target.threads[position + 1..].iter();
         if let Some((_, other)) = later.clone().find(|(other, _)| other.tid == task.tid)
-            && plan.vnode.thread(role).map(|t| &t.pus) != plan.vnode.thread(other).map(|t| &t.pus)
+            && vnode.thread(role).map(|t| &t.pus) != vnode.thread(other).map(|t| &t.pus)
         {
             let roles = (role.clone(), other.clone());
             return Err(Refusal::SharedThread { tid: task.tid, roles });
         }
     }
-    Ok(())
+    Ok(vnode)
 }
 
 fn is_real_time(policy: Option<Policy>) -> bool {

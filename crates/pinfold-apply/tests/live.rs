@@ -75,7 +75,7 @@ fn be_pinfold() {
 /// The first PU for the host, the second for the vCPU. A batch policy harms nobody.
 fn live_plan() -> Plan {
     let mut plan = plan("1", "0");
-    plan.vnode.threads[0].policy = Some(Policy::Batch { nice: 0 });
+    plan.vnodes[0].threads[0].policy = Some(Policy::Batch { nice: 0 });
     plan.isolation = IsolationScope::Own;
     plan
 }

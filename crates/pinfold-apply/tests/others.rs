@@ -135,9 +135,9 @@ fn plans_that_no_host_must_take() {
     };
     check(&|case| case.plan.housekeeping = set(""), "no PU for its own tasks");
     check(&|case| case.plan.housekeeping = set("0-1"), "PUs 1 are the host's and");
-    check(&|case| case.plan.vnode.threads[0].pus = set(""), "gives vcpu(0) no PU");
+    check(&|case| case.plan.vnodes[0].threads[0].pus = set(""), "gives vcpu(0) no PU");
     check(
-        &|case| case.plan.vnode.threads[1].policy = Some(Policy::RoundRobin { priority: 1 }),
+        &|case| case.plan.vnodes[0].threads[1].policy = Some(Policy::RoundRobin { priority: 1 }),
         "leave the host no PU",
     );
     check(
@@ -217,8 +217,8 @@ fn a_thread_whose_cpuset_lacks_its_pus_is_told() {
     assert!(error.hint().unwrap().contains("cpuset"), "{error}");
     assert_same(&before, &case.host, "refused by the cpuset");
     // Half of them is not nothing: it is placed on what there is, and told.
-    case.plan.vnode.threads[0].pus = set("0-1");
-    case.plan.vnode.threads[0].policy = None;
+    case.plan.vnodes[0].threads[0].pus = set("0-1");
+    case.plan.vnodes[0].threads[0].policy = None;
     let bench = Bench::new();
     let applied = bench.apply(&case).unwrap();
     assert!(applied.findings.iter().any(|finding| finding.text.contains("only 0 of 0-1")));

@@ -83,9 +83,9 @@ fn a_quiet_tick_asks_nothing() {
 #[test]
 fn a_hotplugged_vcpu_is_placed_at_the_next_tick() {
     let (mut case, bench) = (v1(), Bench::new());
-    let mut second = case.plan.vnode.threads[0].clone();
+    let mut second = case.plan.vnodes[0].threads[0].clone();
     second.role = Role::Vcpu(1);
-    case.plan.vnode.threads.insert(1, second);
+    case.plan.vnodes[0].threads.insert(1, second);
     let expected = case.host.clone();
     let mut scene = Scene::new(&case, &bench);
     let task = born(&case.host, 510);

@@ -76,6 +76,20 @@ pub fn pmu_cpus(pmu: &str) -> String {
     format!("/sys/devices/{pmu}/cpus")
 }
 
+/// Directory of the PCI devices, by address,
+/// <https://docs.kernel.org/PCI/sysfs-pci.html>.
+#[must_use]
+pub fn pci_devices_dir() -> String {
+    "/sys/bus/pci/devices".to_owned()
+}
+
+/// The NUMA node of a PCI device; -1 where the firmware does not tell,
+/// <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci>.
+#[must_use]
+pub fn pci_numa_node(address: &str) -> String {
+    format!("{}/{address}/numa_node", pci_devices_dir())
+}
+
 /// Directory of the cpufreq policies,
 /// <https://docs.kernel.org/admin-guide/pm/cpufreq.html>.
 #[must_use]

@@ -194,9 +194,25 @@ impl CpuSet {
 
     /// The PUs by ascending OS index.
     pub fn iter(&self) -> impl Iterator<Item = PuId> + '_ {
-        (0_u32..).zip(&self.words).flat_map(|(index, &word)| {
-            (0..64).filter(move |bit| word & (1 << bit) != 0).map(move |bit| PuId(index * 64 + bit))
+        (0_u32..).zip(&self.words).filter(|(_, word)| **word != 0).flat_map(|(index, &word)| {
+            let mut left = word;
+            std::iter::from_fn(move || {
+                let bit = left.trailing_zeros();
+                // Clears the lowest bit.
+                left &= left.wrapping_sub(1);
+                (bit < 64).then_some(PuId(index * 64 + bit))
+            })
         })
+    }
+
+    /// Adds the PUs of another set.
+    pub fn add(&mut self, other: &Self) {
+        if self.words.len() < other.words.len() {
+            self.words.resize(other.words.len(), 0);
+        }
+        for (word, more) in self.words.iter_mut().zip(&other.words) {
+            *word |= more;
+        }
     }
 
     /// PUs in either set.
@@ -220,13 +236,14 @@ impl CpuSet {
     /// True if every PU of `self` is in `other`.
     #[must_use]
     pub fn is_subset(&self, other: &Self) -> bool {
-        self.difference(other).is_empty()
+        self.words.len() <= other.words.len()
+            && self.words.iter().zip(&other.words).all(|(own, theirs)| own & !theirs == 0)
     }
 
     /// True if the sets share no PU.
     #[must_use]
     pub fn is_disjoint(&self, other: &Self) -> bool {
-        self.intersection(other).is_empty()
+        self.words.iter().zip(&other.words).all(|(own, theirs)| own & theirs == 0)
     }
 
     fn zip_words(&self, other: &Self, combine: impl Fn(u64, u64) -> u64) -> Self {
@@ -382,6 +399,12 @@ mod tests {
             prop_assert_eq!(a.difference(&b).union(&a.intersection(&b)), a.clone());
             prop_assert!(a.difference(&b).is_disjoint(&b));
             prop_assert!(a.intersection(&b).is_subset(&a));
+            prop_assert_eq!(a.is_subset(&b), a.difference(&b).is_empty());
+            prop_assert_eq!(a.is_disjoint(&b), a.intersection(&b).is_empty());
+            let mut sum = a.clone();
+            sum.add(&b);
+            prop_assert_eq!(sum, a.union(&b));
+            prop_assert!(a.iter().all(|pu| a.contains(pu)) && a.iter().count() == a.len());
         }
 
         #[test]

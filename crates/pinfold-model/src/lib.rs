@@ -19,8 +19,14 @@ pub use finding::{Finding, Severity};
 pub use ids::{CoreId, L3Id, LogicalPu, NodeId, PackageId, PuId, Tid};
 pub use measure::{Accelerator, LoadState, Metric, Origin, Role, RoleStats, Series, Unit};
 pub use plan::{
-    GuestTopology, IsolationScope, Plan, Policy, ThreadPlan, VnodeKind, VnodePlan, pins_of,
+    GuestTopology, IrqPlan, IsolationScope, MemoryPlan, NotSingle, Plan, Policy, ThreadPlan,
+    VnodeKind, VnodePlan, pins_of,
 };
-pub use request::{Request, VcpuCount, VmRequest};
+pub use request::{
+    Device, EmulatorWish, Free, MemoryRequest, Request, SmtWish, Speed, VcpuCount, VmRequest,
+    VnodeRequest, Work,
+};
 pub use step::{Change, Step, TaskId, TaskState, Undo};
-pub use topology::{Core, CoreKind, L3Domain, NumaNode, Package, Pu, Smt, Source, Topology};
+pub use topology::{
+    Core, CoreKind, L3Domain, NumaNode, Package, PciDevice, Pu, Smt, Source, Topology,
+};

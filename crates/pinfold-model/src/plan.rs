@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{CpuSet, Finding, Role};
+use crate::{CpuSet, Finding, NodeId, Role, Speed};
 
 /// Which tasks are kept off the PUs that a plan reserves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -129,6 +129,30 @@ pub enum VnodeKind {
     ProcessGroup,
 }
 
+/// Where the memory of a vnode is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryPlan {
+    /// The nodes, ascending; never empty. All pages are bound to them.
+    pub nodes: Vec<NodeId>,
+    /// How much, in bytes, if the request says.
+    pub bytes: Option<u64>,
+    /// Size of a huge page in bytes; `None` for ordinary pages.
+    pub page_bytes: Option<u64>,
+    /// Why there.
+    pub reason: String,
+}
+
+/// Where the interrupts of one device go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IrqPlan {
+    /// The device: its PCI address, or `node N` where only that is known.
+    pub device: String,
+    /// The PUs that may take them; never empty.
+    pub pus: CpuSet,
+    /// Why there.
+    pub reason: String,
+}
+
 /// The placement of one vnode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VnodePlan {
@@ -136,11 +160,16 @@ pub struct VnodePlan {
     pub name: String,
     /// What it is.
     pub kind: VnodeKind,
-    /// One entry per role: vCPUs in ascending order, then the emulator, then iothreads.
-    /// Roles that are not named (workers, vhost, anything unknown) follow the emulator.
+    /// One entry per role: vCPUs in ascending order, then the emulator, iothreads, vhost workers;
+    /// of a process group one entry for all its tasks.
+    /// Roles that are not named (workers, anything unknown) follow the emulator.
     pub threads: Vec<ThreadPlan>,
     /// The shape that the guest sees; `None` for process groups.
     pub guest: Option<GuestTopology>,
+    /// Where its memory is; `None` leaves that to the kernel.
+    pub memory: Option<MemoryPlan>,
+    /// How fast its CPUs appear.
+    pub speed: Speed,
 }
 
 impl VnodePlan {
@@ -161,7 +190,11 @@ impl VnodePlan {
     /// All PUs that any role of this vnode may use.
     #[must_use]
     pub fn pus(&self) -> CpuSet {
-        self.threads.iter().fold(CpuSet::new(), |set, thread| set.union(&thread.pus))
+        let mut all = CpuSet::new();
+        for thread in &self.threads {
+            all.add(&thread.pus);
+        }
+        all
     }
 }
 
@@ -172,8 +205,8 @@ pub struct Plan {
     pub strategy: String,
     /// [`crate::Topology::fingerprint`] of the host that it was made for.
     pub fingerprint: String,
-    /// The vnode that is placed.
-    pub vnode: VnodePlan,
+    /// The vnodes, in the request's order; at least one.
+    pub vnodes: Vec<VnodePlan>,
     /// PUs on which the host's own tasks may run. Never empty.
     pub housekeeping: CpuSet,
     /// PUs from which other tasks are kept away; disjoint from `housekeeping`.
@@ -183,35 +216,100 @@ pub struct Plan {
     pub isolation: IsolationScope,
     /// Why the host got these PUs.
     pub housekeeping_reason: String,
+    /// Where the interrupts of the devices go that the request names.
+    pub irqs: Vec<IrqPlan>,
     /// Fallbacks, costs and warnings.
     pub findings: Vec<Finding>,
 }
 
+/// A plan that does not place exactly one vnode, where one is needed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotSingle {
+    /// The names of the vnodes that it places.
+    pub names: Vec<String>,
+}
+
+impl fmt::Display for NotSingle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the plan places {} vnodes, one is needed here", self.names.len())?;
+        let shown: Vec<&str> = self.names.iter().take(5).map(String::as_str).collect();
+        let more = if self.names.len() > shown.len() { ", …" } else { "" };
+        if shown.is_empty() { Ok(()) } else { write!(f, ": {}{more}", shown.join(", ")) }
+    }
+}
+
+impl std::error::Error for NotSingle {}
+
 impl Plan {
-    /// True if both plans put every role on the same PUs with the same policy,
-    /// housekeeping and isolation, whatever their names and reasons.
+    /// The vnode of a plan that places exactly one.
+    ///
+    /// # Errors
+    /// [`NotSingle`] names those that it places.
+    pub fn single(&self) -> Result<&VnodePlan, NotSingle> {
+        match self.vnodes.as_slice() {
+            [only] => Ok(only),
+            several => {
+                Err(NotSingle { names: several.iter().map(|vnode| vnode.name.clone()).collect() })
+            }
+        }
+    }
+
+    /// All threads with the vnode that they belong to.
+    pub fn threads(&self) -> impl Iterator<Item = (&VnodePlan, &ThreadPlan)> {
+        self.vnodes.iter().flat_map(|vnode| vnode.threads.iter().map(move |thread| (vnode, thread)))
+    }
+
+    /// The name of a role in this plan: with its vnode's where there are several.
+    #[must_use]
+    pub fn role_name(&self, vnode: &VnodePlan, role: &Role) -> String {
+        match self.vnodes.len() {
+            0 | 1 => role.to_string(),
+            _ => format!("{} {role}", vnode.name),
+        }
+    }
+
+    /// All PUs that any vnode may use.
+    #[must_use]
+    pub fn pus(&self) -> CpuSet {
+        let mut all = CpuSet::new();
+        for (_, thread) in self.threads() {
+            all.add(&thread.pus);
+        }
+        all
+    }
+
+    /// True if both plans put every role of every vnode on the same PUs with the same policy,
+    /// memory, speed, housekeeping and isolation, whatever their names and reasons.
     #[must_use]
     pub fn same_placement(&self, other: &Plan) -> bool {
-        let key = |plan: &Plan| {
-            let threads: Vec<_> = plan
-                .vnode
+        let vnode = |vnode: &VnodePlan| {
+            let threads: Vec<_> = vnode
                 .threads
                 .iter()
                 .map(|thread| (thread.role.clone(), thread.pus.clone(), thread.policy))
                 .collect();
-            (threads, plan.housekeeping.clone(), plan.exclusive.clone())
+            (threads, vnode.memory.as_ref().map(|memory| memory.nodes.clone()), vnode.speed)
+        };
+        let key = |plan: &Plan| {
+            let vnodes: Vec<_> = plan.vnodes.iter().map(vnode).collect();
+            let irqs: Vec<_> = plan.irqs.iter().map(|irq| irq.pus.clone()).collect();
+            (vnodes, irqs, plan.housekeeping.clone(), plan.exclusive.clone())
         };
         key(self) == key(other)
     }
 }
 
-/// The vCPU pins of a plan as `0→3, 1→4`, for messages and tables.
+/// The vCPU pins of a plan as `0→3, 1→4`, for messages and tables; with the vnodes' names
+/// where there are several.
 #[must_use]
 pub fn pins_of(plan: &Plan) -> String {
-    let pins: Vec<String> = plan
-        .vnode
-        .vcpus()
-        .map(|thread| format!("{}→{}", thread.role.short(), thread.pus))
-        .collect();
-    pins.join(", ")
+    let pin = |thread: &ThreadPlan| format!("{}→{}", thread.role.short(), thread.pus);
+    let of_vnode = |vnode: &VnodePlan| vnode.vcpus().map(pin).collect::<Vec<_>>().join(", ");
+    match plan.vnodes.as_slice() {
+        [only] => of_vnode(only),
+        several => {
+            let named = several.iter().map(|vnode| format!("{}: {}", vnode.name, of_vnode(vnode)));
+            named.collect::<Vec<_>>().join("; ")
+        }
+    }
 }

@@ -1,6 +1,12 @@
-//! Requests: what the user wants placed.
+//! Requests: what the user wants placed, and what the host keeps.
+//!
+//! A request holds one or several *vnodes*, each a virtual machine or a process group,
+//! and the conditions of the host: what stays free, what is avoided, which interrupts
+//! are to be kept near their device. It says nothing of how: that is the strategy's.
 
-use crate::{CpuSet, IsolationScope};
+use std::fmt;
+
+use crate::{CpuSet, IsolationScope, NodeId};
 
 /// How many vCPUs a virtual machine has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,36 +17,234 @@ pub enum VcpuCount {
     Exactly(u32),
 }
 
-/// One virtual machine to place.
+/// Whether a guest is shown SMT siblings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SmtWish {
+    /// As the pins have it.
+    #[default]
+    Auto,
+    /// Yes: a plan that cannot is refused.
+    Shown,
+    /// No: the guest takes its CPUs for whole cores.
+    Hidden,
+}
+
+/// CPU speed μ of a vnode: emulated frequency divided by full frequency, 0 < μ ≤ 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Speed {
+    millionths: u32,
+}
+
+impl Speed {
+    /// Full speed, μ = 1.
+    pub const FULL: Speed = Speed { millionths: 1_000_000 };
+
+    /// A speed in millionths of full speed; `None` outside 1 to 1,000,000.
+    #[must_use]
+    pub fn from_millionths(millionths: u32) -> Option<Self> {
+        (1..=1_000_000).contains(&millionths).then_some(Self { millionths })
+    }
+
+    /// Millionths of full speed, 1 to 1,000,000.
+    #[must_use]
+    pub fn millionths(self) -> u32 {
+        self.millionths
+    }
+}
+
+/// Percent of full speed, with as many digits as it has: `75%`, `12.5%`.
+impl fmt::Display for Speed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, rest) = (self.millionths / 10_000, self.millionths % 10_000);
+        let digits = format!("{rest:04}");
+        match digits.trim_end_matches('0') {
+            "" => write!(f, "{whole}%"),
+            digits => write!(f, "{whole}.{digits}%"),
+        }
+    }
+}
+
+/// A virtual machine to place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmRequest {
-    /// Name, unique among the request's machines.
-    pub name: String,
     /// Number of vCPUs.
     pub vcpus: VcpuCount,
     /// Ids of its iothreads.
     pub iothreads: Vec<String>,
+    /// Number of its vhost workers: one per queue pair of a vhost device.
+    pub vhosts: u32,
+    /// Whether the guest is shown siblings.
+    pub smt: SmtWish,
+}
+
+impl VmRequest {
+    /// So many vCPUs and nothing else asked.
+    #[must_use]
+    pub fn of(vcpus: VcpuCount) -> Self {
+        Self { vcpus, iothreads: Vec::new(), vhosts: 0, smt: SmtWish::Auto }
+    }
+}
+
+/// What a vnode is, with what its kind needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// A virtual machine.
+    Vm(VmRequest),
+    /// Ordinary processes.
+    Processes {
+        /// Number of cores.
+        cores: u32,
+        /// How fast those cores are to appear.
+        speed: Speed,
+    },
+}
+
+/// Memory that a vnode needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryRequest {
+    /// Bytes.
+    pub bytes: u64,
+    /// Size of a huge page in bytes; `None` for ordinary pages.
+    pub page_bytes: Option<u64>,
+}
+
+/// A device whose place matters.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Device {
+    /// By PCI address with its domain, `0000:01:00.0`; the topology knows its node.
+    Pci(String),
+    /// Only its node is given.
+    Node(NodeId),
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Device::Pci(address) => write!(f, "the PCI device {address}"),
+            Device::Node(node) => write!(f, "a device of node {node}"),
+        }
+    }
+}
+
+/// One vnode to place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VnodeRequest {
+    /// Name, unique among the request's vnodes.
+    pub name: String,
+    /// What it is.
+    pub work: Work,
+    /// Memory, if its place is to be planned.
+    pub memory: Option<MemoryRequest>,
+    /// Devices that it should be near to.
+    pub devices: Vec<Device>,
+    /// Vnodes of higher priority choose their places first; equals in the request's order.
+    pub priority: i32,
+}
+
+impl VnodeRequest {
+    /// A virtual machine and nothing else asked.
+    #[must_use]
+    pub fn vm(name: &str, vm: VmRequest) -> Self {
+        Self::of(name, Work::Vm(vm))
+    }
+
+    /// A process group of so many cores.
+    #[must_use]
+    pub fn processes(name: &str, cores: u32, speed: Speed) -> Self {
+        Self::of(name, Work::Processes { cores, speed })
+    }
+
+    fn of(name: &str, work: Work) -> Self {
+        Self { name: name.to_owned(), work, memory: None, devices: Vec::new(), priority: 0 }
+    }
+}
+
+/// PUs that no vnode may use, although the host's tasks may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Free {
+    /// At least this many, in whole cores.
+    Pus(u32),
+    /// At least this part of the PUs that the plan may use, 1 to 99, in whole cores.
+    Percent(u32),
+    /// These very PUs: where the host's own tasks are to be.
+    These(CpuSet),
+}
+
+/// Where the emulator runs under a strategy that leaves a choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EmulatorWish {
+    /// As the strategy has it.
+    #[default]
+    Usual,
+    /// With round-robin priority 1, so that the host's tasks do not delay it.
+    RealTime,
+    /// The host on one sibling of the host core, the emulator on the others.
+    Apart,
+}
+
+impl fmt::Display for EmulatorWish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            EmulatorWish::Usual => "usual",
+            EmulatorWish::RealTime => "real-time",
+            EmulatorWish::Apart => "apart",
+        })
+    }
 }
 
 /// What is to be placed on a host, and under which conditions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The virtual machine.
-    pub vm: VmRequest,
+    /// What is to be placed; at least one.
+    pub vnodes: Vec<VnodeRequest>,
     /// PUs that nothing of the plan may use.
     pub avoid: CpuSet,
     /// How far other tasks are to be kept off.
     pub isolation: IsolationScope,
+    /// PUs that no vnode may use.
+    pub free: Option<Free>,
+    /// Devices whose interrupts go to PUs near them that carry no vCPU.
+    pub interrupts: Vec<Device>,
+    /// Where the emulators run, if not as usual.
+    pub emulator: EmulatorWish,
 }
 
 impl Request {
+    /// These vnodes and nothing else asked.
+    #[must_use]
+    pub fn of(vnodes: Vec<VnodeRequest>) -> Self {
+        Self {
+            vnodes,
+            avoid: CpuSet::new(),
+            isolation: IsolationScope::None,
+            free: None,
+            interrupts: Vec::new(),
+            emulator: EmulatorWish::Usual,
+        }
+    }
+
     /// One virtual machine with `vcpus` vCPUs and nothing else asked.
     #[must_use]
     pub fn vm(name: &str, vcpus: VcpuCount) -> Self {
-        Self {
-            vm: VmRequest { name: name.to_owned(), vcpus, iothreads: Vec::new() },
-            avoid: CpuSet::new(),
-            isolation: IsolationScope::None,
-        }
+        Self::of(vec![VnodeRequest::vm(name, VmRequest::of(vcpus))])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds() {
+        let check = |millionths: u32, text: &str| {
+            assert_eq!(Speed::from_millionths(millionths).unwrap().to_string(), text);
+        };
+        check(1_000_000, "100%");
+        check(750_000, "75%");
+        check(125_000, "12.5%");
+        check(333_333, "33.3333%");
+        check(1, "0.0001%");
+        assert_eq!(Speed::from_millionths(0), None);
+        assert_eq!(Speed::from_millionths(1_000_001), None);
     }
 }

@@ -110,6 +110,15 @@ pub struct Package {
     pub pus: CpuSet,
 }
 
+/// A PCI device, as far as placement cares.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PciDevice {
+    /// Address with its domain: `0000:01:00.0`.
+    pub address: String,
+    /// The NUMA node nearest to it; `None` where the firmware does not tell.
+    pub node: Option<NodeId>,
+}
+
 /// A machine, as far as placement cares. All tables are in hwloc's logical order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
@@ -143,6 +152,8 @@ pub struct Topology {
     pub allowed: CpuSet,
     /// PUs whose frequency changes together; empty without cpufreq.
     pub frequency_domains: Vec<CpuSet>,
+    /// PCI devices by address; empty where the source does not tell.
+    pub devices: Vec<PciDevice>,
     /// What is odd about this machine.
     pub findings: Vec<Finding>,
 }

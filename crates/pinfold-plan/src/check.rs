@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use pinfold_model::{
-    CpuSet, Finding, IsolationScope, Plan, Policy, Role, Severity, ThreadPlan, Topology,
+    CpuSet, Finding, IsolationScope, Plan, Policy, Role, Severity, ThreadPlan, Topology, VnodePlan,
 };
 
 use crate::draft::{pus_text, verb};
@@ -33,7 +33,7 @@ pub fn check(plan: &Plan, topology: &Topology) -> Vec<Finding> {
             .with_hint("plan anew with the same strategy and request"),
         );
     }
-    let named = plan.vnode.pus().union(&plan.exclusive);
+    let named = plan.pus().union(&plan.exclusive);
     findings.extend(absent(&named, topology));
     findings.extend(absent_host(plan, topology));
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
@@ -55,23 +55,23 @@ pub(crate) fn faults(plan: &Plan) -> Vec<Fault> {
     let mut fault = |field: &str, why: String| {
         faults.push(Fault { field: field.to_owned(), why });
     };
-    let mut roles: BTreeSet<&Role> = BTreeSet::new();
-    for (place, thread) in plan.vnode.threads.iter().enumerate() {
-        if thread.pus.is_empty() {
-            let field = format!("vnode.threads[{place}].pus");
-            fault(&field, format!("{} has no PU to run on", thread.role));
+    if plan.vnodes.is_empty() {
+        fault("vnodes", "the plan places nothing".to_owned());
+    }
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    for (place, vnode) in plan.vnodes.iter().enumerate() {
+        if !names.insert(&vnode.name) {
+            fault(&format!("vnodes[{place}].name"), format!("{:?} is planned twice", vnode.name));
         }
-        if !roles.insert(&thread.role) {
-            let field = format!("vnode.threads[{place}].role");
-            fault(&field, format!("{} is planned twice", thread.role));
+        for (field, why) in vnode_faults(vnode) {
+            fault(&format!("vnodes[{place}].{field}"), why);
         }
     }
-    let vcpus = plan.vnode.vcpus().map(|thread| &thread.role);
-    if !vcpus.zip(0_u32..).all(|(role, index)| *role == Role::Vcpu(index)) {
-        fault("vnode.threads", "the vCPUs are not numbered 0, 1, 2, … in this order".to_owned());
-    }
-    if let Some((field, why)) = guest_fault(plan) {
-        fault(field, why);
+    for (place, irq) in plan.irqs.iter().enumerate() {
+        if irq.pus.is_empty() {
+            let why = format!("the interrupts of {} have no PU to go to", irq.device);
+            fault(&format!("irqs[{place}].pus"), why);
+        }
     }
     if plan.housekeeping.is_empty() {
         fault("housekeeping_pus", "the host's own tasks would have no PU".to_owned());
@@ -92,15 +92,41 @@ pub(crate) fn faults(plan: &Plan) -> Vec<Fault> {
     faults
 }
 
-fn guest_fault(plan: &Plan) -> Option<(&'static str, String)> {
-    let guest = plan.vnode.guest.as_ref()?;
+/// What is wrong with one vnode, by field within it.
+fn vnode_faults(vnode: &VnodePlan) -> Vec<(String, String)> {
+    let mut faults = Vec::new();
+    let mut roles: BTreeSet<&Role> = BTreeSet::new();
+    for (place, thread) in vnode.threads.iter().enumerate() {
+        if thread.pus.is_empty() {
+            let why = format!("{} has no PU to run on", thread.role);
+            faults.push((format!("threads[{place}].pus"), why));
+        }
+        if !roles.insert(&thread.role) {
+            let why = format!("{} is planned twice", thread.role);
+            faults.push((format!("threads[{place}].role"), why));
+        }
+    }
+    let vcpus = vnode.vcpus().map(|thread| &thread.role);
+    if !vcpus.zip(0_u32..).all(|(role, index)| *role == Role::Vcpu(index)) {
+        let why = "the vCPUs are not numbered 0, 1, 2, … in this order";
+        faults.push(("threads".to_owned(), why.to_owned()));
+    }
+    if vnode.memory.as_ref().is_some_and(|memory| memory.nodes.is_empty()) {
+        faults.push(("memory.nodes".to_owned(), "the memory has no node to be on".to_owned()));
+    }
+    faults.extend(guest_fault(vnode).map(|why| ("guest".to_owned(), why)));
+    faults
+}
+
+fn guest_fault(vnode: &VnodePlan) -> Option<String> {
+    let guest = vnode.guest.as_ref()?;
     let product =
         guest.sockets.checked_mul(guest.cores).and_then(|cores| cores.checked_mul(guest.threads));
-    let vcpus = plan.vnode.vcpus().count();
+    let vcpus = vnode.vcpus().count();
     let fits = product.is_some_and(|product| product as usize == vcpus);
     (!fits).then(|| {
         let (sockets, cores, threads) = (guest.sockets, guest.cores, guest.threads);
-        ("vnode.guest", format!("{sockets}×{cores}×{threads} is not the number of vCPUs, {vcpus}"))
+        format!("{sockets}×{cores}×{threads} is not the number of vCPUs, {vcpus}")
     })
 }
 
@@ -111,12 +137,9 @@ fn starved_host(plan: &Plan) -> Option<String> {
         Some(Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle | Policy::Unknown(_))
         | None => false,
     };
-    let burdened = plan
-        .vnode
-        .threads
-        .iter()
-        .filter(real_time)
-        .fold(CpuSet::new(), |set, thread| set.union(&thread.pus));
+    let mut burdened = CpuSet::new();
+    let threads = plan.vnodes.iter().flat_map(|vnode| &vnode.threads);
+    threads.filter(real_time).for_each(|thread| burdened.add(&thread.pus));
     let left = plan.housekeeping.difference(&burdened);
     (!plan.housekeeping.is_empty() && left.is_empty()).then(|| {
         format!(

@@ -1,28 +1,31 @@
 //! A plan while it is being written: the parts that all strategies share.
 //!
 //! A strategy says which PUs each vCPU and the emulator get, and why; the draft
-//! adds the iothreads, the host's share and the findings that hold whatever the
-//! strategy, and checks the request before anything else.
+//! adds the iothreads, the host's share, memory, interrupts and the findings that hold
+//! whatever the strategy.
 
 use pinfold_model::{
-    CpuSet, Finding, GuestTopology, IsolationScope, Plan, PuId, Request, Role, ThreadPlan,
-    Topology, VcpuCount, VnodeKind, VnodePlan,
+    CpuSet, EmulatorWish, Finding, GuestTopology, IsolationScope, Plan, Policy, PuId, Request,
+    Role, SmtWish, Speed, ThreadPlan, Topology, VcpuCount, VnodeKind, VnodePlan, VnodeRequest,
+    Work,
 };
 
 use crate::PlanError;
 use crate::ground::Ground;
-use crate::select::Count;
-use crate::spread;
+use crate::guest::{self, GuestSmt};
+use crate::{demand, nearby, spread};
 
 /// No strategy gives more vCPUs: KVM's own limit (`KVM_MAX_NR_VCPUS`) is at most 4096 on x86.
 pub(crate) const MAX_VCPUS: u32 = 4096;
 
 /// What limits a strategy's number of vCPUs.
 pub(crate) struct Limits {
-    /// How many `auto` gives.
+    /// How many `auto` gives, over all vnodes.
     pub auto: usize,
-    /// How many it can give at all.
-    pub most: usize,
+    /// What `auto` gives several vnodes is a multiple of this.
+    pub unit: usize,
+    /// How many it can give at all, over all vnodes; `None` if several may share a PU.
+    pub most: Option<usize>,
     /// Why not more.
     pub why: String,
 }
@@ -31,20 +34,20 @@ impl Limits {
     /// A strategy that puts several vCPUs on a PU when they run out: only KVM's limit holds.
     pub fn wrapping(auto: usize) -> Self {
         let why = "no hypervisor on Linux runs a virtual machine with more".to_owned();
-        Self { auto, most: MAX_VCPUS as usize, why }
+        Self { auto, unit: 1, most: None, why }
     }
 }
 
 /// A plan without its end.
 pub(crate) struct Draft<'a> {
     pub ground: &'a Ground<'a>,
+    pub request: &'a Request,
     strategy: &'static str,
-    request: &'a Request,
-    threads: Vec<ThreadPlan>,
+    vnodes: Vec<Option<VnodePlan>>,
     findings: Vec<Finding>,
 }
 
-/// What is kept for the vnode alone.
+/// What is kept for the vnodes alone.
 pub(crate) struct Reserve {
     /// PUs from which other tasks are to be kept away.
     pub exclusive: CpuSet,
@@ -52,33 +55,118 @@ pub(crate) struct Reserve {
     pub reason: String,
 }
 
-/// Checks the request's own values.
-///
-/// # Errors
-/// [`PlanError::NoVcpus`] and [`PlanError::BadIothread`].
-pub(crate) fn check_request(request: &Request) -> Result<(), PlanError> {
-    if request.vm.vcpus == VcpuCount::Exactly(0) {
-        return Err(PlanError::NoVcpus);
+/// A vnode without its end.
+pub(crate) struct Enclave<'a> {
+    /// What was asked.
+    pub asked: &'a VnodeRequest,
+    place: usize,
+    strategy: &'static str,
+    pins: Vec<(CpuSet, String)>,
+    emulator: Option<(CpuSet, String)>,
+    /// Policy of the vCPUs, and of the emulator with all that follows it.
+    pub policies: [Option<Policy>; 2],
+    /// The node to which its memory is bound whether or not the request names a size.
+    pub node: Option<pinfold_model::NodeId>,
+}
+
+impl Enclave<'_> {
+    /// Places the next vCPU.
+    pub fn vcpu(&mut self, pus: CpuSet, reason: impl Into<String>) {
+        self.pins.push((pus, reason.into()));
     }
-    for (place, id) in request.vm.iothreads.iter().enumerate() {
-        let why = match id.as_str() {
-            "" => "it is empty",
-            id if id.chars().any(char::is_control) => "it has a control character",
-            id if request.vm.iothreads.iter().take(place).any(|other| other == id) => {
-                "it is given twice"
+
+    /// Places the emulator, and with it the iothreads and vhost workers. A process group has none.
+    pub fn emulator(&mut self, pus: &CpuSet, reason: impl FnOnce() -> String) {
+        if matches!(self.asked.work, Work::Vm(_)) {
+            self.emulator = Some((pus.clone(), reason()));
+        }
+    }
+
+    /// The PUs of the vCPUs that are pinned to one PU each.
+    pub fn pinned(&self) -> Vec<PuId> {
+        let one = |pus: &CpuSet| if pus.len() == 1 { pus.first() } else { None };
+        self.pins.iter().filter_map(|(pus, _)| one(pus)).collect()
+    }
+
+    fn into_threads(self) -> Vec<ThreadPlan> {
+        let [of_vcpus, of_emulator] = self.policies;
+        let thread = |role, pus, policy, reason| ThreadPlan { role, pus, policy, reason };
+        let vm = match &self.asked.work {
+            Work::Vm(vm) => vm,
+            Work::Processes { .. } => {
+                let mut all = CpuSet::new();
+                self.pins.iter().for_each(|(pus, _)| all.add(pus));
+                let first = self.pins.into_iter().map(|(_, reason)| reason).next();
+                let reason = match all.len() {
+                    1 => first.unwrap_or_default(),
+                    _ => format!(
+                        "its tasks share {}; of the first of them: {}",
+                        pus_text(&all),
+                        first.unwrap_or_default()
+                    ),
+                };
+                return vec![thread(Role::Task, all, of_vcpus, reason)];
             }
-            _ => continue,
         };
-        return Err(PlanError::BadIothread { id: id.clone(), why });
+        let helpers = vm.iothreads.len() + vm.vhosts as usize;
+        let mut threads = Vec::with_capacity(self.pins.len() + helpers + 1);
+        let mut carried = CpuSet::new();
+        for (index, (pus, reason)) in (0_u32..).zip(self.pins) {
+            if helpers > 0 {
+                carried.add(&pus);
+            }
+            threads.push(thread(Role::Vcpu(index), pus, of_vcpus, reason));
+        }
+        let Some((pus, reason)) = self.emulator else { return threads };
+        let apart = carried.is_disjoint(&pus);
+        threads.push(thread(Role::Emulator, pus.clone(), of_emulator, reason));
+        let iothreads = vm.iothreads.iter().map(|id| Role::Iothread(id.clone()));
+        for role in iothreads.chain((0..vm.vhosts).map(Role::Vhost)) {
+            let reason = helper_reason(&role, &pus, self.strategy, apart);
+            threads.push(thread(role, pus.clone(), of_emulator, reason));
+        }
+        threads
     }
-    Ok(())
+}
+
+fn helper_reason(role: &Role, pus: &CpuSet, strategy: &str, apart: bool) -> String {
+    let who = match role {
+        Role::Iothread(id) => format!("iothread {id}"),
+        Role::Vhost(index) => format!("vhost worker {index}"),
+        Role::Vcpu(_) | Role::Emulator | Role::Worker | Role::Task => role.to_string(),
+    };
+    match apart {
+        true => format!(
+            "{who} runs where the emulator runs, on {}: its I/O then never takes a vCPU's PU",
+            pus_text(pus)
+        ),
+        false => format!(
+            "{who} runs where the emulator runs: {strategy} reserves no PU for I/O, so it competes \
+             with the vCPUs"
+        ),
+    }
 }
 
 impl<'a> Draft<'a> {
     /// An empty plan of `strategy`.
-    pub fn new(strategy: &'static str, ground: &'a Ground<'a>, request: &'a Request) -> Self {
-        let mut draft =
-            Self { ground, strategy, request, threads: Vec::new(), findings: Vec::new() };
+    ///
+    /// # Errors
+    /// [`PlanError::EmulatorWish`] if the request wants the emulator where only `balanced`
+    /// puts it.
+    pub fn new(
+        strategy: &'static str,
+        ground: &'a Ground<'a>,
+        request: &'a Request,
+    ) -> Result<Self, PlanError> {
+        if request.emulator != EmulatorWish::Usual && strategy != "balanced" {
+            return Err(PlanError::EmulatorWish {
+                strategy: strategy.to_owned(),
+                wish: request.emulator.to_string(),
+                why: "only balanced leaves a choice of the emulator's place".to_owned(),
+            });
+        }
+        let vnodes = request.vnodes.iter().map(|_| None).collect();
+        let mut draft = Self { ground, strategy, request, vnodes, findings: Vec::new() };
         if !ground.avoided_in_vain.is_empty() {
             draft.finding(Finding::note(
                 "avoid",
@@ -89,59 +177,156 @@ impl<'a> Draft<'a> {
                 ),
             ));
         }
-        draft
+        Ok(draft)
     }
 
-    /// How many vCPUs are to be placed.
+    /// The vnodes' places in the request, in the order in which they choose.
+    pub fn choosing_order(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.request.vnodes.len()).collect();
+        order.sort_by_key(|place| {
+            std::cmp::Reverse(self.request.vnodes.get(*place).map(|vnode| vnode.priority))
+        });
+        order
+    }
+
+    /// How many vCPUs (of a process group: cores) each vnode gets, in the request's order.
     ///
     /// # Errors
-    /// [`PlanError::TooFewPus`] if the strategy cannot give one,
+    /// [`PlanError::TooFewPus`] if the strategy cannot give each vnode one,
     /// [`PlanError::TooManyVcpus`] if it cannot give as many as asked.
-    pub fn vcpu_count(&self, limits: Limits) -> Result<usize, PlanError> {
+    pub fn counts(&self, limits: Limits) -> Result<Vec<usize>, PlanError> {
         let strategy = self.strategy.to_owned();
-        let most = limits.most.min(MAX_VCPUS as usize);
+        let of_one = MAX_VCPUS as usize;
+        let asked = |vnode: &VnodeRequest| match &vnode.work {
+            Work::Vm(vm) => match vm.vcpus {
+                VcpuCount::Auto => None,
+                VcpuCount::Exactly(count) => Some(count as usize),
+            },
+            Work::Processes { cores, .. } => Some(*cores as usize),
+        };
+        let asked: Vec<Option<usize>> = self.request.vnodes.iter().map(asked).collect();
+        let most = limits.most.unwrap_or(of_one * asked.len());
         if most == 0 {
             let usable = self.ground.usable.clone();
             return Err(PlanError::TooFewPus { strategy, usable, why: limits.why, nearest: None });
         }
-        match self.request.vm.vcpus {
-            VcpuCount::Auto => Ok(limits.auto.clamp(1, most)),
-            VcpuCount::Exactly(asked) if asked as usize <= most => Ok(asked as usize),
-            VcpuCount::Exactly(asked) => Err(PlanError::TooManyVcpus {
+        let given: usize = asked.iter().flatten().sum();
+        let autos = asked.iter().filter(|count| count.is_none()).count();
+        let largest = asked.iter().flatten().copied().max().unwrap_or(0);
+        let (wanted, most) = match asked.len() {
+            _ if largest > of_one => (largest, most.min(of_one)),
+            1 => (given + autos, most.min(of_one)),
+            _ => (given + autos, most),
+        };
+        if wanted > most {
+            return Err(PlanError::TooManyVcpus {
                 strategy,
-                asked,
-                most: u32::try_from(most).unwrap_or(MAX_VCPUS),
+                asked: narrow(wanted),
+                most: narrow(most),
+                what: demand::units(self.request),
                 why: limits.why,
                 nearest: None,
-            }),
+            });
+        }
+        let unit = if asked.len() == 1 { 1 } else { limits.unit.max(1) };
+        let rounded: usize = asked.iter().flatten().map(|count| count.div_ceil(unit) * unit).sum();
+        let share = limits.auto.saturating_sub(rounded) / unit / autos.max(1) * unit;
+        let auto = share.clamp(1, most.min(of_one));
+        Ok(asked.into_iter().map(|count| count.unwrap_or(auto)).collect())
+    }
+
+    /// A refusal because the cores have run out before this vnode, although the numbers add up.
+    pub fn no_room(&self, place: usize, asked: usize, (left, why): (usize, String)) -> PlanError {
+        PlanError::NoRoom {
+            strategy: self.strategy.to_owned(),
+            vnode: self.vnode(place).name.clone(),
+            asked: narrow(asked),
+            left: narrow(left),
+            what: demand::units(self.request),
+            why,
+            nearest: None,
         }
     }
 
-    /// Places the next vCPU.
-    pub fn vcpu(&mut self, pus: CpuSet, reason: impl Into<String>) {
-        let index = u32::try_from(self.threads.len()).unwrap_or(u32::MAX);
-        self.threads.push(thread(Role::Vcpu(index), pus, reason.into()));
+    /// What is asked for the vnode at this place of the request.
+    ///
+    /// # Panics
+    /// If the request has no such place.
+    pub fn vnode(&self, place: usize) -> &'a VnodeRequest {
+        &self.request.vnodes[place]
     }
 
-    /// Places the emulator, and the iothreads with it.
-    pub fn emulator(&mut self, pus: &CpuSet, reason: impl Into<String>) {
-        self.threads.push(thread(Role::Emulator, pus.clone(), reason.into()));
-        let vcpus = self.threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_)));
-        let apart = vcpus.clone().all(|vcpu| vcpu.pus.is_disjoint(pus));
-        for id in &self.request.vm.iothreads {
-            let reason = match apart {
-                true => format!(
-                    "iothread {id} runs where the emulator runs, on {}: its I/O then never takes \
-                     a vCPU's PU",
-                    pus_text(pus)
-                ),
-                false => format!(
-                    "iothread {id} runs where the emulator runs: {} reserves no PU for I/O, so it \
-                     competes with the vCPUs",
-                    self.strategy
-                ),
-            };
-            self.threads.push(thread(Role::Iothread(id.clone()), pus.clone(), reason));
+    /// Starts a vnode.
+    pub fn open(&self, place: usize) -> Enclave<'a> {
+        Enclave {
+            asked: self.vnode(place),
+            place,
+            strategy: self.strategy,
+            pins: Vec::new(),
+            emulator: None,
+            policies: [None, None],
+            node: None,
+        }
+    }
+
+    /// Ends a vnode whose vCPUs are pinned to one PU each: the guest's shape follows from them.
+    ///
+    /// # Errors
+    /// [`PlanError::GuestSmt`] if the request wants siblings shown that the pins do not have.
+    pub fn close(&mut self, enclave: Enclave<'a>, smt: GuestSmt) -> Result<(), PlanError> {
+        let Work::Vm(vm) = &enclave.asked.work else {
+            self.add(enclave, None);
+            return Ok(());
+        };
+        let smt = if vm.smt == SmtWish::Hidden { GuestSmt::Hidden } else { smt };
+        let (guest, findings) = guest::matching(self.ground, &enclave.pinned(), smt);
+        let several = self.request.vnodes.len() > 1;
+        self.findings.extend(findings.into_iter().map(|mut finding| {
+            if several {
+                finding.text = format!("{}: {}", enclave.asked.name, finding.text);
+            }
+            finding
+        }));
+        self.close_as(enclave, guest)
+    }
+
+    /// Ends a vnode with a shape that does not follow from its pins.
+    ///
+    /// # Errors
+    /// As [`Draft::close`].
+    pub fn close_as(
+        &mut self,
+        enclave: Enclave<'a>,
+        guest: GuestTopology,
+    ) -> Result<(), PlanError> {
+        let Work::Vm(vm) = &enclave.asked.work else {
+            self.add(enclave, None);
+            return Ok(());
+        };
+        if vm.smt == SmtWish::Shown && guest.threads < 2 {
+            return Err(PlanError::GuestSmt {
+                strategy: self.strategy.to_owned(),
+                vnode: enclave.asked.name.clone(),
+                why: guest.reason,
+                nearest: None,
+            });
+        }
+        self.add(enclave, Some(guest));
+        Ok(())
+    }
+
+    fn add(&mut self, enclave: Enclave<'a>, guest: Option<GuestTopology>) {
+        let (place, asked, node) = (enclave.place, enclave.asked, enclave.node);
+        let (kind, speed) = match &asked.work {
+            Work::Vm(_) => (VnodeKind::VirtualMachine, Speed::FULL),
+            Work::Processes { speed, .. } => (VnodeKind::ProcessGroup, *speed),
+        };
+        let threads = enclave.into_threads();
+        let memory = nearby::memory(self.ground, asked, &threads, node);
+        let name = asked.name.clone();
+        let plan = VnodePlan { name, kind, threads, guest, memory, speed };
+        if let Some(entry) = self.vnodes.get_mut(place) {
+            *entry = Some(plan);
         }
     }
 
@@ -156,7 +341,10 @@ impl<'a> Draft<'a> {
     }
 
     /// The plan of a strategy that leaves all PUs to the host as well.
-    pub fn shared(mut self, guest: GuestTopology) -> Plan {
+    ///
+    /// # Errors
+    /// As [`Draft::isolating`].
+    pub fn shared(mut self) -> Result<Plan, PlanError> {
         if self.request.isolation != IsolationScope::None {
             self.finding(Finding::note(
                 "isolation",
@@ -167,24 +355,32 @@ impl<'a> Draft<'a> {
                 ),
             ));
         }
-        let reason = format!(
-            "{} isolates nothing: the host's tasks may run wherever the virtual machine does",
-            self.strategy
-        );
-        self.finish(guest, Reserve { exclusive: CpuSet::new(), reason })
+        let who = match self.request.vnodes.as_slice() {
+            [VnodeRequest { work: Work::Vm(_), .. }] => "the virtual machine does",
+            [_] => "the process group does",
+            _ => "the vnodes do",
+        };
+        let reason =
+            format!("{} isolates nothing: the host's tasks may run wherever {who}", self.strategy);
+        self.finish(Reserve { exclusive: CpuSet::new(), reason })
     }
 
     /// The plan of a strategy that keeps other tasks off the vCPUs' PUs, if the request lets it.
-    pub fn isolating(mut self, guest: GuestTopology, reserve: Reserve) -> Plan {
-        if self.request.isolation != IsolationScope::None {
-            return self.finish(guest, reserve);
+    ///
+    /// # Errors
+    /// [`PlanError::Memory`] if a vnode's memory is not on the nodes of its PUs.
+    pub fn isolating(mut self, reserve: Reserve) -> Result<Plan, PlanError> {
+        if self.request.isolation != IsolationScope::None || reserve.exclusive.is_empty() {
+            return self.finish(reserve);
         }
+        let whom =
+            if self.request.vnodes.len() == 1 { "the virtual machine" } else { "the vnodes" };
         self.finding(
             Finding::note(
                 "isolation",
                 format!(
                     "the isolation scope is none: other tasks may still run on {}, which {} would \
-                     keep for the virtual machine",
+                     keep for {whom}",
                     pus_text(&reserve.exclusive),
                     self.strategy
                 ),
@@ -192,44 +388,48 @@ impl<'a> Draft<'a> {
             .with_hint("use `--isolate own` or `--isolate host`"),
         );
         let reason = "the isolation scope is none, so the host's tasks keep all PUs".to_owned();
-        self.finish(guest, Reserve { exclusive: CpuSet::new(), reason })
+        self.finish(Reserve { exclusive: CpuSet::new(), reason })
     }
 
-    fn finish(mut self, guest: GuestTopology, reserve: Reserve) -> Plan {
-        let common = spread::findings(self.ground, &self.threads);
+    fn finish(mut self, reserve: Reserve) -> Result<Plan, PlanError> {
+        let vnodes: Vec<VnodePlan> =
+            std::mem::take(&mut self.vnodes).into_iter().flatten().collect();
+        nearby::check_memory(self.ground.topology, &vnodes)?;
+        let common = spread::findings(self.ground, &vnodes);
         self.findings.extend(common);
+        let far = nearby::far_devices(self.ground, self.request, &vnodes)?;
+        self.findings.extend(far);
+        let housekeeping = self.ground.hostable.difference(&reserve.exclusive);
+        let (irqs, findings) =
+            nearby::interrupts(self.ground, self.request, (&vnodes, &housekeeping))?;
+        self.findings.extend(findings);
         let isolation = match reserve.exclusive.is_empty() {
             true => IsolationScope::None,
             false => self.request.isolation,
         };
-        let Self { ground, strategy, request, threads, findings } = self;
-        Plan {
-            strategy: strategy.to_owned(),
-            fingerprint: ground.topology.fingerprint.clone(),
-            vnode: VnodePlan {
-                name: request.vm.name.clone(),
-                kind: VnodeKind::VirtualMachine,
-                threads,
-                guest: Some(guest),
-            },
-            housekeeping: ground.hostable.difference(&reserve.exclusive),
+        Ok(Plan {
+            strategy: self.strategy.to_owned(),
+            fingerprint: self.ground.topology.fingerprint.clone(),
+            vnodes,
+            housekeeping,
             exclusive: reserve.exclusive,
             isolation,
             housekeeping_reason: reserve.reason,
-            findings,
-        }
+            irqs,
+            findings: self.findings,
+        })
     }
 }
 
 /// The ground for a request that has been checked.
 ///
 /// # Errors
-/// As [`check_request`] and [`Ground::new`].
+/// As [`demand::check`] and [`Ground::new`].
 pub(crate) fn ground<'a>(
     topology: &'a Topology,
     request: &Request,
 ) -> Result<Ground<'a>, PlanError> {
-    check_request(request)?;
+    demand::check(topology, request)?;
     Ground::new(topology, request)
 }
 
@@ -254,14 +454,7 @@ pub(crate) fn counted(count: usize, noun: &str) -> String {
     }
 }
 
-/// The first `need` PUs of `cores` in order, as many of each core as are counted.
-pub(crate) fn pins(cores: &[crate::ground::Spot], need: usize, count: Count) -> Vec<PuId> {
-    let of_core = |spot: &crate::ground::Spot| -> Vec<PuId> {
-        spot.pus.iter().copied().take(count.of(spot)).collect()
-    };
-    cores.iter().flat_map(of_core).take(need).collect()
-}
-
-fn thread(role: Role, pus: CpuSet, reason: String) -> ThreadPlan {
-    ThreadPlan { role, pus, policy: None, reason }
+/// A count for a message.
+pub(crate) fn narrow(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }

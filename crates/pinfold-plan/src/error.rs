@@ -4,7 +4,7 @@
 //! so that a caller shows it on a line of its own. `nearest` is filled in by
 //! [`crate::plan`]: a strategy alone does not know its neighbours.
 
-use pinfold_model::CpuSet;
+use pinfold_model::{CpuSet, NodeId};
 use thiserror::Error;
 
 /// Why a strategy gives no plan.
@@ -18,11 +18,118 @@ pub enum PlanError {
         /// The name that was probably meant.
         nearest: Option<String>,
     },
-    /// A virtual machine without vCPUs was asked for.
-    #[error("0 vCPUs were asked for, a virtual machine has at least one")]
-    NoVcpus,
+    /// The request places nothing.
+    #[error("the request names neither a virtual machine nor a process group")]
+    NoVnodes,
+    /// A vnode's name cannot be used.
+    #[error("the name {name:?} cannot be used: {why}")]
+    BadName {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A virtual machine without vCPUs, or a process group without cores, was asked for.
+    #[error("0 {what} were asked for {vnode:?}, it needs at least one")]
+    NoVcpus {
+        /// The vnode.
+        vnode: String,
+        /// What was counted.
+        what: &'static str,
+    },
+    /// More vhost workers than any machine has.
+    #[error("{asked} vhost workers were asked for {vnode:?}, more than any virtual machine has")]
+    TooManyVhosts {
+        /// The vnode.
+        vnode: String,
+        /// How many.
+        asked: u32,
+    },
+    /// A device that the request names is not there.
+    #[error("{device} cannot be planned for: {why}")]
+    Device {
+        /// The device.
+        device: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The share that is to stay free cannot.
+    #[error("{asked} cannot stay free on this host: {why}")]
+    Free {
+        /// The share.
+        asked: String,
+        /// What is missing.
+        why: String,
+    },
+    /// A vnode's memory is not where its PUs are.
+    #[error(
+        "{vnode:?} needs {bytes} bytes of memory, the nodes of its PUs ({}) lack {missing} of them",
+        nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    )]
+    Memory {
+        /// The vnode.
+        vnode: String,
+        /// What it needs, in bytes.
+        bytes: u64,
+        /// The nodes of its PUs.
+        nodes: Vec<NodeId>,
+        /// What they lack, in bytes.
+        missing: u64,
+    },
+    /// The guest cannot be shown siblings under this strategy.
+    #[error("{strategy} cannot show {vnode:?} SMT siblings: {why}")]
+    GuestSmt {
+        /// The strategy.
+        strategy: String,
+        /// The vnode.
+        vnode: String,
+        /// Why not.
+        why: String,
+        /// The strategy nearest in intent that can.
+        nearest: Option<String>,
+    },
+    /// The emulator cannot be where the request wants it.
+    #[error("{strategy} cannot have the emulator {wish}: {why}")]
+    EmulatorWish {
+        /// The strategy.
+        strategy: String,
+        /// The wish.
+        wish: String,
+        /// Why not.
+        why: String,
+    },
+    /// The strategy does not place this kind of vnode.
+    #[error("{strategy} does not place {vnode:?}: {why}")]
+    WrongKind {
+        /// The strategy.
+        strategy: String,
+        /// The vnode.
+        vnode: String,
+        /// What it places instead.
+        why: String,
+        /// The strategy nearest in intent that places it.
+        nearest: Option<String>,
+    },
+    /// One of several vnodes finds too few free cores near each other.
+    #[error("{strategy} has room for {left} of the {asked} {what} of {vnode:?}: {why}")]
+    NoRoom {
+        /// The strategy.
+        strategy: String,
+        /// The vnode.
+        vnode: String,
+        /// vCPUs (of a process group: cores) asked for.
+        asked: u32,
+        /// How many there is room for.
+        left: u32,
+        /// What was counted.
+        what: &'static str,
+        /// What limits it.
+        why: String,
+        /// The strategy nearest in intent that has room.
+        nearest: Option<String>,
+    },
     /// The strategy cannot give that many vCPUs on this host.
-    #[error("{strategy} gives at most {most} vCPUs on this host, {asked} were asked for: {why}")]
+    #[error("{strategy} gives at most {most} {what} on this host, {asked} were asked for: {why}")]
     TooManyVcpus {
         /// The strategy.
         strategy: String,
@@ -30,6 +137,8 @@ pub enum PlanError {
         asked: u32,
         /// vCPUs that it can give.
         most: u32,
+        /// What was counted.
+        what: &'static str,
         /// What limits it.
         why: String,
         /// The strategy nearest in intent that can give them.
@@ -86,12 +195,36 @@ impl PlanError {
             PlanError::UnknownStrategy { nearest: None, .. } => {
                 Some("`pinfold plan --list` shows all strategies".to_owned())
             }
-            PlanError::NoVcpus => Some("ask for one vCPU or more, or for auto".to_owned()),
-            PlanError::TooManyVcpus { most, nearest, .. } => Some(match nearest {
+            PlanError::NoVnodes => Some("name at least one in the request file".to_owned()),
+            PlanError::BadName { .. } => Some("give each vnode a name of its own".to_owned()),
+            PlanError::NoVcpus { what: "vCPUs", .. } => {
+                Some("ask for one vCPU or more, or for auto".to_owned())
+            }
+            PlanError::NoVcpus { what, .. } => Some(format!("ask for one or more {what}")),
+            PlanError::TooManyVhosts { .. } => {
+                Some("give the number of its vhost queue pairs".to_owned())
+            }
+            PlanError::Device { .. } => Some(
+                "`lspci -D` shows the addresses; or name the device's node as node:N".to_owned(),
+            ),
+            PlanError::Free { .. } => Some("keep fewer PUs free".to_owned()),
+            PlanError::Memory { .. } => Some(
+                "ask for less memory, or for a strategy that spreads the vnode over more nodes"
+                    .to_owned(),
+            ),
+            PlanError::EmulatorWish { .. } => {
+                Some("use balanced on a host whose first core has siblings, or leave the emulator as usual".to_owned())
+            }
+            PlanError::GuestSmt { nearest, .. }
+            | PlanError::WrongKind { nearest, .. }
+            | PlanError::NoRoom { nearest, .. } => {
+                nearest.as_ref().map(|nearest| format!("use {nearest}, which can"))
+            }
+            PlanError::TooManyVcpus { most, nearest, what, .. } => Some(match nearest {
                 Some(nearest) => {
-                    format!("ask for at most {most} vCPUs, or use {nearest}, which gives that many")
+                    format!("ask for at most {most} {what}, or use {nearest}, which gives that many")
                 }
-                None => format!("ask for at most {most} vCPUs"),
+                None => format!("ask for at most {most} {what}"),
             }),
             PlanError::TooFewPus { nearest, .. } => {
                 nearest.as_ref().map(|nearest| format!("use {nearest}, which works on these PUs"))
@@ -114,11 +247,22 @@ impl PlanError {
     /// The same error with a way out, where it has room for one and none yet.
     pub(crate) fn with_nearest(mut self, strategy: &str) -> Self {
         match &mut self {
-            PlanError::TooManyVcpus { nearest, .. } | PlanError::TooFewPus { nearest, .. } => {
+            PlanError::TooManyVcpus { nearest, .. }
+            | PlanError::TooFewPus { nearest, .. }
+            | PlanError::GuestSmt { nearest, .. }
+            | PlanError::WrongKind { nearest, .. }
+            | PlanError::NoRoom { nearest, .. } => {
                 nearest.get_or_insert_with(|| strategy.to_owned());
             }
             PlanError::UnknownStrategy { .. }
-            | PlanError::NoVcpus
+            | PlanError::NoVnodes
+            | PlanError::BadName { .. }
+            | PlanError::NoVcpus { .. }
+            | PlanError::TooManyVhosts { .. }
+            | PlanError::Device { .. }
+            | PlanError::Free { .. }
+            | PlanError::Memory { .. }
+            | PlanError::EmulatorWish { .. }
             | PlanError::NoPus { .. }
             | PlanError::NoHousekeeping { .. }
             | PlanError::BadIothread { .. } => {}
@@ -128,7 +272,14 @@ impl PlanError {
 
     /// True if another strategy may succeed where this one did not.
     pub(crate) fn depends_on_strategy(&self) -> bool {
-        matches!(self, PlanError::TooManyVcpus { .. } | PlanError::TooFewPus { .. })
+        matches!(
+            self,
+            PlanError::TooManyVcpus { .. }
+                | PlanError::TooFewPus { .. }
+                | PlanError::GuestSmt { .. }
+                | PlanError::WrongKind { .. }
+                | PlanError::NoRoom { .. }
+        )
     }
 }
 

@@ -4,9 +4,13 @@
 //! are computed from plan and topology, so that a plan read from a file, or one for
 //! another machine, is explained as it is and not as its strategy meant it.
 
-use pinfold_model::{Core, CpuSet, GuestTopology, IsolationScope, Plan, Topology};
+use pinfold_model::{
+    Core, CpuSet, GuestTopology, IsolationScope, MemoryPlan, Plan, Role, Speed, ThreadPlan,
+    Topology, VnodeKind, VnodePlan,
+};
 
 use crate::draft::{counted, pus_text, verb};
+use crate::ground::Index;
 use crate::spread::Spread;
 
 const WIDTH: usize = 100;
@@ -14,16 +18,43 @@ const WIDTH: usize = 100;
 /// A readable account of `plan` on the machine of `topology`.
 #[must_use]
 pub fn explain(plan: &Plan, topology: &Topology) -> String {
-    let spread = Spread::of(topology, &plan.vnode.threads);
+    let index = Index::of(topology);
     let mut text = String::new();
-    wrap(&mut text, "", &summary(plan));
+    match plan.vnodes.as_slice() {
+        [only] => {
+            wrap(&mut text, "", &format!("{}; {}", summary(plan, only), isolation(plan)));
+        }
+        several => {
+            several.iter().for_each(|vnode| wrap(&mut text, "", &summary(plan, vnode)));
+            wrap(&mut text, "", &format!("{}: {}", plan.strategy, isolation(plan)));
+        }
+    }
     roles(&mut text, plan);
     section(&mut text, "Host", host(plan));
-    if let Some(guest) = &plan.vnode.guest {
-        section(&mut text, "Guest topology", vec![format!("{}: {}", shape(guest), guest.reason)]);
+    let lines = |of_vnode: &dyn Fn(&VnodePlan) -> Vec<String>| -> Vec<String> {
+        let named = |vnode: &VnodePlan| {
+            let name =
+                if plan.vnodes.len() > 1 { format!("{}: ", vnode.name) } else { String::new() };
+            of_vnode(vnode).into_iter().map(move |line| format!("{name}{line}")).collect::<Vec<_>>()
+        };
+        plan.vnodes.iter().flat_map(named).collect()
+    };
+    let guests = lines(&|vnode| {
+        let guest = vnode.guest.iter();
+        guest.map(|guest| format!("{}: {}", shape(guest), guest.reason)).collect()
+    });
+    let memory = lines(&|vnode| vnode.memory.iter().map(memory_line).collect());
+    for (title, lines) in [("Guest topology", guests), ("Memory", memory)] {
+        if !lines.is_empty() {
+            section(&mut text, title, lines);
+        }
     }
-    section(&mut text, "What it gives", gives(plan, topology, &spread));
-    section(&mut text, "What it costs", costs(plan, topology, &spread));
+    let on = |vnode: &VnodePlan| Spread::of(&index, &vnode.threads);
+    let given = lines(&|vnode| gives((plan, vnode), topology, &on(vnode)));
+    section(&mut text, "What it gives", given);
+    let mut paid = vec![host_share(plan, topology)];
+    paid.extend(lines(&|vnode| costs((plan, vnode), topology, &on(vnode))));
+    section(&mut text, "What it costs", paid);
     let mut findings: Vec<String> = Vec::new();
     if plan.fingerprint != topology.fingerprint {
         findings.push(format!(
@@ -38,40 +69,54 @@ pub fn explain(plan: &Plan, topology: &Topology) -> String {
     text
 }
 
-fn summary(plan: &Plan) -> String {
-    let vcpus = plan.vnode.vcpus().count();
-    let pus = plan.vnode.vcpus().fold(CpuSet::new(), |set, thread| set.union(&thread.pus));
-    let pinned = plan.vnode.vcpus().all(|thread| thread.pus.len() == 1);
-    let where_they_run = match pinned {
-        true => format!("pinned to {pus}"),
-        false => format!("floating over {pus}"),
+fn memory_line(memory: &MemoryPlan) -> String {
+    let nodes: Vec<String> = memory.nodes.iter().map(ToString::to_string).collect();
+    let size = memory.bytes.map_or_else(String::new, |bytes| format!("{bytes} bytes "));
+    let pages =
+        memory.page_bytes.map_or_else(String::new, |page| format!(", in pages of {page} bytes"));
+    let node = if nodes.len() == 1 { "node" } else { "nodes" };
+    format!("{size}on {node} {}{pages}: {}", nodes.join(", "), memory.reason)
+}
+
+fn summary(plan: &Plan, vnode: &VnodePlan) -> String {
+    let runs = |thread: &&ThreadPlan| matches!(thread.role, Role::Vcpu(_) | Role::Task);
+    let mut pus = CpuSet::new();
+    vnode.threads.iter().filter(runs).for_each(|thread| pus.add(&thread.pus));
+    let what = match vnode.kind {
+        VnodeKind::VirtualMachine => {
+            let pinned = vnode.vcpus().all(|thread| thread.pus.len() == 1);
+            let how = if pinned { "pinned to" } else { "floating over" };
+            format!("{} {how} {pus}", counted(vnode.vcpus().count(), "vCPU"))
+        }
+        VnodeKind::ProcessGroup => {
+            let speed = match vnode.speed {
+                Speed::FULL => "at full speed".to_owned(),
+                part => format!("at {part} of full speed"),
+            };
+            format!("tasks on {} ({pus}) {speed}", counted(pus.len(), "PU"))
+        }
     };
-    let guest = plan
-        .vnode
+    let guest = vnode
         .guest
         .as_ref()
         .map_or_else(String::new, |guest| format!(", shown to the guest as {}", shape(guest)));
-    let isolation = match plan.isolation {
+    format!("{} for {}: {what}{guest}", plan.strategy, vnode.name)
+}
+
+fn isolation(plan: &Plan) -> String {
+    match plan.isolation {
         IsolationScope::None => "nothing is kept off these PUs".to_owned(),
         IsolationScope::Own => format!("Pinfold's own tasks are kept off {}", plan.exclusive),
         IsolationScope::Host => format!("the host's movable tasks are kept off {}", plan.exclusive),
-    };
-    format!(
-        "{} for {}: {} {where_they_run}{guest}; {isolation}",
-        plan.strategy,
-        plan.vnode.name,
-        counted(vcpus, "vCPU")
-    )
+    }
 }
 
 fn roles(text: &mut String, plan: &Plan) {
     let rows: Vec<[String; 2]> = plan
-        .vnode
-        .threads
-        .iter()
-        .map(|thread| {
+        .threads()
+        .map(|(vnode, thread)| {
             let policy = thread.policy.map_or_else(String::new, |policy| format!(" ({policy})"));
-            [thread.role.to_string(), format!("{}{policy}", thread.pus)]
+            [plan.role_name(vnode, &thread.role), format!("{}{policy}", thread.pus)]
         })
         .collect();
     let widest = |column: usize, title: &str| {
@@ -83,7 +128,7 @@ fn roles(text: &mut String, plan: &Plan) {
     text.push('\n');
     let mut line = |a: &str, b: &str, why: &str| wrap(text, &format!("{a:role$}  {b:pus$}  "), why);
     line("role", "PUs", "why");
-    for ([name, list], thread) in rows.iter().zip(&plan.vnode.threads) {
+    for ([name, list], (_, thread)) in rows.iter().zip(plan.threads()) {
         line(name, list, &thread.reason);
     }
 }
@@ -96,20 +141,26 @@ fn host(plan: &Plan) -> Vec<String> {
             plan.exclusive, plan.isolation
         ));
     }
+    let irqs = plan.irqs.iter();
+    lines.extend(
+        irqs.map(|irq| format!("interrupts of {} on {}: {}", irq.device, irq.pus, irq.reason)),
+    );
     lines
 }
 
-fn gives(plan: &Plan, topology: &Topology, spread: &Spread) -> Vec<String> {
-    let emulator = plan.vnode.thread(&pinfold_model::Role::Emulator);
+fn gives((plan, vnode): (&Plan, &VnodePlan), topology: &Topology, spread: &Spread) -> Vec<String> {
+    let emulator = vnode.thread(&Role::Emulator);
     let others = emulator.map(|thread| thread.pus.clone()).unwrap_or_default();
     let quiet = spread.pus.intersection(&plan.exclusive).difference(&others);
     let mut lines = Vec::new();
     if spread.pus.is_empty() {
         lines.push("the kernel may use any idle PU for any thread".to_owned());
+    } else if vnode.kind == VnodeKind::ProcessGroup {
+        lines.push(format!("tasks that stay on {}", counted(spread.cores.len(), "core")));
     } else {
         lines.push(format!("vCPUs that never migrate, on {}", counted(spread.cores.len(), "core")));
     }
-    if !quiet.is_empty() {
+    if !quiet.is_empty() && vnode.kind == VnodeKind::VirtualMachine {
         lines.push(format!(
             "{} {} vCPUs alone: no emulator, and none of the tasks that are kept off",
             pus_text(&quiet),
@@ -120,8 +171,8 @@ fn gives(plan: &Plan, topology: &Topology, spread: &Spread) -> Vec<String> {
         lines.push("all vCPUs share one L3".to_owned());
     }
     let whole = |core: &&Core| core.pus.is_subset(&spread.pus) && core.pus.len() > 1;
-    let mirrored = topology.cores.iter().filter(whole).count();
-    if plan.vnode.guest.as_ref().is_some_and(|guest| guest.threads > 1) {
+    let mirrored = on(topology, spread).filter(whole).count();
+    if vnode.guest.as_ref().is_some_and(|guest| guest.threads > 1) {
         lines.push(format!(
             "the guest's scheduler knows the siblings of {}",
             counted(mirrored, "core")
@@ -130,20 +181,28 @@ fn gives(plan: &Plan, topology: &Topology, spread: &Spread) -> Vec<String> {
     lines
 }
 
-fn costs(plan: &Plan, topology: &Topology, spread: &Spread) -> Vec<String> {
+/// The cores that carry vCPUs of a vnode.
+fn on<'t>(topology: &'t Topology, spread: &'t Spread) -> impl Iterator<Item = &'t Core> {
+    spread.cores.iter().filter_map(|core| topology.cores.get(core.index()))
+}
+
+fn host_share(plan: &Plan, topology: &Topology) -> String {
     let free = |core: &&Core| core.pus.is_subset(&plan.housekeeping);
     let partly = |core: &&Core| !core.pus.is_disjoint(&plan.housekeeping) && !free(core);
     let all = topology.cores.len();
     let (whole, part) =
         (topology.cores.iter().filter(free).count(), topology.cores.iter().filter(partly).count());
     let also = if part > 0 { format!(", and {part} in part") } else { String::new() };
-    let mut lines =
-        vec![format!("the host's tasks keep {whole} of {}{also}", counted(all, "core"))];
+    format!("the host's tasks keep {whole} of {}{also}", counted(all, "core"))
+}
+
+fn costs((plan, vnode): (&Plan, &VnodePlan), topology: &Topology, spread: &Spread) -> Vec<String> {
+    let mut lines = Vec::new();
     let shared = spread.pus.intersection(&plan.housekeeping);
     if !shared.is_empty() && plan.exclusive.is_empty() {
         lines.push(format!("vCPUs compete with the host's tasks on {shared}"));
     }
-    lines.extend(siblings(plan, topology, spread));
+    lines.extend(siblings((plan, vnode), topology, spread));
     let crowded = spread.crowded();
     if !crowded.is_empty() {
         lines.push(format!("several vCPUs take turns on {crowded}"));
@@ -157,15 +216,19 @@ fn costs(plan: &Plan, topology: &Topology, spread: &Spread) -> Vec<String> {
 }
 
 /// Who shares a core with a vCPU.
-fn siblings(plan: &Plan, topology: &Topology, spread: &Spread) -> Vec<String> {
-    let on = |core: &&Core| core.pus.intersection(&spread.pus).len() > 1;
-    let paired = topology.cores.iter().filter(on).count();
+fn siblings(
+    (plan, vnode): (&Plan, &VnodePlan),
+    topology: &Topology,
+    spread: &Spread,
+) -> Vec<String> {
+    let crowded = |core: &&Core| core.pus.intersection(&spread.pus).len() > 1;
+    let paired = on(topology, spread).filter(crowded).count();
     let mut lines = Vec::new();
     if paired > 0 {
         lines.push(format!("on {} vCPUs share a core with each other", counted(paired, "core")));
     }
     let beside = spread.idle_siblings(topology);
-    let emulator = plan.vnode.thread(&pinfold_model::Role::Emulator);
+    let emulator = vnode.thread(&Role::Emulator);
     let emulated = emulator.map(|thread| thread.pus.intersection(&beside)).unwrap_or_default();
     if !emulated.is_empty() {
         lines.push(format!("the emulator shares the vCPUs' cores on {emulated}"));

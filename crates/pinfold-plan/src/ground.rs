@@ -5,10 +5,8 @@
 //! Siblings come from the topology's tables, never from arithmetic on PU numbers:
 //! 0 and 4 are siblings on one machine, 0 and 1 on the next.
 
-use std::collections::BTreeMap;
-
 use pinfold_model::{
-    CoreId, CoreKind, CpuSet, L3Id, NodeId, PackageId, Pu, PuId, Request, Topology,
+    CoreId, CoreKind, CpuSet, Free, L3Id, NodeId, PackageId, Pu, PuId, Request, Topology,
 };
 
 use crate::PlanError;
@@ -34,40 +32,90 @@ impl Spot {
     }
 }
 
+/// The PUs of a topology by OS index.
+pub(crate) struct Index<'a> {
+    pub topology: &'a Topology,
+    /// Place in the topology's table; `usize::MAX` where there is no such PU.
+    places: Vec<usize>,
+}
+
+impl<'a> Index<'a> {
+    /// The index of a topology.
+    pub fn of(topology: &'a Topology) -> Self {
+        let most = topology.pus.iter().map(|pu| pu.os.index() + 1).max().unwrap_or(0);
+        let mut places = vec![usize::MAX; most];
+        for (place, pu) in topology.pus.iter().enumerate() {
+            if let Some(entry) = places.get_mut(pu.os.index()) {
+                *entry = place;
+            }
+        }
+        Self { topology, places }
+    }
+
+    /// The PU's entry in the topology.
+    pub fn pu(&self, os: PuId) -> Option<&'a Pu> {
+        self.topology.pus.get(*self.places.get(os.index())?)
+    }
+
+    /// All online siblings of a PU, usable or not, without itself.
+    pub fn siblings(&self, os: PuId) -> CpuSet {
+        let core = self.pu(os).and_then(|pu| self.topology.cores.get(pu.core.index()));
+        let mut siblings = core.map(|core| core.pus.clone()).unwrap_or_default();
+        siblings.remove(os);
+        siblings
+    }
+}
+
 /// What a plan may use.
 pub(crate) struct Ground<'a> {
     pub topology: &'a Topology,
-    /// Online, allowed and not avoided.
+    /// Online, allowed, not avoided and not to stay free.
     pub usable: CpuSet,
-    /// The usable PUs that the host's own tasks may have: those that are not isolated.
+    /// The PUs that the host's own tasks may have: allowed and not isolated.
     pub hostable: CpuSet,
+    /// The PUs that are to stay free of vnodes; empty if the request asks for none.
+    pub free: CpuSet,
     /// The usable cores in hwloc's order.
     pub cores: Vec<Spot>,
     /// PUs that the request avoids although they are not there to be used.
     pub avoided_in_vain: CpuSet,
-    pus: BTreeMap<PuId, &'a Pu>,
+    index: Index<'a>,
+    /// Place among `cores` by core; `usize::MAX` for those that are not usable.
+    spots: Vec<usize>,
 }
 
 impl<'a> Ground<'a> {
     /// What `request` may use of `topology`.
     ///
     /// # Errors
-    /// [`PlanError::NoPus`] or [`PlanError::NoHousekeeping`] if nothing is left.
+    /// [`PlanError::NoPus`], [`PlanError::NoHousekeeping`] or [`PlanError::Free`] if nothing
+    /// is left.
     pub fn new(topology: &'a Topology, request: &Request) -> Result<Self, PlanError> {
         let online = topology.online();
-        let usable = topology.allowed.intersection(&online).difference(&request.avoid);
-        if usable.is_empty() {
+        let allowed = topology.allowed.intersection(&online).difference(&request.avoid);
+        if allowed.is_empty() {
             let (allowed, avoid) = (topology.allowed.clone(), request.avoid.clone());
             return Err(PlanError::NoPus { allowed, avoid });
         }
-        let hostable = usable.difference(&topology.isolated);
+        let hostable = allowed.difference(&topology.isolated);
         if hostable.is_empty() {
-            return Err(PlanError::NoHousekeeping { usable });
+            return Err(PlanError::NoHousekeeping { usable: allowed });
         }
+        let index = Index::of(topology);
+        let free = match &request.free {
+            None => CpuSet::new(),
+            Some(wish) => free(&index, (&allowed, &hostable), wish)?,
+        };
+        let usable = allowed.difference(&free);
         let cores = spots(topology, &usable);
-        let pus = topology.pus.iter().map(|pu| (pu.os, pu)).collect();
+        let mut places = vec![usize::MAX; topology.cores.len()];
+        for (place, spot) in cores.iter().enumerate() {
+            if let Some(entry) = places.get_mut(spot.core.index()) {
+                *entry = place;
+            }
+        }
         let avoided_in_vain = request.avoid.difference(&online);
-        Ok(Self { topology, usable, hostable, cores, avoided_in_vain, pus })
+        Ok(Self { topology, usable, hostable, free, cores, avoided_in_vain, index, spots: places })
     }
 
     /// The usable PUs in hwloc's order.
@@ -75,23 +123,25 @@ impl<'a> Ground<'a> {
         self.cores.iter().flat_map(|spot| spot.pus.iter().copied()).collect()
     }
 
+    /// The PUs by OS index.
+    pub fn index(&self) -> &Index<'a> {
+        &self.index
+    }
+
     /// The PU's entry in the topology.
     pub fn pu(&self, os: PuId) -> Option<&'a Pu> {
-        self.pus.get(&os).copied()
+        self.index.pu(os)
     }
 
     /// The core of a usable PU.
     pub fn spot_of(&self, os: PuId) -> Option<&Spot> {
         let core = self.pu(os)?.core;
-        self.cores.iter().find(|spot| spot.core == core)
+        self.cores.get(*self.spots.get(core.index())?)
     }
 
     /// All online siblings of a PU, usable or not, without itself.
     pub fn siblings(&self, os: PuId) -> CpuSet {
-        let Some(core) = self.pu(os).map(|pu| pu.core) else {
-            return CpuSet::new();
-        };
-        self.pus.values().filter(|pu| pu.core == core && pu.os != os).map(|pu| pu.os).collect()
+        self.index.siblings(os)
     }
 
     /// The core that the host keeps: that of the lowest-numbered PU that may carry the
@@ -102,23 +152,71 @@ impl<'a> Ground<'a> {
     /// An efficiency core instead would not free it: the boot PU's own work stays, and would
     /// hit a vCPU there. The efficiency cores go to the host as well, as long as no vCPU
     /// needs them.
+    ///
+    /// PUs that the request keeps free are the host's before any other.
     pub fn host(&self) -> HostShare {
-        let first = self.hostable.first();
-        let spot = first.and_then(|pu| self.spot_of(pu));
-        let core = spot.map(|spot| spot.core);
-        let pus = spot.map(Spot::set).unwrap_or_default().intersection(&self.hostable);
+        let first = if self.free.is_empty() { self.hostable.first() } else { self.free.first() };
         let boot = first == self.topology.online().first();
         let why = match first {
+            Some(_) if !self.free.is_empty() => {
+                format!("the request keeps {} free for it", self.free)
+            }
             Some(pu) if boot => format!("it holds PU {pu}, on which the kernel boots"),
             Some(pu) => format!("it holds PU {pu}, the lowest that the host's tasks may use here"),
             None => String::new(),
         };
-        HostShare { core, pus, why }
+        self.share(first, why)
+    }
+
+    /// The core that the host keeps where its tasks are to be away from the first package:
+    /// the first core of the last package; that of [`Self::host`] where there is only one.
+    pub fn host_on_the_last_package(&self) -> HostShare {
+        let usual = self.host();
+        let first = usual.pus.first().and_then(|pu| self.pu(pu)).map(|pu| pu.package);
+        let hosts = |spot: &&Spot| spot.pus.iter().any(|pu| self.hostable.contains(*pu));
+        let last = self.cores.iter().filter(hosts).map(|spot| spot.package).max();
+        if !self.free.is_empty() || last.is_none() || last <= first {
+            return usual;
+        }
+        let mut there = self.cores.iter().filter(hosts).filter(|spot| Some(spot.package) == last);
+        let spot = there.next();
+        let pu = spot.and_then(|spot| spot.pus.iter().find(|pu| self.hostable.contains(**pu)));
+        let package = last.map_or_else(String::new, |package| package.to_string());
+        self.share(
+            pu.copied(),
+            format!(
+                "it is the first of package {package}, the last one, and leaves the others whole"
+            ),
+        )
+    }
+
+    fn share(&self, first: Option<PuId>, why: String) -> HostShare {
+        let at = first.and_then(|pu| self.pu(pu));
+        let whole = at.and_then(|pu| self.topology.cores.get(pu.core.index()));
+        let pus = match self.free.is_empty() {
+            true => whole
+                .map(|core| core.pus.intersection(&self.hostable).intersection(&self.usable))
+                .unwrap_or_default(),
+            false => self.free.clone(),
+        };
+        HostShare {
+            core: at.map(|pu| pu.core),
+            l3: at.and_then(|pu| pu.l3),
+            node: at.and_then(|pu| pu.node),
+            package: at.map(|pu| pu.package),
+            pus,
+            why,
+        }
     }
 
     /// The usable cores that the host does not keep.
     pub fn without(&self, host: &HostShare) -> Vec<Spot> {
-        self.cores.iter().filter(|spot| Some(spot.core) != host.core).cloned().collect()
+        // Of a core of which one sibling is the host's no other is for vnodes.
+        let whole = |spot: &&Spot| {
+            let core = self.topology.cores.get(spot.core.index());
+            core.is_some_and(|core| core.pus.is_disjoint(&host.pus))
+        };
+        self.cores.iter().filter(whole).cloned().collect()
     }
 
     /// Why the host has what it has when `exclusive` is kept from it.
@@ -158,7 +256,14 @@ impl<'a> Ground<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct HostShare {
     pub core: Option<CoreId>,
-    /// Its PUs that the host's tasks may use; never empty on a [`Ground`].
+    /// The L3 domain of that core.
+    pub l3: Option<L3Id>,
+    /// The NUMA node of that core.
+    pub node: Option<NodeId>,
+    /// The package of that core.
+    pub package: Option<PackageId>,
+    /// The PUs that are the host's: of that core, or all that the request keeps free; never
+    /// empty on a [`Ground`].
     pub pus: CpuSet,
     /// Why this core.
     pub why: String,
@@ -171,18 +276,98 @@ impl HostShare {
     }
 }
 
+/// The PUs that stay free: those that are named, or whole cores near the one that the host
+/// keeps anyway, until there are enough.
+fn free(
+    index: &Index<'_>,
+    (allowed, hostable): (&CpuSet, &CpuSet),
+    wish: &Free,
+) -> Result<CpuSet, PlanError> {
+    let fail = |asked: String, why: String| Err(PlanError::Free { asked, why });
+    let count = match wish {
+        Free::These(pus) => {
+            let missing = pus.difference(hostable);
+            return match (missing.is_empty(), pus.is_empty(), allowed.is_subset(pus)) {
+                (false, _, _) => fail(
+                    format!("the PUs {pus}"),
+                    format!(
+                        "{missing} of them cannot run the host's tasks: they are offline, isolated, \
+                         avoided or not allowed"
+                    ),
+                ),
+                (true, true, _) => {
+                    fail("no PU".to_owned(), "an empty list keeps nothing".to_owned())
+                }
+                (true, false, true) => {
+                    fail(format!("the PUs {pus}"), "nothing would be left to place on".to_owned())
+                }
+                (true, false, false) => Ok(pus.clone()),
+            };
+        }
+        Free::Pus(count) => *count as usize,
+        Free::Percent(percent) => (allowed.len() * *percent as usize).div_ceil(100),
+    };
+    let asked = match wish {
+        Free::Percent(percent) => format!("{percent} percent, {count} of {} PUs,", allowed.len()),
+        Free::Pus(_) | Free::These(_) => format!("{count} PUs"),
+    };
+    let mut free = CpuSet::new();
+    for core in cores_near_the_host(index, hostable) {
+        if free.len() >= count {
+            break;
+        }
+        free.add(&core);
+    }
+    if free.len() < count {
+        return fail(
+            asked,
+            format!("only {} can run the host's tasks, {} too few", free.len(), count - free.len()),
+        );
+    }
+    if allowed.is_subset(&free) {
+        return fail(
+            asked,
+            format!("in whole cores that is all of {allowed}: nothing would be left to place on"),
+        );
+    }
+    Ok(free)
+}
+
+/// The parts of the cores that the host's tasks may use, nearest to the host's core first.
+fn cores_near_the_host(index: &Index<'_>, hostable: &CpuSet) -> Vec<CpuSet> {
+    let Some(host) = hostable.first().and_then(|pu| index.pu(pu)) else {
+        return Vec::new();
+    };
+    let mut cores: Vec<_> = index
+        .topology
+        .cores
+        .iter()
+        .filter_map(|core| {
+            let pus = core.pus.intersection(hostable);
+            let at = index.pu(pus.first()?)?;
+            let away = (at.package != host.package, at.node != host.node, at.l3 != host.l3);
+            Some(((at.core != host.core, away, at.logical), pus))
+        })
+        .collect();
+    cores.sort_by_key(|(key, _)| *key);
+    cores.into_iter().map(|(_, pus)| pus).collect()
+}
+
 fn spots(topology: &Topology, usable: &CpuSet) -> Vec<Spot> {
     let mut pus: Vec<&Pu> = topology.pus.iter().filter(|pu| usable.contains(pu.os)).collect();
     pus.sort_by_key(|pu| pu.logical);
     let mut spots: Vec<Spot> = Vec::new();
-    let mut index: BTreeMap<CoreId, usize> = BTreeMap::new();
+    let mut places = vec![usize::MAX; topology.cores.len()];
     for pu in pus {
         let isolated = topology.isolated.contains(pu.os);
-        let place = *index.entry(pu.core).or_insert(spots.len());
-        if let Some(spot) = spots.get_mut(place) {
+        let Some(place) = places.get_mut(pu.core.index()) else {
+            continue;
+        };
+        if let Some(spot) = spots.get_mut(*place) {
             spot.pus.push(pu.os);
             spot.isolated &= isolated;
         } else {
+            *place = spots.len();
             spots.push(Spot {
                 core: pu.core,
                 pus: vec![pu.os],

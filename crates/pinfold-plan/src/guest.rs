@@ -4,7 +4,7 @@
 //! siblings that do not exist, schedules badly. So the shape says only what is true
 //! of the pins, and where no uniform shape is true it says less, with a finding.
 
-use pinfold_model::{CoreKind, Finding, GuestTopology, PackageId, PuId};
+use pinfold_model::{CoreId, CoreKind, Finding, GuestTopology, PackageId, PuId};
 
 use crate::ground::Ground;
 
@@ -15,6 +15,8 @@ pub(crate) enum GuestSmt {
     Mirror,
     /// Nothing: the strategy gives each vCPU a core of its own.
     None,
+    /// Nothing: the request says so.
+    Hidden,
 }
 
 /// A shape of one socket and one thread per core.
@@ -33,13 +35,22 @@ pub(crate) fn matching(
         return (flat(pins.len(), "vCPUs share PUs, so no shape of the host fits"), findings);
     }
     let cores = runs(ground, pins);
+    let scattered = repeats(&cores.iter().map(|run| run.id).collect::<Vec<_>>());
     let threads = match smt {
-        GuestSmt::None => 1,
+        GuestSmt::None | GuestSmt::Hidden => 1,
+        GuestSmt::Mirror if scattered => 1,
         GuestSmt::Mirror => uniform(cores.iter().map(|run| run.pins)).unwrap_or(1),
     };
     let shared = cores.iter().filter(|run| run.pins > 1).count();
-    if threads == 1 && shared > 0 {
+    if threads == 1 && smt != GuestSmt::Hidden && !scattered && shared > 0 {
         findings.push(uneven(&cores, pins.len()));
+    }
+    if threads == 1 && scattered {
+        findings.push(Finding::warning(
+            "guest topology",
+            "siblings carry vCPUs that are not neighbours in the guest's numbering, so the guest is \
+             shown one thread per core and does not know which of its CPUs share a core",
+        ));
     }
     if let Some(finding) = mixed_kinds(&cores) {
         findings.push(finding);
@@ -47,6 +58,8 @@ pub(crate) fn matching(
     let (sockets, why) = sockets(&cores, threads);
     let per_socket = pins.len() / threads / sockets;
     let siblings = match threads {
+        1 if smt == GuestSmt::Hidden => "no SMT is shown, because the request says so",
+        1 if scattered => "no SMT is shown, because siblings do not carry neighbouring vCPUs",
         1 if shared > 0 => "no SMT is shown, because not all cores carry the same number of vCPUs",
         1 => "no SMT is shown, because each vCPU has a core of its own",
         _ => "vCPUs on siblings are shown as threads of one core",
@@ -58,17 +71,16 @@ pub(crate) fn matching(
 struct Run {
     package: PackageId,
     kind: CoreKind,
-    core: String,
+    id: CoreId,
     pins: usize,
 }
 
 fn runs(ground: &Ground<'_>, pins: &[PuId]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for pu in pins.iter().filter_map(|pin| ground.pu(*pin)) {
-        let core = pu.core.to_string();
         match runs.last_mut() {
-            Some(run) if run.core == core => run.pins += 1,
-            _ => runs.push(Run { package: pu.package, kind: pu.kind, core, pins: 1 }),
+            Some(run) if run.id == pu.core => run.pins += 1,
+            _ => runs.push(Run { package: pu.package, kind: pu.kind, id: pu.core, pins: 1 }),
         }
     }
     runs
@@ -84,6 +96,10 @@ fn sockets(cores: &[Run], threads: usize) -> (usize, String) {
         }
     }
     let names: Vec<String> = packages.iter().map(|(package, _)| package.to_string()).collect();
+    let ids: Vec<PackageId> = packages.iter().map(|(package, _)| *package).collect();
+    if repeats(&ids) {
+        return (1, "one socket, because neighbouring vCPUs lie in different packages".to_owned());
+    }
     match (packages.len(), uniform(packages.iter().map(|(_, count)| *count))) {
         (0 | 1, _) => (1, format!("one socket, because all lie in package {}", names.join(""))),
         (count, Some(_)) => {
@@ -101,8 +117,8 @@ fn sockets(cores: &[Run], threads: usize) -> (usize, String) {
 
 fn uneven(cores: &[Run], vcpus: usize) -> Finding {
     let widest = cores.iter().map(|run| run.pins).max().unwrap_or(1);
-    let partial: Vec<&str> =
-        cores.iter().filter(|run| run.pins < widest).map(|run| run.core.as_str()).collect();
+    let partial: Vec<String> =
+        cores.iter().filter(|run| run.pins < widest).map(|run| run.id.to_string()).collect();
     let (core, carries) = match partial.len() {
         1 => ("core", "carries"),
         _ => ("cores", "carry"),
@@ -140,8 +156,8 @@ fn mixed_kinds(cores: &[Run]) -> Option<Finding> {
     })
 }
 
-fn repeats(pins: &[PuId]) -> bool {
-    let mut sorted = pins.to_vec();
+fn repeats<T: Copy + Ord>(items: &[T]) -> bool {
+    let mut sorted = items.to_vec();
     sorted.sort_unstable();
     sorted.windows(2).any(|pair| pair.first() == pair.last())
 }

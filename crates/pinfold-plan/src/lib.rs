@@ -9,13 +9,18 @@
 //! plan, on a machine that is not this one as well.
 
 mod check;
+mod demand;
+mod domains;
 mod draft;
 pub mod emit;
+mod enclosure;
 mod error;
 mod explain;
 mod ground;
 mod guest;
+mod line;
 mod names;
+mod nearby;
 pub mod schema;
 mod select;
 mod spread;

@@ -7,8 +7,8 @@
 //!
 //! ```json
 //! { "format": "pinfold-plan/1", "strategy": "low-latency", …,
-//!   "vnode": { "name": "vm", "kind": "virtual-machine", "threads": [
-//!     { "role": "vcpu(0)", "pus": "1", "policy": null, "reason": "…" } ], … } }
+//!   "vnodes": [ { "name": "vm", "kind": "virtual-machine", "threads": [
+//!     { "role": "vcpu(0)", "pus": "1", "policy": null, "reason": "…" } ], … } ] }
 //! ```
 
 mod twins;
@@ -40,7 +40,7 @@ pub enum SchemaError {
     /// A field is missing, unknown or wrong.
     #[error("{field}: {why}")]
     Field {
-        /// Path of the field, such as `vnode.threads[2].pus`.
+        /// Path of the field, such as `vnodes[0].threads[2].pus`.
         field: String,
         /// What is wrong.
         why: String,

@@ -1,15 +1,23 @@
-//! Choosing cores that lie near each other.
+//! Choosing cores that lie near each other, for one vnode after the other.
 //!
 //! Cores are taken tier by tier: the fastest kind first, within it cores that are
 //! alike in SMT width, within them cores that the user isolated at boot. From the
 //! tier that is not needed whole, the cores come from the smallest domain that has
 //! enough of them: L3 within a node, node, L3, package, machine. Among domains of
-//! equal size the one that already holds chosen cores wins, then one without the
-//! host core (the host's tasks then do not share that cache), then hwloc's order.
+//! equal size the one that already holds cores of the vnode wins, then one of a node
+//! that is asked for, then one without the host core (the host's tasks then do not
+//! share that cache), then hwloc's order.
+//!
+//! Within a domain its parts with the most free cores are emptied first: that leaves
+//! the fewest pairs of vCPUs in different parts, and fewer vCPUs are then never farther
+//! apart on average.
 
-use pinfold_model::{CoreId, CoreKind};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
-use crate::ground::Spot;
+use pinfold_model::{CoreKind, NodeId, PuId};
+
+use crate::ground::{HostShare, Spot};
 
 /// What is counted when cores are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,86 +38,49 @@ impl Count {
     }
 }
 
-/// How many vCPUs `cores` can carry together.
-pub(crate) fn capacity(cores: &[Spot], count: Count) -> usize {
-    cores.iter().map(|spot| count.of(spot)).sum()
+/// Cores for one vnode, in hwloc's order.
+pub(crate) struct Taken<'g> {
+    pub cores: Vec<&'g Spot>,
+    /// The PUs of its vCPUs.
+    pub pins: Vec<PuId>,
 }
 
-/// How many vCPUs the cores carry that `auto` uses: those of the fastest kind, and,
-/// where PUs are counted, of the SMT width that most of them have.
-pub(crate) fn auto_capacity(cores: &[Spot], count: Count) -> usize {
-    let tiers = tiers(cores, count);
-    let Some(first) = tiers.first() else { return 0 };
-    tiers.iter().filter(|tier| tier.alike(first)).map(|tier| capacity(&tier.cores, count)).sum()
+/// Cores that are still to be had.
+pub(crate) struct Pool<'g> {
+    cores: &'g [Spot],
+    count: Count,
+    tiers: Vec<Tier>,
 }
 
-/// Cores for `need` vCPUs, in hwloc's order; fewer if there are not enough.
-/// `host` is the core that the host keeps, if the strategy keeps one.
-pub(crate) fn nearest(cores: &[Spot], need: usize, count: Count, host: Option<&Spot>) -> Vec<Spot> {
-    let mut chosen: Vec<Spot> = Vec::new();
-    let mut left = need;
-    for tier in tiers(cores, count) {
-        if left == 0 {
-            break;
-        }
-        let part = nearest_in_tier(&tier.cores, left, count, &Anchors { chosen: &chosen, host });
-        left = left.saturating_sub(capacity(&part, count));
-        chosen.extend(part);
-    }
-    // `cores` is in hwloc's order; so is the answer.
-    let place = |spot: &Spot| cores.iter().position(|core| core.core == spot.core);
-    chosen.sort_by_key(place);
-    chosen
-}
-
-/// Cores that are alike.
+/// Cores that are alike: of one kind, width and state of isolation.
 struct Tier {
     kind: CoreKind,
     width: usize,
-    cores: Vec<Spot>,
+    /// Number of free cores.
+    left: usize,
+    cells: Vec<Cell>,
+    /// The domains of each of [`LEVELS`].
+    levels: [Vec<Domain>; LEVELS.len()],
 }
 
-impl Tier {
-    fn alike(&self, other: &Tier) -> bool {
-        (self.kind, self.width) == (other.kind, other.width)
-    }
+/// The cores of one L3 domain within one node and package.
+struct Cell {
+    /// A core of it, for the cell's own place.
+    at: usize,
+    with_host: bool,
+    /// Places of the free cores, the last in hwloc's order first.
+    free: Vec<usize>,
+    /// Its domain at each level.
+    domains: [Option<usize>; LEVELS.len()],
 }
 
-/// The tiers in the order in which they are used.
-fn tiers(cores: &[Spot], count: Count) -> Vec<Tier> {
-    let width = |spot: &Spot| count.of(spot);
-    let mut kinds: Vec<CoreKind> = cores.iter().map(|spot| spot.kind).collect();
-    kinds.sort_unstable();
-    kinds.dedup();
-    let mut tiers = Vec::new();
-    for kind in kinds {
-        let of_kind = |spot: &&Spot| spot.kind == kind;
-        let mut widths: Vec<usize> = cores.iter().filter(of_kind).map(width).collect();
-        widths.sort_unstable();
-        widths.dedup();
-        // The width that carries most vCPUs first; the wider one of equals.
-        let carried = |wanted: usize| {
-            cores.iter().filter(of_kind).map(width).filter(|&w| w == wanted).sum::<usize>()
-        };
-        widths.sort_by_key(|&wanted| std::cmp::Reverse((carried(wanted), wanted)));
-        for wanted in widths {
-            for isolated in [true, false] {
-                let alike = |spot: &&Spot| width(spot) == wanted && spot.isolated == isolated;
-                let cores: Vec<Spot> =
-                    cores.iter().filter(of_kind).filter(alike).cloned().collect();
-                if !cores.is_empty() {
-                    tiers.push(Tier { kind, width: wanted, cores });
-                }
-            }
-        }
-    }
-    tiers
-}
-
-/// What the cores to be chosen should be near to, and away from.
-struct Anchors<'a> {
-    chosen: &'a [Spot],
-    host: Option<&'a Spot>,
+/// A part of the machine at one level.
+struct Domain {
+    key: Key,
+    with_host: bool,
+    /// Number of free cores.
+    free: usize,
+    cells: Vec<usize>,
 }
 
 /// A domain's identity at one level; `None` if the core is in no such domain.
@@ -124,60 +95,245 @@ const LEVELS: [fn(&Spot) -> Key; 5] = [
     |_| Some([None, None]),
 ];
 
-fn nearest_in_tier(cores: &[Spot], need: usize, count: Count, near: &Anchors<'_>) -> Vec<Spot> {
-    for key in LEVELS {
+impl<'g> Pool<'g> {
+    /// All of `cores` are free. `host` is what the host keeps, if the strategy keeps any.
+    pub fn new(cores: &'g [Spot], count: Count, host: Option<&HostShare>) -> Self {
+        let mut kinds: BTreeMap<CoreKind, BTreeMap<usize, [Vec<usize>; 2]>> = BTreeMap::new();
+        for (place, spot) in cores.iter().enumerate() {
+            let widths = kinds.entry(spot.kind).or_default();
+            let [isolated, others] = widths.entry(count.of(spot)).or_default();
+            if spot.isolated { isolated.push(place) } else { others.push(place) }
+        }
+        let mut tiers = Vec::new();
+        for (kind, widths) in kinds {
+            let mut widths: Vec<(usize, [Vec<usize>; 2])> = widths.into_iter().collect();
+            // The width that carries most vCPUs first; the wider one of equals.
+            widths.sort_by_key(|(width, [isolated, others])| {
+                Reverse((width * (isolated.len() + others.len()), *width))
+            });
+            for (width, parts) in widths {
+                let filled = parts.iter().filter(|places| !places.is_empty());
+                tiers.extend(filled.map(|places| Tier::new(cores, (kind, width), places, host)));
+            }
+        }
+        Self { cores, count, tiers }
+    }
+
+    /// How many vCPUs the free cores can carry.
+    pub fn left(&self) -> usize {
+        self.tiers.iter().map(|tier| tier.left * tier.width).sum()
+    }
+
+    /// How many vCPUs the cores carry that `auto` uses, and how many one such core carries:
+    /// cores of the fastest kind, and, where PUs are counted, of the SMT width that most have.
+    pub fn auto(&self) -> (usize, usize) {
+        let Some(first) = self.tiers.first() else { return (0, 1) };
+        let alike = |tier: &&Tier| (tier.kind, tier.width) == (first.kind, first.width);
+        let all = self.tiers.iter().filter(alike).map(|tier| tier.left * tier.width).sum();
+        (all, first.width)
+    }
+
+    /// Takes cores for `need` vCPUs, near to each other and if possible on one of `nodes`.
+    /// `None`, and nothing is taken, if there are not enough.
+    pub fn take(&mut self, need: usize, nodes: &[NodeId]) -> Option<Taken<'g>> {
+        if self.left() < need {
+            return None;
+        }
+        let mut chosen: Vec<usize> = Vec::new();
+        let mut left = need;
+        for tier in &mut self.tiers {
+            if left == 0 {
+                break;
+            }
+            let wanted = left.div_ceil(tier.width).min(tier.left);
+            left = left.saturating_sub(wanted * tier.width);
+            let near = Near { cores: self.cores, chosen: &chosen, nodes };
+            let part = tier.take(wanted, &near);
+            chosen.extend(part);
+        }
+        let mut left = need;
+        // The core that is taken last is the one that carries fewer, if any does.
+        let mut used: Vec<(usize, usize)> = Vec::with_capacity(chosen.len());
+        for place in chosen {
+            let carried = self.cores.get(place).map_or(0, |spot| self.count.of(spot).min(left));
+            left -= carried;
+            used.push((place, carried));
+        }
+        // `cores` is in hwloc's order; so is the answer.
+        used.sort_unstable();
+        let spots =
+            used.into_iter().filter_map(|(place, carried)| Some((self.cores.get(place)?, carried)));
+        let mut taken = Taken { cores: Vec::new(), pins: Vec::with_capacity(need) };
+        for (spot, carried) in spots {
+            taken.pins.extend(spot.pus.iter().take(carried));
+            taken.cores.push(spot);
+        }
+        Some(taken)
+    }
+}
+
+/// What the cores to be chosen should be near to.
+struct Near<'a> {
+    cores: &'a [Spot],
+    /// Cores that the vnode has already.
+    chosen: &'a [usize],
+    /// Nodes that are asked for.
+    nodes: &'a [NodeId],
+}
+
+impl Near<'_> {
+    /// False sorts first: with cores that are chosen, then on a node that is asked for.
+    fn rank(&self, level: usize, key: Key, at: &Spot) -> (bool, bool) {
+        let Some(of) = LEVELS.get(level) else { return (true, true) };
+        let chosen = self.chosen.iter().filter_map(|place| self.cores.get(*place));
+        let with_chosen = chosen.into_iter().any(|spot| of(spot) == key);
+        let asked = at.node.is_some_and(|node| self.nodes.contains(&node));
+        (!with_chosen, !asked)
+    }
+}
+
+impl Tier {
+    fn new(
+        cores: &[Spot],
+        (kind, width): (CoreKind, usize),
+        places: &[usize],
+        host: Option<&HostShare>,
+    ) -> Self {
+        let mut tier =
+            Self { kind, width, left: places.len(), cells: Vec::new(), levels: Default::default() };
+        let mut known: BTreeMap<(u32, Key), usize> = BTreeMap::new();
+        let mut keys: [BTreeMap<Key, usize>; LEVELS.len()] = Default::default();
+        for (place, spot) in places.iter().filter_map(|place| Some((*place, cores.get(*place)?))) {
+            let key = (spot.package.0, LEVELS[0](spot));
+            let cell = *known.entry(key).or_insert_with(|| {
+                tier.cells.push(Cell {
+                    at: place,
+                    with_host: host
+                        .is_some_and(|host| (host.l3, host.node) == (spot.l3, spot.node)),
+                    free: Vec::new(),
+                    domains: [None; LEVELS.len()],
+                });
+                tier.cells.len() - 1
+            });
+            for (level, of) in LEVELS.iter().enumerate() {
+                let Some(key) = of(spot).map(Some) else { continue };
+                let domains = &mut tier.levels[level];
+                let domain = *keys[level].entry(key).or_insert_with(|| {
+                    let with_host = host.is_some_and(|host| hosts(level, host, spot));
+                    domains.push(Domain { key, with_host, free: 0, cells: Vec::new() });
+                    domains.len() - 1
+                });
+                let entry = &mut domains[domain];
+                entry.free += 1;
+                if tier.cells[cell].domains[level].is_none() {
+                    tier.cells[cell].domains[level] = Some(domain);
+                    entry.cells.push(cell);
+                }
+            }
+            tier.cells[cell].free.push(place);
+        }
+        for cell in &mut tier.cells {
+            cell.free.reverse();
+        }
+        tier
+    }
+
+    /// Takes so many cores; there must be as many.
+    fn take(&mut self, wanted: usize, near: &Near<'_>) -> Vec<usize> {
         let fitting =
-            domains(cores, key, near).into_iter().find(|domain| capacity(domain, count) >= need);
-        if let Some(domain) = fitting {
-            return take(by_smaller_domains(domain, near), need, count);
+            (0..LEVELS.len()).find_map(|level| Some((level, self.fit(level, wanted, near)?)));
+        let Some((level, domain)) = fitting else { return Vec::new() };
+        let mut taken = Vec::new();
+        for cell in self.in_order(level, domain, near) {
+            while taken.len() < wanted {
+                let Some(place) = self.cells[cell].free.pop() else { break };
+                taken.push(place);
+                for (level, domain) in self.cells[cell].domains.into_iter().enumerate() {
+                    if let Some(domain) = domain {
+                        self.levels[level][domain].free -= 1;
+                    }
+                }
+            }
         }
+        self.left -= taken.len();
+        taken
     }
-    cores.to_vec()
-}
 
-/// The cores grouped by domain, the preferred domain first.
-fn domains(cores: &[Spot], key: fn(&Spot) -> Key, near: &Anchors<'_>) -> Vec<Vec<Spot>> {
-    let mut groups: Vec<(Key, Vec<Spot>)> = Vec::new();
-    for spot in cores {
-        let own = key(spot);
-        if own.is_none() {
-            continue;
+    /// The preferred domain of a level that has so many free cores.
+    fn fit(&self, level: usize, wanted: usize, near: &Near<'_>) -> Option<usize> {
+        let fitting =
+            self.levels[level].iter().enumerate().filter(|(_, domain)| domain.free >= wanted);
+        if near.chosen.is_empty() && near.nodes.is_empty() {
+            // In hwloc's order, so the first without the host is the one.
+            let mut first = None;
+            for (place, domain) in fitting {
+                if !domain.with_host {
+                    return Some(place);
+                }
+                first = first.or(Some(place));
+            }
+            return first;
         }
-        match groups.iter_mut().find(|(other, _)| *other == own) {
-            Some((_, group)) => group.push(spot.clone()),
-            None => groups.push((own, vec![spot.clone()])),
-        }
+        let rank = |domain: &Domain| {
+            let at = domain.cells.iter().filter_map(|cell| near.cores.get(self.cells[*cell].at));
+            at.map(|at| near.rank(level, domain.key, at)).min()
+        };
+        fitting.min_by_key(|(_, domain)| (rank(domain), domain.with_host)).map(|(place, _)| place)
     }
-    // Stable: equals stay in hwloc's order.
-    groups.sort_by_key(|(own, _)| {
-        let away = !near.chosen.iter().any(|spot| key(spot) == *own);
-        let with_host = near.host.is_some_and(|host| key(host) == *own);
-        (away, with_host)
-    });
-    groups.into_iter().map(|(_, group)| group).collect()
-}
 
-/// The cores of one domain such that its smaller domains stay together, preferred ones first.
-fn by_smaller_domains(domain: Vec<Spot>, near: &Anchors<'_>) -> Vec<Spot> {
-    let mut nodes = domains(&domain, LEVELS[1], near);
-    nodes.push(domain.into_iter().filter(|spot| spot.node.is_none()).collect());
-    nodes.iter().flat_map(|node| domains(node, LEVELS[0], near).concat()).collect()
-}
-
-fn take(cores: Vec<Spot>, need: usize, count: Count) -> Vec<Spot> {
-    let mut taken = Vec::new();
-    let mut have = 0;
-    for spot in cores {
-        if have >= need {
-            break;
+    /// The cells of a domain such that its smaller domains stay together, preferred ones first.
+    fn in_order(&self, level: usize, domain: usize, near: &Near<'_>) -> Vec<usize> {
+        let cells = &self.levels[level][domain].cells;
+        if let [only] = cells.as_slice() {
+            return vec![*only];
         }
-        have += count.of(&spot);
-        taken.push(spot);
+        let mut packages: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut nodes: BTreeMap<(u32, Option<NodeId>), usize> = BTreeMap::new();
+        let filled: Vec<(usize, &Cell, &Spot)> = cells
+            .iter()
+            .filter(|cell| !self.cells[**cell].free.is_empty())
+            .filter_map(|cell| {
+                Some((*cell, &self.cells[*cell], near.cores.get(self.cells[*cell].at)?))
+            })
+            .collect();
+        for (_, cell, at) in &filled {
+            *packages.entry(at.package.0).or_default() += cell.free.len();
+            *nodes.entry((at.package.0, at.node)).or_default() += cell.free.len();
+        }
+        let host = |level: usize, cell: &Cell| {
+            cell.domains[level].is_some_and(|domain| self.levels[level][domain].with_host)
+        };
+        let rank = |level: usize, at: &Spot, free: usize| {
+            (near.rank(level, LEVELS[level](at), at), Reverse(free))
+        };
+        let mut keyed: Vec<_> = filled
+            .into_iter()
+            .map(|(place, cell, at)| {
+                let (package, node) = (at.package.0, (at.package.0, at.node));
+                let of_package = rank(3, at, packages.get(&package).copied().unwrap_or(0));
+                let of_node = rank(1, at, nodes.get(&node).copied().unwrap_or(0));
+                let of_cell = rank(0, at, cell.free.len());
+                let key = (
+                    (of_package.0.0, of_package.1, host(3, cell), package),
+                    // A core without a node comes after those with one.
+                    (at.node.is_none(), of_node, host(1, cell), at.node),
+                    (of_cell, cell.with_host),
+                );
+                (key, place)
+            })
+            .collect();
+        keyed.sort();
+        keyed.into_iter().map(|(_, place)| place).collect()
     }
-    taken
 }
 
-/// The core with this id among `cores`.
-pub(crate) fn find(cores: &[Spot], core: Option<CoreId>) -> Option<&Spot> {
-    cores.iter().find(|spot| Some(spot.core) == core)
+/// True if the host's core lies in the core's domain of that level.
+fn hosts(level: usize, host: &HostShare, spot: &Spot) -> bool {
+    match level {
+        0 => (host.l3, host.node) == (spot.l3, spot.node),
+        1 => host.node == spot.node,
+        2 => host.l3 == spot.l3,
+        3 => host.package == Some(spot.package),
+        _ => true,
+    }
 }

@@ -7,12 +7,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_model::{CoreId, CpuSet, Finding, L3Id, NodeId, PuId, Role, ThreadPlan, Topology};
+use pinfold_model::{
+    CoreId, CpuSet, Finding, L3Id, NodeId, PuId, Role, ThreadPlan, Topology, VnodePlan,
+};
 
 use crate::draft::{counted, pus_text, verb};
-use crate::ground::Ground;
+use crate::ground::{Ground, Index};
 
-/// Where the pinned vCPUs of a plan lie.
+/// Where the pinned vCPUs of a vnode, or the tasks of a process group, lie.
 #[derive(Debug, Default)]
 pub(crate) struct Spread {
     /// How many vCPUs each PU carries.
@@ -25,15 +27,18 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// The spread of the vCPUs among `threads` that are pinned to one PU.
-    pub fn of(topology: &Topology, threads: &[ThreadPlan]) -> Self {
+    /// The spread of the vCPUs among `threads` that are pinned to one PU, and of tasks.
+    pub fn of(index: &Index<'_>, threads: &[ThreadPlan]) -> Self {
         let mut spread = Self::default();
-        let pinned = threads.iter().filter(|thread| is_vcpu(thread) && thread.pus.len() == 1);
-        for pu in pinned.filter_map(|thread| thread.pus.first()) {
-            *spread.load.entry(pu).or_default() += 1;
+        for thread in threads {
+            if thread.role == Role::Task {
+                thread.pus.iter().for_each(|pu| *spread.load.entry(pu).or_default() += 1);
+            } else if let Some(pu) = pinned(thread) {
+                *spread.load.entry(pu).or_default() += 1;
+            }
         }
-        spread.pus = spread.load.keys().copied().collect();
-        for pu in topology.pus.iter().filter(|pu| spread.load.contains_key(&pu.os)) {
+        for (&os, pu) in spread.load.keys().filter_map(|os| Some((os, index.pu(*os)?))) {
+            spread.pus.insert(os);
             spread.cores.insert(pu.core);
             spread.l3s.extend(pu.l3);
             spread.nodes.extend(pu.node);
@@ -48,32 +53,47 @@ impl Spread {
 
     /// The siblings of the vCPUs' PUs that carry no vCPU themselves.
     pub fn idle_siblings(&self, topology: &Topology) -> CpuSet {
-        let on_core = |pu: &&pinfold_model::Pu| self.cores.contains(&pu.core);
-        let all: CpuSet = topology.pus.iter().filter(on_core).map(|pu| pu.os).collect();
+        let mut all = CpuSet::new();
+        for core in self.cores.iter().filter_map(|core| topology.cores.get(core.index())) {
+            all.add(&core.pus);
+        }
         all.difference(&self.pus)
     }
 }
 
+/// The PU of a vCPU that is pinned to one.
+fn pinned(thread: &ThreadPlan) -> Option<PuId> {
+    if is_vcpu(thread) && thread.pus.len() == 1 { thread.pus.first() } else { None }
+}
+
 /// Findings that hold whatever the strategy.
-pub(crate) fn findings(ground: &Ground<'_>, threads: &[ThreadPlan]) -> Vec<Finding> {
-    let spread = Spread::of(ground.topology, threads);
+pub(crate) fn findings(ground: &Ground<'_>, vnodes: &[VnodePlan]) -> Vec<Finding> {
+    let spreads: Vec<(&VnodePlan, Spread)> =
+        vnodes.iter().map(|vnode| (vnode, Spread::of(ground.index(), &vnode.threads))).collect();
     [
-        oversubscribed(ground, threads, &spread),
-        foreign_siblings(ground, &spread),
-        crossed_nodes(&spread),
-        crossed_l3s(&spread),
-        memoryless(ground.topology, &spread),
-        unbalanced(ground.topology, threads),
-        nested(ground.topology, &spread),
+        oversubscribed(ground, &spreads),
+        shared_cores(&spreads),
+        foreign_siblings(ground, &spreads),
+        crossed_nodes(&spreads),
+        crossed_l3s(&spreads),
+        memoryless(ground.topology, &spreads),
+        unbalanced(ground.topology, vnodes),
+        nested(ground.topology, &spreads),
     ]
     .into_iter()
     .flatten()
     .collect()
 }
 
-fn oversubscribed(ground: &Ground<'_>, threads: &[ThreadPlan], spread: &Spread) -> Option<Finding> {
-    let vcpus = threads.iter().filter(|thread| is_vcpu(thread)).count();
-    let crowded = spread.crowded();
+fn oversubscribed(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
+    let mut load: BTreeMap<PuId, usize> = BTreeMap::new();
+    for (pu, count) in spreads.iter().flat_map(|(_, spread)| &spread.load) {
+        *load.entry(*pu).or_default() += count;
+    }
+    let crowded: CpuSet = load.iter().filter(|(_, count)| **count > 1).map(|(pu, _)| *pu).collect();
+    let of_vnode =
+        |vnode: &VnodePlan| vnode.threads.iter().filter(|thread| is_vcpu(thread)).count();
+    let vcpus: usize = spreads.iter().map(|(vnode, _)| of_vnode(vnode)).sum();
     let text = if !crowded.is_empty() {
         format!(
             "{} {} more than one vCPU: a vCPU waits while another has its PU, and a guest \
@@ -92,13 +112,44 @@ fn oversubscribed(ground: &Ground<'_>, threads: &[ThreadPlan], spread: &Spread) 
     };
     Some(Finding::warning("oversubscription", text).with_hint(format!(
         "ask for at most {} vCPUs",
-        if crowded.is_empty() { ground.usable.len() } else { spread.load.len() }
+        if crowded.is_empty() { ground.usable.len() } else { load.len() }
     )))
 }
 
+/// Cores that carry vCPUs of more than one vnode.
+fn shared_cores(spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
+    let mut vnodes: BTreeMap<CoreId, usize> = BTreeMap::new();
+    for core in spreads.iter().flat_map(|(_, spread)| &spread.cores) {
+        *vnodes.entry(*core).or_default() += 1;
+    }
+    let shared: BTreeSet<CoreId> =
+        vnodes.into_iter().filter(|(_, count)| *count > 1).map(|(core, _)| core).collect();
+    (!shared.is_empty()).then(|| {
+        Finding::warning(
+            "shared cores",
+            format!(
+                "{} {} vCPUs of several vnodes: each is slower while the others compute ({})",
+                counted(shared.len(), "core"),
+                if shared.len() == 1 { "carries" } else { "carry" },
+                some(shared.iter().map(ToString::to_string))
+            ),
+        )
+        .with_hint("multi-vm gives each virtual machine cores of its own")
+    })
+}
+
 /// The sibling of a vCPU's PU that is not the plan's to use may be busy with anything.
-fn foreign_siblings(ground: &Ground<'_>, spread: &Spread) -> Option<Finding> {
-    let foreign = spread.idle_siblings(ground.topology).difference(&ground.usable);
+fn foreign_siblings(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
+    let mut cores: BTreeSet<CoreId> = BTreeSet::new();
+    let (mut all, mut carried) = (CpuSet::new(), CpuSet::new());
+    for (_, spread) in spreads {
+        carried.add(&spread.pus);
+        cores.extend(&spread.cores);
+    }
+    for core in cores.iter().filter_map(|core| ground.topology.cores.get(core.index())) {
+        all.add(&core.pus);
+    }
+    let foreign = all.difference(&carried).difference(&ground.usable);
     (!foreign.is_empty()).then(|| {
         Finding::warning(
             "smt",
@@ -113,41 +164,55 @@ fn foreign_siblings(ground: &Ground<'_>, spread: &Spread) -> Option<Finding> {
     })
 }
 
-fn crossed_nodes(spread: &Spread) -> Option<Finding> {
-    (spread.nodes.len() > 1).then(|| {
-        Finding::warning(
-            "NUMA",
-            format!(
-                "the vCPUs lie in {} NUMA nodes ({}), so part of the guest's memory is remote to \
-                 each of them",
-                spread.nodes.len(),
-                names(&spread.nodes)
-            ),
-        )
-        .with_hint("ask for as many vCPUs as fit into one node")
-    })
+fn crossed_nodes(spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
+    let crossing: Vec<_> = spreads.iter().filter(|(_, spread)| spread.nodes.len() > 1).collect();
+    let text = match (crossing.as_slice(), spreads.len()) {
+        ([], _) => return None,
+        ([(_, spread)], 1) => format!(
+            "the vCPUs lie in {} NUMA nodes ({}), so part of the guest's memory is remote to \
+             each of them",
+            spread.nodes.len(),
+            names(&spread.nodes)
+        ),
+        (several, _) => format!(
+            "the vCPUs of {} lie in several NUMA nodes ({}), so part of their memory is remote to \
+             each of them",
+            counted(several.len(), "vnode"),
+            some(several.iter().map(|(vnode, _)| vnode.name.clone()))
+        ),
+    };
+    Some(Finding::warning("NUMA", text).with_hint("ask for as many vCPUs as fit into one node"))
 }
 
-fn crossed_l3s(spread: &Spread) -> Option<Finding> {
-    (spread.l3s.len() > 1 && spread.nodes.len() <= 1).then(|| {
-        Finding::note(
-            "L3",
-            format!(
-                "the vCPUs lie in {} L3 domains ({}): what one writes, another in a different \
-                 domain reads through memory or the interconnect",
-                spread.l3s.len(),
-                names(&spread.l3s)
-            ),
-        )
-    })
+fn crossed_l3s(spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
+    let crosses = |spread: &Spread| spread.l3s.len() > 1 && spread.nodes.len() <= 1;
+    let crossing: Vec<_> = spreads.iter().filter(|(_, spread)| crosses(spread)).collect();
+    let text = match (crossing.as_slice(), spreads.len()) {
+        ([], _) => return None,
+        ([(_, spread)], 1) => format!(
+            "the vCPUs lie in {} L3 domains ({}): what one writes, another in a different \
+             domain reads through memory or the interconnect",
+            spread.l3s.len(),
+            names(&spread.l3s)
+        ),
+        (several, _) => format!(
+            "the vCPUs of {} lie in several L3 domains ({}): what one writes, another in a \
+             different domain reads through memory or the interconnect",
+            counted(several.len(), "vnode"),
+            some(several.iter().map(|(vnode, _)| vnode.name.clone()))
+        ),
+    };
+    Some(Finding::note("L3", text))
 }
 
-fn memoryless(topology: &Topology, spread: &Spread) -> Option<Finding> {
+fn memoryless(topology: &Topology, spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
     let has_memory = topology.nodes.iter().any(|node| node.memory_bytes > 0);
+    let used: BTreeSet<NodeId> =
+        spreads.iter().flat_map(|(_, spread)| &spread.nodes).copied().collect();
     let empty: BTreeSet<NodeId> = topology
         .nodes
         .iter()
-        .filter(|node| node.memory_bytes == 0 && spread.nodes.contains(&node.id))
+        .filter(|node| node.memory_bytes == 0 && used.contains(&node.id))
         .map(|node| node.id)
         .collect();
     // A source that knows no memory sizes at all says nothing about a single node.
@@ -164,14 +229,16 @@ fn memoryless(topology: &Topology, spread: &Spread) -> Option<Finding> {
 }
 
 /// The kernel does not spread threads over isolated PUs: each stays where it was put.
-fn unbalanced(topology: &Topology, threads: &[ThreadPlan]) -> Option<Finding> {
+fn unbalanced(topology: &Topology, vnodes: &[VnodePlan]) -> Option<Finding> {
+    if topology.isolated.is_empty() {
+        return None;
+    }
     let floats =
         |thread: &&ThreadPlan| thread.pus.len() > 1 && !thread.pus.is_disjoint(&topology.isolated);
-    let isolated = threads
-        .iter()
-        .filter(floats)
-        .fold(CpuSet::new(), |set, thread| set.union(&thread.pus))
-        .intersection(&topology.isolated);
+    let mut floating = CpuSet::new();
+    let threads = vnodes.iter().flat_map(|vnode| &vnode.threads);
+    threads.filter(floats).for_each(|thread| floating.add(&thread.pus));
+    let isolated = floating.intersection(&topology.isolated);
     (!isolated.is_empty()).then(|| {
         Finding::warning(
             "isolated PUs",
@@ -185,9 +252,9 @@ fn unbalanced(topology: &Topology, threads: &[ThreadPlan]) -> Option<Finding> {
     })
 }
 
-fn nested(topology: &Topology, spread: &Spread) -> Option<Finding> {
+fn nested(topology: &Topology, spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
     let hypervisor = topology.hypervisor.as_ref()?;
-    (!spread.pus.is_empty()).then(|| {
+    spreads.iter().any(|(_, spread)| !spread.pus.is_empty()).then(|| {
         Finding::note(
             "virtual host",
             format!(
@@ -205,4 +272,13 @@ fn is_vcpu(thread: &ThreadPlan) -> bool {
 
 fn names<T: ToString>(items: &BTreeSet<T>) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The first few of many, for a message.
+fn some(mut items: impl Iterator<Item = String>) -> String {
+    let shown: Vec<String> = items.by_ref().take(5).collect();
+    match items.count() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
 }

@@ -1,21 +1,32 @@
 //! The table of strategies: one file each, one line each.
 //!
 //! A strategy is a pure function from topology and request to a plan. It does not
-//! know the others; what to use instead when one refuses is decided here.
+//! know the others (`auto` does, that is its whole job); what to use instead when one
+//! refuses is decided here.
 
+mod auto;
 mod balanced;
+mod balanced_shared;
 mod compact;
 mod compact_cores;
+mod isolcpus;
+mod l3_exclusive;
 mod low_latency;
+mod low_latency_rt;
 mod max_performance;
+mod multi_vm;
 mod none;
+mod numa_exclusive;
+mod scatter;
+mod sequential;
+mod vnodes;
 
 use pinfold_model::{Plan, Request, Topology};
 
 use crate::PlanError;
 use crate::names;
 
-/// A named way to place a vnode.
+/// A named way to place vnodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Strategy {
     /// Name on the command line and in plans.
@@ -31,9 +42,19 @@ static TABLE: &[Strategy] = &[
     none::STRATEGY,
     compact::STRATEGY,
     compact_cores::STRATEGY,
+    sequential::STRATEGY,
+    isolcpus::STRATEGY,
+    scatter::STRATEGY,
     low_latency::STRATEGY,
+    low_latency_rt::STRATEGY,
+    balanced_shared::STRATEGY,
     balanced::STRATEGY,
     max_performance::STRATEGY,
+    numa_exclusive::STRATEGY,
+    l3_exclusive::STRATEGY,
+    multi_vm::STRATEGY,
+    vnodes::STRATEGY,
+    auto::STRATEGY,
 ];
 
 /// What is offered when a strategy refuses: the first that works, after the refusing one.

@@ -12,8 +12,9 @@ mod qemu;
 mod qemu_live;
 mod refusals;
 mod schema;
+mod several;
 
-use pinfold_model::{CpuSet, IsolationScope, Plan, Request, Role, VcpuCount};
+use pinfold_model::{CpuSet, IsolationScope, Plan, Request, Role, VcpuCount, Work};
 
 /// A request for so many vCPUs, everything else kept off their PUs.
 fn ask(vcpus: VcpuCount) -> Request {
@@ -28,23 +29,30 @@ fn auto() -> Request {
     ask(VcpuCount::Auto)
 }
 
+fn iothreads(request: &mut Request) -> &mut Vec<String> {
+    match &mut request.vnodes[0].work {
+        Work::Vm(vm) => &mut vm.iothreads,
+        Work::Processes { .. } => panic!("a process group has no iothreads"),
+    }
+}
+
 fn set(list: &str) -> CpuSet {
     CpuSet::parse_list(list).unwrap()
 }
 
 /// The vCPUs' PUs in order, `1,5,2` for pinned ones.
 fn pins(plan: &Plan) -> String {
-    let pus: Vec<String> = plan.vnode.vcpus().map(|vcpu| vcpu.pus.to_string()).collect();
+    let pus: Vec<String> = plan.vnodes[0].vcpus().map(|vcpu| vcpu.pus.to_string()).collect();
     pus.join(",")
 }
 
 fn emulator(plan: &Plan) -> String {
-    plan.vnode.thread(&Role::Emulator).unwrap().pus.to_string()
+    plan.vnodes[0].thread(&Role::Emulator).unwrap().pus.to_string()
 }
 
 /// `1×3×2`.
 fn shape(plan: &Plan) -> String {
-    let guest = plan.vnode.guest.as_ref().unwrap();
+    let guest = plan.vnodes[0].guest.as_ref().unwrap();
     format!("{}×{}×{}", guest.sockets, guest.cores, guest.threads)
 }
 

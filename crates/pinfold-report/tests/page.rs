@@ -159,7 +159,7 @@ fn poison_question(page: &mut Page) {
         candidate.name = hostile();
         candidate.plan.housekeeping_reason = hostile();
         candidate.plan.findings.push(Finding::note(HOSTILE, HOSTILE).with_hint(HOSTILE));
-        for thread in &mut candidate.plan.vnode.threads {
+        for thread in &mut candidate.plan.vnodes[0].threads {
             thread.reason = hostile();
             if thread.role == pinfold_model::Role::Emulator {
                 thread.role = pinfold_model::Role::Iothread(hostile());

@@ -32,6 +32,7 @@ pub(crate) fn topology(
         nohz_full: facts.nohz_full.clone(),
         allowed: allowed(&online, tree, facts),
         frequency_domains: facts.frequency_domains.clone(),
+        devices: facts.devices.clone(),
         pus: tables.pus.clone(),
         cores: tables.cores.clone(),
         l3: tables.l3.clone(),

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::{Host, HostError, paths, proc_status};
-use pinfold_model::{CoreKind, CpuSet, Finding, NodeId, PuId, Tid};
+use pinfold_model::{CoreKind, CpuSet, Finding, NodeId, PciDevice, PuId, Tid};
 
 use crate::groups::{self, Groups};
 use crate::hypervisor;
@@ -34,6 +34,8 @@ pub(crate) struct Facts {
     pub capacities: BTreeMap<PuId, u64>,
     /// PUs whose frequency changes together.
     pub frequency_domains: Vec<CpuSet>,
+    /// PCI devices by address.
+    pub devices: Vec<PciDevice>,
     /// PUs of the own group's cpuset.
     pub cpuset: Option<CpuSet>,
     /// The own affinity mask.
@@ -70,6 +72,7 @@ impl Facts {
             core_kinds,
             capacities,
             frequency_domains: frequency_domains(&mut reader),
+            devices: pci_devices(&mut reader),
             cpuset: own_cpuset(&mut reader),
             mask: own_mask(&mut reader),
             nodes_with_cpus: reader.nodes("has_cpu"),
@@ -186,6 +189,28 @@ fn frequency_domains(reader: &mut Reader<'_>) -> Vec<CpuSet> {
         .collect();
     domains.sort_by_key(CpuSet::first);
     domains
+}
+
+/// Each device and the node that the firmware gives for it; -1 is none.
+fn pci_devices(reader: &mut Reader<'_>) -> Vec<PciDevice> {
+    let directory = paths::pci_devices_dir();
+    let names = match reader.host.list(&directory) {
+        Ok(names) => names,
+        Err(error) => {
+            reader.failed(&directory, &error);
+            return Vec::new();
+        }
+    };
+    let mut devices: Vec<PciDevice> = names
+        .into_iter()
+        .map(|address| {
+            let node = reader.text(&paths::pci_numa_node(&address));
+            let node = node.and_then(|node| node.parse().ok()).map(NodeId);
+            PciDevice { address, node }
+        })
+        .collect();
+    devices.sort();
+    devices
 }
 
 /// The kernel separates these by blanks, not by commas.

@@ -17,6 +17,13 @@ pub const TOPOLOGY_FORMAT: &str = "pinfold-topology/1";
 /// Name and version of the capabilities document.
 pub const CAPABILITIES_FORMAT: &str = "pinfold-capabilities/1";
 
+/// A PCI device.
+#[derive(Serialize)]
+struct DeviceEntry<'t> {
+    address: &'t str,
+    node: Option<u32>,
+}
+
 #[derive(Serialize)]
 struct TopologyDocument<'t> {
     format: &'static str,
@@ -36,6 +43,7 @@ struct TopologyDocument<'t> {
     cores: Vec<CoreEntry>,
     pus: Vec<PuEntry>,
     frequency_domains: Vec<String>,
+    devices: Vec<DeviceEntry<'t>>,
     findings: Vec<FindingEntry<'t>>,
 }
 
@@ -135,6 +143,14 @@ pub fn topology_to_json(topology: &Topology) -> String {
         cores: cores(topology),
         pus: pus(topology),
         frequency_domains: topology.frequency_domains.iter().map(CpuSet::to_string).collect(),
+        devices: topology
+            .devices
+            .iter()
+            .map(|device| DeviceEntry {
+                address: &device.address,
+                node: device.node.map(|node| node.0),
+            })
+            .collect(),
         findings: topology.findings.iter().map(finding).collect(),
     })
 }

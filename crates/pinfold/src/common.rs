@@ -2,7 +2,7 @@
 
 use pinfold_host::user::{self, StateDir};
 use pinfold_host::{HostError, LiveHost, process};
-use pinfold_model::{CpuSet, Plan, Request, Severity, Topology, VcpuCount};
+use pinfold_model::{CpuSet, Plan, Request, Severity, Topology, VnodePlan, VnodeRequest};
 use pinfold_plan::PlanError;
 use pinfold_topology::TopologyError;
 
@@ -68,12 +68,12 @@ pub fn require_known(option: &str, pus: &CpuSet, topology: &Topology) -> Result<
 /// The request that the shared options make.
 pub fn request(
     arguments: &PlacementArgs,
-    (name, vcpus): (&str, VcpuCount),
+    vnodes: Vec<VnodeRequest>,
     topology: &Topology,
 ) -> Result<Request, Failure> {
     let avoid = pus("--avoid", &arguments.avoid)?;
     require_known("--avoid", &avoid, topology)?;
-    let mut request = Request::vm(name, vcpus);
+    let mut request = Request::of(vnodes);
     request.avoid = avoid;
     request.isolation = arguments.isolate.into();
     Ok(request)
@@ -83,6 +83,14 @@ pub fn request(
 pub fn make_plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Plan, Failure> {
     pinfold_plan::plan(strategy, topology, request)
         .map_err(|error: PlanError| Failure::from_error(Exit::Input, &error, error.hint()))
+}
+
+/// The one vnode that a plan places.
+pub fn single(plan: &Plan) -> Result<&VnodePlan, Failure> {
+    plan.single().map_err(|error| {
+        Failure::from_error(Exit::Input, &error, None)
+            .with_hint("plan for one virtual machine: pinfold plan --name NAME --vcpus N")
+    })
 }
 
 /// A plan from a file made by `pinfold plan --json`.
@@ -122,7 +130,7 @@ pub fn plan_for_host(path: &str, topology: &Topology, vcpus: u32) -> Result<Plan
         return Err(Failure::new(Exit::Input, format!("{path} was made for another machine"))
             .with_hint("make it again here: pinfold plan --strategy NAME --json"));
     }
-    let planned = plan.vnode.vcpus().count();
+    let planned = single(&plan)?.vcpus().count();
     if u32::try_from(planned) != Ok(vcpus) {
         return Err(Failure::new(
             Exit::Input,

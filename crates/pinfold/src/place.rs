@@ -5,6 +5,7 @@ use pinfold_host::LiveHost;
 use pinfold_model::{Plan, Severity};
 use pinfold_plan::schema;
 
+use crate::common;
 use crate::failure::{Exit, Failure};
 use crate::output::say;
 
@@ -35,7 +36,8 @@ pub fn apply<'c>(
     journals: &Journals<'c>,
 ) -> Result<(Applied, Journal<'c>), Failure> {
     let text = schema::to_json(plan);
-    let new = NewJournal { vm_name: &plan.vnode.name, plan: &text, target };
+    let vnode = common::single(plan)?;
+    let new = NewJournal { vm_name: &vnode.name, plan: &text, target };
     let mut journal =
         journals.begin(host, &new).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
     let mut observer = pinfold_apply::unobserved();

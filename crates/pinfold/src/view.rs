@@ -41,7 +41,7 @@ pub fn page(store: &Store, report: &TuneReport, context: &Context<'_>) -> Result
     let candidates = build.candidates();
     let topology = context.topology.clone();
     Ok(Page {
-        vm: build.tried[0].1.vnode.name.clone(),
+        vm: build.tried[0].1.vnodes.first().map(|vnode| vnode.name.clone()).unwrap_or_default(),
         banner: None,
         answer: build.answer(),
         asked: build.asked(),
@@ -329,16 +329,21 @@ impl Build<'_> {
         else {
             return Vec::new();
         };
+        let qemu = pinfold_plan::emit::qemu(plan, &self.context.argv);
+        let (Ok(libvirt), Ok(qemu)) = (pinfold_plan::emit::libvirt(plan), qemu) else {
+            // A tuned plan places one machine; a store that says otherwise has none to emit.
+            return Vec::new();
+        };
         vec![
             Emitted {
                 title: "libvirt XML".to_owned(),
                 usage: "Put these elements into the domain (virsh edit), in place of those of the same name.".to_owned(),
-                text: pinfold_plan::emit::libvirt(plan),
+                text: libvirt,
             },
             Emitted {
                 title: "QEMU start script".to_owned(),
                 usage: "Save it, read it, run it with sh.".to_owned(),
-                text: pinfold_plan::emit::qemu(plan, &self.context.argv),
+                text: qemu,
             },
         ]
     }

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pinfold_host::user::{Lock, StateDir};
 use pinfold_host::{CgroupVersion, Host as _, HostError, SimClock, SimHost, SimTask};
-use pinfold_model::{CpuSet, IsolationScope, Plan, Role, ThreadPlan, Tid, VnodeKind, VnodePlan};
+use pinfold_model::{
+    CpuSet, IsolationScope, Plan, Role, Speed, ThreadPlan, Tid, VnodeKind, VnodePlan,
+};
 
 use super::*;
 use crate::{ApplyError, apply, plan_steps, undo, unobserved};
@@ -95,12 +97,15 @@ fn host() -> (SimHost, Plan, Target) {
     let plan = Plan {
         strategy: "test".to_owned(),
         fingerprint: String::new(),
-        vnode: VnodePlan {
+        vnodes: vec![VnodePlan {
             name: "vm1".to_owned(),
             kind: VnodeKind::VirtualMachine,
             threads: vec![thread(Role::Vcpu(0), "1"), thread(Role::Emulator, "0")],
             guest: None,
-        },
+            memory: None,
+            speed: Speed::FULL,
+        }],
+        irqs: Vec::new(),
         housekeeping: CpuSet::first_n(1),
         exclusive: CpuSet::parse_list("1").unwrap(),
         isolation: IsolationScope::Own,

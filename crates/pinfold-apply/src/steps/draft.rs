@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use pinfold_host::mountinfo::Version;
 use pinfold_host::{Host, HostError, paths, process};
-use pinfold_model::{Change, CpuSet, Finding, Plan, Policy, Step, TaskId, TaskState, Tid, Undo};
+use pinfold_model::{
+    Change, CpuSet, Finding, Plan, Policy, Step, TaskId, TaskState, Tid, Undo, VnodePlan,
+};
 
 use super::{Planned, group_name};
 use crate::actuators::{self, ENABLE_CPUSET};
@@ -16,6 +18,8 @@ use crate::tasks::{self, Target};
 pub(super) struct Draft<'a> {
     pub(super) host: &'a dyn Host,
     pub(super) plan: &'a Plan,
+    /// The one that it places.
+    pub(super) vnode: &'a VnodePlan,
     pub(super) target: &'a Target,
     /// The machine's process.
     pub(super) vm: TaskId,
@@ -32,7 +36,7 @@ pub(super) struct Draft<'a> {
 impl<'a> Draft<'a> {
     pub(super) fn new(
         host: &'a dyn Host,
-        plan: &'a Plan,
+        (plan, vnode): (&'a Plan, &'a VnodePlan),
         target: &'a Target,
         hierarchy: Option<Cpusets>,
     ) -> Result<Self, ApplyError> {
@@ -44,6 +48,7 @@ impl<'a> Draft<'a> {
         Ok(Self {
             host,
             plan,
+            vnode,
             target,
             vm,
             listed,

@@ -14,7 +14,7 @@ pub(super) fn place(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let threads = in_order(draft)?;
     let mut policies: Vec<(TaskId, Policy, String)> = Vec::new();
     for (task, role) in &threads {
-        let Some(thread) = draft.plan.vnode.thread(role) else { continue };
+        let Some(thread) = draft.vnode.thread(role) else { continue };
         draft.affinity(*task, &thread.pus, &format!("{role}: {}", thread.reason))?;
         if let Some(policy) = thread.policy {
             policies.push((*task, policy, format!("{role} runs as {policy}")));

@@ -11,7 +11,7 @@ use pinfold_apply::{
 use pinfold_host::user::StateDir;
 use pinfold_host::{CgroupVersion, SimBuilder, SimClock, SimHost, SimTask, paths};
 use pinfold_model::{
-    CpuSet, IsolationScope, Plan, Policy, PuId, Role, ThreadPlan, Tid, VnodeKind, VnodePlan,
+    CpuSet, IsolationScope, Plan, Policy, PuId, Role, Speed, ThreadPlan, Tid, VnodeKind, VnodePlan,
 };
 
 pub const VM: u32 = 500;
@@ -122,7 +122,7 @@ pub fn plan(vcpu: &str, rest: &str) -> Plan {
     Plan {
         strategy: "test".to_owned(),
         fingerprint: "test".to_owned(),
-        vnode: VnodePlan {
+        vnodes: vec![VnodePlan {
             name: "vm1".to_owned(),
             kind: VnodeKind::VirtualMachine,
             threads: vec![
@@ -131,7 +131,10 @@ pub fn plan(vcpu: &str, rest: &str) -> Plan {
                 thread(Role::Iothread("disk".to_owned()), rest, None),
             ],
             guest: None,
-        },
+            memory: None,
+            speed: Speed::FULL,
+        }],
+        irqs: Vec::new(),
         housekeeping: set(rest),
         exclusive: set(vcpu),
         isolation: IsolationScope::None,

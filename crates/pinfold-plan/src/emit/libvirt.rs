@@ -5,35 +5,37 @@
 //! from 1, so an id of QEMU's becomes its place in the plan; a comment tells which.
 //! The CPU mode `host-passthrough` is that of a `<domain type='kvm'>`.
 
-use pinfold_model::{IsolationScope, Plan, Policy, Role, ThreadPlan};
+use pinfold_model::{IsolationScope, NotSingle, Plan, Policy, Role, ThreadPlan, VnodePlan};
 
 /// The plan as a fragment of libvirt's domain XML, with the reason of each pin.
-#[must_use]
-pub fn libvirt(plan: &Plan) -> String {
+///
+/// # Errors
+/// [`NotSingle`] if the plan does not place exactly one vnode.
+pub fn libvirt(plan: &Plan) -> Result<String, NotSingle> {
+    let vnode = plan.single()?;
     let mut xml = Xml::default();
-    let vcpus = plan.vnode.vcpus().count();
-    xml.comment(&format!("Pinfold: {} for {}", plan.strategy, plan.vnode.name));
+    let vcpus = vnode.vcpus().count();
+    xml.comment(&format!("Pinfold: {} for {}", plan.strategy, vnode.name));
     if vcpus == 0 {
         xml.comment("no vCPU is planned: there is nothing for libvirt to pin");
-        return xml.text;
+        return Ok(xml.text);
     }
     xml.line(&format!("<vcpu placement='static'>{vcpus}</vcpu>"));
-    let iothreads = plan.vnode.threads.iter().filter(|thread| iothread(thread).is_some());
+    let iothreads = vnode.threads.iter().filter(|thread| iothread(thread).is_some());
     let iothreads = iothreads.count();
     if iothreads > 0 {
         xml.line(&format!("<iothreads>{iothreads}</iothreads>"));
     }
-    cputune(&mut xml, plan);
-    cpu(&mut xml, plan);
-    xml.text
+    cputune(&mut xml, (plan, vnode));
+    cpu(&mut xml, vnode);
+    Ok(xml.text)
 }
 
-fn cputune(xml: &mut Xml, plan: &Plan) {
+fn cputune(xml: &mut Xml, (plan, vnode): (&Plan, &VnodePlan)) {
     xml.open("<cputune>");
     // One number per iothread, in the plan's order.
     let mut number = 0_u32;
-    let numbered: Vec<(&ThreadPlan, Option<Place>)> = plan
-        .vnode
+    let numbered: Vec<(&ThreadPlan, Option<Place>)> = vnode
         .threads
         .iter()
         .map(|thread| {
@@ -109,8 +111,8 @@ fn scheduler(xml: &mut Xml, policy: Policy, place: &Place) {
     });
 }
 
-fn cpu(xml: &mut Xml, plan: &Plan) {
-    let Some(guest) = &plan.vnode.guest else {
+fn cpu(xml: &mut Xml, vnode: &VnodePlan) {
+    let Some(guest) = &vnode.guest else {
         return;
     };
     xml.comment(&format!("guest topology: {}", guest.reason));

@@ -11,7 +11,7 @@
 //! script stays the parent). Arguments are quoted, comments hold no control character:
 //! nothing of a name, an id or a reason is ever code.
 
-use pinfold_model::{Plan, Policy, Role, ThreadPlan};
+use pinfold_model::{NotSingle, Plan, Policy, Role, ThreadPlan, VnodePlan};
 
 use crate::schema;
 
@@ -24,24 +24,27 @@ const RUN: &str = include_str!("qemu/run.sh");
 ///
 /// With an empty `argv` the script expects the whole command as its own arguments;
 /// otherwise its arguments are added to the command.
-#[must_use]
-pub fn qemu(plan: &Plan, argv: &[String]) -> String {
+///
+/// # Errors
+/// [`NotSingle`] if the plan does not place exactly one vnode.
+pub fn qemu(plan: &Plan, argv: &[String]) -> Result<String, NotSingle> {
+    let vnode = plan.single()?;
     let command = Command::of(argv);
     let mut script = HEAD.to_owned();
-    header(&mut script, plan, &command);
-    settings(&mut script, plan, &command);
+    header(&mut script, (plan, vnode), &command);
+    settings(&mut script, (plan, vnode), &command);
     script.push_str(FUNCTIONS);
     function(&mut script, "write_plan", "The plan, for `pinfold apply`.", &write_plan(plan));
     function(
         &mut script,
         "pin_by_taskset",
         "The same pins without Pinfold: all threads as the emulator, then those with a name.",
-        &taskset_lines(plan),
+        &taskset_lines(vnode),
     );
     script.push_str(PREPARE);
-    script.push_str(&start(plan, &command));
+    script.push_str(&start(vnode, &command));
     script.push_str(RUN);
-    script
+    Ok(script)
 }
 
 /// The user's command, taken apart.
@@ -74,14 +77,14 @@ impl Command {
     }
 }
 
-fn header(script: &mut String, plan: &Plan, command: &Command) {
-    let vcpus = plan.vnode.vcpus().count();
+fn header(script: &mut String, (plan, vnode): (&Plan, &VnodePlan), command: &Command) {
+    let vcpus = vnode.vcpus().count();
     comment(
         script,
         &format!(
             "{} for {}: {vcpus} vCPUs, {}",
             plan.strategy,
-            plan.vnode.name,
+            vnode.name,
             pinfold_model::pins_of(plan)
         ),
     );
@@ -106,8 +109,8 @@ fn header(script: &mut String, plan: &Plan, command: &Command) {
     script.push('\n');
 }
 
-fn settings(script: &mut String, plan: &Plan, command: &Command) {
-    let vcpus = plan.vnode.vcpus().count();
+fn settings(script: &mut String, (plan, vnode): (&Plan, &VnodePlan), command: &Command) {
+    let vcpus = vnode.vcpus().count();
     let yes = |value: bool| if value { "yes" } else { "no" };
     script.push_str(&format!("vcpus={vcpus}\n"));
     script.push_str(&format!("isolates={}\n", yes(!plan.exclusive.is_empty())));
@@ -127,14 +130,14 @@ fn write_plan(plan: &Plan) -> String {
     format!("cat <<'END_OF_PLAN'\n{}END_OF_PLAN\n", schema::to_json(plan))
 }
 
-fn taskset_lines(plan: &Plan) -> String {
+fn taskset_lines(vnode: &VnodePlan) -> String {
     let mut body = String::new();
-    let emulator = plan.vnode.thread(&Role::Emulator);
+    let emulator = vnode.thread(&Role::Emulator);
     if let Some(emulator) = emulator {
         reason(&mut body, emulator);
         body.push_str(&format!("    pin_all {} || return 1\n", emulator.pus));
     }
-    for thread in &plan.vnode.threads {
+    for thread in &vnode.threads {
         let line = match &thread.role {
             Role::Vcpu(index) => format!("    pin_one 'CPU {index}/' {} || return 1\n", thread.pus),
             Role::Iothread(id) => iothread_line(thread, id, emulator),
@@ -147,7 +150,7 @@ fn taskset_lines(plan: &Plan) -> String {
         reason(&mut body, thread);
         body.push_str(&line);
     }
-    for thread in &plan.vnode.threads {
+    for thread in &vnode.threads {
         body.push_str(&policy_line(thread));
     }
     if body.is_empty() { "    :\n".to_owned() } else { body }
@@ -204,7 +207,7 @@ fn needs_pinfold(why: &str) -> String {
     format!("    echo \"$0:\" {message} >&2\n    return 1\n")
 }
 
-fn start(plan: &Plan, command: &Command) -> String {
+fn start(vnode: &VnodePlan, command: &Command) -> String {
     let mut lines =
         String::from("\n# The command. What follows its own options is what pinning needs.\n");
     lines.push_str("set --");
@@ -215,10 +218,10 @@ fn start(plan: &Plan, command: &Command) -> String {
         lines.push_str(&quote(argument));
     }
     lines.push_str(" \"$@\"");
-    if let Some(guest) = &plan.vnode.guest {
+    if let Some(guest) = &vnode.guest {
         lines.push_str(&format!(
             " \\\n    -smp {},sockets={},cores={},threads={}",
-            plan.vnode.vcpus().count(),
+            vnode.vcpus().count(),
             guest.sockets,
             guest.cores,
             guest.threads

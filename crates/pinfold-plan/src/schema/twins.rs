@@ -4,8 +4,8 @@
 //! names the field whose text breaks them.
 
 use pinfold_model::{
-    CpuSet, Finding, GuestTopology, IsolationScope, Plan, Policy, Role, Severity, ThreadPlan,
-    VnodeKind, VnodePlan,
+    CpuSet, Finding, GuestTopology, IrqPlan, IsolationScope, MemoryPlan, NodeId, Plan, Policy,
+    PuId, Role, Severity, Speed, ThreadPlan, VnodeKind, VnodePlan,
 };
 use serde::{Deserialize, Serialize};
 
@@ -17,11 +17,12 @@ pub(super) struct PlanTwin {
     format: String,
     strategy: String,
     fingerprint: String,
-    vnode: VnodeTwin,
+    vnodes: Vec<VnodeTwin>,
     housekeeping_pus: String,
     housekeeping_reason: String,
     exclusive_pus: String,
     isolation: ScopeTwin,
+    irqs: Vec<IrqTwin>,
     findings: Vec<FindingTwin>,
 }
 
@@ -32,6 +33,26 @@ struct VnodeTwin {
     kind: KindTwin,
     threads: Vec<ThreadTwin>,
     guest: Option<GuestTwin>,
+    memory: Option<MemoryTwin>,
+    /// Millionths of full speed.
+    speed_ppm: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MemoryTwin {
+    nodes: String,
+    size_bytes: Option<u64>,
+    page_bytes: Option<u64>,
+    reason: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IrqTwin {
+    device: String,
+    pus: String,
+    reason: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -102,7 +123,7 @@ impl PlanTwin {
             format: FORMAT.to_owned(),
             strategy: plan.strategy.clone(),
             fingerprint: plan.fingerprint.clone(),
-            vnode: VnodeTwin::of(&plan.vnode),
+            vnodes: plan.vnodes.iter().map(VnodeTwin::of).collect(),
             housekeeping_pus: plan.housekeeping.to_string(),
             housekeeping_reason: plan.housekeeping_reason.clone(),
             exclusive_pus: plan.exclusive.to_string(),
@@ -111,6 +132,7 @@ impl PlanTwin {
                 IsolationScope::Own => ScopeTwin::Own,
                 IsolationScope::Host => ScopeTwin::Host,
             },
+            irqs: plan.irqs.iter().map(IrqTwin::of).collect(),
             findings: plan.findings.iter().map(FindingTwin::of).collect(),
         }
     }
@@ -121,7 +143,18 @@ impl PlanTwin {
             exclusive: pus("exclusive_pus", &self.exclusive_pus)?,
             strategy: self.strategy,
             fingerprint: self.fingerprint,
-            vnode: self.vnode.into_vnode()?,
+            vnodes: self
+                .vnodes
+                .into_iter()
+                .enumerate()
+                .map(|(place, vnode)| vnode.into_vnode(place))
+                .collect::<Result<_, _>>()?,
+            irqs: self
+                .irqs
+                .into_iter()
+                .enumerate()
+                .map(|(place, irq)| irq.into_irq(place))
+                .collect::<Result<_, _>>()?,
             isolation: match self.isolation {
                 ScopeTwin::None => IsolationScope::None,
                 ScopeTwin::Own => IsolationScope::Own,
@@ -155,11 +188,18 @@ impl VnodeTwin {
             },
             threads: vnode.threads.iter().map(thread).collect(),
             guest: vnode.guest.as_ref().map(guest),
+            memory: vnode.memory.as_ref().map(MemoryTwin::of),
+            speed_ppm: vnode.speed.millionths(),
         }
     }
 
-    fn into_vnode(self) -> Result<VnodePlan, SchemaError> {
+    fn into_vnode(self, vnode: usize) -> Result<VnodePlan, SchemaError> {
         let threads = self.threads.into_iter().enumerate();
+        let speed = Speed::from_millionths(self.speed_ppm).ok_or_else(|| SchemaError::Field {
+            field: format!("vnodes[{vnode}].speed_ppm"),
+            why: format!("{} is not in 1 to 1000000", self.speed_ppm),
+        })?;
+        let memory = self.memory.map(|memory| memory.into_memory(vnode)).transpose()?;
         let guest = |guest: GuestTwin| GuestTopology {
             sockets: guest.sockets,
             cores: guest.cores,
@@ -172,14 +212,54 @@ impl VnodeTwin {
                 KindTwin::VirtualMachine => VnodeKind::VirtualMachine,
                 KindTwin::ProcessGroup => VnodeKind::ProcessGroup,
             },
-            threads: threads.map(into_thread).collect::<Result<_, _>>()?,
+            threads: threads
+                .map(|(place, twin)| {
+                    into_thread(&format!("vnodes[{vnode}].threads[{place}]"), twin)
+                })
+                .collect::<Result<_, _>>()?,
             guest: self.guest.map(guest),
+            memory,
+            speed,
         })
     }
 }
 
-fn into_thread((place, twin): (usize, ThreadTwin)) -> Result<ThreadPlan, SchemaError> {
-    let field = |name: &str| format!("vnode.threads[{place}].{name}");
+impl MemoryTwin {
+    fn of(memory: &MemoryPlan) -> Self {
+        let nodes: CpuSet = memory.nodes.iter().map(|node| PuId(node.0)).collect();
+        Self {
+            nodes: nodes.to_string(),
+            size_bytes: memory.bytes,
+            page_bytes: memory.page_bytes,
+            reason: memory.reason.clone(),
+        }
+    }
+
+    fn into_memory(self, vnode: usize) -> Result<MemoryPlan, SchemaError> {
+        // Nodes are written as PUs are: the kernel's list format.
+        let nodes = pus(&format!("vnodes[{vnode}].memory.nodes"), &self.nodes)?;
+        Ok(MemoryPlan {
+            nodes: nodes.iter().map(|number| NodeId(number.0)).collect(),
+            bytes: self.size_bytes,
+            page_bytes: self.page_bytes,
+            reason: self.reason,
+        })
+    }
+}
+
+impl IrqTwin {
+    fn of(irq: &IrqPlan) -> Self {
+        Self { device: irq.device.clone(), pus: irq.pus.to_string(), reason: irq.reason.clone() }
+    }
+
+    fn into_irq(self, place: usize) -> Result<IrqPlan, SchemaError> {
+        let pus = pus(&format!("irqs[{place}].pus"), &self.pus)?;
+        Ok(IrqPlan { device: self.device, pus, reason: self.reason })
+    }
+}
+
+fn into_thread(at: &str, twin: ThreadTwin) -> Result<ThreadPlan, SchemaError> {
+    let field = |name: &str| format!("{at}.{name}");
     let wrong = |name: &str, why: String| SchemaError::Field { field: field(name), why };
     let role = role(&twin.role).ok_or_else(|| {
         let known = "vcpu(N), emulator, iothread(ID), vhost(N), worker, task";

@@ -9,15 +9,21 @@
 //! the guest without SMT, as a finding says: a refusal would make layouts of equal
 //! n_vcpu impossible to compare, and a topology with a core that is not there would
 //! be worse. `auto` gives all threads of the non-host cores of the fastest kind.
+//!
+//! Two options of the source: the emulator *real-time*, so that the host's tasks do not delay
+//! it, or *apart*, the host on one sibling of the host core and the emulator on the others.
+//! A real-time thread may not fill the host's last PUs, so without a further PU for the host
+//! the first sibling of the core stays the host's alone there too.
 
-use pinfold_model::{CpuSet, Finding, Plan, PuId, Request, Topology};
+use pinfold_model::{CpuSet, EmulatorWish, Finding, Plan, PuId, Request, Topology};
 
-use super::Strategy;
+use super::{Strategy, low_latency_rt};
 use crate::PlanError;
-use crate::draft::{Draft, Limits, Reserve, ground, pins, pus_text, verb};
-use crate::ground::Ground;
-use crate::guest::{self, GuestSmt};
-use crate::select::{Count, auto_capacity, capacity, find, nearest};
+use crate::draft::{Draft, Enclave, Reserve, ground, pus_text, verb};
+use crate::enclosure::{Terms, enclose};
+use crate::ground::{Ground, HostShare};
+use crate::guest::GuestSmt;
+use crate::select::Count;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "balanced",
@@ -29,50 +35,111 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
-    let mut draft = Draft::new(STRATEGY.name, &ground, request);
+    let draft = Draft::new(STRATEGY.name, &ground, request)?;
     let host = ground.host();
-    let candidates = ground.without(&host);
-    let vcpus = draft.vcpu_count(Limits {
-        auto: auto_capacity(&candidates, Count::Threads),
-        most: capacity(&candidates, Count::Threads),
-        why: format!(
-            "each vCPU needs a PU of its own, and core {} stays with the host",
-            host.name()
-        ),
-    })?;
-    let cores = nearest(&candidates, vcpus, Count::Threads, find(&ground.cores, host.core));
-    let pins = pins(&cores, vcpus, Count::Threads);
-    let choice = cores.len() < candidates.len();
-    for &pin in &pins {
-        draft.vcpu(CpuSet::single(pin), vcpu_reason(&ground, &pins, pin, choice));
+    match request.emulator {
+        EmulatorWish::Usual => all_threads(draft, &host, &CpuSet::new(), &mut |enclave, _| {
+            enclave.emulator(&host.pus, || {
+                format!(
+                    "the emulator runs on {} of core {} with the host's tasks: every other thread \
+                     of the cores in use belongs to a vCPU",
+                    pus_text(&host.pus),
+                    host.name()
+                )
+            });
+        }),
+        wish @ (EmulatorWish::RealTime | EmulatorWish::Apart) => {
+            let own = emulators_own(&host, wish)?;
+            let nothing = CpuSet::new();
+            let kept = if wish == EmulatorWish::Apart { &own } else { &nothing };
+            all_threads(draft, &host, kept, &mut |enclave, _| {
+                if wish == EmulatorWish::RealTime {
+                    enclave.policies[1] = Some(low_latency_rt::POLICY);
+                }
+                enclave.emulator(&own, || {
+                    format!(
+                        "the emulator runs on {} of core {}, the host's tasks on the sibling{}",
+                        pus_text(&own),
+                        host.name(),
+                        match wish {
+                            EmulatorWish::RealTime =>
+                                ", which no real-time thread may take from them",
+                            EmulatorWish::Usual | EmulatorWish::Apart => "",
+                        }
+                    )
+                });
+            })
+        }
     }
-    draft.emulator(
-        &host.pus,
-        format!(
-            "the emulator runs on {} of core {} with the host's tasks: every other thread of the \
-             cores in use belongs to a vCPU",
-            pus_text(&host.pus),
-            host.name()
-        ),
-    );
-    if !cores.iter().any(|spot| spot.pus.len() > 1) {
+}
+
+/// The host core's PUs without the first, which stays the host's alone.
+fn emulators_own(host: &HostShare, wish: EmulatorWish) -> Result<CpuSet, PlanError> {
+    let mut own = host.pus.clone();
+    if let Some(first) = own.first() {
+        own.remove(first);
+    }
+    if own.is_empty() {
+        return Err(PlanError::EmulatorWish {
+            strategy: STRATEGY.name.to_owned(),
+            wish: wish.to_string(),
+            why: format!(
+                "the host has only {}, and one PU must stay the host's alone",
+                pus_text(&host.pus)
+            ),
+        });
+    }
+    Ok(own)
+}
+
+/// A plan with vCPUs on all threads of the cores that are not the host's; `emulator` places
+/// each machine's emulator, given the PUs of its vCPUs. Of the host's PUs other tasks are
+/// kept off `kept`.
+pub(super) fn all_threads(
+    mut draft: Draft<'_>,
+    host: &HostShare,
+    kept: &CpuSet,
+    emulator: &mut dyn FnMut(&mut Enclave<'_>, &CpuSet),
+) -> Result<Plan, PlanError> {
+    let ground = draft.ground;
+    let candidates = ground.without(host);
+    let why =
+        format!("each vCPU needs a PU of its own, and core {} stays with the host", host.name());
+    let enclosures = enclose(
+        &draft,
+        &candidates,
+        Terms { count: Count::Threads, host: Some(host), auto_is_all: false, why },
+    )?;
+    let mut wide = false;
+    let mut rest = CpuSet::new();
+    for (place, enclosure) in enclosures.vnodes.iter().enumerate() {
+        let carried: CpuSet = enclosure.pins.iter().copied().collect();
+        let mut enclave = draft.open(place);
+        for &pin in &enclosure.pins {
+            let reason = vcpu_reason(ground, &carried, pin, enclosures.choice);
+            enclave.vcpu(CpuSet::single(pin), reason);
+        }
+        emulator(&mut enclave, &carried);
+        wide |= enclosure.cores.iter().any(|spot| spot.pus.len() > 1);
+        rest.add(&enclosure.rest);
+        draft.close(enclave, GuestSmt::Mirror)?;
+    }
+    if !wide {
         draft.finding(Finding::note(
             "smt",
             "the vCPUs' cores have one usable PU each, so this is one vCPU per core and the guest \
              is shown no SMT",
         ));
     }
-    let (guest, findings) = guest::matching(&ground, &pins, GuestSmt::Mirror);
-    draft.all_findings(findings);
-    let exclusive = cores.iter().fold(CpuSet::new(), |set, spot| set.union(&spot.set()));
-    draft.all_findings(idle(&exclusive.difference(&pins.iter().copied().collect())));
-    let reason = ground.host_reason(&host, &exclusive);
-    Ok(draft.isolating(guest, Reserve { exclusive, reason }))
+    draft.all_findings(idle(&rest));
+    let exclusive = enclosures.all.union(kept);
+    let reason = ground.host_reason(host, &exclusive);
+    draft.isolating(Reserve { exclusive, reason })
 }
 
-fn vcpu_reason(ground: &Ground<'_>, pins: &[PuId], pin: PuId, choice: bool) -> String {
+fn vcpu_reason(ground: &Ground<'_>, carried: &CpuSet, pin: PuId, choice: bool) -> String {
     let siblings = ground.siblings(pin);
-    let with_vcpus = siblings.intersection(&pins.iter().copied().collect());
+    let with_vcpus = siblings.intersection(carried);
     let sharing = match (siblings.is_empty(), with_vcpus.is_empty()) {
         (true, _) => "it has no sibling".to_owned(),
         (false, false) => format!("{}, its sibling, carries a vCPU too", pus_text(&with_vcpus)),

@@ -4,16 +4,18 @@
 //! packages of a node, then the nodes. On the 4-node R910 of Badaroux 2021 §III, whose
 //! PU numbers go round the packages, that is 0, 16, 4, 20, 8, 24, 12, 28, 1, 17, …
 //! and the 33rd vCPU is on PU 0 again. The source pins vCPUs only; the emulator floats.
+//! The next vnode goes on where the last one ended.
 //!
 //! `auto` gives as many vCPUs as PUs may be used: one round.
 
-use pinfold_model::{CpuSet, Plan, PuId, Request, Topology};
+use pinfold_model::{Plan, PuId, Request, Topology};
 
 use super::Strategy;
 use crate::PlanError;
-use crate::draft::{Draft, Limits, ground, pus_text};
+use crate::draft::{Draft, ground};
 use crate::ground::Ground;
-use crate::guest::{self, GuestSmt};
+use crate::guest::GuestSmt;
+use crate::line::{self, Line};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "compact",
@@ -25,41 +27,11 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
-    let draft = Draft::new(STRATEGY.name, &ground, request);
-    along(draft, &ground.order(), GuestSmt::Mirror)
-}
-
-/// A plan with vCPU i on the PU i of `order`, from the start again when it ends.
-pub(super) fn along(
-    mut draft: Draft<'_>,
-    order: &[PuId],
-    smt: GuestSmt,
-) -> Result<Plan, PlanError> {
-    let vcpus = draft.vcpu_count(Limits::wrapping(order.len()))?;
-    let ground = draft.ground;
-    let pins: Vec<PuId> = order.iter().copied().cycle().take(vcpus).collect();
-    for (index, &pin) in pins.iter().enumerate() {
-        let before = index.checked_sub(1).and_then(|index| pins.get(index)).copied();
-        let reason = match index.checked_sub(order.len()) {
-            Some(sharer) => format!(
-                "PU {pin} again ({}), shared with vCPU {sharer}: all {} PUs of the order have a vCPU",
-                ground.place(pin),
-                order.len()
-            ),
-            None => next(ground, before, pin),
-        };
-        draft.vcpu(CpuSet::single(pin), reason);
-    }
-    draft.emulator(
-        &ground.usable.clone(),
-        format!(
-            "the emulator floats over {}: the source of this strategy pins vCPUs only",
-            pus_text(&ground.usable)
-        ),
-    );
-    let (guest, findings) = guest::matching(ground, &pins, smt);
-    draft.all_findings(findings);
-    Ok(draft.shared(guest))
+    let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let order = ground.order();
+    let line = Line { order: &order, smt: GuestSmt::Mirror, sorted: None, why: &next };
+    line::along(&mut draft, &line)?;
+    draft.shared()
 }
 
 /// Why `pin` comes after `before` in hwloc's order.

@@ -12,6 +12,7 @@ use super::{Strategy, compact};
 use crate::PlanError;
 use crate::draft::{Draft, ground};
 use crate::guest::GuestSmt;
+use crate::line::{self, Line};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "compact-cores",
@@ -25,9 +26,11 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let order: Vec<PuId> =
         ground.cores.iter().filter_map(|spot| spot.pus.first()).copied().collect();
-    let draft = Draft::new(STRATEGY.name, &ground, request);
-    let mut plan = compact::along(draft, &order, GuestSmt::None)?;
-    let vcpus = plan.vnode.vcpus().count();
+    let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let line = Line { order: &order, smt: GuestSmt::None, sorted: None, why: &compact::next };
+    line::along(&mut draft, &line)?;
+    let mut plan = draft.shared()?;
+    let vcpus: usize = plan.vnodes.iter().map(|vnode| vnode.vcpus().count()).sum();
     if vcpus > order.len() && order.len() < ground.usable.len() {
         plan.findings.push(
             Finding::note(

@@ -8,14 +8,15 @@
 //! Without SMT there are no siblings: the emulator falls back to the host core.
 //! `auto` gives one vCPU per core of the fastest kind, less the host core.
 
-use pinfold_model::{CpuSet, Finding, Plan, Request, Topology};
+use pinfold_model::{CpuSet, Finding, Plan, Policy, Request, Topology};
 
 use super::Strategy;
 use crate::PlanError;
-use crate::draft::{Draft, Limits, Reserve, counted, ground, pins, pus_text};
+use crate::draft::{Draft, Enclave, counted, ground, pus_text};
+use crate::enclosure::{Enclosure, Terms, enclose};
 use crate::ground::{Ground, HostShare, Spot};
-use crate::guest::{self, GuestSmt};
-use crate::select::{Count, auto_capacity, capacity, find, nearest};
+use crate::guest::GuestSmt;
+use crate::select::Count;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "low-latency",
@@ -27,31 +28,49 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
-    let mut draft = Draft::new(STRATEGY.name, &ground, request);
-    let host = ground.host();
-    let candidates = ground.without(&host);
-    let vcpus = draft.vcpu_count(Limits {
-        auto: auto_capacity(&candidates, Count::Cores),
-        most: capacity(&candidates, Count::Cores),
-        why: format!(
-            "each vCPU needs a core of its own, and core {} stays with the host",
-            host.name()
-        ),
-    })?;
-    let cores = nearest(&candidates, vcpus, Count::Cores, find(&ground.cores, host.core));
-    let pins = pins(&cores, vcpus, Count::Cores);
-    let siblings = cores.iter().fold(CpuSet::new(), |set, spot| set.union(&spot.set()));
-    let siblings = siblings.difference(&pins.iter().copied().collect());
-    for spot in &cores {
-        let own = spot.pus.first().copied().map(CpuSet::single).unwrap_or_default();
-        draft.vcpu(own, vcpu_reason(&ground, spot, &host, vcpus < candidates.len()));
+    let draft = Draft::new(STRATEGY.name, &ground, request)?;
+    one_per_core(draft, &ground.host(), None)
+}
+
+/// A plan with each vCPU alone on a core, the host away from all of them; threads of virtual
+/// machines have `policy`, unless they share the host's PUs.
+pub(super) fn one_per_core(
+    mut draft: Draft<'_>,
+    host: &HostShare,
+    policy: Option<Policy>,
+) -> Result<Plan, PlanError> {
+    let ground = draft.ground;
+    let candidates = ground.without(host);
+    let why =
+        format!("each vCPU needs a core of its own, and core {} stays with the host", host.name());
+    let enclosures = enclose(
+        &draft,
+        &candidates,
+        Terms { count: Count::Cores, host: Some(host), auto_is_all: false, why },
+    )?;
+    let mut on_host = false;
+    for (place, enclosure) in enclosures.vnodes.iter().enumerate() {
+        let mut enclave = draft.open(place);
+        let is_vm = matches!(enclave.asked.work, pinfold_model::Work::Vm(_));
+        if let (Some(policy), true) = (policy, is_vm) {
+            let beside = !enclosure.rest.is_empty();
+            enclave.policies = [Some(policy), beside.then_some(policy)];
+        }
+        for (vcpu, pin) in enclosure.pins.iter().enumerate() {
+            let reason = enclosure
+                .core(vcpu)
+                .map(|spot| vcpu_reason(ground, spot, host, enclosures.choice))
+                .unwrap_or_default();
+            enclave.vcpu(CpuSet::single(*pin), reason);
+        }
+        place_emulator(&mut enclave, enclosure, host);
+        on_host |= is_vm && enclosure.rest.is_empty();
+        draft.close(enclave, GuestSmt::None)?;
     }
-    place_emulator(&mut draft, &siblings, &host);
-    let (guest, findings) = guest::matching(&ground, &pins, GuestSmt::None);
-    draft.all_findings(findings);
-    let exclusive = siblings.union(&pins.iter().copied().collect());
-    let reason = ground.host_reason(&host, &exclusive);
-    Ok(draft.isolating(guest, Reserve { exclusive, reason }))
+    if on_host {
+        draft.finding(no_siblings(host, policy));
+    }
+    draft.isolating(enclosures.reserve(ground, host))
 }
 
 fn vcpu_reason(ground: &Ground<'_>, spot: &Spot, host: &HostShare, choice: bool) -> String {
@@ -74,34 +93,43 @@ fn vcpu_reason(ground: &Ground<'_>, spot: &Spot, host: &HostShare, choice: bool)
     )
 }
 
-fn place_emulator(draft: &mut Draft<'_>, siblings: &CpuSet, host: &HostShare) {
+fn place_emulator(enclave: &mut Enclave<'_>, enclosure: &Enclosure<'_>, host: &HostShare) {
+    let siblings = &enclosure.rest;
     if !siblings.is_empty() {
-        draft.emulator(
-            siblings,
+        enclave.emulator(siblings, || {
             format!(
                 "the emulator runs on {}, the siblings of the vCPUs' PUs: near their caches, \
                  never on a vCPU's PU, and off the host's core {}",
                 pus_text(siblings),
                 host.name()
-            ),
-        );
+            )
+        });
         return;
     }
-    draft.emulator(
-        &host.pus,
+    enclave.emulator(&host.pus, || {
         format!(
             "the emulator runs on {} of the host's core {}, because the vCPUs' cores have no \
              siblings to offer",
             pus_text(&host.pus),
             host.name()
+        )
+    });
+}
+
+fn no_siblings(host: &HostShare, policy: Option<Policy>) -> Finding {
+    let rights = match policy {
+        Some(policy) => format!(
+            "; it does not get {policy} there, because a real-time thread could keep the host's \
+             tasks off their last PUs"
         ),
-    );
-    draft.finding(Finding::note(
+        None => String::new(),
+    };
+    Finding::note(
         "smt",
         format!(
             "the vCPUs' cores have one usable PU each, so the emulator shares {} with the host's \
-             tasks instead of the siblings: its work waits when the host is busy",
+             tasks instead of the siblings: its work waits when the host is busy{rights}",
             counted(host.pus.len(), "PU")
         ),
-    ));
+    )
 }

@@ -11,9 +11,10 @@ use pinfold_model::{CpuSet, Plan, Request, Topology};
 
 use super::{Strategy, compact};
 use crate::PlanError;
-use crate::draft::{Draft, Limits, ground, pins, pus_text};
-use crate::guest::{self, GuestSmt};
-use crate::select::{Count, nearest};
+use crate::draft::{Draft, ground, pus_text};
+use crate::enclosure::{Terms, enclose};
+use crate::guest::GuestSmt;
+use crate::select::Count;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "max-performance",
@@ -25,30 +26,26 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
-    let mut draft = Draft::new(STRATEGY.name, &ground, request);
-    let all = ground.usable.len();
-    let vcpus = draft.vcpu_count(Limits {
-        auto: all,
-        most: all,
-        why: "the guest mirrors the host, one vCPU for each PU that may be used".to_owned(),
-    })?;
-    let cores = nearest(&ground.cores, vcpus, Count::Threads, None);
-    let pins = pins(&cores, vcpus, Count::Threads);
-    let mut before = None;
-    for &pin in &pins {
-        let mirrored = format!("{}; the guest mirrors it", compact::next(&ground, before, pin));
-        draft.vcpu(CpuSet::single(pin), mirrored);
-        before = Some(pin);
+    let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let why = "the guest mirrors the host, one vCPU for each PU that may be used".to_owned();
+    let terms = Terms { count: Count::Threads, host: None, auto_is_all: true, why };
+    let enclosures = enclose(&draft, &ground.cores, terms)?;
+    for (place, enclosure) in enclosures.vnodes.iter().enumerate() {
+        let mut enclave = draft.open(place);
+        let mut before = None;
+        for &pin in &enclosure.pins {
+            let mirrored = format!("{}; the guest mirrors it", compact::next(&ground, before, pin));
+            enclave.vcpu(CpuSet::single(pin), mirrored);
+            before = Some(pin);
+        }
+        enclave.emulator(&ground.usable, || {
+            format!(
+                "the emulator may run on {}: no PU is kept from the vCPUs, so wherever one of them \
+                 is idle there is room",
+                pus_text(&ground.usable)
+            )
+        });
+        draft.close(enclave, GuestSmt::Mirror)?;
     }
-    draft.emulator(
-        &ground.usable,
-        format!(
-            "the emulator may run on {}: no PU is kept from the vCPUs, so wherever one of them is \
-             idle there is room",
-            pus_text(&ground.usable)
-        ),
-    );
-    let (guest, findings) = guest::matching(&ground, &pins, GuestSmt::Mirror);
-    draft.all_findings(findings);
-    Ok(draft.shared(guest))
+    draft.shared()
 }

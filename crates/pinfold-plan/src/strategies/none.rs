@@ -16,19 +16,23 @@ pub(super) const STRATEGY: Strategy = Strategy {
     plan,
 };
 
-fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
+pub(super) fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
-    let mut draft = Draft::new(STRATEGY.name, &ground, request);
-    let vcpus = draft.vcpu_count(Limits::wrapping(ground.usable.len()))?;
+    let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let counts = draft.counts(Limits::wrapping(ground.usable.len()))?;
     let all = pus_text(&ground.usable);
-    for index in 0..vcpus {
-        let reason = format!("vCPU {index} floats over {all}: no PU is preferred to its neighbour");
-        draft.vcpu(ground.usable.clone(), reason);
+    for (place, vcpus) in counts.into_iter().enumerate() {
+        let mut enclave = draft.open(place);
+        for index in 0..vcpus {
+            let reason =
+                format!("vCPU {index} floats over {all}: no PU is preferred to its neighbour");
+            enclave.vcpu(ground.usable.clone(), reason);
+        }
+        enclave.emulator(&ground.usable, || {
+            format!("the emulator floats over {all} and competes with the vCPUs for them")
+        });
+        let reason = "one socket without SMT, because a floating vCPU has no siblings";
+        draft.close_as(enclave, guest::flat(vcpus, reason))?;
     }
-    draft.emulator(
-        &ground.usable,
-        format!("the emulator floats over {all} and competes with the vCPUs for them"),
-    );
-    let reason = "one socket without SMT, because a floating vCPU has no siblings";
-    Ok(draft.shared(guest::flat(vcpus, reason)))
+    draft.shared()
 }

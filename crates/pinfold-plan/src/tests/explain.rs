@@ -1,5 +1,7 @@
 //! What a person reads.
 
+use pinfold_model::{Request, Speed, VnodeRequest};
+
 use super::machine::{i7_4790k, plain, two_complexes};
 use super::{auto, exactly};
 use crate::{explain, plan, strategies};
@@ -9,7 +11,7 @@ const GOLDEN: &str = include_str!("golden/explain-low-latency.txt");
 #[test]
 fn the_whole_account() {
     let mut request = exactly(2);
-    request.vm.iothreads = vec!["disk".to_owned()];
+    *super::iothreads(&mut request) = vec!["disk".to_owned()];
     let topology = i7_4790k().build();
     let layout = plan("low-latency", &topology, &request).unwrap();
     assert_eq!(explain(&layout, &topology), GOLDEN);
@@ -55,11 +57,17 @@ fn on_another_machine() {
 fn lines_fit_and_sections_are_there() {
     for strategy in strategies() {
         let topology = two_complexes().inside("KVM").build();
-        let text = explain(&plan(strategy.name, &topology, &auto()).unwrap(), &topology);
+        let request = match strategy.name {
+            "vnodes" => Request::of(vec![VnodeRequest::processes("slow", 3, Speed::FULL)]),
+            _ => auto(),
+        };
+        let text = explain(&plan(strategy.name, &topology, &request).unwrap(), &topology);
         for line in text.lines() {
             assert!(line.chars().count() <= 100 && line == line.trim_end(), "{line:?}");
         }
-        for section in ["role ", "Host", "Guest topology", "What it gives", "What it costs"] {
+        let guest = (strategy.name != "vnodes").then_some("Guest topology");
+        let sections = ["role ", "Host", "What it gives", "What it costs"];
+        for section in sections.into_iter().chain(guest) {
             assert!(text.contains(&format!("\n{section}")), "{section} is not in\n{text}");
         }
     }

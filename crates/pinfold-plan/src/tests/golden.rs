@@ -1,6 +1,6 @@
 //! The strategies against the layouts that their sources give, to the character.
 
-use pinfold_model::{IsolationScope, Request, Role, VcpuCount};
+use pinfold_model::{EmulatorWish, IsolationScope, Policy, Request, Role, VcpuCount};
 
 use super::machine::{Machine, i7_4790k, plain, r910, r910_without_smt};
 use super::{auto, emulator, exactly, pins, set, shape};
@@ -28,6 +28,63 @@ fn badaroux_compact_cores_on_the_r910() {
 }
 
 #[test]
+fn badaroux_sequential_on_the_r910() {
+    let layout = plan("sequential", &r910().build(), &exactly(33)).unwrap();
+    let numbers: Vec<String> = (0..32).chain([0]).map(|number| number.to_string()).collect();
+    assert_eq!(pins(&layout), numbers.join(","));
+    let layout = plan("sequential", &r910_without_smt().build(), &exactly(17)).unwrap();
+    let numbers: Vec<String> = (0..16).chain([0]).map(|number| number.to_string()).collect();
+    assert_eq!(pins(&layout), numbers.join(","), "modulo 16 without SMT");
+    // Neighbours in number are on different packages: no shape of the host fits.
+    let layout = plan("sequential", &r910().build(), &exactly(8)).unwrap();
+    assert_eq!(shape(&layout), "1×8×1");
+}
+
+#[test]
+fn badaroux_isolcpus_on_the_r910() {
+    let layout = plan("isolcpus", &r910().build(), &auto()).unwrap();
+    assert_eq!(
+        pins(&layout),
+        "4,20,8,24,12,28,1,17,5,21,9,25,13,29,2,18,6,22,10,26,14,30,3,19,7,23,11,27,15,31"
+    );
+    assert_eq!(
+        (layout.exclusive.to_string(), emulator(&layout)),
+        ("1-15,17-31".into(), "0,16".into())
+    );
+    assert_eq!(layout.housekeeping, set("0,16"));
+    let boot = layout.findings.iter().find(|finding| finding.subject == "isolcpus").unwrap();
+    let hint = boot.hint.as_deref().unwrap();
+    assert!(hint.contains("isolcpus=managed_irq,domain,1-15,17-31 "), "{hint}");
+    assert!(hint.ends_with("irqaffinity=0,16"), "{hint}");
+    // Of the thread counts 1, 2, 4, …, 128 those up to 16 remain, without SMT those up to 8.
+    let remain = |machine: Machine| -> Vec<u32> {
+        let counts = (0..8).map(|power| 1 << power);
+        let fits = |count: &u32| plan("isolcpus", &machine.build(), &exactly(*count)).is_ok();
+        counts.filter(fits).collect()
+    };
+    assert_eq!(remain(r910()), [1, 2, 4, 8, 16]);
+    assert_eq!(remain(r910_without_smt()), [1, 2, 4, 8]);
+    // Booted so, nothing is missing.
+    let booted = r910().isolated("1-15,17-31").build();
+    let layout = plan("isolcpus", &booted, &auto()).unwrap();
+    assert!(!super::finds(&layout, "isolcpus", ""), "{:?}", layout.findings);
+}
+
+#[test]
+fn scatter_in_the_order_of_hwloc_distrib() {
+    let check = |machine: Machine, vcpus: u32, expected: &str, guest: &str| {
+        let layout = plan("scatter", &machine.build(), &exactly(vcpus)).unwrap();
+        assert_eq!((pins(&layout).as_str(), shape(&layout).as_str()), (expected, guest));
+    };
+    check(r910(), 4, "0,1,2,3", "4×1×1");
+    check(r910(), 6, "0,4,1,5,2,3", "1×6×1");
+    check(r910(), 16, "0,4,8,12,1,5,9,13,2,6,10,14,3,7,11,15", "4×4×1");
+    check(r910(), 32, &pins(&plan("compact", &r910().build(), &exactly(32)).unwrap()), "4×4×2");
+    check(i7_4790k(), 5, "0,4,1,2,3", "1×5×1");
+    check(super::machine::two_complexes(), 4, "0,1,4,5", "1×4×1");
+}
+
+#[test]
 fn lindroth_on_the_i7_4790k() {
     let check =
         |strategy: &str, vcpus: &str, emulated: &str, guest: &str, host: &str, alone: &str| {
@@ -39,25 +96,76 @@ fn lindroth_on_the_i7_4790k() {
             assert_eq!(layout.exclusive.to_string(), alone, "{strategy}");
         };
     check("low-latency", "1,2,3", "5-7", "1×3×1", "0,4", "1-3,5-7");
+    check("low-latency-rt", "1,2,3", "5-7", "1×3×1", "0,4", "1-3,5-7");
+    check("balanced-shared", "1,5,2,6,3,7", "1-3,5-7", "1×3×2", "0,4", "1-3,5-7");
     check("balanced", "1,5,2,6,3,7", "0,4", "1×3×2", "0,4", "1-3,5-7");
     check("max-performance", "0,4,1,5,2,6,3,7", "0-7", "1×4×2", "0-7", "");
 }
 
 #[test]
+fn lindroth_real_time() {
+    let first = Some(Policy::RoundRobin { priority: 1 });
+    let layout = plan("low-latency-rt", &i7_4790k().build(), &auto()).unwrap();
+    assert!(layout.vnodes[0].threads.iter().all(|thread| thread.policy == first));
+    // Without siblings the emulator is with the host, whom no real-time thread may starve.
+    let layout = plan("low-latency-rt", &plain(4).build(), &auto()).unwrap();
+    let threads = &layout.vnodes[0].threads;
+    let policies: Vec<_> = threads.iter().map(|thread| thread.policy).collect();
+    assert_eq!(policies, [first, first, first, None]);
+    assert!(super::finds(&layout, "smt", "it does not get rr 1 there"));
+}
+
+#[test]
+fn lindroth_options_of_balanced() {
+    let check = |wish: EmulatorWish, host: &str, policy: Option<Policy>| {
+        let request = Request { emulator: wish, ..auto() };
+        let layout = plan("balanced", &i7_4790k().build(), &request).unwrap();
+        assert_eq!(pins(&layout), "1,5,2,6,3,7");
+        assert_eq!((emulator(&layout).as_str(), shape(&layout).as_str()), ("4", "1×3×2"));
+        assert_eq!(layout.housekeeping.to_string(), host);
+        let emulator = layout.vnodes[0].thread(&Role::Emulator).unwrap();
+        assert_eq!(emulator.policy, policy);
+    };
+    check(EmulatorWish::Apart, "0", None);
+    check(EmulatorWish::RealTime, "0,4", Some(Policy::RoundRobin { priority: 1 }));
+    let request = Request { emulator: EmulatorWish::Apart, ..auto() };
+    let error = plan("balanced", &plain(4).build(), &request).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "balanced cannot have the emulator apart: the host has only PU 0, and one PU must stay the \
+         host's alone"
+    );
+    let error = plan("low-latency", &i7_4790k().build(), &request).unwrap_err();
+    assert!(error.to_string().contains("only balanced"), "{error}");
+}
+
+#[test]
 fn automatic_numbers_of_vcpus() {
-    let check = |machine: Machine, expected: [usize; 6]| {
+    let check = |machine: Machine, expected: [usize; 11]| {
         let topology = machine.build();
-        let names =
-            ["none", "compact", "compact-cores", "low-latency", "balanced", "max-performance"];
+        // The issue's four of the i7-4790K, 3, 6, 6 and 8, are among them.
+        let names = [
+            "none",
+            "compact",
+            "compact-cores",
+            "sequential",
+            "isolcpus",
+            "scatter",
+            "low-latency",
+            "low-latency-rt",
+            "balanced-shared",
+            "balanced",
+            "max-performance",
+        ];
         let counts =
-            names.map(|name| plan(name, &topology, &auto()).unwrap().vnode.vcpus().count());
+            names.map(|name| plan(name, &topology, &auto()).unwrap().vnodes[0].vcpus().count());
         assert_eq!(counts, expected);
     };
-    check(i7_4790k(), [8, 8, 4, 3, 6, 8]);
-    check(i7_4790k().allowed("0-2,4-6"), [6, 6, 3, 2, 4, 6]);
-    check(r910(), [32, 32, 16, 15, 30, 32]);
-    check(plain(2), [2, 2, 2, 1, 1, 2]);
-    check(Machine::hybrid(4, 8), [16, 16, 12, 3, 6, 16]);
+    check(i7_4790k(), [8, 8, 4, 8, 6, 8, 3, 3, 6, 6, 8]);
+    check(i7_4790k().allowed("0-2,4-6"), [6, 6, 3, 6, 4, 6, 2, 2, 4, 4, 6]);
+    check(r910(), [32, 32, 16, 32, 30, 32, 15, 15, 30, 30, 32]);
+    check(plain(2), [2, 2, 2, 2, 1, 2, 1, 1, 1, 1, 2]);
+    check(Machine::hybrid(4, 8), [16, 16, 12, 16, 14, 16, 3, 3, 6, 6, 16]);
 }
 
 #[test]
@@ -72,13 +180,14 @@ fn none_lets_all_float() {
 fn iothreads_follow_the_emulator_with_a_reason_of_their_own() {
     let check = |strategy: &str, pus: &str| {
         let mut request = auto();
-        request.vm.iothreads = vec!["disk".to_owned(), "net".to_owned()];
+        *super::iothreads(&mut request) = vec!["disk".to_owned(), "net".to_owned()];
         let layout = plan(strategy, &i7_4790k().build(), &request).unwrap();
-        let roles: Vec<&Role> = layout.vnode.threads.iter().map(|thread| &thread.role).collect();
+        let roles: Vec<&Role> =
+            layout.vnodes[0].threads.iter().map(|thread| &thread.role).collect();
         let last: Vec<&&Role> = roles.iter().rev().take(3).rev().collect();
         let (disk, net) = (Role::Iothread("disk".to_owned()), Role::Iothread("net".to_owned()));
         assert_eq!(last, [&&Role::Emulator, &&disk, &&net]);
-        let disk = layout.vnode.thread(&disk).unwrap();
+        let disk = layout.vnodes[0].thread(&disk).unwrap();
         assert_eq!(disk.pus, set(pus));
         assert!(disk.reason.contains("iothread disk"), "{}", disk.reason);
     };
@@ -102,7 +211,7 @@ fn the_scope_none_isolates_nothing() {
 #[test]
 fn every_reason_names_its_place() {
     for strategy in ["compact", "compact-cores", "low-latency", "balanced", "max-performance"] {
-        for thread in plan(strategy, &r910().build(), &auto()).unwrap().vnode.vcpus() {
+        for thread in plan(strategy, &r910().build(), &auto()).unwrap().vnodes[0].vcpus() {
             let pu = thread.pus.first().unwrap();
             let topology = r910().build();
             let place = topology.pu(pu).unwrap();

@@ -30,7 +30,7 @@ pub fn parse(fragment: &str) -> Vec<String> {
 fn lindroth_to_the_character() {
     let check = |strategy: &str, expected: &[&str]| {
         let layout = plan(strategy, &i7_4790k().build(), &auto()).unwrap();
-        let xml = libvirt(&layout);
+        let xml = libvirt(&layout).unwrap();
         let lines: Vec<&str> =
             xml.lines().map(str::trim).filter(|line| !line.starts_with("<!--")).collect();
         assert_eq!(lines, expected, "{strategy}");
@@ -73,10 +73,10 @@ fn lindroth_to_the_character() {
 /// A plan with iothreads, policies and texts that are no XML.
 fn hostile() -> pinfold_model::Plan {
     let mut request = exactly(2);
-    request.vm.name = "a--b<c>&'\"-".to_owned();
-    request.vm.iothreads = vec!["disk --> <x>".to_owned(), "net".to_owned()];
+    request.vnodes[0].name = "a--b<c>&'\"-".to_owned();
+    *super::iothreads(&mut request) = vec!["disk --> <x>".to_owned(), "net".to_owned()];
     let mut layout = plan("low-latency", &i7_4790k().build(), &request).unwrap();
-    for thread in &mut layout.vnode.threads {
+    for thread in &mut layout.vnodes[0].threads {
         thread.reason = "--> <evil/> <!-- -".to_owned();
         thread.policy = match &thread.role {
             Role::Vcpu(0) => Some(Policy::Fifo { priority: 1 }),
@@ -87,15 +87,15 @@ fn hostile() -> pinfold_model::Plan {
             Role::Vhost(_) | Role::Worker | Role::Task => unreachable!(),
         };
     }
-    let mut worker = layout.vnode.threads[0].clone();
+    let mut worker = layout.vnodes[0].threads[0].clone();
     worker.role = Role::Worker;
-    layout.vnode.threads.push(worker);
+    layout.vnodes[0].threads.push(worker);
     layout
 }
 
 #[test]
 fn iothreads_are_numbered_and_policies_are_given() {
-    let xml = libvirt(&hostile());
+    let xml = libvirt(&hostile()).unwrap();
     assert_eq!(
         parse(&xml),
         [
@@ -137,7 +137,7 @@ fn libvirts_own_schema_accepts_it() {
         let domain = format!(
             "<domain type='kvm'><name>vm</name><memory>1048576</memory>{}\
              <os><type arch='x86_64' machine='pc'>hvm</type></os></domain>",
-            libvirt(&layout)
+            libvirt(&layout).unwrap()
         );
         let file = format!("{folder}/domain.xml");
         pinfold_host::user::write_atomic(&file, domain.as_bytes()).unwrap();
@@ -151,8 +151,8 @@ fn libvirts_own_schema_accepts_it() {
 #[test]
 fn a_group_of_processes_is_no_domain() {
     let mut layout = plan("none", &i7_4790k().build(), &exactly(1)).unwrap();
-    layout.vnode.threads.retain(|thread| thread.role == Role::Emulator);
-    layout.vnode.guest = None;
-    assert_eq!(parse(&libvirt(&layout)), Vec::<String>::new());
-    assert_eq!(layout.vnode.pus(), set("0-7"));
+    layout.vnodes[0].threads.retain(|thread| thread.role == Role::Emulator);
+    layout.vnodes[0].guest = None;
+    assert_eq!(parse(&libvirt(&layout).unwrap()), Vec::<String>::new());
+    assert_eq!(layout.vnodes[0].pus(), set("0-7"));
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{
     Core, CoreId, CoreKind, CpuSet, L3Domain, L3Id, LogicalPu, NodeId, NumaNode, Package,
-    PackageId, Pu, PuId, Smt, Source, Topology,
+    PackageId, PciDevice, Pu, PuId, Smt, Source, Topology,
 };
 
 use super::set;
@@ -28,6 +28,7 @@ pub struct Machine {
     offline: CpuSet,
     hypervisor: Option<String>,
     memoryless: Vec<u32>,
+    frequency_domains: Vec<CpuSet>,
 }
 
 #[derive(Clone, Debug)]
@@ -77,6 +78,7 @@ impl Machine {
             offline: CpuSet::new(),
             hypervisor: None,
             memoryless: Vec::new(),
+            frequency_domains: Vec::new(),
         }
     }
 
@@ -110,6 +112,12 @@ impl Machine {
 
     pub fn memoryless(mut self, node: u32) -> Self {
         self.memoryless.push(node);
+        self
+    }
+
+    /// These PUs change their frequency together.
+    pub fn frequency(mut self, lists: &[&str]) -> Self {
+        self.frequency_domains = lists.iter().map(|list| set(list)).collect();
         self
     }
 
@@ -187,7 +195,8 @@ impl Machine {
             isolated: self.isolated.intersection(&all),
             nohz_full: CpuSet::new(),
             allowed: self.allowed.clone().unwrap_or(all),
-            frequency_domains: Vec::new(),
+            frequency_domains: self.frequency_domains.clone(),
+            devices: vec![PciDevice { address: "0000:81:00.0".to_owned(), node: Some(NodeId(1)) }],
             findings: Vec::new(),
             pus,
         }
@@ -231,4 +240,20 @@ pub fn two_complexes() -> Machine {
 /// One package, cores without siblings, numbered in order.
 pub fn plain(cores: u32) -> Machine {
     Machine::new([1, 1, 1, cores, 1], |place| place.core)
+}
+
+/// Two E5-2670: 2 packages of 8 cores, siblings 16 apart.
+pub fn dual_e5_2670() -> Machine {
+    Machine::new([2, 1, 1, 8, 2], |place| 8 * place.package + place.core + 16 * place.thread)
+}
+
+/// Two X5540: 2 packages of 4 cores, siblings 8 apart.
+pub fn dual_x5540() -> Machine {
+    Machine::new([2, 1, 1, 4, 2], |place| 4 * place.package + place.core + 8 * place.thread)
+}
+
+/// Two L5420: no SMT, cores two by two with one L2 cache and one frequency.
+pub fn dual_l5420() -> Machine {
+    Machine::new([2, 1, 1, 4, 1], |place| 4 * place.package + place.core)
+        .frequency(&["0-1", "2-3", "4-5", "6-7"])
 }

@@ -68,7 +68,9 @@ fn the_nearest_cores_and_away_from_the_host_where_both_can_be_had() {
 fn a_package_that_gives_fewer_cores_leaves_one_socket() {
     let layout = plan("low-latency", &r910().build(), &auto()).unwrap();
     assert_eq!(shape(&layout), "1×15×1");
-    assert!(layout.vnode.guest.unwrap().reason.contains("do not carry the same number"));
+    assert!(
+        layout.vnodes[0].guest.as_ref().unwrap().reason.contains("do not carry the same number")
+    );
 }
 
 #[test]
@@ -137,7 +139,7 @@ fn sparse_numbers_and_machines_without_caches_or_nodes() {
     check(&machine, "balanced", 0, ["200,207,300,307", "100,107", "1×2×2"]);
     check(&two_complexes().bare(), "low-latency", 2, ["1,2", "9-10", "1×2×1"]);
     let bare = plan("low-latency", &two_complexes().bare().build(), &auto()).unwrap();
-    assert!(bare.vnode.vcpus().all(|vcpu| !vcpu.reason.contains("L3")));
+    assert!(bare.vnodes[0].vcpus().all(|vcpu| !vcpu.reason.contains("L3")));
 }
 
 #[test]
@@ -185,6 +187,6 @@ fn the_largest_machines() {
         assert_eq!(crate::check(&layout, &topology), vec![], "{strategy}");
     }
     let most = plan("compact", &topology, &exactly(4096)).unwrap();
-    assert_eq!(most.vnode.vcpus().count(), 4096);
+    assert_eq!(most.vnodes[0].vcpus().count(), 4096);
     assert!(crate::explain(&most, &topology).contains("several vCPUs take turns on 0-2047"));
 }

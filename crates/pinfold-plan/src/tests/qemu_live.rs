@@ -38,12 +38,12 @@ fn stage(thread: &str) -> Option<Stage> {
     let machine = Machine::new([1, 1, 1, 2, 1], |place| number(place.core));
     let mut request = Request::vm("vm", VcpuCount::Auto);
     request.isolation = IsolationScope::None;
-    request.vm.iothreads = words(&["disk"]);
+    *super::iothreads(&mut request) = words(&["disk"]);
     let layout = plan("low-latency", &machine.build(), &request).unwrap();
     let mut argv = words(&[&program, "-nodefaults", "-m", "64", "-display", "none"]);
     argv.extend(["-accel".to_owned(), format!("tcg,thread={thread}")]);
     argv.extend(words(&["-name", "guest=vm", "-object", "iothread,id=disk"]));
-    Some(Stage { script: qemu(&layout, &argv), layout, first, second })
+    Some(Stage { script: qemu(&layout, &argv).unwrap(), layout, first, second })
 }
 
 fn start(script: &str, path: &str) -> Child {

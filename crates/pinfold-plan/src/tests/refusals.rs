@@ -71,7 +71,7 @@ fn numbers_of_vcpus_that_cannot_be_had() {
         i7_4790k(),
         "compact",
         &exactly(0),
-        "0 vCPUs were asked for, a virtual machine has at least one",
+        "0 vCPUs were asked for \"vm\", it needs at least one",
         "ask for one vCPU or more, or for auto",
     );
 }
@@ -122,7 +122,7 @@ fn hosts_of_which_nothing_is_left() {
 fn iothread_ids_that_cannot_be_used() {
     let check = |ids: &[&str], why: &str| {
         let mut request = Request::vm("vm", VcpuCount::Auto);
-        request.vm.iothreads = ids.iter().copied().map(str::to_owned).collect();
+        *super::iothreads(&mut request) = ids.iter().copied().map(str::to_owned).collect();
         let error = plan("none", &plain(2).build(), &request).unwrap_err();
         assert!(error.to_string().ends_with(why), "{error}");
     };

@@ -1,8 +1,8 @@
 //! The JSON form: identity, golden text, and errors that name the field.
 
 use pinfold_model::{
-    CpuSet, Finding, GuestTopology, IsolationScope, Plan, Policy, PuId, Role, Severity, ThreadPlan,
-    VnodeKind, VnodePlan,
+    CpuSet, Finding, GuestTopology, IrqPlan, IsolationScope, MemoryPlan, NodeId, Plan, Policy,
+    PuId, Role, Severity, Speed, ThreadPlan, VnodeKind, VnodePlan,
 };
 use proptest::prelude::*;
 
@@ -19,7 +19,7 @@ fn the_first_version_of_the_format_is_read_and_written() {
     assert_eq!(to_json(&layout), GOLDEN);
     assert_eq!((layout.strategy.as_str(), layout.isolation), ("balanced", IsolationScope::Host));
     assert_eq!(super::pins(&layout), "1,5,2,6,3");
-    let policy = |role: &Role| layout.vnode.thread(role).unwrap().policy;
+    let policy = |role: &Role| layout.vnodes[0].thread(role).unwrap().policy;
     assert_eq!(policy(&Role::Vcpu(0)), Some(Policy::RoundRobin { priority: 1 }));
     assert_eq!(policy(&Role::Emulator), Some(Policy::Other { nice: -5 }));
     assert_eq!(policy(&Role::Iothread("disk".to_owned())), None);
@@ -41,42 +41,46 @@ fn errors_name_the_field() {
     refused(
         "\"pus\": \"2\"",
         "\"pus\": \"3-2\"",
-        "vnode.threads[1].pus: \"3-2\" is not a list of PUs: \"3-2\": the range runs backwards",
+        "vnodes[0].threads[1].pus: \"3-2\" is not a list of PUs: \"3-2\": the range runs backwards",
     );
     refused(
         "\"pus\": \"2\"",
         "\"pus\": 2",
-        "vnode.threads[1].pus: invalid type: integer `2`, expected a string at line 17 column 16",
+        "vnodes[0].threads[1].pus: invalid type: integer `2`, expected a string at line 18 column 18",
     );
-    refused("\"pus\": \"2\"", "\"pus\": \"\"", "vnode.threads[1].pus: vcpu(1) has no PU to run on");
+    refused(
+        "\"pus\": \"2\"",
+        "\"pus\": \"\"",
+        "vnodes[0].threads[1].pus: vcpu(1) has no PU to run on",
+    );
     refused(
         "\"pus\": \"2\"",
         "\"cpus\": \"2\"",
-        "vnode.threads[1].cpus: unknown field `cpus`, expected one of `role`, `pus`, `policy`, \
-         `reason` at line 17 column 14",
+        "vnodes[0].threads[1].cpus: unknown field `cpus`, expected one of `role`, `pus`, `policy`, \
+         `reason` at line 18 column 16",
     );
     refused(
         "vcpu(1)",
         "vcpu(one)",
-        "vnode.threads[1].role: \"vcpu(one)\" is not a role; there are vcpu(N), emulator, \
+        "vnodes[0].threads[1].role: \"vcpu(one)\" is not a role; there are vcpu(N), emulator, \
          iothread(ID), vhost(N), worker, task",
     );
-    refused("vcpu(1)", "vcpu(0)", "vnode.threads[1].role: vcpu(0) is planned twice");
+    refused("vcpu(1)", "vcpu(0)", "vnodes[0].threads[1].role: vcpu(0) is planned twice");
     refused(
         "vcpu(1)",
         "vcpu(7)",
-        "vnode.threads: the vCPUs are not numbered 0, 1, 2, … in this order",
+        "vnodes[0].threads: the vCPUs are not numbered 0, 1, 2, … in this order",
     );
     refused(
         "\"policy\": null",
         "\"policy\": {\"fifo\": {\"priority\": 100}}",
-        "vnode.threads[0].policy: the real-time priority 100 is not in 1 to 99",
+        "vnodes[0].threads[0].policy: the real-time priority 100 is not in 1 to 99",
     );
-    refused("\"cores\": 3", "\"cores\": 4", "vnode.guest: 1×4×1 is not the number of vCPUs, 3");
+    refused("\"cores\": 3", "\"cores\": 4", "vnodes[0].guest: 1×4×1 is not the number of vCPUs, 3");
     refused(
         "\"cores\": 3",
         "\"cores\": 4294967295",
-        "vnode.guest: 1×4294967295×1 is not the number of vCPUs, 3",
+        "vnodes[0].guest: 1×4294967295×1 is not the number of vCPUs, 3",
     );
 }
 
@@ -98,8 +102,8 @@ fn plans_that_would_harm_the_host_are_refused() {
         "exclusive_pus: the isolation is none, so nothing is kept off any PU",
     );
     refused(
-        "\"pus\": \"1\",\n        \"policy\": null",
-        "\"pus\": \"0,4\",\n        \"policy\": {\"fifo\": {\"priority\": 1}}",
+        "\"pus\": \"1\",\n          \"policy\": null",
+        "\"pus\": \"0,4\",\n          \"policy\": {\"fifo\": {\"priority\": 1}}",
         "housekeeping_pus: real-time threads may run on all of 0,4, so none is left for the host \
          alone",
     );
@@ -185,7 +189,12 @@ fn any_plan() -> impl Strategy<Value = Plan> {
     let texts = (any_text(), any_text(), any_text(), any_text(), any_text());
     let sets = (any_pus(), any_pus(), any::<bool>());
     let findings = prop::collection::vec(any_finding(), 0..3);
-    (texts, any_threads(), sets, findings).prop_map(|(texts, threads, sets, findings)| {
+    let nodes = prop::collection::btree_set(0_u32..64, 1..4);
+    let nodes = prop::option::of((nodes, any::<Option<u64>>(), any::<Option<u64>>()));
+    let irqs = prop::collection::vec(any_pus(), 0..3);
+    let more = (nodes, 1_u32..=1_000_000, irqs);
+    let parts = (texts, any_threads(), sets, findings, more);
+    parts.prop_map(|(texts, threads, sets, findings, (nodes, speed, irqs))| {
         let (name, strategy, fingerprint, housekeeping_reason, reason) = texts;
         // One PU that no thread has, so that no real-time thread can starve the host.
         let housekeeping = sets.0.union(&CpuSet::single(PuId(500)));
@@ -196,10 +205,20 @@ fn any_plan() -> impl Strategy<Value = Plan> {
         let cores = u32::try_from(vcpus).unwrap();
         let guest = (cores > 0).then_some(GuestTopology { sockets: 1, cores, threads: 1, reason });
         let kind = if cores > 0 { VnodeKind::VirtualMachine } else { VnodeKind::ProcessGroup };
+        let memory = nodes.map(|(nodes, bytes, page_bytes)| MemoryPlan {
+            nodes: nodes.into_iter().map(NodeId).collect(),
+            bytes,
+            page_bytes,
+            reason: name.clone(),
+        });
+        let speed = Speed::from_millionths(speed).unwrap();
+        let irq = |pus| IrqPlan { device: name.clone(), pus, reason: strategy.clone() };
+        let irqs = irqs.into_iter().map(irq).collect();
         Plan {
             strategy,
             fingerprint,
-            vnode: VnodePlan { name, kind, threads, guest },
+            vnodes: vec![VnodePlan { name, kind, threads, guest, memory, speed }],
+            irqs,
             housekeeping,
             exclusive,
             isolation,
@@ -219,9 +238,9 @@ proptest! {
 
     #[test]
     fn foreign_texts_stay_data(layout in any_plan()) {
-        super::libvirt::parse(&crate::emit::libvirt(&layout));
-        let argv = [layout.vnode.name.clone(), layout.strategy.clone()];
-        super::qemu::assert_sh_reads(&crate::emit::qemu(&layout, &argv));
+        super::libvirt::parse(&crate::emit::libvirt(&layout).unwrap());
+        let argv = [layout.vnodes[0].name.clone(), layout.strategy.clone()];
+        super::qemu::assert_sh_reads(&crate::emit::qemu(&layout, &argv).unwrap());
     }
 
     #[test]

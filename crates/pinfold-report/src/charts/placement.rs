@@ -217,7 +217,7 @@ fn seat(plan: &Plan, pu: PuId) -> Seat {
         exclusive: plan.exclusive.contains(pu),
         ..Seat::default()
     };
-    for thread in plan.vnode.threads.iter().filter(|thread| thread.pus.contains(pu)) {
+    for (_, thread) in plan.threads().filter(|(_, thread)| thread.pus.contains(pu)) {
         match &thread.role {
             Role::Vcpu(index) => {
                 seat.vcpus.push(*index);

@@ -1,6 +1,6 @@
 //! One picture per plan, with its pins, reasons and fallbacks in words.
 
-use pinfold_model::{CpuSet, Finding, Plan, Role, pins_of};
+use pinfold_model::{CpuSet, Finding, Plan, Role, ThreadPlan, VnodePlan, pins_of};
 
 use super::Name;
 use crate::charts::placement::{self, Scale};
@@ -54,18 +54,16 @@ fn words(plan: &Plan) -> String {
         if set.is_empty() { "none".to_owned() } else { format!("PU {set}") }
     };
     let mut parts: Vec<String> = Vec::new();
-    let mut vcpus = plan.vnode.vcpus();
-    if let Some(first) = vcpus.next() {
-        let others: Vec<_> = vcpus.collect();
+    if let Some((first, others)) = vcpus(plan).split_first() {
         let alike = !others.is_empty() && others.iter().all(|other| other.pus == first.pus);
         parts.push(match alike {
             true => format!("all vCPUs on {}", pus(&first.pus)),
             false => format!("vCPU {}", pins_of(plan)),
         });
     }
-    for thread in &plan.vnode.threads {
+    for (vnode, thread) in plan.threads() {
         if !matches!(thread.role, Role::Vcpu(_)) {
-            parts.push(format!("{} {}", thread.role, pus(&thread.pus)));
+            parts.push(format!("{} {}", plan.role_name(vnode, &thread.role), pus(&thread.pus)));
         }
     }
     parts.push(format!("host {}", pus(&plan.housekeeping)));
@@ -75,11 +73,15 @@ fn words(plan: &Plan) -> String {
     parts.join(" · ")
 }
 
+fn vcpus(plan: &Plan) -> Vec<&ThreadPlan> {
+    plan.vnodes.iter().flat_map(VnodePlan::vcpus).collect()
+}
+
 fn reasons(plan: &Plan) -> Vec<Reason> {
-    let of_threads = plan.vnode.threads.iter().map(|thread| Reason {
+    let of_threads = plan.threads().map(|(vnode, thread)| Reason {
         who: match thread.policy {
-            Some(policy) => format!("{}, {policy}", thread.role),
-            None => thread.role.to_string(),
+            Some(policy) => format!("{}, {policy}", plan.role_name(vnode, &thread.role)),
+            None => plan.role_name(vnode, &thread.role),
         },
         pus: thread.pus.to_string(),
         why: thread.reason.clone(),
@@ -89,12 +91,13 @@ fn reasons(plan: &Plan) -> Vec<Reason> {
         pus: plan.housekeeping.to_string(),
         why: plan.housekeeping_reason.clone(),
     };
-    let guest = plan.vnode.guest.as_ref().map(|guest| Reason {
+    let guests = plan.vnodes.iter().filter_map(|vnode| vnode.guest.as_ref());
+    let guests = guests.map(|guest| Reason {
         who: "guest sees".to_owned(),
         pus: format!("{} × {} × {}", guest.sockets, guest.cores, guest.threads),
         why: guest.reason.clone(),
     });
-    merge_alike(of_threads.chain([host]).chain(guest).collect())
+    merge_alike(of_threads.chain([host]).chain(guests).collect())
 }
 
 /// Neighbours with the same PUs and the same reason become one line.

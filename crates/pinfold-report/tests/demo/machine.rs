@@ -2,8 +2,8 @@
 
 use pinfold_model::{
     Core, CoreId, CoreKind, CpuSet, Finding, GuestTopology, IsolationScope, L3Domain, L3Id,
-    LogicalPu, NodeId, NumaNode, Package, PackageId, Plan, Pu, PuId, Role, Smt, Source, ThreadPlan,
-    Topology, VnodeKind, VnodePlan,
+    LogicalPu, NodeId, NumaNode, Package, PackageId, Plan, Pu, PuId, Role, Smt, Source, Speed,
+    ThreadPlan, Topology, VnodeKind, VnodePlan,
 };
 
 /// Numbers of a regular machine: packages × NUMA nodes × L3 domains × cores × PUs per core.
@@ -76,6 +76,7 @@ pub fn machine(shape: [u32; 5]) -> Topology {
         nohz_full: CpuSet::new(),
         allowed: pus.iter().map(|pu| pu.os).collect(),
         frequency_domains: Vec::new(),
+        devices: Vec::new(),
         findings: vec![Finding::note("cpufreq", "no frequency domains are shown to this machine")],
         pus,
     }
@@ -145,12 +146,15 @@ pub fn plan(topology: &Topology, strategy: &str, shape: Shape, count: u32) -> Pl
     Plan {
         strategy: strategy.to_owned(),
         fingerprint: topology.fingerprint.clone(),
-        vnode: VnodePlan {
+        vnodes: vec![VnodePlan {
             name: "demo".to_owned(),
             kind: VnodeKind::VirtualMachine,
             threads,
             guest: Some(guest),
-        },
+            memory: None,
+            speed: Speed::FULL,
+        }],
+        irqs: Vec::new(),
         housekeeping: host,
         exclusive,
         isolation,

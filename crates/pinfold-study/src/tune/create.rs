@@ -135,7 +135,10 @@ fn check_names(candidates: &[Candidate]) -> Result<(), TuneError> {
 }
 
 fn check_vcpus(candidates: &[Candidate], baseline: &Candidate) -> Result<(), TuneError> {
-    let vcpus_of = |candidate: &Candidate| candidate.plan.vnode.vcpus().count();
+    let vcpus_of = |candidate: &Candidate| {
+        let vnodes = candidate.plan.vnodes.iter();
+        vnodes.map(|vnode| vnode.vcpus().count()).sum::<usize>()
+    };
     let expected = vcpus_of(baseline);
     match candidates.iter().find(|candidate| vcpus_of(candidate) != expected) {
         None => Ok(()),

@@ -2,7 +2,7 @@
 
 use pinfold_apply::Target;
 use pinfold_host::{LiveHost, SystemClock};
-use pinfold_model::{Plan, Role, Topology, VcpuCount};
+use pinfold_model::{Plan, Role, Topology, VcpuCount, VmRequest, VnodeRequest};
 
 use crate::cli::ApplyArgs;
 use crate::failure::Failure;
@@ -65,9 +65,7 @@ fn plan_for(arguments: &ApplyArgs, topology: &Topology, vm: &Vm) -> Result<Plan,
     let Some(strategy) = &arguments.placement.strategy else {
         return Err(common::no_strategy());
     };
-    let count = VcpuCount::Exactly(vcpus);
-    let mut request = common::request(&arguments.placement, (&vm.name, count), topology)?;
-    request.vm.iothreads = vm
+    let iothreads = vm
         .found
         .threads
         .iter()
@@ -76,5 +74,8 @@ fn plan_for(arguments: &ApplyArgs, topology: &Topology, vm: &Vm) -> Result<Plan,
             Role::Vcpu(_) | Role::Emulator | Role::Vhost(_) | Role::Worker | Role::Task => None,
         })
         .collect();
+    let asked = VmRequest { iothreads, ..VmRequest::of(VcpuCount::Exactly(vcpus)) };
+    let vnodes = vec![VnodeRequest::vm(&vm.name, asked)];
+    let request = common::request(&arguments.placement, vnodes, topology)?;
     common::make_plan(strategy, topology, &request)
 }

@@ -1,6 +1,6 @@
 //! `pinfold plan`: a placement, its reasons, and its form for other tools.
 
-use pinfold_model::VcpuCount;
+use pinfold_model::{NotSingle, VcpuCount, VmRequest, VnodeRequest};
 
 use crate::cli::{Emit, PlanArgs};
 use crate::common;
@@ -19,17 +19,25 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
     let host = common::host()?;
     let topology = common::topology(&host, arguments.input.as_deref())?;
     let vcpus = vcpu_count(&arguments.vcpus)?;
-    let mut request = common::request(&arguments.placement, (&arguments.name, vcpus), &topology)?;
-    request.vm.iothreads = arguments.iothreads.clone();
+    let vm = VmRequest { iothreads: arguments.iothreads.clone(), ..VmRequest::of(vcpus) };
+    let vnodes = vec![VnodeRequest::vm(&arguments.name, vm)];
+    let request = common::request(&arguments.placement, vnodes, &topology)?;
     let plan = common::make_plan(strategy, &topology, &request)?;
     output::data(&match (arguments.emit, arguments.json) {
-        (Some(Emit::Libvirt), _) => pinfold_plan::emit::libvirt(&plan),
-        (Some(Emit::Qemu), _) => pinfold_plan::emit::qemu(&plan, &arguments.command),
+        (Some(Emit::Libvirt), _) => pinfold_plan::emit::libvirt(&plan).map_err(several)?,
+        (Some(Emit::Qemu), _) => {
+            pinfold_plan::emit::qemu(&plan, &arguments.command).map_err(several)?
+        }
         (None, true) => pinfold_plan::schema::to_json(&plan),
         (None, false) if arguments.explain => pinfold_plan::explain(&plan, &topology),
         (None, false) => summary(&plan),
     });
     Ok(())
+}
+
+fn several(error: NotSingle) -> Failure {
+    Failure::from_error(Exit::Input, &error, None)
+        .with_hint("emit a plan of one virtual machine at a time")
 }
 
 fn vcpu_count(text: &str) -> Result<VcpuCount, Failure> {
@@ -58,15 +66,17 @@ fn list() -> String {
 fn summary(plan: &pinfold_model::Plan) -> String {
     let mut table = output::table();
     table.set_header(["role", "PUs", "policy"]);
-    for thread in &plan.vnode.threads {
+    for (vnode, thread) in plan.threads() {
         let policy = thread.policy.map_or_else(|| "unchanged".to_owned(), |p| p.to_string());
-        table.add_row([thread.role.to_string(), thread.pus.to_string(), policy]);
+        let role = plan.role_name(vnode, &thread.role);
+        table.add_row([role, thread.pus.to_string(), policy]);
     }
     table.add_row(["housekeeping".to_owned(), plan.housekeeping.to_string(), String::new()]);
     let mut text = table.to_string();
-    if let Some(guest) = &plan.vnode.guest {
+    for (vnode, guest) in plan.vnodes.iter().filter_map(|v| Some((v, v.guest.as_ref()?))) {
+        let of = if plan.vnodes.len() > 1 { format!(" of {}", vnode.name) } else { String::new() };
         text.push_str(&format!(
-            "\nguest topology: {} socket(s) × {} core(s) × {} thread(s)",
+            "\nguest topology{of}: {} socket(s) × {} core(s) × {} thread(s)",
             guest.sockets, guest.cores, guest.threads
         ));
     }

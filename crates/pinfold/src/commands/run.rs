@@ -2,7 +2,7 @@
 
 use pinfold_apply::Target;
 use pinfold_host::SystemClock;
-use pinfold_model::{Plan, Topology, VcpuCount};
+use pinfold_model::{Plan, Topology, VcpuCount, VmRequest, VnodeRequest};
 use pinfold_vm::argv;
 use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm};
 
@@ -26,7 +26,7 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let vcpus = argv::smp_of(&arguments.command).unwrap_or(1);
     let guess = plan_for(arguments, &topology, vcpus)?;
     interrupt::install()?;
-    let options = LaunchOptions { affinity: Some(guess.vnode.pus()), ..LaunchOptions::default() };
+    let options = LaunchOptions { affinity: Some(guess.pus()), ..LaunchOptions::default() };
     let mut vm = launch::start_stopped(&arguments.command, &options).map_err(|e| vm_failure(&e))?;
     // QEMU knows best how many vCPUs it has (-readconfig, defaults of the machine).
     let plan = match vm.found.vcpus == vcpus {
@@ -88,8 +88,11 @@ fn plan_for(arguments: &RunArgs, topology: &Topology, vcpus: u32) -> Result<Plan
         return Err(common::no_strategy());
     };
     let name = argv::name_of(&arguments.command).unwrap_or_else(|| "vm".to_owned());
-    let count = VcpuCount::Exactly(vcpus);
-    let mut request = common::request(&arguments.placement, (&name, count), topology)?;
-    request.vm.iothreads = argv::iothreads_of(&arguments.command);
+    let vm = VmRequest {
+        iothreads: argv::iothreads_of(&arguments.command),
+        ..VmRequest::of(VcpuCount::Exactly(vcpus))
+    };
+    let vnodes = vec![VnodeRequest::vm(&name, vm)];
+    let request = common::request(&arguments.placement, vnodes, topology)?;
     common::make_plan(strategy, topology, &request)
 }

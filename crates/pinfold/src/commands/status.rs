@@ -82,8 +82,8 @@ fn threads_of(host: &LiveHost, plan: &Plan, record: &Record) -> Vec<(TaskId, Rol
         return found.tasks();
     }
     let role_of = |mask: &CpuSet| {
-        let thread = plan.vnode.threads.iter().find(|thread| thread.pus == *mask);
-        thread.map_or(Role::Emulator, |thread| thread.role.clone())
+        let thread = plan.threads().find(|(_, thread)| thread.pus == *mask);
+        thread.map_or(Role::Emulator, |(_, thread)| thread.role.clone())
     };
     record
         .steps()

@@ -1,6 +1,8 @@
 //! The placements that are tried: one per strategy, all with the same number of vCPUs.
 
-use pinfold_model::{Finding, IsolationScope, Request, Topology, VcpuCount};
+use pinfold_model::{
+    Finding, IsolationScope, Request, Topology, VcpuCount, VmRequest, VnodeRequest,
+};
 use pinfold_plan::{schema, strategies};
 use pinfold_study::tune::{Candidate, NONE};
 
@@ -19,8 +21,11 @@ pub fn candidates(
 ) -> Result<(Vec<Candidate>, Vec<Finding>), Failure> {
     let avoid = common::pus("--avoid", &arguments.avoid)?;
     common::require_known("--avoid", &avoid, topology)?;
-    let mut request = Request::vm(&subject.name, VcpuCount::Exactly(subject.vcpus));
-    request.vm.iothreads = pinfold_vm::argv::iothreads_of(&subject.argv);
+    let vm = VmRequest {
+        iothreads: pinfold_vm::argv::iothreads_of(&subject.argv),
+        ..VmRequest::of(VcpuCount::Exactly(subject.vcpus))
+    };
+    let mut request = Request::of(vec![VnodeRequest::vm(&subject.name, vm)]);
     request.avoid = avoid;
     request.isolation = IsolationScope::Own;
     let mut candidates = Vec::new();

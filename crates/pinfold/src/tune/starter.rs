@@ -15,6 +15,7 @@ use pinfold_vm::launch::{self, Echo, LaunchOptions, RunningVm, Terminal};
 use super::loads::HostSide;
 use super::measure::Running;
 use super::subject::{Inside, Subject};
+use crate::common;
 use crate::failure::{Exit, Failure};
 
 /// A guest that has not said hello by then has not started.
@@ -112,12 +113,13 @@ impl VmStarter<'_> {
     }
 
     fn launch(&self, plan: &Plan) -> Result<RunningVm, Failure> {
-        let argv = self.subject.argv_for(plan.vnode.guest.as_ref());
+        let vnode = common::single(plan)?;
+        let argv = self.subject.argv_for(vnode.guest.as_ref());
         let options = LaunchOptions {
             echo: Echo::Off,
             stdin: Stdio::Null,
             stdout: Stdio::Null,
-            affinity: Some(plan.vnode.pus()),
+            affinity: Some(vnode.pus()),
             terminal: Terminal::Apart,
             ..LaunchOptions::default()
         };

@@ -2,7 +2,7 @@
 
 use pinfold_model::{
     Core, CoreId, IsolationScope, L3Domain, L3Id, LogicalPu, NodeId, NumaNode, Package, PackageId,
-    Smt, Source, ThreadPlan, VnodeKind, VnodePlan,
+    Smt, Source, Speed, ThreadPlan, VnodeKind, VnodePlan,
 };
 
 use super::*;
@@ -52,6 +52,7 @@ fn machine(packages: &[&str], nodes: &[&str], l3: &[&str], cores: &[&str]) -> To
         nohz_full: CpuSet::new(),
         allowed: everything,
         frequency_domains: Vec::new(),
+        devices: Vec::new(),
         findings: Vec::new(),
     }
 }
@@ -118,7 +119,7 @@ fn plan(topology: &Topology) -> Plan {
     Plan {
         strategy: "test".to_owned(),
         fingerprint: String::new(),
-        vnode: VnodePlan {
+        vnodes: vec![VnodePlan {
             name: "vm".to_owned(),
             kind: VnodeKind::VirtualMachine,
             threads: vec![
@@ -129,7 +130,10 @@ fn plan(topology: &Topology) -> Plan {
                 thread(Role::Iothread("disk".to_owned()), set("3")),
             ],
             guest: None,
-        },
+            memory: None,
+            speed: Speed::FULL,
+        }],
+        irqs: Vec::new(),
         housekeeping: online.difference(&set("0,5")),
         exclusive: set("0"),
         isolation: IsolationScope::Own,

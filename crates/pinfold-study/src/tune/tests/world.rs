@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinfold_host::{Clock, SimClock};
 use pinfold_model::{
-    CpuSet, IsolationScope, LoadState, Metric, Origin, Plan, PuId, Role, ThreadPlan, VnodeKind,
-    VnodePlan,
+    CpuSet, IsolationScope, LoadState, Metric, Origin, Plan, PuId, Role, Speed, ThreadPlan,
+    VnodeKind, VnodePlan,
 };
 
 use super::super::*;
@@ -170,12 +170,15 @@ pub fn candidate(name: &str, place: u32, vcpus: u32) -> Candidate {
     let plan = Plan {
         strategy: name.to_owned(),
         fingerprint: "c0ffee".to_owned(),
-        vnode: VnodePlan {
+        vnodes: vec![VnodePlan {
             name: "guest".to_owned(),
             kind: VnodeKind::VirtualMachine,
             threads: (0..vcpus).map(vcpu).chain([thread(Role::Emulator, 0)]).collect(),
             guest: None,
-        },
+            memory: None,
+            speed: Speed::FULL,
+        }],
+        irqs: Vec::new(),
         housekeeping: CpuSet::single(PuId(0)),
         exclusive: CpuSet::new(),
         isolation: IsolationScope::None,

@@ -1,0 +1,89 @@
+//! Cores of its own for each vnode: what the strategies share that never let two vnodes
+//! have the same core.
+
+use pinfold_model::{CpuSet, PuId};
+
+use crate::PlanError;
+use crate::demand::nodes_of;
+use crate::draft::{Draft, Limits, Reserve};
+use crate::ground::{Ground, HostShare, Spot};
+use crate::select::{Count, Pool, Taken};
+
+/// The cores of one vnode.
+pub(crate) struct Enclosure<'g> {
+    /// Its cores in hwloc's order.
+    pub cores: Vec<&'g Spot>,
+    /// The PUs of its vCPUs, one each.
+    pub pins: Vec<PuId>,
+    /// The PUs of its cores that carry no vCPU.
+    pub rest: CpuSet,
+}
+
+impl Enclosure<'_> {
+    /// The core of a vCPU, by the vCPU's number, where each has a core of its own.
+    pub fn core(&self, vcpu: usize) -> Option<&Spot> {
+        self.cores.get(vcpu).copied()
+    }
+}
+
+/// Cores for all vnodes of a request.
+pub(crate) struct Enclosures<'g> {
+    /// In the request's order.
+    pub vnodes: Vec<Enclosure<'g>>,
+    /// All PUs of all their cores.
+    pub all: CpuSet,
+    /// True if there were more cores than are used.
+    pub choice: bool,
+}
+
+impl Enclosures<'_> {
+    /// All their PUs for the vnodes alone.
+    pub fn reserve(&self, ground: &Ground<'_>, host: &HostShare) -> Reserve {
+        Reserve { exclusive: self.all.clone(), reason: ground.host_reason(host, &self.all) }
+    }
+}
+
+/// How cores are given.
+pub(crate) struct Terms<'a> {
+    pub count: Count,
+    /// What the host keeps, if the strategy keeps any.
+    pub host: Option<&'a HostShare>,
+    /// True if `auto` means all of them, whatever their kind.
+    pub auto_is_all: bool,
+    /// Why there are no more.
+    pub why: String,
+}
+
+/// Gives each vnode cores among `candidates`, those of the highest priority first.
+///
+/// # Errors
+/// As [`Draft::counts`]; [`PlanError::NoRoom`] if whole cores run out.
+pub(crate) fn enclose<'g>(
+    draft: &Draft<'_>,
+    candidates: &'g [Spot],
+    terms: Terms<'_>,
+) -> Result<Enclosures<'g>, PlanError> {
+    let mut pool = Pool::new(candidates, terms.count, terms.host);
+    let (auto, unit) = pool.auto();
+    let auto = if terms.auto_is_all { pool.left() } else { auto };
+    let limits = Limits { auto, unit, most: Some(pool.left()), why: terms.why.clone() };
+    let counts = draft.counts(limits)?;
+    let mut vnodes: Vec<Option<Enclosure<'g>>> = counts.iter().map(|_| None).collect();
+    let (mut all, mut used) = (CpuSet::new(), 0);
+    for place in draft.choosing_order() {
+        let need = counts.get(place).copied().unwrap_or(0);
+        let nodes = nodes_of(draft.ground.topology, draft.vnode(place));
+        let Taken { cores, pins } = pool
+            .take(need, &nodes)
+            .ok_or_else(|| draft.no_room(place, need, (pool.left(), terms.why.clone())))?;
+        let mut rest: CpuSet = cores.iter().flat_map(|spot| spot.pus.iter().copied()).collect();
+        all.add(&rest);
+        used += cores.len();
+        pins.iter().for_each(|pu| rest.remove(*pu));
+        if let Some(entry) = vnodes.get_mut(place) {
+            *entry = Some(Enclosure { cores, pins, rest });
+        }
+    }
+    let vnodes = vnodes.into_iter().flatten().collect();
+    Ok(Enclosures { vnodes, all, choice: used < candidates.len() })
+}

@@ -1,0 +1,172 @@
+//! What must be near a vnode's PUs: its memory, its devices, and the interrupts of devices.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{
+    CpuSet, Finding, IrqPlan, MemoryPlan, NodeId, Request, Role, ThreadPlan, Topology, VnodePlan,
+    VnodeRequest,
+};
+
+use crate::PlanError;
+use crate::demand::{self, node_of};
+use crate::draft::pus_text;
+use crate::ground::Ground;
+
+/// Where the memory of a vnode is: on the nodes of its vCPUs' PUs, if the request names its
+/// size or the strategy binds it to `bound`.
+pub(crate) fn memory(
+    ground: &Ground<'_>,
+    asked: &VnodeRequest,
+    threads: &[ThreadPlan],
+    bound: Option<NodeId>,
+) -> Option<MemoryPlan> {
+    if asked.memory.is_none() && bound.is_none() {
+        return None;
+    }
+    let nodes = match bound {
+        Some(node) => vec![node],
+        None => nodes_of(ground, threads),
+    };
+    let reason = match (bound, nodes.as_slice()) {
+        (_, []) => return None,
+        (Some(node), _) => format!("all its PUs are of node {node}, and so is its memory"),
+        (None, [node]) => format!("its vCPUs are on node {node}"),
+        (None, several) => {
+            format!("its vCPUs are on {} nodes, and each uses the memory of all", several.len())
+        }
+    };
+    let (bytes, page_bytes) = match asked.memory {
+        Some(memory) => (Some(memory.bytes), memory.page_bytes),
+        None => (None, None),
+    };
+    Some(MemoryPlan { nodes, bytes, page_bytes, reason })
+}
+
+/// The nodes with memory of those PUs on which vCPUs and tasks may run.
+fn nodes_of(ground: &Ground<'_>, threads: &[ThreadPlan]) -> Vec<NodeId> {
+    let mut seen = CpuSet::new();
+    let runs = |thread: &&ThreadPlan| matches!(thread.role, Role::Vcpu(_) | Role::Task);
+    threads.iter().filter(runs).for_each(|thread| seen.add(&thread.pus));
+    let mut nodes: Vec<NodeId> =
+        seen.iter().filter_map(|pu| ground.pu(pu).and_then(|pu| pu.node)).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let known = &ground.topology.nodes;
+    if known.iter().any(|node| node.memory_bytes > 0) {
+        let filled = |id: &NodeId| known.iter().any(|node| node.id == *id && node.memory_bytes > 0);
+        if nodes.iter().any(filled) {
+            nodes.retain(filled);
+        }
+    }
+    nodes
+}
+
+/// Refuses memory that the nodes do not have. What of it is free is not the topology's to say.
+pub(crate) fn check_memory(topology: &Topology, vnodes: &[VnodePlan]) -> Result<(), PlanError> {
+    let mut left: BTreeMap<NodeId, u64> =
+        topology.nodes.iter().map(|node| (node.id, node.memory_bytes)).collect();
+    if left.values().all(|bytes| *bytes == 0) {
+        return Ok(());
+    }
+    for vnode in vnodes {
+        let Some((memory, bytes)) = vnode.memory.as_ref().and_then(|m| Some((m, m.bytes?))) else {
+            continue;
+        };
+        let mut missing = bytes;
+        for node in &memory.nodes {
+            if let Some(left) = left.get_mut(node) {
+                let taken = missing.min(*left);
+                *left -= taken;
+                missing -= taken;
+            }
+        }
+        if missing > 0 {
+            return Err(PlanError::Memory {
+                vnode: vnode.name.clone(),
+                bytes,
+                nodes: memory.nodes.clone(),
+                missing,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Devices that are on another node than the vCPUs of the vnode that they belong to.
+pub(crate) fn far_devices(
+    ground: &Ground<'_>,
+    request: &Request,
+    vnodes: &[VnodePlan],
+) -> Result<Vec<Finding>, PlanError> {
+    let mut findings = Vec::new();
+    for (asked, plan) in request.vnodes.iter().zip(vnodes) {
+        if asked.devices.is_empty() {
+            continue;
+        }
+        let nodes = nodes_of(ground, &plan.threads);
+        for device in &asked.devices {
+            let node = node_of(ground.topology, device)?;
+            match node {
+                Some(node) if nodes.contains(&node) => {}
+                Some(node) => findings.push(Finding::warning(
+                    "devices",
+                    format!(
+                        "{device} is on node {node} and {} is not: each access crosses the \
+                         interconnect",
+                        plan.name
+                    ),
+                )),
+                None => findings.push(Finding::note(
+                    "devices",
+                    format!("the firmware does not tell to which node {device} belongs"),
+                )),
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// Where the interrupts go that the request names: PUs of the host near the device, off the
+/// PUs of vCPUs and tasks.
+pub(crate) fn interrupts(
+    ground: &Ground<'_>,
+    request: &Request,
+    (vnodes, housekeeping): (&[VnodePlan], &CpuSet),
+) -> Result<(Vec<IrqPlan>, Vec<Finding>), PlanError> {
+    let (mut irqs, mut findings) = (Vec::new(), Vec::new());
+    if request.interrupts.is_empty() {
+        return Ok((irqs, findings));
+    }
+    let mut carried = CpuSet::new();
+    let runs = |thread: &&ThreadPlan| matches!(thread.role, Role::Vcpu(_) | Role::Task);
+    let threads = vnodes.iter().flat_map(|vnode| &vnode.threads);
+    threads.filter(runs).for_each(|thread| carried.add(&thread.pus));
+    let quiet = housekeeping.difference(&carried);
+    for device in &request.interrupts {
+        let node = demand::node_of(ground.topology, device)?;
+        let of_node = ground.topology.nodes.iter().find(|known| Some(known.id) == node);
+        let near = of_node.map(|node| node.pus.intersection(&quiet)).unwrap_or_default();
+        let name = match device {
+            pinfold_model::Device::Pci(address) => address.clone(),
+            pinfold_model::Device::Node(node) => format!("node {node}"),
+        };
+        let (pus, reason) = if !near.is_empty() {
+            let node = of_node.map_or_else(String::new, |node| node.id.to_string());
+            (near, format!("{device} is on node {node}, and these PUs of it carry no vCPU"))
+        } else if !quiet.is_empty() {
+            (quiet.clone(), format!("no PU near {device} is free of vCPUs, these are"))
+        } else {
+            findings.push(Finding::warning(
+                "interrupts",
+                format!(
+                    "the interrupts of {device} share {} with vCPUs: the plan leaves no PU without \
+                     one",
+                    pus_text(housekeeping)
+                ),
+            ));
+            (housekeeping.clone(), format!("no PU is free of vCPUs, so {device} shares the host's"))
+        };
+        irqs.push(IrqPlan { device: name, pus, reason });
+    }
+    Ok((irqs, findings))
+}

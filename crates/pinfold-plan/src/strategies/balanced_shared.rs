@@ -1,0 +1,32 @@
+//! `balanced-shared`: vCPUs on all threads of the non-host cores, the emulator on the same PUs.
+//!
+//! Lindroth 2017 on an i7-4790K: vcpupin 1, 5, 2, 6, 3, 7; emulatorpin 1-3,5-7; guest
+//! topology 1×3×2. The host core is left alone altogether: what the emulator does, it does
+//! in the vCPUs' own time. `balanced` is the same with the emulator on the host core.
+
+use pinfold_model::{CpuSet, Plan, Request, Topology};
+
+use super::{Strategy, balanced};
+use crate::PlanError;
+use crate::draft::{Draft, ground, pus_text};
+
+pub(super) const STRATEGY: Strategy = Strategy {
+    name: "balanced-shared",
+    summary: "vCPUs on all threads of the cores that are not the host's; the emulator on the same",
+    source: "Lindroth 2017, i7-4790K: vcpupin 1, 5, 2, 6, 3, 7; emulatorpin 1-3,5-7; \
+             topology 1×3×2; the host on core 0",
+    plan,
+};
+
+fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
+    let ground = ground(topology, request)?;
+    let draft = Draft::new(STRATEGY.name, &ground, request)?;
+    balanced::all_threads(draft, &ground.host(), &CpuSet::new(), &mut |enclave, own| {
+        enclave.emulator(own, || {
+            format!(
+                "the emulator shares {} with its machine's vCPUs, and leaves the host's core alone",
+                pus_text(own)
+            )
+        });
+    })
+}

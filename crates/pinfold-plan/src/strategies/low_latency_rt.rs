@@ -1,0 +1,28 @@
+//! `low-latency-rt`: as `low-latency`, with round-robin priority 1 on the machine's threads.
+//!
+//! Lindroth 2017: the same pins, and `SCHED_RR` priority 1, so that no ordinary task that
+//! strays onto a vCPU's PU delays it. The emulator has it too, on the siblings of its own
+//! machine's cores; where there are none it shares the host's core and stays ordinary.
+//! The host core never carries a real-time thread, so the host cannot be locked out.
+
+use pinfold_model::{Plan, Policy, Request, Topology};
+
+use super::{Strategy, low_latency};
+use crate::PlanError;
+use crate::draft::{Draft, ground};
+
+pub(super) const STRATEGY: Strategy = Strategy {
+    name: "low-latency-rt",
+    summary: "as low-latency, with round-robin priority 1 on the virtual machine's threads",
+    source: "Lindroth 2017, i7-4790K: as low-latency, SCHED_RR priority 1",
+    plan,
+};
+
+/// The lowest real-time priority: above every ordinary task, below all else.
+pub(super) const POLICY: Policy = Policy::RoundRobin { priority: 1 };
+
+fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
+    let ground = ground(topology, request)?;
+    let draft = Draft::new(STRATEGY.name, &ground, request)?;
+    low_latency::one_per_core(draft, &ground.host(), Some(POLICY))
+}

@@ -1,0 +1,47 @@
+//! `multi-vm`: several virtual machines, none overlapping, each emulator on the siblings of its
+//! own machine's cores.
+//!
+//! A reply to Lindroth's posts (2 × 8 cores, three machines): there the host is on package 1,
+//! not on core 0, so that package 0 is whole for the machines. Each machine stays in one L3
+//! domain and node while one has room. With one package it is `low-latency` for several.
+//!
+//! The kernel boots on PU 0 and some of its work stays there: where that PU carries a vCPU a
+//! finding says so. A request that keeps PU 0 free puts the host there.
+
+use pinfold_model::{Finding, Plan, Request, Topology};
+
+use super::{Strategy, low_latency};
+use crate::PlanError;
+use crate::draft::{Draft, ground};
+
+pub(super) const STRATEGY: Strategy = Strategy {
+    name: "multi-vm",
+    summary: "several machines, no core shared, each emulator on its own cores' siblings; the host \
+              on the last package",
+    source: "the reply in Lindroth's thread, 2 × 8 cores: three machines, the host on package 1",
+    plan,
+};
+
+fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
+    let ground = ground(topology, request)?;
+    let draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let host = ground.host_on_the_last_package();
+    let mut plan = low_latency::one_per_core(draft, &host, None)?;
+    let boot = ground.hostable.first().filter(|pu| Some(*pu) == topology.online().first());
+    let carries = |pu: &pinfold_model::PuId| {
+        plan.vnodes.iter().any(|vnode| vnode.threads.iter().any(|thread| thread.pus.contains(*pu)))
+    };
+    if let Some(pu) = boot.filter(carries) {
+        plan.findings.push(
+            Finding::note(
+                "boot PU",
+                format!(
+                    "the kernel boots on PU {pu} and binds some of its own work there, which this \
+                     plan gives to a virtual machine"
+                ),
+            )
+            .with_hint(format!("keep {pu} free to have the host there instead")),
+        );
+    }
+    Ok(plan)
+}

@@ -1,0 +1,31 @@
+//! `numa-exclusive`: each vnode inside one NUMA node, its memory bound there.
+//!
+//! Kuehn & Baum: what a neighbour on the same node costs is what this saves. No node is
+//! shared while one is free; the host keeps the core on which the kernel boots, and its node
+//! is taken last. Two X5540 with one machine of automatic size: the machine gets the whole
+//! second package.
+//!
+//! A node without memory is taken last too; one without PUs cannot carry vCPUs. `auto` gives
+//! all PUs of a node, or their part where vnodes share nodes.
+
+use pinfold_model::{Plan, Request, Topology};
+
+use super::Strategy;
+use crate::PlanError;
+use crate::domains::{Kind, inside};
+use crate::draft::{Draft, ground};
+
+pub(super) const STRATEGY: Strategy = Strategy {
+    name: "numa-exclusive",
+    summary: "each vnode inside one NUMA node with its memory; no node shared while one is free",
+    source: "Kuehn & Baum; and the question in Lindroth's thread: on two X5540 one package for the \
+             machine",
+    plan,
+};
+
+fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
+    let ground = ground(topology, request)?;
+    let draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let of = |spot: &crate::ground::Spot| spot.node.map(|node| node.0);
+    inside(draft, &Kind { noun: "node", of, binds_memory: true })
+}

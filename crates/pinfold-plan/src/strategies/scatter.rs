@@ -1,0 +1,97 @@
+//! `scatter`: round-robin over packages, NUMA nodes, L3 domains and cores.
+//!
+//! Each vCPU goes where the part of the machine that holds it is emptiest, level by level,
+//! so that every number of vCPUs has as much cache and memory bandwidth as the machine can
+//! give it, and siblings carry a second vCPU last. The oracle is `hwloc-distrib`: on regular
+//! machines every package, node, L3 domain and core gets as many vCPUs as there.
+//! The vCPUs of a vnode are numbered in hwloc's order, as `hwloc-distrib` prints them: then
+//! the guest's sockets and threads are those of the host.
+//!
+//! `auto` gives as many vCPUs as cores may be used: one each.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{Plan, PuId, Request, Topology};
+
+use super::Strategy;
+use crate::PlanError;
+use crate::draft::{Draft, ground};
+use crate::ground::{Ground, Spot};
+use crate::guest::GuestSmt;
+use crate::line::{self, Line};
+
+pub(super) const STRATEGY: Strategy = Strategy {
+    name: "scatter",
+    summary: "vCPUs as far apart as possible: round-robin over packages, nodes, L3 domains, cores; wraps",
+    source: "hwloc-distrib: as many vCPUs for each package, node, L3 domain and core",
+    plan,
+};
+
+fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
+    let ground = ground(topology, request)?;
+    let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let order = scattered(&ground);
+    let rank: BTreeMap<PuId, usize> =
+        ground.order().into_iter().enumerate().map(|(rank, pu)| (pu, rank)).collect();
+    let line = Line { order: &order, smt: GuestSmt::Mirror, sorted: Some(&rank), why: &next };
+    line::along(&mut draft, &line)?;
+    draft.shared()
+}
+
+fn next(ground: &Ground<'_>, _: Option<PuId>, pin: PuId) -> String {
+    let first = ground.spot_of(pin).and_then(|spot| spot.pus.first()) == Some(&pin);
+    let core = if first { "a core without a vCPU" } else { "a core that has a vCPU, as all have" };
+    format!("PU {pin} is on {core}, in the emptiest part of the machine ({})", ground.place(pin))
+}
+
+/// Package, node and L3 domain of a part of the machine; 0 where it is larger than one.
+type Part = (u32, u32, u32);
+
+/// From L3 domains to nodes, packages and the machine.
+const PARTS: [fn(&Spot) -> Part; 4] = [
+    |spot| (1 + spot.package.0, id(spot.node.map(|node| node.0)), id(spot.l3.map(|l3| l3.0))),
+    |spot| (1 + spot.package.0, id(spot.node.map(|node| node.0)), 0),
+    |spot| (1 + spot.package.0, 0, 0),
+    |_| (0, 0, 0),
+];
+
+/// The PUs such that each prefix is spread as evenly as can be at every level: each level
+/// merges the orders of the one below, each part's PUs at even distances.
+fn scattered(ground: &Ground<'_>) -> Vec<PuId> {
+    let mut parts: Vec<(&Spot, Vec<PuId>)> =
+        ground.cores.iter().map(|spot| (spot, spot.pus.clone())).collect();
+    for part in PARTS {
+        let mut places: BTreeMap<Part, usize> = BTreeMap::new();
+        let mut merged: Vec<(&Spot, Vec<Vec<PuId>>)> = Vec::new();
+        for (spot, pus) in parts {
+            let place = *places.entry(part(spot)).or_insert_with(|| {
+                merged.push((spot, Vec::new()));
+                merged.len() - 1
+            });
+            if let Some((_, orders)) = merged.get_mut(place) {
+                orders.push(pus);
+            }
+        }
+        parts = merged.into_iter().map(|(spot, orders)| (spot, interleaved(orders))).collect();
+    }
+    parts.into_iter().flat_map(|(_, pus)| pus).collect()
+}
+
+fn id(number: Option<u32>) -> u32 {
+    number.map_or(0, |number| number + 1)
+}
+
+/// Orders merged such that after each step every order has been used in proportion.
+fn interleaved(orders: Vec<Vec<PuId>>) -> Vec<PuId> {
+    let mut keyed: Vec<(usize, usize, usize, PuId)> = Vec::new();
+    let longest = orders.iter().map(Vec::len).max().unwrap_or(1);
+    for (child, order) in orders.into_iter().enumerate() {
+        let length = order.len();
+        for (turn, pu) in order.into_iter().enumerate() {
+            // turn / length in units that keep the order of fractions of different lengths.
+            keyed.push((turn * longest * longest / length, child, turn, pu));
+        }
+    }
+    keyed.sort_unstable();
+    keyed.into_iter().map(|(_, _, _, pu)| pu).collect()
+}

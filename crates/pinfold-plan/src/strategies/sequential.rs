@@ -1,0 +1,41 @@
+//! `sequential`: vCPU i on the i-th PU by OS index, wrapping at the end.
+//!
+//! What a script does that knows only the number of CPUs: Badaroux 2021 §III has it as
+//! `i mod n` ("sequential modulo 16" without SMT). What it means depends on how the
+//! machine numbers its PUs: on the R910 neighbours in number are on different packages.
+//! Offline, foreign and avoided PUs are left out, so that n is what may be used.
+//!
+//! `auto` gives as many vCPUs as PUs may be used: one round.
+
+use pinfold_model::{Plan, PuId, Request, Topology};
+
+use super::Strategy;
+use crate::PlanError;
+use crate::draft::{Draft, ground};
+use crate::ground::Ground;
+use crate::guest::GuestSmt;
+use crate::line::{self, Line};
+
+pub(super) const STRATEGY: Strategy = Strategy {
+    name: "sequential",
+    summary: "vCPU i on the i-th PU by OS index, whatever that PU shares with the last; wraps",
+    source: "Badaroux 2021 §III: 0, 1, 2, … modulo the number of PUs",
+    plan,
+};
+
+fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
+    let ground = ground(topology, request)?;
+    let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let order: Vec<PuId> = ground.usable.iter().collect();
+    let line = Line { order: &order, smt: GuestSmt::Mirror, sorted: None, why: &next };
+    line::along(&mut draft, &line)?;
+    draft.shared()
+}
+
+fn next(ground: &Ground<'_>, before: Option<PuId>, pin: PuId) -> String {
+    let place = ground.place(pin);
+    match before {
+        None => format!("PU {pin} has the lowest OS index that may be used ({place})"),
+        Some(before) => format!("PU {pin} has the next OS index after {before} ({place})"),
+    }
+}

@@ -1,0 +1,202 @@
+//! `vnodes`: process groups of c cores at speed μ, each on cores of its own.
+//!
+//! Buchert 2011 Fig. 2: virtual nodes of 1, 1, 2, 4 cores at 75, 40, 60, 25 % on eight cores.
+//! A group has the first PU of each of its cores; the siblings stay idle, because what ran
+//! there would slow the group by an unknown part. The host's core is taken last.
+//!
+//! On machines whose cores change frequency together (two by two on the L5420) groups of
+//! different speed are not given cores of one such domain while there are enough; where that
+//! cannot be, a finding says which methods then cannot hold the speeds.
+
+use pinfold_model::{CpuSet, Finding, Plan, Request, Speed, Topology, Work};
+
+use super::Strategy;
+use crate::PlanError;
+use crate::draft::{Draft, Limits, Reserve, ground, pus_text};
+use crate::ground::{Ground, Spot};
+use crate::guest::GuestSmt;
+
+pub(super) const STRATEGY: Strategy = Strategy {
+    name: "vnodes",
+    summary: "process groups of so many cores at their speed, respecting shared frequency domains",
+    source: "Buchert 2011 Fig. 2: 1, 1, 2, 4 cores at 75, 40, 60, 25 %",
+    plan,
+};
+
+fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
+    let ground = ground(topology, request)?;
+    if let Some(vm) = request.vnodes.iter().find(|vnode| matches!(vnode.work, Work::Vm(_))) {
+        return Err(PlanError::WrongKind {
+            strategy: STRATEGY.name.to_owned(),
+            vnode: vm.name.clone(),
+            why: "it places process groups, this is a virtual machine".to_owned(),
+            nearest: None,
+        });
+    }
+    let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let host = ground.host();
+    let all: Vec<&Spot> = ground.cores.iter().collect();
+    let others: Vec<&Spot> =
+        all.iter().copied().filter(|spot| Some(spot.core) != host.core).collect();
+    let limits = Limits {
+        auto: all.len(),
+        unit: 1,
+        most: Some(all.len()),
+        why: "each core of a group is a core of its own".to_owned(),
+    };
+    let wanted = wanted(&draft, draft.counts(limits)?);
+    let (groups, together) =
+        match apart(&ground, &others, &wanted).or_else(|| apart(&ground, &all, &wanted)) {
+            Some(groups) => (groups, false),
+            None => {
+                let enough = others.len() >= wanted.iter().map(|wish| wish.cores).sum();
+                (in_a_row(if enough { &others } else { &all }, &wanted), true)
+            }
+        };
+    let mut exclusive = CpuSet::new();
+    for (wish, cores) in wanted.iter().zip(&groups) {
+        let mut enclave = draft.open(wish.place);
+        for spot in cores {
+            exclusive.add(&spot.set());
+            enclave.vcpu(
+                spot.pus.first().copied().map(CpuSet::single).unwrap_or_default(),
+                reason(&ground, spot),
+            );
+        }
+        draft.close(enclave, GuestSmt::None)?;
+    }
+    if together {
+        draft.all_findings(shared_domains(topology, &wanted, &groups));
+    }
+    let on_host = !exclusive.is_disjoint(&host.pus);
+    let exclusive = exclusive.difference(&host.pus);
+    if on_host {
+        draft.finding(
+            Finding::warning(
+                "housekeeping",
+                format!(
+                    "the groups take every core, so the host's tasks share {} with one of them",
+                    pus_text(&host.pus)
+                ),
+            )
+            .with_hint("ask for one core less"),
+        );
+    }
+    let reason = ground.host_reason(&host, &exclusive);
+    draft.isolating(Reserve { exclusive, reason })
+}
+
+/// What one group wants.
+struct Wish {
+    place: usize,
+    cores: usize,
+    speed: Speed,
+}
+
+/// The wishes in the order in which the groups choose.
+fn wanted(draft: &Draft<'_>, counts: Vec<usize>) -> Vec<Wish> {
+    let wish = |place: usize| match &draft.vnode(place).work {
+        Work::Vm(_) => None,
+        Work::Processes { speed, .. } => {
+            Some(Wish { place, cores: counts.get(place).copied()?, speed: *speed })
+        }
+    };
+    draft.choosing_order().into_iter().filter_map(wish).collect()
+}
+
+/// The cores by frequency domain, in hwloc's order; a core without one is its own.
+fn frequency_domains<'g>(ground: &Ground<'_>, cores: &[&'g Spot]) -> Vec<Vec<&'g Spot>> {
+    let mut known = std::collections::BTreeMap::new();
+    for (number, domain) in ground.topology.frequency_domains.iter().enumerate() {
+        known.extend(domain.iter().map(|pu| (pu, number)));
+    }
+    let mut domains: Vec<Vec<&Spot>> = Vec::new();
+    let mut places = std::collections::BTreeMap::new();
+    for spot in cores {
+        let key = match spot.pus.first().and_then(|pu| known.get(pu)) {
+            Some(number) => (0, *number),
+            None => (1, spot.core.index()),
+        };
+        let place = *places.entry(key).or_insert_with(|| {
+            domains.push(Vec::new());
+            domains.len() - 1
+        });
+        if let Some(domain) = domains.get_mut(place) {
+            domain.push(spot);
+        }
+    }
+    domains
+}
+
+/// Cores for all such that no frequency domain has two speeds; `None` if there are too few.
+fn apart<'g>(
+    ground: &Ground<'_>,
+    cores: &[&'g Spot],
+    wanted: &[Wish],
+) -> Option<Vec<Vec<&'g Spot>>> {
+    let mut fresh = frequency_domains(ground, cores).into_iter();
+    // What is left of domains that are begun, by speed.
+    let mut begun: std::collections::BTreeMap<Speed, Vec<&Spot>> =
+        std::collections::BTreeMap::new();
+    let mut groups = Vec::with_capacity(wanted.len());
+    for wish in wanted {
+        let left = begun.entry(wish.speed).or_default();
+        while left.len() < wish.cores {
+            left.extend(fresh.next()?);
+        }
+        let rest = left.split_off(wish.cores);
+        groups.push(std::mem::replace(left, rest));
+    }
+    Some(groups)
+}
+
+/// Cores for all in hwloc's order, whatever their frequency domains.
+fn in_a_row<'g>(cores: &[&'g Spot], wanted: &[Wish]) -> Vec<Vec<&'g Spot>> {
+    let mut cores = cores.iter().copied();
+    wanted.iter().map(|wish| cores.by_ref().take(wish.cores).collect()).collect()
+}
+
+fn reason(ground: &Ground<'_>, spot: &Spot) -> String {
+    let Some((first, siblings)) = spot.pus.split_first() else {
+        return String::new();
+    };
+    let beside: CpuSet = siblings.iter().copied().collect();
+    let idle = match beside.is_empty() {
+        true => String::new(),
+        false => format!("; its sibling {beside} stays idle, so that the speed is one's own"),
+    };
+    format!("PU {first} is a core of this group alone ({}){idle}", ground.place(*first))
+}
+
+fn shared_domains(topology: &Topology, wanted: &[Wish], groups: &[Vec<&Spot>]) -> Option<Finding> {
+    let mixed: CpuSet = topology
+        .frequency_domains
+        .iter()
+        .filter(|domain| {
+            let inside = |cores: &Vec<&Spot>| {
+                cores.iter().any(|spot| spot.pus.first().is_some_and(|pu| domain.contains(*pu)))
+            };
+            let mut speeds: Vec<Speed> = wanted
+                .iter()
+                .zip(groups)
+                .filter(|(_, cores)| inside(cores))
+                .map(|(wish, _)| wish.speed)
+                .collect();
+            speeds.sort_unstable();
+            speeds.dedup();
+            speeds.len() > 1
+        })
+        .flat_map(CpuSet::iter)
+        .collect();
+    (!mixed.is_empty()).then(|| {
+        Finding::warning(
+            "frequency domains",
+            format!(
+                "{} change frequency together but belong to groups of different speed: a method that \
+                 sets the frequency cannot hold both",
+                pus_text(&mixed)
+            ),
+        )
+        .with_hint("ask for fewer cores, or emulate the speeds by time and not by frequency")
+    })
+}

@@ -1,0 +1,342 @@
+//! Several vnodes at once, process groups, and what the host keeps.
+
+use pinfold_model::{
+    Device, Free, IsolationScope, MemoryRequest, NodeId, Plan, Request, Role, SmtWish, Speed,
+    VcpuCount, VmRequest, VnodeRequest,
+};
+
+use super::machine::{
+    Machine, dual_e5_2670, dual_l5420, dual_x5540, i7_4790k, plain, r910, two_complexes,
+};
+use super::{auto, exactly, finds, set, shape};
+use crate::{PlanError, plan};
+
+fn vm(name: &str, vcpus: u32) -> VnodeRequest {
+    VnodeRequest::vm(name, VmRequest::of(VcpuCount::Exactly(vcpus)))
+}
+
+fn group(name: &str, cores: u32, percent: u32) -> VnodeRequest {
+    VnodeRequest::processes(name, cores, Speed::from_millionths(percent * 10_000).unwrap())
+}
+
+fn ask(vnodes: Vec<VnodeRequest>) -> Request {
+    Request { isolation: IsolationScope::Host, ..Request::of(vnodes) }
+}
+
+/// `vCPU pins | emulator` of each machine, PUs of each group.
+fn places(layout: &Plan) -> Vec<String> {
+    let of_vnode = |vnode: &pinfold_model::VnodePlan| {
+        let pins: Vec<String> = vnode.vcpus().map(|vcpu| vcpu.pus.to_string()).collect();
+        match (vnode.thread(&Role::Emulator), vnode.thread(&Role::Task)) {
+            (Some(emulator), _) => format!("{} | {}", pins.join(","), emulator.pus),
+            (None, Some(task)) => format!("{} at {}", task.pus, vnode.speed),
+            (None, None) => "nowhere".to_owned(),
+        }
+    };
+    layout.vnodes.iter().map(of_vnode).collect()
+}
+
+#[track_caller]
+fn check(machine: Machine, strategy: &str, request: &Request, expected: &[&str]) -> Plan {
+    let layout = plan(strategy, &machine.build(), request).unwrap();
+    assert_eq!(places(&layout), expected, "{strategy}");
+    layout
+}
+
+/// The reply in Lindroth's thread: no overlap, emulators on the siblings of their own machine's
+/// cores, the host on package 1. It gives the machine and the rules; the sizes are ours.
+#[test]
+fn three_machines_on_two_packages() {
+    let three = ask(vec![vm("a", 4), vm("b", 4), vm("c", 4)]);
+    let expected = ["0,1,2,3 | 16-19", "4,5,6,7 | 20-23", "9,10,11,12 | 25-28"];
+    let layout = check(dual_e5_2670(), "multi-vm", &three, &expected);
+    assert_eq!(layout.housekeeping, set("8,13-15,24,29-31"));
+    assert!(layout.housekeeping_reason.contains("the first of package 1"));
+    assert!(finds(&layout, "boot PU", "PU 0"));
+    // The host's PUs by hand, and the same strategy on one package.
+    let by_hand = Request { free: Some(Free::These(set("0,16"))), ..three.clone() };
+    let expected = ["8,9,10,11 | 24-27", "12,13,14,15 | 28-31", "1,2,3,4 | 17-20"];
+    check(dual_e5_2670(), "multi-vm", &by_hand, &expected);
+    let two = ask(vec![vm("a", 1), vm("b", 2)]);
+    check(i7_4790k(), "multi-vm", &two, &["1 | 5", "2,3 | 6-7"]);
+    check(plain(4), "multi-vm", &two, &["1 | 0", "2,3 | 0"]);
+}
+
+/// The question in the same thread: one whole package for the machine.
+#[test]
+fn one_of_two_x5540_for_the_machine() {
+    let layout =
+        check(dual_x5540(), "numa-exclusive", &auto(), &["4,12,5,13,6,14,7,15 | 4-7,12-15"]);
+    assert_eq!(shape(&layout), "1×4×2");
+    assert_eq!((layout.exclusive, layout.housekeeping), (set("4-7,12-15"), set("0-3,8-11")));
+    let memory = layout.vnodes[0].memory.as_ref().unwrap();
+    assert_eq!((memory.nodes.as_slice(), memory.bytes), ([NodeId(1)].as_slice(), None));
+    let layout = check(dual_x5540(), "numa-exclusive", &exactly(4), &["4,5,6,7 | 12-15"]);
+    assert_eq!(shape(&layout), "1×4×1");
+}
+
+#[test]
+fn buchert_figure_2() {
+    let four = vec![group("1", 1, 75), group("2", 1, 40), group("3", 2, 60), group("4", 4, 25)];
+    let expected = ["0 at 75%", "1 at 40%", "2-3 at 60%", "4-7 at 25%"];
+    let layout = check(plain(8), "vnodes", &ask(four.clone()), &expected);
+    assert_eq!((layout.housekeeping.clone(), layout.exclusive.clone()), (set("0"), set("1-7")));
+    assert!(finds(&layout, "housekeeping", "share PU 0"));
+    // With a core to spare it is the host's.
+    let expected = ["1 at 75%", "2 at 40%", "3-4 at 60%", "5-8 at 25%"];
+    let layout = check(plain(9), "vnodes", &ask(four.clone()), &expected);
+    assert_eq!(layout.housekeeping, set("0"));
+    // Siblings stay idle.
+    let layout = check(i7_4790k(), "vnodes", &ask(vec![group("a", 2, 50)]), &["1-2 at 50%"]);
+    assert_eq!((layout.exclusive, layout.housekeeping), (set("1-2,5-6"), set("0,3-4,7")));
+    // Cores that change frequency together: four speeds need five of the four pairs.
+    let expected = ["0 at 75%", "1 at 40%", "2-3 at 60%", "4-7 at 25%"];
+    let layout = check(dual_l5420(), "vnodes", &ask(four.clone()), &expected);
+    assert!(finds(&layout, "frequency domains", "the PUs 0-1 change frequency together"));
+    let three = ask(four.into_iter().take(3).collect());
+    let layout = check(dual_l5420(), "vnodes", &three, &["1 at 75%", "2 at 40%", "4-5 at 60%"]);
+    assert!(!finds(&layout, "frequency domains", ""));
+    // Equal speeds may share one.
+    let alike = ask(vec![group("a", 1, 50), group("b", 1, 50), group("c", 1, 60)]);
+    check(dual_l5420(), "vnodes", &alike, &["1 at 50%", "2 at 50%", "4 at 60%"]);
+}
+
+#[test]
+fn lines_go_on_where_the_last_vnode_ended() {
+    let two = ask(vec![vm("a", 3), vm("b", 2)]);
+    let layout = check(i7_4790k(), "compact", &two, &["0,4,1 | 0-7", "5,2 | 0-7"]);
+    assert!(finds(&layout, "shared cores", "1 core carries vCPUs of several vnodes"));
+    check(i7_4790k(), "sequential", &two, &["0,1,2 | 0-7", "3,4 | 0-7"]);
+    check(r910(), "scatter", &two, &["0,1,2 | 0-31", "4,3 | 0-31"]);
+    check(i7_4790k(), "isolcpus", &two, &["1,5,2 | 0,4", "6,3 | 0,4"]);
+    check(i7_4790k(), "none", &two, &["0-7,0-7,0-7 | 0-7", "0-7,0-7 | 0-7"]);
+    let many = ask(vec![vm("a", 7), vm("b", 3)]);
+    let layout = plan("compact", &i7_4790k().build(), &many).unwrap();
+    let last = layout.vnodes[1].vcpus().last().unwrap();
+    assert!(last.reason.contains("shared with vCPU 1 of a"), "{}", last.reason);
+    assert!(finds(&layout, "oversubscription", "the PUs 0,4 each carry more than one"));
+}
+
+#[test]
+fn priorities_choose_first() {
+    let mut three = vec![vm("low", 2), vm("high", 2), vm("middle", 2)];
+    for (vnode, priority) in three.iter_mut().zip([-1, 7, 0]) {
+        vnode.priority = priority;
+    }
+    let expected = ["5,6 | 13-14", "1,2 | 9-10", "3,4 | 11-12"];
+    check(
+        Machine::new([1, 1, 1, 8, 2], |p| p.core + 8 * p.thread),
+        "low-latency",
+        &ask(three),
+        &expected,
+    );
+}
+
+#[test]
+fn domains_of_their_own() {
+    let two = ask(vec![vm("a", 4), vm("b", 2)]);
+    let expected = ["4,5,6,7 | 12-15", "1,2 | 3,9-11"];
+    check(two_complexes(), "l3-exclusive", &two, &expected);
+    let layout = check(dual_x5540(), "numa-exclusive", &two, &expected);
+    assert_eq!(layout.vnodes[1].memory.as_ref().unwrap().nodes, [NodeId(0)]);
+    // Three vnodes on two nodes share one, side by side; the third finds no room of its own.
+    check(
+        dual_x5540(),
+        "numa-exclusive",
+        &ask(vec![vm("a", 4), vm("b", 4)]),
+        &["4,5,6,7 | 12-15", "1,9,2,10 | 3,11"],
+    );
+    let three = ask(vec![vm("a", 4), vm("b", 4), vm("c", 4)]);
+    let expected = ["4,12,5,13 | 4-7,12-15", "1,9,2,10 | 3,11", "6,14,7,15 | 4-7,12-15"];
+    check(dual_x5540(), "numa-exclusive", &three, &expected);
+    let crowd = ask(vec![vm("a", 8), vm("b", 6), vm("c", 4)]);
+    let layout = plan("numa-exclusive", &dual_x5540().build(), &crowd).unwrap();
+    assert!(finds(&layout, "oversubscription", "the PUs 4-5,12-13 each carry more than one"));
+}
+
+#[test]
+fn domains_that_are_not_there_or_too_small() {
+    let refused = |machine: Machine, strategy: &str, request: &Request, text: &str| {
+        let error = plan(strategy, &machine.build(), request).unwrap_err();
+        assert_eq!(error.to_string(), text);
+    };
+    refused(
+        i7_4790k().bare(),
+        "l3-exclusive",
+        &exactly(2),
+        "l3-exclusive cannot work on the PUs 0-7 of this host: no L3 domain has a core besides the \
+         host's core 0",
+    );
+    refused(
+        dual_x5540(),
+        "numa-exclusive",
+        &exactly(9),
+        "numa-exclusive gives at most 8 vCPUs on this host, 9 were asked for: each vnode stays \
+         inside one node, and the largest has 8 PUs besides the host's core",
+    );
+    refused(
+        dual_x5540(),
+        "numa-exclusive",
+        &ask(vec![vm("a", 2), vm("b", 9)]),
+        "numa-exclusive has room for 8 of the 9 vCPUs of \"b\": each vnode stays inside one node, \
+         and the largest has 8 PUs besides the host's core",
+    );
+    refused(
+        i7_4790k(),
+        "balanced",
+        &ask(vec![vm("a", 1), vm("b", 1), vm("c", 1), vm("d", 1)]),
+        "balanced has room for 0 of the 1 vCPUs of \"d\": each vCPU needs a PU of its own, and core \
+         0 stays with the host",
+    );
+    let error = plan("vnodes", &i7_4790k().build(), &exactly(2)).unwrap_err();
+    assert_eq!(error.hint().unwrap(), "use low-latency, which can");
+    let five = ask(vec![group("a", 5, 50)]);
+    refused(
+        i7_4790k(),
+        "vnodes",
+        &five,
+        "vnodes gives at most 4 cores on this host, 5 were asked for: each core of a group is a core \
+         of its own",
+    );
+}
+
+#[test]
+fn process_groups_under_other_strategies() {
+    let both = ask(vec![vm("a", 2), group("b", 1, 100)]);
+    check(i7_4790k(), "low-latency", &both, &["1,2 | 5-6", "3 at 100%"]);
+    check(i7_4790k(), "balanced", &both, &["1,5 | 0,4", "2 at 100%"]);
+    check(i7_4790k(), "compact", &both, &["0,4 | 0-7", "1 at 100%"]);
+}
+
+#[test]
+fn what_the_request_shows_the_guest() {
+    let with = |smt: SmtWish| {
+        let vm = VmRequest { smt, ..VmRequest::of(VcpuCount::Exactly(4)) };
+        ask(vec![VnodeRequest::vm("a", vm)])
+    };
+    let topology = i7_4790k().build();
+    assert_eq!(shape(&plan("balanced", &topology, &with(SmtWish::Auto)).unwrap()), "1×2×2");
+    assert_eq!(shape(&plan("balanced", &topology, &with(SmtWish::Shown)).unwrap()), "1×2×2");
+    let hidden = plan("balanced", &topology, &with(SmtWish::Hidden)).unwrap();
+    assert_eq!(shape(&hidden), "1×4×1");
+    assert!(!finds(&hidden, "guest topology", ""));
+    let wide = dual_e5_2670().build();
+    let error = plan("low-latency", &wide, &with(SmtWish::Shown)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "low-latency cannot show \"a\" SMT siblings: no SMT is shown, because each vCPU has a core of \
+         its own; one socket, because all lie in package 1"
+    );
+    assert_eq!(error.hint().unwrap(), "use balanced, which can");
+    let packed = plan("numa-exclusive", &wide, &with(SmtWish::Shown)).unwrap();
+    assert_eq!(shape(&packed), "1×2×2");
+}
+
+#[test]
+fn devices_and_memory_near_the_vcpus() {
+    let mut near = vm("a", 2);
+    near.devices = vec![Device::Node(NodeId(0))];
+    check(dual_x5540(), "low-latency", &ask(vec![near.clone()]), &["1,2 | 9-10"]);
+    near.devices = vec![Device::Pci("0000:81:00.0".to_owned())];
+    let layout = check(dual_x5540(), "low-latency", &ask(vec![near.clone()]), &["4,5 | 12-13"]);
+    assert!(!finds(&layout, "devices", ""));
+    let layout = plan("sequential", &dual_x5540().build(), &ask(vec![near.clone()])).unwrap();
+    assert!(finds(&layout, "devices", "0000:81:00.0 is on node 1 and a is not"));
+    near.devices = vec![Device::Pci("0000:02:00.0".to_owned())];
+    let error = plan("compact", &dual_x5540().build(), &ask(vec![near])).unwrap_err();
+    assert!(error.to_string().contains("0000:02:00.0 cannot be planned for"), "{error}");
+    // Each node of these machines has 1 GiB.
+    let with = |bytes: u64| {
+        let mut vnode = vm("a", 2);
+        vnode.memory = Some(MemoryRequest { bytes, page_bytes: Some(2 << 20) });
+        ask(vec![vnode])
+    };
+    let layout = plan("low-latency", &dual_x5540().build(), &with(1 << 30)).unwrap();
+    let memory = layout.vnodes[0].memory.as_ref().unwrap();
+    assert_eq!(
+        (memory.nodes.as_slice(), memory.page_bytes),
+        ([NodeId(1)].as_slice(), Some(2 << 20))
+    );
+    let error = plan("low-latency", &dual_x5540().build(), &with((1 << 30) + 4096)).unwrap_err();
+    assert!(matches!(error, PlanError::Memory { missing: 4096, .. }), "{error}");
+}
+
+#[test]
+fn interrupts_near_their_device_and_off_the_vcpus() {
+    let irqs = |strategy: &str, node: u32| {
+        let mut request = exactly(4);
+        request.interrupts = vec![Device::Node(NodeId(node))];
+        let layout = plan(strategy, &dual_x5540().build(), &request).unwrap();
+        (layout.irqs[0].pus.to_string(), layout.irqs[0].reason.clone())
+    };
+    assert_eq!(irqs("low-latency", 0).0, "0-3,8-11");
+    let (pus, reason) = irqs("low-latency", 1);
+    assert_eq!((pus.as_str(), reason.contains("no PU near")), ("0-3,8-11", true), "{reason}");
+    assert_eq!(irqs("compact", 0).0, "2-3,10-11");
+    let mut request = exactly(16);
+    request.interrupts = vec![Device::Node(NodeId(1))];
+    let layout = plan("compact", &dual_x5540().build(), &request).unwrap();
+    assert_eq!(layout.irqs[0].pus, set("0-15"));
+    assert!(finds(&layout, "interrupts", "share the PUs 0-15 with vCPUs"));
+}
+
+#[test]
+fn a_share_that_stays_free() {
+    let pins = |free: Free, strategy: &str| {
+        let request = Request { free: Some(free), ..auto() };
+        plan(strategy, &dual_x5540().build(), &request).map(|layout| super::pins(&layout))
+    };
+    assert_eq!(pins(Free::Pus(3), "compact").unwrap(), "2,10,3,11,4,12,5,13,6,14,7,15");
+    assert_eq!(pins(Free::Percent(50), "low-latency").unwrap(), "4,5,6,7");
+    assert_eq!(pins(Free::These(set("7,15")), "low-latency").unwrap(), "0,1,2,3,4,5,6");
+    let refused = |free: Free, text: &str| {
+        let error = pins(free, "none").unwrap_err();
+        assert_eq!(error.to_string(), text);
+    };
+    refused(
+        Free::Pus(17),
+        "17 PUs cannot stay free on this host: only 16 can run the host's tasks, 1 too few",
+    );
+    refused(
+        Free::Percent(90),
+        "90 percent, 15 of 16 PUs, cannot stay free on this host: in whole cores that is all of \
+         0-15: nothing would be left to place on",
+    );
+    refused(
+        Free::These(set("15-16")),
+        "the PUs 15-16 cannot stay free on this host: 16 of them cannot run the host's tasks: they \
+         are offline, isolated, avoided or not allowed",
+    );
+}
+
+#[test]
+fn auto_says_what_it_picked_and_why() {
+    let picks = |machine: Machine, request: &Request, strategy: &str, why: &str| {
+        let layout = plan("auto", &machine.build(), request).unwrap();
+        assert_eq!(layout.strategy, strategy, "{:?}", layout.findings);
+        assert!(finds(&layout, "auto", why), "{:?}", layout.findings);
+    };
+    picks(i7_4790k(), &exactly(3), "low-latency", "a core of its own");
+    picks(i7_4790k(), &exactly(6), "balanced", "6 vCPUs fit on the 6 PUs");
+    picks(i7_4790k(), &exactly(8), "max-performance", "refused: balanced gives at most 6");
+    picks(i7_4790k(), &auto(), "balanced", "is open");
+    picks(i7_4790k(), &exactly(9), "none", "do not pin, because 9 vCPUs on 8 PUs must take turns");
+    picks(plain(1), &exactly(1), "none", "do not pin");
+    let two = ask(vec![vm("a", 2), vm("b", 2)]);
+    picks(dual_x5540(), &two, "numa-exclusive", "a NUMA node of its own");
+    picks(two_complexes(), &two, "l3-exclusive", "an L3 domain of its own");
+    picks(plain(8), &two, "multi-vm", "a core of its own");
+    picks(plain(8), &ask(vec![group("a", 2, 50)]), "vnodes", "process groups only");
+    let apart = Request { emulator: pinfold_model::EmulatorWish::Apart, ..exactly(2) };
+    picks(i7_4790k(), &apart, "balanced", "emulator's place");
+}
+
+#[test]
+fn requests_that_place_nothing_or_the_same_twice() {
+    let topology = plain(4).build();
+    let error = plan("none", &topology, &Request::of(Vec::new())).unwrap_err();
+    assert_eq!(error, PlanError::NoVnodes);
+    let twice = ask(vec![vm("a", 1), group("a", 1, 50)]);
+    let error = plan("none", &topology, &twice).unwrap_err();
+    assert_eq!(error.to_string(), "the name \"a\" cannot be used: it is given twice");
+}
