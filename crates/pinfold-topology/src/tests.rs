@@ -59,13 +59,16 @@ fn every_fixture_shows_its_golden_tree() {
             wrong.push(format!("--- {golden} should be:\n{shown}"));
         }
     }
-    assert!(fixtures().len() >= 8, "too few fixtures");
+    assert!(fixtures().len() >= 24, "too few fixtures");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
 fn every_fixture_says_why_it_is_interesting() {
+    let list = user::read_text(&format!("{}/README.md", hosts_dir())).unwrap();
     for file in fixtures() {
+        let (stem, _) = file.rsplit_once('.').expect("an ending");
+        assert!(list.contains(&format!("| `{stem}` |")), "{stem} is not in README.md");
         let text = user::read_text(&format!("{}/{file}", hosts_dir())).unwrap();
         let says = text.starts_with("# ")
             || text.contains("\nfile /pinfold/why\n\t")
@@ -180,6 +183,22 @@ fn what_hwloc_does_not_say() {
     let topology = fixture("cxl-memory.capture");
     assert_eq!(topology.nodes[2].pus, CpuSet::new());
     assert_eq!(topology.pu(PuId(5)).unwrap().node.unwrap().0, 1);
+    let topology = fixture("e7-four.capture");
+    let nodes: Vec<(&str, Option<u32>)> = topology
+        .devices
+        .iter()
+        .map(|device| (device.address.as_str(), device.node.map(|node| node.0)))
+        .collect();
+    let expected = [
+        ("0000:00:1f.2", None),
+        ("0000:05:00.0", Some(1)),
+        ("0000:06:00.0", Some(1)),
+        ("0000:85:00.0", Some(2)),
+    ];
+    assert_eq!(nodes, expected);
+    let pairs: Vec<String> =
+        fixture("l5420-dual.capture").frequency_domains.iter().map(CpuSet::to_string).collect();
+    assert_eq!(pairs, ["0-1", "2-3", "4-5", "6-7"]);
 }
 
 #[test]

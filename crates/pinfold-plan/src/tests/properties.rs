@@ -353,7 +353,16 @@ fn keeps_its_word(
         }
         Err(error) => error,
     };
-    match &error {
+    refuses_honestly(strategy, &error, topology, request)
+}
+
+fn refuses_honestly(
+    strategy: &str,
+    error: &PlanError,
+    topology: &Topology,
+    request: &Request,
+) -> Result<(), TestCaseError> {
+    match error {
         PlanError::TooManyVcpus { most, nearest, .. } => {
             let mut fewer = request.clone();
             if let [VnodeRequest { work: Work::Vm(vm), .. }] = fewer.vnodes.as_mut_slice() {
