@@ -3,7 +3,7 @@
 //! [`plan`] asks one named strategy; [`explain`] says in words what a plan gives and
 //! costs; [`check`] holds a plan, perhaps one from a file, against a topology;
 //! [`emit`] turns it into libvirt XML or a QEMU start script; [`schema`] into the
-//! JSON that Pinfold promises to read again.
+//! JSON that Pinfold promises to read again; [`requests`] reads what people ask for.
 //!
 //! Nothing here touches a host, a clock or randomness. The same input gives the same
 //! plan, on a machine that is not this one as well.
@@ -21,6 +21,7 @@ mod guest;
 mod line;
 mod names;
 mod nearby;
+pub mod requests;
 pub mod schema;
 mod select;
 mod spread;

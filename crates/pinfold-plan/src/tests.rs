@@ -11,6 +11,7 @@ mod properties;
 mod qemu;
 mod qemu_live;
 mod refusals;
+mod requests;
 mod schema;
 mod several;
 

@@ -1,0 +1,374 @@
+//! Requests as people write them: a TOML file, or `key=value` words on the command line.
+//!
+//! Both say the same with the same keys; `docs/requests.md` lists them. A file names what is
+//! wrong with its line and column, an unknown key with the one that was probably meant.
+//!
+//! ```toml
+//! isolate = "host"
+//! [[vm]]
+//! name = "web"
+//! vcpus = 4
+//! ```
+
+mod keys;
+mod value;
+
+use std::collections::BTreeSet;
+
+use pinfold_model::{
+    CpuSet, Device, EmulatorWish, Free, IsolationScope, MemoryRequest, NodeId, Request, SmtWish,
+    Speed, VcpuCount, VmRequest, VnodeRequest,
+};
+use thiserror::Error;
+
+use keys::{Fault, Keys};
+use value::{Value, Whole};
+
+/// What is wrong with a request.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{}{why}", place.map_or_else(String::new, |(line, column)| format!("line {line}, column {column}: ")))]
+pub struct RequestError {
+    /// Line and column in a file, both from 1; none for words of the command line.
+    pub place: Option<(usize, usize)>,
+    /// What is wrong.
+    pub why: String,
+    hint: Option<String>,
+}
+
+impl RequestError {
+    /// What the user can do next.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        self.hint.clone()
+    }
+
+    fn in_file(text: &str, fault: Fault) -> Self {
+        let before = text.get(..fault.at).unwrap_or(text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|letter| *letter != '\n').count() + 1;
+        Self { place: Some((line, column)), why: fault.why, hint: fault.hint }
+    }
+}
+
+impl From<Fault> for RequestError {
+    fn from(fault: Fault) -> Self {
+        Self { place: None, why: fault.why, hint: fault.hint }
+    }
+}
+
+const REQUEST: &[&str] = &["vm", "group", "host", "avoid", "isolate", "emulator", "interrupts"];
+const HOST: &[&str] = &["free", "pus"];
+const VNODE: &[&str] = &["name", "memory", "huge-pages", "devices", "priority"];
+const VM: &[&str] = &["vcpus", "iothreads", "vhosts", "smt"];
+const GROUP: &[&str] = &["cores", "speed"];
+
+/// Reads a request file.
+///
+/// # Errors
+/// [`RequestError`] with line and column: not TOML, an unknown or missing key, a value of
+/// the wrong kind or out of range, a name that is given twice.
+pub fn from_toml(text: &str) -> Result<Request, RequestError> {
+    value::parse_toml(text)
+        .and_then(|root| request(Keys::of(root, "the request", REQUEST)?))
+        .map_err(|fault| RequestError::in_file(text, fault))
+}
+
+/// Reads a virtual machine from words such as `name=web,vcpus=4,iothreads=disk+net`.
+///
+/// # Errors
+/// [`RequestError`] as [`from_toml`], without a place.
+pub fn vm_from_words(words: &str) -> Result<VnodeRequest, RequestError> {
+    Ok(vm(value::parse_words(words, &["iothreads", "devices"])?)?)
+}
+
+/// Reads a process group from words such as `name=slow,cores=2,speed=40%`.
+///
+/// # Errors
+/// [`RequestError`] as [`from_toml`], without a place.
+pub fn group_from_words(words: &str) -> Result<VnodeRequest, RequestError> {
+    Ok(group(value::parse_words(words, &["devices"])?)?)
+}
+
+/// Reads a share that stays free: a number of PUs such as `4`, or a part such as `25%`.
+///
+/// # Errors
+/// [`RequestError`] if it is neither.
+pub fn free_share(text: &str) -> Result<Free, RequestError> {
+    Ok(free(&Value::guess(text, 0))?)
+}
+
+/// Reads a device: a PCI address such as `0000:05:00.0`, or `node:1`.
+///
+/// # Errors
+/// [`RequestError`] if it is neither.
+pub fn device(text: &str) -> Result<Device, RequestError> {
+    Ok(device_of(text, 0)?)
+}
+
+/// Reads where the emulator is to run: `usual`, `real-time` or `apart`.
+///
+/// # Errors
+/// [`RequestError`] if it is none of them.
+pub fn emulator_wish(text: &str) -> Result<EmulatorWish, RequestError> {
+    Ok(wish(text, 0)?)
+}
+
+fn request(mut keys: Keys) -> Result<Request, Fault> {
+    let mut vnodes: Vec<(usize, VnodeRequest)> = Vec::new();
+    for table in keys.tables("vm")? {
+        vnodes.push((table.at, vm(table)?));
+    }
+    for table in keys.tables("group")? {
+        vnodes.push((table.at, group(table)?));
+    }
+    vnodes.sort_by_key(|(at, _)| *at);
+    let mut names = BTreeSet::new();
+    for (at, vnode) in &vnodes {
+        if !names.insert(vnode.name.clone()) {
+            return Err(Fault::new(*at, format!("the name {:?} is given twice", vnode.name)));
+        }
+    }
+    if vnodes.is_empty() {
+        return Err(Fault::new(0, "the request names neither a [[vm]] nor a [[group]]".to_owned()));
+    }
+    let mut request = Request::of(vnodes.into_iter().map(|(_, vnode)| vnode).collect());
+    if let Some((text, at)) = keys.text("avoid")? {
+        request.avoid = pus("avoid", &text, at)?;
+    }
+    if let Some((text, at)) = keys.text("isolate")? {
+        request.isolation = one_of(
+            "isolate",
+            (&text, at),
+            &[
+                ("none", IsolationScope::None),
+                ("own", IsolationScope::Own),
+                ("host", IsolationScope::Host),
+            ],
+        )?;
+    }
+    if let Some((text, at)) = keys.text("emulator")? {
+        request.emulator = wish(&text, at)?;
+    }
+    request.interrupts = devices(keys.texts("interrupts")?)?;
+    if let Some(table) = keys.take("host") {
+        request.free = host(Keys::of(table, "host", HOST)?)?;
+    }
+    Ok(request)
+}
+
+fn host(mut keys: Keys) -> Result<Option<Free>, Fault> {
+    let share = keys.take("free").map(|value| free(&value)).transpose()?;
+    match (share, keys.text("pus")?) {
+        (Some(_), Some((_, at))) => Err(Fault::new(
+            at,
+            "host.pus and host.free exclude each other: the PUs are named or counted".to_owned(),
+        )),
+        (None, Some((text, at))) => Ok(Some(Free::These(pus("host.pus", &text, at)?))),
+        (share, None) => Ok(share),
+    }
+}
+
+fn vm(table: Value) -> Result<VnodeRequest, Fault> {
+    let mut keys = Keys::of(table, "vm", &[VNODE, VM].concat())?;
+    let vcpus = match keys.take("vcpus") {
+        None => VcpuCount::Auto,
+        Some(Value { what: Whole::Text(text), .. }) if text == "auto" => VcpuCount::Auto,
+        Some(value) => VcpuCount::Exactly(at_least_one("vcpus", &value, " or \"auto\"")?),
+    };
+    let iothreads = keys.texts("iothreads")?;
+    let mut ids = BTreeSet::new();
+    for (id, at) in &iothreads {
+        if !ids.insert(id) {
+            return Err(Fault::new(*at, format!("the iothread {id:?} is given twice")));
+        }
+    }
+    let iothreads = iothreads.into_iter().map(|(id, _)| id).collect();
+    let vhosts = keys.take("vhosts").map(|value| value.count("vhosts")).transpose()?.unwrap_or(0);
+    let smt = match keys.take("smt") {
+        None => SmtWish::Auto,
+        Some(Value { what: Whole::Truth(true), .. }) => SmtWish::Shown,
+        Some(Value { what: Whole::Truth(false), .. }) => SmtWish::Hidden,
+        Some(Value { what: Whole::Text(text), .. }) if text == "auto" => SmtWish::Auto,
+        Some(value) => return Err(value.not("smt", "true, false or \"auto\"")),
+    };
+    let vm = VmRequest { vcpus, iothreads, vhosts, smt };
+    common(keys, |name| VnodeRequest::vm(name, vm))
+}
+
+fn group(table: Value) -> Result<VnodeRequest, Fault> {
+    let mut keys = Keys::of(table, "group", &[VNODE, GROUP].concat())?;
+    let cores = keys.required("cores")?;
+    let cores = at_least_one("cores", &cores, "")?;
+    let speed = keys.take("speed").map(|value| speed(&value)).transpose()?.unwrap_or(Speed::FULL);
+    common(keys, |name| VnodeRequest::processes(name, cores, speed))
+}
+
+/// What every vnode has.
+fn common(mut keys: Keys, make: impl FnOnce(&str) -> VnodeRequest) -> Result<VnodeRequest, Fault> {
+    let name = keys.required("name")?;
+    let (name, at) = name.into_text("name")?;
+    if name.is_empty() || name.chars().any(char::is_control) {
+        return Err(Fault::new(
+            at,
+            format!("the name {name:?} is empty or has a control character"),
+        ));
+    }
+    let mut vnode = make(&name);
+    let page = keys.take("huge-pages");
+    let memory = keys.take("memory").map(|value| size("memory", &value)).transpose()?;
+    vnode.memory = match (memory, page) {
+        (Some(bytes), page) => Some(MemoryRequest {
+            bytes,
+            page_bytes: page.map(|value| page_size(&value)).transpose()?,
+        }),
+        (None, Some(page)) => {
+            return Err(Fault::new(
+                page.at,
+                "huge-pages says of which size, memory how much: it is missing".to_owned(),
+            ));
+        }
+        (None, None) => None,
+    };
+    vnode.devices = devices(keys.texts("devices")?)?;
+    if let Some(value) = keys.take("priority") {
+        vnode.priority = match value.what {
+            Whole::Number(number) => i32::try_from(number)
+                .map_err(|_| value.not("priority", "a number of at most nine digits"))?,
+            _ => return Err(value.not("priority", "a whole number, higher chooses first")),
+        };
+    }
+    Ok(vnode)
+}
+
+fn at_least_one(key: &str, value: &Value, or: &str) -> Result<u32, Fault> {
+    match value.count(key)? {
+        0 => Err(value.not(key, &format!("a number of at least 1{or}"))),
+        count => Ok(count),
+    }
+}
+
+fn pus(key: &str, text: &str, at: usize) -> Result<CpuSet, Fault> {
+    CpuSet::parse_list(text).map_err(|error| {
+        Fault::new(at, format!("{key}: {error}"))
+            .with_hint("write OS indexes, such as 0-3,8; `pinfold topo` shows them as P#")
+    })
+}
+
+fn free(value: &Value) -> Result<Free, Fault> {
+    let wrong =
+        || value.not("free", "a number of PUs such as 4, or a part such as \"25%\", 1 to 99");
+    match &value.what {
+        Whole::Number(_) => match value.count("free")? {
+            0 => Err(wrong()),
+            count => Ok(Free::Pus(count)),
+        },
+        Whole::Text(text) => {
+            let percent = text.strip_suffix('%').and_then(|percent| percent.parse().ok());
+            percent
+                .filter(|percent| (1..100).contains(percent))
+                .map(Free::Percent)
+                .ok_or_else(wrong)
+        }
+        Whole::Fraction(_) | Whole::Truth(_) | Whole::List(_) | Whole::Table(_) | Whole::Date => {
+            Err(wrong())
+        }
+    }
+}
+
+fn devices(texts: Vec<(String, usize)>) -> Result<Vec<Device>, Fault> {
+    texts.iter().map(|(text, at)| device_of(text, *at)).collect()
+}
+
+fn device_of(text: &str, at: usize) -> Result<Device, Fault> {
+    if let Some(node) = text.strip_prefix("node:").and_then(|node| node.parse().ok()) {
+        return Ok(Device::Node(NodeId(node)));
+    }
+    // domain:bus:device.function, in hexadecimal; the domain is often left out.
+    let address =
+        if text.matches(':').count() == 1 { format!("0000:{text}") } else { text.to_owned() };
+    let address = address.to_ascii_lowercase();
+    let parts: Vec<&str> = address.split([':', '.']).collect();
+    let hex = |part: &str, digits: usize| {
+        part.len() == digits && part.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    match parts.as_slice() {
+        [domain, bus, device, function]
+            if hex(domain, 4) && hex(bus, 2) && hex(device, 2) && hex(function, 1) =>
+        {
+            Ok(Device::Pci(address))
+        }
+        _ => Err(Fault::new(at, format!("{text:?} is neither a PCI address nor a node"))
+            .with_hint("write 0000:05:00.0 or node:1")),
+    }
+}
+
+fn wish(text: &str, at: usize) -> Result<EmulatorWish, Fault> {
+    one_of(
+        "emulator",
+        (text, at),
+        &[
+            ("usual", EmulatorWish::Usual),
+            ("real-time", EmulatorWish::RealTime),
+            ("apart", EmulatorWish::Apart),
+        ],
+    )
+}
+
+fn one_of<T: Copy>(key: &str, (text, at): (&str, usize), known: &[(&str, T)]) -> Result<T, Fault> {
+    known.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+        Fault::new(at, format!("{key}: {text:?} is none of {}", names.join(", ")))
+    })
+}
+
+/// `40%`, `12.5%`, or a fraction such as 0.4.
+fn speed(value: &Value) -> Result<Speed, Fault> {
+    let wrong =
+        || value.not("speed", "a part of full speed such as \"40%\" or 0.4, above 0 and at most 1");
+    let (digits, shift) = match &value.what {
+        Whole::Text(text) => (text.strip_suffix('%').ok_or_else(wrong)?.to_owned(), 4),
+        Whole::Fraction(text) => (text.clone(), 6),
+        Whole::Number(number) => (number.to_string(), 6),
+        Whole::Truth(_) | Whole::List(_) | Whole::Table(_) | Whole::Date => return Err(wrong()),
+    };
+    let (whole, part) = digits.split_once('.').unwrap_or((&digits, ""));
+    let decimal = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !decimal(whole) || !decimal(part) || part.len() > shift {
+        return Err(wrong());
+    }
+    // The decimal point moved right: millionths.
+    let millionths = format!("{whole}{part:0<shift$}").parse().ok();
+    millionths.and_then(Speed::from_millionths).ok_or_else(wrong)
+}
+
+fn size(key: &str, value: &Value) -> Result<u64, Fault> {
+    let wrong =
+        || value.not(key, "a size such as \"16GiB\" (KiB, MiB, GiB, TiB), or a number of bytes");
+    let bytes = match &value.what {
+        Whole::Number(number) => u64::try_from(*number).ok(),
+        Whole::Text(text) => {
+            let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+            let shift = match text.get(digits.len()..).unwrap_or_default().trim() {
+                "KiB" => Some(10),
+                "MiB" => Some(20),
+                "GiB" => Some(30),
+                "TiB" => Some(40),
+                _ => None,
+            };
+            let number = digits.parse::<u64>().ok();
+            number.zip(shift).and_then(|(number, shift)| number.checked_mul(1 << shift))
+        }
+        Whole::Fraction(_) | Whole::Truth(_) | Whole::List(_) | Whole::Table(_) | Whole::Date => {
+            None
+        }
+    };
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(wrong)
+}
+
+fn page_size(value: &Value) -> Result<u64, Fault> {
+    let bytes = size("huge-pages", value)?;
+    match bytes.is_power_of_two() && bytes >= 4096 {
+        true => Ok(bytes),
+        false => Err(value.not("huge-pages", "a size of pages such as \"2MiB\" or \"1GiB\"")),
+    }
+}

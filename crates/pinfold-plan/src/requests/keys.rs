@@ -1,0 +1,89 @@
+//! The keys of one table: each is taken once, and one that nobody knows is refused.
+
+use super::value::{Value, Whole};
+use crate::names;
+
+/// What is wrong, and where in the text, in bytes.
+pub(super) struct Fault {
+    pub at: usize,
+    pub why: String,
+    pub hint: Option<String>,
+}
+
+impl Fault {
+    pub fn new(at: usize, why: String) -> Self {
+        Self { at, why, hint: None }
+    }
+
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// The keys of a table that are not taken yet.
+pub(super) struct Keys {
+    /// Where the table starts.
+    at: usize,
+    name: &'static str,
+    entries: Vec<(String, usize, Value)>,
+}
+
+impl Keys {
+    /// The keys of a table, all of which are `known`.
+    pub fn of(table: Value, name: &'static str, known: &[&'static str]) -> Result<Self, Fault> {
+        let at = table.at;
+        let Whole::Table(entries) = table.what else {
+            return Err(table.not(name, "a table"));
+        };
+        let unknown = entries.iter().find(|(key, _, _)| !known.contains(&key.as_str()));
+        if let Some((key, at, _)) = unknown {
+            let fault = Fault::new(*at, format!("{name} has no key {key:?}"));
+            return Err(match names::nearest(key, known.iter().copied()) {
+                Some(nearest) => fault.with_hint(format!("did you mean {nearest}?")),
+                None => fault.with_hint(format!("its keys are {}", known.join(", "))),
+            });
+        }
+        Ok(Self { at, name, entries })
+    }
+
+    /// The value of a key, if it is there.
+    pub fn take(&mut self, key: &str) -> Option<Value> {
+        let place = self.entries.iter().position(|(known, _, _)| known == key)?;
+        Some(self.entries.swap_remove(place).2)
+    }
+
+    /// The value of a key that must be there.
+    pub fn required(&mut self, key: &str) -> Result<Value, Fault> {
+        let missing = Fault::new(self.at, format!("{} needs the key {key:?}", self.name));
+        self.take(key).ok_or(missing)
+    }
+
+    /// The text of a key.
+    pub fn text(&mut self, key: &str) -> Result<Option<(String, usize)>, Fault> {
+        self.take(key).map(|value| value.into_text(key)).transpose()
+    }
+
+    /// The texts of a key that holds a list of them, or a single one.
+    pub fn texts(&mut self, key: &str) -> Result<Vec<(String, usize)>, Fault> {
+        match self.take(key) {
+            None => Ok(Vec::new()),
+            Some(Value { what: Whole::List(items), .. }) => {
+                items.into_iter().map(|item| item.into_text(key)).collect()
+            }
+            Some(value @ Value { what: Whole::Text(_), .. }) => Ok(vec![value.into_text(key)?]),
+            Some(value) => Err(value.not(key, "a list of texts")),
+        }
+    }
+
+    /// The tables of a key: `[[key]]`.
+    pub fn tables(&mut self, key: &'static str) -> Result<Vec<Value>, Fault> {
+        match self.take(key) {
+            None => Ok(Vec::new()),
+            Some(Value { what: Whole::List(items), .. }) => Ok(items),
+            Some(value) => Err(value
+                .not(key, "a list of tables")
+                .with_hint(format!("write [[{key}]] in double brackets"))),
+        }
+    }
+}

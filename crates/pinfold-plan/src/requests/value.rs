@@ -1,0 +1,139 @@
+//! Values with their place, from TOML or from words of the command line.
+
+use toml::de::{DeTable, DeValue};
+
+use super::keys::Fault;
+
+/// A value and where it starts, in bytes.
+pub(super) struct Value {
+    pub at: usize,
+    pub what: Whole,
+}
+
+/// What a value is.
+pub(super) enum Whole {
+    Text(String),
+    Number(i64),
+    /// A number with a decimal point, as it is written.
+    Fraction(String),
+    Truth(bool),
+    List(Vec<Value>),
+    /// Keys with the place of each.
+    Table(Vec<(String, usize, Value)>),
+    /// Date or time, which nothing here is.
+    Date,
+}
+
+impl Value {
+    /// A word of the command line: a number or a truth if it reads as one, else a text.
+    pub fn guess(word: &str, at: usize) -> Self {
+        let what = match (word, word.parse::<i64>()) {
+            ("true", _) => Whole::Truth(true),
+            ("false", _) => Whole::Truth(false),
+            (_, Ok(number)) => Whole::Number(number),
+            (_, Err(_)) if word.parse::<f64>().is_ok_and(f64::is_finite) => {
+                Whole::Fraction(word.to_owned())
+            }
+            (_, Err(_)) => Whole::Text(word.to_owned()),
+        };
+        Self { at, what }
+    }
+
+    /// The text.
+    pub fn into_text(self, key: &str) -> Result<(String, usize), Fault> {
+        match self.what {
+            Whole::Text(text) => Ok((text, self.at)),
+            _ => Err(self.not(key, "a text")),
+        }
+    }
+
+    /// The number, 0 to 2^32 - 1.
+    pub fn count(&self, key: &str) -> Result<u32, Fault> {
+        match self.what {
+            Whole::Number(number) => {
+                u32::try_from(number).map_err(|_| self.not(key, "a number from 0 to 4294967295"))
+            }
+            _ => Err(self.not(key, "a whole number")),
+        }
+    }
+
+    /// A fault: the value is not what the key needs.
+    pub fn not(&self, key: &str, wanted: &str) -> Fault {
+        let found = match &self.what {
+            Whole::Text(text) => format!("{text:?}"),
+            Whole::Number(number) => number.to_string(),
+            Whole::Fraction(text) => text.clone(),
+            Whole::Truth(truth) => truth.to_string(),
+            Whole::List(_) => "a list".to_owned(),
+            Whole::Table(_) => "a table".to_owned(),
+            Whole::Date => "a date".to_owned(),
+        };
+        Fault::new(self.at, format!("{key}: {found} is not {wanted}"))
+    }
+}
+
+/// The root table of a TOML text.
+pub(super) fn parse_toml(text: &str) -> Result<Value, Fault> {
+    let root = DeTable::parse(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        Fault::new(at, format!("the text is not TOML: {}", error.message().trim()))
+    })?;
+    Ok(Value { at: 0, what: table(root.get_ref())? })
+}
+
+fn table(table: &DeTable<'_>) -> Result<Whole, Fault> {
+    let mut entries = Vec::new();
+    for (key, value) in table {
+        let what = whole(value.get_ref(), value.span().start)?;
+        let value = Value { at: value.span().start, what };
+        entries.push((key.get_ref().to_string(), key.span().start, value));
+    }
+    Ok(Whole::Table(entries))
+}
+
+fn whole(value: &DeValue<'_>, at: usize) -> Result<Whole, Fault> {
+    Ok(match value {
+        DeValue::String(text) => Whole::Text(text.to_string()),
+        DeValue::Integer(number) => {
+            let parsed = i64::from_str_radix(number.as_str(), number.radix());
+            Whole::Number(parsed.map_err(|_| {
+                Fault::new(at, format!("{} is too large for any number here", number.as_str()))
+            })?)
+        }
+        DeValue::Float(number) => Whole::Fraction(number.as_str().to_owned()),
+        DeValue::Boolean(truth) => Whole::Truth(*truth),
+        DeValue::Datetime(_) => Whole::Date,
+        DeValue::Array(items) => {
+            let item = |item: &toml::Spanned<DeValue<'_>>| {
+                let at = item.span().start;
+                Ok(Value { at, what: whole(item.get_ref(), at)? })
+            };
+            Whole::List(items.iter().map(item).collect::<Result<_, Fault>>()?)
+        }
+        DeValue::Table(inner) => table(inner)?,
+    })
+}
+
+/// `key=value,key=value`; the values of `lists` are divided by `+`, `name` is always a text.
+pub(super) fn parse_words(words: &str, lists: &[&str]) -> Result<Value, Fault> {
+    let mut entries: Vec<(String, usize, Value)> = Vec::new();
+    for word in words.split(',') {
+        let Some((key, value)) = word.split_once('=') else {
+            return Err(Fault::new(0, format!("{word:?} is not written key=value")));
+        };
+        let key = key.trim();
+        if entries.iter().any(|(known, _, _)| known == key) {
+            return Err(Fault::new(0, format!("{key} is given twice")));
+        }
+        let text = |text: &str| Value { at: 0, what: Whole::Text(text.to_owned()) };
+        let value = match key {
+            "name" => text(value),
+            key if lists.contains(&key) => {
+                Value { at: 0, what: Whole::List(value.split('+').map(text).collect()) }
+            }
+            _ => Value::guess(value, 0),
+        };
+        entries.push((key.to_owned(), 0, value));
+    }
+    Ok(Value { at: 0, what: Whole::Table(entries) })
+}

@@ -1,0 +1,171 @@
+//! Request files and their words on the command line.
+
+use pinfold_model::{
+    Device, EmulatorWish, Free, IsolationScope, MemoryRequest, NodeId, SmtWish, VcpuCount,
+    VmRequest, VnodeRequest, Work,
+};
+
+use super::machine::dual_x5540;
+use super::set;
+use crate::plan;
+use crate::requests::{
+    device, emulator_wish, free_share, from_toml, group_from_words, vm_from_words,
+};
+
+/// The example of the documentation, between its fences.
+fn example() -> &'static str {
+    let docs = include_str!("../../../../docs/requests.md");
+    docs.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0
+}
+
+#[test]
+fn the_documented_example_is_read_and_planned() {
+    let request = from_toml(example()).unwrap();
+    let vm = VmRequest {
+        vcpus: VcpuCount::Exactly(4),
+        iothreads: vec!["disk".to_owned(), "net".to_owned()],
+        vhosts: 1,
+        smt: SmtWish::Auto,
+    };
+    let web = &request.vnodes[0];
+    assert_eq!((web.name.as_str(), &web.work), ("web", &Work::Vm(vm)));
+    let memory = MemoryRequest { bytes: 4 << 30, page_bytes: Some(2 << 20) };
+    assert_eq!((web.memory, web.priority), (Some(memory), 10));
+    assert_eq!(web.devices, [Device::Node(NodeId(1))]);
+    let Work::Processes { cores, speed } = request.vnodes[1].work else { panic!("a group") };
+    assert_eq!((cores, speed.to_string().as_str()), (1, "40%"));
+    assert_eq!((request.avoid.clone(), request.free.clone()), (set("7"), Some(Free::Pus(2))));
+    assert_eq!(request.isolation, IsolationScope::Host);
+    assert_eq!(request.interrupts, [Device::Node(NodeId(1))]);
+    // The machines of these tests have too little memory for it, and say so.
+    let error = plan("multi-vm", &dual_x5540().build(), &request).unwrap_err();
+    assert!(error.to_string().contains("needs 4294967296 bytes"), "{error}");
+}
+
+#[test]
+fn words_say_the_same() {
+    let request = from_toml(example()).unwrap();
+    let words = "name=web,vcpus=4,iothreads=disk+net,vhosts=1,smt=auto,memory=4GiB,huge-pages=2MiB,\
+                 devices=node:1,priority=10";
+    assert_eq!(vm_from_words(words).as_ref(), Ok(&request.vnodes[0]));
+    assert_eq!(group_from_words("name=slow,cores=1,speed=40%").as_ref(), Ok(&request.vnodes[1]));
+    assert_eq!(group_from_words("name=slow,cores=1,speed=0.4").as_ref(), Ok(&request.vnodes[1]));
+    assert_eq!(free_share("25%"), Ok(Free::Percent(25)));
+    assert_eq!(free_share("4"), Ok(Free::Pus(4)));
+    assert_eq!(device("05:00.0"), Ok(Device::Pci("0000:05:00.0".to_owned())));
+    assert_eq!(emulator_wish("apart"), Ok(EmulatorWish::Apart));
+    let numbered = VnodeRequest::vm("7", VmRequest::of(VcpuCount::Auto));
+    assert_eq!(vm_from_words("name=7"), Ok(numbered));
+    let check = |words: &str, why: &str| {
+        assert_eq!(vm_from_words(words).unwrap_err().to_string(), why);
+    };
+    check("web", "\"web\" is not written key=value");
+    check("name=a,name=b", "name is given twice");
+    check("vcpus=4", "vm needs the key \"name\"");
+    check("name=a,cores=2", "vm has no key \"cores\"");
+}
+
+#[track_caller]
+fn refused(text: &str, why: &str, hint: &str) {
+    let error = from_toml(text).unwrap_err();
+    assert_eq!(
+        (error.to_string().as_str(), error.hint().unwrap_or_default().as_str()),
+        (why, hint)
+    );
+}
+
+#[test]
+fn bad_files_are_told_with_line_and_column() {
+    refused("", "line 1, column 1: the request names neither a [[vm]] nor a [[group]]", "");
+    refused(
+        "[[vm]]\nname = \"a\"\n[vm]\n",
+        "line 3, column 2: the text is not TOML: duplicate key",
+        "",
+    );
+    refused(
+        "[[vm]]\nname = \"a\"\nvpcus = 4\n",
+        "line 3, column 1: vm has no key \"vpcus\"",
+        "did you mean vcpus?",
+    );
+    refused(
+        "[[vm]]\nname = \"a\"\n[[group]]\nname = \"a\"\ncores = 1\n",
+        "line 3, column 1: the name \"a\" is given twice",
+        "",
+    );
+    let in_vm =
+        |line: &str, why: &str| refused(&format!("[[vm]]\nname = \"a\"\n{line}\n"), why, "");
+    in_vm("vcpus = 0", "line 3, column 9: vcpus: 0 is not a number of at least 1 or \"auto\"");
+    in_vm("vcpus = -1", "line 3, column 9: vcpus: -1 is not a number from 0 to 4294967295");
+    in_vm("vcpus = \"many\"", "line 3, column 9: vcpus: \"many\" is not a whole number");
+    in_vm(
+        "vcpus = 99999999999999999999",
+        "line 3, column 9: 99999999999999999999 is too large for any number here",
+    );
+    in_vm("smt = \"yes\"", "line 3, column 7: smt: \"yes\" is not true, false or \"auto\"");
+    in_vm("iothreads = [\"x\", \"x\"]", "line 3, column 19: the iothread \"x\" is given twice");
+    in_vm(
+        "memory = \"4G\"",
+        "line 3, column 10: memory: \"4G\" is not a size such as \"16GiB\" (KiB, MiB, GiB, TiB), or a \
+         number of bytes",
+    );
+    in_vm(
+        "memory = 1\nhuge-pages = 3000",
+        "line 4, column 14: huge-pages: 3000 is not a size of pages such as \"2MiB\" or \"1GiB\"",
+    );
+    in_vm(
+        "huge-pages = \"2MiB\"",
+        "line 3, column 14: huge-pages says of which size, memory how much: it is missing",
+    );
+    refused(
+        "[[group]]\nname = \"a\"\ncores = 1\nspeed = \"140%\"",
+        "line 4, column 9: speed: \"140%\" is not a part of full speed such as \"40%\" or 0.4, above 0 \
+         and at most 1",
+        "",
+    );
+    refused("[[group]]\nname = \"a\"", "line 1, column 1: group needs the key \"cores\"", "");
+    refused(
+        "[[vm]]\nname = \"a\"\ndevices = [\"eth0\"]",
+        "line 3, column 12: \"eth0\" is neither a PCI address nor a node",
+        "write 0000:05:00.0 or node:1",
+    );
+}
+
+#[test]
+fn bad_lists_of_pus() {
+    let hint = "write OS indexes, such as 0-3,8; `pinfold topo` shows them as P#";
+    let check = |list: &str, part: &str, why: &str| {
+        let text = format!("avoid = \"{list}\"\n[[vm]]\nname = \"a\"\n");
+        let told =
+            format!("line 1, column 9: avoid: {list:?} is not a list of PUs: {part:?}: {why}");
+        refused(&text, &told, hint);
+    };
+    check("8-3", "8-3", "the range runs backwards");
+    check("^2", "^2", "an exclusion must follow a range that contains it");
+    check("2147483648", "2147483648", "the number is beyond every kernel's limit of PUs");
+    refused(
+        "[[vm]]\nname = \"a\"\n[host]\nfree = 100\npus = \"0\"\n",
+        "line 5, column 7: host.pus and host.free exclude each other: the PUs are named or counted",
+        "",
+    );
+    refused(
+        "[[vm]]\nname = \"a\"\n[host]\nfree = \"100%\"\n",
+        "line 4, column 8: free: \"100%\" is not a number of PUs such as 4, or a part such as \
+         \"25%\", 1 to 99",
+        "",
+    );
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_panics(text in "\\PC{0,64}", cut in 0_usize..1200) {
+        let broken: String = example().chars().take(cut).chain(text.chars()).collect();
+        for text in [&text, &broken] {
+            if let Err(error) = from_toml(text) {
+                proptest::prop_assert!(error.place.is_some());
+            }
+        }
+        if let Ok(vnode) = vm_from_words(&text) {
+            proptest::prop_assert!(!vnode.name.is_empty());
+        }
+    }
+}
