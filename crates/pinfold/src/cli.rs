@@ -85,6 +85,15 @@ pub struct PlacementArgs {
     /// Which other tasks are kept off the PUs that the strategy reserves
     #[arg(long, value_name = "SCOPE", default_value = "none")]
     pub isolate: Isolate,
+    /// PUs that stay free of the plan: a number, or a part such as 25%
+    #[arg(long, value_name = "N|N%")]
+    pub free: Option<String>,
+    /// PUs (OS indexes) for the host's own tasks, which stay free of the plan
+    #[arg(long, value_name = "PUS", conflicts_with = "free")]
+    pub host_pus: Option<String>,
+    /// Where `balanced` puts the emulator: usual, real-time, apart
+    #[arg(long, value_name = "WHERE", default_value = "usual")]
+    pub emulator: String,
 }
 
 /// Spelling of the isolation scope.
@@ -131,6 +140,25 @@ pub struct PlanArgs {
     /// Id of an iothread; may be given several times
     #[arg(long = "iothread", value_name = "ID")]
     pub iothreads: Vec<String>,
+    /// Plan a virtual machine: key=value words; may be given several times
+    ///
+    /// Keys: name, vcpus, iothreads=A+B, vhosts, smt, memory, huge-pages, devices=A+B, priority
+    #[arg(long, value_name = "WORDS", conflicts_with_all = ["vcpus", "name", "iothreads"])]
+    pub vm: Vec<String>,
+    /// Plan a process group: key=value words; may be given several times
+    ///
+    /// Keys: name, cores, speed=40%, memory, huge-pages, devices=A+B, priority
+    #[arg(long, value_name = "WORDS", conflicts_with_all = ["vcpus", "name", "iothreads"])]
+    pub group: Vec<String>,
+    /// Device (PCI address or node:N) whose interrupts go near it; may be given several times
+    #[arg(long, value_name = "DEVICE")]
+    pub interrupts: Vec<String>,
+    /// Plan for what a request file (TOML) asks; docs/requests.md describes it
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "vcpus", "name", "iothreads", "vm", "group", "interrupts", "avoid", "isolate", "free",
+        "host_pus", "emulator",
+    ])]
+    pub request: Option<String>,
     /// Plan for another machine: a capture, hwloc XML or a description
     #[arg(long, value_name = "FILE|DESCRIPTION")]
     pub input: Option<String>,

@@ -2,8 +2,9 @@
 
 use pinfold_host::user::{self, StateDir};
 use pinfold_host::{HostError, LiveHost, process};
-use pinfold_model::{CpuSet, Plan, Request, Severity, Topology, VnodePlan, VnodeRequest};
+use pinfold_model::{CpuSet, Free, Plan, Request, Severity, Topology, VnodePlan, VnodeRequest};
 use pinfold_plan::PlanError;
+use pinfold_plan::requests::{self, RequestError};
 use pinfold_topology::TopologyError;
 
 use crate::cli::PlacementArgs;
@@ -76,6 +77,37 @@ pub fn request(
     let mut request = Request::of(vnodes);
     request.avoid = avoid;
     request.isolation = arguments.isolate.into();
+    request.free = match (&arguments.free, &arguments.host_pus) {
+        (Some(share), _) => Some(asked("--free", requests::free_share(share))?),
+        (None, Some(list)) => {
+            let pus = pus("--host-pus", list)?;
+            require_known("--host-pus", &pus, topology)?;
+            Some(Free::These(pus))
+        }
+        (None, None) => None,
+    };
+    request.emulator = asked("--emulator", requests::emulator_wish(&arguments.emulator))?;
+    Ok(request)
+}
+
+/// What an option asks, with the option's name in front of what is wrong with it.
+pub fn asked<T>(option: &str, read: Result<T, RequestError>) -> Result<T, Failure> {
+    read.map_err(|error| {
+        let failure = Failure::from_error(Exit::Input, &error, error.hint());
+        Failure { message: format!("{option}: {}", failure.message), ..failure }
+    })
+}
+
+/// A request from a file.
+pub fn read_request(path: &str, topology: &Topology) -> Result<Request, Failure> {
+    let bytes = user::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| Failure::new(Exit::Input, format!("{path} is not UTF-8 text")))?;
+    let request = asked(path, requests::from_toml(&text))?;
+    require_known(&format!("{path}: avoid"), &request.avoid, topology)?;
+    if let Some(Free::These(pus)) = &request.free {
+        require_known(&format!("{path}: host.pus"), pus, topology)?;
+    }
     Ok(request)
 }
 

@@ -1,6 +1,7 @@
 //! `pinfold plan`: a placement, its reasons, and its form for other tools.
 
-use pinfold_model::{NotSingle, VcpuCount, VmRequest, VnodeRequest};
+use pinfold_model::{NotSingle, Request, Speed, Topology, VcpuCount, VmRequest, VnodeRequest};
+use pinfold_plan::requests;
 
 use crate::cli::{Emit, PlanArgs};
 use crate::common;
@@ -18,10 +19,7 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
     };
     let host = common::host()?;
     let topology = common::topology(&host, arguments.input.as_deref())?;
-    let vcpus = vcpu_count(&arguments.vcpus)?;
-    let vm = VmRequest { iothreads: arguments.iothreads.clone(), ..VmRequest::of(vcpus) };
-    let vnodes = vec![VnodeRequest::vm(&arguments.name, vm)];
-    let request = common::request(&arguments.placement, vnodes, &topology)?;
+    let request = request(arguments, &topology)?;
     let plan = common::make_plan(strategy, &topology, &request)?;
     output::data(&match (arguments.emit, arguments.json) {
         (Some(Emit::Libvirt), _) => pinfold_plan::emit::libvirt(&plan).map_err(several)?,
@@ -33,6 +31,30 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
         (None, false) => summary(&plan),
     });
     Ok(())
+}
+
+/// What is asked, in a file or by options.
+fn request(arguments: &PlanArgs, topology: &Topology) -> Result<Request, Failure> {
+    if let Some(path) = &arguments.request {
+        return common::read_request(path, topology);
+    }
+    let mut vnodes = Vec::new();
+    for words in &arguments.vm {
+        vnodes.push(common::asked("--vm", requests::vm_from_words(words))?);
+    }
+    for words in &arguments.group {
+        vnodes.push(common::asked("--group", requests::group_from_words(words))?);
+    }
+    if vnodes.is_empty() {
+        let vcpus = vcpu_count(&arguments.vcpus)?;
+        let vm = VmRequest { iothreads: arguments.iothreads.clone(), ..VmRequest::of(vcpus) };
+        vnodes.push(VnodeRequest::vm(&arguments.name, vm));
+    }
+    let mut request = common::request(&arguments.placement, vnodes, topology)?;
+    for device in &arguments.interrupts {
+        request.interrupts.push(common::asked("--interrupts", requests::device(device))?);
+    }
+    Ok(request)
 }
 
 fn several(error: NotSingle) -> Failure {
@@ -71,6 +93,13 @@ fn summary(plan: &pinfold_model::Plan) -> String {
         let role = plan.role_name(vnode, &thread.role);
         table.add_row([role, thread.pus.to_string(), policy]);
     }
+    for irq in &plan.irqs {
+        table.add_row([
+            format!("interrupts of {}", irq.device),
+            irq.pus.to_string(),
+            String::new(),
+        ]);
+    }
     table.add_row(["housekeeping".to_owned(), plan.housekeeping.to_string(), String::new()]);
     let mut text = table.to_string();
     for (vnode, guest) in plan.vnodes.iter().filter_map(|v| Some((v, v.guest.as_ref()?))) {
@@ -79,6 +108,13 @@ fn summary(plan: &pinfold_model::Plan) -> String {
             "\nguest topology{of}: {} socket(s) × {} core(s) × {} thread(s)",
             guest.sockets, guest.cores, guest.threads
         ));
+    }
+    for vnode in plan.vnodes.iter().filter(|vnode| vnode.speed != Speed::FULL) {
+        text.push_str(&format!("\nspeed of {}: {}", vnode.name, vnode.speed));
+    }
+    for (vnode, memory) in plan.vnodes.iter().filter_map(|v| Some((v, v.memory.as_ref()?))) {
+        let nodes: Vec<String> = memory.nodes.iter().map(ToString::to_string).collect();
+        text.push_str(&format!("\nmemory of {}: node {}", vnode.name, nodes.join(", ")));
     }
     for finding in &plan.findings {
         text.push_str(&format!("\n{finding}"));
