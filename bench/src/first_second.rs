@@ -126,7 +126,7 @@ impl Bench {
     fn pinfold(&self) -> Result<Seen, Failure> {
         let clock = SystemClock;
         let options = LaunchOptions {
-            affinity: Some(self.plan.vnode.pus()),
+            affinity: Some(self.plan.pus()),
             echo: Echo::Off,
             stdin: pinfold_host::process::Stdio::Null,
             stdout: pinfold_host::process::Stdio::Null,
@@ -174,7 +174,7 @@ impl Bench {
 
     fn look(&self, (pid, tid): (Tid, Tid), seen: &mut Seen) -> Result<(), Failure> {
         let stat = proc_stat::parse(&self.host.read_text(&paths::task_stat(pid, tid))?)?;
-        let planned = self.plan.vnode.thread(&Role::Vcpu(0)).ok_or("the plan has no vCPU")?;
+        let planned = self.plan.single()?.thread(&Role::Vcpu(0)).ok_or("the plan has no vCPU")?;
         seen.looks += 1;
         let is_on = planned.pus.iter().any(|pu| pu.0 == stat.processor);
         seen.off += u32::from(!is_on);

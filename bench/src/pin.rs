@@ -153,7 +153,7 @@ impl Bench {
         let target = Target { pid: found.pid, threads: found.tasks(), own: Vec::new() };
         let text = schema::to_json(&self.plan);
         let journals = Journals::open(&state, &clock)?;
-        let new = NewJournal { vm_name: &self.plan.vnode.name, plan: &text, target: &target };
+        let new = NewJournal { vm_name: &self.plan.single()?.name, plan: &text, target: &target };
         let mut journal = journals.begin(&self.host, &new)?;
         let journalled = clock.now_ns();
         let mut observer = pinfold_apply::unobserved();
@@ -178,7 +178,7 @@ impl Bench {
     /// Fails unless every thread has the mask of its role: each contender must do the whole job.
     fn check(&self) -> Result<(), Failure> {
         for thread in &self.vm.found.threads {
-            let wanted = self.plan.vnode.thread(&thread.role).map(|planned| &planned.pus);
+            let wanted = self.plan.single()?.thread(&thread.role).map(|planned| &planned.pus);
             let found = self.host.affinity(thread.task.tid)?;
             if wanted.is_some_and(|wanted| *wanted != found) {
                 return Err(format!("{} has the mask {found}", thread.task).into());

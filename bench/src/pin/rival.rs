@@ -83,7 +83,7 @@ impl Bench {
             let iothread = iothreads.iter().find(|iothread| iothread.thread == tid);
             let iothread = iothread.map(|iothread| Role::Iothread(iothread.id.clone()));
             let role = vcpu.or(iothread).unwrap_or(Role::Emulator);
-            let planned = self.plan.vnode.thread(&role).ok_or("the plan lacks a role")?;
+            let planned = self.plan.single()?.thread(&role).ok_or("the plan lacks a role")?;
             masks.push((tid, planned.pus.clone()));
         }
         Ok(masks)

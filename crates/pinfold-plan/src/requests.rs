@@ -231,11 +231,11 @@ fn common(mut keys: Keys, make: impl FnOnce(&str) -> VnodeRequest) -> Result<Vno
     };
     vnode.devices = devices(keys.texts("devices")?)?;
     if let Some(value) = keys.take("priority") {
-        vnode.priority = match value.what {
-            Whole::Number(number) => i32::try_from(number)
-                .map_err(|_| value.not("priority", "a number of at most nine digits"))?,
-            _ => return Err(value.not("priority", "a whole number, higher chooses first")),
+        let Whole::Number(number) = value.what else {
+            return Err(value.not("priority", "a whole number, higher chooses first"));
         };
+        vnode.priority = i32::try_from(number)
+            .map_err(|_| value.not("priority", "a number of at most nine digits"))?;
     }
     Ok(vnode)
 }

@@ -41,20 +41,18 @@ impl Value {
 
     /// The text.
     pub fn into_text(self, key: &str) -> Result<(String, usize), Fault> {
-        match self.what {
-            Whole::Text(text) => Ok((text, self.at)),
-            _ => Err(self.not(key, "a text")),
+        if let Whole::Text(text) = self.what {
+            return Ok((text, self.at));
         }
+        Err(self.not(key, "a text"))
     }
 
     /// The number, 0 to 2^32 - 1.
     pub fn count(&self, key: &str) -> Result<u32, Fault> {
-        match self.what {
-            Whole::Number(number) => {
-                u32::try_from(number).map_err(|_| self.not(key, "a number from 0 to 4294967295"))
-            }
-            _ => Err(self.not(key, "a whole number")),
-        }
+        let Whole::Number(number) = self.what else {
+            return Err(self.not(key, "a whole number"));
+        };
+        u32::try_from(number).map_err(|_| self.not(key, "a number from 0 to 4294967295"))
     }
 
     /// A fault: the value is not what the key needs.
