@@ -14,7 +14,7 @@ fn stat_with_any_name() {
         let stat = proc_stat::parse(&format!("42 ({comm}) {TAIL}\n")).unwrap();
         assert_eq!((stat.tid, stat.comm.as_str()), (Tid(42), comm));
         assert_eq!((stat.state, stat.ppid, stat.threads), ('S', Tid(1), 3));
-        assert_eq!((stat.start_time, stat.processor), (9912, 5));
+        assert_eq!((stat.process_group, stat.start_time, stat.processor), (Tid(42), 9912, 5));
     };
     check("bash");
     check("CPU 0/KVM");

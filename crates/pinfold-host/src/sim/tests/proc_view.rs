@@ -94,7 +94,8 @@ fn births_and_ends() {
     assert_eq!(sim.link_count("/proc/310/task").unwrap(), 4);
     sim.exit(Tid(310));
     assert!(!sim.exists("/proc/310") && !sim.exists("/proc/312"));
-    assert_eq!(sim.task(Tid(600)).unwrap().ppid, Tid(1));
+    let orphan = sim.task(Tid(600)).unwrap();
+    assert_eq!((orphan.ppid, orphan.process_group), (Tid(1), Tid(310)), "the group stays");
 }
 
 #[test]
