@@ -212,9 +212,11 @@ impl Guest {
     }
 }
 
+/// A name that no other guest has now: the kernel's and the case's folder.
 fn name_of(folder: &str) -> String {
-    let name = folder.rsplit('/').next().unwrap_or(folder);
-    format!("{}-{name}", pinfold_host::process::own_pid())
+    let mut parts: Vec<&str> = folder.rsplit('/').take(2).collect();
+    parts.reverse();
+    format!("{}-{}", pinfold_host::process::own_pid(), parts.join("-"))
 }
 
 fn arguments(shape: &Shape, kernel: &str, initramfs: &str, folder: &str) -> Vec<String> {
