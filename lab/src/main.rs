@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use pinfold_lab::cases::{FLAVOURS, Lab};
-use pinfold_lab::{Case, Extent, LabError, Row, Verdict, markdown, record};
+use pinfold_lab::{Case, LabError, Row, Verdict, markdown, record};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -41,8 +41,8 @@ type Job<'l> = (&'l Lab, Case);
 fn run(pinfold: &str, folder: &str, words: &[String]) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut labs = Vec::new();
-    for flavour in FLAVOURS {
-        match Lab::open(pinfold, flavour, &format!("{folder}/{flavour}"), Extent::Full) {
+    for (flavour, extent) in FLAVOURS {
+        match Lab::open(pinfold, flavour, &format!("{folder}/{flavour}"), extent) {
             Ok(lab) => labs.push(lab),
             Err(error) => rows.push(not_open(flavour, &error)),
         }
