@@ -5,8 +5,25 @@
 //! Texts that came from outside (names, ids, reasons of a plan from a file) are
 //! escaped so that they stay data.
 
+mod cmdline;
+mod held;
+mod into;
+mod kubevirt;
 mod libvirt;
+mod nova;
+mod proxmox;
 mod qemu;
+mod systemd;
+mod tuned;
+mod virsh;
 
+pub use cmdline::cmdline;
+pub use into::{Merged, libvirt_into};
+pub use kubevirt::kubevirt;
 pub use libvirt::libvirt;
+pub use nova::nova;
+pub use proxmox::proxmox;
 pub use qemu::qemu;
+pub use systemd::systemd;
+pub use tuned::tuned;
+pub use virsh::virsh;

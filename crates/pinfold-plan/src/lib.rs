@@ -2,14 +2,17 @@
 //!
 //! [`plan`] asks one named strategy; [`explain`] says in words what a plan gives and
 //! costs; [`check`] holds a plan, perhaps one from a file, against a topology;
-//! [`emit`] turns it into libvirt XML or a QEMU start script; [`schema`] into the
-//! JSON that Pinfold promises to read again; [`requests`] reads what people ask for.
+//! [`review`] says what is wrong with a placement that a person wrote, in a plan or in a libvirt
+//! [domain file](domain_file); [`emit`] turns a plan into the languages of other tools; [`schema`]
+//! into the JSON that Pinfold promises to read again; [`requests`] reads what people ask for.
 //!
 //! Nothing here touches a host, a clock or randomness. The same input gives the same
 //! plan, on a machine that is not this one as well.
 
+mod cells;
 mod check;
 mod demand;
+pub mod domain_file;
 mod domains;
 mod draft;
 pub mod emit;
@@ -22,6 +25,7 @@ mod line;
 mod names;
 mod nearby;
 pub mod requests;
+pub mod review;
 pub mod schema;
 mod select;
 mod spread;

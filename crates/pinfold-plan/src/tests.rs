@@ -2,16 +2,20 @@
 //! random machines, and what is written for people and for other programs.
 
 mod check;
+mod emit;
 mod explain;
 mod golden;
+mod into;
 mod libvirt;
 mod machine;
+mod memory;
 mod odd_hosts;
 mod properties;
 mod qemu;
 mod qemu_live;
 mod refusals;
 mod requests;
+mod review;
 mod schema;
 mod several;
 
@@ -60,4 +64,20 @@ fn shape(plan: &Plan) -> String {
 /// True if a finding's subject and text hold both.
 fn finds(plan: &Plan, subject: &str, text: &str) -> bool {
     plan.findings.iter().any(|found| found.subject == subject && found.text.contains(text))
+}
+
+/// The plan with its one virtual machine.
+fn one(plan: &Plan) -> (&Plan, &pinfold_model::VnodePlan) {
+    (plan, plan.single().unwrap())
+}
+
+/// Compares with a file in `golden/`; `PINFOLD_GOLDEN=write` rewrites it.
+#[track_caller]
+fn golden(name: &str, found: &str) {
+    let path = format!("{}/src/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var("PINFOLD_GOLDEN").is_ok_and(|value| value == "write") {
+        pinfold_host::user::write_atomic(&path, found.as_bytes()).unwrap();
+    }
+    let expected = pinfold_host::user::read_text(&path).unwrap();
+    assert_eq!(found, expected, "{name}: `cargo xtask golden` rewrites it");
 }

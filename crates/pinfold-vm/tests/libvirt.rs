@@ -1,99 +1,18 @@
-//! A real libvirt daemon of our own: a session daemon with sockets, state and configuration in a
-//! temporary folder, and one TCG domain that never leaves its stopped state.
-//!
-//! As root the daemon runs as the user nobody, because root's is always the system's daemon.
+//! A real libvirt daemon of our own, and one TCG domain that never leaves its stopped state.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 #![expect(clippy::print_stderr, reason = "a test that cannot run says so")]
 
-use pinfold_host::process::{Child, Spawn, Stdio, capture, find_program, is_root};
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, user};
+mod daemon;
+
+use daemon::Daemon;
+use pinfold_host::process::find_program;
+use pinfold_host::{Host as _, LiveHost, user};
 use pinfold_model::{Accelerator, CpuSet, Role};
 use pinfold_vm::libvirt::{Domain, Libvirt, PinTarget};
 use pinfold_vm::{LibvirtError, VmError, discover};
 
 const SECOND: u64 = 1_000_000_000;
 const NAME: &str = "-odd; name $(x)";
-const NOBODY: &str = "65534";
-
-/// The daemon, ended with its domain when dropped.
-struct Daemon {
-    folder: tempfile::TempDir,
-    child: Child,
-}
-
-impl Daemon {
-    /// Starts it, or says why it cannot be.
-    fn start() -> Option<Self> {
-        if let Some(missing) = missing_program() {
-            eprintln!("skipped: {missing} is not installed");
-            return None;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().to_str().unwrap().to_owned();
-        user::make_dirs(&format!("{root}/libvirt")).unwrap();
-        // Else a second daemon would be started for the domain's log.
-        let settings = b"stdio_handler = \"file\"\n";
-        user::write_atomic(&format!("{root}/libvirt/qemu.conf"), settings).unwrap();
-        user::write_atomic(&format!("{root}/domain.xml"), domain_xml().as_bytes()).unwrap();
-        let words = daemon_words(&root);
-        let mut spawn = Spawn::new(&words[0]).args(&words[1..]).own_group().stdin(Stdio::Null);
-        for key in ["HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"]
-        {
-            spawn = spawn.env(key, &root);
-        }
-        let child = spawn.stdout(Stdio::Null).stderr(Stdio::Null).start().unwrap();
-        let daemon = Self { folder, child };
-        for _ in 0..200 {
-            if daemon.virsh(&["version"]).is_ok() {
-                return Some(daemon);
-            }
-            SystemClock.sleep_ns(SECOND / 20);
-        }
-        eprintln!("skipped: libvirtd does not start as a session daemon on this machine");
-        None
-    }
-
-    fn uri(&self) -> String {
-        format!("qemu:///session?socket={}/libvirt/libvirt-sock", self.folder.path().display())
-    }
-
-    fn virsh(&self, words: &[&str]) -> Result<String, String> {
-        let uri = format!("--connect={}", self.uri());
-        let words = [&["--quiet", uri.as_str()], words].concat();
-        let output = capture("virsh", words, 20 * SECOND).map_err(|error| error.to_string())?;
-        if output.status.success() { Ok(output.stdout_text()) } else { Err(output.stderr_text()) }
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // No domain is left if the test got that far; an error then is what is wanted.
-        match self.virsh(&["destroy", &format!("--domain={NAME}")]) {
-            Ok(_) | Err(_) => {}
-        }
-        self.child.kill().unwrap();
-    }
-}
-
-/// What this test needs and the machine lacks. Root needs setpriv, having no session daemon.
-fn missing_program() -> Option<&'static str> {
-    let needed = ["libvirtd", "virsh", "qemu-system-x86_64"];
-    let for_root = if is_root() { &["setpriv", "chown"][..] } else { &[] };
-    needed.iter().chain(for_root).find(|name| find_program(name).is_none()).copied()
-}
-
-/// The daemon's command line; as root also hands the folder over to nobody.
-fn daemon_words(root: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    if is_root() {
-        let output = capture("chown", ["-R", &format!("{NOBODY}:{NOBODY}"), root], 5 * SECOND);
-        assert!(output.unwrap().status.success());
-        words.extend(["setpriv", "--clear-groups"].map(str::to_owned));
-        words.extend([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")]);
-    }
-    words.push("libvirtd".to_owned());
-    words
-}
 
 fn domain_xml() -> String {
     format!(
@@ -106,10 +25,12 @@ fn domain_xml() -> String {
 
 #[test]
 fn finds_a_domain_and_moves_its_pins() {
-    let Some(daemon) = Daemon::start() else {
+    let Some(daemon) = Daemon::start(NAME) else {
         return;
     };
-    daemon.virsh(&["define", &format!("{}/domain.xml", daemon.folder.path().display())]).unwrap();
+    let file = format!("{}/domain.xml", daemon.folder.path().display());
+    user::write_atomic(&file, domain_xml().as_bytes()).unwrap();
+    daemon.virsh(&["define", &file]).unwrap();
     let host = LiveHost::new().unwrap();
     let libvirt = Libvirt::new(Some(&daemon.uri()), 20 * SECOND).unwrap();
     refuses_what_does_not_run(&libvirt, &host);

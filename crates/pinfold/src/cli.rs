@@ -8,7 +8,8 @@ use pinfold_model::IsolationScope;
 const AFTER_HELP: &str = "\
 Exit codes:
   0  done, and all is as asked
-  1  the answer is no: doctor found the main job impossible, status found drift
+  1  the answer is no: doctor found the main job impossible, status found drift,
+     plan --check found warnings or problems
   2  the command line or a file that was handed in is wrong
   3  this host cannot do it, or does not allow it
   4  the virtual machine could not be started, or ended half-way
@@ -35,8 +36,8 @@ pub enum Command {
     Topo(TopoArgs),
     /// What this host can and cannot do, and what to change
     Doctor(DoctorArgs),
-    /// Work out a placement, explain it, print it as libvirt XML or a QEMU script
-    Plan(PlanArgs),
+    /// Work out a placement, explain it, check one, print it for libvirt, QEMU, systemd, …
+    Plan(Box<PlanArgs>),
     /// Start QEMU stopped, pin every thread, let it go, watch it, clean up
     Run(RunArgs),
     /// Pin a virtual machine that is already running
@@ -124,6 +125,20 @@ pub enum Emit {
     Libvirt,
     /// A start script for QEMU
     Qemu,
+    /// A script of virsh commands for a domain that exists
+    Virsh,
+    /// Kernel parameters
+    Cmdline,
+    /// A slice, a service drop-in, and the host's slices
+    Systemd,
+    /// A profile of tuned
+    Tuned,
+    /// A script for a Proxmox host: qm set, and a hookscript for the pins
+    Proxmox,
+    /// The domain part of a KubeVirt VirtualMachine
+    Kubevirt,
+    /// Extra specs of an OpenStack Nova flavor
+    Nova,
 }
 
 /// `pinfold plan`.
@@ -132,11 +147,12 @@ pub struct PlanArgs {
     #[command(flatten)]
     pub placement: PlacementArgs,
     /// Number of vCPUs, or `auto` to let the strategy choose
-    #[arg(long, default_value = "auto", value_name = "N|auto")]
-    pub vcpus: String,
-    /// Name of the virtual machine
-    #[arg(long, default_value = "vm")]
-    pub name: String,
+    /// [default: auto, or as the file of --into has it]
+    #[arg(long, value_name = "N|auto")]
+    pub vcpus: Option<String>,
+    /// Name of the virtual machine [default: vm, or as the file of --into has it]
+    #[arg(long)]
+    pub name: Option<String>,
     /// Id of an iothread; may be given several times
     #[arg(long = "iothread", value_name = "ID")]
     pub iothreads: Vec<String>,
@@ -165,6 +181,13 @@ pub struct PlanArgs {
     /// List the strategies
     #[arg(long)]
     pub list: bool,
+    /// Say what is wrong with plans or libvirt domain files that you wrote, or with a machine that
+    /// runs (--check --libvirt NAME); exit code 1 if anything is worse than a note
+    #[arg(long, value_name = "FILE", num_args = 0.., conflicts_with_all = ["strategy", "list", "explain", "emit"])]
+    pub check: Option<Vec<String>>,
+    /// The machine that `--check` looks at
+    #[command(flatten)]
+    pub running: Option<VmArgs>,
     /// Say why for every choice, and what the plan gives and costs
     #[arg(long)]
     pub explain: bool,
@@ -174,6 +197,10 @@ pub struct PlanArgs {
     /// Print it in a format that other tools take
     #[arg(long, value_name = "FORMAT", conflicts_with = "explain")]
     pub emit: Option<Emit>,
+    /// libvirt domain file into which `--emit libvirt` merges the plan; every other byte of it stays.
+    /// The whole file goes to standard output, FILE itself is not changed
+    #[arg(long, value_name = "FILE", requires = "emit")]
+    pub into: Option<String>,
     /// QEMU command line for `--emit qemu`
     #[arg(last = true, value_name = "QEMU-COMMAND")]
     pub command: Vec<String>,
@@ -212,7 +239,7 @@ pub struct ApplyArgs {
 
 /// Which virtual machine is meant.
 #[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
+#[group(multiple = false)]
 pub struct VmArgs {
     /// A QEMU by its QMP socket
     #[arg(long, value_name = "SOCKET")]

@@ -26,6 +26,8 @@ pub enum Teller {
 pub struct Vm {
     /// Its name.
     pub name: String,
+    /// The words of the command line that name it: `--qmp SOCKET`.
+    pub asked: String,
     /// Its threads.
     pub found: Found,
     /// Who told them.
@@ -72,6 +74,7 @@ impl Vm {
         let name = format!("vm-{}", found.pid);
         Ok(Self {
             name,
+            asked: format!("--qmp {socket}"),
             findings: found.findings.clone(),
             found,
             teller: Teller::Qmp(Box::new(qmp)),
@@ -96,13 +99,15 @@ impl Vm {
             );
         }
         let teller = Teller::Libvirt(Box::new(monitor));
-        Ok(Self { name: domain.name, found, teller, findings })
+        let asked = format!("--libvirt {wanted}");
+        Ok(Self { name: domain.name, asked, found, teller, findings })
     }
 
     fn by_pid(host: &LiveHost, pid: Tid) -> Result<Self, Failure> {
         let found = threads::discover(host, pid, None).map_err(|e| vm_failure(&e))?;
         Ok(Self {
             name: format!("vm-{pid}"),
+            asked: format!("--pid {pid}"),
             findings: found.findings.clone(),
             found,
             teller: Teller::Names,

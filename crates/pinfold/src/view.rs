@@ -329,8 +329,10 @@ impl Build<'_> {
         else {
             return Vec::new();
         };
-        let qemu = pinfold_plan::emit::qemu(plan, &self.context.argv);
-        let (Ok(libvirt), Ok(qemu)) = (pinfold_plan::emit::libvirt(plan), qemu) else {
+        let qemu = pinfold_plan::emit::qemu(plan, self.context.topology, &self.context.argv);
+        let (Ok(libvirt), Ok(qemu)) =
+            (pinfold_plan::emit::libvirt(plan, self.context.topology), qemu)
+        else {
             // A tuned plan places one machine; a store that says otherwise has none to emit.
             return Vec::new();
         };

@@ -1,17 +1,24 @@
-//! libvirt's domain XML: `<vcpu>`, `<iothreads>`, `<cputune>`, `<cpu>`.
+//! libvirt's domain XML: `<vcpu>`, `<iothreads>`, `<cputune>`, `<numatune>`, `<cpu>`.
 //!
 //! A fragment to put into `<domain>` (`virsh edit NAME`), in the words of
 //! <https://libvirt.org/formatdomain.html#cpu-tuning>. libvirt numbers iothreads
 //! from 1, so an id of QEMU's becomes its place in the plan; a comment tells which.
 //! The CPU mode `host-passthrough` is that of a `<domain type='kvm'>`.
 
-use pinfold_model::{IsolationScope, NotSingle, Plan, Policy, Role, ThreadPlan, VnodePlan};
+use pinfold_model::{
+    IsolationScope, MemoryPlan, NotSingle, Plan, Policy, Role, ThreadPlan, Topology, VnodePlan,
+};
+
+use crate::cells::{GuestCell, cells, node_list, shares};
+
+/// What makes QEMU show threads to a guest on an AMD host.
+pub(super) const TOPOEXT: &str = "<feature policy='require' name='topoext'/>";
 
 /// The plan as a fragment of libvirt's domain XML, with the reason of each pin.
 ///
 /// # Errors
 /// [`NotSingle`] if the plan does not place exactly one vnode.
-pub fn libvirt(plan: &Plan) -> Result<String, NotSingle> {
+pub fn libvirt(plan: &Plan, topology: &Topology) -> Result<String, NotSingle> {
     let vnode = plan.single()?;
     let mut xml = Xml::default();
     let vcpus = vnode.vcpus().count();
@@ -27,7 +34,8 @@ pub fn libvirt(plan: &Plan) -> Result<String, NotSingle> {
         xml.line(&format!("<iothreads>{iothreads}</iothreads>"));
     }
     cputune(&mut xml, (plan, vnode));
-    cpu(&mut xml, vnode);
+    memory(&mut xml, vnode, topology);
+    cpu(&mut xml, vnode, topology);
     Ok(xml.text)
 }
 
@@ -89,29 +97,98 @@ fn pin(xml: &mut Xml, thread: &ThreadPlan, place: Option<&Place>) {
 }
 
 fn scheduler(xml: &mut Xml, policy: Policy, place: &Place) {
+    match scheduler_line(policy, place) {
+        Ok(Some(line)) => xml.line(&line),
+        Ok(None) => {}
+        Err(why) => xml.comment(&why),
+    }
+}
+
+/// The element that gives a policy; none for the one that libvirt leaves threads in.
+///
+/// # Errors
+/// A sentence, if libvirt has no word for it.
+pub(super) fn scheduler_line(policy: Policy, place: &Place) -> Result<Option<String>, String> {
     let attributes = match policy {
         Policy::Fifo { priority } => format!("scheduler='fifo' priority='{priority}'"),
         Policy::RoundRobin { priority } => format!("scheduler='rr' priority='{priority}'"),
         Policy::Batch { nice: 0 } => "scheduler='batch'".to_owned(),
         Policy::Idle => "scheduler='idle'".to_owned(),
         // libvirt leaves threads in this state.
-        Policy::Other { nice: 0 } => return,
+        Policy::Other { nice: 0 } => return Ok(None),
         Policy::Other { .. }
         | Policy::Batch { .. }
         | Policy::Deadline { .. }
         | Policy::Unknown(_) => {
-            xml.comment(&format!("libvirt cannot express the policy {policy} of the plan"));
-            return;
+            return Err(format!("libvirt cannot express the policy {policy} of the plan"));
         }
     };
-    xml.line(&match place {
+    Ok(Some(match place {
         Place::Vcpu(index) => format!("<vcpusched vcpus='{index}' {attributes}/>"),
         Place::Emulator => format!("<emulatorsched {attributes}/>"),
         Place::Iothread(number) => format!("<iothreadsched iothreads='{number}' {attributes}/>"),
-    });
+    }))
 }
 
-fn cpu(xml: &mut Xml, vnode: &VnodePlan) {
+/// `<memoryBacking>` and `<numatune>`.
+fn memory(xml: &mut Xml, vnode: &VnodePlan, topology: &Topology) {
+    let Some(memory) = &vnode.memory else {
+        return;
+    };
+    xml.comment(&format!("memory: {}", memory.reason));
+    if let Some(bytes) = memory.bytes {
+        xml.line(&format!("<memory unit='b'>{bytes}</memory>"));
+    }
+    if let Some(page) = memory.page_bytes {
+        xml.open("<memoryBacking>");
+        xml.open("<hugepages>");
+        xml.line(&page_line(page));
+        xml.close("</hugepages>");
+        xml.close("</memoryBacking>");
+    }
+    let cells = cells(vnode, topology);
+    let bound = memory.bytes.and_then(|bytes| shares(&cells, bytes, unit(memory)));
+    xml.open("<numatune>");
+    xml.line(&memory_line(memory));
+    if bound.is_some() {
+        memnode_lines(&cells).iter().for_each(|line| xml.line(line));
+    }
+    xml.close("</numatune>");
+}
+
+/// `<memory>` of `<numatune>`: pages come from these nodes or not at all.
+pub(super) fn memory_line(memory: &MemoryPlan) -> String {
+    format!("<memory mode='strict' nodeset='{}'/>", node_list(&memory.nodes))
+}
+
+/// `<memnode>`s: each cell's memory on the node that it stands for.
+pub(super) fn memnode_lines(cells: &[GuestCell]) -> Vec<String> {
+    let line = |(id, cell): (usize, &GuestCell)| {
+        format!("<memnode cellid='{id}' mode='strict' nodeset='{}'/>", cell.node)
+    };
+    cells.iter().enumerate().map(line).collect()
+}
+
+/// `<cell>`s of `<cpu><numa>`; the sizes in bytes, in the cells' order.
+pub(super) fn cell_lines(cells: &[GuestCell], sizes: &[u64]) -> Vec<String> {
+    let line = |(id, (cell, size)): (usize, (&GuestCell, &u64))| {
+        let kib = size >> 10;
+        format!("<cell id='{id}' cpus='{}' memory='{kib}' unit='KiB'/>", cell.vcpus)
+    };
+    cells.iter().zip(sizes).enumerate().map(line).collect()
+}
+
+/// The page size of `<hugepages>`.
+pub(super) fn page_line(page_bytes: u64) -> String {
+    format!("<page size='{}' unit='KiB'/>", page_bytes >> 10)
+}
+
+/// What cells are made of: whole huge pages, or MiB.
+pub(super) fn unit(memory: &MemoryPlan) -> u64 {
+    memory.page_bytes.unwrap_or(1 << 20)
+}
+
+fn cpu(xml: &mut Xml, vnode: &VnodePlan, topology: &Topology) {
     let Some(guest) = &vnode.guest else {
         return;
     };
@@ -121,17 +198,29 @@ fn cpu(xml: &mut Xml, vnode: &VnodePlan) {
         "<topology sockets='{}' cores='{}' threads='{}'/>",
         guest.sockets, guest.cores, guest.threads
     ));
-    if guest.threads > 1 {
-        xml.comment(
-            "On an AMD host add <feature policy='require' name='topoext'/> here: without it QEMU \
-             hides the threads from the guest. On an Intel host it would not start",
-        );
+    let amd = topology.model.as_deref().map(|model| model.contains("AMD"));
+    match amd {
+        Some(true) if guest.threads > 1 => xml.line(TOPOEXT),
+        None if guest.threads > 1 => xml.comment(&format!(
+            "On an AMD host add {TOPOEXT} here: without it QEMU hides the threads from the guest. \
+             On an Intel host it would not start"
+        )),
+        Some(_) | None => {}
+    }
+    let sizes = vnode
+        .memory
+        .as_ref()
+        .and_then(|memory| shares(&cells(vnode, topology), memory.bytes?, unit(memory)));
+    if let Some(sizes) = sizes {
+        xml.open("<numa>");
+        cell_lines(&cells(vnode, topology), &sizes).iter().for_each(|line| xml.line(line));
+        xml.close("</numa>");
     }
     xml.close("</cpu>");
 }
 
 /// A role that libvirt has a pin for.
-enum Place {
+pub(super) enum Place {
     Vcpu(u32),
     Emulator,
     Iothread(u32),

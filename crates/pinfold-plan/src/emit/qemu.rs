@@ -11,12 +11,15 @@
 //! script stays the parent). Arguments are quoted, comments hold no control character:
 //! nothing of a name, an id or a reason is ever code.
 
-use pinfold_model::{NotSingle, Plan, Policy, Role, ThreadPlan, VnodePlan};
+mod memory;
 
+use pinfold_model::{NotSingle, Plan, Policy, Role, ThreadPlan, Topology, VnodePlan};
+
+use self::memory::Options;
 use crate::schema;
 
 const HEAD: &str = include_str!("qemu/head.sh");
-const FUNCTIONS: &str = include_str!("qemu/functions.sh");
+pub(super) const FUNCTIONS: &str = include_str!("qemu/functions.sh");
 const PREPARE: &str = include_str!("qemu/prepare.sh");
 const RUN: &str = include_str!("qemu/run.sh");
 
@@ -27,11 +30,14 @@ const RUN: &str = include_str!("qemu/run.sh");
 ///
 /// # Errors
 /// [`NotSingle`] if the plan does not place exactly one vnode.
-pub fn qemu(plan: &Plan, argv: &[String]) -> Result<String, NotSingle> {
+pub fn qemu(plan: &Plan, topology: &Topology, argv: &[String]) -> Result<String, NotSingle> {
     let vnode = plan.single()?;
     let command = Command::of(argv);
+    let memory = memory::options(vnode, topology, &command);
     let mut script = HEAD.to_owned();
     header(&mut script, (plan, vnode), &command);
+    memory.notes.iter().for_each(|note| comment(&mut script, note));
+    script.push('\n');
     settings(&mut script, (plan, vnode), &command);
     script.push_str(FUNCTIONS);
     function(&mut script, "write_plan", "The plan, for `pinfold apply`.", &write_plan(plan));
@@ -42,7 +48,7 @@ pub fn qemu(plan: &Plan, argv: &[String]) -> Result<String, NotSingle> {
         &taskset_lines(vnode),
     );
     script.push_str(PREPARE);
-    script.push_str(&start(vnode, &command));
+    script.push_str(&start(vnode, &command, &memory));
     script.push_str(RUN);
     Ok(script)
 }
@@ -52,6 +58,10 @@ struct Command {
     kept: Vec<String>,
     /// The values of its own `-smp`.
     smp: Vec<String>,
+    /// The values of its own `-m`.
+    memory: Vec<String>,
+    /// It says itself where memory is: `-numa`, a backend, `-mem-path`.
+    places_memory: bool,
     daemonize: bool,
     /// It asked to stay stopped, or to wait for a migration.
     stays_stopped: bool,
@@ -59,12 +69,19 @@ struct Command {
 
 impl Command {
     fn of(argv: &[String]) -> Self {
-        let mut command =
-            Self { kept: Vec::new(), smp: Vec::new(), daemonize: false, stays_stopped: false };
+        let mut command = Self {
+            kept: Vec::new(),
+            smp: Vec::new(),
+            memory: Vec::new(),
+            places_memory: false,
+            daemonize: false,
+            stays_stopped: false,
+        };
         let mut arguments = argv.iter();
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
                 "-smp" | "--smp" => command.smp.extend(arguments.next().cloned()),
+                "-m" | "--m" => command.memory.extend(arguments.next().cloned()),
                 "-daemonize" | "--daemonize" => command.daemonize = true,
                 "-S" | "--S" | "-incoming" | "--incoming" => {
                     command.stays_stopped = true;
@@ -73,6 +90,11 @@ impl Command {
                 _ => command.kept.push(argument.clone()),
             }
         }
+        let says = |word: &String| {
+            matches!(word.trim_start_matches('-'), "numa" | "mem-path")
+                || word.contains("memory-backend")
+        };
+        command.places_memory = command.kept.iter().any(says);
         command
     }
 }
@@ -117,7 +139,7 @@ fn settings(script: &mut String, (plan, vnode): (&Plan, &VnodePlan), command: &C
     script.push_str(&format!("stays_stopped={}\n", yes(command.stays_stopped)));
 }
 
-fn function(script: &mut String, name: &str, what: &str, body: &str) {
+pub(super) fn function(script: &mut String, name: &str, what: &str, body: &str) {
     // A function whose body holds nothing but comments is a syntax error.
     let is_empty = body.lines().all(|line| line.trim_start().starts_with('#'));
     let end = if is_empty { "    return 0\n" } else { "" };
@@ -130,7 +152,8 @@ fn write_plan(plan: &Plan) -> String {
     format!("cat <<'END_OF_PLAN'\n{}END_OF_PLAN\n", schema::to_json(plan))
 }
 
-fn taskset_lines(vnode: &VnodePlan) -> String {
+/// The shell lines that pin each thread by its name.
+pub(super) fn taskset_lines(vnode: &VnodePlan) -> String {
     let mut body = String::new();
     let emulator = vnode.thread(&Role::Emulator);
     if let Some(emulator) = emulator {
@@ -207,7 +230,7 @@ fn needs_pinfold(why: &str) -> String {
     format!("    echo \"$0:\" {message} >&2\n    return 1\n")
 }
 
-fn start(vnode: &VnodePlan, command: &Command) -> String {
+fn start(vnode: &VnodePlan, command: &Command, memory: &Options) -> String {
     let mut lines =
         String::from("\n# The command. What follows its own options is what pinning needs.\n");
     lines.push_str("set --");
@@ -227,6 +250,10 @@ fn start(vnode: &VnodePlan, command: &Command) -> String {
             guest.threads
         ));
     }
+    for option in &memory.words {
+        let (name, value) = option;
+        lines.push_str(&format!(" \\\n    {name} {}", quote(value)));
+    }
     lines.push_str(
         " \\\n    -name debug-threads=on -S \\\n    -qmp \"unix:$dir/qmp.sock,server=on,wait=off\" \
          -qmp \"pipe:$dir/qmp\"\n",
@@ -243,12 +270,12 @@ fn comment(script: &mut String, text: &str) {
 }
 
 /// A text that stays on one line of a comment.
-fn safe(text: &str) -> String {
+pub(super) fn safe(text: &str) -> String {
     text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
 
 /// An argument as sh reads it back to the character; NUL is in no argument, so it is dropped.
-fn quote(argument: &str) -> String {
+pub(super) fn quote(argument: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=+:,./@%".contains(&byte);
     if !argument.is_empty() && argument.bytes().all(plain) {
         return argument.to_owned();

@@ -5,8 +5,12 @@ use pinfold_model::{Policy, Role};
 
 use super::machine::i7_4790k;
 use super::{auto, exactly, set};
-use crate::emit::libvirt;
+use crate::emit;
 use crate::plan;
+
+pub fn libvirt(layout: &pinfold_model::Plan) -> Result<String, pinfold_model::NotSingle> {
+    emit::libvirt(layout, &i7_4790k().build())
+}
 
 /// Reads the fragment inside a domain; panics if it is not XML.
 pub fn parse(fragment: &str) -> Vec<String> {

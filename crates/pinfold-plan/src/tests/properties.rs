@@ -347,7 +347,7 @@ fn keeps_its_word(
             prop_assert_eq!(schema::from_json(&schema::to_json(&layout)), Ok(layout.clone()));
             prop_assert!(explain(&layout, topology).contains(strategy));
             if layout.vnodes.len() == 1 {
-                super::libvirt::parse(&emit::libvirt(&layout).unwrap());
+                super::libvirt::parse(&emit::libvirt(&layout, topology).unwrap());
             }
             return Ok(());
         }

@@ -5,13 +5,17 @@ use pinfold_model::{Plan, Policy, Role};
 
 use super::machine::i7_4790k;
 use super::{auto, exactly};
-use crate::emit::qemu;
+use crate::emit;
 use crate::plan;
 
 pub const SECOND_NS: u64 = 1_000_000_000;
 
 pub fn words(words: &[&str]) -> Vec<String> {
     words.iter().copied().map(str::to_owned).collect()
+}
+
+pub fn qemu(layout: &Plan, argv: &[String]) -> Result<String, pinfold_model::NotSingle> {
+    emit::qemu(layout, &i7_4790k().build(), argv)
 }
 
 fn made() -> Plan {

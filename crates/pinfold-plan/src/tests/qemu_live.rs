@@ -43,7 +43,33 @@ fn stage(thread: &str) -> Option<Stage> {
     let mut argv = words(&[&program, "-nodefaults", "-m", "64", "-display", "none"]);
     argv.extend(["-accel".to_owned(), format!("tcg,thread={thread}")]);
     argv.extend(words(&["-name", "guest=vm", "-object", "iothread,id=disk"]));
-    Some(Stage { script: qemu(&layout, &argv).unwrap(), layout, first, second })
+    Some(Stage { script: qemu(&layout, &machine.build(), &argv).unwrap(), layout, first, second })
+}
+
+/// The memory options as a real QEMU takes them: bound to node 0, touched by its own threads.
+#[test]
+fn memory_on_a_node() {
+    let Some(stage) = stage("multi") else { return };
+    let mut layout = stage.layout.clone();
+    layout.vnodes[0].memory = Some(pinfold_model::MemoryPlan {
+        nodes: vec![pinfold_model::NodeId(0)],
+        bytes: Some(64 << 20),
+        page_bytes: None,
+        reason: "a test".to_owned(),
+    });
+    let machine = Machine::new([1, 1, 1, 2, 1], |place| place.core);
+    let mut argv = words(&["qemu-system-x86_64", "-nodefaults", "-m", "32", "-display", "none"]);
+    argv.extend(words(&["-accel", "tcg,thread=multi", "-object", "iothread,id=disk"]));
+    let script = qemu(&layout, &machine.build(), &argv).unwrap();
+    let host = LiveHost::new().unwrap();
+    let mut shell = start(&script, "/usr/bin:/bin");
+    let running = wait_until(|| {
+        let threads = threads(&host, shell.pid());
+        threads.get("CPU 0/TCG").is_some_and(|vcpu| vcpu.ran_ns > SECOND_NS / 50)
+    });
+    shell.terminate().unwrap();
+    assert!(shell.wait_for(&SystemClock, 20 * SECOND_NS).unwrap().is_some());
+    assert!(running, "QEMU does not run under\n{script}");
 }
 
 fn start(script: &str, path: &str) -> Child {

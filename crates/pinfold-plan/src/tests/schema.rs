@@ -238,9 +238,9 @@ proptest! {
 
     #[test]
     fn foreign_texts_stay_data(layout in any_plan()) {
-        super::libvirt::parse(&crate::emit::libvirt(&layout).unwrap());
+        super::libvirt::parse(&super::libvirt::libvirt(&layout).unwrap());
         let argv = [layout.vnodes[0].name.clone(), layout.strategy.clone()];
-        super::qemu::assert_sh_reads(&crate::emit::qemu(&layout, &argv).unwrap());
+        super::qemu::assert_sh_reads(&super::qemu::qemu(&layout, &argv).unwrap());
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! One file per command.
 
 pub mod apply;
+pub mod check;
 pub mod doctor;
+pub mod emit;
 pub mod plan;
 pub mod report;
 pub mod run;

@@ -1,9 +1,10 @@
 //! `pinfold plan`: a placement, its reasons, and its form for other tools.
 
-use pinfold_model::{NotSingle, Request, Speed, Topology, VcpuCount, VmRequest, VnodeRequest};
+use pinfold_model::{Request, Speed, Topology, VcpuCount, VmRequest, VnodeRequest};
 use pinfold_plan::requests;
 
-use crate::cli::{Emit, PlanArgs};
+use crate::cli::PlanArgs;
+use crate::commands::{check, emit};
 use crate::common;
 use crate::failure::{Exit, Failure};
 use crate::output;
@@ -14,17 +15,25 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
         output::data(&list());
         return Ok(());
     }
+    if let Some(files) = &arguments.check {
+        return check::check(arguments, files);
+    }
+    if arguments.running.is_some() {
+        return Err(Failure::new(Exit::Input, "plan looks at a running machine only to check it")
+            .with_hint("--check --libvirt NAME checks it; `pinfold apply` places it"));
+    }
     let Some(strategy) = &arguments.placement.strategy else {
         return Err(common::no_strategy());
     };
     let host = common::host()?;
     let topology = common::topology(&host, arguments.input.as_deref())?;
-    let request = request(arguments, &topology)?;
+    let file = arguments.into.as_deref().map(emit::DomainFile::read).transpose()?;
+    let request = request(arguments, file.as_ref(), &topology)?;
     let plan = common::make_plan(strategy, &topology, &request)?;
     output::data(&match (arguments.emit, arguments.json) {
-        (Some(Emit::Libvirt), _) => pinfold_plan::emit::libvirt(&plan).map_err(several)?,
-        (Some(Emit::Qemu), _) => {
-            pinfold_plan::emit::qemu(&plan, &arguments.command).map_err(several)?
+        (Some(format), _) => {
+            let target = emit::Target { file: file.as_ref(), command: &arguments.command };
+            emit::emit(format, (&plan, &topology), &target)?
         }
         (None, true) => pinfold_plan::schema::to_json(&plan),
         (None, false) if arguments.explain => pinfold_plan::explain(&plan, &topology),
@@ -33,8 +42,13 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is asked, in a file or by options.
-fn request(arguments: &PlanArgs, topology: &Topology) -> Result<Request, Failure> {
+/// What is asked, in a file or by options; of one machine that is not described further, what
+/// its domain file says.
+fn request(
+    arguments: &PlanArgs,
+    file: Option<&emit::DomainFile>,
+    topology: &Topology,
+) -> Result<Request, Failure> {
     if let Some(path) = &arguments.request {
         return common::read_request(path, topology);
     }
@@ -46,9 +60,12 @@ fn request(arguments: &PlanArgs, topology: &Topology) -> Result<Request, Failure
         vnodes.push(common::asked("--group", requests::group_from_words(words))?);
     }
     if vnodes.is_empty() {
-        let vcpus = vcpu_count(&arguments.vcpus)?;
-        let vm = VmRequest { iothreads: arguments.iothreads.clone(), ..VmRequest::of(vcpus) };
-        vnodes.push(VnodeRequest::vm(&arguments.name, vm));
+        let name = match (&arguments.name, file) {
+            (Some(name), _) => name.clone(),
+            (None, Some(file)) => file.domain.name.clone(),
+            (None, None) => "vm".to_owned(),
+        };
+        vnodes.push(VnodeRequest::vm(&name, vm_request(arguments, file)?));
     }
     let mut request = common::request(&arguments.placement, vnodes, topology)?;
     for device in &arguments.interrupts {
@@ -57,9 +74,20 @@ fn request(arguments: &PlanArgs, topology: &Topology) -> Result<Request, Failure
     Ok(request)
 }
 
-fn several(error: NotSingle) -> Failure {
-    Failure::from_error(Exit::Input, &error, None)
-        .with_hint("emit a plan of one virtual machine at a time")
+/// What is said of the machine; what is not, as the domain file has it.
+fn vm_request(arguments: &PlanArgs, file: Option<&emit::DomainFile>) -> Result<VmRequest, Failure> {
+    let vcpus = match (&arguments.vcpus, file) {
+        (Some(text), _) => vcpu_count(text)?,
+        (None, Some(file)) => VcpuCount::Exactly(file.domain.vcpus.value),
+        (None, None) => VcpuCount::Auto,
+    };
+    let iothreads = match (arguments.iothreads.as_slice(), file) {
+        ([], Some(file)) => {
+            file.domain.iothreads.iter().map(|number| format!("iothread{number}")).collect()
+        }
+        (named, _) => named.to_vec(),
+    };
+    Ok(VmRequest { iothreads, ..VmRequest::of(vcpus) })
 }
 
 fn vcpu_count(text: &str) -> Result<VcpuCount, Failure> {
@@ -119,6 +147,6 @@ fn summary(plan: &pinfold_model::Plan) -> String {
     for finding in &plan.findings {
         text.push_str(&format!("\n{finding}"));
     }
-    text.push_str("\n(--explain says why; --emit libvirt|qemu writes it down)");
+    text.push_str("\n(--explain says why; --emit FORMAT writes it down for other tools)");
     text
 }

@@ -1,0 +1,77 @@
+//! The guest's NUMA cells: one for each node of the host on which its vCPUs and its memory are.
+
+use pinfold_model::{CpuSet, NodeId, PuId, Role, Topology, VnodePlan};
+
+/// A NUMA node of the guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GuestCell {
+    /// The host's node that it stands for.
+    pub node: NodeId,
+    /// Its vCPUs, as a set of their indexes; never empty.
+    pub vcpus: CpuSet,
+}
+
+/// The cells of a guest whose memory is planned on several nodes, by their first vCPU; none if a
+/// vCPU may run on more than one node, or a node has no vCPU: then no cell would be true.
+pub(crate) fn cells(vnode: &VnodePlan, topology: &Topology) -> Vec<GuestCell> {
+    let Some(memory) = vnode.memory.as_ref().filter(|memory| memory.nodes.len() > 1) else {
+        return Vec::new();
+    };
+    let node_of = |pus: &CpuSet| {
+        topology.nodes.iter().find(|node| pus.is_subset(&node.pus)).map(|node| node.id)
+    };
+    let mut cells: Vec<GuestCell> = Vec::new();
+    for thread in vnode.vcpus() {
+        let (Role::Vcpu(index), Some(node)) = (&thread.role, node_of(&thread.pus)) else {
+            return Vec::new();
+        };
+        match cells.iter_mut().find(|cell| cell.node == node) {
+            Some(cell) => cell.vcpus.insert(PuId(*index)),
+            None => cells.push(GuestCell { node, vcpus: CpuSet::single(PuId(*index)) }),
+        }
+    }
+    let mut nodes: Vec<NodeId> = cells.iter().map(|cell| cell.node).collect();
+    nodes.sort_unstable();
+    if nodes == memory.nodes { cells } else { Vec::new() }
+}
+
+/// `bytes` in as many parts as there are cells, each a multiple of `unit`, in proportion to their
+/// vCPUs; what is left over goes to the first. `None` if a part would be empty.
+pub(crate) fn shares(cells: &[GuestCell], bytes: u64, unit: u64) -> Option<Vec<u64>> {
+    let all: u64 = cells.iter().map(|cell| cell.vcpus.len() as u64).sum();
+    let units = bytes / unit.max(1);
+    let part = |cell: &GuestCell| {
+        units.checked_mul(cell.vcpus.len() as u64).map(|share| share / all.max(1))
+    };
+    let mut parts: Vec<u64> = cells.iter().map(part).collect::<Option<_>>()?;
+    let given: u64 = parts.iter().sum();
+    *parts.first_mut()? += units - given;
+    let sizes: Vec<u64> = parts.iter().map(|part| part * unit).collect();
+    (bytes.is_multiple_of(unit.max(1)) && sizes.iter().all(|size| *size > 0)).then_some(sizes)
+}
+
+/// Nodes as a list, `0,2-3`.
+pub(crate) fn node_list(nodes: &[NodeId]) -> CpuSet {
+    nodes.iter().map(|node| PuId(node.0)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_shared_out_in_whole_pages() {
+        let cell =
+            |vcpus: &str| GuestCell { node: NodeId(0), vcpus: CpuSet::parse_list(vcpus).unwrap() };
+        let check = |cells: &[GuestCell], bytes: u64, unit: u64, expected: Option<&[u64]>| {
+            assert_eq!(shares(cells, bytes, unit).as_deref(), expected);
+        };
+        let even = [cell("0-1"), cell("2-3")];
+        check(&even, 8, 1, Some(&[4, 4]));
+        check(&even, 6, 2, Some(&[4, 2]));
+        check(&[cell("0-2"), cell("3")], 8, 1, Some(&[6, 2]));
+        check(&even, 7, 2, None);
+        check(&even, 2, 2, None);
+        check(&[], 2, 2, None);
+    }
+}

@@ -1,0 +1,160 @@
+//! A libvirt domain file, as far as placement cares, with the line of each element.
+//!
+//! ```xml
+//! <vcpu placement='static' cpuset='0-7'>4</vcpu>
+//! <cputune><vcpupin vcpu='0' cpuset='1'/> <vcpusched vcpus='0-3' scheduler='fifo' priority='1'/></cputune>
+//! <numatune><memory mode='strict' nodeset='0'/> <memnode cellid='0' mode='strict' nodeset='0'/></numatune>
+//! <cpu><topology sockets='1' dies='1' cores='2' threads='2'/> <numa><cell id='0' cpus='0-3'/></numa></cpu>
+//! ```
+//! The words are those of <https://libvirt.org/formatdomain.html>. What libvirt itself would
+//! refuse (a pin without its PUs, a vCPU pinned twice, a list that is none) is refused here
+//! with line and column; a document type is refused too, because entities could grow without
+//! bound. What libvirt would take and a person would regret is for [`crate::review`].
+
+mod read;
+
+use pinfold_model::{CpuSet, NodeId, Policy};
+use thiserror::Error;
+
+/// Why a text is not a domain file that can be worked with.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("line {line}, column {column}: {why}")]
+pub struct DomainError {
+    /// Line, from 1.
+    pub line: u32,
+    /// Column, from 1, in characters.
+    pub column: u32,
+    /// What is wrong.
+    pub why: String,
+    /// What the user can do next, where it is not plain.
+    pub hint: Option<&'static str>,
+}
+
+/// Where something is written: the line, and the element as it stands there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Line, from 1; `None` if nothing is written.
+    pub line: Option<u32>,
+    /// The element or field.
+    pub text: String,
+}
+
+/// A value with its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed<T> {
+    /// The value.
+    pub value: T,
+    /// Where it is written.
+    pub place: Place,
+}
+
+/// What a pin or a scheduler of a domain file is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Target {
+    /// One vCPU.
+    Vcpu(u32),
+    /// Every thread that is neither vCPU nor iothread.
+    Emulator,
+    /// One iothread by libvirt's number.
+    Iothread(u32),
+}
+
+/// `<topology>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Sockets.
+    pub sockets: u32,
+    /// Dies per socket.
+    pub dies: u32,
+    /// Clusters per die.
+    pub clusters: u32,
+    /// Cores per cluster.
+    pub cores: u32,
+    /// Threads per core.
+    pub threads: u32,
+}
+
+impl Shape {
+    /// Number of vCPUs of this shape; `None` beyond 2^32.
+    #[must_use]
+    pub fn vcpus(&self) -> Option<u32> {
+        let parts = [self.dies, self.clusters, self.cores, self.threads];
+        parts.iter().try_fold(self.sockets, |product, part| product.checked_mul(*part))
+    }
+}
+
+/// `<cell>` of `<cpu><numa>`: a NUMA node of the guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// Its number.
+    pub id: u32,
+    /// Its vCPUs, as a set of their indexes.
+    pub vcpus: CpuSet,
+}
+
+/// `<memory>` of `<numatune>`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// `strict`, `preferred`, `interleave`, `restrictive`.
+    pub mode: String,
+    /// The host's nodes; `None` under `placement='auto'`.
+    pub nodes: Option<Vec<NodeId>>,
+}
+
+/// A domain file, as far as placement cares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Domain {
+    /// Its name.
+    pub name: String,
+    /// `type` of `<domain>`: `kvm`, `qemu`, …
+    pub kind: String,
+    /// Number of vCPUs (the most that it can have).
+    pub vcpus: Placed<u32>,
+    /// `cpuset` of `<vcpu>`: where threads without a pin of their own run.
+    pub default: Option<Placed<CpuSet>>,
+    /// Numbers of its iothreads, ascending.
+    pub iothreads: Vec<u32>,
+    /// `<vcpupin>`, `<emulatorpin>`, `<iothreadpin>` in the file's order.
+    pub pins: Vec<Placed<(Target, CpuSet)>>,
+    /// `<vcpusched>`, `<emulatorsched>`, `<iothreadsched>`, one entry per thread.
+    pub schedulers: Vec<Placed<(Target, Policy)>>,
+    /// `<topology>`.
+    pub shape: Option<Placed<Shape>>,
+    /// `<cell>`s of the guest.
+    pub cells: Vec<Placed<Cell>>,
+    /// `<memory>` of `<numatune>`.
+    pub memory: Option<Placed<Binding>>,
+    /// `<memnode>`s: cell and host nodes.
+    pub memnodes: Vec<Placed<(u32, Vec<NodeId>)>>,
+    /// `<memory>` of the domain in bytes, if given.
+    pub memory_bytes: Option<u64>,
+}
+
+impl Domain {
+    /// Reads a domain file, such as `virsh dumpxml` writes.
+    ///
+    /// # Errors
+    /// [`DomainError`] with line and column: not well formed, a document type, another root
+    /// than `<domain>`, a number or list that is none, half a pin, a thread pinned twice.
+    pub fn read(xml: &str) -> Result<Self, DomainError> {
+        read::domain(xml)
+    }
+
+    /// The pin of a target, its own or the default of `<vcpu cpuset=…>`.
+    #[must_use]
+    pub fn pin(&self, target: Target) -> Option<(&CpuSet, &Place)> {
+        let own = self.pins.iter().find(|pin| pin.value.0 == target);
+        match own {
+            Some(pin) => Some((&pin.value.1, &pin.place)),
+            None => self.default.as_ref().map(|default| (&default.value, &default.place)),
+        }
+    }
+
+    /// The policy of a target, if the file gives one.
+    #[must_use]
+    pub fn policy(&self, target: Target) -> Option<Policy> {
+        self.schedulers.iter().find(|entry| entry.value.0 == target).map(|entry| entry.value.1)
+    }
+}
+
+pub(crate) use read::{error_at, parse};

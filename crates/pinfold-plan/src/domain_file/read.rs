@@ -1,0 +1,330 @@
+//! The reader of domain files: elements to values, each with its place, or a refusal.
+
+use std::collections::BTreeSet;
+
+use pinfold_model::{CpuSet, NodeId, Policy};
+use roxmltree::{Document, Node, ParsingOptions};
+
+use super::{Binding, Cell, Domain, DomainError, Place, Placed, Shape, Target};
+
+/// More nodes than any domain has; a bound for what a hostile file may cost.
+const MAX_NODES: u32 = 200_000;
+/// The longest piece of an element that a message shows.
+const LONGEST_SNIPPET: usize = 100;
+/// libvirt's bound on numbers of PUs, `VIR_DOMAIN_CPUMASK_LEN`.
+const MAX_LIBVIRT_PU: u32 = 16_384;
+/// More vCPUs, iothreads and nodes than any machine of libvirt's has.
+const MAX_COUNT: u32 = 16_384;
+
+/// Parses XML without document type.
+pub(crate) fn parse(xml: &str) -> Result<Document<'_>, DomainError> {
+    let options = ParsingOptions { allow_dtd: false, nodes_limit: MAX_NODES, ..Default::default() };
+    Document::parse_with_options(xml, options).map_err(|error| {
+        let pos = error.pos();
+        let is_dtd = matches!(error, roxmltree::Error::DtdDetected);
+        let why = match is_dtd {
+            true => {
+                "the file has a document type, which could define entities without bound".into()
+            }
+            false => format!("this is not well-formed XML: {error}"),
+        };
+        let hint = is_dtd.then_some("take the <!DOCTYPE …> out; libvirt's own files have none");
+        DomainError { line: pos.row, column: pos.col, why, hint }
+    })
+}
+
+/// An error at an element.
+pub(crate) fn error_at(node: Node<'_, '_>, why: impl Into<String>) -> DomainError {
+    let pos = node.document().text_pos_at(node.range().start);
+    DomainError { line: pos.row, column: pos.col, why: why.into(), hint: None }
+}
+
+pub(super) fn domain(xml: &str) -> Result<Domain, DomainError> {
+    let document = parse(xml)?;
+    let root = document.root_element();
+    if !root.has_tag_name("domain") {
+        let why = format!("the file's element is <{}>, not <domain>", root.tag_name().name());
+        let mut error = error_at(root, why);
+        error.hint = Some("hand in what `virsh dumpxml NAME` prints");
+        return Err(error);
+    }
+    let (vcpus, default) = vcpu_element(root)?;
+    let iothreads = iothreads(root)?;
+    let mut found = Domain {
+        name: text_of(child(root, "name")).unwrap_or_default(),
+        kind: root.attribute("type").unwrap_or_default().to_owned(),
+        vcpus,
+        default,
+        iothreads,
+        pins: Vec::new(),
+        schedulers: Vec::new(),
+        shape: None,
+        cells: Vec::new(),
+        memory: None,
+        memnodes: Vec::new(),
+        memory_bytes: child(root, "memory").map(bytes).transpose()?,
+    };
+    for tune in children(root, "cputune") {
+        cputune(tune, &mut found)?;
+    }
+    for cpu in children(root, "cpu") {
+        guest(cpu, &mut found)?;
+    }
+    for tune in children(root, "numatune") {
+        numatune(tune, &mut found)?;
+    }
+    Ok(found)
+}
+
+fn vcpu_element(root: Node<'_, '_>) -> Result<(Placed<u32>, Option<Placed<CpuSet>>), DomainError> {
+    let Some(vcpu) = child(root, "vcpu") else {
+        // libvirt's own default.
+        return Ok((Placed { value: 1, place: Place::default() }, None));
+    };
+    let text = text_of(Some(vcpu)).unwrap_or_default();
+    let count = match text.parse() {
+        Ok(count @ 1..=MAX_COUNT) => count,
+        Ok(0..) | Err(_) => {
+            return Err(error_at(vcpu, format!("<vcpu>{text}</vcpu> is no number of vCPUs")));
+        }
+    };
+    let default = match vcpu.attribute("cpuset") {
+        Some(list) => Some(Placed { value: cpuset(vcpu, "cpuset", list)?, place: place(vcpu) }),
+        None => None,
+    };
+    Ok((Placed { value: count, place: place(vcpu) }, default))
+}
+
+/// The numbers that are listed, then the lowest that are free, as libvirt gives them out.
+fn iothreads(root: Node<'_, '_>) -> Result<Vec<u32>, DomainError> {
+    let mut numbers = BTreeSet::new();
+    for listed in children(root, "iothreadids").flat_map(|ids| children(ids, "iothread")) {
+        let number = number(listed, "id")?;
+        if number == 0 || !numbers.insert(number) {
+            return Err(error_at(listed, format!("the iothread id {number} is 0 or given twice")));
+        }
+    }
+    let Some(count) = child(root, "iothreads") else {
+        return Ok(numbers.into_iter().collect());
+    };
+    let text = text_of(Some(count)).unwrap_or_default();
+    let total: usize = match text.parse::<u32>() {
+        Ok(total) if total <= MAX_COUNT => total as usize,
+        Ok(_) | Err(_) => {
+            let why = format!("<iothreads>{text}</iothreads> is no number of iothreads");
+            return Err(error_at(count, why));
+        }
+    };
+    let mut next = 1;
+    while numbers.len() < total {
+        numbers.insert(next);
+        next += 1;
+    }
+    Ok(numbers.into_iter().collect())
+}
+
+fn cputune(tune: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> {
+    for node in tune.children().filter(Node::is_element) {
+        let target = match node.tag_name().name() {
+            "vcpupin" => Target::Vcpu(number(node, "vcpu")?),
+            "emulatorpin" => Target::Emulator,
+            "iothreadpin" => Target::Iothread(number(node, "iothread")?),
+            "vcpusched" | "emulatorsched" | "iothreadsched" => {
+                scheduler(node, found)?;
+                continue;
+            }
+            _ => continue,
+        };
+        if found.pins.iter().any(|pin| pin.value.0 == target) {
+            return Err(error_at(node, format!("{} is pinned a second time", name(target))));
+        }
+        let pus = cpuset(node, "cpuset", attribute(node, "cpuset")?)?;
+        found.pins.push(Placed { value: (target, pus), place: place(node) });
+    }
+    Ok(())
+}
+
+fn scheduler(node: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> {
+    let policy = match attribute(node, "scheduler")? {
+        "batch" => Policy::Batch { nice: 0 },
+        "idle" => Policy::Idle,
+        "fifo" => Policy::Fifo { priority: priority(node)? },
+        "rr" => Policy::RoundRobin { priority: priority(node)? },
+        other => {
+            return Err(error_at(
+                node,
+                format!("scheduler={other:?} is none of batch, idle, fifo, rr"),
+            ));
+        }
+    };
+    let indexes = |attribute_name: &str| -> Result<CpuSet, DomainError> {
+        cpuset(node, attribute_name, attribute(node, attribute_name)?)
+    };
+    let targets: Vec<Target> = match node.tag_name().name() {
+        "vcpusched" => indexes("vcpus")?.iter().map(|index| Target::Vcpu(index.0)).collect(),
+        "iothreadsched" => {
+            indexes("iothreads")?.iter().map(|index| Target::Iothread(index.0)).collect()
+        }
+        _ => vec![Target::Emulator],
+    };
+    for target in targets {
+        if found.schedulers.iter().any(|entry| entry.value.0 == target) {
+            let why = format!("{} is given a scheduler a second time", name(target));
+            return Err(error_at(node, why));
+        }
+        found.schedulers.push(Placed { value: (target, policy), place: place(node) });
+    }
+    Ok(())
+}
+
+fn priority(node: Node<'_, '_>) -> Result<u8, DomainError> {
+    let text = attribute(node, "priority")?;
+    match text.parse() {
+        Ok(priority @ 1..=99) => Ok(priority),
+        Ok(_) | Err(_) => Err(error_at(node, format!("priority={text:?} is not from 1 to 99"))),
+    }
+}
+
+fn guest(cpu: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> {
+    if let Some(node) = child(cpu, "topology") {
+        let optional = |name: &str| match node.attribute(name) {
+            Some(_) => number(node, name),
+            None => Ok(1),
+        };
+        let shape = Shape {
+            sockets: number(node, "sockets")?,
+            dies: optional("dies")?,
+            clusters: optional("clusters")?,
+            cores: number(node, "cores")?,
+            threads: number(node, "threads")?,
+        };
+        if shape.vcpus().is_none_or(|vcpus| vcpus == 0) {
+            return Err(error_at(node, "a part of the topology is 0, or their product too large"));
+        }
+        found.shape = Some(Placed { value: shape, place: place(node) });
+    }
+    let cells = children(cpu, "numa").flat_map(|numa| children(numa, "cell"));
+    for (node, place_in_order) in cells.zip(0_u32..) {
+        let id = match node.attribute("id") {
+            Some(_) => number(node, "id")?,
+            None => place_in_order,
+        };
+        let vcpus = match node.attribute("cpus") {
+            Some(list) => cpuset(node, "cpus", list)?,
+            None => CpuSet::new(),
+        };
+        found.cells.push(Placed { value: Cell { id, vcpus }, place: place(node) });
+    }
+    Ok(())
+}
+
+fn numatune(tune: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> {
+    if let Some(node) = child(tune, "memory") {
+        let nodes = match node.attribute("nodeset") {
+            Some(list) => Some(nodeset(node, list)?),
+            None => None,
+        };
+        let mode = node.attribute("mode").unwrap_or("strict").to_owned();
+        found.memory = Some(Placed { value: Binding { mode, nodes }, place: place(node) });
+    }
+    for node in children(tune, "memnode") {
+        let cell = number(node, "cellid")?;
+        let nodes = nodeset(node, attribute(node, "nodeset")?)?;
+        found.memnodes.push(Placed { value: (cell, nodes), place: place(node) });
+    }
+    Ok(())
+}
+
+fn nodeset(node: Node<'_, '_>, list: &str) -> Result<Vec<NodeId>, DomainError> {
+    Ok(cpuset(node, "nodeset", list)?.iter().map(|index| NodeId(index.0)).collect())
+}
+
+/// A list as libvirt reads it: `0-3,^2,8`; never empty, no step, no number beyond libvirt's.
+fn cpuset(node: Node<'_, '_>, attribute: &str, list: &str) -> Result<CpuSet, DomainError> {
+    let wrong = |why: String| error_at(node, format!("{attribute}={list:?}: {why}"));
+    if list.contains(':') {
+        return Err(wrong("libvirt knows no step in a list".to_owned()));
+    }
+    let set = CpuSet::parse_list(list).map_err(|error| wrong(error.to_string()))?;
+    if set.is_empty() {
+        return Err(wrong("the list is empty".to_owned()));
+    }
+    let beyond = set.iter().find(|number| number.0 >= MAX_LIBVIRT_PU);
+    match beyond {
+        Some(number) => Err(wrong(format!("{number} is beyond libvirt's {MAX_LIBVIRT_PU}"))),
+        None => Ok(set),
+    }
+}
+
+/// The domain's `<memory>`; libvirt's units, KiB if none is given.
+fn bytes(node: Node<'_, '_>) -> Result<u64, DomainError> {
+    let text = text_of(Some(node)).unwrap_or_default();
+    let unit = node.attribute("unit").unwrap_or("KiB");
+    let factor: Option<u64> = match unit {
+        "b" | "bytes" => Some(1),
+        "KB" => Some(1_000),
+        "k" | "KiB" => Some(1 << 10),
+        "MB" => Some(1_000_000),
+        "M" | "MiB" => Some(1 << 20),
+        "GB" => Some(1_000_000_000),
+        "G" | "GiB" => Some(1 << 30),
+        "TB" => Some(1_000_000_000_000),
+        "T" | "TiB" => Some(1 << 40),
+        _ => None,
+    };
+    let product =
+        text.parse::<u64>().ok().zip(factor).and_then(|(count, unit)| count.checked_mul(unit));
+    product.ok_or_else(|| error_at(node, format!("{text:?} {unit:?} is no amount of memory")))
+}
+
+fn name(target: Target) -> String {
+    match target {
+        Target::Vcpu(index) => format!("vCPU {index}"),
+        Target::Emulator => "the emulator".to_owned(),
+        Target::Iothread(number) => format!("iothread {number}"),
+    }
+}
+
+fn attribute<'a>(node: Node<'a, '_>, name: &str) -> Result<&'a str, DomainError> {
+    node.attribute(name)
+        .ok_or_else(|| error_at(node, format!("<{}> has no {name}", node.tag_name().name())))
+}
+
+fn number(node: Node<'_, '_>, name: &str) -> Result<u32, DomainError> {
+    let text = attribute(node, name)?;
+    match text.parse() {
+        Ok(number) if number <= MAX_COUNT => Ok(number),
+        Ok(_) | Err(_) => Err(error_at(
+            node,
+            format!("{name}={text:?} of <{}> is not a number that fits", node.tag_name().name()),
+        )),
+    }
+}
+
+fn child<'a, 'input>(node: Node<'a, 'input>, name: &'static str) -> Option<Node<'a, 'input>> {
+    children(node, name).next()
+}
+
+fn children<'a, 'input>(
+    node: Node<'a, 'input>,
+    name: &'static str,
+) -> impl Iterator<Item = Node<'a, 'input>> {
+    node.children().filter(move |child| child.has_tag_name(name))
+}
+
+fn text_of(node: Option<Node<'_, '_>>) -> Option<String> {
+    node.and_then(|node| node.text()).map(|text| text.trim().to_owned())
+}
+
+/// The line and the opening of an element.
+fn place(node: Node<'_, '_>) -> Place {
+    let document = node.document();
+    let source = document.input_text().get(node.range()).unwrap_or_default();
+    let opening = source.split_inclusive('>').next().unwrap_or_default();
+    let words: Vec<&str> = opening.split_whitespace().collect();
+    let mut text = words.join(" ");
+    if text.chars().count() > LONGEST_SNIPPET {
+        text = text.chars().take(LONGEST_SNIPPET).collect::<String>() + "…";
+    }
+    Place { line: Some(document.text_pos_at(node.range().start).row), text }
+}

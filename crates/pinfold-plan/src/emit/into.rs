@@ -1,0 +1,399 @@
+//! The plan merged into an existing libvirt domain file.
+//!
+//! Only what placement owns is exchanged: `<vcpu>`, `<iothreads>`, the pins and schedulers in
+//! `<cputune>`, `<topology>` and the cells in `<cpu>`, the nodes in `<numatune>`, the page size in
+//! `<memoryBacking>`. Every other byte stays: comments, quotes, the order of elements, other
+//! children of the same parents (`<shares>`, `<cachetune>`, `<feature>`). The reader gives the
+//! byte range of each element; text is cut and put in there, never written anew from a tree.
+//! Merging twice is the same as merging once.
+
+mod edits;
+
+use pinfold_model::{Plan, Role, Topology, VnodePlan};
+use roxmltree::Node;
+
+use self::edits::Edits;
+use super::libvirt::{
+    Place, TOPOEXT, cell_lines, memnode_lines, memory_line, page_line, scheduler_line, unit,
+};
+use crate::cells::{GuestCell, cells, shares};
+use crate::domain_file::{Domain, DomainError, error_at, parse};
+
+/// A domain file with the plan in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Merged {
+    /// The whole file.
+    pub text: String,
+    /// What libvirt cannot say of the plan, and what of the file had to give way.
+    pub notes: Vec<String>,
+}
+
+/// Merges the plan of one virtual machine into its domain file.
+///
+/// # Errors
+/// [`DomainError`] with line and column: the file is refused as by [`Domain::read`], an element
+/// stands twice, or what it says of single vCPUs does not fit the plan's number of them.
+pub fn libvirt_into(
+    xml: &str,
+    (plan, vnode): (&Plan, &VnodePlan),
+    topology: &Topology,
+) -> Result<Merged, DomainError> {
+    let domain = Domain::read(xml)?;
+    let document = parse(xml)?;
+    let root = document.root_element();
+    for name in ["vcpu", "iothreads", "cputune", "numatune", "cpu", "memoryBacking"] {
+        only(root, name)?;
+    }
+    let count = vnode.vcpus().count();
+    if count == 0 {
+        return Err(error_at(root, "the plan has no vCPU, so there is nothing to merge"));
+    }
+    let mut merge = Merge { edits: Edits::new(xml), root, domain: &domain, notes: Vec::new() };
+    let cells = merge.cells(vnode, topology)?;
+    merge.vcpu(count, &cells)?;
+    let iothreads = merge.iothreads(vnode);
+    merge.cputune(vnode, &iothreads);
+    merge.memory(vnode, &cells);
+    merge.cpu(vnode, topology, &cells);
+    if !plan.exclusive.is_empty() {
+        merge.notes.push(format!(
+            "libvirt cannot keep other tasks off {}: `pinfold apply --libvirt {} --isolate host` on \
+             the running domain does",
+            plan.exclusive, domain.name
+        ));
+    }
+    let Merge { edits, notes, .. } = merge;
+    Ok(Merged { text: edits.apply(), notes })
+}
+
+struct Merge<'a, 'x> {
+    edits: Edits<'x>,
+    root: Node<'a, 'x>,
+    domain: &'a Domain,
+    notes: Vec<String>,
+}
+
+impl<'a, 'x> Merge<'a, 'x> {
+    fn vcpu(&mut self, count: usize, cells: &Cells) -> Result<(), DomainError> {
+        let line = format!("<vcpu placement='static'>{count}</vcpu>");
+        let Some(node) = child(self.root, "vcpu") else {
+            self.new_element(&[line]);
+            return Ok(());
+        };
+        let same = u32::try_from(count) == Ok(self.domain.vcpus.value);
+        if !same {
+            if let Some(fixed) = child(self.root, "vcpus") {
+                let why = format!(
+                    "<vcpus> lists {} single vCPUs, the plan has {count}",
+                    self.domain.vcpus.value
+                );
+                let mut error = error_at(fixed, why);
+                error.hint = Some("plan for as many vCPUs as the domain has, or take <vcpus> out");
+                return Err(error);
+            }
+            if let Some(cell) = self.domain.cells.first().filter(|_| cells.is_empty()) {
+                return Err(DomainError {
+                    line: cell.place.line.unwrap_or(1),
+                    column: 1,
+                    why: format!(
+                        "the guest's NUMA cells share out {} vCPUs, the plan has {count}",
+                        self.domain.vcpus.value
+                    ),
+                    hint: Some("plan for as many vCPUs as the domain has, or take <numa> out"),
+                });
+            }
+        }
+        let free = node.attribute("cpuset").is_none()
+            && node.attribute("current").is_none()
+            && matches!(node.attribute("placement"), None | Some("static"));
+        if !(same && free) {
+            self.edits.replace(node, &[line]);
+        }
+        Ok(())
+    }
+
+    /// The cells that the plan's memory makes of the guest; its size is the plan's or the file's.
+    fn cells(&self, vnode: &VnodePlan, topology: &Topology) -> Result<Cells, DomainError> {
+        let none = Cells { cells: Vec::new(), sizes: Vec::new() };
+        let cells = cells(vnode, topology);
+        let Some(memory) = vnode.memory.as_ref().filter(|_| !cells.is_empty()) else {
+            return Ok(none);
+        };
+        let Some(bytes) = memory.bytes.or(self.domain.memory_bytes) else {
+            return Ok(none);
+        };
+        match shares(&cells, bytes, unit(memory)) {
+            Some(sizes) => Ok(Cells { cells, sizes }),
+            None => Err(error_at(
+                self.root,
+                format!(
+                    "{bytes} bytes of memory cannot be shared out to {} NUMA cells in whole pages of {} bytes",
+                    cells.len(),
+                    unit(memory)
+                ),
+            )),
+        }
+    }
+
+    fn memory(&mut self, vnode: &VnodePlan, cells: &Cells) {
+        let Some(memory) = &vnode.memory else {
+            return;
+        };
+        if let Some(bytes) = memory.bytes.filter(|bytes| Some(*bytes) != self.domain.memory_bytes) {
+            let line = format!("<memory unit='b'>{bytes}</memory>");
+            match child(self.root, "memory") {
+                Some(node) => self.edits.replace(node, &[line]),
+                None => self.after(&["name"], &[line]),
+            }
+            if let Some(node) = child(self.root, "currentMemory") {
+                let line = format!("<currentMemory unit='b'>{bytes}</currentMemory>");
+                self.edits.replace(node, &[line]);
+            }
+        }
+        let mut lines = vec![memory_line(memory)];
+        lines.extend(memnode_lines(&cells.cells));
+        match child(self.root, "numatune") {
+            Some(node) => {
+                let ours =
+                    |node: &Node<'_, '_>| ["memory", "memnode"].contains(&node.tag_name().name());
+                self.edits.exchange(node, ours, &lines);
+            }
+            None => self.after_vcpu(&block("numatune", &lines)),
+        }
+        let Some(page) = memory.page_bytes else {
+            return;
+        };
+        let pages = block("hugepages", &[page_line(page)]);
+        match child(self.root, "memoryBacking") {
+            None => self.after_vcpu(&block("memoryBacking", &pages)),
+            Some(backing) => match child(backing, "hugepages") {
+                None => self.edits.insert_into(backing, &pages),
+                Some(old) => {
+                    self.edits.exchange(old, |node| node.has_tag_name("page"), &[page_line(page)])
+                }
+            },
+        }
+    }
+
+    /// The file's iothreads by number, each with the plan's role for it, if it has one.
+    fn iothreads(&mut self, vnode: &VnodePlan) -> Vec<(u32, Option<Role>)> {
+        let planned: Vec<&Role> = vnode
+            .threads
+            .iter()
+            .map(|thread| &thread.role)
+            .filter(|role| matches!(role, Role::Iothread(_)))
+            .collect();
+        let mut numbers = self.domain.iothreads.clone();
+        if planned.len() > numbers.len() {
+            let line = format!("<iothreads>{}</iothreads>", planned.len());
+            match child(self.root, "iothreads") {
+                Some(node) => self.edits.replace(node, &[line]),
+                None => self.after(&["vcpus", "vcpu"], &[line]),
+            }
+            let mut next = 1;
+            while numbers.len() < planned.len() {
+                if !numbers.contains(&next) {
+                    numbers.push(next);
+                }
+                next += 1;
+            }
+            numbers.sort_unstable();
+        }
+        // Those that bear libvirt's own names first, the others in order.
+        let by_name = |number: &u32| planned.iter().find(|role| ***role == named(*number));
+        let mut rest: Vec<&Role> = planned
+            .iter()
+            .filter(|role| !numbers.iter().any(|number| ***role == named(*number)))
+            .copied()
+            .collect();
+        rest.reverse();
+        let mut pairs = Vec::new();
+        for number in &numbers {
+            let role = match by_name(number) {
+                Some(role) => Some((*role).clone()),
+                None => rest.pop().cloned(),
+            };
+            if let Some(role) = role.as_ref().filter(|role| **role != named(*number)) {
+                self.notes.push(format!("libvirt's iothread {number} is the plan's {role}"));
+            }
+            pairs.push((*number, role));
+        }
+        pairs
+    }
+
+    fn cputune(&mut self, vnode: &VnodePlan, iothreads: &[(u32, Option<Role>)]) {
+        let mut lines = Vec::new();
+        let mut schedulers = Vec::new();
+        let mut schedule = |place: Place, role: &Role, notes: &mut Vec<String>| {
+            let Some(policy) = vnode.thread(role).and_then(|thread| thread.policy) else {
+                return;
+            };
+            match scheduler_line(policy, &place) {
+                Ok(Some(line)) => schedulers.push(line),
+                Ok(None) => {}
+                Err(why) => notes.push(format!("{role}: {why}")),
+            }
+        };
+        for thread in vnode.vcpus() {
+            if let Role::Vcpu(index) = thread.role {
+                lines.push(format!("<vcpupin vcpu='{index}' cpuset='{}'/>", thread.pus));
+                schedule(Place::Vcpu(index), &thread.role, &mut self.notes);
+            }
+        }
+        if let Some(emulator) = vnode.thread(&Role::Emulator) {
+            lines.push(format!("<emulatorpin cpuset='{}'/>", emulator.pus));
+            schedule(Place::Emulator, &Role::Emulator, &mut self.notes);
+        }
+        for (number, role) in iothreads {
+            // An iothread that the plan does not name follows the emulator.
+            let role = role.as_ref().unwrap_or(&Role::Emulator);
+            if let Some(thread) = vnode.thread(role) {
+                lines.push(format!("<iothreadpin iothread='{number}' cpuset='{}'/>", thread.pus));
+                if thread.role != Role::Emulator {
+                    schedule(Place::Iothread(*number), role, &mut self.notes);
+                }
+            }
+        }
+        for thread in &vnode.threads {
+            if matches!(thread.role, Role::Vhost(_)) {
+                let (role, pus) = (&thread.role, &thread.pus);
+                self.notes.push(format!("libvirt has no pin for {role}: the plan wants {pus}"));
+            }
+        }
+        // A plan that names no policy leaves those of the file, unless their threads have changed.
+        let names = ["vcpupin", "emulatorpin", "iothreadpin"];
+        let kept =
+            schedulers.is_empty() && self.domain.vcpus.value as usize == vnode.vcpus().count();
+        let sched = ["vcpusched", "emulatorsched", "iothreadsched"];
+        let is_ours = move |node: &Node<'_, '_>| {
+            let name = node.tag_name().name();
+            names.contains(&name) || (!kept && sched.contains(&name))
+        };
+        if !kept && !self.domain.schedulers.is_empty() && schedulers.is_empty() {
+            self.notes.push(
+                "the file's schedulers were taken out: the number of vCPUs differs".to_owned(),
+            );
+        }
+        lines.extend(schedulers);
+        match child(self.root, "cputune") {
+            Some(node) => self.edits.exchange(node, is_ours, &lines),
+            None => self.after_vcpu(&block("cputune", &lines)),
+        }
+    }
+
+    fn cpu(&mut self, vnode: &VnodePlan, topology: &Topology, cells: &Cells) {
+        let Some(guest) = &vnode.guest else {
+            return;
+        };
+        let shape = format!(
+            "<topology sockets='{}' dies='1' cores='{}' threads='{}'/>",
+            guest.sockets, guest.cores, guest.threads
+        );
+        let amd = topology.model.as_deref().is_some_and(|model| model.contains("AMD"));
+        let needs_topoext = guest.threads > 1 && amd && self.domain.kind == "kvm";
+        let Some(node) = child(self.root, "cpu") else {
+            let mut lines = vec![shape];
+            lines.extend(needs_topoext.then(|| TOPOEXT.to_owned()));
+            lines.extend(numa_block(cells));
+            // TCG has no host CPU to pass through.
+            let open = if self.domain.kind == "kvm" {
+                "cpu mode='host-passthrough' check='none'"
+            } else {
+                "cpu"
+            };
+            self.after_vcpu(&block(open, &lines));
+            return;
+        };
+        let same = self.domain.shape.as_ref().is_some_and(|known| {
+            let shape = known.value;
+            (shape.dies, shape.clusters) == (1, 1)
+                && (shape.sockets, shape.cores, shape.threads)
+                    == (guest.sockets, guest.cores, guest.threads)
+        });
+        let has = node.children().any(|feature| feature.attribute("name") == Some("topoext"));
+        let passthrough = node.attribute("mode") == Some("host-passthrough");
+        let mut lines = vec![shape];
+        if needs_topoext && passthrough && !has {
+            lines.push(TOPOEXT.to_owned());
+        }
+        // Cells that are there are exchanged in their own element, else they come with the topology.
+        let numa = child(node, "numa");
+        match (numa, cells.is_empty()) {
+            (_, true) => {}
+            (Some(numa), false) => {
+                let new = cell_lines(&cells.cells, &cells.sizes);
+                self.edits.exchange(numa, |child| child.has_tag_name("cell"), &new);
+            }
+            (None, false) => lines.extend(numa_block(cells)),
+        }
+        if !same || lines.len() > 1 {
+            self.edits.exchange(node, |child| child.has_tag_name("topology"), &lines);
+        }
+    }
+
+    /// A new element of the domain, where a reader looks for it.
+    fn after_vcpu(&mut self, lines: &[String]) {
+        self.after(&["iothreadids", "iothreads", "vcpus", "vcpu"], lines);
+    }
+
+    fn new_element(&mut self, lines: &[String]) {
+        self.after(&["currentMemory", "memory", "name"], lines);
+    }
+
+    fn after(&mut self, names: &[&str], lines: &[String]) {
+        match names.iter().find_map(|name| child(self.root, name)) {
+            Some(node) => self.edits.insert_after(node, lines),
+            None => self.edits.insert_into(self.root, lines),
+        }
+    }
+}
+
+/// The guest's NUMA cells with their sizes in bytes; empty if it is shown none.
+struct Cells {
+    cells: Vec<GuestCell>,
+    sizes: Vec<u64>,
+}
+
+impl Cells {
+    fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+}
+
+fn numa_block(cells: &Cells) -> Vec<String> {
+    match cells.is_empty() {
+        true => Vec::new(),
+        false => block("numa", &cell_lines(&cells.cells, &cells.sizes)),
+    }
+}
+
+/// What libvirt calls its iothread of this number.
+fn named(number: u32) -> Role {
+    Role::Iothread(format!("iothread{number}"))
+}
+
+/// An element with children, a line each.
+fn block(open: &str, lines: &[String]) -> Vec<String> {
+    let name = open.split(' ').next().unwrap_or(open);
+    let mut block = vec![format!("<{open}>")];
+    block.extend(lines.iter().map(|line| format!("  {line}")));
+    block.push(format!("</{name}>"));
+    block
+}
+
+/// Refuses an element that stands twice: libvirt takes the first or both, by element.
+fn only(root: Node<'_, '_>, name: &str) -> Result<(), DomainError> {
+    match root.children().filter(|node| node.has_tag_name(name)).nth(1) {
+        None => Ok(()),
+        Some(second) => {
+            let mut error = error_at(second, format!("a second <{name}>"));
+            error.hint =
+                Some("put both into one element first, `virsh edit` shows how libvirt reads them");
+            Err(error)
+        }
+    }
+}
+
+fn child<'a, 'x>(node: Node<'a, 'x>, name: &str) -> Option<Node<'a, 'x>> {
+    node.children().find(|child| child.has_tag_name(name))
+}

@@ -1,0 +1,178 @@
+//! Who shares a PU or a core with a vCPU: the emulator, iothreads, the host; real-time threads.
+
+use pinfold_model::{CpuSet, Role, Severity};
+
+use super::lookup::{View, is_real_time, places, speak, speak_vcpus};
+use super::{Flaw, Pin};
+use crate::domain_file::Place;
+use crate::draft::pus_text;
+
+pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    for pin in &view.layout.pins {
+        match pin.role {
+            Role::Emulator | Role::Iothread(_) | Role::Vhost(_) => helper(view, pin, flaws),
+            Role::Vcpu(_) | Role::Worker | Role::Task => {}
+        }
+    }
+    siblings_of_host(view, flaws);
+    mixed_kinds(view, flaws);
+}
+
+/// PUs for the emulator and the iothreads: off the vCPUs' cores if there are such, near them.
+/// Where other pins are proposed for the vCPUs, those count.
+fn better_place(view: &View<'_, '_>) -> CpuSet {
+    let held =
+        super::guest::repinned(view).map_or(view.held.clone(), |pus| pus.into_iter().collect());
+    let free = view.lookup.usable.difference(&held).difference(&view.lookup.topology.isolated);
+    let off_cores = free.difference(&view.lookup.whole_cores(&held));
+    let nodes = view.lookup.nodes_of(&held);
+    let near = |set: &CpuSet| -> CpuSet {
+        let on_node = |pu: &pinfold_model::PuId| {
+            view.lookup.pu(*pu).and_then(|pu| pu.node).is_some_and(|node| nodes.contains(&node))
+        };
+        set.iter().filter(on_node).collect()
+    };
+    let choices = [near(&off_cores), near(&free), off_cores, free];
+    choices.into_iter().find(|set| !set.is_empty()).unwrap_or_default()
+}
+
+/// The emulator, an iothread or a vhost worker on the PUs of vCPUs.
+fn helper(view: &View<'_, '_>, pin: &Pin, flaws: &mut Vec<Flaw>) {
+    let role = speak(&pin.role);
+    let mask = pin.pus.clone().unwrap_or_else(|| view.lookup.usable.clone());
+    let common = mask.intersection(&view.held);
+    if common.is_empty() {
+        return;
+    }
+    let real_time: CpuSet = view
+        .vcpus()
+        .filter(|(_, vcpu)| is_real_time(vcpu.policy))
+        .filter_map(|(_, vcpu)| vcpu.pus.as_ref())
+        .fold(CpuSet::new(), |set, pus| set.union(pus));
+    let starves = !mask.is_empty() && mask.is_subset(&real_time) && !is_real_time(pin.policy);
+    let name = match (&pin.role, starves) {
+        (_, true) => "fifo-starves",
+        (Role::Emulator, false) => "emulator-on-vcpu",
+        (_, false) => "iothread-on-vcpu",
+    };
+    let severity = if starves { Severity::Problem } else { Severity::Warning };
+    let what = match (&pin.pus, mask.is_subset(&view.held)) {
+        (None, _) => {
+            format!("{role} has no pin: it may run on {}, which belong to vCPUs", pus_text(&common))
+        }
+        (Some(_), true) => {
+            format!("{role} runs on {} only, which belong to vCPUs", pus_text(&mask))
+        }
+        (Some(_), false) => {
+            format!("{role} may run on {}, which belong to vCPUs", pus_text(&common))
+        }
+    };
+    let what = if starves { format!("{what} under a real-time policy") } else { what };
+    let mut flaw = view.flaw(severity, name, what);
+    flaw.places = match pin.pus {
+        // One of the vCPUs' pins stands for all: the map shows the others.
+        Some(_) => {
+            let meets =
+                |vcpu: &&Pin| vcpu.pus.as_ref().is_some_and(|pus| !pus.is_disjoint(&common));
+            let first = view.vcpus().map(|(_, vcpu)| vcpu).find(meets);
+            places(std::iter::once(pin).chain(first))
+        }
+        None => vec![Place { line: None, text: format!("nowhere: {role} is not mentioned") }],
+    };
+    flaw.cost = cost(&pin.role, starves);
+    let better = better_place(view);
+    flaw.instead = match better.is_empty() {
+        false => vec![view.write_pin(&pin.role, &better)],
+        true => vec![format!(
+            "give the machine fewer vCPUs than this host's {} PUs, and {role} what is left",
+            view.lookup.usable.len()
+        )],
+    };
+    flaws.push(flaw);
+}
+
+fn cost(role: &Role, starves: bool) -> String {
+    match (role, starves) {
+        (_, true) => {
+            "a vCPU that spins under FIFO or RR never lets it run: the guest hangs when it \
+                      waits for a disk, a timer or the monitor, often already at boot"
+                .to_owned()
+        }
+        (Role::Emulator, false) => "main loop, timers and worker threads push a vCPU off its PU \
+                                    whenever a device needs them; the guest sees it as a stall"
+            .to_owned(),
+        (_, false) => "each request of its disk or queue pushes a vCPU off its PU, and a polling \
+                       one takes the whole PU"
+            .to_owned(),
+    }
+}
+
+/// Siblings of the vCPUs' PUs that the host's tasks may use.
+fn siblings_of_host(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    let pinned = &view.tight;
+    let taken =
+        |role: &Role| view.layout.pin(role).and_then(|pin| pin.pus.clone()).unwrap_or_default();
+    let others = view
+        .lookup
+        .whole_cores(pinned)
+        .difference(&view.held)
+        .difference(&view.lookup.topology.isolated)
+        .difference(&view.layout.exclusive)
+        .difference(&taken(&Role::Emulator))
+        .intersection(&view.lookup.online);
+    if others.is_empty() {
+        return;
+    }
+    let mut flaw = view.flaw(
+        Severity::Note,
+        "sibling-left-to-host",
+        format!("{} share cores with vCPUs and are left to the host's tasks", pus_text(&others)),
+    );
+    flaw.cost = "a busy sibling takes a third to a half of a vCPU's speed away".to_owned();
+    flaw.instead = vec![
+        "give the siblings to the machine too (two vCPUs for each core, shown as threads), \
+         or keep tasks off them with `pinfold apply --isolate host`"
+            .to_owned(),
+    ];
+    flaws.push(flaw);
+}
+
+/// vCPUs on fast and on slow cores.
+fn mixed_kinds(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    let kind = |pin: &Pin| {
+        let pu = pin.pus.as_ref().filter(|pus| pus.len() == 1)?.first()?;
+        Some(view.lookup.pu(pu)?.kind)
+    };
+    let kinds: Vec<_> =
+        view.vcpus().filter_map(|(index, pin)| Some((index, pin, kind(pin)?))).collect();
+    let Some(fastest) = kinds.iter().map(|(_, _, kind)| *kind).min() else {
+        return;
+    };
+    let slower: Vec<_> = kinds.iter().filter(|(_, _, kind)| *kind != fastest).collect();
+    if slower.is_empty() {
+        return;
+    }
+    let mut flaw = view.flaw(
+        Severity::Warning,
+        "mixed-cores",
+        format!(
+            "{} {} pinned to slower cores than the others",
+            speak_vcpus(slower.iter().map(|(index, _, _)| *index)),
+            if slower.len() == 1 { "is" } else { "are" }
+        ),
+    );
+    flaw.places = places(slower.iter().map(|(_, pin, _)| *pin));
+    flaw.cost = "no guest topology can say so: the guest gives its slow CPUs the same share, and \
+                 what waits for all of them waits for the slowest"
+        .to_owned();
+    let fast: CpuSet =
+        view.lookup.topology.pus.iter().filter(|pu| pu.kind == fastest).map(|pu| pu.os).collect();
+    let fast = fast.intersection(&view.lookup.usable);
+    flaw.instead = match view.layout.vcpus as usize <= fast.len() {
+        true => vec![format!(
+            "pin all to the fast cores' PUs {fast}; leave the slow ones to emulator and host"
+        )],
+        false => vec![format!("at most {} vCPUs fit on the fast cores' PUs {fast}", fast.len())],
+    };
+    flaws.push(flaw);
+}

@@ -1,0 +1,85 @@
+//! What is left to the host: PUs without a vCPU of its own, and without real-time threads.
+
+use pinfold_model::{CpuSet, Severity};
+
+use super::Flaw;
+use super::lookup::{View, is_real_time, places};
+use crate::draft::{pus_text, verb};
+
+pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    let hostable = match &view.layout.housekeeping {
+        Some(pus) => pus.intersection(&view.lookup.online),
+        None => view.lookup.usable.difference(&view.lookup.topology.isolated),
+    };
+    let real_time = view.layout.pins.iter().filter(|pin| is_real_time(pin.policy));
+    let real_time: Vec<_> = real_time.collect();
+    let burdened = real_time
+        .iter()
+        .fold(CpuSet::new(), |set, pin| set.union(pin.pus.as_ref().unwrap_or(&view.lookup.usable)));
+    if !real_time.is_empty() && hostable.is_subset(&burdened) {
+        let mut flaw = view.flaw(
+            Severity::Problem,
+            "fifo-without-host",
+            format!(
+                "real-time threads may run on every PU that the host's tasks have ({hostable})"
+            ),
+        );
+        flaw.places = places(real_time.iter().copied());
+        flaw.cost =
+            "a guest that spins stops the host: no shell, no network, no way to end it".to_owned();
+        flaw.instead = free_a_core(view);
+        flaws.push(flaw);
+        return;
+    }
+    let left = hostable.difference(&view.tight);
+    if left.is_empty() && !view.tight.is_empty() {
+        let mut flaw = view.flaw(
+            Severity::Warning,
+            "no-housekeeping",
+            "every PU that the host's tasks may use carries a vCPU",
+        );
+        flaw.places = places(view.vcpus().map(|(_, pin)| pin));
+        flaw.cost = "interrupts, the emulator and every task of the host run in the time of a vCPU"
+            .to_owned();
+        flaw.instead = free_a_core(view);
+        flaws.push(flaw);
+        return;
+    }
+    not_isolated(view, &hostable, flaws);
+}
+
+fn free_a_core(view: &View<'_, '_>) -> Vec<String> {
+    let core = view.lookup.topology.cores.first().map(|core| core.pus.clone()).unwrap_or_default();
+    let left = view.lookup.usable.len().saturating_sub(core.len());
+    match left {
+        0 => vec!["this host has one core only: do not pin, or use another machine".to_owned()],
+        left => vec![format!(
+            "leave the first core ({}) to host and emulator, and give the machine {left} vCPUs or fewer",
+            pus_text(&core)
+        )],
+    }
+}
+
+/// Pinned vCPUs whose PUs the host's tasks may use: no file of libvirt's can change that.
+fn not_isolated(view: &View<'_, '_>, hostable: &CpuSet, flaws: &mut Vec<Flaw>) {
+    let open = view.tight.intersection(hostable).difference(&view.layout.exclusive);
+    if open.is_empty() {
+        return;
+    }
+    let mut flaw = view.flaw(
+        Severity::Note,
+        "not-isolated",
+        format!(
+            "{} {} vCPUs, and the host's own tasks may run there too",
+            pus_text(&open),
+            verb(&open, "carries", "carry")
+        ),
+    );
+    flaw.cost = "a pin keeps a vCPU on its PU, it does not keep others off".to_owned();
+    flaw.instead = vec![
+        "`pinfold apply … --isolate host` keeps them off at run time and can be undone; `pinfold plan … \
+         --emit cmdline` writes the kernel parameters"
+            .to_owned(),
+    ];
+    flaws.push(flaw);
+}

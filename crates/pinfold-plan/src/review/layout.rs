@@ -1,0 +1,239 @@
+//! A placement with its places, from a plan, from a domain file, or as a running machine is found.
+
+use pinfold_model::{CpuSet, NodeId, Plan, Policy, Role, VnodePlan};
+
+use crate::domain_file::{Domain, Place, Target};
+
+/// In which language a placement is written, and so in which its correction is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Language {
+    /// A Pinfold plan (JSON).
+    Plan,
+    /// A libvirt domain file.
+    Libvirt,
+    /// A machine that runs, found by the words of this command line option: `--qmp SOCKET`.
+    Running(String),
+}
+
+/// Where the threads of a role may run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pin {
+    /// The role.
+    pub role: Role,
+    /// The PUs; `None` if nothing binds it.
+    pub pus: Option<CpuSet>,
+    /// The scheduling policy, if one is given.
+    pub policy: Option<Policy>,
+    /// Where that is written.
+    pub place: Place,
+}
+
+/// What the guest is shown of cores and sockets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestShape {
+    /// Number of sockets.
+    pub sockets: u32,
+    /// Most threads of one core.
+    pub threads: u32,
+    /// The vCPUs of each core, by index.
+    pub cores: Vec<Vec<u32>>,
+    /// Where that is written.
+    pub place: Place,
+}
+
+/// Where memory is bound: the guest's whole, or that of one of its NUMA cells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryOf {
+    /// The guest's cell with its vCPUs; `None` for the whole guest.
+    pub cell: Option<(u32, CpuSet)>,
+    /// The host's nodes; `None` if libvirt asks numad.
+    pub nodes: Option<Vec<NodeId>>,
+    /// Where that is written.
+    pub place: Place,
+}
+
+/// One virtual machine (or group of processes) as somebody placed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Its name.
+    pub name: String,
+    /// The file, or what was asked for.
+    pub source: String,
+    /// The language of its text.
+    pub language: Language,
+    /// Number of vCPUs.
+    pub vcpus: u32,
+    /// vCPUs in ascending order, then the others.
+    pub pins: Vec<Pin>,
+    /// Pins of threads that the machine does not have.
+    pub strays: Vec<Pin>,
+    /// What the guest is shown; `None` if that is not known.
+    pub guest: Option<GuestShape>,
+    /// Number of vCPUs that the written topology has, where it is not the machine's.
+    pub wrong_product: Option<(u64, Place)>,
+    /// Number of NUMA cells of the guest.
+    pub cells: u32,
+    /// Where its memory is bound; empty if it is not.
+    pub memory: Vec<MemoryOf>,
+    /// The PUs for the host's own tasks, if the layout says.
+    pub housekeeping: Option<CpuSet>,
+    /// The PUs that other tasks are kept off, if the layout says.
+    pub exclusive: CpuSet,
+}
+
+impl Layout {
+    /// The layouts of a plan, one for each vnode; `source` names the file.
+    #[must_use]
+    pub fn of_plan(plan: &Plan, source: &str) -> Vec<Self> {
+        let vnodes = &plan.vnodes;
+        vnodes
+            .iter()
+            .zip(0_usize..)
+            .map(|(vnode, index)| of_vnode((plan, vnode), index, source))
+            .collect()
+    }
+
+    /// The layout of a domain file; `source` names it.
+    #[must_use]
+    pub fn of_domain(domain: &Domain, source: &str) -> Self {
+        let pin = |target: Target| {
+            let (pus, place) = match domain.pin(target) {
+                Some((pus, place)) => (Some(pus.clone()), place.clone()),
+                None => (None, Place::default()),
+            };
+            Pin { role: role(target), pus, policy: domain.policy(target), place }
+        };
+        let count = domain.vcpus.value;
+        let mut targets: Vec<Target> = (0..count).map(Target::Vcpu).collect();
+        targets.push(Target::Emulator);
+        targets.extend(domain.iothreads.iter().map(|number| Target::Iothread(*number)));
+        let strays = domain.pins.iter().filter(|pin| !targets.contains(&pin.value.0));
+        let strays = strays.map(|pin| Pin {
+            role: role(pin.value.0),
+            pus: Some(pin.value.1.clone()),
+            policy: None,
+            place: pin.place.clone(),
+        });
+        let product = domain.shape.as_ref().and_then(|shape| {
+            let product = shape.value.vcpus().unwrap_or(u32::MAX);
+            (product != count).then(|| (u64::from(product), shape.place.clone()))
+        });
+        Self {
+            name: domain.name.clone(),
+            source: source.to_owned(),
+            language: Language::Libvirt,
+            vcpus: count,
+            strays: strays.collect(),
+            pins: targets.into_iter().map(pin).collect(),
+            guest: Some(guest_of_domain(domain)),
+            wrong_product: product,
+            cells: u32::try_from(domain.cells.len()).unwrap_or(u32::MAX),
+            memory: memory_of_domain(domain),
+            housekeeping: None,
+            exclusive: CpuSet::new(),
+        }
+    }
+
+    /// The pin of a role.
+    #[must_use]
+    pub fn pin(&self, role: &Role) -> Option<&Pin> {
+        self.pins.iter().find(|pin| pin.role == *role)
+    }
+}
+
+fn of_vnode((plan, vnode): (&Plan, &VnodePlan), index: usize, source: &str) -> Layout {
+    let place = |text: String| Place { line: None, text: format!("vnodes[{index}].{text}") };
+    let pins = vnode.threads.iter().zip(0_usize..).map(|(thread, entry)| Pin {
+        role: thread.role.clone(),
+        pus: Some(thread.pus.clone()),
+        policy: thread.policy,
+        place: place(format!("threads[{entry}].pus: \"{}\"", thread.pus)),
+    });
+    let count = u32::try_from(vnode.vcpus().count()).unwrap_or(u32::MAX);
+    let guest = vnode.guest.as_ref().map(|guest| {
+        let (sockets, cores, threads) = (guest.sockets, guest.cores, guest.threads);
+        GuestShape {
+            sockets,
+            threads,
+            cores: groups(count, threads),
+            place: place(format!("guest: {sockets}×{cores}×{threads}")),
+        }
+    });
+    let memory = vnode.memory.iter().map(|memory| MemoryOf {
+        cell: None,
+        nodes: Some(memory.nodes.clone()),
+        place: place("memory.nodes".to_owned()),
+    });
+    let nodes = vnode.memory.as_ref().map_or(0, |memory| memory.nodes.len());
+    let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+    Layout {
+        name: vnode.name.clone(),
+        source: source.to_owned(),
+        language: Language::Plan,
+        vcpus: count,
+        pins: pins.collect(),
+        strays: Vec::new(),
+        guest,
+        wrong_product: None,
+        // What is emitted shows the guest one cell for each node.
+        cells: nodes,
+        memory: memory.collect(),
+        housekeeping: Some(plan.housekeeping.clone()),
+        exclusive: plan.exclusive.clone(),
+    }
+}
+
+/// Without `<topology>` libvirt shows one socket of one core for each vCPU.
+fn guest_of_domain(domain: &Domain) -> GuestShape {
+    let count = domain.vcpus.value;
+    match &domain.shape {
+        Some(shape) => GuestShape {
+            sockets: shape.value.sockets,
+            threads: shape.value.threads,
+            cores: groups(count, shape.value.threads),
+            place: shape.place.clone(),
+        },
+        None => GuestShape {
+            sockets: count,
+            threads: 1,
+            cores: groups(count, 1),
+            place: Place::default(),
+        },
+    }
+}
+
+fn memory_of_domain(domain: &Domain) -> Vec<MemoryOf> {
+    let mut memory: Vec<MemoryOf> = Vec::new();
+    if let Some(bound) = &domain.memory {
+        memory.push(MemoryOf {
+            cell: None,
+            nodes: bound.value.nodes.clone(),
+            place: bound.place.clone(),
+        });
+    }
+    for memnode in &domain.memnodes {
+        let (id, nodes) = &memnode.value;
+        let cell = domain.cells.iter().find(|cell| cell.value.id == *id);
+        let vcpus = cell.map(|cell| cell.value.vcpus.clone()).unwrap_or_default();
+        memory.push(MemoryOf {
+            cell: Some((*id, vcpus)),
+            nodes: Some(nodes.clone()),
+            place: memnode.place.clone(),
+        });
+    }
+    memory
+}
+
+/// The vCPUs of each guest core: `threads` neighbours by index, as QEMU and libvirt number them.
+fn groups(vcpus: u32, threads: u32) -> Vec<Vec<u32>> {
+    let all: Vec<u32> = (0..vcpus).collect();
+    all.chunks(threads.max(1) as usize).map(<[u32]>::to_vec).collect()
+}
+
+fn role(target: Target) -> Role {
+    match target {
+        Target::Vcpu(index) => Role::Vcpu(index),
+        Target::Emulator => Role::Emulator,
+        Target::Iothread(number) => Role::Iothread(format!("iothread{number}")),
+    }
+}

@@ -1,0 +1,206 @@
+//! What all rules ask: the tables of a topology by PU, and the facts of one layout on it.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{CoreId, CpuSet, L3Id, NodeId, Policy, Pu, PuId, Role, Severity, Topology};
+
+use super::{Flaw, Language, Layout, Pin};
+use crate::domain_file::Place;
+
+/// A topology, by PU.
+pub(super) struct Lookup<'t> {
+    pub topology: &'t Topology,
+    pub online: CpuSet,
+    /// What a pin may use: online and allowed.
+    pub usable: CpuSet,
+    pus: BTreeMap<PuId, &'t Pu>,
+}
+
+impl<'t> Lookup<'t> {
+    pub fn of(topology: &'t Topology) -> Self {
+        let online = topology.online();
+        let usable = online.intersection(&topology.allowed);
+        let pus = topology.pus.iter().map(|pu| (pu.os, pu)).collect();
+        Self { topology, online, usable, pus }
+    }
+
+    pub fn pu(&self, os: PuId) -> Option<&'t Pu> {
+        self.pus.get(&os).copied()
+    }
+
+    /// PUs in hwloc's order, in which neighbours share most.
+    pub fn in_order(&self, pus: &CpuSet) -> Vec<PuId> {
+        let mut found: Vec<&Pu> = pus.iter().filter_map(|pu| self.pu(pu)).collect();
+        found.sort_by_key(|pu| pu.logical);
+        found.into_iter().map(|pu| pu.os).collect()
+    }
+
+    /// The one thing that all PUs of a set share, if they do.
+    fn common<K: PartialEq>(&self, pus: &CpuSet, key: impl Fn(&Pu) -> K) -> Option<K> {
+        let mut keys = pus.iter().map(|pu| self.pu(pu).map(&key));
+        let first = keys.next()??;
+        keys.all(|other| other.as_ref() == Some(&first)).then_some(first)
+    }
+
+    pub fn core_of(&self, pus: &CpuSet) -> Option<CoreId> {
+        self.common(pus, |pu| pu.core)
+    }
+
+    /// The nodes of a set, ascending.
+    pub fn nodes_of(&self, pus: &CpuSet) -> Vec<NodeId> {
+        sorted(pus.iter().filter_map(|pu| self.pu(pu)?.node))
+    }
+
+    /// The L3 domains of a set, ascending.
+    pub fn l3s_of(&self, pus: &CpuSet) -> Vec<L3Id> {
+        sorted(pus.iter().filter_map(|pu| self.pu(pu)?.l3))
+    }
+
+    /// The PUs of the cores that a set touches.
+    pub fn whole_cores(&self, pus: &CpuSet) -> CpuSet {
+        let cores = sorted(pus.iter().filter_map(|pu| Some(self.pu(pu)?.core)));
+        cores.iter().fold(CpuSet::new(), |set, core| set.union(&self.topology.core(*core).pus))
+    }
+}
+
+fn sorted<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<K> {
+    let mut keys: Vec<K> = keys.collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+/// One layout on a topology.
+pub(super) struct View<'a, 't> {
+    pub layout: &'a Layout,
+    pub lookup: &'a Lookup<'t>,
+    /// The PUs that belong to vCPUs: of every vCPU whose mask is narrower than the host.
+    pub held: CpuSet,
+    /// The PUs of vCPUs that may run nowhere else.
+    pub tight: CpuSet,
+}
+
+impl<'a, 't> View<'a, 't> {
+    pub fn of(layout: &'a Layout, lookup: &'a Lookup<'t>) -> Self {
+        let masks: Vec<&CpuSet> = vcpu_pins(layout)
+            .filter_map(|pin| pin.pus.as_ref())
+            .filter(|pus| !lookup.usable.is_subset(pus))
+            .collect();
+        let all = masks.iter().fold(CpuSet::new(), |set, pus| set.union(pus));
+        let single = masks.iter().filter(|pus| pus.len() == 1);
+        let tight = single.fold(CpuSet::new(), |set, pus| set.union(pus));
+        Self {
+            layout,
+            lookup,
+            held: all.intersection(&lookup.online),
+            tight: tight.intersection(&lookup.online),
+        }
+    }
+
+    /// The vCPUs' pins in ascending order.
+    pub fn vcpus(&self) -> impl Iterator<Item = (u32, &'a Pin)> {
+        vcpu_pins(self.layout).filter_map(|pin| match pin.role {
+            Role::Vcpu(index) => Some((index, pin)),
+            Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => None,
+        })
+    }
+
+    /// A flaw of this layout.
+    pub fn flaw(&self, severity: Severity, name: &'static str, what: impl Into<String>) -> Flaw {
+        Flaw {
+            severity,
+            name,
+            vm: self.layout.name.clone(),
+            what: what.into(),
+            places: Vec::new(),
+            cost: String::new(),
+            instead: Vec::new(),
+        }
+    }
+
+    /// A pin as it would be written.
+    pub fn write_pin(&self, role: &Role, pus: &CpuSet) -> String {
+        match (&self.layout.language, role) {
+            (Language::Plan, _) => format!("\"role\": \"{role}\", \"pus\": \"{pus}\""),
+            (Language::Libvirt, Role::Vcpu(index)) => {
+                format!("<vcpupin vcpu='{index}' cpuset='{pus}'/>")
+            }
+            (Language::Libvirt, Role::Iothread(id)) => {
+                let number = id.strip_prefix("iothread").unwrap_or(id);
+                format!("<iothreadpin iothread='{number}' cpuset='{pus}'/>")
+            }
+            (Language::Libvirt, _) => format!("<emulatorpin cpuset='{pus}'/>"),
+            (Language::Running(_), _) => format!("{} on {pus}", speak(role)),
+        }
+    }
+
+    /// One-PU pins for the vCPUs 0, 1, 2, … as they would be written.
+    pub fn write_pins(&self, pus: &[PuId]) -> Vec<String> {
+        let pins = (0_u32..).zip(pus);
+        pins.map(|(index, pu)| self.write_pin(&Role::Vcpu(index), &CpuSet::single(*pu))).collect()
+    }
+
+    /// A guest topology as it would be written.
+    pub fn write_shape(&self, sockets: usize, cores: usize, threads: usize) -> String {
+        match &self.layout.language {
+            Language::Plan => {
+                format!(
+                    "\"guest\": \"sockets\": {sockets}, \"cores\": {cores}, \"threads\": {threads}"
+                )
+            }
+            Language::Libvirt => {
+                format!(
+                    "<topology sockets='{sockets}' dies='1' cores='{cores}' threads='{threads}'/>"
+                )
+            }
+            Language::Running(_) => {
+                format!("-smp sockets={sockets},cores={cores},threads={threads} at its next start")
+            }
+        }
+    }
+}
+
+fn vcpu_pins(layout: &Layout) -> impl Iterator<Item = &Pin> {
+    layout.pins.iter().filter(|pin| matches!(pin.role, Role::Vcpu(_)))
+}
+
+/// A role in a sentence: `vCPU 0`, `the emulator`, `iothread disk`.
+pub(super) fn speak(role: &Role) -> String {
+    match role {
+        Role::Vcpu(index) => format!("vCPU {index}"),
+        Role::Emulator => "the emulator".to_owned(),
+        Role::Iothread(id) => match id.strip_prefix("iothread") {
+            Some(number) if !number.is_empty() => format!("iothread {number}"),
+            Some(_) | None => format!("iothread {id}"),
+        },
+        Role::Vhost(index) => format!("vhost worker {index}"),
+        Role::Worker => "the worker threads".to_owned(),
+        Role::Task => "the tasks".to_owned(),
+    }
+}
+
+/// vCPUs in a sentence: `vCPU 3` or `the vCPUs 0-2,5`.
+pub(super) fn speak_vcpus(indexes: impl IntoIterator<Item = u32>) -> String {
+    let set: CpuSet = indexes.into_iter().map(PuId).collect();
+    if set.len() == 1 { format!("vCPU {set}") } else { format!("the vCPUs {set}") }
+}
+
+/// True for `SCHED_FIFO`, `SCHED_RR`, `SCHED_DEADLINE`.
+pub(super) fn is_real_time(policy: Option<Policy>) -> bool {
+    match policy {
+        Some(Policy::Fifo { .. } | Policy::RoundRobin { .. } | Policy::Deadline { .. }) => true,
+        Some(Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle | Policy::Unknown(_))
+        | None => false,
+    }
+}
+
+/// The places of pins, each once, without those that are not written.
+pub(super) fn places<'a>(pins: impl IntoIterator<Item = &'a Pin>) -> Vec<Place> {
+    let mut found: Vec<Place> = Vec::new();
+    for pin in pins {
+        if !pin.place.text.is_empty() && !found.contains(&pin.place) {
+            found.push(pin.place.clone());
+        }
+    }
+    found
+}

@@ -1,0 +1,208 @@
+//! Each mask by itself: PUs that are not there, threads that are not there, vCPUs that share.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{CpuSet, Role, Severity};
+
+use super::Flaw;
+use super::lookup::{View, places, speak, speak_vcpus};
+use crate::draft::{pus_text, verb};
+
+pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    absent(view, flaws);
+    strays(view, flaws);
+    half_pinned(view, flaws);
+    shared(view, flaws);
+    unbalanced(view, flaws);
+}
+
+fn absent(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    let topology = view.lookup.topology;
+    for pin in view.layout.pins.iter().chain(&view.layout.strays) {
+        let Some(pus) = &pin.pus else { continue };
+        let gone = pus.difference(&view.lookup.usable);
+        if gone.is_empty() {
+            continue;
+        }
+        let left = pus.intersection(&view.lookup.usable);
+        let offline = gone.is_subset(&topology.offline);
+        let barred = gone.is_subset(&view.lookup.online);
+        let why = match (offline, barred) {
+            (true, _) => verb(&gone, "is offline", "are offline"),
+            (_, true) => "may not be used by this process",
+            (false, false) => verb(&gone, "is not on this host", "are not on this host"),
+        };
+        // Such a mask still works if some PU of it is there; the kernel takes the rest away.
+        let severity = if left.is_empty() { Severity::Problem } else { Severity::Warning };
+        let role = speak(&pin.role);
+        let mut flaw = view.flaw(
+            severity,
+            "absent-pu",
+            format!("{role} is pinned to {pus}, of which {} {why}", pus_text(&gone)),
+        );
+        flaw.places = places([pin]);
+        flaw.cost = match left.is_empty() {
+            true => "the machine does not start, or the pin is refused (EINVAL)".to_owned(),
+            false => format!("it runs on {left} only, not where the text says"),
+        };
+        flaw.instead = vec![match (left.is_empty(), offline) {
+            (false, _) => view.write_pin(&pin.role, &left),
+            (true, true) => format!(
+                "bring {} online (chcpu -e {gone}), or pin to some of {}",
+                pus_text(&gone),
+                view.lookup.usable
+            ),
+            (true, false) => format!("pin to some of this host's PUs: {}", view.lookup.usable),
+        }];
+        flaws.push(flaw);
+    }
+}
+
+fn strays(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    for pin in &view.layout.strays {
+        let role = speak(&pin.role);
+        let counted = match &pin.role {
+            Role::Vcpu(_) => format!("the machine has {} vCPUs, from 0", view.layout.vcpus),
+            Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => {
+                "the machine has no such thread".to_owned()
+            }
+        };
+        let mut flaw = view.flaw(
+            Severity::Warning,
+            "pin-of-nothing",
+            format!("{role} is pinned, but {counted}"),
+        );
+        flaw.places = places([pin]);
+        flaw.cost =
+            "libvirt drops such a pin of a vCPU in silence and refuses one of an iothread; often \
+             the count or a number is a typing error, and another thread has no pin"
+                .to_owned();
+        flaw.instead = vec!["take the line out, or raise the count to match".to_owned()];
+        flaws.push(flaw);
+    }
+}
+
+/// Some vCPUs are pinned and others float over the pinned ones' PUs.
+fn half_pinned(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    if view.held.is_empty() {
+        if view.layout.vcpus > 0
+            && !view.vcpus().any(|(_, pin)| pin.pus.as_ref().is_some_and(|pus| pus.len() == 1))
+        {
+            flaws.push(unpinned(view));
+        }
+        return;
+    }
+    let floats =
+        |pus: &Option<CpuSet>| pus.as_ref().is_none_or(|pus| view.lookup.usable.is_subset(pus));
+    let floating: Vec<u32> =
+        view.vcpus().filter(|(_, pin)| floats(&pin.pus)).map(|(index, _)| index).collect();
+    if floating.is_empty() {
+        return;
+    }
+    let free = view.lookup.usable.difference(&view.held);
+    let mut flaw = view.flaw(
+        Severity::Warning,
+        "half-pinned",
+        format!(
+            "{} {} no pin, while others are pinned to {}",
+            speak_vcpus(floating.iter().copied()),
+            if floating.len() == 1 { "has" } else { "have" },
+            view.held
+        ),
+    );
+    flaw.places = places(view.vcpus().filter(|(_, pin)| !floats(&pin.pus)).map(|(_, pin)| pin));
+    flaw.cost = "a vCPU that floats takes turns with the pinned ones on their own PUs".to_owned();
+    let order = view.lookup.in_order(&free);
+    flaw.instead = match order.len() >= floating.len() {
+        true => (floating.iter().zip(&order))
+            .map(|(index, pu)| view.write_pin(&Role::Vcpu(*index), &CpuSet::single(*pu)))
+            .collect(),
+        false => vec![format!("only {} PUs are free: give the machine fewer vCPUs", order.len())],
+    };
+    flaws.push(flaw);
+}
+
+fn unpinned(view: &View<'_, '_>) -> Flaw {
+    let mut flaw = view.flaw(
+        Severity::Note,
+        "not-pinned",
+        "no vCPU is pinned: the kernel places them, which is a legal choice",
+    );
+    flaw.cost =
+        "vCPUs move between cores, and share them with the host's tasks under load".to_owned();
+    flaw.instead = vec![
+        "`pinfold plan --list` shows what else there is; `pinfold tune` measures what it buys"
+            .to_owned(),
+    ];
+    flaw
+}
+
+/// Two vCPUs that may only run on the same PU.
+fn shared(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    let mut by_pu: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (index, pin) in view.vcpus() {
+        if let Some(pus) = pin.pus.as_ref().filter(|pus| pus.len() == 1)
+            && let Some(pu) = pus.first()
+        {
+            by_pu.entry(pu.0).or_default().push(index);
+        }
+    }
+    let free = view.lookup.usable.difference(&view.held);
+    for (pu, indexes) in by_pu.iter().filter(|(_, indexes)| indexes.len() > 1) {
+        let mut flaw = view.flaw(
+            Severity::Warning,
+            "vcpus-share-pu",
+            format!("{} are all pinned to PU {pu}", speak_vcpus(indexes.iter().copied())),
+        );
+        flaw.places =
+            places(view.vcpus().filter(|(index, _)| indexes.contains(index)).map(|(_, pin)| pin));
+        flaw.cost =
+            "they take turns: one that holds a guest lock can be off the PU while another spins for it"
+                .to_owned();
+        let order = view.lookup.in_order(&free);
+        flaw.instead = match order.as_slice() {
+            [] => vec!["give the machine no more vCPUs than PUs".to_owned()],
+            order => (indexes.iter().skip(1).zip(order))
+                .map(|(index, pu)| view.write_pin(&Role::Vcpu(*index), &CpuSet::single(*pu)))
+                .collect(),
+        };
+        flaws.push(flaw);
+    }
+}
+
+/// Masks of several isolated PUs, where the kernel does not spread tasks.
+fn unbalanced(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    let isolated = &view.lookup.topology.isolated;
+    let wide = view
+        .layout
+        .pins
+        .iter()
+        .filter(|pin| pin.pus.as_ref().is_some_and(|pus| pus.intersection(isolated).len() > 1));
+    let wide: Vec<_> = wide.collect();
+    let Some(first) = wide.first().and_then(|pin| pin.pus.as_ref()) else {
+        return;
+    };
+    let roles: Vec<String> = wide.iter().map(|pin| speak(&pin.role)).collect();
+    let mut flaw = view.flaw(
+        Severity::Warning,
+        "mask-on-isolated",
+        format!(
+            "{} may run on several isolated PUs at once ({})",
+            roles.join(", "),
+            first.intersection(isolated)
+        ),
+    );
+    flaw.places = places(wide.iter().copied());
+    flaw.cost =
+        "load is not balanced over isolated PUs: a thread stays on the first one of its mask, and \
+         two with one mask share it while its neighbours idle"
+            .to_owned();
+    let order = view.lookup.in_order(&first.intersection(isolated));
+    flaw.instead = (wide.iter().zip(&order))
+        .map(|(pin, pu)| view.write_pin(&pin.role, &CpuSet::single(*pu)))
+        .collect();
+    if wide.len() > order.len() {
+        flaw.instead.push("and the others off the isolated PUs".to_owned());
+    }
+    flaws.push(flaw);
+}

@@ -1,0 +1,235 @@
+//! Nodes and L3 domains: vCPUs that are far from each other, and memory that is far from them.
+
+use pinfold_model::{CpuSet, NodeId, Severity};
+
+use super::lookup::{View, places};
+use super::{Flaw, Language, MemoryOf};
+use crate::draft::counted;
+
+pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    nodes_that_are_not(view, flaws);
+    if view.held.is_empty() {
+        return;
+    }
+    if view.lookup.topology.nodes.iter().filter(|node| !node.pus.is_empty()).count() > 1 {
+        far_memory(view, flaws);
+        unbound_memory(view, flaws);
+    }
+    spread_over_nodes(view, flaws);
+    spread_over_l3(view, flaws);
+}
+
+/// Memory on nodes that the host does not have, or that have none.
+fn nodes_that_are_not(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    let known = &view.lookup.topology.nodes;
+    // A source that does not tell any memory tells nothing of it.
+    let tells = known.iter().any(|node| node.memory_bytes > 0);
+    for bound in &view.layout.memory {
+        for node in bound.nodes.iter().flatten() {
+            let found = known.iter().find(|known| known.id == *node);
+            let what = match found {
+                None => format!("memory is bound to node {node}, which this host does not have"),
+                Some(found) if tells && found.memory_bytes == 0 => {
+                    format!("memory is bound to node {node}, which has no memory")
+                }
+                Some(_) => continue,
+            };
+            let mut flaw = view.flaw(Severity::Problem, "absent-node", what);
+            flaw.places = vec![bound.place.clone()];
+            flaw.cost = "the machine does not start".to_owned();
+            let filled = known.iter().filter(|node| !tells || node.memory_bytes > 0);
+            let filled: Vec<String> = filled.map(|node| node.id.to_string()).collect();
+            flaw.instead = vec![format!("nodes with memory: {}", filled.join(", "))];
+            flaws.push(flaw);
+        }
+    }
+}
+
+/// Memory bound to other nodes than those of the vCPUs that use it.
+fn far_memory(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    for bound in &view.layout.memory {
+        let Some(nodes) = &bound.nodes else { continue };
+        let users = match &bound.cell {
+            None => view.held.clone(),
+            Some((_, vcpus)) => {
+                let of_cell =
+                    view.vcpus().filter(|(index, _)| vcpus.contains(pinfold_model::PuId(*index)));
+                of_cell
+                    .filter_map(|(_, pin)| pin.pus.as_ref())
+                    .fold(CpuSet::new(), |set, pus| set.union(pus))
+            }
+        };
+        let wanted = filled(view, view.lookup.nodes_of(&users));
+        if wanted.is_empty()
+            || nodes.iter().any(|node| wanted.contains(node))
+                && (bound.cell.is_none() || *nodes == wanted)
+        {
+            continue;
+        }
+        if nodes.iter().all(|node| wanted.contains(node)) {
+            continue;
+        }
+        let whose = match &bound.cell {
+            None => "the guest's memory".to_owned(),
+            Some((cell, _)) => format!("the memory of the guest's cell {cell}"),
+        };
+        let mut flaw = view.flaw(
+            Severity::Warning,
+            "memory-far",
+            format!("{whose} is on {}, its vCPUs run on {}", spoken(nodes), spoken(&wanted)),
+        );
+        flaw.places = vec![bound.place.clone()];
+        flaw.places.extend(places(view.vcpus().map(|(_, pin)| pin)).into_iter().take(2));
+        flaw.cost =
+            "each cache miss crosses the interconnect, which takes up to twice as long and has \
+                     less bandwidth"
+                .to_owned();
+        flaw.instead =
+            vec![write_memory(view, bound.cell.as_ref().map(|(cell, _)| *cell), &wanted)];
+        flaws.push(flaw);
+    }
+}
+
+/// Pinned vCPUs of one node whose memory is not bound.
+fn unbound_memory(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    let asked_numad = |bound: &MemoryOf| bound.nodes.is_none();
+    let bound = !view.layout.memory.is_empty() && !view.layout.memory.iter().all(asked_numad);
+    let nodes = filled(view, view.lookup.nodes_of(&view.held));
+    if bound || nodes.is_empty() || matches!(view.layout.language, Language::Running(_)) {
+        return;
+    }
+    let mut flaw = view.flaw(
+        Severity::Warning,
+        "memory-not-bound",
+        format!("the vCPUs are pinned to {}, the memory is not bound", spoken(&nodes)),
+    );
+    flaw.places = view.layout.memory.iter().map(|bound| bound.place.clone()).collect();
+    flaw.cost =
+        "pages come from the node of the thread that touches them first, often QEMU's own, and \
+                 pins move no page that is already there"
+            .to_owned();
+    flaw.instead = vec![write_memory(view, None, &nodes)];
+    flaws.push(flaw);
+}
+
+/// vCPUs on several nodes, although one would do or although the guest does not know.
+fn spread_over_nodes(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    let nodes = view.lookup.nodes_of(&view.tight);
+    if nodes.len() < 2 {
+        return;
+    }
+    let needed = view.tight.len();
+    let roomy = view.lookup.topology.nodes.iter().find(|node| {
+        node.pus.intersection(&view.lookup.usable).len() >= needed && nodes.contains(&node.id)
+    });
+    if roomy.is_none() && view.layout.cells as usize >= nodes.len() {
+        return;
+    }
+    let what = format!("the vCPUs are pinned to PUs of {}", spoken(&nodes));
+    let mut flaw = match roomy {
+        Some(node) => view.flaw(
+            Severity::Warning,
+            "nodes-crossed",
+            format!("{what}, although node {} has {} PUs", node.id, node.pus.len()),
+        ),
+        None => view.flaw(
+            Severity::Warning,
+            "nodes-hidden",
+            format!(
+                "{what}, and the guest is shown {}",
+                counted((view.layout.cells as usize).max(1), "NUMA node")
+            ),
+        ),
+    };
+    flaw.places = places(view.vcpus().map(|(_, pin)| pin));
+    flaw.cost =
+        "the guest cannot keep a task near its memory: half of all misses cross the interconnect"
+            .to_owned();
+    flaw.instead = match roomy {
+        Some(node) => vec![format!(
+            "pin all to node {}: {}",
+            node.id,
+            node.pus.intersection(&view.lookup.usable)
+        )],
+        None => vec![format!(
+            "show the guest {} NUMA nodes, the vCPUs of each on one of the host's, and bind each to its \
+             node's memory; `pinfold plan --emit libvirt --into FILE` writes the cells",
+            nodes.len()
+        )],
+    };
+    flaws.push(flaw);
+}
+
+/// vCPUs on several L3 domains, although one would do.
+fn spread_over_l3(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    let domains = view.lookup.l3s_of(&view.tight);
+    if domains.len() < 2 || view.lookup.nodes_of(&view.tight).len() > 1 {
+        return;
+    }
+    let needed = view.tight.len();
+    let roomy = view.lookup.topology.l3.iter().filter(|domain| {
+        domains.contains(&domain.id) && domain.pus.intersection(&view.lookup.usable).len() >= needed
+    });
+    let Some(best) =
+        roomy.max_by_key(|domain| (domain.size_bytes, domain.pus.intersection(&view.tight).len()))
+    else {
+        return;
+    };
+    let mut flaw = view.flaw(
+        Severity::Warning,
+        "l3-crossed",
+        format!(
+            "the vCPUs are spread over {} L3 caches, although one of them has {} PUs",
+            domains.len(),
+            best.pus.len()
+        ),
+    );
+    flaw.places = places(view.vcpus().map(|(_, pin)| pin));
+    flaw.cost =
+        "what vCPUs share (locks, queues, frames) travels between the caches, several times \
+                 slower than within one; the guest is not told of the border"
+            .to_owned();
+    let size = match best.size_bytes {
+        0 => String::new(),
+        bytes => format!(" ({} MiB)", bytes >> 20),
+    };
+    flaw.instead = vec![format!(
+        "pin all to the PUs of one L3{size}: {}",
+        best.pus.intersection(&view.lookup.usable)
+    )];
+    flaws.push(flaw);
+}
+
+fn write_memory(view: &View<'_, '_>, cell: Option<u32>, nodes: &[NodeId]) -> String {
+    let list: CpuSet = nodes.iter().map(|node| pinfold_model::PuId(node.0)).collect();
+    match (&view.layout.language, cell) {
+        (Language::Libvirt, None) => {
+            format!("<numatune><memory mode='strict' nodeset='{list}'/></numatune>")
+        }
+        (Language::Libvirt, Some(cell)) => {
+            format!("<memnode cellid='{cell}' mode='strict' nodeset='{list}'/>")
+        }
+        (Language::Plan, _) => format!("bind the memory to {}", spoken(nodes)),
+        (Language::Running(_), _) => {
+            format!(
+                "start it anew with its memory bound to {}; migratepages moves what can move",
+                spoken(nodes)
+            )
+        }
+    }
+}
+
+/// Those of the nodes that have memory, where the source tells.
+fn filled(view: &View<'_, '_>, mut nodes: Vec<NodeId>) -> Vec<NodeId> {
+    let known = &view.lookup.topology.nodes;
+    let has = |id: &NodeId| known.iter().any(|node| node.id == *id && node.memory_bytes > 0);
+    if nodes.iter().any(has) {
+        nodes.retain(has);
+    }
+    nodes
+}
+
+fn spoken(nodes: &[NodeId]) -> String {
+    let list: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+    format!("{} {}", if list.len() == 1 { "node" } else { "nodes" }, list.join(", "))
+}

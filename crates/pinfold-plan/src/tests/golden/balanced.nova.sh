@@ -1,0 +1,19 @@
+#!/bin/sh
+# Pinfold: balanced for win-10 'x': vCPUs 0→1, 1→5, 2→2, 3→6, 4→3, 5→7
+# sh THIS FLAVOR; the flavor has 6 vCPUs.
+set -eu
+flavor=${1:?"say which flavor: sh $0 FLAVOR"}
+
+openstack flavor set "$flavor" --property hw:cpu_policy=dedicated
+openstack flavor set "$flavor" --property hw:cpu_thread_policy=require
+openstack flavor set "$flavor" --property hw:cpu_sockets=1
+openstack flavor set "$flavor" --property hw:cpu_cores=3
+openstack flavor set "$flavor" --property hw:cpu_threads=2
+openstack flavor set "$flavor" --property hw:emulator_threads_policy=share
+
+# On the compute node, in nova.conf (which PUs, but not which vCPU on which):
+# [compute]
+# cpu_dedicated_set = 1-3,5-7
+# cpu_shared_set = 0,4
+# Cannot be said: the PU of each vCPU, the emulator's own PUs beyond cpu_shared_set, pins of iothreads.
+# hw:cpu_thread_policy=isolate leaves the siblings of dedicated PUs idle: what the plan puts there has no word.

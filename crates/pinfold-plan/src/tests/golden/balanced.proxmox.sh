@@ -1,0 +1,97 @@
+#!/bin/sh
+# Pinfold: balanced for win-10 'x': vCPUs 0→1, 1→5, 2→2, 3→6, 4→3, 5→7
+# On the Proxmox host: sh THIS VMID. The machine takes it at its next start.
+set -eu
+vmid=${1:?"say which machine: sh $0 VMID"}
+
+# One mask for all threads, until the hookscript pins each.
+qm set "$vmid" --sockets 1 --cores 6 --vcpus 6 --affinity 0-7 --numa 1
+# qm has no word for threads: QEMU takes the later -smp. This replaces other --args.
+qm set "$vmid" --args '-smp 6,sockets=1,cores=3,threads=2,maxcpus=6'
+
+# Not to be had from qm: iothreads follow its disks (iothread=1), and keep the PUs of the emulator here.
+mkdir -p /var/lib/vz/snippets
+cat >/var/lib/vz/snippets/pinfold-win_10__x_.sh <<'END_OF_HOOK'
+#!/bin/sh
+# Pins each thread of the machine after its start. Arguments: VMID PHASE.
+[ "$2" = post-start ] || exit 0
+qemu=$(cat "/run/qemu-server/$1.pid") || exit 1
+vcpus=6
+
+fail() {
+    echo "$0: $1; QEMU is ended before its guest has run" >&2
+    kill -KILL "$qemu" 2>/dev/null
+    exit 1
+}
+
+alive() {
+    state=$(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$qemu/status" 2>/dev/null)
+    [ -n "$state" ] && [ "$state" != Z ]
+}
+
+# The ids of QEMU's threads whose name is $1, or begins with it if it ends in "/".
+threads_named() {
+    for task in /proc/"$qemu"/task/*; do
+        { IFS= read -r name <"$task/comm"; } 2>/dev/null || continue
+        case $1 in
+        */) case $name in "$1"*) echo "${task##*/}" ;; esac ;;
+        *) [ "$name" != "$1" ] || echo "${task##*/}" ;;
+        esac
+    done
+}
+
+# The id of the one such thread.
+thread_named() {
+    found=$(threads_named "$1")
+    case $found in
+    '' | *[!0-9]*) echo "$0: QEMU has not one thread named $1" >&2 && return 1 ;;
+    *) echo "$found" ;;
+    esac
+}
+
+count_vcpus() {
+    count=0
+    while [ "$count" -lt "$vcpus" ] && [ -n "$(threads_named "CPU $count/")" ]; do
+        count=$((count + 1))
+    done
+    echo "$count"
+}
+
+pin_all() {
+    taskset -apc "$1" "$qemu" >/dev/null
+}
+
+pin_one() {
+    tid=$(thread_named "$1") && taskset -pc "$2" "$tid" >/dev/null
+}
+
+schedule() {
+    tid=$(thread_named "$1") && shift && chrt "$@" "$tid" >/dev/null
+}
+
+# All threads as the emulator, then those with a name.
+pin_by_taskset() {
+    # emulator: the emulator runs on the PUs 0,4 of core 0 with the host's tasks: every other thread of the cores in use belongs to a vCPU
+    pin_all 0,4 || return 1
+    # vcpu(0): PU 1 is a thread of a core for vCPUs (core 1, L3 0, node 0, package 0), as all are that are not the host's; PU 5, its sibling, carries a vCPU too
+    pin_one 'CPU 0/' 1 || return 1
+    # vcpu(1): PU 5 is a thread of a core for vCPUs (core 1, L3 0, node 0, package 0), as all are that are not the host's; PU 1, its sibling, carries a vCPU too
+    pin_one 'CPU 1/' 5 || return 1
+    # vcpu(2): PU 2 is a thread of a core for vCPUs (core 2, L3 0, node 0, package 0), as all are that are not the host's; PU 6, its sibling, carries a vCPU too
+    pin_one 'CPU 2/' 2 || return 1
+    # vcpu(3): PU 6 is a thread of a core for vCPUs (core 2, L3 0, node 0, package 0), as all are that are not the host's; PU 2, its sibling, carries a vCPU too
+    pin_one 'CPU 3/' 6 || return 1
+    # vcpu(4): PU 3 is a thread of a core for vCPUs (core 3, L3 0, node 0, package 0), as all are that are not the host's; PU 7, its sibling, carries a vCPU too
+    pin_one 'CPU 4/' 3 || return 1
+    # vcpu(5): PU 7 is a thread of a core for vCPUs (core 3, L3 0, node 0, package 0), as all are that are not the host's; PU 3, its sibling, carries a vCPU too
+    pin_one 'CPU 5/' 7 || return 1
+}
+
+[ "$(count_vcpus)" -eq "$vcpus" ] || {
+    echo "$0: the machine has not $vcpus vCPUs" >&2
+    exit 1
+}
+pin_by_taskset
+END_OF_HOOK
+chmod +x /var/lib/vz/snippets/pinfold-win_10__x_.sh
+qm set "$vmid" --hookscript local:snippets/pinfold-win_10__x_.sh

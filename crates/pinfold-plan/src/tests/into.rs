@@ -1,0 +1,233 @@
+//! A plan merged into a domain file: every byte that placement does not own stays.
+
+use pinfold_model::Policy;
+
+use super::machine::{Machine, i7_4790k};
+use super::{auto, exactly, one};
+use crate::domain_file::Domain;
+use crate::emit::libvirt_into;
+use crate::plan;
+
+/// A file as people keep it: comments, both kinds of quotes, other tuning, a namespace.
+const OURS: &str = r#"<?xml version="1.0"?>
+<!-- my machine, do not touch -->
+<domain xmlns:qemu="http://libvirt.org/schemas/domain/qemu/1.0" type='kvm'>
+	<name>win10</name>
+  <memory unit='GiB'>8</memory>
+  <vcpu placement='static' current="2">4</vcpu>
+  <iothreads>1</iothreads>
+  <cputune>
+    <shares>2048</shares>
+    <!-- from the forum -->
+    <vcpupin vcpu='0' cpuset='0'/>
+    <vcpupin   vcpu="1"  cpuset="1"
+       />
+    <!-- why is this here? -->
+    <emulatorpin cpuset='0-7'/>
+    <cachetune vcpus='0-1'><cache id='0' level='3' type='both' size='3' unit='MiB'/></cachetune>
+  </cputune>
+  <os><type arch='x86_64'>hvm</type></os>
+  <cpu mode='host-passthrough' check='none'>
+    <topology sockets='4' cores='1' threads='1'/> <!-- Windows -->
+    <feature policy='disable' name='hypervisor'/>
+  </cpu>
+  <description><![CDATA[a < b & <vcpu>9</vcpu>]]></description>
+  <qemu:commandline><qemu:arg value='-S'/></qemu:commandline>
+</domain>
+<!-- the end -->
+"#;
+
+const THEIRS: &str = r#"<?xml version="1.0"?>
+<!-- my machine, do not touch -->
+<domain xmlns:qemu="http://libvirt.org/schemas/domain/qemu/1.0" type='kvm'>
+	<name>win10</name>
+  <memory unit='GiB'>8</memory>
+  <vcpu placement='static'>6</vcpu>
+  <iothreads>1</iothreads>
+  <cputune>
+    <shares>2048</shares>
+    <!-- from the forum -->
+    <vcpupin vcpu='0' cpuset='1'/>
+    <vcpupin vcpu='1' cpuset='5'/>
+    <vcpupin vcpu='2' cpuset='2'/>
+    <vcpupin vcpu='3' cpuset='6'/>
+    <vcpupin vcpu='4' cpuset='3'/>
+    <vcpupin vcpu='5' cpuset='7'/>
+    <emulatorpin cpuset='0,4'/>
+    <iothreadpin iothread='1' cpuset='0,4'/>
+    <!-- why is this here? -->
+    <cachetune vcpus='0-1'><cache id='0' level='3' type='both' size='3' unit='MiB'/></cachetune>
+  </cputune>
+  <os><type arch='x86_64'>hvm</type></os>
+  <cpu mode='host-passthrough' check='none'>
+    <topology sockets='1' dies='1' cores='3' threads='2'/> <!-- Windows -->
+    <feature policy='disable' name='hypervisor'/>
+  </cpu>
+  <description><![CDATA[a < b & <vcpu>9</vcpu>]]></description>
+  <qemu:commandline><qemu:arg value='-S'/></qemu:commandline>
+</domain>
+<!-- the end -->
+"#;
+
+#[track_caller]
+fn merged(xml: &str, strategy: &str, vcpus: u32) -> String {
+    let topology = i7_4790k().build();
+    let layout = plan(strategy, &topology, &exactly(vcpus)).unwrap();
+    let text = libvirt_into(xml, one(&layout), &topology).unwrap().text;
+    let again = libvirt_into(&text, one(&layout), &topology).unwrap().text;
+    assert_eq!(again, text, "merging twice is merging once");
+    let domain = Domain::read(&text).unwrap();
+    assert_eq!(domain.vcpus.value, vcpus);
+    for thread in layout.vnodes[0].vcpus() {
+        let index = thread.role.short().parse().unwrap();
+        assert_eq!(domain.pin(crate::domain_file::Target::Vcpu(index)).unwrap().0, &thread.pus);
+    }
+    text
+}
+
+#[test]
+fn every_other_byte_stays() {
+    assert_eq!(merged(OURS, "balanced", 6), THEIRS);
+    let dos = |text: &str| text.replace('\n', "\r\n");
+    assert_eq!(merged(&dos(OURS), "balanced", 6), dos(THEIRS), "line ends of the file");
+}
+
+#[test]
+fn what_is_missing_is_put_where_it_is_looked_for() {
+    let bare = "<domain type='qemu'>\n <name>x</name>\n <vcpu>2</vcpu>\n</domain>";
+    assert_eq!(
+        merged(bare, "low-latency", 2),
+        "<domain type='qemu'>\n <name>x</name>\n <vcpu>2</vcpu>\n <cputune>\n   <vcpupin vcpu='0' cpuset='1'/>\n   \
+         <vcpupin vcpu='1' cpuset='2'/>\n   <emulatorpin cpuset='5-6'/>\n </cputune>\n <cpu>\n   \
+         <topology sockets='1' dies='1' cores='2' threads='1'/>\n </cpu>\n</domain>"
+    );
+    // All on one line, self-closing parents, no <vcpu> at all.
+    let line = "<domain type='kvm'><name>x</name><cputune/><cpu mode='host-passthrough'/></domain>";
+    let text = merged(line, "low-latency", 1);
+    assert!(text.contains("<cpu mode='host-passthrough'>\n  <topology"), "{text}");
+    assert!(text.contains("<vcpu placement='static'>1</vcpu>"), "{text}");
+    let empty = "<domain><cputune>\n</cputune></domain>";
+    assert!(merged(empty, "low-latency", 1).contains("<emulatorpin cpuset='5'/>\n</cputune>"));
+}
+
+#[test]
+fn schedulers_of_the_file_stay_unless_the_plan_names_some() {
+    let xml = "<domain><vcpu>2</vcpu><cputune><vcpusched vcpus='0-1' scheduler='fifo' priority='1'/></cputune></domain>";
+    assert!(merged(xml, "low-latency", 2).contains("<vcpusched vcpus='0-1'"));
+    assert!(!merged(xml, "low-latency", 1).contains("vcpusched"), "for vCPUs that are gone");
+    let topology = i7_4790k().build();
+    let mut layout = plan("low-latency", &topology, &exactly(2)).unwrap();
+    layout.vnodes[0].threads[0].policy = Some(Policy::RoundRobin { priority: 2 });
+    let text = libvirt_into(xml, one(&layout), &topology).unwrap().text;
+    assert!(text.contains("<vcpusched vcpus='0' scheduler='rr' priority='2'/>"), "{text}");
+    assert!(!text.contains("fifo"), "{text}");
+}
+
+#[test]
+fn iothreads_keep_their_numbers() {
+    let xml = "<domain><vcpu>1</vcpu><iothreads>2</iothreads><iothreadids><iothread id='7'/></iothreadids></domain>";
+    let topology = i7_4790k().build();
+    let mut request = exactly(1);
+    *super::iothreads(&mut request) = vec!["disk".to_owned(), "iothread7".to_owned()];
+    let layout = plan("low-latency", &topology, &request).unwrap();
+    let merged = libvirt_into(xml, one(&layout), &topology).unwrap();
+    assert!(merged.text.contains("<iothreadpin iothread='1'"), "{}", merged.text);
+    assert!(merged.text.contains("<iothreadpin iothread='7'"), "{}", merged.text);
+    assert!(merged.notes.contains(&"libvirt's iothread 1 is the plan's iothread(disk)".to_owned()));
+    // More than the file has: their number is raised.
+    *super::iothreads(&mut request) = ["a", "b", "c"].map(str::to_owned).to_vec();
+    let layout = plan("low-latency", &topology, &request).unwrap();
+    let text = libvirt_into(xml, one(&layout), &topology).unwrap().text;
+    assert!(text.contains("<iothreads>3</iothreads>"), "{text}");
+}
+
+#[test]
+fn siblings_on_amd_need_a_feature() {
+    let mut topology = Machine::new([1, 1, 1, 4, 2], |place| place.core + 4 * place.thread).build();
+    topology.model = Some("AMD Ryzen 7 5800X 8-Core Processor".to_owned());
+    let layout = plan("balanced", &topology, &auto()).unwrap();
+    let xml = "<domain type='kvm'><vcpu>6</vcpu><cpu mode='host-passthrough'></cpu></domain>";
+    let text = libvirt_into(xml, one(&layout), &topology).unwrap().text;
+    assert!(text.contains("<feature policy='require' name='topoext'/>"), "{text}");
+    let again = libvirt_into(&text, one(&layout), &topology).unwrap().text;
+    assert_eq!(again, text);
+}
+
+#[test]
+fn refusals_name_line_and_column() {
+    let topology = i7_4790k().build();
+    let layout = plan("low-latency", &topology, &exactly(2)).unwrap();
+    let check = |xml: &str, told: &str| {
+        let error = libvirt_into(xml, one(&layout), &topology).unwrap_err().to_string();
+        assert_eq!(error, told, "{xml}");
+    };
+    let dtd = "<!DOCTYPE domain [<!ENTITY a \"b\">]>\n<domain/>";
+    check(
+        dtd,
+        "line 1, column 1: the file has a document type, which could define entities without bound",
+    );
+    check(
+        "<domain>&a;</domain>",
+        "line 1, column 9: this is not well-formed XML: unknown entity reference 'a' at 1:9",
+    );
+    check("<network/>", "line 1, column 1: the file's element is <network>, not <domain>");
+    check(
+        "<domain>\n <vcpu>many</vcpu></domain>",
+        "line 2, column 2: <vcpu>many</vcpu> is no number of vCPUs",
+    );
+}
+
+#[test]
+fn half_a_cputune_is_refused() {
+    let topology = i7_4790k().build();
+    let layout = plan("low-latency", &topology, &exactly(2)).unwrap();
+    let check = |xml: &str, told: &str| {
+        let error = libvirt_into(xml, one(&layout), &topology).unwrap_err().to_string();
+        assert_eq!(error, told, "{xml}");
+    };
+    let tune = |inside: &str| {
+        format!("<domain>\n <vcpu>2</vcpu>\n <cputune>\n  {inside}\n </cputune>\n</domain>")
+    };
+    let check_tune = |inside: &str, told: &str| check(&tune(inside), told);
+    check_tune("<vcpupin vcpu='0'/>", "line 4, column 3: <vcpupin> has no cpuset");
+    check_tune("<vcpupin cpuset='0'/>", "line 4, column 3: <vcpupin> has no vcpu");
+    check_tune(
+        "<vcpupin vcpu='x' cpuset='0'/>",
+        "line 4, column 3: vcpu=\"x\" of <vcpupin> is not a number that fits",
+    );
+    check_tune(
+        "<vcpupin vcpu='0' cpuset='0'/>\n  <vcpupin vcpu='0' cpuset='1'/>",
+        "line 5, column 3: vCPU 0 is pinned a second time",
+    );
+    check_tune("<emulatorpin cpuset=''/>", "line 4, column 3: cpuset=\"\": the list is empty");
+    check_tune(
+        "<emulatorpin cpuset='0-7:2'/>",
+        "line 4, column 3: cpuset=\"0-7:2\": libvirt knows no step in a list",
+    );
+    for list in ["8-3", "^2", "2147483648", "0-", "a", "20000"] {
+        let error = libvirt_into(
+            &tune(&format!("<emulatorpin cpuset='{list}'/>")),
+            one(&layout),
+            &topology,
+        );
+        let error = error.unwrap_err();
+        assert_eq!((error.line, error.column), (4, 3));
+        assert!(error.why.contains(&format!("cpuset={list:?}: ")), "{error}");
+    }
+    check_tune(
+        "<vcpusched vcpus='0' scheduler='fifo'/>",
+        "line 4, column 3: <vcpusched> has no priority",
+    );
+    check(
+        "<domain><vcpu>2</vcpu>\n<cputune/>\n<cputune/></domain>",
+        "line 3, column 1: a second <cputune>",
+    );
+    check(
+        "<domain><vcpu>1</vcpu>\n<vcpus><vcpu id='0' enabled='yes'/></vcpus></domain>",
+        "line 2, column 1: <vcpus> lists 1 single vCPUs, the plan has 2",
+    );
+    check(
+        "<domain><vcpu>4</vcpu><cpu><numa>\n<cell id='0' cpus='0-3' memory='1'/></numa></cpu></domain>",
+        "line 2, column 1: the guest's NUMA cells share out 4 vCPUs, the plan has 2",
+    );
+}

@@ -1,0 +1,222 @@
+//! Each flaw by its smallest domain file, and what is proposed instead is without it.
+
+use pinfold_model::{Severity, Topology};
+
+use super::machine::{Machine, i7_4790k, plain, two_complexes};
+use super::{auto, exactly, golden};
+use crate::domain_file::Domain;
+use crate::review::{Flaw, Layout, render, review};
+use crate::{plan, strategies};
+
+/// A domain of `vcpus` vCPUs, `<cputune>` and the rest.
+fn domain(vcpus: u32, tune: &str, rest: &str) -> String {
+    format!(
+        "<domain type='kvm'>\n<name>a</name><vcpu>{vcpus}</vcpu>\n<cputune>\n{tune}\n</cputune>\n{rest}\n</domain>\n"
+    )
+}
+
+/// `<vcpupin>`s for the vCPUs 0, 1, 2, …
+fn pins(lists: &str) -> String {
+    let pins = lists.split(' ').enumerate();
+    pins.map(|(vcpu, list)| format!("<vcpupin vcpu='{vcpu}' cpuset='{list}'/>\n")).collect()
+}
+
+fn shape(cores: u32, threads: u32) -> String {
+    format!("<cpu><topology sockets='1' cores='{cores}' threads='{threads}'/></cpu>")
+}
+
+fn flaws(topology: &Topology, files: &[&str]) -> Vec<Flaw> {
+    let layouts: Vec<Layout> = files
+        .iter()
+        .map(|xml| Layout::of_domain(&Domain::read(xml).unwrap(), "domain.xml"))
+        .collect();
+    review(&layouts, topology)
+}
+
+/// The names of everything worse than a note, worst first.
+#[track_caller]
+fn check(topology: &Topology, xml: &str, expected: &[&str]) {
+    let found = flaws(topology, &[xml]);
+    let found: Vec<&str> =
+        found.iter().filter(|flaw| flaw.severity > Severity::Note).map(|flaw| flaw.name).collect();
+    assert_eq!(found, expected, "{xml}");
+}
+
+#[test]
+fn a_good_domain_has_no_flaw() {
+    let host = i7_4790k().build();
+    let good = format!("{}<emulatorpin cpuset='0,4'/>", pins("1 5 2 6 3 7"));
+    check(&host, &domain(6, &good, &shape(3, 2)), &[]);
+    let good = format!("{}<emulatorpin cpuset='5-7'/>", pins("1 2 3"));
+    check(&host, &domain(3, &good, &shape(3, 1)), &[]);
+    check(&host, "<domain><vcpu>4</vcpu></domain>", &[]);
+}
+
+#[test]
+fn siblings() {
+    let host = i7_4790k().build();
+    let emulator = "<emulatorpin cpuset='0,4'/>";
+    let with = |lists: &str, rest: &str| {
+        let count = u32::try_from(lists.split(' ').count()).unwrap();
+        domain(count, &format!("{}{emulator}", pins(lists)), rest)
+    };
+    // The guest's siblings are on other cores; siblings that it takes for cores.
+    check(&host, &with("1 2 5 6", &shape(2, 2)), &["guest-siblings-lie"]);
+    check(&host, &with("1 5 2 6", &shape(4, 1)), &["guest-siblings-hidden"]);
+    check(&host, &with("1 2 3", &shape(3, 1)), &[]);
+    // A mask of both siblings for both is one core too.
+    check(&host, &with("1,5 1,5 2,6 2,6", &shape(2, 2)), &[]);
+    check(&host, &with("1 5 2 6", ""), &["guest-siblings-hidden", "guest-sockets-lie"]);
+    check(&host, &with("1 5 2", &shape(4, 2)), &["topology-count"]);
+}
+
+#[test]
+fn what_is_proposed_is_without_the_flaw() {
+    let host = i7_4790k().build();
+    for (lists, cores, threads) in [("1 2 5 6", 2, 2), ("1 5 2 6", 4, 1), ("0 1 2 3 4 5", 3, 2)] {
+        let count = u32::try_from(lists.split(' ').count()).unwrap();
+        let bad = domain(count, &pins(lists), &shape(cores, threads));
+        let found = flaws(&host, &[&bad]);
+        let lines: Vec<&String> = found
+            .iter()
+            .filter(|flaw| flaw.name.starts_with("guest-") || flaw.name.starts_with("emulator-"))
+            .flat_map(|flaw| &flaw.instead)
+            .collect();
+        let of = |start: &str| -> String {
+            let lines = lines.iter().filter(|line| line.starts_with(start));
+            lines.map(|line| format!("{line}\n")).collect()
+        };
+        let vcpupins = match of("<vcpupin") {
+            none if none.is_empty() => pins(lists),
+            some => some,
+        };
+        let tune = format!("{vcpupins}{}", of("<emulatorpin"));
+        check(&host, &domain(count, &tune, &format!("<cpu>{}</cpu>", of("<topology"))), &[]);
+    }
+}
+
+#[test]
+fn helpers_on_the_pus_of_vcpus() {
+    let host = i7_4790k().build();
+    let with = |more: &str, rest: &str| {
+        domain(3, &format!("{}{more}", pins("1 2 3")), &format!("{}{rest}", shape(3, 1)))
+    };
+    check(&host, &with("", ""), &["emulator-on-vcpu"]);
+    check(&host, &with("<emulatorpin cpuset='0-3'/>", ""), &["emulator-on-vcpu"]);
+    check(&host, &with("<emulatorpin cpuset='3'/>", ""), &["emulator-on-vcpu"]);
+    let fifo = "<emulatorpin cpuset='3'/><vcpusched vcpus='0-2' scheduler='fifo' priority='1'/>";
+    check(&host, &with(fifo, ""), &["fifo-starves"]);
+    let disk = "<emulatorpin cpuset='0'/><iothreadpin iothread='1' cpuset='1'/>";
+    check(&host, &with(disk, "<iothreads>1</iothreads>"), &["iothread-on-vcpu"]);
+    let stray = "<emulatorpin cpuset='0'/><iothreadpin iothread='4' cpuset='0'/>";
+    check(&host, &with(stray, ""), &["pin-of-nothing"]);
+}
+
+#[test]
+fn pus_that_are_not_there_or_not_alone() {
+    let host = i7_4790k().offline("7").isolated("2-3").build();
+    let with =
+        |lists: &str| domain(2, &format!("{}<emulatorpin cpuset='0'/>", pins(lists)), &shape(2, 1));
+    check(&host, &with("1 7"), &["absent-pu"]);
+    check(&host, &with("1 2,99"), &["absent-pu"]);
+    check(&host, &with("1 1"), &["vcpus-share-pu"]);
+    check(&host, &with("2-3 2-3"), &["mask-on-isolated"]);
+    check(&host, &domain(2, &pins("1"), &shape(2, 1)), &["half-pinned", "emulator-on-vcpu"]);
+    let none_left = plain(2).build();
+    let all = format!("{}<emulatorpin cpuset='0-1'/>", pins("0 1"));
+    check(&none_left, &domain(2, &all, &shape(2, 1)), &["emulator-on-vcpu", "no-housekeeping"]);
+    let fifo = format!("{all}<vcpusched vcpus='0-1' scheduler='rr' priority='1'/>");
+    check(&none_left, &domain(2, &fifo, &shape(2, 1)), &["fifo-starves", "fifo-without-host"]);
+}
+
+#[test]
+fn nodes_caches_and_kinds_of_cores() {
+    let two_nodes = Machine::new([2, 1, 1, 4, 1], |place| 4 * place.package + place.core).build();
+    let with = |lists: &str, rest: &str| {
+        let count = u32::try_from(lists.split(' ').count()).unwrap();
+        let tune = format!("{}<emulatorpin cpuset='0'/>", pins(lists));
+        domain(count, &tune, &format!("{}{rest}", shape(count, 1)))
+    };
+    let bind =
+        |nodes: &str| format!("<numatune><memory mode='strict' nodeset='{nodes}'/></numatune>");
+    check(&two_nodes, &with("1 2", &bind("0")), &[]);
+    check(&two_nodes, &with("1 2", &bind("1")), &["memory-far"]);
+    check(&two_nodes, &with("1 2", &bind("5")), &["absent-node", "memory-far"]);
+    check(&two_nodes, &with("1 2", ""), &["memory-not-bound"]);
+    check(&two_nodes, &with("1 5", &bind("0-1")), &["nodes-crossed"]);
+    check(&two_nodes, &with("1 2 3 5 6 7", &bind("0-1")), &["nodes-hidden"]);
+    let cells = "<cpu><topology sockets='1' cores='6' threads='1'/><numa><cell id='0' cpus='0-2' memory='1'/>\
+                 <cell id='1' cpus='3-5' memory='1'/></numa></cpu>";
+    let memnodes = |one: u32, other: u32| {
+        format!(
+            "<numatune><memnode cellid='0' mode='strict' nodeset='{one}'/>\
+             <memnode cellid='1' mode='strict' nodeset='{other}'/></numatune>"
+        )
+    };
+    let celled = |memory: &str| {
+        let tune = format!("{}<emulatorpin cpuset='0'/>", pins("1 2 3 5 6 7"));
+        domain(6, &tune, &format!("{cells}{memory}"))
+    };
+    check(&two_nodes, &celled(&memnodes(0, 1)), &[]);
+    check(&two_nodes, &celled(&memnodes(1, 0)), &["memory-far", "memory-far"]);
+
+    let complexes = two_complexes().build();
+    check(&complexes, &with("1 2 4 5", ""), &["l3-crossed"]);
+    check(&complexes, &with("4 5 6 7", ""), &[]);
+    let hybrid = Machine::hybrid(4, 4).build();
+    check(&hybrid, &with("2 4 8", ""), &["mixed-cores"]);
+}
+
+#[test]
+fn two_machines_on_one_host() {
+    let host = i7_4790k().build();
+    let vm = |lists: &str| {
+        let count = u32::try_from(lists.split(' ').count()).unwrap();
+        domain(count, &format!("{}<emulatorpin cpuset='0,4'/>", pins(lists)), &shape(count, 1))
+    };
+    let names = |one: &str, other: &str| -> Vec<&'static str> {
+        let found = flaws(&host, &[&vm(one), &vm(other)]);
+        let found = found.iter().filter(|flaw| flaw.severity > Severity::Note);
+        found.map(|flaw| flaw.name).collect()
+    };
+    assert_eq!(names("1", "2"), Vec::<&str>::new());
+    assert_eq!(names("1 2", "2 3"), ["pu-used-twice"]);
+    assert_eq!(names("1 2", "5 7"), ["core-used-twice"]);
+}
+
+/// No strategy makes what the review calls a problem.
+#[test]
+fn own_plans_hold() {
+    let machines =
+        [i7_4790k(), two_complexes(), super::machine::r910(), Machine::hybrid(4, 8), plain(3)];
+    for machine in machines {
+        let topology = machine.build();
+        for strategy in strategies() {
+            let Ok(layout) = plan(strategy.name, &topology, &auto()) else { continue };
+            let found = review(&Layout::of_plan(&layout, "plan.json"), &topology);
+            let problem = found.iter().find(|flaw| flaw.severity == Severity::Problem);
+            assert_eq!(problem, None, "{} on {}", strategy.name, topology.fingerprint);
+        }
+    }
+    let topology = i7_4790k().build();
+    for name in ["low-latency", "balanced"] {
+        let layout = plan(name, &topology, &exactly(2)).unwrap();
+        let found = review(&Layout::of_plan(&layout, "plan.json"), &topology);
+        let worse = found.iter().find(|flaw| flaw.severity > Severity::Note);
+        assert_eq!(worse, None, "{name}");
+    }
+}
+
+#[test]
+fn as_a_person_sees_it() {
+    let topology = i7_4790k().build();
+    let tune = format!(
+        "{}<emulatorpin cpuset='0-1'/>\n<vcpusched vcpus='0-5' scheduler='fifo' priority='1'/>",
+        pins("0 1 2 3 4 5")
+    );
+    let xml = domain(6, &tune, &shape(3, 2));
+    let layouts = [Layout::of_domain(&Domain::read(&xml).unwrap(), "win10.xml")];
+    let found = review(&layouts, &topology);
+    assert!(found.iter().any(|flaw| flaw.instead.iter().any(|line| line.contains("cpuset='0,4'"))));
+    golden("review-win10.txt", &render(&layouts, &found, &topology));
+}

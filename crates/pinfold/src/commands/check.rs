@@ -1,0 +1,250 @@
+//! `pinfold plan --check`: what is wrong with placements that somebody wrote, or that run.
+//!
+//! Files are plans (`pinfold plan --json`) or libvirt domain files, told apart by their first
+//! character; a running machine is looked at thread by thread. All that are handed in together
+//! are taken as of one host, so that PUs used twice are seen.
+
+use pinfold_host::{Host, LiveHost, user};
+use pinfold_model::{CpuSet, Role, Severity, Topology};
+use pinfold_plan::domain_file::{Domain, Place};
+use pinfold_plan::review::{self, Flaw, GuestShape, Language, Layout, Pin};
+use pinfold_vm::GuestPlace;
+use serde_json::json;
+
+use crate::cli::PlanArgs;
+use crate::failure::{Exit, Failure};
+use crate::target::{Vm, vm_failure};
+use crate::{common, output};
+
+/// Prints the review; fails with [`Exit::No`] if anything of it is a warning or a problem.
+pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
+    let host = common::host()?;
+    let mut layouts = Vec::new();
+    let mut prints = Vec::new();
+    for file in files {
+        let (found, print) = of_file(file)?;
+        layouts.extend(found);
+        prints.extend(print.map(|print| (file.clone(), print)));
+    }
+    if let Some(vm) = &arguments.running {
+        if arguments.input.is_some() {
+            return Err(Failure::new(Exit::Input, "--input describes another machine")
+                .with_hint("what runs is checked against this one: leave --input out"));
+        }
+        let mut vm = Vm::find(&host, vm)?;
+        layouts.push(of_running(&host, &mut vm)?);
+    }
+    if layouts.is_empty() {
+        return Err(Failure::new(Exit::Input, "--check was given nothing to check").with_hint(
+            "name a plan or a domain file: --check FILE; or a machine that runs: --check --libvirt \
+             NAME, --check --qmp SOCKET",
+        ));
+    }
+    let topology = common::topology(&host, arguments.input.as_deref())?;
+    let flaws = review::review(&layouts, &topology);
+    let other = prints.iter().find(|(_, print)| *print != topology.fingerprint);
+    if let Some((file, _)) = other {
+        output::say(&format!(
+            "note: {file} was made for another machine than the one it is checked on"
+        ));
+    }
+    output::data(&match arguments.json {
+        true => to_json(&layouts, &flaws),
+        false => review::render(&layouts, &flaws, &topology),
+    });
+    let wrong = flaws.iter().filter(|flaw| flaw.severity >= Severity::Warning).count();
+    match wrong {
+        0 => Ok(()),
+        _ => {
+            Err(Failure::new(Exit::No, advice(&layouts, wrong))
+                .with_hint(way_out(&layouts, &topology)))
+        }
+    }
+}
+
+fn advice(layouts: &[Layout], wrong: usize) -> String {
+    let of = layouts.iter().map(|layout| layout.source.as_str()).collect::<Vec<_>>();
+    let mut of = of;
+    of.dedup();
+    format!("{wrong} thing(s) to mend in {}", of.join(", "))
+}
+
+/// Who would rather not mend by hand.
+fn way_out(layouts: &[Layout], topology: &Topology) -> String {
+    let strategy = if topology.has_smt() { "balanced" } else { "low-latency" };
+    match layouts {
+        [only] => match &only.language {
+            Language::Libvirt => format!(
+                "or let Pinfold write it: pinfold plan --strategy {strategy} --emit libvirt --into {}",
+                only.source
+            ),
+            Language::Plan => format!(
+                "or plan anew: pinfold plan --strategy {strategy} --vcpus {} --json",
+                only.vcpus
+            ),
+            Language::Running(option) => format!(
+                "or let Pinfold place it now: pinfold apply {option} --strategy {strategy} --dry-run"
+            ),
+        },
+        _ => {
+            "`pinfold plan --list` shows the strategies that keep several machines apart".to_owned()
+        }
+    }
+}
+
+/// The layouts of a file, and the fingerprint that a plan carries.
+fn of_file(path: &str) -> Result<(Vec<Layout>, Option<String>), Failure> {
+    let text =
+        user::read_text(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let first = text.trim_start_matches('\u{feff}').trim_start().chars().next();
+    match first {
+        Some('{') => {
+            let plan = common::read_plan(path)?;
+            Ok((Layout::of_plan(&plan, path), Some(plan.fingerprint)))
+        }
+        Some('<') => Ok((vec![Layout::of_domain(&read_domain(path, &text)?, path)], None)),
+        Some(_) | None => Err(Failure::new(
+            Exit::Input,
+            format!("{path} is neither a plan nor a domain file"),
+        )
+        .with_hint(
+            "a plan is JSON (`pinfold plan --json`), a domain file XML (`virsh dumpxml NAME`)",
+        )),
+    }
+}
+
+/// A domain file's text; `path` is for messages.
+pub fn read_domain(path: &str, text: &str) -> Result<Domain, Failure> {
+    Domain::read(text).map_err(|error| {
+        let hint = error.hint.map(str::to_owned);
+        let failure = Failure::from_error(Exit::Input, &error, hint);
+        Failure { message: format!("{path}: {}", failure.message), ..failure }
+    })
+}
+
+/// A running machine: each thread's mask and policy as the kernel has them.
+fn of_running(host: &LiveHost, vm: &mut Vm) -> Result<Layout, Failure> {
+    let pid = vm.found.pid;
+    let mut pins: Vec<Pin> = Vec::new();
+    for thread in &vm.found.threads {
+        let (role, tid) = (&thread.role, thread.task.tid);
+        // Workers come and go, and follow what the emulator is bound to.
+        let wanted = match role {
+            Role::Vcpu(_) | Role::Iothread(_) | Role::Vhost(_) => true,
+            Role::Emulator => tid == pid,
+            Role::Worker | Role::Task => false,
+        };
+        if !wanted || pins.iter().any(|pin| pin.role == *role) {
+            continue;
+        }
+        let mask = host.affinity(tid).map_err(|error| common::host_failure(&error))?;
+        let policy = host.policy(tid).map_err(|error| common::host_failure(&error))?;
+        let text = format!("thread {tid} ({}): {mask}, {policy}", thread.name);
+        pins.push(Pin {
+            role: role.clone(),
+            pus: Some(mask),
+            policy: Some(policy),
+            place: Place { line: None, text },
+        });
+    }
+    let guest = match vm.teller.monitor() {
+        Some(monitor) => {
+            let cpus = monitor.cpus().map_err(|error| vm_failure(&error))?;
+            let places: Vec<(u32, GuestPlace)> =
+                cpus.iter().map(|cpu| (cpu.index, cpu.place)).collect();
+            Some(guest_shape(&places))
+        }
+        None => None,
+    };
+    Ok(Layout {
+        name: vm.name.clone(),
+        source: vm.asked.clone(),
+        language: Language::Running(vm.asked.clone()),
+        vcpus: vm.found.vcpus,
+        pins,
+        strays: Vec::new(),
+        guest,
+        wrong_product: None,
+        cells: 0,
+        memory: Vec::new(),
+        housekeeping: None,
+        exclusive: CpuSet::new(),
+    })
+}
+
+/// The guest's cores from the places that QEMU tells for its vCPUs.
+fn guest_shape(places: &[(u32, GuestPlace)]) -> GuestShape {
+    let mut cores: Vec<(GuestPlace, Vec<u32>)> = Vec::new();
+    let mut sockets = Vec::new();
+    for (index, place) in places {
+        let core = GuestPlace { thread: None, node: None, ..*place };
+        match cores.iter_mut().find(|(known, _)| *known == core && place.core.is_some()) {
+            Some((_, members)) => members.push(*index),
+            None => cores.push((core, vec![*index])),
+        }
+        if !sockets.contains(&place.socket) {
+            sockets.push(place.socket);
+        }
+    }
+    let threads = cores.iter().map(|(_, members)| members.len()).max().unwrap_or(1);
+    let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    GuestShape {
+        sockets: narrow(sockets.len()),
+        threads: narrow(threads),
+        place: Place {
+            line: None,
+            text: format!(
+                "query-cpus-fast: {} socket(s), {} core(s), {threads} thread(s) on a core",
+                sockets.len(),
+                cores.len()
+            ),
+        },
+        cores: cores.into_iter().map(|(_, members)| members).collect(),
+    }
+}
+
+fn to_json(layouts: &[Layout], flaws: &[Flaw]) -> String {
+    let sources: Vec<&str> = layouts.iter().map(|layout| layout.source.as_str()).collect();
+    let flaws: Vec<_> = flaws
+        .iter()
+        .map(|flaw| {
+            let places: Vec<_> = flaw
+                .places
+                .iter()
+                .map(|place| json!({"line": place.line, "text": place.text}))
+                .collect();
+            json!({
+                "severity": flaw.severity.to_string(),
+                "name": flaw.name,
+                "vm": flaw.vm,
+                "what": flaw.what,
+                "where": places,
+                "cost": flaw.cost,
+                "instead": flaw.instead,
+            })
+        })
+        .collect();
+    let value = json!({"format": "pinfold-review/1", "checked": sources, "findings": flaws});
+    format!("{value:#}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_come_from_the_places_that_qemu_tells() {
+        let place = |socket, core, thread| GuestPlace {
+            socket: Some(socket),
+            core: Some(core),
+            thread: Some(thread),
+            ..GuestPlace::default()
+        };
+        let found = guest_shape(&[(0, place(0, 0, 0)), (1, place(0, 0, 1)), (2, place(1, 0, 0))]);
+        assert_eq!((found.sockets, found.threads), (2, 2));
+        assert_eq!(found.cores, [vec![0, 1], vec![2]]);
+        // A board that tells no places shows single CPUs.
+        let found = guest_shape(&[(0, GuestPlace::default()), (1, GuestPlace::default())]);
+        assert_eq!((found.threads, found.cores.len()), (1, 2));
+    }
+}
