@@ -5,7 +5,7 @@
 //! messages and Pinfold's journals are written beside it.
 
 use pinfold_host::process::{Child, Spawn, Stdio};
-use pinfold_host::{SystemClock, user};
+use pinfold_host::{Clock as _, SystemClock, user};
 use pinfold_probe::agent::{Agent, ChannelId, Output};
 use pinfold_vm::guest::{GuestKernel, agent_port};
 
@@ -14,7 +14,12 @@ use crate::ship::Cargo;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const HELLO_NS: u64 = 180 * SECOND_NS;
-const COMMAND_NS: u64 = 180 * SECOND_NS;
+/// For a hang, not for a slow machine: a guest whose host is busy stands still for many seconds.
+const COMMAND_NS: u64 = 600 * SECOND_NS;
+const LOOK_NS: u64 = 60 * SECOND_NS;
+/// Where every task is in the kernel, for a command that hangs.
+const WHERE: &str =
+    "grep -s '' /proc/[0-9]*/task/[0-9]*/stat /proc/[0-9]*/task/[0-9]*/stack || true";
 const OFF_NS: u64 = 20 * SECOND_NS;
 
 /// What a host under test looks like.
@@ -120,7 +125,17 @@ impl Guest {
     /// [`LabError::Agent`].
     pub fn run(&mut self, argv: &[&str]) -> Result<Output, LabError> {
         self.transcript.push_str(&format!("$ {}\n", argv.join(" ")));
-        let output = self.agent.run(argv, COMMAND_NS);
+        let channel = self.agent.start(argv)?;
+        self.agent.close(channel)?;
+        let end = SystemClock.now_ns().saturating_add(COMMAND_NS);
+        while !self.agent.has_ended(channel) && SystemClock.now_ns() < end {
+            SystemClock.sleep_ns(SECOND_NS / 100);
+        }
+        if !self.agent.has_ended(channel) {
+            let look = self.agent.run(&["/bin/busybox", "sh", "-c", WHERE], LOOK_NS);
+            self.transcript.push_str(&look.map_or_else(|e| e.to_string(), |o| o.stdout_text()));
+        }
+        let output = self.agent.wait(channel, 0);
         match &output {
             Ok(output) => self.transcript.push_str(&format!(
                 "{}{}({})\n",
