@@ -71,11 +71,11 @@ fn one(plan: &Plan) -> (&Plan, &pinfold_model::VnodePlan) {
     (plan, plan.single().unwrap())
 }
 
-/// Compares with a file in `golden/`; `PINFOLD_GOLDEN=write` rewrites it.
+/// Compares with a file in `golden/`; `PINFOLD_BLESS=1` rewrites it.
 #[track_caller]
 fn golden(name: &str, found: &str) {
     let path = format!("{}/src/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"));
-    if std::env::var("PINFOLD_GOLDEN").is_ok_and(|value| value == "write") {
+    if std::env::var_os("PINFOLD_BLESS").is_some() {
         pinfold_host::user::write_atomic(&path, found.as_bytes()).unwrap();
     }
     let expected = pinfold_host::user::read_text(&path).unwrap();
