@@ -12,6 +12,7 @@ mod origin;
 mod page;
 mod pairs;
 mod pin;
+mod plan;
 mod scratch;
 mod topo;
 
@@ -27,7 +28,7 @@ pub type Failure = Box<dyn std::error::Error>;
 #[derive(Debug, Parser)]
 #[command(name = "pinfold-bench")]
 pub struct Arguments {
-    /// Which [default: all but gap, which takes an hour]
+    /// Which [default: all but gap, which needs a machine without other work]
     names: Vec<Name>,
     /// Rounds; each runs every contender once [default: as many as the benchmark needs]
     #[arg(long, value_name = "N")]
@@ -57,6 +58,8 @@ pub struct Arguments {
 pub enum Name {
     /// Finding and pinning all threads of a guest with 32 vCPUs
     Pin,
+    /// Planning 10,000 vCPUs on 4,096 PUs, and less on less
+    Plan,
     /// Showing a host's topology
     Topo,
     /// Where a guest runs before it is pinned
@@ -65,7 +68,7 @@ pub enum Name {
     Gap,
 }
 
-const USUAL: [Name; 3] = [Name::Pin, Name::Topo, Name::FirstSecond];
+const USUAL: [Name; 4] = [Name::Pin, Name::Plan, Name::Topo, Name::FirstSecond];
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
@@ -90,6 +93,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     for name in names {
         let figures = match name {
             Name::Pin => pin::run(arguments),
+            Name::Plan => plan::run(arguments),
             Name::Topo => topo::run(arguments),
             Name::FirstSecond => first_second::run(arguments),
             Name::Gap => gap::run(arguments),

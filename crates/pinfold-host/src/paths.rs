@@ -123,6 +123,13 @@ pub fn node_file(node: NodeId, file: &str) -> String {
     format!("/sys/devices/system/node/node{node}/{file}")
 }
 
+/// Directory of a node's huge pages, one folder `hugepages-2048kB` for each size.
+/// <https://docs.kernel.org/admin-guide/mm/hugetlbpage.html>
+#[must_use]
+pub fn node_hugepages_dir(node: NodeId) -> String {
+    node_file(node, "hugepages")
+}
+
 // Tasks: https://docs.kernel.org/filesystems/proc.html
 
 /// Directory of all processes.

@@ -28,5 +28,5 @@ pub use request::{
 };
 pub use step::{Change, Step, TaskId, TaskState, Undo};
 pub use topology::{
-    Core, CoreKind, L3Domain, NumaNode, Package, PciDevice, Pu, Smt, Source, Topology,
+    Core, CoreKind, HugePages, L3Domain, NumaNode, Package, PciDevice, Pu, Smt, Source, Topology,
 };

@@ -99,6 +99,19 @@ pub struct NumaNode {
     pub pus: CpuSet,
     /// Local memory in bytes.
     pub memory_bytes: u64,
+    /// Its huge pages by size; empty if the source does not tell, or the kernel has none.
+    pub huge_pages: Vec<HugePages>,
+}
+
+/// The huge pages of one size on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HugePages {
+    /// Size of one in bytes.
+    pub page_bytes: u64,
+    /// How many there are.
+    pub total: u64,
+    /// How many of them nobody uses.
+    pub free: u64,
 }
 
 /// A package (socket).

@@ -395,6 +395,7 @@ impl<'a> Draft<'a> {
         let vnodes: Vec<VnodePlan> =
             std::mem::take(&mut self.vnodes).into_iter().flatten().collect();
         nearby::check_memory(self.ground.topology, &vnodes)?;
+        nearby::check_huge_pages(self.ground.topology, &vnodes)?;
         let common = spread::findings(self.ground, &vnodes);
         self.findings.extend(common);
         let far = nearby::far_devices(self.ground, self.request, &vnodes)?;

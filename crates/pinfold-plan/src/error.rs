@@ -76,6 +76,24 @@ pub enum PlanError {
         /// What they lack, in bytes.
         missing: u64,
     },
+    /// The nodes of a vnode's PUs lack huge pages.
+    #[error(
+        "{vnode:?} needs {needed} pages of {} KiB, and node(s) {} have {free} free",
+        page_bytes / 1024,
+        nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    )]
+    HugePages {
+        /// The vnode.
+        vnode: String,
+        /// Size of a page in bytes.
+        page_bytes: u64,
+        /// How many it needs.
+        needed: u64,
+        /// The nodes of its PUs.
+        nodes: Vec<NodeId>,
+        /// How many of that size are free there, besides those of earlier vnodes.
+        free: u64,
+    },
     /// The guest cannot be shown siblings under this strategy.
     #[error("{strategy} cannot show {vnode:?} SMT siblings: {why}")]
     GuestSmt {
@@ -212,6 +230,10 @@ impl PlanError {
                 "ask for less memory, or for a strategy that spreads the vnode over more nodes"
                     .to_owned(),
             ),
+            PlanError::HugePages { needed, free, .. } => Some(format!(
+                "make {} more of them there (hugeadm, or hugepages= at boot), or ask for other pages",
+                needed - free
+            )),
             PlanError::EmulatorWish { .. } => {
                 Some("use balanced on a host whose first core has siblings, or leave the emulator as usual".to_owned())
             }
@@ -262,6 +284,7 @@ impl PlanError {
             | PlanError::Device { .. }
             | PlanError::Free { .. }
             | PlanError::Memory { .. }
+            | PlanError::HugePages { .. }
             | PlanError::EmulatorWish { .. }
             | PlanError::NoPus { .. }
             | PlanError::NoHousekeeping { .. }

@@ -92,6 +92,41 @@ pub(crate) fn check_memory(topology: &Topology, vnodes: &[VnodePlan]) -> Result<
     Ok(())
 }
 
+/// Refuses huge pages that the nodes have not free. A host that does not tell of any is not
+/// refused: what it has is not known.
+pub(crate) fn check_huge_pages(topology: &Topology, vnodes: &[VnodePlan]) -> Result<(), PlanError> {
+    let pools = topology.nodes.iter().flat_map(|node| {
+        node.huge_pages.iter().map(move |pool| ((node.id, pool.page_bytes), pool.free))
+    });
+    let mut left: BTreeMap<(NodeId, u64), u64> = pools.collect();
+    if left.is_empty() {
+        return Ok(());
+    }
+    for vnode in vnodes {
+        let Some(memory) = &vnode.memory else { continue };
+        let Some((bytes, page_bytes)) = memory.bytes.zip(memory.page_bytes) else { continue };
+        let needed = bytes.div_ceil(page_bytes.max(1));
+        let mut missing = needed;
+        for node in &memory.nodes {
+            if let Some(free) = left.get_mut(&(*node, page_bytes)) {
+                let taken = missing.min(*free);
+                *free -= taken;
+                missing -= taken;
+            }
+        }
+        if missing > 0 {
+            return Err(PlanError::HugePages {
+                vnode: vnode.name.clone(),
+                page_bytes,
+                needed,
+                nodes: memory.nodes.clone(),
+                free: needed - missing,
+            });
+        }
+    }
+    Ok(())
+}
+
 /// Devices that are on another node than the vCPUs of the vnode that they belong to.
 pub(crate) fn far_devices(
     ground: &Ground<'_>,

@@ -2,37 +2,20 @@
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
+mod common;
+
 use std::collections::BTreeMap;
 
 use pinfold_host::process::{capture, find_program};
-use pinfold_host::{Host, LiveHost};
 use pinfold_model::{
     CpuSet, IsolationScope, Plan, PuId, Request, Source, Speed, Topology, VcpuCount, VmRequest,
     VnodeRequest,
 };
 use pinfold_plan::{check, explain, plan, schema, strategies};
 
-const HOSTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts");
+use common::hosts;
+
 const MINUTE_NS: u64 = 60_000_000_000;
-
-fn live() -> LiveHost {
-    LiveHost::new().expect("the running machine")
-}
-
-/// All hosts by file name.
-fn hosts() -> Vec<(String, Topology)> {
-    let real = std::path::Path::new(HOSTS).canonicalize().expect("fixtures/hosts");
-    let names = live().list(&real.to_string_lossy()).expect("fixtures/hosts");
-    let is_host = |name: &String| {
-        [".synthetic", ".capture", ".xml"].iter().any(|ending| name.ends_with(ending))
-    };
-    let read = |name: String| {
-        let topology = pinfold_topology::read_input(&live(), &format!("{HOSTS}/{name}"));
-        let topology = topology.unwrap_or_else(|error| panic!("{name}: {error}"));
-        (name, topology)
-    };
-    names.into_iter().filter(is_host).map(read).collect()
-}
 
 fn requests(strategy: &str) -> Vec<Request> {
     let vm = |name: &str, vcpus| VnodeRequest::vm(name, VmRequest::of(vcpus));

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::{Host, HostError, paths, proc_status};
-use pinfold_model::{CoreKind, CpuSet, Finding, NodeId, PciDevice, PuId, Tid};
+use pinfold_model::{CoreKind, CpuSet, Finding, HugePages, NodeId, PciDevice, PuId, Tid};
 
 use crate::groups::{self, Groups};
 use crate::hypervisor;
@@ -44,6 +44,8 @@ pub(crate) struct Facts {
     pub nodes_with_cpus: Option<BTreeSet<NodeId>>,
     /// NUMA nodes with memory.
     pub nodes_with_memory: Option<BTreeSet<NodeId>>,
+    /// Huge pages by node; nodes of which the source does not tell are left out.
+    pub huge_pages: BTreeMap<NodeId, Vec<HugePages>>,
     /// Name of the CPU model.
     pub model: Option<String>,
     /// Name of the hypervisor below this machine.
@@ -63,7 +65,9 @@ impl Facts {
             (Some(online), true) => capacities(&mut reader, online),
             (None, _) | (_, false) => BTreeMap::new(),
         };
+        let nodes_with_memory = reader.nodes("has_memory");
         Self {
+            huge_pages: huge_pages(&mut reader, nodes_with_memory.as_ref()),
             present: reader.list(&paths::cpu_present()),
             isolated: reader.list(&paths::cpu_isolated()).unwrap_or_default(),
             nohz_full: reader.list(&paths::cpu_nohz_full()).unwrap_or_default(),
@@ -76,7 +80,7 @@ impl Facts {
             cpuset: own_cpuset(&mut reader),
             mask: own_mask(&mut reader),
             nodes_with_cpus: reader.nodes("has_cpu"),
-            nodes_with_memory: reader.nodes("has_memory"),
+            nodes_with_memory,
             model: model_name(&cpuinfo),
             hypervisor: hypervisor::name(&cpuinfo, &mut reader),
             online,
@@ -211,6 +215,35 @@ fn pci_devices(reader: &mut Reader<'_>) -> Vec<PciDevice> {
         .collect();
     devices.sort();
     devices
+}
+
+/// The pools of each node with memory.
+fn huge_pages(
+    reader: &mut Reader<'_>,
+    nodes: Option<&BTreeSet<NodeId>>,
+) -> BTreeMap<NodeId, Vec<HugePages>> {
+    let mut found = BTreeMap::new();
+    for node in nodes.into_iter().flatten() {
+        let directory = paths::node_hugepages_dir(*node);
+        match reader.host.list(&directory) {
+            Ok(names) => {
+                let pools = names.iter().filter_map(|name| pool(reader, &directory, name));
+                let mut pools: Vec<HugePages> = pools.collect();
+                pools.sort_by_key(|pool| pool.page_bytes);
+                found.insert(*node, pools);
+            }
+            Err(error) => reader.failed(&directory, &error),
+        }
+    }
+    found
+}
+
+/// `hugepages-2048kB` with its `nr_hugepages` and `free_hugepages`.
+fn pool(reader: &mut Reader<'_>, directory: &str, name: &str) -> Option<HugePages> {
+    let kib: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+    let mut number = |file: &str| reader.text(&format!("{directory}/{name}/{file}"))?.parse().ok();
+    let (total, free) = (number("nr_hugepages")?, number("free_hugepages")?);
+    Some(HugePages { page_bytes: kib.checked_mul(1024)?, total, free })
 }
 
 /// The kernel separates these by blanks, not by commas.

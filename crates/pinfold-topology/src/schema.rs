@@ -65,6 +65,14 @@ struct NodeEntry {
     os: u32,
     pus: String,
     memory_bytes: u64,
+    huge_pages: Vec<HugePagesEntry>,
+}
+
+#[derive(Serialize)]
+struct HugePagesEntry {
+    page_bytes: u64,
+    total: u64,
+    free: u64,
 }
 
 #[derive(Serialize)]
@@ -198,6 +206,15 @@ fn nodes(topology: &Topology) -> Vec<NodeEntry> {
             os: node.id.0,
             pus: node.pus.to_string(),
             memory_bytes: node.memory_bytes,
+            huge_pages: node
+                .huge_pages
+                .iter()
+                .map(|pool| HugePagesEntry {
+                    page_bytes: pool.page_bytes,
+                    total: pool.total,
+                    free: pool.free,
+                })
+                .collect(),
         })
         .collect()
 }

@@ -156,6 +156,7 @@ fn numa_nodes(tree: &Tree, facts: &Facts, online: &[&TreePu]) -> Vec<NumaNode> {
             id: node.id,
             pus: if has_pus(node.id) { node.pus.intersection(&online) } else { CpuSet::new() },
             memory_bytes: node.memory_bytes,
+            huge_pages: facts.huge_pages.get(&node.id).cloned().unwrap_or_default(),
         })
         .collect()
 }

@@ -179,6 +179,7 @@ impl Machine {
             id,
             pus: os(&members),
             memory_bytes: memory(id.0),
+            huge_pages: Vec::new(),
         };
         let package = |(id, members): (PackageId, Vec<&Pu>)| Package { id, pus: os(&members) };
         Topology {

@@ -410,7 +410,7 @@ fn refuses_honestly(
             prop_assert!(request.emulator != EmulatorWish::Usual);
             Ok(())
         }
-        PlanError::Memory { vnode, .. } => {
+        PlanError::Memory { vnode, .. } | PlanError::HugePages { vnode, .. } => {
             let asked = request.vnodes.iter().find(|asked| asked.name == *vnode).unwrap();
             prop_assert!(asked.memory.is_some());
             Ok(())
@@ -489,7 +489,7 @@ proptest! {
             "compact", "compact-cores", "low-latency", "low-latency-rt", "balanced",
             "balanced-shared", "max-performance", "multi-vm", "l3-exclusive",
         ]),
-        shape in (1_u32..4, 1_u32..3, 1_u32..4, 1_u32..5, 1_u32..4, 0_u32..4),
+        shape in (1_u32..3, 1_u32..3, 1_u32..4, 1_u32..4, 1_u32..3, 0_u32..4),
     ) {
         let (packages, nodes, l3s, cores, threads, way) = shape;
         let topology = numbered([packages, nodes, l3s, cores, threads], way).build();

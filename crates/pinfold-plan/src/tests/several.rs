@@ -1,8 +1,8 @@
 //! Several vnodes at once, process groups, and what the host keeps.
 
 use pinfold_model::{
-    Device, Free, IsolationScope, MemoryRequest, NodeId, Plan, Request, Role, SmtWish, Speed,
-    VcpuCount, VmRequest, VnodeRequest,
+    Device, Free, HugePages, IsolationScope, MemoryRequest, NodeId, Plan, Request, Role, SmtWish,
+    Speed, VcpuCount, VmRequest, VnodeRequest,
 };
 
 use super::machine::{
@@ -259,6 +259,37 @@ fn devices_and_memory_near_the_vcpus() {
     );
     let error = plan("low-latency", &dual_x5540().build(), &with((1 << 30) + 4096)).unwrap_err();
     assert!(matches!(error, PlanError::Memory { missing: 4096, .. }), "{error}");
+}
+
+#[test]
+fn huge_pages_that_are_free_on_the_node() {
+    let mut topology = dual_x5540().build();
+    for node in &mut topology.nodes {
+        node.huge_pages = vec![HugePages { page_bytes: 2 << 20, total: 100, free: 64 }];
+    }
+    let asked = |machines: &[(&str, u64, u64)]| {
+        let vnodes = machines.iter().map(|(name, bytes, page_bytes)| {
+            let mut vnode = vm(name, 2);
+            vnode.memory = Some(MemoryRequest { bytes: *bytes, page_bytes: Some(*page_bytes) });
+            vnode
+        });
+        plan("numa-exclusive", &topology, &ask(vnodes.collect()))
+    };
+    let (mib, small) = (1 << 20, 2 << 20);
+    assert!(asked(&[("a", 128 * mib, small), ("b", 128 * mib, small)]).is_ok());
+    let error = asked(&[("a", 130 * mib, small)]).unwrap_err();
+    let node = topology.nodes[1].id;
+    let expected = PlanError::HugePages {
+        vnode: "a".to_owned(),
+        page_bytes: small,
+        needed: 65,
+        nodes: vec![node],
+        free: 64,
+    };
+    assert_eq!(error, expected);
+    assert!(error.hint().unwrap().contains("make 1 more"), "{:?}", error.hint());
+    let error = asked(&[("a", 128 * mib, 1 << 30)]).unwrap_err();
+    assert!(error.to_string().contains("needs 1 pages of 1048576 KiB"), "{error}");
 }
 
 #[test]

@@ -59,7 +59,12 @@ pub fn machine(shape: [u32; 5]) -> Topology {
         Core { id: CoreId(id), pus, package, kind: CoreKind::Uniform }
     };
     let l3 = |(id, pus)| L3Domain { id: L3Id(id), pus, size_bytes: 32 << 20 };
-    let node = |(id, pus)| NumaNode { id: NodeId(id), pus, memory_bytes: 16 << 30 };
+    let node = |(id, pus)| NumaNode {
+        id: NodeId(id),
+        pus,
+        memory_bytes: 16 << 30,
+        huge_pages: Vec::new(),
+    };
     let package = |(id, pus)| Package { id: PackageId(id), pus };
     Topology {
         source: Source::Synthetic("example".to_owned()),

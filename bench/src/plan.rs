@@ -1,0 +1,214 @@
+//! `plan`: how long planning takes, on machines of 2 to 4,096 PUs.
+//!
+//! The largest case is 500 virtual machines with 10,000 vCPUs together on 4,096 PUs in 64
+//! nodes; smaller machines get as much less. Strategies that give each vCPU a PU of its own
+//! are asked for what fits. The lower bound is a loop that deals PUs to vCPUs and does nothing
+//! else; hwloc's own programs do a part of the job (one set of PUs for each of so many parts,
+//! no roles, reasons or checks) and are timed as whole programs, which read the same machine
+//! from its description first.
+
+use std::hint::black_box;
+
+use pinfold_host::{Clock as _, LiveHost, SystemClock, process};
+use pinfold_model::{
+    Core, CoreId, CoreKind, CpuSet, IsolationScope, L3Domain, L3Id, LogicalPu, NodeId, NumaNode,
+    Package, PackageId, Pu, PuId, Request, Smt, Source, Speed, Topology, VcpuCount, VmRequest,
+    VnodeRequest,
+};
+use pinfold_plan::{plan, strategies};
+
+use crate::page::{Figures, Table};
+use crate::pairs::{self, Contender, Times};
+use crate::{Arguments, Failure, origin};
+
+const ROUNDS: u32 = 15;
+const SIZES: [u32; 8] = [2, 8, 32, 64, 256, 1024, 2048, 4096];
+const MOST: u32 = 4096;
+const VCPUS: u32 = 10_000;
+const DESCRIPTION: &str = "numa:64 l3:8 core:4 pu:2";
+const TIMEOUT_NS: u64 = 60_000_000_000;
+
+/// Times every strategy on every size, and the largest beside its peers.
+pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
+    let host = LiveHost::new()?;
+    let here = pinfold_topology::discover(&host)?;
+    let rounds = arguments.rounds.unwrap_or(ROUNDS);
+    let peers = peers(rounds, arguments.seed)?;
+    let (growth, slowest) = growth(rounds, arguments.seed)?;
+    Ok(Figures {
+        name: "plan".to_owned(),
+        title: "planning 10,000 vCPUs in 500 machines on 4,096 PUs".to_owned(),
+        origin: format!(
+            "{}; Pinfold {}; {rounds} rounds, seed {}",
+            origin::of_host(&host, &here)?,
+            env!("CARGO_PKG_VERSION"),
+            arguments.seed
+        ),
+        tables: vec![pairs::table(&peers, &[0]), growth],
+        notes: vec![
+            "The second table is medians in milliseconds; – is a request that the strategy refuses on so small a machine.".to_owned(),
+            "The last column is the exponent of the growth from 256 to 4,096 PUs (1 is linear; n log n is 1.15 there).".to_owned(),
+            format!("The slowest of all cells is {slowest:.1} ms; the bound is 50 ms."),
+        ],
+    })
+}
+
+/// The lower bound, Pinfold and hwloc's programs on the largest machine.
+fn peers(rounds: u32, seed: u64) -> Result<Vec<Times>, Failure> {
+    let topology = machine(MOST);
+    let mut contenders =
+        vec![Contender::new("a loop that deals PUs", || Ok(time(|| deal(&topology))))];
+    for strategy in ["compact", "scatter", "numa-exclusive"] {
+        let asked = request(strategy, MOST);
+        let topology = &topology;
+        contenders.push(Contender::new(&format!("pinfold, {strategy}"), move || {
+            let begin = SystemClock.now_ns();
+            let made = black_box(plan(strategy, topology, &asked));
+            let end = SystemClock.now_ns();
+            made?;
+            Ok(end.saturating_sub(begin) as f64)
+        }));
+    }
+    let count = VCPUS.to_string();
+    let distrib = vec!["-i".to_owned(), DESCRIPTION.to_owned(), "--single".to_owned(), count];
+    let calc = ["-i", DESCRIPTION, "-I", "pu", "all"].map(str::to_owned).to_vec();
+    for (program, words) in [("hwloc-distrib", distrib), ("hwloc-calc", calc)] {
+        let path = process::find_program(program)
+            .ok_or_else(|| format!("{program} is not installed; apt-get install hwloc"))?;
+        contenders.push(Contender::new(&format!("{program}, whole program"), move || {
+            let begin = SystemClock.now_ns();
+            let output = process::capture(&path, &words, TIMEOUT_NS)?;
+            let end = SystemClock.now_ns();
+            match output.status.success() {
+                true => Ok(end.saturating_sub(begin) as f64),
+                false => Err(format!("{program} failed: {}", output.stderr_text().trim()).into()),
+            }
+        }));
+    }
+    pairs::rounds(&mut contenders, rounds, seed)
+}
+
+fn time<T>(work: impl FnOnce() -> T) -> f64 {
+    let begin = SystemClock.now_ns();
+    black_box(work());
+    SystemClock.now_ns().saturating_sub(begin) as f64
+}
+
+/// A set of one PU for each vCPU, one after the other.
+fn deal(topology: &Topology) -> Vec<CpuSet> {
+    let pus = topology.pus.iter().map(|pu| pu.os).cycle();
+    pus.take(VCPUS as usize).map(|pu| CpuSet::from_iter([pu])).collect()
+}
+
+/// Medians of every strategy by size, and the longest of them (ms).
+fn growth(rounds: u32, seed: u64) -> Result<(Table, f64), Failure> {
+    let machines: Vec<(u32, Topology)> = SIZES.iter().map(|pus| (*pus, machine(*pus))).collect();
+    let mut head = vec!["strategy".to_owned()];
+    head.extend(SIZES.iter().map(|pus| format!("{pus} PUs")));
+    head.push("exponent".to_owned());
+    let mut rows = Vec::new();
+    let mut slowest: f64 = 0.0;
+    for strategy in strategies() {
+        let mut row = vec![strategy.name.to_owned()];
+        let mut by_size = Vec::new();
+        for (pus, topology) in &machines {
+            let asked = request(strategy.name, *pus);
+            if plan(strategy.name, topology, &asked).is_err() {
+                row.push("–".to_owned());
+                continue;
+            }
+            let work = || Ok(time(|| plan(strategy.name, topology, &asked)));
+            let mut one = [Contender::new(strategy.name, work)];
+            let times = pairs::rounds(&mut one, rounds, seed)?;
+            let median = pinfold_study::stats::median(&times[0].samples).unwrap_or(0.0) / 1e6;
+            slowest = slowest.max(median);
+            by_size.push((f64::from(*pus), median));
+            row.push(format!("{median:.3}"));
+        }
+        let at = |pus: f64| by_size.iter().find(|(size, _)| *size == pus).map(|(_, time)| *time);
+        row.push(match (at(256.0), at(4096.0)) {
+            (Some(few), Some(many)) => format!("{:.2}", (many / few).ln() / 16_f64.ln()),
+            (_, _) => "–".to_owned(),
+        });
+        rows.push(row);
+    }
+    Ok((Table { head, rows }, slowest))
+}
+
+/// As many vnodes and vCPUs as the machine's part of 500 and 10,000.
+fn request(strategy: &str, pus: u32) -> Request {
+    let vnodes = (pus * 500).div_ceil(4096);
+    let vcpus = match strategy {
+        "none" | "compact" | "compact-cores" | "sequential" | "scatter" | "numa-exclusive"
+        | "auto" => (pus * 10_000).div_ceil(4096).div_ceil(vnodes).min(pus),
+        // Not more than a domain has.
+        "l3-exclusive" => 8,
+        "isolcpus" | "balanced" | "balanced-shared" | "max-performance" => {
+            (pus - pus.min(2)).checked_div(vnodes).unwrap_or(1) / 2 * 2
+        }
+        _ => (pus / 2).saturating_sub(1) / vnodes,
+    };
+    let of = |number: u32| {
+        let name = format!("vm{number}");
+        match strategy {
+            "vnodes" => VnodeRequest::processes(&name, vcpus.max(1), Speed::FULL),
+            _ => VnodeRequest::vm(&name, VmRequest::of(VcpuCount::Exactly(vcpus.max(1)))),
+        }
+    };
+    let mut request = Request::of((0..vnodes).map(of).collect());
+    request.isolation = IsolationScope::Host;
+    request
+}
+
+/// Cores of two PUs numbered apart, 4 cores per L3, 64 PUs per node, one node per package.
+fn machine(pus: u32) -> Topology {
+    let cores = pus / 2;
+    let os = |core: u32, thread: u32| PuId(core + thread * cores);
+    let set = |part: u32, of: u32| -> CpuSet {
+        let inside = (part * of..(part + 1) * of).filter(|core| *core < cores);
+        inside.flat_map(|core| [os(core, 0), os(core, 1)]).collect()
+    };
+    let pu = |logical: u32| Pu {
+        os: os(logical / 2, logical % 2),
+        logical: LogicalPu(logical),
+        core: CoreId(logical / 2),
+        smt_rank: logical % 2,
+        l3: Some(L3Id(logical / 8)),
+        node: Some(NodeId(logical / 64)),
+        package: PackageId(logical / 64),
+        kind: CoreKind::Uniform,
+    };
+    let core = |core: u32| Core {
+        id: CoreId(core),
+        pus: set(core, 1),
+        package: PackageId(core / 32),
+        kind: CoreKind::Uniform,
+    };
+    let l3 = |l3: u32| L3Domain { id: L3Id(l3), pus: set(l3, 4), size_bytes: 32 << 20 };
+    let node = |node: u32| NumaNode {
+        id: NodeId(node),
+        pus: set(node, 32),
+        memory_bytes: 1 << 38,
+        huge_pages: Vec::new(),
+    };
+    let package = |package: u32| Package { id: PackageId(package), pus: set(package, 32) };
+    Topology {
+        source: Source::Synthetic("speed".to_owned()),
+        fingerprint: format!("speed-{pus}"),
+        model: None,
+        hypervisor: None,
+        pus: (0..pus).map(pu).collect(),
+        cores: (0..cores).map(core).collect(),
+        l3: (0..pus.div_ceil(8)).map(l3).collect(),
+        nodes: (0..pus.div_ceil(64)).map(node).collect(),
+        packages: (0..pus.div_ceil(64)).map(package).collect(),
+        smt: Smt::On,
+        offline: CpuSet::new(),
+        isolated: CpuSet::new(),
+        nohz_full: CpuSet::new(),
+        allowed: CpuSet::first_n(pus),
+        frequency_domains: Vec::new(),
+        devices: Vec::new(),
+        findings: Vec::new(),
+    }
+}
