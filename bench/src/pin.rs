@@ -150,7 +150,8 @@ impl Bench {
         let found = threads::find(&self.host, &mut qmp)?;
         found.require_own_threads()?;
         let discovered = clock.now_ns();
-        let target = Target { pid: found.pid, threads: found.tasks(), own: Vec::new() };
+        let target =
+            Target { pid: found.pid, threads: found.tasks(), own: Vec::new(), kept: Vec::new() };
         let text = schema::to_json(&self.plan);
         let journals = Journals::open(&state, &clock)?;
         let new = NewJournal { vm_name: &self.plan.single()?.name, plan: &text, target: &target };

@@ -12,6 +12,7 @@ mod kernel_file;
 mod members;
 mod past;
 mod policy;
+mod setting;
 
 use pinfold_host::{Host, HostError, HostMut};
 use pinfold_model::{Change, Finding, Step, Undo};
@@ -77,6 +78,7 @@ pub(crate) fn take(host: &dyn HostMut, seen: &Seen, change: &Change) -> Result<T
         Change::MoveTasks { group, file, tasks } => members::take(host, group, file, tasks),
         Change::SetAffinity { task, mask } => affinity::take(host, seen, *task, mask),
         Change::SetPolicy { task, policy } => policy::take(host, seen, *task, *policy),
+        Change::WriteSetting { setting, value, .. } => setting::take(host, setting, value),
     }
 }
 
@@ -92,6 +94,9 @@ pub(crate) fn verify(
         Change::MoveTasks { group, tasks, .. } => members::verify(host, cpusets, group, tasks),
         Change::SetAffinity { task, mask } => affinity::verify(host, cpusets, *task, mask),
         Change::SetPolicy { task, policy } => policy::verify(host, *task, *policy),
+        Change::WriteSetting { setting, value, tasks } => {
+            setting::verify(host, cpusets, (setting, value), tasks)
+        }
     }
 }
 
@@ -105,6 +110,9 @@ pub(crate) fn revert(past: &Past<'_>, step: &Step) -> Vec<Result<Reverted, HostE
         }
         Undo::SetAffinity { task, original } => vec![affinity::revert(past, *task, original)],
         Undo::SetPolicy { task, original } => vec![policy::revert(past, *task, *original)],
+        Undo::WriteSetting { setting, original, masks } => {
+            setting::revert(past, setting, original.as_deref(), masks)
+        }
     }
 }
 
@@ -115,7 +123,8 @@ pub(crate) fn finish(past: &Past<'_>, step: &Step) -> Result<Reverted, HostError
         Undo::RemoveGroup { .. }
         | Undo::MoveTasks { .. }
         | Undo::SetAffinity { .. }
-        | Undo::SetPolicy { .. } => Ok(Reverted::Nothing),
+        | Undo::SetPolicy { .. }
+        | Undo::WriteSetting { .. } => Ok(Reverted::Nothing),
     }
 }
 

@@ -101,7 +101,8 @@ fn made(step: &Step, name: &str) -> Option<String> {
         | Change::WriteFile { .. }
         | Change::MoveTasks { .. }
         | Change::SetAffinity { .. }
-        | Change::SetPolicy { .. } => None,
+        | Change::SetPolicy { .. }
+        | Change::WriteSetting { .. } => None,
     }
 }
 
@@ -286,7 +287,7 @@ impl Run<'_, '_, '_> {
 /// True for steps that may share a write of the journal.
 fn is_light(step: &Step) -> bool {
     match step.change {
-        Change::SetAffinity { .. } | Change::SetPolicy { .. } => true,
+        Change::SetAffinity { .. } | Change::SetPolicy { .. } | Change::WriteSetting { .. } => true,
         Change::WriteFile { .. } | Change::MakeGroup { .. } | Change::MoveTasks { .. } => false,
     }
 }
@@ -295,6 +296,9 @@ fn is_light(step: &Step) -> bool {
 pub(crate) fn first_undo<'r>(record: &'r Record, undo: &Undo) -> Option<&'r Undo> {
     record.steps().map(|(_, step)| &step.undo).find(|earlier| match (undo, earlier) {
         (Undo::WriteFile { path, .. }, Undo::WriteFile { path: other, .. }) => path == other,
+        (Undo::WriteSetting { setting, .. }, Undo::WriteSetting { setting: other, .. }) => {
+            setting == other
+        }
         (Undo::SetAffinity { task, .. }, Undo::SetAffinity { task: other, .. })
         | (Undo::SetPolicy { task, .. }, Undo::SetPolicy { task: other, .. }) => task == other,
         _ => false,

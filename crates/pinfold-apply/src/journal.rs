@@ -28,6 +28,7 @@ pub(crate) use files::Files;
 pub use record::{Entry, Header, Outcome, Record};
 
 use crate::tasks::{self, Target};
+use crate::undo::is_lasting;
 
 /// Ended journals that are kept for the reader; older ones are removed when there are twice
 /// as many.
@@ -203,7 +204,8 @@ impl<'c> Journals<'c> {
         let path = self.files.path_of(name);
         if let Some(old) = Record::parse(&path, &self.files.read(name)?)?
             && !old.has_ended()
-            && old.is_of_this_boot(host).map_err(JournalError::Host)?
+            && (old.is_of_this_boot(host).map_err(JournalError::Host)?
+                || old.steps().any(|(_, step)| is_lasting(step)))
         {
             return Err(JournalError::Active { id: old.header.id, vm_name: old.header.vm_name });
         }

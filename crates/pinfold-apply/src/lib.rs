@@ -32,6 +32,6 @@ pub use journal::{
 };
 pub use status::{Intruder, RoleStatus, Status, status};
 pub use steps::{Planned, group_name, plan_steps};
-pub use tasks::Target;
+pub use tasks::{Kept, Rules, Target};
 pub use undo::{UndoReport, undo, undo_observed};
 pub use watch::{Roles, WatchEvent, WatchOptions, Watcher};

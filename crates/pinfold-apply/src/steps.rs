@@ -24,8 +24,9 @@ use pinfold_model::{
 use crate::actuators::GROUP_PREFIX;
 use crate::cpusets::Cpusets;
 use crate::error::{ApplyError, Refusal};
-use crate::tasks::Target;
+use crate::tasks::{Rules, Target};
 use draft::Draft;
+use threads::Ask;
 
 /// The steps that make a plan true, and what cannot be had.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,7 +63,10 @@ pub(crate) fn plan_steps_in(
     let vnode = check(plan, target)?;
     let mut draft = Draft::new(host, (plan, vnode), target, cpusets)?;
     not_applied(&mut draft);
-    threads::place(&mut draft)?;
+    threads::place(&mut draft, Ask::Always)?;
+    for kept in target.kept.iter().filter(|kept| !matches!(kept.rules, Rules::Masks(_))) {
+        draft.setting(kept, &[], (&[], Ask::Always))?;
+    }
     match plan.isolation {
         IsolationScope::None => {}
         IsolationScope::Own => own::confine(&mut draft)?,
@@ -82,7 +86,7 @@ pub(crate) fn plan_threads(
 ) -> Result<Planned, ApplyError> {
     let vnode = check(plan, target)?;
     let mut draft = Draft::new(host, (plan, vnode), target, Cpusets::find(host)?)?;
-    threads::place(&mut draft)?;
+    threads::place(&mut draft, Ask::WhenMasksDiffer)?;
     Ok(draft.finish())
 }
 
@@ -90,7 +94,8 @@ pub(crate) fn plan_threads(
 fn not_applied(draft: &mut Draft<'_>) {
     let (plan, vnode) = (draft.plan, draft.vnode);
     let mut left = Vec::new();
-    if vnode.memory.is_some() {
+    let is_kept = draft.target.kept.iter().any(|kept| kept.rules == Rules::Memory);
+    if vnode.memory.is_some() && !is_kept {
         left.push("the memory's nodes");
     }
     if vnode.speed != Speed::FULL {

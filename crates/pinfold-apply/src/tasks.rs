@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use pinfold_host::proc_stat::{self, ProcStat};
 use pinfold_host::{Host, HostError, paths, proc_status};
-use pinfold_model::{Role, TaskId, Tid};
+use pinfold_model::{Role, Setting, TaskId, Tid};
 
 /// What a plan is applied to: one virtual machine, and the loads that Pinfold started beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,9 +22,42 @@ pub struct Target {
     pub threads: Vec<(TaskId, Role)>,
     /// Processes that Pinfold started itself, such as its loads.
     pub own: Vec<TaskId>,
+    /// What another program keeps for the machine, and the values that say the same as the
+    /// plan. Empty for a machine that nobody but Pinfold manages.
+    pub kept: Vec<Kept>,
+}
+
+/// A setting of another program that the plan gives a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The setting.
+    pub setting: Setting,
+    /// Its value, in the keeper's words.
+    pub value: String,
+    /// What it decides about the machine as it runs.
+    pub rules: Rules,
+    /// Why, as a sentence without full stop.
+    pub reason: String,
+}
+
+/// What a setting decides about a machine that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rules {
+    /// The masks of a role's threads, which are set through it and in no other way.
+    Masks(Role),
+    /// Where its memory is.
+    Memory,
+    /// Nothing: it counts from the next start on.
+    NextStart,
 }
 
 impl Target {
+    /// What rules the masks of a role's threads.
+    #[must_use]
+    pub(crate) fn kept(&self, role: &Role) -> Option<&Kept> {
+        self.kept.iter().find(|kept| kept.rules == Rules::Masks(role.clone()))
+    }
+
     /// The role of a thread, if it is known.
     #[must_use]
     pub fn role(&self, tid: Tid) -> Option<&Role> {

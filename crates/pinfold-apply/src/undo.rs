@@ -5,14 +5,14 @@
 //! can be undone again and again. What somebody else changed since is left and told.
 //! Then those are freed that were born meanwhile and inherited what we had set.
 //!
-//! After a reboot nothing is replayed: the kernel has forgotten masks and groups, and the
-//! numbers in the journal belong to others.
+//! After a reboot the kernel has forgotten masks and groups, and the numbers in the journal
+//! belong to others: only what was changed in a definition on disk is taken back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use pinfold_host::{HostError, HostMut};
-use pinfold_model::{CpuSet, Finding, Step, TaskId, Tid};
+use pinfold_model::{CpuSet, Finding, Lifetime, Step, TaskId, Tid, Undo};
 
 use crate::actuators::{self, Past, Reverted};
 use crate::journal::{Journal, Outcome, Record};
@@ -111,7 +111,7 @@ pub fn undo_observed(
     match journal.record().is_of_this_boot(host) {
         Ok(true) => {}
         Ok(false) => {
-            report.dropped = journal.record().step_count();
+            undo_lasting(host, journal, &mut report);
             finish(journal, &mut report, "the host was restarted");
             return report;
         }
@@ -134,6 +134,53 @@ pub fn undo_observed(
     }
     finish(journal, &mut report, "undone");
     report
+}
+
+/// After a reboot: what was changed in a definition is on disk and still there; all else is void.
+fn undo_lasting(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut UndoReport) {
+    let record = journal.record().clone();
+    report.dropped = record.steps().filter(|(_, step)| !is_lasting(step)).count();
+    if report.dropped == record.step_count() {
+        return;
+    }
+    match Past::new(host, journal.clock(), &record) {
+        Ok(past) => {
+            for (index, step) in record.steps().rev().filter(|(_, step)| is_lasting(step)) {
+                revert_one(&past, (index, step), journal, report);
+            }
+        }
+        Err(error) => report.fail("the definitions", &error),
+    }
+}
+
+/// True for a step that a restart of the host does not make void.
+pub(crate) fn is_lasting(step: &Step) -> bool {
+    match &step.undo {
+        Undo::WriteSetting { setting, .. } => setting.lifetime == Lifetime::Lasting,
+        Undo::WriteFile { .. }
+        | Undo::RemoveGroup { .. }
+        | Undo::MoveTasks { .. }
+        | Undo::SetAffinity { .. }
+        | Undo::SetPolicy { .. } => false,
+    }
+}
+
+/// Takes one step back and notes what became of it. True if its end is to come later.
+fn revert_one(
+    past: &Past<'_>,
+    (index, step): (usize, &Step),
+    journal: &mut Journal<'_>,
+    report: &mut UndoReport,
+) -> bool {
+    let what = step.change.to_string();
+    let answers = actuators::revert(past, step);
+    let later = answers.iter().any(|answer| matches!(answer, Ok(Reverted::Later)));
+    // Every answer is counted, also those behind the first that failed.
+    let settled: Vec<bool> =
+        answers.into_iter().map(|answer| report.count(&what, answer)).collect();
+    let outcome = if settled.contains(&false) { Outcome::Kept } else { Outcome::Restored };
+    journal.note(index, outcome, None);
+    later
 }
 
 /// Before Linux 6.2 a move overwrites a mask, and of those who were born in a group of ours no
@@ -167,16 +214,9 @@ fn replay(
     let mut later = Vec::new();
     for (index, step) in record.steps().rev() {
         observer(index, step)?;
-        let what = step.change.to_string();
-        let answers = actuators::revert(past, step);
-        if answers.iter().any(|answer| matches!(answer, Ok(Reverted::Later))) {
-            later.push((what.clone(), step));
+        if revert_one(past, (index, step), journal, report) {
+            later.push((step.change.to_string(), step));
         }
-        // Every answer is counted, also those behind the first that failed.
-        let settled: Vec<bool> =
-            answers.into_iter().map(|answer| report.count(&what, answer)).collect();
-        let outcome = if settled.contains(&false) { Outcome::Kept } else { Outcome::Restored };
-        journal.note(index, outcome, None);
     }
     for (what, step) in later {
         report.count(&what, actuators::finish(past, step));

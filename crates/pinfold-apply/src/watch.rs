@@ -290,7 +290,10 @@ impl<'p> Watcher<'p> {
                         *original = inherited;
                     }
                 }
-                Undo::WriteFile { .. } | Undo::RemoveGroup { .. } | Undo::MoveTasks { .. } => {}
+                Undo::WriteFile { .. }
+                | Undo::RemoveGroup { .. }
+                | Undo::MoveTasks { .. }
+                | Undo::WriteSetting { .. } => {}
             }
         }
         Ok(())
@@ -315,6 +318,7 @@ impl<'p> Watcher<'p> {
 fn task_of(step: &Step) -> Option<TaskId> {
     match &step.change {
         Change::SetAffinity { task, .. } | Change::SetPolicy { task, .. } => Some(*task),
+        Change::WriteSetting { tasks, .. } => tasks.first().copied(),
         Change::WriteFile { .. } | Change::MakeGroup { .. } | Change::MoveTasks { .. } => None,
     }
 }

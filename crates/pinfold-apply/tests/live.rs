@@ -94,6 +94,7 @@ fn target(host: &LiveHost, machine: Tid, load: Tid) -> Target {
             (id(threads[2]), Role::Iothread("disk".to_owned())),
         ],
         own: vec![id(load)],
+        kept: Vec::new(),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use pinfold_model::Setting;
+
 /// A host operation that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
@@ -51,9 +53,31 @@ pub enum HostError {
         /// What was wrong with the content.
         why: String,
     },
+    /// A program that keeps a setting did not tell or change it.
+    #[error("{setting}: {why}")]
+    Kept {
+        /// The setting.
+        setting: Box<Setting>,
+        /// The program's own words.
+        why: String,
+        /// True if the object is not (or no longer) there.
+        gone: bool,
+        /// What the user can do about it.
+        hint: Option<String>,
+    },
 }
 
 impl HostError {
+    /// Nobody was told how to reach a keeper.
+    pub(crate) fn no_keeper(setting: &Setting) -> Self {
+        HostError::Kept {
+            setting: Box::new(setting.clone()),
+            why: format!("{} cannot be asked on this host", setting.keeper),
+            gone: false,
+            hint: None,
+        }
+    }
+
     /// A file operation that the kernel refused.
     pub(crate) fn file(operation: &'static str, path: &str, source: impl Into<io::Error>) -> Self {
         HostError::File { operation, path: path.to_owned(), value: None, source: source.into() }
@@ -87,6 +111,7 @@ impl HostError {
                     "look into it, then remove it, or make it yours alone: chown and chmod go-w {path}"
                 ));
             }
+            HostError::Kept { hint, .. } => return hint.clone(),
             HostError::Unexpected { .. } => "report it with the output of `uname -r` and the file",
             HostError::Process { program, .. } if errno == Some(libc::ENOENT) => {
                 return Some(format!("install {program}, or give its whole path"));
@@ -114,14 +139,25 @@ impl HostError {
             HostError::File { source, .. }
             | HostError::Thread { source, .. }
             | HostError::Process { source, .. } => source.raw_os_error(),
-            HostError::Untrusted { .. } | HostError::Unexpected { .. } => None,
+            HostError::Untrusted { .. } | HostError::Unexpected { .. } | HostError::Kept { .. } => {
+                None
+            }
         }
     }
 
     /// True if the file, thread or group is not (or no longer) there.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        matches!(self.errno(), Some(libc::ENOENT | libc::ESRCH | libc::ENODEV))
+        match self {
+            HostError::Kept { gone, .. } => *gone,
+            HostError::File { .. }
+            | HostError::Thread { .. }
+            | HostError::Process { .. }
+            | HostError::Untrusted { .. }
+            | HostError::Unexpected { .. } => {
+                matches!(self.errno(), Some(libc::ENOENT | libc::ESRCH | libc::ENODEV))
+            }
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod clock;
 mod error;
+mod keeper;
 mod live;
 pub mod paths;
 mod proc;
@@ -19,10 +20,11 @@ mod sim;
 mod tree;
 pub mod user;
 
-use pinfold_model::{CpuSet, Policy, Tid};
+use pinfold_model::{CpuSet, Policy, Setting, Tid};
 
 pub use clock::{Clock, SimClock, SystemClock};
 pub use error::HostError;
+pub use keeper::{SettingKeeper, Systemd};
 pub use live::LiveHost;
 pub use proc::{ProcError, mountinfo, proc_cgroup, proc_stat, proc_status, schedstat};
 pub use recording::{Access, Operation, RecordingHost};
@@ -71,6 +73,14 @@ pub trait Host {
     /// [`HostError`], `ESRCH` if the thread is gone.
     fn policy(&self, tid: Tid) -> Result<Policy, HostError>;
 
+    /// The value of a setting that another program keeps; `None` if it has none.
+    ///
+    /// # Errors
+    /// [`HostError::Kept`]; of an object that is not there it is [gone](HostError::is_gone).
+    fn setting(&self, setting: &Setting) -> Result<Option<String>, HostError> {
+        Err(HostError::no_keeper(setting))
+    }
+
     /// True if this is the running machine.
     fn is_live(&self) -> bool;
 
@@ -114,6 +124,13 @@ pub trait HostMut: Host + sealed::Writable {
     /// # Errors
     /// [`HostError`]; `EPERM` without the right or under `RT_GROUP_SCHED` without run time.
     fn set_policy(&self, tid: Tid, policy: Policy) -> Result<(), HostError>;
+
+    /// Has a setting changed by the program that keeps it; `None` takes it away, as far as
+    /// that program can.
+    ///
+    /// # Errors
+    /// [`HostError::Kept`].
+    fn set_setting(&self, setting: &Setting, value: Option<&str>) -> Result<(), HostError>;
 }
 
 mod sealed {

@@ -7,11 +7,11 @@
 
 use std::os::fd::OwnedFd;
 
-use pinfold_model::{CpuSet, Policy, Tid};
+use pinfold_model::{CpuSet, Policy, Setting, Tid};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 
-use crate::{Host, HostError, HostMut, raw, sealed};
+use crate::{Host, HostError, HostMut, SettingKeeper, raw, sealed};
 
 /// Room for the entries of a directory, in bytes; each takes about 32.
 const LIST_BYTES: usize = 16 << 10;
@@ -20,6 +20,7 @@ const LIST_BYTES: usize = 16 << 10;
 #[derive(Debug)]
 pub struct LiveHost {
     root: OwnedFd,
+    keepers: Vec<Box<dyn SettingKeeper>>,
 }
 
 impl LiveHost {
@@ -31,9 +32,21 @@ impl LiveHost {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open("/", flags, Mode::empty())
             .map_err(|errno| HostError::file("open", "/", errno))?;
-        let host = Self { root };
+        let host = Self { root, keepers: Vec::new() };
         host.open("/", flags, "open")?;
         Ok(host)
+    }
+
+    /// The same host, on which a program that keeps settings can be asked.
+    #[must_use]
+    pub fn with_keeper(mut self, keeper: impl SettingKeeper + 'static) -> Self {
+        self.keepers.push(Box::new(keeper));
+        self
+    }
+
+    fn keeper(&self, setting: &Setting) -> Result<&dyn SettingKeeper, HostError> {
+        let keeper = self.keepers.iter().find(|one| one.is(&setting.keeper));
+        keeper.map(Box::as_ref).ok_or_else(|| HostError::no_keeper(setting))
     }
 
     fn open(
@@ -154,6 +167,10 @@ impl Host for LiveHost {
         })
     }
 
+    fn setting(&self, setting: &Setting) -> Result<Option<String>, HostError> {
+        self.keeper(setting)?.get(setting)
+    }
+
     fn is_live(&self) -> bool {
         true
     }
@@ -200,6 +217,10 @@ impl HostMut for LiveHost {
         raw::sched_getattr(tid)
             .and_then(|current| raw::sched_setattr(tid, &current.with_policy(policy)))
             .map_err(|source| HostError::Thread { call: "sched_setattr", tid: tid.0, source })
+    }
+
+    fn set_setting(&self, setting: &Setting, value: Option<&str>) -> Result<(), HostError> {
+        self.keeper(setting)?.set(setting, value)
     }
 }
 

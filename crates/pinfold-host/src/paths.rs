@@ -4,7 +4,7 @@
 //! renames is changed here. Functions return whole paths; those of a file in a cgroup take the
 //! group's directory, because where a hierarchy is mounted is read from the mount table.
 
-use pinfold_model::{NodeId, PuId, Tid};
+use pinfold_model::{Lifetime, NodeId, PuId, Tid};
 
 // CPUs: https://docs.kernel.org/admin-guide/cputopology.html and
 // https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-devices-system-cpu
@@ -501,4 +501,21 @@ pub fn shared_memory() -> String {
 #[must_use]
 pub fn cpuset_cpus_exclusive(group: &str) -> String {
     cgroup_file(group, "cpuset.cpus.exclusive")
+}
+
+/// There if systemd runs the host: what `sd_booted(3)` looks for.
+#[must_use]
+pub fn systemd_booted() -> String {
+    "/run/systemd/system".to_owned()
+}
+
+/// Where `systemctl set-property` keeps one property of a unit; not the kernel's, but the door
+/// clears it up. <https://www.freedesktop.org/software/systemd/man/latest/systemctl.html>
+#[must_use]
+pub fn systemd_drop_in(unit: &str, property: &str, lifetime: Lifetime) -> String {
+    let root = match lifetime {
+        Lifetime::Running => "/run/systemd/system.control",
+        Lifetime::Lasting => "/etc/systemd/system.control",
+    };
+    format!("{root}/{unit}.d/50-{property}.conf")
 }

@@ -12,6 +12,7 @@ mod build;
 mod cgroup;
 mod domains;
 mod door;
+mod keeper;
 mod list;
 mod proc_files;
 mod state;
@@ -253,6 +254,9 @@ impl SimHost {
             if let Ok(content) = machine.tree.read_text(path) {
                 text.push_str(&format!("{path}: {content:?}\n"));
             }
+        }
+        for (setting, kept) in &machine.settings {
+            text.push_str(&format!("{setting}: {:?}\n", kept.value));
         }
         for (tid, held) in &machine.tasks {
             text.push_str(&format!(

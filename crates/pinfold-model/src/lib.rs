@@ -11,6 +11,7 @@ mod ids;
 mod measure;
 mod plan;
 mod request;
+mod setting;
 mod step;
 mod topology;
 
@@ -26,6 +27,7 @@ pub use request::{
     Device, EmulatorWish, Free, MemoryRequest, Request, SmtWish, Speed, VcpuCount, VmRequest,
     VnodeRequest, Work,
 };
+pub use setting::{Keeper, Lifetime, Setting};
 pub use step::{Change, Step, TaskId, TaskState, Undo};
 pub use topology::{
     Core, CoreKind, HugePages, L3Domain, NumaNode, Package, PciDevice, Pu, Smt, Source, Topology,

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::{CpuSet, Policy, Tid};
+use crate::{CpuSet, Policy, Setting, Tid};
 
 /// A thread of the host that cannot be mistaken for a later one with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,6 +74,15 @@ pub enum Change {
         /// Its new policy.
         policy: Policy,
     },
+    /// Have a setting changed by the program that keeps it.
+    WriteSetting {
+        /// Which.
+        setting: Setting,
+        /// Its new value, in the keeper's words; of pins a list of PUs.
+        value: String,
+        /// The threads whose masks follow from it at once.
+        tasks: Vec<TaskId>,
+    },
 }
 
 /// How a [`Change`] is taken back.
@@ -114,6 +123,15 @@ pub enum Undo {
         /// What it had.
         original: Policy,
     },
+    /// Have the setting changed back, then restore the masks that differ.
+    WriteSetting {
+        /// Which.
+        setting: Setting,
+        /// Its value before; `None` if it had none.
+        original: Option<String>,
+        /// Masks of all threads that the setting can have an effect on.
+        masks: Vec<(TaskId, CpuSet)>,
+    },
 }
 
 /// One change with its undo and its reason.
@@ -139,6 +157,7 @@ impl fmt::Display for Change {
             }
             Change::SetAffinity { task, mask } => write!(f, "set affinity of {task} to {mask}"),
             Change::SetPolicy { task, policy } => write!(f, "set policy of {task} to {policy}"),
+            Change::WriteSetting { setting, value, .. } => write!(f, "set {setting} to {value}"),
         }
     }
 }

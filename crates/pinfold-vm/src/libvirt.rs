@@ -13,13 +13,15 @@
 //! Asking QEMU through libvirt (`qemu-monitor-command`) marks the domain as tainted
 //! (`custom-monitor`) in libvirt's log; only queries are sent that way.
 
+mod keeper;
 mod pins;
 
 use pinfold_host::{Host, process};
 use pinfold_model::Tid;
 use serde_json::{Value, json};
 
-pub use self::pins::{PinChange, PinTarget, Pins};
+pub use self::keeper::{LibvirtKeeper, memory_value};
+pub use self::pins::{NUMATUNE, PinTarget, Pins};
 use crate::monitor::Monitor;
 use crate::{LibvirtError, QmpError, VmError, argv, threads};
 
@@ -114,8 +116,7 @@ impl Libvirt {
         }
     }
 
-    /// Runs one subcommand with `--option=value` arguments and returns its output.
-    fn virsh(&self, command: &str, options: &[(&str, &str)]) -> Result<String, VmError> {
+    fn words(&self, command: &str, options: &[(&str, &str)]) -> Vec<String> {
         let mut words = vec!["--quiet".to_owned()];
         words.extend(self.uri.as_ref().map(|uri| format!("--connect={uri}")));
         words.push(command.to_owned());
@@ -123,6 +124,12 @@ impl Libvirt {
             "" => format!("--{option}"),
             value => format!("--{option}={value}"),
         }));
+        words
+    }
+
+    /// Runs one subcommand with `--option=value` arguments and returns its output.
+    fn virsh(&self, command: &str, options: &[(&str, &str)]) -> Result<String, VmError> {
+        let words = self.words(command, options);
         let output = process::capture(&self.virsh, &words, self.timeout_ns)?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() {

@@ -232,6 +232,9 @@ pub struct ApplyArgs {
     /// Print the steps without taking them
     #[arg(long)]
     pub dry_run: bool,
+    /// Change the definition of the libvirt domain too, so that the plan outlives a restart
+    #[arg(long, requires = "libvirt")]
+    pub config: bool,
     /// Stay, and pin threads that appear later; ctrl-C undoes
     #[arg(long, conflicts_with = "dry_run")]
     pub watch: bool,

@@ -1,18 +1,23 @@
 //! What several commands need: the host, its topology, requests, state.
 
 use pinfold_host::user::{self, StateDir};
-use pinfold_host::{HostError, LiveHost, process};
+use pinfold_host::{HostError, LiveHost, Systemd, process};
 use pinfold_model::{CpuSet, Free, Plan, Request, Severity, Topology, VnodePlan, VnodeRequest};
 use pinfold_plan::PlanError;
 use pinfold_plan::requests::{self, RequestError};
 use pinfold_topology::TopologyError;
+use pinfold_vm::libvirt::LibvirtKeeper;
 
 use crate::cli::PlacementArgs;
 use crate::failure::{Exit, Failure};
 
+/// Time that a program may take that keeps settings.
+const KEEPER_NS: u64 = 20_000_000_000;
+
 /// The running machine.
 pub fn host() -> Result<LiveHost, Failure> {
-    LiveHost::new().map_err(|error| host_failure(&error))
+    let host = LiveHost::new().map_err(|error| host_failure(&error))?;
+    Ok(host.with_keeper(Systemd::new(KEEPER_NS)).with_keeper(LibvirtKeeper::new(KEEPER_NS)))
 }
 
 /// A failure of the door to the kernel, with a way out where the error number tells one.
@@ -20,7 +25,8 @@ pub fn host_failure(error: &HostError) -> Failure {
     const EPERM: i32 = 1;
     const EACCES: i32 = 13;
     const ENOSPC: i32 = 28;
-    let failure = Failure::from_error(Exit::Host, error, None);
+    let hint = if matches!(error, HostError::Kept { .. }) { error.hint() } else { None };
+    let failure = Failure::from_error(Exit::Host, error, hint);
     match error.errno() {
         Some(EPERM | EACCES) if !process::is_root() => {
             failure.with_hint("run as root; `pinfold doctor` tells which rights are missing")

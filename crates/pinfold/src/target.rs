@@ -1,9 +1,13 @@
 //! Which virtual machine a command means, and how its threads are found again later.
 
-use pinfold_apply::Roles;
+use pinfold_apply::{Kept, Roles, Rules};
 use pinfold_host::{Host, LiveHost, SystemClock};
-use pinfold_model::{Finding, Role, TaskId, Tid};
-use pinfold_vm::libvirt::{DomainMonitor, Libvirt};
+use pinfold_model::{
+    CpuSet, Finding, Lifetime, MemoryPlan, PuId, Role, Setting, TaskId, Tid, VnodePlan,
+};
+use pinfold_vm::libvirt::{
+    Domain, DomainMonitor, Libvirt, NUMATUNE, PinTarget, Pins, memory_value,
+};
 use pinfold_vm::{Found, Monitor, Qmp, VmError, threads};
 
 use crate::cli::VmArgs;
@@ -34,6 +38,15 @@ pub struct Vm {
     pub teller: Teller,
     /// What one should know about it.
     pub findings: Vec<Finding>,
+    /// The domain, if libvirt manages it.
+    pub domain: Option<ManagedDomain>,
+}
+
+/// A domain of libvirt, which keeps its pins.
+pub struct ManagedDomain {
+    libvirt: Libvirt,
+    domain: Domain,
+    pins: Pins,
 }
 
 /// A failure of the VM crate.
@@ -78,6 +91,7 @@ impl Vm {
             findings: found.findings.clone(),
             found,
             teller: Teller::Qmp(Box::new(qmp)),
+            domain: None,
         })
     }
 
@@ -87,20 +101,16 @@ impl Vm {
         let mut monitor = libvirt.monitor(&domain);
         let found =
             threads::discover(host, domain.pid, Some(&mut monitor)).map_err(|e| vm_failure(&e))?;
-        let mut findings = found.findings.clone();
         let pins = libvirt.pins(&domain).map_err(|e| vm_failure(&e))?;
-        if !pins.own.is_empty() || pins.default.is_some() {
-            findings.push(
-                Finding::warning(
-                    "libvirt",
-                    format!("domain {} has pins of its own, which libvirt sets again at its next change", domain.name),
-                )
-                .with_hint("put the plan into the domain: pinfold plan --emit libvirt, then virsh edit"),
-            );
-        }
         let teller = Teller::Libvirt(Box::new(monitor));
-        let asked = format!("--libvirt {wanted}");
-        Ok(Self { name: domain.name, asked, found, teller, findings })
+        Ok(Self {
+            name: domain.name.clone(),
+            asked: format!("--libvirt {wanted}"),
+            findings: found.findings.clone(),
+            found,
+            teller,
+            domain: Some(ManagedDomain { libvirt, domain, pins }),
+        })
     }
 
     fn by_pid(host: &LiveHost, pid: Tid) -> Result<Self, Failure> {
@@ -111,7 +121,89 @@ impl Vm {
             findings: found.findings.clone(),
             found,
             teller: Teller::Names,
+            domain: None,
         })
+    }
+}
+
+impl ManagedDomain {
+    /// What libvirt is to keep for a plan: pins and memory nodes of the domain as it runs, and
+    /// of its definition too if that is wanted. With what libvirt cannot do.
+    pub fn kept(
+        &self,
+        vnode: &VnodePlan,
+        definition: Definition,
+    ) -> Result<(Vec<Kept>, Vec<Finding>), Failure> {
+        let (mut kept, mut findings) = (Vec::new(), Vec::new());
+        for lifetime in definition.lifetimes() {
+            for thread in &vnode.threads {
+                // Others share the emulator's pin; Pinfold sets their masks itself.
+                let Ok(target) = PinTarget::of(&thread.role) else { continue };
+                kept.push(Kept {
+                    setting: self.setting(&target.key(), *lifetime)?,
+                    value: thread.pus.to_string(),
+                    rules: match lifetime {
+                        Lifetime::Running => Rules::Masks(thread.role.clone()),
+                        Lifetime::Lasting => Rules::NextStart,
+                    },
+                    reason: format!("{}: {}", thread.role, thread.reason),
+                });
+            }
+            if let Some(memory) = &vnode.memory {
+                match self.memory(memory, *lifetime)? {
+                    Ok(one) => kept.push(one),
+                    Err(finding) => findings.push(finding),
+                }
+            }
+        }
+        Ok((kept, findings))
+    }
+
+    fn memory(
+        &self,
+        plan: &MemoryPlan,
+        lifetime: Lifetime,
+    ) -> Result<Result<Kept, Finding>, Failure> {
+        let nodes: CpuSet = plan.nodes.iter().map(|node| PuId(node.0)).collect();
+        let mode = self.pins.memory.as_ref().map(|(mode, _)| mode.as_str());
+        let (mode, rules) = match (lifetime, mode) {
+            (Lifetime::Lasting, _) => ("strict", Rules::NextStart),
+            // libvirt moves the memory of a running domain in this mode only.
+            (Lifetime::Running, Some("restrictive")) => ("restrictive", Rules::Memory),
+            (Lifetime::Running, _) => {
+                let text = "libvirt does not move the memory of a running domain whose <numatune> is not in mode restrictive";
+                return Ok(Err(Finding::warning("libvirt", text)
+                    .with_hint("add --config: the next start then binds it")));
+            }
+        };
+        Ok(Ok(Kept {
+            setting: self.setting(NUMATUNE, lifetime)?,
+            value: memory_value(mode, &nodes),
+            rules,
+            reason: format!("memory: {}", plan.reason),
+        }))
+    }
+
+    fn setting(&self, key: &str, lifetime: Lifetime) -> Result<Setting, Failure> {
+        self.libvirt.setting(&self.domain, key, lifetime).map_err(|e| vm_failure(&e))
+    }
+}
+
+/// Whether a domain's definition is changed beside the domain that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Definition {
+    /// It stays as it is.
+    Untouched,
+    /// It is changed too.
+    Changed,
+}
+
+impl Definition {
+    fn lifetimes(self) -> &'static [Lifetime] {
+        match self {
+            Definition::Untouched => &[Lifetime::Running],
+            Definition::Changed => &[Lifetime::Running, Lifetime::Lasting],
+        }
     }
 }
 

@@ -77,6 +77,19 @@ pub(super) fn revert(
     Ok(Reverted::Changed(changed(task, &now, original)))
 }
 
+/// Puts a mask back that a keeper of settings replaced by one of ours or by the whole cpuset.
+pub(super) fn restore_kept(
+    past: &Past<'_>,
+    task: TaskId,
+    mask: &CpuSet,
+) -> Result<Reverted, HostError> {
+    let Some((now, allowed)) = state(past, task)? else { return Ok(Reverted::Nothing) };
+    if now == *mask || !(now == allowed || past.wrote_mask(task, &now, &allowed)) {
+        return Ok(Reverted::Nothing);
+    }
+    set(past, task, mask, &allowed)
+}
+
 /// Puts a bystander's mask back if a change of its cpuset overwrote it.
 pub(super) fn restore_overwritten(
     past: &Past<'_>,

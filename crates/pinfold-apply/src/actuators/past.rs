@@ -4,8 +4,10 @@
 //! somebody else is seen as such. A knob may have been written more than once; each of the
 //! values counts as ours, and the first step's original is the original.
 
+use std::borrow::Cow;
+
 use pinfold_host::{Clock, HostError, HostMut, paths};
-use pinfold_model::{Change, CpuSet, Policy, Step, TaskId, TaskState, Tid, Undo};
+use pinfold_model::{Change, CpuSet, Policy, Setting, Step, TaskId, TaskState, Tid, Undo};
 
 use crate::cpusets::{self, Cpusets};
 use crate::journal::Record;
@@ -46,7 +48,20 @@ impl<'a> Past<'a> {
             | Change::MakeGroup { .. }
             | Change::MoveTasks { .. }
             | Change::SetAffinity { .. }
-            | Change::SetPolicy { .. } => None,
+            | Change::SetPolicy { .. }
+            | Change::WriteSetting { .. } => None,
+        })
+    }
+
+    /// True if a value was given to a setting by a step.
+    pub(super) fn wrote_setting(&self, setting: &Setting, now: &str) -> bool {
+        self.steps.iter().any(|step| match &step.change {
+            Change::WriteSetting { setting: at, value, .. } => at == setting && value == now,
+            Change::WriteFile { .. }
+            | Change::MakeGroup { .. }
+            | Change::MoveTasks { .. }
+            | Change::SetAffinity { .. }
+            | Change::SetPolicy { .. } => false,
         })
     }
 
@@ -63,8 +78,9 @@ impl<'a> Past<'a> {
 
     /// True if a mask is one that was set for a task, in full or within its cpuset.
     pub(super) fn wrote_mask(&self, task: TaskId, now: &CpuSet, allowed: &CpuSet) -> bool {
-        self.masks()
-            .any(|(at, mask, _)| at == task && (mask == now || mask.intersection(allowed) == *now))
+        self.masks().any(|(at, mask, _)| {
+            at == task && (*mask == *now || mask.intersection(allowed) == *now)
+        })
     }
 
     /// True if a policy is one that was set for a task.
@@ -77,7 +93,7 @@ impl<'a> Past<'a> {
     pub(crate) fn inherited_mask(&self, main: Tid, now: &CpuSet) -> Option<&'a CpuSet> {
         let from = |first: bool| {
             self.masks()
-                .find(|(task, mask, _)| *mask == now && (task.tid == main || !first))
+                .find(|(task, mask, _)| **mask == *now && (task.tid == main || !first))
                 .map(|(_, _, original)| original)
         };
         from(true).or_else(|| from(false))
@@ -93,12 +109,24 @@ impl<'a> Past<'a> {
         from(true).or_else(|| from(false))
     }
 
-    fn masks(&self) -> impl Iterator<Item = (TaskId, &'a CpuSet, &'a CpuSet)> {
-        self.steps.iter().filter_map(|step| match (&step.change, &step.undo) {
+    /// Masks that were set, by us or by a keeper at our wish, with what was there before.
+    fn masks(&self) -> impl Iterator<Item = (TaskId, Cow<'a, CpuSet>, &'a CpuSet)> {
+        self.steps.iter().flat_map(|step| match (&step.change, &step.undo) {
             (Change::SetAffinity { task, mask }, Undo::SetAffinity { original, .. }) => {
-                Some((*task, mask, original))
+                vec![(*task, Cow::Borrowed(mask), original)]
             }
-            _ => None,
+            (Change::WriteSetting { value, tasks, .. }, Undo::WriteSetting { masks, .. }) => {
+                let behind = masks.iter().filter(|(task, _)| tasks.contains(task));
+                let mask = CpuSet::parse_list(value).ok();
+                mask.iter()
+                    .flat_map(|mask| {
+                        behind
+                            .clone()
+                            .map(|(task, original)| (*task, Cow::Owned(mask.clone()), original))
+                    })
+                    .collect()
+            }
+            _ => Vec::new(),
         })
     }
 
@@ -127,7 +155,8 @@ impl<'a> Past<'a> {
             Change::WriteFile { .. }
             | Change::MoveTasks { .. }
             | Change::SetAffinity { .. }
-            | Change::SetPolicy { .. } => None,
+            | Change::SetPolicy { .. }
+            | Change::WriteSetting { .. } => None,
         })
     }
 

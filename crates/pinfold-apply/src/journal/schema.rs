@@ -11,7 +11,9 @@
 //! where they are printable, else base 16. Unknown keys are refused: a journal is
 //! executed, and what is not understood must not be executed by half.
 
-use pinfold_model::{Change, CpuSet, Policy, Step, TaskId, TaskState, Tid, Undo};
+use pinfold_model::{
+    Change, CpuSet, Keeper, Lifetime, Policy, Setting, Step, TaskId, TaskState, Tid, Undo,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{Entry, Header, Outcome};
@@ -121,6 +123,11 @@ pub(super) enum ChangeLine {
         task: TaskLine,
         policy: PolicyLine,
     },
+    WriteSetting {
+        setting: SettingLine,
+        value: String,
+        tasks: Vec<TaskLine>,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -147,6 +154,34 @@ pub(super) enum UndoLine {
         task: TaskLine,
         original: PolicyLine,
     },
+    WriteSetting {
+        setting: SettingLine,
+        original: Option<String>,
+        masks: Vec<MaskLine>,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SettingLine {
+    keeper: KeeperLine,
+    object: String,
+    key: String,
+    lifetime: LifetimeLine,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum KeeperLine {
+    Libvirt { uri: String },
+    Systemd,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum LifetimeLine {
+    Running,
+    Lasting,
 }
 
 /// Bytes, readable where they can be.
@@ -263,6 +298,46 @@ impl From<PolicyLine> for Policy {
     }
 }
 
+impl From<&Setting> for SettingLine {
+    fn from(setting: &Setting) -> Self {
+        Self {
+            keeper: match &setting.keeper {
+                Keeper::Libvirt { uri } => KeeperLine::Libvirt { uri: uri.clone() },
+                Keeper::Systemd => KeeperLine::Systemd,
+            },
+            object: setting.object.clone(),
+            key: setting.key.clone(),
+            lifetime: match setting.lifetime {
+                Lifetime::Running => LifetimeLine::Running,
+                Lifetime::Lasting => LifetimeLine::Lasting,
+            },
+        }
+    }
+}
+
+impl From<SettingLine> for Setting {
+    fn from(line: SettingLine) -> Self {
+        Self {
+            keeper: match line.keeper {
+                KeeperLine::Libvirt { uri } => Keeper::Libvirt { uri },
+                KeeperLine::Systemd => Keeper::Systemd,
+            },
+            object: line.object,
+            key: line.key,
+            lifetime: match line.lifetime {
+                LifetimeLine::Running => Lifetime::Running,
+                LifetimeLine::Lasting => Lifetime::Lasting,
+            },
+        }
+    }
+}
+
+impl From<&(TaskId, CpuSet)> for MaskLine {
+    fn from((task, mask): &(TaskId, CpuSet)) -> Self {
+        Self { task: (*task).into(), mask: mask.clone() }
+    }
+}
+
 impl From<&TaskState> for StateLine {
     fn from(state: &TaskState) -> Self {
         Self {
@@ -303,6 +378,11 @@ impl From<&Change> for ChangeLine {
             Change::SetPolicy { task, policy } => {
                 Self::SetPolicy { task: (*task).into(), policy: (*policy).into() }
             }
+            Change::WriteSetting { setting, value, tasks } => Self::WriteSetting {
+                setting: setting.into(),
+                value: value.clone(),
+                tasks: tasks.iter().map(|task| (*task).into()).collect(),
+            },
         }
     }
 }
@@ -319,6 +399,11 @@ impl From<ChangeLine> for Change {
             ChangeLine::SetPolicy { task, policy } => {
                 Self::SetPolicy { task: task.into(), policy: policy.into() }
             }
+            ChangeLine::WriteSetting { setting, value, tasks } => Self::WriteSetting {
+                setting: setting.into(),
+                value,
+                tasks: tasks.into_iter().map(Into::into).collect(),
+            },
         }
     }
 }
@@ -341,6 +426,11 @@ impl From<&Undo> for UndoLine {
             Undo::SetPolicy { task, original } => {
                 Self::SetPolicy { task: (*task).into(), original: (*original).into() }
             }
+            Undo::WriteSetting { setting, original, masks } => Self::WriteSetting {
+                setting: setting.into(),
+                original: original.clone(),
+                masks: masks.iter().map(Into::into).collect(),
+            },
         }
     }
 }
@@ -361,6 +451,11 @@ impl From<UndoLine> for Undo {
             UndoLine::SetPolicy { task, original } => {
                 Self::SetPolicy { task: task.into(), original: original.into() }
             }
+            UndoLine::WriteSetting { setting, original, masks } => Self::WriteSetting {
+                setting: setting.into(),
+                original,
+                masks: masks.into_iter().map(|line| (line.task.into(), line.mask)).collect(),
+            },
         }
     }
 }
@@ -408,12 +503,7 @@ impl From<&Entry> for Line {
             Entry::Outcome { index, outcome, detail } => {
                 Self::Outcome { index: *index, result: (*outcome).into(), detail: detail.clone() }
             }
-            Entry::Masks(masks) => Self::Masks(
-                masks
-                    .iter()
-                    .map(|(task, mask)| MaskLine { task: (*task).into(), mask: mask.clone() })
-                    .collect(),
-            ),
+            Entry::Masks(masks) => Self::Masks(masks.iter().map(Into::into).collect()),
             Entry::End { unix_s, why } => Self::End { unix_s: *unix_s, why: why.clone() },
         }
     }

@@ -87,6 +87,7 @@ fn host() -> (SimHost, Plan, Target) {
         pid: Tid(500),
         threads: vec![(id(500), Role::Emulator), (id(501), Role::Vcpu(0))],
         own: vec![id(600)],
+        kept: Vec::new(),
     };
     let thread = |role, pus: &str| ThreadPlan {
         role,
@@ -292,7 +293,8 @@ fn an_ended_history_stays_small() {
     for pid in 1000..1060 {
         clock.sleep_ns(1_000_000_000);
         let host = SimHost::builder(CgroupVersion::V1, 2).task(SimTask::new(pid, "qemu")).build();
-        let target = Target { pid: Tid(pid), threads: Vec::new(), own: Vec::new() };
+        let target =
+            Target { pid: Tid(pid), threads: Vec::new(), own: Vec::new(), kept: Vec::new() };
         let new = NewJournal { vm_name: "vm", plan: "{}", target: &target };
         let mut journal = journals.begin(&host, &new).unwrap();
         journal.flush().unwrap();

@@ -5,14 +5,15 @@ use std::collections::BTreeSet;
 use pinfold_host::mountinfo::Version;
 use pinfold_host::{Host, HostError, paths, process};
 use pinfold_model::{
-    Change, CpuSet, Finding, Plan, Policy, Step, TaskId, TaskState, Tid, Undo, VnodePlan,
+    Change, CpuSet, Finding, Lifetime, Plan, Policy, Step, TaskId, TaskState, Tid, Undo, VnodePlan,
 };
 
+use super::threads::Ask;
 use super::{Planned, group_name};
 use crate::actuators::{self, ENABLE_CPUSET};
 use crate::cpusets::{self, Cpusets};
 use crate::error::{ApplyError, Refusal};
-use crate::tasks::{self, Target};
+use crate::tasks::{self, Kept, Target};
 
 /// Steps in the making.
 pub(super) struct Draft<'a> {
@@ -112,6 +113,63 @@ impl<'a> Draft<'a> {
         let change = Change::SetAffinity { task, mask: mask.clone() };
         self.step(change, Undo::SetAffinity { task, original }, reason);
         Ok(())
+    }
+
+    /// Has a keeper set its value, if it says another one or the kernel shows another mask of
+    /// these tasks. `followers` are all that the change can have an effect on.
+    pub(super) fn setting(
+        &mut self,
+        kept: &Kept,
+        tasks: &[TaskId],
+        (followers, ask): (&[TaskId], Ask),
+    ) -> Result<(), ApplyError> {
+        let differ = self.masks_differ(kept, tasks)?;
+        if !differ && ask == Ask::WhenMasksDiffer {
+            return Ok(());
+        }
+        let Some(original) = tasks::unless_gone(self.host.setting(&kept.setting))? else {
+            let lifetime = match kept.setting.lifetime {
+                Lifetime::Running => "it has ended meanwhile",
+                Lifetime::Lasting => "it has no definition",
+            };
+            self.find(Finding::warning("settings", format!("{}: {lifetime}", kept.setting)));
+            return Ok(());
+        };
+        if !differ && original.as_deref() == Some(kept.value.as_str()) {
+            return Ok(());
+        }
+        let mut masks = Vec::new();
+        for task in followers {
+            let mask = tasks::unless_gone(self.host.affinity(task.tid))?;
+            masks.extend(mask.map(|mask| (*task, mask)));
+        }
+        let setting = kept.setting.clone();
+        let undo = Undo::WriteSetting { setting: setting.clone(), original, masks };
+        let (value, tasks) = (kept.value.clone(), tasks.to_vec());
+        self.step(Change::WriteSetting { setting, value, tasks }, undo, kept.reason.clone());
+        Ok(())
+    }
+
+    /// True if a task does not have the mask that follows from a keeper's value.
+    fn masks_differ(&mut self, kept: &Kept, tasks: &[TaskId]) -> Result<bool, ApplyError> {
+        let Ok(mask) = CpuSet::parse_list(&kept.value) else { return Ok(false) };
+        for task in tasks {
+            let Some(now) = tasks::unless_gone(self.host.affinity(task.tid))? else {
+                self.gone(*task);
+                continue;
+            };
+            if now == mask {
+                continue;
+            }
+            let allowed = actuators::allowed(self.host, self.hierarchy(), task.tid)?;
+            match allowed {
+                Some(allowed) if !now.is_empty() && mask.intersection(&allowed) == now => {
+                    self.find(actuators::narrowed(*task, &mask, &now));
+                }
+                Some(_) | None => return Ok(true),
+            }
+        }
+        Ok(false)
     }
 
     /// Sets a thread's policy, if it is another.

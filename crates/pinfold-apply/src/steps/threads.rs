@@ -10,12 +10,26 @@ use super::draft::Draft;
 use crate::error::ApplyError;
 use crate::tasks;
 
-pub(super) fn place(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
+/// Whether a keeper is asked for values behind which the kernel shows the right masks: that
+/// takes a child process each, which is too much for a look every second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    Always,
+    WhenMasksDiffer,
+}
+
+pub(super) fn place(draft: &mut Draft<'_>, ask: Ask) -> Result<(), ApplyError> {
     let threads = in_order(draft)?;
     let mut policies: Vec<(TaskId, Policy, String)> = Vec::new();
     for (task, role) in &threads {
         let Some(thread) = draft.vnode.thread(role) else { continue };
-        draft.affinity(*task, &thread.pus, &format!("{role}: {}", thread.reason))?;
+        match draft.target.kept(role) {
+            Some(kept) => {
+                let followers = followers(role, &threads);
+                draft.setting(kept, &[*task], (&followers, ask))?;
+            }
+            None => draft.affinity(*task, &thread.pus, &format!("{role}: {}", thread.reason))?,
+        }
         if let Some(policy) = thread.policy {
             policies.push((*task, policy, format!("{role} runs as {policy}")));
         }
@@ -24,6 +38,14 @@ pub(super) fn place(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         draft.policy(task, policy, &reason)?;
     }
     Ok(())
+}
+
+/// Who a keeper's change for a role may have an effect on: with the emulator's, whoever shares
+/// its cgroup.
+fn followers(role: &Role, threads: &[(TaskId, Role)]) -> Vec<TaskId> {
+    let follows = |other: &Role| matches!(other, Role::Emulator | Role::Worker | Role::Vhost(_));
+    let same = |other: &Role| if *role == Role::Emulator { follows(other) } else { other == role };
+    threads.iter().filter(|(_, other)| same(other)).map(|(task, _)| *task).collect()
 }
 
 /// Place of a role in the order: who others inherit from comes first.

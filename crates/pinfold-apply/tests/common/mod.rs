@@ -103,6 +103,7 @@ fn target(host: &SimHost) -> Target {
             (id(502), Role::Iothread("disk".to_owned())),
         ],
         own: vec![id(600), id(610)],
+        kept: Vec::new(),
     }
 }
 

@@ -144,6 +144,7 @@ impl SimBuilder {
             knobs: self.knobs.iter().map(|(path, knob, _)| (path.clone(), *knob)).collect(),
             forgets_masks: self.forgets_masks,
             clears_populated: self.clears_populated,
+            settings: BTreeMap::new(),
         };
         for task in self.tasks {
             let mut groups = vec!["/".to_owned(); count];

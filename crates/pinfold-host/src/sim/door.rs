@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_model::{CpuSet, Policy, Tid};
+use pinfold_model::{CpuSet, Policy, Setting, Tid};
 use rustix::io::Errno;
 
 use super::SimHost;
@@ -99,7 +99,7 @@ impl Machine {
         }
     }
 
-    fn write_any(&mut self, path: &str, value: &[u8]) -> Result<(), Errno> {
+    pub(super) fn write_any(&mut self, path: &str, value: &[u8]) -> Result<(), Errno> {
         let path = tidy(path);
         let text = String::from_utf8_lossy(value).into_owned();
         if let Some((index, place)) = self.cgroup_place(&path) {
@@ -174,6 +174,13 @@ impl Host for SimHost {
         .map_err(|errno| thread_fault("sched_getattr", tid, errno))
     }
 
+    fn setting(&self, setting: &Setting) -> Result<Option<String>, HostError> {
+        self.ask(&format!("setting {setting}"), |machine| {
+            machine.settings.get(setting).map(|kept| kept.value.clone()).ok_or(Errno::NOENT)
+        })
+        .map_err(|errno| setting_fault(setting, errno))
+    }
+
     fn is_live(&self) -> bool {
         false
     }
@@ -225,6 +232,22 @@ impl HostMut for SimHost {
     fn set_policy(&self, tid: Tid, policy: Policy) -> Result<(), HostError> {
         self.alter(format!("set_policy {tid} {policy}"), |machine| machine.set_policy(tid, policy))
             .map_err(|errno| thread_fault("sched_setattr", tid, errno))
+    }
+
+    fn set_setting(&self, setting: &Setting, value: Option<&str>) -> Result<(), HostError> {
+        self.alter(format!("set_setting {setting} {}", value.unwrap_or("none")), |machine| {
+            machine.keep(setting, value)
+        })
+        .map_err(|errno| setting_fault(setting, errno))
+    }
+}
+
+fn setting_fault(setting: &Setting, errno: Errno) -> HostError {
+    HostError::Kept {
+        setting: Box::new(setting.clone()),
+        why: errno.to_string(),
+        gone: errno == Errno::NOENT,
+        hint: None,
     }
 }
 

@@ -6,10 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::{CpuSet, Policy, PuId, Tid};
+use pinfold_model::{CpuSet, Policy, PuId, Setting, Tid};
 use rustix::io::Errno;
 
 use super::cgroup::{CgroupVersion, Hierarchy, parent};
+use super::keeper::Kept;
 use super::{Knob, SimTask, list, v1, v2};
 use crate::TreeHost;
 
@@ -36,6 +37,8 @@ pub(super) struct Machine {
     pub(super) forgets_masks: bool,
     /// Like a kernel from 7.0 on: in v2, a group with tasks may give its own set up.
     pub(super) clears_populated: bool,
+    /// What other programs keep.
+    pub(super) settings: BTreeMap<Setting, Kept>,
 }
 
 /// A task and where it is.

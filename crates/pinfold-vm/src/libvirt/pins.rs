@@ -1,4 +1,4 @@
-//! Pins as libvirt keeps them: read from the domain's XML, changed by `virsh … --live`.
+//! Pins as libvirt keeps them, read from the domain's XML.
 //!
 //! ```xml
 //! <vcpu placement='static' cpuset='0-3'>2</vcpu>
@@ -6,9 +6,8 @@
 //!   <vcpupin vcpu='1' cpuset='1'/> <emulatorpin cpuset='0'/> <iothreadpin iothread='1' cpuset='0'/>
 //! </cputune>
 //! ```
-//! A thread without a pin of its own follows `cpuset` of `<vcpu>`, else it may run anywhere.
-//! libvirt cannot take a pin away again, only set it to all PUs (`r`), which has the same
-//! effect and is what undoing a first pin comes to.
+//! A thread without a pin of its own follows `cpuset` of `<vcpu>`, else it may run anywhere: half
+//! a `<cputune>` is as good as a whole one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,8 +15,7 @@ use std::fmt;
 use pinfold_model::{CpuSet, Role};
 use roxmltree::{Document, Node, ParsingOptions};
 
-use super::{Domain, Libvirt};
-use crate::{LibvirtError, VmError};
+use crate::LibvirtError;
 
 /// More nodes than any domain has; a bound for what a hostile file may cost.
 const MAX_NODES: u32 = 200_000;
@@ -44,6 +42,27 @@ impl fmt::Display for PinTarget {
 }
 
 impl PinTarget {
+    /// Its name as a setting's key: virsh's subcommand and what it is asked for.
+    #[must_use]
+    pub fn key(self) -> String {
+        match self {
+            PinTarget::Vcpu(index) => format!("vcpupin {index}"),
+            PinTarget::Emulator => "emulatorpin".to_owned(),
+            PinTarget::Iothread(number) => format!("iothreadpin {number}"),
+        }
+    }
+
+    /// What a setting's key names; `None` if it is no pin.
+    #[must_use]
+    pub fn from_key(key: &str) -> Option<Self> {
+        match key.split_once(' ') {
+            None if key == "emulatorpin" => Some(PinTarget::Emulator),
+            Some(("vcpupin", index)) => index.parse().ok().map(PinTarget::Vcpu),
+            Some(("iothreadpin", number)) => number.parse().ok().map(PinTarget::Iothread),
+            Some(_) | None => None,
+        }
+    }
+
     /// What libvirt calls a role.
     ///
     /// # Errors
@@ -63,9 +82,13 @@ impl PinTarget {
     }
 }
 
-/// The pins of a domain.
+/// The pins of a domain, and what else of its XML has to do with its place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pins {
+    /// True if the XML is of a domain that runs (it then has an id).
+    pub running: bool,
+    /// `mode` and `nodeset` of `<numatune><memory>`, if nodes are named.
+    pub memory: Option<(String, CpuSet)>,
     /// `cpuset` of `<vcpu>`: where threads without a pin of their own may run.
     pub default: Option<CpuSet>,
     /// Pins of single targets.
@@ -79,12 +102,15 @@ impl Pins {
     /// [`LibvirtError::Output`] if it is not well formed, has a document type (refused: entities
     /// could grow without bound), or holds a list that is not one of PUs.
     pub fn from_xml(xml: &str) -> Result<Self, LibvirtError> {
-        let options =
-            ParsingOptions { allow_dtd: false, nodes_limit: MAX_NODES, ..Default::default() };
-        let document = Document::parse_with_options(xml, options).map_err(wrong)?;
+        let document = parse(xml)?;
         let domain = document.root_element();
         let child = |name: &str| domain.children().find(|node| node.has_tag_name(name));
+        let memory = child("numatune").and_then(|tune| element(tune, "memory"));
+        let nodes = memory.and_then(|memory| Some((memory, memory.attribute("nodeset")?)));
+        let mode = |memory: Node<'_, '_>| memory.attribute("mode").unwrap_or("strict").to_owned();
         let mut pins = Pins {
+            running: domain.attribute("id").is_some(),
+            memory: nodes.map(|(memory, text)| Ok((mode(memory), list(text)?))).transpose()?,
             default: child("vcpu")
                 .and_then(|vcpu| vcpu.attribute("cpuset"))
                 .map(list)
@@ -92,12 +118,7 @@ impl Pins {
             own: BTreeMap::new(),
         };
         for node in child("cputune").iter().flat_map(|tune| tune.children()) {
-            let target = match node.tag_name().name() {
-                "vcpupin" => PinTarget::Vcpu(number(node, "vcpu")?),
-                "emulatorpin" => PinTarget::Emulator,
-                "iothreadpin" => PinTarget::Iothread(number(node, "iothread")?),
-                _ => continue,
-            };
+            let Some(target) = target(node)? else { continue };
             pins.own.insert(target, list(attribute(node, "cpuset")?)?);
         }
         Ok(pins)
@@ -108,6 +129,53 @@ impl Pins {
     pub fn of(&self, target: PinTarget) -> Option<&CpuSet> {
         self.own.get(&target).or(self.default.as_ref())
     }
+}
+
+/// The XML without the element that holds a setting, byte for byte the same else; its parent
+/// goes with it if nothing else is in it. `None` if there is no such element.
+///
+/// # Errors
+/// As [`Pins::from_xml`].
+pub(super) fn without(xml: &str, key: &str) -> Result<Option<String>, LibvirtError> {
+    let document = parse(xml)?;
+    let domain = document.root_element();
+    let parent = if key == NUMATUNE { "numatune" } else { "cputune" };
+    let Some(parent) = element(domain, parent) else { return Ok(None) };
+    let mut found = None;
+    for node in parent.children().filter(Node::is_element) {
+        let is_it = match PinTarget::from_key(key) {
+            Some(wanted) => target(node)? == Some(wanted),
+            None => node.has_tag_name("memory"),
+        };
+        if is_it {
+            found = Some(node);
+        }
+    }
+    let Some(found) = found else { return Ok(None) };
+    let others = parent.children().any(|node| node.is_element() && node != found);
+    let range = if others { found.range() } else { parent.range() };
+    Ok(Some(format!("{}{}", &xml[..range.start], &xml[range.end..])))
+}
+
+/// Key of the setting that says where a domain's memory is.
+pub const NUMATUNE: &str = "numatune";
+
+fn parse(xml: &str) -> Result<Document<'_>, LibvirtError> {
+    let options = ParsingOptions { allow_dtd: false, nodes_limit: MAX_NODES, ..Default::default() };
+    Document::parse_with_options(xml, options).map_err(wrong)
+}
+
+fn element<'a, 'i>(parent: Node<'a, 'i>, name: &str) -> Option<Node<'a, 'i>> {
+    parent.children().find(|node| node.has_tag_name(name))
+}
+
+fn target(node: Node<'_, '_>) -> Result<Option<PinTarget>, LibvirtError> {
+    Ok(match node.tag_name().name() {
+        "vcpupin" => Some(PinTarget::Vcpu(number(node, "vcpu")?)),
+        "emulatorpin" => Some(PinTarget::Emulator),
+        "iothreadpin" => Some(PinTarget::Iothread(number(node, "iothread")?)),
+        _ => None,
+    })
 }
 
 fn attribute<'a>(node: Node<'a, '_>, name: &str) -> Result<&'a str, LibvirtError> {
@@ -125,100 +193,4 @@ fn list(text: &str) -> Result<CpuSet, LibvirtError> {
 
 fn wrong(why: impl fmt::Display) -> LibvirtError {
     LibvirtError::Output { command: "dumpxml".to_owned(), why: why.to_string() }
-}
-
-/// One pin to be moved, with what it was.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PinChange {
-    /// What is pinned.
-    pub target: PinTarget,
-    /// Where it may run now; `None` if nothing binds it.
-    pub before: Option<CpuSet>,
-    /// Where it shall run.
-    pub after: CpuSet,
-}
-
-impl fmt::Display for PinChange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "pin {} to {} through libvirt", self.target, self.after)
-    }
-}
-
-impl Libvirt {
-    /// The pins of a running domain.
-    ///
-    /// # Errors
-    /// That libvirt failed, or [`LibvirtError::Output`].
-    pub fn pins(&self, domain: &Domain) -> Result<Pins, VmError> {
-        Ok(Pins::from_xml(&self.virsh("dumpxml", &[("domain", &domain.uuid)])?)?)
-    }
-
-    /// The changes that give each role its PUs, with the values that they replace; roles that
-    /// have them already give none. Nothing is changed yet.
-    ///
-    /// # Errors
-    /// [`LibvirtError::NoSuchPin`], or as [`Libvirt::pins`].
-    pub fn pin_changes(
-        &self,
-        domain: &Domain,
-        wanted: &[(Role, CpuSet)],
-    ) -> Result<Vec<PinChange>, VmError> {
-        let pins = self.pins(domain)?;
-        let mut changes = Vec::new();
-        for (role, pus) in wanted {
-            let target = PinTarget::of(role)?;
-            let before = pins.of(target).cloned();
-            if before.as_ref() != Some(pus) {
-                changes.push(PinChange { target, before, after: pus.clone() });
-            }
-        }
-        Ok(changes)
-    }
-
-    /// Makes one change and reads it back.
-    ///
-    /// # Errors
-    /// [`LibvirtError::PinNotKept`] if libvirt then reports another list, or that libvirt failed.
-    pub fn set_pin(&self, domain: &Domain, change: &PinChange) -> Result<(), VmError> {
-        self.pin(domain, change.target, &change.after.to_string())?;
-        let pins = self.pins(domain)?;
-        match pins.own.get(&change.target) {
-            Some(found) if *found == change.after => Ok(()),
-            found => Err(LibvirtError::PinNotKept {
-                role: change.target.to_string(),
-                asked: change.after.to_string(),
-                found: found.map_or("none".to_owned(), ToString::to_string),
-            }
-            .into()),
-        }
-    }
-
-    /// Takes one change back.
-    ///
-    /// # Errors
-    /// That libvirt failed.
-    pub fn undo_pin(&self, domain: &Domain, change: &PinChange) -> Result<(), VmError> {
-        // "r" is virsh's word for all PUs of the host.
-        let list = change.before.as_ref().map_or("r".to_owned(), ToString::to_string);
-        self.pin(domain, change.target, &list)
-    }
-
-    fn pin(&self, domain: &Domain, target: PinTarget, list: &str) -> Result<(), VmError> {
-        let number;
-        let (command, which) = match target {
-            PinTarget::Vcpu(index) => {
-                number = index.to_string();
-                ("vcpupin", Some(("vcpu", number.as_str())))
-            }
-            PinTarget::Emulator => ("emulatorpin", None),
-            PinTarget::Iothread(iothread) => {
-                number = iothread.to_string();
-                ("iothreadpin", Some(("iothread", number.as_str())))
-            }
-        };
-        let mut options = vec![("domain", domain.uuid.as_str())];
-        options.extend(which);
-        options.extend([("cpulist", list), ("live", "")]);
-        self.virsh(command, &options).map(drop)
-    }
 }

@@ -50,6 +50,47 @@ fn refuses_odd_xml() {
 }
 
 #[test]
+fn reads_what_else_has_to_do_with_the_place() {
+    assert!(Pins::from_xml(XML).unwrap().running);
+    assert!(!Pins::from_xml("<domain/>").unwrap().running);
+    let memory = |tune: &str| Pins::from_xml(&format!("<domain>{tune}</domain>")).unwrap().memory;
+    let mode = |mode: &str, nodes: &str| Some((mode.to_owned(), set(nodes)));
+    assert_eq!(memory("<numatune><memory nodeset='0-1'/></numatune>"), mode("strict", "0-1"));
+    let restrictive = "<numatune><memory mode='restrictive' nodeset='1'/></numatune>";
+    assert_eq!(memory(restrictive), mode("restrictive", "1"));
+    assert_eq!(memory("<numatune><memory placement='auto'/></numatune>"), None);
+}
+
+#[test]
+fn takes_one_element_out() {
+    let check = |tune: &str, key: &str, expected: Option<&str>| {
+        let domain = |tune: &str| format!("<domain><!-- a --><name>x</name>{tune}<b/></domain>");
+        let found = pins::without(&domain(tune), key).unwrap();
+        assert_eq!(found, expected.map(domain), "{tune} {key}");
+    };
+    let one = "<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>";
+    let two = "<cputune><shares>9</shares><vcpupin vcpu='0' cpuset='1'/><!-- c --></cputune>";
+    check(one, "vcpupin 0", Some(""));
+    check(two, "vcpupin 0", Some("<cputune><shares>9</shares><!-- c --></cputune>"));
+    check(two, "vcpupin 1", None);
+    check(two, "emulatorpin", None);
+    check("", "vcpupin 0", None);
+    check("<numatune><memory nodeset='0'/></numatune>", "numatune", Some(""));
+    let cells = "<numatune><memory nodeset='0'/><memnode cellid='0' nodeset='0'/></numatune>";
+    check(cells, "numatune", Some("<numatune><memnode cellid='0' nodeset='0'/></numatune>"));
+}
+
+#[test]
+fn keys_name_pins() {
+    for pin in [PinTarget::Vcpu(3), PinTarget::Emulator, PinTarget::Iothread(1)] {
+        assert_eq!(PinTarget::from_key(&pin.key()), Some(pin));
+    }
+    for key in ["", "vcpupin", "vcpupin x", "emulatorpin 1", NUMATUNE] {
+        assert_eq!(PinTarget::from_key(key), None, "{key}");
+    }
+}
+
+#[test]
 fn names_roles_as_libvirt_does() {
     let check = |role: Role, expected: Option<PinTarget>| {
         assert_eq!(PinTarget::of(&role).ok(), expected, "{role}");

@@ -8,7 +8,7 @@ use crate::cli::ApplyArgs;
 use crate::failure::Failure;
 use crate::output::{data, say};
 use crate::place::apply_failure;
-use crate::target::{Vm, vm_failure};
+use crate::target::{Definition, Vm, vm_failure};
 use crate::{common, interrupt, place, watching};
 
 /// Prints the steps, takes them, or takes them and stays.
@@ -24,7 +24,7 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
     for finding in vm.findings.iter().chain(&plan.findings) {
         say(&finding.to_string());
     }
-    let target = Target { pid: vm.found.pid, threads: vm.found.tasks(), own: Vec::new() };
+    let target = target_of(&vm, &plan, arguments.config)?;
     if arguments.dry_run {
         return dry_run(&host, &plan, &target);
     }
@@ -43,6 +43,18 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
     let watched = watching::watch(&host, &clock, (&plan, &target), &mut journal, monitor);
     place::undo(&host, journal)?;
     watched
+}
+
+fn target_of(vm: &Vm, plan: &Plan, config: bool) -> Result<Target, Failure> {
+    let mut target =
+        Target { pid: vm.found.pid, threads: vm.found.tasks(), own: Vec::new(), kept: Vec::new() };
+    if let Some(domain) = &vm.domain {
+        let definition = if config { Definition::Changed } else { Definition::Untouched };
+        let (kept, findings) = domain.kept(common::single(plan)?, definition)?;
+        findings.iter().for_each(|finding| say(&finding.to_string()));
+        target.kept = kept;
+    }
+    Ok(target)
 }
 
 fn dry_run(host: &LiveHost, plan: &Plan, target: &Target) -> Result<(), Failure> {

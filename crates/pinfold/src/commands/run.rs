@@ -39,7 +39,8 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     for finding in vm.found.findings.iter().chain(&plan.findings) {
         say(&finding.to_string());
     }
-    let target = Target { pid: vm.pid(), threads: vm.found.tasks(), own: Vec::new() };
+    let target =
+        Target { pid: vm.pid(), threads: vm.found.tasks(), own: Vec::new(), kept: Vec::new() };
     let (applied, mut journal) = place::apply(&host, &plan, &target, &journals)?;
     place::report(&applied);
     let watched = go(&mut vm, &host, &clock, (&plan, &target, &mut journal));

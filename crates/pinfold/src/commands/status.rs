@@ -61,7 +61,7 @@ fn look(host: &LiveHost, record: &Record) -> Result<InForce, Failure> {
         false => None,
         true => {
             let threads = threads_of(host, &plan, record);
-            let target = Target { pid: header.vm.tid, threads, own: Vec::new() };
+            let target = Target { pid: header.vm.tid, threads, own: Vec::new(), kept: Vec::new() };
             let status = pinfold_apply::status(host, &plan, &target);
             Some(status.map_err(|e| common::host_failure(&e))?)
         }
@@ -92,7 +92,8 @@ fn threads_of(host: &LiveHost, plan: &Plan, record: &Record) -> Vec<(TaskId, Rol
             Change::WriteFile { .. }
             | Change::MakeGroup { .. }
             | Change::MoveTasks { .. }
-            | Change::SetPolicy { .. } => None,
+            | Change::SetPolicy { .. }
+            | Change::WriteSetting { .. } => None,
         })
         .collect()
 }

@@ -138,7 +138,7 @@ impl VmStarter<'_> {
     ) -> Result<(Applied, Journal<'j>), Failure> {
         let own =
             host_side.tasks(self.host).map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
-        let target = Target { pid: vm.pid(), threads: vm.found.tasks(), own };
+        let target = Target { pid: vm.pid(), threads: vm.found.tasks(), own, kept: Vec::new() };
         crate::place::apply(self.host, plan, &target, journals)
     }
 

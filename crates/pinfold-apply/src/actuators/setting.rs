@@ -1,0 +1,141 @@
+//! A value that another program keeps: it is asked, and the kernel is looked at too.
+//!
+//! The program sets the masks of the threads behind the value itself, and may not be able to
+//! take a value away again (libvirt's pin of a running domain), so undo compares with what
+//! has the same effect, and puts masks back that differ afterwards. A setting of something
+//! that runs ends with it; one of a definition is on disk and outlives also the host.
+
+use pinfold_host::{Host, HostError, HostMut, paths};
+use pinfold_model::{CpuSet, Finding, Lifetime, Setting, TaskId};
+
+use super::{Past, Reverted, Shown, Taken, affinity};
+use crate::cpusets::{self, Cpusets};
+use crate::tasks;
+
+pub(super) fn take(host: &dyn HostMut, setting: &Setting, value: &str) -> Result<Taken, HostError> {
+    let answer = tasks::unless_gone(host.set_setting(setting, Some(value)))?;
+    Ok(answer.map_or(Taken::Gone, |()| Taken::Done(Vec::new())))
+}
+
+pub(super) fn verify(
+    host: &dyn Host,
+    cpusets: Option<&Cpusets>,
+    (setting, value): (&Setting, &str),
+    tasks: &[TaskId],
+) -> Result<Shown, HostError> {
+    let Some(found) = tasks::unless_gone(host.setting(setting))? else { return Ok(Shown::Gone) };
+    if found.as_deref() != Some(value) {
+        let found = found.unwrap_or_else(|| "none".to_owned());
+        let found = format!("{found} ({} says so)", setting.keeper);
+        return Ok(Shown::Other { wanted: value.to_owned(), found });
+    }
+    let Ok(mask) = CpuSet::parse_list(value) else { return Ok(Shown::AsAsked) };
+    let mut worst = Shown::AsAsked;
+    for task in tasks {
+        match affinity::verify(host, cpusets, *task, &mask)? {
+            Shown::AsAsked | Shown::Gone => {}
+            Shown::Less(finding) => worst = Shown::Less(finding),
+            Shown::Other { wanted, found } => return Ok(Shown::Other { wanted, found }),
+        }
+    }
+    Ok(worst)
+}
+
+pub(super) fn revert(
+    past: &Past<'_>,
+    setting: &Setting,
+    original: Option<&str>,
+    masks: &[(TaskId, CpuSet)],
+) -> Vec<Result<Reverted, HostError>> {
+    match ended(past, masks) {
+        // Another machine of the same name would have to pay for it.
+        Ok(true) => return vec![Ok(Reverted::Gone)],
+        Ok(false) => {}
+        Err(error) => return vec![Err(error)],
+    }
+    let answer = put_back(past, setting, original);
+    let mut answers = vec![answer];
+    if matches!(answers[0], Ok(Reverted::Restored | Reverted::Nothing | Reverted::Near(_))) {
+        for (task, mask) in masks {
+            match affinity::restore_kept(past, *task, mask) {
+                Ok(Reverted::Nothing) => {}
+                other => answers.push(other),
+            }
+        }
+    }
+    answers
+}
+
+/// True if there were threads behind a setting and none of them is left.
+fn ended(past: &Past<'_>, masks: &[(TaskId, CpuSet)]) -> Result<bool, HostError> {
+    for (task, _) in masks {
+        if tasks::is_alive(past.host, *task)? {
+            return Ok(false);
+        }
+    }
+    Ok(!masks.is_empty())
+}
+
+fn put_back(
+    past: &Past<'_>,
+    setting: &Setting,
+    original: Option<&str>,
+) -> Result<Reverted, HostError> {
+    let Some(now) = tasks::unless_gone(past.host.setting(setting))? else {
+        return Ok(Reverted::Gone);
+    };
+    if now.as_deref() == original {
+        return Ok(Reverted::Nothing);
+    }
+    if original.is_none() && is_like_none(past, setting, now.as_deref()) {
+        return Ok(Reverted::Near(near(setting)));
+    }
+    if !now.as_deref().is_some_and(|now| past.wrote_setting(setting, now)) {
+        return Ok(Reverted::Changed(changed(setting, now.as_deref(), original)));
+    }
+    if tasks::unless_gone(past.host.set_setting(setting, original))?.is_none() {
+        return Ok(Reverted::Gone);
+    }
+    match tasks::unless_gone(past.host.setting(setting))? {
+        None => Ok(Reverted::Gone),
+        Some(now) if now.as_deref() == original => Ok(Reverted::Restored),
+        Some(now) if original.is_none() && is_like_none(past, setting, now.as_deref()) => {
+            Ok(Reverted::Near(near(setting)))
+        }
+        Some(now) => Err(HostError::Kept {
+            setting: Box::new(setting.clone()),
+            why: format!(
+                "it is {} after it was set back to {}",
+                now.as_deref().unwrap_or("none"),
+                original.unwrap_or("none")
+            ),
+            gone: false,
+            hint: None,
+        }),
+    }
+}
+
+/// True for a list of PUs of something that runs which binds nothing.
+fn is_like_none(past: &Past<'_>, setting: &Setting, now: Option<&str>) -> bool {
+    let list = now.and_then(|now| CpuSet::parse_list(now).ok());
+    let online = cpusets::list(past.host, &paths::cpu_online()).ok();
+    setting.lifetime == Lifetime::Running
+        && list.zip(online).is_some_and(|(list, online)| online.is_subset(&list))
+}
+
+fn near(setting: &Setting) -> Finding {
+    let text = format!(
+        "{setting} had no value before and has all PUs now, which has the same effect: {} cannot take it away while that runs",
+        setting.keeper
+    );
+    Finding::note("settings", text)
+}
+
+fn changed(setting: &Setting, now: Option<&str>, original: Option<&str>) -> Finding {
+    let text = format!(
+        "{setting} is {}, which Pinfold did not set; its original {} was not put back",
+        now.unwrap_or("none"),
+        original.unwrap_or("none")
+    );
+    Finding::warning("settings", text)
+}

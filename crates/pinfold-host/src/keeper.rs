@@ -1,0 +1,153 @@
+//! Programs that keep settings for the host, as the door asks them.
+//!
+//! A [`SettingKeeper`] is a client of one such program. That of systemd is here, because every
+//! host may have it; libvirt's is in the crate that knows virtual machines. All are child
+//! processes with words of their own as arguments, never a shell.
+
+use std::fmt::Debug;
+
+use pinfold_model::{CpuSet, Keeper, Lifetime, Setting};
+
+use crate::{Host, HostError, paths, process, user};
+
+/// A client of a program that keeps settings.
+pub trait SettingKeeper: Debug + Send + Sync {
+    /// True if it is this program's.
+    fn is(&self, keeper: &Keeper) -> bool;
+
+    /// The value; `None` if the setting has none.
+    ///
+    /// # Errors
+    /// [`HostError::Kept`] with the program's words, or that it could not be run.
+    fn get(&self, setting: &Setting) -> Result<Option<String>, HostError>;
+
+    /// Changes the value, or takes it away.
+    ///
+    /// # Errors
+    /// As [`SettingKeeper::get`].
+    fn set(&self, setting: &Setting, value: Option<&str>) -> Result<(), HostError>;
+}
+
+/// Lists of PUs of systemd's units, through `systemctl`.
+///
+/// ```text
+/// systemctl show --property=LoadState --property=AllowedCPUs -- system.slice
+/// systemctl set-property --runtime -- system.slice AllowedCPUs=0-1
+/// ```
+/// <https://www.freedesktop.org/software/systemd/man/latest/systemd.resource-control.html>
+#[derive(Clone, Debug)]
+pub struct Systemd {
+    program: String,
+    timeout_ns: u64,
+}
+
+impl Systemd {
+    /// The client, with the time that one call may take.
+    #[must_use]
+    pub fn new(timeout_ns: u64) -> Self {
+        Self { program: "systemctl".to_owned(), timeout_ns }
+    }
+
+    /// The same with another program that speaks as `systemctl` does.
+    #[must_use]
+    pub fn with_program(mut self, program: &str) -> Self {
+        program.clone_into(&mut self.program);
+        self
+    }
+
+    /// True if systemd runs the host and so owns its cgroup tree (`sd_booted(3)`).
+    #[must_use]
+    pub fn owns(host: &dyn Host) -> bool {
+        host.exists(&paths::systemd_booted())
+    }
+
+    /// True for a name that can be a unit's (`systemd.unit(5)`); anything else is not passed on.
+    #[must_use]
+    pub fn is_unit(name: &str) -> bool {
+        let fits = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
+        let kind = name.rsplit('.').next();
+        name.len() < 256
+            && !name.starts_with(['-', '.'])
+            && name.chars().all(fits)
+            && matches!(kind, Some("slice" | "scope" | "service"))
+    }
+
+    fn run(&self, setting: &Setting, words: &[&str]) -> Result<String, HostError> {
+        let output = process::capture(&self.program, words, self.timeout_ns)?;
+        if output.status.success() {
+            return Ok(output.stdout_text());
+        }
+        let why = output.stderr_text().trim().replace('\n', "; ");
+        Err(fault(setting, format!("systemctl {} failed: {why}", words[0])))
+    }
+}
+
+fn fault(setting: &Setting, why: String) -> HostError {
+    let hint = "look at systemctl status of that unit; it needs root and a running systemd";
+    HostError::Kept {
+        setting: Box::new(setting.clone()),
+        why,
+        gone: false,
+        hint: Some(hint.to_owned()),
+    }
+}
+
+impl SettingKeeper for Systemd {
+    fn is(&self, keeper: &Keeper) -> bool {
+        matches!(keeper, Keeper::Systemd)
+    }
+
+    fn get(&self, setting: &Setting) -> Result<Option<String>, HostError> {
+        let property = format!("--property={}", setting.key);
+        let words = ["show", "--property=LoadState", &property, "--", &setting.object];
+        let shown = self.run(setting, &words)?;
+        let value = |name: &str| {
+            let mut lines = shown.lines().filter_map(|line| line.split_once('='));
+            lines.find(|(key, _)| *key == name).map(|(_, value)| value.trim())
+        };
+        if matches!(value("LoadState"), None | Some("not-found")) {
+            return Err(HostError::Kept {
+                setting: Box::new(setting.clone()),
+                why: "systemd knows no such unit".to_owned(),
+                gone: true,
+                hint: None,
+            });
+        }
+        let Some(text) = value(&setting.key) else {
+            return Err(fault(setting, "this systemd has no such property".to_owned()));
+        };
+        // Ranges, with blanks between them.
+        let list = text.split_whitespace().collect::<Vec<_>>().join(",");
+        if list.is_empty() {
+            return Ok(None);
+        }
+        let pus = CpuSet::parse_list(&list).map_err(|error| fault(setting, error.to_string()))?;
+        Ok(Some(pus.to_string()))
+    }
+
+    fn set(&self, setting: &Setting, value: Option<&str>) -> Result<(), HostError> {
+        let Setting { object, key, lifetime, .. } = setting;
+        if !Self::is_unit(object) {
+            return Err(fault(setting, "this is not the name of a unit".to_owned()));
+        }
+        let assignment = format!("{key}={}", value.unwrap_or_default());
+        let words = ["set-property", "--runtime", "--", object, &assignment];
+        match lifetime {
+            Lifetime::Running => self.run(setting, &words)?,
+            Lifetime::Lasting => self.run(setting, &[words[0], words[2], object, &assignment])?,
+        };
+        if value.is_some() {
+            return Ok(());
+        }
+        // systemd keeps a file that says "nothing"; without it the unit is as it was.
+        let file = paths::systemd_drop_in(object, key, *lifetime);
+        if user::exists(&file) {
+            user::remove(&file)?;
+            self.run(setting, &["daemon-reload"])?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

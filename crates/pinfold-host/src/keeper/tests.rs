@@ -1,0 +1,77 @@
+//! systemd's client against a program that answers and notes what it was asked.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+
+fn setting(unit: &str) -> Setting {
+    Setting {
+        keeper: Keeper::Systemd,
+        object: unit.to_owned(),
+        key: "AllowedCPUs".to_owned(),
+        lifetime: Lifetime::Running,
+    }
+}
+
+/// A `systemctl` that notes its words, one call a line, and says what it is told to.
+fn recording(answer: &str) -> (tempfile::TempDir, Systemd) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let script = format!("#!/bin/sh\necho \"$@\" >> {}\n{answer}\n", path("calls"));
+    user::write_atomic(&path("systemctl"), script.as_bytes()).unwrap();
+    std::fs::set_permissions(path("systemctl"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let keeper = Systemd::new(5_000_000_000).with_program(&path("systemctl"));
+    (folder, keeper)
+}
+
+fn calls(folder: &tempfile::TempDir) -> String {
+    user::read_text(folder.path().join("calls").to_str().unwrap()).unwrap()
+}
+
+#[test]
+fn reads_a_units_list() {
+    let check = |answer: &str, expected: Result<Option<&str>, &str>| {
+        let (_folder, keeper) = recording(answer);
+        match (keeper.get(&setting("system.slice")), expected) {
+            (Ok(found), Ok(expected)) => assert_eq!(found.as_deref(), expected, "{answer}"),
+            (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{error}"),
+            (found, expected) => panic!("{answer}: {found:?} instead of {expected:?}"),
+        }
+    };
+    check("echo LoadState=loaded; echo 'AllowedCPUs=0-1 4'", Ok(Some("0-1,4")));
+    check("echo LoadState=loaded; echo AllowedCPUs=", Ok(None));
+    check("echo LoadState=loaded", Err("no such property"));
+    check("echo LoadState=not-found", Err("knows no such unit"));
+    check("echo LoadState=loaded; echo AllowedCPUs=x", Err("not a list of PUs"));
+    check("echo 'Failed to connect to bus' >&2; exit 1", Err("Failed to connect to bus"));
+}
+
+#[test]
+fn a_unit_that_is_not_there_is_gone() {
+    let (_folder, keeper) = recording("echo LoadState=not-found");
+    assert!(keeper.get(&setting("a.slice")).unwrap_err().is_gone());
+    let (_folder, keeper) = recording("exit 1");
+    assert!(!keeper.get(&setting("a.slice")).unwrap_err().is_gone());
+}
+
+#[test]
+fn sets_and_clears_a_property() {
+    let (folder, keeper) = recording("");
+    keeper.set(&setting("system.slice"), Some("0-1")).unwrap();
+    keeper.set(&setting("system.slice"), None).unwrap();
+    assert_eq!(
+        calls(&folder),
+        "set-property --runtime -- system.slice AllowedCPUs=0-1\n\
+         set-property --runtime -- system.slice AllowedCPUs=\n"
+    );
+}
+
+#[test]
+fn no_hostile_name_is_passed_on() {
+    let (folder, keeper) = recording("");
+    for name in ["--force.slice", "../a.slice", "a b.slice", "a\n.slice", "$(x).slice", "a", ""] {
+        keeper.set(&setting(name), Some("0")).unwrap_err();
+    }
+    assert!(!user::exists(folder.path().join("calls").to_str().unwrap()));
+    assert!(Systemd::is_unit("machine-qemu\\x2d1\\x2dvm.scope"));
+}
