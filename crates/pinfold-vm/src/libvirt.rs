@@ -13,6 +13,7 @@
 //! Asking QEMU through libvirt (`qemu-monitor-command`) marks the domain as tainted
 //! (`custom-monitor`) in libvirt's log; only queries are sent that way.
 
+mod hook;
 mod keeper;
 mod pins;
 
@@ -20,6 +21,7 @@ use pinfold_host::{Host, process};
 use pinfold_model::Tid;
 use serde_json::{Value, json};
 
+pub use self::hook::Described;
 pub use self::keeper::{LibvirtKeeper, memory_value};
 pub use self::pins::{NUMATUNE, PinTarget, Pins};
 use crate::monitor::Monitor;

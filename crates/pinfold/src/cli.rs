@@ -46,6 +46,8 @@ pub enum Command {
     Status(StatusArgs),
     /// Take back what `apply` did, also after a crash
     Undo(UndoArgs),
+    /// Called by libvirt as its hook: applies the plan that is kept for a domain
+    LibvirtHook(LibvirtHookArgs),
     /// Find the best placement for a virtual machine on this host
     Tune(TuneArgs),
     /// Make the report page of a stored run again
@@ -272,6 +274,29 @@ pub struct UndoArgs {
     /// Take back everything that is still in force
     #[arg(long)]
     pub all: bool,
+}
+
+/// `pinfold libvirt-hook`.
+#[derive(Debug, Args)]
+pub struct LibvirtHookArgs {
+    /// Name of the domain
+    #[arg(value_name = "DOMAIN", allow_hyphen_values = true)]
+    pub domain: String,
+    /// What happens: prepare, start, started, stopped, release, reconnect, …
+    #[arg(value_name = "OPERATION")]
+    pub operation: String,
+    /// When: begin or end
+    #[arg(value_name = "PHASE")]
+    pub phase: String,
+    /// What libvirt adds: `-` or a reason
+    #[arg(value_name = "EXTRA", allow_hyphen_values = true)]
+    pub extra: Option<String>,
+    /// Folder with the plans: UUID.json or NAME.json, made by `pinfold plan --json`
+    #[arg(long, value_name = "DIR", default_value = "/etc/pinfold/domains")]
+    pub plans: String,
+    /// Where libvirt keeps the pid files of its domains
+    #[arg(long, value_name = "DIR", default_value = "/run/libvirt/qemu")]
+    pub run_dir: String,
 }
 
 /// What `tune` looks for.

@@ -146,3 +146,81 @@ fn a_domain_that_ended_leaves_only_its_definition_to_undo() {
     assert!(!xml(&daemon, &["--inactive"]).contains("cputune"));
     assert_eq!((masks(pid(&daemon)), xml(&daemon, &[])), (anew, running), "not ours to change");
 }
+
+/// libvirtd sees a folder of this test's own as `/etc/libvirt/hooks`, in a mount namespace.
+#[test]
+fn the_hook_places_a_domain_that_libvirt_starts() {
+    let hooks = tempfile::tempdir().expect("a folder");
+    let folder = hooks.path().to_string_lossy().into_owned();
+    // A session daemon reads nothing else there.
+    let place = "mount -t tmpfs none /etc/libvirt && mkdir /etc/libvirt/hooks && mount --bind \"$0\" /etc/libvirt/hooks && exec \"$@\"";
+    let wrap = ["unshare", "--mount", "sh", "-c", place, &folder].map(str::to_owned);
+    if let Err(why) = can_wrap(&wrap) {
+        println!("skipped: {why}");
+        return;
+    }
+    // libvirt hands the daemon's HOME on to its hooks: the test's own folder.
+    let script = "#!/bin/sh\nexec \"$(dirname \"$0\")/pinfold\" --state-dir \"$HOME/state\" \
+        libvirt-hook --plans \"$HOME/plans\" --run-dir \"$HOME/libvirt/qemu/run\" \"$@\" \
+        2>> \"$HOME/hook.log\"\n";
+    let hook = format!("{folder}/qemu");
+    pinfold_host::user::write_atomic(&hook, script.as_bytes()).expect("written");
+    run("cp", &[env!("CARGO_BIN_EXE_pinfold"), &format!("{folder}/pinfold")]);
+    run("chmod", &["0755", &folder, &hook, &format!("{folder}/pinfold")]);
+    let daemon = match Daemon::start(&wrap) {
+        Ok(daemon) => daemon,
+        Err(why) => {
+            println!("skipped: {why}");
+            return;
+        }
+    };
+    let (file, one) = plan(&daemon);
+    let plans = format!("{}/plans", daemon.root());
+    pinfold_host::user::make_dirs(&plans).expect("a folder");
+    run("cp", &[&file, &format!("{plans}/{NAME}.json")]);
+    run("chmod", &["0700", &plans]);
+    run("chown", &["-R", "65534:65534", &plans]);
+
+    daemon.start_domain(NAME, "<cputune><vcpupin vcpu='1' cpuset='0-1'/></cputune>");
+    let log = || pinfold_host::user::read_text(&format!("{}/hook.log", daemon.root()));
+    let all = masks(pid(&daemon));
+    assert!(all.iter().all(|(_, mask)| *mask == one), "{all:?}\n{:?}", log());
+    let said = log().expect("the hook spoke");
+    assert!(said.contains("places vcpu(1) elsewhere") || one == all_pus(), "{said}");
+    daemon.virsh(&["destroy", NAME]).expect("it ends");
+    let journals = format!("{}/state/journal", daemon.root());
+    let names = pinfold_host::user::list(&journals).expect("a journal");
+    let name = names.iter().find(|name| name.ends_with(".jsonl")).expect("a journal");
+    let text = pinfold_host::user::read_text(&format!("{journals}/{name}")).expect("text");
+    assert!(text.lines().last().is_some_and(|line| line.starts_with("{\"end\"")), "{text}");
+
+    // A plan that does not fit never keeps a domain from starting.
+    let plan = format!("{plans}/{NAME}.json");
+    pinfold_host::user::write_atomic(&plan, b"{\"format\":\"nonsense\"}").expect("written");
+    daemon.virsh(&["start", NAME, "--paused"]).expect("it starts all the same");
+    assert!(log().expect("a log").contains("is not placed"), "{:?}", log());
+}
+
+fn all_pus() -> CpuSet {
+    CpuSet::parse_list("0-1").expect("a list")
+}
+
+fn run(program: &str, words: &[&str]) {
+    let output = pinfold_host::process::capture(program, words, 20 * common::SECOND_NS);
+    let output = output.expect("it runs");
+    assert!(output.status.success(), "{program}: {}", output.stderr_text());
+}
+
+/// Whether the daemon can be given hooks of this test's own.
+fn can_wrap(wrap: &[String]) -> Result<(), String> {
+    if !pinfold_host::process::is_root() {
+        return Err("a mount namespace of its own needs root".to_owned());
+    }
+    let words = wrap[1..].iter().map(String::as_str).chain(["true"]);
+    let output = pinfold_host::process::capture(&wrap[0], words, 20 * common::SECOND_NS);
+    match output {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(format!("no folder of its own as hooks: {}", output.stderr_text())),
+        Err(error) => Err(error.to_string()),
+    }
+}

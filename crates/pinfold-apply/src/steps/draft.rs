@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use pinfold_host::mountinfo::Version;
-use pinfold_host::{Host, HostError, paths, process};
+use pinfold_host::{Host, HostError, Systemd, paths, process};
 use pinfold_model::{
-    Change, CpuSet, Finding, Lifetime, Plan, Policy, Step, TaskId, TaskState, Tid, Undo, VnodePlan,
+    Change, CpuSet, Finding, Keeper, Lifetime, Plan, Policy, Setting, Step, TaskId, TaskState, Tid,
+    Undo, VnodePlan,
 };
 
 use super::threads::Ask;
@@ -316,6 +317,33 @@ impl<'a> Draft<'a> {
             Undo::WriteFile { path, original },
             "tasks of this group are kept off the virtual machine's PUs",
         );
+    }
+
+    /// Has systemd keep a group's list, if the group is a unit of it. The file is written first:
+    /// its step knows whose masks an old kernel overwrites, and undo ends with its original
+    /// bytes, which systemd leaves there when the property is reset.
+    pub(super) fn unit_list(&mut self, group: &str, cpus: &CpuSet) -> Result<(), ApplyError> {
+        let unit = group.rsplit('/').next().unwrap_or(group);
+        if !Systemd::owns(self.host) || !Systemd::is_unit(unit) {
+            return Ok(());
+        }
+        let setting = Setting {
+            keeper: Keeper::Systemd,
+            object: unit.to_owned(),
+            key: "AllowedCPUs".to_owned(),
+            lifetime: Lifetime::Running,
+        };
+        // A delegated group may look like a unit and be none.
+        let Some(original) = tasks::unless_gone(self.host.setting(&setting))? else {
+            return Ok(());
+        };
+        let value = cpus.to_string();
+        if original.as_deref() != Some(value.as_str()) {
+            let undo = Undo::WriteSetting { setting: setting.clone(), original, masks: Vec::new() };
+            let change = Change::WriteSetting { setting, value, tasks: Vec::new() };
+            self.step(change, undo, "systemd would write its own list there again");
+        }
+        Ok(())
     }
 
     /// Tells of a group that cannot be kept off, because it has no PU of the housekeeping.

@@ -8,6 +8,9 @@
 //! ├─ system.slice     cpus = housekeeping (all below it inherit)
 //! └─ pinfold-…        movable tasks that were in the root itself
 //! ```
+//! Where systemd owns the tree, the list of a unit's group is given to the unit too
+//! (`AllowedCPUs=`), else systemd would write its own there again.
+//!
 //! A machine that shares its group with others gets one of its own beside it
 //! (`pinfold-…-vm`), as a whole process. Undo writes the original bytes back, which are
 //! often empty: that is "inherit", and not the same as the list that was in effect.
@@ -114,7 +117,7 @@ fn shrink(
     tell_of_undo(draft, cpusets, (parent, group), &original)?;
     draft.enable(cpusets, parent, REASON)?;
     draft.shrink(group, &cpus, original);
-    Ok(())
+    draft.unit_list(group, &cpus)
 }
 
 /// Where undo cannot make a list empty again, that is said before and not only after.

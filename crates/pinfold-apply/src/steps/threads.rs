@@ -23,7 +23,9 @@ pub(super) fn place(draft: &mut Draft<'_>, ask: Ask) -> Result<(), ApplyError> {
     let mut policies: Vec<(TaskId, Policy, String)> = Vec::new();
     for (task, role) in &threads {
         let Some(thread) = draft.vnode.thread(role) else { continue };
-        match draft.target.kept(role) {
+        // Without cgroups libvirt sets the emulator's mask for the first thread alone.
+        let is_first = *role != Role::Emulator || *task == draft.vm;
+        match draft.target.kept(role).filter(|_| is_first) {
             Some(kept) => {
                 let followers = followers(role, &threads);
                 draft.setting(kept, &[*task], (&followers, ask))?;

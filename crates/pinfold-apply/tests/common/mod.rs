@@ -5,13 +5,14 @@
 use std::ops::ControlFlow;
 
 use pinfold_apply::{
-    Applied, ApplyError, Journal, Journals, NewJournal, Observer, Target, UndoReport, apply, undo,
-    unobserved,
+    Applied, ApplyError, Journal, Journals, Kept, NewJournal, Observer, Rules, Target, UndoReport,
+    apply, undo, unobserved,
 };
 use pinfold_host::user::StateDir;
 use pinfold_host::{CgroupVersion, SimBuilder, SimClock, SimHost, SimTask, paths};
 use pinfold_model::{
-    CpuSet, IsolationScope, Plan, Policy, PuId, Role, Speed, ThreadPlan, Tid, VnodeKind, VnodePlan,
+    CpuSet, IsolationScope, Keeper, Lifetime, Plan, Policy, PuId, Role, Setting, Speed, ThreadPlan,
+    Tid, VnodeKind, VnodePlan,
 };
 
 pub const VM: u32 = 500;
@@ -54,6 +55,8 @@ pub fn cases() -> Vec<Case> {
         v2_in_root(),
         v2_cpuset_off(),
         v2_forgetful(),
+        v1_libvirt(),
+        v2_systemd(),
     ];
     hosts.iter().flat_map(|host| SCOPES.map(|scope| host.with(scope))).collect()
 }
@@ -191,6 +194,54 @@ pub fn v1_machine_group() -> Case {
         .task(SimTask::new(721, "qemu-system-x86").in_group("/machine/vm2"));
     let builder = with_loads(with_vm(builder, "/machine/vm1"), "/");
     case("v1 machine group", builder, ("1", "0"))
+}
+
+pub const DOMAIN: &str = "01234567-89ab-cdef-0123-456789abcdef";
+
+pub fn pin(key: &str, lifetime: Lifetime) -> Setting {
+    let keeper = Keeper::Libvirt { uri: "qemu:///system".to_owned() };
+    Setting { keeper, object: DOMAIN.to_owned(), key: key.to_owned(), lifetime }
+}
+
+/// The machine is a domain of libvirt, which keeps a pin of the vCPU and the emulator; its
+/// definition has none.
+pub fn v1_libvirt() -> Case {
+    let case = v1_machine_group();
+    let keep = |key: &str, tid: u32| {
+        case.host.keep_pin(pin(key, Lifetime::Running), Some("0-1"), &[Tid(tid)]);
+        case.host.keep_pin(pin(key, Lifetime::Lasting), None, &[]);
+    };
+    keep("vcpupin 0", 501);
+    keep("emulatorpin", VM);
+    let kept = |key: &str, role: Role, pus: &str| {
+        let one = |lifetime, rules| Kept {
+            setting: pin(key, lifetime),
+            value: pus.to_owned(),
+            rules,
+            reason: "as the test says".to_owned(),
+        };
+        [one(Lifetime::Running, Rules::Masks(role)), one(Lifetime::Lasting, Rules::NextStart)]
+    };
+    let vcpu = kept("vcpupin 0", Role::Vcpu(0), "1");
+    let kept = vcpu.into_iter().chain(kept("emulatorpin", Role::Emulator, "0")).collect();
+    Case { name: "v1 libvirt", target: Target { kept, ..case.target }, ..case }
+}
+
+/// The tree is systemd's, which keeps the lists of its units.
+pub fn v2_systemd() -> Case {
+    let case = v2();
+    case.host.set_file(&format!("{}/marker", paths::systemd_booted()), "");
+    for unit in ["init.scope", "system.slice", "user.slice", "machine.slice", "vm2.scope"] {
+        let setting = Setting {
+            keeper: Keeper::Systemd,
+            object: unit.to_owned(),
+            key: "AllowedCPUs".to_owned(),
+            lifetime: Lifetime::Running,
+        };
+        let below = if unit == "vm2.scope" { "machine.slice/vm2.scope" } else { unit };
+        case.host.keep_unit(setting, &paths::cpuset_cpus(&format!("/sys/fs/cgroup/{below}")));
+    }
+    Case { name: "v2 systemd", ..case }
 }
 
 pub fn v2_builder() -> SimBuilder {

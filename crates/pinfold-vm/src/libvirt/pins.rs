@@ -160,6 +160,17 @@ pub(super) fn without(xml: &str, key: &str) -> Result<Option<String>, LibvirtErr
 /// Key of the setting that says where a domain's memory is.
 pub const NUMATUNE: &str = "numatune";
 
+/// Name and UUID of a domain; empty where the XML has none.
+pub(super) fn identity(xml: &str) -> Result<(String, String), LibvirtError> {
+    let document = parse(xml)?;
+    let domain = document.root_element();
+    let text = |name: &str| {
+        let text = element(domain, name).and_then(|node| node.text());
+        text.unwrap_or_default().to_owned()
+    };
+    Ok((text("name"), text("uuid").trim().to_owned()))
+}
+
 fn parse(xml: &str) -> Result<Document<'_>, LibvirtError> {
     let options = ParsingOptions { allow_dtd: false, nodes_limit: MAX_NODES, ..Default::default() };
     Document::parse_with_options(xml, options).map_err(wrong)

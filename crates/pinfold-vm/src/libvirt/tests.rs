@@ -91,6 +91,21 @@ fn keys_name_pins() {
 }
 
 #[test]
+fn a_hook_is_told_of_a_domain() {
+    let uuid = "31a8baa6-60f9-41a2-b3e7-38b09e2b2539";
+    let xml = |name: &str, uuid: &str| {
+        format!("<domain><name>{name}</name><uuid>{uuid}</uuid><vcpu cpuset='1'>1</vcpu></domain>")
+    };
+    let told = Described::from_xml(&xml("-a; b", uuid)).unwrap();
+    assert_eq!((told.name.as_str(), told.uuid.as_str()), ("-a; b", uuid));
+    assert_eq!(told.pins.default, Some(set("1")));
+    for (name, uuid) in [("", uuid), ("../a", uuid), ("a", ""), ("a", "x"), ("a\nb", uuid)] {
+        Described::from_xml(&xml(name, uuid)).unwrap_err();
+    }
+    Described::from_xml("").unwrap_err();
+}
+
+#[test]
 fn names_roles_as_libvirt_does() {
     let check = |role: Role, expected: Option<PinTarget>| {
         assert_eq!(PinTarget::of(&role).ok(), expected, "{role}");

@@ -31,6 +31,11 @@ impl Daemon {
         // Else a second daemon would be started for the domain's log.
         let settings = b"stdio_handler = \"file\"\n";
         user::write_atomic(&format!("{root}/libvirt/qemu.conf"), settings).expect("written");
+        if is_root() {
+            let owner = format!("{NOBODY}:{NOBODY}");
+            let output = capture("chown", ["-R", &owner, &root], 5 * SECOND_NS).expect("it runs");
+            assert!(output.status.success(), "{}", output.stderr_text());
+        }
         let child = launch(&root, wrap);
         let daemon = Self { folder, wrap: wrap.to_vec(), child };
         match daemon.is_up() {
@@ -103,9 +108,6 @@ impl Daemon {
 fn launch(root: &str, wrap: &[String]) -> Child {
     let mut words = wrap.to_vec();
     if is_root() {
-        let owner = format!("{NOBODY}:{NOBODY}");
-        let output = capture("chown", ["-R", &owner, root], 5 * SECOND_NS).expect("chown runs");
-        assert!(output.status.success(), "{}", output.stderr_text());
         words.extend(["setpriv", "--clear-groups"].map(str::to_owned));
         words.extend([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")]);
     }

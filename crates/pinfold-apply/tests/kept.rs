@@ -1,0 +1,148 @@
+//! Settings that libvirt or systemd keep: set through them, told by them, and taken back.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+mod common;
+
+use common::{Bench, DOMAIN, pin, set, v1_libvirt, v2_systemd};
+use pinfold_apply::{Journals, NewJournal, WatchEvent, WatchOptions, Watcher, plan_steps};
+use pinfold_host::{Host as _, HostMut as _, paths};
+use pinfold_model::{Change, IsolationScope, Lifetime, Tid};
+
+fn value(host: &pinfold_host::SimHost, key: &str, lifetime: Lifetime) -> Option<String> {
+    host.setting(&pin(key, lifetime)).unwrap()
+}
+
+#[test]
+fn what_libvirt_keeps_is_set_through_libvirt_alone() {
+    let (case, bench) = (v1_libvirt(), Bench::new());
+    let applied = bench.apply(&case).unwrap();
+    for lifetime in [Lifetime::Running, Lifetime::Lasting] {
+        assert_eq!(value(&case.host, "vcpupin 0", lifetime).as_deref(), Some("1"));
+        assert_eq!(value(&case.host, "emulatorpin", lifetime).as_deref(), Some("0"));
+    }
+    let behind_its_back = |change: &Change| match change {
+        Change::SetAffinity { task, .. } => [500, 501].contains(&task.tid.0),
+        _ => false,
+    };
+    assert!(!applied.steps.iter().any(|step| behind_its_back(&step.change)));
+    // A change behind libvirt's back is seen in the kernel and put right through libvirt.
+    case.host.set_affinity(Tid(501), &set("0-1")).unwrap();
+    let steps = plan_steps(&case.host, &case.plan, &case.target).unwrap().steps;
+    assert!(matches!(&steps[..], [step] if step.change.to_string().contains("vcpupin 0")));
+}
+
+#[test]
+fn a_first_pin_becomes_all_pus_and_that_is_told() {
+    let (case, bench) = (v1_libvirt(), Bench::new());
+    case.host.keep_pin(pin("vcpupin 0", Lifetime::Running), None, &[Tid(501)]);
+    let before = case.host.affinity(Tid(501)).unwrap();
+    bench.apply(&case).unwrap();
+    let report = bench.undo(&case);
+    assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
+    assert_eq!(report.near.len(), 1, "{report:?}");
+    assert_eq!(value(&case.host, "vcpupin 0", Lifetime::Running).as_deref(), Some("0-1"));
+    assert_eq!(case.host.affinity(Tid(501)).unwrap(), before);
+}
+
+#[test]
+fn what_somebody_else_pinned_since_is_left_and_told() {
+    let (case, bench) = (v1_libvirt(), Bench::new());
+    bench.apply(&case).unwrap();
+    case.host.set_setting(&pin("emulatorpin", Lifetime::Lasting), Some("0-1")).unwrap();
+    let report = bench.undo(&case);
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(report.changed.len(), 1, "{report:?}");
+    assert!(report.changed[0].text.contains("emulatorpin in the definition of"), "{report:?}");
+    assert_eq!(value(&case.host, "emulatorpin", Lifetime::Lasting).as_deref(), Some("0-1"));
+}
+
+#[test]
+fn a_reboot_leaves_only_the_definition_to_undo() {
+    let (case, bench) = (v1_libvirt(), Bench::new());
+    bench.apply(&case).unwrap();
+    case.host.set_file(&paths::boot_id(), "00000000-0000-0000-0000-000000000002\n");
+    // The numbers of the journal belong to others now, and the domain runs with other pins.
+    let running = value(&case.host, "vcpupin 0", Lifetime::Running);
+    refuses_to_forget_it(&bench.journals(), &case);
+    let report = bench.undo(&case);
+    assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
+    assert_eq!(report.restored, 2, "{report:?}");
+    assert!(report.dropped > 0, "{report:?}");
+    assert_eq!(value(&case.host, "vcpupin 0", Lifetime::Lasting), None);
+    assert_eq!(value(&case.host, "vcpupin 0", Lifetime::Running), running);
+}
+
+/// A journal with a changed definition is not replaced, also not by one of another boot.
+fn refuses_to_forget_it(journals: &Journals<'_>, case: &common::Case) {
+    let new = NewJournal { vm_name: "vm1", plan: "{}", target: &case.target };
+    let refused = journals.begin(&case.host, &new).err().expect("it is in force");
+    assert!(refused.to_string().contains("vm1"), "{refused}");
+}
+
+#[test]
+fn a_domain_that_ended_is_gone_and_its_successor_is_not_touched() {
+    let (case, bench) = (v1_libvirt(), Bench::new());
+    bench.apply(&case).unwrap();
+    case.host.exit(Tid(500));
+    let report = bench.undo(&case);
+    assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
+    // The same domain may run again: its pins are those of the new start.
+    assert_eq!(value(&case.host, "vcpupin 0", Lifetime::Running).as_deref(), Some("1"));
+    assert_eq!(value(&case.host, "vcpupin 0", Lifetime::Lasting), None);
+    case.host.forget_settings(DOMAIN);
+    assert!(bench.undo(&case).is_complete());
+}
+
+#[test]
+fn the_watcher_asks_libvirt_only_when_the_kernel_differs() {
+    let (case, bench) = (v1_libvirt(), Bench::new());
+    let mut journal = bench.begin(&case);
+    let mut nobody = pinfold_apply::unobserved();
+    pinfold_apply::apply(&case.host, &case.plan, &case.target, &mut journal, &mut nobody).unwrap();
+    let options = WatchOptions { full_every: 1, max_repairs: 3 };
+    let mut watcher = Watcher::new(&case.host, &case.plan, &case.target, options).unwrap();
+    // Every question to libvirt would fail.
+    case.host.fail_on("setting", 5);
+    let mut roles = Silent;
+    assert_eq!(watcher.tick(&case.host, &mut journal, &mut roles).unwrap(), []);
+    case.host.clear_faults();
+    case.host.set_affinity(Tid(501), &set("0-1")).unwrap();
+    let events = watcher.tick(&case.host, &mut journal, &mut roles).unwrap();
+    assert!(matches!(&events[..], [WatchEvent::Repaired { .. }]), "{events:?}");
+    assert_eq!(case.host.affinity(Tid(501)).unwrap(), set("1"));
+}
+
+struct Silent;
+
+impl pinfold_apply::Roles for Silent {
+    fn roles(
+        &mut self,
+        _: &dyn pinfold_host::Host,
+        _: Tid,
+    ) -> Result<Vec<(pinfold_model::TaskId, pinfold_model::Role)>, String> {
+        Err("nobody tells".to_owned())
+    }
+}
+
+#[test]
+fn systemd_keeps_the_lists_of_its_units() {
+    let case = v2_systemd().with(IsolationScope::Host);
+    let bench = Bench::new();
+    let applied = bench.apply(&case).unwrap();
+    let asked: Vec<String> = applied
+        .steps
+        .iter()
+        .filter_map(|step| match &step.change {
+            Change::WriteSetting { setting, value, .. } => {
+                Some(format!("{} {}={value}", setting.object, setting.key))
+            }
+            _ => None,
+        })
+        .collect();
+    let expected = ["init.scope", "system.slice", "user.slice", "vm2.scope"];
+    for unit in expected {
+        assert!(asked.contains(&format!("{unit} AllowedCPUs=0,4")), "{unit}: {asked:?}");
+    }
+    assert_eq!(asked.len(), expected.len(), "the machine's own slice stays: {asked:?}");
+}

@@ -1,0 +1,62 @@
+//! What libvirt tells a hook about a domain: its XML on standard input, and a pid file.
+//!
+//! A hook must never call libvirt back ("a deadlock is likely to occur"), so this is all there
+//! is. The pid file lies in a folder that only libvirt writes; the process is believed to be the
+//! domain's only if its command line names the domain's UUID too.
+//! <https://libvirt.org/hooks.html>
+
+use pinfold_host::{Host, user};
+use pinfold_model::Tid;
+
+use super::{Pins, is_uuid, pins};
+use crate::{LibvirtError, VmError, argv, threads};
+
+/// A domain as a hook is told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// Its name. Hostile: it may hold anything but `/`.
+    pub name: String,
+    /// Its UUID.
+    pub uuid: String,
+    /// Its own pins.
+    pub pins: Pins,
+}
+
+impl Described {
+    /// Reads the XML that libvirt hands to a hook.
+    ///
+    /// # Errors
+    /// [`LibvirtError::Output`] if it is not a domain's.
+    pub fn from_xml(xml: &str) -> Result<Self, LibvirtError> {
+        let pins = Pins::from_xml(xml)?;
+        let (name, uuid) = pins::identity(xml)?;
+        let told =
+            |why: &str| LibvirtError::Output { command: "hook".to_owned(), why: why.to_owned() };
+        if name.is_empty() || name.contains(['/', '\0', '\n']) {
+            return Err(told("the domain has no name that a domain can have"));
+        }
+        if !is_uuid(&uuid) {
+            return Err(told("the domain has no UUID"));
+        }
+        Ok(Self { name, uuid, pins })
+    }
+
+    /// The domain's process, by its pid file in `run_dir` (`/run/libvirt/qemu`).
+    ///
+    /// # Errors
+    /// [`VmError::Host`] if there is no pid file, [`LibvirtError::Foreign`] if the process that
+    /// it names is not the domain's.
+    pub fn process(&self, host: &dyn Host, run_dir: &str) -> Result<Tid, VmError> {
+        let text = user::read_text(&format!("{run_dir}/{}.pid", self.name))?;
+        let pid = Tid(text.trim().parse().map_err(|_| LibvirtError::Output {
+            command: "hook".to_owned(),
+            why: format!("{text:?} in the pid file is not a number"),
+        })?);
+        match argv::uuid_of(&threads::command_line(host, pid)?) {
+            Some(found) if found.eq_ignore_ascii_case(&self.uuid) => Ok(pid),
+            Some(_) | None => {
+                Err(LibvirtError::Foreign { name: self.name.clone(), tid: pid }.into())
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! `pinfold libvirt-hook`: what libvirt calls when a domain starts and stops.
+//!
+//! libvirt waits for its hook, holds the domain's lock meanwhile, and kills the domain if a hook
+//! fails when it has started. So libvirt is never called back, and whatever happens is said on
+//! standard error and never as a failure: a domain without its placement is better than none.
+//! A hook cannot change pins through libvirt; it sets the masks themselves, and says so
+//! where the domain's own XML has others.
+
+use std::io::Read as _;
+
+use pinfold_apply::Target;
+use pinfold_host::user::{self, StateDir};
+use pinfold_host::{LiveHost, SystemClock};
+use pinfold_model::{Finding, Plan};
+use pinfold_vm::libvirt::{Described, PinTarget};
+use pinfold_vm::threads;
+
+use crate::cli::LibvirtHookArgs;
+use crate::failure::{Exit, Failure};
+use crate::output::say;
+use crate::target::vm_failure;
+use crate::{common, place};
+
+/// A domain's XML is some kilobytes.
+const MAX_XML: u64 = 4 << 20;
+
+/// Does what is to be done at this moment of the domain's life, and never fails.
+pub fn libvirt_hook(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failure> {
+    let done = match (arguments.operation.as_str(), arguments.phase.as_str()) {
+        ("started", "begin") => started(arguments, state),
+        ("stopped" | "release", "end") => stopped(arguments, state),
+        // Also `reconnect`: what was applied is still in force when libvirt comes back.
+        (_, _) => Ok(()),
+    };
+    if let Err(failure) = done {
+        say(&format!("domain {:?} is not placed: {failure}", arguments.domain));
+    }
+    Ok(())
+}
+
+fn started(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failure> {
+    let domain = read_domain()?;
+    let Some(path) = plan_file(arguments, &domain)? else { return Ok(()) };
+    let host = common::host()?;
+    let clock = SystemClock;
+    let topology = common::topology(&host, None)?;
+    let pid = domain.process(&host, &arguments.run_dir).map_err(|e| vm_failure(&e))?;
+    let found = threads::discover(&host, pid, None).map_err(|e| vm_failure(&e))?;
+    let mut plan = common::plan_for_host(&path, &topology, found.vcpus)?;
+    // The journal is found by the domain's name when it stops.
+    plan.vnodes[0].name.clone_from(&domain.name);
+    if plan.strategy != "none" {
+        found.require_own_threads().map_err(|e| vm_failure(&e))?;
+    }
+    for finding in found.findings.iter().chain(&contradictions(&plan, &domain)) {
+        say(&finding.to_string());
+    }
+    let target = Target { pid, threads: found.tasks(), own: Vec::new(), kept: Vec::new() };
+    let state = common::state(state)?;
+    let journals = place::journals(&state, &clock)?;
+    let (applied, _journal) = place::apply(&host, &plan, &target, &journals)?;
+    place::report(&applied);
+    Ok(())
+}
+
+/// Clears up after a domain that has ended: groups, and others that were kept off its PUs.
+fn stopped(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failure> {
+    let host = common::host()?;
+    let clock = SystemClock;
+    let state = common::state(state)?;
+    let journals = place::journals(&state, &clock)?;
+    for summary in journals.list().map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))? {
+        let Ok(Some(record)) = &summary.record else { continue };
+        let header = &record.header;
+        if record.has_ended() || header.vm_name != arguments.domain || is_alive(&host, header.vm)? {
+            continue;
+        }
+        let journal = journals
+            .reopen(&summary.id)
+            .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
+        if let Some(journal) = journal {
+            place::undo(&host, journal)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_alive(host: &LiveHost, task: pinfold_model::TaskId) -> Result<bool, Failure> {
+    pinfold_host::process::task_alive(host, task).map_err(|e| common::host_failure(&e))
+}
+
+fn read_domain() -> Result<Described, Failure> {
+    let wrong = |why: String| Failure::new(Exit::Input, format!("standard input: {why}"));
+    let mut xml = String::new();
+    std::io::stdin()
+        .take(MAX_XML)
+        .read_to_string(&mut xml)
+        .map_err(|error| wrong(error.to_string()))?;
+    Described::from_xml(&xml).map_err(|error| {
+        wrong(error.to_string()).with_hint("libvirt calls this, with the domain's XML")
+    })
+}
+
+/// The plan that is kept for a domain, by its UUID or else by its name; `None` if none is. The
+/// folder must be the caller's alone, because root does what a plan says.
+fn plan_file(arguments: &LibvirtHookArgs, domain: &Described) -> Result<Option<String>, Failure> {
+    if !user::exists(&arguments.plans) {
+        return Ok(None);
+    }
+    let folder = StateDir::open(&arguments.plans).map_err(|e| common::host_failure(&e))?;
+    let names = [&domain.uuid, &domain.name].map(|name| format!("{name}.json"));
+    let name = names.iter().find(|name| !name.starts_with('.') && folder.contains(name));
+    Ok(name.map(|name| folder.path_of(name)))
+}
+
+/// Pins of the domain's own that say something else than the plan: libvirt sets them again.
+fn contradictions(plan: &Plan, domain: &Described) -> Vec<Finding> {
+    let mut roles = Vec::new();
+    for thread in &plan.vnodes[0].threads {
+        let Ok(target) = PinTarget::of(&thread.role) else { continue };
+        if domain.pins.of(target).is_some_and(|own| *own != thread.pus) {
+            roles.push(thread.role.to_string());
+        }
+    }
+    if roles.is_empty() {
+        return Vec::new();
+    }
+    let text = format!(
+        "the domain's own <cputune> places {} elsewhere, and libvirt sets that again at its next change",
+        roles.join(", ")
+    );
+    let hint = "put the plan into the domain: pinfold apply --libvirt NAME --plan FILE --config";
+    vec![Finding::warning("libvirt", text).with_hint(hint)]
+}
