@@ -77,7 +77,7 @@ pub enum Change {
     /// Have a setting changed by the program that keeps it.
     WriteSetting {
         /// Which.
-        setting: Setting,
+        setting: Box<Setting>,
         /// Its new value, in the keeper's words; of pins a list of PUs.
         value: String,
         /// The threads whose masks follow from it at once.
@@ -126,7 +126,7 @@ pub enum Undo {
     /// Have the setting changed back, then restore the masks that differ.
     WriteSetting {
         /// Which.
-        setting: Setting,
+        setting: Box<Setting>,
         /// Its value before; `None` if it had none.
         original: Option<String>,
         /// Masks of all threads that the setting can have an effect on.

@@ -56,7 +56,7 @@ impl<'a> Past<'a> {
     /// True if a value was given to a setting by a step.
     pub(super) fn wrote_setting(&self, setting: &Setting, now: &str) -> bool {
         self.steps.iter().any(|step| match &step.change {
-            Change::WriteSetting { setting: at, value, .. } => at == setting && value == now,
+            Change::WriteSetting { setting: at, value, .. } => **at == *setting && value == now,
             Change::WriteFile { .. }
             | Change::MakeGroup { .. }
             | Change::MoveTasks { .. }

@@ -124,7 +124,7 @@ pub(super) enum ChangeLine {
         policy: PolicyLine,
     },
     WriteSetting {
-        setting: SettingLine,
+        setting: Box<SettingLine>,
         value: String,
         tasks: Vec<TaskLine>,
     },
@@ -155,7 +155,7 @@ pub(super) enum UndoLine {
         original: PolicyLine,
     },
     WriteSetting {
-        setting: SettingLine,
+        setting: Box<SettingLine>,
         original: Option<String>,
         masks: Vec<MaskLine>,
     },
@@ -379,7 +379,7 @@ impl From<&Change> for ChangeLine {
                 Self::SetPolicy { task: (*task).into(), policy: (*policy).into() }
             }
             Change::WriteSetting { setting, value, tasks } => Self::WriteSetting {
-                setting: setting.into(),
+                setting: Box::new(SettingLine::from(&**setting)),
                 value: value.clone(),
                 tasks: tasks.iter().map(|task| (*task).into()).collect(),
             },
@@ -400,7 +400,7 @@ impl From<ChangeLine> for Change {
                 Self::SetPolicy { task: task.into(), policy: policy.into() }
             }
             ChangeLine::WriteSetting { setting, value, tasks } => Self::WriteSetting {
-                setting: setting.into(),
+                setting: Box::new((*setting).into()),
                 value,
                 tasks: tasks.into_iter().map(Into::into).collect(),
             },
@@ -427,7 +427,7 @@ impl From<&Undo> for UndoLine {
                 Self::SetPolicy { task: (*task).into(), original: (*original).into() }
             }
             Undo::WriteSetting { setting, original, masks } => Self::WriteSetting {
-                setting: setting.into(),
+                setting: Box::new(SettingLine::from(&**setting)),
                 original: original.clone(),
                 masks: masks.iter().map(Into::into).collect(),
             },
@@ -452,7 +452,7 @@ impl From<UndoLine> for Undo {
                 Self::SetPolicy { task: task.into(), original: original.into() }
             }
             UndoLine::WriteSetting { setting, original, masks } => Self::WriteSetting {
-                setting: setting.into(),
+                setting: Box::new((*setting).into()),
                 original,
                 masks: masks.into_iter().map(|line| (line.task.into(), line.mask)).collect(),
             },

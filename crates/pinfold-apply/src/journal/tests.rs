@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use pinfold_host::user::{Lock, StateDir};
 use pinfold_host::{CgroupVersion, Host as _, HostError, SimClock, SimHost, SimTask};
 use pinfold_model::{
-    CpuSet, IsolationScope, Plan, Role, Speed, ThreadPlan, Tid, VnodeKind, VnodePlan,
+    Change, CpuSet, IsolationScope, Keeper, Lifetime, Plan, Role, Setting, Speed, Step, TaskId,
+    ThreadPlan, Tid, Undo, VnodeKind, VnodePlan,
 };
 
 use super::*;
@@ -225,6 +226,29 @@ fn bytes_that_are_no_text_survive() {
     check(b"\x1b[0m", r#"{"base16":"1b5b306d"}"#);
     assert!(serde_json::from_str::<schema::BytesLine>(r#"{"base16":"0"}"#).is_err());
     assert!(serde_json::from_str::<schema::BytesLine>(r#"{"base16":"zz"}"#).is_err());
+}
+
+#[test]
+fn a_setting_reads_back_as_it_was_written() {
+    let setting = |keeper, lifetime| {
+        Box::new(Setting { keeper, object: "x".to_owned(), key: "vcpupin 0".to_owned(), lifetime })
+    };
+    let task = TaskId { tid: Tid(7), start_time: 70 };
+    let mask = CpuSet::parse_list("0-1").unwrap();
+    let uri = "qemu:///system".to_owned();
+    for (keeper, lifetime, original) in [
+        (Keeper::Libvirt { uri }, Lifetime::Running, Some("0-1".to_owned())),
+        (Keeper::Systemd, Lifetime::Lasting, None),
+    ] {
+        let setting = setting(keeper, lifetime);
+        let value = "1".to_owned();
+        let change = Change::WriteSetting { setting: setting.clone(), value, tasks: vec![task] };
+        let undo = Undo::WriteSetting { setting, original, masks: vec![(task, mask.clone())] };
+        let entry = Entry::Step { index: 0, step: Step { change, undo, reason: String::new() } };
+        let line = serde_json::to_string(&schema::Line::from(&entry)).unwrap();
+        let read: schema::Line = serde_json::from_str(&line).unwrap();
+        assert_eq!(Entry::from(read), entry, "{line}");
+    }
 }
 
 #[test]

@@ -144,7 +144,7 @@ impl<'a> Draft<'a> {
             let mask = tasks::unless_gone(self.host.affinity(task.tid))?;
             masks.extend(mask.map(|mask| (*task, mask)));
         }
-        let setting = kept.setting.clone();
+        let setting = Box::new(kept.setting.clone());
         let undo = Undo::WriteSetting { setting: setting.clone(), original, masks };
         let (value, tasks) = (kept.value.clone(), tasks.to_vec());
         self.step(Change::WriteSetting { setting, value, tasks }, undo, kept.reason.clone());
@@ -327,12 +327,12 @@ impl<'a> Draft<'a> {
         if !Systemd::owns(self.host) || !Systemd::is_unit(unit) {
             return Ok(());
         }
-        let setting = Setting {
+        let setting = Box::new(Setting {
             keeper: Keeper::Systemd,
             object: unit.to_owned(),
             key: "AllowedCPUs".to_owned(),
             lifetime: Lifetime::Running,
-        };
+        });
         // A delegated group may look like a unit and be none.
         let Some(original) = tasks::unless_gone(self.host.setting(&setting))? else {
             return Ok(());

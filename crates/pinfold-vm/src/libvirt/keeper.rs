@@ -181,27 +181,22 @@ impl Libvirt {
 /// What libvirt says as an error of the door. A domain that is not there is gone; a daemon that
 /// does not answer is not.
 fn fault(setting: &Setting, error: VmError) -> HostError {
-    let gone = match &error {
-        VmError::Libvirt(LibvirtError::Virsh { message, .. }) => {
-            ["failed to get domain", "domain is not running", "Domain not found"]
-                .iter()
-                .any(|words| message.contains(words))
-        }
-        VmError::Libvirt(LibvirtError::NoDomain { .. } | LibvirtError::NotRunning { .. }) => true,
-        _ => false,
-    };
-    let hint = match &error {
-        VmError::Libvirt(LibvirtError::Virsh { message, .. })
-            if message.contains("failed to connect") || message.contains("Cannot recv data") =>
-        {
-            Some("start libvirtd (or virtqemud), then run the same command again".to_owned())
-        }
-        error => error.hint(),
-    };
     if let VmError::Host(error) = error {
         return error;
     }
-    kept(setting, error.to_string(), gone, hint)
+    let message = if let VmError::Libvirt(LibvirtError::Virsh { message, .. }) = &error {
+        message.as_str()
+    } else {
+        ""
+    };
+    let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
+    let gone = says(&["failed to get domain", "domain is not running", "Domain not found"]);
+    let away = says(&["failed to connect", "Cannot recv data", "End of file while reading"]);
+    let hint = match away {
+        true => Some("start libvirtd (or virtqemud), then run the same command again".to_owned()),
+        false => error.hint(),
+    };
+    kept(setting, error.to_string(), gone && !away, hint)
 }
 
 fn kept(setting: &Setting, why: String, gone: bool, hint: Option<String>) -> HostError {
