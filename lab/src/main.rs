@@ -1,8 +1,7 @@
 //! `pinfold-lab PINFOLD FOLDER DOCUMENT [WORD…]`: all cases under all kernels, for `cargo xtask lab`.
 //!
 //! `PINFOLD` is the binary under test, `FOLDER` takes the evidence of failures, `DOCUMENT` gets
-//! the table. With words, only cases whose name has one of them are run, and the document
-//! stays as it is.
+//! the table. With words, only cases whose name and kernel have one of them are run.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -25,8 +24,7 @@ fn main() -> ExitCode {
     let failed = count(|verdict| matches!(verdict, Verdict::Failed(_)));
     let passed = count(|verdict| matches!(verdict, Verdict::Passed(_)));
     say(&format!("{passed} passed, {failed} failed, {} skipped", rows.len() - passed - failed));
-    if words.is_empty()
-        && passed + failed > 0
+    if passed + failed > 0
         && let Err(error) = record(document, &rows)
     {
         say(&error.to_string());
@@ -39,21 +37,24 @@ fn main() -> ExitCode {
 type Job<'l> = (&'l Lab, Case);
 
 fn run(pinfold: &str, folder: &str, words: &[String]) -> Vec<Row> {
+    let wanted = |flavour: &str, case: &Case| {
+        let name = format!("{} ({flavour})", case.name());
+        words.is_empty() || words.iter().any(|word| name.contains(word.as_str()))
+    };
     let mut rows = Vec::new();
     let mut labs = Vec::new();
     for (flavour, extent) in FLAVOURS {
+        let cases: Vec<Case> = Case::ALL.into_iter().filter(|case| wanted(flavour, case)).collect();
+        if cases.is_empty() {
+            continue;
+        }
         match Lab::open(pinfold, flavour, &format!("{folder}/{flavour}"), extent) {
-            Ok(lab) => labs.push(lab),
+            Ok(lab) => labs.push((lab, cases)),
             Err(error) => rows.push(not_open(flavour, &error)),
         }
     }
-    let wanted = |case: &Case| {
-        words.is_empty() || words.iter().any(|word| case.name().contains(word.as_str()))
-    };
-    let jobs: Vec<Job<'_>> = labs
-        .iter()
-        .flat_map(|lab| Case::ALL.into_iter().filter(wanted).map(move |case| (lab, case)))
-        .collect();
+    let jobs: Vec<Job<'_>> =
+        labs.iter().flat_map(|(lab, cases)| cases.iter().map(move |case| (lab, *case))).collect();
     rows.extend(work(&jobs));
     rows
 }

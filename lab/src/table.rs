@@ -20,37 +20,51 @@ pub struct Row {
     pub verdict: Verdict,
 }
 
+const HEAD: &str = "| case | kernel | result | what was tried |\n|---|---|---|---|\n";
+
 /// The table as Markdown, in the order of the rows.
 #[must_use]
 pub fn markdown(rows: &[Row]) -> String {
-    let mut text = String::from("| case | kernel | result | what was tried |\n|---|---|---|---|\n");
-    for row in rows {
-        let (word, what) = match &row.verdict {
-            Verdict::Passed(what) => ("passed", what),
-            Verdict::Failed(what) => ("**failed**", what),
-            Verdict::Skipped(what) => ("skipped", what),
-        };
-        let what = what.lines().next().unwrap_or_default().replace('|', "\\|");
-        text.push_str(&format!("| {} | {} | {word} | {what} |\n", row.case, row.kernel));
-    }
-    text
+    HEAD.to_owned() + &rows.iter().map(line).collect::<String>()
 }
 
-/// Puts the table between the marks of a document.
+/// Puts the rows into the table between the marks of a document, in the place of those of the
+/// same case and kernel; others stay as they are.
 ///
 /// # Errors
 /// [`LabError::Wrong`] if the document has no marks, [`LabError::Host`].
 pub fn record(document: &str, rows: &[Row]) -> Result<(), LabError> {
     let old = user::read_text(document)?;
-    let new = replaced(&old, &markdown(rows))
+    let new = replaced(&old, rows)
         .ok_or_else(|| LabError::wrong(document, format!("has no lines {BEGIN} and {END}")))?;
     Ok(user::write_atomic(document, new.as_bytes())?)
 }
 
-fn replaced(old: &str, table: &str) -> Option<String> {
+fn line(row: &Row) -> String {
+    let (word, what) = match &row.verdict {
+        Verdict::Passed(what) => ("passed", what),
+        Verdict::Failed(what) => ("**failed**", what),
+        Verdict::Skipped(what) => ("skipped", what),
+    };
+    let what = what.lines().next().unwrap_or_default().replace('|', "\\|");
+    format!("{}{word} | {what} |\n", key(row))
+}
+
+/// What a line begins with.
+fn key(row: &Row) -> String {
+    format!("| {} | {} | ", row.case, row.kernel)
+}
+
+fn replaced(old: &str, rows: &[Row]) -> Option<String> {
     let (head, rest) = old.split_once(BEGIN)?;
-    let (_, tail) = rest.split_once(END)?;
-    Some(format!("{head}{BEGIN}\n{table}{END}{tail}"))
+    let (table, tail) = rest.split_once(END)?;
+    let body = table.trim_start().strip_prefix(HEAD).unwrap_or_default();
+    let is_new = |line: &&str| !rows.iter().any(|row| line.starts_with(&key(row)));
+    let mut lines: Vec<String> =
+        body.lines().filter(is_new).map(|line| format!("{line}\n")).collect();
+    lines.extend(rows.iter().map(line));
+    lines.sort();
+    Some(format!("{head}{BEGIN}\n{HEAD}{}{END}{tail}", lines.concat()))
 }
 
 #[cfg(test)]
@@ -58,17 +72,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_stands_between_its_marks() {
-        let rows = [Row {
-            case: "a".to_owned(),
-            kernel: "6.1".to_owned(),
-            verdict: Verdict::Failed("x | y\nmore".to_owned()),
-        }];
-        let old = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
-        let new = replaced(&old, &markdown(&rows)).unwrap();
-        assert!(new.starts_with("before\n") && new.ends_with("\nafter\n"), "{new}");
-        assert!(new.contains("| a | 6.1 | **failed** | x \\| y |\n"), "{new}");
-        assert!(!new.contains("old"), "{new}");
-        assert_eq!(replaced("no marks", ""), None);
+    fn rows_take_the_place_of_their_like() {
+        let row =
+            |case: &str, verdict| Row { case: case.to_owned(), kernel: "6.1".to_owned(), verdict };
+        let old = format!("before\n{BEGIN}\n{END}\nafter\n");
+        let first = [row("b", Verdict::Passed("1".into())), row("a", Verdict::Skipped("2".into()))];
+        let text = replaced(&old, &first).unwrap();
+        let second = [row("b", Verdict::Failed("x | y\nmore".into()))];
+        let text = replaced(&text, &second).unwrap();
+        let table =
+            format!("{HEAD}| a | 6.1 | skipped | 2 |\n| b | 6.1 | **failed** | x \\| y |\n");
+        assert_eq!(text, format!("before\n{BEGIN}\n{table}{END}\nafter\n"));
+        assert_eq!(replaced("no marks", &first), None);
     }
 }
