@@ -1,34 +1,57 @@
 //! `apply`, `undo` and the hook on domains of a real libvirt, with TCG.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
-#![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
+#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "the daemon's part")]
 
-mod common;
+#[path = "../../pinfold-vm/tests/daemon/mod.rs"]
+mod daemon;
 
-use common::Daemon;
-use pinfold_host::process::Output;
+use daemon::Daemon;
+use pinfold_host::process::{Output, capture, find_program};
 use pinfold_host::{Host as _, LiveHost};
 use pinfold_model::{CpuSet, PuId, Tid};
 
 const NAME: &str = "pinfold-test";
+const SECOND_NS: u64 = 1_000_000_000;
 
-/// The daemon with a domain, or the reason why not; and the domain's process.
+/// The daemon with a domain.
 fn domain(inside: &str) -> Option<Daemon> {
-    match Daemon::start(&[]) {
-        Ok(daemon) => {
-            daemon.start_domain(NAME, inside);
-            Some(daemon)
-        }
-        Err(why) => {
-            println!("skipped: {why}");
-            None
-        }
-    }
+    let daemon = Daemon::start(NAME)?;
+    start_domain(&daemon, inside);
+    Some(daemon)
+}
+
+/// Defines the domain and starts it stopped: two vCPUs, one iothread, TCG.
+fn start_domain(daemon: &Daemon, inside: &str) {
+    let emulator = find_program("qemu-system-x86_64").expect("it was found before");
+    let xml = format!(
+        "<domain type='qemu'><name>{NAME}</name><memory unit='MiB'>32</memory><vcpu>2</vcpu>
+         <iothreads>1</iothreads><iothreadids><iothread id='1'/></iothreadids>{inside}
+         <os><type arch='x86_64' machine='q35'>hvm</type></os>
+         <devices><emulator>{emulator}</emulator></devices></domain>"
+    );
+    let file = format!("{}/domain.xml", root(daemon));
+    pinfold_host::user::write_atomic(&file, xml.as_bytes()).expect("written");
+    daemon.virsh(&["define", &file]).expect("it is defined");
+    daemon.virsh(&["start", NAME, "--paused"]).expect("it starts");
+}
+
+/// The daemon's folder.
+fn root(daemon: &Daemon) -> String {
+    daemon.folder.path().to_string_lossy().into_owned()
+}
+
+/// Runs pinfold, with this libvirt as its default.
+fn pinfold(daemon: &Daemon, arguments: &[&str]) -> Output {
+    let state = format!("--state-dir={}/state", root(daemon));
+    let uri = format!("LIBVIRT_DEFAULT_URI={}", daemon.uri());
+    let words = [&[uri.as_str(), env!("CARGO_BIN_EXE_pinfold"), &state], arguments].concat();
+    capture("env", words, 60 * SECOND_NS).expect("pinfold runs")
 }
 
 /// The process of the domain: the one that its vCPU belongs to.
 fn pid(daemon: &Daemon) -> Tid {
-    let file = format!("{}/libvirt/qemu/run/{NAME}.pid", daemon.root());
+    let file = format!("{}/libvirt/qemu/run/{NAME}.pid", root(daemon));
     let text = pinfold_host::user::read_text(&file).expect("libvirt writes a pid file");
     Tid(text.trim().parse().expect("a number"))
 }
@@ -49,9 +72,9 @@ fn plan(daemon: &Daemon) -> (String, CpuSet) {
     let avoid: CpuSet = own.iter().filter(|pu| *pu != first).collect();
     let words = ["plan", "--strategy", "compact", "--vcpus", "2", "--iothread", "iothread1"];
     let avoid = format!("--avoid={avoid}");
-    let output = daemon.pinfold(&[&words[..], &[avoid.as_str(), "--json"]].concat());
+    let output = pinfold(daemon, &[&words[..], &[avoid.as_str(), "--json"]].concat());
     assert!(output.status.success(), "{}", output.stderr_text());
-    let file = format!("{}/plan.json", daemon.root());
+    let file = format!("{}/plan.json", root(daemon));
     pinfold_host::user::write_atomic(&file, &output.stdout).expect("written");
     (file, CpuSet::single(PuId(first.0)))
 }
@@ -76,12 +99,12 @@ fn apply_goes_through_libvirt_and_back() {
     let before = (masks(pid), xml(&daemon, &["--inactive"]));
     let (file, one) = plan(&daemon);
     let place = ["apply", "--libvirt", NAME, "--plan", &file, "--config"];
-    let dry = daemon.pinfold(&[&place[..], &["--dry-run"]].concat());
+    let dry = pinfold(&daemon, &[&place[..], &["--dry-run"]].concat());
     good(&dry);
     assert!(dry.stdout_text().contains("vcpupin 0 in the definition of"), "{}", dry.stdout_text());
     assert_eq!((masks(pid), xml(&daemon, &["--inactive"])), before, "a dry run changes nothing");
 
-    good(&daemon.pinfold(&place));
+    good(&pinfold(&daemon, &place));
     assert!(masks(pid).iter().all(|(_, mask)| *mask == one), "{:?}", masks(pid));
     for words in [&[][..], &["--inactive"]] {
         let xml = xml(&daemon, words);
@@ -91,8 +114,8 @@ fn apply_goes_through_libvirt_and_back() {
             assert!(xml.contains(&format!("<{pin} cpuset='{one}'/>")), "{pin} in {xml}");
         }
     }
-    good(&daemon.pinfold(&["status"]));
-    let undone = daemon.pinfold(&["undo"]);
+    good(&pinfold(&daemon, &["status"]));
+    let undone = pinfold(&daemon, &["undo"]);
     good(&undone);
     assert_eq!((masks(pid), xml(&daemon, &["--inactive"])), before, "{}", undone.stderr_text());
 }
@@ -103,10 +126,10 @@ fn a_domain_is_found_by_name_uuid_and_id() {
     let uuid = daemon.virsh(&["domuuid", NAME]).expect("a UUID");
     for wanted in [NAME, uuid.trim(), "1"] {
         let words = ["apply", "--libvirt", wanted, "--strategy", "none", "--dry-run"];
-        good(&daemon.pinfold(&words));
+        good(&pinfold(&daemon, &words));
     }
     let unknown = ["apply", "--libvirt", "nonesuch", "--strategy", "none"];
-    let output = daemon.pinfold(&unknown);
+    let output = pinfold(&daemon, &unknown);
     assert_eq!(output.status.code(), Some(4), "{}", output.stderr_text());
     assert!(
         output.stderr_text().contains("knows no domain \"nonesuch\""),
@@ -121,14 +144,14 @@ fn undo_waits_for_a_libvirt_that_is_away_and_finds_it_again() {
     let pid = pid(&daemon);
     let before = masks(pid);
     let (file, _) = plan(&daemon);
-    good(&daemon.pinfold(&["apply", "--libvirt", NAME, "--plan", &file, "--config"]));
+    good(&pinfold(&daemon, &["apply", "--libvirt", NAME, "--plan", &file, "--config"]));
     daemon.stop();
-    let output = daemon.pinfold(&["undo"]);
+    let output = pinfold(&daemon, &["undo"]);
     assert_eq!(output.status.code(), Some(5), "{}", output.stderr_text());
     let said = output.stderr_text();
     assert!(said.contains("failed to connect") && said.contains("pinfold undo"), "{said}");
     daemon.restart();
-    good(&daemon.pinfold(&["undo"]));
+    good(&pinfold(&daemon, &["undo"]));
     assert_eq!(masks(pid), before);
     assert!(!xml(&daemon, &["--inactive"]).contains("cputune"));
 }
@@ -137,12 +160,12 @@ fn undo_waits_for_a_libvirt_that_is_away_and_finds_it_again() {
 fn a_domain_that_ended_leaves_only_its_definition_to_undo() {
     let Some(daemon) = domain("") else { return };
     let (file, _) = plan(&daemon);
-    good(&daemon.pinfold(&["apply", "--libvirt", NAME, "--plan", &file, "--config"]));
+    good(&pinfold(&daemon, &["apply", "--libvirt", NAME, "--plan", &file, "--config"]));
     daemon.virsh(&["destroy", NAME]).expect("it ends");
     // Started anew it has the pins of its definition, which are not those of the first run.
     daemon.virsh(&["start", NAME, "--paused"]).expect("it starts");
     let (anew, running) = (masks(pid(&daemon)), xml(&daemon, &[]));
-    good(&daemon.pinfold(&["undo"]));
+    good(&pinfold(&daemon, &["undo"]));
     assert!(!xml(&daemon, &["--inactive"]).contains("cputune"));
     assert_eq!((masks(pid(&daemon)), xml(&daemon, &[])), (anew, running), "not ours to change");
 }
@@ -156,7 +179,7 @@ fn the_hook_places_a_domain_that_libvirt_starts() {
     let place = "mount -t tmpfs none /etc/libvirt && mkdir /etc/libvirt/hooks && mount --bind \"$0\" /etc/libvirt/hooks && exec \"$@\"";
     let wrap = ["unshare", "--mount", "sh", "-c", place, &folder].map(str::to_owned);
     if let Err(why) = can_wrap(&wrap) {
-        println!("skipped: {why}");
+        eprintln!("skipped: {why}");
         return;
     }
     // libvirt hands the daemon's HOME on to its hooks: the test's own folder.
@@ -167,28 +190,22 @@ fn the_hook_places_a_domain_that_libvirt_starts() {
     pinfold_host::user::write_atomic(&hook, script.as_bytes()).expect("written");
     run("cp", &[env!("CARGO_BIN_EXE_pinfold"), &format!("{folder}/pinfold")]);
     run("chmod", &["0755", &folder, &hook, &format!("{folder}/pinfold")]);
-    let daemon = match Daemon::start(&wrap) {
-        Ok(daemon) => daemon,
-        Err(why) => {
-            println!("skipped: {why}");
-            return;
-        }
-    };
+    let Some(daemon) = Daemon::start_by(NAME, &wrap) else { return };
     let (file, one) = plan(&daemon);
-    let plans = format!("{}/plans", daemon.root());
+    let plans = format!("{}/plans", root(&daemon));
     pinfold_host::user::make_dirs(&plans).expect("a folder");
     run("cp", &[&file, &format!("{plans}/{NAME}.json")]);
     run("chmod", &["0700", &plans]);
     run("chown", &["-R", "65534:65534", &plans]);
 
-    daemon.start_domain(NAME, "<cputune><vcpupin vcpu='1' cpuset='0-1'/></cputune>");
-    let log = || pinfold_host::user::read_text(&format!("{}/hook.log", daemon.root()));
+    start_domain(&daemon, "<cputune><vcpupin vcpu='1' cpuset='0-1'/></cputune>");
+    let log = || pinfold_host::user::read_text(&format!("{}/hook.log", root(&daemon)));
     let all = masks(pid(&daemon));
     assert!(all.iter().all(|(_, mask)| *mask == one), "{all:?}\n{:?}", log());
     let said = log().expect("the hook spoke");
     assert!(said.contains("places vcpu(1) elsewhere") || one == all_pus(), "{said}");
     daemon.virsh(&["destroy", NAME]).expect("it ends");
-    let journals = format!("{}/state/journal", daemon.root());
+    let journals = format!("{}/state/journal", root(&daemon));
     let names = pinfold_host::user::list(&journals).expect("a journal");
     let name = names.iter().find(|name| name.ends_with(".jsonl")).expect("a journal");
     let text = pinfold_host::user::read_text(&format!("{journals}/{name}")).expect("text");
@@ -206,7 +223,7 @@ fn all_pus() -> CpuSet {
 }
 
 fn run(program: &str, words: &[&str]) {
-    let output = pinfold_host::process::capture(program, words, 20 * common::SECOND_NS);
+    let output = pinfold_host::process::capture(program, words, 20 * SECOND_NS);
     let output = output.expect("it runs");
     assert!(output.status.success(), "{program}: {}", output.stderr_text());
 }
@@ -217,7 +234,7 @@ fn can_wrap(wrap: &[String]) -> Result<(), String> {
         return Err("a mount namespace of its own needs root".to_owned());
     }
     let words = wrap[1..].iter().map(String::as_str).chain(["true"]);
-    let output = pinfold_host::process::capture(&wrap[0], words, 20 * common::SECOND_NS);
+    let output = pinfold_host::process::capture(&wrap[0], words, 20 * SECOND_NS);
     match output {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => Err(format!("no folder of its own as hooks: {}", output.stderr_text())),

@@ -3,6 +3,8 @@
 //!
 //! As root the daemon runs as the user nobody, because root's is always the system's daemon.
 
+#![allow(dead_code, reason = "each test file uses its own part")]
+
 use pinfold_host::process::{Child, Spawn, Stdio, capture, find_program, is_root};
 use pinfold_host::{Clock as _, SystemClock, user};
 
@@ -15,12 +17,19 @@ pub struct Daemon {
     name: &'static str,
     /// Its sockets, state and configuration; room for files of the test.
     pub folder: tempfile::TempDir,
+    /// What stands before its command line.
+    wrap: Vec<String>,
     child: Child,
 }
 
 impl Daemon {
     /// Starts it, or says why it cannot be.
     pub fn start(name: &'static str) -> Option<Self> {
+        Self::start_by(name, &[])
+    }
+
+    /// The same by another program that runs it.
+    pub fn start_by(name: &'static str, wrap: &[String]) -> Option<Self> {
         if let Some(missing) = missing_program() {
             eprintln!("skipped: {missing} is not installed");
             return None;
@@ -31,22 +40,36 @@ impl Daemon {
         // Else a second daemon would be started for the domain's log.
         let settings = b"stdio_handler = \"file\"\n";
         user::write_atomic(&format!("{root}/libvirt/qemu.conf"), settings).unwrap();
-        let words = daemon_words(&root);
-        let mut spawn = Spawn::new(&words[0]).args(&words[1..]).own_group().stdin(Stdio::Null);
-        for key in ["HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"]
-        {
-            spawn = spawn.env(key, &root);
+        if is_root() {
+            let owner = format!("{NOBODY}:{NOBODY}");
+            let output = capture("chown", ["-R", &owner, &root], 5 * SECOND);
+            assert!(output.unwrap().status.success());
         }
-        let child = spawn.stdout(Stdio::Null).stderr(Stdio::Null).start().unwrap();
-        let daemon = Self { name, folder, child };
-        for _ in 0..200 {
-            if daemon.virsh(&["version"]).is_ok() {
-                return Some(daemon);
-            }
-            SystemClock.sleep_ns(SECOND / 20);
+        let child = launch(&root, wrap);
+        let daemon = Self { name, folder, wrap: wrap.to_vec(), child };
+        if daemon.answers() {
+            return Some(daemon);
         }
         eprintln!("skipped: libvirtd does not start as a session daemon on this machine");
         None
+    }
+
+    /// Ends the daemon; its domain goes on.
+    pub fn stop(&mut self) {
+        self.child.kill().unwrap();
+    }
+
+    /// Starts it again.
+    pub fn restart(&mut self) {
+        self.child = launch(self.folder.path().to_str().unwrap(), &self.wrap);
+        assert!(self.answers(), "it starts again");
+    }
+
+    fn answers(&self) -> bool {
+        (0..200).any(|_| {
+            SystemClock.sleep_ns(SECOND / 20);
+            self.virsh(&["version"]).is_ok()
+        })
     }
 
     /// What a client of its is given.
@@ -83,15 +106,17 @@ fn missing_program() -> Option<&'static str> {
     needed.iter().chain(for_root).find(|name| find_program(name).is_none()).copied()
 }
 
-/// The daemon's command line; as root also hands the folder over to nobody.
-fn daemon_words(root: &str) -> Vec<String> {
-    let mut words = Vec::new();
+/// Starts the daemon; as root with the rights of nobody.
+fn launch(root: &str, wrap: &[String]) -> Child {
+    let mut words = wrap.to_vec();
     if is_root() {
-        let output = capture("chown", ["-R", &format!("{NOBODY}:{NOBODY}"), root], 5 * SECOND);
-        assert!(output.unwrap().status.success());
         words.extend(["setpriv", "--clear-groups"].map(str::to_owned));
         words.extend([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")]);
     }
     words.push("libvirtd".to_owned());
-    words
+    let mut spawn = Spawn::new(&words[0]).args(&words[1..]).own_group().stdin(Stdio::Null);
+    for key in ["HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"] {
+        spawn = spawn.env(key, root);
+    }
+    spawn.stdout(Stdio::Null).stderr(Stdio::Null).start().unwrap()
 }
