@@ -21,10 +21,7 @@ fn what_libvirt_keeps_is_set_through_libvirt_alone() {
         assert_eq!(value(&case.host, "vcpupin 0", lifetime).as_deref(), Some("1"));
         assert_eq!(value(&case.host, "emulatorpin", lifetime).as_deref(), Some("0"));
     }
-    let behind_its_back = |change: &Change| match change {
-        Change::SetAffinity { task, .. } => [500, 501].contains(&task.tid.0),
-        _ => false,
-    };
+    let behind_its_back = |change: &Change| matches!(change, Change::SetAffinity { task, .. } if [500, 501].contains(&task.tid.0));
     assert!(!applied.steps.iter().any(|step| behind_its_back(&step.change)));
     // A change behind libvirt's back is seen in the kernel and put right through libvirt.
     case.host.set_affinity(Tid(501), &set("0-1")).unwrap();
@@ -130,16 +127,12 @@ fn systemd_keeps_the_lists_of_its_units() {
     let case = v2_systemd().with(IsolationScope::Host);
     let bench = Bench::new();
     let applied = bench.apply(&case).unwrap();
-    let asked: Vec<String> = applied
-        .steps
-        .iter()
-        .filter_map(|step| match &step.change {
-            Change::WriteSetting { setting, value, .. } => {
-                Some(format!("{} {}={value}", setting.object, setting.key))
-            }
-            _ => None,
-        })
-        .collect();
+    let mut asked = Vec::new();
+    for step in &applied.steps {
+        if let Change::WriteSetting { setting, value, .. } = &step.change {
+            asked.push(format!("{} {}={value}", setting.object, setting.key));
+        }
+    }
     let expected = ["init.scope", "system.slice", "user.slice", "vm2.scope"];
     for unit in expected {
         assert!(asked.contains(&format!("{unit} AllowedCPUs=0,4")), "{unit}: {asked:?}");
