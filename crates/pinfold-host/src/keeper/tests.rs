@@ -18,8 +18,12 @@ fn recording(answer: &str) -> (tempfile::TempDir, Systemd) {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let script = format!("#!/bin/sh\necho \"$@\" >> {}\n{answer}\n", path("calls"));
-    user::write_atomic(&path("systemctl"), script.as_bytes()).unwrap();
-    std::fs::set_permissions(path("systemctl"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    user::write_atomic(&path("text"), script.as_bytes()).unwrap();
+    std::fs::set_permissions(path("text"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    // Written by another process: a file that this one has open for writing may at that moment
+    // be inherited by a child of another test, and could not be run then (ETXTBSY).
+    let words = ["-p".to_owned(), path("text"), path("systemctl")];
+    assert!(crate::process::capture("cp", words, 60_000_000_000).unwrap().status.success());
     let keeper = Systemd::new(5_000_000_000).with_program(&path("systemctl"));
     (folder, keeper)
 }
