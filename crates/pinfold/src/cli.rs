@@ -46,6 +46,8 @@ pub enum Command {
     Status(StatusArgs),
     /// Take back what `apply` did, also after a crash
     Undo(UndoArgs),
+    /// Show what was changed, when, and what was there before
+    Journal(JournalArgs),
     /// Called by libvirt as its hook: applies the plan that is kept for a domain
     LibvirtHook(LibvirtHookArgs),
     /// Find the best placement for a virtual machine on this host
@@ -274,6 +276,17 @@ pub struct UndoArgs {
     /// Take back everything that is still in force
     #[arg(long)]
     pub all: bool,
+}
+
+/// `pinfold journal`.
+#[derive(Debug, Args)]
+pub struct JournalArgs {
+    /// Id of the apply; without it, all journals are listed
+    #[arg(value_name = "ID")]
+    pub id: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `pinfold libvirt-hook`.

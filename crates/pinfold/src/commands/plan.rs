@@ -30,14 +30,15 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
     let file = arguments.into.as_deref().map(emit::DomainFile::read).transpose()?;
     let request = request(arguments, file.as_ref(), &topology)?;
     let plan = common::make_plan(strategy, &topology, &request)?;
-    output::data(&match (arguments.emit, arguments.json) {
-        (Some(format), _) => {
-            let target = emit::Target { file: file.as_ref(), command: &arguments.command };
-            emit::emit(format, (&plan, &topology), &target)?
-        }
-        (None, true) => pinfold_plan::schema::to_json(&plan),
-        (None, false) if arguments.explain => pinfold_plan::explain(&plan, &topology),
-        (None, false) => summary(&plan),
+    if let Some(format) = arguments.emit {
+        let target = emit::Target { file: file.as_ref(), command: &arguments.command };
+        output::document(&emit::emit(format, (&plan, &topology), &target)?);
+        return Ok(());
+    }
+    output::data(&match arguments.json {
+        true => pinfold_plan::schema::to_json(&plan),
+        false if arguments.explain => pinfold_plan::explain(&plan, &topology),
+        false => summary(&plan),
     });
     Ok(())
 }

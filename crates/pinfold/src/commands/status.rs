@@ -99,7 +99,8 @@ fn threads_of(host: &LiveHost, plan: &Plan, record: &Record) -> Vec<(TaskId, Rol
 }
 
 fn to_text(one: &InForce) -> String {
-    let mut text = format!("{}: {} under {}", one.id, one.vm_name, one.plan.strategy);
+    let mut text =
+        format!("{}: {} under {}", one.id, output::name(&one.vm_name), one.plan.strategy);
     text.push_str(match one.supervised {
         true => ", watched by a Pinfold that runs",
         false => ", not watched",
@@ -135,7 +136,7 @@ fn list(title: &str, tasks: &[pinfold_apply::Intruder]) -> String {
         return String::new();
     }
     let names: Vec<String> =
-        tasks.iter().map(|task| format!("{} {}", task.tid, task.name.escape_debug())).collect();
+        tasks.iter().map(|task| format!("{} {}", task.tid, output::name(&task.name))).collect();
     format!("\n{title} ({}): {}", tasks.len(), names.join(", "))
 }
 

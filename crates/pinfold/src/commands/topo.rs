@@ -11,7 +11,7 @@ pub fn topo(arguments: &TopoArgs) -> Result<(), Failure> {
     if arguments.capture {
         let text = pinfold_topology::capture(&host)
             .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
-        output::data(&text);
+        output::document(&text);
         return Ok(());
     }
     let topology = common::topology(&host, arguments.input.as_deref())?;

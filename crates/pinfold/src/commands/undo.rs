@@ -4,7 +4,7 @@ use pinfold_host::SystemClock;
 
 use crate::cli::UndoArgs;
 use crate::failure::{Exit, Failure};
-use crate::output::say;
+use crate::output::{self, say};
 use crate::{common, place};
 
 /// Takes back one apply, or all.
@@ -63,8 +63,11 @@ fn undo_one(
     let name = journal.record().header.vm_name.clone();
     let report = place::undo(host, journal)?;
     say(&format!(
-        "{id} ({name}): {} restored, {} right already, {} gone",
-        report.restored, report.already_right, report.gone
+        "{id} ({}): {} restored, {} right already, {} gone",
+        output::name(&name),
+        report.restored,
+        report.already_right,
+        report.gone
     ));
     if report.dropped > 0 {
         say(&format!("{} step(s) were of an earlier boot and void", report.dropped));

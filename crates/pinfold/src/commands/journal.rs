@@ -1,0 +1,244 @@
+//! `pinfold journal`: what was changed, when, and what was there before.
+//!
+//! Reads only. A journal that is damaged, foreign or of a later Pinfold is named with the way
+//! out, and the others are shown all the same.
+
+use std::fmt::Write as _;
+
+use pinfold_apply::{Entry, JournalError, Journals, Outcome, Record};
+use pinfold_host::{LiveHost, SystemClock};
+use pinfold_model::Undo;
+use serde_json::{Value, json};
+
+use crate::cli::JournalArgs;
+use crate::failure::{Exit, Failure};
+use crate::output::{self, data, say};
+use crate::{common, place, time};
+
+/// Lists all journals, or shows one.
+pub fn journal(arguments: &JournalArgs, state: Option<&str>) -> Result<(), Failure> {
+    let host = common::host()?;
+    let clock = SystemClock;
+    let state = common::state(state)?;
+    let journals = place::journals(&state, &clock)?;
+    match &arguments.id {
+        Some(id) => one(&host, &journals, id, arguments.json),
+        None => all(&host, &journals, arguments.json),
+    }
+}
+
+fn one(host: &LiveHost, journals: &Journals<'_>, id: &str, as_json: bool) -> Result<(), Failure> {
+    let known = journals.list().map_err(|error| failure(&error))?;
+    if !known.iter().any(|summary| summary.id == id) {
+        return Err(Failure::new(Exit::Input, format!("there is no journal {id:?}"))
+            .with_hint("`pinfold journal` lists those that there are"));
+    }
+    let record = journals.read(id).map_err(|error| failure(&error))?;
+    let standing = Standing::of(host, record.as_ref())?;
+    match (record, as_json) {
+        (Some(record), true) => data(&in_json(id, &record, standing, Depth::Steps).to_string()),
+        (Some(record), false) => data(&in_full(id, &record, standing)),
+        (None, true) => data(&empty_json(id).to_string()),
+        (None, false) => data(&format!("{id}: {}", standing.words())),
+    }
+    Ok(())
+}
+
+fn all(host: &LiveHost, journals: &Journals<'_>, as_json: bool) -> Result<(), Failure> {
+    let mut table = output::table();
+    table.set_header(["id", "machine", "begun", "steps", ""]);
+    let (mut entries, mut bad) = (Vec::new(), 0);
+    for summary in journals.list().map_err(|error| failure(&error))? {
+        let record = match summary.record {
+            Ok(record) => record,
+            Err(error) => {
+                bad += 1;
+                say(&failure(&error).to_string());
+                let why = failure(&error);
+                entries.push(json!({ "id": summary.id, "state": "not understood", "why": why.message, "hint": why.hint }));
+                table.add_row([output::name(&summary.id).as_str(), "", "", "", "not understood"]);
+                continue;
+            }
+        };
+        let standing = Standing::of(host, record.as_ref())?;
+        let Some(record) = record else {
+            entries.push(empty_json(&summary.id));
+            table.add_row([output::name(&summary.id).as_str(), "", "", "0", standing.words()]);
+            continue;
+        };
+        entries.push(in_json(&summary.id, &record, standing, Depth::Counts));
+        table.add_row([
+            output::name(&summary.id),
+            output::name(&record.header.vm_name),
+            time::date(record.header.created_unix_s),
+            record.step_count().to_string(),
+            standing.words().to_owned(),
+        ]);
+    }
+    match (as_json, entries.is_empty()) {
+        (true, _) => {
+            data(&json!({ "format": "pinfold-journals/1", "journals": entries }).to_string());
+        }
+        (false, true) => data("nothing was ever applied here"),
+        (false, false) => data(&table.to_string()),
+    }
+    match bad {
+        0 => Ok(()),
+        bad => Err(Failure::new(Exit::Host, format!("{bad} journal(s) are not understood"))
+            .with_hint("what they changed is not taken back before they are; see above for each")),
+    }
+}
+
+fn failure(error: &JournalError) -> Failure {
+    Failure::from_error(Exit::Host, error, error.hint())
+}
+
+/// What a journal means now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    InForce,
+    EarlierBoot,
+    TakenBack,
+    NothingDone,
+}
+
+impl Standing {
+    fn of(host: &LiveHost, record: Option<&Record>) -> Result<Self, Failure> {
+        let Some(record) = record else { return Ok(Standing::NothingDone) };
+        if record.has_ended() {
+            return Ok(Standing::TakenBack);
+        }
+        let now = record.is_of_this_boot(host).map_err(|error| common::host_failure(&error))?;
+        Ok(if now { Standing::InForce } else { Standing::EarlierBoot })
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Standing::InForce => "in force",
+            Standing::EarlierBoot => "of an earlier boot; `pinfold undo` clears up",
+            Standing::TakenBack => "taken back",
+            Standing::NothingDone => "nothing was done",
+        }
+    }
+}
+
+/// How much of a journal is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    Counts,
+    Steps,
+}
+
+fn in_full(id: &str, record: &Record, standing: Standing) -> String {
+    let header = &record.header;
+    let mut text = format!(
+        "{id}: {}, process {}, begun {} by process {}: {}",
+        output::name(&header.vm_name),
+        header.vm.tid,
+        time::date(header.created_unix_s),
+        header.supervisor.tid,
+        standing.words()
+    );
+    for entry in &record.entries {
+        // Writing to a String cannot fail.
+        let written = match entry {
+            Entry::Step { index, step } => write!(
+                text,
+                "\n{index:>4}  {}\n      why: {}\n      before: {}",
+                output::name(&step.change.to_string()),
+                output::name(&step.reason),
+                output::name(&before(&step.undo))
+            ),
+            Entry::Outcome { index, outcome, detail } => {
+                let detail = detail.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+                write!(text, "\n{index:>4}  {}{}", word(*outcome), output::name(&detail))
+            }
+            Entry::Masks(masks) => {
+                write!(text, "\n      masks of {} other task(s) noted", masks.len())
+            }
+            Entry::End { unix_s, why } => {
+                write!(text, "\nended {}: {}", time::date(*unix_s), output::name(why))
+            }
+        };
+        match written {
+            Ok(()) | Err(std::fmt::Error) => {}
+        }
+    }
+    if record.torn {
+        text.push_str("\nthe last line was cut off; its step was not done");
+    }
+    text
+}
+
+fn word(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Done => "done",
+        Outcome::Skipped => "skipped, its task had ended",
+        Outcome::Failed => "failed",
+        Outcome::Restored => "taken back",
+        Outcome::Kept => "not taken back",
+    }
+}
+
+/// What was there before a step.
+fn before(undo: &Undo) -> String {
+    match undo {
+        Undo::WriteFile { original, .. } => {
+            format!("{:?}", String::from_utf8_lossy(original))
+        }
+        Undo::RemoveGroup { .. } => "no such group".to_owned(),
+        Undo::MoveTasks { tasks, .. } => match tasks.as_slice() {
+            [] => "no tasks".to_owned(),
+            [task] => format!("{} in {}", task.task, task.group),
+            [task, ..] => {
+                format!("{} tasks, the first ({}) in {}", tasks.len(), task.task, task.group)
+            }
+        },
+        Undo::SetAffinity { original, .. } => original.to_string(),
+        Undo::SetPolicy { original, .. } => original.to_string(),
+        Undo::WriteSetting { original, .. } => {
+            original.clone().unwrap_or_else(|| "no value".to_owned())
+        }
+    }
+}
+
+fn empty_json(id: &str) -> Value {
+    json!({ "id": id, "state": Standing::NothingDone.words(), "step_count": 0 })
+}
+
+fn in_json(id: &str, record: &Record, standing: Standing, depth: Depth) -> Value {
+    let header = &record.header;
+    let mut value = json!({
+        "id": id,
+        "vm": header.vm_name,
+        "pid": header.vm.tid.0,
+        "supervisor_pid": header.supervisor.tid.0,
+        "boot_id": header.boot_id,
+        "begun_unix_s": header.created_unix_s,
+        "state": standing.words(),
+        "step_count": record.step_count(),
+        "torn": record.torn,
+    });
+    if depth == Depth::Steps {
+        value["steps"] = record
+            .steps()
+            .map(|(index, step)| {
+                let outcome = record.entries.iter().rev().find_map(|entry| match entry {
+                    Entry::Outcome { index: of, outcome, .. } if *of == index => Some(*outcome),
+                    Entry::Step { .. }
+                    | Entry::Outcome { .. }
+                    | Entry::Masks(_)
+                    | Entry::End { .. } => None,
+                });
+                json!({
+                    "index": index,
+                    "change": step.change.to_string(),
+                    "reason": step.reason,
+                    "before": before(&step.undo),
+                    "outcome": outcome.map(word),
+                })
+            })
+            .collect();
+    }
+    value
+}

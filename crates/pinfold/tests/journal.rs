@@ -1,0 +1,124 @@
+//! `pinfold journal` on journals that are whole, damaged, foreign, and hostile.
+
+#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+
+use pinfold_host::process::{Output, capture};
+use pinfold_host::user::{self, StateDir};
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+const MINUTE_NS: u64 = 60_000_000_000;
+
+const HEADER: &str = r#"{"format":"pinfold-journal/1","id":"7-9","boot_id":"another","created_unix_s":1770000000,"supervisor":{"tid":5,"start_time":1},"vm":{"tid":7,"start_time":9},"vm_name":"NAME","threads":[],"plan":"{}"}"#;
+const STEP: &str = r#"{"step":{"index":0,"reason":"vcpu(0): a core of its own","change":{"set_affinity":{"task":{"tid":7,"start_time":9},"mask":"1"}},"undo":{"set_affinity":{"task":{"tid":7,"start_time":9},"original":"0-3"}}}}"#;
+
+struct Desk {
+    folder: tempfile::TempDir,
+    journals: StateDir,
+}
+
+impl Desk {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path().join("state").to_string_lossy().into_owned();
+        StateDir::open(&root).expect("a state");
+        let journals = StateDir::open(&format!("{root}/journal")).expect("journals");
+        Self { folder, journals }
+    }
+
+    fn put(&self, id: &str, text: &str) {
+        self.journals.create_new(&format!("{id}.jsonl"), text.as_bytes()).expect("written");
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let state = self.folder.path().join("state").to_string_lossy().into_owned();
+        let words = [&["--state-dir", &state, "journal"], arguments].concat();
+        capture(PINFOLD, words, MINUTE_NS).expect("pinfold runs")
+    }
+}
+
+#[test]
+fn a_journal_is_shown_with_what_was_there_before() {
+    let desk = Desk::new();
+    let empty = desk.run(&[]);
+    assert_eq!(empty.stdout_text().trim(), "nothing was ever applied here");
+    let outcome = r#"{"outcome":{"index":0,"result":"done","detail":null}}"#;
+    desk.put("7-9", &format!("{HEADER}\n{STEP}\n{outcome}\n{{\"end\":"));
+    let list = desk.run(&[]);
+    assert!(list.status.success(), "{}", list.stderr_text());
+    assert!(list.stdout_text().contains("of an earlier boot"), "{}", list.stdout_text());
+    let shown = desk.run(&["7-9"]).stdout_text();
+    for part in [
+        "NAME",
+        "set affinity of task 7 to 1",
+        "before: 0-3",
+        "a core of its own",
+        "done",
+        "cut off",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let json = desk.run(&["7-9", "--json"]).stdout_text();
+    for part in [r#""before":"0-3""#, r#""outcome":"done""#, r#""torn":true"#] {
+        assert!(json.contains(part), "{part}: {json}");
+    }
+}
+
+#[test]
+fn what_is_not_understood_is_named_with_the_way_out_and_hides_nothing() {
+    let desk = Desk::new();
+    desk.put("1-1", "{}\n");
+    desk.put("2-2", &format!("{HEADER}\nnonsense\n"));
+    desk.put("3-3", &HEADER.replace("journal/1", "journal/9").replace("7-9", "3-3"));
+    desk.put("4-4", &format!("{}\n", HEADER.replace("journal/1", "journal/9")));
+    desk.put("5-5", &format!("{HEADER}\n{STEP}\n"));
+    desk.put("6-6", "");
+    let list = desk.run(&[]);
+    assert_eq!(list.status.code(), Some(3));
+    let (data, talk) = (list.stdout_text(), list.stderr_text());
+    assert_eq!(data.matches("not understood").count(), 3, "{data}");
+    assert_eq!(data.matches("nothing was done").count(), 2, "{data}");
+    assert_eq!(data.matches("of an earlier boot").count(), 1, "{data}");
+    for part in ["2-2.jsonl: line 2 is not understood", "move", "pinfold-journal/9", "a later one"]
+    {
+        assert!(talk.contains(part), "{part}: {talk}");
+    }
+    let one = desk.run(&["2-2"]);
+    assert_eq!(one.status.code(), Some(3));
+    for (id, part) in [("9-9", "there is no journal"), ("../x", "there is no journal")] {
+        let unknown = desk.run(&[id]);
+        assert_eq!(unknown.status.code(), Some(2));
+        assert!(unknown.stderr_text().contains(part), "{}", unknown.stderr_text());
+    }
+}
+
+#[test]
+fn a_journal_behind_a_link_or_open_to_others_is_not_read() {
+    let desk = Desk::new();
+    let elsewhere = desk.folder.path().join("elsewhere");
+    let elsewhere = elsewhere.to_string_lossy();
+    user::write_atomic(&elsewhere, format!("{HEADER}\n").as_bytes()).expect("written");
+    std::os::unix::fs::symlink(&*elsewhere, desk.journals.path_of("1-1.jsonl")).expect("a link");
+    desk.put("2-2", &format!("{HEADER}\n"));
+    let open = desk.journals.path_of("2-2.jsonl");
+    assert!(capture("chmod", ["666", &open], MINUTE_NS).expect("chmod runs").status.success());
+    let list = desk.run(&[]);
+    assert_eq!(list.status.code(), Some(3));
+    let talk = list.stderr_text();
+    for part in ["1-1.jsonl: is a link", "2-2.jsonl: can be written by others", "look at"] {
+        assert!(talk.contains(part), "{part}: {talk}");
+    }
+}
+
+#[test]
+fn a_hostile_name_neither_steers_the_terminal_nor_forges_a_line() {
+    let desk = Desk::new();
+    let name = r"vm\u001b]0;owned\u0007\u009b2J\u202e\npinfold: all is well";
+    desk.put("7-9", &format!("{}\n{STEP}\n", HEADER.replace("NAME", name)));
+    for arguments in [&["7-9"][..], &[], &["7-9", "--json"]] {
+        let output = desk.run(arguments);
+        let text = output.stdout_text() + &output.stderr_text();
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+        assert!(!text.contains('\u{202e}'), "{text:?}");
+        assert!(!text.lines().any(|line| line.starts_with("pinfold: all")), "{text:?}");
+    }
+}
