@@ -146,6 +146,15 @@ impl<'c> Journals<'c> {
         Ok(ids.map(|id| Summary { id: id.to_owned(), record: self.read(id) }).collect())
     }
 
+    /// A mark that is another one once a journal was begun or removed since: so that who waits
+    /// for new ones need not read them all.
+    ///
+    /// # Errors
+    /// [`JournalError::Store`].
+    pub fn mark(&self) -> Result<u64, JournalError> {
+        Ok(self.files.mark()?)
+    }
+
     /// What a journal holds, without taking its lock; `None` if nothing was done.
     ///
     /// # Errors

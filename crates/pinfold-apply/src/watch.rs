@@ -1,15 +1,16 @@
 //! Keeps a plan true while the machine runs.
 //!
-//! QEMU sends no event for a new thread, so the caller ticks, every 20 ms or so. A tick costs
-//! one `stat(2)`: the link count of `/proc/PID/task` tells births. Only when it changed, and
-//! every so many ticks, all threads are looked at. New ones are placed by their role and
+//! QEMU sends no event for a new thread, so the caller ticks, several times in 100 ms. A tick
+//! costs one `stat(2)`: the link count of `/proc/PID/task` tells births. Every so many ticks masks
+//! and policies are compared with those that were right last. Only when one of these
+//! changed, all threads are looked at. New ones are placed by their role and
 //! drifted ones put back, each as a further step of the journal. Who keeps changing a mask
 //! owns it: after a few repairs it is told and left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::{Host, HostMut, paths};
-use pinfold_model::{Change, CpuSet, Finding, Plan, Role, Step, TaskId, Tid, Undo};
+use pinfold_model::{Change, CpuSet, Finding, Plan, Policy, Role, Step, TaskId, Tid, Undo};
 
 use crate::actuators::{self, Past, Shown, Taken};
 use crate::apply::first_undo;
@@ -35,7 +36,7 @@ pub trait Roles {
 /// How closely a [`Watcher`] looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchOptions {
-    /// All threads are looked at every so many ticks.
+    /// Masks and policies are looked at every so many ticks.
     pub full_every: u32,
     /// A thread is put back so many times.
     pub max_repairs: u32,
@@ -83,10 +84,22 @@ pub enum WatchEvent {
     Ended,
 }
 
+/// What a [glance](Watcher::glance) found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Glance {
+    /// Nothing changed, as far as it is looked at now.
+    Quiet,
+    /// [`Watcher::put_right`] is to look at all threads.
+    Look,
+    /// The machine has ended; nothing is watched any more. Told once.
+    Ended,
+}
+
 /// Watches one machine.
-pub struct Watcher<'p> {
-    plan: &'p Plan,
+pub struct Watcher {
+    plan: Plan,
     target: Target,
+    vm: TaskId,
     options: WatchOptions,
     links: u64,
     ticks: u32,
@@ -94,22 +107,28 @@ pub struct Watcher<'p> {
     seen: BTreeSet<Tid>,
     questions: BTreeMap<Tid, u32>,
     repairs: BTreeMap<TaskId, u32>,
+    strangers: BTreeSet<TaskId>,
+    // Masks and policies that were read just before all was found as planned.
+    right: Option<Vec<(Tid, CpuSet, Policy)>>,
 }
 
-impl<'p> Watcher<'p> {
+impl Watcher {
     /// Watches what a plan was applied to.
     ///
     /// # Errors
-    /// [`ApplyError::Host`].
+    /// [`ApplyError::VmGone`], [`ApplyError::Host`].
     pub fn new(
         host: &dyn Host,
-        plan: &'p Plan,
+        plan: &Plan,
         target: &Target,
         options: WatchOptions,
     ) -> Result<Self, ApplyError> {
+        let vm = tasks::stat(host, target.pid)?;
+        let vm = vm.ok_or(ApplyError::VmGone { pid: target.pid })?.task();
         Ok(Self {
-            plan,
+            plan: plan.clone(),
             target: target.clone(),
+            vm,
             options,
             // No process has so few: the first tick looks at all.
             links: 0,
@@ -118,6 +137,8 @@ impl<'p> Watcher<'p> {
             seen: tasks::threads_of(host, target.pid)?.into_iter().collect(),
             questions: BTreeMap::new(),
             repairs: BTreeMap::new(),
+            strangers: BTreeSet::new(),
+            right: None,
         })
     }
 
@@ -138,27 +159,111 @@ impl<'p> Watcher<'p> {
         journal: &mut Journal<'_>,
         roles: &mut dyn Roles,
     ) -> Result<Vec<WatchEvent>, ApplyError> {
-        if self.ended {
-            return Ok(Vec::new());
+        match self.glance(host)? {
+            Glance::Quiet => Ok(Vec::new()),
+            Glance::Look => self.put_right(host, journal, roles),
+            Glance::Ended => Ok(vec![WatchEvent::Ended]),
         }
-        let links = tasks::unless_gone(host.link_count(&paths::task_dir(self.target.pid)))?;
-        let Some(links) = links else { return Ok(self.end()) };
+    }
+
+    /// The cheap half of a [tick](Watcher::tick): changes nothing, needs no journal.
+    ///
+    /// # Errors
+    /// [`ApplyError::Host`] if the host cannot be read.
+    pub fn glance(&mut self, host: &dyn Host) -> Result<Glance, ApplyError> {
+        if self.ended {
+            return Ok(Glance::Quiet);
+        }
+        let Some(links) = self.count(host)? else {
+            self.ended = true;
+            return Ok(Glance::Ended);
+        };
         self.ticks = self.ticks.wrapping_add(1);
         let due =
             self.options.full_every != 0 && self.ticks.is_multiple_of(self.options.full_every);
-        if links == self.links && !due {
-            return Ok(Vec::new());
+        Ok(match links != self.links || (due && !self.is_right(host)) {
+            true => Glance::Look,
+            false => Glance::Quiet,
+        })
+    }
+
+    /// The other half of a [tick](Watcher::tick): looks at all threads, and puts right what
+    /// can be put right.
+    ///
+    /// # Errors
+    /// As [`Watcher::tick`].
+    pub fn put_right(
+        &mut self,
+        host: &dyn HostMut,
+        journal: &mut Journal<'_>,
+        roles: &mut dyn Roles,
+    ) -> Result<Vec<WatchEvent>, ApplyError> {
+        // The number may be another process's by now.
+        if !tasks::is_alive(host, self.vm)? {
+            return Ok(self.end());
         }
-        self.links = links;
+        // Counted first: who is born meanwhile gives cause for another look.
+        let Some(links) = self.count(host)? else { return Ok(self.end()) };
         match self.look(host, journal, roles) {
             Err(ApplyError::VmGone { .. }) => Ok(self.end()),
-            answer => answer,
+            Err(error) => Err(error),
+            Ok(events) => {
+                self.links = links;
+                Ok(events)
+            }
         }
+    }
+
+    fn count(&self, host: &dyn Host) -> Result<Option<u64>, ApplyError> {
+        Ok(tasks::unless_gone(host.link_count(&paths::task_dir(self.target.pid)))?)
     }
 
     fn end(&mut self) -> Vec<WatchEvent> {
         self.ended = true;
         vec![WatchEvent::Ended]
+    }
+
+    /// True if each thread still has what it had when all was right. One that cannot be asked
+    /// is a cause to look.
+    fn is_right(&self, host: &dyn Host) -> bool {
+        let same = |(tid, mask, policy): &(Tid, CpuSet, Policy)| {
+            host.affinity(*tid).is_ok_and(|found| found == *mask)
+                && host.policy(*tid).is_ok_and(|found| found == *policy)
+        };
+        self.right.as_ref().is_some_and(|right| right.iter().all(same))
+    }
+
+    fn state_of(
+        &self,
+        host: &dyn Host,
+        present: &BTreeSet<Tid>,
+    ) -> Result<Vec<(Tid, CpuSet, Policy)>, ApplyError> {
+        let named = self.target.threads.iter().map(|(task, _)| task.tid);
+        let mut state = Vec::new();
+        for tid in named.chain(present.iter().copied()).collect::<BTreeSet<Tid>>() {
+            let mask = tasks::unless_gone(host.affinity(tid))?;
+            let policy = tasks::unless_gone(host.policy(tid))?;
+            if let (Some(mask), Some(policy)) = (mask, policy) {
+                state.push((tid, mask, policy));
+            }
+        }
+        Ok(state)
+    }
+
+    /// Tells of vCPUs and iothreads that the plan has no place for, once each.
+    fn tell_strangers(&mut self, events: &mut Vec<WatchEvent>) {
+        for (task, role) in &self.target.threads {
+            let is_own = |role: &Role| matches!(role, Role::Vcpu(_) | Role::Iothread(_));
+            let planned = self.plan.threads().any(|(_, thread)| thread.role == *role);
+            if !is_own(role) || planned || !self.strangers.insert(*task) {
+                continue;
+            }
+            let text =
+                format!("{role} (thread {}) is not in the plan and follows the emulator", task.tid);
+            let finding = Finding::warning("watch", text)
+                .with_hint("plan again for the vCPUs and iothreads that the machine has now");
+            events.push(WatchEvent::Finding(finding));
+        }
     }
 
     fn look(
@@ -171,11 +276,17 @@ impl<'p> Watcher<'p> {
         let present: BTreeSet<Tid> =
             tasks::threads_of(host, self.target.pid)?.into_iter().collect();
         self.ask_for_roles(host, &present, roles, &mut events);
+        self.tell_strangers(&mut events);
+        let state = self.state_of(host, &present)?;
         // A number is used again: what is gone is forgotten.
         self.seen.retain(|tid| present.contains(tid));
         self.questions.retain(|tid, _| present.contains(tid));
         self.repairs.retain(|task, _| present.contains(&task.tid));
-        let steps = plan_threads(host, self.plan, &self.target)?.steps;
+        let steps = plan_threads(host, &self.plan, &self.target)?.steps;
+        // While something is not as planned, or not known, the next look is not spared.
+        let settled =
+            steps.is_empty() && self.questions.values().all(|asked| *asked >= MAX_QUESTIONS);
+        self.right = settled.then_some(state);
         let mut chosen = Vec::new();
         for step in steps {
             let Some(task) = task_of(&step) else { continue };

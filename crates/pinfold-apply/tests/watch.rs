@@ -31,7 +31,7 @@ impl Roles for Told {
 struct Scene<'b> {
     case: &'b Case,
     journal: Journal<'b>,
-    watcher: Watcher<'b>,
+    watcher: Watcher,
     told: Told,
 }
 

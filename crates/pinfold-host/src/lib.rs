@@ -8,6 +8,7 @@
 //! Only live and simulated hosts are [`HostMut`]: changing a capture does not compile.
 
 mod clock;
+mod doorbell;
 mod error;
 mod keeper;
 mod live;
@@ -23,6 +24,7 @@ pub mod user;
 use pinfold_model::{CpuSet, Policy, Setting, Tid};
 
 pub use clock::{Clock, SimClock, SystemClock};
+pub use doorbell::Doorbell;
 pub use error::HostError;
 pub use keeper::{SettingKeeper, Systemd};
 pub use live::LiveHost;

@@ -46,6 +46,8 @@ pub enum Command {
     Status(StatusArgs),
     /// Take back what `apply` did, also after a crash
     Undo(UndoArgs),
+    /// Keep all placements that are in force true: new threads, drift; text, JSON, metrics
+    Watch(WatchArgs),
     /// Show what was changed, when, and what was there before
     Journal(JournalArgs),
     /// Called by libvirt as its hook: applies the plan that is kept for a domain
@@ -276,6 +278,23 @@ pub struct UndoArgs {
     /// Take back everything that is still in force
     #[arg(long)]
     pub all: bool,
+}
+
+/// `pinfold watch`.
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    /// QMP socket of a machine that has no names for its threads; may be given several times
+    #[arg(long, value_name = "SOCKET")]
+    pub qmp: Vec<String>,
+    /// Print each event as a line of JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Tell metrics (Prometheus) at a Unix socket, in a directory that is yours alone
+    #[arg(long, value_name = "SOCKET")]
+    pub metrics: Option<String>,
+    /// Tell metrics at this port of 127.0.0.1 too, to every local user
+    #[arg(long, value_name = "PORT")]
+    pub metrics_port: Option<u16>,
 }
 
 /// `pinfold journal`.

@@ -9,6 +9,7 @@ mod commands;
 mod common;
 mod failure;
 mod interrupt;
+mod metrics;
 mod output;
 mod place;
 mod target;
@@ -22,7 +23,9 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use cli::{Cli, Command};
-use commands::{apply, doctor, journal, libvirt_hook, plan, report, run, status, topo, undo};
+use commands::{
+    apply, doctor, journal, libvirt_hook, plan, report, run, status, topo, undo, watch,
+};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
         Command::Apply(arguments) => apply::apply(arguments, state),
         Command::Status(arguments) => status::status(arguments, state),
         Command::Undo(arguments) => undo::undo(arguments, state),
+        Command::Watch(arguments) => watch::watch(arguments, state),
         Command::Journal(arguments) => journal::journal(arguments, state),
         Command::LibvirtHook(arguments) => libvirt_hook::libvirt_hook(arguments, state),
         Command::Tune(arguments) => tune::tune(arguments, state),

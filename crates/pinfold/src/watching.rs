@@ -28,22 +28,30 @@ pub fn watch(
     while !interrupt::requested() {
         let events = watcher.tick(host, journal, &mut asking).map_err(|e| apply_failure(&e))?;
         for event in events {
-            match event {
-                WatchEvent::Ended => return Ok(()),
-                WatchEvent::Placed { task, role, pus } => {
-                    say(&format!("new thread {} ({role}) placed on {pus}", task.tid));
-                }
-                WatchEvent::Repaired { task, role, change } => {
-                    say(&format!("thread {} ({role}) had moved: {change}", task.tid));
-                }
-                WatchEvent::Contested { task, role, .. } => say(&format!(
-                    "thread {} ({role}) is moved again and again by somebody else; it is left alone",
-                    task.tid
-                )),
-                WatchEvent::Finding(finding) => say(&finding.to_string()),
+            if event == WatchEvent::Ended {
+                return Ok(());
             }
+            say(&sentence(&event));
         }
         clock.sleep_ns(TICK_NS);
     }
     Ok(())
+}
+
+/// What happened, for a person.
+pub fn sentence(event: &WatchEvent) -> String {
+    match event {
+        WatchEvent::Placed { task, role, pus } => {
+            format!("new thread {} ({role}) placed on {pus}", task.tid)
+        }
+        WatchEvent::Repaired { task, role, change } => {
+            format!("thread {} ({role}) had moved: {change}", task.tid)
+        }
+        WatchEvent::Contested { task, role, .. } => format!(
+            "thread {} ({role}) is moved again and again by somebody else; it is left alone",
+            task.tid
+        ),
+        WatchEvent::Finding(finding) => finding.to_string(),
+        WatchEvent::Ended => "the virtual machine has ended".to_owned(),
+    }
 }

@@ -9,6 +9,7 @@ use pinfold_host::user::{Lock, StateDir};
 pub(crate) trait Files: Send + Sync {
     fn path_of(&self, name: &str) -> String;
     fn list(&self) -> Result<Vec<String>, HostError>;
+    fn mark(&self) -> Result<u64, HostError>;
     fn contains(&self, name: &str) -> bool;
     fn read(&self, name: &str) -> Result<Vec<u8>, HostError>;
     fn create_new(&self, name: &str, content: &[u8]) -> Result<(), HostError>;
@@ -26,6 +27,10 @@ impl Files for StateDir {
 
     fn list(&self) -> Result<Vec<String>, HostError> {
         self.list()
+    }
+
+    fn mark(&self) -> Result<u64, HostError> {
+        self.mark()
     }
 
     fn contains(&self, name: &str) -> bool {

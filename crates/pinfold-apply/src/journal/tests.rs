@@ -44,6 +44,9 @@ impl Files for FullDisk {
     fn list(&self) -> Result<Vec<String>, HostError> {
         Files::list(&self.inner)
     }
+    fn mark(&self) -> Result<u64, HostError> {
+        Files::mark(&self.inner)
+    }
     fn contains(&self, name: &str) -> bool {
         Files::contains(&self.inner, name)
     }

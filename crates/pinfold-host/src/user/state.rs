@@ -158,6 +158,18 @@ impl StateDir {
         Ok(names)
     }
 
+    /// When a name was last added, replaced or removed, in nanoseconds since 1970 (wrapping);
+    /// only its change means something.
+    ///
+    /// # Errors
+    /// [`HostError::File`].
+    pub fn mark(&self) -> Result<u64, HostError> {
+        let stat = rustix::fs::fstat(&self.directory)
+            .map_err(|errno| HostError::file("check", &self.path, errno))?;
+        let seconds = u64::try_from(stat.st_mtime).unwrap_or(0).wrapping_mul(1_000_000_000);
+        Ok(seconds.wrapping_add(u64::try_from(stat.st_mtime_nsec).unwrap_or(0)))
+    }
+
     /// Takes a file away.
     ///
     /// # Errors

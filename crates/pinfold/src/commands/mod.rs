@@ -12,3 +12,4 @@ pub mod run;
 pub mod status;
 pub mod topo;
 pub mod undo;
+pub mod watch;

@@ -78,9 +78,14 @@ fn look(host: &LiveHost, record: &Record) -> Result<InForce, Failure> {
 /// The machine's threads by name; where QEMU gives none, by the journal: a thread that was
 /// set to a role's PUs has that role.
 fn threads_of(host: &LiveHost, plan: &Plan, record: &Record) -> Vec<(TaskId, Role)> {
-    if let Ok(found) = pinfold_vm::threads::discover(host, record.header.vm.tid, None) {
-        return found.tasks();
+    match pinfold_vm::threads::discover(host, record.header.vm.tid, None) {
+        Ok(found) => found.tasks(),
+        Err(_) => threads_by_journal(plan, record),
     }
+}
+
+/// The threads that were set to a role's PUs, with that role.
+pub fn threads_by_journal(plan: &Plan, record: &Record) -> Vec<(TaskId, Role)> {
     let role_of = |mask: &CpuSet| {
         let thread = plan.threads().find(|(_, thread)| thread.pus == *mask);
         thread.map_or(Role::Emulator, |(_, thread)| thread.role.clone())

@@ -1,0 +1,202 @@
+//! Metrics for Prometheus, told at a Unix socket and, if asked, at a port of 127.0.0.1.
+//!
+//! Nothing here waits for anybody: each [`Metrics::serve`] takes what has come and goes. A caller
+//! that is slow, silent or asks for too much is hung up on. Whatever is asked, the answer is
+//! the same page: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
+
+use pinfold_host::Doorbell;
+
+use crate::common;
+use crate::failure::{Exit, Failure};
+
+/// So many callers are listened to at a time.
+const MAX_CALLERS: usize = 8;
+/// After so many looks a caller is hung up on.
+const PATIENCE: u32 = 50;
+/// Longest question.
+const MAX_QUESTION: usize = 8192;
+
+/// Counts of one placement.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Its id.
+    pub id: String,
+    /// The machine's name.
+    pub vm: String,
+    /// New threads that were placed.
+    pub placed: u64,
+    /// Threads that had moved and were put back.
+    pub restored: u64,
+    /// Threads that are left to somebody else.
+    pub contested: u64,
+    /// Other things that were told.
+    pub findings: u64,
+}
+
+/// Who listens.
+pub struct Metrics {
+    bell: Option<Doorbell>,
+    port: Option<TcpListener>,
+    callers: Vec<Caller>,
+}
+
+trait Stream: Read + Write {}
+impl<T: Read + Write> Stream for T {}
+
+struct Caller {
+    stream: Box<dyn Stream>,
+    question: Vec<u8>,
+    looks: u32,
+}
+
+impl Metrics {
+    /// Listens where it was asked for.
+    pub fn open(socket: Option<&str>, port: Option<u16>) -> Result<Self, Failure> {
+        let bell = socket.map(Doorbell::at).transpose().map_err(|error| {
+            common::host_failure(&error)
+                .with_hint("name a socket in a directory of your own, such as /run/pinfold/metrics")
+        })?;
+        let port = port.map(listen).transpose()?;
+        Ok(Self { bell, port, callers: Vec::new() })
+    }
+
+    /// Answers who has asked.
+    pub fn serve(&mut self, counts: impl Fn() -> Vec<Counts>) {
+        while self.callers.len() < MAX_CALLERS
+            && let Some(stream) = self.next()
+        {
+            self.callers.push(Caller { stream, question: Vec::new(), looks: 0 });
+        }
+        self.callers.retain_mut(|caller| match caller.has_asked() {
+            Ok(false) => true,
+            Ok(true) => {
+                // One who has gone away needs no answer.
+                match caller.stream.write_all(answer(&counts()).as_bytes()) {
+                    Ok(()) | Err(_) => false,
+                }
+            }
+            Err(HungUp) => false,
+        });
+    }
+
+    fn next(&self) -> Option<Box<dyn Stream>> {
+        if let Some(stream) = self.bell.as_ref().and_then(Doorbell::answer) {
+            return stream.set_nonblocking(true).ok().map(|()| Box::new(stream) as Box<dyn Stream>);
+        }
+        let (stream, _) = self.port.as_ref()?.accept().ok()?;
+        stream.set_nonblocking(true).ok().map(|()| Box::new(stream) as Box<dyn Stream>)
+    }
+}
+
+fn listen(port: u16) -> Result<TcpListener, Failure> {
+    let fail = |error: std::io::Error| {
+        Failure::new(Exit::Host, format!("cannot listen at 127.0.0.1:{port}: {error}"))
+            .with_hint("choose another port, or a Unix socket with --metrics")
+    };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(fail)?;
+    listener.set_nonblocking(true).map_err(fail)?;
+    Ok(listener)
+}
+
+struct HungUp;
+
+impl Caller {
+    /// True once the head of the question is whole.
+    fn has_asked(&mut self) -> Result<bool, HungUp> {
+        self.looks += 1;
+        let mut buffer = [0; 1024];
+        loop {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Err(HungUp),
+                Ok(count) => self.question.extend(buffer.get(..count).ok_or(HungUp)?),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Err(HungUp),
+            }
+            if self.question.len() > MAX_QUESTION {
+                return Err(HungUp);
+            }
+        }
+        let whole = self.question.windows(4).any(|end| end == b"\r\n\r\n");
+        if !whole && self.looks >= PATIENCE { Err(HungUp) } else { Ok(whole) }
+    }
+}
+
+fn answer(counts: &[Counts]) -> String {
+    let page = page(counts);
+    format!(
+        "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{page}",
+        page.len()
+    )
+}
+
+/// Name, help, and the number of one counter.
+type Counter = (&'static str, &'static str, fn(&Counts) -> u64);
+
+const COUNTERS: [Counter; 4] = [
+    ("placed", "New threads that were placed", |counts| counts.placed),
+    ("restored", "Threads that had moved and were put back", |counts| counts.restored),
+    ("contested", "Threads that are left to somebody else who moves them", |counts| {
+        counts.contested
+    }),
+    ("findings", "Other things that were told", |counts| counts.findings),
+];
+
+fn page(counts: &[Counts]) -> String {
+    let mut text = format!(
+        "# HELP pinfold_watch_placements Placements that are watched.\n# TYPE pinfold_watch_placements gauge\npinfold_watch_placements {}\n",
+        counts.len()
+    );
+    for (name, help, number) in COUNTERS {
+        let name = format!("pinfold_watch_{name}_total");
+        text.push_str(&format!("# HELP {name} {help}.\n# TYPE {name} counter\n"));
+        for one in counts {
+            let (id, vm) = (label(&one.id), label(&one.vm));
+            text.push_str(&format!("{name}{{id=\"{id}\",vm=\"{vm}\"}} {}\n", number(one)));
+        }
+    }
+    text
+}
+
+/// A label's value: the three letters that the format escapes, and no others that steer.
+fn label(text: &str) -> String {
+    crate::output::name(&text.replace('\n', " ")).replace('\\', "\\\\").replace('"', "\\\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_hostile_name_stays_one_label() {
+        let counts = Counts { vm: "a\"} 1\n\\evil\u{1b}".to_owned(), ..Counts::default() };
+        let page = page(&[counts]);
+        assert!(page.contains(r#"vm="a\"} 1 \\evil\\u001b"} 0"#), "{page}");
+        assert_eq!(page.lines().filter(|line| !line.starts_with('#')).count(), 5, "{page}");
+    }
+
+    #[test]
+    fn silent_and_endless_callers_are_hung_up_on_and_others_answered() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("own/metrics").to_string_lossy().into_owned();
+        let mut metrics = Metrics::open(Some(&path), None).unwrap();
+        let silent = UnixStream::connect(&path).unwrap();
+        let mut endless = UnixStream::connect(&path).unwrap();
+        endless.write_all(&[b'x'; MAX_QUESTION + 1]).unwrap();
+        let mut asking = UnixStream::connect(&path).unwrap();
+        asking.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        metrics.serve(Vec::new);
+        assert_eq!(metrics.callers.len(), 1, "the silent one is waited for");
+        let mut text = String::new();
+        asking.read_to_string(&mut text).unwrap();
+        assert!(text.contains("\npinfold_watch_placements 0\n"), "{text}");
+        (0..PATIENCE).for_each(|_| metrics.serve(Vec::new));
+        assert!(metrics.callers.is_empty());
+        drop(silent);
+    }
+}

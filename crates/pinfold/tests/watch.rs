@@ -1,0 +1,216 @@
+//! `pinfold watch` on real QEMUs of this test's own.
+
+#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+
+use pinfold_host::process::{Child, Output, Signaled, Spawn, Stdio, capture, find_program, signal};
+use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, paths, user};
+use pinfold_model::{CpuSet, Tid};
+use pinfold_vm::{Monitor as _, Qmp};
+use serde_json::{Value, json};
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+const SECOND_NS: u64 = 1_000_000_000;
+/// More than any of this takes; a watch that does nothing fails by it.
+const PATIENCE_NS: u64 = 60 * SECOND_NS;
+
+struct Scene {
+    folder: tempfile::TempDir,
+    host: LiveHost,
+    qemu: Child,
+}
+
+impl Scene {
+    /// A stopped QEMU with one vCPU of two, placed for two; `None` where there is no QEMU.
+    fn new() -> Option<Self> {
+        find_program("qemu-system-x86_64")?;
+        let folder = tempfile::tempdir().expect("a folder");
+        let monitor =
+            |name: &str| format!("unix:{}/{name},server=on,wait=off", folder.path().display());
+        let line = "-S -M q35 -accel tcg,thread=multi -display none -nodefaults -m 64M -cpu qemu64 -smp 1,maxcpus=2 -name guest=t,debug-threads=on";
+        let qemu = Spawn::new("qemu-system-x86_64")
+            .args(line.split(' '))
+            .args(["-qmp", &monitor("qmp"), "-qmp", &monitor("other")])
+            .stdin(Stdio::Null)
+            .die_with_parent(true)
+            .start()
+            .expect("QEMU starts");
+        let scene = Self { folder, host: LiveHost::new().expect("a host"), qemu };
+        wait("QEMU's socket", || user::exists(&scene.file("other")).then_some(()));
+        Some(scene)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.folder.path().join(name).to_string_lossy().into_owned()
+    }
+
+    fn pinfold(&self, arguments: &[&str]) -> Output {
+        let state = self.file("state");
+        let words = [&["--state-dir", &state], arguments].concat();
+        capture(PINFOLD, words, PATIENCE_NS).expect("pinfold runs")
+    }
+
+    /// Starts to watch; what it prints goes into a file.
+    fn watch(&self) -> Child {
+        let (state, metrics) = (self.file("state"), self.file("own/metrics"));
+        let line = "exec \"$@\" >\"$0\" 2>&1";
+        let child = Spawn::new("sh")
+            .args(["-c", line, &self.file("told"), PINFOLD, "--state-dir", &state, "watch"])
+            .args(["--json", "--metrics", &metrics, "--qmp", &self.file("other")])
+            .stdin(Stdio::Null)
+            .die_with_parent(true)
+            .start()
+            .expect("pinfold starts");
+        self.told("watching");
+        child
+    }
+
+    fn told(&self, words: &str) {
+        wait(words, || {
+            let text = user::read_text(&self.file("told")).ok()?;
+            text.contains(words).then_some(())
+        });
+    }
+
+    fn thread(&self, name: &str) -> Option<Tid> {
+        let tids = self.host.list(&paths::task_dir(self.qemu.pid())).ok()?;
+        let of_name = |tid: &Tid| {
+            let stat = self.host.read_text(&paths::process_stat(*tid)).unwrap_or_default();
+            stat.contains(&format!("({name})"))
+        };
+        tids.iter().filter_map(|tid| tid.parse().ok().map(Tid)).find(of_name)
+    }
+
+    fn mask(&self, tid: Tid) -> CpuSet {
+        self.host.affinity(tid).expect("a mask")
+    }
+
+    fn metrics(&self) -> String {
+        let mut stream = UnixStream::connect(self.file("own/metrics")).expect("it listens");
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("asked");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("answered");
+        text
+    }
+
+    /// A plan for so many vCPUs, each on PUs of its own if there are enough.
+    fn plan(&self, vcpus: &str) -> String {
+        let words = ["plan", "--strategy", "compact", "--vcpus", vcpus, "--name", "t", "--json"];
+        let made = self.pinfold(&words);
+        assert!(made.status.success(), "{}", made.stderr_text());
+        let file = self.file("plan.json");
+        user::write_atomic(&file, made.stdout_text().as_bytes()).expect("written");
+        file
+    }
+
+    fn apply(&self) {
+        let plan = self.plan("1");
+        let applied = self.pinfold(&["apply", "--qmp", &self.file("qmp"), "--plan", &plan]);
+        assert!(applied.status.success(), "{}", applied.stderr_text());
+    }
+}
+
+fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let until = SystemClock.now_ns() + PATIENCE_NS;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(SystemClock.now_ns() < until, "waited in vain for {what}");
+        SystemClock.sleep_ns(SECOND_NS / 50);
+    }
+}
+
+#[test]
+fn drift_is_put_back_hot_plug_is_followed_and_undo_works_beside_it() {
+    let Some(scene) = Scene::new() else {
+        println!("skipped: qemu-system-x86_64 is not installed");
+        return;
+    };
+    let vcpu = wait("the vCPU", || scene.thread("CPU 0/TCG"));
+    let before = scene.mask(vcpu);
+    if before.len() < 2 {
+        println!("skipped: with one PU nothing can be moved");
+        return;
+    }
+    let watch = scene.watch();
+    // It comes after the watch has begun.
+    scene.apply();
+    let planned = scene.mask(vcpu);
+    wait("the placement", || scene.metrics().contains("placements 1").then_some(()));
+    let elsewhere = match before.difference(&planned) {
+        rest if rest.is_empty() => before.iter().take(1).collect(),
+        rest => rest,
+    };
+    scene.host.set_affinity(vcpu, &elsewhere).expect("moved");
+    scene.told("\"event\":\"restored\"");
+    assert_eq!(scene.mask(vcpu), planned);
+    assert!(scene.metrics().contains("restored_total{id="), "{}", scene.metrics());
+
+    let second = scene.pinfold(&["watch"]);
+    assert_eq!(second.status.code(), Some(3));
+    assert!(second.stderr_text().contains("kill -HUP"), "{}", second.stderr_text());
+
+    let mut qmp = Qmp::connect(&scene.file("qmp"), 5 * SECOND_NS, SystemClock).expect("QMP");
+    let plug = json!({"driver": "qemu64-x86_64-cpu", "id": "c1", "socket-id": 1, "core-id": 0, "thread-id": 0});
+    plug_in(&mut qmp, plug);
+    let one = json!({"qom-type": "iothread", "id": "io7"});
+    qmp.execute("object-add", Some(one)).expect("an iothread");
+    scene.told("vcpu(1) (thread");
+    scene.told("iothread(io7)");
+    scene.told("is not in the plan");
+
+    signal(watch.pid(), Signaled::Terminate).expect("asked to end");
+    wait("its end", || {
+        (!scene.host.exists(&paths::process_stat(watch.pid()))
+            || !user::exists(&scene.file("own/metrics")))
+        .then_some(())
+    });
+    let status = scene.pinfold(&["status"]);
+    assert!(status.status.success(), "the placement stays: {}", status.stderr_text());
+    let _again = scene.watch();
+    let undone = scene.pinfold(&["undo"]);
+    assert!(undone.status.success(), "{}", undone.stderr_text());
+    assert_eq!(scene.mask(vcpu), before);
+    wait("its notice", || scene.metrics().contains("placements 0").then_some(()));
+    assert_eq!(scene.mask(vcpu), before, "what was taken back is not put there again");
+}
+
+fn plug_in(qmp: &mut Qmp, mut device: Value) {
+    // Sockets or cores: older and newer machines count a second vCPU differently.
+    let slots = qmp.execute("query-hotpluggable-cpus", None).expect("slots");
+    let free = slots
+        .as_array()
+        .and_then(|slots| slots.iter().find(|slot| slot.get("qom-path").is_none()).cloned())
+        .expect("a free slot");
+    for (key, value) in free["props"].as_object().expect("props") {
+        device[key] = value.clone();
+    }
+    device["driver"] = free["type"].clone();
+    qmp.execute("device_add", Some(device)).expect("a vCPU");
+}
+
+#[test]
+fn the_end_of_a_machine_is_told_and_the_watch_goes_on() {
+    let Some(scene) = Scene::new() else {
+        println!("skipped: qemu-system-x86_64 is not installed");
+        return;
+    };
+    wait("the vCPU", || scene.thread("CPU 0/TCG"));
+    scene.apply();
+    let watch = scene.watch();
+    wait("the placement", || scene.metrics().contains("placements 1").then_some(()));
+    assert!(
+        capture("kill", ["-HUP", &watch.pid().to_string()], SECOND_NS)
+            .expect("runs")
+            .status
+            .success()
+    );
+    scene.told("reading everything again");
+    wait("the placement", || scene.metrics().contains("placements 1").then_some(()));
+    signal(scene.qemu.pid(), Signaled::Kill).expect("killed");
+    scene.told("\"event\":\"ended\"");
+    assert!(scene.metrics().contains("placements 0"));
+}
