@@ -10,8 +10,10 @@ mod group;
 mod inherit;
 mod kernel_file;
 mod members;
+mod pages;
 mod past;
 mod policy;
+mod refusal;
 mod setting;
 
 use pinfold_host::{Host, HostError, HostMut};
@@ -20,7 +22,7 @@ use pinfold_model::{Change, Finding, Step, Undo};
 pub(crate) use affinity::{allowed, narrowed};
 pub(crate) use group::PREFIX as GROUP_PREFIX;
 pub(crate) use inherit::obstacle;
-pub(crate) use kernel_file::{ENABLE as ENABLE_CPUSET, has_cpuset};
+pub(crate) use kernel_file::{ENABLE as ENABLE_CPUSET, has_cpuset, holds, knob_hint};
 pub(crate) use past::Past;
 
 use crate::cpusets::Cpusets;
@@ -31,6 +33,13 @@ use crate::tasks::Seen;
 pub(crate) enum Taken {
     /// It was made; the findings tell of single tasks that were not there any more.
     Done(Vec<Finding>),
+    /// The kernel does not make it on this host; nothing was changed.
+    Refused {
+        /// Its answer.
+        error: HostError,
+        /// The same for people.
+        finding: Finding,
+    },
     /// Its task has ended.
     Gone,
 }
@@ -40,7 +49,7 @@ pub(crate) enum Taken {
 pub(crate) enum Shown {
     /// What was asked.
     AsAsked,
-    /// Less than was asked, within what the task's cpuset allows.
+    /// Less than was asked, within what the task's cpuset or the host allows.
     Less(Finding),
     /// Its task has ended.
     Gone,
@@ -79,6 +88,7 @@ pub(crate) fn take(host: &dyn HostMut, seen: &Seen, change: &Change) -> Result<T
         Change::SetAffinity { task, mask } => affinity::take(host, seen, *task, mask),
         Change::SetPolicy { task, policy } => policy::take(host, seen, *task, *policy),
         Change::WriteSetting { setting, value, .. } => setting::take(host, setting, value),
+        Change::MovePages { task, from, to } => pages::take(host, seen, *task, (from, to)),
     }
 }
 
@@ -97,6 +107,7 @@ pub(crate) fn verify(
         Change::WriteSetting { setting, value, tasks } => {
             setting::verify(host, cpusets, (setting, value), tasks)
         }
+        Change::MovePages { task, .. } => pages::verify(host, *task),
     }
 }
 
@@ -113,6 +124,7 @@ pub(crate) fn revert(past: &Past<'_>, step: &Step) -> Vec<Result<Reverted, HostE
         Undo::WriteSetting { setting, original, masks } => {
             setting::revert(past, setting, original.as_deref(), masks)
         }
+        Undo::LeavePages { task, kib } => vec![pages::revert(past.host, *task, kib)],
     }
 }
 
@@ -124,7 +136,8 @@ pub(crate) fn finish(past: &Past<'_>, step: &Step) -> Result<Reverted, HostError
         | Undo::MoveTasks { .. }
         | Undo::SetAffinity { .. }
         | Undo::SetPolicy { .. }
-        | Undo::WriteSetting { .. } => Ok(Reverted::Nothing),
+        | Undo::WriteSetting { .. }
+        | Undo::LeavePages { .. } => Ok(Reverted::Nothing),
     }
 }
 

@@ -82,8 +82,15 @@ pub fn apply(
     journal: &mut Journal<'_>,
     observer: &mut Observer<'_>,
 ) -> Result<Applied, ApplyError> {
-    let mut run =
-        Run { host, journal, observer, applied: Applied::default(), tried: BTreeSet::new() };
+    let mut run = Run {
+        host,
+        journal,
+        observer,
+        applied: Applied::default(),
+        tried: BTreeSet::new(),
+        settled: BTreeSet::new(),
+        required: plan.tuning.required,
+    };
     match run.until_done(plan, target) {
         Ok(()) => {
             let name = group_name(run.journal.record().header.vm);
@@ -102,7 +109,8 @@ fn made(step: &Step, name: &str) -> Option<String> {
         | Change::MoveTasks { .. }
         | Change::SetAffinity { .. }
         | Change::SetPolicy { .. }
-        | Change::WriteSetting { .. } => None,
+        | Change::WriteSetting { .. }
+        | Change::MovePages { .. } => None,
     }
 }
 
@@ -169,6 +177,10 @@ struct Run<'r, 'c, 'o> {
     applied: Applied,
     /// Tasks that a move was tried for: a kernel thread that stays is not tried again.
     tried: BTreeSet<TaskId>,
+    /// Changes of knobs and pages that the kernel did not make, or not in full: nor are these.
+    settled: BTreeSet<String>,
+    /// Whether a knob that is refused ends the apply.
+    required: bool,
 }
 
 impl Run<'_, '_, '_> {
@@ -206,6 +218,9 @@ impl Run<'_, '_, '_> {
             if tasks.is_empty() {
                 return false;
             }
+        }
+        if self.settled.contains(&settled(&step.change)) {
+            return false;
         }
         if let Some(first) = first_undo(self.journal.record(), &step.undo) {
             step.undo = first.clone();
@@ -251,8 +266,18 @@ impl Run<'_, '_, '_> {
         let refused = |source| Failure::Refused { index, step: Box::new(step.clone()), source };
         let taken = actuators::take(self.host, seen, &step.change).map_err(refused)?;
         self.tell(Point::AfterChange, index, step)?;
+        if matches!(step.change, Change::MovePages { .. }) {
+            self.settled.insert(settled(&step.change));
+        }
         let shown = match taken {
             Taken::Gone => Shown::Gone,
+            Taken::Refused { error, finding: _ } if self.required => return Err(refused(error)),
+            Taken::Refused { error: _, finding } => {
+                self.settled.insert(settled(&step.change));
+                self.journal.note(index, Outcome::Skipped, None);
+                self.find(vec![finding]);
+                return Ok(());
+            }
             Taken::Done(findings) => {
                 self.find(findings);
                 actuators::verify(self.host, cpusets, &step.change).map_err(refused)?
@@ -260,7 +285,10 @@ impl Run<'_, '_, '_> {
         };
         match shown {
             Shown::AsAsked => {}
-            Shown::Less(finding) => self.find(vec![finding]),
+            Shown::Less(finding) => {
+                self.settled.insert(settled(&step.change));
+                self.find(vec![finding]);
+            }
             Shown::Gone => {
                 let text = format!("{}: it has ended meanwhile", step.change);
                 self.journal.note(index, Outcome::Skipped, None);
@@ -284,11 +312,27 @@ impl Run<'_, '_, '_> {
     }
 }
 
+/// What is not tried again: this value of a knob, pages of this process at all.
+fn settled(change: &Change) -> String {
+    match change {
+        Change::MovePages { task, .. } => format!("pages of {task}"),
+        Change::WriteFile { .. }
+        | Change::MakeGroup { .. }
+        | Change::MoveTasks { .. }
+        | Change::SetAffinity { .. }
+        | Change::SetPolicy { .. }
+        | Change::WriteSetting { .. } => change.to_string(),
+    }
+}
+
 /// True for steps that may share a write of the journal.
 fn is_light(step: &Step) -> bool {
     match step.change {
         Change::SetAffinity { .. } | Change::SetPolicy { .. } | Change::WriteSetting { .. } => true,
-        Change::WriteFile { .. } | Change::MakeGroup { .. } | Change::MoveTasks { .. } => false,
+        Change::WriteFile { .. }
+        | Change::MakeGroup { .. }
+        | Change::MoveTasks { .. }
+        | Change::MovePages { .. } => false,
     }
 }
 

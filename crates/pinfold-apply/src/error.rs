@@ -6,7 +6,7 @@
 use std::io::ErrorKind;
 
 use pinfold_host::HostError;
-use pinfold_model::{CpuSet, Role, Tid};
+use pinfold_model::{CpuSet, Finding, Role, Tid};
 
 use crate::journal::JournalError;
 use crate::undo::UndoReport;
@@ -61,6 +61,12 @@ pub enum Refusal {
         /// The mount.
         path: String,
     },
+    /// The plan requires its knobs, and the host lacks one.
+    #[error("the plan requires its knobs: {}: {}", finding.subject, finding.text)]
+    Lacks {
+        /// What is lacking, with the way out.
+        finding: Box<Finding>,
+    },
     /// A v2 group has processes of its own and can therefore not have children with controllers.
     #[error("{group} has processes of its own, so no group for others can be made in it")]
     NoRoom {
@@ -74,6 +80,7 @@ impl Refusal {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let text = match self {
+            Refusal::Lacks { finding } => return finding.hint.clone(),
             Refusal::NotSingle(_) => "make a plan for this virtual machine alone",
             Refusal::NoHousekeeping | Refusal::Overlap { .. } | Refusal::NowhereToRun { .. } => {
                 "make the plan again with pinfold plan, for this host"
@@ -236,6 +243,11 @@ fn hint_for(change: &str, error: &HostError) -> Option<String> {
     let (HostError::File { source, .. } | HostError::Thread { source, .. }) = error else {
         return None;
     };
+    if change.starts_with("write ")
+        && let Some(hint) = crate::actuators::knob_hint(error)
+    {
+        return Some(hint);
+    }
     let is_thread = matches!(error, HostError::Thread { .. });
     let is = |kinds: &[ErrorKind]| kinds.contains(&source.kind());
     let text = if is(&[ErrorKind::PermissionDenied]) && change.starts_with("set policy") {

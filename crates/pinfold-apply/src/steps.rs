@@ -14,6 +14,7 @@ mod host_v1;
 mod host_v2;
 mod own;
 mod threads;
+mod tuning;
 
 use pinfold_host::Host;
 use pinfold_host::mountinfo::Version;
@@ -67,6 +68,7 @@ pub(crate) fn plan_steps_in(
     for kept in target.kept.iter().filter(|kept| !matches!(kept.rules, Rules::Masks(_))) {
         draft.setting(kept, &[], (&[], Ask::Always))?;
     }
+    tuning::set(&mut draft)?;
     match plan.isolation {
         IsolationScope::None => {}
         IsolationScope::Own => own::confine(&mut draft)?,
@@ -92,21 +94,8 @@ pub(crate) fn plan_threads(
 
 /// Tells of what the plan holds and no step makes true.
 fn not_applied(draft: &mut Draft<'_>) {
-    let (plan, vnode) = (draft.plan, draft.vnode);
-    let mut left = Vec::new();
-    let is_kept = draft.target.kept.iter().any(|kept| kept.rules == Rules::Memory);
-    if vnode.memory.is_some() && !is_kept {
-        left.push("the memory's nodes");
-    }
-    if vnode.speed != Speed::FULL {
-        left.push("the speed");
-    }
-    if !plan.irqs.is_empty() {
-        left.push("the interrupts' PUs");
-    }
-    if !left.is_empty() {
-        let text = format!("apply does not set {} of the plan", left.join(", "));
-        draft.find(Finding::warning("plan", text));
+    if draft.vnode.speed != Speed::FULL {
+        draft.find(Finding::warning("plan", "apply does not set the speed of the plan"));
     }
 }
 

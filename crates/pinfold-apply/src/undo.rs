@@ -161,7 +161,8 @@ pub(crate) fn is_lasting(step: &Step) -> bool {
         | Undo::RemoveGroup { .. }
         | Undo::MoveTasks { .. }
         | Undo::SetAffinity { .. }
-        | Undo::SetPolicy { .. } => false,
+        | Undo::SetPolicy { .. }
+        | Undo::LeavePages { .. } => false,
     }
 }
 

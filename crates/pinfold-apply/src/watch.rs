@@ -404,7 +404,8 @@ impl Watcher {
                 Undo::WriteFile { .. }
                 | Undo::RemoveGroup { .. }
                 | Undo::MoveTasks { .. }
-                | Undo::WriteSetting { .. } => {}
+                | Undo::WriteSetting { .. }
+                | Undo::LeavePages { .. } => {}
             }
         }
         Ok(())
@@ -430,7 +431,10 @@ fn task_of(step: &Step) -> Option<TaskId> {
     match &step.change {
         Change::SetAffinity { task, .. } | Change::SetPolicy { task, .. } => Some(*task),
         Change::WriteSetting { tasks, .. } => tasks.first().copied(),
-        Change::WriteFile { .. } | Change::MakeGroup { .. } | Change::MoveTasks { .. } => None,
+        Change::WriteFile { .. }
+        | Change::MakeGroup { .. }
+        | Change::MoveTasks { .. }
+        | Change::MovePages { .. } => None,
     }
 }
 
@@ -442,6 +446,7 @@ fn place(host: &dyn HostMut, cpusets: Option<&Cpusets>, step: &Step) -> Result<b
     };
     match actuators::take(host, &Seen::default(), &step.change).map_err(told)? {
         Taken::Gone => return Ok(false),
+        Taken::Refused { error, .. } => return Err(told(error)),
         Taken::Done(_) => {}
     }
     match actuators::verify(host, cpusets, &step.change).map_err(told)? {

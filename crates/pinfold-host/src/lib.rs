@@ -21,16 +21,16 @@ mod sim;
 mod tree;
 pub mod user;
 
-use pinfold_model::{CpuSet, Policy, Setting, Tid};
+use pinfold_model::{CpuSet, NodeId, Policy, Setting, Tid};
 
 pub use clock::{Clock, SimClock, SystemClock};
 pub use doorbell::Doorbell;
 pub use error::HostError;
 pub use keeper::{SettingKeeper, Systemd};
 pub use live::LiveHost;
-pub use proc::{ProcError, mountinfo, proc_cgroup, proc_stat, proc_status, schedstat};
+pub use proc::{ProcError, mountinfo, numa_maps, proc_cgroup, proc_stat, proc_status, schedstat};
 pub use recording::{Access, Operation, RecordingHost};
-pub use sim::{CgroupVersion, Knob, SimBuilder, SimHost, SimTask};
+pub use sim::{CgroupVersion, Knob, SimBuilder, SimHost, SimPages, SimTask};
 pub use tree::{TreeError, TreeHost};
 
 /// Reading a host. Paths are absolute, as the kernel names them.
@@ -126,6 +126,14 @@ pub trait HostMut: Host + sealed::Writable {
     /// # Errors
     /// [`HostError`]; `EPERM` without the right or under `RT_GROUP_SCHED` without run time.
     fn set_policy(&self, tid: Tid, policy: Policy) -> Result<(), HostError>;
+
+    /// Moves the pages of a process that are on the nodes `from` to the nodes `to`
+    /// (`migrate_pages(2)`). Answers how many pages could not be moved; the kernel does not
+    /// count those that it takes for unmovable from the start.
+    ///
+    /// # Errors
+    /// [`HostError`]; `EPERM` for another user's process, `EINVAL` if no node of `to` has memory.
+    fn migrate_pages(&self, pid: Tid, from: &[NodeId], to: &[NodeId]) -> Result<u64, HostError>;
 
     /// Has a setting changed by the program that keeps it; `None` takes it away, as far as
     /// that program can.

@@ -7,7 +7,7 @@
 
 use std::os::fd::OwnedFd;
 
-use pinfold_model::{CpuSet, Policy, Setting, Tid};
+use pinfold_model::{CpuSet, NodeId, Policy, Setting, Tid};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 
@@ -217,6 +217,14 @@ impl HostMut for LiveHost {
         raw::sched_getattr(tid)
             .and_then(|current| raw::sched_setattr(tid, &current.with_policy(policy)))
             .map_err(|source| HostError::Thread { call: "sched_setattr", tid: tid.0, source })
+    }
+
+    fn migrate_pages(&self, pid: Tid, from: &[NodeId], to: &[NodeId]) -> Result<u64, HostError> {
+        raw::migrate_pages(pid, from, to).map_err(|source| HostError::Thread {
+            call: "migrate_pages",
+            tid: pid.0,
+            source,
+        })
     }
 
     fn set_setting(&self, setting: &Setting, value: Option<&str>) -> Result<(), HostError> {

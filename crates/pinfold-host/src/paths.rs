@@ -103,6 +103,96 @@ pub fn cpufreq_file(pu: PuId, file: &str) -> String {
     cpu_file(pu, &format!("cpufreq/{file}"))
 }
 
+/// Directory of a device's message-signalled interrupts, one entry for each number; absent
+/// while its driver uses none.
+#[must_use]
+pub fn pci_msi_irqs(address: &str) -> String {
+    format!("{}/{address}/msi_irqs", pci_devices_dir())
+}
+
+/// Number of a device's line interrupt; 0 if it has none.
+#[must_use]
+pub fn pci_irq(address: &str) -> String {
+    format!("{}/{address}/irq", pci_devices_dir())
+}
+
+// Interrupts: https://docs.kernel.org/core-api/irq/irq-affinity.html
+
+/// A file of an interrupt, such as `smp_affinity_list` or `effective_affinity_list`.
+#[must_use]
+pub fn irq_file(irq: u32, file: &str) -> String {
+    format!("/proc/irq/{irq}/{file}")
+}
+
+/// Mask of the PUs that take interrupts which are set up later.
+#[must_use]
+pub fn default_smp_affinity() -> String {
+    "/proc/irq/default_smp_affinity".to_owned()
+}
+
+/// Mask of the PUs on which unbound work runs,
+/// <https://docs.kernel.org/core-api/workqueue.html>.
+#[must_use]
+pub fn workqueue_cpumask() -> String {
+    "/sys/devices/virtual/workqueue/cpumask".to_owned()
+}
+
+/// Longest time that a PU may take to wake, in microseconds; `n/a` keeps it out of every idle
+/// state, 0 says nothing, <https://docs.kernel.org/admin-guide/pm/cpuidle.html>.
+#[must_use]
+pub fn cpu_resume_latency(pu: PuId) -> String {
+    cpu_file(pu, "power/pm_qos_resume_latency_us")
+}
+
+/// Number of huge pages of one size in a node's pool.
+#[must_use]
+pub fn node_huge_pages(node: NodeId, page_bytes: u64) -> String {
+    format!("{}/hugepages-{}kB/nr_hugepages", node_hugepages_dir(node), page_bytes / 1024)
+}
+
+/// What kernel samepage merging does: 0, 1 or 2,
+/// <https://docs.kernel.org/admin-guide/mm/ksm.html>.
+#[must_use]
+pub fn ksm_run() -> String {
+    "/sys/kernel/mm/ksm/run".to_owned()
+}
+
+/// How many pages of each node every mapping of a process has.
+#[must_use]
+pub fn process_numa_maps(pid: Tid) -> String {
+    process_file(pid, "numa_maps")
+}
+
+/// v2: weight of a group's run time against its siblings', 1 to 10,000.
+#[must_use]
+pub fn cpu_weight(group: &str) -> String {
+    cgroup_file(group, "cpu.weight")
+}
+
+/// v1: weight of a group's run time against its siblings'; 1,024 is usual.
+#[must_use]
+pub fn cpu_shares(group: &str) -> String {
+    cgroup_file(group, "cpu.shares")
+}
+
+/// v1: the period of a group's quota in microseconds.
+#[must_use]
+pub fn cpu_cfs_period(group: &str) -> String {
+    cgroup_file(group, "cpu.cfs_period_us")
+}
+
+/// v1: run time of a group per period in microseconds; -1 for no limit.
+#[must_use]
+pub fn cpu_cfs_quota(group: &str) -> String {
+    cgroup_file(group, "cpu.cfs_quota_us")
+}
+
+/// v2: run time and period in microseconds, or `max` and a period.
+#[must_use]
+pub fn cpu_max(group: &str) -> String {
+    cgroup_file(group, "cpu.max")
+}
+
 // NUMA: https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-devices-node
 
 /// Directory of all NUMA nodes.

@@ -5,6 +5,7 @@
 //! Formats: <https://docs.kernel.org/filesystems/proc.html>, `proc(5)`.
 
 pub mod mountinfo;
+pub mod numa_maps;
 pub mod proc_cgroup;
 pub mod proc_stat;
 pub mod proc_status;

@@ -2,8 +2,8 @@
 //!
 //! `sched_setattr(2)`/`sched_getattr(2)` (neither rustix nor libc wraps them; libc's
 //! `sched_attr` is the 48-byte first version), `sched_setaffinity(2)`/`sched_getaffinity(2)`
-//! with masks of any length (the fixed `cpu_set_t` ends at 1024 PUs), and the hook between
-//! `fork` and `exec`. Raw calls throughout: musl's scheduler wrappers return `ENOSYS`.
+//! with masks of any length (the fixed `cpu_set_t` ends at 1024 PUs), `migrate_pages(2)`, and the
+//! hook between `fork` and `exec`. Raw calls throughout: musl's scheduler wrappers return `ENOSYS`.
 
 #![expect(
     unsafe_code,
@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use pinfold_model::{CpuSet, MAX_PUS, Policy, Tid};
+use pinfold_model::{CpuSet, MAX_PUS, NodeId, Policy, Tid};
 
 /// `SCHED_FLAG_RESET_ON_FORK` of `include/uapi/linux/sched.h`.
 const RESET_ON_FORK: u64 = 0x01;
@@ -177,6 +177,38 @@ pub(crate) fn sched_getaffinity(tid: Tid) -> io::Result<CpuSet> {
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Bits of the kernel's largest mask of nodes (`MAX_NUMNODES` with `CONFIG_NODES_SHIFT=10`).
+const NODE_BITS: u32 = 1024;
+
+/// `migrate_pages(2)`: the number of pages that could not be moved.
+pub(crate) fn migrate_pages(pid: Tid, from: &[NodeId], to: &[NodeId]) -> io::Result<u64> {
+    let (from, to) = (node_mask(from)?, node_mask(to)?);
+    // SAFETY:
+    // - both pointers lead to live arrays of 1,024 bits, and the kernel reads one bit less than
+    //   the number that it is given (`get_nodes`), so 1,025 names the whole of both;
+    // - the kernel only reads them; bits of nodes that it does not have are zero or refused;
+    // - every argument has the width of a register.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_migrate_pages,
+            libc::c_long::from(pid.0),
+            libc::c_ulong::from(NODE_BITS + 1),
+            from.as_ptr(),
+            to.as_ptr(),
+        )
+    };
+    answer(result).map(i64::unsigned_abs)
+}
+
+fn node_mask(nodes: &[NodeId]) -> io::Result<[u64; NODE_BITS as usize / 64]> {
+    let mut words = [0; NODE_BITS as usize / 64];
+    for NodeId(node) in nodes {
+        let word = words.get_mut(*node as usize / 64);
+        *word.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))? |= 1 << (node % 64);
+    }
+    Ok(words)
 }
 
 /// Has `hook` run in the child between `fork` and `exec`.

@@ -29,7 +29,7 @@ use rustix::io::Errno;
 
 pub use build::SimBuilder;
 pub use cgroup::CgroupVersion;
-pub use task::SimTask;
+pub use task::{SimPages, SimTask};
 
 use crate::Host as _;
 use state::{Held, Machine};
@@ -45,6 +45,12 @@ pub enum Knob {
     Mask,
     /// A list of PUs; one without an online PU is `EINVAL`.
     List,
+    /// A list that the kernel lets nobody change: `EIO`, as of a managed interrupt.
+    Managed,
+    /// One of several words, shown as `always [madvise] never`; another one is `EINVAL`.
+    Choice,
+    /// A number of huge pages, of which there is memory for so many only.
+    Pool(u64),
 }
 
 /// A simulated machine.

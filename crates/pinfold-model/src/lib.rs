@@ -14,6 +14,7 @@ mod request;
 mod setting;
 mod step;
 mod topology;
+mod tuning;
 
 pub use cpuset::{CpuSet, CpuSetError, MAX_PUS};
 pub use finding::{Finding, Severity};
@@ -32,3 +33,4 @@ pub use step::{Change, Step, TaskId, TaskState, Undo};
 pub use topology::{
     Core, CoreKind, HugePages, L3Domain, NumaNode, Package, PciDevice, Pu, Smt, Source, Topology,
 };
+pub use tuning::{CpuQuota, HugePagePool, SamePageMerging, TransparentHugePages, Tuning};

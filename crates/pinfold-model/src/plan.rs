@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{CpuSet, Finding, NodeId, Role, Speed};
+use crate::{CpuSet, Finding, NodeId, Role, Speed, Tuning};
 
 /// Which tasks are kept off the PUs that a plan reserves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -218,6 +218,8 @@ pub struct Plan {
     pub housekeeping_reason: String,
     /// Where the interrupts of the devices go that the request names.
     pub irqs: Vec<IrqPlan>,
+    /// The host's knobs that it sets.
+    pub tuning: Tuning,
     /// Fallbacks, costs and warnings.
     pub findings: Vec<Finding>,
 }
@@ -279,7 +281,7 @@ impl Plan {
     }
 
     /// True if both plans put every role of every vnode on the same PUs with the same policy,
-    /// memory, speed, housekeeping and isolation, whatever their names and reasons.
+    /// memory, speed, housekeeping, isolation and knobs, whatever their names and reasons.
     #[must_use]
     pub fn same_placement(&self, other: &Plan) -> bool {
         let vnode = |vnode: &VnodePlan| {
@@ -293,7 +295,8 @@ impl Plan {
         let key = |plan: &Plan| {
             let vnodes: Vec<_> = plan.vnodes.iter().map(vnode).collect();
             let irqs: Vec<_> = plan.irqs.iter().map(|irq| irq.pus.clone()).collect();
-            (vnodes, irqs, plan.housekeeping.clone(), plan.exclusive.clone())
+            let host = (plan.housekeeping.clone(), plan.exclusive.clone(), plan.tuning.clone());
+            (vnodes, irqs, host)
         };
         key(self) == key(other)
     }

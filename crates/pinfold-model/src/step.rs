@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::{CpuSet, Policy, Setting, Tid};
+use crate::{CpuSet, NodeId, Policy, Setting, Tid};
 
 /// A thread of the host that cannot be mistaken for a later one with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,6 +83,15 @@ pub enum Change {
         /// The threads whose masks follow from it at once.
         tasks: Vec<TaskId>,
     },
+    /// Move the pages of a process to other nodes (`migrate_pages(2)`).
+    MovePages {
+        /// The process.
+        task: TaskId,
+        /// The nodes that are to have none of them.
+        from: Vec<NodeId>,
+        /// The nodes to which they go.
+        to: Vec<NodeId>,
+    },
 }
 
 /// How a [`Change`] is taken back.
@@ -132,6 +141,13 @@ pub enum Undo {
         /// Masks of all threads that the setting can have an effect on.
         masks: Vec<(TaskId, CpuSet)>,
     },
+    /// Pages stay where they are: it is told where they were.
+    LeavePages {
+        /// The process.
+        task: TaskId,
+        /// KiB of it by node, as they were.
+        kib: Vec<(NodeId, u64)>,
+    },
 }
 
 /// One change with its undo and its reason.
@@ -158,6 +174,12 @@ impl fmt::Display for Change {
             Change::SetAffinity { task, mask } => write!(f, "set affinity of {task} to {mask}"),
             Change::SetPolicy { task, policy } => write!(f, "set policy of {task} to {policy}"),
             Change::WriteSetting { setting, value, .. } => write!(f, "set {setting} to {value}"),
+            Change::MovePages { task, from, to } => {
+                let list = |nodes: &[NodeId]| {
+                    nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+                };
+                write!(f, "move pages of {task} from node(s) {} to {}", list(from), list(to))
+            }
         }
     }
 }

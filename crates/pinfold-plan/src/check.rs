@@ -8,7 +8,8 @@
 use std::collections::BTreeSet;
 
 use pinfold_model::{
-    CpuSet, Finding, IsolationScope, Plan, Policy, Role, Severity, ThreadPlan, Topology, VnodePlan,
+    CpuQuota, CpuSet, Finding, IsolationScope, Plan, Policy, Role, Severity, ThreadPlan, Topology,
+    Tuning, VnodePlan,
 };
 
 use crate::draft::{pus_text, verb};
@@ -33,7 +34,10 @@ pub fn check(plan: &Plan, topology: &Topology) -> Vec<Finding> {
             .with_hint("plan anew with the same strategy and request"),
         );
     }
-    let named = plan.pus().union(&plan.exclusive);
+    let mut named = plan.pus().union(&plan.exclusive);
+    plan.irqs.iter().for_each(|irq| named.add(&irq.pus));
+    let knobs = [&plan.tuning.new_irqs, &plan.tuning.workqueues];
+    knobs.into_iter().flatten().for_each(|pus| named.add(pus));
     findings.extend(absent(&named, topology));
     findings.extend(absent_host(plan, topology));
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
@@ -73,6 +77,9 @@ pub(crate) fn faults(plan: &Plan) -> Vec<Fault> {
             fault(&format!("irqs[{place}].pus"), why);
         }
     }
+    for (field, why) in tuning_faults(&plan.tuning) {
+        fault(&format!("tuning.{field}"), why);
+    }
     if plan.housekeeping.is_empty() {
         fault("housekeeping_pus", "the host's own tasks would have no PU".to_owned());
     }
@@ -88,6 +95,43 @@ pub(crate) fn faults(plan: &Plan) -> Vec<Fault> {
     }
     if let Some(why) = starved_host(plan) {
         fault("housekeeping_pus", why);
+    }
+    faults
+}
+
+/// What no kernel takes, by field of the tuning.
+fn tuning_faults(tuning: &Tuning) -> Vec<(&'static str, String)> {
+    let mut faults = Vec::new();
+    for (field, pus) in [("new_irqs_pus", &tuning.new_irqs), ("workqueues_pus", &tuning.workqueues)]
+    {
+        if pus.as_ref().is_some_and(CpuSet::is_empty) {
+            faults.push((field, "no PU is left for them".to_owned()));
+        }
+    }
+    if let Some(weight) = tuning.cpu_weight.filter(|weight| !(1..=10_000).contains(weight)) {
+        faults.push(("cpu_weight", format!("{weight} is not in 1 to 10000")));
+    }
+    if let Some(quota) = tuning.cpu_quota {
+        let CpuQuota { quota_us, period_us } = quota;
+        if !(1_000..=1_000_000).contains(&period_us) {
+            faults.push(("cpu_quota.period_us", format!("{period_us} is not in 1000 to 1000000")));
+        }
+        if quota_us < 1_000 {
+            faults.push(("cpu_quota.quota_us", format!("{quota_us} is less than 1000")));
+        }
+    }
+    if let (Some(min), Some(max)) = (tuning.min_khz, tuning.max_khz)
+        && min > max
+    {
+        faults.push(("min_khz", format!("{min} is more than max_khz, {max}")));
+    }
+    if let Some(name) = &tuning.governor
+        && (name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
+    {
+        faults.push(("governor", format!("{name:?} is no name of a governor")));
+    }
+    if let Some(pool) = tuning.huge_pages.iter().find(|pool| pool.page_bytes % 1024 != 0) {
+        faults.push(("huge_pages", format!("{} bytes are no size of a page", pool.page_bytes)));
     }
     faults
 }

@@ -417,6 +417,7 @@ impl<'a> Draft<'a> {
             isolation,
             housekeeping_reason: reserve.reason,
             irqs,
+            tuning: pinfold_model::Tuning::default(),
             findings: self.findings,
         })
     }

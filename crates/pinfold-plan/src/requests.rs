@@ -11,6 +11,7 @@
 //! ```
 
 mod keys;
+mod knobs;
 mod value;
 
 use std::collections::BTreeSet;
@@ -22,6 +23,7 @@ use pinfold_model::{
 use thiserror::Error;
 
 use keys::{Fault, Keys};
+pub use knobs::{KNOBS, knob};
 use value::{Value, Whole};
 
 /// What is wrong with a request.

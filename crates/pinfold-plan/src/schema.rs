@@ -11,6 +11,7 @@
 //!     { "role": "vcpu(0)", "pus": "1", "policy": null, "reason": "…" } ], … } ] }
 //! ```
 
+mod tuning;
 mod twins;
 
 use pinfold_model::Plan;

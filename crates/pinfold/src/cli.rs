@@ -235,6 +235,10 @@ pub struct ApplyArgs {
     pub plan: Option<String>,
     #[command(flatten)]
     pub vm: VmArgs,
+    /// Set a knob of the host too, such as thp=never or workqueues=housekeeping; may be repeated.
+    /// An unknown key lists them all
+    #[arg(long = "knob", value_name = "KEY=VALUE")]
+    pub knobs: Vec<String>,
     /// Print the steps without taking them
     #[arg(long)]
     pub dry_run: bool,

@@ -179,6 +179,23 @@ pub fn plan_for_host(path: &str, topology: &Topology, vcpus: u32) -> Result<Plan
     Ok(plan)
 }
 
+/// Puts knobs from the command line into a plan.
+pub fn set_knobs(plan: &mut Plan, knobs: &[String], topology: &Topology) -> Result<(), Failure> {
+    for words in knobs {
+        asked("--knob", requests::knob(plan, words))?;
+    }
+    let wrong = pinfold_plan::check(plan, topology);
+    let problem = wrong.iter().find(|finding| finding.severity == Severity::Problem);
+    match problem.filter(|_| !knobs.is_empty()) {
+        Some(finding) => {
+            let text = format!("--knob: {}: {}", finding.subject, finding.text);
+            Err(Failure::new(Exit::Input, text)
+                .with_hint("`pinfold topo` shows the PUs of this machine"))
+        }
+        None => Ok(()),
+    }
+}
+
 /// No strategy was named.
 pub fn no_strategy() -> Failure {
     Failure::new(Exit::Input, "no strategy was named")

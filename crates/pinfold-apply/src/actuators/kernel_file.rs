@@ -5,11 +5,13 @@
 //! without an error what the parent lacks); `cgroup.subtree_control` takes `+name` and
 //! shows names; all others compare as text without the blanks at their ends.
 
-use pinfold_host::mountinfo::Version;
-use pinfold_host::{Host, HostError, HostMut};
-use pinfold_model::Finding;
+use std::io::ErrorKind;
 
-use super::{Past, Reverted, Shown, Taken, inherit};
+use pinfold_host::mountinfo::Version;
+use pinfold_host::{Host, HostError, HostMut, paths};
+use pinfold_model::{CpuSet, Finding};
+
+use super::{Past, Reverted, Shown, Taken, inherit, refusal};
 use crate::cpusets::{self, CPUSET, Cpusets};
 use crate::tasks;
 
@@ -22,7 +24,27 @@ enum Kind {
     GrantedList,
     List,
     Controllers,
+    /// Of a group.
     Text,
+    /// A list of PUs of an interrupt, which the kernel may manage itself.
+    Irq,
+    /// A hexadecimal mask of PUs.
+    Mask,
+    /// One of several words, shown as `always [madvise] never`.
+    Choice,
+    /// A number that the kernel may not reach, or round.
+    Number,
+    /// Of the host.
+    Knob,
+}
+
+/// True for a file that is no group's membership or cpuset: what of these a host lacks or
+/// refuses is a finding.
+fn is_knob(path: &str) -> bool {
+    match kind(path) {
+        Kind::Irq | Kind::Mask | Kind::Choice | Kind::Number | Kind::Knob => true,
+        Kind::GrantedList | Kind::List | Kind::Controllers | Kind::Text => false,
+    }
 }
 
 fn kind(path: &str) -> Kind {
@@ -30,13 +52,36 @@ fn kind(path: &str) -> Kind {
         Some("cpuset.cpus") => Kind::GrantedList,
         Some("cpuset.mems") => Kind::List,
         Some("cgroup.subtree_control") => Kind::Controllers,
-        Some(_) | None => Kind::Text,
+        Some("smp_affinity_list") => Kind::Irq,
+        Some("default_smp_affinity" | "cpumask") => Kind::Mask,
+        Some("enabled") => Kind::Choice,
+        Some("nr_hugepages" | "scaling_min_freq" | "scaling_max_freq" | "cpu.shares") => {
+            Kind::Number
+        }
+        Some(name) if name.starts_with("cpuset.") || name.starts_with("cgroup.") => Kind::Text,
+        Some(_) => Kind::Knob,
+        None => Kind::Text,
     }
 }
 
 pub(super) fn take(host: &dyn HostMut, path: &str, value: &[u8]) -> Result<Taken, HostError> {
-    host.write(path, value)?;
-    Ok(Taken::Done(Vec::new()))
+    match host.write(path, value) {
+        Ok(()) => Ok(Taken::Done(Vec::new())),
+        Err(error) => match refused(&error) {
+            Some(finding) => Ok(Taken::Refused { error, finding }),
+            None => Err(error),
+        },
+    }
+}
+
+fn refused(error: &HostError) -> Option<Finding> {
+    let HostError::File { path, .. } = error else { return None };
+    is_knob(path).then(|| refusal::of(error, kind(path) == Kind::Irq)).flatten()
+}
+
+/// What can be done about a knob that was refused; `None` for other files and faults.
+pub(crate) fn knob_hint(error: &HostError) -> Option<String> {
+    refused(error)?.hint
 }
 
 pub(super) fn verify(
@@ -47,6 +92,11 @@ pub(super) fn verify(
 ) -> Result<Shown, HostError> {
     let found = host.read(path)?;
     if !same(kind(path), path, &found, value)? {
+        if kind(path) == Kind::Number {
+            let text = format!("{path} is {}, {} were asked", shown(&found), shown(value));
+            let hint = "for huge pages, ask at boot or before memory is in pieces; a frequency is rounded and kept within the driver's limits";
+            return Ok(Shown::Less(Finding::warning("kernel file", text).with_hint(hint)));
+        }
         return Ok(Shown::Other { wanted: shown(value), found: shown(&found) });
     }
     let (Some(cpusets), Kind::GrantedList) = (cpusets, kind(path)) else {
@@ -76,8 +126,13 @@ pub(super) fn revert(past: &Past<'_>, path: &str, original: &[u8]) -> Result<Rev
     if same(kind, path, &now, original)? {
         return Ok(Reverted::Nothing);
     }
+    if kind == Kind::List && is_empty(original) && inherits(past, path, &now)? {
+        return Ok(Reverted::Near(inherited(path, &now)));
+    }
     let ours = past.written_values(path).map(|value| same(kind, path, &now, value));
     let mut ours = ours.collect::<Result<Vec<_>, _>>()?.contains(&true);
+    // It was given as much as there was of what we asked.
+    ours |= kind == Kind::Number && past.written_values(path).next().is_some();
     if let Some(cpusets) = list {
         if is_empty(original) && inherit::is_all(past, cpusets, path, &now) {
             return Ok(Reverted::Later);
@@ -96,7 +151,23 @@ pub(super) fn revert(past: &Past<'_>, path: &str, original: &[u8]) -> Result<Rev
         );
         return Ok(Reverted::Changed(Finding::warning("kernel file", text)));
     }
-    past.host.write(path, original)?;
+    let value = match kind {
+        Kind::Choice => chosen(original),
+        Kind::GrantedList
+        | Kind::List
+        | Kind::Controllers
+        | Kind::Text
+        | Kind::Irq
+        | Kind::Mask
+        | Kind::Number
+        | Kind::Knob => original,
+    };
+    match past.host.write(path, value) {
+        Err(error) if kind == Kind::List && is_empty(original) && is_full(&error) => {
+            return give_all_nodes(past, path);
+        }
+        answer => answer?,
+    }
     let now = past.host.read(path)?;
     if same(kind, path, &now, original)? {
         return Ok(Reverted::Restored);
@@ -136,9 +207,60 @@ fn same(kind: Kind, path: &str, found: &[u8], value: &[u8]) -> Result<bool, Host
         Kind::GrantedList | Kind::List => {
             Ok(cpusets::parse(path, found)? == cpusets::parse(path, value)?)
         }
+        Kind::Irq => Ok(cpusets::parse(path, found)? == cpusets::parse(path, value)?),
+        Kind::Mask => Ok(mask(path, found)? == mask(path, value)?),
+        Kind::Choice => Ok(chosen(found) == chosen(value)),
         Kind::Controllers => Ok(has_cpuset(found)),
-        Kind::Text => Ok(found.trim_ascii() == value.trim_ascii()),
+        Kind::Text | Kind::Number | Kind::Knob => Ok(found.trim_ascii() == value.trim_ascii()),
     }
+}
+
+/// True if a file with this content has the value.
+pub(crate) fn holds(path: &str, found: &[u8], value: &[u8]) -> Result<bool, HostError> {
+    same(kind(path), path, found, value)
+}
+
+fn mask(path: &str, bytes: &[u8]) -> Result<CpuSet, HostError> {
+    CpuSet::parse_mask(String::from_utf8_lossy(bytes).trim())
+        .map_err(|error| HostError::Unexpected { path: path.to_owned(), why: error.to_string() })
+}
+
+/// The word in brackets, or the only one.
+fn chosen(bytes: &[u8]) -> &[u8] {
+    let mut words = bytes.split(u8::is_ascii_whitespace);
+    let inner = words.find_map(|word| word.strip_prefix(b"[")?.strip_suffix(b"]"));
+    inner.unwrap_or_else(|| bytes.trim_ascii())
+}
+
+fn is_full(error: &HostError) -> bool {
+    let HostError::File { source, .. } = error else { return false };
+    source.kind() == ErrorKind::StorageFull
+}
+
+/// True if a group's nodes are those that it would inherit.
+fn inherits(past: &Past<'_>, path: &str, now: &[u8]) -> Result<bool, HostError> {
+    Ok(cpusets::parse(path, now)? == parent_nodes(past, path)?)
+}
+
+/// Before Linux 7.0 a group with tasks cannot be told to inherit its nodes again.
+fn give_all_nodes(past: &Past<'_>, path: &str) -> Result<Reverted, HostError> {
+    let all = parent_nodes(past, path)?.to_string();
+    past.host.write(path, all.as_bytes())?;
+    Ok(Reverted::Near(inherited(path, all.as_bytes())))
+}
+
+fn parent_nodes(past: &Past<'_>, path: &str) -> Result<CpuSet, HostError> {
+    let group = path.rsplit_once('/').map_or(path, |(group, _)| group);
+    let parent = group.rsplit_once('/').map_or(group, |(parent, _)| parent);
+    cpusets::list(past.host, &paths::cpuset_mems_effective(parent))
+}
+
+fn inherited(path: &str, now: &[u8]) -> Finding {
+    let text = format!(
+        "{path} was empty and is now {}, which has the same effect: this kernel does not take it back to empty while the group has tasks",
+        shown(now)
+    );
+    Finding::note("cgroup cpuset", text)
 }
 
 /// True if a list of controllers has cpuset.

@@ -49,7 +49,8 @@ impl<'a> Past<'a> {
             | Change::MoveTasks { .. }
             | Change::SetAffinity { .. }
             | Change::SetPolicy { .. }
-            | Change::WriteSetting { .. } => None,
+            | Change::WriteSetting { .. }
+            | Change::MovePages { .. } => None,
         })
     }
 
@@ -61,7 +62,8 @@ impl<'a> Past<'a> {
             | Change::MakeGroup { .. }
             | Change::MoveTasks { .. }
             | Change::SetAffinity { .. }
-            | Change::SetPolicy { .. } => false,
+            | Change::SetPolicy { .. }
+            | Change::MovePages { .. } => false,
         })
     }
 
@@ -156,7 +158,8 @@ impl<'a> Past<'a> {
             | Change::MoveTasks { .. }
             | Change::SetAffinity { .. }
             | Change::SetPolicy { .. }
-            | Change::WriteSetting { .. } => None,
+            | Change::WriteSetting { .. }
+            | Change::MovePages { .. } => None,
         })
     }
 

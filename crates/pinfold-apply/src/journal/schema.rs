@@ -12,7 +12,7 @@
 //! executed, and what is not understood must not be executed by half.
 
 use pinfold_model::{
-    Change, CpuSet, Keeper, Lifetime, Policy, Setting, Step, TaskId, TaskState, Tid, Undo,
+    Change, CpuSet, Keeper, Lifetime, NodeId, Policy, Setting, Step, TaskId, TaskState, Tid, Undo,
 };
 use serde::{Deserialize, Serialize};
 
@@ -128,6 +128,11 @@ pub(super) enum ChangeLine {
         value: String,
         tasks: Vec<TaskLine>,
     },
+    MovePages {
+        task: TaskLine,
+        from: Vec<u32>,
+        to: Vec<u32>,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -158,6 +163,11 @@ pub(super) enum UndoLine {
         setting: Box<SettingLine>,
         original: Option<String>,
         masks: Vec<MaskLine>,
+    },
+    LeavePages {
+        task: TaskLine,
+        /// Pairs of a node and what was on it.
+        kib: Vec<(u32, u64)>,
     },
 }
 
@@ -383,6 +393,10 @@ impl From<&Change> for ChangeLine {
                 value: value.clone(),
                 tasks: tasks.iter().map(|task| (*task).into()).collect(),
             },
+            Change::MovePages { task, from, to } => {
+                let numbers = |nodes: &[NodeId]| nodes.iter().map(|node| node.0).collect();
+                Self::MovePages { task: (*task).into(), from: numbers(from), to: numbers(to) }
+            }
         }
     }
 }
@@ -404,6 +418,10 @@ impl From<ChangeLine> for Change {
                 value,
                 tasks: tasks.into_iter().map(Into::into).collect(),
             },
+            ChangeLine::MovePages { task, from, to } => {
+                let nodes = |numbers: Vec<u32>| numbers.into_iter().map(NodeId).collect();
+                Self::MovePages { task: task.into(), from: nodes(from), to: nodes(to) }
+            }
         }
     }
 }
@@ -431,6 +449,10 @@ impl From<&Undo> for UndoLine {
                 original: original.clone(),
                 masks: masks.iter().map(Into::into).collect(),
             },
+            Undo::LeavePages { task, kib } => Self::LeavePages {
+                task: (*task).into(),
+                kib: kib.iter().map(|(node, kib)| (node.0, *kib)).collect(),
+            },
         }
     }
 }
@@ -455,6 +477,10 @@ impl From<UndoLine> for Undo {
                 setting: Box::new((*setting).into()),
                 original,
                 masks: masks.into_iter().map(|line| (line.task.into(), line.mask)).collect(),
+            },
+            UndoLine::LeavePages { task, kib } => Self::LeavePages {
+                task: task.into(),
+                kib: kib.into_iter().map(|(node, kib)| (NodeId(node), kib)).collect(),
             },
         }
     }

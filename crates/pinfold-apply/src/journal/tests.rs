@@ -111,6 +111,7 @@ fn host() -> (SimHost, Plan, Target) {
             speed: Speed::FULL,
         }],
         irqs: Vec::new(),
+        tuning: pinfold_model::Tuning::default(),
         housekeeping: CpuSet::first_n(1),
         exclusive: CpuSet::parse_list("1").unwrap(),
         isolation: IsolationScope::Own,

@@ -90,6 +90,21 @@ impl<'a> Draft<'a> {
         self.hierarchy.as_ref()
     }
 
+    /// The machine's group in the hierarchy with cpuset, if it has the controller's files and
+    /// nobody else is in it.
+    pub(super) fn own_cpuset_group(&self) -> Result<Option<String>, ApplyError> {
+        let Some(cpusets) = self.hierarchy.as_ref().filter(|one| !one.is_read_only()) else {
+            return Ok(None);
+        };
+        let Some(group) = cpusets.group_of(self.host, self.vm.tid)? else { return Ok(None) };
+        let members = cpusets.members(self.host, &group)?;
+        let alone = group != cpusets.root()
+            && self.host.exists(&paths::cpuset_mems(&group))
+            && members.iter().all(|tid| self.vm_tids.contains(tid))
+            && cpusets.children(self.host, &group)?.is_empty();
+        Ok(alone.then_some(group))
+    }
+
     /// Sets a thread's mask, if it is another. The answer tells whether it is still there.
     pub(super) fn affinity(
         &mut self,

@@ -139,6 +139,7 @@ pub fn plan(vcpu: &str, rest: &str) -> Plan {
             speed: Speed::FULL,
         }],
         irqs: Vec::new(),
+        tuning: pinfold_model::Tuning::default(),
         housekeeping: set(rest),
         exclusive: set(vcpu),
         isolation: IsolationScope::None,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use pinfold_model::{CpuSet, PuId, Tid};
+use pinfold_model::{CpuSet, Tid};
 
 use super::cgroup::{CgroupVersion, Cpuset, Group, Hierarchy, parent};
 use super::state::{Held, Machine};
@@ -20,6 +20,7 @@ pub struct SimBuilder {
     pus: u32,
     threads_per_core: u32,
     online: Option<CpuSet>,
+    nodes: u32,
     tree: TreeHost,
     knobs: Vec<(String, Knob, String)>,
     groups: Vec<(String, Cpuset)>,
@@ -39,6 +40,7 @@ impl SimBuilder {
             pus,
             threads_per_core: 1,
             online: None,
+            nodes: 1,
             tree: TreeHost::new(),
             knobs: vec![
                 integer(paths::sysctl_kernel("numa_balancing"), "0"),
@@ -67,6 +69,13 @@ impl SimBuilder {
     #[must_use]
     pub fn online(mut self, online: CpuSet) -> Self {
         self.online = Some(online);
+        self
+    }
+
+    /// That many nodes with memory; all PUs are on the first.
+    #[must_use]
+    pub fn nodes(mut self, nodes: u32) -> Self {
+        self.nodes = nodes.max(1);
         self
     }
 
@@ -134,7 +143,7 @@ impl SimBuilder {
         let mut machine = Machine {
             possible,
             online,
-            mems: CpuSet::single(PuId(0)),
+            mems: CpuSet::first_n(self.nodes),
             relax_levels: 2,
             own: Tid(OWN),
             tasks: BTreeMap::new(),
@@ -155,7 +164,7 @@ impl SimBuilder {
     }
 
     fn hierarchies(&self, online: &CpuSet) -> (Vec<Hierarchy>, usize) {
-        let root = v1::root_group(online.clone(), CpuSet::single(PuId(0)));
+        let root = v1::root_group(online.clone(), CpuSet::first_n(self.nodes));
         let hierarchy =
             |version, mount: &str, id, controllers: &[&'static str], root: Group| Hierarchy {
                 version,
@@ -217,7 +226,7 @@ impl SimBuilder {
             put(paths::cpu_file(pu, "topology/thread_siblings_list"), &core.intersection(online));
             put(paths::cpu_file(pu, "topology/package_cpus_list"), online);
         }
-        put(paths::node_online(), &0);
+        put(paths::node_online(), &CpuSet::first_n(self.nodes));
         put(paths::node_file(pinfold_model::NodeId(0), "cpulist"), online);
         put(paths::boot_id(), &"0f4c5a52-6a3e-4c1b-9a55-3f2d6f1b7c10");
         put(paths::kernel_release(), &"6.12.0-sim");

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_model::{CpuSet, Policy, Setting, Tid};
+use pinfold_model::{CpuSet, NodeId, Policy, Setting, Tid};
 use rustix::io::Errno;
 
 use super::SimHost;
@@ -232,6 +232,16 @@ impl HostMut for SimHost {
     fn set_policy(&self, tid: Tid, policy: Policy) -> Result<(), HostError> {
         self.alter(format!("set_policy {tid} {policy}"), |machine| machine.set_policy(tid, policy))
             .map_err(|errno| thread_fault("sched_setattr", tid, errno))
+    }
+
+    fn migrate_pages(&self, pid: Tid, from: &[NodeId], to: &[NodeId]) -> Result<u64, HostError> {
+        let mut left = 0;
+        self.alter(format!("migrate_pages {pid}"), |machine| {
+            left = machine.migrate_pages(pid, from, to)?;
+            Ok(())
+        })
+        .map_err(|errno| thread_fault("migrate_pages", pid, errno))?;
+        Ok(left)
     }
 
     fn set_setting(&self, setting: &Setting, value: Option<&str>) -> Result<(), HostError> {

@@ -6,7 +6,8 @@ use rustix::io::Errno;
 use super::cgroup::CgroupVersion;
 use super::state::{Held, Machine};
 
-const TASK_FILES: [&str; 7] = ["cgroup", "cmdline", "comm", "sched", "schedstat", "stat", "status"];
+const TASK_FILES: [&str; 8] =
+    ["cgroup", "cmdline", "comm", "numa_maps", "sched", "schedstat", "stat", "status"];
 
 /// A place below `/proc/PID`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +68,7 @@ impl Machine {
             "sched" => held.task.sched(threads),
             "schedstat" => held.task.schedstat_text(),
             "cgroup" => self.cgroup_text(held),
+            "numa_maps" => held.task.numa_maps(),
             "mountinfo" => self.mountinfo(),
             "cmdline" => return Ok(held.task.cmdline_bytes()),
             _ => return Err(Errno::NOENT),

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::{CpuSet, Policy, PuId, Setting, Tid};
+use pinfold_model::{CpuSet, NodeId, Policy, PuId, Setting, Tid};
 use rustix::io::Errno;
 
 use super::cgroup::{CgroupVersion, Hierarchy, parent};
@@ -252,6 +252,27 @@ impl Machine {
         }
     }
 
+    /// Moves pages of a process; the answer is how many stay because they are in use.
+    pub(super) fn migrate_pages(
+        &mut self,
+        pid: Tid,
+        from: &[NodeId],
+        to: &[NodeId],
+    ) -> Result<u64, Errno> {
+        let has_memory = |node: &&NodeId| self.mems.contains(PuId(node.0));
+        let goal = *to.iter().find(has_memory).ok_or(Errno::INVAL)?;
+        let task = &mut self.tasks.get_mut(&pid).ok_or(Errno::SRCH)?.task;
+        let mut left = 0;
+        for node in from.iter().filter(|node| !to.contains(node)) {
+            let Some(pages) = task.pages.get_mut(node) else { continue };
+            let moved = pages.movable;
+            pages.movable = 0;
+            left += pages.in_use;
+            task.pages.entry(goal).or_default().movable += moved;
+        }
+        Ok(left)
+    }
+
     /// A write to a file outside the cgroup hierarchies.
     pub(super) fn write_knob(&mut self, path: &str, text: &str) -> Result<(), Errno> {
         let path = self.tree.canonical(path)?;
@@ -274,6 +295,21 @@ impl Machine {
             Knob::Integer => format!("{}\n", list::signed(text.trim())?),
             Knob::Mask => format!("{}\n", online(list::mask(text, bits)?)?.to_mask()),
             Knob::List => format!("{}\n", online(list::list(text, bits)?)?),
+            Knob::Managed => return Err(Errno::IO),
+            Knob::Choice => {
+                let now = self.tree.file_mut(&path)?;
+                let words = String::from_utf8_lossy(now).replace(['[', ']'], "");
+                let chosen = text.trim();
+                if !words.split_whitespace().any(|word| word == chosen) {
+                    return Err(Errno::INVAL);
+                }
+                let shown = words.split_whitespace().map(|word| match word == chosen {
+                    true => format!("[{word}]"),
+                    false => word.to_owned(),
+                });
+                format!("{}\n", shown.collect::<Vec<_>>().join(" "))
+            }
+            Knob::Pool(most) => format!("{}\n", list::unsigned(text.trim())?.min(most)),
         };
         let content = self.tree.file_mut(&path)?;
         *content = shown.into_bytes();

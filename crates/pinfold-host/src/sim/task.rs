@@ -1,6 +1,8 @@
 //! Simulated threads and what `/proc` shows of them.
 
-use pinfold_model::{CpuSet, Policy, TaskId, Tid};
+use std::collections::BTreeMap;
+
+use pinfold_model::{CpuSet, NodeId, Policy, TaskId, Tid};
 
 use crate::proc_stat::{PF_KTHREAD, PF_NO_SETAFFINITY};
 use crate::schedstat::SchedStat;
@@ -41,6 +43,17 @@ pub struct SimTask {
     pub migrations: u64,
     /// PU on which it last ran.
     pub processor: u32,
+    /// Pages of its process by node.
+    pub pages: BTreeMap<NodeId, SimPages>,
+}
+
+/// Pages on one node, of 4 KiB each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SimPages {
+    /// Those that can be moved.
+    pub movable: u64,
+    /// Those that somebody holds in their place, such as a device.
+    pub in_use: u64,
 }
 
 impl SimTask {
@@ -64,6 +77,7 @@ impl SimTask {
             switches: (0, 0),
             migrations: 0,
             processor: 0,
+            pages: BTreeMap::new(),
         }
     }
 
@@ -73,6 +87,22 @@ impl SimTask {
         self.tgid = Tid(process);
         self.process_group = Tid(process);
         self
+    }
+
+    /// With pages on a node, some of which cannot be moved.
+    #[must_use]
+    pub fn with_pages(mut self, node: u32, pages: SimPages) -> Self {
+        self.pages.insert(NodeId(node), pages);
+        self
+    }
+
+    /// What `numa_maps` shows of its process.
+    pub(super) fn numa_maps(&self) -> String {
+        let pages = self.pages.iter().filter(|(_, pages)| pages.movable + pages.in_use > 0);
+        let nodes: String = pages
+            .map(|(NodeId(node), pages)| format!(" N{node}={}", pages.movable + pages.in_use))
+            .collect();
+        format!("7f1c00000000 default anon{nodes} kernelpagesize_kB=4\n")
     }
 
     /// A child of this process.

@@ -5,10 +5,11 @@
 
 use pinfold_model::{
     CpuSet, Finding, GuestTopology, IrqPlan, IsolationScope, MemoryPlan, NodeId, Plan, Policy,
-    PuId, Role, Severity, Speed, ThreadPlan, VnodeKind, VnodePlan,
+    PuId, Role, Severity, Speed, ThreadPlan, Tuning, VnodeKind, VnodePlan,
 };
 use serde::{Deserialize, Serialize};
 
+use super::tuning::TuningTwin;
 use super::{FORMAT, SchemaError};
 
 #[derive(Serialize, Deserialize)]
@@ -23,6 +24,9 @@ pub(super) struct PlanTwin {
     exclusive_pus: String,
     isolation: ScopeTwin,
     irqs: Vec<IrqTwin>,
+    /// Absent where the plan leaves every knob of the host as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tuning: Option<TuningTwin>,
     findings: Vec<FindingTwin>,
 }
 
@@ -133,6 +137,7 @@ impl PlanTwin {
                 IsolationScope::Host => ScopeTwin::Host,
             },
             irqs: plan.irqs.iter().map(IrqTwin::of).collect(),
+            tuning: TuningTwin::of(&plan.tuning),
             findings: plan.findings.iter().map(FindingTwin::of).collect(),
         }
     }
@@ -155,6 +160,10 @@ impl PlanTwin {
                 .enumerate()
                 .map(|(place, irq)| irq.into_irq(place))
                 .collect::<Result<_, _>>()?,
+            tuning: match self.tuning {
+                Some(twin) => twin.into_tuning()?,
+                None => Tuning::default(),
+            },
             isolation: match self.isolation {
                 ScopeTwin::None => IsolationScope::None,
                 ScopeTwin::Own => IsolationScope::Own,
@@ -346,7 +355,7 @@ impl FindingTwin {
     }
 }
 
-fn pus(field: &str, text: &str) -> Result<CpuSet, SchemaError> {
+pub(super) fn pus(field: &str, text: &str) -> Result<CpuSet, SchemaError> {
     CpuSet::parse_list(text)
         .map_err(|error| SchemaError::Field { field: field.to_owned(), why: error.to_string() })
 }

@@ -9,7 +9,7 @@ use super::machine::dual_x5540;
 use super::set;
 use crate::plan;
 use crate::requests::{
-    device, emulator_wish, free_share, from_toml, group_from_words, vm_from_words,
+    device, emulator_wish, free_share, from_toml, group_from_words, knob, vm_from_words,
 };
 
 /// The example of the documentation, between its fences.
@@ -168,4 +168,47 @@ proptest::proptest! {
             proptest::prop_assert!(!vnode.name.is_empty());
         }
     }
+}
+
+#[test]
+fn knobs_are_put_into_a_plan_and_what_cannot_be_is_named() {
+    let mut layout = crate::schema::from_json(include_str!("golden/plan-1.json")).unwrap();
+    let housekeeping = layout.housekeeping.clone();
+    for words in [
+        "irq:0000:05:00.0=0",
+        "new-irqs=housekeeping",
+        "workqueues=0-1",
+        "numa-balancing=off",
+        "thp=never",
+        "ksm=unmerge",
+        "wake-up-us=0",
+        "governor=performance",
+        "min-khz=800000",
+        "max-khz=900000",
+        "huge-pages=1:2048:512",
+        "cpu-weight=200",
+        "cpu-quota=50000/100000",
+        "required=yes",
+    ] {
+        knob(&mut layout, words).unwrap_or_else(|error| panic!("{words}: {error}"));
+    }
+    assert_eq!(layout.tuning.new_irqs, Some(housekeeping));
+    assert_eq!(layout.irqs.last().unwrap().device, "0000:05:00.0");
+    assert_eq!(crate::schema::from_json(&crate::schema::to_json(&layout)), Ok(layout.clone()));
+    let mut wrong = |words: &str, part: &str, hint: &str| {
+        let error = knob(&mut layout, words).unwrap_err();
+        assert!(error.to_string().contains(part), "{words}: {error}");
+        assert!(error.hint().unwrap_or_default().contains(hint), "{words}: {:?}", error.hint());
+    };
+    wrong("thp", "\"thp\" is not written KEY=VALUE", "there are irq:DEVICE=");
+    wrong("governer=x", "no knob \"governer\"", "did you mean governor?");
+    wrong("thp=off", "thp: \"off\" is not one of always, madvise, never", "");
+    wrong("workqueues=", "not at least one PU", "housekeeping");
+    wrong("new-irqs=x", "new-irqs: ", "OS indexes");
+    wrong("cpu-quota=5", "QUOTA_US/PERIOD_US", "");
+    wrong("huge-pages=1:2048", "NODE:SIZE_KIB:PAGES", "");
+    wrong("wake-up-us=-1", "whole number", "");
+    layout.tuning.cpu_weight = Some(0);
+    let error = crate::schema::from_json(&crate::schema::to_json(&layout)).unwrap_err();
+    assert_eq!(error.to_string(), "tuning.cpu_weight: 0 is not in 1 to 10000");
 }

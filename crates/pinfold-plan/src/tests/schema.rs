@@ -1,8 +1,9 @@
 //! The JSON form: identity, golden text, and errors that name the field.
 
 use pinfold_model::{
-    CpuSet, Finding, GuestTopology, IrqPlan, IsolationScope, MemoryPlan, NodeId, Plan, Policy,
-    PuId, Role, Severity, Speed, ThreadPlan, VnodeKind, VnodePlan,
+    CpuQuota, CpuSet, Finding, GuestTopology, HugePagePool, IrqPlan, IsolationScope, MemoryPlan,
+    NodeId, Plan, Policy, PuId, Role, SamePageMerging, Severity, Speed, ThreadPlan,
+    TransparentHugePages, Tuning, VnodeKind, VnodePlan,
 };
 use proptest::prelude::*;
 
@@ -184,6 +185,42 @@ fn any_finding() -> impl Strategy<Value = Finding> {
         .prop_map(|(severity, subject, text, hint)| Finding { severity, subject, text, hint })
 }
 
+/// Knobs, every other one absent.
+fn any_tuning() -> impl Strategy<Value = Tuning> {
+    let small = || prop::option::of(1_u32..1000);
+    let thp = prop::option::of(prop::sample::select(TransparentHugePages::ALL.to_vec()));
+    let ksm = prop::option::of(prop::sample::select(SamePageMerging::ALL.to_vec()));
+    let sets = (prop::option::of(any_pus()), prop::option::of(any_pus()));
+    let pools = prop::collection::vec((0_u32..8, 1_u64..9, any::<u64>()), 0..3);
+    let switches = (any::<Option<bool>>(), thp, ksm, any::<Option<u32>>(), any::<bool>());
+    (sets, switches, (small(), small(), small()), pools).prop_map(
+        |(sets, (numa_balancing, thp, ksm, wake_up_us, required), numbers, pools)| Tuning {
+            new_irqs: sets.0.filter(|set| !set.is_empty()),
+            workqueues: sets.1.filter(|set| !set.is_empty()),
+            numa_balancing,
+            transparent_huge_pages: thp,
+            same_page_merging: ksm,
+            wake_up_us,
+            governor: numbers.0.map(|number| format!("governor_{number}")),
+            min_khz: numbers.1.map(u64::from),
+            max_khz: numbers.1.map(|khz| u64::from(khz) + 5),
+            huge_pages: pools
+                .into_iter()
+                .map(|(node, size, pages)| HugePagePool {
+                    node: NodeId(node),
+                    page_bytes: size << 20,
+                    pages,
+                })
+                .collect(),
+            cpu_weight: numbers.2,
+            cpu_quota: numbers
+                .2
+                .map(|number| CpuQuota { quota_us: 1_000 + u64::from(number), period_us: 100_000 }),
+            required,
+        },
+    )
+}
+
 /// Plans that keep the rules, with texts from everywhere.
 fn any_plan() -> impl Strategy<Value = Plan> {
     let texts = (any_text(), any_text(), any_text(), any_text(), any_text());
@@ -192,9 +229,9 @@ fn any_plan() -> impl Strategy<Value = Plan> {
     let nodes = prop::collection::btree_set(0_u32..64, 1..4);
     let nodes = prop::option::of((nodes, any::<Option<u64>>(), any::<Option<u64>>()));
     let irqs = prop::collection::vec(any_pus(), 0..3);
-    let more = (nodes, 1_u32..=1_000_000, irqs);
+    let more = (nodes, 1_u32..=1_000_000, irqs, any_tuning());
     let parts = (texts, any_threads(), sets, findings, more);
-    parts.prop_map(|(texts, threads, sets, findings, (nodes, speed, irqs))| {
+    parts.prop_map(|(texts, threads, sets, findings, (nodes, speed, irqs, tuning))| {
         let (name, strategy, fingerprint, housekeeping_reason, reason) = texts;
         // One PU that no thread has, so that no real-time thread can starve the host.
         let housekeeping = sets.0.union(&CpuSet::single(PuId(500)));
@@ -219,6 +256,7 @@ fn any_plan() -> impl Strategy<Value = Plan> {
             fingerprint,
             vnodes: vec![VnodePlan { name, kind, threads, guest, memory, speed }],
             irqs,
+            tuning,
             housekeeping,
             exclusive,
             isolation,

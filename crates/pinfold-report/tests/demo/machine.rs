@@ -160,6 +160,7 @@ pub fn plan(topology: &Topology, strategy: &str, shape: Shape, count: u32) -> Pl
             speed: Speed::FULL,
         }],
         irqs: Vec::new(),
+        tuning: pinfold_model::Tuning::default(),
         housekeeping: host,
         exclusive,
         isolation,

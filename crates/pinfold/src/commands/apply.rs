@@ -17,7 +17,8 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
     let clock = SystemClock;
     let topology = common::topology(&host, None)?;
     let mut vm = Vm::find(&host, &arguments.vm)?;
-    let plan = plan_for(arguments, &topology, &vm)?;
+    let mut plan = plan_for(arguments, &topology, &vm)?;
+    common::set_knobs(&mut plan, &arguments.knobs, &topology)?;
     if plan.strategy != "none" {
         vm.found.require_own_threads().map_err(|e| vm_failure(&e))?;
     }

@@ -98,7 +98,8 @@ pub fn threads_by_journal(plan: &Plan, record: &Record) -> Vec<(TaskId, Role)> {
             | Change::MakeGroup { .. }
             | Change::MoveTasks { .. }
             | Change::SetPolicy { .. }
-            | Change::WriteSetting { .. } => None,
+            | Change::WriteSetting { .. }
+            | Change::MovePages { .. } => None,
         })
         .collect()
 }

@@ -135,6 +135,7 @@ fn plan(topology: &Topology) -> Plan {
             speed: Speed::FULL,
         }],
         irqs: Vec::new(),
+        tuning: pinfold_model::Tuning::default(),
         housekeeping: online.difference(&set("0,5")),
         exclusive: set("0"),
         isolation: IsolationScope::Own,

@@ -179,6 +179,7 @@ pub fn candidate(name: &str, place: u32, vcpus: u32) -> Candidate {
             speed: Speed::FULL,
         }],
         irqs: Vec::new(),
+        tuning: pinfold_model::Tuning::default(),
         housekeeping: CpuSet::single(PuId(0)),
         exclusive: CpuSet::new(),
         isolation: IsolationScope::None,

@@ -1,0 +1,64 @@
+//! Pages of a process that are on other nodes than they should be: `migrate_pages(2)`.
+//!
+//! The kernel moves what it can: pages that a device holds, or that other processes map too,
+//! stay. A moved page has no place to which undo could send it back, so undo only tells.
+
+use pinfold_host::{Host, HostError, HostMut, numa_maps, paths};
+use pinfold_model::{Finding, NodeId, TaskId};
+
+use super::{Reverted, Shown, Taken};
+use crate::tasks::{self, Seen};
+
+const SUBJECT: &str = "memory";
+
+pub(super) fn take(
+    host: &dyn HostMut,
+    seen: &Seen,
+    task: TaskId,
+    (from, to): (&[NodeId], &[NodeId]),
+) -> Result<Taken, HostError> {
+    if !seen.is_alive(host, task)? {
+        return Ok(Taken::Gone);
+    }
+    let Some(before) = kib_on(host, task, from)? else { return Ok(Taken::Gone) };
+    let Some(refused) = tasks::unless_gone(host.migrate_pages(task.tid, from, to))? else {
+        return Ok(Taken::Gone);
+    };
+    let Some(left) = kib_on(host, task, from)? else { return Ok(Taken::Gone) };
+    let moved = before.saturating_sub(left);
+    let text = format!("{moved} KiB of {task} were moved, {left} KiB stay where they are");
+    let finding = match left {
+        0 => Finding::note(SUBJECT, text),
+        _ => Finding::warning(SUBJECT, format!("{text} ({refused} pages were refused)")).with_hint(
+            "pages that a device holds or that others share cannot be moved: bind the memory when the machine starts",
+        ),
+    };
+    Ok(Taken::Done(vec![finding]))
+}
+
+pub(super) fn verify(host: &dyn Host, task: TaskId) -> Result<Shown, HostError> {
+    // How many pages are where was told; only that there still is somebody can be wrong.
+    Ok(if tasks::is_alive(host, task)? { Shown::AsAsked } else { Shown::Gone })
+}
+
+pub(super) fn revert(
+    host: &dyn Host,
+    task: TaskId,
+    kib: &[(NodeId, u64)],
+) -> Result<Reverted, HostError> {
+    if !tasks::is_alive(host, task)? {
+        return Ok(Reverted::Gone);
+    }
+    let was: Vec<String> =
+        kib.iter().map(|(node, kib)| format!("{kib} KiB on node {node}")).collect();
+    let text = format!("pages of {task} are left where they are now; before, {}", was.join(", "));
+    Ok(Reverted::Near(Finding::note(SUBJECT, text)))
+}
+
+/// Memory of a process on these nodes; `None` if it has ended.
+fn kib_on(host: &dyn Host, task: TaskId, nodes: &[NodeId]) -> Result<Option<u64>, HostError> {
+    let path = paths::process_numa_maps(task.tid);
+    let Some(text) = tasks::unless_gone(host.read_text(&path))? else { return Ok(None) };
+    let kib = numa_maps::parse(&text).map_err(|error| error.at(&path))?;
+    Ok(Some(nodes.iter().filter_map(|node| kib.get(node)).sum()))
+}

@@ -1,0 +1,44 @@
+//! What it means that the kernel does not take a value of one of the host's knobs.
+
+use std::io::ErrorKind;
+
+use pinfold_host::HostError;
+use pinfold_model::Finding;
+
+/// Answer of a managed interrupt before Linux 6.12; since then it is `EPERM`.
+const EIO: i32 = 5;
+
+const NO: [ErrorKind; 6] = [
+    ErrorKind::PermissionDenied,
+    ErrorKind::ReadOnlyFilesystem,
+    ErrorKind::ResourceBusy,
+    ErrorKind::StorageFull,
+    ErrorKind::Unsupported,
+    ErrorKind::InvalidInput,
+];
+
+/// The refusal for people, with the way out; `None` for an answer that is no refusal.
+pub(super) fn of(error: &HostError, is_irq: bool) -> Option<Finding> {
+    let HostError::File { source, .. } = error else { return None };
+    let kind = source.kind();
+    let is_eio = source.raw_os_error() == Some(EIO);
+    if is_irq && (is_eio || kind == ErrorKind::PermissionDenied) {
+        let text =
+            format!("{error}: the kernel manages this interrupt itself and lets nobody move it");
+        let hint = "boot with isolcpus=managed_irq,PUS, or give the device fewer queues";
+        return Some(Finding::warning("IRQ affinity", text).with_hint(hint));
+    }
+    if !NO.contains(&kind) {
+        return None;
+    }
+    let hint = if kind == ErrorKind::StorageFull {
+        "for an interrupt, these PUs have no free vector: give it more PUs, or the device fewer queues; for huge pages, there is no memory in one piece"
+    } else if kind == ErrorKind::ResourceBusy {
+        "somebody else holds it: stop that, then apply again"
+    } else if kind == ErrorKind::PermissionDenied || kind == ErrorKind::ReadOnlyFilesystem {
+        "run it as root on the host, outside a container"
+    } else {
+        "this kernel or driver takes other values: for a governor see scaling_available_governors, for PUs those that are online"
+    };
+    Some(Finding::warning("kernel file", format!("{error}: {source}")).with_hint(hint))
+}

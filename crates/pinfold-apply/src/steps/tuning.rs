@@ -1,0 +1,105 @@
+//! The host's own knobs: interrupts, kernel work, memory, frequency, run time.
+//!
+//! One file per kind. What a host lacks, or refuses, is a finding; where the plan requires its
+//! knobs, it is refused.
+
+mod cpu_time;
+mod frequency;
+mod irqs;
+mod memory;
+
+use pinfold_host::{paths, process};
+use pinfold_model::{Change, CpuSet, Finding, SamePageMerging, Undo};
+
+use super::draft::Draft;
+use crate::actuators;
+use crate::error::{ApplyError, Refusal};
+use crate::tasks;
+
+/// Drafts everything that the plan says of the host's knobs.
+pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
+    irqs::place(draft)?;
+    switches(draft)?;
+    memory::pools(draft)?;
+    memory::bind(draft)?;
+    frequency::set(draft)?;
+    cpu_time::set(draft)
+}
+
+fn switches(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
+    let tuning = &draft.plan.tuning;
+    if let Some(pus) = &tuning.new_irqs {
+        let knob = (paths::default_smp_affinity(), mask_of(pus));
+        draft.knob("default IRQ affinity", knob, "interrupts that are set up later go there")?;
+    }
+    if let Some(pus) = &tuning.workqueues {
+        let knob = (paths::workqueue_cpumask(), mask_of(pus));
+        draft.knob("workqueues", knob, "unbound work of the kernel stays there")?;
+    }
+    if let Some(on) = tuning.numa_balancing {
+        let knob = (paths::sysctl_kernel("numa_balancing"), u8::from(on).to_string());
+        draft.knob("numa_balancing", knob, "asked by the plan")?;
+    }
+    if let Some(when) = tuning.transparent_huge_pages {
+        let knob = (paths::thp_file("enabled"), when.word().to_owned());
+        draft.knob("transparent huge pages", knob, "asked by the plan")?;
+    }
+    if let Some(merging) = tuning.same_page_merging {
+        let number = match merging {
+            SamePageMerging::Stop => "0",
+            SamePageMerging::Run => "1",
+            SamePageMerging::Unmerge => "2",
+        };
+        draft.knob("ksm", (paths::ksm_run(), number.to_owned()), "asked by the plan")?;
+    }
+    if let Some(longest_us) = tuning.wake_up_us {
+        // The file says 0 for "no limit".
+        let value = if longest_us == 0 { "n/a".to_owned() } else { longest_us.to_string() };
+        for pu in draft.vnode.pus().iter() {
+            let knob = (paths::cpu_resume_latency(pu), value.clone());
+            draft.knob("wake-up latency", knob, "this PU wakes fast enough")?;
+        }
+    }
+    Ok(())
+}
+
+/// A mask as the kernel shows it.
+fn mask_of(pus: &CpuSet) -> String {
+    pus.to_mask()
+}
+
+impl Draft<'_> {
+    /// Sets a knob, if it has another value.
+    fn knob(
+        &mut self,
+        subject: &str,
+        (path, value): (String, String),
+        reason: &str,
+    ) -> Result<(), ApplyError> {
+        let Some(original) = tasks::unless_gone(self.host.read(&path))? else {
+            let finding = Finding::warning(subject, format!("this host has no {path}"))
+                .with_hint("its kernel was built without it, or the hardware lacks it");
+            return self.lacks(finding);
+        };
+        if actuators::holds(&path, &original, value.as_bytes())? {
+            return Ok(());
+        }
+        if self.host.is_live() && !process::is_root() {
+            let finding = Finding::warning(subject, format!("only root can write {path}"))
+                .with_hint("run it as root");
+            return self.lacks(finding);
+        }
+        let change = Change::WriteFile { path: path.clone(), value: value.into_bytes() };
+        self.step(change, Undo::WriteFile { path, original }, reason);
+        Ok(())
+    }
+
+    /// Tells of something that cannot be had here.
+    fn lacks(&mut self, finding: Finding) -> Result<(), ApplyError> {
+        if self.plan.tuning.required {
+            return Err(Refusal::Lacks { finding: Box::new(finding) }.into());
+        }
+        self.find(finding);
+        Ok(())
+    }
+}

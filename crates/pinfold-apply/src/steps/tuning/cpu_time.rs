@@ -1,0 +1,89 @@
+//! Weight and quota of the machine's own group in the cpu controller.
+//!
+//! Version 2 has `cpu.weight` (100 is usual) and `cpu.max`, version 1 `cpu.shares` (1,024) and
+//! `cpu.cfs_period_us` with `cpu.cfs_quota_us`.
+//! <https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu>,
+//! <https://docs.kernel.org/scheduler/sched-bwc.html>
+
+use pinfold_host::mountinfo::{self, Version};
+use pinfold_host::{paths, proc_cgroup};
+use pinfold_model::{Finding, Tid};
+
+use crate::error::ApplyError;
+use crate::steps::draft::Draft;
+use crate::tasks;
+
+const CONTROLLER: &str = "cpu";
+const SUBJECT: &str = "cgroup cpu";
+const REASON: &str = "asked by the plan";
+/// What v1 calls 100.
+const USUAL_SHARES: u64 = 1024;
+
+pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
+    let tuning = &draft.plan.tuning;
+    let (weight, quota) = (tuning.cpu_weight, tuning.cpu_quota);
+    if weight.is_none() && quota.is_none() {
+        return Ok(());
+    }
+    if !draft.target.kept.is_empty() {
+        let text = "libvirt keeps the weight and the quota of its domains";
+        let hint = "set them with virsh schedinfo";
+        return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
+    }
+    let Some((version, group)) = own_group(draft)? else {
+        let text = "the virtual machine has no group of its own with the cpu controller";
+        let hint = "start it in one, such as systemd-run --scope -p CPUWeight=100";
+        return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
+    };
+    let mut knobs = Vec::new();
+    match version {
+        Version::V2 => {
+            knobs.extend(weight.map(|weight| (paths::cpu_weight(&group), weight.to_string())));
+            knobs.extend(quota.map(|one| {
+                (paths::cpu_max(&group), format!("{} {}", one.quota_us, one.period_us))
+            }));
+        }
+        Version::V1 => {
+            let shares = weight.map(|weight| u64::from(weight) * USUAL_SHARES / 100);
+            // The kernel takes no less than 2.
+            knobs.extend(
+                shares.map(|shares| (paths::cpu_shares(&group), shares.max(2).to_string())),
+            );
+            if let Some(one) = quota {
+                knobs.push((paths::cpu_cfs_period(&group), one.period_us.to_string()));
+                knobs.push((paths::cpu_cfs_quota(&group), one.quota_us.to_string()));
+            }
+        }
+    }
+    for knob in knobs {
+        draft.knob(SUBJECT, knob, REASON)?;
+    }
+    Ok(())
+}
+
+/// The machine's group, if it is its own.
+fn own_group(draft: &Draft<'_>) -> Result<Option<(Version, String)>, ApplyError> {
+    let Some(mount) = mountinfo::controller(draft.host, CONTROLLER)? else { return Ok(None) };
+    let path = paths::process_cgroup(draft.vm.tid);
+    let Some(text) = tasks::unless_gone(draft.host.read_text(&path))? else { return Ok(None) };
+    let memberships = proc_cgroup::parse(&text).map_err(|error| error.at(&path))?;
+    let below = match mount.version {
+        Version::V1 => proc_cgroup::v1_path(&memberships, CONTROLLER),
+        Version::V2 => proc_cgroup::v2_path(&memberships),
+    };
+    let Some(group) = below.filter(|path| *path != "/").and_then(|path| mount.group_dir(path))
+    else {
+        return Ok(None);
+    };
+    let file = match mount.version {
+        Version::V1 => paths::cpu_shares(&group),
+        Version::V2 => paths::cpu_weight(&group),
+    };
+    Ok((draft.host.exists(&file) && is_alone(draft, &group)?).then_some((mount.version, group)))
+}
+
+fn is_alone(draft: &Draft<'_>, group: &str) -> Result<bool, ApplyError> {
+    let members = tasks::unless_gone(draft.host.read_text(&paths::cgroup_procs(group)))?;
+    let members: Vec<Tid> = members.map_or_else(Vec::new, |text| tasks::numbers(text.lines()));
+    Ok(members == [draft.vm.tid])
+}

@@ -1,0 +1,58 @@
+//! The frequency of the plan's PUs: governor and limits, once for each cpufreq policy.
+
+use std::collections::BTreeSet;
+
+use pinfold_host::paths;
+use pinfold_model::PuId;
+
+use crate::error::ApplyError;
+use crate::steps::draft::Draft;
+use crate::tasks;
+
+const SUBJECT: &str = "cpufreq";
+const REASON: &str = "asked by the plan";
+
+pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
+    let tuning = &draft.plan.tuning;
+    let (governor, min, max) = (&tuning.governor, tuning.min_khz, tuning.max_khz);
+    if governor.is_none() && min.is_none() && max.is_none() {
+        return Ok(());
+    }
+    let mut seen = BTreeSet::new();
+    for pu in draft.vnode.pus().iter() {
+        // Who shares a policy shares its files.
+        let related = paths::cpufreq_file(pu, "affected_cpus");
+        let shared = tasks::unless_gone(draft.host.read(&related))?;
+        if shared.is_some_and(|list| !list.trim_ascii().is_empty() && !seen.insert(list)) {
+            continue;
+        }
+        if let Some(governor) = governor {
+            let knob = (paths::cpufreq_file(pu, "scaling_governor"), governor.clone());
+            draft.knob(SUBJECT, knob, REASON)?;
+        }
+        limits(draft, pu, (min, max))?;
+    }
+    Ok(())
+}
+
+/// The kernel refuses a lowest above the highest, so the one that widens comes first; undo
+/// goes the other way and widens first too.
+fn limits(
+    draft: &mut Draft<'_>,
+    pu: PuId,
+    (min, max): (Option<u64>, Option<u64>),
+) -> Result<(), ApplyError> {
+    let file = |name: &str| paths::cpufreq_file(pu, name);
+    let now = tasks::unless_gone(draft.host.read_text(&file("scaling_min_freq")))?;
+    let lowest: Option<u64> = now.and_then(|text| text.trim().parse().ok());
+    let mut knobs = vec![("scaling_max_freq", max), ("scaling_min_freq", min)];
+    if max.zip(lowest).is_some_and(|(max, lowest)| max < lowest) {
+        knobs.reverse();
+    }
+    for (name, khz) in knobs {
+        if let Some(khz) = khz {
+            draft.knob(SUBJECT, (file(name), khz.to_string()), REASON)?;
+        }
+    }
+    Ok(())
+}

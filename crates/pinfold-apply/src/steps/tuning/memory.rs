@@ -1,0 +1,64 @@
+//! The machine's memory: pools of huge pages, the nodes that it may use, pages on others.
+//!
+//! Affinity does not move pages, and nobody can change another process's memory policy, so
+//! two things are done: the machine's own group gets the nodes (what is allocated later), and
+//! pages that are elsewhere are moved.
+
+use std::collections::BTreeMap;
+
+use pinfold_host::{numa_maps, paths};
+use pinfold_model::{Change, CpuSet, Finding, NodeId, PuId, Undo};
+
+use crate::cpusets;
+use crate::error::ApplyError;
+use crate::steps::draft::Draft;
+use crate::tasks::{self, Rules};
+
+pub(super) fn pools(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
+    for pool in &draft.plan.tuning.huge_pages {
+        let knob = (paths::node_huge_pages(pool.node, pool.page_bytes), pool.pages.to_string());
+        draft.knob("huge pages", knob, "asked by the plan")?;
+    }
+    Ok(())
+}
+
+pub(super) fn bind(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
+    let Some(memory) = &draft.vnode.memory else { return Ok(()) };
+    // libvirt binds and moves by itself.
+    if draft.target.kept.iter().any(|kept| kept.rules == Rules::Memory) {
+        return Ok(());
+    }
+    let nodes: CpuSet = memory.nodes.iter().map(|node| PuId(node.0)).collect();
+    let online = cpusets::list(draft.host, &paths::node_online())?;
+    if online.is_subset(&nodes) {
+        return Ok(());
+    }
+    group(draft, &nodes)?;
+    let pid = draft.vm;
+    let path = paths::process_numa_maps(pid.tid);
+    let Some(text) = tasks::unless_gone(draft.host.read_text(&path))? else {
+        let text = format!("this kernel has no {path}, so it is not known where pages are");
+        return draft.lacks(Finding::warning("memory", text));
+    };
+    let kib: BTreeMap<NodeId, u64> = numa_maps::parse(&text).map_err(|error| error.at(&path))?;
+    let from: Vec<NodeId> =
+        kib.keys().copied().filter(|node| !memory.nodes.contains(node)).collect();
+    if !from.is_empty() {
+        let undo = Undo::LeavePages { task: pid, kib: kib.into_iter().collect() };
+        let change = Change::MovePages { task: pid, from, to: memory.nodes.clone() };
+        draft.step(change, undo, format!("memory: {}", memory.reason));
+    }
+    Ok(())
+}
+
+/// Gives the nodes to the machine's own group, if it has one.
+fn group(draft: &mut Draft<'_>, nodes: &CpuSet) -> Result<(), ApplyError> {
+    let alone = draft.own_cpuset_group()?;
+    let Some(group) = alone else {
+        let text = "the virtual machine has no cpuset group of its own, so pages that it asks for later are only near the thread that asks";
+        let hint = "start it in a group of its own, such as systemd-run --scope -p AllowedMemoryNodes=N, or bind its memory in QEMU (host-nodes=, policy=bind)";
+        return draft.lacks(Finding::warning("memory", text).with_hint(hint));
+    };
+    let knob = (paths::cpuset_mems(&group), nodes.to_string());
+    draft.knob("cpuset.mems", knob, "what the virtual machine asks for later is on these nodes")
+}

@@ -1,0 +1,276 @@
+//! The host's knobs on simulated hosts: set, read back, refused, killed at every step, undone.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test may panic, and says on stderr why it was skipped"
+)]
+
+mod common;
+
+use common::{Bench, Case, assert_same, break_at, set};
+use pinfold_apply::{ApplyError, Point, plan_steps};
+use pinfold_host::{Host as _, HostMut as _, Knob, SimBuilder, SimHost, SimPages, SimTask, paths};
+use pinfold_model::{
+    CpuSet, HugePagePool, IrqPlan, MemoryPlan, NodeId, PuId, SamePageMerging, Tid,
+    TransparentHugePages, Tuning,
+};
+
+const DEVICE: &str = "0000:05:00.0";
+const ENOSPC: i32 = 28;
+const MANAGED: u32 = 33;
+
+/// A host with every knob: interrupts of which one is managed, two nodes, two cpufreq policies.
+fn knobs(builder: SimBuilder) -> SimBuilder {
+    let mut builder = builder
+        .nodes(2)
+        .file(&format!("{}/31", paths::pci_msi_irqs(DEVICE)), "msix\n")
+        .file(&format!("{}/32", paths::pci_msi_irqs(DEVICE)), "msix\n")
+        .file(&format!("{}/{MANAGED}", paths::pci_msi_irqs(DEVICE)), "msix\n")
+        .knob(&paths::irq_file(31, "smp_affinity_list"), Knob::List, "0-7\n")
+        .knob(&paths::irq_file(32, "smp_affinity_list"), Knob::List, "2\n")
+        .knob(&paths::irq_file(MANAGED, "smp_affinity_list"), Knob::Managed, "2-3\n")
+        .knob(&paths::default_smp_affinity(), Knob::Mask, "ff\n")
+        .knob(&paths::workqueue_cpumask(), Knob::Mask, "ff\n")
+        .knob(&paths::sysctl_kernel("numa_balancing"), Knob::Integer, "1\n")
+        .knob(&paths::thp_file("enabled"), Knob::Choice, "always [madvise] never\n")
+        .knob(&paths::ksm_run(), Knob::Integer, "1\n")
+        .knob(&paths::node_huge_pages(NodeId(1), 2 << 20), Knob::Pool(64), "3\n");
+    for pu in CpuSet::first_n(8).iter() {
+        let policy = if pu.0 < 4 { "0 1 2 3\n" } else { "4 5 6 7\n" };
+        builder = builder.file(&paths::cpufreq_file(pu, "affected_cpus"), policy).knob(
+            &paths::cpu_resume_latency(pu),
+            Knob::Text,
+            "0\n",
+        );
+    }
+    for pu in [0, 2, 4, 6].map(PuId) {
+        builder = builder
+            .knob(&paths::cpufreq_file(pu, "scaling_governor"), Knob::Text, "schedutil\n")
+            .knob(&paths::cpufreq_file(pu, "scaling_min_freq"), Knob::Integer, "800000\n")
+            .knob(&paths::cpufreq_file(pu, "scaling_max_freq"), Knob::Integer, "3600000\n");
+    }
+    builder
+}
+
+fn tuning() -> Tuning {
+    Tuning {
+        new_irqs: Some(set("0,4")),
+        workqueues: Some(set("0,4")),
+        numa_balancing: Some(false),
+        transparent_huge_pages: Some(TransparentHugePages::Never),
+        same_page_merging: Some(SamePageMerging::Unmerge),
+        wake_up_us: Some(0),
+        governor: Some("performance".to_owned()),
+        min_khz: Some(500_000),
+        max_khz: Some(700_000),
+        huge_pages: vec![HugePagePool { node: NodeId(1), page_bytes: 2 << 20, pages: 16 }],
+        ..Tuning::default()
+    }
+}
+
+/// The machine alone in a group with a cpuset, a third of its pages on the wrong node.
+fn case() -> Case {
+    let pages = |movable, in_use| SimPages { movable, in_use };
+    let vm = SimTask::new(common::VM, "qemu-system-x86")
+        .in_group("/machine.slice/vm1.scope")
+        .child_of(400)
+        .with_pages(0, pages(100, 7))
+        .with_pages(1, pages(200, 0));
+    let thread = |tid: u32, name: &str| {
+        SimTask::new(tid, name).thread_of(common::VM).in_group("/machine.slice/vm1.scope")
+    };
+    let none = CpuSet::new;
+    let builder = knobs(common::v2_builder())
+        .clears_populated()
+        .group("/machine.slice", none(), none())
+        .group("/machine.slice/vm1.scope", none(), none())
+        .task(vm)
+        .task(thread(501, "CPU 0/KVM"))
+        .task(thread(502, "IO disk"));
+    let host = builder.build();
+    let donor = common::v2();
+    let id = |tid: u32| host.task(Tid(tid)).unwrap().id();
+    let mut target = donor.target.clone();
+    for (task, _) in &mut target.threads {
+        *task = id(task.tid.0);
+    }
+    target.own.clear();
+    let mut plan = common::plan("2,6", "0,4");
+    plan.tuning = tuning();
+    plan.irqs.push(IrqPlan {
+        device: DEVICE.to_owned(),
+        pus: set("0,4"),
+        reason: "as the test says".to_owned(),
+    });
+    plan.vnodes[0].memory = Some(MemoryPlan {
+        nodes: vec![NodeId(1)],
+        bytes: None,
+        page_bytes: None,
+        reason: "as the test says".to_owned(),
+    });
+    Case { name: "knobs", host, target, plan }
+}
+
+fn read(host: &SimHost, path: &str) -> String {
+    host.read_text(path).unwrap().trim().to_owned()
+}
+
+#[test]
+fn every_knob_is_set_and_comes_back_byte_for_byte() {
+    let case = case();
+    let (bench, before) = (Bench::new(), case.host.snapshot());
+    let dry = plan_steps(&case.host, &case.plan, &case.target).unwrap();
+    let applied = bench.apply(&case).unwrap();
+    let check = |path: String, expected: &str| {
+        assert_eq!(read(&case.host, &path), expected, "{path}");
+    };
+    let irq = |number| paths::irq_file(number, "smp_affinity_list");
+    check(irq(31), "0,4");
+    check(irq(32), "0,4");
+    check(irq(MANAGED), "2-3");
+    check(paths::default_smp_affinity(), "11");
+    check(paths::workqueue_cpumask(), "11");
+    check(paths::sysctl_kernel("numa_balancing"), "0");
+    check(paths::thp_file("enabled"), "always madvise [never]");
+    check(paths::ksm_run(), "2");
+    check(paths::node_huge_pages(NodeId(1), 2 << 20), "16");
+    check(paths::cpu_resume_latency(PuId(6)), "n/a");
+    check(paths::cpu_resume_latency(PuId(7)), "0");
+    check(paths::cpufreq_file(PuId(0), "scaling_governor"), "performance");
+    check(paths::cpufreq_file(PuId(0), "scaling_max_freq"), "700000");
+    check(paths::cpufreq_file(PuId(4), "scaling_min_freq"), "500000");
+    check(paths::cpuset_mems("/sys/fs/cgroup/machine.slice/vm1.scope"), "1");
+    let told = |part: &str| {
+        assert!(applied.findings.iter().any(|one| one.text.contains(part)), "{applied:?}");
+    };
+    told("the kernel manages this interrupt itself");
+    told("400 KiB of task 500 were moved, 28 KiB stay");
+    let of_managed = |step: &&pinfold_model::Step| step.change.to_string().contains("/33/");
+    assert_eq!(dry.steps.iter().filter(of_managed).count(), 1, "tried once, and printed");
+    assert_eq!(applied.steps.iter().filter(of_managed).count(), 0);
+    let tries = case.host.changes().iter().filter(|one| one.contains("/irq/33/")).count();
+    assert_eq!(tries, 0, "the kernel refused it");
+    let report = bench.undo(&case);
+    assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
+    assert_eq!(report.near.len(), 1, "the pages: {report:?}");
+    assert_same(&before, &case.host, "undo");
+}
+
+#[test]
+fn a_kill_at_every_point_is_undone_and_an_undo_twice_is_one() {
+    let steps = plan_steps(&case().host, &case().plan, &case().target).unwrap().steps.len();
+    assert!(steps > 20, "{steps}");
+    for index in 0..steps {
+        for point in [Point::BeforeJournal, Point::AfterJournal, Point::AfterChange] {
+            let case = case();
+            let (bench, before) = (Bench::new(), case.host.snapshot());
+            let what = format!("{point:?} of step {index}");
+            let error = match bench.apply_watched(&case, &mut break_at(index, point)) {
+                Err(error) => error,
+                // The refused one is never done.
+                Ok(_) if point == Point::AfterChange => continue,
+                Ok(_) => panic!("{what} did not break off"),
+            };
+            assert!(matches!(error, ApplyError::Abandoned { .. }), "{what}: {error}");
+            let report = bench.undo(&case);
+            assert!(report.is_complete() && report.changed.is_empty(), "{what}: {report:?}");
+            assert_same(&before, &case.host, &what);
+            bench.undo(&case);
+            assert_same(&before, &case.host, &what);
+        }
+    }
+}
+
+#[test]
+fn a_host_that_dies_after_some_changes_is_restored_later() {
+    for allowed in 0.. {
+        let case = case();
+        let (bench, before) = (Bench::new(), case.host.snapshot());
+        case.host.fail_after(allowed, 5);
+        let result = bench.apply(&case);
+        case.host.clear_faults();
+        if result.is_ok() {
+            assert!(allowed > 20, "{allowed}");
+            break;
+        }
+        let report = bench.undo(&case);
+        assert!(report.is_complete() && report.changed.is_empty(), "{allowed}: {report:?}");
+        assert_same(&before, &case.host, &format!("dead after {allowed} changes"));
+    }
+}
+
+#[test]
+fn what_is_refused_is_told_with_the_way_out_or_ends_a_plan_that_requires_it() {
+    let files = [
+        paths::irq_file(31, "smp_affinity_list"),
+        paths::default_smp_affinity(),
+        paths::workqueue_cpumask(),
+        paths::thp_file("enabled"),
+        paths::node_huge_pages(NodeId(1), 2 << 20),
+        paths::cpufreq_file(PuId(0), "scaling_governor"),
+    ];
+    // EPERM, EBUSY, EINVAL, ENOSPC, EROFS.
+    for errno in [1, 16, 22, ENOSPC, 30] {
+        for file in &files {
+            let mut case = case();
+            let what = format!("errno {errno} for {file}");
+            let (bench, before) = (Bench::new(), case.host.snapshot());
+            case.host.fail_on(&format!("write {file} "), errno);
+            let applied = bench.apply(&case).unwrap();
+            let finding = applied.findings.iter().find(|one| one.text.contains(file.as_str()));
+            assert!(finding.is_some_and(|one| one.hint.is_some()), "{what}: {applied:?}");
+            assert!(bench.undo(&case).is_complete(), "{what}");
+            assert_same(&before, &case.host, &what);
+            case.plan.tuning.required = true;
+            let error = Bench::new().apply(&case).unwrap_err();
+            assert!(error.undone().is_some_and(pinfold_apply::UndoReport::is_complete), "{what}");
+            assert_same(&before, &case.host, &what);
+        }
+    }
+}
+
+#[test]
+fn what_a_host_lacks_is_a_finding_unless_it_is_required() {
+    let mut case = common::v2();
+    case.plan.tuning = tuning();
+    let applied = Bench::new().apply(&case).unwrap();
+    assert!(applied.findings.iter().any(|one| one.text.contains("this host has no")));
+    case.plan.tuning.required = true;
+    let error = plan_steps(&case.host, &case.plan, &case.target).unwrap_err();
+    assert!(error.to_string().contains("this host has no") && error.hint().is_some(), "{error}");
+}
+
+#[test]
+fn fewer_huge_pages_than_asked_are_told_and_taken_back() {
+    let mut case = case();
+    case.plan.tuning.huge_pages[0].pages = 100;
+    let (bench, before) = (Bench::new(), case.host.snapshot());
+    let applied = bench.apply(&case).unwrap();
+    assert!(applied.findings.iter().any(|one| one.text.contains("is 64, 100 were asked")));
+    assert!(bench.undo(&case).is_complete());
+    assert_same(&before, &case.host, "undo");
+}
+
+#[test]
+fn what_somebody_else_set_since_is_left() {
+    let case = case();
+    let bench = Bench::new();
+    bench.apply(&case).unwrap();
+    let file = paths::irq_file(31, "smp_affinity_list");
+    case.host.write(&file, b"7").unwrap();
+    let report = bench.undo(&case);
+    assert!(report.changed.iter().any(|one| one.text.contains(&file)), "{report:?}");
+    assert_eq!(read(&case.host, &file), "7");
+}
+
+#[test]
+fn a_device_without_an_address_or_interrupts_is_told() {
+    for (device, part) in [("node 1", "no PCI address"), ("0000:09:00.0", "no interrupt")] {
+        let mut case = case();
+        case.plan.irqs[0].device = device.to_owned();
+        let planned = plan_steps(&case.host, &case.plan, &case.target).unwrap();
+        assert!(planned.findings.iter().any(|one| one.text.contains(part)), "{device}");
+    }
+}

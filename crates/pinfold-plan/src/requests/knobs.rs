@@ -1,0 +1,132 @@
+//! The host's knobs as words of the command line: `KEY=VALUE`.
+
+use pinfold_model::{
+    CpuQuota, CpuSet, HugePagePool, IrqPlan, NodeId, Plan, SamePageMerging, TransparentHugePages,
+};
+
+use super::RequestError;
+use super::keys::Fault;
+use crate::names;
+
+/// The keys, each with what it takes; for help and messages.
+pub const KNOBS: [(&str, &str); 14] = [
+    ("irq:DEVICE", "PUS|housekeeping"),
+    ("new-irqs", "PUS|housekeeping"),
+    ("workqueues", "PUS|housekeeping"),
+    ("numa-balancing", "on|off"),
+    ("thp", "always|madvise|never"),
+    ("ksm", "stop|run|unmerge"),
+    ("wake-up-us", "MICROSECONDS"),
+    ("governor", "NAME"),
+    ("min-khz", "KHZ"),
+    ("max-khz", "KHZ"),
+    ("huge-pages", "NODE:SIZE_KIB:PAGES"),
+    ("cpu-weight", "1..10000"),
+    ("cpu-quota", "QUOTA_US/PERIOD_US"),
+    ("required", "yes|no"),
+];
+
+/// Puts one knob into a plan, such as `thp=never` or `workqueues=housekeeping`; PUs that are
+/// called `housekeeping` are the plan's.
+///
+/// # Errors
+/// [`RequestError`] names the key or the value that cannot be, and what could.
+pub fn knob(plan: &mut Plan, words: &str) -> Result<(), RequestError> {
+    Ok(set(plan, words)?)
+}
+
+fn set(plan: &mut Plan, words: &str) -> Result<(), Fault> {
+    let Some((key, value)) = words.split_once('=') else {
+        return Err(Fault::new(0, format!("{words:?} is not written KEY=VALUE")).with_hint(keys()));
+    };
+    let (key, value) = (key.trim(), value.trim());
+    if let Some(device) = key.strip_prefix("irq:") {
+        let pus = pus(key, value, &plan.housekeeping)?;
+        let reason = "asked for on the command line".to_owned();
+        plan.irqs.retain(|irq| irq.device != device);
+        plan.irqs.push(IrqPlan { device: device.to_owned(), pus, reason });
+        return Ok(());
+    }
+    let tuning = &mut plan.tuning;
+    match key {
+        "new-irqs" => tuning.new_irqs = Some(pus(key, value, &plan.housekeeping)?),
+        "workqueues" => tuning.workqueues = Some(pus(key, value, &plan.housekeeping)?),
+        "numa-balancing" => {
+            tuning.numa_balancing = Some(word(key, value, &[("on", true), ("off", false)])?);
+        }
+        "thp" => {
+            let known = TransparentHugePages::ALL.map(|one| (one.word(), one));
+            tuning.transparent_huge_pages = Some(word(key, value, &known)?);
+        }
+        "ksm" => {
+            let known = SamePageMerging::ALL.map(|one| (one.word(), one));
+            tuning.same_page_merging = Some(word(key, value, &known)?);
+        }
+        "wake-up-us" => tuning.wake_up_us = Some(number(key, value)?),
+        "governor" => tuning.governor = Some(value.to_owned()),
+        "min-khz" => tuning.min_khz = Some(number(key, value)?),
+        "max-khz" => tuning.max_khz = Some(number(key, value)?),
+        "huge-pages" => tuning.huge_pages.push(pool(key, value)?),
+        "cpu-weight" => tuning.cpu_weight = Some(number(key, value)?),
+        "cpu-quota" => tuning.cpu_quota = Some(quota(key, value)?),
+        "required" => tuning.required = word(key, value, &[("yes", true), ("no", false)])?,
+        _ => {
+            let fault = Fault::new(0, format!("there is no knob {key:?}"));
+            let nearest = names::nearest(key, KNOBS.iter().map(|(name, _)| *name));
+            return Err(
+                fault.with_hint(nearest.map_or_else(keys, |one| format!("did you mean {one}?")))
+            );
+        }
+    }
+    Ok(())
+}
+
+fn keys() -> String {
+    let all: Vec<String> = KNOBS.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    format!("there are {}", all.join(", "))
+}
+
+fn wrong(key: &str, value: &str, wanted: &str) -> Fault {
+    Fault::new(0, format!("{key}: {value:?} is not {wanted}"))
+}
+
+fn pus(key: &str, value: &str, housekeeping: &CpuSet) -> Result<CpuSet, Fault> {
+    if value == "housekeeping" {
+        return Ok(housekeeping.clone());
+    }
+    let hint = "write OS indexes, such as 0-3,8, or the word housekeeping";
+    match CpuSet::parse_list(value) {
+        Ok(set) if set.is_empty() => Err(wrong(key, value, "at least one PU").with_hint(hint)),
+        Ok(set) => Ok(set),
+        Err(error) => Err(Fault::new(0, format!("{key}: {error}")).with_hint(hint)),
+    }
+}
+
+fn word<T: Copy>(key: &str, value: &str, known: &[(&str, T)]) -> Result<T, Fault> {
+    let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+    let found = known.iter().find(|(name, _)| *name == value).map(|(_, value)| *value);
+    found.ok_or_else(|| wrong(key, value, &format!("one of {}", names.join(", "))))
+}
+
+fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, Fault> {
+    value.parse().map_err(|_| wrong(key, value, "a whole number that fits"))
+}
+
+fn pool(key: &str, value: &str) -> Result<HugePagePool, Fault> {
+    let parts: Vec<&str> = value.split(':').collect();
+    let [node, kib, pages] = parts.as_slice() else {
+        return Err(wrong(key, value, "NODE:SIZE_KIB:PAGES, such as 0:2048:512"));
+    };
+    let kib: u64 = number(key, kib)?;
+    let page_bytes =
+        kib.checked_mul(1024).ok_or_else(|| wrong(key, value, "a page size that there is"))?;
+    Ok(HugePagePool { node: NodeId(number(key, node)?), page_bytes, pages: number(key, pages)? })
+}
+
+fn quota(key: &str, value: &str) -> Result<CpuQuota, Fault> {
+    let (quota_us, period_us) = match value.split_once('/') {
+        Some((quota, period)) => (number(key, quota)?, number(key, period)?),
+        None => return Err(wrong(key, value, "QUOTA_US/PERIOD_US, such as 50000/100000")),
+    };
+    Ok(CpuQuota { quota_us, period_us })
+}

@@ -1,0 +1,133 @@
+//! The twin of the host's knobs in a plan; see `twins`.
+
+use pinfold_model::{
+    CpuQuota, HugePagePool, NodeId, SamePageMerging, TransparentHugePages, Tuning,
+};
+use serde::{Deserialize, Serialize};
+
+use super::SchemaError;
+use super::twins::pus;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TuningTwin {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    new_irqs_pus: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    workqueues_pus: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    numa_balancing: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    transparent_huge_pages: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    same_page_merging: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wake_up_us: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    governor: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    min_khz: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_khz: Option<u64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    huge_pages: Vec<PoolTwin>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cpu_weight: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cpu_quota: Option<QuotaTwin>,
+    required: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PoolTwin {
+    node: u32,
+    page_bytes: u64,
+    pages: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QuotaTwin {
+    quota_us: u64,
+    period_us: u64,
+}
+
+impl TuningTwin {
+    /// `None` where no knob is set.
+    pub(super) fn of(tuning: &Tuning) -> Option<Self> {
+        if *tuning == Tuning::default() {
+            return None;
+        }
+        let pool = |pool: &HugePagePool| PoolTwin {
+            node: pool.node.0,
+            page_bytes: pool.page_bytes,
+            pages: pool.pages,
+        };
+        let quota = |one: CpuQuota| QuotaTwin { quota_us: one.quota_us, period_us: one.period_us };
+        Some(Self {
+            new_irqs_pus: tuning.new_irqs.as_ref().map(ToString::to_string),
+            workqueues_pus: tuning.workqueues.as_ref().map(ToString::to_string),
+            numa_balancing: tuning.numa_balancing,
+            transparent_huge_pages: tuning.transparent_huge_pages.map(|one| one.word().to_owned()),
+            same_page_merging: tuning.same_page_merging.map(|one| one.word().to_owned()),
+            wake_up_us: tuning.wake_up_us,
+            governor: tuning.governor.clone(),
+            min_khz: tuning.min_khz,
+            max_khz: tuning.max_khz,
+            huge_pages: tuning.huge_pages.iter().map(pool).collect(),
+            cpu_weight: tuning.cpu_weight,
+            cpu_quota: tuning.cpu_quota.map(quota),
+            required: tuning.required,
+        })
+    }
+
+    pub(super) fn into_tuning(self) -> Result<Tuning, SchemaError> {
+        let set = |field: &str, text: Option<String>| {
+            text.map(|text| pus(&format!("tuning.{field}"), &text)).transpose()
+        };
+        let pool = |pool: PoolTwin| HugePagePool {
+            node: NodeId(pool.node),
+            page_bytes: pool.page_bytes,
+            pages: pool.pages,
+        };
+        let quota = |one: QuotaTwin| CpuQuota { quota_us: one.quota_us, period_us: one.period_us };
+        Ok(Tuning {
+            new_irqs: set("new_irqs_pus", self.new_irqs_pus)?,
+            workqueues: set("workqueues_pus", self.workqueues_pus)?,
+            numa_balancing: self.numa_balancing,
+            transparent_huge_pages: word(
+                "transparent_huge_pages",
+                self.transparent_huge_pages,
+                TransparentHugePages::ALL.map(|one| (one.word(), one)),
+            )?,
+            same_page_merging: word(
+                "same_page_merging",
+                self.same_page_merging,
+                SamePageMerging::ALL.map(|one| (one.word(), one)),
+            )?,
+            wake_up_us: self.wake_up_us,
+            governor: self.governor,
+            min_khz: self.min_khz,
+            max_khz: self.max_khz,
+            huge_pages: self.huge_pages.into_iter().map(pool).collect(),
+            cpu_weight: self.cpu_weight,
+            cpu_quota: self.cpu_quota.map(quota),
+            required: self.required,
+        })
+    }
+}
+
+fn word<T: Copy>(
+    field: &str,
+    text: Option<String>,
+    known: [(&'static str, T); 3],
+) -> Result<Option<T>, SchemaError> {
+    let Some(text) = text else { return Ok(None) };
+    let names = known.map(|(name, _)| name).join(", ");
+    let found = known.into_iter().find(|(name, _)| *name == text);
+    found.map(|(_, value)| Some(value)).ok_or_else(|| SchemaError::Field {
+        field: format!("tuning.{field}"),
+        why: format!("{text:?} is not one of {names}"),
+    })
+}
