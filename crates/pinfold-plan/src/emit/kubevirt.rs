@@ -35,7 +35,7 @@ pub fn kubevirt((plan, vnode): (&Plan, &VnodePlan)) -> String {
     text.push_str(&format!(
         "# Cannot be said here: which PUs. The kubelet's CPU manager chooses them: run it with\n\
          # --cpu-manager-policy=static --reserved-cpus={}",
-        plan.housekeeping
+        reserved(plan)
     ));
     text.push_str(match threads > 1 {
         true => " --cpu-manager-policy-options=full-pcpus-only=true\n# (whole cores, so that guest siblings are host siblings)",
@@ -57,6 +57,15 @@ pub fn kubevirt((plan, vnode): (&Plan, &VnodePlan)) -> String {
         text.push_str("# Iothreads: ioThreadsPolicy: auto | shared; their PUs cannot be named.\n");
     }
     text
+}
+
+/// What the kubelet keeps for the host: the housekeeping without the vCPUs' PUs, which it
+/// would not hand out otherwise; all of it if nothing else is left.
+fn reserved(plan: &Plan) -> CpuSet {
+    let vcpus = plan.vnodes.iter().flat_map(VnodePlan::vcpus);
+    let used = vcpus.fold(CpuSet::new(), |set, vcpu| set.union(&vcpu.pus));
+    let left = plan.housekeeping.difference(&used);
+    if left.is_empty() { plan.housekeeping.clone() } else { left }
 }
 
 /// Huge pages and the guest's NUMA cells, which KubeVirt gives only together.
