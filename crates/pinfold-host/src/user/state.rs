@@ -167,7 +167,7 @@ impl StateDir {
         let stat = rustix::fs::fstat(&self.directory)
             .map_err(|errno| HostError::file("check", &self.path, errno))?;
         let seconds = u64::try_from(stat.st_mtime).unwrap_or(0).wrapping_mul(1_000_000_000);
-        Ok(seconds.wrapping_add(u64::try_from(stat.st_mtime_nsec).unwrap_or(0)))
+        Ok(seconds.wrapping_add(stat.st_mtime_nsec))
     }
 
     /// Takes a file away.

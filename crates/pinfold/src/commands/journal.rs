@@ -199,6 +199,11 @@ fn before(undo: &Undo) -> String {
         Undo::WriteSetting { original, .. } => {
             original.clone().unwrap_or_else(|| "no value".to_owned())
         }
+        Undo::LeavePages { kib, .. } => {
+            let nodes: Vec<String> =
+                kib.iter().map(|(node, kib)| format!("{kib} KiB on node {node}")).collect();
+            nodes.join(", ")
+        }
     }
 }
 
