@@ -27,9 +27,15 @@ const KILLED: u32 = 9;
 
 /// A system call by its name and how often it was entered until then.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Call {
+pub(super) struct Call {
     name: String,
     count: usize,
+}
+
+impl std::fmt::Display for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.name, self.count)
+    }
 }
 
 pub(super) fn apply_killed(stage: &mut Stage, extent: Extent) -> Result<String, LabError> {
@@ -41,7 +47,7 @@ pub(super) fn apply_killed(stage: &mut Stage, extent: Extent) -> Result<String, 
         killed += usize::from(kill_at(&mut stage.guest, &APPLY, call)?);
         stage.fork()?;
         stage.guest.pinfold(&UNDO)?;
-        check(stage, &format!("apply killed before {} {}", call.name, call.count))?;
+        check(stage, &format!("apply killed before {call}"))?;
         stage.reap()?;
     }
     tell(killed, chosen.len(), &calls)
@@ -57,14 +63,14 @@ pub(super) fn undo_killed(stage: &mut Stage, extent: Extent) -> Result<String, L
         stage.fork()?;
         killed += usize::from(kill_at(&mut stage.guest, &UNDO, call)?);
         stage.guest.pinfold(&UNDO)?;
-        check(stage, &format!("undo killed before {} {}", call.name, call.count))?;
+        check(stage, &format!("undo killed before {call}"))?;
         stage.reap()?;
     }
     tell(killed, chosen.len(), &calls)
 }
 
 /// Most kills must have come, or nothing was tried.
-fn tell(killed: usize, chosen: usize, calls: &[Call]) -> Result<String, LabError> {
+pub(super) fn tell(killed: usize, chosen: usize, calls: &[Call]) -> Result<String, LabError> {
     match killed * 2 > chosen {
         true => Ok(format!("killed before {killed} of {} calls", calls.len())),
         false => Err(LabError::wrong("kills", format!("{killed} of {chosen} came"))),
@@ -76,7 +82,7 @@ fn check(stage: &mut Stage, what: &str) -> Result<(), LabError> {
     expect_none(what, after.differences(&stage.before, &BTreeMap::new()))
 }
 
-fn choose(calls: &[Call], extent: Extent) -> Vec<Call> {
+pub(super) fn choose(calls: &[Call], extent: Extent) -> Vec<Call> {
     let step = match extent {
         Extent::Full => 1,
         Extent::Fixed => calls.len().div_ceil(FIXED).max(1),
@@ -86,7 +92,7 @@ fn choose(calls: &[Call], extent: Extent) -> Vec<Call> {
 }
 
 /// Runs a command of Pinfold to its end and lists its calls.
-fn calls_of(guest: &mut Guest, arguments: &[&str]) -> Result<Vec<Call>, LabError> {
+pub(super) fn calls_of(guest: &mut Guest, arguments: &[&str]) -> Result<Vec<Call>, LabError> {
     let trace = format!("trace={CALLS}");
     let mut words = vec![STRACE, "-f", "-qq", "-e", &trace, "-e", "signal=none", "-o", LOG];
     words.push("/usr/bin/pinfold");
@@ -124,7 +130,11 @@ fn calls_in(text: &str) -> Vec<Call> {
 
 /// Runs a command of Pinfold that is killed when it enters a call. False if it came to its end
 /// before: the number of calls depends on how many kernel threads there are at the moment.
-fn kill_at(guest: &mut Guest, arguments: &[&str], call: &Call) -> Result<bool, LabError> {
+pub(super) fn kill_at(
+    guest: &mut Guest,
+    arguments: &[&str],
+    call: &Call,
+) -> Result<bool, LabError> {
     let trace = format!("trace={}", call.name);
     let inject = format!("inject={}:signal=KILL:when={}", call.name, call.count);
     let mut words = vec![STRACE, "-f", "-qq", "-e", &trace, "-e", &inject, "-o", LOG];

@@ -5,6 +5,7 @@
 
 mod isolate;
 mod kill;
+mod knobs;
 mod topology;
 
 use pinfold_host::user;
@@ -49,16 +50,19 @@ pub enum Case {
     Host(Cgroups),
     /// What Pinfold sees of a shape.
     Topology(Shape),
+    /// The host's own knobs, on two NUMA nodes.
+    Knobs,
 }
 
 impl Case {
     /// All, in the order of the table.
-    pub const ALL: [Case; 5] = [
+    pub const ALL: [Case; 6] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
         Case::Topology(SMALL),
         Case::Topology(NUMA),
+        Case::Knobs,
     ];
 
     /// Name for tables.
@@ -67,6 +71,7 @@ impl Case {
         match self {
             Case::Host(cgroups) => cgroups.name(),
             Case::Topology(shape) => shape.name,
+            Case::Knobs => "knobs of the host",
         }
     }
 
@@ -76,6 +81,7 @@ impl Case {
         match self {
             Case::Host(cgroups) => lab.host(cgroups),
             Case::Topology(shape) => lab.shape(&shape),
+            Case::Knobs => lab.knobs(),
         }
     }
 }
@@ -154,12 +160,27 @@ impl Lab {
 
     fn shape(&self, shape: &Shape) -> Vec<(String, String, Verdict)> {
         let name = format!("topology: {}", shape.name);
+        self.alone(shape, name, |guest| topology::agrees(guest, shape))
+    }
+
+    fn knobs(&self) -> Vec<(String, String, Verdict)> {
+        let name = Case::Knobs.name().to_owned();
+        self.alone(&NUMA, name, |guest| knobs::set(guest, self.extent))
+    }
+
+    /// A case that has a boot of its own.
+    fn alone(
+        &self,
+        shape: &Shape,
+        name: String,
+        run: impl FnOnce(&mut Guest) -> Result<String, LabError>,
+    ) -> Vec<(String, String, Verdict)> {
         let mut guest = match self.boot(shape, &name) {
             Ok(guest) => guest,
             Err(error) => return vec![(name, self.kernel.package.clone(), verdict(Err(error)))],
         };
         let release = guest.release.clone();
-        let verdict = match topology::agrees(&mut guest, shape) {
+        let verdict = match run(&mut guest) {
             Ok(text) => verdict(guest.end().map(|()| text)),
             Err(error) => failed(guest, &error),
         };
