@@ -15,6 +15,7 @@ mod pin;
 mod plan;
 mod scratch;
 mod topo;
+mod watch;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -28,7 +29,7 @@ pub type Failure = Box<dyn std::error::Error>;
 #[derive(Debug, Parser)]
 #[command(name = "pinfold-bench")]
 pub struct Arguments {
-    /// Which [default: all but gap, which needs a machine without other work]
+    /// Which [default: all but gap and watch, which need a machine without other work]
     names: Vec<Name>,
     /// Rounds; each runs every contender once [default: as many as the benchmark needs]
     #[arg(long, value_name = "N")]
@@ -64,6 +65,8 @@ pub enum Name {
     Topo,
     /// Where a guest runs before it is pinned
     FirstSecond,
+    /// What watching ten guests costs, and how soon a new thread is placed
+    Watch,
     /// The worst gap, pinned against left alone
     Gap,
 }
@@ -96,6 +99,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Name::Plan => plan::run(arguments),
             Name::Topo => topo::run(arguments),
             Name::FirstSecond => first_second::run(arguments),
+            Name::Watch => watch::run(arguments),
             Name::Gap => gap::run(arguments),
         }?;
         let section = figures.to_markdown();

@@ -155,6 +155,10 @@ fn source(name: &str, text: &str, broken: &mut Vec<String>) {
             broken.push(format!("{}: unsafe belongs into crates/pinfold-host/src/raw", place));
         }
         let kernel_path = code.contains("\"/sys/") || code.contains("\"/proc/");
+        let shell = ["\"sh\"", "\"bash\"", "\"/bin/sh\""].iter().any(|word| code.contains(word));
+        if of_product && shell {
+            broken.push(format!("{}: no shell; give a program its words", place));
+        }
         if of_product && kernel_path && !name.starts_with("crates/pinfold-host/src/") {
             broken.push(format!("{}: kernel paths belong into pinfold_host::paths", place));
         }
@@ -220,6 +224,7 @@ mod tests {
         check("crates/a/src/x.rs", "fn f() {}\n", 1);
         check("crates/a/src/x.rs", "//! Does x.\nfn f() { unsafe { g() } }\n", 1);
         check("crates/a/src/x.rs", "//! Does x.\nconst P: &str = \"/proc/stat\";\n", 1);
+        check("crates/a/src/x.rs", "//! Does x.\nconst S: &str = \"sh\";\n", 1);
         check("crates/a/src/x.rs", "//! Does x.\n// unsafe \"/proc/stat\" in a comment\n", 0);
     }
 }

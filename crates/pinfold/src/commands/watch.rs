@@ -3,14 +3,14 @@
 //! It supervises nothing: placements stay when it ends, and `pinfold undo` works beside it,
 //! because it holds the journal of a machine only while it puts something right there. One lock
 //! keeps a second watcher away. Machines come and go: a mark of the journals' directory tells
-//! of new placements, and a placement that was taken back is found so when it is looked at.
+//! of new placements, the number of the host's youngest task of births anywhere, and a placement that was taken back is found so when it is looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_apply::{
     Glance, JournalError, Journals, Record, Roles, Target, WatchEvent, WatchOptions, Watcher,
 };
-use pinfold_host::{Clock as _, Host, LiveHost, SystemClock, process};
+use pinfold_host::{Clock as _, Host, LiveHost, SystemClock, paths, process};
 use pinfold_model::{Finding, Plan, Role, TaskId, Tid};
 use pinfold_vm::{Monitor as _, Qmp, threads};
 use serde_json::json;
@@ -26,6 +26,9 @@ use crate::{common, interrupt, place, time, watching};
 const TICK_NS: u64 = 75_000_000;
 /// Masks and policies are compared every so many ticks: every 6 s.
 const FULL_EVERY: u32 = 80;
+/// A task has its number a little before it is in its process's list: after a birth on the host
+/// so many ticks look at the lists.
+const BIRTH_TICKS: u32 = 3;
 /// A QEMU that does not answer holds the others up for so long at most.
 const QMP_TIMEOUT_NS: u64 = 1_000_000_000;
 
@@ -51,6 +54,8 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
         placements: BTreeMap::new(),
         told: BTreeSet::new(),
         mark: None,
+        youngest: String::new(),
+        birth_ticks: BIRTH_TICKS,
     };
     desk.find_placements()?;
     say(&format!(
@@ -79,6 +84,8 @@ struct Desk<'a> {
     placements: BTreeMap<String, Placement>,
     told: BTreeSet<String>,
     mark: Option<u64>,
+    youngest: String,
+    birth_ticks: u32,
 }
 
 /// One placement that is in force.
@@ -87,6 +94,8 @@ struct Placement {
     watcher: Watcher,
     counts: Counts,
     trouble: Option<String>,
+    // Something is yet to be looked at.
+    restless: bool,
 }
 
 /// What is to become of a placement.
@@ -138,7 +147,7 @@ impl Desk<'_> {
             Ok(watcher) => {
                 let (id, vm) = (header.id.clone(), header.vm_name.clone());
                 let counts = Counts { id: id.clone(), vm, ..Counts::default() };
-                let placement = Placement { begun, watcher, counts, trouble: None };
+                let placement = Placement { begun, watcher, counts, trouble: None, restless: true };
                 self.placements.insert(id, placement);
             }
             Err(why) => self.tell_once(&format!("{} cannot be watched: {why}", header.id)),
@@ -158,9 +167,27 @@ impl Desk<'_> {
         Watcher::new(self.host, &plan, &target, options).map_err(|error| error.to_string())
     }
 
+    /// True if a task may have been born on the host of late.
+    fn has_births(&mut self) -> bool {
+        // Where it cannot be read, each process is asked.
+        let Ok(load) = self.host.read_text(&paths::loadavg()) else { return true };
+        let youngest = load.split_ascii_whitespace().next_back().unwrap_or_default();
+        if self.youngest != youngest {
+            youngest.clone_into(&mut self.youngest);
+            self.birth_ticks = BIRTH_TICKS;
+        }
+        let recent = self.birth_ticks > 0;
+        self.birth_ticks = self.birth_ticks.saturating_sub(1);
+        recent
+    }
+
     fn tick(&mut self) {
+        let births = self.has_births();
         let mut over = Vec::new();
         for (id, placement) in &mut self.placements {
+            if !births && !placement.restless && placement.watcher.rest() {
+                continue;
+            }
             let (fate, events) =
                 match placement.look(self.host, self.journals, (id, &mut self.tellers)) {
                     Ok(answer) => {
@@ -203,7 +230,9 @@ impl Placement {
         (id, tellers): (&str, &mut Tellers<'_>),
     ) -> Result<(Fate, Vec<WatchEvent>), String> {
         let nothing = |fate| Ok((fate, Vec::new()));
-        match self.watcher.glance(host).map_err(|error| in_words(&error))? {
+        let glance = self.watcher.glance(host).map_err(|error| in_words(&error))?;
+        self.restless = glance == Glance::Look;
+        match glance {
             Glance::Quiet => return nothing(Fate::Watched),
             Glance::Ended => return Ok((Fate::Over, vec![WatchEvent::Ended])),
             Glance::Look => {}
@@ -212,7 +241,10 @@ impl Placement {
             Ok(Some(journal)) if !journal.record().has_ended() => journal,
             Ok(_) => return nothing(Fate::Over),
             // Another Pinfold is at work on the machine: it keeps it true, or takes it back.
-            Err(JournalError::Busy { .. }) => return nothing(Fate::Watched),
+            Err(JournalError::Busy { .. }) => {
+                self.restless = false;
+                return nothing(Fate::Watched);
+            }
             Err(error) => return Err(in_words(&error)),
         };
         let put = self.watcher.put_right(host, &mut journal, tellers);

@@ -1,0 +1,194 @@
+//! `watch`: what `pinfold watch` costs while ten guests stand still, and how soon it places a
+//! thread that is born.
+//!
+//! Ten QEMUs with 16 vCPUs each are stopped before their first instruction, so that what is
+//! measured is the watch. Then one of them gets an iothread and loses it, again and again;
+//! who looks every half millisecond sees the thread born, and later placed.
+
+use pinfold_apply::{Journals, NewJournal, Target};
+use pinfold_host::process::{self, Child, Spawn, Stdio};
+use pinfold_host::user::StateDir;
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, schedstat};
+use pinfold_model::{CpuSet, Plan, Request, Role, ThreadPlan, Tid, VcpuCount};
+use pinfold_plan::schema;
+use pinfold_study::random::Pcg32;
+use pinfold_study::stats::{median, quantile};
+use pinfold_vm::Monitor as _;
+use pinfold_vm::launch::{self, Echo, LaunchOptions, RunningVm, Terminal};
+use serde_json::json;
+
+use crate::page::{Figures, Table};
+use crate::pairs::milliseconds;
+use crate::scratch::Scratch;
+use crate::{Arguments, Failure, origin, topo};
+
+const GUESTS: u32 = 10;
+const VCPUS: u32 = 16;
+const BIRTHS: u32 = 50;
+const SECOND_NS: u64 = 1_000_000_000;
+/// The watch has found all guests and looked at them.
+const SETTLE_NS: u64 = 15 * SECOND_NS;
+const MEASURE_NS: u64 = 60 * SECOND_NS;
+const LOOK_NS: u64 = 500_000;
+const PATIENCE_NS: u64 = 5 * SECOND_NS;
+/// Longest pause between two births; each is random, so that they fall everywhere into the
+/// watch's period.
+const PAUSE_NS: u32 = 400_000_000;
+
+/// Measures both.
+pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
+    let (host, scratch) = (LiveHost::new()?, Scratch::in_memory()?);
+    let topology = pinfold_topology::discover(&host)?;
+    let plan = plan(&topology.online().intersection(&topology.allowed), &topology)?;
+    let machine = origin::of_host(&host, &topology)?;
+    let state = StateDir::open(&scratch.file("state"))?;
+    let mut guests = Vec::new();
+    for number in 0..GUESTS {
+        let vm = start(number)?;
+        place(&host, &state, (&vm, &plan))?;
+        guests.push(vm);
+    }
+    let mut watch = Spawn::new(&topo::program_beside(arguments)?)
+        .args(["--state-dir", state.path(), "watch"])
+        .stdin(Stdio::Null)
+        .stdout(Stdio::Null)
+        .stderr(Stdio::Null)
+        .die_with_parent(true)
+        .start()?;
+    let share = share(&host, &watch)?;
+    let births = arguments.rounds.unwrap_or(BIRTHS);
+    let guest = guests.first_mut().ok_or("no guest")?;
+    let mut times = Vec::new();
+    let mut random = Pcg32::new(arguments.seed, 2);
+    for _ in 0..births {
+        SystemClock.sleep_ns(u64::from(PAUSE_NS / 4 + random.below(PAUSE_NS)));
+        times.push(birth(&host, guest, &plan)?);
+    }
+    watch.kill()?;
+    Ok(Figures {
+        name: "watch".to_owned(),
+        title: format!("watching {GUESTS} guests with {VCPUS} vCPUs"),
+        origin: format!(
+            "{machine}; QEMU {} under {}, stopped; Pinfold {}; {births} births",
+            guest.version, origin::of_accelerator(guest.found.accelerator), env!("CARGO_PKG_VERSION")
+        ),
+        tables: vec![table(share, &times)],
+        notes: vec![
+            format!("The CPU time is that of the process over {} s without events.", MEASURE_NS / SECOND_NS),
+            "From birth to placed: from the first look that sees the thread to the first that sees its PUs, a look every half millisecond; the journal, in memory, is written between them.".to_owned(),
+        ],
+    })
+}
+
+fn table(share: f64, times: &[f64]) -> Table {
+    let of = |part: f64| milliseconds(quantile(times, part));
+    Table {
+        head: ["what", "found", "goal"].map(str::to_owned).to_vec(),
+        rows: vec![
+            vec![
+                "CPU time in an hour".to_owned(),
+                format!("{:.2} s", share * 3600.0),
+                "1 s".to_owned(),
+            ],
+            vec![
+                "from birth to placed: median".to_owned(),
+                milliseconds(median(times)),
+                "100 ms".to_owned(),
+            ],
+            vec!["from birth to placed: 95 %".to_owned(), of(0.95), "100 ms".to_owned()],
+            vec!["from birth to placed: longest".to_owned(), of(1.0), "100 ms".to_owned()],
+        ],
+    }
+}
+
+/// All threads on the first PU but for an iothread that is yet to be born, on the last.
+fn plan(all: &CpuSet, topology: &pinfold_model::Topology) -> Result<Plan, Failure> {
+    let first: CpuSet = all.iter().take(1).collect();
+    let last: CpuSet = all.iter().skip(1).last().into_iter().collect();
+    if last.is_empty() {
+        return Err("with one PU a new thread is always in its place".into());
+    }
+    let request = Request::vm("bench", VcpuCount::Exactly(VCPUS));
+    let mut plan = pinfold_plan::plan("compact", topology, &request)?;
+    let vnode = plan.vnodes.first_mut().ok_or("no vnode")?;
+    for thread in &mut vnode.threads {
+        thread.pus.clone_from(&first);
+    }
+    vnode.threads.push(ThreadPlan {
+        role: role(),
+        pus: last,
+        policy: None,
+        reason: "apart from its maker".to_owned(),
+    });
+    Ok(plan)
+}
+
+fn role() -> Role {
+    Role::Iothread("late".to_owned())
+}
+
+fn start(number: u32) -> Result<RunningVm, Failure> {
+    let qemu = process::find_program("qemu-system-x86_64")
+        .ok_or("qemu-system-x86_64 is not installed; apt-get install qemu-system-x86")?;
+    let line = format!(
+        "{qemu} -nodefaults -no-user-config -display none -M q35 -m 64 -accel tcg,thread=multi,tb-size=16 -smp {VCPUS} -name guest=bench{number},debug-threads=on"
+    );
+    let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    let options = LaunchOptions {
+        echo: Echo::Off,
+        stdin: Stdio::Null,
+        stdout: Stdio::Null,
+        terminal: Terminal::Apart,
+        ..LaunchOptions::default()
+    };
+    Ok(launch::start_stopped(&argv, &options)?)
+}
+
+fn place(
+    host: &LiveHost,
+    state: &StateDir,
+    (vm, plan): (&RunningVm, &Plan),
+) -> Result<(), Failure> {
+    let target =
+        Target { pid: vm.pid(), threads: vm.found.tasks(), own: Vec::new(), kept: Vec::new() };
+    let (clock, text) = (SystemClock, schema::to_json(plan));
+    let new = NewJournal { vm_name: "bench", plan: &text, target: &target };
+    let mut journal = Journals::open(state, &clock)?.begin(host, &new)?;
+    let mut observer = pinfold_apply::unobserved();
+    pinfold_apply::apply(host, plan, &target, &mut journal, &mut observer)?;
+    Ok(())
+}
+
+/// The part of a PU that the watch takes while nothing happens.
+fn share(host: &LiveHost, watch: &Child) -> Result<f64, Failure> {
+    let path = paths::task_schedstat(watch.pid(), watch.pid());
+    let taken = || -> Result<u64, Failure> {
+        Ok(schedstat::parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?.run_ns)
+    };
+    SystemClock.sleep_ns(SETTLE_NS);
+    let (begin, before) = (SystemClock.now_ns(), taken()?);
+    SystemClock.sleep_ns(MEASURE_NS);
+    let (end, after) = (SystemClock.now_ns(), taken()?);
+    Ok(after.saturating_sub(before) as f64 / end.saturating_sub(begin) as f64)
+}
+
+/// Nanoseconds from the birth of an iothread to its PUs.
+fn birth(host: &LiveHost, vm: &mut RunningVm, plan: &Plan) -> Result<f64, Failure> {
+    let pus = &plan.single()?.thread(&role()).ok_or("no iothread in the plan")?.pus;
+    let folder = paths::task_dir(vm.pid());
+    let before = host.list(&folder)?;
+    vm.qmp.execute("object-add", Some(json!({"qom-type": "iothread", "id": "late"})))?;
+    let born = SystemClock.now_ns();
+    let names = host.list(&folder)?;
+    let new = names.iter().find(|name| !before.contains(name)).ok_or("no new thread")?;
+    let tid = Tid(new.parse()?);
+    while host.affinity(tid)? != *pus {
+        if SystemClock.now_ns().saturating_sub(born) > PATIENCE_NS {
+            return Err("the new thread is not placed within 5 s".into());
+        }
+        SystemClock.sleep_ns(LOOK_NS);
+    }
+    let time = SystemClock.now_ns().saturating_sub(born) as f64;
+    vm.qmp.execute("object-del", Some(json!({"id": "late"})))?;
+    Ok(time)
+}

@@ -1,0 +1,118 @@
+//! What docs/security.md promises, on processes of this test's own.
+
+#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+
+use pinfold_host::process::{Child, Output, Spawn, Stdio, capture, find_program, is_root};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, user};
+use pinfold_model::Tid;
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+const SECOND_NS: u64 = 1_000_000_000;
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/security.md");
+
+/// What masks and policies of another user's QEMU take; the page says what for.
+const NEEDED: [&str; 1] = ["sys_nice"];
+
+fn pinfold(wrap: &[String], state: &str, arguments: &[&str]) -> Output {
+    let own = [PINFOLD, "--state-dir", state].map(str::to_owned);
+    let mut words: Vec<String> = wrap.iter().cloned().chain(own).collect();
+    words.extend(arguments.iter().map(|word| (*word).to_owned()));
+    let program = words.remove(0);
+    capture(&program, words, 60 * SECOND_NS).expect("it runs")
+}
+
+/// A stopped QEMU of the user nobody, with names for its threads.
+fn foreign_qemu() -> Child {
+    let line = "--reuid=65534 --regid=65534 --clear-groups qemu-system-x86_64 -S -M q35 -accel tcg,thread=multi -display none -nodefaults -m 64M -name guest=t,debug-threads=on";
+    let qemu = Spawn::new("setpriv")
+        .args(line.split(' '))
+        .stdin(Stdio::Null)
+        .die_with_parent(true)
+        .start()
+        .expect("QEMU starts");
+    let host = LiveHost::new().expect("a host");
+    let has_vcpu = || {
+        let tids = host.list(&paths::task_dir(qemu.pid())).unwrap_or_default();
+        tids.iter().filter_map(|tid| tid.parse().ok().map(Tid)).any(|tid| {
+            host.read_text(&paths::process_stat(tid)).is_ok_and(|text| text.contains("(CPU 0/TCG)"))
+        })
+    };
+    let found = (0..1000).any(|_| {
+        SystemClock.sleep_ns(SECOND_NS / 50);
+        has_vcpu()
+    });
+    assert!(found, "QEMU makes its vCPU");
+    qemu
+}
+
+fn with_capabilities(names: &[&str]) -> Vec<String> {
+    let plus: String = names.iter().map(|name| format!(",+{name}")).collect();
+    let words = ["setpriv", "--no-new-privs"].map(str::to_owned);
+    words.into_iter().chain([format!("--bounding-set=-all{plus}")]).collect()
+}
+
+fn cannot_run() -> bool {
+    if !is_root() {
+        println!("skipped: another user's process takes root");
+        return true;
+    }
+    let missing =
+        ["setpriv", "qemu-system-x86_64"].into_iter().find(|it| find_program(it).is_none());
+    if let Some(missing) = missing {
+        println!("skipped: {missing} is not installed");
+    }
+    missing.is_some()
+}
+
+#[test]
+fn the_capabilities_of_the_page_suffice_and_each_is_needed() {
+    if cannot_run() {
+        return;
+    }
+    let qemu = foreign_qemu();
+    let pid = qemu.pid().to_string();
+    let folder = tempfile::tempdir().expect("a folder");
+    let apply = ["apply", "--pid", &pid, "--strategy", "compact"];
+    for left_out in NEEDED {
+        let rest: Vec<&str> = NEEDED.into_iter().filter(|name| *name != left_out).collect();
+        let state = folder.path().join(left_out).to_string_lossy().into_owned();
+        let refused = pinfold(&with_capabilities(&rest), &state, &apply);
+        assert!(!refused.status.success(), "{left_out} is not needed");
+    }
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    for command in [&apply[..], &["status"], &["undo"]] {
+        let output = pinfold(&with_capabilities(&NEEDED), &state, command);
+        assert!(output.status.success(), "{command:?}: {}", output.stderr_text());
+    }
+    let page = user::read_text(PAGE).expect("the page is there").to_lowercase();
+    for name in NEEDED {
+        assert!(page.contains(&format!("cap_{name}")), "the page does not name {name}");
+    }
+}
+
+#[test]
+fn a_state_directory_that_others_could_have_filled_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    user::make_dirs(&path("open")).expect("made");
+    let mode = capture("chmod", ["777", &path("open")], SECOND_NS).expect("chmod runs");
+    assert!(mode.status.success());
+    user::make_dirs(&path("real")).expect("made");
+    std::os::unix::fs::symlink(path("real"), path("link")).expect("a link");
+    for command in ["status", "undo", "journal", "watch"] {
+        for (name, why) in [("open", "can be written by others"), ("link", "is a link")] {
+            let refused = pinfold(&[], &path(name), &[command]);
+            assert_eq!(refused.status.code(), Some(3), "{command} {name}");
+            assert!(refused.stderr_text().contains(why), "{}", refused.stderr_text());
+        }
+    }
+    if !is_root() {
+        println!("skipped: a directory of another user takes root");
+        return;
+    }
+    user::make_dirs(&path("foreign")).expect("made");
+    let given = capture("chown", ["65534", &path("foreign")], SECOND_NS).expect("chown runs");
+    assert!(given.status.success());
+    let refused = pinfold(&[], &path("foreign"), &["undo"]);
+    assert!(refused.stderr_text().contains("belongs to user 65534"), "{}", refused.stderr_text());
+}
