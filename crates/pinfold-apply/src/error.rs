@@ -38,6 +38,18 @@ pub enum Refusal {
         /// Where they run.
         pus: CpuSet,
     },
+    /// A real-time vCPU would hold all PUs of a thread that it waits for.
+    #[error(
+        "{vcpu} is real-time on PUs {pus}, which are all that {servant} has: the guest would wait for it for ever"
+    )]
+    RealTimeOverServant {
+        /// The vCPU.
+        vcpu: Role,
+        /// The emulator or an iothread.
+        servant: Role,
+        /// The PUs of that one.
+        pus: CpuSet,
+    },
     /// One thread has two roles that are to run on different PUs.
     #[error("thread {tid} is {} and {} at once, so they cannot be placed apart", roles.0, roles.1)]
     SharedThread {
@@ -87,6 +99,9 @@ impl Refusal {
             }
             Refusal::RealTimeEverywhere { .. } => {
                 "leave one PU without real-time threads, or plan without a real-time policy"
+            }
+            Refusal::RealTimeOverServant { .. } => {
+                "plan with --emulator real-time or apart, or without a real-time policy"
             }
             Refusal::SharedThread { .. } => {
                 "start QEMU with -accel tcg,thread=multi, or use --strategy none"

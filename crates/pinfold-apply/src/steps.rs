@@ -19,7 +19,7 @@ mod tuning;
 use pinfold_host::Host;
 use pinfold_host::mountinfo::Version;
 use pinfold_model::{
-    CpuSet, Finding, IsolationScope, Plan, Policy, Speed, Step, TaskId, VnodePlan,
+    CpuSet, Finding, IsolationScope, Plan, Policy, Role, Speed, Step, TaskId, VnodePlan,
 };
 
 use crate::actuators::GROUP_PREFIX;
@@ -99,6 +99,25 @@ fn not_applied(draft: &mut Draft<'_>) {
     }
 }
 
+/// A real-time vCPU that spins waits for what the emulator or an iothread is to do: on its PU
+/// they would never come to it.
+fn check_servants(vnode: &VnodePlan) -> Result<(), Refusal> {
+    for vcpu in vnode.vcpus().filter(|thread| is_real_time(thread.policy)) {
+        for thread in &vnode.threads {
+            let serves = matches!(thread.role, Role::Emulator | Role::Iothread(_));
+            // One that has a PU elsewhere as well is not shut out.
+            if serves && thread.pus.is_subset(&vcpu.pus) && !is_real_time(thread.policy) {
+                return Err(Refusal::RealTimeOverServant {
+                    vcpu: vcpu.role.clone(),
+                    servant: thread.role.clone(),
+                    pus: thread.pus.clone(),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
 /// What no plan may do to a host, whoever made it; the vnode that it places.
 fn check<'p>(plan: &'p Plan, target: &Target) -> Result<&'p VnodePlan, Refusal> {
     let vnode = plan.single()?;
@@ -120,6 +139,7 @@ fn check<'p>(plan: &'p Plan, target: &Target) -> Result<&'p VnodePlan, Refusal> 
     if plan.housekeeping.is_subset(&real_time) {
         return Err(Refusal::RealTimeEverywhere { pus: real_time });
     }
+    check_servants(vnode)?;
     for (position, (task, role)) in target.threads.iter().enumerate() {
         let later = target.threads[position + 1..].iter();
         if let Some((_, other)) = later.clone().find(|(other, _)| other.tid == task.tid)

@@ -140,6 +140,13 @@ fn plans_that_no_host_must_take() {
         &|case| case.plan.vnodes[0].threads[1].policy = Some(Policy::RoundRobin { priority: 1 }),
         "leave the host no PU",
     );
+    let on_vcpu = |role: usize| {
+        move |case: &mut Case| {
+            case.plan.vnodes[0].threads[role].pus = set("1");
+        }
+    };
+    check(&on_vcpu(1), "real-time on PUs 1, which are all that emulator has");
+    check(&on_vcpu(2), "real-time on PUs 1, which are all that iothread(disk) has");
     check(
         &|case| {
             let task = case.target.threads[0].0;
