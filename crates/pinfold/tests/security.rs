@@ -1,6 +1,7 @@
 //! What docs/security.md promises, on processes of this test's own.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
 use pinfold_host::process::{Child, Output, Spawn, Stdio, capture, find_program, is_root};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, user};
