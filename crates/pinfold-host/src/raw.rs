@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use pinfold_model::{CpuSet, MAX_PUS, NodeId, Policy, Tid};
+use pinfold_model::{CpuSet, MAX_PUS, MAX_WORDS, NodeId, Policy, Tid};
 
 /// `SCHED_FLAG_RESET_ON_FORK` of `include/uapi/linux/sched.h`.
 const RESET_ON_FORK: u64 = 0x01;
@@ -131,7 +131,8 @@ pub(crate) fn sched_setattr(tid: Tid, attr: &SchedAttr) -> io::Result<()> {
 
 /// `sched_setaffinity(2)` with a mask of any length; tid 0 is the caller. Does not allocate.
 pub(crate) fn sched_setaffinity(tid: Tid, mask: &CpuSet) -> io::Result<()> {
-    let words = mask.words();
+    let mut buffer = [0; MAX_WORDS];
+    let words = mask.write_words(&mut buffer);
     // SAFETY:
     // - the pointer and the byte length describe the whole of one live slice of `u64`
     //   (the kernel's `unsigned long` on every 64-bit target);

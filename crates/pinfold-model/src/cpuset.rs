@@ -11,10 +11,17 @@ use crate::PuId;
 /// No set holds a PU with this OS index or above; the kernel's own limit is 8192.
 pub const MAX_PUS: u32 = 65_536;
 
+/// As many 64-bit words as the largest set has.
+pub const MAX_WORDS: usize = MAX_PUS as usize / 64;
+
 /// A set of PUs by OS index.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CpuSet {
-    // Without trailing zero words, so that derived equality is set equality.
+    // Words below the first that is not zero. A set of one PU of thousands is then one word
+    // long, and a plan of thousands of such sets stays in the cache.
+    skipped: usize,
+    // Without zero words at either end, so that derived equality is set equality; with
+    // `skipped` zero if there are none.
     words: Vec<u64>,
 }
 
@@ -117,7 +124,7 @@ impl CpuSet {
     #[must_use]
     pub fn to_mask(&self) -> String {
         let mut halves: Vec<u32> = self
-            .words
+            .words()
             .iter()
             .flat_map(|word| [(word & 0xffff_ffff) as u32, (word >> 32) as u32])
             .collect();
@@ -133,18 +140,25 @@ impl CpuSet {
         }
     }
 
-    /// The set as 64-bit words, low PUs first, for `sched_setaffinity(2)`.
+    /// The set as 64-bit words, low PUs first.
     #[must_use]
-    pub fn words(&self) -> &[u64] {
-        &self.words
+    pub fn words(&self) -> Vec<u64> {
+        let mut words = vec![0; self.skipped];
+        words.extend_from_slice(&self.words);
+        words
+    }
+
+    /// The same in a buffer, for `sched_setaffinity(2)`; returns the part that is used. Does not allocate.
+    pub fn write_words<'b>(&self, buffer: &'b mut [u64; MAX_WORDS]) -> &'b [u64] {
+        buffer[..self.skipped].fill(0);
+        buffer[self.skipped..self.end()].copy_from_slice(&self.words);
+        &buffer[..self.end()]
     }
 
     /// The set from 64-bit words, low PUs first.
     #[must_use]
     pub fn from_words(words: &[u64]) -> Self {
-        let mut set = Self { words: words.to_vec() };
-        set.shrink();
-        set
+        Self::from_parts(0, words.to_vec())
     }
 
     /// Adds a PU.
@@ -154,24 +168,23 @@ impl CpuSet {
     pub fn insert(&mut self, pu: PuId) {
         assert!(pu.0 < MAX_PUS, "PU {pu} is beyond every kernel's limit");
         let word = pu.index() / 64;
-        if self.words.len() <= word {
-            self.words.resize(word + 1, 0);
-        }
-        self.words[word] |= 1 << (pu.0 % 64);
+        self.cover(word, word + 1);
+        self.words[word - self.skipped] |= 1 << (pu.0 % 64);
     }
 
     /// Takes a PU out.
     pub fn remove(&mut self, pu: PuId) {
-        if let Some(word) = self.words.get_mut(pu.index() / 64) {
+        let word = (pu.index() / 64).checked_sub(self.skipped);
+        if let Some(word) = word.and_then(|word| self.words.get_mut(word)) {
             *word &= !(1 << (pu.0 % 64));
-            self.shrink();
+            *self = Self::from_parts(self.skipped, std::mem::take(&mut self.words));
         }
     }
 
     /// True if the PU is in the set.
     #[must_use]
     pub fn contains(&self, pu: PuId) -> bool {
-        self.words.get(pu.index() / 64).is_some_and(|word| word & (1 << (pu.0 % 64)) != 0)
+        self.word(pu.index() / 64) & (1 << (pu.0 % 64)) != 0
     }
 
     /// True if the set has no PU.
@@ -194,7 +207,8 @@ impl CpuSet {
 
     /// The PUs by ascending OS index.
     pub fn iter(&self) -> impl Iterator<Item = PuId> + '_ {
-        (0_u32..).zip(&self.words).filter(|(_, word)| **word != 0).flat_map(|(index, &word)| {
+        let indexes = (0_u32..).skip(self.skipped);
+        indexes.zip(&self.words).filter(|(_, word)| **word != 0).flat_map(|(index, &word)| {
             let mut left = word;
             std::iter::from_fn(move || {
                 let bit = left.trailing_zeros();
@@ -207,10 +221,12 @@ impl CpuSet {
 
     /// Adds the PUs of another set.
     pub fn add(&mut self, other: &Self) {
-        if self.words.len() < other.words.len() {
-            self.words.resize(other.words.len(), 0);
+        if other.is_empty() {
+            return;
         }
-        for (word, more) in self.words.iter_mut().zip(&other.words) {
+        self.cover(other.skipped, other.end());
+        let from = other.skipped - self.skipped;
+        for (word, more) in self.words[from..].iter_mut().zip(&other.words) {
             *word |= more;
         }
     }
@@ -218,46 +234,72 @@ impl CpuSet {
     /// PUs in either set.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
-        self.zip_words(other, |a, b| a | b)
+        let mut both = self.clone();
+        both.add(other);
+        both
     }
 
     /// PUs in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
-        self.zip_words(other, |a, b| a & b)
+        let from = self.skipped.max(other.skipped);
+        let words = (from..self.end().min(other.end())).map(|at| self.word(at) & other.word(at));
+        Self::from_parts(from, words.collect())
     }
 
     /// PUs in `self` but not in `other`.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
-        self.zip_words(other, |a, b| a & !b)
+        let words = (self.skipped..self.end()).map(|at| self.word(at) & !other.word(at));
+        Self::from_parts(self.skipped, words.collect())
     }
 
     /// True if every PU of `self` is in `other`.
     #[must_use]
     pub fn is_subset(&self, other: &Self) -> bool {
-        self.words.len() <= other.words.len()
-            && self.words.iter().zip(&other.words).all(|(own, theirs)| own & !theirs == 0)
+        (self.skipped..self.end()).all(|at| self.word(at) & !other.word(at) == 0)
     }
 
     /// True if the sets share no PU.
     #[must_use]
     pub fn is_disjoint(&self, other: &Self) -> bool {
-        self.words.iter().zip(&other.words).all(|(own, theirs)| own & theirs == 0)
+        let (from, to) = (self.skipped.max(other.skipped), self.end().min(other.end()));
+        (from..to).all(|at| self.word(at) & other.word(at) == 0)
     }
 
-    fn zip_words(&self, other: &Self, combine: impl Fn(u64, u64) -> u64) -> Self {
-        let longest = self.words.len().max(other.words.len());
-        let word = |set: &Self, index: usize| set.words.get(index).copied().unwrap_or(0);
-        let words: Vec<u64> =
-            (0..longest).map(|index| combine(word(self, index), word(other, index))).collect();
-        Self::from_words(&words)
+    /// The word with this index, counted from PU 0.
+    fn word(&self, index: usize) -> u64 {
+        let kept = index.checked_sub(self.skipped);
+        kept.and_then(|kept| self.words.get(kept)).copied().unwrap_or(0)
     }
 
-    fn shrink(&mut self) {
-        while self.words.last() == Some(&0) {
-            self.words.pop();
+    /// Index behind the last word that is kept.
+    fn end(&self) -> usize {
+        self.skipped + self.words.len()
+    }
+
+    /// Makes room for the words `from..to`; one of them is set to something by the caller.
+    fn cover(&mut self, from: usize, to: usize) {
+        if self.words.is_empty() {
+            self.skipped = from;
+        } else if from < self.skipped {
+            let missing = self.skipped - from;
+            self.words.splice(0..0, std::iter::repeat_n(0, missing));
+            self.skipped = from;
         }
+        if self.end() < to {
+            self.words.resize(to - self.skipped, 0);
+        }
+    }
+
+    /// The set with these words from index `skipped` on.
+    fn from_parts(skipped: usize, mut words: Vec<u64>) -> Self {
+        let used = words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
+        words.truncate(used);
+        let zeros = words.iter().take_while(|word| **word == 0).count();
+        words.drain(..zeros);
+        let skipped = if words.is_empty() { 0 } else { skipped + zeros };
+        Self { skipped, words }
     }
 }
 
@@ -382,7 +424,8 @@ mod tests {
     }
 
     fn any_set() -> impl Strategy<Value = CpuSet> {
-        prop::collection::vec(0_u32..300, 0..40).prop_map(|pus| set(&pus))
+        (0_u32..1000, prop::collection::vec(0_u32..300, 0..40))
+            .prop_map(|(from, pus)| pus.iter().map(|pu| PuId(from + pu)).collect())
     }
 
     proptest! {
@@ -390,7 +433,9 @@ mod tests {
         fn text_and_mask_round_trip(a in any_set()) {
             prop_assert_eq!(CpuSet::parse_list(&a.to_string()), Ok(a.clone()));
             prop_assert_eq!(CpuSet::parse_mask(&a.to_mask()), Ok(a.clone()));
-            prop_assert_eq!(CpuSet::from_words(a.words()), a);
+            let mut buffer = [7; MAX_WORDS];
+            prop_assert_eq!(a.write_words(&mut buffer), a.words());
+            prop_assert_eq!(CpuSet::from_words(&a.words()), a);
         }
 
         #[test]
@@ -405,6 +450,11 @@ mod tests {
             sum.add(&b);
             prop_assert_eq!(sum, a.union(&b));
             prop_assert!(a.iter().all(|pu| a.contains(pu)) && a.iter().count() == a.len());
+            // However it was made, equal sets are equal.
+            let mut fewer = a.union(&b);
+            b.iter().for_each(|pu| fewer.remove(pu));
+            prop_assert_eq!(&fewer, &a.difference(&b));
+            prop_assert_eq!(fewer.iter().collect::<CpuSet>(), fewer);
         }
 
         #[test]

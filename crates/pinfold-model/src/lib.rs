@@ -16,7 +16,7 @@ mod step;
 mod topology;
 mod tuning;
 
-pub use cpuset::{CpuSet, CpuSetError, MAX_PUS};
+pub use cpuset::{CpuSet, CpuSetError, MAX_PUS, MAX_WORDS};
 pub use finding::{Finding, Severity};
 pub use ids::{CoreId, L3Id, LogicalPu, NodeId, PackageId, PuId, Tid};
 pub use measure::{Accelerator, LoadState, Metric, Origin, Role, RoleStats, Series, Unit};
