@@ -119,14 +119,13 @@ impl<'a> Past<'a> {
             }
             (Change::WriteSetting { value, tasks, .. }, Undo::WriteSetting { masks, .. }) => {
                 let behind = masks.iter().filter(|(task, _)| tasks.contains(task));
-                let mask = CpuSet::parse_list(value).ok();
-                mask.iter()
-                    .flat_map(|mask| {
-                        behind
-                            .clone()
-                            .map(|(task, original)| (*task, Cow::Owned(mask.clone()), original))
-                    })
-                    .collect()
+                match CpuSet::parse_list(value) {
+                    Ok(mask) => behind
+                        .map(|(task, original)| (*task, Cow::Owned(mask.clone()), original))
+                        .collect(),
+                    // A setting whose value is another word than a list sets no mask.
+                    Err(_) => Vec::new(),
+                }
             }
             _ => Vec::new(),
         })

@@ -87,7 +87,7 @@ fn put_back(
     if now.as_deref() == original {
         return Ok(Reverted::Nothing);
     }
-    if original.is_none() && is_like_none(past, setting, now.as_deref()) {
+    if original.is_none() && is_like_none(past, setting, now.as_deref())? {
         return Ok(Reverted::Near(near(setting)));
     }
     if !now.as_deref().is_some_and(|now| past.wrote_setting(setting, now)) {
@@ -99,7 +99,7 @@ fn put_back(
     match tasks::unless_gone(past.host.setting(setting))? {
         None => Ok(Reverted::Gone),
         Some(now) if now.as_deref() == original => Ok(Reverted::Restored),
-        Some(now) if original.is_none() && is_like_none(past, setting, now.as_deref()) => {
+        Some(now) if original.is_none() && is_like_none(past, setting, now.as_deref())? => {
             Ok(Reverted::Near(near(setting)))
         }
         Some(now) => Err(HostError::Kept {
@@ -116,11 +116,15 @@ fn put_back(
 }
 
 /// True for a list of PUs of something that runs which binds nothing.
-fn is_like_none(past: &Past<'_>, setting: &Setting, now: Option<&str>) -> bool {
-    let list = now.and_then(|now| CpuSet::parse_list(now).ok());
-    let online = cpusets::list(past.host, &paths::cpu_online()).ok();
-    setting.lifetime == Lifetime::Running
-        && list.zip(online).is_some_and(|(list, online)| online.is_subset(&list))
+fn is_like_none(past: &Past<'_>, setting: &Setting, now: Option<&str>) -> Result<bool, HostError> {
+    if setting.lifetime != Lifetime::Running {
+        return Ok(false);
+    }
+    match now.map(CpuSet::parse_list) {
+        Some(Ok(list)) => Ok(cpusets::list(past.host, &paths::cpu_online())?.is_subset(&list)),
+        // Another word than a list binds something.
+        Some(Err(_)) | None => Ok(false),
+    }
 }
 
 fn near(setting: &Setting) -> Finding {
