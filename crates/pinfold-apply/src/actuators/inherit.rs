@@ -52,9 +52,8 @@ pub(super) fn finish(past: &Past<'_>, path: &str) -> Result<Reverted, HostError>
         return Ok(Reverted::Restored);
     }
     let parent = cpusets.parent(group);
-    let why = match obstacle(past.host, cpusets, parent, &|path, value| {
-        past.wrote(path, value) || is_all(past, cpusets, path, value)
-    })? {
+    let ours = |path: &str, value: &[u8]| is_ours(past, cpusets, path, value);
+    let why = match obstacle(past.host, cpusets, parent, &ours)? {
         Some(why) => why,
         // An older kernel would overwrite the masks of all tasks below.
         None if !past.masks_survive => "making the group anew would lose masks".to_owned(),
@@ -86,13 +85,16 @@ pub(super) fn mend(past: &Past<'_>, cpusets: &Cpusets, group: &str) -> Result<()
     if is_cut { past.host.write(&control, ENABLE) } else { Ok(()) }
 }
 
+/// Tells of a list and its content whether they are of our making.
+type Ours<'a> = dyn Fn(&str, &[u8]) -> Result<bool, HostError> + 'a;
+
 /// Why the controller cannot be switched off and on again for the children of a group without
 /// loss; values that are `ours` are no loss.
 pub(crate) fn obstacle(
     host: &dyn Host,
     cpusets: &Cpusets,
     parent: &str,
-    ours: &dyn Fn(&str, &[u8]) -> bool,
+    ours: &Ours<'_>,
 ) -> Result<Option<String>, HostError> {
     for child in cpusets.children(host, parent)? {
         let control = paths::cgroup_subtree_control(&child);
@@ -101,7 +103,10 @@ pub(crate) fn obstacle(
         }
         let cpus = paths::cpuset_cpus(&child);
         let held = tasks::unless_gone(host.read(&cpus))?;
-        if held.is_some_and(|bytes| !bytes.trim_ascii().is_empty() && !ours(&cpus, &bytes)) {
+        let held = held.filter(|bytes| !bytes.trim_ascii().is_empty());
+        if let Some(bytes) = held
+            && !ours(&cpus, &bytes)?
+        {
             return Ok(Some(format!("{cpus} holds somebody else's setting")));
         }
         let others = [paths::cpuset_mems(&child), paths::cpuset_cpus_exclusive(&child)];
@@ -120,10 +125,29 @@ pub(crate) fn obstacle(
 }
 
 /// True if a list of ours is all of its parent's PUs: the nearest to empty.
-pub(super) fn is_all(past: &Past<'_>, cpusets: &Cpusets, path: &str, value: &[u8]) -> bool {
-    let Some((group, _)) = path.rsplit_once('/') else { return false };
-    let all = cpusets.effective(past.host, cpusets.parent(group)).ok();
-    past.written_values(path).next().is_some() && cpusets::parse(path, value).ok() == all
+pub(super) fn is_all(
+    past: &Past<'_>,
+    cpusets: &Cpusets,
+    path: &str,
+    value: &[u8],
+) -> Result<bool, HostError> {
+    let Some((group, _)) = path.rsplit_once('/') else { return Ok(false) };
+    if past.written_values(path).next().is_none() {
+        return Ok(false);
+    }
+    let shown = cpusets::parse(path, value)?;
+    let all = tasks::unless_gone(cpusets.effective(past.host, cpusets.parent(group)))?;
+    Ok(all.is_some_and(|all| all == shown))
+}
+
+/// True if a list is one that a step wrote, or what stands for it.
+pub(super) fn is_ours(
+    past: &Past<'_>,
+    cpusets: &Cpusets,
+    path: &str,
+    value: &[u8],
+) -> Result<bool, HostError> {
+    Ok(past.wrote(path, value)? || is_all(past, cpusets, path, value)?)
 }
 
 fn is_full(error: &HostError) -> bool {

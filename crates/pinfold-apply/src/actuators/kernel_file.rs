@@ -134,7 +134,7 @@ pub(super) fn revert(past: &Past<'_>, path: &str, original: &[u8]) -> Result<Rev
     // It was given as much as there was of what we asked.
     ours |= kind == Kind::Number && past.written_values(path).next().is_some();
     if let Some(cpusets) = list {
-        if is_empty(original) && inherit::is_all(past, cpusets, path, &now) {
+        if is_empty(original) && inherit::is_all(past, cpusets, path, &now)? {
             return Ok(Reverted::Later);
         }
         // Empty is what a list is after the controller was switched off and on by an undo.
@@ -186,9 +186,7 @@ fn disable(
     if has_cpuset(original) || !has_cpuset(now) {
         return Ok(Reverted::Nothing);
     }
-    let ours = |path: &str, value: &[u8]| {
-        past.wrote(path, value) || inherit::is_all(past, cpusets, path, value)
-    };
+    let ours = |path: &str, value: &[u8]| inherit::is_ours(past, cpusets, path, value);
     if let Some(why) = inherit::obstacle(past.host, cpusets, group, &ours)? {
         let text = format!("{path} keeps the cpuset controller, because {why}");
         return Ok(Reverted::Changed(Finding::warning("cgroup cpuset", text)));
@@ -204,10 +202,9 @@ fn is_empty(bytes: &[u8]) -> bool {
 
 fn same(kind: Kind, path: &str, found: &[u8], value: &[u8]) -> Result<bool, HostError> {
     match kind {
-        Kind::GrantedList | Kind::List => {
+        Kind::GrantedList | Kind::List | Kind::Irq => {
             Ok(cpusets::parse(path, found)? == cpusets::parse(path, value)?)
         }
-        Kind::Irq => Ok(cpusets::parse(path, found)? == cpusets::parse(path, value)?),
         Kind::Mask => Ok(mask(path, found)? == mask(path, value)?),
         Kind::Choice => Ok(chosen(found) == chosen(value)),
         Kind::Controllers => Ok(has_cpuset(found)),

@@ -68,9 +68,14 @@ impl<'a> Past<'a> {
     }
 
     /// True if a value, as the kernel shows it, was written to a file by a step.
-    pub(super) fn wrote(&self, path: &str, value: &[u8]) -> bool {
-        let shown = cpusets::parse(path, value).ok();
-        self.written_values(path).any(|written| cpusets::parse(path, written).ok() == shown)
+    pub(super) fn wrote(&self, path: &str, value: &[u8]) -> Result<bool, HostError> {
+        let shown = cpusets::parse(path, value)?;
+        for written in self.written_values(path) {
+            if cpusets::parse(path, written)? == shown {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// True if a step switched the controller on for the children of a group.

@@ -134,7 +134,7 @@ fn tell_of_undo(
     }
     // In a second look at the same host our own values are there.
     let ours = |_: &str, value: &[u8]| {
-        value.trim_ascii() == draft.plan.housekeeping.to_string().as_bytes()
+        Ok(value.trim_ascii() == draft.plan.housekeeping.to_string().as_bytes())
     };
     let why = match actuators::obstacle(draft.host, cpusets, parent, &ours)? {
         Some(why) => why,
