@@ -207,6 +207,7 @@ fn machine(pus: u32) -> Topology {
         isolated: CpuSet::new(),
         nohz_full: CpuSet::new(),
         allowed: CpuSet::first_n(pus),
+        l2_domains: Vec::new(),
         frequency_domains: Vec::new(),
         devices: Vec::new(),
         findings: Vec::new(),

@@ -163,6 +163,9 @@ pub struct Topology {
     pub nohz_full: CpuSet,
     /// PUs that this process may use: online, in its cgroup's cpuset and in its mask.
     pub allowed: CpuSet,
+    /// PUs of several cores that share a level-2 cache: an Arm cluster, a module of efficiency
+    /// cores. In hwloc's order; a core with a cache of its own is in none.
+    pub l2_domains: Vec<CpuSet>,
     /// PUs whose frequency changes together; empty without cpufreq.
     pub frequency_domains: Vec<CpuSet>,
     /// PCI devices by address; empty where the source does not tell.

@@ -1,16 +1,17 @@
 //! Whole domains for vnodes: what `numa-exclusive` and `l3-exclusive` share.
 //!
-//! Each vnode lies inside one domain. As long as there are as many domains as vnodes, each
-//! has one of its own and a core per vCPU where there are enough; else vnodes share domains,
-//! side by side, and when a domain's PUs run out its vCPUs take turns, as evenly as can be.
+//! Each vnode lies inside one domain, and has it alone as long as another is free. Inside, each
+//! vCPU has a core of its own where there are enough, else vnodes have whole cores, the fastest
+//! first; when a domain's PUs run out its vCPUs take turns, as evenly as can be.
 
-use pinfold_model::{CpuSet, MemoryRequest, NodeId, Plan, PuId, VnodeRequest, Work};
+use pinfold_model::{CpuSet, MemoryRequest, NodeId, Plan, PuId, SmtWish, VnodeRequest, Work};
 
 use crate::PlanError;
 use crate::demand::nodes_of;
 use crate::draft::{Draft, Limits, Reserve, counted, pus_text};
 use crate::ground::{HostShare, Spot};
 use crate::guest::GuestSmt;
+use crate::select::{Count, Pool};
 
 /// A kind of domain.
 pub(crate) struct Kind {
@@ -18,6 +19,8 @@ pub(crate) struct Kind {
     pub noun: &'static str,
     /// The domain of a core, if it is in one.
     pub of: fn(&Spot) -> Option<u32>,
+    /// That of the host's core.
+    pub of_host: fn(&HostShare) -> Option<u32>,
     /// True if the vnodes' memory is bound to the domain's node even if the request names none.
     pub binds_memory: bool,
 }
@@ -26,35 +29,39 @@ pub(crate) struct Kind {
 struct Domain {
     name: String,
     node: Option<NodeId>,
-    /// Its PUs that may carry vCPUs, in hwloc's order, and where each core starts among them.
-    pus: Vec<PuId>,
-    starts: Vec<usize>,
+    /// Its cores that may carry vCPUs, in hwloc's order.
+    cores: Vec<Spot>,
+    /// All their PUs.
+    pus: CpuSet,
     with_host: bool,
     /// Memory of its node that no vnode has yet, in bytes; `None` if nothing is known of memory.
     memory: Option<u64>,
-    /// Number of vnodes inside.
-    vnodes: usize,
-    /// The next vCPU is on the PU of this number, modulo its PUs.
-    cursor: usize,
-    /// PUs before that which carry no vCPU yet.
-    holes: Vec<PuId>,
+    /// The vnodes inside, by their places in the request, and their numbers of vCPUs.
+    vnodes: Vec<(usize, usize)>,
+    /// Number of vCPUs inside.
+    vcpus: usize,
 }
 
 impl Domain {
-    fn has_room_for(&self, vcpus: usize) -> bool {
-        self.cursor + vcpus <= self.pus.len()
+    /// How many vCPUs it carries if the planner may choose: one for each PU of its fastest cores.
+    fn auto(&self) -> usize {
+        let fastest = self.cores.iter().map(|spot| spot.kind).min();
+        let fast = self.cores.iter().filter(|spot| Some(spot.kind) == fastest);
+        fast.map(|spot| spot.pus.len()).sum()
     }
 
-    /// The next PU: a fresh one, one that was left out, else the first again.
-    fn next(&mut self) -> Option<PuId> {
-        if self.cursor >= self.pus.len()
-            && let Some(hole) = self.holes.pop()
-        {
-            return Some(hole);
-        }
-        let pu = self.pus.get(self.cursor % self.pus.len().max(1)).copied();
-        self.cursor += 1;
-        pu
+    /// The PUs of each vnode inside: a core per vCPU where there are enough and none is to show
+    /// siblings, else whole cores, else turns on all PUs.
+    fn pins(&self, draft: &Draft<'_>, host: &HostShare) -> Vec<Vec<PuId>> {
+        let shown = |place: usize| matches!(&draft.vnode(place).work, Work::Vm(vm) if vm.smt == SmtWish::Shown);
+        let alone = self.vcpus <= self.cores.len() && !self.vnodes.iter().any(|of| shown(of.0));
+        let mut pool =
+            Pool::new(&self.cores, if alone { Count::Cores } else { Count::Threads }, Some(host));
+        let whole = |(_, vcpus): &(usize, usize)| Some(pool.take(*vcpus, &[])?.pins);
+        self.vnodes.iter().map(whole).collect::<Option<_>>().unwrap_or_else(|| {
+            let mut turns = self.cores.iter().flat_map(|spot| &spot.pus).copied().cycle();
+            self.vnodes.iter().map(|(_, vcpus)| turns.by_ref().take(*vcpus).collect()).collect()
+        })
     }
 }
 
@@ -62,7 +69,6 @@ impl Domain {
 struct Home {
     domain: usize,
     pins: Vec<PuId>,
-    alone: bool,
 }
 
 /// A plan with each vnode inside one domain of a kind.
@@ -74,8 +80,10 @@ pub(crate) fn inside(mut draft: Draft<'_>, kind: &Kind) -> Result<Plan, PlanErro
     let host = draft.ground.host();
     let mut domains = domains(&draft, kind, &host);
     let largest = domains.iter().map(|domain| domain.pus.len()).max().unwrap_or(0);
-    let vnodes = draft.request.vnodes.len();
     let why = match largest {
+        0 if draft.ground.cores.iter().all(|spot| (kind.of)(spot).is_none()) => {
+            format!("it shows no {}", kind.noun)
+        }
         0 => format!("no {} has a core besides the host's core {}", kind.noun, host.name()),
         _ => format!(
             "each vnode stays inside one {}, and the largest has {} besides the host's core",
@@ -84,33 +92,36 @@ pub(crate) fn inside(mut draft: Draft<'_>, kind: &Kind) -> Result<Plan, PlanErro
         ),
     };
     let counts = counts(&draft, (&domains, largest), why)?;
-    let mut homes: Vec<Option<Home>> = counts.iter().map(|_| None).collect();
-    let roomy = vnodes <= domains.len();
     for place in draft.choosing_order() {
         let vcpus = counts.get(place).copied().unwrap_or(0);
         let asked = draft.vnode(place);
         let nodes = nodes_of(draft.ground.topology, asked);
-        let fits = domains.iter().enumerate().filter(|(_, domain)| domain.pus.len() >= vcpus);
+        let fits = domains.iter_mut().enumerate().filter(|(_, domain)| domain.pus.len() >= vcpus);
         let best = fits.min_by_key(|(index, domain)| rank(domain, (asked, vcpus), &nodes, *index));
-        let Some(index) = best.map(|(index, _)| index) else {
-            return Err(draft.no_room(
-                place,
-                vcpus,
-                (largest, format!("no {} is larger", kind.noun)),
-            ));
+        let Some((_, domain)) = best else {
+            let why = format!("no {} is larger", kind.noun);
+            return Err(draft.no_room(place, vcpus, (largest, why)));
         };
-        let Some(domain) = domains.get_mut(index) else { continue };
-        let alone = roomy && domain.vnodes == 0;
-        let pins = settle(domain, (asked, vcpus), alone);
-        if let Some(entry) = homes.get_mut(place) {
-            *entry = Some(Home { domain: index, pins, alone });
+        domain.vnodes.push((place, vcpus));
+        domain.vcpus += vcpus;
+        if let (Some(left), Some(MemoryRequest { bytes, .. })) = (&mut domain.memory, asked.memory)
+        {
+            *left = left.saturating_sub(bytes);
+        }
+    }
+    let mut homes: Vec<Option<Home>> = counts.iter().map(|_| None).collect();
+    for (index, domain) in domains.iter().enumerate() {
+        for ((place, _), pins) in domain.vnodes.iter().zip(domain.pins(&draft, &host)) {
+            if let Some(entry) = homes.get_mut(*place) {
+                *entry = Some(Home { domain: index, pins });
+            }
         }
     }
     let homes: Vec<Home> = homes.into_iter().flatten().collect();
     write(&mut draft, kind, (&domains, &homes))?;
     let mut exclusive = CpuSet::new();
-    for domain in domains.iter().filter(|domain| domain.vnodes > 0) {
-        domain.pus.iter().for_each(|pu| exclusive.insert(*pu));
+    for domain in domains.iter().filter(|domain| !domain.vnodes.is_empty()) {
+        exclusive.add(&domain.pus);
     }
     let reason = draft.ground.host_reason(&host, &exclusive);
     draft.isolating(Reserve { exclusive, reason })
@@ -119,14 +130,6 @@ pub(crate) fn inside(mut draft: Draft<'_>, kind: &Kind) -> Result<Plan, PlanErro
 fn domains(draft: &Draft<'_>, kind: &Kind, host: &HostShare) -> Vec<Domain> {
     let ground = draft.ground;
     let memory_is_known = ground.topology.nodes.iter().any(|node| node.memory_bytes > 0);
-    let with_host = ground
-        .topology
-        .cores
-        .iter()
-        .find(|core| Some(core.id) == host.core)
-        .and_then(|core| core.pus.first())
-        .and_then(|pu| ground.pu(pu))
-        .map(|pu| (pu.l3.map(|l3| l3.0), pu.node.map(|node| node.0)));
     let mut domains: Vec<Domain> = Vec::new();
     let mut places = std::collections::BTreeMap::new();
     for spot in ground.without(host) {
@@ -136,20 +139,18 @@ fn domains(draft: &Draft<'_>, kind: &Kind, host: &HostShare) -> Vec<Domain> {
             domains.push(Domain {
                 name: format!("{} {number}", kind.noun),
                 node: spot.node,
-                pus: Vec::new(),
-                starts: Vec::new(),
-                with_host: with_host == Some((spot.l3.map(|l3| l3.0), spot.node.map(|n| n.0)))
-                    || (host.node == spot.node && kind.binds_memory),
+                cores: Vec::new(),
+                pus: CpuSet::new(),
+                with_host: (kind.of_host)(host) == Some(number),
                 memory: of_node.map(|node| node.memory_bytes).filter(|_| memory_is_known),
-                vnodes: 0,
-                cursor: 0,
-                holes: Vec::new(),
+                vnodes: Vec::new(),
+                vcpus: 0,
             });
             domains.len() - 1
         });
         if let Some(domain) = domains.get_mut(place) {
-            domain.starts.push(domain.pus.len());
-            domain.pus.extend(&spot.pus);
+            domain.pus.add(&spot.set());
+            domain.cores.push(spot);
         }
     }
     domains
@@ -163,8 +164,8 @@ fn counts(
     let vnodes = draft.request.vnodes.len();
     // Each automatic vnode: a domain, or its part of one.
     let sharers = vnodes.div_ceil(domains.len().max(1));
-    let typical = domains.iter().filter(|domain| !domain.with_host).map(|domain| domain.pus.len());
-    let part = typical.min().unwrap_or(largest) / sharers;
+    let typical = domains.iter().filter(|domain| !domain.with_host).map(Domain::auto).min();
+    let part = typical.or(domains.iter().map(Domain::auto).max()).unwrap_or(0) / sharers;
     let mut limits = Limits { auto: part.max(1), unit: 1, most: Some(largest), why };
     if vnodes == 1 {
         return draft.counts(limits);
@@ -201,37 +202,10 @@ fn rank(
     let far = !nodes.is_empty() && !domain.node.is_some_and(|node| nodes.contains(&node));
     let needed = asked.memory.map_or(1, |memory| memory.bytes);
     let lacks = domain.memory.is_some_and(|memory| memory < needed);
-    let load = domain.cursor * 4096 / domain.pus.len().max(1);
-    let shared = domain.vnodes > 0;
-    (far, lacks, shared, !domain.has_room_for(vcpus), load, domain.with_host, index)
-}
-
-/// Gives a vnode its PUs in a domain.
-fn settle(domain: &mut Domain, (asked, vcpus): (&VnodeRequest, usize), alone: bool) -> Vec<PuId> {
-    domain.vnodes += 1;
-    if let (Some(left), Some(MemoryRequest { bytes, .. })) = (&mut domain.memory, asked.memory) {
-        *left = left.saturating_sub(bytes);
-    }
-    let shown = matches!(&asked.work, Work::Vm(vm) if vm.smt == pinfold_model::SmtWish::Shown);
-    if alone && !shown && vcpus <= domain.starts.len() {
-        domain.cursor = domain.pus.len();
-        let first = domain.starts.iter().filter_map(|start| domain.pus.get(*start));
-        let pins: Vec<PuId> = first.take(vcpus).copied().collect();
-        let carried: CpuSet = pins.iter().copied().collect();
-        domain.holes = domain.pus.iter().copied().filter(|pu| !carried.contains(*pu)).collect();
-        domain.holes.reverse();
-        return pins;
-    }
-    // At the start of a core, unless that leaves too few.
-    let slot = domain.cursor % domain.pus.len().max(1);
-    let next = domain.starts.iter().copied().find(|start| *start >= slot);
-    let skipped = next.unwrap_or(domain.pus.len()) - slot;
-    if domain.has_room_for(skipped + vcpus) {
-        let left = domain.pus.get(slot..slot + skipped).unwrap_or_default();
-        domain.holes.splice(0..0, left.iter().rev().copied());
-        domain.cursor += skipped;
-    }
-    (0..vcpus).filter_map(|_| domain.next()).collect()
+    let load = domain.vcpus * 4096 / domain.pus.len().max(1);
+    let shared = !domain.vnodes.is_empty();
+    let full = domain.vcpus + vcpus > domain.pus.len();
+    (far, lacks, shared, full, load, domain.with_host, index)
 }
 
 fn write(
@@ -253,17 +227,24 @@ fn write(
         let mut enclave = draft.open(place);
         enclave.node = domain.node.filter(|_| kind.binds_memory);
         for &pin in &home.pins {
-            let why = match home.alone {
-                true => format!("{} is this vnode's alone", domain.name),
-                false => format!(
-                    "{} is shared, because there are more vnodes than that are free",
+            let why = match (domain.vnodes.len(), homes.len() <= domains.len()) {
+                (0 | 1, _) => format!("{} is this vnode's alone", domain.name),
+                (_, false) => {
+                    format!(
+                        "{} is shared, because there are more vnodes than {}s",
+                        domain.name, kind.noun
+                    )
+                }
+                (_, true) => format!(
+                    "{} is shared, because no other is large enough, has the memory and is where the \
+                     request wants it",
                     domain.name
                 ),
             };
             let place = draft.ground.place(pin);
             enclave.vcpu(CpuSet::single(pin), format!("PU {pin} ({place}): {why}"));
         }
-        let all: CpuSet = domain.pus.iter().copied().collect();
+        let all = domain.pus.clone();
         let rest = all.difference(carried);
         let (pus, how) = match rest.is_empty() {
             false => (rest, "which carry no vCPU"),

@@ -5,6 +5,8 @@
 //! Siblings come from the topology's tables, never from arithmetic on PU numbers:
 //! 0 and 4 are siblings on one machine, 0 and 1 on the next.
 
+use std::collections::BTreeMap;
+
 use pinfold_model::{
     CoreId, CoreKind, CpuSet, Free, L3Id, NodeId, PackageId, Pu, PuId, Request, Topology,
 };
@@ -18,6 +20,8 @@ pub(crate) struct Spot {
     /// Its usable PUs in hwloc's order; never empty.
     pub pus: Vec<PuId>,
     pub kind: CoreKind,
+    /// The cache that it shares with other cores, by its place in the topology's table.
+    pub l2: Option<u32>,
     pub l3: Option<L3Id>,
     pub node: Option<NodeId>,
     pub package: PackageId,
@@ -201,6 +205,7 @@ impl<'a> Ground<'a> {
         };
         HostShare {
             core: at.map(|pu| pu.core),
+            l2: first.and_then(|pu| self.l2(pu)),
             l3: at.and_then(|pu| pu.l3),
             node: at.and_then(|pu| pu.node),
             package: at.map(|pu| pu.package),
@@ -235,12 +240,21 @@ impl<'a> Ground<'a> {
         reason
     }
 
+    /// The level-2 cache that a PU shares with other cores.
+    fn l2(&self, os: PuId) -> Option<u32> {
+        let place = self.topology.l2_domains.iter().position(|domain| domain.contains(os))?;
+        u32::try_from(place).ok()
+    }
+
     /// Where a PU is: `core 1, L3 0, node 0, package 0`.
     pub fn place(&self, os: PuId) -> String {
         let Some(pu) = self.pu(os) else {
             return "not in this topology".to_owned();
         };
         let mut place = format!("core {}", pu.core);
+        if let Some(l2) = self.spot_of(os).and_then(|spot| spot.l2) {
+            place.push_str(&format!(", L2 {l2}"));
+        }
         if let Some(l3) = pu.l3 {
             place.push_str(&format!(", L3 {l3}"));
         }
@@ -256,6 +270,8 @@ impl<'a> Ground<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct HostShare {
     pub core: Option<CoreId>,
+    /// The level-2 cache that it shares with other cores.
+    pub l2: Option<u32>,
     /// The L3 domain of that core.
     pub l3: Option<L3Id>,
     /// The NUMA node of that core.
@@ -353,9 +369,16 @@ fn cores_near_the_host(index: &Index<'_>, hostable: &CpuSet) -> Vec<CpuSet> {
     cores.into_iter().map(|(_, pus)| pus).collect()
 }
 
+/// The shared level-2 cache of each PU that has one, by its place in the topology's table.
+fn l2_domains(topology: &Topology) -> BTreeMap<PuId, u32> {
+    let numbered = (0_u32..).zip(&topology.l2_domains);
+    numbered.flat_map(|(number, pus)| pus.iter().map(move |pu| (pu, number))).collect()
+}
+
 fn spots(topology: &Topology, usable: &CpuSet) -> Vec<Spot> {
     let mut pus: Vec<&Pu> = topology.pus.iter().filter(|pu| usable.contains(pu.os)).collect();
     pus.sort_by_key(|pu| pu.logical);
+    let l2_of = l2_domains(topology);
     let mut spots: Vec<Spot> = Vec::new();
     let mut places = vec![usize::MAX; topology.cores.len()];
     for pu in pus {
@@ -372,6 +395,7 @@ fn spots(topology: &Topology, usable: &CpuSet) -> Vec<Spot> {
                 core: pu.core,
                 pus: vec![pu.os],
                 kind: pu.kind,
+                l2: l2_of.get(&pu.os).copied(),
                 l3: pu.l3,
                 node: pu.node,
                 package: pu.package,

@@ -3,7 +3,8 @@
 //! Cores are taken tier by tier: the fastest kind first, within it cores that are
 //! alike in SMT width, within them cores that the user isolated at boot. From the
 //! tier that is not needed whole, the cores come from the smallest domain that has
-//! enough of them: L3 within a node, node, L3, package, machine. Among domains of
+//! enough of them: a shared L2, L3 within node and package, package within a node, node,
+//! L3, package, machine. Among domains of
 //! equal size the one that already holds cores of the vnode wins, then one of a node
 //! that is asked for, then one without the host core (the host's tasks then do not
 //! share that cache), then hwloc's order.
@@ -63,11 +64,10 @@ struct Tier {
     levels: [Vec<Domain>; LEVELS.len()],
 }
 
-/// The cores of one L3 domain within one node and package.
+/// The cores of one L2 domain, or of one L3 domain without such, within one node and package.
 struct Cell {
     /// A core of it, for the cell's own place.
     at: usize,
-    with_host: bool,
     /// Places of the free cores, the last in hwloc's order first.
     free: Vec<usize>,
     /// Its domain at each level.
@@ -84,16 +84,27 @@ struct Domain {
 }
 
 /// A domain's identity at one level; `None` if the core is in no such domain.
-type Key = Option<[Option<u32>; 2]>;
+type Key = Option<[Option<u32>; 3]>;
 
 /// From the smallest domain to the whole machine.
-const LEVELS: [fn(&Spot) -> Key; 5] = [
-    |spot| Some([spot.l3.map(|l3| l3.0), spot.node.map(|node| node.0)]),
-    |spot| spot.node.map(|node| [Some(node.0), None]),
-    |spot| spot.l3.map(|l3| [Some(l3.0), None]),
-    |spot| Some([Some(spot.package.0), None]),
-    |_| Some([None, None]),
+const LEVELS: [fn(&Spot) -> Key; 7] = [
+    |spot| spot.l2.map(|l2| [Some(l2), None, None]),
+    |spot| {
+        let (l3, node) = (spot.l3.map(|l3| l3.0), spot.node.map(|node| node.0));
+        Some([l3, node, Some(spot.package.0)])
+    },
+    |spot| Some([spot.node.map(|node| node.0), Some(spot.package.0), None]),
+    |spot| spot.node.map(|node| [Some(node.0), None, None]),
+    |spot| spot.l3.map(|l3| [Some(l3.0), None, None]),
+    |spot| Some([Some(spot.package.0), None, None]),
+    |_| Some([None, None, None]),
 ];
+
+/// Places among [`LEVELS`].
+const L2: usize = 0;
+const CACHE: usize = 1;
+const NODE: usize = 2;
+const PACKAGE: usize = 5;
 
 impl<'g> Pool<'g> {
     /// All of `cores` are free. `host` is what the host keeps, if the strategy keeps any.
@@ -136,12 +147,24 @@ impl<'g> Pool<'g> {
     /// Takes cores for `need` vCPUs, near to each other and if possible on one of `nodes`.
     /// `None`, and nothing is taken, if there are not enough.
     pub fn take(&mut self, need: usize, nodes: &[NodeId]) -> Option<Taken<'g>> {
-        if self.left() < need {
-            return None;
+        (self.left() >= need).then(|| self.take_of(need, nodes, None))
+    }
+
+    /// As [`Self::take`], of one kind if any kind has enough, the fastest such.
+    pub fn take_alike(&mut self, need: usize) -> Option<Taken<'g>> {
+        let mut left: BTreeMap<CoreKind, usize> = BTreeMap::new();
+        for tier in &self.tiers {
+            *left.entry(tier.kind).or_default() += tier.left * tier.width;
         }
+        let kind = left.into_iter().find(|(_, left)| *left >= need).map(|(kind, _)| kind);
+        (self.left() >= need).then(|| self.take_of(need, &[], kind))
+    }
+
+    /// Takes cores of a kind, or of all; there must be enough.
+    fn take_of(&mut self, need: usize, nodes: &[NodeId], kind: Option<CoreKind>) -> Taken<'g> {
         let mut chosen: Vec<usize> = Vec::new();
         let mut left = need;
-        for tier in &mut self.tiers {
+        for tier in self.tiers.iter_mut().filter(|tier| kind.is_none_or(|kind| tier.kind == kind)) {
             if left == 0 {
                 break;
             }
@@ -168,7 +191,7 @@ impl<'g> Pool<'g> {
             taken.pins.extend(spot.pus.iter().take(carried));
             taken.cores.push(spot);
         }
-        Some(taken)
+        taken
     }
 }
 
@@ -201,15 +224,13 @@ impl Tier {
     ) -> Self {
         let mut tier =
             Self { kind, width, left: places.len(), cells: Vec::new(), levels: Default::default() };
-        let mut known: BTreeMap<(u32, Key), usize> = BTreeMap::new();
+        let mut known: BTreeMap<(Key, Key), usize> = BTreeMap::new();
         let mut keys: [BTreeMap<Key, usize>; LEVELS.len()] = Default::default();
         for (place, spot) in places.iter().filter_map(|place| Some((*place, cores.get(*place)?))) {
-            let key = (spot.package.0, LEVELS[0](spot));
+            let key = (LEVELS[L2](spot), LEVELS[CACHE](spot));
             let cell = *known.entry(key).or_insert_with(|| {
                 tier.cells.push(Cell {
                     at: place,
-                    with_host: host
-                        .is_some_and(|host| (host.l3, host.node) == (spot.l3, spot.node)),
                     free: Vec::new(),
                     domains: [None; LEVELS.len()],
                 });
@@ -287,8 +308,6 @@ impl Tier {
         if let [only] = cells.as_slice() {
             return vec![*only];
         }
-        let mut packages: BTreeMap<u32, usize> = BTreeMap::new();
-        let mut nodes: BTreeMap<(u32, Option<NodeId>), usize> = BTreeMap::new();
         let filled: Vec<(usize, &Cell, &Spot)> = cells
             .iter()
             .filter(|cell| !self.cells[**cell].free.is_empty())
@@ -296,30 +315,28 @@ impl Tier {
                 Some((*cell, &self.cells[*cell], near.cores.get(self.cells[*cell].at)?))
             })
             .collect();
+        // Of the part at a level that a cell is in, among these cells.
+        let mut free: [BTreeMap<Key, usize>; LEVELS.len()] = Default::default();
         for (_, cell, at) in &filled {
-            *packages.entry(at.package.0).or_default() += cell.free.len();
-            *nodes.entry((at.package.0, at.node)).or_default() += cell.free.len();
+            for level in [PACKAGE, NODE, CACHE] {
+                *free[level].entry(LEVELS[level](at)).or_default() += cell.free.len();
+            }
         }
-        let host = |level: usize, cell: &Cell| {
-            cell.domains[level].is_some_and(|domain| self.levels[level][domain].with_host)
-        };
-        let rank = |level: usize, at: &Spot, free: usize| {
-            (near.rank(level, LEVELS[level](at), at), Reverse(free))
+        let rank = |level: usize, cell: &Cell, at: &Spot| {
+            let key = LEVELS[level](at);
+            let free = free[level].get(&key).copied().unwrap_or(cell.free.len());
+            let domain = cell.domains[level].map(|domain| &self.levels[level][domain]);
+            let with_host = domain.is_some_and(|domain| domain.with_host);
+            (near.rank(level, key, at), Reverse(free), with_host, key)
         };
         let mut keyed: Vec<_> = filled
             .into_iter()
             .map(|(place, cell, at)| {
-                let (package, node) = (at.package.0, (at.package.0, at.node));
-                let of_package = rank(3, at, packages.get(&package).copied().unwrap_or(0));
-                let of_node = rank(1, at, nodes.get(&node).copied().unwrap_or(0));
-                let of_cell = rank(0, at, cell.free.len());
-                let key = (
-                    (of_package.0.0, of_package.1, host(3, cell), package),
-                    // A core without a node comes after those with one.
-                    (at.node.is_none(), of_node, host(1, cell), at.node),
-                    (of_cell, cell.with_host),
-                );
-                (key, place)
+                // A core without a node comes after those with one.
+                let node = (at.node.is_none(), rank(NODE, cell, at));
+                let of = |level| rank(level, cell, at);
+                let (near, free, with_host, package) = of(PACKAGE);
+                ((near.0, free, with_host, package, node, of(CACHE), of(L2)), place)
             })
             .collect();
         keyed.sort();
@@ -330,10 +347,12 @@ impl Tier {
 /// True if the host's core lies in the core's domain of that level.
 fn hosts(level: usize, host: &HostShare, spot: &Spot) -> bool {
     match level {
-        0 => (host.l3, host.node) == (spot.l3, spot.node),
-        1 => host.node == spot.node,
-        2 => host.l3 == spot.l3,
-        3 => host.package == Some(spot.package),
+        0 => host.l2.is_some() && host.l2 == spot.l2,
+        1 => (host.l3, host.node, host.package) == (spot.l3, spot.node, Some(spot.package)),
+        2 => (host.node, host.package) == (spot.node, Some(spot.package)),
+        3 => host.node == spot.node,
+        4 => host.l3 == spot.l3,
+        5 => host.package == Some(spot.package),
         _ => true,
     }
 }

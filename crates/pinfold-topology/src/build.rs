@@ -31,6 +31,7 @@ pub(crate) fn topology(
         isolated: facts.isolated.clone(),
         nohz_full: facts.nohz_full.clone(),
         allowed: allowed(&online, tree, facts),
+        l2_domains: tables.l2_domains.clone(),
         frequency_domains: facts.frequency_domains.clone(),
         devices: facts.devices.clone(),
         pus: tables.pus.clone(),

@@ -1,7 +1,7 @@
 //! A short name for a machine, the same whenever placement would find the same machine.
 //!
 //! It covers what the hardware, the firmware and the boot parameters decide: the model,
-//! every online PU with its core, L3 domain, NUMA node, package and kind, cache sizes,
+//! every online PU with its core, L2 and L3 domain, NUMA node, package and kind, cache sizes,
 //! which nodes have memory, SMT, `nohz_full` and frequency domains.
 //!
 //! It leaves out what changes under a running Pinfold: the own cpuset and mask, PUs in
@@ -38,6 +38,9 @@ fn canonical(topology: &Topology) -> String {
             pu.package,
             kind_word(pu.kind)
         ));
+    }
+    for domain in &topology.l2_domains {
+        line(format_args!("l2 {domain}"));
     }
     for cache in &topology.l3 {
         line(format_args!("l3 {} {}", cache.id, cache.size_bytes));

@@ -47,6 +47,7 @@ pub(crate) struct Tree {
 pub(crate) struct TreePu {
     pub os: PuId,
     pub core: Option<Key>,
+    pub l2: Option<Key>,
     pub l3: Option<Key>,
     pub package: Option<Key>,
 }
@@ -112,18 +113,13 @@ pub(crate) fn live_xml() -> Result<String, Refusal> {
 }
 
 /// Types that placement does not look at are not read: on a big machine the small caches
-/// alone are thousands of files. Groups stay, since NUMA nodes may hang on them.
+/// alone are thousands of files. Groups stay, since NUMA nodes may hang on them, and level-2
+/// caches where they are not just another name for the cores.
 fn lean(mut builder: TopologyBuilder) -> Result<TopologyBuilder, Refusal> {
-    for unused in [
-        ObjectType::L1Cache,
-        ObjectType::L2Cache,
-        ObjectType::L4Cache,
-        ObjectType::L5Cache,
-        ObjectType::Die,
-    ] {
+    for unused in [ObjectType::L1Cache, ObjectType::L4Cache, ObjectType::L5Cache, ObjectType::Die] {
         builder = builder.with_type_filter(unused, TypeFilter::KeepNone).map_err(failed)?;
     }
-    Ok(builder)
+    builder.with_type_filter(ObjectType::L2Cache, TypeFilter::KeepStructure).map_err(failed)
 }
 
 fn load(builder: TopologyBuilder, flags: BuildFlags) -> Result<Raw, Refusal> {
@@ -151,6 +147,7 @@ fn tree(raw: &Raw) -> Result<Tree, Refusal> {
         tree.pus.push(TreePu {
             os: PuId(os_index(pu, "PU")?),
             core: above(ObjectType::Core).map(TopologyObject::global_persistent_index),
+            l2: above(ObjectType::L2Cache).map(TopologyObject::global_persistent_index),
             l3: l3.map(TopologyObject::global_persistent_index),
             package: above(ObjectType::Package).map(TopologyObject::global_persistent_index),
         });

@@ -42,6 +42,7 @@ struct TopologyDocument<'t> {
     l3: Vec<CacheEntry>,
     cores: Vec<CoreEntry>,
     pus: Vec<PuEntry>,
+    l2_domains: Vec<String>,
     frequency_domains: Vec<String>,
     devices: Vec<DeviceEntry<'t>>,
     findings: Vec<FindingEntry<'t>>,
@@ -150,6 +151,7 @@ pub fn topology_to_json(topology: &Topology) -> String {
         l3: caches(topology),
         cores: cores(topology),
         pus: pus(topology),
+        l2_domains: topology.l2_domains.iter().map(CpuSet::to_string).collect(),
         frequency_domains: topology.frequency_domains.iter().map(CpuSet::to_string).collect(),
         devices: topology
             .devices

@@ -8,7 +8,7 @@
 //! core is a core of its own; packages that are not named are taken to be the NUMA nodes,
 //! or the whole machine where the nodes do not divide it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{
     Core, CoreId, CoreKind, CpuSet, L3Domain, L3Id, LogicalPu, NodeId, NumaNode, Package,
@@ -24,6 +24,7 @@ use crate::kinds;
 pub(crate) struct Tables {
     pub pus: Vec<Pu>,
     pub cores: Vec<Core>,
+    pub l2_domains: Vec<CpuSet>,
     pub l3: Vec<L3Domain>,
     pub nodes: Vec<NumaNode>,
     pub packages: Vec<Package>,
@@ -81,14 +82,18 @@ pub(crate) fn tables(tree: &Tree, facts: &Facts) -> Tables {
     let kind = |pu: PuId| kind_of.get(&pu).copied().unwrap_or(CoreKind::Uniform);
     let no_package = tree.pus.iter().all(|pu| pu.package.is_none());
     let by_node = no_package && nodes_divide(&nodes, &online);
-    let (mut cores, mut l3, mut packages) =
-        (Numbering::default(), Numbering::default(), Numbering::default());
+    let (mut cores, mut l2, mut l3, mut packages) =
+        (Numbering::default(), Numbering::default(), Numbering::default(), Numbering::default());
     let mut core_packages = Vec::new();
+    let mut l2_cores = BTreeSet::new();
     let mut pus = Vec::with_capacity(online.len());
     for (logical, pu) in (0_u32..).zip(&online) {
         let node = nearest_node(&nodes, pu.os);
         let package = packages.number(package_place(pu, node.filter(|_| by_node)), pu.os);
         let core = cores.number(pu.core.map_or(Place::OfPu(pu.os), Place::Object), pu.os);
+        if let Some(key) = pu.l2 {
+            l2_cores.insert((l2.number(Place::Object(key), pu.os), core));
+        }
         let cache = pu.l3.map(|key| l3.number(Place::Object(key), pu.os));
         if core as usize == core_packages.len() {
             core_packages.push((PackageId(package), kind(pu.os)));
@@ -107,6 +112,7 @@ pub(crate) fn tables(tree: &Tree, facts: &Facts) -> Tables {
     }
     Tables {
         cores: core_table(&cores, &core_packages),
+        l2_domains: shared(&l2, &l2_cores),
         l3: l3_table(&l3, &tree.l3_size_bytes),
         packages: packages
             .ids()
@@ -130,6 +136,12 @@ fn core_table(cores: &Numbering, packages: &[(PackageId, CoreKind)]) -> Vec<Core
             kind: *kind,
         })
         .collect()
+}
+
+/// The caches that several cores share, by the pairs of cache and core.
+fn shared(caches: &Numbering, cores: &BTreeSet<(u32, u32)>) -> Vec<CpuSet> {
+    let several = |cache: u32| cores.range((cache, 0)..=(cache, u32::MAX)).nth(1).is_some();
+    caches.ids().filter(|(id, _)| several(*id)).map(|(_, pus)| pus.clone()).collect()
 }
 
 fn l3_table(l3: &Numbering, sizes: &BTreeMap<Key, u64>) -> Vec<L3Domain> {

@@ -5,7 +5,9 @@
 //! kernel boots, and its L3 domain is taken last. Where L3 domains are of unequal size
 //! (a stacked cache on one of them) hwloc's order decides; devices and memory may ask for a node.
 //!
-//! `auto` gives all PUs of a domain, or their part where vnodes share domains.
+//! Where no level-3 cache is shown but cores share level-2 caches (clusters), those are meant.
+//!
+//! `auto` gives all PUs of the fastest cores of a domain, or their part where vnodes share domains.
 
 use pinfold_model::{Plan, Request, Topology};
 
@@ -24,6 +26,19 @@ pub(super) const STRATEGY: Strategy = Strategy {
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let draft = Draft::new(STRATEGY.name, &ground, request)?;
-    let of = |spot: &crate::ground::Spot| spot.l3.map(|l3| l3.0);
-    inside(draft, &Kind { noun: "L3 domain", of, binds_memory: false })
+    let kind = match (topology.l3.as_slice(), topology.l2_domains.as_slice()) {
+        ([], [_, ..]) => Kind {
+            noun: "L2 domain",
+            of: |spot| spot.l2,
+            of_host: |host| host.l2,
+            binds_memory: false,
+        },
+        _ => Kind {
+            noun: "L3 domain",
+            of: |spot| spot.l3.map(|l3| l3.0),
+            of_host: |host| host.l3.map(|l3| l3.0),
+            binds_memory: false,
+        },
+    };
+    inside(draft, &kind)
 }

@@ -6,7 +6,7 @@
 //! second package.
 //!
 //! A node without memory is taken last too; one without PUs cannot carry vCPUs. `auto` gives
-//! all PUs of a node, or their part where vnodes share nodes.
+//! all PUs of a node's fastest cores, or their part where vnodes share nodes.
 
 use pinfold_model::{Plan, Request, Topology};
 
@@ -27,5 +27,6 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let draft = Draft::new(STRATEGY.name, &ground, request)?;
     let of = |spot: &crate::ground::Spot| spot.node.map(|node| node.0);
-    inside(draft, &Kind { noun: "node", of, binds_memory: true })
+    let of_host = |host: &crate::ground::HostShare| host.node.map(|node| node.0);
+    inside(draft, &Kind { noun: "node", of, of_host, binds_memory: true })
 }

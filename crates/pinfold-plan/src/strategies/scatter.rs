@@ -1,4 +1,4 @@
-//! `scatter`: round-robin over packages, NUMA nodes, L3 domains and cores.
+//! `scatter`: round-robin over packages, NUMA nodes, L3 and L2 domains and cores.
 //!
 //! Each vCPU goes where the part of the machine that holds it is emptiest, level by level,
 //! so that every number of vCPUs has as much cache and memory bandwidth as the machine can
@@ -44,16 +44,26 @@ fn next(ground: &Ground<'_>, _: Option<PuId>, pin: PuId) -> String {
     format!("PU {pin} is on {core}, in the emptiest part of the machine ({})", ground.place(pin))
 }
 
-/// Package, node and L3 domain of a part of the machine; 0 where it is larger than one.
-type Part = (u32, u32, u32);
+/// Package, node, L3 and L2 domain of a part of the machine; 0 where it is larger than one.
+type Part = [u32; 4];
 
-/// From L3 domains to nodes, packages and the machine.
-const PARTS: [fn(&Spot) -> Part; 4] = [
-    |spot| (1 + spot.package.0, id(spot.node.map(|node| node.0)), id(spot.l3.map(|l3| l3.0))),
-    |spot| (1 + spot.package.0, id(spot.node.map(|node| node.0)), 0),
-    |spot| (1 + spot.package.0, 0, 0),
-    |_| (0, 0, 0),
+/// From L2 domains to L3 domains, nodes, packages and the machine; a core without a shared
+/// level-2 cache is a domain of its own.
+const PARTS: [fn(&Spot) -> Part; 5] = [
+    |spot| {
+        let alone = u32::MAX - u32::try_from(spot.core.index()).unwrap_or(0);
+        let [package, node, l3, _] = within_l3(spot);
+        [package, node, l3, spot.l2.map_or(alone, |l2| 1 + l2)]
+    },
+    within_l3,
+    |spot| [1 + spot.package.0, id(spot.node.map(|node| node.0)), 0, 0],
+    |spot| [1 + spot.package.0, 0, 0, 0],
+    |_| [0; 4],
 ];
+
+fn within_l3(spot: &Spot) -> Part {
+    [1 + spot.package.0, id(spot.node.map(|node| node.0)), id(spot.l3.map(|l3| l3.0)), 0]
+}
 
 /// The PUs such that each prefix is spread as evenly as can be at every level: each level
 /// merges the orders of the one below, each part's PUs at even distances.

@@ -2,19 +2,24 @@
 //!
 //! Buchert 2011 Fig. 2: virtual nodes of 1, 1, 2, 4 cores at 75, 40, 60, 25 % on eight cores.
 //! A group has the first PU of each of its cores; the siblings stay idle, because what ran
-//! there would slow the group by an unknown part. The host's core is taken last.
+//! there would slow the group by an unknown part. The cores of a group are of one kind and near
+//! each other; the largest group chooses first, and the host's core is taken last.
 //!
 //! On machines whose cores change frequency together (two by two on the L5420) groups of
 //! different speed are not given cores of one such domain while there are enough; where that
 //! cannot be, a finding says which methods then cannot hold the speeds.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use pinfold_model::{CpuSet, Finding, Plan, Request, Speed, Topology, Work};
 
 use super::Strategy;
 use crate::PlanError;
 use crate::draft::{Draft, Limits, Reserve, ground, pus_text};
-use crate::ground::{Ground, Spot};
+use crate::ground::{Ground, HostShare, Spot};
 use crate::guest::GuestSmt;
+use crate::select::{Count, Pool};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "vnodes",
@@ -35,9 +40,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     }
     let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
     let host = ground.host();
-    let all: Vec<&Spot> = ground.cores.iter().collect();
-    let others: Vec<&Spot> =
-        all.iter().copied().filter(|spot| Some(spot.core) != host.core).collect();
+    let (all, others) = (ground.cores.as_slice(), ground.without(&host));
     let limits = Limits {
         auto: all.len(),
         unit: 1,
@@ -45,14 +48,18 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         why: "each core of a group is a core of its own".to_owned(),
     };
     let wanted = wanted(&draft, draft.counts(limits)?);
-    let (groups, together) =
-        match apart(&ground, &others, &wanted).or_else(|| apart(&ground, &all, &wanted)) {
-            Some(groups) => (groups, false),
-            None => {
-                let enough = others.len() >= wanted.iter().map(|wish| wish.cores).sum();
-                (in_a_row(if enough { &others } else { &all }, &wanted), true)
+    let enough = others.len() >= wanted.iter().map(|wish| wish.cores).sum();
+    let near = near(if enough { &others } else { all }, &host, &wanted);
+    let mixed = shared_domains(topology, &wanted, &near);
+    let (groups, together) = match mixed {
+        None => (near, None),
+        Some(finding) => {
+            match apart(&ground, &others, &wanted).or_else(|| apart(&ground, all, &wanted)) {
+                Some(groups) => (groups, None),
+                None => (near, Some(finding)),
             }
-        };
+        }
+    };
     let mut exclusive = CpuSet::new();
     for (wish, cores) in wanted.iter().zip(&groups) {
         let mut enclave = draft.open(wish.place);
@@ -65,9 +72,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         }
         draft.close(enclave, GuestSmt::None)?;
     }
-    if together {
-        draft.all_findings(shared_domains(topology, &wanted, &groups));
-    }
+    draft.all_findings(together);
     let on_host = !exclusive.is_disjoint(&host.pus);
     let exclusive = exclusive.difference(&host.pus);
     if on_host {
@@ -105,13 +110,13 @@ fn wanted(draft: &Draft<'_>, counts: Vec<usize>) -> Vec<Wish> {
 }
 
 /// The cores by frequency domain, in hwloc's order; a core without one is its own.
-fn frequency_domains<'g>(ground: &Ground<'_>, cores: &[&'g Spot]) -> Vec<Vec<&'g Spot>> {
-    let mut known = std::collections::BTreeMap::new();
+fn frequency_domains<'g>(ground: &Ground<'_>, cores: &'g [Spot]) -> Vec<Vec<&'g Spot>> {
+    let mut known = BTreeMap::new();
     for (number, domain) in ground.topology.frequency_domains.iter().enumerate() {
         known.extend(domain.iter().map(|pu| (pu, number)));
     }
     let mut domains: Vec<Vec<&Spot>> = Vec::new();
-    let mut places = std::collections::BTreeMap::new();
+    let mut places = BTreeMap::new();
     for spot in cores {
         let key = match spot.pus.first().and_then(|pu| known.get(pu)) {
             Some(number) => (0, *number),
@@ -131,13 +136,12 @@ fn frequency_domains<'g>(ground: &Ground<'_>, cores: &[&'g Spot]) -> Vec<Vec<&'g
 /// Cores for all such that no frequency domain has two speeds; `None` if there are too few.
 fn apart<'g>(
     ground: &Ground<'_>,
-    cores: &[&'g Spot],
+    cores: &'g [Spot],
     wanted: &[Wish],
 ) -> Option<Vec<Vec<&'g Spot>>> {
     let mut fresh = frequency_domains(ground, cores).into_iter();
     // What is left of domains that are begun, by speed.
-    let mut begun: std::collections::BTreeMap<Speed, Vec<&Spot>> =
-        std::collections::BTreeMap::new();
+    let mut begun: BTreeMap<Speed, Vec<&Spot>> = BTreeMap::new();
     let mut groups = Vec::with_capacity(wanted.len());
     for wish in wanted {
         let left = begun.entry(wish.speed).or_default();
@@ -150,10 +154,43 @@ fn apart<'g>(
     Some(groups)
 }
 
-/// Cores for all in hwloc's order, whatever their frequency domains.
-fn in_a_row<'g>(cores: &[&'g Spot], wanted: &[Wish]) -> Vec<Vec<&'g Spot>> {
-    let mut cores = cores.iter().copied();
-    wanted.iter().map(|wish| cores.by_ref().take(wish.cores).collect()).collect()
+/// Cores for all such that those of a group are alike and near each other, whatever their
+/// frequency domains; the largest group chooses first.
+fn near<'g>(candidates: &'g [Spot], host: &HostShare, wanted: &[Wish]) -> Vec<Vec<&'g Spot>> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    let cores = |place: &usize| wanted.get(*place).map_or(0, |wish| wish.cores);
+    order.sort_by_key(|place| Reverse(cores(place)));
+    let mut pool = Pool::new(candidates, Count::Cores, Some(host));
+    let mut groups: Vec<Vec<&Spot>> = wanted.iter().map(|_| Vec::new()).collect();
+    for place in order {
+        if let (Some(taken), Some(group)) = (pool.take_alike(cores(&place)), groups.get_mut(place))
+        {
+            *group = taken.cores;
+        }
+    }
+    in_order(&mut groups);
+    groups
+}
+
+/// Deals the cores of groups that share a cache, and nothing else, to them in their order.
+fn in_order(groups: &mut [Vec<&Spot>]) {
+    let part = |spot: &Spot| (spot.kind, spot.package, spot.node, spot.l3, spot.l2);
+    let mut parts: BTreeMap<_, (Vec<&mut Vec<&Spot>>, Vec<&Spot>)> = BTreeMap::new();
+    for group in groups {
+        let Some(first) = group.first().map(|spot| part(spot)) else { continue };
+        if group.iter().all(|spot| part(spot) == first) {
+            let (inside, cores) = parts.entry(first).or_default();
+            cores.extend(group.iter());
+            inside.push(group);
+        }
+    }
+    for (inside, mut cores) in parts.into_values() {
+        cores.sort_by_key(|spot| spot.core);
+        let mut cores = cores.into_iter();
+        for group in inside {
+            *group = cores.by_ref().take(group.len()).collect();
+        }
+    }
 }
 
 fn reason(ground: &Ground<'_>, spot: &Spot) -> String {

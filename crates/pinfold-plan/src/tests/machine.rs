@@ -28,6 +28,7 @@ pub struct Machine {
     offline: CpuSet,
     hypervisor: Option<String>,
     memoryless: Vec<u32>,
+    l2_domains: Vec<CpuSet>,
     frequency_domains: Vec<CpuSet>,
 }
 
@@ -78,6 +79,7 @@ impl Machine {
             offline: CpuSet::new(),
             hypervisor: None,
             memoryless: Vec::new(),
+            l2_domains: Vec::new(),
             frequency_domains: Vec::new(),
         }
     }
@@ -112,6 +114,12 @@ impl Machine {
 
     pub fn memoryless(mut self, node: u32) -> Self {
         self.memoryless.push(node);
+        self
+    }
+
+    /// These PUs share a level-2 cache.
+    pub fn l2(mut self, lists: &[&str]) -> Self {
+        self.l2_domains = lists.iter().map(|list| set(list)).collect();
         self
     }
 
@@ -196,6 +204,7 @@ impl Machine {
             isolated: self.isolated.intersection(&all),
             nohz_full: CpuSet::new(),
             allowed: self.allowed.clone().unwrap_or(all),
+            l2_domains: self.l2_domains.clone(),
             frequency_domains: self.frequency_domains.clone(),
             devices: vec![PciDevice { address: "0000:81:00.0".to_owned(), node: Some(NodeId(1)) }],
             findings: Vec::new(),

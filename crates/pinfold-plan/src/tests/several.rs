@@ -93,12 +93,51 @@ fn buchert_figure_2() {
     let expected = ["0 at 75%", "1 at 40%", "2-3 at 60%", "4-7 at 25%"];
     let layout = check(dual_l5420(), "vnodes", &ask(four.clone()), &expected);
     assert!(finds(&layout, "frequency domains", "the PUs 0-1 change frequency together"));
-    let three = ask(four.into_iter().take(3).collect());
+    let three = ask(four.clone().into_iter().take(3).collect());
     let layout = check(dual_l5420(), "vnodes", &three, &["1 at 75%", "2 at 40%", "4-5 at 60%"]);
     assert!(!finds(&layout, "frequency domains", ""));
     // Equal speeds may share one.
     let alike = ask(vec![group("a", 1, 50), group("b", 1, 50), group("c", 1, 60)]);
-    check(dual_l5420(), "vnodes", &alike, &["1 at 50%", "2 at 50%", "4 at 60%"]);
+    check(dual_l5420(), "vnodes", &alike, &["4 at 50%", "5 at 50%", "6 at 60%"]);
+    // A group is of one kind of core and inside one package, even if the host's core is nearer.
+    let expected = ["2 at 75%", "12 at 40%", "13-14 at 60%", "4,6,8,10 at 25%"];
+    check(Machine::hybrid(6, 4), "vnodes", &ask(four.clone()), &expected);
+    let expected = ["2 at 75%", "6 at 40%", "10,14 at 60%", "1,5,9,13 at 25%"];
+    check(r910(), "vnodes", &ask(four), &expected);
+}
+
+/// Pairs of cores behind one level-2 cache, as on the LS2080.
+#[test]
+fn machines_have_shared_l2_caches_whole() {
+    let pairs = || plain(8).l2(&["0-1", "2-3", "4-5", "6-7"]);
+    let two = ask(vec![vm("a", 2), vm("b", 2)]);
+    check(pairs(), "low-latency", &two, &["2,3 | 0", "4,5 | 0"]);
+    check(pairs(), "low-latency", &exactly(4), &["2,3,4,5 | 0"]);
+    check(pairs(), "low-latency", &exactly(1), &["2 | 0"]);
+    let clusters = || pairs().bare();
+    check(clusters(), "l3-exclusive", &two, &["2,3 | 2-3", "4,5 | 4-5"]);
+    let error = plan("l3-exclusive", &clusters().build(), &exactly(4)).unwrap_err().to_string();
+    assert!(error.contains("inside one L2 domain, and the largest has 2 PUs"), "{error}");
+    check(pairs(), "scatter", &exactly(4), &["0,2,4,6 | 0-7"]);
+    check(pairs(), "max-performance", &two, &["0,1 | 0-7", "2,3 | 0-7"]);
+    let layout = plan("low-latency", &pairs().build(), &two).unwrap();
+    let reason = &layout.vnodes[0].vcpus().next().unwrap().reason;
+    assert!(reason.contains("core 2, L2 1, L3 0"), "{reason}");
+}
+
+/// Inside a domain the fast cores carry vCPUs, and no core carries those of two machines.
+#[test]
+fn exclusive_domains_are_divided_by_cores() {
+    let two = ask(vec![vm("a", 2), vm("b", 2)]);
+    let hybrid = || Machine::hybrid(6, 4);
+    check(hybrid(), "numa-exclusive", &auto(), &["2,3,4,5,6,7,8,9,10,11 | 12-15"]);
+    check(hybrid(), "numa-exclusive", &two, &["2,4 | 3,5,7,9-15", "6,8 | 3,5,7,9-15"]);
+    // The second node has no memory, so both are on the first.
+    let memoryless = || dual_x5540().memoryless(1);
+    check(memoryless(), "numa-exclusive", &two, &["1,9 | 3,11", "2,10 | 3,11"]);
+    let layout = plan("numa-exclusive", &memoryless().build(), &two).unwrap();
+    let reason = &layout.vnodes[1].vcpus().next().unwrap().reason;
+    assert!(reason.contains("no other is large enough, has the memory"), "{reason}");
 }
 
 #[test]
@@ -164,8 +203,7 @@ fn domains_that_are_not_there_or_too_small() {
         i7_4790k().bare(),
         "l3-exclusive",
         &exactly(2),
-        "l3-exclusive cannot work on the PUs 0-7 of this host: no L3 domain has a core besides the \
-         host's core 0",
+        "l3-exclusive cannot work on the PUs 0-7 of this host: it shows no L3 domain",
     );
     refused(
         dual_x5540(),

@@ -80,6 +80,7 @@ pub fn machine(shape: [u32; 5]) -> Topology {
         isolated: CpuSet::new(),
         nohz_full: CpuSet::new(),
         allowed: pus.iter().map(|pu| pu.os).collect(),
+        l2_domains: Vec::new(),
         frequency_domains: Vec::new(),
         devices: Vec::new(),
         findings: vec![Finding::note("cpufreq", "no frequency domains are shown to this machine")],

@@ -30,6 +30,9 @@ pub(super) fn facts(topology: &Topology) -> Vec<String> {
             .map(|(name, set)| line(name, &set.to_string())),
     );
     lines.push(line("SMT", smt(topology.smt)));
+    if !topology.l2_domains.is_empty() {
+        lines.push(line("shared L2", &domains(&topology.l2_domains)));
+    }
     if !topology.frequency_domains.is_empty() {
         lines.push(line("frequency", &domains(&topology.frequency_domains)));
     }

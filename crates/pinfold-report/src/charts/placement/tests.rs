@@ -52,6 +52,7 @@ fn machine(packages: &[&str], nodes: &[&str], l3: &[&str], cores: &[&str]) -> To
         isolated: CpuSet::new(),
         nohz_full: CpuSet::new(),
         allowed: everything,
+        l2_domains: Vec::new(),
         frequency_domains: Vec::new(),
         devices: Vec::new(),
         findings: Vec::new(),
