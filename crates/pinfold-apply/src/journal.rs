@@ -146,6 +146,12 @@ impl<'c> Journals<'c> {
         Ok(ids.map(|id| Summary { id: id.to_owned(), record: self.read(id) }).collect())
     }
 
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> String {
+        self.files.path_of("").trim_end_matches('/').to_owned()
+    }
+
     /// A mark that is another one once a journal was begun or removed since: so that who waits
     /// for new ones need not read them all.
     ///

@@ -34,4 +34,4 @@ pub use status::{Intruder, RoleStatus, Status, status};
 pub use steps::{Planned, group_name, plan_steps};
 pub use tasks::{Kept, Rules, Target};
 pub use undo::{UndoReport, undo, undo_observed};
-pub use watch::{Glance, Roles, WatchEvent, WatchOptions, Watcher};
+pub use watch::{Extent, Glance, MAX_REPAIRS, Roles, WatchEvent, Watcher};

@@ -1,11 +1,15 @@
 //! Keeps a plan true while the machine runs.
 //!
-//! QEMU sends no event for a new thread, so the caller ticks, several times in 100 ms. A tick
-//! costs one `stat(2)`: the link count of `/proc/PID/task` tells births. Every so many ticks masks
-//! and policies are compared with those that were right last. Only when one of these
-//! changed, all threads are looked at. New ones are placed by their role and
-//! drifted ones put back, each as a further step of the journal. Who keeps changing a mask
-//! owns it: after a few repairs it is told and left.
+//! QEMU sends no event for a new thread, so the caller looks when the kernel told of a birth, or
+//! else several times in 100 ms: that costs one `stat(2)`, because the link count of
+//! `/proc/PID/task` tells births too. Every few seconds masks and policies are compared with those
+//! that were right last, and whenever somebody wrote to a file of the machine's groups, those
+//! files. Only when one of these changed, all threads are looked at. New ones are placed by
+//! their role and drifted ones put back, each as a further step of the journal. Who keeps
+//! changing a mask owns it: after a few repairs it is told and left.
+
+mod clues;
+mod groups;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +23,8 @@ use crate::error::ApplyError;
 use crate::journal::{Journal, Outcome};
 use crate::steps::plan_threads;
 use crate::tasks::{self, Seen, Target};
+use clues::Clues;
+use groups::Groups;
 
 /// How often the roles are asked for on account of one thread that they do not name: a vCPU's
 /// thread may be there before QMP knows of it.
@@ -35,18 +41,17 @@ pub trait Roles {
 
 /// How closely a [`Watcher`] looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WatchOptions {
-    /// Masks and policies are looked at every so many ticks.
-    pub full_every: u32,
-    /// A thread is put back so many times.
-    pub max_repairs: u32,
+pub enum Extent {
+    /// Whether threads were born or have ended.
+    Births,
+    /// Beside that the masks and policies of all threads.
+    Masks,
+    /// Beside that the files of the machine's groups.
+    Groups,
 }
 
-impl Default for WatchOptions {
-    fn default() -> Self {
-        Self { full_every: 50, max_repairs: 3 }
-    }
-}
+/// How often a thread is put back.
+pub const MAX_REPAIRS: u32 = 3;
 
 /// What a tick found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +73,10 @@ pub enum WatchEvent {
         role: Role,
         /// What was done.
         change: String,
+        /// What was found instead.
+        found: String,
+        /// What is known of who did it.
+        clue: String,
     },
     /// It was changed once more and is now left alone.
     Contested {
@@ -77,6 +86,22 @@ pub enum WatchEvent {
         role: Role,
         /// What would have to be done.
         change: String,
+        /// What was found instead.
+        found: String,
+        /// What is known of who did it.
+        clue: String,
+    },
+    /// The machine's groups are not what they were. What its threads may use follows from it; if
+    /// they can be put right, that is told beside it.
+    Groups {
+        /// A file of a group, or the group of the machine.
+        what: String,
+        /// What was there.
+        before: String,
+        /// What is there now.
+        after: String,
+        /// What is known of who did it.
+        clue: String,
     },
     /// A thread cannot be placed, or its role cannot be found out.
     Finding(Finding),
@@ -100,9 +125,7 @@ pub struct Watcher {
     plan: Plan,
     target: Target,
     vm: TaskId,
-    options: WatchOptions,
     links: u64,
-    ticks: u32,
     ended: bool,
     seen: BTreeSet<Tid>,
     questions: BTreeMap<Tid, u32>,
@@ -110,6 +133,9 @@ pub struct Watcher {
     strangers: BTreeSet<TaskId>,
     // Masks and policies that were read just before all was found as planned.
     right: Option<Vec<(Tid, CpuSet, Policy)>>,
+    groups: Groups,
+    // What the groups' files are compared for at the next look.
+    look_at_groups: bool,
 }
 
 impl Watcher {
@@ -117,28 +143,23 @@ impl Watcher {
     ///
     /// # Errors
     /// [`ApplyError::VmGone`], [`ApplyError::Host`].
-    pub fn new(
-        host: &dyn Host,
-        plan: &Plan,
-        target: &Target,
-        options: WatchOptions,
-    ) -> Result<Self, ApplyError> {
+    pub fn new(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Self, ApplyError> {
         let vm = tasks::stat(host, target.pid)?;
         let vm = vm.ok_or(ApplyError::VmGone { pid: target.pid })?.task();
         Ok(Self {
             plan: plan.clone(),
             target: target.clone(),
             vm,
-            options,
             // No process has so few: the first tick looks at all.
             links: 0,
-            ticks: 0,
             ended: false,
             seen: tasks::threads_of(host, target.pid)?.into_iter().collect(),
             questions: BTreeMap::new(),
             repairs: BTreeMap::new(),
             strangers: BTreeSet::new(),
             right: None,
+            groups: Groups::of(host, vm.tid)?,
+            look_at_groups: false,
         })
     }
 
@@ -146,6 +167,25 @@ impl Watcher {
     #[must_use]
     pub fn target(&self) -> &Target {
         &self.target
+    }
+
+    /// The threads of its process, as they were at the last look: who makes another is one of
+    /// them.
+    #[must_use]
+    pub fn threads(&self) -> &BTreeSet<Tid> {
+        &self.seen
+    }
+
+    /// The files that say what the machine's groups may use, as they were at the last look.
+    pub fn files(&self) -> impl Iterator<Item = &String> {
+        self.groups.paths()
+    }
+
+    /// True if a new thread may get another role when it is asked for again: its name comes a
+    /// little after its birth. The caller then has [`Watcher::put_right`] look again soon.
+    #[must_use]
+    pub fn has_questions(&self) -> bool {
+        self.questions.values().any(|asked| *asked < MAX_QUESTIONS)
     }
 
     /// Looks, and puts right what can be put right.
@@ -158,31 +198,20 @@ impl Watcher {
         host: &dyn HostMut,
         journal: &mut Journal<'_>,
         roles: &mut dyn Roles,
+        extent: Extent,
     ) -> Result<Vec<WatchEvent>, ApplyError> {
-        match self.glance(host)? {
+        match self.glance(host, extent)? {
             Glance::Quiet => Ok(Vec::new()),
             Glance::Look => self.put_right(host, journal, roles),
             Glance::Ended => Ok(vec![WatchEvent::Ended]),
         }
     }
 
-    /// Lets a tick pass without a glance, for a caller who knows that no task of the host was
-    /// born since the last one. False if it is time to compare masks and policies: then a
-    /// glance is due.
-    pub fn rest(&mut self) -> bool {
-        let next = self.ticks.wrapping_add(1);
-        if self.options.full_every != 0 && next.is_multiple_of(self.options.full_every) {
-            return false;
-        }
-        self.ticks = next;
-        true
-    }
-
     /// The cheap half of a [tick](Watcher::tick): changes nothing, needs no journal.
     ///
     /// # Errors
     /// [`ApplyError::Host`] if the host cannot be read.
-    pub fn glance(&mut self, host: &dyn Host) -> Result<Glance, ApplyError> {
+    pub fn glance(&mut self, host: &dyn Host, extent: Extent) -> Result<Glance, ApplyError> {
         if self.ended {
             return Ok(Glance::Quiet);
         }
@@ -190,13 +219,15 @@ impl Watcher {
             self.ended = true;
             return Ok(Glance::Ended);
         };
-        self.ticks = self.ticks.wrapping_add(1);
-        let due =
-            self.options.full_every != 0 && self.ticks.is_multiple_of(self.options.full_every);
-        Ok(match links != self.links || (due && !self.is_right(host)) {
-            true => Glance::Look,
-            false => Glance::Quiet,
-        })
+        let differs = match extent {
+            Extent::Births => false,
+            Extent::Masks => !self.is_right(host),
+            Extent::Groups => {
+                self.look_at_groups |= !self.groups.are_same(host, self.vm.tid)?;
+                self.look_at_groups || !self.is_right(host)
+            }
+        };
+        Ok(if links != self.links || differs { Glance::Look } else { Glance::Quiet })
     }
 
     /// The other half of a [tick](Watcher::tick): looks at all threads, and puts right what
@@ -265,9 +296,9 @@ impl Watcher {
     /// Tells of vCPUs and iothreads that the plan has no place for, once each.
     fn tell_strangers(&mut self, events: &mut Vec<WatchEvent>) {
         for (task, role) in &self.target.threads {
-            let is_own = |role: &Role| matches!(role, Role::Vcpu(_) | Role::Iothread(_));
+            let has_place = |role: &Role| matches!(role, Role::Vcpu(_) | Role::Iothread(_));
             let planned = self.plan.threads().any(|(_, thread)| thread.role == *role);
-            if !is_own(role) || planned || !self.strangers.insert(*task) {
+            if !has_place(role) || planned || !self.strangers.insert(*task) {
                 continue;
             }
             let text =
@@ -285,6 +316,10 @@ impl Watcher {
         roles: &mut dyn Roles,
     ) -> Result<Vec<WatchEvent>, ApplyError> {
         let mut events = Vec::new();
+        let clues = Clues::new(host, self.groups.group());
+        if std::mem::take(&mut self.look_at_groups) {
+            events.extend(self.groups.changes(host, self.vm.tid, &clues)?);
+        }
         let present: BTreeSet<Tid> =
             tasks::threads_of(host, self.target.pid)?.into_iter().collect();
         self.ask_for_roles(host, &present, roles, &mut events);
@@ -292,20 +327,21 @@ impl Watcher {
         let state = self.state_of(host, &present)?;
         // A number is used again: what is gone is forgotten.
         self.seen.retain(|tid| present.contains(tid));
-        self.questions.retain(|tid, _| present.contains(tid));
         self.repairs.retain(|task, _| present.contains(&task.tid));
         let steps = plan_threads(host, &self.plan, &self.target)?.steps;
         // While something is not as planned, or not known, the next look is not spared.
-        let settled =
-            steps.is_empty() && self.questions.values().all(|asked| *asked >= MAX_QUESTIONS);
-        self.right = settled.then_some(state);
+        self.right = (steps.is_empty() && !self.has_questions()).then_some(state);
         let mut chosen = Vec::new();
         for step in steps {
             let Some(task) = task_of(&step) else { continue };
-            if self.seen.contains(&task.tid) && !self.may_repair(task, &step, &mut events) {
-                continue;
-            }
-            chosen.push((task, step));
+            let clue = match self.seen.contains(&task.tid) {
+                true => match self.may_repair((task, &step), &clues, &mut events)? {
+                    Some(clue) => clue,
+                    None => continue,
+                },
+                false => String::new(),
+            };
+            chosen.push(Chosen { task, step, clue });
         }
         if !chosen.is_empty() {
             self.take(host, journal, chosen, &mut events)?;
@@ -322,22 +358,18 @@ impl Watcher {
         events: &mut Vec<WatchEvent>,
     ) {
         let pid = self.target.pid;
-        let mut ask = false;
-        for tid in present.iter().filter(|tid| **tid != pid) {
-            let is_new = !self.seen.contains(tid);
-            if self.target.role(*tid).is_some() && !is_new {
-                continue;
-            }
-            // Threads without a role that were there at the start have been asked for then.
-            if is_new || self.questions.contains_key(tid) {
-                let asked = self.questions.entry(*tid).or_insert(0);
-                ask |= *asked < MAX_QUESTIONS;
-                *asked += 1;
-            }
-        }
-        if !ask {
+        // Threads without a role that were there at the start have been asked for then.
+        let new = present.iter().filter(|tid| **tid != pid && !self.seen.contains(tid));
+        self.questions.extend(new.map(|tid| (*tid, 0)));
+        let target = &self.target;
+        self.questions.retain(|tid, asked| {
+            let is_known = *asked > 0 && target.role(*tid).is_some_and(is_own);
+            present.contains(tid) && !is_known
+        });
+        if !self.has_questions() {
             return;
         }
+        self.questions.values_mut().for_each(|asked| *asked = asked.saturating_add(1));
         match source.roles(host, pid) {
             Ok(threads) => self.target.threads = threads,
             Err(why) => {
@@ -347,37 +379,51 @@ impl Watcher {
         }
     }
 
-    fn may_repair(&mut self, task: TaskId, step: &Step, events: &mut Vec<WatchEvent>) -> bool {
+    /// What is known of who moved a thread, if it is to be put back; else it is left.
+    fn may_repair(
+        &mut self,
+        (task, step): (TaskId, &Step),
+        clues: &Clues<'_>,
+        events: &mut Vec<WatchEvent>,
+    ) -> Result<Option<String>, ApplyError> {
         let repairs = self.repairs.entry(task).or_insert(0);
         *repairs = repairs.saturating_add(1);
-        if *repairs == self.options.max_repairs.saturating_add(1) {
-            let (role, change) = (self.role(task), step.change.to_string());
-            events.push(WatchEvent::Contested { task, role, change });
+        let repairs = *repairs;
+        if repairs > MAX_REPAIRS.saturating_add(1) {
+            return Ok(None);
         }
-        self.repairs.get(&task).is_some_and(|repairs| *repairs <= self.options.max_repairs)
+        let clue = clues.of_thread(task, &step.undo)?;
+        if repairs <= MAX_REPAIRS {
+            return Ok(Some(clue));
+        }
+        let (role, change) = (self.role(task), step.change.to_string());
+        let found = found(&step.undo);
+        events.push(WatchEvent::Contested { task, role, change, found, clue });
+        Ok(None)
     }
 
     fn take(
         &mut self,
         host: &dyn HostMut,
         journal: &mut Journal<'_>,
-        mut chosen: Vec<(TaskId, Step)>,
+        mut chosen: Vec<Chosen>,
         events: &mut Vec<WatchEvent>,
     ) -> Result<(), ApplyError> {
+        let found: Vec<String> = chosen.iter().map(|one| found(&one.step.undo)).collect();
         self.set_originals(host, journal, &mut chosen)?;
         let cpusets = Cpusets::find(host)?;
-        let steps: Vec<Step> = chosen.iter().map(|(_, step)| step.clone()).collect();
+        let steps: Vec<Step> = chosen.iter().map(|one| one.step.clone()).collect();
         let first = journal.write_steps(&steps)?;
-        for ((task, step), index) in chosen.into_iter().zip(first..) {
-            match place(host, cpusets.as_ref(), &step) {
+        for ((one, found), index) in chosen.into_iter().zip(found).zip(first..) {
+            match place(host, cpusets.as_ref(), &one.step) {
                 Ok(true) => {
                     journal.note(index, Outcome::Done, None);
-                    events.push(self.done(task, &step));
+                    events.push(self.done(one, found));
                 }
                 Ok(false) => journal.note(index, Outcome::Skipped, None),
                 Err(why) => {
                     journal.note(index, Outcome::Failed, Some(why.clone()));
-                    let text = format!("{} failed: {why}", step.change);
+                    let text = format!("{} failed: {why}", one.step.change);
                     events.push(WatchEvent::Finding(Finding::warning("watch", text)));
                 }
             }
@@ -391,10 +437,10 @@ impl Watcher {
         &self,
         host: &dyn HostMut,
         journal: &Journal<'_>,
-        chosen: &mut [(TaskId, Step)],
+        chosen: &mut [Chosen],
     ) -> Result<(), ApplyError> {
         let past = Past::new(host, journal.clock(), journal.record())?;
-        for (task, step) in chosen {
+        for Chosen { task, step, .. } in chosen {
             if let Some(first) = first_undo(journal.record(), &step.undo) {
                 step.undo = first.clone();
                 continue;
@@ -423,19 +469,53 @@ impl Watcher {
         Ok(())
     }
 
-    fn done(&self, task: TaskId, step: &Step) -> WatchEvent {
+    fn done(&self, Chosen { task, step, clue }: Chosen, found: String) -> WatchEvent {
         let role = self.role(task);
-        match (&step.change, self.seen.contains(&task.tid)) {
+        match (step.change, self.seen.contains(&task.tid)) {
             (Change::SetAffinity { mask, .. }, false) => {
-                WatchEvent::Placed { task, role, pus: mask.clone() }
+                WatchEvent::Placed { task, role, pus: mask }
             }
-            (change, _) => WatchEvent::Repaired { task, role, change: change.to_string() },
+            (change, _) => {
+                let change = change.to_string();
+                WatchEvent::Repaired { task, role, change, found, clue }
+            }
         }
     }
 
     fn role(&self, task: TaskId) -> Role {
         let other = if task.tid == self.target.pid { Role::Emulator } else { Role::Worker };
         self.target.role(task.tid).cloned().unwrap_or(other)
+    }
+}
+
+/// A step that is to be taken.
+struct Chosen {
+    task: TaskId,
+    step: Step,
+    clue: String,
+}
+
+/// True for a role that a thread has for itself.
+fn is_own(role: &Role) -> bool {
+    match role {
+        Role::Vcpu(_) | Role::Iothread(_) | Role::Vhost(_) => true,
+        Role::Emulator | Role::Worker | Role::Task => false,
+    }
+}
+
+/// What a thread had when a step was made for it.
+fn found(undo: &Undo) -> String {
+    match undo {
+        Undo::SetAffinity { original, .. } => format!("PUs {original}"),
+        Undo::SetPolicy { original, .. } => original.to_string(),
+        Undo::WriteSetting { original, masks, .. } => match masks.first() {
+            Some((_, mask)) => format!("PUs {mask}"),
+            None => original.clone().unwrap_or_default(),
+        },
+        Undo::WriteFile { .. }
+        | Undo::RemoveGroup { .. }
+        | Undo::MoveTasks { .. }
+        | Undo::LeavePages { .. } => String::new(),
     }
 }
 

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Bench, DOMAIN, pin, set, v1_libvirt, v2_systemd};
-use pinfold_apply::{Journals, NewJournal, WatchEvent, WatchOptions, Watcher, plan_steps};
+use pinfold_apply::{Extent, Journals, NewJournal, WatchEvent, Watcher, plan_steps};
 use pinfold_host::{Host as _, HostMut as _, paths};
 use pinfold_model::{Change, IsolationScope, Lifetime, Tid};
 
@@ -97,15 +97,14 @@ fn the_watcher_asks_libvirt_only_when_the_kernel_differs() {
     let mut journal = bench.begin(&case);
     let mut nobody = pinfold_apply::unobserved();
     pinfold_apply::apply(&case.host, &case.plan, &case.target, &mut journal, &mut nobody).unwrap();
-    let options = WatchOptions { full_every: 1, max_repairs: 3 };
-    let mut watcher = Watcher::new(&case.host, &case.plan, &case.target, options).unwrap();
+    let mut watcher = Watcher::new(&case.host, &case.plan, &case.target).unwrap();
     // Every question to libvirt would fail.
     case.host.fail_on("setting", 5);
     let mut roles = Silent;
-    assert_eq!(watcher.tick(&case.host, &mut journal, &mut roles).unwrap(), []);
+    assert_eq!(watcher.tick(&case.host, &mut journal, &mut roles, Extent::Masks).unwrap(), []);
     case.host.clear_faults();
     case.host.set_affinity(Tid(501), &set("0-1")).unwrap();
-    let events = watcher.tick(&case.host, &mut journal, &mut roles).unwrap();
+    let events = watcher.tick(&case.host, &mut journal, &mut roles, Extent::Masks).unwrap();
     assert!(matches!(&events[..], [WatchEvent::Repaired { .. }]), "{events:?}");
     assert_eq!(case.host.affinity(Tid(501)).unwrap(), set("1"));
 }

@@ -9,9 +9,11 @@
 
 mod common;
 
-use common::{Bench, Case, assert_same, set, v1, v2};
-use pinfold_apply::{Journal, Roles, WatchEvent, WatchOptions, Watcher, apply, undo, unobserved};
-use pinfold_host::{Host, HostMut as _, SimHost};
+use common::{Bench, Case, assert_same, set, v1, v1_machine_group, v2, v2_systemd};
+use pinfold_apply::{
+    Extent, Journal, MAX_REPAIRS, Roles, WatchEvent, Watcher, apply, undo, unobserved,
+};
+use pinfold_host::{Host, HostMut as _, SimHost, paths};
 use pinfold_model::{IsolationScope, Policy, Role, TaskId, Tid};
 
 /// Roles as QMP would tell them: what the test has put in.
@@ -35,13 +37,11 @@ struct Scene<'b> {
     told: Told,
 }
 
-const OPTIONS: WatchOptions = WatchOptions { full_every: 5, max_repairs: 2 };
-
 impl<'b> Scene<'b> {
     fn new(case: &'b Case, bench: &'b Bench) -> Self {
         let mut journal = bench.begin(case);
         apply(&case.host, &case.plan, &case.target, &mut journal, &mut unobserved()).unwrap();
-        let watcher = Watcher::new(&case.host, &case.plan, &case.target, OPTIONS).unwrap();
+        let watcher = Watcher::new(&case.host, &case.plan, &case.target).unwrap();
         let told = Told { roles: case.target.threads.clone(), asked: 0, dead: false };
         let mut scene = Self { case, journal, watcher, told };
         assert_eq!(scene.tick(), []);
@@ -49,12 +49,11 @@ impl<'b> Scene<'b> {
     }
 
     fn tick(&mut self) -> Vec<WatchEvent> {
-        self.watcher.tick(&self.case.host, &mut self.journal, &mut self.told).unwrap()
+        self.look(Extent::Births)
     }
 
-    /// As many ticks as it takes to look at everything once.
-    fn round(&mut self) -> Vec<WatchEvent> {
-        (0..OPTIONS.full_every).flat_map(|_| self.tick()).collect()
+    fn look(&mut self, extent: Extent) -> Vec<WatchEvent> {
+        self.watcher.tick(&self.case.host, &mut self.journal, &mut self.told, extent).unwrap()
     }
 
     fn mask(&self, tid: u32) -> String {
@@ -125,9 +124,9 @@ fn drift_is_repaired_some_times_and_then_left() {
     let (case, bench) = (v1(), Bench::new());
     let before = case.host.snapshot();
     let mut scene = Scene::new(&case, &bench);
-    for _ in 0..OPTIONS.max_repairs {
+    for _ in 0..MAX_REPAIRS {
         case.host.set_affinity(Tid(501), &set("0")).unwrap();
-        let events = scene.round();
+        let events = scene.look(Extent::Masks);
         assert!(
             matches!(&events[..], [WatchEvent::Repaired { role: Role::Vcpu(0), .. }]),
             "{events:?}"
@@ -135,18 +134,97 @@ fn drift_is_repaired_some_times_and_then_left() {
         assert_eq!(scene.mask(501), "1");
     }
     case.host.set_affinity(Tid(501), &set("0")).unwrap();
-    let events = scene.round();
+    let events = scene.look(Extent::Masks);
     assert!(
         matches!(&events[..], [WatchEvent::Contested { role: Role::Vcpu(0), .. }]),
         "{events:?}"
     );
-    assert_eq!(scene.round(), [], "told once");
+    assert_eq!(scene.look(Extent::Masks), [], "told once");
     assert_eq!(scene.mask(501), "0");
     let report = undo(&case.host, &mut scene.journal);
-    assert_eq!((report.is_complete(), report.changed.len()), (true, 3), "{report:?}");
+    assert_eq!((report.is_complete(), report.changed.len()), (true, 4), "{report:?}");
     assert_eq!(scene.mask(501), "0", "who changed it last keeps it");
     case.host.set_affinity(Tid(501), &set("0-1")).unwrap();
     assert_same(&before, &case.host, "but for that");
+}
+
+#[test]
+fn who_may_have_moved_a_thread_is_told() {
+    let clue_of = |case: &Case, mask: &str| {
+        let bench = Bench::new();
+        let mut scene = Scene::new(case, &bench);
+        case.host.set_affinity(Tid(501), &set(mask)).unwrap();
+        let events = scene.look(Extent::Masks);
+        let [WatchEvent::Repaired { clue, found, .. }] = &events[..] else { panic!("{events:?}") };
+        assert_eq!(*found, format!("PUs {mask}"));
+        clue.clone()
+    };
+    let (one, other) = (v1(), v2_systemd());
+    assert_eq!(clue_of(&one, "0"), "no program runs here that is known to do that");
+    assert!(clue_of(&one, "0-1").contains("all its cpuset has"), "a reset");
+    let clue = clue_of(&other, "0");
+    assert!(clue.contains("systemd keeps the group as "), "{clue}");
+}
+
+#[test]
+fn a_group_that_somebody_wrote_to_is_told_and_masks_are_put_right() {
+    let (case, bench) = (v1_machine_group(), Bench::new());
+    let mut scene = Scene::new(&case, &bench);
+    let path = paths::cpuset_cpus("/sys/fs/cgroup/cpuset/machine/vm1");
+    assert!(scene.watcher.files().any(|file| *file == path), "{path}");
+    assert_eq!(scene.look(Extent::Groups), []);
+    case.host.write(&path, b"0").unwrap();
+    let events = scene.look(Extent::Groups);
+    let told = |event: &WatchEvent| {
+        matches!(event, WatchEvent::Groups { what, before, after, .. }
+            if *what == path && before == "0-1" && after == "0")
+    };
+    assert!(events.iter().any(told), "{events:?}");
+    // The vCPU's PU is not in it: nothing can be put right, which is said too.
+    assert!(events.iter().any(|event| matches!(event, WatchEvent::Finding(_))), "{events:?}");
+    case.host.write(&path, b"0-1").unwrap();
+    let events = scene.look(Extent::Groups);
+    assert!(matches!(&events[..], [WatchEvent::Groups { .. }]), "{events:?}");
+    assert_eq!(scene.mask(501), "1", "Linux 6.2 and newer remember the mask");
+    assert_eq!(scene.look(Extent::Groups), []);
+}
+
+#[test]
+fn a_machine_that_was_moved_and_its_group_that_vanished_are_told() {
+    let (case, bench) = (v1_machine_group(), Bench::new());
+    let mut scene = Scene::new(&case, &bench);
+    let mount = "/sys/fs/cgroup/cpuset";
+    for tid in [500, 501, 502, 503] {
+        let file = paths::cgroup_tasks(&format!("{mount}/machine/vm2"));
+        case.host.write(&file, tid.to_string().as_bytes()).unwrap();
+    }
+    case.host.remove_dir(&format!("{mount}/machine/vm1")).unwrap();
+    let events = scene.look(Extent::Groups);
+    let moved = |event: &WatchEvent| {
+        matches!(event, WatchEvent::Groups { before, after, .. }
+            if before.ends_with("/vm1") && after.ends_with("/vm2"))
+    };
+    let gone =
+        |event: &WatchEvent| matches!(event, WatchEvent::Groups { after, .. } if after == "gone");
+    assert!(events.iter().any(moved) && events.iter().any(gone), "{events:?}");
+    assert_eq!(scene.look(Extent::Groups), []);
+}
+
+#[test]
+fn a_thread_without_a_role_is_asked_for_again_soon() {
+    let (case, bench) = (v1(), Bench::new());
+    let mut scene = Scene::new(&case, &bench);
+    assert!(!scene.watcher.has_questions());
+    let task = born(&case.host, 510);
+    scene.tick();
+    assert!(scene.watcher.has_questions(), "its name may come later");
+    scene.told.roles.push((task, Role::Vhost(0)));
+    let (host, journal) = (&case.host, &mut scene.journal);
+    scene.watcher.put_right(host, journal, &mut scene.told).unwrap();
+    assert_eq!(scene.watcher.target().role(Tid(510)), Some(&Role::Vhost(0)));
+    scene.watcher.put_right(host, journal, &mut scene.told).unwrap();
+    assert!(!scene.watcher.has_questions(), "answered");
+    assert_eq!(scene.told.asked, 2);
 }
 
 #[test]
@@ -158,9 +236,9 @@ fn a_dead_socket_is_told_and_new_threads_follow_the_emulator() {
     let events = scene.tick();
     assert!(matches!(&events[0], WatchEvent::Finding(finding) if finding.text.contains("dead")));
     assert_eq!(scene.mask(510), "0");
-    scene.round();
-    scene.round();
-    scene.round();
+    scene.look(Extent::Masks);
+    scene.look(Extent::Masks);
+    scene.look(Extent::Masks);
     assert_eq!(scene.told.asked, 3, "a thread without a role is asked for a few times only");
 }
 

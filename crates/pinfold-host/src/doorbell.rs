@@ -4,6 +4,7 @@
 //! the kernel (`SO_PEERCRED`, <https://man7.org/linux/man-pages/man7/unix.7.html>): only the
 //! same user and root are let in, so that a wrong mode of a directory above opens nothing.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use rustix::fs::{AtFlags, CWD, FileType};
@@ -56,6 +57,12 @@ impl Doorbell {
         let (stream, _) = self.listener.accept().ok()?;
         let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
         may_enter(peer.uid.as_raw(), process::own_uid()).then_some(stream)
+    }
+}
+
+impl AsFd for Doorbell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
     }
 }
 

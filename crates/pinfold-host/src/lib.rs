@@ -20,6 +20,7 @@ mod recording;
 mod sim;
 mod tree;
 pub mod user;
+mod vigil;
 
 use pinfold_model::{CpuSet, NodeId, Policy, Setting, Tid};
 
@@ -32,6 +33,7 @@ pub use proc::{ProcError, mountinfo, numa_maps, proc_cgroup, proc_stat, proc_sta
 pub use recording::{Access, Operation, RecordingHost};
 pub use sim::{CgroupVersion, Knob, SimBuilder, SimHost, SimPages, SimTask};
 pub use tree::{TreeError, TreeHost};
+pub use vigil::{Heard, Vigil};
 
 /// Reading a host. Paths are absolute, as the kernel names them.
 pub trait Host {

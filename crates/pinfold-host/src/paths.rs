@@ -294,14 +294,6 @@ pub fn task_comm(pid: Tid, tid: Tid) -> String {
     task_file(pid, tid, "comm")
 }
 
-/// The load, and as its last word the number that was given to the youngest task, also to one in
-/// a PID namespace below: it changes with every birth,
-/// <https://docs.kernel.org/filesystems/proc.html>.
-#[must_use]
-pub fn loadavg() -> String {
-    "/proc/loadavg".to_owned()
-}
-
 /// `schedstat` of one thread of a process,
 /// <https://docs.kernel.org/scheduler/sched-stats.html>.
 #[must_use]

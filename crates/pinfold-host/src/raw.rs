@@ -2,19 +2,23 @@
 //!
 //! `sched_setattr(2)`/`sched_getattr(2)` (neither rustix nor libc wraps them; libc's
 //! `sched_attr` is the 48-byte first version), `sched_setaffinity(2)`/`sched_getaffinity(2)`
-//! with masks of any length (the fixed `cpu_set_t` ends at 1024 PUs), `migrate_pages(2)`, and the
-//! hook between `fork` and `exec`. Raw calls throughout: musl's scheduler wrappers return `ENOSYS`.
+//! with masks of any length (the fixed `cpu_set_t` ends at 1024 PUs), `migrate_pages(2)`,
+//! `perf_event_open(2)`, and the hook between `fork` and `exec`. Raw calls throughout: musl's scheduler wrappers return `ENOSYS`.
 
 #![expect(
     unsafe_code,
     reason = "the one room for unsafe: one operation per block, each with its conditions"
 )]
 
+mod births;
+
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use pinfold_model::{CpuSet, MAX_PUS, MAX_WORDS, NodeId, Policy, Tid};
+
+pub(crate) use births::Births;
 
 /// `SCHED_FLAG_RESET_ON_FORK` of `include/uapi/linux/sched.h`.
 const RESET_ON_FORK: u64 = 0x01;

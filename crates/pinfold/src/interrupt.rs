@@ -1,8 +1,11 @@
 //! Ctrl-C and SIGTERM set a flag; whoever works looks at it between two steps.
 //!
 //! A second ctrl-C changes nothing: what is under way takes little time and must be
-//! finished or undone.
+//! finished or undone. Who waits meanwhile is woken by a [`bell`].
 
+use std::io::Read as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
@@ -12,6 +15,13 @@ use crate::failure::{Exit, Failure};
 
 static STOP: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(false)));
 static REREAD: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(false)));
+
+/// Both ends; the second is the signals'.
+static BELL: LazyLock<Option<(UnixStream, UnixStream)>> = LazyLock::new(|| {
+    let ends = UnixStream::pair().ok()?;
+    ends.0.set_nonblocking(true).ok()?;
+    Some(ends)
+});
 
 /// From here on ctrl-C and SIGTERM set the flag.
 pub fn install() -> Result<(), Failure> {
@@ -24,9 +34,28 @@ pub fn install_reread() -> Result<(), Failure> {
 }
 
 fn catch(signal: i32, flag: &Arc<AtomicBool>) -> Result<(), Failure> {
-    signal_hook::flag::register(signal, Arc::clone(flag))
-        .map(|_| ())
-        .map_err(|error| Failure::new(Exit::Host, format!("cannot catch signals: {error}")))
+    let failure =
+        |error: std::io::Error| Failure::new(Exit::Host, format!("cannot catch signals: {error}"));
+    signal_hook::flag::register(signal, Arc::clone(flag)).map_err(failure)?;
+    if let Some((_, ours)) = &*BELL {
+        let ours = ours.try_clone().map_err(failure)?;
+        signal_hook::low_level::pipe::register(signal, ours).map_err(failure)?;
+    }
+    Ok(())
+}
+
+/// Can be read from when a signal came that was caught, also one that came before the wait.
+pub fn bell() -> Option<BorrowedFd<'static>> {
+    BELL.as_ref().map(|(here, _)| here.as_fd())
+}
+
+/// Silences the bell until the next signal.
+pub fn silence() {
+    let mut room = [0; 64];
+    if let Some((here, _)) = &*BELL {
+        let mut here = here;
+        while here.read(&mut room).is_ok_and(|count| count == room.len()) {}
+    }
 }
 
 /// True once for each SIGHUP.

@@ -6,6 +6,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use pinfold_host::Doorbell;
 
@@ -14,8 +15,8 @@ use crate::failure::{Exit, Failure};
 
 /// So many callers are listened to at a time.
 const MAX_CALLERS: usize = 8;
-/// After so many looks a caller is hung up on.
-const PATIENCE: u32 = 50;
+/// After so long a caller is hung up on.
+const PATIENCE_NS: u64 = 4_000_000_000;
 /// Longest question.
 const MAX_QUESTION: usize = 8192;
 
@@ -32,6 +33,8 @@ pub struct Counts {
     pub restored: u64,
     /// Threads that are left to somebody else.
     pub contested: u64,
+    /// Files of groups that somebody else wrote to.
+    pub groups: u64,
     /// Other things that were told.
     pub findings: u64,
 }
@@ -43,13 +46,13 @@ pub struct Metrics {
     callers: Vec<Caller>,
 }
 
-trait Stream: Read + Write {}
-impl<T: Read + Write> Stream for T {}
+trait Stream: Read + Write + AsFd {}
+impl<T: Read + Write + AsFd> Stream for T {}
 
 struct Caller {
     stream: Box<dyn Stream>,
     question: Vec<u8>,
-    looks: u32,
+    until: u64,
 }
 
 impl Metrics {
@@ -63,14 +66,31 @@ impl Metrics {
         Ok(Self { bell, port, callers: Vec::new() })
     }
 
+    /// What can be read from when there is something to [serve](Metrics::serve).
+    pub fn sources(&self) -> Vec<BorrowedFd<'_>> {
+        let doors = self.bell.iter().map(AsFd::as_fd).chain(self.port.iter().map(AsFd::as_fd));
+        // Who is not let in yet must not wake us all the time.
+        let doors = doors.filter(|_| self.callers.len() < MAX_CALLERS);
+        doors.chain(self.callers.iter().map(|caller| caller.stream.as_fd())).collect()
+    }
+
+    /// When somebody is to be hung up on, if nothing happens before.
+    pub fn next(&self) -> Option<u64> {
+        self.callers.iter().map(|caller| caller.until).min()
+    }
+
     /// Answers who has asked.
-    pub fn serve(&mut self, counts: impl Fn() -> Vec<Counts>) {
+    pub fn serve(&mut self, now: u64, counts: impl Fn() -> Vec<Counts>) {
         while self.callers.len() < MAX_CALLERS
-            && let Some(stream) = self.next()
+            && let Some(stream) = self.answer()
         {
-            self.callers.push(Caller { stream, question: Vec::new(), looks: 0 });
+            self.callers.push(Caller {
+                stream,
+                question: Vec::new(),
+                until: now.saturating_add(PATIENCE_NS),
+            });
         }
-        self.callers.retain_mut(|caller| match caller.has_asked() {
+        self.callers.retain_mut(|caller| match caller.has_asked(now) {
             Ok(false) => true,
             Ok(true) => {
                 // One who has gone away needs no answer.
@@ -82,7 +102,7 @@ impl Metrics {
         });
     }
 
-    fn next(&self) -> Option<Box<dyn Stream>> {
+    fn answer(&self) -> Option<Box<dyn Stream>> {
         if let Some(stream) = self.bell.as_ref().and_then(Doorbell::answer) {
             return stream.set_nonblocking(true).ok().map(|()| Box::new(stream) as Box<dyn Stream>);
         }
@@ -105,8 +125,7 @@ struct HungUp;
 
 impl Caller {
     /// True once the head of the question is whole.
-    fn has_asked(&mut self) -> Result<bool, HungUp> {
-        self.looks += 1;
+    fn has_asked(&mut self, now: u64) -> Result<bool, HungUp> {
         let mut buffer = [0; 1024];
         loop {
             match self.stream.read(&mut buffer) {
@@ -121,7 +140,7 @@ impl Caller {
             }
         }
         let whole = self.question.windows(4).any(|end| end == b"\r\n\r\n");
-        if !whole && self.looks >= PATIENCE { Err(HungUp) } else { Ok(whole) }
+        if !whole && now >= self.until { Err(HungUp) } else { Ok(whole) }
     }
 }
 
@@ -136,12 +155,13 @@ fn answer(counts: &[Counts]) -> String {
 /// Name, help, and the number of one counter.
 type Counter = (&'static str, &'static str, fn(&Counts) -> u64);
 
-const COUNTERS: [Counter; 4] = [
+const COUNTERS: [Counter; 5] = [
     ("placed", "New threads that were placed", |counts| counts.placed),
     ("restored", "Threads that had moved and were put back", |counts| counts.restored),
     ("contested", "Threads that are left to somebody else who moves them", |counts| {
         counts.contested
     }),
+    ("groups", "Files of its groups that somebody else wrote to", |counts| counts.groups),
     ("findings", "Other things that were told", |counts| counts.findings),
 ];
 
@@ -177,7 +197,7 @@ mod tests {
         let counts = Counts { vm: "a\"} 1\n\\evil\u{1b}".to_owned(), ..Counts::default() };
         let page = page(&[counts]);
         assert!(page.contains(r#"vm="a\"} 1 \\evil\\u001b"} 0"#), "{page}");
-        assert_eq!(page.lines().filter(|line| !line.starts_with('#')).count(), 5, "{page}");
+        assert_eq!(page.lines().filter(|line| !line.starts_with('#')).count(), 6, "{page}");
     }
 
     #[test]
@@ -190,12 +210,13 @@ mod tests {
         endless.write_all(&[b'x'; MAX_QUESTION + 1]).unwrap();
         let mut asking = UnixStream::connect(&path).unwrap();
         asking.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-        metrics.serve(Vec::new);
+        metrics.serve(0, Vec::new);
         assert_eq!(metrics.callers.len(), 1, "the silent one is waited for");
         let mut text = String::new();
         asking.read_to_string(&mut text).unwrap();
         assert!(text.contains("\npinfold_watch_placements 0\n"), "{text}");
-        (0..PATIENCE).for_each(|_| metrics.serve(Vec::new));
+        assert_eq!((metrics.next(), metrics.sources().len()), (Some(PATIENCE_NS), 2));
+        metrics.serve(PATIENCE_NS, Vec::new);
         assert!(metrics.callers.is_empty());
         drop(silent);
     }

@@ -2,15 +2,16 @@
 //!
 //! It supervises nothing: placements stay when it ends, and `pinfold undo` works beside it,
 //! because it holds the journal of a machine only while it puts something right there. One lock
-//! keeps a second watcher away. Machines come and go: a mark of the journals' directory tells
-//! of new placements, the number of the host's youngest task of births anywhere, and a placement that was taken back is found so when it is looked at.
+//! keeps a second watcher away. Machines come and go: the journals' directory tells of new
+//! placements, and one that was taken back is found so when it is looked at. While nothing
+//! happens it sleeps; see [`watching`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_apply::{
-    Glance, JournalError, Journals, Record, Roles, Target, WatchEvent, WatchOptions, Watcher,
+    Extent, Glance, JournalError, Journals, Record, Roles, Target, WatchEvent, Watcher,
 };
-use pinfold_host::{Clock as _, Host, LiveHost, SystemClock, paths, process};
+use pinfold_host::{Clock as _, Heard, Host, LiveHost, SystemClock, process};
 use pinfold_model::{Finding, Plan, Role, TaskId, Tid};
 use pinfold_vm::{Monitor as _, Qmp, threads};
 use serde_json::json;
@@ -20,15 +21,9 @@ use crate::commands::status;
 use crate::failure::{Exit, Failure};
 use crate::metrics::{Counts, Metrics};
 use crate::output::{self, data, say};
+use crate::watching::{COMPARE_NS, Due, Ear, Rounds};
 use crate::{common, interrupt, place, time, watching};
 
-/// A new thread is seen within this time; with what it takes to place it, less than 100 ms.
-const TICK_NS: u64 = 75_000_000;
-/// Masks and policies are compared every so many ticks: every 6 s.
-const FULL_EVERY: u32 = 80;
-/// A task has its number a little before it is in its process's list: after a birth on the host
-/// so many ticks look at the lists.
-const BIRTH_TICKS: u32 = 3;
 /// A QEMU that does not answer holds the others up for so long at most.
 const QMP_TIMEOUT_NS: u64 = 1_000_000_000;
 
@@ -54,8 +49,7 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
         placements: BTreeMap::new(),
         told: BTreeSet::new(),
         mark: None,
-        youngest: String::new(),
-        birth_ticks: BIRTH_TICKS,
+        ear: Ear::default(),
     };
     desk.find_placements()?;
     say(&format!(
@@ -68,9 +62,11 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
             desk.forget();
         }
         desk.find_placements()?;
-        desk.tick();
-        metrics.serve(|| desk.placements.values().map(|one| one.counts.clone()).collect());
-        clock.sleep_ns(TICK_NS);
+        desk.look();
+        metrics.serve(clock.now_ns(), || {
+            desk.placements.values().map(|one| one.counts.clone()).collect()
+        });
+        desk.wait(&metrics)?;
     }
     Ok(())
 }
@@ -84,8 +80,7 @@ struct Desk<'a> {
     placements: BTreeMap<String, Placement>,
     told: BTreeSet<String>,
     mark: Option<u64>,
-    youngest: String,
-    birth_ticks: u32,
+    ear: Ear,
 }
 
 /// One placement that is in force.
@@ -94,8 +89,9 @@ struct Placement {
     watcher: Watcher,
     counts: Counts,
     trouble: Option<String>,
-    // Something is yet to be looked at.
-    restless: bool,
+    rounds: Rounds,
+    // When it was last found as planned, in seconds since 1970.
+    right_unix_s: u64,
 }
 
 /// What is to become of a placement.
@@ -147,7 +143,10 @@ impl Desk<'_> {
             Ok(watcher) => {
                 let (id, vm) = (header.id.clone(), header.vm_name.clone());
                 let counts = Counts { id: id.clone(), vm, ..Counts::default() };
-                let placement = Placement { begun, watcher, counts, trouble: None, restless: true };
+                let rounds = Rounds::new(SystemClock.now_ns());
+                let right_unix_s = SystemClock.unix_seconds();
+                let placement =
+                    Placement { begun, watcher, counts, trouble: None, rounds, right_unix_s };
                 self.placements.insert(id, placement);
             }
             Err(why) => self.tell_once(&format!("{} cannot be watched: {why}", header.id)),
@@ -163,31 +162,13 @@ impl Desk<'_> {
             .roles(self.host, pid)
             .unwrap_or_else(|_| status::threads_by_journal(&plan, record));
         let target = Target { pid, threads, own: Vec::new(), kept: Vec::new() };
-        let options = WatchOptions { full_every: FULL_EVERY, ..WatchOptions::default() };
-        Watcher::new(self.host, &plan, &target, options).map_err(|error| error.to_string())
+        Watcher::new(self.host, &plan, &target).map_err(|error| error.to_string())
     }
 
-    /// True if a task may have been born on the host of late.
-    fn has_births(&mut self) -> bool {
-        // Where it cannot be read, each process is asked.
-        let Ok(load) = self.host.read_text(&paths::loadavg()) else { return true };
-        let youngest = load.split_ascii_whitespace().next_back().unwrap_or_default();
-        if self.youngest != youngest {
-            youngest.clone_into(&mut self.youngest);
-            self.birth_ticks = BIRTH_TICKS;
-        }
-        let recent = self.birth_ticks > 0;
-        self.birth_ticks = self.birth_ticks.saturating_sub(1);
-        recent
-    }
-
-    fn tick(&mut self) {
-        let births = self.has_births();
+    /// Looks at what is due.
+    fn look(&mut self) {
         let mut over = Vec::new();
         for (id, placement) in &mut self.placements {
-            if !births && !placement.restless && placement.watcher.rest() {
-                continue;
-            }
             let (fate, events) =
                 match placement.look(self.host, self.journals, (id, &mut self.tellers)) {
                     Ok(answer) => {
@@ -204,7 +185,7 @@ impl Desk<'_> {
                 };
             for event in &events {
                 placement.count(event);
-                tell(&placement.counts, event, self.json);
+                tell(placement, event, self.json);
             }
             if fate == Fate::Over {
                 over.push(id.clone());
@@ -213,6 +194,27 @@ impl Desk<'_> {
         for id in over {
             self.placements.remove(&id);
         }
+    }
+
+    /// Listens to all that is watched, and waits.
+    fn wait(&mut self, metrics: &Metrics) -> Result<(), Failure> {
+        let watchers = || self.placements.values().map(|placement| &placement.watcher);
+        let threads = watchers().flat_map(|watcher| watcher.threads().iter().copied()).collect();
+        let files = watchers().flat_map(Watcher::files).cloned();
+        let files = files.chain([self.journals.path()]).collect();
+        let (is_new, findings) = self.ear.follow(&threads, &files);
+        findings.iter().for_each(|finding| say(&finding.to_string()));
+        if is_new {
+            // What was born before it was listened to shows in the link counts.
+            return Ok(());
+        }
+        let next = self.placements.values().map(|placement| placement.rounds.next());
+        let idle = SystemClock.now_ns().saturating_add(COMPARE_NS);
+        let next = next.chain(metrics.next()).min().unwrap_or(idle);
+        let heard = self.ear.wait(&SystemClock, next, &metrics.sources())?;
+        let now = SystemClock.now_ns();
+        self.placements.values_mut().for_each(|placement| placement.heard(&heard, now));
+        Ok(())
     }
 
     fn tell_once(&mut self, text: &str) {
@@ -230,27 +232,45 @@ impl Placement {
         (id, tellers): (&str, &mut Tellers<'_>),
     ) -> Result<(Fate, Vec<WatchEvent>), String> {
         let nothing = |fate| Ok((fate, Vec::new()));
-        let glance = self.watcher.glance(host).map_err(|error| in_words(&error))?;
-        self.restless = glance == Glance::Look;
+        let now = SystemClock.now_ns();
+        let due = self.rounds.due(now);
+        let glance = match due {
+            Due::Look => Glance::Look,
+            Due::Glance(extent) => {
+                self.watcher.glance(host, extent).map_err(|error| in_words(&error))?
+            }
+        };
         match glance {
-            Glance::Quiet => return nothing(Fate::Watched),
+            Glance::Quiet => {
+                if due != Due::Glance(Extent::Births) {
+                    self.right_unix_s = SystemClock.unix_seconds();
+                }
+                return nothing(Fate::Watched);
+            }
             Glance::Ended => return Ok((Fate::Over, vec![WatchEvent::Ended])),
-            Glance::Look => {}
+            Glance::Look => self.rounds.looked(now, false),
         }
         let mut journal = match journals.reopen(id) {
             Ok(Some(journal)) if !journal.record().has_ended() => journal,
             Ok(_) => return nothing(Fate::Over),
             // Another Pinfold is at work on the machine: it keeps it true, or takes it back.
-            Err(JournalError::Busy { .. }) => {
-                self.restless = false;
-                return nothing(Fate::Watched);
-            }
+            Err(JournalError::Busy { .. }) => return nothing(Fate::Watched),
             Err(error) => return Err(in_words(&error)),
         };
         let put = self.watcher.put_right(host, &mut journal, tellers);
         let events = put.map_err(|error| in_words(&error))?;
+        self.rounds.looked(SystemClock.now_ns(), self.watcher.has_questions());
         let fate = if events.contains(&WatchEvent::Ended) { Fate::Over } else { Fate::Watched };
         Ok((fate, events))
+    }
+
+    fn heard(&mut self, heard: &Heard, now: u64) {
+        if !heard.threads.is_disjoint(self.watcher.threads()) {
+            self.rounds.heard_threads(now);
+        }
+        if heard.files {
+            self.rounds.heard_files(now);
+        }
     }
 
     fn count(&mut self, event: &WatchEvent) {
@@ -259,6 +279,7 @@ impl Placement {
             WatchEvent::Placed { .. } => &mut counts.placed,
             WatchEvent::Repaired { .. } => &mut counts.restored,
             WatchEvent::Contested { .. } => &mut counts.contested,
+            WatchEvent::Groups { .. } => &mut counts.groups,
             WatchEvent::Finding(_) => &mut counts.findings,
             WatchEvent::Ended => return,
         } += 1;
@@ -269,29 +290,27 @@ fn in_words(error: &(dyn std::error::Error + 'static)) -> String {
     Failure::from_error(Exit::Host, error, None).message
 }
 
-/// Tells an event: as talk, or as a line of JSON.
-fn tell(counts: &Counts, event: &WatchEvent, as_json: bool) {
-    let now = SystemClock.unix_seconds();
+/// Tells an event: as talk, or as a line of JSON. Drift has happened between the last time
+/// when all was right and now.
+fn tell(placement: &Placement, event: &WatchEvent, as_json: bool) {
+    let (now, counts) = (SystemClock.unix_seconds(), &placement.counts);
     let sentence = watching::sentence(event);
+    let drift = Drift::of(event);
     if !as_json {
-        let ended = match event {
-            WatchEvent::Ended => "; `pinfold undo` clears up",
-            WatchEvent::Placed { .. }
-            | WatchEvent::Repaired { .. }
-            | WatchEvent::Contested { .. }
-            | WatchEvent::Finding(_) => "",
+        let more = match (event, &drift) {
+            (WatchEvent::Ended, _) => "; `pinfold undo` clears up".to_owned(),
+            (_, Some(_)) => format!("; after {}", time::date(placement.right_unix_s)),
+            (_, None) => String::new(),
         };
         let (id, vm) = (&counts.id, output::name(&counts.vm));
-        return data(&format!(
-            "{} {id} ({vm}): {}{ended}",
-            time::date(now),
-            output::name(&sentence)
-        ));
+        let text = output::name(&sentence);
+        return data(&format!("{} {id} ({vm}): {text}{more}", time::date(now)));
     }
     let (kind, thread) = match event {
         WatchEvent::Placed { task, role, .. } => ("placed", Some((task, role))),
         WatchEvent::Repaired { task, role, .. } => ("restored", Some((task, role))),
         WatchEvent::Contested { task, role, .. } => ("contested", Some((task, role))),
+        WatchEvent::Groups { .. } => ("groups", None),
         WatchEvent::Finding(_) => ("finding", None),
         WatchEvent::Ended => ("ended", None),
     };
@@ -303,9 +322,33 @@ fn tell(counts: &Counts, event: &WatchEvent, as_json: bool) {
         "event": kind,
         "tid": thread.map(|(task, _)| task.tid.0),
         "role": thread.map(|(_, role)| role.to_string()),
+        "what": drift.as_ref().and_then(|drift| drift.what),
+        "found": drift.as_ref().map(|drift| drift.found),
+        "who": drift.as_ref().map(|drift| drift.clue),
+        "after_unix_s": drift.as_ref().map(|_| placement.right_unix_s),
         "text": sentence,
     });
     data(&line.to_string());
+}
+
+/// What somebody else has changed.
+struct Drift<'e> {
+    what: Option<&'e str>,
+    found: &'e str,
+    clue: &'e str,
+}
+
+impl<'e> Drift<'e> {
+    fn of(event: &'e WatchEvent) -> Option<Self> {
+        match event {
+            WatchEvent::Repaired { found, clue, .. }
+            | WatchEvent::Contested { found, clue, .. } => Some(Self { what: None, found, clue }),
+            WatchEvent::Groups { what, after, clue, .. } => {
+                Some(Self { what: Some(what), found: after, clue })
+            }
+            WatchEvent::Placed { .. } | WatchEvent::Finding(_) | WatchEvent::Ended => None,
+        }
+    }
 }
 
 /// Who tells the roles of threads: QEMUs by their sockets, else names.

@@ -1,0 +1,122 @@
+//! The cpuset groups of a machine's threads: what their files said at the last look.
+//!
+//! A thread may use what its group and all groups above it have, so somebody who writes to one of
+//! these files takes PUs away from the machine without touching a mask. Only what programs
+//! write is compared; what the kernel makes of it shows in the masks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pinfold_host::mountinfo::Version;
+use pinfold_host::{Host, HostError, paths};
+use pinfold_model::Tid;
+
+use super::WatchEvent;
+use super::clues::Clues;
+use crate::cpusets::Cpusets;
+use crate::tasks;
+
+/// The groups, as they were.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    cpusets: Option<Cpusets>,
+    /// That of the main thread.
+    group: Option<String>,
+    files: BTreeMap<String, String>,
+}
+
+impl Groups {
+    /// Reads the groups of a process's threads.
+    pub(super) fn of(host: &dyn Host, pid: Tid) -> Result<Self, HostError> {
+        let Some(cpusets) = Cpusets::find(host)? else { return Ok(Self::default()) };
+        let group = cpusets.group_of(host, pid)?;
+        let mut groups = BTreeSet::new();
+        for tid in tasks::threads_of(host, pid)? {
+            if let Some(group) = cpusets.group_of(host, tid)? {
+                groups.extend(cpusets.lineage(&group));
+            }
+        }
+        let mut files = BTreeMap::new();
+        for path in groups.iter().flat_map(|group| written_files(cpusets.version(), group)) {
+            if let Some(text) = read(host, &path)? {
+                files.insert(path, text);
+            }
+        }
+        Ok(Self { cpusets: Some(cpusets), group, files })
+    }
+
+    /// The main thread's group.
+    pub(super) fn group(&self) -> Option<&str> {
+        self.group.as_deref()
+    }
+
+    /// The files that are compared.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &String> {
+        self.files.keys()
+    }
+
+    /// True if the main thread is where it was, and every file says what it said.
+    pub(super) fn are_same(&self, host: &dyn Host, pid: Tid) -> Result<bool, HostError> {
+        let Some(cpusets) = &self.cpusets else { return Ok(true) };
+        if cpusets.group_of(host, pid)? != self.group {
+            return Ok(false);
+        }
+        for (path, text) in &self.files {
+            if read(host, path)?.as_ref() != Some(text) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Tells what is not as it was, and takes it for what is compared from now on.
+    pub(super) fn changes(
+        &mut self,
+        host: &dyn Host,
+        pid: Tid,
+        clues: &Clues<'_>,
+    ) -> Result<Vec<WatchEvent>, HostError> {
+        let old = std::mem::replace(self, Self::of(host, pid)?);
+        let mut events = Vec::new();
+        if old.group != self.group {
+            let name = |group: &Option<String>| group.clone().unwrap_or_else(|| "none".to_owned());
+            events.push(WatchEvent::Groups {
+                what: "the group of the machine".to_owned(),
+                before: name(&old.group),
+                after: name(&self.group),
+                clue: clues.of_group(self.group.as_deref())?,
+            });
+        }
+        for (path, before) in old.files {
+            let after = read(host, &path)?;
+            if after.as_ref() == Some(&before) {
+                continue;
+            }
+            let group = path.rsplit_once('/').map(|(group, _)| group);
+            events.push(WatchEvent::Groups {
+                clue: clues.of_group(group)?,
+                what: path,
+                before: shown(before),
+                after: after.map_or_else(|| "gone".to_owned(), shown),
+            });
+        }
+        Ok(events)
+    }
+}
+
+/// The files of a group through which programs decide what it may use.
+fn written_files(version: Version, group: &str) -> Vec<String> {
+    let both = [paths::cpuset_cpus(group), paths::cpuset_mems(group)];
+    let second = [paths::cpuset_partition(group), paths::cpuset_cpus_exclusive(group)];
+    match version {
+        Version::V1 => both.to_vec(),
+        Version::V2 => both.into_iter().chain(second).collect(),
+    }
+}
+
+fn read(host: &dyn Host, path: &str) -> Result<Option<String>, HostError> {
+    Ok(tasks::unless_gone(host.read_text(path))?.map(|text| text.trim_end().to_owned()))
+}
+
+fn shown(text: String) -> String {
+    if text.is_empty() { "nothing of its own".to_owned() } else { text }
+}

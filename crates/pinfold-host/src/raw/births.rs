@@ -1,0 +1,112 @@
+//! Being woken when a thread makes another or ends: a perf event that counts nothing.
+//!
+//! A software event with the `task` flag writes a record for each `clone` of its thread and for
+//! its end (`PERF_RECORD_FORK`, `PERF_RECORD_EXIT`), and `poll(2)` tells that one was written.
+//! The records themselves are not read: their room is mapped read-only, which lets the kernel
+//! write over old ones. <https://man7.org/linux/man-pages/man2/perf_event_open.2.html>
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::ptr;
+
+use pinfold_model::Tid;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::answer;
+
+/// `struct perf_event_attr` of `include/uapi/linux/perf_event.h`, version 0 (64 bytes), which
+/// every kernel takes.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct EventAttr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_watermark: u32,
+    breakpoint_type: u32,
+    config1: u64,
+}
+
+const ATTR_SIZE: u32 = 64;
+const _: () = assert!(size_of::<EventAttr>() == ATTR_SIZE as usize);
+
+/// `PERF_TYPE_SOFTWARE`.
+const SOFTWARE: u32 = 1;
+/// `PERF_COUNT_SW_DUMMY`.
+const DUMMY: u64 = 9;
+/// Bits of the flags: no kernel and no hypervisor (nothing is counted anyway, and it takes less
+/// rights), records of tasks, wake by number of bytes instead of samples.
+const FLAGS: u64 = (1 << 5) | (1 << 6) | (1 << 13) | (1 << 14);
+/// `PERF_FLAG_FD_CLOEXEC`.
+const CLOSE_ON_EXEC: u64 = 8;
+
+/// The kernel's word on one thread; readable once it has made a thread, hung up once it ended.
+#[derive(Debug)]
+pub(crate) struct Births {
+    event: OwnedFd,
+    room: *mut libc::c_void,
+    length: usize,
+}
+
+impl Births {
+    /// Listens to a thread.
+    pub(crate) fn of(tid: Tid) -> io::Result<Self> {
+        let attr = EventAttr {
+            kind: SOFTWARE,
+            size: ATTR_SIZE,
+            config: DUMMY,
+            flags: FLAGS,
+            wakeup_watermark: 1,
+            ..EventAttr::default()
+        };
+        // SAFETY:
+        // - `attr` is readable for the 64 bytes that its `size` field names, and outlives the
+        //   call; the kernel only reads it;
+        // - every argument has the width of a register; -1 as PU and group means any and none.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_perf_event_open,
+                &raw const attr,
+                libc::c_long::from(tid.0),
+                -1 as libc::c_long,
+                -1 as libc::c_long,
+                CLOSE_ON_EXEC,
+            )
+        };
+        let event = i32::try_from(answer(result)?).map_err(io::Error::other)?;
+        // SAFETY: the kernel has just given this descriptor to nobody else.
+        let event = unsafe { OwnedFd::from_raw_fd(event) };
+        // One page that says where the records end, and one for them.
+        let length = 2 * rustix::param::page_size();
+        // SAFETY:
+        // - a new mapping at an address of the kernel's choice overlaps nothing of ours;
+        // - nothing reads or writes the memory: it is only there to be unmapped again.
+        let room = unsafe {
+            rustix::mm::mmap(ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, &event, 0)
+        }?;
+        Ok(Self { event, room, length })
+    }
+}
+
+impl AsFd for Births {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+impl Drop for Births {
+    fn drop(&mut self) {
+        // SAFETY:
+        // - address and length are those of the mapping that `of` made, and it is unmapped once;
+        // - no reference leads into it.
+        let unmapped = unsafe { rustix::mm::munmap(self.room, self.length) };
+        // It cannot fail on a mapping that is there; a leak would harm nothing.
+        match unmapped {
+            Ok(()) | Err(_) => {}
+        }
+    }
+}
