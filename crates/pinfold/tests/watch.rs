@@ -6,7 +6,9 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
 use pinfold_host::process::{Child, Output, Signaled, Spawn, Stdio, capture, find_program, signal};
-use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, paths, user};
+use pinfold_host::{
+    Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, mountinfo, paths, user,
+};
 use pinfold_model::{CpuSet, Tid};
 use pinfold_vm::{Monitor as _, Qmp};
 use serde_json::{Value, json};
@@ -161,6 +163,8 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_beside_it() {
     scene.told("vcpu(1) (thread");
     scene.told("iothread(io7)");
     scene.told("is not in the plan");
+    let told = user::read_text(&scene.file("told")).expect("text");
+    assert!(told.contains("\"found\":\"PUs ") && told.contains("\"who\":\""), "{told}");
 
     signal(watch.pid(), Signaled::Terminate).expect("asked to end");
     wait("its end", || {
@@ -176,6 +180,80 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_beside_it() {
     assert_eq!(scene.mask(vcpu), before);
     wait("its notice", || scene.metrics().contains("placements 0").then_some(()));
     assert_eq!(scene.mask(vcpu), before, "what was taken back is not put there again");
+}
+
+/// A cpuset group of this test's own; it goes away with this value.
+struct Group {
+    host: LiveHost,
+    path: String,
+    root: String,
+}
+
+impl Group {
+    /// One with all PUs, or why there can be none here.
+    fn make() -> Result<Self, String> {
+        let host = LiveHost::new().map_err(|error| error.to_string())?;
+        let found = mountinfo::controller(&host, "cpuset").map_err(|error| error.to_string())?;
+        let Some(found) = found.filter(|found| found.version == mountinfo::Version::V1) else {
+            return Err("no cpuset hierarchy of cgroup v1".to_owned());
+        };
+        let root = found.mount.path;
+        let path = format!("{root}/pinfold-watch-test-{}", pinfold_host::process::own_pid());
+        host.make_dir(&path).map_err(|error| error.to_string())?;
+        let group = Self { host, path, root };
+        for file in ["cpuset.mems", "cpuset.cpus"] {
+            let value = group.host.read(&format!("{}/{file}", group.root));
+            let value = value.expect("a list");
+            group.host.write(&format!("{}/{file}", group.path), &value).expect("written");
+        }
+        Ok(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its members are killed before; the kernel takes a moment to forget them.
+        for _ in 0..250 {
+            if self.host.remove_dir(&self.path).is_ok() {
+                return;
+            }
+            SystemClock.sleep_ns(SECOND_NS / 50);
+        }
+        println!("{} could not be removed", self.path);
+    }
+}
+
+#[test]
+fn a_write_to_the_machines_group_is_told_with_what_and_since_when() {
+    let group = match Group::make() {
+        Ok(group) => group,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let Some(scene) = Scene::new() else {
+        println!("skipped: qemu-system-x86_64 is not installed");
+        return;
+    };
+    wait("the vCPU", || scene.thread("CPU 0/TCG"));
+    let procs = paths::cgroup_procs(&group.path);
+    scene.host.write(&procs, scene.qemu.pid().to_string().as_bytes()).expect("moved");
+    scene.apply();
+    let _watch = scene.watch();
+    wait("the placement", || scene.metrics().contains("placements 1").then_some(()));
+    let file = paths::cpuset_cpus(&group.path);
+    let all = scene.host.read_text(&file).expect("a list");
+    let first = CpuSet::parse_list(&all).expect("a list").iter().take(1).collect::<CpuSet>();
+    if first.to_string() == all.trim() {
+        println!("skipped: with one PU a group cannot be narrowed");
+        return;
+    }
+    scene.host.write(&file, first.to_string().as_bytes()).expect("narrowed");
+    scene.told("\"event\":\"groups\"");
+    let told = user::read_text(&scene.file("told")).expect("text");
+    let line = told.lines().find(|line| line.contains("\"event\":\"groups\"")).expect("a line");
+    let line: Value = serde_json::from_str(line).expect("JSON");
+    assert_eq!((line["what"].as_str(), line["found"].as_str()), (Some(file.as_str()), Some(&*first.to_string())));
+    assert!(line["who"].is_string() && line["after_unix_s"].as_u64() <= line["unix_s"].as_u64());
+    wait("the count", || scene.metrics().contains("_groups_total{id=").then_some(()));
 }
 
 fn plug_in(qmp: &mut Qmp, mut device: Value) {
