@@ -16,7 +16,7 @@ pub fn command(scratch: &Scratch) -> Result<Vec<String>, Failure> {
     let qemu = process::find_program("qemu-system-x86_64")
         .ok_or("qemu-system-x86_64 is not installed; apt-get install qemu-system-x86")?;
     let kernel =
-        guest::fetch_kernel(&user::cache_dir()?, guest::DEMO_FLAVOUR, guest::DEMO_MODULES)?;
+        guest::fetch_kernel(&user::cache_dir()?, &guest::DEMO_FLAVOUR, guest::DEMO_MODULES)?;
     let initramfs = scratch.file("initramfs");
     user::write_atomic(&initramfs, &guest::build_initramfs(&kernel, pinload::BINARY)?)?;
     let disks = GuestDisks { ahci: scratch.file("ahci.img"), virtio: scratch.file("virtio.img") };

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use pinfold_lab::cases::{FLAVOURS, Lab};
+use pinfold_lab::cases::{FLAVOURS, Flavour, Lab};
 use pinfold_lab::{Case, LabError, Row, Verdict, markdown, record};
 
 fn main() -> ExitCode {
@@ -37,20 +37,21 @@ fn main() -> ExitCode {
 type Job<'l> = (&'l Lab, Case);
 
 fn run(pinfold: &str, folder: &str, words: &[String]) -> Vec<Row> {
-    let wanted = |flavour: &str, case: &Case| {
+    let wanted = |flavour: &Flavour, case: &Case| {
         let name = format!("{} ({flavour})", case.name());
         words.is_empty() || words.iter().any(|word| name.contains(word.as_str()))
     };
     let mut rows = Vec::new();
     let mut labs = Vec::new();
     for (flavour, extent) in FLAVOURS {
-        let cases: Vec<Case> = Case::ALL.into_iter().filter(|case| wanted(flavour, case)).collect();
+        let cases: Vec<Case> =
+            Case::ALL.into_iter().filter(|case| wanted(&flavour, case)).collect();
         if cases.is_empty() {
             continue;
         }
-        match Lab::open(pinfold, flavour, &format!("{folder}/{flavour}"), extent) {
+        match Lab::open(pinfold, &flavour, &format!("{folder}/{flavour}"), extent) {
             Ok(lab) => labs.push((lab, cases)),
-            Err(error) => rows.push(not_open(flavour, &error)),
+            Err(error) => rows.push(not_open(&flavour, &error)),
         }
     }
     let jobs: Vec<Job<'_>> =
@@ -88,12 +89,12 @@ fn told((case, kernel, verdict): (String, String, Verdict)) -> Row {
     Row { case, kernel, verdict }
 }
 
-fn not_open(flavour: &str, error: &LabError) -> Row {
+fn not_open(flavour: &Flavour, error: &LabError) -> Row {
     let verdict = match error.is_skip() {
         true => Verdict::Skipped(error.to_string()),
         false => Verdict::Failed(error.to_string()),
     };
-    Row { case: "all".to_owned(), kernel: flavour.to_owned(), verdict }
+    Row { case: "all".to_owned(), kernel: flavour.to_string(), verdict }
 }
 
 /// A closed standard output leaves nobody to tell.

@@ -97,15 +97,20 @@ impl Cgroups {
         }
     }
 
-    /// Groups of which undo gives the list by name where it was empty, because this kernel
-    /// (before 7.0) takes no empty list for a group with tasks while others use the controller.
-    pub(crate) fn near_after_undo(self) -> &'static [&'static str] {
+    /// Groups of which undo gives the list by name where it was empty, because a kernel before
+    /// 7.0 takes no empty list for a group with tasks while others use the controller.
+    pub(crate) fn near_after_undo(self, release: &str) -> &'static [&'static str] {
+        let major = release.split('.').next().and_then(|text| text.parse::<u32>().ok());
         match self {
             Cgroups::V1 | Cgroups::V2Plain => &[],
+            Cgroups::V2Used if major.is_some_and(|major| major >= 7) => &[],
             Cgroups::V2Used => &["init.scope", "system.slice"],
         }
     }
 }
+
+const TRY_V1: &str =
+    "mkdir /tmp/v1 && mount -t cgroup -o cpuset none /tmp/v1 && umount /tmp/v1 && rmdir /tmp/v1";
 
 struct Places {
     vm: &'static str,
@@ -160,6 +165,11 @@ impl Stage {
 }
 
 fn prepare(guest: &mut Guest, cgroups: Cgroups) -> Result<(Snapshot, u32), LabError> {
+    if cgroups.is_v1() && !guest.run(&["/bin/busybox", "sh", "-c", TRY_V1])?.success() {
+        let what = format!("cpuset of cgroup v1 in {}", guest.release);
+        let hint = "its configuration has no CONFIG_CPUSETS_V1".to_owned();
+        return Err(LabError::Missing { what, hint });
+    }
     guest.shell(cgroups.make())?;
     let places = cgroups.places();
     let root = cgroups.root();

@@ -5,16 +5,16 @@
 #![expect(clippy::panic, reason = "a case that fails ends its test")]
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
-use pinfold_lab::cases::{Lab, SMALL};
+use pinfold_lab::cases::{FLAVOURS, Flavour, Lab, SMALL};
 use pinfold_lab::{Case, Cgroups, Extent, Verdict};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const FOLDER: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/lab");
 /// It boots fastest.
-const FLAVOUR: &str = "linux-image-cloud-amd64";
+const FLAVOUR: Flavour = FLAVOURS[0].0;
 
 fn check(case: Case) {
-    let lab = match Lab::open(PINFOLD, FLAVOUR, FOLDER, Extent::Fixed) {
+    let lab = match Lab::open(PINFOLD, &FLAVOUR, FOLDER, Extent::Fixed) {
         Ok(lab) => lab,
         Err(error) if error.is_skip() => return println!("skipped: lab: {error}"),
         Err(error) => panic!("{error}"),

@@ -52,7 +52,7 @@ pub(super) fn isolate(stage: &mut Stage, _: Extent) -> Result<String, LabError> 
 /// The knobs that are the same in effect only, with what they hold then.
 fn near(stage: &Stage) -> BTreeMap<String, String> {
     let root = stage.cgroups.root();
-    let groups = stage.cgroups.near_after_undo().iter();
+    let groups = stage.cgroups.near_after_undo(&stage.guest.release).iter();
     groups.map(|group| (format!("{root}/{group}/cpuset.cpus"), "0-3\n".to_owned())).collect()
 }
 

@@ -10,7 +10,8 @@ mod topology;
 
 use pinfold_host::user;
 use pinfold_model::CpuSet;
-use pinfold_vm::guest::{DEMO_MODULES, GuestKernel, fetch_kernel};
+pub use pinfold_vm::guest::Flavour;
+use pinfold_vm::guest::{GuestKernel, fetch_kernel};
 
 use crate::error::LabError;
 use crate::guest::{Guest, Shape};
@@ -18,10 +19,24 @@ pub use crate::guest::{NUMA, SMALL};
 use crate::ship::Cargo;
 use crate::stage::{Cgroups, Stage};
 
-/// The kernels that are booted, by their Debian metapackage. Both have the same cpuset code, so
-/// one of them is enough for all variants.
-pub const FLAVOURS: [(&str, Extent); 2] =
-    [("linux-image-cloud-amd64", Extent::Full), ("linux-image-amd64", Extent::Fixed)];
+/// What a host under test may insert beside the modules of its port.
+const MODULES: [&str; 7] =
+    ["virtio_pci", "virtio_console", "irqbypass", "kvm", "kvm_amd", "tun", "vhost_net"];
+
+/// The kernels that are booted, by their Debian metapackage and suite. The first two have the
+/// same cpuset code; 6.2 and newer keep masks, 6.7 and newer have remote partitions, 7.0 and
+/// newer take an empty list for a group with tasks.
+pub const FLAVOURS: [(Flavour, Extent); 5] = [
+    (flavour("linux-image-cloud-amd64", None), Extent::Full),
+    (flavour("linux-image-amd64", None), Extent::Fixed),
+    (flavour("linux-image-cloud-amd64", Some("bookworm-backports")), Extent::Fixed),
+    (flavour("linux-image-rt-amd64", Some("bookworm-backports")), Extent::Fixed),
+    (flavour("linux-image-cloud-amd64", Some("trixie-backports")), Extent::Fixed),
+];
+
+const fn flavour(package: &'static str, suite: Option<&'static str>) -> Flavour {
+    Flavour { package, suite }
+}
 
 /// How many of a case's variants are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,12 +126,12 @@ impl Lab {
     /// [`LabError`]; [`LabError::is_skip`] tells what only means that this machine cannot.
     pub fn open(
         pinfold: &str,
-        flavour: &str,
+        flavour: &Flavour,
         folder: &str,
         extent: Extent,
     ) -> Result<Self, LabError> {
         let cargo = Cargo::load(pinfold)?;
-        let kernel = fetch_kernel(&user::cache_dir()?, flavour, DEMO_MODULES)?;
+        let kernel = fetch_kernel(&format!("{}/lab", user::cache_dir()?), flavour, &MODULES)?;
         Ok(Self { cargo, kernel, folder: folder.to_owned(), extent })
     }
 
@@ -196,8 +211,14 @@ fn verdict(result: Result<String, LabError>) -> Verdict {
     }
 }
 
-/// A failure in a guest that runs: its evidence is kept.
+/// A failure in a guest that runs: its evidence is kept. What the guest lacks is none.
 fn failed(mut guest: Guest, error: &LabError) -> Verdict {
+    if error.is_skip() {
+        return match guest.end() {
+            Ok(()) => Verdict::Skipped(error.to_string()),
+            Err(lost) => Verdict::Failed(lost.to_string()),
+        };
+    }
     Verdict::Failed(match guest.keep_evidence(&error.to_string()) {
         Ok(folder) => format!("{error}\n  console and transcript: {folder}"),
         Err(lost) => format!("{error}\n  the evidence could not be kept: {lost}"),

@@ -14,10 +14,26 @@ use sha2::{Digest, Sha256};
 
 use super::GuestError;
 use super::modules;
-use super::package::{self, PackageName};
+use super::package::{Apt, PackageName};
 
 const MINUTE_NS: u64 = 60_000_000_000;
 const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
+
+/// A metapackage that names a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flavour {
+    /// Its name, such as `linux-image-amd64`.
+    pub package: &'static str,
+    /// The Debian suite that has it, if it is not to come from the machine's own sources.
+    pub suite: Option<&'static str>,
+}
+
+impl std::fmt::Display for Flavour {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.package)?;
+        self.suite.map_or(Ok(()), |suite| write!(f, "-{suite}"))
+    }
+}
 
 /// A kernel ready to boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +42,7 @@ pub struct GuestKernel {
     pub package: String,
     /// Version of the package.
     pub version: String,
-    /// SHA-256 of the package file.
+    /// SHA-256 of the package file; of several, joined by `+`.
     pub sha256: String,
     /// Absolute path of the image for QEMU's `-kernel`.
     pub image: String,
@@ -44,31 +60,41 @@ impl GuestKernel {
     }
 }
 
-/// Gets the kernel that the metapackage `flavour` (such as `linux-image-amd64`) names today,
-/// with the modules `wanted` and what they depend on; `cache` is the folder that keeps it.
+/// Gets the kernel that a metapackage names today, with the modules `wanted` and what they
+/// depend on; `cache` is the folder that keeps it.
 ///
 /// # Errors
 /// [`GuestError`] if apt knows no such package and the cache holds none, the download fails,
 /// the hash differs from the signed one, or the package does not hold what a boot needs.
-pub fn fetch(cache: &str, flavour: &str, wanted: &[&str]) -> Result<GuestKernel, GuestError> {
+pub fn fetch(cache: &str, flavour: &Flavour, wanted: &[&str]) -> Result<GuestKernel, GuestError> {
     let folder = format!("{cache}/kernels/{flavour}");
     user::make_dirs(&folder)?;
-    let resolved = package::resolve(flavour);
-    let name = match resolved {
-        Ok(name) => name,
+    let apt = Apt::open(cache, flavour)?;
+    let updated = apt.update();
+    let packages = match apt.resolve(flavour.package) {
+        Ok(packages) => packages,
         Err(why) => {
-            return newest_cached(&folder)
-                .ok_or(GuestError::NoKernel { flavour: flavour.into(), why });
+            let why = updated.err().map_or(why.clone(), |first| format!("{why}: {first}"));
+            return newest_cached(&folder, wanted)
+                .ok_or(GuestError::NoKernel { flavour: flavour.package.into(), why });
         }
     };
+    let Some(name) = packages.first() else {
+        let why = format!("apt names no package for {flavour}");
+        return Err(GuestError::NoKernel { flavour: flavour.package.into(), why });
+    };
     let home = format!("{folder}/{}_{}", name.package, name.version.replace(['/', ':'], "_"));
-    if let Some(kernel) = load(&home) {
+    if let Some(kernel) = load(&home, wanted) {
         return Ok(kernel);
     }
     let scratch = format!("{home}.partial-{}", process::own_pid());
-    let result = unpack(&name, &scratch, wanted).and_then(|()| {
+    let result = unpack(&apt, &packages, &scratch, wanted).and_then(|()| {
+        // Another program may have kept it with other modules.
+        if user::exists(&home) {
+            user::remove_tree(&home)?;
+        }
         user::rename(&scratch, &home)?;
-        load(&home).ok_or_else(|| GuestError::Package {
+        load(&home, wanted).ok_or_else(|| GuestError::Package {
             package: name.package.clone(),
             why: "what was unpacked does not read back".into(),
         })
@@ -80,44 +106,65 @@ pub fn fetch(cache: &str, flavour: &str, wanted: &[&str]) -> Result<GuestKernel,
 }
 
 /// Downloads and unpacks into `scratch`; leaves there `image`, `modules/` and `manifest`.
-fn unpack(name: &PackageName, scratch: &str, wanted: &[&str]) -> Result<(), GuestError> {
+fn unpack(
+    apt: &Apt,
+    packages: &[PackageName],
+    scratch: &str,
+    wanted: &[&str],
+) -> Result<(), GuestError> {
     user::make_dirs(&format!("{scratch}/modules"))?;
-    let deb = package::download(name, scratch)?;
-    let bytes = user::read(&deb)?;
-    let sha256 = hex(&Sha256::digest(&bytes));
-    drop(bytes);
-    if sha256 != name.sha256 {
-        return Err(GuestError::Package {
-            package: name.package.clone(),
-            why: format!("its SHA-256 is {sha256}, the signed metadata says {}", name.sha256),
-        });
-    }
     let root = format!("{scratch}/root");
-    run("dpkg-deb", &["--extract", &deb, &root])?;
+    let mut hashes = Vec::new();
+    for name in packages {
+        let deb = apt.download(name, scratch)?;
+        hashes.push(checked(name, &deb)?);
+        run("dpkg-deb", &["--extract", &deb, &root])?;
+        user::remove(&deb)?;
+    }
+    let Some(name) = packages.first() else { return Ok(()) };
     unpack_image(&root, scratch, name)?;
     let order = copy_modules(&root, scratch, wanted, name)?;
-    let manifest = [name.package.as_str(), &name.version, &sha256]
+    let manifest = [name.package.as_str(), &name.version, &hashes.join("+"), &wanted.join(" ")]
         .into_iter()
         .chain(order.iter().map(String::as_str))
         .collect::<Vec<_>>()
         .join("\n");
     user::write_atomic(&format!("{scratch}/manifest"), manifest.as_bytes())?;
-    user::remove_tree(&root)?;
-    user::remove(&deb)?;
-    Ok(())
+    Ok(user::remove_tree(&root)?)
 }
 
-/// `boot/vmlinuz-*` → `image`, without its envelope if that is xz.
-fn unpack_image(root: &str, scratch: &str, name: &PackageName) -> Result<(), GuestError> {
+/// The hash of a package's file, which must be the signed one.
+fn checked(name: &PackageName, deb: &str) -> Result<String, GuestError> {
+    let sha256 = hex(&Sha256::digest(&user::read(deb)?));
+    if sha256 == name.sha256 {
+        return Ok(sha256);
+    }
+    Err(GuestError::Package {
+        package: name.package.clone(),
+        why: format!("its SHA-256 is {sha256}, the signed metadata says {}", name.sha256),
+    })
+}
+
+/// Where the kernel's image is: in `boot`, or since Debian's 7.x beside its modules.
+fn image_in(root: &str) -> Result<Option<String>, GuestError> {
     let boot = format!("{root}/boot");
-    let file = user::list(&boot)?
-        .into_iter()
-        .find(|entry| entry.starts_with("vmlinuz-"))
-        .ok_or_else(|| GuestError::Package {
-            package: name.package.clone(),
-            why: "holds no boot/vmlinuz".into(),
-        })?;
-    let packed = user::read(&format!("{boot}/{file}"))?;
+    if user::is_dir(&boot) {
+        let names = user::list(&boot)?;
+        let file = names.into_iter().find(|entry| entry.starts_with("vmlinuz-"));
+        return Ok(file.map(|file| format!("{boot}/{file}")));
+    }
+    let modules = format!("{root}/usr/lib/modules");
+    let mut images = user::list(&modules)?.into_iter().map(|it| format!("{modules}/{it}/vmlinuz"));
+    Ok(images.find(|path| user::exists(path)))
+}
+
+/// The kernel's image → `image`, without its envelope if that is xz.
+fn unpack_image(root: &str, scratch: &str, name: &PackageName) -> Result<(), GuestError> {
+    let path = image_in(root)?.ok_or_else(|| GuestError::Package {
+        package: name.package.clone(),
+        why: "holds no vmlinuz".into(),
+    })?;
+    let packed = user::read(&path)?;
     let image = match packed.windows(XZ_MAGIC.len()).position(|window| window == XZ_MAGIC) {
         Some(start) if process::find_program("xz").is_some() => {
             let payload = format!("{scratch}/payload.xz");
@@ -193,22 +240,23 @@ fn find_modules(folder: &str, found: &mut BTreeMap<String, String>) -> Result<()
     Ok(())
 }
 
-/// Reads a kernel's folder; `None` if it is not complete.
-fn load(home: &str) -> Option<GuestKernel> {
+/// Reads a kernel's folder; `None` if it is not complete, or kept with other modules.
+fn load(home: &str, wanted: &[&str]) -> Option<GuestKernel> {
     let manifest = user::read(&format!("{home}/manifest")).ok()?;
     let manifest = String::from_utf8(manifest).ok()?;
     let mut lines = manifest.lines().map(str::to_owned);
     let (package, version, sha256) = (lines.next()?, lines.next()?, lines.next()?);
+    lines.next().filter(|kept| *kept == wanted.join(" "))?;
     let modules = lines.map(|module| format!("{home}/modules/{module}.ko")).collect();
     let image = format!("{home}/image");
     Some(GuestKernel { package, version, sha256, image, modules, from_cache_only: false })
 }
 
 /// The kernel unpacked last, for machines that cannot ask apt.
-fn newest_cached(folder: &str) -> Option<GuestKernel> {
+fn newest_cached(folder: &str, wanted: &[&str]) -> Option<GuestKernel> {
     let names = user::list(folder).ok()?;
     let mut kernels: Vec<GuestKernel> =
-        names.iter().filter_map(|name| load(&format!("{folder}/{name}"))).collect();
+        names.iter().filter_map(|name| load(&format!("{folder}/{name}"), wanted)).collect();
     kernels.sort_by(|a, b| a.version.cmp(&b.version));
     kernels.pop().map(|kernel| GuestKernel { from_cache_only: true, ..kernel })
 }

@@ -19,7 +19,7 @@ mod package;
 pub use command::{DemoGuest, GuestDisks, agent_port};
 pub use cpio::Cpio;
 pub use initramfs::build as build_initramfs;
-pub use kernel::{GuestKernel, fetch as fetch_kernel};
+pub use kernel::{Flavour, GuestKernel, fetch as fetch_kernel};
 
 use pinfold_host::HostError;
 
@@ -28,7 +28,7 @@ pub const AGENT_PORT: &str = "org.pinfold.agent";
 
 /// The metapackage of the demo guest's kernel. The `cloud` flavour boots faster, but it has
 /// no AHCI driver.
-pub const DEMO_FLAVOUR: &str = "linux-image-amd64";
+pub const DEMO_FLAVOUR: Flavour = Flavour { package: "linux-image-amd64", suite: None };
 
 /// The modules that the demo guest needs; AHCI last, because its probing takes longest and
 /// goes on while the agent already answers.

@@ -78,7 +78,7 @@ impl Subject {
         })?;
         let cache = user::cache_dir().map_err(|error| host_failure(&error))?;
         say("Getting the guest's kernel from Debian's packages …");
-        let kernel = guest::fetch_kernel(&cache, guest::DEMO_FLAVOUR, guest::DEMO_MODULES)
+        let kernel = guest::fetch_kernel(&cache, &guest::DEMO_FLAVOUR, guest::DEMO_MODULES)
             .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
         let initramfs = scratch.file("initramfs");
         let archive = guest::build_initramfs(&kernel, pinload)
