@@ -11,6 +11,7 @@ mod inherit;
 mod kernel_file;
 mod members;
 mod pages;
+mod partition;
 mod past;
 mod policy;
 mod refusal;
@@ -23,6 +24,7 @@ pub(crate) use affinity::{allowed, narrowed};
 pub(crate) use group::PREFIX as GROUP_PREFIX;
 pub(crate) use inherit::obstacle;
 pub(crate) use kernel_file::{ENABLE as ENABLE_CPUSET, has_cpuset, holds, knob_hint};
+pub(crate) use partition::fault as partition_fault;
 pub(crate) use past::Past;
 
 use crate::cpusets::Cpusets;

@@ -132,9 +132,13 @@ impl Cpusets {
         }
     }
 
-    /// The threads (v1) or processes (v2) directly in a group.
+    /// The threads (v1, and v2 where it is threaded) or processes (v2) directly in a group.
     pub(crate) fn members(&self, host: &dyn Host, group: &str) -> Result<Vec<Tid>, HostError> {
-        let text = tasks::unless_gone(host.read_text(&self.members_path(group)))?;
+        let path = match self.is_threaded(host, group)? {
+            true => paths::cgroup_threads(group),
+            false => self.members_path(group),
+        };
+        let text = tasks::unless_gone(host.read_text(&path))?;
         Ok(text.map_or_else(Vec::new, |text| tasks::numbers(text.lines())))
     }
 
@@ -149,6 +153,15 @@ impl Cpusets {
             Version::V1 => "tasks",
             Version::V2 => "cgroup.procs",
         }
+    }
+
+    /// True for a v2 group in a threaded subtree, whose members are single threads.
+    pub(crate) fn is_threaded(&self, host: &dyn Host, group: &str) -> Result<bool, HostError> {
+        if self.version() == Version::V1 || group == self.root {
+            return Ok(false);
+        }
+        let kind = tasks::unless_gone(host.read_text(&paths::cgroup_type(group)))?;
+        Ok(kind.is_some_and(|kind| kind.trim() == "threaded"))
     }
 
     /// True if a v2 group may have processes beside child groups with controllers: only the

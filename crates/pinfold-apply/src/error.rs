@@ -26,6 +26,12 @@ pub enum Refusal {
         /// The PUs that are both.
         pus: CpuSet,
     },
+    /// PUs of the machine's threads would go offline.
+    #[error("PUs {pus} are to go offline, and threads of the virtual machine are to run there")]
+    OfflineInUse {
+        /// Those PUs.
+        pus: CpuSet,
+    },
     /// A role has no PU.
     #[error("the plan gives {role} no PU")]
     NowhereToRun {
@@ -96,6 +102,9 @@ impl Refusal {
             Refusal::NotSingle(_) => "make a plan for this virtual machine alone",
             Refusal::NoHousekeeping | Refusal::Overlap { .. } | Refusal::NowhereToRun { .. } => {
                 "make the plan again with pinfold plan, for this host"
+            }
+            Refusal::OfflineInUse { .. } => {
+                "plan without those PUs: --avoid, with a strategy of one thread per core for smt=off"
             }
             Refusal::RealTimeEverywhere { .. } => {
                 "leave one PU without real-time threads, or plan without a real-time policy"

@@ -3,9 +3,12 @@
 //! Reads only. What a kernel does not let anybody move is told apart from what could be moved
 //! and is not: the first is the host's nature, the second is what isolation would change.
 
-use pinfold_host::{Host, HostError};
-use pinfold_model::{CpuSet, Plan, Policy, Role, TaskId, Tid};
+use pinfold_host::{Host, HostError, paths};
+use pinfold_model::{CpuSet, Finding, Plan, Policy, Role, TaskId, Tid};
 
+use crate::actuators::partition_fault;
+use crate::cpusets::Cpusets;
+use crate::steps::{group_name, missing_pus, partition_name};
 use crate::tasks::{self, Target};
 
 /// One thread: where it is to run and where it may.
@@ -49,13 +52,16 @@ pub struct Status {
     pub immovable: Vec<Intruder>,
     /// Tasks that could be kept off and are not.
     pub movable: Vec<Intruder>,
+    /// PUs of the plan that are offline, and what became of its partition.
+    pub findings: Vec<Finding>,
 }
 
 impl Status {
-    /// True if every thread of the machine is where it should be.
+    /// True if every thread of the machine is where it should be, and what the plan stands on is
+    /// there.
     #[must_use]
     pub fn is_as_planned(&self) -> bool {
-        self.roles.iter().all(|role| role.ok)
+        self.roles.iter().all(|role| role.ok) && self.findings.is_empty()
     }
 }
 
@@ -64,7 +70,11 @@ impl Status {
 /// # Errors
 /// [`HostError`] if the host cannot be read; what ends meanwhile is no error.
 pub fn status(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Status, HostError> {
-    let mut status = Status { roles: roles(host, plan, target)?, ..Status::default() };
+    let mut status = Status {
+        roles: roles(host, plan, target)?,
+        findings: health(host, plan, target)?,
+        ..Status::default()
+    };
     let own: Vec<Tid> = status.roles.iter().map(|role| role.task.tid).collect();
     if plan.exclusive.is_empty() {
         return Ok(status);
@@ -87,6 +97,32 @@ pub fn status(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Status, H
         }
     }
     Ok(status)
+}
+
+/// What the plan stands on and the host does not have any more.
+pub(crate) fn health(
+    host: &dyn Host,
+    plan: &Plan,
+    target: &Target,
+) -> Result<Vec<Finding>, HostError> {
+    let mut findings = missing_pus(host, plan)?;
+    if plan.tuning.partition.is_none() {
+        return Ok(findings);
+    }
+    let (Some(cpusets), Some(vm)) = (Cpusets::find(host)?, tasks::stat(host, target.pid)?) else {
+        return Ok(findings);
+    };
+    let name = partition_name(&group_name(vm.task()));
+    for tid in tasks::threads_of(host, target.pid)? {
+        let Some(group) = cpusets.group_of(host, tid)? else { continue };
+        if group.rsplit('/').next() == Some(name.as_str()) {
+            let path = paths::cpuset_partition(&group);
+            let shown = tasks::unless_gone(host.read(&path))?;
+            findings.extend(shown.and_then(|shown| partition_fault(&path, &shown)));
+            break;
+        }
+    }
+    Ok(findings)
 }
 
 fn roles(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Vec<RoleStatus>, HostError> {

@@ -13,6 +13,7 @@ mod draft;
 mod host_v1;
 mod host_v2;
 mod own;
+mod partition;
 mod threads;
 mod tuning;
 
@@ -27,7 +28,9 @@ use crate::cpusets::Cpusets;
 use crate::error::{ApplyError, Refusal};
 use crate::tasks::{Rules, Target};
 use draft::Draft;
+pub(crate) use partition::name as partition_name;
 use threads::Ask;
+pub(crate) use tuning::hotplug::missing as missing_pus;
 
 /// The steps that make a plan true, and what cannot be had.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,6 +80,9 @@ pub(crate) fn plan_steps_in(
             Version::V2 => host_v2::confine(&mut draft)?,
         },
     }
+    partition::make(&mut draft)?;
+    // Last, so that undo begins with it: lists and masks come back when all PUs are there.
+    tuning::hotplug::set(&mut draft)?;
     Ok(draft.finish())
 }
 
@@ -88,6 +94,7 @@ pub(crate) fn plan_threads(
 ) -> Result<Planned, ApplyError> {
     let vnode = check(plan, target)?;
     let mut draft = Draft::new(host, (plan, vnode), target, Cpusets::find(host)?)?;
+    partition::sort(&mut draft)?;
     threads::place(&mut draft, Ask::WhenMasksDiffer)?;
     Ok(draft.finish())
 }

@@ -18,9 +18,10 @@ use pinfold_model::{Change, CpuSet, Finding, Plan, Policy, Role, Step, TaskId, T
 
 use crate::actuators::{self, Past, Shown, Taken};
 use crate::apply::first_undo;
-use crate::cpusets::Cpusets;
+use crate::cpusets::{self, Cpusets};
 use crate::error::ApplyError;
 use crate::journal::{Journal, Outcome};
+use crate::status::health;
 use crate::steps::plan_threads;
 use crate::tasks::{self, Seen, Target};
 use clues::Clues;
@@ -131,6 +132,8 @@ pub struct Watcher {
     questions: BTreeMap<Tid, u32>,
     repairs: BTreeMap<TaskId, u32>,
     strangers: BTreeSet<TaskId>,
+    // What was told of the ground that the plan stands on.
+    told: Vec<Finding>,
     // Masks and policies that were read just before all was found as planned.
     right: Option<Vec<(Tid, CpuSet, Policy)>>,
     groups: Groups,
@@ -157,6 +160,7 @@ impl Watcher {
             questions: BTreeMap::new(),
             repairs: BTreeMap::new(),
             strangers: BTreeSet::new(),
+            told: Vec::new(),
             right: None,
             groups: Groups::of(host, vm.tid)?,
             look_at_groups: false,
@@ -274,6 +278,20 @@ impl Watcher {
                 && host.policy(*tid).is_ok_and(|found| found == *policy)
         };
         self.right.as_ref().is_some_and(|right| right.iter().all(same))
+            && health(host, &self.plan, &self.target).is_ok_and(|now| now == self.told)
+    }
+
+    /// Tells of PUs that went offline and of a partition that became invalid, once each time.
+    fn tell_health(
+        &mut self,
+        host: &dyn Host,
+        events: &mut Vec<WatchEvent>,
+    ) -> Result<(), ApplyError> {
+        let now = health(host, &self.plan, &self.target)?;
+        let new = now.iter().filter(|finding| !self.told.contains(finding));
+        events.extend(new.cloned().map(WatchEvent::Finding));
+        self.told = now;
+        Ok(())
     }
 
     fn state_of(
@@ -324,6 +342,7 @@ impl Watcher {
             tasks::threads_of(host, self.target.pid)?.into_iter().collect();
         self.ask_for_roles(host, &present, roles, &mut events);
         self.tell_strangers(&mut events);
+        self.tell_health(host, &mut events)?;
         let state = self.state_of(host, &present)?;
         // A number is used again: what is gone is forgotten.
         self.seen.retain(|tid| present.contains(tid));
@@ -331,9 +350,14 @@ impl Watcher {
         let steps = plan_threads(host, &self.plan, &self.target)?.steps;
         // While something is not as planned, or not known, the next look is not spared.
         self.right = (steps.is_empty() && !self.has_questions()).then_some(state);
+        let online = tasks::unless_gone(cpusets::list(host, &paths::cpu_online()))?;
         let mut chosen = Vec::new();
         for step in steps {
             let Some(task) = task_of(&step) else { continue };
+            // Its PUs are offline, which was told; nobody contests it.
+            if !can_run(&step, online.as_ref()) {
+                continue;
+            }
             let clue = match self.seen.contains(&task.tid) {
                 true => match self.may_repair((task, &step), &clues, &mut events)? {
                     Some(clue) => clue,
@@ -522,11 +546,18 @@ fn found(undo: &Undo) -> String {
 fn task_of(step: &Step) -> Option<TaskId> {
     match &step.change {
         Change::SetAffinity { task, .. } | Change::SetPolicy { task, .. } => Some(*task),
-        Change::WriteSetting { tasks, .. } => tasks.first().copied(),
-        Change::WriteFile { .. }
-        | Change::MakeGroup { .. }
-        | Change::MoveTasks { .. }
-        | Change::MovePages { .. } => None,
+        Change::WriteSetting { tasks, .. } | Change::MoveTasks { tasks, .. } => {
+            tasks.first().copied()
+        }
+        Change::WriteFile { .. } | Change::MakeGroup { .. } | Change::MovePages { .. } => None,
+    }
+}
+
+/// False for a mask of which every PU is offline.
+fn can_run(step: &Step, online: Option<&CpuSet>) -> bool {
+    match (&step.change, online) {
+        (Change::SetAffinity { mask, .. }, Some(online)) => !mask.is_disjoint(online),
+        _ => true,
     }
 }
 

@@ -118,6 +118,12 @@ pub fn pci_irq(address: &str) -> String {
 
 // Interrupts: https://docs.kernel.org/core-api/irq/irq-affinity.html
 
+/// One directory per interrupt, by number.
+#[must_use]
+pub fn irqs_dir() -> String {
+    "/proc/irq".to_owned()
+}
+
 /// A file of an interrupt, such as `smp_affinity_list` or `effective_affinity_list`.
 #[must_use]
 pub fn irq_file(irq: u32, file: &str) -> String {

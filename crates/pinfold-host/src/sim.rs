@@ -49,6 +49,10 @@ pub enum Knob {
     Managed,
     /// One of several words, shown as `always [madvise] never`; another one is `EINVAL`.
     Choice,
+    /// Whether this PU is online, `0` or `1`; the last one is `EBUSY`.
+    Online(PuId),
+    /// `on` or `off`: off leaves so many first PUs online, one of each core.
+    Smt(u32),
     /// A number of huge pages, of which there is memory for so many only.
     Pool(u64),
 }

@@ -33,4 +33,6 @@ pub use step::{Change, Step, TaskId, TaskState, Undo};
 pub use topology::{
     Core, CoreKind, HugePages, L3Domain, NumaNode, Package, PciDevice, Pu, Smt, Source, Topology,
 };
-pub use tuning::{CpuQuota, HugePagePool, SamePageMerging, TransparentHugePages, Tuning};
+pub use tuning::{
+    CpuQuota, HugePagePool, Partition, SamePageMerging, TransparentHugePages, Tuning,
+};

@@ -58,6 +58,30 @@ impl SamePageMerging {
     }
 }
 
+/// What a cgroup v2 partition does with its PUs beside keeping others off
+/// (<https://docs.kernel.org/admin-guide/cgroup-v2.html#cpuset>).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Partition {
+    /// The scheduler balances threads among them.
+    Root,
+    /// It does not, and unbound kernel work stays away: each thread needs a PU of its own.
+    Isolated,
+}
+
+impl Partition {
+    /// All.
+    pub const ALL: [Self; 2] = [Self::Root, Self::Isolated];
+
+    /// The kernel's word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            Self::Isolated => "isolated",
+        }
+    }
+}
+
 /// Huge pages of one size that a node's pool is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HugePagePool {
@@ -106,6 +130,12 @@ pub struct Tuning {
     pub cpu_weight: Option<u32>,
     /// The most that the machine's group may run.
     pub cpu_quota: Option<CpuQuota>,
+    /// Partition of the PUs that are kept for the machine, with its threads that run there.
+    pub partition: Option<Partition>,
+    /// Whether all threads of a core are in use, or the first alone.
+    pub smt: Option<bool>,
+    /// PUs that are taken offline.
+    pub offline: Option<CpuSet>,
     /// Whether a knob that this host lacks or refuses is a reason not to apply the plan.
     pub required: bool,
 }

@@ -251,7 +251,10 @@ fn a_write_to_the_machines_group_is_told_with_what_and_since_when() {
     let told = user::read_text(&scene.file("told")).expect("text");
     let line = told.lines().find(|line| line.contains("\"event\":\"groups\"")).expect("a line");
     let line: Value = serde_json::from_str(line).expect("JSON");
-    assert_eq!((line["what"].as_str(), line["found"].as_str()), (Some(file.as_str()), Some(&*first.to_string())));
+    assert_eq!(
+        (line["what"].as_str(), line["found"].as_str()),
+        (Some(file.as_str()), Some(&*first.to_string()))
+    );
     assert!(line["who"].is_string() && line["after_unix_s"].as_u64() <= line["unix_s"].as_u64());
     wait("the count", || scene.metrics().contains("_groups_total{id=").then_some(()));
 }

@@ -11,7 +11,7 @@ use pinfold_host::mountinfo::Version;
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding};
 
-use super::{Past, Reverted, Shown, Taken, inherit, refusal};
+use super::{Past, Reverted, Shown, Taken, inherit, partition, refusal};
 use crate::cpusets::{self, CPUSET, Cpusets};
 use crate::tasks;
 
@@ -24,6 +24,7 @@ enum Kind {
     GrantedList,
     List,
     Controllers,
+    Partition,
     /// Of a group.
     Text,
     /// A list of PUs of an interrupt, which the kernel may manage itself.
@@ -43,7 +44,7 @@ enum Kind {
 fn is_knob(path: &str) -> bool {
     match kind(path) {
         Kind::Irq | Kind::Mask | Kind::Choice | Kind::Number | Kind::Knob => true,
-        Kind::GrantedList | Kind::List | Kind::Controllers | Kind::Text => false,
+        Kind::GrantedList | Kind::List | Kind::Controllers | Kind::Partition | Kind::Text => false,
     }
 }
 
@@ -52,6 +53,7 @@ fn kind(path: &str) -> Kind {
         Some("cpuset.cpus") => Kind::GrantedList,
         Some("cpuset.mems") => Kind::List,
         Some("cgroup.subtree_control") => Kind::Controllers,
+        Some("cpuset.cpus.partition") => Kind::Partition,
         Some("smp_affinity_list") => Kind::Irq,
         Some("default_smp_affinity" | "cpumask") => Kind::Mask,
         Some("enabled") => Kind::Choice,
@@ -65,6 +67,9 @@ fn kind(path: &str) -> Kind {
 }
 
 pub(super) fn take(host: &dyn HostMut, path: &str, value: &[u8]) -> Result<Taken, HostError> {
+    if kind(path) == Kind::Partition {
+        return partition::take(host, path, value);
+    }
     match host.write(path, value) {
         Ok(()) => Ok(Taken::Done(Vec::new())),
         Err(error) => match refused(&error) {
@@ -90,6 +95,9 @@ pub(super) fn verify(
     path: &str,
     value: &[u8],
 ) -> Result<Shown, HostError> {
+    if kind(path) == Kind::Partition {
+        return partition::verify(host, path, value);
+    }
     let found = host.read(path)?;
     if !same(kind(path), path, &found, value)? {
         if kind(path) == Kind::Number {
@@ -113,6 +121,9 @@ pub(super) fn verify(
 
 pub(super) fn revert(past: &Past<'_>, path: &str, original: &[u8]) -> Result<Reverted, HostError> {
     let kind = kind(path);
+    if kind == Kind::Partition {
+        return partition::revert(past, path, original);
+    }
     let group = path.rsplit_once('/').map_or(path, |(group, _)| group);
     let unified = past.cpusets.as_ref().filter(|cpusets| cpusets.version() == Version::V2);
     let list = unified.filter(|_| kind == Kind::GrantedList);
@@ -151,17 +162,7 @@ pub(super) fn revert(past: &Past<'_>, path: &str, original: &[u8]) -> Result<Rev
         );
         return Ok(Reverted::Changed(Finding::warning("kernel file", text)));
     }
-    let value = match kind {
-        Kind::Choice => chosen(original),
-        Kind::GrantedList
-        | Kind::List
-        | Kind::Controllers
-        | Kind::Text
-        | Kind::Irq
-        | Kind::Mask
-        | Kind::Number
-        | Kind::Knob => original,
-    };
+    let value = if kind == Kind::Choice { chosen(original) } else { original };
     match past.host.write(path, value) {
         Err(error) if kind == Kind::List && is_empty(original) && is_full(&error) => {
             return give_all_nodes(past, path);
@@ -208,7 +209,9 @@ fn same(kind: Kind, path: &str, found: &[u8], value: &[u8]) -> Result<bool, Host
         Kind::Mask => Ok(mask(path, found)? == mask(path, value)?),
         Kind::Choice => Ok(chosen(found) == chosen(value)),
         Kind::Controllers => Ok(has_cpuset(found)),
-        Kind::Text | Kind::Number | Kind::Knob => Ok(found.trim_ascii() == value.trim_ascii()),
+        Kind::Partition | Kind::Text | Kind::Number | Kind::Knob => {
+            Ok(found.trim_ascii() == value.trim_ascii())
+        }
     }
 }
 

@@ -122,7 +122,16 @@ fn move_back(past: &Past<'_>, state: &TaskState) -> Result<Back, HostError> {
 
 /// Moves a task; false if it has ended.
 fn move_to(past: &Past<'_>, cpusets: &Cpusets, tid: Tid, group: &str) -> Result<bool, HostError> {
-    let path = cpusets.members_path(group);
+    let from = cpusets.group_of(past.host, tid)?;
+    let threaded = match from {
+        Some(from) => cpusets.is_threaded(past.host, &from)?,
+        None => false,
+    };
+    // Out of a threaded group a thread goes alone, not with its process.
+    let path = match threaded {
+        true => paths::cgroup_threads(group),
+        false => cpusets.members_path(group),
+    };
     Ok(tasks::unless_gone(past.host.write(&path, tid.to_string().as_bytes()))?.is_some())
 }
 

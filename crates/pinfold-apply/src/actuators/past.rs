@@ -83,10 +83,12 @@ impl<'a> Past<'a> {
         self.written_values(&paths::cgroup_subtree_control(group)).next().is_some()
     }
 
-    /// True if a mask is one that was set for a task, in full or within its cpuset.
+    /// True if a mask is one that was set for a task, in full or within its cpuset. Where nothing
+    /// is left of it, because its PUs went offline, the kernel gives the whole cpuset.
     pub(super) fn wrote_mask(&self, task: TaskId, now: &CpuSet, allowed: &CpuSet) -> bool {
-        self.masks().any(|(at, mask, _)| {
-            at == task && (*mask == *now || mask.intersection(allowed) == *now)
+        self.masks().filter(|(at, ..)| *at == task).any(|(_, mask, _)| {
+            let left = mask.intersection(allowed);
+            *mask == *now || left == *now || (left.is_empty() && now == allowed)
         })
     }
 

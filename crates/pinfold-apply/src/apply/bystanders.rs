@@ -4,7 +4,7 @@
 //! every task in it the whole new set, and what `taskset` had asked for is lost. Those masks
 //! are noted in the journal before, and undo puts them back.
 
-use pinfold_host::{Host, HostError};
+use pinfold_host::{Host, HostError, paths};
 use pinfold_model::{Change, CpuSet, Step, TaskId, Undo};
 
 use crate::cpusets::Cpusets;
@@ -23,7 +23,17 @@ pub(super) fn masks(
         if let (Change::WriteFile { path, .. }, Undo::WriteFile { .. }) = (&step.change, &step.undo)
             && let Some((group, _)) = path.rsplit_once('/')
         {
-            collect(host, cpusets, group, &mut masks)?;
+            let name = path.rsplit('/').next();
+            let group = match name {
+                // A partition takes PUs from all that share the group above it.
+                Some("cpuset.cpus.partition") => cpusets.parent(group),
+                // A PU that comes or goes changes every group.
+                Some("online" | "control") => cpusets.root(),
+                Some(_) | None => group,
+            };
+            if host.exists(&paths::cgroup_procs(group)) {
+                collect(host, cpusets, group, &mut masks)?;
+            }
         }
     }
     Ok(masks)

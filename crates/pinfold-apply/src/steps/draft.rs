@@ -105,6 +105,22 @@ impl<'a> Draft<'a> {
         Ok(alone.then_some(group))
     }
 
+    /// The group into which the machine is moved by a step of this draft.
+    pub(super) fn group_to_be(&self) -> Option<String> {
+        self.planned.steps.iter().find_map(|step| match &step.change {
+            Change::MoveTasks { group, tasks, .. } if tasks.contains(&self.vm) => {
+                Some(group.clone())
+            }
+            Change::MoveTasks { .. }
+            | Change::WriteFile { .. }
+            | Change::MakeGroup { .. }
+            | Change::SetAffinity { .. }
+            | Change::SetPolicy { .. }
+            | Change::WriteSetting { .. }
+            | Change::MovePages { .. } => None,
+        })
+    }
+
     /// Sets a thread's mask, if it is another. The answer tells whether it is still there.
     pub(super) fn affinity(
         &mut self,
@@ -220,7 +236,9 @@ impl<'a> Draft<'a> {
     ) -> Result<String, ApplyError> {
         let path = paths::cgroup_file(parent, name);
         let undo = Undo::RemoveGroup { path: path.clone() };
-        if !self.host.exists(&path) {
+        let is_planned =
+            |step: &Step| matches!(&step.change, Change::MakeGroup { path: at } if *at == path);
+        if !self.host.exists(&path) && !self.planned.steps.iter().any(is_planned) {
             self.step(Change::MakeGroup { path: path.clone() }, undo.clone(), reason);
         }
         let Some(cpus) = cpus else { return Ok(path) };
@@ -257,7 +275,11 @@ impl<'a> Draft<'a> {
     ) -> Result<(), ApplyError> {
         for group in cpusets.lineage(group) {
             let path = paths::cgroup_subtree_control(&group);
-            let original = self.host.read(&path)?;
+            // A group that a step of this draft makes has none yet.
+            let original = match self.host.exists(&path) {
+                true => self.host.read(&path)?,
+                false => b"\n".to_vec(),
+            };
             if actuators::has_cpuset(&original) || self.writes(&path) {
                 continue;
             }

@@ -60,6 +60,10 @@ fn own_group(draft: &mut Draft<'_>, cpusets: &Cpusets) -> Result<BTreeSet<String
     let mut kept = groups_of_vm(draft, cpusets)?;
     let Some(current) = cpusets.group_of(draft.host, draft.vm.tid)? else { return Ok(kept) };
     let name = format!("{}-vm", draft.name);
+    // A partition is made beside it: there Linux 6.1 can have one.
+    if current == cpusets.root() && draft.plan.tuning.partition.is_some() {
+        return Ok(kept);
+    }
     let in_own = current.rsplit('/').next() == Some(name.as_str());
     let others = |tid: &pinfold_model::Tid| *tid != draft.vm.tid;
     let shared =

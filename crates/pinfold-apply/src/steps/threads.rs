@@ -60,7 +60,8 @@ fn rank(role: &Role) -> (u8, u32) {
     }
 }
 
-fn in_order(draft: &mut Draft<'_>) -> Result<Vec<(TaskId, Role)>, ApplyError> {
+/// The machine's threads with their roles, in the order in which they are placed.
+pub(super) fn in_order(draft: &mut Draft<'_>) -> Result<Vec<(TaskId, Role)>, ApplyError> {
     let main = (draft.vm, Role::Emulator);
     let named = draft.target.threads.iter().filter(|(task, _)| task.tid != draft.vm.tid);
     let mut threads: Vec<(TaskId, Role)> = named.cloned().collect();

@@ -5,6 +5,7 @@
 
 mod cpu_time;
 mod frequency;
+pub(crate) mod hotplug;
 mod irqs;
 mod memory;
 
@@ -70,7 +71,7 @@ fn mask_of(pus: &CpuSet) -> String {
 
 impl Draft<'_> {
     /// Sets a knob, if it has another value.
-    fn knob(
+    pub(super) fn knob(
         &mut self,
         subject: &str,
         (path, value): (String, String),
@@ -95,7 +96,7 @@ impl Draft<'_> {
     }
 
     /// Tells of something that cannot be had here.
-    fn lacks(&mut self, finding: Finding) -> Result<(), ApplyError> {
+    pub(in crate::steps) fn lacks(&mut self, finding: Finding) -> Result<(), ApplyError> {
         if self.plan.tuning.required {
             return Err(Refusal::Lacks { finding: Box::new(finding) }.into());
         }

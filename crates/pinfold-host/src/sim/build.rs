@@ -27,6 +27,7 @@ pub struct SimBuilder {
     tasks: Vec<SimTask>,
     forgets_masks: bool,
     clears_populated: bool,
+    local_partitions: bool,
 }
 
 impl SimBuilder {
@@ -55,6 +56,7 @@ impl SimBuilder {
             ],
             forgets_masks: false,
             clears_populated: false,
+            local_partitions: false,
         }
     }
 
@@ -132,6 +134,27 @@ impl SimBuilder {
         self
     }
 
+    /// Like a kernel before 6.7: a partition's parent must be one too, and there is no
+    /// `cpuset.cpus.exclusive`.
+    #[must_use]
+    pub fn local_partitions(mut self) -> Self {
+        self.local_partitions = true;
+        self
+    }
+
+    /// Lets all PUs but the first be taken offline, each alone or with SMT switched off.
+    #[must_use]
+    pub fn hotplug(mut self) -> Self {
+        for pu in CpuSet::first_n(self.pus).iter().skip(1) {
+            self.knobs.push((paths::cpu_is_online(pu), Knob::Online(pu), "1\n".to_owned()));
+        }
+        let cores = (self.pus / self.threads_per_core).max(1);
+        if self.threads_per_core > 1 {
+            self.knobs.push((paths::smt_control(), Knob::Smt(cores), "on\n".to_owned()));
+        }
+        self
+    }
+
     /// The machine. A task whose group was not added gets that group, without a cpuset of
     /// its own in v2 and with all of its parent's in v1.
     #[must_use]
@@ -153,6 +176,7 @@ impl SimBuilder {
             knobs: self.knobs.iter().map(|(path, knob, _)| (path.clone(), *knob)).collect(),
             forgets_masks: self.forgets_masks,
             clears_populated: self.clears_populated,
+            local_partitions: self.local_partitions,
             settings: BTreeMap::new(),
         };
         for task in self.tasks {

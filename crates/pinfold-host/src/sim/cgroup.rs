@@ -178,7 +178,7 @@ impl Machine {
         let hierarchy = &self.hierarchies[index];
         match hierarchy.version {
             CgroupVersion::V1 => v1::file_names(group),
-            CgroupVersion::V2 => v2::file_names(hierarchy, group),
+            CgroupVersion::V2 => v2::file_names(self, hierarchy, group),
         }
     }
 

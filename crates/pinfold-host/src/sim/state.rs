@@ -37,6 +37,8 @@ pub(super) struct Machine {
     pub(super) forgets_masks: bool,
     /// Like a kernel from 7.0 on: in v2, a group with tasks may give its own set up.
     pub(super) clears_populated: bool,
+    /// Like a kernel before 6.7: no remote partitions.
+    pub(super) local_partitions: bool,
     /// What other programs keep.
     pub(super) settings: BTreeMap<Setting, Kept>,
 }
@@ -223,6 +225,12 @@ impl Machine {
     pub(super) fn set_online(&mut self, online: &CpuSet) {
         self.online = online.intersection(&self.possible);
         self.tree.insert_file("/sys/devices/system/cpu/online", format!("{}\n", self.online));
+        for (path, knob) in &self.knobs {
+            if let Knob::Online(pu) = knob {
+                let shown = u8::from(self.online.contains(*pu));
+                self.tree.insert_file(path, format!("{shown}\n"));
+            }
+        }
         let Some(hierarchy) = self.hierarchies.get_mut(self.cpuset_index) else {
             return;
         };
@@ -291,6 +299,26 @@ impl Machine {
         };
         let bits = self.possible_bits();
         let shown = match knob {
+            Knob::Online(pu) => {
+                let mut set = self.online.clone();
+                match text.trim() {
+                    "0" if set.len() == 1 && set.contains(pu) => return Err(Errno::BUSY),
+                    "0" => set.remove(pu),
+                    "1" => set.insert(pu),
+                    _ => return Err(Errno::INVAL),
+                }
+                self.set_online(&set);
+                format!("{}\n", text.trim())
+            }
+            Knob::Smt(cores) => {
+                let set = match text.trim() {
+                    "on" => self.possible.clone(),
+                    "off" => self.online.intersection(&CpuSet::first_n(cores)),
+                    _ => return Err(Errno::INVAL),
+                };
+                self.set_online(&set);
+                format!("{}\n", text.trim())
+            }
             Knob::Text => text.to_owned(),
             Knob::Integer => format!("{}\n", list::signed(text.trim())?),
             Knob::Mask => format!("{}\n", online(list::mask(text, bits)?)?.to_mask()),

@@ -4,8 +4,9 @@
 //! a group that would get none gets its parent's; only `.effective` tells. Until Linux 7.0 the
 //! request of a group with tasks cannot be taken back by an empty one (`ENOSPC`). A partition takes
 //! its PUs away from its parent, or says `isolated invalid (reason)`, again without an error.
-//! Validity is worked out from the present state alone: the kernel's history-dependent corners
-//! (remote partitions, which of two rivals was first) are not simulated.
+//! A remote partition (6.7) is one below groups that are none: each of them keeps its PUs in
+//! `cpuset.cpus.exclusive`. Validity is worked out from the present state alone: the kernel's
+//! history-dependent corners (which of two rivals was first) are not simulated.
 //! <https://docs.kernel.org/admin-guide/cgroup-v2.html#cpuset>
 
 use pinfold_model::CpuSet;
@@ -36,7 +37,7 @@ const CPUSET: [&str; 7] = [
 const CPUSET_ROOT: [&str; 3] =
     ["cpuset.cpus.effective", "cpuset.cpus.isolated", "cpuset.mems.effective"];
 
-pub(super) fn file_names(hierarchy: &Hierarchy, group: &str) -> Vec<String> {
+pub(super) fn file_names(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> Vec<String> {
     let mut names: Vec<&str> = CORE.to_vec();
     names.extend(["cgroup.threads", "cpu.stat"]);
     if group != "/" {
@@ -44,7 +45,8 @@ pub(super) fn file_names(hierarchy: &Hierarchy, group: &str) -> Vec<String> {
     }
     if has_cpuset(hierarchy, group) {
         let files: &[&str] = if group == "/" { &CPUSET_ROOT } else { &CPUSET };
-        names.extend(files);
+        let there = |name: &&str| !machine.local_partitions || !name.contains("exclusive");
+        names.extend(files.iter().copied().filter(there));
     }
     names.sort_unstable();
     names.into_iter().map(str::to_owned).collect()
@@ -58,9 +60,11 @@ fn has_cpuset(hierarchy: &Hierarchy, group: &str) -> bool {
 pub(super) fn effective(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
     let own = granted(machine, hierarchy, group);
     let taken = hierarchy
-        .children(group)
-        .filter(|child| is_valid_partition(machine, hierarchy, child))
-        .fold(CpuSet::new(), |taken, child| taken.union(&granted(machine, hierarchy, child)));
+        .groups
+        .keys()
+        .filter(|below| below.as_str() != group && super::cgroup::is_inside(below, group))
+        .filter(|below| is_valid_partition(machine, hierarchy, below))
+        .fold(CpuSet::new(), |taken, below| taken.union(&granted(machine, hierarchy, below)));
     own.difference(&taken)
 }
 
@@ -73,6 +77,9 @@ fn granted(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
         return CpuSet::new();
     };
     if is_valid_partition(machine, hierarchy, group) {
+        if is_remote(machine, hierarchy, group) {
+            return wanted(found).intersection(&machine.online);
+        }
         return wanted(found).intersection(&granted(machine, hierarchy, above));
     }
     let available = effective(machine, hierarchy, above);
@@ -108,10 +115,34 @@ fn is_valid_partition(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> 
     }
 }
 
+/// True for a group that could only be a remote partition, and has what that needs.
+fn is_remote(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> bool {
+    let Some(found) = hierarchy.groups.get(group) else { return false };
+    let mut above = parent(group).unwrap_or("/");
+    if machine.local_partitions || above == "/" || found.cpuset.exclusive.is_empty() {
+        return false;
+    }
+    while above != "/" {
+        let keeps = hierarchy.groups.get(above).is_some_and(|above| {
+            above.cpuset.partition == Partition::Member
+                && found.cpuset.exclusive.is_subset(&above.cpuset.exclusive)
+        });
+        if !keeps {
+            return false;
+        }
+        above = parent(above).unwrap_or("/");
+    }
+    true
+}
+
 /// Why a group that asked to be a partition is none (`perr_strings` of the kernel).
 fn partition_fault(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> Option<&'static str> {
     let above = parent(group)?;
     let find = |path: &str| hierarchy.groups.get(path);
+    if is_remote(machine, hierarchy, group) {
+        let online = !find(group)?.cpuset.exclusive.is_disjoint(&machine.online);
+        return (!online).then_some("No cpu available due to hotplug");
+    }
     if above != "/" {
         if find(above).is_some_and(|above| above.cpuset.partition == Partition::Member) {
             return Some("Parent is not a partition root");

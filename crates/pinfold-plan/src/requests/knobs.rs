@@ -1,7 +1,8 @@
 //! The host's knobs as words of the command line: `KEY=VALUE`.
 
 use pinfold_model::{
-    CpuQuota, CpuSet, HugePagePool, IrqPlan, NodeId, Plan, SamePageMerging, TransparentHugePages,
+    CpuQuota, CpuSet, HugePagePool, IrqPlan, NodeId, Partition, Plan, SamePageMerging,
+    TransparentHugePages,
 };
 
 use super::RequestError;
@@ -9,7 +10,7 @@ use super::keys::Fault;
 use crate::names;
 
 /// The keys, each with what it takes; for help and messages.
-pub const KNOBS: [(&str, &str); 14] = [
+pub const KNOBS: [(&str, &str); 17] = [
     ("irq:DEVICE", "PUS|housekeeping"),
     ("new-irqs", "PUS|housekeeping"),
     ("workqueues", "PUS|housekeeping"),
@@ -23,6 +24,9 @@ pub const KNOBS: [(&str, &str); 14] = [
     ("huge-pages", "NODE:SIZE_KIB:PAGES"),
     ("cpu-weight", "1..10000"),
     ("cpu-quota", "QUOTA_US/PERIOD_US"),
+    ("partition", "isolated|root"),
+    ("smt", "on|off"),
+    ("offline", "PUS"),
     ("required", "yes|no"),
 ];
 
@@ -69,6 +73,12 @@ fn set(plan: &mut Plan, words: &str) -> Result<(), Fault> {
         "huge-pages" => tuning.huge_pages.push(pool(key, value)?),
         "cpu-weight" => tuning.cpu_weight = Some(number(key, value)?),
         "cpu-quota" => tuning.cpu_quota = Some(quota(key, value)?),
+        "partition" => {
+            let known = Partition::ALL.map(|one| (one.word(), one));
+            tuning.partition = Some(word(key, value, &known)?);
+        }
+        "smt" => tuning.smt = Some(word(key, value, &[("on", true), ("off", false)])?),
+        "offline" => tuning.offline = Some(list(key, value, "write OS indexes, such as 5,7")?),
         "required" => tuning.required = word(key, value, &[("yes", true), ("no", false)])?,
         _ => {
             let fault = Fault::new(0, format!("there is no knob {key:?}"));
@@ -94,7 +104,10 @@ fn pus(key: &str, value: &str, housekeeping: &CpuSet) -> Result<CpuSet, Fault> {
     if value == "housekeeping" {
         return Ok(housekeeping.clone());
     }
-    let hint = "write OS indexes, such as 0-3,8, or the word housekeeping";
+    list(key, value, "write OS indexes, such as 0-3,8, or the word housekeeping")
+}
+
+fn list(key: &str, value: &str, hint: &'static str) -> Result<CpuSet, Fault> {
     match CpuSet::parse_list(value) {
         Ok(set) if set.is_empty() => Err(wrong(key, value, "at least one PU").with_hint(hint)),
         Ok(set) => Ok(set),

@@ -1,7 +1,7 @@
 //! The twin of the host's knobs in a plan; see `twins`.
 
 use pinfold_model::{
-    CpuQuota, HugePagePool, NodeId, SamePageMerging, TransparentHugePages, Tuning,
+    CpuQuota, HugePagePool, NodeId, Partition, SamePageMerging, TransparentHugePages, Tuning,
 };
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,12 @@ pub(super) struct TuningTwin {
     cpu_weight: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cpu_quota: Option<QuotaTwin>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    partition: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    smt: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    offline_pus: Option<String>,
     required: bool,
 }
 
@@ -78,6 +84,9 @@ impl TuningTwin {
             huge_pages: tuning.huge_pages.iter().map(pool).collect(),
             cpu_weight: tuning.cpu_weight,
             cpu_quota: tuning.cpu_quota.map(quota),
+            partition: tuning.partition.map(|one| one.word().to_owned()),
+            smt: tuning.smt,
+            offline_pus: tuning.offline.as_ref().map(ToString::to_string),
             required: tuning.required,
         })
     }
@@ -113,15 +122,22 @@ impl TuningTwin {
             huge_pages: self.huge_pages.into_iter().map(pool).collect(),
             cpu_weight: self.cpu_weight,
             cpu_quota: self.cpu_quota.map(quota),
+            partition: word(
+                "partition",
+                self.partition,
+                Partition::ALL.map(|one| (one.word(), one)),
+            )?,
+            smt: self.smt,
+            offline: set("offline_pus", self.offline_pus)?,
             required: self.required,
         })
     }
 }
 
-fn word<T: Copy>(
+fn word<T: Copy, const N: usize>(
     field: &str,
     text: Option<String>,
-    known: [(&'static str, T); 3],
+    known: [(&'static str, T); N],
 ) -> Result<Option<T>, SchemaError> {
     let Some(text) = text else { return Ok(None) };
     let names = known.map(|(name, _)| name).join(", ");

@@ -2,7 +2,7 @@
 
 use pinfold_model::{
     CpuQuota, CpuSet, Finding, GuestTopology, HugePagePool, IrqPlan, IsolationScope, MemoryPlan,
-    NodeId, Plan, Policy, PuId, Role, SamePageMerging, Severity, Speed, ThreadPlan,
+    NodeId, Partition, Plan, Policy, PuId, Role, SamePageMerging, Severity, Speed, ThreadPlan,
     TransparentHugePages, Tuning, VnodeKind, VnodePlan,
 };
 use proptest::prelude::*;
@@ -193,8 +193,10 @@ fn any_tuning() -> impl Strategy<Value = Tuning> {
     let sets = (prop::option::of(any_pus()), prop::option::of(any_pus()));
     let pools = prop::collection::vec((0_u32..8, 1_u64..9, any::<u64>()), 0..3);
     let switches = (any::<Option<bool>>(), thp, ksm, any::<Option<u32>>(), any::<bool>());
-    (sets, switches, (small(), small(), small()), pools).prop_map(
-        |(sets, (numa_balancing, thp, ksm, wake_up_us, required), numbers, pools)| Tuning {
+    let partition = prop::option::of(prop::sample::select(Partition::ALL.to_vec()));
+    let pus = (partition, any::<Option<bool>>(), prop::option::of(any_pus()));
+    (sets, switches, (small(), small(), small()), pools, pus).prop_map(
+        |(sets, (numa_balancing, thp, ksm, wake_up_us, required), numbers, pools, pus)| Tuning {
             new_irqs: sets.0.filter(|set| !set.is_empty()),
             workqueues: sets.1.filter(|set| !set.is_empty()),
             numa_balancing,
@@ -216,6 +218,9 @@ fn any_tuning() -> impl Strategy<Value = Tuning> {
             cpu_quota: numbers
                 .2
                 .map(|number| CpuQuota { quota_us: 1_000 + u64::from(number), period_us: 100_000 }),
+            partition: pus.0,
+            smt: pus.1,
+            offline: pus.2.filter(|set| !set.is_empty()),
             required,
         },
     )

@@ -129,6 +129,9 @@ fn to_text(one: &InForce) -> String {
         ]);
     }
     text.push_str(&format!("\n{table}"));
+    for finding in &status.findings {
+        text.push_str(&format!("\n{finding}"));
+    }
     if !one.plan.exclusive.is_empty() {
         text.push_str(&format!("\nkept free for it: PUs {}", one.plan.exclusive));
         text.push_str(&list("tasks that still may run there", &status.movable));
@@ -174,6 +177,11 @@ fn to_json(found: &[InForce]) -> String {
                     "ok": role.ok,
                 })).collect::<Vec<_>>(),
                 "movable": status.map(|status| intruders(&status.movable)),
+                "findings": status.iter().flat_map(|status| &status.findings).map(|finding| json!({
+                    "subject": finding.subject,
+                    "text": finding.text,
+                    "hint": finding.hint,
+                })).collect::<Vec<_>>(),
                 "immovable": status.map(|status| intruders(&status.immovable)),
             })
         })

@@ -1,0 +1,128 @@
+//! `cpuset.cpus.partition` of a v2 group: PUs that are its own.
+//!
+//! ```text
+//! isolated
+//! isolated invalid (Parent is not a partition root)
+//! ```
+//! The kernel takes the word without an error and tells of what is wrong only when the file is
+//! read; the reason may be absent. An invalid partition keeps nobody off, so it is made a plain
+//! member again and told with the way out. Reasons: `perr_strings` in `kernel/cgroup/cpuset.c`.
+
+use pinfold_host::{Host, HostError, HostMut};
+use pinfold_model::Finding;
+
+use super::{Past, Reverted, Shown, Taken, refusal};
+use crate::tasks;
+
+const MEMBER: &[u8] = b"member";
+const SUBJECT: &str = "cgroup partition";
+
+/// What the kernel says, and what helps.
+const WAYS_OUT: [(&str, &str); 9] = [
+    (
+        "Parent is not a partition root",
+        "Linux 6.7 and newer make partitions anywhere; before, start the virtual machine in the root group",
+    ),
+    ("Parent is an invalid partition root", "put the partition above it right first"),
+    (
+        "Cpu list in cpuset.cpus not exclusive",
+        "another group beside it asks for these PUs in its cpuset.cpus: --isolate host limits it",
+    ),
+    (
+        "Invalid cpu list in cpuset.cpus.exclusive",
+        "another group has these PUs in its cpuset.cpus.exclusive: plan around it with --avoid",
+    ),
+    (
+        "Parent unable to distribute cpu downstream",
+        "the group above has tasks and would be left without a PU: leave it one",
+    ),
+    ("No cpu available due to hotplug", "its PUs are offline: bring them back, or plan again"),
+    ("cpuset.cpus and cpuset.cpus.exclusive are empty", "somebody emptied them: apply again"),
+    (
+        "partition config conflicts with housekeeping setup",
+        "PUs of the boot parameter isolcpus may only be in isolated partitions: partition=isolated",
+    ),
+    ("Enable partition not permitted", "run it as root on the host, outside a container"),
+];
+
+pub(super) fn take(host: &dyn HostMut, path: &str, value: &[u8]) -> Result<Taken, HostError> {
+    if let Err(error) = host.write(path, value) {
+        return match refusal::of(&error, false) {
+            Some(finding) => Ok(Taken::Refused { error, finding }),
+            None => Err(error),
+        };
+    }
+    let shown = host.read(path)?;
+    let Some(finding) = fault(path, &shown) else { return Ok(Taken::Done(Vec::new())) };
+    host.write(path, MEMBER)?;
+    let error = HostError::Unexpected { path: path.to_owned(), why: finding.text.clone() };
+    Ok(Taken::Refused { error, finding })
+}
+
+pub(super) fn verify(host: &dyn Host, path: &str, value: &[u8]) -> Result<Shown, HostError> {
+    let shown = host.read(path)?;
+    Ok(match shown.trim_ascii() == value.trim_ascii() {
+        true => Shown::AsAsked,
+        false => Shown::Other { wanted: text(value), found: text(&shown) },
+    })
+}
+
+pub(super) fn revert(past: &Past<'_>, path: &str, original: &[u8]) -> Result<Reverted, HostError> {
+    let Some(now) = tasks::unless_gone(past.host.read(path))? else { return Ok(Reverted::Gone) };
+    if kind(&now) == kind(original) {
+        return Ok(Reverted::Nothing);
+    }
+    // One of ours stays ours when it has become invalid.
+    if !past.written_values(path).any(|value| kind(value) == kind(&now)) {
+        let text = format!(
+            "{path} is {:?}, which Pinfold did not write; the original {:?} was not put back",
+            text(&now),
+            text(original)
+        );
+        return Ok(Reverted::Changed(Finding::warning(SUBJECT, text)));
+    }
+    past.host.write(path, kind(original))?;
+    Ok(Reverted::Restored)
+}
+
+/// What is wrong with a partition, by what its file shows; `None` for a valid one and a member.
+pub(crate) fn fault(path: &str, shown: &[u8]) -> Option<Finding> {
+    let shown = text(shown);
+    let (_, reason) = shown.split_once(" invalid")?;
+    let known = WAYS_OUT.iter().find(|(known, _)| reason.contains(known));
+    let hint = known.map_or(
+        "the kernel tells no more: see cpuset.cpus.effective of the groups above it",
+        |(_, hint)| hint,
+    );
+    let text = format!("{path} shows {shown:?}: no other task is kept off by it");
+    Some(Finding::warning(SUBJECT, text).with_hint(hint))
+}
+
+/// The first word: what was asked for, valid or not.
+fn kind(bytes: &[u8]) -> &[u8] {
+    bytes.split(u8::is_ascii_whitespace).next().unwrap_or_default()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fault;
+
+    #[test]
+    fn each_reason_has_its_way_out() {
+        let hint =
+            |shown: &str| fault("/g/cpuset.cpus.partition", shown.as_bytes()).map(|f| f.hint);
+        assert_eq!(hint("member\n"), None);
+        assert_eq!(hint("isolated\n"), None);
+        let check = |shown: &str, part: &str| {
+            assert!(hint(shown).flatten().is_some_and(|hint| hint.contains(part)), "{shown}");
+        };
+        check("isolated invalid (Parent is not a partition root)\n", "6.7");
+        check("root invalid (Cpu list in cpuset.cpus not exclusive)\n", "--isolate host");
+        check("isolated invalid (No cpu available due to hotplug)\n", "offline");
+        check("isolated invalid\n", "cpuset.cpus.effective");
+    }
+}

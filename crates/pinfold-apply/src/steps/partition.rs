@@ -1,0 +1,234 @@
+//! A partition of the PUs that are kept for the machine, with its threads that run there.
+//!
+//! ```text
+//! machine.slice                cpuset.cpus.exclusive = 2-3   (remote partition, Linux 6.7)
+//! └─ vm.scope                  cpuset.cpus.exclusive = 2-3   emulator, workers
+//!    └─ pinfold-…-part         threaded, isolated, 2-3       vCPUs
+//! ```
+//! The emulator runs on the host's PUs, so not the machine's whole group but a threaded group
+//! below it is the partition. Directly below the root it is a local one, which Linux has since
+//! 6.1; elsewhere only a remote one is possible, for which each group above keeps the PUs.
+
+use pinfold_host::mountinfo::Version;
+use pinfold_host::paths;
+use pinfold_model::{Change, CpuSet, Finding, Partition, TaskId, Undo};
+
+use super::draft::Draft;
+use super::threads;
+use crate::cpusets::{self, Cpusets};
+use crate::error::ApplyError;
+use crate::tasks;
+
+const SUBJECT: &str = "cgroup partition";
+const REASON: &str = "the kernel itself keeps others off these PUs";
+/// The first kernel with partitions below groups that are none.
+const REMOTE: (u32, u32) = (6, 7);
+
+/// The name of the partition's group.
+pub(crate) fn name(vm_group: &str) -> String {
+    format!("{vm_group}-part")
+}
+
+/// Drafts the partition that the plan asks for.
+pub(super) fn make(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
+    let Some(kind) = draft.plan.tuning.partition else { return Ok(()) };
+    let Some((cpusets, above)) = place(draft)? else { return Ok(()) };
+    let threads = members(draft, kind)?;
+    let remote = above != cpusets.root();
+    if remote && !has_remote(draft, &cpusets)? {
+        let text = format!(
+            "{above} is no partition, and this kernel makes one only directly below another"
+        );
+        let hint = "boot Linux 6.7 or newer, or start the virtual machine in the root group";
+        return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
+    }
+    let pus = draft.plan.exclusive.clone();
+    let group = threaded(draft, &cpusets, (&above, &pus))?;
+    enter(draft, &cpusets, (&group, &above), threads)?;
+    if remote {
+        for group in cpusets.lineage(&above).iter().skip(1).chain([&group]) {
+            keep(draft, group, &pus)?;
+        }
+    }
+    let path = paths::cpuset_partition(&group);
+    let shown = match draft.host.exists(&path) {
+        true => draft.host.read(&path)?,
+        false => b"member\n".to_vec(),
+    };
+    if shown.trim_ascii() != kind.word().as_bytes() {
+        let change = Change::WriteFile { path: path.clone(), value: kind.word().into() };
+        draft.step(change, Undo::WriteFile { path, original: b"member\n".to_vec() }, REASON);
+    }
+    Ok(())
+}
+
+/// Puts threads that were born since on the right side of a partition that is there.
+pub(super) fn sort(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
+    let Some(kind) = draft.plan.tuning.partition else { return Ok(()) };
+    let Some((cpusets, above)) = place(draft)? else { return Ok(()) };
+    let group = paths::cgroup_file(&above, &name(&draft.name));
+    if draft.host.exists(&group) {
+        let threads = members(draft, kind)?;
+        enter(draft, &cpusets, (&group, &above), threads)?;
+    }
+    Ok(())
+}
+
+/// The hierarchy and the group that the partition is to be in: that of the machine.
+fn place(draft: &mut Draft<'_>) -> Result<Option<(Cpusets, String)>, ApplyError> {
+    let finding = |text: String, hint: &str| Finding::warning(SUBJECT, text).with_hint(hint);
+    if draft.plan.exclusive.is_empty() {
+        let text = "the plan keeps no PU for the virtual machine alone".to_owned();
+        let hint = "use a strategy that isolates, with --isolate own or host";
+        draft.lacks(finding(text, hint))?;
+        return Ok(None);
+    }
+    let cpusets = match draft.cpusets() {
+        Ok(cpusets) if cpusets.version() == Version::V2 => cpusets,
+        Ok(cpusets) => {
+            let text = format!("cpuset is cgroup version 1 here ({})", cpusets.root());
+            let hint = "boot with systemd.unified_cgroup_hierarchy=1, or use --isolate host alone";
+            draft.lacks(finding(text, hint))?;
+            return Ok(None);
+        }
+        Err(refusal) => {
+            let hint = refusal.hint().unwrap_or_default();
+            draft.lacks(finding(refusal.to_string(), &hint))?;
+            return Ok(None);
+        }
+    };
+    if !draft.target.kept.is_empty() {
+        let text = "libvirt keeps the groups of this virtual machine".to_owned();
+        let hint = "use --isolate host without a partition";
+        draft.lacks(finding(text, hint))?;
+        return Ok(None);
+    }
+    let group = match draft.group_to_be() {
+        Some(group) => Some(group),
+        None => cpusets.group_of(draft.host, draft.vm.tid)?,
+    };
+    // Its first thread may be in the partition itself.
+    let inside = format!("/{}", name(&draft.name));
+    let group = group.map(|group| match group.strip_suffix(&inside) {
+        Some(above) => above.to_owned(),
+        None => group,
+    });
+    Ok(group.map(|group| (cpusets, group)))
+}
+
+/// The machine's threads whose PUs are all kept for it.
+fn members(draft: &mut Draft<'_>, kind: Partition) -> Result<Vec<TaskId>, ApplyError> {
+    let mut inside = Vec::new();
+    for (task, role) in threads::in_order(draft)? {
+        let Some(thread) = draft.vnode.thread(&role) else { continue };
+        if !thread.pus.is_subset(&draft.plan.exclusive) {
+            continue;
+        }
+        if !draft.listed.contains(&task.tid) {
+            let text = format!("{role} ({task}) is no thread of the process and stays outside");
+            draft.find(Finding::note(SUBJECT, text));
+            continue;
+        }
+        if kind == Partition::Isolated && thread.pus.len() > 1 {
+            let text = format!(
+                "{role} may run on PUs {}, among which an isolated partition balances nothing",
+                thread.pus
+            );
+            let hint = "use partition=root, or a strategy that gives each thread one PU";
+            draft.find(Finding::warning(SUBJECT, text).with_hint(hint));
+        }
+        inside.push(task);
+    }
+    Ok(inside)
+}
+
+fn has_remote(draft: &Draft<'_>, cpusets: &Cpusets) -> Result<bool, ApplyError> {
+    // Distributions bring it to older kernels.
+    let shown = |group: &String| draft.host.exists(&paths::cpuset_cpus_exclusive(group));
+    Ok(cpusets::release(draft.host)? >= REMOTE
+        || cpusets.children(draft.host, cpusets.root())?.iter().any(shown))
+}
+
+/// Makes the threaded group with its PUs, and gives it the controller.
+fn threaded(
+    draft: &mut Draft<'_>,
+    cpusets: &Cpusets,
+    (above, pus): (&str, &CpuSet),
+) -> Result<String, ApplyError> {
+    let name = name(&draft.name);
+    let group = draft.group(cpusets, (above, &name), None, REASON)?;
+    let path = paths::cgroup_type(&group);
+    if !draft.host.exists(&path) || draft.host.read(&path)?.trim_ascii() != b"threaded" {
+        let change = Change::WriteFile { path, value: b"threaded".to_vec() };
+        draft.step(change, Undo::RemoveGroup { path: group.clone() }, REASON);
+    }
+    draft.enable(cpusets, above, REASON)?;
+    draft.group(cpusets, (above, &name), Some(pus), REASON)
+}
+
+/// Moves threads into the partition, and those out of it that have no business there.
+fn enter(
+    draft: &mut Draft<'_>,
+    cpusets: &Cpusets,
+    (group, above): (&str, &str),
+    threads: Vec<TaskId>,
+) -> Result<(), ApplyError> {
+    let (mut coming, mut going) = (Vec::new(), Vec::new());
+    let main = cpusets.group_of(draft.host, draft.vm.tid)?;
+    for tid in draft.listed.clone() {
+        let Some(stat) = tasks::stat(draft.host, tid)? else { continue };
+        let Some(found) = cpusets.group_of(draft.host, tid)? else { continue };
+        let task = stat.task();
+        let is_inside = found == group;
+        if !is_inside && found != above && main.as_ref() != Some(&found) {
+            let text = format!("{task} is in {found}, which somebody else made for it");
+            draft.find(Finding::warning(SUBJECT, text));
+            continue;
+        }
+        match (threads.contains(&task), is_inside) {
+            (true, false) => coming.push(task),
+            (false, true) if !stat.is_unmovable() => going.push(task),
+            (true, true) | (false, true | false) => {}
+        }
+    }
+    for (tasks, to) in [(coming, group), (going, above)] {
+        let mut states = Vec::new();
+        for task in &tasks {
+            states.extend(draft.state(cpusets, task.tid)?);
+        }
+        if states.is_empty() {
+            continue;
+        }
+        // There they are by then, also if the machine is moved there by a step before; who was
+        // born in the partition belongs there too when that is gone.
+        let home = cpusets.below(above);
+        for state in &mut states {
+            state.group.clone_from(&home);
+        }
+        let file = "cgroup.threads".to_owned();
+        let (mount, group) = (cpusets.root().to_owned(), to.to_owned());
+        let undo = Undo::MoveTasks { mount, file: file.clone(), tasks: states };
+        draft.step(Change::MoveTasks { group, file, tasks }, undo, REASON);
+    }
+    Ok(())
+}
+
+/// Has a group keep PUs for the partitions below it, beside those that it keeps already.
+fn keep(draft: &mut Draft<'_>, group: &str, pus: &CpuSet) -> Result<(), ApplyError> {
+    let path = paths::cpuset_cpus_exclusive(group);
+    let original = match draft.host.exists(&path) {
+        true => draft.host.read(&path)?,
+        false => b"\n".to_vec(),
+    };
+    let now = cpusets::parse(&path, &original)?;
+    if pus.is_subset(&now) {
+        return Ok(());
+    }
+    let value = now.union(pus).to_string().into_bytes();
+    draft.step(
+        Change::WriteFile { path: path.clone(), value },
+        Undo::WriteFile { path, original },
+        "a partition below this group takes them",
+    );
+    Ok(())
+}

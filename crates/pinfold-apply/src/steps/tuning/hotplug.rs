@@ -1,0 +1,169 @@
+//! PUs that the plan takes offline: single ones, or with SMT off all but the first of each core.
+//!
+//! A PU that goes offline takes more with it than its tasks: a task or an interrupt that may run
+//! nowhere else is given all PUs by the kernel, for good, and cgroup v1 strikes it out of every
+//! group's list, for good. Such tasks and groups are a reason not to do it; interrupts are moved
+//! before, as a step of their own. A PU of the machine's threads is refused, as is the last one
+//! of the host.
+
+use pinfold_host::mountinfo::Version;
+use pinfold_host::paths;
+use pinfold_model::{CpuSet, Finding, PuId};
+
+use crate::cpusets;
+use crate::error::{ApplyError, Refusal};
+use crate::steps::draft::Draft;
+use crate::tasks;
+
+const SUBJECT: &str = "PUs offline";
+const REASON: &str = "asked by the plan";
+/// So many tasks are named.
+const NAMED: usize = 5;
+
+pub(in crate::steps) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
+    let online = cpusets::list(draft.host, &paths::cpu_online())?;
+    let smt = smt_control(draft)?;
+    let mut going = match smt {
+        Some("off") => siblings(draft, &online)?,
+        Some(_) | None => CpuSet::new(),
+    };
+    let single = draft.plan.tuning.offline.clone().unwrap_or_default();
+    let single = single.intersection(&online);
+    going.add(&single);
+    if !going.is_empty() {
+        check(draft, &online, &going)?;
+        if !may_go(draft, &going)? {
+            return Ok(());
+        }
+        interrupts(draft, &going)?;
+    }
+    if let Some(word) = smt {
+        draft.knob("SMT", (paths::smt_control(), word.to_owned()), REASON)?;
+    }
+    for pu in single.iter() {
+        draft.knob(SUBJECT, (paths::cpu_is_online(pu), "0".to_owned()), REASON)?;
+    }
+    Ok(())
+}
+
+/// The word to be written, if it is not there yet and this machine has such a switch.
+fn smt_control(draft: &mut Draft<'_>) -> Result<Option<&'static str>, ApplyError> {
+    let Some(wanted) = draft.plan.tuning.smt else { return Ok(None) };
+    let path = paths::smt_control();
+    let shown = tasks::unless_gone(draft.host.read_text(&path))?.unwrap_or_default();
+    let word = if wanted { "on" } else { "off" };
+    match shown.trim() {
+        "on" | "off" => Ok(Some(word).filter(|word| *word != shown.trim())),
+        "notsupported" | "notimplemented" | "" if !wanted => Ok(None),
+        other => {
+            let shown = if other.is_empty() { "is not there" } else { other };
+            let text = format!("SMT cannot be switched {word}: {path} says {shown:?}");
+            let hint = "forceoff comes from the boot parameter nosmt=force, notsupported from the firmware or the processor";
+            draft.lacks(Finding::warning("SMT", text).with_hint(hint))?;
+            Ok(None)
+        }
+    }
+}
+
+/// All threads of each core but the first.
+fn siblings(draft: &Draft<'_>, online: &CpuSet) -> Result<CpuSet, ApplyError> {
+    let mut others = CpuSet::new();
+    for pu in online.iter() {
+        let path = paths::cpu_file(pu, "topology/thread_siblings_list");
+        let core = cpusets::list(draft.host, &path)?;
+        if core.iter().next() != Some(pu) {
+            others.insert(pu);
+        }
+    }
+    Ok(others)
+}
+
+/// What no plan may take away.
+fn check(draft: &Draft<'_>, online: &CpuSet, going: &CpuSet) -> Result<(), Refusal> {
+    let used = draft.vnode.pus().intersection(going);
+    if !used.is_empty() {
+        return Err(Refusal::OfflineInUse { pus: used });
+    }
+    if draft.plan.housekeeping.intersection(online).is_subset(going) {
+        return Err(Refusal::NoHousekeeping);
+    }
+    Ok(())
+}
+
+/// False, and told, if something would be lost for good.
+fn may_go(draft: &mut Draft<'_>, going: &CpuSet) -> Result<bool, ApplyError> {
+    if let Some(cpusets) = draft.hierarchy().filter(|one| one.version() == Version::V1)
+        && !cpusets.children(draft.host, cpusets.root())?.is_empty()
+    {
+        let text = format!("cgroup v1 would strike PUs {going} out of its groups for good");
+        let hint = "boot with nosmt or maxcpus=, or with cgroup v2";
+        draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint))?;
+        return Ok(false);
+    }
+    let mut bound = Vec::new();
+    for pid in tasks::processes(draft.host)? {
+        for tid in tasks::threads_of(draft.host, pid)? {
+            let Some(mask) = tasks::unless_gone(draft.host.affinity(tid))? else { continue };
+            if mask.is_empty() || !mask.is_subset(going) {
+                continue;
+            }
+            let Some(stat) = tasks::stat(draft.host, tid)? else { continue };
+            if !stat.is_unmovable() {
+                bound.push(format!("{} ({})", tid, stat.comm));
+            }
+        }
+    }
+    if bound.is_empty() {
+        return Ok(true);
+    }
+    let more = bound.len().saturating_sub(NAMED);
+    bound.truncate(NAMED);
+    let and = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let text = format!(
+        "PUs {going} stay online, because tasks may run nowhere else and would lose their masks: {}{and}",
+        bound.join(", ")
+    );
+    let hint = "they may belong to another placement (pinfold status); give them other PUs";
+    draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint))?;
+    Ok(false)
+}
+
+/// Interrupts that go nowhere else are moved to the host's PUs first, so that undo knows theirs.
+fn interrupts(draft: &mut Draft<'_>, going: &CpuSet) -> Result<(), ApplyError> {
+    let goal = draft.plan.housekeeping.difference(going);
+    let listed = tasks::unless_gone(draft.host.list(&paths::irqs_dir()))?.unwrap_or_default();
+    for number in listed.iter().filter_map(|name| name.parse::<u32>().ok()) {
+        let path = paths::irq_file(number, "smp_affinity_list");
+        let Some(bytes) = tasks::unless_gone(draft.host.read(&path))? else { continue };
+        let set = cpusets::parse(&path, &bytes)?;
+        if !set.is_empty() && set.is_subset(going) {
+            let reason = "its PU goes offline";
+            draft.knob("IRQ affinity", (path, goal.to_string()), reason)?;
+        }
+    }
+    Ok(())
+}
+
+/// PUs of the plan that are offline now, with the threads that were to run there.
+pub(crate) fn missing(
+    host: &dyn pinfold_host::Host,
+    plan: &pinfold_model::Plan,
+) -> Result<Vec<Finding>, pinfold_host::HostError> {
+    let Some(online) = tasks::unless_gone(cpusets::list(host, &paths::cpu_online()))? else {
+        return Ok(Vec::new());
+    };
+    let mut found = Vec::new();
+    let planned = plan.threads().fold(CpuSet::new(), |set, (_, thread)| set.union(&thread.pus));
+    for pu in planned.difference(&online).iter() {
+        found.push(offline(plan, pu));
+    }
+    Ok(found)
+}
+
+fn offline(plan: &pinfold_model::Plan, pu: PuId) -> Finding {
+    let there = plan.threads().filter(|(_, thread)| thread.pus.contains(pu));
+    let roles: Vec<String> = there.map(|(_, thread)| thread.role.to_string()).collect();
+    let text = format!("PU {pu} is offline: {} cannot run there", roles.join(", "));
+    let hint = format!("write 1 to {}, or undo and plan again", paths::cpu_is_online(pu));
+    Finding::warning(SUBJECT, text).with_hint(hint)
+}

@@ -1,0 +1,324 @@
+//! Partitions and PUs that go offline, on simulated hosts: made, refused, invalid, undone.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test may panic, and says on stderr why it was skipped"
+)]
+
+mod common;
+
+use common::{Bench, Case, VM, assert_same, break_at, set};
+use pinfold_apply::{
+    ApplyError, Extent, Point, Refusal, Roles, WatchEvent, Watcher, plan_steps, status,
+};
+use pinfold_host::{CgroupVersion, Host, HostMut as _, SimBuilder, SimHost, SimTask, paths};
+use pinfold_model::{CpuSet, IsolationScope, Partition, PuId, Role, TaskId, ThreadPlan, Tid};
+
+fn with_partition(case: &Case, scope: IsolationScope) -> Case {
+    let mut case = case.with(scope);
+    case.plan.tuning.partition = Some(Partition::Isolated);
+    // One PU for the one vCPU; its sibling is kept free.
+    case.plan.vnodes[0].threads[0].pus = set("2");
+    case
+}
+
+/// The root holds everything, and the kernel is older than masks that last and remote partitions.
+fn old_in_root() -> Case {
+    let case = common::v2_in_root();
+    let builder = SimHost::builder(CgroupVersion::V2, 8).forgets_masks().local_partitions();
+    let builder = [100, 300, 400, VM, 501, 502, 503, 600, 601, 610]
+        .into_iter()
+        .fold(builder, |builder, tid| builder.task(case.host.task(Tid(tid)).unwrap()));
+    let host = builder.build();
+    host.set_file(&paths::kernel_release(), "6.1.0-25-amd64\n");
+    Case { name: "6.1 in root", host, ..case }
+}
+
+fn cases() -> Vec<Case> {
+    let hosts = [
+        common::v2(),
+        common::v2_in_use(common::v2_builder().clears_populated()),
+        common::v2_shared(),
+        common::v2_in_root(),
+        common::v2_cpuset_off(),
+        common::v2_systemd(),
+        old_in_root(),
+    ];
+    let scopes = [IsolationScope::Own, IsolationScope::Host];
+    hosts.iter().flat_map(|host| scopes.map(|scope| with_partition(host, scope))).collect()
+}
+
+fn group_of(host: &SimHost, tid: u32) -> String {
+    let text = host.read_text(&paths::process_cgroup(Tid(tid))).unwrap();
+    let below = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap().to_owned();
+    format!("/sys/fs/cgroup{}", below.trim_end_matches('/'))
+}
+
+fn read(host: &SimHost, path: &str) -> String {
+    host.read_text(path).unwrap().trim().to_owned()
+}
+
+#[test]
+fn vcpus_get_a_partition_and_the_rest_stays_outside() {
+    for case in cases() {
+        let what = format!("{}, {:?}", case.name, case.plan.isolation);
+        let (bench, before) = (Bench::new(), case.host.snapshot());
+        let dry = plan_steps(&case.host, &case.plan, &case.target).unwrap();
+        let applied = bench.apply(&case).unwrap();
+        let group = group_of(&case.host, 501);
+        assert_eq!(read(&case.host, &paths::cpuset_partition(&group)), "isolated", "{what}");
+        assert!(group.ends_with("-part") && group_of(&case.host, VM) != group, "{what}: {group}");
+        assert_eq!(case.host.affinity(Tid(501)).unwrap(), set("2"), "{what}");
+        assert_eq!(case.host.affinity(Tid(VM)).unwrap(), set("0,4"), "{what}");
+        let left = read(&case.host, &paths::cpuset_cpus_effective("/sys/fs/cgroup"));
+        assert_eq!(left, "0-1,3-5,7", "{what}");
+        let printed = |step: &pinfold_model::Step| dry.steps.contains(step);
+        let partition =
+            applied.steps.iter().find(|step| step.change.to_string().contains("isolated"));
+        assert!(partition.is_some_and(printed), "{what}: the dry run does not print it");
+        let now = status(&case.host, &case.plan, &case.target).unwrap();
+        assert!(now.is_as_planned(), "{what}: {now:?}");
+        let report = bench.undo(&case);
+        assert!(report.is_complete() && report.changed.is_empty(), "{what}: {report:?}");
+        if report.near.is_empty() {
+            assert_same(&before, &case.host, &what);
+        }
+    }
+}
+
+#[test]
+fn a_kill_at_every_point_is_undone() {
+    for case in cases().into_iter().filter(|case| case.plan.isolation == IsolationScope::Host) {
+        let steps = plan_steps(&case.host, &case.plan, &case.target).unwrap().steps.len();
+        for index in 0..steps {
+            for point in [Point::BeforeJournal, Point::AfterJournal, Point::AfterChange] {
+                let case = case.clone();
+                let (bench, before) = (Bench::new(), case.host.snapshot());
+                let what =
+                    format!("{}, {:?}: {point:?} of {index}", case.name, case.plan.isolation);
+                let error = bench.apply_watched(&case, &mut break_at(index, point)).unwrap_err();
+                assert!(matches!(error, ApplyError::Abandoned { .. }), "{what}: {error}");
+                let report = bench.undo(&case);
+                assert!(report.is_complete() && report.changed.is_empty(), "{what}: {report:?}");
+                if report.near.is_empty() {
+                    assert_same(&before, &case.host, &what);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_is_told_with_the_way_out() {
+    let builder = |builder: SimBuilder| builder.group("/rival.slice", set("1-3"), CpuSet::new());
+    // Another group in the root asks for the same PUs, and nobody limits it.
+    let mut rival = with_partition(&common::v2_in_root(), IsolationScope::Own);
+    let tids = [100, 300, 400, VM, 501, 502, 503, 600, 601, 610];
+    let tasks = tids.map(|tid| rival.host.task(Tid(tid)).unwrap());
+    let start = builder(SimHost::builder(CgroupVersion::V2, 8));
+    rival.host = tasks.into_iter().fold(start, SimBuilder::task).build();
+    let mut old = with_partition(&common::v2_forgetful(), IsolationScope::Host);
+    old.name = "old and not in the root";
+    let v1 = with_partition(&common::v1(), IsolationScope::Own);
+    let mut nothing = with_partition(&common::v2(), IsolationScope::Own);
+    nothing.plan.exclusive = CpuSet::new();
+    nothing.plan.isolation = IsolationScope::None;
+    for (mut case, text, hint) in [
+        (rival, "Cpu list in cpuset.cpus not exclusive", "--isolate host"),
+        (old, "only directly below another", "6.7"),
+        (v1, "version 1", "unified"),
+        (nothing, "no PU for the virtual machine alone", "--isolate"),
+    ] {
+        let what = case.name;
+        if what == "v1" {
+            case.plan.vnodes[0].threads[0].pus = set("1");
+        }
+        let (bench, before) = (Bench::new(), case.host.snapshot());
+        let applied = bench.apply(&case).unwrap();
+        let told = applied.findings.iter().find(|one| one.text.contains(text));
+        let told = told.unwrap_or_else(|| panic!("{what}: {applied:?}"));
+        assert!(told.hint.as_ref().is_some_and(|one| one.contains(hint)), "{what}: {told:?}");
+        assert!(bench.undo(&case).is_complete(), "{what}");
+        case.plan.tuning.required = true;
+        let error = Bench::new().apply(&case).unwrap_err();
+        assert!(
+            error.to_string().contains(text) || format!("{error:?}").contains(text),
+            "{error:?}"
+        );
+        assert_same(&before, &case.host, what);
+    }
+}
+
+struct Known(Vec<(TaskId, Role)>);
+
+impl Roles for Known {
+    fn roles(&mut self, _: &dyn Host, _: Tid) -> Result<Vec<(TaskId, Role)>, String> {
+        Ok(self.0.clone())
+    }
+}
+
+#[test]
+fn a_worker_that_a_vcpu_makes_leaves_the_partition_and_an_invalid_one_is_told() {
+    let case = with_partition(&common::v2(), IsolationScope::Host);
+    let (bench, before) = (Bench::new(), case.host.snapshot());
+    bench.apply(&case).unwrap();
+    let mut journal = bench.reopen(&case);
+    let mut watcher = Watcher::new(&case.host, &case.plan, &case.target).unwrap();
+    let mut roles = Known(case.target.threads.clone());
+    assert!(case.host.clone_thread(Tid(501), Tid(590)));
+    let part = group_of(&case.host, 501);
+    assert_eq!(group_of(&case.host, 590), part);
+    let tick =
+        |watcher: &mut Watcher, journal: &mut pinfold_apply::Journal<'_>, roles: &mut Known| {
+            let mut all = Vec::new();
+            for _ in 0..4 {
+                all.extend(watcher.tick(&case.host, journal, roles, Extent::Groups).unwrap());
+            }
+            all
+        };
+    tick(&mut watcher, &mut journal, &mut roles);
+    assert_eq!(group_of(&case.host, 590), group_of(&case.host, VM));
+    assert_eq!(case.host.affinity(Tid(590)).unwrap(), set("0,4"));
+    // Somebody takes the PUs away from the groups above.
+    let scope = paths::cpuset_cpus_exclusive("/sys/fs/cgroup/machine.slice/vm1.scope");
+    case.host.write(&scope, b"6").unwrap();
+    let events = tick(&mut watcher, &mut journal, &mut roles);
+    let told: Vec<&str> = events
+        .iter()
+        .filter_map(|event| match event {
+            WatchEvent::Finding(finding) => Some(finding.text.as_str()),
+            WatchEvent::Placed { .. }
+            | WatchEvent::Repaired { .. }
+            | WatchEvent::Contested { .. }
+            | WatchEvent::Groups { .. }
+            | WatchEvent::Ended => None,
+        })
+        .collect();
+    assert!(told.iter().filter(|text| text.contains("isolated invalid")).count() == 1, "{told:?}");
+    assert!(!status(&case.host, &case.plan, &case.target).unwrap().is_as_planned());
+    case.host.write(&scope, b"2,6").unwrap();
+    case.host.exit(Tid(590));
+    drop(journal);
+    assert!(bench.undo(&case).is_complete());
+    assert_same(&before, &case.host, "undo");
+}
+
+/// One machine in its scope on eight PUs, of which each but the first can go.
+fn hotplug() -> Case {
+    let donor = common::v2();
+    let mut case = with_partition(&donor, IsolationScope::Host);
+    case.plan.tuning.partition = None;
+    case.plan.vnodes[0].threads[1].pus = set("0-1");
+    case.plan.vnodes[0].threads[2].pus = set("0-1");
+    case.plan.housekeeping = set("0-1,3-5,7");
+    let builder = common::v2_builder().hotplug();
+    let thread = |tid: u32, name: &str| {
+        SimTask::new(tid, name).thread_of(VM).in_group("/machine.slice/vm1.scope")
+    };
+    let main = SimTask::new(VM, "qemu-system-x86").in_group("/machine.slice/vm1.scope");
+    let none = CpuSet::new;
+    case.host = builder
+        .group("/machine.slice", none(), none())
+        .task(main.child_of(400))
+        .task(thread(501, "CPU 0/KVM"))
+        .task(thread(502, "IO disk"))
+        .task(SimTask::new(311, "in:imuxsock").in_group("/system.slice").with_affinity(set("6-7")))
+        .build();
+    case.target.own.clear();
+    case
+}
+
+#[test]
+fn smt_and_single_pus_go_offline_and_come_back() {
+    let check = |smt: Option<bool>, offline: Option<&str>, online: &str| {
+        let mut case = hotplug();
+        case.host.set_file("/nothing", "");
+        case.host.edit_task(Tid(311), |task| task.asked = None);
+        case.plan.tuning.smt = smt;
+        case.plan.tuning.offline = offline.map(set);
+        let (bench, before) = (Bench::new(), case.host.snapshot());
+        let applied = bench.apply(&case).unwrap();
+        assert_eq!(read(&case.host, &paths::cpu_online()), online, "{applied:?}");
+        let report = bench.undo(&case);
+        assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
+        assert_same(&before, &case.host, online);
+    };
+    check(Some(false), None, "0-3");
+    check(None, Some("5,7"), "0-4,6");
+    check(Some(false), Some("3"), "0-2");
+}
+
+#[test]
+fn pus_in_use_and_the_last_ones_of_the_host_stay_online() {
+    let refused = |edit: &dyn Fn(&mut Case)| {
+        let mut case = hotplug();
+        edit(&mut case);
+        match plan_steps(&case.host, &case.plan, &case.target) {
+            Err(ApplyError::Refused(refusal)) => refusal,
+            other => panic!("{other:?}"),
+        }
+    };
+    let in_use = refused(&|case| case.plan.tuning.offline = Some(set("2")));
+    assert!(matches!(&in_use, Refusal::OfflineInUse { pus } if *pus == set("2")), "{in_use}");
+    assert!(in_use.hint().is_some());
+    let last = refused(&|case| {
+        case.plan.housekeeping = set("4-5");
+        case.plan.tuning.offline = Some(set("4-5"));
+    });
+    assert!(matches!(last, Refusal::NoHousekeeping), "{last}");
+    // A task that may run nowhere else would lose its mask.
+    let mut case = hotplug();
+    case.plan.tuning.offline = Some(set("6-7"));
+    let applied = Bench::new().apply(&case).unwrap();
+    let told = applied.findings.iter().find(|one| one.text.contains("311 (in:imuxsock)"));
+    assert!(told.is_some_and(|one| one.hint.is_some()), "{applied:?}");
+    assert_eq!(read(&case.host, &paths::cpu_online()), "0-7");
+}
+
+#[test]
+fn refusals_of_the_kernel_are_told_with_the_way_out() {
+    let file = paths::cpu_is_online(PuId(5));
+    for errno in [1, 16, 28, 30] {
+        let mut case = hotplug();
+        case.plan.tuning.offline = Some(set("5"));
+        let (bench, before) = (Bench::new(), case.host.snapshot());
+        case.host.fail_on(&format!("write {file} "), errno);
+        let applied = bench.apply(&case).unwrap();
+        let told = applied.findings.iter().find(|one| one.text.contains(&file));
+        assert!(told.is_some_and(|one| one.hint.is_some()), "{errno}: {applied:?}");
+        case.host.clear_faults();
+        assert!(bench.undo(&case).is_complete());
+        assert_same(&before, &case.host, "refused");
+    }
+}
+
+#[test]
+fn a_pu_that_goes_offline_under_a_plan_is_named_and_undo_copes() {
+    let case = with_partition(&common::v2(), IsolationScope::Host);
+    let (bench, before) = (Bench::new(), case.host.snapshot());
+    bench.apply(&case).unwrap();
+    case.host.set_online(&set("0-1,3-7"));
+    let now = status(&case.host, &case.plan, &case.target).unwrap();
+    let told = |part: &str| now.findings.iter().any(|one| one.text.contains(part));
+    assert!(told("PU 2 is offline: vcpu(0)") || told("PU 2 is offline: vCPU 0"), "{now:?}");
+    let report = bench.undo(&case);
+    assert!(report.is_complete(), "{report:?}");
+    case.host.set_online(&set("0-7"));
+    assert_same(&before, &case.host, "undo with a PU offline");
+}
+
+#[test]
+fn a_thread_with_several_pus_is_told_to_be_unbalanced() {
+    let mut case = with_partition(&common::v2(), IsolationScope::Host);
+    let two = |thread: &mut ThreadPlan| thread.pus = set("2,6");
+    two(&mut case.plan.vnodes[0].threads[0]);
+    let told = |case: &Case| {
+        let planned = plan_steps(&case.host, &case.plan, &case.target).unwrap();
+        planned.findings.iter().any(|one| one.text.contains("balances nothing"))
+    };
+    assert!(told(&case));
+    case.plan.tuning.partition = Some(Partition::Root);
+    assert!(!told(&case));
+}
