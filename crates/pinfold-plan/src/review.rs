@@ -13,12 +13,15 @@ mod layout;
 mod lookup;
 mod masks;
 mod memory;
+mod pages;
 mod render;
 mod several;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use pinfold_model::{Severity, Topology};
 
-pub use layout::{GuestShape, Language, Layout, MemoryOf, Pin};
+pub use layout::{GuestShape, Language, Layout, MemoryOf, Pages, Pin};
 pub use render::render;
 
 use crate::domain_file::Place;
@@ -45,19 +48,34 @@ pub struct Flaw {
 }
 
 /// What is wrong with `layouts`, all of one host, worst first; empty if nothing is.
+///
+/// A machine that runs and a written layout of the same name are one machine: what runs is
+/// reviewed beside the others, what is written says where its memory should be.
 #[must_use]
 pub fn review(layouts: &[Layout], topology: &Topology) -> Vec<Flaw> {
     let lookup = Lookup::of(topology);
     let mut flaws = Vec::new();
-    for layout in layouts {
-        let view = lookup::View::of(layout, &lookup);
-        masks::check(&view, &mut flaws);
-        cores::check(&view, &mut flaws);
-        guest::check(&view, &mut flaws);
-        memory::check(&view, &mut flaws);
-        host::check(&view, &mut flaws);
+    let views: Vec<_> = layouts.iter().map(|layout| lookup::View::of(layout, &lookup)).collect();
+    let written: BTreeMap<&str, &Layout> = layouts
+        .iter()
+        .filter(|layout| !layout.runs())
+        .map(|layout| (layout.name.as_str(), layout))
+        .collect();
+    let running: BTreeSet<&str> =
+        layouts.iter().filter(|layout| layout.runs()).map(|layout| layout.name.as_str()).collect();
+    for view in &views {
+        masks::check(view, &mut flaws);
+        cores::check(view, &mut flaws);
+        guest::check(view, &mut flaws);
+        memory::check(view, &mut flaws);
+        pages::check(view, written.get(view.layout.name.as_str()).copied(), &mut flaws);
+        host::check(view, &mut flaws);
     }
-    several::check(layouts, &lookup, &mut flaws);
+    let claims: Vec<_> = views
+        .iter()
+        .filter(|view| view.layout.runs() || !running.contains(view.layout.name.as_str()))
+        .collect();
+    several::check(&claims, &lookup, &mut flaws);
     flaws.sort_by_key(|flaw| std::cmp::Reverse(flaw.severity));
     flaws
 }

@@ -127,6 +127,11 @@ impl Vm {
 }
 
 impl ManagedDomain {
+    /// Mode and nodes of the memory of the domain as it runs, if libvirt binds it.
+    pub fn memory_nodes(&self) -> Option<(&str, &CpuSet)> {
+        self.pins.memory.as_ref().map(|(mode, nodes)| (mode.as_str(), nodes))
+    }
+
     /// What libvirt is to keep for a plan: pins and memory nodes of the domain as it runs, and
     /// of its definition too if that is wanted. With what libvirt cannot do.
     pub fn kept(

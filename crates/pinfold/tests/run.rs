@@ -4,7 +4,7 @@
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
 use pinfold_host::process::{Spawn, Stdio, capture, find_program};
-use pinfold_host::{Clock, Host, LiveHost, SystemClock};
+use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const SECOND_NS: u64 = 1_000_000_000;
@@ -89,6 +89,114 @@ fn apply_status_undo_on_a_running_machine() {
     assert!(undone.status.success(), "{}", undone.stderr_text());
     assert_eq!(masks(&host), before, "everything is as it was");
     qemu.kill().expect("QEMU ends");
+}
+
+/// A stopped QEMU with its socket; it answers when its threads are up.
+fn started(folder: &tempfile::TempDir, vcpus: &str) -> (pinfold_host::process::Child, String) {
+    let socket = folder.path().join("qmp").to_string_lossy().into_owned();
+    let qemu = Spawn::new(QEMU[0])
+        .args(&QEMU[1..8])
+        .args(["-smp", vcpus, "-m", "64M"])
+        .args(["-S", "-name", "guest=t,debug-threads=on", "-qmp"])
+        .args([format!("unix:{socket},server=on,wait=off")])
+        .stdin(Stdio::Null)
+        .die_with_parent(true)
+        .start()
+        .expect("QEMU starts");
+    let until = SystemClock.now_ns() + 20 * SECOND_NS;
+    while !pinfold_host::user::exists(&socket) && SystemClock.now_ns() < until {
+        SystemClock.sleep_ns(SECOND_NS / 50);
+    }
+    (qemu, socket)
+}
+
+#[test]
+fn a_running_machine_is_checked_as_it_is() {
+    if qemu_is_missing() {
+        return;
+    }
+    let host = LiveHost::new().expect("a host");
+    let own = host.affinity(pinfold_host::process::own_pid()).expect("a mask");
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let (mut qemu, socket) = started(&folder, "2,cores=2");
+    let pid = qemu.pid().to_string();
+    let asked = [["--qmp", socket.as_str()], ["--pid", pid.as_str()]];
+    // Nobody placed it, which is a legal choice: a note.
+    for words in &asked {
+        let output = pinfold(&state, &[&["plan", "--check"], &words[..]].concat());
+        let said = format!("{}{}", output.stdout_text(), output.stderr_text());
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(said.contains("not-pinned") && said.contains("2 vCPUs"), "{said}");
+    }
+    let named = pinfold(&state, &["plan", "--check", "--qmp", &socket]);
+    assert!(named.stdout_text().contains(": t, 2 vCPUs"), "{}", named.stdout_text());
+
+    // Both vCPUs may run on one PU only: told by role, with the thread and what to do.
+    let one = pinfold_model::CpuSet::single(own.first().expect("a PU"));
+    if own.len() > 1 {
+        let folder = pinfold_host::paths::task_dir(qemu.pid());
+        for tid in host.list(&folder).expect("threads") {
+            let tid = pinfold_model::Tid(tid.parse().expect("a number"));
+            host.set_affinity(tid, &one).expect("it is ours");
+        }
+        for words in &asked {
+            let output = pinfold(&state, &[&["plan", "--check"], &words[..]].concat());
+            assert_eq!(output.status.code(), Some(1), "{}", output.stdout_text());
+            let said = output.stdout_text();
+            for name in ["vcpus-share-pu", "emulator-on-vcpu", &format!(": {one}, ")] {
+                assert!(said.contains(name), "{name:?} is not in\n{said}");
+            }
+        }
+    } else {
+        println!("skipped: a wrong mask needs two PUs");
+    }
+    qemu.kill().expect("QEMU ends");
+}
+
+#[test]
+fn a_running_machine_that_was_placed_is_well_placed() {
+    if qemu_is_missing() {
+        return;
+    }
+    let host = LiveHost::new().expect("a host");
+    let own = host.affinity(pinfold_host::process::own_pid()).expect("a mask");
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let (mut qemu, socket) = started(&folder, "1");
+    let pid = qemu.pid().to_string();
+    let placed = pinfold(&state, &["apply", "--qmp", &socket, "--strategy", "low-latency"]);
+    if own.len() < 2 {
+        println!("skipped: a vCPU beside the host needs two PUs");
+    } else {
+        assert!(placed.status.success(), "{}", placed.stderr_text());
+        for words in [["--qmp", socket.as_str()], ["--pid", pid.as_str()]] {
+            let output = pinfold(&state, &[&["plan", "--check"], &words[..]].concat());
+            let said = format!("{}{}", output.stdout_text(), output.stderr_text());
+            assert_eq!(output.status.code(), Some(0), "{said}");
+            assert!(said.contains("vCPU 0") && !said.contains("not-pinned"), "{said}");
+        }
+        let undone = pinfold(&state, &["undo"]);
+        assert!(undone.status.success(), "{}", undone.stderr_text());
+    }
+    qemu.kill().expect("QEMU ends");
+}
+
+#[test]
+fn a_process_that_is_no_machine_is_not_checked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().to_string_lossy().into_owned();
+    let own = pinfold_host::process::own_pid().to_string();
+    let output = pinfold(&state, &["plan", "--check", "--pid", &own]);
+    assert_eq!(output.status.code(), Some(4), "{}", output.stderr_text());
+    assert!(output.stderr_text().contains(&own), "{}", output.stderr_text());
+    // More than any kernel gives out.
+    let output = pinfold(&state, &["plan", "--check", "--pid", "4999999"]);
+    assert_eq!(output.status.code(), Some(4), "{}", output.stderr_text());
+    assert!(output.stderr_text().contains("4999999"), "{}", output.stderr_text());
+    let output = pinfold(&state, &["plan", "--check", "--qmp", "/nonexistent/qmp"]);
+    assert_eq!(output.status.code(), Some(4), "{}", output.stderr_text());
+    assert!(output.stderr_text().contains("/nonexistent/qmp"), "{}", output.stderr_text());
 }
 
 #[test]

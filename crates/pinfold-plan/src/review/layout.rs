@@ -1,6 +1,6 @@
 //! A placement with its places, from a plan, from a domain file, or as a running machine is found.
 
-use pinfold_model::{CpuSet, NodeId, Plan, Policy, Role, VnodePlan};
+use pinfold_model::{CpuSet, NodeId, Plan, Policy, Role, Tid, VnodePlan};
 
 use crate::domain_file::{Domain, Place, Target};
 
@@ -52,6 +52,20 @@ pub struct MemoryOf {
     pub place: Place,
 }
 
+/// Where the memory of a machine that runs is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// What its process holds.
+    Found {
+        /// The process.
+        process: Tid,
+        /// KiB by node, ascending; nodes without any are left out.
+        kib: Vec<(NodeId, u64)>,
+    },
+    /// That cannot be told, and why.
+    Unseen(String),
+}
+
 /// One virtual machine (or group of processes) as somebody placed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -75,6 +89,8 @@ pub struct Layout {
     pub cells: u32,
     /// Where its memory is bound; empty if it is not.
     pub memory: Vec<MemoryOf>,
+    /// Where its memory is, if it runs.
+    pub pages: Option<Pages>,
     /// The PUs for the host's own tasks, if the layout says.
     pub housekeeping: Option<CpuSet>,
     /// The PUs that other tasks are kept off, if the layout says.
@@ -129,9 +145,16 @@ impl Layout {
             wrong_product: product,
             cells: u32::try_from(domain.cells.len()).unwrap_or(u32::MAX),
             memory: memory_of_domain(domain),
+            pages: None,
             housekeeping: None,
             exclusive: CpuSet::new(),
         }
+    }
+
+    /// Whether it was found running, not written.
+    #[must_use]
+    pub fn runs(&self) -> bool {
+        matches!(self.language, Language::Running(_))
     }
 
     /// The pin of a role.
@@ -178,6 +201,7 @@ fn of_vnode((plan, vnode): (&Plan, &VnodePlan), index: usize, source: &str) -> L
         // What is emitted shows the guest one cell for each node.
         cells: nodes,
         memory: memory.collect(),
+        pages: None,
         housekeeping: Some(plan.housekeeping.clone()),
         exclusive: plan.exclusive.clone(),
     }

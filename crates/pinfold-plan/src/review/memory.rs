@@ -220,7 +220,7 @@ fn write_memory(view: &View<'_, '_>, cell: Option<u32>, nodes: &[NodeId]) -> Str
 }
 
 /// Those of the nodes that have memory, where the source tells.
-fn filled(view: &View<'_, '_>, mut nodes: Vec<NodeId>) -> Vec<NodeId> {
+pub(super) fn filled(view: &View<'_, '_>, mut nodes: Vec<NodeId>) -> Vec<NodeId> {
     let known = &view.lookup.topology.nodes;
     let has = |id: &NodeId| known.iter().any(|node| node.id == *id && node.memory_bytes > 0);
     if nodes.iter().any(has) {
@@ -229,7 +229,7 @@ fn filled(view: &View<'_, '_>, mut nodes: Vec<NodeId>) -> Vec<NodeId> {
     nodes
 }
 
-fn spoken(nodes: &[NodeId]) -> String {
+pub(super) fn spoken(nodes: &[NodeId]) -> String {
     let list: Vec<String> = nodes.iter().map(ToString::to_string).collect();
     format!("{} {}", if list.len() == 1 { "node" } else { "nodes" }, list.join(", "))
 }

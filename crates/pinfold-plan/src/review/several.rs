@@ -1,76 +1,172 @@
 //! Several machines on one host: PUs and cores that two of them claim.
+//!
+//! What is claimed is looked at PU by PU and core by core, so that the work grows with the
+//! machines' masks, not with the number of pairs of machines; PUs with the same claimants are
+//! told as one flaw.
 
-use pinfold_model::{CpuSet, Severity};
+use std::collections::BTreeMap;
 
+use pinfold_model::{CoreId, CpuSet, PuId, Severity};
+
+use super::Flaw;
 use super::lookup::{Lookup, View, places};
-use super::{Flaw, Layout};
-use crate::draft::pus_text;
+use crate::domain_file::Place;
+use crate::draft::{pus_text, verb};
 
-pub(super) fn check(layouts: &[Layout], lookup: &Lookup<'_>, flaws: &mut Vec<Flaw>) {
-    let views: Vec<View<'_, '_>> = layouts.iter().map(|layout| View::of(layout, lookup)).collect();
-    for (index, one) in views.iter().enumerate() {
-        for other in views.iter().skip(index + 1) {
-            if one.held.is_empty() || other.held.is_empty() {
-                continue;
-            }
-            pair(one, other, flaws);
-        }
+/// The most machines that one flaw names.
+const MOST_NAMES: usize = 6;
+
+/// Machines by their places in the list, ascending.
+type Claimants = Vec<usize>;
+
+pub(super) fn check(views: &[&View<'_, '_>], lookup: &Lookup<'_>, flaws: &mut Vec<Flaw>) {
+    if views.len() < 2 {
+        return;
+    }
+    let mut taken = CpuSet::new();
+    for view in views {
+        taken.add(&view.held);
+    }
+    let free = lookup.usable.difference(&taken);
+    let instead = match free.is_empty() {
+        false => format!("PUs that none of them uses: {free}"),
+        true => "no PU is left: give one of them fewer vCPUs".to_owned(),
+    };
+    let by_pu = by_pu(views);
+    for (claimants, pus) in grouped(by_pu.iter().map(|(pu, claimants)| (claimants, *pu))) {
+        flaws.push(pus_twice(&among(views, claimants), &pus, &instead));
+    }
+    let by_core = by_core(views, lookup);
+    // A PU that all of a core's machines carry was told already.
+    let told =
+        |core: CoreId, claimants: &Claimants| {
+            lookup.topology.core(core).pus.iter().any(|pu| {
+                by_pu.get(&pu).is_some_and(|on| claimants.iter().all(|one| on.contains(one)))
+            })
+        };
+    let open = by_core.iter().filter(|(core, claimants)| !told(**core, claimants)).flat_map(
+        |(core, claimants)| lookup.topology.core(*core).pus.iter().map(move |pu| (claimants, pu)),
+    );
+    for (claimants, pus) in grouped(open) {
+        flaws.push(cores_twice(&among(views, claimants), &pus, &instead));
     }
 }
 
-fn pair(one: &View<'_, '_>, other: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
-    let both = one.held.intersection(&other.held);
-    let free = one.lookup.usable.difference(&one.held).difference(&other.held);
-    let instead = match free.is_empty() {
-        false => format!("PUs that neither uses: {free}"),
-        true => "no PU is left: give one of them fewer vCPUs".to_owned(),
+/// Who holds each PU.
+fn by_pu(views: &[&View<'_, '_>]) -> BTreeMap<PuId, Claimants> {
+    let mut found: BTreeMap<PuId, Claimants> = BTreeMap::new();
+    for (index, view) in views.iter().enumerate() {
+        for pu in view.held.iter() {
+            found.entry(pu).or_default().push(index);
+        }
+    }
+    found
+}
+
+/// Whose vCPUs may run on some PU of each core and nowhere else.
+fn by_core(views: &[&View<'_, '_>], lookup: &Lookup<'_>) -> BTreeMap<CoreId, Claimants> {
+    let mut found: BTreeMap<CoreId, Claimants> = BTreeMap::new();
+    for (index, view) in views.iter().enumerate() {
+        for pu in view.tight.iter().filter_map(|pu| lookup.pu(pu)) {
+            let claimants = found.entry(pu.core).or_default();
+            if claimants.last() != Some(&index) {
+                claimants.push(index);
+            }
+        }
+    }
+    found
+}
+
+/// The PUs of each set of two claimants or more, by their first PU.
+fn grouped<'c>(
+    claims: impl Iterator<Item = (&'c Claimants, PuId)>,
+) -> Vec<(&'c Claimants, CpuSet)> {
+    let mut groups: BTreeMap<&Claimants, Vec<PuId>> = BTreeMap::new();
+    for (claimants, pu) in claims.filter(|(claimants, _)| claimants.len() > 1) {
+        groups.entry(claimants).or_default().push(pu);
+    }
+    let mut groups: Vec<_> =
+        groups.into_iter().map(|(who, pus)| (who, pus.into_iter().collect::<CpuSet>())).collect();
+    groups.sort_by_key(|(_, pus)| pus.first());
+    groups
+}
+
+/// The machines of a flaw: those that are named, and how many there are.
+struct Among<'v, 'a, 't> {
+    named: Vec<&'v View<'a, 't>>,
+    count: usize,
+}
+
+fn among<'v, 'a, 't>(views: &[&'v View<'a, 't>], claimants: &Claimants) -> Among<'v, 'a, 't> {
+    let named = claimants.iter().take(MOST_NAMES).filter_map(|index| views.get(*index).copied());
+    Among { named: named.collect(), count: claimants.len() }
+}
+
+impl Among<'_, '_, '_> {
+    /// A flaw of the first of them.
+    fn flaw(&self, name: &'static str, what: String) -> Flaw {
+        Flaw {
+            severity: Severity::Warning,
+            name,
+            vm: self.named.first().map(|view| view.layout.name.clone()).unwrap_or_default(),
+            what,
+            places: Vec::new(),
+            cost: String::new(),
+            instead: Vec::new(),
+        }
+    }
+
+    /// `"a" and "b"`, or `"a", "b", … and 12 more`.
+    fn names(&self) -> String {
+        self.listed(|view| format!("{:?}", view.layout.name))
+    }
+
+    fn listed(&self, say: impl Fn(&View<'_, '_>) -> String) -> String {
+        let mut words: Vec<String> = self.named.iter().map(|view| say(view)).collect();
+        let more = self.count - words.len();
+        if more > 0 {
+            words.push(format!("{more} more"));
+        }
+        let last = words.pop().unwrap_or_default();
+        if words.is_empty() { last } else { format!("{} and {last}", words.join(", ")) }
+    }
+
+    fn places(&self, pus: &CpuSet) -> Vec<Place> {
+        self.named.iter().flat_map(|view| touching(view, pus)).collect()
+    }
+}
+
+fn pus_twice(machines: &Among<'_, '_, '_>, pus: &CpuSet, instead: &str) -> Flaw {
+    let carry = verb(pus, "carries", "carry");
+    let what = format!("{} {carry} vCPUs of {}", pus_text(pus), machines.names());
+    let mut flaw = machines.flaw("pu-used-twice", what);
+    flaw.places = machines.places(pus);
+    flaw.cost = "the machines take turns there; each sees it as stolen time, when another is busy \
+                 and never otherwise"
+        .to_owned();
+    flaw.instead = vec![instead.to_owned()];
+    flaw
+}
+
+fn cores_twice(machines: &Among<'_, '_, '_>, pus: &CpuSet, instead: &str) -> Flaw {
+    let own = |view: &View<'_, '_>| {
+        format!("{:?} on {}", view.layout.name, pus_text(&view.tight.intersection(pus)))
     };
-    let name = &other.layout.name;
-    if !both.is_empty() {
-        let mut flaw = one.flaw(
-            Severity::Warning,
-            "pu-used-twice",
-            format!("{} carry vCPUs of {:?} and of {name:?}", pus_text(&both), one.layout.name),
-        );
-        flaw.places = [touching(one, &both), touching(other, &both)].concat();
-        flaw.cost =
-            "the two machines take turns there; each sees it as stolen time, when the other is \
-                     busy and never otherwise"
-                .to_owned();
-        flaw.instead = vec![instead];
-        flaws.push(flaw);
-        return;
-    }
-    let cores = one.lookup.whole_cores(&one.tight).intersection(&other.tight);
-    if !cores.is_empty() {
-        let mut flaw = one.flaw(
-            Severity::Warning,
-            "core-used-twice",
-            format!(
-                "{:?} and {name:?} have vCPUs on siblings of the same cores ({name:?} on {})",
-                one.layout.name,
-                pus_text(&cores)
-            ),
-        );
-        flaw.places =
-            [touching(one, &one.lookup.whole_cores(&cores)), touching(other, &cores)].concat();
-        flaw.cost =
-            "each slows the other down when both are busy, and each can observe the other through \
-                     the core's caches"
-                .to_owned();
-        flaw.instead = vec![format!("give each whole cores; {instead}")];
-        flaws.push(flaw);
-    }
+    let what = format!("siblings of the same cores carry vCPUs of {}", machines.listed(own));
+    let mut flaw = machines.flaw("core-used-twice", what);
+    flaw.places = machines.places(pus);
+    flaw.cost = "each slows the others down when they are busy, and each can observe the others \
+                 through the core's caches"
+        .to_owned();
+    flaw.instead = vec![format!("give each whole cores; {instead}")];
+    flaw
 }
 
 /// Where a machine's vCPUs are pinned to some of these PUs.
-fn touching(view: &View<'_, '_>, pus: &CpuSet) -> Vec<crate::domain_file::Place> {
+fn touching(view: &View<'_, '_>, pus: &CpuSet) -> Vec<Place> {
     let pins = view.vcpus().map(|(_, pin)| pin);
     places(pins.filter(|pin| pin.pus.as_ref().is_some_and(|own| !own.is_disjoint(pus))))
         .into_iter()
-        .map(|place| crate::domain_file::Place {
-            text: format!("{}: {}", view.layout.source, place.text),
-            ..place
-        })
+        .map(|place| Place { text: format!("{}: {}", view.layout.source, place.text), ..place })
         .collect()
 }

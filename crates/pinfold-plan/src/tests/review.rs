@@ -184,6 +184,39 @@ fn two_machines_on_one_host() {
     assert_eq!(names("1 2", "5 7"), ["core-used-twice"]);
 }
 
+/// Five hundred machines: what is claimed twice is told once, whoever and how many claim it.
+#[test]
+fn many_machines_on_one_host() {
+    const MANY: u32 = 500;
+    let host = plain(1024).build();
+    assert!(host.pus.len() >= 2 * MANY as usize);
+    let vm = |name: u32, first: u32, second: u32| {
+        let tune = pins(&format!("{first} {second}"));
+        domain(2, &tune, &shape(2, 1)).replace("<name>a</name>", &format!("<name>vm{name}</name>"))
+    };
+    let layouts = |files: Vec<String>| -> Vec<Layout> {
+        let read = |xml: &String| Layout::of_domain(&Domain::read(xml).unwrap(), "domain.xml");
+        files.iter().map(read).collect()
+    };
+    let twice = |layouts: &[Layout]| -> Vec<Flaw> {
+        let found = review(layouts, &host);
+        found.into_iter().filter(|flaw| flaw.name == "pu-used-twice").collect()
+    };
+    let apart = layouts((0..MANY).map(|number| vm(number, 2 * number, 2 * number + 1)).collect());
+    assert_eq!(twice(&apart), []);
+    // Each shares a PU with the next: as many flaws as there are neighbours.
+    let chain = layouts((0..MANY).map(|number| vm(number, number, number + 1)).collect());
+    let found = twice(&chain);
+    assert_eq!(found.len(), MANY as usize - 1);
+    assert_eq!(found[0].what, "PU 1 carries vCPUs of \"vm0\" and \"vm1\"");
+    // All on the same two: one flaw that names some and counts the others.
+    let heap = layouts((0..MANY).map(|number| vm(number, 0, 1)).collect());
+    let found = twice(&heap);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].what.starts_with("the PUs 0-1 carry vCPUs of \"vm0\""), "{}", found[0].what);
+    assert!(found[0].what.ends_with("and 494 more"), "{}", found[0].what);
+}
+
 /// No strategy makes what the review calls a problem.
 #[test]
 fn own_plans_hold() {

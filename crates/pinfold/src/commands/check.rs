@@ -4,16 +4,16 @@
 //! character; a running machine is looked at thread by thread. All that are handed in together
 //! are taken as of one host, so that PUs used twice are seen.
 
-use pinfold_host::{Host, LiveHost, user};
-use pinfold_model::{CpuSet, Role, Severity, Topology};
+use pinfold_host::{Host, numa_maps, paths, user};
+use pinfold_model::{CpuSet, NodeId, Role, Severity, Tid, Topology};
 use pinfold_plan::domain_file::{Domain, Place};
-use pinfold_plan::review::{self, Flaw, GuestShape, Language, Layout, Pin};
-use pinfold_vm::GuestPlace;
+use pinfold_plan::review::{self, Flaw, GuestShape, Language, Layout, MemoryOf, Pages, Pin};
+use pinfold_vm::{GuestPlace, Monitor as _};
 use serde_json::json;
 
 use crate::cli::PlanArgs;
 use crate::failure::{Exit, Failure};
-use crate::target::{Vm, vm_failure};
+use crate::target::{Teller, Vm, vm_failure};
 use crate::{common, output};
 
 /// Prints the review; fails with [`Exit::No`] if anything of it is a warning or a problem.
@@ -122,8 +122,9 @@ pub fn read_domain(path: &str, text: &str) -> Result<Domain, Failure> {
     })
 }
 
-/// A running machine: each thread's mask and policy as the kernel has them.
-fn of_running(host: &LiveHost, vm: &mut Vm) -> Result<Layout, Failure> {
+/// A running machine: each thread's mask and policy, and where its memory is, as the kernel has
+/// them.
+fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
     let pid = vm.found.pid;
     let mut pins: Vec<Pin> = Vec::new();
     for thread in &vm.found.threads {
@@ -156,8 +157,14 @@ fn of_running(host: &LiveHost, vm: &mut Vm) -> Result<Layout, Failure> {
         }
         None => None,
     };
+    let bound = vm.domain.as_ref().and_then(|domain| domain.memory_nodes());
+    let memory = bound.map(|(mode, nodes)| MemoryOf {
+        cell: None,
+        nodes: Some(nodes.iter().map(|node| NodeId(node.0)).collect()),
+        place: Place { line: None, text: format!("libvirt: <numatune>: {mode} {nodes}") },
+    });
     Ok(Layout {
-        name: vm.name.clone(),
+        name: name_of(vm)?,
         source: vm.asked.clone(),
         language: Language::Running(vm.asked.clone()),
         vcpus: vm.found.vcpus,
@@ -166,10 +173,31 @@ fn of_running(host: &LiveHost, vm: &mut Vm) -> Result<Layout, Failure> {
         guest,
         wrong_product: None,
         cells: 0,
-        memory: Vec::new(),
+        memory: memory.into_iter().collect(),
+        pages: Some(pages_of(host, pid)?),
         housekeeping: None,
         exclusive: CpuSet::new(),
     })
+}
+
+/// The name that QEMU was given, if it tells one; so a plan of that name is known as the machine's.
+fn name_of(vm: &mut Vm) -> Result<String, Failure> {
+    let Teller::Qmp(qmp) = &mut vm.teller else { return Ok(vm.name.clone()) };
+    let told = qmp.execute("query-name", None).map_err(|error| vm_failure(&error))?;
+    Ok(told.get("name").and_then(|name| name.as_str()).unwrap_or(&vm.name).to_owned())
+}
+
+/// On which nodes the memory of a process is.
+fn pages_of(host: &dyn Host, pid: Tid) -> Result<Pages, Failure> {
+    let path = paths::process_numa_maps(pid);
+    match host.read_text(&path) {
+        Ok(text) => {
+            let kib =
+                numa_maps::parse(&text).map_err(|error| common::host_failure(&error.at(&path)))?;
+            Ok(Pages::Found { process: pid, kib: kib.into_iter().collect() })
+        }
+        Err(error) => Ok(Pages::Unseen(error.to_string())),
+    }
 }
 
 /// The guest's cores from the places that QEMU tells for its vCPUs.
@@ -229,22 +257,4 @@ fn to_json(layouts: &[Layout], flaws: &[Flaw]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cores_come_from_the_places_that_qemu_tells() {
-        let place = |socket, core, thread| GuestPlace {
-            socket: Some(socket),
-            core: Some(core),
-            thread: Some(thread),
-            ..GuestPlace::default()
-        };
-        let found = guest_shape(&[(0, place(0, 0, 0)), (1, place(0, 0, 1)), (2, place(1, 0, 0))]);
-        assert_eq!((found.sockets, found.threads), (2, 2));
-        assert_eq!(found.cores, [vec![0, 1], vec![2]]);
-        // A board that tells no places shows single CPUs.
-        let found = guest_shape(&[(0, GuestPlace::default()), (1, GuestPlace::default())]);
-        assert_eq!((found.threads, found.cores.len()), (1, 2));
-    }
-}
+mod tests;
