@@ -20,6 +20,8 @@ const LOOK_NS: u64 = 60 * SECOND_NS;
 /// Where every task is in the kernel, for a command that hangs.
 const WHERE: &str =
     "grep -s '' /proc/[0-9]*/task/[0-9]*/stat /proc/[0-9]*/task/[0-9]*/stack || true";
+/// What is said to every kernel.
+const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 mitigations=off audit=0";
 const OFF_NS: u64 = 20 * SECOND_NS;
 
 /// What a host under test looks like.
@@ -90,6 +92,7 @@ impl Guest {
         }
         let mut qemu = Spawn::new("qemu-system-x86_64")
             .args(arguments(shape, &kernel.image, &initramfs, folder))
+            .args(["-append", &format!("{COMMAND_LINE} {}", cargo.init)])
             .args(agent_port(&socket))
             .stdin(Stdio::Null)
             .stdout(Stdio::Null)
@@ -258,8 +261,6 @@ fn arguments(shape: &Shape, kernel: &str, initramfs: &str, folder: &str) -> Vec<
         kernel,
         "-initrd",
         initramfs,
-        "-append",
-        "console=ttyS0 quiet panic=-1 mitigations=off audit=0 rdinit=/init -- agent",
         "-serial",
         &format!("file:{}", format!("{folder}/console.txt").replace(',', ",,")),
     ]

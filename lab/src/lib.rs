@@ -15,6 +15,7 @@ mod guest;
 mod ship;
 mod snapshot;
 mod stage;
+mod systemd;
 mod table;
 
 pub use cases::{Case, Extent, Verdict};

@@ -12,8 +12,11 @@ use pinfold_probe::pinload;
 use pinfold_vm::guest::{Cpio, GuestKernel};
 
 use crate::error::LabError;
+use crate::systemd;
 
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
+/// `pinload` as init.
+const PINLOAD: &str = "rdinit=/init -- agent";
 const LOADER_NS: u64 = 20_000_000_000;
 /// QEMU's accelerator may be a module; where distributions keep it.
 const QEMU_MODULES: [&str; 3] =
@@ -35,6 +38,8 @@ pub(crate) const IDLE_ROM: &str = "/lab/idle.rom";
 #[derive(Clone, Debug)]
 pub struct Cargo {
     files: BTreeMap<String, Vec<u8>>,
+    /// What the kernel's command line says of init.
+    pub(crate) init: &'static str,
 }
 
 impl Cargo {
@@ -43,7 +48,7 @@ impl Cargo {
     /// # Errors
     /// [`LabError::Missing`] with the package to install, [`LabError::Host`].
     pub fn load(pinfold: &str) -> Result<Self, LabError> {
-        let mut cargo = Self { files: BTreeMap::new() };
+        let mut cargo = Self { files: BTreeMap::new(), init: PINLOAD };
         let busybox = find("busybox", "busybox-static")?;
         cargo.files.insert("/bin/busybox".to_owned(), user::read(&busybox)?);
         cargo.program("/usr/bin/pinfold", pinfold)?;
@@ -56,6 +61,24 @@ impl Cargo {
             cargo.program(&module, &module)?;
         }
         cargo.files.insert(IDLE_ROM.to_owned(), idle_rom());
+        Ok(cargo)
+    }
+
+    /// The same with systemd as init.
+    ///
+    /// # Errors
+    /// As [`Cargo::load`].
+    pub(crate) fn with_systemd(&self) -> Result<Self, LabError> {
+        let mut cargo = self.clone();
+        cargo.init = systemd::COMMAND_LINE;
+        for path in systemd::PROGRAMS {
+            if !user::exists(path) {
+                let hint = "install it: apt-get install systemd".to_owned();
+                return Err(LabError::Missing { what: path.to_owned(), hint });
+            }
+            cargo.program(path, path)?;
+        }
+        cargo.files.extend(systemd::files());
         Ok(cargo)
     }
 

@@ -44,6 +44,11 @@ fn a_host_with_cgroup_v2_whose_cpusets_are_in_use() {
 }
 
 #[test]
+fn a_host_that_systemd_runs() {
+    check(Case::Systemd);
+}
+
+#[test]
 fn a_shaped_host_is_seen_as_lscpu_sees_it() {
     check(Case::Topology(SMALL));
 }

@@ -6,6 +6,7 @@
 mod isolate;
 mod kill;
 mod knobs;
+mod systemd;
 mod topology;
 
 use pinfold_host::user;
@@ -67,17 +68,20 @@ pub enum Case {
     Topology(Shape),
     /// The host's own knobs, on two NUMA nodes.
     Knobs,
+    /// systemd as the keeper of all groups.
+    Systemd,
 }
 
 impl Case {
     /// All, in the order of the table.
-    pub const ALL: [Case; 6] = [
+    pub const ALL: [Case; 7] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
         Case::Topology(SMALL),
         Case::Topology(NUMA),
         Case::Knobs,
+        Case::Systemd,
     ];
 
     /// Name for tables.
@@ -87,6 +91,7 @@ impl Case {
             Case::Host(cgroups) => cgroups.name(),
             Case::Topology(shape) => shape.name,
             Case::Knobs => "knobs of the host",
+            Case::Systemd => "systemd",
         }
     }
 
@@ -97,6 +102,7 @@ impl Case {
             Case::Host(cgroups) => lab.host(cgroups),
             Case::Topology(shape) => lab.shape(&shape),
             Case::Knobs => lab.knobs(),
+            Case::Systemd => lab.systemd(),
         }
     }
 }
@@ -176,6 +182,18 @@ impl Lab {
     fn shape(&self, shape: &Shape) -> Vec<(String, String, Verdict)> {
         let name = format!("topology: {}", shape.name);
         self.alone(shape, name, |guest| topology::agrees(guest, shape))
+    }
+
+    fn systemd(&self) -> Vec<(String, String, Verdict)> {
+        let name = Case::Systemd.name().to_owned();
+        match self.cargo.with_systemd() {
+            Ok(cargo) => {
+                let (kernel, folder) = (self.kernel.clone(), self.folder.clone());
+                let lab = Self { cargo, kernel, folder, extent: self.extent };
+                lab.alone(&SMALL, name, systemd::keeps)
+            }
+            Err(error) => vec![(name, self.kernel.package.clone(), verdict(Err(error)))],
+        }
     }
 
     fn knobs(&self) -> Vec<(String, String, Verdict)> {

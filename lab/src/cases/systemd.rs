@@ -1,0 +1,148 @@
+//! A host that systemd runs: what Pinfold asks of it stays, goes with `undo`, and comes back to
+//! what it was through the unit that is installed for a crash.
+
+use std::collections::BTreeMap;
+
+use super::exclusive;
+use crate::error::{LabError, expect_none};
+use crate::guest::Guest;
+use crate::snapshot::Snapshot;
+
+const ROOT: &str = "/sys/fs/cgroup";
+const MONITOR: &str = "/run/vm.qmp";
+const APPLY: [&str; 7] = ["apply", "--qmp", MONITOR, "--strategy", "balanced", "--isolate", "host"];
+/// How undo tells of a list that could only be given by name.
+const NEAR: &str = " was empty and is now 0-3";
+/// Services plain and with PUs of their own, a session, and the machine.
+const PREPARE: &str = "
+    unit() { name=$1; shift; systemd-run --quiet --unit=$name \"$@\"; }
+    idle='/bin/busybox tail -f /dev/null'
+    unit web $idle
+    unit narrow -p AllowedCPUs=0-2 $idle
+    unit batch -p CPUSchedulingPolicy=batch -p CPUAffinity=1 $idle
+    unit session --slice=user.slice $idle
+    unit vm --slice=machine.slice --service-type=exec qemu-system-x86_64 -machine microvm \
+        -accel tcg,thread=multi -nodefaults -no-user-config -display none -m 16M -smp 2 \
+        -bios ROM -name vm,debug-threads=on -qmp unix:/run/vm.qmp,server=on,wait=off \
+        -pidfile /run/vm.pid
+    until [ -S /run/vm.qmp ] && [ -s /run/vm.pid ]; do usleep 50000; done
+    until [ $(ls /proc/$(cat /run/vm.pid)/task | wc -l) -ge 3 ]; do usleep 50000; done";
+/// What systemd holds of PUs, and the files in which it keeps what was set at run time; the empty
+/// folder that it makes for them stays.
+const SETTINGS: &str = "
+    for u in init.scope system.slice user.slice machine.slice web narrow batch session vm; do
+        echo $u $(systemctl show -p AllowedCPUs $u); done
+    find /run/systemd/system.control /etc/systemd/system.control 2>/dev/null | sort | \
+        while read f; do [ -d $f ] || { echo $f; cat $f; }; done";
+
+pub(super) fn keeps(guest: &mut Guest) -> Result<String, LabError> {
+    guest.shell(&PREPARE.replace("ROM", crate::ship::IDLE_ROM))?;
+    let text = guest.shell("cat /run/vm.pid")?;
+    let vm: u32 = text.trim().parse().map_err(|_| LabError::wrong("pid of the machine", text))?;
+    let mut before = look(guest)?;
+    let settings = guest.shell(SETTINGS)?;
+
+    guest.pinfold(&APPLY)?;
+    let held = guest.shell(SETTINGS)?;
+    for slice in ["system.slice", "user.slice", "init.scope"] {
+        let wanted = format!("{slice} AllowedCPUs=0-1\n");
+        if !held.contains(&wanted) {
+            return Err(LabError::wrong(format!("systemd does not hold {wanted:?}"), held));
+        }
+    }
+    expect_none("isolation is not so", intruders(&look(guest)?, vm))?;
+    // systemd writes the lists of a slice again when it reads its units or makes one.
+    guest.shell("systemctl daemon-reload; systemd-run --quiet --unit=late sleep 99999")?;
+    let during = look(guest)?;
+    expect_none("a new service is not kept off", intruders(&during, vm))?;
+    if !during.tasks.values().any(|task| task.group == "/system.slice/late.service") {
+        return Err(LabError::wrong("the new service", "is not there"));
+    }
+    guest.shell("systemctl stop late")?;
+    let near = undone(guest, &mut before, &settings)?;
+
+    // The supervisor is killed, as by the kernel when memory is short; then the installed unit
+    // runs `undo` with the few rights that it has.
+    let mut watch = vec!["systemd-run", "--quiet", "--unit=holder", "/usr/bin/pinfold"];
+    watch.extend(APPLY);
+    watch.push("--watch");
+    guest.shell(&watch.join(" "))?;
+    guest.shell(
+        "until grep -q . /var/lib/pinfold/journal/* && /usr/bin/pinfold status >/dev/null && \
+             [ \"$(systemctl show -p AllowedCPUs system.slice)\" = AllowedCPUs=0-1 ]; do usleep 200000; done
+         systemctl kill -s KILL holder; while systemctl --quiet is-active holder; do usleep 50000; done
+         systemctl reset-failed holder",
+    )?;
+    expect_none("the kill took the isolation away", intruders(&look(guest)?, vm))?;
+    let recover = ["/usr/bin/systemctl", "start", "pinfold-recover"];
+    let ended = guest.run(&recover)?;
+    if !ended.success() {
+        let why = guest.shell("systemctl status pinfold-recover || true; dmesg | tail -n 40")?;
+        return Err(LabError::wrong("pinfold-recover fails", why));
+    }
+    same(guest, &before, &settings, "pinfold-recover left a trace")?;
+    let users = before.tasks.values().filter(|task| !task.is_kernel_thread()).count();
+    Ok(format!(
+        "{users} tasks that are not the kernel's in slices of systemd {}; kept off after daemon-reload \
+         and from a new service; put back by undo and, after a kill, by pinfold-recover.service \
+         ({near} lists by name)",
+        guest.shell("systemctl --version")?.split_whitespace().nth(1).unwrap_or("?")
+    ))
+}
+
+fn look(guest: &mut Guest) -> Result<Snapshot, LabError> {
+    Snapshot::take(guest, ROOT, false)
+}
+
+/// Takes the placement back; lists that the kernel does not take empty come back by name, are
+/// told of, and count as they are from then on.
+fn undone(guest: &mut Guest, before: &mut Snapshot, settings: &str) -> Result<usize, LabError> {
+    let told = guest.pinfold(&["undo", "--all"])?;
+    let empty = |text: &str| text.trim().is_empty();
+    let near: BTreeMap<String, String> = before
+        .knobs
+        .iter()
+        .filter(|(path, text)| empty(text) && told.contains(&format!("{path}{NEAR}")))
+        .map(|(path, _)| (path.clone(), "0-3\n".to_owned()))
+        .collect();
+    if told.matches(NEAR).count() != near.len() {
+        return Err(LabError::wrong("undo tells of lists that were not empty", told));
+    }
+    let many = near.len();
+    before.knobs.extend(near);
+    same(guest, before, settings, "undo left a trace")?;
+    Ok(many)
+}
+
+/// Everything as before, also after systemd has read its units again.
+fn same(guest: &mut Guest, before: &Snapshot, settings: &str, what: &str) -> Result<(), LabError> {
+    for reload in ["true", "systemctl daemon-reload"] {
+        guest.shell(reload)?;
+        expect_none(what, look(guest)?.differences(before, &BTreeMap::new()))?;
+        let now = guest.shell(SETTINGS)?;
+        if now != settings {
+            return Err(LabError::Wrong {
+                what: what.to_owned(),
+                found: vec![now, settings.to_owned()],
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Who may run on the machine's PUs and is neither it nor the kernel's.
+fn intruders(during: &Snapshot, vm: u32) -> Vec<String> {
+    let others = during.tasks.iter().filter(|(_, task)| {
+        task.process_group != vm && !task.is_kernel_thread() && !task.mask.is_disjoint(&exclusive())
+    });
+    let mut found: Vec<String> = others
+        .map(|(tid, task)| {
+            format!("task {tid} ({}) in {} may run on {}", task.name, task.group, task.mask)
+        })
+        .collect();
+    let placed = during.of_group(vm).filter(|(_, task)| task.mask.is_subset(&exclusive()));
+    if placed.count() != 2 {
+        found.push("the machine's two vCPUs are not on its PUs".to_owned());
+    }
+    found
+}
