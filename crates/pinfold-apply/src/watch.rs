@@ -135,7 +135,7 @@ pub struct Watcher {
     // What was told of the ground that the plan stands on.
     told: Vec<Finding>,
     // Masks and policies that were read just before all was found as planned.
-    right: Option<Vec<(Tid, CpuSet, Policy)>>,
+    right: Option<Vec<(Tid, CpuSet, Option<Policy>)>>,
     groups: Groups,
     // What the groups' files are compared for at the next look.
     look_at_groups: bool,
@@ -273,9 +273,9 @@ impl Watcher {
     /// True if each thread still has what it had when all was right. One that cannot be asked
     /// is a cause to look.
     fn is_right(&self, host: &dyn Host) -> bool {
-        let same = |(tid, mask, policy): &(Tid, CpuSet, Policy)| {
+        let same = |(tid, mask, policy): &(Tid, CpuSet, Option<Policy>)| {
             host.affinity(*tid).is_ok_and(|found| found == *mask)
-                && host.policy(*tid).is_ok_and(|found| found == *policy)
+                && policy.is_none_or(|policy| host.policy(*tid).is_ok_and(|found| found == policy))
         };
         self.right.as_ref().is_some_and(|right| right.iter().all(same))
             && health(host, &self.plan, &self.target).is_ok_and(|now| now == self.told)
@@ -298,15 +298,21 @@ impl Watcher {
         &self,
         host: &dyn Host,
         present: &BTreeSet<Tid>,
-    ) -> Result<Vec<(Tid, CpuSet, Policy)>, ApplyError> {
+    ) -> Result<Vec<(Tid, CpuSet, Option<Policy>)>, ApplyError> {
+        // Half of the calls are spared where the plan leaves policies alone.
+        let has_policies = self.plan.threads().any(|(_, thread)| thread.policy.is_some());
         let named = self.target.threads.iter().map(|(task, _)| task.tid);
         let mut state = Vec::new();
         for tid in named.chain(present.iter().copied()).collect::<BTreeSet<Tid>>() {
-            let mask = tasks::unless_gone(host.affinity(tid))?;
-            let policy = tasks::unless_gone(host.policy(tid))?;
-            if let (Some(mask), Some(policy)) = (mask, policy) {
-                state.push((tid, mask, policy));
-            }
+            let Some(mask) = tasks::unless_gone(host.affinity(tid))? else { continue };
+            let policy = match has_policies {
+                true => match tasks::unless_gone(host.policy(tid))? {
+                    Some(policy) => Some(policy),
+                    None => continue,
+                },
+                false => None,
+            };
+            state.push((tid, mask, policy));
         }
         Ok(state)
     }

@@ -274,3 +274,72 @@ fn joins_a_virtual_machine_by_the_users_own_socket() {
     let error = discover(&host, own, None).unwrap_err();
     assert!(matches!(error, VmError::NotQemu { .. }), "{error}");
 }
+
+/// Role of the one thread with such a name, once it is there.
+fn role_of(vm: &mut RunningVm, name: &str) -> Role {
+    let host = LiveHost::new().unwrap();
+    for _ in 0..100 {
+        let found = discover(&host, vm.pid(), Some(&mut vm.qmp)).unwrap();
+        if let Some(thread) = found.threads.iter().find(|thread| thread.name.starts_with(name)) {
+            return thread.role.clone();
+        }
+        SystemClock.sleep_ns(SECOND / 50);
+    }
+    panic!("no thread is called {name}");
+}
+
+#[test]
+fn tells_threads_of_vnc_migration_and_pools_from_vcpus_and_iothreads() {
+    let Some(folder) = folder() else { return };
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    pinfold_host::user::write_atomic(&path("disk"), &vec![0; 1 << 20]).unwrap();
+    let line = format!(
+        "-accel tcg,thread=multi -smp 2 -vnc unix:{} -object iothread,id=io0 \
+         -drive file={},format=raw,if=none,id=d0 -device virtio-blk,drive=d0,iothread=io0",
+        path("vnc"),
+        path("disk")
+    );
+    let mut vm = start(&folder, &line);
+    assert_eq!(role_of(&mut vm, "vnc_worker"), Role::Emulator);
+    assert_eq!(role_of(&mut vm, "IO mon_iothread"), Role::Emulator);
+    assert_eq!(role_of(&mut vm, "IO io0"), iothread("io0"));
+    let write = json!({"command-line": "qemu-io d0 \"aio_write -P 1 0 64k\""});
+    vm.qmp.execute("human-monitor-command", Some(write)).unwrap();
+    assert_eq!(role_of(&mut vm, "worker"), Role::Worker);
+    // So slow that it is there as long as the test.
+    vm.qmp.execute("migrate-set-parameters", Some(json!({"max-bandwidth": 1000}))).unwrap();
+    vm.qmp.execute("migrate", Some(json!({"uri": "exec:cat >/dev/null"}))).unwrap();
+    assert_eq!(role_of(&mut vm, "live_migration"), Role::Emulator);
+    vm.qmp.execute("migrate_cancel", None).unwrap();
+}
+
+#[test]
+fn tells_workers_of_io_uring() {
+    let Some(folder) = folder() else { return };
+    let disk = folder.path().join("disk").to_str().unwrap().to_owned();
+    pinfold_host::user::write_atomic(&disk, &vec![0; 1 << 20]).unwrap();
+    let line = format!(
+        "-accel tcg -drive file={disk},format=raw,if=none,id=d0,aio=io_uring,cache.direct=on \
+         -device virtio-blk,drive=d0"
+    );
+    let mut vm = match launch::start_stopped(&words(&line), &options(&folder)) {
+        Ok(vm) => vm,
+        Err(VmError::StartFailed { message, .. })
+            if message.contains("io_uring") || message.contains("O_DIRECT") =>
+        {
+            return eprintln!("skipped: {message}");
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let write = json!({"command-line": "qemu-io d0 \"aio_write -P 1 0 64k\""});
+    vm.qmp.execute("human-monitor-command", Some(write)).unwrap();
+    let uring = |vm: &mut RunningVm| {
+        let found = discover(&LiveHost::new().unwrap(), vm.pid(), Some(&mut vm.qmp)).unwrap();
+        found.threads.into_iter().find(|thread| thread.name.starts_with("iou-"))
+    };
+    // The kernel makes one only for what it cannot do at once.
+    match (0..20).find_map(|_| uring(&mut vm)) {
+        Some(thread) => assert_eq!(thread.role, Role::Worker, "{}", thread.name),
+        None => eprintln!("skipped: the kernel made no worker of io_uring for a write"),
+    }
+}

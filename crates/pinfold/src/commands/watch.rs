@@ -50,6 +50,7 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
         told: BTreeSet::new(),
         mark: None,
         ear: Ear::default(),
+        is_changed: true,
     };
     desk.find_placements()?;
     say(&format!(
@@ -81,6 +82,8 @@ struct Desk<'a> {
     told: BTreeSet<String>,
     mark: Option<u64>,
     ear: Ear,
+    // Who is listened to may have changed.
+    is_changed: bool,
 }
 
 /// One placement that is in force.
@@ -90,6 +93,8 @@ struct Placement {
     counts: Counts,
     trouble: Option<String>,
     rounds: Rounds,
+    // So many times all its threads were looked at.
+    looks: u64,
     // When it was last found as planned, in seconds since 1970.
     right_unix_s: u64,
 }
@@ -104,6 +109,7 @@ enum Fate {
 impl Desk<'_> {
     fn forget(&mut self) {
         self.placements.clear();
+        self.is_changed = true;
         self.told.clear();
         self.mark = None;
     }
@@ -145,9 +151,17 @@ impl Desk<'_> {
                 let counts = Counts { id: id.clone(), vm, ..Counts::default() };
                 let rounds = Rounds::new(SystemClock.now_ns());
                 let right_unix_s = SystemClock.unix_seconds();
-                let placement =
-                    Placement { begun, watcher, counts, trouble: None, rounds, right_unix_s };
+                let placement = Placement {
+                    begun,
+                    watcher,
+                    counts,
+                    trouble: None,
+                    rounds,
+                    looks: 0,
+                    right_unix_s,
+                };
                 self.placements.insert(id, placement);
+                self.is_changed = true;
             }
             Err(why) => self.tell_once(&format!("{} cannot be watched: {why}", header.id)),
         }
@@ -169,6 +183,7 @@ impl Desk<'_> {
     fn look(&mut self) {
         let mut over = Vec::new();
         for (id, placement) in &mut self.placements {
+            let before = placement.looks;
             let (fate, events) =
                 match placement.look(self.host, self.journals, (id, &mut self.tellers)) {
                     Ok(answer) => {
@@ -183,6 +198,7 @@ impl Desk<'_> {
                         (Fate::Watched, vec![WatchEvent::Finding(finding)])
                     }
                 };
+            self.is_changed |= placement.looks != before;
             for event in &events {
                 placement.count(event);
                 tell(placement, event, self.json);
@@ -192,29 +208,36 @@ impl Desk<'_> {
             }
         }
         for id in over {
+            self.is_changed = true;
             self.placements.remove(&id);
         }
     }
 
     /// Listens to all that is watched, and waits.
     fn wait(&mut self, metrics: &Metrics) -> Result<(), Failure> {
-        let watchers = || self.placements.values().map(|placement| &placement.watcher);
-        let threads = watchers().flat_map(|watcher| watcher.threads().iter().copied()).collect();
-        let files = watchers().flat_map(Watcher::files).cloned();
-        let files = files.chain([self.journals.path()]).collect();
-        let (is_new, findings) = self.ear.follow(&threads, &files);
-        findings.iter().for_each(|finding| say(&finding.to_string()));
-        if is_new {
-            // What was born before it was listened to shows in the link counts.
+        if std::mem::take(&mut self.is_changed) && self.follow() {
             return Ok(());
         }
         let next = self.placements.values().map(|placement| placement.rounds.next());
         let idle = SystemClock.now_ns().saturating_add(COMPARE_NS);
         let next = next.chain(metrics.next()).min().unwrap_or(idle);
         let heard = self.ear.wait(&SystemClock, next, &metrics.sources())?;
+        self.is_changed |= heard != Heard::default();
         let now = SystemClock.now_ns();
         self.placements.values_mut().for_each(|placement| placement.heard(&heard, now));
         Ok(())
+    }
+
+    /// True if somebody is listened to now who was not before: what was born until then shows in
+    /// the link counts, which are looked at without waiting.
+    fn follow(&mut self) -> bool {
+        let watchers = || self.placements.values().map(|placement| &placement.watcher);
+        let threads = watchers().flat_map(|watcher| watcher.threads().iter().copied()).collect();
+        let files = watchers().flat_map(Watcher::files).cloned();
+        let files = files.chain([self.journals.path()]).collect();
+        let (is_new, findings) = self.ear.follow(&threads, &files);
+        findings.iter().for_each(|finding| say(&finding.to_string()));
+        is_new
     }
 
     fn tell_once(&mut self, text: &str) {
@@ -257,6 +280,7 @@ impl Placement {
             Err(JournalError::Busy { .. }) => return nothing(Fate::Watched),
             Err(error) => return Err(in_words(&error)),
         };
+        self.looks += 1;
         let put = self.watcher.put_right(host, &mut journal, tellers);
         let events = put.map_err(|error| in_words(&error))?;
         self.rounds.looked(SystemClock.now_ns(), self.watcher.has_questions());
