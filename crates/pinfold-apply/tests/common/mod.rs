@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its own part of the fixtures")]
 
+pub mod stage;
+
 use std::ops::ControlFlow;
 
 use pinfold_apply::{
@@ -17,6 +19,14 @@ use pinfold_model::{
 
 pub const VM: u32 = 500;
 pub const PLAN_TEXT: &str = r#"{"strategy":"test"}"#;
+
+/// Number of times: the whole one if it was asked for.
+pub fn times(usual: u32, whole: u32) -> u32 {
+    match std::env::var("PINFOLD_TEST_SIZE").as_deref() {
+        Ok("full") => whole,
+        Ok(_) | Err(_) => usual,
+    }
+}
 
 pub fn set(list: &str) -> CpuSet {
     CpuSet::parse_list(list).unwrap()
