@@ -1,16 +1,17 @@
-//! `pin`: finding and pinning all threads of a guest with 32 vCPUs.
+//! `pin`: finding and pinning all threads of a guest with 32 vCPUs, and of one with 128.
 //!
 //! The guest is a QEMU under TCG that is stopped before its first instruction, so that only
 //! QEMU's main loop and the one who pins use the machine. Every contender connects to the
 //! monitor, asks for the threads and gives each the same mask. The rivals note nothing, check
 //! nothing but the mask, and do not see threads that are born meanwhile.
 
+mod domain;
 mod rival;
 
 use pinfold_apply::{Journals, NewJournal, Target};
 use pinfold_host::user::{self, StateDir};
 use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, process};
-use pinfold_model::{CpuSet, Plan, Request, VcpuCount};
+use pinfold_model::{CpuSet, Plan, Request, Topology, VcpuCount};
 use pinfold_plan::schema;
 use pinfold_study::stats::median;
 use pinfold_vm::launch::{self, Echo, LaunchOptions, RunningVm, Terminal};
@@ -21,8 +22,8 @@ use crate::pairs::{self, Contender, milliseconds};
 use crate::scratch::Scratch;
 use crate::{Arguments, Failure, origin};
 
-const VCPUS: u32 = 32;
-const ROUNDS: u32 = 100;
+/// Numbers of vCPUs, each with its rounds.
+const SIZES: [(u32, u32); 2] = [(32, 100), (128, 40)];
 const QMP_TIMEOUT_NS: u64 = 5_000_000_000;
 const TOOL_TIMEOUT_NS: u64 = 30_000_000_000;
 /// QEMU notices the end of a connection before it greets the next.
@@ -35,23 +36,60 @@ struct Bench {
     socket: String,
     plan: Plan,
     all: CpuSet,
+    script: String,
 }
 
 /// Measures all contenders.
 pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
-    let (memory, disk) = (Scratch::in_memory()?, Scratch::on_disk()?);
     let host = LiveHost::new()?;
     let topology = pinfold_topology::discover(&host)?;
-    let request = Request::vm("bench", VcpuCount::Exactly(VCPUS));
-    let plan = pinfold_plan::plan("compact", &topology, &request)?;
-    let socket = memory.file("qmp.sock");
-    let vm = start(&socket)?;
     let machine = origin::of_host(&host, &topology)?;
+    let mut figures = Figures {
+        name: "pin".to_owned(),
+        title: "finding and pinning all threads of a guest with 32 and with 128 vCPUs".to_owned(),
+        origin: machine,
+        tables: Vec::new(),
+        notes: NOTES.map(str::to_owned).to_vec(),
+    };
+    for (vcpus, rounds) in SIZES {
+        let rounds = arguments.rounds.unwrap_or(rounds);
+        let (origin, tables) = size(&topology, vcpus, (rounds, arguments.seed))?;
+        if figures.tables.is_empty() {
+            figures.origin.push_str(&origin);
+        }
+        figures.tables.extend(tables);
+    }
+    Ok(figures)
+}
+
+const NOTES: [&str; 5] = [
+    "All times begin before the connection to the monitor and end when the last mask is read back.",
+    "The goal is at most 1.3 times the bare calls, each with what it writes: in memory against the plain ones, on disk against those with one fsync.",
+    "Pinfold's include the journal with the undo of every step, written and synced before the first mask is set; the bare calls note nothing, except where “one fsync” writes the old masks into a file that is there already.",
+    "The shell script asks the monitor through Python, lists the threads and calls taskset for each; it reads nothing back.",
+    "`virsh` is called once with a `vcpupin` for each vCPU of a domain of a libvirtd of the benchmark's own, which runs already: it finds nothing, leaves the emulator's threads alone and reads nothing back.",
+];
+
+/// All contenders on one guest: what is to be said of it, and the tables.
+fn size(
+    topology: &Topology,
+    vcpus: u32,
+    (rounds, seed): (u32, u64),
+) -> Result<(String, Vec<Table>), Failure> {
+    let (memory, disk) = (Scratch::in_memory()?, Scratch::on_disk()?);
+    let host = LiveHost::new()?;
+    let request = Request::vm("bench", VcpuCount::Exactly(vcpus));
+    let plan = pinfold_plan::plan("compact", topology, &request)?;
+    let socket = memory.file("qmp.sock");
+    let vm = start(&socket, vcpus)?;
     let accelerator = origin::of_accelerator(vm.found.accelerator);
     let file_system = origin::file_system(&host, disk.path())?;
     let all = topology.online().intersection(&topology.allowed);
-    let bench = Bench { host, vm, socket, plan, all };
-    let rounds = arguments.rounds.unwrap_or(ROUNDS);
+    let script = memory.file("pin.sh");
+    let bench = Bench { host, vm, socket, plan, all, script };
+    bench.write_script()?;
+    let masks: Vec<CpuSet> = bench.plan.single()?.vcpus().map(|one| one.pus.clone()).collect();
+    let domain = domain::Domain::start(&masks, &bench.all);
     let mut parts = Vec::new();
     let note = StateDir::open(&disk.file("note"))?;
     note.create_new("masks", b"")?;
@@ -60,6 +98,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
             Contender::new("bare system calls and QMP", || bench.bare(None)),
             Contender::new("the same and one fsync", || bench.bare(Some(&note))),
             Contender::new("a taskset for each thread, and QMP", || bench.taskset()),
+            Contender::new("a shell script with taskset", || bench.shell_script()),
             Contender::new("Pinfold, journal in memory", || {
                 bench.pinfold(memory.path()).map(Parts::total)
             }),
@@ -69,30 +108,34 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
                 Ok(found.total())
             }),
         ];
-        pairs::rounds(&mut contenders, rounds, arguments.seed)?
+        if let Ok(domain) = &domain {
+            contenders.push(Contender::new("virsh vcpupin for each vCPU", || domain.pin()));
+        }
+        pairs::rounds(&mut contenders, rounds, seed)?
     };
-    Ok(Figures {
-        name: "pin".to_owned(),
-        title: format!("finding and pinning all threads of a guest with {VCPUS} vCPUs"),
-        origin: format!(
-            "{machine}; QEMU {} under {accelerator}, stopped; {} threads; disk: {file_system}; Pinfold {}; {rounds} rounds, seed {}",
-            bench.vm.version, bench.threads()?.len(), env!("CARGO_PKG_VERSION"), arguments.seed
-        ),
-        tables: vec![pairs::table(&times, &[0, 1]), parts_table(&parts)],
-        notes: vec![
-            "All times begin before the connection to the monitor and end when the last mask is read back.".to_owned(),
-            "The goal is at most 1.3 times the bare calls, each with what it writes: in memory against the plain ones, on disk against those with one fsync.".to_owned(),
-            "Pinfold's include the journal with the undo of every step, written and synced before the first mask is set; the bare calls note nothing, except where “one fsync” writes the old masks into a file that is there already.".to_owned(),
-        ],
-    })
+    let virsh = match domain {
+        Ok(_) => String::new(),
+        Err(why) => format!("; no virsh: {why}"),
+    };
+    let origin = format!(
+        "; QEMU {} under {accelerator}, stopped; disk: {file_system}; Pinfold {}; seed {seed}{virsh}",
+        bench.vm.version,
+        env!("CARGO_PKG_VERSION")
+    );
+    let threads = bench.threads()?.len();
+    let mut table = pairs::table(&times, &[0, 1]);
+    if let Some(first) = table.head.first_mut() {
+        *first = format!("{vcpus} vCPUs, {threads} threads, {rounds} rounds");
+    }
+    Ok((origin, vec![table, parts_table(&parts)]))
 }
 
 /// The guest, stopped, with a second monitor socket for the contenders.
-fn start(socket: &str) -> Result<RunningVm, Failure> {
+fn start(socket: &str, vcpus: u32) -> Result<RunningVm, Failure> {
     let qemu = process::find_program("qemu-system-x86_64")
         .ok_or("qemu-system-x86_64 is not installed; apt-get install qemu-system-x86")?;
     let line = format!(
-        "{qemu} -nodefaults -no-user-config -display none -M q35 -m 64 -accel tcg,thread=multi -smp {VCPUS} -qmp unix:{socket},server=on,wait=off"
+        "{qemu} -nodefaults -no-user-config -display none -M q35 -m 64 -accel tcg,thread=multi,tb-size=16 -smp {vcpus} -qmp unix:{socket},server=on,wait=off"
     );
     let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
     let options = LaunchOptions {

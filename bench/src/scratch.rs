@@ -19,6 +19,11 @@ impl Scratch {
         Self::below(&user::cache_dir()?)
     }
 
+    /// One where a program that runs as another user can be given a folder.
+    pub fn for_others() -> Result<Self, HostError> {
+        Self::below(&std::env::temp_dir().to_string_lossy())
+    }
+
     fn below(parent: &str) -> Result<Self, HostError> {
         let path = format!("{parent}/pinfold-bench-{}", process::own_pid());
         StateDir::open(&path)?;

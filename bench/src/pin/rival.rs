@@ -3,13 +3,36 @@
 //! The monitor is asked question after question, as scripts do, through Pinfold's own
 //! connection, so that reading JSON costs the same on both sides.
 
-use pinfold_host::user::StateDir;
+use pinfold_host::user::{self, StateDir};
 use pinfold_host::{Clock as _, Host as _, HostMut as _, SystemClock, paths, process};
 use pinfold_model::{CpuSet, Role, Tid};
 use pinfold_vm::{Monitor as _, Qmp};
 
 use super::{Bench, QMP_TIMEOUT_NS, TOOL_TIMEOUT_NS};
 use crate::Failure;
+
+/// Everything on the emulator's PUs first, then each vCPU on its own.
+const SCRIPT: &str = r#"set -e
+taskset -a -p -c @REST@ "$2" >/dev/null
+set -- "$1" @MASKS@
+python3 - "$1" <<'ASK' | while read -r tid; do shift; taskset -p -c "$1" "$tid" >/dev/null; done
+import json, socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+f = s.makefile("rw")
+f.readline()
+def ask(command):
+    f.write(json.dumps({"execute": command}) + "\n")
+    f.flush()
+    while True:
+        answer = json.loads(f.readline())
+        if "return" in answer:
+            return answer["return"]
+ask("qmp_capabilities")
+for cpu in sorted(ask("query-cpus-fast"), key=lambda cpu: cpu["cpu-index"]):
+    print(cpu["thread-id"])
+ASK
+"#;
 
 impl Bench {
     /// `sched_getaffinity`, `sched_setaffinity`, `sched_getaffinity` for each thread; with a
@@ -59,6 +82,29 @@ impl Bench {
         self.check()?;
         self.reset()?;
         Ok(end.saturating_sub(begin) as f64)
+    }
+
+    /// What one finds on the web: a script that asks for the threads and calls `taskset`.
+    pub(super) fn shell_script(&self) -> Result<f64, Failure> {
+        let begin = SystemClock.now_ns();
+        let pid = self.vm.pid().to_string();
+        let output = process::capture("sh", [&self.script, &self.socket, &pid], TOOL_TIMEOUT_NS)?;
+        if !output.status.success() {
+            return Err(format!("the script: {}", output.stderr_text().trim()).into());
+        }
+        let end = SystemClock.now_ns();
+        self.check()?;
+        self.reset()?;
+        Ok(end.saturating_sub(begin) as f64)
+    }
+
+    /// Writes that script, with the plan's masks in it.
+    pub(super) fn write_script(&self) -> Result<(), Failure> {
+        let vnode = self.plan.single()?;
+        let masks = vnode.vcpus().map(|vcpu| vcpu.pus.to_string()).collect::<Vec<_>>().join(" ");
+        let rest = vnode.thread(&Role::Emulator).ok_or("the plan lacks the emulator")?;
+        let text = SCRIPT.replace("@MASKS@", &masks).replace("@REST@", &rest.pus.to_string());
+        Ok(user::write_atomic(&self.script, text.as_bytes())?)
     }
 
     /// Every thread of the guest.

@@ -1,0 +1,131 @@
+//! A libvirt daemon of the benchmark's own with one domain, pinned by `virsh vcpupin`.
+//!
+//! As root the daemon runs as the user nobody, because root's is always the system's daemon; its
+//! sockets, state and configuration are in a folder that goes away with it.
+
+use pinfold_host::process::{self, Child, Spawn, Stdio};
+use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, user};
+use pinfold_model::{CpuSet, Role, TaskId, Tid};
+use pinfold_vm::threads;
+
+use super::TOOL_TIMEOUT_NS;
+use crate::Failure;
+use crate::scratch::Scratch;
+
+const NAME: &str = "pinfold-bench";
+const NOBODY: &str = "65534";
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// The domain, paused; it ends with this value.
+pub(super) struct Domain {
+    host: LiveHost,
+    folder: Scratch,
+    daemon: Child,
+    vcpus: Vec<(TaskId, CpuSet)>,
+    all: CpuSet,
+}
+
+impl Domain {
+    /// Starts both; each vCPU is to get its mask. `all` is what they are given in between.
+    pub(super) fn start(masks: &[CpuSet], all: &CpuSet) -> Result<Self, Failure> {
+        let needed = ["libvirtd", "virsh", "setpriv", "qemu-system-x86_64"];
+        if let Some(missing) = needed.iter().find(|name| process::find_program(name).is_none()) {
+            return Err(format!("{missing} is not installed").into());
+        }
+        let folder = Scratch::for_others()?;
+        user::make_dirs(&folder.file("libvirt"))?;
+        // Else a second daemon would be started for the domain's log.
+        user::write_atomic(&folder.file("libvirt/qemu.conf"), b"stdio_handler = \"file\"\n")?;
+        user::write_atomic(&folder.file("domain.xml"), xml(masks.len()).as_bytes())?;
+        if process::is_root() {
+            run("chown", &["-R", &format!("{NOBODY}:{NOBODY}"), folder.path()])?;
+        }
+        let daemon = launch(folder.path())?;
+        let host = LiveHost::new()?;
+        let mut domain = Self { host, folder, daemon, vcpus: Vec::new(), all: all.clone() };
+        let answers = (0..200).any(|_| {
+            SystemClock.sleep_ns(SECOND_NS / 20);
+            domain.virsh("version").is_ok()
+        });
+        if !answers {
+            return Err("libvirtd does not start as a session daemon here".into());
+        }
+        domain.virsh(&format!("create {} --paused", domain.folder.file("domain.xml")))?;
+        let pid = user::read_text(&domain.folder.file(&format!("libvirt/qemu/run/{NAME}.pid")))?;
+        let found = threads::discover(&domain.host, Tid(pid.trim().parse()?), None)?;
+        for (index, mask) in (0..).zip(masks) {
+            let thread = found.threads.iter().find(|thread| thread.role == Role::Vcpu(index));
+            let thread = thread.ok_or_else(|| format!("the domain has no vCPU {index}"))?;
+            domain.vcpus.push((thread.task, mask.clone()));
+        }
+        Ok(domain)
+    }
+
+    /// Pins all vCPUs by one `virsh`, which is faster than one for each.
+    pub(super) fn pin(&self) -> Result<f64, Failure> {
+        let pin = |(index, (_, mask)): (usize, &(TaskId, CpuSet))| {
+            format!("vcpupin {NAME} {index} {mask} --live")
+        };
+        let commands: Vec<String> = self.vcpus.iter().enumerate().map(pin).collect();
+        let begin = SystemClock.now_ns();
+        self.virsh(&commands.join("; "))?;
+        let end = SystemClock.now_ns();
+        for (task, mask) in &self.vcpus {
+            let found = self.host.affinity(task.tid)?;
+            if found != *mask {
+                return Err(format!("virsh left {task} on {found} instead of {mask}").into());
+            }
+            self.host.set_affinity(task.tid, &self.all)?;
+        }
+        Ok(end.saturating_sub(begin) as f64)
+    }
+
+    fn virsh(&self, commands: &str) -> Result<(), Failure> {
+        let socket = self.folder.file("libvirt/libvirt-sock");
+        let uri = format!("--connect=qemu:///session?socket={socket}");
+        run("virsh", &["--quiet", &uri, commands])
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // A domain that did not start needs no end; the daemon is a child that is killed anyway.
+        match self.virsh(&format!("destroy {NAME}")) {
+            Ok(()) | Err(_) => {}
+        }
+        match self.daemon.kill() {
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
+
+fn run(program: &str, words: &[&str]) -> Result<(), Failure> {
+    let output = process::capture(program, words, TOOL_TIMEOUT_NS)?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("{program}: {}", output.stderr_text().trim()).into()),
+    }
+}
+
+fn xml(vcpus: usize) -> String {
+    let emulator = process::find_program("qemu-system-x86_64").unwrap_or_default();
+    format!(
+        "<domain type='qemu'><name>{NAME}</name><memory unit='MiB'>64</memory><vcpu>{vcpus}</vcpu>
+         <os><type arch='x86_64' machine='q35'>hvm</type></os>
+         <devices><emulator>{emulator}</emulator></devices></domain>"
+    )
+}
+
+fn launch(root: &str) -> Result<Child, Failure> {
+    let mut words: Vec<String> = Vec::new();
+    if process::is_root() {
+        words.extend(["setpriv", "--clear-groups"].map(str::to_owned));
+        words.extend([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")]);
+    }
+    words.push("libvirtd".to_owned());
+    let mut spawn = Spawn::new(&words[0]).args(&words[1..]).own_group().stdin(Stdio::Null);
+    for key in ["HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"] {
+        spawn = spawn.env(key, root);
+    }
+    Ok(spawn.stdout(Stdio::Null).stderr(Stdio::Null).die_with_parent(true).start()?)
+}
