@@ -1,10 +1,12 @@
-//! The one front door for work: `cargo xtask demo`, `test`, `lab`, `bench`, `tidy`, `golden`.
+//! The one front door for work: `cargo xtask demo`, `test`, `lab`, `bench`, `fuzz`, `tidy`,
+//! `golden`.
 //!
 //! It has no dependencies and uses an old edition, so that a cargo that is too old for
 //! the workspace still builds it and is told in one line what to install.
 
 mod bench;
 mod demo;
+mod fuzz;
 mod lab;
 mod packages;
 mod run;
@@ -23,6 +25,8 @@ cargo xtask COMMAND
   bench   [NAME…] [--write] [--rounds N]: the benchmarks, each beside its rival;
           pin, topo, first-second (these three by default), gap
   lab     change whole hosts, which are QEMU guests, and write docs/lab.md; words choose cases
+  fuzz    [TARGET…] [--minutes N] [--keep]: every parser under coverage-guided fuzzing, 10
+          minutes each; --keep adds what it found to fixtures/fuzz/, minimised
   tidy    check the house rules only (arrows, file heads, unsafe, paths, fixtures)
   golden  rewrite the golden files, to be read before they are committed
 ";
@@ -44,6 +48,7 @@ fn main() -> ExitCode {
         "test" => test::test(&root),
         "bench" => bench::bench(&root, &arguments[1..]),
         "lab" => lab::lab(&root, &arguments[1..]),
+        "fuzz" => fuzz::fuzz(&root, &arguments[1..]),
         "tidy" => tidy::report(&root),
         "golden" => test::golden(&root),
         other => Err(format!("there is no command {:?}\n\n{}", other, HELP)),

@@ -8,6 +8,8 @@ const BUILD: &[&str] = &["gcc", "libc6-dev", "pkg-config", "libhwloc-dev", "libu
 const GUEST: &[&str] = &["qemu-system-x86", "seabios", "xz-utils"];
 /// What a host under test has beside: a shell with its tools, and what kills at a system call.
 const LAB: &[&str] = &["busybox-static", "strace"];
+/// What fuzzing needs beside: the engine is C++.
+const FUZZ: &[&str] = &["g++"];
 /// What the tests use beside: oracles (hwloc, libxml2-utils), libvirt,
 /// systemd's reader of units, a browser.
 const TEST: &[&str] = &[
@@ -24,6 +26,8 @@ const TEST: &[&str] = &[
 pub enum Purpose {
     /// Building and running the demo.
     Demo,
+    /// Fuzzing the parsers.
+    Fuzz,
     /// Running the lab.
     Lab,
     /// Running the tests, of which a part of the lab is one.
@@ -36,6 +40,7 @@ pub fn ensure(purpose: &Purpose) {
     let mut wanted: Vec<&str> = BUILD.iter().chain(GUEST).copied().collect();
     match purpose {
         Purpose::Demo => {}
+        Purpose::Fuzz => wanted.extend(FUZZ),
         Purpose::Lab => wanted.extend(LAB),
         Purpose::Test => wanted.extend(LAB.iter().chain(TEST)),
     }

@@ -46,6 +46,18 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-study",
         ],
     ),
+    (
+        "pinfold-fuzz",
+        &[
+            "pinfold-model",
+            "pinfold-host",
+            "pinfold-topology",
+            "pinfold-plan",
+            "pinfold-apply",
+            "pinfold-vm",
+            "pinfold-probe",
+        ],
+    ),
 ];
 
 const LONGEST_FILE: usize = 800;
@@ -98,6 +110,7 @@ fn arrows(root: &Path, broken: &mut Vec<String>) {
         manifests.extend(entries.flatten().map(|entry| entry.path().join("Cargo.toml")));
     }
     manifests.push(root.join("bench/Cargo.toml"));
+    manifests.push(root.join("fuzz/Cargo.toml"));
     manifests.push(root.join("lab/Cargo.toml"));
     for manifest in manifests {
         let text = match fs::read_to_string(&manifest) {

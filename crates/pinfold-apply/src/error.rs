@@ -56,6 +56,34 @@ pub enum Refusal {
         /// The PUs of that one.
         pus: CpuSet,
     },
+    /// A thread with a deadline may start no other, so only vCPUs can have one.
+    #[error("{role} may not have a deadline: such a thread can start no other")]
+    DeadlineOf {
+        /// The role.
+        role: Role,
+    },
+    /// The kernel gives a deadline only to threads that may run in their whole domain.
+    #[error(
+        "{role} is to have a deadline on PUs {pus}, but the kernel gives one only to threads that may run on all of {domain}, their scheduling domain"
+    )]
+    DeadlineTooNarrow {
+        /// The vCPU.
+        role: Role,
+        /// Its PUs by the plan.
+        pus: CpuSet,
+        /// The PUs among which it is balanced.
+        domain: CpuSet,
+    },
+    /// All real-time run time is given away.
+    #[error(
+        "{group} has no run time for real-time threads (RT_GROUP_SCHED), and {above} has none left to give"
+    )]
+    NoRunTime {
+        /// The machine's group in the cpu controller.
+        group: String,
+        /// The one above it.
+        above: String,
+    },
     /// One thread has two roles that are to run on different PUs.
     #[error("thread {tid} is {} and {} at once, so they cannot be placed apart", roles.0, roles.1)]
     SharedThread {
@@ -111,6 +139,15 @@ impl Refusal {
             }
             Refusal::RealTimeOverServant { .. } => {
                 "plan with --emulator real-time or apart, or without a real-time policy"
+            }
+            Refusal::DeadlineOf { .. } => "give the deadline to the vCPUs alone",
+            Refusal::DeadlineTooNarrow { .. } => {
+                "use fifo or rr, or put the machine into a partition of these PUs alone (cpuset.cpus.partition=root; v1: cpuset.sched_load_balance=0 above it)"
+            }
+            Refusal::NoRunTime { above, .. } => {
+                return Some(format!(
+                    "take some from its siblings (cpu.rt_runtime_us below {above}), or plan without fifo and rr"
+                ));
             }
             Refusal::SharedThread { .. } => {
                 "start QEMU with -accel tcg,thread=multi, or use --strategy none"
@@ -274,7 +311,12 @@ fn hint_for(change: &str, error: &HostError) -> Option<String> {
     }
     let is_thread = matches!(error, HostError::Thread { .. });
     let is = |kinds: &[ErrorKind]| kinds.contains(&source.kind());
-    let text = if is(&[ErrorKind::PermissionDenied]) && change.starts_with("set policy") {
+    let is_policy = change.starts_with("set policy");
+    let text = if is(&[ErrorKind::ResourceBusy]) && is_policy {
+        "the kernel has promised so much to other deadlines already: ask for less run time per period"
+    } else if is(&[ErrorKind::ResourceBusy]) && is_thread {
+        "the thread has a deadline, and keeps all PUs of its domain as long: take the deadline away first (chrt --other --pid 0 TID)"
+    } else if is(&[ErrorKind::PermissionDenied]) && is_policy {
         "run it as root; under CONFIG_RT_GROUP_SCHED give the group run time, or plan without a real-time policy"
     } else if is(&[ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem]) {
         "run it as root, or use --isolate none"

@@ -14,6 +14,7 @@ mod host_v1;
 mod host_v2;
 mod own;
 mod partition;
+mod real_time;
 mod threads;
 mod tuning;
 
@@ -159,10 +160,18 @@ fn check<'p>(plan: &'p Plan, target: &Target) -> Result<&'p VnodePlan, Refusal> 
     Ok(vnode)
 }
 
+/// True for a thread that keeps a PU as long as it likes. One with a deadline does not: the
+/// kernel ends its turn when its run time is used up, and never promises all of a PU.
 fn is_real_time(policy: Option<Policy>) -> bool {
     match policy {
-        Some(Policy::Fifo { .. } | Policy::RoundRobin { .. } | Policy::Deadline { .. }) => true,
-        Some(Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle | Policy::Unknown(_))
+        Some(Policy::Fifo { .. } | Policy::RoundRobin { .. }) => true,
+        Some(
+            Policy::Other { .. }
+            | Policy::Batch { .. }
+            | Policy::Idle
+            | Policy::Deadline { .. }
+            | Policy::Unknown(_),
+        )
         | None => false,
     }
 }

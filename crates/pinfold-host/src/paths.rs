@@ -580,6 +580,19 @@ pub fn cpu_rt_runtime(group: &str) -> String {
     cgroup_file(group, "cpu.rt_runtime_us")
 }
 
+/// v1: the period of that run time, in microseconds.
+#[must_use]
+pub fn cpu_rt_period(group: &str) -> String {
+    cgroup_file(group, "cpu.rt_period_us")
+}
+
+/// v1: whether a cpuset is one domain of the scheduler,
+/// <https://docs.kernel.org/admin-guide/cgroup-v1/cpusets.html>.
+#[must_use]
+pub fn cpuset_sched_load_balance(group: &str) -> String {
+    cgroup_file(group, "cpuset.sched_load_balance")
+}
+
 /// Entry of a capture that holds hwloc's XML of the captured machine; no kernel has it.
 #[must_use]
 pub fn captured_hwloc_xml() -> String {

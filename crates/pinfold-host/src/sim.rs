@@ -15,6 +15,7 @@ mod door;
 mod keeper;
 mod list;
 mod proc_files;
+mod real_time;
 mod state;
 mod task;
 #[cfg(test)]

@@ -20,6 +20,13 @@ pub enum Role {
 }
 
 impl Role {
+    /// True for the role's own name (`vcpu(1)`), and for that of its kind (`vcpu`).
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        let own = self.to_string();
+        own == name || own.split_once('(').is_some_and(|(kind, _)| kind == name)
+    }
+
     /// Short form for tables: `0`, `emulator`, `io:disk`.
     #[must_use]
     pub fn short(&self) -> String {

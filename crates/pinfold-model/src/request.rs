@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::{CpuSet, IsolationScope, NodeId};
+use crate::{CpuSet, IsolationScope, NodeId, Policy};
 
 /// How many vCPUs a virtual machine has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +126,15 @@ impl fmt::Display for Device {
     }
 }
 
+/// A scheduling policy that some threads of a vnode are to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyWish {
+    /// A role (`vcpu(1)`) or a kind of roles (`vcpu`); see [`crate::Role::is_called`].
+    pub role: String,
+    /// The policy.
+    pub policy: Policy,
+}
+
 /// One vnode to place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VnodeRequest {
@@ -139,6 +148,8 @@ pub struct VnodeRequest {
     pub devices: Vec<Device>,
     /// Vnodes of higher priority choose their places first; equals in the request's order.
     pub priority: i32,
+    /// Policies of its threads, beside those of the strategy; a later one counts.
+    pub policies: Vec<PolicyWish>,
 }
 
 impl VnodeRequest {
@@ -155,7 +166,14 @@ impl VnodeRequest {
     }
 
     fn of(name: &str, work: Work) -> Self {
-        Self { name: name.to_owned(), work, memory: None, devices: Vec::new(), priority: 0 }
+        Self {
+            name: name.to_owned(),
+            work,
+            memory: None,
+            devices: Vec::new(),
+            priority: 0,
+            policies: Vec::new(),
+        }
     }
 }
 

@@ -124,6 +124,9 @@ pub struct Tuning {
     pub min_khz: Option<u64>,
     /// Highest frequency of the plan's PUs in kHz.
     pub max_khz: Option<u64>,
+    /// Whether real-time threads leave others a part of each second; `Some(false)` takes the
+    /// safety net away.
+    pub real_time_throttle: Option<bool>,
     /// Pools of huge pages.
     pub huge_pages: Vec<HugePagePool>,
     /// Weight of the machine's group against its neighbours, 1 to 10,000; 100 is usual.

@@ -8,11 +8,12 @@
 use std::collections::BTreeSet;
 
 use pinfold_model::{
-    CpuQuota, CpuSet, Finding, IsolationScope, Plan, Policy, Role, Severity, ThreadPlan, Topology,
-    Tuning, VnodePlan,
+    CpuQuota, CpuSet, Finding, IsolationScope, Plan, Role, Severity, ThreadPlan, Topology, Tuning,
+    VnodePlan,
 };
 
 use crate::draft::{pus_text, verb};
+use crate::policies;
 
 /// What is wrong with applying `plan` on the host of `topology`; empty if nothing is.
 /// What the plan itself says in its findings is not repeated.
@@ -158,6 +159,7 @@ fn vnode_faults(vnode: &VnodePlan) -> Vec<(String, String)> {
     if vnode.memory.as_ref().is_some_and(|memory| memory.nodes.is_empty()) {
         faults.push(("memory.nodes".to_owned(), "the memory has no node to be on".to_owned()));
     }
+    faults.extend(policies::shut_out(vnode).map(|why| ("threads".to_owned(), why)));
     faults.extend(guest_fault(vnode).map(|why| ("guest".to_owned(), why)));
     faults
 }
@@ -176,11 +178,7 @@ fn guest_fault(vnode: &VnodePlan) -> Option<String> {
 
 /// A real-time thread that may spin on the last housekeeping PU can stop the host.
 fn starved_host(plan: &Plan) -> Option<String> {
-    let real_time = |thread: &&ThreadPlan| match thread.policy {
-        Some(Policy::Fifo { .. } | Policy::RoundRobin { .. } | Policy::Deadline { .. }) => true,
-        Some(Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle | Policy::Unknown(_))
-        | None => false,
-    };
+    let real_time = |thread: &&ThreadPlan| policies::is_real_time(thread.policy);
     let mut burdened = CpuSet::new();
     let threads = plan.vnodes.iter().flat_map(|vnode| &vnode.threads);
     threads.filter(real_time).for_each(|thread| burdened.add(&thread.pus));

@@ -192,6 +192,14 @@ pub enum PlanError {
         /// What the plan may use.
         usable: CpuSet,
     },
+    /// A scheduling policy that the request asks for cannot be.
+    #[error("the policies of {vnode:?} cannot be: {why}")]
+    Policy {
+        /// The vnode.
+        vnode: String,
+        /// What is wrong with them.
+        why: String,
+    },
     /// An iothread's id cannot be used.
     #[error("the iothread id {id:?} cannot be used: {why}")]
     BadIothread {
@@ -201,6 +209,9 @@ pub enum PlanError {
         why: &'static str,
     },
 }
+
+const POLICY_HINT: &str = "name roles that the plan has, and a strategy that keeps the emulator \
+    and the iothreads off real-time vCPUs, such as balanced or low-latency";
 
 impl PlanError {
     /// What the user can do next.
@@ -260,6 +271,7 @@ impl PlanError {
                  isolated partitions"
                     .to_owned(),
             ),
+            PlanError::Policy { .. } => Some(POLICY_HINT.to_owned()),
             PlanError::BadIothread { .. } => {
                 Some("give each iothread the id that it has in `-object iothread,id=`".to_owned())
             }
@@ -288,6 +300,7 @@ impl PlanError {
             | PlanError::EmulatorWish { .. }
             | PlanError::NoPus { .. }
             | PlanError::NoHousekeeping { .. }
+            | PlanError::Policy { .. }
             | PlanError::BadIothread { .. } => {}
         }
         self

@@ -24,6 +24,7 @@ mod guest;
 mod line;
 mod names;
 mod nearby;
+mod policies;
 pub mod requests;
 pub mod review;
 pub mod schema;

@@ -12,6 +12,7 @@
 
 mod keys;
 mod knobs;
+mod policies;
 mod value;
 
 use std::collections::BTreeSet;
@@ -60,7 +61,7 @@ impl From<Fault> for RequestError {
 
 const REQUEST: &[&str] = &["vm", "group", "host", "avoid", "isolate", "emulator", "interrupts"];
 const HOST: &[&str] = &["free", "pus"];
-const VNODE: &[&str] = &["name", "memory", "huge-pages", "devices", "priority"];
+const VNODE: &[&str] = &["name", "memory", "huge-pages", "devices", "priority", "policies"];
 const VM: &[&str] = &["vcpus", "iothreads", "vhosts", "smt"];
 const GROUP: &[&str] = &["cores", "speed"];
 
@@ -80,7 +81,7 @@ pub fn from_toml(text: &str) -> Result<Request, RequestError> {
 /// # Errors
 /// [`RequestError`] as [`from_toml`], without a place.
 pub fn vm_from_words(words: &str) -> Result<VnodeRequest, RequestError> {
-    Ok(vm(value::parse_words(words, &["iothreads", "devices"])?)?)
+    Ok(vm(value::parse_words(words, &["iothreads", "devices", "policies"])?)?)
 }
 
 /// Reads a process group from words such as `name=slow,cores=2,speed=40%`.
@@ -88,7 +89,7 @@ pub fn vm_from_words(words: &str) -> Result<VnodeRequest, RequestError> {
 /// # Errors
 /// [`RequestError`] as [`from_toml`], without a place.
 pub fn group_from_words(words: &str) -> Result<VnodeRequest, RequestError> {
-    Ok(group(value::parse_words(words, &["devices"])?)?)
+    Ok(group(value::parse_words(words, &["devices", "policies"])?)?)
 }
 
 /// Reads a share that stays free: a number of PUs such as `4`, or a part such as `25%`.
@@ -232,6 +233,9 @@ fn common(mut keys: Keys, make: impl FnOnce(&str) -> VnodeRequest) -> Result<Vno
         (None, None) => None,
     };
     vnode.devices = devices(keys.texts("devices")?)?;
+    let wishes = keys.texts("policies")?;
+    vnode.policies =
+        wishes.iter().map(|(text, at)| policies::wish(text, *at)).collect::<Result<_, _>>()?;
     if let Some(value) = keys.take("priority") {
         let Whole::Number(number) = value.what else {
             return Err(value.not("priority", "a whole number, higher chooses first"));

@@ -24,7 +24,7 @@ mod vnodes;
 use pinfold_model::{Plan, Request, Topology};
 
 use crate::PlanError;
-use crate::names;
+use crate::{names, policies};
 
 /// A named way to place vnodes.
 #[derive(Clone, Copy, Debug)]
@@ -81,12 +81,13 @@ pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Pl
             nearest: names::nearest(strategy, known).map(str::to_owned),
         }
     })?;
-    (found.plan)(topology, request).map_err(|error| {
+    let made = (found.plan)(topology, request).map_err(|error| {
         match error.depends_on_strategy().then(|| instead_of(found.name, topology, request)) {
             Some(Some(nearest)) => error.with_nearest(nearest),
             Some(None) | None => error,
         }
-    })
+    })?;
+    policies::set(made, request)
 }
 
 fn instead_of(refused: &str, topology: &Topology, request: &Request) -> Option<&'static str> {

@@ -10,6 +10,7 @@ mod libvirt;
 mod machine;
 mod memory;
 mod odd_hosts;
+mod policies;
 mod properties;
 mod qemu;
 mod qemu_live;

@@ -22,6 +22,7 @@
 mod wire;
 
 use std::collections::VecDeque;
+use std::os::unix::net::UnixStream;
 
 use pinfold_host::Clock;
 use pinfold_model::Tid;
@@ -72,7 +73,23 @@ impl Qmp {
         timeout_ns: u64,
         clock: impl Clock + Send + 'static,
     ) -> Result<Self, VmError> {
-        let mut wire = Wire::connect(path, timeout_ns, Box::new(clock))?;
+        Self::greeted(Wire::connect(path, timeout_ns, Box::new(clock))?, timeout_ns)
+    }
+
+    /// The same over a socket that is connected already; `path` stands in error texts.
+    ///
+    /// # Errors
+    /// As [`Qmp::connect`].
+    pub fn over(
+        stream: UnixStream,
+        path: &str,
+        timeout_ns: u64,
+        clock: impl Clock + Send + 'static,
+    ) -> Result<Self, VmError> {
+        Self::greeted(Wire::over(stream, path, Box::new(clock)), timeout_ns)
+    }
+
+    fn greeted(mut wire: Wire, timeout_ns: u64) -> Result<Self, VmError> {
         let version = greeting(&mut wire, timeout_ns)?;
         let events = VecDeque::new();
         Ok(Self { wire, version, events, last_id: 0, timeout_ns, negotiated: false })

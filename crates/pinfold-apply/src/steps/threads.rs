@@ -7,6 +7,7 @@
 use pinfold_model::{Finding, Policy, Role, TaskId};
 
 use super::draft::Draft;
+use super::real_time;
 use crate::error::ApplyError;
 use crate::tasks;
 
@@ -20,7 +21,7 @@ pub(super) enum Ask {
 
 pub(super) fn place(draft: &mut Draft<'_>, ask: Ask) -> Result<(), ApplyError> {
     let threads = in_order(draft)?;
-    let mut policies: Vec<(TaskId, Policy, String)> = Vec::new();
+    let mut policies: Vec<(TaskId, Policy, Role)> = Vec::new();
     for (task, role) in &threads {
         let Some(thread) = draft.vnode.thread(role) else { continue };
         // Without cgroups libvirt sets the emulator's mask for the first thread alone.
@@ -33,11 +34,12 @@ pub(super) fn place(draft: &mut Draft<'_>, ask: Ask) -> Result<(), ApplyError> {
             None => draft.affinity(*task, &thread.pus, &format!("{role}: {}", thread.reason))?,
         }
         if let Some(policy) = thread.policy {
-            policies.push((*task, policy, format!("{role} runs as {policy}")));
+            policies.push((*task, policy, role.clone()));
         }
     }
-    for (task, policy, reason) in policies {
-        draft.policy(task, policy, &reason)?;
+    real_time::prepare(draft, &policies)?;
+    for (task, policy, role) in policies {
+        draft.policy(task, policy, &format!("{role} runs as {policy}"))?;
     }
     Ok(())
 }

@@ -41,6 +41,9 @@ fn switches(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         let knob = (paths::sysctl_kernel("numa_balancing"), u8::from(on).to_string());
         draft.knob("numa_balancing", knob, "asked by the plan")?;
     }
+    if let Some(on) = tuning.real_time_throttle {
+        throttle(draft, on)?;
+    }
     if let Some(when) = tuning.transparent_huge_pages {
         let knob = (paths::thp_file("enabled"), when.word().to_owned());
         draft.knob("transparent huge pages", knob, "asked by the plan")?;
@@ -62,6 +65,18 @@ fn switches(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         }
     }
     Ok(())
+}
+
+/// -1 is no limit; what limits already stays.
+fn throttle(draft: &mut Draft<'_>, on: bool) -> Result<(), ApplyError> {
+    let path = paths::sysctl_kernel("sched_rt_runtime_us");
+    let now = tasks::unless_gone(draft.host.read_text(&path))?;
+    let value = match (on, now.as_deref().map(str::trim)) {
+        (false, _) => "-1",
+        (true, Some("-1") | None) => "950000",
+        (true, Some(_)) => return Ok(()),
+    };
+    draft.knob("real-time throttle", (path, value.to_owned()), "asked by the plan")
 }
 
 /// A mask as the kernel shows it.

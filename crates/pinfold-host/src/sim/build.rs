@@ -7,7 +7,7 @@ use pinfold_model::{CpuSet, Tid};
 
 use super::cgroup::{CgroupVersion, Cpuset, Group, Hierarchy, parent};
 use super::state::{Held, Machine};
-use super::{Knob, SimHost, SimTask, v1};
+use super::{Knob, SimHost, SimTask, real_time, v1};
 use crate::{TreeHost, paths};
 
 /// Pinfold's own process on a simulated machine.
@@ -28,6 +28,7 @@ pub struct SimBuilder {
     forgets_masks: bool,
     clears_populated: bool,
     local_partitions: bool,
+    real_time: Option<Vec<(String, i64)>>,
 }
 
 impl SimBuilder {
@@ -57,6 +58,7 @@ impl SimBuilder {
             forgets_masks: false,
             clears_populated: false,
             local_partitions: false,
+            real_time: None,
         }
     }
 
@@ -116,6 +118,16 @@ impl SimBuilder {
     #[must_use]
     pub fn tree(mut self, tree: TreeHost) -> Self {
         self.tree = tree;
+        self
+    }
+
+    /// Like a kernel with `CONFIG_RT_GROUP_SCHED` whose `cpu` controller is v1: all tasks in its
+    /// root group, and these groups with so many microseconds per second; those above them
+    /// must come first.
+    #[must_use]
+    pub fn real_time_groups(mut self, groups: &[(&str, i64)]) -> Self {
+        self.real_time =
+            Some(groups.iter().map(|(path, runtime)| ((*path).to_owned(), *runtime)).collect());
         self
     }
 
@@ -224,6 +236,16 @@ impl SimBuilder {
         }
         for task in &self.tasks {
             ensure_group(&mut hierarchies[0], &task.group);
+        }
+        if let Some(groups) = &self.real_time {
+            let root = real_time::root_group();
+            let controllers = [real_time::CONTROLLER];
+            let mut made =
+                hierarchy(CgroupVersion::V1, "/sys/fs/cgroup/cpu", 1, &controllers, root);
+            for (path, runtime) in groups {
+                made.groups.insert(path.clone(), real_time::with_runtime(*runtime));
+            }
+            hierarchies.push(made);
         }
         (hierarchies, 0)
     }

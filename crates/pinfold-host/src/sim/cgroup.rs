@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::domains::THREADED;
 use super::state::Machine;
-use super::{list, v1, v2};
+use super::{list, real_time, v1, v2};
 
 /// Which cgroup version has cpuset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,6 +177,7 @@ impl Machine {
     pub(super) fn file_names(&self, index: usize, group: &str) -> Vec<String> {
         let hierarchy = &self.hierarchies[index];
         match hierarchy.version {
+            CgroupVersion::V1 if hierarchy.has(real_time::CONTROLLER) => real_time::file_names(),
             CgroupVersion::V1 => v1::file_names(group),
             CgroupVersion::V2 => v2::file_names(self, hierarchy, group),
         }
@@ -195,6 +196,7 @@ impl Machine {
         let hierarchy = &mut self.hierarchies[index];
         let from = hierarchy.groups.get(&above).ok_or(Errno::NOENT)?;
         let group = match hierarchy.version {
+            CgroupVersion::V1 if hierarchy.has(real_time::CONTROLLER) => real_time::with_runtime(0),
             CgroupVersion::V1 => v1::new_group(from),
             CgroupVersion::V2 => Group::default(),
         };
@@ -219,7 +221,11 @@ impl Machine {
         group: &str,
         name: &str,
     ) -> Result<String, Errno> {
-        match self.hierarchies[index].version {
+        let hierarchy = &self.hierarchies[index];
+        match hierarchy.version {
+            CgroupVersion::V1 if hierarchy.has(real_time::CONTROLLER) => {
+                self.read_real_time(index, group, name)
+            }
             CgroupVersion::V1 => v1::read(self, index, group, name),
             CgroupVersion::V2 => v2::read(self, index, group, name),
         }
@@ -235,7 +241,11 @@ impl Machine {
         if text.is_empty() {
             return Ok(());
         }
-        match self.hierarchies[index].version {
+        let hierarchy = &self.hierarchies[index];
+        match hierarchy.version {
+            CgroupVersion::V1 if hierarchy.has(real_time::CONTROLLER) => {
+                self.write_real_time(index, place, text)
+            }
             CgroupVersion::V1 => v1::write(self, index, place, text),
             CgroupVersion::V2 => v2::write(self, index, place, text),
         }

@@ -142,6 +142,9 @@ impl Machine {
             {
                 return Err(Errno::INVAL);
             }
+            Policy::Fifo { .. } | Policy::RoundRobin { .. } if !self.may_be_real_time(tid) => {
+                return Err(Errno::PERM);
+            }
             Policy::Fifo { .. } | Policy::RoundRobin { .. } => policy,
             Policy::Deadline { runtime_ns, deadline_ns, period_ns } => {
                 let period = if period_ns == 0 { deadline_ns } else { period_ns };

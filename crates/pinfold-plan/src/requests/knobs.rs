@@ -1,16 +1,17 @@
 //! The host's knobs as words of the command line: `KEY=VALUE`.
 
 use pinfold_model::{
-    CpuQuota, CpuSet, HugePagePool, IrqPlan, NodeId, Partition, Plan, SamePageMerging,
+    CpuQuota, CpuSet, HugePagePool, IrqPlan, NodeId, Partition, Plan, PolicyWish, SamePageMerging,
     TransparentHugePages,
 };
 
-use super::RequestError;
 use super::keys::Fault;
+use super::{RequestError, policies};
 use crate::names;
 
 /// The keys, each with what it takes; for help and messages.
-pub const KNOBS: [(&str, &str); 17] = [
+pub const KNOBS: [(&str, &str); 19] = [
+    ("policy:ROLE", super::policies::FORMS),
     ("irq:DEVICE", "PUS|housekeeping"),
     ("new-irqs", "PUS|housekeeping"),
     ("workqueues", "PUS|housekeeping"),
@@ -18,6 +19,7 @@ pub const KNOBS: [(&str, &str); 17] = [
     ("thp", "always|madvise|never"),
     ("ksm", "stop|run|unmerge"),
     ("wake-up-us", "MICROSECONDS"),
+    ("rt-throttle", "on|off"),
     ("governor", "NAME"),
     ("min-khz", "KHZ"),
     ("max-khz", "KHZ"),
@@ -51,6 +53,11 @@ fn set(plan: &mut Plan, words: &str) -> Result<(), Fault> {
         plan.irqs.push(IrqPlan { device: device.to_owned(), pus, reason });
         return Ok(());
     }
+    if let Some(role) = key.strip_prefix("policy:") {
+        let wish = PolicyWish { role: role.to_owned(), policy: policies::policy(value, 0)? };
+        return crate::policies::give(plan, None, &wish)
+            .map_err(|why| Fault::new(0, why).with_hint(policies::ROLES));
+    }
     let tuning = &mut plan.tuning;
     match key {
         "new-irqs" => tuning.new_irqs = Some(pus(key, value, &plan.housekeeping)?),
@@ -67,6 +74,9 @@ fn set(plan: &mut Plan, words: &str) -> Result<(), Fault> {
             tuning.same_page_merging = Some(word(key, value, &known)?);
         }
         "wake-up-us" => tuning.wake_up_us = Some(number(key, value)?),
+        "rt-throttle" => {
+            tuning.real_time_throttle = Some(word(key, value, &[("on", true), ("off", false)])?);
+        }
         "governor" => tuning.governor = Some(value.to_owned()),
         "min-khz" => tuning.min_khz = Some(number(key, value)?),
         "max-khz" => tuning.max_khz = Some(number(key, value)?),

@@ -29,6 +29,8 @@ pub(super) struct TuningTwin {
     min_khz: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_khz: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    real_time_throttle: Option<bool>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     huge_pages: Vec<PoolTwin>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,6 +83,7 @@ impl TuningTwin {
             governor: tuning.governor.clone(),
             min_khz: tuning.min_khz,
             max_khz: tuning.max_khz,
+            real_time_throttle: tuning.real_time_throttle,
             huge_pages: tuning.huge_pages.iter().map(pool).collect(),
             cpu_weight: tuning.cpu_weight,
             cpu_quota: tuning.cpu_quota.map(quota),
@@ -119,6 +122,7 @@ impl TuningTwin {
             governor: self.governor,
             min_khz: self.min_khz,
             max_khz: self.max_khz,
+            real_time_throttle: self.real_time_throttle,
             huge_pages: self.huge_pages.into_iter().map(pool).collect(),
             cpu_weight: self.cpu_weight,
             cpu_quota: self.cpu_quota.map(quota),

@@ -419,6 +419,7 @@ fn refuses_honestly(
         | PlanError::NoVnodes
         | PlanError::BadName { .. }
         | PlanError::TooManyVhosts { .. }
+        | PlanError::Policy { .. }
         | PlanError::BadIothread { .. } => Err(TestCaseError::fail(error.to_string())),
     }
 }

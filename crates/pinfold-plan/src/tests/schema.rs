@@ -173,7 +173,14 @@ fn any_threads() -> impl Strategy<Value = Vec<ThreadPlan>> {
             roles.extend(iothreads.into_iter().map(Role::Iothread));
             roles.extend((0..vhosts).map(Role::Vhost));
             roles.extend(worker.then_some(Role::Worker));
-            let thread = |(role, (pus, policy, reason))| ThreadPlan { role, pus, policy, reason };
+            let thread = |(role, (pus, policy, reason))| {
+                // Only a vCPU may have a deadline.
+                let fits = |policy: &Policy| {
+                    matches!(role, Role::Vcpu(_)) || !matches!(policy, Policy::Deadline { .. })
+                };
+                let policy: Option<Policy> = policy;
+                ThreadPlan { policy: policy.filter(fits), role, pus, reason }
+            };
             roles.into_iter().zip(bodies).map(thread).collect()
         },
     )
@@ -203,6 +210,7 @@ fn any_tuning() -> impl Strategy<Value = Tuning> {
             transparent_huge_pages: thp,
             same_page_merging: ksm,
             wake_up_us,
+            real_time_throttle: numa_balancing,
             governor: numbers.0.map(|number| format!("governor_{number}")),
             min_khz: numbers.1.map(u64::from),
             max_khz: numbers.1.map(|khz| u64::from(khz) + 5),

@@ -56,7 +56,11 @@ impl Wire {
     ) -> Result<Self, QmpError> {
         let stream = connect_within(path, timeout_ns)
             .map_err(|errno| QmpError::Connect { path: path.to_owned(), source: errno.into() })?;
-        Ok(Self { stream, path: path.to_owned(), clock, ahead: Vec::new(), searched: 0 })
+        Ok(Self::over(stream, path, clock))
+    }
+
+    pub(super) fn over(stream: UnixStream, path: &str, clock: Box<dyn Clock + Send>) -> Self {
+        Self { stream, path: path.to_owned(), clock, ahead: Vec::new(), searched: 0 }
     }
 
     /// The process that listens at the other end (`SO_PEERCRED`); `None` if the kernel does not

@@ -1,0 +1,209 @@
+//! What the kernel needs before a thread can become real-time, and what it needs to stay safe.
+//!
+//! Under `CONFIG_RT_GROUP_SCHED` with the `cpu` controller of cgroup v1, a group has no run time
+//! for real-time tasks until it is given some, and `sched_setattr(2)` answers `EPERM`. The groups
+//! of the threads get what is left, from the root down, each as a step; undo takes it back after
+//! the policies. A thread with a deadline must be allowed on every PU of its scheduling domain.
+//! <https://docs.kernel.org/scheduler/sched-rt-group.html>,
+//! <https://docs.kernel.org/scheduler/sched-deadline.html>
+
+use std::collections::BTreeMap;
+
+use pinfold_host::mountinfo::{self, ControllerMount, Version};
+use pinfold_host::{paths, proc_cgroup};
+use pinfold_model::{Change, CpuSet, Finding, Policy, Role, TaskId, Tid, Undo};
+
+use super::draft::Draft;
+use crate::cpusets;
+use crate::error::{ApplyError, Refusal};
+use crate::tasks;
+
+const CONTROLLER: &str = "cpu";
+const REASON: &str = "its real-time threads need run time";
+/// What the kernel leaves to real-time tasks of each second if nobody says otherwise.
+const USUAL_US: i64 = 950_000;
+
+/// Drafts what the policies need.
+pub(super) fn prepare(
+    draft: &mut Draft<'_>,
+    policies: &[(TaskId, Policy, Role)],
+) -> Result<(), ApplyError> {
+    let mut real_time = Vec::new();
+    for (task, policy, role) in policies {
+        match policy {
+            Policy::Fifo { .. } | Policy::RoundRobin { .. } => real_time.push(task.tid),
+            Policy::Deadline { .. } => deadline(draft, *task, role)?,
+            Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle | Policy::Unknown(_) => {}
+        }
+    }
+    if !real_time.is_empty() {
+        throttle(draft)?;
+        run_time(draft, &real_time)?;
+    }
+    Ok(())
+}
+
+/// Tells of a safety net that is off, unless the plan says what it is to be.
+fn throttle(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
+    let path = paths::sysctl_kernel("sched_rt_runtime_us");
+    let Some(text) = tasks::unless_gone(draft.host.read_text(&path))? else { return Ok(()) };
+    if text.trim() == "-1" && draft.plan.tuning.real_time_throttle.is_none() {
+        let text = "it is off: a spinning real-time thread keeps its PU for good";
+        draft.find(
+            Finding::warning("real-time throttle", text)
+                .with_hint("switch it on with --knob rt-throttle=on"),
+        );
+    }
+    Ok(())
+}
+
+/// The kernel refuses (`EPERM`) a deadline to a thread that may not run on all PUs among which
+/// it would balance it.
+fn deadline(draft: &Draft<'_>, task: TaskId, role: &Role) -> Result<(), ApplyError> {
+    let Some(thread) = draft.vnode.thread(role) else { return Ok(()) };
+    if !matches!(role, Role::Vcpu(_)) {
+        return Err(Refusal::DeadlineOf { role: role.clone() }.into());
+    }
+    let domain = domain(draft, task.tid)?;
+    if domain.is_subset(&thread.pus) {
+        return Ok(());
+    }
+    let (role, pus) = (role.clone(), thread.pus.clone());
+    Err(Refusal::DeadlineTooNarrow { role, pus, domain }.into())
+}
+
+/// The PUs among which the scheduler balances a thread.
+fn domain(draft: &Draft<'_>, tid: Tid) -> Result<CpuSet, ApplyError> {
+    let host = draft.host;
+    let online = cpusets::list(host, &paths::cpu_online())?;
+    let Some(cpusets) = draft.hierarchy() else { return Ok(online) };
+    let Some(group) = cpusets.group_of(host, tid)? else { return Ok(online) };
+    let lineage = cpusets.lineage(&group);
+    let said = |path: &str| -> Result<String, ApplyError> {
+        let text = tasks::unless_gone(host.read_text(path))?;
+        Ok(text.unwrap_or_default().trim().to_owned())
+    };
+    match cpusets.version() {
+        Version::V1 => {
+            // The topmost that balances takes all below it in.
+            for group in &lineage {
+                if said(&paths::cpuset_sched_load_balance(group))? == "1" {
+                    return Ok(cpusets.effective(host, group)?);
+                }
+            }
+        }
+        Version::V2 => {
+            for group in lineage.iter().rev() {
+                let partition = said(&paths::cpuset_partition(group))?;
+                if partition == "root" || partition == "isolated" {
+                    return Ok(cpusets.effective(host, group)?);
+                }
+            }
+        }
+    }
+    Ok(online)
+}
+
+/// Gives the threads' groups run time where they have none.
+fn run_time(draft: &mut Draft<'_>, tids: &[Tid]) -> Result<(), ApplyError> {
+    let mounts = paths::own_mountinfo();
+    let text = draft.host.read_text(&mounts)?;
+    let mounts = mountinfo::parse(&text).map_err(|error| error.at(&mounts))?;
+    let Some(mount) = mountinfo::v1_mount(&mounts, CONTROLLER) else { return Ok(()) };
+    // What the steps so far will have given.
+    let mut given = BTreeMap::new();
+    for tid in tids {
+        for group in lineage(draft, &mount, *tid)? {
+            give(draft, &mount, &group, &mut given)?;
+        }
+    }
+    Ok(())
+}
+
+/// The thread's group and those above it, without the root, from the top.
+fn lineage(
+    draft: &Draft<'_>,
+    mount: &ControllerMount,
+    tid: Tid,
+) -> Result<Vec<String>, ApplyError> {
+    let path = paths::process_cgroup(tid);
+    let Some(text) = tasks::unless_gone(draft.host.read_text(&path))? else {
+        return Ok(Vec::new());
+    };
+    let memberships = proc_cgroup::parse(&text).map_err(|error| error.at(&path))?;
+    let below = proc_cgroup::v1_path(&memberships, CONTROLLER);
+    let Some(group) = below.and_then(|path| mount.group_dir(path)) else { return Ok(Vec::new()) };
+    let root = mount.mount.path.trim_end_matches('/');
+    let mut at = root.to_owned();
+    let parts = group.strip_prefix(root).unwrap_or_default().split('/');
+    Ok(parts
+        .filter(|part| !part.is_empty())
+        .map(|part| {
+            at = paths::cgroup_file(&at, part);
+            at.clone()
+        })
+        .collect())
+}
+
+fn give(
+    draft: &mut Draft<'_>,
+    mount: &ControllerMount,
+    group: &str,
+    given: &mut BTreeMap<String, i64>,
+) -> Result<(), ApplyError> {
+    let path = paths::cpu_rt_runtime(group);
+    // A kernel without CONFIG_RT_GROUP_SCHED has no such file.
+    let Some(original) = tasks::unless_gone(draft.host.read(&path))? else { return Ok(()) };
+    if given.contains_key(group) || original.trim_ascii() != b"0" {
+        return Ok(());
+    }
+    if mount.mount.is_read_only() {
+        return Err(Refusal::ReadOnly { path: mount.mount.path.clone() }.into());
+    }
+    let above = group.rsplit_once('/').map_or(group, |(above, _)| above);
+    let left = left(draft, above, group, given)?;
+    if left <= 0 {
+        return Err(Refusal::NoRunTime { group: group.to_owned(), above: above.to_owned() }.into());
+    }
+    given.insert(group.to_owned(), left);
+    let change = Change::WriteFile { path: path.clone(), value: left.to_string().into_bytes() };
+    draft.step(change, Undo::WriteFile { path, original }, REASON);
+    Ok(())
+}
+
+/// What a group has left for one below it, in microseconds of that one's period.
+fn left(
+    draft: &Draft<'_>,
+    above: &str,
+    group: &str,
+    given: &BTreeMap<String, i64>,
+) -> Result<i64, ApplyError> {
+    let number = |path: &str| -> Result<Option<i64>, ApplyError> {
+        let text = tasks::unless_gone(draft.host.read_text(path))?;
+        Ok(text.and_then(|text| text.trim().parse().ok()))
+    };
+    // Shares in millionths of the time; an unlimited group counts as what is usual.
+    let share = |group: &str| -> Result<i64, ApplyError> {
+        let runtime = match given.get(group) {
+            Some(runtime) => Some(*runtime),
+            None => number(&paths::cpu_rt_runtime(group))?,
+        };
+        let period = number(&paths::cpu_rt_period(group))?.filter(|period| *period > 0);
+        Ok(match (runtime, period) {
+            (None, _) => 0,
+            (Some(runtime), _) if runtime < 0 => USUAL_US,
+            (Some(runtime), period) => {
+                runtime.saturating_mul(1_000_000) / period.unwrap_or(1_000_000)
+            }
+        })
+    };
+    let mut left = share(above)?;
+    for name in tasks::unless_gone(draft.host.list(above))?.unwrap_or_default() {
+        let sibling = paths::cgroup_file(above, &name);
+        if sibling != group && draft.host.exists(&paths::cpu_rt_runtime(&sibling)) {
+            left -= share(&sibling)?;
+        }
+    }
+    let period = number(&paths::cpu_rt_period(group))?.filter(|period| *period > 0);
+    Ok(left.saturating_mul(period.unwrap_or(1_000_000)) / 1_000_000)
+}

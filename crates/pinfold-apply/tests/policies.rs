@@ -1,0 +1,162 @@
+//! Scheduling policies: each is set and comes back, and what the kernel wants for the real-time
+//! ones is prepared or refused by name.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+mod common;
+
+use common::{Bench, Case, assert_same, break_at, plan, set};
+use pinfold_apply::{ApplyError, Point, Refusal, Target, plan_steps};
+use pinfold_host::{Host as _, HostMut as _, SimHost, paths};
+use pinfold_model::{Policy, Role, Tid};
+
+const US: u64 = 1000;
+const CPU: &str = "/sys/fs/cgroup/cpu";
+
+/// The machine on a host with run time by group: all its threads in `group`.
+fn grouped(groups: &[(&str, i64)], group: &str) -> Case {
+    let builder = common::v2_builder()
+        .task(pinfold_host::SimTask::new(common::VM, "qemu-system-x86").child_of(400))
+        .task(pinfold_host::SimTask::new(501, "CPU 0/KVM").thread_of(common::VM))
+        .task(pinfold_host::SimTask::new(502, "IO disk").thread_of(common::VM))
+        .real_time_groups(groups);
+    let host = builder.build();
+    let procs = paths::cgroup_procs(&format!("{CPU}{group}"));
+    host.write(&procs, common::VM.to_string().as_bytes()).unwrap();
+    let id = |tid: u32| host.task(Tid(tid)).unwrap().id();
+    let threads = vec![
+        (id(501), Role::Vcpu(0)),
+        (id(common::VM), Role::Emulator),
+        (id(502), Role::Iothread("disk".to_owned())),
+    ];
+    let target = Target { pid: Tid(common::VM), threads, own: Vec::new(), kept: Vec::new() };
+    Case { name: "run time by group", host, target, plan: plan("2,6", "0,4") }
+}
+
+fn runtime(host: &SimHost, group: &str) -> String {
+    host.read_text(&paths::cpu_rt_runtime(&format!("{CPU}{group}"))).unwrap().trim().to_owned()
+}
+
+#[test]
+fn every_policy_is_set_and_comes_back() {
+    let check = |policy: Policy, pus: &str| {
+        let mut case = common::v2();
+        case.plan.vnodes[0].threads[0].policy = Some(policy);
+        case.plan.vnodes[0].threads[0].pus = set(pus);
+        case.plan.exclusive = set("");
+        let (bench, before) = (Bench::new(), case.host.snapshot());
+        bench.apply(&case).unwrap();
+        assert_eq!(case.host.policy(Tid(501)).unwrap(), policy);
+        assert!(bench.undo(&case).is_complete());
+        assert_same(&before, &case.host, &policy.to_string());
+    };
+    check(Policy::Other { nice: -5 }, "2,6");
+    check(Policy::Batch { nice: 19 }, "2,6");
+    check(Policy::Idle, "2,6");
+    check(Policy::Fifo { priority: 99 }, "2,6");
+    check(Policy::RoundRobin { priority: 1 }, "2,6");
+}
+
+#[test]
+fn groups_get_run_time_from_the_root_down_and_lose_it_again() {
+    let groups = [("/other", 200_000), ("/machine", 0), ("/machine/vm1", 0)];
+    let case = grouped(&groups, "/machine/vm1");
+    let (bench, before) = (Bench::new(), case.host.snapshot());
+    let refused = case.host.set_policy(Tid(501), Policy::Fifo { priority: 1 }).unwrap_err();
+    assert_eq!(refused.errno(), Some(1), "EPERM, as under RT_GROUP_SCHED");
+    let applied = bench.apply(&case).unwrap();
+    assert_eq!(runtime(&case.host, "/machine"), "750000");
+    assert_eq!(runtime(&case.host, "/machine/vm1"), "750000");
+    assert_eq!(case.host.policy(Tid(501)).unwrap(), Policy::Fifo { priority: 1 });
+    assert!(plan_steps(&case.host, &case.plan, &case.target).unwrap().steps.is_empty());
+    for index in 0..applied.steps.len() {
+        for point in [Point::AfterJournal, Point::AfterChange] {
+            let case = grouped(&groups, "/machine/vm1");
+            let bench = Bench::new();
+            let broken = bench.apply_watched(&case, &mut break_at(index, point));
+            assert!(matches!(broken, Err(ApplyError::Abandoned { .. })));
+            assert!(bench.undo(&case).is_complete());
+            assert_same(&before, &case.host, &format!("killed at step {index}, {point:?}"));
+        }
+    }
+    assert!(bench.undo(&case).is_complete());
+    assert_same(&before, &case.host, "undone");
+}
+
+#[test]
+fn a_group_that_can_get_no_run_time_is_named() {
+    let case = grouped(&[("/greedy", 950_000), ("/vm1", 0)], "/vm1");
+    let before = case.host.snapshot();
+    let error = Bench::new().apply(&case).unwrap_err();
+    let refusal = Refusal::NoRunTime { group: format!("{CPU}/vm1"), above: CPU.to_owned() };
+    assert!(matches!(&error, ApplyError::Refused(found) if *found == refusal), "{error}");
+    assert!(error.hint().unwrap().contains("siblings"));
+    assert_same(&before, &case.host, "refused");
+}
+
+#[test]
+fn run_time_that_the_kernel_refuses_ends_with_the_policy_named() {
+    let case = grouped(&[("/vm1", 0)], "/vm1");
+    let before = case.host.snapshot();
+    for errno in [1, 16, 22, 28, 30] {
+        case.host.fail_on(&format!("write {CPU}/vm1/cpu.rt_runtime_us"), errno);
+        let error = Bench::new().apply(&case).unwrap_err();
+        assert!(error.to_string().contains("set policy of task 501"), "{error}");
+        assert!(error.hint().unwrap().contains("CONFIG_RT_GROUP_SCHED"), "{:?}", error.hint());
+        case.host.clear_faults();
+        assert_same(&before, &case.host, "nothing half done");
+    }
+}
+
+#[test]
+fn a_throttle_that_is_off_is_told_and_can_be_switched() {
+    let mut case = common::v2();
+    let throttle = paths::sysctl_kernel("sched_rt_runtime_us");
+    let bench = Bench::new();
+    let told = |case: &Case| {
+        let planned = plan_steps(&case.host, &case.plan, &case.target).unwrap();
+        planned.findings.iter().any(|one| one.subject == "real-time throttle")
+    };
+    assert!(!told(&case));
+    case.host.write(&throttle, b"-1").unwrap();
+    assert!(told(&case));
+    case.plan.tuning.real_time_throttle = Some(true);
+    let before = case.host.snapshot();
+    bench.apply(&case).unwrap();
+    assert_eq!(case.host.read_text(&throttle).unwrap(), "950000\n");
+    assert!(bench.undo(&case).is_complete());
+    assert_same(&before, &case.host, "switched on and back");
+    case.plan.tuning.real_time_throttle = Some(false);
+    case.host.write(&throttle, b"500000").unwrap();
+    bench.apply(&case).unwrap();
+    assert_eq!(case.host.read_text(&throttle).unwrap(), "-1\n");
+    assert!(bench.undo(&case).is_complete());
+    assert_eq!(case.host.read_text(&throttle).unwrap(), "500000\n");
+}
+
+fn with_deadline(pus: &str, place: usize) -> Case {
+    let mut case = common::v2();
+    let policy =
+        Policy::Deadline { runtime_ns: 500 * US, deadline_ns: 1000 * US, period_ns: 1000 * US };
+    let threads = &mut case.plan.vnodes[0].threads;
+    threads[0].policy = None;
+    threads[place].policy = Some(policy);
+    threads[place].pus = set(pus);
+    case.plan.exclusive = set("");
+    case
+}
+
+#[test]
+fn a_deadline_on_a_part_of_its_domain_is_refused_by_name() {
+    let case = with_deadline("2,6", 0);
+    let error = Bench::new().apply(&case).unwrap_err();
+    assert!(error.to_string().contains("0-7, their scheduling domain"), "{error}");
+    assert!(error.hint().unwrap().contains("partition"), "{:?}", error.hint());
+    let error = Bench::new().apply(&with_deadline("0-7", 1)).unwrap_err();
+    assert!(matches!(error, ApplyError::Refused(Refusal::DeadlineOf { .. })), "{error}");
+    // The kernel's own answer, had it been asked.
+    case.host.set_affinity(Tid(501), &set("2,6")).unwrap();
+    let policy =
+        Policy::Deadline { runtime_ns: 500 * US, deadline_ns: 1000 * US, period_ns: 1000 * US };
+    assert_eq!(case.host.set_policy(Tid(501), policy).unwrap_err().errno(), Some(1));
+}

@@ -1,0 +1,136 @@
+//! Run time of real-time tasks by group: the `cpu` controller of cgroup v1 under
+//! `CONFIG_RT_GROUP_SCHED`.
+//!
+//! `kernel/sched/rt.c`: a new group has none, so no task in it can become real-time (`EPERM`);
+//! the groups below one may not have more together than it has (`EINVAL`, `__rt_schedulable`);
+//! one with real-time tasks keeps some (`EBUSY`).
+//! <https://docs.kernel.org/scheduler/sched-rt-group.html>
+
+use pinfold_model::{Policy, Tid};
+use rustix::io::Errno;
+
+use super::cgroup::{Group, Whole, parent};
+use super::list;
+use super::state::Machine;
+
+/// The controller.
+pub(super) const CONTROLLER: &str = "cpu";
+const RUNTIME: &str = "cpu.rt_runtime_us";
+const PERIOD: &str = "cpu.rt_period_us";
+const PERIOD_US: i64 = 1_000_000;
+
+pub(super) fn file_names() -> Vec<String> {
+    ["cgroup.procs", PERIOD, RUNTIME, "tasks"].map(str::to_owned).to_vec()
+}
+
+/// The root group, with what the kernel leaves to real-time tasks.
+pub(super) fn root_group() -> Group {
+    with_runtime(950_000)
+}
+
+/// A group with so many microseconds per second.
+pub(super) fn with_runtime(runtime_us: i64) -> Group {
+    let mut group = Group::default();
+    group.values.insert(RUNTIME, runtime_us.to_string());
+    group
+}
+
+impl Machine {
+    /// The hierarchy of the controller, if the machine has it.
+    fn real_time_index(&self) -> Option<usize> {
+        self.hierarchies.iter().position(|one| one.controllers == [CONTROLLER])
+    }
+
+    pub(super) fn runtime_us(&self, index: usize, group: &str) -> i64 {
+        let found = self.hierarchies[index].groups.get(group);
+        found.and_then(|group| group.values.get(RUNTIME)?.parse().ok()).unwrap_or(0)
+    }
+
+    /// False if the task's group has no run time for real-time tasks.
+    pub(super) fn may_be_real_time(&self, tid: Tid) -> bool {
+        let (Some(index), Some(held)) = (self.real_time_index(), self.tasks.get(&tid)) else {
+            return true;
+        };
+        self.runtime_us(index, &held.groups[index]) != 0
+    }
+
+    pub(super) fn read_real_time(
+        &self,
+        index: usize,
+        group: &str,
+        name: &str,
+    ) -> Result<String, Errno> {
+        Ok(match name {
+            "tasks" => Machine::lines(self.tids_in(index, group)),
+            "cgroup.procs" => Machine::lines(self.tgids_in(index, group)),
+            PERIOD => format!("{PERIOD_US}\n"),
+            _ => format!("{}\n", self.runtime_us(index, group)),
+        })
+    }
+
+    pub(super) fn write_real_time(
+        &mut self,
+        index: usize,
+        (group, name): (&str, &str),
+        text: &str,
+    ) -> Result<(), Errno> {
+        match name {
+            "tasks" => self.enter(index, group, text, Whole::Thread),
+            "cgroup.procs" => self.enter(index, group, text, Whole::Process),
+            RUNTIME => self.set_runtime(index, group, list::signed(text.trim())?),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    fn set_runtime(&mut self, index: usize, group: &str, runtime_us: i64) -> Result<(), Errno> {
+        if !(-1..=PERIOD_US).contains(&runtime_us) || (runtime_us < 0 && group != "/") {
+            return Err(Errno::INVAL);
+        }
+        let has_real_time = self
+            .tids_in(index, group)
+            .iter()
+            .any(|tid| self.tasks.get(tid).is_some_and(|held| is_real_time(held.task.policy)));
+        if runtime_us == 0 && has_real_time {
+            return Err(Errno::BUSY);
+        }
+        let hierarchy = &self.hierarchies[index];
+        let sum = |group: &str, but: Option<&str>| -> i64 {
+            let children = hierarchy.children(group).filter(|child| Some(*child) != but);
+            children.map(|child| self.runtime_us(index, child)).sum()
+        };
+        let above = parent(group);
+        let fits = above.is_none_or(|above| {
+            let has = self.runtime_us(index, above);
+            has < 0 || runtime_us + sum(above, Some(group)) <= has
+        });
+        if !fits || (runtime_us >= 0 && sum(group, None) > runtime_us) {
+            return Err(Errno::INVAL);
+        }
+        let found = self.hierarchies[index].groups.get_mut(group).ok_or(Errno::NODEV)?;
+        found.values.insert(RUNTIME, runtime_us.to_string());
+        Ok(())
+    }
+
+    fn enter(&mut self, index: usize, group: &str, text: &str, whole: Whole) -> Result<(), Errno> {
+        let movers = self.movers(text, whole)?;
+        let real_time = movers
+            .iter()
+            .any(|tid| self.tasks.get(tid).is_some_and(|held| is_real_time(held.task.policy)));
+        if real_time && self.runtime_us(index, group) == 0 {
+            return Err(Errno::INVAL);
+        }
+        self.move_tasks(index, group, &movers)
+    }
+}
+
+/// Those that the groups' run time is for; deadlines have their own.
+pub(super) fn is_real_time(policy: Policy) -> bool {
+    match policy {
+        Policy::Fifo { .. } | Policy::RoundRobin { .. } => true,
+        Policy::Other { .. }
+        | Policy::Batch { .. }
+        | Policy::Idle
+        | Policy::Deadline { .. }
+        | Policy::Unknown(_) => false,
+    }
+}

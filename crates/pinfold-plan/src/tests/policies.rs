@@ -1,0 +1,73 @@
+//! Scheduling policies in request files and words.
+
+use pinfold_model::{Policy, Request, Role, VcpuCount};
+
+use super::machine::dual_x5540;
+use crate::plan;
+use crate::requests::{from_toml, knob, vm_from_words};
+
+fn policies(text: &str) -> Result<Vec<(String, Option<Policy>)>, String> {
+    let request = from_toml(text).map_err(|error| error.to_string())?;
+    let plan = plan("balanced", &dual_x5540().build(), &request).map_err(|e| e.to_string())?;
+    Ok(plan.threads().map(|(_, thread)| (thread.role.to_string(), thread.policy)).collect())
+}
+
+fn request(policies: &str) -> String {
+    format!("[[vm]]\nname = \"a\"\nvcpus = 2\niothreads = [\"x\"]\npolicies = {policies}\n")
+}
+
+#[test]
+fn a_role_or_a_kind_of_roles_gets_its_policy() {
+    let fifo = |priority| Some(Policy::Fifo { priority });
+    let text =
+        request(r#"["vcpu=fifo:2", "vcpu(1)=rr:9", "emulator=other:-5", "iothread(x)=idle"]"#);
+    let found = policies(&text).unwrap();
+    assert_eq!(found[0], ("vcpu(0)".to_owned(), fifo(2)));
+    assert_eq!(found[1].1, Some(Policy::RoundRobin { priority: 9 }));
+    assert!(found.contains(&("emulator".to_owned(), Some(Policy::Other { nice: -5 }))));
+    assert!(found.contains(&("iothread(x)".to_owned(), Some(Policy::Idle))));
+    let deadline = policies(&request(r#""vcpu=deadline:500/1000/2000""#)).unwrap()[0].1;
+    let (runtime_ns, deadline_ns, period_ns) = (500_000, 1_000_000, 2_000_000);
+    assert_eq!(deadline, Some(Policy::Deadline { runtime_ns, deadline_ns, period_ns }));
+    let words = vm_from_words("name=a,policies=vcpu=batch:3+emulator=idle").unwrap();
+    assert_eq!(words.policies.len(), 2);
+}
+
+#[test]
+fn what_cannot_be_is_named() {
+    let check = |policies: &str, part: &str| {
+        let why = self::policies(&request(policies)).unwrap_err();
+        assert!(why.contains(part), "{why}");
+    };
+    check(r#"["vcpu"]"#, "\"vcpu\" is not written ROLE=POLICY");
+    check(r#"["vcpu=fifo"]"#, "\"fifo\" is no scheduling policy");
+    check(r#"["vcpu=fifo:100"]"#, "\"fifo:100\" is no scheduling policy");
+    check(r#"["vcpu=other:20"]"#, "\"other:20\" is no scheduling policy");
+    check(r#"["vcpu=idle:1"]"#, "\"idle:1\" is no scheduling policy");
+    check(r#"["vcpu=deadline:2/1/1"]"#, "\"deadline:2/1/1\" is no scheduling policy");
+    check(r#"["vcpu=deadline:1/1/99999999999999999999"]"#, "is no scheduling policy");
+    check(r#"["vcpu(7)=idle"]"#, "no thread is called \"vcpu(7)\"; there are vcpu(0), vcpu(1)");
+    check(r#"["iothread=deadline:1000/2000/2000"]"#, "may not have a deadline");
+}
+
+#[test]
+fn a_real_time_vcpu_leaves_the_emulator_and_the_host_a_pu() {
+    let topology = dual_x5540().build();
+    let mut request = Request::vm("a", VcpuCount::Exactly(8));
+    let mut plan = plan("compact", &topology, &request).unwrap();
+    knob(&mut plan, "policy:vcpu=rr:1").unwrap();
+    assert_eq!(
+        plan.vnodes[0].thread(&Role::Vcpu(7)).unwrap().policy,
+        Some(Policy::RoundRobin { priority: 1 })
+    );
+    let hint = knob(&mut plan, "policy:cpu=rr:1").unwrap_err().hint().unwrap();
+    assert!(hint.contains("vcpu(N)"), "{hint}");
+    let wish =
+        pinfold_model::PolicyWish { role: "vcpu".to_owned(), policy: Policy::Fifo { priority: 1 } };
+    request.vnodes[0].policies.push(wish);
+    request.vnodes[0].work =
+        pinfold_model::Work::Vm(pinfold_model::VmRequest::of(VcpuCount::Exactly(16)));
+    let error = crate::plan("compact", &topology, &request).unwrap_err();
+    assert!(error.to_string().contains("real-time"), "{error}");
+    assert!(error.hint().unwrap().contains("balanced"));
+}

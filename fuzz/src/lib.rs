@@ -1,0 +1,57 @@
+//! Every parser of Pinfold as a target of coverage-guided fuzzing.
+//!
+//! A [`Target`] takes any bytes and must come back: no panic, no overflow, no endless loop.
+//! What it understands it also writes again, where the format has a writer, and that must be
+//! understood as the same. `cargo xtask fuzz` runs the engine; the inputs that it found worth
+//! keeping stand in `fixtures/fuzz/`, and a test runs all of them.
+
+pub mod corpus;
+mod kernel;
+mod machines;
+mod people;
+
+/// A parser with a name.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name: that of its corpus, and what `cargo xtask fuzz` is told.
+    pub name: &'static str,
+    /// What it parses.
+    pub about: &'static str,
+    /// Parses; any bytes will do.
+    pub run: fn(&[u8]),
+}
+
+/// All targets: those of the kernel's files, of what people write, of what machines answer.
+pub const TARGETS: [Target; 20] = [
+    Target { name: "cpu-list", about: "lists of PUs", run: kernel::cpu_list },
+    Target { name: "cpu-mask", about: "masks of PUs", run: kernel::cpu_mask },
+    Target { name: "proc-stat", about: "/proc/PID/stat", run: kernel::stat },
+    Target { name: "proc-status", about: "/proc/PID/status", run: kernel::status },
+    Target { name: "proc-cgroup", about: "/proc/PID/cgroup", run: kernel::cgroup },
+    Target { name: "mountinfo", about: "/proc/PID/mountinfo", run: kernel::mounts },
+    Target { name: "numa-maps", about: "/proc/PID/numa_maps", run: kernel::maps },
+    Target { name: "schedstat", about: "/proc/PID/schedstat", run: kernel::sched },
+    Target { name: "capture", about: "captured /proc and /sys", run: kernel::capture },
+    Target { name: "hwloc-xml", about: "hwloc's XML", run: kernel::hwloc_xml },
+    Target { name: "synthetic", about: "synthetic descriptions", run: kernel::synthetic },
+    Target { name: "request", about: "request files (TOML)", run: people::request },
+    Target { name: "words", about: "words of the command line", run: people::words },
+    Target { name: "plan", about: "plans (JSON)", run: people::plan },
+    Target { name: "domain-xml", about: "libvirt's domain files", run: people::domain },
+    Target { name: "qemu-argv", about: "command lines of QEMU", run: people::argv },
+    Target { name: "journal", about: "journals (JSON lines)", run: machines::journal },
+    Target { name: "qmp", about: "what a QMP socket says", run: machines::qmp },
+    Target { name: "agent", about: "what a guest's agent says", run: machines::agent },
+    Target { name: "ruler", about: "what a ruler prints", run: machines::ruler },
+];
+
+/// The target of that name.
+#[must_use]
+pub fn target(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|target| target.name == name)
+}
+
+/// Bytes as the text that a reader of files makes of them.
+fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}

@@ -1,0 +1,82 @@
+//! What other programs say: a journal on the disk, QEMU, a guest's agent, a ruler.
+
+use std::io::{Cursor, Write as _};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
+use pinfold_apply::Record;
+use pinfold_host::SystemClock;
+use pinfold_probe::agent::Agent;
+use pinfold_probe::rulers::{Cpus, Kind, Ruler, RulerPolicy};
+use pinfold_vm::{Monitor, Qmp, VmError};
+use serde_json::Value;
+
+use crate::text;
+
+/// Long enough for bytes that are there already.
+const TIMEOUT_NS: u64 = 1_000_000_000;
+
+pub(crate) fn journal(bytes: &[u8]) {
+    if let Ok(Some(record)) = Record::parse("journal", bytes) {
+        assert_eq!(record.steps().count(), record.step_count());
+        for (_, step) in record.steps() {
+            drop((step.change.to_string(), record.masks().count()));
+        }
+    }
+}
+
+/// A socket that says these bytes and nothing more, and answers to each question.
+pub(crate) fn qmp(bytes: &[u8]) {
+    if let Ok(value) = serde_json::from_slice::<Value>(bytes) {
+        ask(&mut Parrot(value));
+    }
+    let Ok((ours, mut theirs)) = UnixStream::pair() else { return };
+    // More than a socket holds would wait for a reader.
+    let said = bytes.get(..64 << 10).unwrap_or(bytes);
+    if theirs.write_all(said).and_then(|()| theirs.shutdown(Shutdown::Write)).is_err() {
+        return;
+    }
+    if let Ok(mut qmp) = Qmp::over(ours, "qmp.sock", TIMEOUT_NS, SystemClock) {
+        ask(&mut qmp);
+        drop(qmp.take_events());
+    }
+}
+
+fn ask(monitor: &mut dyn Monitor) {
+    drop(monitor.vm(&mut || {}));
+    drop(monitor.status());
+    drop(monitor.version());
+    drop(monitor.kvm_enabled());
+}
+
+/// A machine that answers the same to everything.
+struct Parrot(Value);
+
+impl Monitor for Parrot {
+    fn execute(&mut self, _: &str, _: Option<Value>) -> Result<Value, VmError> {
+        Ok(self.0.clone())
+    }
+}
+
+pub(crate) fn agent(bytes: &[u8]) {
+    let input = Cursor::new(bytes.to_vec());
+    if let Ok(agent) = Agent::over(input, std::io::sink(), "guest", TIMEOUT_NS)
+        && let Ok(channel) = agent.start(&["ruler"])
+    {
+        drop(agent.wait(channel, TIMEOUT_NS));
+    }
+}
+
+pub(crate) fn ruler(bytes: &[u8]) {
+    let kind = Kind::SpinGap { duty_percent: 100, period_us: 1000, floor_ns: 100 };
+    let ruler = Ruler {
+        kind,
+        duration_ns: 1_000_000,
+        cpus: Cpus::All,
+        policy: RulerPolicy::Other,
+        max_samples: 100,
+    };
+    if let Ok(series) = ruler.parse(&text(bytes)) {
+        assert!(series.iter().all(|one| one.samples.iter().all(|sample| sample.is_finite())));
+    }
+}

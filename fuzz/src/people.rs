@@ -1,0 +1,108 @@
+//! What people write: requests, words of the command line, plans, domain files.
+
+use std::sync::OnceLock;
+
+use pinfold_host::TreeHost;
+use pinfold_model::{GuestTopology, Plan, Request, Topology, VcpuCount};
+use pinfold_plan::domain_file::Domain;
+use pinfold_plan::review::{Layout, render, review};
+use pinfold_plan::{check, emit, explain, requests, schema};
+use pinfold_vm::argv as qemu;
+use pinfold_vm::libvirt::{Described, Pins};
+
+use crate::text;
+
+/// Two packages of two cores of two threads.
+fn topology() -> Option<&'static Topology> {
+    static TOPOLOGY: OnceLock<Option<Topology>> = OnceLock::new();
+    let read =
+        || pinfold_topology::read_input(&TreeHost::new(), "numa:2 package:1 l3:1 core:2 pu:2").ok();
+    TOPOLOGY.get_or_init(read).as_ref()
+}
+
+pub(crate) fn request(bytes: &[u8]) {
+    let Ok(request) = requests::from_toml(&text(bytes)) else { return };
+    let Some(topology) = topology() else { return };
+    for strategy in ["auto", "vnodes"] {
+        if let Ok(plan) = pinfold_plan::plan(strategy, topology, &request) {
+            look_at(&plan, topology);
+        }
+    }
+}
+
+pub(crate) fn words(bytes: &[u8]) {
+    let text = text(bytes);
+    drop(requests::vm_from_words(&text));
+    drop(requests::group_from_words(&text));
+    drop(requests::free_share(&text));
+    drop(requests::device(&text));
+    drop(requests::emulator_wish(&text));
+    let Some(topology) = topology() else { return };
+    let request = Request::vm("vm", VcpuCount::Exactly(2));
+    if let Ok(mut plan) = pinfold_plan::plan("low-latency", topology, &request)
+        && requests::knob(&mut plan, &text).is_ok()
+    {
+        look_at(&plan, topology);
+    }
+}
+
+pub(crate) fn plan(bytes: &[u8]) {
+    if let Ok(plan) = schema::from_json(&text(bytes))
+        && let Some(topology) = topology()
+    {
+        look_at(&plan, topology);
+    }
+}
+
+/// What is done with a plan that somebody gave: it is written as it was read, held against a
+/// host, told in words and turned into the languages of others.
+fn look_at(plan: &Plan, topology: &Topology) {
+    assert_eq!(schema::from_json(&schema::to_json(plan)).ok().as_ref(), Some(plan));
+    drop(check(plan, topology));
+    drop(explain(plan, topology));
+    let layouts = Layout::of_plan(plan, "plan.json");
+    drop(render(&layouts, &review(&layouts, topology), topology));
+    drop(emit::cmdline(plan));
+    drop(emit::tuned(plan));
+    drop(emit::libvirt(plan, topology));
+    drop(emit::qemu(plan, topology, &[]));
+    for vnode in &plan.vnodes {
+        let (name, pair) = (&vnode.name, (plan, vnode));
+        let texts = [emit::kubevirt(pair), emit::nova(pair), emit::proxmox(pair)];
+        let more = [emit::systemd(pair), emit::virsh(pair)];
+        assert!(texts.iter().chain(&more).all(|text| !text.is_empty()), "{name}");
+    }
+}
+
+pub(crate) fn domain(bytes: &[u8]) {
+    let xml = text(bytes);
+    drop(Pins::from_xml(&xml));
+    drop(Described::from_xml(&xml));
+    let Some(topology) = topology() else { return };
+    let Ok(domain) = Domain::read(&xml) else { return };
+    let layouts = [Layout::of_domain(&domain, "domain.xml")];
+    drop(render(&layouts, &review(&layouts, topology), topology));
+    let request = Request::vm("vm", VcpuCount::Exactly(2));
+    let Ok(plan) = pinfold_plan::plan("low-latency", topology, &request) else { return };
+    if let Some(vnode) = plan.vnodes.first()
+        && let Ok(merged) = emit::libvirt_into(&xml, (&plan, vnode), topology)
+    {
+        assert!(Domain::read(&merged.text).is_ok(), "{}", merged.text);
+    }
+}
+
+pub(crate) fn argv(bytes: &[u8]) {
+    let argv: Vec<String> = text(bytes).split('\0').map(str::to_owned).collect();
+    drop((qemu::name_of(&argv), qemu::uuid_of(&argv), qemu::iothreads_of(&argv)));
+    let guest = GuestTopology { sockets: 1, cores: 2, threads: 1, reason: String::new() };
+    if !argv.is_empty() {
+        let changed = qemu::set_smp(&argv, &guest);
+        assert_eq!(qemu::smp_of(&changed), Some(2), "{changed:?}");
+    }
+    if let Some(topology) = topology() {
+        let request = Request::vm("vm", VcpuCount::Exactly(2));
+        if let Ok(plan) = pinfold_plan::plan("low-latency", topology, &request) {
+            drop(emit::qemu(&plan, topology, &argv));
+        }
+    }
+}
