@@ -15,6 +15,7 @@ use pinfold_model::{
     Package, PackageId, Pu, PuId, Request, Smt, Source, Speed, Topology, VcpuCount, VmRequest,
     VnodeRequest,
 };
+use pinfold_plan::review::{self, Layout};
 use pinfold_plan::{plan, strategies};
 
 use crate::page::{Figures, Table};
@@ -125,14 +126,37 @@ fn growth(rounds: u32, seed: u64) -> Result<(Table, f64), Failure> {
             by_size.push((f64::from(*pus), median));
             row.push(format!("{median:.3}"));
         }
-        let at = |pus: f64| by_size.iter().find(|(size, _)| *size == pus).map(|(_, time)| *time);
-        row.push(match (at(256.0), at(4096.0)) {
-            (Some(few), Some(many)) => format!("{:.2}", (many / few).ln() / 16_f64.ln()),
-            (_, _) => "–".to_owned(),
-        });
+        row.push(exponent(&by_size));
         rows.push(row);
     }
+    rows.push(checking(&machines, rounds, seed)?);
     Ok((Table { head, rows }, slowest))
+}
+
+/// The growth from 256 to 4,096 PUs, as an exponent.
+fn exponent(by_size: &[(f64, f64)]) -> String {
+    let at = |pus: f64| by_size.iter().find(|(size, _)| *size == pus).map(|(_, time)| *time);
+    match (at(256.0), at(4096.0)) {
+        (Some(few), Some(many)) => format!("{:.2}", (many / few).ln() / 16_f64.ln()),
+        (_, _) => "–".to_owned(),
+    }
+}
+
+/// `plan --check` of what `compact` gives: all machines at once, most PUs claimed by several.
+fn checking(machines: &[(u32, Topology)], rounds: u32, seed: u64) -> Result<Vec<String>, Failure> {
+    let mut row = vec!["(check of compact)".to_owned()];
+    let mut by_size = Vec::new();
+    for (pus, topology) in machines {
+        let made = plan("compact", topology, &request("compact", *pus))?;
+        let layouts = Layout::of_plan(&made, "plan.json");
+        let work = || Ok(time(|| review::review(&layouts, topology)));
+        let times = pairs::rounds(&mut [Contender::new("check", work)], rounds, seed)?;
+        let median = pinfold_study::stats::median(&times[0].samples).unwrap_or(0.0) / 1e6;
+        by_size.push((f64::from(*pus), median));
+        row.push(format!("{median:.3}"));
+    }
+    row.push(exponent(&by_size));
+    Ok(row)
 }
 
 /// As many vnodes and vCPUs as the machine's part of 500 and 10,000.

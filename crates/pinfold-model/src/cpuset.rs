@@ -4,7 +4,11 @@
 //! `%*pbl`, `admin-guide/kernel-parameters.rst`) and of libvirt:
 //! `0-3,8`, `0-31:2/8`, `0-7,^2`; masks are 32-bit hex words, high word first: `ff,00000001`.
 
+mod words;
+
 use std::fmt;
+
+use words::Words;
 
 use crate::PuId;
 
@@ -22,7 +26,7 @@ pub struct CpuSet {
     skipped: usize,
     // Without zero words at either end, so that derived equality is set equality; with
     // `skipped` zero if there are none.
-    words: Vec<u64>,
+    words: Words,
 }
 
 /// Why a text is not a set of PUs.
@@ -169,16 +173,20 @@ impl CpuSet {
         assert!(pu.0 < MAX_PUS, "PU {pu} is beyond every kernel's limit");
         let word = pu.index() / 64;
         self.cover(word, word + 1);
-        self.words[word - self.skipped] |= 1 << (pu.0 % 64);
+        self.words.of_own()[word - self.skipped] |= 1 << (pu.0 % 64);
     }
 
     /// Takes a PU out.
     pub fn remove(&mut self, pu: PuId) {
         let word = (pu.index() / 64).checked_sub(self.skipped);
-        if let Some(word) = word.and_then(|word| self.words.get_mut(word)) {
-            *word &= !(1 << (pu.0 % 64));
-            *self = Self::from_parts(self.skipped, std::mem::take(&mut self.words));
-        }
+        let bit = 1 << (pu.0 % 64);
+        let Some(word) = word.filter(|word| self.words.get(*word).is_some_and(|w| w & bit != 0))
+        else {
+            return;
+        };
+        let mut words = std::mem::take(&mut self.words).into_vec();
+        words[word] &= !bit;
+        *self = Self::from_parts(self.skipped, words);
     }
 
     /// True if the PU is in the set.
@@ -208,7 +216,7 @@ impl CpuSet {
     /// The PUs by ascending OS index.
     pub fn iter(&self) -> impl Iterator<Item = PuId> + '_ {
         let indexes = (0_u32..).skip(self.skipped);
-        indexes.zip(&self.words).filter(|(_, word)| **word != 0).flat_map(|(index, &word)| {
+        indexes.zip(self.words.iter()).filter(|(_, word)| **word != 0).flat_map(|(index, &word)| {
             let mut left = word;
             std::iter::from_fn(move || {
                 let bit = left.trailing_zeros();
@@ -226,7 +234,7 @@ impl CpuSet {
         }
         self.cover(other.skipped, other.end());
         let from = other.skipped - self.skipped;
-        for (word, more) in self.words[from..].iter_mut().zip(&other.words) {
+        for (word, more) in self.words.of_own()[from..].iter_mut().zip(other.words.iter()) {
             *word |= more;
         }
     }
@@ -281,14 +289,16 @@ impl CpuSet {
     /// Makes room for the words `from..to`; one of them is set to something by the caller.
     fn cover(&mut self, from: usize, to: usize) {
         if self.words.is_empty() {
-            self.skipped = from;
-        } else if from < self.skipped {
-            let missing = self.skipped - from;
-            self.words.splice(0..0, std::iter::repeat_n(0, missing));
-            self.skipped = from;
+            (self.skipped, self.words) = (from, Words::zeros(to - from));
+            return;
         }
-        if self.end() < to {
-            self.words.resize(to - self.skipped, 0);
+        let (missing, behind) = (self.skipped.saturating_sub(from), to.saturating_sub(self.end()));
+        if missing + behind > 0 {
+            let mut words = std::mem::take(&mut self.words).into_vec();
+            words.splice(0..0, std::iter::repeat_n(0, missing));
+            words.resize(words.len() + behind, 0);
+            self.skipped -= missing;
+            self.words = words.into();
         }
     }
 
@@ -299,7 +309,37 @@ impl CpuSet {
         let zeros = words.iter().take_while(|word| **word == 0).count();
         words.drain(..zeros);
         let skipped = if words.is_empty() { 0 } else { skipped + zeros };
-        Self { skipped, words }
+        Self { skipped, words: words.into() }
+    }
+
+    /// First and last PU of each run of neighbours, ascending.
+    fn runs(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let mut from = 0;
+        std::iter::from_fn(move || {
+            let first = self.next_with(from, false)?;
+            // Behind the last word there is none.
+            let behind = self.next_with(first, true)?;
+            from = behind;
+            Some((first, behind - 1))
+        })
+    }
+
+    /// The first index from `from` on that is in the set, or, if `absent`, that is not. Looks at
+    /// words, not at PUs.
+    fn next_with(&self, from: u32, absent: bool) -> Option<u32> {
+        let mut at = from;
+        loop {
+            let index = (at / 64) as usize;
+            if index >= self.end() {
+                return absent.then_some(at);
+            }
+            let word = if absent { !self.word(index) } else { self.word(index) };
+            let left = word & (u64::MAX << (at % 64));
+            if left != 0 {
+                return Some(at / 64 * 64 + left.trailing_zeros());
+            }
+            at = (at / 64 + 1) * 64;
+        }
     }
 }
 
@@ -349,13 +389,8 @@ impl FromIterator<PuId> for CpuSet {
 /// The kernel's list format: `0-3,8`; the empty set is the empty text.
 impl fmt::Display for CpuSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut pus = self.iter().map(|pu| pu.0).peekable();
         let mut separator = "";
-        while let Some(first) = pus.next() {
-            let mut last = first;
-            while pus.next_if_eq(&(last + 1)).is_some() {
-                last += 1;
-            }
+        for (first, last) in self.runs() {
             match last - first {
                 0 => write!(f, "{separator}{first}")?,
                 _ => write!(f, "{separator}{first}-{last}")?,

@@ -4,6 +4,8 @@
 //! vCPU has a core of its own where there are enough, else vnodes have whole cores, the fastest
 //! first; when a domain's PUs run out its vCPUs take turns, as evenly as can be.
 
+use std::collections::BTreeSet;
+
 use pinfold_model::{CpuSet, MemoryRequest, NodeId, Plan, PuId, SmtWish, VnodeRequest, Work};
 
 use crate::PlanError;
@@ -92,23 +94,7 @@ pub(crate) fn inside(mut draft: Draft<'_>, kind: &Kind) -> Result<Plan, PlanErro
         ),
     };
     let counts = counts(&draft, (&domains, largest), why)?;
-    for place in draft.choosing_order() {
-        let vcpus = counts.get(place).copied().unwrap_or(0);
-        let asked = draft.vnode(place);
-        let nodes = nodes_of(draft.ground.topology, asked);
-        let fits = domains.iter_mut().enumerate().filter(|(_, domain)| domain.pus.len() >= vcpus);
-        let best = fits.min_by_key(|(index, domain)| rank(domain, (asked, vcpus), &nodes, *index));
-        let Some((_, domain)) = best else {
-            let why = format!("no {} is larger", kind.noun);
-            return Err(draft.no_room(place, vcpus, (largest, why)));
-        };
-        domain.vnodes.push((place, vcpus));
-        domain.vcpus += vcpus;
-        if let (Some(left), Some(MemoryRequest { bytes, .. })) = (&mut domain.memory, asked.memory)
-        {
-            *left = left.saturating_sub(bytes);
-        }
-    }
+    settle(&draft, kind, &mut domains, &counts)?;
     let mut homes: Vec<Option<Home>> = counts.iter().map(|_| None).collect();
     for (index, domain) in domains.iter().enumerate() {
         for ((place, _), pins) in domain.vnodes.iter().zip(domain.pins(&draft, &host)) {
@@ -125,6 +111,51 @@ pub(crate) fn inside(mut draft: Draft<'_>, kind: &Kind) -> Result<Plan, PlanErro
     }
     let reason = draft.ground.host_reason(&host, &exclusive);
     draft.isolating(Reserve { exclusive, reason })
+}
+
+/// Gives each vnode a domain.
+fn settle(
+    draft: &Draft<'_>,
+    kind: &Kind,
+    domains: &mut [Domain],
+    counts: &[usize],
+) -> Result<(), PlanError> {
+    let largest = domains.iter().map(|domain| domain.pus.len()).max().unwrap_or(0);
+    // The domains that no vnode has yet, best first.
+    let mut fresh: BTreeSet<(bool, usize)> =
+        (0..).zip(&*domains).map(|(index, domain)| (domain.with_host, index)).collect();
+    for place in draft.choosing_order() {
+        let vcpus = counts.get(place).copied().unwrap_or(0);
+        let asked = draft.vnode(place);
+        let nodes = nodes_of(draft.ground.topology, asked);
+        let of_all = || {
+            let fits = domains.iter().enumerate().filter(|(_, domain)| domain.pus.len() >= vcpus);
+            let best =
+                fits.min_by_key(|(index, domain)| rank(domain, (asked, vcpus), &nodes, *index));
+            best.map(|(index, _)| index)
+        };
+        // Nothing ranks before one that is empty, where it is asked for, and has the memory.
+        let suits = |index: usize| {
+            domains.get(index).is_some_and(|domain| {
+                domain.pus.len() >= vcpus && !is_far(domain, &nodes) && !lacks(domain, asked)
+            })
+        };
+        let empty = fresh.iter().map(|(_, index)| *index).find(|index| suits(*index));
+        let Some((index, domain)) =
+            empty.or_else(of_all).and_then(|index| Some((index, domains.get_mut(index)?)))
+        else {
+            let why = format!("no {} is larger", kind.noun);
+            return Err(draft.no_room(place, vcpus, (largest, why)));
+        };
+        fresh.remove(&(domain.with_host, index));
+        domain.vnodes.push((place, vcpus));
+        domain.vcpus += vcpus;
+        if let (Some(left), Some(MemoryRequest { bytes, .. })) = (&mut domain.memory, asked.memory)
+        {
+            *left = left.saturating_sub(bytes);
+        }
+    }
+    Ok(())
 }
 
 fn domains(draft: &Draft<'_>, kind: &Kind, host: &HostShare) -> Vec<Domain> {
@@ -192,6 +223,17 @@ fn counts(
     }
 }
 
+/// Not on one of the nodes that are asked for.
+fn is_far(domain: &Domain, nodes: &[NodeId]) -> bool {
+    !nodes.is_empty() && !domain.node.is_some_and(|node| nodes.contains(&node))
+}
+
+/// Without the memory that is asked for.
+fn lacks(domain: &Domain, asked: &VnodeRequest) -> bool {
+    let needed = asked.memory.map_or(1, |memory| memory.bytes);
+    domain.memory.is_some_and(|memory| memory < needed)
+}
+
 /// What makes one domain better than another for a vnode: false and small first.
 fn rank(
     domain: &Domain,
@@ -199,9 +241,7 @@ fn rank(
     nodes: &[NodeId],
     index: usize,
 ) -> impl Ord + use<> {
-    let far = !nodes.is_empty() && !domain.node.is_some_and(|node| nodes.contains(&node));
-    let needed = asked.memory.map_or(1, |memory| memory.bytes);
-    let lacks = domain.memory.is_some_and(|memory| memory < needed);
+    let (far, lacks) = (is_far(domain, nodes), lacks(domain, asked));
     let load = domain.vcpus * 4096 / domain.pus.len().max(1);
     let shared = !domain.vnodes.is_empty();
     let full = domain.vcpus + vcpus > domain.pus.len();
