@@ -1,6 +1,7 @@
 //! Tests of the crate as a whole: strategies against their sources, properties over
 //! random machines, and what is written for people and for other programs.
 
+mod caches;
 mod check;
 mod emit;
 mod explain;

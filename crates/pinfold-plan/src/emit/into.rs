@@ -14,8 +14,10 @@ use roxmltree::Node;
 
 use self::edits::Edits;
 use super::libvirt::{
-    Place, TOPOEXT, cell_lines, memnode_lines, memory_line, page_line, scheduler_line, unit,
+    PASSTHROUGH, Place, TOPOEXT, cell_lines, memnode_lines, memory_line, page_line, scheduler_line,
+    unit,
 };
+use crate::caches::{Caches, Vendor, caches};
 use crate::cells::{GuestCell, cells, shares};
 use crate::domain_file::{Domain, DomainError, error_at, parse};
 
@@ -285,14 +287,19 @@ impl<'a, 'x> Merge<'a, 'x> {
         let Some(guest) = &vnode.guest else {
             return;
         };
+        let (vendor, caches) = (Vendor::of(topology), caches(vnode, topology));
+        let dies = if vendor == Vendor::Unknown { 1 } else { caches.dies };
+        let cores = guest.cores / dies;
         let shape = format!(
-            "<topology sockets='{}' dies='1' cores='{}' threads='{}'/>",
-            guest.sockets, guest.cores, guest.threads
+            "<topology sockets='{}' dies='{dies}' cores='{cores}' threads='{}'/>",
+            guest.sockets, guest.threads
         );
-        let amd = topology.model.as_deref().is_some_and(|model| model.contains("AMD"));
-        let needs_topoext = guest.threads > 1 && amd && self.domain.kind == "kvm";
+        let kvm = self.domain.kind == "kvm";
+        let needs_topoext = guest.threads > 1 && vendor == Vendor::Amd && kvm;
+        let shows_host = caches.as_host && vendor != Vendor::Unknown && kvm;
         let Some(node) = child(self.root, "cpu") else {
             let mut lines = vec![shape];
+            lines.extend(shows_host.then(|| PASSTHROUGH.to_owned()));
             lines.extend(needs_topoext.then(|| TOPOEXT.to_owned()));
             lines.extend(numa_block(cells));
             // TCG has no host CPU to pass through.
@@ -306,16 +313,12 @@ impl<'a, 'x> Merge<'a, 'x> {
         };
         let same = self.domain.shape.as_ref().is_some_and(|known| {
             let shape = known.value;
-            (shape.dies, shape.clusters) == (1, 1)
+            (shape.dies, shape.clusters) == (dies, 1)
                 && (shape.sockets, shape.cores, shape.threads)
-                    == (guest.sockets, guest.cores, guest.threads)
+                    == (guest.sockets, cores, guest.threads)
         });
-        let has = node.children().any(|feature| feature.attribute("name") == Some("topoext"));
-        let passthrough = node.attribute("mode") == Some("host-passthrough");
         let mut lines = vec![shape];
-        if needs_topoext && passthrough && !has {
-            lines.push(TOPOEXT.to_owned());
-        }
+        lines.extend(self.flags(node, caches, (shows_host, needs_topoext)));
         // Cells that are there are exchanged in their own element, else they come with the topology.
         let numa = child(node, "numa");
         match (numa, cells.is_empty()) {
@@ -329,6 +332,34 @@ impl<'a, 'x> Merge<'a, 'x> {
         if !same || lines.len() > 1 {
             self.edits.exchange(node, |child| child.has_tag_name("topology"), &lines);
         }
+    }
+
+    /// What `<cpu>` lacks beside its topology, if it passes the host's model on.
+    fn flags(
+        &mut self,
+        node: Node<'_, '_>,
+        caches: Caches,
+        (shows_host, needs_topoext): (bool, bool),
+    ) -> Vec<String> {
+        let mut lines = Vec::new();
+        let has = node.children().any(|feature| feature.attribute("name") == Some("topoext"));
+        let passthrough = node.attribute("mode") == Some("host-passthrough");
+        let cache = child(node, "cache");
+        if shows_host && passthrough && cache.is_none() {
+            lines.push(PASSTHROUGH.to_owned());
+        }
+        let shown = cache.is_some_and(|cache| cache.attribute("mode") == Some("passthrough"));
+        if shown && !caches.as_host {
+            self.notes.push(
+                "<cache mode='passthrough'/> of the file stays, although these pins are not the \
+                 host's cores and L3 caches: the guest is told of sharing that is not so"
+                    .to_owned(),
+            );
+        }
+        if needs_topoext && passthrough && !has {
+            lines.push(TOPOEXT.to_owned());
+        }
+        lines
     }
 
     /// A new element of the domain, where a reader looks for it.

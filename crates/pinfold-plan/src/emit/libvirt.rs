@@ -3,16 +3,22 @@
 //! A fragment to put into `<domain>` (`virsh edit NAME`), in the words of
 //! <https://libvirt.org/formatdomain.html#cpu-tuning>. libvirt numbers iothreads
 //! from 1, so an id of QEMU's becomes its place in the plan; a comment tells which.
-//! The CPU mode `host-passthrough` is that of a `<domain type='kvm'>`.
+//! The CPU mode `host-passthrough`, `<cache>` and `topoext` are those of a `<domain type='kvm'>`:
+//! under TCG (`type='qemu'`) there is no host CPU to pass on, and all three must be left out.
 
 use pinfold_model::{
-    IsolationScope, MemoryPlan, NotSingle, Plan, Policy, Role, ThreadPlan, Topology, VnodePlan,
+    GuestTopology, IsolationScope, MemoryPlan, NotSingle, Plan, Policy, Role, ThreadPlan, Topology,
+    VnodePlan,
 };
 
+use crate::caches::{Caches, Vendor, caches};
 use crate::cells::{GuestCell, cells, node_list, shares};
 
 /// What makes QEMU show threads to a guest on an AMD host.
 pub(super) const TOPOEXT: &str = "<feature policy='require' name='topoext'/>";
+
+/// What shows a guest the host's own cache data; QEMU's `host-cache-info=on`.
+pub(super) const PASSTHROUGH: &str = "<cache mode='passthrough'/>";
 
 /// The plan as a fragment of libvirt's domain XML, with the reason of each pin.
 ///
@@ -194,18 +200,30 @@ fn cpu(xml: &mut Xml, vnode: &VnodePlan, topology: &Topology) {
     };
     xml.comment(&format!("guest topology: {}", guest.reason));
     xml.open("<cpu mode='host-passthrough'>");
-    xml.line(&format!(
-        "<topology sockets='{}' cores='{}' threads='{}'/>",
-        guest.sockets, guest.cores, guest.threads
-    ));
-    let amd = topology.model.as_deref().map(|model| model.contains("AMD"));
-    match amd {
-        Some(true) if guest.threads > 1 => xml.line(TOPOEXT),
-        None if guest.threads > 1 => xml.comment(&format!(
+    let (vendor, caches) = (Vendor::of(topology), caches(vnode, topology));
+    if vendor == Vendor::Unknown && caches.dies > 1 {
+        xml.comment(&format!(
+            "On an x86 host write dies='{}' cores='{}': a die for each L3 that the vCPUs lie in",
+            caches.dies,
+            guest.cores / caches.dies
+        ));
+    }
+    xml.line(&topology_line(guest, (vendor, caches)));
+    match (vendor, caches.as_host) {
+        (Vendor::Amd | Vendor::Intel, true) => xml.line(PASSTHROUGH),
+        (Vendor::Amd | Vendor::Intel, false) => xml.comment(
+            "The guest is not shown the host's cache data, which would be wrong for these pins; \
+             QEMU describes caches of its own, an L3 for each die",
+        ),
+        (Vendor::Unknown, _) => {}
+    }
+    match vendor {
+        Vendor::Amd if guest.threads > 1 => xml.line(TOPOEXT),
+        Vendor::Unknown if guest.threads > 1 => xml.comment(&format!(
             "On an AMD host add {TOPOEXT} here: without it QEMU hides the threads from the guest. \
              On an Intel host it would not start"
         )),
-        Some(_) | None => {}
+        Vendor::Amd | Vendor::Intel | Vendor::Unknown => {}
     }
     let sizes = vnode
         .memory
@@ -217,6 +235,20 @@ fn cpu(xml: &mut Xml, vnode: &VnodePlan, topology: &Topology) {
         xml.close("</numa>");
     }
     xml.close("</cpu>");
+}
+
+/// `<topology>`, with dies where there are several.
+pub(super) fn topology_line(guest: &GuestTopology, (vendor, caches): (Vendor, Caches)) -> String {
+    let (sockets, threads) = (guest.sockets, guest.threads);
+    match (vendor, caches.dies) {
+        (Vendor::Amd | Vendor::Intel, dies) if dies > 1 => format!(
+            "<topology sockets='{sockets}' dies='{dies}' cores='{}' threads='{threads}'/>",
+            guest.cores / dies
+        ),
+        (_, _) => {
+            format!("<topology sockets='{sockets}' cores='{}' threads='{threads}'/>", guest.cores)
+        }
+    }
 }
 
 /// A role that libvirt has a pin for.

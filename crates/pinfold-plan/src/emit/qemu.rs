@@ -11,10 +11,12 @@
 //! script stays the parent). Arguments are quoted, comments hold no control character:
 //! nothing of a name, an id or a reason is ever code.
 
+mod cpu;
 mod memory;
 
 use pinfold_model::{NotSingle, Plan, Policy, Role, ThreadPlan, Topology, VnodePlan};
 
+use self::cpu::Cpu;
 use self::memory::Options;
 use crate::schema;
 
@@ -36,7 +38,8 @@ pub fn qemu(plan: &Plan, topology: &Topology, argv: &[String]) -> Result<String,
     let memory = memory::options(vnode, topology, &command);
     let mut script = HEAD.to_owned();
     header(&mut script, (plan, vnode), &command);
-    memory.notes.iter().for_each(|note| comment(&mut script, note));
+    let cpu = cpu::cpu(vnode, topology, &command);
+    memory.notes.iter().chain(&cpu.notes).for_each(|note| comment(&mut script, note));
     script.push('\n');
     settings(&mut script, (plan, vnode), &command);
     script.push_str(FUNCTIONS);
@@ -48,7 +51,7 @@ pub fn qemu(plan: &Plan, topology: &Topology, argv: &[String]) -> Result<String,
         &taskset_lines(vnode),
     );
     script.push_str(PREPARE);
-    script.push_str(&start(vnode, &command, &memory));
+    script.push_str(&start(&command, (&cpu, &memory)));
     script.push_str(RUN);
     Ok(script)
 }
@@ -58,6 +61,8 @@ struct Command {
     kept: Vec<String>,
     /// The values of its own `-smp`.
     smp: Vec<String>,
+    /// The values of its own `-cpu`.
+    cpu: Vec<String>,
     /// The values of its own `-m`.
     memory: Vec<String>,
     /// It says itself where memory is: `-numa`, a backend, `-mem-path`.
@@ -72,6 +77,7 @@ impl Command {
         let mut command = Self {
             kept: Vec::new(),
             smp: Vec::new(),
+            cpu: Vec::new(),
             memory: Vec::new(),
             places_memory: false,
             daemonize: false,
@@ -81,6 +87,7 @@ impl Command {
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
                 "-smp" | "--smp" => command.smp.extend(arguments.next().cloned()),
+                "-cpu" | "--cpu" => command.cpu.extend(arguments.next().cloned()),
                 "-m" | "--m" => command.memory.extend(arguments.next().cloned()),
                 "-daemonize" | "--daemonize" => command.daemonize = true,
                 "-S" | "--S" | "-incoming" | "--incoming" => {
@@ -230,7 +237,7 @@ fn needs_pinfold(why: &str) -> String {
     format!("    echo \"$0:\" {message} >&2\n    return 1\n")
 }
 
-fn start(vnode: &VnodePlan, command: &Command, memory: &Options) -> String {
+fn start(command: &Command, (cpu, memory): (&Cpu, &Options)) -> String {
     let mut lines =
         String::from("\n# The command. What follows its own options is what pinning needs.\n");
     lines.push_str("set --");
@@ -241,16 +248,7 @@ fn start(vnode: &VnodePlan, command: &Command, memory: &Options) -> String {
         lines.push_str(&quote(argument));
     }
     lines.push_str(" \"$@\"");
-    if let Some(guest) = &vnode.guest {
-        lines.push_str(&format!(
-            " \\\n    -smp {},sockets={},cores={},threads={}",
-            vnode.vcpus().count(),
-            guest.sockets,
-            guest.cores,
-            guest.threads
-        ));
-    }
-    for option in &memory.words {
+    for option in cpu.words.iter().chain(&memory.words) {
         let (name, value) = option;
         lines.push_str(&format!(" \\\n    {name} {}", quote(value)));
     }
