@@ -256,6 +256,19 @@ impl Plan {
         }
     }
 
+    /// The plan of one of its vnodes, for those that take one at a time: nothing is kept free for
+    /// the threads of the others, and the housekeeping is that of the whole.
+    #[must_use]
+    pub fn alone(&self, vnode: &VnodePlan) -> Plan {
+        let mut taken = CpuSet::new();
+        for other in self.vnodes.iter().filter(|other| other.name != vnode.name) {
+            other.threads.iter().for_each(|thread| taken.add(&thread.pus));
+        }
+        let exclusive = self.exclusive.difference(&taken);
+        let isolation = if exclusive.is_empty() { IsolationScope::None } else { self.isolation };
+        Plan { vnodes: vec![vnode.clone()], exclusive, isolation, ..self.clone() }
+    }
+
     /// All threads with the vnode that they belong to.
     pub fn threads(&self) -> impl Iterator<Item = (&VnodePlan, &ThreadPlan)> {
         self.vnodes.iter().flat_map(|vnode| vnode.threads.iter().map(move |thread| (vnode, thread)))

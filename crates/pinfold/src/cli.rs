@@ -203,6 +203,9 @@ pub struct PlanArgs {
     /// Print it in a format that other tools take
     #[arg(long, value_name = "FORMAT", conflicts_with = "explain")]
     pub emit: Option<Emit>,
+    /// Of several virtual machines, emit this one's text alone
+    #[arg(long, value_name = "NAME", requires = "emit")]
+    pub vnode: Option<String>,
     /// libvirt domain file into which `--emit libvirt` merges the plan; every other byte of it stays.
     /// The whole file goes to standard output, FILE itself is not changed
     #[arg(long, value_name = "FILE", requires = "emit")]

@@ -74,8 +74,42 @@ fn what_is_wrong_is_told_with_its_place() {
     check(&["--free", "all"], "--free: free: \"all\" is not a number of PUs");
     check(&["--vm", "name=a", "--vcpus", "2"], "cannot be used with");
     check(&["--request", "/nonexistent/request.toml"], "/nonexistent/request.toml");
-    check(
-        &["--vm", "name=a", "--vm", "name=b", "--emit", "libvirt"],
-        "one virtual machine at a time",
-    );
+    let two = ["--vm", "name=a,vcpus=1", "--vm", "name=b,vcpus=1", "--emit"];
+    check(&[&two[..], &["libvirt", "--vnode", "c"]].concat(), "the plan places no \"c\"");
+    check(&[&two[..], &["cmdline", "--vnode", "a"]].concat(), "for the host as a whole");
+}
+
+/// Every format: a text for each machine under its name, and each alone as it stands there.
+#[test]
+fn several_machines_are_emitted_one_by_one() {
+    let input = format!("{ROOT}/fixtures/hosts/r910.synthetic");
+    let base = ["plan", "--strategy", "multi-vm", "--input", &input, "--isolate", "host"];
+    let vms = ["--vm", "name=web,vcpus=2", "--vm", "name=db,vcpus=4,iothreads=io", "--emit"];
+    let emit = |more: &[&str]| -> String {
+        let (code, text, said) = run(&[&base[..], &vms[..], more].concat());
+        assert_eq!(code, Some(0), "{said}");
+        text
+    };
+    for format in ["libvirt", "qemu", "virsh", "systemd", "proxmox", "kubevirt", "nova"] {
+        let all = emit(&[format]);
+        let (head, texts) = all.split_once("==== web ====").expect("marked by name");
+        let (web, db) = texts.split_once("==== db ====").expect("marked by name");
+        assert!(head.contains("2 texts") && head.contains("vnode NAME"), "{format}: {head}");
+        for (name, part) in [("web", web), ("db", db)] {
+            let alone = emit(&[format, "--vnode", name]);
+            assert!(!alone.contains("===="), "{format}: {alone}");
+            assert!(part.contains(&alone), "{format} of {name}:\n{alone}\nis not in\n{part}");
+        }
+        if ["qemu", "proxmox", "nova"].contains(&format) {
+            let ran = capture("sh", ["-c", all.as_str(), "all"], 10_000_000_000).expect("runs");
+            assert_eq!(ran.status.code(), Some(2), "{format}");
+            assert!(ran.stderr_text().contains("--vnode NAME"), "{}", ran.stderr_text());
+        }
+    }
+    // A plan for one machine keeps nobody off the PUs of another's threads.
+    let script = emit(&["qemu", "--vnode", "web"]);
+    assert!(script.contains("\"exclusive_pus\": \"0,4,16,20\"") && !script.contains("\"db\""), "{script}");
+    for host in ["cmdline", "tuned"] {
+        assert!(!emit(&[host]).contains("===="), "one text for the host");
+    }
 }

@@ -26,13 +26,11 @@ fn better_place(view: &View<'_, '_>) -> CpuSet {
     let free = view.lookup.usable.difference(&held).difference(&view.lookup.topology.isolated);
     let off_cores = free.difference(&view.lookup.whole_cores(&held));
     let nodes = view.lookup.nodes_of(&held);
-    let near = |set: &CpuSet| -> CpuSet {
-        let on_node = |pu: &pinfold_model::PuId| {
-            view.lookup.pu(*pu).and_then(|pu| pu.node).is_some_and(|node| nodes.contains(&node))
-        };
-        set.iter().filter(on_node).collect()
-    };
-    let choices = [near(&off_cores), near(&free), off_cores, free];
+    let mut there = CpuSet::new();
+    for node in view.lookup.topology.nodes.iter().filter(|node| nodes.contains(&node.id)) {
+        there.add(&node.pus);
+    }
+    let choices = [off_cores.intersection(&there), free.intersection(&there), off_cores, free];
     choices.into_iter().find(|set| !set.is_empty()).unwrap_or_default()
 }
 

@@ -1,7 +1,7 @@
 //! `pinfold plan --emit`: the plan in the language of another tool.
 
 use pinfold_host::user;
-use pinfold_model::{NotSingle, Plan, Topology};
+use pinfold_model::{NotSingle, Plan, Topology, VnodePlan};
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::emit;
 
@@ -32,11 +32,13 @@ impl DomainFile {
 pub struct Target<'a> {
     /// The domain file to merge into.
     pub file: Option<&'a DomainFile>,
+    /// The name of the only vnode whose text is wanted.
+    pub vnode: Option<&'a str>,
     /// The QEMU command line.
     pub command: &'a [String],
 }
 
-/// The plan as `format`.
+/// The plan as `format`: one text for each vnode, where the format is not the host's.
 pub fn emit(
     format: Emit,
     (plan, topology): (&Plan, &Topology),
@@ -46,29 +48,105 @@ pub fn emit(
         let message = format!("--into {} goes with --emit libvirt only", file.path);
         return Err(Failure::new(Exit::Input, message).with_hint("leave --into out"));
     }
-    let one = || plan.single().map(|vnode| (plan, vnode)).map_err(several);
+    match (format, target.vnode) {
+        (Emit::Cmdline | Emit::Tuned, Some(name)) => {
+            let message = format!("--vnode {name:?}: the format is for the host as a whole");
+            return Err(Failure::new(Exit::Input, message).with_hint("leave --vnode out"));
+        }
+        (Emit::Cmdline, None) => return Ok(emit::cmdline(plan)),
+        (Emit::Tuned, None) => return Ok(emit::tuned(plan)),
+        (_, _) => {}
+    }
+    let chosen = target.vnode.map(|name| named(plan, name)).transpose()?;
+    if let Some(file) = target.file {
+        return into(file, (plan, topology), chosen);
+    }
+    match (chosen, plan.vnodes.as_slice()) {
+        (Some(vnode), _) => one(format, (&plan.alone(vnode), topology), target),
+        (None, [_]) => one(format, (plan, topology), target),
+        (None, vnodes) => {
+            let mut text = several_in_one(format, vnodes.len());
+            for vnode in vnodes {
+                text.push_str(&mark(format, &vnode.name));
+                text.push_str(&one(format, (&plan.alone(vnode), topology), target)?);
+            }
+            Ok(text)
+        }
+    }
+}
+
+/// The text of a plan of one vnode.
+fn one(
+    format: Emit,
+    (plan, topology): (&Plan, &Topology),
+    target: &Target<'_>,
+) -> Result<String, Failure> {
+    let only = || plan.single().map(|vnode| (plan, vnode)).map_err(not_single);
     Ok(match format {
-        Emit::Libvirt => match target.file {
-            Some(file) => into(file, (plan, topology))?,
-            None => emit::libvirt(plan, topology).map_err(several)?,
-        },
-        Emit::Qemu => emit::qemu(plan, topology, target.command).map_err(several)?,
-        Emit::Virsh => emit::virsh(one()?),
+        Emit::Libvirt => emit::libvirt(plan, topology).map_err(not_single)?,
+        Emit::Qemu => emit::qemu(plan, topology, target.command).map_err(not_single)?,
+        Emit::Virsh => emit::virsh(only()?),
+        Emit::Systemd => emit::systemd(only()?),
+        Emit::Proxmox => emit::proxmox(only()?),
+        Emit::Kubevirt => emit::kubevirt(only()?),
+        Emit::Nova => emit::nova(only()?),
         Emit::Cmdline => emit::cmdline(plan),
-        Emit::Systemd => emit::systemd(one()?),
         Emit::Tuned => emit::tuned(plan),
-        Emit::Proxmox => emit::proxmox(one()?),
-        Emit::Kubevirt => emit::kubevirt(one()?),
-        Emit::Nova => emit::nova(one()?),
     })
 }
 
-fn into(file: &DomainFile, (plan, topology): (&Plan, &Topology)) -> Result<String, Failure> {
-    // Of several machines the one that bears the file's name.
-    let named = plan.vnodes.iter().find(|vnode| vnode.name == file.domain.name);
-    let vnode = match named {
+fn named<'p>(plan: &'p Plan, name: &str) -> Result<&'p VnodePlan, Failure> {
+    plan.vnodes.iter().find(|vnode| vnode.name == name).ok_or_else(|| {
+        let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
+        Failure::new(Exit::Input, format!("--vnode: the plan places no {name:?}"))
+            .with_hint(format!("it places {}", names.join(", ")))
+    })
+}
+
+/// What stands before the texts of several vnodes. Scripts that take one machine as their
+/// argument must not run one after the other: such a file ends at once.
+fn several_in_one(format: Emit, count: usize) -> String {
+    let said = format!("{count} texts, one for each vnode; --vnode NAME prints one alone");
+    match format {
+        Emit::Libvirt => format!("<!-- Pinfold: {} -->\n", said.replace("--", "")),
+        Emit::Qemu | Emit::Proxmox | Emit::Nova => {
+            format!("#!/bin/sh\n# Pinfold: {said}\necho \"$0: {said}\" >&2\nexit 2\n")
+        }
+        Emit::Virsh | Emit::Systemd | Emit::Kubevirt | Emit::Cmdline | Emit::Tuned => {
+            format!("# Pinfold: {said}\n")
+        }
+    }
+}
+
+/// The line before a vnode's text.
+fn mark(format: Emit, name: &str) -> String {
+    let plain = |character: char| if character.is_control() { ' ' } else { character };
+    let name: String = name.chars().map(plain).collect();
+    match format {
+        // No comment of XML holds two hyphens, or ends with one.
+        Emit::Libvirt => format!("<!-- ==== {} ==== -->\n", name.replace('-', "\u{2010}")),
+        // Each is a document of its own.
+        Emit::Kubevirt => format!("---\n# ==== {name} ====\n"),
+        Emit::Qemu
+        | Emit::Virsh
+        | Emit::Systemd
+        | Emit::Proxmox
+        | Emit::Nova
+        | Emit::Cmdline
+        | Emit::Tuned => format!("\n# ==== {name} ====\n"),
+    }
+}
+
+fn into(
+    file: &DomainFile,
+    (plan, topology): (&Plan, &Topology),
+    chosen: Option<&VnodePlan>,
+) -> Result<String, Failure> {
+    // Of several machines the one that was named, or that bears the file's name.
+    let same = || plan.vnodes.iter().find(|vnode| vnode.name == file.domain.name);
+    let vnode = match chosen.or_else(same) {
         Some(vnode) => vnode,
-        None => plan.single().map_err(several)?,
+        None => plan.single().map_err(not_single)?,
     };
     let merged = emit::libvirt_into(&file.text, (plan, vnode), topology).map_err(|error| {
         let hint = error.hint.map(str::to_owned);
@@ -81,9 +159,7 @@ fn into(file: &DomainFile, (plan, topology): (&Plan, &Topology)) -> Result<Strin
     Ok(merged.text)
 }
 
-fn several(error: NotSingle) -> Failure {
-    Failure::from_error(Exit::Input, &error, None).with_hint(
-        "emit a plan of one virtual machine at a time; --into picks the one with its file's name, \
-             cmdline and tuned take all",
-    )
+fn not_single(error: NotSingle) -> Failure {
+    Failure::from_error(Exit::Input, &error, None)
+        .with_hint("--vnode NAME picks one; --into picks the one with its file's name by itself")
 }

@@ -31,7 +31,11 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
     let request = request(arguments, file.as_ref(), &topology)?;
     let plan = common::make_plan(strategy, &topology, &request)?;
     if let Some(format) = arguments.emit {
-        let target = emit::Target { file: file.as_ref(), command: &arguments.command };
+        let target = emit::Target {
+            file: file.as_ref(),
+            vnode: arguments.vnode.as_deref(),
+            command: &arguments.command,
+        };
         output::document(&emit::emit(format, (&plan, &topology), &target)?);
         return Ok(());
     }
