@@ -219,7 +219,6 @@ impl Drop for Group {
             }
             SystemClock.sleep_ns(SECOND_NS / 50);
         }
-        println!("{} could not be removed", self.path);
     }
 }
 
