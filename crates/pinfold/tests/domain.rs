@@ -95,6 +95,56 @@ fn libvirt_takes_a_merged_file_and_gives_it_back() {
     daemon.virsh(&["undefine", NAME]).unwrap();
 }
 
+/// Memory on two nodes in huge pages, with a cell for each: defined by libvirt, dumped, valid.
+#[test]
+fn libvirt_takes_memory_nodes_cells_and_huge_pages() {
+    const TWO_NODES: &str = "node:2 core:2 pu:1";
+    let Some(daemon) = Daemon::start(NAME) else { return };
+    let file = format!("{}/mine.xml", daemon.folder.path().display());
+    let mine = domain_xml().replace("<memory unit='MiB'>32<", "<memory unit='MiB'>64<");
+    let mine = mine.replace("<vcpu>6<", "<vcpu>4<");
+    user::write_atomic(&file, mine.as_bytes()).unwrap();
+    let vm = format!("name={NAME},vcpus=4,iothreads=iothread1,memory=64MiB,huge-pages=2MiB");
+    let words =
+        ["plan", "-s", "sequential", "--input", TWO_NODES, "--vm", &vm, "--emit", "libvirt"];
+    let (code, merged, said) = pinfold(None, &[&words[..], &["--into", &file]].concat());
+    assert_eq!(code, Some(0), "{said}");
+    user::write_atomic(&file, merged.as_bytes()).unwrap();
+    daemon.virsh(&["define", &file, "--validate"]).unwrap();
+    let dumped = daemon.virsh(&["dumpxml", NAME]).unwrap();
+    let memory = |xml: &str| -> Vec<String> {
+        let words = ["<memory mode", "<memnode", "<cell ", "<page "];
+        let lines = xml.lines().map(|line| line.trim().replace('"', "'"));
+        lines.filter(|line| words.iter().any(|word| line.starts_with(word))).collect()
+    };
+    let wanted = [
+        "<memory mode='strict' nodeset='0-1'/>",
+        "<memnode cellid='0' mode='strict' nodeset='0'/>",
+        "<memnode cellid='1' mode='strict' nodeset='1'/>",
+        "<cell id='0' cpus='0-1' memory='32768' unit='KiB'/>",
+        "<cell id='1' cpus='2-3' memory='32768' unit='KiB'/>",
+        "<page size='2048' unit='KiB'/>",
+    ];
+    for xml in [&merged, &dumped] {
+        let mut found = memory(xml);
+        found.sort_by_key(|line| wanted.iter().position(|one| one == line));
+        assert_eq!(found, wanted, "{xml}");
+    }
+    assert_eq!(placement(&dumped), placement(&merged), "{dumped}");
+    user::write_atomic(&file, dumped.as_bytes()).unwrap();
+    match find_program("virt-xml-validate") {
+        None => eprintln!("skipped: virt-xml-validate is not installed"),
+        Some(validator) => {
+            let output = capture(&validator, [&file, "domain"], MINUTE_NS).unwrap();
+            assert!(output.status.success(), "{}\n{dumped}", output.stderr_text());
+        }
+    }
+    // What libvirt gives back is read again, and nothing of its memory is wrong.
+    let (_, said, _) = pinfold(None, &["plan", "--check", &file, "--input", TWO_NODES]);
+    assert!(!said.contains("memory-") && !said.contains("nodes-"), "{said}");
+    daemon.virsh(&["undefine", NAME]).unwrap();
+}
+
 #[test]
 fn a_running_domain_is_checked_thread_by_thread() {
     let Some(daemon) = Daemon::start(NAME) else { return };

@@ -108,7 +108,10 @@ fn several_machines_are_emitted_one_by_one() {
     }
     // A plan for one machine keeps nobody off the PUs of another's threads.
     let script = emit(&["qemu", "--vnode", "web"]);
-    assert!(script.contains("\"exclusive_pus\": \"0,4,16,20\"") && !script.contains("\"db\""), "{script}");
+    assert!(
+        script.contains("\"exclusive_pus\": \"0,4,16,20\"") && !script.contains("\"db\""),
+        "{script}"
+    );
     for host in ["cmdline", "tuned"] {
         assert!(!emit(&[host]).contains("===="), "one text for the host");
     }

@@ -72,6 +72,45 @@ fn memory_on_a_node() {
     assert!(running, "QEMU does not run under\n{script}");
 }
 
+/// Two cells, each with a backend and a thread context of its own, as a real QEMU takes them. Both
+/// are bound to node 0 here, because few machines have two.
+#[test]
+fn memory_in_two_cells() {
+    let Some(stage) = stage("multi") else { return };
+    let machine = Machine::new([2, 1, 1, 1, 1], |place| match place.package {
+        0 => stage.first.0,
+        _ => stage.second.0,
+    });
+    let mut layout =
+        plan("sequential", &machine.build(), &Request::vm("vm", VcpuCount::Exactly(2))).unwrap();
+    layout.vnodes[0].memory = Some(pinfold_model::MemoryPlan {
+        nodes: vec![pinfold_model::NodeId(0), pinfold_model::NodeId(1)],
+        bytes: Some(64 << 20),
+        page_bytes: None,
+        reason: "a test".to_owned(),
+    });
+    let argv = ["qemu-system-x86_64", "-nodefaults", "-display", "none", "-accel"];
+    let argv = words(&[&argv[..], &["tcg,thread=multi"]].concat());
+    let script = qemu(&layout, &machine.build(), &argv).unwrap();
+    for (part, count) in [("host-nodes=1", 1), ("node-affinity=1", 1), ("-numa node", 2)] {
+        assert_eq!(script.matches(part).count(), count, "{part} in\n{script}");
+    }
+    let here = script.replace("host-nodes=1", "host-nodes=0");
+    let here = here.replace("node-affinity=1", "node-affinity=0");
+    let host = LiveHost::new().unwrap();
+    let mut shell = start(&here, "/usr/bin:/bin");
+    let running = wait_until(|| {
+        let threads = threads(&host, shell.pid());
+        let placed = |(name, pu): (&str, PuId)| {
+            threads.get(name).is_some_and(|thread| thread.mask == CpuSet::single(pu))
+        };
+        placed(("CPU 0/TCG", stage.first)) && placed(("CPU 1/TCG", stage.second))
+    });
+    shell.terminate().unwrap();
+    assert!(shell.wait_for(&SystemClock, 20 * SECOND_NS).unwrap().is_some());
+    assert!(running, "QEMU does not run under\n{here}");
+}
+
 fn start(script: &str, path: &str) -> Child {
     Spawn::new("sh")
         .args(["-c", script, "start.sh"])
