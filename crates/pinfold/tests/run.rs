@@ -183,6 +183,28 @@ fn a_running_machine_that_was_placed_is_well_placed() {
 }
 
 #[test]
+fn a_plan_of_another_machine_is_not_applied() {
+    if qemu_is_missing() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let (mut qemu, socket) = started(&folder, "1");
+    // The PUs of this plan are there on every machine; only the fingerprint tells.
+    let words = ["plan", "--strategy", "none", "--vcpus", "1", "--input", "core:1 pu:1", "--json"];
+    let made = pinfold(&state, &words);
+    assert!(made.status.success(), "{}", made.stderr_text());
+    let file = folder.path().join("plan.json").to_string_lossy().into_owned();
+    pinfold_host::user::write_atomic(&file, &made.stdout).expect("written");
+    let refused = pinfold(&state, &["apply", "--qmp", &socket, "--plan", &file, "--dry-run"]);
+    let said = refused.stderr_text();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains(&format!("{file} was made for another machine")), "{said}");
+    assert!(said.contains("pinfold plan --strategy NAME --json"), "{said}");
+    qemu.kill().expect("QEMU ends");
+}
+
+#[test]
 fn a_process_that_is_no_machine_is_not_checked() {
     let folder = tempfile::tempdir().expect("a folder");
     let state = folder.path().to_string_lossy().into_owned();

@@ -9,6 +9,7 @@ use pinfold_model::{
 use proptest::prelude::*;
 
 use super::machine::{Machine, Place};
+use crate::domain_file::Domain;
 use crate::{PlanError, check, emit, explain, plan, schema, strategies};
 
 /// The ways in which machines number their PUs.
@@ -346,14 +347,31 @@ fn keeps_its_word(
             keeps_the_rules(&layout, &layout.strategy, topology, request)?;
             prop_assert_eq!(schema::from_json(&schema::to_json(&layout)), Ok(layout.clone()));
             prop_assert!(explain(&layout, topology).contains(strategy));
-            if layout.vnodes.len() == 1 {
-                super::libvirt::parse(&emit::libvirt(&layout, topology).unwrap());
+            for vnode in &layout.vnodes {
+                // One machine's part is a plan as good as the whole, and can be emitted.
+                let alone = layout.alone(vnode);
+                prop_assert_eq!(check(&alone, topology), vec![]);
+                prop_assert!(alone.exclusive.is_subset(&layout.exclusive));
+                super::libvirt::parse(&emit::libvirt(&alone, topology).unwrap());
+                let amd = Topology { model: Some("AMD".to_owned()), ..topology.clone() };
+                dies_add_up(vnode, &emit::libvirt(&alone, &amd).unwrap())?;
             }
             return Ok(());
         }
         Err(error) => error,
     };
     refuses_honestly(strategy, &error, topology, request)
+}
+
+/// Sockets, dies, cores and threads make the number of vCPUs, also where there are several dies.
+fn dies_add_up(vnode: &VnodePlan, fragment: &str) -> Result<(), TestCaseError> {
+    if vnode.guest.is_none() {
+        return Ok(());
+    }
+    let domain = Domain::read(&format!("<domain>{fragment}</domain>")).unwrap();
+    let shape = domain.shape.unwrap().value;
+    prop_assert_eq!(shape.vcpus().map(|count| count as usize), Some(vnode.vcpus().count()));
+    Ok(())
 }
 
 fn refuses_honestly(
