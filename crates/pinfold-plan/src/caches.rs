@@ -8,8 +8,8 @@
 //!
 //! With `host-cache-info=on` (libvirt: `<cache mode='passthrough'/>`) the guest sees the sizes of
 //! the host's caches, and, of each, by how many neighbouring CPUs it is shared. That is true only
-//! of a guest that has as many threads on a core as the host, and whole L3 domains or no more
-//! than one: elsewhere neighbours in the guest would seem to share what they do not
+//! of a guest that has as many threads on a core as the host, whole L2 domains where cores share
+//! them, and whole L3 domains or no more than one: elsewhere neighbours in the guest would seem to share what they do not
 //! (<https://bugzilla.redhat.com/show_bug.cgi?id=1184125>).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,7 +71,13 @@ pub(crate) fn caches(vnode: &VnodePlan, topology: &Topology) -> Caches {
         domain.is_some_and(|domain| domain.pus.iter().all(|pu| used.contains(&pu)))
     };
     let told_apart = dies.is_some_and(|dies| dies * guest.sockets >= narrow(known.len()));
-    let as_host = same_cores && (known.len() == 1 || told_apart && known.iter().all(whole));
+    // Of an L2 that cores share, all of them or none.
+    let same_l2s = topology.l2_domains.iter().all(|domain| {
+        let held = domain.iter().filter(|pu| used.contains(pu)).count();
+        held == 0 || held == domain.len() || held == guest.threads as usize && pus.len() == held
+    });
+    let as_host =
+        same_cores && same_l2s && (known.len() == 1 || told_apart && known.iter().all(whole));
     Caches { dies: dies.unwrap_or(1), as_host }
 }
 

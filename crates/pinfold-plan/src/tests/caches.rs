@@ -55,6 +55,21 @@ fn flags_follow_the_pins_and_the_vendor() {
 }
 
 #[test]
+fn an_l2_that_cores_share_is_the_guests_whole_or_not_told() {
+    let mut topology = of(INTEL);
+    let passed = |topology: &Topology, strategy: &str, vcpus: u32| {
+        let layout = plan(strategy, topology, &exactly(vcpus)).unwrap();
+        cpu_lines(&layout, topology).iter().any(|line| line.contains("passthrough"))
+    };
+    assert!(passed(&topology, "balanced", 6));
+    // The cores two by two: the guest's three cores are one pair and a half.
+    let pair = |first: usize| topology.cores[first].pus.union(&topology.cores[first + 1].pus);
+    topology.l2_domains = [0, 2, 4, 6].map(pair).to_vec();
+    assert!(!passed(&topology, "balanced", 6));
+    assert!(passed(&topology, "balanced", 8));
+}
+
+#[test]
 fn a_hand_made_half_of_each_cache_is_dies_but_not_the_hosts() {
     let topology = of(AMD);
     let mut layout = plan("max-performance", &topology, &auto()).unwrap();

@@ -173,14 +173,17 @@ fn any_threads() -> impl Strategy<Value = Vec<ThreadPlan>> {
             roles.extend(iothreads.into_iter().map(Role::Iothread));
             roles.extend((0..vhosts).map(Role::Vhost));
             roles.extend(worker.then_some(Role::Worker));
-            let thread = |(role, (pus, policy, reason))| {
-                // Only a vCPU may have a deadline.
-                let fits = |policy: &Policy| {
-                    matches!(role, Role::Vcpu(_)) || !matches!(policy, Policy::Deadline { .. })
+            let thread =
+                |(role, (pus, policy, reason)): (Role, (CpuSet, Option<Policy>, String))| {
+                    // Only a vCPU may have a deadline.
+                    let fits = |policy: &Policy| {
+                        matches!(role, Role::Vcpu(_)) || !matches!(policy, Policy::Deadline { .. })
+                    };
+                    // A PU that no vCPU has, so that no real-time vCPU starves what it waits for.
+                    let own = CpuSet::single(PuId(501));
+                    let pus = if matches!(role, Role::Vcpu(_)) { pus } else { pus.union(&own) };
+                    ThreadPlan { policy: policy.filter(fits), role, pus, reason }
                 };
-                let policy: Option<Policy> = policy;
-                ThreadPlan { policy: policy.filter(fits), role, pus, reason }
-            };
             roles.into_iter().zip(bodies).map(thread).collect()
         },
     )
