@@ -189,8 +189,10 @@ impl Run<'_, '_, '_> {
         let masks_survive = cpusets::masks_survive(self.host)?;
         let mut left = String::new();
         for _ in 0..MAX_PASSES {
-            let Planned { mut steps, findings } =
+            let (Planned { mut steps, findings }, listed) =
                 plan_steps_in(cpusets.clone(), self.host, plan, target)?;
+            // The first steps come right after; others are looked at anew.
+            let mut seen = Some(Seen::listed(listed));
             self.find(findings);
             steps.retain_mut(|step| self.is_new(step));
             let Some(first) = steps.first() else {
@@ -204,7 +206,7 @@ impl Run<'_, '_, '_> {
                         self.journal.write_masks(masks)?;
                     }
                 }
-                self.take(cpusets.as_ref(), batch)?;
+                self.take(cpusets.as_ref(), batch, seen.take())?;
             }
         }
         Err(Failure::Restless { left })
@@ -219,7 +221,7 @@ impl Run<'_, '_, '_> {
                 return false;
             }
         }
-        if self.settled.contains(&settled(&step.change)) {
+        if !self.settled.is_empty() && self.settled.contains(&settled(&step.change)) {
             return false;
         }
         if let Some(first) = first_undo(self.journal.record(), &step.undo) {
@@ -236,15 +238,21 @@ impl Run<'_, '_, '_> {
         }
     }
 
-    fn take(&mut self, cpusets: Option<&Cpusets>, batch: &[Step]) -> Result<(), Failure> {
+    fn take(
+        &mut self,
+        cpusets: Option<&Cpusets>,
+        batch: &[Step],
+        seen: Option<Seen>,
+    ) -> Result<(), Failure> {
         let next = self.journal.record().step_count();
         for (step, index) in batch.iter().zip(next..) {
             self.tell(Point::BeforeJournal, index, step)?;
         }
         let first = self.journal.write_steps(batch)?;
-        let seen = match batch.iter().any(is_light) {
-            true => Seen::of(self.host, self.journal.record().header.vm)?,
-            false => Seen::default(),
+        let seen = match (seen, batch.iter().any(is_light)) {
+            (Some(seen), _) => seen,
+            (None, true) => Seen::of(self.host, self.journal.record().header.vm)?,
+            (None, false) => Seen::default(),
         };
         for (step, index) in batch.iter().zip(first..) {
             self.tell(Point::AfterJournal, index, step)?;

@@ -17,11 +17,12 @@ mod schema;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pinfold_host::user::{Lock, StateDir};
-use pinfold_host::{Clock, Host, HostError, process};
-use pinfold_model::{CpuSet, Step, TaskId};
+use pinfold_host::{Clock, Host, HostError, paths, process};
+use pinfold_model::{CpuSet, Step, TaskId, Tid};
 
 pub use error::JournalError;
 pub(crate) use files::Files;
@@ -378,9 +379,19 @@ fn supervisor(host: &dyn Host) -> Result<TaskId, JournalError> {
 fn present(host: &dyn Host, target: &Target) -> Result<Vec<TaskId>, JournalError> {
     let mut present: Vec<TaskId> = target.threads.iter().map(|(task, _)| *task).collect();
     let processes = std::iter::once(target.pid).chain(target.own.iter().map(|task| task.tid));
+    let known: BTreeSet<Tid> = present.iter().map(|task| task.tid).collect();
     for pid in processes {
+        // The list of a large machine takes the kernel longer than its number, which tells that
+        // all of its threads are known already: 2 for the directory and 1 for each.
+        let links = tasks::unless_gone(host.link_count(&paths::task_dir(pid)));
+        let is_known = u64::try_from(known.len()).is_ok_and(|known| {
+            pid == target.pid && matches!(&links, Ok(Some(links)) if *links == known + 2)
+        });
+        if is_known {
+            continue;
+        }
         for tid in tasks::threads_of(host, pid).map_err(JournalError::Host)? {
-            if present.iter().any(|task| task.tid == tid) {
+            if known.contains(&tid) {
                 continue;
             }
             present.extend(

@@ -21,7 +21,7 @@ mod tuning;
 use pinfold_host::Host;
 use pinfold_host::mountinfo::Version;
 use pinfold_model::{
-    CpuSet, Finding, IsolationScope, Plan, Policy, Role, Speed, Step, TaskId, VnodePlan,
+    CpuSet, Finding, IsolationScope, Plan, Policy, Role, Speed, Step, TaskId, Tid, VnodePlan,
 };
 
 use crate::actuators::GROUP_PREFIX;
@@ -55,16 +55,17 @@ pub fn group_name(vm: TaskId) -> String {
 /// [`ApplyError::Refused`] if the plan must not or cannot be applied here,
 /// [`ApplyError::VmGone`], [`ApplyError::Host`] if the host cannot be read.
 pub fn plan_steps(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Planned, ApplyError> {
-    plan_steps_in(Cpusets::find(host)?, host, plan, target)
+    Ok(plan_steps_in(Cpusets::find(host)?, host, plan, target)?.0)
 }
 
-/// The same on a host whose hierarchy is known.
+/// The same on a host whose hierarchy is known, with the threads of the machine's process as
+/// they were listed for it, ascending.
 pub(crate) fn plan_steps_in(
     cpusets: Option<Cpusets>,
     host: &dyn Host,
     plan: &Plan,
     target: &Target,
-) -> Result<Planned, ApplyError> {
+) -> Result<(Planned, Vec<Tid>), ApplyError> {
     let vnode = check(plan, target)?;
     let mut draft = Draft::new(host, (plan, vnode), target, cpusets)?;
     not_applied(&mut draft);
@@ -84,7 +85,8 @@ pub(crate) fn plan_steps_in(
     partition::make(&mut draft)?;
     // Last, so that undo begins with it: lists and masks come back when all PUs are there.
     tuning::hotplug::set(&mut draft)?;
-    Ok(draft.finish())
+    let listed = std::mem::take(&mut draft.listed);
+    Ok((draft.finish(), listed))
 }
 
 /// The steps that place the machine's threads, without isolation.

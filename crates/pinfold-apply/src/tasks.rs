@@ -91,6 +91,11 @@ pub(crate) fn is_alive(host: &dyn Host, task: TaskId) -> Result<bool, HostError>
 pub(crate) struct Seen(Vec<Tid>);
 
 impl Seen {
+    /// Threads that were listed just now.
+    pub(crate) fn listed(threads: Vec<Tid>) -> Self {
+        Self(threads)
+    }
+
     /// The threads of a process, if it is still this very one.
     pub(crate) fn of(host: &dyn Host, process: TaskId) -> Result<Self, HostError> {
         match is_alive(host, process)? {

@@ -279,7 +279,7 @@ fn check_message(error: &ApplyError, errno: i32, what: &str) {
 fn cycles_on_simulated_hosts_leave_nothing_behind() {
     // About 10,000 over all hosts and scopes.
     let cases = cases();
-    let each = common::times(1_000, 10_000).div_ceil(u32::try_from(cases.len()).unwrap());
+    let each = common::times(360, 10_000).div_ceil(u32::try_from(cases.len()).unwrap());
     for case in &cases {
         let what = format!("{}, isolate {}", case.name, case.plan.isolation);
         let before = case.host.snapshot();

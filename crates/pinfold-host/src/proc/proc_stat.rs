@@ -29,7 +29,8 @@ pub struct ProcStat {
     pub state: char,
     /// Parent process (field 4); 0 for the first ones.
     pub ppid: Tid,
-    /// Process group (field 5), named after its leader's process; 0 for kernel threads.
+    /// Process group (field 5), named after its leader's process; 0 for kernel threads, and for a
+    /// task that is just being taken away, of which the kernel says -1.
     pub process_group: Tid,
     /// Flags (field 9).
     pub flags: u32,
@@ -83,7 +84,10 @@ pub fn parse(text: &str) -> Result<ProcStat, ProcError> {
         comm: comm.to_owned(),
         state: field(3)?.chars().next().ok_or_else(fail)?,
         ppid: Tid(field(4)?.parse().map_err(|_| fail())?),
-        process_group: Tid(field(5)?.parse().map_err(|_| fail())?),
+        process_group: match field(5)? {
+            "-1" => Tid(0),
+            group => Tid(group.parse().map_err(|_| fail())?),
+        },
         flags: field(9)?.parse().map_err(|_| fail())?,
         threads: field(20)?.parse().map_err(|_| fail())?,
         start_time: field(22)?.parse().map_err(|_| fail())?,

@@ -43,6 +43,17 @@ fn stat_flags() {
 }
 
 #[test]
+fn stat_of_a_task_that_is_being_taken_away() {
+    // Seen on Linux 6.18, between the end of a shell and its removal.
+    let zeros = " 0".repeat(30);
+    let text =
+        format!("26534 (sh) X 0 -1 -1 0 -1 4227084 100 0 0 0 0 0 0 0 20 0 0 0 1560094{zeros}");
+    let stat = proc_stat::parse(&text).unwrap();
+    assert!(stat.has_ended());
+    assert_eq!((stat.process_group, stat.start_time), (Tid(0), 1_560_094));
+}
+
+#[test]
 fn stats_that_are_refused() {
     let check = |text: &str| assert!(proc_stat::parse(text).is_err(), "{text:?}");
     check("");
