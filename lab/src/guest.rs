@@ -4,6 +4,8 @@
 //! asked and answered is kept. When a case fails, that transcript, the console, the kernel's
 //! messages and Pinfold's journals are written beside it.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use pinfold_host::process::{Child, Spawn, Stdio};
 use pinfold_host::{Clock as _, SystemClock, user};
 use pinfold_probe::agent::{Agent, ChannelId, Output};
@@ -22,6 +24,8 @@ const WHERE: &str =
     "grep -s '' /proc/[0-9]*/task/[0-9]*/stat /proc/[0-9]*/task/[0-9]*/stack || true";
 /// What is said to every kernel.
 const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 mitigations=off audit=0";
+/// How often a guest is booted before it counts as dead.
+const BOOTS: usize = 4;
 const OFF_NS: u64 = 20 * SECOND_NS;
 
 /// What a host under test looks like.
@@ -37,7 +41,15 @@ pub struct Shape {
     pub threads: usize,
     /// Memory of the whole in MiB, a multiple of the number of nodes.
     pub memory_mib: u32,
+    /// QEMU's `-cpu`.
+    pub cpu: &'static str,
 }
+
+/// QEMU 7.2's TCG corrupts flags on cmpxchg16b, which 6.12 and newer kernels use. As the AMD
+/// processor that `max` claims to be, Linux 6.1 sees no SMT.
+const USUAL_CPU: &str = "max,cx16=off,vendor=GenuineIntel";
+/// One that virtualises, so that the guest has a real KVM.
+const SVM_CPU: &str = "EPYC,+svm,+npt,cx16=off";
 
 /// Two cores of two threads.
 pub const SMALL: Shape = Shape {
@@ -46,6 +58,47 @@ pub const SMALL: Shape = Shape {
     nodes: &[],
     threads: 2,
     memory_mib: 1024,
+    cpu: USUAL_CPU,
+};
+
+/// Two PUs, the least that can be parted.
+pub const TWO: Shape = Shape {
+    name: "2 PUs",
+    smp: "2,cores=2",
+    nodes: &[],
+    threads: 1,
+    memory_mib: 1024,
+    cpu: USUAL_CPU,
+};
+
+/// Two dies of one package, each with a cache of its own, as core complexes are.
+pub const DIES: Shape = Shape {
+    name: "2 dies × 2 cores × 2 threads",
+    smp: "8,sockets=1,dies=2,cores=2,threads=2",
+    nodes: &[],
+    threads: 2,
+    memory_mib: 1024,
+    cpu: USUAL_CPU,
+};
+
+/// Four packages with a NUMA node each, 32 PUs.
+pub const BIG: Shape = Shape {
+    name: "4 packages × 4 cores × 2 threads, 4 NUMA nodes",
+    smp: "32,sockets=4,cores=4,threads=2",
+    nodes: &["0-7", "8-15", "16-23", "24-31"],
+    threads: 2,
+    memory_mib: 2048,
+    cpu: USUAL_CPU,
+};
+
+/// Four cores that have virtualisation themselves.
+pub const SVM: Shape = Shape {
+    name: "4 cores with SVM",
+    smp: "4,cores=4",
+    nodes: &[],
+    threads: 1,
+    memory_mib: 1024,
+    cpu: SVM_CPU,
 };
 
 /// Two packages with a NUMA node each.
@@ -55,6 +108,7 @@ pub const NUMA: Shape = Shape {
     nodes: &["0-3", "4-7"],
     threads: 2,
     memory_mib: 1024,
+    cpu: USUAL_CPU,
 };
 
 /// A booted guest. Dropping it ends it.
@@ -69,11 +123,31 @@ pub struct Guest {
 }
 
 impl Guest {
+    /// Boots a shape. A kernel may panic under this emulator before anything was asked of it
+    /// (7.x patches code that other vCPUs run): then it is booted again, a few times.
+    ///
+    /// # Errors
+    /// As [`Guest::boot_once`].
+    pub fn boot(
+        cargo: &Cargo,
+        kernel: &GuestKernel,
+        shape: &Shape,
+        folder: &str,
+    ) -> Result<Self, LabError> {
+        for _ in 1..BOOTS {
+            match Self::boot_once(cargo, kernel, shape, folder) {
+                Err(LabError::Agent(_)) if panicked(folder)? => {}
+                answer => return answer,
+            }
+        }
+        Self::boot_once(cargo, kernel, shape, folder)
+    }
+
     /// Boots a shape; what it needs and leaves lies in `folder`, which is made anew.
     ///
     /// # Errors
     /// [`LabError`]; the console is then in the folder.
-    pub fn boot(
+    pub fn boot_once(
         cargo: &Cargo,
         kernel: &GuestKernel,
         shape: &Shape,
@@ -86,7 +160,7 @@ impl Guest {
         let initramfs = format!("{folder}/initramfs");
         user::write_atomic(&initramfs, &cargo.initramfs(kernel)?)?;
         // A socket's path must be short, and the folder's may not be.
-        let socket = format!("{}/lab-{}", user::runtime_dir()?, name_of(folder));
+        let socket = format!("{}/lab-{}", user::runtime_dir()?, new_name());
         if user::exists(&socket) {
             user::remove(&socket)?;
         }
@@ -230,17 +304,22 @@ impl Guest {
     }
 }
 
-/// A name that no other guest has now: the kernel's and the case's folder.
-fn name_of(folder: &str) -> String {
-    let mut parts: Vec<&str> = folder.rsplit('/').take(2).collect();
-    parts.reverse();
-    format!("{}-{}", pinfold_host::process::own_pid(), parts.join("-"))
+/// A name that no other guest has now.
+fn new_name() -> String {
+    static BOOTED: AtomicUsize = AtomicUsize::new(0);
+    let number = BOOTED.fetch_add(1, Ordering::Relaxed);
+    format!("{}-{number}", pinfold_host::process::own_pid())
+}
+
+/// True if the guest's console tells of the end of its kernel.
+fn panicked(folder: &str) -> Result<bool, LabError> {
+    let console = format!("{folder}/console.txt");
+    Ok(user::exists(&console)
+        && String::from_utf8_lossy(&user::read(&console)?).contains("Kernel panic"))
 }
 
 fn arguments(shape: &Shape, kernel: &str, initramfs: &str, folder: &str) -> Vec<String> {
     let memory = format!("{}M", shape.memory_mib);
-    // QEMU 7.2's TCG corrupts flags on cmpxchg16b, which 6.12 and newer kernels use. As the
-    // AMD processor that `max` claims to be, Linux 6.1 sees no SMT.
     let mut words: Vec<String> = [
         "-nodefaults",
         "-no-user-config",
@@ -252,7 +331,7 @@ fn arguments(shape: &Shape, kernel: &str, initramfs: &str, folder: &str) -> Vec<
         "-accel",
         "tcg,thread=multi",
         "-cpu",
-        "max,cx16=off,vendor=GenuineIntel",
+        shape.cpu,
         "-smp",
         shape.smp,
         "-m",

@@ -1,7 +1,7 @@
-//! `pinfold-lab PINFOLD FOLDER DOCUMENT [WORD…]`: all cases under all kernels, for `cargo xtask lab`.
+//! `pinfold-lab PINFOLD FOLDER DOCS [WORD…]`: all cases under all kernels, for `cargo xtask lab`.
 //!
-//! `PINFOLD` is the binary under test, `FOLDER` takes the evidence of failures, `DOCUMENT` gets
-//! the table. With words, only cases whose name and kernel have one of them are run.
+//! `PINFOLD` is the binary under test, `FOLDER` takes the evidence of failures, the documents in
+//! `DOCS` get the tables. With words, only cases whose name and kernel have one of them are run.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -14,8 +14,8 @@ use pinfold_lab::{Case, LabError, Row, Verdict, markdown, record};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [pinfold, folder, document, words @ ..] = arguments.as_slice() else {
-        say("pinfold-lab PINFOLD FOLDER DOCUMENT [WORD…]; `cargo xtask lab` calls it");
+    let [pinfold, folder, docs, words @ ..] = arguments.as_slice() else {
+        say("pinfold-lab PINFOLD FOLDER DOCS [WORD…]; `cargo xtask lab` calls it");
         return ExitCode::from(2);
     };
     let rows = run(pinfold, folder, words);
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     let passed = count(|verdict| matches!(verdict, Verdict::Passed(_)));
     say(&format!("{passed} passed, {failed} failed, {} skipped", rows.len() - passed - failed));
     if passed + failed > 0
-        && let Err(error) = record(document, &rows)
+        && let Err(error) = record(docs, &rows)
     {
         say(&error.to_string());
         return ExitCode::FAILURE;

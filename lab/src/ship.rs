@@ -31,6 +31,8 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("chrt", "util-linux"),
 ];
 
+/// Folder of the guest's modules that a case inserts itself; `list` has them in order.
+pub(crate) const MODULES: &str = "/lab/modules";
 /// Path of the guest's firmware for the machines inside it.
 pub(crate) const IDLE_ROM: &str = "/lab/idle.rom";
 
@@ -99,14 +101,20 @@ impl Cargo {
     /// [`LabError::Host`] if a module cannot be read.
     pub fn initramfs(&self, kernel: &GuestKernel) -> Result<Vec<u8>, LabError> {
         let mut files = self.files.clone();
-        let mut list = String::new();
-        for path in kernel.modules.iter().filter(|path| path.contains("virtio")) {
+        let (mut list, mut others) = (String::new(), String::new());
+        for path in &kernel.modules {
             let file = path.rsplit('/').next().unwrap_or(path);
+            if !file.contains("virtio") {
+                files.insert(format!("{MODULES}/{file}"), user::read(path)?);
+                others.push_str(&format!("{MODULES}/{file}\n"));
+                continue;
+            }
             let inside = format!("/pinload/modules/{file}");
             files.insert(inside.clone(), user::read(path)?);
             list.push_str(&format!("{inside}\n"));
         }
         files.insert("/pinload/modules.list".to_owned(), list.into_bytes());
+        files.insert(format!("{MODULES}/list"), others.into_bytes());
         files.insert("/init".to_owned(), pinload::BINARY.to_vec());
         let mut archive = Cpio::new();
         let mut folders: Vec<String> = vec!["dev", "proc", "sys", "tmp", "run", "sbin", "usr/sbin"]

@@ -1,7 +1,8 @@
-//! The results as a table, for the terminal and for `docs/lab.md`.
+//! The results as a table, for the terminal and for `lab.md` and `actuators.md`.
 
 use pinfold_host::user;
 
+use crate::actuators;
 use crate::cases::Verdict;
 use crate::error::LabError;
 
@@ -28,16 +29,33 @@ pub fn markdown(rows: &[Row]) -> String {
     HEAD.to_owned() + &rows.iter().map(line).collect::<String>()
 }
 
-/// Puts the rows into the table between the marks of a document, in the place of those of the
-/// same case and kernel; others stay as they are.
+/// Puts the rows into the table of `lab.md` in a folder, in the place of those of the same case
+/// and kernel; others stay as they are. The table of `actuators.md` follows from all of them.
 ///
 /// # Errors
-/// [`LabError::Wrong`] if the document has no marks, [`LabError::Host`].
-pub fn record(document: &str, rows: &[Row]) -> Result<(), LabError> {
-    let old = user::read_text(document)?;
-    let new = replaced(&old, rows)
-        .ok_or_else(|| LabError::wrong(document, format!("has no lines {BEGIN} and {END}")))?;
-    Ok(user::write_atomic(document, new.as_bytes())?)
+/// [`LabError::Wrong`] if a document has no marks, [`LabError::Host`].
+pub fn record(folder: &str, rows: &[Row]) -> Result<(), LabError> {
+    let marked = |path: &str| LabError::wrong(path, format!("has no lines {BEGIN} and {END}"));
+    let cases = format!("{folder}/lab.md");
+    let new = replaced(&user::read_text(&cases)?, rows).ok_or_else(|| marked(&cases))?;
+    let derived = format!("{folder}/actuators.md");
+    let old = user::read_text(&derived)?;
+    let (head, table, tail) = parts(&old).ok_or_else(|| marked(&derived))?;
+    let (_, rows, _) = parts(&new).ok_or_else(|| marked(&cases))?;
+    user::write_atomic(&cases, new.as_bytes())?;
+    let wanted = actuators::markdown(rows);
+    if table.trim() != wanted.trim() {
+        let text = format!("{head}{BEGIN}\n{wanted}{END}{tail}");
+        user::write_atomic(&derived, text.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// What is before, between and behind the marks.
+fn parts(text: &str) -> Option<(&str, &str, &str)> {
+    let (head, rest) = text.split_once(BEGIN)?;
+    let (table, tail) = rest.split_once(END)?;
+    Some((head, table, tail))
 }
 
 fn line(row: &Row) -> String {
@@ -56,8 +74,7 @@ fn key(row: &Row) -> String {
 }
 
 fn replaced(old: &str, rows: &[Row]) -> Option<String> {
-    let (head, rest) = old.split_once(BEGIN)?;
-    let (table, tail) = rest.split_once(END)?;
+    let (head, table, tail) = parts(old)?;
     let body = table.trim_start().strip_prefix(HEAD).unwrap_or_default();
     let is_new = |line: &&str| !rows.iter().any(|row| line.starts_with(&key(row)));
     let mut lines: Vec<String> =

@@ -49,6 +49,14 @@ pub(super) fn isolate(stage: &mut Stage, _: Extent) -> Result<String, LabError> 
     Ok(text)
 }
 
+/// Fails unless the host is isolated as `status` says.
+pub(super) fn check(stage: &mut Stage) -> Result<(), LabError> {
+    let text = stage.guest.pinfold(&["status", "--json"])?;
+    let status = Status::parse(&text)?;
+    let during = stage.look()?;
+    expect_none("isolation is not so", intruders(&stage.before, &during, &status, stage.vm))
+}
+
 /// The knobs that are the same in effect only, with what they hold then.
 fn near(stage: &Stage) -> BTreeMap<String, String> {
     let root = stage.cgroups.root();

@@ -39,12 +39,21 @@ impl std::fmt::Display for Call {
 }
 
 pub(super) fn apply_killed(stage: &mut Stage, extent: Extent) -> Result<String, LabError> {
-    let calls = calls_of(&mut stage.guest, &APPLY)?;
+    killed(stage, &APPLY, extent)
+}
+
+/// The same for any apply.
+pub(super) fn killed(
+    stage: &mut Stage,
+    apply: &[&str],
+    extent: Extent,
+) -> Result<String, LabError> {
+    let calls = calls_of(&mut stage.guest, apply)?;
     stage.guest.pinfold(&UNDO)?;
     check(stage, "undo of a traced apply")?;
     let (chosen, mut killed) = (choose(&calls, extent), 0);
     for call in &chosen {
-        killed += usize::from(kill_at(&mut stage.guest, &APPLY, call)?);
+        killed += usize::from(kill_at(&mut stage.guest, apply, call)?);
         stage.fork()?;
         stage.guest.pinfold(&UNDO)?;
         check(stage, &format!("apply killed before {call}"))?;

@@ -3,9 +3,13 @@
 //! Cases that need the same host share a boot, in an order in which each leaves the host as it
 //! found it; after a failure the host is not trusted any more, and the rest is not tried.
 
+mod hotplug;
 mod isolate;
 mod kill;
 mod knobs;
+mod nested;
+mod partition;
+mod shapes;
 mod systemd;
 mod topology;
 
@@ -13,10 +17,11 @@ use pinfold_host::user;
 use pinfold_model::CpuSet;
 pub use pinfold_vm::guest::Flavour;
 use pinfold_vm::guest::{GuestKernel, fetch_kernel};
+pub use shapes::Placed;
 
 use crate::error::LabError;
+pub use crate::guest::{BIG, DIES, NUMA, SMALL, SVM, TWO};
 use crate::guest::{Guest, Shape};
-pub use crate::guest::{NUMA, SMALL};
 use crate::ship::Cargo;
 use crate::stage::{Cgroups, Stage};
 
@@ -66,32 +71,55 @@ pub enum Case {
     Host(Cgroups),
     /// What Pinfold sees of a shape.
     Topology(Shape),
+    /// Isolation once, on a shape.
+    Placed(Shape, Placed),
     /// The host's own knobs, on two NUMA nodes.
     Knobs,
+    /// PUs that go offline, by the plan and under it.
+    Hotplug,
+    /// A machine of a real KVM.
+    Nested,
     /// systemd as the keeper of all groups.
     Systemd,
 }
 
 impl Case {
     /// All, in the order of the table.
-    pub const ALL: [Case; 7] = [
+    pub const ALL: [Case; 16] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
         Case::Topology(SMALL),
         Case::Topology(NUMA),
+        Case::Topology(TWO),
+        Case::Topology(DIES),
+        Case::Topology(BIG),
+        Case::Placed(TWO, placed("low-latency", 1, None)),
+        Case::Placed(DIES, placed("l3-exclusive", 2, None)),
+        Case::Placed(BIG, placed("numa-exclusive", 4, None)),
+        Case::Placed(NUMA, placed("low-latency", 2, Some(7))),
         Case::Knobs,
         Case::Systemd,
+        Case::Hotplug,
+        Case::Nested,
     ];
 
     /// Name for tables.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub fn name(self) -> String {
         match self {
-            Case::Host(cgroups) => cgroups.name(),
-            Case::Topology(shape) => shape.name,
-            Case::Knobs => "knobs of the host",
-            Case::Systemd => "systemd",
+            Case::Host(cgroups) => cgroups.name().to_owned(),
+            Case::Topology(shape) => format!("topology: {}", shape.name),
+            Case::Placed(shape, Placed { offline: None, .. }) => {
+                format!("isolate, undo: {}", shape.name)
+            }
+            Case::Placed(shape, Placed { offline: Some(pu), .. }) => {
+                format!("isolate, undo: {}, PU {pu} offline", shape.name)
+            }
+            Case::Knobs => "knobs of the host".to_owned(),
+            Case::Hotplug => "SMT and PUs offline".to_owned(),
+            Case::Nested => "real KVM, nested".to_owned(),
+            Case::Systemd => "systemd".to_owned(),
         }
     }
 
@@ -100,11 +128,22 @@ impl Case {
     pub fn run(self, lab: &Lab) -> Vec<(String, String, Verdict)> {
         match self {
             Case::Host(cgroups) => lab.host(cgroups),
-            Case::Topology(shape) => lab.shape(&shape),
-            Case::Knobs => lab.knobs(),
+            Case::Topology(shape) => {
+                lab.alone(&shape, self.name(), |guest| topology::agrees(guest, &shape))
+            }
+            Case::Placed(shape, placed) => {
+                lab.alone(&shape, self.name(), |guest| shapes::isolate(guest, &placed))
+            }
+            Case::Knobs => lab.alone(&NUMA, self.name(), |guest| knobs::set(guest, lab.extent)),
+            Case::Hotplug => lab.alone(&NUMA, self.name(), |guest| hotplug::smt(guest, lab.extent)),
+            Case::Nested => lab.alone(&SVM, self.name(), nested::kvm),
             Case::Systemd => lab.systemd(),
         }
     }
+}
+
+const fn placed(strategy: &'static str, vcpus: u32, offline: Option<u32>) -> Placed {
+    Placed { strategy, vcpus, offline }
 }
 
 /// What all cases of a run share.
@@ -119,8 +158,9 @@ pub struct Lab {
 type Try = (&'static str, fn(&mut Stage, Extent) -> Result<String, LabError>);
 
 /// In this order, because each begins with what the one before left.
-const TRIES: [Try; 3] = [
+const TRIES: [Try; 4] = [
     ("isolate, status, undo", isolate::isolate),
+    ("partition", partition::partition),
     ("apply killed", kill::apply_killed),
     ("undo killed", kill::undo_killed),
 ];
@@ -179,13 +219,8 @@ impl Lab {
         rows
     }
 
-    fn shape(&self, shape: &Shape) -> Vec<(String, String, Verdict)> {
-        let name = format!("topology: {}", shape.name);
-        self.alone(shape, name, |guest| topology::agrees(guest, shape))
-    }
-
     fn systemd(&self) -> Vec<(String, String, Verdict)> {
-        let name = Case::Systemd.name().to_owned();
+        let name = Case::Systemd.name();
         match self.cargo.with_systemd() {
             Ok(cargo) => {
                 let (kernel, folder) = (self.kernel.clone(), self.folder.clone());
@@ -194,11 +229,6 @@ impl Lab {
             }
             Err(error) => vec![(name, self.kernel.package.clone(), verdict(Err(error)))],
         }
-    }
-
-    fn knobs(&self) -> Vec<(String, String, Verdict)> {
-        let name = Case::Knobs.name().to_owned();
-        self.alone(&NUMA, name, |guest| knobs::set(guest, self.extent))
     }
 
     /// A case that has a boot of its own.

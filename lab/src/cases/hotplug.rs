@@ -1,0 +1,128 @@
+//! PUs that go offline: asked by the plan, or under a plan that is in force.
+
+use std::collections::BTreeMap;
+
+use super::shapes::{self, MONITOR, ROOT};
+use super::{Extent, kill};
+use crate::error::{LabError, expect_none};
+use crate::guest::Guest;
+use crate::snapshot::Snapshot;
+
+const PLAN: &str = "/tmp/plan.json";
+const UNDO: [&str; 2] = ["undo", "--all"];
+/// Oracle for PUs and the switch.
+const ONLINE: &str = "cd /sys/devices/system/cpu; cat online smt/control";
+
+pub(super) fn smt(guest: &mut Guest, extent: Extent) -> Result<String, LabError> {
+    let vm = shapes::start(guest, 2, "")?;
+    plan(guest)?;
+    let before = Snapshot::take(guest, ROOT, false)?;
+    let apply = ["apply", "--qmp", MONITOR, "--plan", PLAN, "--knob", "smt=off"];
+    let dry = guest.pinfold(&[&apply[..], &["--dry-run"]].concat())?;
+    same(guest, &before, "a dry run changed the host")?;
+    guest.pinfold(&apply)?;
+    shows(guest, "0,2,4,6\noff\n")?;
+    let status = guest.pinfold(&["status", "--json"])?;
+    let said = shapes::Said::parse(&status)?;
+    let during = Snapshot::take(guest, ROOT, false)?;
+    expect_none("isolation is not so", shapes::intruders(&during, vm, &said))?;
+    guest.pinfold(&UNDO)?;
+    shows(guest, "0-7\non\n")?;
+    same(guest, &before, "undo left a trace")?;
+    if !dry.contains("smt/control") {
+        return Err(LabError::wrong("the dry run does not print the switch", dry));
+    }
+    let before = Snapshot::take(guest, ROOT, false)?;
+    let alone = &said.alone;
+    let killed = kills(guest, &apply, &before, extent)?;
+    let under = under_a_plan(guest, &before)?;
+    let refused = refused(guest, &before)?;
+    Ok(format!("SMT off, vCPUs on PUs {alone}, and on again; {killed}; {under}; {refused}"))
+}
+
+fn plan(guest: &mut Guest) -> Result<(), LabError> {
+    let words = ["--vm", "name=vm,vcpus=2", "-s", "low-latency", "--isolate", "host"];
+    let command = [&["/usr/bin/pinfold", "plan"], &words[..], &["--avoid", "1,3,5,7", "--json"]];
+    let plan = guest.run(&command.concat())?.stdout_text();
+    guest.shell(&format!("cat > {PLAN} <<'END'\n{plan}\nEND"))?;
+    Ok(())
+}
+
+fn shows(guest: &mut Guest, expected: &str) -> Result<(), LabError> {
+    let text = guest.shell(ONLINE)?;
+    match text == expected {
+        true => Ok(()),
+        false => Err(LabError::wrong("PUs and SMT", format!("{text:?}, not {expected:?}"))),
+    }
+}
+
+fn same(guest: &mut Guest, before: &Snapshot, what: &str) -> Result<(), LabError> {
+    let after = Snapshot::take(guest, ROOT, false)?;
+    expect_none(what, after.differences(before, &shapes::near(&after)))
+}
+
+fn kills(
+    guest: &mut Guest,
+    apply: &[&str],
+    before: &Snapshot,
+    extent: Extent,
+) -> Result<String, LabError> {
+    let calls = kill::calls_of(guest, apply)?;
+    guest.pinfold(&UNDO)?;
+    let chosen = kill::choose(&calls, extent);
+    let mut killed = 0;
+    for call in &chosen {
+        killed += usize::from(kill::kill_at(guest, apply, call)?);
+        guest.pinfold(&UNDO)?;
+        shows(guest, "0-7\non\n")?;
+        same(guest, before, &format!("apply killed before {call}"))?;
+    }
+    kill::tell(killed, chosen.len(), &calls)
+}
+
+/// Somebody else takes siblings, then a vCPU's PU, while the plan is in force.
+fn under_a_plan(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError> {
+    guest.pinfold(&["apply", "--qmp", MONITOR, "--plan", PLAN])?;
+    guest.shell("cd /sys/devices/system/cpu; echo off > smt/control; echo on > smt/control")?;
+    let status = guest.pinfold(&["status", "--json"])?;
+    let said = shapes::Said::parse(&status)?;
+    let pu = said.alone.first().ok_or_else(|| LabError::wrong("PUs of the plan", status))?;
+    guest.shell(&format!("echo 0 > /sys/devices/system/cpu/cpu{pu}/online"))?;
+    // It ends with 1 where something is not as planned.
+    let status = guest.run(&["/usr/bin/pinfold", "status"])?.stdout_text();
+    let told = format!("PU {pu} is offline: vcpu(0)");
+    if !status.contains(&told) {
+        return Err(LabError::wrong(format!("status does not say {told:?}"), status));
+    }
+    guest.pinfold(&UNDO)?;
+    guest.shell(&format!("echo 1 > /sys/devices/system/cpu/cpu{pu}/online"))?;
+    let after = Snapshot::take(guest, ROOT, false)?;
+    let mut near = shapes::near(&after);
+    near.extend(while_offline(&after));
+    expect_none("undo while a PU was offline", after.differences(before, &near))?;
+    Ok("SMT off and on and a PU offline under a plan are named, and undone".to_owned())
+}
+
+/// Undo gave by name what there was, which then was less than all.
+fn while_offline(after: &Snapshot) -> BTreeMap<String, String> {
+    let path = format!("{ROOT}/init.scope/cpuset.cpus");
+    let now = after.knobs.get(&path).filter(|list| list.trim() != "");
+    now.map(|list| (path, list.clone())).into_iter().collect()
+}
+
+/// A PU of a vCPU is not taken.
+fn refused(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError> {
+    let words = ["apply", "--qmp", MONITOR, "--plan", PLAN, "--knob", "offline=4"];
+    let mut command = vec!["/usr/bin/pinfold"];
+    command.extend(words);
+    let output = guest.run(&command)?;
+    let said = format!("{}{}", output.stdout_text(), output.stderr_text());
+    if output.success() || !said.contains("PUs 4 are to go offline") {
+        return Err(LabError::wrong("offline=4 is not refused", said));
+    }
+    let after = Snapshot::take(guest, ROOT, false)?;
+    let mut near = shapes::near(&after);
+    near.extend(while_offline(&after));
+    expect_none("a refused plan left a trace", after.differences(before, &near))?;
+    Ok("a vCPU's PU is refused".to_owned())
+}

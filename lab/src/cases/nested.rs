@@ -1,0 +1,66 @@
+//! A machine of a real KVM, in a host under test whose processor has SVM (itself emulated).
+//!
+//! Only there are kernel threads of KVM and vhost, and page tables of the hardware.
+
+use super::shapes::{self, MONITOR, ROOT};
+use crate::error::{LabError, expect_none};
+use crate::guest::Guest;
+use crate::ship::MODULES;
+use crate::snapshot::Snapshot;
+
+/// Inserts what is not built in, and makes the devices that nobody else makes here.
+const INSERT: &str = "for m in $(cat DIR/list); do insmod $m || echo \"$m is not inserted\"; done
+    mkdir -p /dev/net; [ -e /dev/net/tun ] || mknod /dev/net/tun c 10 200
+    [ -e /dev/kvm ] || mknod /dev/kvm c 10 232; [ -e /dev/vhost-net ] || mknod /dev/vhost-net c 10 238";
+const MACHINE: &str = "-accel kvm -cpu host,-svm -netdev tap,id=n0,ifname=t0,script=no,downscript=no,vhost=on,vhostforce=on \
+    -device virtio-net-device,netdev=n0";
+
+pub(super) fn kvm(guest: &mut Guest) -> Result<String, LabError> {
+    let said = guest.shell(&INSERT.replace("DIR", MODULES))?;
+    if !guest.run(&["/bin/busybox", "sh", "-c", "grep -qw svm /proc/cpuinfo"])?.success() {
+        return Err(LabError::wrong("the processor has no SVM", said));
+    }
+    let vm = shapes::start(guest, 2, MACHINE)?;
+    let before = Snapshot::take(guest, ROOT, false)?;
+    let apply = ["apply", "--qmp", MONITOR, "--strategy", "balanced", "--isolate", "host"];
+    let told = guest.pinfold(&apply)?;
+    let status = guest.pinfold(&["status", "--json"])?;
+    let said = shapes::Said::parse(&status)?;
+    let during = Snapshot::take(guest, ROOT, false)?;
+    expect_none("isolation is not so", shapes::intruders(&during, vm, &said))?;
+    let named = threads(&during, vm)?;
+    let tables =
+        guest.shell("grep -E '^(Sec)?PageTables' /proc/meminfo | tr -s ' ' | tr '\\n' ','")?;
+    guest.pinfold(&["undo", "--all"])?;
+    let after = Snapshot::take(guest, ROOT, false)?;
+    expect_none("undo left a trace", after.differences(&before, &shapes::near(&after)))?;
+    if told.contains("TCG") {
+        return Err(LabError::wrong("the machine is not KVM's", told));
+    }
+    let alone = &said.alone;
+    Ok(format!("vCPUs of KVM on PUs {alone}; {named}; {}", tables.trim_end_matches(',')))
+}
+
+/// The kernel's helpers of this machine, each with its mask while the plan is in force.
+fn threads(during: &Snapshot, vm: u32) -> Result<String, LabError> {
+    let is_vcpu = |name: &str| name.ends_with("/KVM");
+    let vcpus = during.of_group(vm).filter(|(_, task)| is_vcpu(&task.name)).count();
+    if vcpus != 2 {
+        return Err(LabError::wrong("vCPU threads of KVM", vcpus.to_string()));
+    }
+    let helpers = during
+        .tasks
+        .values()
+        .filter(|task| task.name.starts_with("vhost-") || task.name.starts_with("kvm-nx-lpage"));
+    let found: Vec<String> =
+        helpers.map(|task| format!("{} on {}", kind(&task.name), task.mask)).collect();
+    match found.iter().any(|one| one.starts_with("vhost")) {
+        true => Ok(found.join(", ")),
+        false => Err(LabError::wrong("no vhost thread", found.join(", "))),
+    }
+}
+
+/// `vhost-812` without its number, which differs from run to run.
+fn kind(name: &str) -> &str {
+    name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-')
+}

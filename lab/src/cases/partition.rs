@@ -1,0 +1,97 @@
+//! `partition=isolated`: local below the root, remote elsewhere, invalid when a rival comes, and
+//! that undo leaves no trace.
+
+use std::collections::BTreeMap;
+
+use super::isolate::{self, APPLY};
+use super::{Extent, exclusive, kill};
+use crate::error::{LabError, expect_none};
+use crate::stage::{Cgroups, Stage};
+
+const KNOB: [&str; 2] = ["--knob", "partition=isolated"];
+/// The first kernel with remote partitions.
+const REMOTE: (u32, u32) = (6, 7);
+
+pub(super) fn partition(stage: &mut Stage, extent: Extent) -> Result<String, LabError> {
+    let apply = [&APPLY[..], &KNOB].concat();
+    let remote = match stage.cgroups {
+        Cgroups::V1 => return not_here(stage, &apply, "cgroup version 1"),
+        Cgroups::V2Plain => false,
+        Cgroups::V2Used if release(&stage.guest.release) < REMOTE => {
+            return not_here(stage, &apply, "boot Linux 6.7");
+        }
+        Cgroups::V2Used => true,
+    };
+    stage.guest.pinfold(&apply)?;
+    is_made(stage)?;
+    stage.fork()?;
+    isolate::check(stage)?;
+    let rival = rival(stage)?;
+    stage.guest.pinfold(&["undo", "--all"])?;
+    same(stage, "undo of a partition left a trace")?;
+    stage.reap()?;
+    let killed = kill::killed(stage, &apply, extent)?;
+    let kind = if remote { "remote" } else { "local" };
+    Ok(format!("{kind}, isolated, the vCPUs alone in it; {rival}; {killed}"))
+}
+
+fn release(text: &str) -> (u32, u32) {
+    let mut numbers = text.split(['.', '-', '+']).map_while(|part| part.parse::<u32>().ok());
+    (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default())
+}
+
+/// A host on which there can be none says so, and isolates as it does without.
+fn not_here(stage: &mut Stage, apply: &[&str], words: &str) -> Result<String, LabError> {
+    let told = stage.guest.pinfold(apply)?;
+    if !told.contains(words) {
+        return Err(LabError::wrong(format!("nothing tells {words:?}"), told));
+    }
+    isolate::check(stage)?;
+    stage.guest.pinfold(&["undo", "--all"])?;
+    same(stage, "undo left a trace")?;
+    let required = [apply, &["--knob", "required=yes"]].concat();
+    let mut words = vec!["/usr/bin/pinfold"];
+    words.extend(&required);
+    if stage.guest.run(&words)?.success() {
+        return Err(LabError::wrong("a partition that is required", "the plan was applied"));
+    }
+    same(stage, "a refused plan left a trace")?;
+    Ok("told that there can be none, with the way out; refused where it is required".to_owned())
+}
+
+fn same(stage: &mut Stage, what: &str) -> Result<(), LabError> {
+    let after = stage.look()?;
+    expect_none(what, after.differences(&stage.before, &BTreeMap::new()))
+}
+
+/// The partition's file and what is left to others, read by busybox.
+fn is_made(stage: &mut Stage) -> Result<(), LabError> {
+    let root = stage.cgroups.root();
+    let text = stage.guest.shell(&format!(
+        "p=$(find {root} -name 'pinfold-*-part'); cat $p/cpuset.cpus.partition
+         cat $p/cpuset.cpus.effective {root}/cpuset.cpus.effective; grep -c . $p/cgroup.threads"
+    ))?;
+    let expected = format!("isolated\n{}\n0-1\n2\n", exclusive());
+    match text == expected {
+        true => Ok(()),
+        false => Err(LabError::wrong("the partition is not so", format!("{text:?}"))),
+    }
+}
+
+/// Another group asks for the same PUs: what the kernel makes of it is told by `status`.
+fn rival(stage: &mut Stage) -> Result<String, LabError> {
+    let root = stage.cgroups.root();
+    let shown = stage.guest.shell(&format!(
+        "mkdir {root}/rival; echo 2-3 > {root}/rival/cpuset.cpus 2>/dev/null || echo refused
+         cat $(find {root} -name 'pinfold-*-part')/cpuset.cpus.partition"
+    ))?;
+    // It ends with 1 where something is not as planned.
+    let status = stage.guest.run(&["/usr/bin/pinfold", "status", "--json"])?.stdout_text();
+    stage.guest.shell(&format!("rmdir {root}/rival"))?;
+    let invalid = shown.contains("invalid");
+    if status.contains(" invalid") != invalid {
+        return Err(LabError::wrong(format!("the partition shows {shown:?}, status"), status));
+    }
+    let shown = shown.trim().replace('\n', ", ");
+    Ok(format!("with a rival for its PUs it shows \"{shown}\", as status does"))
+}

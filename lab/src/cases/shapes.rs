@@ -1,0 +1,133 @@
+//! A machine of each shape is isolated once and undone.
+//!
+//! Which PUs are the machine's is read from the plan; who may run there, by busybox.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pinfold_model::CpuSet;
+use serde_json::Value;
+
+use crate::error::{LabError, expect_none};
+use crate::guest::Guest;
+use crate::snapshot::Snapshot;
+
+pub(super) const ROOT: &str = "/sys/fs/cgroup";
+pub(super) const MONITOR: &str = "/tmp/vm.qmp";
+
+/// What is placed on a shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The strategy.
+    pub strategy: &'static str,
+    /// vCPUs of the machine.
+    pub vcpus: u32,
+    /// A PU that is offline from the start.
+    pub offline: Option<u32>,
+}
+
+pub(super) fn isolate(guest: &mut Guest, placed: &Placed) -> Result<String, LabError> {
+    if let Some(pu) = placed.offline {
+        guest.shell(&format!("echo 0 > /sys/devices/system/cpu/cpu{pu}/online"))?;
+    }
+    let vm = start(guest, placed.vcpus, "")?;
+    let before = Snapshot::take(guest, ROOT, false)?;
+    let apply = ["apply", "--qmp", MONITOR, "--strategy", placed.strategy, "--isolate", "host"];
+    guest.pinfold(&apply)?;
+    let during = Snapshot::take(guest, ROOT, false)?;
+    let status = guest.pinfold(&["status", "--json"])?;
+    let said = Said::parse(&status)?;
+    expect_none("isolation is not so", intruders(&during, vm, &said))?;
+    guest.pinfold(&["undo", "--all"])?;
+    let after = Snapshot::take(guest, ROOT, false)?;
+    expect_none("undo left a trace", after.differences(&before, &near(&after)))?;
+    Ok(format!("{} on PUs {}, {} tasks and back", placed.strategy, said.alone, before.tasks.len()))
+}
+
+/// Starts a machine in a group of its own below the root, and waits for its threads.
+pub(super) fn start(guest: &mut Guest, vcpus: u32, more: &str) -> Result<u32, LabError> {
+    let accelerator = if more.contains("-accel") { "" } else { "-accel tcg,thread=multi" };
+    guest.shell(&format!(
+        "mount -t cgroup2 none {ROOT}; cd {ROOT}; mkdir init.scope vm.scope
+         echo 1 > init.scope/cgroup.procs; echo +cpuset > cgroup.subtree_control"
+    ))?;
+    guest.background(&format!(
+        "echo $$ > {ROOT}/vm.scope/cgroup.procs; exec qemu-system-x86_64 -machine microvm \
+         {accelerator} -nodefaults -no-user-config -display none -m 16M -smp {vcpus} -bios {} \
+         -name vm,debug-threads=on -qmp unix:{MONITOR},server=on,wait=off -pidfile /tmp/vm.pid {more} \
+         2> /tmp/vm.txt",
+        crate::ship::IDLE_ROM
+    ))?;
+    let started = guest.run(&[
+        "/bin/busybox",
+        "sh",
+        "-c",
+        &format!(
+            "for i in $(seq 1200); do [ -s /tmp/vm.pid ] && [ -S {MONITOR} ] && \
+             [ $(ls /proc/$(cat /tmp/vm.pid)/task | wc -l) -ge {} ] && exit 0; \
+             [ -s /tmp/vm.txt ] && ! pidof qemu-system-x86_64 && break; usleep 100000; done; \
+             cat /tmp/vm.txt; exit 1",
+            vcpus + 1
+        ),
+    ])?;
+    if !started.success() {
+        return Err(LabError::wrong("the machine does not start", started.stdout_text()));
+    }
+    let pid = guest.shell("cat /tmp/vm.pid")?;
+    pid.trim().parse().map_err(|_| LabError::wrong("pid of the machine", pid))
+}
+
+/// What `pinfold status --json` says of the one placement.
+pub(super) struct Said {
+    /// PUs that are the vCPUs'.
+    pub(super) alone: CpuSet,
+    /// Tasks that may still run there, whether they could be moved or not.
+    named: BTreeSet<u32>,
+}
+
+impl Said {
+    pub(super) fn parse(status: &str) -> Result<Self, LabError> {
+        let wrong = || LabError::wrong("status", status);
+        let json: Value = serde_json::from_str(status.trim()).map_err(|_| wrong())?;
+        let entry = json.pointer("/in_force/0").ok_or_else(wrong)?;
+        if entry["as_planned"] != true {
+            return Err(wrong());
+        }
+        let mut alone = CpuSet::new();
+        for role in entry["roles"].as_array().ok_or_else(wrong)? {
+            if role["role"].as_str().is_some_and(|role| role.starts_with("vcpu")) {
+                let list = role["planned"].as_str().ok_or_else(wrong)?;
+                alone.add(&CpuSet::parse_list(list).map_err(|_| wrong())?);
+            }
+        }
+        let lists = ["movable", "immovable"].into_iter().filter_map(|key| entry[key].as_array());
+        let tids = lists.flatten().filter_map(|one| one["tid"].as_u64());
+        let named = tids.filter_map(|tid| u32::try_from(tid).ok()).collect();
+        if alone.is_empty() { Err(wrong()) } else { Ok(Self { alone, named }) }
+    }
+}
+
+/// Who may run on the vCPUs' PUs; a kernel thread that status names is none. (Some are given
+/// their PUs by the kernel again and again, as RCU's are when a PU goes offline.)
+pub(super) fn intruders(during: &Snapshot, vm: u32, said: &Said) -> Vec<String> {
+    let others = during.tasks.iter().filter(|(tid, task)| {
+        task.process_group != vm
+            && !task.mask.is_disjoint(&said.alone)
+            && !task.is_unmovable()
+            && !(task.is_kernel_thread() && said.named.contains(tid))
+    });
+    others
+        .map(|(tid, task)| format!("task {tid} ({}) may run on {}", task.name, task.mask))
+        .collect()
+}
+
+/// Before 7.0 a group with tasks keeps its list by name: all that the root has.
+pub(super) fn near(after: &Snapshot) -> BTreeMap<String, String> {
+    let Some(all) = after.knobs.get(&format!("{ROOT}/cpuset.cpus.effective")) else {
+        return BTreeMap::new();
+    };
+    let path = format!("{ROOT}/init.scope/cpuset.cpus");
+    match after.knobs.get(&path) == Some(all) {
+        true => BTreeMap::from([(path, all.clone())]),
+        false => BTreeMap::new(),
+    }
+}
