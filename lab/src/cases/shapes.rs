@@ -21,16 +21,14 @@ pub struct Placed {
     pub strategy: &'static str,
     /// vCPUs of the machine.
     pub vcpus: u32,
-    /// A PU that is offline from the start.
+    /// A PU that is offline meanwhile.
     pub offline: Option<u32>,
 }
 
 pub(super) fn isolate(guest: &mut Guest, placed: &Placed) -> Result<String, LabError> {
-    if let Some(pu) = placed.offline {
-        guest.shell(&format!("echo 0 > /sys/devices/system/cpu/cpu{pu}/online"))?;
-    }
     let vm = start(guest, placed.vcpus, "")?;
     let before = Snapshot::take(guest, ROOT, false)?;
+    put(guest, placed.offline, "0")?;
     let apply = ["apply", "--qmp", MONITOR, "--strategy", placed.strategy, "--isolate", "host"];
     guest.pinfold(&apply)?;
     let during = Snapshot::take(guest, ROOT, false)?;
@@ -38,9 +36,19 @@ pub(super) fn isolate(guest: &mut Guest, placed: &Placed) -> Result<String, LabE
     let said = Said::parse(&status)?;
     expect_none("isolation is not so", intruders(&during, vm, &said))?;
     guest.pinfold(&["undo", "--all"])?;
+    // The kernel shows and takes no mask with a PU that is offline.
+    put(guest, placed.offline, "1")?;
     let after = Snapshot::take(guest, ROOT, false)?;
     expect_none("undo left a trace", after.differences(&before, &near(&after)))?;
     Ok(format!("{} on PUs {}, {} tasks and back", placed.strategy, said.alone, before.tasks.len()))
+}
+
+/// Takes a PU offline or back.
+fn put(guest: &mut Guest, pu: Option<u32>, value: &str) -> Result<(), LabError> {
+    if let Some(pu) = pu {
+        guest.shell(&format!("echo {value} > /sys/devices/system/cpu/cpu{pu}/online"))?;
+    }
+    Ok(())
 }
 
 /// Starts a machine in a group of its own below the root, and waits for its threads.
@@ -110,10 +118,9 @@ impl Said {
 /// their PUs by the kernel again and again, as RCU's are when a PU goes offline.)
 pub(super) fn intruders(during: &Snapshot, vm: u32, said: &Said) -> Vec<String> {
     let others = during.tasks.iter().filter(|(tid, task)| {
-        task.process_group != vm
-            && !task.mask.is_disjoint(&said.alone)
-            && !task.is_unmovable()
-            && !(task.is_kernel_thread() && said.named.contains(tid))
+        let named = task.is_kernel_thread() && said.named.contains(tid);
+        let excused = task.process_group == vm || task.is_unmovable() || named;
+        !excused && !task.mask.is_disjoint(&said.alone)
     });
     others
         .map(|(tid, task)| format!("task {tid} ({}) may run on {}", task.name, task.mask))

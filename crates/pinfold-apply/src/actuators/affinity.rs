@@ -121,10 +121,17 @@ pub(super) fn restore_moved(
         let narrowed = mask.intersection(inside);
         [before, &now].iter().any(|seen| *seen == inside || **seen == narrowed)
     });
-    if forced || (!past.masks_survive && now == allowed) {
+    // No kernel remembers the mask of its own threads (a kcompactd's node, a handler's PU): the
+    // move home gave the whole cpuset, whatever the mask was until then.
+    let forgets = !past.masks_survive || is_kernel_thread(past, task)?;
+    if forced || (forgets && now == allowed) {
         return set(past, task, mask, &allowed);
     }
     Ok(Reverted::Changed(changed(task, &now, mask)))
+}
+
+fn is_kernel_thread(past: &Past<'_>, task: TaskId) -> Result<bool, HostError> {
+    Ok(tasks::stat(past.host, task.tid)?.is_some_and(|stat| stat.is_kernel_thread()))
 }
 
 /// Frees a thread that inherited the mask of a placed one.

@@ -105,6 +105,19 @@ impl<'a> Draft<'a> {
         Ok(alone.then_some(group))
     }
 
+    /// True if a step of this draft moves the task.
+    pub(super) fn moves(&self, task: TaskId) -> bool {
+        self.planned.steps.iter().any(|step| match &step.change {
+            Change::MoveTasks { tasks, .. } => tasks.contains(&task),
+            Change::WriteFile { .. }
+            | Change::MakeGroup { .. }
+            | Change::SetAffinity { .. }
+            | Change::SetPolicy { .. }
+            | Change::WriteSetting { .. }
+            | Change::MovePages { .. } => false,
+        })
+    }
+
     /// The group into which the machine is moved by a step of this draft.
     pub(super) fn group_to_be(&self) -> Option<String> {
         self.planned.steps.iter().find_map(|step| match &step.change {

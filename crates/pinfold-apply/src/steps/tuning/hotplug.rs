@@ -108,7 +108,8 @@ fn may_go(draft: &mut Draft<'_>, going: &CpuSet) -> Result<bool, ApplyError> {
                 continue;
             }
             let Some(stat) = tasks::stat(draft.host, tid)? else { continue };
-            if !stat.is_unmovable() {
+            // What this plan moves has its mask in the journal, and gets it back.
+            if !stat.is_unmovable() && !draft.moves(stat.task()) {
                 bound.push(format!("{} ({})", tid, stat.comm));
             }
         }
