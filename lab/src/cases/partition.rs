@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::isolate::{self, APPLY};
-use super::{Extent, exclusive, kill};
+use super::{Extent, exclusive, kill, shapes};
 use crate::error::{LabError, expect_none};
 use crate::stage::{Cgroups, Stage};
 
@@ -17,7 +17,7 @@ pub(super) fn partition(stage: &mut Stage, extent: Extent) -> Result<String, Lab
     let remote = match stage.cgroups {
         Cgroups::V1 => return not_here(stage, &apply, "cgroup version 1"),
         Cgroups::V2Plain => false,
-        Cgroups::V2Used if release(&stage.guest.release) < REMOTE => {
+        Cgroups::V2Used if shapes::version(&stage.guest.release) < REMOTE => {
             return not_here(stage, &apply, "boot Linux 6.7");
         }
         Cgroups::V2Used => true,
@@ -33,11 +33,6 @@ pub(super) fn partition(stage: &mut Stage, extent: Extent) -> Result<String, Lab
     let killed = kill::killed(stage, &apply, extent)?;
     let kind = if remote { "remote" } else { "local" };
     Ok(format!("{kind}, isolated, the vCPUs alone in it; {rival}; {killed}"))
-}
-
-fn release(text: &str) -> (u32, u32) {
-    let mut numbers = text.split(['.', '-', '+']).map_while(|part| part.parse::<u32>().ok());
-    (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default())
 }
 
 /// A host on which there can be none says so, and isolates as it does without.

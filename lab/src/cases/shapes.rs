@@ -127,14 +127,19 @@ pub(super) fn intruders(during: &Snapshot, vm: u32, said: &Said) -> Vec<String> 
         .collect()
 }
 
-/// Before 7.0 a group with tasks keeps its list by name: all that the root has.
+/// Before 7.0 a group with tasks keeps its lists by name: all that the root has.
 pub(super) fn near(after: &Snapshot) -> BTreeMap<String, String> {
-    let Some(all) = after.knobs.get(&format!("{ROOT}/cpuset.cpus.effective")) else {
-        return BTreeMap::new();
-    };
-    let path = format!("{ROOT}/init.scope/cpuset.cpus");
-    match after.knobs.get(&path) == Some(all) {
-        true => BTreeMap::from([(path, all.clone())]),
-        false => BTreeMap::new(),
-    }
+    let lists = [("init.scope", "cpus"), ("vm.scope", "mems")];
+    let all = lists.into_iter().filter_map(|(group, list)| {
+        let path = format!("{ROOT}/{group}/cpuset.{list}");
+        let all = after.knobs.get(&format!("{ROOT}/cpuset.{list}.effective"))?;
+        (after.knobs.get(&path) == Some(all)).then(|| (path, all.clone()))
+    });
+    all.collect()
+}
+
+/// Major and minor number of a kernel's release.
+pub(super) fn version(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(['.', '-', '+']).map_while(|part| part.parse::<u32>().ok());
+    (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default())
 }
