@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use pinfold_host::TreeHost;
-use pinfold_model::{GuestTopology, Plan, Request, Topology, VcpuCount};
+use pinfold_model::{GuestTopology, Plan, Request, Severity, Topology, VcpuCount};
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::review::{Layout, render, review};
 use pinfold_plan::{check, emit, explain, requests, schema};
@@ -41,6 +41,7 @@ pub(crate) fn words(bytes: &[u8]) {
     let request = Request::vm("vm", VcpuCount::Exactly(2));
     if let Ok(mut plan) = pinfold_plan::plan("low-latency", topology, &request)
         && requests::knob(&mut plan, &text).is_ok()
+        && !check(&plan, topology).iter().any(|one| one.severity == Severity::Problem)
     {
         look_at(&plan, topology);
     }
@@ -95,7 +96,8 @@ pub(crate) fn argv(bytes: &[u8]) {
     let argv: Vec<String> = text(bytes).split('\0').map(str::to_owned).collect();
     drop((qemu::name_of(&argv), qemu::uuid_of(&argv), qemu::iothreads_of(&argv)));
     let guest = GuestTopology { sockets: 1, cores: 2, threads: 1, reason: String::new() };
-    if !argv.is_empty() {
+    // What follows an option without its value would be taken for that.
+    if qemu::flags(&argv).iter().all(|flag| flag.value.is_some()) {
         let changed = qemu::set_smp(&argv, &guest);
         assert_eq!(qemu::smp_of(&changed), Some(2), "{changed:?}");
     }

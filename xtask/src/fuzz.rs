@@ -105,7 +105,7 @@ fn one(root: &Path, name: &str, wish: &Wish) -> Result<(), String> {
     std::fs::create_dir_all(root.join(&crashes)).map_err(|error| format!("{}: {}", crashes, error))?;
     let time = format!("-max_total_time={}", (wish.minutes * 60.0).ceil() as u64);
     let prefix = format!("-artifact_prefix={}/", crashes);
-    let limits = ["-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1", "-verbosity=0"];
+    let limits = ["-timeout=60", "-rss_limit_mb=2048", "-print_final_stats=1", "-verbosity=0"];
     let mut words: Vec<&str> = vec![&work, LONGEST, &time, &prefix];
     words.extend(limits);
     println!("fuzz {}", name);

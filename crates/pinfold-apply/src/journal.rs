@@ -270,6 +270,14 @@ impl<'c> Journal<'c> {
         self.files.path_of(&self.name)
     }
 
+    /// The state directory, in which the journals' own one lies.
+    #[must_use]
+    pub fn state_dir(&self) -> String {
+        let folder = self.files.path_of("");
+        let folder = folder.trim_end_matches('/');
+        folder.rsplit_once('/').map_or(".", |(state, _)| state).to_owned()
+    }
+
     pub(crate) fn clock(&self) -> &'c dyn Clock {
         self.clock
     }

@@ -18,6 +18,7 @@ mod actuators;
 mod apply;
 mod cpusets;
 mod error;
+mod guard;
 mod journal;
 mod status;
 mod steps;
@@ -27,6 +28,7 @@ mod watch;
 
 pub use apply::{Applied, Event, Observer, Point, apply, unobserved};
 pub use error::{ApplyError, Refusal};
+pub use guard::{Demoted, real_time_priority, take_rights};
 pub use journal::{
     Entry, Header, Journal, JournalError, Journals, NewJournal, Outcome, Record, Summary,
 };

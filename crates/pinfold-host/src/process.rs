@@ -5,6 +5,7 @@
 //! (affinity, cgroup, policy, the wish to die with its parent) is set between `fork` and
 //! `exec` by [`Spawn`]. Nothing here looks at other processes' files: that is [`crate::Host`]'s.
 
+mod beat;
 mod capture;
 mod child;
 mod spawn;
@@ -16,6 +17,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use pinfold_model::{TaskId, Tid};
 use rustix::process::{Pid, Signal};
 
+pub use beat::Beat;
 pub use capture::{Output, capture};
 pub use child::{Child, describe};
 pub use spawn::{Spawn, Stdio};

@@ -55,7 +55,22 @@ pub(crate) fn bounded(text: &str) -> Result<u64, String> {
     if count > MOST_PUS {
         return Err(format!("{count} PUs are more than any kernel has ({MOST_PUS})"));
     }
+    small_indexes(text)?;
     Ok(count)
+}
+
+/// hwloc makes a set as large as the largest index that it is told.
+fn small_indexes(text: &str) -> Result<(), String> {
+    for list in text.split("indexes=").skip(1) {
+        let list = list.split(|c: char| c == ')' || c.is_whitespace()).next().unwrap_or(list);
+        let digits = list.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
+        for digits in digits {
+            if !digits.parse::<u64>().is_ok_and(|index| index < MOST_PUS) {
+                return Err(format!("the index {digits} is more than any kernel has ({MOST_PUS})"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Why hwloc refuses a description, as precisely as can be told.

@@ -52,6 +52,9 @@ pub enum Command {
     Journal(JournalArgs),
     /// Called by libvirt as its hook: applies the plan that is kept for a domain
     LibvirtHook(LibvirtHookArgs),
+    /// Takes real-time rights away when the Pinfold that started it falls silent
+    #[command(hide = true)]
+    Guard(GuardArgs),
     /// Find the best placement for a virtual machine on this host
     Tune(TuneArgs),
     /// Make the report page of a stored run again
@@ -313,6 +316,14 @@ pub struct JournalArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `pinfold guard`.
+#[derive(Debug, Args)]
+pub struct GuardArgs {
+    /// Id of the apply
+    #[arg(value_name = "ID")]
+    pub id: String,
 }
 
 /// `pinfold libvirt-hook`.

@@ -8,6 +8,7 @@ mod cli;
 mod commands;
 mod common;
 mod failure;
+mod guard;
 mod interrupt;
 mod metrics;
 mod output;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Watch(arguments) => watch::watch(arguments, state),
         Command::Journal(arguments) => journal::journal(arguments, state),
         Command::LibvirtHook(arguments) => libvirt_hook::libvirt_hook(arguments, state),
+        Command::Guard(arguments) => guard::guard(arguments, state),
         Command::Tune(arguments) => tune::tune(arguments, state),
         Command::Report(arguments) => report::report(arguments),
     };

@@ -7,6 +7,7 @@ use pinfold_plan::schema;
 
 use crate::common;
 use crate::failure::{Exit, Failure};
+use crate::guard::Guard;
 use crate::output::say;
 
 /// A failure of the apply crate. If something could not be taken back, that is what counts.
@@ -35,16 +36,51 @@ pub fn apply<'c>(
     target: &Target,
     journals: &Journals<'c>,
 ) -> Result<(Applied, Journal<'c>), Failure> {
+    let mut journal = begin(host, plan, target, journals)?;
+    let applied = make_true(host, plan, target, &mut journal)?;
+    Ok((applied, journal))
+}
+
+/// The same for one who stays: a plan with real-time threads is guarded before it is made true.
+pub fn apply_guarded<'c>(
+    host: &LiveHost,
+    plan: &Plan,
+    target: &Target,
+    journals: &Journals<'c>,
+) -> Result<(Applied, Journal<'c>, Option<Guard>), Failure> {
+    let mut journal = begin(host, plan, target, journals)?;
+    let guard = Guard::of(plan, &journal)?;
+    match make_true(host, plan, target, &mut journal) {
+        Ok(applied) => Ok((applied, journal, guard)),
+        Err(failure) => {
+            if let Some(guard) = guard {
+                guard.end();
+            }
+            Err(failure)
+        }
+    }
+}
+
+fn begin<'c>(
+    host: &LiveHost,
+    plan: &Plan,
+    target: &Target,
+    journals: &Journals<'c>,
+) -> Result<Journal<'c>, Failure> {
     let text = schema::to_json(plan);
     let vnode = common::single(plan)?;
     let new = NewJournal { vm_name: &vnode.name, plan: &text, target };
-    let mut journal =
-        journals.begin(host, &new).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
+    journals.begin(host, &new).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))
+}
+
+fn make_true(
+    host: &LiveHost,
+    plan: &Plan,
+    target: &Target,
+    journal: &mut Journal<'_>,
+) -> Result<Applied, Failure> {
     let mut observer = pinfold_apply::unobserved();
-    match pinfold_apply::apply(host, plan, target, &mut journal, &mut observer) {
-        Ok(applied) => Ok((applied, journal)),
-        Err(error) => Err(apply_failure(&error)),
-    }
+    pinfold_apply::apply(host, plan, target, journal, &mut observer).map_err(|e| apply_failure(&e))
 }
 
 /// Takes everything back; what could not be restored is a failure that names it.

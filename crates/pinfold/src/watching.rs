@@ -13,6 +13,7 @@ use pinfold_model::{Finding, Plan};
 use pinfold_vm::Monitor;
 
 use crate::failure::Failure;
+use crate::guard::Guard;
 use crate::output::say;
 use crate::place::apply_failure;
 use crate::target::Asking;
@@ -181,12 +182,15 @@ pub fn watch(
     clock: &dyn Clock,
     (plan, target): (&Plan, &Target),
     journal: &mut Journal<'_>,
-    monitor: Option<&mut dyn Monitor>,
+    (monitor, mut guard): (Option<&mut dyn Monitor>, Option<&mut Guard>),
 ) -> Result<(), Failure> {
     let mut watcher = Watcher::new(host, plan, target).map_err(|e| apply_failure(&e))?;
     let mut asking = Asking { monitor };
     let (mut ear, mut rounds) = (Ear::default(), Rounds::new(clock.now_ns()));
     while !interrupt::requested() {
+        if let Some(guard) = guard.as_deref_mut() {
+            guard.beat(clock.now_ns(), journal)?;
+        }
         let look = match rounds.due(clock.now_ns()) {
             Due::Look => Glance::Look,
             Due::Glance(extent) => watcher.glance(host, extent).map_err(|e| apply_failure(&e))?,
@@ -211,7 +215,8 @@ pub fn watch(
             // What was born before it was listened to shows in the link count.
             continue;
         }
-        let heard = ear.wait(clock, rounds.next(), &[])?;
+        let next = guard.as_deref().map_or(rounds.next(), |one| one.next().min(rounds.next()));
+        let heard = ear.wait(clock, next, &[])?;
         if !heard.threads.is_empty() {
             rounds.heard_threads(clock.now_ns());
         }

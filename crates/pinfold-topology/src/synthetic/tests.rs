@@ -30,6 +30,12 @@ fn size_is_bounded_before_hwloc_builds_it() {
     check("core:4294967295 pu:4294967295", false);
     check("100000 2", false);
     check("pu:99999999999999999999", true); // not a number: hwloc refuses it
+    // Found by fuzzing: hwloc makes a set of that many bits.
+    check("core:2 pu:2(indexes=0,46666666666666666666666666,1,5)", false);
+    check("package:1 [numa(indexes=4000000000)] pu:2", false);
+    check("core:2 pu:2(indexes=0,8191,1,5)", true);
+    check("core:2 pu:2(indexes=2*2:1*2)", true);
+    check("numa:2 core:2 pu:2(indexes=numa:core)", true);
 }
 
 #[test]

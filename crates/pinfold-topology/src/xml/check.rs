@@ -156,14 +156,21 @@ impl Check<'_, '_> {
         Ok(sets)
     }
 
-    /// The PUs of an object are those of its parts, each in one.
+    /// The PUs of an object are those of its parts, each in one; so are those that are offline,
+    /// by which hwloc orders the parts.
     fn parts(&self, node: Node<'_, '_>, own: &CpuSet) -> Result<(), String> {
         let mut union = CpuSet::new();
+        let mut complete = CpuSet::new();
         let mut count = 0;
         for part in objects(node).filter(|part| !is_device(*part) && !is_memory(*part)) {
             let pus = self.set(part, "cpuset")?;
             count += pus.len();
             union = union.union(&pus);
+            let pus = self.set(part, "complete_cpuset")?;
+            if pus.is_empty() || !pus.is_disjoint(&complete) {
+                return Err(self.at(part, "a part of an object has no PU of its own"));
+            }
+            complete.add(&pus);
         }
         if union == *own && count == union.len() {
             Ok(())

@@ -44,6 +44,27 @@ fn what_hwloc_writes_is_accepted() {
     assert!(!checked(&whole).unwrap().contains("DOCTYPE"));
 }
 
+/// Found by fuzzing: hwloc orders parts by their offline PUs too, and asserts that it can.
+#[test]
+fn offline_pus_are_of_one_part_alone() {
+    let core = |os: u32, complete: &str| {
+        let text = object("Core", os, 1 << os, "", false);
+        let own = format!("complete_cpuset=\"{:#x}\"", 1 << os);
+        format!(
+            "{}{}</object>\n",
+            text.replace(&own, &format!("complete_cpuset=\"{complete}\"")),
+            pu(os)
+        )
+    };
+    let two =
+        |complete: &str| checked(&machine(&format!("{}{}", core(0, "0x1"), core(1, complete))));
+    assert!(two("0x2").is_ok());
+    for shared in ["0x3", "0x1"] {
+        let why = two(shared).unwrap_err();
+        assert!(why.contains("no PU of its own") || why.contains("does not"), "{why}");
+    }
+}
+
 #[test]
 fn what_hwloc_must_not_be_given() {
     let refuse = |text: &str, part: &str| {

@@ -1,8 +1,9 @@
 //! `pinfold apply`: places a machine that runs already.
 
-use pinfold_apply::Target;
+use pinfold_apply::{Journals, Target};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::{Plan, Role, Topology, VcpuCount, VmRequest, VnodeRequest};
+use pinfold_vm::Monitor;
 
 use crate::cli::ApplyArgs;
 use crate::failure::Failure;
@@ -31,18 +32,48 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
     }
     let state = common::state(state)?;
     let journals = place::journals(&state, &clock)?;
-    let (applied, mut journal) = place::apply(&host, &plan, &target, &journals)?;
-    place::report(&applied);
-    let id = journal.record().header.id.clone();
-    if !arguments.watch {
-        say(&format!("in force until `pinfold undo {id}`; `pinfold status` compares"));
-        return Ok(());
+    match arguments.watch {
+        true => stay(&host, (&plan, &target), &journals, vm.teller.monitor()),
+        false => leave(&host, (&plan, &target), &journals),
     }
+}
+
+/// Makes the plan true and goes.
+fn leave(
+    host: &LiveHost,
+    (plan, target): (&Plan, &Target),
+    journals: &Journals<'_>,
+) -> Result<(), Failure> {
+    let (applied, journal) = place::apply(host, plan, target, journals)?;
+    place::report(&applied);
+    if pinfold_apply::real_time_priority(plan).is_some() {
+        say(
+            "warning: guard: its real-time threads stay so until the undo, whatever they do; with \
+             --watch they lose their rights when this Pinfold ends or hangs",
+        );
+    }
+    let id = &journal.record().header.id;
+    say(&format!("in force until `pinfold undo {id}`; `pinfold status` compares"));
+    Ok(())
+}
+
+/// Makes the plan true and keeps it so until it is asked to end.
+fn stay(
+    host: &LiveHost,
+    (plan, target): (&Plan, &Target),
+    journals: &Journals<'_>,
+    monitor: Option<&mut dyn Monitor>,
+) -> Result<(), Failure> {
+    let (applied, mut journal, mut guard) = place::apply_guarded(host, plan, target, journals)?;
+    place::report(&applied);
     interrupt::install()?;
     say("watching; ctrl-C takes the placement back");
-    let monitor = vm.teller.monitor();
-    let watched = watching::watch(&host, &clock, (&plan, &target), &mut journal, monitor);
-    place::undo(&host, journal)?;
+    let with = (monitor, guard.as_mut());
+    let watched = watching::watch(host, &SystemClock, (plan, target), &mut journal, with);
+    place::undo(host, journal)?;
+    if let Some(guard) = guard {
+        guard.end();
+    }
     watched
 }
 

@@ -8,6 +8,7 @@ use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm};
 
 use crate::cli::RunArgs;
 use crate::failure::{Exit, Failure};
+use crate::guard::Guard;
 use crate::output::say;
 use crate::target::vm_failure;
 use crate::{common, interrupt, place, watching};
@@ -41,14 +42,18 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     }
     let target =
         Target { pid: vm.pid(), threads: vm.found.tasks(), own: Vec::new(), kept: Vec::new() };
-    let (applied, mut journal) = place::apply(&host, &plan, &target, &journals)?;
+    let (applied, mut journal, mut guard) = place::apply_guarded(&host, &plan, &target, &journals)?;
     place::report(&applied);
-    let watched = go(&mut vm, &host, &clock, (&plan, &target, &mut journal));
+    let placed = (&plan, &target, &mut journal);
+    let watched = go(&mut vm, &host, placed, guard.as_mut());
     let status = match vm.try_wait() {
         Ok(Some(status)) => Ok(status),
         Ok(None) | Err(_) => vm.quit(QUIT_NS),
     };
     place::undo(&host, journal)?;
+    if let Some(guard) = guard {
+        guard.end();
+    }
     watched?;
     let status = status.map_err(|e| vm_failure(&e))?;
     if interrupt::requested() {
@@ -69,8 +74,8 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
 fn go(
     vm: &mut RunningVm,
     host: &pinfold_host::LiveHost,
-    clock: &SystemClock,
     (plan, target, journal): (&Plan, &Target, &mut pinfold_apply::Journal<'_>),
+    guard: Option<&mut Guard>,
 ) -> Result<(), Failure> {
     match vm.cont().map_err(|e| vm_failure(&e))? {
         Resumed::Running => {}
@@ -78,7 +83,7 @@ fn go(
             say("your command has -S: the guest is placed and waits for your `cont`")
         }
     }
-    watching::watch(host, clock, (plan, target), journal, Some(&mut vm.qmp))
+    watching::watch(host, &SystemClock, (plan, target), journal, (Some(&mut vm.qmp), guard))
 }
 
 fn plan_for(arguments: &RunArgs, topology: &Topology, vcpus: u32) -> Result<Plan, Failure> {
