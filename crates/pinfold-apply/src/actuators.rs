@@ -23,7 +23,9 @@ use pinfold_model::{Change, Finding, Step, Undo};
 pub(crate) use affinity::{allowed, narrowed};
 pub(crate) use group::PREFIX as GROUP_PREFIX;
 pub(crate) use inherit::obstacle;
-pub(crate) use kernel_file::{ENABLE as ENABLE_CPUSET, has_cpuset, holds, knob_hint};
+pub(crate) use kernel_file::{
+    ENABLE as ENABLE_CPUSET, has_cpuset, holds, is_knob, knob_hint, still_holds,
+};
 pub(crate) use partition::fault as partition_fault;
 pub(crate) use past::Past;
 

@@ -20,6 +20,7 @@ mod cpusets;
 mod error;
 mod guard;
 mod journal;
+mod knobs;
 mod status;
 mod steps;
 mod tasks;
@@ -32,6 +33,7 @@ pub use guard::{Demoted, real_time_priority, take_rights};
 pub use journal::{
     Entry, Header, Journal, JournalError, Journals, NewJournal, Outcome, Record, Summary,
 };
+pub use knobs::{KnobStatus, knobs};
 pub use status::{Intruder, RoleStatus, Status, status};
 pub use steps::{Planned, group_name, plan_steps};
 pub use tasks::{Kept, Rules, Target};

@@ -20,7 +20,8 @@ use crate::actuators::{self, Past, Shown, Taken};
 use crate::apply::first_undo;
 use crate::cpusets::{self, Cpusets};
 use crate::error::ApplyError;
-use crate::journal::{Journal, Outcome};
+use crate::journal::{Journal, Outcome, Record};
+use crate::knobs::{self, KnobStatus};
 use crate::status::health;
 use crate::steps::plan_threads;
 use crate::tasks::{self, Seen, Target};
@@ -134,6 +135,9 @@ pub struct Watcher {
     strangers: BTreeSet<TaskId>,
     // What was told of the ground that the plan stands on.
     told: Vec<Finding>,
+    // What was told of knobs, and the knobs as they were then.
+    told_knobs: Vec<Finding>,
+    knobs: Vec<KnobStatus>,
     // Masks and policies that were read just before all was found as planned.
     right: Option<Vec<(Tid, CpuSet, Option<Policy>)>>,
     groups: Groups,
@@ -161,6 +165,8 @@ impl Watcher {
             repairs: BTreeMap::new(),
             strangers: BTreeSet::new(),
             told: Vec::new(),
+            told_knobs: Vec::new(),
+            knobs: Vec::new(),
             right: None,
             groups: Groups::of(host, vm.tid)?,
             look_at_groups: false,
@@ -279,6 +285,30 @@ impl Watcher {
         };
         self.right.as_ref().is_some_and(|right| right.iter().all(same))
             && health(host, &self.plan, &self.target).is_ok_and(|now| now == self.told)
+            && self.knobs.iter().all(|knob| {
+                let now = tasks::unless_gone(host.read_text(&knob.path));
+                now.is_ok_and(|now| now.as_deref().map(str::trim) == knob.found.as_deref())
+            })
+    }
+
+    /// Tells of knobs that somebody else changed, once each time. They are not put back: whoever
+    /// set them may have had a reason, and they are the whole host's.
+    fn tell_knobs(
+        &mut self,
+        host: &dyn Host,
+        record: &Record,
+        events: &mut Vec<WatchEvent>,
+    ) -> Result<(), ApplyError> {
+        self.knobs = knobs::knobs(host, record)?;
+        if self.knobs.iter().all(|knob| knob.ok) {
+            self.told_knobs.clear();
+            return Ok(());
+        }
+        let now = knobs::drifted(host, record)?;
+        let new = now.iter().filter(|finding| !self.told_knobs.contains(finding));
+        events.extend(new.cloned().map(WatchEvent::Finding));
+        self.told_knobs = now;
+        Ok(())
     }
 
     /// Tells of PUs that went offline and of a partition that became invalid, once each time.
@@ -349,6 +379,7 @@ impl Watcher {
         self.ask_for_roles(host, &present, roles, &mut events);
         self.tell_strangers(&mut events);
         self.tell_health(host, &mut events)?;
+        self.tell_knobs(host, journal.record(), &mut events)?;
         let state = self.state_of(host, &present)?;
         // A number is used again: what is gone is forgotten.
         self.seen.retain(|tid| present.contains(tid));

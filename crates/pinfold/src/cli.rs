@@ -104,6 +104,10 @@ pub struct PlacementArgs {
     /// Where `balanced` puts the emulator: usual, real-time, apart
     #[arg(long, value_name = "WHERE", default_value = "usual")]
     pub emulator: String,
+    /// Set a knob of the host too, such as thp=never or workqueues=housekeeping; may be repeated.
+    /// An unknown key lists them all
+    #[arg(long = "knob", value_name = "KEY=VALUE")]
+    pub knobs: Vec<String>,
 }
 
 /// Spelling of the isolation scope.
@@ -241,10 +245,6 @@ pub struct ApplyArgs {
     pub plan: Option<String>,
     #[command(flatten)]
     pub vm: VmArgs,
-    /// Set a knob of the host too, such as thp=never or workqueues=housekeeping; may be repeated.
-    /// An unknown key lists them all
-    #[arg(long = "knob", value_name = "KEY=VALUE")]
-    pub knobs: Vec<String>,
     /// Print the steps without taking them
     #[arg(long)]
     pub dry_run: bool,

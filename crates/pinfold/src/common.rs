@@ -189,8 +189,9 @@ pub fn set_knobs(plan: &mut Plan, knobs: &[String], topology: &Topology) -> Resu
     match problem.filter(|_| !knobs.is_empty()) {
         Some(finding) => {
             let text = format!("--knob: {}: {}", finding.subject, finding.text);
+            let hint = finding.hint.as_deref();
             Err(Failure::new(Exit::Input, text)
-                .with_hint("`pinfold topo` shows the PUs of this machine"))
+                .with_hint(hint.unwrap_or("`pinfold topo` shows the PUs of this machine")))
         }
         None => Ok(()),
     }

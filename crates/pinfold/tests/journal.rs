@@ -122,3 +122,29 @@ fn a_hostile_name_neither_steers_the_terminal_nor_forges_a_line() {
         assert!(!text.lines().any(|line| line.starts_with("pinfold: all")), "{text:?}");
     }
 }
+
+#[test]
+fn status_goes_on_where_a_journal_is_damaged() {
+    let desk = Desk::new();
+    desk.put("1-1", "{}\n");
+    desk.put("2-2", &format!("{HEADER}\nnonsense\n"));
+    desk.put(
+        "7-9",
+        &format!("{HEADER}\n{STEP}\n{{\"end\":{{\"unix_s\":1,\"why\":\"undone\"}}}}\n"),
+    );
+    desk.put("8-8", &format!("{HEADER}\n{STEP}\n"));
+    let state = desk.folder.path().join("state").to_string_lossy().into_owned();
+    let run = |words: &[&str]| {
+        let words = [&["--state-dir", &state, "status"], words].concat();
+        capture(PINFOLD, words, MINUTE_NS).expect("pinfold runs")
+    };
+    let status = run(&[]);
+    assert_eq!(status.status.code(), Some(3), "{}", status.stdout_text());
+    let talk = status.stderr_text();
+    for part in ["1-1: ", "2-2: ", "line 2 is not understood", "8-8: ", "3 journal(s)"] {
+        assert!(talk.contains(part), "{part}: {talk}");
+    }
+    assert!(!talk.contains("7-9: "), "{talk}");
+    let json = run(&["--json"]).stdout_text();
+    assert_eq!(json.matches(r#""why":"#).count(), 3, "{json}");
+}

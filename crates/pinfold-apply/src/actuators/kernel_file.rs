@@ -41,7 +41,7 @@ enum Kind {
 
 /// True for a file that is no group's membership or cpuset: what of these a host lacks or
 /// refuses is a finding.
-fn is_knob(path: &str) -> bool {
+pub(crate) fn is_knob(path: &str) -> bool {
     match kind(path) {
         Kind::Irq | Kind::Mask | Kind::Choice | Kind::Number | Kind::Knob => true,
         Kind::GrantedList | Kind::List | Kind::Controllers | Kind::Partition | Kind::Text => false,
@@ -82,6 +82,24 @@ pub(super) fn take(host: &dyn HostMut, path: &str, value: &[u8]) -> Result<Taken
 fn refused(error: &HostError) -> Option<Finding> {
     let HostError::File { path, .. } = error else { return None };
     is_knob(path).then(|| refusal::of(error, kind(path) == Kind::Irq)).flatten()
+}
+
+/// True if a knob still has what it was set to, or as much of it as the kernel gave.
+pub(crate) fn still_holds(
+    path: &str,
+    now: &[u8],
+    (value, original): (&[u8], &[u8]),
+) -> Result<bool, HostError> {
+    if same(kind(path), path, now, value)? {
+        return Ok(true);
+    }
+    let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.trim().parse::<i64>().ok();
+    Ok(match (kind(path), number(now), number(value), number(original)) {
+        (Kind::Number, Some(now), Some(value), Some(original)) => {
+            now != original && (value.min(original)..=value.max(original)).contains(&now)
+        }
+        _ => false,
+    })
 }
 
 /// What can be done about a knob that was refused; `None` for other files and faults.

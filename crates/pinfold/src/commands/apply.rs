@@ -19,7 +19,7 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
     let topology = common::topology(&host, None)?;
     let mut vm = Vm::find(&host, &arguments.vm)?;
     let mut plan = plan_for(arguments, &topology, &vm)?;
-    common::set_knobs(&mut plan, &arguments.knobs, &topology)?;
+    common::set_knobs(&mut plan, &arguments.placement.knobs, &topology)?;
     if plan.strategy != "none" {
         vm.found.require_own_threads().map_err(|e| vm_failure(&e))?;
     }

@@ -29,7 +29,8 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
     let topology = common::topology(&host, arguments.input.as_deref())?;
     let file = arguments.into.as_deref().map(emit::DomainFile::read).transpose()?;
     let request = request(arguments, file.as_ref(), &topology)?;
-    let plan = common::make_plan(strategy, &topology, &request)?;
+    let mut plan = common::make_plan(strategy, &topology, &request)?;
+    common::set_knobs(&mut plan, &arguments.placement.knobs, &topology)?;
     if let Some(format) = arguments.emit {
         let target = emit::Target {
             file: file.as_ref(),

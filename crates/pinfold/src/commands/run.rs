@@ -87,6 +87,12 @@ fn go(
 }
 
 fn plan_for(arguments: &RunArgs, topology: &Topology, vcpus: u32) -> Result<Plan, Failure> {
+    let mut plan = planned(arguments, topology, vcpus)?;
+    common::set_knobs(&mut plan, &arguments.placement.knobs, topology)?;
+    Ok(plan)
+}
+
+fn planned(arguments: &RunArgs, topology: &Topology, vcpus: u32) -> Result<Plan, Failure> {
     if let Some(path) = &arguments.plan {
         return common::plan_for_host(path, topology, vcpus);
     }

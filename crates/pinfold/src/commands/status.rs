@@ -1,13 +1,13 @@
 //! `pinfold status`: what was planned against what is found.
 
-use pinfold_apply::{Record, Status, Target};
+use pinfold_apply::{KnobStatus, Record, Status, Target};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::{Change, CpuSet, Plan, Role, TaskId};
 use serde_json::json;
 
 use crate::cli::StatusArgs;
 use crate::failure::{Exit, Failure};
-use crate::output::{self, data};
+use crate::output::{self, data, say};
 use crate::{common, place};
 
 /// One placement that is in force.
@@ -17,7 +17,21 @@ struct InForce {
     plan: Plan,
     /// `None` if the machine has ended.
     status: Option<Status>,
+    knobs: Vec<KnobStatus>,
     supervised: bool,
+}
+
+impl InForce {
+    fn is_as_planned(&self) -> bool {
+        self.status.as_ref().is_some_and(Status::is_as_planned)
+            && self.knobs.iter().all(|knob| knob.ok)
+    }
+}
+
+/// A journal that cannot be told of; the others are.
+struct Damaged {
+    id: String,
+    failure: Failure,
 }
 
 /// Prints each placement that is in force; fails if one has drifted.
@@ -26,27 +40,42 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
     let clock = SystemClock;
     let state = common::state(state)?;
     let journals = place::journals(&state, &clock)?;
-    let mut found = Vec::new();
+    let (mut found, mut damaged) = (Vec::new(), Vec::new());
     for summary in journals.list().map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))? {
-        let record = summary.record.map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
-        if let Some(record) = record.filter(|record| !record.has_ended()) {
-            found.push(look(&host, &record)?);
+        let record = summary.record.map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()));
+        let looked = match record {
+            Ok(Some(record)) if !record.has_ended() => look(&host, &record).map(Some),
+            Ok(_) => Ok(None),
+            Err(failure) => Err(failure),
+        };
+        match looked {
+            Ok(one) => found.extend(one),
+            Err(failure) => damaged.push(Damaged { id: summary.id, failure }),
         }
     }
     if arguments.json {
-        data(&to_json(&found));
-    } else if found.is_empty() {
+        data(&to_json(&found, &damaged));
+    } else if found.is_empty() && damaged.is_empty() {
         data("nothing is in force");
     } else {
         found.iter().for_each(|one| data(&to_text(one)));
     }
-    let drifted = found
-        .iter()
-        .filter(|one| one.status.as_ref().is_none_or(|status| !status.is_as_planned()))
-        .count();
-    match drifted {
-        0 => Ok(()),
-        many => Err(Failure::new(Exit::No, format!("{many} placement(s) are not as planned"))
+    for one in &damaged {
+        let hint = one.failure.hint.as_ref().map_or(String::new(), |hint| format!(" ({hint})"));
+        say(&format!("{}: {}{hint}", output::name(&one.id), one.failure.message));
+    }
+    verdict(&found, &damaged)
+}
+
+fn verdict(found: &[InForce], damaged: &[Damaged]) -> Result<(), Failure> {
+    let drifted = found.iter().filter(|one| !one.is_as_planned()).count();
+    match (drifted, damaged.len()) {
+        (0, 0) => Ok(()),
+        (0, many) => Err(Failure::new(
+            Exit::Host,
+            format!("{many} journal(s) cannot be told of; what they hold may still be in force"),
+        )),
+        (many, _) => Err(Failure::new(Exit::No, format!("{many} placement(s) are not as planned"))
             .with_hint("take them back with `pinfold undo`, then apply again")),
     }
 }
@@ -71,6 +100,7 @@ fn look(host: &LiveHost, record: &Record) -> Result<InForce, Failure> {
         vm_name: header.vm_name.clone(),
         plan,
         status,
+        knobs: pinfold_apply::knobs(host, record).map_err(|e| common::host_failure(&e))?,
         supervised: alive(header.supervisor)?,
     })
 }
@@ -129,6 +159,15 @@ fn to_text(one: &InForce) -> String {
         ]);
     }
     text.push_str(&format!("\n{table}"));
+    if !one.knobs.is_empty() {
+        let changed: Vec<String> = one.knobs.iter().filter(|knob| !knob.ok).map(drift).collect();
+        text.push_str(&format!(
+            "\nknobs set: {}; changed since: {}",
+            one.knobs.len(),
+            changed.len()
+        ));
+        changed.iter().for_each(|line| text.push_str(&format!("\n  {line}")));
+    }
     for finding in &status.findings {
         text.push_str(&format!("\n{finding}"));
     }
@@ -140,6 +179,11 @@ fn to_text(one: &InForce) -> String {
     text
 }
 
+fn drift(knob: &KnobStatus) -> String {
+    let found = knob.found.as_deref().unwrap_or("gone");
+    format!("{} was set to {} and is {found}", knob.path, knob.planned)
+}
+
 fn list(title: &str, tasks: &[pinfold_apply::Intruder]) -> String {
     if tasks.is_empty() {
         return String::new();
@@ -149,7 +193,7 @@ fn list(title: &str, tasks: &[pinfold_apply::Intruder]) -> String {
     format!("\n{title} ({}): {}", tasks.len(), names.join(", "))
 }
 
-fn to_json(found: &[InForce]) -> String {
+fn to_json(found: &[InForce], damaged: &[Damaged]) -> String {
     let intruders = |tasks: &[pinfold_apply::Intruder]| -> Vec<serde_json::Value> {
         tasks
             .iter()
@@ -168,7 +212,13 @@ fn to_json(found: &[InForce]) -> String {
                 "strategy": one.plan.strategy,
                 "supervised": one.supervised,
                 "running": status.is_some(),
-                "as_planned": status.is_some_and(Status::is_as_planned),
+                "as_planned": one.is_as_planned(),
+                "knobs": one.knobs.iter().map(|knob| json!({
+                    "path": knob.path,
+                    "planned": knob.planned,
+                    "found": knob.found,
+                    "ok": knob.ok,
+                })).collect::<Vec<_>>(),
                 "roles": status.iter().flat_map(|status| &status.roles).map(|role| json!({
                     "role": role.role.to_string(),
                     "tid": role.task.tid.0,
@@ -186,5 +236,9 @@ fn to_json(found: &[InForce]) -> String {
             })
         })
         .collect();
-    json!({ "format": "pinfold-status/1", "in_force": entries }).to_string()
+    let damaged: Vec<serde_json::Value> = damaged
+        .iter()
+        .map(|one| json!({ "id": one.id, "why": one.failure.message, "hint": one.failure.hint }))
+        .collect();
+    json!({ "format": "pinfold-status/1", "in_force": entries, "damaged": damaged }).to_string()
 }

@@ -1,0 +1,112 @@
+//! The host's knobs as an apply left them against what they are now.
+//!
+//! The journal says which were set and to what; those that the kernel refused are not asked
+//! about. A number that a driver rounds, or a pool that is short of memory, counts as set while
+//! it lies between what was there before and what was asked.
+
+use std::collections::BTreeMap;
+
+use pinfold_host::{Host, HostError};
+use pinfold_model::{Change, Finding, Undo};
+
+use crate::actuators;
+use crate::journal::{Entry, Outcome, Record};
+use crate::tasks;
+
+/// A knob that was set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnobStatus {
+    /// Its file.
+    pub path: String,
+    /// What it was set to.
+    pub planned: String,
+    /// What it is; `None` if the file is not there any more.
+    pub found: Option<String>,
+    /// True if nobody changed it since.
+    pub ok: bool,
+}
+
+/// Programs that set knobs, by the names that the kernel shows, with words of their paths.
+const SETTERS: [(&str, &str); 5] = [
+    ("irqbalance", "/irq/"),
+    ("tuned", "/"),
+    ("power-profiles-", "/cpufreq/"),
+    ("cpufreqd", "/cpufreq/"),
+    ("ksmtuned", "/ksm/"),
+];
+
+/// All knobs of an apply, by path.
+///
+/// # Errors
+/// [`HostError`] if one is there and cannot be read.
+pub fn knobs(host: &dyn Host, record: &Record) -> Result<Vec<KnobStatus>, HostError> {
+    let mut set: BTreeMap<&str, (&[u8], &[u8])> = BTreeMap::new();
+    for (index, step) in record.steps() {
+        let (Change::WriteFile { path, value }, Undo::WriteFile { original, .. }) =
+            (&step.change, &step.undo)
+        else {
+            continue;
+        };
+        if actuators::is_knob(path) && was_set(record, index) {
+            set.insert(path, (value, original));
+        }
+    }
+    let mut all = Vec::with_capacity(set.len());
+    for (path, (value, original)) in set {
+        let found = tasks::unless_gone(host.read(path))?;
+        let ok = match &found {
+            Some(found) => actuators::still_holds(path, found, (value, original))?,
+            None => false,
+        };
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        let planned = text(value);
+        all.push(KnobStatus {
+            path: path.to_owned(),
+            planned,
+            found: found.as_deref().map(text),
+            ok,
+        });
+    }
+    Ok(all)
+}
+
+/// The last word on a step; one without any was being done when the journal was last written.
+fn was_set(record: &Record, step: usize) -> bool {
+    let outcomes = record.entries.iter().filter_map(|entry| match entry {
+        Entry::Outcome { index, outcome, .. } if *index == step => Some(*outcome),
+        Entry::Outcome { .. } | Entry::Step { .. } | Entry::Masks(_) | Entry::End { .. } => None,
+    });
+    match outcomes.last() {
+        Some(Outcome::Done | Outcome::Kept) => true,
+        Some(Outcome::Skipped | Outcome::Failed | Outcome::Restored) | None => false,
+    }
+}
+
+/// Knobs that somebody else changed, each with what is known of who did it.
+pub(crate) fn drifted(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, HostError> {
+    let mut findings = Vec::new();
+    for knob in knobs(host, record)?.into_iter().filter(|knob| !knob.ok) {
+        let found = knob.found.as_deref().unwrap_or("gone");
+        let who = match setter(host, &knob.path)? {
+            Some(who) => format!("{who} runs, which sets such knobs"),
+            None => "no program runs here that is known to do that".to_owned(),
+        };
+        let text =
+            format!("{} was set to {} and is {found}; who did it: {who}", knob.path, knob.planned);
+        findings.push(Finding::warning("knobs", text).with_hint(
+            "it is left as it is; take the placement back and apply it again, or stop who sets it",
+        ));
+    }
+    Ok(findings)
+}
+
+fn setter(host: &dyn Host, path: &str) -> Result<Option<String>, HostError> {
+    for pid in tasks::processes(host)? {
+        let Some(stat) = tasks::stat(host, pid)? else { continue };
+        let fits = |(name, part): &&(&str, &str)| *name == stat.comm && path.contains(part);
+        if SETTERS.iter().any(|one| fits(&one)) {
+            return Ok(Some(format!("{} (process {pid})", stat.comm)));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,108 @@
+//! Knobs that were set and that somebody else changes: `knobs` and the watch tell of them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+mod common;
+
+use common::{Bench, Case, set};
+use pinfold_apply::{Extent, Roles, WatchEvent, Watcher, knobs};
+use pinfold_host::{Host, HostMut as _, Knob, SimTask, paths};
+use pinfold_model::{HugePagePool, NodeId, Role, TaskId, Tid, TransparentHugePages};
+
+const PAGE: u64 = 2 << 20;
+
+/// A host with some knobs: one that the kernel refuses, a pool that is short.
+fn case() -> Case {
+    let thread = |tid: u32, name: &str| SimTask::new(tid, name).thread_of(common::VM);
+    let host = common::v2_builder()
+        .knob(&paths::thp_file("enabled"), Knob::Choice, "always [madvise] never\n")
+        .knob(&paths::sysctl_kernel("numa_balancing"), Knob::Integer, "1\n")
+        .knob(&paths::node_huge_pages(NodeId(0), PAGE), Knob::Pool(64), "3\n")
+        .knob(&paths::workqueue_cpumask(), Knob::Mask, "ff\n")
+        .task(SimTask::new(common::VM, "qemu-system-x86").child_of(400))
+        .task(thread(501, "CPU 0/KVM"))
+        .task(thread(502, "IO disk"))
+        .build();
+    let id = |tid: u32| host.task(Tid(tid)).unwrap().id();
+    let mut case = common::v2();
+    case.target.threads = vec![
+        (id(501), Role::Vcpu(0)),
+        (id(common::VM), Role::Emulator),
+        (id(502), Role::Iothread("disk".to_owned())),
+    ];
+    case.target.own.clear();
+    let tuning = &mut case.plan.tuning;
+    tuning.transparent_huge_pages = Some(TransparentHugePages::Never);
+    tuning.numa_balancing = Some(false);
+    tuning.workqueues = Some(set("0,4"));
+    tuning.huge_pages = vec![HugePagePool { node: NodeId(0), page_bytes: PAGE, pages: 100 }];
+    host.fail_on(&format!("write {}", paths::workqueue_cpumask()), 1);
+    Case { host, ..case }
+}
+
+struct Known(Vec<(TaskId, Role)>);
+
+impl Roles for Known {
+    fn roles(&mut self, _: &dyn Host, _: Tid) -> Result<Vec<(TaskId, Role)>, String> {
+        Ok(self.0.clone())
+    }
+}
+
+#[test]
+fn what_somebody_else_changed_is_told_and_what_was_refused_is_not() {
+    let case = case();
+    let bench = Bench::new();
+    bench.apply(&case).unwrap();
+    let journal = bench.reopen(&case);
+    let look = || knobs(&case.host, journal.record()).unwrap();
+    let paths: Vec<String> = look().into_iter().map(|knob| knob.path).collect();
+    assert!(!paths.contains(&paths::workqueue_cpumask()), "it was refused: {paths:?}");
+    assert_eq!(paths.len(), 3, "{paths:?}");
+    assert!(look().iter().all(|knob| knob.ok), "64 of 100 pages are as many as there were");
+    let change = |path: String, value: &str, planned: &str| {
+        case.host.write(&path, value.as_bytes()).unwrap();
+        let changed: Vec<_> = look().into_iter().filter(|knob| !knob.ok).collect();
+        assert_eq!(changed.len(), 1, "{changed:?}");
+        assert_eq!((changed[0].path.clone(), changed[0].planned.as_str()), (path, planned));
+        changed[0].found.clone()
+    };
+    let thp = paths::thp_file("enabled");
+    assert_eq!(change(thp.clone(), "always", "never").unwrap(), "[always] madvise never");
+    case.host.write(&thp, b"never").unwrap();
+    let pool = paths::node_huge_pages(NodeId(0), PAGE);
+    assert_eq!(change(pool, "3", "100").unwrap(), "3", "put back by somebody else");
+}
+
+#[test]
+fn the_watch_tells_of_a_knob_once_each_time_and_leaves_it() {
+    let case = case();
+    let bench = Bench::new();
+    bench.apply(&case).unwrap();
+    let mut journal = bench.reopen(&case);
+    let mut watcher = Watcher::new(&case.host, &case.plan, &case.target).unwrap();
+    let mut roles = Known(case.target.threads.clone());
+    let mut tick = || {
+        let events = watcher.tick(&case.host, &mut journal, &mut roles, Extent::Masks).unwrap();
+        events
+            .into_iter()
+            .filter_map(|event| match event {
+                WatchEvent::Finding(finding) if finding.subject == "knobs" => Some(finding.text),
+                _ => None,
+            })
+            .collect::<Vec<String>>()
+    };
+    assert!(tick().is_empty());
+    let path = paths::sysctl_kernel("numa_balancing");
+    case.host.write(&path, b"1").unwrap();
+    case.host.add_task(SimTask::new(950, "tuned"));
+    let told = tick();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("numa_balancing was set to 0 and is 1"), "{told:?}");
+    assert!(told[0].contains("tuned (process 950)"), "{told:?}");
+    assert!(tick().is_empty(), "once");
+    assert_eq!(case.host.read_text(&path).unwrap(), "1\n", "it is left");
+    case.host.write(&path, b"0").unwrap();
+    assert!(tick().is_empty());
+    case.host.write(&path, b"1").unwrap();
+    assert_eq!(tick().len(), 1, "again");
+}
