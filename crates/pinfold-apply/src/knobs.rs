@@ -72,11 +72,11 @@ pub fn knobs(host: &dyn Host, record: &Record) -> Result<Vec<KnobStatus>, HostEr
 
 /// The last word on a step; one without any was being done when the journal was last written.
 fn was_set(record: &Record, step: usize) -> bool {
-    let outcomes = record.entries.iter().filter_map(|entry| match entry {
+    let mut outcomes = record.entries.iter().filter_map(|entry| match entry {
         Entry::Outcome { index, outcome, .. } if *index == step => Some(*outcome),
         Entry::Outcome { .. } | Entry::Step { .. } | Entry::Masks(_) | Entry::End { .. } => None,
     });
-    match outcomes.last() {
+    match outcomes.next_back() {
         Some(Outcome::Done | Outcome::Kept) => true,
         Some(Outcome::Skipped | Outcome::Failed | Outcome::Restored) | None => false,
     }

@@ -9,11 +9,13 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+
 use common::{Bench, Case, assert_same, break_at, set};
 use pinfold_apply::{ApplyError, Point, plan_steps};
 use pinfold_host::{Host as _, HostMut as _, Knob, SimBuilder, SimHost, SimPages, SimTask, paths};
 use pinfold_model::{
-    CpuSet, HugePagePool, IrqPlan, MemoryPlan, NodeId, PuId, SamePageMerging, Tid,
+    Change, CpuSet, HugePagePool, IrqPlan, MemoryPlan, NodeId, PuId, SamePageMerging, Tid,
     TransparentHugePages, Tuning,
 };
 
@@ -203,14 +205,17 @@ fn a_host_that_dies_after_some_changes_is_restored_later() {
 
 #[test]
 fn what_is_refused_is_told_with_the_way_out_or_ends_a_plan_that_requires_it() {
-    let files = [
-        paths::irq_file(31, "smp_affinity_list"),
-        paths::default_smp_affinity(),
-        paths::workqueue_cpumask(),
-        paths::thp_file("enabled"),
-        paths::node_huge_pages(NodeId(1), 2 << 20),
-        paths::cpufreq_file(PuId(0), "scaling_governor"),
-    ];
+    let every = plan_steps(&case().host, &case().plan, &case().target).unwrap().steps;
+    let files: BTreeSet<String> = every
+        .into_iter()
+        .filter_map(|step| match step.change {
+            // A group's memory nodes are no knob of the host.
+            Change::WriteFile { path, .. } if !path.ends_with("cpuset.mems") => Some(path),
+            _ => None,
+        })
+        .filter(|path| *path != paths::irq_file(MANAGED, "smp_affinity_list"))
+        .collect();
+    assert!(files.len() > 15, "{files:?}");
     // EPERM, EBUSY, EINVAL, ENOSPC, EROFS.
     for errno in [1, 16, 22, ENOSPC, 30] {
         for file in &files {
@@ -228,6 +233,63 @@ fn what_is_refused_is_told_with_the_way_out_or_ends_a_plan_that_requires_it() {
             assert!(error.undone().is_some_and(pinfold_apply::UndoReport::is_complete), "{what}");
             assert_same(&before, &case.host, &what);
         }
+    }
+}
+
+#[test]
+fn a_read_only_sys_leaves_a_host_without_knobs_and_as_it_was() {
+    const EROFS: i32 = 30;
+    let case = case();
+    let (bench, before) = (Bench::new(), case.host.snapshot());
+    case.host.fail_on("write /sys/", EROFS);
+    let applied = bench.apply(&case);
+    match applied {
+        Ok(applied) => {
+            let told = applied.findings.iter().filter(|one| one.text.contains("ead-only")).count();
+            assert!(told > 10, "{applied:?}");
+            assert!(applied.findings.iter().all(|one| !one.text.is_empty()));
+        }
+        // The group's memory nodes are not a knob: they end it.
+        Err(error) => {
+            assert!(error.to_string().contains("/sys/"), "{error}");
+            assert!(error.hint().is_some(), "{error}");
+        }
+    }
+    case.host.clear_faults();
+    assert!(bench.undo(&case).is_complete());
+    assert_same(&before, &case.host, "read-only /sys");
+}
+
+#[test]
+fn interrupts_that_irqbalance_owns_are_told() {
+    let case = case();
+    case.host.add_task(SimTask::new(940, "irqbalance"));
+    let planned = plan_steps(&case.host, &case.plan, &case.target).unwrap();
+    let told = planned.findings.iter().find(|one| one.text.contains("irqbalance runs")).unwrap();
+    assert!(told.hint.as_ref().unwrap().contains("--banirq"), "{told:?}");
+}
+
+#[test]
+fn a_knob_that_vanishes_before_it_is_written_is_named_and_nothing_is_half_done() {
+    for (file, errno) in [("cpuset.mems", 19), ("cpuset.mems", 2), ("scaling_governor", 19)] {
+        let case = case();
+        let (bench, before) = (Bench::new(), case.host.snapshot());
+        let steps = plan_steps(&case.host, &case.plan, &case.target).unwrap().steps;
+        let path = steps
+            .iter()
+            .find_map(|step| match &step.change {
+                Change::WriteFile { path, .. } if path.ends_with(file) => Some(path.clone()),
+                _ => None,
+            })
+            .unwrap();
+        case.host.fail_on(&format!("write {path}"), errno);
+        match bench.apply(&case) {
+            Ok(applied) => assert!(applied.findings.iter().any(|one| one.text.contains(&path))),
+            Err(error) => assert!(error.to_string().contains(&path), "{error}"),
+        }
+        case.host.clear_faults();
+        assert!(bench.undo(&case).is_complete());
+        assert_same(&before, &case.host, &path);
     }
 }
 

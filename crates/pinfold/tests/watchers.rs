@@ -1,0 +1,23 @@
+//! Two watchers: the second one is refused by name.
+
+#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+
+use pinfold_host::process::capture;
+use pinfold_host::user::StateDir;
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+const MINUTE_NS: u64 = 60_000_000_000;
+
+#[test]
+fn a_second_watch_is_refused_with_the_way_out() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("state").to_string_lossy().into_owned();
+    let state = StateDir::open(&path).expect("a state");
+    let held = state.lock("watch.lock").expect("a lock");
+    assert!(held.is_some());
+    let second = capture(PINFOLD, ["--state-dir", &path, "watch"], MINUTE_NS).expect("it runs");
+    assert_eq!(second.status.code(), Some(3), "{}", second.stderr_text());
+    for part in ["another `pinfold watch`", "end that one first"] {
+        assert!(second.stderr_text().contains(part), "{part}: {}", second.stderr_text());
+    }
+}
