@@ -1,7 +1,5 @@
 //! Two watchers: the second one is refused by name.
 
-#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
-
 use pinfold_host::process::capture;
 use pinfold_host::user::StateDir;
 
