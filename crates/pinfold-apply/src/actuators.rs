@@ -15,6 +15,7 @@ mod partition;
 mod past;
 mod policy;
 mod refusal;
+mod resctrl;
 mod setting;
 
 use pinfold_host::{Host, HostError, HostMut};
@@ -28,6 +29,7 @@ pub(crate) use kernel_file::{
 };
 pub(crate) use partition::fault as partition_fault;
 pub(crate) use past::Past;
+pub(crate) use resctrl::{is_inside as is_in_resctrl, shares};
 
 use crate::cpusets::Cpusets;
 use crate::tasks::Seen;
@@ -86,7 +88,11 @@ pub(crate) enum Reverted {
 /// Makes a change; a thread that was not `seen` just now is looked at first.
 pub(crate) fn take(host: &dyn HostMut, seen: &Seen, change: &Change) -> Result<Taken, HostError> {
     match change {
+        Change::WriteFile { path, value } if resctrl::is_inside(path) => {
+            resctrl::take(host, path, value)
+        }
         Change::WriteFile { path, value } => kernel_file::take(host, path, value),
+        Change::MakeGroup { path } if resctrl::is_inside(path) => resctrl::make(host, path),
         Change::MakeGroup { path } => group::take(host, path),
         Change::MoveTasks { group, file, tasks } => members::take(host, group, file, tasks),
         Change::SetAffinity { task, mask } => affinity::take(host, seen, *task, mask),
@@ -103,7 +109,13 @@ pub(crate) fn verify(
     change: &Change,
 ) -> Result<Shown, HostError> {
     match change {
+        Change::WriteFile { path, value } if resctrl::is_inside(path) => {
+            resctrl::verify(host, path, value)
+        }
         Change::WriteFile { path, value } => kernel_file::verify(host, cpusets, path, value),
+        Change::MakeGroup { path } if resctrl::is_inside(path) => {
+            Ok(resctrl::verify_group(host, path))
+        }
         Change::MakeGroup { path } => Ok(group::verify(host, path)),
         Change::MoveTasks { group, tasks, .. } => members::verify(host, cpusets, group, tasks),
         Change::SetAffinity { task, mask } => affinity::verify(host, cpusets, *task, mask),
@@ -119,6 +131,9 @@ pub(crate) fn verify(
 pub(crate) fn revert(past: &Past<'_>, step: &Step) -> Vec<Result<Reverted, HostError>> {
     match &step.undo {
         Undo::WriteFile { path, original } => vec![kernel_file::revert(past, path, original)],
+        Undo::RemoveGroup { path } if resctrl::is_inside(path) => {
+            vec![resctrl::revert(past.host, path)]
+        }
         Undo::RemoveGroup { path } => vec![group::revert(past, path)],
         Undo::MoveTasks { tasks, .. } => {
             tasks.iter().flat_map(|state| members::revert(past, state)).collect()

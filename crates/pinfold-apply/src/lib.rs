@@ -21,6 +21,7 @@ mod error;
 mod guard;
 mod journal;
 mod knobs;
+mod monitored;
 mod status;
 mod steps;
 mod tasks;
@@ -34,6 +35,7 @@ pub use journal::{
     Entry, Header, Journal, JournalError, Journals, NewJournal, Outcome, Record, Summary,
 };
 pub use knobs::{KnobStatus, knobs};
+pub use monitored::{Counter, monitored};
 pub use status::{Intruder, RoleStatus, Status, status};
 pub use steps::{Planned, group_name, plan_steps};
 pub use tasks::{Kept, Rules, Target};

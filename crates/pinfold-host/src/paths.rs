@@ -566,6 +566,12 @@ pub fn resctrl_dir() -> String {
     "/sys/fs/resctrl".to_owned()
 }
 
+/// A file of the root group there or of another one.
+#[must_use]
+pub fn resctrl_file(group: &str, file: &str) -> String {
+    format!("{}/{file}", group.trim_end_matches('/'))
+}
+
 /// A setting of transparent huge pages,
 /// <https://docs.kernel.org/admin-guide/mm/transhuge.html>.
 #[must_use]

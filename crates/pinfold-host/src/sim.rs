@@ -16,6 +16,7 @@ mod keeper;
 mod list;
 mod proc_files;
 mod real_time;
+mod resctrl;
 mod state;
 mod task;
 #[cfg(test)]
@@ -266,6 +267,7 @@ impl SimHost {
                 text.push_str(&format!("{path}: {content:?}\n"));
             }
         }
+        text.push_str(&machine.resctrl_text());
         for (setting, kept) in &machine.settings {
             text.push_str(&format!("{setting}: {:?}\n", kept.value));
         }

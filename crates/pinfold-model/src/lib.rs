@@ -34,5 +34,5 @@ pub use topology::{
     Core, CoreKind, HugePages, L3Domain, NumaNode, Package, PciDevice, Pu, Smt, Source, Topology,
 };
 pub use tuning::{
-    CpuQuota, HugePagePool, Partition, SamePageMerging, TransparentHugePages, Tuning,
+    CpuQuota, HugePagePool, Partition, ResourceShare, SamePageMerging, TransparentHugePages, Tuning,
 };

@@ -3,6 +3,8 @@
 //! A field that is absent leaves its knob as it is. Interrupts of single devices and the
 //! memory's nodes are parts of the plan of their own.
 
+use std::fmt;
+
 use crate::{CpuSet, NodeId};
 
 /// When the kernel gives huge pages unasked
@@ -102,6 +104,57 @@ pub struct CpuQuota {
     pub period_us: u64,
 }
 
+/// A share of a cache or of memory bandwidth, in the kernel's own words: `L3:0=ff0`
+/// (<https://docs.kernel.org/filesystems/resctrl.html>).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceShare {
+    /// `L3`, `L3CODE`, `L3DATA`, `L2`, `L2CODE`, `L2DATA`, `MB` or `SMBA`.
+    pub resource: String,
+    /// The cache's or controller's number.
+    pub domain: u32,
+    /// A mask of a cache's ways; of bandwidth percent (Intel) or eighths of a GB/s (AMD).
+    pub amount: u64,
+}
+
+impl ResourceShare {
+    /// What resources there are.
+    pub const RESOURCES: [&'static str; 8] =
+        ["L3", "L3CODE", "L3DATA", "L2", "L2CODE", "L2DATA", "MB", "SMBA"];
+
+    /// True for a cache, whose shares are masks.
+    #[must_use]
+    pub fn is_cache(&self) -> bool {
+        self.resource.starts_with('L')
+    }
+
+    /// Reads one: `L3:0=ff0`, `MB:1=50`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (resource, rest) = text.trim().split_once(':')?;
+        let (domain, amount) = rest.split_once('=')?;
+        let known = Self::RESOURCES.into_iter().find(|known| *known == resource.trim())?;
+        let domain = domain.trim().parse().ok()?;
+        let mut share = Self { resource: known.to_owned(), domain, amount: 0 };
+        let amount = amount.trim();
+        share.amount = match share.is_cache() {
+            true => u64::from_str_radix(amount.trim_start_matches("0x"), 16).ok()?,
+            false => amount.parse().ok()?,
+        };
+        (share.amount > 0).then_some(share)
+    }
+}
+
+/// As the kernel takes it.
+impl fmt::Display for ResourceShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { resource, domain, amount } = self;
+        match self.is_cache() {
+            true => write!(f, "{resource}:{domain}={amount:x}"),
+            false => write!(f, "{resource}:{domain}={amount}"),
+        }
+    }
+}
+
 /// The knobs that a plan sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tuning {
@@ -127,6 +180,8 @@ pub struct Tuning {
     /// Whether real-time threads leave others a part of each second; `Some(false)` takes the
     /// safety net away.
     pub real_time_throttle: Option<bool>,
+    /// Shares of caches and bandwidth that the machine's threads have together.
+    pub shares: Vec<ResourceShare>,
     /// Pools of huge pages.
     pub huge_pages: Vec<HugePagePool>,
     /// Weight of the machine's group against its neighbours, 1 to 10,000; 100 is usual.

@@ -11,7 +11,7 @@ use pinfold_host::mountinfo::Version;
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding};
 
-use super::{Past, Reverted, Shown, Taken, inherit, partition, refusal};
+use super::{Past, Reverted, Shown, Taken, inherit, partition, refusal, resctrl};
 use crate::cpusets::{self, CPUSET, Cpusets};
 use crate::tasks;
 
@@ -42,6 +42,9 @@ enum Kind {
 /// True for a file that is no group's membership or cpuset: what of these a host lacks or
 /// refuses is a finding.
 pub(crate) fn is_knob(path: &str) -> bool {
+    if resctrl::is_inside(path) {
+        return false;
+    }
     match kind(path) {
         Kind::Irq | Kind::Mask | Kind::Choice | Kind::Number | Kind::Knob => true,
         Kind::GrantedList | Kind::List | Kind::Controllers | Kind::Partition | Kind::Text => false,

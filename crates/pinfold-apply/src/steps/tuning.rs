@@ -8,6 +8,7 @@ mod frequency;
 pub(crate) mod hotplug;
 mod irqs;
 mod memory;
+mod shares;
 
 use pinfold_host::{paths, process};
 use pinfold_model::{Change, CpuSet, Finding, SamePageMerging, Undo};
@@ -24,6 +25,7 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     memory::pools(draft)?;
     memory::bind(draft)?;
     frequency::set(draft)?;
+    shares::set(draft)?;
     cpu_time::set(draft)
 }
 

@@ -6,6 +6,7 @@ use std::fmt::Display;
 use pinfold_model::{CpuSet, Tid};
 
 use super::cgroup::{CgroupVersion, Cpuset, Group, Hierarchy, parent};
+use super::resctrl::Resctrl;
 use super::state::{Held, Machine};
 use super::{Knob, SimHost, SimTask, real_time, v1};
 use crate::{TreeHost, paths};
@@ -29,6 +30,7 @@ pub struct SimBuilder {
     clears_populated: bool,
     local_partitions: bool,
     real_time: Option<Vec<(String, i64)>>,
+    resctrl: Option<Resctrl>,
 }
 
 impl SimBuilder {
@@ -59,6 +61,7 @@ impl SimBuilder {
             clears_populated: false,
             local_partitions: false,
             real_time: None,
+            resctrl: None,
         }
     }
 
@@ -131,6 +134,14 @@ impl SimBuilder {
         self
     }
 
+    /// With `resctrl` mounted: L3 ways and memory bandwidth of so many domains, and so many
+    /// classes of service, one of which is the root group's.
+    #[must_use]
+    pub fn resctrl(mut self, domains: u32, classes: usize) -> Self {
+        self.resctrl = Some(Resctrl::new(domains, classes));
+        self
+    }
+
     /// Like a kernel before 6.2: cgroup moves and cpuset changes reset affinity masks.
     #[must_use]
     pub fn forgets_masks(mut self) -> Self {
@@ -190,6 +201,7 @@ impl SimBuilder {
             clears_populated: self.clears_populated,
             local_partitions: self.local_partitions,
             settings: BTreeMap::new(),
+            resctrl: self.resctrl.clone(),
         };
         for task in self.tasks {
             let mut groups = vec!["/".to_owned(); count];

@@ -23,6 +23,9 @@ fn tidy(path: &str) -> String {
 impl Machine {
     fn read_any(&self, path: &str) -> Result<Vec<u8>, Errno> {
         let path = tidy(path);
+        if let Some(answer) = self.read_resctrl(&path) {
+            return answer;
+        }
         if let Some((index, place)) = self.cgroup_place(&path) {
             return match place? {
                 Place::Group(_) => Err(Errno::ISDIR),
@@ -41,6 +44,9 @@ impl Machine {
 
     fn list_any(&self, path: &str) -> Result<Vec<String>, Errno> {
         let path = tidy(path);
+        if let Some(answer) = self.list_resctrl(&path) {
+            return answer;
+        }
         if let Some((index, place)) = self.cgroup_place(&path) {
             let Place::Group(group) = place? else {
                 return Err(Errno::NOTDIR);
@@ -84,6 +90,10 @@ impl Machine {
     fn link_count_any(&self, path: &str) -> Result<u64, Errno> {
         let count = |names: usize| Ok(u64::try_from(names).unwrap_or(u64::MAX));
         let tidied = tidy(path);
+        if let Some(answer) = self.list_resctrl(&tidied) {
+            let is_file = matches!(self.read_resctrl(&tidied), Some(Ok(_)));
+            return if is_file { Ok(1) } else { answer.map(|_| 2) };
+        }
         if let Some((index, place)) = self.cgroup_place(&tidied) {
             return match place? {
                 Place::Group(group) => count(2 + self.hierarchies[index].children(&group).count()),
@@ -102,6 +112,9 @@ impl Machine {
     pub(super) fn write_any(&mut self, path: &str, value: &[u8]) -> Result<(), Errno> {
         let path = tidy(path);
         let text = String::from_utf8_lossy(value).into_owned();
+        if let Some(answer) = self.write_resctrl(&path, &text) {
+            return answer;
+        }
         if let Some((index, place)) = self.cgroup_place(&path) {
             return match place? {
                 Place::Group(_) => Err(Errno::ISDIR),
@@ -200,6 +213,9 @@ impl HostMut for SimHost {
     fn make_dir(&self, path: &str) -> Result<(), HostError> {
         self.alter(format!("make_dir {path}"), |machine| {
             let path = tidy(path);
+            if let Some(answer) = machine.make_resctrl(&path) {
+                return answer;
+            }
             match machine.cgroup_place(&path) {
                 Some((index, _)) => machine.make_group(index, &path),
                 None if machine.link_count_any(&path).is_ok() => Err(Errno::EXIST),
@@ -213,6 +229,9 @@ impl HostMut for SimHost {
     fn remove_dir(&self, path: &str) -> Result<(), HostError> {
         self.alter(format!("remove_dir {path}"), |machine| {
             let path = tidy(path);
+            if let Some(answer) = machine.remove_resctrl(&path) {
+                return answer;
+            }
             match machine.cgroup_place(&path) {
                 Some((index, place)) => match place? {
                     Place::Group(group) => machine.remove_group(index, &group),

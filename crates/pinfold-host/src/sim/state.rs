@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::cgroup::{CgroupVersion, Hierarchy, parent};
 use super::keeper::Kept;
+use super::resctrl::Resctrl;
 use super::{Knob, SimTask, list, v1, v2};
 use crate::TreeHost;
 
@@ -39,6 +40,8 @@ pub(super) struct Machine {
     pub(super) clears_populated: bool,
     /// Like a kernel before 6.7: no remote partitions.
     pub(super) local_partitions: bool,
+    /// Shares of caches and bandwidth, if that is mounted.
+    pub(super) resctrl: Option<Resctrl>,
     /// What other programs keep.
     pub(super) settings: BTreeMap<Setting, Kept>,
 }

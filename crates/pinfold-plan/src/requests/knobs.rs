@@ -1,8 +1,8 @@
 //! The host's knobs as words of the command line: `KEY=VALUE`.
 
 use pinfold_model::{
-    CpuQuota, CpuSet, HugePagePool, IrqPlan, NodeId, Partition, Plan, PolicyWish, SamePageMerging,
-    TransparentHugePages,
+    CpuQuota, CpuSet, HugePagePool, IrqPlan, NodeId, Partition, Plan, PolicyWish, ResourceShare,
+    SamePageMerging, TransparentHugePages,
 };
 
 use super::keys::Fault;
@@ -10,7 +10,7 @@ use super::{RequestError, policies};
 use crate::names;
 
 /// The keys, each with what it takes; for help and messages.
-pub const KNOBS: [(&str, &str); 19] = [
+pub const KNOBS: [(&str, &str); 20] = [
     ("policy:ROLE", super::policies::FORMS),
     ("irq:DEVICE", "PUS|housekeeping"),
     ("new-irqs", "PUS|housekeeping"),
@@ -24,6 +24,7 @@ pub const KNOBS: [(&str, &str); 19] = [
     ("min-khz", "KHZ"),
     ("max-khz", "KHZ"),
     ("huge-pages", "NODE:SIZE_KIB:PAGES"),
+    ("share", "RESOURCE:DOMAIN=AMOUNT"),
     ("cpu-weight", "1..10000"),
     ("cpu-quota", "QUOTA_US/PERIOD_US"),
     ("partition", "isolated|root"),
@@ -81,6 +82,7 @@ fn set(plan: &mut Plan, words: &str) -> Result<(), Fault> {
         "min-khz" => tuning.min_khz = Some(number(key, value)?),
         "max-khz" => tuning.max_khz = Some(number(key, value)?),
         "huge-pages" => tuning.huge_pages.push(pool(key, value)?),
+        "share" => tuning.shares.push(share(key, value)?),
         "cpu-weight" => tuning.cpu_weight = Some(number(key, value)?),
         "cpu-quota" => tuning.cpu_quota = Some(quota(key, value)?),
         "partition" => {
@@ -144,6 +146,13 @@ fn pool(key: &str, value: &str) -> Result<HugePagePool, Fault> {
     let page_bytes =
         kib.checked_mul(1024).ok_or_else(|| wrong(key, value, "a page size that there is"))?;
     Ok(HugePagePool { node: NodeId(number(key, node)?), page_bytes, pages: number(key, pages)? })
+}
+
+fn share(key: &str, value: &str) -> Result<ResourceShare, Fault> {
+    ResourceShare::parse(value).ok_or_else(|| {
+        wrong(key, value, "RESOURCE:DOMAIN=AMOUNT, such as L3:0=ff0 or MB:0=50")
+            .with_hint(format!("resources are {}", ResourceShare::RESOURCES.join(", ")))
+    })
 }
 
 fn quota(key: &str, value: &str) -> Result<CpuQuota, Fault> {

@@ -1,7 +1,8 @@
 //! The twin of the host's knobs in a plan; see `twins`.
 
 use pinfold_model::{
-    CpuQuota, HugePagePool, NodeId, Partition, SamePageMerging, TransparentHugePages, Tuning,
+    CpuQuota, HugePagePool, NodeId, Partition, ResourceShare, SamePageMerging,
+    TransparentHugePages, Tuning,
 };
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +32,8 @@ pub(super) struct TuningTwin {
     max_khz: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     real_time_throttle: Option<bool>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    shares: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     huge_pages: Vec<PoolTwin>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -84,6 +87,7 @@ impl TuningTwin {
             min_khz: tuning.min_khz,
             max_khz: tuning.max_khz,
             real_time_throttle: tuning.real_time_throttle,
+            shares: tuning.shares.iter().map(ToString::to_string).collect(),
             huge_pages: tuning.huge_pages.iter().map(pool).collect(),
             cpu_weight: tuning.cpu_weight,
             cpu_quota: tuning.cpu_quota.map(quota),
@@ -123,6 +127,7 @@ impl TuningTwin {
             min_khz: self.min_khz,
             max_khz: self.max_khz,
             real_time_throttle: self.real_time_throttle,
+            shares: self.shares.iter().map(|text| share(text)).collect::<Result<_, _>>()?,
             huge_pages: self.huge_pages.into_iter().map(pool).collect(),
             cpu_weight: self.cpu_weight,
             cpu_quota: self.cpu_quota.map(quota),
@@ -136,6 +141,13 @@ impl TuningTwin {
             required: self.required,
         })
     }
+}
+
+fn share(text: &str) -> Result<ResourceShare, SchemaError> {
+    ResourceShare::parse(text).ok_or_else(|| SchemaError::Field {
+        field: "tuning.shares".to_owned(),
+        why: format!("{text:?} is no share, such as L3:0=ff0 or MB:0=50"),
+    })
 }
 
 fn word<T: Copy, const N: usize>(

@@ -214,6 +214,7 @@ fn any_tuning() -> impl Strategy<Value = Tuning> {
             same_page_merging: ksm,
             wake_up_us,
             real_time_throttle: numa_balancing,
+            shares: pinfold_model::ResourceShare::parse("L3:1=f0").into_iter().collect(),
             governor: numbers.0.map(|number| format!("governor_{number}")),
             min_khz: numbers.1.map(u64::from),
             max_khz: numbers.1.map(|khz| u64::from(khz) + 5),

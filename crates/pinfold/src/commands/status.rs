@@ -1,6 +1,6 @@
 //! `pinfold status`: what was planned against what is found.
 
-use pinfold_apply::{KnobStatus, Record, Status, Target};
+use pinfold_apply::{Counter, KnobStatus, Record, Status, Target};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::{Change, CpuSet, Plan, Role, TaskId};
 use serde_json::json;
@@ -18,6 +18,7 @@ struct InForce {
     /// `None` if the machine has ended.
     status: Option<Status>,
     knobs: Vec<KnobStatus>,
+    counters: Vec<Counter>,
     supervised: bool,
 }
 
@@ -101,6 +102,7 @@ fn look(host: &LiveHost, record: &Record) -> Result<InForce, Failure> {
         plan,
         status,
         knobs: pinfold_apply::knobs(host, record).map_err(|e| common::host_failure(&e))?,
+        counters: pinfold_apply::monitored(host, record).map_err(|e| common::host_failure(&e))?,
         supervised: alive(header.supervisor)?,
     })
 }
@@ -171,6 +173,11 @@ fn to_text(one: &InForce) -> String {
     for finding in &status.findings {
         text.push_str(&format!("\n{finding}"));
     }
+    for counter in &one.counters {
+        let bytes =
+            counter.bytes.map_or_else(|| "unavailable".to_owned(), |b| format!("{b} bytes"));
+        text.push_str(&format!("\n{}: {bytes}", counter.name));
+    }
     if !one.plan.exclusive.is_empty() {
         text.push_str(&format!("\nkept free for it: PUs {}", one.plan.exclusive));
         text.push_str(&list("tasks that still may run there", &status.movable));
@@ -213,6 +220,9 @@ fn to_json(found: &[InForce], damaged: &[Damaged]) -> String {
                 "supervised": one.supervised,
                 "running": status.is_some(),
                 "as_planned": one.is_as_planned(),
+                "counters_bytes": one.counters.iter().map(|counter| {
+                    (counter.name.clone(), json!(counter.bytes))
+                }).collect::<serde_json::Map<_, _>>(),
                 "knobs": one.knobs.iter().map(|knob| json!({
                     "path": knob.path,
                     "planned": knob.planned,

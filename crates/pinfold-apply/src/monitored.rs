@@ -1,0 +1,53 @@
+//! What a machine with shares uses of caches and bandwidth, as `resctrl` counts it.
+//!
+//! ```text
+//! mon_data/mon_L3_00/llc_occupancy   bytes in the cache now
+//! mon_data/mon_L3_00/mbm_total_bytes bytes to and from memory since the group was made
+//! ```
+//! A counter may be `Unavailable` for a while, and CPUs without monitoring have no such files.
+//! <https://docs.kernel.org/filesystems/resctrl.html>
+
+use pinfold_host::{Host, HostError, paths};
+use pinfold_model::Change;
+
+use crate::actuators;
+use crate::journal::Record;
+use crate::tasks;
+
+/// One counter of the machine's group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// Its domain and name: `mon_L3_00/llc_occupancy`.
+    pub name: String,
+    /// Bytes; `None` if the kernel cannot tell now.
+    pub bytes: Option<u64>,
+}
+
+/// All counters; none if no shares are in force or the CPU counts nothing.
+///
+/// # Errors
+/// [`HostError`] if one is there and cannot be read.
+pub fn monitored(host: &dyn Host, record: &Record) -> Result<Vec<Counter>, HostError> {
+    let made = record.steps().find_map(|(_, step)| match &step.change {
+        Change::MakeGroup { path } if actuators::is_in_resctrl(path) => Some(path),
+        Change::MakeGroup { .. }
+        | Change::WriteFile { .. }
+        | Change::MoveTasks { .. }
+        | Change::SetAffinity { .. }
+        | Change::SetPolicy { .. }
+        | Change::WriteSetting { .. }
+        | Change::MovePages { .. } => None,
+    });
+    let Some(group) = made else { return Ok(Vec::new()) };
+    let folder = paths::resctrl_file(group, "mon_data");
+    let mut counters = Vec::new();
+    for domain in tasks::unless_gone(host.list(&folder))?.unwrap_or_default() {
+        let folder = paths::resctrl_file(&folder, &domain);
+        for name in tasks::unless_gone(host.list(&folder))?.unwrap_or_default() {
+            let text = tasks::unless_gone(host.read_text(&paths::resctrl_file(&folder, &name)))?;
+            let bytes = text.and_then(|text| text.trim().parse().ok());
+            counters.push(Counter { name: format!("{domain}/{name}"), bytes });
+        }
+    }
+    Ok(counters)
+}

@@ -1,0 +1,108 @@
+//! Shares of caches and memory bandwidth: a group in `resctrl` with the machine's threads.
+//!
+//! Threads that are born later are born in their maker's group. One writer only: a thread that
+//! somebody else (libvirt's `<cachetune>`) has put into a group is not taken from there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pinfold_host::{paths, process};
+use pinfold_model::{Change, Finding, Tid, Undo};
+
+use crate::actuators;
+use crate::error::ApplyError;
+use crate::steps::draft::Draft;
+use crate::tasks;
+
+const SUBJECT: &str = "resctrl";
+const REASON: &str = "asked by the plan";
+
+pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
+    if draft.plan.tuning.shares.is_empty() {
+        return Ok(());
+    }
+    let root = paths::resctrl_dir();
+    let schemata = tasks::unless_gone(draft.host.read_text(&file(&root, "schemata")))?;
+    let Some(schemata) = schemata else {
+        let text = "it is not mounted, or the CPU cannot divide caches and bandwidth";
+        let hint = format!("pinfold doctor tells which; mount -t resctrl resctrl {root}");
+        return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
+    };
+    let known = actuators::shares(&schemata);
+    for share in &draft.plan.tuning.shares {
+        if known.contains_key(&(share.resource.clone(), share.domain)) {
+            continue;
+        }
+        let names: BTreeSet<String> =
+            known.keys().map(|(resource, domain)| format!("{resource}:{domain}")).collect();
+        let names = names.into_iter().collect::<Vec<_>>().join(", ");
+        let text = format!("this host has no {}:{}", share.resource, share.domain);
+        let hint = format!("it has {names}; {} shows them", file(&root, "schemata"));
+        return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
+    }
+    if draft.host.is_live() && !process::is_root() {
+        let text = format!("only root can make groups in {root}");
+        return draft.lacks(Finding::warning(SUBJECT, text).with_hint("run it as root"));
+    }
+    let group = file(&root, &draft.name);
+    let elsewhere = members(draft, &root, &group)?;
+    if let Some((tid, other)) = elsewhere.first() {
+        let text =
+            format!("thread {tid} is in {other}, which is somebody else's (libvirt's cachetune?)");
+        let hint = "take it out there, or leave the shares to who made that group";
+        return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
+    }
+    group_steps(draft, &group)
+}
+
+fn group_steps(draft: &mut Draft<'_>, group: &str) -> Result<(), ApplyError> {
+    let undo = || Undo::RemoveGroup { path: group.to_owned() };
+    if !draft.host.exists(group) {
+        draft.step(Change::MakeGroup { path: group.to_owned() }, undo(), REASON);
+    }
+    let mut lines: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for share in &draft.plan.tuning.shares {
+        let text = share.to_string();
+        let value = text.split_once(':').map_or(text.as_str(), |(_, value)| value).to_owned();
+        lines.entry(&share.resource).or_default().push(value);
+    }
+    let text: String = lines
+        .into_iter()
+        .map(|(resource, domains)| format!("{resource}:{}\n", domains.join(";")))
+        .collect();
+    let path = file(group, "schemata");
+    let now = tasks::unless_gone(draft.host.read_text(&path))?.unwrap_or_default();
+    let (asked, shown) = (actuators::shares(&text), actuators::shares(&now));
+    if asked.iter().any(|(key, amount)| shown.get(key) != Some(amount)) {
+        draft.step(Change::WriteFile { path, value: text.into_bytes() }, undo(), REASON);
+    }
+    let path = file(group, "tasks");
+    let inside = tasks::unless_gone(draft.host.read_text(&path))?.unwrap_or_default();
+    let inside = tasks::numbers(inside.lines());
+    let missing: Vec<Tid> =
+        draft.vm_tids.iter().copied().filter(|tid| !inside.contains(tid)).collect();
+    for tid in missing {
+        let value = tid.to_string().into_bytes();
+        draft.step(Change::WriteFile { path: path.clone(), value }, undo(), REASON);
+    }
+    Ok(())
+}
+
+/// The machine's threads that are in another group than ours or the root's.
+fn members(draft: &Draft<'_>, root: &str, own: &str) -> Result<Vec<(Tid, String)>, ApplyError> {
+    let mut found = Vec::new();
+    for name in tasks::unless_gone(draft.host.list(root))?.unwrap_or_default() {
+        let group = file(root, &name);
+        if group == own || !draft.host.exists(&file(&group, "schemata")) {
+            continue;
+        }
+        let text = tasks::unless_gone(draft.host.read_text(&file(&group, "tasks")))?;
+        let tids = tasks::numbers(text.unwrap_or_default().lines());
+        let ours = tids.into_iter().filter(|tid| draft.vm_tids.contains(tid));
+        found.extend(ours.map(|tid| (tid, group.clone())));
+    }
+    Ok(found)
+}
+
+fn file(group: &str, name: &str) -> String {
+    paths::resctrl_file(group, name)
+}
