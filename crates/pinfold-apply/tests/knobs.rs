@@ -87,7 +87,12 @@ fn the_watch_tells_of_a_knob_once_each_time_and_leaves_it() {
             .into_iter()
             .filter_map(|event| match event {
                 WatchEvent::Finding(finding) if finding.subject == "knobs" => Some(finding.text),
-                _ => None,
+                WatchEvent::Finding(_)
+                | WatchEvent::Placed { .. }
+                | WatchEvent::Repaired { .. }
+                | WatchEvent::Contested { .. }
+                | WatchEvent::Groups { .. }
+                | WatchEvent::Ended => None,
             })
             .collect::<Vec<String>>()
     };

@@ -111,7 +111,11 @@ fn a_host_without_it_and_threads_of_somebody_else_are_told() {
     assert!(planned.findings.iter().any(|one| one.text.contains("thread 501 is in")));
     let touches = |step: &pinfold_model::Step| match &step.change {
         Change::MakeGroup { path } | Change::WriteFile { path, .. } => path.contains("resctrl"),
-        _ => false,
+        Change::MoveTasks { .. }
+        | Change::SetAffinity { .. }
+        | Change::SetPolicy { .. }
+        | Change::WriteSetting { .. }
+        | Change::MovePages { .. } => false,
     };
     assert!(!planned.steps.iter().any(touches));
 }

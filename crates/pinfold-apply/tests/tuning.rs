@@ -211,7 +211,13 @@ fn what_is_refused_is_told_with_the_way_out_or_ends_a_plan_that_requires_it() {
         .filter_map(|step| match step.change {
             // A group's memory nodes are no knob of the host.
             Change::WriteFile { path, .. } if !path.ends_with("cpuset.mems") => Some(path),
-            _ => None,
+            Change::WriteFile { .. }
+            | Change::MakeGroup { .. }
+            | Change::MoveTasks { .. }
+            | Change::SetAffinity { .. }
+            | Change::SetPolicy { .. }
+            | Change::WriteSetting { .. }
+            | Change::MovePages { .. } => None,
         })
         .filter(|path| *path != paths::irq_file(MANAGED, "smp_affinity_list"))
         .collect();
@@ -279,7 +285,13 @@ fn a_knob_that_vanishes_before_it_is_written_is_named_and_nothing_is_half_done()
             .iter()
             .find_map(|step| match &step.change {
                 Change::WriteFile { path, .. } if path.ends_with(file) => Some(path.clone()),
-                _ => None,
+                Change::WriteFile { .. }
+                | Change::MakeGroup { .. }
+                | Change::MoveTasks { .. }
+                | Change::SetAffinity { .. }
+                | Change::SetPolicy { .. }
+                | Change::WriteSetting { .. }
+                | Change::MovePages { .. } => None,
             })
             .unwrap();
         case.host.fail_on(&format!("write {path}"), errno);
