@@ -46,8 +46,7 @@ fn cases() -> Vec<Case> {
         common::v2_systemd(),
         old_in_root(),
     ];
-    let scopes = [IsolationScope::Own, IsolationScope::Host];
-    hosts.iter().flat_map(|host| scopes.map(|scope| with_partition(host, scope))).collect()
+    hosts.iter().map(|host| with_partition(host, IsolationScope::Host)).collect()
 }
 
 fn group_of(host: &SimHost, tid: u32) -> String {
@@ -90,7 +89,7 @@ fn vcpus_get_a_partition_and_the_rest_stays_outside() {
 
 #[test]
 fn a_kill_at_every_point_is_undone() {
-    for case in cases().into_iter().filter(|case| case.plan.isolation == IsolationScope::Host) {
+    for case in cases() {
         let steps = plan_steps(&case.host, &case.plan, &case.target).unwrap().steps.len();
         for index in 0..steps {
             for point in [Point::BeforeJournal, Point::AfterJournal, Point::AfterChange] {
@@ -112,21 +111,23 @@ fn a_kill_at_every_point_is_undone() {
 
 #[test]
 fn what_cannot_be_is_told_with_the_way_out() {
-    let builder = |builder: SimBuilder| builder.group("/rival.slice", set("1-3"), CpuSet::new());
-    // Another group in the root asks for the same PUs, and nobody limits it.
-    let mut rival = with_partition(&common::v2_in_root(), IsolationScope::Own);
+    let builder = |builder: SimBuilder| builder.group("/rival.slice", set("2"), CpuSet::new());
+    // A group beside it has one of the PUs, and no other that it could be limited to.
+    let mut rival = with_partition(&common::v2_in_root(), IsolationScope::Host);
     let tids = [100, 300, 400, VM, 501, 502, 503, 600, 601, 610];
     let tasks = tids.map(|tid| rival.host.task(Tid(tid)).unwrap());
     let start = builder(SimHost::builder(CgroupVersion::V2, 8));
     rival.host = tasks.into_iter().fold(start, SimBuilder::task).build();
+    let narrow = with_partition(&common::v2(), IsolationScope::Own);
     let mut old = with_partition(&common::v2_forgetful(), IsolationScope::Host);
     old.name = "old and not in the root";
-    let v1 = with_partition(&common::v1(), IsolationScope::Own);
-    let mut nothing = with_partition(&common::v2(), IsolationScope::Own);
+    let v1 = with_partition(&common::v1(), IsolationScope::Host);
+    let mut nothing = with_partition(&common::v2(), IsolationScope::Host);
     nothing.plan.exclusive = CpuSet::new();
     nothing.plan.isolation = IsolationScope::None;
     for (mut case, text, hint) in [
-        (rival, "Cpu list in cpuset.cpus not exclusive", "--isolate host"),
+        (rival, "Cpu list in cpuset.cpus not exclusive", "--avoid"),
+        (narrow, "the isolation scope is narrower", "--isolate host"),
         (old, "only directly below another", "6.7"),
         (v1, "version 1", "unified"),
         (nothing, "no PU for the virtual machine alone", "--isolate"),

@@ -26,7 +26,7 @@ const WAYS_OUT: [(&str, &str); 9] = [
     ("Parent is an invalid partition root", "put the partition above it right first"),
     (
         "Cpu list in cpuset.cpus not exclusive",
-        "another group beside it asks for these PUs in its cpuset.cpus: --isolate host limits it",
+        "another group beside it asks for these PUs in its cpuset.cpus: give it others, or plan around it with --avoid",
     ),
     (
         "Invalid cpu list in cpuset.cpus.exclusive",
@@ -121,7 +121,7 @@ mod tests {
             assert!(hint(shown).flatten().is_some_and(|hint| hint.contains(part)), "{shown}");
         };
         check("isolated invalid (Parent is not a partition root)\n", "6.7");
-        check("root invalid (Cpu list in cpuset.cpus not exclusive)\n", "--isolate host");
+        check("root invalid (Cpu list in cpuset.cpus not exclusive)\n", "--avoid");
         check("isolated invalid (No cpu available due to hotplug)\n", "offline");
         check("isolated invalid\n", "cpuset.cpus.effective");
     }

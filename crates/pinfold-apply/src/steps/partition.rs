@@ -11,7 +11,7 @@
 
 use pinfold_host::mountinfo::Version;
 use pinfold_host::paths;
-use pinfold_model::{Change, CpuSet, Finding, Partition, TaskId, Undo};
+use pinfold_model::{Change, CpuSet, Finding, IsolationScope, Partition, TaskId, Undo};
 
 use super::draft::Draft;
 use super::threads;
@@ -79,8 +79,16 @@ fn place(draft: &mut Draft<'_>) -> Result<Option<(Cpusets, String)>, ApplyError>
     let finding = |text: String, hint: &str| Finding::warning(SUBJECT, text).with_hint(hint);
     if draft.plan.exclusive.is_empty() {
         let text = "the plan keeps no PU for the virtual machine alone".to_owned();
-        let hint = "use a strategy that isolates, with --isolate own or host";
+        let hint = "use a strategy that isolates, with --isolate host";
         draft.lacks(finding(text, hint))?;
+        return Ok(None);
+    }
+    if draft.plan.isolation != IsolationScope::Host {
+        let text = format!(
+            "a partition of PUs {} would keep every task of the host off them, and the isolation scope is narrower",
+            draft.plan.exclusive
+        );
+        draft.lacks(finding(text, "ask for it with --isolate host"))?;
         return Ok(None);
     }
     let cpusets = match draft.cpusets() {
