@@ -269,6 +269,13 @@ fn pus_in_use_and_the_last_ones_of_the_host_stay_online() {
         case.plan.tuning.offline = Some(set("4-5"));
     });
     assert!(matches!(last, Refusal::NoHousekeeping), "{last}");
+    // The first thread of a core may be the one that is offline.
+    let mut case = hotplug();
+    case.host.set_online(&set("0-2,4-7"));
+    case.plan.tuning.smt = Some(false);
+    let planned = plan_steps(&case.host, &case.plan, &case.target).unwrap();
+    assert!(planned.findings.iter().any(|one| one.text.contains("with PUs 3 offline")));
+    assert!(!planned.steps.iter().any(|step| step.change.to_string().contains("smt/control")));
     // A task that may run nowhere else would lose its mask.
     let mut case = hotplug();
     case.plan.tuning.offline = Some(set("6-7"));

@@ -22,7 +22,10 @@ const NAMED: usize = 5;
 
 pub(in crate::steps) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let online = cpusets::list(draft.host, &paths::cpu_online())?;
-    let smt = smt_control(draft)?;
+    let smt = match smt_control(draft)? {
+        Some("off") if !all_online(draft, &online)? => None,
+        word => word,
+    };
     let mut going = match smt {
         Some("off") => siblings(draft, &online)?,
         Some(_) | None => CpuSet::new(),
@@ -63,6 +66,22 @@ fn smt_control(draft: &mut Draft<'_>) -> Result<Option<&'static str>, ApplyError
             Ok(None)
         }
     }
+}
+
+/// False, and told, if a PU is offline: the first thread of its core may be the one, and SMT off
+/// would then leave that core none.
+fn all_online(draft: &mut Draft<'_>, online: &CpuSet) -> Result<bool, ApplyError> {
+    let present = cpusets::list(draft.host, &paths::cpu_present())?;
+    let absent = present.difference(online);
+    if absent.is_empty() {
+        return Ok(true);
+    }
+    let text = format!(
+        "SMT stays on: with PUs {absent} offline it is not known which thread is the first of its core"
+    );
+    let hint = "bring them back first, or take single PUs offline with offline=PUS";
+    draft.lacks(Finding::warning("SMT", text).with_hint(hint))?;
+    Ok(false)
 }
 
 /// All threads of each core but the first.
