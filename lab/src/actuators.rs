@@ -53,9 +53,9 @@ const ACTUATORS: [Actuator; 21] = [
     actuator("wake-up latency", SIMULATED, KNOBS),
     actuator("cpu weight and quota, cgroup v2", SIMULATED, KNOBS),
     actuator("cpu shares and quota, cgroup v1", SIMULATED, &[]),
-    actuator("frequency and governor", "simulated: no guest has cpufreq", &[]),
+    actuator("frequency and governor", SIMULATED, &["cpufreq"]),
     actuator("libvirt's own settings", "live: a real libvirtd", &[]),
-    actuator("systemd's own lists", "simulated: no guest runs systemd", &[]),
+    actuator("systemd's own lists", SIMULATED, &["systemd"]),
     actuator("resctrl", "not tested: there is no such step yet", &[]),
 ];
 

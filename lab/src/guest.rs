@@ -11,6 +11,7 @@ use pinfold_host::{Clock as _, SystemClock, user};
 use pinfold_probe::agent::{Agent, ChannelId, Output};
 use pinfold_vm::guest::{GuestKernel, agent_port};
 
+use crate::acpi;
 use crate::error::LabError;
 use crate::ship::Cargo;
 
@@ -22,8 +23,8 @@ const LOOK_NS: u64 = 60 * SECOND_NS;
 /// Where every task is in the kernel, for a command that hangs.
 const WHERE: &str =
     "grep -s '' /proc/[0-9]*/task/[0-9]*/stat /proc/[0-9]*/task/[0-9]*/stack || true";
-/// What is said to every kernel.
-const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 mitigations=off audit=0";
+/// What is said to every kernel: on a busy machine its check of the timer may fail, and it panics.
+const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check";
 /// How often a guest is booted before it counts as dead.
 const BOOTS: usize = 4;
 const OFF_NS: u64 = 20 * SECOND_NS;
@@ -43,6 +44,8 @@ pub struct Shape {
     pub memory_mib: u32,
     /// QEMU's `-cpu`.
     pub cpu: &'static str,
+    /// True if the processors have several frequencies, each core's threads the same.
+    pub frequencies: bool,
 }
 
 /// QEMU 7.2's TCG corrupts flags on cmpxchg16b, which 6.12 and newer kernels use. As the AMD
@@ -59,7 +62,12 @@ pub const SMALL: Shape = Shape {
     threads: 2,
     memory_mib: 1024,
     cpu: USUAL_CPU,
+    frequencies: false,
 };
+
+/// The same with a frequency for each core.
+pub const SCALED: Shape =
+    Shape { name: "2 cores × 2 threads, 3 frequencies", frequencies: true, ..SMALL };
 
 /// Two PUs, the least that can be parted.
 pub const TWO: Shape = Shape {
@@ -69,6 +77,7 @@ pub const TWO: Shape = Shape {
     threads: 1,
     memory_mib: 1024,
     cpu: USUAL_CPU,
+    frequencies: false,
 };
 
 /// Two dies of one package, each with a cache of its own, as core complexes are.
@@ -79,6 +88,7 @@ pub const DIES: Shape = Shape {
     threads: 2,
     memory_mib: 1024,
     cpu: USUAL_CPU,
+    frequencies: false,
 };
 
 /// Four packages with a NUMA node each, 32 PUs.
@@ -89,6 +99,7 @@ pub const BIG: Shape = Shape {
     threads: 2,
     memory_mib: 2048,
     cpu: USUAL_CPU,
+    frequencies: false,
 };
 
 /// Four cores that have virtualisation themselves.
@@ -99,6 +110,7 @@ pub const SVM: Shape = Shape {
     threads: 1,
     memory_mib: 1024,
     cpu: SVM_CPU,
+    frequencies: false,
 };
 
 /// Two packages with a NUMA node each.
@@ -109,6 +121,7 @@ pub const NUMA: Shape = Shape {
     threads: 2,
     memory_mib: 1024,
     cpu: USUAL_CPU,
+    frequencies: false,
 };
 
 /// A booted guest. Dropping it ends it.
@@ -164,8 +177,17 @@ impl Guest {
         if user::exists(&socket) {
             user::remove(&socket)?;
         }
+        let mut words = arguments(shape, &kernel.image, &initramfs, folder);
+        if shape.frequencies {
+            let table = format!("{folder}/ssdt.aml");
+            user::write_atomic(&table, &acpi::frequencies(4, 2))?;
+            words.extend([
+                "-acpitable".into(),
+                format!("sig=SSDT,data={}", table.replace(',', ",,")),
+            ]);
+        }
         let mut qemu = Spawn::new("qemu-system-x86_64")
-            .args(arguments(shape, &kernel.image, &initramfs, folder))
+            .args(words)
             .args(["-append", &format!("{COMMAND_LINE} {}", cargo.init)])
             .args(agent_port(&socket))
             .stdin(Stdio::Null)

@@ -9,6 +9,7 @@
 //! ends inside the guest. Guests run under TCG, so nothing here says anything about time.
 //! Whatever a case asserts is read in the guest by busybox and util-linux, not by Pinfold.
 
+mod acpi;
 mod actuators;
 pub mod cases;
 mod error;

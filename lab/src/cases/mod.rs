@@ -3,6 +3,7 @@
 //! Cases that need the same host share a boot, in an order in which each leaves the host as it
 //! found it; after a failure the host is not trusted any more, and the rest is not tried.
 
+mod frequency;
 mod hotplug;
 mod isolate;
 mod kill;
@@ -20,14 +21,22 @@ use pinfold_vm::guest::{GuestKernel, fetch_kernel};
 pub use shapes::Placed;
 
 use crate::error::LabError;
-pub use crate::guest::{BIG, DIES, NUMA, SMALL, SVM, TWO};
+pub use crate::guest::{BIG, DIES, NUMA, SCALED, SMALL, SVM, TWO};
 use crate::guest::{Guest, Shape};
 use crate::ship::Cargo;
 use crate::stage::{Cgroups, Stage};
 
 /// What a host under test may insert beside the modules of its port.
-const MODULES: [&str; 7] =
-    ["virtio_pci", "virtio_console", "irqbypass", "kvm", "kvm_amd", "tun", "vhost_net"];
+const MODULES: [&str; 8] = [
+    "virtio_pci",
+    "virtio_console",
+    "irqbypass",
+    "kvm",
+    "kvm_amd",
+    "tun",
+    "vhost_net",
+    "acpi_cpufreq",
+];
 
 /// The kernels that are booted, by their Debian metapackage and suite. The first two have the
 /// same cpuset code; 6.2 and newer keep masks, 6.7 and newer have remote partitions, 7.0 and
@@ -81,11 +90,13 @@ pub enum Case {
     Nested,
     /// systemd as the keeper of all groups.
     Systemd,
+    /// Governor and limits of a cpufreq driver.
+    Frequency,
 }
 
 impl Case {
     /// All, in the order of the table.
-    pub const ALL: [Case; 16] = [
+    pub const ALL: [Case; 17] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
@@ -100,6 +111,7 @@ impl Case {
         Case::Placed(NUMA, placed("low-latency", 2, Some(7))),
         Case::Knobs,
         Case::Systemd,
+        Case::Frequency,
         Case::Hotplug,
         Case::Nested,
     ];
@@ -120,6 +132,7 @@ impl Case {
             Case::Hotplug => "SMT and PUs offline".to_owned(),
             Case::Nested => "real KVM, nested".to_owned(),
             Case::Systemd => "systemd".to_owned(),
+            Case::Frequency => "cpufreq".to_owned(),
         }
     }
 
@@ -138,6 +151,9 @@ impl Case {
             Case::Hotplug => lab.alone(&NUMA, self.name(), |guest| hotplug::smt(guest, lab.extent)),
             Case::Nested => lab.alone(&SVM, self.name(), nested::kvm),
             Case::Systemd => lab.systemd(),
+            Case::Frequency => {
+                lab.alone(&SCALED, self.name(), |guest| frequency::set(guest, lab.extent))
+            }
         }
     }
 }

@@ -1,0 +1,81 @@
+//! A real cpufreq driver, of which two neighbouring PUs share a frequency: governor and limits
+//! of the plan's PUs are set, killed half way and put back; those of the others stay.
+
+use super::shapes::{self, MONITOR};
+use super::{Extent, kill};
+use crate::error::{LabError, expect_none};
+use crate::guest::Guest;
+use crate::ship::MODULES;
+
+const APPLY: [&str; 5] = ["apply", "--qmp", MONITOR, "--strategy", "low-latency"];
+const KNOBS: [&str; 6] =
+    ["--knob", "governor=performance", "--knob", "max-khz=2000000", "--knob", "min-khz=2000000"];
+const UNDO: [&str; 2] = ["undo", "--all"];
+/// Oracle for every PU.
+const FILES: &str = "cd /sys/devices/system/cpu; for c in 0 1 2 3; do \
+    echo $c $(cat cpu$c/cpufreq/scaling_governor cpu$c/cpufreq/scaling_min_freq cpu$c/cpufreq/scaling_max_freq); done";
+const BEFORE: &str = "schedutil 1600000 2400000";
+const PLANNED: &str = "performance 2000000 2000000";
+
+pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError> {
+    guest.shell(&format!(
+        "insmod {MODULES}/acpi_cpufreq.ko; for c in 0 1 2 3; do \
+         echo schedutil > /sys/devices/system/cpu/cpu$c/cpufreq/scaling_governor; done"
+    ))?;
+    shapes::start(guest, 1, "")?;
+    let topo = guest.pinfold(&["topo"])?;
+    if !topo.contains("2 domains: {0-1} {2-3}") {
+        return Err(LabError::wrong("topo does not show the frequency domains", topo));
+    }
+    let all_before = [BEFORE; 4];
+    shows(guest, "before", &all_before)?;
+    let apply = [APPLY.as_slice(), &KNOBS].concat();
+    guest.pinfold(&[apply.as_slice(), &["--dry-run"]].concat())?;
+    shows(guest, "a dry run changed the host", &all_before)?;
+    guest.pinfold(&apply)?;
+    // The vCPU and the emulator are on core 1, which is one domain.
+    shows(guest, "knobs in force", &[BEFORE, BEFORE, PLANNED, PLANNED])?;
+    guest.pinfold(&UNDO)?;
+    shows(guest, "undo left a trace", &all_before)?;
+    refused(guest)?;
+    shows(guest, "a knob that is refused", &all_before)?;
+    let calls = kill::calls_of(guest, &apply)?;
+    guest.pinfold(&UNDO)?;
+    let chosen = kill::choose(&calls, extent);
+    let mut killed = 0;
+    for call in &chosen {
+        killed += usize::from(kill::kill_at(guest, &apply, call)?);
+        guest.pinfold(&UNDO)?;
+        shows(guest, &format!("apply killed before {call}"), &all_before)?;
+    }
+    let driver = guest.shell("cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_driver")?;
+    let killed = kill::tell(killed, chosen.len(), &calls)?;
+    Ok(format!("governor and limits of one domain of {}; {killed}", driver.trim()))
+}
+
+/// What the driver does not know is told with what it knows, and ends a plan that requires it.
+fn refused(guest: &mut Guest) -> Result<(), LabError> {
+    let apply = [APPLY.as_slice(), &["--knob", "governor=warp"]].concat();
+    let told = guest.pinfold(&apply)?;
+    guest.pinfold(&UNDO)?;
+    let required = [apply.as_slice(), &["--knob", "required=yes"]].concat();
+    let words = [&["/usr/bin/pinfold"], required.as_slice()].concat();
+    let ended = guest.run(&words)?.success();
+    let mut wrong = Vec::new();
+    if !(told.contains("warp") && told.contains("scaling_available_governors")) {
+        wrong.push(format!("not told with the way out: {told}"));
+    }
+    if ended {
+        wrong.push("a plan that requires it was applied".to_owned());
+    }
+    expect_none("an unknown governor", wrong)
+}
+
+fn shows(guest: &mut Guest, what: &str, expected: &[&str; 4]) -> Result<(), LabError> {
+    let text = guest.shell(FILES)?;
+    let wanted: String = (0..).zip(expected).map(|(pu, holds)| format!("{pu} {holds}\n")).collect();
+    match text == wanted {
+        true => Ok(()),
+        false => Err(LabError::wrong(what, format!("{text}expected\n{wanted}"))),
+    }
+}
