@@ -179,12 +179,32 @@ fn set(
         return Ok(Reverted::Gone);
     };
     if now == *mask || now == mask.intersection(allowed) {
-        return Ok(Reverted::Restored);
+        return without_offline(past, task, (mask, &now));
     }
     Err(HostError::Unexpected {
         path: paths::process_status(task.tid),
         why: format!("the mask is {now} after it was set back to {mask}"),
     })
+}
+
+/// Before 6.2 no mask is kept with a PU that is offline, and the PU is not in it when it comes
+/// back.
+fn without_offline(
+    past: &Past<'_>,
+    task: TaskId,
+    (mask, now): (&CpuSet, &CpuSet),
+) -> Result<Reverted, HostError> {
+    if past.masks_survive || now == mask {
+        return Ok(Reverted::Restored);
+    }
+    let offline = mask.difference(&cpusets::list(past.host, &paths::cpu_online())?);
+    if offline.is_empty() {
+        return Ok(Reverted::Restored);
+    }
+    let text =
+        format!("the mask of {task} is {now} again, without PUs {offline}, which are offline");
+    let hint = format!("when they are back: taskset -p -c {mask} {}", task.tid);
+    Ok(Reverted::Near(Finding::note("affinity", text).with_hint(hint)))
 }
 
 fn changed(task: TaskId, now: &CpuSet, original: &CpuSet) -> Finding {
