@@ -36,6 +36,7 @@ pub(super) fn smt(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
     let alone = &said.alone;
     let killed = kills(guest, &apply, &before, extent)?;
     let under = under_a_plan(guest, &before)?;
+    let before = Snapshot::take(guest, ROOT, false)?;
     let refused = refused(guest, &before)?;
     Ok(format!("SMT off, vCPUs on PUs {alone}, and on again; {killed}; {under}; {refused}"))
 }

@@ -143,7 +143,8 @@ pub(super) fn intruders(during: &Snapshot, vm: u32, said: &Said) -> Vec<String> 
 
 /// Before 7.0 a group with tasks keeps its lists by name: all that the root has.
 pub(super) fn near(after: &Snapshot) -> BTreeMap<String, String> {
-    let lists = [("init.scope", "cpus"), ("vm.scope", "mems")];
+    // A machine of KVM leaves its group to a kernel thread of KVM's before 6.12.
+    let lists = [("init.scope", "cpus"), ("vm.scope", "cpus"), ("vm.scope", "mems")];
     let all = lists.into_iter().filter_map(|(group, list)| {
         let path = format!("{ROOT}/{group}/cpuset.{list}");
         let all = after.knobs.get(&format!("{ROOT}/cpuset.{list}.effective"))?;

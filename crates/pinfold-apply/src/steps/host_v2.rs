@@ -65,7 +65,8 @@ fn own_group(draft: &mut Draft<'_>, cpusets: &Cpusets) -> Result<BTreeSet<String
         return Ok(kept);
     }
     let in_own = current.rsplit('/').next() == Some(name.as_str());
-    let others = |tid: &pinfold_model::Tid| *tid != draft.vm.tid;
+    // Before Linux 6.4 its vhost threads are processes of their own in the same group.
+    let others = |tid: &pinfold_model::Tid| !draft.vm_tids.contains(tid);
     let shared =
         current == cpusets.root() || cpusets.members(draft.host, &current)?.iter().any(others);
     if in_own || !shared {
