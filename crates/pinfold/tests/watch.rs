@@ -58,6 +58,9 @@ impl Scene {
     fn watch(&self) -> Child {
         let (state, metrics) = (self.file("state"), self.file("own/metrics"));
         let line = "exec \"$@\" >\"$0\" 2>&1";
+        if user::exists(&self.file("told")) {
+            user::remove(&self.file("told")).expect("what an earlier one told is forgotten");
+        }
         let child = Spawn::new("sh")
             .args(["-c", line, &self.file("told"), PINFOLD, "--state-dir", &state, "watch"])
             .args(["--json", "--metrics", &metrics, "--qmp", &self.file("other")])

@@ -21,7 +21,7 @@ use crate::commands::status;
 use crate::failure::{Exit, Failure};
 use crate::metrics::{Counts, Metrics};
 use crate::output::{self, data, say};
-use crate::watching::{COMPARE_NS, Due, Ear, Rounds};
+use crate::watching::{COMPARE_NS, Due, Ear, Rounds, TICK_NS};
 use crate::{common, interrupt, place, time, watching};
 
 /// A QEMU that does not answer holds the others up for so long at most.
@@ -49,6 +49,7 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
         placements: BTreeMap::new(),
         told: BTreeSet::new(),
         mark: None,
+        is_unsettled: false,
         ear: Ear::default(),
         is_changed: true,
     };
@@ -80,7 +81,10 @@ struct Desk<'a> {
     json: bool,
     placements: BTreeMap<String, Placement>,
     told: BTreeSet<String>,
+    // Of the journals when all of them were read.
     mark: Option<u64>,
+    // They are read again soon, whatever is heard.
+    is_unsettled: bool,
     ear: Ear,
     // Who is listened to may have changed.
     is_changed: bool,
@@ -118,16 +122,23 @@ impl Desk<'_> {
     fn find_placements(&mut self) -> Result<(), Failure> {
         let failure = |error: JournalError| Failure::from_error(Exit::Host, &error, error.hint());
         let mark = self.journals.mark().map_err(failure)?;
-        if self.mark.replace(mark) == Some(mark) {
+        if self.mark == Some(mark) {
             return Ok(());
         }
+        let mut all = true;
         for summary in self.journals.list().map_err(failure)? {
             match summary.record {
                 Ok(Some(record)) if !record.has_ended() => self.take_up(&record),
-                Ok(_) => {}
+                Ok(Some(_)) => {}
+                // It is just being begun.
+                Ok(None) => all = false,
                 Err(error) => self.tell_once(&failure(error).to_string()),
             }
         }
+        // The kernel counts the mark's time in ticks: what comes in the same one has the same mark.
+        let seconds = mark / 1_000_000_000;
+        self.is_unsettled = SystemClock.unix_seconds().abs_diff(seconds) <= 1;
+        self.mark = (all && !self.is_unsettled).then_some(mark);
         Ok(())
     }
 
@@ -219,8 +230,9 @@ impl Desk<'_> {
             return Ok(());
         }
         let next = self.placements.values().map(|placement| placement.rounds.next());
-        let idle = SystemClock.now_ns().saturating_add(COMPARE_NS);
-        let next = next.chain(metrics.next()).min().unwrap_or(idle);
+        let pause = if self.is_unsettled { TICK_NS } else { COMPARE_NS };
+        let idle = SystemClock.now_ns().saturating_add(pause);
+        let next = next.chain(metrics.next()).fold(idle, u64::min);
         let heard = self.ear.wait(&SystemClock, next, &metrics.sources())?;
         self.is_changed |= heard != Heard::default();
         let now = SystemClock.now_ns();
