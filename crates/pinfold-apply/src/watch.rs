@@ -225,7 +225,10 @@ impl Watcher {
         if self.ended {
             return Ok(Glance::Quiet);
         }
-        let Some(links) = self.count(host)? else {
+        let links = self.count(host)?;
+        // A machine that ended while it was looked at is there until its parent asks for it.
+        let is_there = extent == Extent::Births || tasks::is_alive(host, self.vm)?;
+        let Some(links) = links.filter(|_| is_there) else {
             self.ended = true;
             return Ok(Glance::Ended);
         };

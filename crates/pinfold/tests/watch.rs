@@ -73,10 +73,15 @@ impl Scene {
     }
 
     fn told(&self, words: &str) {
-        wait(words, || {
-            let text = user::read_text(&self.file("told")).ok()?;
-            text.contains(words).then_some(())
-        });
+        let until = SystemClock.now_ns() + PATIENCE_NS;
+        loop {
+            let text = user::read_text(&self.file("told")).unwrap_or_default();
+            if text.contains(words) {
+                return;
+            }
+            assert!(SystemClock.now_ns() < until, "waited in vain for {words} in:\n{text}");
+            SystemClock.sleep_ns(SECOND_NS / 50);
+        }
     }
 
     fn thread(&self, name: &str) -> Option<Tid> {
