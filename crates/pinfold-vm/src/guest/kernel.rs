@@ -9,7 +9,8 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{process, user};
+use pinfold_host::user::{Lock, StateDir};
+use pinfold_host::{Clock as _, SystemClock, process, user};
 use sha2::{Digest, Sha256};
 
 use super::GuestError;
@@ -17,6 +18,8 @@ use super::modules;
 use super::package::{Apt, PackageName};
 
 const MINUTE_NS: u64 = 60_000_000_000;
+/// How often it is asked whether the others are done.
+const TURN_NS: u64 = 250_000_000;
 const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
 
 /// A metapackage that names a kernel.
@@ -69,6 +72,7 @@ impl GuestKernel {
 pub fn fetch(cache: &str, flavour: &Flavour, wanted: &[&str]) -> Result<GuestKernel, GuestError> {
     let folder = format!("{cache}/kernels/{flavour}");
     user::make_dirs(&folder)?;
+    let _alone = wait_for_turn(cache)?;
     let apt = Apt::open(cache, flavour)?;
     let updated = apt.update();
     let packages = match apt.resolve(flavour.package) {
@@ -103,6 +107,17 @@ pub fn fetch(cache: &str, flavour: &Flavour, wanted: &[&str]) -> Result<GuestKer
         user::remove_tree(&scratch)?;
     }
     result
+}
+
+/// Others who want a kernel into the same cache wait until this one has it; apt allows one too.
+fn wait_for_turn(cache: &str) -> Result<Lock, GuestError> {
+    let directory = StateDir::open(cache)?;
+    loop {
+        if let Some(lock) = directory.lock("kernels.lock")? {
+            return Ok(lock);
+        }
+        SystemClock.sleep_ns(TURN_NS);
+    }
 }
 
 /// Downloads and unpacks into `scratch`; leaves there `image`, `modules/` and `manifest`.
