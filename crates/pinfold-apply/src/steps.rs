@@ -112,11 +112,14 @@ fn not_applied(draft: &mut Draft<'_>) {
 /// A real-time vCPU that spins waits for what the emulator or an iothread is to do: on its PU
 /// they would never come to it.
 fn check_servants(vnode: &VnodePlan) -> Result<(), Refusal> {
-    for vcpu in vnode.vcpus().filter(|thread| is_real_time(thread.policy)) {
+    for vcpu in vnode.vcpus().filter(|thread| thread.policy.is_some_and(Policy::is_real_time)) {
         for thread in &vnode.threads {
             let serves = matches!(thread.role, Role::Emulator | Role::Iothread(_));
             // One that has a PU elsewhere as well is not shut out.
-            if serves && thread.pus.is_subset(&vcpu.pus) && !is_real_time(thread.policy) {
+            if serves
+                && thread.pus.is_subset(&vcpu.pus)
+                && !thread.policy.is_some_and(Policy::is_real_time)
+            {
                 return Err(Refusal::RealTimeOverServant {
                     vcpu: vcpu.role.clone(),
                     servant: thread.role.clone(),
@@ -144,7 +147,7 @@ fn check<'p>(plan: &'p Plan, target: &Target) -> Result<&'p VnodePlan, Refusal> 
     let real_time = vnode
         .threads
         .iter()
-        .filter(|thread| is_real_time(thread.policy))
+        .filter(|thread| thread.policy.is_some_and(Policy::is_real_time))
         .fold(CpuSet::new(), |set, thread| set.union(&thread.pus));
     if plan.housekeeping.is_subset(&real_time) {
         return Err(Refusal::RealTimeEverywhere { pus: real_time });
@@ -160,20 +163,4 @@ fn check<'p>(plan: &'p Plan, target: &Target) -> Result<&'p VnodePlan, Refusal> 
         }
     }
     Ok(vnode)
-}
-
-/// True for a thread that keeps a PU as long as it likes. One with a deadline does not: the
-/// kernel ends its turn when its run time is used up, and never promises all of a PU.
-fn is_real_time(policy: Option<Policy>) -> bool {
-    match policy {
-        Some(Policy::Fifo { .. } | Policy::RoundRobin { .. }) => true,
-        Some(
-            Policy::Other { .. }
-            | Policy::Batch { .. }
-            | Policy::Idle
-            | Policy::Deadline { .. }
-            | Policy::Unknown(_),
-        )
-        | None => false,
-    }
 }

@@ -63,6 +63,22 @@ pub enum Policy {
     Unknown(u32),
 }
 
+impl Policy {
+    /// True for `SCHED_FIFO` and `SCHED_RR`: such a thread keeps a PU as long as it likes. One
+    /// with a deadline does not: its turn ends when its run time is used up.
+    #[must_use]
+    pub fn is_real_time(self) -> bool {
+        match self {
+            Policy::Fifo { .. } | Policy::RoundRobin { .. } => true,
+            Policy::Other { .. }
+            | Policy::Batch { .. }
+            | Policy::Idle
+            | Policy::Deadline { .. }
+            | Policy::Unknown(_) => false,
+        }
+    }
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Policy::Other { nice: 0 }

@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 
 use pinfold_model::{
-    CpuQuota, CpuSet, Finding, IsolationScope, Plan, Role, Severity, ThreadPlan, Topology, Tuning,
-    VnodePlan,
+    CpuQuota, CpuSet, Finding, IsolationScope, Plan, Policy, Role, Severity, ThreadPlan, Topology,
+    Tuning, VnodePlan,
 };
 
 use crate::draft::{pus_text, verb};
@@ -178,7 +178,7 @@ fn guest_fault(vnode: &VnodePlan) -> Option<String> {
 
 /// A real-time thread that may spin on the last housekeeping PU can stop the host.
 fn starved_host(plan: &Plan) -> Option<String> {
-    let real_time = |thread: &&ThreadPlan| policies::is_real_time(thread.policy);
+    let real_time = |thread: &&ThreadPlan| thread.policy.is_some_and(Policy::is_real_time);
     let mut burdened = CpuSet::new();
     let threads = plan.vnodes.iter().flat_map(|vnode| &vnode.threads);
     threads.filter(real_time).for_each(|thread| burdened.add(&thread.pus));

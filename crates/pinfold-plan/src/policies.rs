@@ -42,10 +42,10 @@ pub(crate) fn give(plan: &mut Plan, name: Option<&str>, wish: &PolicyWish) -> Re
 
 /// What a vnode's policies would do to its own threads.
 pub(crate) fn shut_out(vnode: &VnodePlan) -> Option<String> {
-    for vcpu in vnode.vcpus().filter(|thread| is_real_time(thread.policy)) {
+    for vcpu in vnode.vcpus().filter(|thread| thread.policy.is_some_and(Policy::is_real_time)) {
         let mut servants = vnode.threads.iter().filter(|thread| {
             matches!(thread.role, Role::Emulator | Role::Iothread(_))
-                && !is_real_time(thread.policy)
+                && !thread.policy.is_some_and(Policy::is_real_time)
                 && thread.pus.is_subset(&vcpu.pus)
         });
         if let Some(servant) = servants.next() {
@@ -62,20 +62,4 @@ pub(crate) fn shut_out(vnode: &VnodePlan) -> Option<String> {
     strange.map(|thread| {
         format!("{} may not have a deadline: such a thread can start no other", thread.role)
     })
-}
-
-/// True for a thread that keeps a PU as long as it likes; one with a deadline is ended by the
-/// kernel when its run time is used up.
-pub(crate) fn is_real_time(policy: Option<Policy>) -> bool {
-    match policy {
-        Some(Policy::Fifo { .. } | Policy::RoundRobin { .. }) => true,
-        Some(
-            Policy::Other { .. }
-            | Policy::Batch { .. }
-            | Policy::Idle
-            | Policy::Deadline { .. }
-            | Policy::Unknown(_),
-        )
-        | None => false,
-    }
 }

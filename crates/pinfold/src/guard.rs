@@ -44,7 +44,7 @@ impl Guard {
         let Some(priority) = real_time_priority(plan) else { return Ok(None) };
         let mut pus = plan.housekeeping.clone();
         for (_, thread) in plan.threads() {
-            if matches!(thread.policy, Some(Policy::Fifo { .. } | Policy::RoundRobin { .. })) {
+            if thread.policy.is_some_and(Policy::is_real_time) {
                 pus = pus.difference(&thread.pus);
             }
         }

@@ -6,7 +6,7 @@
 //! one with real-time tasks keeps some (`EBUSY`).
 //! <https://docs.kernel.org/scheduler/sched-rt-group.html>
 
-use pinfold_model::{Policy, Tid};
+use pinfold_model::Tid;
 use rustix::io::Errno;
 
 use super::cgroup::{Group, Whole, parent};
@@ -89,7 +89,7 @@ impl Machine {
         let has_real_time = self
             .tids_in(index, group)
             .iter()
-            .any(|tid| self.tasks.get(tid).is_some_and(|held| is_real_time(held.task.policy)));
+            .any(|tid| self.tasks.get(tid).is_some_and(|held| held.task.policy.is_real_time()));
         if runtime_us == 0 && has_real_time {
             return Err(Errno::BUSY);
         }
@@ -115,22 +115,10 @@ impl Machine {
         let movers = self.movers(text, whole)?;
         let real_time = movers
             .iter()
-            .any(|tid| self.tasks.get(tid).is_some_and(|held| is_real_time(held.task.policy)));
+            .any(|tid| self.tasks.get(tid).is_some_and(|held| held.task.policy.is_real_time()));
         if real_time && self.runtime_us(index, group) == 0 {
             return Err(Errno::INVAL);
         }
         self.move_tasks(index, group, &movers)
-    }
-}
-
-/// Those that the groups' run time is for; deadlines have their own.
-pub(super) fn is_real_time(policy: Policy) -> bool {
-    match policy {
-        Policy::Fifo { .. } | Policy::RoundRobin { .. } => true,
-        Policy::Other { .. }
-        | Policy::Batch { .. }
-        | Policy::Idle
-        | Policy::Deadline { .. }
-        | Policy::Unknown(_) => false,
     }
 }

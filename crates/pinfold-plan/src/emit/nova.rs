@@ -42,9 +42,7 @@ pub fn nova((plan, vnode): (&Plan, &VnodePlan)) -> String {
     if pinned && emulator.is_some_and(|thread| thread.pus.is_disjoint(&held)) {
         set("hw:emulator_threads_policy=share".to_owned());
     }
-    let real_time = vnode.vcpus().any(|thread| {
-        matches!(thread.policy, Some(Policy::Fifo { .. } | Policy::RoundRobin { .. }))
-    });
+    let real_time = vnode.vcpus().any(|thread| thread.policy.is_some_and(Policy::is_real_time));
     if pinned && real_time {
         set("hw:cpu_realtime=yes".to_owned());
     }

@@ -187,11 +187,7 @@ pub(super) fn speak_vcpus(indexes: impl IntoIterator<Item = u32>) -> String {
 
 /// True for `SCHED_FIFO`, `SCHED_RR`, `SCHED_DEADLINE`.
 pub(super) fn is_real_time(policy: Option<Policy>) -> bool {
-    match policy {
-        Some(Policy::Fifo { .. } | Policy::RoundRobin { .. } | Policy::Deadline { .. }) => true,
-        Some(Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle | Policy::Unknown(_))
-        | None => false,
-    }
+    policy.is_some_and(|it| it.is_real_time() || matches!(it, Policy::Deadline { .. }))
 }
 
 /// The places of pins, each once, without those that are not written.
