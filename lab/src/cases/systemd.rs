@@ -63,13 +63,13 @@ pub(super) fn keeps(guest: &mut Guest) -> Result<String, LabError> {
 
     // The supervisor is killed, as by the kernel when memory is short; then the installed unit
     // runs `undo` with the few rights that it has.
-    let mut watch = vec!["systemd-run", "--quiet", "--unit=holder", "/usr/bin/pinfold"];
+    let told = "StandardError=file:/run/holder.txt";
+    let mut watch = vec!["systemd-run", "--quiet", "--unit=holder", "-p", told, "/usr/bin/pinfold"];
     watch.extend(APPLY);
     watch.push("--watch");
     guest.shell(&watch.join(" "))?;
     guest.shell(
-        "until grep -q . /var/lib/pinfold/journal/* && /usr/bin/pinfold status >/dev/null && \
-             [ \"$(systemctl show -p AllowedCPUs system.slice)\" = AllowedCPUs=0-1 ]; do usleep 200000; done
+        "until grep -q '^watching' /run/holder.txt; do usleep 200000; done
          systemctl kill -s KILL holder; while systemctl --quiet is-active holder; do usleep 50000; done
          systemctl reset-failed holder",
     )?;
