@@ -195,8 +195,15 @@ fn counts(
     let vnodes = draft.request.vnodes.len();
     // Each automatic vnode: a domain, or its part of one.
     let sharers = vnodes.div_ceil(domains.len().max(1));
-    let typical = domains.iter().filter(|domain| !domain.with_host).map(Domain::auto).min();
-    let part = typical.or(domains.iter().map(Domain::auto).max()).unwrap_or(0) / sharers;
+    let autos = |keep: fn(&Domain) -> bool| {
+        domains.iter().filter(move |domain| keep(domain)).map(Domain::auto)
+    };
+    let part = autos(|domain| domain.memory != Some(0) && !domain.with_host)
+        .min()
+        .or_else(|| autos(|domain| domain.memory != Some(0)).max())
+        .or_else(|| autos(|_| true).max())
+        .unwrap_or(0)
+        / sharers;
     let mut limits = Limits { auto: part.max(1), unit: 1, most: Some(largest), why };
     if vnodes == 1 {
         return draft.counts(limits);

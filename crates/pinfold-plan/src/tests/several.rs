@@ -135,6 +135,7 @@ fn exclusive_domains_are_divided_by_cores() {
     // The second node has no memory, so both are on the first.
     let memoryless = || dual_x5540().memoryless(1);
     check(memoryless(), "numa-exclusive", &two, &["1,9 | 3,11", "2,10 | 3,11"]);
+    check(memoryless(), "numa-exclusive", &auto(), &["1,9,2,10,3,11 | 1-3,9-11"]);
     let layout = plan("numa-exclusive", &memoryless().build(), &two).unwrap();
     let reason = &layout.vnodes[1].vcpus().next().unwrap().reason;
     assert!(reason.contains("no other is large enough, has the memory"), "{reason}");
