@@ -36,7 +36,7 @@ impl Domain {
         user::make_dirs(&folder.file("libvirt"))?;
         // Else a second daemon would be started for the domain's log.
         user::write_atomic(&folder.file("libvirt/qemu.conf"), b"stdio_handler = \"file\"\n")?;
-        user::write_atomic(&folder.file("domain.xml"), xml(masks.len()).as_bytes())?;
+        user::write_atomic(&folder.file("domain.xml"), xml(masks.len())?.as_bytes())?;
         if process::is_root() {
             run("chown", &["-R", &format!("{NOBODY}:{NOBODY}"), folder.path()])?;
         }
@@ -107,13 +107,14 @@ fn run(program: &str, words: &[&str]) -> Result<(), Failure> {
     }
 }
 
-fn xml(vcpus: usize) -> String {
-    let emulator = process::find_program("qemu-system-x86_64").unwrap_or_default();
-    format!(
+fn xml(vcpus: usize) -> Result<String, Failure> {
+    let emulator =
+        process::find_program("qemu-system-x86_64").ok_or("qemu-system-x86_64 is not installed")?;
+    Ok(format!(
         "<domain type='qemu'><name>{NAME}</name><memory unit='MiB'>64</memory><vcpu>{vcpus}</vcpu>
          <os><type arch='x86_64' machine='q35'>hvm</type></os>
          <devices><emulator>{emulator}</emulator></devices></domain>"
-    )
+    ))
 }
 
 fn launch(root: &str) -> Result<Child, Failure> {

@@ -100,8 +100,11 @@ fn place(draft: &mut Draft<'_>) -> Result<Option<(Cpusets, String)>, ApplyError>
             return Ok(None);
         }
         Err(refusal) => {
-            let hint = refusal.hint().unwrap_or_default();
-            draft.lacks(finding(refusal.to_string(), &hint))?;
+            let told = Finding::warning(SUBJECT, refusal.to_string());
+            draft.lacks(match refusal.hint() {
+                Some(hint) => told.with_hint(hint),
+                None => told,
+            })?;
             return Ok(None);
         }
     };
