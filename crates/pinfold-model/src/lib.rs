@@ -6,6 +6,7 @@
 //! edges (journal, store, `--json`), in `schema` modules of those crates.
 
 mod cpuset;
+mod emulation;
 mod finding;
 mod ids;
 mod measure;
@@ -17,6 +18,7 @@ mod topology;
 mod tuning;
 
 pub use cpuset::{CpuSet, CpuSetError, MAX_PUS, MAX_WORDS};
+pub use emulation::{Attach, Method, Platform, PlatformVnode, SpeedWish, Variant};
 pub use finding::{Finding, Severity};
 pub use ids::{CoreId, L3Id, LogicalPu, NodeId, PackageId, PuId, Tid};
 pub use measure::{Accelerator, LoadState, Metric, Origin, Role, RoleStats, Series, Unit};
