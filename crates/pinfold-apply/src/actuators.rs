@@ -6,6 +6,7 @@
 //! before, between or after them. The order of steps and the journal are not known here.
 
 mod affinity;
+mod elsewhere;
 mod group;
 mod inherit;
 mod kernel_file;
@@ -135,6 +136,13 @@ pub(crate) fn revert(past: &Past<'_>, step: &Step) -> Vec<Result<Reverted, HostE
             vec![resctrl::revert(past.host, path)]
         }
         Undo::RemoveGroup { path } => vec![group::revert(past, path)],
+        Undo::MoveTasks { mount, tasks, .. }
+            if elsewhere::is_elsewhere(past.cpusets.as_ref(), mount) =>
+        {
+            let Change::MoveTasks { group, .. } = &step.change else { return Vec::new() };
+            let place = (group.as_str(), mount.as_str());
+            tasks.iter().map(|state| elsewhere::revert(past.host, place, state)).collect()
+        }
         Undo::MoveTasks { tasks, .. } => {
             tasks.iter().flat_map(|state| members::revert(past, state)).collect()
         }

@@ -101,6 +101,31 @@ pub fn apply(
     }
 }
 
+/// Takes steps that somebody else has planned, such as those of an emulated platform.
+///
+/// # Errors
+/// As [`apply`].
+pub fn take_steps(
+    host: &dyn HostMut,
+    steps: Vec<Step>,
+    journal: &mut Journal<'_>,
+    observer: &mut Observer<'_>,
+) -> Result<Applied, ApplyError> {
+    let mut run = Run {
+        host,
+        journal,
+        observer,
+        applied: Applied::default(),
+        tried: BTreeSet::new(),
+        settled: BTreeSet::new(),
+        required: true,
+    };
+    match run.once(steps) {
+        Ok(()) => Ok(run.applied),
+        Err(failure) => Err(failure.taken_back(host, journal)),
+    }
+}
+
 fn made(step: &Step, name: &str) -> Option<String> {
     match &step.change {
         Change::MakeGroup { path } if path.rsplit('/').next() == Some(name) => Some(path.clone()),
@@ -210,6 +235,15 @@ impl Run<'_, '_, '_> {
             }
         }
         Err(Failure::Restless { left })
+    }
+
+    fn once(&mut self, mut steps: Vec<Step>) -> Result<(), Failure> {
+        let cpusets = Cpusets::find(self.host)?;
+        steps.retain_mut(|step| self.is_new(step));
+        for batch in steps.chunk_by(|a, b| is_light(a) && is_light(b)) {
+            self.take(cpusets.as_ref(), batch, None)?;
+        }
+        Ok(self.journal.flush()?)
     }
 
     /// False for a step that has nothing new to do. One that sets a knob again gets

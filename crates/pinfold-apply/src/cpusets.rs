@@ -42,6 +42,11 @@ impl Cpusets {
         &self.root
     }
 
+    /// True if a directory is in this hierarchy.
+    pub(crate) fn is_below(&self, group: &str) -> bool {
+        group.strip_prefix(&self.root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
     /// True if it is mounted read-only, as in many containers.
     pub(crate) fn is_read_only(&self) -> bool {
         self.mount.mount.is_read_only()

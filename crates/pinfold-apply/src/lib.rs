@@ -28,7 +28,7 @@ mod tasks;
 mod undo;
 mod watch;
 
-pub use apply::{Applied, Event, Observer, Point, apply, unobserved};
+pub use apply::{Applied, Event, Observer, Point, apply, take_steps, unobserved};
 pub use error::{ApplyError, Refusal};
 pub use guard::{Demoted, real_time_priority, take_rights};
 pub use journal::{

@@ -20,6 +20,11 @@ pub trait Clock {
     /// Sleeps for that many nanoseconds, also across signals.
     fn sleep_ns(&self, ns: u64);
 
+    /// Sleeps until [`Clock::now_ns`] shows that much, also across signals.
+    fn sleep_until(&self, at_ns: u64) {
+        self.sleep_ns(at_ns.saturating_sub(self.now_ns()));
+    }
+
     /// Seconds since 1970, for records only.
     fn unix_seconds(&self) -> u64;
 }
@@ -48,6 +53,17 @@ impl Clock for SystemClock {
                 NanosleepRelativeResult::Ok | NanosleepRelativeResult::Err(_) => return,
             }
         }
+    }
+
+    /// By an absolute deadline, so that nothing is lost between looking and sleeping.
+    fn sleep_until(&self, at_ns: u64) {
+        let at = Timespec {
+            tv_sec: i64::try_from(at_ns / NS_PER_S).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(at_ns % NS_PER_S).unwrap_or(0),
+        };
+        while rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &at)
+            == Err(rustix::io::Errno::INTR)
+        {}
     }
 
     fn unix_seconds(&self) -> u64 {

@@ -18,6 +18,7 @@ pub mod process;
 mod raw;
 mod recording;
 mod sim;
+mod stall;
 mod tree;
 pub mod user;
 mod vigil;
@@ -32,6 +33,7 @@ pub use live::LiveHost;
 pub use proc::{ProcError, mountinfo, numa_maps, proc_cgroup, proc_stat, proc_status, schedstat};
 pub use recording::{Access, Operation, RecordingHost};
 pub use sim::{CgroupVersion, Knob, SimBuilder, SimHost, SimPages, SimTask};
+pub use stall::{Stall, StallAccount, StallWish};
 pub use tree::{TreeError, TreeHost};
 pub use vigil::{Heard, Vigil};
 

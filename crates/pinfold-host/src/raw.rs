@@ -11,6 +11,7 @@
 )]
 
 mod births;
+mod timer;
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -19,6 +20,7 @@ use std::process::Command;
 use pinfold_model::{CpuSet, MAX_PUS, MAX_WORDS, NodeId, Policy, Tid};
 
 pub(crate) use births::Births;
+pub(crate) use timer::{Account, Timer, Wish};
 
 /// `SCHED_FLAG_RESET_ON_FORK` of `include/uapi/linux/sched.h`.
 const RESET_ON_FORK: u64 = 0x01;

@@ -18,6 +18,7 @@ use crate::tasks;
 /// What [`pinfold_model::Change::WriteFile`] writes to give children the controller.
 pub(crate) const ENABLE: &[u8] = b"+cpuset";
 pub(super) const DISABLE: &[u8] = b"-cpuset";
+const CPU: &[u8] = b"cpu";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -153,7 +154,7 @@ pub(super) fn revert(past: &Past<'_>, path: &str, original: &[u8]) -> Result<Rev
     }
     let Some(now) = tasks::unless_gone(past.host.read(path))? else { return Ok(Reverted::Gone) };
     if kind == Kind::Controllers {
-        return disable(past, (path, group), &now, original);
+        return disable_both(past, (path, group), &now, original);
     }
     if same(kind, path, &now, original)? {
         return Ok(Reverted::Nothing);
@@ -197,6 +198,22 @@ pub(super) fn revert(past: &Past<'_>, path: &str, original: &[u8]) -> Result<Rev
     Err(unexpected(path, &now, original))
 }
 
+/// Takes those controllers from a group's children again that a step gave them.
+fn disable_both(
+    past: &Past<'_>,
+    place: (&str, &str),
+    now: &[u8],
+    original: &[u8],
+) -> Result<Reverted, HostError> {
+    let cpu = past.written_values(place.0).any(|value| controller(value) == CPU);
+    let first = if cpu { disable_cpu(past, place, now, original)? } else { Reverted::Nothing };
+    if !past.enabled(place.1) {
+        return Ok(first);
+    }
+    let second = disable(past, place, now, original)?;
+    Ok(if matches!(second, Reverted::Nothing) { first } else { second })
+}
+
 /// Takes the controller from a group's children again, unless somebody else uses it now.
 fn disable(
     past: &Past<'_>,
@@ -218,6 +235,36 @@ fn disable(
     if has_cpuset(&now) { Err(unexpected(path, &now, original)) } else { Ok(Reverted::Restored) }
 }
 
+/// The same of the cpu controller, whose values would be lost with it.
+fn disable_cpu(
+    past: &Past<'_>,
+    (path, group): (&str, &str),
+    now: &[u8],
+    original: &[u8],
+) -> Result<Reverted, HostError> {
+    let Some(cpusets) = &past.cpusets else { return Ok(Reverted::Gone) };
+    if has_controller(original, CPU) || !has_controller(now, CPU) {
+        return Ok(Reverted::Nothing);
+    }
+    for child in cpusets.children(past.host, group)? {
+        let read = |path: String| tasks::unless_gone(past.host.read(&path));
+        let below = read(paths::cgroup_subtree_control(&child))?;
+        let weight = read(paths::cpu_weight(&child))?.unwrap_or_default();
+        let max = read(paths::cpu_max(&child))?.unwrap_or_default();
+        let is_default = matches!(weight.trim_ascii(), b"" | b"100")
+            && (max.is_empty() || max.starts_with(b"max"))
+            && !below.is_some_and(|bytes| has_controller(&bytes, CPU));
+        if !is_default {
+            let text = format!("{path} keeps the cpu controller, because {child} uses it");
+            return Ok(Reverted::Changed(Finding::note("cgroup cpu", text)));
+        }
+    }
+    past.host.write(path, b"-cpu")?;
+    let now = past.host.read(path)?;
+    let is_left = has_controller(&now, CPU);
+    if is_left { Err(unexpected(path, &now, original)) } else { Ok(Reverted::Restored) }
+}
+
 fn is_empty(bytes: &[u8]) -> bool {
     bytes.trim_ascii().is_empty()
 }
@@ -229,7 +276,7 @@ fn same(kind: Kind, path: &str, found: &[u8], value: &[u8]) -> Result<bool, Host
         }
         Kind::Mask => Ok(mask(path, found)? == mask(path, value)?),
         Kind::Choice => Ok(chosen(found) == chosen(value)),
-        Kind::Controllers => Ok(has_cpuset(found)),
+        Kind::Controllers => Ok(has_controller(found, controller(value))),
         Kind::Partition | Kind::Text | Kind::Number | Kind::Knob => {
             Ok(found.trim_ascii() == value.trim_ascii())
         }
@@ -286,7 +333,16 @@ fn inherited(path: &str, now: &[u8]) -> Finding {
 
 /// True if a list of controllers has cpuset.
 pub(crate) fn has_cpuset(bytes: &[u8]) -> bool {
-    bytes.split(u8::is_ascii_whitespace).any(|name| name == CPUSET.as_bytes())
+    has_controller(bytes, CPUSET.as_bytes())
+}
+
+fn has_controller(bytes: &[u8], name: &[u8]) -> bool {
+    bytes.split(u8::is_ascii_whitespace).any(|at| at == name)
+}
+
+/// The controller that `+NAME` gives.
+fn controller(value: &[u8]) -> &[u8] {
+    value.strip_prefix(b"+").unwrap_or(value).trim_ascii()
 }
 
 fn unexpected(path: &str, now: &[u8], original: &[u8]) -> HostError {

@@ -10,7 +10,7 @@ use pinfold_host::mountinfo::Version;
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding, TaskId, TaskState, Tid};
 
-use super::{Past, Reverted, Shown, Taken, affinity, policy};
+use super::{Past, Reverted, Shown, Taken, affinity, elsewhere, policy};
 use crate::cpusets::Cpusets;
 use crate::tasks;
 
@@ -51,6 +51,9 @@ pub(super) fn verify(
     let Some(cpusets) = cpusets else {
         return Ok(Shown::Other { wanted: group.to_owned(), found: "no cpuset".to_owned() });
     };
+    if !cpusets.is_below(group) {
+        return elsewhere::verify(host, group, moved);
+    }
     for task in moved {
         let Some(stat) = tasks::stat(host, task.tid)? else { continue };
         if stat.start_time != task.start_time || stat.is_kernel_thread() {
@@ -145,7 +148,9 @@ fn nearest(past: &Past<'_>, cpusets: &Cpusets, group: &str) -> String {
 /// Moves everybody out of a group of ours: those born in it go where their parent came from.
 /// Returns how many were moved.
 pub(super) fn evacuate(past: &Past<'_>, group: &str) -> Result<usize, HostError> {
-    let Some(cpusets) = &past.cpusets else { return Ok(0) };
+    let Some(cpusets) = past.cpusets.as_ref().filter(|cpusets| cpusets.is_below(group)) else {
+        return elsewhere::evacuate(past.host, group);
+    };
     let mut moved = 0;
     for tid in cpusets.members(past.host, group)? {
         let (home, parent) = home_of(past, cpusets, tid, group)?;

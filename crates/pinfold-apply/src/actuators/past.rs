@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use pinfold_host::{Clock, HostError, HostMut, paths};
 use pinfold_model::{Change, CpuSet, Policy, Setting, Step, TaskId, TaskState, Tid, Undo};
 
+use super::ENABLE_CPUSET;
 use crate::cpusets::{self, Cpusets};
 use crate::journal::Record;
 
@@ -80,7 +81,8 @@ impl<'a> Past<'a> {
 
     /// True if a step switched the controller on for the children of a group.
     pub(super) fn enabled(&self, group: &str) -> bool {
-        self.written_values(&paths::cgroup_subtree_control(group)).next().is_some()
+        let path = paths::cgroup_subtree_control(group);
+        self.written_values(&path).any(|value| value == ENABLE_CPUSET)
     }
 
     /// True if a mask is one that was set for a task, in full or within its cpuset. Where nothing

@@ -18,31 +18,31 @@ use super::answer;
 /// every kernel takes.
 #[repr(C)]
 #[derive(Debug, Default)]
-struct EventAttr {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_watermark: u32,
-    breakpoint_type: u32,
-    config1: u64,
+pub(super) struct EventAttr {
+    pub(super) kind: u32,
+    pub(super) size: u32,
+    pub(super) config: u64,
+    pub(super) sample_period: u64,
+    pub(super) sample_type: u64,
+    pub(super) read_format: u64,
+    pub(super) flags: u64,
+    pub(super) wakeup_watermark: u32,
+    pub(super) breakpoint_type: u32,
+    pub(super) config1: u64,
 }
 
-const ATTR_SIZE: u32 = 64;
+pub(super) const ATTR_SIZE: u32 = 64;
 const _: () = assert!(size_of::<EventAttr>() == ATTR_SIZE as usize);
 
 /// `PERF_TYPE_SOFTWARE`.
-const SOFTWARE: u32 = 1;
+pub(super) const SOFTWARE: u32 = 1;
 /// `PERF_COUNT_SW_DUMMY`.
 const DUMMY: u64 = 9;
 /// Bits of the flags: no kernel and no hypervisor (nothing is counted anyway, and it takes less
 /// rights), records of tasks, wake by number of bytes instead of samples.
 const FLAGS: u64 = (1 << 5) | (1 << 6) | (1 << 13) | (1 << 14);
 /// `PERF_FLAG_FD_CLOEXEC`.
-const CLOSE_ON_EXEC: u64 = 8;
+pub(super) const CLOSE_ON_EXEC: u64 = 8;
 
 /// The kernel's word on one thread; readable once it has made a thread, hung up once it ended.
 #[derive(Debug)]

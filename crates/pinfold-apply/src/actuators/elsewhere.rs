@@ -1,0 +1,83 @@
+//! Members of groups in other hierarchies than that of cpuset: `cpu`, `freezer` of version 1,
+//! and version 2 beside them.
+//!
+//! Nothing there narrows a mask, so a member is moved and that is all: who was moved in by a step
+//! goes back where it was, everybody else to the group above.
+
+use std::collections::BTreeSet;
+
+use pinfold_host::{Host, HostError, HostMut, paths};
+use pinfold_model::{TaskId, TaskState, Tid};
+
+use super::{Reverted, Shown};
+use crate::cpusets;
+use crate::tasks;
+
+/// The file by which members of a group are known, and moved.
+fn file_of(host: &dyn Host, group: &str) -> Result<String, HostError> {
+    if host.exists(&paths::cgroup_tasks(group)) {
+        return Ok("tasks".to_owned());
+    }
+    let kind = tasks::unless_gone(host.read_text(&paths::cgroup_type(group)))?;
+    let is_threaded = kind.is_some_and(|kind| kind.trim() == "threaded");
+    Ok(if is_threaded { "cgroup.threads" } else { "cgroup.procs" }.to_owned())
+}
+
+fn members(host: &dyn Host, group: &str, file: &str) -> Result<BTreeSet<Tid>, HostError> {
+    let path = paths::cgroup_file(group, file);
+    let text = tasks::unless_gone(host.read_text(&path))?.unwrap_or_default();
+    Ok(text.lines().filter_map(|line| line.trim().parse().ok().map(Tid)).collect())
+}
+
+/// Moves everybody to the group above. Returns how many were moved.
+pub(super) fn evacuate(host: &dyn HostMut, group: &str) -> Result<usize, HostError> {
+    let Some((parent, _)) = group.rsplit_once('/') else { return Ok(0) };
+    let file = file_of(host, group)?;
+    let target = paths::cgroup_file(parent, &file);
+    let mut moved = 0;
+    for tid in members(host, group, &file)? {
+        let written = host.write(&target, tid.to_string().as_bytes());
+        moved += usize::from(tasks::unless_gone(written)?.is_some());
+    }
+    Ok(moved)
+}
+
+/// Compares who is in a group.
+pub(super) fn verify(host: &dyn Host, group: &str, moved: &[TaskId]) -> Result<Shown, HostError> {
+    let inside = members(host, group, &file_of(host, group)?)?;
+    for task in moved {
+        if !inside.contains(&task.tid) && tasks::is_alive(host, *task)? {
+            return Ok(Shown::Other {
+                wanted: format!("{task} in {group}"),
+                found: format!("{task} elsewhere"),
+            });
+        }
+    }
+    Ok(Shown::AsAsked)
+}
+
+/// Moves a task back that a step had moved into a group; one that somebody else has moved on
+/// stays there.
+pub(super) fn revert(
+    host: &dyn HostMut,
+    (group, mount): (&str, &str),
+    state: &TaskState,
+) -> Result<Reverted, HostError> {
+    if !tasks::is_alive(host, state.task)? {
+        return Ok(Reverted::Gone);
+    }
+    let file = file_of(host, group)?;
+    if !members(host, group, &file)?.contains(&state.task.tid) {
+        return Ok(Reverted::Nothing);
+    }
+    let home = format!("{}{}", mount.trim_end_matches('/'), state.group.trim_end_matches('/'));
+    let home = if host.exists(&home) { home } else { mount.to_owned() };
+    let written =
+        host.write(&paths::cgroup_file(&home, &file), state.task.tid.to_string().as_bytes());
+    Ok(tasks::unless_gone(written)?.map_or(Reverted::Gone, |()| Reverted::Restored))
+}
+
+/// True if a mount is not that of cpuset.
+pub(super) fn is_elsewhere(cpusets: Option<&cpusets::Cpusets>, mount: &str) -> bool {
+    cpusets.is_none_or(|cpusets| cpusets.root() != mount)
+}

@@ -1,0 +1,128 @@
+// Slows the CPU time of one cgroup: the program of its timer events (method `stall`).
+//
+// A software clock event of the cgroup fires on each of its cores every so many microseconds
+// that the cgroup's tasks run there. This program, in the interrupt, reads how long they ran,
+// counts what they owe for it, and spins until it is paid. What the interrupt itself costs
+// them is in `cost_ns`, measured by the supervisor, and counts as paid.
+//
+// The supervisor beats by moving `until_ns` ahead; a program that is past it spins no more.
+// Compiled by `cargo xtask bpf`; the object beside is what Pinfold loads. Needs Linux 5.17
+// (bpf_loop).
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long s64;
+
+#define SEC(name) __attribute__((section(name), used))
+#define MAX_PUS 4096
+
+// The parts of the kernel's interface that are used: include/uapi/linux/bpf.h.
+enum { BPF_MAP_TYPE_ARRAY = 2 };
+struct bpf_perf_event_value {
+    u64 counter;
+    u64 enabled;
+    u64 running;
+};
+static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
+static u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
+static long (*bpf_perf_prog_read_value)(void *ctx, struct bpf_perf_event_value *value, u32 size) = (void *)56;
+static long (*bpf_loop)(u32 count, void *callback, void *context, u64 flags) = (void *)181;
+
+// What the supervisor wishes of a PU; the program only reads it.
+struct wish {
+    u64 stolen;     // millionths of the run time that the CPU shall not have
+    u64 cost_ns;    // what one interrupt costs the task besides the spinning
+    u64 longest_ns; // longest single stall
+};
+
+// What the program did on a PU; the supervisor only reads it.
+struct account {
+    u64 seen_ns; // run time of the cgroup that is accounted for, spinning included
+    s64 owed_ns; // what is still to be paid
+    u64 spun_ns; // sum of all stalls
+    u64 fired;   // interrupts
+    u64 lost_ns; // debt that was forgiven, because it could not be paid in time
+    u64 idle_ns; // run time while no supervisor beat, or at full speed
+};
+
+// CLOCK_MONOTONIC until which the supervisor vouches for the program.
+struct {
+    int (*type)[BPF_MAP_TYPE_ARRAY];
+    int (*max_entries)[1];
+    u32 *key;
+    u64 *value;
+} beat SEC(".maps");
+
+// By OS index of the PU; made as large as the machine is.
+struct {
+    int (*type)[BPF_MAP_TYPE_ARRAY];
+    int (*max_entries)[MAX_PUS];
+    u32 *key;
+    struct wish *value;
+} wishes SEC(".maps");
+
+struct {
+    int (*type)[BPF_MAP_TYPE_ARRAY];
+    int (*max_entries)[MAX_PUS];
+    u32 *key;
+    struct account *value;
+} accounts SEC(".maps");
+
+struct spin {
+    u64 until_ns;
+};
+
+static long spin_on(u32 index, void *context)
+{
+    struct spin *spin = context;
+    (void)index;
+    return bpf_ktime_get_ns() >= spin->until_ns;
+}
+
+SEC("perf_event")
+int stall(void *context)
+{
+    u64 start = bpf_ktime_get_ns();
+    u32 pu = bpf_get_smp_processor_id();
+    u32 first = 0;
+    const u64 *until = bpf_map_lookup_elem(&beat, &first);
+    const struct wish *wish = bpf_map_lookup_elem(&wishes, &pu);
+    struct account *account = bpf_map_lookup_elem(&accounts, &pu);
+    struct bpf_perf_event_value value = {};
+    struct spin spin;
+    u64 ran;
+    s64 longest;
+    s64 pay;
+
+    if (!until || !wish || !account || bpf_perf_prog_read_value(context, &value, sizeof(value)))
+        return 0;
+    ran = value.counter - account->seen_ns;
+    account->seen_ns = value.counter;
+    account->fired += 1;
+    if (start >= *until || wish->stolen == 0) {
+        account->owed_ns = 0;
+        account->idle_ns += ran;
+        return 0;
+    }
+    longest = (s64)wish->longest_ns;
+    account->owed_ns += (s64)(ran * wish->stolen / 1000000) - (s64)wish->cost_ns;
+    if (account->owed_ns < -longest)
+        account->owed_ns = -longest;
+    if (account->owed_ns <= 0)
+        return 0;
+    pay = account->owed_ns < longest ? account->owed_ns : longest;
+    spin.until_ns = start + (u64)pay;
+    bpf_loop(1 << 22, spin_on, &spin, 0);
+    pay = (s64)(bpf_ktime_get_ns() - start);
+    account->spun_ns += (u64)pay;
+    account->owed_ns -= pay;
+    if (account->owed_ns > longest) {
+        account->lost_ns += (u64)(account->owed_ns - longest);
+        account->owed_ns = longest;
+    }
+    return 0;
+}
+
+// bpf_loop and the reading of the counter are for programs under the GPL.
+char _license[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,184 @@
+//! Stalling the tasks of a cgroup: a BPF program that spins in their own timer interrupts.
+//!
+//! The program is `bpf/stall.bpf.c`; what it is asked and what it did are in its maps. It ends
+//! with this process, whatever ends it: the events are its descriptors, which no child
+//! inherits. While the process is stopped it does nothing, because each stall needs a
+//! [beat](Stall::vouch) that is not yet over.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::os::fd::AsFd as _;
+use std::{fmt, io};
+
+use aya::maps::{Array, MapData};
+use aya::programs::PerfEvent;
+use aya::{Ebpf, EbpfLoader};
+use pinfold_model::{CpuSet, PuId};
+use rustix::fs::{Mode, OFlags};
+
+use crate::raw::{Account, Timer, Wish};
+use crate::{Clock, Host, HostError, SystemClock, paths};
+
+/// The compiled program, for any machine of this byte order.
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/stall.bpf.o");
+
+/// What errors name.
+const PROGRAM: &str = "the BPF program stall";
+
+/// How the CPU time of one PU is shortened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StallWish {
+    /// Millionths of the cgroup's run time that it shall not have.
+    pub stolen: u32,
+    /// What one interrupt costs the task besides the stall, in nanoseconds; counted as paid.
+    pub cost_ns: u64,
+    /// Longest single stall in nanoseconds; what is owed beyond is paid later.
+    pub longest_ns: u64,
+}
+
+/// What has happened on one PU since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StallAccount {
+    /// Time that the cgroup's tasks ran, stalls included.
+    pub ran_ns: u64,
+    /// Time that they were stalled.
+    pub stalled_ns: u64,
+    /// Number of interrupts.
+    pub interrupts: u64,
+    /// Time that was owed and not paid, because it was too late.
+    pub lost_ns: u64,
+    /// Part of `ran_ns` at full speed: nothing was to be stolen, or no beat came.
+    pub full_ns: u64,
+}
+
+/// The stalls of one cgroup.
+pub struct Stall {
+    // Keeps the program loaded.
+    _program: Ebpf,
+    timers: BTreeMap<PuId, Timer>,
+    beat: Array<MapData, u64>,
+    wishes: Array<MapData, Wish>,
+    accounts: Array<MapData, Account>,
+}
+
+impl fmt::Debug for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stall").field("timers", &self.timers).finish_non_exhaustive()
+    }
+}
+
+impl Stall {
+    /// Begins, at full speed, on some PUs of the cgroup whose directory is given: of the
+    /// hierarchy with `perf_event`, which is version 2 wherever nobody mounted it elsewhere.
+    ///
+    /// # Errors
+    /// [`HostError::File`]: `EPERM` or `EACCES` without the rights (`CAP_BPF`, `CAP_PERFMON`),
+    /// `EINVAL` before Linux 5.17, `EBADF` if the directory is not a cgroup with `perf_event`,
+    /// `ENODEV` for a PU that is offline.
+    pub fn open(
+        host: &dyn Host,
+        group: &str,
+        pus: &CpuSet,
+        period_ns: u64,
+    ) -> Result<Self, HostError> {
+        let possible = possible_pus(host)?;
+        let mut program = EbpfLoader::new()
+            .btf(None)
+            .map_max_entries("wishes", possible)
+            .map_max_entries("accounts", possible)
+            .load(OBJECT)
+            .map_err(|error| refused("load", &error))?;
+        let beat = map(&mut program, "beat")?;
+        let wishes = map(&mut program, "wishes")?;
+        let accounts = map(&mut program, "accounts")?;
+        let stall = program.program_mut("stall").ok_or_else(|| missing("its program"))?;
+        let stall: &mut PerfEvent = stall.try_into().map_err(|error| refused("find", &error))?;
+        stall.load().map_err(|error| refused("load", &error))?;
+        let code = stall.fd().map_err(|error| refused("load", &error))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let cgroup = rustix::fs::open(group, flags, Mode::empty())
+            .map_err(|errno| HostError::file("open", group, errno))?;
+        let mut timers = BTreeMap::new();
+        for pu in pus.iter() {
+            let failed = |source: io::Error| HostError::file("time the tasks of", group, source);
+            let timer = Timer::of(cgroup.as_fd(), pu, period_ns).map_err(failed)?;
+            timer.set_program(code.as_fd()).map_err(failed)?;
+            timer.enable().map_err(failed)?;
+            timers.insert(pu, timer);
+        }
+        Ok(Self { _program: program, timers, beat, wishes, accounts })
+    }
+
+    /// Lets the program work until so many nanoseconds from now.
+    ///
+    /// # Errors
+    /// [`HostError::File`] if the map cannot be written, which does not happen.
+    pub fn vouch(&mut self, ahead_ns: u64) -> Result<(), HostError> {
+        // The program's clock is the same: CLOCK_MONOTONIC.
+        let until = SystemClock.now_ns().saturating_add(ahead_ns);
+        self.beat.set(0, until, 0).map_err(|error| refused("beat for", &error))
+    }
+
+    /// Sets what is stolen on a PU, from its next interrupt on.
+    ///
+    /// # Errors
+    /// [`HostError::File`] for a PU that the machine does not have.
+    pub fn set(&mut self, pu: PuId, wish: StallWish) -> Result<(), HostError> {
+        let wish =
+            Wish { stolen: wish.stolen.into(), cost_ns: wish.cost_ns, longest_ns: wish.longest_ns };
+        self.wishes.set(pu.0, wish, 0).map_err(|error| refused("set", &error))
+    }
+
+    /// Sets how often the tasks are interrupted on a PU.
+    ///
+    /// # Errors
+    /// [`HostError::File`]: `EINVAL` if the kernel does not take the period.
+    pub fn set_period(&mut self, pu: PuId, period_ns: u64) -> Result<(), HostError> {
+        let Some(timer) = self.timers.get(&pu) else { return Ok(()) };
+        timer.set_period(period_ns).map_err(|source| HostError::file("set", PROGRAM, source))
+    }
+
+    /// What has happened on a PU.
+    ///
+    /// # Errors
+    /// [`HostError::File`] for a PU that the machine does not have.
+    pub fn account(&self, pu: PuId) -> Result<StallAccount, HostError> {
+        let account = self.accounts.get(&pu.0, 0).map_err(|error| refused("read", &error))?;
+        Ok(StallAccount {
+            ran_ns: account.seen_ns,
+            stalled_ns: account.spun_ns,
+            interrupts: account.fired,
+            lost_ns: account.lost_ns,
+            full_ns: account.idle_ns,
+        })
+    }
+}
+
+fn possible_pus(host: &dyn Host) -> Result<u32, HostError> {
+    let path = paths::cpu_possible();
+    let text = host.read_text(&path)?;
+    let list = CpuSet::parse_list(text.trim())
+        .map_err(|error| HostError::Unexpected { path, why: error.to_string() })?;
+    Ok(list.iter().last().map_or(1, |pu| pu.0.saturating_add(1)))
+}
+
+fn map<V: aya::Pod>(program: &mut Ebpf, name: &str) -> Result<Array<MapData, V>, HostError> {
+    let map = program.take_map(name).ok_or_else(|| missing(name))?;
+    Array::try_from(map).map_err(|error| refused("open", &error))
+}
+
+fn missing(part: &str) -> HostError {
+    HostError::Unexpected { path: PROGRAM.to_owned(), why: format!("it lacks {part}") }
+}
+
+/// The kernel's number is somewhere down the chain of causes.
+fn refused(operation: &'static str, error: &(dyn Error + 'static)) -> HostError {
+    let mut cause = Some(error);
+    while let Some(at) = cause {
+        if let Some(errno) = at.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+            return HostError::file(operation, PROGRAM, io::Error::from_raw_os_error(errno));
+        }
+        cause = at.source();
+    }
+    HostError::file(operation, PROGRAM, io::Error::other(error.to_string()))
+}
