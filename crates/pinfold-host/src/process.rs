@@ -15,6 +15,7 @@ mod tests;
 use std::os::unix::fs::PermissionsExt as _;
 
 use pinfold_model::{TaskId, Tid};
+use rustix::mm::MlockAllFlags;
 use rustix::process::{Pid, Signal};
 
 pub use beat::Beat;
@@ -73,6 +74,17 @@ pub fn own_pid() -> Tid {
 #[must_use]
 pub fn own_tid() -> Tid {
     tid_of(rustix::thread::gettid())
+}
+
+/// Keeps the memory of this process, also what is to come, from being paged out: a real-time
+/// thread that waits for a page is late (`mlockall(2)`).
+///
+/// # Errors
+/// [`HostError::Process`] without the right, or if there is too little memory.
+pub fn lock_memory() -> Result<(), HostError> {
+    rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE).map_err(|errno| {
+        HostError::Process { program: "mlockall".to_owned(), source: errno.into() }
+    })
 }
 
 /// Sends a signal to a process.

@@ -1,0 +1,70 @@
+//! What an interruption costs beside the time that is meant to be taken.
+//!
+//! A witness, a thread that does nothing but read the clock, spins on every core of the vnode
+//! at once, in its groups, while the method works as it will later: the cost of one core alone
+//! is wrong on two. What it sees missing, less what was meant to be taken, is the cost.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{CpuSet, PuId};
+
+use crate::SpeedError;
+
+/// Gaps that a witness saw, in nanoseconds, by PU.
+pub type Gaps = BTreeMap<PuId, Vec<u64>>;
+
+/// Programs that are started for a method.
+pub trait Outside: Sync {
+    /// Runs a witness thread on each of these PUs, in the groups whose
+    /// `cgroup.procs` are given; the window is for how long, and from what length gaps are told.
+    ///
+    /// # Errors
+    /// [`SpeedError::Outside`].
+    fn gaps(
+        &self,
+        entries: &[String],
+        pus: &CpuSet,
+        window_ns: (u64, u64),
+    ) -> Result<Gaps, SpeedError>;
+
+    /// Starts a thread that burns CPU time on one PU in these groups until it is dropped, or
+    /// this process ends.
+    ///
+    /// # Errors
+    /// [`SpeedError::Outside`].
+    fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError>;
+}
+
+/// A burner that was started; it ends when this is dropped.
+pub trait Burner {
+    /// Its process.
+    fn pid(&self) -> pinfold_model::Tid;
+}
+
+/// Mean of what lies between the 5th and the 95th percentile: what disturbs the witness from
+/// outside now and then is not the method's cost. `None` of fewer than 20.
+pub(crate) fn trimmed_mean(values: &[u64]) -> Option<u64> {
+    if values.len() < 20 {
+        return None;
+    }
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    let cut = sorted.len() / 20;
+    let kept = sorted.get(cut..sorted.len() - cut)?;
+    let sum: u64 = kept.iter().sum();
+    sum.checked_div(u64::try_from(kept.len()).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outliers_do_not_count() {
+        let mut values: Vec<u64> = vec![100; 95];
+        values.extend([9_000_000; 5]);
+        assert_eq!(trimmed_mean(&values), Some(100));
+        assert_eq!(trimmed_mean(&values[..19]), None);
+        assert_eq!(trimmed_mean(&[]), None);
+    }
+}

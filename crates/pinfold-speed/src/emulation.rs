@@ -1,0 +1,48 @@
+//! What every method can do.
+
+use pinfold_model::{PuId, Speed};
+
+use crate::SpeedError;
+
+/// What a core of a vnode has had since the method started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoreAccount {
+    /// The core's PU.
+    pub pu: PuId,
+    /// Time that the vnode's tasks had the core or wanted it, as far as the method can tell.
+    pub wanted_ns: u64,
+    /// Part of it that was taken away.
+    pub taken_ns: u64,
+}
+
+/// A method at work on one vnode.
+///
+/// Dropping it ends it; [`Emulation::stop`] also tells what failed.
+pub trait Emulation {
+    /// Sets the speed of each core, from now on.
+    ///
+    /// # Errors
+    /// [`SpeedError::OutOfReach`], then nothing is changed; [`SpeedError::Host`].
+    fn set(&mut self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError>;
+
+    /// Does what is due, and vouches for the supervisor. Returns when to be called next.
+    ///
+    /// # Errors
+    /// [`SpeedError::Host`] if the host refuses what it took before.
+    fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError>;
+
+    /// What the cores have had, by ascending PU; empty if the method keeps no account.
+    ///
+    /// # Errors
+    /// [`SpeedError::Host`].
+    fn observe(&self) -> Result<Vec<CoreAccount>, SpeedError>;
+
+    /// In words: what it has measured of itself and how it works now (`cost 5.1 µs`).
+    fn notes(&self) -> Vec<String>;
+
+    /// Ends it; the vnode is at full speed again.
+    ///
+    /// # Errors
+    /// [`SpeedError::Host`] with what could not be ended.
+    fn stop(&mut self) -> Result<(), SpeedError>;
+}

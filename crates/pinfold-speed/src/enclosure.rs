@@ -1,0 +1,173 @@
+//! The groups of a vnode: one directory in each hierarchy that its method needs.
+
+use std::collections::BTreeSet;
+
+use pinfold_host::{Host, HostError, paths};
+use pinfold_model::{Change, CpuSet, Method, Step, Undo};
+
+use crate::hierarchies::{Hierarchies, Place};
+use crate::nodes::Node;
+use crate::{SpeedError, methods};
+
+/// What the names of vnodes' groups begin with.
+pub const GROUP_PREFIX: &str = "pinfold-vnode-";
+
+/// The groups of one vnode.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Enclosure {
+    /// Directory in the hierarchy of cpuset; `None` where there is none.
+    pub cpuset: Option<String>,
+    /// Directory in the hierarchy of cpu.
+    pub cpu: Option<String>,
+    /// Directory in the hierarchy of the freezer.
+    pub freezer: Option<String>,
+    /// Directory in the hierarchy of `perf_event`.
+    pub perf: Option<String>,
+    /// True for those of them that are of version 2.
+    pub(crate) unified: BTreeSet<String>,
+}
+
+impl Enclosure {
+    /// The directories, each once.
+    #[must_use]
+    pub fn directories(&self) -> Vec<String> {
+        let all = [&self.cpuset, &self.cpu, &self.freezer, &self.perf];
+        let once: BTreeSet<&String> = all.into_iter().flatten().collect();
+        once.into_iter().cloned().collect()
+    }
+
+    /// The files by which a process enters.
+    #[must_use]
+    pub fn entries(&self) -> Vec<String> {
+        self.directories().iter().map(|group| paths::cgroup_procs(group)).collect()
+    }
+
+    /// The groups that a vnode will have, and the steps that make them.
+    ///
+    /// # Errors
+    /// [`SpeedError::Unavailable`] if its method needs a controller that the host does not have,
+    /// [`SpeedError::Occupied`] if one of the groups is there already.
+    pub fn plan(
+        host: &dyn Host,
+        hierarchies: &Hierarchies,
+        node: &Node,
+    ) -> Result<(Self, Vec<Step>), SpeedError> {
+        let needs = methods::info(node.method).groups;
+        let name = format!("{GROUP_PREFIX}{}", node.name);
+        let mut enclosure = Self::default();
+        let mut steps = Vec::new();
+        let mut made = |place: &Option<Place>, what: &str, wanted: bool| {
+            let place = match (place, wanted) {
+                (_, false) => return Ok(None),
+                (Some(place), true) => place,
+                (None, true) => return Err(missing(node, what)),
+            };
+            let path = paths::cgroup_file(&place.root, &name);
+            if host.exists(&path) {
+                return Err(SpeedError::Occupied { path });
+            }
+            let reason = format!("vnode {} has groups of its own", node.name);
+            let is_planned =
+                |step: &Step| matches!(&step.change, Change::MakeGroup { path: at } if *at == path);
+            if !steps.iter().any(is_planned) {
+                let undo = Undo::RemoveGroup { path: path.clone() };
+                steps.push(Step { change: Change::MakeGroup { path: path.clone() }, undo, reason });
+            }
+            if place.unified {
+                enclosure.unified.insert(path.clone());
+            }
+            Ok(Some(path))
+        };
+        // Without cpuset the vnode is held on its PUs by masks alone.
+        let cpuset = made(&hierarchies.cpuset, "cpuset", hierarchies.cpuset.is_some())?;
+        let cpu = made(&hierarchies.cpu, "cpu", needs.cpu)?;
+        let freezer = made(&hierarchies.freezer, "freezer", needs.freezer)?;
+        let perf = made(&hierarchies.perf, "perf_event", needs.perf)?;
+        let enclosure = Self { cpuset, cpu, freezer, perf, ..enclosure };
+        let mut first = enabling(host, hierarchies, needs.cpu)?;
+        first.append(&mut steps);
+        first.extend(enclosure.confining(host, hierarchies, node)?);
+        Ok((enclosure, first))
+    }
+
+    /// The lists of PUs and memory nodes of the group in cpuset.
+    fn confining(
+        &self,
+        host: &dyn Host,
+        hierarchies: &Hierarchies,
+        node: &Node,
+    ) -> Result<Vec<Step>, SpeedError> {
+        let (Some(group), Some(place)) = (&self.cpuset, &hierarchies.cpuset) else {
+            return Ok(Vec::new());
+        };
+        let undo = Undo::RemoveGroup { path: group.clone() };
+        let write = |path: String, value: String, reason: String| Step {
+            change: Change::WriteFile { path, value: value.into_bytes() },
+            undo: undo.clone(),
+            reason,
+        };
+        let mut steps = Vec::new();
+        let nodes = match (node.memory_node, place.unified) {
+            (Some(memory), _) => Some(memory.to_string()),
+            // A group of version 1 without memory nodes takes no task.
+            (None, false) => {
+                let path = paths::cpuset_mems(&place.root);
+                Some(host.read_text(&path)?.trim().to_owned())
+            }
+            (None, true) => None,
+        };
+        if let Some(nodes) = nodes {
+            let reason = format!("memory of vnode {}", node.name);
+            steps.push(write(paths::cpuset_mems(group), nodes, reason));
+        }
+        let pus: CpuSet = node.pus();
+        let reason = format!("vnode {} has these cores", node.name);
+        steps.push(write(paths::cpuset_cpus(group), pus.to_string(), reason));
+        Ok(steps)
+    }
+}
+
+/// Version 2 gives controllers to groups one level at a time.
+fn enabling(
+    host: &dyn Host,
+    hierarchies: &Hierarchies,
+    with_cpu: bool,
+) -> Result<Vec<Step>, HostError> {
+    let mut steps = Vec::new();
+    let cpu = hierarchies.cpu.as_ref().filter(|_| with_cpu);
+    for (place, name) in [(hierarchies.cpuset.as_ref(), "cpuset"), (cpu, "cpu")] {
+        let Some(place) = place.filter(|place| place.unified) else { continue };
+        let path = paths::cgroup_subtree_control(&place.root);
+        let original = host.read(&path)?;
+        let held = String::from_utf8_lossy(&original);
+        if held.split_ascii_whitespace().any(|at| at == name) {
+            continue;
+        }
+        steps.push(Step {
+            change: Change::WriteFile {
+                path: path.clone(),
+                value: format!("+{name}").into_bytes(),
+            },
+            undo: Undo::WriteFile { path, original },
+            reason: format!("groups of vnodes need {name}"),
+        });
+    }
+    Ok(steps)
+}
+
+fn missing(node: &Node, controller: &str) -> SpeedError {
+    SpeedError::Unavailable {
+        vnode: node.name.clone(),
+        method: node.method,
+        why: format!("there is no writable cgroup hierarchy with {controller}"),
+        hint: match node.method {
+            Method::Stall | Method::Fracas | Method::Quota | Method::Gov => {
+                "mount it, run outside the container, or use another method: `pinfold emulate methods`"
+            }
+            Method::Hogs | Method::Freq | Method::Lim | Method::Inject => {
+                "mount it, or run outside the container"
+            }
+        }
+        .to_owned(),
+    }
+}

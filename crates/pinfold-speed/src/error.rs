@@ -1,0 +1,99 @@
+//! What can go wrong with emulated speed.
+
+use pinfold_host::{HostError, ProcError};
+use pinfold_model::{Method, Speed};
+
+/// Why a speed is not emulated.
+#[derive(Debug, thiserror::Error)]
+pub enum SpeedError {
+    /// The host does not have what the method needs.
+    #[error("vnode {vnode}: {method} cannot work on this host: {why}")]
+    Unavailable {
+        /// The vnode.
+        vnode: String,
+        /// The method.
+        method: Method,
+        /// What is missing.
+        why: String,
+        /// What can be done.
+        hint: String,
+    },
+    /// The method cannot reach the speed.
+    #[error("vnode {vnode}: {method} cannot emulate {speed}: {why}")]
+    OutOfReach {
+        /// The vnode.
+        vnode: String,
+        /// The method.
+        method: Method,
+        /// The speed.
+        speed: Speed,
+        /// The bound.
+        why: String,
+        /// What can be done.
+        hint: String,
+    },
+    /// There is no such vnode.
+    #[error("there is no vnode {name:?}; there are {known}")]
+    NoVnode {
+        /// What was asked for.
+        name: String,
+        /// Those that are there.
+        known: String,
+    },
+    /// A group of a vnode is there already.
+    #[error("{path} is there already")]
+    Occupied {
+        /// Its directory.
+        path: String,
+    },
+    /// The witness that measures a method's cost failed.
+    #[error("vnode {vnode}: the cost of {method} could not be measured: {why}")]
+    Calibration {
+        /// The vnode.
+        vnode: String,
+        /// The method.
+        method: Method,
+        /// What happened.
+        why: String,
+    },
+    /// A program that was to be started outside failed.
+    #[error("{what}: {why}")]
+    Outside {
+        /// What it was to do.
+        what: &'static str,
+        /// What happened.
+        why: String,
+    },
+    /// The host refused something.
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+impl From<ProcError> for SpeedError {
+    fn from(error: ProcError) -> Self {
+        SpeedError::Host(error.at("a file of the kernel"))
+    }
+}
+
+impl SpeedError {
+    /// What the user can do next.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            SpeedError::Unavailable { hint, .. } | SpeedError::OutOfReach { hint, .. } => {
+                Some(hint.clone())
+            }
+            SpeedError::NoVnode { .. } => Some("`pinfold emulate status` lists them".to_owned()),
+            SpeedError::Occupied { .. } => Some(
+                "another platform has a vnode of this name: end it with `pinfold emulate down`, or \
+                 after a crash with `pinfold undo --all`"
+                    .to_owned(),
+            ),
+            SpeedError::Calibration { .. } => {
+                Some("try it again on a quieter machine, or with a longer period".to_owned())
+            }
+            SpeedError::Outside { .. } => None,
+            SpeedError::Host(error) => error.hint(),
+        }
+    }
+}

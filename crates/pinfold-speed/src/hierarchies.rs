@@ -1,0 +1,55 @@
+//! Where groups of each controller are made.
+//!
+//! On a hybrid machine a vnode is one directory in each hierarchy in use: version 1 for cpuset,
+//! cpu and freezer, version 2 for `perf_event`, which is there wherever nobody mounted it
+//! elsewhere. <https://docs.kernel.org/admin-guide/cgroup-v2.html#perf-event>
+
+use pinfold_host::mountinfo::{self, ControllerMount, Version};
+use pinfold_host::{Host, HostError, paths};
+
+/// A hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    /// Directory of its root.
+    pub(crate) root: String,
+    /// True for version 2.
+    pub(crate) unified: bool,
+}
+
+/// The hierarchies that emulation needs; `None` for a controller that the host does not have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hierarchies {
+    pub(crate) cpuset: Option<Place>,
+    pub(crate) cpu: Option<Place>,
+    pub(crate) freezer: Option<Place>,
+    pub(crate) perf: Option<Place>,
+}
+
+impl Hierarchies {
+    /// Finds them.
+    ///
+    /// # Errors
+    /// [`HostError`] if the mount table cannot be read.
+    pub fn find(host: &dyn Host) -> Result<Self, HostError> {
+        let path = paths::own_mountinfo();
+        let mounts = mountinfo::parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?;
+        let listed = |name| Ok(mountinfo::controller(host, name)?.and_then(|at| place(&at)));
+        // These two are no controllers in `cgroup.controllers`: version 2 always has them.
+        let always = |name| {
+            let found = mountinfo::v1_mount(&mounts, name).or_else(|| mountinfo::v2_mount(&mounts));
+            found.and_then(|at| place(&at))
+        };
+        Ok(Self {
+            cpuset: listed("cpuset")?,
+            cpu: listed("cpu")?,
+            freezer: always("freezer"),
+            perf: always("perf_event"),
+        })
+    }
+}
+
+/// A hierarchy that can be written to.
+fn place(at: &ControllerMount) -> Option<Place> {
+    let root = at.mount.path.trim_end_matches('/').to_owned();
+    (!at.mount.is_read_only()).then_some(Place { root, unified: at.version == Version::V2 })
+}

@@ -1,0 +1,30 @@
+//! Emulates slower CPUs: virtual nodes whose cores are as slow as asked, and how true that is.
+//!
+//! ```text
+//! Node (cores, speeds, method) ──► Enclosure: its groups, as steps ──► start ──► Emulation
+//!                                                                                  │ set, turn, observe, stop
+//! Outside (a witness in the groups, burners) ◄── calibration ◄─────────────────────┘
+//! ```
+//!
+//! Each [`Method`](pinfold_model::Method) is one file behind the trait [`Emulation`]. What a
+//! method changes on the host for as long as it works is a step, which the caller takes and
+//! undoes; what it changes again and again lies in groups of its own, which go with them.
+//!
+//! This crate reaches the machine only through `pinfold-host` and starts no program itself: the
+//! [`Outside`] does. It knows nothing of platform files, journals or sockets.
+
+mod calibrate;
+mod emulation;
+mod enclosure;
+mod error;
+mod hierarchies;
+mod methods;
+mod nodes;
+
+pub use calibrate::{Burner, Gaps, Outside};
+pub use emulation::{CoreAccount, Emulation};
+pub use enclosure::{Enclosure, GROUP_PREFIX};
+pub use error::SpeedError;
+pub use hierarchies::Hierarchies;
+pub use methods::{Facts, METHODS, MethodInfo, best, info, refusal};
+pub use nodes::{CoreStatus, Node, NodeStatus, Nodes};

@@ -1,0 +1,237 @@
+//! Virtual nodes at work: their methods get their turns, their speeds can be changed and seen.
+
+use pinfold_host::{Clock, HostMut};
+use pinfold_model::{CpuSet, Method, NodeId, PuId, Speed, Variant};
+
+use crate::emulation::{CoreAccount, Emulation};
+use crate::enclosure::Enclosure;
+use crate::{Outside, SpeedError, methods};
+
+/// The live error is told over at least this time.
+const WINDOW_NS: u64 = 1_000_000_000;
+/// Less run time than this in a window tells nothing of the speed.
+const LEAST_RUN_NS: u64 = 2_000_000;
+
+/// A virtual node as the planner placed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Its cores' PUs, ascending, each with its speed.
+    pub cores: Vec<(PuId, Speed)>,
+    /// The node that its memory is bound to.
+    pub memory_node: Option<NodeId>,
+    /// How it is slowed.
+    pub method: Method,
+    /// As published or corrected.
+    pub variant: Variant,
+    /// Length of one turn; `None` is the method's usual.
+    pub period_ns: Option<u64>,
+    /// Speeds to be played: from so many nanoseconds after the start on all cores have this one.
+    pub profile: Vec<(u64, Speed)>,
+}
+
+impl Node {
+    /// Its PUs.
+    #[must_use]
+    pub fn pus(&self) -> CpuSet {
+        self.cores.iter().map(|(pu, _)| *pu).collect()
+    }
+
+    /// Length of one turn.
+    #[must_use]
+    pub fn period(&self) -> u64 {
+        self.period_ns.unwrap_or(methods::info(self.method).period_ns.0)
+    }
+}
+
+/// How a core does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoreStatus {
+    /// Its PU.
+    pub pu: PuId,
+    /// The speed that was asked.
+    pub asked: Speed,
+    /// The speed that it had in the last second, in millionths, by the method's own account;
+    /// `None` if the vnode hardly ran there, or the method keeps none.
+    pub got_millionths: Option<u32>,
+}
+
+/// How a vnode does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// Its name.
+    pub name: String,
+    /// Its method.
+    pub method: Method,
+    /// Its cores.
+    pub cores: Vec<CoreStatus>,
+    /// What the method says of itself.
+    pub notes: Vec<String>,
+}
+
+struct Running<'h> {
+    node: Node,
+    emulation: Box<dyn Emulation + 'h>,
+    started_ns: u64,
+    next_ns: u64,
+    played: usize,
+    // When, and what the accounts were: now and one window ago.
+    last: (u64, Vec<CoreAccount>),
+    before: (u64, Vec<CoreAccount>),
+}
+
+/// All vnodes of a platform at work.
+pub struct Nodes<'h> {
+    running: Vec<Running<'h>>,
+}
+
+impl<'h> Nodes<'h> {
+    /// Starts every vnode's method in its groups, which must be there.
+    ///
+    /// # Errors
+    /// [`SpeedError`] of the first that cannot start; the others have ended again.
+    pub fn start(
+        host: &'h dyn HostMut,
+        clock: &'h dyn Clock,
+        outside: &'h dyn Outside,
+        nodes: Vec<(Node, Enclosure)>,
+    ) -> Result<Self, SpeedError> {
+        let mut running = Vec::new();
+        for (node, enclosure) in nodes {
+            let mut emulation = methods::start(&methods::Ground {
+                host,
+                clock,
+                outside,
+                node: &node,
+                enclosure: &enclosure,
+            })?;
+            emulation.set(&node.cores)?;
+            let now = clock.now_ns();
+            let accounts = emulation.observe()?;
+            running.push(Running {
+                node,
+                emulation,
+                started_ns: now,
+                next_ns: now,
+                played: 0,
+                last: (now, accounts.clone()),
+                before: (now, accounts),
+            });
+        }
+        Ok(Self { running })
+    }
+
+    /// Gives all methods that are due their turn. Returns when to be called next.
+    ///
+    /// # Errors
+    /// [`SpeedError`] of the first that failed; all others had their turn.
+    pub fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
+        let mut next = u64::MAX;
+        let mut failed = None;
+        for one in &mut self.running {
+            match one.turn(now_ns) {
+                Ok(at) => next = next.min(at),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        failed.map_or(Ok(next), Err)
+    }
+
+    /// Changes the speed of a vnode, on all cores or one.
+    ///
+    /// # Errors
+    /// [`SpeedError::NoVnode`], [`SpeedError::OutOfReach`]: nothing is changed then.
+    pub fn set(&mut self, name: &str, speed: Speed, only: Option<PuId>) -> Result<(), SpeedError> {
+        let known: Vec<&str> = self.running.iter().map(|one| one.node.name.as_str()).collect();
+        let known = known.join(", ");
+        let missing = || SpeedError::NoVnode { name: name.to_owned(), known };
+        let one = self.running.iter_mut().find(|one| one.node.name == name).ok_or_else(missing)?;
+        let mut cores = one.node.cores.clone();
+        for (pu, at) in &mut cores {
+            if only.is_none_or(|only| only == *pu) {
+                *at = speed;
+            }
+        }
+        one.emulation.set(&cores)?;
+        one.node.cores = cores;
+        // From now on somebody else decides.
+        one.node.profile.truncate(one.played);
+        Ok(())
+    }
+
+    /// How all do.
+    ///
+    /// # Errors
+    /// [`SpeedError::Host`] if an account cannot be read.
+    pub fn status(&self) -> Result<Vec<NodeStatus>, SpeedError> {
+        self.running.iter().map(Running::status).collect()
+    }
+
+    /// Ends all.
+    ///
+    /// # Errors
+    /// [`SpeedError`] of the first that failed; all were tried.
+    pub fn stop(&mut self) -> Result<(), SpeedError> {
+        let mut failed = None;
+        for one in &mut self.running {
+            failed = failed.or(one.emulation.stop().err());
+        }
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+impl Running<'_> {
+    fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
+        let due = self.play(now_ns)?;
+        if now_ns >= self.next_ns {
+            self.next_ns = self.emulation.turn(now_ns)?;
+        }
+        if now_ns.saturating_sub(self.last.0) >= WINDOW_NS {
+            let accounts = self.emulation.observe()?;
+            self.before = std::mem::replace(&mut self.last, (now_ns, accounts));
+        }
+        Ok(self.next_ns.min(due))
+    }
+
+    /// Sets the speed that the profile has now; answers when it has another.
+    fn play(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
+        let since = now_ns.saturating_sub(self.started_ns);
+        let past = self.node.profile.iter().take_while(|(at, _)| *at <= since).count();
+        if past > self.played {
+            self.played = past;
+            if let Some((_, speed)) = self.node.profile.get(past - 1) {
+                for (_, at) in &mut self.node.cores {
+                    *at = *speed;
+                }
+                self.emulation.set(&self.node.cores)?;
+            }
+        }
+        let next = self.node.profile.get(self.played);
+        Ok(next.map_or(u64::MAX, |(at, _)| self.started_ns.saturating_add(*at)))
+    }
+
+    fn status(&self) -> Result<NodeStatus, SpeedError> {
+        let now = self.emulation.observe()?;
+        let core = |(pu, asked): &(PuId, Speed)| {
+            let of = |accounts: &[CoreAccount]| accounts.iter().find(|one| one.pu == *pu).copied();
+            let got = of(&self.before.1).zip(of(&now)).and_then(|(then, now)| got(then, now));
+            CoreStatus { pu: *pu, asked: *asked, got_millionths: got }
+        };
+        Ok(NodeStatus {
+            name: self.node.name.clone(),
+            method: self.node.method,
+            cores: self.node.cores.iter().map(core).collect(),
+            notes: self.emulation.notes(),
+        })
+    }
+}
+
+fn got(then: CoreAccount, now: CoreAccount) -> Option<u32> {
+    let wanted = now.wanted_ns.checked_sub(then.wanted_ns)?;
+    let taken = now.taken_ns.saturating_sub(then.taken_ns).min(wanted);
+    if wanted < LEAST_RUN_NS {
+        return None;
+    }
+    u32::try_from(u128::from(wanted - taken) * 1_000_000 / u128::from(wanted)).ok()
+}
