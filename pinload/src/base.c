@@ -1,5 +1,5 @@
 /*
- * Messages and the clock of deadlines.
+ * Messages, the clock of deadlines, and what CPU time was used.
  *
  * Messages go to stderr only: stdout carries JSON lines or frames.
  */
@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 const char *pinload_command = "";
@@ -47,6 +48,19 @@ uint64_t monotonic_ns(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t used_by(int whom)
+{
+    struct rusage used;
+    getrusage(whom, &used);
+    return ((uint64_t)used.ru_utime.tv_sec + (uint64_t)used.ru_stime.tv_sec) * NS_PER_S +
+           ((uint64_t)used.ru_utime.tv_usec + (uint64_t)used.ru_stime.tv_usec) * NS_PER_US;
+}
+
+uint64_t used_cpu_ns(void)
+{
+    return used_by(RUSAGE_SELF) + used_by(RUSAGE_CHILDREN);
 }
 
 void sleep_until(uint64_t when)

@@ -39,6 +39,9 @@ void complain_errno(const char *format, ...) __attribute__((format(printf, 1, 2)
 /* CLOCK_MONOTONIC: the clock of sleeps and deadlines. */
 uint64_t monotonic_ns(void);
 
+/* CPU time of this process and of its children that were waited for, to the microsecond. */
+uint64_t used_cpu_ns(void);
+
 /* Sleeps until CLOCK_MONOTONIC reaches `when`, whatever interrupts. */
 void sleep_until(uint64_t when);
 

@@ -26,9 +26,10 @@
 #include "intmix.h"
 #include "json.h"
 #include "rt.h"
+#include "stream.h"
 #include "supervise.h"
 
-enum { STREAM_CHUNK = 4096, WRITE_BLOCK = 4096, WRITE_FILE_BLOCKS = 4096 };
+enum { WRITE_BLOCK = 4096, WRITE_FILE_BLOCKS = 4096 };
 
 enum state { RUNNING, PAUSED, STOPPED };
 
@@ -95,26 +96,18 @@ static void *compute(void *argument)
     return NULL;
 }
 
-/* a[i] = b[i] + 3 c[i], a chunk at a time so that a pause is noticed soon. */
+/* Looks at the state between two small blocks, so that a pause is noticed soon. */
 static void *stream(void *argument)
 {
     struct worker *worker = argument;
-    const size_t count = (size_t)worker->load->memory_mib * 1024 * 1024 / 3 / sizeof(uint64_t);
-    uint64_t *arrays = malloc(3 * count * sizeof *arrays);
-    if (!arrays)
+    struct stream stream;
+    if (!stream_open(&stream, worker->load->memory_mib))
         return worker_failed(worker, "taking the memory", ENOMEM);
-    uint64_t *a = arrays, *b = arrays + count, *c = arrays + 2 * count;
-    for (size_t i = 0; i < count && go_on(); i++)
-        a[i] = b[i] = c[i] = i;
-    for (size_t begin = 0; go_on();
-         begin = begin + STREAM_CHUNK < count ? begin + STREAM_CHUNK : 0) {
-        const size_t end = begin + STREAM_CHUNK < count ? begin + STREAM_CHUNK : count;
-        for (size_t i = begin; i < end; i++)
-            a[i] = b[i] + 3 * c[i];
-        __asm__ volatile("" : : "r"(a) : "memory"); /* the stores are the work */
-        worker->rounds++;
-    }
-    free(arrays);
+    while (go_on() && stream_touch(&stream))
+        ;
+    for (; go_on(); worker->rounds++)
+        stream_block(&stream);
+    stream_close(&stream);
     return NULL;
 }
 

@@ -13,9 +13,13 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "burst.h"
+#include "churn.h"
 #include "compute.h"
 #include "io_latency.h"
 #include "load.h"
+#include "micro.h"
+#include "progress.h"
 #include "spin_gap.h"
 #include "wakeup.h"
 
@@ -28,6 +32,10 @@ static const struct {
     {"wakeup", wakeup_main, "lateness of timer wake-ups"},
     {"compute", compute_main, "integer work per second"},
     {"io-latency", io_latency_main, "duration of random block reads"},
+    {"progress", progress_main, "work done in each millisecond, and every stop"},
+    {"burst", burst_main, "duration of bursts of work between sleeps"},
+    {"micro", micro_main, "micro-benchmarks: cpu, udp, sleep, memory, processes, threads"},
+    {"churn", churn_main, "work of short-lived processes: fork, pipe, spawn"},
     {"load", load_main, "background load: cpu, memory, io"},
     {"agent", agent_main, "serve framed commands (init of a measurement guest)"},
 };

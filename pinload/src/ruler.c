@@ -1,9 +1,5 @@
 /*
  * The common course of all rulers. See ruler.h.
- *
- * The kernel timer that ends a process past its deadline has a wide margin:
- * it is the last resort against a thread that spins on, and must not cut a
- * measurement that merely lives on a crowded machine.
  */
 #include "ruler.h"
 
@@ -247,9 +243,8 @@ static void lock_program(struct observation *observations, size_t count)
 
 static bool guard_run(const struct ruler *ruler)
 {
-    die_with_parent();
-    die_after(2 * ruler->duration_ns + 30 * NS_PER_S);
-    return !ruler->supervised || heartbeat_guard(ruler->policy.priority);
+    return supervise_measurement(measurement_limit_ns(ruler->duration_ns), ruler->supervised,
+                                 ruler->policy.priority);
 }
 
 int ruler_run(struct ruler *ruler)

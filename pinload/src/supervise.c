@@ -91,3 +91,10 @@ bool heartbeat_guard(int policy_priority)
     pthread_detach(thread);
     return true;
 }
+
+bool supervise_measurement(uint64_t limit_ns, bool supervised, int policy_priority)
+{
+    die_with_parent();
+    die_after(limit_ns);
+    return !supervised || heartbeat_guard(policy_priority);
+}

@@ -36,4 +36,20 @@ enum heartbeat heartbeat_wait(uint64_t limit_ns);
  */
 bool heartbeat_guard(int policy_priority);
 
+/*
+ * When the kernel timer ends a measurement of this length. A wide margin: it is the last
+ * resort against a thread that spins on, and must not cut a measurement that merely lives on
+ * a crowded machine.
+ */
+static inline uint64_t measurement_limit_ns(uint64_t duration_ns)
+{
+    return 2 * duration_ns + 30 * NS_PER_S;
+}
+
+/*
+ * All of that for a measurement: dies with the parent, after `limit_ns`, and (if `supervised`)
+ * with the heartbeats. False after a complaint.
+ */
+bool supervise_measurement(uint64_t limit_ns, bool supervised, int policy_priority);
+
 #endif

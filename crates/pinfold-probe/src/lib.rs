@@ -5,7 +5,8 @@
 //! settings into its arguments and its output into [`pinfold_model::Series`]; [`loads`]
 //! keeps loads running on the host for as long as somebody beats; [`agent`] speaks to the
 //! `pinload` that is a guest's init. [`roles`] needs none of it: it reads the kernel's
-//! per-thread statistics before and after.
+//! per-thread statistics before and after. [`speed_rulers`] measure, in the workload, how fast its
+//! CPUs seem to be.
 //! This crate decides nothing about placement and knows neither plans nor QEMU.
 
 pub mod agent;
@@ -14,3 +15,4 @@ pub mod pinload;
 pub mod roles;
 pub mod rulers;
 pub mod run_delay;
+pub mod speed_rulers;

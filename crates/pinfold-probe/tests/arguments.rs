@@ -54,6 +54,31 @@ fn wrong_arguments_are_refused_by_name() {
     check("load cpu --threads 0 --seconds 1", "--threads: \"0\"");
     check("load io --threads 1 --seconds 1", "--path: the io load requires a path");
     check("load cpu --threads 1 --seconds 1 --path /tmp", "--path: only the io load");
+    check("micro", "the micro-benchmark is missing");
+    check("micro gpu --seconds 1", "\"gpu\" is not a micro-benchmark");
+    check("micro cpu", "--seconds, --units: exactly one");
+    check("micro cpu --seconds 1 --units 1", "--seconds, --units: exactly one");
+    check("micro cpu --seconds 0.001", "--seconds: \"0.001\"");
+    check("micro cpu --units 0", "--units: \"0\"");
+    check("micro cpu --units 1 --workers 2", "--workers: only processes and threads");
+    check("micro threads --units 1 --workers 1025", "--workers: \"1025\"");
+    check("micro memory --units 1 --memory-mib 0", "--memory-mib: \"0\"");
+    check("micro sleep --units 1 --sleep-seconds 0", "--sleep-seconds: \"0\"");
+    check("progress --seconds 1", "--threads, --processes: exactly one");
+    check("progress --seconds 1 --threads 1 --processes 1", "--threads, --processes: exactly");
+    check("progress --seconds 1 --threads 0", "--threads: \"0\"");
+    check("progress --seconds 0.0105 --threads 1", "--seconds: not a whole number of millisec");
+    check("progress --seconds 601 --threads 1", "--seconds: \"601\"");
+    check("progress --seconds 1 --threads 1 --gap-min-ns 999", "--gap-min-ns: \"999\"");
+    check("progress --seconds 1 --threads 1 --max-stops 0", "--max-stops: \"0\"");
+    check("burst --seconds 1 --units 1", "--sleep-us: this argument is required");
+    check("burst --seconds 1 --sleep-us 1", "--units: this argument is required");
+    check("burst --seconds 1 --units 1 --sleep-us 0", "--sleep-us: \"0\"");
+    check("churn", "the kind of churn is missing");
+    check("churn exec --seconds 1", "\"exec\" is not a kind of churn");
+    check("churn fork", "--seconds: this argument is required");
+    check("churn fork --seconds 1 --units 0", "--units: \"0\"");
+    check("churn child", "--units: this argument is required");
     check("agent", "--stdio, --socket-fd: exactly one");
     check("agent --socket-fd 2", "--socket-fd: \"2\"");
     check("fly", "\"fly\" is not a command");
@@ -62,7 +87,8 @@ fn wrong_arguments_are_refused_by_name() {
 #[test]
 fn help_is_no_error() {
     let program = program();
-    for command in ["spin-gap", "wakeup", "compute", "io-latency", "load", "agent"] {
+    let rulers = ["spin-gap", "wakeup", "compute", "io-latency", "load", "agent"];
+    for command in rulers.into_iter().chain(["progress", "burst", "micro", "churn"]) {
         let output = capture(&program.pinload.path(), [command, "--help"], PATIENCE).unwrap();
         assert!(output.status.success() && output.stdout_text().contains("--"), "{command}");
     }

@@ -66,6 +66,17 @@ fn no_sanitizer_has_anything_to_say() {
         &format!("load io --threads 1 --seconds 0.05 --path {}", program.folder.path().display()),
         0,
     );
+    for kind in ["cpu", "udp", "sleep --sleep-seconds 0.01", "memory --memory-mib 1"] {
+        check(&format!("micro {kind} --seconds 0.02"), 0);
+    }
+    check("micro processes --units 100 --workers 3", 0);
+    check("micro threads --units 100 --workers 3", 0);
+    check("progress --seconds 0.015 --threads 2 --cpus all", 0);
+    check("progress --seconds 0.015 --processes 3 --gap-min-ns 1000 --max-stops 1", 0);
+    check("burst --seconds 0.02 --units 50 --sleep-us 50 --max-samples 3", 0);
+    for kind in ["fork", "spawn", "pipe"] {
+        check(&format!("churn {kind} --seconds 0.02"), 0);
+    }
     check("compute --seconds 1 --cpus 0,,0", 2);
     check("load", 2);
     agent_is_clean(&path, program.folder.path().to_str().unwrap());

@@ -45,39 +45,49 @@ pub fn capture<A: AsRef<std::ffi::OsStr>>(
     args: impl IntoIterator<Item = A>,
     timeout_ns: u64,
 ) -> Result<Output, HostError> {
-    let fail =
-        |errno: Errno| HostError::Process { program: program.to_owned(), source: errno.into() };
-    let io_fault = |source| HostError::Process { program: program.to_owned(), source };
-    let end = SystemClock.now_ns().saturating_add(timeout_ns);
-    let mut child = Spawn::new(program)
-        .args(args)
-        .env("LC_ALL", "C")
-        .stdin(Stdio::Null)
-        .stdout(Stdio::Pipe)
-        .stderr(Stdio::Pipe)
-        .own_group()
-        .start()?;
-    let mut streams = Streams { stdout: child.stdout(), stderr: child.stderr() };
-    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-    while streams.stdout.is_some() || streams.stderr.is_some() {
-        let left = end.saturating_sub(SystemClock.now_ns());
-        if left == 0 {
-            child.kill()?;
-            return Err(fail(Errno::TIMEDOUT));
+    Spawn::new(program).args(args).capture(timeout_ns)
+}
+
+impl Spawn {
+    /// The same as [`capture`] for a child that has other wishes too, such as an affinity or cgroups.
+    ///
+    /// # Errors
+    /// As [`capture`] and [`Spawn::start`].
+    pub fn capture(self, timeout_ns: u64) -> Result<Output, HostError> {
+        let program = self.program.clone();
+        let fail =
+            |errno: Errno| HostError::Process { program: program.clone(), source: errno.into() };
+        let io_fault = |source| HostError::Process { program: program.clone(), source };
+        let end = SystemClock.now_ns().saturating_add(timeout_ns);
+        let mut child = self
+            .env("LC_ALL", "C")
+            .stdin(Stdio::Null)
+            .stdout(Stdio::Pipe)
+            .stderr(Stdio::Pipe)
+            .own_group()
+            .start()?;
+        let mut streams = Streams { stdout: child.stdout(), stderr: child.stderr() };
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        while streams.stdout.is_some() || streams.stderr.is_some() {
+            let left = end.saturating_sub(SystemClock.now_ns());
+            if left == 0 {
+                child.kill()?;
+                return Err(fail(Errno::TIMEDOUT));
+            }
+            let (out_ready, err_ready) = streams.ready(left).map_err(fail)?;
+            if out_ready {
+                read_some(&mut streams.stdout, &mut stdout).map_err(io_fault)?;
+            }
+            if err_ready {
+                read_some(&mut streams.stderr, &mut stderr).map_err(io_fault)?;
+            }
         }
-        let (out_ready, err_ready) = streams.ready(left).map_err(fail)?;
-        if out_ready {
-            read_some(&mut streams.stdout, &mut stdout).map_err(io_fault)?;
-        }
-        if err_ready {
-            read_some(&mut streams.stderr, &mut stderr).map_err(io_fault)?;
-        }
-    }
-    match child.wait_for(&SystemClock, end.saturating_sub(SystemClock.now_ns()))? {
-        Some(status) => Ok(Output { status, stdout, stderr }),
-        None => {
-            child.kill()?;
-            Err(fail(Errno::TIMEDOUT))
+        match child.wait_for(&SystemClock, end.saturating_sub(SystemClock.now_ns()))? {
+            Some(status) => Ok(Output { status, stdout, stderr }),
+            None => {
+                child.kill()?;
+                Err(fail(Errno::TIMEDOUT))
+            }
         }
     }
 }

@@ -39,7 +39,7 @@ impl From<Stdio> for std::process::Stdio {
 /// A child about to be started.
 #[derive(Debug)]
 pub struct Spawn {
-    program: String,
+    pub(super) program: String,
     command: Command,
     die_with_parent: bool,
     own_group: bool,

@@ -1,0 +1,306 @@
+/*
+ * The six micro-benchmarks with which Buchert, Nussbaum and Gustedt judged methods of CPU
+ * emulation ("Methods for Emulation of Multi-Core CPU Performance", HPCC 2011): result =
+ * work over elapsed time.
+ *
+ *   cpu        units of integer work (work.h)
+ *   udp        datagrams of 1 KiB that nobody reads
+ *   sleep      integer work, a sleep, integer work
+ *   memory     blocks of a stream through arrays larger than the caches
+ *   processes  integer work in several processes, until the last has been waited for
+ *   threads    the same in threads
+ *
+ * Each in two forms. A fixed time (`--seconds`) takes as long at every speed, so it is the one
+ * to use; a fixed amount (`--units`, for each worker and each stretch of work) is what the
+ * paper did, and takes twenty times as long at a twentieth of the speed.
+ * Elapsed time holds the making and joining of workers, as in the paper. The time of working
+ * leaves out the sleep.
+ */
+#include "micro.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "args.h"
+#include "crew.h"
+#include "datagram.h"
+#include "stream.h"
+#include "supervise.h"
+#include "work.h"
+
+struct micro;
+
+/* What is measured, and how to do one unit of it. */
+struct kind {
+    const char *name;
+    bool (*measure)(struct micro *micro);
+    bool crew; /* --workers counts */
+};
+
+struct worker {
+    uint64_t units;
+    bool proven;
+};
+
+struct micro {
+    const struct kind *kind;
+    uint64_t units;       /* of each stretch of work; 0: by time */
+    uint64_t duration_ns; /* of each stretch of work; 0: by amount */
+    uint64_t workers;
+    uint64_t sleep_ns;
+    uint64_t memory_mib;
+    bool supervised;
+    struct worker *worker; /* in crew memory */
+    uint64_t begin_ns;
+    uint64_t elapsed_ns;
+    uint64_t asleep_ns;
+    uint64_t cpu_ns;
+};
+
+/* Does units until the amount or the time since `begin` is reached; false if one failed. */
+static bool stretch(const struct micro *micro, uint64_t begin, bool (*one)(void *), void *own,
+                    uint64_t *units)
+{
+    const uint64_t end = begin + micro->duration_ns;
+    uint64_t done = 0;
+    bool good = true;
+    while (good && (micro->units ? done < micro->units : monotonic_ns() < end)) {
+        good = one(own);
+        done++;
+    }
+    *units += done;
+    return good;
+}
+
+static void start_clock(struct micro *micro)
+{
+    micro->cpu_ns = used_cpu_ns();
+    micro->begin_ns = monotonic_ns();
+}
+
+static void stop_clock(struct micro *micro)
+{
+    micro->elapsed_ns = monotonic_ns() - micro->begin_ns;
+    micro->cpu_ns = used_cpu_ns() - micro->cpu_ns;
+}
+
+static bool one_unit(void *own)
+{
+    work_one(own);
+    return true;
+}
+
+static bool prove(const struct work *work)
+{
+    if (!work_is_proven(work))
+        complain("wrong result of the work");
+    return work_is_proven(work);
+}
+
+static bool measure_cpu(struct micro *micro)
+{
+    struct work work;
+    work_begin(&work);
+    start_clock(micro);
+    stretch(micro, micro->begin_ns, one_unit, &work, &micro->worker->units);
+    stop_clock(micro);
+    return prove(&work);
+}
+
+static bool measure_sleep(struct micro *micro)
+{
+    struct work work;
+    work_begin(&work);
+    start_clock(micro);
+    stretch(micro, micro->begin_ns, one_unit, &work, &micro->worker->units);
+    const uint64_t asleep = monotonic_ns();
+    sleep_until(asleep + micro->sleep_ns);
+    const uint64_t awake = monotonic_ns();
+    stretch(micro, awake, one_unit, &work, &micro->worker->units);
+    stop_clock(micro);
+    micro->asleep_ns = awake - asleep;
+    return prove(&work);
+}
+
+static bool one_datagram(void *own)
+{
+    const int error = datagrams_send(own);
+    if (error)
+        complain("cannot send a datagram: %s", strerror(error));
+    return !error;
+}
+
+static bool measure_udp(struct micro *micro)
+{
+    struct datagrams datagrams;
+    const int error = datagrams_open(&datagrams);
+    if (error) {
+        complain("cannot open UDP sockets on 127.0.0.1: %s", strerror(error));
+        return false;
+    }
+    start_clock(micro);
+    const bool good = stretch(micro, micro->begin_ns, one_datagram, &datagrams,
+                              &micro->worker->units);
+    stop_clock(micro);
+    datagrams_close(&datagrams);
+    return good;
+}
+
+static bool one_block(void *own)
+{
+    stream_block(own);
+    return true;
+}
+
+static bool measure_memory(struct micro *micro)
+{
+    struct stream stream;
+    if (!stream_open(&stream, micro->memory_mib)) {
+        complain("--memory-mib: no memory for %" PRIu64 " MiB", micro->memory_mib);
+        return false;
+    }
+    while (stream_touch(&stream))
+        ;
+    start_clock(micro);
+    stretch(micro, micro->begin_ns, one_block, &stream, &micro->worker->units);
+    stop_clock(micro);
+    stream_close(&stream);
+    return true;
+}
+
+static void work_along(void *shared, size_t index)
+{
+    const struct micro *micro = shared;
+    struct worker *worker = &micro->worker[index];
+    struct work work;
+    work_begin(&work);
+    stretch(micro, micro->begin_ns, one_unit, &work, &worker->units);
+    worker->proven = work_is_proven(&work);
+}
+
+static bool measure_crew(struct micro *micro, enum crew_kind kind)
+{
+    start_clock(micro);
+    const bool joined = crew_run(kind, micro->workers, work_along, micro);
+    stop_clock(micro);
+    for (uint64_t i = 0; joined && i < micro->workers; i++) {
+        if (!micro->worker[i].proven) {
+            complain("worker %" PRIu64 ": wrong result of the work", i);
+            return false;
+        }
+    }
+    return joined;
+}
+
+static bool measure_processes(struct micro *micro)
+{
+    return measure_crew(micro, CREW_PROCESSES);
+}
+
+static bool measure_threads(struct micro *micro)
+{
+    return measure_crew(micro, CREW_THREADS);
+}
+
+static const struct kind kinds[] = {
+    {"cpu", measure_cpu, false},
+    {"udp", measure_udp, false},
+    {"sleep", measure_sleep, false},
+    {"memory", measure_memory, false},
+    {"processes", measure_processes, true},
+    {"threads", measure_threads, true},
+};
+
+static int report(const struct micro *micro)
+{
+    uint64_t units = 0;
+    for (uint64_t i = 0; i < micro->workers; i++)
+        units += micro->worker[i].units;
+    printf("{\"probe\":\"micro-%s\",\"units\":%" PRIu64 ",\"elapsed_ns\":%" PRIu64
+           ",\"working_ns\":%" PRIu64 ",\"cpu_ns\":%" PRIu64 ",\"workers\":[",
+           micro->kind->name, units, micro->elapsed_ns, micro->elapsed_ns - micro->asleep_ns,
+           micro->cpu_ns);
+    for (uint64_t i = 0; i < micro->workers; i++)
+        printf("%s%" PRIu64, i ? "," : "", micro->worker[i].units);
+    fputs("]}\n", stdout);
+    if (fflush(stdout) == 0)
+        return PINLOAD_OK;
+    complain_errno("cannot write the result");
+    return PINLOAD_FAILED;
+}
+
+static int run(struct micro *micro)
+{
+    const uint64_t limit = micro->units ? WORK_LIMIT_NS
+                                        : measurement_limit_ns(2 * micro->duration_ns);
+    micro->worker = crew_memory(micro->workers * sizeof *micro->worker);
+    if (!micro->worker ||
+        !supervise_measurement(limit + micro->sleep_ns, micro->supervised, 0))
+        return PINLOAD_FAILED;
+    prctl(PR_SET_TIMERSLACK, 1); /* the sleep is to end when it should */
+    return micro->kind->measure(micro) ? report(micro) : PINLOAD_FAILED;
+}
+
+static bool choose_kind(struct micro *micro, const char *name)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (!strcmp(kinds[i].name, name)) {
+            micro->kind = &kinds[i];
+            return true;
+        }
+    }
+    complain("\"%s\" is not a micro-benchmark; use cpu, udp, sleep, memory, processes or threads",
+             name);
+    return false;
+}
+
+static bool settle(struct micro *micro)
+{
+    if (!micro->units == !micro->duration_ns) {
+        complain("--seconds, --units: exactly one of them is required");
+        return false;
+    }
+    if (micro->workers && !micro->kind->crew) {
+        complain("--workers: only processes and threads take a number of workers");
+        return false;
+    }
+    if (!micro->workers)
+        micro->workers = micro->kind->crew ? 5 : 1;
+    return true;
+}
+
+int micro_main(int argc, char **argv)
+{
+    struct micro micro = {.sleep_ns = NS_PER_S, .memory_mib = 128};
+    const struct argument table[] = {
+        {"--seconds", ARGUMENT_SECONDS, &micro.duration_ns, 10 * NS_PER_MS, 3600 * NS_PER_S,
+         OPTIONAL, "length of each stretch of work"},
+        {"--units", ARGUMENT_INTEGER, &micro.units, 1, WORK_LIMIT_UNITS, OPTIONAL,
+         "or amount: units of work, datagrams, blocks of 96 KiB"},
+        {"--workers", ARGUMENT_INTEGER, &micro.workers, 1, CREW_LIMIT, OPTIONAL,
+         "processes, threads: how many (5)"},
+        {"--sleep-seconds", ARGUMENT_SECONDS, &micro.sleep_ns, NS_PER_MS, 3600 * NS_PER_S,
+         OPTIONAL, "sleep: length of the sleep (1)"},
+        {"--memory-mib", ARGUMENT_INTEGER, &micro.memory_mib, 1, 65536, OPTIONAL,
+         "memory: MiB of all arrays (128)"},
+        {"--supervised", ARGUMENT_FLAG, &micro.supervised, 0, 0, OPTIONAL,
+         "end unless stdin carries heartbeats"},
+    };
+    if (argc < 1) {
+        complain("the micro-benchmark is missing; use cpu, udp, sleep, memory, processes or "
+                 "threads");
+        return PINLOAD_USAGE;
+    }
+    if (strcmp(argv[0], "--help") != 0) {
+        if (!choose_kind(&micro, argv[0]))
+            return PINLOAD_USAGE;
+        argc--, argv++;
+    }
+    const enum parse_result parsed = arguments_parse(argc, argv, table,
+                                                     sizeof table / sizeof *table);
+    if (parsed != PARSE_DONE)
+        return parse_exit_code(parsed);
+    return settle(&micro) ? run(&micro) : PINLOAD_USAGE;
+}
