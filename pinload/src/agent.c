@@ -256,6 +256,7 @@ int agent_init(void)
     char *failures = NULL;
     size_t length = 0;
     guest_mount();
+    guest_raise_loopback();
     FILE *report = open_memstream(&failures, &length);
     if (report) {
         guest_insert_modules(report);

@@ -14,10 +14,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -60,6 +63,22 @@ void guest_mount(void)
     setenv("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 1);
     setenv("HOME", "/", 1);
     setenv("LC_ALL", "C", 1);
+}
+
+void guest_raise_loopback(void)
+{
+    struct ifreq loopback = {.ifr_name = "lo"};
+    const int file = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (file < 0)
+        return;
+    bool good = ioctl(file, SIOCGIFFLAGS, &loopback) == 0;
+    if (good) {
+        loopback.ifr_flags |= IFF_UP;
+        good = ioctl(file, SIOCSIFFLAGS, &loopback) == 0;
+    }
+    if (!good && errno != ENODEV)
+        complain_errno("cannot bring the loopback interface up");
+    close(file);
 }
 
 static bool is_compressed(const char *path)

@@ -1,5 +1,5 @@
 /*
- * Setting up a guest in which pinload is process 1: mounts, modules, the port, the end.
+ * Setting up a guest in which pinload is process 1: mounts, loopback, modules, the port, the end.
  */
 #ifndef PINLOAD_GUEST_H
 #define PINLOAD_GUEST_H
@@ -12,6 +12,9 @@
 
 /* Mounts proc, sysfs, devtmpfs and tmpfs and gives the process standard files. */
 void guest_mount(void);
+
+/* Brings the loopback interface up, on which `micro udp` sends; a kernel without one is no failure. */
+void guest_raise_loopback(void);
 
 /* Inserts the modules of /pinload/modules.list; writes failures to `report` as JSON objects. */
 void guest_insert_modules(FILE *report);

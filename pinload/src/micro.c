@@ -128,7 +128,7 @@ static bool one_datagram(void *own)
 {
     const int error = datagrams_send(own);
     if (error)
-        complain("cannot send a datagram: %s", strerror(error));
+        complain("cannot send a datagram to 127.0.0.1: %s", strerror(error));
     return !error;
 }
 
@@ -137,7 +137,8 @@ static bool measure_udp(struct micro *micro)
     struct datagrams datagrams;
     const int error = datagrams_open(&datagrams);
     if (error) {
-        complain("cannot open UDP sockets on 127.0.0.1: %s", strerror(error));
+        complain("cannot open UDP sockets on 127.0.0.1 (is the loopback interface up?): %s",
+                 strerror(error));
         return false;
     }
     start_clock(micro);

@@ -1,21 +1,25 @@
 //! Every wrong argument is refused by name with exit code 2.
 
+#![allow(clippy::unwrap_used, reason = "a failure in a helper is a test's failure too")]
+
 mod common;
 
 use common::{PATIENCE, program};
 use pinfold_host::process::capture;
 
+fn refused(path: &str, arguments: &str, expected: &str) {
+    let output = capture(path, arguments.split(' '), PATIENCE).unwrap();
+    let text = output.stderr_text();
+    assert_eq!(output.status.code(), Some(2), "{arguments}: {text}");
+    assert!(text.contains(expected), "{arguments}: {text} should hold {expected:?}");
+    assert_eq!(output.stdout, b"", "{arguments}");
+}
+
 #[test]
 fn wrong_arguments_are_refused_by_name() {
     let program = program();
     let path = program.pinload.path();
-    let check = |arguments: &str, expected: &str| {
-        let output = capture(&path, arguments.split(' '), PATIENCE).unwrap();
-        let text = output.stderr_text();
-        assert_eq!(output.status.code(), Some(2), "{arguments}: {text}");
-        assert!(text.contains(expected), "{arguments}: {text} should hold {expected:?}");
-        assert_eq!(output.stdout, b"", "{arguments}");
-    };
+    let check = |arguments: &str, expected: &str| refused(&path, arguments, expected);
     for seconds in
         ["nan", "inf", "-1", "+1", "0", "1e3", "0x1", "", ".", "1.2.3", "1s", "99999999999"]
     {
@@ -54,6 +58,16 @@ fn wrong_arguments_are_refused_by_name() {
     check("load cpu --threads 0 --seconds 1", "--threads: \"0\"");
     check("load io --threads 1 --seconds 1", "--path: the io load requires a path");
     check("load cpu --threads 1 --seconds 1 --path /tmp", "--path: only the io load");
+    check("agent", "--stdio, --socket-fd: exactly one");
+    check("agent --socket-fd 2", "--socket-fd: \"2\"");
+    check("fly", "\"fly\" is not a command");
+}
+
+#[test]
+fn wrong_arguments_of_the_rulers_of_speed_are_refused_by_name() {
+    let program = program();
+    let path = program.pinload.path();
+    let check = |arguments: &str, expected: &str| refused(&path, arguments, expected);
     check("micro", "the micro-benchmark is missing");
     check("micro gpu --seconds 1", "\"gpu\" is not a micro-benchmark");
     check("micro cpu", "--seconds, --units: exactly one");
@@ -79,9 +93,6 @@ fn wrong_arguments_are_refused_by_name() {
     check("churn fork", "--seconds: this argument is required");
     check("churn fork --seconds 1 --units 0", "--units: \"0\"");
     check("churn child", "--units: this argument is required");
-    check("agent", "--stdio, --socket-fd: exactly one");
-    check("agent --socket-fd 2", "--socket-fd: \"2\"");
-    check("fly", "\"fly\" is not a command");
 }
 
 #[test]
