@@ -7,6 +7,7 @@
 //! no roles, reasons or checks) and are timed as whole programs, which read the same machine
 //! from its description first.
 
+use std::collections::BTreeMap;
 use std::hint::black_box;
 
 use pinfold_host::{Clock as _, LiveHost, SystemClock, process};
@@ -233,6 +234,7 @@ fn machine(pus: u32) -> Topology {
         allowed: CpuSet::first_n(pus),
         l2_domains: Vec::new(),
         frequency_domains: Vec::new(),
+        highest_khz: BTreeMap::new(),
         devices: Vec::new(),
         findings: Vec::new(),
     }

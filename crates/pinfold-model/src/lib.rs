@@ -18,7 +18,10 @@ mod topology;
 mod tuning;
 
 pub use cpuset::{CpuSet, CpuSetError, MAX_PUS, MAX_WORDS};
-pub use emulation::{Attach, Method, Platform, PlatformVnode, SpeedWish, Variant};
+pub use emulation::{
+    Attach, EmulatedVnode, EmulationPlan, LoadRow, Method, Platform, PlatformVnode, RecordedLoad,
+    SpeedChange, SpeedProfile, SpeedWish, Variant,
+};
 pub use finding::{Finding, Severity};
 pub use ids::{CoreId, L3Id, LogicalPu, NodeId, PackageId, PuId, Tid};
 pub use measure::{Accelerator, LoadState, Metric, Origin, Role, RoleStats, Series, Unit};

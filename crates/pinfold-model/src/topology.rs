@@ -6,6 +6,8 @@
 //! NUMA nodes and L3 domains may be larger or smaller than a package; the tables
 //! therefore hold sets of PUs instead of a strict tree.
 
+use std::collections::BTreeMap;
+
 use crate::{CoreId, CpuSet, Finding, L3Id, LogicalPu, NodeId, PackageId, PuId};
 
 /// Where a topology came from.
@@ -168,6 +170,9 @@ pub struct Topology {
     pub l2_domains: Vec<CpuSet>,
     /// PUs whose frequency changes together; empty without cpufreq.
     pub frequency_domains: Vec<CpuSet>,
+    /// Highest frequency of each online PU in kHz, as its driver states it (`cpuinfo_max_freq`,
+    /// with turbo where the driver counts that); PUs of which nobody knows it are left out.
+    pub highest_khz: BTreeMap<PuId, u64>,
     /// PCI devices by address; empty where the source does not tell.
     pub devices: Vec<PciDevice>,
     /// What is odd about this machine.

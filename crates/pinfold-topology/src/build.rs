@@ -33,6 +33,12 @@ pub(crate) fn topology(
         allowed: allowed(&online, tree, facts),
         l2_domains: tables.l2_domains.clone(),
         frequency_domains: facts.frequency_domains.clone(),
+        highest_khz: facts
+            .highest_khz
+            .iter()
+            .filter(|(pu, _)| online.contains(**pu))
+            .map(|(pu, khz)| (*pu, *khz))
+            .collect(),
         devices: facts.devices.clone(),
         pus: tables.pus.clone(),
         cores: tables.cores.clone(),

@@ -34,6 +34,8 @@ pub(crate) struct Facts {
     pub capacities: BTreeMap<PuId, u64>,
     /// PUs whose frequency changes together.
     pub frequency_domains: Vec<CpuSet>,
+    /// Highest frequency of PUs in kHz.
+    pub highest_khz: BTreeMap<PuId, u64>,
     /// PCI devices by address.
     pub devices: Vec<PciDevice>,
     /// PUs of the own group's cpuset.
@@ -66,6 +68,7 @@ impl Facts {
             (None, _) | (_, false) => BTreeMap::new(),
         };
         let nodes_with_memory = reader.nodes("has_memory");
+        let (frequency_domains, highest_khz) = frequencies(&mut reader);
         Self {
             huge_pages: huge_pages(&mut reader, nodes_with_memory.as_ref()),
             present: reader.list(&paths::cpu_present()),
@@ -75,7 +78,8 @@ impl Facts {
             smt_active: reader.text(&paths::smt_active()),
             core_kinds,
             capacities,
-            frequency_domains: frequency_domains(&mut reader),
+            frequency_domains,
+            highest_khz,
             devices: pci_devices(&mut reader),
             cpuset: own_cpuset(&mut reader),
             mask: own_mask(&mut reader),
@@ -176,23 +180,39 @@ fn capacities(reader: &mut Reader<'_>, online: &CpuSet) -> BTreeMap<PuId, u64> {
     capacities
 }
 
-/// One directory per policy is less to read than one link per PU.
-fn frequency_domains(reader: &mut Reader<'_>) -> Vec<CpuSet> {
+/// PUs whose frequency changes together, and how fast each can run. One directory per policy is
+/// less to read than one link per PU.
+fn frequencies(reader: &mut Reader<'_>) -> (Vec<CpuSet>, BTreeMap<PuId, u64>) {
     let directory = paths::cpufreq_dir();
     let names = match reader.host.list(&directory) {
         Ok(names) => names,
         Err(error) => {
             reader.failed(&directory, &error);
-            return Vec::new();
+            return (Vec::new(), BTreeMap::new());
         }
     };
-    let mut domains: Vec<CpuSet> = names
-        .iter()
-        .filter(|name| name.starts_with("policy"))
-        .filter_map(|name| related_cpus(reader, name))
-        .collect();
+    let (mut domains, mut highest) = (Vec::new(), BTreeMap::new());
+    for name in names.iter().filter(|name| name.starts_with("policy")) {
+        let Some(domain) = related_cpus(reader, name) else { continue };
+        if let Some(khz) = highest_khz(reader, name) {
+            highest.extend(domain.iter().map(|pu| (pu, khz)));
+        }
+        domains.push(domain);
+    }
     domains.sort_by_key(CpuSet::first);
-    domains
+    (domains, highest)
+}
+
+/// What the driver says that the hardware can, whatever limits are set.
+fn highest_khz(reader: &mut Reader<'_>, policy: &str) -> Option<u64> {
+    let path = paths::cpufreq_policy_file(policy, "cpuinfo_max_freq");
+    let text = reader.text(&path)?;
+    let khz = text.parse().ok().filter(|khz| *khz > 0);
+    if khz.is_none() {
+        let why = format!("{text:?} is not a frequency in kHz");
+        reader.findings.push(Finding::warning(path, why));
+    }
+    khz
 }
 
 /// Each device and the node that the firmware gives for it; -1 is none.

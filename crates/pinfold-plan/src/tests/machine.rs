@@ -30,6 +30,7 @@ pub struct Machine {
     memoryless: Vec<u32>,
     l2_domains: Vec<CpuSet>,
     frequency_domains: Vec<CpuSet>,
+    highest_khz: BTreeMap<PuId, u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -81,6 +82,7 @@ impl Machine {
             memoryless: Vec::new(),
             l2_domains: Vec::new(),
             frequency_domains: Vec::new(),
+            highest_khz: BTreeMap::new(),
         }
     }
 
@@ -126,6 +128,12 @@ impl Machine {
     /// These PUs change their frequency together.
     pub fn frequency(mut self, lists: &[&str]) -> Self {
         self.frequency_domains = lists.iter().map(|list| set(list)).collect();
+        self
+    }
+
+    /// These PUs can run so fast.
+    pub fn khz(mut self, list: &str, khz: u64) -> Self {
+        self.highest_khz.extend(set(list).iter().map(|pu| (pu, khz)));
         self
     }
 
@@ -206,6 +214,7 @@ impl Machine {
             allowed: self.allowed.clone().unwrap_or(all),
             l2_domains: self.l2_domains.clone(),
             frequency_domains: self.frequency_domains.clone(),
+            highest_khz: self.highest_khz.clone(),
             devices: vec![PciDevice { address: "0000:81:00.0".to_owned(), node: Some(NodeId(1)) }],
             findings: Vec::new(),
             pus,

@@ -1,5 +1,7 @@
 //! Regular machines of any size, and plans as some strategies would make them.
 
+use std::collections::BTreeMap;
+
 use pinfold_model::{
     Core, CoreId, CoreKind, CpuSet, Finding, GuestTopology, IsolationScope, L3Domain, L3Id,
     LogicalPu, NodeId, NumaNode, Package, PackageId, Plan, Pu, PuId, Role, Smt, Source, Speed,
@@ -82,6 +84,7 @@ pub fn machine(shape: [u32; 5]) -> Topology {
         allowed: pus.iter().map(|pu| pu.os).collect(),
         l2_domains: Vec::new(),
         frequency_domains: Vec::new(),
+        highest_khz: BTreeMap::new(),
         devices: Vec::new(),
         findings: vec![Finding::note("cpufreq", "no frequency domains are shown to this machine")],
         pus,

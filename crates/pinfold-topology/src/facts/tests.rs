@@ -23,10 +23,13 @@ fn what_is_unreadable_is_a_finding() {
     host.insert_bare(&format!("{CPU}/online"));
     host.insert_file(&format!("{CPU}/isolated"), "3-1");
     host.insert_file(&format!("{CPU}/cpufreq/policy0/related_cpus"), "x");
+    host.insert_file(&format!("{CPU}/cpufreq/policy1/related_cpus"), "1");
+    host.insert_file(&format!("{CPU}/cpufreq/policy1/cpuinfo_max_freq"), "<unknown>");
     let facts = Facts::read(&host);
     let subjects: Vec<&str> = facts.findings.iter().map(|one| one.subject.as_str()).collect();
-    let expected =
-        ["online", "isolated", "cpufreq/policy0/related_cpus"].map(|file| format!("{CPU}/{file}"));
+    let files =
+        ["online", "cpufreq/policy0/related_cpus", "cpufreq/policy1/cpuinfo_max_freq", "isolated"];
+    let expected = files.map(|file| format!("{CPU}/{file}"));
     assert_eq!(subjects, expected);
 }
 
@@ -38,11 +41,14 @@ fn lists_of_old_and_new_kernels() {
         (format!("{CPU}/isolated"), "\n"),
         (format!("{CPU}/cpufreq/policy2/related_cpus"), "2 3\n"),
         (format!("{CPU}/cpufreq/policy0/related_cpus"), "0 1\n"),
+        (format!("{CPU}/cpufreq/policy0/cpuinfo_max_freq"), "2500000\n"),
         (format!("{CPU}/cpufreq/boost"), "1\n"),
     ]);
     assert!(facts.findings.is_empty(), "{:?}", facts.findings);
     let domains: Vec<String> = facts.frequency_domains.iter().map(ToString::to_string).collect();
     assert_eq!(domains, ["0-1", "2-3"]);
+    let highest: Vec<_> = facts.highest_khz.iter().map(|(pu, khz)| (pu.0, *khz)).collect();
+    assert_eq!(highest, [(0, 2_500_000), (1, 2_500_000)]);
     assert!(facts.nohz_full.is_empty() && facts.isolated.is_empty());
 }
 

@@ -1,5 +1,7 @@
 //! Boxes of odd machines, and who sits on a PU.
 
+use std::collections::BTreeMap;
+
 use pinfold_model::{
     Core, CoreId, IsolationScope, L3Domain, L3Id, LogicalPu, NodeId, NumaNode, Package, PackageId,
     Smt, Source, Speed, ThreadPlan, VnodeKind, VnodePlan,
@@ -54,6 +56,7 @@ fn machine(packages: &[&str], nodes: &[&str], l3: &[&str], cores: &[&str]) -> To
         allowed: everything,
         l2_domains: Vec::new(),
         frequency_domains: Vec::new(),
+        highest_khz: BTreeMap::new(),
         devices: Vec::new(),
         findings: Vec::new(),
     }
