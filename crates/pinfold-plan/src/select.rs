@@ -151,13 +151,13 @@ impl<'g> Pool<'g> {
     }
 
     /// As [`Self::take`], of one kind if any kind has enough, the fastest such.
-    pub fn take_alike(&mut self, need: usize) -> Option<Taken<'g>> {
+    pub fn take_alike(&mut self, need: usize, nodes: &[NodeId]) -> Option<Taken<'g>> {
         let mut left: BTreeMap<CoreKind, usize> = BTreeMap::new();
         for tier in &self.tiers {
             *left.entry(tier.kind).or_default() += tier.left * tier.width;
         }
         let kind = left.into_iter().find(|(_, left)| *left >= need).map(|(kind, _)| kind);
-        (self.left() >= need).then(|| self.take_of(need, &[], kind))
+        (self.left() >= need).then(|| self.take_of(need, nodes, kind))
     }
 
     /// Takes cores of a kind, or of all; there must be enough.

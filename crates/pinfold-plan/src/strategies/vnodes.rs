@@ -3,7 +3,7 @@
 //! Buchert 2011 Fig. 2: virtual nodes of 1, 1, 2, 4 cores at 75, 40, 60, 25 % on eight cores.
 //! A group has the first PU of each of its cores; the siblings stay idle, because what ran
 //! there would slow the group by an unknown part. The cores of a group are of one kind and near
-//! each other; the largest group chooses first, and the host's core is taken last.
+//! each other, on the node of its devices while that has room; the largest group chooses first, and the host's core is taken last.
 //!
 //! On machines whose cores change frequency together (two by two on the L5420) groups of
 //! different speed are not given cores of one such domain while there are enough; where that
@@ -12,10 +12,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use pinfold_model::{CpuSet, Finding, Plan, Request, Speed, Topology, Work};
+use pinfold_model::{CpuSet, Finding, NodeId, Plan, Request, Speed, Topology, Work};
 
 use super::Strategy;
 use crate::PlanError;
+use crate::demand::nodes_of;
 use crate::draft::{Draft, Limits, Reserve, ground, pus_text};
 use crate::ground::{Ground, HostShare, Spot};
 use crate::guest::GuestSmt;
@@ -96,15 +97,20 @@ struct Wish {
     place: usize,
     cores: usize,
     speed: Speed,
+    /// The nodes that it should be near to.
+    nodes: Vec<NodeId>,
 }
 
 /// The wishes in the order in which the groups choose.
 fn wanted(draft: &Draft<'_>, counts: Vec<usize>) -> Vec<Wish> {
     let wish = |place: usize| match &draft.vnode(place).work {
         Work::Vm(_) => None,
-        Work::Processes { speed, .. } => {
-            Some(Wish { place, cores: counts.get(place).copied()?, speed: *speed })
-        }
+        Work::Processes { speed, .. } => Some(Wish {
+            place,
+            cores: counts.get(place).copied()?,
+            speed: *speed,
+            nodes: nodes_of(draft.ground.topology, draft.vnode(place)),
+        }),
     };
     draft.choosing_order().into_iter().filter_map(wish).collect()
 }
@@ -163,8 +169,9 @@ fn near<'g>(candidates: &'g [Spot], host: &HostShare, wanted: &[Wish]) -> Vec<Ve
     let mut pool = Pool::new(candidates, Count::Cores, Some(host));
     let mut groups: Vec<Vec<&Spot>> = wanted.iter().map(|_| Vec::new()).collect();
     for place in order {
-        if let (Some(taken), Some(group)) = (pool.take_alike(cores(&place)), groups.get_mut(place))
-        {
+        let nodes = wanted.get(place).map_or(&[][..], |wish| &wish.nodes);
+        let taken = pool.take_alike(cores(&place), nodes);
+        if let (Some(taken), Some(group)) = (taken, groups.get_mut(place)) {
             *group = taken.cores;
         }
     }
