@@ -4,7 +4,8 @@
 //! costs; [`check`] holds a plan, perhaps one from a file, against a topology;
 //! [`review`] says what is wrong with a placement that a person wrote, in a plan or in a libvirt
 //! [domain file](domain_file); [`emit`] turns a plan into the languages of other tools; [`schema`]
-//! into the JSON that Pinfold promises to read again; [`requests`] reads what people ask for.
+//! into the JSON that Pinfold promises to read again; [`requests`] reads what people ask for,
+//! [`platforms`] the virtual nodes that a machine is divided into.
 //!
 //! Nothing here touches a host, a clock or randomness. The same input gives the same
 //! plan, on a machine that is not this one as well.
@@ -25,6 +26,7 @@ mod guest;
 mod line;
 mod names;
 mod nearby;
+pub mod platforms;
 mod policies;
 pub mod requests;
 pub mod review;

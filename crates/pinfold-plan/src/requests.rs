@@ -10,10 +10,10 @@
 //! vcpus = 4
 //! ```
 
-mod keys;
+pub(crate) mod keys;
 mod knobs;
 mod policies;
-mod value;
+pub(crate) mod value;
 
 use std::collections::BTreeSet;
 
@@ -23,9 +23,10 @@ use pinfold_model::{
 };
 use thiserror::Error;
 
+use crate::names;
 use keys::{Fault, Keys};
 pub use knobs::{KNOBS, knob};
-use value::{Value, Whole};
+use value::{Value, Whole, decimal};
 
 /// What is wrong with a request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -45,7 +46,7 @@ impl RequestError {
         self.hint.clone()
     }
 
-    fn in_file(text: &str, fault: Fault) -> Self {
+    pub(crate) fn in_file(text: &str, fault: Fault) -> Self {
         let before = text.get(..fault.at).unwrap_or(text);
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|letter| *letter != '\n').count() + 1;
@@ -246,7 +247,7 @@ fn common(mut keys: Keys, make: impl FnOnce(&str) -> VnodeRequest) -> Result<Vno
     Ok(vnode)
 }
 
-fn at_least_one(key: &str, value: &Value, or: &str) -> Result<u32, Fault> {
+pub(crate) fn at_least_one(key: &str, value: &Value, or: &str) -> Result<u32, Fault> {
     match value.count(key)? {
         0 => Err(value.not(key, &format!("a number of at least 1{or}"))),
         count => Ok(count),
@@ -320,10 +321,19 @@ fn wish(text: &str, at: usize) -> Result<EmulatorWish, Fault> {
     )
 }
 
-fn one_of<T: Copy>(key: &str, (text, at): (&str, usize), known: &[(&str, T)]) -> Result<T, Fault> {
+/// The value of a word, or a fault with the words that there are and the one probably meant.
+pub(crate) fn one_of<T: Copy>(
+    key: &str,
+    (text, at): (&str, usize),
+    known: &[(&str, T)],
+) -> Result<T, Fault> {
     known.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-        Fault::new(at, format!("{key}: {text:?} is none of {}", names.join(", ")))
+        let fault = Fault::new(at, format!("{key}: {text:?} is none of {}", names.join(", ")));
+        match names::nearest(text, names.into_iter()) {
+            Some(nearest) => fault.with_hint(format!("did you mean {nearest}?")),
+            None => fault,
+        }
     })
 }
 
@@ -337,13 +347,7 @@ fn speed(value: &Value) -> Result<Speed, Fault> {
         Whole::Number(number) => (number.to_string(), 6),
         Whole::Truth(_) | Whole::List(_) | Whole::Table(_) | Whole::Date => return Err(wrong()),
     };
-    let (whole, part) = digits.split_once('.').unwrap_or((&digits, ""));
-    let decimal = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.is_empty() || !decimal(whole) || !decimal(part) || part.len() > shift {
-        return Err(wrong());
-    }
-    // The decimal point moved right: millionths.
-    let millionths = format!("{whole}{part:0<shift$}").parse().ok();
+    let millionths = decimal(&digits, shift).and_then(|number| u32::try_from(number).ok());
     millionths.and_then(Speed::from_millionths).ok_or_else(wrong)
 }
 

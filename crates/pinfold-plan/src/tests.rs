@@ -11,6 +11,7 @@ mod libvirt;
 mod machine;
 mod memory;
 mod odd_hosts;
+mod platforms;
 mod policies;
 mod properties;
 mod qemu;

@@ -4,7 +4,7 @@ use super::value::{Value, Whole};
 use crate::names;
 
 /// What is wrong, and where in the text, in bytes.
-pub(super) struct Fault {
+pub(crate) struct Fault {
     pub at: usize,
     pub why: String,
     pub hint: Option<String>,
@@ -22,7 +22,7 @@ impl Fault {
 }
 
 /// The keys of a table that are not taken yet.
-pub(super) struct Keys {
+pub(crate) struct Keys {
     /// Where the table starts.
     at: usize,
     name: &'static str,

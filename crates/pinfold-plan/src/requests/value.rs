@@ -5,13 +5,13 @@ use toml::de::{DeTable, DeValue};
 use super::keys::Fault;
 
 /// A value and where it starts, in bytes.
-pub(super) struct Value {
+pub(crate) struct Value {
     pub at: usize,
     pub what: Whole,
 }
 
 /// What a value is.
-pub(super) enum Whole {
+pub(crate) enum Whole {
     Text(String),
     Number(i64),
     /// A number with a decimal point, as it is written.
@@ -70,8 +70,19 @@ impl Value {
     }
 }
 
+/// A number as people write it, `12.5`, with its decimal point moved right by `shift` places;
+/// `None` if it is anything else, has more digits than that behind its point, or is too large.
+pub(crate) fn decimal(text: &str, shift: usize) -> Option<u64> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(part) || part.len() > shift {
+        return None;
+    }
+    format!("{whole}{part:0<shift$}").parse().ok()
+}
+
 /// The root table of a TOML text.
-pub(super) fn parse_toml(text: &str) -> Result<Value, Fault> {
+pub(crate) fn parse_toml(text: &str) -> Result<Value, Fault> {
     let root = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         Fault::new(at, format!("the text is not TOML: {}", error.message().trim()))
@@ -113,7 +124,7 @@ fn whole(value: &DeValue<'_>, at: usize) -> Result<Whole, Fault> {
 }
 
 /// `key=value,key=value`; the values of `lists` are divided by `+`, `name` is always a text.
-pub(super) fn parse_words(words: &str, lists: &[&str]) -> Result<Value, Fault> {
+pub(crate) fn parse_words(words: &str, lists: &[&str]) -> Result<Value, Fault> {
     let mut entries: Vec<(String, usize, Value)> = Vec::new();
     for word in words.split(',') {
         let Some((key, value)) = word.split_once('=') else {

@@ -1,0 +1,253 @@
+//! A platform on a host: which PUs each vnode has, and how fast each of them is to be.
+//!
+//! The strategy `vnodes` places; what is left to do here is what a plan does not know: frequencies
+//! become shares of each PU's highest, methods that set frequencies must agree on a domain, and
+//! real-time burners keep off the last PU of the host's own tasks.
+
+use pinfold_model::{
+    CpuSet, Device, EmulatedVnode, EmulationPlan, Finding, IsolationScope, MemoryPlan, Method,
+    NodeId, NumaNode, Plan, Platform, PlatformVnode, PuId, Request, Speed, SpeedWish, Topology,
+    VnodeRequest,
+};
+
+use super::error::{FrequencyError, PlatformError};
+use crate::draft::{pus_text, verb};
+
+/// The place of a platform on a host. The same platform gives the same place.
+///
+/// # Errors
+/// [`PlatformError`] says which vnode cannot be there, and why.
+pub fn resolve(platform: &Platform, topology: &Topology) -> Result<EmulationPlan, PlatformError> {
+    let groups = platform.vnodes.iter().map(|vnode| group(vnode, topology));
+    // Own: what other people's tasks do is not changed, yet the plan says which PUs are the host's.
+    let isolation = IsolationScope::Own;
+    let request = Request { isolation, ..Request::of(groups.collect::<Result<_, _>>()?) };
+    let mut plan = crate::plan("vnodes", topology, &request)?;
+    let last = last_housekeeping(&plan);
+    let mut vnodes = Vec::with_capacity(platform.vnodes.len());
+    for (asked, cpus) in platform.vnodes.iter().zip(cpus_of(&plan)) {
+        let vnode = place(asked, &cpus, topology)?;
+        vnodes.push(EmulatedVnode { on_last_housekeeping: !last.is_disjoint(&cpus), ..vnode });
+    }
+    agree_on_frequencies(&vnodes, topology)?;
+    if !platform.share_housekeeping {
+        keep_burners_off(&vnodes, &last)?;
+    }
+    tell(&mut plan, &vnodes, topology)?;
+    Ok(EmulationPlan { vnodes, plan, share_housekeeping: platform.share_housekeeping })
+}
+
+/// What a wish is on one PU.
+///
+/// # Errors
+/// [`FrequencyError`] if it is a frequency, and above the PU's highest or that is not known.
+pub fn speed_on(pu: PuId, wish: SpeedWish, topology: &Topology) -> Result<Speed, FrequencyError> {
+    let hertz = match wish {
+        SpeedWish::Share(speed) => return Ok(speed),
+        SpeedWish::Frequency { hertz } => hertz,
+    };
+    let highest = topology.highest_khz.get(&pu).and_then(|khz| khz.checked_mul(1000));
+    let highest = highest.filter(|highest| *highest > 0);
+    let Some(highest) = highest else { return Err(FrequencyError::Unknown { pu, hertz }) };
+    if hertz > highest {
+        return Err(FrequencyError::TooFast { pu, hertz, highest });
+    }
+    let wide = u128::from(highest);
+    let millionths = (u128::from(hertz) * 1_000_000 + wide / 2) / wide;
+    u32::try_from(millionths).ok().and_then(Speed::from_millionths).ok_or(FrequencyError::TooSlow {
+        pu,
+        hertz,
+        highest,
+    })
+}
+
+/// What the planner is asked for. Where frequencies are wished, the share is that of the fastest
+/// PU: which ones the vnode gets is not known yet.
+fn group(vnode: &PlatformVnode, topology: &Topology) -> Result<VnodeRequest, PlatformError> {
+    let cores = vnode.cores;
+    if vnode.speeds.len() != 1 && u32::try_from(vnode.speeds.len()) != Ok(cores) {
+        let (vnode, given) = (vnode.name.clone(), vnode.speeds.len());
+        return Err(PlatformError::Speeds { vnode, given, cores });
+    }
+    let usable = topology.allowed.intersection(&topology.online());
+    let khz = |pu: &PuId| topology.highest_khz.get(pu).copied().unwrap_or(0);
+    // The first of the fastest.
+    let pu = usable.iter().min_by_key(|pu| (std::cmp::Reverse(khz(pu)), *pu)).unwrap_or(PuId(0));
+    let speeds = vnode.speeds.iter().map(|wish| speed_on(pu, *wish, topology));
+    let speeds: Vec<Speed> = speeds.collect::<Result<_, _>>().map_err(|why| of(vnode, why))?;
+    let fastest = speeds.into_iter().max().unwrap_or(Speed::FULL);
+    let mut request = VnodeRequest::processes(&vnode.name, cores, fastest);
+    if let Some(id) = vnode.memory_node {
+        request.devices.push(Device::Node(node(&vnode.name, id, topology)?.id));
+    }
+    Ok(request)
+}
+
+fn of(vnode: &PlatformVnode, why: FrequencyError) -> PlatformError {
+    PlatformError::Frequency { vnode: vnode.name.clone(), why }
+}
+
+fn cpus_of(plan: &Plan) -> Vec<CpuSet> {
+    plan.vnodes.iter().map(pinfold_model::VnodePlan::pus).collect()
+}
+
+/// The host's PUs if vnodes use all of them, else none.
+fn last_housekeeping(plan: &Plan) -> CpuSet {
+    match plan.housekeeping.is_subset(&plan.pus()) {
+        true => plan.housekeeping.clone(),
+        false => CpuSet::new(),
+    }
+}
+
+fn place(
+    asked: &PlatformVnode,
+    cpus: &CpuSet,
+    topology: &Topology,
+) -> Result<EmulatedVnode, PlatformError> {
+    let one = |(place, pu): (usize, PuId)| -> Result<_, PlatformError> {
+        let wish = asked.speeds.get(place).or(asked.speeds.first());
+        let wish = wish.copied().unwrap_or(SpeedWish::Share(Speed::FULL));
+        Ok((pu, speed_on(pu, wish, topology).map_err(|why| of(asked, why))?))
+    };
+    Ok(EmulatedVnode {
+        name: asked.name.clone(),
+        pus: cpus.iter().enumerate().map(one).collect::<Result<_, _>>()?,
+        memory_node: asked.memory_node,
+        on_last_housekeeping: false,
+        method: asked.method,
+        variant: asked.variant,
+        period_ns: asked.period_ns,
+        attach: asked.attach.clone(),
+        profile: asked.profile.clone(),
+    })
+}
+
+/// PUs that change their frequency together have one method that sets it, and one speed.
+fn agree_on_frequencies(
+    vnodes: &[EmulatedVnode],
+    topology: &Topology,
+) -> Result<(), PlatformError> {
+    for domain in &topology.frequency_domains {
+        let here = |vnode| on_domain(vnode, domain);
+        let all: Vec<_> = vnodes.iter().flat_map(here).collect();
+        let sets = |vnode: &EmulatedVnode| vnode.method.filter(|method| method.sets_frequency());
+        let by = all.iter().find_map(|(vnode, speed)| Some((*vnode, *speed, sets(vnode)?)));
+        let Some((by, first, method)) = by else { continue };
+        for (other, speed) in all {
+            let domain = domain.clone();
+            if sets(other).is_none() {
+                let (by, slowed) = (by.name.clone(), other.name.clone());
+                return Err(PlatformError::SlowedTwice { domain, by, method, slowed });
+            }
+            if speed != first {
+                let (first, second) = ((by.name.clone(), first), (other.name.clone(), speed));
+                return Err(PlatformError::TwoFrequencies { domain, first, second });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn on_domain<'v>(
+    vnode: &'v EmulatedVnode,
+    domain: &CpuSet,
+) -> impl Iterator<Item = (&'v EmulatedVnode, Speed)> {
+    let inside = vnode.pus.iter().filter(|(pu, _)| domain.contains(*pu));
+    inside.map(move |(_, speed)| (vnode, *speed))
+}
+
+fn keep_burners_off(vnodes: &[EmulatedVnode], last: &CpuSet) -> Result<(), PlatformError> {
+    for vnode in vnodes.iter().filter(|vnode| vnode.on_last_housekeeping) {
+        if let Some(method) = vnode.method.filter(|method| method.burns_in_real_time()) {
+            let (vnode, pus) = (vnode.name.clone(), vnode.cpus().intersection(last));
+            return Err(PlatformError::LastHousekeeping { vnode, method, pus });
+        }
+    }
+    Ok(())
+}
+
+/// Puts into the plan what the platform says besides, and what the user should know of it.
+fn tell(
+    plan: &mut Plan,
+    vnodes: &[EmulatedVnode],
+    topology: &Topology,
+) -> Result<(), PlatformError> {
+    // The nodes that cores should be near to are those of memory, of which more is told below.
+    plan.findings.retain(|finding| finding.subject != "devices");
+    // Methods that are named either slow by time or were found to agree.
+    if vnodes.iter().all(|vnode| vnode.method.is_some()) {
+        plan.findings.retain(|finding| finding.subject != "frequency domains");
+    }
+    for (vnode, planned) in vnodes.iter().zip(&mut plan.vnodes) {
+        planned.speed = vnode.pus.iter().map(|(_, speed)| *speed).max().unwrap_or(Speed::FULL);
+        if let Some(id) = vnode.memory_node {
+            plan.findings.extend(far_memory(vnode, node(&vnode.name, id, topology)?));
+            planned.memory = Some(MemoryPlan {
+                nodes: vec![id],
+                bytes: None,
+                page_bytes: None,
+                reason: "the platform binds it there".to_owned(),
+            });
+        }
+        if let Some(method) = vnode.method.filter(|method| method.sets_frequency()) {
+            plan.findings.extend(slowed_host(vnode, method, (&plan.housekeeping, topology)));
+        }
+    }
+    Ok(())
+}
+
+/// The node that a vnode's memory is to be on.
+fn node<'t>(
+    vnode: &str,
+    id: NodeId,
+    topology: &'t Topology,
+) -> Result<&'t NumaNode, PlatformError> {
+    let refused =
+        |why: String| Err(PlatformError::MemoryNode { vnode: vnode.to_owned(), node: id, why });
+    match topology.nodes.iter().find(|node| node.id == id) {
+        Some(node) if node.memory_bytes > 0 => Ok(node),
+        Some(_) => refused("it has no memory".to_owned()),
+        None if topology.nodes.is_empty() => refused("this host shows no nodes".to_owned()),
+        None => {
+            let all: Vec<String> = topology.nodes.iter().map(|node| node.id.to_string()).collect();
+            refused(format!("this host has the nodes {}", all.join(", ")))
+        }
+    }
+}
+
+fn far_memory(vnode: &EmulatedVnode, node: &NumaNode) -> Option<Finding> {
+    let cpus = vnode.cpus();
+    node.pus.is_disjoint(&cpus).then(|| {
+        Finding::note(
+            "memory",
+            format!(
+                "the memory of {} is on node {}, far from {}: that slows it besides the speed",
+                vnode.name,
+                node.id,
+                pus_text(&cpus)
+            ),
+        )
+    })
+}
+
+/// A frequency that slows the host's own tasks as well.
+fn slowed_host(
+    vnode: &EmulatedVnode,
+    method: Method,
+    (housekeeping, topology): (&CpuSet, &Topology),
+) -> Option<Finding> {
+    let cpus = vnode.cpus();
+    let domains = topology.frequency_domains.iter().filter(|domain| !domain.is_disjoint(&cpus));
+    let together = domains.fold(CpuSet::new(), |all, domain| all.union(domain));
+    let slowed = together.intersection(housekeeping);
+    (!slowed.is_empty()).then(|| {
+        let text = format!(
+            "{} {} as slow as {} for the host's own tasks too: {method} sets their frequency with its",
+            pus_text(&slowed),
+            verb(&slowed, "is", "are"),
+            vnode.name
+        );
+        Finding::note("frequency domains", text)
+            .with_hint("take a method that slows by time, such as stall")
+    })
+}

@@ -1,0 +1,540 @@
+//! Platform files, their words on the command line, and what they become on a host.
+
+use pinfold_model::{
+    Attach, EmulationPlan, Method, NodeId, Platform, PlatformVnode, PuId, Speed, SpeedWish,
+    Topology, Variant,
+};
+
+use super::machine::{Machine, dual_l5420, dual_x5540, i7_4790k, plain};
+use super::set;
+use crate::check;
+use crate::platforms::{
+    from_toml, load, profile, resolve, speed, speed_on, to_csv, vnode_from_words,
+};
+
+const PAGE: &str = include_str!("../../../../docs/platforms.md");
+
+/// The examples of the documentation in a language, between their fences.
+fn examples(language: &str) -> Vec<&'static str> {
+    let fence = format!("```{language}\n");
+    let rest = PAGE.split(fence.as_str()).skip(1);
+    rest.map(|rest| rest.split_once("```").unwrap().0).collect()
+}
+
+fn share(percent: u32) -> SpeedWish {
+    SpeedWish::Share(Speed::from_millionths(percent * 10_000).unwrap())
+}
+
+/// `a: 0 at 75%, 1 at 75%`.
+fn places(plan: &EmulationPlan) -> Vec<String> {
+    let pus = |pus: &[(PuId, Speed)]| {
+        pus.iter().map(|(pu, speed)| format!("{pu} at {speed}")).collect::<Vec<_>>().join(", ")
+    };
+    plan.vnodes.iter().map(|vnode| format!("{}: {}", vnode.name, pus(&vnode.pus))).collect()
+}
+
+#[test]
+fn the_documented_examples_are_read() {
+    let [example] = examples("toml").try_into().unwrap();
+    let platform = from_toml(example).unwrap();
+    let web = PlatformVnode {
+        name: "web".to_owned(),
+        cores: 2,
+        speeds: vec![share(40)],
+        memory_node: Some(NodeId(0)),
+        method: Some(Method::Stall),
+        variant: Variant::Corrected,
+        period_ns: Some(200_000),
+        attach: Some(Attach::Group("/system.slice/web.service".to_owned())),
+        profile: Some("speeds.csv".to_owned()),
+    };
+    let uneven = PlatformVnode {
+        name: "uneven".to_owned(),
+        cores: 2,
+        speeds: vec![share(75), share(25)],
+        memory_node: None,
+        method: Some(Method::Hogs),
+        variant: Variant::AsPublished,
+        period_ns: None,
+        attach: None,
+        profile: None,
+    };
+    assert_eq!(platform, Platform { vnodes: vec![web, uneven.clone()], share_housekeeping: false });
+    let words = PAGE.split("one vnode is `").nth(1).unwrap().split('`').next().unwrap();
+    assert_eq!(vnode_from_words(words), Ok(uneven));
+    let plan = resolve(&platform, &dual_x5540().build()).unwrap();
+    assert_eq!(places(&plan), ["web: 1 at 40%, 2 at 40%", "uneven: 4 at 75%, 5 at 25%"]);
+    let [speeds, recorded] = examples("csv").try_into().unwrap();
+    let speeds = profile(speeds).unwrap();
+    let wishes: Vec<_> = speeds.changes.iter().map(|one| (one.at_ns, one.speed)).collect();
+    let expected = [
+        (500_000_000, share(40)),
+        (10_000_000_000, SpeedWish::Frequency { hertz: 2_100_000_000 }),
+        (12_250_000_000, share(75)),
+    ];
+    assert_eq!(wishes, expected);
+    assert_eq!(to_csv(&load(recorded).unwrap()), recorded);
+}
+
+/// The page says the bounds that the methods have.
+#[test]
+fn the_documented_bounds_are_those_of_the_methods() {
+    let table = PAGE.split("| method | period |").nth(1).unwrap();
+    let rows: Vec<&str> = table.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
+    for method in Method::ALL {
+        let row = rows.iter().find(|row| row.contains(&format!("`{method}`"))).unwrap();
+        let bounds = row.trim_end_matches('|').rsplit('|').next().unwrap();
+        for (text, over) in bounds.trim().split(" to ").zip(["0.999", "1.001"]) {
+            let words = |period: &str| {
+                let profile = if method == Method::Inject { ",profile=load.csv" } else { "" };
+                format!("name=a,cores=1,method={method},period={period}{profile}")
+            };
+            let vnode = vnode_from_words(&words(text));
+            assert!(vnode.is_ok(), "{method} {text}: {vnode:?}");
+            let (number, unit) = text.split_once(' ').unwrap();
+            let beyond = match over {
+                "0.999" => format!("{}.999{unit}", number.parse::<u32>().unwrap() - 1),
+                _ => format!("{number}.001{unit}"),
+            };
+            let error = vnode_from_words(&words(&beyond)).unwrap_err().to_string();
+            assert!(error.contains("is not within the bounds of"), "{method} {beyond}: {error}");
+        }
+    }
+}
+
+#[test]
+fn speeds_in_all_their_forms() {
+    let check = |text: &str, wish: SpeedWish| assert_eq!(speed(text), Ok(wish), "{text}");
+    let hertz = |hertz| SpeedWish::Frequency { hertz };
+    check("40%", share(40));
+    check("0.4", share(40));
+    check("1", share(100));
+    check("100%", share(100));
+    check(" 40 % ", share(40));
+    check("0.0001%", SpeedWish::Share(Speed::from_millionths(1).unwrap()));
+    check("2.1 GHz", hertz(2_100_000_000));
+    check("2.1GHz", hertz(2_100_000_000));
+    check("800 MHz", hertz(800_000_000));
+    check("1.5 kHz", hertz(1_500));
+    check("7 Hz", hertz(7));
+    let words = |speed: &str| vnode_from_words(&format!("name=a,cores=2,speed={speed}")).unwrap();
+    assert_eq!(words("0.4").speeds, [share(40)]);
+    assert_eq!(words("40%+0.6").speeds, [share(40), share(60)]);
+    assert_eq!(vnode_from_words("name=7,cores=1").unwrap().speeds, [share(100)]);
+}
+
+#[track_caller]
+fn refused(text: &str, why: &str, hint: &str) {
+    let error = from_toml(text).unwrap_err();
+    assert_eq!(error.to_string(), why);
+    let told = error.hint().unwrap_or_default();
+    assert!(told.contains(hint), "{told}");
+    assert!(!told.is_empty(), "{why}: no way out");
+}
+
+/// A line of a vnode, the third of its file.
+#[track_caller]
+fn in_vnode(line: &str, why: &str, hint: &str) {
+    refused(&format!("[[vnode]]\nname = \"a\"\n{line}\ncores = 2\n"), why, hint);
+}
+
+#[test]
+fn bad_speeds_are_told_with_line_column_value_and_way_out() {
+    let wrong = |value: &str, shown: &str, hint: &str| {
+        let why = "is not a speed above 0 and at most full speed";
+        in_vnode(
+            &format!("speed = {value}"),
+            &format!("line 3, column 9: speed: {shown} {why}"),
+            hint,
+        );
+    };
+    wrong("0", "0", "does nothing: ask for more than 0");
+    wrong("\"0%\"", "\"0%\"", "ask for more than 0");
+    wrong("\"0 GHz\"", "\"0 GHz\"", "ask for more than 0");
+    wrong("\"100.1%\"", "\"100.1%\"", "ask for at most \"100%\"");
+    wrong("1.1", "1.1", "only slower CPUs can be emulated");
+    wrong("40", "40", "write \"40%\" if you mean percent");
+    wrong("-5", "-5", "write a share such as \"40%\"");
+    wrong("-0.5", "-0.5", "write a share such as");
+    wrong("nan", "nan", "write a share such as");
+    wrong("inf", "inf", "write a share such as");
+    wrong("\"NaN\"", "\"NaN\"", "write a share such as");
+    wrong("\"\"", "\"\"", "write a share such as");
+    wrong("\"%\"", "\"%\"", "write a share such as");
+    wrong("\"fast\"", "\"fast\"", "write a share such as");
+    wrong("\"-5 GHz\"", "\"-5 GHz\"", "such as \"2.1 GHz\"");
+    wrong("\"2.1 ghz\"", "\"2.1 ghz\"", "such as \"2.1 GHz\"");
+    wrong("1e-3", "1e-3", "write a share such as");
+    wrong("\"12.34567%\"", "\"12.34567%\"", "at most four digits");
+    wrong("true", "true", "write a share such as");
+    wrong("\"99999999999999999999 GHz\"", "\"99999999999999999999 GHz\"", "");
+    in_vnode(
+        "speed = [\"40%\"]",
+        "line 3, column 9: speed: the list has 1 speeds for 2 cores",
+        "a list of one for each",
+    );
+    in_vnode(
+        "speed = [\"40%\", 0]",
+        "line 3, column 17: speed: 0 is not a speed above 0 and at most full speed",
+        "ask for more than 0",
+    );
+    in_vnode(
+        "method = \"inject\"\nspeed = 0.4\nprofile = \"load.csv\"",
+        "line 4, column 9: speed: 0.4 is not for inject: the recorded load decides what is left of \
+         each core",
+        "leave the speed out",
+    );
+}
+
+#[test]
+fn bad_vnodes_are_told_with_line_and_column() {
+    refused("", "line 1, column 1: the platform names no [[vnode]]", "write [[vnode]]");
+    refused(
+        "[vnode]\nname = \"a\"\n",
+        "line 1, column 1: vnode: a table is not a list of tables",
+        "",
+    );
+    refused(
+        "shared-housekeeping = true\n",
+        "line 1, column 1: the platform has no key \"shared-housekeeping\"",
+        "did you mean share-housekeeping?",
+    );
+    in_vnode("core = 2", "line 3, column 1: vnode has no key \"core\"", "did you mean cores?");
+    in_vnode(
+        "memory_node = 2",
+        "line 3, column 1: vnode has no key \"memory_node\"",
+        "did you mean memory-node?",
+    );
+    in_vnode(
+        "method = \"hog\"",
+        "line 3, column 10: method: \"hog\" is none of stall, hogs, fracas, quota, gov, freq, lim, \
+         inject",
+        "did you mean hogs?",
+    );
+    in_vnode(
+        "variant = \"published\"",
+        "line 3, column 11: variant: \"published\" is none of corrected, as-published",
+        "did you mean as-published?",
+    );
+    in_vnode(
+        "method = \"stall\"\nvariant = \"as-published\"",
+        "line 4, column 11: variant: stall is Pinfold's own and has one form",
+        "hogs",
+    );
+    in_vnode(
+        "method = \"inject\"",
+        "line 2, column 8: inject needs the key \"profile\": the load to replay",
+        "pinfold emulate record",
+    );
+    in_vnode("profile = \"\"", "line 3, column 11: profile: \"\" is no name of a file", "CSV");
+    refused(
+        "[[vnode]]\nname = \"a\"\ncores = 1\n[[vnode]]\nname = \"a\"\ncores = 1\n",
+        "line 4, column 1: the name \"a\" is given twice",
+        "a name of its own",
+    );
+}
+
+#[test]
+fn names_are_safe_in_directories() {
+    let name = |name: &str, why: &str| {
+        let shown = format!("{name:?}");
+        refused(
+            &format!("[[vnode]]\nname = {shown}\ncores = 1\n"),
+            &format!("line 2, column 8: name: {shown} cannot be part of a cgroup's name: {why}"),
+            "letters (a-z, A-Z), digits, - _ and ., at most 64",
+        );
+    };
+    name("", "it is empty");
+    name(".", "every directory has that");
+    name("..", "every directory has that");
+    name("a/b", "it has other letters than those");
+    name("a b", "it has other letters than those");
+    name("ä", "it has other letters than those");
+    name(&"a".repeat(65), "it is longer than 64 letters");
+    for fits in ["a", "A-1_b.c", "...", &"a".repeat(64)] {
+        assert_eq!(vnode_from_words(&format!("name={fits},cores=1")).unwrap().name, fits);
+    }
+}
+
+#[test]
+fn bad_periods_and_attachments() {
+    let period = |value: &str, why: &str, hint: &str| {
+        let why = format!("line 4, column 10: period: {value} is not {why}");
+        in_vnode(&format!("method = \"stall\"\nperiod = {value}"), &why, hint);
+    };
+    period("\"20us\"", "within the bounds of stall, 50µs to 1ms", "leave it out");
+    period("\"100 ms\"", "within the bounds of stall, 50µs to 1ms", "leave it out");
+    period("200", "a time with its unit", "200us");
+    period("\"200\"", "a time with its unit", "200us");
+    period("\"-1ms\"", "a time with its unit", "200us");
+    period("\"\"", "a time with its unit", "200us");
+    in_vnode(
+        "period = \"1ms\"",
+        "line 3, column 10: period: each method has bounds of its own, and none is named",
+        "name the method",
+    );
+    let attach = |value: &str, why: &str| {
+        let why = format!("line 3, column 10: attach: {value:?} cannot be a vnode: {why}");
+        in_vnode(&format!("attach = {value:?}"), &why, "group:/system.slice/web.service, or pid:");
+    };
+    attach("web", "it is neither a group nor a process");
+    attach("group:web", "the path of a group starts with /, at the mount of cgroup");
+    attach("group:/", "the root group holds all of the host");
+    attach("group:/a/../b", "a part of its path is empty, . or ..");
+    attach("group:/a//b", "a part of its path is empty, . or ..");
+    attach("group:", "the path of a group starts with /, at the mount of cgroup");
+    attach("pid:1", "that is all of the host");
+    attach("pid:0", "that is all of the host");
+    attach("pid:-3", "a process has a number");
+    attach("pid:4194304", "no process has so high a number");
+    let two = |one: &str, other: &str| {
+        let vnode = |name: &str, attach: &str| {
+            format!("[[vnode]]\nname = \"{name}\"\ncores = 1\nattach = \"{attach}\"\n")
+        };
+        from_toml(&format!("{}{}", vnode("a", one), vnode("b", other)))
+    };
+    let error = two("group:/a", "group:/a/b").unwrap_err();
+    let why = "line 5, column 1: group:/a/b cannot be \"b\": all or a part of it is \"a\"";
+    assert_eq!(error.to_string(), why);
+    assert!(two("group:/a/b", "group:/a").is_err() && two("pid:9", "pid:9").is_err());
+    assert!(two("group:/a", "group:/ab").is_ok() && two("pid:9", "pid:8").is_ok());
+}
+
+fn platform(vnodes: &[&str]) -> Platform {
+    let vnodes = vnodes.iter().map(|words| vnode_from_words(words).unwrap()).collect();
+    Platform { vnodes, share_housekeeping: false }
+}
+
+#[track_caller]
+fn impossible(vnodes: &[&str], topology: &Topology, why: &str, hint: &str) {
+    let error = resolve(&platform(vnodes), topology).unwrap_err();
+    assert_eq!(error.to_string(), why);
+    assert_eq!(error.hint().as_deref(), Some(hint));
+}
+
+#[test]
+fn frequencies_are_shares_of_each_core() {
+    let two = || plain(4).khz("0-3", 2_000_000);
+    let plan = resolve(&platform(&["name=a,cores=2,speed=1.5 GHz+0.3"]), &two().build()).unwrap();
+    assert_eq!(places(&plan), ["a: 1 at 75%, 2 at 30%"]);
+    assert_eq!(plan.plan.vnodes[0].speed.to_string(), "75%");
+    impossible(
+        &["name=a,cores=1,speed=2.1 GHz"],
+        &two().build(),
+        "\"a\" asks for 2.1 GHz, and PU 0 reaches 2 GHz at most",
+        "ask for at most 2 GHz, or give a share such as 40%",
+    );
+    impossible(
+        &["name=a,cores=1,speed=2 kHz+"].map(|words| words.trim_end_matches('+')),
+        &plain(2).khz("0-1", 4_000_000_000).build(),
+        "\"a\" asks for 2 kHz, less than a millionth of the 4000 GHz of PU 0",
+        "ask for more; check the unit",
+    );
+    impossible(
+        &["name=a,cores=1,speed=800 MHz"],
+        &plain(4).build(),
+        "\"a\" asks for 800 MHz, and what share that is of PU 0 is unknown: its highest frequency is \
+         not stated on this host (no cpufreq)",
+        "give a share, such as 40%",
+    );
+    // The fast cores reach it, the small ones on which the vnode is do not.
+    let hybrid = Machine::hybrid(2, 4).khz("0-3", 5_000_000).khz("4-7", 4_000_000).build();
+    let plan = resolve(&platform(&["name=a,cores=4,speed=3 GHz"]), &hybrid).unwrap();
+    let expected = ["a: 4 at 75%, 5 at 75%, 6 at 75%, 7 at 75%"];
+    assert_eq!(places(&plan), expected);
+    impossible(
+        &["name=a,cores=4,speed=4.5 GHz"],
+        &hybrid,
+        "\"a\" asks for 4.5 GHz, and PU 4 reaches 4 GHz at most",
+        "ask for at most 4 GHz, or give a share such as 40%",
+    );
+    let rounded = speed_on(PuId(0), SpeedWish::Frequency { hertz: 1 }, &two().build());
+    assert!(rounded.is_err());
+}
+
+#[test]
+fn cores_that_share_a_frequency_agree() {
+    let host = dual_l5420().build();
+    let eight = |words: &str| [words.to_owned(), "name=b,cores=4,speed=60%,method=gov".to_owned()];
+    let check = |words: &str, why: &str, hint: &str| {
+        let all = eight(words);
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let error = resolve(&platform(&all), &host).unwrap_err();
+        assert_eq!(error.to_string(), why);
+        assert!(error.hint().unwrap().contains(hint));
+    };
+    // Three of four pairs cannot be had whole by four and three cores.
+    check(
+        "name=a,cores=3,speed=40%+40%+50%,method=freq",
+        "40% and 50% of \"a\" cannot both be had by frequency: the PUs 2-3 change it together",
+        "take a method that slows by time",
+    );
+    impossible(
+        &["name=a,cores=5,speed=40%,method=gov", "name=b,cores=3,speed=60%,method=gov"],
+        &host,
+        "40% of \"a\" and 60% of \"b\" cannot both be had by frequency: the PUs 0-1 change it together",
+        "give them one speed, ask for fewer cores, or take a method that slows by time, such as stall \
+         or hogs",
+    );
+    impossible(
+        &["name=a,cores=5,speed=40%,method=gov", "name=b,cores=3,speed=40%,method=stall"],
+        &host,
+        "\"b\" would be slowed twice: \"a\" sets the frequency by gov for all of the PUs 0-1, which \
+         change it together",
+        "give both gov and one speed, ask for fewer cores, or take a method that slows by time for \
+         both, such as stall or hogs",
+    );
+    let alike = ["name=a,cores=5,speed=40%,method=gov", "name=b,cores=3,speed=40%,method=freq"];
+    assert!(resolve(&platform(&alike), &host).is_ok());
+    let by_time = ["name=a,cores=5,speed=40%,method=stall", "name=b,cores=3,speed=60%,method=lim"];
+    let plan = resolve(&platform(&by_time), &host).unwrap();
+    assert!(!super::finds(&plan.plan, "frequency domains", ""));
+    // Whoever leaves the method open is told what frequencies cannot do.
+    let open = ["name=a,cores=5,speed=40%", "name=b,cores=3,speed=60%"];
+    let plan = resolve(&platform(&open), &host).unwrap();
+    assert!(super::finds(&plan.plan, "frequency domains", "change frequency together"));
+    // The host's own tasks on the other half of a pair are told of.
+    let half = resolve(&platform(&["name=a,cores=7,speed=40%,method=gov"]), &host).unwrap();
+    assert!(super::finds(&half.plan, "frequency domains", "PU 0 is as slow as a"));
+}
+
+#[test]
+fn burners_keep_off_the_last_housekeeping_pu() {
+    let all = |method: &str| {
+        let first = format!("name=a,cores=3,speed=40%,method={method}");
+        platform(&[&first, "name=b,cores=1,speed=60%,method=stall"])
+    };
+    let host = plain(4).build();
+    for method in ["stall", "quota", "fracas", "lim", "gov"] {
+        let plan = resolve(&all(method), &host).unwrap();
+        assert_eq!(plan.plan.housekeeping, set("0"));
+        assert_eq!(plan.vnodes.iter().filter(|vnode| vnode.on_last_housekeeping).count(), 1);
+        assert!(super::finds(&plan.plan, "housekeeping", "share PU 0 with one of them"));
+    }
+    let mut hogs = all("hogs");
+    let error = resolve(&hogs, &host).unwrap_err();
+    let why = "the real-time burners of \"a\" (hogs) would run on PU 0, and the host's own tasks have \
+               no PU besides that no vnode uses";
+    assert_eq!(error.to_string(), why);
+    assert!(error.hint().unwrap().contains("--share-housekeeping"));
+    hogs.share_housekeeping = true;
+    let plan = resolve(&hogs, &host).unwrap();
+    assert!(plan.share_housekeeping && plan.vnodes[0].on_last_housekeeping);
+    // With a core to spare, or with the sibling of the host's core, the host has one of its own.
+    let plan = resolve(&all("hogs"), &plain(5).build()).unwrap();
+    assert_eq!(plan.plan.housekeeping, set("0"));
+    assert!(plan.vnodes.iter().all(|vnode| !vnode.on_last_housekeeping));
+    let plan = resolve(&all("hogs"), &i7_4790k().build()).unwrap();
+    assert_eq!(plan.plan.housekeeping, set("0,4"));
+    assert!(plan.vnodes.iter().all(|vnode| !vnode.on_last_housekeeping));
+    let replay = ["name=a,cores=4,method=inject,profile=load.csv"];
+    assert!(resolve(&platform(&replay), &host).unwrap_err().to_string().contains("(inject)"));
+}
+
+#[test]
+fn more_than_the_host_gives() {
+    impossible(
+        &["name=a,cores=5", "name=b,cores=4"],
+        &plain(8).build(),
+        "vnodes gives at most 8 cores on this host, 9 were asked for: each core of a group is a core \
+         of its own",
+        "ask for at most 8 cores",
+    );
+    let huge = ["name=a,cores=4294967295"];
+    assert!(resolve(&platform(&huge), &plain(8).build()).is_err());
+    let node = |node: u32| format!("name=a,cores=1,memory-node={node}");
+    let host = dual_x5540().memoryless(1).build();
+    let hint = "`pinfold topo` shows the nodes; or leave memory-node out";
+    impossible(
+        &[&node(2)],
+        &host,
+        "the memory of \"a\" cannot be on node 2: this host has the nodes 0, 1",
+        hint,
+    );
+    impossible(
+        &[&node(1)],
+        &host,
+        "the memory of \"a\" cannot be on node 1: it has no memory",
+        hint,
+    );
+    // Its cores are on that node while it has room.
+    let host = dual_x5540().build();
+    let plan = resolve(&platform(&[&node(0), "name=b,cores=1,memory-node=1"]), &host).unwrap();
+    assert_eq!(places(&plan), ["a: 1 at 100%", "b: 4 at 100%"]);
+    assert_eq!(plan.vnodes[0].memory_node, Some(NodeId(0)));
+    assert_eq!(plan.plan.vnodes[0].memory.as_ref().unwrap().nodes, [NodeId(0)]);
+    assert!(!super::finds(&plan.plan, "memory", "") && !super::finds(&plan.plan, "devices", ""));
+    assert_eq!(check(&plan.plan, &host), vec![]);
+    let plan = resolve(&platform(&["name=b,cores=4", &node(1)]), &host).unwrap();
+    assert_eq!(places(&plan)[1], "a: 1 at 100%");
+    assert!(super::finds(&plan.plan, "memory", "on node 1, far from PU 1"));
+    let mut odd = platform(&["name=a,cores=3"]);
+    odd.vnodes[0].speeds = vec![share(10), share(20)];
+    let error = resolve(&odd, &plain(8).build()).unwrap_err();
+    assert_eq!(error.to_string(), "\"a\" has 2 speeds for 3 cores");
+}
+
+#[test]
+fn bad_tables_are_told_with_line_and_column() {
+    let wrong = |text: &str, why: &str| {
+        let error = profile(text).unwrap_err();
+        assert_eq!(error.to_string(), why);
+        assert!(error.hint().is_some(), "{why}: no way out");
+    };
+    wrong("", "line 1, column 1: the header seconds,speed is missing");
+    wrong("\nspeed,seconds\n", "line 2, column 1: the header seconds,speed is missing");
+    wrong("seconds,speed\n", "line 2, column 1: the profile has no row");
+    wrong(
+        "seconds,speed\n1,40%\n 1,50%\n",
+        "line 3, column 2: the time 1 is not later than that of the row before",
+    );
+    wrong("seconds,speed\n-1,40%\n", "line 2, column 1: \"-1\" is not a number of seconds");
+    wrong("seconds,speed\n1\n", "line 2, column 1: the row has 1 fields, not 2");
+    wrong(
+        "seconds,speed\r\n1,40%\r\n\r\n2,  0%\r\n",
+        "line 4, column 5: speed: \"0%\" is not a speed above 0 and at most full speed",
+    );
+    let wrong = |text: &str, why: &str| {
+        assert_eq!(load(text).unwrap_err().to_string(), why);
+    };
+    wrong("ms\n", "line 1, column 1: the header ms,pu0,pu1,… is missing");
+    wrong("ms,cpu0\n", "line 1, column 4: \"cpu0\" is not a PU");
+    wrong("ms,pu0,pu00\n", "line 1, column 8: PU 0 has two columns");
+    wrong("ms,pu4294967296\n", "line 1, column 4: \"pu4294967296\" is not a PU");
+    wrong("ms,pu0\n", "line 2, column 1: the recorded load has no row");
+    wrong("ms,pu0\n0,1\n", "line 2, column 1: the time 0 is not later than that of the row before");
+    wrong("ms,pu0\n1,1,1\n", "line 2, column 1: the row has 3 fields, not 2");
+    wrong("ms,pu0\n1,1.1\n", "line 2, column 3: \"1.1\" is not a share from 0 to 1");
+    wrong("ms,pu0\n1.5,1\n", "line 2, column 1: \"1.5\" is not a whole number of milliseconds");
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_panics(text in "\\PC{0,64}", cut in 0_usize..1200) {
+        let example = examples("toml")[0];
+        let broken: String = example.chars().take(cut).chain(text.chars()).collect();
+        for text in [&text, &broken] {
+            if let Err(error) = from_toml(text) {
+                proptest::prop_assert!(error.place.is_some());
+            }
+        }
+        if let Ok(vnode) = vnode_from_words(&text) {
+            proptest::prop_assert!(!vnode.name.is_empty());
+        }
+        drop((speed(&text), profile(&text), load(&text)));
+    }
+
+    #[test]
+    fn a_load_is_read_as_it_was_written(
+        rows in proptest::collection::vec((1_u64..1000, [0_u32..=1_000_000, 0..=1_000_000]), 1..20)
+    ) {
+        let mut at_ms = 0;
+        let rows = rows.into_iter().map(|(wait, busy)| {
+            at_ms += wait;
+            pinfold_model::LoadRow { at_ms, busy_millionths: busy.to_vec() }
+        });
+        let recorded =
+            pinfold_model::RecordedLoad { pus: vec![PuId(3), PuId(0)], rows: rows.collect() };
+        proptest::prop_assert_eq!(load(&to_csv(&recorded)), Ok(recorded));
+    }
+}
