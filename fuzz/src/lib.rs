@@ -22,7 +22,7 @@ pub struct Target {
 }
 
 /// All targets: those of the kernel's files, of what people write, of what machines answer.
-pub const TARGETS: [Target; 20] = [
+pub const TARGETS: [Target; 22] = [
     Target { name: "cpu-list", about: "lists of PUs", run: kernel::cpu_list },
     Target { name: "cpu-mask", about: "masks of PUs", run: kernel::cpu_mask },
     Target { name: "proc-stat", about: "/proc/PID/stat", run: kernel::stat },
@@ -35,6 +35,8 @@ pub const TARGETS: [Target; 20] = [
     Target { name: "hwloc-xml", about: "hwloc's XML", run: kernel::hwloc_xml },
     Target { name: "synthetic", about: "synthetic descriptions", run: kernel::synthetic },
     Target { name: "request", about: "request files (TOML)", run: people::request },
+    Target { name: "platform", about: "platform files (TOML)", run: people::platform },
+    Target { name: "played", about: "speeds and loads over time (CSV)", run: people::played },
     Target { name: "words", about: "words of the command line", run: people::words },
     Target { name: "plan", about: "plans (JSON)", run: people::plan },
     Target { name: "domain-xml", about: "libvirt's domain files", run: people::domain },

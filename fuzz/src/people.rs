@@ -6,7 +6,7 @@ use pinfold_host::TreeHost;
 use pinfold_model::{GuestTopology, Plan, Request, Severity, Topology, VcpuCount};
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::review::{Layout, render, review};
-use pinfold_plan::{check, emit, explain, requests, schema};
+use pinfold_plan::{check, emit, explain, platforms, requests, schema};
 use pinfold_vm::argv as qemu;
 use pinfold_vm::libvirt::{Described, Pins};
 
@@ -30,10 +30,41 @@ pub(crate) fn request(bytes: &[u8]) {
     }
 }
 
+/// A platform, and its place on a host of which no frequency is known and on one that has some.
+pub(crate) fn platform(bytes: &[u8]) {
+    let Ok(platform) = platforms::from_toml(&text(bytes)) else { return };
+    let Some(topology) = topology() else { return };
+    let mut fast = topology.clone();
+    fast.highest_khz = (0_u64..).zip(&topology.pus).map(|(n, pu)| (pu.os, 2_000_000 + n)).collect();
+    fast.frequency_domains = topology.cores.iter().map(|core| core.pus.clone()).collect();
+    for host in [topology, &fast] {
+        let Ok(placed) = platforms::resolve(&platform, host) else { continue };
+        assert_eq!(placed.vnodes.len(), platform.vnodes.len());
+        let cores: usize = placed.vnodes.iter().map(|vnode| vnode.pus.len()).sum();
+        assert_eq!(placed.plan.pus().len(), cores, "a PU has two vnodes");
+        look_at(&placed.plan, host);
+    }
+}
+
+pub(crate) fn played(bytes: &[u8]) {
+    let text = text(bytes);
+    if let Ok(profile) = platforms::profile(&text) {
+        assert!(profile.changes.is_sorted_by(|one, next| one.at_ns < next.at_ns));
+        assert!(profile.at(u64::MAX).is_some());
+    }
+    if let Ok(load) = platforms::load(&text) {
+        assert_eq!(platforms::load(&platforms::to_csv(&load)).as_ref(), Ok(&load));
+    }
+}
+
 pub(crate) fn words(bytes: &[u8]) {
     let text = text(bytes);
     drop(requests::vm_from_words(&text));
     drop(requests::group_from_words(&text));
+    drop(platforms::vnode_from_words(&text));
+    if let Ok(speed) = platforms::speed(&text) {
+        assert_eq!(platforms::speed(&speed.to_string()).as_ref(), Ok(&speed));
+    }
     drop(requests::free_share(&text));
     drop(requests::device(&text));
     drop(requests::emulator_wish(&text));
