@@ -2,6 +2,8 @@
 //!
 //! Nothing is decided here. Each `…Args` is turned into a request by its command.
 
+pub mod emulate;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pinfold_model::IsolationScope;
 
@@ -38,8 +40,9 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Work out a placement, explain it, check one, print it for libvirt, QEMU, systemd, …
     Plan(Box<PlanArgs>),
-    /// Start QEMU stopped, pin every thread, let it go, watch it, clean up
-    Run(RunArgs),
+    /// Start QEMU stopped, pin every thread, let it go, watch it, clean up; or any command on
+    /// slower CPUs
+    Run(Box<RunArgs>),
     /// Pin a virtual machine that is already running
     Apply(ApplyArgs),
     /// Compare what was planned with what is found
@@ -55,6 +58,8 @@ pub enum Command {
     /// Takes real-time rights away when the Pinfold that started it falls silent
     #[command(hide = true)]
     Guard(GuardArgs),
+    /// Make CPUs slower: virtual nodes of given speeds, and how true they are
+    Emulate(emulate::EmulateArgs),
     /// Find the best placement for a virtual machine on this host
     Tune(TuneArgs),
     /// Make the report page of a stored run again
@@ -230,8 +235,23 @@ pub struct RunArgs {
     /// Take the placement from a file made by `pinfold plan --json`
     #[arg(long, value_name = "FILE", conflicts_with = "strategy")]
     pub plan: Option<String>,
-    /// The QEMU command line
-    #[arg(last = true, required = true, value_name = "QEMU-COMMAND")]
+    /// Run any command on cores that are this fast: 40%, 0.4, "800 MHz"
+    #[arg(long, value_name = "SPEED", conflicts_with_all = ["strategy", "plan"])]
+    pub speed: Option<String>,
+    /// With --speed: on so many cores
+    #[arg(long, value_name = "N", requires = "speed")]
+    pub cores: Option<u32>,
+    /// With --speed: how it is slowed; `pinfold emulate methods` lists the ways
+    #[arg(long, value_name = "METHOD", requires = "speed")]
+    pub method: Option<String>,
+    /// With --speed: length of one turn, such as 200us
+    #[arg(long, value_name = "TIME", requires = "speed")]
+    pub period: Option<String>,
+    /// With --speed: let real-time burners run on the last PU of the host's own tasks too
+    #[arg(long, requires = "speed")]
+    pub share_housekeeping: bool,
+    /// The QEMU command line, or with --speed any command
+    #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }
 

@@ -25,7 +25,7 @@ use clap::Parser;
 
 use cli::{Cli, Command};
 use commands::{
-    apply, doctor, journal, libvirt_hook, plan, report, run, status, topo, undo, watch,
+    apply, doctor, emulate, journal, libvirt_hook, plan, report, run, status, topo, undo, watch,
 };
 
 fn main() -> ExitCode {
@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         Command::Journal(arguments) => journal::journal(arguments, state),
         Command::LibvirtHook(arguments) => libvirt_hook::libvirt_hook(arguments, state),
         Command::Guard(arguments) => guard::guard(arguments, state),
+        Command::Emulate(arguments) => emulate::emulate(arguments, state),
         Command::Tune(arguments) => tune::tune(arguments, state),
         Command::Report(arguments) => report::report(arguments),
     };

@@ -4,6 +4,7 @@ pub mod apply;
 pub mod check;
 pub mod doctor;
 pub mod emit;
+pub mod emulate;
 pub mod journal;
 pub mod libvirt_hook;
 pub mod plan;

@@ -18,6 +18,9 @@ const QUIT_NS: u64 = 5_000_000_000;
 
 /// Runs QEMU under a plan until it ends.
 pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
+    if arguments.speed.is_some() {
+        return super::emulate::run_slow(arguments, state);
+    }
     let host = common::host()?;
     let clock = SystemClock;
     let topology = common::topology(&host, None)?;

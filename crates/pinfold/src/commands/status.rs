@@ -1,11 +1,12 @@
 //! `pinfold status`: what was planned against what is found.
 
 use pinfold_apply::{Counter, KnobStatus, Record, Status, Target};
-use pinfold_host::{LiveHost, SystemClock};
+use pinfold_host::{LiveHost, SystemClock, process};
 use pinfold_model::{Change, CpuSet, Plan, Role, TaskId};
 use serde_json::json;
 
 use crate::cli::StatusArgs;
+use crate::commands::emulate::is_platform;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, data, say};
 use crate::{common, place};
@@ -41,10 +42,15 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
     let clock = SystemClock;
     let state = common::state(state)?;
     let journals = place::journals(&state, &clock)?;
-    let (mut found, mut damaged) = (Vec::new(), Vec::new());
+    let (mut found, mut damaged, mut platforms) = (Vec::new(), Vec::new(), Vec::new());
     for summary in journals.list().map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))? {
         let record = summary.record.map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()));
         let looked = match record {
+            Ok(Some(record)) if !record.has_ended() && is_platform(&record.header.plan) => {
+                let alive = process::task_alive(&host, record.header.supervisor);
+                platforms.push((summary.id.clone(), alive.map_err(|e| common::host_failure(&e))?));
+                Ok(None)
+            }
             Ok(Some(record)) if !record.has_ended() => look(&host, &record).map(Some),
             Ok(_) => Ok(None),
             Err(failure) => Err(failure),
@@ -55,17 +61,27 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
         }
     }
     if arguments.json {
-        data(&to_json(&found, &damaged));
-    } else if found.is_empty() && damaged.is_empty() {
+        data(&to_json(&found, &damaged, &platforms));
+    } else if found.is_empty() && damaged.is_empty() && platforms.is_empty() {
         data("nothing is in force");
     } else {
         found.iter().for_each(|one| data(&to_text(one)));
+        platforms.iter().for_each(|(id, is_alive)| data(&platform(id, *is_alive)));
     }
     for one in &damaged {
         let hint = one.failure.hint.as_ref().map_or(String::new(), |hint| format!(" ({hint})"));
         say(&format!("{}: {}{hint}", output::name(&one.id), one.failure.message));
     }
     verdict(&found, &damaged)
+}
+
+fn platform(id: &str, is_alive: bool) -> String {
+    match is_alive {
+        true => format!("{id}: a platform of vnodes; `pinfold emulate status` tells how they do"),
+        false => format!(
+            "{id}: a platform of vnodes whose supervisor has ended; `pinfold undo` clears up"
+        ),
+    }
 }
 
 fn verdict(found: &[InForce], damaged: &[Damaged]) -> Result<(), Failure> {
@@ -200,7 +216,7 @@ fn list(title: &str, tasks: &[pinfold_apply::Intruder]) -> String {
     format!("\n{title} ({}): {}", tasks.len(), names.join(", "))
 }
 
-fn to_json(found: &[InForce], damaged: &[Damaged]) -> String {
+fn to_json(found: &[InForce], damaged: &[Damaged], platforms: &[(String, bool)]) -> String {
     let intruders = |tasks: &[pinfold_apply::Intruder]| -> Vec<serde_json::Value> {
         tasks
             .iter()
@@ -246,9 +262,13 @@ fn to_json(found: &[InForce], damaged: &[Damaged]) -> String {
             })
         })
         .collect();
+    let platforms: Vec<serde_json::Value> = platforms
+        .iter()
+        .map(|(id, is_alive)| json!({ "id": id, "supervised": is_alive }))
+        .collect();
     let damaged: Vec<serde_json::Value> = damaged
         .iter()
         .map(|one| json!({ "id": one.id, "why": one.failure.message, "hint": one.failure.hint }))
         .collect();
-    json!({ "format": "pinfold-status/1", "in_force": entries, "damaged": damaged }).to_string()
+    json!({ "format": "pinfold-status/1", "in_force": entries, "platforms": platforms, "damaged": damaged }).to_string()
 }

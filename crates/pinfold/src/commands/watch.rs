@@ -17,6 +17,7 @@ use pinfold_vm::{Monitor as _, Qmp, threads};
 use serde_json::json;
 
 use crate::cli::WatchArgs;
+use crate::commands::emulate::is_platform;
 use crate::commands::status;
 use crate::failure::{Exit, Failure};
 use crate::metrics::{Counts, Metrics};
@@ -146,6 +147,10 @@ impl Desk<'_> {
         let header = &record.header;
         let begun = (header.created_unix_s, header.supervisor);
         if self.placements.get(&header.id).is_some_and(|known| known.begun == begun) {
+            return;
+        }
+        // A platform of vnodes has a supervisor of its own.
+        if is_platform(&header.plan) {
             return;
         }
         let here = record.is_of_this_boot(self.host).map_err(|error| error.to_string());

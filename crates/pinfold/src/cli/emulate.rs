@@ -1,0 +1,90 @@
+//! What may be typed after `pinfold emulate`.
+
+use clap::{Args, Subcommand};
+
+/// `pinfold emulate`.
+#[derive(Debug, Args)]
+pub struct EmulateArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: EmulateCommand,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum EmulateCommand {
+    /// What each method does, needs and cannot do, and whether this host can
+    Methods(MethodsArgs),
+    /// Divide this machine into the vnodes of a platform file
+    Up(UpArgs),
+    /// Run a command in a vnode
+    Exec(ExecArgs),
+    /// Run a shell in a vnode
+    Shell(ShellArgs),
+    /// Change the speed of a vnode
+    Set(SetArgs),
+    /// What was asked and what the vnodes got in the last second
+    Status(StatusArgs),
+    /// End all vnodes and restore the host; their processes go on at full speed
+    Down,
+}
+
+/// `pinfold emulate methods`.
+#[derive(Debug, Args)]
+pub struct MethodsArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `pinfold emulate up`.
+#[derive(Debug, Args)]
+pub struct UpArgs {
+    /// The platform file; docs/platforms.md describes it
+    #[arg(value_name = "FILE")]
+    pub platform: String,
+    /// Stay here until ctrl-C instead of going to the background
+    #[arg(long)]
+    pub foreground: bool,
+    /// Let real-time burners run on the last PU of the host's own tasks too
+    #[arg(long)]
+    pub share_housekeeping: bool,
+}
+
+/// `pinfold emulate exec`.
+#[derive(Debug, Args)]
+pub struct ExecArgs {
+    /// Name of the vnode
+    pub vnode: String,
+    /// The command
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// `pinfold emulate shell`.
+#[derive(Debug, Args)]
+pub struct ShellArgs {
+    /// Name of the vnode
+    pub vnode: String,
+}
+
+/// `pinfold emulate set`.
+#[derive(Debug, Args)]
+pub struct SetArgs {
+    /// Name of the vnode
+    pub vnode: String,
+    /// The speed from now on: 30%, 0.3, "800 MHz"
+    #[arg(long, value_name = "SPEED")]
+    pub speed: String,
+    /// Only of this PU (OS index)
+    #[arg(long, value_name = "PU")]
+    pub pu: Option<u32>,
+}
+
+/// `pinfold emulate status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,106 @@
+//! Processes in a vnode: `pinfold emulate exec`, `shell`, and `pinfold run --speed`.
+
+use std::process::ExitStatus;
+
+use pinfold_host::process::{self, Child, Spawn};
+use pinfold_host::user::StateDir;
+use pinfold_host::{Clock as _, SystemClock};
+use pinfold_model::{CpuSet, Platform};
+use pinfold_plan::platforms;
+
+use super::supervisor::{Door, resolved, with_platform};
+use super::talk::{self, Ask, Enter};
+use crate::cli::RunArgs;
+use crate::cli::emulate::{ExecArgs, ShellArgs};
+use crate::failure::{Exit, Failure};
+use crate::{common, interrupt};
+
+/// Who waits for a process looks so often.
+const LOOK_NS: u64 = 5_000_000;
+
+/// Runs a command in a vnode and ends as it ends.
+pub fn exec(arguments: &ExecArgs, state: Option<&str>) -> Result<(), Failure> {
+    let state = common::state(state)?;
+    wait(start(&enter(&state, &arguments.vnode)?, &arguments.command)?)
+}
+
+/// Runs a shell in a vnode.
+pub fn shell(arguments: &ShellArgs, state: Option<&str>) -> Result<(), Failure> {
+    let shell = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
+    let command = vec![shell];
+    exec(&ExecArgs { vnode: arguments.vnode.clone(), command }, state)
+}
+
+fn enter(state: &StateDir, vnode: &str) -> Result<Enter, Failure> {
+    let answer = talk::require(state, &Ask::Enter { vnode: vnode.to_owned() })?;
+    answer.enter.ok_or_else(|| Failure::new(Exit::Host, "the supervisor names no groups"))
+}
+
+fn start(enter: &Enter, command: &[String]) -> Result<Child, Failure> {
+    let (program, arguments) =
+        command.split_first().ok_or_else(|| Failure::new(Exit::Input, "no command is given"))?;
+    let pus = CpuSet::parse_list(&enter.pus)
+        .map_err(|error| Failure::new(Exit::Host, format!("the supervisor's PUs: {error}")))?;
+    Spawn::new(program)
+        .args(arguments)
+        .cgroup_files(enter.files.clone())
+        .affinity(pus)
+        .start()
+        .map_err(|error| common::host_failure(&error))
+}
+
+/// Ends as the command ends; the terminal's signals reach it by themselves.
+fn wait(mut child: Child) -> Result<(), Failure> {
+    interrupt::install()?;
+    let status = loop {
+        match child.try_wait().map_err(|error| common::host_failure(&error))? {
+            Some(status) => break status,
+            None => SystemClock.sleep_ns(LOOK_NS),
+        }
+    };
+    as_it_ended(status)
+}
+
+fn as_it_ended(status: ExitStatus) -> Result<(), Failure> {
+    use std::os::unix::process::ExitStatusExt as _;
+    match (status.code(), status.signal()) {
+        (Some(0), _) => Ok(()),
+        // The command's own answer, as every program that runs another gives it.
+        (Some(code), _) => std::process::exit(code),
+        (None, Some(signal)) => std::process::exit(128 + signal),
+        (None, None) => Err(Failure::new(Exit::Host, "the command ended in an unknown way")),
+    }
+}
+
+/// One command on so many cores at a speed: a platform of one vnode for as long as it runs.
+pub fn run_slow(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
+    let state = common::state(state)?;
+    let host = common::host()?;
+    let speed = arguments.speed.as_deref().unwrap_or("100%");
+    // Several may run at a time.
+    let name = format!("run-{}", process::own_pid());
+    let mut words = format!("name={name},cores={},speed={speed}", arguments.cores.unwrap_or(1));
+    if let Some(method) = &arguments.method {
+        words.push_str(&format!(",method={method}"));
+    }
+    if let Some(period) = &arguments.period {
+        words.push_str(&format!(",period={period}"));
+    }
+    let vnode = common::asked("--speed", platforms::vnode_from_words(&words))?;
+    let share_housekeeping = arguments.share_housekeeping;
+    let plan = resolved(Platform { vnodes: vec![vnode], share_housekeeping }, &host)?;
+    interrupt::install()?;
+    let mut child: Option<Child> = None;
+    let mut ended = None;
+    let worked = with_platform(&host, (&state, Door::Closed), &plan, &mut |platformed| {
+        let running = match &mut child {
+            Some(running) => running,
+            None => child.insert(start(&platformed.enter(&name)?, &arguments.command)?),
+        };
+        ended = running.try_wait().map_err(|error| common::host_failure(&error))?;
+        Ok(ended.is_none())
+    });
+    drop(child);
+    worked?;
+    ended.map_or_else(|| Err(Failure::new(Exit::Interrupted, "interrupted")), as_it_ended)
+}

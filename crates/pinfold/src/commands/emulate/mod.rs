@@ -1,0 +1,98 @@
+//! `pinfold emulate`: virtual nodes whose CPUs are as slow as asked.
+
+mod inside;
+mod outside;
+mod status;
+mod supervisor;
+mod talk;
+
+use pinfold_speed::{Facts, METHODS};
+use serde_json::json;
+
+use crate::cli::emulate::{EmulateArgs, EmulateCommand, MethodsArgs, SetArgs, StatusArgs};
+use crate::common;
+use crate::failure::Failure;
+use crate::output::{self, data, say};
+use talk::Ask;
+
+pub use inside::run_slow;
+pub use status::is_platform;
+
+/// Dispatches.
+pub fn emulate(arguments: &EmulateArgs, state: Option<&str>) -> Result<(), Failure> {
+    match &arguments.command {
+        EmulateCommand::Methods(arguments) => methods(arguments),
+        EmulateCommand::Up(arguments) => supervisor::up(arguments, state),
+        EmulateCommand::Exec(arguments) => inside::exec(arguments, state),
+        EmulateCommand::Shell(arguments) => inside::shell(arguments, state),
+        EmulateCommand::Set(arguments) => set(arguments, state),
+        EmulateCommand::Status(arguments) => show(arguments, state),
+        EmulateCommand::Down => down(state),
+    }
+}
+
+/// What each method does, needs and cannot do, and whether this host can.
+fn methods(arguments: &MethodsArgs) -> Result<(), Failure> {
+    let host = common::host()?;
+    let facts = Facts::find(&host).map_err(|error| supervisor::speed_failure(&error))?;
+    let in_us = |ns: u64| ns / 1000;
+    if arguments.json {
+        let all: Vec<serde_json::Value> = METHODS
+            .iter()
+            .map(|info| {
+                let (usual, shortest, longest) = info.period_ns;
+                json!({
+                    "method": info.method.name(),
+                    "summary": info.summary,
+                    "source": info.source,
+                    "needs": info.needs,
+                    "limits": info.limits,
+                    "period_us": { "usual": in_us(usual), "shortest": in_us(shortest), "longest": in_us(longest) },
+                    "refused_here": pinfold_speed::refusal(info.method, &facts),
+                })
+            })
+            .collect();
+        data(&json!({ "format": "pinfold-methods/1", "methods": all }).to_string());
+        return Ok(());
+    }
+    let mut table = output::table();
+    table.set_header(["method", "here", "what it does", "needs", "limits"]);
+    for info in METHODS {
+        let here = match pinfold_speed::refusal(info.method, &facts) {
+            None => "works".to_owned(),
+            Some(why) => format!("no: {why}"),
+        };
+        let what = format!("{} ({})", info.summary, info.source);
+        table.add_row([info.method.name(), &here, &what, info.needs, info.limits]);
+    }
+    data(&table.to_string());
+    if let Some(best) = pinfold_speed::best(&facts) {
+        say(&format!("a vnode that names no method gets {best} here"));
+    }
+    Ok(())
+}
+
+fn set(arguments: &SetArgs, state: Option<&str>) -> Result<(), Failure> {
+    let state = common::state(state)?;
+    let ask = Ask::Set {
+        vnode: arguments.vnode.clone(),
+        speed: arguments.speed.clone(),
+        pu: arguments.pu,
+    };
+    talk::require(&state, &ask).map(|_| ())
+}
+
+fn show(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure> {
+    let state = common::state(state)?;
+    let answer = talk::require(&state, &Ask::Status)?;
+    let status = answer.status.unwrap_or_default();
+    data(&if arguments.json { status.to_string() } else { status::to_text(&status) });
+    Ok(())
+}
+
+fn down(state: Option<&str>) -> Result<(), Failure> {
+    let state = common::state(state)?;
+    let answer = talk::require(&state, &Ask::Down)?;
+    say(&format!("the platform is down: {}", answer.down.unwrap_or_default()));
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! How a platform does, as JSON between processes and as text for people.
+
+use pinfold_model::EmulationPlan;
+use pinfold_speed::NodeStatus;
+use serde_json::{Value, json};
+
+use crate::output;
+
+/// Version of the format.
+const FORMAT: &str = "pinfold-emulation/1";
+
+/// What a journal keeps of a platform.
+pub fn plan_text(plan: &EmulationPlan) -> String {
+    let vnodes = plan.vnodes.iter().map(|vnode| {
+        json!({
+            "vnode": vnode.name,
+            "pus": vnode.cpus().to_string(),
+            "method": vnode.method.map(pinfold_model::Method::name),
+        })
+    });
+    json!({ "format": FORMAT, "vnodes": vnodes.collect::<Vec<_>>() }).to_string()
+}
+
+/// True for the text of [`plan_text`].
+pub fn is_platform(text: &str) -> bool {
+    let value: Option<Value> = serde_json::from_str(text).ok();
+    value.is_some_and(|value| value.get("format").and_then(Value::as_str) == Some(FORMAT))
+}
+
+/// How all vnodes do.
+pub fn to_json(nodes: &[NodeStatus], plan: &EmulationPlan) -> Value {
+    let share = |millionths: u32| f64::from(millionths) / 1e6;
+    let vnodes: Vec<Value> = nodes
+        .iter()
+        .map(|node| {
+            let cores: Vec<Value> = node
+                .cores
+                .iter()
+                .map(|core| {
+                    json!({
+                        "pu": core.pu.0,
+                        "asked": share(core.asked.millionths()),
+                        "got": core.got_millionths.map(share),
+                    })
+                })
+                .collect();
+            json!({
+                "vnode": node.name,
+                "method": node.method.name(),
+                "cores": cores,
+                "notes": node.notes,
+            })
+        })
+        .collect();
+    json!({
+        "format": FORMAT,
+        "housekeeping": plan.plan.housekeeping.to_string(),
+        "vnodes": vnodes,
+    })
+}
+
+/// The same for people.
+pub fn to_text(status: &Value) -> String {
+    let mut table = output::table();
+    table.set_header(["vnode", "method", "PU", "asked", "got in the last second", "error"]);
+    let empty = Vec::new();
+    let list = |value: &Value, key: &str| value.get(key).and_then(Value::as_array).cloned();
+    let vnodes = list(status, "vnodes").unwrap_or_else(|| empty.clone());
+    let text = |value: &Value, key: &str| {
+        value.get(key).and_then(Value::as_str).map(output::name).unwrap_or_default()
+    };
+    let mut notes = String::new();
+    for vnode in &vnodes {
+        for core in list(vnode, "cores").unwrap_or_else(|| empty.clone()) {
+            let number = |key: &str| core.get(key).and_then(Value::as_f64);
+            let percent = |share: f64| format!("{:.2}%", share * 100.0);
+            let error = number("got").zip(number("asked")).map(|(got, asked)| got - asked);
+            table.add_row([
+                text(vnode, "vnode"),
+                text(vnode, "method"),
+                core.get("pu").map(Value::to_string).unwrap_or_default(),
+                number("asked").map(percent).unwrap_or_default(),
+                number("got").map_or_else(|| "hardly ran".to_owned(), percent),
+                error.map(|error| format!("{:+.2} points", error * 100.0)).unwrap_or_default(),
+            ]);
+        }
+        for note in list(vnode, "notes").unwrap_or_else(|| empty.clone()) {
+            let note = note.as_str().map(output::name).unwrap_or_default();
+            notes.push_str(&format!("\n{}: {note}", text(vnode, "vnode")));
+        }
+    }
+    format!("{table}\nthe host's own tasks: PUs {}{notes}", text(status, "housekeeping"))
+}

@@ -1,0 +1,337 @@
+//! `pinfold emulate up`: the process that keeps a platform's vnodes slow.
+//!
+//! Without `--foreground` it starts itself again in a session of its own and waits until the
+//! vnodes are there. All that it changes is a step in the journal, which it takes back at its end;
+//! after a crash `pinfold undo` does. What it has to say while it works is in `status`.
+
+use pinfold_apply::{Journal, NewJournal, Target};
+use pinfold_host::process::{self, Spawn, Stdio};
+use pinfold_host::user::{self, StateDir};
+use pinfold_host::{Clock as _, LiveHost, SystemClock, Vigil};
+use pinfold_model::{EmulatedVnode, EmulationPlan, Platform, PuId, Topology};
+use pinfold_plan::platforms;
+use pinfold_probe::pinload::Pinload;
+use pinfold_speed::{Enclosure, Facts, Node, Nodes};
+
+use super::outside::Programs;
+use super::status;
+use super::talk::{self, Answer, Ask, Caller, Enter, Listener};
+use crate::cli::emulate::UpArgs;
+use crate::failure::{Exit, Failure};
+use crate::output::say;
+use crate::{common, interrupt, place};
+
+/// The child has this much time to measure its costs and answer.
+const READY_NS: u64 = 60_000_000_000;
+const LOOK_NS: u64 = 20_000_000;
+
+/// A failure of the speed crate.
+pub fn speed_failure(error: &pinfold_speed::SpeedError) -> Failure {
+    Failure::from_error(Exit::Host, error, error.hint())
+}
+
+/// Starts a platform.
+pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
+    let state = common::state(state)?;
+    if talk::ask(&state, &Ask::Status)?.is_some() {
+        return Err(Failure::new(Exit::Input, "a platform is up already")
+            .with_hint("end it with `pinfold emulate down`; one file can hold all vnodes"));
+    }
+    if arguments.foreground {
+        return supervise(arguments, &state);
+    }
+    // What can be refused is refused here, where it is read.
+    let host = common::host()?;
+    let plan = plan_of(arguments, &host)?;
+    plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
+    start_child(arguments, &state)
+}
+
+fn start_child(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::new(Exit::Host, format!("cannot find this program: {error}")))?;
+    let mut words = vec!["--state-dir".to_owned(), state.path_of("")];
+    words.extend(["emulate", "up", "--foreground"].map(str::to_owned));
+    words.push(arguments.platform.clone());
+    if arguments.share_housekeeping {
+        words.push("--share-housekeeping".to_owned());
+    }
+    let mut child = Spawn::new(&program.to_string_lossy())
+        .args(&words)
+        .stdin(Stdio::Null)
+        .stdout(Stdio::Null)
+        .stderr(Stdio::Pipe)
+        .own_group()
+        .start()
+        .map_err(|error| common::host_failure(&error))?;
+    let end = SystemClock.now_ns().saturating_add(READY_NS);
+    while SystemClock.now_ns() < end {
+        if let Some(answer) = talk::ask(state, &Ask::Status)? {
+            let status = answer.status.unwrap_or_default();
+            crate::output::data(&status::to_text(&status));
+            let _its_task = child.detach();
+            return Ok(());
+        }
+        if child.try_wait().map_err(|error| common::host_failure(&error))?.is_some() {
+            let mut text = String::new();
+            if let Some(mut pipe) = child.stderr() {
+                // What it said until its end.
+                match std::io::Read::read_to_string(&mut pipe, &mut text) {
+                    Ok(_) | Err(_) => {}
+                }
+            }
+            let said = text.trim().trim_start_matches("pinfold: ").to_owned();
+            return Err(Failure::new(Exit::Host, said));
+        }
+        SystemClock.sleep_ns(LOOK_NS);
+    }
+    Err(Failure::new(Exit::Host, "the vnodes were not there after a minute")
+        .with_hint("look with `pinfold emulate up --foreground` what holds it up"))
+}
+
+/// The platform of a file on this machine.
+pub fn plan_of(arguments: &UpArgs, host: &LiveHost) -> Result<EmulationPlan, Failure> {
+    let path = &arguments.platform;
+    let bytes = user::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| Failure::new(Exit::Input, format!("{path} is not UTF-8 text")))?;
+    let mut platform = common::asked(path, platforms::from_toml(&text))?;
+    platform.share_housekeeping |= arguments.share_housekeeping;
+    resolved(platform, host)
+}
+
+/// A platform on this machine: vnodes that name no method get the best that works here.
+pub fn resolved(mut platform: Platform, host: &LiveHost) -> Result<EmulationPlan, Failure> {
+    let topology: Topology = common::topology(host, None)?;
+    let facts = Facts::find(host).map_err(|error| speed_failure(&error))?;
+    for vnode in &mut platform.vnodes {
+        let method = vnode.method.or_else(|| pinfold_speed::best(&facts));
+        let why = match method {
+            Some(method) => {
+                pinfold_speed::refusal(method, &facts).map(|why| format!("{method}: {why}"))
+            }
+            None => Some("no method works here".to_owned()),
+        };
+        if let Some(why) = why {
+            return Err(Failure::new(Exit::Host, format!("vnode {}: {why}", vnode.name))
+                .with_hint("`pinfold emulate methods` tells what each needs"));
+        }
+        vnode.method = method;
+    }
+    platforms::resolve(&platform, &topology)
+        .map_err(|error| Failure::from_error(Exit::Input, &error, error.hint()))
+}
+
+/// What the planner placed, as the methods take it.
+pub fn node(vnode: &EmulatedVnode, topology: &Topology) -> Result<Node, Failure> {
+    let profile = match &vnode.profile {
+        None => Vec::new(),
+        Some(path) => profile(path, vnode, topology)?,
+    };
+    Ok(Node {
+        name: vnode.name.clone(),
+        cores: vnode.pus.clone(),
+        memory_node: vnode.memory_node,
+        method: vnode.method.unwrap_or(pinfold_model::Method::Stall),
+        variant: vnode.variant,
+        period_ns: vnode.period_ns,
+        profile,
+    })
+}
+
+type Played = Vec<(u64, pinfold_model::Speed)>;
+
+fn profile(path: &str, vnode: &EmulatedVnode, topology: &Topology) -> Result<Played, Failure> {
+    let bytes = user::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let profile = common::asked(path, platforms::profile(&text))?;
+    let first = vnode.pus.first().map_or(PuId(0), |(pu, _)| *pu);
+    let one = |change: &pinfold_model::SpeedChange| {
+        let speed = platforms::speed_on(first, change.speed, topology).map_err(|error| {
+            Failure::new(Exit::Input, format!("{path}: {error}")).with_hint(error.hint())
+        })?;
+        Ok((change.at_ns, speed))
+    };
+    profile.changes.iter().map(one).collect()
+}
+
+fn supervise(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
+    let host = common::host()?;
+    let plan = plan_of(arguments, &host)?;
+    interrupt::install()?;
+    let mut nobody = |_: &mut Platformed<'_>| Ok(true);
+    with_platform(&host, (state, Door::Open), &plan, &mut nobody)
+}
+
+/// A platform that is in force.
+pub struct Platformed<'h> {
+    pub nodes: Nodes<'h>,
+    pub enclosures: Vec<(String, Enclosure)>,
+    plan: &'h EmulationPlan,
+}
+
+type Work<'w> = dyn FnMut(&mut Platformed<'_>) -> Result<bool, Failure> + 'w;
+
+/// Whether others can ask and end it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// At the socket of the state directory.
+    Open,
+    /// Nobody can.
+    Closed,
+}
+
+/// Puts a platform in force, works while `work` wants to go on, and takes it back.
+///
+/// `work` is asked whenever the methods have had their turn; it must not wait.
+pub fn with_platform(
+    host: &LiveHost,
+    (state, door): (&StateDir, Door),
+    plan: &EmulationPlan,
+    work: &mut Work<'_>,
+) -> Result<(), Failure> {
+    let clock = SystemClock;
+    let journals = place::journals(state, &clock)?;
+    let target =
+        Target { pid: process::own_pid(), threads: Vec::new(), own: Vec::new(), kept: Vec::new() };
+    let text = status::plan_text(plan);
+    let new = NewJournal { vm_name: "a platform of vnodes", plan: &text, target: &target };
+    let mut journal =
+        journals.begin(host, &new).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
+    let pinload = Pinload::install().map_err(|error| common::host_failure(&error))?;
+    let programs = Programs::new(pinload);
+    let listener = match door {
+        Door::Open => Some(Listener::open(state)?),
+        Door::Closed => None,
+    };
+    let ended = in_force(host, (plan, listener), (&mut journal, &programs), work);
+    let undone = place::undo(host, journal);
+    let caller = ended?;
+    let report = undone?;
+    if let Some(caller) = caller {
+        let told = format!(
+            "{} value(s) restored, {} right already",
+            report.restored, report.already_right
+        );
+        caller.answer(&Answer { down: Some(told), ..Answer::default() });
+    }
+    Ok(())
+}
+
+fn in_force(
+    host: &LiveHost,
+    (plan, listener): (&EmulationPlan, Option<Listener>),
+    (journal, programs): (&mut Journal<'_>, &Programs),
+    work: &mut Work<'_>,
+) -> Result<Option<Caller>, Failure> {
+    let topology = common::topology(host, None)?;
+    let facts = Facts::find(host).map_err(|error| speed_failure(&error))?;
+    let (mut nodes, mut enclosures) = (Vec::new(), Vec::new());
+    for vnode in &plan.vnodes {
+        let node = node(vnode, &topology)?;
+        let (enclosure, steps) = Enclosure::plan(host, &facts.hierarchies, &node)
+            .map_err(|error| speed_failure(&error))?;
+        let mut observer = pinfold_apply::unobserved();
+        pinfold_apply::take_steps(host, steps, journal, &mut observer)
+            .map_err(|error| place::apply_failure(&error))?;
+        enclosures.push((node.name.clone(), enclosure.clone()));
+        nodes.push((node, enclosure));
+    }
+    let nodes = Nodes::start(host, &SystemClock, programs, nodes).map_err(|e| speed_failure(&e))?;
+    let mut platformed = Platformed { nodes, enclosures, plan };
+    let worked = until_done(&mut platformed, listener, work);
+    let stopped = platformed.nodes.stop().map_err(|error| speed_failure(&error));
+    let caller = worked?;
+    stopped?;
+    Ok(caller)
+}
+
+/// The caller who has asked for the end, if one has.
+fn until_done(
+    platformed: &mut Platformed<'_>,
+    mut listener: Option<Listener>,
+    work: &mut Work<'_>,
+) -> Result<Option<Caller>, Failure> {
+    let mut vigil = Vigil::new();
+    loop {
+        let now = SystemClock.now_ns();
+        let next = platformed.nodes.turn(now).map_err(|error| speed_failure(&error))?;
+        let heard = listener.as_mut().map(|listener| listener.hear(now)).unwrap_or_default();
+        for (caller, question) in heard {
+            match question {
+                Ok(Ask::Down) => return Ok(Some(caller)),
+                Ok(question) => match platformed.answer(&question) {
+                    Ok(answer) => caller.answer(&answer),
+                    Err(failure) => caller.answer(&Answer::refused(&failure)),
+                },
+                Err(failure) => caller.answer(&Answer::refused(&failure)),
+            }
+        }
+        if interrupt::requested() || !work(platformed)? {
+            return Ok(None);
+        }
+        let mut sources = listener.as_ref().map(Listener::sources).unwrap_or_default();
+        sources.extend(interrupt::bell());
+        let ns = next.saturating_sub(SystemClock.now_ns());
+        vigil.wait(ns, &sources).map_err(|error| common::host_failure(&error))?;
+        interrupt::silence();
+    }
+}
+
+impl Platformed<'_> {
+    fn answer(&mut self, question: &Ask) -> Result<Answer, Failure> {
+        match question {
+            Ask::Status => {
+                let nodes = self.nodes.status().map_err(|error| speed_failure(&error))?;
+                let status = Some(status::to_json(&nodes, self.plan));
+                Ok(Answer { status, ..Answer::default() })
+            }
+            Ask::Set { vnode, speed, pu } => {
+                self.set(vnode, speed, pu.map(PuId))?;
+                Ok(Answer::default())
+            }
+            Ask::Enter { vnode } => {
+                let enter = Some(self.enter(vnode)?);
+                Ok(Answer { enter, ..Answer::default() })
+            }
+            Ask::Down => Ok(Answer::default()),
+        }
+    }
+
+    fn vnode(&self, name: &str) -> Result<&EmulatedVnode, Failure> {
+        let known = || self.plan.vnodes.iter().map(|one| one.name.as_str()).collect::<Vec<_>>();
+        self.plan.vnodes.iter().find(|one| one.name == name).ok_or_else(|| {
+            Failure::new(Exit::Input, format!("there is no vnode {name:?}"))
+                .with_hint(format!("there are {}", known().join(", ")))
+        })
+    }
+
+    fn set(&mut self, name: &str, speed: &str, only: Option<PuId>) -> Result<(), Failure> {
+        let wish = common::asked("--speed", platforms::speed(speed))?;
+        let vnode = self.vnode(name)?;
+        if let Some(pu) = only
+            && !vnode.cpus().contains(pu)
+        {
+            return Err(Failure::new(Exit::Input, format!("{name} has no PU {pu}"))
+                .with_hint(format!("its PUs are {}", vnode.cpus())));
+        }
+        let first = only.or_else(|| vnode.cpus().first()).unwrap_or(PuId(0));
+        let host = common::host()?;
+        let topology = common::topology(&host, None)?;
+        let speed = platforms::speed_on(first, wish, &topology).map_err(|error| {
+            Failure::new(Exit::Input, error.to_string()).with_hint(error.hint())
+        })?;
+        self.nodes.set(name, speed, only).map_err(|error| speed_failure(&error))
+    }
+
+    /// Where a process of a vnode starts.
+    pub fn enter(&self, name: &str) -> Result<Enter, Failure> {
+        let vnode = self.vnode(name)?;
+        let enclosure = self.enclosures.iter().find(|(at, _)| at == name);
+        Ok(Enter {
+            files: enclosure.map(|(_, one)| one.entries()).unwrap_or_default(),
+            pus: vnode.cpus().to_string(),
+            memory_node: vnode.memory_node.map(|node| node.0),
+        })
+    }
+}

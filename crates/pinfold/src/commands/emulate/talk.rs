@@ -1,0 +1,223 @@
+//! What the supervisor of a platform and the other commands say to each other: one line of JSON
+//! there, one back, at a Unix socket in the state directory that only the same user and root
+//! are let in at.
+
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use pinfold_host::Doorbell;
+use pinfold_host::user::StateDir;
+use serde::{Deserialize, Serialize};
+
+use crate::common;
+use crate::failure::{Exit, Failure};
+
+/// Name of the socket in the state directory.
+const SOCKET: &str = "emulate.sock";
+/// So many callers are listened to at a time, each for so long, for so much.
+const MAX_CALLERS: usize = 8;
+const PATIENCE_NS: u64 = 2_000_000_000;
+const MAX_LINE: usize = 4096;
+/// A platform with many vnodes takes time to end.
+const ANSWER_AFTER: Duration = Duration::from_secs(60);
+
+/// What is asked.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Ask {
+    /// How do all do?
+    Status,
+    /// Change a speed.
+    Set { vnode: String, speed: String, pu: Option<u32> },
+    /// Where does a vnode's process start?
+    Enter { vnode: String },
+    /// End.
+    Down,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Answer {
+    /// What was wrong, and the way out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Refused>,
+    /// To `Status`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<serde_json::Value>,
+    /// To `Enter`: files of cgroups, and PUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enter: Option<Enter>,
+    /// To `Down`: what was taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub down: Option<String>,
+}
+
+/// A refusal.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Refused {
+    pub why: String,
+    pub hint: Option<String>,
+}
+
+/// Where a vnode's process starts.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Enter {
+    pub files: Vec<String>,
+    pub pus: String,
+    pub memory_node: Option<u32>,
+}
+
+impl Answer {
+    pub fn refused(failure: &Failure) -> Self {
+        let refused = Refused { why: failure.message.clone(), hint: failure.hint.clone() };
+        Self { refused: Some(refused), ..Self::default() }
+    }
+}
+
+/// Path of the socket.
+pub fn socket(state: &StateDir) -> String {
+    state.path_of(SOCKET)
+}
+
+/// Asks the supervisor; `None` if there is none.
+pub fn ask(state: &StateDir, ask: &Ask) -> Result<Option<Answer>, Failure> {
+    let path = socket(state);
+    let stream = match UnixStream::connect(&path) {
+        Ok(stream) => stream,
+        Err(error)
+            if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) =>
+        {
+            return Ok(None);
+        }
+        Err(error) => return Err(Failure::new(Exit::Host, format!("{path}: {error}"))),
+    };
+    let broken = |error: &dyn std::fmt::Display| {
+        Failure::new(Exit::Host, format!("the supervisor of the platform does not answer: {error}"))
+            .with_hint(
+                "end it (its process is `pinfold emulate up`), then run `pinfold undo --all`",
+            )
+    };
+    stream.set_read_timeout(Some(ANSWER_AFTER)).map_err(|error| broken(&error))?;
+    let mut line = serde_json::to_string(ask).map_err(|error| broken(&error))?;
+    line.push('\n');
+    let mut writer = &stream;
+    writer.write_all(line.as_bytes()).map_err(|error| broken(&error))?;
+    let mut answer = String::new();
+    BufReader::new(&stream).read_line(&mut answer).map_err(|error| broken(&error))?;
+    let answer: Answer = serde_json::from_str(&answer).map_err(|error| broken(&error))?;
+    match &answer.refused {
+        None => Ok(Some(answer)),
+        Some(refused) => {
+            let failure = Failure::new(Exit::Input, refused.why.clone());
+            Err(match &refused.hint {
+                Some(hint) => failure.with_hint(hint.clone()),
+                None => failure,
+            })
+        }
+    }
+}
+
+/// The same of one who needs a platform.
+pub fn require(state: &StateDir, question: &Ask) -> Result<Answer, Failure> {
+    ask(state, question)?.ok_or_else(|| {
+        Failure::new(Exit::No, "no platform is up")
+            .with_hint("start one with `pinfold emulate up PLATFORM.toml`")
+    })
+}
+
+/// The supervisor's end.
+pub struct Listener {
+    bell: Doorbell,
+    callers: Vec<Caller>,
+}
+
+/// Somebody who asks.
+pub struct Caller {
+    stream: UnixStream,
+    line: Vec<u8>,
+    until: u64,
+}
+
+impl Listener {
+    pub fn open(state: &StateDir) -> Result<Self, Failure> {
+        let bell = Doorbell::at(&socket(state)).map_err(|error| common::host_failure(&error))?;
+        Ok(Self { bell, callers: Vec::new() })
+    }
+
+    /// What can be read from when there is something to hear.
+    pub fn sources(&self) -> Vec<BorrowedFd<'_>> {
+        let callers = self.callers.iter().map(|caller| caller.stream.as_fd());
+        let bell = (self.callers.len() < MAX_CALLERS).then(|| self.bell.as_fd());
+        bell.into_iter().chain(callers).collect()
+    }
+
+    /// Whole questions that have come, without waiting. Who is slow or asks for too much is hung
+    /// up on.
+    pub fn hear(&mut self, now: u64) -> Vec<(Caller, Result<Ask, Failure>)> {
+        while self.callers.len() < MAX_CALLERS
+            && let Some(stream) = self.bell.answer()
+        {
+            if stream.set_nonblocking(true).is_ok() {
+                let until = now.saturating_add(PATIENCE_NS);
+                self.callers.push(Caller { stream, line: Vec::new(), until });
+            }
+        }
+        let mut heard = Vec::new();
+        for mut caller in std::mem::take(&mut self.callers) {
+            match caller.read() {
+                Heard::Line => {
+                    let ask = serde_json::from_slice(&caller.line).map_err(|error| {
+                        Failure::new(Exit::Input, format!("not a question: {error}"))
+                    });
+                    heard.push((caller, ask));
+                }
+                Heard::Part if now < caller.until => self.callers.push(caller),
+                Heard::Part | Heard::Gone => {}
+            }
+        }
+        heard
+    }
+}
+
+enum Heard {
+    Line,
+    Part,
+    Gone,
+}
+
+impl Caller {
+    fn read(&mut self) -> Heard {
+        let mut room = [0; 1024];
+        loop {
+            match self.stream.read(&mut room) {
+                Ok(0) => return Heard::Gone,
+                Ok(count) => self.line.extend(room.iter().take(count)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Heard::Part,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Heard::Gone,
+            }
+            if self.line.ends_with(b"\n") {
+                return Heard::Line;
+            }
+            if self.line.len() > MAX_LINE {
+                return Heard::Gone;
+            }
+        }
+    }
+
+    /// Answers and hangs up. One who has gone away needs no answer.
+    pub fn answer(mut self, answer: &Answer) {
+        let Ok(mut line) = serde_json::to_vec(answer) else { return };
+        line.push(b'\n');
+        // A line that does not fit the socket's room is read while it is written.
+        let patient = self
+            .stream
+            .set_nonblocking(false)
+            .and_then(|()| self.stream.set_write_timeout(Some(Duration::from_millis(50))));
+        match patient.and_then(|()| self.stream.write_all(&line)) {
+            Ok(()) | Err(_) => {}
+        }
+    }
+}
