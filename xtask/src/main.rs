@@ -1,10 +1,11 @@
 //! The one front door for work: `cargo xtask demo`, `test`, `lab`, `bench`, `fuzz`, `tidy`,
-//! `golden`.
+//! `golden`, `bpf`.
 //!
 //! It has no dependencies and uses an old edition, so that a cargo that is too old for
 //! the workspace still builds it and is told in one line what to install.
 
 mod bench;
+mod bpf;
 mod demo;
 mod fuzz;
 mod lab;
@@ -27,6 +28,7 @@ cargo xtask COMMAND
   lab     change whole hosts, which are QEMU guests, and write docs/lab.md; words choose cases
   fuzz    [TARGET…] [--minutes N] [--keep]: every parser under coverage-guided fuzzing, 10
           minutes each; --keep adds what it found to fixtures/fuzz/, minimised
+  bpf     compile the BPF programs after a change of their source
   tidy    check the house rules only (arrows, file heads, unsafe, paths, fixtures)
   golden  rewrite the golden files, to be read before they are committed
 ";
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         "demo" => demo::demo(&root, &arguments[1..]),
         "test" => test::test(&root),
         "bench" => bench::bench(&root, &arguments[1..]),
+        "bpf" => bpf::bpf(&root),
         "lab" => lab::lab(&root, &arguments[1..]),
         "fuzz" => fuzz::fuzz(&root, &arguments[1..]),
         "tidy" => tidy::report(&root),

@@ -22,8 +22,13 @@ const TEST: &[&str] = &[
     "chromium",
 ];
 
+/// What compiles BPF programs; only who changes one needs it.
+const BPF: &[&str] = &["clang-14", "llvm-14"];
+
 /// For what packages are wanted.
 pub enum Purpose {
+    /// Compiling BPF programs.
+    Bpf,
     /// Building and running the demo.
     Demo,
     /// Fuzzing the parsers.
@@ -40,6 +45,7 @@ pub fn ensure(purpose: &Purpose) {
     let mut wanted: Vec<&str> = BUILD.iter().chain(GUEST).copied().collect();
     match purpose {
         Purpose::Demo => {}
+        Purpose::Bpf => wanted.extend(BPF),
         Purpose::Fuzz => wanted.extend(FUZZ),
         Purpose::Lab => wanted.extend(LAB),
         Purpose::Test => wanted.extend(LAB.iter().chain(TEST)),

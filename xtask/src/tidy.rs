@@ -82,6 +82,7 @@ pub fn report(root: &Path) -> Result<(), String> {
 fn check(root: &Path) -> Vec<String> {
     let mut broken = Vec::new();
     arrows(root, &mut broken);
+    broken.extend(crate::bpf::stale(root));
     for file in files(root) {
         let name = file.strip_prefix(root).unwrap_or(&file).to_string_lossy().into_owned();
         let text = match fs::read_to_string(&file) {

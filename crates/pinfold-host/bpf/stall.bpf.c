@@ -5,7 +5,7 @@
 // counts what they owe for it, and spins until it is paid. What the interrupt itself costs
 // them is in `cost_ns`, measured by the supervisor, and counts as paid.
 //
-// The supervisor beats by moving `until_ns` ahead; a program that is past it spins no more.
+// The supervisor beats by moving `beat` ahead; a program that is past it spins no more.
 // Compiled by `cargo xtask bpf`; the object beside is what Pinfold loads. Needs Linux 5.17
 // (bpf_loop).
 

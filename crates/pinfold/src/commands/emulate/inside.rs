@@ -26,7 +26,12 @@ pub fn exec(arguments: &ExecArgs, state: Option<&str>) -> Result<(), Failure> {
 
 /// Runs a shell in a vnode.
 pub fn shell(arguments: &ShellArgs, state: Option<&str>) -> Result<(), Failure> {
-    let shell = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
+    let shell = std::env::var("SHELL").map_err(|_| {
+        Failure::new(Exit::Input, "the environment names no SHELL").with_hint(format!(
+            "name a program: pinfold emulate exec {} -- bash",
+            arguments.vnode
+        ))
+    })?;
     let command = vec![shell];
     exec(&ExecArgs { vnode: arguments.vnode.clone(), command }, state)
 }

@@ -1,0 +1,78 @@
+//! `cargo xtask bpf`: compiles the BPF programs, whose objects are in the repository.
+//!
+//! Nobody needs a C compiler for BPF to build Pinfold; who changes a program compiles it with
+//! this. The stamp beside each object says of which source it was made; `tidy` compares.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::packages::{ensure, Purpose};
+use crate::run::run;
+
+const FOLDER: &str = "crates/pinfold-host/bpf";
+
+/// Installs the compiler, compiles every program, writes the stamps.
+pub fn bpf(root: &Path) -> Result<(), String> {
+    ensure(&Purpose::Bpf);
+    for source in sources(root)? {
+        let name = source.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let object = name.replace(".bpf.c", ".bpf.o");
+        // Named from its own folder, so that the object is the same from any place.
+        let folder = root.join(FOLDER);
+        run(
+            &folder,
+            "clang-14",
+            &["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-target", "bpf", "-c", &name, "-o", &object],
+        )?;
+        run(&folder, "llvm-strip-14", &["-g", &object])?;
+        let text = stamp(&source)?;
+        let path = folder.join(name.replace(".bpf.c", ".bpf.stamp"));
+        fs::write(&path, text).map_err(|error| format!("{}: {}", path.display(), error))?;
+    }
+    Ok(())
+}
+
+/// Programs whose source or object is another than the stamp's.
+pub fn stale(root: &Path) -> Vec<String> {
+    let sources = match sources(root) {
+        Ok(sources) => sources,
+        Err(why) => return vec![why],
+    };
+    let mut stale = Vec::new();
+    for source in sources {
+        let name = source.to_string_lossy().into_owned();
+        let kept = fs::read_to_string(name.replace(".bpf.c", ".bpf.stamp")).unwrap_or_default();
+        if stamp(&source).map_or(true, |now| now != kept) {
+            stale.push(format!("{}: its object is of another source: run `cargo xtask bpf`", name));
+        }
+    }
+    stale
+}
+
+fn sources(root: &Path) -> Result<Vec<PathBuf>, String> {
+    let folder = root.join(FOLDER);
+    let entries = fs::read_dir(&folder).map_err(|e| format!("{}: {}", folder.display(), e))?;
+    let all = entries.flatten().map(|entry| entry.path());
+    let mut sources: Vec<PathBuf> =
+        all.filter(|path| path.to_string_lossy().ends_with(".bpf.c")).collect();
+    sources.sort();
+    Ok(sources)
+}
+
+fn stamp(source: &Path) -> Result<String, String> {
+    let object = source.to_string_lossy().replace(".bpf.c", ".bpf.o");
+    let mut text = String::new();
+    for path in [source, Path::new(&object)] {
+        let bytes = fs::read(path).map_err(|error| format!("{}: {}", path.display(), error))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        text.push_str(&format!("{:016x} {}\n", fnv1a(&bytes), name));
+    }
+    Ok(text)
+}
+
+/// <https://datatracker.ietf.org/doc/html/draft-eastlake-fnv>, 64 bits, variant 1a.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
