@@ -27,10 +27,8 @@ pub fn exec(arguments: &ExecArgs, state: Option<&str>) -> Result<(), Failure> {
 /// Runs a shell in a vnode.
 pub fn shell(arguments: &ShellArgs, state: Option<&str>) -> Result<(), Failure> {
     let shell = std::env::var("SHELL").map_err(|_| {
-        Failure::new(Exit::Input, "the environment names no SHELL").with_hint(format!(
-            "name a program: pinfold emulate exec {} -- bash",
-            arguments.vnode
-        ))
+        Failure::new(Exit::Input, "the environment names no SHELL")
+            .with_hint(format!("name a program: pinfold emulate exec {} -- bash", arguments.vnode))
     })?;
     let command = vec![shell];
     exec(&ExecArgs { vnode: arguments.vnode.clone(), command }, state)

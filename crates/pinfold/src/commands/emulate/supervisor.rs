@@ -66,7 +66,8 @@ fn start_child(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
         .map_err(|error| common::host_failure(&error))?;
     let end = SystemClock.now_ns().saturating_add(READY_NS);
     while SystemClock.now_ns() < end {
-        if let Some(answer) = talk::ask(state, &Ask::Status)? {
+        // One that ends again hangs up; why is told by its last words.
+        if let Ok(Some(answer)) = talk::ask(state, &Ask::Status) {
             let status = answer.status.unwrap_or_default();
             crate::output::data(&status::to_text(&status));
             let _its_task = child.detach();

@@ -1,0 +1,249 @@
+//! Virtual nodes of slow CPUs on this machine, in groups of the tests' own: they come, they are
+//! slow, they go, and nothing of them outlives a supervisor that is killed or stopped.
+
+#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio};
+use pinfold_host::{Clock, Host, LiveHost, SystemClock, paths};
+use pinfold_probe::loads::Placement;
+use pinfold_probe::pinload::Pinload;
+use pinfold_probe::speed_rulers::{Progress, SpeedRuler, Workers};
+use pinfold_speed::{Facts, GROUP_PREFIX};
+use serde_json::Value;
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+/// The vnodes of all tests get the same PU: one at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// A platform of one vnode in the foreground of a child.
+struct Stage {
+    host: LiveHost,
+    folder: tempfile::TempDir,
+    name: String,
+    supervisor: Child,
+}
+
+fn why_not(host: &LiveHost, method: &str) -> Option<String> {
+    let facts = Facts::find(host).expect("facts");
+    let method = pinfold_model::Method::named(method).expect("a method");
+    pinfold_speed::refusal(method, &facts)
+}
+
+impl Stage {
+    fn set(test: &str, method: &str, speed: &str) -> Option<Self> {
+        let host = LiveHost::new().expect("a host");
+        if let Some(why) = why_not(&host, method) {
+            println!("skipped: {method}: {why}");
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        // Groups are the whole machine's: each test has names of its own.
+        let name = format!("{test}-{}", process::own_pid());
+        let text = format!(
+            "[[vnode]]\nname = {name:?}\ncores = 1\nspeed = {speed:?}\nmethod = {method:?}\n"
+        );
+        let file = folder.path().join("platform.toml").to_string_lossy().into_owned();
+        pinfold_host::user::write_atomic(&file, text.as_bytes()).expect("a platform file");
+        let state = folder.path().join("state").to_string_lossy().into_owned();
+        let supervisor = Spawn::new(PINFOLD)
+            .args(["--state-dir", &state, "emulate", "up", "--foreground", &file])
+            .stdin(Stdio::Null)
+            .die_with_parent(true)
+            .own_group()
+            .start()
+            .expect("pinfold starts");
+        let stage = Self { host, folder, name, supervisor };
+        assert!(until(|| stage.emulate(&["status"]).status.success()), "it is not up");
+        Some(stage)
+    }
+
+    fn state(&self) -> String {
+        self.folder.path().join("state").to_string_lossy().into_owned()
+    }
+
+    fn pinfold(&self, words: &[&str]) -> Output {
+        let state = self.state();
+        let words = ["--state-dir", &state].into_iter().chain(words.iter().copied());
+        process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs")
+    }
+
+    fn emulate(&self, words: &[&str]) -> Output {
+        let words: Vec<&str> = ["emulate"].into_iter().chain(words.iter().copied()).collect();
+        self.pinfold(&words)
+    }
+
+    fn core(&self) -> Value {
+        let output = self.emulate(&["status", "--json"]);
+        let status: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
+        status.pointer("/vnodes/0/cores/0").expect("a core").clone()
+    }
+
+    fn groups(&self) -> Vec<String> {
+        groups(&self.host, &self.name)
+    }
+
+    /// Work per second of one thread in the vnode.
+    fn rate(&self, pinload: &Pinload) -> f64 {
+        let cgroup_files = self.groups().iter().map(|at| paths::cgroup_procs(at)).collect();
+        let ruler = Progress::new(Workers::Threads(1), 300);
+        let outcome = ruler.run_on_host(pinload, &Placement { cgroup_files, affinity: None });
+        let outcome = outcome.expect("a rate");
+        outcome.units as f64 * 1e9 / outcome.elapsed_ns as f64
+    }
+}
+
+/// A test that fails leaves no group either.
+impl Drop for Stage {
+    fn drop(&mut self) {
+        match self.supervisor.kill() {
+            Ok(_) | Err(_) => {}
+        }
+        self.pinfold(&["undo", "--all"]);
+    }
+}
+
+/// The directories of a vnode's groups in all hierarchies.
+fn groups(host: &LiveHost, name: &str) -> Vec<String> {
+    let table = host.read_text(&paths::own_mountinfo()).expect("mounts");
+    let mounts = pinfold_host::mountinfo::parse(&table).expect("mounts");
+    let cgroups = mounts.iter().filter(|mount| mount.kind.starts_with("cgroup"));
+    let groups = cgroups.map(|mount| format!("{}/{GROUP_PREFIX}{name}", mount.path));
+    groups.filter(|group| host.exists(group)).collect()
+}
+
+fn until(mut so: impl FnMut() -> bool) -> bool {
+    let end = SystemClock.now_ns() + 60 * SECOND_NS;
+    while SystemClock.now_ns() < end {
+        if so() {
+            return true;
+        }
+        SystemClock.sleep_ns(SECOND_NS / 50);
+    }
+    false
+}
+
+#[test]
+fn a_vnode_comes_changes_and_goes() {
+    let _turn = turn();
+    let Some(mut stage) = Stage::set("life", "stall", "40%") else { return };
+    assert!(!stage.groups().is_empty(), "it has groups");
+    let inside = stage.emulate(&["exec", &stage.name, "--", "cat", "/proc/self/cgroup"]);
+    assert!(inside.stdout_text().contains(&stage.name), "{}", inside.stdout_text());
+    let ended = stage.emulate(&["exec", &stage.name, "--", "false"]);
+    assert_eq!(ended.status.code(), Some(1), "its exit code is the command's");
+    assert_eq!(stage.core()["asked"], 0.4);
+    assert!(stage.emulate(&["set", &stage.name, "--speed", "25%"]).status.success());
+    assert_eq!(stage.core()["asked"], 0.25);
+    let sleeper = Spawn::new("sleep")
+        .args(["300"])
+        .cgroup_files(stage.groups().iter().map(|at| paths::cgroup_procs(at)).collect())
+        .die_with_parent(true)
+        .start()
+        .expect("a sleeper");
+    let down = stage.emulate(&["down"]);
+    assert!(down.status.success(), "{}", down.stderr_text());
+    assert!(until(|| matches!(stage.supervisor.try_wait(), Ok(Some(_)))), "it does not end");
+    assert_eq!(stage.groups(), Vec::<String>::new());
+    assert!(process::task_alive(&stage.host, sleeper.task()).expect("a state"), "it goes on");
+    let left = stage.pinfold(&["status"]).stdout_text();
+    assert!(left.contains("nothing is in force"), "{left}");
+}
+
+#[test]
+fn a_busy_vnode_is_as_slow_as_asked_by_its_own_account() {
+    let _turn = turn();
+    for method in ["stall", "hogs"] {
+        let Some(stage) = Stage::set(&format!("busy-{method}"), method, "30%") else { continue };
+        let pinload = Pinload::install().expect("pinload");
+        let mut got = None;
+        let seen = until(|| {
+            stage.rate(&pinload);
+            got = stage.core()["got"].as_f64();
+            got.is_some_and(|got| (got - 0.3).abs() < 0.05)
+        });
+        assert!(seen, "{method}: {got:?}");
+        assert!(stage.emulate(&["down"]).status.success());
+    }
+}
+
+#[test]
+fn nothing_is_slow_any_more_when_the_supervisor_is_stopped_or_killed() {
+    let _turn = turn();
+    for method in ["stall", "hogs"] {
+        let Some(mut stage) = Stage::set(&format!("dead-{method}"), method, "5%") else { continue };
+        let pinload = Pinload::install().expect("pinload");
+        let slow = stage.rate(&pinload);
+        stage.supervisor.signal(Signaled::Stop).expect("stopped");
+        assert!(until(|| stage.rate(&pinload) > 4.0 * slow), "{method}: slow while stopped");
+        stage.supervisor.signal(Signaled::Continue).expect("goes on");
+        assert!(until(|| stage.rate(&pinload) < 4.0 * slow), "{method}: it is slow again");
+        stage.supervisor.signal(Signaled::Kill).expect("killed");
+        assert!(until(|| stage.rate(&pinload) > 4.0 * slow), "{method}: slow after the kill");
+        let left = stage.pinfold(&["status"]).stdout_text();
+        assert!(left.contains("supervisor has ended"), "{left}");
+        let undone = stage.pinfold(&["undo"]);
+        assert!(undone.status.success(), "{}", undone.stderr_text());
+        assert_eq!(stage.groups(), Vec::<String>::new(), "{method}");
+    }
+}
+
+#[test]
+fn a_second_platform_and_strangers_are_refused() {
+    let _turn = turn();
+    let Some(stage) = Stage::set("second", "stall", "50%") else { return };
+    let check = |words: &[&str], part: &str| {
+        let output = stage.emulate(words);
+        assert!(!output.status.success(), "{words:?}");
+        assert!(output.stderr_text().contains(part), "{words:?}: {}", output.stderr_text());
+    };
+    let file = stage.folder.path().join("platform.toml").to_string_lossy().into_owned();
+    check(&["up", &file], "a platform is up already");
+    check(&["set", "nobody", "--speed", "10%"], "there is no vnode \"nobody\"");
+    check(&["exec", "nobody", "--", "true"], "there is no vnode \"nobody\"");
+    for speed in ["0", "100.1%", "-5%", "NaN", "0.0000001"] {
+        check(&["set", &stage.name, &format!("--speed={speed}")], "--speed");
+    }
+    check(&["set", &stage.name, "--speed", "10%", "--pu", "4095"], "has no PU 4095");
+    // Another Pinfold's platform may not have a vnode of the same name.
+    let other = tempfile::tempdir().expect("a folder");
+    let state = other.path().join("state").to_string_lossy().into_owned();
+    let words = ["--state-dir", &state, "emulate", "up", &file];
+    let output = process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
+    assert!(output.stderr_text().contains("is there already"), "{}", output.stderr_text());
+    assert!(!stage.groups().is_empty(), "the first one's groups stay");
+    assert!(stage.emulate(&["down"]).status.success());
+}
+
+#[test]
+fn one_command_runs_slowly_and_its_vnode_ends_with_it() {
+    let _turn = turn();
+    let host = LiveHost::new().expect("a host");
+    if let Some(why) = why_not(&host, "stall") {
+        println!("skipped: stall: {why}");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let run = |command: &[&str]| {
+        let words = ["--state-dir", &state, "run", "--cores", "1", "--speed", "40%", "--"];
+        let words = words.into_iter().chain(command.iter().copied());
+        process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs")
+    };
+    let inside = run(&["cat", "/proc/self/cgroup"]);
+    assert!(inside.stdout_text().contains(&format!("{GROUP_PREFIX}run-")), "{inside:?}");
+    assert_eq!(run(&["false"]).status.code(), Some(1));
+    let missing = run(&["no-such-program"]);
+    assert!(missing.stderr_text().contains("no-such-program"), "{missing:?}");
+    let text = inside.stdout_text();
+    let name = text.split(GROUP_PREFIX).nth(1).and_then(|rest| rest.lines().next());
+    assert_eq!(groups(&host, name.expect("a name")), Vec::<String>::new());
+}
