@@ -39,7 +39,10 @@ type Job<'l> = (&'l Lab, Case);
 fn run(pinfold: &str, folder: &str, words: &[String]) -> Vec<Row> {
     let wanted = |flavour: &Flavour, case: &Case| {
         let name = format!("{} ({flavour})", case.name());
-        words.is_empty() || words.iter().any(|word| name.contains(word.as_str()))
+        match words.is_empty() {
+            true => case.is_tried_with(flavour),
+            false => words.iter().any(|word| name.contains(word.as_str())),
+        }
     };
     let mut rows = Vec::new();
     let mut labs = Vec::new();

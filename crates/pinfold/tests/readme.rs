@@ -47,6 +47,10 @@ fn the_commands_of_readme_and_guide_work() {
     let state = state.path().to_string_lossy().into_owned();
     let commands = PAGES.map(commands);
     assert!(commands.iter().all(|page| page.len() >= 5), "{commands:?}");
+    let host = pinfold_host::LiveHost::new().expect("a host");
+    let facts = pinfold_speed::Facts::find(&host).expect("facts");
+    let cores = pinfold_host::Host::affinity(&host, pinfold_model::Tid(0)).expect("a mask").len();
+    let has_vnodes = pinfold_speed::best(&facts).is_some() && cores > 1;
     for line in commands.into_iter().flatten() {
         let words = words(&line);
         // A running machine, or a store.
@@ -74,9 +78,12 @@ fn the_commands_of_readme_and_guide_work() {
         // So may the review of the example, which was made to have flaws.
         let answers = words[1] == "doctor" || words.iter().any(|word| word == "--check");
         let fine = code == Some(0) || (answers && code == Some(1));
+        // Without the rights, or with one core, there are no vnodes, and the rest has no platform.
+        let vnodes = words[1] == "emulate" && matches!(code, Some(1..=3));
+        let no_vnodes = vnodes && !output.stderr.is_empty() && !has_vnodes;
         // A host of one core has no low-latency placement, and says so.
         let refused = words[1] == "plan" && code == Some(2) && !output.stderr.is_empty();
-        assert!(fine || refused, "{line}: {code:?}\n{}", output.stderr_text());
+        assert!(fine || refused || no_vnodes, "{line}: {code:?}\n{}", output.stderr_text());
     }
 }
 

@@ -136,6 +136,14 @@ impl Case {
         }
     }
 
+    /// Whether a whole run of the lab tries it with a kernel: the full build of 6.1 has the source of
+    /// the cloud build, and only its modules show more.
+    #[must_use]
+    pub fn is_tried_with(self, flavour: &Flavour) -> bool {
+        flavour.package != "linux-image-amd64"
+            || matches!(self, Case::Nested | Case::Systemd | Case::Frequency)
+    }
+
     /// Boots the host and tries its cases; each verdict has the case's name and the kernel.
     #[must_use]
     pub fn run(self, lab: &Lab) -> Vec<(String, String, Verdict)> {

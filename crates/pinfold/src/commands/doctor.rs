@@ -1,5 +1,8 @@
 //! `pinfold doctor`: what this host can and cannot do, and what to change.
 
+use pinfold_host::LiveHost;
+use pinfold_model::Method;
+use pinfold_speed::{Facts, METHODS};
 use pinfold_topology::{Capability, Verdict, can_run_main_job, capabilities, schema};
 
 use crate::cli::DoctorArgs;
@@ -9,7 +12,9 @@ use crate::output;
 
 /// Prints each capability; fails if the main job cannot run.
 pub fn doctor(arguments: &DoctorArgs) -> Result<(), Failure> {
-    let found = capabilities(&common::host()?);
+    let host = common::host()?;
+    let mut found = capabilities(&host);
+    found.push(slower_cpus(&host));
     output::data(&match arguments.json {
         true => schema::capabilities_to_json(&found),
         false => table(&found),
@@ -24,6 +29,35 @@ pub fn doctor(arguments: &DoctorArgs) -> Result<(), Failure> {
         .collect();
     Err(Failure::new(Exit::No, format!("the main job cannot run here: {}", missing.join(", ")))
         .with_hint("see the column \"what to do\" above"))
+}
+
+/// Whether CPUs can be made to appear slower, and how.
+fn slower_cpus(host: &LiveHost) -> Capability {
+    let capability = |verdict, why: String, hint: Option<String>| Capability {
+        name: "slower CPUs (pinfold emulate)",
+        verdict,
+        why,
+        hint,
+        required: false,
+    };
+    let facts = match Facts::find(host) {
+        Ok(facts) => facts,
+        Err(error) => return capability(Verdict::No, error.to_string(), error.hint()),
+    };
+    let works: Vec<&str> = METHODS
+        .iter()
+        .filter(|info| pinfold_speed::refusal(info.method, &facts).is_none())
+        .map(|info| info.method.name())
+        .collect();
+    let hint = "`pinfold emulate methods` tells what each needs".to_owned();
+    match (works.as_slice(), pinfold_speed::refusal(Method::Stall, &facts)) {
+        ([], why) => capability(Verdict::No, why.unwrap_or_default(), Some(hint)),
+        (works, None) => capability(Verdict::Yes, format!("by {}", works.join(", ")), None),
+        (works, Some(why)) => {
+            let text = format!("by {}, but not by stall: {why}", works.join(", "));
+            capability(Verdict::Partly, text, Some(hint))
+        }
+    }
 }
 
 fn table(found: &[Capability]) -> String {
