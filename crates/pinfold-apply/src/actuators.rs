@@ -26,7 +26,8 @@ pub(crate) use affinity::{allowed, narrowed};
 pub(crate) use group::PREFIX as GROUP_PREFIX;
 pub(crate) use inherit::obstacle;
 pub(crate) use kernel_file::{
-    ENABLE as ENABLE_CPUSET, has_cpuset, holds, is_knob, knob_hint, still_holds,
+    ENABLE as ENABLE_CPUSET, LATE_LOOKS, LATE_PAUSE_NS, has_cpuset, holds, is_knob, knob_hint,
+    still_holds,
 };
 pub(crate) use partition::fault as partition_fault;
 pub(crate) use past::Past;
@@ -100,6 +101,19 @@ pub(crate) fn take(host: &dyn HostMut, seen: &Seen, change: &Change) -> Result<T
         Change::SetPolicy { task, policy } => policy::take(host, seen, *task, *policy),
         Change::WriteSetting { setting, value, .. } => setting::take(host, setting, value),
         Change::MovePages { task, from, to } => pages::take(host, seen, *task, (from, to)),
+    }
+}
+
+/// True for a change that the kernel makes a little after it was asked.
+pub(crate) fn comes_late(change: &Change) -> bool {
+    match change {
+        Change::WriteFile { path, .. } => kernel_file::comes_late(path),
+        Change::MakeGroup { .. }
+        | Change::MoveTasks { .. }
+        | Change::SetAffinity { .. }
+        | Change::SetPolicy { .. }
+        | Change::WriteSetting { .. }
+        | Change::MovePages { .. } => false,
     }
 }
 

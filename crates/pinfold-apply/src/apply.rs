@@ -322,7 +322,7 @@ impl Run<'_, '_, '_> {
             }
             Taken::Done(findings) => {
                 self.find(findings);
-                actuators::verify(self.host, cpusets, &step.change).map_err(refused)?
+                self.shown(cpusets, &step.change).map_err(refused)?
             }
         };
         match shown {
@@ -344,6 +344,19 @@ impl Run<'_, '_, '_> {
         self.journal.note(index, Outcome::Done, None);
         self.applied.steps.push(step.clone());
         Ok(())
+    }
+
+    /// What the kernel shows of a change; of what it does a little later, after waiting for it.
+    fn shown(&self, cpusets: Option<&Cpusets>, change: &Change) -> Result<Shown, HostError> {
+        let mut shown = actuators::verify(self.host, cpusets, change)?;
+        for _ in 0..actuators::LATE_LOOKS {
+            if !matches!(shown, Shown::Less(_)) || !actuators::comes_late(change) {
+                break;
+            }
+            self.journal.clock().sleep_ns(actuators::LATE_PAUSE_NS);
+            shown = actuators::verify(self.host, cpusets, change)?;
+        }
+        Ok(shown)
     }
 
     fn tell(&mut self, point: Point, index: usize, step: &Step) -> Result<(), Failure> {

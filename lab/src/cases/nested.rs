@@ -20,6 +20,14 @@ pub(super) fn kvm(guest: &mut Guest) -> Result<String, LabError> {
     if !guest.run(&["/bin/busybox", "sh", "-c", "grep -qw svm /proc/cpuinfo"])?.success() {
         return Err(LabError::wrong("the processor has no SVM", said));
     }
+    // PREEMPT_RT has no KVM on a processor whose time stamp counter may change its rate.
+    let refusal = guest.shell("[ -d /sys/module/kvm_amd ] || dmesg | grep 'kvm: ' | tail -n 1")?;
+    if let Some((_, why)) = refusal.trim().split_once("kvm: ") {
+        return Err(LabError::Missing {
+            what: format!("KVM of this kernel ({why})"),
+            hint: "QEMU's translator cannot give it".to_owned(),
+        });
+    }
     let vm = shapes::start(guest, 2, MACHINE)?;
     let before = Snapshot::take(guest, ROOT, false)?;
     let apply = ["apply", "--qmp", MONITOR, "--strategy", "balanced", "--isolate", "host"];

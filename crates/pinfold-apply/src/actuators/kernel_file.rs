@@ -70,6 +70,17 @@ fn kind(path: &str) -> Kind {
     }
 }
 
+/// How often a file is looked at that changes a little after the write, and the pause between:
+/// a fifth of a second in all.
+pub(crate) const LATE_LOOKS: usize = 50;
+pub(crate) const LATE_PAUSE_NS: u64 = 4_000_000;
+
+/// True for limits of a frequency: newer kernels have a worker set them, so that the file shows
+/// the old value for a moment (`drivers/cpufreq/cpufreq.c`, `cpufreq_notifier_max`).
+pub(super) fn comes_late(path: &str) -> bool {
+    matches!(path.rsplit('/').next(), Some("scaling_min_freq" | "scaling_max_freq"))
+}
+
 pub(super) fn take(host: &dyn HostMut, path: &str, value: &[u8]) -> Result<Taken, HostError> {
     if kind(path) == Kind::Partition {
         return partition::take(host, path, value);
@@ -191,7 +202,15 @@ pub(super) fn revert(past: &Past<'_>, path: &str, original: &[u8]) -> Result<Rev
         }
         answer => answer?,
     }
-    let now = past.host.read(path)?;
+    let mut now = past.host.read(path)?;
+    let looks = if comes_late(path) { LATE_LOOKS } else { 0 };
+    for _ in 0..looks {
+        if same(kind, path, &now, original)? {
+            break;
+        }
+        past.clock.sleep_ns(LATE_PAUSE_NS);
+        now = past.host.read(path)?;
+    }
     if same(kind, path, &now, original)? {
         return Ok(Reverted::Restored);
     }
