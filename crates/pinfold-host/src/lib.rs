@@ -23,7 +23,7 @@ mod tree;
 pub mod user;
 mod vigil;
 
-use pinfold_model::{CpuSet, NodeId, Policy, Setting, Tid};
+use pinfold_model::{CpuSet, NodeId, Policy, Setting, TaskId, Tid};
 
 pub use clock::{Clock, SimClock, SystemClock};
 pub use doorbell::Doorbell;
@@ -138,6 +138,12 @@ pub trait HostMut: Host + sealed::Writable {
     /// # Errors
     /// [`HostError`]; `EPERM` for another user's process, `EINVAL` if no node of `to` has memory.
     fn migrate_pages(&self, pid: Tid, from: &[NodeId], to: &[NodeId]) -> Result<u64, HostError>;
+
+    /// Sends a signal to a process, unless it is a later one with its number.
+    ///
+    /// # Errors
+    /// [`HostError::Thread`]: `ESRCH` if it is gone, `EPERM` without the right.
+    fn signal(&self, process: TaskId, signal: process::Signaled) -> Result<(), HostError>;
 
     /// Has a setting changed by the program that keeps it; `None` takes it away, as far as
     /// that program can.

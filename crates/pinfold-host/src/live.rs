@@ -7,10 +7,12 @@
 
 use std::os::fd::OwnedFd;
 
-use pinfold_model::{CpuSet, NodeId, Policy, Setting, Tid};
+use pinfold_model::{CpuSet, NodeId, Policy, Setting, TaskId, Tid};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags};
 
+use crate::process::Signaled;
 use crate::{Host, HostError, HostMut, SettingKeeper, raw, sealed};
 
 /// Room for the entries of a directory, in bytes; each takes about 32.
@@ -225,6 +227,22 @@ impl HostMut for LiveHost {
             tid: pid.0,
             source,
         })
+    }
+
+    /// By a descriptor of the process, which keeps its number from being used again meanwhile.
+    fn signal(&self, process: TaskId, signal: Signaled) -> Result<(), HostError> {
+        let fail = |errno: Errno| HostError::Thread {
+            call: "pidfd_send_signal",
+            tid: process.tid.0,
+            source: errno.into(),
+        };
+        let pid = i32::try_from(process.tid.0).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| fail(Errno::SRCH))?;
+        let held = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(fail)?;
+        if !crate::process::task_alive(self, process)? {
+            return Err(fail(Errno::SRCH));
+        }
+        rustix::process::pidfd_send_signal(held, signal.number()).map_err(fail)
     }
 
     fn set_setting(&self, setting: &Setting, value: Option<&str>) -> Result<(), HostError> {

@@ -634,3 +634,47 @@ pub fn systemd_drop_in(unit: &str, property: &str, lifetime: Lifetime) -> String
     };
     format!("{root}/{unit}.d/50-{property}.conf")
 }
+
+/// v1: `THAWED`, `FREEZING` or `FROZEN`,
+/// <https://docs.kernel.org/admin-guide/cgroup-v1/freezer-subsystem.html>.
+#[must_use]
+pub fn freezer_state(group: &str) -> String {
+    cgroup_file(group, "freezer.state")
+}
+
+/// v2: `1` asks for a group's tasks to be stopped; `cgroup.events` tells when they are.
+#[must_use]
+pub fn cgroup_freeze(group: &str) -> String {
+    cgroup_file(group, "cgroup.freeze")
+}
+
+/// v2: whether a group has tasks, and whether all of them are frozen.
+#[must_use]
+pub fn cgroup_events(group: &str) -> String {
+    cgroup_file(group, "cgroup.events")
+}
+
+/// Periods of a group's quota and how long it was held back; in v2 its CPU time too.
+#[must_use]
+pub fn cpu_stat(group: &str) -> String {
+    cgroup_file(group, "cpu.stat")
+}
+
+/// v1: CPU time of a group in nanoseconds, where its hierarchy has `cpuacct` too.
+#[must_use]
+pub fn cpuacct_usage(group: &str) -> String {
+    cgroup_file(group, "cpuacct.usage")
+}
+
+/// A tunable of the fair scheduler, such as `base_slice_ns`; needs debugfs.
+/// <https://docs.kernel.org/scheduler/sched-eevdf.html>
+#[must_use]
+pub fn debug_sched(name: &str) -> String {
+    format!("/sys/kernel/debug/sched/{name}")
+}
+
+/// Seconds since boot, and those that the PUs were idle.
+#[must_use]
+pub fn uptime() -> String {
+    "/proc/uptime".to_owned()
+}

@@ -41,7 +41,7 @@ pub enum Signaled {
 }
 
 impl Signaled {
-    fn number(self) -> Signal {
+    pub(crate) fn number(self) -> Signal {
         match self {
             Signaled::Terminate => Signal::TERM,
             Signaled::Kill => Signal::KILL,

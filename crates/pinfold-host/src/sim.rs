@@ -8,10 +8,12 @@
 //! under `/proc/sys`, `/proc/irq` and `/sys` that are named as writable. The caller is root.
 //! Faults can be planted, and every change is counted, so that a test can stop at each.
 
+mod bandwidth;
 mod build;
 mod cgroup;
 mod domains;
 mod door;
+mod freezer;
 mod keeper;
 mod list;
 mod proc_files;
@@ -55,6 +57,10 @@ pub enum Knob {
     Online(PuId),
     /// `on` or `off`: off leaves so many first PUs online, one of each core.
     Smt(u32),
+    /// A cpufreq governor, one of those that `scaling_available_governors` beside it names.
+    Governor,
+    /// A frequency in kHz, which only the governor `userspace` takes.
+    Frequency,
     /// A number of huge pages, of which there is memory for so many only.
     Pool(u64),
 }

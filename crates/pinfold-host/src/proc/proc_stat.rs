@@ -34,6 +34,9 @@ pub struct ProcStat {
     pub process_group: Tid,
     /// Flags (field 9).
     pub flags: u32,
+    /// CPU time in clock ticks, as user and in the kernel (fields 14 and 15); of a process that
+    /// of all its threads, ended ones included.
+    pub cpu_ticks: u64,
     /// Number of threads of the process (field 20).
     pub threads: u32,
     /// Start time in clock ticks since boot (field 22).
@@ -79,6 +82,7 @@ pub fn parse(text: &str) -> Result<ProcStat, ProcError> {
     // `fields[0]` is field 3 of the manual.
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let field = |number: usize| fields.get(number - 3).copied().ok_or_else(fail);
+    let ticks = |text: &str| text.parse::<u64>().map_err(|_| fail());
     Ok(ProcStat {
         tid: Tid(tid.parse().map_err(|_| fail())?),
         comm: comm.to_owned(),
@@ -89,6 +93,7 @@ pub fn parse(text: &str) -> Result<ProcStat, ProcError> {
             group => Tid(group.parse().map_err(|_| fail())?),
         },
         flags: field(9)?.parse().map_err(|_| fail())?,
+        cpu_ticks: ticks(field(14)?)?.saturating_add(ticks(field(15)?)?),
         threads: field(20)?.parse().map_err(|_| fail())?,
         start_time: field(22)?.parse().map_err(|_| fail())?,
         processor: field(39)?.parse().map_err(|_| fail())?,

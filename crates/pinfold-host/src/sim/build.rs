@@ -30,6 +30,7 @@ pub struct SimBuilder {
     clears_populated: bool,
     local_partitions: bool,
     real_time: Option<Vec<(String, i64)>>,
+    speed_groups: bool,
     resctrl: Option<Resctrl>,
 }
 
@@ -61,6 +62,7 @@ impl SimBuilder {
             clears_populated: false,
             local_partitions: false,
             real_time: None,
+            speed_groups: false,
             resctrl: None,
         }
     }
@@ -131,6 +133,39 @@ impl SimBuilder {
     pub fn real_time_groups(mut self, groups: &[(&str, i64)]) -> Self {
         self.real_time =
             Some(groups.iter().map(|(path, runtime)| ((*path).to_owned(), *runtime)).collect());
+        self
+    }
+
+    /// With v1 hierarchies of `cpu` and `freezer` too. Version 2 has both without it.
+    #[must_use]
+    pub fn speed_groups(mut self) -> Self {
+        self.speed_groups = true;
+        self
+    }
+
+    /// With cpufreq: one policy for each of these sets of PUs, with these frequencies in kHz,
+    /// ascending, all at the highest, under the governor `performance`.
+    #[must_use]
+    pub fn cpufreq(mut self, policies: &[CpuSet], khz: &[u64]) -> Self {
+        let list = |pus: &CpuSet| pus.iter().map(|pu| pu.to_string()).collect::<Vec<_>>().join(" ");
+        let words: Vec<String> = khz.iter().rev().map(u64::to_string).collect();
+        let (least, most) = (khz.first().copied().unwrap_or(0), khz.last().copied().unwrap_or(0));
+        for pus in policies {
+            let Some(first) = pus.iter().next() else { continue };
+            let policy = format!("policy{first}");
+            let path = |name: &str| paths::cpufreq_policy_file(&policy, name);
+            let mut put =
+                |name: &str, text: String| self.tree.insert_file(&path(name), format!("{text}\n"));
+            put("related_cpus", list(pus));
+            put("affected_cpus", list(pus));
+            put("cpuinfo_min_freq", least.to_string());
+            put("cpuinfo_max_freq", most.to_string());
+            put("scaling_available_frequencies", words.join(" "));
+            put("scaling_available_governors", "performance userspace schedutil".to_owned());
+            let governor = (path("scaling_governor"), Knob::Governor, "performance\n".to_owned());
+            let speed = (path("scaling_setspeed"), Knob::Frequency, "<unsupported>\n".to_owned());
+            self.knobs.extend([governor, speed]);
+        }
         self
     }
 
@@ -248,6 +283,13 @@ impl SimBuilder {
         }
         for task in &self.tasks {
             ensure_group(&mut hierarchies[0], &task.group);
+        }
+        if self.speed_groups && self.version == CgroupVersion::V1 {
+            for (name, id) in [("cpu", 1), ("freezer", 6)] {
+                let mount = format!("/sys/fs/cgroup/{name}");
+                let root = Group::default();
+                hierarchies.push(hierarchy(CgroupVersion::V1, &mount, id, &[name], root));
+            }
         }
         if let Some(groups) = &self.real_time {
             let root = real_time::root_group();

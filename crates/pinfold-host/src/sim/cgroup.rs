@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::domains::THREADED;
 use super::state::Machine;
-use super::{list, real_time, v1, v2};
+use super::{freezer, list, real_time, v1, v2};
 
 /// Which cgroup version has cpuset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +177,10 @@ impl Machine {
     pub(super) fn file_names(&self, index: usize, group: &str) -> Vec<String> {
         let hierarchy = &self.hierarchies[index];
         match hierarchy.version {
-            CgroupVersion::V1 if hierarchy.has(real_time::CONTROLLER) => real_time::file_names(),
+            CgroupVersion::V1 if hierarchy.has(real_time::CONTROLLER) => {
+                self.bandwidth_files(index)
+            }
+            CgroupVersion::V1 if hierarchy.has(freezer::CONTROLLER) => freezer::file_names(group),
             CgroupVersion::V1 => v1::file_names(group),
             CgroupVersion::V2 => v2::file_names(self, hierarchy, group),
         }
@@ -193,11 +196,13 @@ impl Machine {
         if below.contains('\n') {
             return Err(Errno::INVAL);
         }
+        let is_real_time = self.is_real_time(index);
         let hierarchy = &mut self.hierarchies[index];
         let from = hierarchy.groups.get(&above).ok_or(Errno::NOENT)?;
         let group = match hierarchy.version {
-            CgroupVersion::V1 if hierarchy.has(real_time::CONTROLLER) => real_time::with_runtime(0),
-            CgroupVersion::V1 => v1::new_group(from),
+            CgroupVersion::V1 if is_real_time => real_time::with_runtime(0),
+            CgroupVersion::V1 if hierarchy.has("cpuset") => v1::new_group(from),
+            CgroupVersion::V1 => Group::default(),
             CgroupVersion::V2 => Group::default(),
         };
         hierarchy.groups.insert(below, group);
@@ -224,7 +229,10 @@ impl Machine {
         let hierarchy = &self.hierarchies[index];
         match hierarchy.version {
             CgroupVersion::V1 if hierarchy.has(real_time::CONTROLLER) => {
-                self.read_real_time(index, group, name)
+                self.read_bandwidth(index, group, name)
+            }
+            CgroupVersion::V1 if hierarchy.has(freezer::CONTROLLER) => {
+                self.read_freezer(index, group, name)
             }
             CgroupVersion::V1 => v1::read(self, index, group, name),
             CgroupVersion::V2 => v2::read(self, index, group, name),
@@ -244,7 +252,10 @@ impl Machine {
         let hierarchy = &self.hierarchies[index];
         match hierarchy.version {
             CgroupVersion::V1 if hierarchy.has(real_time::CONTROLLER) => {
-                self.write_real_time(index, place, text)
+                self.write_bandwidth(index, place, text)
+            }
+            CgroupVersion::V1 if hierarchy.has(freezer::CONTROLLER) => {
+                self.write_freezer(index, place, text)
             }
             CgroupVersion::V1 => v1::write(self, index, place, text),
             CgroupVersion::V2 => v2::write(self, index, place, text),

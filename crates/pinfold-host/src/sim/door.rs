@@ -5,13 +5,14 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_model::{CpuSet, NodeId, Policy, Setting, Tid};
+use pinfold_model::{CpuSet, NodeId, Policy, Setting, TaskId, Tid};
 use rustix::io::Errno;
 
 use super::SimHost;
 use super::cgroup::Place;
 use super::proc_files::ProcPlace;
 use super::state::Machine;
+use crate::process::Signaled;
 use crate::{Host, HostError, HostMut, sealed};
 
 /// A path without doubled slashes, `.` and a slash at the end.
@@ -261,6 +262,13 @@ impl HostMut for SimHost {
         })
         .map_err(|errno| thread_fault("migrate_pages", pid, errno))?;
         Ok(left)
+    }
+
+    fn signal(&self, process: TaskId, signal: Signaled) -> Result<(), HostError> {
+        self.alter(format!("signal {} {signal:?}", process.tid), |machine| {
+            machine.signal(process, signal)
+        })
+        .map_err(|errno| thread_fault("pidfd_send_signal", process.tid, errno))
     }
 
     fn set_setting(&self, setting: &Setting, value: Option<&str>) -> Result<(), HostError> {

@@ -19,9 +19,8 @@ const RUNTIME: &str = "cpu.rt_runtime_us";
 const PERIOD: &str = "cpu.rt_period_us";
 const PERIOD_US: i64 = 1_000_000;
 
-pub(super) fn file_names() -> Vec<String> {
-    ["cgroup.procs", PERIOD, RUNTIME, "tasks"].map(str::to_owned).to_vec()
-}
+/// Files of a group.
+pub(super) const FILES: [&str; 2] = [PERIOD, RUNTIME];
 
 /// The root group, with what the kernel leaves to real-time tasks.
 pub(super) fn root_group() -> Group {
@@ -36,9 +35,15 @@ pub(super) fn with_runtime(runtime_us: i64) -> Group {
 }
 
 impl Machine {
-    /// The hierarchy of the controller, if the machine has it.
+    /// The hierarchy of the controller, if the machine has it and gives run time by group.
     fn real_time_index(&self) -> Option<usize> {
-        self.hierarchies.iter().position(|one| one.controllers == [CONTROLLER])
+        let found = self.hierarchies.iter().position(|one| one.controllers == [CONTROLLER]);
+        found.filter(|index| self.is_real_time(*index))
+    }
+
+    pub(super) fn is_real_time(&self, index: usize) -> bool {
+        let root = self.hierarchies[index].groups.get("/");
+        root.is_some_and(|root| root.values.contains_key(RUNTIME))
     }
 
     pub(super) fn runtime_us(&self, index: usize, group: &str) -> i64 {
@@ -61,8 +66,6 @@ impl Machine {
         name: &str,
     ) -> Result<String, Errno> {
         Ok(match name {
-            "tasks" => Machine::lines(self.tids_in(index, group)),
-            "cgroup.procs" => Machine::lines(self.tgids_in(index, group)),
             PERIOD => format!("{PERIOD_US}\n"),
             _ => format!("{}\n", self.runtime_us(index, group)),
         })
@@ -75,8 +78,6 @@ impl Machine {
         text: &str,
     ) -> Result<(), Errno> {
         match name {
-            "tasks" => self.enter(index, group, text, Whole::Thread),
-            "cgroup.procs" => self.enter(index, group, text, Whole::Process),
             RUNTIME => self.set_runtime(index, group, list::signed(text.trim())?),
             _ => Err(Errno::INVAL),
         }
@@ -111,12 +112,18 @@ impl Machine {
         Ok(())
     }
 
-    fn enter(&mut self, index: usize, group: &str, text: &str, whole: Whole) -> Result<(), Errno> {
+    pub(super) fn enter(
+        &mut self,
+        index: usize,
+        group: &str,
+        text: &str,
+        whole: Whole,
+    ) -> Result<(), Errno> {
         let movers = self.movers(text, whole)?;
         let real_time = movers
             .iter()
             .any(|tid| self.tasks.get(tid).is_some_and(|held| held.task.policy.is_real_time()));
-        if real_time && self.runtime_us(index, group) == 0 {
+        if real_time && self.is_real_time(index) && self.runtime_us(index, group) == 0 {
             return Err(Errno::INVAL);
         }
         self.move_tasks(index, group, &movers)

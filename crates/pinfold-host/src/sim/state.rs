@@ -6,14 +6,15 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::{CpuSet, NodeId, Policy, PuId, Setting, Tid};
+use pinfold_model::{CpuSet, NodeId, Policy, PuId, Setting, TaskId, Tid};
 use rustix::io::Errno;
 
 use super::cgroup::{CgroupVersion, Hierarchy, parent};
 use super::keeper::Kept;
 use super::resctrl::Resctrl;
 use super::{Knob, SimTask, list, v1, v2};
-use crate::TreeHost;
+use crate::process::Signaled;
+use crate::{Host as _, TreeHost};
 
 /// `MAX_NUMNODES` of a distribution's kernel.
 pub(super) const MAX_NODES: u32 = 1024;
@@ -266,6 +267,31 @@ impl Machine {
         }
     }
 
+    /// Stopping and continuing are seen in the state letters; the others end a process.
+    pub(super) fn signal(&mut self, process: TaskId, signal: Signaled) -> Result<(), Errno> {
+        let held = self.tasks.get(&process.tid).ok_or(Errno::SRCH)?;
+        if held.task.start_time != process.start_time {
+            return Err(Errno::SRCH);
+        }
+        let tgid = held.task.tgid;
+        let stopped = match signal {
+            Signaled::Stop => true,
+            Signaled::Continue => false,
+            Signaled::Terminate | Signaled::Kill | Signaled::Interrupt => {
+                self.tasks.retain(|_, held| held.task.tgid != tgid);
+                return Ok(());
+            }
+        };
+        for held in self.tasks.values_mut().filter(|held| held.task.tgid == tgid) {
+            match (stopped, held.task.state) {
+                (true, _) => held.task.state = 'T',
+                (false, 'T') => held.task.state = 'S',
+                (false, _) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Moves pages of a process; the answer is how many stay because they are in use.
     pub(super) fn migrate_pages(
         &mut self,
@@ -285,6 +311,24 @@ impl Machine {
             task.pages.entry(goal).or_default().movable += moved;
         }
         Ok(left)
+    }
+
+    /// What a file of cpufreq shows after it took this.
+    fn cpufreq(&self, path: &str, knob: Knob, text: &str) -> Result<String, Errno> {
+        let taken = if knob == Knob::Governor {
+            let known = self.beside(path, "scaling_available_governors");
+            known.split_whitespace().any(|word| word == text)
+        } else {
+            self.beside(path, "scaling_governor").trim() == "userspace"
+                && list::unsigned(text).is_ok()
+        };
+        if taken { Ok(format!("{text}\n")) } else { Err(Errno::INVAL) }
+    }
+
+    /// Text of another file in the same directory; empty if there is none.
+    fn beside(&self, path: &str, name: &str) -> String {
+        let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
+        self.tree.read_text(&format!("{directory}/{name}")).unwrap_or_default()
     }
 
     /// A write to a file outside the cgroup hierarchies.
@@ -330,23 +374,25 @@ impl Machine {
             Knob::Mask => format!("{}\n", online(list::mask(text, bits)?)?.to_mask()),
             Knob::List => format!("{}\n", online(list::list(text, bits)?)?),
             Knob::Managed => return Err(Errno::IO),
-            Knob::Choice => {
-                let now = self.tree.file_mut(&path)?;
-                let words = String::from_utf8_lossy(now).replace(['[', ']'], "");
-                let chosen = text.trim();
-                if !words.split_whitespace().any(|word| word == chosen) {
-                    return Err(Errno::INVAL);
-                }
-                let shown = words.split_whitespace().map(|word| match word == chosen {
-                    true => format!("[{word}]"),
-                    false => word.to_owned(),
-                });
-                format!("{}\n", shown.collect::<Vec<_>>().join(" "))
-            }
+            Knob::Choice => choice(self.tree.file_mut(&path)?, text.trim())?,
+            Knob::Governor | Knob::Frequency => self.cpufreq(&path, knob, text.trim())?,
             Knob::Pool(most) => format!("{}\n", list::unsigned(text.trim())?.min(most)),
         };
         let content = self.tree.file_mut(&path)?;
         *content = shown.into_bytes();
         Ok(())
     }
+}
+
+/// `always [madvise] never` after another word was chosen.
+fn choice(now: &[u8], chosen: &str) -> Result<String, Errno> {
+    let words = String::from_utf8_lossy(now).replace(['[', ']'], "");
+    if !words.split_whitespace().any(|word| word == chosen) {
+        return Err(Errno::INVAL);
+    }
+    let shown = words.split_whitespace().map(|word| match word == chosen {
+        true => format!("[{word}]"),
+        false => word.to_owned(),
+    });
+    Ok(format!("{}\n", shown.collect::<Vec<_>>().join(" ")))
 }

@@ -7,6 +7,9 @@ use pinfold_model::{CpuSet, NodeId, Policy, TaskId, Tid};
 use crate::proc_stat::{PF_KTHREAD, PF_NO_SETAFFINITY};
 use crate::schedstat::SchedStat;
 
+/// A clock tick of `/proc`, `USER_HZ`.
+const NS_PER_TICK: u64 = 10_000_000;
+
 /// A thread of the simulated machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimTask {
@@ -177,12 +180,13 @@ impl SimTask {
         self.flags & PF_NO_SETAFFINITY != 0
     }
 
+    /// CPU time is the thread's own: a simulated process does not add up its threads'.
     pub(super) fn stat(&self, threads: usize) -> String {
         let (number, priority, nice) = policy_numbers(self.policy);
         let kernel_priority =
             if priority > 0 { -1 - i64::from(priority) } else { 20 + i64::from(nice) };
         format!(
-            "{tid} ({comm}) {state} {ppid} {group} {group} 0 -1 {flags} 0 0 0 0 0 0 0 0 \
+            "{tid} ({comm}) {state} {ppid} {group} {group} 0 -1 {flags} 0 0 0 0 {ticks} 0 0 0 \
              {kernel_priority} {nice} {threads} 0 {start} 0 0 18446744073709551615 0 0 0 0 0 0 0 0 0 \
              0 0 0 17 {processor} {priority} {number} 0 0 0 0 0 0 0 0 0 0 0\n",
             tid = self.tid,
@@ -191,6 +195,7 @@ impl SimTask {
             ppid = self.ppid,
             group = self.process_group,
             flags = self.flags,
+            ticks = self.schedstat.run_ns / NS_PER_TICK,
             start = self.start_time,
             processor = self.processor,
         )

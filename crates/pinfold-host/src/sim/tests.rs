@@ -2,6 +2,7 @@
 
 mod live_v1;
 mod proc_view;
+mod speed;
 mod v1_rules;
 mod v2_rules;
 

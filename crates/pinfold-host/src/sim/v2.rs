@@ -13,8 +13,8 @@ use pinfold_model::CpuSet;
 use rustix::io::Errno;
 
 use super::cgroup::{Cpuset, Group, Hierarchy, Partition, Whole, parent};
-use super::list;
 use super::state::{MAX_NODES, Machine};
+use super::{bandwidth, list};
 
 const CORE: [&str; 6] = [
     "cgroup.controllers",
@@ -47,6 +47,9 @@ pub(super) fn file_names(machine: &Machine, hierarchy: &Hierarchy, group: &str) 
         let files: &[&str] = if group == "/" { &CPUSET_ROOT } else { &CPUSET };
         let there = |name: &&str| !machine.local_partitions || !name.contains("exclusive");
         names.extend(files.iter().copied().filter(there));
+    }
+    if group != "/" && hierarchy.enabled(group).contains(&"cpu") {
+        names.extend(bandwidth::V2);
     }
     names.sort_unstable();
     names.into_iter().map(str::to_owned).collect()
@@ -195,9 +198,7 @@ pub(super) fn read(
         "cgroup.procs" => return procs(machine, index, group),
         "cgroup.threads" => Machine::lines(machine.tids_in(index, group)),
         "cgroup.type" => format!("{}\n", kind(machine, index, group)),
-        "cgroup.events" => {
-            format!("populated {}\nfrozen 0\n", u8::from(machine.is_populated(index, group)))
-        }
+        "cgroup.events" => machine.events(index, group),
         "cgroup.max.depth" | "cgroup.max.descendants" => "max\n".to_owned(),
         "cgroup.stat" => {
             let below = hierarchy
@@ -216,6 +217,8 @@ pub(super) fn read(
         }
         "cpuset.cpus.isolated" => set(&isolated(machine, hierarchy)),
         "cpuset.cpus.partition" => partition_text(machine, hierarchy, group),
+        "cgroup.freeze" => machine.read_freeze(index, group),
+        "cpu.max" | "cpu.weight" => bandwidth::read_v2(found, name),
         "cgroup.kill" => return Err(Errno::INVAL),
         "cpu.stat" => "usage_usec 0\nuser_usec 0\nsystem_usec 0\n".to_owned(),
         _ => "0\n".to_owned(),
@@ -286,6 +289,8 @@ pub(super) fn write(
         "cgroup.procs" => attach(machine, index, group, text, Whole::Process),
         "cgroup.threads" => attach(machine, index, group, text, Whole::Thread),
         "cgroup.subtree_control" => machine.write_subtree_control(index, group, text),
+        "cgroup.freeze" => machine.write_freeze(index, group, text),
+        "cpu.max" | "cpu.weight" => machine.write_bandwidth_v2(index, (group, name), text),
         "cgroup.type" if text.trim() == "threaded" => machine.make_threaded(index, group),
         "cpuset.cpus" => {
             let set = parse_within(text, machine.possible_bits(), &machine.possible)?;
