@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{CpuSet, PuId};
 
-use crate::SpeedError;
+use crate::{Release, SpeedError};
 
 /// Gaps that a witness saw, in nanoseconds, by PU.
 pub type Gaps = BTreeMap<PuId, Vec<u64>>;
@@ -33,6 +33,23 @@ pub trait Outside: Sync {
     /// # Errors
     /// [`SpeedError::Outside`].
     fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError>;
+
+    /// Starts a process that calls [`release`](crate::release) when it has not heard a beat for
+    /// 100 ms, or when its pipe closes: nobody stays frozen or stopped behind a supervisor
+    /// that was killed or stopped.
+    ///
+    /// # Errors
+    /// [`SpeedError::Outside`].
+    fn sentinel(&self, what: Release) -> Result<Box<dyn Sentinel>, SpeedError>;
+}
+
+/// A sentinel that was started; it ends when this is dropped, and releases once more before.
+pub trait Sentinel {
+    /// Tells it that the supervisor works.
+    ///
+    /// # Errors
+    /// [`SpeedError::Outside`] if it is gone.
+    fn beat(&mut self) -> Result<(), SpeedError>;
 }
 
 /// A burner that was started; it ends when this is dropped.

@@ -1,13 +1,18 @@
 //! The groups of a vnode: one directory in each hierarchy that its method needs.
 
+mod attach;
+mod parts;
+
 use std::collections::BTreeSet;
 
 use pinfold_host::{Host, HostError, paths};
-use pinfold_model::{Change, CpuSet, Method, Step, Undo};
+use pinfold_model::{Attach, Change, CpuSet, Method, Step, Undo};
 
 use crate::hierarchies::{Hierarchies, Place};
 use crate::nodes::Node;
 use crate::{SpeedError, methods};
+
+pub use parts::Part;
 
 /// What the names of vnodes' groups begin with.
 pub const GROUP_PREFIX: &str = "pinfold-vnode-";
@@ -23,8 +28,14 @@ pub struct Enclosure {
     pub freezer: Option<String>,
     /// Directory in the hierarchy of `perf_event`.
     pub perf: Option<String>,
+    /// Groups below these between which its threads are dealt; none for most methods.
+    pub parts: Vec<Part>,
+    /// True if the groups were there before and belong to somebody else.
+    pub is_attached: bool,
     /// True for those of them that are of version 2.
     pub(crate) unified: BTreeSet<String>,
+    // Where a process enters a group of somebody else.
+    entry: Option<String>,
 }
 
 impl Enclosure {
@@ -39,15 +50,49 @@ impl Enclosure {
     /// The files by which a process enters.
     #[must_use]
     pub fn entries(&self) -> Vec<String> {
-        self.directories().iter().map(|group| paths::cgroup_procs(group)).collect()
+        self.doors().iter().map(|group| paths::cgroup_procs(group)).collect()
     }
 
-    /// The groups that a vnode will have, and the steps that make them.
+    /// The groups that a process enters: threads are born in the groups of their makers, so
+    /// where there are parts it is the first of them.
+    fn doors(&self) -> Vec<String> {
+        if let Some(entry) = &self.entry {
+            return vec![entry.clone()];
+        }
+        let Some(part) = self.parts.first() else { return self.directories() };
+        let of_part: BTreeSet<&String> =
+            [Some(&part.cpu), part.cpuset.as_ref()].into_iter().flatten().collect();
+        of_part.into_iter().cloned().collect()
+    }
+
+    /// The groups that a vnode will have, and all steps that its method needs: those that make
+    /// the groups, move what becomes the vnode into them, and prepare the host.
     ///
     /// # Errors
-    /// [`SpeedError::Unavailable`] if its method needs a controller that the host does not have,
-    /// [`SpeedError::Occupied`] if one of the groups is there already.
+    /// [`SpeedError::Unavailable`] if its method needs something that the host does not have,
+    /// [`SpeedError::Occupied`] if one of the groups is there already,
+    /// [`SpeedError::Unattached`] if what is to become the vnode cannot.
     pub fn plan(
+        host: &dyn Host,
+        hierarchies: &Hierarchies,
+        node: &Node,
+    ) -> Result<(Self, Vec<Step>), SpeedError> {
+        let (enclosure, mut steps) = match &node.attach {
+            Some(Attach::Group(path)) => {
+                (attach::group(host, hierarchies, node, path)?, Vec::new())
+            }
+            Some(Attach::Process(pid)) => {
+                let (enclosure, mut steps) = Self::own(host, hierarchies, node)?;
+                steps.extend(attach::moves(host, hierarchies, (node, *pid), &enclosure.doors())?);
+                (enclosure, steps)
+            }
+            None => Self::own(host, hierarchies, node)?,
+        };
+        steps.extend(methods::steps(host, node)?);
+        Ok((enclosure, steps))
+    }
+
+    fn own(
         host: &dyn Host,
         hierarchies: &Hierarchies,
         node: &Node,
@@ -83,10 +128,11 @@ impl Enclosure {
         let cpu = made(&hierarchies.cpu, "cpu", needs.cpu)?;
         let freezer = made(&hierarchies.freezer, "freezer", needs.freezer)?;
         let perf = made(&hierarchies.perf, "perf_event", needs.perf)?;
-        let enclosure = Self { cpuset, cpu, freezer, perf, ..enclosure };
+        let mut enclosure = Self { cpuset, cpu, freezer, perf, ..enclosure };
         let mut first = enabling(host, hierarchies, needs.cpu)?;
         first.append(&mut steps);
         first.extend(enclosure.confining(host, hierarchies, node)?);
+        first.extend(enclosure.divide(host, hierarchies, node)?);
         Ok((enclosure, first))
     }
 
@@ -100,30 +146,42 @@ impl Enclosure {
         let (Some(group), Some(place)) = (&self.cpuset, &hierarchies.cpuset) else {
             return Ok(Vec::new());
         };
-        let undo = Undo::RemoveGroup { path: group.clone() };
-        let write = |path: String, value: String, reason: String| Step {
-            change: Change::WriteFile { path, value: value.into_bytes() },
-            undo: undo.clone(),
-            reason,
-        };
-        let mut steps = Vec::new();
-        let nodes = match (node.memory_node, place.unified) {
-            (Some(memory), _) => Some(memory.to_string()),
-            // A group of version 1 without memory nodes takes no task.
-            (None, false) => {
-                let path = paths::cpuset_mems(&place.root);
-                Some(host.read_text(&path)?.trim().to_owned())
-            }
-            (None, true) => None,
-        };
-        if let Some(nodes) = nodes {
-            let reason = format!("memory of vnode {}", node.name);
-            steps.push(write(paths::cpuset_mems(group), nodes, reason));
+        confine(host, place, node, (group, &node.pus()))
+    }
+}
+
+/// What a group in cpuset must have before it takes a task.
+fn confine(
+    host: &dyn Host,
+    place: &Place,
+    node: &Node,
+    (group, pus): (&str, &CpuSet),
+) -> Result<Vec<Step>, SpeedError> {
+    let mut steps = Vec::new();
+    let nodes = match (node.memory_node, place.unified) {
+        (Some(memory), _) => Some(memory.to_string()),
+        // A group of version 1 without memory nodes takes no task.
+        (None, false) => {
+            let path = paths::cpuset_mems(&place.root);
+            Some(host.read_text(&path)?.trim().to_owned())
         }
-        let pus: CpuSet = node.pus();
-        let reason = format!("vnode {} has these cores", node.name);
-        steps.push(write(paths::cpuset_cpus(group), pus.to_string(), reason));
-        Ok(steps)
+        (None, true) => None,
+    };
+    if let Some(nodes) = nodes {
+        let reason = format!("memory of vnode {}", node.name);
+        steps.push(write(group, paths::cpuset_mems(group), &nodes, reason));
+    }
+    let reason = format!("vnode {} has PUs {pus} here", node.name);
+    steps.push(write(group, paths::cpuset_cpus(group), &pus.to_string(), reason));
+    Ok(steps)
+}
+
+/// A write to a file of a group of ours, which goes with it.
+fn write(group: &str, path: String, value: &str, reason: String) -> Step {
+    Step {
+        change: Change::WriteFile { path, value: value.as_bytes().to_vec() },
+        undo: Undo::RemoveGroup { path: group.to_owned() },
+        reason,
     }
 }
 
@@ -161,10 +219,10 @@ fn missing(node: &Node, controller: &str) -> SpeedError {
         method: node.method,
         why: format!("there is no writable cgroup hierarchy with {controller}"),
         hint: match node.method {
-            Method::Stall | Method::Fracas | Method::Quota | Method::Gov => {
+            Method::Stall | Method::Fracas | Method::Quota | Method::Gov | Method::Lim => {
                 "mount it, run outside the container, or use another method: `pinfold emulate methods`"
             }
-            Method::Hogs | Method::Freq | Method::Lim | Method::Inject => {
+            Method::Hogs | Method::Freq | Method::Inject => {
                 "mount it, or run outside the container"
             }
         }

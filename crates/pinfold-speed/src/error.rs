@@ -32,6 +32,33 @@ pub enum SpeedError {
         /// What can be done.
         hint: String,
     },
+    /// The length of a turn is none that the method can keep.
+    #[error(
+        "vnode {vnode}: {method} cannot work with a period of {}: {} to {} it can",
+        in_time(*period_ns), in_time(bounds_ns.0), in_time(bounds_ns.1)
+    )]
+    Period {
+        /// The vnode.
+        vnode: String,
+        /// The method.
+        method: Method,
+        /// What was asked.
+        period_ns: u64,
+        /// The shortest and the longest.
+        bounds_ns: (u64, u64),
+    },
+    /// What was to become a vnode is not there, or cannot be one.
+    #[error("vnode {vnode}: {what} {why}")]
+    Unattached {
+        /// The vnode.
+        vnode: String,
+        /// The group or process.
+        what: String,
+        /// What is wrong with it.
+        why: String,
+        /// What can be done.
+        hint: String,
+    },
     /// There is no such vnode.
     #[error("there is no vnode {name:?}; there are {known}")]
     NoVnode {
@@ -80,8 +107,11 @@ impl SpeedError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            SpeedError::Unavailable { hint, .. } | SpeedError::OutOfReach { hint, .. } => {
-                Some(hint.clone())
+            SpeedError::Unavailable { hint, .. }
+            | SpeedError::OutOfReach { hint, .. }
+            | SpeedError::Unattached { hint, .. } => Some(hint.clone()),
+            SpeedError::Period { .. } => {
+                Some("leave the period out to have the method's usual".to_owned())
             }
             SpeedError::NoVnode { .. } => Some("`pinfold emulate status` lists them".to_owned()),
             SpeedError::Occupied { .. } => Some(
@@ -95,5 +125,14 @@ impl SpeedError {
             SpeedError::Outside { .. } => None,
             SpeedError::Host(error) => error.hint(),
         }
+    }
+}
+
+/// `200 µs`, `100 ms`: the longest unit in which it is whole.
+fn in_time(ns: u64) -> String {
+    match ns {
+        ns if ns >= 1_000_000 && ns.is_multiple_of(1_000_000) => format!("{} ms", ns / 1_000_000),
+        ns if ns >= 1_000 && ns.is_multiple_of(1_000) => format!("{} µs", ns / 1_000),
+        ns => format!("{ns} ns"),
     }
 }

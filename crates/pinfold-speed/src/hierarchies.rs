@@ -12,8 +12,27 @@ use pinfold_host::{Host, HostError, paths};
 pub(crate) struct Place {
     /// Directory of its root.
     pub(crate) root: String,
+    /// Path of the group that is mounted there; `/` but in containers.
+    pub(crate) mounted: String,
     /// True for version 2.
     pub(crate) unified: bool,
+}
+
+impl Place {
+    /// A group's path below the mount, from the one that `/proc/PID/cgroup` tells.
+    pub(crate) fn below(&self, path: &str) -> Option<String> {
+        let below = path.strip_prefix(self.mounted.trim_end_matches('/'))?;
+        (below.is_empty() || below.starts_with('/'))
+            .then(|| format!("/{}", below.trim_matches('/')))
+    }
+
+    /// The directory of a group.
+    pub(crate) fn directory(&self, below: &str) -> String {
+        match below.trim_matches('/') {
+            "" => self.root.clone(),
+            below => paths::cgroup_file(&self.root, below),
+        }
+    }
 }
 
 /// The hierarchies that emulation needs; `None` for a controller that the host does not have.
@@ -51,5 +70,6 @@ impl Hierarchies {
 /// A hierarchy that can be written to.
 fn place(at: &ControllerMount) -> Option<Place> {
     let root = at.mount.path.trim_end_matches('/').to_owned();
-    (!at.mount.is_read_only()).then_some(Place { root, unified: at.version == Version::V2 })
+    let (mounted, unified) = (at.mount.root.clone(), at.version == Version::V2);
+    (!at.mount.is_read_only()).then_some(Place { root, mounted, unified })
 }

@@ -1,16 +1,24 @@
 //! The methods: what each does, needs and cannot do.
 
+mod burner;
+mod dealer;
+mod fracas;
+mod freq;
+mod gov;
 mod hogs;
+mod inject;
+mod lim;
+mod quota;
 mod stall;
 
 use pinfold_host::{Clock, Host, HostMut, Stall, paths, process};
-use pinfold_model::{CpuSet, Method, Speed};
+use pinfold_model::{CpuSet, Method, Speed, Step};
 
 use crate::emulation::Emulation;
 use crate::enclosure::Enclosure;
 use crate::hierarchies::Hierarchies;
 use crate::nodes::Node;
-use crate::{Outside, SpeedError};
+use crate::{Outside, SpeedError, frequency};
 
 /// The hierarchies besides cpuset in which a vnode has a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,6 +79,76 @@ pub const METHODS: &[MethodInfo] = &[
                  kernel's real-time throttle is on; not on the last housekeeping PU unless asked",
         groups: Groups { cpu: false, freezer: false, perf: false },
         period_ns: (500 * US, 100 * US, S),
+        burns: true,
+    },
+    MethodInfo {
+        method: Method::Fracas,
+        summary: "a burner on each core in a group beside the vnode's, by weights",
+        source: "Fracas, Buchert 2011",
+        needs: "root; cgroups with cpu and cpuset; debugfs for the shortest slices",
+        limits: "meters a budget: bursts of up to some 10 ms are not slowed; weights bound the \
+                 speed: 2 to 262144 of version 1 to 0.0008% to 99.9992%, 1 to 10000 of version \
+                 2 to 0.01% to 99.99%; as published it fails with several tasks; other tasks on \
+                 these cores upset it",
+        groups: Groups { cpu: true, freezer: false, perf: false },
+        period_ns: (5 * MS, MS, 100 * MS),
+        burns: true,
+    },
+    MethodInfo {
+        method: Method::Quota,
+        summary: "a quota of CPU time for each core",
+        source: "cgroup bandwidth: cpu.max, cpu.cfs_quota_us",
+        needs: "root; cgroups with cpu and cpuset",
+        limits: "meters a budget: bursts shorter than the period are not slowed; periods below \
+                 10 ms are refused, because the kernel hands out slices of 5 ms, and quotas below \
+                 1 ms too; a burst of births shares one core for some milliseconds; as \
+                 published one thread runs at several times its share",
+        groups: Groups { cpu: true, freezer: false, perf: false },
+        period_ns: (100 * MS, 10 * MS, S),
+        burns: false,
+    },
+    MethodInfo {
+        method: Method::Gov,
+        summary: "two hardware frequencies in turns, the freezer below the lowest",
+        source: "CPU-Gov, Buchert 2011",
+        needs: "root; a freezer; cpufreq with the governor userspace for more than the freezer",
+        limits: "cores of one frequency domain have one speed, and below the lowest frequency all \
+                 cores of a vnode; uneven within the period; a task in the kernel freezes late",
+        groups: Groups { cpu: false, freezer: true, perf: false },
+        period_ns: (100 * MS, 10 * MS, S),
+        burns: false,
+    },
+    MethodInfo {
+        method: Method::Freq,
+        summary: "the nearest hardware frequency",
+        source: "cpufreq",
+        needs: "root; cpufreq with the governor userspace",
+        limits: "only the frequencies that the hardware has; cores of one frequency domain have \
+                 one speed; memory is as fast as before",
+        groups: Groups { cpu: false, freezer: false, perf: false },
+        period_ns: (S, MS, S),
+        burns: false,
+    },
+    MethodInfo {
+        method: Method::Lim,
+        summary: "stops and continues processes by signals",
+        source: "CPU-Lim of Wrekavoc, Buchert 2011",
+        needs: "root; a cgroup",
+        limits: "to compare with the literature: polling costs, signals are seen, who slept runs \
+                 at full speed, and a process with several threads has the speed of one",
+        groups: Groups { cpu: false, freezer: true, perf: false },
+        period_ns: (10 * MS, MS, S),
+        burns: false,
+    },
+    MethodInfo {
+        method: Method::Inject,
+        summary: "replays a recorded load by real-time burners",
+        source: "after KRASH",
+        needs: "real-time rights (root); a recorded load",
+        limits: "no speed of its own, but of what the load leaves; not above 95% of load while the \
+                 kernel's real-time throttle is on; not on the last housekeeping PU unless asked",
+        groups: Groups { cpu: false, freezer: false, perf: false },
+        period_ns: (10 * MS, MS, 100 * MS),
         burns: true,
     },
 ];
@@ -134,11 +212,15 @@ pub fn refusal(method: Method, facts: &Facts) -> Option<String> {
     let lacks = |there: bool, what: &str| (!there).then(|| what.to_owned());
     match method {
         Method::Stall => facts.no_stall.clone(),
-        Method::Hogs | Method::Lim | Method::Inject => None,
-        Method::Fracas | Method::Quota => {
-            lacks(facts.hierarchies.cpu.is_some(), "there is no cgroup hierarchy with cpu")
-        }
-        Method::Gov => lacks(
+        Method::Hogs | Method::Inject => None,
+        Method::Fracas | Method::Quota => lacks(
+            facts.hierarchies.cpu.is_some(),
+            "there is no cgroup hierarchy with cpu",
+        )
+        .or_else(|| {
+            lacks(facts.hierarchies.cpuset.is_some(), "there is no cgroup hierarchy with cpuset")
+        }),
+        Method::Gov | Method::Lim => lacks(
             facts.hierarchies.freezer.is_some(),
             "there is no cgroup hierarchy with a freezer",
         ),
@@ -146,10 +228,22 @@ pub fn refusal(method: Method, facts: &Facts) -> Option<String> {
     }
 }
 
-/// The best method that a host can do.
+/// The best method that a host can do. Without a load to replay [`Method::Inject`] is none.
 #[must_use]
 pub fn best(facts: &Facts) -> Option<Method> {
-    METHODS.iter().map(|info| info.method).find(|method| refusal(*method, facts).is_none())
+    let all = METHODS.iter().map(|info| info.method).filter(|method| *method != Method::Inject);
+    all.into_iter().find(|method| refusal(*method, facts).is_none())
+}
+
+/// What a method prepares on the host besides groups.
+pub(crate) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedError> {
+    match node.method {
+        Method::Fracas => Ok(fracas::steps(host, node)?),
+        Method::Gov | Method::Freq => frequency::steps(host, node),
+        Method::Stall | Method::Hogs | Method::Lim | Method::Quota | Method::Inject => {
+            Ok(Vec::new())
+        }
+    }
 }
 
 /// What a method starts with.
@@ -175,16 +269,26 @@ impl Ground<'_, '_> {
 
 /// Starts the method of a vnode, at full speed.
 pub(crate) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Box<dyn Emulation + 'h>, SpeedError> {
-    match ground.node.method {
-        Method::Stall => Ok(Box::new(stall::start(ground)?)),
-        Method::Hogs => Ok(Box::new(hogs::start(ground)?)),
-        Method::Fracas
-        | Method::Quota
-        | Method::Gov
-        | Method::Freq
-        | Method::Lim
-        | Method::Inject => Err(ground.unavailable("it is not there yet")),
+    let node = ground.node;
+    let (_, shortest, longest) = info(node.method).period_ns;
+    if !(shortest..=longest).contains(&node.period()) {
+        return Err(SpeedError::Period {
+            vnode: node.name.clone(),
+            method: node.method,
+            period_ns: node.period(),
+            bounds_ns: (shortest, longest),
+        });
     }
+    Ok(match node.method {
+        Method::Stall => Box::new(stall::start(ground)?),
+        Method::Hogs => Box::new(hogs::start(ground)?),
+        Method::Fracas => Box::new(fracas::start(ground)?),
+        Method::Quota => Box::new(quota::start(ground)?),
+        Method::Gov => Box::new(gov::start(ground)?),
+        Method::Freq => Box::new(freq::start(ground)?),
+        Method::Lim => Box::new(lim::start(ground)?),
+        Method::Inject => Box::new(inject::start(ground)?),
+    })
 }
 
 /// Millionths of the time that are to be taken.

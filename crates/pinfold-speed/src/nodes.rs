@@ -1,11 +1,13 @@
 //! Virtual nodes at work: their methods get their turns, their speeds can be changed and seen.
 
+use std::collections::BTreeMap;
+
 use pinfold_host::{Clock, HostMut};
-use pinfold_model::{CpuSet, Method, NodeId, PuId, Speed, Variant};
+use pinfold_model::{Attach, CpuSet, Method, NodeId, PuId, Speed, Variant};
 
 use crate::emulation::{CoreAccount, Emulation};
 use crate::enclosure::Enclosure;
-use crate::{Outside, SpeedError, methods};
+use crate::{Outside, SpeedError, frequency, methods};
 
 /// The live error is told over at least this time.
 const WINDOW_NS: u64 = 1_000_000_000;
@@ -29,6 +31,14 @@ pub struct Node {
     pub period_ns: Option<u64>,
     /// Speeds to be played: from so many nanoseconds after the start on all cores have this one.
     pub profile: Vec<(u64, Speed)>,
+    /// What exists already and becomes the vnode.
+    pub attach: Option<Attach>,
+    /// The load that [`Method::Inject`] replays: from so many nanoseconds after the start on, the
+    /// millionths of each core's time that are taken, the cores in the order of `cores`.
+    pub load: Vec<(u64, Vec<u32>)>,
+    /// What hardware frequencies really give where that was measured: millionths of full
+    /// speed by kHz. Others give what their ratio to the highest says.
+    pub measured: BTreeMap<u64, u32>,
 }
 
 impl Node {
@@ -83,6 +93,7 @@ struct Running<'h> {
 
 /// All vnodes of a platform at work.
 pub struct Nodes<'h> {
+    host: &'h dyn HostMut,
     running: Vec<Running<'h>>,
 }
 
@@ -97,7 +108,9 @@ impl<'h> Nodes<'h> {
         outside: &'h dyn Outside,
         nodes: Vec<(Node, Enclosure)>,
     ) -> Result<Self, SpeedError> {
-        let mut running = Vec::new();
+        let all: Vec<&Node> = nodes.iter().map(|(node, _)| node).collect();
+        frequency::agree(host, &all)?;
+        let mut running: Vec<Running<'h>> = Vec::new();
         for (node, enclosure) in nodes {
             let mut emulation = methods::start(&methods::Ground {
                 host,
@@ -119,7 +132,7 @@ impl<'h> Nodes<'h> {
                 before: (now, accounts),
             });
         }
-        Ok(Self { running })
+        Ok(Self { host, running })
     }
 
     /// Gives all methods that are due their turn. Returns when to be called next.
@@ -146,15 +159,22 @@ impl<'h> Nodes<'h> {
         let known: Vec<&str> = self.running.iter().map(|one| one.node.name.as_str()).collect();
         let known = known.join(", ");
         let missing = || SpeedError::NoVnode { name: name.to_owned(), known };
-        let one = self.running.iter_mut().find(|one| one.node.name == name).ok_or_else(missing)?;
+        let one = self.running.iter().find(|one| one.node.name == name).ok_or_else(missing)?;
         let mut cores = one.node.cores.clone();
         for (pu, at) in &mut cores {
             if only.is_none_or(|only| only == *pu) {
                 *at = speed;
             }
         }
-        one.emulation.set(&cores)?;
-        one.node.cores = cores;
+        let wanted = Node { cores, ..one.node.clone() };
+        let others = self.running.iter().filter(|one| one.node.name != name);
+        let all: Vec<&Node> = others.map(|one| &one.node).chain([&wanted]).collect();
+        frequency::agree(self.host, &all)?;
+        let Some(one) = self.running.iter_mut().find(|one| one.node.name == name) else {
+            return Ok(());
+        };
+        one.emulation.set(&wanted.cores)?;
+        one.node.cores = wanted.cores;
         // From now on somebody else decides.
         one.node.profile.truncate(one.played);
         Ok(())

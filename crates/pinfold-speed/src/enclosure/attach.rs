@@ -1,0 +1,206 @@
+//! What exists already and becomes a vnode: a group of somebody else, or a running process.
+
+use std::collections::BTreeMap;
+
+use pinfold_host::{Host, HostError, paths, proc_cgroup};
+use pinfold_model::{Change, Method, Step, TaskState, Tid, Undo};
+
+use super::Enclosure;
+use crate::SpeedError;
+use crate::hierarchies::{Hierarchies, Place};
+use crate::nodes::Node;
+use crate::release::stat;
+
+/// A group of version 2, used as it is: nothing is made or moved.
+pub(super) fn group(
+    host: &dyn Host,
+    hierarchies: &Hierarchies,
+    node: &Node,
+    path: &str,
+) -> Result<Enclosure, SpeedError> {
+    match node.method {
+        Method::Quota | Method::Fracas => {
+            return Err(SpeedError::Unavailable {
+                vnode: node.name.clone(),
+                method: node.method,
+                why: format!(
+                    "it deals threads to groups below the vnode's, and {path} belongs to somebody \
+                     else"
+                ),
+                hint: "use stall, hogs or gov, or attach a process, which gets groups of its own"
+                    .to_owned(),
+            });
+        }
+        Method::Stall
+        | Method::Hogs
+        | Method::Gov
+        | Method::Freq
+        | Method::Lim
+        | Method::Inject => {}
+    }
+    let unattached = |why: &str, hint: &str| SpeedError::Unattached {
+        vnode: node.name.clone(),
+        what: format!("group {path:?}"),
+        why: why.to_owned(),
+        hint: hint.to_owned(),
+    };
+    let places = [&hierarchies.perf, &hierarchies.freezer, &hierarchies.cpuset, &hierarchies.cpu];
+    let Some(place) = places.into_iter().flatten().find(|place| place.unified) else {
+        return Err(unattached("cannot be used: cgroup version 2 is not mounted", "mount it"));
+    };
+    if path.trim_matches('/').is_empty() || path.split('/').any(|name| name == "..") {
+        let why = "is not a group below the root";
+        return Err(unattached(why, "name one as `/proc/PID/cgroup` does"));
+    }
+    let directory = place.directory(path);
+    if !host.exists(&paths::cgroup_procs(&directory)) {
+        let why = format!("is not below {}", place.root);
+        return Err(unattached(&why, "`systemd-cgls` or `/proc/PID/cgroup` name what there is"));
+    }
+    Ok(Enclosure {
+        freezer: Some(directory.clone()),
+        perf: Some(directory.clone()),
+        is_attached: true,
+        unified: [directory.clone()].into(),
+        entry: Some(leaf(host, directory)?),
+        ..Enclosure::default()
+    })
+}
+
+/// The first group at or below this that may have processes: in version 2 one that gives
+/// controllers to others may not.
+fn leaf(host: &dyn Host, group: String) -> Result<String, HostError> {
+    if host.read_text(&paths::cgroup_subtree_control(&group))?.trim().is_empty() {
+        return Ok(group);
+    }
+    for name in host.list(&group)? {
+        let below = paths::cgroup_file(&group, &name);
+        if host.exists(&paths::cgroup_procs(&below)) {
+            return leaf(host, below);
+        }
+    }
+    Ok(group)
+}
+
+/// The steps that move a process with all its threads and children into a vnode's groups.
+pub(super) fn moves(
+    host: &dyn Host,
+    hierarchies: &Hierarchies,
+    (node, pid): (&Node, u32),
+    doors: &[String],
+) -> Result<Vec<Step>, SpeedError> {
+    let unattached = |why: &str, hint: &str| SpeedError::Unattached {
+        vnode: node.name.clone(),
+        what: format!("process {pid}"),
+        why: why.to_owned(),
+        hint: hint.to_owned(),
+    };
+    let Some(first) = stat(host, Tid(pid))?.filter(|stat| !stat.has_ended()) else {
+        return Err(unattached("is not running", "`pgrep` finds its number"));
+    };
+    if first.is_kernel_thread() || pid == 1 {
+        let why = "is the kernel's or init, which is nobody's vnode";
+        return Err(unattached(why, "attach a group or another process"));
+    }
+    let family = family(host, Tid(pid))?;
+    let mut steps = Vec::new();
+    for door in doors {
+        let places = [
+            (&hierarchies.cpuset, "cpuset"),
+            (&hierarchies.cpu, "cpu"),
+            (&hierarchies.freezer, "freezer"),
+            (&hierarchies.perf, "perf_event"),
+        ];
+        let inside = |place: &Place| {
+            door.strip_prefix(&place.root).is_some_and(|below| below.starts_with('/'))
+        };
+        let found = places
+            .into_iter()
+            .filter_map(|(place, name)| Some((place.as_ref()?, name)))
+            .find(|(place, _)| inside(place));
+        let Some((place, controller)) = found else { continue };
+        let (mut tasks, mut states) = (Vec::new(), Vec::new());
+        for process in &family {
+            let Some(leader) = stat(host, *process)?.filter(|stat| !stat.has_ended()) else {
+                continue;
+            };
+            tasks.push(leader.task());
+            states.extend(states_of(host, (place, controller), *process)?);
+        }
+        let members = if place.unified { "cgroup.procs" } else { "tasks" };
+        steps.push(Step {
+            change: Change::MoveTasks {
+                group: door.clone(),
+                file: "cgroup.procs".to_owned(),
+                tasks,
+            },
+            undo: Undo::MoveTasks {
+                mount: place.root.clone(),
+                file: members.to_owned(),
+                tasks: states,
+            },
+            reason: format!("process {pid} and its children become vnode {}", node.name),
+        });
+    }
+    Ok(steps)
+}
+
+/// A process and all below it, parents first.
+fn family(host: &dyn Host, pid: Tid) -> Result<Vec<Tid>, HostError> {
+    let mut children: BTreeMap<Tid, Vec<Tid>> = BTreeMap::new();
+    for name in host.list(&paths::proc_dir())? {
+        let Ok(number) = name.parse() else { continue };
+        if let Some(stat) = stat(host, Tid(number))? {
+            children.entry(stat.ppid).or_default().push(stat.tid);
+        }
+    }
+    let mut family = vec![pid];
+    let mut at = 0;
+    while let Some(parent) = family.get(at) {
+        let born = children.remove(parent).unwrap_or_default();
+        family.extend(born);
+        at += 1;
+    }
+    Ok(family)
+}
+
+/// Every thread of a process as it is.
+fn states_of(
+    host: &dyn Host,
+    (place, controller): (&Place, &str),
+    process: Tid,
+) -> Result<Vec<TaskState>, HostError> {
+    let names = match host.list(&paths::task_dir(process)) {
+        Err(error) if error.is_gone() => return Ok(Vec::new()),
+        answer => answer?,
+    };
+    let mut states = Vec::new();
+    for tid in names.iter().filter_map(|name| name.parse().ok().map(Tid)) {
+        match state_of(host, (place, controller), tid) {
+            Ok(state) => states.extend(state),
+            Err(error) if error.is_gone() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(states)
+}
+
+fn state_of(
+    host: &dyn Host,
+    (place, controller): (&Place, &str),
+    tid: Tid,
+) -> Result<Option<TaskState>, HostError> {
+    let Some(stat) = stat(host, tid)? else { return Ok(None) };
+    let path = paths::process_cgroup(tid);
+    let groups = proc_cgroup::parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?;
+    let group = match place.unified {
+        true => proc_cgroup::v2_path(&groups),
+        false => proc_cgroup::v1_path(&groups, controller),
+    };
+    let group = group.and_then(|path| place.below(path)).ok_or_else(|| HostError::Unexpected {
+        path,
+        why: format!("there is no group below {} in it", place.root),
+    })?;
+    let (mask, policy) = (host.affinity(tid)?, host.policy(tid)?);
+    Ok(Some(TaskState { task: stat.task(), group, mask, policy }))
+}

@@ -1,0 +1,193 @@
+//! Hardware frequencies: which PUs change together, what levels there are, who agrees.
+//!
+//! <https://docs.kernel.org/admin-guide/pm/cpufreq.html>
+
+use std::collections::BTreeMap;
+
+use pinfold_host::{Host, HostError, HostMut, paths};
+use pinfold_model::{Change, CpuSet, Method, PuId, Speed, Step, Undo};
+
+use crate::SpeedError;
+use crate::nodes::Node;
+
+/// The governor that takes what it is told.
+const USERSPACE: &str = "userspace";
+/// Shares are told in parts of this.
+pub(crate) const WHOLE: u64 = 1_000_000_000;
+
+/// PUs whose frequency changes together: a cpufreq policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Domain {
+    policy: String,
+    /// All of its PUs, also those of others.
+    pub(crate) pus: CpuSet,
+    /// Frequencies, ascending.
+    khz: Vec<u64>,
+    /// True if the driver takes any frequency between the first and the last.
+    is_continuous: bool,
+}
+
+/// A frequency and the billionths of full speed that it gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Level {
+    pub(crate) khz: u64,
+    pub(crate) share: u64,
+}
+
+impl Domain {
+    /// Its levels, ascending by what they give; on a driver that takes any, the wanted one too.
+    pub(crate) fn levels(&self, measured: &BTreeMap<u64, u32>, wanted: Speed) -> Vec<Level> {
+        let most = self.khz.last().copied().unwrap_or(1).max(1);
+        let mut khz = self.khz.clone();
+        if self.is_continuous {
+            let between = most * u64::from(wanted.millionths()) / 1_000_000;
+            khz.push(between.clamp(self.khz.first().copied().unwrap_or(0), most));
+        }
+        let level = |khz: u64| {
+            let by_ratio = khz * WHOLE / most;
+            let measured = measured.get(&khz).map(|share| u64::from(*share) * (WHOLE / 1_000_000));
+            Level { khz, share: measured.unwrap_or(by_ratio) }
+        };
+        let mut levels: Vec<Level> = khz.into_iter().map(level).collect();
+        levels.sort_by_key(|level| level.share);
+        levels.dedup();
+        levels
+    }
+
+    /// Sets the frequency.
+    pub(crate) fn set(&self, host: &dyn HostMut, khz: u64) -> Result<(), HostError> {
+        let path = paths::cpufreq_policy_file(&self.policy, "scaling_setspeed");
+        host.write(&path, khz.to_string().as_bytes())
+    }
+
+    /// Sets the highest frequency.
+    pub(crate) fn set_full(&self, host: &dyn HostMut) -> Result<(), HostError> {
+        self.khz.last().map_or(Ok(()), |khz| self.set(host, *khz))
+    }
+}
+
+/// The domains of these PUs; none on a host without cpufreq.
+pub(crate) fn domains(host: &dyn Host, pus: &CpuSet) -> Result<Vec<Domain>, HostError> {
+    let Ok(mut policies) = host.list(&paths::cpufreq_dir()) else { return Ok(Vec::new()) };
+    policies.retain(|name| name.starts_with("policy"));
+    let mut domains = Vec::new();
+    for policy in policies {
+        let read = |name: &str| host.read_text(&paths::cpufreq_policy_file(&policy, name));
+        let related = numbers(&read("related_cpus")?);
+        let related: CpuSet =
+            related.into_iter().filter_map(|pu| u32::try_from(pu).ok().map(PuId)).collect();
+        if related.is_disjoint(pus) {
+            continue;
+        }
+        let listed = paths::cpufreq_policy_file(&policy, "scaling_available_frequencies");
+        let is_continuous = !host.exists(&listed);
+        let text = if is_continuous {
+            format!("{} {}", read("cpuinfo_min_freq")?, read("cpuinfo_max_freq")?)
+        } else {
+            read("scaling_available_frequencies")?
+        };
+        let mut khz = numbers(&text);
+        khz.sort_unstable();
+        domains.push(Domain { policy, pus: related, khz, is_continuous });
+    }
+    domains.sort_by_key(|domain| domain.pus.iter().next());
+    Ok(domains)
+}
+
+fn numbers(text: &str) -> Vec<u64> {
+    text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
+fn sets_frequencies(method: Method) -> bool {
+    match method {
+        Method::Gov | Method::Freq => true,
+        Method::Stall
+        | Method::Hogs
+        | Method::Fracas
+        | Method::Lim
+        | Method::Quota
+        | Method::Inject => false,
+    }
+}
+
+/// The steps that give the governor of a vnode's domains out of the kernel's hands.
+pub(crate) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedError> {
+    if !sets_frequencies(node.method) {
+        return Ok(Vec::new());
+    }
+    let domains = domains(host, &node.pus())?;
+    let unavailable = |why: String, hint: &str| SpeedError::Unavailable {
+        vnode: node.name.clone(),
+        method: node.method,
+        why,
+        hint: hint.to_owned(),
+    };
+    if domains.is_empty() && node.method == Method::Freq {
+        let why = "the kernel has no cpufreq driver for these CPUs".to_owned();
+        return Err(unavailable(why, "use another method: `pinfold emulate methods`"));
+    }
+    let mut steps = Vec::new();
+    for domain in domains {
+        let path = |name: &str| paths::cpufreq_policy_file(&domain.policy, name);
+        let known = host.read_text(&path("scaling_available_governors"))?;
+        if !known.split_ascii_whitespace().any(|word| word == USERSPACE) {
+            let why = format!(
+                "{} has no governor {USERSPACE}, only {}",
+                domain.policy,
+                known.split_ascii_whitespace().collect::<Vec<_>>().join(", ")
+            );
+            let hint = "load cpufreq_userspace; on Intel boot with intel_pstate=passive";
+            return Err(unavailable(why, hint));
+        }
+        let path = path("scaling_governor");
+        let original = host.read(&path)?;
+        if original.trim_ascii() == USERSPACE.as_bytes() {
+            continue;
+        }
+        steps.push(Step {
+            change: Change::WriteFile { path: path.clone(), value: USERSPACE.as_bytes().to_vec() },
+            undo: Undo::WriteFile { path, original },
+            reason: format!("{} sets the frequency of vnode {}", node.method, node.name),
+        });
+    }
+    Ok(steps)
+}
+
+/// All PUs of a domain have one frequency, whichever vnode has them.
+///
+/// # Errors
+/// [`SpeedError::OutOfReach`] with the first two that do not agree.
+pub(crate) fn agree(host: &dyn Host, nodes: &[&Node]) -> Result<(), SpeedError> {
+    let setting = || nodes.iter().filter(|node| sets_frequencies(node.method));
+    let pus = setting().fold(CpuSet::new(), |pus, node| pus.union(&node.pus()));
+    if pus.is_empty() {
+        return Ok(());
+    }
+    for domain in domains(host, &pus)? {
+        let mut first: Option<(&Node, PuId, Speed)> = None;
+        for node in setting() {
+            for (pu, speed) in node.cores.iter().filter(|(pu, _)| domain.pus.contains(*pu)) {
+                let (other, other_pu, asked) = *first.get_or_insert((node, *pu, *speed));
+                if asked == *speed {
+                    continue;
+                }
+                return Err(SpeedError::OutOfReach {
+                    vnode: node.name.clone(),
+                    method: node.method,
+                    speed: *speed,
+                    why: format!(
+                        "PU {pu} has its frequency together with PU {other_pu} of vnode {}, \
+                         which is to have {asked}",
+                        other.name
+                    ),
+                    hint: format!(
+                        "give both one speed, place them apart (PUs {} are one domain), or use \
+                         another method",
+                        domain.pus
+                    ),
+                });
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! Real-time burners: threads that take a part of each turn of their PU, all of them in step.
+//!
+//! A burner sleeps until multiples of the period on the machine's clock. One that wakes late, or
+//! is held up by the kernel, makes good for it in its next turn. It burns only while its
+//! supervisor vouches for it, and it is a thread of its supervisor: it dies with it.
+
+use std::hint;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+
+use pinfold_host::{Clock as _, Host, HostError, SystemClock, paths, process};
+use pinfold_model::{CpuSet, Policy, PuId, Tid};
+
+use super::Ground;
+use crate::SpeedError;
+use crate::nodes::Node;
+
+/// Above every thread that a plan gives real-time rights.
+const PRIORITY: u8 = 98;
+/// Without a beat for so long nobody burns any more.
+const VOUCH_NS: u64 = 90_000_000;
+/// How often the supervisor vouches.
+pub(super) const BEAT_NS: u64 = 30_000_000;
+/// The kernel takes so many millionths of each second from real-time threads.
+pub(super) const THROTTLE_FLOOR: u32 = 50_000;
+
+/// What a burner and its supervisor tell each other.
+#[derive(Debug, Default)]
+struct Shared {
+    is_over: AtomicBool,
+    until_ns: AtomicU64,
+    // Millionths of the time.
+    steal: AtomicU64,
+    cost_ns: AtomicI64,
+    burned_ns: AtomicU64,
+    turns: AtomicU64,
+}
+
+/// A burner at work; it ends when this is dropped.
+pub(super) struct Burning {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Burning {
+    /// Starts one that burns nothing yet; its turns begin `offset` after multiples of the period.
+    pub(super) fn start(
+        ground: &Ground<'_, '_>,
+        pu: PuId,
+        (period_ns, offset_ns): (u64, u64),
+    ) -> Result<Self, SpeedError> {
+        process::lock_memory()?;
+        let shared = Arc::new(Shared::default());
+        let mine = Arc::clone(&shared);
+        let (tell, told) = mpsc::channel::<Tid>();
+        let (go, gone) = mpsc::channel::<()>();
+        let thread = thread::Builder::new().name(format!("hog-{pu}")).spawn(move || {
+            // Whoever does not listen or does not say go has failed and ends us.
+            if tell.send(process::own_tid()).is_ok() && gone.recv().is_ok() {
+                burn(&mine, period_ns, offset_ns);
+            }
+        });
+        let failed = |why: String| SpeedError::Outside { what: "a burner", why };
+        let thread = thread.map_err(|error| failed(error.to_string()))?;
+        let tid = told.recv().map_err(|error| failed(error.to_string()))?;
+        let placed = ground
+            .host
+            .set_affinity(tid, &CpuSet::single(pu))
+            .and_then(|()| ground.host.set_policy(tid, Policy::Fifo { priority: PRIORITY }));
+        placed.map_err(|error| refused(ground.node, error))?;
+        go.send(()).map_err(|error| failed(error.to_string()))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Millionths of the time that it is to burn.
+    pub(super) fn set_steal(&self, millionths: u64) {
+        self.shared.steal.store(millionths, Ordering::Relaxed);
+    }
+
+    /// What a turn costs besides.
+    pub(super) fn set_cost(&self, ns: i64) {
+        self.shared.cost_ns.store(ns, Ordering::Relaxed);
+    }
+
+    pub(super) fn cost(&self) -> i64 {
+        self.shared.cost_ns.load(Ordering::Relaxed)
+    }
+
+    /// Nanoseconds that it has burned, and in how many turns.
+    pub(super) fn burned(&self) -> (u64, u64) {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (load(&self.shared.burned_ns), load(&self.shared.turns))
+    }
+
+    /// Lets it burn for some more time.
+    pub(super) fn vouch(&self) {
+        let until = SystemClock.now_ns().saturating_add(VOUCH_NS);
+        self.shared.until_ns.store(until, Ordering::Relaxed);
+    }
+}
+
+/// Ends burners and waits for them.
+pub(super) fn stop<'b>(burners: impl Iterator<Item = &'b mut Burning>) {
+    let burners: Vec<&mut Burning> = burners.collect();
+    for burner in &burners {
+        burner.shared.is_over.store(true, Ordering::Relaxed);
+    }
+    for burner in burners {
+        if let Some(thread) = burner.thread.take() {
+            // One that panicked burns no more either.
+            match thread.join() {
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+}
+
+impl Drop for Burning {
+    fn drop(&mut self) {
+        stop([self].into_iter());
+    }
+}
+
+/// True while the kernel keeps a part of each second from real-time threads.
+pub(super) fn is_throttled(host: &dyn Host) -> bool {
+    let path = paths::sysctl_kernel("sched_rt_runtime_us");
+    host.read_text(&path).is_ok_and(|text| text.trim() != "-1")
+}
+
+fn refused(node: &Node, error: HostError) -> SpeedError {
+    let is_right = matches!(&error, HostError::Thread { call: "sched_setattr", .. });
+    if !is_right {
+        return error.into();
+    }
+    SpeedError::Unavailable {
+        vnode: node.name.clone(),
+        method: node.method,
+        why: "the kernel gives no real-time rights".to_owned(),
+        hint: "run it as root; under RT_GROUP_SCHED from the root group of the cpu hierarchy, \
+               or use stall or quota"
+            .to_owned(),
+    }
+}
+
+/// What a burner does: wake at multiples of the period, burn what is owed, sleep.
+fn burn(shared: &Shared, period_ns: u64, offset_ns: u64) {
+    let clock = SystemClock;
+    let mut owed_ns = 0_i64;
+    let mut at = (clock.now_ns() / period_ns + 1) * period_ns + offset_ns;
+    while !shared.is_over.load(Ordering::Relaxed) {
+        clock.sleep_until(at);
+        let start = clock.now_ns();
+        // Turns that were slept through are over.
+        at = at.saturating_add(period_ns).max((start / period_ns) * period_ns + offset_ns);
+        let steal = shared.steal.load(Ordering::Relaxed);
+        if steal == 0 || start >= shared.until_ns.load(Ordering::Relaxed) {
+            owed_ns = 0;
+            continue;
+        }
+        let cost_ns = shared.cost_ns.load(Ordering::Relaxed);
+        owed_ns += i64::try_from(period_ns * steal / 1_000_000).unwrap_or(0) - cost_ns;
+        let longest = i64::try_from(period_ns).unwrap_or(i64::MAX);
+        owed_ns = owed_ns.clamp(-longest, longest);
+        if owed_ns <= 0 {
+            continue;
+        }
+        let end = start.saturating_add(owed_ns.unsigned_abs());
+        let mut now = start;
+        while now < end {
+            hint::spin_loop();
+            now = clock.now_ns();
+        }
+        let burned = now - start;
+        owed_ns -= i64::try_from(burned).unwrap_or(0);
+        shared.burned_ns.fetch_add(burned, Ordering::Relaxed);
+        shared.turns.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,172 @@
+//! Deals the threads of a vnode to the groups of its cores.
+//!
+//! A thread is born in its maker's group, so that one group would fill up. The dealer looks every
+//! few milliseconds and moves as few threads as make the numbers of those that want to run
+//! even. What this leaves: between two looks, a burst of births shares one core.
+
+use pinfold_host::{HostMut, paths};
+use pinfold_model::Tid;
+
+use super::MS;
+use crate::SpeedError;
+use crate::enclosure::{Enclosure, Part};
+use crate::release::{numbers, stat};
+
+/// How often the lists of threads are read.
+pub(super) const LOOK_NS: u64 = 5 * MS;
+/// In one of so many looks, who wants to run is looked at though the lists are the same.
+const CALM_LOOKS: u32 = 4;
+
+/// A thread, and whether it wants to run.
+type Hand = Vec<(Tid, bool)>;
+
+pub(super) struct Dealer {
+    // Where threads are that nobody has dealt yet.
+    home: Option<String>,
+    decks: Vec<Deck>,
+    seen: Vec<String>,
+    calm: u32,
+    pub(super) moved: u64,
+}
+
+struct Deck {
+    members: String,
+    entries: Vec<String>,
+}
+
+impl Dealer {
+    pub(super) fn new(enclosure: &Enclosure) -> Self {
+        let is_unified = |group: &String| enclosure.unified.contains(group);
+        let members = |group: &str, unified: bool| match unified {
+            true => paths::cgroup_threads(group),
+            false => paths::cgroup_tasks(group),
+        };
+        let deck = |part: &Part| {
+            let cpuset_unified = enclosure.cpuset.as_ref().is_some_and(is_unified);
+            let cpuset = part.cpuset.as_ref().map(|group| members(group, cpuset_unified));
+            let cpu = members(&part.cpu, part.unified);
+            // First where it may run, then what it may have there.
+            let mut entries: Vec<String> = cpuset.into_iter().filter(|path| *path != cpu).collect();
+            entries.push(cpu.clone());
+            Deck { members: cpu, entries }
+        };
+        let decks: Vec<Deck> = enclosure.parts.iter().map(deck).collect();
+        let home = enclosure.cpu.as_ref().map(|group| members(group, is_unified(group)));
+        let home = home.filter(|home| decks.iter().all(|deck| deck.members != *home));
+        Self { home, decks, seen: Vec::new(), calm: 0, moved: 0 }
+    }
+
+    /// Looks, and deals where it is due.
+    pub(super) fn look(&mut self, host: &dyn HostMut) -> Result<(), SpeedError> {
+        let files = self.home.iter().chain(self.decks.iter().map(|deck| &deck.members));
+        let lists: Vec<String> =
+            files.map(|path| host.read_text(path)).collect::<Result<_, _>>()?;
+        self.calm = if lists == self.seen { self.calm + 1 } else { 0 };
+        if !self.calm.is_multiple_of(CALM_LOOKS) {
+            return Ok(());
+        }
+        let mut hands: Vec<Vec<Tid>> = lists.iter().map(|list| numbers(list)).collect();
+        self.seen = lists;
+        let home = if self.home.is_some() { hands.remove(0) } else { Vec::new() };
+        // With one thread each there is nothing to even out.
+        if home.is_empty() && hands.iter().all(|hand| hand.len() <= 1) {
+            return Ok(());
+        }
+        let wanting = |tids: Vec<Tid>| -> Result<Hand, SpeedError> {
+            let mut hand = Hand::new();
+            for tid in tids {
+                hand.extend(stat(host, tid)?.map(|stat| (tid, stat.state == 'R')));
+            }
+            Ok(hand)
+        };
+        let home = wanting(home)?;
+        let hands = hands.into_iter().map(wanting).collect::<Result<Vec<_>, _>>()?;
+        for (tid, to) in deal(&home, &hands) {
+            if let Some(deck) = self.decks.get(to) {
+                deck.take(host, tid)?;
+                self.moved += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Deck {
+    fn take(&self, host: &dyn HostMut, tid: Tid) -> Result<(), SpeedError> {
+        for entry in &self.entries {
+            match host.write(entry, tid.to_string().as_bytes()) {
+                Err(error) if error.is_gone() && host.exists(entry) => return Ok(()),
+                answer => answer?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Which threads go where: those at home to whoever has least, then from the fullest to the
+/// emptiest until the numbers of those that want to run differ by one at most.
+fn deal(home: &[(Tid, bool)], hands: &[Hand]) -> Vec<(Tid, usize)> {
+    // How many want to run, and how many there are.
+    let mut counts: Vec<(usize, usize)> = hands
+        .iter()
+        .map(|hand| (hand.iter().filter(|(_, wants)| *wants).count(), hand.len()))
+        .collect();
+    let mut moves = Vec::new();
+    for (tid, wants) in home {
+        let least = counts.iter_mut().enumerate().min_by_key(|(_, count)| **count);
+        let Some((to, count)) = least else { return moves };
+        *count = (count.0 + usize::from(*wants), count.1 + 1);
+        moves.push((*tid, to));
+    }
+    let mut movable: Vec<Vec<Tid>> = hands
+        .iter()
+        .map(|hand| hand.iter().filter(|(_, wants)| *wants).map(|(tid, _)| *tid).collect())
+        .collect();
+    loop {
+        let wanting = |(at, count): (usize, &(usize, usize))| (count.0, at);
+        let most = counts.iter().enumerate().map(wanting).max();
+        let least = counts.iter().enumerate().map(wanting).min();
+        let (Some((most, from)), Some((least, to))) = (most, least) else { return moves };
+        // The youngest goes: it has least in the caches there.
+        let Some(tid) = movable.get_mut(from).filter(|_| most - least > 1).and_then(Vec::pop)
+        else {
+            return moves;
+        };
+        counts[from].0 -= 1;
+        counts[to].0 += 1;
+        moves.push((tid, to));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_few_moves_as_make_it_even() {
+        let hand = |first: u32, wanting: u32, asleep: u32| -> Hand {
+            (first..first + wanting + asleep).map(|tid| (Tid(tid), tid < first + wanting)).collect()
+        };
+        let check = |home: &[(Tid, bool)], hands: &[Hand], expected: &[(u32, usize)]| {
+            let expected: Vec<_> = expected.iter().map(|(tid, to)| (Tid(*tid), *to)).collect();
+            assert_eq!(deal(home, hands), expected, "{home:?} {hands:?}");
+        };
+        // Five threads that were born in the first group.
+        check(&[], &[hand(10, 5, 0), hand(20, 0, 0)], &[(14, 1), (13, 1)]);
+        // A difference of one stays.
+        check(&[], &[hand(10, 3, 0), hand(20, 2, 0)], &[]);
+        // Those that sleep do not count and do not move.
+        check(&[], &[hand(10, 1, 9), hand(20, 1, 0)], &[]);
+        check(&[], &[hand(10, 2, 9), hand(20, 0, 1)], &[(11, 1)]);
+        // New ones go to whoever has least.
+        let home = [(Tid(1), true), (Tid(2), true), (Tid(3), false)];
+        check(&home, &[hand(10, 1, 0), hand(20, 0, 0)], &[(1, 1), (2, 0), (3, 1)]);
+        // Three cores.
+        check(
+            &[],
+            &[hand(10, 6, 0), hand(20, 0, 0), hand(30, 0, 0)],
+            &[(15, 1), (14, 2), (13, 1), (12, 2)],
+        );
+        check(&home, &[], &[]);
+    }
+}

@@ -1,0 +1,294 @@
+//! `fracas`: a burner on each core in a group beside the vnode's, by weights. Fracas of Buchert 2011
+//! §III.B.
+//!
+//! On a core where both groups want to run the vnode gets `pr_all / (pr_all + pr_burn)`. The
+//! groups are nested in the vnode's own as in the paper's Fig. 4, and the scheduler's slices are
+//! made as short as the kernel lets, which is a step. As with every budget, short bursts are
+//! not slowed.
+//!
+//! As published: one group for the tasks and one for the burners of all cores, which is known to
+//! fail with several tasks (Fig. 6): the kernel divides a group's weight among the CPUs on which it
+//! happens to run. Corrected: a pair of groups for each core and a dealer, which hold for
+//! any number of tasks.
+
+use pinfold_host::{Host, HostError, HostMut, paths};
+use pinfold_model::{Change, Method, PuId, Speed, Step, Undo};
+
+use super::Ground;
+use super::dealer::Dealer;
+use crate::calibrate::Burner;
+use crate::emulation::{CoreAccount, Emulation};
+use crate::enclosure::Part;
+use crate::nodes::Node;
+use crate::{Outside, SpeedError};
+
+/// The shortest slice that kernels take (`min_sched_granularity_ns` of `kernel/sched/debug.c`).
+const SLICE: &[u8] = b"100000";
+/// Tunables of slices, newest kernels first; debugfs has them since 5.13, sysctl before.
+const TUNABLES: [&str; 3] = ["base_slice_ns", "min_granularity_ns", "latency_ns"];
+const SYSCTLS: [&str; 2] = ["sched_min_granularity_ns", "sched_latency_ns"];
+
+/// Weights that a hierarchy takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Scale {
+    least: u64,
+    most: u64,
+    /// True if the kernel makes 1,024 of 100 and rounds (`sched_weight_from_cgroup`).
+    is_percent: bool,
+}
+
+const SHARES: Scale = Scale { least: 2, most: 262_144, is_percent: false };
+const WEIGHTS: Scale = Scale { least: 1, most: 10_000, is_percent: true };
+
+impl Scale {
+    /// What the scheduler makes of a weight.
+    fn effective(self, weight: u64) -> u64 {
+        if self.is_percent { (weight * 1024 + 50) / 100 } else { weight }
+    }
+
+    /// The weights of the vnode and of the burner that come nearest to a speed, the heaviest of
+    /// them; `None` if the range is too narrow.
+    fn pair(self, speed: Speed) -> Option<(u64, u64)> {
+        let (mine, other) = (u64::from(speed.millionths()), super::steal_of(speed));
+        let (heavy, light) = (mine.max(other), mine.min(other));
+        if light == 0 {
+            return None;
+        }
+        let error = |large: u64, small: u64| {
+            let (large, small) = (self.effective(large), self.effective(small));
+            // Of small / (large + small), in parts of 10^15.
+            let got = u128::from(small) * 1_000_000_000_000_000 / u128::from(large + small);
+            got.abs_diff(u128::from(light) * 1_000_000_000)
+        };
+        let mut best = None;
+        for large in (self.most / 2..=self.most).rev() {
+            let small = (large * light + heavy / 2) / heavy;
+            if small < self.least {
+                continue;
+            }
+            let error = error(large, small);
+            if best.is_none_or(|(least, _, _)| error < least) {
+                best = Some((error, large, small));
+            }
+        }
+        let (_, large, small) = best?;
+        Some(if mine >= other { (large, small) } else { (small, large) })
+    }
+}
+
+pub(super) struct Fracas<'h> {
+    vnode: String,
+    host: &'h dyn HostMut,
+    outside: &'h dyn Outside,
+    parts: Vec<Pair>,
+    dealer: Dealer,
+    period_ns: u64,
+    slices: String,
+}
+
+struct Pair {
+    part: Part,
+    burn: String,
+    weights: Option<(u64, u64)>,
+    burners: Vec<Box<dyn Burner>>,
+}
+
+pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Fracas<'h>, SpeedError> {
+    let pair = |part: &Part| {
+        let burn = part.burn.clone()?;
+        Some(Pair { part: part.clone(), burn, weights: None, burners: Vec::new() })
+    };
+    let parts: Vec<Pair> = ground.enclosure.parts.iter().filter_map(pair).collect();
+    if parts.is_empty() {
+        return Err(ground.unavailable("the vnode has no groups in the hierarchy of cpu"));
+    }
+    Ok(Fracas {
+        vnode: ground.node.name.clone(),
+        host: ground.host,
+        outside: ground.outside,
+        parts,
+        dealer: Dealer::new(ground.enclosure),
+        period_ns: ground.node.period(),
+        slices: slices(ground.host)?,
+    })
+}
+
+/// The steps that make the scheduler's slices as short as they can be; none where the
+/// kernel does not show them.
+pub(super) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, HostError> {
+    let mut steps = Vec::new();
+    for path in tunables(host) {
+        let original = host.read(&path)?;
+        if original.trim_ascii() == SLICE {
+            continue;
+        }
+        steps.push(Step {
+            change: Change::WriteFile { path: path.clone(), value: SLICE.to_vec() },
+            undo: Undo::WriteFile { path, original },
+            reason: format!("fracas of vnode {} is as even as slices are short", node.name),
+        });
+    }
+    Ok(steps)
+}
+
+fn tunables(host: &dyn Host) -> Vec<String> {
+    let debug = TUNABLES.into_iter().map(paths::debug_sched);
+    let all = debug.chain(SYSCTLS.into_iter().map(paths::sysctl_kernel));
+    all.filter(|path| host.exists(path)).collect()
+}
+
+fn slices(host: &dyn Host) -> Result<String, HostError> {
+    let mut told = Vec::new();
+    for path in tunables(host) {
+        let name = path.rsplit('/').next().unwrap_or(&path).to_owned();
+        told.push(format!("{name} is {}", host.read_text(&path)?.trim()));
+    }
+    Ok(match told.is_empty() {
+        true => "the scheduler's slices are as the kernel has them: debugfs does not show them"
+            .to_owned(),
+        false => told.join(", "),
+    })
+}
+
+impl Fracas<'_> {
+    /// The weights of a pair; `None` at full speed.
+    fn weights(
+        &self,
+        part: &Part,
+        speeds: &[(PuId, Speed)],
+    ) -> Result<Option<(u64, u64)>, SpeedError> {
+        let mut of_part = speeds.iter().filter(|(pu, _)| part.pus.contains(*pu));
+        let Some((_, speed)) = of_part.next() else { return Ok(None) };
+        let out = |speed: Speed, why: String, hint: &str| SpeedError::OutOfReach {
+            vnode: self.vnode.clone(),
+            method: Method::Fracas,
+            speed,
+            why,
+            hint: hint.to_owned(),
+        };
+        if let Some((pu, other)) = of_part.find(|(_, other)| other != speed) {
+            let why = format!(
+                "as published it has one speed for all cores, and PU {pu} is to have {other}"
+            );
+            return Err(out(*speed, why, "use the corrected variant"));
+        }
+        if *speed == Speed::FULL {
+            return Ok(None);
+        }
+        let scale = if part.unified { WEIGHTS } else { SHARES };
+        match scale.pair(*speed) {
+            Some(pair) => Ok(Some(pair)),
+            None => {
+                let why = format!("weights are {} to {} here", scale.least, scale.most);
+                Err(out(*speed, why, "ask for a speed that is further from 0 and 100%"))
+            }
+        }
+    }
+}
+
+impl Pair {
+    fn apply(
+        &mut self,
+        (host, outside): (&dyn HostMut, &dyn Outside),
+        weights: Option<(u64, u64)>,
+    ) -> Result<(), SpeedError> {
+        self.weights = weights;
+        let Some((mine, other)) = weights else {
+            self.burners.clear();
+            return Ok(());
+        };
+        let file = if self.part.unified { paths::cpu_weight } else { paths::cpu_shares };
+        host.write(&file(&self.part.cpu), mine.to_string().as_bytes())?;
+        host.write(&file(&self.burn), other.to_string().as_bytes())?;
+        let entry = [paths::cgroup_procs(&self.burn)];
+        if self.burners.is_empty() {
+            for pu in self.part.pus.iter() {
+                self.burners.push(outside.burn(&entry, pu)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Emulation for Fracas<'_> {
+    fn set(&mut self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+        let weights = self.parts.iter().map(|pair| self.weights(&pair.part, speeds));
+        let weights = weights.collect::<Result<Vec<_>, _>>()?;
+        for (pair, weights) in self.parts.iter_mut().zip(weights) {
+            pair.apply((self.host, self.outside), weights)?;
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
+        self.dealer.look(self.host)?;
+        Ok(now_ns.saturating_add(self.period_ns))
+    }
+
+    /// None: what a burner burned says nothing of what the vnode wanted.
+    fn observe(&self) -> Result<Vec<CoreAccount>, SpeedError> {
+        Ok(Vec::new())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let note = |pair: &Pair| {
+            let weights = pair.weights.map_or("no burner".to_owned(), |(mine, other)| {
+                format!("weight {mine} against {other} of the burner")
+            });
+            format!("PU {}: {weights}", pair.part.pus)
+        };
+        let mut notes: Vec<String> = self.parts.iter().map(note).collect();
+        notes.push(self.slices.clone());
+        notes.push(format!("{} threads were dealt", self.dealer.moved));
+        notes
+    }
+
+    fn stop(&mut self) -> Result<(), SpeedError> {
+        for pair in &mut self.parts {
+            pair.burners.clear();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn speed(millionths: u32) -> Speed {
+        Speed::from_millionths(millionths).unwrap()
+    }
+
+    #[test]
+    fn weights_are_the_heaviest_that_hit() {
+        assert_eq!(SHARES.pair(speed(500_000)), Some((262_144, 262_144)));
+        assert_eq!(SHARES.pair(speed(250_000)), Some((87_381, 262_143)));
+        assert_eq!(SHARES.pair(speed(900_000)), Some((262_143, 29_127)));
+        // 100 is 1,024 in the scheduler: a multiple of 25 is not rounded there.
+        assert_eq!(WEIGHTS.pair(speed(500_000)), Some((10_000, 10_000)));
+        assert_eq!(WEIGHTS.effective(25), 256);
+        assert_eq!(WEIGHTS.effective(1), 10);
+    }
+
+    #[test]
+    fn every_speed_of_the_bench_is_hit_to_a_hundredth_of_a_point() {
+        for scale in [SHARES, WEIGHTS] {
+            for percent in [5, 10, 25, 40, 50, 60, 75, 90, 95] {
+                let (mine, other) = scale.pair(speed(percent * 10_000)).unwrap();
+                assert!((scale.least..=scale.most).contains(&mine.min(other)));
+                let (mine, other) = (scale.effective(mine), scale.effective(other));
+                let got = mine * 1_000_000 / (mine + other);
+                assert!(got.abs_diff(u64::from(percent) * 10_000) <= 100, "{percent}: {got}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_range_bounds_the_speed() {
+        assert_eq!(WEIGHTS.pair(speed(49)), None);
+        assert!(WEIGHTS.pair(speed(100)).is_some());
+        assert_eq!(SHARES.pair(speed(5)), None);
+        assert!(SHARES.pair(speed(8)).is_some());
+        assert_eq!(SHARES.pair(Speed::FULL), None);
+    }
+}

@@ -1,0 +1,131 @@
+//! `freq`: the hardware frequency nearest to the wanted one, and nothing else.
+//!
+//! <https://docs.kernel.org/admin-guide/pm/cpufreq.html>
+
+use std::collections::BTreeMap;
+
+use pinfold_host::HostMut;
+use pinfold_model::{PuId, Speed};
+
+use super::Ground;
+use crate::SpeedError;
+use crate::emulation::{CoreAccount, Emulation};
+use crate::frequency::{self, Domain, Level, WHOLE};
+
+/// Nothing is due: it is told anew now and then what the hardware may have been told by others.
+const AGAIN_NS: u64 = super::S;
+
+pub(super) struct Freq<'h> {
+    host: &'h dyn HostMut,
+    measured: BTreeMap<u64, u32>,
+    domains: Vec<(Domain, Option<(Level, Speed)>)>,
+    is_over: bool,
+}
+
+pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Freq<'h>, SpeedError> {
+    let domains = frequency::domains(ground.host, &ground.node.pus())?;
+    if domains.is_empty() {
+        return Err(ground.unavailable("the kernel has no cpufreq driver for these CPUs"));
+    }
+    Ok(Freq {
+        host: ground.host,
+        measured: ground.node.measured.clone(),
+        domains: domains.into_iter().map(|domain| (domain, None)).collect(),
+        is_over: false,
+    })
+}
+
+/// The level that gives what is nearest; of two the faster.
+fn nearest(levels: &[Level], speed: Speed) -> Option<Level> {
+    let wanted = u64::from(speed.millionths()) * (WHOLE / 1_000_000);
+    levels.iter().rev().min_by_key(|level| level.share.abs_diff(wanted)).copied()
+}
+
+impl Freq<'_> {
+    fn write(&self) -> Result<(), SpeedError> {
+        for (domain, level) in &self.domains {
+            if let Some((level, _)) = level {
+                domain.set(self.host, level.khz)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Emulation for Freq<'_> {
+    /// Cores of one domain have one speed: that was looked at before.
+    fn set(&mut self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+        for (domain, level) in &mut self.domains {
+            let speed = speeds.iter().find(|(pu, _)| domain.pus.contains(*pu));
+            let Some((_, speed)) = speed else { continue };
+            let found = nearest(&domain.levels(&self.measured, *speed), *speed);
+            *level = found.map(|found| (found, *speed));
+        }
+        self.write()
+    }
+
+    fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
+        self.write()?;
+        Ok(now_ns.saturating_add(AGAIN_NS))
+    }
+
+    /// None: the kernel does not count what a frequency takes.
+    fn observe(&self) -> Result<Vec<CoreAccount>, SpeedError> {
+        Ok(Vec::new())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let note = |(domain, level): &(Domain, Option<(Level, Speed)>)| {
+            let (level, speed) = (*level)?;
+            let off =
+                i64::try_from(level.share / 1_000).unwrap_or(0) - i64::from(speed.millionths());
+            let sign = if off < 0 { "-" } else { "+" };
+            Some(format!(
+                "PU {}: {} MHz, which is {sign}{}.{:02} points off {speed}",
+                domain.pus,
+                level.khz / 1_000,
+                off.unsigned_abs() / 10_000,
+                off.unsigned_abs() % 10_000 / 100
+            ))
+        };
+        self.domains.iter().filter_map(note).collect()
+    }
+
+    fn stop(&mut self) -> Result<(), SpeedError> {
+        if std::mem::replace(&mut self.is_over, true) {
+            return Ok(());
+        }
+        for (domain, _) in &self.domains {
+            domain.set_full(self.host)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Freq<'_> {
+    fn drop(&mut self) {
+        match self.stop() {
+            Ok(()) | Err(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_level_is_the_nearest_in_what_it_gives() {
+        let level = |khz: u64| Level { khz, share: khz * WHOLE / 2_400_000 };
+        let levels = [level(1_200_000), level(2_000_000), level(2_400_000)];
+        let check = |millionths: u32, khz: u64| {
+            let speed = Speed::from_millionths(millionths).unwrap();
+            assert_eq!(nearest(&levels, speed).unwrap().khz, khz, "{speed}");
+        };
+        check(10_000, 1_200_000);
+        check(500_000, 1_200_000);
+        check(875_000, 2_000_000);
+        check(1_000_000, 2_400_000);
+        assert_eq!(nearest(&[], Speed::FULL), None);
+    }
+}

@@ -1,0 +1,125 @@
+//! Records how much of its time each PU works, to be replayed by `inject`.
+//!
+//! From `/proc/stat`: what is neither idle nor waiting for a disk. The kernel counts in ticks of
+//! 10 ms, so that an interval of less tells little.
+//! <https://docs.kernel.org/filesystems/proc.html#miscellaneous-kernel-statistics-in-proc-stat>
+
+use std::collections::BTreeMap;
+
+use pinfold_host::{Clock, Host, HostError, paths};
+use pinfold_model::{CpuSet, PuId};
+
+use crate::SpeedError;
+
+/// Load over time: from so many nanoseconds on, millionths of each PU's time, PUs ascending.
+pub type Load = Vec<(u64, Vec<u32>)>;
+
+/// A line `cpuN` ends its idle time with these two of the ten fields.
+const IDLE: [usize; 2] = [3, 4];
+/// Guests' time (the ninth and tenth field) is in that of users too.
+const COUNTED: usize = 8;
+
+/// Ticks by PU: those in which it worked, and all.
+type Ticks = BTreeMap<PuId, (u64, u64)>;
+
+/// Looks at these PUs for so long, once in each interval.
+///
+/// # Errors
+/// [`SpeedError::Host`] if the kernel's file cannot be read or one of the PUs is not in it.
+pub fn record(
+    host: &dyn Host,
+    clock: &dyn Clock,
+    pus: &CpuSet,
+    interval_ns: u64,
+    duration_ns: u64,
+) -> Result<Load, SpeedError> {
+    let start = clock.now_ns();
+    let mut load = Load::new();
+    let mut before = ticks(host)?;
+    let mut since = 0;
+    while since < duration_ns {
+        let until = since.saturating_add(interval_ns.max(1)).min(duration_ns);
+        clock.sleep_until(start.saturating_add(until));
+        let now = ticks(host)?;
+        let share = |pu: PuId| match (before.get(&pu), now.get(&pu)) {
+            (Some(then), Some(now)) => Ok(share(*then, *now)),
+            _ => Err(HostError::Unexpected {
+                path: paths::kernel_stat(),
+                why: format!("it has no line of PU {pu}: is it offline?"),
+            }),
+        };
+        load.push((since, pus.iter().map(share).collect::<Result<_, _>>()?));
+        (before, since) = (now, until);
+    }
+    Ok(load)
+}
+
+/// Millionths of the ticks between two looks in which a PU worked.
+fn share(then: (u64, u64), now: (u64, u64)) -> u32 {
+    let worked = now.0.saturating_sub(then.0);
+    let all = now.1.saturating_sub(then.1);
+    let share = worked.saturating_mul(1_000_000).checked_div(all).unwrap_or(0);
+    u32::try_from(share.min(1_000_000)).unwrap_or(0)
+}
+
+fn ticks(host: &dyn Host) -> Result<Ticks, HostError> {
+    let path = paths::kernel_stat();
+    let text = host.read_text(&path)?;
+    let fail = |line: &str| HostError::Unexpected {
+        path: path.clone(),
+        why: format!("{line:?} is not the time of a PU"),
+    };
+    let mut ticks = Ticks::new();
+    for line in text.lines() {
+        let Some((name, rest)) = line.strip_prefix("cpu").and_then(|line| line.split_once(' '))
+        else {
+            continue;
+        };
+        // The first line adds all PUs up.
+        if name.is_empty() {
+            continue;
+        }
+        let pu = name.parse().map(PuId).map_err(|_| fail(line))?;
+        let fields: Result<Vec<u64>, _> =
+            rest.split_ascii_whitespace().take(COUNTED).map(str::parse).collect();
+        let fields = fields.map_err(|_| fail(line))?;
+        let all: u64 = fields.iter().sum();
+        let idle: u64 = IDLE.iter().filter_map(|at| fields.get(*at)).sum();
+        ticks.insert(pu, (all - idle, all));
+    }
+    Ok(ticks)
+}
+
+#[cfg(test)]
+mod tests {
+    use pinfold_host::TreeHost;
+
+    use super::*;
+
+    #[test]
+    fn a_share_is_what_was_not_idle() {
+        assert_eq!(share((10, 100), (20, 120)), 500_000);
+        assert_eq!(share((10, 100), (10, 100)), 0);
+    }
+
+    #[test]
+    fn idle_and_waiting_do_not_count_and_guests_not_twice() {
+        let mut host = TreeHost::new();
+        let text = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 1 2 4 100 50 8 16 32 64 128\ncpu1 0 0 0 7 0 0 0 0 0 0\nintr 5\n";
+        host.insert_file("/proc/stat", text);
+        let found = ticks(&host).unwrap();
+        assert_eq!(found.get(&PuId(0)), Some(&(63, 213)));
+        assert_eq!(found.get(&PuId(1)), Some(&(0, 7)));
+    }
+
+    #[test]
+    fn a_pu_that_is_not_there_is_named() {
+        let mut host = TreeHost::new();
+        host.insert_file("/proc/stat", "cpu0 1 2 3 4\n");
+        let clock = pinfold_host::SimClock::default();
+        let error = record(&host, &clock, &CpuSet::single(PuId(5)), 10, 20).unwrap_err();
+        assert_eq!(error.to_string(), "/proc/stat: it has no line of PU 5: is it offline?");
+        let load = record(&host, &clock, &CpuSet::single(PuId(0)), 10, 25).unwrap();
+        assert_eq!(load, [(0, vec![0]), (10, vec![0]), (20, vec![0])]);
+    }
+}

@@ -1,0 +1,129 @@
+//! Takes and undoes steps, and stands in for the programs that the binary starts.
+
+use std::sync::{Arc, Mutex};
+
+use pinfold_host::{HostMut, paths};
+use pinfold_model::{Change, CpuSet, Method, PuId, Speed, Step, Tid, Undo, Variant};
+use pinfold_speed::{Burner, Gaps, Node, Outside, Release, Sentinel, SpeedError};
+
+pub fn speed(millionths: u32) -> Speed {
+    Speed::from_millionths(millionths).expect("a share")
+}
+
+/// A vnode with these cores and speeds in percent.
+pub fn node(method: Method, cores: &[(u32, u32)]) -> Node {
+    Node {
+        name: "web".to_owned(),
+        cores: cores.iter().map(|(pu, percent)| (PuId(*pu), speed(percent * 10_000))).collect(),
+        memory_node: None,
+        method,
+        variant: Variant::Corrected,
+        period_ns: None,
+        profile: Vec::new(),
+        attach: None,
+        load: Vec::new(),
+        measured: [].into(),
+    }
+}
+
+/// Does what a journal's steps say.
+pub fn take(host: &dyn HostMut, steps: &[Step]) {
+    for step in steps {
+        match &step.change {
+            Change::MakeGroup { path } => host.make_dir(path).expect("a new group"),
+            Change::WriteFile { path, value } => host.write(path, value).expect("a value"),
+            Change::MoveTasks { group, file, tasks } => {
+                for task in tasks {
+                    let path = paths::cgroup_file(group, file);
+                    host.write(&path, task.tid.to_string().as_bytes()).expect("a move");
+                }
+            }
+            Change::SetAffinity { .. }
+            | Change::SetPolicy { .. }
+            | Change::WriteSetting { .. }
+            | Change::MovePages { .. } => panic!("{}: not a step of emulation", step.change),
+        }
+    }
+}
+
+/// Takes them back, last first. Groups must be empty by then.
+pub fn undo(host: &dyn HostMut, steps: &[Step]) {
+    for step in steps.iter().rev() {
+        match &step.undo {
+            Undo::WriteFile { path, original } if path.ends_with("subtree_control") => {
+                let held = String::from_utf8_lossy(original).into_owned();
+                for name in host.read_text(path).expect("controllers").split_ascii_whitespace() {
+                    if !held.split_ascii_whitespace().any(|one| one == name) {
+                        host.write(path, format!("-{name}").as_bytes()).expect("no more of it");
+                    }
+                }
+            }
+            Undo::WriteFile { path, original } => host.write(path, original).expect("the original"),
+            Undo::RemoveGroup { path } if host.exists(path) => {
+                host.remove_dir(path).expect("an empty group");
+            }
+            Undo::RemoveGroup { .. } => {}
+            Undo::MoveTasks { mount, file, tasks } => {
+                for state in tasks {
+                    let path = paths::cgroup_file(&format!("{mount}{}", state.group), file);
+                    host.write(&path, state.task.tid.to_string().as_bytes()).expect("a way back");
+                }
+            }
+            Undo::SetAffinity { .. }
+            | Undo::SetPolicy { .. }
+            | Undo::WriteSetting { .. }
+            | Undo::LeavePages { .. } => panic!("not an undo of emulation"),
+        }
+    }
+}
+
+/// Notes what was started, and what ended.
+#[derive(Default)]
+pub struct Notes(pub Arc<Mutex<Vec<String>>>);
+
+impl Notes {
+    pub fn taken(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().expect("a lock"))
+    }
+
+    fn note(&self, text: String) {
+        self.0.lock().expect("a lock").push(text);
+    }
+}
+
+struct Started(Notes, String);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.0.note(format!("end {}", self.1));
+    }
+}
+
+impl Burner for Started {
+    fn pid(&self) -> Tid {
+        Tid(1)
+    }
+}
+
+impl Sentinel for Started {
+    fn beat(&mut self) -> Result<(), SpeedError> {
+        self.0.note("beat".to_owned());
+        Ok(())
+    }
+}
+
+impl Outside for Notes {
+    fn gaps(&self, _: &[String], _: &CpuSet, _: (u64, u64)) -> Result<Gaps, SpeedError> {
+        Ok(Gaps::new())
+    }
+
+    fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
+        self.note(format!("burn on {pu} in {}", entries.join(" ")));
+        Ok(Box::new(Started(Notes(Arc::clone(&self.0)), format!("burner on {pu}"))))
+    }
+
+    fn sentinel(&self, what: Release) -> Result<Box<dyn Sentinel>, SpeedError> {
+        self.note(format!("sentinel {what:?}"));
+        Ok(Box::new(Started(Notes(Arc::clone(&self.0)), "sentinel".to_owned())))
+    }
+}

@@ -1,0 +1,474 @@
+//! What each method writes, and in which order, on machines that keep the kernel's rules.
+
+#![expect(clippy::expect_used, reason = "helpers of tests stop at what cannot be")]
+
+mod common;
+
+use common::{Notes, node, speed, take, undo};
+use pinfold_host::{
+    CgroupVersion, Clock as _, Host as _, HostMut as _, Knob, SimClock, SimHost, SimTask, paths,
+};
+use pinfold_model::{Attach, Change, CpuSet, Method, PuId, Tid, Undo, Variant};
+use pinfold_speed::{Enclosure, Hierarchies, Node, Nodes, Release, SpeedError, release};
+
+const CPU: &str = "/sys/fs/cgroup/cpu/pinfold-vnode-web";
+const CPUSET: &str = "/sys/fs/cgroup/cpuset/pinfold-vnode-web";
+const UNIFIED: &str = "/sys/fs/cgroup/pinfold-vnode-web";
+const MS: u64 = 1_000_000;
+
+fn machine(version: CgroupVersion) -> SimHost {
+    let builder = SimHost::builder(version, 4).speed_groups();
+    (500..506).fold(builder, |builder, tid| builder.task(SimTask::new(tid, "work"))).build()
+}
+
+/// Makes a vnode's groups, and starts its method; the writes since then are those of the method.
+fn enclose(host: &SimHost, node: &Node) -> (Enclosure, Vec<pinfold_model::Step>) {
+    let hierarchies = Hierarchies::find(host).expect("a mount table");
+    let (enclosure, steps) = Enclosure::plan(host, &hierarchies, node).expect("a plan");
+    take(host, &steps);
+    (enclosure, steps)
+}
+
+/// The changes beyond the first so many.
+fn since(host: &SimHost, count: usize) -> Vec<String> {
+    host.changes().split_off(count)
+}
+
+fn start_error(host: &SimHost, node: Node) -> String {
+    let (clock, outside) = (SimClock::at(0), Notes::default());
+    let (enclosure, steps) = enclose(host, &node);
+    let error =
+        Nodes::start(host, &clock, &outside, vec![(node, enclosure)]).err().expect("an error");
+    undo(host, &steps);
+    error.to_string()
+}
+
+#[test]
+fn quota_of_each_core_on_version_1() {
+    let host = machine(CgroupVersion::V1);
+    let before = host.snapshot();
+    let node = node(Method::Quota, &[(2, 50), (3, 25)]);
+    let (enclosure, steps) = enclose(&host, &node);
+    assert_eq!(
+        enclosure.entries(),
+        [
+            format!("{CPU}/pinfold-core-2/cgroup.procs"),
+            format!("{CPUSET}/pinfold-core-2/cgroup.procs")
+        ]
+    );
+    assert_eq!(host.read_text(&format!("{CPUSET}/pinfold-core-3/cpuset.cpus")).unwrap(), "3\n");
+    let (clock, outside, count) = (SimClock::at(0), Notes::default(), host.changes().len());
+    let mut nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    nodes.set("web", speed(1_000_000), Some(PuId(2))).unwrap();
+    nodes.stop().unwrap();
+    let file = |core: u32, name: &str, value: &str| {
+        format!("write {CPU}/pinfold-core-{core}/cpu.{name} {value}")
+    };
+    let expected = [
+        file(2, "cfs_period_us", "100000"),
+        file(3, "cfs_period_us", "100000"),
+        file(2, "cfs_quota_us", "50000"),
+        file(3, "cfs_quota_us", "25000"),
+        file(2, "cfs_quota_us", "-1"),
+        file(3, "cfs_quota_us", "25000"),
+        file(2, "cfs_quota_us", "-1"),
+        file(3, "cfs_quota_us", "-1"),
+    ];
+    assert_eq!(since(&host, count), expected);
+    undo(&host, &steps);
+    assert_eq!(host.snapshot(), before);
+}
+
+#[test]
+fn quota_of_each_core_on_version_2_and_threads_are_dealt() {
+    let host = machine(CgroupVersion::V2);
+    let node = node(Method::Quota, &[(2, 50), (3, 50)]);
+    let (enclosure, _) = enclose(&host, &node);
+    assert_eq!(
+        host.read_text(&format!("{UNIFIED}/pinfold-core-2/cgroup.type")).unwrap(),
+        "threaded\n"
+    );
+    assert_eq!(enclosure.entries(), [format!("{UNIFIED}/pinfold-core-2/cgroup.procs")]);
+    let (clock, outside) = (SimClock::at(0), Notes::default());
+    for tid in [500, 501, 502, 503] {
+        host.write(&enclosure.entries()[0], tid.to_string().as_bytes()).unwrap();
+        // The last one sleeps.
+        host.edit_task(Tid(tid), |task| task.state = if tid == 503 { 'S' } else { 'R' });
+    }
+    host.write(&paths::cgroup_procs(UNIFIED), b"504").unwrap();
+    let mut nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let group = |core: u32| format!("/pinfold-vnode-web/pinfold-core-{core}");
+    let of = |tid: u32| host.task(Tid(tid)).unwrap().group;
+    assert_eq!(
+        host.read_text(&paths::cpu_max(&format!("{UNIFIED}/pinfold-core-3"))).unwrap(),
+        "50000 100000\n"
+    );
+    assert_eq!(nodes.turn(clock.now_ns()).unwrap(), 5 * MS);
+    assert_eq!([500, 501, 502, 503, 504].map(of), [2, 2, 3, 2, 3].map(group));
+    let (ours, count) = (host.task(Tid(500)).unwrap(), host.changes().len());
+    assert_eq!(ours.tid, Tid(500));
+    // Nothing changed: nothing is moved.
+    for _ in 0..8 {
+        clock.sleep_ns_until_next(&mut nodes);
+    }
+    assert_eq!(since(&host, count), [] as [String; 0]);
+    // A thread is born where its maker is.
+    assert!(host.clone_thread(Tid(502), Tid(600)) && host.clone_thread(Tid(502), Tid(601)));
+    for tid in [600, 601] {
+        host.edit_task(Tid(tid), |task| task.state = 'R');
+    }
+    for _ in 0..2 {
+        clock.sleep_ns_until_next(&mut nodes);
+    }
+    assert_eq!([500, 501, 502, 600, 601].map(of), [2, 2, 3, 3, 3].map(group));
+    host.exit(Tid(501));
+    for _ in 0..2 {
+        clock.sleep_ns_until_next(&mut nodes);
+    }
+    assert_eq!([500, 502, 600, 601].map(of), [2, 3, 3, 2].map(group));
+}
+
+/// One turn, and the time to the next.
+trait Turns {
+    fn sleep_ns_until_next(&self, nodes: &mut Nodes<'_>);
+}
+
+impl Turns for SimClock {
+    fn sleep_ns_until_next(&self, nodes: &mut Nodes<'_>) {
+        let next = nodes.turn(self.now_ns()).expect("a turn");
+        self.sleep_until(next);
+    }
+}
+
+#[test]
+fn quota_as_published_is_one_for_all_cores() {
+    let host = machine(CgroupVersion::V2);
+    let node = Node { variant: Variant::AsPublished, ..node(Method::Quota, &[(2, 50), (3, 25)]) };
+    let (enclosure, _) = enclose(&host, &node);
+    let (clock, outside) = (SimClock::at(0), Notes::default());
+    let nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    assert_eq!(host.read_text(&paths::cpu_max(UNIFIED)).unwrap(), "75000 100000\n");
+    assert_eq!(nodes.status().unwrap()[0].notes[0], "PU 2-3: 75000 µs of each 100000 µs");
+    drop(nodes);
+    assert_eq!(host.read_text(&paths::cpu_max(UNIFIED)).unwrap(), "max 100000\n");
+}
+
+#[test]
+fn what_a_quota_cannot_do_is_refused_with_the_bound() {
+    let host = machine(CgroupVersion::V1);
+    let short = Node { period_ns: Some(5 * MS), ..node(Method::Quota, &[(1, 50)]) };
+    assert_eq!(
+        start_error(&host, short),
+        "vnode web: quota cannot work with a period of 5 ms: 10 ms to 1000 ms it can"
+    );
+    let small = Node { period_ns: Some(10 * MS), ..node(Method::Quota, &[(1, 5)]) };
+    assert_eq!(
+        start_error(&host, small),
+        "vnode web: quota cannot emulate 5%: that is 500 µs of each 10000 µs, and the kernel \
+         takes no quota below 1000 µs"
+    );
+}
+
+#[test]
+fn fracas_weighs_a_burner_on_each_core() {
+    for (version, cpu, file, weights) in [
+        (CgroupVersion::V1, CPU, "cpu.shares", ["87381", "262143", "262144", "262144"]),
+        (CgroupVersion::V2, UNIFIED, "cpu.weight", ["3333", "9999", "10000", "10000"]),
+    ] {
+        let host = machine(version);
+        let before = host.snapshot();
+        let node = node(Method::Fracas, &[(1, 25), (2, 50)]);
+        let (enclosure, steps) = enclose(&host, &node);
+        let (clock, outside, count) = (SimClock::at(0), Notes::default(), host.changes().len());
+        let mut nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+        let weight = |name: &str, value: &str| format!("write {cpu}/pinfold-{name}/{file} {value}");
+        let expected = [
+            weight("core-1", weights[0]),
+            weight("burn-1", weights[1]),
+            weight("core-2", weights[2]),
+            weight("burn-2", weights[3]),
+        ];
+        assert_eq!(since(&host, count), expected);
+        let burn = |pu: u32| format!("burn on {pu} in {cpu}/pinfold-burn-{pu}/cgroup.procs");
+        assert_eq!(outside.taken(), [burn(1), burn(2)]);
+        nodes.turn(0).unwrap();
+        nodes.set("web", speed(1_000_000), Some(PuId(1))).unwrap();
+        assert_eq!(outside.taken(), ["end burner on 1"]);
+        drop(nodes);
+        assert_eq!(outside.taken(), ["end burner on 2"]);
+        undo(&host, &steps);
+        assert_eq!(host.snapshot(), before);
+    }
+}
+
+#[test]
+fn fracas_as_published_has_one_group_and_one_speed() {
+    let host = machine(CgroupVersion::V1);
+    let published = |cores: &[(u32, u32)]| Node {
+        variant: Variant::AsPublished,
+        ..node(Method::Fracas, cores)
+    };
+    assert_eq!(
+        start_error(&host, published(&[(1, 25), (2, 50)])),
+        "vnode web: fracas cannot emulate 25%: as published it has one speed for all cores, and \
+         PU 2 is to have 50%"
+    );
+    let node = published(&[(1, 50), (2, 50)]);
+    let (enclosure, _) = enclose(&host, &node);
+    assert_eq!(enclosure.entries()[0], format!("{CPU}/pinfold-all/cgroup.procs"));
+    let (clock, outside) = (SimClock::at(0), Notes::default());
+    let _nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let burn = |pu: u32| format!("burn on {pu} in {CPU}/pinfold-burn/cgroup.procs");
+    assert_eq!(outside.taken(), [burn(1), burn(2)]);
+}
+
+#[test]
+fn fracas_makes_slices_short_and_gives_them_back() {
+    let slice = paths::debug_sched("base_slice_ns");
+    let host =
+        SimHost::builder(CgroupVersion::V2, 2).knob(&slice, Knob::Integer, "2800000\n").build();
+    let before = host.snapshot();
+    let node = node(Method::Fracas, &[(1, 50)]);
+    let (enclosure, steps) = enclose(&host, &node);
+    assert_eq!(host.read_text(&slice).unwrap(), "100000\n");
+    let (clock, outside) = (SimClock::at(0), Notes::default());
+    let nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    assert_eq!(nodes.status().unwrap()[0].notes[1], "base_slice_ns is 100000");
+    drop(nodes);
+    undo(&host, &steps);
+    assert_eq!(host.snapshot(), before);
+}
+
+/// Two domains of two PUs.
+fn scaling() -> SimHost {
+    let domains = [CpuSet::first_n(2), CpuSet::parse_list("2-3").expect("a list")];
+    SimHost::builder(CgroupVersion::V2, 4)
+        .cpufreq(&domains, &[1_200_000, 2_000_000, 2_400_000])
+        .build()
+}
+
+#[test]
+fn gov_has_two_frequencies_in_turns() {
+    let host = scaling();
+    let before = host.snapshot();
+    let node = Node { cores: vec![(PuId(0), speed(875_000))], ..node(Method::Gov, &[]) };
+    let (enclosure, steps) = enclose(&host, &node);
+    let governor = paths::cpufreq_policy_file("policy0", "scaling_governor");
+    assert_eq!(host.read_text(&governor).unwrap(), "userspace\n");
+    let (clock, outside, count) = (SimClock::at(0), Notes::default(), host.changes().len());
+    let mut nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let mut at = Vec::new();
+    while clock.now_ns() < 200 * MS {
+        let known = host.changes().len();
+        nodes.turn(clock.now_ns()).unwrap();
+        if host.changes().len() > known {
+            at.push(clock.now_ns() / MS);
+        }
+        clock.sleep_ns(MS);
+    }
+    let notes = nodes.status().unwrap()[0].notes.clone();
+    assert_eq!(notes[0], "PU 0: 25.0% of the time at 2400 MHz, 75.0% at 2000 MHz");
+    assert_eq!(notes[1], "PUs 1 have this frequency too");
+    nodes.stop().unwrap();
+    // High from the start of each period, low for three quarters of it, the highest at the end.
+    let path = paths::cpufreq_policy_file("policy0", "scaling_setspeed");
+    let expected: Vec<String> = [2_400_000, 2_000_000, 2_400_000, 2_000_000, 2_400_000]
+        .iter()
+        .map(|khz| format!("write {path} {khz}"))
+        .collect();
+    assert_eq!(since(&host, count), expected);
+    assert_eq!(at, [25, 100, 125]);
+    assert_eq!(outside.taken(), [] as [String; 0]);
+    undo(&host, &steps);
+    let after = host.snapshot().replace("\"2400000\\n\"", "\"<unsupported>\\n\"");
+    assert_eq!(after, before);
+}
+
+#[test]
+fn gov_freezes_below_the_lowest_frequency_and_a_sentinel_watches() {
+    for (version, group, file, words) in [
+        (
+            CgroupVersion::V1,
+            "/sys/fs/cgroup/freezer/pinfold-vnode-web",
+            "freezer.state",
+            ["FROZEN", "THAWED"],
+        ),
+        (CgroupVersion::V2, UNIFIED, "cgroup.freeze", ["1", "0"]),
+    ] {
+        let host = machine(version);
+        let node = node(Method::Gov, &[(1, 40)]);
+        let (enclosure, _) = enclose(&host, &node);
+        host.write(&paths::cgroup_procs(group), b"500").unwrap();
+        let (clock, outside, count) = (SimClock::at(0), Notes::default(), host.changes().len());
+        let mut nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+        let path = format!("{group}/{file}");
+        let files = vec![(path.clone(), words[1].to_owned())];
+        assert_eq!(
+            outside.taken(),
+            [format!("sentinel {:?}", Release::Thaw { files: files.clone() })]
+        );
+        while clock.now_ns() < 160 * MS {
+            clock.sleep_ns_until_next(&mut nodes);
+        }
+        let account = nodes.status().unwrap();
+        assert_eq!(
+            account[0].notes[1],
+            "this host has no cpufreq: the freezer alone slows the vnode"
+        );
+        let write = |word: &str| format!("write {path} {word}");
+        assert_eq!(since(&host, count), [write(words[0]), write(words[1]), write(words[0])]);
+        // The supervisor is gone without a word: what the sentinel does.
+        release(&host, &Release::Thaw { files }).unwrap();
+        assert_eq!(since(&host, count)[3..], [write(words[1])]);
+        // And what stopping does.
+        drop(nodes);
+        assert_eq!(since(&host, count)[4..], [write(words[1])]);
+        assert_eq!(outside.taken().last().unwrap(), "end sentinel");
+    }
+}
+
+#[test]
+fn a_task_that_does_not_freeze_is_waited_for_and_told() {
+    let host = machine(CgroupVersion::V1);
+    let node = node(Method::Gov, &[(1, 50)]);
+    let (enclosure, _) = enclose(&host, &node);
+    host.write(&paths::cgroup_procs("/sys/fs/cgroup/freezer/pinfold-vnode-web"), b"500").unwrap();
+    host.edit_task(Tid(500), |task| task.state = 'D');
+    let (clock, outside) = (SimClock::at(0), Notes::default());
+    let mut nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    while clock.now_ns() <= 50 * MS {
+        clock.sleep_ns_until_next(&mut nodes);
+    }
+    assert_eq!(nodes.status().unwrap()[0].notes[2], "1 times a task did not freeze in time");
+}
+
+#[test]
+fn freq_takes_the_nearest_level_and_says_how_far_off() {
+    let host = scaling();
+    let node = node(Method::Freq, &[(2, 80)]);
+    let (enclosure, _) = enclose(&host, &node);
+    let (clock, outside) = (SimClock::at(0), Notes::default());
+    let mut nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    nodes.turn(0).unwrap();
+    let speed = paths::cpufreq_policy_file("policy2", "scaling_setspeed");
+    assert_eq!(host.read_text(&speed).unwrap(), "2000000\n");
+    let notes = nodes.status().unwrap()[0].notes.clone();
+    assert_eq!(notes, ["PU 2-3: 2000 MHz, which is +3.33 points off 80%"]);
+    drop(nodes);
+    assert_eq!(host.read_text(&speed).unwrap(), "2400000\n");
+}
+
+#[test]
+fn one_domain_has_one_frequency() {
+    let host = scaling();
+    let (first, second) = (node(Method::Gov, &[(0, 60)]), node(Method::Gov, &[(1, 70)]));
+    let second = Node { name: "other".to_owned(), ..second };
+    let (clock, outside) = (SimClock::at(0), Notes::default());
+    let both = |second: &Node| {
+        let all =
+            vec![(first.clone(), Enclosure::default()), (second.clone(), Enclosure::default())];
+        Nodes::start(&host, &clock, &outside, all).map(|_| ())
+    };
+    let error = both(&second).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "vnode other: gov cannot emulate 70%: PU 1 has its frequency together with PU 0 of vnode \
+         web, which is to have 60%"
+    );
+    assert!(error.hint().unwrap().contains("PUs 0-1 are one domain"));
+    let apart = Node { cores: vec![(PuId(2), speed(700_000))], ..second };
+    let (governors, _) = (enclose(&host, &first), enclose(&host, &apart));
+    assert!(both(&apart).is_ok(), "{governors:?}");
+}
+
+#[test]
+fn lim_stops_and_continues_what_parents_can_see() {
+    let host = machine(CgroupVersion::V1);
+    let uptime = |seconds: u64| host.set_file(&paths::uptime(), &format!("{seconds}.00 0.00\n"));
+    let node = node(Method::Lim, &[(1, 50)]);
+    let (enclosure, _) = enclose(&host, &node);
+    let group = "/sys/fs/cgroup/freezer/pinfold-vnode-web";
+    host.write(&paths::cgroup_procs(group), b"500").unwrap();
+    // Created 15 s after boot; 1 s of CPU time.
+    host.edit_task(Tid(500), |task| {
+        task.start_time = 1_500;
+        task.schedstat.run_ns = 1_000 * MS;
+    });
+    let (clock, outside, count) = (SimClock::at(0), Notes::default(), host.changes().len());
+    let mut nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let what = Release::Continue { group: group.to_owned() };
+    assert_eq!(outside.taken(), [format!("sentinel {what:?}")]);
+    let state = || host.task(Tid(500)).unwrap().state;
+    for (seconds, expected) in [(16, 'T'), (17, 'S')] {
+        uptime(seconds);
+        nodes.turn(clock.now_ns()).unwrap();
+        assert_eq!(state(), expected, "{seconds} s");
+        clock.sleep_ns(10 * MS);
+    }
+    assert_eq!(since(&host, count), ["signal 500 Stop", "signal 500 Continue"]);
+    uptime(16);
+    nodes.turn(clock.now_ns()).unwrap();
+    // What the sentinel would do, and what stopping does.
+    release(&host, &what).unwrap();
+    assert_eq!(state(), 'S');
+    drop(nodes);
+    assert_eq!(since(&host, count)[3..], ["signal 500 Continue", "signal 500 Continue"]);
+}
+
+#[test]
+fn a_group_of_somebody_else_is_used_as_it_is() {
+    let host = SimHost::v2_eight_pus();
+    let hierarchies = Hierarchies::find(&host).unwrap();
+    let attached = |method: Method, group: &str| Node {
+        attach: Some(Attach::Group(group.to_owned())),
+        ..node(method, &[(1, 50)])
+    };
+    let plan = |node: &Node| Enclosure::plan(&host, &hierarchies, node);
+    let (enclosure, steps) = plan(&attached(Method::Gov, "/system.slice")).unwrap();
+    assert_eq!((enclosure.is_attached, steps.len()), (true, 0));
+    assert_eq!(enclosure.freezer.as_deref(), Some("/sys/fs/cgroup/system.slice"));
+    let check = |node: Node, expected: &str| {
+        assert_eq!(plan(&node).unwrap_err().to_string(), expected);
+    };
+    check(
+        attached(Method::Quota, "/system.slice"),
+        "vnode web: quota cannot work on this host: it deals threads to groups below the vnode's, \
+         and /system.slice belongs to somebody else",
+    );
+    check(attached(Method::Stall, "/"), "vnode web: group \"/\" is not a group below the root");
+    check(
+        attached(Method::Stall, "/machine.slice"),
+        "vnode web: group \"/machine.slice\" is not below /sys/fs/cgroup",
+    );
+}
+
+#[test]
+fn a_process_moves_with_threads_and_children_and_back() {
+    for version in [CgroupVersion::V1, CgroupVersion::V2] {
+        let host = SimHost::builder(version, 4)
+            .speed_groups()
+            .task(SimTask::new(500, "qemu"))
+            .task(SimTask::new(501, "CPU 0/KVM").thread_of(500))
+            .task(SimTask::new(510, "helper").child_of(500))
+            .build();
+        let before = host.snapshot();
+        let node =
+            Node { attach: Some(Attach::Process(500)), ..node(Method::Quota, &[(1, 50), (2, 50)]) };
+        let (enclosure, steps) = enclose(&host, &node);
+        let expected = if version == CgroupVersion::V1 { 2 } else { 1 };
+        let moves = steps.iter().filter(|step| matches!(step.change, Change::MoveTasks { .. }));
+        assert_eq!(moves.count(), expected);
+        let Undo::MoveTasks { tasks, .. } = &steps.last().unwrap().undo else { panic!("no move") };
+        assert_eq!(tasks.len(), 3);
+        for tid in [500, 501, 510] {
+            assert_eq!(host.task(Tid(tid)).unwrap().group, "/pinfold-vnode-web/pinfold-core-1");
+        }
+        assert!(!enclosure.is_attached);
+        undo(&host, &steps);
+        assert_eq!(host.snapshot(), before);
+        let gone = Node { attach: Some(Attach::Process(999)), ..node };
+        let error = Enclosure::plan(&host, &Hierarchies::find(&host).unwrap(), &gone).unwrap_err();
+        assert!(matches!(error, SpeedError::Unattached { .. }), "{error}");
+        assert_eq!(error.to_string(), "vnode web: process 999 is not running");
+    }
+}
