@@ -58,12 +58,26 @@ pub enum Command {
     /// Takes real-time rights away when the Pinfold that started it falls silent
     #[command(hide = true)]
     Guard(GuardArgs),
+    /// Releases what a supervisor of slow vnodes froze or stopped, when that falls silent
+    #[command(hide = true)]
+    Sentinel(SentinelArgs),
     /// Make CPUs slower: virtual nodes of given speeds, and how true they are
     Emulate(emulate::EmulateArgs),
     /// Find the best placement for a virtual machine on this host
     Tune(TuneArgs),
     /// Make the report page of a stored run again
     Report(ReportArgs),
+}
+
+/// `pinfold sentinel`.
+#[derive(Debug, Args)]
+pub struct SentinelArgs {
+    /// Write this value to this file of the kernel
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub write: Vec<String>,
+    /// Let the stopped processes of this cgroup go on
+    #[arg(long = "continue", value_name = "GROUP")]
+    pub group: Option<String>,
 }
 
 /// `pinfold topo`.

@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         Command::LibvirtHook(arguments) => libvirt_hook::libvirt_hook(arguments, state),
         Command::Guard(arguments) => guard::guard(arguments, state),
         Command::Emulate(arguments) => emulate::emulate(arguments, state),
+        Command::Sentinel(arguments) => emulate::sentinel(arguments),
         Command::Tune(arguments) => tune::tune(arguments, state),
         Command::Report(arguments) => report::report(arguments),
     };

@@ -25,6 +25,8 @@ pub enum EmulateCommand {
     Set(SetArgs),
     /// What was asked and what the vnodes got in the last second
     Status(StatusArgs),
+    /// Record how much each PU works, to be replayed by the method inject
+    Record(RecordArgs),
     /// End all vnodes and restore the host; their processes go on at full speed
     Down,
 }
@@ -87,4 +89,21 @@ pub struct StatusArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `pinfold emulate record`.
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// For so long
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86400))]
+    pub seconds: u32,
+    /// One row for each so many milliseconds; the kernel counts in steps of 10
+    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u32).range(20..=60000))]
+    pub interval_ms: u32,
+    /// Only these PUs (OS indexes)
+    #[arg(long, value_name = "PUS")]
+    pub pus: Option<String>,
+    /// Write to this file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<String>,
 }

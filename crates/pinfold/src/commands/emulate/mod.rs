@@ -6,16 +6,22 @@ mod status;
 mod supervisor;
 mod talk;
 
+use pinfold_host::{SystemClock, user};
+use pinfold_model::{LoadRow, RecordedLoad};
+use pinfold_plan::platforms;
 use pinfold_speed::{Facts, METHODS};
 use serde_json::json;
 
-use crate::cli::emulate::{EmulateArgs, EmulateCommand, MethodsArgs, SetArgs, StatusArgs};
+use crate::cli::emulate::{
+    EmulateArgs, EmulateCommand, MethodsArgs, RecordArgs, SetArgs, StatusArgs,
+};
 use crate::common;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output::{self, data, say};
 use talk::Ask;
 
 pub use inside::run_slow;
+pub use outside::sentinel;
 pub use status::is_platform;
 
 /// Dispatches.
@@ -27,6 +33,7 @@ pub fn emulate(arguments: &EmulateArgs, state: Option<&str>) -> Result<(), Failu
         EmulateCommand::Shell(arguments) => inside::shell(arguments, state),
         EmulateCommand::Set(arguments) => set(arguments, state),
         EmulateCommand::Status(arguments) => show(arguments, state),
+        EmulateCommand::Record(arguments) => record(arguments),
         EmulateCommand::Down => down(state),
     }
 }
@@ -87,6 +94,38 @@ fn show(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure> {
     let answer = talk::require(&state, &Ask::Status)?;
     let status = answer.status.unwrap_or_default();
     data(&if arguments.json { status.to_string() } else { status::to_text(&status) });
+    Ok(())
+}
+
+/// Records the load of this machine, to be replayed by the method `inject`.
+fn record(arguments: &RecordArgs) -> Result<(), Failure> {
+    let host = common::host()?;
+    let topology = common::topology(&host, None)?;
+    let pus = match &arguments.pus {
+        None => topology.online(),
+        Some(text) => {
+            let pus = common::pus("--pus", text)?;
+            common::require_known("--pus", &pus, &topology)?;
+            pus
+        }
+    };
+    let ns = |seconds: u32| u64::from(seconds).saturating_mul(1_000_000_000);
+    let interval_ns = u64::from(arguments.interval_ms) * 1_000_000;
+    let load = pinfold_speed::record(&host, &SystemClock, &pus, interval_ns, ns(arguments.seconds))
+        .map_err(|error| supervisor::speed_failure(&error))?;
+    // A row of a file tells of the time before it, one of the method of the time from it on.
+    let ends = load.iter().skip(1).map(|(at, _)| *at).chain([ns(arguments.seconds)]);
+    let rows = load
+        .iter()
+        .zip(ends)
+        .map(|((_, busy), end)| LoadRow { at_ms: end / 1_000_000, busy_millionths: busy.clone() });
+    let recorded = RecordedLoad { pus: pus.iter().collect(), rows: rows.collect() };
+    let text = platforms::to_csv(&recorded);
+    match &arguments.out {
+        None => output::document(&text),
+        Some(path) => user::write_atomic(path, text.as_bytes())
+            .map_err(|error| Failure::from_error(Exit::Input, &error, None))?,
+    }
     Ok(())
 }
 

@@ -1,12 +1,19 @@
 //! What the methods start outside: witnesses and burners, both `pinload`.
 
+use std::io::Read as _;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use pinfold_host::process::{self, Child, Spawn, Stdio};
+use pinfold_host::process::{self, Beat, Child, Spawn, Stdio};
+use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::{CpuSet, PuId, Tid};
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::rulers::{Cpus, Kind, Ruler};
-use pinfold_speed::{Burner, Gaps, Outside, SpeedError};
+use pinfold_speed::{Burner, Gaps, Outside, Release, Sentinel, SpeedError};
+
+use crate::cli::SentinelArgs;
+use crate::common;
+use crate::failure::{Exit, Failure};
 
 /// Programs from the copy of `pinload` that this process has installed.
 pub struct Programs {
@@ -61,6 +68,99 @@ impl Outside for Programs {
             .own_group()
             .start()?;
         Ok(Box::new(Burning { child }))
+    }
+
+    fn sentinel(&self, what: Release) -> Result<Box<dyn Sentinel>, SpeedError> {
+        let failed = |why: String| SpeedError::Outside { what: "the sentinel", why };
+        let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
+        let mut words = vec!["sentinel".to_owned()];
+        match what {
+            Release::Thaw { files } => {
+                for (path, value) in files {
+                    words.extend(["--write".to_owned(), format!("{path}={value}")]);
+                }
+            }
+            Release::Continue { group } => words.extend(["--continue".to_owned(), group]),
+        }
+        let mut child = Spawn::new(&program.to_string_lossy())
+            .args(&words)
+            .stdin(Stdio::Pipe)
+            .stdout(Stdio::Null)
+            .stderr(Stdio::Null)
+            .own_group()
+            .start()?;
+        let pipe = child.stdin().ok_or_else(|| failed("it has no standard input".to_owned()))?;
+        Ok(Box::new(Watching { beat: Some(Beat::over(pipe)?), child: Some(child) }))
+    }
+}
+
+/// A sentinel without its pipe has this long to release and end.
+const SENTINEL_END_NS: u64 = 2_000_000_000;
+/// Silence after which it releases.
+const SILENCE: Duration = Duration::from_millis(100);
+
+struct Watching {
+    beat: Option<Beat>,
+    child: Option<Child>,
+}
+
+impl Sentinel for Watching {
+    fn beat(&mut self) -> Result<(), SpeedError> {
+        let heard = self.beat.as_mut().is_some_and(|beat| beat.send(b'.'));
+        let gone = || SpeedError::Outside { what: "the sentinel", why: "it has ended".to_owned() };
+        heard.then_some(()).ok_or_else(gone)
+    }
+}
+
+/// Its pipe is closed first, so that it releases before it ends.
+impl Drop for Watching {
+    fn drop(&mut self) {
+        drop(self.beat.take());
+        if let Some(mut child) = self.child.take() {
+            match child.wait_for(&SystemClock, SENTINEL_END_NS) {
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+}
+
+/// `pinfold sentinel`: releases what a supervisor froze or stopped, when that falls silent.
+pub fn sentinel(arguments: &SentinelArgs) -> Result<(), Failure> {
+    let host = LiveHost::new().map_err(|error| common::host_failure(&error))?;
+    let what = match (&arguments.group, arguments.write.as_slice()) {
+        (Some(group), []) => Release::Continue { group: group.clone() },
+        (None, files) => {
+            let pair = |word: &String| {
+                let (path, value) = word.rsplit_once('=')?;
+                Some((path.to_owned(), value.to_owned()))
+            };
+            let files: Option<Vec<_>> = files.iter().map(pair).collect();
+            Release::Thaw {
+                files: files
+                    .ok_or_else(|| Failure::new(Exit::Input, "--write takes PATH=VALUE"))?,
+            }
+        }
+        (Some(_), _) => return Err(Failure::new(Exit::Input, "one of --write and --continue")),
+    };
+    let release = || {
+        pinfold_speed::release(&host, &what)
+            .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))
+    };
+    let (heard, beats) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut room = [0; 64];
+        while let Ok(1..) = std::io::stdin().read(&mut room) {
+            if heard.send(()).is_err() {
+                return;
+            }
+        }
+    });
+    loop {
+        match beats.recv_timeout(SILENCE) {
+            Ok(()) => {}
+            Err(RecvTimeoutError::Timeout) => release()?,
+            Err(RecvTimeoutError::Disconnected) => return release(),
+        }
     }
 }
 

@@ -4,11 +4,13 @@
 //! vnodes are there. All that it changes is a step in the journal, which it takes back at its end;
 //! after a crash `pinfold undo` does. What it has to say while it works is in `status`.
 
+use std::collections::BTreeMap;
+
 use pinfold_apply::{Journal, NewJournal, Target};
 use pinfold_host::process::{self, Spawn, Stdio};
 use pinfold_host::user::{self, StateDir};
 use pinfold_host::{Clock as _, LiveHost, SystemClock, Vigil};
-use pinfold_model::{EmulatedVnode, EmulationPlan, Platform, PuId, Topology};
+use pinfold_model::{EmulatedVnode, EmulationPlan, Method, Platform, PuId, Topology};
 use pinfold_plan::platforms;
 use pinfold_probe::pinload::Pinload;
 use pinfold_speed::{Enclosure, Facts, Node, Nodes};
@@ -125,19 +127,45 @@ pub fn resolved(mut platform: Platform, host: &LiveHost) -> Result<EmulationPlan
 
 /// What the planner placed, as the methods take it.
 pub fn node(vnode: &EmulatedVnode, topology: &Topology) -> Result<Node, Failure> {
-    let profile = match &vnode.profile {
-        None => Vec::new(),
-        Some(path) => profile(path, vnode, topology)?,
+    let method = vnode.method.unwrap_or(Method::Stall);
+    let (profile, load) = match &vnode.profile {
+        None => (Vec::new(), Vec::new()),
+        Some(path) if method == Method::Inject => (Vec::new(), load(path, vnode)?),
+        Some(path) => (profile(path, vnode, topology)?, Vec::new()),
     };
     Ok(Node {
         name: vnode.name.clone(),
         cores: vnode.pus.clone(),
         memory_node: vnode.memory_node,
-        method: vnode.method.unwrap_or(pinfold_model::Method::Stall),
+        method,
         variant: vnode.variant,
         period_ns: vnode.period_ns,
         profile,
+        attach: vnode.attach.clone(),
+        load,
+        measured: BTreeMap::new(),
     })
+}
+
+/// A recorded load for the cores of a vnode: the columns of the file in order, whatever the PUs
+/// were called where it was recorded.
+fn load(path: &str, vnode: &EmulatedVnode) -> Result<pinfold_speed::Load, Failure> {
+    let bytes = user::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let recorded = common::asked(path, platforms::load(&text))?;
+    let cores = vnode.pus.len();
+    if recorded.pus.len() < cores {
+        let why = format!("{path} tells of {} PUs, {} has {cores}", recorded.pus.len(), vnode.name);
+        return Err(Failure::new(Exit::Input, why)
+            .with_hint("record as many, or give the vnode fewer cores"));
+    }
+    let mut from_ns = 0;
+    let mut rows = Vec::with_capacity(recorded.rows.len());
+    for row in &recorded.rows {
+        rows.push((from_ns, row.busy_millionths.iter().copied().take(cores).collect()));
+        from_ns = row.at_ms.saturating_mul(1_000_000);
+    }
+    Ok(rows)
 }
 
 type Played = Vec<(u64, pinfold_model::Speed)>;
