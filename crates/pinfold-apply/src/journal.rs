@@ -101,6 +101,14 @@ impl<'c> Journals<'c> {
         Self { files, clock }
     }
 
+    /// The state directory, in which the journals' own one lies.
+    #[must_use]
+    pub fn state_dir(&self) -> String {
+        let folder = self.files.path_of("");
+        let folder = folder.trim_end_matches('/');
+        folder.rsplit_once('/').map_or(".", |(state, _)| state).to_owned()
+    }
+
     /// Begins a journal for a virtual machine. Its file is made by the first write.
     ///
     /// # Errors
@@ -268,14 +276,6 @@ impl<'c> Journal<'c> {
     #[must_use]
     pub fn path(&self) -> String {
         self.files.path_of(&self.name)
-    }
-
-    /// The state directory, in which the journals' own one lies.
-    #[must_use]
-    pub fn state_dir(&self) -> String {
-        let folder = self.files.path_of("");
-        let folder = folder.trim_end_matches('/');
-        folder.rsplit_once('/').map_or(".", |(state, _)| state).to_owned()
     }
 
     pub(crate) fn clock(&self) -> &'c dyn Clock {

@@ -49,7 +49,7 @@ pub fn apply_guarded<'c>(
     journals: &Journals<'c>,
 ) -> Result<(Applied, Journal<'c>, Option<Guard>), Failure> {
     let mut journal = begin(host, plan, target, journals)?;
-    let guard = Guard::of(plan, &journal)?;
+    let guard = Guard::of(plan, journals, &journal.record().header.id)?;
     match make_true(host, plan, target, &mut journal) {
         Ok(applied) => Ok((applied, journal, guard)),
         Err(failure) => {
@@ -105,5 +105,15 @@ pub fn report(applied: &Applied) {
     say(&format!("{} step(s) taken", applied.steps.len()));
     for finding in applied.findings.iter().filter(|one| one.severity > Severity::Note) {
         say(&finding.to_string());
+    }
+}
+
+/// Says what an apply that does not stay leaves unguarded.
+pub fn tell_unguarded(plan: &Plan) {
+    if pinfold_apply::real_time_priority(plan).is_some() {
+        say(
+            "warning: guard: its real-time threads stay so until the undo, whatever they do; under \
+             --watch or a `pinfold watch` they lose their rights when that ends or hangs",
+        );
     }
 }

@@ -189,7 +189,7 @@ pub fn watch(
     let (mut ear, mut rounds) = (Ear::default(), Rounds::new(clock.now_ns()));
     while !interrupt::requested() {
         if let Some(guard) = guard.as_deref_mut() {
-            guard.beat(clock.now_ns(), journal)?;
+            guard.beat(clock.now_ns())?;
         }
         let look = match rounds.due(clock.now_ns()) {
             Due::Look => Glance::Look,

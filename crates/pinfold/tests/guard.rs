@@ -4,8 +4,8 @@
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
-use pinfold_host::process::{Child, Signaled, Spawn, Stdio, find_program};
-use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock, paths};
+use pinfold_host::process::{Child, Signaled, Spawn, Stdio, capture, find_program};
+use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock, paths, user};
 use pinfold_model::{Policy, Tid};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
@@ -36,6 +36,13 @@ fn why_not(host: &LiveHost) -> Option<&'static str> {
 impl Stage {
     /// The stage with the vCPU as a real-time thread, or nothing where that cannot be.
     fn set() -> Option<Self> {
+        let stage = Self::without_rights(&["--watch"])?;
+        assert!(until(|| stage.policy() == ROUND_ROBIN), "the vCPU is not real-time");
+        Some(stage)
+    }
+
+    /// The same when `apply` with these further words has just been started.
+    fn without_rights(words: &[&str]) -> Option<Self> {
         let host = LiveHost::new().expect("a host");
         if let Some(why) = why_not(&host) {
             println!("skipped: {why}");
@@ -55,32 +62,52 @@ impl Stage {
         let ready = until(|| vcpu(&host, qemu.pid()).is_some());
         assert!(ready, "QEMU has no vCPU");
         let pinfold = Spawn::new(PINFOLD)
-            .args(["--state-dir", &path("state"), "apply", "--qmp", &path("qmp"), "--watch"])
+            .args(["--state-dir", &path("state"), "apply", "--qmp", &path("qmp")])
+            .args(words)
             .args(["--strategy", "compact", "--knob", "policy:vcpu=rr:1"])
             .stdin(Stdio::Null)
             .die_with_parent(true)
             .start()
             .expect("pinfold starts");
         let vcpu = vcpu(&host, qemu.pid()).expect("a vCPU");
-        let stage = Self { host, qemu, pinfold, vcpu, folder };
-        assert!(until(|| stage.policy() == ROUND_ROBIN), "the vCPU is not real-time");
-        Some(stage)
+        Some(Self { host, qemu, pinfold, vcpu, folder })
+    }
+
+    /// The watch over all placements.
+    fn watch(&self) -> Child {
+        let state = self.folder.path().join("state").to_string_lossy().into_owned();
+        Spawn::new(PINFOLD)
+            .args(["--state-dir", &state, "watch"])
+            .stdin(Stdio::Null)
+            .die_with_parent(true)
+            .start()
+            .expect("pinfold starts")
+    }
+
+    /// The policy that QEMU has from this process, whatever that is.
+    fn former(&self) -> Policy {
+        self.host.policy(Tid(0)).expect("a policy")
     }
 
     fn policy(&self) -> Policy {
         self.host.policy(self.vcpu).expect("a policy")
     }
 
-    /// The guard, as the kernel lists it.
     fn guards(&self) -> usize {
         let state = self.folder.path().join("state").to_string_lossy().into_owned();
-        let pids = self.host.list(&paths::proc_dir()).expect("processes");
-        let words = pids
-            .iter()
-            .filter_map(|pid| pid.parse().ok())
-            .filter_map(|pid| self.host.read_text(&paths::process_cmdline(Tid(pid))).ok());
-        words.filter(|words| words.contains(&state) && words.contains("\0guard\0")).count()
+        guards(&self.host, &state).len()
     }
+}
+
+/// The guards of a state directory, as the kernel lists them.
+fn guards(host: &LiveHost, state: &str) -> Vec<Tid> {
+    let pids = host.list(&paths::proc_dir()).expect("processes");
+    let pids = pids.iter().filter_map(|pid| pid.parse().ok()).map(Tid);
+    pids.filter(|pid| {
+        let words = host.read_text(&paths::process_cmdline(*pid)).unwrap_or_default();
+        words.contains(state) && words.contains("\0guard\0")
+    })
+    .collect()
 }
 
 fn vcpu(host: &LiveHost, qemu: Tid) -> Option<Tid> {
@@ -109,7 +136,7 @@ fn a_supervisor_that_is_killed_leaves_no_real_time_thread() {
     let Some(mut stage) = Stage::set() else { return };
     assert_eq!(stage.guards(), 1);
     stage.pinfold.signal(Signaled::Kill).expect("killed");
-    assert!(until(|| stage.policy() == Policy::default()), "it is {}", stage.policy());
+    assert!(until(|| stage.policy() == stage.former()), "it is {}", stage.policy());
     assert!(until(|| stage.guards() == 0), "the guard stays");
     stage.qemu.kill().expect("QEMU ends");
 }
@@ -118,13 +145,13 @@ fn a_supervisor_that_is_killed_leaves_no_real_time_thread() {
 fn a_supervisor_that_is_stopped_loses_the_rights_and_gets_them_back() {
     let Some(mut stage) = Stage::set() else { return };
     stage.pinfold.signal(Signaled::Stop).expect("stopped");
-    assert!(until(|| stage.policy() == Policy::default()), "it is {}", stage.policy());
+    assert!(until(|| stage.policy() == stage.former()), "it is {}", stage.policy());
     stage.pinfold.signal(Signaled::Continue).expect("goes on");
     assert!(until(|| stage.policy() == ROUND_ROBIN), "it is {}", stage.policy());
     assert_eq!(stage.guards(), 1, "it is guarded again");
     stage.pinfold.signal(Signaled::Terminate).expect("asked to end");
     assert!(until(|| matches!(stage.pinfold.try_wait(), Ok(Some(_)))), "it does not end");
-    assert_eq!(stage.policy(), Policy::default());
+    assert_eq!(stage.policy(), stage.former());
     assert!(until(|| stage.guards() == 0), "the guard stays");
     stage.qemu.kill().expect("QEMU ends");
 }
@@ -133,15 +160,104 @@ fn a_supervisor_that_is_stopped_loses_the_rights_and_gets_them_back() {
 fn a_guard_that_is_killed_is_replaced() {
     let Some(mut stage) = Stage::set() else { return };
     let state = stage.folder.path().join("state").to_string_lossy().into_owned();
-    let pids = stage.host.list(&paths::proc_dir()).expect("processes");
-    for pid in pids.iter().filter_map(|pid| pid.parse().ok()).map(Tid) {
-        let words = stage.host.read_text(&paths::process_cmdline(pid)).unwrap_or_default();
-        if words.contains(&state) && words.contains("\0guard\0") {
-            pinfold_host::process::signal(pid, Signaled::Kill).expect("killed");
-        }
+    for pid in guards(&stage.host, &state) {
+        pinfold_host::process::signal(pid, Signaled::Kill).expect("killed");
     }
     assert!(until(|| stage.guards() == 1), "no guard");
     stage.pinfold.signal(Signaled::Kill).expect("killed");
-    assert!(until(|| stage.policy() == Policy::default()), "it is {}", stage.policy());
+    assert!(until(|| stage.policy() == stage.former()), "it is {}", stage.policy());
     stage.qemu.kill().expect("QEMU ends");
+}
+
+#[test]
+fn a_watch_guards_what_apply_left_and_its_end_takes_the_rights() {
+    let Some(mut stage) = Stage::without_rights(&[]) else { return };
+    let applied = stage.pinfold.wait_for(&SystemClock, 60 * SECOND_NS).expect("it ends");
+    assert!(applied.is_some_and(|status| status.success()), "{applied:?}");
+    assert_eq!((stage.policy(), stage.guards()), (ROUND_ROBIN, 0), "nobody guards it");
+    let mut watch = stage.watch();
+    assert!(until(|| stage.guards() == 1), "no guard");
+    let [guard] = guards(&stage.host, &stage.folder.path().to_string_lossy())[..] else {
+        panic!("not one guard")
+    };
+    let told = capture("kill", ["-HUP", &watch.pid().to_string()], SECOND_NS).expect("kill runs");
+    assert!(told.status.success(), "{}", told.stderr_text());
+    watch.signal(Signaled::Stop).expect("stopped");
+    assert!(until(|| stage.policy() == stage.former()), "it is {}", stage.policy());
+    watch.signal(Signaled::Continue).expect("goes on");
+    assert!(until(|| stage.policy() == ROUND_ROBIN), "it is {}", stage.policy());
+    let now = guards(&stage.host, &stage.folder.path().to_string_lossy());
+    assert_eq!(now, [guard], "who reads everything again keeps its guard");
+    watch.signal(Signaled::Kill).expect("killed");
+    assert!(until(|| stage.policy() == stage.former()), "it is {}", stage.policy());
+    assert!(until(|| stage.guards() == 0), "the guard stays");
+
+    let mut watch = stage.watch();
+    assert!(until(|| stage.policy() == ROUND_ROBIN), "it is {}", stage.policy());
+    watch.terminate().expect("asked to end");
+    assert!(until(|| stage.policy() == stage.former()), "it is {}", stage.policy());
+    stage.qemu.kill().expect("QEMU ends");
+}
+
+#[test]
+fn a_watch_guards_when_the_one_who_did_has_ended() {
+    let Some(mut stage) = Stage::set() else { return };
+    let mut watch = stage.watch();
+    let guarded = guards(&stage.host, &stage.folder.path().to_string_lossy());
+    // Longer than a beat of the watch.
+    SystemClock.sleep_ns(3 * SECOND_NS);
+    let now = guards(&stage.host, &stage.folder.path().to_string_lossy());
+    assert_eq!((guarded.len(), &now), (1, &guarded), "its own supervisor has a guard");
+    stage.pinfold.signal(Signaled::Kill).expect("killed");
+    let other = || {
+        let now = guards(&stage.host, &stage.folder.path().to_string_lossy());
+        now.len() == 1 && now != guarded
+    };
+    assert!(until(other), "no guard of the watch");
+    assert!(until(|| stage.policy() == ROUND_ROBIN), "it is {}", stage.policy());
+    watch.signal(Signaled::Kill).expect("killed");
+    assert!(until(|| stage.policy() == stage.former()), "it is {}", stage.policy());
+    stage.qemu.kill().expect("QEMU ends");
+}
+
+#[test]
+fn a_tuning_that_is_stopped_loses_the_rights_and_the_start() {
+    let host = LiveHost::new().expect("a host");
+    if let Some(why) = why_not(&host) {
+        return println!("skipped: {why}");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let (pid_file, state, store, told) = (path("pid"), path("state"), path("store"), path("told"));
+    let mut tune = Spawn::new("sh")
+        .args(["-c", "exec \"$@\" 2>\"$0\"", &told, PINFOLD])
+        .args(["--state-dir", &state, "tune", "--budget", "4m", "--settle", "1s"])
+        .args(["--strategies", "low-latency-rt", "--store", &store, "--"])
+        .args(["qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi"])
+        .args(["-display", "none", "-nodefaults", "-smp", "1", "-m", "64M"])
+        .args(["-name", "guest=t,debug-threads=on", "-pidfile", &pid_file])
+        .stdin(Stdio::Null)
+        .stdout(Stdio::Null)
+        .die_with_parent(true)
+        .start()
+        .expect("pinfold starts");
+    let real_time = || {
+        let pid = user::read_text(&pid_file).ok()?.trim().parse().ok().map(Tid)?;
+        let vcpu = vcpu(&host, pid)?;
+        (host.policy(vcpu).ok()? == ROUND_ROBIN).then_some(vcpu)
+    };
+    let found = until(|| real_time().is_some());
+    let vcpu = real_time().filter(|_| found).expect("a real-time vCPU");
+    assert_eq!(guards(&host, &state).len(), 1);
+    tune.signal(Signaled::Stop).expect("stopped");
+    let policy = || host.policy(vcpu).expect("the machine stays");
+    let former = host.policy(Tid(0)).expect("a policy");
+    assert!(until(|| policy() == former), "it is {}", policy());
+    tune.signal(Signaled::Continue).expect("goes on");
+    let told = || user::read_text(&told).unwrap_or_default();
+    let is_told = until(|| told().contains("has lost its real-time rights: this start does not"));
+    assert!(is_told, "the start counts: {}", told());
+    tune.terminate().expect("asked to end");
+    assert!(until(|| matches!(tune.try_wait(), Ok(Some(_)))), "it does not end");
+    assert!(until(|| guards(&host, &state).is_empty()), "the guard stays");
 }

@@ -46,12 +46,7 @@ fn leave(
 ) -> Result<(), Failure> {
     let (applied, journal) = place::apply(host, plan, target, journals)?;
     place::report(&applied);
-    if pinfold_apply::real_time_priority(plan).is_some() {
-        say(
-            "warning: guard: its real-time threads stay so until the undo, whatever they do; with \
-             --watch they lose their rights when this Pinfold ends or hangs",
-        );
-    }
+    place::tell_unguarded(plan);
     let id = &journal.record().header.id;
     say(&format!("in force until `pinfold undo {id}`; `pinfold status` compares"));
     Ok(())

@@ -60,6 +60,7 @@ fn started(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failu
     let journals = place::journals(&state, &clock)?;
     let (applied, _journal) = place::apply(&host, &plan, &target, &journals)?;
     place::report(&applied);
+    place::tell_unguarded(&plan);
     Ok(())
 }
 

@@ -1,8 +1,8 @@
 //! `pinfold watch`: keeps all placements that are in force true, until it is ended.
 //!
-//! It supervises nothing: placements stay when it ends, and `pinfold undo` works beside it,
-//! because it holds the journal of a machine only while it puts something right there. One lock
-//! keeps a second watcher away. Machines come and go: the journals' directory tells of new
+//! Placements stay when it ends, and `pinfold undo` works beside it, because it holds the journal
+//! of a machine only while it puts something right there. It answers for the real-time rights of
+//! machines that no other Pinfold guards: they end with it. One lock keeps a second watcher away. Machines come and go: the journals' directory tells of new
 //! placements, and one that was taken back is found so when it is looked at. While nothing
 //! happens it sleeps; see [`watching`].
 
@@ -20,6 +20,7 @@ use crate::cli::WatchArgs;
 use crate::commands::emulate::is_platform;
 use crate::commands::status;
 use crate::failure::{Exit, Failure};
+use crate::guard::Guard;
 use crate::metrics::{Counts, Metrics};
 use crate::output::{self, data, say};
 use crate::watching::{COMPARE_NS, Due, Ear, Rounds, TICK_NS};
@@ -48,6 +49,7 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
         tellers: Tellers { sockets: &arguments.qmp },
         json: arguments.json,
         placements: BTreeMap::new(),
+        guards: BTreeMap::new(),
         told: BTreeSet::new(),
         mark: None,
         is_unsettled: false,
@@ -65,6 +67,7 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
             desk.forget();
         }
         desk.find_placements()?;
+        desk.beat();
         desk.look();
         metrics.serve(clock.now_ns(), || {
             desk.placements.values().map(|one| one.counts.clone()).collect()
@@ -81,6 +84,8 @@ struct Desk<'a> {
     tellers: Tellers<'a>,
     json: bool,
     placements: BTreeMap<String, Placement>,
+    // Of placements that are about to be found again.
+    guards: BTreeMap<String, Guard>,
     told: BTreeSet<String>,
     // Of the journals when all of them were read.
     mark: Option<u64>,
@@ -95,6 +100,7 @@ struct Desk<'a> {
 struct Placement {
     begun: (u64, TaskId),
     watcher: Watcher,
+    guard: Option<Guard>,
     counts: Counts,
     trouble: Option<String>,
     rounds: Rounds,
@@ -113,7 +119,9 @@ enum Fate {
 
 impl Desk<'_> {
     fn forget(&mut self) {
-        self.placements.clear();
+        for (id, placement) in std::mem::take(&mut self.placements) {
+            self.guards.extend(placement.guard.map(|guard| (id, guard)));
+        }
         self.is_changed = true;
         self.told.clear();
         self.mark = None;
@@ -140,6 +148,8 @@ impl Desk<'_> {
         let seconds = mark / 1_000_000_000;
         self.is_unsettled = SystemClock.unix_seconds().abs_diff(seconds) <= 1;
         self.mark = (all && !self.is_unsettled).then_some(mark);
+        // Who is not watched any more is not answered for.
+        self.guards.clear();
         Ok(())
     }
 
@@ -162,7 +172,7 @@ impl Desk<'_> {
             Err(why) => return self.tell_once(&format!("{}: {why}", header.id)),
         }
         match self.watcher(record) {
-            Ok(watcher) => {
+            Ok((watcher, guard)) => {
                 let (id, vm) = (header.id.clone(), header.vm_name.clone());
                 let counts = Counts { id: id.clone(), vm, ..Counts::default() };
                 let rounds = Rounds::new(SystemClock.now_ns());
@@ -170,6 +180,7 @@ impl Desk<'_> {
                 let placement = Placement {
                     begun,
                     watcher,
+                    guard,
                     counts,
                     trouble: None,
                     rounds,
@@ -183,16 +194,35 @@ impl Desk<'_> {
         }
     }
 
-    fn watcher(&mut self, record: &Record) -> Result<Watcher, String> {
+    fn watcher(&mut self, record: &Record) -> Result<(Watcher, Option<Guard>), String> {
+        let header = &record.header;
         let plan: Plan =
-            pinfold_plan::schema::from_json(&record.header.plan).map_err(|e| e.to_string())?;
-        let pid = record.header.vm.tid;
+            pinfold_plan::schema::from_json(&header.plan).map_err(|e| e.to_string())?;
+        let pid = header.vm.tid;
         let threads = self
             .tellers
             .roles(self.host, pid)
             .unwrap_or_else(|_| status::threads_by_journal(&plan, record));
         let target = Target { pid, threads, own: Vec::new(), kept: Vec::new() };
-        Watcher::new(self.host, &plan, &target).map_err(|error| error.to_string())
+        let watcher = Watcher::new(self.host, &plan, &target).map_err(|error| error.to_string())?;
+        let guard = self.guards.remove(&header.id);
+        let new = || Guard::after(header.supervisor, &plan, self.journals, &header.id);
+        Ok((watcher, guard.or_else(new)))
+    }
+
+    /// Beats for those who are guarded from here, before anything is put right.
+    fn beat(&mut self) {
+        let now = SystemClock.now_ns();
+        let mut troubles = Vec::new();
+        for (id, placement) in &mut self.placements {
+            let Some(guard) = &mut placement.guard else { continue };
+            let begun = guard.take_over(self.host, now).and_then(|()| guard.beat(now));
+            if let Err(failure) = begun {
+                troubles
+                    .push(format!("warning: {id}: nobody guards its real-time threads: {failure}"));
+            }
+        }
+        troubles.iter().for_each(|trouble| self.tell_once(trouble));
     }
 
     /// Looks at what is due.
@@ -225,7 +255,9 @@ impl Desk<'_> {
         }
         for id in over {
             self.is_changed = true;
-            self.placements.remove(&id);
+            if let Some(guard) = self.placements.remove(&id).and_then(|placement| placement.guard) {
+                guard.end();
+            }
         }
     }
 
@@ -234,7 +266,9 @@ impl Desk<'_> {
         if std::mem::take(&mut self.is_changed) && self.follow() {
             return Ok(());
         }
-        let next = self.placements.values().map(|placement| placement.rounds.next());
+        let beats = self.placements.values().filter_map(|placement| placement.guard.as_ref());
+        let looks = self.placements.values().map(|placement| placement.rounds.next());
+        let next = looks.chain(beats.map(Guard::next));
         let pause = if self.is_unsettled { TICK_NS } else { COMPARE_NS };
         let idle = SystemClock.now_ns().saturating_add(pause);
         let next = next.chain(metrics.next()).fold(idle, u64::min);

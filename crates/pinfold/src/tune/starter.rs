@@ -17,6 +17,7 @@ use super::measure::Running;
 use super::subject::{Inside, Subject};
 use crate::common;
 use crate::failure::{Exit, Failure};
+use crate::guard::{Beating, Guard};
 
 /// A guest that has not said hello by then has not started.
 const HELLO_NS: u64 = 60_000_000_000;
@@ -93,13 +94,17 @@ impl VmStarter<'_> {
         let mut vm = self.launch(plan)?;
         let journals = Journals::open(self.state, self.clock)
             .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
-        let (applied, journal) = self.place(&vm, plan, &host_side, &journals)?;
-        let result = self.use_guest(&mut vm, (&host_side, began), work);
+        let (applied, journal, guard) = self.place(&vm, plan, &host_side, &journals)?;
+        let (beating, result) = match guard.map(Beating::start).transpose() {
+            Ok(beating) => (beating, self.use_guest(&mut vm, (&host_side, began), work)),
+            Err(failure) => (None, Err(failure)),
+        };
         let ended = vm.quit(QUIT_NS).map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()));
         let console = result.as_ref().err().map(|_| self.last_words(&vm));
         drop(vm);
         drop(applied);
         let undone = self.take_back(journal);
+        let was_heard = beating.is_none_or(Beating::end);
         drop(host_side);
         result.map_err(|failure| match console {
             Some(words) if !words.is_empty() => Failure {
@@ -109,6 +114,12 @@ impl VmStarter<'_> {
             Some(_) | None => failure,
         })?;
         undone?;
+        if !was_heard {
+            return Err(Failure::new(
+                Exit::Vm,
+                "this Pinfold was stopped, and the guest has lost its real-time rights: this start does not count",
+            ));
+        }
         ended.map(|_| ())
     }
 
@@ -135,11 +146,11 @@ impl VmStarter<'_> {
         plan: &Plan,
         host_side: &HostSide,
         journals: &Journals<'j>,
-    ) -> Result<(Applied, Journal<'j>), Failure> {
+    ) -> Result<(Applied, Journal<'j>, Option<Guard>), Failure> {
         let own =
             host_side.tasks(self.host).map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
         let target = Target { pid: vm.pid(), threads: vm.found.tasks(), own, kept: Vec::new() };
-        crate::place::apply(self.host, plan, &target, journals)
+        crate::place::apply_guarded(self.host, plan, &target, journals)
     }
 
     fn use_guest(
