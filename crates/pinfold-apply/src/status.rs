@@ -8,7 +8,8 @@ use pinfold_model::{CpuSet, Finding, Plan, Policy, Role, TaskId, Tid};
 
 use crate::actuators::partition_fault;
 use crate::cpusets::Cpusets;
-use crate::steps::{group_name, missing_pus, partition_name};
+use crate::guard::real_time_priority;
+use crate::steps::{group_name, missing_pus, partition_name, throttle_that_is_off};
 use crate::tasks::{self, Target};
 
 /// One thread: where it is to run and where it may.
@@ -54,6 +55,8 @@ pub struct Status {
     pub movable: Vec<Intruder>,
     /// PUs of the plan that are offline, and what became of its partition.
     pub findings: Vec<Finding>,
+    /// What endangers the host under this plan, and is no drift from it.
+    pub dangers: Vec<Finding>,
 }
 
 impl Status {
@@ -73,6 +76,7 @@ pub fn status(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Status, H
     let mut status = Status {
         roles: roles(host, plan, target)?,
         findings: health(host, plan, target)?,
+        dangers: dangers(host, plan)?,
         ..Status::default()
     };
     let own: Vec<Tid> = status.roles.iter().map(|role| role.task.tid).collect();
@@ -97,6 +101,21 @@ pub fn status(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Status, H
         }
     }
     Ok(status)
+}
+
+/// A plan with real-time threads on a host whose safety net is off.
+fn dangers(host: &dyn Host, plan: &Plan) -> Result<Vec<Finding>, HostError> {
+    if real_time_priority(plan).is_none() {
+        return Ok(Vec::new());
+    }
+    let hint = match plan.tuning.real_time_throttle {
+        Some(false) => "the plan asks for that; undo switches it back to what it was",
+        Some(true) | None => {
+            "undo, and apply with --knob rt-throttle=on; or sysctl kernel.sched_rt_runtime_us=950000"
+        }
+    };
+    let off = throttle_that_is_off(host)?.map(|finding| finding.with_hint(hint));
+    Ok(off.into_iter().collect())
 }
 
 /// What the plan stands on and the host does not have any more.

@@ -30,6 +30,7 @@ use crate::error::{ApplyError, Refusal};
 use crate::tasks::{Rules, Target};
 use draft::Draft;
 pub(crate) use partition::name as partition_name;
+pub(crate) use real_time::throttle_that_is_off;
 use threads::Ask;
 pub(crate) use tuning::hotplug::missing as missing_pus;
 

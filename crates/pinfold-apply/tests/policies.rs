@@ -6,7 +6,7 @@
 mod common;
 
 use common::{Bench, Case, assert_same, break_at, plan, set};
-use pinfold_apply::{ApplyError, Point, Refusal, Target, plan_steps};
+use pinfold_apply::{ApplyError, Point, Refusal, Target, plan_steps, status};
 use pinfold_host::{Host as _, HostMut as _, SimHost, paths};
 use pinfold_model::{Policy, Role, Tid};
 
@@ -117,9 +117,17 @@ fn a_throttle_that_is_off_is_told_and_can_be_switched() {
         let planned = plan_steps(&case.host, &case.plan, &case.target).unwrap();
         planned.findings.iter().any(|one| one.subject == "real-time throttle")
     };
-    assert!(!told(&case));
+    let dangers = |case: &Case| {
+        let now = status(&case.host, &case.plan, &case.target).unwrap();
+        now.dangers.into_iter().map(|one| one.hint.unwrap()).collect::<Vec<_>>()
+    };
+    assert!(!told(&case) && dangers(&case).is_empty());
     case.host.write(&throttle, b"-1").unwrap();
     assert!(told(&case));
+    assert!(dangers(&case)[0].contains("rt-throttle=on"), "{:?}", dangers(&case));
+    case.plan.vnodes[0].threads[0].policy = Some(Policy::Idle);
+    assert!(dangers(&case).is_empty(), "no thread is real-time");
+    case.plan.vnodes[0].threads[0].policy = Some(Policy::Fifo { priority: 1 });
     case.plan.tuning.real_time_throttle = Some(true);
     let before = case.host.snapshot();
     bench.apply(&case).unwrap();
@@ -130,6 +138,9 @@ fn a_throttle_that_is_off_is_told_and_can_be_switched() {
     case.host.write(&throttle, b"500000").unwrap();
     bench.apply(&case).unwrap();
     assert_eq!(case.host.read_text(&throttle).unwrap(), "-1\n");
+    assert!(dangers(&case)[0].contains("the plan asks"), "{:?}", dangers(&case));
+    let now = status(&case.host, &case.plan, &case.target).unwrap();
+    assert!(now.is_as_planned(), "it is no drift: {now:?}");
     assert!(bench.undo(&case).is_complete());
     assert_eq!(case.host.read_text(&throttle).unwrap(), "500000\n");
 }

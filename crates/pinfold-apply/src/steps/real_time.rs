@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_host::mountinfo::{self, ControllerMount, Version};
-use pinfold_host::{paths, proc_cgroup};
+use pinfold_host::{Host, HostError, paths, proc_cgroup};
 use pinfold_model::{Change, CpuSet, Finding, Policy, Role, TaskId, Tid, Undo};
 
 use super::draft::Draft;
@@ -45,16 +45,23 @@ pub(super) fn prepare(
 
 /// Tells of a safety net that is off, unless the plan says what it is to be.
 fn throttle(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    let path = paths::sysctl_kernel("sched_rt_runtime_us");
-    let Some(text) = tasks::unless_gone(draft.host.read_text(&path))? else { return Ok(()) };
-    if text.trim() == "-1" && draft.plan.tuning.real_time_throttle.is_none() {
-        let text = "it is off: a spinning real-time thread keeps its PU for good";
-        draft.find(
-            Finding::warning("real-time throttle", text)
-                .with_hint("switch it on with --knob rt-throttle=on"),
-        );
+    if draft.plan.tuning.real_time_throttle.is_none()
+        && let Some(finding) = throttle_that_is_off(draft.host)?
+    {
+        draft.find(finding.with_hint("switch it on with --knob rt-throttle=on"));
     }
     Ok(())
+}
+
+/// The host's safety net under real-time threads, if it is off.
+pub(crate) fn throttle_that_is_off(host: &dyn Host) -> Result<Option<Finding>, HostError> {
+    let path = paths::sysctl_kernel("sched_rt_runtime_us");
+    let Some(text) = tasks::unless_gone(host.read_text(&path))? else { return Ok(None) };
+    let is_off = text.trim() == "-1";
+    Ok(is_off.then(|| {
+        let text = "it is off: a spinning real-time thread keeps its PU for good";
+        Finding::warning("real-time throttle", text)
+    }))
 }
 
 /// The kernel refuses (`EPERM`) a deadline to a thread that may not run on all PUs among which

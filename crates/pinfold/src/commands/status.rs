@@ -2,7 +2,7 @@
 
 use pinfold_apply::{Counter, KnobStatus, Record, Status, Target};
 use pinfold_host::{LiveHost, SystemClock, process};
-use pinfold_model::{Change, CpuSet, Plan, Role, TaskId};
+use pinfold_model::{Change, CpuSet, Finding, Plan, Role, TaskId};
 use serde_json::json;
 
 use crate::cli::StatusArgs;
@@ -186,7 +186,7 @@ fn to_text(one: &InForce) -> String {
         ));
         changed.iter().for_each(|line| text.push_str(&format!("\n  {line}")));
     }
-    for finding in &status.findings {
+    for finding in status.findings.iter().chain(&status.dangers) {
         text.push_str(&format!("\n{finding}"));
     }
     for counter in &one.counters {
@@ -229,6 +229,17 @@ fn to_json(found: &[InForce], damaged: &[Damaged], platforms: &[(String, bool)])
         .iter()
         .map(|one| {
             let status = one.status.as_ref();
+            let findings = |of: fn(&Status) -> &[Finding]| -> Vec<serde_json::Value> {
+                let told = status.iter().flat_map(|status| of(status));
+                told.map(|finding| {
+                    json!({
+                        "subject": finding.subject,
+                        "text": finding.text,
+                        "hint": finding.hint,
+                    })
+                })
+                .collect()
+            };
             json!({
                 "id": one.id,
                 "vm": one.vm_name,
@@ -253,11 +264,8 @@ fn to_json(found: &[InForce], damaged: &[Damaged], platforms: &[(String, bool)])
                     "ok": role.ok,
                 })).collect::<Vec<_>>(),
                 "movable": status.map(|status| intruders(&status.movable)),
-                "findings": status.iter().flat_map(|status| &status.findings).map(|finding| json!({
-                    "subject": finding.subject,
-                    "text": finding.text,
-                    "hint": finding.hint,
-                })).collect::<Vec<_>>(),
+                "findings": findings(|status| &status.findings),
+                "dangers": findings(|status| &status.dangers),
                 "immovable": status.map(|status| intruders(&status.immovable)),
             })
         })
