@@ -213,7 +213,10 @@ fn unequal_l3(topology: &Topology) -> Option<Finding> {
                 small >> 20
             ),
         )
-        .with_hint("cache-hungry guests belong on the large one, clock-hungry ones elsewhere")
+        .with_hint(
+            "cache-hungry guests belong on the large one, clock-hungry ones elsewhere: --avoid \
+             leaves out the other's PUs, and who is pinned inside one is moved by no driver's mode",
+        )
     })
 }
 
@@ -266,4 +269,29 @@ fn assumed_cores(tables: &Tables) -> Option<Finding> {
     tables
         .cores_assumed
         .then(|| Finding::note("core", "the source names no cores: each PU is taken for one"))
+}
+
+#[cfg(test)]
+mod tests {
+    use pinfold_host::LiveHost;
+
+    use super::*;
+
+    #[test]
+    fn a_stacked_cache_is_told_by_ratio_and_size() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/ryzen-7950x3d.xml");
+        let host = LiveHost::new().expect("the running machine");
+        let mut topology = crate::read_input(&host, path).expect("a topology");
+        let mut told = |mebibytes: [u64; 2]| {
+            for (l3, size) in topology.l3.iter_mut().zip(mebibytes) {
+                l3.size_bytes = size << 20;
+            }
+            unequal_l3(&topology).map(|finding| finding.text)
+        };
+        assert!(told([96, 32]).is_some_and(|text| text.contains("96 MiB on PU 0-7,16-23")));
+        assert!(told([32, 96]).is_some_and(|text| text.contains("96 MiB on PU 8-15,24-31")));
+        assert_eq!(told([16, 8]), None, "two kinds of cores (Strix Point)");
+        assert_eq!(told([36, 32]), None, "lines that were switched off");
+        assert_eq!(told([0, 96]), None, "not known");
+    }
 }
