@@ -80,6 +80,27 @@ impl Cpusets {
         }
     }
 
+    /// The directory of such a path.
+    pub(crate) fn dir_of(&self, below: &str) -> String {
+        format!("{}{}", self.root, below.trim_end_matches('/'))
+    }
+
+    /// A group, or, if it is not there any more, its nearest ancestor that takes tasks: on version 2
+    /// only the root may have both tasks and children with controllers.
+    pub(crate) fn nearest(&self, host: &dyn Host, group: &str) -> Result<String, HostError> {
+        let lineage = self.lineage(group);
+        for (group, is_ancestor) in lineage.iter().rev().zip((0..).map(|depth| depth > 0)) {
+            let takes_tasks = self.version() == Version::V1
+                || !is_ancestor
+                || tasks::unless_gone(host.read(&paths::cgroup_subtree_control(group)))?
+                    .is_some_and(|controllers| controllers.trim_ascii().is_empty());
+            if host.exists(group) && takes_tasks {
+                return Ok(group.clone());
+            }
+        }
+        Ok(self.root.clone())
+    }
+
     /// Names of the child groups' directories, as absolute paths.
     pub(crate) fn children(&self, host: &dyn Host, group: &str) -> Result<Vec<String>, HostError> {
         let Some(names) = tasks::unless_gone(host.list(group))? else { return Ok(Vec::new()) };

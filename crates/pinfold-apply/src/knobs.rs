@@ -71,7 +71,7 @@ pub fn knobs(host: &dyn Host, record: &Record) -> Result<Vec<KnobStatus>, HostEr
 }
 
 /// The last word on a step; one without any was being done when the journal was last written.
-fn was_set(record: &Record, step: usize) -> bool {
+pub(crate) fn was_set(record: &Record, step: usize) -> bool {
     let mut outcomes = record.entries.iter().filter_map(|entry| match entry {
         Entry::Outcome { index, outcome, .. } if *index == step => Some(*outcome),
         Entry::Outcome { .. } | Entry::Step { .. } | Entry::Masks(_) | Entry::End { .. } => None,

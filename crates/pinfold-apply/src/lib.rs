@@ -26,6 +26,7 @@ mod status;
 mod steps;
 mod tasks;
 mod undo;
+mod vanished;
 mod watch;
 
 pub use apply::{Applied, Event, Observer, Point, apply, take_steps, unobserved};
@@ -40,4 +41,5 @@ pub use status::{Intruder, RoleStatus, Status, status};
 pub use steps::{Planned, group_name, plan_steps};
 pub use tasks::{Kept, Rules, Target};
 pub use undo::{UndoReport, undo, undo_observed};
+pub use vanished::vanished;
 pub use watch::{Extent, Glance, MAX_REPAIRS, Roles, WatchEvent, Watcher};

@@ -17,6 +17,7 @@ use pinfold_model::{CpuSet, Finding, Lifetime, Step, TaskId, Tid, Undo};
 use crate::actuators::{self, Past, Reverted};
 use crate::journal::{Journal, Outcome, Record};
 use crate::tasks;
+use crate::vanished::vanished;
 
 /// What became of an undo.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub struct UndoReport {
     /// What has the same effect as before but not the same bytes, because the kernel does not
     /// take the original back.
     pub near: Vec<Finding>,
+    /// Groups that were not there any more when it began.
+    pub vanished: Vec<Finding>,
     /// What somebody else changed since, and was therefore left.
     pub changed: Vec<Finding>,
     /// What could not be put back; another undo may try again.
@@ -119,6 +122,10 @@ pub fn undo_observed(
             report.fail("the journal", &error);
             return report;
         }
+    }
+    match vanished(host, journal.record()) {
+        Ok(found) => report.vanished = found,
+        Err(error) => report.fail("what has vanished", &error),
     }
     note_born(host, journal, &mut report);
     let record = journal.record().clone();

@@ -11,10 +11,12 @@ mod common;
 
 use common::{Bench, Case, VM, assert_same, break_at, set};
 use pinfold_apply::{
-    ApplyError, Extent, Point, Refusal, Roles, WatchEvent, Watcher, plan_steps, status,
+    ApplyError, Extent, Point, Refusal, Roles, WatchEvent, Watcher, plan_steps, status, vanished,
 };
 use pinfold_host::{CgroupVersion, Host, HostMut as _, SimBuilder, SimHost, SimTask, paths};
-use pinfold_model::{CpuSet, IsolationScope, Partition, PuId, Role, TaskId, ThreadPlan, Tid};
+use pinfold_model::{
+    CpuSet, IsolationScope, Partition, PuId, Role, Severity, TaskId, ThreadPlan, Tid,
+};
 
 fn with_partition(case: &Case, scope: IsolationScope) -> Case {
     let mut case = case.with(scope);
@@ -315,6 +317,57 @@ fn a_pu_that_goes_offline_under_a_plan_is_named_and_undo_copes() {
     assert!(report.is_complete(), "{report:?}");
     case.host.set_online(&set("0-7"));
     assert_same(&before, &case.host, "undo with a PU offline");
+}
+
+#[test]
+fn a_group_that_vanishes_is_named_and_nothing_else_is_lost() {
+    let case = with_partition(&common::v2(), IsolationScope::Host);
+    let (bench, before) = (Bench::new(), case.host.snapshot());
+    bench.apply(&case).unwrap();
+    let part = group_of(&case.host, 501);
+    let told = || vanished(&case.host, bench.reopen(&case).record()).unwrap();
+    assert!(told().is_empty());
+    // Somebody empties it, where its threads are still those of the machine, and removes it.
+    let scope = group_of(&case.host, VM);
+    case.host.write(&paths::cgroup_threads(&scope), b"501").unwrap();
+    case.host.remove_dir(&part).unwrap();
+    let [lost] = &told()[..] else { panic!("{:?}", told()) };
+    assert!(lost.text.contains(&part) && lost.severity == Severity::Warning, "{lost:?}");
+    let mut watcher = Watcher::new(&case.host, &case.plan, &case.target).unwrap();
+    let mut roles = Known(case.target.threads.clone());
+    let mut journal = bench.reopen(&case);
+    watcher.tick(&case.host, &mut journal, &mut roles, Extent::Groups).unwrap();
+    assert_eq!(case.host.affinity(Tid(501)).unwrap(), set("2"), "the watch goes on");
+    drop(journal);
+    let report = bench.undo(&case);
+    assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
+    assert_eq!(report.vanished, [lost.clone()]);
+    assert_same(&before, &case.host, "all else is as it was");
+}
+
+#[test]
+fn a_group_that_the_machine_came_from_and_vanished_is_named_with_where_its_tasks_go() {
+    let case = common::v2_shared().with(IsolationScope::Own);
+    let bench = Bench::new();
+    bench.apply(&case).unwrap();
+    let home = "/sys/fs/cgroup/user.slice/session-1.scope";
+    assert_ne!(group_of(&case.host, 610), home, "the load was moved");
+    for tid in case.host.list("/proc").unwrap().iter().filter_map(|pid| pid.parse().ok()) {
+        if group_of(&case.host, tid) == home {
+            let there = paths::cgroup_procs("/sys/fs/cgroup/system.slice");
+            case.host.write(&there, tid.to_string().as_bytes()).unwrap();
+        }
+    }
+    case.host.remove_dir(home).unwrap();
+    let told = vanished(&case.host, bench.reopen(&case).record()).unwrap();
+    let [gone] = &told[..] else { panic!("{told:?}") };
+    assert!(gone.text.contains(home) && gone.severity == Severity::Note, "{gone:?}");
+    assert!(gone.hint.as_ref().unwrap().contains("into /sys/fs/cgroup,"), "{gone:?}");
+    let report = bench.undo(&case);
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(report.vanished, told);
+    // The slice has children with controllers, so that it takes no task.
+    assert_eq!(group_of(&case.host, 610), "/sys/fs/cgroup");
 }
 
 #[test]

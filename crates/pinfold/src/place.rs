@@ -86,7 +86,7 @@ fn make_true(
 /// Takes everything back; what could not be restored is a failure that names it.
 pub fn undo(host: &LiveHost, mut journal: Journal<'_>) -> Result<UndoReport, Failure> {
     let report = pinfold_apply::undo(host, &mut journal);
-    for finding in report.near.iter().chain(&report.changed) {
+    for finding in report.near.iter().chain(&report.vanished).chain(&report.changed) {
         say(&finding.to_string());
     }
     if report.is_complete() {

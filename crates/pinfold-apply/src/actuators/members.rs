@@ -106,7 +106,7 @@ fn move_back(past: &Past<'_>, state: &TaskState) -> Result<Back, HostError> {
     }
     let Some(current) = cpusets.group_of(host, task.tid)? else { return Ok(Back::Gone) };
     let Some(before) = tasks::unless_gone(host.affinity(task.tid))? else { return Ok(Back::Gone) };
-    let origin = nearest(past, cpusets, &past.dir_of(&state.group));
+    let origin = cpusets.nearest(past.host, &past.dir_of(&state.group))?;
     // After a crash in the middle of an undo the group may be gone: its steps tell what it had.
     let inside = past.confinement_of(task);
     if current == origin {
@@ -136,13 +136,6 @@ fn move_to(past: &Past<'_>, cpusets: &Cpusets, tid: Tid, group: &str) -> Result<
         false => cpusets.members_path(group),
     };
     Ok(tasks::unless_gone(past.host.write(&path, tid.to_string().as_bytes()))?.is_some())
-}
-
-/// The group, or its nearest ancestor that is still there.
-fn nearest(past: &Past<'_>, cpusets: &Cpusets, group: &str) -> String {
-    let lineage = cpusets.lineage(group);
-    let found = lineage.iter().rev().find(|group| past.host.exists(group));
-    found.map_or_else(|| cpusets.root().to_owned(), Clone::clone)
 }
 
 /// Moves everybody out of a group of ours: those born in it go where their parent came from.
@@ -208,7 +201,7 @@ fn home_of<'p>(
         // Who was born in this group had a parent in it; a noted ancestor that was moved into
         // another one only adopted it.
         if let Some(state) = past.state_in(group, stat.task()) {
-            return Ok((nearest(past, cpusets, &past.dir_of(&state.group)), Some(state)));
+            return Ok((cpusets.nearest(past.host, &past.dir_of(&state.group))?, Some(state)));
         }
         let Some(process) = tasks::process_of(past.host, at)? else { break };
         at = if process == at { tasks::origin(past.host, &stat)? } else { process };
@@ -219,14 +212,14 @@ fn home_of<'p>(
     let parent = cpusets.parent(group);
     let inner = cpusets.version() == Version::V2 && !cpusets.is_real_root(past.host, parent);
     if !inner {
-        return Ok((nearest(past, cpusets, parent), None));
+        return Ok((cpusets.nearest(past.host, parent)?, None));
     }
     // Version 2 keeps processes out of groups that have children with controllers.
     let home = match past.origin_of_members(group) {
         Some(origin) => Some(origin),
         None => outer_group(past, cpusets, tid)?,
     };
-    Ok((nearest(past, cpusets, home.as_deref().unwrap_or(parent)), None))
+    Ok((cpusets.nearest(past.host, home.as_deref().unwrap_or(parent))?, None))
 }
 
 /// The group of the nearest ancestor that is not in one of ours: of Pinfold itself, for a load

@@ -219,7 +219,6 @@ impl<'a> Past<'a> {
 
     /// Directory of a path below the mount.
     pub(super) fn dir_of(&self, below: &str) -> String {
-        let root = self.cpusets.as_ref().map_or("", Cpusets::root);
-        format!("{root}{}", below.trim_end_matches('/'))
+        self.cpusets.as_ref().map_or_else(|| below.to_owned(), |cpusets| cpusets.dir_of(below))
     }
 }

@@ -2,7 +2,7 @@
 
 use pinfold_apply::{Counter, KnobStatus, Record, Status, Target};
 use pinfold_host::{LiveHost, SystemClock, process};
-use pinfold_model::{Change, CpuSet, Finding, Plan, Role, TaskId};
+use pinfold_model::{Change, CpuSet, Finding, Plan, Role, Severity, TaskId};
 use serde_json::json;
 
 use crate::cli::StatusArgs;
@@ -19,6 +19,7 @@ struct InForce {
     /// `None` if the machine has ended.
     status: Option<Status>,
     knobs: Vec<KnobStatus>,
+    vanished: Vec<Finding>,
     counters: Vec<Counter>,
     supervised: bool,
 }
@@ -27,6 +28,7 @@ impl InForce {
     fn is_as_planned(&self) -> bool {
         self.status.as_ref().is_some_and(Status::is_as_planned)
             && self.knobs.iter().all(|knob| knob.ok)
+            && self.vanished.iter().all(|finding| finding.severity == Severity::Note)
     }
 }
 
@@ -118,6 +120,7 @@ fn look(host: &LiveHost, record: &Record) -> Result<InForce, Failure> {
         plan,
         status,
         knobs: pinfold_apply::knobs(host, record).map_err(|e| common::host_failure(&e))?,
+        vanished: pinfold_apply::vanished(host, record).map_err(|e| common::host_failure(&e))?,
         counters: pinfold_apply::monitored(host, record).map_err(|e| common::host_failure(&e))?,
         supervised: alive(header.supervisor)?,
     })
@@ -186,7 +189,7 @@ fn to_text(one: &InForce) -> String {
         ));
         changed.iter().for_each(|line| text.push_str(&format!("\n  {line}")));
     }
-    for finding in status.findings.iter().chain(&status.dangers) {
+    for finding in one.vanished.iter().chain(&status.findings).chain(&status.dangers) {
         text.push_str(&format!("\n{finding}"));
     }
     for counter in &one.counters {
@@ -225,21 +228,15 @@ fn to_json(found: &[InForce], damaged: &[Damaged], platforms: &[(String, bool)])
             )
             .collect()
     };
+    let findings = |findings: &[Finding]| -> Vec<serde_json::Value> {
+        let told = findings.iter();
+        told.map(|one| json!({ "subject": one.subject, "text": one.text, "hint": one.hint }))
+            .collect()
+    };
     let entries: Vec<serde_json::Value> = found
         .iter()
         .map(|one| {
             let status = one.status.as_ref();
-            let findings = |of: fn(&Status) -> &[Finding]| -> Vec<serde_json::Value> {
-                let told = status.iter().flat_map(|status| of(status));
-                told.map(|finding| {
-                    json!({
-                        "subject": finding.subject,
-                        "text": finding.text,
-                        "hint": finding.hint,
-                    })
-                })
-                .collect()
-            };
             json!({
                 "id": one.id,
                 "vm": one.vm_name,
@@ -264,8 +261,9 @@ fn to_json(found: &[InForce], damaged: &[Damaged], platforms: &[(String, bool)])
                     "ok": role.ok,
                 })).collect::<Vec<_>>(),
                 "movable": status.map(|status| intruders(&status.movable)),
-                "findings": findings(|status| &status.findings),
-                "dangers": findings(|status| &status.dangers),
+                "findings": findings(status.map_or(&[], |status| &status.findings)),
+                "vanished": findings(&one.vanished),
+                "dangers": findings(status.map_or(&[], |status| &status.dangers)),
                 "immovable": status.map(|status| intruders(&status.immovable)),
             })
         })

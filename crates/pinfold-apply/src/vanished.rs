@@ -1,0 +1,65 @@
+//! Groups that a placement stands on and that are not there any more.
+//!
+//! One that Pinfold made goes only when somebody empties and removes it: what it kept is lost, and
+//! what somebody moved out of it stays where that one put it. One that a task came from may go while
+//! the task is elsewhere: undo then takes the nearest group above
+//! it that takes tasks. Reads only.
+
+use std::collections::BTreeMap;
+
+use pinfold_host::{Host, HostError};
+use pinfold_model::{Change, Finding, TaskState, Undo};
+
+use crate::cpusets::Cpusets;
+use crate::journal::Record;
+use crate::knobs::was_set;
+use crate::tasks;
+
+/// Groups of a placement that have vanished while its machine lives: a warning for one that
+/// Pinfold made, a note for one that tasks came from.
+///
+/// # Errors
+/// [`HostError`] if the host cannot be read.
+pub fn vanished(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, HostError> {
+    // With a machine its groups go, and nobody asks where it came from.
+    if !tasks::is_alive(host, record.header.vm)? {
+        return Ok(Vec::new());
+    }
+    let made = record.steps().filter(|(index, _)| was_set(record, *index));
+    let made = made.filter_map(|(_, step)| match &step.change {
+        Change::MakeGroup { path } => Some(path),
+        Change::WriteFile { .. }
+        | Change::MoveTasks { .. }
+        | Change::SetAffinity { .. }
+        | Change::SetPolicy { .. }
+        | Change::WriteSetting { .. }
+        | Change::MovePages { .. } => None,
+    });
+    let mut findings: Vec<Finding> = made.filter(|path| !host.exists(path)).map(lost).collect();
+    let Some(cpusets) = Cpusets::find(host)? else { return Ok(findings) };
+    let mut homes: BTreeMap<String, usize> = BTreeMap::new();
+    for (_, step) in record.steps() {
+        let Undo::MoveTasks { tasks, .. } = &step.undo else { continue };
+        for TaskState { task, group, .. } in tasks {
+            let home = cpusets.dir_of(group);
+            if !host.exists(&home) && tasks::is_alive(host, *task)? {
+                *homes.entry(home).or_default() += 1;
+            }
+        }
+    }
+    for (home, count) in &homes {
+        let nearest = cpusets.nearest(host, home)?;
+        let text = format!("{home} is not there any more, and {count} task(s) came from it");
+        let hint = format!("undo puts them into {nearest}, the nearest group that takes tasks");
+        findings.push(Finding::note("groups", text).with_hint(hint));
+    }
+    Ok(findings)
+}
+
+fn lost(path: &String) -> Finding {
+    let text = format!(
+        "{path} is not there any more: somebody else removed it, or an undo that was broken off"
+    );
+    let hint = "what it kept is not kept any more: undo, then apply again";
+    Finding::warning("groups", text).with_hint(hint)
+}
