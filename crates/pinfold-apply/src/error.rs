@@ -74,6 +74,26 @@ pub enum Refusal {
         /// The PUs among which it is balanced.
         domain: CpuSet,
     },
+    /// The plan's own partition comes too late for a deadline.
+    #[error(
+        "{role} is to have a deadline in the partition of PUs {pus} that the plan makes, but the kernel counts a thread that sleeps to the domain in which it last ran, and admits it there"
+    )]
+    DeadlineBeforePartition {
+        /// The vCPU.
+        role: Role,
+        /// Its PUs by the plan.
+        pus: CpuSet,
+    },
+    /// Isolated PUs share one domain.
+    #[error(
+        "{role} is to have a deadline on PUs {pus} in an isolated partition, but the kernel counts all isolated PUs of the host as one domain, and a deadline needs the whole of it"
+    )]
+    DeadlineInIsolated {
+        /// The vCPU.
+        role: Role,
+        /// Its PUs by the plan.
+        pus: CpuSet,
+    },
     /// All real-time run time is given away.
     #[error(
         "{group} has no run time for real-time threads (RT_GROUP_SCHED), and {above} has none left to give"
@@ -143,6 +163,12 @@ impl Refusal {
             Refusal::DeadlineOf { .. } => "give the deadline to the vCPUs alone",
             Refusal::DeadlineTooNarrow { .. } => {
                 "use fifo or rr, or put the machine into a partition of these PUs alone (cpuset.cpus.partition=root; v1: cpuset.sched_load_balance=0 above it)"
+            }
+            Refusal::DeadlineBeforePartition { .. } => {
+                "make that partition before (cpuset.cpus.partition=root), start the machine in it, and plan without --knob partition; or use fifo or rr"
+            }
+            Refusal::DeadlineInIsolated { .. } => {
+                "start the machine in a partition that balances (cpuset.cpus.partition=root), and plan without --knob partition; or use fifo or rr"
             }
             Refusal::NoRunTime { above, .. } => {
                 return Some(format!(

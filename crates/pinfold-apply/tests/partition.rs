@@ -341,7 +341,7 @@ fn a_group_that_vanishes_is_named_and_nothing_else_is_lost() {
     drop(journal);
     let report = bench.undo(&case);
     assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
-    assert_eq!(report.vanished, [lost.clone()]);
+    assert_eq!(report.vanished, std::slice::from_ref(lost));
     assert_same(&before, &case.host, "all else is as it was");
 }
 

@@ -8,7 +8,7 @@ mod common;
 use common::{Bench, Case, assert_same, break_at, plan, set};
 use pinfold_apply::{ApplyError, Point, Refusal, Target, plan_steps, status};
 use pinfold_host::{Host as _, HostMut as _, SimHost, paths};
-use pinfold_model::{Policy, Role, Tid};
+use pinfold_model::{IsolationScope, Partition, Policy, Role, Tid};
 
 const US: u64 = 1000;
 const CPU: &str = "/sys/fs/cgroup/cpu";
@@ -170,4 +170,73 @@ fn a_deadline_on_a_part_of_its_domain_is_refused_by_name() {
     let policy =
         Policy::Deadline { runtime_ns: 500 * US, deadline_ns: 1000 * US, period_ns: 1000 * US };
     assert_eq!(case.host.set_policy(Tid(501), policy).unwrap_err().errno(), Some(1));
+}
+
+/// The machine of [`with_deadline`] in a partition that somebody made before.
+fn in_partition(kind: &str, others: &[(&str, &str)], pus: &str) -> Case {
+    let mut case = with_deadline(pus, 0);
+    let mut partitions = vec![("/sys/fs/cgroup/machine.slice", "2,6", kind)];
+    partitions.extend(others.iter().map(|(pus, kind)| ("/sys/fs/cgroup/rival.slice", *pus, *kind)));
+    for (group, pus, kind) in partitions {
+        if !case.host.exists(group) {
+            case.host.make_dir(group).unwrap();
+        }
+        case.host.write(&paths::cpuset_cpus(group), pus.as_bytes()).unwrap();
+        case.host.write(&paths::cpuset_partition(group), kind.as_bytes()).unwrap();
+        assert_eq!(case.host.read_text(&paths::cpuset_partition(group)).unwrap().trim(), kind);
+    }
+    case.plan.vnodes[0].threads[1].pus = set("2,6");
+    case.plan.vnodes[0].threads[2].pus = set("2,6");
+    case
+}
+
+#[test]
+fn a_deadline_is_given_where_the_partition_is_the_domain() {
+    let check = |kind: &str, others: &[(&str, &str)], pus: &str, domain: Option<&str>| {
+        let case = in_partition(kind, others, pus);
+        let what = format!("{kind} {others:?} {pus}");
+        let (bench, before) = (Bench::new(), case.host.snapshot());
+        let policy = case.plan.vnodes[0].threads[0].policy.unwrap();
+        match (bench.apply(&case), domain) {
+            (Ok(_), None) => assert_eq!(case.host.policy(Tid(501)).unwrap(), policy, "{what}"),
+            (Err(error), Some(domain)) => {
+                assert!(error.to_string().contains(&format!("all of {domain}, ")), "{error}");
+                // The kernel's own answer.
+                case.host.set_affinity(Tid(501), &set(pus)).unwrap();
+                let refused = case.host.set_policy(Tid(501), policy).unwrap_err();
+                assert_eq!(refused.errno(), Some(1), "{what}");
+                return;
+            }
+            (other, _) => panic!("{what}: {other:?}"),
+        }
+        let moved = case.host.set_affinity(Tid(501), &set("2")).unwrap_err();
+        assert_eq!(moved.errno(), Some(16), "it keeps its whole domain");
+        assert!(bench.undo(&case).is_complete(), "{what}");
+        assert_same(&before, &case.host, &what);
+    };
+    check("root", &[], "2,6", None);
+    check("root", &[("3,7", "isolated")], "2,6", None);
+    check("root", &[], "2", Some("2,6"));
+    check("isolated", &[], "2,6", None);
+    check("isolated", &[("3,7", "isolated")], "2,6", Some("2-3,6-7"));
+}
+
+#[test]
+fn a_deadline_in_a_partition_that_the_plan_makes_is_refused_with_why() {
+    let refused = |kind: Partition| {
+        let mut case = with_deadline("2,6", 0);
+        case.plan.exclusive = set("2,6");
+        case.plan.isolation = IsolationScope::Host;
+        case.plan.tuning.partition = Some(kind);
+        match Bench::new().apply(&case) {
+            Err(ApplyError::Refused(refusal)) => refusal,
+            other => panic!("{other:?}"),
+        }
+    };
+    let late = refused(Partition::Root);
+    assert!(matches!(late, Refusal::DeadlineBeforePartition { .. }), "{late}");
+    assert!(late.hint().unwrap().contains("cpuset.cpus.partition=root"));
+    let isolated = refused(Partition::Isolated);
+    assert!(matches!(isolated, Refusal::DeadlineInIsolated { .. }), "{isolated}");
+    assert!(isolated.to_string().contains("all isolated PUs"), "{isolated}");
 }

@@ -480,6 +480,12 @@ pub fn cpuset_partition(group: &str) -> String {
     cgroup_file(group, "cpuset.cpus.partition")
 }
 
+/// v2, of the root: PUs of all isolated partitions (Linux 6.8).
+#[must_use]
+pub fn cpuset_isolated(group: &str) -> String {
+    cgroup_file(group, "cpuset.cpus.isolated")
+}
+
 // What topology and doctor look at besides.
 
 /// List of NUMA nodes in a state: `has_cpu`, `has_memory`, `possible`.

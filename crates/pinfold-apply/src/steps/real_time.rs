@@ -3,7 +3,8 @@
 //! Under `CONFIG_RT_GROUP_SCHED` with the `cpu` controller of cgroup v1, a group has no run time
 //! for real-time tasks until it is given some, and `sched_setattr(2)` answers `EPERM`. The groups
 //! of the threads get what is left, from the root down, each as a step; undo takes it back after
-//! the policies. A thread with a deadline must be allowed on every PU of its scheduling domain.
+//! the policies. A thread with a deadline must be allowed on every PU of its root domain: of a cgroup
+//! v2 partition that balances, of all isolated PUs together, or of what no partition took.
 //! <https://docs.kernel.org/scheduler/sched-rt-group.html>,
 //! <https://docs.kernel.org/scheduler/sched-deadline.html>
 
@@ -11,10 +12,10 @@ use std::collections::BTreeMap;
 
 use pinfold_host::mountinfo::{self, ControllerMount, Version};
 use pinfold_host::{Host, HostError, paths, proc_cgroup};
-use pinfold_model::{Change, CpuSet, Finding, Policy, Role, TaskId, Tid, Undo};
+use pinfold_model::{Change, CpuSet, Finding, Partition, Policy, Role, TaskId, Tid, Undo};
 
 use super::draft::Draft;
-use crate::cpusets;
+use crate::cpusets::{self, Cpusets};
 use crate::error::{ApplyError, Refusal};
 use crate::tasks;
 
@@ -65,7 +66,7 @@ pub(crate) fn throttle_that_is_off(host: &dyn Host) -> Result<Option<Finding>, H
 }
 
 /// The kernel refuses (`EPERM`) a deadline to a thread that may not run on all PUs among which
-/// it would balance it.
+/// it would admit it.
 fn deadline(draft: &Draft<'_>, task: TaskId, role: &Role) -> Result<(), ApplyError> {
     let Some(thread) = draft.vnode.thread(role) else { return Ok(()) };
     if !matches!(role, Role::Vcpu(_)) {
@@ -76,10 +77,19 @@ fn deadline(draft: &Draft<'_>, task: TaskId, role: &Role) -> Result<(), ApplyErr
         return Ok(());
     }
     let (role, pus) = (role.clone(), thread.pus.clone());
-    Err(Refusal::DeadlineTooNarrow { role, pus, domain }.into())
+    Err(match draft.plan.tuning.partition {
+        // It looks at the PU on which the thread last ran: one that sleeps, as a vCPU of a machine
+        // that is stopped or idle, comes into the partition's domain only when it wakes.
+        Some(Partition::Root) if pus == draft.plan.exclusive => {
+            Refusal::DeadlineBeforePartition { role, pus }
+        }
+        Some(Partition::Isolated) => Refusal::DeadlineInIsolated { role, pus },
+        Some(Partition::Root) | None => Refusal::DeadlineTooNarrow { role, pus, domain },
+    }
+    .into())
 }
 
-/// The PUs among which the scheduler balances a thread.
+/// The PUs among which the kernel admits a thread with a deadline: its root domain.
 fn domain(draft: &Draft<'_>, tid: Tid) -> Result<CpuSet, ApplyError> {
     let host = draft.host;
     let online = cpusets::list(host, &paths::cpu_online())?;
@@ -98,17 +108,34 @@ fn domain(draft: &Draft<'_>, tid: Tid) -> Result<CpuSet, ApplyError> {
                     return Ok(cpusets.effective(host, group)?);
                 }
             }
+            Ok(online)
         }
         Version::V2 => {
             for group in lineage.iter().rev() {
-                let partition = said(&paths::cpuset_partition(group))?;
-                if partition == "root" || partition == "isolated" {
-                    return Ok(cpusets.effective(host, group)?);
+                match said(&paths::cpuset_partition(group))?.as_str() {
+                    "root" => return Ok(cpusets.effective(host, group)?),
+                    "isolated" => return isolated(host, cpusets, group),
+                    _ => {}
                 }
+            }
+            // What no partition took; of a container's tree only the kernel knows that.
+            match cpusets.is_real_root(host, cpusets.root()) {
+                true => Ok(cpusets.effective(host, cpusets.root())?),
+                false => Ok(online),
             }
         }
     }
-    Ok(online)
+}
+
+/// All isolated PUs: they share the default domain, whatever partition they are in.
+fn isolated(host: &dyn Host, cpusets: &Cpusets, group: &str) -> Result<CpuSet, ApplyError> {
+    let mut all = cpusets.effective(host, group)?;
+    for path in [paths::cpuset_isolated(cpusets.root()), paths::cpu_isolated()] {
+        if let Some(more) = tasks::unless_gone(cpusets::list(host, &path))? {
+            all = all.union(&more);
+        }
+    }
+    Ok(all)
 }
 
 /// Gives the threads' groups run time where they have none.
@@ -142,8 +169,12 @@ fn lineage(
     let Some(group) = below.and_then(|path| mount.group_dir(path)) else { return Ok(Vec::new()) };
     let root = mount.mount.path.trim_end_matches('/');
     let mut at = root.to_owned();
-    let parts = group.strip_prefix(root).unwrap_or_default().split('/');
+    let Some(parts) = group.strip_prefix(root) else {
+        let why = format!("the group {group} is not below {root}");
+        return Err(HostError::Unexpected { path, why }.into());
+    };
     Ok(parts
+        .split('/')
         .filter(|part| !part.is_empty())
         .map(|part| {
             at = paths::cgroup_file(&at, part);

@@ -92,6 +92,15 @@ impl Machine {
         }
     }
 
+    /// The PUs that a task with a deadline must be allowed on.
+    fn root_domain_of(&self, held: &Held) -> CpuSet {
+        let hierarchy = &self.hierarchies[self.cpuset_index];
+        match hierarchy.version {
+            CgroupVersion::V1 => self.online.clone(),
+            CgroupVersion::V2 => v2::root_domain(self, hierarchy, &held.groups[self.cpuset_index]),
+        }
+    }
+
     /// The PUs that a task's cpuset gives it: the nearest group above that has any.
     fn cpuset_of(&self, held: &Held) -> CpuSet {
         let mut group = held.groups[self.cpuset_index].as_str();
@@ -124,7 +133,8 @@ impl Machine {
         if got.is_empty() {
             return Err(Errno::INVAL);
         }
-        if matches!(held.task.policy, Policy::Deadline { .. }) && !self.online.is_subset(&got) {
+        let has_deadline = matches!(held.task.policy, Policy::Deadline { .. });
+        if has_deadline && !self.root_domain_of(held).is_subset(&got) {
             return Err(Errno::BUSY);
         }
         // An old kernel keeps what was possible at the time, a newer one what was asked.
@@ -155,7 +165,7 @@ impl Machine {
                 if runtime_ns < 1024 || runtime_ns > deadline_ns || deadline_ns > period {
                     return Err(Errno::INVAL);
                 }
-                if !self.online.is_subset(&self.mask(held)) {
+                if !self.root_domain_of(held).is_subset(&self.mask(held)) {
                     return Err(Errno::PERM);
                 }
                 policy

@@ -118,6 +118,21 @@ fn is_valid_partition(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> 
     }
 }
 
+/// The PUs among which the scheduler admits deadlines for a group's tasks: those of a partition
+/// that balances, all isolated ones together, or what no partition took.
+pub(super) fn root_domain(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
+    let mut at = Some(group);
+    while let Some(group) = at {
+        let kind = hierarchy.groups.get(group).map(|found| found.cpuset.partition);
+        match kind.filter(|_| is_valid_partition(machine, hierarchy, group)) {
+            Some(Partition::Root) => return effective(machine, hierarchy, group),
+            Some(Partition::Isolated) => return isolated(machine, hierarchy),
+            Some(Partition::Member) | None => at = parent(group),
+        }
+    }
+    effective(machine, hierarchy, "/")
+}
+
 /// True for a group that could only be a remote partition, and has what that needs.
 fn is_remote(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> bool {
     let Some(found) = hierarchy.groups.get(group) else { return false };
