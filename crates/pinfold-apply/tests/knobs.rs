@@ -13,31 +13,19 @@ const PAGE: u64 = 2 << 20;
 
 /// A host with some knobs: one that the kernel refuses, a pool that is short.
 fn case() -> Case {
-    let thread = |tid: u32, name: &str| SimTask::new(tid, name).thread_of(common::VM);
-    let host = common::v2_builder()
+    let builder = common::v2_builder()
         .knob(&paths::thp_file("enabled"), Knob::Choice, "always [madvise] never\n")
         .knob(&paths::sysctl_kernel("numa_balancing"), Knob::Integer, "1\n")
         .knob(&paths::node_huge_pages(NodeId(0), PAGE), Knob::Pool(64), "3\n")
-        .knob(&paths::workqueue_cpumask(), Knob::Mask, "ff\n")
-        .task(SimTask::new(common::VM, "qemu-system-x86").child_of(400))
-        .task(thread(501, "CPU 0/KVM"))
-        .task(thread(502, "IO disk"))
-        .build();
-    let id = |tid: u32| host.task(Tid(tid)).unwrap().id();
-    let mut case = common::v2();
-    case.target.threads = vec![
-        (id(501), Role::Vcpu(0)),
-        (id(common::VM), Role::Emulator),
-        (id(502), Role::Iothread("disk".to_owned())),
-    ];
-    case.target.own.clear();
+        .knob(&paths::workqueue_cpumask(), Knob::Mask, "ff\n");
+    let mut case = common::alone("knobs", builder);
     let tuning = &mut case.plan.tuning;
     tuning.transparent_huge_pages = Some(TransparentHugePages::Never);
     tuning.numa_balancing = Some(false);
     tuning.workqueues = Some(set("0,4"));
     tuning.huge_pages = vec![HugePagePool { node: NodeId(0), page_bytes: PAGE, pages: 100 }];
-    host.fail_on(&format!("write {}", paths::workqueue_cpumask()), 1);
-    Case { host, ..case }
+    case.host.fail_on(&format!("write {}", paths::workqueue_cpumask()), 1);
+    case
 }
 
 struct Known(Vec<(TaskId, Role)>);
@@ -110,4 +98,23 @@ fn the_watch_tells_of_a_knob_once_each_time_and_leaves_it() {
     assert!(tick().is_empty());
     case.host.write(&path, b"1").unwrap();
     assert_eq!(tick().len(), 1, "again");
+}
+
+#[test]
+fn a_number_that_cannot_be_read_is_left_and_told_so() {
+    let case = case();
+    let bench = Bench::new();
+    bench.apply(&case).unwrap();
+    let pool = paths::node_huge_pages(NodeId(0), PAGE);
+    case.host.set_file(&pool, "unknown\n");
+    let changed = |case: &Case| {
+        let found = knobs(&case.host, bench.reopen(case).record()).unwrap();
+        found.into_iter().filter(|knob| !knob.ok).map(|knob| knob.path).collect::<Vec<_>>()
+    };
+    assert_eq!(changed(&case), [pool.clone()]);
+    let report = bench.undo(&case);
+    let told = report.changed.iter().find(|one| one.text.contains(&pool)).unwrap();
+    assert!(told.text.contains("\"unknown\", which is no number"), "{told:?}");
+    assert!(told.hint.as_ref().unwrap().contains("\"3\""), "{told:?}");
+    assert_eq!(case.host.read_text(&pool).unwrap(), "unknown\n");
 }

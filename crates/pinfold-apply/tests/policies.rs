@@ -5,32 +5,20 @@
 
 mod common;
 
-use common::{Bench, Case, assert_same, break_at, plan, set};
-use pinfold_apply::{ApplyError, Point, Refusal, Target, plan_steps, status};
+use common::{Bench, Case, assert_same, break_at, set};
+use pinfold_apply::{ApplyError, Point, Refusal, plan_steps, status};
 use pinfold_host::{Host as _, HostMut as _, SimHost, paths};
-use pinfold_model::{IsolationScope, Partition, Policy, Role, Tid};
+use pinfold_model::{IsolationScope, Partition, Policy, Tid};
 
 const US: u64 = 1000;
 const CPU: &str = "/sys/fs/cgroup/cpu";
 
 /// The machine on a host with run time by group: all its threads in `group`.
 fn grouped(groups: &[(&str, i64)], group: &str) -> Case {
-    let builder = common::v2_builder()
-        .task(pinfold_host::SimTask::new(common::VM, "qemu-system-x86").child_of(400))
-        .task(pinfold_host::SimTask::new(501, "CPU 0/KVM").thread_of(common::VM))
-        .task(pinfold_host::SimTask::new(502, "IO disk").thread_of(common::VM))
-        .real_time_groups(groups);
-    let host = builder.build();
+    let case = common::alone("run time by group", common::v2_builder().real_time_groups(groups));
     let procs = paths::cgroup_procs(&format!("{CPU}{group}"));
-    host.write(&procs, common::VM.to_string().as_bytes()).unwrap();
-    let id = |tid: u32| host.task(Tid(tid)).unwrap().id();
-    let threads = vec![
-        (id(501), Role::Vcpu(0)),
-        (id(common::VM), Role::Emulator),
-        (id(502), Role::Iothread("disk".to_owned())),
-    ];
-    let target = Target { pid: Tid(common::VM), threads, own: Vec::new(), kept: Vec::new() };
-    Case { name: "run time by group", host, target, plan: plan("2,6", "0,4") }
+    case.host.write(&procs, common::VM.to_string().as_bytes()).unwrap();
+    case
 }
 
 fn runtime(host: &SimHost, group: &str) -> String {

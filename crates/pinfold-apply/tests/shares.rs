@@ -6,28 +6,14 @@ mod common;
 
 use common::{Bench, Case, assert_same, break_at};
 use pinfold_apply::{Counter, Point, plan_steps};
-use pinfold_host::{Host as _, HostMut as _, SimTask, paths};
-use pinfold_model::{Change, ResourceShare, Role, Tid};
+use pinfold_host::{Host as _, HostMut as _, paths};
+use pinfold_model::{Change, ResourceShare};
 
 fn case(shares: &[&str], classes: usize) -> Case {
-    let thread = |tid: u32, name: &str| SimTask::new(tid, name).thread_of(common::VM);
-    let host = common::v2_builder()
-        .resctrl(2, classes)
-        .task(SimTask::new(common::VM, "qemu-system-x86").child_of(400))
-        .task(thread(501, "CPU 0/KVM"))
-        .task(thread(502, "IO disk"))
-        .build();
-    let id = |tid: u32| host.task(Tid(tid)).unwrap().id();
-    let mut case = common::v2();
-    case.target.threads = vec![
-        (id(501), Role::Vcpu(0)),
-        (id(common::VM), Role::Emulator),
-        (id(502), Role::Iothread("disk".to_owned())),
-    ];
-    case.target.own.clear();
+    let mut case = common::alone("shares", common::v2_builder().resctrl(2, classes));
     case.plan.tuning.shares =
         shares.iter().map(|text| ResourceShare::parse(text).unwrap()).collect();
-    Case { host, ..case }
+    case
 }
 
 fn group(case: &Case) -> String {

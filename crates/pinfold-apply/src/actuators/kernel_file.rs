@@ -108,7 +108,6 @@ pub(crate) fn still_holds(
     if same(kind(path), path, now, value)? {
         return Ok(true);
     }
-    let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.trim().parse::<i64>().ok();
     Ok(match (kind(path), number(now), number(value), number(original)) {
         (Kind::Number, Some(now), Some(value), Some(original)) => {
             now != original && (value.min(original)..=value.max(original)).contains(&now)
@@ -175,6 +174,9 @@ pub(super) fn revert(past: &Past<'_>, path: &str, original: &[u8]) -> Result<Rev
     }
     let ours = past.written_values(path).map(|value| same(kind, path, &now, value));
     let mut ours = ours.collect::<Result<Vec<_>, _>>()?.contains(&true);
+    if kind == Kind::Number && number(&now).is_none() {
+        return Ok(Reverted::Changed(unreadable(path, &now, original)));
+    }
     // It was given as much as there was of what we asked.
     ours |= kind == Kind::Number && past.written_values(path).next().is_some();
     if let Some(cpusets) = list {
@@ -282,6 +284,17 @@ fn disable_cpu(
     let now = past.host.read(path)?;
     let is_left = has_controller(&now, CPU);
     if is_left { Err(unexpected(path, &now, original)) } else { Ok(Reverted::Restored) }
+}
+
+fn number(bytes: &[u8]) -> Option<i64> {
+    std::str::from_utf8(bytes).ok()?.trim().parse().ok()
+}
+
+/// Who wrote what is no number is not known, nor what it would do to the kernel.
+fn unreadable(path: &str, now: &[u8], original: &[u8]) -> Finding {
+    let text = format!("{path} holds {:?}, which is no number; it was left", shown(now));
+    let hint = format!("look what became of it; the original was {:?}", shown(original));
+    Finding::warning("kernel file", text).with_hint(hint)
 }
 
 fn is_empty(bytes: &[u8]) -> bool {

@@ -115,9 +115,19 @@ fn target(host: &SimHost) -> Target {
             (id(VM), Role::Emulator),
             (id(502), Role::Iothread("disk".to_owned())),
         ],
-        own: vec![id(600), id(610)],
+        own: [600, 610].into_iter().filter_map(|tid| Some(host.task(Tid(tid))?.id())).collect(),
         kept: Vec::new(),
     }
+}
+
+/// The machine alone in the root group, on a host with more than the usual files.
+pub fn alone(name: &'static str, builder: SimBuilder) -> Case {
+    let thread = |tid: u32, name: &str| SimTask::new(tid, name).thread_of(VM);
+    let builder = builder
+        .task(SimTask::new(VM, "qemu-system-x86").child_of(400))
+        .task(thread(501, "CPU 0/KVM"))
+        .task(thread(502, "IO disk"));
+    case(name, builder, ("2,6", "0,4"))
 }
 
 fn case(name: &'static str, builder: SimBuilder, (vcpu, rest): (&str, &str)) -> Case {
