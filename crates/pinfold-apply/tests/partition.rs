@@ -320,6 +320,26 @@ fn a_pu_that_goes_offline_under_a_plan_is_named_and_undo_copes() {
 }
 
 #[test]
+fn kernel_threads_that_came_back_without_an_offline_pu_are_named() {
+    let told = |online: &str| {
+        let case = common::v2_forgetful().with(IsolationScope::Host);
+        case.host.edit_task(Tid(10), |task| task.asked = Some(set("0-3")));
+        case.host.set_online(&set(online));
+        let (bench, before) = (Bench::new(), case.host.snapshot());
+        bench.apply(&case).unwrap();
+        let report = bench.undo(&case);
+        assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
+        assert_same(&before, &case.host, online);
+        report.near
+    };
+    assert!(told("0-7").is_empty());
+    let [near] = &told("0-6")[..] else { panic!("{:?}", told("0-6")) };
+    assert!(near.text.contains("(rcu_preempt) is 0-3 again"), "{near:?}");
+    assert!(near.text.contains("had PUs 7"), "{near:?}");
+    assert!(near.hint.as_ref().unwrap().ends_with("taskset -p -c 0-3,7 10"), "{near:?}");
+}
+
+#[test]
 fn a_group_that_vanishes_is_named_and_nothing_else_is_lost() {
     let case = with_partition(&common::v2(), IsolationScope::Host);
     let (bench, before) = (Bench::new(), case.host.snapshot());

@@ -125,9 +125,32 @@ pub(super) fn restore_moved(
     // move home gave the whole cpuset, whatever the mask was until then.
     let forgets = !past.masks_survive || is_kernel_thread(past, task)?;
     if forced || (forgets && now == allowed) {
-        return set(past, task, mask, &allowed);
+        return match set(past, task, mask, &allowed)? {
+            Reverted::Restored if *mask != allowed => as_it_was_shown(past, task, mask),
+            other => Ok(other),
+        };
     }
     Ok(Reverted::Changed(changed(task, &now, mask)))
+}
+
+/// The kernel shows no PU that is offline in any mask: one of its own threads that may have had it
+/// (a node's kcompactd and kswapd) gets what was shown, and that alone from then on.
+fn as_it_was_shown(past: &Past<'_>, task: TaskId, mask: &CpuSet) -> Result<Reverted, HostError> {
+    let stat = tasks::stat(past.host, task.tid)?.filter(|stat| stat.is_kernel_thread());
+    let Some(stat) = stat else { return Ok(Reverted::Restored) };
+    let present = cpusets::list(past.host, &paths::cpu_present())?;
+    let offline = present.difference(&cpusets::list(past.host, &paths::cpu_online())?);
+    if offline.is_empty() {
+        return Ok(Reverted::Restored);
+    }
+    let text = format!(
+        "the mask of {task} ({}) is {mask} again, as the kernel showed it: whether it had PUs {offline}, which are offline, is not known",
+        stat.comm
+    );
+    let both = mask.union(&offline);
+    let hint =
+        format!("if it is to have them when they are back: taskset -p -c {both} {}", task.tid);
+    Ok(Reverted::Near(Finding::note("affinity", text).with_hint(hint)))
 }
 
 fn is_kernel_thread(past: &Past<'_>, task: TaskId) -> Result<bool, HostError> {
