@@ -36,19 +36,25 @@ pub fn vanished(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, HostEr
         | Change::MovePages { .. } => None,
     });
     let mut findings: Vec<Finding> = made.filter(|path| !host.exists(path)).map(lost).collect();
-    let Some(cpusets) = Cpusets::find(host)? else { return Ok(findings) };
-    let mut homes: BTreeMap<String, usize> = BTreeMap::new();
+    let mut homes: BTreeMap<String, (&str, usize)> = BTreeMap::new();
     for (_, step) in record.steps() {
-        let Undo::MoveTasks { tasks, .. } = &step.undo else { continue };
+        let Undo::MoveTasks { mount, tasks, .. } = &step.undo else { continue };
         for TaskState { task, group, .. } in tasks {
-            let home = cpusets.dir_of(group);
+            let home = format!("{mount}{}", group.trim_end_matches('/'));
             if !host.exists(&home) && tasks::is_alive(host, *task)? {
-                *homes.entry(home).or_default() += 1;
+                homes.entry(home).or_insert((mount, 0)).1 += 1;
             }
         }
     }
-    for (home, count) in &homes {
-        let nearest = cpusets.nearest(host, home)?;
+    if homes.is_empty() {
+        return Ok(findings);
+    }
+    let cpusets = Cpusets::find(host)?;
+    for (home, (mount, count)) in &homes {
+        let nearest = match cpusets.as_ref().filter(|cpusets| cpusets.root() == *mount) {
+            Some(cpusets) => cpusets.nearest(host, home)?,
+            None => (*mount).to_owned(),
+        };
         let text = format!("{home} is not there any more, and {count} task(s) came from it");
         let hint = format!("undo puts them into {nearest}, the nearest group that takes tasks");
         findings.push(Finding::note("groups", text).with_hint(hint));

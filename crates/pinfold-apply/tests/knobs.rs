@@ -111,7 +111,7 @@ fn a_number_that_cannot_be_read_is_left_and_told_so() {
         let found = knobs(&case.host, bench.reopen(case).record()).unwrap();
         found.into_iter().filter(|knob| !knob.ok).map(|knob| knob.path).collect::<Vec<_>>()
     };
-    assert_eq!(changed(&case), [pool.clone()]);
+    assert_eq!(changed(&case), std::slice::from_ref(&pool));
     let report = bench.undo(&case);
     let told = report.changed.iter().find(|one| one.text.contains(&pool)).unwrap();
     assert!(told.text.contains("\"unknown\", which is no number"), "{told:?}");

@@ -125,10 +125,9 @@ pub(super) fn restore_moved(
     // move home gave the whole cpuset, whatever the mask was until then.
     let forgets = !past.masks_survive || is_kernel_thread(past, task)?;
     if forced || (forgets && now == allowed) {
-        return match set(past, task, mask, &allowed)? {
-            Reverted::Restored if *mask != allowed => as_it_was_shown(past, task, mask),
-            other => Ok(other),
-        };
+        let set = set(past, task, mask, &allowed)?;
+        let may_be_short = matches!(set, Reverted::Restored) && *mask != allowed;
+        return if may_be_short { as_it_was_shown(past, task, mask) } else { Ok(set) };
     }
     Ok(Reverted::Changed(changed(task, &now, mask)))
 }
