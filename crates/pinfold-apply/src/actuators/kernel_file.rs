@@ -197,6 +197,16 @@ pub(super) fn revert(past: &Past<'_>, path: &str, original: &[u8]) -> Result<Rev
         );
         return Ok(Reverted::Changed(Finding::warning("kernel file", text)));
     }
+    put_back(past, kind, path, original)
+}
+
+/// Writes a file's original and reads it back.
+fn put_back(
+    past: &Past<'_>,
+    kind: Kind,
+    path: &str,
+    original: &[u8],
+) -> Result<Reverted, HostError> {
     let value = if kind == Kind::Choice { chosen(original) } else { original };
     match past.host.write(path, value) {
         Err(error) if kind == Kind::List && is_empty(original) && is_full(&error) => {
