@@ -3,8 +3,10 @@
 #![expect(clippy::expect_used, reason = "helpers of tests stop at what cannot be")]
 
 mod common;
+mod notes;
 
-use common::{Notes, node, speed, take, undo};
+use common::{node, speed, take, undo};
+use notes::Notes;
 use pinfold_host::{
     CgroupVersion, Clock as _, Host as _, HostMut as _, Knob, SimClock, SimHost, SimTask, paths,
 };

@@ -6,8 +6,8 @@
 //! and each is kept, because they are the method:
 //!
 //! 1. *Polling costs*: every look reads files of every process.
-//! 2. *Signals are seen*: the parent of a stopped process is told, shells and debuggers react,
-//!    and whoever continues the process by hand breaks the emulation.
+//! 2. *Signals are seen*: the parent of a stopped process is told, shells and debuggers react, a
+//!    program can see that it was continued, and one that stops itself is not told apart.
 //! 3. *Accounting by process favours sleepers*: who slept saved up, and runs at full speed until
 //!    the average since its creation is met again.
 //! 4. *Processes, not threads*: two threads on two cores use up the time of one, so that each of
@@ -83,10 +83,11 @@ impl Lim<'_> {
         let task = process.task();
         let is_stopped = self.stopped.contains(&task);
         let is_too_fast = is_too_fast(cpu_ns, age_ns, self.speed);
+        // One that somebody else continued, such as the sentinel, is stopped again.
         let signal = match (is_too_fast, is_stopped) {
-            (true, false) => Signaled::Stop,
+            (true, _) if process.state != 'T' => Signaled::Stop,
             (false, true) => Signaled::Continue,
-            (true, true) | (false, false) => return Ok(()),
+            (true, _) | (false, false) => return Ok(()),
         };
         match self.host.signal(task, signal) {
             Err(error) if error.is_gone() => {

@@ -1,10 +1,8 @@
-//! Takes and undoes steps, and stands in for the programs that the binary starts.
-
-use std::sync::{Arc, Mutex};
+//! Vnodes for tests; takes and undoes their steps.
 
 use pinfold_host::{HostMut, paths};
-use pinfold_model::{Change, CpuSet, Method, PuId, Speed, Step, Tid, Undo, Variant};
-use pinfold_speed::{Burner, Gaps, Node, Outside, Release, Sentinel, SpeedError};
+use pinfold_model::{Change, Method, PuId, Speed, Step, Undo, Variant};
+use pinfold_speed::Node;
 
 pub fn speed(millionths: u32) -> Speed {
     Speed::from_millionths(millionths).expect("a share")
@@ -74,56 +72,5 @@ pub fn undo(host: &dyn HostMut, steps: &[Step]) {
             | Undo::WriteSetting { .. }
             | Undo::LeavePages { .. } => panic!("not an undo of emulation"),
         }
-    }
-}
-
-/// Notes what was started, and what ended.
-#[derive(Default)]
-pub struct Notes(pub Arc<Mutex<Vec<String>>>);
-
-impl Notes {
-    pub fn taken(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock().expect("a lock"))
-    }
-
-    fn note(&self, text: String) {
-        self.0.lock().expect("a lock").push(text);
-    }
-}
-
-struct Started(Notes, String);
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        self.0.note(format!("end {}", self.1));
-    }
-}
-
-impl Burner for Started {
-    fn pid(&self) -> Tid {
-        Tid(1)
-    }
-}
-
-impl Sentinel for Started {
-    fn beat(&mut self) -> Result<(), SpeedError> {
-        self.0.note("beat".to_owned());
-        Ok(())
-    }
-}
-
-impl Outside for Notes {
-    fn gaps(&self, _: &[String], _: &CpuSet, _: (u64, u64)) -> Result<Gaps, SpeedError> {
-        Ok(Gaps::new())
-    }
-
-    fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
-        self.note(format!("burn on {pu} in {}", entries.join(" ")));
-        Ok(Box::new(Started(Notes(Arc::clone(&self.0)), format!("burner on {pu}"))))
-    }
-
-    fn sentinel(&self, what: Release) -> Result<Box<dyn Sentinel>, SpeedError> {
-        self.note(format!("sentinel {what:?}"));
-        Ok(Box::new(Started(Notes(Arc::clone(&self.0)), "sentinel".to_owned())))
     }
 }

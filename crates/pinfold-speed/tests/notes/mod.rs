@@ -1,0 +1,57 @@
+//! Stands in for the programs that the binary starts: notes what was started, and what ended.
+
+use std::sync::{Arc, Mutex};
+
+use pinfold_model::{CpuSet, PuId, Tid};
+use pinfold_speed::{Burner, Gaps, Outside, Release, Sentinel, SpeedError};
+
+/// What was noted.
+#[derive(Default)]
+pub struct Notes(pub Arc<Mutex<Vec<String>>>);
+
+impl Notes {
+    pub fn taken(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().expect("a lock"))
+    }
+
+    fn note(&self, text: String) {
+        self.0.lock().expect("a lock").push(text);
+    }
+}
+
+struct Started(Notes, String);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.0.note(format!("end {}", self.1));
+    }
+}
+
+impl Burner for Started {
+    fn pid(&self) -> Tid {
+        Tid(1)
+    }
+}
+
+impl Sentinel for Started {
+    fn beat(&mut self) -> Result<(), SpeedError> {
+        self.0.note("beat".to_owned());
+        Ok(())
+    }
+}
+
+impl Outside for Notes {
+    fn gaps(&self, _: &[String], _: &CpuSet, _: (u64, u64)) -> Result<Gaps, SpeedError> {
+        Ok(Gaps::new())
+    }
+
+    fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
+        self.note(format!("burn on {pu} in {}", entries.join(" ")));
+        Ok(Box::new(Started(Notes(Arc::clone(&self.0)), format!("burner on {pu}"))))
+    }
+
+    fn sentinel(&self, what: Release) -> Result<Box<dyn Sentinel>, SpeedError> {
+        self.note(format!("sentinel {what:?}"));
+        Ok(Box::new(Started(Notes(Arc::clone(&self.0)), "sentinel".to_owned())))
+    }
+}
