@@ -54,6 +54,16 @@ impl Domain {
         levels
     }
 
+    /// Why its frequency cannot be set; `None` if it can.
+    pub(crate) fn refusal(&self, host: &dyn Host) -> Result<Option<String>, HostError> {
+        let path = paths::cpufreq_policy_file(&self.policy, "scaling_governor");
+        let governor = host.read_text(&path)?;
+        let governor = governor.trim();
+        Ok((governor != USERSPACE).then(|| {
+            format!("{path} is {governor} and could not be made {USERSPACE}: is it read-only?")
+        }))
+    }
+
     /// Sets the frequency.
     pub(crate) fn set(&self, host: &dyn HostMut, khz: u64) -> Result<(), HostError> {
         let path = paths::cpufreq_policy_file(&self.policy, "scaling_setspeed");

@@ -8,7 +8,7 @@ use pinfold_host::mountinfo::{self, ControllerMount, Version};
 use pinfold_host::{Host, HostError, paths};
 
 /// A hierarchy.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     /// Directory of its root.
     pub(crate) root: String,

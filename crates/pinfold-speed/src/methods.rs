@@ -300,3 +300,39 @@ fn steal_of(speed: Speed) -> u64 {
 fn in_us(ns: u64) -> String {
     format!("{}.{} µs", ns / US, ns % US / 100)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_method_stands_in_the_table_once_in_the_order_of_preference() {
+        let listed: Vec<Method> = METHODS.iter().map(|info| info.method).collect();
+        assert_eq!(listed, Method::ALL);
+        for info in METHODS {
+            let (usual, shortest, longest) = info.period_ns;
+            assert!((shortest..=longest).contains(&usual), "{}", info.method);
+        }
+    }
+
+    #[test]
+    fn without_bpf_the_next_best_is_taken_and_a_load_is_never() {
+        let place = || Some(crate::hierarchies::Place::default());
+        let hierarchies =
+            Hierarchies { cpuset: place(), cpu: place(), freezer: place(), perf: place() };
+        let facts = Facts { no_stall: None, is_root: true, hierarchies, has_cpufreq: false };
+        assert_eq!(best(&facts), Some(Method::Stall));
+        let facts = Facts { no_stall: Some("no BPF".to_owned()), ..facts };
+        assert_eq!(best(&facts), Some(Method::Hogs));
+        assert_eq!(refusal(Method::Stall, &facts).as_deref(), Some("no BPF"));
+        assert_eq!(refusal(Method::Quota, &facts), None);
+        let freq = "the kernel has no cpufreq driver for these CPUs";
+        assert_eq!(refusal(Method::Freq, &facts).as_deref(), Some(freq));
+        let facts = Facts { is_root: false, ..facts };
+        assert_eq!(best(&facts), None);
+        let facts = Facts { is_root: true, hierarchies: Hierarchies::default(), ..facts };
+        for method in [Method::Fracas, Method::Quota, Method::Gov, Method::Lim] {
+            assert!(refusal(method, &facts).is_some(), "{method}");
+        }
+    }
+}

@@ -78,7 +78,9 @@ fn pids(host: &dyn Host, group: &str) -> Result<Vec<Tid>, HostError> {
     let mut pids = listed(host, &paths::cgroup_procs(group))?;
     for name in host.list(group)? {
         let below = paths::cgroup_file(group, &name);
-        if host.exists(&paths::cgroup_procs(&below)) {
+        // The processes of a threaded group are listed by the domain above it.
+        let kind = host.read_text(&paths::cgroup_type(&below)).unwrap_or_default();
+        if kind.trim() != "threaded" && host.exists(&paths::cgroup_procs(&below)) {
             pids.extend(pids_below(host, &below)?);
         }
     }

@@ -16,7 +16,9 @@ use std::thread::{self, JoinHandle};
 
 use common::{node, take, undo};
 use pinfold_host::process::{self, Child, Spawn, Stdio};
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat};
+use pinfold_host::{
+    Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, mountinfo, paths, proc_stat,
+};
 use pinfold_model::{Attach, CpuSet, Method, PuId, Step, Tid};
 use pinfold_speed::{
     Burner, Enclosure, Facts, Gaps, Node, Nodes, Outside, Release, Sentinel, SpeedError, record,
@@ -260,7 +262,33 @@ fn burners_of_fracas_die_with_it() {
 
 #[test]
 fn what_gov_froze_is_thawed_behind_a_supervisor_that_hangs() {
-    let Some(groups) = groups(Method::Gov, 10) else { return };
+    if let Some(groups) = groups(Method::Gov, 10) {
+        freezes_and_thaws(&groups);
+    }
+}
+
+#[test]
+fn a_group_of_somebody_else_is_frozen_as_it_is() {
+    let host = LiveHost::new().expect("an answer");
+    let text = host.read_text(&paths::own_mountinfo()).expect("an answer");
+    let Some(mount) = mountinfo::v2_mount(&mountinfo::parse(&text).expect("an answer")) else {
+        return eprintln!("skipped: cgroup version 2 is not mounted");
+    };
+    let name = format!("pinfold-test-{}-attached", process::own_pid());
+    let directory = paths::cgroup_file(&mount.mount.path, &name);
+    if let Err(error) = host.make_dir(&directory) {
+        return eprintln!("skipped: {error}");
+    }
+    let attach = |node: Node| Node { attach: Some(Attach::Group(format!("/{name}"))), ..node };
+    if let Some(groups) = groups_with(Method::Gov, 10, attach) {
+        assert_eq!(groups.enclosure.directories(), std::slice::from_ref(&directory));
+        freezes_and_thaws(&groups);
+    }
+    assert!(host.exists(&directory), "it is not ours");
+    host.remove_dir(&directory).expect("an answer");
+}
+
+fn freezes_and_thaws(groups: &Groups) {
     if groups.host.list(&paths::cpufreq_dir()).is_ok_and(|policies| !policies.is_empty()) {
         eprintln!("skipped: frequencies of the whole host are for guests only");
         return;
@@ -268,14 +296,16 @@ fn what_gov_froze_is_thawed_behind_a_supervisor_that_hangs() {
     let outside = Shells;
     let mut nodes = groups.start(&outside);
     let mut shell = groups.shell(SPIN);
-    let group = groups.enclosure.freezer.clone().unwrap();
+    let group = groups.enclosure.freezer.clone().expect("a freezer");
     let is_frozen = || {
         let state = paths::freezer_state(&group);
         match groups.host.exists(&state) {
-            true => groups.host.read_text(&state).unwrap().trim() == "FROZEN",
-            false => {
-                groups.host.read_text(&paths::cgroup_events(&group)).unwrap().contains("frozen 1")
-            }
+            true => groups.host.read_text(&state).expect("an answer").trim() == "FROZEN",
+            false => groups
+                .host
+                .read_text(&paths::cgroup_events(&group))
+                .expect("an answer")
+                .contains("frozen 1"),
         }
     };
     turn_until(&mut nodes, "a frozen vnode", is_frozen);
@@ -283,9 +313,9 @@ fn what_gov_froze_is_thawed_behind_a_supervisor_that_hangs() {
     wait("the sentinel", || !is_frozen());
     // It works on when the supervisor does, and leaves nothing frozen.
     turn_until(&mut nodes, "a frozen vnode again", is_frozen);
-    nodes.stop().unwrap();
+    nodes.stop().expect("an answer");
     assert!(!is_frozen());
-    shell.kill().unwrap();
+    shell.kill().expect("an answer");
 }
 
 #[test]

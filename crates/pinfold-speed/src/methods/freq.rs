@@ -24,6 +24,11 @@ pub(super) struct Freq<'h> {
 
 pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Freq<'h>, SpeedError> {
     let domains = frequency::domains(ground.host, &ground.node.pus())?;
+    for domain in &domains {
+        if let Some(why) = domain.refusal(ground.host)? {
+            return Err(ground.unavailable(&why));
+        }
+    }
     if domains.is_empty() {
         return Err(ground.unavailable("the kernel has no cpufreq driver for these CPUs"));
     }

@@ -42,6 +42,11 @@ pub(super) struct Gov<'h> {
 pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Gov<'h>, SpeedError> {
     let pus = ground.node.pus();
     let domains = frequency::domains(ground.host, &pus)?;
+    for domain in &domains {
+        if let Some(why) = domain.refusal(ground.host)? {
+            return Err(ground.unavailable(&why));
+        }
+    }
     let is_unified = |group: &String| ground.enclosure.unified.contains(group);
     let freezer =
         ground.enclosure.freezer.as_ref().map(|group| Freezer::of(group, is_unified(group)));
