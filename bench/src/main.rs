@@ -5,6 +5,7 @@
 //! the interval of its ratio to the rival (bootstrap over the rounds, `pinfold_study::stats`).
 //! Nothing here is a test: a slow machine gives other figures, not a failure.
 
+mod emulate;
 mod first_second;
 mod gap;
 mod guest;
@@ -29,7 +30,7 @@ pub type Failure = Box<dyn std::error::Error>;
 #[derive(Debug, Parser)]
 #[command(name = "pinfold-bench")]
 pub struct Arguments {
-    /// Which [default: all but gap and watch, which need a machine without other work]
+    /// Which [default: all but emulate, gap and watch, which need a machine without other work]
     names: Vec<Name>,
     /// Rounds; each runs every contender once [default: as many as the benchmark needs]
     #[arg(long, value_name = "N")]
@@ -37,15 +38,15 @@ pub struct Arguments {
     /// Seed of the random order
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Put the figures into a page
-    #[arg(
-        long,
-        value_name = "FILE",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "docs/figures.md"
-    )]
-    write: Option<String>,
+    /// Put the figures into a page [default: docs/figures.md, docs/emulation.md]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    write: Option<Option<String>>,
+    /// A first look of a few minutes (emulate)
+    #[arg(long)]
+    quick: bool,
+    /// Only these, by their names in the tables, with commas between them (emulate)
+    #[arg(long, value_name = "NAMES")]
+    only: Option<String>,
     /// The `pinfold` program [default: the one beside this program]
     #[arg(long, value_name = "FILE")]
     pinfold: Option<String>,
@@ -69,8 +70,11 @@ pub enum Name {
     Watch,
     /// The worst gap, pinned against left alone
     Gap,
+    /// How true the speed of a virtual node is, by method
+    Emulate,
 }
 
+const PAGE: &str = "docs/figures.md";
 const USUAL: [Name; 4] = [Name::Pin, Name::Plan, Name::Topo, Name::FirstSecond];
 
 fn main() -> ExitCode {
@@ -101,12 +105,17 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Name::FirstSecond => first_second::run(arguments),
             Name::Watch => watch::run(arguments),
             Name::Gap => gap::run(arguments),
+            Name::Emulate => {
+                // It has a page of its own, with pictures.
+                emulate::run(arguments)?;
+                continue;
+            }
         }?;
         let section = figures.to_markdown();
         std::io::stdout().write_all(section.as_bytes())?;
         // Saved after each, so that a later failure loses nothing.
         if let Some(file) = &arguments.write {
-            page::put(file, &figures.name, &section)?;
+            page::put(file.as_deref().unwrap_or(PAGE), &figures.name, &section)?;
         }
     }
     Ok(())

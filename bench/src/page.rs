@@ -41,17 +41,45 @@ impl Figures {
     pub fn to_markdown(&self) -> String {
         let mut text = format!("\n## {}: {}\n\nOn {}.\n", self.name, self.title, self.origin);
         for table in &self.tables {
-            let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
             text.push('\n');
-            text.push_str(&line(&table.head));
-            text.push_str(&format!("|{}\n", "---|".repeat(table.head.len())));
-            text.extend(table.rows.iter().map(|row| line(row)));
+            text.push_str(&table.to_markdown());
         }
         if !self.notes.is_empty() {
             text.push_str(&format!("\n{}\n", self.notes.join("\n")));
         }
         text
     }
+}
+
+impl Table {
+    /// The table.
+    pub fn to_markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let mut text = line(&self.head);
+        text.push_str(&format!("|{}\n", "---|".repeat(self.head.len())));
+        text.extend(self.rows.iter().map(|row| line(row)));
+        text
+    }
+}
+
+/// Puts a text between the marks of its name in a page that people write.
+pub fn put_between(file: &str, name: &str, text: &str) -> Result<(), Failure> {
+    let page = between(&user::read_text(file)?, name, text).ok_or_else(|| {
+        format!("{file} has no place for {name}: write the lines {} and {END}", begin(name))
+    })?;
+    Ok(user::write_atomic(file, page.as_bytes())?)
+}
+
+const END: &str = "<!-- end -->";
+
+fn begin(name: &str) -> String {
+    format!("<!-- measured: {name} -->")
+}
+
+fn between(page: &str, name: &str, text: &str) -> Option<String> {
+    let (before, rest) = page.split_once(&begin(name))?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{}\n{}\n{END}{after}", begin(name), text.trim_end()))
 }
 
 /// Puts a section into the page, in the place of the one with its name or at the end.
@@ -78,7 +106,7 @@ fn with_section(page: &str, name: &str, section: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{HEAD, with_section};
+    use super::{HEAD, between, with_section};
 
     #[test]
     fn a_section_replaces_the_one_of_its_name() {
@@ -87,5 +115,16 @@ mod tests {
         let both = with_section(&first, "topo", "\n## topo: b\n\nother\n");
         let again = with_section(&both, "pin", "\n## pin: a\n\nnew\n");
         assert_eq!(again, format!("{HEAD}\n## pin: a\n\nnew\n\n## topo: b\n\nother\n"));
+    }
+
+    #[test]
+    fn a_text_goes_between_its_marks() {
+        let page =
+            "a\n<!-- measured: x -->\nold\n<!-- end -->\nb\n<!-- measured: y -->\n<!-- end -->\n";
+        let new = between(page, "x", "new\n").unwrap();
+        assert_eq!(new, page.replace("old", "new"));
+        assert_eq!(between(&new, "x", "new").unwrap(), new);
+        assert!(between(&new, "y", "| t |").unwrap().ends_with("-->\n| t |\n<!-- end -->\n"));
+        assert_eq!(between(page, "z", ""), None);
     }
 }

@@ -15,7 +15,9 @@ mod sign_flip;
 mod tail;
 mod verdict;
 
-pub use bootstrap::{BOOTSTRAP_DRAWS, BOOTSTRAP_SEED, Block, Interval, ratio_interval};
+pub use bootstrap::{
+    BOOTSTRAP_DRAWS, BOOTSTRAP_SEED, Block, Interval, median_interval, ratio_interval,
+};
 pub use quantile::{median, quantile, quantile_sorted};
 pub use sign_flip::{
     EXACT_BLOCKS, MONTE_CARLO_DRAWS, Method, PValue, blocks_needed, holm, sign_flip, smallest_p,

@@ -67,6 +67,20 @@ pub fn ratio_interval(blocks: &[Block]) -> Option<Interval> {
     ratio_interval_of(blocks, BOOTSTRAP_DRAWS)
 }
 
+/// The 95 % interval of the median of values of any sign, by the same draws. `None` with fewer than
+/// two values.
+#[must_use]
+pub fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
+    if values.len() < 2 {
+        return None;
+    }
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let mut drawn = draw_blocks(&sorted, BOOTSTRAP_DRAWS);
+    drawn.sort_unstable_by(f64::total_cmp);
+    quantile_sorted(&drawn, 0.025).zip(quantile_sorted(&drawn, 0.975))
+}
+
 pub(super) fn ratio_interval_of(blocks: &[Block], draws: u32) -> Option<Interval> {
     let mut ratios: Vec<f64> = blocks.iter().map(Block::ratio).collect::<Option<_>>()?;
     if ratios.len() < 2 {

@@ -1,0 +1,380 @@
+//! `emulate`: how true the speed of a virtual node is, by method, beside what others offer.
+//!
+//! In each block everybody who slows has a turn, in random order; in a turn the speeds and loads
+//! come in random order too. Each slowed run lies between two runs at full speed on the same
+//! PUs, outside any vnode; achieved is its rate over the mean of theirs. Platforms are started
+//! anew in each block, so that what a calibration gets wrong by chance is part of the spread.
+
+mod judge;
+mod load;
+mod picture;
+mod platform;
+mod rival;
+mod side;
+mod subject;
+mod tables;
+mod trial;
+
+use std::io::Write as _;
+
+use pinfold_host::{LiveHost, process, user};
+use pinfold_model::CpuSet;
+use pinfold_plan::platforms;
+use pinfold_probe::pinload::Pinload;
+use pinfold_probe::speed_rulers::{ChurnKind, Stop, Workers};
+use pinfold_study::random::Pcg32;
+use serde_json::json;
+
+use crate::page::{self, Table};
+use crate::scratch::Scratch;
+use crate::{Arguments, Failure, origin, topo};
+use load::Load;
+use platform::Tools;
+use subject::{Subject, Turn};
+use tables::Findings;
+use trial::{Place, Trial};
+
+const PAGE: &str = "docs/emulation.md";
+const PICTURES: &str = "docs/emulation";
+const RAW: &str = "target/bench/emulate.json";
+/// What a timeline shows.
+const TIMELINE_NS: (u64, u64) = (505_000_000, 525_000_000);
+/// A burst of so many units takes a second at full speed; measured at the start.
+const MEASURE_MS: u32 = 1_200;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    work_ms: u32,
+    /// Blocks, and the speeds in each.
+    spin: (u32, &'static [f64]),
+    free: (u32, &'static [f64]),
+    bursts: (u32, &'static [f64]),
+    churn: u32,
+    control: (u32, u32),
+    neighbours: u32,
+}
+
+const FULL: Size = Size {
+    work_ms: 1_200,
+    spin: (7, &[0.05, 0.10, 0.25, 0.40, 0.50, 0.60, 0.75, 0.90, 0.95]),
+    free: (2, &[0.10, 0.25, 0.50, 0.75, 0.90]),
+    bursts: (3, &[0.50, 0.25]),
+    churn: 3,
+    control: (3, 2_000),
+    neighbours: 4,
+};
+
+const QUICK: Size = Size {
+    work_ms: 700,
+    spin: (1, &[0.10, 0.50, 0.90]),
+    free: (1, &[0.50]),
+    bursts: (1, &[0.50]),
+    churn: 1,
+    control: (1, 500),
+    neighbours: 1,
+};
+
+const ONE: Workers = Workers::Threads(1);
+const FREE: [Workers; 4] =
+    [Workers::Threads(2), Workers::Threads(5), Workers::Processes(2), Workers::Processes(5)];
+const BURSTS_US: [u32; 4] = [500, 2_000, 10_000, 200_000];
+const CHURN: [ChurnKind; 3] = [ChurnKind::Fork, ChurnKind::Pipe, ChurnKind::Spawn];
+
+struct Bench<'b> {
+    host: LiveHost,
+    tools: Tools<'b>,
+    size: Size,
+    random: Pcg32,
+    subjects: Vec<Subject>,
+    one: CpuSet,
+    all: CpuSet,
+    units_per_second: f64,
+    found: Findings,
+}
+
+/// Measures, prints, keeps the raw data, and writes the page if asked.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let host = LiveHost::new()?;
+    let topology = pinfold_topology::discover(&host)?;
+    let (scratch, pinload) = (Scratch::on_disk()?, Pinload::install()?);
+    let pinfold = topo::program_beside(arguments)?;
+    let pinload_path = pinload.path();
+    let tools = Tools { pinfold: &pinfold, pinload: &pinload_path, folder: scratch.path() };
+    let (ours, refused) = methods(tools)?;
+    let subjects = with_rivals(ours, arguments)?;
+    let mut size = if arguments.quick { QUICK } else { FULL };
+    size.spin.0 = arguments.rounds.unwrap_or(size.spin.0);
+    let (one, all) = (pus(1, &topology)?, pus(2, &topology)?);
+    let labels = std::iter::once(Subject::Nobody).chain(subjects.iter().cloned());
+    let found =
+        Findings { subjects: labels.map(|one| one.label()).collect(), ..Findings::default() };
+    let random = Pcg32::new(arguments.seed, 5);
+    let mut bench =
+        Bench { host, tools, size, random, subjects, one, all, units_per_second: 0.0, found };
+    bench.measure()?;
+    let origin = format!(
+        "{}; PU {} alone, PUs {} together; Pinfold {}; seed {}{}",
+        origin::of_host(&bench.host, &topology)?,
+        bench.one,
+        bench.all,
+        env!("CARGO_PKG_VERSION"),
+        arguments.seed,
+        if arguments.quick { "; a quick look, not the whole" } else { "" }
+    );
+    keep(&bench.found, &origin)?;
+    show(&bench.found, (&origin, &refused), arguments)
+}
+
+/// The methods that work here, and why the others do not.
+fn methods(tools: Tools<'_>) -> Result<(Vec<Subject>, Vec<(String, String)>), Failure> {
+    let words = ["emulate", "methods", "--json"];
+    let output = process::capture(tools.pinfold, words, load::PATIENCE_NS)?;
+    if !output.status.success() {
+        return Err(format!("pinfold emulate methods: {}", output.stderr_text().trim()).into());
+    }
+    subject::find(&serde_json::from_str(&output.stdout_text())?)
+}
+
+/// All who slow; those that were named with `--only`, if any were.
+fn with_rivals(ours: Vec<Subject>, arguments: &Arguments) -> Result<Vec<Subject>, Failure> {
+    let cpulimit = process::find_program("cpulimit")
+        .ok_or("cpulimit is not installed; apt-get install cpulimit")?;
+    let mut all = ours;
+    all.extend([Subject::Cpulimit(cpulimit), Subject::PlainQuota]);
+    if let Some(only) = &arguments.only {
+        let is_wanted = |subject: &Subject| only.split(',').any(|name| subject.label() == name);
+        let labels: Vec<String> = all.iter().map(Subject::label).collect();
+        all.retain(is_wanted);
+        if all.is_empty() {
+            return Err(format!("--only {only}: there are {}", labels.join(", ")).into());
+        }
+    }
+    Ok(all)
+}
+
+/// Where the planner puts a vnode of so many cores; fewer, if there are fewer.
+fn pus(cores: u32, topology: &pinfold_model::Topology) -> Result<CpuSet, Failure> {
+    let there = u32::try_from(topology.online().intersection(&topology.allowed).len())?;
+    let text =
+        format!("[[vnode]]\nname = \"bench\"\ncores = {}\nmethod = \"lim\"\n", cores.min(there));
+    let plan = platforms::resolve(&platforms::from_toml(&text)?, topology)?;
+    Ok(plan.vnodes.first().ok_or("no vnode")?.cpus())
+}
+
+impl Bench<'_> {
+    fn measure(&mut self) -> Result<(), Failure> {
+        let full = Turn::begin(&Subject::Nobody, self.tools, &self.one)?;
+        self.units_per_second = full.baseline(Load::Work(ONE, MEASURE_MS))?.rate;
+        let (spin, free, bursts) = (self.size.spin.0, self.size.free.0, self.size.bursts.0);
+        for block in 0..spin {
+            self.block(("spin", block), Bench::spin)?;
+        }
+        for block in 0..free {
+            self.block(("free", block), Bench::free)?;
+        }
+        for block in 0..bursts {
+            self.block(("bursts", block), Bench::bursts)?;
+        }
+        for block in 0..self.size.churn {
+            self.block(("churn", block), Bench::churn)?;
+        }
+        for subject in self.subjects.clone() {
+            self.beside(&subject)?;
+        }
+        Ok(())
+    }
+
+    /// A turn of everybody, in random order.
+    fn block(
+        &mut self,
+        (experiment, block): (&'static str, u32),
+        cells: fn(&Self) -> Vec<(Load, f64)>,
+    ) -> Result<(), Failure> {
+        let mut subjects = vec![Subject::Nobody];
+        // What is there only to fail is shown where it fails.
+        let counts = |subject: &&Subject| experiment == "free" || !subject.is_published();
+        subjects.extend(self.subjects.iter().filter(counts).cloned());
+        self.random.shuffle(&mut subjects);
+        for subject in subjects {
+            let pus = if experiment == "free" { &self.all } else { &self.one };
+            let mut cells = cells(self);
+            if subject == Subject::Nobody {
+                cells = at_full_speed(&cells);
+            }
+            self.random.shuffle(&mut cells);
+            let place = Place { experiment, subject: subject.label(), block };
+            say(&format!("{experiment} {}: {}", block + 1, place.subject))?;
+            let mut turn = Turn::begin(&subject, self.tools, pus)?;
+            let mut last = None;
+            for (load, speed) in cells {
+                let cell = (place.clone(), load, speed);
+                self.found.trials.push(trial::run(&self.host, &mut turn, cell, &mut last)?);
+            }
+            turn.end()?;
+        }
+        Ok(())
+    }
+
+    fn spin(&self) -> Vec<(Load, f64)> {
+        let load = Load::Work(ONE, self.size.work_ms);
+        self.size.spin.1.iter().map(|speed| (load, *speed)).collect()
+    }
+
+    fn free(&self) -> Vec<(Load, f64)> {
+        let of = |workers| self.size.free.1.iter().map(move |speed| (workers, *speed));
+        let cells = FREE.into_iter().flat_map(of);
+        cells.map(|(workers, speed)| (Load::Work(workers, self.size.work_ms), speed)).collect()
+    }
+
+    fn bursts(&self) -> Vec<(Load, f64)> {
+        let cells =
+            BURSTS_US.into_iter().flat_map(|us| self.size.bursts.1.iter().map(move |s| (us, *s)));
+        let load = |length_us: u32| {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "units in at most a fifth of a second, which are some hundred thousand"
+            )]
+            let units = (self.units_per_second * f64::from(length_us) / 1e6).max(1.0) as u64;
+            let ms =
+                if length_us > 100_000 { self.size.work_ms } else { self.size.work_ms.min(700) };
+            Load::Bursts { units, length_us, ms }
+        };
+        cells.map(|(length_us, speed)| (load(length_us), speed)).collect()
+    }
+
+    fn churn(&self) -> Vec<(Load, f64)> {
+        let work = Load::Work(ONE, self.size.work_ms);
+        let churn = CHURN.into_iter().map(|kind| Load::Churn(kind, self.size.work_ms));
+        std::iter::once(work).chain(churn).map(|load| (load, 0.5)).collect()
+    }
+
+    /// What a method costs, and what a neighbour feels.
+    fn beside(&mut self, subject: &Subject) -> Result<(), Failure> {
+        if !subject.is_ours() || subject.is_published() {
+            return Ok(());
+        }
+        say(&format!("controller and neighbour: {}", subject.label()))?;
+        let mut turn = Turn::begin(subject, self.tools, &self.one)?;
+        let (rounds, ms) = self.size.control;
+        for _ in 0..rounds {
+            self.found.costs.extend(side::cost(&self.host, &mut turn, (subject, ms))?);
+        }
+        turn.end()?;
+        if self.all.len() > 1 {
+            let rounds = (self.size.neighbours, self.size.work_ms);
+            self.found.felt.extend(side::neighbour(self.tools, subject, rounds)?);
+        }
+        Ok(())
+    }
+}
+
+/// The same loads at full speed; of equal ones three.
+fn at_full_speed(cells: &[(Load, f64)]) -> Vec<(Load, f64)> {
+    let mut all: Vec<(Load, f64)> = Vec::new();
+    for (load, _) in cells {
+        if all.iter().filter(|(known, _)| known == load).count() < 3 {
+            all.push((*load, 1.0));
+        }
+    }
+    all
+}
+
+fn say(text: &str) -> Result<(), Failure> {
+    Ok(writeln!(std::io::stderr(), "{text}")?)
+}
+
+/// Keeps the raw data.
+fn keep(found: &Findings, origin: &str) -> Result<(), Failure> {
+    let value = json!({
+        "origin": origin,
+        "trials": found.trials.iter().map(Trial::to_json).collect::<Vec<_>>(),
+        "controllers": found.costs.iter().map(side::Cost::to_json).collect::<Vec<_>>(),
+        "neighbours": found.felt.iter().map(side::Felt::to_json).collect::<Vec<_>>(),
+    });
+    user::StateDir::open("target/bench")?;
+    Ok(user::write_atomic(RAW, value.to_string().as_bytes())?)
+}
+
+fn sections(found: &Findings, refused: &[(String, String)]) -> Vec<(&'static str, Table)> {
+    let refused = Table {
+        head: ["not measured here", "why"].map(str::to_owned).to_vec(),
+        rows: refused.iter().map(|(name, why)| vec![name.clone(), why.clone()]).collect(),
+    };
+    vec![
+        ("spin", found.spin()),
+        ("spin-by-speed", found.spin_by_speed()),
+        ("evenness", found.evenness()),
+        ("free", found.free()),
+        ("bursts-50", found.bursts(0.5)),
+        ("bursts-25", found.bursts(0.25)),
+        ("churn", found.churn()),
+        ("control", found.control()),
+        ("neighbours", found.neighbours()),
+        ("stolen", found.stolen_by_subject()),
+        ("refused", refused),
+    ]
+}
+
+/// Prints the tables; into the page and the pictures with them, if asked.
+fn show(
+    found: &Findings,
+    (origin, refused): (&str, &[(String, String)]),
+    arguments: &Arguments,
+) -> Result<(), Failure> {
+    let mut parts = vec![("origin", format!("On {origin}.\n{}\n", found.stolen()))];
+    let tables = sections(found, refused);
+    let tables = tables.into_iter().filter(|(_, table)| !table.rows.is_empty());
+    parts.extend(tables.map(|(name, table)| (name, table.to_markdown())));
+    let mut out = std::io::stdout();
+    for (name, text) in &parts {
+        writeln!(out, "\n[{name}]\n\n{}", text.trim_end())?;
+    }
+    let Some(asked) = &arguments.write else { return Ok(()) };
+    let page = asked.as_deref().unwrap_or(PAGE);
+    for (name, text) in &parts {
+        page::put_between(page, name, text)?;
+    }
+    for (file, picture) in pictures(found) {
+        user::write_atomic(&format!("{PICTURES}/{file}.svg"), picture.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// A timeline for each who slows, and the bursts.
+fn pictures(found: &Findings) -> Vec<(String, String)> {
+    let mut pictures = Vec::new();
+    for subject in &found.subjects {
+        let half = found.trials.iter().find(|trial| {
+            let place = &trial.place;
+            place.experiment == "spin" && place.subject == *subject && trial.asked == 0.5
+        });
+        if let Some(trial) = half {
+            let stops: &[Stop] = &trial.kept_stops;
+            let file = subject.replace(' ', "-").replace(['(', ')'], "");
+            pictures.push((file, picture::timeline(subject, stops, TIMELINE_NS)));
+        }
+    }
+    let lines = found.burst_lines();
+    if !lines.is_empty() {
+        pictures.push(("bursts".to_owned(), picture::bursts(&lines)));
+    }
+    pictures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_has_the_same_loads_at_full_speed() {
+        let work = |ms| Load::Work(ONE, ms);
+        let cells: Vec<(Load, f64)> = (1..=5)
+            .map(|speed| (work(1), f64::from(speed) / 10.0))
+            .chain([(work(2), 0.5)])
+            .collect();
+        let full = at_full_speed(&cells);
+        assert_eq!(full, [(work(1), 1.0), (work(1), 1.0), (work(1), 1.0), (work(2), 1.0)]);
+    }
+}

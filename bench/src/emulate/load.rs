@@ -1,0 +1,181 @@
+//! What runs on the PUs, and what it says of their speed.
+
+use pinfold_probe::rulers::RulerError;
+use pinfold_probe::speed_rulers::{
+    Burst, BurstSample, Churn, ChurnKind, Progress, ProgressOutcome, SpeedRuler, Stop, Workers,
+};
+
+/// How long to wait for a run: at the lowest speed, with what the start takes there.
+pub const PATIENCE_NS: u64 = 60_000_000_000;
+/// The first part of a run does not count: who polices a process needs time to find it.
+pub const LEAD_MS: u32 = 200;
+const MS: u64 = 1_000_000;
+
+/// A use of a ruler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// Workers that spin for so many milliseconds, free to migrate.
+    Work(Workers, u32),
+    /// Bursts of so many units that take so long at full speed (µs), each after a sleep as long.
+    Bursts {
+        /// Units of a burst.
+        units: u64,
+        /// Its length at full speed.
+        length_us: u32,
+        /// For how long.
+        ms: u32,
+    },
+    /// Short-lived or alternating processes, for so many milliseconds.
+    Churn(ChurnKind, u32),
+}
+
+/// What a run has given.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reading {
+    /// Units per second; in bursts, per second inside them.
+    pub rate: f64,
+    /// In bursts: the same with the time that each began late.
+    pub rate_with_wait: Option<f64>,
+    /// Units of all workers in each millisecond that counts.
+    pub windows: Vec<u64>,
+    /// Stops of all workers that begin in time that counts.
+    pub stops: Vec<Stop>,
+}
+
+impl Load {
+    /// Its name in tables.
+    pub fn name(self) -> String {
+        match self {
+            Load::Work(Workers::Threads(1), _) => "one thread".to_owned(),
+            Load::Work(Workers::Threads(count), _) => format!("{count} threads"),
+            Load::Work(Workers::Processes(count), _) => format!("{count} processes"),
+            Load::Bursts { length_us, .. } => format!("bursts of {} ms", in_ms(length_us)),
+            Load::Churn(ChurnKind::Fork, _) => "fork".to_owned(),
+            Load::Churn(ChurnKind::Pipe, _) => "pipe".to_owned(),
+            Load::Churn(ChurnKind::Spawn, _) => "spawn".to_owned(),
+        }
+    }
+
+    /// True if it works in several processes.
+    pub fn has_children(self) -> bool {
+        matches!(self, Load::Work(Workers::Processes(_), _) | Load::Churn(..))
+    }
+
+    /// The same for a run at full speed, of which there are two to each other one.
+    pub fn shortened(self) -> Self {
+        let half = |ms: u32| LEAD_MS + ms.saturating_sub(LEAD_MS) * 35 / 100;
+        match self {
+            Load::Work(workers, ms) => Load::Work(workers, half(ms)),
+            Load::Churn(kind, ms) => Load::Churn(kind, half(ms)),
+            // Few bursts are too few already.
+            Load::Bursts { .. } => self,
+        }
+    }
+
+    /// The arguments of `pinload`.
+    pub fn argv(self) -> Vec<String> {
+        match self {
+            Load::Work(workers, ms) => Progress::new(workers, ms).argv(),
+            Load::Bursts { .. } => self.burst().argv(),
+            Load::Churn(kind, ms) => Churn::new(kind, u64::from(ms) * MS).argv(),
+        }
+    }
+
+    fn burst(self) -> Burst {
+        match self {
+            Load::Bursts { units, length_us, ms } => {
+                Burst::new(units, length_us, u64::from(ms) * MS)
+            }
+            Load::Work(..) | Load::Churn(..) => Burst::new(1, 1, MS),
+        }
+    }
+
+    /// Reads what it printed.
+    pub fn read(self, text: &str) -> Result<Reading, RulerError> {
+        match self {
+            Load::Work(workers, ms) => Ok(of_progress(&Progress::new(workers, ms).parse(text)?)),
+            Load::Bursts { units, length_us, .. } => {
+                Ok(of_bursts(&self.burst().parse(text)?.bursts, units, length_us))
+            }
+            Load::Churn(kind, ms) => {
+                let outcome = Churn::new(kind, u64::from(ms) * MS).parse(text)?;
+                Ok(Reading { rate: outcome.per_second(), ..Reading::default() })
+            }
+        }
+    }
+}
+
+/// `0.5`, `200`.
+pub fn in_ms(us: u32) -> String {
+    (f64::from(us) / 1e3).to_string()
+}
+
+fn of_progress(outcome: &ProgressOutcome) -> Reading {
+    let lead = usize::try_from(LEAD_MS).unwrap_or(0);
+    let longest = outcome.workers.iter().map(|worker| worker.windows.len()).max().unwrap_or(0);
+    let mut windows = vec![0; longest.saturating_sub(lead)];
+    let mut stops = Vec::new();
+    for worker in &outcome.workers {
+        for (sum, units) in windows.iter_mut().zip(worker.windows.iter().skip(lead)) {
+            *sum += u64::from(*units);
+        }
+        let counts = |stop: &&Stop| stop.start_ns >= u64::from(LEAD_MS) * MS;
+        stops.extend(worker.stops.iter().filter(counts).copied());
+    }
+    let units: u64 = windows.iter().sum();
+    let rate = units as f64 * 1e3 / windows.len().max(1) as f64;
+    Reading { rate, rate_with_wait: None, windows, stops }
+}
+
+fn of_bursts(bursts: &[BurstSample], units: u64, sleep_us: u32) -> Reading {
+    let whole = |burst: &BurstSample| burst.burst_ns + burst.late_ns + u64::from(sleep_us) * 1_000;
+    let mut at = 0;
+    let early = bursts.iter().take_while(|burst| {
+        at += whole(burst);
+        at <= u64::from(LEAD_MS) * MS
+    });
+    // If all began early, all count: they are what there is.
+    let skipped = Some(early.count()).filter(|count| *count < bursts.len()).unwrap_or(0);
+    let counted = bursts.iter().skip(skipped);
+    let number = bursts.len() - skipped;
+    let (inside, waited) = counted
+        .fold((0, 0), |(inside, waited), burst| (inside + burst.burst_ns, waited + burst.late_ns));
+    let per_second = |ns: u64| (units as f64 * number as f64) * 1e9 / ns.max(1) as f64;
+    Reading {
+        rate: per_second(inside),
+        rate_with_wait: Some(per_second(inside + waited)),
+        ..Reading::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn early_bursts_do_not_count() {
+        let sample = |burst_ns, late_ns| BurstSample { burst_ns, late_ns };
+        // 100 ms each: two lie in the lead, which is fast; then half speed, and late by a quarter.
+        let early = sample(50 * MS, 0);
+        let late = sample(100 * MS, 25 * MS);
+        let reading = of_bursts(&[early, early, late, late], 1_000, 50_000);
+        assert_eq!(reading.rate, 10_000.0);
+        assert_eq!(reading.rate_with_wait, Some(8_000.0));
+        let only = of_bursts(&[early], 1_000, 50_000);
+        assert_eq!(only.rate, 20_000.0);
+    }
+
+    #[test]
+    fn windows_and_stops_after_the_lead_count() {
+        let mut windows = vec!["100"; 200];
+        windows.extend(["3"; 10]);
+        let units = 200 * 100 + 30;
+        let text = format!(
+            "{{\"probe\":\"progress\",\"kind\":\"threads\",\"window_ns\":1000000,\"elapsed_ns\":210000000,\"units\":{units},\"cpu_ns\":1,\"workers\":[{{\"cpu\":null,\"units\":{units},\"cpu_ns\":1,\"late_ns\":0,\"dropped\":0,\"windows\":[{}],\"stops\":[[5000000,30000],[201000000,40000]]}}]}}\n",
+            windows.join(",")
+        );
+        let reading = Load::Work(Workers::Threads(1), 210).read(&text).unwrap();
+        assert_eq!((reading.rate, reading.windows), (3_000.0, vec![3; 10]));
+        assert_eq!(reading.stops, [Stop { start_ns: 201_000_000, length_ns: 40_000 }]);
+    }
+}

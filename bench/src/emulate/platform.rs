@@ -1,0 +1,185 @@
+//! A platform of `pinfold emulate up`, for as long as a method has its turn.
+//!
+//! The supervisor is a child of this process, so that it ends with it. One platform is up at a
+//! time: a method that wakes a burner each half millisecond at 100 % too would slow all others.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+
+use pinfold_host::process::{self, Child, Spawn, Stdio};
+use pinfold_host::user;
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat, schedstat};
+use pinfold_model::{CpuSet, PuId, Tid};
+use serde_json::{Value, json};
+
+use super::load::{Load, PATIENCE_NS, Reading};
+use crate::Failure;
+
+const READY_NS: u64 = 60_000_000_000;
+const LOOK_NS: u64 = 20_000_000;
+const COMMAND_NS: u64 = 60_000_000_000;
+/// A change of speed takes effect within two periods; the lead of a run covers the longest.
+const SETTLE_NS: u64 = 20_000_000;
+/// Threads of the supervisor that are the stolen share itself begin so.
+const BURNER: &str = "hog-";
+
+/// Who is asked for a platform: the program, and the folder of its file and state.
+#[derive(Clone, Copy, Debug)]
+pub struct Tools<'t> {
+    /// `pinfold`.
+    pub pinfold: &'t str,
+    /// `pinload`.
+    pub pinload: &'t str,
+    /// A folder.
+    pub folder: &'t str,
+}
+
+/// A platform that is up.
+pub struct Platform<'t> {
+    tools: Tools<'t>,
+    state: String,
+    supervisor: Child,
+}
+
+impl<'t> Platform<'t> {
+    /// Starts the platform of this file's text; returns when its vnodes are there.
+    pub fn up(tools: Tools<'t>, name: &str, toml: &str) -> Result<Self, Failure> {
+        let file = format!("{}/{name}.toml", tools.folder);
+        user::write_atomic(&file, toml.as_bytes())?;
+        let state = format!("{}/{name}", tools.folder);
+        let supervisor = Spawn::new(tools.pinfold)
+            .args(["--state-dir", &state, "emulate", "up", "--foreground", &file])
+            .stdin(Stdio::Null)
+            .stdout(Stdio::Null)
+            .stderr(Stdio::Pipe)
+            .die_with_parent(true)
+            .start()?;
+        let mut platform = Self { tools, state, supervisor };
+        let end = SystemClock.now_ns().saturating_add(READY_NS);
+        while SystemClock.now_ns() < end {
+            if platform.status().is_ok() {
+                return Ok(platform);
+            }
+            if platform.supervisor.try_wait()?.is_some() {
+                let mut text = String::new();
+                if let Some(mut pipe) = platform.supervisor.stderr() {
+                    pipe.read_to_string(&mut text)?;
+                }
+                return Err(format!("pinfold emulate up: {}", text.trim()).into());
+            }
+            SystemClock.sleep_ns(LOOK_NS);
+        }
+        Err("the vnodes were not there after a minute".into())
+    }
+
+    fn command(&self, words: &[&str]) -> Spawn {
+        Spawn::new(self.tools.pinfold).args(["--state-dir", &self.state, "emulate"]).args(words)
+    }
+
+    fn ask(&self, words: &[&str]) -> Result<String, Failure> {
+        let output = self.command(words).capture(COMMAND_NS)?;
+        if !output.status.success() {
+            return Err(format!(
+                "pinfold emulate {}: {}",
+                words.join(" "),
+                output.stderr_text().trim()
+            )
+            .into());
+        }
+        Ok(output.stdout_text())
+    }
+
+    fn status(&self) -> Result<Value, Failure> {
+        Ok(serde_json::from_str(&self.ask(&["status", "--json"])?)?)
+    }
+
+    /// The PUs of a vnode.
+    pub fn pus(&self, vnode: &str) -> Result<CpuSet, Failure> {
+        let status = self.status()?;
+        let vnodes = status["vnodes"].as_array().ok_or("a status without vnodes")?;
+        let found = vnodes.iter().find(|one| one["vnode"] == vnode).ok_or("no such vnode")?;
+        let cores = found["cores"].as_array().ok_or("a vnode without cores")?;
+        let pu = |core: &Value| core["pu"].as_u64().and_then(|pu| u32::try_from(pu).ok());
+        Ok(cores.iter().filter_map(pu).map(PuId).collect())
+    }
+
+    /// Changes a vnode's speed: what `pinfold emulate set` says to the supervisor, without a
+    /// process each time, which would take a part of what is measured.
+    pub fn set(&self, vnode: &str, speed: f64) -> Result<(), Failure> {
+        let share = format!("{speed:.6}");
+        let line = json!({ "set": { "vnode": vnode, "speed": share, "pu": null } });
+        let mut stream = UnixStream::connect(format!("{}/emulate.sock", self.state))?;
+        stream.write_all(format!("{line}\n").as_bytes())?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        let answer: Value = serde_json::from_str(&text)?;
+        match answer["refused"]["why"].as_str() {
+            None => Ok(()),
+            Some(why) => Err(format!("{vnode} at {share}: {why}").into()),
+        }
+    }
+
+    /// Waits until a change has taken effect.
+    pub fn settle(&self) {
+        SystemClock.sleep_ns(SETTLE_NS);
+    }
+
+    /// A load in a vnode, about to be started.
+    pub fn entering(&self, vnode: &str, load: Load) -> Spawn {
+        self.command(&["exec", vnode, "--", self.tools.pinload]).args(load.argv())
+    }
+
+    /// Runs a load in a vnode.
+    pub fn run(&self, vnode: &str, load: Load) -> Result<Reading, Failure> {
+        let output = self.entering(vnode, load).capture(PATIENCE_NS)?;
+        if !output.status.success() {
+            let how = process::describe(output.status);
+            return Err(format!(
+                "{} in {vnode}: {how}: {}",
+                load.name(),
+                output.stderr_text().trim()
+            )
+            .into());
+        }
+        Ok(load.read(&output.stdout_text())?)
+    }
+
+    /// CPU time of the supervisor's threads (ns), but for those that are the stolen share.
+    pub fn control_ns(&self, host: &LiveHost) -> Result<u64, Failure> {
+        let pid = self.supervisor.pid();
+        let mut sum = 0;
+        for name in host.list(&paths::task_dir(pid))? {
+            let tid = Tid(name.parse()?);
+            let path = paths::task_stat(pid, tid);
+            let stat =
+                proc_stat::parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?;
+            if stat.comm.starts_with(BURNER) {
+                continue;
+            }
+            let path = paths::task_schedstat(pid, tid);
+            let text = host.read_text(&path)?;
+            sum += schedstat::parse(&text).map_err(|error| error.at(&path))?.run_ns;
+        }
+        Ok(sum)
+    }
+
+    /// Ends it.
+    pub fn down(mut self) -> Result<(), Failure> {
+        self.ask(&["down"])?;
+        match self.supervisor.wait_for(&SystemClock, COMMAND_NS)? {
+            Some(_) => Ok(()),
+            None => Err("the supervisor did not end when the platform was down".into()),
+        }
+    }
+}
+
+impl Drop for Platform<'_> {
+    fn drop(&mut self) {
+        // After `down` it is gone; else what was begun ends here, and takes its groups with it.
+        if self.supervisor.terminate().is_ok() {
+            match self.supervisor.wait_for(&SystemClock, COMMAND_NS) {
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+}

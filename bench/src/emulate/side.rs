@@ -1,0 +1,190 @@
+//! What a method costs beside the stolen share, and what a neighbour feels of it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pinfold_host::process::Stdio;
+use pinfold_host::{Clock as _, LiveHost, SystemClock};
+use pinfold_probe::speed_rulers::Workers;
+use serde_json::{Value, json};
+
+use super::load::Load;
+use super::platform::{Platform, Tools};
+use super::subject::{Subject, Turn, shared};
+use crate::Failure;
+
+/// Between two changes of the neighbour's speed.
+const CHANGE_NS: u64 = 50_000_000;
+const ONE: Workers = Workers::Threads(1);
+
+/// CPU time of the controller, in shares of a PU for each PU of the vnode.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cost {
+    /// Whose.
+    pub subject: String,
+    /// With nobody in the vnode.
+    pub idle: f64,
+    /// With one thread spinning for each PU.
+    pub busy: f64,
+}
+
+impl Cost {
+    /// All of it.
+    pub fn to_json(&self) -> Value {
+        json!({ "subject": self.subject, "idle": self.idle, "busy": self.busy })
+    }
+}
+
+/// Measures it for so many milliseconds each, at half speed.
+pub fn cost(
+    host: &LiveHost,
+    turn: &mut Turn<'_>,
+    (subject, ms): (&Subject, u32),
+) -> Result<Option<Cost>, Failure> {
+    turn.set(0.5)?;
+    let Some((platform, vnode)) = turn.platform() else { return Ok(None) };
+    let pus = u32::try_from(turn.pus.len())?;
+    let share = |work: &dyn Fn() -> Result<(), Failure>| -> Result<f64, Failure> {
+        let (begin, before) = (SystemClock.now_ns(), platform.control_ns(host)?);
+        work()?;
+        let (end, after) = (SystemClock.now_ns(), platform.control_ns(host)?);
+        let elapsed = end.saturating_sub(begin).max(1) as f64;
+        Ok(after.saturating_sub(before) as f64 / elapsed / f64::from(pus))
+    };
+    let idle = share(&|| {
+        SystemClock.sleep_ns(u64::from(ms) * 1_000_000);
+        Ok(())
+    })?;
+    let busy = share(&|| platform.run(vnode, Load::Work(Workers::Threads(pus), ms)).map(|_| ()))?;
+    Ok(Some(Cost { subject: subject.label(), idle, busy }))
+}
+
+/// What one round of a neighbour has given: rates of vnode `b`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Felt {
+    /// Whose.
+    pub subject: String,
+    /// At full speed, before and after.
+    pub full: [f64; 2],
+    /// While `a` keeps its speed, twice.
+    pub steady: [f64; 2],
+    /// While `a` changes it.
+    pub changing: f64,
+}
+
+impl Felt {
+    /// How much `b` changed while `a` did, in points of full speed.
+    pub fn change(&self) -> f64 {
+        (self.changing - f64::midpoint(self.steady[0], self.steady[1])) * 100.0 / self.whole()
+    }
+
+    /// The difference of two runs while nothing changed.
+    pub fn floor(&self) -> f64 {
+        (self.steady[1] - self.steady[0]) * 100.0 / self.whole()
+    }
+
+    fn whole(&self) -> f64 {
+        f64::midpoint(self.full[0], self.full[1])
+    }
+
+    /// All of it.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "subject": self.subject, "full_per_second": self.full,
+            "steady_per_second": self.steady, "changing_per_second": self.changing,
+        })
+    }
+}
+
+/// Two vnodes of a core, `a` and `b`, at half speed, each with a thread that spins; `a` changes
+/// between 10 and 90 % twenty times a second, or does not.
+pub fn neighbour(
+    tools: Tools<'_>,
+    subject: &Subject,
+    (rounds, ms): (u32, u32),
+) -> Result<Vec<Felt>, Failure> {
+    let one = |name: &str| subject.vnode(name, (1, 0.5));
+    let platform =
+        Platform::up(tools, "neighbours", &shared(&format!("{}{}", one("a"), one("b"))))?;
+    let all_ms = (ms + 400) * 5 * rounds + 2_000;
+    let mut other = platform
+        .entering("a", Load::Work(ONE, all_ms))
+        .stdin(Stdio::Null)
+        .stdout(Stdio::Null)
+        .own_group()
+        .die_with_parent(true)
+        .start()?;
+    let mut felt = Vec::new();
+    for round in 0..rounds {
+        felt.push(Felt { subject: subject.label(), ..one_round(&platform, round, ms)? });
+    }
+    other.kill()?;
+    platform.down()?;
+    Ok(felt)
+}
+
+fn one_round(platform: &Platform<'_>, round: u32, ms: u32) -> Result<Felt, Failure> {
+    let run = || Ok::<f64, Failure>(platform.run("b", Load::Work(ONE, ms))?.rate);
+    let full = || {
+        platform.set("a", 1.0)?;
+        platform.set("b", 1.0)?;
+        let rate = run()?;
+        platform.set("a", 0.5)?;
+        platform.set("b", 0.5)?;
+        platform.settle();
+        Ok::<f64, Failure>(rate)
+    };
+    let before = full()?;
+    let first = run()?;
+    // Every other round begins with the change: what drifts does not count as one.
+    let (steady, changing) = if round % 2 == 0 {
+        let steady = run()?;
+        (steady, while_changing(platform, ms)?)
+    } else {
+        let changing = while_changing(platform, ms)?;
+        (run()?, changing)
+    };
+    let after = full()?;
+    Ok(Felt { subject: String::new(), full: [before, after], steady: [first, steady], changing })
+}
+
+/// The rate of `b` while `a` changes.
+fn while_changing(platform: &Platform<'_>, ms: u32) -> Result<f64, Failure> {
+    let is_over = AtomicBool::new(false);
+    let rate = std::thread::scope(|scope| {
+        let changes = scope.spawn(|| -> Result<(), String> {
+            let mut speeds = [0.1, 0.9].into_iter().cycle();
+            let mut at = SystemClock.now_ns();
+            while !is_over.load(Ordering::Relaxed) {
+                let speed = speeds.next().unwrap_or(0.5);
+                platform.set("a", speed).map_err(|error| error.to_string())?;
+                at = at.saturating_add(CHANGE_NS).max(SystemClock.now_ns());
+                SystemClock.sleep_until(at);
+            }
+            Ok(())
+        });
+        let rate = platform.run("b", Load::Work(ONE, ms)).map(|reading| reading.rate);
+        is_over.store(true, Ordering::Relaxed);
+        let changed = changes.join().unwrap_or_else(|_| Err("the changes panicked".to_owned()));
+        changed.map_err(Failure::from).and(rate)
+    })?;
+    platform.set("a", 0.5)?;
+    platform.settle();
+    Ok(rate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_against_the_mean_of_both_steady_runs() {
+        let felt = Felt {
+            subject: "x".to_owned(),
+            full: [190.0, 210.0],
+            steady: [100.0, 102.0],
+            changing: 99.0,
+        };
+        assert!((felt.change() + 1.0).abs() < 1e-9);
+        assert!((felt.floor() - 1.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,374 @@
+//! The tables, from the raw trials. Pure.
+
+use pinfold_study::stats::median;
+
+use super::judge::{median_text, quantile_text, signed_text};
+use super::picture::Line;
+use super::side::{Cost, Felt};
+use super::trial::Trial;
+use crate::page::Table;
+
+/// All that was measured.
+#[derive(Default)]
+pub struct Findings {
+    /// Names of those who slow, in the order of the tables.
+    pub subjects: Vec<String>,
+    /// Runs.
+    pub trials: Vec<Trial>,
+    /// Of the controllers.
+    pub costs: Vec<Cost>,
+    /// Of neighbours.
+    pub felt: Vec<Felt>,
+}
+
+fn head(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+impl Findings {
+    fn of<'t>(
+        &'t self,
+        experiment: &'t str,
+        subject: &'t str,
+    ) -> impl Iterator<Item = &'t Trial> + Clone {
+        let trials = self.trials.iter();
+        trials.filter(move |t| t.place.experiment == experiment && t.place.subject == subject)
+    }
+
+    /// Subjects with trials in an experiment.
+    fn present(&self, experiment: &str) -> Vec<&str> {
+        let names = self.subjects.iter().map(String::as_str);
+        names.filter(|name| self.of(experiment, name).next().is_some()).collect()
+    }
+
+    /// Errors of one spinning thread: all speeds together.
+    pub fn spin(&self) -> Table {
+        let row = |subject: &&str| {
+            let errors: Vec<f64> = self.of("spin", subject).map(|t| t.error().abs()).collect();
+            vec![
+                (*subject).to_owned(),
+                errors.len().to_string(),
+                median_text(&errors, 2),
+                quantile_text(&errors, 0.9, 2),
+                quantile_text(&errors, 1.0, 2),
+            ]
+        };
+        Table {
+            head: head(&["one spinning thread", "runs", "error, median [95 %]", "90 %", "largest"]),
+            rows: self.present("spin").iter().map(row).collect(),
+        }
+    }
+
+    /// The same by speed, with its sign.
+    pub fn spin_by_speed(&self) -> Table {
+        let asked = self.speeds("spin");
+        let mut head = vec!["error by speed asked, median".to_owned()];
+        head.extend(asked.iter().map(|speed| percent(*speed)));
+        let row = |subject: &&str| {
+            let mut row = vec![(*subject).to_owned()];
+            row.extend(asked.iter().map(|speed| {
+                let here = self.of("spin", subject).filter(|t| t.asked == *speed);
+                signed_text(&here.map(Trial::error).collect::<Vec<_>>())
+            }));
+            row
+        };
+        let slowed = self
+            .present("spin")
+            .into_iter()
+            .filter(|subject| self.of("spin", subject).any(|trial| trial.asked < 1.0));
+        Table { head, rows: slowed.map(|subject| row(&subject)).collect() }
+    }
+
+    fn speeds(&self, experiment: &str) -> Vec<f64> {
+        let of = self.trials.iter().filter(|t| t.place.experiment == experiment && t.asked < 1.0);
+        let mut speeds: Vec<f64> = of.map(|trial| trial.asked).collect();
+        speeds.sort_unstable_by(f64::total_cmp);
+        speeds.dedup();
+        speeds
+    }
+
+    /// Evenness and stops of one spinning thread at 50 %.
+    pub fn evenness(&self) -> Table {
+        let row = |subject: &&str| {
+            let half = || self.of("spin", subject).filter(|t| t.asked == 0.5 || t.asked == 1.0);
+            let mut row = vec![(*subject).to_owned()];
+            for width in 0..3 {
+                let found: Vec<f64> = half().filter_map(|t| t.unevenness[width]).collect();
+                row.push(median(&found).map_or_else(|| "–".to_owned(), |rms| format!("{rms:.3}")));
+            }
+            let p99: Vec<f64> = half().filter_map(|t| t.stops.map(|(p99, _)| p99 / 1e6)).collect();
+            let longest: Vec<f64> = half().filter_map(|t| t.stops.map(|(_, l)| l / 1e6)).collect();
+            row.push(median_text(&p99, 3));
+            row.push(median_text(&longest, 2));
+            row
+        };
+        Table {
+            head: head(&[
+                "one spinning thread at 50 %",
+                "unevenness in 1 ms",
+                "in 10 ms",
+                "in 100 ms",
+                "stops: 99 % (ms)",
+                "stops: longest (ms)",
+            ]),
+            rows: self.present("spin").iter().map(row).collect(),
+        }
+    }
+
+    /// Errors of more workers, free to migrate.
+    pub fn free(&self) -> Table {
+        let loads = self.loads("free");
+        let mut head = vec!["error on all PUs, free to migrate: median [95 %]; 90 %".to_owned()];
+        head.extend(loads.iter().cloned());
+        let row = |subject: &&str| {
+            let mut row = vec![(*subject).to_owned()];
+            row.extend(loads.iter().map(|load| {
+                let here = self.of("free", subject).filter(|t| t.load == *load);
+                let errors: Vec<f64> = here.map(|t| t.error().abs()).collect();
+                format!("{}; {}", median_text(&errors, 2), quantile_text(&errors, 0.9, 2))
+            }));
+            row
+        };
+        Table { head, rows: self.present("free").iter().map(row).collect() }
+    }
+
+    fn loads(&self, experiment: &str) -> Vec<String> {
+        let mut loads: Vec<String> = Vec::new();
+        for trial in self.trials.iter().filter(|t| t.place.experiment == experiment) {
+            if !loads.contains(&trial.load) {
+                loads.push(trial.load.clone());
+            }
+        }
+        loads
+    }
+
+    /// Speed inside bursts at one speed asked; in brackets with the time that each began late.
+    pub fn bursts(&self, asked: f64) -> Table {
+        let loads = self.burst_loads();
+        let mut head = vec![format!("speed inside bursts at {} (with waits)", percent(asked))];
+        head.extend(loads.iter().map(|(_, load)| load.clone()));
+        let row = |subject: &&str| {
+            let mut row = vec![(*subject).to_owned()];
+            row.extend(loads.iter().map(|(_, load)| {
+                let here: Vec<&Trial> = self.burst(subject, asked, load).collect();
+                let inside: Vec<f64> = here.iter().map(|t| t.achieved).collect();
+                let waits: Vec<f64> = here.iter().filter_map(|t| t.achieved_with_wait).collect();
+                format!("{} ({})", median_text(&inside, 3), quantile_text(&waits, 0.5, 3))
+            }));
+            row
+        };
+        Table { head, rows: self.present("bursts").iter().map(row).collect() }
+    }
+
+    fn burst<'t>(
+        &'t self,
+        subject: &'t str,
+        asked: f64,
+        load: &'t str,
+    ) -> impl Iterator<Item = &'t Trial> {
+        let all = self.of("bursts", subject);
+        all.filter(move |t| t.load == load && (t.asked == asked || t.asked == 1.0))
+    }
+
+    /// Loads of bursts in ascending order of their length (ms).
+    fn burst_loads(&self) -> Vec<(f64, String)> {
+        let length = |load: String| {
+            let words: Vec<&str> = load.split(' ').collect();
+            let ms = words.get(2).and_then(|word| word.parse().ok()).unwrap_or(0.0);
+            (ms, load)
+        };
+        let mut loads: Vec<(f64, String)> = self.loads("bursts").into_iter().map(length).collect();
+        loads.sort_by(|a, b| a.0.total_cmp(&b.0));
+        loads
+    }
+
+    /// The lines of the picture of bursts, by speed.
+    pub fn burst_lines(&self) -> Vec<(f64, Vec<Line>)> {
+        let loads = self.burst_loads();
+        let line = |subject: &str, asked: f64| {
+            let point = |(ms, load): &(f64, String)| {
+                let speeds: Vec<f64> =
+                    self.burst(subject, asked, load).map(|t| t.achieved).collect();
+                Some((*ms, median(&speeds)?))
+            };
+            Line { name: subject.to_owned(), points: loads.iter().filter_map(point).collect() }
+        };
+        let panel = |asked: f64| {
+            let lines = self.present("bursts").into_iter().map(|subject| line(subject, asked));
+            (asked, lines.collect())
+        };
+        self.speeds("bursts").into_iter().rev().map(panel).collect()
+    }
+
+    /// Short-lived processes against one spinning thread of the same turn.
+    pub fn churn(&self) -> Table {
+        let loads: Vec<String> =
+            self.loads("churn").into_iter().filter(|load| load != "one thread").collect();
+        let mut head = vec!["speed at 50 %, less that of a spinning thread (points)".to_owned()];
+        head.extend(loads.iter().cloned());
+        let row = |subject: &&str| {
+            let mut row = vec![(*subject).to_owned()];
+            row.extend(loads.iter().map(|load| median_text(&self.against_spin(subject, load), 2)));
+            row
+        };
+        Table { head, rows: self.present("churn").iter().map(row).collect() }
+    }
+
+    fn against_spin(&self, subject: &str, load: &str) -> Vec<f64> {
+        let all = self.of("churn", subject);
+        let spin = |block| all.clone().find(|t| t.load == "one thread" && t.place.block == block);
+        let here = all.clone().filter(|t| t.load == load);
+        here.filter_map(|t| Some((t.achieved - spin(t.place.block)?.achieved) * 100.0)).collect()
+    }
+
+    /// CPU time of the controllers.
+    pub fn control(&self) -> Table {
+        let row = |subject: &String| {
+            let mine: Vec<&Cost> = self.costs.iter().filter(|c| c.subject == *subject).collect();
+            let of = |part: fn(&Cost) -> f64| {
+                median_text(&mine.iter().map(|c| part(c) * 100.0).collect::<Vec<_>>(), 3)
+            };
+            (!mine.is_empty()).then(|| vec![subject.clone(), of(|c| c.idle), of(|c| c.busy)])
+        };
+        Table {
+            head: head(&[
+                "CPU of the controller (% of a core per core)",
+                "idle vnode",
+                "busy vnode",
+            ]),
+            rows: self.subjects.iter().filter_map(row).collect(),
+        }
+    }
+
+    /// What a neighbour feels.
+    pub fn neighbours(&self) -> Table {
+        let row = |subject: &String| {
+            let mine: Vec<&Felt> = self.felt.iter().filter(|f| f.subject == *subject).collect();
+            let of = |part: fn(&Felt) -> f64| {
+                median_text(&mine.iter().map(|f| part(f)).collect::<Vec<_>>(), 2)
+            };
+            (!mine.is_empty()).then(|| vec![subject.clone(), of(Felt::change), of(Felt::floor)])
+        };
+        Table {
+            head: head(&[
+                "a vnode at 50 % (points of full speed)",
+                "while its neighbour changes 20 times a second",
+                "while nothing changes (A/A)",
+            ]),
+            rows: self.subjects.iter().filter_map(row).collect(),
+        }
+    }
+
+    /// What was repeated or kept because time was stolen.
+    pub fn stolen(&self) -> String {
+        let repeats: u32 = self.trials.iter().map(|trial| trial.repeats).sum();
+        let kept = self.trials.iter().filter(|trial| trial.is_disturbed()).count();
+        format!(
+            "Of {} runs {repeats} were repeated because the hypervisor took more than 1.5 % of the time meanwhile; {kept} were kept although it did in the last of three repeats.",
+            self.trials.len()
+        )
+    }
+
+    /// The same by subject, for the page.
+    pub fn stolen_by_subject(&self) -> Table {
+        let row = |subject: &String| {
+            let mine: Vec<&Trial> =
+                self.trials.iter().filter(|t| t.place.subject == *subject).collect();
+            let repeats: u32 = mine.iter().map(|trial| trial.repeats).sum();
+            let kept = mine.iter().filter(|trial| trial.is_disturbed()).count();
+            vec![subject.clone(), mine.len().to_string(), repeats.to_string(), kept.to_string()]
+        };
+        Table {
+            head: head(&["runs rejected for steal", "runs", "repeats", "kept nevertheless"]),
+            rows: self.subjects.iter().map(row).collect(),
+        }
+    }
+}
+
+fn percent(speed: f64) -> String {
+    format!("{} %", (speed * 1e4).round() / 1e2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::trial::Place;
+    use super::*;
+
+    fn trial(
+        experiment: &'static str,
+        (load, block): (&str, u32),
+        asked: f64,
+        achieved: f64,
+    ) -> Trial {
+        Trial {
+            place: Place { experiment, subject: "x".to_owned(), block },
+            load: load.to_owned(),
+            asked,
+            achieved,
+            achieved_with_wait: Some(achieved / 2.0),
+            rates: [1.0; 3],
+            unevenness: [Some(0.25), Some(0.125), None],
+            stops: Some((1e6, 2e6)),
+            kept_stops: Vec::new(),
+            steal: 0.0,
+            repeats: 1,
+        }
+    }
+
+    fn findings(trials: Vec<Trial>) -> Findings {
+        let subjects = vec!["x".to_owned(), "absent".to_owned()];
+        Findings { subjects, trials, ..Findings::default() }
+    }
+
+    #[test]
+    fn spin_by_all_and_by_speed() {
+        let one = |asked, achieved| trial("spin", ("one thread", 0), asked, achieved);
+        let found = findings(vec![one(0.5, 0.51), one(0.5, 0.49), one(0.05, 0.08)]);
+        let [row] = &found.spin().rows[..] else { panic!("one subject") };
+        assert_eq!((row[1].as_str(), row[4].as_str()), ("3", "3.00"));
+        let table = found.spin_by_speed();
+        assert_eq!(table.head[1..], ["5 %", "50 %"]);
+        assert_eq!(table.rows, [["x", "+3.00", "+0.00"]]);
+        let even = &found.evenness().rows[0];
+        assert_eq!(even[1..4], ["0.250", "0.125", "–"]);
+        assert_eq!(even[5], "2.00 [2.00, 2.00]");
+    }
+
+    #[test]
+    fn bursts_by_length() {
+        let one = |load, asked, achieved| trial("bursts", (load, 0), asked, achieved);
+        let found = findings(vec![
+            one("bursts of 10 ms", 0.5, 0.6),
+            one("bursts of 0.5 ms", 0.5, 1.0),
+            one("bursts of 0.5 ms", 0.25, 0.9),
+        ]);
+        let table = found.bursts(0.5);
+        assert_eq!(table.head[1..], ["bursts of 0.5 ms", "bursts of 10 ms"]);
+        assert_eq!(table.rows, [["x", "1.000 [one run] (0.500)", "0.600 [one run] (0.300)"]]);
+        let lines = found.burst_lines();
+        assert_eq!((lines.len(), lines[0].0), (2, 0.5));
+        assert_eq!(lines[0].1[0].points, [(0.5, 1.0), (10.0, 0.6)]);
+    }
+
+    #[test]
+    fn churn_is_against_the_thread_of_its_block() {
+        let one = |load, block, achieved| trial("churn", (load, block), 0.5, achieved);
+        let found = findings(vec![
+            one("one thread", 0, 0.50),
+            one("fork", 0, 0.52),
+            one("one thread", 1, 0.60),
+            one("fork", 1, 0.62),
+            one("fork", 2, 0.99),
+        ]);
+        assert_eq!(found.churn().rows, [["x", "2.00 [2.00, 2.00]"]]);
+    }
+
+    #[test]
+    fn steal_is_counted() {
+        let mut bad = trial("spin", ("one thread", 0), 0.5, 0.5);
+        bad.steal = 0.02;
+        let found = findings(vec![bad, trial("spin", ("one thread", 1), 0.5, 0.5)]);
+        assert_eq!(found.stolen_by_subject().rows[0], ["x", "2", "2", "1"]);
+        assert!(found.stolen().starts_with("Of 2 runs 2 were repeated"), "{}", found.stolen());
+    }
+}

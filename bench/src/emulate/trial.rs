@@ -1,0 +1,214 @@
+//! One run of a slowed load between two at full speed, on the same PUs, and what came of it.
+
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths};
+use pinfold_model::CpuSet;
+use pinfold_probe::speed_rulers::Stop;
+use serde_json::{Value, json};
+
+use super::judge;
+use super::load::{Load, Reading};
+use super::subject::Turn;
+use crate::Failure;
+
+/// More than this share of the time taken by the hypervisor, and the run is repeated.
+const STEAL_LIMIT: f64 = 0.015;
+const MOST_REPEATS: u32 = 3;
+/// Of the kernel's clock in `/proc/stat`, on every architecture.
+const TICK_NS: f64 = 1e7;
+/// Stops that are kept as they are begin in this span of the run, for the pictures.
+const KEPT_STOPS_NS: (u64, u64) = (500_000_000, 540_000_000);
+
+/// What a trial belongs to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Place {
+    /// The experiment.
+    pub experiment: &'static str,
+    /// Who slows.
+    pub subject: String,
+    /// Its repetition.
+    pub block: u32,
+}
+
+/// A trial.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trial {
+    /// What it belongs to.
+    pub place: Place,
+    /// The load's name.
+    pub load: String,
+    /// Speed that was asked for.
+    pub asked: f64,
+    /// Speed that was achieved: the rate over the mean of those before and after.
+    pub achieved: f64,
+    /// The same for bursts with the time that each began late.
+    pub achieved_with_wait: Option<f64>,
+    /// Rates: slowed, before, after.
+    pub rates: [f64; 3],
+    /// Unevenness in windows of 1, 10, 100 ms.
+    pub unevenness: [Option<f64>; 3],
+    /// 99th percentile of the stops, and the longest (ns).
+    pub stops: Option<(f64, f64)>,
+    /// Some of its stops.
+    pub kept_stops: Vec<Stop>,
+    /// Largest share that was stolen from any of the PUs in any of the three runs.
+    pub steal: f64,
+    /// How often it was repeated because of that.
+    pub repeats: u32,
+}
+
+/// A run at full speed with what was stolen meanwhile.
+#[derive(Clone, Debug)]
+pub struct Baseline {
+    load: Load,
+    reading: Reading,
+    steal: f64,
+}
+
+impl Trial {
+    /// True if it was kept although time was stolen, because its repeats were no better.
+    pub fn is_disturbed(&self) -> bool {
+        self.steal > STEAL_LIMIT
+    }
+
+    /// Achieved less asked, in points.
+    pub fn error(&self) -> f64 {
+        judge::error_points(self.achieved, self.asked)
+    }
+
+    /// All of it.
+    pub fn to_json(&self) -> Value {
+        let stops: Vec<(u64, u64)> =
+            self.kept_stops.iter().map(|stop| (stop.start_ns, stop.length_ns)).collect();
+        json!({
+            "experiment": self.place.experiment, "subject": self.place.subject,
+            "block": self.place.block, "load": self.load, "asked": self.asked,
+            "achieved": self.achieved, "achieved_with_wait": self.achieved_with_wait,
+            "rate_per_second": self.rates[0], "rate_before_per_second": self.rates[1],
+            "rate_after_per_second": self.rates[2], "unevenness_1_10_100_ms": self.unevenness,
+            "stops_p99_and_longest_ns": self.stops, "some_stops_ns": stops,
+            "steal": self.steal, "repeats": self.repeats,
+        })
+    }
+}
+
+/// Runs a trial in a turn. `last` is a baseline that has just been run, and is then the new one.
+pub fn run(
+    host: &LiveHost,
+    turn: &mut Turn<'_>,
+    (place, load, speed): (Place, Load, f64),
+    last: &mut Option<Baseline>,
+) -> Result<Trial, Failure> {
+    let mut repeats = 0;
+    loop {
+        let fresh = last.take().filter(|last| last.load == load.shortened());
+        let before = match fresh {
+            Some(before) => before,
+            None => baseline(host, turn, load)?,
+        };
+        turn.set(speed)?;
+        let (reading, steal) = watched(host, &turn.pus, || turn.run(load))?;
+        turn.set(1.0)?;
+        let after = baseline(host, turn, load)?;
+        let steal = steal.max(before.steal).max(after.steal);
+        let trial = judged((place.clone(), load, speed), &reading, [&before, &after]);
+        *last = Some(after);
+        let trial = Trial { steal, repeats, ..trial };
+        if !trial.is_disturbed() || repeats == MOST_REPEATS {
+            return Ok(trial);
+        }
+        repeats += 1;
+        *last = None;
+    }
+}
+
+fn baseline(host: &LiveHost, turn: &Turn<'_>, load: Load) -> Result<Baseline, Failure> {
+    let load = load.shortened();
+    let (reading, steal) = watched(host, &turn.pus, || turn.baseline(load))?;
+    Ok(Baseline { load, reading, steal })
+}
+
+fn judged(
+    (place, load, speed): (Place, Load, f64),
+    reading: &Reading,
+    [before, after]: [&Baseline; 2],
+) -> Trial {
+    let full = f64::midpoint(before.reading.rate, after.reading.rate);
+    let wait = |reading: &Reading| reading.rate_with_wait;
+    let full_with_wait =
+        wait(&before.reading).zip(wait(&after.reading)).map(|(a, b)| f64::midpoint(a, b));
+    let (from, to) = KEPT_STOPS_NS;
+    let kept = reading.stops.iter().filter(|stop| (from..to).contains(&stop.start_ns));
+    Trial {
+        place,
+        load: load.name(),
+        asked: speed,
+        achieved: reading.rate / full,
+        achieved_with_wait: wait(reading).zip(full_with_wait).map(|(rate, full)| rate / full),
+        rates: [reading.rate, before.reading.rate, after.reading.rate],
+        unevenness: [1, 10, 100]
+            .map(|width| judge::unevenness(&reading.windows, full / 1e3, width)),
+        stops: judge::stops(&reading.stops),
+        kept_stops: kept.copied().collect(),
+        steal: 0.0,
+        repeats: 0,
+    }
+}
+
+/// What a run gives, and the largest share that was stolen from one of the PUs meanwhile.
+pub fn watched(
+    host: &LiveHost,
+    pus: &CpuSet,
+    run: impl FnOnce() -> Result<Reading, Failure>,
+) -> Result<(Reading, f64), Failure> {
+    let (begin, before) =
+        (SystemClock.now_ns(), stolen(&host.read_text(&paths::kernel_stat())?, pus));
+    let reading = run()?;
+    let (end, after) = (SystemClock.now_ns(), stolen(&host.read_text(&paths::kernel_stat())?, pus));
+    let elapsed = end.saturating_sub(begin).max(1) as f64;
+    let ticks = before.iter().zip(&after).map(|(before, after)| after.saturating_sub(*before));
+    Ok((reading, ticks.max().unwrap_or(0) as f64 * TICK_NS / elapsed))
+}
+
+/// Stolen ticks of each of the PUs in the text of `/proc/stat`; a PU that is not there has none.
+fn stolen(text: &str, pus: &CpuSet) -> Vec<u64> {
+    let of = |pu: pinfold_model::PuId| {
+        let name = format!("cpu{pu}");
+        let line = text.lines().find(|line| line.split(' ').next() == Some(name.as_str()))?;
+        line.split_ascii_whitespace().nth(8)?.parse().ok()
+    };
+    pus.iter().map(|pu| of(pu).unwrap_or(0)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pinfold_probe::speed_rulers::Workers;
+
+    #[test]
+    fn stolen_ticks_are_those_of_the_pus() {
+        let text =
+            "cpu  1 2 3 4 5 6 7 80 9 10\ncpu1 1 2 3 4 5 6 7 8 9 10\ncpu12 1 2 3 4 5 6 7 33 9 10\n";
+        let check = |list: &str, expected: &[u64]| {
+            assert_eq!(stolen(text, &CpuSet::parse_list(list).unwrap()), expected, "{list}");
+        };
+        check("1", &[8]);
+        check("1,12", &[8, 33]);
+        check("2", &[0]);
+    }
+
+    #[test]
+    fn achieved_is_over_the_mean_of_both_baselines() {
+        let load = Load::Work(Workers::Threads(1), 1_000);
+        let at = |rate: f64| Baseline {
+            load,
+            reading: Reading { rate, rate_with_wait: Some(rate / 2.0), ..Reading::default() },
+            steal: 0.0,
+        };
+        let place = Place { experiment: "spin", subject: "x".to_owned(), block: 0 };
+        let reading = Reading { rate: 60.0, rate_with_wait: Some(25.0), ..Reading::default() };
+        let trial = judged((place, load, 0.5), &reading, [&at(90.0), &at(110.0)]);
+        assert!((trial.achieved - 0.6).abs() < 1e-12 && (trial.error() - 10.0).abs() < 1e-9);
+        assert_eq!(trial.achieved_with_wait, Some(0.5));
+        assert_eq!((trial.unevenness, trial.stops), ([None; 3], None));
+    }
+}
