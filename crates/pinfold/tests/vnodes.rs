@@ -247,3 +247,34 @@ fn one_command_runs_slowly_and_its_vnode_ends_with_it() {
     let name = text.split(GROUP_PREFIX).nth(1).and_then(|rest| rest.lines().next());
     assert_eq!(groups(&host, name.expect("a name")), Vec::<String>::new());
 }
+
+#[test]
+fn what_a_vnode_achieves_is_measured() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let nobody = process::capture(
+        PINFOLD,
+        ["--state-dir", &state, "emulate", "verify", "a"],
+        60 * SECOND_NS,
+    );
+    let nobody = nobody.expect("pinfold runs");
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(nobody.stderr_text().contains("no platform is up"), "{}", nobody.stderr_text());
+    let Some(stage) = Stage::set("verify", "stall", "50%") else { return };
+    let stranger = stage.emulate(&["verify", "nobody"]);
+    assert_eq!(stranger.status.code(), Some(2));
+    assert!(stranger.stderr_text().contains("no vnode \"nobody\""), "{}", stranger.stderr_text());
+    let none = stage.emulate(&["verify", &stage.name, "--repetitions", "0"]);
+    assert_eq!(none.status.code(), Some(2));
+    let output = stage.emulate(&["verify", &stage.name, "--json", "--quick", "--repetitions", "1"]);
+    assert!(output.status.success(), "{}", output.stderr_text());
+    let found: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
+    let rows = found["benchmarks"].as_array().expect("rows");
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        assert_eq!(row["requested"], 0.5, "{row}");
+        assert!(row["achieved"].as_f64().is_some_and(|achieved| achieved > 0.0), "{row}");
+    }
+    assert_eq!(stage.core()["asked"], 0.5, "it has its speed again");
+}

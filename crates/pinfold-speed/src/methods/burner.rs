@@ -1,6 +1,6 @@
 //! Real-time burners: threads that take a part of each turn of their PU, all of them in step.
 //!
-//! A burner sleeps until multiples of the period on the machine's clock. One that wakes late, or
+//! A burner that has something to burn sleeps until multiples of the period on the machine's clock. One that wakes late, or
 //! is held up by the kernel, makes good for it in its next turn. It burns only while its
 //! supervisor vouches for it, and it is a thread of its supervisor: it dies with it.
 
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use pinfold_host::{Clock as _, Host, HostError, SystemClock, paths, process};
 use pinfold_model::{CpuSet, Policy, PuId, Tid};
@@ -23,6 +24,8 @@ const PRIORITY: u8 = 98;
 const VOUCH_NS: u64 = 90_000_000;
 /// How often the supervisor vouches.
 pub(super) const BEAT_NS: u64 = 30_000_000;
+/// A burner with nothing to burn looks so often; who gives it something wakes it.
+const IDLE: Duration = Duration::from_millis(100);
 /// The kernel takes so many millionths of each second from real-time threads.
 pub(super) const THROTTLE_FLOOR: u32 = 50_000;
 
@@ -77,6 +80,13 @@ impl Burning {
     /// Millionths of the time that it is to burn.
     pub(super) fn set_steal(&self, millionths: u64) {
         self.shared.steal.store(millionths, Ordering::Relaxed);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
     }
 
     /// What a turn costs besides.
@@ -106,6 +116,7 @@ pub(super) fn stop<'b>(burners: impl Iterator<Item = &'b mut Burning>) {
     let burners: Vec<&mut Burning> = burners.collect();
     for burner in &burners {
         burner.shared.is_over.store(true, Ordering::Relaxed);
+        burner.wake();
     }
     for burner in burners {
         if let Some(thread) = burner.thread.take() {
@@ -155,7 +166,14 @@ fn burn(shared: &Shared, period_ns: u64, offset_ns: u64) {
         // Turns that were slept through are over.
         at = at.saturating_add(period_ns).max((start / period_ns) * period_ns + offset_ns);
         let steal = shared.steal.load(Ordering::Relaxed);
-        if steal == 0 || start >= shared.until_ns.load(Ordering::Relaxed) {
+        if steal == 0 {
+            // To wake at each turn for nothing would slow a core that is to have full speed.
+            owed_ns = 0;
+            thread::park_timeout(IDLE);
+            at = (clock.now_ns() / period_ns + 1) * period_ns + offset_ns;
+            continue;
+        }
+        if start >= shared.until_ns.load(Ordering::Relaxed) {
             owed_ns = 0;
             continue;
         }

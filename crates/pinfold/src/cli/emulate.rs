@@ -25,6 +25,8 @@ pub enum EmulateCommand {
     Set(SetArgs),
     /// What was asked and what the vnodes got in the last second
     Status(StatusArgs),
+    /// Measure what speed the vnode really has: requested against achieved, with intervals
+    Verify(VerifyArgs),
     /// Record how much each PU works, to be replayed by the method inject
     Record(RecordArgs),
     /// End all vnodes and restore the host; their processes go on at full speed
@@ -68,6 +70,22 @@ pub struct ExecArgs {
 pub struct ShellArgs {
     /// Name of the vnode
     pub vnode: String,
+}
+
+/// `pinfold emulate verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// Name of the vnode
+    pub vnode: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// How often each of the six micro-benchmarks runs, in the vnode and at full speed next to it
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: u32,
+    /// Take a tenth of the lengths of the paper (10 s for the six together)
+    #[arg(long)]
+    pub quick: bool,
 }
 
 /// `pinfold emulate set`.

@@ -5,6 +5,7 @@ mod outside;
 mod status;
 mod supervisor;
 mod talk;
+mod verify;
 
 use pinfold_host::{SystemClock, user};
 use pinfold_model::{LoadRow, RecordedLoad};
@@ -33,6 +34,7 @@ pub fn emulate(arguments: &EmulateArgs, state: Option<&str>) -> Result<(), Failu
         EmulateCommand::Shell(arguments) => inside::shell(arguments, state),
         EmulateCommand::Set(arguments) => set(arguments, state),
         EmulateCommand::Status(arguments) => show(arguments, state),
+        EmulateCommand::Verify(arguments) => verify::verify(arguments, state),
         EmulateCommand::Record(arguments) => record(arguments),
         EmulateCommand::Down => down(state),
     }

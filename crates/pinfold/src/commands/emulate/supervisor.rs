@@ -197,6 +197,7 @@ pub struct Platformed<'h> {
     pub nodes: Nodes<'h>,
     pub enclosures: Vec<(String, Enclosure)>,
     plan: &'h EmulationPlan,
+    topology: Topology,
 }
 
 type Work<'w> = dyn FnMut(&mut Platformed<'_>) -> Result<bool, Failure> + 'w;
@@ -267,7 +268,7 @@ fn in_force(
         nodes.push((node, enclosure));
     }
     let nodes = Nodes::start(host, &SystemClock, programs, nodes).map_err(|e| speed_failure(&e))?;
-    let mut platformed = Platformed { nodes, enclosures, plan };
+    let mut platformed = Platformed { nodes, enclosures, plan, topology };
     let worked = until_done(&mut platformed, listener, work);
     let stopped = platformed.nodes.stop().map_err(|error| speed_failure(&error));
     let caller = worked?;
@@ -345,9 +346,7 @@ impl Platformed<'_> {
                 .with_hint(format!("its PUs are {}", vnode.cpus())));
         }
         let first = only.or_else(|| vnode.cpus().first()).unwrap_or(PuId(0));
-        let host = common::host()?;
-        let topology = common::topology(&host, None)?;
-        let speed = platforms::speed_on(first, wish, &topology).map_err(|error| {
+        let speed = platforms::speed_on(first, wish, &self.topology).map_err(|error| {
             Failure::new(Exit::Input, error.to_string()).with_hint(error.hint())
         })?;
         self.nodes.set(name, speed, only).map_err(|error| speed_failure(&error))
