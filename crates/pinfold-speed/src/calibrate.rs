@@ -5,7 +5,9 @@
 //! is wrong on two. What it sees missing, less what was meant to be taken, is the cost.
 
 use std::collections::BTreeMap;
+use std::thread;
 
+use pinfold_host::Clock;
 use pinfold_model::{CpuSet, PuId};
 
 use crate::{Release, SpeedError};
@@ -56,6 +58,41 @@ pub trait Sentinel {
 pub trait Burner {
     /// Its process.
     fn pid(&self) -> pinfold_model::Tid;
+}
+
+/// The witness looks for so long.
+const WITNESS_NS: u64 = 600_000_000;
+/// How often the methods are told meanwhile that their supervisor works.
+const BEAT_NS: u64 = 10_000_000;
+
+/// Where a witness is to look.
+pub(crate) struct Look {
+    pub(crate) entries: Vec<String>,
+    pub(crate) pus: CpuSet,
+    pub(crate) floor_ns: u64,
+}
+
+/// Has witnesses look in all vnodes at once, as all of them will run at once.
+pub(crate) fn witness(
+    (outside, clock): (&dyn Outside, &dyn Clock),
+    looks: &[Look],
+    beat: &mut dyn FnMut() -> Result<(), SpeedError>,
+) -> Result<Vec<Gaps>, SpeedError> {
+    thread::scope(|scope| {
+        let looking: Vec<_> = looks
+            .iter()
+            .map(|look| {
+                let window_ns = (WITNESS_NS, look.floor_ns);
+                scope.spawn(move || outside.gaps(&look.entries, &look.pus, window_ns))
+            })
+            .collect();
+        while looking.iter().any(|one| !one.is_finished()) {
+            beat()?;
+            clock.sleep_ns(BEAT_NS);
+        }
+        let panicked = |_| SpeedError::Outside { what: "the witness", why: "it panicked".into() };
+        looking.into_iter().map(|one| one.join().map_err(panicked)?).collect()
+    })
 }
 
 /// Mean of what lies between the 5th and the 95th percentile: what disturbs the witness from

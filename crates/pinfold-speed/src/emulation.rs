@@ -3,6 +3,7 @@
 use pinfold_model::{PuId, Speed};
 
 use crate::SpeedError;
+use crate::calibrate::Gaps;
 
 /// What a core of a vnode has had since the method started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +20,24 @@ pub struct CoreAccount {
 ///
 /// Dropping it ends it; [`Emulation::stop`] also tells what failed.
 pub trait Emulation {
+    /// Takes half of the time from now on, if a witness is to look what that costs beside; and from
+    /// what length gaps count, in nanoseconds. Before the first [`Emulation::set`].
+    ///
+    /// # Errors
+    /// [`SpeedError::Host`].
+    fn begin_witness(&mut self) -> Result<Option<u64>, SpeedError> {
+        Ok(None)
+    }
+
+    /// Hears what the witness saw.
+    ///
+    /// # Errors
+    /// [`SpeedError::Calibration`] if that is too little.
+    fn end_witness(&mut self, gaps: &Gaps) -> Result<(), SpeedError> {
+        let _unused = gaps;
+        Ok(())
+    }
+
     /// Sets the speed of each core, from now on.
     ///
     /// # Errors

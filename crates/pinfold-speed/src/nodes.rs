@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use pinfold_host::{Clock, HostMut};
 use pinfold_model::{Attach, CpuSet, Method, NodeId, PuId, Speed, Variant};
 
+use crate::calibrate::{Look, witness};
 use crate::emulation::{CoreAccount, Emulation};
 use crate::enclosure::Enclosure;
 use crate::{Outside, SpeedError, frequency, methods};
@@ -110,15 +111,16 @@ impl<'h> Nodes<'h> {
     ) -> Result<Self, SpeedError> {
         let all: Vec<&Node> = nodes.iter().map(|(node, _)| node).collect();
         frequency::agree(host, &all)?;
-        let mut running: Vec<Running<'h>> = Vec::new();
+        let mut started = Vec::new();
         for (node, enclosure) in nodes {
-            let mut emulation = methods::start(&methods::Ground {
-                host,
-                clock,
-                outside,
-                node: &node,
-                enclosure: &enclosure,
-            })?;
+            let ground =
+                methods::Ground { host, clock, outside, node: &node, enclosure: &enclosure };
+            let emulation = methods::start(&ground)?;
+            started.push((node, enclosure, emulation));
+        }
+        calibrate((outside, clock), &mut started)?;
+        let mut running: Vec<Running<'h>> = Vec::new();
+        for (node, _, mut emulation) in started {
             emulation.set(&node.cores)?;
             let now = clock.now_ns();
             let accounts = emulation.observe()?;
@@ -199,6 +201,38 @@ impl<'h> Nodes<'h> {
         }
         failed.map_or(Ok(()), Err)
     }
+}
+
+type Started<'h> = (Node, Enclosure, Box<dyn Emulation + 'h>);
+
+/// Lets those that want it measure what they cost, all at once.
+fn calibrate(
+    outer: (&dyn Outside, &dyn Clock),
+    started: &mut [Started<'_>],
+) -> Result<(), SpeedError> {
+    let (mut looks, mut places) = (Vec::new(), Vec::new());
+    for (place, (node, enclosure, emulation)) in started.iter_mut().enumerate() {
+        if let Some(floor_ns) = emulation.begin_witness()? {
+            looks.push(Look { entries: enclosure.entries(), pus: node.pus(), floor_ns });
+            places.push(place);
+        }
+    }
+    let mut beat = || {
+        let now = outer.1.now_ns();
+        for place in &places {
+            if let Some((_, _, emulation)) = started.get_mut(*place) {
+                emulation.turn(now)?;
+            }
+        }
+        Ok(())
+    };
+    let seen = witness(outer, &looks, &mut beat)?;
+    for (place, gaps) in places.iter().zip(&seen) {
+        if let Some((_, _, emulation)) = started.get_mut(*place) {
+            emulation.end_witness(gaps)?;
+        }
+    }
+    Ok(())
 }
 
 impl Running<'_> {

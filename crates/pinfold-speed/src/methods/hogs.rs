@@ -10,25 +10,25 @@
 //! As published: each core on its own (the paper's Fig. 3), and the cost is not known.
 
 use std::collections::BTreeMap;
-use std::thread;
 
 use pinfold_host::{Clock as _, SystemClock};
-use pinfold_model::{CpuSet, Method, PuId, Speed, Variant};
+use pinfold_model::{Method, PuId, Speed, Variant};
 
 use super::burner::{self, BEAT_NS, Burning, THROTTLE_FLOOR};
 use super::{Ground, in_us, steal_of};
 use crate::SpeedError;
-use crate::calibrate::trimmed_mean;
+use crate::calibrate::{Gaps, trimmed_mean};
 use crate::emulation::{CoreAccount, Emulation};
 
-/// The witness looks for so long, while half of the time is taken.
-const WITNESS_NS: u64 = 600_000_000;
+/// While a witness looks, half of the time is taken.
 const WITNESS_STEAL: u64 = 500_000;
+
 pub(super) struct Hogs {
     vnode: String,
     period_ns: u64,
     started_ns: u64,
     is_throttled: bool,
+    is_as_published: bool,
     burners: BTreeMap<PuId, Burning>,
 }
 
@@ -39,39 +39,36 @@ pub(super) fn start(ground: &Ground<'_, '_>) -> Result<Hogs, SpeedError> {
         period_ns,
         started_ns: ground.clock.now_ns(),
         is_throttled: burner::is_throttled(ground.host),
+        is_as_published: ground.node.variant == Variant::AsPublished,
         burners: BTreeMap::new(),
     };
     let pus = ground.node.pus();
-    let is_alone = ground.node.variant == Variant::AsPublished;
     let count = u64::try_from(pus.len()).unwrap_or(1).max(1);
     for (index, pu) in (0..).zip(pus.iter()) {
-        let offset_ns = if is_alone { period_ns / count * index } else { 0 };
+        let offset_ns = if hogs.is_as_published { period_ns / count * index } else { 0 };
         hogs.burners.insert(pu, Burning::start(ground, pu, (period_ns, offset_ns))?);
-    }
-    if !is_alone {
-        hogs.calibrate(ground, &pus)?;
     }
     Ok(hogs)
 }
 
 impl Hogs {
-    /// Measures what the switches of a turn cost on each core, all of them at once.
-    fn calibrate(&mut self, ground: &Ground<'_, '_>, pus: &CpuSet) -> Result<(), SpeedError> {
+    fn vouch(&self) {
+        self.burners.values().for_each(Burning::vouch);
+    }
+}
+
+impl Emulation for Hogs {
+    fn begin_witness(&mut self) -> Result<Option<u64>, SpeedError> {
+        if self.is_as_published {
+            return Ok(None);
+        }
         for burner in self.burners.values() {
             burner.set_steal(WITNESS_STEAL);
         }
-        let (outside, entries) = (ground.outside, ground.enclosure.entries());
-        let floor_ns = self.period_ns / 4;
-        let gaps = thread::scope(|scope| {
-            let looking = scope.spawn(move || outside.gaps(&entries, pus, (WITNESS_NS, floor_ns)));
-            while !looking.is_finished() {
-                self.vouch();
-                ground.clock.sleep_ns(BEAT_NS / 3);
-            }
-            looking.join().unwrap_or_else(|_| {
-                Err(SpeedError::Outside { what: "the witness", why: "it panicked".to_owned() })
-            })
-        })?;
+        Ok(Some(self.period_ns / 4))
+    }
+
+    fn end_witness(&mut self, gaps: &Gaps) -> Result<(), SpeedError> {
         for (pu, burner) in &self.burners {
             let (burned_ns, turns) = burner.burned();
             let seen = gaps.get(pu).and_then(|gaps| trimmed_mean(gaps));
@@ -89,12 +86,6 @@ impl Hogs {
         Ok(())
     }
 
-    fn vouch(&self) {
-        self.burners.values().for_each(Burning::vouch);
-    }
-}
-
-impl Emulation for Hogs {
     fn set(&mut self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
         let slowest = speeds.iter().map(|(_, speed)| *speed).min();
         if let Some(speed) = slowest.filter(|speed| speed.millionths() < THROTTLE_FLOOR)

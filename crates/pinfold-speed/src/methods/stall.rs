@@ -7,15 +7,14 @@
 //! taken that the interrupt costs more, the period is made longer.
 
 use std::collections::BTreeMap;
-use std::thread;
 
-use pinfold_host::{Clock, Stall, StallWish};
-use pinfold_model::{CpuSet, Method, PuId, Speed};
+use pinfold_host::{Stall, StallWish};
+use pinfold_model::{Method, PuId, Speed};
 
 use super::{Ground, in_us, steal_of};
+use crate::SpeedError;
 use crate::calibrate::{Gaps, trimmed_mean};
 use crate::emulation::{CoreAccount, Emulation};
-use crate::{Outside, SpeedError};
 
 /// Without a beat for so long the program stalls nobody any more.
 const VOUCH_NS: u64 = 90_000_000;
@@ -26,9 +25,7 @@ const LONGEST_NS: u64 = 2_000_000;
 const LONGEST_PERIOD_NS: u64 = 1_000_000;
 /// What is taken in a period is at least so many times what the interrupt costs.
 const LEAST_SHARE: u64 = 2;
-/// The witness looks for so long.
-const WITNESS_NS: u64 = 600_000_000;
-/// While it does, half of the time is taken.
+/// While a witness looks, half of the time is taken.
 const WITNESS_STEAL: u32 = 500_000;
 
 pub(super) struct Stalling {
@@ -52,62 +49,15 @@ pub(super) fn start(ground: &Ground<'_, '_>) -> Result<Stalling, SpeedError> {
     let period_ns = ground.node.period();
     let pus = ground.node.pus();
     let stall = Stall::open(ground.host, group, &pus, period_ns)?;
-    let mut stalling = Stalling {
+    Ok(Stalling {
         vnode: ground.node.name.clone(),
         stall,
         usual_ns: period_ns,
         cores: pus.iter().map(|pu| (pu, Core { cost_ns: 0, period_ns })).collect(),
-    };
-    stalling.calibrate(ground, &pus)?;
-    Ok(stalling)
+    })
 }
 
 impl Stalling {
-    /// Measures what an interrupt costs on each core, all of them at once.
-    fn calibrate(&mut self, ground: &Ground<'_, '_>, pus: &CpuSet) -> Result<(), SpeedError> {
-        let wish = StallWish { stolen: WITNESS_STEAL, cost_ns: 0, longest_ns: LONGEST_NS };
-        for pu in pus.iter() {
-            self.stall.set(pu, wish)?;
-        }
-        // Half of what is taken: other gaps are shorter, or rare.
-        let floor_ns = self.usual_ns / 4;
-        let gaps = self.witness(ground, pus, floor_ns)?;
-        for (pu, core) in &mut self.cores {
-            let account = self.stall.account(*pu)?;
-            let seen = gaps.get(pu).and_then(|gaps| trimmed_mean(gaps));
-            let meant = account.stalled_ns.checked_div(account.interrupts);
-            let (Some(seen), Some(meant)) = (seen, meant) else {
-                return Err(SpeedError::Calibration {
-                    vnode: self.vnode.clone(),
-                    method: Method::Stall,
-                    why: format!("the witness on PU {pu} saw hardly any interrupts"),
-                });
-            };
-            core.cost_ns = seen.saturating_sub(meant);
-        }
-        Ok(())
-    }
-
-    fn witness(
-        &mut self,
-        ground: &Ground<'_, '_>,
-        pus: &CpuSet,
-        floor_ns: u64,
-    ) -> Result<Gaps, SpeedError> {
-        let (outside, entries): (&dyn Outside, _) = (ground.outside, ground.enclosure.entries());
-        let clock: &dyn Clock = ground.clock;
-        thread::scope(|scope| {
-            let looking = scope.spawn(move || outside.gaps(&entries, pus, (WITNESS_NS, floor_ns)));
-            while !looking.is_finished() {
-                self.stall.vouch(VOUCH_NS)?;
-                clock.sleep_ns(BEAT_NS / 3);
-            }
-            looking.join().unwrap_or_else(|_| {
-                Err(SpeedError::Outside { what: "the witness", why: "it panicked".to_owned() })
-            })
-        })
-    }
-
     /// The period in which so much can be taken.
     fn period(&self, cost_ns: u64, speed: Speed) -> Result<u64, SpeedError> {
         let steal = steal_of(speed);
@@ -133,6 +83,32 @@ impl Stalling {
 }
 
 impl Emulation for Stalling {
+    fn begin_witness(&mut self) -> Result<Option<u64>, SpeedError> {
+        let wish = StallWish { stolen: WITNESS_STEAL, cost_ns: 0, longest_ns: LONGEST_NS };
+        for pu in self.cores.keys() {
+            self.stall.set(*pu, wish)?;
+        }
+        // Half of what is taken: other gaps are shorter, or rare.
+        Ok(Some(self.usual_ns / 4))
+    }
+
+    fn end_witness(&mut self, gaps: &Gaps) -> Result<(), SpeedError> {
+        for (pu, core) in &mut self.cores {
+            let account = self.stall.account(*pu)?;
+            let seen = gaps.get(pu).and_then(|gaps| trimmed_mean(gaps));
+            let meant = account.stalled_ns.checked_div(account.interrupts);
+            let (Some(seen), Some(meant)) = (seen, meant) else {
+                return Err(SpeedError::Calibration {
+                    vnode: self.vnode.clone(),
+                    method: Method::Stall,
+                    why: format!("the witness on PU {pu} saw hardly any interrupts"),
+                });
+            };
+            core.cost_ns = seen.saturating_sub(meant);
+        }
+        Ok(())
+    }
+
     fn set(&mut self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
         let mut wishes = Vec::with_capacity(speeds.len());
         for (pu, speed) in speeds {
