@@ -126,16 +126,28 @@ fn move_back(past: &Past<'_>, state: &TaskState) -> Result<Back, HostError> {
 /// Moves a task; false if it has ended.
 fn move_to(past: &Past<'_>, cpusets: &Cpusets, tid: Tid, group: &str) -> Result<bool, HostError> {
     let from = cpusets.group_of(past.host, tid)?;
-    let threaded = match from {
-        Some(from) => cpusets.is_threaded(past.host, &from)?,
+    // Within a threaded domain a thread goes alone; out of it only with its process.
+    let alone = match from {
+        Some(from) => {
+            cpusets.is_threaded(past.host, &from)?
+                && domain(past, cpusets, &from)? == domain(past, cpusets, group)?
+        }
         None => false,
     };
-    // Out of a threaded group a thread goes alone, not with its process.
-    let path = match threaded {
+    let path = match alone {
         true => paths::cgroup_threads(group),
         false => cpusets.members_path(group),
     };
     Ok(tasks::unless_gone(past.host.write(&path, tid.to_string().as_bytes()))?.is_some())
+}
+
+/// The group whose processes' threads a threaded group has; itself if it is none.
+fn domain(past: &Past<'_>, cpusets: &Cpusets, group: &str) -> Result<String, HostError> {
+    let mut at = group;
+    while cpusets.is_threaded(past.host, at)? {
+        at = cpusets.parent(at);
+    }
+    Ok(at.to_owned())
 }
 
 /// Moves everybody out of a group of ours: those born in it go where their parent came from.

@@ -1,0 +1,86 @@
+//! Groups of emulated cores: threads that were dealt to them go back whence they came.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+mod common;
+
+use common::{Bench, Case, assert_same, plan};
+use pinfold_apply::{Target, take_steps, undo, unobserved};
+use pinfold_host::{CgroupVersion, Host as _, HostMut as _, SimHost, SimTask, paths};
+use pinfold_model::{Change, CpuSet, Step, TaskState, Tid, Undo};
+
+const VNODE: &str = "/sys/fs/cgroup/pinfold-vnode-web";
+
+fn step(change: Change, undo: Undo) -> Step {
+    Step { change, undo, reason: "a test".to_owned() }
+}
+
+fn make(path: &str) -> Step {
+    let path = path.to_owned();
+    step(Change::MakeGroup { path: path.clone() }, Undo::RemoveGroup { path })
+}
+
+fn write(group: &str, name: &str, value: &str) -> Step {
+    let change = Change::WriteFile {
+        path: paths::cgroup_file(group, name),
+        value: value.as_bytes().to_vec(),
+    };
+    step(change, Undo::RemoveGroup { path: group.to_owned() })
+}
+
+/// A vnode of two cores in a threaded tree of version 2, into which process 500 was moved.
+fn steps(host: &SimHost) -> Vec<Step> {
+    let control = "/sys/fs/cgroup/cgroup.subtree_control";
+    let enable = |name: &str| {
+        let original = host.read(control).unwrap();
+        let change =
+            Change::WriteFile { path: control.to_owned(), value: format!("+{name}").into() };
+        step(change, Undo::WriteFile { path: control.to_owned(), original })
+    };
+    let mut steps = vec![enable("cpu"), make(VNODE)];
+    steps.push(write(VNODE, "cgroup.subtree_control", "+cpu"));
+    steps.push(write(VNODE, "cgroup.subtree_control", "+cpuset"));
+    for core in ["0", "1"] {
+        let group = format!("{VNODE}/pinfold-core-{core}");
+        steps.push(make(&group));
+        steps.push(write(&group, "cgroup.type", "threaded"));
+        steps.push(write(&group, "cpuset.cpus", core));
+    }
+    let states = [500, 501, 510].map(|tid| {
+        let task = host.task(Tid(tid)).unwrap();
+        let mask = host.affinity(Tid(tid)).unwrap();
+        TaskState { task: task.id(), group: task.group.clone(), mask, policy: task.policy }
+    });
+    let moved = [&states[0], &states[2]].map(|state| state.task).to_vec();
+    let (group, file) = (format!("{VNODE}/pinfold-core-0"), "cgroup.procs".to_owned());
+    let mount = "/sys/fs/cgroup".to_owned();
+    let undo = Undo::MoveTasks { mount, file: file.clone(), tasks: states.to_vec() };
+    steps.push(step(Change::MoveTasks { group, file, tasks: moved }, undo));
+    steps
+}
+
+#[test]
+fn threads_of_a_threaded_vnode_go_back_with_their_process() {
+    let group = "/machine.slice/vm.scope";
+    let host = SimHost::builder(CgroupVersion::V2, 2)
+        .group("/machine.slice", CpuSet::new(), CpuSet::new())
+        .task(SimTask::new(500, "qemu").in_group(group))
+        .task(SimTask::new(501, "CPU 0/KVM").in_group(group).thread_of(500))
+        .task(SimTask::new(510, "helper").in_group(group).child_of(500))
+        .build();
+    let target = Target { pid: Tid(500), threads: Vec::new(), own: Vec::new(), kept: Vec::new() };
+    let case = Case { name: "vnode", host: host.clone(), target, plan: plan("0", "1") };
+    let before = host.snapshot();
+    let bench = Bench::new();
+    let mut journal = bench.begin(&case);
+    take_steps(&case.host, steps(&host), &mut journal, &mut unobserved()).unwrap();
+    // The dealer's work, and a birth.
+    let dealt = format!("{VNODE}/pinfold-core-1/cgroup.threads");
+    case.host.write(&dealt, b"501").unwrap();
+    assert!(case.host.fork(Tid(501), Tid(700)));
+    let report = undo(&case.host, &mut journal);
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(case.host.task(Tid(700)).unwrap().group, group);
+    case.host.exit(Tid(700));
+    assert_same(&before, &case.host, "vnode");
+}
