@@ -128,6 +128,9 @@ fn quota_of_each_core_on_version_2_and_threads_are_dealt() {
         clock.sleep_ns_until_next(&mut nodes);
     }
     assert_eq!([500, 502, 600, 601].map(of), [2, 3, 3, 2].map(group));
+    // Where undo looks for those that were moved in.
+    nodes.stop().unwrap();
+    assert_eq!([500, 502, 600, 601].map(of), [2; 4].map(group));
 }
 
 /// One turn, and the time to the next.

@@ -2,7 +2,8 @@
 //!
 //! A thread is born in its maker's group, so that one group would fill up. The dealer looks every
 //! few milliseconds and moves as few threads as make the numbers of those that want to run
-//! even. What this leaves: between two looks, a burst of births shares one core.
+//! even. At the end all are brought back to the first group. What this leaves: between two
+//! looks, a burst of births shares one core.
 
 use pinfold_host::{HostMut, paths};
 use pinfold_model::Tid;
@@ -10,7 +11,7 @@ use pinfold_model::Tid;
 use super::MS;
 use crate::SpeedError;
 use crate::enclosure::{Enclosure, Part};
-use crate::release::{numbers, stat};
+use crate::release::{listed, numbers, stat};
 
 /// How often the lists of threads are read.
 pub(super) const LOOK_NS: u64 = 5 * MS;
@@ -85,6 +86,21 @@ impl Dealer {
             if let Some(deck) = self.decks.get(to) {
                 deck.take(host, tid)?;
                 self.moved += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings everybody back to where they entered: undo knows them there.
+    pub(super) fn gather(&self, host: &dyn HostMut) -> Result<(), SpeedError> {
+        let Some((first, others)) = self.decks.split_first() else { return Ok(()) };
+        for deck in others {
+            let tids = match listed(host, &deck.members) {
+                Err(error) if error.is_gone() => continue,
+                answer => answer?,
+            };
+            for tid in tids {
+                first.take(host, tid)?;
             }
         }
         Ok(())

@@ -83,6 +83,7 @@ pub(super) struct Fracas<'h> {
     parts: Vec<Pair>,
     dealer: Dealer,
     period_ns: u64,
+    is_over: bool,
     slices: String,
 }
 
@@ -109,6 +110,7 @@ pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Fracas<'h>, SpeedErro
         parts,
         dealer: Dealer::new(ground.enclosure),
         period_ns: ground.node.period(),
+        is_over: false,
         slices: slices(ground.host)?,
     })
 }
@@ -247,7 +249,18 @@ impl Emulation for Fracas<'_> {
         for pair in &mut self.parts {
             pair.burners.clear();
         }
-        Ok(())
+        if std::mem::replace(&mut self.is_over, true) {
+            return Ok(());
+        }
+        self.dealer.gather(self.host)
+    }
+}
+
+impl Drop for Fracas<'_> {
+    fn drop(&mut self) {
+        match self.stop() {
+            Ok(()) | Err(_) => {}
+        }
     }
 }
 

@@ -155,7 +155,8 @@ impl Emulation for Quota<'_> {
                 Ok(()) | Err(_) => {}
             }
         }
-        failed.map_or(Ok(()), |error| Err(error.into()))
+        let gathered = self.dealer.gather(self.host);
+        failed.map_or(gathered, |error| Err(error.into()))
     }
 }
 
