@@ -17,7 +17,7 @@ mod trial;
 
 use std::io::Write as _;
 
-use pinfold_host::{LiveHost, process, user};
+use pinfold_host::{Clock as _, LiveHost, SystemClock, process, user};
 use pinfold_model::CpuSet;
 use pinfold_plan::platforms;
 use pinfold_probe::pinload::Pinload;
@@ -30,15 +30,13 @@ use crate::scratch::Scratch;
 use crate::{Arguments, Failure, origin, topo};
 use load::Load;
 use platform::Tools;
-use subject::{Subject, Turn};
+use subject::{Refused, Subject, Turn};
 use tables::Findings;
 use trial::{Place, Trial};
 
 const PAGE: &str = "docs/emulation.md";
 const PICTURES: &str = "docs/emulation";
 const RAW: &str = "target/bench/emulate.json";
-/// What a timeline shows.
-const TIMELINE_NS: (u64, u64) = (505_000_000, 525_000_000);
 /// A burst of so many units takes a second at full speed; measured at the start.
 const MEASURE_MS: u32 = 1_200;
 
@@ -56,13 +54,13 @@ struct Size {
 }
 
 const FULL: Size = Size {
-    work_ms: 1_200,
+    work_ms: 1_000,
     spin: (7, &[0.05, 0.10, 0.25, 0.40, 0.50, 0.60, 0.75, 0.90, 0.95]),
     free: (2, &[0.10, 0.25, 0.50, 0.75, 0.90]),
     bursts: (3, &[0.50, 0.25]),
-    churn: 3,
+    churn: 2,
     control: (3, 2_000),
-    neighbours: 4,
+    neighbours: 3,
 };
 
 const QUICK: Size = Size {
@@ -112,7 +110,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let random = Pcg32::new(arguments.seed, 5);
     let mut bench =
         Bench { host, tools, size, random, subjects, one, all, units_per_second: 0.0, found };
+    let begin = SystemClock.now_ns();
     bench.measure()?;
+    let minutes = SystemClock.now_ns().saturating_sub(begin) as f64 / 60e9;
+    say(&format!("measured for {minutes:.1} minutes"))?;
     let origin = format!(
         "{}; PU {} alone, PUs {} together; Pinfold {}; seed {}{}",
         origin::of_host(&bench.host, &topology)?,
@@ -127,7 +128,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// The methods that work here, and why the others do not.
-fn methods(tools: Tools<'_>) -> Result<(Vec<Subject>, Vec<(String, String)>), Failure> {
+fn methods(tools: Tools<'_>) -> Result<(Vec<Subject>, Vec<Refused>), Failure> {
     let words = ["emulate", "methods", "--json"];
     let output = process::capture(tools.pinfold, words, load::PATIENCE_NS)?;
     if !output.status.success() {
@@ -180,7 +181,8 @@ impl Bench<'_> {
             self.block(("churn", block), Bench::churn)?;
         }
         for subject in self.subjects.clone() {
-            self.beside(&subject)?;
+            let ended = self.beside(&subject);
+            self.note_failure(&subject.label(), ended)?;
         }
         Ok(())
     }
@@ -205,14 +207,38 @@ impl Bench<'_> {
             self.random.shuffle(&mut cells);
             let place = Place { experiment, subject: subject.label(), block };
             say(&format!("{experiment} {}: {}", block + 1, place.subject))?;
-            let mut turn = Turn::begin(&subject, self.tools, pus)?;
-            let mut last = None;
-            for (load, speed) in cells {
-                let cell = (place.clone(), load, speed);
-                self.found.trials.push(trial::run(&self.host, &mut turn, cell, &mut last)?);
-            }
-            turn.end()?;
+            let turn = Turn::begin(&subject, self.tools, pus);
+            let ended = turn.and_then(|turn| self.turn(turn, &place, cells));
+            self.note_failure(&place.subject, ended)?;
         }
+        Ok(())
+    }
+
+    fn turn(
+        &mut self,
+        mut turn: Turn<'_>,
+        place: &Place,
+        cells: Vec<(Load, f64)>,
+    ) -> Result<(), Failure> {
+        let mut last = None;
+        for (load, speed) in cells {
+            let cell = (place.clone(), load, speed);
+            self.found.trials.push(trial::run(&self.host, &mut turn, cell, &mut last)?);
+        }
+        turn.end()
+    }
+
+    /// What fails in one turn is told with the figures; the others go on.
+    fn note_failure(&mut self, label: &str, ended: Result<(), Failure>) -> Result<(), Failure> {
+        let Err(failure) = ended else { return Ok(()) };
+        let mut text = format!("{label}: {failure}");
+        let mut cause = failure.source();
+        while let Some(error) = cause {
+            text.push_str(&format!(": {error}"));
+            cause = error.source();
+        }
+        say(&text)?;
+        self.found.failed.push(text);
         Ok(())
     }
 
@@ -289,6 +315,7 @@ fn say(text: &str) -> Result<(), Failure> {
 fn keep(found: &Findings, origin: &str) -> Result<(), Failure> {
     let value = json!({
         "origin": origin,
+        "failed": found.failed,
         "trials": found.trials.iter().map(Trial::to_json).collect::<Vec<_>>(),
         "controllers": found.costs.iter().map(side::Cost::to_json).collect::<Vec<_>>(),
         "neighbours": found.felt.iter().map(side::Felt::to_json).collect::<Vec<_>>(),
@@ -297,7 +324,7 @@ fn keep(found: &Findings, origin: &str) -> Result<(), Failure> {
     Ok(user::write_atomic(RAW, value.to_string().as_bytes())?)
 }
 
-fn sections(found: &Findings, refused: &[(String, String)]) -> Vec<(&'static str, Table)> {
+fn sections(found: &Findings, refused: &[Refused]) -> Vec<(&'static str, Table)> {
     let refused = Table {
         head: ["not measured here", "why"].map(str::to_owned).to_vec(),
         rows: refused.iter().map(|(name, why)| vec![name.clone(), why.clone()]).collect(),
@@ -320,7 +347,7 @@ fn sections(found: &Findings, refused: &[(String, String)]) -> Vec<(&'static str
 /// Prints the tables; into the page and the pictures with them, if asked.
 fn show(
     found: &Findings,
-    (origin, refused): (&str, &[(String, String)]),
+    (origin, refused): (&str, &[Refused]),
     arguments: &Arguments,
 ) -> Result<(), Failure> {
     let mut parts = vec![("origin", format!("On {origin}.\n{}\n", found.stolen()))];
@@ -353,7 +380,7 @@ fn pictures(found: &Findings) -> Vec<(String, String)> {
         if let Some(trial) = half {
             let stops: &[Stop] = &trial.kept_stops;
             let file = subject.replace(' ', "-").replace(['(', ')'], "");
-            pictures.push((file, picture::timeline(subject, stops, TIMELINE_NS)));
+            pictures.push((file, picture::timeline(subject, stops, trial::KEPT_NS.0)));
         }
     }
     let lines = found.burst_lines();

@@ -24,7 +24,8 @@ cargo xtask COMMAND
   demo    install what is missing, build, find the best placement for a real guest
   test    install what is missing, run every test, print the counts
   bench   [NAME…] [--write] [--rounds N]: the benchmarks, each beside its rival;
-          pin, topo, first-second (these three by default), gap
+          pin, plan, topo, first-second (these by default), watch, gap,
+          emulate [--quick] (45 minutes, quick 5; a page of its own, docs/emulation.md)
   lab     change whole hosts, which are QEMU guests, and write docs/lab.md; words choose cases
   fuzz    [TARGET…] [--minutes N] [--keep]: every parser under coverage-guided fuzzing, 10
           minutes each; --keep adds what it found to fixtures/fuzz/, minimised

@@ -20,6 +20,7 @@ const TEST: &[&str] = &[
     "libxml2-utils",
     "systemd", // systemd-analyze reads the units that are emitted; nothing is started
     "chromium",
+    "cpulimit", // a rival of the benchmark emulate
 ];
 
 /// What compiles BPF programs; only who changes one needs it.

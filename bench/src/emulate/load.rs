@@ -38,6 +38,8 @@ pub struct Reading {
     pub rate_with_wait: Option<f64>,
     /// Units of all workers in each millisecond that counts.
     pub windows: Vec<u64>,
+    /// When time begins to count, in the run.
+    pub begin_ns: u64,
     /// Stops of all workers that begin in time that counts.
     pub stops: Vec<Stop>,
 }
@@ -90,13 +92,34 @@ impl Load {
         }
     }
 
+    /// The same with so much more time before what counts.
+    pub fn after(self, more_ms: u32) -> Self {
+        match self {
+            Load::Work(workers, ms) => Load::Work(workers, ms + more_ms),
+            Load::Bursts { units, length_us, ms } => {
+                Load::Bursts { units, length_us, ms: ms + more_ms }
+            }
+            // Has no parts of which some could count.
+            Load::Churn(..) => self,
+        }
+    }
+
     /// Reads what it printed.
     pub fn read(self, text: &str) -> Result<Reading, RulerError> {
+        self.read_after(text, 0)
+    }
+
+    /// The same of a load [`Load::after`] more time.
+    pub fn read_after(self, text: &str, more_ms: u32) -> Result<Reading, RulerError> {
         match self {
-            Load::Work(workers, ms) => Ok(of_progress(&Progress::new(workers, ms).parse(text)?)),
-            Load::Bursts { units, length_us, .. } => {
-                Ok(of_bursts(&self.burst().parse(text)?.bursts, units, length_us))
+            Load::Work(workers, ms) => {
+                Ok(of_progress(&Progress::new(workers, ms).parse(text)?, LEAD_MS + more_ms))
             }
+            Load::Bursts { units, length_us, .. } => Ok(of_bursts(
+                &self.burst().parse(text)?.bursts,
+                (units, length_us),
+                LEAD_MS + more_ms,
+            )),
             Load::Churn(kind, ms) => {
                 let outcome = Churn::new(kind, u64::from(ms) * MS).parse(text)?;
                 Ok(Reading { rate: outcome.per_second(), ..Reading::default() })
@@ -110,8 +133,8 @@ pub fn in_ms(us: u32) -> String {
     (f64::from(us) / 1e3).to_string()
 }
 
-fn of_progress(outcome: &ProgressOutcome) -> Reading {
-    let lead = usize::try_from(LEAD_MS).unwrap_or(0);
+fn of_progress(outcome: &ProgressOutcome, lead_ms: u32) -> Reading {
+    let lead = usize::try_from(lead_ms).unwrap_or(0);
     let longest = outcome.workers.iter().map(|worker| worker.windows.len()).max().unwrap_or(0);
     let mut windows = vec![0; longest.saturating_sub(lead)];
     let mut stops = Vec::new();
@@ -119,20 +142,21 @@ fn of_progress(outcome: &ProgressOutcome) -> Reading {
         for (sum, units) in windows.iter_mut().zip(worker.windows.iter().skip(lead)) {
             *sum += u64::from(*units);
         }
-        let counts = |stop: &&Stop| stop.start_ns >= u64::from(LEAD_MS) * MS;
+        let counts = |stop: &&Stop| stop.start_ns >= u64::from(lead_ms) * MS;
         stops.extend(worker.stops.iter().filter(counts).copied());
     }
     let units: u64 = windows.iter().sum();
     let rate = units as f64 * 1e3 / windows.len().max(1) as f64;
-    Reading { rate, rate_with_wait: None, windows, stops }
+    let begin_ns = u64::from(lead_ms) * MS;
+    Reading { rate, rate_with_wait: None, windows, begin_ns, stops }
 }
 
-fn of_bursts(bursts: &[BurstSample], units: u64, sleep_us: u32) -> Reading {
+fn of_bursts(bursts: &[BurstSample], (units, sleep_us): (u64, u32), lead_ms: u32) -> Reading {
     let whole = |burst: &BurstSample| burst.burst_ns + burst.late_ns + u64::from(sleep_us) * 1_000;
     let mut at = 0;
     let early = bursts.iter().take_while(|burst| {
         at += whole(burst);
-        at <= u64::from(LEAD_MS) * MS
+        at <= u64::from(lead_ms) * MS
     });
     // If all began early, all count: they are what there is.
     let skipped = Some(early.count()).filter(|count| *count < bursts.len()).unwrap_or(0);
@@ -158,10 +182,10 @@ mod tests {
         // 100 ms each: two lie in the lead, which is fast; then half speed, and late by a quarter.
         let early = sample(50 * MS, 0);
         let late = sample(100 * MS, 25 * MS);
-        let reading = of_bursts(&[early, early, late, late], 1_000, 50_000);
+        let reading = of_bursts(&[early, early, late, late], (1_000, 50_000), 200);
         assert_eq!(reading.rate, 10_000.0);
         assert_eq!(reading.rate_with_wait, Some(8_000.0));
-        let only = of_bursts(&[early], 1_000, 50_000);
+        let only = of_bursts(&[early], (1_000, 50_000), 200);
         assert_eq!(only.rate, 20_000.0);
     }
 

@@ -6,8 +6,10 @@ const WIDTH: f64 = 960.0;
 const LEFT: f64 = 20.0;
 const RIGHT: f64 = 20.0;
 /// Colours that can be told apart by most who see them (Okabe and Ito), and on both schemes.
-const COLOURS: [&str; 8] =
-    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a7a7a", "#8b5a2b"];
+const COLOURS: [&str; 10] = [
+    "#222222", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a7a7a",
+    "#8b5a2b", "#a51e4c",
+];
 const MARKS: [&str; 4] = ["circle", "square", "diamond", "triangle"];
 
 const STYLE: &str = "<style>text{font:14px sans-serif;fill:#222}.small{font-size:12px}.grid{stroke:#bbb;stroke-width:1}.asked{stroke:#222;stroke-width:1.5;stroke-dasharray:6 4}.ran{fill:#0072b2}.stopped{fill:#e9e2d0}.page{fill:#fff}</style>";
@@ -32,22 +34,42 @@ fn text(class: &str, anchor: &str, (x, y): (f64, f64), words: &str) -> String {
     )
 }
 
-/// When a thread ran, in a span of time, from its stops.
-pub fn timeline(name: &str, stops: &[Stop], (from_ns, to_ns): (u64, u64)) -> String {
-    let (top, tall) = (34.0, 36.0);
-    let span = to_ns.saturating_sub(from_ns).max(1) as f64;
+/// What a timeline shows at least; one with a longer stop than a tenth of it shows ten times as much too.
+const SPAN_NS: u64 = 20_000_000;
+
+/// When a thread ran, from its stops since `from_ns`.
+pub fn timeline(name: &str, stops: &[Stop], from_ns: u64) -> String {
+    let title = format!("{name}: one spinning thread at 50 %");
+    let mut body = text("", "start", (LEFT, 22.0), &title);
+    body.push_str("<rect class=\"ran\" x=\"700\" y=\"11\" width=\"14\" height=\"14\"/>\n");
+    body.push_str(&text("small", "start", (720.0, 22.0), "ran"));
+    body.push_str("<rect class=\"stopped\" x=\"780\" y=\"11\" width=\"14\" height=\"14\"/>\n");
+    body.push_str(&text("small", "start", (800.0, 22.0), "stopped"));
+    let is_coarse = stops.iter().any(|stop| stop.length_ns > SPAN_NS / 10);
+    let spans = if is_coarse { vec![SPAN_NS, SPAN_NS * 10] } else { vec![SPAN_NS] };
+    let mut top = 34.0;
+    for span in &spans {
+        body.push_str(&strip(stops, (from_ns, from_ns + span), top));
+        top += 70.0;
+    }
+    let description = "When the thread ran and when it was stopped, as it has seen by itself";
+    drawing(top, (&title, description), &body)
+}
+
+fn strip(stops: &[Stop], (from_ns, to_ns): (u64, u64), top: f64) -> String {
+    let tall = 36.0;
+    let span = to_ns.saturating_sub(from_ns).max(1);
     let place = |ns: u64| {
         let inside = ns.clamp(from_ns, to_ns) - from_ns;
-        LEFT + inside as f64 / span * (WIDTH - LEFT - RIGHT)
+        LEFT + inside as f64 / span as f64 * (WIDTH - LEFT - RIGHT)
     };
     let bar = |class: &str, from: f64, to: f64| {
+        let width = to - from;
         format!(
-            "<rect class=\"{class}\" x=\"{from:.2}\" y=\"{top}\" width=\"{:.2}\" height=\"{tall}\"/>\n",
-            to - from
+            "<rect class=\"{class}\" x=\"{from:.2}\" y=\"{top}\" width=\"{width:.2}\" height=\"{tall}\"/>\n"
         )
     };
-    let mut body = text("", "start", (LEFT, 22.0), &format!("{name}: one spinning thread at 50 %"));
-    body.push_str(&bar("ran", place(from_ns), place(to_ns)));
+    let mut body = bar("ran", place(from_ns), place(to_ns));
     for stop in stops {
         let (from, to) =
             (place(stop.start_ns), place(stop.start_ns.saturating_add(stop.length_ns)));
@@ -55,30 +77,21 @@ pub fn timeline(name: &str, stops: &[Stop], (from_ns, to_ns): (u64, u64)) -> Str
             body.push_str(&bar("stopped", from, to));
         }
     }
-    let step = (to_ns - from_ns) / 10;
     for tick in 0..=10 {
-        let x = place(from_ns + step * tick);
-        let at = format!("{} ms", (step * tick) as f64 / 1e6);
+        let x = place(from_ns + span / 10 * tick);
+        let (low, high) = (top + tall, top + tall + 6.0);
         body.push_str(&format!(
-            "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{top}\" x2=\"{x:.1}\" y2=\"{:.1}\"/>\n",
-            top + tall + 6.0
+            "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{low}\" x2=\"{x:.1}\" y2=\"{high}\"/>\n"
         ));
         let anchor = match tick {
             0 => "start",
             10 => "end",
             _ => "middle",
         };
+        let at = format!("{} ms", (span / 10 * tick) as f64 / 1e6);
         body.push_str(&text("small", anchor, (x, top + tall + 20.0), &at));
     }
-    body.push_str("<rect class=\"ran\" x=\"700\" y=\"11\" width=\"14\" height=\"14\"/>\n");
-    body.push_str(&text("small", "start", (720.0, 22.0), "ran"));
-    body.push_str("<rect class=\"stopped\" x=\"780\" y=\"11\" width=\"14\" height=\"14\"/>\n");
-    body.push_str(&text("small", "start", (800.0, 22.0), "stopped"));
-    let description = format!(
-        "{} stops were measured by the thread itself in this span",
-        stops.iter().filter(|stop| (from_ns..to_ns).contains(&stop.start_ns)).count()
-    );
-    drawing(102.0, (&format!("{name}: timeline at 50 %"), &description), &body)
+    body
 }
 
 /// A line of the picture of bursts.
@@ -218,16 +231,21 @@ mod tests {
 
     #[test]
     fn a_timeline_shows_the_stops_inside_its_span() {
-        let stop = |start_ns, length_ns| Stop { start_ns, length_ns };
-        let stops = [stop(5, 10), stop(100, 100), stop(950, 500)];
-        let picture = timeline("a<b", &stops, (0, 1_000));
-        assert_eq!(picture.matches("class=\"stopped\"").count(), 4, "three and the legend");
-        assert!(picture.contains("a&lt;b") && picture.contains(">3 stops were"), "{picture}");
-        // The last one is cut at the end of the span.
+        let ms = |start: u64, length: u64| Stop {
+            start_ns: start * 1_000_000,
+            length_ns: length * 1_000_000,
+        };
+        // The first begins before the span, the third ends after it.
+        let fine = timeline("a<b", &[ms(5, 2), ms(10, 2), ms(25, 2)], 6_000_000);
+        assert_eq!(fine.matches("class=\"stopped\"").count(), 4, "three and the legend");
         assert!(
-            picture.contains("x=\"894.00\"") && picture.contains("width=\"46.00\""),
-            "{picture}"
+            fine.contains("a&lt;b") && fine.contains("x=\"20.00\" y=\"34\" width=\"46.00\""),
+            "{fine}"
         );
+        assert!(fine.contains(">20 ms<") && !fine.contains(">200 ms<"), "{fine}");
+        let coarse = timeline("c", &[ms(10, 50)], 0);
+        assert_eq!(coarse.matches("class=\"stopped\"").count(), 3, "in both spans, and the legend");
+        assert!(coarse.contains(">200 ms<"), "{coarse}");
     }
 
     #[test]

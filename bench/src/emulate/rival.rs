@@ -10,6 +10,8 @@ use crate::Failure;
 
 /// systemd's period, which is the kernel's usual.
 const PERIOD_US: u64 = 100_000;
+/// `cpulimit` stops a process that has just started for some 400 ms, then finds its way.
+const SETTLE_MS: u32 = 800;
 const GROUP: &str = "pinfold-bench-quota";
 
 /// A cgroup with a quota for all its tasks together.
@@ -80,13 +82,15 @@ pub fn run(spawn: Spawn, load: Load) -> Result<Reading, Failure> {
     Ok(load.read(&output.stdout_text())?)
 }
 
-/// Runs a load that `cpulimit` polices from its first moment; the share is of one PU.
+/// Runs a load that `cpulimit` polices from its first moment; the share is of one PU. What counts
+/// begins when it has settled.
 pub fn under_cpulimit(
     cpulimit: &str,
     pinload: &str,
     (pus, share): (&CpuSet, f64),
     load: Load,
 ) -> Result<Reading, Failure> {
+    let load = load.after(SETTLE_MS);
     let mut child = Spawn::new(pinload)
         .args(load.argv())
         .affinity(pus.clone())
@@ -105,7 +109,7 @@ pub fn under_cpulimit(
     if !status.success() {
         return Err(format!("{} under cpulimit: {}", load.name(), process::describe(status)).into());
     }
-    Ok(load.read(&text)?)
+    Ok(load.read_after(&text, SETTLE_MS)?)
 }
 
 fn police(cpulimit: &str, child: &Child, (share, load): (f64, Load)) -> Result<Child, Failure> {

@@ -136,7 +136,7 @@ fn one_round(platform: &Platform<'_>, round: u32, ms: u32) -> Result<Felt, Failu
     let before = full()?;
     let first = run()?;
     // Every other round begins with the change: what drifts does not count as one.
-    let (steady, changing) = if round % 2 == 0 {
+    let (steady, changing) = if round.is_multiple_of(2) {
         let steady = run()?;
         (steady, while_changing(platform, ms)?)
     } else {

@@ -67,8 +67,11 @@ impl Subject {
     }
 }
 
+/// A method that is not measured, and why.
+pub type Refused = (String, String);
+
 /// Those that can be measured here, and why the others cannot.
-pub fn find(methods: &Value) -> Result<(Vec<Subject>, Vec<(String, String)>), Failure> {
+pub fn find(methods: &Value) -> Result<(Vec<Subject>, Vec<Refused>), Failure> {
     let (mut here, mut refused) = (Vec::new(), Vec::new());
     for one in methods["methods"].as_array().ok_or("no list of methods")? {
         let name = one["method"].as_str().ok_or("a method without a name")?.to_owned();

@@ -19,6 +19,8 @@ pub struct Findings {
     pub costs: Vec<Cost>,
     /// Of neighbours.
     pub felt: Vec<Felt>,
+    /// Turns that ended early, and why.
+    pub failed: Vec<String>,
 }
 
 fn head(words: &[&str]) -> Vec<String> {
@@ -157,7 +159,9 @@ impl Findings {
             }));
             row
         };
-        Table { head, rows: self.present("bursts").iter().map(row).collect() }
+        let is_asked = self.speeds("bursts").contains(&asked);
+        let rows = self.present("bursts").into_iter().filter(|_| is_asked);
+        Table { head, rows: rows.map(|subject| row(&subject)).collect() }
     }
 
     fn burst<'t>(
@@ -263,9 +267,12 @@ impl Findings {
     pub fn stolen(&self) -> String {
         let repeats: u32 = self.trials.iter().map(|trial| trial.repeats).sum();
         let kept = self.trials.iter().filter(|trial| trial.is_disturbed()).count();
+        let failed: Vec<String> =
+            self.failed.iter().map(|why| format!("\nA turn ended early: {why}.")).collect();
         format!(
-            "Of {} runs {repeats} were repeated because the hypervisor took more than 1.5 % of the time meanwhile; {kept} were kept although it did in the last of three repeats.",
-            self.trials.len()
+            "Of {} runs {repeats} were repeated because the hypervisor took more than 1.5 % of the time meanwhile; {kept} were kept although it did in the last of three repeats.{}",
+            self.trials.len(),
+            failed.concat()
         )
     }
 

@@ -15,8 +15,8 @@ const STEAL_LIMIT: f64 = 0.015;
 const MOST_REPEATS: u32 = 3;
 /// Of the kernel's clock in `/proc/stat`, on every architecture.
 const TICK_NS: f64 = 1e7;
-/// Stops that are kept as they are begin in this span of the run, for the pictures.
-const KEPT_STOPS_NS: (u64, u64) = (500_000_000, 540_000_000);
+/// Stops in this span of what counts are kept as they are, for the pictures.
+pub const KEPT_NS: (u64, u64) = (50_000_000, 250_000_000);
 
 /// What a trial belongs to.
 #[derive(Clone, Debug, PartialEq)]
@@ -136,8 +136,10 @@ fn judged(
     let wait = |reading: &Reading| reading.rate_with_wait;
     let full_with_wait =
         wait(&before.reading).zip(wait(&after.reading)).map(|(a, b)| f64::midpoint(a, b));
-    let (from, to) = KEPT_STOPS_NS;
-    let kept = reading.stops.iter().filter(|stop| (from..to).contains(&stop.start_ns));
+    let first = reading.begin_ns;
+    let (from, to) = (first + KEPT_NS.0, first + KEPT_NS.1);
+    let kept = reading.stops.iter().filter(|stop| stop.start_ns < to && end_of(stop) > from);
+    let kept = kept.map(|stop| Stop { start_ns: stop.start_ns.saturating_sub(first), ..*stop });
     Trial {
         place,
         load: load.name(),
@@ -148,10 +150,14 @@ fn judged(
         unevenness: [1, 10, 100]
             .map(|width| judge::unevenness(&reading.windows, full / 1e3, width)),
         stops: judge::stops(&reading.stops),
-        kept_stops: kept.copied().collect(),
+        kept_stops: kept.collect(),
         steal: 0.0,
         repeats: 0,
     }
+}
+
+fn end_of(stop: &Stop) -> u64 {
+    stop.start_ns.saturating_add(stop.length_ns)
 }
 
 /// What a run gives, and the largest share that was stolen from one of the PUs meanwhile.
