@@ -35,7 +35,7 @@ const V2: &[&str] = &[
 ];
 const KNOBS: &[&str] = &["knobs of the host"];
 
-const ACTUATORS: [Actuator; 21] = [
+const ACTUATORS: [Actuator; 26] = [
     actuator("affinity of threads", LIVE, V2),
     actuator("scheduling policy", LIVE, &[]),
     actuator("cpuset, cgroup v1", LIVE, V1),
@@ -54,6 +54,11 @@ const ACTUATORS: [Actuator; 21] = [
     actuator("cpu weight and quota, cgroup v2", SIMULATED, KNOBS),
     actuator("cpu shares and quota, cgroup v1", SIMULATED, &[]),
     actuator("frequency and governor", SIMULATED, &["cpufreq"]),
+    actuator("CPU speed: stall", LIVE, &["vnodes: stall"]),
+    actuator("CPU speed: hogs", LIVE, &["vnodes: hogs"]),
+    actuator("CPU speed: fracas, cgroup v2", SIMULATED, &["vnodes: fracas"]),
+    actuator("CPU speed: quota, cgroup v2", SIMULATED, &["vnodes: quota"]),
+    actuator("CPU speed: gov, freq", SIMULATED, &["vnodes: gov"]),
     actuator("libvirt's own settings", "live: a real libvirtd", &[]),
     actuator("systemd's own lists", SIMULATED, &["systemd"]),
     actuator(

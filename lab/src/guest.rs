@@ -91,6 +91,17 @@ pub const DIES: Shape = Shape {
     frequencies: false,
 };
 
+/// Eight cores, as many as the platform of Buchert 2011, Fig. 2, has.
+pub const EIGHT: Shape = Shape {
+    name: "8 cores",
+    smp: "8,cores=8",
+    nodes: &[],
+    threads: 1,
+    memory_mib: 1024,
+    cpu: USUAL_CPU,
+    frequencies: false,
+};
+
 /// Four packages with a NUMA node each, 32 PUs.
 pub const BIG: Shape = Shape {
     name: "4 packages × 4 cores × 2 threads, 4 NUMA nodes",

@@ -4,6 +4,7 @@
 //! found it; after a failure the host is not trusted any more, and the rest is not tried.
 
 mod frequency;
+mod gov;
 mod hotplug;
 mod isolate;
 mod kill;
@@ -11,23 +12,25 @@ mod knobs;
 mod nested;
 mod partition;
 mod shapes;
+mod stall;
 mod systemd;
 mod topology;
+mod vnodes;
 
 use pinfold_host::user;
-use pinfold_model::CpuSet;
+use pinfold_model::{CpuSet, Method};
 pub use pinfold_vm::guest::Flavour;
 use pinfold_vm::guest::{GuestKernel, fetch_kernel};
 pub use shapes::Placed;
 
 use crate::error::LabError;
-pub use crate::guest::{BIG, DIES, NUMA, SCALED, SMALL, SVM, TWO};
+pub use crate::guest::{BIG, DIES, EIGHT, NUMA, SCALED, SMALL, SVM, TWO};
 use crate::guest::{Guest, Shape};
 use crate::ship::Cargo;
 use crate::stage::{Cgroups, Stage};
 
 /// What a host under test may insert beside the modules of its port.
-const MODULES: [&str; 8] = [
+const MODULES: [&str; 9] = [
     "virtio_pci",
     "virtio_console",
     "irqbypass",
@@ -36,6 +39,7 @@ const MODULES: [&str; 8] = [
     "tun",
     "vhost_net",
     "acpi_cpufreq",
+    "cpufreq_userspace",
 ];
 
 /// The kernels that are booted, by their Debian metapackage and suite. The first two have the
@@ -92,11 +96,13 @@ pub enum Case {
     Systemd,
     /// Governor and limits of a cpufreq driver.
     Frequency,
+    /// Virtual nodes that are slowed by a method; `gov` stands for `freq` too.
+    Vnodes(Method),
 }
 
 impl Case {
     /// All, in the order of the table.
-    pub const ALL: [Case; 17] = [
+    pub const ALL: [Case; 22] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
@@ -114,6 +120,11 @@ impl Case {
         Case::Frequency,
         Case::Hotplug,
         Case::Nested,
+        Case::Vnodes(Method::Hogs),
+        Case::Vnodes(Method::Quota),
+        Case::Vnodes(Method::Fracas),
+        Case::Vnodes(Method::Stall),
+        Case::Vnodes(Method::Gov),
     ];
 
     /// Name for tables.
@@ -133,6 +144,8 @@ impl Case {
             Case::Nested => "real KVM, nested".to_owned(),
             Case::Systemd => "systemd".to_owned(),
             Case::Frequency => "cpufreq".to_owned(),
+            Case::Vnodes(Method::Gov) => "vnodes: gov, freq".to_owned(),
+            Case::Vnodes(method) => format!("vnodes: {method}"),
         }
     }
 
@@ -161,6 +174,11 @@ impl Case {
             Case::Systemd => lab.systemd(),
             Case::Frequency => {
                 lab.alone(&SCALED, self.name(), |guest| frequency::set(guest, lab.extent))
+            }
+            Case::Vnodes(Method::Gov) => lab.alone(&SCALED, self.name(), gov::frequencies),
+            Case::Vnodes(Method::Stall) => lab.alone(&EIGHT, self.name(), stall::stalls),
+            Case::Vnodes(method) => {
+                lab.alone(&EIGHT, self.name(), |guest| vnodes::platform(guest, method))
             }
         }
     }

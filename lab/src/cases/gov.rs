@@ -1,0 +1,106 @@
+//! Vnodes of a real cpufreq driver: the frequencies of their domain alternate, the freezer is
+//! below the lowest, the nearest level alone; the governor comes back, also after a kill.
+
+use super::vnodes::{PLATFORM, UP, mount, put};
+use crate::error::{LabError, expect_none};
+use crate::guest::Guest;
+use crate::ship::MODULES;
+
+/// Core 1, PUs 2 and 3, is one domain.
+const SCALED: &str = "/sys/devices/system/cpu/cpu2/cpufreq";
+const FROZEN: &str = "/sys/fs/cgroup/pinfold-vnode-one/cgroup.freeze";
+const INSERT: &str = "insmod MODULES/acpi_cpufreq.ko; insmod MODULES/cpufreq_userspace.ko
+    for c in 0 1 2 3; do echo schedutil > /sys/devices/system/cpu/cpu$c/cpufreq/scaling_governor; done";
+const GOVERNORS: &str =
+    "cat /sys/devices/system/cpu/cpu[0-3]/cpufreq/scaling_governor | tr '\\n' ' '";
+const GROUPS: &str = "find /sys/fs/cgroup -mindepth 1 -name 'pinfold-*'; \
+    cat /sys/fs/cgroup/cgroup.subtree_control";
+const BEFORE: &str = "schedutil schedutil schedutil schedutil";
+const DURING: &str = "schedutil schedutil userspace userspace";
+const SUPERVISOR: &str = "$(pgrep -f 'emulate up --foreground')";
+
+pub(super) fn frequencies(guest: &mut Guest) -> Result<String, LabError> {
+    let there = format!("[ -f {MODULES}/cpufreq_userspace.ko ]");
+    if !guest.run(&["/bin/busybox", "sh", "-c", &there])?.success() {
+        return Err(LabError::Missing {
+            what: format!("the governor userspace of {}", guest.release),
+            hint: "the kernel's package has no such module".to_owned(),
+        });
+    }
+    mount(guest)?;
+    guest.shell(&INSERT.replace("MODULES", MODULES))?;
+    let groups = guest.shell(GROUPS)?;
+    shows(guest, "before", BEFORE)?;
+
+    up(guest, "gov", "90%")?;
+    let mixed = seen(guest, &format!("{SCALED}/scaling_setspeed"))?;
+    let between = ["2000000", "2400000"].map(str::to_owned);
+    if mixed != between {
+        return Err(LabError::wrong("frequencies that alternate", format!("{mixed:?}")));
+    }
+    guest.background("exec pinfold emulate exec one -- /bin/busybox sh -c 'echo $$ > /tmp/loop; while :; do :; done'")?;
+    guest.pinfold(&["emulate", "set", "one", "--speed", "30%"])?;
+    let frozen = seen(guest, FROZEN)?;
+    if frozen != ["0", "1"].map(str::to_owned) {
+        return Err(LabError::wrong("freezer below the lowest frequency", format!("{frozen:?}")));
+    }
+    guest.pinfold(&["emulate", "down"])?;
+    shows(guest, "down", BEFORE)?;
+
+    up(guest, "gov", "30%")?;
+    guest.shell(&format!("kill -9 {SUPERVISOR}; usleep 500000"))?;
+    let frozen = seen(guest, FROZEN)?;
+    let mut wrong = Vec::new();
+    if frozen != ["0".to_owned()] {
+        wrong.push(format!("{FROZEN} holds {frozen:?} behind a supervisor that was killed"));
+    }
+    expect_none("the sentinel", wrong)?;
+    guest.pinfold(&["undo", "--all"])?;
+    shows(guest, "undo after a kill", BEFORE)?;
+
+    up(guest, "freq", "70%")?;
+    let nearest = seen(guest, &format!("{SCALED}/scaling_setspeed"))?;
+    if nearest != ["1600000".to_owned()] {
+        return Err(LabError::wrong(
+            "the nearest level to 70 % of 2.4 GHz",
+            format!("{nearest:?}"),
+        ));
+    }
+    guest.pinfold(&["emulate", "down"])?;
+    shows(guest, "down", BEFORE)?;
+    guest.shell("kill -9 $(cat /tmp/loop)")?;
+    let left = guest.shell(GROUPS)?;
+    match left == groups {
+        true => Ok("gov: 2.0 and 2.4 GHz in turns for 90 %, the freezer for 30 %, thawed by the \
+             sentinel after a kill; freq: 1.6 GHz for 70 %; the governor of its domain alone, and back"
+            .to_owned()),
+        false => Err(LabError::wrong("groups after all", left)),
+    }
+}
+
+fn up(guest: &mut Guest, method: &str, speed: &str) -> Result<(), LabError> {
+    put(
+        guest,
+        &format!(
+            "[[vnode]]\nname = \"one\"\ncores = 1\nspeed = \"{speed}\"\nmethod = \"{method}\"\n"
+        ),
+    )?;
+    guest.pinfold(&UP)?;
+    shows(guest, PLATFORM, DURING)
+}
+
+/// The governors of all PUs.
+fn shows(guest: &mut Guest, what: &str, wanted: &str) -> Result<(), LabError> {
+    let found = guest.shell(GOVERNORS)?;
+    match found.trim() == wanted {
+        true => Ok(()),
+        false => Err(LabError::wrong(format!("governors: {what}"), found)),
+    }
+}
+
+/// What a file holds at different moments of two seconds and more, each once.
+fn seen(guest: &mut Guest, path: &str) -> Result<Vec<String>, LabError> {
+    let text =
+        guest.shell(&format!("for i in $(seq 60); do cat {path}; usleep 33000; done | sort -u"))?;
+    Ok(text.lines().map(str::to_owned).collect())
+}

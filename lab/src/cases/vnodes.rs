@@ -1,0 +1,375 @@
+//! The platform of Buchert 2011, Fig. 2, on eight cores: groups, PUs, and the CPU time that busy
+//! loops in each vnode get of the guest's time; changed, taken down, killed and undone.
+//!
+//! Nothing here is a figure: the guest's clock goes on while its PUs wait for those of this
+//! machine. Turns are 100 ms long, so that a fair share is still seen.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{CpuSet, Method};
+use serde_json::Value;
+
+use super::shapes::ROOT;
+use crate::error::{LabError, expect_none};
+use crate::guest::Guest;
+use crate::snapshot::Snapshot;
+
+const EXAMPLE: &str = include_str!("../../../docs/examples/buchert-fig2.toml");
+pub(super) const PLATFORM: &str = "/tmp/platform.toml";
+pub(super) const UP: [&str; 3] = ["emulate", "up", PLATFORM];
+const DOWN: [&str; 2] = ["emulate", "down"];
+const UNDO: [&str; 2] = ["undo", "--all"];
+/// What the example asks for: name, cores, speed.
+const ASKED: [(&str, usize, f64); 4] =
+    [("vnode1", 1, 0.75), ("vnode2", 1, 0.4), ("vnode3", 2, 0.6), ("vnode4", 4, 0.25)];
+/// The speeds lie at least so far apart; with half of it a measured order is no accident.
+const NEAR: f64 = 0.15;
+/// The account of the last second or two may lack one turn of it, or have one more.
+const ACCOUNT: f64 = 0.12;
+
+/// A host whose groups nobody divides yet, with the scheduler's tunables in sight.
+const MOUNT: &str = "mount -t cgroup2 none ROOT; mkdir ROOT/init.scope
+    echo 1 > ROOT/init.scope/cgroup.procs; mount -t debugfs none /sys/kernel/debug";
+/// What a method may change besides groups.
+const TUNABLES: &str =
+    "grep -s -H '' /sys/kernel/debug/sched/*_ns /proc/sys/kernel/sched_*_ns || true";
+const GROUPS: &str = "find ROOT -mindepth 1 -name 'pinfold-*'";
+/// Files of all groups of ours that tell what the kernel made of them.
+const FILES: &str = "find ROOT -path '*/pinfold-vnode-*' \\( -name cpuset.cpus.effective -o \
+    -name cgroup.type -o -name cpu.max -o -name cpu.weight \\) | sort | xargs grep -H ''";
+/// Real-time burners of all supervisors, each with its PU and its policy.
+const HOGS: &str = "for t in $(grep -s -l '(hog-' /proc/[0-9]*/task/[0-9]*/stat); do d=${t%/stat}
+    echo $(cut -d' ' -f41 $t) $(grep Cpus_allowed_list $d/status | cut -f2); done | sort";
+/// Waits until the loops of a vnode have told who they are.
+const SPUN: &str =
+    "until [ $(cat /tmp/NAME.pids 2>/dev/null | wc -l) = CORES ]; do usleep 50000; done
+    cat /tmp/NAME.pids";
+/// Guest's time in seconds, then what the kernel tells of each, read by the shell alone.
+const LOOK: &str = "look() { for p in PIDS; do read up rest < /proc/uptime
+    read stat < /proc/$p/stat; echo \"$up $stat\"; done; }; look; sleep 5; look";
+const SUPERVISOR: &str = "pgrep -f 'emulate up --foreground'";
+
+/// A vnode as it runs.
+struct Vnode {
+    name: &'static str,
+    asked: f64,
+    pus: CpuSet,
+    loops: Vec<u32>,
+}
+
+pub(super) fn platform(guest: &mut Guest, method: Method) -> Result<String, LabError> {
+    mount(guest)?;
+    let before = (Snapshot::take(guest, ROOT, false)?, guest.shell(TUNABLES)?);
+    put(guest, &text(method))?;
+    let mut vnodes = up(guest)?;
+    made(guest, method, &vnodes)?;
+    spin(guest, &mut vnodes)?;
+    let got = measure(guest, &vnodes)?;
+    pinned(guest, method, &vnodes)?;
+    let said = accounted(guest, method)?;
+
+    guest.pinfold(&["emulate", "set", "vnode2", "--speed", "95%"])?;
+    vnodes[1].asked = 0.95;
+    let changed = measure(guest, &vnodes)?;
+    // Busy loops live on, without a vnode.
+    guest.pinfold(&DOWN)?;
+    stop(guest, &vnodes)?;
+    same(guest, &before, "down left a trace")?;
+
+    let mut vnodes = up(guest)?;
+    spin(guest, &mut vnodes)?;
+    guest.shell(&format!("kill -9 $({SUPERVISOR})"))?;
+    orphaned(guest)?;
+    guest.pinfold(&UNDO)?;
+    stop(guest, &vnodes)?;
+    same(guest, &before, "undo left a trace after a kill")?;
+    let percent = |shares: &[f64]| {
+        let each: Vec<String> = shares.iter().map(|got| format!("{:.0}", got * 100.0)).collect();
+        each.join(", ")
+    };
+    Ok(format!(
+        "1, 1, 2, 4 cores at 75, 40, 60, 25 % had {} % of the guest's time{said}; set to 95 %, the \
+         second had {:.0} %; down, and undone after a kill",
+        percent(&got),
+        changed[1] * 100.0
+    ))
+}
+
+pub(super) fn mount(guest: &mut Guest) -> Result<(), LabError> {
+    guest.shell(&MOUNT.replace("ROOT", ROOT)).map(|_| ())
+}
+
+/// Writes the platform file.
+pub(super) fn put(guest: &mut Guest, text: &str) -> Result<(), LabError> {
+    guest.shell(&format!("cat > {PLATFORM} <<'END'\n{text}\nEND")).map(|_| ())
+}
+
+/// The example, of which the first vnode shares the host's PU, under a method.
+fn text(method: Method) -> String {
+    let vnodes = EXAMPLE.replace("[[vnode]]\n", "[[vnode]]\nperiod = \"100ms\"\n");
+    let share = matches!(method, Method::Hogs);
+    format!("share-housekeeping = {share}\nmethod = \"{}\"\n{vnodes}", method.name())
+}
+
+/// Starts the platform; gives where its vnodes are, which are apart.
+fn up(guest: &mut Guest) -> Result<Vec<Vnode>, LabError> {
+    guest.pinfold(&UP)?;
+    let status = status(guest)?;
+    let mut vnodes = Vec::new();
+    let mut all = CpuSet::new();
+    for (name, cores, asked) in ASKED {
+        let pus: CpuSet = cores_of(&status, name).iter().filter_map(|core| core.pu).collect();
+        if pus.len() != cores || !pus.is_disjoint(&all) {
+            let found = format!("{name} has PUs {pus}, others have {all}");
+            return Err(LabError::wrong("vnodes are not placed apart", found));
+        }
+        all.add(&pus);
+        vnodes.push(Vnode { name, asked, pus, loops: Vec::new() });
+    }
+    Ok(vnodes)
+}
+
+pub(super) fn status(guest: &mut Guest) -> Result<Value, LabError> {
+    let text = guest.pinfold(&["emulate", "status", "--json"])?;
+    serde_json::from_str(text.trim()).map_err(|_| LabError::wrong("emulate status", text))
+}
+
+/// A core of a vnode in `emulate status --json`.
+pub(super) struct Core {
+    pub(super) pu: Option<pinfold_model::PuId>,
+    pub(super) asked: f64,
+    pub(super) got: Option<f64>,
+}
+
+pub(super) fn cores_of(status: &Value, vnode: &str) -> Vec<Core> {
+    let vnodes = status["vnodes"].as_array().into_iter().flatten();
+    let cores =
+        vnodes.filter(|one| one["vnode"] == vnode).filter_map(|one| one["cores"].as_array());
+    let pu = |core: &Value| u32::try_from(core["pu"].as_u64()?).ok().map(pinfold_model::PuId);
+    let core = |core: &Value| Core {
+        pu: pu(core),
+        asked: core["asked"].as_f64().unwrap_or_default(),
+        got: core["got"].as_f64(),
+    };
+    cores.flatten().map(core).collect()
+}
+
+/// The groups are there, and hold what the method asked of the kernel.
+fn made(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(), LabError> {
+    let text = guest.shell(&FILES.replace("ROOT", ROOT))?;
+    let files: BTreeMap<&str, &str> =
+        text.lines().filter_map(|line| line.split_once(':')).collect();
+    let mut wrong = Vec::new();
+    let mut must = |path: String, value: &str| {
+        let found = files.get(path.as_str()).copied().unwrap_or("nothing");
+        if found != value {
+            wrong.push(format!("{path} holds {found:?}, not {value:?}"));
+        }
+    };
+    for vnode in vnodes {
+        let group = format!("{ROOT}/pinfold-vnode-{}", vnode.name);
+        must(format!("{group}/cpuset.cpus.effective"), &vnode.pus.to_string());
+        if method == Method::Hogs {
+            must(format!("{group}/cgroup.type"), "domain");
+            continue;
+        }
+        must(format!("{group}/cgroup.type"), "domain threaded");
+        for pu in vnode.pus.iter() {
+            let core = format!("{group}/pinfold-core-{pu}");
+            must(format!("{core}/cgroup.type"), "threaded");
+            must(format!("{core}/cpuset.cpus.effective"), &pu.to_string());
+            let quota = format!("{:.0} 100000", vnode.asked * 100_000.0);
+            match method {
+                Method::Quota => must(format!("{core}/cpu.max"), &quota),
+                _ => must(format!("{group}/pinfold-burn-{pu}/cgroup.type"), "threaded"),
+            }
+        }
+    }
+    if method == Method::Fracas {
+        wrong.extend(vnodes.iter().flat_map(|vnode| unbalanced(vnode, &files)));
+    }
+    let hogs = guest.shell(HOGS)?;
+    // SCHED_FIFO, one on each PU.
+    let wanted = (0..8).map(|pu| format!("1 {pu}\n")).collect::<String>();
+    if method == Method::Hogs && hogs != wanted {
+        wrong.push(format!("burners by policy and PU:\n{hogs}"));
+    }
+    expect_none("the kernel's files", wrong)
+}
+
+/// Weights that do not stand to each other as the speed asks.
+fn unbalanced(vnode: &Vnode, files: &BTreeMap<&str, &str>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for pu in vnode.pus.iter() {
+        let weight = |part: &str| {
+            let path =
+                format!("{ROOT}/pinfold-vnode-{}/pinfold-{part}-{pu}/cpu.weight", vnode.name);
+            files.get(path.as_str()).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0)
+        };
+        let (mine, other) = (weight("core"), weight("burn"));
+        if ((mine / (mine + other)) - vnode.asked).abs() >= 0.001 {
+            wrong.push(format!("weights of {} on PU {pu} are {mine} and {other}", vnode.name));
+        }
+    }
+    wrong
+}
+
+/// Busy loops, one for each core of each vnode, which one process starts in the vnode.
+fn spin(guest: &mut Guest, vnodes: &mut [Vnode]) -> Result<(), LabError> {
+    guest.shell("rm -f /tmp/*.pids")?;
+    for vnode in vnodes.iter() {
+        let (name, cores) = (vnode.name, vnode.pus.len());
+        guest.background(&format!(
+            "exec pinfold emulate exec {name} -- /bin/busybox sh -c 'for i in $(seq {cores}); do \
+             while :; do :; done & echo $!; done > /tmp/{name}.pids; wait'"
+        ))?;
+    }
+    for vnode in vnodes {
+        let script =
+            SPUN.replace("NAME", vnode.name).replace("CORES", &vnode.pus.len().to_string());
+        let pids = guest.shell(&script)?;
+        vnode.loops = pids.lines().filter_map(|line| line.trim().parse().ok()).collect();
+    }
+    Ok(())
+}
+
+/// The share of the guest's time that each vnode's loops had, per core; near what was asked, and
+/// in that order.
+fn measure(guest: &mut Guest, vnodes: &[Vnode]) -> Result<Vec<f64>, LabError> {
+    let pids: Vec<String> =
+        vnodes.iter().flat_map(|vnode| &vnode.loops).map(u32::to_string).collect();
+    let text = guest.shell(&LOOK.replace("PIDS", &pids.join(" ")))?;
+    let looks: Vec<(u32, f64, f64)> = text.lines().filter_map(ran).collect();
+    let share = |pid: u32| {
+        let mut of_pid = looks.iter().filter(|(at, ..)| *at == pid);
+        let (_, from, had) = of_pid.next()?;
+        let (_, to, has) = of_pid.next()?;
+        (to > from).then(|| (has - had) / (to - from))
+    };
+    let mut shares = Vec::new();
+    for vnode in vnodes {
+        let each: Option<Vec<f64>> = vnode.loops.iter().map(|pid| share(*pid)).collect();
+        let each = each.ok_or_else(|| LabError::wrong("a busy loop has ended", text.clone()))?;
+        let cores = f64::from(u32::try_from(each.len()).unwrap_or(1));
+        shares.push(each.iter().sum::<f64>() / cores);
+    }
+    let told = || format!("{shares:.3?} of the guest's time");
+    let far = |(vnode, got): (&Vnode, &f64)| (vnode.asked - got).abs() > NEAR;
+    let slower =
+        |(a, b): (usize, usize)| vnodes[a].asked > vnodes[b].asked && shares[a] <= shares[b];
+    let mut pairs = (0..vnodes.len()).flat_map(|a| (0..vnodes.len()).map(move |b| (a, b)));
+    match vnodes.iter().zip(&shares).any(far) || pairs.any(slower) {
+        true => Err(LabError::wrong("vnodes are not as slow as asked", told())),
+        false => Ok(shares),
+    }
+}
+
+/// Number of a process, the time of the look, and its CPU time, in seconds: `stat` fields 14, 15.
+fn ran(line: &str) -> Option<(u32, f64, f64)> {
+    let (head, tail) = line.rsplit_once(')')?;
+    let mut head = head.split_whitespace();
+    let (up, pid) = (head.next()?.parse().ok()?, head.next()?.parse().ok()?);
+    let fields: Vec<&str> = tail.split_whitespace().collect();
+    let ticks = |field: usize| fields.get(field - 3)?.parse::<f64>().ok();
+    Some((pid, up, (ticks(14)? + ticks(15)?) / 100.0))
+}
+
+/// The loops may run on their vnode's PUs; where each core has a group, on one each.
+fn pinned(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(), LabError> {
+    let mut wrong = Vec::new();
+    for vnode in vnodes {
+        let mut used = CpuSet::new();
+        for pid in &vnode.loops {
+            let list =
+                guest.shell(&format!("grep Cpus_allowed_list /proc/{pid}/status | cut -f2"))?;
+            let mask = CpuSet::parse_list(list.trim()).unwrap_or_default();
+            let is_right = match method {
+                Method::Hogs => mask == vnode.pus,
+                _ => mask.len() == 1 && mask.is_disjoint(&used),
+            };
+            if !is_right {
+                wrong.push(format!("loop {pid} of {} may run on {mask}", vnode.name));
+            }
+            used.add(&mask);
+        }
+        if used != vnode.pus {
+            wrong.push(format!("loops of {} are on {used}, not {}", vnode.name, vnode.pus));
+        }
+    }
+    expect_none("the loops' PUs", wrong)
+}
+
+/// What status tells by the method's own account, if it keeps one.
+fn accounted(guest: &mut Guest, method: Method) -> Result<String, LabError> {
+    let status = status(guest)?;
+    let mut wrong = Vec::new();
+    let mut worst = 0.0_f64;
+    for (name, _, asked) in ASKED {
+        for core in cores_of(&status, name) {
+            let off = core.got.map(|got| (got - core.asked).abs());
+            let is_right = (core.asked - asked).abs() < 1e-6
+                && off.map_or(method == Method::Fracas, |off| off <= ACCOUNT);
+            if !is_right {
+                wrong.push(format!("{name}: asked {}, got {:?}", core.asked, core.got));
+            }
+            worst = worst.max(off.unwrap_or_default());
+        }
+    }
+    expect_none("the speeds by the method's own account", wrong)?;
+    Ok(match method {
+        Method::Fracas => String::new(),
+        _ => format!(", by its own account within {:.0} points", (worst * 100.0).ceil()),
+    })
+}
+
+/// A supervisor that was killed leaves no burner, and nobody to ask.
+fn orphaned(guest: &mut Guest) -> Result<(), LabError> {
+    guest.shell("usleep 500000")?;
+    let burners =
+        format!("{HOGS}; cat /dev/null $(find {ROOT} -path '*/pinfold-burn-*/cgroup.threads')");
+    let left = guest.shell(&burners)?;
+    let asked = guest.run(&["/usr/bin/pinfold", "emulate", "status"])?;
+    match left.is_empty() && !asked.success() && asked.stderr_text().contains("no platform is up") {
+        true => Ok(()),
+        false => Err(LabError::wrong("after the kill", format!("{left}{}", asked.stderr_text()))),
+    }
+}
+
+/// Ends the loops, which must have lived until now, and those who wait for them.
+fn stop(guest: &mut Guest, vnodes: &[Vnode]) -> Result<(), LabError> {
+    let pids: Vec<String> =
+        vnodes.iter().flat_map(|vnode| &vnode.loops).map(u32::to_string).collect();
+    let script = format!(
+        "kill -9 {}; while pgrep -f 'emulate exec' >/dev/null; do usleep 50000; done",
+        pids.join(" ")
+    );
+    guest.shell(&script).map(|_| ())
+}
+
+/// No group of ours, and all tasks and files as before.
+fn same(
+    guest: &mut Guest,
+    (before, tunables): &(Snapshot, String),
+    what: &str,
+) -> Result<(), LabError> {
+    let groups = guest.shell(&GROUPS.replace("ROOT", ROOT))?;
+    let mut found: Vec<String> = groups.lines().map(|path| format!("{path} is there")).collect();
+    found.extend(Snapshot::take(guest, ROOT, false)?.differences(before, &BTreeMap::new()));
+    let now = guest.shell(TUNABLES)?;
+    if now != *tunables {
+        found.push(format!("tunables are\n{now}not\n{tunables}"));
+    }
+    expect_none(what, found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ran;
+
+    #[test]
+    fn cpu_time_is_user_and_system_time() {
+        let line = "73.20 812 (a) b) R 1 1 0 0 -1 4194304 1 2 3 4 150 50 0 0 20 0 1";
+        assert_eq!(ran(line), Some((812, 73.2, 2.0)));
+        assert_eq!(ran("73.20"), None);
+    }
+}
