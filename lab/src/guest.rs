@@ -23,8 +23,10 @@ const LOOK_NS: u64 = 60 * SECOND_NS;
 /// Where every task is in the kernel, for a command that hangs.
 const WHERE: &str =
     "grep -s '' /proc/[0-9]*/task/[0-9]*/stat /proc/[0-9]*/task/[0-9]*/stack || true";
-/// What is said to every kernel: on a busy machine its check of the timer may fail, and it panics.
-const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check";
+/// What is said to every kernel: on a busy machine its check of the timer may fail, and it panics;
+/// and its watchdog finds the TSC unstable and takes a clock whose every look stops all PUs.
+const COMMAND_LINE: &str =
+    "console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check tsc=reliable";
 /// How often a guest is booted before it counts as dead.
 const BOOTS: usize = 4;
 const OFF_NS: u64 = 20 * SECOND_NS;

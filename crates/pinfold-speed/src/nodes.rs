@@ -64,7 +64,8 @@ pub struct CoreStatus {
     /// The speed that was asked.
     pub asked: Speed,
     /// The speed that it had in the last second, in millionths, by the method's own account;
-    /// `None` if the vnode hardly ran there, or the method keeps none.
+    /// `None` if the vnode hardly ran there or has had this speed for less than a second, or the
+    /// method keeps none.
     pub got_millionths: Option<u32>,
 }
 
@@ -87,14 +88,16 @@ struct Running<'h> {
     started_ns: u64,
     next_ns: u64,
     played: usize,
-    // When, and what the accounts were: now and one window ago.
+    // When, and what the accounts were.
     last: (u64, Vec<CoreAccount>),
-    before: (u64, Vec<CoreAccount>),
+    // What they were one window before; nothing until one is over since the last change.
+    before: Vec<CoreAccount>,
 }
 
 /// All vnodes of a platform at work.
 pub struct Nodes<'h> {
     host: &'h dyn HostMut,
+    clock: &'h dyn Clock,
     running: Vec<Running<'h>>,
 }
 
@@ -130,11 +133,11 @@ impl<'h> Nodes<'h> {
                 started_ns: now,
                 next_ns: now,
                 played: 0,
-                last: (now, accounts.clone()),
-                before: (now, accounts),
+                last: (now, accounts),
+                before: Vec::new(),
             });
         }
-        Ok(Self { host, running })
+        Ok(Self { host, clock, running })
     }
 
     /// Gives all methods that are due their turn. Returns when to be called next.
@@ -177,6 +180,7 @@ impl<'h> Nodes<'h> {
         };
         one.emulation.set(&wanted.cores)?;
         one.node.cores = wanted.cores;
+        one.begin(self.clock.now_ns())?;
         // From now on somebody else decides.
         one.node.profile.truncate(one.played);
         Ok(())
@@ -236,6 +240,13 @@ fn calibrate(
 }
 
 impl Running<'_> {
+    /// Speeds are others from now on: what was before tells nothing of them.
+    fn begin(&mut self, now_ns: u64) -> Result<(), SpeedError> {
+        self.last = (now_ns, self.emulation.observe()?);
+        self.before.clear();
+        Ok(())
+    }
+
     fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
         let due = self.play(now_ns)?;
         if now_ns >= self.next_ns {
@@ -243,7 +254,7 @@ impl Running<'_> {
         }
         if now_ns.saturating_sub(self.last.0) >= WINDOW_NS {
             let accounts = self.emulation.observe()?;
-            self.before = std::mem::replace(&mut self.last, (now_ns, accounts));
+            (_, self.before) = std::mem::replace(&mut self.last, (now_ns, accounts));
         }
         Ok(self.next_ns.min(due))
     }
@@ -259,6 +270,7 @@ impl Running<'_> {
                     *at = *speed;
                 }
                 self.emulation.set(&self.node.cores)?;
+                self.begin(now_ns)?;
             }
         }
         let next = self.node.profile.get(self.played);
@@ -269,7 +281,7 @@ impl Running<'_> {
         let now = self.emulation.observe()?;
         let core = |(pu, asked): &(PuId, Speed)| {
             let of = |accounts: &[CoreAccount]| accounts.iter().find(|one| one.pu == *pu).copied();
-            let got = of(&self.before.1).zip(of(&now)).and_then(|(then, now)| got(then, now));
+            let got = of(&self.before).zip(of(&now)).and_then(|(then, now)| got(then, now));
             CoreStatus { pu: *pu, asked: *asked, got_millionths: got }
         };
         Ok(NodeStatus {

@@ -1,7 +1,7 @@
 //! Vnodes of a real cpufreq driver: the frequencies of their domain alternate, the freezer is
 //! below the lowest, the nearest level alone; the governor comes back, also after a kill.
 
-use super::vnodes::{PLATFORM, UP, mount, put};
+use super::vnodes::{PLATFORM, UP, mount, put, signal};
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
 use crate::ship::MODULES;
@@ -17,7 +17,6 @@ const GROUPS: &str = "find /sys/fs/cgroup -mindepth 1 -name 'pinfold-*'; \
     cat /sys/fs/cgroup/cgroup.subtree_control";
 const BEFORE: &str = "schedutil schedutil schedutil schedutil";
 const DURING: &str = "schedutil schedutil userspace userspace";
-const SUPERVISOR: &str = "$(pgrep -f 'emulate up --foreground')";
 
 pub(super) fn frequencies(guest: &mut Guest) -> Result<String, LabError> {
     let there = format!("[ -f {MODULES}/cpufreq_userspace.ko ]");
@@ -48,7 +47,8 @@ pub(super) fn frequencies(guest: &mut Guest) -> Result<String, LabError> {
     shows(guest, "down", BEFORE)?;
 
     up(guest, "gov", "30%")?;
-    guest.shell(&format!("kill -9 {SUPERVISOR}; usleep 500000"))?;
+    signal(guest, "KILL")?;
+    guest.shell("usleep 500000")?;
     let frozen = seen(guest, FROZEN)?;
     let mut wrong = Vec::new();
     if frozen != ["0".to_owned()] {

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::vnodes::{PLATFORM, UP, cores_of, mount, put, status};
+use super::vnodes::{PLATFORM, UP, cores_of, mount, put, signal, status};
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
 
@@ -18,7 +18,6 @@ const LOOPS: &str = "exec pinfold emulate exec slow -- /bin/busybox sh -c 'for i
 /// How far they get in three seconds of the guest's time.
 const STEPS: &str = "until [ $(cat /tmp/loops | wc -l) = 2 ]; do usleep 50000; done; usleep 300000
     size() { stat -c %s /tmp/steps.1 /tmp/steps.2; }; size; sleep 3; size";
-const SUPERVISOR: &str = "$(pgrep -f 'emulate up --foreground')";
 /// What a kernel says that was hurt.
 const HURT: [&str; 6] = ["WARNING:", "BUG:", "lockdep", "Oops", "soft lockup", "hard LOCKUP"];
 /// The account is the kernel's, of a second or two.
@@ -33,9 +32,9 @@ pub(super) fn stalls(guest: &mut Guest) -> Result<String, LabError> {
     guest.background(LOOPS)?;
     let stalled = steps(guest)?;
     let got = accounted(guest)?;
-    guest.shell(&format!("kill -STOP {SUPERVISOR}"))?;
+    signal(guest, "STOP")?;
     let free = steps(guest)?;
-    guest.shell(&format!("kill -CONT {SUPERVISOR}"))?;
+    signal(guest, "CONT")?;
     let again = steps(guest)?;
     guest.pinfold(&["emulate", "down"])?;
     let after = steps(guest)?;

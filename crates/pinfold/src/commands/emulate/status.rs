@@ -80,7 +80,7 @@ pub fn to_text(status: &Value) -> String {
                 text(vnode, "method"),
                 core.get("pu").map(Value::to_string).unwrap_or_default(),
                 number("asked").map(percent).unwrap_or_default(),
-                number("got").map_or_else(|| "hardly ran".to_owned(), percent),
+                number("got").map_or_else(|| "not known".to_owned(), percent),
                 error.map(|error| format!("{:+.2} points", error * 100.0)).unwrap_or_default(),
             ]);
         }

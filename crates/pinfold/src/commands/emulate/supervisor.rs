@@ -236,24 +236,29 @@ pub fn with_platform(
     };
     let ended = in_force(host, (plan, listener), (&mut journal, &programs), work);
     let undone = place::undo(host, journal);
-    let caller = ended?;
-    let report = undone?;
+    let (caller, stopped) = ended?;
+    let answered = stopped.and(undone).map(|report| {
+        let (restored, right) = (report.restored, report.already_right);
+        format!("{restored} value(s) restored, {right} right already")
+    });
     if let Some(caller) = caller {
-        let told = format!(
-            "{} value(s) restored, {} right already",
-            report.restored, report.already_right
-        );
-        caller.answer(&Answer { down: Some(told), ..Answer::default() });
+        caller.answer(&match &answered {
+            Ok(told) => Answer { down: Some(told.clone()), ..Answer::default() },
+            Err(failure) => Answer::refused(failure),
+        });
     }
-    Ok(())
+    answered.map(|_| ())
 }
+
+/// The caller who has asked for the end, if one has, and whether all methods ended.
+type Ended = (Option<Caller>, Result<(), Failure>);
 
 fn in_force(
     host: &LiveHost,
     (plan, listener): (&EmulationPlan, Option<Listener>),
     (journal, programs): (&mut Journal<'_>, &Programs),
     work: &mut Work<'_>,
-) -> Result<Option<Caller>, Failure> {
+) -> Result<Ended, Failure> {
     let topology = common::topology(host, None)?;
     let facts = Facts::find(host).map_err(|error| speed_failure(&error))?;
     let (mut nodes, mut enclosures) = (Vec::new(), Vec::new());
@@ -271,9 +276,7 @@ fn in_force(
     let mut platformed = Platformed { nodes, enclosures, plan, topology };
     let worked = until_done(&mut platformed, listener, work);
     let stopped = platformed.nodes.stop().map_err(|error| speed_failure(&error));
-    let caller = worked?;
-    stopped?;
-    Ok(caller)
+    Ok((worked?, stopped))
 }
 
 /// The caller who has asked for the end, if one has.
