@@ -61,11 +61,8 @@ impl<'t> Platform<'t> {
                 return Ok(platform);
             }
             if platform.supervisor.try_wait()?.is_some() {
-                let mut text = String::new();
-                if let Some(mut pipe) = platform.supervisor.stderr() {
-                    pipe.read_to_string(&mut text)?;
-                }
-                return Err(format!("pinfold emulate up: {}", text.trim()).into());
+                let said = platform.said()?;
+                return Err(format!("pinfold emulate up: {said}").into());
             }
             SystemClock.sleep_ns(LOOK_NS);
         }
@@ -165,21 +162,33 @@ impl<'t> Platform<'t> {
 
     /// Ends it.
     pub fn down(mut self) -> Result<(), Failure> {
-        self.ask(&["down"])?;
+        let ended = self.ask(&["down"]).map(|_| ());
         match self.supervisor.wait_for(&SystemClock, COMMAND_NS)? {
-            Some(_) => Ok(()),
+            Some(_) => {
+                let said = self.said()?;
+                ended.map_err(|error| format!("{error}; its supervisor said: {said}").into())
+            }
             None => Err("the supervisor did not end when the platform was down".into()),
         }
+    }
+
+    /// What the supervisor has said by its end.
+    fn said(&mut self) -> Result<String, Failure> {
+        let mut text = String::new();
+        if let Some(mut pipe) = self.supervisor.stderr() {
+            pipe.read_to_string(&mut text)?;
+        }
+        Ok(text.trim().to_owned())
     }
 }
 
 impl Drop for Platform<'_> {
     fn drop(&mut self) {
-        // After `down` it is gone; else what was begun ends here, and takes its groups with it.
-        if self.supervisor.terminate().is_ok() {
-            match self.supervisor.wait_for(&SystemClock, COMMAND_NS) {
-                Ok(_) | Err(_) => {}
-            }
-        }
+        // After `down` there is nothing to end and nothing to undo; else what was begun ends
+        // here, so that the next platform finds its groups free.
+        let ended = self.supervisor.terminate().is_ok()
+            && self.supervisor.wait_for(&SystemClock, COMMAND_NS).is_ok();
+        let words = ["--state-dir", &self.state, "undo", "--all"];
+        if ended && process::capture(self.tools.pinfold, words, COMMAND_NS).is_err() {}
     }
 }
