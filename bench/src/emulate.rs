@@ -379,7 +379,7 @@ fn pictures(found: &Findings) -> Vec<(String, String)> {
         });
         if let Some(trial) = half {
             let stops: &[Stop] = &trial.kept_stops;
-            let file = subject.replace(' ', "-").replace(['(', ')'], "");
+            let file = subject.replace(" -l", "").replace(' ', "-").replace(['(', ')', '/'], "");
             pictures.push((file, picture::timeline(subject, stops, trial::KEPT_NS.0)));
         }
     }

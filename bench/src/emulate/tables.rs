@@ -270,7 +270,7 @@ impl Findings {
         let failed: Vec<String> =
             self.failed.iter().map(|why| format!("\nA turn ended early: {why}.")).collect();
         format!(
-            "Of {} runs {repeats} were repeated because the hypervisor took more than 1.5 % of the time meanwhile; {kept} were kept although it did in the last of three repeats.{}",
+            "In {} comparisons, each a slowed run between two at full speed, {repeats} runs were repeated because the hypervisor took more than 1.5 % of the time meanwhile; {kept} comparisons were kept although it did in the last of three repeats.{}",
             self.trials.len(),
             failed.concat()
         )
@@ -286,7 +286,12 @@ impl Findings {
             vec![subject.clone(), mine.len().to_string(), repeats.to_string(), kept.to_string()]
         };
         Table {
-            head: head(&["runs rejected for steal", "runs", "repeats", "kept nevertheless"]),
+            head: head(&[
+                "rejected for steal",
+                "comparisons",
+                "runs repeated",
+                "kept nevertheless",
+            ]),
             rows: self.subjects.iter().map(row).collect(),
         }
     }
@@ -376,6 +381,6 @@ mod tests {
         bad.steal = 0.02;
         let found = findings(vec![bad, trial("spin", ("one thread", 1), 0.5, 0.5)]);
         assert_eq!(found.stolen_by_subject().rows[0], ["x", "2", "2", "1"]);
-        assert!(found.stolen().starts_with("Of 2 runs 2 were repeated"), "{}", found.stolen());
+        assert!(found.stolen().starts_with("In 2 comparisons"), "{}", found.stolen());
     }
 }

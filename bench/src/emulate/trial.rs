@@ -52,7 +52,7 @@ pub struct Trial {
     pub kept_stops: Vec<Stop>,
     /// Largest share that was stolen from any of the PUs in any of the three runs.
     pub steal: f64,
-    /// How often it was repeated because of that.
+    /// How often one of its runs was repeated because of that.
     pub repeats: u32,
 }
 
@@ -62,6 +62,7 @@ pub struct Baseline {
     load: Load,
     reading: Reading,
     steal: f64,
+    repeats: u32,
 }
 
 impl Trial {
@@ -98,33 +99,43 @@ pub fn run(
     (place, load, speed): (Place, Load, f64),
     last: &mut Option<Baseline>,
 ) -> Result<Trial, Failure> {
-    let mut repeats = 0;
-    loop {
-        let fresh = last.take().filter(|last| last.load == load.shortened());
-        let before = match fresh {
-            Some(before) => before,
-            None => baseline(host, turn, load)?,
-        };
-        turn.set(speed)?;
-        let (reading, steal) = watched(host, &turn.pus, || turn.run(load))?;
-        turn.set(1.0)?;
-        let after = baseline(host, turn, load)?;
-        let steal = steal.max(before.steal).max(after.steal);
-        let trial = judged((place.clone(), load, speed), &reading, [&before, &after]);
-        *last = Some(after);
-        let trial = Trial { steal, repeats, ..trial };
-        if !trial.is_disturbed() || repeats == MOST_REPEATS {
-            return Ok(trial);
-        }
-        repeats += 1;
-        *last = None;
-    }
+    let fresh = last.take().filter(|last| last.load == load.shortened());
+    let before = match fresh {
+        Some(before) => before,
+        None => baseline(host, turn, load)?,
+    };
+    turn.set(speed)?;
+    let slowed = undisturbed(host, &turn.pus, || turn.run(load))?;
+    turn.set(1.0)?;
+    let after = baseline(host, turn, load)?;
+    let trial = judged((place, load, speed), &slowed.0, [&before, &after]);
+    let steal = slowed.1.max(before.steal).max(after.steal);
+    let repeats = slowed.2 + after.repeats;
+    *last = Some(after);
+    Ok(Trial { steal, repeats, ..trial })
 }
 
 fn baseline(host: &LiveHost, turn: &Turn<'_>, load: Load) -> Result<Baseline, Failure> {
     let load = load.shortened();
-    let (reading, steal) = watched(host, &turn.pus, || turn.baseline(load))?;
-    Ok(Baseline { load, reading, steal })
+    let (reading, steal, repeats) = undisturbed(host, &turn.pus, || turn.baseline(load))?;
+    Ok(Baseline { load, reading, steal, repeats })
+}
+
+/// A run in which hardly any time was stolen, or the last of some in which it was; with the share
+/// that was, and the number of repeats.
+fn undisturbed(
+    host: &LiveHost,
+    pus: &CpuSet,
+    run: impl Fn() -> Result<Reading, Failure>,
+) -> Result<(Reading, f64, u32), Failure> {
+    let mut repeats = 0;
+    loop {
+        let (reading, steal) = watched(host, pus, &run)?;
+        if steal <= STEAL_LIMIT || repeats == MOST_REPEATS {
+            return Ok((reading, steal, repeats));
+        }
+        repeats += 1;
+    }
 }
 
 fn judged(
@@ -161,7 +172,7 @@ fn end_of(stop: &Stop) -> u64 {
 }
 
 /// What a run gives, and the largest share that was stolen from one of the PUs meanwhile.
-pub fn watched(
+fn watched(
     host: &LiveHost,
     pus: &CpuSet,
     run: impl FnOnce() -> Result<Reading, Failure>,
@@ -209,6 +220,7 @@ mod tests {
             load,
             reading: Reading { rate, rate_with_wait: Some(rate / 2.0), ..Reading::default() },
             steal: 0.0,
+            repeats: 0,
         };
         let place = Place { experiment: "spin", subject: "x".to_owned(), block: 0 };
         let reading = Reading { rate: 60.0, rate_with_wait: Some(25.0), ..Reading::default() };
