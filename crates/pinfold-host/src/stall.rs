@@ -103,7 +103,6 @@ impl Stall {
             let failed = |source: io::Error| HostError::file("time the tasks of", group, source);
             let timer = Timer::of(cgroup.as_fd(), pu, period_ns).map_err(failed)?;
             timer.set_program(code.as_fd()).map_err(failed)?;
-            timer.enable().map_err(failed)?;
             timers.insert(pu, timer);
         }
         Ok(Self { _program: program, timers, beat, wishes, accounts })
@@ -119,14 +118,19 @@ impl Stall {
         self.beat.set(0, until, 0).map_err(|error| refused("beat for", &error))
     }
 
-    /// Sets what is stolen on a PU, from its next interrupt on.
+    /// Sets what is stolen on a PU, from its next interrupt on; where nothing is, there are no
+    /// interrupts, and no run time is counted.
     ///
     /// # Errors
     /// [`HostError::File`] for a PU that the machine does not have.
     pub fn set(&mut self, pu: PuId, wish: StallWish) -> Result<(), HostError> {
         let wish =
             Wish { stolen: wish.stolen.into(), cost_ns: wish.cost_ns, longest_ns: wish.longest_ns };
-        self.wishes.set(pu.0, wish, 0).map_err(|error| refused("set", &error))
+        let is_full = wish.stolen == 0;
+        self.wishes.set(pu.0, wish, 0).map_err(|error| refused("set", &error))?;
+        let Some(timer) = self.timers.get(&pu) else { return Ok(()) };
+        let switched = if is_full { timer.disable() } else { timer.enable() };
+        switched.map_err(|source| HostError::file("set", PROGRAM, source))
     }
 
     /// Sets how often the tasks are interrupted on a PU.

@@ -1,8 +1,16 @@
-//! What an interruption costs beside the time that is meant to be taken.
+//! What a method costs beside the time that is meant to be taken.
 //!
-//! A witness, a thread that does nothing but read the clock, spins on every core of the vnode
-//! at once, in its groups, while the method works as it will later: the cost of one core alone
-//! is wrong on two. What it sees missing, less what was meant to be taken, is the cost.
+//! A witness works on every core of all vnodes at once (the cost of one core alone is wrong on
+//! two), outside them and in them, while a method takes more and less of the time, in
+//! turns. What is lost beyond that share is the method's cost:
+//!
+//! ```text
+//! rate / free rate = 1 − share − extra(share) / period
+//! ```
+//!
+//! `extra`, in nanoseconds a turn, is not the same for every share: a short stall costs another
+//! amount than a long one, and the kernel's own ticks take their part whatever is taken.
+//! It is measured at some shares and lies on straight lines between them.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -12,22 +20,22 @@ use pinfold_model::{CpuSet, PuId};
 
 use crate::{Release, SpeedError};
 
-/// Gaps that a witness saw, in nanoseconds, by PU.
-pub type Gaps = BTreeMap<PuId, Vec<u64>>;
+/// How fast a witness worked: its work in each of some windows of equal length, by PU.
+pub type Rates = BTreeMap<PuId, Vec<u64>>;
 
 /// Programs that are started for a method.
 pub trait Outside: Sync {
-    /// Runs a witness thread on each of these PUs, in the groups whose
-    /// `cgroup.procs` are given; the window is for how long, and from what length gaps are told.
+    /// Runs a witness thread on each of these PUs for so long, in the groups whose `cgroup.procs`
+    /// are given, and tells how fast it was.
     ///
     /// # Errors
     /// [`SpeedError::Outside`].
-    fn gaps(
+    fn rates(
         &self,
         entries: &[String],
         pus: &CpuSet,
-        window_ns: (u64, u64),
-    ) -> Result<Gaps, SpeedError>;
+        duration_ns: u64,
+    ) -> Result<Rates, SpeedError>;
 
     /// Starts a thread that burns CPU time on one PU in these groups until it is dropped, or
     /// this process ends.
@@ -60,30 +68,150 @@ pub trait Burner {
     fn pid(&self) -> pinfold_model::Tid;
 }
 
-/// The witness looks for so long.
-const WITNESS_NS: u64 = 600_000_000;
+/// The witness looks for so long at a time.
+const WITNESS_NS: u64 = 160_000_000;
+/// Millionths of the time at which the extra is measured.
+const SHARES: [u32; 4] = [60_000, 350_000, 650_000, 920_000];
+/// What is taken while the witness looks, in this order, as places in [`SHARES`]; `None`: it looks
+/// outside. What drifts, drifts for all of them.
+const ROUNDS: [Option<usize>; 16] = [
+    None,
+    Some(0),
+    Some(1),
+    Some(2),
+    Some(3),
+    None,
+    Some(3),
+    Some(2),
+    Some(1),
+    Some(0),
+    None,
+    Some(2),
+    Some(0),
+    Some(3),
+    Some(1),
+    None,
+];
 /// How often the methods are told meanwhile that their supervisor works.
 const BEAT_NS: u64 = 10_000_000;
-
 /// Where a witness is to look.
 pub(crate) struct Look {
     pub(crate) entries: Vec<String>,
     pub(crate) pus: CpuSet,
-    pub(crate) floor_ns: u64,
+    pub(crate) period_ns: u64,
 }
 
-/// Has witnesses look in all vnodes at once, as all of them will run at once.
+/// What a method costs on a PU: nanoseconds that a turn takes beside its share, at some shares.
+/// Below zero where it takes less than is meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    extra_ns: [i64; SHARES.len()],
+}
+
+impl Cost {
+    /// The extra at a share.
+    pub(crate) fn extra(self, share: u64) -> i64 {
+        let share = i64::try_from(share).unwrap_or(i64::MAX);
+        let points = SHARES.iter().map(|at| i64::from(*at)).zip(self.extra_ns);
+        let mut last: Option<(i64, i64)> = None;
+        for (at, extra) in points {
+            if share <= at {
+                return last.map_or(extra, |(before, from)| {
+                    from + (extra - from) * (share - before) / (at - before)
+                });
+            }
+            last = Some((at, extra));
+        }
+        last.map_or(0, |(_, extra)| extra)
+    }
+
+    /// Millionths of the time to be taken so that with the extra so many are lost; 0 where the
+    /// extra alone is more.
+    pub(crate) fn share(self, lost: u64, period_ns: u64) -> u64 {
+        let lost = i64::try_from(lost).unwrap_or(i64::MAX);
+        let period = i64::try_from(period_ns).unwrap_or(i64::MAX).max(1);
+        let mut share = lost;
+        // The extra changes little with the share: this settles at once.
+        for _ in 0..8 {
+            let extra = self.extra(share.unsigned_abs());
+            share = (lost - extra.saturating_mul(1_000_000) / period).clamp(0, 999_999);
+        }
+        share.unsigned_abs()
+    }
+}
+
+/// What the turns on a PU have taken beside their shares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spent {
+    /// What one takes.
+    pub(crate) cost: Cost,
+    /// The share since the last change of speed, in millionths.
+    pub(crate) share: u64,
+    // The first so many turns are counted in `extras_ns`.
+    settled: u64,
+    extras_ns: i64,
+}
+
+impl Spent {
+    /// Begins with this cost; the first so many turns were the witness's.
+    pub(crate) fn after(cost: Cost, turns: u64) -> Self {
+        Self { cost, settled: turns, ..Self::default() }
+    }
+
+    /// What a turn takes now.
+    pub(crate) fn extra(self) -> i64 {
+        self.cost.extra(self.share)
+    }
+
+    /// What all turns until now took.
+    pub(crate) fn extras(self, turns: u64) -> i64 {
+        let new = i64::try_from(turns.saturating_sub(self.settled)).unwrap_or(0);
+        self.extras_ns.saturating_add(new.saturating_mul(self.extra()))
+    }
+
+    /// Changes the share; the turns until now had the former one.
+    pub(crate) fn change(&mut self, share: u64, turns: u64) {
+        self.extras_ns = self.extras(turns);
+        (self.settled, self.share) = (turns, share);
+    }
+}
+
+/// Has witnesses look at all vnodes at once; `take` has the methods take so much from then on,
+/// `beat` tells them that their supervisor works. The costs are in the order of the looks.
 pub(crate) fn witness(
     (outside, clock): (&dyn Outside, &dyn Clock),
     looks: &[Look],
+    take: &mut dyn FnMut(u32) -> Result<(), SpeedError>,
     beat: &mut dyn FnMut() -> Result<(), SpeedError>,
-) -> Result<Vec<Gaps>, SpeedError> {
+) -> Result<Vec<BTreeMap<PuId, Cost>>, SpeedError> {
+    let mut seen: Vec<BTreeMap<Option<usize>, Rates>> =
+        looks.iter().map(|_| BTreeMap::new()).collect();
+    if looks.is_empty() {
+        return Ok(Vec::new());
+    }
+    for round in ROUNDS {
+        take(round.and_then(|at| SHARES.get(at).copied()).unwrap_or(0))?;
+        let rates = all_at_once((outside, clock), looks, round.is_some(), beat)?;
+        for (seen, rates) in seen.iter_mut().zip(rates) {
+            let at = seen.entry(round).or_default();
+            rates.into_iter().for_each(|(pu, windows)| at.entry(pu).or_default().extend(windows));
+        }
+    }
+    Ok(looks.iter().zip(&seen).map(|(look, seen)| costs(look, seen)).collect())
+}
+
+fn all_at_once(
+    (outside, clock): (&dyn Outside, &dyn Clock),
+    looks: &[Look],
+    inside: bool,
+    beat: &mut dyn FnMut() -> Result<(), SpeedError>,
+) -> Result<Vec<Rates>, SpeedError> {
     thread::scope(|scope| {
         let looking: Vec<_> = looks
             .iter()
             .map(|look| {
-                let window_ns = (WITNESS_NS, look.floor_ns);
-                scope.spawn(move || outside.gaps(&look.entries, &look.pus, window_ns))
+                let entries = if inside { look.entries.as_slice() } else { &[] };
+                scope.spawn(move || outside.rates(entries, &look.pus, WITNESS_NS))
             })
             .collect();
         while looking.iter().any(|one| !one.is_finished()) {
@@ -95,18 +223,34 @@ pub(crate) fn witness(
     })
 }
 
-/// Mean of what lies between the 5th and the 95th percentile: what disturbs the witness from
-/// outside now and then is not the method's cost. `None` of fewer than 20.
-pub(crate) fn trimmed_mean(values: &[u64]) -> Option<u64> {
-    if values.len() < 20 {
-        return None;
-    }
+/// The costs on those PUs where the witness worked in every round.
+fn costs(look: &Look, seen: &BTreeMap<Option<usize>, Rates>) -> BTreeMap<PuId, Cost> {
+    let rate =
+        |round: Option<usize>, pu: PuId| seen.get(&round)?.get(&pu).and_then(|all| median(all));
+    let one = |pu: PuId| {
+        let free = rate(None, pu)?;
+        let mut cost = Cost::default();
+        for (at, (share, extra_ns)) in SHARES.into_iter().zip(&mut cost.extra_ns).enumerate() {
+            *extra_ns = extra(free, rate(Some(at), pu)?, (share, look.period_ns))?;
+        }
+        Some((pu, cost))
+    };
+    look.pus.iter().filter_map(one).collect()
+}
+
+/// What a turn took beside the share, at most a quarter of the period.
+fn extra(free: u64, rate: u64, (share, period_ns): (u32, u64)) -> Option<i64> {
+    // Rates are units of work in a window, far below 2^40.
+    let ratio = i64::try_from(rate.checked_mul(1_000_000)?.checked_div(free)?).ok()?;
+    let period = i64::try_from(period_ns).ok()?;
+    let beyond = 1_000_000 - ratio - i64::from(share);
+    Some((beyond * period / 1_000_000).clamp(-period / 4, period / 4))
+}
+
+fn median(values: &[u64]) -> Option<u64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
-    let cut = sorted.len() / 20;
-    let kept = sorted.get(cut..sorted.len() - cut)?;
-    let sum: u64 = kept.iter().sum();
-    sum.checked_div(u64::try_from(kept.len()).ok()?)
+    sorted.get(sorted.len() / 2).copied().filter(|_| sorted.len() >= 4)
 }
 
 #[cfg(test)]
@@ -114,11 +258,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outliers_do_not_count() {
-        let mut values: Vec<u64> = vec![100; 95];
-        values.extend([9_000_000; 5]);
-        assert_eq!(trimmed_mean(&values), Some(100));
-        assert_eq!(trimmed_mean(&values[..19]), None);
-        assert_eq!(trimmed_mean(&[]), None);
+    fn the_extra_is_what_is_lost_beside_the_share() {
+        assert_eq!(extra(1_000_000, 480_000, (500_000, 200_000)), Some(4_000));
+        assert_eq!(extra(1_000_000, 510_000, (500_000, 200_000)), Some(-2_000));
+        assert_eq!(extra(1_000_000, 1, (60_000, 200_000)), Some(50_000), "noise is bounded");
+        assert_eq!(extra(0, 1, (60_000, 200_000)), None);
+    }
+
+    #[test]
+    fn a_share_and_its_extra_are_what_is_to_be_lost() {
+        let cost = Cost { extra_ns: [24_000, 20_000, 16_000, 12_000] };
+        let check = |share, expected| assert_eq!(cost.extra(share), expected, "{share}");
+        check(0, 24_000);
+        check(205_000, 22_000);
+        check(650_000, 16_000);
+        check(990_000, 12_000);
+        for lost in [300_000_u64, 500_000, 900_000] {
+            let share = cost.share(lost, 200_000);
+            let got = share.saturating_add_signed(cost.extra(share) * 5);
+            assert!(got.abs_diff(lost) < 5, "{lost}: {share} and {got}");
+        }
+        assert_eq!(cost.share(50_000, 200_000), 0, "an interrupt costs more than that");
+        assert_eq!(Cost::default().share(250_000, 200_000), 250_000);
+    }
+
+    #[test]
+    fn a_median_needs_some_windows() {
+        assert_eq!(median(&[1, 2, 3]), None);
+        assert_eq!(median(&[4, 1, 9, 2]), Some(4));
     }
 }

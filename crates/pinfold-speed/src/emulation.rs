@@ -1,9 +1,11 @@
 //! What every method can do.
 
+use std::collections::BTreeMap;
+
 use pinfold_model::{PuId, Speed};
 
 use crate::SpeedError;
-use crate::calibrate::Gaps;
+use crate::calibrate::Cost;
 
 /// What a core of a vnode has had since the method started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,21 +22,27 @@ pub struct CoreAccount {
 ///
 /// Dropping it ends it; [`Emulation::stop`] also tells what failed.
 pub trait Emulation {
-    /// Takes half of the time from now on, if a witness is to look what that costs beside; and from
-    /// what length gaps count, in nanoseconds. Before the first [`Emulation::set`].
+    /// Length of a turn, if a witness is to look what that costs; before the first
+    /// [`Emulation::set`].
+    fn turn_to_witness(&self) -> Option<u64> {
+        None
+    }
+
+    /// Takes so many millionths of the time from now on, of all cores, whatever it costs.
     ///
     /// # Errors
     /// [`SpeedError::Host`].
-    fn begin_witness(&mut self) -> Result<Option<u64>, SpeedError> {
-        Ok(None)
+    fn take(&mut self, millionths: u32) -> Result<(), SpeedError> {
+        let _unused = millionths;
+        Ok(())
     }
 
-    /// Hears what the witness saw.
+    /// Hears what the witness found.
     ///
     /// # Errors
-    /// [`SpeedError::Calibration`] if that is too little.
-    fn end_witness(&mut self, gaps: &Gaps) -> Result<(), SpeedError> {
-        let _unused = gaps;
+    /// [`SpeedError::Calibration`] if it could not work on a core.
+    fn learn(&mut self, costs: &BTreeMap<PuId, Cost>) -> Result<(), SpeedError> {
+        let _unused = costs;
         Ok(())
     }
 

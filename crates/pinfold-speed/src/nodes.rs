@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use std::cell::RefCell;
+
 use pinfold_host::{Clock, HostMut};
 use pinfold_model::{Attach, CpuSet, Method, NodeId, PuId, Speed, Variant};
 
@@ -215,28 +217,26 @@ fn calibrate(
     started: &mut [Started<'_>],
 ) -> Result<(), SpeedError> {
     let (mut looks, mut places) = (Vec::new(), Vec::new());
-    for (place, (node, enclosure, emulation)) in started.iter_mut().enumerate() {
-        if let Some(floor_ns) = emulation.begin_witness()? {
-            looks.push(Look { entries: enclosure.entries(), pus: node.pus(), floor_ns });
+    for (place, (node, enclosure, emulation)) in started.iter().enumerate() {
+        if let Some(period_ns) = emulation.turn_to_witness() {
+            looks.push(Look { entries: enclosure.entries(), pus: node.pus(), period_ns });
             places.push(place);
         }
     }
+    let started = RefCell::new(started);
+    let each = |what: &mut dyn FnMut(&mut dyn Emulation) -> Result<(), SpeedError>| {
+        let mut started = started.borrow_mut();
+        let mut wanted = started.iter_mut().enumerate().filter(|(at, _)| places.contains(at));
+        wanted.try_for_each(|(_, (_, _, emulation))| what(emulation.as_mut()))
+    };
+    let mut take = |share| each(&mut |emulation| emulation.take(share));
     let mut beat = || {
         let now = outer.1.now_ns();
-        for place in &places {
-            if let Some((_, _, emulation)) = started.get_mut(*place) {
-                emulation.turn(now)?;
-            }
-        }
-        Ok(())
+        each(&mut |emulation| emulation.turn(now).map(|_| ()))
     };
-    let seen = witness(outer, &looks, &mut beat)?;
-    for (place, gaps) in places.iter().zip(&seen) {
-        if let Some((_, _, emulation)) = started.get_mut(*place) {
-            emulation.end_witness(gaps)?;
-        }
-    }
-    Ok(())
+    let costs = witness(outer, &looks, &mut take, &mut beat)?;
+    let mut costs = costs.iter();
+    each(&mut |emulation| costs.next().map_or(Ok(()), |costs| emulation.learn(costs)))
 }
 
 impl Running<'_> {

@@ -21,7 +21,7 @@ use pinfold_host::{
 };
 use pinfold_model::{Attach, CpuSet, Method, PuId, Step, Tid};
 use pinfold_speed::{
-    Burner, Enclosure, Facts, Gaps, Node, Nodes, Outside, Release, Sentinel, SpeedError, record,
+    Burner, Enclosure, Facts, Node, Nodes, Outside, Rates, Release, Sentinel, SpeedError, record,
     refusal, release,
 };
 
@@ -48,8 +48,8 @@ struct Watch {
 }
 
 impl Outside for Shells {
-    fn gaps(&self, _: &[String], _: &CpuSet, _: (u64, u64)) -> Result<Gaps, SpeedError> {
-        Ok(Gaps::new())
+    fn rates(&self, _: &[String], _: &CpuSet, _: u64) -> Result<Rates, SpeedError> {
+        Ok(Rates::new())
     }
 
     fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {

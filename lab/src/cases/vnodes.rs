@@ -182,9 +182,10 @@ fn made(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(), LabEr
             must(format!("{core}/cgroup.type"), "threaded");
             must(format!("{core}/cpuset.cpus.effective"), &pu.to_string());
             let quota = format!("{:.0} 100000", vnode.asked * 100_000.0);
-            match method {
-                Method::Quota => must(format!("{core}/cpu.max"), &quota),
-                _ => must(format!("{group}/pinfold-burn-{pu}/cgroup.type"), "threaded"),
+            if method == Method::Quota {
+                must(format!("{core}/cpu.max"), &quota);
+            } else {
+                must(format!("{group}/pinfold-burn-{pu}/cgroup.type"), "threaded");
             }
         }
     }
@@ -286,9 +287,10 @@ fn pinned(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(), Lab
             let list =
                 guest.shell(&format!("grep Cpus_allowed_list /proc/{pid}/status | cut -f2"))?;
             let mask = CpuSet::parse_list(list.trim()).unwrap_or_default();
-            let is_right = match method {
-                Method::Hogs => mask == vnode.pus,
-                _ => mask.len() == 1 && mask.is_disjoint(&used),
+            let is_right = if method == Method::Hogs {
+                mask == vnode.pus
+            } else {
+                mask.len() == 1 && mask.is_disjoint(&used)
             };
             if !is_right {
                 wrong.push(format!("loop {pid} of {} may run on {mask}", vnode.name));
@@ -322,10 +324,9 @@ fn accounted(guest: &mut Guest, method: Method) -> Result<String, LabError> {
             }
         }
         if wrong.is_empty() {
-            return Ok(match method {
-                Method::Fracas => String::new(),
-                _ => format!(", by its own account within {:.0} points", (worst * 100.0).ceil()),
-            });
+            let within =
+                format!(", by its own account within {:.0} points", (worst * 100.0).ceil());
+            return Ok(if method == Method::Fracas { String::new() } else { within });
         }
         guest.shell("sleep 1")?;
     }

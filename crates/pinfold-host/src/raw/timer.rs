@@ -20,6 +20,8 @@ const DISABLED: u64 = 1;
 const OF_CGROUP: u64 = 4;
 /// `_IO('$', 0)`, `PERF_EVENT_IOC_ENABLE`.
 const ENABLE: libc::c_ulong = 0x2400;
+/// `_IO('$', 1)`, `PERF_EVENT_IOC_DISABLE`.
+const DISABLE: libc::c_ulong = 0x2401;
 /// `_IOW('$', 4, __u64)`, `PERF_EVENT_IOC_PERIOD`.
 const PERIOD: libc::c_ulong = 0x4008_2404;
 /// `_IOW('$', 8, __u32)`, `PERF_EVENT_IOC_SET_BPF`.
@@ -70,6 +72,11 @@ impl Timer {
     /// Starts it.
     pub(crate) fn enable(&self) -> io::Result<()> {
         self.control(ENABLE, 0)
+    }
+
+    /// Stops it; it can be started again.
+    pub(crate) fn disable(&self) -> io::Result<()> {
+        self.control(DISABLE, 0)
     }
 
     /// Changes its period.

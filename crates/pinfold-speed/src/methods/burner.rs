@@ -6,7 +6,7 @@
 
 use std::hint;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -36,7 +36,6 @@ struct Shared {
     until_ns: AtomicU64,
     // Millionths of the time.
     steal: AtomicU64,
-    cost_ns: AtomicI64,
     burned_ns: AtomicU64,
     turns: AtomicU64,
 }
@@ -87,15 +86,6 @@ impl Burning {
         if let Some(thread) = &self.thread {
             thread.thread().unpark();
         }
-    }
-
-    /// What a turn costs besides.
-    pub(super) fn set_cost(&self, ns: i64) {
-        self.shared.cost_ns.store(ns, Ordering::Relaxed);
-    }
-
-    pub(super) fn cost(&self) -> i64 {
-        self.shared.cost_ns.load(Ordering::Relaxed)
     }
 
     /// Nanoseconds that it has burned, and in how many turns.
@@ -177,8 +167,7 @@ fn burn(shared: &Shared, period_ns: u64, offset_ns: u64) {
             owed_ns = 0;
             continue;
         }
-        let cost_ns = shared.cost_ns.load(Ordering::Relaxed);
-        owed_ns += i64::try_from(period_ns * steal / 1_000_000).unwrap_or(0) - cost_ns;
+        owed_ns += i64::try_from(period_ns * steal / 1_000_000).unwrap_or(0);
         let longest = i64::try_from(period_ns).unwrap_or(i64::MAX);
         owed_ns = owed_ns.clamp(-longest, longest);
         if owed_ns <= 0 {

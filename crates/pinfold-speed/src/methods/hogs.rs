@@ -20,11 +20,9 @@ use pinfold_model::{Method, PuId, Speed, Variant};
 use super::burner::{self, BEAT_NS, Burning, THROTTLE_FLOOR};
 use super::{Ground, in_us, steal_of};
 use crate::SpeedError;
-use crate::calibrate::{Gaps, trimmed_mean};
+use crate::calibrate::{Cost, Spent};
 use crate::emulation::{CoreAccount, Emulation};
 
-/// While a witness looks, half of the time is taken.
-const WITNESS_STEAL: u64 = 500_000;
 /// Longer turns than this come too rarely to be measured; what they cost is some 0.05 % of them.
 const LONGEST_MEASURED_NS: u64 = 10_000_000;
 
@@ -35,6 +33,7 @@ pub(super) struct Hogs {
     is_throttled: bool,
     is_measured: bool,
     burners: BTreeMap<PuId, Burning>,
+    costs: BTreeMap<PuId, Spent>,
 }
 
 pub(super) fn start(ground: &Ground<'_, '_>) -> Result<Hogs, SpeedError> {
@@ -47,6 +46,7 @@ pub(super) fn start(ground: &Ground<'_, '_>) -> Result<Hogs, SpeedError> {
         is_throttled: burner::is_throttled(ground.host),
         is_measured: !is_as_published && period_ns <= LONGEST_MEASURED_NS,
         burners: BTreeMap::new(),
+        costs: BTreeMap::new(),
     };
     let pus = ground.node.pus();
     let count = u64::try_from(pus.len()).unwrap_or(1).max(1);
@@ -64,30 +64,27 @@ impl Hogs {
 }
 
 impl Emulation for Hogs {
-    fn begin_witness(&mut self) -> Result<Option<u64>, SpeedError> {
-        if !self.is_measured {
-            return Ok(None);
-        }
-        for burner in self.burners.values() {
-            burner.set_steal(WITNESS_STEAL);
-        }
-        Ok(Some(self.period_ns / 4))
+    fn turn_to_witness(&self) -> Option<u64> {
+        self.is_measured.then_some(self.period_ns)
     }
 
-    fn end_witness(&mut self, gaps: &Gaps) -> Result<(), SpeedError> {
+    fn take(&mut self, millionths: u32) -> Result<(), SpeedError> {
+        for burner in self.burners.values() {
+            burner.set_steal(millionths.into());
+        }
+        Ok(())
+    }
+
+    fn learn(&mut self, costs: &BTreeMap<PuId, Cost>) -> Result<(), SpeedError> {
         for (pu, burner) in &self.burners {
-            let (burned_ns, turns) = burner.burned();
-            let seen = gaps.get(pu).and_then(|gaps| trimmed_mean(gaps));
-            let meant = burned_ns.checked_div(turns);
-            let (Some(seen), Some(meant)) = (seen, meant) else {
-                return Err(SpeedError::Calibration {
-                    vnode: self.vnode.clone(),
-                    method: Method::Hogs,
-                    why: format!("the witness on PU {pu} saw hardly any turns"),
-                });
-            };
-            let cost = i64::try_from(seen).unwrap_or(0) - i64::try_from(meant).unwrap_or(0);
-            burner.set_cost(cost);
+            let cost = costs.get(pu).ok_or_else(|| SpeedError::Calibration {
+                vnode: self.vnode.clone(),
+                method: Method::Hogs,
+                why: format!("the witness could not work on PU {pu}"),
+            })?;
+            // What came before was the witness's.
+            let (_, settled) = burner.burned();
+            self.costs.insert(*pu, Spent::after(*cost, settled));
         }
         Ok(())
     }
@@ -107,7 +104,10 @@ impl Emulation for Hogs {
         }
         for (pu, speed) in speeds {
             if let Some(burner) = self.burners.get(pu) {
-                burner.set_steal(steal_of(*speed));
+                let spent = self.costs.entry(*pu).or_default();
+                let share = spent.cost.share(steal_of(*speed), self.period_ns);
+                spent.change(share, burner.burned().1);
+                burner.set_steal(share);
             }
         }
         self.vouch();
@@ -123,19 +123,21 @@ impl Emulation for Hogs {
         let wanted_ns = SystemClock.now_ns().saturating_sub(self.started_ns);
         let account = |(pu, burner): (&PuId, &Burning)| {
             let (burned_ns, turns) = burner.burned();
-            let cost = i64::try_from(turns).unwrap_or(0).saturating_mul(burner.cost());
-            CoreAccount { pu: *pu, wanted_ns, taken_ns: burned_ns.saturating_add_signed(cost) }
+            let spent = self.costs.get(pu).copied().unwrap_or_default();
+            let taken_ns = burned_ns.saturating_add_signed(spent.extras(turns));
+            CoreAccount { pu: *pu, wanted_ns, taken_ns }
         };
         Ok(self.burners.iter().map(account).collect())
     }
 
     fn notes(&self) -> Vec<String> {
-        let note = |(pu, burner): (&PuId, &Burning)| {
+        let note = |pu: &PuId| {
             if !self.is_measured {
                 let period = in_us(self.period_ns);
                 return format!("PU {pu}: a turn each {period}, whose own cost is not measured");
             }
-            let cost = burner.cost();
+            let spent = self.costs.get(pu).copied().unwrap_or_default();
+            let cost = spent.extra();
             let sign = if cost < 0 { "-" } else { "" };
             let cost = in_us(cost.unsigned_abs());
             format!(
@@ -143,7 +145,7 @@ impl Emulation for Hogs {
                 in_us(self.period_ns)
             )
         };
-        self.burners.iter().map(note).collect()
+        self.burners.keys().map(note).collect()
     }
 
     fn stop(&mut self) -> Result<(), SpeedError> {

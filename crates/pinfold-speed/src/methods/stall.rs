@@ -13,7 +13,7 @@ use pinfold_model::{Method, PuId, Speed};
 
 use super::{Ground, in_us, steal_of};
 use crate::SpeedError;
-use crate::calibrate::{Gaps, trimmed_mean};
+use crate::calibrate::{Cost, Spent};
 use crate::emulation::{CoreAccount, Emulation};
 
 /// Without a beat for so long the program stalls nobody any more.
@@ -25,8 +25,6 @@ const LONGEST_NS: u64 = 2_000_000;
 const LONGEST_PERIOD_NS: u64 = 1_000_000;
 /// What is taken in a period is at least so many times what the interrupt costs.
 const LEAST_SHARE: u64 = 2;
-/// While a witness looks, half of the time is taken.
-const WITNESS_STEAL: u32 = 500_000;
 
 pub(super) struct Stalling {
     vnode: String,
@@ -38,7 +36,7 @@ pub(super) struct Stalling {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Core {
-    cost_ns: u64,
+    spent: Spent,
     period_ns: u64,
 }
 
@@ -53,19 +51,21 @@ pub(super) fn start(ground: &Ground<'_, '_>) -> Result<Stalling, SpeedError> {
         vnode: ground.node.name.clone(),
         stall,
         usual_ns: period_ns,
-        cores: pus.iter().map(|pu| (pu, Core { cost_ns: 0, period_ns })).collect(),
+        cores: pus.iter().map(|pu| (pu, Core { period_ns, ..Core::default() })).collect(),
     })
 }
 
 impl Stalling {
-    /// The period in which so much can be taken.
-    fn period(&self, cost_ns: u64, speed: Speed) -> Result<u64, SpeedError> {
-        let steal = steal_of(speed);
-        if steal == 0 {
-            return Ok(LONGEST_PERIOD_NS);
+    /// The period in which so much can be taken, and the share that is to be stalled.
+    fn turn_of(&self, cost: Cost, speed: Speed) -> Result<(u64, u64), SpeedError> {
+        let lost = steal_of(speed);
+        if lost == 0 {
+            return Ok((self.usual_ns, 0));
         }
-        let least = cost_ns.saturating_mul(LEAST_SHARE).saturating_mul(1_000_000) / steal;
-        if cost_ns.saturating_mul(1_000_000) / steal > LONGEST_PERIOD_NS {
+        let least_ns = u64::try_from(cost.extra(0)).unwrap_or(0);
+        let period_of =
+            |times: u64| least_ns.saturating_mul(times).saturating_mul(1_000_000) / lost;
+        if period_of(1) > LONGEST_PERIOD_NS {
             return Err(SpeedError::OutOfReach {
                 vnode: self.vnode.clone(),
                 method: Method::Stall,
@@ -73,38 +73,39 @@ impl Stalling {
                 why: format!(
                     "one interrupt each {} costs {} here, which is more than is to be taken",
                     in_us(LONGEST_PERIOD_NS),
-                    in_us(cost_ns)
+                    in_us(least_ns)
                 ),
                 hint: "ask for 100%, or for a lower speed".to_owned(),
             });
         }
-        Ok(self.usual_ns.max(least.min(LONGEST_PERIOD_NS)))
+        let period_ns = self.usual_ns.max(period_of(LEAST_SHARE).min(LONGEST_PERIOD_NS));
+        Ok((period_ns, cost.share(lost, period_ns)))
     }
 }
 
 impl Emulation for Stalling {
-    fn begin_witness(&mut self) -> Result<Option<u64>, SpeedError> {
-        let wish = StallWish { stolen: WITNESS_STEAL, cost_ns: 0, longest_ns: LONGEST_NS };
+    fn turn_to_witness(&self) -> Option<u64> {
+        Some(self.usual_ns)
+    }
+
+    fn take(&mut self, millionths: u32) -> Result<(), SpeedError> {
+        let wish = StallWish { stolen: millionths, cost_ns: 0, longest_ns: LONGEST_NS };
         for pu in self.cores.keys() {
             self.stall.set(*pu, wish)?;
         }
-        // Half of what is taken: other gaps are shorter, or rare.
-        Ok(Some(self.usual_ns / 4))
+        Ok(())
     }
 
-    fn end_witness(&mut self, gaps: &Gaps) -> Result<(), SpeedError> {
+    fn learn(&mut self, costs: &BTreeMap<PuId, Cost>) -> Result<(), SpeedError> {
         for (pu, core) in &mut self.cores {
-            let account = self.stall.account(*pu)?;
-            let seen = gaps.get(pu).and_then(|gaps| trimmed_mean(gaps));
-            let meant = account.stalled_ns.checked_div(account.interrupts);
-            let (Some(seen), Some(meant)) = (seen, meant) else {
-                return Err(SpeedError::Calibration {
-                    vnode: self.vnode.clone(),
-                    method: Method::Stall,
-                    why: format!("the witness on PU {pu} saw hardly any interrupts"),
-                });
-            };
-            core.cost_ns = seen.saturating_sub(meant);
+            let cost = costs.get(pu).ok_or_else(|| SpeedError::Calibration {
+                vnode: self.vnode.clone(),
+                method: Method::Stall,
+                why: format!("the witness could not work on PU {pu}"),
+            })?;
+            // What came before was the witness's.
+            let interrupts = self.stall.account(*pu)?.interrupts;
+            core.spent = Spent::after(*cost, interrupts);
         }
         Ok(())
     }
@@ -113,14 +114,15 @@ impl Emulation for Stalling {
         let mut wishes = Vec::with_capacity(speeds.len());
         for (pu, speed) in speeds {
             let Some(core) = self.cores.get(pu) else { continue };
-            wishes.push((*pu, *speed, self.period(core.cost_ns, *speed)?));
+            wishes.push((*pu, self.turn_of(core.spent.cost, *speed)?));
         }
-        for (pu, speed, period_ns) in wishes {
+        for (pu, (period_ns, share)) in wishes {
+            let account = self.stall.account(pu)?;
             let Some(core) = self.cores.get_mut(&pu) else { continue };
+            core.spent.change(share, account.interrupts);
             core.period_ns = period_ns;
-            let stolen = u32::try_from(steal_of(speed)).unwrap_or(0);
-            let wish = StallWish { stolen, cost_ns: core.cost_ns, longest_ns: LONGEST_NS };
-            self.stall.set(pu, wish)?;
+            let stolen = u32::try_from(share).unwrap_or(0);
+            self.stall.set(pu, StallWish { stolen, cost_ns: 0, longest_ns: LONGEST_NS })?;
             self.stall.set_period(pu, period_ns)?;
         }
         Ok(())
@@ -134,8 +136,8 @@ impl Emulation for Stalling {
     fn observe(&self) -> Result<Vec<CoreAccount>, SpeedError> {
         let account = |(pu, core): (&PuId, &Core)| {
             let account = self.stall.account(*pu)?;
-            let cost = account.interrupts.saturating_mul(core.cost_ns);
-            let taken_ns = account.stalled_ns.saturating_add(cost);
+            let extras_ns = core.spent.extras(account.interrupts);
+            let taken_ns = account.stalled_ns.saturating_add_signed(extras_ns);
             Ok(CoreAccount { pu: *pu, wanted_ns: account.ran_ns, taken_ns })
         };
         self.cores.iter().map(account).collect()
@@ -146,7 +148,7 @@ impl Emulation for Stalling {
             format!(
                 "PU {pu}: an interrupt each {}, which itself costs {}",
                 in_us(core.period_ns),
-                in_us(core.cost_ns)
+                in_us(core.spent.extra().unsigned_abs())
             )
         };
         self.cores.iter().map(note).collect()

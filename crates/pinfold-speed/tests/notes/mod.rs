@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use pinfold_model::{CpuSet, PuId, Tid};
-use pinfold_speed::{Burner, Gaps, Outside, Release, Sentinel, SpeedError};
+use pinfold_speed::{Burner, Outside, Rates, Release, Sentinel, SpeedError};
 
 /// What was noted.
 #[derive(Default)]
@@ -41,8 +41,8 @@ impl Sentinel for Started {
 }
 
 impl Outside for Notes {
-    fn gaps(&self, _: &[String], _: &CpuSet, _: (u64, u64)) -> Result<Gaps, SpeedError> {
-        Ok(Gaps::new())
+    fn rates(&self, _: &[String], _: &CpuSet, _: u64) -> Result<Rates, SpeedError> {
+        Ok(Rates::new())
     }
 
     fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {

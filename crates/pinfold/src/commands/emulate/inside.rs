@@ -4,7 +4,6 @@ use std::process::ExitStatus;
 
 use pinfold_host::process::{self, Child, Spawn};
 use pinfold_host::user::StateDir;
-use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::{CpuSet, Platform};
 use pinfold_plan::platforms;
 
@@ -14,9 +13,6 @@ use crate::cli::RunArgs;
 use crate::cli::emulate::{ExecArgs, ShellArgs};
 use crate::failure::{Exit, Failure};
 use crate::{common, interrupt};
-
-/// Who waits for a process looks so often.
-const LOOK_NS: u64 = 5_000_000;
 
 /// Runs a command in a vnode and ends as it ends.
 pub fn exec(arguments: &ExecArgs, state: Option<&str>) -> Result<(), Failure> {
@@ -52,16 +48,11 @@ fn start(enter: &Enter, command: &[String]) -> Result<Child, Failure> {
         .map_err(|error| common::host_failure(&error))
 }
 
-/// Ends as the command ends; the terminal's signals reach it by themselves.
+/// Ends as the command ends; the terminal's signals reach it by themselves. To look again and
+/// again would take time from the very cores that are slowed.
 fn wait(mut child: Child) -> Result<(), Failure> {
     interrupt::install()?;
-    let status = loop {
-        match child.try_wait().map_err(|error| common::host_failure(&error))? {
-            Some(status) => break status,
-            None => SystemClock.sleep_ns(LOOK_NS),
-        }
-    };
-    as_it_ended(status)
+    as_it_ended(child.wait().map_err(|error| common::host_failure(&error))?)
 }
 
 fn as_it_ended(status: ExitStatus) -> Result<(), Failure> {

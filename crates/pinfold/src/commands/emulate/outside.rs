@@ -4,12 +4,13 @@ use std::io::Read as _;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use pinfold_host::process::{self, Beat, Child, Spawn, Stdio};
+use pinfold_host::process::{Beat, Child, Spawn, Stdio};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::{CpuSet, PuId, Tid};
+use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
-use pinfold_probe::rulers::{Cpus, Kind, Ruler};
-use pinfold_speed::{Burner, Gaps, Outside, Release, Sentinel, SpeedError};
+use pinfold_probe::speed_rulers::{Progress, SpeedRuler as _, WorkerProgress, Workers};
+use pinfold_speed::{Burner, Outside, Rates, Release, Sentinel, SpeedError};
 
 use crate::cli::SentinelArgs;
 use crate::common;
@@ -26,34 +27,31 @@ impl Programs {
     }
 }
 
-/// A ruler that spins all the time and tells every gap from a length on.
-fn witness(pus: &CpuSet, (duration_ns, floor_ns): (u64, u64)) -> Ruler {
-    let mut ruler = Ruler::spin_gap(duration_ns).on(Cpus::These(pus.clone()));
-    ruler.kind = Kind::SpinGap { duty_percent: 100, period_us: 10_000, floor_ns };
-    ruler
-}
+/// Windows of the witness, as many as fit, each of so many ms: several ticks of the kernel.
+const WINDOW_MS: usize = 20;
 
 impl Outside for Programs {
-    fn gaps(
+    fn rates(
         &self,
         entries: &[String],
         pus: &CpuSet,
-        window_ns: (u64, u64),
-    ) -> Result<Gaps, SpeedError> {
+        duration_ns: u64,
+    ) -> Result<Rates, SpeedError> {
         let failed = |why: String| SpeedError::Outside { what: "the witness", why };
-        let ruler = witness(pus, window_ns);
-        let output = Spawn::new(&self.pinload.path())
-            .args(ruler.argv())
-            .cgroup_files(entries.to_vec())
-            .capture(ruler.patience_ns())?;
-        if !output.status.success() {
-            let how = process::describe(output.status);
-            return Err(failed(format!("{how}: {}", output.stderr_text().trim())));
-        }
-        let series =
-            ruler.parse(&output.stdout_text()).map_err(|error| failed(error.to_string()))?;
-        let whole = |samples: &[f64]| samples.iter().copied().map(whole_ns).collect();
-        Ok(series.iter().map(|one| (PuId(one.cpu), whole(&one.samples))).collect())
+        let workers = Workers::Threads(u32::try_from(pus.len()).unwrap_or(u32::MAX));
+        let duration_ms = u32::try_from(duration_ns / 1_000_000).unwrap_or(u32::MAX);
+        let ruler = Progress { pinned: Some(pus.clone()), ..Progress::new(workers, duration_ms) };
+        let placement = Placement { cgroup_files: entries.to_vec(), affinity: Some(pus.clone()) };
+        let outcome = ruler
+            .run_on_host(&self.pinload, &placement)
+            .map_err(|error| failed(error.to_string()))?;
+        let windows = |worker: &WorkerProgress| {
+            let whole = worker.windows.chunks_exact(WINDOW_MS);
+            // The threads begin one after the other.
+            whole.skip(1).map(|window| window.iter().copied().map(u64::from).sum()).collect()
+        };
+        let rates = outcome.workers.iter();
+        Ok(rates.filter_map(|worker| Some((worker.cpu?, windows(worker)))).collect())
     }
 
     fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
@@ -162,12 +160,6 @@ pub fn sentinel(arguments: &SentinelArgs) -> Result<(), Failure> {
             Err(RecvTimeoutError::Disconnected) => return release(),
         }
     }
-}
-
-/// A sample, which the ruler has read from a clock of whole nanoseconds.
-fn whole_ns(sample: f64) -> u64 {
-    let time = Duration::try_from_secs_f64(sample / 1e9).unwrap_or_default();
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 struct Burning {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use pinfold_apply::{Journal, NewJournal, Target};
 use pinfold_host::process::{self, Spawn, Stdio};
 use pinfold_host::user::{self, StateDir};
-use pinfold_host::{Clock as _, LiveHost, SystemClock, Vigil};
+use pinfold_host::{Clock as _, HostMut as _, LiveHost, SystemClock, Vigil};
 use pinfold_model::{EmulatedVnode, EmulationPlan, Method, Platform, PuId, Topology};
 use pinfold_plan::platforms;
 use pinfold_probe::pinload::Pinload;
@@ -220,6 +220,7 @@ pub fn with_platform(
     plan: &EmulationPlan,
     work: &mut Work<'_>,
 ) -> Result<(), Failure> {
+    keep_off(host, plan)?;
     let clock = SystemClock;
     let journals = place::journals(state, &clock)?;
     let target =
@@ -252,6 +253,16 @@ pub fn with_platform(
 
 /// The caller who has asked for the end, if one has, and whether all methods ended.
 type Ended = (Option<Caller>, Result<(), Failure>);
+
+/// The supervisor itself stays on the host's PUs: its beats would disturb the vnodes.
+fn keep_off(host: &LiveHost, plan: &EmulationPlan) -> Result<(), Failure> {
+    let mut free = plan.plan.housekeeping.clone();
+    for vnode in &plan.vnodes {
+        free = free.difference(&vnode.cpus());
+    }
+    let pus = if free.is_empty() { &plan.plan.housekeeping } else { &free };
+    host.set_affinity(process::own_tid(), pus).map_err(|error| common::host_failure(&error))
+}
 
 fn in_force(
     host: &LiveHost,
