@@ -24,7 +24,7 @@ use pinfold_vm::guest::{GuestKernel, fetch_kernel};
 pub use shapes::Placed;
 
 use crate::error::LabError;
-pub use crate::guest::{BIG, DIES, EIGHT, NUMA, SCALED, SMALL, SVM, TWO};
+pub use crate::guest::{BIG, DIES, EIGHT, NUMA, SCALED, SMALL, STEADY, SVM, TWO};
 use crate::guest::{Guest, Shape};
 use crate::ship::Cargo;
 use crate::stage::{Cgroups, Stage};
@@ -176,7 +176,7 @@ impl Case {
                 lab.alone(&SCALED, self.name(), |guest| frequency::set(guest, lab.extent))
             }
             Case::Vnodes(Method::Gov) => lab.alone(&SCALED, self.name(), gov::frequencies),
-            Case::Vnodes(Method::Stall) => lab.alone(&EIGHT, self.name(), stall::stalls),
+            Case::Vnodes(Method::Stall) => lab.alone(&STEADY, self.name(), stall::stalls),
             Case::Vnodes(method) => {
                 lab.alone(&EIGHT, self.name(), |guest| vnodes::platform(guest, method))
             }

@@ -1,27 +1,26 @@
-//! Two cores that stall: the kernel takes the program, the account is near what was asked, and
+//! A core that stalls: the kernel takes the program, the account is near what was asked, and
 //! a supervisor that is stopped slows nobody.
 //!
-//! How far loops get is counted, not how fast they are: between stalled to a quarter and not
-//! stalled at all lies more than what the guest's own host does to them.
+//! How far a loop gets is counted, not how fast it is. The guest's clock counts instructions:
+//! else what the guest waits for this machine would seem to be what an interrupt costs.
 
 use serde_json::Value;
 
-use super::vnodes::{PLATFORM, UP, cores_of, mount, put, signal, status};
+use super::vnodes::{Core, PLATFORM, UP, cores_of, mount, put, signal, status};
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
 
-const TEXT: &str = "[[vnode]]\nname = \"slow\"\ncores = 2\nspeed = \"25%\"\nmethod = \"stall\"\nperiod = \"1ms\"\n";
-/// Two loops, each of which adds a byte to its file now and then.
-const LOOPS: &str = "exec pinfold emulate exec slow -- /bin/busybox sh -c 'for i in 1 2; do \
-    while :; do k=0; while [ $k -lt 200 ]; do k=$((k+1)); done; echo; done > /tmp/steps.$i & \
-    echo $!; done > /tmp/loops; wait'";
-/// How far they get in three seconds of the guest's time.
-const STEPS: &str = "until [ $(cat /tmp/loops | wc -l) = 2 ]; do usleep 50000; done; usleep 300000
-    size() { stat -c %s /tmp/steps.1 /tmp/steps.2; }; size; sleep 3; size";
+const TEXT: &str = "[[vnode]]\nname = \"slow\"\ncores = 1\nspeed = \"25%\"\nmethod = \"stall\"\nperiod = \"1ms\"\n";
+/// A loop that adds a byte to its file now and then.
+const LOOP: &str = "exec pinfold emulate exec slow -- /bin/busybox sh -c 'echo $$ > /tmp/loop
+    while :; do k=0; while [ $k -lt 200 ]; do k=$((k+1)); done; echo; done > /tmp/steps'";
+/// How far it gets in three seconds of the guest's time.
+const STEPS: &str = "until [ -s /tmp/steps ]; do usleep 50000; done; usleep 300000
+    stat -c %s /tmp/steps; sleep 3; stat -c %s /tmp/steps";
 /// What a kernel says that was hurt.
 const HURT: [&str; 6] = ["WARNING:", "BUG:", "lockdep", "Oops", "soft lockup", "hard LOCKUP"];
 /// The account is the kernel's, of a second or two.
-const ACCOUNT: f64 = 0.1;
+const ACCOUNT: f64 = 0.05;
 
 pub(super) fn stalls(guest: &mut Guest) -> Result<String, LabError> {
     mount(guest)?;
@@ -29,7 +28,7 @@ pub(super) fn stalls(guest: &mut Guest) -> Result<String, LabError> {
     put(guest, TEXT)?;
     let said = guest.shell("dmesg | wc -l")?;
     guest.pinfold(&UP)?;
-    guest.background(LOOPS)?;
+    guest.background(LOOP)?;
     let stalled = steps(guest)?;
     let got = accounted(guest)?;
     signal(guest, "STOP")?;
@@ -44,18 +43,18 @@ pub(super) fn stalls(guest: &mut Guest) -> Result<String, LabError> {
         ("before it went on", again, free),
         ("after down", again, after),
     ] {
-        if fast < slow * 2.0 {
+        if fast < slow * 3.0 {
             wrong.push(format!("{fast} steps {what}, {slow} when stalled"));
         }
     }
-    expect_none("the loops are not slowed as they must be", wrong)?;
-    guest.shell("kill -9 $(cat /tmp/loops); ! find /sys/fs/cgroup -name 'pinfold-*' | grep .")?;
+    expect_none("the loop is not slowed as it must be", wrong)?;
+    guest.shell("kill -9 $(cat /tmp/loop); ! find /sys/fs/cgroup -name 'pinfold-*' | grep .")?;
     let text = guest.shell("dmesg")?;
     let new = text.lines().skip(said.trim().parse().unwrap_or(0));
     let hurt = new.filter(|line| HURT.iter().any(|word| line.contains(word)));
     expect_none("the kernel complains", hurt.map(str::to_owned).collect())?;
     Ok(format!(
-        "two cores at 25 %, by its own account {got:.0} %; {stalled} steps, {free} while the \
+        "a core at 25 %, by its own account {got:.0} %; {stalled} steps, {free} while the \
          supervisor was stopped, then {again}, and {after} after down; the kernel says nothing"
     ))
 }
@@ -77,22 +76,20 @@ fn able(guest: &mut Guest) -> Result<(), LabError> {
     }
 }
 
-/// Steps of both loops together.
 fn steps(guest: &mut Guest) -> Result<f64, LabError> {
     let text = guest.shell(STEPS)?;
     let sizes: Vec<f64> = text.lines().filter_map(|line| line.trim().parse().ok()).collect();
     match sizes.as_slice() {
-        [a, b, c, d] => Ok(c + d - a - b),
-        _ => Err(LabError::wrong("the loops' files", text)),
+        [before, after] => Ok(after - before),
+        _ => Err(LabError::wrong("the loop's file", text)),
     }
 }
 
-/// The mean of both cores, in percent.
+/// What it got of its core, in percent.
 fn accounted(guest: &mut Guest) -> Result<f64, LabError> {
     let status = status(guest)?;
-    let got: Option<Vec<f64>> = cores_of(&status, "slow").iter().map(|core| core.got).collect();
-    let got =
-        got.filter(|got| got.len() == 2 && got.iter().all(|got| (got - 0.25).abs() <= ACCOUNT));
-    got.map(|got| got.iter().sum::<f64>() * 50.0)
-        .ok_or_else(|| LabError::wrong(format!("the account of {PLATFORM}"), status.to_string()))
+    match cores_of(&status, "slow").as_slice() {
+        [Core { got: Some(got), .. }] if (got - 0.25).abs() <= ACCOUNT => Ok(got * 100.0),
+        _ => Err(LabError::wrong(format!("the account of {PLATFORM}"), status.to_string())),
+    }
 }
