@@ -27,6 +27,8 @@ const NEAR: f64 = 0.15;
 /// The account of the last second or two may lack one turn of it, or have one more.
 const ACCOUNT: f64 = 0.12;
 const LOOKS: usize = 10;
+/// How often shares are measured until they are right.
+const SHARES: usize = 4;
 
 /// A host whose groups nobody divides yet, with the scheduler's tunables in sight.
 const MOUNT: &str = "mount -t cgroup2 none ROOT; mkdir ROOT/init.scope
@@ -110,7 +112,7 @@ pub(super) fn put(guest: &mut Guest, text: &str) -> Result<(), LabError> {
 /// The example, of which the first vnode shares the host's PU, under a method.
 fn text(method: Method) -> String {
     let vnodes = EXAMPLE.replace("[[vnode]]\n", "[[vnode]]\nperiod = \"100ms\"\n");
-    let share = matches!(method, Method::Hogs);
+    let share = method == Method::Hogs;
     format!("share-housekeeping = {share}\nmethod = \"{}\"\n{vnodes}", method.name())
 }
 
@@ -182,10 +184,9 @@ fn made(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(), LabEr
             must(format!("{core}/cgroup.type"), "threaded");
             must(format!("{core}/cpuset.cpus.effective"), &pu.to_string());
             let quota = format!("{:.0} 100000", vnode.asked * 100_000.0);
-            if method == Method::Quota {
-                must(format!("{core}/cpu.max"), &quota);
-            } else {
-                must(format!("{group}/pinfold-burn-{pu}/cgroup.type"), "threaded");
+            match method == Method::Quota {
+                true => must(format!("{core}/cpu.max"), &quota),
+                false => must(format!("{group}/pinfold-burn-{pu}/cgroup.type"), "threaded"),
             }
         }
     }
@@ -238,8 +239,25 @@ fn spin(guest: &mut Guest, vnodes: &mut [Vnode]) -> Result<(), LabError> {
 }
 
 /// The share of the guest's time that each vnode's loops had, per core; near what was asked, and
-/// in that order.
+/// in that order. A PU of the guest that waited for this machine too long gets another look.
 fn measure(guest: &mut Guest, vnodes: &[Vnode]) -> Result<Vec<f64>, LabError> {
+    let mut seen = Vec::new();
+    for _ in 0..SHARES {
+        let shares = shares(guest, vnodes)?;
+        let far = |(vnode, got): (&Vnode, &f64)| (vnode.asked - got).abs() > NEAR;
+        let slower =
+            |(a, b): (usize, usize)| vnodes[a].asked > vnodes[b].asked && shares[a] <= shares[b];
+        let mut pairs = (0..vnodes.len()).flat_map(|a| (0..vnodes.len()).map(move |b| (a, b)));
+        if !vnodes.iter().zip(&shares).any(far) && !pairs.any(slower) {
+            return Ok(shares);
+        }
+        seen.push(format!("{shares:.3?} of the guest's time"));
+    }
+    Err(LabError::Wrong { what: "vnodes are not as slow as asked".to_owned(), found: seen })
+}
+
+/// One look of five seconds.
+fn shares(guest: &mut Guest, vnodes: &[Vnode]) -> Result<Vec<f64>, LabError> {
     let pids: Vec<String> =
         vnodes.iter().flat_map(|vnode| &vnode.loops).map(u32::to_string).collect();
     let text = guest.shell(&LOOK.replace("PIDS", &pids.join(" ")))?;
@@ -257,15 +275,7 @@ fn measure(guest: &mut Guest, vnodes: &[Vnode]) -> Result<Vec<f64>, LabError> {
         let cores = f64::from(u32::try_from(each.len()).unwrap_or(1));
         shares.push(each.iter().sum::<f64>() / cores);
     }
-    let told = || format!("{shares:.3?} of the guest's time");
-    let far = |(vnode, got): (&Vnode, &f64)| (vnode.asked - got).abs() > NEAR;
-    let slower =
-        |(a, b): (usize, usize)| vnodes[a].asked > vnodes[b].asked && shares[a] <= shares[b];
-    let mut pairs = (0..vnodes.len()).flat_map(|a| (0..vnodes.len()).map(move |b| (a, b)));
-    match vnodes.iter().zip(&shares).any(far) || pairs.any(slower) {
-        true => Err(LabError::wrong("vnodes are not as slow as asked", told())),
-        false => Ok(shares),
-    }
+    Ok(shares)
 }
 
 /// Number of a process, the time of the look, and its CPU time, in seconds: `stat` fields 14, 15.
@@ -287,10 +297,9 @@ fn pinned(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(), Lab
             let list =
                 guest.shell(&format!("grep Cpus_allowed_list /proc/{pid}/status | cut -f2"))?;
             let mask = CpuSet::parse_list(list.trim()).unwrap_or_default();
-            let is_right = if method == Method::Hogs {
-                mask == vnode.pus
-            } else {
-                mask.len() == 1 && mask.is_disjoint(&used)
+            let is_right = match method == Method::Hogs {
+                true => mask == vnode.pus,
+                false => mask.len() == 1 && mask.is_disjoint(&used),
             };
             if !is_right {
                 wrong.push(format!("loop {pid} of {} may run on {mask}", vnode.name));
@@ -324,9 +333,12 @@ fn accounted(guest: &mut Guest, method: Method) -> Result<String, LabError> {
             }
         }
         if wrong.is_empty() {
-            let within =
-                format!(", by its own account within {:.0} points", (worst * 100.0).ceil());
-            return Ok(if method == Method::Fracas { String::new() } else { within });
+            return Ok(match method == Method::Fracas {
+                true => String::new(),
+                false => {
+                    format!(", by its own account within {:.0} points", (worst * 100.0).ceil())
+                }
+            });
         }
         guest.shell("sleep 1")?;
     }
