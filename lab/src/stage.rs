@@ -9,6 +9,8 @@
 //! ```
 //! The shells fork on demand, a child and an orphan each, and answer when that is done.
 
+use std::collections::BTreeMap;
+
 use crate::error::LabError;
 use crate::guest::Guest;
 use crate::snapshot::Snapshot;
@@ -119,6 +121,9 @@ struct Places {
     services: &'static [&'static str],
 }
 
+/// So many looks at a host that does not come to rest.
+const LOOKS: usize = 5;
+
 /// Socket of the monitor of the machine that is placed.
 pub(crate) const MONITOR: &str = "/tmp/vm.qmp";
 
@@ -162,6 +167,20 @@ impl Stage {
         self.guest.shell("killall -9 sleep 2>/dev/null || true")?;
         Ok(())
     }
+}
+
+/// The first look that the next one agrees with: a workqueue's rescuer that is called while the
+/// machine is busy has the mask of those whom it helps, for as long as it helps.
+fn settled(guest: &mut Guest, root: &str, is_v1: bool) -> Result<Snapshot, LabError> {
+    let mut before = Snapshot::take(guest, root, is_v1)?;
+    for _ in 0..LOOKS {
+        let next = Snapshot::take(guest, root, is_v1)?;
+        if next.differences(&before, &BTreeMap::new()).is_empty() {
+            break;
+        }
+        before = next;
+    }
+    Ok(before)
 }
 
 fn prepare(guest: &mut Guest, cgroups: Cgroups) -> Result<(Snapshot, u32), LabError> {
@@ -214,7 +233,7 @@ fn prepare(guest: &mut Guest, cgroups: Cgroups) -> Result<(Snapshot, u32), LabEr
     )?;
     let vm = guest.shell("cat /tmp/vm.pid")?;
     let vm = vm.trim().parse().map_err(|_| LabError::wrong("pid of the machine", vm.clone()))?;
-    let before = Snapshot::take(guest, root, cgroups.is_v1())?;
+    let before = settled(guest, root, cgroups.is_v1())?;
     let expected = 4 + places.services.len() + 4;
     let users = before.tasks.values().filter(|task| !task.is_kernel_thread()).count();
     match users >= expected {
