@@ -72,3 +72,11 @@ void sleep_until(uint64_t when)
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
         ;
 }
+
+int output_end(void)
+{
+    if (fflush(stdout) == 0)
+        return PINLOAD_OK;
+    complain_errno("cannot write the result");
+    return PINLOAD_FAILED;
+}

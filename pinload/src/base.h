@@ -36,6 +36,9 @@ void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same with ": " and the text of errno. */
 void complain_errno(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Flushes standard output: the exit code of a command that has printed its result. */
+int output_end(void);
+
 /* CLOCK_MONOTONIC: the clock of sleeps and deadlines. */
 uint64_t monotonic_ns(void);
 

@@ -75,10 +75,7 @@ static int report(const struct burst *burst)
     for (uint64_t i = 0; i < burst->count; i++)
         printf("%s%" PRIu64, i ? "," : "", burst->samples[i].late_ns);
     fputs("]}\n", stdout);
-    if (fflush(stdout) == 0)
-        return PINLOAD_OK;
-    complain_errno("cannot write the result");
-    return PINLOAD_FAILED;
+    return output_end();
 }
 
 static int measure(struct burst *burst)

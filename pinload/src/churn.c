@@ -213,10 +213,7 @@ static int run(struct churn *churn)
            ",\"cpu_ns\":%" PRIu64 ",\"rounds\":%" PRIu64 ",\"children\":%" PRIu64 "}\n",
            churn->name, churn->done, elapsed_ns, used_cpu_ns() - cpu_ns, churn->rounds,
            churn->children);
-    if (fflush(stdout) == 0)
-        return PINLOAD_OK;
-    complain_errno("cannot write the result");
-    return PINLOAD_FAILED;
+    return output_end();
 }
 
 /* The program that `spawn` starts. */

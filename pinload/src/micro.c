@@ -226,10 +226,7 @@ static int report(const struct micro *micro)
     for (uint64_t i = 0; i < micro->workers; i++)
         printf("%s%" PRIu64, i ? "," : "", micro->worker[i].units);
     fputs("]}\n", stdout);
-    if (fflush(stdout) == 0)
-        return PINLOAD_OK;
-    complain_errno("cannot write the result");
-    return PINLOAD_FAILED;
+    return output_end();
 }
 
 static int run(struct micro *micro)

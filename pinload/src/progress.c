@@ -202,10 +202,7 @@ static int report(const struct progress *progress)
         print_runner(progress, i);
     }
     fputs("]}\n", stdout);
-    if (fflush(stdout) == 0)
-        return PINLOAD_OK;
-    complain_errno("cannot write the result");
-    return PINLOAD_FAILED;
+    return output_end();
 }
 
 static int measure(struct progress *progress)

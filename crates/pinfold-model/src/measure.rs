@@ -114,8 +114,56 @@ pub enum Unit {
     Nanoseconds,
     /// Work items per second.
     PerSecond,
+    /// Bytes per second.
+    BytesPerSecond,
+    /// Bytes.
+    Bytes,
     /// A plain count.
     Count,
+    /// A part of the whole, 0 to 1.
+    Share,
+}
+
+impl Unit {
+    /// All of them.
+    pub const ALL: [Unit; 6] = [
+        Unit::Nanoseconds,
+        Unit::PerSecond,
+        Unit::BytesPerSecond,
+        Unit::Bytes,
+        Unit::Count,
+        Unit::Share,
+    ];
+
+    /// Stable name, used in files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Nanoseconds => "ns",
+            Unit::PerSecond => "per-second",
+            Unit::BytesPerSecond => "bytes-per-second",
+            Unit::Bytes => "bytes",
+            Unit::Count => "count",
+            Unit::Share => "share",
+        }
+    }
+
+    /// The unit with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Unit> {
+        Unit::ALL.into_iter().find(|unit| unit.name() == name)
+    }
+
+    /// True for rates, where a larger value is a better one; a duration is better when smaller,
+    /// and of counts and shares nothing is said.
+    #[must_use]
+    pub fn higher_is_better(self) -> Option<bool> {
+        match self {
+            Unit::PerSecond | Unit::BytesPerSecond => Some(true),
+            Unit::Nanoseconds => Some(false),
+            Unit::Bytes | Unit::Count | Unit::Share => None,
+        }
+    }
 }
 
 /// What is measured.

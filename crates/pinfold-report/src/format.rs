@@ -26,7 +26,15 @@ pub fn value(number: f64, unit: Unit) -> String {
     match unit {
         Unit::Nanoseconds => duration(number),
         Unit::PerSecond => rate(number),
+        Unit::BytesPerSecond => {
+            scaled(number, &[(1.0, "B/s"), (1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s")])
+        }
+        Unit::Bytes => scaled(
+            number,
+            &[(1.0, "B"), (1024.0, "KiB"), (1_048_576.0, "MiB"), (1_073_741_824.0, "GiB")],
+        ),
         Unit::Count => significant(number),
+        Unit::Share => format!("{} %", significant(number * 100.0)),
     }
 }
 
@@ -217,6 +225,9 @@ mod tests {
         check(count(1_000_000), "1\u{202f}000\u{202f}000");
         check(maybe(None, Unit::Nanoseconds), "–");
         check(maybe(Some(3.0), Unit::Count), "3.00");
+        check(value(2.5e11, Unit::BytesPerSecond), "250 GB/s");
+        check(value(65536.0, Unit::Bytes), "64.0 KiB");
+        check(value(0.125, Unit::Share), "12.5 %");
     }
 
     #[test]

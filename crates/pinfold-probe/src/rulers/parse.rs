@@ -1,6 +1,6 @@
 //! From a ruler's JSON lines to series, believing nothing.
 
-use pinfold_model::{Metric, PuId, Series, Unit};
+use pinfold_model::{Metric, PuId, Series};
 use serde::Deserialize;
 
 use super::{Cpus, Ruler, RulerError};
@@ -38,7 +38,7 @@ fn one(ruler: &Ruler, line: Line) -> Result<Series, String> {
     if line.probe != ruler.probe() {
         return Err(format!("is of the ruler {:?}", line.probe));
     }
-    if line.unit != unit_name(metric.unit()) {
+    if line.unit != metric.unit().name() {
         return Err(format!("is in the unit {:?}", line.unit));
     }
     if line.observed_ns == 0 || line.observed_ns > line.duration_ns {
@@ -64,14 +64,6 @@ fn one(ruler: &Ruler, line: Line) -> Result<Series, String> {
         samples: line.samples,
         flags: line.flags,
     })
-}
-
-fn unit_name(unit: Unit) -> &'static str {
-    match unit {
-        Unit::Nanoseconds => "ns",
-        Unit::PerSecond => "per-second",
-        Unit::Count => "count",
-    }
 }
 
 /// What is wrong with the CPUs of all lines together.

@@ -1,0 +1,89 @@
+//! Figures: raw samples of one quantity under one set of labels.
+//!
+//! What an instrument gives beyond the [`Series`](crate::Series) of a placement's tune: bandwidth
+//! by block size, a context switch by number of processes, exits by reason.
+
+use std::collections::BTreeMap;
+
+use crate::Unit;
+
+/// How the samples of a figure are to be summarised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// Bandwidth, memory latency, compute: noise has one side, so the best, the tenth percentile
+    /// and the median are told; windows that were disturbed may have been left out.
+    Capacity,
+    /// Gaps, wake-ups, I/O, exits: each sample counts and none was left out.
+    Tail,
+    /// Exact numbers.
+    Count,
+}
+
+impl Family {
+    /// All of them.
+    pub const ALL: [Family; 3] = [Family::Capacity, Family::Tail, Family::Count];
+
+    /// Stable name, used in files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Family::Capacity => "capacity",
+            Family::Tail => "tail",
+            Family::Count => "count",
+        }
+    }
+
+    /// The family with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Family> {
+        Family::ALL.into_iter().find(|family| family.name() == name)
+    }
+}
+
+/// Raw samples of one quantity under one set of labels.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// The instrument: `bandwidth`, `context-switch`.
+    pub probe: String,
+    /// What tells this figure from the others of its instrument: `bytes` → `4096`.
+    pub labels: BTreeMap<String, String>,
+    /// Unit of the samples.
+    pub unit: Unit,
+    /// How to summarise them.
+    pub family: Family,
+    /// The PU (vCPU, in a guest) on which it was measured, if it was one.
+    pub cpu: Option<u32>,
+    /// Observation time (ns).
+    pub duration_ns: u64,
+    /// The samples, in the order in which they were taken; never empty but for a tail that
+    /// nothing happened in.
+    pub samples: Vec<f64>,
+    /// Samples that were counted and not kept.
+    pub dropped: u64,
+    /// Windows that were left out because the thread was preempted, moved or lost time.
+    pub disturbed: u64,
+    /// What disturbed or limits it: `not-locked`, `fifo-refused`.
+    pub flags: Vec<String>,
+}
+
+impl Figure {
+    /// Share of all windows that was left out, 0 to 1.
+    #[must_use]
+    pub fn disturbed_share(&self) -> f64 {
+        let all = self.samples.len() as f64 + self.disturbed as f64;
+        if all > 0.0 { self.disturbed as f64 / all } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_families_lead_back_to_them() {
+        for family in Family::ALL {
+            assert_eq!(Family::from_name(family.name()), Some(family));
+        }
+        assert_eq!(Family::from_name("tails"), None);
+    }
+}

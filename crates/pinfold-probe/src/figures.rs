@@ -1,0 +1,152 @@
+//! Figures: what `pinload`'s instruments beyond the rulers print, read and checked.
+//!
+//! One line per figure comes back, for example:
+//!
+//! ```text
+//! {"probe":"bandwidth","unit":"bytes-per-second","family":"capacity","cpu":1,
+//!  "duration_ns":20000000,"dropped":0,"disturbed":2,"labels":{"bytes":"4096","kernel":"read"},
+//!  "flags":[],"samples":[2.7e11,2.8e11]}
+//! ```
+//!
+//! Nothing is believed: an unknown unit or family, two figures with the same labels, a figure
+//! without samples (unless it is a tail in which nothing happened), a sample that is no finite
+//! number at or above zero, or a tail of which windows were left out is an error that names it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pinfold_model::{Family, Figure, Unit};
+use serde::Deserialize;
+
+use crate::rulers::RulerError;
+use crate::speed_rulers::SpeedRuler;
+
+/// One use of an instrument of `pinload`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instrument {
+    /// The subcommand.
+    pub command: &'static str,
+    /// What follows it.
+    pub arguments: Vec<String>,
+    /// About how long it lasts (ns); it is waited for three times that and a minute.
+    pub duration_ns: u64,
+}
+
+impl SpeedRuler for Instrument {
+    type Outcome = Vec<Figure>;
+
+    fn probe(&self) -> &'static str {
+        self.command
+    }
+
+    fn argv(&self) -> Vec<String> {
+        [self.command.to_owned()].into_iter().chain(self.arguments.iter().cloned()).collect()
+    }
+
+    fn patience_ns(&self) -> u64 {
+        self.duration_ns.saturating_mul(3).saturating_add(60_000_000_000)
+    }
+
+    fn parse(&self, output: &str) -> Result<Vec<Figure>, RulerError> {
+        parse(self.command, output)
+    }
+}
+
+#[derive(Deserialize)]
+struct Line {
+    probe: String,
+    unit: String,
+    family: String,
+    cpu: Option<u32>,
+    duration_ns: u64,
+    dropped: u64,
+    disturbed: u64,
+    labels: BTreeMap<String, String>,
+    flags: Vec<String>,
+    samples: Vec<f64>,
+}
+
+/// Reads all figures of one command's output.
+///
+/// # Errors
+/// [`RulerError::Line`] or [`RulerError::Output`].
+pub fn parse(command: &'static str, output: &str) -> Result<Vec<Figure>, RulerError> {
+    let mut figures = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (index, text) in output.lines().enumerate() {
+        let wrong = |why: String| RulerError::Line { probe: command, line: index + 1, why };
+        let line: Line = serde_json::from_str(text)
+            .map_err(|error| wrong(format!("is not a figure: {error}")))?;
+        if !seen.insert((line.probe.clone(), line.labels.clone(), line.cpu)) {
+            return Err(wrong(format!("has the labels of an earlier one: {:?}", line.labels)));
+        }
+        figures.push(one(line).map_err(wrong)?);
+    }
+    if figures.is_empty() {
+        return Err(RulerError::Output { probe: command, why: "is empty".to_owned() });
+    }
+    Ok(figures)
+}
+
+fn one(line: Line) -> Result<Figure, String> {
+    let unit = Unit::from_name(&line.unit)
+        .ok_or_else(|| format!("is in the unknown unit {:?}", line.unit))?;
+    let family = Family::from_name(&line.family)
+        .ok_or_else(|| format!("is of the unknown family {:?}", line.family))?;
+    if let Some(sample) = line.samples.iter().find(|sample| !sample.is_finite() || **sample < 0.0) {
+        return Err(format!("holds the sample {sample}"));
+    }
+    if line.samples.is_empty() && family != Family::Tail {
+        return Err(format!("holds no samples ({} windows were disturbed)", line.disturbed));
+    }
+    if family != Family::Capacity && line.disturbed > 0 {
+        return Err(format!("leaves out {} samples of a {}", line.disturbed, family.name()));
+    }
+    Ok(Figure {
+        probe: line.probe,
+        labels: line.labels,
+        unit,
+        family,
+        cpu: line.cpu,
+        duration_ns: line.duration_ns,
+        samples: line.samples,
+        dropped: line.dropped,
+        disturbed: line.disturbed,
+        flags: line.flags,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"{"probe":"bandwidth","unit":"bytes-per-second","family":"capacity","cpu":1,"duration_ns":20,"dropped":0,"disturbed":2,"labels":{"bytes":"4096"},"flags":["huge"],"samples":[2.5e11,3]}"#;
+
+    #[test]
+    fn a_figure_is_read_whole() {
+        let figures = parse("memory", GOOD).unwrap();
+        let figure = &figures[0];
+        assert_eq!(figure.probe, "bandwidth");
+        assert_eq!(figure.labels["bytes"], "4096");
+        assert_eq!((figure.unit, figure.family), (Unit::BytesPerSecond, Family::Capacity));
+        assert_eq!((figure.cpu, figure.samples.clone()), (Some(1), vec![2.5e11, 3.0]));
+        assert!((figure.disturbed_share() - 0.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        let cases = [
+            (GOOD.replace("bytes-per-second", "furlongs"), "unknown unit \"furlongs\""),
+            (GOOD.replace("capacity", "median"), "unknown family \"median\""),
+            (GOOD.replace("2.5e11", "-1"), "the sample -1"),
+            (GOOD.replace("2.5e11,3", ""), "no samples (2 windows were disturbed)"),
+            (GOOD.replace("capacity", "tail"), "leaves out 2 samples of a tail"),
+            (format!("{GOOD}\n{GOOD}"), "line 2 of the output of memory has the labels"),
+            ("x".to_owned(), "is not a figure"),
+            (String::new(), "is empty"),
+        ];
+        for (output, expected) in cases {
+            let told = parse("memory", &output).unwrap_err().to_string();
+            assert!(told.contains(expected), "{told}");
+        }
+    }
+}

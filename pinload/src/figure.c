@@ -1,0 +1,91 @@
+/*
+ * Figures as JSON lines. See figure.h.
+ */
+#include "figure.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include "json.h"
+
+static const char *const families[] = {
+    [FIGURE_CAPACITY] = "capacity",
+    [FIGURE_TAIL] = "tail",
+    [FIGURE_COUNT] = "count",
+};
+
+/* Only a mistake in this program makes a text or table too long: it must not go unseen. */
+static void figure_text(char text[FIGURE_TEXT], const char *format, va_list arguments)
+{
+    if (vsnprintf(text, FIGURE_TEXT, format, arguments) >= FIGURE_TEXT)
+        abort();
+}
+
+void figure_label(struct figure *figure, const char *name, const char *format, ...)
+{
+    va_list arguments;
+    if (figure->label_count == FIGURE_LABELS)
+        abort();
+    figure->labels[figure->label_count].name = name;
+    va_start(arguments, format);
+    figure_text(figure->labels[figure->label_count++].text, format, arguments);
+    va_end(arguments);
+}
+
+void figure_flag(struct figure *figure, const char *format, ...)
+{
+    va_list arguments;
+    if (figure->flag_count == FIGURE_FLAGS)
+        abort();
+    va_start(arguments, format);
+    figure_text(figure->flags[figure->flag_count++], format, arguments);
+    va_end(arguments);
+}
+
+bool figure_print(FILE *out, const struct figure *figure)
+{
+    fputs("{\"probe\":", out);
+    json_text(out, figure->probe);
+    fprintf(out, ",\"unit\":\"%s\",\"family\":\"%s\"", figure->unit, families[figure->family]);
+    if (figure->cpu >= 0)
+        fprintf(out, ",\"cpu\":%d", figure->cpu);
+    fprintf(out, ",\"duration_ns\":%" PRIu64 ",\"dropped\":%" PRIu64 ",\"disturbed\":%" PRIu64,
+            figure->duration_ns, figure->dropped, figure->disturbed);
+    fputs(",\"labels\":{", out);
+    for (size_t i = 0; i < figure->label_count; i++) {
+        fprintf(out, "%s\"%s\":", i ? "," : "", figure->labels[i].name);
+        json_text(out, figure->labels[i].text);
+    }
+    fputs("},\"flags\":[", out);
+    for (size_t i = 0; i < figure->flag_count; i++) {
+        fputs(i ? "," : "", out);
+        json_text(out, figure->flags[i]);
+    }
+    fputs("],\"samples\":[", out);
+    bool finite = true;
+    for (size_t i = 0; i < figure->count; i++) {
+        const double sample = figure->samples[i];
+        finite = finite && isfinite(sample);
+        fprintf(out, "%s%.9g", i ? "," : "", isfinite(sample) ? sample : 0.0);
+    }
+    fputs("]}\n", out);
+    if (!finite)
+        complain("%s: a sample is not a number", figure->probe);
+    return finite;
+}
+
+struct quiet quiet_begin(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_THREAD, &usage);
+    return (struct quiet){usage.ru_nivcsw, sched_getcpu()};
+}
+
+bool quiet_ended(const struct quiet *begin)
+{
+    const struct quiet end = quiet_begin();
+    return end.involuntary != begin->involuntary || end.cpu != begin->cpu;
+}

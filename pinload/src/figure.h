@@ -1,0 +1,64 @@
+/*
+ * A figure: raw samples of one quantity under one set of labels, as one JSON line.
+ *
+ * Everything that is not a ruler per CPU (ruler.h) gives figures: one line for each block
+ * size, number of processes or program, with every sample. Its reader is
+ * `pinfold_probe::figures`.
+ */
+#ifndef PINLOAD_FIGURE_H
+#define PINLOAD_FIGURE_H
+
+#include "base.h"
+
+#include <stdio.h>
+#include <sys/resource.h>
+
+/* How samples are to be summarised; the reader decides nothing by a probe's name. */
+enum figure_family {
+    FIGURE_CAPACITY, /* noise is one-sided: best, tenth percentile, median; windows may be left out */
+    FIGURE_TAIL,     /* every sample counts, none may be left out */
+    FIGURE_COUNT,    /* exact numbers */
+};
+
+enum { FIGURE_LABELS = 10, FIGURE_FLAGS = 8, FIGURE_TEXT = 64 };
+
+struct figure {
+    const char *probe;
+    const char *unit; /* ns, per-second, bytes-per-second, bytes, count, share */
+    enum figure_family family;
+    int cpu; /* -1: not on one CPU */
+    uint64_t duration_ns;
+    const double *samples;
+    size_t count;
+    uint64_t dropped;   /* samples that did not fit */
+    uint64_t disturbed; /* windows left out because the thread was preempted or moved */
+    struct {
+        const char *name;
+        char text[FIGURE_TEXT];
+    } labels[FIGURE_LABELS];
+    size_t label_count;
+    char flags[FIGURE_FLAGS][FIGURE_TEXT];
+    size_t flag_count;
+};
+
+/* Adds a label; names are constants, at most FIGURE_LABELS of them. */
+void figure_label(struct figure *figure, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Adds what disturbed or limits the figure, such as "not-locked" or "preempted 3". */
+void figure_flag(struct figure *figure, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Prints the line; false after a complaint if a sample is not a finite number. */
+bool figure_print(FILE *out, const struct figure *figure);
+
+/* Whether this thread was preempted or moved between two moments. */
+struct quiet {
+    long involuntary;
+    int cpu;
+};
+
+struct quiet quiet_begin(void);
+bool quiet_ended(const struct quiet *begin);
+
+#endif
