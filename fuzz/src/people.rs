@@ -50,7 +50,7 @@ pub(crate) fn played(bytes: &[u8]) {
     let text = text(bytes);
     if let Ok(profile) = platforms::profile(&text) {
         assert!(profile.changes.is_sorted_by(|one, next| one.at_ns < next.at_ns));
-        assert!(profile.at(u64::MAX).is_some());
+        assert!(!profile.changes.is_empty());
     }
     if let Ok(load) = platforms::load(&text) {
         assert_eq!(platforms::load(&platforms::to_csv(&load)).as_ref(), Ok(&load));

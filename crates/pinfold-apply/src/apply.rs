@@ -82,15 +82,7 @@ pub fn apply(
     journal: &mut Journal<'_>,
     observer: &mut Observer<'_>,
 ) -> Result<Applied, ApplyError> {
-    let mut run = Run {
-        host,
-        journal,
-        observer,
-        applied: Applied::default(),
-        tried: BTreeSet::new(),
-        settled: BTreeSet::new(),
-        required: plan.tuning.required,
-    };
+    let mut run = Run::new(host, journal, observer, plan.tuning.required);
     match run.until_done(plan, target) {
         Ok(()) => {
             let name = group_name(run.journal.record().header.vm);
@@ -111,15 +103,7 @@ pub fn take_steps(
     journal: &mut Journal<'_>,
     observer: &mut Observer<'_>,
 ) -> Result<Applied, ApplyError> {
-    let mut run = Run {
-        host,
-        journal,
-        observer,
-        applied: Applied::default(),
-        tried: BTreeSet::new(),
-        settled: BTreeSet::new(),
-        required: true,
-    };
+    let mut run = Run::new(host, journal, observer, true);
     match run.once(steps) {
         Ok(()) => Ok(run.applied),
         Err(failure) => Err(failure.taken_back(host, journal)),
@@ -208,7 +192,24 @@ struct Run<'r, 'c, 'o> {
     required: bool,
 }
 
-impl Run<'_, '_, '_> {
+impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
+    fn new(
+        host: &'r dyn HostMut,
+        journal: &'r mut Journal<'c>,
+        observer: &'r mut Observer<'o>,
+        required: bool,
+    ) -> Self {
+        Self {
+            host,
+            journal,
+            observer,
+            applied: Applied::default(),
+            tried: BTreeSet::new(),
+            settled: BTreeSet::new(),
+            required,
+        }
+    }
+
     fn until_done(&mut self, plan: &Plan, target: &Target) -> Result<(), Failure> {
         let cpusets = Cpusets::find(self.host)?;
         let masks_survive = cpusets::masks_survive(self.host)?;

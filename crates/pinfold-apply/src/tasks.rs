@@ -67,14 +67,7 @@ impl Target {
 
 /// `stat` of a thread; `None` if it has ended.
 pub(crate) fn stat(host: &dyn Host, tid: Tid) -> Result<Option<ProcStat>, HostError> {
-    let path = paths::process_stat(tid);
-    let text = match host.read_text(&path) {
-        Ok(text) => text,
-        Err(error) if error.is_gone() => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let stat = proc_stat::parse(&text).map_err(|error| error.at(&path))?;
-    Ok((!stat.has_ended()).then_some(stat))
+    Ok(proc_stat::of(host, tid)?.filter(|stat| !stat.has_ended()))
 }
 
 /// True if this very thread still runs.

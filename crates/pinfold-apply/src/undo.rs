@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use pinfold_host::{HostError, HostMut};
+use pinfold_host::{HostError, HostMut, with_causes};
 use pinfold_model::{CpuSet, Finding, Lifetime, Step, TaskId, Tid, Undo};
 
 use crate::actuators::{self, Past, Reverted};
@@ -83,13 +83,8 @@ impl UndoReport {
         }
     }
 
-    fn fail(&mut self, what: &str, error: &dyn std::error::Error) {
-        let mut text = format!("{what} could not be taken back: {error}");
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            text.push_str(&format!(": {error}"));
-            cause = error.source();
-        }
+    fn fail(&mut self, what: &str, error: &(dyn std::error::Error + 'static)) {
+        let text = format!("{what} could not be taken back: {}", with_causes(error));
         let hint = "remove what hinders it, then run pinfold undo again";
         self.failed.push(Finding::problem("undo", text).with_hint(hint));
     }

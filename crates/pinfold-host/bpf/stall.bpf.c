@@ -3,7 +3,7 @@
 // A software clock event of the cgroup fires on each of its cores every so many microseconds
 // that the cgroup's tasks run there. This program, in the interrupt, reads how long they ran,
 // counts what they owe for it, and spins until it is paid. What the interrupt itself costs
-// them is in `cost_ns`, measured by the supervisor, and counts as paid.
+// them the supervisor has measured, and asks for so much less.
 //
 // The supervisor beats by moving `beat` ahead; a program that is past it spins no more.
 // Compiled by `cargo xtask bpf`; the object beside is what Pinfold loads. Needs Linux 5.17
@@ -32,7 +32,6 @@ static long (*bpf_loop)(u32 count, void *callback, void *context, u64 flags) = (
 // What the supervisor wishes of a PU; the program only reads it.
 struct wish {
     u64 stolen;     // millionths of the run time that the CPU shall not have
-    u64 cost_ns;    // what one interrupt costs the task besides the spinning
     u64 longest_ns; // longest single stall
 };
 
@@ -106,7 +105,7 @@ int stall(void *context)
         return 0;
     }
     longest = (s64)wish->longest_ns;
-    account->owed_ns += (s64)(ran * wish->stolen / 1000000) - (s64)wish->cost_ns;
+    account->owed_ns += (s64)(ran * wish->stolen / 1000000);
     if (account->owed_ns < -longest)
         account->owed_ns = -longest;
     if (account->owed_ns <= 0)

@@ -4,6 +4,21 @@ use std::io;
 
 use pinfold_model::Setting;
 
+/// An error and its causes, each once: a text that already ends with its cause is not doubled.
+#[must_use]
+pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let words = next.to_string();
+        if !text.ends_with(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = next.source();
+    }
+    text
+}
+
 /// A host operation that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {

@@ -27,7 +27,7 @@ use pinfold_model::{CpuSet, NodeId, Policy, Setting, TaskId, Tid};
 
 pub use clock::{Clock, SimClock, SystemClock};
 pub use doorbell::Doorbell;
-pub use error::HostError;
+pub use error::{HostError, with_causes};
 pub use keeper::{SettingKeeper, Systemd};
 pub use live::LiveHost;
 pub use proc::{ProcError, mountinfo, numa_maps, proc_cgroup, proc_stat, proc_status, schedstat};

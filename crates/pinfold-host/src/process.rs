@@ -23,7 +23,7 @@ pub use capture::{Output, capture};
 pub use child::{Child, describe};
 pub use spawn::{Spawn, Stdio};
 
-use crate::{Host, HostError, paths, proc_stat};
+use crate::{Host, HostError, proc_stat};
 
 /// Signals that Pinfold sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,14 +112,8 @@ pub fn signal(pid: Tid, signal: Signaled) -> Result<(), HostError> {
 /// # Errors
 /// [`HostError`] if its state cannot be read for another reason than that it is gone.
 pub fn task_alive(host: &dyn Host, task: TaskId) -> Result<bool, HostError> {
-    let path = paths::process_stat(task.tid);
-    let text = match host.read_text(&path) {
-        Ok(text) => text,
-        Err(error) if error.is_gone() => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    let stat = proc_stat::parse(&text).map_err(|error| error.at(&path))?;
-    Ok(stat.start_time == task.start_time && !stat.has_ended())
+    Ok(proc_stat::of(host, task.tid)?
+        .is_some_and(|stat| stat.start_time == task.start_time && !stat.has_ended()))
 }
 
 /// The program that a shell would run: `name` itself if it has a slash, else the first

@@ -30,8 +30,6 @@ const PROGRAM: &str = "the BPF program stall";
 pub struct StallWish {
     /// Millionths of the cgroup's run time that it shall not have.
     pub stolen: u32,
-    /// What one interrupt costs the task besides the stall, in nanoseconds; counted as paid.
-    pub cost_ns: u64,
     /// Longest single stall in nanoseconds; what is owed beyond is paid later.
     pub longest_ns: u64,
 }
@@ -124,8 +122,7 @@ impl Stall {
     /// # Errors
     /// [`HostError::File`] for a PU that the machine does not have.
     pub fn set(&mut self, pu: PuId, wish: StallWish) -> Result<(), HostError> {
-        let wish =
-            Wish { stolen: wish.stolen.into(), cost_ns: wish.cost_ns, longest_ns: wish.longest_ns };
+        let wish = Wish { stolen: wish.stolen.into(), longest_ns: wish.longest_ns };
         let is_full = wish.stolen == 0;
         self.wishes.set(pu.0, wish, 0).map_err(|error| refused("set", &error))?;
         let Some(timer) = self.timers.get(&pu) else { return Ok(()) };

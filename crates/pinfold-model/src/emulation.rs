@@ -64,19 +64,17 @@ impl Method {
     /// How long one turn may be, in nanoseconds.
     ///
     /// A stall of more than 1 ms keeps the interrupts of a PU waiting, and one of less than 50 µs is
-    /// mostly its own cost; burners are woken from 100 µs on; what waits for the scheduler, for a
-    /// governor or for signals needs a tick and more.
+    /// mostly its own cost; burners are woken from 100 µs on; what waits for the scheduler or for
+    /// signals needs a tick and more, a governor longer, and the kernel hands out quotas in slices
+    /// of 5 ms.
     #[must_use]
     pub fn periods_ns(self) -> RangeInclusive<u64> {
         match self {
             Method::Stall => 50_000..=1_000_000,
             Method::Hogs => 100_000..=1_000_000_000,
-            Method::Fracas
-            | Method::Quota
-            | Method::Gov
-            | Method::Freq
-            | Method::Lim
-            | Method::Inject => 1_000_000..=10_000_000_000,
+            Method::Fracas | Method::Inject => 1_000_000..=100_000_000,
+            Method::Quota | Method::Gov => 10_000_000..=1_000_000_000,
+            Method::Freq | Method::Lim => 1_000_000..=1_000_000_000,
         }
     }
 
@@ -261,15 +259,6 @@ pub struct SpeedProfile {
     pub changes: Vec<SpeedChange>,
 }
 
-impl SpeedProfile {
-    /// The speed at a moment; `None` before the first change: the vnode's own holds.
-    #[must_use]
-    pub fn at(&self, ns: u64) -> Option<SpeedWish> {
-        let past = self.changes.partition_point(|change| change.at_ns <= ns);
-        past.checked_sub(1).and_then(|last| self.changes.get(last)).map(|change| change.speed)
-    }
-}
-
 /// What the PUs of a machine did since the row before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadRow {
@@ -296,7 +285,6 @@ mod tests {
     fn names_are_read_again() {
         for method in Method::ALL {
             assert_eq!(Method::named(method.name()), Some(method));
-            assert!(method.periods_ns().contains(&1_000_000), "{method}");
         }
         assert_eq!(Method::named("Stall"), None);
     }
@@ -313,17 +301,5 @@ mod tests {
         check(1_500, "1.5 kHz");
         check(10, "10 Hz");
         assert_eq!(SpeedWish::Share(Speed::FULL).to_string(), "100%");
-    }
-
-    #[test]
-    fn the_last_change_holds() {
-        let wish = |percent: u32| {
-            SpeedWish::Share(Speed::from_millionths(percent * 10_000).unwrap_or(Speed::FULL))
-        };
-        let change = |at_ns, percent| SpeedChange { at_ns, speed: wish(percent) };
-        let profile = SpeedProfile { changes: vec![change(10, 40), change(20, 60)] };
-        let at = [9, 10, 19, 20, u64::MAX].map(|ns| profile.at(ns));
-        let expected = [None, Some(wish(40)), Some(wish(40)), Some(wish(60)), Some(wish(60))];
-        assert_eq!(at, expected);
     }
 }

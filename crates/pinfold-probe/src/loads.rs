@@ -244,12 +244,7 @@ pub fn threads_of(host: &dyn Host, pid: Tid) -> Result<Vec<TaskId>, HostError> {
     };
     let mut tasks = Vec::new();
     for tid in names.iter().filter_map(|name| name.parse().ok().map(Tid)) {
-        let path = paths::task_stat(pid, tid);
-        match host.read_text(&path) {
-            Ok(text) => tasks.push(proc_stat::parse(&text).map_err(|e| e.at(&path))?.task()),
-            Err(error) if error.is_gone() => {}
-            Err(error) => return Err(error),
-        }
+        tasks.extend(proc_stat::at(host, &paths::task_stat(pid, tid))?.map(|stat| stat.task()));
     }
     Ok(tasks)
 }

@@ -38,7 +38,7 @@ pub trait Outside: Sync {
     ) -> Result<Rates, SpeedError>;
 
     /// Starts a thread that burns CPU time on one PU in these groups until it is dropped, or
-    /// this process ends.
+    /// this process ends or is stopped.
     ///
     /// # Errors
     /// [`SpeedError::Outside`].
@@ -63,10 +63,7 @@ pub trait Sentinel {
 }
 
 /// A burner that was started; it ends when this is dropped.
-pub trait Burner {
-    /// Its process.
-    fn pid(&self) -> pinfold_model::Tid;
-}
+pub trait Burner {}
 
 /// The witness looks for so long at a time.
 const WITNESS_NS: u64 = 160_000_000;

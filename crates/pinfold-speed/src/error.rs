@@ -1,5 +1,7 @@
 //! What can go wrong with emulated speed.
 
+use std::ops::RangeInclusive;
+
 use pinfold_host::{HostError, ProcError};
 use pinfold_model::{Method, Speed};
 
@@ -35,7 +37,7 @@ pub enum SpeedError {
     /// The length of a turn is none that the method can keep.
     #[error(
         "vnode {vnode}: {method} cannot work with a period of {}: {} to {} it can",
-        in_time(*period_ns), in_time(bounds_ns.0), in_time(bounds_ns.1)
+        in_time(*period_ns), in_time(*bounds_ns.start()), in_time(*bounds_ns.end())
     )]
     Period {
         /// The vnode.
@@ -45,7 +47,7 @@ pub enum SpeedError {
         /// What was asked.
         period_ns: u64,
         /// The shortest and the longest.
-        bounds_ns: (u64, u64),
+        bounds_ns: RangeInclusive<u64>,
     },
     /// What was to become a vnode is not there, or cannot be one.
     #[error("vnode {vnode}: {what} {why}")]

@@ -11,7 +11,7 @@ mod lim;
 mod quota;
 mod stall;
 
-use pinfold_host::{Clock, Host, HostMut, Stall, paths, process};
+use pinfold_host::{Clock, Host, HostMut, Stall, paths, process, with_causes};
 use pinfold_model::{CpuSet, Method, Speed, Step};
 
 use crate::emulation::Emulation;
@@ -46,15 +46,17 @@ pub struct MethodInfo {
     pub limits: &'static str,
     /// Where it has groups.
     pub groups: Groups,
-    /// Length of a turn in nanoseconds: usual, shortest, longest.
-    pub period_ns: (u64, u64, u64),
-    /// True if it runs threads of its own on the vnode's cores.
-    pub burns: bool,
+    /// Usual length of a turn in nanoseconds; [`Method::periods_ns`] bounds it.
+    pub usual_period_ns: u64,
 }
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
+/// Without a beat of the supervisor for so long nothing is taken any more.
+const VOUCH_NS: u64 = 90 * MS;
+/// How often it beats.
+const BEAT_NS: u64 = 30 * MS;
 
 /// All methods, the preferred first.
 pub const METHODS: &[MethodInfo] = &[
@@ -67,8 +69,7 @@ pub const METHODS: &[MethodInfo] = &[
                  programs are not called while one spins; speeds just below 100% only as far as \
                  an interrupt costs less than is to be taken",
         groups: Groups { cpu: false, freezer: false, perf: true },
-        period_ns: (200 * US, 50 * US, MS),
-        burns: false,
+        usual_period_ns: 200 * US,
     },
     MethodInfo {
         method: Method::Hogs,
@@ -78,8 +79,7 @@ pub const METHODS: &[MethodInfo] = &[
         limits: "slows whatever runs on the core, not only the vnode; not below 5% while the \
                  kernel's real-time throttle is on; not on the last housekeeping PU unless asked",
         groups: Groups { cpu: false, freezer: false, perf: false },
-        period_ns: (500 * US, 100 * US, S),
-        burns: true,
+        usual_period_ns: 500 * US,
     },
     MethodInfo {
         method: Method::Fracas,
@@ -91,8 +91,7 @@ pub const METHODS: &[MethodInfo] = &[
                  2 to 0.01% to 99.99%; as published it fails with several tasks; other tasks on \
                  these cores upset it",
         groups: Groups { cpu: true, freezer: false, perf: false },
-        period_ns: (5 * MS, MS, 100 * MS),
-        burns: true,
+        usual_period_ns: 5 * MS,
     },
     MethodInfo {
         method: Method::Quota,
@@ -104,8 +103,7 @@ pub const METHODS: &[MethodInfo] = &[
                  1 ms too; a burst of births shares one core for some milliseconds; as \
                  published one thread runs at several times its share",
         groups: Groups { cpu: true, freezer: false, perf: false },
-        period_ns: (100 * MS, 10 * MS, S),
-        burns: false,
+        usual_period_ns: 100 * MS,
     },
     MethodInfo {
         method: Method::Gov,
@@ -115,8 +113,7 @@ pub const METHODS: &[MethodInfo] = &[
         limits: "cores of one frequency domain have one speed, and below the lowest frequency all \
                  cores of a vnode; uneven within the period; a task in the kernel freezes late",
         groups: Groups { cpu: false, freezer: true, perf: false },
-        period_ns: (100 * MS, 10 * MS, S),
-        burns: false,
+        usual_period_ns: 100 * MS,
     },
     MethodInfo {
         method: Method::Freq,
@@ -126,8 +123,7 @@ pub const METHODS: &[MethodInfo] = &[
         limits: "only the frequencies that the hardware has; cores of one frequency domain have \
                  one speed; memory is as fast as before",
         groups: Groups { cpu: false, freezer: false, perf: false },
-        period_ns: (S, MS, S),
-        burns: false,
+        usual_period_ns: S,
     },
     MethodInfo {
         method: Method::Lim,
@@ -137,8 +133,7 @@ pub const METHODS: &[MethodInfo] = &[
         limits: "to compare with the literature: polling costs, signals are seen, who slept runs \
                  at full speed, and a process with several threads has the speed of one",
         groups: Groups { cpu: false, freezer: true, perf: false },
-        period_ns: (10 * MS, MS, S),
-        burns: false,
+        usual_period_ns: 10 * MS,
     },
     MethodInfo {
         method: Method::Inject,
@@ -148,8 +143,7 @@ pub const METHODS: &[MethodInfo] = &[
         limits: "no speed of its own, but of what the load leaves; not above 95% of load while the \
                  kernel's real-time throttle is on; not on the last housekeeping PU unless asked",
         groups: Groups { cpu: false, freezer: false, perf: false },
-        period_ns: (10 * MS, MS, 100 * MS),
-        burns: true,
+        usual_period_ns: 10 * MS,
     },
 ];
 
@@ -182,25 +176,14 @@ impl Facts {
         let hierarchies = Hierarchies::find(host)?;
         let no_stall = match &hierarchies.perf {
             None => Some("cgroup version 2 is not mounted".to_owned()),
-            Some(place) => {
-                Stall::open(host, &place.root, &CpuSet::new(), MS).err().map(|error| told(&error))
-            }
+            Some(place) => Stall::open(host, &place.root, &CpuSet::new(), MS)
+                .err()
+                .map(|error| with_causes(&error)),
         };
         let has_cpufreq =
             host.list(&paths::cpufreq_dir()).is_ok_and(|policies| !policies.is_empty());
         Ok(Self { no_stall, is_root: process::is_root(), hierarchies, has_cpufreq })
     }
-}
-
-/// An error with its causes.
-fn told(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    text
 }
 
 /// Why a method cannot work on a host; `None` if it can.
@@ -270,13 +253,13 @@ impl Ground<'_, '_> {
 /// Starts the method of a vnode, at full speed.
 pub(crate) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Box<dyn Emulation + 'h>, SpeedError> {
     let node = ground.node;
-    let (_, shortest, longest) = info(node.method).period_ns;
-    if !(shortest..=longest).contains(&node.period()) {
+    let bounds = node.method.periods_ns();
+    if !bounds.contains(&node.period()) {
         return Err(SpeedError::Period {
             vnode: node.name.clone(),
             method: node.method,
             period_ns: node.period(),
-            bounds_ns: (shortest, longest),
+            bounds_ns: bounds,
         });
     }
     Ok(match node.method {
@@ -310,8 +293,8 @@ mod tests {
         let listed: Vec<Method> = METHODS.iter().map(|info| info.method).collect();
         assert_eq!(listed, Method::ALL);
         for info in METHODS {
-            let (usual, shortest, longest) = info.period_ns;
-            assert!((shortest..=longest).contains(&usual), "{}", info.method);
+            let usual = info.usual_period_ns;
+            assert!(info.method.periods_ns().contains(&usual), "{}", info.method);
         }
     }
 

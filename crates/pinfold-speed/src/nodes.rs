@@ -1,8 +1,7 @@
 //! Virtual nodes at work: their methods get their turns, their speeds can be changed and seen.
 
-use std::collections::BTreeMap;
-
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 use pinfold_host::{Clock, HostMut};
 use pinfold_model::{Attach, CpuSet, Method, NodeId, PuId, Speed, Variant};
@@ -54,7 +53,7 @@ impl Node {
     /// Length of one turn.
     #[must_use]
     pub fn period(&self) -> u64 {
-        self.period_ns.unwrap_or(methods::info(self.method).period_ns.0)
+        self.period_ns.unwrap_or(methods::info(self.method).usual_period_ns)
     }
 }
 

@@ -59,19 +59,9 @@ pub(crate) fn processes(host: &dyn Host, group: &str) -> Result<Vec<ProcStat>, H
         if pid == process::own_pid() {
             continue;
         }
-        found.extend(stat(host, pid)?.filter(|stat| !stat.has_ended()));
+        found.extend(proc_stat::of(host, pid)?.filter(|stat| !stat.has_ended()));
     }
     Ok(found)
-}
-
-/// What the kernel tells of a task; `None` if it is gone.
-pub(crate) fn stat(host: &dyn Host, tid: Tid) -> Result<Option<ProcStat>, HostError> {
-    let path = paths::process_stat(tid);
-    match host.read_text(&path) {
-        Ok(text) => Ok(Some(proc_stat::parse(&text).map_err(|error| error.at(&path))?)),
-        Err(error) if error.is_gone() => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 fn pids(host: &dyn Host, group: &str) -> Result<Vec<Tid>, HostError> {
@@ -79,8 +69,15 @@ fn pids(host: &dyn Host, group: &str) -> Result<Vec<Tid>, HostError> {
     for name in host.list(group)? {
         let below = paths::cgroup_file(group, &name);
         // The processes of a threaded group are listed by the domain above it.
-        let kind = host.read_text(&paths::cgroup_type(&below)).unwrap_or_default();
-        if kind.trim() != "threaded" && host.exists(&paths::cgroup_procs(&below)) {
+        if !host.exists(&paths::cgroup_procs(&below)) {
+            continue; // no group
+        }
+        let is_threaded = match host.read_text(&paths::cgroup_type(&below)) {
+            Ok(kind) => kind.trim() == "threaded",
+            Err(error) if error.is_gone() => false, // version 1 has no such file
+            Err(error) => return Err(error),
+        };
+        if !is_threaded {
             pids.extend(pids_below(host, &below)?);
         }
     }

@@ -1,5 +1,8 @@
 //! What several commands need: the host, its topology, requests, state.
 
+use std::io::Read as _;
+use std::sync::mpsc;
+
 use pinfold_host::user::{self, StateDir};
 use pinfold_host::{HostError, LiveHost, Systemd, process};
 use pinfold_model::{CpuSet, Free, Plan, Request, Severity, Topology, VnodePlan, VnodeRequest};
@@ -201,4 +204,19 @@ pub fn set_knobs(plan: &mut Plan, knobs: &[String], topology: &Topology) -> Resu
 pub fn no_strategy() -> Failure {
     Failure::new(Exit::Input, "no strategy was named")
         .with_hint("name one with --strategy; `pinfold plan --list` shows them")
+}
+
+/// Bytes on standard input, each a beat of the one who started this process; the channel closes
+/// with its end.
+pub fn beats() -> mpsc::Receiver<u8> {
+    let (heard, beats) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut byte = [0];
+        while let Ok(1) = std::io::stdin().read(&mut byte) {
+            if heard.send(byte[0]).is_err() {
+                return;
+            }
+        }
+    });
+    beats
 }

@@ -1,5 +1,6 @@
 //! How a command fails: a sentence, its causes, the way out, and an exit code.
 
+use pinfold_host::with_causes;
 use std::error::Error;
 use std::fmt;
 
@@ -54,7 +55,7 @@ impl Failure {
 
     /// A failure from a library's error: its text and the texts of its causes.
     pub fn from_error(exit: Exit, error: &(dyn Error + 'static), hint: Option<String>) -> Self {
-        Self { exit, message: chain(error), hint }
+        Self { exit, message: with_causes(error), hint }
     }
 
     /// The same with the way out.
@@ -73,18 +74,4 @@ impl fmt::Display for Failure {
             None => Ok(()),
         }
     }
-}
-
-/// The error and its causes, each once: a text that already ends with its cause is not doubled.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let words = next.to_string();
-        if !text.ends_with(&words) {
-            text = format!("{text}: {words}");
-        }
-        cause = next.source();
-    }
-    text
 }

@@ -10,7 +10,6 @@
 //! machines that no other Pinfold guards. `tune` waits for its rulers, so a thread of its own
 //! beats: a start during which it was silent does not count.
 
-use std::io::Read as _;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -235,15 +234,7 @@ pub fn guard(arguments: &GuardArgs, state: Option<&str>) -> Result<(), Failure> 
     let clock = SystemClock;
     let state = common::state(state)?;
     let journals = place::journals(&state, &clock)?;
-    let (heard, beats) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut byte = [0];
-        while let Ok(1) = std::io::stdin().read(&mut byte) {
-            if heard.send(byte[0]).is_err() {
-                return;
-            }
-        }
-    });
+    let beats = common::beats();
     let mut is_silent = false;
     loop {
         match beats.recv_timeout(SILENCE) {

@@ -4,6 +4,9 @@
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
+mod common;
+
+use common::until;
 use pinfold_host::process::{Child, Signaled, Spawn, Stdio, capture, find_program};
 use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock, paths, user};
 use pinfold_model::{Policy, Tid};
@@ -120,17 +123,6 @@ fn vcpu(host: &LiveHost, qemu: Tid) -> Option<Tid> {
 }
 
 /// Waits until it is so, far longer than it should take.
-fn until(mut so: impl FnMut() -> bool) -> bool {
-    let end = SystemClock.now_ns() + 60 * SECOND_NS;
-    while SystemClock.now_ns() < end {
-        if so() {
-            return true;
-        }
-        SystemClock.sleep_ns(SECOND_NS / 50);
-    }
-    false
-}
-
 #[test]
 fn a_supervisor_that_is_killed_leaves_no_real_time_thread() {
     let Some(mut stage) = Stage::set() else { return };

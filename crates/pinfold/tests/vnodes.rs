@@ -4,15 +4,20 @@
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
+mod common;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio};
-use pinfold_host::{Clock, Host, LiveHost, SystemClock, paths};
+use pinfold_host::{Clock, Host, LiveHost, SystemClock, paths, proc_stat};
+use pinfold_model::Tid;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::speed_rulers::{Progress, SpeedRuler, Workers};
 use pinfold_speed::{Facts, GROUP_PREFIX};
 use serde_json::Value;
+
+use common::until;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 /// The vnodes of all tests get the same PU: one at a time.
@@ -120,17 +125,6 @@ fn groups(host: &LiveHost, name: &str) -> Vec<String> {
     groups.filter(|group| host.exists(group)).collect()
 }
 
-fn until(mut so: impl FnMut() -> bool) -> bool {
-    let end = SystemClock.now_ns() + 60 * SECOND_NS;
-    while SystemClock.now_ns() < end {
-        if so() {
-            return true;
-        }
-        SystemClock.sleep_ns(SECOND_NS / 50);
-    }
-    false
-}
-
 #[test]
 fn a_vnode_comes_changes_and_goes() {
     let _turn = turn();
@@ -194,6 +188,52 @@ fn nothing_is_slow_any_more_when_the_supervisor_is_stopped_or_killed() {
         assert!(undone.status.success(), "{}", undone.stderr_text());
         assert_eq!(stage.groups(), Vec::<String>::new(), "{method}");
     }
+}
+
+/// The groups of burners below a vnode's.
+fn burners(stage: &Stage) -> Vec<Tid> {
+    let is_one = |path: &String| {
+        path.rsplit('/').next().is_some_and(|name| name.starts_with("pinfold-burn"))
+    };
+    let mut left = stage.groups();
+    let mut found = Vec::new();
+    while let Some(group) = left.pop() {
+        if is_one(&group) {
+            let members = stage.host.read_text(&paths::cgroup_procs(&group)).unwrap_or_default();
+            found.extend(members.lines().filter_map(|line| line.parse().ok().map(Tid)));
+        }
+        let names = stage.host.list(&group).unwrap_or_default();
+        let below = names.iter().map(|name| paths::cgroup_file(&group, name));
+        left.extend(below.filter(|path| stage.host.exists(&paths::cgroup_procs(path))));
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+#[test]
+fn burners_of_fracas_pause_with_their_supervisor_and_end_with_it() {
+    let _turn = turn();
+    let Some(mut stage) = Stage::set("burners", "fracas", "30%") else { return };
+    let burners = burners(&stage);
+    assert!(!burners.is_empty());
+    let burned = || -> u64 {
+        let stat = |tid: &Tid| proc_stat::of(&stage.host, *tid).expect("stat");
+        burners.iter().filter_map(stat).map(|stat| stat.cpu_ticks).sum()
+    };
+    let burns = || {
+        let before = burned();
+        SystemClock.sleep_ns(SECOND_NS / 2);
+        burned() > before
+    };
+    assert!(until(burns), "they burn");
+    stage.supervisor.signal(Signaled::Stop).expect("stopped");
+    assert!(until(|| !burns()), "they go on while their supervisor is stopped");
+    stage.supervisor.signal(Signaled::Continue).expect("goes on");
+    assert!(until(burns), "they burn again");
+    stage.supervisor.signal(Signaled::Kill).expect("killed");
+    let is_gone = |tid: &Tid| proc_stat::of(&stage.host, *tid).expect("stat").is_none();
+    assert!(until(|| burners.iter().all(is_gone)), "they outlive their supervisor");
 }
 
 #[test]

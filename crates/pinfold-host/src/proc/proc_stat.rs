@@ -11,6 +11,7 @@
 use pinfold_model::{TaskId, Tid};
 
 use super::ProcError;
+use crate::{Host, HostError, paths};
 
 /// `PF_NO_SETAFFINITY` of `include/linux/sched.h`: the thread's affinity cannot be changed,
 /// and no cgroup takes it.
@@ -43,6 +44,26 @@ pub struct ProcStat {
     pub start_time: u64,
     /// PU on which it last ran, by OS index (field 39).
     pub processor: u32,
+}
+
+/// What the kernel tells of a task; `None` if there is none with this number.
+///
+/// # Errors
+/// [`HostError`] if it cannot be read for another reason, or is not what the kernel writes.
+pub fn of(host: &dyn Host, tid: Tid) -> Result<Option<ProcStat>, HostError> {
+    at(host, &paths::process_stat(tid))
+}
+
+/// The same of the file at this path: of a thread in its process's folder.
+///
+/// # Errors
+/// As [`of`].
+pub fn at(host: &dyn Host, path: &str) -> Result<Option<ProcStat>, HostError> {
+    match host.read_text(path) {
+        Ok(text) => parse(&text).map(Some).map_err(|error| error.at(path)),
+        Err(error) if error.is_gone() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 impl ProcStat {

@@ -116,7 +116,6 @@ impl Timer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wish {
     pub(crate) stolen: u64,
-    pub(crate) cost_ns: u64,
     pub(crate) longest_ns: u64,
 }
 

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{Host, HostError, paths, proc_cgroup};
+use pinfold_host::{Host, HostError, paths, proc_cgroup, proc_stat};
 use pinfold_model::{Change, Method, Step, TaskState, Tid, Undo};
 
 use super::Enclosure;
 use crate::SpeedError;
 use crate::hierarchies::{Hierarchies, Place};
 use crate::nodes::Node;
-use crate::release::stat;
 
 /// A group of version 2, used as it is: nothing is made or moved.
 pub(super) fn group(
@@ -95,7 +94,7 @@ pub(super) fn moves(
         why: why.to_owned(),
         hint: hint.to_owned(),
     };
-    let Some(first) = stat(host, Tid(pid))?.filter(|stat| !stat.has_ended()) else {
+    let Some(first) = proc_stat::of(host, Tid(pid))?.filter(|stat| !stat.has_ended()) else {
         return Err(unattached("is not running", "`pgrep` finds its number"));
     };
     if first.is_kernel_thread() || pid == 1 {
@@ -121,7 +120,8 @@ pub(super) fn moves(
         let Some((place, controller)) = found else { continue };
         let (mut tasks, mut states) = (Vec::new(), Vec::new());
         for process in &family {
-            let Some(leader) = stat(host, *process)?.filter(|stat| !stat.has_ended()) else {
+            let Some(leader) = proc_stat::of(host, *process)?.filter(|stat| !stat.has_ended())
+            else {
                 continue;
             };
             tasks.push(leader.task());
@@ -150,7 +150,7 @@ fn family(host: &dyn Host, pid: Tid) -> Result<Vec<Tid>, HostError> {
     let mut children: BTreeMap<Tid, Vec<Tid>> = BTreeMap::new();
     for name in host.list(&paths::proc_dir())? {
         let Ok(number) = name.parse() else { continue };
-        if let Some(stat) = stat(host, Tid(number))? {
+        if let Some(stat) = proc_stat::of(host, Tid(number))? {
             children.entry(stat.ppid).or_default().push(stat.tid);
         }
     }
@@ -190,7 +190,7 @@ fn state_of(
     (place, controller): (&Place, &str),
     tid: Tid,
 ) -> Result<Option<TaskState>, HostError> {
-    let Some(stat) = stat(host, tid)? else { return Ok(None) };
+    let Some(stat) = proc_stat::of(host, tid)? else { return Ok(None) };
     let path = paths::process_cgroup(tid);
     let groups = proc_cgroup::parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?;
     let group = match place.unified {

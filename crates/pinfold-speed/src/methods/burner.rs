@@ -1,8 +1,9 @@
 //! Real-time burners: threads that take a part of each turn of their PU, all of them in step.
 //!
-//! A burner that has something to burn sleeps until multiples of the period on the machine's clock. One that wakes late, or
-//! is held up by the kernel, makes good for it in its next turn. It burns only while its
-//! supervisor vouches for it, and it is a thread of its supervisor: it dies with it.
+//! A burner that has something to burn sleeps until multiples of the period on the machine's
+//! clock. One that wakes late, or is held up by the kernel, makes good for it in its next turn.
+//! It burns only while its supervisor vouches for it, and it is a thread of its supervisor: it
+//! dies with it.
 
 use std::hint;
 use std::sync::Arc;
@@ -14,16 +15,12 @@ use std::time::Duration;
 use pinfold_host::{Clock as _, Host, HostError, SystemClock, paths, process};
 use pinfold_model::{CpuSet, Policy, PuId, Tid};
 
-use super::Ground;
+use super::{Ground, VOUCH_NS};
 use crate::SpeedError;
 use crate::nodes::Node;
 
 /// Above every thread that a plan gives real-time rights.
 const PRIORITY: u8 = 98;
-/// Without a beat for so long nobody burns any more.
-const VOUCH_NS: u64 = 90_000_000;
-/// How often the supervisor vouches.
-pub(super) const BEAT_NS: u64 = 30_000_000;
 /// A burner with nothing to burn looks so often; who gives it something wakes it.
 const IDLE: Duration = Duration::from_millis(100);
 /// The kernel takes so many millionths of each second from real-time threads.
@@ -125,9 +122,13 @@ impl Drop for Burning {
 }
 
 /// True while the kernel keeps a part of each second from real-time threads.
-pub(super) fn is_throttled(host: &dyn Host) -> bool {
+pub(super) fn is_throttled(host: &dyn Host) -> Result<bool, HostError> {
     let path = paths::sysctl_kernel("sched_rt_runtime_us");
-    host.read_text(&path).is_ok_and(|text| text.trim() != "-1")
+    match host.read_text(&path) {
+        Ok(text) => Ok(text.trim() != "-1"),
+        Err(error) if error.is_gone() => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn refused(node: &Node, error: HostError) -> SpeedError {

@@ -5,13 +5,13 @@
 //! even. At the end all are brought back to the first group. What this leaves: between two
 //! looks, a burst of births shares one core.
 
-use pinfold_host::{HostMut, paths};
+use pinfold_host::{HostMut, paths, proc_stat};
 use pinfold_model::Tid;
 
 use super::MS;
 use crate::SpeedError;
 use crate::enclosure::{Enclosure, Part};
-use crate::release::{listed, numbers, stat};
+use crate::release::{listed, numbers};
 
 /// How often the lists of threads are read.
 pub(super) const LOOK_NS: u64 = 5 * MS;
@@ -76,7 +76,7 @@ impl Dealer {
         let wanting = |tids: Vec<Tid>| -> Result<Hand, SpeedError> {
             let mut hand = Hand::new();
             for tid in tids {
-                hand.extend(stat(host, tid)?.map(|stat| (tid, stat.state == 'R')));
+                hand.extend(proc_stat::of(host, tid)?.map(|stat| (tid, stat.state == 'R')));
             }
             Ok(hand)
         };

@@ -17,14 +17,11 @@ use pinfold_model::{Method, PuId, Speed};
 
 use self::freezer::Freezer;
 use self::lane::{Lane, Mix, mix};
-use super::{Ground, MS};
+use super::{BEAT_NS, Ground};
 use crate::calibrate::Sentinel;
 use crate::emulation::{CoreAccount, Emulation};
 use crate::frequency::{self, Domain, Level, WHOLE};
 use crate::{Outside, Release, SpeedError};
-
-/// The sentinel waits for 100 ms.
-const BEAT_NS: u64 = 30 * MS;
 
 pub(super) struct Gov<'h> {
     vnode: String,

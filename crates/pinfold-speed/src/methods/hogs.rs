@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::{Method, PuId, Speed, Variant};
 
-use super::burner::{self, BEAT_NS, Burning, THROTTLE_FLOOR};
-use super::{Ground, in_us, steal_of};
+use super::burner::{self, Burning, THROTTLE_FLOOR};
+use super::{BEAT_NS, Ground, in_us, steal_of};
 use crate::SpeedError;
 use crate::calibrate::{Cost, Spent};
 use crate::emulation::{CoreAccount, Emulation};
@@ -43,7 +43,7 @@ pub(super) fn start(ground: &Ground<'_, '_>) -> Result<Hogs, SpeedError> {
         vnode: ground.node.name.clone(),
         period_ns,
         started_ns: ground.clock.now_ns(),
-        is_throttled: burner::is_throttled(ground.host),
+        is_throttled: burner::is_throttled(ground.host)?,
         is_measured: !is_as_published && period_ns <= LONGEST_MEASURED_NS,
         burners: BTreeMap::new(),
         costs: BTreeMap::new(),

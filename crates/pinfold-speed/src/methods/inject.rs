@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use pinfold_host::Clock;
 use pinfold_model::{PuId, Speed};
 
-use super::Ground;
-use super::burner::{self, BEAT_NS, Burning, THROTTLE_FLOOR};
+use super::burner::{self, Burning, THROTTLE_FLOOR};
+use super::{BEAT_NS, Ground};
 use crate::SpeedError;
 use crate::emulation::{CoreAccount, Emulation};
 use crate::record::Load;
@@ -35,7 +35,7 @@ pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Inject<'h>, SpeedErro
         let why = format!("the recorded load is of {columns} cores, and the vnode has {cores}");
         return Err(ground.unavailable(&why));
     }
-    let floor = if burner::is_throttled(ground.host) { THROTTLE_FLOOR } else { 0 };
+    let floor = if burner::is_throttled(ground.host)? { THROTTLE_FLOOR } else { 0 };
     let mut inject = Inject {
         clock: ground.clock,
         started_ns: ground.clock.now_ns(),

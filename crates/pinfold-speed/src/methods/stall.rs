@@ -11,14 +11,12 @@ use std::collections::BTreeMap;
 use pinfold_host::{Stall, StallWish};
 use pinfold_model::{Method, PuId, Speed};
 
-use super::{Ground, in_us, steal_of};
+use super::{BEAT_NS, Ground, VOUCH_NS, in_us, steal_of};
 use crate::SpeedError;
 use crate::calibrate::{Cost, Spent};
 use crate::emulation::{CoreAccount, Emulation};
 
 /// Without a beat for so long the program stalls nobody any more.
-const VOUCH_NS: u64 = 90_000_000;
-const BEAT_NS: u64 = 30_000_000;
 /// Longest single stall: far below what watchdogs of the kernel look at.
 const LONGEST_NS: u64 = 2_000_000;
 /// Longest period.
@@ -89,7 +87,7 @@ impl Emulation for Stalling {
     }
 
     fn take(&mut self, millionths: u32) -> Result<(), SpeedError> {
-        let wish = StallWish { stolen: millionths, cost_ns: 0, longest_ns: LONGEST_NS };
+        let wish = StallWish { stolen: millionths, longest_ns: LONGEST_NS };
         for pu in self.cores.keys() {
             self.stall.set(*pu, wish)?;
         }
@@ -122,7 +120,7 @@ impl Emulation for Stalling {
             core.spent.change(share, account.interrupts);
             core.period_ns = period_ns;
             let stolen = u32::try_from(share).unwrap_or(0);
-            self.stall.set(pu, StallWish { stolen, cost_ns: 0, longest_ns: LONGEST_NS })?;
+            self.stall.set(pu, StallWish { stolen, longest_ns: LONGEST_NS })?;
             self.stall.set_period(pu, period_ns)?;
         }
         Ok(())

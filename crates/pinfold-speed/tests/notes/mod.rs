@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use pinfold_model::{CpuSet, PuId, Tid};
+use pinfold_model::{CpuSet, PuId};
 use pinfold_speed::{Burner, Outside, Rates, Release, Sentinel, SpeedError};
 
 /// What was noted.
@@ -27,11 +27,7 @@ impl Drop for Started {
     }
 }
 
-impl Burner for Started {
-    fn pid(&self) -> Tid {
-        Tid(1)
-    }
-}
+impl Burner for Started {}
 
 impl Sentinel for Started {
     fn beat(&mut self) -> Result<(), SpeedError> {

@@ -5,6 +5,7 @@
 //! that tell whether kernel threads may be at work.
 //! Kernel doc: <https://docs.kernel.org/filesystems/proc.html>.
 
+use pinfold_host::proc_stat::ProcStat;
 use pinfold_host::{Host, HostError, paths, proc_stat, proc_status};
 use pinfold_model::{Role, TaskId, Tid};
 
@@ -177,15 +178,11 @@ fn numbers_in(host: &dyn Host, directory: &str) -> Result<Vec<Tid>, HostError> {
 
 /// The task behind a `stat` file, if it still lives.
 fn task_at(host: &dyn Host, path: &str) -> Result<Option<Task>, VmError> {
-    match host.read_text(path) {
-        Ok(text) => {
-            let stat = proc_stat::parse(&text).map_err(|error| error.at(path))?;
-            let is_kernel_thread = stat.is_kernel_thread();
-            Ok(Some(Task { id: stat.task(), name: stat.comm, is_kernel_thread }))
-        }
-        Err(error) if error.is_gone() => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    let task = |stat: ProcStat| {
+        let is_kernel_thread = stat.is_kernel_thread();
+        Task { id: stat.task(), name: stat.comm, is_kernel_thread }
+    };
+    Ok(proc_stat::at(host, path)?.map(task))
 }
 
 fn gone(error: HostError, pid: Tid) -> VmError {

@@ -31,8 +31,7 @@ pub fn shell(arguments: &ShellArgs, state: Option<&str>) -> Result<(), Failure> 
 }
 
 fn enter(state: &StateDir, vnode: &str) -> Result<Enter, Failure> {
-    let answer = talk::require(state, &Ask::Enter { vnode: vnode.to_owned() })?;
-    answer.enter.ok_or_else(|| Failure::new(Exit::Host, "the supervisor names no groups"))
+    talk::require(state, &Ask::Enter { vnode: vnode.to_owned() })?.enter()
 }
 
 fn start(enter: &Enter, command: &[String]) -> Result<Child, Failure> {

@@ -49,7 +49,8 @@ fn methods(arguments: &MethodsArgs) -> Result<(), Failure> {
         let all: Vec<serde_json::Value> = METHODS
             .iter()
             .map(|info| {
-                let (usual, shortest, longest) = info.period_ns;
+                let (usual, bounds) = (info.usual_period_ns, info.method.periods_ns());
+                let (shortest, longest) = (*bounds.start(), *bounds.end());
                 json!({
                     "method": info.method.name(),
                     "summary": info.summary,
@@ -88,13 +89,12 @@ fn set(arguments: &SetArgs, state: Option<&str>) -> Result<(), Failure> {
         speed: arguments.speed.clone(),
         pu: arguments.pu,
     };
-    talk::require(&state, &ask).map(|_| ())
+    talk::require(&state, &ask)?.done()
 }
 
 fn show(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure> {
     let state = common::state(state)?;
-    let answer = talk::require(&state, &Ask::Status)?;
-    let status = answer.status.unwrap_or_default();
+    let status = talk::require(&state, &Ask::Status)?.status()?;
     data(&if arguments.json { status.to_string() } else { status::to_text(&status) });
     Ok(())
 }
@@ -133,7 +133,7 @@ fn record(arguments: &RecordArgs) -> Result<(), Failure> {
 
 fn down(state: Option<&str>) -> Result<(), Failure> {
     let state = common::state(state)?;
-    let answer = talk::require(&state, &Ask::Down)?;
-    say(&format!("the platform is down: {}", answer.down.unwrap_or_default()));
+    let told = talk::require(&state, &Ask::Down)?.down()?;
+    say(&format!("the platform is down: {told}"));
     Ok(())
 }

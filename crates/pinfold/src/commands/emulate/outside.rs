@@ -1,13 +1,12 @@
 //! What the methods start outside: witnesses and burners, both `pinload`.
 
-use std::io::Read as _;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use pinfold_host::process::{Beat, Child, Spawn, Stdio};
-use pinfold_host::{LiveHost, SystemClock};
-use pinfold_model::{CpuSet, PuId, Tid};
-use pinfold_probe::loads::Placement;
+use pinfold_host::{LiveHost, SystemClock, with_causes};
+use pinfold_model::{CpuSet, PuId};
+use pinfold_probe::loads::{HostLoads, LoadKind, LoadSpec, Placement};
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::speed_rulers::{Progress, SpeedRuler as _, WorkerProgress, Workers};
 use pinfold_speed::{Burner, Outside, Rates, Release, Sentinel, SpeedError};
@@ -27,6 +26,8 @@ impl Programs {
     }
 }
 
+/// A burner ends by itself after a day, the longest that a load may last.
+const BURNER_LIMIT_NS: u64 = 86_400_000_000_000;
 /// Windows of the witness, as many as fit, each of so many ms: several ticks of the kernel.
 const WINDOW_MS: usize = 20;
 
@@ -55,17 +56,12 @@ impl Outside for Programs {
     }
 
     fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
-        let child = Spawn::new(&self.pinload.path())
-            .args(["load", "cpu", "--threads", "1", "--seconds", "86400"])
-            .cgroup_files(entries.to_vec())
-            .affinity(CpuSet::single(pu))
-            .stdin(Stdio::Null)
-            .stdout(Stdio::Null)
-            .stderr(Stdio::Null)
-            .die_with_parent(true)
-            .own_group()
-            .start()?;
-        Ok(Box::new(Burning { child }))
+        let spec = LoadSpec { kind: LoadKind::Cpu, threads: 1, limit_ns: BURNER_LIMIT_NS };
+        let placement =
+            Placement { cgroup_files: entries.to_vec(), affinity: Some(CpuSet::single(pu)) };
+        let loads = HostLoads::start(&self.pinload.path(), &[spec], &placement)
+            .map_err(|error| SpeedError::Outside { what: "a burner", why: with_causes(&error) })?;
+        Ok(Box::new(Burning { _loads: loads }))
     }
 
     fn sentinel(&self, what: Release) -> Result<Box<dyn Sentinel>, SpeedError> {
@@ -144,30 +140,19 @@ pub fn sentinel(arguments: &SentinelArgs) -> Result<(), Failure> {
         pinfold_speed::release(&host, &what)
             .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))
     };
-    let (heard, beats) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut room = [0; 64];
-        while let Ok(1..) = std::io::stdin().read(&mut room) {
-            if heard.send(()).is_err() {
-                return;
-            }
-        }
-    });
+    let beats = common::beats();
     loop {
         match beats.recv_timeout(SILENCE) {
-            Ok(()) => {}
+            Ok(_) => {}
             Err(RecvTimeoutError::Timeout) => release()?,
             Err(RecvTimeoutError::Disconnected) => return release(),
         }
     }
 }
 
+/// Loads end when they are dropped.
 struct Burning {
-    child: Child,
+    _loads: HostLoads,
 }
 
-impl Burner for Burning {
-    fn pid(&self) -> Tid {
-        self.child.pid()
-    }
-}
+impl Burner for Burning {}

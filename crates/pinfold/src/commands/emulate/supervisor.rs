@@ -70,8 +70,7 @@ fn start_child(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
     while SystemClock.now_ns() < end {
         // One that ends again hangs up; why is told by its last words.
         if let Ok(Some(answer)) = talk::ask(state, &Ask::Status) {
-            let status = answer.status.unwrap_or_default();
-            crate::output::data(&status::to_text(&status));
+            crate::output::data(&status::to_text(&answer.status()?));
             let _its_task = child.detach();
             return Ok(());
         }
@@ -244,7 +243,7 @@ pub fn with_platform(
     });
     if let Some(caller) = caller {
         caller.answer(&match &answered {
-            Ok(told) => Answer { down: Some(told.clone()), ..Answer::default() },
+            Ok(told) => Answer::Down(told.clone()),
             Err(failure) => Answer::refused(failure),
         });
     }
@@ -327,18 +326,15 @@ impl Platformed<'_> {
         match question {
             Ask::Status => {
                 let nodes = self.nodes.status().map_err(|error| speed_failure(&error))?;
-                let status = Some(status::to_json(&nodes, self.plan));
-                Ok(Answer { status, ..Answer::default() })
+                Ok(Answer::Status(status::to_json(&nodes, self.plan)))
             }
             Ask::Set { vnode, speed, pu } => {
                 self.set(vnode, speed, pu.map(PuId))?;
-                Ok(Answer::default())
+                Ok(Answer::Done)
             }
-            Ask::Enter { vnode } => {
-                let enter = Some(self.enter(vnode)?);
-                Ok(Answer { enter, ..Answer::default() })
-            }
-            Ask::Down => Ok(Answer::default()),
+            Ask::Enter { vnode } => Ok(Answer::Enter(self.enter(vnode)?)),
+            // Answered when it has been done.
+            Ask::Down => Ok(Answer::Done),
         }
     }
 
@@ -370,8 +366,11 @@ impl Platformed<'_> {
     pub fn enter(&self, name: &str) -> Result<Enter, Failure> {
         let vnode = self.vnode(name)?;
         let enclosure = self.enclosures.iter().find(|(at, _)| at == name);
+        let (_, enclosure) = enclosure.ok_or_else(|| {
+            Failure::new(Exit::Host, format!("the groups of {name} are not known"))
+        })?;
         Ok(Enter {
-            files: enclosure.map(|(_, one)| one.entries()).unwrap_or_default(),
+            files: enclosure.entries(),
             pus: vnode.cpus().to_string(),
             memory_node: vnode.memory_node.map(|node| node.0),
         })

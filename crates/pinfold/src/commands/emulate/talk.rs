@@ -38,27 +38,19 @@ pub enum Ask {
 }
 
 /// What is answered.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub struct Answer {
-    /// What was wrong, and the way out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refused: Option<Refused>,
-    /// To `Status`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<serde_json::Value>,
-    /// To `Enter`: files of cgroups, and PUs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub enter: Option<Enter>,
-    /// To `Down`: what was taken back.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub down: Option<String>,
-}
-
-/// A refusal.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct Refused {
-    pub why: String,
-    pub hint: Option<String>,
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Answer {
+    /// What was wrong, and the way out.
+    Refused { why: String, hint: Option<String> },
+    /// To `Status`.
+    Status(serde_json::Value),
+    /// To `Set`.
+    Done,
+    /// To `Enter`.
+    Enter(Enter),
+    /// To `Down`: what was taken back.
+    Down(String),
 }
 
 /// Where a vnode's process starts.
@@ -71,8 +63,29 @@ pub struct Enter {
 
 impl Answer {
     pub fn refused(failure: &Failure) -> Self {
-        let refused = Refused { why: failure.message.clone(), hint: failure.hint.clone() };
-        Self { refused: Some(refused), ..Self::default() }
+        Self::Refused { why: failure.message.clone(), hint: failure.hint.clone() }
+    }
+
+    /// The failure of one who had asked for another answer.
+    fn unexpected(self) -> Failure {
+        Failure::new(Exit::Host, format!("the supervisor of the platform answers {self:?}"))
+            .with_hint("it may be of another version: end it with `pinfold emulate down` of that")
+    }
+
+    pub fn status(self) -> Result<serde_json::Value, Failure> {
+        if let Self::Status(status) = self { Ok(status) } else { Err(self.unexpected()) }
+    }
+
+    pub fn done(self) -> Result<(), Failure> {
+        if let Self::Done = self { Ok(()) } else { Err(self.unexpected()) }
+    }
+
+    pub fn enter(self) -> Result<Enter, Failure> {
+        if let Self::Enter(enter) = self { Ok(enter) } else { Err(self.unexpected()) }
+    }
+
+    pub fn down(self) -> Result<String, Failure> {
+        if let Self::Down(told) = self { Ok(told) } else { Err(self.unexpected()) }
     }
 }
 
@@ -107,14 +120,16 @@ pub fn ask(state: &StateDir, ask: &Ask) -> Result<Option<Answer>, Failure> {
     let mut answer = String::new();
     BufReader::new(&stream).read_line(&mut answer).map_err(|error| broken(&error))?;
     let answer: Answer = serde_json::from_str(&answer).map_err(|error| broken(&error))?;
-    match &answer.refused {
-        None => Ok(Some(answer)),
-        Some(refused) => {
-            let failure = Failure::new(Exit::Input, refused.why.clone());
-            Err(match &refused.hint {
-                Some(hint) => failure.with_hint(hint.clone()),
+    match answer {
+        Answer::Refused { why, hint } => {
+            let failure = Failure::new(Exit::Input, why);
+            Err(match hint {
+                Some(hint) => failure.with_hint(hint),
                 None => failure,
             })
+        }
+        answer @ (Answer::Status(_) | Answer::Done | Answer::Enter(_) | Answer::Down(_)) => {
+            Ok(Some(answer))
         }
     }
 }

@@ -94,11 +94,11 @@ fn benchmarks(is_quick: bool) -> Vec<Micro> {
 
 impl<'s> Vnode<'s> {
     fn find(state: &'s StateDir, name: &'s str) -> Result<Self, Failure> {
-        let enter = talk::require(state, &Ask::Enter { vnode: name.to_owned() })?.enter;
         let strange = |what: &str| Failure::new(Exit::Host, format!("the supervisor tells {what}"));
-        let Enter { files, pus, .. } = enter.ok_or_else(|| strange("no groups"))?;
+        let ask = Ask::Enter { vnode: name.to_owned() };
+        let Enter { files, pus, .. } = talk::require(state, &ask)?.enter()?;
         let mask = CpuSet::parse_list(&pus).map_err(|error| strange(&error.to_string()))?;
-        let status = talk::require(state, &Ask::Status)?.status.unwrap_or_default();
+        let status = talk::require(state, &Ask::Status)?.status()?;
         let (method, asked) =
             asked(&status, name).ok_or_else(|| strange(&format!("nothing of {name}")))?;
         let outside = Placement { cgroup_files: Vec::new(), affinity: Some(mask.clone()) };
@@ -114,7 +114,7 @@ impl<'s> Vnode<'s> {
 
     fn set(&self, pu: Option<u32>, speed: f64) -> Result<(), Failure> {
         let ask = Ask::Set { vnode: self.name.to_owned(), speed: format!("{speed:.6}"), pu };
-        talk::require(self.state, &ask).map(|_| ())
+        talk::require(self.state, &ask)?.done()
     }
 
     fn at_full_speed<T>(&self, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
@@ -170,15 +170,16 @@ fn asked(status: &Value, name: &str) -> Option<(String, Vec<(u32, f64)>)> {
 }
 
 impl Row {
-    /// Achieved speed, and its interval where there are two pairs.
-    fn achieved(&self) -> (f64, Option<(f64, f64)>) {
+    /// Achieved speed, and its interval where there are two pairs; `None` without a pair that
+    /// tells anything.
+    fn achieved(&self) -> Option<(f64, Option<(f64, f64)>)> {
         let blocks: Vec<Block> =
             self.pairs.iter().map(|(slow, full)| Block::pair(*slow, *full)).collect();
         match ratio_interval(&blocks) {
-            Some(found) => (found.ratio, Some((found.low, found.high))),
+            Some(found) => Some((found.ratio, Some((found.low, found.high)))),
             None => {
                 let ratios: Vec<f64> = blocks.iter().filter_map(Block::ratio).collect();
-                (median(&ratios).unwrap_or(0.0), None)
+                Some((median(&ratios)?, None))
             }
         }
     }
@@ -186,13 +187,13 @@ impl Row {
 
 fn to_json((vnode, requested): (&Vnode<'_>, f64), rows: &[Row]) -> Value {
     let row = |row: &Row| {
-        let (achieved, interval) = row.achieved();
+        let told = row.achieved();
         json!({
             "benchmark": row.name,
             "requested": requested,
-            "achieved": achieved,
-            "interval": interval.map(|(low, high)| [low, high]),
-            "error_points": (achieved - requested) * 100.0,
+            "achieved": told.map(|(achieved, _)| achieved),
+            "interval": told.and_then(|(_, interval)| interval).map(|(low, high)| [low, high]),
+            "error_points": told.map(|(achieved, _)| (achieved - requested) * 100.0),
             "rates_per_second": row.pairs.iter().map(|(slow, full)| json!({ "vnode": slow, "full": full })).collect::<Vec<_>>(),
         })
     };
@@ -210,19 +211,18 @@ fn to_text(requested: f64, rows: &[Row]) -> String {
     table.set_header(["benchmark", "requested", "achieved", "95 % interval", "error"]);
     let percent = |share: f64| format!("{:.2}%", share * 100.0);
     for row in rows {
-        let (achieved, interval) = row.achieved();
-        let interval = interval.map_or_else(
-            || "one run".to_owned(),
-            |(low, high)| format!("{} to {}", percent(low), percent(high)),
-        );
-        let error = format!("{:+.2} points", (achieved - requested) * 100.0);
-        table.add_row([
-            row.name.to_owned(),
-            percent(requested),
-            percent(achieved),
-            interval,
-            error,
-        ]);
+        let (achieved, interval, error) = match row.achieved() {
+            Some((achieved, interval)) => (
+                percent(achieved),
+                interval.map_or_else(
+                    || "one run".to_owned(),
+                    |(low, high)| format!("{} to {}", percent(low), percent(high)),
+                ),
+                format!("{:+.2} points", (achieved - requested) * 100.0),
+            ),
+            None => ("no work was done".to_owned(), String::new(), String::new()),
+        };
+        table.add_row([row.name.to_owned(), percent(requested), achieved, interval, error]);
     }
     table.to_string()
 }
@@ -234,9 +234,10 @@ mod tests {
     #[test]
     fn achieved_is_the_median_ratio() {
         let row = |pairs: &[(f64, f64)]| Row { name: "cpu", pairs: pairs.to_vec() };
-        assert_eq!(row(&[(1.0, 4.0)]).achieved(), (0.25, None));
-        let (achieved, interval) = row(&[(1.0, 4.0), (2.0, 4.0), (3.0, 4.0)]).achieved();
-        assert_eq!((achieved, interval), (0.5, Some((0.25, 0.75))));
+        assert_eq!(row(&[(1.0, 4.0)]).achieved(), Some((0.25, None)));
+        let three = row(&[(1.0, 4.0), (2.0, 4.0), (3.0, 4.0)]).achieved();
+        assert_eq!(three, Some((0.5, Some((0.25, 0.75)))));
+        assert_eq!(row(&[]).achieved(), None);
         let text = to_text(0.3, &[row(&[(1.0, 4.0)])]);
         assert!(text.contains("-5.00 points") && text.contains("one run"), "{text}");
     }
