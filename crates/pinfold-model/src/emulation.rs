@@ -184,6 +184,9 @@ pub struct PlatformVnode {
     pub variant: Variant,
     /// Length of one turn in nanoseconds; `None` is the method's usual.
     pub period_ns: Option<u64>,
+    /// For [`Method::Gov`] and [`Method::Freq`]: whether what each frequency really gives is
+    /// measured at the start.
+    pub calibrate: bool,
     /// What exists already and becomes the vnode.
     pub attach: Option<Attach>,
     /// File of a speed profile, or of a recorded load for [`Method::Inject`].
@@ -217,6 +220,9 @@ pub struct EmulatedVnode {
     pub variant: Variant,
     /// Length of one turn in nanoseconds; `None` is the method's usual.
     pub period_ns: Option<u64>,
+    /// For [`Method::Gov`] and [`Method::Freq`]: whether what each frequency really gives is
+    /// measured at the start.
+    pub calibrate: bool,
     /// What exists already and becomes the vnode.
     pub attach: Option<Attach>,
     /// File of a speed profile, or of a recorded load for [`Method::Inject`].

@@ -30,8 +30,18 @@ pub use error::{FrequencyError, PlatformError};
 pub use resolve::{resolve, speed_on};
 
 const PLATFORM: &[&str] = &["share-housekeeping", "method", "vnode"];
-const VNODE: &[&str] =
-    &["name", "cores", "speed", "memory-node", "method", "variant", "period", "attach", "profile"];
+const VNODE: &[&str] = &[
+    "name",
+    "cores",
+    "speed",
+    "memory-node",
+    "method",
+    "variant",
+    "period",
+    "calibrate",
+    "attach",
+    "profile",
+];
 /// The name is a part of the names of directories, which have at most 255 bytes.
 const LONGEST_NAME: usize = 64;
 
@@ -75,11 +85,7 @@ pub fn speed(text: &str) -> Result<SpeedWish, RequestError> {
 }
 
 fn platform(mut keys: Keys) -> Result<Platform, Fault> {
-    let share_housekeeping = match keys.take("share-housekeeping") {
-        None => false,
-        Some(Value { what: Whole::Truth(truth), .. }) => truth,
-        Some(value) => return Err(value.not("share-housekeeping", "true or false")),
-    };
+    let share_housekeeping = truth(&mut keys, "share-housekeeping")?.is_some_and(|(yes, _)| yes);
     let usual = keys.text("method")?.map(|(text, at)| method(&text, at)).transpose()?;
     let mut vnodes: Vec<PlatformVnode> = Vec::new();
     let mut names = BTreeSet::new();
@@ -123,6 +129,7 @@ fn vnode(table: Value, usual: Option<Method>) -> Result<PlatformVnode, Fault> {
         method,
         variant: variant(&mut keys, method)?,
         period_ns: period(&mut keys, method)?,
+        calibrate: calibrate(&mut keys, method)?,
         attach: attach(&mut keys)?,
         profile: profile_file(&mut keys, at, method)?,
     })
@@ -190,6 +197,28 @@ fn period(keys: &mut Keys, method: Option<Method>) -> Result<Option<u64>, Fault>
             "period: each method has bounds of its own, and none is named".to_owned(),
         )
         .with_hint("name the method, such as method = \"stall\"")),
+    }
+}
+
+fn calibrate(keys: &mut Keys, method: Option<Method>) -> Result<bool, Fault> {
+    match truth(keys, "calibrate")? {
+        Some((true, at)) if !method.is_some_and(Method::sets_frequency) => {
+            Err(Fault::new(at, "calibrate: only gov and freq set hardware frequencies".to_owned())
+                .with_hint("leave it out: the other methods measure their own cost at each start"))
+        }
+        found => Ok(found.is_some_and(|(yes, _)| yes)),
+    }
+}
+
+/// A truth and where it stands; in words on the command line it is a text.
+fn truth(keys: &mut Keys, name: &str) -> Result<Option<(bool, usize)>, Fault> {
+    match keys.take(name) {
+        None => Ok(None),
+        Some(Value { what: Whole::Truth(yes), at }) => Ok(Some((yes, at))),
+        Some(Value { what: Whole::Text(text), at }) if text == "true" || text == "false" => {
+            Ok(Some((text == "true", at)))
+        }
+        Some(value) => Err(value.not(name, "true or false").with_hint("write it without quotes")),
     }
 }
 

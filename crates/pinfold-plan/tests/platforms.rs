@@ -101,6 +101,7 @@ fn any_vnode() -> impl Strategy<Value = PlatformVnode> {
             method,
             variant: Variant::Corrected,
             period_ns: None,
+            calibrate: false,
             attach: None,
             profile: None,
         },

@@ -8,10 +8,17 @@ use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{Change, CpuSet, Method, PuId, Speed, Step, Undo};
 
 use crate::SpeedError;
+use crate::methods::Ground;
 use crate::nodes::Node;
 
 /// The governor that takes what it is told.
 const USERSPACE: &str = "userspace";
+/// A frequency is looked at so often when it is calibrated,
+const LOOKS: usize = 3;
+/// for so long,
+const LOOK_NS: u64 = 200_000_000;
+/// so long after it was set.
+const SETTLE_NS: u64 = 20_000_000;
 /// Shares are told in parts of this.
 pub(crate) const WHOLE: u64 = 1_000_000_000;
 
@@ -25,6 +32,8 @@ pub(crate) struct Domain {
     khz: Vec<u64>,
     /// True if the driver takes any frequency between the first and the last.
     is_continuous: bool,
+    /// Millionths of full speed that frequencies really give, where that was measured.
+    measured: BTreeMap<u64, u32>,
 }
 
 /// A frequency and the billionths of full speed that it gives.
@@ -36,7 +45,7 @@ pub(crate) struct Level {
 
 impl Domain {
     /// Its levels, ascending by what they give; on a driver that takes any, the wanted one too.
-    pub(crate) fn levels(&self, measured: &BTreeMap<u64, u32>, wanted: Speed) -> Vec<Level> {
+    pub(crate) fn levels(&self, wanted: Speed) -> Vec<Level> {
         let most = self.khz.last().copied().unwrap_or(1).max(1);
         let mut khz = self.khz.clone();
         if self.is_continuous {
@@ -45,7 +54,8 @@ impl Domain {
         }
         let level = |khz: u64| {
             let by_ratio = khz * WHOLE / most;
-            let measured = measured.get(&khz).map(|share| u64::from(*share) * (WHOLE / 1_000_000));
+            let measured =
+                self.measured.get(&khz).map(|share| u64::from(*share) * (WHOLE / 1_000_000));
             Level { khz, share: measured.unwrap_or(by_ratio) }
         };
         let mut levels: Vec<Level> = khz.into_iter().map(level).collect();
@@ -70,10 +80,58 @@ impl Domain {
         host.write(&path, khz.to_string().as_bytes())
     }
 
+    /// Measures what each frequency gives, by a witness in the vnode: in turns, so that what
+    /// drifts drifts for all; of each the middle of three looks, as a part of the highest.
+    pub(crate) fn calibrate(&mut self, ground: &Ground<'_, '_>) -> Result<(), SpeedError> {
+        let pus = self.pus.intersection(&ground.node.pus());
+        let mut looks: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for _ in 0..LOOKS {
+            for khz in &self.khz {
+                self.set(ground.host, *khz)?;
+                ground.clock.sleep_ns(SETTLE_NS);
+                let rates = ground.outside.rates(&ground.enclosure.entries(), &pus, LOOK_NS)?;
+                let windows: Vec<u64> = rates.into_values().flatten().collect();
+                looks.entry(*khz).or_default().extend(middle(windows));
+            }
+        }
+        self.set_full(ground.host)?;
+        let rates: BTreeMap<u64, u64> =
+            looks.into_iter().filter_map(|(khz, rates)| Some((khz, middle(rates)?))).collect();
+        let most = self.khz.last().and_then(|khz| rates.get(khz)).copied().unwrap_or(0);
+        if most == 0 || rates.len() != self.khz.len() || rates.values().any(|rate| *rate == 0) {
+            return Err(SpeedError::Calibration {
+                vnode: ground.node.name.clone(),
+                method: ground.node.method,
+                why: format!("the witness could not work at each frequency of PUs {pus}"),
+            });
+        }
+        let share = |(khz, rate): (u64, u64)| {
+            let millionths = rate.saturating_mul(1_000_000) / most;
+            (khz, u32::try_from(millionths).unwrap_or(u32::MAX))
+        };
+        self.measured = rates.into_iter().map(share).collect();
+        Ok(())
+    }
+
+    /// In words: what its frequencies give; `None` if that was not measured.
+    pub(crate) fn note(&self) -> Option<String> {
+        let each = |(khz, millionths): (&u64, &u32)| {
+            format!("{} MHz {:.1}%", khz / 1000, f64::from(*millionths) / 10_000.0)
+        };
+        let all: Vec<String> = self.measured.iter().map(each).collect();
+        (!all.is_empty()).then(|| format!("PUs {} measured: {}", self.pus, all.join(", ")))
+    }
+
     /// Sets the highest frequency.
     pub(crate) fn set_full(&self, host: &dyn HostMut) -> Result<(), HostError> {
         self.khz.last().map_or(Ok(()), |khz| self.set(host, *khz))
     }
+}
+
+/// The one in the middle.
+fn middle(mut values: Vec<u64>) -> Option<u64> {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied()
 }
 
 /// The domains of these PUs; none on a host without cpufreq.
@@ -98,7 +156,13 @@ pub(crate) fn domains(host: &dyn Host, pus: &CpuSet) -> Result<Vec<Domain>, Host
         };
         let mut khz = numbers(&text);
         khz.sort_unstable();
-        domains.push(Domain { policy, pus: related, khz, is_continuous });
+        domains.push(Domain {
+            policy,
+            pus: related,
+            khz,
+            is_continuous,
+            measured: BTreeMap::new(),
+        });
     }
     domains.sort_by_key(|domain| domain.pus.iter().next());
     Ok(domains)
@@ -108,21 +172,9 @@ fn numbers(text: &str) -> Vec<u64> {
     text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
-fn sets_frequencies(method: Method) -> bool {
-    match method {
-        Method::Gov | Method::Freq => true,
-        Method::Stall
-        | Method::Hogs
-        | Method::Fracas
-        | Method::Lim
-        | Method::Quota
-        | Method::Inject => false,
-    }
-}
-
 /// The steps that give the governor of a vnode's domains out of the kernel's hands.
 pub(crate) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedError> {
-    if !sets_frequencies(node.method) {
+    if !node.method.sets_frequency() {
         return Ok(Vec::new());
     }
     let domains = domains(host, &node.pus())?;
@@ -163,12 +215,26 @@ pub(crate) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedErro
     Ok(steps)
 }
 
+/// The domains of a vnode that starts: their frequencies can be set, and are calibrated if asked.
+pub(crate) fn ready(ground: &Ground<'_, '_>) -> Result<Vec<Domain>, SpeedError> {
+    let mut domains = domains(ground.host, &ground.node.pus())?;
+    for domain in &mut domains {
+        if let Some(why) = domain.refusal(ground.host)? {
+            return Err(ground.unavailable(&why));
+        }
+        if ground.node.calibrate {
+            domain.calibrate(ground)?;
+        }
+    }
+    Ok(domains)
+}
+
 /// All PUs of a domain have one frequency, whichever vnode has them.
 ///
 /// # Errors
 /// [`SpeedError::OutOfReach`] with the first two that do not agree.
 pub(crate) fn agree(host: &dyn Host, nodes: &[&Node]) -> Result<(), SpeedError> {
-    let setting = || nodes.iter().filter(|node| sets_frequencies(node.method));
+    let setting = || nodes.iter().filter(|node| node.method.sets_frequency());
     let pus = setting().fold(CpuSet::new(), |pus, node| pus.union(&node.pus()));
     if pus.is_empty() {
         return Ok(());

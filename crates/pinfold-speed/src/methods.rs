@@ -240,7 +240,7 @@ pub(crate) struct Ground<'h, 'n> {
 }
 
 impl Ground<'_, '_> {
-    fn unavailable(&self, why: &str) -> SpeedError {
+    pub(crate) fn unavailable(&self, why: &str) -> SpeedError {
         SpeedError::Unavailable {
             vnode: self.node.name.clone(),
             method: self.node.method,

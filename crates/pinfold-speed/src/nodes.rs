@@ -1,7 +1,6 @@
 //! Virtual nodes at work: their methods get their turns, their speeds can be changed and seen.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 
 use pinfold_host::{Clock, HostMut};
 use pinfold_model::{Attach, CpuSet, Method, NodeId, PuId, Speed, Variant};
@@ -38,9 +37,9 @@ pub struct Node {
     /// The load that [`Method::Inject`] replays: from so many nanoseconds after the start on, the
     /// millionths of each core's time that are taken, the cores in the order of `cores`.
     pub load: Vec<(u64, Vec<u32>)>,
-    /// What hardware frequencies really give where that was measured: millionths of full
-    /// speed by kHz. Others give what their ratio to the highest says.
-    pub measured: BTreeMap<u64, u32>,
+    /// Whether [`Method::Gov`] and [`Method::Freq`] measure at the start what each frequency that
+    /// the hardware advertises really gives.
+    pub calibrate: bool,
 }
 
 impl Node {

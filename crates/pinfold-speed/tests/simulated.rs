@@ -11,7 +11,10 @@ use pinfold_host::{
     CgroupVersion, Clock as _, Host as _, HostMut as _, Knob, SimClock, SimHost, SimTask, paths,
 };
 use pinfold_model::{Attach, Change, CpuSet, Method, PuId, Tid, Undo, Variant};
-use pinfold_speed::{Enclosure, Hierarchies, Node, Nodes, Release, SpeedError, release};
+use pinfold_speed::{
+    Burner, Enclosure, Hierarchies, Node, Nodes, Outside, Rates, Release, Sentinel, SpeedError,
+    release,
+};
 
 const CPU: &str = "/sys/fs/cgroup/cpu/pinfold-vnode-web";
 const CPUSET: &str = "/sys/fs/cgroup/cpuset/pinfold-vnode-web";
@@ -287,6 +290,54 @@ fn gov_has_two_frequencies_in_turns() {
     undo(&host, &steps);
     let after = host.snapshot().replace("\"2400000\\n\"", "\"<unsupported>\\n\"");
     assert_eq!(after, before);
+}
+
+/// A CPU whose highest frequency gives less than it says: as much as 2.2 GHz.
+struct Boastful<'h>(&'h SimHost, Notes);
+
+impl Outside for Boastful<'_> {
+    fn rates(&self, _: &[String], pus: &CpuSet, _: u64) -> Result<Rates, SpeedError> {
+        let path = paths::cpufreq_policy_file("policy0", "scaling_setspeed");
+        let text = self.0.read_text(&path).expect("a frequency was set");
+        let khz: u64 = text.trim().parse().expect("a number");
+        let rate = khz.min(2_200_000);
+        Ok(pus.iter().map(|pu| (pu, vec![rate - 1, rate, rate + 1])).collect())
+    }
+
+    fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
+        self.1.burn(entries, pu)
+    }
+
+    fn sentinel(&self, what: Release) -> Result<Box<dyn Sentinel>, SpeedError> {
+        self.1.sentinel(what)
+    }
+}
+
+#[test]
+fn frequencies_are_taken_for_what_they_give_if_asked() {
+    let host = scaling();
+    // 2.0 GHz is 83.3 % of 2.4 by its name, and 90.9 % of what that gives.
+    let cores = vec![(PuId(0), speed(920_000))];
+    let node = Node { cores, calibrate: true, ..node(Method::Gov, &[]) };
+    let (enclosure, _) = enclose(&host, &node);
+    let clock = SimClock::at(0);
+    let outside = Boastful(&host, Notes::default());
+    let mut nodes =
+        Nodes::start(&host, &clock, &outside, vec![(node.clone(), enclosure.clone())]).unwrap();
+    let notes = nodes.status().unwrap()[0].notes.clone();
+    assert_eq!(notes[0], "PU 0: 12.0% of the time at 2400 MHz, 88.0% at 2000 MHz");
+    assert!(
+        notes.contains(
+            &"PUs 0-1 measured: 1200 MHz 54.5%, 2000 MHz 90.9%, 2400 MHz 100.0%".to_owned()
+        ),
+        "{notes:?}"
+    );
+    nodes.stop().unwrap();
+    drop(nodes);
+    // A witness that cannot work is no calibration.
+    let silent = Notes::default();
+    let error = Nodes::start(&host, &clock, &silent, vec![(node, enclosure)]).err().unwrap();
+    assert!(error.to_string().contains("could not work at each frequency"), "{error}");
 }
 
 #[test]

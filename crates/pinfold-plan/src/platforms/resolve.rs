@@ -117,6 +117,7 @@ fn place(
         method: asked.method,
         variant: asked.variant,
         period_ns: asked.period_ns,
+        calibrate: asked.calibrate,
         attach: asked.attach.clone(),
         profile: asked.profile.clone(),
     })

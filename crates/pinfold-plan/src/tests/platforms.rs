@@ -45,6 +45,7 @@ fn the_documented_examples_are_read() {
         method: Some(Method::Stall),
         variant: Variant::Corrected,
         period_ns: Some(200_000),
+        calibrate: false,
         attach: Some(Attach::Group("/system.slice/web.service".to_owned())),
         profile: Some("speeds.csv".to_owned()),
     };
@@ -56,6 +57,7 @@ fn the_documented_examples_are_read() {
         method: Some(Method::Hogs),
         variant: Variant::AsPublished,
         period_ns: None,
+        calibrate: false,
         attach: None,
         profile: None,
     };
@@ -220,6 +222,16 @@ fn bad_vnodes_are_told_with_line_and_column() {
         "method = \"stall\"\nvariant = \"as-published\"",
         "line 4, column 11: variant: stall is Pinfold's own and has one form",
         "hogs",
+    );
+    in_vnode(
+        "method = \"hogs\"\ncalibrate = true",
+        "line 4, column 13: calibrate: only gov and freq set hardware frequencies",
+        "leave it out",
+    );
+    in_vnode(
+        "method = \"gov\"\ncalibrate = 1",
+        "line 4, column 13: calibrate: 1 is not true or false",
+        "",
     );
     in_vnode(
         "method = \"inject\"",

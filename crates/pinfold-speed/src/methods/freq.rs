@@ -2,8 +2,6 @@
 //!
 //! <https://docs.kernel.org/admin-guide/pm/cpufreq.html>
 
-use std::collections::BTreeMap;
-
 use pinfold_host::HostMut;
 use pinfold_model::{PuId, Speed};
 
@@ -17,24 +15,17 @@ const AGAIN_NS: u64 = super::S;
 
 pub(super) struct Freq<'h> {
     host: &'h dyn HostMut,
-    measured: BTreeMap<u64, u32>,
     domains: Vec<(Domain, Option<(Level, Speed)>)>,
     is_over: bool,
 }
 
 pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Freq<'h>, SpeedError> {
-    let domains = frequency::domains(ground.host, &ground.node.pus())?;
-    for domain in &domains {
-        if let Some(why) = domain.refusal(ground.host)? {
-            return Err(ground.unavailable(&why));
-        }
-    }
+    let domains = frequency::ready(ground)?;
     if domains.is_empty() {
         return Err(ground.unavailable("the kernel has no cpufreq driver for these CPUs"));
     }
     Ok(Freq {
         host: ground.host,
-        measured: ground.node.measured.clone(),
         domains: domains.into_iter().map(|domain| (domain, None)).collect(),
         is_over: false,
     })
@@ -63,7 +54,7 @@ impl Emulation for Freq<'_> {
         for (domain, level) in &mut self.domains {
             let speed = speeds.iter().find(|(pu, _)| domain.pus.contains(*pu));
             let Some((_, speed)) = speed else { continue };
-            let found = nearest(&domain.levels(&self.measured, *speed), *speed);
+            let found = nearest(&domain.levels(*speed), *speed);
             *level = found.map(|found| (found, *speed));
         }
         self.write()
@@ -93,7 +84,8 @@ impl Emulation for Freq<'_> {
                 off.unsigned_abs() % 10_000 / 100
             ))
         };
-        self.domains.iter().filter_map(note).collect()
+        let measured = self.domains.iter().filter_map(|(domain, _)| domain.note());
+        self.domains.iter().filter_map(note).chain(measured).collect()
     }
 
     fn stop(&mut self) -> Result<(), SpeedError> {

@@ -28,7 +28,6 @@ pub(super) struct Gov<'h> {
     host: &'h dyn HostMut,
     clock: &'h dyn Clock,
     outside: &'h dyn Outside,
-    measured: std::collections::BTreeMap<u64, u32>,
     period_ns: u64,
     freezer: Option<Freezer>,
     sentinel: Option<Box<dyn Sentinel>>,
@@ -38,12 +37,7 @@ pub(super) struct Gov<'h> {
 
 pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Gov<'h>, SpeedError> {
     let pus = ground.node.pus();
-    let domains = frequency::domains(ground.host, &pus)?;
-    for domain in &domains {
-        if let Some(why) = domain.refusal(ground.host)? {
-            return Err(ground.unavailable(&why));
-        }
-    }
+    let domains = frequency::ready(ground)?;
     let is_unified = |group: &String| ground.enclosure.unified.contains(group);
     let freezer =
         ground.enclosure.freezer.as_ref().map(|group| Freezer::of(group, is_unified(group)));
@@ -66,7 +60,6 @@ pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Gov<'h>, SpeedError> 
         host: ground.host,
         clock: ground.clock,
         outside: ground.outside,
-        measured: ground.node.measured.clone(),
         period_ns: ground.node.period(),
         freezer,
         sentinel: None,
@@ -98,10 +91,7 @@ impl Gov<'_> {
                 return Err(out(*speed, why, "give all of them one speed, or use stall"));
             }
             let full = Level { khz: 0, share: WHOLE };
-            let levels = lane
-                .domain
-                .as_ref()
-                .map_or(vec![full], |domain| domain.levels(&self.measured, *speed));
+            let levels = lane.domain.as_ref().map_or(vec![full], |domain| domain.levels(*speed));
             mixes.push(Some((mix(&levels, *speed), *speed)));
         }
         let told = || mixes.iter().flatten();
@@ -190,6 +180,7 @@ impl Emulation for Gov<'_> {
 
     fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = self.lanes.iter().filter_map(Lane::note).collect();
+        notes.extend(self.lanes.iter().filter_map(|lane| lane.domain.as_ref()?.note()));
         if self.lanes.iter().all(|lane| lane.domain.is_none()) {
             notes.push("this host has no cpufreq: the freezer alone slows the vnode".to_owned());
         }

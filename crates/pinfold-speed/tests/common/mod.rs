@@ -20,7 +20,7 @@ pub fn node(method: Method, cores: &[(u32, u32)]) -> Node {
         profile: Vec::new(),
         attach: None,
         load: Vec::new(),
-        measured: [].into(),
+        calibrate: false,
     }
 }
 

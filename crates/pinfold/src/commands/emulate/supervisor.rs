@@ -4,8 +4,6 @@
 //! vnodes are there. All that it changes is a step in the journal, which it takes back at its end;
 //! after a crash `pinfold undo` does. What it has to say while it works is in `status`.
 
-use std::collections::BTreeMap;
-
 use pinfold_apply::{Journal, NewJournal, Target};
 use pinfold_host::process::{self, Spawn, Stdio};
 use pinfold_host::user::{self, StateDir};
@@ -142,7 +140,7 @@ pub fn node(vnode: &EmulatedVnode, topology: &Topology) -> Result<Node, Failure>
         profile,
         attach: vnode.attach.clone(),
         load,
-        measured: BTreeMap::new(),
+        calibrate: vnode.calibrate,
     })
 }
 
