@@ -6,9 +6,9 @@
 //! anew in each block, so that what a calibration gets wrong by chance is part of the spread.
 
 mod judge;
-mod load;
+pub mod load;
 mod picture;
-mod platform;
+pub mod platform;
 mod rival;
 mod side;
 mod subject;

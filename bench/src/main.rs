@@ -14,6 +14,7 @@ mod page;
 mod pairs;
 mod pin;
 mod plan;
+mod react;
 mod scratch;
 mod topo;
 mod watch;
@@ -22,6 +23,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
+use pinfold_host::with_causes;
 
 /// Why a benchmark did not run; its causes are printed behind it.
 pub type Failure = Box<dyn std::error::Error>;
@@ -30,7 +32,7 @@ pub type Failure = Box<dyn std::error::Error>;
 #[derive(Debug, Parser)]
 #[command(name = "pinfold-bench")]
 pub struct Arguments {
-    /// Which [default: all but emulate, gap and watch, which need a machine without other work]
+    /// Which [default: all but emulate, gap, react and watch, which need a machine without other work]
     names: Vec<Name>,
     /// Rounds; each runs every contender once [default: as many as the benchmark needs]
     #[arg(long, value_name = "N")]
@@ -72,6 +74,8 @@ pub enum Name {
     Gap,
     /// How true the speed of a virtual node is, by method
     Emulate,
+    /// How soon an emulated speed changes, and how close a replayed load is
+    React,
 }
 
 const PAGE: &str = "docs/figures.md";
@@ -81,12 +85,7 @@ fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            let mut text = format!("pinfold-bench: {failure}");
-            let mut cause = failure.source();
-            while let Some(error) = cause {
-                text.push_str(&format!(": {error}"));
-                cause = error.source();
-            }
+            let text = format!("pinfold-bench: {}", with_causes(failure.as_ref()));
             // Nobody is left to be told if standard error is gone too.
             match writeln!(std::io::stderr(), "{text}") {
                 Ok(()) | Err(_) => ExitCode::FAILURE,
@@ -105,6 +104,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Name::FirstSecond => first_second::run(arguments),
             Name::Watch => watch::run(arguments),
             Name::Gap => gap::run(arguments),
+            Name::React => react::run(arguments),
             Name::Emulate => {
                 // It has a page of its own, with pictures.
                 emulate::run(arguments)?;

@@ -191,10 +191,10 @@ static int report(const struct progress *progress)
         units += progress->runners[i].units;
         cpu_ns += progress->runners[i].cpu_ns;
     }
-    printf("{\"probe\":\"progress\",\"kind\":\"%s\",\"window_ns\":%" PRIu64
+    printf("{\"probe\":\"progress\",\"kind\":\"%s\",\"start_ns\":%" PRIu64 ",\"window_ns\":%" PRIu64
            ",\"gap_min_ns\":%" PRIu64 ",\"elapsed_ns\":%" PRIu64 ",\"units\":%" PRIu64
            ",\"cpu_ns\":%" PRIu64 ",\"workers\":[",
-           crew_kind_name(progress->kind), (uint64_t)WINDOW_NS, progress->gap_min_ns,
+           crew_kind_name(progress->kind), progress->gate->start_ns, (uint64_t)WINDOW_NS, progress->gap_min_ns,
            progress->duration_ns, units, cpu_ns);
     for (size_t i = 0; i < progress->count; i++) {
         if (i > 0)

@@ -6,7 +6,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
-use pinfold_host::process::{self, Child, Spawn, Stdio};
+use pinfold_host::process::{self, Child, Signaled, Spawn, Stdio};
 use pinfold_host::user;
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat, schedstat};
 use pinfold_model::{CpuSet, PuId, Tid};
@@ -114,6 +114,11 @@ impl<'t> Platform<'t> {
             None => Ok(()),
             Some(why) => Err(format!("{vnode} at {share}: {why}").into()),
         }
+    }
+
+    /// Signals the supervisor.
+    pub fn signal(&mut self, signal: Signaled) -> Result<(), Failure> {
+        Ok(self.supervisor.signal(signal)?)
     }
 
     /// Waits until a change has taken effect.

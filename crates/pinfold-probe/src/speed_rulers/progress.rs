@@ -75,6 +75,7 @@ impl Progress {
         }
         let workers = line.workers.into_iter().map(|worker| self.check_worker(worker));
         Ok(ProgressOutcome {
+            start_ns: line.start_ns,
             units: line.units,
             elapsed_ns: line.elapsed_ns,
             cpu_ns: line.cpu_ns,
@@ -124,6 +125,8 @@ impl Progress {
 /// What all workers did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgressOutcome {
+    /// CLOCK_MONOTONIC at the common start.
+    pub start_ns: u64,
     /// Units of all workers that ended in time.
     pub units: u64,
     /// The duration asked for, from the common start.
@@ -165,6 +168,7 @@ pub struct Stop {
 #[derive(Deserialize)]
 struct Line {
     kind: String,
+    start_ns: u64,
     window_ns: u64,
     elapsed_ns: u64,
     units: u64,

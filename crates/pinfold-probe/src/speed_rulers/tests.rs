@@ -103,7 +103,7 @@ fn micro_lines() {
 #[test]
 fn progress_lines() {
     let good = concat!(
-        r#"{"probe":"progress","kind":"threads","window_ns":1000000,"gap_min_ns":20000,"elapsed_ns":2000000,"#,
+        r#"{"probe":"progress","kind":"threads","start_ns":5,"window_ns":1000000,"gap_min_ns":20000,"elapsed_ns":2000000,"#,
         r#""units":11,"cpu_ns":7,"workers":["#,
         r#"{"cpu":null,"units":5,"cpu_ns":3,"late_ns":1,"dropped":4,"windows":[2,3],"stops":[[10,20000],[20010,30000]]},"#,
         r#"{"cpu":null,"units":6,"cpu_ns":4,"late_ns":0,"dropped":0,"windows":[6,0],"stops":[]}]}"#,
