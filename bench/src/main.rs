@@ -15,6 +15,7 @@ mod pairs;
 mod pin;
 mod plan;
 mod react;
+mod rulers;
 mod scratch;
 mod topo;
 mod watch;
@@ -32,7 +33,7 @@ pub type Failure = Box<dyn std::error::Error>;
 #[derive(Debug, Parser)]
 #[command(name = "pinfold-bench")]
 pub struct Arguments {
-    /// Which [default: all but emulate, gap, react and watch, which need a machine without other work]
+    /// Which [default: all but emulate, gap, react, rulers and watch, which need a machine without other work]
     names: Vec<Name>,
     /// Rounds; each runs every contender once [default: as many as the benchmark needs]
     #[arg(long, value_name = "N")]
@@ -40,13 +41,13 @@ pub struct Arguments {
     /// Seed of the random order
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Put the figures into a page [default: docs/figures.md, docs/emulation.md]
+    /// Put the figures into a page [default: docs/figures.md, docs/emulation.md, docs/rulers.md]
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     write: Option<Option<String>>,
     /// A first look of a few minutes (emulate)
     #[arg(long)]
     quick: bool,
-    /// Only these, by their names in the tables, with commas between them (emulate)
+    /// Only these, by their names in the tables, with commas between them (emulate, rulers)
     #[arg(long, value_name = "NAMES")]
     only: Option<String>,
     /// The `pinfold` program [default: the one beside this program]
@@ -76,6 +77,8 @@ pub enum Name {
     Emulate,
     /// How soon an emulated speed changes, and how close a replayed load is
     React,
+    /// How straight the rulers are, each beside the best instrument for its job
+    Rulers,
 }
 
 const PAGE: &str = "docs/figures.md";
@@ -110,12 +113,16 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
                 emulate::run(arguments)?;
                 continue;
             }
+            Name::Rulers => {
+                rulers::run(arguments)?;
+                continue;
+            }
         }?;
         let section = figures.to_markdown();
         std::io::stdout().write_all(section.as_bytes())?;
         // Saved after each, so that a later failure loses nothing.
         if let Some(file) = &arguments.write {
-            page::put(file.as_deref().unwrap_or(PAGE), &figures.name, &section)?;
+            page::put(file.as_deref().unwrap_or(PAGE), page::HEAD, &figures.name, &section)?;
         }
     }
     Ok(())

@@ -4,7 +4,8 @@ use pinfold_host::user;
 
 use crate::Failure;
 
-const HEAD: &str = "\
+/// What stands above the sections of `docs/figures.md`.
+pub const HEAD: &str = "\
 # Figures
 
 Measured by the benchmarks of this repository, each beside its rival in the same run, in random order.
@@ -82,16 +83,17 @@ fn between(page: &str, name: &str, text: &str) -> Option<String> {
     Some(format!("{before}{}\n{}\n{END}{after}", begin(name), text.trim_end()))
 }
 
-/// Puts a section into the page, in the place of the one with its name or at the end.
-pub fn put(file: &str, name: &str, section: &str) -> Result<(), Failure> {
+/// Puts a section into the page with this head, in the place of the one with its name or at the
+/// end.
+pub fn put(file: &str, head: &str, name: &str, section: &str) -> Result<(), Failure> {
     let old = if user::exists(file) { user::read_text(file)? } else { String::new() };
-    Ok(user::write_atomic(file, with_section(&old, name, section).as_bytes())?)
+    Ok(user::write_atomic(file, with_section(&old, head, name, section).as_bytes())?)
 }
 
-fn with_section(page: &str, name: &str, section: &str) -> String {
+fn with_section(page: &str, head: &str, name: &str, section: &str) -> String {
     let mark = format!("## {name}: ");
     let mut parts = page.split("\n## ").skip(1).map(|part| format!("\n## {}\n", part.trim_end()));
-    let mut text = HEAD.to_owned();
+    let mut text = head.to_owned();
     let mut placed = false;
     for part in &mut parts {
         let is_ours = part.starts_with(&format!("\n{mark}"));
@@ -110,10 +112,10 @@ mod tests {
 
     #[test]
     fn a_section_replaces_the_one_of_its_name() {
-        let first = with_section("", "pin", "\n## pin: a\n\nold\n");
+        let first = with_section("", HEAD, "pin", "\n## pin: a\n\nold\n");
         assert_eq!(first, format!("{HEAD}\n## pin: a\n\nold\n"));
-        let both = with_section(&first, "topo", "\n## topo: b\n\nother\n");
-        let again = with_section(&both, "pin", "\n## pin: a\n\nnew\n");
+        let both = with_section(&first, HEAD, "topo", "\n## topo: b\n\nother\n");
+        let again = with_section(&both, HEAD, "pin", "\n## pin: a\n\nnew\n");
         assert_eq!(again, format!("{HEAD}\n## pin: a\n\nnew\n\n## topo: b\n\nother\n"));
     }
 

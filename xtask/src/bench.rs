@@ -7,7 +7,7 @@ use crate::run::run;
 
 /// Installs, builds with optimisation, and runs the benchmarks that were named.
 pub fn bench(root: &Path, more: &[String]) -> Result<(), String> {
-    ensure(&Purpose::Test);
+    ensure(&Purpose::Bench);
     run(root, "cargo", &["build", "--release", "--quiet", "-p", "pinfold", "-p", "pinfold-bench"])?;
     let binary = root.join("target/release/pinfold-bench");
     let arguments: Vec<&str> = more.iter().map(String::as_str).collect();

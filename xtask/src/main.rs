@@ -25,6 +25,7 @@ cargo xtask COMMAND
   test    install what is missing, run every test, print the counts
   bench   [NAME…] [--write] [--rounds N]: the benchmarks, each beside its rival;
           pin, plan, topo, first-second (these by default), watch, gap,
+          rulers [--only GROUP,…] (a page of its own, docs/rulers.md),
           emulate [--quick] (45 minutes, quick 5; a page of its own, docs/emulation.md)
   lab     change whole hosts, which are QEMU guests, and write docs/lab.md; words choose cases
   fuzz    [TARGET…] [--minutes N] [--keep]: every parser under coverage-guided fuzzing, 10

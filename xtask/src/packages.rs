@@ -23,11 +23,24 @@ const TEST: &[&str] = &[
     "cpulimit", // a rival of the benchmark emulate
 ];
 
+/// What the tests cross-build `pinload` with, and run the result in.
+const CROSS: &[&str] = &[
+    "gcc-aarch64-linux-gnu",
+    "libc6-dev-arm64-cross",
+    "gcc-riscv64-linux-gnu",
+    "libc6-dev-riscv64-cross",
+    "qemu-user",
+];
+/// What the benchmarks use beside: the anchors of the rulers.
+const BENCH: &[&str] = &["likwid"];
+
 /// What compiles BPF programs; only who changes one needs it.
 const BPF: &[&str] = &["clang-14", "llvm-14"];
 
 /// For what packages are wanted.
 pub enum Purpose {
+    /// Running the benchmarks.
+    Bench,
     /// Compiling BPF programs.
     Bpf,
     /// Building and running the demo.
@@ -49,7 +62,8 @@ pub fn ensure(purpose: &Purpose) {
         Purpose::Bpf => wanted.extend(BPF),
         Purpose::Fuzz => wanted.extend(FUZZ),
         Purpose::Lab => wanted.extend(LAB),
-        Purpose::Test => wanted.extend(LAB.iter().chain(TEST)),
+        Purpose::Test => wanted.extend(LAB.iter().chain(TEST).chain(CROSS)),
+        Purpose::Bench => wanted.extend(LAB.iter().chain(TEST).chain(BENCH)),
     }
     let missing: Vec<&str> = wanted.into_iter().filter(|name| !installed(name)).collect();
     if missing.is_empty() {

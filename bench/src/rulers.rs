@@ -1,0 +1,188 @@
+//! `rulers`: how straight Pinfold's rulers are, each beside the best instrument for its job.
+//!
+//! A group measures one kind of thing (memory, latency) and gives rows: the ruler, how it
+//! measures, its anchor, both values, and their ratio with its interval. The rows of a group are
+//! a section of `docs/rulers.md`. A new group is a file in `rulers/` and a line in [`GROUPS`].
+
+mod memory;
+
+use std::io::Write as _;
+
+use pinfold_study::stats::{Block, median, quantile, ratio_interval};
+
+use crate::page::{Figures, Table};
+use crate::pairs::ratio;
+use crate::{Arguments, Failure, origin, page};
+
+const PAGE: &str = "docs/rulers.md";
+
+const HEAD: &str = "\
+# Rulers
+
+How straight Pinfold's rulers are: each beside the best instrument for its job, in the same run, block by block in random order.
+This page is written by `cargo xtask bench rulers --write`; `cargo xtask bench rulers --only memory --write` replaces one section.
+A ratio is ours over the anchor's, the median over the blocks, with the 95 % interval of a bootstrap over them; p is that of the exact paired test.
+A goal is *reached* if the whole interval keeps it, *missed* if none of it does, else *open*.
+";
+
+type Measure = fn(&Arguments) -> Result<Measured, Failure>;
+
+/// Name, title and measurement of each group; `--only` names some of them.
+const GROUPS: &[(&str, &str, Measure)] =
+    &[("memory", "bandwidth, STREAM and latency of memory", memory::run)];
+
+/// What a group found.
+pub struct Measured {
+    /// The conditions beside the machine, in one line: versions, blocks, the CPU, the seed.
+    pub conditions: String,
+    /// One for each comparison.
+    pub rows: Vec<Row>,
+    /// What they say, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// The range in which the ratio should be.
+#[derive(Clone, Copy)]
+pub enum Goal {
+    /// More is better.
+    AtLeast(f64),
+    /// Less is better.
+    AtMost(f64),
+    /// Both should say the same.
+    Within(f64, f64),
+    /// Shown for comparison only.
+    None,
+}
+
+/// One ruler beside one anchor.
+pub struct Row {
+    /// What is measured.
+    pub ruler: String,
+    /// How: the command.
+    pub how: String,
+    /// The instrument that it is compared with.
+    pub anchor: String,
+    /// One value per block, both from the same blocks.
+    pub ours: Vec<f64>,
+    /// The anchor's.
+    pub theirs: Vec<f64>,
+    /// How a value is written, with its unit.
+    pub text: fn(f64) -> String,
+    /// What the ratio should be.
+    pub goal: Goal,
+}
+
+/// Measures the groups, prints each and puts it into the page.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let chosen: Vec<&str> = match &arguments.only {
+        Some(names) => names.split(',').map(str::trim).collect(),
+        None => GROUPS.iter().map(|(name, ..)| *name).collect(),
+    };
+    if let Some(name) = chosen.iter().find(|name| GROUPS.iter().all(|(known, ..)| known != *name)) {
+        let known: Vec<&str> = GROUPS.iter().map(|(name, ..)| *name).collect();
+        return Err(
+            format!("--only: {name} is no group of rulers; known: {}", known.join(", ")).into()
+        );
+    }
+    let host = pinfold_host::LiveHost::new()?;
+    let machine = origin::of_host(&host, &pinfold_topology::discover(&host)?)?;
+    for (name, title, measure) in GROUPS.iter().filter(|(name, ..)| chosen.contains(name)) {
+        let measured = measure(arguments)?;
+        let section = Figures {
+            name: (*name).to_owned(),
+            title: (*title).to_owned(),
+            origin: format!("{machine}; {}", measured.conditions),
+            tables: vec![table(&measured.rows)],
+            notes: measured.notes,
+        }
+        .to_markdown();
+        std::io::stdout().write_all(section.as_bytes())?;
+        // Saved after each, so that a later failure loses nothing.
+        if let Some(file) = &arguments.write {
+            page::put(file.as_deref().unwrap_or(PAGE), HEAD, name, &section)?;
+        }
+    }
+    Ok(())
+}
+
+fn table(rows: &[Row]) -> Table {
+    let head = [
+        "ruler",
+        "how",
+        "anchor",
+        "ours: median (5 % – 95 %)",
+        "anchor's: median (5 % – 95 %)",
+        "ratio [95 %], p",
+        "goal",
+    ];
+    let row = |row: &Row| {
+        vec![
+            row.ruler.clone(),
+            row.how.clone(),
+            row.anchor.clone(),
+            spread(row.text, &row.ours),
+            spread(row.text, &row.theirs),
+            ratio(&row.ours, &row.theirs),
+            goal(row),
+        ]
+    };
+    Table { head: head.map(str::to_owned).to_vec(), rows: rows.iter().map(row).collect() }
+}
+
+fn spread(text: fn(f64) -> String, values: &[f64]) -> String {
+    match (median(values), quantile(values, 0.05), quantile(values, 0.95)) {
+        (Some(middle), Some(low), Some(high)) => {
+            format!("{} ({} – {})", text(middle), text(low), text(high))
+        }
+        _ => "–".to_owned(),
+    }
+}
+
+/// The goal, and whether the interval keeps it.
+fn goal(row: &Row) -> String {
+    let blocks: Vec<Block> = row
+        .ours
+        .iter()
+        .zip(&row.theirs)
+        .map(|(ours, theirs)| Block::pair(*ours, *theirs))
+        .collect();
+    let (least, most, text) = match row.goal {
+        Goal::AtLeast(least) => (least, f64::INFINITY, format!("≥ {least:.2}")),
+        Goal::AtMost(most) => (0.0, most, format!("≤ {most:.2}")),
+        Goal::Within(least, most) => (least, most, format!("{least:.2} – {most:.2}")),
+        Goal::None => return "–".to_owned(),
+    };
+    let word = match ratio_interval(&blocks) {
+        Some(found) if found.low >= least && found.high <= most => "reached",
+        Some(found) if found.high < least || found.low > most => "missed",
+        Some(_) | None => "open",
+    };
+    format!("{text}: {word}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Goal, Row, goal};
+
+    #[test]
+    fn a_goal_is_reached_by_the_whole_interval_only() {
+        let check = |ours: &[f64], wanted: Goal, expected: &str| {
+            let row = Row {
+                ruler: String::new(),
+                how: String::new(),
+                anchor: String::new(),
+                ours: ours.to_vec(),
+                theirs: vec![1.0; ours.len()],
+                text: |value| value.to_string(),
+                goal: wanted,
+            };
+            assert_eq!(goal(&row), expected, "{ours:?}");
+        };
+        check(&[1.1, 1.2, 1.3], Goal::AtLeast(1.0), "≥ 1.00: reached");
+        check(&[0.8, 1.2, 1.3], Goal::AtLeast(1.0), "≥ 1.00: open");
+        check(&[1.1, 1.2, 1.3], Goal::AtMost(1.02), "≤ 1.02: missed");
+        check(&[0.97, 1.0, 1.01], Goal::Within(0.95, 1.05), "0.95 – 1.05: reached");
+        check(&[0.97], Goal::Within(0.95, 1.05), "0.95 – 1.05: open");
+        check(&[2.0, 2.0], Goal::None, "–");
+    }
+}
