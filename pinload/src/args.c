@@ -82,6 +82,29 @@ static bool read_integer(const struct argument *argument, const char *text)
     return false;
 }
 
+static bool read_bytes(const struct argument *argument, const char *text)
+{
+    char digits[24] = "";
+    uint64_t value;
+    size_t length = strlen(text);
+    const char *const suffixes = "KMG", *suffix = length ? strchr(suffixes, text[length - 1]) : NULL;
+    const int shift = suffix ? 10 * (int)(suffix - suffixes + 1) : 0;
+    length -= suffix != NULL;
+    if (length < sizeof digits) {
+        memcpy(digits, text, length);
+        if (parse_integer(digits, &value) && value <= UINT64_MAX >> shift) {
+            value <<= shift;
+            if (in_range(argument, value)) {
+                *(uint64_t *)argument->value = value;
+                return true;
+            }
+        }
+    }
+    complain("%s: \"%s\" is not a number of bytes (or with K, M, G) from %" PRIu64 " to %" PRIu64,
+             argument->name, text, argument->least, argument->most);
+    return false;
+}
+
 static bool read_value(const struct argument *argument, const char *text)
 {
     switch (argument->kind) {
@@ -89,6 +112,8 @@ static bool read_value(const struct argument *argument, const char *text)
         return read_seconds(argument, text);
     case ARGUMENT_INTEGER:
         return read_integer(argument, text);
+    case ARGUMENT_BYTES:
+        return read_bytes(argument, text);
     case ARGUMENT_CPUS:
         return cpu_list_parse(argument->name, text, argument->value);
     case ARGUMENT_POLICY:

@@ -13,6 +13,7 @@
 enum argument_kind {
     ARGUMENT_SECONDS, /* decimal seconds into uint64_t nanoseconds; limits in nanoseconds */
     ARGUMENT_INTEGER, /* decimal integer into uint64_t */
+    ARGUMENT_BYTES,   /* the same, or with K, M or G behind it, times 1024 each */
     ARGUMENT_CPUS,    /* "all" or a list such as 0,2-3 into struct cpu_list */
     ARGUMENT_POLICY,  /* "other" or "fifo:N" into struct policy */
     ARGUMENT_TEXT,    /* non-empty text into const char * */

@@ -13,14 +13,18 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "bandwidth.h"
 #include "burst.h"
+#include "chase.h"
 #include "churn.h"
 #include "compute.h"
 #include "io_latency.h"
 #include "load.h"
+#include "loop64.h"
 #include "micro.h"
 #include "progress.h"
 #include "spin_gap.h"
+#include "stream_variant.h"
 #include "wakeup.h"
 
 static const struct {
@@ -36,6 +40,10 @@ static const struct {
     {"burst", burst_main, "duration of bursts of work between sleeps"},
     {"micro", micro_main, "micro-benchmarks: cpu, udp, sleep, memory, processes, threads"},
     {"churn", churn_main, "work of short-lived processes: fork, pipe, spawn"},
+    {"bandwidth", bandwidth_main, "read, write and copy bandwidth by block size"},
+    {"stream-variant", stream_variant_main, "copy, scale, add, triad: a variant of STREAM"},
+    {"chase", chase_main, "latency of a load by size, alone and loaded"},
+    {"loop64", loop64_main, "the 64 MB loop, pass by pass, alone and beside an interferer"},
     {"load", load_main, "background load: cpu, memory, io"},
     {"agent", agent_main, "serve framed commands (init of a measurement guest)"},
 };
@@ -44,7 +52,7 @@ static void print_help(FILE *out)
 {
     fprintf(out, "pinload %s: loads and rulers of Pinfold\n\n", PINLOAD_VERSION);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        fprintf(out, "  pinload %-12s %s\n", commands[i].name, commands[i].help);
+        fprintf(out, "  pinload %-14s %s\n", commands[i].name, commands[i].help);
     fputs("\nEach takes --help. Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 abandoned by "
           "its supervisor.\n",
           out);

@@ -1,0 +1,323 @@
+/*
+ * Pointer chase: how long one load takes that the next one waits for.
+ *
+ * Each cache line of an area holds the address of another; together they are one cycle. Linear:
+ * the next line, which a prefetcher foresees. Random: one cycle of Sattolo's over all lines,
+ * which nothing foresees. Before it is timed the cycle is walked and every line must be met once.
+ *
+ * `--loads` gives the latency while other threads copy: for each pause between their blocks
+ * (`--delays-ns`, from an idle to a saturated memory) two figures with the same labels: the
+ * latency, and the bandwidth that the copies had in the same windows.
+ */
+#include "chase.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "place.h"
+#include "sizes.h"
+#include "supervise.h"
+#include "traffic.h"
+#include "windows.h"
+
+enum { DELAY_LIMIT = 16, UNROLLED = 16 };
+
+/* Less than this and a lap is over before it can be timed; more and it takes minutes to build. */
+#define LEAST_BYTES 1024ULL
+#define MOST_BYTES (1ULL << 40)
+
+struct line {
+    struct line *next;
+};
+
+struct chase {
+    const char *orders, *delays, *load_node;
+    uint64_t from, to, steps, seed, loads, load_mib;
+    struct cpu_list load_cpus;
+    bool linear, random, supervised;
+    uint64_t delay[DELAY_LIMIT];
+    size_t delay_count;
+    struct place place;
+    struct windows windows;
+    struct area area;
+    struct traffic traffic;
+    struct line *at;
+};
+
+/* `units` times UNROLLED loads. */
+static void run_units(void *own, uint64_t units)
+{
+    struct chase *chase = own;
+    struct line *at = chase->at;
+    for (; units > 0; units--) {
+        for (int i = 0; i < UNROLLED; i++)
+            at = *(struct line *volatile *)&at->next;
+    }
+    chase->at = at;
+}
+
+static uint64_t moved(void *own)
+{
+    const struct chase *chase = own;
+    return traffic_moved(&chase->traffic);
+}
+
+/* PCG by O'Neill, 64 bits of state: seeds give the same cycle everywhere. */
+static uint32_t draw(uint64_t *state)
+{
+    const uint64_t old = *state;
+    *state = old * 6364136223846793005ULL + 1442695040888963407ULL;
+    const uint32_t shifted = (uint32_t)(((old >> 18U) ^ old) >> 27U);
+    const uint32_t turn = (uint32_t)(old >> 59U);
+    return shifted >> turn | shifted << (-turn & 31);
+}
+
+static struct line *line_at(const struct chase *chase, uint64_t index)
+{
+    return (struct line *)(void *)(chase->area.bytes + index * chase->place.caches.line);
+}
+
+/* First the index of each line's successor, then its address. */
+static void build(struct chase *chase, uint64_t lines, bool random)
+{
+    uint64_t state = chase->seed;
+    draw(&state);
+    for (uint64_t i = 0; i < lines; i++)
+        line_at(chase, i)->next = line_at(chase, random ? i : (i + 1) % lines);
+    for (uint64_t i = lines - 1; random && i > 0; i--) {
+        const uint64_t drawn = (uint64_t)draw(&state) << 32 | draw(&state);
+        struct line *const one = line_at(chase, i), *const other = line_at(chase, drawn % i);
+        struct line *const next = one->next;
+        one->next = other->next;
+        other->next = next;
+    }
+    chase->at = line_at(chase, 0);
+}
+
+/* Every line once, and back at the first. */
+static bool prove(const struct chase *chase, uint64_t lines)
+{
+    unsigned char *met = calloc(lines / 8 + 1, 1);
+    const struct line *at = line_at(chase, 0);
+    uint64_t steps = 0;
+    if (!met) {
+        complain("out of memory for the self-check");
+        return false;
+    }
+    for (;; steps++, at = at->next) {
+        const uint64_t offset = (uint64_t)((const char *)at - chase->area.bytes);
+        const uint64_t index = offset / chase->place.caches.line;
+        if (index >= lines || met[index / 8] & 1U << index % 8)
+            break;
+        met[index / 8] |= (unsigned char)(1U << index % 8);
+    }
+    free(met);
+    if (steps == lines && at == line_at(chase, 0))
+        return true;
+    complain("self-check failed: the chase came back after %" PRIu64 " of %" PRIu64 " lines", steps,
+             lines);
+    return false;
+}
+
+static void describe(const struct chase *chase, uint64_t lines, bool random, size_t delay,
+                     struct figure *figure)
+{
+    const uint64_t bytes = lines * chase->place.caches.line;
+    figure_label(figure, "order", "%s", random ? "random" : "linear");
+    figure_label(figure, "bytes", "%" PRIu64, bytes);
+    figure_label(figure, "level", "%s", caches_level(&chase->place.caches, bytes));
+    if (chase->loads > 0) {
+        figure_label(figure, "loads", "%" PRIu64, chase->loads);
+        figure_label(figure, "delay_ns", "%" PRIu64, chase->delay[delay]);
+    }
+    place_describe(&chase->place, &chase->area, figure);
+    windows_describe(&chase->windows, figure);
+}
+
+static bool print(const struct chase *chase, uint64_t lines, bool random, size_t delay)
+{
+    struct figure latency = {
+        .probe = "chase", .unit = "ns", .family = FIGURE_CAPACITY, .samples = chase->windows.rates};
+    for (size_t i = 0; i < chase->windows.count; i++)
+        chase->windows.rates[i] = 1e9 / (chase->windows.rates[i] * UNROLLED);
+    describe(chase, lines, random, delay, &latency);
+    if (!figure_print(stdout, &latency))
+        return false;
+    if (chase->loads == 0)
+        return true;
+    struct figure bandwidth = {.probe = "chase-traffic",
+                               .unit = "bytes-per-second",
+                               .family = FIGURE_CAPACITY,
+                               .samples = chase->windows.beside};
+    describe(chase, lines, random, delay, &bandwidth);
+    return figure_print(stdout, &bandwidth);
+}
+
+static bool measure(struct chase *chase, uint64_t bytes, bool random)
+{
+    const uint64_t lines = bytes / chase->place.caches.line;
+    const struct window_work work = {
+        .run = run_units,
+        .beside = chase->loads ? moved : NULL,
+        .own = chase,
+        .lap = lines > UNROLLED ? lines / UNROLLED : 1,
+        .warm = 1,
+    };
+    build(chase, lines, random);
+    if (!prove(chase, lines))
+        return false;
+    bool good = true;
+    for (size_t delay = 0; good && delay < (chase->loads ? chase->delay_count : 1); delay++) {
+        if (chase->loads) {
+            chase->traffic.delay_ns = chase->delay[delay];
+            traffic_go(&chase->traffic, true);
+        }
+        good = windows_run(&chase->windows, &work);
+        if (chase->loads)
+            traffic_go(&chase->traffic, false);
+        good = good && print(chase, lines, random, delay);
+    }
+    return good;
+}
+
+static bool open_traffic(struct chase *chase)
+{
+    chase->traffic.kind = TRAFFIC_COPY;
+    chase->traffic.bytes = chase->load_mib << 20;
+    chase->traffic.cpus = chase->load_cpus;
+    chase->traffic.count = (size_t)chase->loads;
+    return chase->loads == 0 || traffic_open(&chase->traffic);
+}
+
+static int run(struct chase *chase)
+{
+    uint64_t sizes[SIZE_LIMIT];
+    const size_t count = sizes_list(chase->from, chase->to, chase->steps, chase->place.caches.line, sizes);
+    const size_t figures = count * 2 * (chase->loads ? chase->delay_count : 1);
+    if (count == 0) {
+        complain("--to: %" PRIu64 " holds no cache line", chase->to);
+        return PINLOAD_USAGE;
+    }
+    if (!supervise_measurement(windows_limit_ns(&chase->windows, figures), chase->supervised, 0) ||
+        !area_open(&chase->area, "--to", sizes[count - 1], &chase->place.wish))
+        return PINLOAD_FAILED;
+    area_touch(&chase->area);
+    bool good = open_traffic(chase) && windows_open(&chase->windows);
+    for (size_t i = 0; good && i < count; i++)
+        good = (!chase->linear || measure(chase, sizes[i], false)) &&
+               (!chase->random || measure(chase, sizes[i], true));
+    if (!good) {
+        output_end(); /* the end of the process ends the traffic's threads too */
+        return PINLOAD_FAILED;
+    }
+    if (chase->loads)
+        traffic_close(&chase->traffic);
+    windows_close(&chase->windows);
+    place_close(&chase->place, &chase->area);
+    return output_end();
+}
+
+static bool read_orders(struct chase *chase)
+{
+    const char *const text = chase->orders;
+    chase->linear = !strcmp(text, "linear") || !strcmp(text, "both");
+    chase->random = !strcmp(text, "random") || !strcmp(text, "both");
+    if (!chase->linear && !chase->random)
+        complain("--order: \"%s\" is not random, linear or both", text);
+    return chase->linear || chase->random;
+}
+
+static bool read_delays(struct chase *chase)
+{
+    for (const char *at = chase->delays;; at++) {
+        char digits[16] = "";
+        const size_t length = strcspn(at, ",");
+        uint64_t value;
+        if (length < sizeof digits)
+            memcpy(digits, at, length);
+        if (!parse_integer(digits, &value) || value > NS_PER_S ||
+            chase->delay_count == DELAY_LIMIT) {
+            complain("--delays-ns: \"%s\" is not a list of at most %d numbers up to 1000000000",
+                     chase->delays, DELAY_LIMIT);
+            return false;
+        }
+        for (size_t i = 0; i < chase->delay_count; i++) {
+            if (chase->delay[i] == value) {
+                complain("--delays-ns: %" PRIu64 " is listed twice", value);
+                return false;
+            }
+        }
+        chase->delay[chase->delay_count++] = value;
+        at += length;
+        if (!*at)
+            return true;
+    }
+}
+
+static bool settle(struct chase *chase)
+{
+    chase->traffic.wish.node = -1;
+    if (!read_orders(chase) || !read_delays(chase))
+        return false;
+    if (chase->loads == 0 && (chase->load_cpus.given || chase->load_node)) {
+        complain("--load-cpus, --load-node: there are no loads without --loads");
+        return false;
+    }
+    if (chase->load_node && !node_parse("--load-node", chase->load_node, &chase->traffic.wish.node))
+        return false;
+    if (chase->loads > 0 &&
+        !traffic_cpus("--load-cpus", &chase->place.cpus, &chase->load_cpus))
+        return false;
+    if (chase->from > chase->to) {
+        complain("--from: %" PRIu64 " is more than --to, %" PRIu64, chase->from, chase->to);
+        return false;
+    }
+    return place_settle(&chase->place);
+}
+
+int chase_main(int argc, char **argv)
+{
+    struct chase chase = {
+        .orders = "random",
+        .delays = "0",
+        .from = 4096,
+        .to = 1 << 30,
+        .steps = 2,
+        .seed = 1,
+        .load_mib = 128,
+        .windows = {.window_ns = 4000, .wanted = 100},
+    };
+    const struct argument table[] = {
+        {"--from", ARGUMENT_BYTES, &chase.from, LEAST_BYTES, MOST_BYTES, OPTIONAL,
+         "smallest area (4K)"},
+        {"--to", ARGUMENT_BYTES, &chase.to, LEAST_BYTES, MOST_BYTES, OPTIONAL, "largest area (1G)"},
+        {"--steps", ARGUMENT_INTEGER, &chase.steps, 1, SIZE_STEPS_LIMIT, OPTIONAL,
+         "sizes in each doubling (2: 16K, 24K, 32K)"},
+        {"--order", ARGUMENT_TEXT, &chase.orders, 0, 0, OPTIONAL, "random (default), linear, both"},
+        {"--seed", ARGUMENT_INTEGER, &chase.seed, 0, UINT64_MAX, OPTIONAL,
+         "of the random cycle (1)"},
+        {"--loads", ARGUMENT_INTEGER, &chase.loads, 1, TRAFFIC_LIMIT, OPTIONAL,
+         "threads that copy meanwhile (none)"},
+        {"--load-cpus", ARGUMENT_CPUS, &chase.load_cpus, 0, 0, OPTIONAL,
+         "their CPUs (all but --cpu)"},
+        {"--load-node", ARGUMENT_TEXT, &chase.load_node, 0, 0, OPTIONAL,
+         "node of their memory (near their CPUs)"},
+        {"--load-mib", ARGUMENT_INTEGER, &chase.load_mib, 1, 1 << 20, OPTIONAL,
+         "memory of each in MiB (128)"},
+        {"--delays-ns", ARGUMENT_TEXT, &chase.delays, 0, 0, OPTIONAL,
+         "pauses after each 64 KiB, a list (0): figures for each"},
+        PLACE_ARGUMENTS(chase.place),
+        WINDOW_ARGUMENTS(chase.windows),
+        {"--supervised", ARGUMENT_FLAG, &chase.supervised, 0, 0, OPTIONAL,
+         "end unless stdin carries heartbeats"},
+    };
+    const enum parse_result parsed = arguments_parse(argc, argv, table,
+                                                     sizeof table / sizeof *table);
+    if (parsed != PARSE_DONE)
+        return parse_exit_code(parsed);
+    if (!settle(&chase))
+        return PINLOAD_USAGE;
+    return run(&chase);
+}

@@ -1,0 +1,154 @@
+/*
+ * The kernels of one vector width: a text that a file includes once for each width.
+ *
+ * Before it: VECTOR_BYTES; VECTOR_TARGET, what lets the compiler use the instructions in these
+ * functions only; VECTOR_NAME(x), names of their own; VECTOR_STORE_NT(to, v, w), non-temporal
+ * stores of two vectors, and VECTOR_FENCE() that ends them. After it: VECTOR_KERNELS, the members
+ * of a `struct kernels`.
+ * Vectors are the compiler's own (GCC's vector extension): the same text gives SSE2, AVX2,
+ * AVX-512 and NEON. Eight of them make an iteration, so that eight loads are on their way.
+ * No include guard: that is the point.
+ */
+
+typedef uint64_t VECTOR_NAME(vector) __attribute__((vector_size(VECTOR_BYTES), may_alias));
+typedef double VECTOR_NAME(real) __attribute__((vector_size(VECTOR_BYTES), may_alias));
+
+VECTOR_TARGET static uint64_t VECTOR_NAME(read)(const void *from, size_t bytes, uint64_t passes)
+{
+    typedef VECTOR_NAME(vector) vector;
+    const vector *const end = (const vector *)(const void *)((const char *)from + bytes);
+    vector a = {0}, b = {0}, c = {0}, d = {0}, e = {0}, f = {0}, g = {0}, h = {0};
+    while (passes-- > 0) {
+        __asm__ volatile("" : : : "memory"); /* each pass counts */
+        for (const vector *at = from; at < end; at += 8) {
+            a += at[0];
+            b += at[1];
+            c += at[2];
+            d += at[3];
+            e += at[4];
+            f += at[5];
+            g += at[6];
+            h += at[7];
+        }
+    }
+    a += b + c + d + e + f + g + h;
+    uint64_t sum = 0;
+    for (size_t i = 0; i < VECTOR_BYTES / 8; i++)
+        sum += a[i];
+    return sum;
+}
+
+VECTOR_TARGET static void VECTOR_NAME(write)(void *to, size_t bytes, uint64_t value,
+                                             uint64_t passes)
+{
+    typedef VECTOR_NAME(vector) vector;
+    const vector *const end = (const vector *)(const void *)((const char *)to + bytes);
+    const vector v = value - (vector){0};
+    while (passes-- > 0) {
+        for (vector *at = to; at < end; at += 8) {
+            at[0] = at[1] = at[2] = at[3] = v;
+            at[4] = at[5] = at[6] = at[7] = v;
+            __asm__ volatile("" : : "r"(at) : "memory");
+        }
+    }
+}
+
+VECTOR_TARGET static void VECTOR_NAME(copy)(void *to, const void *from, size_t bytes,
+                                            uint64_t passes)
+{
+    typedef VECTOR_NAME(vector) vector;
+    const vector *const end = (const vector *)(const void *)((const char *)from + bytes);
+    while (passes-- > 0) {
+        vector *target = to;
+        for (const vector *at = from; at < end; at += 8, target += 8) {
+            const vector a = at[0], b = at[1], c = at[2], d = at[3];
+            const vector e = at[4], f = at[5], g = at[6], h = at[7];
+            target[0] = a;
+            target[1] = b;
+            target[2] = c;
+            target[3] = d;
+            target[4] = e;
+            target[5] = f;
+            target[6] = g;
+            target[7] = h;
+            __asm__ volatile("" : : "r"(target) : "memory");
+        }
+    }
+}
+
+/* One of STREAM's loops: four vectors of `to` become VALUE, stored in pairs by STORE. */
+#define VECTOR_STREAM(name, to, VALUE, STORE, FENCE)                                               \
+    VECTOR_TARGET static void VECTOR_NAME(name)(const struct stream_arrays *s, size_t from,        \
+                                                size_t count)                                      \
+    {                                                                                              \
+        typedef VECTOR_NAME(real) real;                                                            \
+        real *a = (real *)(void *)(s->a + from), *b = (real *)(void *)(s->b + from),               \
+             *c = (real *)(void *)(s->c + from);                                                   \
+        const real q = STREAM_FACTOR - (real){0};                                                  \
+        (void)q;                                                                                   \
+        for (size_t i = 0; i < count / (VECTOR_BYTES / 8); i += 4) {                               \
+            const real v = VALUE(i), w = VALUE(i + 1), x = VALUE(i + 2), y = VALUE(i + 3);         \
+            STORE((to) + i, v, w);                                                                 \
+            STORE((to) + i + 2, x, y);                                                             \
+            __asm__ volatile("" : "+r"(a), "+r"(b), "+r"(c) : : "memory");                         \
+        }                                                                                          \
+        FENCE;                                                                                     \
+    }
+#define VECTOR_COPY(i) a[i]
+#define VECTOR_SCALE(i) (q * c[i])
+#define VECTOR_ADD(i) (a[i] + b[i])
+#define VECTOR_TRIAD(i) (b[i] + q * c[i])
+#define VECTOR_STORE(to, v, w) ((to)[0] = (v), (to)[1] = (w))
+
+VECTOR_STREAM(stream_copy, c, VECTOR_COPY, VECTOR_STORE, (void)0)
+VECTOR_STREAM(stream_scale, b, VECTOR_SCALE, VECTOR_STORE, (void)0)
+VECTOR_STREAM(stream_add, c, VECTOR_ADD, VECTOR_STORE, (void)0)
+VECTOR_STREAM(stream_triad, a, VECTOR_TRIAD, VECTOR_STORE, (void)0)
+
+VECTOR_STREAM(stream_copy_nt, c, VECTOR_COPY, VECTOR_STORE_NT, VECTOR_FENCE())
+VECTOR_STREAM(stream_scale_nt, b, VECTOR_SCALE, VECTOR_STORE_NT, VECTOR_FENCE())
+VECTOR_STREAM(stream_add_nt, c, VECTOR_ADD, VECTOR_STORE_NT, VECTOR_FENCE())
+VECTOR_STREAM(stream_triad_nt, a, VECTOR_TRIAD, VECTOR_STORE_NT, VECTOR_FENCE())
+
+VECTOR_TARGET static void VECTOR_NAME(write_nt)(void *to, size_t bytes, uint64_t value,
+                                                uint64_t passes)
+{
+    typedef VECTOR_NAME(vector) vector;
+    const vector *const end = (const vector *)(const void *)((const char *)to + bytes);
+    const vector v = value - (vector){0};
+    while (passes-- > 0) {
+        for (vector *at = to; at < end; at += 8) {
+            VECTOR_STORE_NT(at, v, v);
+            VECTOR_STORE_NT(at + 2, v, v);
+            VECTOR_STORE_NT(at + 4, v, v);
+            VECTOR_STORE_NT(at + 6, v, v);
+        }
+    }
+    VECTOR_FENCE();
+}
+
+VECTOR_TARGET static void VECTOR_NAME(copy_nt)(void *to, const void *from, size_t bytes,
+                                               uint64_t passes)
+{
+    typedef VECTOR_NAME(vector) vector;
+    const vector *const end = (const vector *)(const void *)((const char *)from + bytes);
+    while (passes-- > 0) {
+        vector *target = to;
+        for (const vector *at = from; at < end; at += 8, target += 8) {
+            VECTOR_STORE_NT(target, at[0], at[1]);
+            VECTOR_STORE_NT(target + 2, at[2], at[3]);
+            VECTOR_STORE_NT(target + 4, at[4], at[5]);
+            VECTOR_STORE_NT(target + 6, at[6], at[7]);
+            __asm__ volatile("" : : : "memory"); /* each pass counts */
+        }
+    }
+    VECTOR_FENCE();
+}
+
+#define VECTOR_KERNELS                                                                             \
+    .read = VECTOR_NAME(read), .write = VECTOR_NAME(write), .copy = VECTOR_NAME(copy),             \
+    .write_nt = VECTOR_NAME(write_nt), .copy_nt = VECTOR_NAME(copy_nt),                            \
+    .stream = {VECTOR_NAME(stream_copy), VECTOR_NAME(stream_scale), VECTOR_NAME(stream_add),       \
+               VECTOR_NAME(stream_triad)},                                                         \
+    .stream_nt = {VECTOR_NAME(stream_copy_nt), VECTOR_NAME(stream_scale_nt),                       \
+                  VECTOR_NAME(stream_add_nt), VECTOR_NAME(stream_triad_nt)}
