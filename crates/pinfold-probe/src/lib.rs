@@ -7,12 +7,14 @@
 //! `pinload` that is a guest's init. [`roles`] needs none of it: it reads the kernel's
 //! per-thread statistics before and after. [`speed_rulers`] measure, in the workload, how fast its
 //! CPUs seem to be.
+//! [`memory`] sets the instruments of memory.
 //! [`figures`] reads what every other instrument of `pinload` prints.
 //! This crate decides nothing about placement and knows neither plans nor QEMU.
 
 pub mod agent;
 pub mod figures;
 pub mod loads;
+pub mod memory;
 pub mod pinload;
 pub mod roles;
 pub mod rulers;

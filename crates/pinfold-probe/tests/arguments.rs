@@ -96,6 +96,43 @@ fn wrong_arguments_of_the_rulers_of_speed_are_refused_by_name() {
 }
 
 #[test]
+fn wrong_arguments_of_the_memory_instruments_are_refused_by_name() {
+    let program = program();
+    let path = program.pinload.path();
+    let check = |arguments: &str, expected: &str| refused(&path, arguments, expected);
+    for size in ["", "4095", "4k", "1T", "-4096", "4096G1", "G", "99999999999G"] {
+        check(&format!("bandwidth --from {size}"), "--from: \"");
+    }
+    check("bandwidth --from 8K --to 4K", "--from: 8192 is more than --to, 4096");
+    check("bandwidth --steps 0", "--steps: \"0\"");
+    check("bandwidth --operations read,fly", "--operations: \"fly\" is not read, write");
+    check("bandwidth --operations read,", "--operations: \"\" is not read, write");
+    check("bandwidth --operations read,read", "--operations: read is listed twice");
+    check("bandwidth --width mmx", "--width: \"mmx\" is not auto, scalar, 128");
+    check("bandwidth --stride 24", "--stride: 24 is not 16 or 32");
+    check("bandwidth --pages 2m", "--pages: \"2m\" is not 4k or huge");
+    check("bandwidth --node -1", "--node: \"-1\" is not a node");
+    check("bandwidth --windows 29", "--windows: \"29\"");
+    check("bandwidth --window-us 99", "--window-us: \"99\"");
+    check("stream-variant --array-mib 0", "--array-mib: \"0\"");
+    check("chase --order zigzag", "--order: \"zigzag\" is not random, linear or both");
+    check("chase --from 1023", "--from: \"1023\"");
+    check("chase --loads 0", "--loads: \"0\"");
+    check("chase --load-node 0", "--load-cpus, --load-node: there are no loads");
+    check("chase --delays-ns 1,,2", "--delays-ns: \"1,,2\" is not a list");
+    check("chase --delays-ns 5,5", "--delays-ns: 5 is listed twice");
+    check("chase --cpu 8191", "--cpu: CPU 8191 is offline or not ours");
+    check("loop64", "--seconds: this argument is required");
+    check("loop64 --seconds 1 --policy fifo:0", "--policy: \"fifo:0\"");
+    check(
+        "loop64 --seconds 1 --interferer fly",
+        "--interferer: \"fly\" is not read, write or copy",
+    );
+    check("loop64 --seconds 1 --interferer-node 0", "there is none without --interferer");
+    check("loop64 --seconds 1 --passes 0", "--passes: \"0\"");
+}
+
+#[test]
 fn help_is_no_error() {
     let program = program();
     let rulers = ["spin-gap", "wakeup", "compute", "io-latency", "load", "agent"];

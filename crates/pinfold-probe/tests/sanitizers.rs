@@ -77,9 +77,30 @@ fn no_sanitizer_has_anything_to_say() {
     for kind in ["fork", "spawn", "pipe"] {
         check(&format!("churn {kind} --seconds 0.02"), 0);
     }
+    memory_is_clean(&check);
     check("compute --seconds 1 --cpus 0,,0", 2);
     check("load", 2);
     agent_is_clean(&path, program.folder.path().to_str().unwrap());
+}
+
+fn memory_is_clean(check: &dyn Fn(&str, i32)) {
+    let cpu = a_pu();
+    let all = "read,write,copy,read-partial,write-partial,modify-partial,copy-partial,fill";
+    let windows = "--windows 30 --window-us 100";
+    for width in ["auto", "scalar"] {
+        check(&format!("bandwidth --to 8K --operations {all} --width {width} {windows}"), 0);
+    }
+    check(&format!("stream-variant --array-mib 1 {windows}"), 0);
+    check(
+        &format!("chase --to 64K --order both --loads 2 --load-cpus {cpu} --load-mib 1 {windows}"),
+        0,
+    );
+    check(
+        &format!(
+            "loop64 --seconds 0.05 --interferer copy --interferer-cpu {cpu} --interferer-mib 2"
+        ),
+        0,
+    );
 }
 
 fn agent_is_clean(path: &str, folder: &str) {
