@@ -105,6 +105,46 @@ static bool read_bytes(const struct argument *argument, const char *text)
     return false;
 }
 
+/* The part before the next comma; moves the text behind it. Empty if it is too long to be right. */
+static void next_part(const char **text, char part[32])
+{
+    const size_t length = strcspn(*text, ",");
+    snprintf(part, 32, "%.*s", length < 32 ? (int)length : 0, *text);
+    *text += length;
+}
+
+static bool read_list(const struct argument *argument, const char *text)
+{
+    struct integer_list list = {0};
+    for (const char *rest = text;; rest++) {
+        char part[32];
+        uint64_t value;
+        next_part(&rest, part);
+        if (!parse_integer(part, &value) || !in_range(argument, value)) {
+            complain("%s: \"%s\" is not a list of integers from %" PRIu64 " to %" PRIu64
+                     " such as %" PRIu64 ",%" PRIu64,
+                     argument->name, text, argument->least, argument->most, argument->least,
+                     argument->least + 1);
+            return false;
+        }
+        for (size_t i = 0; i < list.count; i++) {
+            if (list.values[i] == value) {
+                complain("%s: %" PRIu64 " is listed twice", argument->name, value);
+                return false;
+            }
+        }
+        if (list.count == INTEGER_LIST_LIMIT) {
+            complain("%s: more than %d values", argument->name, INTEGER_LIST_LIMIT);
+            return false;
+        }
+        list.values[list.count++] = value;
+        if (!*rest)
+            break;
+    }
+    *(struct integer_list *)argument->value = list;
+    return true;
+}
+
 static bool read_value(const struct argument *argument, const char *text)
 {
     switch (argument->kind) {
@@ -114,6 +154,8 @@ static bool read_value(const struct argument *argument, const char *text)
         return read_integer(argument, text);
     case ARGUMENT_BYTES:
         return read_bytes(argument, text);
+    case ARGUMENT_LIST:
+        return read_list(argument, text);
     case ARGUMENT_CPUS:
         return cpu_list_parse(argument->name, text, argument->value);
     case ARGUMENT_POLICY:
@@ -189,6 +231,77 @@ enum parse_result arguments_parse(int argc, char **argv, const struct argument *
             return PARSE_REFUSED;
     }
     return required_are_there(table, seen, count) ? PARSE_DONE : PARSE_REFUSED;
+}
+
+/* Index of the word, or `count`. */
+static size_t find_word(const char *text, const char *const *words, size_t count)
+{
+    size_t i = 0;
+    while (i < count && strcmp(words[i], text) != 0)
+        i++;
+    return i;
+}
+
+/* "cpu, memory or io" */
+static const char *choices(const char *const *words, size_t count)
+{
+    static char text[512];
+    size_t length = 0;
+    text[0] = 0;
+    for (size_t i = 0; i < count && length < sizeof text; i++)
+        length += (size_t)snprintf(text + length, sizeof text - length, "%s%s",
+                                   i == 0           ? ""
+                                   : i + 1 == count ? " or "
+                                                    : ", ",
+                                   words[i]);
+    return text;
+}
+
+enum parse_result arguments_word(int *argc, char ***argv, const char *what,
+                                 const char *const *words, size_t count, size_t *index)
+{
+    if (*argc < 1) {
+        complain("the %s is missing; use %s", what, choices(words, count));
+        return PARSE_REFUSED;
+    }
+    if (!strcmp((*argv)[0], "--help"))
+        return PARSE_DONE;
+    *index = find_word((*argv)[0], words, count);
+    if (*index == count) {
+        complain("\"%s\" is not a %s; use %s", (*argv)[0], what, choices(words, count));
+        return PARSE_REFUSED;
+    }
+    --*argc, ++*argv;
+    return PARSE_DONE;
+}
+
+bool choose_word(const char *argument, const char *text, const char *const *words, size_t count,
+                 size_t *index)
+{
+    *index = find_word(text, words, count);
+    if (*index == count)
+        complain("%s: \"%s\" is not %s", argument, text, choices(words, count));
+    return *index < count;
+}
+
+bool choose_words(const char *argument, const char *text, const char *const *words, size_t count,
+                  uint64_t *chosen)
+{
+    *chosen = 0;
+    for (const char *rest = text;; rest++) {
+        char part[32];
+        size_t index;
+        next_part(&rest, part);
+        if (!choose_word(argument, part, words, count, &index))
+            return false;
+        if (*chosen >> index & 1) {
+            complain("%s: %s is listed twice", argument, part);
+            return false;
+        }
+        *chosen |= UINT64_C(1) << index;
+        if (!*rest)
+            return true;
+    }
 }
 
 int parse_exit_code(enum parse_result result)

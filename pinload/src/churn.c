@@ -230,17 +230,8 @@ static int child_main(int argc, char **argv)
     return work_proven(units) ? PINLOAD_OK : CHILD_WRONG;
 }
 
-static bool choose_kind(struct churn *churn, const char *name)
-{
-    churn->name = name;
-    churn->run = !strcmp(name, "fork")    ? run_fork
-                 : !strcmp(name, "pipe")  ? run_pipe
-                 : !strcmp(name, "spawn") ? run_spawn
-                                          : NULL;
-    if (!churn->run)
-        complain("\"%s\" is not a kind of churn; use fork, pipe or spawn", name);
-    return churn->run != NULL;
-}
+static const char *const kinds[] = {"fork", "pipe", "spawn"};
+static bool (*const runs[])(struct churn *) = {run_fork, run_pipe, run_spawn};
 
 int churn_main(int argc, char **argv)
 {
@@ -253,20 +244,16 @@ int churn_main(int argc, char **argv)
         {"--supervised", ARGUMENT_FLAG, &churn.supervised, 0, 0, OPTIONAL,
          "end unless stdin carries heartbeats"},
     };
-    if (argc < 1) {
-        complain("the kind of churn is missing; use fork, pipe or spawn");
-        return PINLOAD_USAGE;
-    }
-    if (!strcmp(argv[0], "child"))
+    if (argc > 0 && !strcmp(argv[0], "child"))
         return child_main(argc - 1, argv + 1);
-    if (strcmp(argv[0], "--help") != 0) {
-        if (!choose_kind(&churn, argv[0]))
-            return PINLOAD_USAGE;
-        argc--, argv++;
-    }
-    const enum parse_result parsed = arguments_parse(argc, argv, table,
-                                                     sizeof table / sizeof *table);
+    size_t kind = 0;
+    enum parse_result parsed = arguments_word(&argc, &argv, "kind of churn", kinds,
+                                              sizeof kinds / sizeof *kinds, &kind);
+    if (parsed == PARSE_DONE)
+        parsed = arguments_parse(argc, argv, table, sizeof table / sizeof *table);
     if (parsed != PARSE_DONE)
         return parse_exit_code(parsed);
+    churn.name = kinds[kind];
+    churn.run = runs[kind];
     return run(&churn);
 }

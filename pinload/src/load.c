@@ -231,17 +231,8 @@ static int run(struct load *load)
     return code;
 }
 
-static bool choose_kind(struct load *load, const char *kind)
-{
-    load->kind = kind;
-    load->work = !strcmp(kind, "cpu")      ? compute
-                 : !strcmp(kind, "memory") ? stream
-                 : !strcmp(kind, "io")     ? disk_work
-                                           : NULL;
-    if (!load->work)
-        complain("\"%s\" is not a kind of load; use cpu, memory or io", kind);
-    return load->work != NULL;
-}
+static const char *const kinds[] = {"cpu", "memory", "io"};
+static void *(*const works[])(void *) = {compute, stream, disk_work};
 
 int load_main(int argc, char **argv)
 {
@@ -258,19 +249,15 @@ int load_main(int argc, char **argv)
         {"--supervised", ARGUMENT_FLAG, &load.supervised, 0, 0, OPTIONAL,
          "pause unless stdin carries heartbeats"},
     };
-    if (argc < 1) {
-        complain("the kind of load is missing; use cpu, memory or io");
-        return PINLOAD_USAGE;
-    }
-    if (strcmp(argv[0], "--help") != 0) {
-        if (!choose_kind(&load, argv[0]))
-            return PINLOAD_USAGE;
-        argc--, argv++;
-    }
-    const enum parse_result parsed = arguments_parse(argc, argv, table,
-                                                     sizeof table / sizeof *table);
+    size_t kind = 0;
+    enum parse_result parsed = arguments_word(&argc, &argv, "kind of load", kinds,
+                                              sizeof kinds / sizeof *kinds, &kind);
+    if (parsed == PARSE_DONE)
+        parsed = arguments_parse(argc, argv, table, sizeof table / sizeof *table);
     if (parsed != PARSE_DONE)
         return parse_exit_code(parsed);
+    load.kind = kinds[kind];
+    load.work = works[kind];
     if ((load.work == disk_work) != (load.path != NULL)) {
         complain("--path: %s",
                  load.path ? "only the io load takes a path" : "the io load requires a path");

@@ -34,7 +34,6 @@ struct micro;
 
 /* What is measured, and how to do one unit of it. */
 struct kind {
-    const char *name;
     bool (*measure)(struct micro *micro);
     bool crew; /* --workers counts */
 };
@@ -45,6 +44,7 @@ struct worker {
 };
 
 struct micro {
+    const char *name;
     const struct kind *kind;
     uint64_t units;       /* of each stretch of work; 0: by time */
     uint64_t duration_ns; /* of each stretch of work; 0: by amount */
@@ -205,13 +205,11 @@ static bool measure_threads(struct micro *micro)
     return measure_crew(micro, CREW_THREADS);
 }
 
+static const char *const names[] = {"cpu", "udp", "sleep", "memory", "processes", "threads"};
+
 static const struct kind kinds[] = {
-    {"cpu", measure_cpu, false},
-    {"udp", measure_udp, false},
-    {"sleep", measure_sleep, false},
-    {"memory", measure_memory, false},
-    {"processes", measure_processes, true},
-    {"threads", measure_threads, true},
+    {measure_cpu, false},    {measure_udp, false},      {measure_sleep, false},
+    {measure_memory, false}, {measure_processes, true}, {measure_threads, true},
 };
 
 static int report(const struct micro *micro)
@@ -221,7 +219,7 @@ static int report(const struct micro *micro)
         units += micro->worker[i].units;
     printf("{\"probe\":\"micro-%s\",\"units\":%" PRIu64 ",\"elapsed_ns\":%" PRIu64
            ",\"working_ns\":%" PRIu64 ",\"cpu_ns\":%" PRIu64 ",\"workers\":[",
-           micro->kind->name, units, micro->elapsed_ns, micro->elapsed_ns - micro->asleep_ns,
+           micro->name, units, micro->elapsed_ns, micro->elapsed_ns - micro->asleep_ns,
            micro->cpu_ns);
     for (uint64_t i = 0; i < micro->workers; i++)
         printf("%s%" PRIu64, i ? "," : "", micro->worker[i].units);
@@ -239,19 +237,6 @@ static int run(struct micro *micro)
         return PINLOAD_FAILED;
     prctl(PR_SET_TIMERSLACK, 1); /* the sleep is to end when it should */
     return micro->kind->measure(micro) ? report(micro) : PINLOAD_FAILED;
-}
-
-static bool choose_kind(struct micro *micro, const char *name)
-{
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        if (!strcmp(kinds[i].name, name)) {
-            micro->kind = &kinds[i];
-            return true;
-        }
-    }
-    complain("\"%s\" is not a micro-benchmark; use cpu, udp, sleep, memory, processes or threads",
-             name);
-    return false;
 }
 
 static bool settle(struct micro *micro)
@@ -286,19 +271,14 @@ int micro_main(int argc, char **argv)
         {"--supervised", ARGUMENT_FLAG, &micro.supervised, 0, 0, OPTIONAL,
          "end unless stdin carries heartbeats"},
     };
-    if (argc < 1) {
-        complain("the micro-benchmark is missing; use cpu, udp, sleep, memory, processes or "
-                 "threads");
-        return PINLOAD_USAGE;
-    }
-    if (strcmp(argv[0], "--help") != 0) {
-        if (!choose_kind(&micro, argv[0]))
-            return PINLOAD_USAGE;
-        argc--, argv++;
-    }
-    const enum parse_result parsed = arguments_parse(argc, argv, table,
-                                                     sizeof table / sizeof *table);
+    size_t kind = 0;
+    enum parse_result parsed = arguments_word(&argc, &argv, "micro-benchmark", names,
+                                              sizeof names / sizeof *names, &kind);
+    if (parsed == PARSE_DONE)
+        parsed = arguments_parse(argc, argv, table, sizeof table / sizeof *table);
     if (parsed != PARSE_DONE)
         return parse_exit_code(parsed);
+    micro.name = names[kind];
+    micro.kind = &kinds[kind];
     return settle(&micro) ? run(&micro) : PINLOAD_USAGE;
 }
