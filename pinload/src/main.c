@@ -19,12 +19,14 @@
 #include "churn.h"
 #include "compute.h"
 #include "io_latency.h"
+#include "ipc_bandwidth.h"
 #include "load.h"
 #include "loop64.h"
 #include "micro.h"
 #include "progress.h"
 #include "spin_gap.h"
 #include "stream_variant.h"
+#include "switch.h"
 #include "wakeup.h"
 
 static const struct {
@@ -44,6 +46,8 @@ static const struct {
     {"stream-variant", stream_variant_main, "copy, scale, add, triad: a variant of STREAM"},
     {"chase", chase_main, "latency of a load by size, alone and loaded"},
     {"loop64", loop64_main, "the 64 MB loop, pass by pass, alone and beside an interferer"},
+    {"switch", switch_main, "context switches in rings of processes"},
+    {"ipc-bandwidth", ipc_bandwidth_main, "bytes per second through pipes, sockets, files, mappings"},
     {"load", load_main, "background load: cpu, memory, io"},
     {"agent", agent_main, "serve framed commands (init of a measurement guest)"},
 };
