@@ -47,16 +47,21 @@ void intmix_init(struct intmix *work)
     fill_text(work->text);
 }
 
-static void reset(struct intmix *work)
+enum { SEED = 20230601 };
+
+static void reset_list(struct intmix *work, uint32_t *state)
 {
-    uint32_t state = 20230601;
     for (size_t i = 0; i < INTMIX_NODES; i++) {
-        work->list[i].key = next_random(&state);
+        work->list[i].key = next_random(state);
         work->list[i].next = (uint16_t)(i + 1);
     }
+}
+
+static void reset_matrix(struct intmix *work, uint32_t *state)
+{
     for (size_t i = 0; i < INTMIX_SIDE * INTMIX_SIDE; i++) {
-        work->matrix[0][i] = (int32_t)(next_random(&state) % 201) - 100;
-        work->matrix[1][i] = (int32_t)(next_random(&state) % 201) - 100;
+        work->matrix[0][i] = (int32_t)(next_random(state) % 201) - 100;
+        work->matrix[1][i] = (int32_t)(next_random(state) % 201) - 100;
     }
 }
 
@@ -132,6 +137,38 @@ static uint32_t scan_part(const struct intmix *work, uint32_t crc)
 
 uint32_t intmix_round(struct intmix *work)
 {
-    reset(work);
+    uint32_t state = SEED;
+    reset_list(work, &state);
+    reset_matrix(work, &state);
     return ~scan_part(work, matrix_part(work, list_part(work, UINT32_MAX)));
+}
+
+static uint32_t crc_of_text(const struct intmix *work)
+{
+    uint32_t crc = UINT32_MAX;
+    for (size_t i = 0; i < INTMIX_TEXT; i++)
+        crc = crc32_byte(crc, (uint8_t)work->text[i]);
+    return crc;
+}
+
+bool intmix_part(struct intmix *work, enum intmix_part part)
+{
+    uint32_t state = SEED;
+    switch (part) {
+    case INTMIX_LIST:
+        reset_list(work, &state);
+        return ~list_part(work, UINT32_MAX) == 0xadd37657;
+    case INTMIX_MATRIX:
+        reset_matrix(work, &state);
+        return ~matrix_part(work, UINT32_MAX) == 0x0e2149a5;
+    case INTMIX_STATES:
+        return ~scan_part(work, UINT32_MAX) == 0x3df515a8;
+    case INTMIX_CRC:
+        return ~crc_of_text(work) == 0xd1934ce7;
+    case INTMIX_ALL:
+        return intmix_round(work) == INTMIX_CHECKSUM;
+    case INTMIX_PARTS:
+        break;
+    }
+    return false;
 }

@@ -1,4 +1,4 @@
-/* The integer kernel of the compute ruler and of the CPU load. */
+/* The integer kernel of the compute ruler, of the CPU load and of `pinload intmix`. */
 #ifndef PINLOAD_INTMIX_H
 #define PINLOAD_INTMIX_H
 
@@ -19,9 +19,15 @@ struct intmix {
 /* The checksum that every round must give. */
 extern const uint32_t INTMIX_CHECKSUM;
 
+/* A part of a round by itself, and all four as one round. */
+enum intmix_part { INTMIX_LIST, INTMIX_MATRIX, INTMIX_STATES, INTMIX_CRC, INTMIX_ALL, INTMIX_PARTS };
+
 void intmix_init(struct intmix *work);
 
 /* One round: some 10 us of list, matrix, state machine and CRC work. Always the same work. */
 uint32_t intmix_round(struct intmix *work);
+
+/* One part, which starts from the same values each time; whether its checksum is right. */
+bool intmix_part(struct intmix *work, enum intmix_part part);
 
 #endif

@@ -341,7 +341,7 @@ static bool (*const measures[TRANSPORTS])(struct bandwidth *) = {
     measure_pipe, measure_unix, measure_file, measure_file_open, measure_mmap, measure_mmap_open,
 };
 
-static bool print(const struct bandwidth *bandwidth, size_t transport)
+static bool print(struct bandwidth *bandwidth, size_t transport)
 {
     const struct cpu_list *cpus = &bandwidth->cpus;
     const bool with_file = transport >= FIRST_WITH_FILE;

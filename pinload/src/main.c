@@ -19,10 +19,12 @@
 #include "churn.h"
 #include "compute.h"
 #include "io_latency.h"
+#include "intmix_score.h"
 #include "ipc_bandwidth.h"
 #include "load.h"
 #include "loop64.h"
 #include "micro.h"
+#include "os_latency.h"
 #include "progress.h"
 #include "spin_gap.h"
 #include "stream_variant.h"
@@ -48,6 +50,8 @@ static const struct {
     {"loop64", loop64_main, "the 64 MB loop, pass by pass, alone and beside an interferer"},
     {"switch", switch_main, "context switches in rings of processes"},
     {"ipc-bandwidth", ipc_bandwidth_main, "bytes per second through pipes, sockets, files, mappings"},
+    {"os-latency", os_latency_main, "system calls, signals, processes, page faults, files"},
+    {"intmix", intmix_main, "scores of lists, matrices, state machines, CRC; also per MHz"},
     {"load", load_main, "background load: cpu, memory, io"},
     {"agent", agent_main, "serve framed commands (init of a measurement guest)"},
 };

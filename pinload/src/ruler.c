@@ -4,12 +4,14 @@
 #include "ruler.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "json.h"
 #include "supervise.h"
@@ -136,7 +138,8 @@ static void print_flags(FILE *out, const struct observation *o)
         {o->fifo_refused, "fifo-refused"}, {o->migrated, "migrated"},
         {o->unlocked, "not-locked"},       {o->floor_raised, "floor-raised"},
         {o->backwards, "clock-backwards"}, {o->ruler->clock.drifted, "clock-drifted"},
-        {o->buffered, "buffered"},
+        {o->buffered, "buffered"},         {o->ruler->kept_awake, "dma-latency-0"},
+        {o->ruler->no_deep_sleep && !o->ruler->kept_awake, "dma-latency-refused"},
     };
     const char *separator = "";
     fputs("\"flags\":[", out);
@@ -247,6 +250,15 @@ static bool guard_run(const struct ruler *ruler)
                                  ruler->policy.priority);
 }
 
+/* The request holds while the file is open; -1 where the kernel takes none. */
+static int stay_awake(struct ruler *ruler)
+{
+    const int32_t none = 0; /* microseconds */
+    const int file = ruler->no_deep_sleep ? open("/dev/cpu_dma_latency", O_WRONLY | O_CLOEXEC) : -1;
+    ruler->kept_awake = file >= 0 && write(file, &none, sizeof none) == (ssize_t)sizeof none;
+    return file;
+}
+
 int ruler_run(struct ruler *ruler)
 {
     const size_t count = ruler->cpus.count ? ruler->cpus.count : 1;
@@ -258,6 +270,7 @@ int ruler_run(struct ruler *ruler)
     pthread_barrier_init(&ready, NULL, (unsigned)count + 1);
     pthread_barrier_init(&gate, NULL, (unsigned)count + 1);
     pthread_barrier_init(&end, NULL, (unsigned)count + 1);
+    const int awake = stay_awake(ruler);
     tick_clock_open(&ruler->clock);
     if (!start_threads(ruler, observations, count))
         exit(PINLOAD_FAILED);
@@ -267,6 +280,8 @@ int ruler_run(struct ruler *ruler)
     pthread_barrier_wait(&gate);
     pthread_barrier_wait(&end);
     tick_clock_close(&ruler->clock);
+    if (awake >= 0)
+        close(awake);
     for (size_t i = 0; i < count; i++) {
         pthread_join(observations[i].thread, NULL);
         finish(&observations[i]);

@@ -61,12 +61,17 @@ struct ruler {
     struct cpu_list cpus; /* empty: one thread, not pinned */
     struct policy policy;
     bool supervised;
+    bool no_deep_sleep; /* keep all CPUs out of sleep states with a latency, as cyclictest does */
+    bool kept_awake;    /* and the kernel agreed */
     struct tick_clock clock;
     bool (*prepare)(struct observation *); /* in the thread, before the gate; may be NULL */
     void (*measure)(struct observation *);
     void (*extra)(FILE *, const struct observation *); /* more JSON members; may be NULL */
     const void *settings;                              /* the ruler's own arguments */
 };
+
+/* Help for `no_deep_sleep`, which is for rulers that sleep. */
+#define DMA_LATENCY_HELP "keep all CPUs awake by cpu_dma_latency 0 while it runs, as cyclictest does"
 
 /* Runs it and prints one JSON line per observation; returns the exit code. */
 int ruler_run(struct ruler *ruler);

@@ -149,6 +149,7 @@ int spin_gap_main(int argc, char **argv)
          "memory for gaps, per CPU (200000)"},
         {"--unsafe-full-duty", ARGUMENT_FLAG, &unsafe_full_duty, 0, 0, OPTIONAL,
          "allow --duty 100 under fifo"},
+        {"--dma-latency", ARGUMENT_FLAG, &ruler.no_deep_sleep, 0, 0, OPTIONAL, DMA_LATENCY_HELP},
         {"--supervised", ARGUMENT_FLAG, &ruler.supervised, 0, 0, OPTIONAL,
          "end unless stdin carries heartbeats"},
     };

@@ -78,6 +78,7 @@ int wakeup_main(int argc, char **argv)
          "time between two wake-ups (1000)"},
         {"--max-samples", ARGUMENT_INTEGER, &ruler.max_samples, 1, 10000000, OPTIONAL,
          "memory for samples, per CPU (200000)"},
+        {"--dma-latency", ARGUMENT_FLAG, &ruler.no_deep_sleep, 0, 0, OPTIONAL, DMA_LATENCY_HELP},
         {"--supervised", ARGUMENT_FLAG, &ruler.supervised, 0, 0, OPTIONAL,
          "end unless stdin carries heartbeats"},
     };

@@ -58,7 +58,19 @@ void window_keep(struct windows *windows, double sample)
         windows->samples[windows->quiet++] = sample;
 }
 
-void windows_figure(const struct windows *windows, struct figure *figure)
+/* The disturbed ones lie backwards: in the order in which they were taken. */
+static double *disturbed_in_order(struct windows *windows)
+{
+    double *samples = windows->samples + windows->limit - windows->disturbed;
+    for (size_t i = 0; i < windows->disturbed / 2; i++) {
+        const double sample = samples[i];
+        samples[i] = samples[windows->disturbed - 1 - i];
+        samples[windows->disturbed - 1 - i] = sample;
+    }
+    return samples;
+}
+
+void windows_figure(struct windows *windows, struct figure *figure)
 {
     figure->duration_ns = windows->end_ns - windows->begin_ns;
     figure->samples = windows->samples;
@@ -66,7 +78,7 @@ void windows_figure(const struct windows *windows, struct figure *figure)
     figure->dropped = windows->dropped;
     figure->disturbed = windows->disturbed;
     if (windows->quiet == 0) {
-        figure->samples = windows->samples + windows->limit - windows->disturbed;
+        figure->samples = disturbed_in_order(windows);
         figure->count = windows->disturbed;
         figure->disturbed = 0;
         figure_flag(figure, "every-window-disturbed");

@@ -43,8 +43,8 @@ uint64_t window_end(struct windows *windows);
 /* What the window that was ended gives. */
 void window_keep(struct windows *windows, double sample);
 
-/* Puts samples and counts into a figure. */
-void windows_figure(const struct windows *windows, struct figure *figure);
+/* Puts samples and counts into a figure; once, and before the next begin. */
+void windows_figure(struct windows *windows, struct figure *figure);
 
 void windows_close(struct windows *windows);
 
