@@ -24,7 +24,7 @@ enum { FIGURE_LABELS = 10, FIGURE_FLAGS = 8, FIGURE_TEXT = 64 };
 
 struct figure {
     const char *probe;
-    const char *unit; /* ns, per-second, bytes-per-second, bytes, count, share */
+    const char *unit; /* ns, per-second, per-second-per-mhz, bytes-per-second, bytes, count, share */
     enum figure_family family;
     int cpu; /* -1: not on one CPU */
     uint64_t duration_ns;

@@ -19,7 +19,7 @@ struct os {
     uint64_t descriptors; /* of select and poll */
     int files[OS_DESCRIPTORS];
     int writing_end; /* of the pipe that they read */
-    char names[OS_FILES][8];
+    char names[OS_FILES][12];
     char bytes[OS_BYTES];
     unsigned char *pages; /* of the page faults */
     size_t page;

@@ -499,7 +499,7 @@ static bool measure(struct settings *settings, size_t processes, uint64_t kib)
         !ring_memory(&ring, settings, processes, kib))
         return false;
     tick_clock_open(&settings->clock);
-    if (!turn(alone, true) || !turn(ring, false))
+    if (!turn(ring, false) || !turn(alone, true))
         return false;
     tick_clock_close(&settings->clock);
     double *hops = malloc((processes * ring->hop_limit + 1) * sizeof *hops);

@@ -114,6 +114,8 @@ pub enum Unit {
     Nanoseconds,
     /// Work items per second.
     PerSecond,
+    /// Work items per second and MHz of the CPU's clock: per million of its cycles.
+    PerSecondPerMhz,
     /// Bytes per second.
     BytesPerSecond,
     /// Bytes.
@@ -126,9 +128,10 @@ pub enum Unit {
 
 impl Unit {
     /// All of them.
-    pub const ALL: [Unit; 6] = [
+    pub const ALL: [Unit; 7] = [
         Unit::Nanoseconds,
         Unit::PerSecond,
+        Unit::PerSecondPerMhz,
         Unit::BytesPerSecond,
         Unit::Bytes,
         Unit::Count,
@@ -141,6 +144,7 @@ impl Unit {
         match self {
             Unit::Nanoseconds => "ns",
             Unit::PerSecond => "per-second",
+            Unit::PerSecondPerMhz => "per-second-per-mhz",
             Unit::BytesPerSecond => "bytes-per-second",
             Unit::Bytes => "bytes",
             Unit::Count => "count",
@@ -159,7 +163,7 @@ impl Unit {
     #[must_use]
     pub fn higher_is_better(self) -> Option<bool> {
         match self {
-            Unit::PerSecond | Unit::BytesPerSecond => Some(true),
+            Unit::PerSecond | Unit::PerSecondPerMhz | Unit::BytesPerSecond => Some(true),
             Unit::Nanoseconds => Some(false),
             Unit::Bytes | Unit::Count | Unit::Share => None,
         }

@@ -11,6 +11,8 @@
 //! Nothing is believed: an unknown unit or family, two figures with the same labels, a figure
 //! without samples (unless it is a tail in which nothing happened), a sample that is no finite
 //! number at or above zero, or a tail of which windows were left out is an error that names it.
+//! A difference of two measurements may come out below zero: its figure tells how many samples
+//! do (`negative 3`), and no other may.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -92,8 +94,15 @@ fn one(line: Line) -> Result<Figure, String> {
         .ok_or_else(|| format!("is in the unknown unit {:?}", line.unit))?;
     let family = Family::from_name(&line.family)
         .ok_or_else(|| format!("is of the unknown family {:?}", line.family))?;
-    if let Some(sample) = line.samples.iter().find(|sample| !sample.is_finite() || **sample < 0.0) {
+    let negative = line.samples.iter().filter(|sample| **sample < 0.0).count();
+    let told: Option<usize> =
+        line.flags.iter().find_map(|flag| flag.strip_prefix("negative ")?.parse().ok());
+    let wrong = |sample: &f64| !sample.is_finite() || told.is_none() && *sample < 0.0;
+    if let Some(sample) = line.samples.iter().find(|sample| wrong(sample)) {
         return Err(format!("holds the sample {sample}"));
+    }
+    if told.is_some_and(|told| told != negative) {
+        return Err(format!("holds {negative} negative samples and tells otherwise"));
     }
     if line.samples.is_empty() && family != Family::Tail {
         return Err(format!("holds no samples ({} windows were disturbed)", line.disturbed));
@@ -133,11 +142,18 @@ mod tests {
     }
 
     #[test]
+    fn a_difference_below_zero_is_kept_and_told() {
+        let line = GOOD.replace("2.5e11", "-1").replace("huge", "negative 1");
+        assert_eq!(parse("switch", &line).unwrap()[0].samples, [-1.0, 3.0]);
+    }
+
+    #[test]
     fn what_is_wrong_is_named_with_its_line() {
         let cases = [
             (GOOD.replace("bytes-per-second", "furlongs"), "unknown unit \"furlongs\""),
             (GOOD.replace("capacity", "median"), "unknown family \"median\""),
             (GOOD.replace("2.5e11", "-1"), "the sample -1"),
+            (GOOD.replace("2.5e11", "-1").replace("huge", "negative 2"), "1 negative samples and"),
             (GOOD.replace("2.5e11,3", ""), "no samples (2 windows were disturbed)"),
             (GOOD.replace("capacity", "tail"), "leaves out 2 samples of a tail"),
             (format!("{GOOD}\n{GOOD}"), "line 2 of the output of memory has the labels"),

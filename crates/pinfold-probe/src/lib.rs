@@ -9,12 +9,15 @@
 //! CPUs seem to be.
 //! [`memory`] sets the instruments of memory.
 //! [`figures`] reads what every other instrument of `pinload` prints.
+//! [`figures`] reads what every other instrument of `pinload` prints; [`os`] holds the settings of
+//! those that measure the operating system.
 //! This crate decides nothing about placement and knows neither plans nor QEMU.
 
 pub mod agent;
 pub mod figures;
 pub mod loads;
 pub mod memory;
+pub mod os;
 pub mod pinload;
 pub mod roles;
 pub mod rulers;

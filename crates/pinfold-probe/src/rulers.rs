@@ -11,12 +11,15 @@
 //! observation longer than its duration, gaps that add up to more than was observed, or a
 //! sample that is no finite number at or above zero is an error that names it.
 
+mod open_loop;
 mod parse;
 #[cfg(test)]
 mod tests;
 
 use pinfold_host::{HostError, process};
 use pinfold_model::{CpuSet, Metric, Series};
+
+pub use open_loop::{OpenLoop, OpenLoopError};
 
 use crate::agent::{Agent, AgentError, Output};
 use crate::pinload::Pinload;
@@ -110,6 +113,10 @@ pub struct Ruler {
     pub policy: RulerPolicy,
     /// Memory for samples, per CPU; what does not fit is counted as dropped.
     pub max_samples: u32,
+    /// Spin-gap and wake-up: keep all CPUs of the machine out of deep sleep states meanwhile, as
+    /// cyclictest does (`cpu_dma_latency`). The flag `dma-latency-0` or `dma-latency-refused`
+    /// comes back.
+    pub dma_latency: bool,
 }
 
 /// Why a ruler gave no series.
@@ -193,7 +200,14 @@ impl Ruler {
     }
 
     fn new(kind: Kind, duration_ns: u64, cpus: Cpus) -> Self {
-        Self { kind, duration_ns, cpus, policy: RulerPolicy::Other, max_samples: 200_000 }
+        Self {
+            kind,
+            duration_ns,
+            cpus,
+            policy: RulerPolicy::Other,
+            max_samples: 200_000,
+            dma_latency: false,
+        }
     }
 
     /// The same on other CPUs.
@@ -207,6 +221,14 @@ impl Ruler {
     #[must_use]
     pub fn under(mut self, policy: RulerPolicy) -> Self {
         self.policy = policy;
+        self
+    }
+
+    /// The same with all CPUs kept out of deep sleep states; for spin-gap and wake-up only, which
+    /// sleep.
+    #[must_use]
+    pub fn kept_awake(mut self) -> Self {
+        self.dma_latency = true;
         self
     }
 
@@ -269,6 +291,9 @@ impl Ruler {
                 add("--seed", seed.to_string());
                 argv.push("--direct".to_owned());
             }
+        }
+        if self.dma_latency {
+            argv.push("--dma-latency".to_owned());
         }
         argv
     }

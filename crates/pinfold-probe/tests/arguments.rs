@@ -136,8 +136,62 @@ fn wrong_arguments_of_the_memory_instruments_are_refused_by_name() {
 fn help_is_no_error() {
     let program = program();
     let rulers = ["spin-gap", "wakeup", "compute", "io-latency", "load", "agent"];
-    for command in rulers.into_iter().chain(["progress", "burst", "micro", "churn"]) {
+    for command in rulers.into_iter().chain([
+        "progress",
+        "burst",
+        "micro",
+        "churn",
+        "switch",
+        "ipc-bandwidth",
+        "os-latency",
+        "intmix",
+    ]) {
         let output = capture(&program.pinload.path(), [command, "--help"], PATIENCE).unwrap();
         assert!(output.status.success() && output.stdout_text().contains("--"), "{command}");
     }
+}
+
+#[test]
+fn wrong_arguments_of_the_instruments_of_the_operating_system_are_refused_by_name() {
+    let program = program();
+    let path = program.pinload.path();
+    let check = |arguments: &str, expected: &str| refused(&path, arguments, expected);
+    let cpu = common::a_pu();
+    check("switch --seconds 1", "--cpus: this argument is required");
+    for processes in ["0", "1", "513", "", "2,", "2,,4", "2,2", "2,x", "-2"] {
+        check(&format!("switch --seconds 1 --cpus all --processes {processes}"), "--processes: ");
+    }
+    let many: Vec<_> = (2..40).map(|number: u32| number.to_string()).collect();
+    check(
+        &format!("switch --seconds 1 --cpus all --processes {}", many.join(",")),
+        "--processes: more than 32 values",
+    );
+    check("switch --seconds 1 --cpus all --kib 1048577", "--kib: \"1048577\"");
+    check("switch --seconds 1 --cpus 8191", "--cpus: CPU 8191 is offline or not ours");
+    check(
+        "switch --seconds 1 --cpus all --placement spread",
+        "--placement: \"spread\" is not one-pu, unique or balanced",
+    );
+    check(
+        &format!("switch --seconds 1 --cpus {cpu} --processes 2,3 --placement unique"),
+        "--placement: unique needs a CPU for each of 2 processes, and --cpus has 1",
+    );
+    check(
+        "switch --seconds 0.01 --cpus all --window-us 10001",
+        "--window-us: the window is longer than --seconds",
+    );
+    check("ipc-bandwidth --seconds 1 --transports tcp", "--transports: \"tcp\" is not pipe, unix,");
+    check("ipc-bandwidth --seconds 1 --transports pipe,pipe", "--transports: pipe is listed twice");
+    check("ipc-bandwidth --seconds 1 --transports pipe,", "--transports: \"\" is not pipe");
+    check("ipc-bandwidth --seconds 1 --chunk-kib 0", "--chunk-kib: \"0\"");
+    check("ipc-bandwidth --seconds 1 --file-mib 0", "--file-mib: \"0\"");
+    check("ipc-bandwidth --seconds 0.01 --window-us 10001", "--window-us: the window is longer");
+    check("os-latency", "--seconds: this argument is required");
+    check("os-latency --seconds 1 --operations fork", "--operations: \"fork\" is not null,");
+    check("os-latency --seconds 1 --descriptors 901", "--descriptors: \"901\"");
+    check("os-latency --seconds 1 --descriptors 0", "--descriptors: \"0\"");
+    check("os-latency child --seconds 1", "child: unknown argument");
+    check("intmix --seconds 1", "--cpus: this argument is required");
+    check("intmix --seconds 0 --cpus all", "--seconds: \"0\"");
+    check("compute --seconds 1 --cpus all --dma-latency", "--dma-latency: unknown argument");
 }

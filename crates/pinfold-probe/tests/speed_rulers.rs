@@ -6,10 +6,10 @@ mod common;
 
 use std::io::{BufRead as _, BufReader};
 
-use common::{MS, PATIENCE, a_pu, eventually, own_pus, program};
+use common::{MS, PATIENCE, a_pu, children, eventually, own_pus, program};
 use pinfold_host::process::{Signaled, Spawn, Stdio, capture, signal, task_alive};
-use pinfold_host::{Host as _, LiveHost, SystemClock, paths, proc_stat};
-use pinfold_model::{CpuSet, PuId, TaskId, Tid};
+use pinfold_host::{LiveHost, SystemClock};
+use pinfold_model::{CpuSet, PuId, Tid};
 use pinfold_probe::loads::{Placement, threads_of};
 use pinfold_probe::rulers::RulerError;
 use pinfold_probe::speed_rulers::{
@@ -137,17 +137,6 @@ fn the_child_of_churn_is_a_program_of_its_own() {
     let output =
         capture(&program.pinload.path(), ["churn", "child", "--units", "10"], PATIENCE).unwrap();
     assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
-}
-
-/// The children of a process.
-fn children(host: &LiveHost, parent: Tid) -> Vec<TaskId> {
-    let names = host.list(&paths::proc_dir()).unwrap();
-    let pids = names.iter().filter_map(|name| name.parse().ok().map(Tid));
-    pids.filter_map(|pid| host.read_text(&paths::process_stat(pid)).ok())
-        .map(|text| proc_stat::parse(&text).unwrap())
-        .filter(|stat| stat.ppid == parent)
-        .map(|stat| stat.task())
-        .collect()
 }
 
 #[test]

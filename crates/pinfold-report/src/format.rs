@@ -26,6 +26,7 @@ pub fn value(number: f64, unit: Unit) -> String {
     match unit {
         Unit::Nanoseconds => duration(number),
         Unit::PerSecond => rate(number),
+        Unit::PerSecondPerMhz => format!("{} /s/MHz", significant(number)),
         Unit::BytesPerSecond => {
             scaled(number, &[(1.0, "B/s"), (1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s")])
         }
@@ -226,6 +227,7 @@ mod tests {
         check(maybe(None, Unit::Nanoseconds), "–");
         check(maybe(Some(3.0), Unit::Count), "3.00");
         check(value(2.5e11, Unit::BytesPerSecond), "250 GB/s");
+        check(value(38.9, Unit::PerSecondPerMhz), "38.9 /s/MHz");
         check(value(65536.0, Unit::Bytes), "64.0 KiB");
         check(value(0.125, Unit::Share), "12.5 %");
     }

@@ -9,12 +9,14 @@
 //! corrected by [`holm`]) and the bootstrap interval ([`ratio_interval`]).
 //! Three starts can never give one, whatever they show.
 
+mod arrival;
 mod bootstrap;
 mod quantile;
 mod sign_flip;
 mod tail;
 mod verdict;
 
+pub use arrival::Arrivals;
 pub use bootstrap::{
     BOOTSTRAP_DRAWS, BOOTSTRAP_SEED, Block, Interval, median_interval, ratio_interval,
 };
@@ -23,8 +25,8 @@ pub use sign_flip::{
     EXACT_BLOCKS, MONTE_CARLO_DRAWS, Method, PValue, blocks_needed, holm, sign_flip, smallest_p,
 };
 pub use tail::{
-    EXCEEDANCE_LIMITS_NS, Exceedance, GapPoint, P999_SAMPLES, QuantilePoint, Tail, arrival_wait,
-    gap_curve, quantile_curve,
+    EXCEEDANCE_LIMITS_NS, Exceedance, GapPoint, P999_SAMPLES, QuantilePoint, Tail, gap_curve,
+    quantile_curve,
 };
 pub use verdict::{Direction, Evidence, Rule, Verdict};
 

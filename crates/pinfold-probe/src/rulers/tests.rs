@@ -21,6 +21,10 @@ fn arguments() {
         "wakeup --seconds 0.000000001 --cpus all --policy other --max-samples 200000 --period-us 1000",
     );
     check(
+        Ruler::wakeup(1).kept_awake(),
+        "wakeup --seconds 0.000000001 --cpus all --policy other --max-samples 200000 --period-us 1000 --dma-latency",
+    );
+    check(
         Ruler::compute(2_000_000_000).on(Cpus::These(CpuSet::first_n(3))),
         "compute --seconds 2.000000000 --cpus 0-2 --policy other --max-samples 200000 --window-ms 5",
     );

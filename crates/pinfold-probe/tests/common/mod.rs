@@ -7,8 +7,8 @@
 )]
 
 use pinfold_host::process::{Child, Spawn, Stdio};
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, schedstat};
-use pinfold_model::{CpuSet, PuId, Tid};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat, schedstat};
+use pinfold_model::{CpuSet, PuId, TaskId, Tid};
 use pinfold_probe::pinload::Pinload;
 
 pub const SECOND: u64 = 1_000_000_000;
@@ -73,6 +73,17 @@ pub fn eventually(mut answer: impl FnMut() -> bool) -> bool {
 pub fn further_threads(host: &LiveHost, pid: Tid) -> Vec<Tid> {
     let names = host.list(&paths::task_dir(pid)).unwrap();
     names.iter().filter_map(|name| name.parse().ok().map(Tid)).filter(|tid| *tid != pid).collect()
+}
+
+/// The children of a process.
+pub fn children(host: &LiveHost, parent: Tid) -> Vec<TaskId> {
+    let names = host.list(&paths::proc_dir()).unwrap();
+    let pids = names.iter().filter_map(|name| name.parse().ok().map(Tid));
+    pids.filter_map(|pid| host.read_text(&paths::process_stat(pid)).ok())
+        .map(|text| proc_stat::parse(&text).unwrap())
+        .filter(|stat| stat.ppid == parent)
+        .map(|stat| stat.task())
+        .collect()
 }
 
 /// CPU time of the further threads.

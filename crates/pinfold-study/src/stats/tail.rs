@@ -1,10 +1,9 @@
 //! Tails: what the rare bad moments look like. Nothing is trimmed.
 //!
-//! Gaps and waits are different populations: a gap of 10 ms every second is one event
-//! in thousands, yet one arrival in a hundred falls into it. For arrivals at random
-//! moments, P(wait > x) = Σ max(0, gap − x) / T; [`gap_curve`] gives both views.
+//! Gaps and waits are different populations ([`Arrivals`]); [`gap_curve`] gives both views.
 //! Zero events among n bound their share by 3/n (95 %, the "rule of three").
 
+use super::arrival::Arrivals;
 use super::quantile::quantile_sorted;
 
 /// Limits over which gaps and waits are counted (ns): 100, 500 and 1000 µs.
@@ -76,17 +75,6 @@ impl Tail {
     }
 }
 
-/// The probability that an arrival at a random moment waits longer than `wait_ns`,
-/// given all gaps of an observation of `observed_ns`. 0 if nothing was observed.
-#[must_use]
-pub fn arrival_wait(gaps: &[f64], wait_ns: f64, observed_ns: u64) -> f64 {
-    if observed_ns == 0 {
-        return 0.0;
-    }
-    let beyond: f64 = gaps.iter().map(|gap| (gap - wait_ns).max(0.0)).sum();
-    (beyond / observed_ns as f64).min(1.0)
-}
-
 /// One point of a gap curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GapPoint {
@@ -103,29 +91,20 @@ pub struct GapPoint {
 /// observed time.
 #[must_use]
 pub fn gap_curve(gaps: &[f64], observed_ns: u64, floor_ns: f64, points: usize) -> Vec<GapPoint> {
-    let mut sorted = gaps.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let longest = match sorted.last() {
-        Some(&longest) if longest > floor_ns && floor_ns > 0.0 && observed_ns > 0 => longest,
-        Some(_) | None => return Vec::new(),
-    };
-    // Sums of the gaps from each index to the end, so that a point costs one search.
-    let mut sums = vec![0.0; sorted.len() + 1];
-    for index in (0..sorted.len()).rev() {
-        sums[index] = sums[index + 1] + sorted[index];
+    let Some(arrivals) = Arrivals::of(gaps.to_vec(), observed_ns) else { return Vec::new() };
+    let longest = arrivals.max_ns();
+    if longest <= floor_ns || floor_ns <= 0.0 {
+        return Vec::new();
     }
-    let observed = observed_ns as f64;
     let last = points.max(2) - 1;
     let ratio = longest / floor_ns;
     let point = |step: usize| {
         let exact = floor_ns * ratio.powf(step as f64 / last as f64);
         let wait_ns = if step == last { longest } else { exact };
-        let first = sorted.partition_point(|&gap| gap <= wait_ns);
-        let longer = (sorted.len() - first) as f64;
         GapPoint {
             wait_ns,
-            gaps_per_s: longer / (observed / 1e9),
-            arrival_probability: ((sums[first] - longer * wait_ns) / observed).clamp(0.0, 1.0),
+            gaps_per_s: arrivals.gaps_beyond(wait_ns) as f64 / (observed_ns as f64 / 1e9),
+            arrival_probability: arrivals.beyond(wait_ns),
         }
     };
     (0..=last).map(point).collect()
