@@ -418,6 +418,7 @@ static int run(struct bandwidth *bandwidth)
         scratch_close(&bandwidth->scratch);
     windows_close(&bandwidth->windows);
     free(bandwidth->chunk);
+    free(bandwidth->cpus.cpus);
     return good ? output_end() : PINLOAD_FAILED;
 }
 

@@ -200,6 +200,7 @@ static int run(struct latency *latency)
     if (files)
         scratch_close(&latency->os.scratch);
     windows_close(&latency->windows);
+    free(latency->cpus.cpus);
     return good ? output_end() : PINLOAD_FAILED;
 }
 

@@ -552,6 +552,7 @@ static int run(struct settings *settings)
         for (size_t n = 0; n < settings->processes.count; n++)
             if (!measure(settings, (size_t)settings->processes.values[n], settings->kib.values[k]))
                 return PINLOAD_FAILED;
+    free(settings->cpus.cpus);
     return output_end();
 }
 
