@@ -21,13 +21,13 @@
 #include "intmix.h"
 #include "rt.h"
 #include "supervise.h"
-#include "window.h"
+#include "laps.h"
 
 static const char *const parts[INTMIX_PARTS] = {"list", "matrix", "states", "crc", "all"};
 
 /* Of one CPU. */
 struct scorer {
-    struct windows windows[INTMIX_PARTS];
+    struct laps windows[INTMIX_PARTS];
     double mhz[INTMIX_PARTS]; /* right after each part, as cpufreq tells; 0: it does not */
     bool not_pinned, wrong;
 };
@@ -56,22 +56,22 @@ static double cpufreq_mhz(int cpu)
     return khz / 1000;
 }
 
-static bool measure_part(const struct score *score, struct windows *windows, struct intmix *work,
+static bool measure_part(const struct score *score, struct laps *windows, struct intmix *work,
                          enum intmix_part part)
 {
     const uint64_t window_ns = score->window_us * NS_PER_US;
-    windows_begin(windows, true);
-    while (windows_go_on(windows)) {
+    laps_begin(windows, true);
+    while (laps_go_on(windows)) {
         uint64_t rounds = 0, elapsed;
-        window_begin(windows);
+        lap_begin(windows);
         do {
             for (int i = 0; i < 8; i++) /* reading the clock is to cost next to nothing */
                 if (!intmix_part(work, part))
                     return false;
             rounds += 8;
-            elapsed = window_end(windows);
+            elapsed = lap_end(windows);
         } while (elapsed < window_ns);
-        window_keep(windows, (double)rounds * 1e9 / (double)elapsed);
+        lap_keep(windows, (double)rounds * 1e9 / (double)elapsed);
     }
     return true;
 }
@@ -122,7 +122,7 @@ static bool print_part(const struct score *score, size_t index, size_t part, dou
         .cpu = score->cpus.cpus[index],
     };
     figure_label(&figure, "part", "%s", parts[part]);
-    windows_figure(&scorer->windows[part], &figure);
+    laps_figure(&scorer->windows[part], &figure);
     if (!figure_print(stdout, &figure))
         return false;
     if (scorer->mhz[part] > 0)
@@ -159,7 +159,7 @@ static int run(struct score *score)
         return PINLOAD_FAILED;
     for (size_t i = 0; i < score->cpus.count; i++)
         for (size_t part = 0; part < INTMIX_PARTS; part++)
-            if (!windows_open(&score->scorers[i].windows[part], score->duration_ns, window_ns))
+            if (!laps_open(&score->scorers[i].windows[part], score->duration_ns, window_ns))
                 return PINLOAD_FAILED;
     gate_prepare(score->gate, score->cpus.count);
     tick_clock_open(&clock);
@@ -169,7 +169,7 @@ static int run(struct score *score)
     const bool good = report(score, strcmp(clock.name, "tsc") ? 0 : clock.ticks_per_ns * 1000);
     for (size_t i = 0; i < score->cpus.count; i++)
         for (size_t part = 0; part < INTMIX_PARTS; part++)
-            windows_close(&score->scorers[i].windows[part]);
+            laps_close(&score->scorers[i].windows[part]);
     free(score->cpus.cpus);
     return good ? output_end() : PINLOAD_FAILED;
 }

@@ -32,7 +32,7 @@
 #include "rt.h"
 #include "scratch.h"
 #include "supervise.h"
-#include "window.h"
+#include "laps.h"
 
 static const char file_name[] = "data";
 
@@ -47,7 +47,7 @@ struct bandwidth {
     struct cpu_list cpus;
     bool supervised;
     struct scratch scratch;
-    struct windows windows;
+    struct laps windows;
     uint64_t *chunk;
     size_t chunk_bytes;
     uint64_t file_bytes;
@@ -86,12 +86,12 @@ static _Noreturn void pour(const struct bandwidth *bandwidth, int to)
 
 static bool drain(struct bandwidth *bandwidth, int from)
 {
-    struct windows *windows = &bandwidth->windows;
+    struct laps *windows = &bandwidth->windows;
     const uint64_t window_ns = bandwidth->window_us * NS_PER_US;
-    windows_begin(windows, false);
-    while (windows_go_on(windows)) {
+    laps_begin(windows, false);
+    while (laps_go_on(windows)) {
         uint64_t bytes = 0, elapsed = 0;
-        window_begin(windows);
+        lap_begin(windows);
         do {
             const ssize_t length = read(from, bandwidth->chunk, bandwidth->chunk_bytes);
             if (length < 0 && errno == EINTR)
@@ -101,9 +101,9 @@ static bool drain(struct bandwidth *bandwidth, int from)
                 return false;
             }
             bytes += (uint64_t)length;
-            elapsed = window_end(windows);
+            elapsed = lap_end(windows);
         } while (elapsed < window_ns);
-        window_keep(windows, (double)bytes * 1e9 / (double)elapsed);
+        lap_keep(windows, (double)bytes * 1e9 / (double)elapsed);
     }
     return true;
 }
@@ -173,13 +173,13 @@ static ssize_t read_chunk(struct bandwidth *bandwidth, int file, uint64_t *sum)
 /* Windows of chunks; a pass may span several. */
 static bool read_on(struct bandwidth *bandwidth, int file)
 {
-    struct windows *windows = &bandwidth->windows;
+    struct laps *windows = &bandwidth->windows;
     const uint64_t window_ns = bandwidth->window_us * NS_PER_US;
     uint64_t sum = 0;
-    windows_begin(windows, true);
-    while (windows_go_on(windows)) {
+    laps_begin(windows, true);
+    while (laps_go_on(windows)) {
         uint64_t bytes = 0, elapsed;
-        window_begin(windows);
+        lap_begin(windows);
         do {
             const ssize_t length = read_chunk(bandwidth, file, &sum);
             if (length < 0)
@@ -191,9 +191,9 @@ static bool read_on(struct bandwidth *bandwidth, int file)
                 lseek(file, 0, SEEK_SET);
             }
             bytes += (uint64_t)length;
-            elapsed = window_end(windows);
+            elapsed = lap_end(windows);
         } while (elapsed < window_ns || bytes == 0);
-        window_keep(windows, (double)bytes * 1e9 / (double)elapsed);
+        lap_keep(windows, (double)bytes * 1e9 / (double)elapsed);
     }
     return true;
 }
@@ -233,12 +233,12 @@ static void unmap_file(const struct bandwidth *bandwidth, const uint64_t *words)
 static bool passes(struct bandwidth *bandwidth, const char *transport,
                    bool (*pass)(struct bandwidth *bandwidth, uint64_t *sum))
 {
-    struct windows *windows = &bandwidth->windows;
+    struct laps *windows = &bandwidth->windows;
     const uint64_t window_ns = bandwidth->window_us * NS_PER_US;
-    windows_begin(windows, true);
-    while (windows_go_on(windows)) {
+    laps_begin(windows, true);
+    while (laps_go_on(windows)) {
         uint64_t bytes = 0, elapsed;
-        window_begin(windows);
+        lap_begin(windows);
         do {
             uint64_t sum = 0;
             if (!pass(bandwidth, &sum))
@@ -246,9 +246,9 @@ static bool passes(struct bandwidth *bandwidth, const char *transport,
             if (sum != bandwidth->file_sum)
                 return wrong_sum(transport);
             bytes += bandwidth->file_bytes;
-            elapsed = window_end(windows);
+            elapsed = lap_end(windows);
         } while (elapsed < window_ns);
-        window_keep(windows, (double)bytes * 1e9 / (double)elapsed);
+        lap_keep(windows, (double)bytes * 1e9 / (double)elapsed);
     }
     return true;
 }
@@ -289,7 +289,7 @@ static bool measure_mmap_open(struct bandwidth *bandwidth)
 
 static bool add_on(struct bandwidth *bandwidth, const uint64_t *words)
 {
-    struct windows *windows = &bandwidth->windows;
+    struct laps *windows = &bandwidth->windows;
     const uint64_t window_ns = bandwidth->window_us * NS_PER_US;
     const size_t all = (size_t)bandwidth->file_bytes / sizeof *words,
                  chunk = bandwidth->chunk_bytes / sizeof *words;
@@ -298,10 +298,10 @@ static bool add_on(struct bandwidth *bandwidth, const uint64_t *words)
         return wrong_sum("mmap");
     size_t place = 0;
     sum = 0;
-    windows_begin(windows, true);
-    while (windows_go_on(windows)) {
+    laps_begin(windows, true);
+    while (laps_go_on(windows)) {
         uint64_t bytes = 0, elapsed;
-        window_begin(windows);
+        lap_begin(windows);
         do {
             const size_t count = all - place < chunk ? all - place : chunk;
             sum += sum_words(words + place, count);
@@ -313,9 +313,9 @@ static bool add_on(struct bandwidth *bandwidth, const uint64_t *words)
                 place = 0;
                 sum = 0;
             }
-            elapsed = window_end(windows);
+            elapsed = lap_end(windows);
         } while (elapsed < window_ns);
-        window_keep(windows, (double)bytes * 1e9 / (double)elapsed);
+        lap_keep(windows, (double)bytes * 1e9 / (double)elapsed);
     }
     return true;
 }
@@ -362,7 +362,7 @@ static bool print(struct bandwidth *bandwidth, size_t transport)
                      : cpus->count == 1 ? "one-pu"
                                         : "unique");
     }
-    windows_figure(&bandwidth->windows, &figure);
+    laps_figure(&bandwidth->windows, &figure);
     return figure_print(stdout, &figure);
 }
 
@@ -409,14 +409,14 @@ static int run(struct bandwidth *bandwidth)
         return PINLOAD_FAILED;
     }
     memset(bandwidth->chunk, 0x5A, bandwidth->chunk_bytes);
-    if (!windows_open(&bandwidth->windows, bandwidth->duration_ns,
+    if (!laps_open(&bandwidth->windows, bandwidth->duration_ns,
                       bandwidth->window_us * NS_PER_US) ||
         (with_file && !open_data(bandwidth)))
         return PINLOAD_FAILED;
     const bool good = run_all(bandwidth);
     if (with_file)
         scratch_close(&bandwidth->scratch);
-    windows_close(&bandwidth->windows);
+    laps_close(&bandwidth->windows);
     free(bandwidth->chunk);
     free(bandwidth->cpus.cpus);
     return good ? output_end() : PINLOAD_FAILED;

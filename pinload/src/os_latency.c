@@ -20,7 +20,7 @@
 #include "memory.h"
 #include "rt.h"
 #include "supervise.h"
-#include "window.h"
+#include "laps.h"
 
 enum { OPERATION_LIMIT = 32, CALIBRATION_TRIES = 3 };
 
@@ -37,7 +37,7 @@ struct latency {
     const char *names[OPERATION_LIMIT];
     size_t count;
     uint64_t chosen; /* bits */
-    struct windows windows;
+    struct laps windows;
     struct os os;
 };
 
@@ -61,11 +61,11 @@ static uint64_t one_window(struct latency *latency, const struct operation *oper
     struct os *os = &latency->os;
     if (operation->prepare && !operation->prepare(os, n))
         return 0;
-    window_begin(&latency->windows);
+    lap_begin(&latency->windows);
     const bool good = operation->run(os, n);
-    const uint64_t elapsed = window_end(&latency->windows);
+    const uint64_t elapsed = lap_end(&latency->windows);
     if (keep)
-        window_keep(&latency->windows, (double)elapsed / (double)n);
+        lap_keep(&latency->windows, (double)elapsed / (double)n);
     return good && (!operation->tidy || operation->tidy(os, n)) ? elapsed : 0;
 }
 
@@ -110,7 +110,7 @@ static bool print(struct latency *latency, const struct operation *operation)
         figure_flag(&figure, "resident-kib %" PRIu64, resident_kib);
     if (os->touches && (os->faults < os->touches * 9 / 10 || os->faults > os->touches * 11 / 10))
         figure_flag(&figure, "faults %" PRIu64 " of %" PRIu64 " touches", os->faults, os->touches);
-    windows_figure(&latency->windows, &figure);
+    laps_figure(&latency->windows, &figure);
     return figure_print(stdout, &figure);
 }
 
@@ -120,16 +120,16 @@ static bool measure(struct latency *latency, const struct operation *operation)
     os->faults = os->touches = 0;
     if (operation->open && !operation->open(os))
         return false;
-    windows_begin(&latency->windows, operation->quiet_only);
+    laps_begin(&latency->windows, operation->quiet_only);
     const uint64_t n = fill_window(latency, operation);
     if (n == 0)
         return false;
     os->faults = os->touches = 0;
-    windows_begin(&latency->windows, operation->quiet_only);
+    laps_begin(&latency->windows, operation->quiet_only);
     do {
         if (one_window(latency, operation, n, true) == 0)
             return false;
-    } while (windows_go_on(&latency->windows));
+    } while (laps_go_on(&latency->windows));
     const bool good = print(latency, operation);
     if (operation->close)
         operation->close(os);
@@ -193,13 +193,13 @@ static int run(struct latency *latency)
         return PINLOAD_FAILED;
     }
     latency->os.page = (size_t)sysconf(_SC_PAGESIZE);
-    if (!windows_open(&latency->windows, latency->duration_ns, 50 * NS_PER_US) ||
+    if (!laps_open(&latency->windows, latency->duration_ns, 50 * NS_PER_US) ||
         (files && !scratch_open(&latency->os.scratch, latency->directory)))
         return PINLOAD_FAILED;
     const bool good = grow(latency) && measure_all(latency);
     if (files)
         scratch_close(&latency->os.scratch);
-    windows_close(&latency->windows);
+    laps_close(&latency->windows);
     free(latency->cpus.cpus);
     return good ? output_end() : PINLOAD_FAILED;
 }
