@@ -17,13 +17,12 @@ pub fn bpf(root: &Path) -> Result<(), String> {
     for source in sources(root)? {
         let name = source.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let object = name.replace(".bpf.c", ".bpf.o");
-        // Named from its own folder, so that the object is the same from any place.
+        // Named from its own folder, which is left out of what the object tells of its source,
+        // so that the object is the same from any place.
         let folder = root.join(FOLDER);
-        run(
-            &folder,
-            "clang-14",
-            &["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-target", "bpf", "-c", &name, "-o", &object],
-        )?;
+        let unnamed = format!("-ffile-prefix-map={}=.", folder.display());
+        let options = ["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-target", "bpf", unnamed.as_str()];
+        run(&folder, "clang-14", &[&options[..], &["-c", name.as_str(), "-o", object.as_str()]].concat())?;
         run(&folder, "llvm-strip-14", &["-g", &object])?;
         let text = stamp(&source)?;
         let path = folder.join(name.replace(".bpf.c", ".bpf.stamp"));

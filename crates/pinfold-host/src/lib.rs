@@ -7,9 +7,12 @@
 //! plus the kernel's rules) and [`RecordingHost`] (notes every access).
 //! Only live and simulated hosts are [`HostMut`]: changing a capture does not compile.
 
+mod bpf;
 mod clock;
+mod counter;
 mod doorbell;
 mod error;
+mod futex_watch;
 mod keeper;
 mod live;
 pub mod paths;
@@ -17,8 +20,10 @@ mod proc;
 pub mod process;
 mod raw;
 mod recording;
+mod sched_watch;
 mod sim;
 mod stall;
+mod tracefs;
 mod tree;
 pub mod user;
 mod vigil;
@@ -26,14 +31,20 @@ mod vigil;
 use pinfold_model::{CpuSet, NodeId, Policy, Setting, TaskId, Tid};
 
 pub use clock::{Clock, SimClock, SystemClock};
+pub use counter::{Counter, CounterEvent, CounterReading, Side};
 pub use doorbell::Doorbell;
 pub use error::{HostError, with_causes};
+pub use futex_watch::{FutexKind, FutexPlace, FutexReading, FutexWatch, OpenCall};
 pub use keeper::{SettingKeeper, Systemd};
 pub use live::LiveHost;
 pub use proc::{ProcError, mountinfo, numa_maps, proc_cgroup, proc_stat, proc_status, schedstat};
 pub use recording::{Access, Operation, RecordingHost};
+pub use sched_watch::{
+    BUCKETS as WAIT_BUCKETS, Runner, SchedAccount, SchedReading, SchedWatch, Slice, WorstWait,
+};
 pub use sim::{CgroupVersion, Knob, SimBuilder, SimHost, SimPages, SimTask};
 pub use stall::{Stall, StallAccount, StallWish};
+pub use tracefs::{Field, Format, Tracefs};
 pub use tree::{TreeError, TreeHost};
 pub use vigil::{Heard, Vigil};
 

@@ -319,6 +319,19 @@ pub fn task_cgroup(pid: Tid, tid: Tid) -> String {
     task_file(pid, tid, "cgroup")
 }
 
+/// The mappings of a process: addresses, rights, offset and file of each,
+/// <https://docs.kernel.org/filesystems/proc.html>.
+#[must_use]
+pub fn process_maps(pid: Tid) -> String {
+    process_file(pid, "maps")
+}
+
+/// The file behind a mapping of a process, through the eyes of the process.
+#[must_use]
+pub fn process_root_file(pid: Tid, path: &str) -> String {
+    process_file(pid, &format!("root{path}"))
+}
+
 /// The mount table as the caller sees it.
 #[must_use]
 pub fn own_mountinfo() -> String {
@@ -557,6 +570,19 @@ pub fn event_sources() -> String {
 #[must_use]
 pub fn tracing_dir() -> String {
     "/sys/kernel/tracing".to_owned()
+}
+
+/// Older place of the trace file system, below debugfs.
+#[must_use]
+pub fn debug_tracing_dir() -> String {
+    "/sys/kernel/debug/tracing".to_owned()
+}
+
+/// `format` of an event such as `sched/sched_switch`, below the trace file system,
+/// <https://docs.kernel.org/trace/events.html>.
+#[must_use]
+pub fn event_format(tracing: &str, event: &str) -> String {
+    format!("{tracing}/events/{event}/format")
 }
 
 /// Types of the kernel for BPF programs, <https://docs.kernel.org/bpf/btf.html>.

@@ -11,7 +11,9 @@
 )]
 
 mod births;
+mod event;
 mod timer;
+mod watched;
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -20,7 +22,11 @@ use std::process::Command;
 use pinfold_model::{CpuSet, MAX_PUS, MAX_WORDS, NodeId, Policy, Tid};
 
 pub(crate) use births::Births;
+pub(crate) use event::{Probe, TaskCounter};
 pub(crate) use timer::{Account, Timer, Wish};
+pub(crate) use watched::{
+    Call, FutexAccount, Place, RawRunner, WAIT_BUCKETS, WaitAccount, Waiting, Waker,
+};
 
 /// `SCHED_FLAG_RESET_ON_FORK` of `include/uapi/linux/sched.h`.
 const RESET_ON_FORK: u64 = 0x01;

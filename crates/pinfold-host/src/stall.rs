@@ -6,7 +6,6 @@
 //! [beat](Stall::vouch) that is not yet over.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::os::fd::AsFd as _;
 use std::{fmt, io};
 
@@ -16,14 +15,14 @@ use aya::{Ebpf, EbpfLoader};
 use pinfold_model::{CpuSet, PuId};
 use rustix::fs::{Mode, OFlags};
 
+use crate::bpf::Named;
 use crate::raw::{Account, Timer, Wish};
 use crate::{Clock, Host, HostError, SystemClock, paths};
 
 /// The compiled program, for any machine of this byte order.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/stall.bpf.o");
 
-/// What errors name.
-const PROGRAM: &str = "the BPF program stall";
+const PROGRAM: Named = Named("the BPF program stall");
 
 /// How the CPU time of one PU is shortened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,14 +84,15 @@ impl Stall {
             .map_max_entries("wishes", possible)
             .map_max_entries("accounts", possible)
             .load(OBJECT)
-            .map_err(|error| refused("load", &error))?;
-        let beat = map(&mut program, "beat")?;
-        let wishes = map(&mut program, "wishes")?;
-        let accounts = map(&mut program, "accounts")?;
-        let stall = program.program_mut("stall").ok_or_else(|| missing("its program"))?;
-        let stall: &mut PerfEvent = stall.try_into().map_err(|error| refused("find", &error))?;
-        stall.load().map_err(|error| refused("load", &error))?;
-        let code = stall.fd().map_err(|error| refused("load", &error))?;
+            .map_err(|error| PROGRAM.refused("load", &error))?;
+        let beat = PROGRAM.map(&mut program, "beat")?;
+        let wishes = PROGRAM.map(&mut program, "wishes")?;
+        let accounts = PROGRAM.map(&mut program, "accounts")?;
+        let stall = program.program_mut("stall").ok_or_else(|| PROGRAM.missing("its program"))?;
+        let stall: &mut PerfEvent =
+            stall.try_into().map_err(|error| PROGRAM.refused("find", &error))?;
+        stall.load().map_err(|error| PROGRAM.refused("load", &error))?;
+        let code = stall.fd().map_err(|error| PROGRAM.refused("load", &error))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let cgroup = rustix::fs::open(group, flags, Mode::empty())
             .map_err(|errno| HostError::file("open", group, errno))?;
@@ -113,7 +113,7 @@ impl Stall {
     pub fn vouch(&mut self, ahead_ns: u64) -> Result<(), HostError> {
         // The program's clock is the same: CLOCK_MONOTONIC.
         let until = SystemClock.now_ns().saturating_add(ahead_ns);
-        self.beat.set(0, until, 0).map_err(|error| refused("beat for", &error))
+        self.beat.set(0, until, 0).map_err(|error| PROGRAM.refused("beat for", &error))
     }
 
     /// Sets what is stolen on a PU, from its next interrupt on; where nothing is, there are no
@@ -124,10 +124,10 @@ impl Stall {
     pub fn set(&mut self, pu: PuId, wish: StallWish) -> Result<(), HostError> {
         let wish = Wish { stolen: wish.stolen.into(), longest_ns: wish.longest_ns };
         let is_full = wish.stolen == 0;
-        self.wishes.set(pu.0, wish, 0).map_err(|error| refused("set", &error))?;
+        self.wishes.set(pu.0, wish, 0).map_err(|error| PROGRAM.refused("set", &error))?;
         let Some(timer) = self.timers.get(&pu) else { return Ok(()) };
         let switched = if is_full { timer.disable() } else { timer.enable() };
-        switched.map_err(|source| HostError::file("set", PROGRAM, source))
+        switched.map_err(|source| HostError::file("set", PROGRAM.0, source))
     }
 
     /// Sets how often the tasks are interrupted on a PU.
@@ -136,7 +136,7 @@ impl Stall {
     /// [`HostError::File`]: `EINVAL` if the kernel does not take the period.
     pub fn set_period(&mut self, pu: PuId, period_ns: u64) -> Result<(), HostError> {
         let Some(timer) = self.timers.get(&pu) else { return Ok(()) };
-        timer.set_period(period_ns).map_err(|source| HostError::file("set", PROGRAM, source))
+        timer.set_period(period_ns).map_err(|source| HostError::file("set", PROGRAM.0, source))
     }
 
     /// What has happened on a PU.
@@ -144,7 +144,8 @@ impl Stall {
     /// # Errors
     /// [`HostError::File`] for a PU that the machine does not have.
     pub fn account(&self, pu: PuId) -> Result<StallAccount, HostError> {
-        let account = self.accounts.get(&pu.0, 0).map_err(|error| refused("read", &error))?;
+        let account =
+            self.accounts.get(&pu.0, 0).map_err(|error| PROGRAM.refused("read", &error))?;
         Ok(StallAccount {
             ran_ns: account.seen_ns,
             stalled_ns: account.spun_ns,
@@ -161,25 +162,4 @@ fn possible_pus(host: &dyn Host) -> Result<u32, HostError> {
     let list = CpuSet::parse_list(text.trim())
         .map_err(|error| HostError::Unexpected { path, why: error.to_string() })?;
     Ok(list.iter().last().map_or(1, |pu| pu.0.saturating_add(1)))
-}
-
-fn map<V: aya::Pod>(program: &mut Ebpf, name: &str) -> Result<Array<MapData, V>, HostError> {
-    let map = program.take_map(name).ok_or_else(|| missing(name))?;
-    Array::try_from(map).map_err(|error| refused("open", &error))
-}
-
-fn missing(part: &str) -> HostError {
-    HostError::Unexpected { path: PROGRAM.to_owned(), why: format!("it lacks {part}") }
-}
-
-/// The kernel's number is somewhere down the chain of causes.
-fn refused(operation: &'static str, error: &(dyn Error + 'static)) -> HostError {
-    let mut cause = Some(error);
-    while let Some(at) = cause {
-        if let Some(errno) = at.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
-            return HostError::file(operation, PROGRAM, io::Error::from_raw_os_error(errno));
-        }
-        cause = at.source();
-    }
-    HostError::file(operation, PROGRAM, io::Error::other(error.to_string()))
 }

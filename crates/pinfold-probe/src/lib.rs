@@ -15,6 +15,7 @@
 
 pub mod agent;
 pub mod figures;
+pub mod histogram;
 pub mod loads;
 pub mod memory;
 pub mod os;
@@ -22,4 +23,6 @@ pub mod pinload;
 pub mod roles;
 pub mod rulers;
 pub mod run_delay;
+pub mod sched_latency;
 pub mod speed_rulers;
+mod watched;

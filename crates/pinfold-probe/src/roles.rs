@@ -151,7 +151,11 @@ fn read_thread(host: &dyn Host, pid: Tid, tid: Tid) -> Result<(TaskId, Counters)
 }
 
 /// `se.nr_migrations : 12` of the `sched` file, which needs `CONFIG_SCHED_DEBUG`.
-fn read_migrations(host: &dyn Host, pid: Tid, tid: Tid) -> Result<Option<u64>, HostError> {
+pub(crate) fn read_migrations(
+    host: &dyn Host,
+    pid: Tid,
+    tid: Tid,
+) -> Result<Option<u64>, HostError> {
     let path = paths::task_sched(pid, tid);
     match host.read_text(&path) {
         Ok(text) => Ok(text

@@ -1,0 +1,426 @@
+// How long the tasks of a set waited for a PU, who ran there meanwhile, and who woke them.
+//
+// A task waits from the moment that it is put on a run queue (`sched_wakeup`,
+// `sched_wakeup_new`, or `sched_switch` away from it while it could have run on) to the
+// `sched_switch` to it. Each wait is put into the task's account: a histogram of 16 buckets per
+// octave, sum, and the longest with the slices that ran last on that PU. In `sched_switch` the
+// caller is the task that leaves, in `sched_waking` the one that wakes (or was interrupted).
+//
+// Every map is bounded; what did not fit is counted in `lost`. Threads that a task of the set
+// makes join it. The places of the fields are constants that the loader fills in from the
+// kernel's `format` files, so no BTF is needed.
+// Compiled by `cargo xtask bpf`; the object beside is what Pinfold loads.
+
+typedef int s32;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define SEC(name) __attribute__((section(name), used))
+#define TASKS 4096
+#define BUCKETS 640
+#define SLICES 16
+#define NAME 16
+
+// The parts of the kernel's interface that are used: include/uapi/linux/bpf.h.
+enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_PERCPU_ARRAY = 6 };
+enum { BPF_NOEXIST = 1 };
+static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
+static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
+static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
+static u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
+static u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
+static long (*bpf_get_current_comm)(void *buffer, u32 size) = (void *)16;
+static long (*bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
+
+// Byte offsets in the records of the tracepoints; set by the loader.
+const volatile u32 switch_state = 32;
+const volatile u32 switch_next = 56;
+const volatile u32 wakeup_tid = 24;
+const volatile u32 new_tid = 24;
+const volatile u32 waking_tid = 24;
+const volatile u32 move_tid = 12;
+const volatile u32 fork_child = 20;
+
+// Number of accounts; set by the loader, as is the size of the map.
+const volatile u32 accounts_held = TASKS;
+
+enum { OFF = 0, RUNNING = 1, UNKNOWN = 2 };
+enum { BORN = 1, ENDED = 2 };
+
+// A task of the set, by its number.
+struct task {
+    u64 since_ns;   // waiting since; 0 if it does not wait
+    u64 arrived_ns; // on the present PU's queue since
+    u32 account;    // index of its account
+    u32 state;      // OFF, RUNNING or UNKNOWN
+    u32 moves;      // migrations during this wait
+    u32 preempted;  // 1 if the wait began with a preemption
+};
+
+// A time that one task ran on a PU.
+struct slice {
+    u64 from_ns;
+    u64 until_ns;
+    u32 tid;
+    u32 unused;
+    char name[NAME];
+};
+
+// The slices that ended last on a PU.
+struct pu {
+    u64 since_ns; // the present one began then
+    u64 next;
+    struct slice slices[SLICES];
+};
+
+struct account {
+    u64 count;
+    u64 sum_ns;
+    u64 max_ns;
+    u64 preempted;      // waits that began with a preemption
+    u64 unseen;         // times it got a PU without a wait that was seen to begin
+    u64 moves;          // migrations
+    u64 moves_waiting;  // those during a wait
+    u32 tid;
+    u32 process;        // 0 until it has run and left once
+    u32 parent;         // account of the task that made it
+    u32 parent_process;
+    u32 flags;          // BORN, ENDED
+    u32 worst_pu;
+    u64 worst_until_ns;
+    u64 worst_arrived_ns;
+    u64 worst_moves;
+    struct slice worst_slices[SLICES];
+    u64 buckets[BUCKETS];
+};
+
+struct waker {
+    u32 account;
+    u32 unused;
+    char name[NAME];
+};
+
+struct runner {
+    u64 count;
+    u64 ns;  // of the waits, for which it certainly ran
+    u64 tid; // the last of that name
+};
+
+struct {
+    int (*type)[BPF_MAP_TYPE_HASH];
+    int (*max_entries)[TASKS];
+    u32 *key;
+    struct task *value;
+} tasks SEC(".maps");
+
+struct {
+    int (*type)[BPF_MAP_TYPE_ARRAY];
+    int (*max_entries)[TASKS];
+    u32 *key;
+    struct account *value;
+} accounts SEC(".maps");
+
+struct {
+    int (*type)[BPF_MAP_TYPE_PERCPU_ARRAY];
+    int (*max_entries)[1];
+    u32 *key;
+    struct pu *value;
+} pus SEC(".maps");
+
+struct {
+    int (*type)[BPF_MAP_TYPE_HASH];
+    int (*max_entries)[16384];
+    struct waker *key;
+    u64 *value;
+} wakers SEC(".maps");
+
+struct {
+    int (*type)[BPF_MAP_TYPE_HASH];
+    int (*max_entries)[16384];
+    struct waker *key;
+    struct runner *value;
+} runners SEC(".maps");
+
+// 0: accounts in use; 1: births without an account; 2: names of wakers and runners that did
+// not fit.
+enum { USED = 0, UNBORN = 1, NAMELESS = 2 };
+struct {
+    int (*type)[BPF_MAP_TYPE_ARRAY];
+    int (*max_entries)[3];
+    u32 *key;
+    u64 *value;
+} lost SEC(".maps");
+
+static __attribute__((always_inline)) void count(u32 which)
+{
+    u64 *number = bpf_map_lookup_elem(&lost, &which);
+    if (number)
+        __sync_fetch_and_add(number, 1);
+}
+
+// 0..15 as they are, then 16 equal buckets for each power of two.
+static __attribute__((always_inline)) u32 bucket(u64 ns)
+{
+    u64 left = ns;
+    u32 power = 0;
+    u64 index;
+
+    if (ns < 16)
+        return (u32)ns;
+    if (left >> 32) { left >>= 32; power += 32; }
+    if (left >> 16) { left >>= 16; power += 16; }
+    if (left >> 8) { left >>= 8; power += 8; }
+    if (left >> 4) { left >>= 4; power += 4; }
+    if (left >> 2) { left >>= 2; power += 2; }
+    if (left >> 1) { power += 1; }
+    index = (u64)(power - 3) * 16 + ((ns >> (power - 4)) & 15);
+    return index < BUCKETS ? (u32)index : BUCKETS - 1;
+}
+
+static __attribute__((always_inline)) void came(struct task *task, const struct pu *pu,
+                                                const struct waker *ran, u64 ran_since_ns,
+                                                u32 ran_tid, u64 now)
+{
+    u32 index = task->account;
+    struct account *account = bpf_map_lookup_elem(&accounts, &index);
+    struct runner *runner;
+    struct waker key;
+    u64 since = task->since_ns;
+    u64 wait;
+    u64 ran_ns;
+    u32 at;
+
+    task->state = RUNNING;
+    task->since_ns = 0;
+    if (!account)
+        return;
+    if (!since) {
+        account->unseen += 1;
+        return;
+    }
+    wait = now > since ? now - since : 0;
+    account->count += 1;
+    account->sum_ns += wait;
+    account->preempted += task->preempted;
+    at = bucket(wait);
+    if (at < BUCKETS)
+        account->buckets[at] += 1;
+    if (wait >= account->max_ns) {
+        account->max_ns = wait;
+        account->worst_pu = bpf_get_smp_processor_id();
+        account->worst_until_ns = now;
+        account->worst_arrived_ns = task->arrived_ns;
+        account->worst_moves = task->moves;
+        __builtin_memcpy(account->worst_slices, pu->slices, sizeof(pu->slices));
+    }
+    ran_ns = now - (ran_since_ns > task->arrived_ns ? ran_since_ns : task->arrived_ns);
+    key = *ran;
+    key.account = index;
+    runner = bpf_map_lookup_elem(&runners, &key);
+    if (runner) {
+        runner->count += 1;
+        runner->ns += ran_ns;
+        runner->tid = ran_tid;
+    } else {
+        struct runner first = { .count = 1, .ns = ran_ns, .tid = ran_tid };
+        if (bpf_map_update_elem(&runners, &key, &first, BPF_NOEXIST))
+            count(NAMELESS);
+    }
+}
+
+static __attribute__((always_inline)) void went(struct task *task, u64 state, u32 process, u64 now)
+{
+    u32 index = task->account;
+    struct account *account = bpf_map_lookup_elem(&accounts, &index);
+
+    // Preempted is 0x100, yielded is 0; the bits below are the ways of sleeping.
+    task->preempted = (state & 0xff) == 0;
+    task->since_ns = task->preempted ? now : 0;
+    task->arrived_ns = now;
+    task->moves = 0;
+    task->state = OFF;
+    if (account && !account->process)
+        account->process = process;
+}
+
+SEC("tracepoint/sched/sched_switch")
+int on_switch(void *record)
+{
+    u64 now = bpf_ktime_get_ns();
+    u64 self = bpf_get_current_pid_tgid();
+    u32 zero = 0;
+    u32 next = 0;
+    u64 state = 0;
+    u32 left = (u32)self;
+    struct pu *pu = bpf_map_lookup_elem(&pus, &zero);
+    struct task *task;
+    struct waker ran = {};
+    struct slice *slice;
+    u64 since;
+
+    if (!pu)
+        return 0;
+    since = pu->since_ns;
+    slice = &pu->slices[pu->next & (SLICES - 1)];
+    bpf_get_current_comm(slice->name, sizeof(slice->name));
+    slice->from_ns = since;
+    slice->until_ns = now;
+    slice->tid = left;
+    pu->next += 1;
+    pu->since_ns = now;
+    bpf_probe_read_kernel(&next, sizeof(next), record + switch_next);
+    if (next) {
+        task = bpf_map_lookup_elem(&tasks, &next);
+        if (task) {
+            __builtin_memcpy(ran.name, slice->name, sizeof(ran.name));
+            came(task, pu, &ran, since, left, now);
+        }
+    }
+    if (left) {
+        task = bpf_map_lookup_elem(&tasks, &left);
+        if (task) {
+            bpf_probe_read_kernel(&state, sizeof(state), record + switch_state);
+            went(task, state, (u32)(self >> 32), now);
+        }
+    }
+    return 0;
+}
+
+static __attribute__((always_inline)) int queued(const void *place)
+{
+    u32 tid = 0;
+    struct task *task;
+
+    bpf_probe_read_kernel(&tid, sizeof(tid), place);
+    task = bpf_map_lookup_elem(&tasks, &tid);
+    // One that runs was woken before it fell asleep; one that waits is woken again.
+    if (!task || task->state == RUNNING || task->since_ns)
+        return 0;
+    task->since_ns = bpf_ktime_get_ns();
+    task->arrived_ns = task->since_ns;
+    task->moves = 0;
+    task->preempted = 0;
+    return 0;
+}
+
+SEC("tracepoint/sched/sched_wakeup")
+int on_wakeup(void *record)
+{
+    return queued(record + wakeup_tid);
+}
+
+SEC("tracepoint/sched/sched_wakeup_new")
+int on_new(void *record)
+{
+    return queued(record + new_tid);
+}
+
+SEC("tracepoint/sched/sched_waking")
+int on_waking(void *record)
+{
+    u32 tid = 0;
+    struct task *task;
+    struct waker key = {};
+    u64 *number;
+    u64 one = 1;
+
+    bpf_probe_read_kernel(&tid, sizeof(tid), record + waking_tid);
+    task = bpf_map_lookup_elem(&tasks, &tid);
+    if (!task)
+        return 0;
+    key.account = task->account;
+    bpf_get_current_comm(key.name, sizeof(key.name));
+    number = bpf_map_lookup_elem(&wakers, &key);
+    if (number)
+        __sync_fetch_and_add(number, 1);
+    else if (bpf_map_update_elem(&wakers, &key, &one, BPF_NOEXIST))
+        count(NAMELESS);
+    return 0;
+}
+
+SEC("tracepoint/sched/sched_migrate_task")
+int on_move(void *record)
+{
+    u32 tid = 0;
+    u32 index;
+    struct task *task;
+    struct account *account;
+
+    bpf_probe_read_kernel(&tid, sizeof(tid), record + move_tid);
+    task = bpf_map_lookup_elem(&tasks, &tid);
+    if (!task)
+        return 0;
+    index = task->account;
+    account = bpf_map_lookup_elem(&accounts, &index);
+    if (account)
+        account->moves += 1;
+    if (task->since_ns && task->state != RUNNING) {
+        task->arrived_ns = bpf_ktime_get_ns();
+        task->moves += 1;
+        if (account)
+            account->moves_waiting += 1;
+    }
+    return 0;
+}
+
+SEC("tracepoint/sched/sched_process_fork")
+int on_fork(void *record)
+{
+    u64 self = bpf_get_current_pid_tgid();
+    u32 parent = (u32)self;
+    u32 child = 0;
+    u32 used = USED;
+    struct task born = { .state = OFF };
+    struct task *task = bpf_map_lookup_elem(&tasks, &parent);
+    struct account *account;
+    u64 *number;
+
+    if (!task)
+        return 0;
+    bpf_probe_read_kernel(&child, sizeof(child), record + fork_child);
+    number = bpf_map_lookup_elem(&lost, &used);
+    if (!number)
+        return 0;
+    born.account = (u32)__sync_fetch_and_add(number, 1);
+    if (born.account >= accounts_held) {
+        __sync_fetch_and_add(number, -1);
+        count(UNBORN);
+        return 0;
+    }
+    account = bpf_map_lookup_elem(&accounts, &born.account);
+    if (!account)
+        return 0;
+    account->tid = child;
+    account->parent = task->account;
+    account->parent_process = (u32)(self >> 32);
+    account->flags = BORN;
+    if (bpf_map_update_elem(&tasks, &child, &born, 0))
+        count(UNBORN);
+    return 0;
+}
+
+SEC("tracepoint/sched/sched_process_exit")
+int on_exit(void *record)
+{
+    u64 self = bpf_get_current_pid_tgid();
+    u32 tid = (u32)self;
+    u32 index;
+    struct task *task = bpf_map_lookup_elem(&tasks, &tid);
+    struct account *account;
+
+    (void)record;
+    if (!task)
+        return 0;
+    index = task->account;
+    account = bpf_map_lookup_elem(&accounts, &index);
+    if (account) {
+        account->flags |= ENDED;
+        account->process = (u32)(self >> 32);
+    }
+    bpf_map_delete_elem(&tasks, &tid);
+    return 0;
+}
+
+// Reading the kernel's memory is for programs under the GPL.
+char _license[] SEC("license") = "Dual MIT/GPL";

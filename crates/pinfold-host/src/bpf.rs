@@ -1,0 +1,105 @@
+//! What the loaders of the BPF programs share: maps, tracepoints, and the kernel's number in
+//! what it refused.
+
+use std::error::Error;
+use std::io;
+use std::os::fd::AsFd as _;
+
+use aya::Ebpf;
+use aya::maps::{Array, HashMap, Map, MapData, MapError};
+use aya::programs::TracePoint;
+use pinfold_model::{CpuSet, PuId};
+
+use crate::raw::Probe;
+use crate::{Host, HostError, paths};
+
+/// What errors name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Named(pub(crate) &'static str);
+
+impl Named {
+    /// A part that the compiled object should have and has not.
+    pub(crate) fn missing(self, part: &str) -> HostError {
+        HostError::Unexpected { path: self.0.to_owned(), why: format!("it lacks {part}") }
+    }
+
+    /// The kernel's number is somewhere down the chain of causes.
+    pub(crate) fn refused(
+        self,
+        operation: &'static str,
+        error: &(dyn Error + 'static),
+    ) -> HostError {
+        let mut cause = Some(error);
+        while let Some(at) = cause {
+            if let Some(errno) = at.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+                return HostError::file(operation, self.0, io::Error::from_raw_os_error(errno));
+            }
+            cause = at.source();
+        }
+        HostError::file(operation, self.0, io::Error::other(error.to_string()))
+    }
+
+    /// Takes a map out of the program.
+    pub(crate) fn map<M>(self, program: &mut Ebpf, name: &str) -> Result<M, HostError>
+    where
+        M: TryFrom<Map, Error = MapError>,
+    {
+        let map = program.take_map(name).ok_or_else(|| self.missing(name))?;
+        M::try_from(map).map_err(|error| self.refused("open", &error))
+    }
+
+    /// Loads the part with this name and has it run at a tracepoint.
+    pub(crate) fn attach(
+        self,
+        program: &mut Ebpf,
+        part: &str,
+        id: u64,
+        pu: PuId,
+    ) -> Result<Probe, HostError> {
+        let part = program.program_mut(part).ok_or_else(|| self.missing(part))?;
+        let part: &mut TracePoint =
+            part.try_into().map_err(|error| self.refused("find", &error))?;
+        part.load().map_err(|error| self.refused("load", &error))?;
+        let code = part.fd().map_err(|error| self.refused("load", &error))?;
+        Probe::of(id, pu, code.as_fd()).map_err(|source| HostError::file("attach", self.0, source))
+    }
+
+    /// All entries of a map that changes meanwhile: one that goes away is left out.
+    pub(crate) fn entries<K: aya::Pod, V: aya::Pod>(
+        self,
+        map: &HashMap<MapData, K, V>,
+    ) -> Result<Vec<(K, V)>, HostError> {
+        let mut entries = Vec::new();
+        for key in map.keys() {
+            let key = key.map_err(|error| self.refused("read", &error))?;
+            match map.get(&key, 0) {
+                Ok(value) => entries.push((key, value)),
+                Err(MapError::KeyNotFound) => {}
+                Err(error) => return Err(self.refused("read", &error)),
+            }
+        }
+        Ok(entries)
+    }
+
+    /// One number of a map of numbers.
+    pub(crate) fn number(self, map: &Array<MapData, u64>, index: u32) -> Result<u64, HostError> {
+        map.get(&index, 0).map_err(|error| self.refused("read", &error))
+    }
+}
+
+/// A PU that is online.
+pub(crate) fn online_pu(host: &dyn Host) -> Result<PuId, HostError> {
+    let path = paths::cpu_online();
+    let text = host.read_text(&path)?;
+    let list = CpuSet::parse_list(text.trim());
+    list.ok().and_then(|list| list.first()).ok_or_else(|| HostError::Unexpected {
+        path,
+        why: format!("is not a list of PUs: {:?}", text.trim()),
+    })
+}
+
+/// The name of a task: what is before the first zero byte.
+pub(crate) fn name_of(bytes: &[u8; 16]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}

@@ -1,0 +1,143 @@
+//! Counters of one thread and of the threads that it makes: `perf_event_open(2)`.
+//!
+//! Nothing is left out of what is counted: an event without the kernel's part would count no
+//! context switch at all. So `kernel.perf_event_paranoid` above 1 refuses users without
+//! `CAP_PERFMON`, and says so instead of counting 0.
+
+use std::io;
+
+use pinfold_model::Tid;
+
+use crate::HostError;
+use crate::raw::TaskCounter;
+
+/// What is counted: type and number of `struct perf_event_attr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CounterEvent {
+    /// A software event, by its number.
+    Software(u64),
+    /// A hardware event that the kernel names for every machine.
+    Hardware(u64),
+    /// A cache, operation and result: `PERF_TYPE_HW_CACHE`.
+    Cache(u64),
+}
+
+impl CounterEvent {
+    /// Time on a PU (ns).
+    pub const TASK_CLOCK: Self = Self::Software(1);
+    /// Page faults.
+    pub const PAGE_FAULTS: Self = Self::Software(2);
+    /// Context switches.
+    pub const CONTEXT_SWITCHES: Self = Self::Software(3);
+    /// Migrations between PUs.
+    pub const MIGRATIONS: Self = Self::Software(4);
+    /// Cycles of the core.
+    pub const CYCLES: Self = Self::Hardware(0);
+    /// Instructions that were retired.
+    pub const INSTRUCTIONS: Self = Self::Hardware(1);
+    /// Loads that missed the first level's data cache.
+    pub const L1D_LOAD_MISSES: Self = Self::Cache(1 << 16);
+    /// Loads that missed the last level cache.
+    pub const LLC_LOAD_MISSES: Self = Self::Cache(2 | (1 << 16));
+
+    fn numbers(self) -> (u32, u64) {
+        match self {
+            Self::Hardware(number) => (0, number),
+            Self::Software(number) => (1, number),
+            Self::Cache(number) => (3, number),
+        }
+    }
+}
+
+/// Whose part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    /// Host's and guest's.
+    Both,
+    /// Only while a guest runs on the PU.
+    Guest,
+    /// Only while no guest runs there.
+    Host,
+}
+
+/// `inherit`: threads made later count too.
+const INHERIT: u64 = 1 << 1;
+/// `exclude_host`.
+const NO_HOST: u64 = 1 << 19;
+/// `exclude_guest`.
+const NO_GUEST: u64 = 1 << 20;
+/// `inherit_thread` (Linux 5.13): but no child processes.
+const THREADS_ONLY: u64 = 1 << 35;
+
+/// One reading of a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CounterReading {
+    /// The count, while it was counted.
+    pub value: u64,
+    /// Time for which the thread ran and the count was asked for (ns).
+    pub enabled_ns: u64,
+    /// Part of it for which a PMU counted; less if more events were asked for than it has.
+    pub running_ns: u64,
+}
+
+/// A count of one thread.
+#[derive(Debug)]
+pub struct Counter {
+    counter: TaskCounter,
+    tid: Tid,
+    follows: bool,
+}
+
+impl Counter {
+    /// Begins to count.
+    ///
+    /// # Errors
+    /// [`HostError::Thread`]: `ENOENT`, `ENODEV` or `EOPNOTSUPP` if there is no PMU for it,
+    /// `EACCES` or `EPERM` without the rights, `EMFILE` if the process has too many open files,
+    /// `ESRCH` if the thread is gone.
+    pub fn open(tid: Tid, event: CounterEvent, side: Side) -> Result<Self, HostError> {
+        let part = match side {
+            Side::Both => 0,
+            Side::Guest => NO_HOST,
+            Side::Host => NO_GUEST,
+        };
+        let try_with = |flags: u64| TaskCounter::of(tid, event.numbers(), part | flags);
+        let opened = match try_with(INHERIT | THREADS_ONLY) {
+            // Before Linux 5.13 later threads come only together with child processes.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                try_with(0).map(|counter| (counter, false))
+            }
+            other => other.map(|counter| (counter, true)),
+        };
+        let (counter, follows) = opened.map_err(|source| failed(tid, source))?;
+        Ok(Self { counter, tid, follows })
+    }
+
+    /// True if threads that this one makes count too.
+    #[must_use]
+    pub fn follows_births(&self) -> bool {
+        self.follows
+    }
+
+    /// Stops it; it can still be read.
+    ///
+    /// # Errors
+    /// [`HostError::Thread`], which does not happen to an open counter.
+    pub fn disable(&self) -> Result<(), HostError> {
+        self.counter.disable().map_err(|source| failed(self.tid, source))
+    }
+
+    /// What has been counted; also of a thread that has ended.
+    ///
+    /// # Errors
+    /// [`HostError::Thread`] if the kernel gives no reading, as of an event in error state.
+    pub fn read(&self) -> Result<CounterReading, HostError> {
+        let read = self.counter.read().map_err(|source| failed(self.tid, source))?;
+        let [value, enabled_ns, running_ns] = read;
+        Ok(CounterReading { value, enabled_ns, running_ns })
+    }
+}
+
+fn failed(tid: Tid, source: io::Error) -> HostError {
+    HostError::Thread { call: "perf_event_open", tid: tid.0, source }
+}

@@ -1,0 +1,79 @@
+//! Threads of this test that wait for each other, seen from outside.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use pinfold_model::CpuSet;
+
+use super::*;
+use crate::process::own_tid;
+use crate::{HostMut as _, LiveHost};
+
+/// The watch of these threads, or why this machine cannot have it.
+fn watch(host: &LiveHost, tids: &[Tid]) -> Option<SchedWatch> {
+    match SchedWatch::open(host, tids) {
+        Ok(watch) => Some(watch),
+        Err(error) => {
+            println!("skipped: {error}: {:?}", error.errno());
+            assert!(!crate::process::is_root() || error.errno().is_some(), "{error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_thread_beside_another_on_one_pu_waits_and_the_other_is_named() {
+    let host = LiveHost::new().unwrap();
+    let pu = CpuSet::single(host.affinity(Tid(0)).unwrap().first().unwrap());
+    let over = Arc::new(AtomicBool::new(false));
+    let (tell, told) = mpsc::channel();
+    let (end, seen) = (Arc::clone(&over), tell.clone());
+    let pinned = pu.clone();
+    let hog = thread::Builder::new().name("the-hog".to_owned()).spawn(move || {
+        LiveHost::new().unwrap().set_affinity(Tid(0), &pinned).unwrap();
+        seen.send(own_tid()).unwrap();
+        while !end.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+    });
+    let hog_tid = told.recv().unwrap();
+    let (go, gone) = mpsc::channel::<()>();
+    let victim = thread::spawn(move || {
+        LiveHost::new().unwrap().set_affinity(Tid(0), &pu).unwrap();
+        tell.send(own_tid()).unwrap();
+        gone.recv().unwrap();
+        for _ in 0..40 {
+            SystemClock.sleep_ns(1_000_000);
+        }
+        // A thread of its own, which is seen without being named.
+        thread::spawn(|| SystemClock.sleep_ns(1_000_000)).join().unwrap();
+    });
+    let victim_tid = told.recv().unwrap();
+    let open = watch(&host, &[victim_tid]);
+    go.send(()).unwrap();
+    victim.join().unwrap();
+    over.store(true, Ordering::Relaxed);
+    hog.unwrap().join().unwrap();
+    let Some(open) = open else { return };
+    let reading = open.close().unwrap();
+    assert_eq!((reading.unborn, reading.nameless), (0, 0));
+    let [account, born] = &reading.accounts[..] else { panic!("{reading:?}") };
+    assert_eq!(account.tid, victim_tid);
+    assert!(account.has_ended && born.has_ended);
+    // 40 sleeps, the start and the join: each is a wait for the PU; preemptions come on top.
+    assert!(account.count >= 42, "{account:?}");
+    assert_eq!(account.buckets.iter().sum::<u64>(), account.count);
+    assert!(account.sum_ns >= account.worst.as_ref().unwrap().wait_ns);
+    let hog = account.runners.iter().find(|runner| runner.name == "the-hog").unwrap();
+    assert_eq!(hog.tid, hog_tid);
+    assert!(hog.count > 0 && hog.ns > 0);
+    assert_eq!(born.maker, Some((0, crate::process::own_pid())));
+    assert_eq!(born.process, Some(crate::process::own_pid()));
+    assert!(born.count >= 2, "{born:?}");
+    let worst = account.worst.as_ref().unwrap();
+    assert!(worst.until_ns > reading.began_ns && worst.until_ns < reading.ended_ns);
+    assert!(worst.slices.iter().any(|slice| slice.tid == hog_tid), "{worst:?}");
+    println!("{} waits, {} ns, worst {worst:?}", account.count, account.sum_ns);
+    println!("wakers {:?} runners {:?}", account.wakers, account.runners);
+}

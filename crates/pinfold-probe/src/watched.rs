@@ -1,0 +1,138 @@
+//! The threads that an observation from the host is about, and what further threads of their
+//! processes count as.
+//!
+//! A thread of a virtual machine that has no role of its own counts as [`Role::Emulator`], as in
+//! [`crate::roles`]; one that a task of a process group makes is a [`Role::Task`].
+
+use std::collections::BTreeMap;
+
+use pinfold_host::{Host, HostError, paths, proc_stat, proc_status};
+use pinfold_model::{Role, TaskId, Tid};
+
+/// Why an observation did not begin or gave nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
+    /// The list is empty.
+    #[error("there is no thread to watch")]
+    Nobody,
+    /// All of the threads have ended.
+    #[error("all {threads} threads that were to be watched have ended")]
+    Gone {
+        /// How many there were.
+        threads: usize,
+    },
+    /// The host could not be read.
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+/// What a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Machine,
+    Group,
+}
+
+/// The threads at the start.
+#[derive(Clone, Debug)]
+pub(crate) struct Watched {
+    pub(crate) threads: Vec<(TaskId, Role)>,
+    processes: BTreeMap<Tid, Kind>,
+    /// Threads that had already ended.
+    pub(crate) gone: u32,
+}
+
+impl Watched {
+    /// Looks at each thread once.
+    pub(crate) fn of(host: &dyn Host, threads: &[(TaskId, Role)]) -> Result<Self, WatchError> {
+        if threads.is_empty() {
+            return Err(WatchError::Nobody);
+        }
+        let mut found = Self { threads: Vec::new(), processes: BTreeMap::new(), gone: 0 };
+        for (task, role) in threads {
+            let Some(process) = process_of(host, *task)? else {
+                found.gone = found.gone.saturating_add(1);
+                continue;
+            };
+            let kind = if *role == Role::Task { Kind::Group } else { Kind::Machine };
+            let known = found.processes.entry(process).or_insert(kind);
+            if kind == Kind::Machine {
+                *known = kind;
+            }
+            found.threads.push((*task, role.clone()));
+        }
+        if found.threads.is_empty() {
+            return Err(WatchError::Gone { threads: threads.len() });
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn tids(&self) -> Vec<Tid> {
+        self.threads.iter().map(|(task, _)| task.tid).collect()
+    }
+
+    pub(crate) fn processes(&self) -> Vec<Tid> {
+        self.processes.keys().copied().collect()
+    }
+
+    /// The role of a thread that was there at the start.
+    pub(crate) fn role(&self, tid: Tid) -> Option<&Role> {
+        self.threads.iter().find(|(task, _)| task.tid == tid).map(|(_, role)| role)
+    }
+
+    /// What a thread of this process counts as that is not in the list.
+    pub(crate) fn role_of_others(&self, process: Tid) -> Role {
+        match self.processes.get(&process) {
+            Some(Kind::Machine) => Role::Emulator,
+            Some(Kind::Group) | None => Role::Task,
+        }
+    }
+
+    /// Threads that belong to the set and are not in it: those of machines, without a role.
+    pub(crate) fn others(&self, host: &dyn Host) -> Result<Vec<(Tid, Tid)>, HostError> {
+        let mut others = Vec::new();
+        for (process, _) in self.processes.iter().filter(|(_, kind)| **kind == Kind::Machine) {
+            let names = match host.list(&paths::task_dir(*process)) {
+                Ok(names) => names,
+                Err(error) if error.is_gone() => continue,
+                Err(error) => return Err(error),
+            };
+            let tids = names.iter().filter_map(|name| name.parse().ok().map(Tid));
+            others.extend(tids.filter(|tid| self.role(*tid).is_none()).map(|tid| (*process, tid)));
+        }
+        Ok(others)
+    }
+}
+
+/// The process of a thread; `None` if it has ended.
+fn process_of(host: &dyn Host, task: TaskId) -> Result<Option<Tid>, HostError> {
+    let path = paths::process_stat(task.tid);
+    let text = match host.read_text(&path) {
+        Ok(text) => text,
+        Err(error) if error.is_gone() => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let stat = proc_stat::parse(&text).map_err(|error| error.at(&path))?;
+    if stat.start_time != task.start_time || stat.has_ended() {
+        return Ok(None);
+    }
+    let path = paths::process_status(task.tid);
+    match host.read_text(&path) {
+        Ok(text) => {
+            proc_status::parse(&text).map(|s| Some(s.tgid)).map_err(|error| error.at(&path))
+        }
+        Err(error) if error.is_gone() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What refused, in words: the kernel's answer with its cause.
+pub(crate) fn in_words(error: &HostError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(at) = cause {
+        text.push_str(&format!(": {at}"));
+        cause = at.source();
+    }
+    text
+}
