@@ -1,5 +1,5 @@
 /*
- * Windows of work. See laps.h.
+ * Laps of work. See laps.h.
  */
 #include "laps.h"
 

@@ -69,6 +69,50 @@ const NO_GUEST: u64 = 1 << 20;
 /// `inherit_thread` (Linux 5.13): but no child processes.
 const THREADS_ONLY: u64 = 1 << 35;
 
+/// Why a counter is not there.
+#[derive(Debug, thiserror::Error)]
+pub enum CounterError {
+    /// The thread is not there any more (`ESRCH`).
+    #[error("the thread has ended")]
+    Ended,
+    /// No PMU has the event (`ENOENT`, `ENODEV`, `EOPNOTSUPP`).
+    #[error("no PMU counts this event")]
+    NoPmu,
+    /// The caller may not count it (`EACCES`, `EPERM`).
+    #[error("counting needs CAP_PERFMON or a lower kernel.perf_event_paranoid")]
+    NoRight,
+    /// This process, or the whole system, has too many open files (`EMFILE`, `ENFILE`).
+    #[error("too many open files")]
+    TooManyFiles,
+    /// The kernel was built without perf events (`ENOSYS`).
+    #[error("the kernel was built without perf events")]
+    NotBuilt,
+    /// The PMU has the event, but not for guest or host alone (`EINVAL`).
+    #[error("the PMU does not count this event in this form")]
+    NotInThisForm,
+    /// Another has the PMU for itself (`EBUSY`).
+    #[error("another has the PMU for itself")]
+    Busy,
+    /// Anything else.
+    #[error("the counter was refused")]
+    Other(#[source] io::Error),
+}
+
+impl From<io::Error> for CounterError {
+    fn from(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ESRCH) => Self::Ended,
+            Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => Self::NoPmu,
+            Some(libc::EACCES | libc::EPERM) => Self::NoRight,
+            Some(libc::EMFILE | libc::ENFILE) => Self::TooManyFiles,
+            Some(libc::ENOSYS) => Self::NotBuilt,
+            Some(libc::EINVAL) => Self::NotInThisForm,
+            Some(libc::EBUSY) => Self::Busy,
+            Some(_) | None => Self::Other(error),
+        }
+    }
+}
+
 /// One reading of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CounterReading {
@@ -92,24 +136,19 @@ impl Counter {
     /// Begins to count.
     ///
     /// # Errors
-    /// [`HostError::Thread`]: `ENOENT`, `ENODEV` or `EOPNOTSUPP` if there is no PMU for it,
-    /// `EACCES` or `EPERM` without the rights, `EMFILE` if the process has too many open files,
-    /// `ESRCH` if the thread is gone.
-    pub fn open(tid: Tid, event: CounterEvent, side: Side) -> Result<Self, HostError> {
+    /// [`CounterError`].
+    pub fn open(tid: Tid, event: CounterEvent, side: Side) -> Result<Self, CounterError> {
         let part = match side {
             Side::Both => 0,
             Side::Guest => NO_HOST,
             Side::Host => NO_GUEST,
         };
         let try_with = |flags: u64| TaskCounter::of(tid, event.numbers(), part | flags);
-        let opened = match try_with(INHERIT | THREADS_ONLY) {
+        let (counter, follows) = match try_with(INHERIT | THREADS_ONLY) {
             // Before Linux 5.13 later threads come only together with child processes.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                try_with(0).map(|counter| (counter, false))
-            }
-            other => other.map(|counter| (counter, true)),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (try_with(0)?, false),
+            other => (other?, true),
         };
-        let (counter, follows) = opened.map_err(|source| failed(tid, source))?;
         Ok(Self { counter, tid, follows })
     }
 
@@ -140,4 +179,46 @@ impl Counter {
 
 fn failed(tid: Tid, source: io::Error) -> HostError {
     HostError::Thread { call: "perf_event_open", tid: tid.0, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::own_tid;
+
+    #[test]
+    fn the_kernel_s_numbers_are_told_apart() {
+        let check = |errno: i32, is: fn(&CounterError) -> bool| {
+            assert!(is(&io::Error::from_raw_os_error(errno).into()), "{errno}");
+        };
+        check(libc::ESRCH, |error| matches!(error, CounterError::Ended));
+        check(libc::ENOENT, |error| matches!(error, CounterError::NoPmu));
+        check(libc::ENODEV, |error| matches!(error, CounterError::NoPmu));
+        check(libc::EOPNOTSUPP, |error| matches!(error, CounterError::NoPmu));
+        check(libc::EACCES, |error| matches!(error, CounterError::NoRight));
+        check(libc::EPERM, |error| matches!(error, CounterError::NoRight));
+        check(libc::EMFILE, |error| matches!(error, CounterError::TooManyFiles));
+        check(libc::ENOSYS, |error| matches!(error, CounterError::NotBuilt));
+        check(libc::EINVAL, |error| matches!(error, CounterError::NotInThisForm));
+        check(libc::EBUSY, |error| matches!(error, CounterError::Busy));
+        check(libc::EIO, |error| matches!(error, CounterError::Other(_)));
+    }
+
+    #[test]
+    fn run_time_of_an_own_thread_and_of_one_that_is_not_there() {
+        match Counter::open(own_tid(), CounterEvent::TASK_CLOCK, Side::Both) {
+            Err(error) => println!("skipped: {error}"),
+            Ok(counter) => {
+                std::thread::yield_now();
+                counter.disable().unwrap();
+                let reading = counter.read().unwrap();
+                assert!(reading.value > 0 && reading.enabled_ns > 0, "{reading:?}");
+                // A software event needs no place on a PMU.
+                assert_eq!(reading.enabled_ns, reading.running_ns);
+                assert_eq!(counter.read().unwrap(), reading);
+            }
+        }
+        let gone = Counter::open(Tid(0x3fff_fff0), CounterEvent::TASK_CLOCK, Side::Both);
+        assert!(matches!(gone, Err(CounterError::Ended)), "{gone:?}");
+    }
 }

@@ -31,13 +31,15 @@ mod vigil;
 use pinfold_model::{CpuSet, NodeId, Policy, Setting, TaskId, Tid};
 
 pub use clock::{Clock, SimClock, SystemClock};
-pub use counter::{Counter, CounterEvent, CounterReading, Side};
+pub use counter::{Counter, CounterError, CounterEvent, CounterReading, Side};
 pub use doorbell::Doorbell;
 pub use error::{HostError, with_causes};
 pub use futex_watch::{FutexKind, FutexPlace, FutexReading, FutexWatch, OpenCall};
 pub use keeper::{SettingKeeper, Systemd};
 pub use live::LiveHost;
-pub use proc::{ProcError, mountinfo, numa_maps, proc_cgroup, proc_stat, proc_status, schedstat};
+pub use proc::{
+    ProcError, maps, mountinfo, numa_maps, proc_cgroup, proc_stat, proc_status, schedstat,
+};
 pub use recording::{Access, Operation, RecordingHost};
 pub use sched_watch::{
     BUCKETS as WAIT_BUCKETS, Runner, SchedAccount, SchedReading, SchedWatch, Slice, WorstWait,

@@ -326,10 +326,16 @@ pub fn process_maps(pid: Tid) -> String {
     process_file(pid, "maps")
 }
 
-/// The file behind a mapping of a process, through the eyes of the process.
+/// The mount namespace of a process: two processes with the same link find the same files.
 #[must_use]
-pub fn process_root_file(pid: Tid, path: &str) -> String {
-    process_file(pid, &format!("root{path}"))
+pub fn process_mount_namespace(pid: Tid) -> String {
+    process_file(pid, "ns/mnt")
+}
+
+/// The root directory of a process: a link.
+#[must_use]
+pub fn process_root(pid: Tid) -> String {
+    process_file(pid, "root")
 }
 
 /// The mount table as the caller sees it.

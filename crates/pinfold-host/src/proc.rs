@@ -4,6 +4,7 @@
 //! reading is the caller's, through [`crate::Host`].
 //! Formats: <https://docs.kernel.org/filesystems/proc.html>, `proc(5)`.
 
+pub mod maps;
 pub mod mountinfo;
 pub mod numa_maps;
 pub mod proc_cgroup;

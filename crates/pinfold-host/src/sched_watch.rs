@@ -148,20 +148,43 @@ impl fmt::Debug for SchedWatch {
     }
 }
 
-/// Program, tracepoint and, for the loader, which constants stand for which fields of it.
+/// A program, its tracepoint, and which constants stand for which fields of it.
+struct Point {
+    program: &'static str,
+    event: &'static str,
+    /// Constant, field, size of the field.
+    fields: &'static [(&'static str, &'static str, u32)],
+}
+
 /// In the order of attaching: births before what the born do, wake-ups before switches.
-const POINTS: [(&str, &str, &[(&str, &str, u32)]); 7] = [
-    ("on_fork", "sched/sched_process_fork", &[("fork_child", "child_pid", 4)]),
-    ("on_exit", "sched/sched_process_exit", &[]),
-    ("on_move", "sched/sched_migrate_task", &[("move_tid", "pid", 4)]),
-    ("on_waking", "sched/sched_waking", &[("waking_tid", "pid", 4)]),
-    ("on_new", "sched/sched_wakeup_new", &[("new_tid", "pid", 4)]),
-    ("on_wakeup", "sched/sched_wakeup", &[("wakeup_tid", "pid", 4)]),
-    (
-        "on_switch",
-        "sched/sched_switch",
-        &[("switch_state", "prev_state", 8), ("switch_next", "next_pid", 4)],
-    ),
+const POINTS: [Point; 7] = [
+    Point {
+        program: "on_fork",
+        event: "sched/sched_process_fork",
+        fields: &[("fork_child", "child_pid", 4)],
+    },
+    Point { program: "on_exit", event: "sched/sched_process_exit", fields: &[] },
+    Point {
+        program: "on_move",
+        event: "sched/sched_migrate_task",
+        fields: &[("move_tid", "pid", 4)],
+    },
+    Point {
+        program: "on_waking",
+        event: "sched/sched_waking",
+        fields: &[("waking_tid", "pid", 4)],
+    },
+    Point { program: "on_new", event: "sched/sched_wakeup_new", fields: &[("new_tid", "pid", 4)] },
+    Point {
+        program: "on_wakeup",
+        event: "sched/sched_wakeup",
+        fields: &[("wakeup_tid", "pid", 4)],
+    },
+    Point {
+        program: "on_switch",
+        event: "sched/sched_switch",
+        fields: &[("switch_state", "prev_state", 8), ("switch_next", "next_pid", 4)],
+    },
 ];
 
 impl SchedWatch {
@@ -174,10 +197,10 @@ impl SchedWatch {
     pub fn open(host: &dyn Host, tids: &[Tid]) -> Result<Self, HostError> {
         let tracefs = Tracefs::open()?;
         let formats: Vec<_> =
-            POINTS.iter().map(|(_, event, _)| tracefs.format(event)).collect::<Result<_, _>>()?;
+            POINTS.iter().map(|point| tracefs.format(point.event)).collect::<Result<_, _>>()?;
         let mut offsets: Vec<(&str, u32)> = Vec::new();
-        for ((_, _, constants), format) in POINTS.iter().zip(&formats) {
-            for (constant, field, size) in *constants {
+        for (point, format) in POINTS.iter().zip(&formats) {
+            for (constant, field, size) in point.fields {
                 offsets.push((constant, format.offset(field, *size)?));
             }
         }
@@ -210,8 +233,8 @@ impl SchedWatch {
         }
         let used = u64::from(watch.first + LATE);
         watch.lost.set(0, used, 0).map_err(|error| PROGRAM.refused("set", &error))?;
-        for ((part, _, _), format) in POINTS.iter().zip(&formats) {
-            let probe = PROGRAM.attach(&mut watch._program, part, format.id, pu)?;
+        for (point, format) in POINTS.iter().zip(&formats) {
+            let probe = PROGRAM.attach(&mut watch._program, point.program, format.id, pu)?;
             watch.probes.push(probe);
         }
         watch.began_ns = SystemClock.now_ns();

@@ -14,15 +14,18 @@
 //! This crate decides nothing about placement and knows neither plans nor QEMU.
 
 pub mod agent;
+pub mod counters;
 pub mod figures;
 pub mod histogram;
 pub mod loads;
 pub mod memory;
 pub mod os;
+pub mod locks;
 pub mod pinload;
 pub mod roles;
 pub mod rulers;
 pub mod run_delay;
 pub mod sched_latency;
 pub mod speed_rulers;
+pub mod symbols;
 mod watched;

@@ -174,3 +174,25 @@ fn controllers_are_found_each_on_its_own() {
     assert_eq!(find("hugetlb"), None);
     assert!(mountinfo::controller(&TreeHost::new(), "cpuset").is_err());
 }
+
+#[test]
+fn mappings() {
+    let text = "55d0c0a00000-55d0c0a28000 r-xp 00001000 fe:00 1310      /usr/bin/a b (deleted)\n\
+        7f1c2c000000-7f1c2c021000 rw-p 00000000 00:00 0 \n\
+        7ffd1c000000-7ffd1c002000 r-xp 00000000 00:00 0                          [vdso]\n";
+    let found = maps::parse(text).unwrap();
+    assert_eq!(found.len(), 3);
+    let first = maps::Mapping {
+        start: 0x55d0_c0a0_0000,
+        end: 0x55d0_c0a2_8000,
+        executable: true,
+        offset: 0x1000,
+        file: Some("/usr/bin/a b (deleted)".to_owned()),
+    };
+    assert_eq!(found[0], first);
+    assert_eq!((found[1].executable, &found[1].file), (false, &None));
+    assert_eq!((found[2].executable, &found[2].file), (true, &None));
+    for wrong in ["x", "1-2", "2-1 r-xp 0 0:0 0", "1-2 r-xp g 0:0 0", "1-2 r-xp 0 0:0"] {
+        assert!(maps::parse(wrong).is_err(), "{wrong}");
+    }
+}

@@ -6,6 +6,8 @@
     reason = "each test file uses its own part of this; a failure here is a test's failure"
 )]
 
+pub mod known;
+
 use pinfold_host::process::{Child, Spawn, Stdio};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat, schedstat};
 use pinfold_model::{CpuSet, PuId, TaskId, Tid};

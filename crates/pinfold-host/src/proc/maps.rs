@@ -1,0 +1,59 @@
+//! `/proc/PID/maps`: the mappings of a process.
+//!
+//! ```text
+//! 55d0c0a00000-55d0c0a28000 r--p 00000000 fe:00 1310      /usr/bin/qemu-system-x86_64
+//! 7f1c2c000000-7f1c2c021000 rw-p 00000000 00:00 0
+//! ```
+//!
+//! First and behind-the-last address, rights, offset in the file, device, inode, file. A newline
+//! in the file's name is written `\012`; ` (deleted)` follows the name of a file without one.
+//! <https://docs.kernel.org/filesystems/proc.html>
+
+use super::ProcError;
+
+/// One mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// First address behind it.
+    pub end: u64,
+    /// True if its bytes may be executed.
+    pub executable: bool,
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// The file; `None` for anonymous memory and the kernel's own (`[stack]`, `[vdso]`).
+    pub file: Option<String>,
+}
+
+/// Parses the file.
+///
+/// # Errors
+/// [`ProcError`] if a line is not a mapping.
+pub fn parse(text: &str) -> Result<Vec<Mapping>, ProcError> {
+    text.lines().map(line).collect()
+}
+
+fn line(text: &str) -> Result<Mapping, ProcError> {
+    let fail = || ProcError::new("a mapping", text);
+    let (range, rest) = text.split_once(' ').ok_or_else(fail)?;
+    let (rights, rest) = rest.split_once(' ').ok_or_else(fail)?;
+    let (offset, rest) = rest.split_once(' ').ok_or_else(fail)?;
+    let (start, end) = range.split_once('-').ok_or_else(fail)?;
+    let number = |hex: &str| u64::from_str_radix(hex, 16).map_err(|_| fail());
+    // Device and inode, then blanks up to the file.
+    let mut rest = rest.splitn(3, ' ');
+    let (_, _) = rest.next().zip(rest.next()).ok_or_else(fail)?;
+    let file = rest.next().unwrap_or("").trim_start();
+    let (start, end) = (number(start)?, number(end)?);
+    if end <= start {
+        return Err(fail());
+    }
+    Ok(Mapping {
+        start,
+        end,
+        executable: rights.as_bytes().get(2) == Some(&b'x'),
+        offset: number(offset)?,
+        file: file.starts_with('/').then(|| file.to_owned()),
+    })
+}

@@ -1,0 +1,469 @@
+//! Counters of each role's threads: migrations, context switches, page faults, cycles,
+//! instructions, cache misses.
+//!
+//! Each is asked of `perf_event_open(2)`; where that is refused, of the kernel's own statistics in
+//! `/proc`, if they hold it, and [`Counted::source`] tells which. What neither gives is
+//! [`Outcome::Absent`] with the reason: a machine without a PMU has not had 0 cycles.
+//! Of a PMU that has fewer counters than are asked for each counts for a part of the time: then
+//! the value is scaled up, and [`Counted::running_share`] tells from how much.
+
+mod proc;
+mod reasons;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use pinfold_host::{
+    Clock, Counter, CounterError, CounterEvent, CounterReading, Host, HostError, Side,
+};
+use pinfold_model::{Family, Figure, Role, TaskId, Tid, Unit};
+
+use self::proc::Standing;
+pub use crate::watched::WatchError;
+use crate::watched::{Watched, in_words};
+
+/// The instrument's name.
+pub const PROBE: &str = "counters";
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Quantity {
+    /// Time on a PU (ns).
+    RunTime,
+    /// Moves from one PU to another.
+    Migrations,
+    /// Context switches, voluntary or not.
+    ContextSwitches,
+    /// Page faults, with I/O or without.
+    PageFaults,
+    /// Cycles of the core, guest's and host's.
+    Cycles,
+    /// Those while the guest ran.
+    GuestCycles,
+    /// Those while the host ran, for the guest or for itself.
+    HostCycles,
+    /// Instructions that were retired, guest's and host's.
+    Instructions,
+    /// Those of the guest.
+    GuestInstructions,
+    /// Those of the host.
+    HostInstructions,
+    /// Loads that missed the first level's data cache.
+    L1dMisses,
+    /// Loads that missed the last level cache.
+    LlcMisses,
+}
+
+impl Quantity {
+    /// All of them, in the order of tables.
+    pub const ALL: [Quantity; 12] = [
+        Quantity::RunTime,
+        Quantity::Migrations,
+        Quantity::ContextSwitches,
+        Quantity::PageFaults,
+        Quantity::Cycles,
+        Quantity::GuestCycles,
+        Quantity::HostCycles,
+        Quantity::Instructions,
+        Quantity::GuestInstructions,
+        Quantity::HostInstructions,
+        Quantity::L1dMisses,
+        Quantity::LlcMisses,
+    ];
+
+    /// Stable name, used in figures and on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Quantity::RunTime => "run-time",
+            Quantity::Migrations => "migrations",
+            Quantity::ContextSwitches => "context-switches",
+            Quantity::PageFaults => "page-faults",
+            Quantity::Cycles => "cycles",
+            Quantity::GuestCycles => "cycles:guest",
+            Quantity::HostCycles => "cycles:host",
+            Quantity::Instructions => "instructions",
+            Quantity::GuestInstructions => "instructions:guest",
+            Quantity::HostInstructions => "instructions:host",
+            Quantity::L1dMisses => "l1d-load-misses",
+            Quantity::LlcMisses => "llc-load-misses",
+        }
+    }
+
+    /// The quantity with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Quantity> {
+        Quantity::ALL.into_iter().find(|quantity| quantity.name() == name)
+    }
+
+    /// Unit of its values.
+    #[must_use]
+    pub fn unit(self) -> Unit {
+        if self == Quantity::RunTime { Unit::Nanoseconds } else { Unit::Count }
+    }
+
+    /// True if it takes a PMU.
+    #[must_use]
+    pub fn needs_pmu(self) -> bool {
+        matches!(self.event().0, CounterEvent::Hardware(_) | CounterEvent::Cache(_))
+    }
+
+    fn event(self) -> (CounterEvent, Side) {
+        match self {
+            Quantity::RunTime => (CounterEvent::TASK_CLOCK, Side::Both),
+            Quantity::Migrations => (CounterEvent::MIGRATIONS, Side::Both),
+            Quantity::ContextSwitches => (CounterEvent::CONTEXT_SWITCHES, Side::Both),
+            Quantity::PageFaults => (CounterEvent::PAGE_FAULTS, Side::Both),
+            Quantity::Cycles => (CounterEvent::CYCLES, Side::Both),
+            Quantity::GuestCycles => (CounterEvent::CYCLES, Side::Guest),
+            Quantity::HostCycles => (CounterEvent::CYCLES, Side::Host),
+            Quantity::Instructions => (CounterEvent::INSTRUCTIONS, Side::Both),
+            Quantity::GuestInstructions => (CounterEvent::INSTRUCTIONS, Side::Guest),
+            Quantity::HostInstructions => (CounterEvent::INSTRUCTIONS, Side::Host),
+            Quantity::L1dMisses => (CounterEvent::L1D_LOAD_MISSES, Side::Both),
+            Quantity::LlcMisses => (CounterEvent::LLC_LOAD_MISSES, Side::Both),
+        }
+    }
+}
+
+/// Who counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// `perf_event_open(2)`; threads that were born meanwhile are in.
+    Perf,
+    /// The same before Linux 5.13: threads that were born meanwhile are missing.
+    PerfWithoutBirths,
+    /// `/proc/PID/task/TID/schedstat`.
+    Schedstat,
+    /// `se.nr_migrations` in `/proc/PID/task/TID/sched`.
+    Sched,
+    /// `/proc/PID/task/TID/status`.
+    Status,
+    /// `/proc/PID/task/TID/stat`.
+    Stat,
+}
+
+impl Source {
+    /// Stable name, used in figures.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Perf => "perf",
+            Source::PerfWithoutBirths => "perf-without-births",
+            Source::Schedstat => "schedstat",
+            Source::Sched => "sched",
+            Source::Status => "status",
+            Source::Stat => "stat",
+        }
+    }
+}
+
+/// A number that was counted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Counted {
+    /// The number; scaled up if it was counted for a part of the time.
+    pub value: u64,
+    /// Who counted.
+    pub source: Source,
+    /// Time for which a counter was there, by the time for which it was asked for, 0 to 1;
+    /// below 1 the PMU was shared with other events.
+    pub running_share: f64,
+    /// Why the first choice was refused, if another source stands in.
+    pub instead_of: Option<String>,
+}
+
+/// What became of a quantity.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It was counted.
+    Counted(Counted),
+    /// It is not available here, because of this.
+    Absent(String),
+}
+
+/// The counters of one role.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoleCounters {
+    /// The role.
+    pub role: Role,
+    /// Its threads at the start.
+    pub threads: u32,
+    /// Those of them that had ended at the end; what `/proc` knew of them is lost.
+    pub ended: u32,
+    /// One outcome for each quantity that was asked for, in that order.
+    pub outcomes: Vec<(Quantity, Outcome)>,
+}
+
+/// The result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Counters {
+    /// Length of the observation (ns).
+    pub duration_ns: u64,
+    /// True if threads were born all the time while the counters were opened: some of them may be
+    /// missing in some of the counts.
+    pub restless: bool,
+    /// By ascending role.
+    pub roles: Vec<RoleCounters>,
+}
+
+#[derive(Debug)]
+enum Means {
+    Perf(Vec<Counter>),
+    Proc { why: String },
+    Absent(String),
+}
+
+/// An observation that has begun.
+#[derive(Debug)]
+pub struct Counting {
+    began_ns: u64,
+    roles: BTreeMap<Role, Vec<Tid>>,
+    means: BTreeMap<Role, Vec<(Quantity, Means)>>,
+    before: BTreeMap<Tid, Standing>,
+    restless: bool,
+}
+
+/// How often the counters are opened anew because threads were born or ended meanwhile: one that
+/// is born while its maker's are being opened would be in some of them only.
+const ROUNDS: u32 = 8;
+
+/// Begins to count these quantities for these threads and the further threads of their machines.
+///
+/// # Errors
+/// [`WatchError`] if there is nobody to watch or nothing can be read of them. That a counter is
+/// refused is no error: see [`Outcome::Absent`].
+pub fn start(
+    host: &dyn Host,
+    clock: &dyn Clock,
+    threads: &[(TaskId, Role)],
+    quantities: &[Quantity],
+) -> Result<Counting, WatchError> {
+    let watched = Watched::of(host, threads)?;
+    let machine = reasons::Machine::of(host);
+    let mut others = watched.others(host)?;
+    for _ in 0..ROUNDS {
+        let counting = begin(host, clock, (&watched, &others), quantities, &machine)?;
+        let now = watched.others(host)?;
+        if now == others {
+            return Ok(counting);
+        }
+        others = now;
+    }
+    let restless = true;
+    Ok(Counting { restless, ..begin(host, clock, (&watched, &others), quantities, &machine)? })
+}
+
+/// Opens the counters of these threads.
+fn begin(
+    host: &dyn Host,
+    clock: &dyn Clock,
+    (watched, others): (&Watched, &[(Tid, Tid)]),
+    quantities: &[Quantity],
+    machine: &reasons::Machine,
+) -> Result<Counting, HostError> {
+    let mut roles: BTreeMap<Role, Vec<Tid>> = BTreeMap::new();
+    let mut before = BTreeMap::new();
+    let others = others.iter().map(|(process, tid)| (*tid, watched.role_of_others(*process)));
+    let listed = watched.threads.iter().map(|(task, role)| (task.tid, role.clone()));
+    for (tid, role) in listed.chain(others) {
+        if let Some(standing) = proc::read(host, tid)? {
+            before.insert(tid, standing);
+            roles.entry(role).or_default().push(tid);
+        }
+    }
+    let mut means: BTreeMap<Role, Vec<(Quantity, Means)>> = BTreeMap::new();
+    let began_ns = clock.now_ns();
+    for (role, tids) in &roles {
+        let of_role = means.entry(role.clone()).or_default();
+        for quantity in quantities {
+            of_role.push((*quantity, choose(host, *quantity, tids, machine)));
+        }
+    }
+    Ok(Counting { began_ns, roles, means, before, restless: false })
+}
+
+/// A counter for each of the threads, or what stands in for them.
+fn choose(host: &dyn Host, quantity: Quantity, tids: &[Tid], machine: &reasons::Machine) -> Means {
+    let why = if host.is_live() {
+        match open_all(quantity, tids) {
+            Ok(counters) => return Means::Perf(counters),
+            Err(error) => machine.why(&error),
+        }
+    } else {
+        "this is not the running machine".to_owned()
+    };
+    if proc::has(quantity) { Means::Proc { why } } else { Means::Absent(why) }
+}
+
+/// Threads that have ended meanwhile are left out.
+fn open_all(quantity: Quantity, tids: &[Tid]) -> Result<Vec<Counter>, CounterError> {
+    let (event, side) = quantity.event();
+    let mut counters = Vec::new();
+    for tid in tids {
+        match Counter::open(*tid, event, side) {
+            Ok(counter) => counters.push(counter),
+            Err(CounterError::Ended) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(counters)
+}
+
+impl Counting {
+    /// Ends the observation.
+    ///
+    /// # Errors
+    /// [`HostError`] if a statistic of the kernel cannot be read.
+    pub fn stop(self, host: &dyn Host, clock: &dyn Clock) -> Result<Counters, HostError> {
+        let mut perf: BTreeMap<Role, Vec<Option<Outcome>>> = BTreeMap::new();
+        for (role, means) in &self.means {
+            let outcomes = means.iter().map(|(_, means)| match means {
+                Means::Perf(counters) => Some(read_all(counters)),
+                Means::Absent(why) => Some(Outcome::Absent(why.clone())),
+                Means::Proc { .. } => None,
+            });
+            perf.insert(role.clone(), outcomes.collect());
+        }
+        let duration_ns = clock.now_ns().saturating_sub(self.began_ns);
+        let mut roles = Vec::new();
+        for (role, tids) in &self.roles {
+            let mut pairs: Vec<(Standing, Standing)> = Vec::new();
+            let mut ended = 0_u32;
+            for tid in tids {
+                match (self.before.get(tid), proc::read(host, *tid)?) {
+                    (Some(before), Some(now)) => pairs.push((*before, now)),
+                    (None, _) | (_, None) => ended = ended.saturating_add(1),
+                }
+            }
+            let outcomes = perf.remove(role).unwrap_or_default().into_iter();
+            let means = self.means.get(role).into_iter().flatten();
+            let outcomes = means.zip(outcomes).map(|((quantity, means), outcome)| {
+                let outcome = outcome.unwrap_or_else(|| {
+                    let why =
+                        if let Means::Proc { why } = means { why.clone() } else { String::new() };
+                    proc::since(*quantity, &pairs, why)
+                });
+                (*quantity, outcome)
+            });
+            roles.push(RoleCounters {
+                role: role.clone(),
+                threads: u32::try_from(tids.len()).unwrap_or(u32::MAX),
+                ended,
+                outcomes: outcomes.collect(),
+            });
+        }
+        Ok(Counters { duration_ns, restless: self.restless, roles })
+    }
+}
+
+/// Stops and adds up the counters of a role's threads.
+fn read_all(counters: &[Counter]) -> Outcome {
+    let mut readings = Vec::new();
+    for counter in counters {
+        match counter.disable().and_then(|()| counter.read()) {
+            Ok(reading) => readings.push(reading),
+            Err(error) => return Outcome::Absent(format!("it broke: {}", in_words(&error))),
+        }
+    }
+    if counters.is_empty() {
+        return Outcome::Absent("all threads of this role had ended".to_owned());
+    }
+    let follows = counters.iter().all(Counter::follows_births);
+    joined(&readings, if follows { Source::Perf } else { Source::PerfWithoutBirths })
+}
+
+/// The sum of what the threads' counters read. One that was asked for and never there makes the
+/// sum unknown; a thread that did not run has counted 0.
+fn joined(readings: &[CounterReading], source: Source) -> Outcome {
+    let mut value: u128 = 0;
+    let (mut enabled, mut running) = (0_u128, 0_u128);
+    for reading in readings {
+        enabled += u128::from(reading.enabled_ns);
+        running += u128::from(reading.running_ns);
+        if reading.running_ns == 0 {
+            if reading.enabled_ns > 0 {
+                let why = "the PMU had no room for it beside the other events: ask for fewer";
+                return Outcome::Absent(why.to_owned());
+            }
+            continue;
+        }
+        let scaled = u128::from(reading.value) * u128::from(reading.enabled_ns);
+        value += scaled / u128::from(reading.running_ns);
+    }
+    Outcome::Counted(Counted {
+        value: u64::try_from(value).unwrap_or(u64::MAX),
+        source,
+        running_share: if enabled == 0 { 1.0 } else { running as f64 / enabled as f64 },
+        instead_of: None,
+    })
+}
+
+impl Counters {
+    /// One figure for each number; a quantity that is absent has none.
+    #[must_use]
+    pub fn figures(&self) -> Vec<Figure> {
+        let mut figures = Vec::new();
+        for role in &self.roles {
+            for (quantity, outcome) in &role.outcomes {
+                let Outcome::Counted(counted) = outcome else { continue };
+                figures.push(self.figure(role, *quantity, counted));
+            }
+        }
+        figures
+    }
+
+    fn figure(&self, role: &RoleCounters, quantity: Quantity, counted: &Counted) -> Figure {
+        let mut flags = Vec::new();
+        if counted.running_share < 1.0 {
+            flags.push(format!(
+                "multiplexed: counted {:.1} % of the time",
+                counted.running_share * 100.0
+            ));
+        }
+        if let Some(why) = &counted.instead_of {
+            flags.push(format!("stands in: {why}"));
+        }
+        if self.restless {
+            flags.push("births-while-opened".to_owned());
+        }
+        if role.ended > 0 && !matches!(counted.source, Source::Perf | Source::PerfWithoutBirths) {
+            flags.push(format!("lost-threads {}", role.ended));
+        }
+        Figure {
+            probe: PROBE.to_owned(),
+            labels: BTreeMap::from([
+                ("role".to_owned(), role.role.to_string()),
+                ("quantity".to_owned(), quantity.name().to_owned()),
+                ("source".to_owned(), counted.source.name().to_owned()),
+            ]),
+            unit: quantity.unit(),
+            family: Family::Count,
+            cpu: None,
+            duration_ns: self.duration_ns,
+            samples: vec![counted.value as f64],
+            dropped: 0,
+            disturbed: 0,
+            flags,
+        }
+    }
+
+    /// What is absent, once for each quantity and reason: the quantity, the reason, the roles.
+    #[must_use]
+    pub fn absent(&self) -> Vec<(Quantity, String, Vec<Role>)> {
+        let mut absent: Vec<(Quantity, String, Vec<Role>)> = Vec::new();
+        for role in &self.roles {
+            for (quantity, outcome) in &role.outcomes {
+                let Outcome::Absent(why) = outcome else { continue };
+                match absent
+                    .iter_mut()
+                    .find(|(known, known_why, _)| known == quantity && known_why == why)
+                {
+                    Some((_, _, roles)) => roles.push(role.role.clone()),
+                    None => absent.push((*quantity, why.clone(), vec![role.role.clone()])),
+                }
+            }
+        }
+        absent
+    }
+}

@@ -1,0 +1,67 @@
+//! Why a counter is refused, in words that lead on.
+
+use pinfold_host::{CounterError, Host, paths};
+
+/// What the reasons depend on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Machine {
+    /// `kernel.perf_event_paranoid`, if it can be read.
+    pub(super) paranoid: Option<String>,
+    /// Names of the PMUs of the cores; `None` if the kernel does not list them.
+    pub(super) pmus: Option<Vec<String>>,
+    /// A hypervisor's mark among the processor's flags.
+    pub(super) is_guest: bool,
+}
+
+impl Machine {
+    pub(super) fn of(host: &dyn Host) -> Self {
+        let paranoid = host.read_text(&paths::sysctl_kernel("perf_event_paranoid"));
+        let is_core = |name: &String| {
+            ["cpu", "armv", "arm_", "riscv", "apple_"].iter().any(|start| name.starts_with(start))
+        };
+        let pmus = host.list(&paths::event_sources());
+        let flags = host.read_text(&paths::cpuinfo());
+        Self {
+            paranoid: paranoid.ok().map(|text| text.trim().to_owned()),
+            pmus: pmus.ok().map(|names| names.into_iter().filter(is_core).collect()),
+            is_guest: flags.is_ok_and(|text| {
+                let line = text.lines().find(|line| line.starts_with("flags"));
+                line.is_some_and(|line| line.split_ascii_whitespace().any(|f| f == "hypervisor"))
+            }),
+        }
+    }
+
+    /// The reason, with what can be done.
+    pub(super) fn why(&self, error: &CounterError) -> String {
+        match error {
+            CounterError::NoPmu => self.no_pmu(),
+            CounterError::NoRight => match &self.paranoid {
+                Some(value) => format!(
+                    "no right: kernel.perf_event_paranoid is {value}; it takes CAP_PERFMON, or at \
+                     most 1 there"
+                ),
+                None => "no right: it takes CAP_PERFMON".to_owned(),
+            },
+            CounterError::TooManyFiles => "too many open files: raise the limit (ulimit -n), or \
+                                           ask for fewer quantities or threads"
+                .to_owned(),
+            CounterError::Other(cause) => format!("{error}: {cause}"),
+            CounterError::Ended
+            | CounterError::NotBuilt
+            | CounterError::NotInThisForm
+            | CounterError::Busy => error.to_string(),
+        }
+    }
+
+    fn no_pmu(&self) -> String {
+        match &self.pmus {
+            Some(pmus) if !pmus.is_empty() => {
+                format!("the PMU ({}) has no such event", pmus.join(", "))
+            }
+            Some(_) | None if self.is_guest => {
+                "no PMU: the hypervisor under this host gives it none".to_owned()
+            }
+            Some(_) | None => "no PMU: the kernel has no driver for this processor's".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! How long the threads of each role spent in `futex(2)`, by lock and by call site.
+//!
+//! An emulator whose vCPUs fight for its locks spends its time there (Badaroux 2021 §V.E: 70 % in
+//! futex at many cores). A call is for a *lock* if it is `FUTEX_LOCK_PI`, or waits for a word
+//! that holds 2: that is how the C libraries' mutexes wait. Every other wait is for a condition or an
+//! event: an idle vCPU waits so for its guest, which is no contention.
+//!
+//! Call sites come from the frame pointers of the program. Code that was compiled without them
+//! (as distributions' QEMU mostly is) gives stacks that end early or lead nowhere: then only
+//! the innermost address is sure, and [`CallSites::frame_pointers`] says so. Where the innermost code is a
+//! C library without frame pointers, the function that called it is missing in the stack.
+
+mod figures;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use pinfold_host::{FutexKind, FutexPlace, FutexReading, FutexWatch, Host, HostError};
+use pinfold_model::{Role, TaskId, Tid};
+
+use crate::symbols::{Symbols, Table};
+pub use crate::watched::WatchError;
+use crate::watched::{Watched, in_words};
+
+/// Time in calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Number of calls that returned.
+    pub count: u64,
+    /// Time in them, and in those that had not returned (ns).
+    pub sum_ns: u64,
+    /// The longest, also of those that had not returned (ns).
+    pub max_ns: u64,
+    /// Calls that came too late to wait.
+    pub again: u64,
+    /// Calls that had not returned when the observation ended.
+    pub open: u64,
+}
+
+impl Spent {
+    fn add(&mut self, other: Spent) {
+        self.count += other.count;
+        self.sum_ns += other.sum_ns;
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.again += other.again;
+        self.open += other.open;
+    }
+}
+
+/// The calls of one role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleLocks {
+    /// The role.
+    pub role: Role,
+    /// Threads of it: those at the start, and further ones that made calls.
+    pub threads: u32,
+    /// By what the calls were for.
+    pub spent: BTreeMap<FutexKind, Spent>,
+}
+
+impl RoleLocks {
+    /// Share of the threads' time that they spent in calls of this kind, 0 to 1; `None` without
+    /// time.
+    #[must_use]
+    pub fn share(&self, kind: FutexKind, duration_ns: u64) -> Option<f64> {
+        let time = duration_ns as f64 * f64::from(self.threads);
+        let spent = self.spent.get(&kind).copied().unwrap_or_default();
+        (time > 0.0).then(|| spent.sum_ns as f64 / time)
+    }
+}
+
+/// The calls for one word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockWord {
+    /// Its process.
+    pub process: Tid,
+    /// Its address.
+    pub address: u64,
+    /// What lies there, if it is a variable with a name.
+    pub name: Option<String>,
+    /// What the calls were for.
+    pub kind: FutexKind,
+    /// All calls.
+    pub spent: Spent,
+    /// The same by role.
+    pub roles: BTreeMap<Role, Spent>,
+}
+
+/// The waits from one place in the code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallSite {
+    /// What they were for.
+    pub kind: FutexKind,
+    /// The functions, the innermost first; those without a name as file and address.
+    pub frames: Vec<String>,
+    /// The calls.
+    pub spent: Spent,
+}
+
+/// How far the stacks can be believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FramePointers {
+    /// The stacks of at least nine in ten waits lead through code only, over three functions or
+    /// more.
+    Kept,
+    /// They do not: only the innermost address of each is sure.
+    Omitted,
+}
+
+/// Who waited where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallSites {
+    /// The longest first.
+    pub sites: Vec<CallSite>,
+    /// How far the stacks can be believed; `None` if there was no stack.
+    pub frame_pointers: Option<FramePointers>,
+    /// What each file that the stacks lead through tells of its names.
+    pub tables: BTreeMap<String, Table>,
+    /// Waits whose stack could not be taken.
+    pub missing: u64,
+}
+
+/// The result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Locks {
+    /// Length of the observation (ns).
+    pub duration_ns: u64,
+    /// By ascending role; a role without a call is there with nothing spent.
+    pub roles: Vec<RoleLocks>,
+    /// The words, those with the most time first; waking is not in it.
+    pub words: Vec<LockWord>,
+    /// Call sites, if they were asked for.
+    pub sites: Option<CallSites>,
+    /// What is not in it, in words.
+    pub lost: Vec<String>,
+}
+
+/// An observation that has begun.
+#[derive(Debug)]
+pub struct Watching {
+    watched: Watched,
+    watch: FutexWatch,
+    symbols: BTreeMap<Tid, Symbols>,
+    stacks: bool,
+}
+
+/// Why locks cannot be watched.
+#[derive(Debug, thiserror::Error)]
+pub enum LocksError {
+    /// Nobody to watch, or the host cannot be read.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+    /// There is no other way than BPF, and it is refused.
+    #[error("lock contention cannot be seen here: {why}")]
+    Unavailable {
+        /// The kernel's answer.
+        why: String,
+    },
+}
+
+impl From<HostError> for LocksError {
+    fn from(error: HostError) -> Self {
+        LocksError::Watch(error.into())
+    }
+}
+
+/// Begins to watch the processes of these threads, with their later threads; with the stacks of
+/// the waits, or without.
+///
+/// # Errors
+/// [`LocksError`].
+pub fn start(
+    host: &dyn Host,
+    threads: &[(TaskId, Role)],
+    stacks: bool,
+) -> Result<Watching, LocksError> {
+    let watched = Watched::of(host, threads)?;
+    if !host.is_live() {
+        let why = "this is not the running machine".to_owned();
+        return Err(LocksError::Unavailable { why });
+    }
+    let processes = watched.processes();
+    let mut symbols = BTreeMap::new();
+    for process in &processes {
+        match Symbols::of(host, *process) {
+            Ok(one) => {
+                symbols.insert(*process, one);
+            }
+            Err(error) if error.is_gone() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let watch = FutexWatch::open(host, &processes, stacks)
+        .map_err(|error| LocksError::Unavailable { why: in_words(&error) })?;
+    Ok(Watching { watched, watch, symbols, stacks })
+}
+
+impl Watching {
+    /// Ends the observation.
+    ///
+    /// # Errors
+    /// [`HostError`] if what was counted cannot be read.
+    pub fn stop(self, host: &dyn Host) -> Result<Locks, HostError> {
+        let reading = self.watch.close()?;
+        let mut symbols = self.symbols;
+        for (process, known) in &mut symbols {
+            match Symbols::of(host, *process) {
+                Ok(later) => known.refresh(later),
+                Err(error) if error.is_gone() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(of_reading(host, &self.watched, &reading, (&mut symbols, self.stacks)))
+    }
+}
+
+/// All calls, returned or not, in one form.
+fn calls(reading: &FutexReading) -> Vec<(FutexPlace, Spent)> {
+    let spent = |one: &FutexPlace| Spent {
+        count: one.count,
+        sum_ns: one.sum_ns,
+        max_ns: one.max_ns,
+        again: one.again,
+        open: 0,
+    };
+    let mut calls: Vec<_> = reading.places.iter().map(|one| (one.clone(), spent(one))).collect();
+    for open in &reading.open {
+        let place = FutexPlace {
+            process: open.process,
+            tid: open.tid,
+            address: open.address,
+            kind: open.kind,
+            stack: open.stack.clone(),
+            count: 0,
+            sum_ns: 0,
+            max_ns: 0,
+            again: 0,
+        };
+        calls
+            .push((place, Spent { sum_ns: open.ns, max_ns: open.ns, open: 1, ..Spent::default() }));
+    }
+    calls
+}
+
+fn of_reading(
+    host: &dyn Host,
+    watched: &Watched,
+    reading: &FutexReading,
+    (symbols, stacks): (&mut BTreeMap<Tid, Symbols>, bool),
+) -> Locks {
+    let mut members: BTreeMap<Role, Vec<Tid>> = BTreeMap::new();
+    for (task, role) in &watched.threads {
+        members.entry(role.clone()).or_default().push(task.tid);
+    }
+    let mut spent: BTreeMap<Role, BTreeMap<FutexKind, Spent>> = BTreeMap::new();
+    let mut words: BTreeMap<(Tid, u64, FutexKind), LockWord> = BTreeMap::new();
+    let calls = calls(reading);
+    for (place, of_call) in &calls {
+        let role = watched.role(place.tid).cloned();
+        let role = role.unwrap_or_else(|| watched.role_of_others(place.process));
+        let known = members.entry(role.clone()).or_default();
+        if !known.contains(&place.tid) {
+            known.push(place.tid);
+        }
+        spent.entry(role.clone()).or_default().entry(place.kind).or_default().add(*of_call);
+        if place.kind == FutexKind::Wake {
+            continue;
+        }
+        let key = (place.process, place.address, place.kind);
+        let word = words.entry(key).or_insert_with(|| LockWord {
+            process: place.process,
+            address: place.address,
+            name: None,
+            kind: place.kind,
+            spent: Spent::default(),
+            roles: BTreeMap::new(),
+        });
+        word.spent.add(*of_call);
+        word.roles.entry(role).or_default().add(*of_call);
+    }
+    let mut words: Vec<LockWord> = words.into_values().collect();
+    for word in &mut words {
+        let place = symbols.get_mut(&word.process).and_then(|one| one.place(host, word.address));
+        word.name = place.filter(|place| place.symbol.is_some()).map(|place| place.to_string());
+    }
+    words.sort_by(|one, other| {
+        other.spent.sum_ns.cmp(&one.spent.sum_ns).then(one.address.cmp(&other.address))
+    });
+    let role = |(role, tids): (Role, Vec<Tid>)| RoleLocks {
+        threads: u32::try_from(tids.len()).unwrap_or(u32::MAX),
+        spent: spent.remove(&role).unwrap_or_default(),
+        role,
+    };
+    Locks {
+        duration_ns: reading.ended_ns.saturating_sub(reading.began_ns),
+        roles: members.into_iter().map(role).collect(),
+        words,
+        sites: stacks.then(|| sites(host, &calls, reading.stackless, symbols)),
+        lost: lost(watched, reading),
+    }
+}
+
+fn lost(watched: &Watched, reading: &FutexReading) -> Vec<String> {
+    let mut lost = Vec::new();
+    let mut tell = |count: u64, what: &str| {
+        if count > 0 {
+            lost.push(format!("{count} {what}"));
+        }
+    };
+    tell(watched.gone.into(), "threads had ended before the observation began");
+    tell(reading.lost, "calls that found no room");
+    tell(reading.unseen, "calls whose beginning was not seen, mostly those under way at the start");
+    lost
+}
+
+/// Adds up the waits by the names of their frames.
+fn sites(
+    host: &dyn Host,
+    calls: &[(FutexPlace, Spent)],
+    missing: u64,
+    symbols: &mut BTreeMap<Tid, Symbols>,
+) -> CallSites {
+    let mut sites: BTreeMap<(FutexKind, Vec<String>), Spent> = BTreeMap::new();
+    let mut tables = BTreeMap::new();
+    let (mut stacks, mut whole) = (0_u64, 0_u64);
+    for (place, spent) in calls.iter().filter(|(place, _)| !place.stack.is_empty()) {
+        let Some(symbols) = symbols.get_mut(&place.process) else { continue };
+        let code = place.stack.iter().take_while(|address| symbols.is_code(**address)).count();
+        let calls = spent.count + spent.open;
+        stacks += calls;
+        // Two frames are what any code gives: where it is, and what the register led to.
+        if code == place.stack.len() && code > 2 {
+            whole += calls;
+        }
+        let mut frames = Vec::new();
+        for address in place.stack.iter().take(code.max(1)) {
+            // What follows a call may belong to the next function: the byte before it does not.
+            let found = symbols.place(host, address.saturating_sub(1));
+            let file = symbols.file_of(*address).map(str::to_owned);
+            if let Some(file) = file {
+                let table = symbols.table(host, &file);
+                tables.insert(file, table);
+            }
+            frames.push(found.map_or_else(|| format!("{address:#x}"), |place| function(&place)));
+        }
+        sites.entry((place.kind, frames)).or_default().add(*spent);
+    }
+    let mut sites: Vec<CallSite> =
+        sites.into_iter().map(|((kind, frames), spent)| CallSite { kind, frames, spent }).collect();
+    sites.sort_by_key(|site| std::cmp::Reverse(site.spent.sum_ns));
+    let kept = whole.saturating_mul(10) >= stacks.saturating_mul(9);
+    let verdict = if kept { FramePointers::Kept } else { FramePointers::Omitted };
+    CallSites { sites, frame_pointers: (stacks > 0).then_some(verdict), tables, missing }
+}
+
+/// The function's name; calls from one function count together.
+fn function(place: &crate::symbols::Place) -> String {
+    match &place.symbol {
+        Some((name, _)) => name.clone(),
+        None => place.to_string(),
+    }
+}

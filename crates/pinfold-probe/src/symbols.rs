@@ -1,0 +1,295 @@
+//! Addresses of a process in words: file, symbol and distance.
+//!
+//! The mappings say which file an address lies in, the file's ELF symbol table what is there.
+//! A program that was stripped has only the symbols that it offers to others, if any: what it
+//! keeps for itself has no name then. [`Symbols::table`] tells which a file has.
+
+use std::collections::BTreeMap;
+
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
+use pinfold_host::{Host, HostError, maps, paths};
+use pinfold_model::Tid;
+
+/// What a file tells of its own names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Table {
+    /// Its whole symbol table (`.symtab`).
+    Whole,
+    /// Only what it offers to others (`.dynsym`): it was stripped.
+    Offered,
+    /// Nothing, because of this.
+    Absent(String),
+}
+
+/// What lies at an address.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The file.
+    pub file: String,
+    /// The symbol whose bytes hold the address, and how far in.
+    pub symbol: Option<(String, u64)>,
+    /// The address as the file itself counts, for `addr2line`.
+    pub in_file: u64,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = self.file.rsplit('/').next().unwrap_or(&self.file);
+        match &self.symbol {
+            Some((symbol, 0)) => f.write_str(symbol),
+            Some((symbol, distance)) => write!(f, "{symbol}+{distance:#x}"),
+            None => write!(f, "{name}+{:#x}", self.in_file),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Segment {
+    offset: u64,
+    file_bytes: u64,
+    address: u64,
+    bytes: u64,
+}
+
+#[derive(Clone, Debug)]
+struct File {
+    table: Table,
+    segments: Vec<Segment>,
+    /// Address, size and name, by ascending address.
+    symbols: Vec<(u64, u64, String)>,
+}
+
+/// The mappings of one process, and the tables of the files in them as they are asked for.
+#[derive(Clone, Debug)]
+pub struct Symbols {
+    mappings: Vec<maps::Mapping>,
+    files: BTreeMap<String, File>,
+    /// Why files are not looked at, if they are not.
+    elsewhere: Option<String>,
+}
+
+impl Symbols {
+    /// Reads the mappings of a process, for later: it may end.
+    ///
+    /// # Errors
+    /// [`HostError`] if they cannot be read.
+    pub fn of(host: &dyn Host, process: Tid) -> Result<Self, HostError> {
+        let path = paths::process_maps(process);
+        let mappings = maps::parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?;
+        let own = host.link(&paths::process_mount_namespace(pinfold_host::process::own_pid()))?;
+        let its = host.link(&paths::process_mount_namespace(process))?;
+        let root = host.link(&paths::process_root(process))?;
+        let elsewhere = (own != its || root != "/")
+            .then(|| "the process sees other files than this program".to_owned());
+        Ok(Self { mappings, files: BTreeMap::new(), elsewhere })
+    }
+
+    /// Takes in the mappings of a later moment, beside those that are known.
+    pub fn refresh(&mut self, later: Symbols) {
+        for mapping in later.mappings {
+            if !self.mappings.contains(&mapping) {
+                self.mappings.push(mapping);
+            }
+        }
+    }
+
+    /// True if the address lies in code.
+    #[must_use]
+    pub fn is_code(&self, address: u64) -> bool {
+        self.mappings.iter().any(|one| one.executable && one.start <= address && address < one.end)
+    }
+
+    /// The file that the address lies in.
+    #[must_use]
+    pub fn file_of(&self, address: u64) -> Option<&str> {
+        self.mapping(address)?.file.as_deref()
+    }
+
+    fn mapping(&self, address: u64) -> Option<&maps::Mapping> {
+        self.mappings.iter().find(|one| one.start <= address && address < one.end)
+    }
+
+    /// What lies at an address; `None` if no file does.
+    pub fn place(&mut self, host: &dyn Host, address: u64) -> Option<Place> {
+        let mapping = self.mapping(address)?;
+        // What follows a file's data without a file are the data that begin as zero.
+        let of = match &mapping.file {
+            Some(_) => mapping.clone(),
+            None => {
+                let before = self.mappings.iter().filter(|one| one.end <= address);
+                let nearest = before.filter(|one| one.file.is_some()).max_by_key(|one| one.end)?;
+                nearest.clone()
+            }
+        };
+        let name = of.file.clone()?;
+        let is_in_file = mapping.file.is_some();
+        let file = self.file(host, &name);
+        let in_file = file.address_of(&of, address);
+        match in_file {
+            Some(in_file) => Some(Place { symbol: file.symbol(in_file), in_file, file: name }),
+            None if is_in_file => {
+                let in_file = address - of.start + of.offset;
+                Some(Place { file: name, symbol: None, in_file })
+            }
+            None => None,
+        }
+    }
+
+    /// What a file tells of its names.
+    pub fn table(&mut self, host: &dyn Host, file: &str) -> Table {
+        self.file(host, file).table.clone()
+    }
+
+    fn file(&mut self, host: &dyn Host, name: &str) -> &File {
+        let elsewhere = &self.elsewhere;
+        self.files.entry(name.to_owned()).or_insert_with(|| match elsewhere {
+            Some(why) => File::absent(why),
+            None if name.ends_with(" (deleted)") => File::absent("the file was deleted"),
+            None => match host.read(name) {
+                Ok(bytes) => File::parse(&bytes),
+                Err(error) => File::absent(&error.to_string()),
+            },
+        })
+    }
+}
+
+impl File {
+    fn absent(why: &str) -> Self {
+        Self { table: Table::Absent(why.to_owned()), segments: Vec::new(), symbols: Vec::new() }
+    }
+
+    fn parse(bytes: &[u8]) -> Self {
+        let file = match object::File::parse(bytes) {
+            Ok(file) => file,
+            Err(error) => return Self::absent(&format!("it is no ELF file: {error}")),
+        };
+        let segments = file.segments().map(|segment| {
+            let (offset, file_bytes) = segment.file_range();
+            Segment { offset, file_bytes, address: segment.address(), bytes: segment.size() }
+        });
+        let named = |symbols: object::SymbolIterator<'_, '_>| -> Vec<(u64, u64, String)> {
+            let is_one =
+                |kind| matches!(kind, SymbolKind::Text | SymbolKind::Data | SymbolKind::Unknown);
+            symbols
+                .filter(|symbol| symbol.is_definition() && is_one(symbol.kind()))
+                .filter_map(|one| Some((one.address(), one.size(), one.name().ok()?.to_owned())))
+                .filter(|(address, _, name)| *address > 0 && !name.is_empty())
+                .collect()
+        };
+        let whole = named(file.symbols());
+        let (table, mut symbols) = if whole.is_empty() {
+            let offered = named(file.dynamic_symbols());
+            let table = if offered.is_empty() {
+                Table::Absent("it has no symbols".to_owned())
+            } else {
+                Table::Offered
+            };
+            (table, offered)
+        } else {
+            (Table::Whole, whole)
+        };
+        symbols.sort();
+        Self { table, segments: segments.collect(), symbols }
+    }
+
+    /// The file's own address of an address in the process, by one of the file's mappings.
+    fn address_of(&self, mapping: &maps::Mapping, address: u64) -> Option<u64> {
+        // A mapping begins at the page in which its segment begins; in that page the segment
+        // before may end.
+        let page = |segment: &&Segment| segment.offset - segment.offset % 4096;
+        let holds = |one: &&Segment| {
+            page(one) <= mapping.offset && mapping.offset < one.offset + one.file_bytes
+        };
+        let segment = self.segments.iter().filter(holds).max_by_key(page)?;
+        let first = segment.address.wrapping_add(mapping.offset).wrapping_sub(segment.offset);
+        let in_file = address.wrapping_sub(mapping.start).wrapping_add(first);
+        let is_in = |one: &Segment| one.address <= in_file && in_file < one.address + one.bytes;
+        self.segments.iter().any(is_in).then_some(in_file)
+    }
+
+    fn symbol(&self, in_file: u64) -> Option<(String, u64)> {
+        let behind = self.symbols.partition_point(|(address, _, _)| *address <= in_file);
+        // Aliases share an address; the last one with bytes there is taken.
+        let candidates = self.symbols[..behind].iter().rev().take(8);
+        let holds =
+            |(address, size, _): &&(u64, u64, String)| in_file < address.saturating_add(*size);
+        candidates
+            .into_iter()
+            .find(holds)
+            .map(|(address, _, name)| (name.clone(), in_file - address))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pinfold_host::LiveHost;
+
+    use super::*;
+
+    #[test]
+    fn a_function_of_this_program_has_its_name() {
+        let host = LiveHost::new().unwrap();
+        let mut symbols = Symbols::of(&host, pinfold_host::process::own_pid()).unwrap();
+        let address = a_function_of_this_program_has_its_name as fn() as usize as u64;
+        assert!(symbols.is_code(address));
+        let place = symbols.place(&host, address + 1).unwrap();
+        let file = place.file.clone();
+        assert_eq!(symbols.file_of(address), Some(file.as_str()));
+        assert_eq!(symbols.table(&host, &file), Table::Whole);
+        let (name, distance) = place.symbol.clone().unwrap();
+        assert!(name.contains("a_function_of_this_program_has_its_name"), "{name}");
+        assert_eq!((distance, place.to_string()), (1, format!("{name}+0x1")));
+    }
+
+    #[test]
+    fn addresses_without_a_file_and_files_that_are_none() {
+        let host = LiveHost::new().unwrap();
+        let mut symbols = Symbols::of(&host, pinfold_host::process::own_pid()).unwrap();
+        let on_the_stack = 0_u8;
+        assert_eq!(symbols.place(&host, (&raw const on_the_stack) as usize as u64), None);
+        assert_eq!(symbols.place(&host, 1), None);
+        let no_file = symbols.table(&host, "/a/b/c (deleted)");
+        assert_eq!(no_file, Table::Absent("the file was deleted".to_owned()));
+        let Table::Absent(why) = symbols.table(&host, "/etc/hostname-that-is-not-there") else {
+            panic!("there is one");
+        };
+        assert!(why.contains("cannot read /etc/hostname-that-is-not-there"), "{why}");
+        let Table::Absent(why) = File::parse(b"#!/bin/true\n").table else { panic!("an ELF file") };
+        assert!(why.starts_with("it is no ELF file"), "{why}");
+    }
+
+    #[test]
+    fn an_address_in_a_file_is_found_by_its_mapping() {
+        let segment =
+            |offset, file_bytes, address, bytes| Segment { offset, file_bytes, address, bytes };
+        let file = File {
+            table: Table::Whole,
+            // The first one ends in the page in which the second one begins.
+            segments: vec![segment(0, 0x1e00, 0, 0x1e00), segment(0x1f00, 0x200, 0x2f00, 0x900)],
+            symbols: vec![
+                (0x100, 0x10, "first".to_owned()),
+                (0x3000, 8, "data".to_owned()),
+                (0x3400, 8, "zero".to_owned()),
+            ],
+        };
+        let mapping = |offset| maps::Mapping {
+            start: 0x7000_0000,
+            end: 0x7000_2000,
+            executable: false,
+            offset,
+            file: Some("/x".to_owned()),
+        };
+        let at = |offset, address| {
+            let in_file = file.address_of(&mapping(offset), address)?;
+            Some((in_file, file.symbol(in_file)))
+        };
+        assert_eq!(at(0, 0x7000_0104), Some((0x104, Some(("first".to_owned(), 4)))));
+        assert_eq!(at(0, 0x7000_0110), Some((0x110, None)));
+        // The second segment's mapping begins at its page: 0x1000 in the file, 0x2000 in it.
+        assert_eq!(at(0x1000, 0x7000_1004), Some((0x3004, Some(("data".to_owned(), 4)))));
+        // Behind the file's bytes, in those that begin as zero.
+        assert_eq!(at(0x1000, 0x7000_1400), Some((0x3400, Some(("zero".to_owned(), 0)))));
+        assert_eq!(at(0x1000, 0x7000_9000), None);
+        assert_eq!(at(0x9000, 0x7000_0000), None);
+    }
+}
