@@ -13,8 +13,17 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-const FLAGS: [&str; 8] =
-    ["-std=c11", "-O2", "-g0", "-Wall", "-Wextra", "-Werror", "-static", "-pthread"];
+const FLAGS: [&str; 9] = [
+    "-std=c11",
+    "-O2",
+    "-g0",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-ffp-contract=off", // the parallel programs' checksums are the same on each architecture
+    "-static",
+    "-pthread",
+];
 
 fn main() -> ExitCode {
     match build() {
@@ -34,7 +43,8 @@ fn build() -> Result<(), String> {
     let (compiler, leading) = compiler()?;
     println!("cargo::rerun-if-changed={}", sources.display());
     let mut command = Command::new(&compiler);
-    command.args(leading).args(FLAGS).arg("-o").arg(&output).args(c_files(&sources)?);
+    command.args(leading).args(FLAGS).arg("-o").arg(&output);
+    command.args(c_files(&sources)?).arg("-lm");
     let answer = command.output().map_err(|error| {
         format!(
             "no C compiler: cannot run {compiler}: {error}\n\
@@ -76,12 +86,15 @@ fn default_compiler(target: &str) -> String {
     format!("{architecture}-linux-gnu-gcc")
 }
 
+/// The sources in a folder and in those in it.
 fn c_files(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let fail = |error| format!("cannot list {}: {error}", directory.display());
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(fail)? {
         let path = entry.map_err(fail)?.path();
-        if path.extension().is_some_and(|extension| extension == "c") {
+        if path.is_dir() {
+            files.extend(c_files(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "c") {
             files.push(path);
         }
     }

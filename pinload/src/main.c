@@ -25,6 +25,7 @@
 #include "loop64.h"
 #include "micro.h"
 #include "os_latency.h"
+#include "parallel/parallel.h"
 #include "progress.h"
 #include "spin_gap.h"
 #include "stream_variant.h"
@@ -52,6 +53,7 @@ static const struct {
     {"ipc-bandwidth", ipc_bandwidth_main, "bytes per second through pipes, sockets, files, mappings"},
     {"os-latency", os_latency_main, "system calls, signals, processes, page faults, files"},
     {"intmix", intmix_main, "scores of lists, matrices, state machines, CRC; also per MHz"},
+    {"parallel", parallel_main, "parallel programs with T_full and T_roi"},
     {"load", load_main, "background load: cpu, memory, io"},
     {"agent", agent_main, "serve framed commands (init of a measurement guest)"},
 };

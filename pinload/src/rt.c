@@ -126,6 +126,25 @@ bool cpu_list_parse(const char *argument, const char *text, struct cpu_list *lis
     return good;
 }
 
+bool cpu_order_parse(const char *argument, const char *text, struct cpu_list *list)
+{
+    struct cpu_list set;
+    uint64_t first = 0, last = 0;
+    size_t count = 0;
+    if (!cpu_list_parse(argument, text, &set))
+        return false;
+    *list = set;
+    if (!strcmp(text, "all"))
+        return true;
+    for (const char *rest = text; count < set.count; rest++) { /* past the comma */
+        if (!read_range(&rest, &first, &last))
+            return false;
+        for (uint64_t cpu = first; cpu <= last; cpu++)
+            list->cpus[count++] = (int)cpu;
+    }
+    return true;
+}
+
 bool policy_parse(const char *argument, const char *text, struct policy *policy)
 {
     uint64_t priority = 0;

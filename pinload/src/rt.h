@@ -14,7 +14,7 @@ enum { CPU_LIMIT = 8192 };
 struct cpu_list {
     bool given;
     size_t count;
-    int *cpus; /* ascending */
+    int *cpus; /* ascending, unless the order was asked for */
 };
 
 struct policy {
@@ -24,6 +24,9 @@ struct policy {
 
 /* "all" (the CPUs this process may use) or a list such as "0,2-3"; each must be usable here. */
 bool cpu_list_parse(const char *argument, const char *text, struct cpu_list *list);
+
+/* A list whose order counts, such as "0,4,1-3": CPUs as they are written, each usable and once. */
+bool cpu_order_parse(const char *argument, const char *text, struct cpu_list *list);
 
 /* "other" or "fifo:1" to "fifo:99". */
 bool policy_parse(const char *argument, const char *text, struct policy *policy);
