@@ -13,7 +13,7 @@
 
 enum { SCENARIOS = 100 };
 
-static const size_t counts[SIZES] = {16384, 163840, 1638400};
+static const size_t counts[SIZES] = {12288, 122880, 1228800};
 
 struct option {
     double spot, strike, rate, volatility, years;
@@ -107,8 +107,8 @@ const struct program program_blackscholes = {
     .about = "closed-form option pricing: independent parts, no communication",
     .rule = THREADS_ANY,
     .most_threads = {1024, 1024, 1024},
-    .sizes = {"16,384 options, 100 scenarios", "163,840 options, 100 scenarios",
-              "1,638,400 options, 100 scenarios"},
+    .sizes = {"12,288 options, 100 scenarios", "122,880 options, 100 scenarios",
+              "1,228,800 options, 100 scenarios"},
     .prepare = prepare,
     .work = work,
     .finish = finish,

@@ -17,7 +17,7 @@
 
 enum { BLOCK = 32, LEAF = 24 };
 
-static const size_t sides[SIZES] = {14, 22, 34};
+static const size_t sides[SIZES] = {18, 26, 38};
 
 struct block {
     uint32_t row, column; /* in blocks */
@@ -435,7 +435,7 @@ const struct program program_cholesky = {
     .about = "sparse Cholesky by blocks: tasks in a queue per thread, no barrier",
     .rule = THREADS_ANY,
     .most_threads = {1024, 1024, 1024},
-    .sizes = {"grid of 14 x 14 x 14", "grid of 22 x 22 x 22", "grid of 34 x 34 x 34"},
+    .sizes = {"grid of 18 x 18 x 18", "grid of 26 x 26 x 26", "grid of 38 x 38 x 38"},
     .prepare = prepare,
     .work = work,
     .finish = finish,

@@ -17,7 +17,7 @@
 
 enum { BLOCK = 16 };
 
-static const size_t orders[SIZES] = {640, 1408, 3072};
+static const size_t orders[SIZES] = {880, 1920, 4096};
 
 struct lu {
     uint64_t seed;
@@ -173,8 +173,8 @@ static bool finish(void *state, uint64_t *checksum)
 
 #define LU_SIZES                                                                                   \
     {                                                                                              \
-        "640 x 640, blocks of 16 x 16", "1,408 x 1,408, blocks of 16 x 16",                        \
-            "3,072 x 3,072, blocks of 16 x 16"                                                     \
+        "880 x 880, blocks of 16 x 16", "1,920 x 1,920, blocks of 16 x 16",                        \
+            "4,096 x 4,096, blocks of 16 x 16"                                                     \
     }
 
 const struct program program_lu_contiguous = {

@@ -15,7 +15,7 @@
 enum { SWAPTIONS = 1024, MATURITIES = 20, FACTORS = 3 };
 
 static const double step = 0.5; /* years */
-static const size_t trials[SIZES] = {50, 500, 5000};
+static const size_t trials[SIZES] = {150, 1500, 15000};
 
 struct swaption {
     size_t expiry; /* steps; the swap runs from there to the last maturity */
@@ -149,8 +149,8 @@ const struct program program_swaptions = {
     .about = "Monte Carlo pricing under Heath-Jarrow-Morton: independent parts, no communication",
     .rule = THREADS_ANY,
     .most_threads = {SWAPTIONS, SWAPTIONS, SWAPTIONS},
-    .sizes = {"1,024 swaptions, 50 trials", "1,024 swaptions, 500 trials",
-              "1,024 swaptions, 5,000 trials"},
+    .sizes = {"1,024 swaptions, 150 trials", "1,024 swaptions, 1,500 trials",
+              "1,024 swaptions, 15,000 trials"},
     .prepare = prepare,
     .work = work,
     .finish = finish,

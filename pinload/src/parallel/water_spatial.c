@@ -12,7 +12,7 @@
 
 static const struct {
     size_t side, steps;
-} shapes[SIZES] = {{12, 8}, {16, 40}, {24, 130}};
+} shapes[SIZES] = {{12, 6}, {16, 36}, {24, 105}};
 
 struct cell {
     pthread_mutex_t lock;
@@ -133,8 +133,8 @@ const struct program program_water_spatial = {
     .about = "molecular dynamics of water, cell lists: locks per cell and molecule, barriers",
     .rule = THREADS_ANY,
     .most_threads = {1024, 1024, 1024},
-    .sizes = {"1,728 molecules, 8 steps", "4,096 molecules, 40 steps",
-              "13,824 molecules, 130 steps"},
+    .sizes = {"1,728 molecules, 6 steps", "4,096 molecules, 36 steps",
+              "13,824 molecules, 105 steps"},
     .prepare = prepare,
     .work = work,
     .finish = finish,
