@@ -400,6 +400,12 @@ pub fn kernel_stat() -> String {
     "/proc/stat".to_owned()
 }
 
+/// How long tasks waited for a PU, <https://docs.kernel.org/accounting/psi.html>.
+#[must_use]
+pub fn cpu_pressure() -> String {
+    "/proc/pressure/cpu".to_owned()
+}
+
 /// Hypervisor UUID or type; present under some hypervisors.
 #[must_use]
 pub fn hypervisor_type() -> String {

@@ -40,6 +40,50 @@ impl Family {
     }
 }
 
+/// One number that sums up many samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Statistic {
+    /// The least disturbed window: the largest rate, the smallest time.
+    Best,
+    /// The middle.
+    Median,
+    /// The arithmetic mean.
+    Mean,
+    /// The 99.9 % quantile.
+    P999,
+    /// The largest.
+    Max,
+}
+
+impl Statistic {
+    /// All of them.
+    pub const ALL: [Statistic; 5] =
+        [Statistic::Best, Statistic::Median, Statistic::Mean, Statistic::P999, Statistic::Max];
+
+    /// Stable name, used in tables and files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Statistic::Best => "best",
+            Statistic::Median => "median",
+            Statistic::Mean => "mean",
+            Statistic::P999 => "p99.9",
+            Statistic::Max => "max",
+        }
+    }
+}
+
+/// What else the machine did while figures were measured, as the kernel counts it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Ticks that the hypervisor below took from the measured PUs, or, where a guest was measured,
+    /// from those of its host (`steal` of `/proc/stat`); `None` where the kernel does not tell.
+    pub steal_ticks: Option<u64>,
+    /// Time for which some task of the machine waited for a PU (`some` of `/proc/pressure/cpu`,
+    /// in microseconds); `None` where the kernel does not tell.
+    pub pressure_us: Option<u64>,
+}
+
 /// Raw samples of one quantity under one set of labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {

@@ -23,7 +23,7 @@ pub use emulation::{
     Attach, EmulatedVnode, EmulationPlan, LoadRow, Method, Platform, PlatformVnode, RecordedLoad,
     SpeedChange, SpeedProfile, SpeedWish, Variant,
 };
-pub use figure::{Family, Figure};
+pub use figure::{Family, Figure, Statistic, Surroundings};
 pub use finding::{Finding, Severity};
 pub use ids::{CoreId, L3Id, LogicalPu, NodeId, PackageId, PuId, Tid};
 pub use measure::{Accelerator, LoadState, Metric, Origin, Role, RoleStats, Series, Unit};

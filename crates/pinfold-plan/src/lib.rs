@@ -40,4 +40,5 @@ mod tests;
 pub use check::check;
 pub use error::PlanError;
 pub use explain::explain;
+pub use names::nearest;
 pub use strategies::{Strategy, plan, strategies};

@@ -4,7 +4,8 @@
 const LONGEST: usize = 64;
 
 /// The known name with the fewest typing errors against `typed`, if they are few enough.
-pub(crate) fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let typed = typed.to_lowercase().replace(['_', ' '], "-");
     if typed.is_empty() || typed.len() > LONGEST {
         return None;

@@ -7,25 +7,30 @@
 //! `pinload` that is a guest's init. [`roles`] needs none of it: it reads the kernel's
 //! per-thread statistics before and after. [`speed_rulers`] measure, in the workload, how fast its
 //! CPUs seem to be.
-//! [`memory`] sets the instruments of memory.
-//! [`figures`] reads what every other instrument of `pinload` prints.
-//! [`figures`] reads what every other instrument of `pinload` prints; [`os`] holds the settings of
-//! those that measure the operating system.
+//! [`figures`] reads what every other instrument of `pinload` prints; [`memory`], [`os`] and
+//! [`parallel`] hold their settings. [`registry`] lists every probe that can be taken by itself,
+//! and [`job`] takes one; [`anchors`] runs other people's instruments beside it, and
+//! [`surroundings`] tells what else the machine did meanwhile.
+//! [`sched_latency`], [`counters`] and [`locks`] look at a workload's threads from outside.
 //! This crate decides nothing about placement and knows neither plans nor QEMU.
 
 pub mod agent;
+pub mod anchors;
 pub mod counters;
 pub mod figures;
 pub mod histogram;
+pub mod job;
 pub mod loads;
+pub mod locks;
 pub mod memory;
 pub mod os;
-pub mod locks;
 pub mod pinload;
+pub mod registry;
 pub mod roles;
 pub mod rulers;
 pub mod run_delay;
 pub mod sched_latency;
 pub mod speed_rulers;
+pub mod surroundings;
 pub mod symbols;
 mod watched;

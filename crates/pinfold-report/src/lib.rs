@@ -25,6 +25,7 @@ mod page;
 mod sections;
 mod series;
 mod svg;
+pub mod terminal;
 mod text;
 
 pub use document::render;

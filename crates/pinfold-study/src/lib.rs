@@ -2,6 +2,8 @@
 //!
 //! - [`stats`]: what numbers say and how sure one may be; pure, deterministic.
 //! - [`store`]: one SQLite file that holds every start with its raw samples.
+//! - [`measured`]: one probe's figures with where they came from, saved and read again.
+//! - [`compare`]: two sets of figures side by side: ratio, interval, verdict.
 //! - [`tune`]: finds the best placement of one virtual machine on one host: a
 //!   randomised, blocked experiment over candidate plans, and its analysis.
 //!
@@ -10,8 +12,10 @@
 //! from the store's own file. Everything that is random comes from a recorded
 //! seed through [`random::Pcg32`].
 
+pub mod compare;
 #[cfg(test)]
 mod fixture;
+pub mod measured;
 pub mod random;
 mod schema;
 pub mod stats;

@@ -26,7 +26,7 @@ pub enum SchemaError {
 }
 
 #[derive(Serialize, Deserialize)]
-struct OriginV1 {
+pub(crate) struct OriginV1 {
     fingerprint: String,
     kernel: String,
     cmdline: String,
@@ -94,36 +94,46 @@ fn accelerator_from(word: &str) -> Result<Accelerator, SchemaError> {
         .ok_or_else(|| SchemaError::Word { what: "accelerator", word: word.to_owned() })
 }
 
+impl OriginV1 {
+    pub(crate) fn of(origin: &Origin) -> Self {
+        Self {
+            fingerprint: origin.fingerprint.clone(),
+            kernel: origin.kernel.clone(),
+            cmdline: origin.cmdline.clone(),
+            cpu_model: origin.cpu_model.clone(),
+            hypervisor: origin.hypervisor.clone(),
+            qemu: origin.qemu.clone(),
+            accelerator: accelerator_word(origin.accelerator).to_owned(),
+            guest_kernel: origin.guest_kernel.clone(),
+            pinfold: origin.pinfold.clone(),
+            seed: origin.seed,
+        }
+    }
+}
+
+impl OriginV1 {
+    pub(crate) fn into_origin(self) -> Result<Origin, SchemaError> {
+        Ok(Origin {
+            accelerator: accelerator_from(&self.accelerator)?,
+            fingerprint: self.fingerprint,
+            kernel: self.kernel,
+            cmdline: self.cmdline,
+            cpu_model: self.cpu_model,
+            hypervisor: self.hypervisor,
+            qemu: self.qemu,
+            guest_kernel: self.guest_kernel,
+            pinfold: self.pinfold,
+            seed: self.seed,
+        })
+    }
+}
+
 pub fn origin_to_json(origin: &Origin) -> Result<String, SchemaError> {
-    let twin = OriginV1 {
-        fingerprint: origin.fingerprint.clone(),
-        kernel: origin.kernel.clone(),
-        cmdline: origin.cmdline.clone(),
-        cpu_model: origin.cpu_model.clone(),
-        hypervisor: origin.hypervisor.clone(),
-        qemu: origin.qemu.clone(),
-        accelerator: accelerator_word(origin.accelerator).to_owned(),
-        guest_kernel: origin.guest_kernel.clone(),
-        pinfold: origin.pinfold.clone(),
-        seed: origin.seed,
-    };
-    Ok(serde_json::to_string(&twin)?)
+    Ok(serde_json::to_string(&OriginV1::of(origin))?)
 }
 
 pub fn origin_from_json(text: &str) -> Result<Origin, SchemaError> {
-    let twin: OriginV1 = serde_json::from_str(text)?;
-    Ok(Origin {
-        accelerator: accelerator_from(&twin.accelerator)?,
-        fingerprint: twin.fingerprint,
-        kernel: twin.kernel,
-        cmdline: twin.cmdline,
-        cpu_model: twin.cpu_model,
-        hypervisor: twin.hypervisor,
-        qemu: twin.qemu,
-        guest_kernel: twin.guest_kernel,
-        pinfold: twin.pinfold,
-        seed: twin.seed,
-    })
+    serde_json::from_str::<OriginV1>(text)?.into_origin()
 }
 
 pub fn config_to_json(config: &TuneConfig) -> Result<String, SchemaError> {

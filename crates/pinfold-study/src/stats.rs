@@ -1,7 +1,8 @@
 //! What measured numbers say, and how sure one may be. Pure and deterministic.
 //!
-//! Two families of metrics, two estimators: *capacity* (compute rate) is described
-//! by medians; *tails* (gaps, wake-ups) keep everything, because the rare bad moment
+//! Two families of metrics, two estimators: *capacity* (compute rate, bandwidth) is described
+//! by the best window, the tenth percentile and the median ([`Capacity`]), after the warm-up has
+//! been told from the steady state ([`steady`]); *tails* (gaps, wake-ups) keep everything, because the rare bad moment
 //! is the point: no trimming, no winsorising, maxima with their observation time.
 //!
 //! The unit of replication is the start of a virtual machine, one per candidate and
@@ -11,8 +12,10 @@
 
 mod arrival;
 mod bootstrap;
+mod capacity;
 mod quantile;
 mod sign_flip;
+mod steady;
 mod tail;
 mod verdict;
 
@@ -20,10 +23,12 @@ pub use arrival::Arrivals;
 pub use bootstrap::{
     BOOTSTRAP_DRAWS, BOOTSTRAP_SEED, Block, Interval, median_interval, ratio_interval,
 };
+pub use capacity::{CONTENDED_SHARE, Capacity, of_samples};
 pub use quantile::{median, quantile, quantile_sorted};
 pub use sign_flip::{
     EXACT_BLOCKS, MONTE_CARLO_DRAWS, Method, PValue, blocks_needed, holm, sign_flip, smallest_p,
 };
+pub use steady::{STEADY_SAMPLES, Steadiness, steady};
 pub use tail::{
     EXCEEDANCE_LIMITS_NS, Exceedance, GapPoint, P999_SAMPLES, QuantilePoint, Tail, gap_curve,
     quantile_curve,

@@ -3,6 +3,7 @@
 //! Nothing is decided here. Each `…Args` is turned into a request by its command.
 
 pub mod emulate;
+pub mod measure;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pinfold_model::IsolationScope;
@@ -63,6 +64,10 @@ pub enum Command {
     Sentinel(SentinelArgs),
     /// Make CPUs slower: virtual nodes of given speeds, and how true they are
     Emulate(emulate::EmulateArgs),
+    /// Take one probe now: latency, memory, switching, compute, I/O; here, or in a guest
+    Measure(Box<measure::MeasureArgs>),
+    /// Two measurements, two plans, or guest against native: ratio, interval, verdict
+    Compare(measure::CompareArgs),
     /// Find the best placement for a virtual machine on this host
     Tune(TuneArgs),
     /// Make the report page of a stored run again

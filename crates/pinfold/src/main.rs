@@ -10,6 +10,7 @@ mod common;
 mod failure;
 mod guard;
 mod interrupt;
+mod measure;
 mod metrics;
 mod output;
 mod place;
@@ -45,6 +46,8 @@ fn main() -> ExitCode {
         Command::Guard(arguments) => guard::guard(arguments, state),
         Command::Emulate(arguments) => emulate::emulate(arguments, state),
         Command::Sentinel(arguments) => emulate::sentinel(arguments),
+        Command::Measure(arguments) => measure::measure(arguments, state),
+        Command::Compare(arguments) => measure::compare(arguments, state),
         Command::Tune(arguments) => tune::tune(arguments, state),
         Command::Report(arguments) => report::report(arguments),
     };

@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-use super::{Spawn, Stdio};
+use super::{Beat, Spawn, Stdio};
 use crate::{Clock as _, HostError, SystemClock};
 
 /// What a program gave.
@@ -54,18 +54,27 @@ impl Spawn {
     /// # Errors
     /// As [`capture`] and [`Spawn::start`].
     pub fn capture(self, timeout_ns: u64) -> Result<Output, HostError> {
+        self.stdin(Stdio::Null).collect(timeout_ns, u64::MAX)
+    }
+
+    /// The same for a child that wants to hear, on its standard input, that somebody still wants
+    /// it: one byte now and then every `beat_ns`. While this process is stopped there is none.
+    ///
+    /// # Errors
+    /// As [`Spawn::capture`].
+    pub fn capture_beating(self, timeout_ns: u64, beat_ns: u64) -> Result<Output, HostError> {
+        self.stdin(Stdio::Pipe).collect(timeout_ns, beat_ns)
+    }
+
+    fn collect(self, timeout_ns: u64, beat_ns: u64) -> Result<Output, HostError> {
         let program = self.program.clone();
         let fail =
             |errno: Errno| HostError::Process { program: program.clone(), source: errno.into() };
         let io_fault = |source| HostError::Process { program: program.clone(), source };
         let end = SystemClock.now_ns().saturating_add(timeout_ns);
-        let mut child = self
-            .env("LC_ALL", "C")
-            .stdin(Stdio::Null)
-            .stdout(Stdio::Pipe)
-            .stderr(Stdio::Pipe)
-            .own_group()
-            .start()?;
+        let mut child =
+            self.env("LC_ALL", "C").stdout(Stdio::Pipe).stderr(Stdio::Pipe).own_group().start()?;
+        let mut beat = child.stdin().map(Beat::over).transpose()?;
         let mut streams = Streams { stdout: child.stdout(), stderr: child.stderr() };
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         while streams.stdout.is_some() || streams.stderr.is_some() {
@@ -74,7 +83,11 @@ impl Spawn {
                 child.kill()?;
                 return Err(fail(Errno::TIMEDOUT));
             }
-            let (out_ready, err_ready) = streams.ready(left).map_err(fail)?;
+            // A child that reads no more is about to end, which its streams will tell.
+            if let Some(beat) = &mut beat {
+                beat.send(b'.');
+            }
+            let (out_ready, err_ready) = streams.ready(left.min(beat_ns)).map_err(fail)?;
             if out_ready {
                 read_some(&mut streams.stdout, &mut stdout).map_err(io_fault)?;
             }

@@ -17,6 +17,9 @@ mod subject;
 mod tell;
 
 pub use keep::Kept;
+pub use scratch::Scratch;
+pub use starter::{Facts, VmStarter};
+pub use subject::Subject;
 pub use tell::{page_of, write_page};
 
 use pinfold_host::{Clock, LiveHost, SystemClock, user};
@@ -28,9 +31,7 @@ use pinfold_study::tune::{
 };
 
 use self::measure::{PER_OBSERVED_S, PER_STATE_S};
-use self::scratch::Scratch;
-use self::starter::{Facts, VmStarter};
-use self::subject::{Inside, Subject};
+use self::subject::Inside;
 use crate::cli::{self, TuneArgs};
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};

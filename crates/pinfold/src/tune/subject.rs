@@ -64,7 +64,8 @@ impl Subject {
         }
     }
 
-    fn demo(
+    /// Prepares the demo guest.
+    pub fn demo(
         vcpus: u32,
         scratch: &Scratch,
         (agent_socket, pinload): (String, &[u8]),

@@ -7,8 +7,9 @@ mod supervisor;
 mod talk;
 mod verify;
 
+use pinfold_host::user::StateDir;
 use pinfold_host::{SystemClock, user};
-use pinfold_model::{LoadRow, RecordedLoad};
+use pinfold_model::{CpuSet, LoadRow, RecordedLoad};
 use pinfold_plan::platforms;
 use pinfold_speed::{Facts, METHODS};
 use serde_json::json;
@@ -24,6 +25,15 @@ use talk::Ask;
 pub use inside::run_slow;
 pub use outside::sentinel;
 pub use status::is_platform;
+
+/// The groups and PUs of a vnode of the platform that is up.
+pub fn place_of(state: &StateDir, vnode: &str) -> Result<(Vec<String>, CpuSet), Failure> {
+    let ask = Ask::Enter { vnode: vnode.to_owned() };
+    let talk::Enter { files, pus, .. } = talk::require(state, &ask)?.enter()?;
+    let strange = |what: &str| Failure::new(Exit::Host, format!("the supervisor tells {what}"));
+    let pus = CpuSet::parse_list(&pus).map_err(|error| strange(&error.to_string()))?;
+    Ok((files, pus))
+}
 
 /// Dispatches.
 pub fn emulate(arguments: &EmulateArgs, state: Option<&str>) -> Result<(), Failure> {

@@ -8,14 +8,13 @@
 use pinfold_host::Clock as _;
 use pinfold_host::SystemClock;
 use pinfold_host::user::StateDir;
-use pinfold_model::CpuSet;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::speed_rulers::{Amount, Micro, MicroKind, SpeedRuler as _};
 use pinfold_study::stats::{Block, median, ratio_interval};
 use serde_json::{Value, json};
 
-use super::talk::{self, Ask, Enter};
+use super::talk::{self, Ask};
 use crate::cli::emulate::VerifyArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, data, say};
@@ -95,9 +94,7 @@ fn benchmarks(is_quick: bool) -> Vec<Micro> {
 impl<'s> Vnode<'s> {
     fn find(state: &'s StateDir, name: &'s str) -> Result<Self, Failure> {
         let strange = |what: &str| Failure::new(Exit::Host, format!("the supervisor tells {what}"));
-        let ask = Ask::Enter { vnode: name.to_owned() };
-        let Enter { files, pus, .. } = talk::require(state, &ask)?.enter()?;
-        let mask = CpuSet::parse_list(&pus).map_err(|error| strange(&error.to_string()))?;
+        let (files, mask) = super::place_of(state, name)?;
         let status = talk::require(state, &Ask::Status)?.status()?;
         let (method, asked) =
             asked(&status, name).ok_or_else(|| strange(&format!("nothing of {name}")))?;

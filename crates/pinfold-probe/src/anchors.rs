@@ -1,0 +1,353 @@
+//! Anchors: the best instrument of others for a job, run beside ours.
+//!
+//! Each is called as a program and its output is read; none is linked. What an anchor gives is
+//! not samples but what it makes of them: [`Reading`]s of a mean, a quantile, a maximum. Each
+//! file here says how its instrument is called so that it measures what ours measures, and what
+//! is known to be odd about its output. Nothing is believed: garbage is an error that shows it.
+
+mod cyclictest;
+mod fio;
+mod likwid;
+mod oslat;
+mod perf;
+mod stress_ng;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use pinfold_host::process::{self, Spawn};
+use pinfold_host::user::StateDir;
+use pinfold_host::{HostError, process::Output};
+use pinfold_model::{Figure, Statistic};
+
+use crate::loads::Placement;
+use crate::registry::Settings;
+use crate::rulers::{IoTarget, RulerPolicy};
+
+pub use fio::figure as fio_figure;
+
+/// An instrument of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Anchor {
+    /// Timer wake-ups (rt-tests).
+    Cyclictest,
+    /// A spinning thread (rt-tests).
+    Oslat,
+    /// Memory bandwidth.
+    LikwidBench,
+    /// `perf bench`: pipes, messages.
+    Perf,
+    /// Timer wake-ups and context switches of stress-ng.
+    StressNg,
+    /// Disks.
+    Fio,
+}
+
+/// One number of an anchor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    /// Labels of the figure that measures the same; those that are not named do not matter.
+    pub labels: BTreeMap<String, String>,
+    /// What it sums up.
+    pub statistic: Statistic,
+    /// In the unit of the probe.
+    pub value: f64,
+}
+
+/// What an anchor found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// Its numbers.
+    pub readings: Vec<Reading>,
+    /// How many samples it took, if it tells.
+    pub samples: Option<u64>,
+}
+
+/// Why an anchor gave nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum AnchorError {
+    /// It is not there.
+    #[error("{} is not installed", .0.name())]
+    NotInstalled(Anchor),
+    /// It cannot measure what was asked.
+    #[error("{} {why}", .anchor.name())]
+    Cannot {
+        /// The anchor.
+        anchor: Anchor,
+        /// What it cannot.
+        why: String,
+    },
+    /// It ended with an error.
+    #[error("{} failed ({how}): {message}", .anchor.name())]
+    Failed {
+        /// The anchor.
+        anchor: Anchor,
+        /// Exit code or signal.
+        how: String,
+        /// What it said, shortened.
+        message: String,
+    },
+    /// Its output is not what it is known to write.
+    #[error("the output of {} {why}", .anchor.name())]
+    Output {
+        /// The anchor.
+        anchor: Anchor,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It could not be run.
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+impl AnchorError {
+    /// What the user can do next.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            AnchorError::NotInstalled(anchor) => {
+                Some(format!("apt-get install {}", anchor.package()))
+            }
+            AnchorError::Output { anchor, .. } => Some(format!(
+                "another version of {} may write otherwise; this one was tried: {}",
+                anchor.name(),
+                anchor.tried()
+            )),
+            AnchorError::Cannot { .. } | AnchorError::Failed { .. } | AnchorError::Host(_) => None,
+        }
+    }
+}
+
+/// How an anchor is called.
+struct Call {
+    argv: Vec<String>,
+    /// The file that it writes its result to; else standard output holds it.
+    file: Option<&'static str>,
+    /// Where it runs is given by its affinity, not by its arguments.
+    by_affinity: bool,
+}
+
+impl Anchor {
+    /// All of them.
+    pub const ALL: [Anchor; 6] = [
+        Anchor::Cyclictest,
+        Anchor::Oslat,
+        Anchor::LikwidBench,
+        Anchor::Perf,
+        Anchor::StressNg,
+        Anchor::Fio,
+    ];
+
+    /// The name of its program.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Anchor::Cyclictest => "cyclictest",
+            Anchor::Oslat => "oslat",
+            Anchor::LikwidBench => "likwid-bench",
+            Anchor::Perf => "perf",
+            Anchor::StressNg => "stress-ng",
+            Anchor::Fio => "fio",
+        }
+    }
+
+    /// The anchor with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Anchor> {
+        Anchor::ALL.into_iter().find(|anchor| anchor.name() == name)
+    }
+
+    /// Its package in Debian.
+    #[must_use]
+    pub fn package(self) -> &'static str {
+        match self {
+            Anchor::Cyclictest | Anchor::Oslat => "rt-tests",
+            Anchor::LikwidBench => "likwid",
+            Anchor::Perf => "linux-perf",
+            Anchor::StressNg => "stress-ng",
+            Anchor::Fio => "fio",
+        }
+    }
+
+    /// The version whose output the reader was written for.
+    #[must_use]
+    pub fn tried(self) -> &'static str {
+        match self {
+            Anchor::Cyclictest | Anchor::Oslat => "rt-tests 2.40",
+            Anchor::LikwidBench => "likwid 5.2.2",
+            Anchor::Perf => "perf 6.1",
+            Anchor::StressNg => "stress-ng 0.15.06",
+            Anchor::Fio => "fio 3.33",
+        }
+    }
+
+    /// What a reader of the ratio should know.
+    #[must_use]
+    pub fn remark(self) -> Option<&'static str> {
+        match self {
+            Anchor::Cyclictest => Some(
+                "cyclictest cuts its times to whole microseconds (half of one is added) and leaves out the periods that it missed",
+            ),
+            Anchor::Oslat => Some(
+                "oslat spins all the time, so ours does too here; under fifo both then read the kernel's safety valve of 50 ms a second",
+            ),
+            Anchor::LikwidBench => Some(
+                "likwid-bench tells the mean of its run; its time is taken from its cycles and our clock's rate, because its own calibration errs on busy machines",
+            ),
+            Anchor::Perf => None,
+            Anchor::StressNg => Some("stress-ng's percentiles are read from its log"),
+            Anchor::Fio => {
+                Some("fio's percentiles are those of its histogram, to 1 % of their value")
+            }
+        }
+    }
+
+    /// Its program, if it is installed.
+    ///
+    /// # Errors
+    /// [`AnchorError::NotInstalled`].
+    pub fn program(self) -> Result<String, AnchorError> {
+        process::find_program(self.name()).ok_or(AnchorError::NotInstalled(self))
+    }
+
+    /// The settings under which ours measures what the anchor does.
+    #[must_use]
+    pub fn settings_for_ours(self, settings: &Settings) -> Settings {
+        let mut settings = settings.clone();
+        if self == Anchor::Oslat {
+            // The rulers refuse 100 % under a real-time policy.
+            let is_fifo = matches!(settings.policy, RulerPolicy::Fifo(_));
+            settings.duty_percent = Some(if is_fifo { 99 } else { 100 });
+        }
+        settings
+    }
+
+    /// Runs it in these cgroups and on these PUs; `ours` are the figures that it is held
+    /// against. Files go to `scratch`.
+    ///
+    /// # Errors
+    /// [`AnchorError`].
+    pub fn run(
+        self,
+        settings: &Settings,
+        ours: &[Figure],
+        (placement, scratch): (&Placement, &StateDir),
+    ) -> Result<Found, AnchorError> {
+        let program = self.program()?;
+        let mut all = Found { readings: Vec::new(), samples: None };
+        for call in self.calls(settings, ours, scratch)? {
+            let text = self.text_of(&program, &call, settings, (placement, scratch))?;
+            let found = self.parse(&text, ours)?;
+            all.readings.extend(found.readings);
+            all.samples = found.samples;
+        }
+        Ok(all)
+    }
+
+    fn calls(
+        self,
+        settings: &Settings,
+        ours: &[Figure],
+        scratch: &StateDir,
+    ) -> Result<Vec<Call>, AnchorError> {
+        let cannot = |why: String| AnchorError::Cannot { anchor: self, why };
+        match self {
+            Anchor::Cyclictest => Ok(vec![cyclictest::call(settings, scratch)]),
+            Anchor::Oslat => Ok(vec![oslat::call(settings, scratch)]),
+            Anchor::LikwidBench => likwid::calls(settings, ours).map_err(cannot),
+            Anchor::Perf => perf::call(settings, ours).map(|call| vec![call]).map_err(cannot),
+            Anchor::StressNg => {
+                stress_ng::call(settings, ours).map(|call| vec![call]).map_err(cannot)
+            }
+            Anchor::Fio => match &settings.target {
+                Some(target) => Ok(vec![fio::call(settings, target, scratch)]),
+                None => Err(cannot("needs a file or a block device to read".to_owned())),
+            },
+        }
+    }
+
+    fn text_of(
+        self,
+        program: &str,
+        call: &Call,
+        settings: &Settings,
+        (placement, scratch): (&Placement, &StateDir),
+    ) -> Result<String, AnchorError> {
+        let file = call.file.map(|name| scratch.path_of(name));
+        if let Some(name) = call.file
+            && scratch.contains(name)
+        {
+            scratch.remove(name)?; // an old answer must not pass for a new one
+        }
+        let mut spawn = Spawn::new(program)
+            .args(&call.argv)
+            .die_with_parent(true)
+            .current_dir(scratch.path())
+            .cgroup_files(placement.cgroup_files.clone());
+        if call.by_affinity {
+            spawn = spawn.affinity(settings.cpus.clone());
+        }
+        let patience_ns = settings.duration_ns.saturating_mul(4).saturating_add(60_000_000_000);
+        let output = spawn.capture(patience_ns)?;
+        if !output.status.success() {
+            return Err(self.failed(&output));
+        }
+        match file {
+            Some(path) => Ok(pinfold_host::user::read_text(&path)?),
+            // stress-ng logs what it measured.
+            None => Ok([output.stdout_text(), output.stderr_text()].concat()),
+        }
+    }
+
+    fn failed(self, output: &Output) -> AnchorError {
+        let said = [output.stderr_text(), output.stdout_text()].concat();
+        let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+        let last = &lines[lines.len().saturating_sub(3)..];
+        AnchorError::Failed {
+            anchor: self,
+            how: process::describe(output.status),
+            message: last.join(" | "),
+        }
+    }
+
+    /// Reads what it wrote.
+    ///
+    /// # Errors
+    /// [`AnchorError::Output`].
+    pub fn parse(self, text: &str, ours: &[Figure]) -> Result<Found, AnchorError> {
+        match self {
+            Anchor::Cyclictest => cyclictest::parse(text),
+            Anchor::Oslat => oslat::parse(text),
+            Anchor::LikwidBench => likwid::parse(text),
+            Anchor::Perf => perf::parse(text),
+            Anchor::StressNg => stress_ng::parse(text, ours),
+            Anchor::Fio => fio::parse(text),
+        }
+        .map_err(|why| AnchorError::Output { anchor: self, why })
+    }
+}
+
+/// A reading that holds for every figure of the probe.
+fn reading(statistic: Statistic, value: f64) -> Reading {
+    Reading { labels: BTreeMap::new(), statistic, value }
+}
+
+/// A number that a measurement can give; what cannot be is named.
+fn sound(what: &str, value: f64) -> Result<f64, String> {
+    match value.is_finite() && value >= 0.0 {
+        true => Ok(value),
+        false => Err(format!("tells {what} {value}")),
+    }
+}
+
+/// Seconds as these programs take them: a whole number, at least one.
+fn whole_seconds(duration_ns: u64) -> String {
+    duration_ns.div_ceil(1_000_000_000).max(1).to_string()
+}
+
+fn path_of(target: &IoTarget) -> &str {
+    match target {
+        IoTarget::Device(path) | IoTarget::File(path) => path,
+    }
+}

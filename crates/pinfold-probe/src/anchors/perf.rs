@@ -1,0 +1,39 @@
+//! perf: `perf bench sched pipe`, a token between two processes.
+//!
+//! `--format=simple` prints the seconds of the whole run and nothing else. One operation is the
+//! way there and back: two switches.
+//!
+//! ```text
+//! 1.126
+//! ```
+
+use pinfold_model::{Figure, Statistic};
+
+use super::{Call, Found, reading, sound};
+use crate::registry::Settings;
+
+/// Round trips per run.
+const LOOPS: u32 = 20_000;
+
+pub(super) fn call(settings: &Settings, ours: &[Figure]) -> Result<Call, String> {
+    if ours.iter().all(|figure| figure.probe != "context-switch") {
+        return Err("is read for context switches only".to_owned());
+    }
+    if settings.cpus.is_empty() {
+        return Err("needs a PU".to_owned());
+    }
+    let loops = LOOPS.to_string();
+    let argv = ["bench", "--format=simple", "sched", "pipe", "-l", &loops].map(str::to_owned);
+    Ok(Call { argv: argv.to_vec(), file: None, by_affinity: true })
+}
+
+pub(super) fn parse(text: &str) -> Result<Found, String> {
+    let word = text.trim();
+    let seconds: f64 = word.parse().map_err(|_| format!("is no time: {word:?}"))?;
+    let seconds = sound("a time of", seconds)?;
+    if seconds <= 0.0 {
+        return Err("tells a time of 0 s".to_owned());
+    }
+    let ns = seconds * 1e9 / (2.0 * f64::from(LOOPS));
+    Ok(Found { readings: vec![reading(Statistic::Mean, ns)], samples: Some(u64::from(LOOPS)) })
+}

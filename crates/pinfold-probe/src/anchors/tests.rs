@@ -1,0 +1,3 @@
+//! Tests of the readers of anchors, on what the real ones wrote.
+
+use super::*;

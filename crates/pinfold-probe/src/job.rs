@@ -1,0 +1,233 @@
+//! One probe, ready to be taken: on the host in a place of its own, or in a guest.
+//!
+//! A job gives figures whatever its kind: those of a ruler are one per CPU, those of a
+//! micro-benchmark a single number. What runs under a real-time policy on the host is supervised
+//! by heartbeats, so that it does not go on when this process is stopped; everything else that
+//! is started here is killed with it.
+
+use std::collections::BTreeMap;
+
+use pinfold_host::process::{self, Spawn};
+use pinfold_model::{Family, Figure, Metric, Series, Unit};
+
+use crate::agent::{Agent, BEAT};
+use crate::figures::Instrument;
+use crate::loads::Placement;
+use crate::pinload::Pinload;
+use crate::rulers::{Kind, Ruler, RulerError, RulerPolicy};
+use crate::speed_rulers::{Micro, SpeedRuler as _};
+
+/// One probe with all its settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Job {
+    /// A ruler: a series per CPU.
+    Ruler(Ruler),
+    /// An instrument that prints figures itself.
+    Instrument(Instrument),
+    /// A micro-benchmark: work per second.
+    Micro(Micro),
+}
+
+impl Job {
+    /// The `pinload` subcommand.
+    #[must_use]
+    pub fn probe(&self) -> &'static str {
+        match self {
+            Job::Ruler(ruler) => ruler.probe(),
+            Job::Instrument(instrument) => instrument.probe(),
+            Job::Micro(micro) => micro.probe(),
+        }
+    }
+
+    /// The arguments of `pinload`, beginning with the subcommand.
+    #[must_use]
+    pub fn argv(&self) -> Vec<String> {
+        match self {
+            Job::Ruler(ruler) => ruler.argv(),
+            Job::Instrument(instrument) => instrument.argv(),
+            Job::Micro(micro) => micro.argv(),
+        }
+    }
+
+    /// How long it is waited for.
+    #[must_use]
+    pub fn patience_ns(&self) -> u64 {
+        match self {
+            Job::Ruler(ruler) => ruler.patience_ns(),
+            Job::Instrument(instrument) => instrument.patience_ns(),
+            Job::Micro(micro) => micro.patience_ns(),
+        }
+    }
+
+    /// Reads its output.
+    ///
+    /// # Errors
+    /// [`RulerError::Line`] or [`RulerError::Output`].
+    pub fn parse(&self, output: &str) -> Result<Vec<Figure>, RulerError> {
+        match self {
+            Job::Ruler(ruler) => {
+                let series = ruler.parse(output)?;
+                Ok(series.into_iter().map(|one| figure_of(ruler, one)).collect())
+            }
+            Job::Instrument(instrument) => instrument.parse(output),
+            Job::Micro(micro) => {
+                let outcome = micro.parse(output)?;
+                Ok(vec![Figure {
+                    probe: micro.probe().to_owned(),
+                    labels: BTreeMap::new(),
+                    unit: Unit::PerSecond,
+                    family: Family::Capacity,
+                    cpu: None,
+                    duration_ns: outcome.elapsed_ns,
+                    samples: vec![outcome.per_second()],
+                    dropped: 0,
+                    disturbed: 0,
+                    flags: Vec::new(),
+                }])
+            }
+        }
+    }
+
+    /// Takes it on the host, in these cgroups and on these PUs.
+    ///
+    /// # Errors
+    /// [`RulerError`].
+    pub fn run_on_host(
+        &self,
+        pinload: &Pinload,
+        placement: &Placement,
+    ) -> Result<Vec<Figure>, RulerError> {
+        let mut argv = self.argv();
+        let is_supervised = self.is_real_time();
+        if is_supervised {
+            argv.push("--supervised".to_owned());
+        }
+        let mut spawn = Spawn::new(&pinload.path())
+            .args(argv)
+            .die_with_parent(true)
+            .cgroup_files(placement.cgroup_files.clone());
+        if let Some(mask) = &placement.affinity {
+            spawn = spawn.affinity(mask.clone());
+        }
+        let output = match is_supervised {
+            true => {
+                let beat_ns = u64::try_from(BEAT.as_nanos()).unwrap_or(u64::MAX);
+                spawn.capture_beating(self.patience_ns(), beat_ns)?
+            }
+            false => spawn.capture(self.patience_ns())?,
+        };
+        if !output.status.success() {
+            return Err(self.failed(process::describe(output.status), &output.stderr_text()));
+        }
+        self.parse(&output.stdout_text())
+    }
+
+    /// Takes it in a guest.
+    ///
+    /// # Errors
+    /// [`RulerError`].
+    pub fn run_in_guest(&self, agent: &Agent) -> Result<Vec<Figure>, RulerError> {
+        let output = agent.run(&self.argv(), self.patience_ns())?;
+        if !output.success() {
+            return Err(self.failed(output.exit.to_string(), &output.stderr_text()));
+        }
+        self.parse(&output.stdout_text())
+    }
+
+    fn is_real_time(&self) -> bool {
+        match self {
+            Job::Ruler(ruler) => matches!(ruler.policy, RulerPolicy::Fifo(_)),
+            Job::Instrument(_) | Job::Micro(_) => false,
+        }
+    }
+
+    fn failed(&self, how: String, message: &str) -> RulerError {
+        // The program begins with its own name, which the error tells already.
+        let message = message.trim().to_owned();
+        RulerError::Failed { probe: self.probe(), how, message }
+    }
+}
+
+/// A ruler's series as a figure; what a series means depends on the ruler's own settings, which
+/// become its labels.
+fn figure_of(ruler: &Ruler, series: Series) -> Figure {
+    let label = match &ruler.kind {
+        Kind::SpinGap { duty_percent, .. } => ("duty-percent", duty_percent.to_string()),
+        Kind::Wakeup { period_us } => ("period-us", period_us.to_string()),
+        Kind::Compute { window_ms } => ("window-ms", window_ms.to_string()),
+        Kind::IoLatency { block, .. } => ("block-bytes", block.to_string()),
+    };
+    let family = match series.metric {
+        Metric::ComputeRate => Family::Capacity,
+        Metric::SpinGap | Metric::Wakeup | Metric::IoAhci | Metric::IoVirtio | Metric::RunDelay => {
+            Family::Tail
+        }
+    };
+    let is_pinned = !matches!(ruler.kind, Kind::IoLatency { .. });
+    Figure {
+        probe: ruler.probe().to_owned(),
+        labels: BTreeMap::from([(label.0.to_owned(), label.1)]),
+        unit: series.metric.unit(),
+        family,
+        cpu: is_pinned.then_some(series.cpu),
+        duration_ns: series.observed_ns,
+        samples: series.samples,
+        dropped: series.dropped,
+        disturbed: 0,
+        flags: series.flags,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pinfold_model::CpuSet;
+
+    use super::*;
+    use crate::rulers::Cpus;
+
+    fn first_pu() -> CpuSet {
+        let host = pinfold_host::LiveHost::new().unwrap();
+        let mask = pinfold_host::Host::affinity(&host, pinfold_model::Tid(0)).unwrap();
+        CpuSet::from_iter(mask.iter().next())
+    }
+
+    #[test]
+    fn rulers_and_micro_benchmarks_give_figures() {
+        let folder = tempfile::tempdir().unwrap();
+        let pinload = Pinload::install_in(&folder.path().join("bin").to_string_lossy()).unwrap();
+        let pus = first_pu();
+        let placement = Placement { cgroup_files: Vec::new(), affinity: Some(pus.clone()) };
+        let ruler = Ruler::wakeup(50_000_000).on(Cpus::These(pus));
+        let figures = Job::Ruler(ruler).run_on_host(&pinload, &placement).unwrap();
+        assert_eq!(figures.len(), 1);
+        assert_eq!(figures[0].family, Family::Tail);
+        assert_eq!(figures[0].labels["period-us"], "1000");
+        assert!(!figures[0].samples.is_empty() && figures[0].cpu.is_some());
+        let mut micro = Micro::all_of_the_paper()[0];
+        micro.amount = crate::speed_rulers::Amount::Time(20_000_000);
+        let figures = Job::Micro(micro).run_on_host(&pinload, &placement).unwrap();
+        assert_eq!((figures[0].probe.as_str(), figures[0].samples.len()), ("micro-cpu", 1));
+    }
+
+    #[test]
+    fn a_refusal_of_pinload_is_told_in_its_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let pinload = Pinload::install_in(&folder.path().join("bin").to_string_lossy()).unwrap();
+        let ruler = Ruler::spin_gap(1); // shorter than it takes
+        let error = Job::Ruler(ruler).run_on_host(&pinload, &Placement::default()).unwrap_err();
+        assert!(error.to_string().contains("--seconds"), "{error}");
+    }
+
+    #[test]
+    fn a_real_time_ruler_hears_from_us() {
+        let folder = tempfile::tempdir().unwrap();
+        let pinload = Pinload::install_in(&folder.path().join("bin").to_string_lossy()).unwrap();
+        let ruler =
+            Ruler::wakeup(2_000_000_000).on(Cpus::These(first_pu())).under(RulerPolicy::Fifo(1));
+        let job = Job::Ruler(ruler);
+        assert!(job.is_real_time());
+        // Longer than it lives in silence.
+        let figures = job.run_on_host(&pinload, &Placement::default()).unwrap();
+        assert!(figures[0].duration_ns >= 1_900_000_000);
+    }
+}

@@ -1,0 +1,276 @@
+//! Every probe that can be taken by itself: one row each.
+//!
+//! A row says what is measured, in what unit, how its samples are summed up, which instruments
+//! of others it can be held against, and how settings become a [`Job`]. `pinfold measure --list`
+//! prints the table. A new instrument of `pinload` is a row here: its figures need nothing else.
+
+#[cfg(test)]
+mod tests;
+
+use pinfold_model::{CpuSet, Family, Unit};
+
+use crate::anchors::Anchor;
+use crate::figures::Instrument;
+use crate::job::Job;
+use crate::rulers::{Cpus, Disk, IoTarget, Kind, Ruler, RulerPolicy, seconds};
+use crate::speed_rulers::{Amount, Micro, MicroKind};
+
+/// How the figures of a probe are best drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Picture {
+    /// A percentile plot: each period or request is a sample.
+    Percentiles,
+    /// Gaps and what arrivals at random moments meet of them: only what was long is a sample.
+    Gaps,
+    /// A bar for each figure.
+    Bars,
+}
+
+/// What is asked of a probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// For how long.
+    pub duration_ns: u64,
+    /// Where: on each of them if the probe has a thread per CPU, else anywhere on them.
+    pub cpus: CpuSet,
+    /// Under which policy.
+    pub policy: RulerPolicy,
+    /// Time between two wake-ups, or of spinning and sleeping; `None` for the probe's own.
+    pub period_us: Option<u32>,
+    /// Percent of its period for which the gap ruler spins; `None` for its own.
+    pub duty_percent: Option<u8>,
+    /// What is read by the I/O probe.
+    pub target: Option<IoTarget>,
+    /// Words for the instrument itself.
+    pub more: Vec<String>,
+}
+
+/// Why settings do not make a job, as a sentence without full stop.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{probe} {why}")]
+pub struct Refusal {
+    /// The probe.
+    pub probe: &'static str,
+    /// What is wrong.
+    pub why: String,
+}
+
+/// One probe.
+#[derive(Clone, Copy, Debug)]
+pub struct Probe {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it measures, in one line.
+    pub what: &'static str,
+    /// Unit of its samples.
+    pub unit: Unit,
+    /// How they are summed up.
+    pub family: Family,
+    /// How they are drawn.
+    pub picture: Picture,
+    /// Instruments of others that measure the same.
+    pub anchors: &'static [Anchor],
+    make: Make,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Make {
+    SpinGap,
+    Wakeup,
+    Compute,
+    Io,
+    Micro(MicroKind),
+    /// An instrument that prints figures: the subcommand, the words that always go with it, and
+    /// which of the common options it has.
+    Instrument(&'static str, &'static [&'static str], Options),
+}
+
+/// The common options of an instrument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Options {
+    /// None: it measures as long as it needs, where it was put.
+    None,
+    /// `--seconds`.
+    Seconds,
+    /// `--seconds`, `--cpus` and `--policy`, as the rulers.
+    Full,
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+/// All probes, in the order of the list.
+pub static PROBES: &[Probe] = &[
+    Probe {
+        name: "spin-gap",
+        what: "time taken from a thread that spins half of the time",
+        unit: Unit::Nanoseconds,
+        family: Family::Tail,
+        picture: Picture::Gaps,
+        anchors: &[Anchor::Oslat],
+        make: Make::SpinGap,
+    },
+    Probe {
+        name: "wakeup",
+        what: "lateness of timer wake-ups, missed periods counted",
+        unit: Unit::Nanoseconds,
+        family: Family::Tail,
+        picture: Picture::Percentiles,
+        anchors: &[Anchor::Cyclictest, Anchor::StressNg],
+        make: Make::Wakeup,
+    },
+    Probe {
+        name: "io",
+        what: "duration of random reads of 4 KiB, by fio where it is installed",
+        unit: Unit::Nanoseconds,
+        family: Family::Tail,
+        picture: Picture::Percentiles,
+        anchors: &[Anchor::Fio],
+        make: Make::Io,
+    },
+    Probe {
+        name: "compute",
+        what: "integer work per second, in windows of 5 ms",
+        unit: Unit::PerSecond,
+        family: Family::Capacity,
+        picture: Picture::Bars,
+        anchors: &[],
+        make: Make::Compute,
+    },
+    micro("micro-cpu", "integer work (Buchert 2011)", MicroKind::Cpu),
+    micro("micro-udp", "UDP datagrams that nobody reads (Buchert 2011)", MicroKind::Udp),
+    micro(
+        "micro-sleep",
+        "work, sleep, work (Buchert 2011)",
+        MicroKind::Sleep { sleep_ns: SECOND / 10 },
+    ),
+    micro(
+        "micro-memory",
+        "a stream through 128 MiB (Buchert 2011)",
+        MicroKind::Memory { mib: 128 },
+    ),
+    micro("micro-processes", "work in five processes (Buchert 2011)", MicroKind::Processes(5)),
+    micro("micro-threads", "work in five threads (Buchert 2011)", MicroKind::Threads(5)),
+];
+
+const fn micro(name: &'static str, what: &'static str, kind: MicroKind) -> Probe {
+    Probe {
+        name,
+        what,
+        unit: Unit::PerSecond,
+        family: Family::Capacity,
+        picture: Picture::Bars,
+        anchors: &[],
+        make: Make::Micro(kind),
+    }
+}
+
+/// The probe of that name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Probe> {
+    PROBES.iter().find(|probe| probe.name == name)
+}
+
+impl Probe {
+    /// The job of these settings.
+    ///
+    /// # Errors
+    /// [`Refusal`] if the probe has no such setting, or lacks one.
+    pub fn job(&self, settings: &Settings) -> Result<Job, Refusal> {
+        self.check(settings)?;
+        let ruler = |ruler: Ruler| {
+            let cpus = Cpus::These(settings.cpus.clone());
+            Job::Ruler(ruler.on(cpus).under(settings.policy))
+        };
+        let duration_ns = settings.duration_ns;
+        Ok(match self.make {
+            Make::SpinGap => {
+                let duty_percent = settings.duty_percent.unwrap_or(50);
+                let period_us = settings.period_us.unwrap_or(10_000);
+                let kind = Kind::SpinGap { duty_percent, period_us, floor_ns: 1_000 };
+                ruler(Ruler { kind, ..Ruler::spin_gap(duration_ns) })
+            }
+            Make::Wakeup => {
+                let kind = Kind::Wakeup { period_us: settings.period_us.unwrap_or(1_000) };
+                let mut made = Ruler { kind, ..Ruler::wakeup(duration_ns) };
+                made.max_samples = samples_of(duration_ns, settings.period_us.unwrap_or(1_000));
+                ruler(made)
+            }
+            Make::Compute => ruler(Ruler::compute(duration_ns)),
+            Make::Io => {
+                let target = settings.target.clone().ok_or_else(|| {
+                    self.refuse("needs a file or a block device to read".to_owned())
+                })?;
+                let made = Ruler::io_latency(Disk::Virtio, target, duration_ns);
+                Job::Ruler(made.under(settings.policy))
+            }
+            Make::Micro(kind) => {
+                Job::Micro(Micro { kind, amount: Amount::Time(settings.duration_ns) })
+            }
+            Make::Instrument(command, words, options) => {
+                let mut arguments: Vec<String> =
+                    words.iter().map(|word| (*word).to_owned()).collect();
+                arguments.extend(common(options, settings));
+                arguments.extend(settings.more.iter().cloned());
+                Job::Instrument(Instrument { command, arguments, duration_ns })
+            }
+        })
+    }
+
+    /// Settings that the probe does not have are refused rather than ignored.
+    fn check(&self, settings: &Settings) -> Result<(), Refusal> {
+        let has_period = matches!(self.make, Make::SpinGap | Make::Wakeup);
+        let takes_words = matches!(self.make, Make::Instrument(..));
+        let has_policy = match self.make {
+            Make::SpinGap | Make::Wakeup | Make::Compute | Make::Io => true,
+            Make::Micro(_) => false,
+            Make::Instrument(_, _, options) => options == Options::Full,
+        };
+        if settings.period_us.is_some() && !has_period {
+            return Err(self.refuse("has no period".to_owned()));
+        }
+        if settings.target.is_some() && !matches!(self.make, Make::Io) {
+            return Err(self.refuse("reads no file".to_owned()));
+        }
+        if settings.policy != RulerPolicy::Other && !has_policy {
+            return Err(self.refuse("runs under the policy other only".to_owned()));
+        }
+        match settings.more.first() {
+            Some(word) if !takes_words => {
+                Err(self.refuse(format!("has no further options such as {word:?}")))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// True if the probe reads a file or a device.
+    #[must_use]
+    pub fn reads_a_file(&self) -> bool {
+        matches!(self.make, Make::Io)
+    }
+
+    fn refuse(&self, why: String) -> Refusal {
+        Refusal { probe: self.name, why }
+    }
+}
+
+/// Room for one sample per period, and a tenth more.
+fn samples_of(duration_ns: u64, period_us: u32) -> u32 {
+    let periods = duration_ns / (u64::from(period_us.max(1)) * 1_000);
+    u32::try_from(periods + periods / 10).unwrap_or(u32::MAX).clamp(1_000, 10_000_000)
+}
+
+fn common(options: Options, settings: &Settings) -> Vec<String> {
+    let seconds = ["--seconds".to_owned(), seconds(settings.duration_ns)];
+    match options {
+        Options::None => Vec::new(),
+        Options::Seconds => seconds.to_vec(),
+        Options::Full => {
+            let policy = match settings.policy {
+                RulerPolicy::Other => "other".to_owned(),
+                RulerPolicy::Fifo(priority) => format!("fifo:{priority}"),
+            };
+            let place = ["--cpus".to_owned(), settings.cpus.to_string()];
+            [&seconds[..], &place, &["--policy".to_owned(), policy]].concat()
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Tests of the registry.
+
+use super::*;
+
+fn settings() -> Settings {
+    Settings {
+        duration_ns: 20_000_000,
+        cpus: CpuSet::parse_list("0").unwrap(),
+        policy: RulerPolicy::Other,
+        period_us: None,
+        duty_percent: None,
+        target: None,
+        more: Vec::new(),
+    }
+}
+
+#[test]
+fn names_are_unique_and_lead_to_jobs() {
+    for (index, probe) in PROBES.iter().enumerate() {
+        assert!(PROBES[..index].iter().all(|other| other.name != probe.name), "{}", probe.name);
+        assert_eq!(find(probe.name).map(|found| found.name), Some(probe.name));
+        assert!(probe.what.len() <= 70, "{}: too long for a line", probe.name);
+        let target = probe.reads_a_file().then(|| IoTarget::File("/dev/null".to_owned()));
+        let job = probe.job(&Settings { target, ..settings() }).unwrap();
+        assert!(!job.argv().is_empty());
+        if matches!(probe.make, Make::Instrument(..)) {
+            assert!(matches!(job, Job::Instrument(_)));
+        }
+    }
+    assert!(find("spin").is_none());
+}
+
+#[test]
+fn what_a_probe_does_not_have_is_refused() {
+    let check = |name: &str, settings: Settings, expected: &str| {
+        let told = find(name).unwrap().job(&settings).unwrap_err().to_string();
+        assert!(told.contains(expected), "{told}");
+    };
+    check("compute", Settings { period_us: Some(1), ..settings() }, "compute has no period");
+    let target = Some(IoTarget::File("/x".to_owned()));
+    check("wakeup", Settings { target, ..settings() }, "wakeup reads no file");
+    check("io", settings(), "io needs a file");
+    check("spin-gap", Settings { more: vec!["--x".to_owned()], ..settings() }, "\"--x\"");
+    let policy = RulerPolicy::Fifo(3);
+    check("micro-cpu", Settings { policy, ..settings() }, "policy other only");
+}
+
+#[test]
+fn a_wake_up_has_room_for_every_period() {
+    assert_eq!(samples_of(10 * SECOND, 1_000), 11_000);
+    assert_eq!(samples_of(1, 1_000), 1_000);
+    assert_eq!(samples_of(u64::MAX, 1), 10_000_000);
+}

@@ -1,0 +1,329 @@
+//! Two sets of figures side by side: ratio, interval, verdict.
+//!
+//! Both sides are lists of blocks; block *i* of one is held against block *i* of the other, and
+//! what the two have in common is the moment. Figures belong together if instrument and labels
+//! are the same; those of several CPUs under the same labels are one population. What has no
+//! partner is told, not dropped. The ratio is always the first side over the second.
+//!
+//! A capacity is compared by its best window and its median, a tail by its median, its 99.9 %
+//! quantile (from 10,000 samples on) and its largest sample; all rows are one family of tests
+//! (Holm). A machine that was contended, or had no steady state, gets no verdict.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use pinfold_model::{Family, Figure, Statistic, Unit};
+
+use crate::stats::{
+    Block, Capacity, Direction, Evidence, Interval, P999_SAMPLES, Rule, Steadiness, Verdict,
+    blocks_needed, holm, median, of_samples, ratio_interval, sign_flip, steady,
+};
+
+/// The chance of a false better or worse among all rows.
+pub const ALPHA: f64 = 0.05;
+/// Ratios within 2 % count as the same.
+pub const MARGIN: f64 = 0.02;
+
+/// What names a figure on both sides.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// The instrument.
+    pub probe: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.probe)?;
+        self.labels.iter().try_for_each(|(name, text)| write!(f, " {name}={text}"))
+    }
+}
+
+/// One of the two sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The first, above the line of the ratio.
+    First,
+    /// The second, the yardstick.
+    Second,
+}
+
+/// What a row says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Better, same, worse or unknown: the first side against the second.
+    Verdict(Verdict),
+    /// More than a fifth of this side's windows were disturbed.
+    Contended(Side, f64),
+    /// This side did not come to rest in most blocks.
+    NotSteady(Side),
+    /// Of this quantity nobody says which way is better.
+    NoDirection,
+    /// In some block a side gave nothing, or zero, to form a ratio with.
+    NoRatio(Side),
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = |side: &Side| match side {
+            Side::First => "the first",
+            Side::Second => "the second",
+        };
+        match self {
+            Outcome::Verdict(verdict) => verdict.fmt(f),
+            Outcome::Contended(side, share) => {
+                write!(f, "contended: {:.0} % left out of {}", share * 100.0, word(side))
+            }
+            Outcome::NotSteady(side) => write!(f, "no steady state in {}", word(side)),
+            Outcome::NoDirection => f.write_str("–"),
+            Outcome::NoRatio(side) => write!(f, "nothing seen in {}", word(side)),
+        }
+    }
+}
+
+/// One statistic of one figure, on both sides.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The figure.
+    pub key: Key,
+    /// Unit of the values.
+    pub unit: Unit,
+    /// What sums it up.
+    pub statistic: Statistic,
+    /// Median over the first side's blocks.
+    pub first: Option<f64>,
+    /// Median over the second side's blocks.
+    pub second: Option<f64>,
+    /// Median over the blocks' ratios.
+    pub ratio: Option<f64>,
+    /// Its 95 % interval, from two blocks on.
+    pub interval: Option<Interval>,
+    /// p-value of the exact paired test after Holm's correction.
+    pub p_holm: Option<f64>,
+    /// What it says.
+    pub outcome: Outcome,
+}
+
+/// All rows, and what has no partner.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// Blocks that both sides have.
+    pub blocks: u32,
+    /// Blocks from which a verdict is possible.
+    pub needed: u32,
+    /// The rows, by figure.
+    pub rows: Vec<Row>,
+    /// What could not be compared, a sentence each.
+    pub unmatched: Vec<String>,
+}
+
+/// One statistic of one figure in every block; `None` where a block does not have it.
+type Values = Vec<Option<f64>>;
+
+/// What a side has of one figure.
+struct Population {
+    unit: Unit,
+    family: Family,
+    blocks: Vec<Merged>,
+}
+
+/// The figures of one block under one key, as one.
+#[derive(Default)]
+struct Merged {
+    samples: Vec<f64>,
+    disturbed: u64,
+    is_unsteady: bool,
+    is_there: bool,
+}
+
+/// Compares.
+#[must_use]
+pub fn compare(first: &[Vec<Figure>], second: &[Vec<Figure>]) -> Comparison {
+    let count = first.len().min(second.len());
+    let (ours, theirs) = (populations(&first[..count]), populations(&second[..count]));
+    let mut unmatched = lonely((&ours, &theirs), "the first");
+    unmatched.extend(lonely((&theirs, &ours), "the second"));
+    if first.len() != second.len() {
+        unmatched.push(format!(
+            "the first has {} block(s), the second {}: only the first {count} of each are compared",
+            first.len(),
+            second.len()
+        ));
+    }
+    let mut drafts = Vec::new();
+    for (key, one) in &ours {
+        let Some(other) = theirs.get(key) else { continue };
+        if (one.unit, one.family) != (other.unit, other.family) {
+            unmatched.push(format!(
+                "{key} is in {} on one side and in {} on the other",
+                one.unit.name(),
+                other.unit.name()
+            ));
+            continue;
+        }
+        drafts.extend(statistics(one, other).into_iter().map(|what| draft(key, what, one, other)));
+    }
+    let blocks = u32::try_from(count).unwrap_or(u32::MAX);
+    judge(drafts, blocks, unmatched)
+}
+
+/// A row before the correction for several tests.
+struct Draft {
+    row: Row,
+    p: Option<f64>,
+    direction: Option<Direction>,
+    trouble: Option<Outcome>,
+}
+
+fn judge(mut drafts: Vec<Draft>, blocks: u32, unmatched: Vec<String>) -> Comparison {
+    let tested: Vec<f64> = drafts.iter().filter_map(|draft| draft.p).collect();
+    let family = u32::try_from(tested.len()).unwrap_or(u32::MAX);
+    let needed = blocks_needed(family, ALPHA);
+    let rule = Rule { alpha: ALPHA, margin: MARGIN, blocks_needed: needed };
+    let mut corrected = holm(&tested).into_iter();
+    for draft in &mut drafts {
+        draft.row.p_holm = draft.p.and_then(|_| corrected.next());
+        let unknown = Verdict::Unknown { have: blocks, need: needed };
+        draft.row.outcome = match (draft.trouble.take(), draft.direction) {
+            (Some(trouble), _) => trouble,
+            (None, None) => Outcome::NoDirection,
+            (None, Some(direction)) => match (draft.row.interval, draft.row.p_holm) {
+                (Some(interval), Some(p_holm)) => Outcome::Verdict(Verdict::of(
+                    &Evidence { blocks, interval, p_holm },
+                    direction,
+                    &rule,
+                )),
+                (_, _) => Outcome::Verdict(unknown),
+            },
+        };
+    }
+    let rows = drafts.into_iter().map(|draft| draft.row).collect();
+    Comparison { blocks, needed, rows, unmatched }
+}
+
+fn draft(key: &Key, statistic: Statistic, one: &Population, other: &Population) -> Draft {
+    let direction = direction(one.unit);
+    let (ours, theirs) = (one.values(statistic, direction), other.values(statistic, direction));
+    let lacking = |values: &Values| values.iter().any(|value| value.is_none_or(|v| v <= 0.0));
+    let missing = match (lacking(&ours), lacking(&theirs)) {
+        (true, _) => Some(Side::First),
+        (false, true) => Some(Side::Second),
+        (false, false) => None,
+    };
+    let pairs: Vec<Block> = ours
+        .iter()
+        .zip(&theirs)
+        .filter_map(|(one, other)| Some(Block::pair((*one)?, (*other)?)))
+        .collect();
+    let ratios: Vec<f64> = pairs.iter().filter_map(Block::ratio).collect();
+    let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
+    let is_whole = missing.is_none();
+    let middle = |values: &Values| {
+        let there: Vec<f64> = values.iter().flatten().copied().collect();
+        median(&there)
+    };
+    let contended = [(Side::First, one), (Side::Second, other)]
+        .into_iter()
+        .find_map(|(side, all)| all.contended_share().map(|share| Outcome::Contended(side, share)));
+    let unsteady = [(Side::First, one), (Side::Second, other)]
+        .into_iter()
+        .find_map(|(side, all)| all.is_unsteady().then_some(Outcome::NotSteady(side)));
+    Draft {
+        row: Row {
+            key: key.clone(),
+            unit: one.unit,
+            statistic,
+            first: middle(&ours),
+            second: middle(&theirs),
+            ratio: median(&ratios).filter(|_| is_whole),
+            interval: ratio_interval(&pairs).filter(|_| is_whole),
+            p_holm: None,
+            outcome: Outcome::NoDirection,
+        },
+        p: sign_flip(&logs).filter(|_| is_whole).map(|p| p.value),
+        direction: one.unit.higher_is_better().map(|_| direction),
+        trouble: missing.map(Outcome::NoRatio).or(contended).or(unsteady),
+    }
+}
+
+fn direction(unit: Unit) -> Direction {
+    match unit.higher_is_better() {
+        Some(true) => Direction::HigherIsBetter,
+        Some(false) | None => Direction::LowerIsBetter,
+    }
+}
+
+/// What sums up a figure.
+fn statistics(one: &Population, other: &Population) -> Vec<Statistic> {
+    let long =
+        |all: &Population| all.blocks.iter().all(|block| block.samples.len() >= P999_SAMPLES);
+    match one.family {
+        Family::Capacity => vec![Statistic::Best, Statistic::Median],
+        Family::Tail if long(one) && long(other) => {
+            vec![Statistic::Median, Statistic::P999, Statistic::Max]
+        }
+        Family::Tail => vec![Statistic::Median, Statistic::Max],
+        Family::Count => vec![Statistic::Median],
+    }
+}
+
+impl Population {
+    fn values(&self, statistic: Statistic, direction: Direction) -> Values {
+        self.blocks.iter().map(|block| of_samples(&block.samples, statistic, direction)).collect()
+    }
+
+    fn contended_share(&self) -> Option<f64> {
+        let (kept, disturbed) = self.blocks.iter().fold((0, 0), |(kept, disturbed), block| {
+            (kept + block.samples.len(), disturbed + block.disturbed)
+        });
+        let found = Capacity::of(&vec![1.0; kept.max(1)], disturbed, Direction::LowerIsBetter)?;
+        (self.family == Family::Capacity && found.is_contended()).then(|| found.left_out())
+    }
+
+    fn is_unsteady(&self) -> bool {
+        2 * self.blocks.iter().filter(|block| block.is_unsteady).count() > self.blocks.len()
+    }
+}
+
+fn lonely(
+    (here, there): (&BTreeMap<Key, Population>, &BTreeMap<Key, Population>),
+    side: &str,
+) -> Vec<String> {
+    here.keys()
+        .filter(|key| !there.contains_key(*key))
+        .map(|key| format!("only {side} has {key}"))
+        .collect()
+}
+
+fn populations(blocks: &[Vec<Figure>]) -> BTreeMap<Key, Population> {
+    let mut all: BTreeMap<Key, Population> = BTreeMap::new();
+    for (index, figures) in blocks.iter().enumerate() {
+        for figure in figures {
+            let key = Key { probe: figure.probe.clone(), labels: figure.labels.clone() };
+            let population = all.entry(key).or_insert_with(|| Population {
+                unit: figure.unit,
+                family: figure.family,
+                blocks: blocks.iter().map(|_| Merged::default()).collect(),
+            });
+            let merged = &mut population.blocks[index];
+            let samples = match figure.family {
+                Family::Capacity => {
+                    let found = steady(&figure.samples);
+                    merged.is_unsteady |= matches!(found, Steadiness::No { .. });
+                    found.of_samples(&figure.samples)
+                }
+                Family::Tail | Family::Count => &figure.samples,
+            };
+            merged.samples.extend_from_slice(samples);
+            merged.disturbed += figure.disturbed;
+            merged.is_there = true;
+        }
+    }
+    // A figure that a block lacks altogether cannot be paired there.
+    all.retain(|_, population| population.blocks.iter().all(|block| block.is_there));
+    all
+}

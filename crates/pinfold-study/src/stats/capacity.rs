@@ -1,0 +1,128 @@
+//! Capacities: bandwidth, memory latency, compute. Noise has one side.
+//!
+//! A neighbour, an interrupt or the hypervisor can only make a window worse, so the best window
+//! is where the machine's own ability lies (Chen and Revels, arXiv 1608.04295), and the median
+//! is what a user gets: both are told, with the tenth percentile between them.
+//! Windows that were disturbed may be left out, but not silently: with more than a fifth of
+//! them gone the machine was *contended*, and no verdict is built on what remains.
+
+use pinfold_model::Statistic;
+
+use super::quantile::quantile_sorted;
+use super::tail::P999_SAMPLES;
+use super::verdict::Direction;
+
+/// Share of windows left out above which a capacity gives no verdict.
+pub const CONTENDED_SHARE: f64 = 0.2;
+
+/// Summary of one capacity.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Capacity {
+    /// Windows that count.
+    pub windows: usize,
+    /// Windows that were left out because they were disturbed.
+    pub disturbed: u64,
+    /// The best window: the largest rate, the smallest time.
+    pub best: f64,
+    /// The value that a tenth of the windows reach.
+    pub p10: f64,
+    /// The middle window.
+    pub median: f64,
+}
+
+impl Capacity {
+    /// Summarises windows in any order; `None` if there are none.
+    #[must_use]
+    pub fn of(samples: &[f64], disturbed: u64, direction: Direction) -> Option<Self> {
+        let mut sorted = samples.to_vec();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let from_best = |part: f64| match direction {
+            Direction::LowerIsBetter => quantile_sorted(&sorted, part),
+            Direction::HigherIsBetter => quantile_sorted(&sorted, 1.0 - part),
+        };
+        Some(Self {
+            windows: sorted.len(),
+            disturbed,
+            best: from_best(0.0)?,
+            p10: from_best(0.1)?,
+            median: from_best(0.5)?,
+        })
+    }
+
+    /// Share of all windows that was left out, 0 to 1.
+    #[must_use]
+    pub fn left_out(&self) -> f64 {
+        self.disturbed as f64 / (self.windows as f64 + self.disturbed as f64)
+    }
+
+    /// True if so many windows were disturbed that what remains proves nothing.
+    #[must_use]
+    pub fn is_contended(&self) -> bool {
+        self.left_out() > CONTENDED_SHARE
+    }
+}
+
+/// One statistic of samples in any order; `None` without samples, and for the 99.9 % quantile
+/// with fewer than [`P999_SAMPLES`].
+#[must_use]
+pub fn of_samples(samples: &[f64], statistic: Statistic, direction: Direction) -> Option<f64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    match statistic {
+        Statistic::Best => match direction {
+            Direction::LowerIsBetter => sorted.first().copied(),
+            Direction::HigherIsBetter => sorted.last().copied(),
+        },
+        Statistic::Median => quantile_sorted(&sorted, 0.5),
+        Statistic::Mean if sorted.is_empty() => None,
+        Statistic::Mean => Some(sorted.iter().sum::<f64>() / sorted.len() as f64),
+        Statistic::P999 if sorted.len() < P999_SAMPLES => None,
+        Statistic::P999 => quantile_sorted(&sorted, 0.999),
+        Statistic::Max => sorted.last().copied(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOWER: Direction = Direction::LowerIsBetter;
+    const HIGHER: Direction = Direction::HigherIsBetter;
+
+    #[test]
+    fn best_is_on_the_side_that_noise_is_not() {
+        let windows: Vec<f64> = (0..=100).map(f64::from).collect();
+        let times = Capacity::of(&windows, 0, LOWER).unwrap();
+        assert_eq!((times.best, times.p10, times.median), (0.0, 10.0, 50.0));
+        let rates = Capacity::of(&windows, 0, HIGHER).unwrap();
+        assert_eq!((rates.best, rates.p10, rates.median), (100.0, 90.0, 50.0));
+        assert_eq!(Capacity::of(&[], 7, LOWER), None);
+    }
+
+    #[test]
+    fn more_than_a_fifth_left_out_is_contended() {
+        let check = |kept: usize, disturbed: u64, contended: bool| {
+            let found = Capacity::of(&vec![1.0; kept], disturbed, LOWER).unwrap();
+            assert_eq!(found.is_contended(), contended, "{kept} kept, {disturbed} left out");
+        };
+        check(80, 20, false);
+        check(79, 21, true);
+        check(1, 0, false);
+    }
+
+    #[test]
+    fn statistics_of_nothing_are_nothing() {
+        for statistic in Statistic::ALL {
+            assert_eq!(of_samples(&[], statistic, LOWER), None, "{}", statistic.name());
+        }
+        let samples = [4.0, 1.0, 1.0];
+        let of = |statistic| of_samples(&samples, statistic, LOWER);
+        assert_eq!(of(Statistic::Best), Some(1.0));
+        assert_eq!(of(Statistic::Mean), Some(2.0));
+        assert_eq!(of(Statistic::Max), Some(4.0));
+        assert_eq!(of(Statistic::P999), None, "three samples carry no such quantile");
+        assert_eq!(of_samples(&samples, Statistic::Best, HIGHER), Some(4.0));
+        let many: Vec<f64> = (0..P999_SAMPLES).map(|n| n as f64).collect();
+        assert!(of_samples(&many, Statistic::P999, LOWER).is_some());
+    }
+}

@@ -1,0 +1,169 @@
+//! `pinfold measure PROBE --against TOOL`: ours beside an instrument of others, in the same
+//! blocks, so that anyone can see for himself whether our ruler is straight.
+
+use pinfold_model::{Figure, Statistic, Unit};
+use pinfold_probe::anchors::{Anchor, Found};
+use pinfold_probe::registry::Probe;
+use pinfold_probe::rulers::RulerPolicy;
+use pinfold_study::random::Pcg32;
+use pinfold_study::stats::{Block, Direction, Interval, median, of_samples, ratio_interval};
+
+use super::place::HostPlace;
+use super::take::{Reader, Taking, anchor_failure};
+use super::{Bench, COMPARED_BLOCKS, announcement, show};
+use crate::cli::measure::MeasureArgs;
+use crate::failure::{Exit, Failure};
+use crate::output::{data, say};
+
+/// One statistic of ours and of the anchor's, block by block.
+pub struct CrossCheck {
+    /// Which figure, where there are several.
+    pub figure: String,
+    /// What sums it up.
+    pub statistic: Statistic,
+    /// Unit of both.
+    pub unit: Unit,
+    /// Ours.
+    pub ours: Vec<f64>,
+    /// The anchor's.
+    pub theirs: Vec<f64>,
+}
+
+impl CrossCheck {
+    /// The median ratio.
+    pub fn ratio(&self) -> Option<f64> {
+        let ratios: Vec<f64> = self.blocks().iter().filter_map(Block::ratio).collect();
+        median(&ratios)
+    }
+
+    /// Its interval, from two blocks on.
+    pub fn interval(&self) -> Option<Interval> {
+        ratio_interval(&self.blocks())
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let pairs = self.ours.iter().zip(&self.theirs);
+        pairs.map(|(ours, theirs)| Block::pair(*ours, *theirs)).collect()
+    }
+}
+
+/// Measures both and tells the ratio.
+pub fn against(
+    bench: &Bench,
+    probe: &Probe,
+    (arguments, name): (&MeasureArgs, &str),
+    state: Option<&str>,
+) -> Result<(), Failure> {
+    let anchor = anchor_of(probe, name)?;
+    anchor.program().map_err(|error| anchor_failure(&error))?;
+    let place = HostPlace::find(bench, arguments, state)?;
+    if anchor == Anchor::Oslat && matches!(place.policy, RulerPolicy::Fifo(_)) {
+        spare_a_pu(bench, &place)?;
+    }
+    let mut taking = Taking::with(bench, probe, (&arguments.how, place), Reader::Own)?;
+    taking.change(|settings| anchor.settings_for_ours(settings))?;
+    let blocks = arguments.blocks.unwrap_or(COMPARED_BLOCKS);
+    say(&announcement(probe, blocks, 2.0 * taking.seconds()));
+    let mut random = Pcg32::new(bench.seed, 0);
+    let mut checks: Vec<CrossCheck> = Vec::new();
+    // What ours looks like decides how some anchors are called: one block that is not counted.
+    let sample = taking.take()?.figures;
+    for block in 1..=blocks {
+        say(&format!("block {block} of {blocks}"));
+        let (ours, theirs) = match random.below(2) {
+            0 => {
+                let ours = taking.take()?.figures;
+                (ours, taking.anchor(anchor, &sample)?)
+            }
+            _ => {
+                let theirs = taking.anchor(anchor, &sample)?;
+                (taking.take()?.figures, theirs)
+            }
+        };
+        add(&mut checks, probe, &ours, &theirs);
+    }
+    // A statistic that some block lacks (too few samples for a quantile) cannot be paired.
+    checks.retain(|check| u32::try_from(check.ours.len()) == Ok(blocks));
+    if checks.is_empty() {
+        return Err(Failure::new(
+            Exit::Host,
+            format!("nothing that {} gave has a partner in {}", anchor.name(), probe.name),
+        )
+        .with_hint("measure longer, with --seconds"));
+    }
+    let remarks = [anchor.remark().map(str::to_owned), Some(format!("seed {}", bench.seed))];
+    let told = show::Told {
+        probe: probe.name,
+        anchor: anchor.name(),
+        place: taking.place(),
+        blocks,
+        remarks: remarks.into_iter().flatten().collect(),
+    };
+    match arguments.json {
+        true => data(&show::cross_check_json(&told, &checks).to_string()),
+        false => data(&show::cross_check(&told, &checks)),
+    }
+    Ok(())
+}
+
+fn anchor_of(probe: &Probe, name: &str) -> Result<Anchor, Failure> {
+    let known = Anchor::ALL.map(Anchor::name).join(", ");
+    let anchor = Anchor::from_name(name).ok_or_else(|| {
+        Failure::new(Exit::Input, format!("--against: there is no anchor {name:?}"))
+            .with_hint(format!("known are {known}"))
+    })?;
+    if probe.anchors.contains(&anchor) {
+        return Ok(anchor);
+    }
+    let fitting: Vec<&str> = probe.anchors.iter().map(|one| one.name()).collect();
+    let hint = match fitting.is_empty() {
+        true => "no instrument of others measures quite that".to_owned(),
+        false => format!("for {} there is {}", probe.name, fitting.join(", ")),
+    };
+    Err(Failure::new(Exit::Input, format!("{name} does not measure what {} does", probe.name))
+        .with_hint(hint))
+}
+
+/// A thread that spins under fifo must leave a PU to everybody else.
+fn spare_a_pu(bench: &Bench, place: &HostPlace) -> Result<(), Failure> {
+    if !bench.topology.online().difference(&place.pus).is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(Exit::Input, "oslat under fifo on every PU would starve this machine")
+        .with_hint("leave one out with --cpus, or use --policy other"))
+}
+
+/// Puts a block's values into the rows.
+fn add(checks: &mut Vec<CrossCheck>, probe: &Probe, ours: &[Figure], theirs: &Found) {
+    let direction = match probe.unit.higher_is_better() {
+        Some(true) => Direction::HigherIsBetter,
+        Some(false) | None => Direction::LowerIsBetter,
+    };
+    for reading in &theirs.readings {
+        let fits = |figure: &&Figure| {
+            reading.labels.iter().all(|(name, text)| figure.labels.get(name) == Some(text))
+        };
+        let mut samples = Vec::new();
+        ours.iter().filter(fits).for_each(|figure| samples.extend_from_slice(&figure.samples));
+        let Some(value) = of_samples(&samples, reading.statistic, direction) else { continue };
+        let figure: Vec<String> =
+            reading.labels.iter().map(|(name, text)| format!("{name}={text}")).collect();
+        let figure = figure.join(" ");
+        let same = |check: &&mut CrossCheck| {
+            check.figure == figure && check.statistic == reading.statistic
+        };
+        match checks.iter_mut().find(same) {
+            Some(check) => {
+                check.ours.push(value);
+                check.theirs.push(reading.value);
+            }
+            None => checks.push(CrossCheck {
+                figure,
+                statistic: reading.statistic,
+                unit: probe.unit,
+                ours: vec![value],
+                theirs: vec![reading.value],
+            }),
+        }
+    }
+}

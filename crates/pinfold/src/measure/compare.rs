@@ -1,0 +1,217 @@
+//! `pinfold compare`: two files, two plans, or a guest against this machine.
+//!
+//! What can be interleaved is: each block measures both sides once, in random order, so that
+//! what changes on the machine meanwhile changes for both. Two files cannot, and that is said.
+
+use pinfold_host::user;
+use pinfold_model::Plan;
+use pinfold_probe::registry::Probe;
+use pinfold_study::compare::{self, Comparison};
+use pinfold_study::measured::{MeasuredBlock, Measurement, from_json};
+use pinfold_study::random::Pcg32;
+
+use clap::Parser as _;
+
+use super::guest::Guest;
+use super::place::HostPlace;
+use super::take::{Reader, Taking};
+use super::{Bench, find, show};
+use crate::cli::measure::{CompareArgs, ProbeArgs, ProbeLine};
+use crate::failure::{Exit, Failure};
+use crate::output::{data, say};
+use crate::{common, interrupt};
+
+/// What is compared, and how it is told.
+pub struct Sides {
+    /// Name of the first.
+    pub first: String,
+    /// Name of the second.
+    pub second: String,
+    /// What a reader should know.
+    pub remarks: Vec<String>,
+}
+
+/// Compares.
+pub fn compare(arguments: &CompareArgs, state: Option<&str>) -> Result<(), Failure> {
+    match (&arguments.files[..], &arguments.plans[..], &arguments.guest) {
+        ([first, second], [], None) if arguments.probe.is_empty() => {
+            files((first, second), arguments)
+        }
+        ([], [first, second], guest) => plans((first, second), guest.as_deref(), arguments, state),
+        ([], [], Some(guest)) if arguments.native => against_native(guest, arguments, state),
+        (_, _, _) => Err(Failure::new(Exit::Input, "there are no two sides to compare").with_hint(
+            "two files: pinfold compare A.json B.json\n  \
+             two plans: pinfold compare --plan A.json --plan B.json -- wakeup\n  \
+             a guest:   pinfold compare --guest demo --native -- wakeup",
+        )),
+    }
+}
+
+fn files((first, second): (&str, &str), arguments: &CompareArgs) -> Result<(), Failure> {
+    let (one, other) = (read(first)?, read(second)?);
+    let mut remarks = vec![
+        "the two were not measured in the same blocks: what changed on the machine between them is in the ratio"
+            .to_owned(),
+    ];
+    if one.origin.fingerprint != other.origin.fingerprint {
+        remarks.push("the two are of different machines".to_owned());
+    }
+    if one.origin.kernel != other.origin.kernel {
+        remarks.push(format!(
+            "the two ran under different kernels: {} and {}",
+            one.origin.kernel, other.origin.kernel
+        ));
+    }
+    if one.tool != other.tool {
+        remarks.push(format!("measured by {} and by {}", one.tool, other.tool));
+    }
+    let sides = Sides {
+        first: format!("{first} ({})", one.place),
+        second: format!("{second} ({})", other.place),
+        remarks,
+    };
+    tell(&sides, &compared(&one.blocks, &other.blocks), arguments)
+}
+
+fn read(path: &str) -> Result<Measurement, Failure> {
+    let text =
+        user::read_text(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    from_json(&text).map_err(|error| {
+        let failure = Failure::from_error(Exit::Input, &error, error.hint());
+        Failure { message: format!("{path}: {}", failure.message), ..failure }
+    })
+}
+
+fn plans(
+    (first, second): (&str, &str),
+    guest: Option<&str>,
+    arguments: &CompareArgs,
+    state: Option<&str>,
+) -> Result<(), Failure> {
+    let (probe, how) = probe_of(arguments)?;
+    let bench = Bench::new(arguments.seed)?;
+    let names = (first.to_owned(), second.to_owned());
+    let plans = (common::read_plan(first)?, common::read_plan(second)?);
+    let mut remarks = vec![format!("seed {}", bench.seed)];
+    if plans.0.same_placement(&plans.1) {
+        remarks.push("both plans place alike: this shows the noise, not a difference".to_owned());
+    }
+    let (one, other) = match guest {
+        Some(wanted) => {
+            interrupt::install()?;
+            let guest = Guest::open(&bench, wanted, state)?;
+            if !guest.takes_plans() {
+                return Err(Failure::new(
+                    Exit::Input,
+                    "--guest SOCKET with --plan: only the demo guest is started under a plan",
+                )
+                .with_hint(
+                    "give --guest demo; `pinfold tune` starts your own machine under plans",
+                ));
+            }
+            let check = |file: &str| common::plan_for_host(file, &bench.topology, 1);
+            let plans: (Plan, Plan) = (check(first)?, check(second)?);
+            remarks.push(format!("each block starts the guest twice; {}", guest.place(&how)));
+            let taken = interleaved(&bench, arguments.blocks, |side| {
+                let plan = if side == 0 { &plans.0 } else { &plans.1 };
+                guest.take(probe, &how, Some(plan))
+            })?;
+            remarks.push(guest.tool());
+            taken
+        }
+        None => {
+            let place = |plan: &Plan, file: &str| {
+                let place = HostPlace::of_plan(&bench, plan, (file, (None, None)), &how)?;
+                Taking::with(&bench, probe, (&how, place), Reader::Own)
+            };
+            let (one, other) = (place(&plans.0, first)?, place(&plans.1, second)?);
+            remarks.push(format!("{}: {}", names.0, one.place()));
+            remarks.push(format!("{}: {}", names.1, other.place()));
+            interleaved(&bench, arguments.blocks, |side| {
+                if side == 0 { one.take() } else { other.take() }
+            })?
+        }
+    };
+    let sides = Sides { first: names.0, second: names.1, remarks };
+    tell(&sides, &compared(&one, &other), arguments)
+}
+
+fn against_native(
+    wanted: &str,
+    arguments: &CompareArgs,
+    state: Option<&str>,
+) -> Result<(), Failure> {
+    let (probe, how) = probe_of(arguments)?;
+    let bench = Bench::new(arguments.seed)?;
+    interrupt::install()?;
+    let guest = Guest::open(&bench, wanted, state)?;
+    // The guest's CPUs are not this machine's: natively the probe gets as many.
+    let native = HostPlace::of_words(&bench, &how)?;
+    let taking = Taking::with(&bench, probe, (&how, native), Reader::Own)?;
+    let (inside, outside) = interleaved(&bench, arguments.blocks, |side| {
+        if side == 0 { guest.take(probe, &how, None) } else { taking.take() }
+    })?;
+    let mut remarks = vec![format!("seed {}", bench.seed)];
+    if guest.tool() != bench.version {
+        remarks.push(format!("the guest runs {}, this machine {}", guest.tool(), bench.version));
+    }
+    let sides =
+        Sides { first: guest.place(&how), second: format!("native, {}", taking.place()), remarks };
+    tell(&sides, &compared(&inside, &outside), arguments)
+}
+
+/// The probe behind `--`.
+fn probe_of(arguments: &CompareArgs) -> Result<(&'static Probe, ProbeArgs), Failure> {
+    if arguments.probe.is_empty() {
+        return Err(Failure::new(Exit::Input, "no probe was named")
+            .with_hint("name it last, with its options: … -- wakeup --seconds 1"));
+    }
+    let line = ProbeLine::try_parse_from(&arguments.probe).map_err(|error| {
+        let text = error.to_string();
+        Failure::new(Exit::Input, text.trim_start_matches("error: ").trim_end().to_owned())
+    })?;
+    Ok((find(&line.probe)?, line.how))
+}
+
+/// Both sides in each block, in random order.
+fn interleaved(
+    bench: &Bench,
+    blocks: u32,
+    mut take: impl FnMut(usize) -> Result<MeasuredBlock, Failure>,
+) -> Result<(Vec<MeasuredBlock>, Vec<MeasuredBlock>), Failure> {
+    let mut random = Pcg32::new(bench.seed, 0);
+    let (mut first, mut second) = (Vec::new(), Vec::new());
+    for block in 1..=blocks {
+        say(&format!("block {block} of {blocks}"));
+        let mut order = [0, 1];
+        random.shuffle(&mut order);
+        for side in order {
+            if interrupt::requested() {
+                return Err(Failure::new(Exit::Interrupted, "interrupted"));
+            }
+            let taken = take(side)?;
+            if side == 0 { first.push(taken) } else { second.push(taken) }
+        }
+    }
+    Ok((first, second))
+}
+
+fn compared(one: &[MeasuredBlock], other: &[MeasuredBlock]) -> Comparison {
+    let figures = |blocks: &[MeasuredBlock]| -> Vec<_> {
+        blocks.iter().map(|block| block.figures.clone()).collect()
+    };
+    compare::compare(&figures(one), &figures(other))
+}
+
+fn tell(sides: &Sides, found: &Comparison, arguments: &CompareArgs) -> Result<(), Failure> {
+    if found.rows.is_empty() {
+        let why = found.unmatched.join("; ");
+        return Err(Failure::new(Exit::Input, format!("nothing can be compared: {why}"))
+            .with_hint("compare two measurements of the same probe with the same settings"));
+    }
+    match arguments.json {
+        true => data(&show::comparison_json(sides, found).to_string()),
+        false => data(&show::comparison(sides, found)),
+    }
+    Ok(())
+}

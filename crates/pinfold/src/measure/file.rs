@@ -1,0 +1,81 @@
+//! What `io` reads, and folders for what anchors write.
+
+use pinfold_host::process;
+use pinfold_host::user::{self, StateDir};
+use pinfold_probe::rulers::IoTarget;
+
+use crate::common::host_failure;
+use crate::failure::{Exit, Failure};
+
+/// Larger than what a disk keeps in its own memory for one reader, small enough to write at once.
+const FILE_BYTES: usize = 64 << 20;
+
+/// A folder in the cache directory, removed when dropped.
+pub struct Folder {
+    directory: StateDir,
+}
+
+impl Folder {
+    /// Makes it; folders of processes that were killed are removed first.
+    pub fn new() -> Result<Self, Failure> {
+        let parent = format!("{}/measure", user::cache_dir().map_err(|e| host_failure(&e))?);
+        user::make_dirs(&parent).map_err(|error| host_failure(&error))?;
+        for name in user::list(&parent).map_err(|error| host_failure(&error))? {
+            let is_ours = name.parse::<u32>().is_ok();
+            let path = format!("{parent}/{name}");
+            if is_ours && !user::exists(&pinfold_host::paths::process_stat(pid(&name))) {
+                user::remove_tree(&path).map_err(|error| host_failure(&error))?;
+            }
+        }
+        let path = format!("{parent}/{}", process::own_pid());
+        let directory = StateDir::open(&path).map_err(|error| host_failure(&error))?;
+        Ok(Self { directory })
+    }
+
+    /// The folder itself.
+    pub fn directory(&self) -> &StateDir {
+        &self.directory
+    }
+
+    /// The file or device that was named, else a file of our own.
+    pub fn target(&self, named: Option<&str>) -> Result<IoTarget, Failure> {
+        let Some(path) = named else { return self.own_file() };
+        if user::is_dir(path) {
+            return Err(Failure::new(Exit::Input, format!("--file {path} is a folder"))
+                .with_hint("name a file or a block device"));
+        }
+        if !user::exists(path) {
+            return Err(Failure::new(Exit::Input, format!("--file {path} is not there")));
+        }
+        Ok(target_of(path))
+    }
+
+    fn own_file(&self) -> Result<IoTarget, Failure> {
+        let path = self.directory.path_of("blocks");
+        // No zeros: a file system may leave those out, and then nothing is read.
+        let bytes: Vec<u8> = (0..FILE_BYTES).map(|place| (place % 251).to_le_bytes()[0]).collect();
+        user::write_atomic(&path, &bytes).map_err(|error| host_failure(&error))?;
+        Ok(IoTarget::File(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What stays behind is removed by the next measurement.
+        match user::remove_tree(self.directory.path()) {
+            Ok(()) | Err(_) => {}
+        }
+    }
+}
+
+/// A device if it lies among the devices, else a file.
+pub fn target_of(path: &str) -> IoTarget {
+    match path.starts_with("/dev/") && !path.starts_with("/dev/shm/") {
+        true => IoTarget::Device(path.to_owned()),
+        false => IoTarget::File(path.to_owned()),
+    }
+}
+
+fn pid(name: &str) -> pinfold_model::Tid {
+    pinfold_model::Tid(name.parse().unwrap_or(0))
+}

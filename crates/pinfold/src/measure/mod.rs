@@ -1,0 +1,182 @@
+//! `pinfold measure` and `pinfold compare`: one probe now, and two of them side by side.
+//!
+//! ```text
+//! place (PUs, plan, vnode, guest) ─► take, block by block ─► figures ─► table, picture, file
+//!                                          └── anchor, other plan, native ─► ratio, verdict
+//! ```
+//! What is measured is the probe crate's, what the numbers say is the study crate's; here is
+//! where a probe is put and how the answer is shown.
+
+mod against;
+mod compare;
+mod file;
+mod guest;
+mod place;
+mod show;
+mod take;
+
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, process, user};
+use pinfold_model::{Accelerator, Origin, Topology};
+use pinfold_probe::pinload::Pinload;
+use pinfold_probe::registry::{self, PROBES, Probe};
+use pinfold_study::measured::{MeasuredBlock, Measurement, to_json};
+
+use self::guest::Guest;
+use self::place::HostPlace;
+use self::take::Taking;
+use crate::cli::measure::MeasureArgs;
+use crate::common::{self, host_failure};
+use crate::failure::{Exit, Failure};
+use crate::output::{data, say};
+
+pub use compare::compare;
+
+/// Blocks of a comparison that nobody gave a number for.
+const COMPARED_BLOCKS: u32 = 8;
+
+/// What every measurement on this machine needs.
+struct Bench {
+    host: LiveHost,
+    topology: Topology,
+    pinload: Pinload,
+    version: String,
+    seed: u64,
+}
+
+/// Measures, or lists what can be measured.
+pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failure> {
+    let Some(name) = arguments.probe.as_deref().filter(|_| !arguments.list) else {
+        return list(arguments);
+    };
+    let probe = find(name)?;
+    let bench = Bench::new(arguments.seed)?;
+    if let Some(anchor) = &arguments.against {
+        return against::against(&bench, probe, (arguments, anchor), state);
+    }
+    let blocks = arguments.blocks.unwrap_or(1);
+    let measurement = match &arguments.guest {
+        Some(guest) => in_guest(&bench, probe, (arguments, guest), (blocks, state))?,
+        None => on_host(&bench, probe, arguments, (blocks, state))?,
+    };
+    if let Some(path) = &arguments.save {
+        let text = to_json(&measurement)
+            .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
+        user::write_atomic(path, text.as_bytes()).map_err(|error| host_failure(&error))?;
+    }
+    match arguments.json {
+        true => data(&show::json(&measurement, probe)?),
+        false => data(&show::text(&measurement, probe)),
+    }
+    show::warnings(&measurement).iter().for_each(|warning| say(warning));
+    if let Some(path) = &arguments.save {
+        say(&format!("saved to {path}; `pinfold compare` takes two of them"));
+    }
+    Ok(())
+}
+
+fn list(arguments: &MeasureArgs) -> Result<(), Failure> {
+    match arguments.json {
+        true => data(&show::list_json()),
+        false => data(&show::list()),
+    }
+    Ok(())
+}
+
+/// The probe of that name, or the one that was probably meant.
+fn find(name: &str) -> Result<&'static Probe, Failure> {
+    registry::find(name).ok_or_else(|| {
+        let known = PROBES.iter().map(|probe| probe.name);
+        let hint = match pinfold_plan::nearest(name, known) {
+            Some(nearest) => format!("did you mean {nearest}? "),
+            None => String::new(),
+        };
+        Failure::new(Exit::Input, format!("there is no probe {name:?}"))
+            .with_hint(format!("{hint}`pinfold measure --list` shows all probes"))
+    })
+}
+
+fn on_host(
+    bench: &Bench,
+    probe: &Probe,
+    arguments: &MeasureArgs,
+    (blocks, state): (u32, Option<&str>),
+) -> Result<Measurement, Failure> {
+    let place = HostPlace::find(bench, arguments, state)?;
+    let taking = Taking::on_host(bench, probe, (&arguments.how, place))?;
+    say(&announcement(probe, blocks, taking.seconds()));
+    let blocks = (0..blocks).map(|_| taking.take()).collect::<Result<Vec<_>, Failure>>()?;
+    bench.measurement(probe, (taking.place(), taking.tool()?), blocks, None)
+}
+
+fn in_guest(
+    bench: &Bench,
+    probe: &Probe,
+    (arguments, wanted): (&MeasureArgs, &str),
+    (blocks, state): (u32, Option<&str>),
+) -> Result<Measurement, Failure> {
+    let guest = Guest::open(bench, wanted, state)?;
+    say(&announcement(probe, blocks, arguments.how.seconds));
+    let taken = (0..blocks)
+        .map(|_| guest.take(probe, &arguments.how, None))
+        .collect::<Result<Vec<_>, Failure>>()?;
+    bench.measurement(probe, (guest.place(&arguments.how), guest.tool()), taken, Some(&guest))
+}
+
+fn announcement(probe: &Probe, blocks: u32, seconds: f64) -> String {
+    let times = if blocks == 1 { String::new() } else { format!("{blocks} blocks of ") };
+    format!("measuring {}: {times}about {seconds} s …", probe.name)
+}
+
+impl Bench {
+    fn new(seed: Option<u64>) -> Result<Self, Failure> {
+        let host = common::host()?;
+        let topology = common::topology(&host, None)?;
+        let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
+        let told = process::capture(&pinload.path(), ["--version"], 10_000_000_000)
+            .map_err(|error| host_failure(&error))?;
+        let clock = SystemClock;
+        let seed = seed.unwrap_or_else(|| clock.now_ns() ^ clock.unix_seconds());
+        Ok(Self { host, topology, pinload, version: told.stdout_text().trim().to_owned(), seed })
+    }
+
+    fn measurement(
+        &self,
+        probe: &Probe,
+        (place, tool): (String, String),
+        blocks: Vec<MeasuredBlock>,
+        guest: Option<&Guest<'_>>,
+    ) -> Result<Measurement, Failure> {
+        let mut command: Vec<String> = std::env::args().collect();
+        if let Some(program) = command.first_mut() {
+            *program = "pinfold".to_owned();
+        }
+        Ok(Measurement {
+            probe: probe.name.to_owned(),
+            command,
+            place,
+            tool,
+            origin: self.origin(guest)?,
+            unix_seconds: SystemClock.unix_seconds(),
+            blocks,
+        })
+    }
+
+    fn origin(&self, guest: Option<&Guest<'_>>) -> Result<Origin, Failure> {
+        let read = |path: String| {
+            let text = self.host.read_text(&path).map_err(|error| host_failure(&error))?;
+            Ok::<String, Failure>(text.trim().to_owned())
+        };
+        Ok(Origin {
+            fingerprint: self.topology.fingerprint.clone(),
+            kernel: read(paths::kernel_release())?,
+            cmdline: read(paths::kernel_cmdline())?,
+            cpu_model: self.topology.model.clone().unwrap_or_else(|| "unknown".to_owned()),
+            hypervisor: self.topology.hypervisor.clone(),
+            qemu: guest.and_then(Guest::qemu),
+            accelerator: guest.map_or(Accelerator::Native, Guest::accelerator),
+            guest_kernel: guest.and_then(Guest::kernel),
+            pinfold: env!("CARGO_PKG_VERSION").to_owned(),
+            seed: self.seed,
+        })
+    }
+}

@@ -1,0 +1,405 @@
+//! Tables, pictures and JSON of what was measured and compared.
+//!
+//! A figure's labels that differ between the rows are columns, those that do not are told once.
+//! Nothing is printed for what is not there: a quantile that the samples do not carry is a dash
+//! with the number of samples that it needs, and a tail without events gets the bound that
+//! their absence proves.
+
+mod compared;
+mod json;
+mod list;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::IsTerminal as _;
+
+use comfy_table::{CellAlignment, Table};
+use pinfold_model::{Accelerator, Family, Figure};
+use pinfold_probe::registry::{Picture, Probe};
+use pinfold_report::format::{self, MISSING};
+use pinfold_report::terminal;
+use pinfold_study::measured::Measurement;
+use pinfold_study::stats::{
+    Capacity, Direction, P999_SAMPLES, Steadiness, Tail, gap_curve, quantile_curve, steady,
+};
+
+pub use compared::{Told, comparison, comparison_json, cross_check, cross_check_json};
+pub use json::json;
+pub use list::{list, list_json};
+
+/// Width of what is not printed to a terminal.
+const PLAIN_WIDTH: u16 = 100;
+/// Points of the picture of gaps.
+const GAP_POINTS: usize = 120;
+/// Columns of a bar.
+const BAR: usize = 12;
+/// More pictures than these hide the table.
+const MOST_PICTURES: usize = 4;
+
+/// The samples of one figure over all blocks.
+pub struct Pooled {
+    /// The figure, with the samples of all blocks.
+    pub figure: Figure,
+    /// What the first block's order of samples shows.
+    pub steadiness: Steadiness,
+}
+
+/// The figures of all blocks, those that name the same thing as one.
+pub fn pooled(measurement: &Measurement) -> Vec<Pooled> {
+    let mut order = Vec::new();
+    let mut all: BTreeMap<(String, BTreeMap<String, String>, Option<u32>), Pooled> =
+        BTreeMap::new();
+    for figure in measurement.blocks.iter().flat_map(|block| &block.figures) {
+        let key = (figure.probe.clone(), figure.labels.clone(), figure.cpu);
+        let steadiness = match figure.family {
+            Family::Capacity => steady(&figure.samples),
+            Family::Tail | Family::Count => Steadiness::TooFew,
+        };
+        let kept = steadiness.of_samples(&figure.samples).to_vec();
+        match all.get_mut(&key) {
+            Some(one) => {
+                one.figure.samples.extend(kept);
+                one.figure.duration_ns += figure.duration_ns;
+                one.figure.dropped += figure.dropped;
+                one.figure.disturbed += figure.disturbed;
+                one.figure.flags.extend(figure.flags.iter().cloned());
+                if matches!(steadiness, Steadiness::No { .. }) {
+                    one.steadiness = steadiness;
+                }
+            }
+            None => {
+                order.push(key.clone());
+                all.insert(
+                    key,
+                    Pooled { figure: Figure { samples: kept, ..figure.clone() }, steadiness },
+                );
+            }
+        }
+    }
+    order.iter().filter_map(|key| all.remove(key)).collect()
+}
+
+/// The whole answer for people.
+pub fn text(measurement: &Measurement, probe: &Probe) -> String {
+    let all = pooled(measurement);
+    let blocks = measurement.blocks.len();
+    let times = if blocks == 1 { String::new() } else { format!(", {blocks} blocks") };
+    let mut text = format!("{}: {}\n", probe.name, probe.what);
+    text.push_str(&format!("{}{times}, by {}\n", measurement.place, measurement.tool));
+    for family in Family::ALL {
+        let some: Vec<&Pooled> = all.iter().filter(|one| one.figure.family == family).collect();
+        if !some.is_empty() {
+            text.push_str(&format!("\n{}\n", table(&some, family)));
+        }
+    }
+    for line in notes(&all) {
+        text.push_str(&format!("{line}\n"));
+    }
+    for picture in pictures(&all, probe.picture) {
+        text.push_str(&format!("\n{picture}"));
+    }
+    text.push_str(&format!("\n{}\n", origin(measurement)));
+    text
+}
+
+/// A table of figures of one family.
+fn table(all: &[&Pooled], family: Family) -> String {
+    let (common, differing) = labels(all);
+    let mut table = frame();
+    let several =
+        all.iter().map(|one| one.figure.probe.as_str()).collect::<BTreeSet<_>>().len() > 1;
+    let pinned = all.iter().any(|one| one.figure.cpu.is_some());
+    let mut head: Vec<String> = Vec::new();
+    head.extend(several.then(|| "figure".to_owned()));
+    head.extend(pinned.then(|| "CPU".to_owned()));
+    head.extend(differing.iter().cloned());
+    let names = head.len();
+    head.extend(columns(family).iter().map(|name| (*name).to_owned()));
+    let width = head.len();
+    table.set_header(head);
+    let most = all.iter().filter_map(|one| middle(one)).fold(0.0, f64::max);
+    for one in all {
+        let mut row = Vec::new();
+        row.extend(several.then(|| one.figure.probe.clone()));
+        row.extend(
+            pinned
+                .then(|| one.figure.cpu.map_or_else(|| MISSING.to_owned(), |cpu| cpu.to_string())),
+        );
+        let label = |name: &String| one.figure.labels.get(name).map_or(MISSING, String::as_str);
+        row.extend(differing.iter().map(|name| shown(name, label(name))));
+        row.extend(cells(one, most));
+        table.add_row(row);
+    }
+    for index in names..width {
+        if let Some(column) = table.column_mut(index)
+            && !(family == Family::Capacity && index + 1 == width)
+        {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    match common.is_empty() {
+        true => table.to_string(),
+        false => format!("{}\n{table}", common.join(", ")),
+    }
+}
+
+fn columns(family: Family) -> &'static [&'static str] {
+    match family {
+        Family::Capacity => &["windows", "best", "p10", "median", "left out", ""],
+        Family::Tail => &["n", "median", "p99", "p99.9", "max", ">100 µs", ">500 µs", ">1 ms"],
+        Family::Count => &["samples", "median", "least", "most"],
+    }
+}
+
+fn cells(one: &Pooled, most: f64) -> Vec<String> {
+    let Figure { samples, unit, family, disturbed, .. } = &one.figure;
+    let value = |number: Option<f64>| format::maybe(number, *unit);
+    match family {
+        Family::Capacity => {
+            let direction = direction(&one.figure);
+            let Some(found) = Capacity::of(samples, *disturbed, direction) else {
+                return vec![MISSING.to_owned(); columns(*family).len()];
+            };
+            let word = match one.steadiness {
+                _ if found.is_contended() => "contended".to_owned(),
+                Steadiness::No { .. } => "not steady".to_owned(),
+                Steadiness::From(_) | Steadiness::TooFew if most > 0.0 => {
+                    terminal::bar(found.median / most, BAR)
+                }
+                Steadiness::From(_) | Steadiness::TooFew => String::new(),
+            };
+            vec![
+                format::count(u64::try_from(found.windows).unwrap_or(u64::MAX)),
+                value(Some(found.best)),
+                value(Some(found.p10)),
+                value(Some(found.median)),
+                format::percent(found.left_out()),
+                word,
+            ]
+        }
+        Family::Tail => {
+            let tail = tail(&one.figure);
+            let mut cells = vec![format::count(u64::try_from(tail.samples).unwrap_or(u64::MAX))];
+            cells.extend([tail.p50_ns, tail.p99_ns, tail.p999_ns, tail.max_ns].map(value));
+            cells.extend(tail.exceedances.iter().map(|over| match over.samples {
+                0 => MISSING.to_owned(),
+                _ => over.count.to_string(),
+            }));
+            cells
+        }
+        Family::Count => {
+            let of = |p| value(pinfold_study::stats::quantile(samples, p));
+            vec![samples.len().to_string(), of(0.5), of(0.0), of(1.0)]
+        }
+    }
+}
+
+/// A figure's tail.
+pub fn tail(figure: &Figure) -> Tail {
+    Tail::of(figure.samples.clone(), figure.duration_ns, figure.dropped)
+}
+
+/// Which way a figure improves; of counts nobody asks.
+pub fn direction(figure: &Figure) -> Direction {
+    match figure.unit.higher_is_better() {
+        Some(true) => Direction::HigherIsBetter,
+        Some(false) | None => Direction::LowerIsBetter,
+    }
+}
+
+fn middle(one: &Pooled) -> Option<f64> {
+    pinfold_study::stats::median(&one.figure.samples)
+}
+
+/// Labels that all rows share, and the names of those that differ.
+fn labels(all: &[&Pooled]) -> (Vec<String>, Vec<String>) {
+    let names: BTreeSet<&String> = all.iter().flat_map(|one| one.figure.labels.keys()).collect();
+    let (mut common, mut differing) = (Vec::new(), Vec::new());
+    for name in names {
+        let values: BTreeSet<Option<&String>> =
+            all.iter().map(|one| one.figure.labels.get(name)).collect();
+        match (values.len(), values.first().copied().flatten()) {
+            (1, Some(value)) => common.push(format!("{name} {}", shown(name, value))),
+            (_, _) => differing.push(name.clone()),
+        }
+    }
+    (common, differing)
+}
+
+/// Sizes in bytes as people read them; they have the word in their name.
+fn shown(name: &str, text: &str) -> String {
+    match text.parse::<u64>() {
+        Ok(size) if name.ends_with("bytes") => format::bytes(size),
+        Ok(_) | Err(_) => text.to_owned(),
+    }
+}
+
+/// What the table cannot say.
+fn notes(all: &[Pooled]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let of = |one: &Pooled| name(&one.figure);
+    for one in all {
+        let figure = &one.figure;
+        if figure.family == Family::Tail {
+            let tail = tail(figure);
+            if let Some(bound) = tail.exceedances.last().and_then(|over| over.upper_bound) {
+                notes.push(format!(
+                    "{}none over 1 ms: their share is at most {} (95 %)",
+                    of(one),
+                    format::percent(bound)
+                ));
+            }
+            if figure.samples.is_empty() {
+                notes.push(format!(
+                    "{}nothing happened in {} of looking",
+                    of(one),
+                    format::duration(figure.duration_ns as f64)
+                ));
+            }
+        }
+        if let Steadiness::No { stretches } = one.steadiness {
+            notes.push(format!(
+                "{}no steady state: {stretches} stretches of different levels",
+                of(one)
+            ));
+        }
+        if figure.dropped > 0 {
+            notes.push(format!(
+                "{}{} samples did not fit and are missing",
+                of(one),
+                figure.dropped
+            ));
+        }
+        let flags: BTreeSet<&str> = figure.flags.iter().map(String::as_str).collect();
+        if !flags.is_empty() {
+            let flags: Vec<&str> = flags.into_iter().collect();
+            notes.push(format!("{}{}", of(one), flags.join(", ")));
+        }
+    }
+    let short = all.iter().any(|one| {
+        one.figure.family == Family::Tail && (1..P999_SAMPLES).contains(&one.figure.samples.len())
+    });
+    if short {
+        notes.push(format!(
+            "p99.9 needs {} samples; --seconds and --blocks give more",
+            format::count(P999_SAMPLES as u64)
+        ));
+    }
+    notes
+}
+
+/// `CPU 1: `, or nothing.
+fn name(figure: &Figure) -> String {
+    figure.cpu.map_or_else(String::new, |cpu| format!("CPU {cpu}: "))
+}
+
+fn pictures(all: &[Pooled], picture: Picture) -> Vec<String> {
+    let mut pictures = Vec::new();
+    for one in all.iter().filter(|one| one.figure.family == Family::Tail).take(MOST_PICTURES) {
+        let figure = &one.figure;
+        let (title, drawn) = match picture {
+            Picture::Percentiles | Picture::Bars => {
+                let points: Vec<(f64, f64)> = quantile_curve(&figure.samples)
+                    .into_iter()
+                    .map(|point| (point.quantile, point.value))
+                    .collect();
+                ("percentiles", terminal::percentiles(&points, figure.unit, width()))
+            }
+            Picture::Gaps => {
+                let shortest =
+                    figure.samples.iter().copied().fold(f64::INFINITY, f64::min).max(1.0);
+                let curve = gap_curve(&figure.samples, figure.duration_ns, shortest, GAP_POINTS);
+                let points: Vec<(f64, f64)> = curve
+                    .into_iter()
+                    .map(|point| (point.wait_ns, point.arrival_probability))
+                    .collect();
+                (
+                    "how likely an arrival at a random moment waits longer",
+                    terminal::arrivals(&points, figure.unit, width()),
+                )
+            }
+        };
+        if let Some(drawn) = drawn {
+            pictures.push(format!("{}{title}\n{drawn}", name(figure)));
+        }
+    }
+    pictures
+}
+
+/// The machine in one line.
+fn origin(measurement: &Measurement) -> String {
+    let origin = &measurement.origin;
+    let below = origin
+        .hypervisor
+        .as_deref()
+        .map_or_else(String::new, |name| format!(" (itself a virtual machine of {name})"));
+    let guest = match origin.accelerator {
+        Accelerator::Native => String::new(),
+        other => format!(", guest under {other}"),
+    };
+    format!(
+        "{}{below}, Linux {}{guest}; host {}, seed {}",
+        origin.cpu_model,
+        origin.kernel,
+        origin.fingerprint.get(..12).unwrap_or(&origin.fingerprint),
+        origin.seed
+    )
+}
+
+/// What disturbed the measurement as a whole, for standard error.
+pub fn warnings(measurement: &Measurement) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let around = || measurement.blocks.iter().map(|block| &block.surroundings);
+    let stolen: u64 = around().filter_map(|one| one.steal_ticks).sum();
+    if stolen > 0 {
+        warnings.push(format!(
+            "warning: stolen time: the hypervisor below took {stolen} tick(s) of 10 ms from these PUs meanwhile"
+        ));
+    }
+    if around().any(|one| one.pressure_us.is_none()) {
+        warnings.push(
+            "note: this kernel does not tell how long tasks waited for a PU (no PSI)".to_owned(),
+        );
+    }
+    let waited: u64 = around().filter_map(|one| one.pressure_us).sum();
+    let looked: u64 = measurement
+        .blocks
+        .iter()
+        .flat_map(|block| &block.figures)
+        .map(|f| f.duration_ns)
+        .max()
+        .unwrap_or(0);
+    let looked = looked.saturating_mul(measurement.blocks.len() as u64);
+    // A tenth of the time: somebody else works here.
+    if waited.saturating_mul(10_000) > looked && looked > 0 {
+        warnings.push(format!(
+            "warning: neighbours: some task of this machine waited for a PU for {} meanwhile",
+            format::duration(waited as f64 * 1e3)
+        ));
+    }
+    let figures = || measurement.blocks.iter().flat_map(|block| &block.figures);
+    let flagged =
+        |word: &str| figures().any(|figure| figure.flags.iter().any(|flag| flag.contains(word)));
+    if flagged("fifo-refused") {
+        warnings.push("warning: fifo refused: the kernel gave no real-time rights, so the probe ran at normal priority; run as root, `pinfold doctor` tells more".to_owned());
+    }
+    if flagged("migrated") {
+        warnings.push("warning: migrated: the probe's thread was moved to another PU".to_owned());
+    }
+    warnings
+}
+
+fn frame() -> Table {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
+    table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
+    if !std::io::stdout().is_terminal() {
+        table.set_width(PLAIN_WIDTH);
+    }
+    table
+}
+
+/// Columns of a picture.
+fn width() -> usize {
+    let columns = frame().width().unwrap_or(PLAIN_WIDTH);
+    usize::from(columns.min(120))
+}

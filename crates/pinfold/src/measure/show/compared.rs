@@ -1,0 +1,167 @@
+//! Tables and JSON of comparisons: two sides, or ours and an anchor.
+
+use comfy_table::CellAlignment;
+use pinfold_report::format::{self, MISSING};
+use pinfold_study::compare::{Comparison, Outcome, Row};
+use pinfold_study::stats::{Interval, Verdict};
+use serde_json::{Value, json};
+
+use super::super::against::CrossCheck;
+use super::super::compare::Sides;
+use super::{frame, shown};
+
+/// What a cross-check is about.
+pub struct Told {
+    /// Our probe.
+    pub probe: &'static str,
+    /// The instrument of others.
+    pub anchor: &'static str,
+    /// Where both ran.
+    pub place: String,
+    /// Blocks.
+    pub blocks: u32,
+    /// What a reader should know.
+    pub remarks: Vec<String>,
+}
+
+/// Two sides, for people.
+pub fn comparison(sides: &Sides, found: &Comparison) -> String {
+    let mut table = frame();
+    let head = ["figure", "of", "first", "second", "first / second", "p", "the first is"];
+    table.set_header(head);
+    for row in &found.rows {
+        table.add_row([
+            figure_of(row),
+            row.statistic.name().to_owned(),
+            format::maybe(row.first, row.unit),
+            format::maybe(row.second, row.unit),
+            ratio_text(row.ratio, row.interval),
+            row.p_holm.map_or_else(|| MISSING.to_owned(), format::probability),
+            row.outcome.to_string(),
+        ]);
+    }
+    right(&mut table, 2..6);
+    let mut text = format!("first:  {}\nsecond: {}\n\n{table}\n", sides.first, sides.second);
+    text.push_str(&format!(
+        "{} block(s); better or worse needs {} (exact paired test, Holm over {} rows), same is ±2 %\n",
+        found.blocks,
+        found.needed,
+        found.rows.len()
+    ));
+    for line in found.unmatched.iter().chain(&sides.remarks) {
+        text.push_str(&format!("{line}\n"));
+    }
+    text
+}
+
+/// Two sides, for programs.
+pub fn comparison_json(sides: &Sides, found: &Comparison) -> Value {
+    let row = |row: &Row| {
+        let verdict = match &row.outcome {
+            Outcome::Verdict(verdict) => Some(Verdict::word(verdict)),
+            Outcome::Contended(..)
+            | Outcome::NotSteady(_)
+            | Outcome::NoDirection
+            | Outcome::NoRatio(_) => None,
+        };
+        json!({
+            "probe": row.key.probe,
+            "labels": row.key.labels,
+            "unit": row.unit.name(),
+            "statistic": row.statistic.name(),
+            "first": row.first,
+            "second": row.second,
+            "ratio": row.ratio,
+            "interval": row.interval.map(|found| [found.low, found.high]),
+            "p_holm": row.p_holm,
+            "verdict": verdict,
+            "outcome": row.outcome.to_string(),
+        })
+    };
+    json!({
+        "format": "pinfold-comparison/1",
+        "first": sides.first,
+        "second": sides.second,
+        "blocks": found.blocks,
+        "blocks_needed": found.needed,
+        "rows": found.rows.iter().map(row).collect::<Vec<_>>(),
+        "unmatched": found.unmatched,
+        "remarks": sides.remarks,
+    })
+}
+
+/// Ours and an anchor, for people.
+pub fn cross_check(told: &Told, checks: &[CrossCheck]) -> String {
+    let mut table = frame();
+    let head = [told.probe, "of", "ours", told.anchor, "ours / theirs [95 %]"];
+    table.set_header(head);
+    for check in checks {
+        let middle =
+            |values: &[f64]| format::maybe(pinfold_study::stats::median(values), check.unit);
+        table.add_row([
+            check.figure.clone(),
+            check.statistic.name().to_owned(),
+            middle(&check.ours),
+            middle(&check.theirs),
+            ratio_text(check.ratio(), check.interval()),
+        ]);
+    }
+    right(&mut table, 2..5);
+    let mut text = format!(
+        "{} beside {}: {}, {} block(s) in random order\n\n{table}\n",
+        told.probe, told.anchor, told.place, told.blocks
+    );
+    for line in &told.remarks {
+        text.push_str(&format!("{line}\n"));
+    }
+    text
+}
+
+/// Ours and an anchor, for programs.
+pub fn cross_check_json(told: &Told, checks: &[CrossCheck]) -> Value {
+    let row = |check: &CrossCheck| {
+        json!({
+            "figure": check.figure,
+            "statistic": check.statistic.name(),
+            "unit": check.unit.name(),
+            "ours": check.ours,
+            "theirs": check.theirs,
+            "ratio": check.ratio(),
+            "interval": check.interval().map(|found| [found.low, found.high]),
+        })
+    };
+    json!({
+        "format": "pinfold-cross-check/1",
+        "probe": told.probe,
+        "anchor": told.anchor,
+        "place": told.place,
+        "blocks": told.blocks,
+        "rows": checks.iter().map(row).collect::<Vec<_>>(),
+        "remarks": told.remarks,
+    })
+}
+
+fn figure_of(row: &Row) -> String {
+    let labels = row.key.labels.iter().map(|(name, text)| format!("{name} {}", shown(name, text)));
+    std::iter::once(row.key.probe.clone()).chain(labels).collect::<Vec<_>>().join(", ")
+}
+
+/// The ratio with its interval, or without one where there was a single block.
+fn ratio_text(ratio: Option<f64>, interval: Option<Interval>) -> String {
+    let number = format::significant;
+    match (ratio, interval) {
+        (Some(ratio), Some(found)) => {
+            format!("{} [{}, {}]", number(ratio), number(found.low), number(found.high))
+        }
+        (Some(ratio), None) => format!("{} [one block]", number(ratio)),
+        (None, _) => MISSING.to_owned(),
+    }
+}
+
+fn right(table: &mut comfy_table::Table, columns: std::ops::Range<usize>) {
+    for index in columns {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! A measurement as JSON: what `--save` writes, with what the numbers say beside it.
+
+use pinfold_model::Family;
+use pinfold_probe::registry::Probe;
+use pinfold_study::measured::{Measurement, to_json};
+use pinfold_study::stats::{Capacity, Steadiness, arrival_wait};
+use serde_json::{Value, json};
+
+use super::{Pooled, direction, pooled, tail};
+use crate::failure::{Exit, Failure};
+
+/// The document.
+pub fn json(measurement: &Measurement, probe: &Probe) -> Result<String, Failure> {
+    let wrong = |error: &dyn std::error::Error| Failure::new(Exit::Host, error.to_string());
+    let saved = to_json(measurement).map_err(|error| wrong(&error))?;
+    let saved: Value = serde_json::from_str(&saved).map_err(|error| wrong(&error))?;
+    let summary: Vec<Value> = pooled(measurement).iter().map(one).collect();
+    Ok(json!({
+        "format": "pinfold-measured/1",
+        "what": probe.what,
+        "summary": summary,
+        "measurement": saved,
+    })
+    .to_string())
+}
+
+fn one(pooled: &Pooled) -> Value {
+    let figure = &pooled.figure;
+    let mut summary = json!({
+        "probe": figure.probe,
+        "labels": figure.labels,
+        "cpu": figure.cpu,
+        "unit": figure.unit.name(),
+        "family": figure.family.name(),
+        "n": figure.samples.len(),
+        "dropped": figure.dropped,
+    });
+    let more = match figure.family {
+        Family::Capacity => {
+            let found = Capacity::of(&figure.samples, figure.disturbed, direction(figure));
+            json!({
+                "best": found.map(|one| one.best),
+                "p10": found.map(|one| one.p10),
+                "median": found.map(|one| one.median),
+                "left_out": found.map(|one| one.left_out()),
+                "contended": found.map(|one| one.is_contended()),
+                "steady": match pooled.steadiness {
+                    Steadiness::From(_) => Some(true),
+                    Steadiness::No { .. } => Some(false),
+                    Steadiness::TooFew => None,
+                },
+            })
+        }
+        Family::Tail => {
+            let tail = tail(figure);
+            let over: Vec<Value> = tail
+                .exceedances
+                .iter()
+                .map(|one| {
+                    json!({
+                        "limit_ns": one.limit_ns,
+                        // Of no sample nothing is counted.
+                        "count": (one.samples > 0).then_some(one.count),
+                        "share_at_most": one.upper_bound,
+                        "arrivals_share":
+                            (figure.duration_ns > 0).then(|| {
+                                arrival_wait(&figure.samples, one.limit_ns, figure.duration_ns)
+                            }),
+                    })
+                })
+                .collect();
+            json!({
+                "observed_ns": tail.observed_ns,
+                "p50_ns": tail.p50_ns,
+                "p99_ns": tail.p99_ns,
+                "p999_ns": tail.p999_ns,
+                "max_ns": tail.max_ns,
+                "exceedances": over,
+            })
+        }
+        Family::Count => json!({ "median": pinfold_study::stats::median(&figure.samples) }),
+    };
+    if let (Some(all), Some(more)) = (summary.as_object_mut(), more.as_object()) {
+        all.extend(more.clone());
+    }
+    summary
+}

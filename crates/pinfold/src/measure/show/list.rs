@@ -1,0 +1,48 @@
+//! The list of probes.
+
+use pinfold_probe::anchors::Anchor;
+use pinfold_probe::registry::PROBES;
+use serde_json::{Value, json};
+
+use super::frame;
+
+/// For people.
+pub fn list() -> String {
+    let mut table = frame();
+    table.set_header(["probe", "what it measures", "unit", "family", "--against"]);
+    for probe in PROBES {
+        let anchors: Vec<&str> = probe.anchors.iter().map(|anchor| anchor.name()).collect();
+        table.add_row([
+            probe.name,
+            probe.what,
+            probe.unit.name(),
+            probe.family.name(),
+            &anchors.join(", "),
+        ]);
+    }
+    table.to_string()
+}
+
+/// For programs.
+pub fn list_json() -> String {
+    let anchor = |anchor: &Anchor| {
+        json!({
+            "name": anchor.name(),
+            "package": anchor.package(),
+            "installed": anchor.program().is_ok(),
+        })
+    };
+    let probes: Vec<Value> = PROBES
+        .iter()
+        .map(|probe| {
+            json!({
+                "name": probe.name,
+                "what": probe.what,
+                "unit": probe.unit.name(),
+                "family": probe.family.name(),
+                "anchors": probe.anchors.iter().map(anchor).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    json!({ "format": "pinfold-probes/1", "probes": probes }).to_string()
+}
