@@ -126,6 +126,15 @@ struct Call {
     file: Option<&'static str>,
     /// Where it runs is given by its affinity, not by its arguments.
     by_affinity: bool,
+    /// Labels of the figure that this call measures; none where there is only one.
+    labels: BTreeMap<String, String>,
+}
+
+impl Call {
+    /// A call that measures the one figure there is.
+    fn of(argv: Vec<String>, file: Option<&'static str>, by_affinity: bool) -> Self {
+        Self { argv, file, by_affinity, labels: BTreeMap::new() }
+    }
 }
 
 impl Anchor {
@@ -193,9 +202,11 @@ impl Anchor {
                 "oslat spins all the time, so ours does too here; under fifo both then read the kernel's safety valve of 50 ms a second",
             ),
             Anchor::LikwidBench => Some(
-                "likwid-bench tells the mean of its run; its time is taken from its cycles and our clock's rate, because its own calibration errs on busy machines",
+                "likwid-bench tells the mean of its run, ours is the median of windows; its calibration of the clock errs by up to 15 % on busy machines",
             ),
-            Anchor::Perf => None,
+            Anchor::Perf => Some(
+                "perf bench tells the mean of its run, half a round trip of a token; ours is the mean of the hops",
+            ),
             Anchor::StressNg => Some("stress-ng's percentiles are read from its log"),
             Anchor::Fio => {
                 Some("fio's percentiles are those of its histogram, to 1 % of their value")
@@ -239,7 +250,12 @@ impl Anchor {
         for call in self.calls(settings, ours, scratch)? {
             let text = self.text_of(&program, &call, settings, (placement, scratch))?;
             let found = self.parse(&text, ours)?;
-            all.readings.extend(found.readings);
+            all.readings.extend(
+                found
+                    .readings
+                    .into_iter()
+                    .map(|one| Reading { labels: call.labels.clone(), ..one }),
+            );
             all.samples = found.samples;
         }
         Ok(all)
@@ -331,6 +347,14 @@ impl Anchor {
 /// A reading that holds for every figure of the probe.
 fn reading(statistic: Statistic, value: f64) -> Reading {
     Reading { labels: BTreeMap::new(), statistic, value }
+}
+
+/// The figure of `context-switch` that a token between two processes measures: every single hop.
+fn token() -> BTreeMap<String, String> {
+    [("processes", "2"), ("kib", "0"), ("part", "hop")]
+        .into_iter()
+        .map(|(name, text)| (name.to_owned(), text.to_owned()))
+        .collect()
 }
 
 /// A number that a measurement can give; what cannot be is named.

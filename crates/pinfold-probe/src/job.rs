@@ -137,7 +137,10 @@ impl Job {
     fn is_real_time(&self) -> bool {
         match self {
             Job::Ruler(ruler) => matches!(ruler.policy, RulerPolicy::Fifo(_)),
-            Job::Instrument(_) | Job::Micro(_) => false,
+            Job::Instrument(instrument) => {
+                instrument.arguments.iter().any(|word| word.starts_with("fifo:"))
+            }
+            Job::Micro(_) => false,
         }
     }
 

@@ -80,20 +80,23 @@ enum Make {
     Compute,
     Io,
     Micro(MicroKind),
-    /// An instrument that prints figures: the subcommand, the words that always go with it, and
-    /// which of the common options it has.
-    Instrument(&'static str, &'static [&'static str], Options),
+    /// An instrument that prints figures: the subcommand, and which of the common options it has.
+    Instrument(&'static str, &'static [Wants]),
 }
 
-/// The common options of an instrument.
+/// A common option of an instrument, as it wants it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Options {
-    /// None: it measures as long as it needs, where it was put.
-    None,
-    /// `--seconds`.
+enum Wants {
+    /// `--seconds`; without it the instrument measures as long as it needs.
     Seconds,
-    /// `--seconds`, `--cpus` and `--policy`, as the rulers.
-    Full,
+    /// `--cpus` with all.
+    Cpus,
+    /// `--cpus` with the first and, if there is one, the second.
+    TwoCpus,
+    /// This option with the first.
+    OneCpu(&'static str),
+    /// `--policy`.
+    Policy,
 }
 
 const SECOND: u64 = 1_000_000_000;
@@ -135,6 +138,87 @@ pub static PROBES: &[Probe] = &[
         picture: Picture::Bars,
         anchors: &[],
         make: Make::Compute,
+    },
+    Probe {
+        name: "bandwidth",
+        what: "bytes per second by block size and operation, 4 KiB to 1 GiB",
+        unit: Unit::BytesPerSecond,
+        family: Family::Capacity,
+        picture: Picture::Bars,
+        anchors: &[Anchor::LikwidBench],
+        make: Make::Instrument("bandwidth", &[Wants::OneCpu("--cpu")]),
+    },
+    Probe {
+        name: "stream-variant",
+        what: "copy, scale, add, triad: based on a variant of STREAM",
+        unit: Unit::BytesPerSecond,
+        family: Family::Capacity,
+        picture: Picture::Bars,
+        anchors: &[],
+        make: Make::Instrument("stream-variant", &[Wants::OneCpu("--cpu")]),
+    },
+    Probe {
+        name: "chase",
+        what: "latency of one load by size of the memory, alone and loaded",
+        unit: Unit::Nanoseconds,
+        family: Family::Capacity,
+        picture: Picture::Bars,
+        anchors: &[],
+        make: Make::Instrument("chase", &[Wants::OneCpu("--cpu")]),
+    },
+    Probe {
+        name: "loop64",
+        what: "the 64 MB loop of Kuehn and Baum, pass by pass",
+        unit: Unit::Nanoseconds,
+        family: Family::Tail,
+        picture: Picture::Percentiles,
+        anchors: &[],
+        make: Make::Instrument("loop64", &[Wants::Seconds, Wants::OneCpu("--cpu"), Wants::Policy]),
+    },
+    Probe {
+        name: "context-switch",
+        what: "a token through rings of 2 to 96 processes of 0 and 4 KiB",
+        unit: Unit::Nanoseconds,
+        family: Family::Capacity,
+        picture: Picture::Bars,
+        anchors: &[Anchor::Perf, Anchor::StressNg],
+        make: Make::Instrument("switch", &[Wants::Seconds, Wants::Cpus, Wants::Policy]),
+    },
+    Probe {
+        name: "ipc-bandwidth",
+        what: "bytes per second through pipes, sockets, files, mappings",
+        unit: Unit::BytesPerSecond,
+        family: Family::Capacity,
+        picture: Picture::Bars,
+        anchors: &[],
+        make: Make::Instrument("ipc-bandwidth", &[Wants::Seconds, Wants::TwoCpus]),
+    },
+    Probe {
+        name: "os-latency",
+        what: "system calls, signals, processes, page faults, files",
+        unit: Unit::Nanoseconds,
+        family: Family::Capacity,
+        picture: Picture::Bars,
+        anchors: &[],
+        make: Make::Instrument("os-latency", &[Wants::Seconds, Wants::OneCpu("--cpus")]),
+    },
+    Probe {
+        name: "intmix",
+        what: "scores of lists, matrices, state machines, CRC; also per MHz",
+        unit: Unit::PerSecond,
+        family: Family::Capacity,
+        picture: Picture::Bars,
+        anchors: &[],
+        make: Make::Instrument("intmix", &[Wants::Seconds, Wants::Cpus]),
+    },
+    Probe {
+        name: "parallel",
+        what: "a parallel program: -- fft --threads 2 --size small",
+        unit: Unit::Nanoseconds,
+        family: Family::Capacity,
+        picture: Picture::Bars,
+        anchors: &[],
+        make: Make::Instrument("parallel", &[]),
     },
     micro("micro-cpu", "integer work (Buchert 2011)", MicroKind::Cpu),
     micro("micro-udp", "UDP datagrams that nobody reads (Buchert 2011)", MicroKind::Udp),
@@ -206,11 +290,9 @@ impl Probe {
             Make::Micro(kind) => {
                 Job::Micro(Micro { kind, amount: Amount::Time(settings.duration_ns) })
             }
-            Make::Instrument(command, words, options) => {
-                let mut arguments: Vec<String> =
-                    words.iter().map(|word| (*word).to_owned()).collect();
-                arguments.extend(common(options, settings));
-                arguments.extend(settings.more.iter().cloned());
+            Make::Instrument(command, wants) => {
+                let mut arguments = settings.more.clone();
+                wants.iter().for_each(|one| arguments.extend(one.words(settings)));
                 Job::Instrument(Instrument { command, arguments, duration_ns })
             }
         })
@@ -223,7 +305,7 @@ impl Probe {
         let has_policy = match self.make {
             Make::SpinGap | Make::Wakeup | Make::Compute | Make::Io => true,
             Make::Micro(_) => false,
-            Make::Instrument(_, _, options) => options == Options::Full,
+            Make::Instrument(_, wants) => wants.contains(&Wants::Policy),
         };
         if settings.period_us.is_some() && !has_period {
             return Err(self.refuse("has no period".to_owned()));
@@ -259,18 +341,20 @@ fn samples_of(duration_ns: u64, period_us: u32) -> u32 {
     u32::try_from(periods + periods / 10).unwrap_or(u32::MAX).clamp(1_000, 10_000_000)
 }
 
-fn common(options: Options, settings: &Settings) -> Vec<String> {
-    let seconds = ["--seconds".to_owned(), seconds(settings.duration_ns)];
-    match options {
-        Options::None => Vec::new(),
-        Options::Seconds => seconds.to_vec(),
-        Options::Full => {
-            let policy = match settings.policy {
-                RulerPolicy::Other => "other".to_owned(),
-                RulerPolicy::Fifo(priority) => format!("fifo:{priority}"),
-            };
-            let place = ["--cpus".to_owned(), settings.cpus.to_string()];
-            [&seconds[..], &place, &["--policy".to_owned(), policy]].concat()
-        }
+impl Wants {
+    fn words(self, settings: &Settings) -> Vec<String> {
+        let list = |count: usize| settings.cpus.iter().take(count).collect::<CpuSet>().to_string();
+        let policy = match settings.policy {
+            RulerPolicy::Other => "other".to_owned(),
+            RulerPolicy::Fifo(priority) => format!("fifo:{priority}"),
+        };
+        let (name, value) = match self {
+            Wants::Seconds => ("--seconds", seconds(settings.duration_ns)),
+            Wants::Cpus => ("--cpus", settings.cpus.to_string()),
+            Wants::TwoCpus => ("--cpus", list(2)),
+            Wants::OneCpu(name) => (name, list(1)),
+            Wants::Policy => ("--policy", policy),
+        };
+        vec![name.to_owned(), value]
     }
 }

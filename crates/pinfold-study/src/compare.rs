@@ -18,7 +18,7 @@ use std::fmt;
 use pinfold_model::{Family, Figure, Statistic, Unit};
 
 use crate::stats::{
-    Block, Capacity, Direction, Evidence, Interval, P999_SAMPLES, Rule, Steadiness, Verdict,
+    Block, CONTENDED_SHARE, Direction, Evidence, Interval, P999_SAMPLES, Rule, Steadiness, Verdict,
     blocks_needed, holm, median, of_samples, ratio_interval, sign_flip, steady,
 };
 
@@ -80,7 +80,7 @@ impl fmt::Display for Outcome {
             }
             Outcome::NotSteady(side) => write!(f, "no steady state in {}", word(side)),
             Outcome::NoDirection => f.write_str("–"),
-            Outcome::NoRatio(side) => write!(f, "nothing seen in {}", word(side)),
+            Outcome::NoRatio(side) => write!(f, "no ratio: nothing above zero in {}", word(side)),
         }
     }
 }
@@ -277,11 +277,11 @@ impl Population {
     }
 
     fn contended_share(&self) -> Option<f64> {
-        let (kept, disturbed) = self.blocks.iter().fold((0, 0), |(kept, disturbed), block| {
-            (kept + block.samples.len(), disturbed + block.disturbed)
+        let (kept, disturbed) = self.blocks.iter().fold((0.0, 0.0), |(kept, disturbed), block| {
+            (kept + block.samples.len() as f64, disturbed + block.disturbed as f64)
         });
-        let found = Capacity::of(&vec![1.0; kept.max(1)], disturbed, Direction::LowerIsBetter)?;
-        (self.family == Family::Capacity && found.is_contended()).then(|| found.left_out())
+        let share = disturbed / f64::max(kept + disturbed, 1.0);
+        (self.family == Family::Capacity && share > CONTENDED_SHARE).then_some(share)
     }
 
     fn is_unsteady(&self) -> bool {

@@ -42,7 +42,7 @@ pub(super) fn call(settings: &Settings, scratch: &StateDir) -> Call {
         RulerPolicy::Fifo(priority) => vec!["-p".to_owned(), priority.to_string()],
     });
     argv.push(format!("--json={}", scratch.path_of(FILE)));
-    Call { argv, file: Some(FILE), by_affinity: false }
+    Call::of(argv, Some(FILE), false)
 }
 
 #[derive(Deserialize)]

@@ -47,7 +47,7 @@ pub(super) fn call(settings: &Settings, target: &IoTarget, scratch: &StateDir) -
         "--output-format=json+".to_owned(),
         format!("--output={}", scratch.path_of(FILE)),
     ];
-    Call { argv, file: Some(FILE), by_affinity: true }
+    Call::of(argv, Some(FILE), true)
 }
 
 #[derive(Deserialize)]

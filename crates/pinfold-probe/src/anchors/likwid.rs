@@ -1,13 +1,13 @@
 //! likwid-bench: memory bandwidth by block size.
 //!
-//! Its calibration of the clock errs on machines that are robbed of time (up to 15 %), and with it
-//! its `Time` and `MByte/s`: the rate is taken from `Cycles`, the data volume, and the clock's
-//! rate as the kernel knows it, or as the highest that likwid ever finds. `kB` is 1000 bytes.
-//! Its `triad` is not STREAM's; its `stream` is.
+//! Its calibration of the clock (`Cycle Clock`) errs on machines that are robbed of time, by up to
+//! 15 %, and with it all that it tells of seconds. `kB` is 1000 bytes, and a size is cut down to
+//! whole loops. Its `triad` is not STREAM's; its `stream` is. What it tells is the mean of its run,
+//! which is held against the median of our windows.
 //!
 //! ```text
 //! Cycles:			4927675324
-//! CPU Clock:		2596086381
+//! Cycle Clock:		2596086381
 //! Data volume (Byte):	401579442176
 //! ```
 
@@ -15,49 +15,57 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{Figure, Statistic};
 
-use super::{Call, Found, Reading, sound, whole_seconds};
+use super::{Call, Found, reading, sound, whole_seconds};
 use crate::registry::Settings;
 
-/// The label of a figure that says how many bytes a block has.
-const BYTES: &str = "bytes";
-/// The label of a figure that says what is done with them.
-const KERNEL: &str = "kernel";
-/// The label of a figure that says how wide its loads and stores are.
-const WIDTH: &str = "width";
+/// The labels of a figure that say how many bytes a block has, what is done with them, and how wide
+/// its loads and stores are.
+const LABELS: [&str; 3] = ["bytes", "operation", "width"];
 
-/// Our kernels and widths, and likwid's tests of the same.
-const TESTS: [(&str, &str, &str); 9] = [
+/// Our operations and widths, and likwid's tests of the same.
+const TESTS: [(&str, &str, &str); 14] = [
     ("read", "avx512", "load_avx512"),
     ("read", "avx2", "load_avx"),
+    ("read", "128", "load_sse"),
     ("read", "scalar", "load"),
     ("write", "avx512", "store_avx512"),
     ("write", "avx2", "store_avx"),
+    ("write", "128", "store_sse"),
     ("write", "scalar", "store"),
     ("copy", "avx512", "copy_avx512"),
     ("copy", "avx2", "copy_avx"),
+    ("copy", "128", "copy_sse"),
     ("copy", "scalar", "copy"),
+    ("write-nt", "avx2", "store_mem_avx"),
+    ("copy-nt", "avx2", "copy_mem_avx"),
 ];
 
 /// One call for each of our figures that it has a test for.
 pub(super) fn calls(settings: &Settings, ours: &[Figure]) -> Result<Vec<Call>, String> {
-    let mut calls = Vec::new();
+    let mut calls: Vec<Call> = Vec::new();
     for figure in ours {
-        let label = |name: &str| figure.labels.get(name).map(String::as_str);
-        let (Some(bytes), Some(kernel), Some(width)) = (label(BYTES), label(KERNEL), label(WIDTH))
+        let [Some(bytes), Some(operation), Some(width)] =
+            LABELS.map(|name| figure.labels.get(name).map(String::as_str))
         else {
             continue;
         };
-        let test = TESTS.iter().find(|(ours, wide, _)| (*ours, *wide) == (kernel, width));
+        let test = TESTS.iter().find(|(one, wide, _)| (*one, *wide) == (operation, width));
         if let Some((_, _, test)) = test {
-            let argv = ["-t", test, "-w", &format!("N:{bytes}B:1"), "-s"].map(str::to_owned);
-            let argv = [&argv[..], &[whole_seconds(settings.duration_ns)]].concat();
-            calls.push(Call { argv, file: None, by_affinity: true });
+            let place = format!("N:{bytes}B:1");
+            let seconds = whole_seconds(settings.duration_ns);
+            let argv = ["-t", test, "-w", &place, "-s", &seconds].map(str::to_owned).to_vec();
+            let labels = LABELS
+                .into_iter()
+                .zip([bytes, operation, width])
+                .map(|(name, text)| (name.to_owned(), text.to_owned()))
+                .collect::<BTreeMap<_, _>>();
+            if calls.iter().all(|call| call.labels != labels) {
+                calls.push(Call { labels, ..Call::of(argv, None, true) });
+            }
         }
     }
     match calls.is_empty() {
-        true => Err(format!(
-            "has no test like these figures; it needs the labels {BYTES}, {KERNEL} and {WIDTH}"
-        )),
+        true => Err(format!("has no test like these figures: it goes by {}", LABELS.join(", "))),
         false => Ok(calls),
     }
 }
@@ -73,25 +81,10 @@ pub(super) fn parse(text: &str) -> Result<Found, String> {
         sound(key, value)
     };
     let (cycles, clock) = (number("Cycles")?, number("Cycle Clock")?);
-    let (volume, size) = (number("Data volume (Byte)")?, number("Size (Byte)")?);
-    let test = text
-        .lines()
-        .find_map(|line| line.strip_prefix("Test: "))
-        .ok_or("does not tell its test")?
-        .trim();
-    let (kernel, width, _) = TESTS
-        .iter()
-        .find(|(_, _, name)| *name == test)
-        .ok_or_else(|| format!("is of the test {test:?}"))?;
-    if cycles <= 0.0 || clock <= 0.0 || volume <= 0.0 {
+    let volume = number("Data volume (Byte)")?;
+    let value = volume / (cycles / clock);
+    if cycles <= 0.0 || clock <= 0.0 || volume <= 0.0 || !value.is_finite() {
         return Err(format!("tells {volume} bytes in {cycles} cycles of {clock} Hz"));
     }
-    let labels = BTreeMap::from([
-        (KERNEL.to_owned(), (*kernel).to_owned()),
-        (WIDTH.to_owned(), (*width).to_owned()),
-        (BYTES.to_owned(), size.to_string()),
-    ]);
-    let value = volume / (cycles / clock);
-    let readings = vec![Reading { labels, statistic: Statistic::Median, value }];
-    Ok(Found { readings, samples: None })
+    Ok(Found { readings: vec![reading(Statistic::Median, value)], samples: None })
 }

@@ -32,7 +32,7 @@ pub(super) fn call(settings: &Settings, scratch: &StateDir) -> Call {
         argv.extend(["-f".to_owned(), priority.to_string()]);
     }
     argv.extend(["--json".to_owned(), scratch.path_of(FILE)]);
-    Call { argv, file: Some(FILE), by_affinity: false }
+    Call::of(argv, Some(FILE), false)
 }
 
 #[derive(Deserialize)]

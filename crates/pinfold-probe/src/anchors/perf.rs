@@ -9,7 +9,7 @@
 
 use pinfold_model::{Figure, Statistic};
 
-use super::{Call, Found, reading, sound};
+use super::{Call, Found, reading, sound, token};
 use crate::registry::Settings;
 
 /// Round trips per run.
@@ -24,7 +24,7 @@ pub(super) fn call(settings: &Settings, ours: &[Figure]) -> Result<Call, String>
     }
     let loops = LOOPS.to_string();
     let argv = ["bench", "--format=simple", "sched", "pipe", "-l", &loops].map(str::to_owned);
-    Ok(Call { argv: argv.to_vec(), file: None, by_affinity: true })
+    Ok(Call { labels: token(), ..Call::of(argv.to_vec(), None, true) })
 }
 
 pub(super) fn parse(text: &str) -> Result<Found, String> {

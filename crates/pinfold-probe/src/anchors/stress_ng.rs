@@ -10,9 +10,11 @@
 //! stress-ng: metrc: [24882] switch             45791.75 nanosecs per context switch (pipe method) …
 //! ```
 
+use std::collections::BTreeMap;
+
 use pinfold_model::{Figure, Statistic};
 
-use super::{Call, Found, reading, sound, whole_seconds};
+use super::{Call, Found, reading, sound, token, whole_seconds};
 use crate::registry::Settings;
 use crate::rulers::RulerPolicy;
 
@@ -49,7 +51,8 @@ pub(super) fn call(settings: &Settings, ours: &[Figure]) -> Result<Call, String>
         .map(str::to_owned)
         .to_vec()
     };
-    Ok(Call { argv: words, file: None, by_affinity: true })
+    let labels = if is_switch { token() } else { BTreeMap::new() };
+    Ok(Call { labels, ..Call::of(words, None, true) })
 }
 
 pub(super) fn parse(text: &str, ours: &[Figure]) -> Result<Found, String> {

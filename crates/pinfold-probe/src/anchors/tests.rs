@@ -1,3 +1,208 @@
-//! Tests of the readers of anchors, on what the real ones wrote.
+//! Tests of the readers of anchors, on what the real ones wrote (`fixtures/anchors/`).
+
+use pinfold_model::{CpuSet, Family, Unit};
 
 use super::*;
+
+const CYCLICTEST: &str = include_str!("../../../../fixtures/anchors/cyclictest.json");
+const OSLAT: &str = include_str!("../../../../fixtures/anchors/oslat.json");
+const LIKWID: &str = include_str!("../../../../fixtures/anchors/likwid-bench.txt");
+const PERF: &str = include_str!("../../../../fixtures/anchors/perf-bench.txt");
+const CYCLIC: &str = include_str!("../../../../fixtures/anchors/stress-ng-cyclic.txt");
+const SWITCH: &str = include_str!("../../../../fixtures/anchors/stress-ng-switch.txt");
+const FIO: &str = include_str!("../../../../fixtures/anchors/fio.json");
+
+fn figure(probe: &str, labels: &[(&str, &str)]) -> Figure {
+    Figure {
+        probe: probe.to_owned(),
+        labels: labels.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect(),
+        unit: Unit::Nanoseconds,
+        family: Family::Tail,
+        cpu: None,
+        duration_ns: 1,
+        samples: vec![1.0],
+        dropped: 0,
+        disturbed: 0,
+        flags: Vec::new(),
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        duration_ns: 1_500_000_000,
+        cpus: CpuSet::parse_list("1,3").unwrap(),
+        policy: RulerPolicy::Fifo(80),
+        period_us: Some(500),
+        duty_percent: None,
+        target: Some(IoTarget::File("/tmp/a:b".to_owned())),
+        more: Vec::new(),
+    }
+}
+
+/// Value of one statistic, to a millionth.
+fn value(anchor: Anchor, text: &str, ours: &[Figure], statistic: Statistic) -> Option<f64> {
+    let found = anchor.parse(text, ours).unwrap();
+    let reading = found.readings.iter().find(|reading| reading.statistic == statistic)?;
+    Some((reading.value * 1e6).round() / 1e6)
+}
+
+#[test]
+fn real_outputs_are_read() {
+    let wakeup = [figure("wakeup", &[])];
+    let switch = [figure("context-switch", &[])];
+    let cyclic = |what| value(Anchor::Cyclictest, CYCLICTEST, &wakeup, what);
+    // 22.11 µs on average, the middle one of 2000 in the bucket of 16 µs; half a µs was cut off.
+    assert_eq!(cyclic(Statistic::Mean), Some(22_610.0));
+    assert_eq!(cyclic(Statistic::Max), Some(2_359_500.0));
+    assert_eq!(cyclic(Statistic::P999), None, "2000 samples carry no such quantile");
+    assert!(cyclic(Statistic::Median).is_some());
+    let oslat = |what| value(Anchor::Oslat, OSLAT, &[], what);
+    assert_eq!((oslat(Statistic::Max), oslat(Statistic::Mean)), (Some(49_210_500.0), None));
+    let likwid = value(Anchor::LikwidBench, LIKWID, &[], Statistic::Median).unwrap();
+    assert!((1e9..1e12).contains(&likwid), "{likwid}");
+    // 20,000 round trips of two switches in 1.126 s.
+    assert_eq!(value(Anchor::Perf, PERF, &switch, Statistic::Mean), Some(28_150.0));
+    let stress = |text, ours, what| value(Anchor::StressNg, text, ours, what);
+    assert_eq!(stress(CYCLIC, &wakeup, Statistic::Mean), Some(66_628.08));
+    assert_eq!(stress(CYCLIC, &wakeup, Statistic::Max), Some(5_627_705.0));
+    assert_eq!(stress(CYCLIC, &wakeup, Statistic::Median), Some(56_920.0));
+    assert_eq!(stress(SWITCH, &switch, Statistic::Mean), Some(8_014.83));
+    let fio = |what| value(Anchor::Fio, FIO, &[], what);
+    assert_eq!(fio(Statistic::Mean), Some(70_123.766_789));
+    assert_eq!(fio(Statistic::Max), Some(7_409_752.0));
+    assert!(fio(Statistic::P999).unwrap() > fio(Statistic::Median).unwrap());
+}
+
+#[test]
+fn every_read_of_fio_comes_back_from_its_bins() {
+    let figure = fio::samples(FIO).unwrap();
+    assert_eq!(figure.samples.len(), 27_756);
+    assert_eq!(figure.samples.last(), Some(&7_409_752.0));
+    let mean = figure.samples.iter().sum::<f64>() / 27_756.0;
+    assert!((mean / 70_123.77 - 1.0).abs() < 0.01, "{mean}");
+    assert!(figure.samples.is_sorted());
+    let missing = FIO.replacen("\"N\" : 27756", "\"N\" : 27757", 3);
+    assert!(fio::samples(&missing).is_err_and(|why| why.contains("in its bins")));
+}
+
+#[test]
+fn garbage_and_nothing_are_errors_that_name_the_anchor() {
+    let switch = [figure("context-switch", &[])];
+    for anchor in Anchor::ALL {
+        for text in ["", "garbage", "{}", "null", "\u{0}", "Cycles:\t-1", "NaN", "inf"] {
+            let error = anchor.parse(text, &switch).unwrap_err();
+            assert!(error.to_string().contains(anchor.name()), "{text:?}: {error}");
+            assert!(error.hint().is_some_and(|hint| hint.contains(anchor.tried())));
+        }
+    }
+    let check = |anchor: Anchor, text: String, expected: &str| {
+        let told = anchor.parse(&text, &[]).unwrap_err().to_string();
+        assert!(told.contains(expected), "{told}");
+    };
+    let none = CYCLICTEST.replace("\"cycles\": 2000", "\"cycles\": 0");
+    check(Anchor::Cyclictest, none, "no cycle");
+    let few = CYCLICTEST.replace("\"cycles\": 2000", "\"cycles\": 7");
+    check(Anchor::Cyclictest, few, "of 7 cycles");
+    check(
+        Anchor::Oslat,
+        OSLAT.replace("\"0\": {", "\"0\": { \"x\": 1,").replace("1.999", "0"),
+        "no reading",
+    );
+    check(Anchor::Fio, FIO.replacen("\"error\" : 0", "\"error\" : 5", 1), "the error 5");
+    check(
+        Anchor::LikwidBench,
+        LIKWID.replace("Cycle Clock", "Clock"),
+        "has no line \"Cycle Clock\"",
+    );
+    check(Anchor::Perf, "0".to_owned(), "a time of 0 s");
+}
+
+#[test]
+fn anchors_are_called_for_what_ours_measures() {
+    let folder = tempfile::tempdir().unwrap();
+    let scratch = StateDir::open(&folder.path().join("s").to_string_lossy()).unwrap();
+    let words = |anchor: Anchor, ours: &[Figure]| -> Vec<String> {
+        let calls = anchor.calls(&settings(), ours, &scratch).unwrap();
+        calls.into_iter().map(|call| call.argv.join(" ")).collect()
+    };
+    let has = |anchor: Anchor, ours: &[Figure], expected: &[&str]| {
+        let words = words(anchor, ours);
+        assert_eq!(words.len(), 1);
+        for one in expected {
+            assert!(words[0].contains(one), "{one}: {words:?}");
+        }
+    };
+    // 1.5 s of 500 µs are 3000 wake-ups.
+    let cyclic = ["-t 2 -a 1,3 -i 500 -l 3000 -p 80", "--default-system"];
+    has(Anchor::Cyclictest, &[figure("wakeup", &[])], &cyclic);
+    has(Anchor::Oslat, &[], &["-c 1,3 -D 2", "-f 80"]);
+    has(Anchor::StressNg, &[], &["--cyclic 1", "--cyclic-sleep 500000", "--cyclic-prio 80"]);
+    has(Anchor::Fio, &[], &["--filename=/tmp/a\\:b", "--readonly", "--runtime=1"]);
+    let switch = [figure("context-switch", &[])];
+    has(Anchor::Perf, &switch, &["bench --format=simple sched pipe"]);
+    has(Anchor::StressNg, &switch, &["--switch 1"]);
+    let block = |operation, width| {
+        figure("bandwidth", &[("bytes", "24576"), ("operation", operation), ("width", width)])
+    };
+    let blocks = [block("read", "avx2"), block("copy", "scalar"), block("fill", "libc")];
+    let calls = words(Anchor::LikwidBench, &blocks);
+    assert_eq!(calls, ["-t load_avx -w N:24576B:1 -s 2", "-t copy -w N:24576B:1 -s 2"]);
+    for (anchor, ours) in [(Anchor::LikwidBench, &blocks[2..]), (Anchor::Perf, &blocks[..])] {
+        assert!(matches!(
+            anchor.calls(&settings(), ours, &scratch),
+            Err(AnchorError::Cannot { .. })
+        ));
+    }
+    let plain = Settings { policy: RulerPolicy::Other, ..settings() };
+    let told = Anchor::StressNg.calls(&plain, &[], &scratch).err().unwrap().to_string();
+    assert!(told.contains("--policy fifo:N"), "{told}");
+}
+
+#[test]
+fn names_lead_back_and_say_what_to_install() {
+    for anchor in Anchor::ALL {
+        assert_eq!(Anchor::from_name(anchor.name()), Some(anchor));
+        let hint = AnchorError::NotInstalled(anchor).hint().unwrap();
+        assert_eq!(hint, format!("apt-get install {}", anchor.package()));
+    }
+    assert_eq!(Anchor::from_name("cyclictests"), None);
+}
+
+/// The anchors that are installed here give what their readers know.
+#[test]
+fn installed_anchors_are_understood() {
+    let folder = tempfile::tempdir().unwrap();
+    let scratch = StateDir::open(&folder.path().join("s").to_string_lossy()).unwrap();
+    let blocks = folder.path().join("blocks");
+    std::fs::write(&blocks, vec![7; 1 << 20]).unwrap();
+    let host = pinfold_host::LiveHost::new().unwrap();
+    let mask = pinfold_host::Host::affinity(&host, pinfold_model::Tid(0)).unwrap();
+    let settings = Settings {
+        duration_ns: 200_000_000,
+        cpus: mask.iter().take(1).collect(),
+        policy: RulerPolicy::Other,
+        period_us: Some(1_000),
+        target: Some(IoTarget::File(blocks.to_string_lossy().into_owned())),
+        ..settings()
+    };
+    let bandwidth =
+        figure("bandwidth", &[("bytes", "24576"), ("operation", "read"), ("width", "scalar")]);
+    let ours = [figure("context-switch", &[]), bandwidth];
+    for anchor in Anchor::ALL {
+        let found = match anchor.run(&settings, &ours, (&Placement::default(), &scratch)) {
+            Ok(found) => found,
+            Err(AnchorError::NotInstalled(_)) => {
+                println!("skipped: {} is not installed", anchor.name());
+                continue;
+            }
+            // The machine of the test may forbid it: no O_DIRECT, no perf in a container.
+            Err(error @ AnchorError::Failed { .. }) => {
+                println!("skipped: {error}");
+                continue;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        assert!(!found.readings.is_empty(), "{}", anchor.name());
+        assert!(found.readings.iter().all(|reading| reading.value > 0.0), "{found:?}");
+    }
+}

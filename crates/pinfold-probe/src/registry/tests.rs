@@ -51,3 +51,18 @@ fn a_wake_up_has_room_for_every_period() {
     assert_eq!(samples_of(1, 1_000), 1_000);
     assert_eq!(samples_of(u64::MAX, 1), 10_000_000);
 }
+
+#[test]
+fn an_instrument_gets_the_options_that_it_has() {
+    let settings = Settings {
+        cpus: CpuSet::parse_list("1-3").unwrap(),
+        more: vec!["--pages".to_owned(), "huge".to_owned()],
+        ..settings()
+    };
+    let check = |name: &str, expected: &str| {
+        assert_eq!(find(name).unwrap().job(&settings).unwrap().argv().join(" "), expected);
+    };
+    check("bandwidth", "bandwidth --pages huge --cpu 1");
+    check("ipc-bandwidth", "ipc-bandwidth --pages huge --seconds 0.020000000 --cpus 1-2");
+    check("context-switch", "switch --pages huge --seconds 0.020000000 --cpus 1-3 --policy other");
+}

@@ -76,7 +76,7 @@ fn nothing_and_trouble_give_no_verdict() {
     let found = compare(&tail(vec![]), &tail(vec![5.0]));
     for row in &found.rows {
         assert_eq!((row.first, row.ratio, row.interval), (None, None, None));
-        assert_eq!(row.outcome.to_string(), "nothing seen in the first");
+        assert_eq!(row.outcome.to_string(), "no ratio: nothing above zero in the first");
     }
     let mut busy = rates(100.0, 8);
     busy.iter_mut().flatten().for_each(|figure| figure.disturbed = 1);

@@ -139,7 +139,10 @@ impl FigureV1 {
             .ok_or_else(|| format!("has the unknown unit {:?}", self.unit))?;
         let family = Family::from_name(&self.family)
             .ok_or_else(|| format!("has the unknown family {:?}", self.family))?;
-        if let Some(sample) = self.samples.iter().find(|one| !one.is_finite() || **one < 0.0) {
+        // A difference of two measurements may lie below zero, and then says so.
+        let is_difference = self.flags.iter().any(|flag| flag.starts_with("negative "));
+        let wrong = |one: &f64| !one.is_finite() || (*one < 0.0 && !is_difference);
+        if let Some(sample) = self.samples.iter().find(|one| wrong(one)) {
             return Err(format!("holds the sample {sample}"));
         }
         if self.samples.is_empty() && family != Family::Tail {

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal as _;
 
 use comfy_table::{CellAlignment, Table};
-use pinfold_model::{Accelerator, Family, Figure};
+use pinfold_model::{Accelerator, Family, Figure, Unit};
 use pinfold_probe::registry::{Picture, Probe};
 use pinfold_report::format::{self, MISSING};
 use pinfold_report::terminal;
@@ -116,7 +116,12 @@ fn table(all: &[&Pooled], family: Family) -> String {
     head.extend(columns(family).iter().map(|name| (*name).to_owned()));
     let width = head.len();
     table.set_header(head);
-    let most = all.iter().filter_map(|one| middle(one)).fold(0.0, f64::max);
+    // Bars compare, so there must be several of one unit.
+    let units: BTreeSet<&str> = all.iter().map(|one| one.figure.unit.name()).collect();
+    let most = match all.len() > 1 && units.len() == 1 {
+        true => all.iter().filter_map(|one| middle(one)).fold(0.0, f64::max),
+        false => 0.0,
+    };
     for one in all {
         let mut row = Vec::new();
         row.extend(several.then(|| one.figure.probe.clone()));
@@ -180,9 +185,9 @@ fn cells(one: &Pooled, most: f64) -> Vec<String> {
             let tail = tail(&one.figure);
             let mut cells = vec![format::count(u64::try_from(tail.samples).unwrap_or(u64::MAX))];
             cells.extend([tail.p50_ns, tail.p99_ns, tail.p999_ns, tail.max_ns].map(value));
-            cells.extend(tail.exceedances.iter().map(|over| match over.samples {
-                0 => MISSING.to_owned(),
-                _ => over.count.to_string(),
+            cells.extend(tail.exceedances.iter().map(|over| match (over.samples, unit) {
+                (1.., Unit::Nanoseconds) => over.count.to_string(),
+                (_, _) => MISSING.to_owned(),
             }));
             cells
         }
@@ -241,7 +246,8 @@ fn notes(all: &[Pooled]) -> Vec<String> {
         let figure = &one.figure;
         if figure.family == Family::Tail {
             let tail = tail(figure);
-            if let Some(bound) = tail.exceedances.last().and_then(|over| over.upper_bound) {
+            let bound = tail.exceedances.last().and_then(|over| over.upper_bound);
+            if let Some(bound) = bound.filter(|_| figure.unit == Unit::Nanoseconds) {
                 notes.push(format!(
                     "{}none over 1 ms: their share is at most {} (95 %)",
                     of(one),
@@ -391,6 +397,11 @@ pub fn warnings(measurement: &Measurement) -> Vec<String> {
 fn frame() -> Table {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
+    // One line a row: a sweep of sizes has dozens.
+    table.remove_style(comfy_table::TableComponent::HorizontalLines);
+    table.remove_style(comfy_table::TableComponent::MiddleIntersections);
+    table.remove_style(comfy_table::TableComponent::LeftBorderIntersections);
+    table.remove_style(comfy_table::TableComponent::RightBorderIntersections);
     table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
     if !std::io::stdout().is_terminal() {
         table.set_width(PLAIN_WIDTH);
