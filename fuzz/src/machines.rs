@@ -75,6 +75,7 @@ pub(crate) fn ruler(bytes: &[u8]) {
         cpus: Cpus::All,
         policy: RulerPolicy::Other,
         max_samples: 100,
+        dma_latency: false,
     };
     if let Ok(series) = ruler.parse(&text(bytes)) {
         assert!(series.iter().all(|one| one.samples.iter().all(|sample| sample.is_finite())));

@@ -7,8 +7,8 @@
 //! `pinload` that is a guest's init. [`roles`] needs none of it: it reads the kernel's
 //! per-thread statistics before and after. [`speed_rulers`] measure, in the workload, how fast its
 //! CPUs seem to be.
-//! [`figures`] reads what every other instrument of `pinload` prints; [`memory`], [`os`] and
-//! [`parallel`] hold their settings. [`registry`] lists every probe that can be taken by itself,
+//! [`figures`] reads what every other instrument of `pinload` prints; [`memory`] and [`os`]
+//! hold their settings. [`registry`] lists every probe that can be taken by itself,
 //! and [`job`] takes one; [`anchors`] runs other people's instruments beside it, and
 //! [`surroundings`] tells what else the machine did meanwhile.
 //! [`sched_latency`], [`counters`] and [`locks`] look at a workload's threads from outside.
