@@ -22,7 +22,7 @@ pub struct Target {
 }
 
 /// All targets: those of the kernel's files, of what people write, of what machines answer.
-pub const TARGETS: [Target; 22] = [
+pub const TARGETS: [Target; 24] = [
     Target { name: "cpu-list", about: "lists of PUs", run: kernel::cpu_list },
     Target { name: "cpu-mask", about: "masks of PUs", run: kernel::cpu_mask },
     Target { name: "proc-stat", about: "/proc/PID/stat", run: kernel::stat },
@@ -45,6 +45,8 @@ pub const TARGETS: [Target; 22] = [
     Target { name: "qmp", about: "what a QMP socket says", run: machines::qmp },
     Target { name: "agent", about: "what a guest's agent says", run: machines::agent },
     Target { name: "ruler", about: "what a ruler prints", run: machines::ruler },
+    Target { name: "anchor", about: "what instruments of others print", run: machines::anchor },
+    Target { name: "measurement", about: "saved measurements (JSON)", run: people::measurement },
 ];
 
 /// The target of that name.

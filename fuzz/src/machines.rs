@@ -1,12 +1,15 @@
 //! What other programs say: a journal on the disk, QEMU, a guest's agent, a ruler.
 
+use std::collections::BTreeMap;
 use std::io::{Cursor, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
 use pinfold_apply::Record;
 use pinfold_host::SystemClock;
+use pinfold_model::{Family, Figure, Unit};
 use pinfold_probe::agent::Agent;
+use pinfold_probe::anchors::Anchor;
 use pinfold_probe::rulers::{Cpus, Kind, Ruler, RulerPolicy};
 use pinfold_vm::{Monitor, Qmp, VmError};
 use serde_json::Value;
@@ -79,5 +82,34 @@ pub(crate) fn ruler(bytes: &[u8]) {
     };
     if let Ok(series) = ruler.parse(&text(bytes)) {
         assert!(series.iter().all(|one| one.samples.iter().all(|sample| sample.is_finite())));
+    }
+}
+
+/// The first byte chooses the anchor, the rest is what it printed.
+pub(crate) fn anchor(bytes: &[u8]) {
+    let Some((first, rest)) = bytes.split_first() else { return };
+    let text = text(rest);
+    let anchor = Anchor::ALL[usize::from(*first) % Anchor::ALL.len()];
+    for ours in [&[][..], std::slice::from_ref(&switch())] {
+        let Ok(found) = anchor.parse(&text, ours) else { continue };
+        assert!(!found.readings.is_empty(), "a number from nothing");
+        let sound = |value: f64| value.is_finite() && value >= 0.0;
+        assert!(found.readings.iter().all(|one| sound(one.value)), "{found:?}");
+    }
+}
+
+/// A figure of context switches, of which some anchors print something else.
+fn switch() -> Figure {
+    Figure {
+        probe: "context-switch".to_owned(),
+        labels: BTreeMap::new(),
+        unit: Unit::Nanoseconds,
+        family: Family::Tail,
+        cpu: None,
+        duration_ns: 1,
+        samples: Vec::new(),
+        dropped: 0,
+        disturbed: 0,
+        flags: Vec::new(),
     }
 }

@@ -7,6 +7,7 @@ use pinfold_model::{GuestTopology, Plan, Request, Severity, Topology, VcpuCount}
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::review::{Layout, render, review};
 use pinfold_plan::{check, emit, explain, platforms, requests, schema};
+use pinfold_study::{compare, measured};
 use pinfold_vm::argv as qemu;
 use pinfold_vm::libvirt::{Described, Pins};
 
@@ -138,4 +139,13 @@ pub(crate) fn argv(bytes: &[u8]) {
             drop(emit::qemu(&plan, topology, &argv));
         }
     }
+}
+
+pub(crate) fn measurement(bytes: &[u8]) {
+    let Ok(read) = measured::from_json(&text(bytes)) else { return };
+    let written = measured::to_json(&read).unwrap_or_default();
+    assert_eq!(measured::from_json(&written).ok().as_ref(), Some(&read));
+    let figures: Vec<_> = read.blocks.iter().map(|block| block.figures.clone()).collect();
+    let found = compare::compare(&figures, &figures);
+    assert!(found.rows.iter().all(|row| row.ratio.is_none_or(|ratio| ratio == 1.0)));
 }

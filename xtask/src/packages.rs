@@ -21,6 +21,12 @@ const TEST: &[&str] = &[
     "systemd", // systemd-analyze reads the units that are emitted; nothing is started
     "chromium",
     "cpulimit", // a rival of the benchmark emulate
+    // The anchors of `pinfold measure --against`.
+    "rt-tests",
+    "fio",
+    "likwid",
+    "linux-perf",
+    "stress-ng",
 ];
 
 /// What the tests cross-build `pinload` with, and run the result in.
@@ -31,9 +37,6 @@ const CROSS: &[&str] = &[
     "libc6-dev-riscv64-cross",
     "qemu-user",
 ];
-/// What the benchmarks use beside: the anchors of the rulers.
-const BENCH: &[&str] = &["likwid"];
-
 /// What compiles BPF programs; only who changes one needs it.
 const BPF: &[&str] = &["clang-14", "llvm-14"];
 
@@ -63,7 +66,7 @@ pub fn ensure(purpose: &Purpose) {
         Purpose::Fuzz => wanted.extend(FUZZ),
         Purpose::Lab => wanted.extend(LAB),
         Purpose::Test => wanted.extend(LAB.iter().chain(TEST).chain(CROSS)),
-        Purpose::Bench => wanted.extend(LAB.iter().chain(TEST).chain(BENCH)),
+        Purpose::Bench => wanted.extend(LAB.iter().chain(TEST)),
     }
     let missing: Vec<&str> = wanted.into_iter().filter(|name| !installed(name)).collect();
     if missing.is_empty() {

@@ -58,6 +58,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-apply",
             "pinfold-vm",
             "pinfold-probe",
+            "pinfold-study",
         ],
     ),
 ];

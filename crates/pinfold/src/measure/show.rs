@@ -168,7 +168,7 @@ fn cells(one: &Pooled, most: f64) -> Vec<String> {
                 _ if found.is_contended() => "contended".to_owned(),
                 Steadiness::No { .. } => "not steady".to_owned(),
                 Steadiness::From(_) | Steadiness::TooFew if most > 0.0 => {
-                    terminal::bar(found.median / most, BAR)
+                    terminal::bar(found.median / most, bar_columns())
                 }
                 Steadiness::From(_) | Steadiness::TooFew => String::new(),
             };
@@ -281,6 +281,7 @@ fn notes(all: &[Pooled]) -> Vec<String> {
             notes.push(format!("{}{}", of(one), flags.join(", ")));
         }
     }
+    merge(&mut notes);
     let short = all.iter().any(|one| {
         one.figure.family == Family::Tail && (1..P999_SAMPLES).contains(&one.figure.samples.len())
     });
@@ -291,6 +292,30 @@ fn notes(all: &[Pooled]) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// Says once what holds for several CPUs.
+fn merge(notes: &mut Vec<String>) {
+    let mut said: Vec<(String, Vec<String>)> = Vec::new();
+    for note in notes.drain(..) {
+        let (who, what) = match note.split_once(": ") {
+            Some((who, what)) if who.starts_with("CPU ") => (who.to_owned(), what.to_owned()),
+            Some(_) | None => (String::new(), note.clone()),
+        };
+        match said.iter_mut().find(|(text, _)| *text == what) {
+            Some((_, all)) => all.push(who),
+            None => said.push((what, vec![who])),
+        }
+    }
+    notes.extend(said.into_iter().map(|(what, mut all)| {
+        all.retain(|who| !who.is_empty());
+        all.dedup();
+        let numbers: Vec<&str> = all.iter().filter_map(|who| who.strip_prefix("CPU ")).collect();
+        match numbers.is_empty() {
+            true => what,
+            false => format!("CPU {}: {what}", numbers.join(", ")),
+        }
+    }));
 }
 
 /// `CPU 1: `, or nothing.
@@ -396,17 +421,19 @@ pub fn warnings(measurement: &Measurement) -> Vec<String> {
 
 fn frame() -> Table {
     let mut table = Table::new();
-    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
     // One line a row: a sweep of sizes has dozens.
-    table.remove_style(comfy_table::TableComponent::HorizontalLines);
-    table.remove_style(comfy_table::TableComponent::MiddleIntersections);
-    table.remove_style(comfy_table::TableComponent::LeftBorderIntersections);
-    table.remove_style(comfy_table::TableComponent::RightBorderIntersections);
+    let style = comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+    table.load_style(style.row_separator(comfy_table::LineStyle::none()));
     table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
     if !std::io::stdout().is_terminal() {
         table.set_width(PLAIN_WIDTH);
     }
     table
+}
+
+/// Columns of a bar: few where there is little room.
+fn bar_columns() -> usize {
+    if width() < 100 { BAR / 2 } else { BAR }
 }
 
 /// Columns of a picture.

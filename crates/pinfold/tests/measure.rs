@@ -1,0 +1,311 @@
+//! `pinfold measure` and `pinfold compare` as they are typed: what comes out, and what is said
+//! where nothing can.
+
+#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+
+use std::path::Path;
+
+use pinfold_host::process::{Output, Spawn, find_program};
+use pinfold_host::{Host as _, LiveHost, process, user};
+use pinfold_model::{CpuSet, Tid};
+use serde_json::Value;
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+const PATIENCE_NS: u64 = 120_000_000_000;
+
+/// A home of its own: nothing of the user's is read or written.
+struct Home {
+    folder: tempfile::TempDir,
+}
+
+impl Home {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("a folder") }
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.folder.path().join(name).to_string_lossy().into_owned()
+    }
+
+    fn spawn(&self, words: &[&str]) -> Spawn {
+        let state = self.file("state");
+        let mut all = vec!["--state-dir", state.as_str()];
+        all.extend(words);
+        Spawn::new(PINFOLD).args(all).env("XDG_CACHE_HOME", &self.file("cache"))
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        self.spawn(words).capture(PATIENCE_NS).expect("runs")
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        let output = self.run(words);
+        let said = output.stderr_text();
+        assert!(output.status.success(), "{words:?}: {said}");
+        serde_json::from_str(&output.stdout_text()).expect("JSON")
+    }
+
+    fn refused(&self, words: &[&str], code: i32, told: &str) {
+        let output = self.run(words);
+        let said = output.stderr_text();
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+        assert!(said.contains(told), "{words:?}: {said}");
+        assert!(output.stdout.is_empty(), "{words:?} printed something all the same");
+    }
+}
+
+/// The first PU that this test may use.
+fn first_pu() -> String {
+    let host = LiveHost::new().expect("a host");
+    let mask = host.affinity(Tid(0)).expect("a mask");
+    mask.iter().take(1).collect::<CpuSet>().to_string()
+}
+
+fn widest(text: &str) -> usize {
+    text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+}
+
+#[test]
+fn the_list_names_what_unit_family_and_anchors() {
+    let home = Home::new();
+    let list = home.json(&["measure", "--list", "--json"]);
+    let probes = list["probes"].as_array().expect("probes");
+    let wakeup = probes.iter().find(|probe| probe["name"] == "wakeup").expect("wakeup");
+    assert_eq!((&wakeup["unit"], &wakeup["family"]), (&"ns".into(), &"tail".into()));
+    assert_eq!(wakeup["anchors"][0]["name"], "cyclictest");
+    let text = home.run(&["measure", "--list"]).stdout_text();
+    assert!(probes.iter().all(|probe| text.contains(probe["name"].as_str().expect("a name"))));
+    assert!(widest(&text) <= 110, "{text}");
+}
+
+#[test]
+fn a_probe_tells_table_picture_origin_and_is_saved_whole() {
+    let home = Home::new();
+    let (pu, file) = (first_pu(), home.file("a.json"));
+    let words = ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.3", "--save", &file];
+    let output = home.run(&words);
+    let text = output.stdout_text();
+    assert!(output.status.success(), "{}", output.stderr_text());
+    for word in ["median", "max", ">1 ms", "percentiles", "█", "Linux", "seed", "p99.9 needs"] {
+        assert!(text.contains(word), "{word}:\n{text}");
+    }
+    assert!(!text.contains("NaN") && widest(&text) <= 110, "{text}");
+    let saved: Value = serde_json::from_str(&user::read_text(&file).expect("saved")).expect("JSON");
+    assert_eq!(saved["format"], "pinfold-measure/1");
+    let figure = &saved["blocks"][0]["figures"][0];
+    assert!(figure["samples"].as_array().is_some_and(|samples| samples.len() >= 50));
+    assert_eq!(saved["origin"]["accelerator"], "native");
+    assert!(saved["blocks"][0]["steal_ticks"].is_u64());
+}
+
+#[test]
+fn json_keeps_missing_apart_from_zero() {
+    let home = Home::new();
+    let pu = first_pu();
+    let told = home.json(&["measure", "wakeup", "--cpus", &pu, "--seconds", "0.1", "--json"]);
+    let summary = &told["summary"][0];
+    assert!(summary["n"].as_u64().is_some_and(|n| n < 10_000));
+    assert!(summary["p999_ns"].is_null(), "a hundred samples carry no such quantile: {summary}");
+    assert!(summary["max_ns"].is_f64());
+    let over = &summary["exceedances"][2];
+    assert_eq!(over["limit_ns"], 1e6);
+    // Of nothing seen the share is bounded, not zero.
+    assert_eq!(over["count"] == 0, over["share_at_most"].is_f64(), "{over}");
+}
+
+#[test]
+fn a_capacity_tells_what_was_left_out() {
+    let home = Home::new();
+    let pu = first_pu();
+    let words = ["measure", "compute", "--cpus", &pu, "--seconds", "0.5", "--json"];
+    let told = home.json(&words);
+    let summary = &told["summary"][0];
+    let number = |key: &str| summary[key].as_f64().expect("a number");
+    assert!(number("best") >= number("p10") && number("p10") >= number("median"));
+    assert!(summary["contended"].is_boolean());
+    let micro =
+        home.json(&["measure", "micro-cpu", "--seconds", "0.05", "--blocks", "2", "--json"]);
+    assert_eq!(micro["measurement"]["blocks"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn io_says_who_read() {
+    let home = Home::new();
+    let output = home.run(&["measure", "io", "--seconds", "1"]);
+    let (text, said) = (output.stdout_text(), output.stderr_text());
+    if said.contains("Invalid argument") || said.contains("O_DIRECT") {
+        println!("skipped: this file system does not read past the page cache");
+        return;
+    }
+    assert!(output.status.success(), "{said}");
+    let tool = if find_program("fio").is_some() { "by fio-" } else { "by pinload" };
+    assert!(text.contains(tool), "{text}");
+    // Its file went with it.
+    let left = user::list(&home.file("cache/pinfold/measure")).unwrap_or_default();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn what_cannot_be_measured_is_told_with_the_way_out() {
+    let home = Home::new();
+    home.refused(&["measure", "wakup"], 2, "did you mean wakeup?");
+    home.refused(&["measure", "wakeup", "--cpus", "60000"], 2, "has no PU 60000");
+    home.refused(&["measure", "wakeup", "--cpus", "3-1"], 2, "backwards");
+    home.refused(&["measure", "wakeup", "--node", "900"], 2, "no node 900");
+    home.refused(&["measure", "wakeup", "--policy", "rr:3"], 2, "no policy");
+    home.refused(&["measure", "wakeup", "--policy", "fifo:99"], 2, "out of range");
+    home.refused(&["measure", "wakeup", "--seconds", "0"], 2, "--seconds 0");
+    home.refused(&["measure", "wakeup", "--seconds", "NaN"], 2, "out of range");
+    home.refused(&["measure", "compute", "--period", "1ms"], 2, "compute has no period");
+    home.refused(&["measure", "wakeup", "--period", "1ns"], 2, "out of range");
+    home.refused(&["measure", "io", "--file", "/nonexistent/disk"], 2, "/nonexistent/disk");
+    home.refused(&["measure", "wakeup", "--vnode", "a"], 1, "no platform is up");
+    home.refused(&["measure", "wakeup", "--plan", "/nonexistent/p"], 2, "/nonexistent/p");
+    home.refused(&["measure", "wakeup", "--guest", "/nonexistent/s"], 2, "no such socket");
+    home.refused(&["measure", "micro-cpu", "--policy", "fifo:3"], 2, "policy other only");
+    home.refused(&["measure", "wakeup", "--against", "cyclic"], 2, "known are cyclictest");
+    home.refused(&["measure", "wakeup", "--against", "fio"], 2, "there is cyclictest");
+    home.refused(&["measure", "compute", "--against", "fio"], 2, "no instrument of others");
+    // Shorter than a period: there would be no sample.
+    home.refused(&["measure", "wakeup", "--seconds", "0.01", "--period", "1s"], 2, "longer than");
+}
+
+#[test]
+fn an_offline_pu_is_told() {
+    let host = LiveHost::new().expect("a host");
+    let offline = pinfold_topology::discover(&host).expect("a topology").offline;
+    let Some(first) = offline.iter().next() else {
+        println!("skipped: no PU of this machine is offline (the lab has one)");
+        return;
+    };
+    let pu = first.0.to_string();
+    Home::new().refused(&["measure", "wakeup", "--cpus", &pu], 3, "is offline");
+}
+
+#[test]
+fn a_refused_real_time_policy_is_flagged() {
+    let home = Home::new();
+    let pu = first_pu();
+    let words = ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.1", "--policy", "fifo:50"];
+    // Without the right (RLIMIT_RTPRIO is 0 and CAP_SYS_NICE is gone) the ruler goes on as other.
+    let Some(setpriv) = find_program("setpriv").filter(|_| process::is_root()) else {
+        println!("skipped: only root can take the right away here, with setpriv");
+        return;
+    };
+    let mut all = vec!["--bounding-set=-sys_nice", "--inh-caps=-sys_nice", PINFOLD];
+    all.extend(words);
+    let output = Spawn::new(&setpriv)
+        .args(all)
+        .env("XDG_CACHE_HOME", &home.file("cache"))
+        .capture(PATIENCE_NS)
+        .expect("runs");
+    let said = [output.stdout_text(), output.stderr_text()].concat();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("fifo refused"), "{said}");
+}
+
+#[test]
+fn an_anchor_that_is_missing_or_prints_garbage_is_told() {
+    let home = Home::new();
+    let (pu, bin) = (first_pu(), home.file("bin"));
+    let words =
+        ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.05", "--against", "cyclictest"];
+    let run = |path: &str| home.spawn(&words).env("PATH", path).capture(PATIENCE_NS).expect("runs");
+    let missing = run("/nonexistent");
+    let said = missing.stderr_text();
+    assert_eq!(missing.status.code(), Some(3), "{said}");
+    assert!(said.contains("not installed") && said.contains("apt-get install rt-tests"), "{said}");
+    std::fs::create_dir(&bin).expect("a folder");
+    // A program of that name which says yes to everything and writes nothing.
+    let truth = find_program("true").expect("true");
+    std::os::unix::fs::symlink(truth, Path::new(&bin).join("cyclictest")).expect("a link");
+    let silent = run(&bin);
+    let said = silent.stderr_text();
+    assert_eq!(silent.status.code(), Some(3), "{said}");
+    assert!(said.contains("cyclictest") && silent.stdout.is_empty(), "{said}");
+}
+
+#[test]
+fn a_cross_check_tells_ratio_and_interval() {
+    let home = Home::new();
+    if find_program("cyclictest").is_none() {
+        println!("skipped: cyclictest is not installed");
+        return;
+    }
+    let pu = first_pu();
+    let words = ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.2", "--blocks", "2"];
+    let told = home.json(&[&words[..], &["--against", "cyclictest", "--json"]].concat());
+    assert_eq!((&told["anchor"], &told["blocks"]), (&"cyclictest".into(), &2.into()));
+    for row in told["rows"].as_array().expect("rows") {
+        assert!(row["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0), "{row}");
+        assert_eq!(row["interval"].as_array().map(Vec::len), Some(2));
+        assert_eq!(row["ours"].as_array().map(Vec::len), Some(2));
+    }
+    let said = home.run(&[&words[..], &["--against", "cyclictest"]].concat());
+    assert!(said.stdout_text().contains("ours / theirs [95 %]"), "{}", said.stdout_text());
+}
+
+#[test]
+fn two_files_are_compared_and_what_does_not_match_is_told() {
+    let home = Home::new();
+    let pu = first_pu();
+    let measure = |name: &str, period: &str| {
+        let file = home.file(name);
+        let words = ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.1", "--blocks", "2"];
+        let more = ["--period", period, "--save", &file];
+        let output = home.run(&[&words[..], &more].concat());
+        assert!(output.status.success(), "{}", output.stderr_text());
+        file
+    };
+    let (one, other, slow) =
+        (measure("a.json", "1ms"), measure("b.json", "1ms"), measure("c.json", "2ms"));
+    let told = home.json(&["compare", &one, &other, "--json"]);
+    assert_eq!(told["blocks"], 2);
+    let row = &told["rows"][0];
+    assert!(row["ratio"].is_f64() && row["interval"].is_array());
+    assert_eq!(row["outcome"], "unknown: 2 blocks, 7 needed");
+    let text = home.run(&["compare", &one, &other]).stdout_text();
+    assert!(text.contains("not measured in the same blocks"), "{text}");
+    home.refused(&["compare", &one, &slow], 2, "only the first has wakeup period-us=1000");
+    home.refused(&["compare", &one], 2, "no two sides");
+    home.refused(&["compare", &one, "/nonexistent/x"], 2, "/nonexistent/x");
+    let broken = home.file("broken.json");
+    std::fs::write(&broken, "{\"format\":\"pinfold-measure/9\"}").expect("written");
+    home.refused(&["compare", &one, &broken], 2, "pinfold-measure/9");
+}
+
+#[test]
+fn two_plans_are_compared_block_by_block() {
+    let home = Home::new();
+    let host = LiveHost::new().expect("a host");
+    let mask = host.affinity(Tid(0)).expect("a mask");
+    let mut files = Vec::new();
+    for (index, strategy) in ["none", "compact"].into_iter().enumerate() {
+        let output = home.run(&["plan", "-s", strategy, "--vcpus", "1", "--json"]);
+        assert!(output.status.success(), "{}", output.stderr_text());
+        let file = home.file(&format!("{index}.json"));
+        std::fs::write(&file, output.stdout).expect("written");
+        files.push(file);
+    }
+    let words = ["compare", "--plan", &files[0], "--plan", &files[1], "--blocks", "2", "--json"];
+    let probe = ["--", "wakeup", "--seconds", "0.1"];
+    let output = home.run(&[&words[..], &probe].concat());
+    let said = output.stderr_text();
+    if mask.len() < 2 && output.status.code() == Some(2) {
+        println!("skipped: one PU has one placement");
+        return;
+    }
+    assert!(output.status.success(), "{said}");
+    let told: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
+    assert_eq!(told["blocks"], 2);
+    assert!(told["remarks"].to_string().contains("under compact"), "{told}");
+    home.refused(&words[..7], 2, "no probe was named");
+    home.refused(&[&words[..7], &["--", "wakup"]].concat(), 2, "did you mean wakeup?");
+    home.refused(&[&words[..7], &["--", "wakeup", "--wrong"]].concat(), 2, "--wrong");
+    // A place in a plan.
+    let measured = ["measure", "wakeup", "--plan", &files[1], "--seconds", "0.1", "--json"];
+    let place = home.json(&measured)["measurement"]["place"].to_string();
+    assert!(place.contains("as vcpu of vm under compact"), "{place}");
+    let role = ["measure", "wakeup", "--plan", &files[1], "--role", "vcpu(9)"];
+    home.refused(&role, 2, "its roles are");
+}
