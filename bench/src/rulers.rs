@@ -4,6 +4,7 @@
 //! measures, its anchor, both values, and their ratio with its interval. The rows of a group are
 //! a section of `docs/rulers.md`. A new group is a file in `rulers/` and a line in [`GROUPS`].
 
+mod latency;
 mod memory;
 
 use std::io::Write as _;
@@ -28,8 +29,10 @@ A goal is *reached* if the whole interval keeps it, *missed* if none of it does,
 type Measure = fn(&Arguments) -> Result<Measured, Failure>;
 
 /// Name, title and measurement of each group; `--only` names some of them.
-const GROUPS: &[(&str, &str, Measure)] =
-    &[("memory", "bandwidth, STREAM and latency of memory", memory::run)];
+const GROUPS: &[(&str, &str, Measure)] = &[
+    ("latency", "known stalls, and wake-ups", latency::run),
+    ("memory", "bandwidth, STREAM and latency of memory", memory::run),
+];
 
 /// What a group found.
 pub struct Measured {
