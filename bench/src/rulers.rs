@@ -46,6 +46,7 @@ pub struct Measured {
 
 /// The range in which the ratio should be.
 #[derive(Clone, Copy)]
+#[allow(dead_code, reason = "each group has goals of its own kind")]
 pub enum Goal {
     /// More is better.
     AtLeast(f64),

@@ -1,13 +1,464 @@
 //! Memory: `pinload`'s bandwidth, STREAM and pointer chase beside likwid-bench and plain code.
+//!
+//! likwid-bench's own clock can be off by 15 % under steal, so that its rates are computed again
+//! from its cycles and our own rate of the time stamp counter. The plain code is
+//! `bench/rivals/memory.c`, compiled here with gcc -O3: STREAM's loops as they are written, and
+//! a pointer chase in samples of half a second, as multichase takes them.
 
-use super::Measured;
+use pinfold_host::process::{self, Spawn};
+use pinfold_host::user;
+use pinfold_model::{CpuSet, Figure, Policy, PuId};
+use pinfold_probe::figures::Instrument;
+use pinfold_probe::memory::{
+    Bandwidth, Chase, Operation, Order, Place, Sizes, StreamVariant, Width, Windows,
+};
+use pinfold_probe::pinload::Pinload;
+use pinfold_probe::speed_rulers::SpeedRuler as _;
+use pinfold_study::random::Pcg32;
+use pinfold_study::stats::quantile;
+
+use super::{Goal, Measured, Row};
+use crate::scratch::Scratch;
 use crate::{Arguments, Failure};
+
+const ROUNDS: u32 = 8;
+const MINUTE_NS: u64 = 60_000_000_000;
+const RIVAL: &str = include_str!("../../rivals/memory.c");
+const WINDOWS: Windows = Windows { count: 60, length_us: 2_000 };
+const CHASE_WINDOWS: Windows = Windows { count: 60, length_us: 4_000 };
+/// Runs are short, and the kernel leaves 5 % of each second to others.
+const POLICY: Policy = Policy::Fifo { priority: 10 };
+/// Blocks of which the spread is told.
+const SPREAD_RUNS: usize = 5;
+
+/// What of the windows stands for a run.
+#[derive(Clone, Copy)]
+enum Statistic {
+    Median,
+    Most,
+    Least,
+}
+
+/// What measures the same.
+enum Anchor {
+    /// A kernel of likwid-bench over so many bytes, moving about so many.
+    Likwid { test: String, bytes: u64, volume: u64 },
+    /// The plain code with these words; a line for each row.
+    Plain(Vec<String>),
+}
+
+/// One command of ours against one of theirs; a row for each figure that is picked.
+struct Match {
+    names: Vec<String>,
+    how: String,
+    anchor_name: String,
+    ours: Instrument,
+    picks: Vec<usize>,
+    statistic: Statistic,
+    anchor: Anchor,
+    text: fn(f64) -> String,
+    goal: Goal,
+    /// For each row: ours, theirs, and the best window of ours, one value per block.
+    values: Vec<[Vec<f64>; 3]>,
+}
+
+struct Bench {
+    pinload: Pinload,
+    plain: String,
+    likwid: String,
+    tsc_hz: f64,
+    pu: PuId,
+    /// Of both sides: real-time, so that other work does not come between; `None` if refused.
+    policy: Option<Policy>,
+    /// Last, so that it goes after what lies in it.
+    _scratch: Scratch,
+}
 
 /// Measures the rows.
 pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
+    let bench = Bench::new()?;
+    let caches = bench.caches()?;
+    let widths = bench.widths()?;
+    let mut matches = bandwidth_matches(&bench, &caches, &widths);
+    matches.extend(stream_matches(&bench, &caches, &widths));
+    matches.extend(chase_matches(&bench, &caches));
+    let rounds = arguments.rounds.unwrap_or(ROUNDS);
+    let mut random = Pcg32::new(arguments.seed, 2);
+    for _ in 0..rounds {
+        let mut order: Vec<usize> = (0..matches.len()).collect();
+        random.shuffle(&mut order);
+        for index in order {
+            let mut turns = [true, false];
+            random.shuffle(&mut turns);
+            for is_ours in turns {
+                if is_ours {
+                    bench.ours(&mut matches[index])?
+                } else {
+                    bench.theirs(&mut matches[index])?
+                }
+            }
+        }
+    }
     Ok(Measured {
-        conditions: format!("seed {}", arguments.seed),
-        rows: Vec::new(),
-        notes: Vec::new(),
+        conditions: format!(
+            "on PU {}, {}, pages of 4 KiB; {}; plain code by {}; {rounds} blocks, seed {}",
+            bench.pu,
+            if bench.policy.is_some() {
+                "both sides under SCHED_FIFO"
+            } else {
+                "both sides at normal priority"
+            },
+            bench.likwid_version()?,
+            bench.compiler()?,
+            arguments.seed
+        ),
+        notes: notes(&matches),
+        rows: matches.into_iter().flat_map(rows).collect(),
     })
+}
+
+fn rows(one: Match) -> Vec<Row> {
+    let (how, anchor, text, goal) = (one.how, one.anchor_name, one.text, one.goal);
+    one.names
+        .into_iter()
+        .zip(one.values)
+        .map(|(ruler, [ours, theirs, _])| Row {
+            ruler,
+            how: how.clone(),
+            anchor: anchor.clone(),
+            ours,
+            theirs,
+            text,
+            goal,
+        })
+        .collect()
+}
+
+/// Largest over smallest of the first runs.
+fn spread(values: &[f64]) -> Option<f64> {
+    let runs = values.get(..SPREAD_RUNS)?;
+    Some(quantile(runs, 1.0)? / quantile(runs, 0.0)?)
+}
+
+fn notes(matches: &[Match]) -> Vec<String> {
+    let mut notes = vec![
+        "A value of `bandwidth` is the median of its windows and likwid-bench's the mean of a run of some 0.3 s; of STREAM and of the chase each side gives its best: windows of 2 and 4 ms against whole passes, samples of 0.5 s.".to_owned(),
+        "likwid-bench's rates are computed from its cycles and our rate of the time stamp counter, and both sides have blocks of equally many bytes, which all arrays of a kernel share; of each width its best kernel is taken.".to_owned(),
+        "The levels are those that sysfs tells; in a virtual machine the hypervisor tells them, and others use the last cache too.".to_owned(),
+    ];
+    let spreads: Vec<String> = matches
+        .iter()
+        .flat_map(|one| one.names.iter().zip(&one.values))
+        .filter_map(|(name, [_, theirs, best])| {
+            Some(format!("{name} {:.2} / {:.2}", spread(best)?, spread(theirs)?))
+        })
+        .collect();
+    if !spreads.is_empty() {
+        notes.push(format!(
+            "Spread of the first {SPREAD_RUNS} runs, largest over smallest, of our best windows / of the anchor's values (the goal is at most 1.05 of ours): {}.",
+            spreads.join("; ")
+        ));
+    }
+    notes
+}
+
+fn gigabytes(rate: f64) -> String {
+    format!("{:.1} GB/s", rate / 1e9)
+}
+
+fn nanoseconds(ns: f64) -> String {
+    format!("{ns:.2} ns")
+}
+
+/// Sizes in the middle of each level, and the volume that moves there in some 0.3 s.
+fn levels(caches: &[u64]) -> Vec<(&'static str, u64, u64)> {
+    let names = ["L1d", "L2", "L3"];
+    let volumes = [40_000_000_000, 20_000_000_000, 10_000_000_000];
+    let mut levels: Vec<(&str, u64, u64)> = caches
+        .iter()
+        .zip(names.iter().zip(volumes))
+        .map(|(bytes, (name, volume))| {
+            (*name, if *name == "L3" { bytes / 4 } else { bytes / 2 }, volume)
+        })
+        .collect();
+    let last = caches.last().copied().unwrap_or(32 << 20);
+    levels.push(("memory", (8 * last).max(256 << 20), 6_000_000_000));
+    levels
+}
+
+fn place(bench: &Bench) -> Place {
+    Place { pu: Some(bench.pu), ..Place::default() }
+}
+
+/// Width of ours, and likwid-bench's name of it.
+type Widths = Vec<(Width, &'static str)>;
+
+fn bandwidth_matches(bench: &Bench, caches: &[u64], widths: &Widths) -> Vec<Match> {
+    let normal =
+        [(Operation::Read, "load"), (Operation::Write, "store"), (Operation::Copy, "copy")];
+    let around =
+        [(Operation::WriteNonTemporal, "store_mem"), (Operation::CopyNonTemporal, "copy_mem")];
+    let mut matches = Vec::new();
+    for (level, bytes, volume) in levels(caches) {
+        for (width, suffix) in widths {
+            let kernels = normal.iter().chain(if level == "memory" { &around[..] } else { &[] });
+            for (operation, test) in kernels {
+                let sizes = Sizes::one(bytes);
+                let operations = vec![*operation];
+                let place = place(bench);
+                let ours = Bandwidth { sizes, operations, width: *width, place, windows: WINDOWS };
+                let test = format!("{test}_{suffix}");
+                matches.push(Match {
+                    names: vec![format!("{} {level} {}", operation.name(), width.name())],
+                    how: format!("bandwidth, {} KiB", bytes / 1024),
+                    anchor_name: format!("likwid-bench {test}"),
+                    ours: ours.instrument(),
+                    picks: vec![0],
+                    statistic: Statistic::Median,
+                    anchor: Anchor::Likwid { test, bytes, volume },
+                    text: gigabytes,
+                    goal: Goal::AtLeast(1.0),
+                    values: vec![Default::default()],
+                });
+            }
+        }
+    }
+    matches
+}
+
+fn stream_matches(bench: &Bench, caches: &[u64], widths: &Widths) -> Vec<Match> {
+    let bytes = 4 * caches.last().copied().unwrap_or(32 << 20);
+    let elements = bytes / 8;
+    let stream = |width: Width| {
+        StreamVariant {
+            array_mib: u32::try_from(bytes >> 20).ok(),
+            width,
+            place: place(bench),
+            windows: WINDOWS,
+        }
+        .instrument()
+    };
+    let how = format!("stream-variant, arrays of {} MiB", bytes >> 20);
+    let mut matches = vec![Match {
+        names: ["copy", "scale", "add", "triad"].map(|name| format!("STREAM {name}")).to_vec(),
+        how: how.clone(),
+        anchor_name: "gcc -O3, loops as written".to_owned(),
+        ours: stream(Width::Auto),
+        picks: vec![0, 1, 2, 3],
+        statistic: Statistic::Most,
+        anchor: Anchor::Plain(vec!["stream".to_owned(), elements.to_string(), "12".to_owned()]),
+        text: gigabytes,
+        goal: Goal::AtLeast(1.0),
+        values: vec![Default::default(); 4],
+    }];
+    for (width, suffix) in widths {
+        let test = format!("stream_mem_{suffix}");
+        matches.push(Match {
+            names: vec![format!("STREAM triad non-temporal {}", width.name())],
+            how: how.clone(),
+            anchor_name: format!("likwid-bench {test}"),
+            ours: stream(*width),
+            picks: vec![7],
+            statistic: Statistic::Most,
+            anchor: Anchor::Likwid { test, bytes: 3 * bytes, volume: 6_000_000_000 },
+            text: gigabytes,
+            goal: Goal::AtLeast(1.0),
+            values: vec![Default::default()],
+        });
+    }
+    matches
+}
+
+fn chase_matches(bench: &Bench, caches: &[u64]) -> Vec<Match> {
+    let one = |(level, bytes, _): (&str, u64, u64)| Match {
+        names: vec![format!("random chase {level}")],
+        how: format!("chase, {} KiB", bytes / 1024),
+        anchor_name: "plain chase, best of 3 samples of 0.5 s".to_owned(),
+        ours: Chase {
+            sizes: Sizes::one(bytes),
+            order: Order::Random,
+            loads: None,
+            place: place(bench),
+            windows: CHASE_WINDOWS,
+        }
+        .instrument(),
+        picks: vec![0],
+        statistic: Statistic::Least,
+        anchor: Anchor::Plain(vec!["chase".to_owned(), bytes.to_string(), "3".to_owned()]),
+        text: nanoseconds,
+        goal: Goal::AtMost(1.02),
+        values: vec![Default::default()],
+    };
+    levels(caches).into_iter().map(one).collect()
+}
+
+impl Bench {
+    fn new() -> Result<Self, Failure> {
+        let likwid = process::find_program("likwid-bench")
+            .ok_or("likwid-bench is not installed; apt-get install likwid")?;
+        let scratch = Scratch::on_disk()?;
+        let (source, plain) = (scratch.file("memory.c"), scratch.file("memory"));
+        user::write_atomic(&source, RIVAL.as_bytes())?;
+        // Without the last flag the loop of copy becomes a call of memcpy.
+        let flags = ["-O3", "-march=native", "-fno-tree-loop-distribute-patterns"];
+        let words = flags.into_iter().chain(["-o", &plain, &source]);
+        let built = process::capture("gcc", words, MINUTE_NS)?;
+        if !built.status.success() {
+            return Err(format!("gcc cannot build the plain code: {}", built.stderr_text()).into());
+        }
+        let pinload = Pinload::install_in(&scratch.file("bin"))?;
+        let host = pinfold_host::LiveHost::new()?;
+        let own = pinfold_host::Host::affinity(&host, process::own_tid())?;
+        // The last: the first is where a machine has its own work.
+        let pu = own.iter().last().ok_or("there is no PU to run on")?;
+        let policy = Some(POLICY);
+        let mut bench = Self { pinload, plain, likwid, tsc_hz: 0.0, pu, policy, _scratch: scratch };
+        let tsc = ["tsc".to_owned()];
+        if bench.lines(&bench.plain, &tsc).is_err() {
+            bench.policy = None;
+        }
+        bench.tsc_hz = first(&bench.lines(&bench.plain, &tsc)?)?;
+        Ok(bench)
+    }
+
+    /// Runs a program on the PU; its standard output.
+    fn output(&self, program: &str, words: &[String]) -> Result<String, Failure> {
+        let spawn = Spawn::new(program).args(words.to_vec()).policy(self.policy);
+        let output = spawn.affinity(CpuSet::single(self.pu)).capture(3 * MINUTE_NS)?;
+        if !output.status.success() {
+            let said = output.stderr_text();
+            return Err(format!("`{program} {}` failed: {}", words.join(" "), said.trim()).into());
+        }
+        Ok(output.stdout_text())
+    }
+
+    fn lines(&self, program: &str, words: &[String]) -> Result<Vec<f64>, Failure> {
+        let text = self.output(program, words)?;
+        Ok(text.lines().map(str::parse).collect::<Result<_, _>>()?)
+    }
+
+    fn figures(&self, instrument: &Instrument) -> Result<Vec<Figure>, Failure> {
+        Ok(instrument.parse(&self.output(&self.pinload.path(), &instrument.argv())?)?)
+    }
+
+    fn ours(&self, one: &mut Match) -> Result<(), Failure> {
+        let figures = self.figures(&one.ours)?;
+        for (pick, values) in one.picks.iter().zip(&mut one.values) {
+            let samples = &figures.get(*pick).ok_or("pinload gave too few figures")?.samples;
+            let at = |p| quantile(samples, p).ok_or("a figure has no samples");
+            let (value, best) = match one.statistic {
+                Statistic::Median => (at(0.5)?, at(1.0)?),
+                Statistic::Most => (at(1.0)?, at(1.0)?),
+                Statistic::Least => (at(0.0)?, at(0.0)?),
+            };
+            values[0].push(value);
+            values[2].push(best);
+        }
+        Ok(())
+    }
+
+    fn theirs(&self, one: &mut Match) -> Result<(), Failure> {
+        let found = match &one.anchor {
+            Anchor::Plain(words) => self.lines(&self.plain, words)?,
+            Anchor::Likwid { test, bytes, volume } => {
+                vec![self.likwid(test, *bytes, (volume / bytes).max(10))?]
+            }
+        };
+        if found.len() != one.values.len() {
+            return Err(format!("{} gave {} values", one.anchor_name, found.len()).into());
+        }
+        for (value, values) in found.into_iter().zip(&mut one.values) {
+            values[1].push(value);
+        }
+        Ok(())
+    }
+
+    /// Bytes per second of a kernel, from its cycles and our rate of the counter.
+    fn likwid(&self, test: &str, bytes: u64, iterations: u64) -> Result<f64, Failure> {
+        let words = ["-t", test, "-w", &format!("N:{bytes}B:1"), "-i", &iterations.to_string()];
+        let text = self.output(&self.likwid, &words.map(str::to_owned))?;
+        let (cycles, moved) =
+            (likwid_value(&text, "Cycles:")?, likwid_value(&text, "Data volume (Byte):")?);
+        Ok(moved / (cycles / self.tsc_hz))
+    }
+
+    fn likwid_version(&self) -> Result<String, Failure> {
+        let text = self.output(&self.likwid, &["-h".to_owned()])?;
+        let version = text.split("Version").nth(1).and_then(|rest| rest.split_whitespace().next());
+        Ok(format!("likwid-bench {}", version.unwrap_or("of an unknown version")))
+    }
+
+    fn compiler(&self) -> Result<String, Failure> {
+        let text =
+            self.output("/usr/bin/env", &["gcc".to_owned(), "-dumpfullversion".to_owned()])?;
+        Ok(format!("gcc {} -O3 -march=native", text.trim()))
+    }
+
+    /// Sizes of the data caches, the smallest first, as `pinload` tells them.
+    fn caches(&self) -> Result<Vec<u64>, Failure> {
+        let figures = self.figures(&self.probing(Width::Scalar))?;
+        let text = figures.first().and_then(|figure| figure.labels.get("caches"));
+        // "L1d 32K, L2 1024K, L3 32768K"
+        let sizes = text.ok_or("pinload told no caches")?.split(", ");
+        let kib = sizes
+            .filter_map(|cache| cache.split(' ').nth(1)?.trim_end_matches('K').parse::<u64>().ok());
+        let caches: Vec<u64> = kib.map(|kib| kib * 1024).collect();
+        if caches.is_empty() { Err("sysfs tells no caches here".into()) } else { Ok(caches) }
+    }
+
+    fn probing(&self, width: Width) -> Instrument {
+        let windows = Windows { count: 30, length_us: 100 };
+        let (sizes, operations) = (Sizes::one(4096), vec![Operation::Read]);
+        Bandwidth { sizes, operations, width, place: place(self), windows }.instrument()
+    }
+
+    /// Those that this CPU runs and likwid-bench has kernels of.
+    fn widths(&self) -> Result<Widths, Failure> {
+        let kernels = self.output(&self.likwid, &["-a".to_owned()])?;
+        let known = [(Width::Bits128, "sse"), (Width::Avx2, "avx"), (Width::Avx512, "avx512")];
+        let runs = |(width, suffix): &(Width, &str)| {
+            kernels.contains(&format!("load_{suffix} "))
+                && self.figures(&self.probing(*width)).is_ok()
+        };
+        Ok(known.into_iter().filter(runs).collect())
+    }
+}
+
+fn first(values: &[f64]) -> Result<f64, Failure> {
+    Ok(*values.first().ok_or("the plain code printed nothing")?)
+}
+
+/// The number behind a key of likwid-bench's output.
+fn likwid_value(text: &str, key: &str) -> Result<f64, Failure> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key));
+    let word = line.and_then(|rest| rest.split_whitespace().next());
+    Ok(word.ok_or_else(|| format!("likwid-bench printed no {key:?}"))?.parse()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{levels, likwid_value, spread};
+
+    #[test]
+    fn likwid_bench_is_read() {
+        // As version 5.2.2 prints it.
+        let text = "Cycles:\t\t\t2877860336\nCPU Clock:\t\t2596015097\nData volume (Byte):\t68719476736\nMByte/s:\t\t61989.39\n";
+        assert_eq!(likwid_value(text, "Cycles:").unwrap(), 2_877_860_336.0);
+        assert_eq!(likwid_value(text, "Data volume (Byte):").unwrap(), 68_719_476_736.0);
+        let told = likwid_value(text, "Time:").unwrap_err().to_string();
+        assert_eq!(told, "likwid-bench printed no \"Time:\"");
+    }
+
+    #[test]
+    fn levels_are_the_middle_of_caches() {
+        let found = levels(&[32 << 10, 1 << 20, 32 << 20]);
+        let sizes: Vec<(&str, u64)> =
+            found.iter().map(|(name, bytes, _)| (*name, *bytes)).collect();
+        assert_eq!(
+            sizes,
+            [("L1d", 16 << 10), ("L2", 512 << 10), ("L3", 8 << 20), ("memory", 256 << 20)]
+        );
+        assert_eq!(spread(&[1.0, 1.0, 2.0, 1.0, 1.0, 9.0]), Some(2.0));
+        assert_eq!(spread(&[1.0]), None);
+    }
 }
