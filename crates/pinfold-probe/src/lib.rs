@@ -7,11 +7,12 @@
 //! `pinload` that is a guest's init. [`roles`] needs none of it: it reads the kernel's
 //! per-thread statistics before and after. [`speed_rulers`] measure, in the workload, how fast its
 //! CPUs seem to be.
-//! [`figures`] reads what every other instrument of `pinload` prints; [`memory`] and [`os`]
-//! hold their settings. [`registry`] lists every probe that can be taken by itself,
+//! [`figures`] reads what every other instrument of `pinload` prints; [`memory`], [`os`] and
+//! [`parallel`] hold their settings. [`registry`] lists every probe that can be taken by itself,
 //! and [`job`] takes one; [`anchors`] runs other people's instruments beside it, and
 //! [`surroundings`] tells what else the machine did meanwhile.
-//! [`sched_latency`], [`counters`] and [`locks`] look at a workload's threads from outside.
+//! [`sched_latency`], [`counters`] and [`locks`] look at a workload's threads from outside, and
+//! [`exits`] at why a virtual machine left its guest.
 //! This crate decides nothing about placement and knows neither plans nor QEMU.
 
 pub mod agent;
@@ -24,6 +25,7 @@ pub mod loads;
 pub mod locks;
 pub mod memory;
 pub mod os;
+pub mod parallel;
 pub mod pinload;
 pub mod registry;
 pub mod roles;

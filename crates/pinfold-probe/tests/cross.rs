@@ -10,13 +10,25 @@
 
 mod common;
 
-use common::{PATIENCE, Program, a_pu, program};
+use common::{PATIENCE, Program, a_pu, c_sources, program};
 use pinfold_host::process::{Output, capture, find_program};
 use pinfold_probe::figures;
+use pinfold_probe::loads::Placement;
+use pinfold_probe::parallel::{Catalogue, Parallel, Run, Size};
+use pinfold_probe::speed_rulers::SpeedRuler as _;
 
 /// As `build.rs` has it.
-const FLAGS: [&str; 8] =
-    ["-std=c11", "-O2", "-g0", "-Wall", "-Wextra", "-Werror", "-static", "-pthread"];
+const FLAGS: [&str; 9] = [
+    "-std=c11",
+    "-O2",
+    "-g0",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-ffp-contract=off",
+    "-static",
+    "-pthread",
+];
 
 /// A command, short arguments, and whether it gives figures. `CPU`, `FILE` and `FOLDER` are
 /// replaced.
@@ -33,6 +45,7 @@ const RUNS: &[(&str, &str, bool)] = &[
     ("micro", "processes --units 100 --workers 2", false),
     ("micro", "threads --units 100 --workers 2", false),
     ("churn", "fork --seconds 0.05", false),
+    ("parallel", "blackscholes --threads 2 --size small", true),
     ("load", "cpu --threads 2 --seconds 0.05", false),
     ("load", "io --threads 1 --seconds 0.05 --path FOLDER", false),
     (
@@ -73,13 +86,11 @@ fn build(program: &Program, target: &Target) -> Result<String, String> {
             return Err(format!("{needed} is not installed (cargo xtask test installs it)"));
         }
     }
-    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/../../pinload/src");
     let path = format!("{}/pinload-{}", program.folder.path().display(), target.architecture);
-    let files = pinfold_host::user::list(sources).unwrap();
-    let files = files.iter().filter(|name| name.ends_with(".c"));
     let mut arguments: Vec<String> = FLAGS.map(str::to_owned).to_vec();
     arguments.extend(["-o".to_owned(), path.clone()]);
-    arguments.extend(files.map(|name| format!("{sources}/{name}")));
+    arguments.extend(c_sources());
+    arguments.push("-lm".to_owned());
     let answer = capture(&compiler, &arguments, 5 * PATIENCE).unwrap();
     assert!(answer.status.success(), "{compiler}: {}", answer.stderr_text());
     Ok(path)
@@ -146,6 +157,18 @@ fn every_command_runs(program: &Program, emulated: &Emulated) {
     }
 }
 
+/// The checksums of all parallel programs.
+fn results_are_those_of_this_machine(program: &Program, emulated: &Emulated) {
+    for listed in Catalogue::of(&program.pinload).unwrap().programs {
+        let run = Parallel::new(&listed.name, 4, Size::Small);
+        let here = run.instrument().run_on_host(&program.pinload, &Placement::default()).unwrap();
+        let there = emulated.good(&run.instrument().argv().join(" "));
+        let there = figures::parse("parallel", &there).unwrap();
+        let (here, there) = (Run::read(&run, &here).unwrap(), Run::read(&run, &there).unwrap());
+        assert_eq!(here.checksum, there.checksum, "{} {}", emulated.qemu, listed.name);
+    }
+}
+
 fn check(target: &Target) {
     let program = program();
     let path = match build(&program, target) {
@@ -155,7 +178,9 @@ fn check(target: &Target) {
             return;
         }
     };
-    every_command_runs(&program, &Emulated { qemu: target.qemu, path: path.clone(), cpu: None });
+    let plain = Emulated { qemu: target.qemu, path: path.clone(), cpu: None };
+    every_command_runs(&program, &plain);
+    results_are_those_of_this_machine(&program, &plain);
     for (cpu, width) in target.cpus {
         let emulated = Emulated { qemu: target.qemu, path: path.clone(), cpu: Some(cpu) };
         let stream = emulated.good("stream-variant --array-mib 1 --windows 30 --window-us 100");

@@ -1,50 +1,84 @@
-//! The same sources under the address and undefined-behaviour sanitizers.
+//! The same sources under the address and undefined-behaviour sanitizers, the parallel programs also
+//! under the thread sanitizer.
 
 #![allow(clippy::unwrap_used, reason = "a failure in a helper is a test's failure too")]
+#![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
 mod common;
 
-use common::{PATIENCE, a_pu, program};
+use common::{PATIENCE, Program, a_pu, c_sources, program};
 use pinfold_host::process::{Spawn, Stdio, capture};
 use pinfold_probe::agent::{Agent, AgentError};
+use pinfold_probe::parallel::{Catalogue, Listed, Parallel, Size, ThreadRule};
+use pinfold_probe::speed_rulers::SpeedRuler as _;
 
-const FLAGS: [&str; 9] = [
+const FLAGS: [&str; 8] = [
     "-std=c11",
     "-g",
     "-O1",
     "-Wall",
     "-Wextra",
     "-Werror",
-    "-fsanitize=address,undefined",
     "-fno-sanitize-recover=all",
     "-pthread",
 ];
 
-/// The sanitized program, or why there is none.
-fn build(folder: &str) -> Result<String, String> {
-    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/../../pinload/src");
+/// The program with these sanitizers, or nothing (said) where there are no libraries for them.
+fn build(folder: &str, sanitizers: &str) -> Option<String> {
     let path = format!("{folder}/pinload-sanitized");
-    let files = pinfold_host::user::list(sources).map_err(|error| error.to_string())?;
-    let files = files.iter().filter(|name| name.ends_with(".c"));
     let mut arguments: Vec<String> = FLAGS.map(str::to_owned).to_vec();
-    arguments.extend(["-o".to_owned(), path.clone()]);
-    arguments.extend(files.map(|name| format!("{sources}/{name}")));
-    let answer = capture("cc", &arguments, 5 * PATIENCE).map_err(|error| error.to_string())?;
-    if answer.status.success() { Ok(path) } else { Err(answer.stderr_text()) }
+    arguments.extend([format!("-fsanitize={sanitizers}"), "-o".to_owned(), path.clone()]);
+    arguments.extend(c_sources());
+    arguments.push("-lm".to_owned());
+    let answer = capture("cc", &arguments, 5 * PATIENCE).unwrap();
+    let why = answer.stderr_text();
+    if !answer.status.success()
+        && ["asan", "ubsan", "tsan"].iter().any(|library| why.contains(library))
+    {
+        println!("skipped: no sanitizer library: {why}");
+        return None;
+    }
+    assert!(answer.status.success(), "{why}");
+    Some(path)
+}
+
+/// Each parallel program with some threads; more than six for the one whose stages then have
+/// threads of their own.
+fn parallel_runs(program: &Program) -> Vec<String> {
+    let programs = Catalogue::of(&program.pinload).unwrap().programs;
+    let threads = |listed: &Listed| match (listed.name.as_str(), listed.threads) {
+        ("ferret", _) => 7,
+        (_, ThreadRule::PowerOfTwo) => 4,
+        (_, ThreadRule::Any) => 3,
+    };
+    let run = |listed: &Listed| Parallel::new(&listed.name, threads(listed), Size::Small);
+    programs.iter().map(|listed| run(listed).instrument().argv().join(" ")).collect()
+}
+
+#[test]
+fn parallel_programs_do_not_race() {
+    let program = program();
+    let Some(path) = build(program.folder.path().to_str().unwrap(), "thread") else {
+        return;
+    };
+    for arguments in parallel_runs(&program) {
+        let output = capture(&path, arguments.split(' '), 5 * PATIENCE).unwrap();
+        let text = output.stderr_text();
+        if text.contains("FATAL: ThreadSanitizer: unexpected memory mapping") {
+            println!("skipped: this kernel's memory layout is unknown to the thread sanitizer");
+            return;
+        }
+        assert_eq!(output.status.code(), Some(0), "{arguments}: {text}");
+        assert!(!text.contains("ThreadSanitizer"), "{arguments}: {text}");
+    }
 }
 
 #[test]
 fn no_sanitizer_has_anything_to_say() {
     let program = program();
-    let path = match build(program.folder.path().to_str().unwrap()) {
-        Ok(path) => path,
-        Err(why)
-            if why.contains("asan") || why.contains("ubsan") || why.contains("No such file") =>
-        {
-            eprintln!("skipped: no sanitizer library: {why}");
-            return;
-        }
-        Err(why) => panic!("{why}"),
+    let folder = program.folder.path().to_str().unwrap();
+    let Some(path) = build(folder, "address,undefined") else {
+        return;
     };
     let check = |arguments: &str, code: i32| {
         let output = capture(&path, arguments.split(' '), PATIENCE).unwrap();
@@ -88,6 +122,11 @@ fn no_sanitizer_has_anything_to_say() {
     check("intmix --seconds 0.02 --cpus all", 0);
     check("compute --seconds 1 --cpus 0,,0", 2);
     check("load", 2);
+    for arguments in parallel_runs(&program) {
+        check(&arguments, 0);
+    }
+    check("parallel fft --threads 3 --size small", 2);
+    check("parallel --list", 0);
     agent_is_clean(&path, program.folder.path().to_str().unwrap());
 }
 

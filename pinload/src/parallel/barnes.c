@@ -20,7 +20,7 @@ enum { DEPTH = 21, LOCKS = 2048, TOP_CELLS = 512 };
 
 static const struct {
     size_t bodies, steps;
-} shapes[SIZES] = {{4096, 5}, {16384, 8}, {65536, 18}};
+} shapes[SIZES] = {{4096, 5}, {16384, 8}, {65536, 14}};
 
 static const double opening = 0.6, softening = 0.05, time_step = 0.01;
 
@@ -373,7 +373,7 @@ const struct program program_barnes = {
     .about = "Barnes-Hut gravitation: one octree built under locks, zones of equal cost, barriers",
     .rule = THREADS_ANY,
     .most_threads = {1024, 1024, 1024},
-    .sizes = {"4,096 bodies, 5 steps", "16,384 bodies, 8 steps", "65,536 bodies, 18 steps"},
+    .sizes = {"4,096 bodies, 5 steps", "16,384 bodies, 8 steps", "65,536 bodies, 14 steps"},
     .prepare = prepare,
     .work = work,
     .finish = finish,

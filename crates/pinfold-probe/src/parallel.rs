@@ -1,0 +1,308 @@
+//! Parallel programs with T_full and T_roi: `pinload parallel`.
+//!
+//! [`Parallel`] is one run as settings; two figures come back, `part` = `full` and `roi` (ns), which
+//! [`Run::read`] puts together. [`Catalogue`] is what `pinload parallel --list` tells of each
+//! program: what it is, its sizes, and the numbers of threads that it can have. A number
+//! that it cannot have is left out by whoever plans a study, never rounded.
+//! `docs/programs.md` describes the programs.
+
+use pinfold_host::process::capture;
+use pinfold_model::{Figure, PuId, Unit};
+use serde::Deserialize;
+
+use crate::figures::Instrument;
+use crate::pinload::Pinload;
+use crate::rulers::RulerError;
+
+const PROBE: &str = "parallel";
+const SECOND: u64 = 1_000_000_000;
+
+/// Size of a program's input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Size {
+    /// About 0.1 s of one core.
+    Small,
+    /// About 1 s.
+    Medium,
+    /// About 10 s.
+    Large,
+}
+
+impl Size {
+    /// All of them.
+    pub const ALL: [Size; 3] = [Size::Small, Size::Medium, Size::Large];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Size::Small => "small",
+            Size::Medium => "medium",
+            Size::Large => "large",
+        }
+    }
+}
+
+/// Where threads run: thread i on the i-th of these PUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Affinity {
+    /// At least one PU for each thread, or `pinload` refuses.
+    EachItsOwn(Vec<PuId>),
+    /// Round the list, as often as need be.
+    RoundAndRound(Vec<PuId>),
+}
+
+/// One run of a parallel program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parallel {
+    /// Its name, as [`Catalogue`] lists it.
+    pub program: String,
+    /// Number of threads.
+    pub threads: u32,
+    /// Size of the input.
+    pub size: Size,
+    /// What the input is made from.
+    pub seed: u64,
+    /// Where its threads run; anywhere if not given.
+    pub affinity: Option<Affinity>,
+    /// About how long it lasts (ns); more where an emulator runs it.
+    pub expected_ns: u64,
+}
+
+impl Parallel {
+    /// Seed 1, threads anywhere, patience for a CPU that is thirty times slower than a fast one.
+    #[must_use]
+    pub fn new(program: &str, threads: u32, size: Size) -> Parallel {
+        let expected_ns = match size {
+            Size::Small => 3 * SECOND,
+            Size::Medium => 30 * SECOND,
+            Size::Large => 300 * SECOND,
+        };
+        Parallel {
+            program: program.to_owned(),
+            threads,
+            size,
+            seed: 1,
+            affinity: None,
+            expected_ns,
+        }
+    }
+
+    /// How `pinload` is to be called.
+    #[must_use]
+    pub fn instrument(&self) -> Instrument {
+        let values = [
+            ("--threads", self.threads.to_string()),
+            ("--size", self.size.name().to_owned()),
+            ("--seed", self.seed.to_string()),
+        ];
+        let mut arguments = vec![self.program.clone()];
+        arguments.extend(values.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));
+        if let Some(affinity) = &self.affinity {
+            let (Affinity::EachItsOwn(pus) | Affinity::RoundAndRound(pus)) = affinity;
+            let list: Vec<String> = pus.iter().map(ToString::to_string).collect();
+            arguments.extend(["--affinity".to_owned(), list.join(",")]);
+            if matches!(affinity, Affinity::RoundAndRound(_)) {
+                arguments.push("--wrap".to_owned());
+            }
+        }
+        Instrument { command: PROBE, arguments, duration_ns: self.expected_ns }
+    }
+}
+
+/// What one run gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// From the start of `main` to the proven result (ns).
+    pub full_ns: u64,
+    /// The parallel phase (ns), from all threads standing ready to the last one's end.
+    pub roi_ns: u64,
+    /// Of the result; a function of program, size and seed alone.
+    pub checksum: String,
+}
+
+impl Run {
+    /// Puts the two figures of a run together.
+    ///
+    /// # Errors
+    /// [`RulerError::Output`] if they are not those of this run, have different checksums, or the
+    /// parallel phase lasted longer than the whole.
+    pub fn read(settings: &Parallel, figures: &[Figure]) -> Result<Run, RulerError> {
+        let wrong = |why: String| RulerError::Output { probe: PROBE, why };
+        let part = |name: &str| -> Result<(u64, String), RulerError> {
+            let wanted = [
+                ("part", name.to_owned()),
+                ("program", settings.program.clone()),
+                ("threads", settings.threads.to_string()),
+                ("size", settings.size.name().to_owned()),
+                ("seed", settings.seed.to_string()),
+            ];
+            let figure = figures
+                .iter()
+                .find(|figure| {
+                    figure.probe == PROBE
+                        && figure.unit == Unit::Nanoseconds
+                        && wanted.iter().all(|(key, value)| figure.labels.get(*key) == Some(value))
+                })
+                .ok_or_else(|| wrong(format!("lacks the figure {wanted:?}")))?;
+            let checksum = figure.labels.get("checksum").cloned();
+            let checksum = checksum.ok_or_else(|| wrong(format!("has no checksum of {name}")))?;
+            Ok((figure.duration_ns, checksum))
+        };
+        let ((full_ns, checksum), (roi_ns, other)) = (part("full")?, part("roi")?);
+        if checksum != other {
+            return Err(wrong(format!("has the checksums {checksum} and {other}")));
+        }
+        if roi_ns > full_ns {
+            return Err(wrong(format!("says that {roi_ns} ns of {full_ns} ns were parallel")));
+        }
+        Ok(Run { full_ns, roi_ns, checksum })
+    }
+}
+
+/// Which numbers of threads a program can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum ThreadRule {
+    /// Any from 1 to the most of its size.
+    #[serde(rename = "any")]
+    Any,
+    /// Powers of two up to there.
+    #[serde(rename = "power of two")]
+    PowerOfTwo,
+}
+
+/// One size of a program.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct ListedSize {
+    /// `small`, `medium` or `large`.
+    pub name: String,
+    /// Most threads that it can have.
+    pub most_threads: u32,
+    /// What the input is.
+    pub about: String,
+}
+
+/// One program.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// What it computes, and how its threads work together.
+    pub about: String,
+    /// Which numbers of threads it can have.
+    pub threads: ThreadRule,
+    /// Its sizes.
+    pub sizes: Vec<ListedSize>,
+}
+
+impl Listed {
+    /// Whether it runs with so many threads.
+    #[must_use]
+    pub fn allows(&self, threads: u32, size: Size) -> bool {
+        let size = self.sizes.iter().find(|listed| listed.name == size.name());
+        size.is_some_and(|size| (1..=size.most_threads).contains(&threads))
+            && (self.threads == ThreadRule::Any || threads.is_power_of_two())
+    }
+}
+
+/// All programs of a `pinload`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Catalogue {
+    /// In the order of their names.
+    pub programs: Vec<Listed>,
+}
+
+impl Catalogue {
+    /// Asks the program on the host.
+    ///
+    /// # Errors
+    /// [`RulerError`].
+    pub fn of(pinload: &Pinload) -> Result<Catalogue, RulerError> {
+        let output = capture(&pinload.path(), ["parallel", "--list"], 60 * SECOND)?;
+        Catalogue::parse(&output.stdout_text())
+    }
+
+    /// Reads what `pinload parallel --list` prints.
+    ///
+    /// # Errors
+    /// [`RulerError::Output`].
+    pub fn parse(output: &str) -> Result<Catalogue, RulerError> {
+        let wrong = |why: String| RulerError::Output { probe: PROBE, why };
+        let programs: Vec<Listed> = serde_json::from_str(output)
+            .map_err(|error| wrong(format!("is not a list of programs: {error}")))?;
+        let known = |sizes: &[ListedSize]| {
+            sizes.iter().map(|size| size.name.as_str()).eq(Size::ALL.map(Size::name))
+        };
+        match programs.iter().find(|program| !known(&program.sizes)) {
+            Some(program) => Err(wrong(format!("lists other sizes of {}", program.name))),
+            None => Ok(Catalogue { programs }),
+        }
+    }
+
+    /// The program of this name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&Listed> {
+        self.programs.iter().find(|program| program.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures;
+
+    #[test]
+    fn arguments() {
+        let mut run = Parallel::new("fft", 4, Size::Medium);
+        let argv = |run: &Parallel| run.instrument().arguments.join(" ");
+        assert_eq!(argv(&run), "fft --threads 4 --size medium --seed 1");
+        run.seed = 7;
+        run.affinity = Some(Affinity::EachItsOwn(vec![PuId(4), PuId(0), PuId(5)]));
+        assert_eq!(argv(&run), "fft --threads 4 --size medium --seed 7 --affinity 4,0,5");
+        run.affinity = Some(Affinity::RoundAndRound(vec![PuId(1)]));
+        assert_eq!(argv(&run), "fft --threads 4 --size medium --seed 7 --affinity 1 --wrap");
+    }
+
+    const ROI: &str = r#"{"probe":"parallel","unit":"ns","family":"capacity","duration_ns":50,"dropped":0,"disturbed":0,"labels":{"part":"roi","program":"fft","size":"small","threads":"2","seed":"1","checksum":"ab"},"flags":[],"samples":[50]}"#;
+
+    fn read(output: &str) -> Result<Run, RulerError> {
+        Run::read(&Parallel::new("fft", 2, Size::Small), &figures::parse(PROBE, output)?)
+    }
+
+    #[test]
+    fn the_two_times_of_a_run_belong_together() {
+        let full = ROI.replace("roi", "full").replace("50", "60");
+        let good = read(&format!("{full}\n{ROI}")).unwrap();
+        assert_eq!(good, Run { full_ns: 60, roi_ns: 50, checksum: "ab".to_owned() });
+        let cases = [
+            (ROI.to_owned(), "lacks the figure [(\"part\", \"full\")"),
+            (format!("{}\n{ROI}", full.replace("fft", "radix")), "lacks the figure"),
+            (format!("{}\n{ROI}", full.replace("60", "40")), "50 ns of 40 ns were parallel"),
+            (format!("{}\n{ROI}", full.replace("ab", "ac")), "checksums ac and ab"),
+            (format!("{full}\n{}", ROI.replace("\"seed\":\"1\"", "\"seed\":\"2\"")), "\"roi\""),
+        ];
+        for (output, expected) in cases {
+            let told = read(&output).unwrap_err().to_string();
+            assert!(told.contains(expected), "{told}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_threads_are_allowed_or_not() {
+        let text = r#"[{"name":"fft","about":"","threads":"power of two","sizes":[
+            {"name":"small","most_threads":8,"about":""},{"name":"medium","most_threads":64,"about":""},
+            {"name":"large","most_threads":64,"about":""}]}]"#;
+        let catalogue = Catalogue::parse(text).unwrap();
+        let fft = catalogue.find("fft").unwrap();
+        let allowed =
+            |size| (0..20).filter(|threads| fft.allows(*threads, size)).collect::<Vec<_>>();
+        assert_eq!(allowed(Size::Small), [1, 2, 4, 8]);
+        assert_eq!(allowed(Size::Medium), [1, 2, 4, 8, 16]);
+        let any = Catalogue::parse(&text.replace("power of two", "any")).unwrap();
+        assert!(any.find("fft").unwrap().allows(3, Size::Small));
+        assert!(!any.find("fft").unwrap().allows(9, Size::Small));
+        for (from, to) in [("power of two", "odd"), ("medium", "middle")] {
+            assert!(Catalogue::parse(&text.replace(from, to)).is_err(), "{to}");
+        }
+    }
+}
