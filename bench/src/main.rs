@@ -9,6 +9,7 @@ mod emulate;
 mod first_second;
 mod gap;
 mod guest;
+mod observe;
 mod origin;
 mod page;
 mod pairs;
@@ -33,7 +34,7 @@ pub type Failure = Box<dyn std::error::Error>;
 #[derive(Debug, Parser)]
 #[command(name = "pinfold-bench")]
 pub struct Arguments {
-    /// Which [default: all but emulate, gap, react, rulers and watch, which need a machine without other work]
+    /// Which [default: all but emulate, gap, observe, react, rulers and watch, which need a machine without other work]
     names: Vec<Name>,
     /// Rounds; each runs every contender once [default: as many as the benchmark needs]
     #[arg(long, value_name = "N")]
@@ -73,6 +74,8 @@ pub enum Name {
     Watch,
     /// The worst gap, pinned against left alone
     Gap,
+    /// What watching the scheduler and counting cost those who are watched
+    Observe,
     /// How true the speed of a virtual node is, by method
     Emulate,
     /// How soon an emulated speed changes, and how close a replayed load is
@@ -108,6 +111,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Name::Watch => watch::run(arguments),
             Name::Gap => gap::run(arguments),
             Name::React => react::run(arguments),
+            Name::Observe => observe::run(arguments),
             Name::Emulate => {
                 // It has a page of its own, with pictures.
                 emulate::run(arguments)?;

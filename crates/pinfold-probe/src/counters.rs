@@ -15,13 +15,13 @@ mod tests;
 use std::collections::BTreeMap;
 
 use pinfold_host::{
-    Clock, Counter, CounterError, CounterEvent, CounterReading, Host, HostError, Side,
+    Clock, Counter, CounterError, CounterEvent, CounterReading, Host, HostError, Side, with_causes,
 };
 use pinfold_model::{Family, Figure, Role, TaskId, Tid, Unit};
 
 use self::proc::Standing;
 pub use crate::watched::WatchError;
-use crate::watched::{Watched, in_words};
+use crate::watched::Watched;
 
 /// The instrument's name.
 pub const PROBE: &str = "counters";
@@ -363,7 +363,7 @@ fn read_all(counters: &[Counter]) -> Outcome {
     for counter in counters {
         match counter.disable().and_then(|()| counter.read()) {
             Ok(reading) => readings.push(reading),
-            Err(error) => return Outcome::Absent(format!("it broke: {}", in_words(&error))),
+            Err(error) => return Outcome::Absent(format!("it broke: {}", with_causes(&error))),
         }
     }
     if counters.is_empty() {

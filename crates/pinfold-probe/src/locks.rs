@@ -16,12 +16,12 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{FutexKind, FutexPlace, FutexReading, FutexWatch, Host, HostError};
+use pinfold_host::{FutexKind, FutexPlace, FutexReading, FutexWatch, Host, HostError, with_causes};
 use pinfold_model::{Role, TaskId, Tid};
 
 use crate::symbols::{Symbols, Table};
 pub use crate::watched::WatchError;
-use crate::watched::{Watched, in_words};
+use crate::watched::Watched;
 
 /// Time in calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -192,7 +192,7 @@ pub fn start(
         }
     }
     let watch = FutexWatch::open(host, &processes, stacks)
-        .map_err(|error| LocksError::Unavailable { why: in_words(&error) })?;
+        .map_err(|error| LocksError::Unavailable { why: with_causes(&error) })?;
     Ok(Watching { watched, watch, symbols, stacks })
 }
 

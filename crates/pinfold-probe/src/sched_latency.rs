@@ -17,13 +17,15 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use pinfold_host::{Clock, Host, HostError, SchedAccount, SchedReading, SchedWatch, WorstWait};
+use pinfold_host::{
+    Clock, Host, HostError, SchedAccount, SchedReading, SchedWatch, WorstWait, with_causes,
+};
 use pinfold_model::{PuId, Role, TaskId, Tid};
 
 use self::schedstat::Sums;
 use crate::histogram::Histogram;
 pub use crate::watched::WatchError;
-use crate::watched::{Watched, in_words};
+use crate::watched::Watched;
 
 /// How it was measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -230,10 +232,10 @@ fn trace(host: &dyn Host, watched: &Watched) -> Result<SchedWatch, String> {
     if !host.is_live() {
         return Err("this is not the running machine".to_owned());
     }
-    let mut watch = SchedWatch::open(host, &watched.tids()).map_err(|error| in_words(&error))?;
+    let mut watch = SchedWatch::open(host, &watched.tids()).map_err(|error| with_causes(&error))?;
     // Threads without a role, and those born since the list was made: from now on births are seen.
-    for (_, tid) in watched.others(host).map_err(|error| in_words(&error))? {
-        watch.add(tid).map_err(|error| in_words(&error))?;
+    for (_, tid) in watched.others(host).map_err(|error| with_causes(&error))? {
+        watch.add(tid).map_err(|error| with_causes(&error))?;
     }
     Ok(watch)
 }

@@ -106,13 +106,7 @@ impl Watched {
 
 /// The process of a thread; `None` if it has ended.
 fn process_of(host: &dyn Host, task: TaskId) -> Result<Option<Tid>, HostError> {
-    let path = paths::process_stat(task.tid);
-    let text = match host.read_text(&path) {
-        Ok(text) => text,
-        Err(error) if error.is_gone() => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let stat = proc_stat::parse(&text).map_err(|error| error.at(&path))?;
+    let Some(stat) = proc_stat::of(host, task.tid)? else { return Ok(None) };
     if stat.start_time != task.start_time || stat.has_ended() {
         return Ok(None);
     }
@@ -124,15 +118,4 @@ fn process_of(host: &dyn Host, task: TaskId) -> Result<Option<Tid>, HostError> {
         Err(error) if error.is_gone() => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// What refused, in words: the kernel's answer with its cause.
-pub(crate) fn in_words(error: &HostError) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(at) = cause {
-        text.push_str(&format!(": {at}"));
-        cause = at.source();
-    }
-    text
 }

@@ -8,7 +8,7 @@ use pinfold_model::CpuSet;
 
 use super::*;
 use crate::process::own_tid;
-use crate::{HostMut as _, LiveHost};
+use crate::{Host as _, HostMut as _, LiveHost, paths, schedstat};
 
 /// The watch of these threads, or why this machine cannot have it.
 fn watch(host: &LiveHost, tids: &[Tid]) -> Option<SchedWatch> {
@@ -43,8 +43,16 @@ fn a_thread_beside_another_on_one_pu_waits_and_the_other_is_named() {
         LiveHost::new().unwrap().set_affinity(Tid(0), &pu).unwrap();
         tell.send(own_tid()).unwrap();
         gone.recv().unwrap();
-        for _ in 0..40 {
+        let ran = |tid| {
+            let text = LiveHost::new().unwrap().read_text(&paths::task_schedstat(tid, tid));
+            schedstat::parse(&text.unwrap()).unwrap().run_ns
+        };
+        // Whoever else is on this PU: often enough, and while the hog ran enough to be met.
+        let enough = ran(hog_tid) + 100_000_000;
+        let mut naps = 0;
+        while naps < 40 || ran(hog_tid) < enough {
             SystemClock.sleep_ns(1_000_000);
+            naps += 1;
         }
         // A thread of its own, which is seen without being named.
         thread::spawn(|| SystemClock.sleep_ns(1_000_000)).join().unwrap();
@@ -73,7 +81,8 @@ fn a_thread_beside_another_on_one_pu_waits_and_the_other_is_named() {
     assert!(born.count >= 2, "{born:?}");
     let worst = account.worst.as_ref().unwrap();
     assert!(worst.until_ns > reading.began_ns && worst.until_ns < reading.ended_ns);
-    assert!(worst.slices.iter().any(|slice| slice.tid == hog_tid), "{worst:?}");
+    assert_eq!(worst.slices.last().unwrap().until_ns, worst.until_ns);
+    assert!(worst.slices.is_sorted_by_key(|slice| slice.until_ns), "{worst:?}");
     println!("{} waits, {} ns, worst {worst:?}", account.count, account.sum_ns);
     println!("wakers {:?} runners {:?}", account.wakers, account.runners);
 }
