@@ -11,8 +11,7 @@
 //! [`parallel`] hold their settings. [`registry`] lists every probe that can be taken by itself,
 //! and [`job`] takes one; [`anchors`] runs other people's instruments beside it, and
 //! [`surroundings`] tells what else the machine did meanwhile.
-//! [`sched_latency`], [`counters`] and [`locks`] look at a workload's threads from outside, and
-//! [`exits`] at why a virtual machine left its guest.
+//! [`sched_latency`], [`counters`] and [`locks`] look at a workload's threads from outside.
 //! This crate decides nothing about placement and knows neither plans nor QEMU.
 
 pub mod agent;

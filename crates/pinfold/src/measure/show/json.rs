@@ -3,7 +3,7 @@
 use pinfold_model::Family;
 use pinfold_probe::registry::Probe;
 use pinfold_study::measured::{Measurement, to_json};
-use pinfold_study::stats::{Capacity, Steadiness, arrival_wait};
+use pinfold_study::stats::{Arrivals, Capacity, Steadiness};
 use serde_json::{Value, json};
 
 use super::{Pooled, direction, pooled, tail};
@@ -53,6 +53,7 @@ fn one(pooled: &Pooled) -> Value {
         }
         Family::Tail => {
             let tail = tail(figure);
+            let arrivals = Arrivals::of(figure.samples.clone(), figure.duration_ns);
             let over: Vec<Value> = tail
                 .exceedances
                 .iter()
@@ -62,10 +63,7 @@ fn one(pooled: &Pooled) -> Value {
                         // Of no sample nothing is counted.
                         "count": (one.samples > 0).then_some(one.count),
                         "share_at_most": one.upper_bound,
-                        "arrivals_share":
-                            (figure.duration_ns > 0).then(|| {
-                                arrival_wait(&figure.samples, one.limit_ns, figure.duration_ns)
-                            }),
+                        "arrivals_share": arrivals.as_ref().map(|all| all.beyond(one.limit_ns)),
                     })
                 })
                 .collect();
