@@ -139,6 +139,10 @@ pub const SVM: Shape = Shape {
     steady: false,
 };
 
+/// One of them alone: this emulator upsets processors whose code others patch, as a kernel does where
+/// its events are switched on and off.
+pub const ONE_SVM: Shape = Shape { name: "1 core with SVM", smp: "1", ..SVM };
+
 /// Two packages with a NUMA node each.
 pub const NUMA: Shape = Shape {
     name: "2 packages × 2 cores × 2 threads, 2 NUMA nodes",

@@ -12,9 +12,11 @@ mod clock;
 mod counter;
 mod doorbell;
 mod error;
+mod exits;
 mod futex_watch;
 mod keeper;
 mod live;
+mod micro;
 pub mod paths;
 mod proc;
 pub mod process;
@@ -34,9 +36,11 @@ pub use clock::{Clock, SimClock, SystemClock};
 pub use counter::{Counter, CounterError, CounterEvent, CounterReading, Side};
 pub use doorbell::Doorbell;
 pub use error::{HostError, with_causes};
+pub use exits::{Address, ExitCounter, ExitKey, ExitSource, Stretches, ThreadExits};
 pub use futex_watch::{FutexKind, FutexPlace, FutexReading, FutexWatch, OpenCall};
 pub use keeper::{SettingKeeper, Systemd};
 pub use live::LiveHost;
+pub use micro::{MicroGuest, Ran, Work};
 pub use proc::{
     ProcError, maps, mountinfo, numa_maps, proc_cgroup, proc_stat, proc_status, schedstat,
 };

@@ -597,6 +597,20 @@ pub fn event_format(tracing: &str, event: &str) -> String {
     format!("{tracing}/events/{event}/format")
 }
 
+/// How far the kernel locks root out: `none [integrity] confidentiality`; absent without
+/// securityfs, <https://man7.org/linux/man-pages/man7/kernel_lockdown.7.html>.
+#[must_use]
+pub fn lockdown() -> String {
+    "/sys/kernel/security/lockdown".to_owned()
+}
+
+/// The namespace of process numbers of this process,
+/// <https://man7.org/linux/man-pages/man7/pid_namespaces.7.html>.
+#[must_use]
+pub fn own_pid_namespace() -> String {
+    "/proc/self/ns/pid".to_owned()
+}
+
 /// Types of the kernel for BPF programs, <https://docs.kernel.org/bpf/btf.html>.
 #[must_use]
 pub fn btf_vmlinux() -> String {

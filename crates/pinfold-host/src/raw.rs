@@ -3,7 +3,7 @@
 //! `sched_setattr(2)`/`sched_getattr(2)` (neither rustix nor libc wraps them; libc's
 //! `sched_attr` is the 48-byte first version), `sched_setaffinity(2)`/`sched_getaffinity(2)`
 //! with masks of any length (the fixed `cpu_set_t` ends at 1024 PUs), `migrate_pages(2)`,
-//! `perf_event_open(2)`, and the hook between `fork` and `exec`. Raw calls throughout: musl's scheduler wrappers return `ENOSYS`.
+//! `perf_event_open(2)`, the memory of a guest of KVM, and the hook between `fork` and `exec`. Raw calls throughout: musl's scheduler wrappers return `ENOSYS`.
 
 #![expect(
     unsafe_code,
@@ -12,6 +12,9 @@
 
 mod births;
 mod event;
+mod exits;
+#[cfg(target_arch = "x86_64")]
+mod guest_memory;
 mod timer;
 mod watched;
 
@@ -23,6 +26,9 @@ use pinfold_model::{CpuSet, MAX_PUS, MAX_WORDS, NodeId, Policy, Tid};
 
 pub(crate) use births::Births;
 pub(crate) use event::{Probe, TaskCounter};
+pub(crate) use exits::{AddressKey, ExitThread, Key, Sums};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use guest_memory::GuestMemory;
 pub(crate) use timer::{Account, Timer, Wish};
 pub(crate) use watched::{
     Call, FutexAccount, Place, RawRunner, WAIT_BUCKETS, WaitAccount, Waiting, Waker,

@@ -109,6 +109,8 @@ pub struct Format {
     pub id: u64,
     /// The fields of its records, in order.
     pub fields: Vec<Field>,
+    /// How the kernel prints a record, with its names of numbers.
+    pub print: String,
 }
 
 impl Format {
@@ -123,7 +125,8 @@ impl Format {
         let id = id.parse().map_err(|_| format!("its ID is not a number: {id:?}"))?;
         let lines = text.lines().filter_map(|line| line.trim().strip_prefix("field:"));
         let fields = lines.map(field).collect::<Result<_, _>>()?;
-        Ok(Self { name: name.to_owned(), id, fields })
+        let print = after("print fmt:").unwrap_or_default().to_owned();
+        Ok(Self { name: name.to_owned(), id, fields, print })
     }
 
     /// First byte of the field with this name, which must have this size.
@@ -185,6 +188,7 @@ mod tests {
         let names: Vec<&str> = format.fields.iter().map(|field| field.name.as_str()).collect();
         assert_eq!(names[..3], ["common_type", "prev_comm", "prev_state"]);
         assert_eq!(names[4], "uaddr");
+        assert!(format.print.ends_with("REC->prev_comm"), "{format:?}");
         assert_eq!(format.offset("prev_state", 8).unwrap(), 32);
         assert_eq!(format.offset("uaddr", 8).unwrap(), 48);
         let error = format.offset("prev_state", 4).unwrap_err().to_string();

@@ -17,6 +17,7 @@
 pub mod agent;
 pub mod anchors;
 pub mod counters;
+pub mod exits;
 pub mod figures;
 pub mod histogram;
 pub mod job;

@@ -3,6 +3,7 @@
 //! Nothing is decided here. Each `…Args` is turned into a request by its command.
 
 pub mod emulate;
+pub mod exits;
 pub mod measure;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -70,6 +71,11 @@ pub enum Command {
     Compare(measure::CompareArgs),
     /// Find the best placement for a virtual machine on this host
     Tune(TuneArgs),
+    /// What makes a virtual machine leave the processor: how often, how long, at which address
+    Exits(exits::ExitsArgs),
+    /// The guest of `exits --micro-guest`
+    #[command(hide = true)]
+    MicroGuest,
     /// Make the report page of a stored run again
     Report(ReportArgs),
 }

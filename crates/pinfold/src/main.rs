@@ -26,7 +26,8 @@ use clap::Parser;
 
 use cli::{Cli, Command};
 use commands::{
-    apply, doctor, emulate, journal, libvirt_hook, plan, report, run, status, topo, undo, watch,
+    apply, doctor, emulate, exits, journal, libvirt_hook, plan, report, run, status, topo, undo,
+    watch,
 };
 
 fn main() -> ExitCode {
@@ -49,6 +50,8 @@ fn main() -> ExitCode {
         Command::Measure(arguments) => measure::measure(arguments, state),
         Command::Compare(arguments) => measure::compare(arguments, state),
         Command::Tune(arguments) => tune::tune(arguments, state),
+        Command::Exits(arguments) => exits::exits(arguments),
+        Command::MicroGuest => exits::micro_guest(),
         Command::Report(arguments) => report::report(arguments),
     };
     match result {

@@ -3,6 +3,7 @@
 //! Cases that need the same host share a boot, in an order in which each leaves the host as it
 //! found it; after a failure the host is not trusted any more, and the rest is not tried.
 
+mod exits;
 mod frequency;
 mod gov;
 mod hotplug;
@@ -24,7 +25,7 @@ use pinfold_vm::guest::{GuestKernel, fetch_kernel};
 pub use shapes::Placed;
 
 use crate::error::LabError;
-pub use crate::guest::{BIG, DIES, EIGHT, NUMA, SCALED, SMALL, STEADY, SVM, TWO};
+pub use crate::guest::{BIG, DIES, EIGHT, NUMA, ONE_SVM, SCALED, SMALL, STEADY, SVM, TWO};
 use crate::guest::{Guest, Shape};
 use crate::ship::Cargo;
 use crate::stage::{Cgroups, Stage};
@@ -92,6 +93,8 @@ pub enum Case {
     Hotplug,
     /// A machine of a real KVM.
     Nested,
+    /// Exits of a guest of that KVM, counted.
+    Exits,
     /// systemd as the keeper of all groups.
     Systemd,
     /// Governor and limits of a cpufreq driver.
@@ -102,7 +105,7 @@ pub enum Case {
 
 impl Case {
     /// All, in the order of the table.
-    pub const ALL: [Case; 22] = [
+    pub const ALL: [Case; 23] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
@@ -120,6 +123,7 @@ impl Case {
         Case::Frequency,
         Case::Hotplug,
         Case::Nested,
+        Case::Exits,
         Case::Vnodes(Method::Hogs),
         Case::Vnodes(Method::Quota),
         Case::Vnodes(Method::Fracas),
@@ -142,6 +146,7 @@ impl Case {
             Case::Knobs => "knobs of the host".to_owned(),
             Case::Hotplug => "SMT and PUs offline".to_owned(),
             Case::Nested => "real KVM, nested".to_owned(),
+            Case::Exits => "exits, counted".to_owned(),
             Case::Systemd => "systemd".to_owned(),
             Case::Frequency => "cpufreq".to_owned(),
             Case::Vnodes(Method::Gov) => "vnodes: gov, freq".to_owned(),
@@ -154,7 +159,7 @@ impl Case {
     #[must_use]
     pub fn is_tried_with(self, flavour: &Flavour) -> bool {
         flavour.package != "linux-image-amd64"
-            || matches!(self, Case::Nested | Case::Systemd | Case::Frequency)
+            || matches!(self, Case::Nested | Case::Exits | Case::Systemd | Case::Frequency)
     }
 
     /// Boots the host and tries its cases; each verdict has the case's name and the kernel.
@@ -171,6 +176,7 @@ impl Case {
             Case::Knobs => lab.alone(&NUMA, self.name(), |guest| knobs::set(guest, lab.extent)),
             Case::Hotplug => lab.alone(&NUMA, self.name(), |guest| hotplug::smt(guest, lab.extent)),
             Case::Nested => lab.alone(&SVM, self.name(), nested::kvm),
+            Case::Exits => lab.alone(&ONE_SVM, self.name(), exits::counted),
             Case::Systemd => lab.systemd(),
             Case::Frequency => {
                 lab.alone(&SCALED, self.name(), |guest| frequency::set(guest, lab.extent))

@@ -15,7 +15,8 @@ const INSERT: &str = "for m in $(cat DIR/list); do insmod $m || echo \"$m is not
 const MACHINE: &str = "-accel kvm -cpu host,-svm -netdev tap,id=n0,ifname=t0,script=no,downscript=no,vhost=on,vhostforce=on \
     -device virtio-net-device,netdev=n0";
 
-pub(super) fn kvm(guest: &mut Guest) -> Result<String, LabError> {
+/// Gives the guest its KVM.
+pub(super) fn insert(guest: &mut Guest) -> Result<(), LabError> {
     let said = guest.shell(&INSERT.replace("DIR", MODULES))?;
     if !guest.run(&["/bin/busybox", "sh", "-c", "grep -qw svm /proc/cpuinfo"])?.success() {
         return Err(LabError::wrong("the processor has no SVM", said));
@@ -28,6 +29,11 @@ pub(super) fn kvm(guest: &mut Guest) -> Result<String, LabError> {
             hint: "QEMU's translator cannot give it".to_owned(),
         });
     }
+    Ok(())
+}
+
+pub(super) fn kvm(guest: &mut Guest) -> Result<String, LabError> {
+    insert(guest)?;
     let vm = shapes::start(guest, 2, MACHINE)?;
     let before = Snapshot::take(guest, ROOT, false)?;
     let apply = ["apply", "--qmp", MONITOR, "--strategy", "balanced", "--isolate", "host"];

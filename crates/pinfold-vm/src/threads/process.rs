@@ -132,10 +132,15 @@ impl Descriptors {
     pub(super) fn of(host: &dyn Host, pid: Tid) -> Option<Self> {
         let mut held = Self { kvm: false, vhost: false };
         for name in host.list(&paths::process_file(pid, "fd")).ok()? {
-            // One that is closed meanwhile is none of those.
-            let target = host.link(&paths::process_file(pid, &format!("fd/{name}"))).ok();
-            held.kvm |= target.as_ref().is_some_and(|to| to.starts_with("anon_inode:kvm-vm"));
-            held.vhost |= target.is_some_and(|to| to.starts_with("/dev/vhost-"));
+            let target = match host.link(&paths::process_file(pid, &format!("fd/{name}"))) {
+                Ok(target) => target,
+                // One that is closed meanwhile is none of those.
+                Err(error) if error.is_gone() => continue,
+                // Their names may be listed by the owner, what they are only with CAP_SYS_PTRACE.
+                Err(_) => return None,
+            };
+            held.kvm |= target.starts_with("anon_inode:kvm-vm");
+            held.vhost |= target.starts_with("/dev/vhost-");
         }
         Some(held)
     }

@@ -5,6 +5,7 @@ pub mod check;
 pub mod doctor;
 pub mod emit;
 pub mod emulate;
+pub mod exits;
 pub mod journal;
 pub mod libvirt_hook;
 pub mod plan;

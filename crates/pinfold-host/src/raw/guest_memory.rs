@@ -1,0 +1,68 @@
+//! The memory of a guest of KVM: pages of ours that a virtual machine is shown as its own.
+
+use std::io;
+use std::ptr;
+
+use kvm_bindings::kvm_userspace_memory_region;
+use kvm_ioctls::VmFd;
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// Memory of one slot of a virtual machine, with the machine: so it ends first.
+#[derive(Debug)]
+pub(crate) struct GuestMemory {
+    vm: VmFd,
+    pages: *mut libc::c_void,
+    length: usize,
+}
+
+impl GuestMemory {
+    /// Shows the machine so many bytes at its physical address 0, which begin with `content`.
+    pub(crate) fn new(vm: VmFd, length: usize, content: &[u8]) -> io::Result<Self> {
+        if content.len() > length || !length.is_multiple_of(rustix::param::page_size()) {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
+        let pages = unsafe {
+            rustix::mm::mmap_anonymous(ptr::null_mut(), length, protection, MapFlags::PRIVATE)
+        }?;
+        let memory = Self { vm, pages, length };
+        // SAFETY:
+        // - the mapping is writable for `length` bytes, and `content` is no longer than that;
+        // - the two do not overlap, because the mapping is new.
+        unsafe { ptr::copy_nonoverlapping(content.as_ptr(), pages.cast(), content.len()) };
+        let region = kvm_userspace_memory_region {
+            slot: 0,
+            flags: 0,
+            guest_phys_addr: 0,
+            memory_size: length as u64,
+            userspace_addr: pages as u64,
+        };
+        // SAFETY:
+        // - the pages are mapped for as long as the machine can use them: they are unmapped only
+        //   by the drop of this value, which holds the machine;
+        // - no reference of ours leads into them while the guest writes there.
+        unsafe { memory.vm.set_user_memory_region(region) }
+            .map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
+        Ok(memory)
+    }
+
+    /// The machine.
+    pub(crate) fn vm(&self) -> &VmFd {
+        &self.vm
+    }
+}
+
+impl Drop for GuestMemory {
+    fn drop(&mut self) {
+        // SAFETY:
+        // - address and length are those of the mapping that `new` made, and it is unmapped once;
+        // - no reference leads into it; a guest that still ran would find no memory there, which
+        //   is an error of its `KVM_RUN`, not of ours.
+        let unmapped = unsafe { rustix::mm::munmap(self.pages, self.length) };
+        // It cannot fail on a mapping that is there; a leak would harm nothing.
+        match unmapped {
+            Ok(()) | Err(_) => {}
+        }
+    }
+}

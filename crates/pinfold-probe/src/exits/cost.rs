@@ -1,0 +1,262 @@
+//! What watching exits costs: a micro-guest's CPU time with and without, in pairs.
+//!
+//! Blocks alternate (without, with, with, without, …), so that a slow change of the machine falls
+//! on both. Each block is several short runs of so many port writes of the micro-guest, of which the
+//! one with the least CPU time counts: what others do to the caches only ever adds to it, and what
+//! they take of the clock's time is not in it. The cost of an event is the difference of a pair
+//! over the events that the kernel looked at in a run.
+
+use pinfold_host::{Clock, ExitCounter, Host, Ran, Work};
+
+use super::{ExitSource, ExitsError, VIRT_DISTRIBUTOR};
+
+/// Pairs of blocks.
+const PAIRS: usize = 15;
+/// Runs of a block.
+const RUNS: u64 = 10;
+/// CPU time that a run is to take (ns).
+const RUN_NS: u64 = 3_000_000;
+const FEWEST: u32 = 100;
+const MOST: u32 = 5_000;
+
+/// A median with an interval that has it with at least 95 % of certainty, whatever the distribution.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// The median.
+    pub median: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// What watching costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// CPU time of an event (ns); can be below 0 where it is lost in the noise.
+    pub per_event_ns: Interval,
+    /// CPU time of an exit (ns).
+    pub per_exit_ns: Interval,
+    /// CPU time of an exit without being watched (ns): the median of the blocks' quickest runs.
+    pub unwatched_ns: f64,
+    /// Events of an exit.
+    pub events_per_exit: f64,
+    /// Pairs of blocks.
+    pub pairs: usize,
+    /// Runs of a block, of which the quickest counts.
+    pub runs: u64,
+    /// Exits of a run.
+    pub exits: u32,
+}
+
+/// Who runs the micro-guest.
+pub trait MicroRunner {
+    /// The thread whose vCPU it is.
+    fn thread(&self) -> pinfold_model::Tid;
+
+    /// Runs it once.
+    ///
+    /// # Errors
+    /// [`ExitsError`] if it cannot, or did something else.
+    fn run(&mut self, work: Work) -> Result<Ran, ExitsError>;
+}
+
+/// Measures it on a live micro-guest, by the events of `source`.
+///
+/// # Errors
+/// [`ExitsError`] of the runner or of watching; [`ExitsError::Silent`] if no event fires.
+pub fn measure(
+    host: &dyn Host,
+    clock: &dyn Clock,
+    source: ExitSource,
+    runner: &mut dyn MicroRunner,
+) -> Result<Cost, ExitsError> {
+    let began = clock.now_ns();
+    let first = runner.run(Work { out: FEWEST, ..Work::default() })?;
+    let each = (first.cpu_ns / u64::from(FEWEST)).max(1);
+    let exits = u32::try_from(RUN_NS / each).unwrap_or(MOST).clamp(FEWEST, MOST);
+    let work = Work { out: exits, ..Work::default() };
+    let mut pairs = Vec::with_capacity(PAIRS);
+    let mut counter = None;
+    for pair in 0..PAIRS {
+        // The counter of one pair's second block goes on into the next pair's first.
+        let is_watched_first = pair % 2 == 1;
+        let mut block = |is_watched: bool| -> Result<(u64, u64), ExitsError> {
+            let watching = match (is_watched, counter.take()) {
+                (true, None) => Some(open(host, source, runner)?),
+                (true, Some(counter)) => Some(counter),
+                (false, _) => None,
+            };
+            let seen = |watching: &Option<ExitCounter>| watching.as_ref().map_or(Ok(0), events);
+            let before = seen(&watching)?;
+            let least = quickest(runner, work)?;
+            let after = seen(&watching)?;
+            counter = watching;
+            Ok((least, after.saturating_sub(before) / RUNS))
+        };
+        let one = block(is_watched_first)?;
+        let other = block(!is_watched_first)?;
+        let (watched, plain) = if is_watched_first { (one, other) } else { (other, one) };
+        pairs.push(Pair { watched_ns: watched.0, plain_ns: plain.0, events: watched.1 });
+    }
+    let patience_ns = clock.now_ns().saturating_sub(began);
+    summary(&pairs, exits).ok_or(ExitsError::Silent { patience_ns })
+}
+
+fn open(
+    host: &dyn Host,
+    source: ExitSource,
+    runner: &dyn MicroRunner,
+) -> Result<ExitCounter, ExitsError> {
+    let mut counter = ExitCounter::open(host, source, &[runner.thread()], VIRT_DISTRIBUTOR)
+        .map_err(|error| ExitsError::explain(host, error))?;
+    counter.start()?;
+    Ok(counter)
+}
+
+/// The least CPU time of the runs of a block.
+fn quickest(runner: &mut dyn MicroRunner, work: Work) -> Result<u64, ExitsError> {
+    let mut least = u64::MAX;
+    for _ in 0..RUNS {
+        least = least.min(runner.run(work)?.cpu_ns);
+    }
+    Ok(least)
+}
+
+fn events(counter: &ExitCounter) -> Result<u64, ExitsError> {
+    Ok(counter.read()?.iter().map(|(_, thread)| thread.events).sum())
+}
+
+/// A block with and one without.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    watched_ns: u64,
+    plain_ns: u64,
+    events: u64,
+}
+
+/// `None` without an event.
+fn summary(pairs: &[Pair], exits: u32) -> Option<Cost> {
+    if pairs.iter().any(|pair| pair.events == 0) {
+        return None;
+    }
+    let exits_of_all = f64::from(exits);
+    let of = |each: fn(&Pair, f64) -> f64| -> Vec<f64> {
+        pairs.iter().map(|pair| each(pair, exits_of_all)).collect()
+    };
+    let difference = |pair: &Pair| pair.watched_ns as f64 - pair.plain_ns as f64;
+    let per_event: Vec<f64> =
+        pairs.iter().map(|pair| difference(pair) / pair.events as f64).collect();
+    let per_exit: Vec<f64> = pairs.iter().map(|pair| difference(pair) / exits_of_all).collect();
+    Some(Cost {
+        per_event_ns: interval(per_event)?,
+        per_exit_ns: interval(per_exit)?,
+        unwatched_ns: interval(of(|pair, exits| pair.plain_ns as f64 / exits))?.median,
+        events_per_exit: interval(of(|pair, exits| pair.events as f64 / exits))?.median,
+        pairs: pairs.len(),
+        runs: RUNS,
+        exits,
+    })
+}
+
+/// The median, and the closest pair of order statistics that has it with 95 % certainty (the
+/// binomial interval of the sign test). `None` for fewer than six, which cannot give one.
+fn interval(mut values: Vec<f64>) -> Option<Interval> {
+    values.sort_by(f64::total_cmp);
+    let n = values.len();
+    // Chance that fewer than `rank` of n values lie below the median: sum of C(n, i) / 2^n.
+    let mut term = 0.5_f64.powi(i32::try_from(n).ok()?);
+    let (mut below, mut rank) = (0.0, 0);
+    while below + term <= 0.025 {
+        below += term;
+        term *= (n - rank) as f64 / (rank + 1) as f64;
+        rank += 1;
+    }
+    if rank == 0 {
+        return None;
+    }
+    let middle = n / 2;
+    let median = match n % 2 {
+        1 => values[middle],
+        _ => f64::midpoint(values[middle - 1], values[middle]),
+    };
+    Some(Interval { median, low: values[rank - 1], high: values[n - rank] })
+}
+
+#[cfg(test)]
+mod tests {
+    use pinfold_host::{LiveHost, MicroGuest, SystemClock, process};
+    use pinfold_model::Tid;
+
+    use super::*;
+
+    #[test]
+    fn the_interval_is_that_of_the_sign_test() {
+        // Conover, Practical Nonparametric Statistics: n = 15 gives ranks 4 and 12 (96.5 %).
+        let found = interval((1..=15).map(f64::from).collect()).unwrap();
+        assert_eq!(found, Interval { median: 8.0, low: 4.0, high: 12.0 });
+        let six = interval(vec![6.0, 5.0, 4.0, 3.0, 2.0, 1.0]).unwrap();
+        assert_eq!(six, Interval { median: 3.5, low: 1.0, high: 6.0 });
+        assert_eq!(interval(vec![1.0; 5]), None);
+        assert_eq!(interval(Vec::new()), None);
+    }
+
+    #[test]
+    fn the_cost_is_the_difference_of_pairs() {
+        let pair =
+            |extra: u64| Pair { watched_ns: 1_000_000 + extra, plain_ns: 1_000_000, events: 400 };
+        let pairs: Vec<Pair> = (0..15).map(|n| pair(40_000 + n * 1_000)).collect();
+        let cost = summary(&pairs, 100).unwrap();
+        assert_eq!(cost.per_event_ns.median, 117.5);
+        assert_eq!(cost.per_exit_ns.median, 470.0);
+        assert_eq!((cost.unwatched_ns, cost.events_per_exit), (10_000.0, 4.0));
+        assert!(summary(&[Pair { events: 0, ..pairs[0] }; 15], 100).is_none(), "nothing fired");
+    }
+
+    struct Here(MicroGuest);
+
+    impl MicroRunner for Here {
+        fn thread(&self) -> Tid {
+            process::own_tid()
+        }
+
+        fn run(&mut self, work: Work) -> Result<Ran, ExitsError> {
+            Ok(self.0.run(work)?)
+        }
+    }
+
+    #[test]
+    fn it_is_measured_on_a_live_guest() {
+        let host = LiveHost::new().unwrap();
+        let mut guest = match MicroGuest::new() {
+            Ok(guest) => Here(guest),
+            Err(error) => {
+                println!("skipped: no KVM here: {error}");
+                return;
+            }
+        };
+        let work = Work { out: 5, ..Work::default() };
+        let thread = super::super::VcpuThread { vcpu: 0, task: task(&host) };
+        let look = match super::super::Look::begin(&host, &[thread]) {
+            Ok(look) => look,
+            Err(error) => {
+                println!("skipped: {error}");
+                return;
+            }
+        };
+        guest.run(work).unwrap();
+        let source = look.fired().unwrap().expect("some of the events fire");
+        drop(look);
+        let cost = measure(&host, &SystemClock, source, &mut guest).unwrap();
+        assert!(cost.events_per_exit >= 2.0, "{cost:?}");
+        assert!(cost.per_event_ns.low <= cost.per_event_ns.median, "{cost:?}");
+        assert!(cost.per_event_ns.median <= cost.per_event_ns.high, "{cost:?}");
+        println!("{source:?}: {cost:?}");
+    }
+
+    fn task(host: &LiveHost) -> pinfold_model::TaskId {
+        let tid = process::own_tid();
+        let text = host.read_text(&pinfold_host::paths::process_stat(tid)).unwrap();
+        pinfold_host::proc_stat::parse(&text).unwrap().task()
+    }
+}

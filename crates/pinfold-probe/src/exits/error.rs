@@ -1,0 +1,191 @@
+//! Why exits cannot be watched, and the way out.
+
+use pinfold_host::{Host, HostError, paths};
+
+const EPERM: i32 = 1;
+const ENOENT: i32 = 2;
+const EACCES: i32 = 13;
+const ENODEV: i32 = 19;
+const EINVAL: i32 = 22;
+
+/// Why exits cannot be watched.
+#[derive(Debug, thiserror::Error)]
+pub enum ExitsError {
+    /// The kernel does not let anybody look into it.
+    #[error("this kernel is locked down ({mode}): no program may look at its events")]
+    LockedDown {
+        /// The mode: `confidentiality`.
+        mode: String,
+        /// What was refused.
+        source: HostError,
+    },
+    /// This user may not.
+    #[error("the kernel does not let this user watch its events")]
+    Rights {
+        /// What was refused.
+        source: HostError,
+    },
+    /// The kernel has no trace file system.
+    #[error("this kernel has no trace file system, so nobody can tell where its events are")]
+    NoTracing {
+        /// What was refused.
+        source: HostError,
+    },
+    /// KVM is not there.
+    #[error("this kernel has no events of KVM")]
+    NoKvm {
+        /// What is missing.
+        source: HostError,
+    },
+    /// The program was refused although the rights are there.
+    #[error("the kernel does not take the program that watches its events")]
+    Refused {
+        /// What was refused.
+        source: HostError,
+    },
+    /// The numbers of processes are not those that events speak of.
+    #[error("this is a container with process numbers of its own, and events speak of the host's")]
+    Container,
+    /// Events are there, and none fired.
+    #[error(
+        "no exit in {} s: neither kvm_exit nor kvm_userspace_exit fired for this machine",
+        *patience_ns as f64 / 1e9
+    )]
+    Silent {
+        /// How long was looked (ns).
+        patience_ns: u64,
+    },
+    /// The machine is not there any more.
+    #[error("the machine ended before it could be watched")]
+    Ended,
+    /// The micro-guest did not do what it was asked.
+    #[error("the micro-guest {what}")]
+    MicroGuest {
+        /// What it did.
+        what: String,
+    },
+    /// The reply to `query-stats` is not what QEMU documents.
+    #[error("query-stats: {why}")]
+    Statistics {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Something else of the host.
+    #[error(transparent)]
+    Host(HostError),
+}
+
+impl ExitsError {
+    /// What a refusal of this host means.
+    pub(crate) fn explain(host: &dyn Host, source: HostError) -> Self {
+        let is_load = matches!(source, HostError::File { operation: "load", .. });
+        match (lockdown(host), source.errno()) {
+            (Some(mode), Some(EPERM | EACCES | EINVAL)) if mode == "confidentiality" => {
+                ExitsError::LockedDown { mode, source }
+            }
+            (_, Some(EPERM | EACCES)) => ExitsError::Rights { source },
+            (_, Some(ENODEV)) => ExitsError::NoTracing { source },
+            (_, Some(ENOENT)) => ExitsError::NoKvm { source },
+            (_, Some(_)) if is_load => ExitsError::Refused { source },
+            (_, Some(_) | None) => ExitsError::Host(source),
+        }
+    }
+
+    /// What the user can do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            ExitsError::LockedDown { .. } => {
+                "boot it without lockdown=confidentiality (integrity is enough), or name the machine \
+                 by its QMP socket: KVM's own counts need no tracing (level C)"
+            }
+            ExitsError::Rights { .. } => {
+                "run it as root, or with the capabilities CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN; \
+                 before Linux 5.11 also `ulimit -l unlimited`"
+            }
+            ExitsError::NoTracing { .. } => {
+                "use a kernel with CONFIG_TRACING and CONFIG_BPF_SYSCALL, or name the machine by its \
+                 QMP socket: KVM's own counts need no tracing (level C)"
+            }
+            ExitsError::NoKvm { .. } => {
+                "load it (modprobe kvm_intel or kvm_amd); machines without KVM make no exits"
+            }
+            ExitsError::Refused { .. } => {
+                "Linux 5.5 or newer is needed, with CONFIG_BPF_SYSCALL and CONFIG_BPF_EVENTS; \
+                 `pinfold doctor` tells more"
+            }
+            ExitsError::Container => {
+                "run it on the host, or in a container with the host's process numbers (--pid=host)"
+            }
+            ExitsError::Silent { .. } => {
+                "an idle or stopped guest makes none: give it work, or look longer (--look 10s); \
+                 where the events stay silent, its QMP socket gives KVM's own counts (level C); and \
+                 `pinfold exits --micro-guest` tells what fires on this host"
+            }
+            ExitsError::Ended => "list those that run with pgrep -a qemu",
+            ExitsError::MicroGuest { .. } => {
+                "it needs /dev/kvm (run as root, or in the group kvm) of an x86-64 host; other machines are \
+                 named with --qmp, --libvirt or --pid"
+            }
+            ExitsError::Statistics { .. } => "QEMU 7.1 or newer has it, for machines of KVM",
+            ExitsError::Host(source) => return source.hint(),
+        };
+        Some(hint.to_owned())
+    }
+}
+
+/// The mode of lockdown, which is the word in brackets: `none [integrity] confidentiality`.
+fn lockdown(host: &dyn Host) -> Option<String> {
+    let text = host.read_text(&paths::lockdown()).ok()?;
+    let (_, rest) = text.split_once('[')?;
+    rest.split_once(']').map(|(mode, _)| mode.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use pinfold_host::TreeHost;
+
+    use super::*;
+
+    fn refusal(operation: &'static str, errno: i32) -> HostError {
+        HostError::File {
+            operation,
+            path: "the BPF program exits".to_owned(),
+            value: None,
+            source: io::Error::from_raw_os_error(errno),
+        }
+    }
+
+    #[test]
+    fn each_refusal_has_its_way_out() {
+        let check = |lockdown: &str, (operation, errno), text: &str, hint: &str| {
+            let files = [(paths::lockdown(), lockdown.as_bytes().to_vec())];
+            let error =
+                ExitsError::explain(&TreeHost::from_files(files), refusal(operation, errno));
+            assert!(error.to_string().contains(text), "{error}");
+            assert!(error.hint().is_some_and(|told| told.contains(hint)), "{error}");
+        };
+        let (open, locked) =
+            ("[none] integrity confidentiality", "none integrity [confidentiality]");
+        check(locked, ("load", EINVAL), "locked down (confidentiality)", "level C");
+        check(locked, ("mount", EPERM), "locked down", "without lockdown");
+        check(open, ("load", EPERM), "not let this user", "CAP_BPF");
+        check("none [integrity] confidentiality", ("attach", EACCES), "not let this user", "root");
+        check(open, ("mount", ENODEV), "no trace file system", "CONFIG_TRACING");
+        check(open, ("read", ENOENT), "no events of KVM", "modprobe");
+        check(open, ("load", EINVAL), "does not take the program", "5.5");
+        check("", ("load", EPERM), "not let this user", "CAP_PERFMON");
+    }
+
+    #[test]
+    fn what_is_not_a_refusal_is_told_as_it_is() {
+        let host = TreeHost::new();
+        let error = ExitsError::explain(&host, refusal("mount", 5));
+        assert!(error.to_string().contains("cannot mount"), "{error}");
+        let silent = ExitsError::Silent { patience_ns: 2_000_000_000 };
+        assert!(silent.to_string().starts_with("no exit in 2 s"), "{silent}");
+        assert!(silent.hint().is_some_and(|hint| hint.contains("--micro-guest")));
+    }
+}

@@ -1,0 +1,185 @@
+//! Level C: KVM's own counters, as QEMU's `query-stats` tells them.
+//!
+//! ```text
+//! {"return": [{"provider": "kvm", "qom-path": "/machine/unattached/device[0]",
+//!              "stats": [{"name": "exits", "value": 4711}, {"name": "io_exits", "value": 12},
+//!                        {"name": "halt_poll_success_hist", "value": [1, 2]}]}]}
+//! ```
+//!
+//! Counters run from the start of the machine, so two looks give the counts between them. Those
+//! with `exit` in their name are taken; `exits` is all of them.
+//! <https://www.qemu.org/docs/master/interop/qemu-qmp-ref.html>, `query-stats`.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::Finding;
+use serde_json::Value;
+
+use super::table::{ExitTable, Kind, Row, Vcpu};
+use super::{ExitsError, Level};
+
+/// The counter that has all exits.
+const ALL: &str = "exits";
+
+/// The counters of each vCPU, in the order of the reply.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    vcpus: Vec<BTreeMap<String, u64>>,
+}
+
+impl Statistics {
+    /// Reads a reply to `query-stats` with the target `vcpu`.
+    ///
+    /// # Errors
+    /// [`ExitsError::Statistics`] if it is not as above or has no counter of exits.
+    pub fn parse(reply: &Value) -> Result<Self, ExitsError> {
+        let wrong = |why: &str| ExitsError::Statistics { why: why.to_owned() };
+        let list = reply.as_array().ok_or_else(|| wrong("the reply is not a list"))?;
+        let of_kvm = list.iter().filter(|entry| entry["provider"] == "kvm");
+        let mut vcpus = Vec::new();
+        for entry in of_kvm {
+            let stats = entry["stats"].as_array().ok_or_else(|| wrong("a vCPU has no list"))?;
+            let counters: BTreeMap<String, u64> = stats
+                .iter()
+                .filter_map(|stat| {
+                    let name = stat["name"].as_str().filter(|name| name.contains("exit"))?;
+                    Some((name.to_owned(), stat["value"].as_u64()?))
+                })
+                .collect();
+            if !counters.contains_key(ALL) {
+                return Err(wrong("a vCPU has no counter named exits"));
+            }
+            vcpus.push(counters);
+        }
+        match vcpus.is_empty() {
+            true => Err(wrong("it tells of no vCPU of KVM")),
+            false => Ok(Self { vcpus }),
+        }
+    }
+}
+
+/// The table of what was counted between two looks, `duration_ns` apart.
+///
+/// # Errors
+/// [`ExitsError::Statistics`] if the vCPUs are not the same ones, or a counter went back.
+pub fn counted(
+    before: &Statistics,
+    after: &Statistics,
+    duration_ns: u64,
+) -> Result<ExitTable, ExitsError> {
+    let wrong = |why: String| ExitsError::Statistics { why };
+    if before.vcpus.len() != after.vcpus.len() {
+        let (old, new) = (before.vcpus.len(), after.vcpus.len());
+        return Err(wrong(format!("there were {old} vCPUs and then {new}")));
+    }
+    let mut vcpus = Vec::new();
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    for (index, (old, new)) in before.vcpus.iter().zip(&after.vcpus).enumerate() {
+        let mut counts = BTreeMap::new();
+        for (name, value) in new {
+            let since = value.checked_sub(old.get(name).copied().unwrap_or(0));
+            let since = since.ok_or_else(|| wrong(format!("{name} of vCPU {index} went back")))?;
+            counts.insert(name.clone(), since);
+            *sums.entry(name.clone()).or_default() += since;
+        }
+        vcpus.push(Vcpu { vcpu: u32::try_from(index).ok(), rows: rows(&counts, duration_ns) });
+    }
+    let time = duration_ns.saturating_mul(vcpus.len() as u64);
+    let total = Vcpu { vcpu: None, rows: rows(&sums, time) };
+    let mut findings = Vec::new();
+    if sums.get(ALL).is_none_or(|count| *count == 0) {
+        let text = "no exit was made while it was watched: there is nothing to count";
+        findings.push(Finding::warning("exits", text).with_hint(
+            "an idle or stopped guest makes none: give it work, or watch longer (--seconds)",
+        ));
+    }
+    Ok(ExitTable {
+        level: Level::C,
+        duration_ns,
+        total,
+        vcpus,
+        addresses: Vec::new(),
+        events: None,
+        cost: None,
+        findings,
+    })
+}
+
+/// Counters overlap (an exit may be in several), so the one of all exits is the only one of its
+/// kind, and the others stand below it.
+fn rows(counts: &BTreeMap<String, u64>, time_ns: u64) -> Vec<Row> {
+    let seconds = time_ns as f64 / 1e9;
+    let mut rows: Vec<Row> = counts
+        .iter()
+        .filter(|(_, count)| **count > 0)
+        .map(|(name, count)| Row {
+            name: if name == ALL { "all exits".to_owned() } else { name.clone() },
+            kind: Kind::Exit,
+            count: *count,
+            per_second: if seconds > 0.0 { *count as f64 / seconds } else { 0.0 },
+            times: None,
+        })
+        .collect();
+    rows.sort_by_key(|row| std::cmp::Reverse((row.name == "all exits", row.count)));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn reply(exits: &[u64]) -> Value {
+        let vcpu = |count: &u64| {
+            json!({"provider": "kvm", "qom-path": "/machine/unattached/device[0]", "stats": [
+                {"name": "exits", "value": count},
+                {"name": "io_exits", "value": count / 2},
+                {"name": "halt_exits", "value": 3},
+                {"name": "pf_taken", "value": 99},
+                {"name": "halt_poll_success_hist", "value": [1, 2]},
+            ]})
+        };
+        Value::Array(exits.iter().map(vcpu).collect())
+    }
+
+    #[test]
+    fn two_looks_give_counts() {
+        let look = |exits: &[u64]| Statistics::parse(&reply(exits)).unwrap();
+        let table = counted(&look(&[100, 10]), &look(&[300, 10]), 2_000_000_000).unwrap();
+        let rows = |vcpu: &Vcpu| -> Vec<(String, u64, f64)> {
+            vcpu.rows.iter().map(|row| (row.name.clone(), row.count, row.per_second)).collect()
+        };
+        assert_eq!(
+            rows(&table.vcpus[0]),
+            [("all exits".to_owned(), 200, 100.0), ("io_exits".to_owned(), 100, 50.0)]
+        );
+        assert!(table.vcpus[1].rows.is_empty(), "nothing is not a row of zeros");
+        assert_eq!(rows(&table.total)[0], ("all exits".to_owned(), 200, 50.0));
+        assert!(table.total.rows.iter().all(|row| row.times.is_none()));
+        assert_eq!((table.level, table.findings.len()), (Level::C, 0));
+        let nothing = counted(&look(&[5]), &look(&[5]), 1).unwrap();
+        assert!(nothing.findings[0].text.contains("no exit"), "{nothing:?}");
+    }
+
+    #[test]
+    fn odd_replies_are_refused() {
+        let check = |reply: Value, why: &str| {
+            let error = Statistics::parse(&reply).unwrap_err();
+            assert!(error.to_string().contains(why), "{error}");
+        };
+        check(json!({}), "not a list");
+        check(json!([]), "no vCPU");
+        check(json!([{"provider": "cryptodev", "stats": []}]), "no vCPU");
+        check(json!([{"provider": "kvm"}]), "no list");
+        check(
+            json!([{"provider": "kvm", "stats": [{"name": "io_exits", "value": 1}]}]),
+            "named exits",
+        );
+        let look = |exits: &[u64]| Statistics::parse(&reply(exits)).unwrap();
+        let error = counted(&look(&[9]), &look(&[8]), 1).unwrap_err();
+        assert!(error.to_string().contains("went back"), "{error}");
+        let error = counted(&look(&[9]), &look(&[9, 9]), 1).unwrap_err();
+        assert!(error.to_string().contains("1 vCPUs and then 2"), "{error}");
+    }
+}

@@ -1,0 +1,297 @@
+//! The table of exits: pure arithmetic on what the kernel summed.
+
+use std::collections::BTreeMap;
+
+use pinfold_host::{Address, ExitSource, Stretches, ThreadExits};
+use pinfold_model::Finding;
+
+use super::names::{self, Architecture};
+use super::{Level, cost::Cost};
+
+/// What a row is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Exits of one type.
+    Exit,
+    /// Stretches in the guest; at level B with KVM's own part.
+    Guest,
+    /// Stretches without a PU: another thread had it (Crăciun's DESCHEDULED, first part).
+    Preempted,
+    /// Stretches without a PU: the thread waited, as that of a halted vCPU does (second part).
+    Asleep,
+}
+
+/// Times of a row (ns).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Times {
+    /// The shortest.
+    pub shortest_ns: u64,
+    /// The longest.
+    pub longest_ns: u64,
+    /// The mean.
+    pub mean_ns: f64,
+    /// The sum.
+    pub sum_ns: u64,
+    /// Standard deviation of the sample; `None` for a single one.
+    pub deviation_ns: Option<f64>,
+    /// Part of the observation, 0 to 1; of several vCPUs, of their time together.
+    pub share: f64,
+}
+
+/// One type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Its name.
+    pub name: String,
+    /// What it is of.
+    pub kind: Kind,
+    /// How often; never 0 in a table of times.
+    pub count: u64,
+    /// How often in a second of one vCPU's observation.
+    pub per_second: f64,
+    /// How long; `None` where only counts are known.
+    pub times: Option<Times>,
+}
+
+/// The rows of one vCPU, or of all together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Vcpu {
+    /// Its index; `None` for all together.
+    pub vcpu: Option<u32>,
+    /// Exits by summed time (by count where there are no times), then the other kinds.
+    pub rows: Vec<Row>,
+}
+
+impl Vcpu {
+    /// Number of exits.
+    #[must_use]
+    pub fn exits(&self) -> u64 {
+        self.rows.iter().filter(|row| row.kind == Kind::Exit).map(|row| row.count).sum()
+    }
+}
+
+/// An address that was accessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressRow {
+    /// What it is.
+    pub address: Address,
+    /// True for a write.
+    pub is_write: bool,
+    /// How often.
+    pub count: u64,
+}
+
+/// The table of exits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExitTable {
+    /// Where it comes from.
+    pub level: Level,
+    /// Observation time (ns).
+    pub duration_ns: u64,
+    /// All vCPUs together.
+    pub total: Vcpu,
+    /// Each of them.
+    pub vcpus: Vec<Vcpu>,
+    /// What was accessed, most first; all of them.
+    pub addresses: Vec<AddressRow>,
+    /// Events that the kernel looked at for it; `None` where it looked at none.
+    pub events: Option<u64>,
+    /// What watching costs, if it was measured.
+    pub cost: Option<Cost>,
+    /// What makes it less than whole.
+    pub findings: Vec<Finding>,
+}
+
+impl ExitTable {
+    /// Part of the vCPUs' time that watching took, if its cost was measured.
+    #[must_use]
+    pub fn cost_share(&self) -> Option<f64> {
+        let time = self.duration_ns as f64 * self.vcpus.len() as f64;
+        let cost = self.cost.as_ref()?.per_event_ns.median;
+        (time > 0.0).then(|| cost * self.events.unwrap_or(0) as f64 / time)
+    }
+}
+
+/// What a thread did, and whose it is.
+pub(super) struct Watched {
+    pub(super) vcpu: u32,
+    pub(super) exits: ThreadExits,
+    pub(super) has_ended: bool,
+}
+
+/// What gives the names.
+#[derive(Clone, Copy)]
+pub(super) struct Origin {
+    pub(super) source: ExitSource,
+    pub(super) architecture: Option<Architecture>,
+}
+
+pub(super) fn table(of: Origin, duration_ns: u64, threads: &[Watched]) -> ExitTable {
+    let vcpus = threads
+        .iter()
+        .map(|thread| Vcpu { vcpu: Some(thread.vcpu), rows: rows(of, duration_ns, &thread.exits) });
+    let vcpus: Vec<Vcpu> = vcpus.collect();
+    let all = threads.iter().fold(ThreadExits::default(), |sum, thread| added(sum, &thread.exits));
+    let time = duration_ns.saturating_mul(threads.len() as u64);
+    let total = Vcpu { vcpu: None, rows: rows(of, time, &all) };
+    let mut addresses: Vec<AddressRow> = all
+        .addresses
+        .iter()
+        .map(|((address, is_write), count)| AddressRow {
+            address: *address,
+            is_write: *is_write,
+            count: *count,
+        })
+        .collect();
+    addresses.sort_by_key(|row| (std::cmp::Reverse(row.count), row.address, row.is_write));
+    ExitTable {
+        level: of.source.into(),
+        duration_ns,
+        findings: findings(&all, &total, threads),
+        total,
+        vcpus,
+        addresses,
+        events: Some(all.events),
+        cost: None,
+    }
+}
+
+fn added(mut sum: ThreadExits, one: &ThreadExits) -> ThreadExits {
+    let both = |a: Stretches, b: Stretches| match (a.count, b.count) {
+        (0, _) => b,
+        (_, 0) => a,
+        (_, _) => Stretches {
+            count: a.count + b.count,
+            sum_ns: a.sum_ns.saturating_add(b.sum_ns),
+            shortest_ns: a.shortest_ns.min(b.shortest_ns),
+            longest_ns: a.longest_ns.max(b.longest_ns),
+            squares: a.squares.saturating_add(b.squares),
+        },
+    };
+    sum.guest = both(sum.guest, one.guest);
+    sum.asleep = both(sum.asleep, one.asleep);
+    sum.preempted = both(sum.preempted, one.preempted);
+    for (key, stretches) in &one.exits {
+        let entry = sum.exits.entry(*key).or_default();
+        *entry = both(*entry, *stretches);
+    }
+    for (key, count) in &one.addresses {
+        *sum.addresses.entry(*key).or_default() += count;
+    }
+    sum.events += one.events;
+    sum.unpaired += one.unpaired;
+    sum.no_room += one.no_room;
+    sum.no_address += one.no_address;
+    sum
+}
+
+fn rows(of: Origin, time_ns: u64, thread: &ThreadExits) -> Vec<Row> {
+    // Several reasons may have one name (a signal and another): they are one row.
+    let mut named: BTreeMap<String, ThreadExits> = BTreeMap::new();
+    for (key, stretches) in &thread.exits {
+        let name = names::name(of.source, of.architecture, *key);
+        let one = ThreadExits { guest: *stretches, ..ThreadExits::default() };
+        let sum = named.remove(&name).unwrap_or_default();
+        named.insert(name, added(sum, &one));
+    }
+    let mut exits: Vec<Row> = named
+        .into_iter()
+        .filter_map(|(name, sum)| row(name, Kind::Exit, sum.guest, time_ns))
+        .collect();
+    exits.sort_by_key(|row| std::cmp::Reverse(row.times.map_or(row.count, |times| times.sum_ns)));
+    let guest = match of.source {
+        ExitSource::Hardware => "TIMEINGUEST",
+        ExitSource::Userspace => "GUEST_AND_KVM",
+    };
+    let others = [
+        (guest, Kind::Guest, thread.guest),
+        ("DESCHEDULED: preempted", Kind::Preempted, thread.preempted),
+        ("DESCHEDULED: asleep", Kind::Asleep, thread.asleep),
+    ];
+    exits.extend(
+        others.into_iter().filter_map(|(name, kind, sum)| row(name.to_owned(), kind, sum, time_ns)),
+    );
+    exits
+}
+
+/// `None` for a type that did not come: its absence is not a row of zeros.
+fn row(name: String, kind: Kind, sum: Stretches, time_ns: u64) -> Option<Row> {
+    if sum.count == 0 {
+        return None;
+    }
+    let time = time_ns as f64;
+    let part = |of: f64| if time > 0.0 { of / time } else { 0.0 };
+    let times = Times {
+        shortest_ns: sum.shortest_ns,
+        longest_ns: sum.longest_ns,
+        mean_ns: sum.sum_ns as f64 / sum.count as f64,
+        sum_ns: sum.sum_ns,
+        deviation_ns: deviation(&sum),
+        share: part(sum.sum_ns as f64),
+    };
+    let per_second = part(sum.count as f64 * 1e9);
+    Some(Row { name, kind, count: sum.count, per_second, times: Some(times) })
+}
+
+/// √((n Σx² − (Σx)²) / (n (n − 1))), in whole numbers as long as they fit.
+fn deviation(sum: &Stretches) -> Option<f64> {
+    let n = sum.count;
+    if n < 2 {
+        return None;
+    }
+    let total = u128::from(sum.sum_ns);
+    let above = match (sum.squares.checked_mul(u128::from(n)), total.checked_mul(total)) {
+        (Some(left), Some(right)) => left.saturating_sub(right) as f64,
+        (None, _) | (_, None) => {
+            (sum.squares as f64 * n as f64 - sum.sum_ns as f64 * sum.sum_ns as f64).max(0.0)
+        }
+    };
+    Some((above / (n as f64 * (n - 1) as f64)).sqrt())
+}
+
+fn findings(all: &ThreadExits, total: &Vcpu, threads: &[Watched]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if total.exits() == 0 {
+        let text = "no exit was made while it was watched: there is nothing to count";
+        found.push(Finding::warning("exits", text).with_hint(
+            "an idle or stopped guest makes none: give it work, or watch longer (--seconds)",
+        ));
+    }
+    if all.unpaired > 0 {
+        let text =
+            format!("{} exit(s) or entries had no other half and are in no number", all.unpaired);
+        found.push(Finding::note("exits", text));
+    }
+    if all.no_room > 0 {
+        let text =
+            format!("{} exit(s) are lost: the kernel's table of types was full", all.no_room);
+        found.push(
+            Finding::warning("exits", text).with_hint("watch fewer vCPUs at once, or shorter"),
+        );
+    }
+    if all.no_address > 0 {
+        let text = format!(
+            "{} accesses are in no row of addresses: the kernel's table was full",
+            all.no_address
+        );
+        found.push(Finding::note("exits", text));
+    }
+    let ended: Vec<String> = threads
+        .iter()
+        .filter(|thread| thread.has_ended)
+        .map(|thread| thread.vcpu.to_string())
+        .collect();
+    if !ended.is_empty() {
+        let text = format!(
+            "the thread(s) of vCPU {} ended while they were watched: counts stop there, and shares \
+             and rates are of the whole time",
+            ended.join(", ")
+        );
+        found.push(
+            Finding::warning("exits", text).with_hint(
+                "the machine ended or its vCPU was unplugged: measure again while it runs",
+            ),
+        );
+    }
+    found
+}

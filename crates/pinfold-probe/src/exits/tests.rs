@@ -1,0 +1,122 @@
+use std::collections::BTreeMap;
+
+use pinfold_host::{Address, ExitKey, Stretches, TreeHost};
+
+use super::table::{Origin, Watched, table};
+use super::*;
+
+fn sums(values: &[u64]) -> Stretches {
+    Stretches {
+        count: values.len() as u64,
+        sum_ns: values.iter().sum(),
+        shortest_ns: values.iter().copied().min().unwrap_or(u64::MAX),
+        longest_ns: values.iter().copied().max().unwrap_or(0),
+        squares: values.iter().map(|value| u128::from(*value).pow(2)).sum(),
+    }
+}
+
+fn svm(reason: u64, is_mmio: bool) -> ExitKey {
+    ExitKey { reason: 2 << 32 | reason, is_mmio, is_ipi: false }
+}
+
+fn watched(vcpu: u32, exits: &[(ExitKey, &[u64])]) -> Watched {
+    let exits = exits.iter().map(|(key, values)| (*key, sums(values))).collect();
+    let exits = ThreadExits {
+        guest: sums(&[100, 300]),
+        asleep: sums(&[]),
+        preempted: sums(&[50]),
+        exits,
+        addresses: BTreeMap::from([((Address::Port(0x5a0), true), u64::from(vcpu) + 1)]),
+        events: 10,
+        ..ThreadExits::default()
+    };
+    Watched { vcpu, exits, has_ended: false }
+}
+
+const X86: Origin = Origin { source: ExitSource::Hardware, architecture: Some(Architecture::X86) };
+
+fn row<'t>(vcpu: &'t Vcpu, name: &str) -> &'t Row {
+    vcpu.rows.iter().find(|row| row.name == name).unwrap()
+}
+
+#[test]
+fn rows_hold_what_craciun_has() {
+    let threads = [
+        watched(0, &[(svm(0x72, false), &[2, 4, 4, 4, 5, 5, 7, 9]), (svm(0x400, true), &[500])]),
+        watched(1, &[(svm(0x72, false), &[40])]),
+    ];
+    let table = table(X86, 1_000, &threads);
+    let cpuid = row(&table.vcpus[0], "cpuid");
+    let times = cpuid.times.unwrap();
+    assert_eq!((cpuid.count, times.shortest_ns, times.longest_ns, times.sum_ns), (8, 2, 9, 40));
+    assert_eq!((times.mean_ns, times.share, cpuid.per_second), (5.0, 0.04, 8e6));
+    // Σ(x − 5)² = 32, over n − 1 = 7.
+    let deviation = times.deviation_ns.unwrap();
+    assert!((deviation - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12, "{deviation}");
+    let mmio = row(&table.vcpus[0], "npf (MMIO)");
+    assert_eq!(mmio.times.unwrap().deviation_ns, None, "one sample has no deviation");
+    assert_eq!(table.vcpus[0].rows[0].name, "npf (MMIO)", "the longest sum stands first");
+    let all = row(&table.total, "cpuid").times.unwrap();
+    assert_eq!((all.shortest_ns, all.longest_ns, all.sum_ns, all.share), (2, 40, 80, 0.04));
+    assert_eq!((table.total.exits(), table.events), (10, Some(20)));
+    assert_eq!(row(&table.total, "TIMEINGUEST").count, 4);
+    assert_eq!(row(&table.total, "DESCHEDULED: preempted").count, 2);
+    assert!(!table.total.rows.iter().any(|row| row.name.contains("asleep")), "no row of zeros");
+    assert_eq!(table.addresses.len(), 1);
+    assert_eq!((table.addresses[0].count, table.addresses[0].is_write), (3, true));
+    assert!(table.findings.is_empty(), "{:?}", table.findings);
+    assert_eq!(table.cost_share(), None);
+}
+
+#[test]
+fn what_is_less_than_whole_is_told() {
+    let check = |change: fn(&mut Watched), part: &str| {
+        let mut thread = watched(3, &[(svm(0x72, false), &[1])]);
+        change(&mut thread);
+        let table = table(X86, 1_000, &[thread]);
+        let told: Vec<&str> = table.findings.iter().map(|found| found.text.as_str()).collect();
+        assert!(told.len() == 1 && told[0].contains(part), "{told:?}");
+    };
+    check(|thread| thread.exits.exits.clear(), "no exit was made");
+    check(|thread| thread.exits.unpaired = 7, "7 exit(s) or entries");
+    check(|thread| thread.exits.no_room = 5, "5 exit(s) are lost");
+    check(|thread| thread.exits.no_address = 4, "4 accesses");
+    check(|thread| thread.has_ended = true, "vCPU 3 ended");
+}
+
+#[test]
+fn an_empty_observation_has_no_numbers() {
+    let nothing = Watched { vcpu: 0, exits: ThreadExits::default(), has_ended: false };
+    let table = table(X86, 0, &[nothing]);
+    assert!(table.total.rows.is_empty() && figures(&table).is_empty());
+    assert_eq!(table.findings.len(), 1);
+}
+
+#[test]
+fn figures_have_a_sample_for_each_number() {
+    let table = table(X86, 1_000, &[watched(0, &[(svm(0x72, false), &[3])])]);
+    let all = figures(&table);
+    let of = |statistic: &str, vcpu: &str| {
+        all.iter().find(|figure| {
+            figure.labels["type"] == "cpuid"
+                && figure.labels["statistic"] == statistic
+                && figure.labels["vcpu"] == vcpu
+        })
+    };
+    assert_eq!(of("count", "all").map(|figure| figure.samples.clone()), Some(vec![1.0]));
+    assert_eq!(of("mean", "0").and_then(|figure| figure.cpu), Some(0));
+    assert!(of("deviation", "all").is_none(), "one sample has no deviation");
+    assert!(all.iter().all(|figure| figure.labels["level"] == "A"));
+}
+
+#[test]
+fn a_container_is_told_apart() {
+    let check = |target: &str, is_container: bool| {
+        let path = paths::own_pid_namespace();
+        let text = format!("pinfold-capture 1\nlink {path} -> {target}\n");
+        let host = TreeHost::parse(&text).unwrap();
+        assert_eq!(require_initial_namespace(&host).is_err(), is_container, "{target}");
+    };
+    check("pid:[4026531836]", false);
+    check("pid:[4026532000]", true);
+}

@@ -1,0 +1,195 @@
+//! The micro-guest as a process of its own, which ends itself if it takes too long.
+//!
+//! A line of four numbers on its standard input (CPUID, RDMSR, port writes, MMIO writes) is a run;
+//! it answers with the port writes and MMIO writes that came back and its CPU time in nanoseconds,
+//! or with `error` and why. Its only thread that ever runs the guest is its first.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{ChildStdin, ChildStdout};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use pinfold_host::process::{Child, Spawn, Stdio};
+use pinfold_host::{LiveHost, MicroGuest, Ran, SystemClock, Work};
+use pinfold_model::Tid;
+use pinfold_probe::exits::cost::{self, MicroRunner};
+use pinfold_probe::exits::{
+    ExitTable, ExitsError, Level, Look, VIRT_DISTRIBUTOR, VcpuThread, Watch,
+};
+
+use super::{Answer, exits_failure};
+use crate::failure::{Exit, Failure};
+use crate::output::data;
+
+/// A run that takes longer hangs.
+const LONGEST: Duration = Duration::from_secs(120);
+/// What is counted.
+const WORK: Work = Work { cpuid: 500, rdmsr: 500, out: 1_000, mmio: 200 };
+
+/// A kind of exit that the micro-guest makes.
+pub struct Expected {
+    /// What the guest does.
+    pub what: &'static str,
+    /// How often.
+    pub expected: u64,
+    /// How many exits were counted; `None` if this level does not see them.
+    pub counted: Option<u64>,
+}
+
+impl Expected {
+    /// What is wrong with it, if anything is.
+    pub fn wrong(&self) -> Option<String> {
+        let counted = self.counted.filter(|counted| *counted != self.expected)?;
+        Some(format!("{counted} of {} {}", self.expected, self.what))
+    }
+}
+
+/// Watches a run of the micro-guest.
+pub fn watched(host: &LiveHost) -> Result<Answer, Failure> {
+    let failed = |error: ExitsError| exits_failure(&error);
+    let clock = SystemClock;
+    let mut guest = MicroChild::start().map_err(failed)?;
+    let threads = [VcpuThread { vcpu: 0, task: guest.child.task() }];
+    let look = Look::begin(host, &threads).map_err(failed)?;
+    guest.run(WORK).map_err(failed)?;
+    let silent = ExitsError::Silent { patience_ns: 0 };
+    let source = look.fired().map_err(failed)?.ok_or_else(|| failed(silent))?;
+    drop(look);
+    let watch = Watch::begin(host, &clock, (source, VIRT_DISTRIBUTOR), &threads).map_err(failed)?;
+    guest.run(WORK).map_err(failed)?;
+    let mut table = watch.finish(host, &clock).map_err(failed)?;
+    let cost = cost::measure(host, &clock, source, &mut guest);
+    let no_cost = cost.map(|cost| table.cost = Some(cost)).err().map(|e| failed(e).message);
+    let expected = expected(&table);
+    let subject = "the micro-guest".to_owned();
+    Ok(Answer { subject, table, no_cost, expected, has_ended: false })
+}
+
+fn expected(table: &ExitTable) -> Vec<Expected> {
+    let counted = |names: &[&str]| -> u64 {
+        let is_one = |name: &str| {
+            let plain = name.trim_end_matches(')').split(" (").last().unwrap_or(name);
+            names.contains(&plain)
+        };
+        table.total.rows.iter().filter(|row| is_one(&row.name)).map(|row| row.count).sum()
+    };
+    // KVM answers them itself: they never reach the emulator.
+    let inside = |names: &[&str]| match table.level {
+        Level::A => Some(counted(names)),
+        Level::B | Level::C => None,
+    };
+    [
+        ("CPUID", WORK.cpuid, inside(&["cpuid", "CPUID"])),
+        ("RDMSR", WORK.rdmsr, inside(&["msr", "MSR_READ"])),
+        ("port writes", WORK.out, Some(counted(&["io", "IO_INSTRUCTION", "IO"]))),
+        ("MMIO writes", WORK.mmio, Some(counted(&["MMIO"]))),
+    ]
+    .into_iter()
+    .map(|(what, expected, counted)| Expected { what, expected: expected.into(), counted })
+    .collect()
+}
+
+/// The process, as its parent sees it.
+pub struct MicroChild {
+    child: Child,
+    ask: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl MicroChild {
+    /// Starts it; it waits for its first run.
+    pub fn start() -> Result<Self, ExitsError> {
+        let failed = |what: &str| ExitsError::MicroGuest { what: what.to_owned() };
+        let program =
+            std::env::current_exe().map_err(|error| failed(&format!("has no program: {error}")))?;
+        let mut child = Spawn::new(&program.to_string_lossy())
+            .args(["micro-guest"])
+            .stdin(Stdio::Pipe)
+            .stdout(Stdio::Pipe)
+            .stderr(Stdio::Null)
+            .own_group()
+            .die_with_parent(true)
+            .start()?;
+        let ask = child.stdin().ok_or_else(|| failed("has no standard input"))?;
+        let answers = child.stdout().ok_or_else(|| failed("has no standard output"))?;
+        let mut guest = Self { child, ask, answers: BufReader::new(answers) };
+        // The first answer is to nothing: so a host without KVM is known before it is watched.
+        guest.run(Work::default())?;
+        Ok(guest)
+    }
+}
+
+impl MicroRunner for MicroChild {
+    fn thread(&self) -> Tid {
+        self.child.pid()
+    }
+
+    fn run(&mut self, work: Work) -> Result<Ran, ExitsError> {
+        let failed = |what: String| ExitsError::MicroGuest { what };
+        let Work { cpuid, rdmsr, out, mmio } = work;
+        let mut answer = String::new();
+        let asked =
+            writeln!(self.ask, "{cpuid} {rdmsr} {out} {mmio}").and_then(|()| self.ask.flush());
+        asked
+            .and_then(|()| self.answers.read_line(&mut answer))
+            .map_err(|error| failed(format!("does not answer: {error}")))?;
+        if let Some(why) = answer.strip_prefix("error ") {
+            return Err(failed(format!("cannot run here: {}", why.trim())));
+        }
+        let numbers: Vec<u64> = answer.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+        match numbers.as_slice() {
+            [ports, addresses, cpu_ns]
+                if *ports == u64::from(out) && *addresses == u64::from(mmio) =>
+            {
+                Ok(Ran { out, mmio, cpu_ns: *cpu_ns })
+            }
+            [] => Err(failed(format!("ended, or took longer than {} s", LONGEST.as_secs()))),
+            _ => Err(failed(format!("answered {:?} to {work:?}", answer.trim()))),
+        }
+    }
+}
+
+/// `pinfold micro-guest`: the process itself.
+pub fn micro_guest() -> Result<(), Failure> {
+    let (begin, begun) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut is_running = false;
+        loop {
+            match begun.recv_timeout(LONGEST) {
+                Ok(running) => is_running = running,
+                Err(RecvTimeoutError::Timeout) if is_running => {
+                    std::process::exit(i32::from(Exit::Vm.code()))
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    });
+    let mut guest = MicroGuest::new();
+    for line in std::io::stdin().lock().lines() {
+        let line =
+            line.map_err(|error| Failure::new(Exit::Host, format!("standard input: {error}")))?;
+        let numbers: Vec<u32> = line.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+        let [cpuid, rdmsr, out, mmio] = numbers.as_slice() else {
+            return Err(Failure::new(Exit::Input, format!("{line:?} is not four numbers")));
+        };
+        let work = Work { cpuid: *cpuid, rdmsr: *rdmsr, out: *out, mmio: *mmio };
+        // Nobody listens any more only if the watching thread has ended, which it does not.
+        let tell = |running| begin.send(running).is_ok();
+        tell(true);
+        let ran = match &mut guest {
+            Ok(guest) => guest.run(work).map_err(|error| error.to_string() + &cause(&error)),
+            Err(error) => Err(error.to_string() + &cause(error)),
+        };
+        tell(false);
+        match ran {
+            Ok(ran) => data(&format!("{} {} {}", ran.out, ran.mmio, ran.cpu_ns)),
+            Err(why) => data(&format!("error {why}")),
+        }
+    }
+    Ok(())
+}
+
+fn cause(error: &dyn std::error::Error) -> String {
+    error.source().map_or(String::new(), |source| format!(": {source}"))
+}

@@ -1,0 +1,304 @@
+//! The table of exits as text and as JSON.
+
+use pinfold_host::Address;
+use pinfold_probe::exits::{AddressRow, ExitTable, Kind, Row, Vcpu};
+use serde_json::{Value, json};
+
+use super::Answer;
+use super::micro::Expected;
+use crate::cli::exits::ExitsArgs;
+use crate::output;
+
+/// The answer for people.
+pub fn table(answer: &Answer, arguments: &ExitsArgs) -> String {
+    let table = &answer.table;
+    let level = table.level;
+    let mut text = format!(
+        "{}, {} s, level {}: {}\n\n",
+        output::name(&answer.subject),
+        three(table.duration_ns as f64 / 1e9),
+        level.letter(),
+        level.meaning()
+    );
+    text.push_str(&rows(&table.total));
+    for vcpu in table.vcpus.iter().filter(|_| arguments.per_vcpu) {
+        let index = vcpu.vcpu.unwrap_or(0);
+        match vcpu.rows.is_empty() {
+            true => text.push_str(&format!("\n\nvCPU {index}: nothing happened")),
+            false => text.push_str(&format!("\n\nvCPU {index}\n{}", rows(vcpu))),
+        }
+    }
+    text.push_str(&addresses(&table.addresses, arguments.top));
+    text.push_str(&expected(&answer.expected));
+    text.push_str(&cost(answer));
+    for finding in &table.findings {
+        text.push_str(&format!("\n\n{}: {}", finding.severity, finding.text));
+        if let Some(hint) = &finding.hint {
+            text.push_str(&format!("\n  {hint}"));
+        }
+    }
+    text
+}
+
+fn rows(vcpu: &Vcpu) -> String {
+    if vcpu.rows.is_empty() {
+        return "no exits".to_owned();
+    }
+    let has_times = vcpu.rows.iter().any(|row| row.times.is_some());
+    let mut table = output::table();
+    match has_times {
+        true => table.set_header([
+            "type",
+            "count",
+            "per s",
+            "min µs",
+            "mean µs",
+            "max µs",
+            "std dev µs",
+            "sum ms",
+            "share",
+        ]),
+        false => table.set_header(["type", "count", "per s"]),
+    };
+    for row in &vcpu.rows {
+        let mut cells = vec![row.name.clone(), grouped(row.count), three(row.per_second)];
+        if let Some(times) = &row.times {
+            let micro = |ns: f64| three(ns / 1e3);
+            cells.extend([
+                micro(times.shortest_ns as f64),
+                micro(times.mean_ns),
+                micro(times.longest_ns as f64),
+                times.deviation_ns.map_or("–".to_owned(), micro),
+                three(times.sum_ns as f64 / 1e6),
+                format!("{} %", three(times.share * 100.0)),
+            ]);
+        }
+        table.add_row(cells);
+    }
+    for index in 1..if has_times { 9 } else { 3 } {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(comfy_table::CellAlignment::Right);
+        }
+    }
+    table.to_string()
+}
+
+fn addresses(all: &[AddressRow], top: usize) -> String {
+    let mut text = String::new();
+    let kinds: [(&str, fn(&Address) -> bool); 3] = [
+        ("I/O ports", |address| matches!(address, Address::Port(_))),
+        ("MMIO addresses", |address| matches!(address, Address::Mmio(_))),
+        ("registers (MSR, system registers)", |address| matches!(address, Address::Register(_))),
+    ];
+    for (title, is_one) in kinds {
+        let found: Vec<&AddressRow> = all.iter().filter(|row| is_one(&row.address)).collect();
+        if found.is_empty() || top == 0 {
+            continue;
+        }
+        let shown: Vec<String> = found
+            .iter()
+            .take(top)
+            .map(|row| {
+                let way = if row.is_write { "write" } else { "read" };
+                format!("{} {way} × {}", address(row.address), grouped(row.count))
+            })
+            .collect();
+        let rest = found.len().saturating_sub(top);
+        let rest = if rest > 0 { format!(", and {rest} more") } else { String::new() };
+        text.push_str(&format!("\n\n{title}: {}{rest}", shown.join(", ")));
+    }
+    text
+}
+
+/// An Arm system register as assemblers write it.
+fn address(address: Address) -> String {
+    match address {
+        Address::Port(at) | Address::Mmio(at) => format!("{at:#x}"),
+        Address::Register(number) if std::env::consts::ARCH == "aarch64" => {
+            let part = |shift: u32| (number >> shift) & 0xf;
+            format!("S{}_{}_C{}_C{}_{}", part(16), part(12), part(8), part(4), part(0))
+        }
+        Address::Register(number) => format!("{number:#x}"),
+    }
+}
+
+fn expected(rows: &[Expected]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let lines = rows.iter().map(|row| match row.counted {
+        Some(counted) if counted == row.expected => {
+            format!("{} of {} {}: exact", grouped(counted), grouped(row.expected), row.what)
+        }
+        Some(counted) => {
+            format!("{} of {} {}: WRONG", grouped(counted), grouped(row.expected), row.what)
+        }
+        None => format!("{} {}: not seen at this level", grouped(row.expected), row.what),
+    });
+    format!("\n\nthe micro-guest made: {}", lines.collect::<Vec<_>>().join("; "))
+}
+
+fn cost(answer: &Answer) -> String {
+    let table = &answer.table;
+    let Some(cost) = &table.cost else {
+        let why = answer.no_cost.as_deref().unwrap_or("it was not asked for");
+        return format!("\n\nwhat watching costs was not measured here: {why}");
+    };
+    let interval = |of: &pinfold_probe::exits::cost::Interval| {
+        let micro = |ns: f64| three(ns / 1e3);
+        format!("{} µs ({} to {})", micro(of.median), micro(of.low), micro(of.high))
+    };
+    let mut text = format!(
+        "\n\nwatching costs {} per event and {} per exit of {} µs: median and 95 % interval of {} \
+         pairs, with and without, of the quickest of {} runs of {} exits of a micro-guest, just now",
+        interval(&cost.per_event_ns),
+        interval(&cost.per_exit_ns),
+        three(cost.unwatched_ns / 1e3),
+        cost.pairs,
+        cost.runs,
+        grouped(cost.exits.into()),
+    );
+    if let (Some(events @ 1..), Some(share)) = (table.events, table.cost_share()) {
+        text.push_str(&format!(
+            "; here {} events, {} % of the vCPUs' time",
+            grouped(events),
+            three(share * 100.0)
+        ));
+    }
+    text
+}
+
+/// The answer for programs; times in nanoseconds, what is not known is null.
+pub fn json(answer: &Answer) -> String {
+    let table = &answer.table;
+    let cost = table.cost.as_ref().map(|cost| {
+        let interval = |of: &pinfold_probe::exits::cost::Interval| {
+            json!({"median_ns": of.median, "low_ns": of.low, "high_ns": of.high})
+        };
+        json!({
+            "per_event": interval(&cost.per_event_ns),
+            "per_exit": interval(&cost.per_exit_ns),
+            "unwatched_exit_ns": cost.unwatched_ns,
+            "events_per_exit": cost.events_per_exit,
+            "pairs": cost.pairs,
+            "runs": cost.runs,
+            "exits_of_a_run": cost.exits,
+            "share_of_time": table.cost_share(),
+        })
+    });
+    let expected: Vec<Value> = answer
+        .expected
+        .iter()
+        .map(|row| json!({"what": row.what, "expected": row.expected, "counted": row.counted}))
+        .collect();
+    json!({
+        "format": "pinfold-exits/1",
+        "subject": answer.subject,
+        "level": table.level.letter(),
+        "level_means": table.level.meaning(),
+        "duration_ns": table.duration_ns,
+        "rows": json_rows(&table.total),
+        "vcpus": table.vcpus.iter().map(|vcpu| json!({"vcpu": vcpu.vcpu, "rows": json_rows(vcpu)})).collect::<Vec<_>>(),
+        "addresses": table.addresses.iter().map(json_address).collect::<Vec<_>>(),
+        "events": table.events,
+        "cost": cost,
+        "cost_not_measured_because": answer.no_cost,
+        "expected": expected,
+        "findings": findings(table),
+    })
+    .to_string()
+}
+
+fn json_rows(vcpu: &Vcpu) -> Vec<Value> {
+    vcpu.rows.iter().map(json_row).collect()
+}
+
+fn json_row(row: &Row) -> Value {
+    let kind = match row.kind {
+        Kind::Exit => "exit",
+        Kind::Guest => "guest",
+        Kind::Preempted => "preempted",
+        Kind::Asleep => "asleep",
+    };
+    json!({
+        "type": row.name,
+        "kind": kind,
+        "count": row.count,
+        "per_second": row.per_second,
+        "min_ns": row.times.map(|times| times.shortest_ns),
+        "mean_ns": row.times.map(|times| times.mean_ns),
+        "max_ns": row.times.map(|times| times.longest_ns),
+        "std_dev_ns": row.times.and_then(|times| times.deviation_ns),
+        "sum_ns": row.times.map(|times| times.sum_ns),
+        "share": row.times.map(|times| times.share),
+    })
+}
+
+fn json_address(row: &AddressRow) -> Value {
+    let (kind, number) = match row.address {
+        Address::Port(number) => ("port", number),
+        Address::Mmio(number) => ("mmio", number),
+        Address::Register(number) => ("register", number),
+    };
+    json!({
+        "kind": kind,
+        "address": number,
+        "access": if row.is_write { "write" } else { "read" },
+        "count": row.count,
+    })
+}
+
+fn findings(table: &ExitTable) -> Vec<Value> {
+    let one = |finding: &pinfold_model::Finding| json!({"severity": finding.severity.to_string(), "text": finding.text, "hint": finding.hint});
+    table.findings.iter().map(one).collect()
+}
+
+/// Three significant digits, without a power of ten.
+fn three(value: f64) -> String {
+    match value.abs() {
+        small if small < 0.0005 => "0".to_owned(),
+        small if small < 1.0 => format!("{value:.3}"),
+        middle if middle < 10.0 => format!("{value:.2}"),
+        large if large < 100.0 => format!("{value:.1}"),
+        _ => {
+            let whole = format!("{:.0}", value.abs());
+            let sign = if value < 0.0 { "-" } else { "" };
+            format!("{sign}{}", thousands(&whole))
+        }
+    }
+}
+
+fn grouped(number: u64) -> String {
+    thousands(&number.to_string())
+}
+
+fn thousands(digits: &str) -> String {
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_and_grouped() {
+        let check = |value: f64, expected: &str| assert_eq!(three(value), expected, "{value}");
+        check(0.0, "0");
+        check(0.0421, "0.042");
+        check(5.0, "5.00");
+        check(-12.34, "-12.3");
+        check(1_234_567.8, "1,234,568");
+        check(-1234.0, "-1,234");
+        assert_eq!(
+            (grouped(0), grouped(999), grouped(1000)),
+            ("0".into(), "999".into(), "1,000".into())
+        );
+    }
+}

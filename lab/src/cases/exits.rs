@@ -1,0 +1,102 @@
+//! Exits of a guest of a real KVM, counted one by one: those of the micro-guest must be exact.
+//!
+//! Nothing is mounted for it: the trace file system is Pinfold's own mount, which nobody sees.
+
+use serde_json::Value;
+
+use super::nested;
+use crate::error::{LabError, expect_none};
+use crate::guest::Guest;
+
+/// A machine that makes no exits, because it is translated.
+const TRANSLATED: &str = "exec qemu-system-x86_64 -machine microvm -accel tcg,thread=multi -nodefaults \
+    -no-user-config -display none -m 16M -bios /lab/idle.rom -name t,debug-threads=on \
+    -qmp unix:/tmp/t.qmp,server=on,wait=off";
+/// What the micro-guest makes: CPUID, RDMSR, port writes, MMIO writes.
+const EXPECTED: [(&str, u64); 4] =
+    [("CPUID", 500), ("RDMSR", 500), ("port writes", 1_000), ("MMIO writes", 200)];
+/// A kernel that is locked down this far lets no program look into it.
+const LOCK: &str = "mount -t securityfs none /sys/kernel/security 2>/dev/null || true
+    [ -e /sys/kernel/security/lockdown ] && echo confidentiality > /sys/kernel/security/lockdown";
+
+pub(super) fn counted(guest: &mut Guest) -> Result<String, LabError> {
+    nested::insert(guest)?;
+    let mounts = guest.shell("cat /proc/mounts")?;
+    let text = guest.pinfold(&["exits", "--micro-guest", "--json"])?;
+    let json: Value = serde_json::from_str(text.trim())
+        .map_err(|_| LabError::wrong("pinfold exits --micro-guest", text.clone()))?;
+    if json["level"] != "A" {
+        return Err(LabError::wrong("the level is not A", json["level"].to_string()));
+    }
+    let mut wrong = Vec::new();
+    for (what, expected) in EXPECTED {
+        let rows = json["expected"].as_array().into_iter().flatten();
+        let counted = rows.filter(|row| row["what"] == what).map(|row| row["counted"].as_u64());
+        if counted.collect::<Vec<_>>() != [Some(expected)] {
+            wrong.push(format!("{what}: not {expected}: {}", json["expected"]));
+        }
+    }
+    let names = names(&json);
+    for name in ["cpuid", "msr", "io", "npf (MMIO)", "TIMEINGUEST"] {
+        if !names.iter().any(|found| found == name) {
+            wrong.push(format!("there is no row {name}: {names:?}"));
+        }
+    }
+    for (kind, address, count) in
+        [("port", 0x5a0, 1_000), ("mmio", 0x2_0000, 200), ("register", 0x1b, 500)]
+    {
+        let addresses = json["addresses"].as_array().into_iter().flatten();
+        let mut found = addresses.filter(|row| row["kind"] == kind && row["address"] == address);
+        if found.next().and_then(|row| row["count"].as_u64()) != Some(count) {
+            wrong.push(format!("{kind} {address:#x}: not {count}: {}", json["addresses"]));
+        }
+    }
+    wrong.extend(unpaired(&json));
+    if guest.shell("cat /proc/mounts")? != mounts {
+        wrong.push("a mount is left".to_owned());
+    }
+    expect_none("the exits are not those that were made", wrong)?;
+    refused(guest)?;
+    let locked = lock(guest)?;
+    Ok(format!(
+        "level A: 500 CPUID, 500 RDMSR, 1,000 port and 200 MMIO writes are exact; types {}; a \
+         translated machine is told to make none; {locked}",
+        names.join(", ")
+    ))
+}
+
+fn names(json: &Value) -> Vec<String> {
+    let rows = json["rows"].as_array().into_iter().flatten();
+    rows.filter_map(|row| row["type"].as_str().map(str::to_owned)).collect()
+}
+
+/// Findings that tell of exits that were not counted.
+fn unpaired(json: &Value) -> Vec<String> {
+    let findings = json["findings"].as_array().into_iter().flatten();
+    findings.filter_map(|finding| finding["text"].as_str().map(str::to_owned)).collect()
+}
+
+/// A machine without exits, and one that is not there.
+fn refused(guest: &mut Guest) -> Result<(), LabError> {
+    guest.background(TRANSLATED)?;
+    guest.shell("until [ -S /tmp/t.qmp ]; do usleep 50000; done")?;
+    let output = guest.run(&["/usr/bin/pinfold", "exits", "--qmp", "/tmp/t.qmp"])?;
+    let said = output.stderr_text();
+    match said.contains("makes no exits at all") && said.contains("-accel kvm") {
+        true => Ok(()),
+        false => Err(LabError::wrong("exits of a translated machine", said)),
+    }
+}
+
+/// The last thing that can be asked of this guest: a kernel is not unlocked.
+fn lock(guest: &mut Guest) -> Result<&'static str, LabError> {
+    if !guest.run(&["/bin/busybox", "sh", "-c", LOCK])?.success() {
+        return Ok("this kernel has no lockdown");
+    }
+    let output = guest.run(&["/usr/bin/pinfold", "exits", "--micro-guest"])?;
+    let said = output.stderr_text();
+    match said.contains("locked down (confidentiality)") {
+        true => Ok("under lockdown that is said"),
+        false => Err(LabError::wrong("exits under lockdown", said)),
+    }
+}
