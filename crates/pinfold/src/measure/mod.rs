@@ -11,6 +11,7 @@ mod against;
 mod compare;
 mod file;
 mod guest;
+mod outside;
 mod place;
 mod show;
 mod take;
@@ -48,7 +49,19 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
     let Some(name) = arguments.probe.as_deref().filter(|_| !arguments.list) else {
         return list(arguments);
     };
+    if let Some(instrument) = outside::Instrument::find(name) {
+        return outside::measure(instrument, arguments);
+    }
     let probe = find(name)?;
+    let machine = &arguments.machine;
+    let named = machine.qmp.is_some() || machine.libvirt.is_some() || machine.pid.is_some();
+    if named || !arguments.processes.is_empty() || arguments.sites {
+        return Err(Failure::new(
+            Exit::Input,
+            format!("{name} does not look at threads of others"),
+        )
+        .with_hint("sched, counters and locks do; --guest measures inside a guest"));
+    }
     let bench = Bench::new(arguments.seed)?;
     if let Some(anchor) = &arguments.against {
         return against::against(&bench, probe, (arguments, anchor), state);
@@ -85,7 +98,8 @@ fn list(arguments: &MeasureArgs) -> Result<(), Failure> {
 /// The probe of that name, or the one that was probably meant.
 fn find(name: &str) -> Result<&'static Probe, Failure> {
     registry::find(name).ok_or_else(|| {
-        let known = PROBES.iter().map(|probe| probe.name);
+        let outside = outside::Instrument::ALL.iter().map(|(_, name, _)| *name);
+        let known = PROBES.iter().map(|probe| probe.name).chain(outside);
         let hint = match pinfold_plan::nearest(name, known) {
             Some(nearest) => format!("did you mean {nearest}? "),
             None => String::new(),
@@ -105,7 +119,7 @@ fn on_host(
     let taking = Taking::on_host(bench, probe, (&arguments.how, place))?;
     say(&announcement(probe, blocks, taking.seconds()));
     let blocks = (0..blocks).map(|_| taking.take()).collect::<Result<Vec<_>, Failure>>()?;
-    bench.measurement(probe, (taking.place(), taking.tool()?), blocks, None)
+    bench.measurement(probe.name, (taking.place(), taking.tool()?), blocks, None)
 }
 
 fn in_guest(
@@ -119,7 +133,7 @@ fn in_guest(
     let taken = (0..blocks)
         .map(|_| guest.take(probe, &arguments.how, None))
         .collect::<Result<Vec<_>, Failure>>()?;
-    bench.measurement(probe, (guest.place(&arguments.how), guest.tool()), taken, Some(&guest))
+    bench.measurement(probe.name, (guest.place(&arguments.how), guest.tool()), taken, Some(&guest))
 }
 
 fn announcement(probe: &Probe, blocks: u32, seconds: f64) -> String {
@@ -141,7 +155,7 @@ impl Bench {
 
     fn measurement(
         &self,
-        probe: &Probe,
+        probe: &str,
         (place, tool): (String, String),
         blocks: Vec<MeasuredBlock>,
         guest: Option<&Guest<'_>>,
@@ -151,7 +165,7 @@ impl Bench {
             *program = "pinfold".to_owned();
         }
         Ok(Measurement {
-            probe: probe.name.to_owned(),
+            probe: probe.to_owned(),
             command,
             place,
             tool,

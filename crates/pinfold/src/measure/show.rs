@@ -419,7 +419,8 @@ pub fn warnings(measurement: &Measurement) -> Vec<String> {
     warnings
 }
 
-fn frame() -> Table {
+/// An empty table in the form of all of them.
+pub fn frame() -> Table {
     let mut table = Table::new();
     // One line a row: a sweep of sizes has dozens.
     let style = comfy_table::presets::UTF8_HORIZONTAL_ONLY;

@@ -4,6 +4,7 @@ use pinfold_probe::anchors::Anchor;
 use pinfold_probe::registry::PROBES;
 use serde_json::{Value, json};
 
+use super::super::outside::Instrument;
 use super::frame;
 
 /// For people.
@@ -19,6 +20,9 @@ pub fn list() -> String {
             probe.family.name(),
             &anchors.join(", "),
         ]);
+    }
+    for (_, name, what) in Instrument::ALL {
+        table.add_row([name, what, "by role", "count", ""]);
     }
     table.to_string()
 }
@@ -43,6 +47,9 @@ pub fn list_json() -> String {
                 "anchors": probe.anchors.iter().map(anchor).collect::<Vec<_>>(),
             })
         })
+        .chain(Instrument::ALL.iter().map(|(_, name, what)| {
+            json!({ "name": name, "what": what, "unit": null, "family": "count", "anchors": [] })
+        }))
         .collect();
     json!({ "format": "pinfold-probes/1", "probes": probes }).to_string()
 }
