@@ -15,7 +15,7 @@ use pinfold_probe::memory::{
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::speed_rulers::SpeedRuler as _;
 use pinfold_study::random::Pcg32;
-use pinfold_study::stats::quantile;
+use pinfold_study::stats::{median, quantile};
 
 use super::{Goal, Measured, Row};
 use crate::scratch::Scratch;
@@ -24,17 +24,17 @@ use crate::{Arguments, Failure};
 const ROUNDS: u32 = 8;
 const MINUTE_NS: u64 = 60_000_000_000;
 const RIVAL: &str = include_str!("../../rivals/memory.c");
-const WINDOWS: Windows = Windows { count: 60, length_us: 2_000 };
-const CHASE_WINDOWS: Windows = Windows { count: 60, length_us: 4_000 };
+/// As long as a run of likwid-bench, and of the chase nearly as long as three samples.
+const WINDOWS: Windows = Windows { count: 150, length_us: 2_000 };
+const CHASE_WINDOWS: Windows = Windows { count: 250, length_us: 4_000 };
 /// Runs are short, and the kernel leaves 5 % of each second to others.
 const POLICY: Policy = Policy::Fifo { priority: 10 };
 /// Blocks of which the spread is told.
 const SPREAD_RUNS: usize = 5;
 
-/// What of the windows stands for a run.
+/// The best of the windows, which stands for a run.
 #[derive(Clone, Copy)]
-enum Statistic {
-    Median,
+enum Best {
     Most,
     Least,
 }
@@ -54,11 +54,11 @@ struct Match {
     anchor_name: String,
     ours: Instrument,
     picks: Vec<usize>,
-    statistic: Statistic,
+    best: Best,
     anchor: Anchor,
     text: fn(f64) -> String,
     goal: Goal,
-    /// For each row: ours, theirs, and the best window of ours, one value per block.
+    /// For each row: ours, theirs, and the median window of ours, one value per block.
     values: Vec<[Vec<f64>; 3]>,
 }
 
@@ -142,21 +142,28 @@ fn spread(values: &[f64]) -> Option<f64> {
 
 fn notes(matches: &[Match]) -> Vec<String> {
     let mut notes = vec![
-        "A value of `bandwidth` is the median of its windows and likwid-bench's the mean of a run of some 0.3 s; of STREAM and of the chase each side gives its best: windows of 2 and 4 ms against whole passes, samples of 0.5 s.".to_owned(),
-        "likwid-bench's rates are computed from its cycles and our rate of the time stamp counter, and both sides have blocks of equally many bytes, which all arrays of a kernel share; of each width its best kernel is taken.".to_owned(),
-        "The levels are those that sysfs tells; in a virtual machine the hypervisor tells them, and others use the last cache too.".to_owned(),
+        "Ours is the best window of a run (2 ms, of the chase 4 ms), because noise has one side; likwid-bench gives the mean of a run of some 0.3 s, the plain code the best of its passes or samples of 0.5 s.".to_owned(),
+        "likwid-bench's rates are computed from its cycles and our rate of the time stamp counter; both sides have blocks of equally many bytes, which all arrays of a kernel share; of each width its best kernel is taken.".to_owned(),
+        "The levels are those that sysfs tells; in a virtual machine the hypervisor tells them, and others use the caches too.".to_owned(),
     ];
-    let spreads: Vec<String> = matches
-        .iter()
-        .flat_map(|one| one.names.iter().zip(&one.values))
-        .filter_map(|(name, [_, theirs, best])| {
-            Some(format!("{name} {:.2} / {:.2}", spread(best)?, spread(theirs)?))
+    let of_all = |value: fn(&[Vec<f64>; 3]) -> Option<String>| {
+        let named = matches.iter().flat_map(|one| one.names.iter().zip(&one.values));
+        let texts = named.filter_map(|(name, values)| Some(format!("{name} {}", value(values)?)));
+        texts.collect::<Vec<String>>().join("; ")
+    };
+    notes.push(format!(
+        "The same ratios with the median of our windows in place of the best: {}.",
+        of_all(|[_, theirs, middle]| {
+            let blocks = middle.iter().zip(theirs);
+            let ratios: Vec<f64> = blocks.map(|(ours, theirs)| ours / theirs).collect();
+            Some(format!("{:.2}", median(&ratios)?))
         })
-        .collect();
+    ));
+    let spreads =
+        of_all(|[ours, theirs, _]| Some(format!("{:.2} / {:.2}", spread(ours)?, spread(theirs)?)));
     if !spreads.is_empty() {
         notes.push(format!(
-            "Spread of the first {SPREAD_RUNS} runs, largest over smallest, of our best windows / of the anchor's values (the goal is at most 1.05 of ours): {}.",
-            spreads.join("; ")
+            "Spread of the first {SPREAD_RUNS} runs, largest over smallest, ours / the anchor's (the goal is at most 1.05 of ours): {spreads}."
         ));
     }
     notes
@@ -214,7 +221,7 @@ fn bandwidth_matches(bench: &Bench, caches: &[u64], widths: &Widths) -> Vec<Matc
                     anchor_name: format!("likwid-bench {test}"),
                     ours: ours.instrument(),
                     picks: vec![0],
-                    statistic: Statistic::Median,
+                    best: Best::Most,
                     anchor: Anchor::Likwid { test, bytes, volume },
                     text: gigabytes,
                     goal: Goal::AtLeast(1.0),
@@ -245,7 +252,7 @@ fn stream_matches(bench: &Bench, caches: &[u64], widths: &Widths) -> Vec<Match> 
         anchor_name: "gcc -O3, loops as written".to_owned(),
         ours: stream(Width::Auto),
         picks: vec![0, 1, 2, 3],
-        statistic: Statistic::Most,
+        best: Best::Most,
         anchor: Anchor::Plain(vec!["stream".to_owned(), elements.to_string(), "12".to_owned()]),
         text: gigabytes,
         goal: Goal::AtLeast(1.0),
@@ -259,7 +266,7 @@ fn stream_matches(bench: &Bench, caches: &[u64], widths: &Widths) -> Vec<Match> 
             anchor_name: format!("likwid-bench {test}"),
             ours: stream(*width),
             picks: vec![7],
-            statistic: Statistic::Most,
+            best: Best::Most,
             anchor: Anchor::Likwid { test, bytes: 3 * bytes, volume: 6_000_000_000 },
             text: gigabytes,
             goal: Goal::AtLeast(1.0),
@@ -283,7 +290,7 @@ fn chase_matches(bench: &Bench, caches: &[u64]) -> Vec<Match> {
         }
         .instrument(),
         picks: vec![0],
-        statistic: Statistic::Least,
+        best: Best::Least,
         anchor: Anchor::Plain(vec!["chase".to_owned(), bytes.to_string(), "3".to_owned()]),
         text: nanoseconds,
         goal: Goal::AtMost(1.02),
@@ -346,13 +353,11 @@ impl Bench {
         for (pick, values) in one.picks.iter().zip(&mut one.values) {
             let samples = &figures.get(*pick).ok_or("pinload gave too few figures")?.samples;
             let at = |p| quantile(samples, p).ok_or("a figure has no samples");
-            let (value, best) = match one.statistic {
-                Statistic::Median => (at(0.5)?, at(1.0)?),
-                Statistic::Most => (at(1.0)?, at(1.0)?),
-                Statistic::Least => (at(0.0)?, at(0.0)?),
-            };
-            values[0].push(value);
-            values[2].push(best);
+            values[0].push(match one.best {
+                Best::Most => at(1.0)?,
+                Best::Least => at(0.0)?,
+            });
+            values[2].push(at(0.5)?);
         }
         Ok(())
     }
