@@ -59,6 +59,17 @@ const RUNS: &[(&str, &str, bool)] = &[
     ("chase", "--to 16K --order both --windows 30 --window-us 100", true),
     ("chase", "--to 4K --loads 1 --load-cpus CPU --load-mib 1 --windows 30 --window-us 100", true),
     ("loop64", "--seconds 0.05 --interferer copy --interferer-cpu CPU --interferer-mib 2", true),
+    ("switch", "--seconds 0.02 --cpus CPU --processes 2 --kib 0,4", true),
+    ("ipc-bandwidth", "--seconds 0.02 --file-mib 1 --directory FOLDER", true),
+    // Without what starts a program: this kernel does not run those of other architectures.
+    (
+        "os-latency",
+        "--seconds 0.02 --directory FOLDER --operations null,signal-install,signal-catch,\
+         protection-fault,select,poll,fork-exit,page-fault-anonymous,page-fault-file,create-0k,\
+         delete-0k,create-10k,delete-10k",
+        true,
+    ),
+    ("intmix", "--seconds 0.1 --cpus CPU", true),
 ];
 
 struct Target {
