@@ -45,7 +45,7 @@ pub struct Arguments {
     /// Put the figures into a page [default: docs/figures.md, docs/emulation.md, docs/rulers.md]
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     write: Option<Option<String>>,
-    /// A first look of a few minutes (emulate)
+    /// A first look of a few minutes (emulate), of the first cache only (memory of rulers)
     #[arg(long)]
     quick: bool,
     /// Only these, by their names in the tables, with commas between them (emulate, rulers)

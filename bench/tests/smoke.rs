@@ -1,5 +1,5 @@
 //! Each benchmark runs and prints its table; `gap`, which is `pinfold tune` with its eight
-//! minutes, is left to people. What the figures are is not asked.
+//! minutes, and the whole of `rulers` are left to people. What the figures are is not asked.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
@@ -18,7 +18,7 @@ fn check(name: &str, programs: &[&str], words: &[&str]) {
         return;
     }
     let hosts = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/hosts");
-    let arguments = [name, "--rounds", "1", "--hosts", hosts];
+    let arguments = name.split(' ').chain(["--rounds", "1", "--hosts", hosts]);
     let output = capture(BENCH, arguments, 3 * MINUTE_NS).expect("the benchmark runs");
     let said = output.stderr_text();
     if said.contains("there is no kernel for the demo guest") {
@@ -56,4 +56,11 @@ fn topo_runs() {
 fn first_second_runs() {
     let words = ["## first-second: ", "| Pinfold: stopped, placed, let go | 0 of 1 |", "taskset"];
     check("first-second", &["qemu-system-x86_64", "taskset"], &words);
+}
+
+#[test]
+fn rulers_of_memory_run() {
+    let words =
+        ["## memory: ", "| read L1d 128 |", "likwid-bench copy_sse", "| random chase L1d |"];
+    check("rulers --only memory --quick", &["likwid-bench", "gcc"], &words);
 }

@@ -113,7 +113,7 @@ static bool measure(struct variant *v, enum stream_operation operation, bool non
 {
     v->loop = (non_temporal ? v->kernels->stream_nt : v->kernels->stream)[operation];
     if (!v->loop)
-        return true; /* this architecture has no such stores: the labels of the others tell */
+        return true; /* the flag of the normal loop tells */
     v->position = 0;
     const struct window_work work = {
         .run = run_units, .own = v, .lap = v->elements / UNIT, .warm = 1};
@@ -134,6 +134,8 @@ static bool measure(struct variant *v, enum stream_operation operation, bool non
     figure_label(&figure, "kind", "variant of STREAM");
     place_describe(&v->place, &v->area, &figure);
     windows_describe(&v->windows, &figure);
+    if (!v->kernels->stream_nt[operation])
+        figure_flag(&figure, "no-non-temporal-stores-of-this-width");
     const uint64_t last = caches_last(&v->place.caches);
     if (last > 0 && v->elements * sizeof(double) < CACHES * last)
         figure_flag(&figure, "array-is-%.1f-last-caches%s",

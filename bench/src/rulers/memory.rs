@@ -82,6 +82,9 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     let mut matches = bandwidth_matches(&bench, &caches, &widths);
     matches.extend(stream_matches(&bench, &caches, &widths));
     matches.extend(chase_matches(&bench, &caches));
+    if arguments.quick {
+        matches.retain(|one| one.names.iter().any(|name| name.contains("L1d")));
+    }
     let rounds = arguments.rounds.unwrap_or(ROUNDS);
     let mut random = Pcg32::new(arguments.seed, 2);
     for _ in 0..rounds {

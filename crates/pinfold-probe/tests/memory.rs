@@ -147,6 +147,9 @@ fn the_loops_of_stream_are_proven_and_labelled_as_a_variant() {
     let Some(figures) = run(&program, &stream.instrument()) else { return };
     let has_nt = !cfg!(target_arch = "riscv64");
     assert_eq!(figures.len(), if has_nt { 8 } else { 4 });
+    let told =
+        |figure: &Figure| figure.flags.iter().any(|flag| flag.starts_with("no-non-temporal"));
+    assert!(figures.iter().all(|figure| told(figure) != has_nt));
     assert!(figures.iter().all(|figure| figure.labels["kind"] == "variant of STREAM"));
     assert_eq!(labels(&figures[..4], "loop"), ["copy", "scale", "add", "triad"]);
     assert!(figures.iter().all(|figure| figure.labels["array_bytes"] == (3 << 20).to_string()));
