@@ -42,6 +42,22 @@ fn a_result_does_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
+fn the_page_tells_every_program_with_its_sizes_and_limits() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/programs.md");
+    let page = pinfold_host::user::read_text(page).unwrap();
+    for listed in Catalogue::of(&program().pinload).unwrap().programs {
+        let sizes: Vec<&str> = listed.sizes.iter().map(|size| size.about.as_str()).collect();
+        let threads = match listed.threads {
+            ThreadRule::Any => "any",
+            ThreadRule::PowerOfTwo => "power of two",
+        };
+        let row = format!("| {} | {} | {threads} |", listed.name, sizes.join(" | "));
+        assert!(page.contains(&row), "docs/programs.md lacks {row}");
+        assert!(listed.sizes.iter().all(|size| size.most_threads == 1024), "{}", listed.name);
+    }
+}
+
+#[test]
 fn programs_that_differ_in_their_ways_only_have_one_result() {
     let program = program();
     for (one, other) in

@@ -36,8 +36,7 @@ static void draw_shape(struct image *image, struct random *shapes, struct random
              column++) {
             const int dx = (column - x) * half_height, dy = (row - y) * half_width;
             const int limit = half_width * half_height;
-            const bool inside = ellipse ? dx * dx + dy * dy <= limit * limit
-                                        : dx >= -limit && dx <= limit && dy >= -limit && dy <= limit;
+            const bool inside = !ellipse || dx * dx + dy * dy <= limit * limit;
             for (int c = 0; inside && c < CHANNELS; c++)
                 image->pixels[row * SIDE + column][c] = (uint8_t)colour[c];
         }

@@ -17,9 +17,9 @@ enum { LEVELS_MOST = 12, CYCLES_MOST = 40, SWEEPS_BEFORE = 2, SWEEPS_AFTER = 1 }
 
 static const struct {
     size_t inner, steps;
-} shapes[SIZES] = {{255, 26}, {511, 65}, {1023, 160}};
+} shapes[SIZES] = {{511, 6}, {1023, 16}, {2047, 38}};
 
-static const double beta = 100, wind = 10, friction = 5, viscosity = 0.001, tolerance = 1e-6;
+static const double beta = 100, wind = 10, friction = 5, viscosity = 0.0005, tolerance = 1e-6;
 
 struct level {
     size_t inner; /* points per side; a border of zeros surrounds them */
@@ -254,8 +254,8 @@ const struct program program_ocean = {
     .about = "ocean currents by red-black multigrid: stencils, a barrier after each colour",
     .rule = THREADS_ANY,
     .most_threads = {1024, 1024, 1024},
-    .sizes = {"257 x 257 points, 26 time steps", "513 x 513 points, 65 time steps",
-              "1,025 x 1,025 points, 160 time steps"},
+    .sizes = {"513 x 513 points, 6 time steps", "1,025 x 1,025 points, 16 time steps",
+              "2,049 x 2,049 points, 38 time steps"},
     .prepare = prepare,
     .work = work,
     .finish = finish,

@@ -105,7 +105,8 @@ static void work(void *state, struct team *team, size_t thread)
             spatial->cells[cell].head[list] = 0;
         team_wait(team);
         for (size_t cell = own.begin; cell < own.end; cell++)
-            for (uint32_t i = spatial->cells[cell].head[!list]; i; i = spatial->next[!list][i - 1]) {
+            for (uint32_t i = spatial->cells[cell].head[!list]; i;
+                 i = spatial->next[!list][i - 1]) {
                 water_predict(water, i - 1);
                 list_molecule(spatial, i - 1, list);
             }
