@@ -233,4 +233,21 @@ mod tests {
         let figures = job.run_on_host(&pinload, &Placement::default()).unwrap();
         assert!(figures[0].duration_ns >= 1_900_000_000);
     }
+
+    #[test]
+    fn a_guest_that_dies_while_it_is_measured_is_told() {
+        // An agent that says hello and nothing more.
+        let hello = r#"{"protocol":1,"pinload":"0.1.0","kernel":"6.12","machine":"x86_64","init":true,"cpus_online":"0","module_failures":[]}"#;
+        let mut bytes = u32::try_from(hello.len()).unwrap().to_le_bytes().to_vec();
+        bytes.extend([0, 0, 0, 0, 65]);
+        bytes.extend(hello.as_bytes());
+        let (input, mut guest) = std::io::pipe().unwrap();
+        std::io::Write::write_all(&mut guest, &bytes).unwrap();
+        let agent = Agent::over(input, std::io::sink(), "the guest", 5_000_000_000).unwrap();
+        let dying = std::thread::spawn(move || drop(guest));
+        let error = Job::Ruler(Ruler::wakeup(1_000_000_000)).run_in_guest(&agent).unwrap_err();
+        dying.join().unwrap();
+        assert!(matches!(error, RulerError::Agent(_)), "{error:?}");
+        assert!(error.to_string().contains("the guest"), "{error}");
+    }
 }

@@ -86,7 +86,11 @@ fn the_commands_of_readme_and_guide_work() {
         let no_direct = words[1] == "measure" && words[2] == "io" && code == Some(3);
         // A host of one core has no low-latency placement, and says so.
         let refused = words[1] == "plan" && code == Some(2) && !output.stderr.is_empty();
-        assert!(fine || refused || no_vnodes || no_direct, "{line}: {code:?}\n{}", output.stderr_text());
+        assert!(
+            fine || refused || no_vnodes || no_direct,
+            "{line}: {code:?}\n{}",
+            output.stderr_text()
+        );
     }
 }
 

@@ -4,7 +4,7 @@
 //! what changes on the machine meanwhile changes for both. Two files cannot, and that is said.
 
 use pinfold_host::user;
-use pinfold_model::Plan;
+use pinfold_model::{CpuSet, Plan};
 use pinfold_probe::registry::Probe;
 use pinfold_study::compare::{self, Comparison};
 use pinfold_study::measured::{MeasuredBlock, Measurement, from_json};
@@ -145,8 +145,13 @@ fn against_native(
     let bench = Bench::new(arguments.seed)?;
     interrupt::install()?;
     let guest = Guest::open(&bench, wanted, state)?;
-    // The guest's CPUs are not this machine's: natively the probe gets as many.
-    let native = HostPlace::of_words(&bench, &how)?;
+    // Without --cpus the probe gets as many PUs natively as the guest has CPUs.
+    let mut native = how.clone();
+    if native.cpus.is_none() && native.node.is_none() {
+        let many: CpuSet = bench.topology.allowed.iter().take(guest.cpus()).collect();
+        native.cpus = Some(many.to_string());
+    }
+    let native = HostPlace::of_words(&bench, &native)?;
     let taking = Taking::with(&bench, probe, (&how, native), Reader::Own)?;
     let (inside, outside) = interleaved(&bench, arguments.blocks, |side| {
         if side == 0 { guest.take(probe, &how, None) } else { taking.take() }

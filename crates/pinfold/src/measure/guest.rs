@@ -29,6 +29,7 @@ use crate::tune::{Facts, Scratch, Subject, VmStarter};
 const DEMO: &str = "demo";
 /// The disk of the demo guest that is paravirtual.
 const DEMO_DISK: &str = "/dev/vda";
+const DEMO_CPUS: usize = 1;
 const HELLO_NS: u64 = 10_000_000_000;
 
 /// A guest to measure in.
@@ -116,7 +117,15 @@ impl<'b> Guest<'b> {
         Ok(MeasuredBlock { figures, surroundings: after.since(&before) })
     }
 
-    /// The number of vCPUs that a plan must have; `None` for a guest that runs already.
+    /// Number of its CPUs.
+    pub fn cpus(&self) -> usize {
+        match &self.kind {
+            Kind::Socket(reached) => reached.agent.hello().cpus_online.len(),
+            Kind::Demo(_) => DEMO_CPUS,
+        }
+    }
+
+    /// True if the guest is started anew for each block, and so can be under a plan.
     pub fn takes_plans(&self) -> bool {
         matches!(self.kind, Kind::Demo(_))
     }
@@ -293,6 +302,10 @@ fn guest_settings(
     how: &ProbeArgs,
     (hello, disk): (&Hello, Option<&str>),
 ) -> Result<Settings, Failure> {
+    if let Some(node) = how.node {
+        let text = format!("--node {node} names a node of this machine, not of a guest");
+        return Err(Failure::new(Exit::Input, text).with_hint("name the guest's CPUs with --cpus"));
+    }
     let cpus = match &how.cpus {
         Some(list) => {
             let asked = CpuSet::parse_list(list).map_err(|error| {

@@ -28,6 +28,7 @@ use self::take::Taking;
 use crate::cli::measure::MeasureArgs;
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
+use crate::interrupt;
 use crate::output::{data, say};
 
 pub use compare::compare;
@@ -128,11 +129,16 @@ fn in_guest(
     (arguments, wanted): (&MeasureArgs, &str),
     (blocks, state): (u32, Option<&str>),
 ) -> Result<Measurement, Failure> {
+    interrupt::install()?;
     let guest = Guest::open(bench, wanted, state)?;
     say(&announcement(probe, blocks, arguments.how.seconds));
-    let taken = (0..blocks)
-        .map(|_| guest.take(probe, &arguments.how, None))
-        .collect::<Result<Vec<_>, Failure>>()?;
+    let mut taken = Vec::new();
+    for _ in 0..blocks {
+        if interrupt::requested() {
+            return Err(Failure::new(Exit::Interrupted, "interrupted"));
+        }
+        taken.push(guest.take(probe, &arguments.how, None)?);
+    }
     bench.measurement(probe.name, (guest.place(&arguments.how), guest.tool()), taken, Some(&guest))
 }
 

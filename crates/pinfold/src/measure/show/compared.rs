@@ -27,11 +27,12 @@ pub struct Told {
 /// Two sides, for people.
 pub fn comparison(sides: &Sides, found: &Comparison) -> String {
     let mut table = frame();
+    let common = common(&found.rows);
     let head = ["figure", "of", "first", "second", "first / second", "p", "the first is"];
     table.set_header(head);
     for row in &found.rows {
         table.add_row([
-            figure_of(row),
+            figure_of(row, &common),
             row.statistic.name().to_owned(),
             format::maybe(row.first, row.unit),
             format::maybe(row.second, row.unit),
@@ -41,7 +42,9 @@ pub fn comparison(sides: &Sides, found: &Comparison) -> String {
         ]);
     }
     right(&mut table, 2..6);
-    let mut text = format!("first:  {}\nsecond: {}\n\n{table}\n", sides.first, sides.second);
+    let shared: Vec<&str> = common.iter().map(String::as_str).collect();
+    let mut text = format!("first:  {}\nsecond: {}\n", sides.first, sides.second);
+    text.push_str(&format!("\n{}\n{table}\n", shared.join(", ")));
     text.push_str(&format!(
         "{} block(s); better or worse needs {} (exact paired test, Holm over {} rows), same is ±2 %\n",
         found.blocks,
@@ -141,9 +144,25 @@ pub fn cross_check_json(told: &Told, checks: &[CrossCheck]) -> Value {
     })
 }
 
-fn figure_of(row: &Row) -> String {
+/// Instrument and labels of a row, a word each.
+fn words(row: &Row) -> Vec<String> {
     let labels = row.key.labels.iter().map(|(name, text)| format!("{name} {}", shown(name, text)));
-    std::iter::once(row.key.probe.clone()).chain(labels).collect::<Vec<_>>().join(", ")
+    std::iter::once(row.key.probe.clone()).chain(labels).collect()
+}
+
+/// What all rows share, which is told once.
+fn common(rows: &[Row]) -> Vec<String> {
+    let Some((first, others)) = rows.split_first() else { return Vec::new() };
+    let mut shared = words(first);
+    shared.retain(|word| others.iter().all(|row| words(row).contains(word)));
+    shared
+}
+
+/// What tells a row from the others.
+fn figure_of(row: &Row, common: &[String]) -> String {
+    let mut own = words(row);
+    own.retain(|word| !common.contains(word));
+    own.join(", ")
 }
 
 /// The ratio with its interval, or without one where there was a single block.
