@@ -111,6 +111,17 @@ fn what_is_missing_is_put_where_it_is_looked_for() {
 }
 
 #[test]
+fn an_element_without_content_is_opened_once() {
+    let text = merged("<domain type='kvm' id='2'/>", "low-latency", 3);
+    assert_eq!(text.matches("</domain>").count(), 1, "{text}");
+    assert!(
+        text.starts_with("<domain type='kvm' id='2'>\n  <vcpu placement='static'>3</vcpu>\n"),
+        "{text}"
+    );
+    assert_eq!(text.matches("<cputune>").count(), 1, "{text}");
+}
+
+#[test]
 fn schedulers_of_the_file_stay_unless_the_plan_names_some() {
     let xml = "<domain><vcpu>2</vcpu><cputune><vcpusched vcpus='0-1' scheduler='fifo' priority='1'/></cputune></domain>";
     assert!(merged(xml, "low-latency", 2).contains("<vcpusched vcpus='0-1'"));

@@ -70,8 +70,16 @@ impl<'x> Edits<'x> {
         let eol = self.eol;
         if source.ends_with("/>") {
             let name = source[1..].split(|c: char| c.is_whitespace() || c == '/').next();
-            let text = format!(">{eol}{inner}{body}{eol}{outer}</{}>", name.unwrap_or_default());
-            self.changes.push((range.end - 2..range.end, text));
+            let close = format!("{eol}{outer}</{}>", name.unwrap_or_default());
+            let end = range.end - 2..range.end;
+            // An empty element is opened once, whatever is put into it.
+            match self.changes.iter_mut().find(|(place, _)| *place == end) {
+                Some((_, text)) => {
+                    text.truncate(text.len() - close.len());
+                    text.push_str(&format!("{eol}{inner}{body}{close}"));
+                }
+                None => self.changes.push((end, format!(">{eol}{inner}{body}{close}"))),
+            }
             return;
         }
         let close = range.start + source.rfind("</").unwrap_or(source.len());
