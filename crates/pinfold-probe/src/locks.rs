@@ -21,6 +21,7 @@ use pinfold_model::{Role, TaskId, Tid};
 
 use crate::symbols::{Symbols, Table};
 pub use crate::watched::WatchError;
+pub use figures::kind_name;
 use crate::watched::Watched;
 
 /// Time in calls.

@@ -170,7 +170,12 @@ fn value(role: &RoleCounters, quantity: Quantity) -> Option<String> {
     let Outcome::Counted(counted) = outcome else { return None };
     let number = match quantity.unit() {
         Unit::Nanoseconds => time(counted.value),
-        Unit::PerSecond | Unit::BytesPerSecond | Unit::Bytes | Unit::Count | Unit::Share => {
+        Unit::PerSecond
+        | Unit::PerSecondPerMhz
+        | Unit::BytesPerSecond
+        | Unit::Bytes
+        | Unit::Count
+        | Unit::Share => {
             format::count(counted.value)
         }
     };
