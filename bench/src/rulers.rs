@@ -6,6 +6,7 @@
 
 mod latency;
 mod memory;
+mod os;
 
 use std::io::Write as _;
 
@@ -32,6 +33,7 @@ type Measure = fn(&Arguments) -> Result<Measured, Failure>;
 const GROUPS: &[(&str, &str, Measure)] = &[
     ("latency", "known stalls, and wake-ups", latency::run),
     ("memory", "bandwidth, STREAM and latency of memory", memory::run),
+    ("os", "context switches and system calls", os::run),
 ];
 
 /// What a group found.
