@@ -21,7 +21,7 @@ static char program[] = "/proc/self/exe", name[] = "pinload", command[] = "os-la
 static char *const arguments[] = {name, command, child, NULL};
 static char *const no_environment[] = {NULL};
 
-enum { CHILD_NOT_STARTED = 101 };
+enum { CHILD_NOT_STARTED = 127 }; /* as posix_spawn has it */
 
 /* Waits for the only child. */
 static bool reap(pid_t pid)
@@ -38,7 +38,9 @@ static bool reap(pid_t pid)
     if (ended == pid && WIFEXITED(status) && WEXITSTATUS(status) == PINLOAD_OK)
         return true;
     if (ended == pid && WIFEXITED(status) && WEXITSTATUS(status) == CHILD_NOT_STARTED)
-        complain("a child cannot become %s; is /proc mounted?", program);
+        complain("a child cannot become %s: /proc is not mounted, or a user-mode emulator runs "
+                 "this; choose --operations without exec and spawn",
+                 program);
     else
         complain("a child did not end as it should");
     return false;
