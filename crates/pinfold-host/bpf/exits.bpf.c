@@ -7,7 +7,7 @@
 // out, which no two PUs do at once: nothing here needs a lock.
 //
 // Most programs are at raw tracepoints, whose arguments are there without a record being made of
-// them, which halves what an event costs; the loader checks their order by the record's `format`.
+// them, which makes an event cheaper; the loader checks their order by the record's `format`.
 // Those that need what only the record has find it at the places that the loader reads from
 // there. No header of a kernel is used. Compiled by `cargo xtask bpf`; the object beside is what
 // Pinfold loads. Needs Linux 5.5 (bpf_probe_read_kernel).

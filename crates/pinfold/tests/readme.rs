@@ -1,4 +1,4 @@
-//! Every command of the README, the guide and the pages on libvirt and measuring is run, or parsed where it needs a machine of
+//! Every command of the README, the guide and the pages on libvirt, measuring and exits is run, or parsed where it needs a machine of
 //! the reader's.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
@@ -6,11 +6,12 @@
 use pinfold_host::process::capture;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
-const PAGES: [&str; 4] = [
+const PAGES: [&str; 5] = [
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md"),
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide.md"),
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/libvirt.md"),
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/measuring.md"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/exits.md"),
 ];
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/desktop.xml");
 const MINUTE_NS: u64 = 60_000_000_000;
@@ -55,7 +56,7 @@ fn the_commands_of_readme_and_guide_work() {
     for line in commands.into_iter().flatten() {
         let words = words(&line);
         // A running machine, or a store.
-        let needs_more = matches!(words[1].as_str(), "run" | "apply" | "tune" | "report");
+        let needs_more = matches!(words[1].as_str(), "run" | "apply" | "tune" | "report" | "exits");
         let mut arguments = vec!["--state-dir".to_owned(), state.clone()];
         if needs_more {
             // Parsing only: the help of the very command, with its options checked by clap.
