@@ -10,6 +10,7 @@ use pinfold_host::SystemClock;
 use pinfold_model::{Family, Figure, Unit};
 use pinfold_probe::agent::Agent;
 use pinfold_probe::anchors::Anchor;
+use pinfold_probe::exits::{Statistics, counted};
 use pinfold_probe::rulers::{Cpus, Kind, Ruler, RulerPolicy};
 use pinfold_vm::{Monitor, Qmp, VmError};
 use serde_json::Value;
@@ -31,6 +32,9 @@ pub(crate) fn journal(bytes: &[u8]) {
 /// A socket that says these bytes and nothing more, and answers to each question.
 pub(crate) fn qmp(bytes: &[u8]) {
     if let Ok(value) = serde_json::from_slice::<Value>(bytes) {
+        if let Ok(looked) = Statistics::parse(&value) {
+            drop(counted(&looked, &looked, TIMEOUT_NS));
+        }
         ask(&mut Parrot(value));
     }
     let Ok((ours, mut theirs)) = UnixStream::pair() else { return };

@@ -80,7 +80,8 @@ pub fn counted(
             let since = value.checked_sub(old.get(name).copied().unwrap_or(0));
             let since = since.ok_or_else(|| wrong(format!("{name} of vCPU {index} went back")))?;
             counts.insert(name.clone(), since);
-            *sums.entry(name.clone()).or_default() += since;
+            let sum = sums.entry(name.clone()).or_default();
+            *sum = sum.saturating_add(since);
         }
         vcpus.push(Vcpu { vcpu: u32::try_from(index).ok(), rows: rows(&counts, duration_ns) });
     }

@@ -85,13 +85,9 @@ fn rows(vcpu: &Vcpu) -> String {
 
 fn addresses(all: &[AddressRow], top: usize) -> String {
     let mut text = String::new();
-    let kinds: [(&str, fn(&Address) -> bool); 3] = [
-        ("I/O ports", |address| matches!(address, Address::Port(_))),
-        ("MMIO addresses", |address| matches!(address, Address::Mmio(_))),
-        ("registers (MSR, system registers)", |address| matches!(address, Address::Register(_))),
-    ];
-    for (title, is_one) in kinds {
-        let found: Vec<&AddressRow> = all.iter().filter(|row| is_one(&row.address)).collect();
+    for title in [PORTS, MMIO, REGISTERS] {
+        let found: Vec<&AddressRow> =
+            all.iter().filter(|row| title_of(row.address) == title).collect();
         if found.is_empty() || top == 0 {
             continue;
         }
@@ -108,6 +104,18 @@ fn addresses(all: &[AddressRow], top: usize) -> String {
         text.push_str(&format!("\n\n{title}: {}{rest}", shown.join(", ")));
     }
     text
+}
+
+const PORTS: &str = "I/O ports";
+const MMIO: &str = "MMIO addresses";
+const REGISTERS: &str = "registers (MSR, system registers)";
+
+fn title_of(address: Address) -> &'static str {
+    match address {
+        Address::Port(_) => PORTS,
+        Address::Mmio(_) => MMIO,
+        Address::Register(_) => REGISTERS,
+    }
 }
 
 /// An Arm system register as assemblers write it.
@@ -275,7 +283,7 @@ fn grouped(number: u64) -> String {
 fn thousands(digits: &str) -> String {
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
