@@ -1,3 +1,5 @@
+//! The programs at tracepoints: where fields are, and exits of a live guest.
+
 use super::*;
 use crate::{LiveHost, MicroGuest, Work, process};
 

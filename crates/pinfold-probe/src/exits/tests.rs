@@ -1,3 +1,5 @@
+//! The table of exits from sums that are known.
+
 use std::collections::BTreeMap;
 
 use pinfold_host::{Address, ExitKey, Stretches, TreeHost};
