@@ -1,0 +1,116 @@
+//! `pinfold measure sched|counters|locks` as they are typed, on threads of this very test.
+
+#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pinfold_host::process::{Output, Spawn, own_pid};
+use pinfold_host::{Clock as _, SystemClock};
+use serde_json::Value;
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+const PATIENCE_NS: u64 = 120_000_000_000;
+
+fn run(words: &[&str]) -> Output {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = folder.path().to_string_lossy().into_owned();
+    Spawn::new(PINFOLD)
+        .args(words)
+        .env("XDG_CACHE_HOME", &cache)
+        .capture(PATIENCE_NS)
+        .expect("runs")
+}
+
+/// Looks at this test, one thread of which sleeps and wakes meanwhile.
+fn looked(words: &[&str]) -> Output {
+    let over = Arc::new(AtomicBool::new(false));
+    let end = Arc::clone(&over);
+    let napper = std::thread::spawn(move || {
+        while !end.load(Ordering::Relaxed) {
+            SystemClock.sleep_ns(1_000_000);
+        }
+    });
+    let pid = own_pid().to_string();
+    let output = run(&[words, &["--process", &pid, "--seconds", "0.5"]].concat());
+    over.store(true, Ordering::Relaxed);
+    napper.join().expect("a thread that ends");
+    output
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", output.stderr_text());
+    serde_json::from_str(&output.stdout_text()).expect("JSON")
+}
+
+/// The sample of the role `task` for this quantity.
+fn sample(told: &Value, quantity: &str) -> Option<f64> {
+    let figures = told["measurement"]["blocks"][0]["figures"].as_array().expect("figures");
+    let is_one =
+        |one: &&Value| one["labels"]["role"] == "task" && one["labels"]["quantity"] == quantity;
+    figures.iter().find(is_one)?["samples"][0].as_f64()
+}
+
+fn refused(words: &[&str], code: i32, told: &str) {
+    let output = run(words);
+    let said = output.stderr_text();
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+    assert!(said.contains(told), "{words:?}: {said}");
+    assert!(output.stdout.is_empty(), "{words:?} printed something all the same");
+}
+
+#[test]
+fn waits_of_a_process() {
+    let told = json(&looked(&["measure", "sched", "--json"]));
+    assert_eq!(told["format"], "pinfold-observed/1");
+    let level = told["found"]["level"].as_str().expect("a level");
+    let count = if level == "tracepoints" { "waits" } else { "slices" };
+    assert!(sample(&told, count).expect("a count") > 0.0, "{told}");
+    assert_eq!(sample(&told, "max").is_some(), level == "tracepoints", "{told}");
+    assert_eq!(told["found"]["why"].is_string(), level == "schedstat");
+    let text = looked(&["measure", "sched"]).stdout_text();
+    let first = if level == "tracepoints" { "every wait was seen" } else { "only sums are known" };
+    assert!(text.contains(first), "{text}");
+    assert!(text.contains("task"), "{text}");
+}
+
+#[test]
+fn counters_of_a_process() {
+    let told = json(&looked(&["measure", "counters", "--json"]));
+    assert!(sample(&told, "context-switches").expect("switches") > 0.0, "{told}");
+    for one in told["found"]["absent"].as_array().expect("a list") {
+        let quantity = one["quantity"].as_str().expect("a name");
+        assert!(sample(&told, quantity).is_none(), "{quantity} is both");
+        assert!(!one["because"].as_str().expect("a reason").is_empty());
+    }
+    let text = looked(&["measure", "counters"]).stdout_text();
+    for one in told["found"]["absent"].as_array().expect("a list") {
+        let line =
+            format!("{} is not available here, because", one["quantity"].as_str().expect("a name"));
+        assert!(text.contains(&line), "{text}");
+    }
+}
+
+#[test]
+fn locks_of_a_process() {
+    let output = looked(&["measure", "locks", "--sites"]);
+    if output.status.code() == Some(3) {
+        return println!("skipped: {}", output.stderr_text());
+    }
+    let text = output.stdout_text();
+    assert!(output.status.success(), "{}", output.stderr_text());
+    assert!(text.contains("call sites"), "{text}");
+}
+
+#[test]
+fn what_has_no_meaning_is_refused() {
+    let pid = own_pid().to_string();
+    refused(&["measure", "sched"], 2, "no virtual machine was named");
+    let words = ["measure", "sched", "--process", &pid, "--cpus", "0"];
+    refused(&words, 2, "--cpus is of no use to sched");
+    refused(&["measure", "locks", "--process", "4194303"], 2, "there is no such process");
+    let words = ["measure", "sched", "--process", &pid, "--seconds", "0"];
+    refused(&words, 2, "--seconds 0: is out of range");
+    refused(&["measure", "wakeup", "--process", &pid], 2, "wakeup does not look at threads");
+    refused(&["measure", "shed"], 2, "did you mean sched?");
+}
