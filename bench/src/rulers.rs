@@ -10,6 +10,7 @@ mod os;
 
 use std::io::Write as _;
 
+use pinfold_host::{Host as _, paths};
 use pinfold_study::stats::{Block, median, quantile, ratio_interval};
 
 use crate::page::{Figures, Table};
@@ -94,10 +95,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let machine = origin::of_host(&host, &pinfold_topology::discover(&host)?)?;
     for (name, title, measure) in GROUPS.iter().filter(|(name, ..)| chosen.contains(name)) {
         let measured = measure(arguments)?;
+        let load = host.read_text(&paths::load_average())?;
+        let load = load.split(' ').next().unwrap_or("unknown");
         let section = Figures {
             name: (*name).to_owned(),
             title: (*title).to_owned(),
-            origin: format!("{machine}; {}", measured.conditions),
+            origin: format!("{machine}, load average {load} at the end; {}", measured.conditions),
             tables: vec![table(&measured.rows)],
             notes: measured.notes,
         }

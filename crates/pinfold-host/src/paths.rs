@@ -731,6 +731,12 @@ pub fn debug_sched(name: &str) -> String {
     format!("/sys/kernel/debug/sched/{name}")
 }
 
+/// Tasks that run or want to, as means of one, five and fifteen minutes.
+#[must_use]
+pub fn load_average() -> String {
+    "/proc/loadavg".to_owned()
+}
+
 /// Seconds since boot, and those that the PUs were idle.
 #[must_use]
 pub fn uptime() -> String {
