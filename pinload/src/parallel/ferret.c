@@ -17,6 +17,7 @@
 
 enum { LOAD, SEGMENT, EXTRACT, INDEX, RANK, OUT, STAGES };
 enum { TABLES = 6, HASHES = 5, BUCKETS = 4096, BUCKET_WIDTH = 128, CANDIDATES = 48, CAPACITY = 32 };
+enum { IMAGES_MOST = 2048 };
 
 static const struct {
     size_t images, queries;
@@ -234,7 +235,7 @@ static void count_bucket(const struct table *table, const int slots[HASHES], uin
 /* Images that share buckets with the query's regions, or nearly: those with the most hits. */
 static void find_candidates(const struct ferret *ferret, struct item *item)
 {
-    uint16_t hits[2048] = {0};
+    uint16_t hits[IMAGES_MOST] = {0};
     for (int t = 0; t < TABLES; t++)
         for (size_t r = 0; r < item->regions.count; r++) {
             int slots[HASHES];
