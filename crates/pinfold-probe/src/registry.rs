@@ -100,6 +100,10 @@ enum Wants {
 }
 
 const SECOND: u64 = 1_000_000_000;
+/// An instrument has fewer figures, each of which takes its time.
+const MOST_FIGURES: u64 = 100;
+/// A sweep of all sizes on a crowded machine.
+const LONG_NS: u64 = 600 * SECOND;
 
 /// All probes, in the order of the list.
 pub static PROBES: &[Probe] = &[
@@ -293,6 +297,8 @@ impl Probe {
             Make::Instrument(command, wants) => {
                 let mut arguments = settings.more.clone();
                 wants.iter().for_each(|one| arguments.extend(one.words(settings)));
+                // It measures each of its figures for that long, or for as long as it needs.
+                let duration_ns = duration_ns.saturating_mul(MOST_FIGURES).max(LONG_NS);
                 Job::Instrument(Instrument { command, arguments, duration_ns })
             }
         })
@@ -322,6 +328,13 @@ impl Probe {
             }
             Some(_) | None => Ok(()),
         }
+    }
+
+    /// True if it measures several figures one after the other, each for its time or as long as
+    /// it needs: how long it takes is not known before.
+    #[must_use]
+    pub fn has_several_figures(&self) -> bool {
+        matches!(self.make, Make::Instrument(..))
     }
 
     /// True if the probe reads a file or a device.

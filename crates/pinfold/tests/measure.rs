@@ -215,7 +215,7 @@ fn an_anchor_that_is_missing_or_prints_garbage_is_told() {
     let said = missing.stderr_text();
     assert_eq!(missing.status.code(), Some(3), "{said}");
     assert!(said.contains("not installed") && said.contains("apt-get install rt-tests"), "{said}");
-    std::fs::create_dir(&bin).expect("a folder");
+    user::make_dirs(&bin).expect("a folder");
     // A program of that name which says yes to everything and writes nothing.
     let truth = find_program("true").expect("true");
     std::os::unix::fs::symlink(truth, Path::new(&bin).join("cyclictest")).expect("a link");
@@ -270,7 +270,7 @@ fn two_files_are_compared_and_what_does_not_match_is_told() {
     home.refused(&["compare", &one], 2, "no two sides");
     home.refused(&["compare", &one, "/nonexistent/x"], 2, "/nonexistent/x");
     let broken = home.file("broken.json");
-    std::fs::write(&broken, "{\"format\":\"pinfold-measure/9\"}").expect("written");
+    user::write_atomic(&broken, b"{\"format\":\"pinfold-measure/9\"}").expect("written");
     home.refused(&["compare", &one, &broken], 2, "pinfold-measure/9");
 }
 
@@ -284,7 +284,7 @@ fn two_plans_are_compared_block_by_block() {
         let output = home.run(&["plan", "-s", strategy, "--vcpus", "1", "--json"]);
         assert!(output.status.success(), "{}", output.stderr_text());
         let file = home.file(&format!("{index}.json"));
-        std::fs::write(&file, output.stdout).expect("written");
+        user::write_atomic(&file, &output.stdout).expect("written");
         files.push(file);
     }
     let words = ["compare", "--plan", &files[0], "--plan", &files[1], "--blocks", "2", "--json"];

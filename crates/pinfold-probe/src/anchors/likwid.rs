@@ -6,9 +6,9 @@
 //! which is held against the median of our windows.
 //!
 //! ```text
-//! Cycles:			4927675324
-//! Cycle Clock:		2596086381
-//! Data volume (Byte):	401579442176
+//! Cycles: 4927675324
+//! Cycle Clock: 2596086381
+//! Data volume (Byte): 401579442176
 //! ```
 
 use std::collections::BTreeMap;

@@ -103,15 +103,13 @@ pub fn text(measurement: &Measurement, probe: &Probe) -> String {
 
 /// A table of figures of one family.
 fn table(all: &[&Pooled], family: Family) -> String {
-    let (common, differing) = labels(all);
+    let common = common(all);
     let mut table = frame();
-    let several =
-        all.iter().map(|one| one.figure.probe.as_str()).collect::<BTreeSet<_>>().len() > 1;
+    let named = all.iter().any(|one| !own_words(&one.figure, &common).is_empty());
     let pinned = all.iter().any(|one| one.figure.cpu.is_some());
     let mut head: Vec<String> = Vec::new();
-    head.extend(several.then(|| "figure".to_owned()));
     head.extend(pinned.then(|| "CPU".to_owned()));
-    head.extend(differing.iter().cloned());
+    head.extend(named.then(|| "figure".to_owned()));
     let names = head.len();
     head.extend(columns(family).iter().map(|name| (*name).to_owned()));
     let width = head.len();
@@ -124,13 +122,11 @@ fn table(all: &[&Pooled], family: Family) -> String {
     };
     for one in all {
         let mut row = Vec::new();
-        row.extend(several.then(|| one.figure.probe.clone()));
         row.extend(
             pinned
                 .then(|| one.figure.cpu.map_or_else(|| MISSING.to_owned(), |cpu| cpu.to_string())),
         );
-        let label = |name: &String| one.figure.labels.get(name).map_or(MISSING, String::as_str);
-        row.extend(differing.iter().map(|name| shown(name, label(name))));
+        row.extend(named.then(|| own_words(&one.figure, &common).join(", ")));
         row.extend(cells(one, most));
         table.add_row(row);
     }
@@ -141,9 +137,14 @@ fn table(all: &[&Pooled], family: Family) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    match common.is_empty() {
+    let told: Vec<String> = common
+        .iter()
+        .filter(|(name, _)| !name.is_empty())
+        .map(|(name, text)| format!("{name} {text}"))
+        .collect();
+    match told.is_empty() {
         true => table.to_string(),
-        false => format!("{}\n{table}", common.join(", ")),
+        false => format!("{}\n{table}", told.join(", ")),
     }
 }
 
@@ -215,19 +216,29 @@ fn middle(one: &Pooled) -> Option<f64> {
     pinfold_study::stats::median(&one.figure.samples)
 }
 
-/// Labels that all rows share, and the names of those that differ.
-fn labels(all: &[&Pooled]) -> (Vec<String>, Vec<String>) {
-    let names: BTreeSet<&String> = all.iter().flat_map(|one| one.figure.labels.keys()).collect();
-    let (mut common, mut differing) = (Vec::new(), Vec::new());
-    for name in names {
-        let values: BTreeSet<Option<&String>> =
-            all.iter().map(|one| one.figure.labels.get(name)).collect();
-        match (values.len(), values.first().copied().flatten()) {
-            (1, Some(value)) => common.push(format!("{name} {}", shown(name, value))),
-            (_, _) => differing.push(name.clone()),
-        }
-    }
-    (common, differing)
+/// Instrument and labels of a figure, each with its name.
+fn words(figure: &Figure) -> Vec<(String, String)> {
+    let labels = figure.labels.iter().map(|(name, text)| (name.clone(), shown(name, text)));
+    std::iter::once((String::new(), figure.probe.clone())).chain(labels).collect()
+}
+
+/// What all rows share, which is told once.
+fn common(all: &[&Pooled]) -> Vec<(String, String)> {
+    let Some((first, others)) = all.split_first() else { return Vec::new() };
+    let mut shared = words(&first.figure);
+    shared.retain(|word| others.iter().all(|one| words(&one.figure).contains(word)));
+    shared
+}
+
+/// What tells a figure from the others: words speak for themselves, numbers need their name.
+fn own_words(figure: &Figure, common: &[(String, String)]) -> Vec<String> {
+    let mut own = words(figure);
+    own.retain(|word| !common.contains(word));
+    own.sort_by_key(|(_, text)| text.starts_with(|letter: char| letter.is_ascii_digit()));
+    let is_number = |text: &str| text.parse::<f64>().is_ok();
+    own.into_iter()
+        .map(|(name, text)| if is_number(&text) { format!("{name} {text}") } else { text })
+        .collect()
 }
 
 /// Sizes in bytes as people read them; they have the word in their name.
@@ -262,11 +273,9 @@ fn notes(all: &[Pooled]) -> Vec<String> {
                 ));
             }
         }
-        if let Steadiness::No { stretches } = one.steadiness {
-            notes.push(format!(
-                "{}no steady state: {stretches} stretches of different levels",
-                of(one)
-            ));
+        if matches!(one.steadiness, Steadiness::No { .. }) {
+            notes
+                .push(format!("{}not steady: the level changed and did not come to rest", of(one)));
         }
         if figure.dropped > 0 {
             notes.push(format!(
@@ -275,12 +284,8 @@ fn notes(all: &[Pooled]) -> Vec<String> {
                 figure.dropped
             ));
         }
-        let flags: BTreeSet<&str> = figure.flags.iter().map(String::as_str).collect();
-        if !flags.is_empty() {
-            let flags: Vec<&str> = flags.into_iter().collect();
-            notes.push(format!("{}{}", of(one), flags.join(", ")));
-        }
     }
+    notes.extend(flags(all));
     merge(&mut notes);
     let short = all.iter().any(|one| {
         one.figure.family == Family::Tail && (1..P999_SAMPLES).contains(&one.figure.samples.len())
@@ -292,6 +297,31 @@ fn notes(all: &[Pooled]) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// The flags of all figures; of those with a number, from the least to the most.
+fn flags(all: &[Pooled]) -> Vec<String> {
+    let mut ranges: BTreeMap<(String, &str), (u64, u64)> = BTreeMap::new();
+    let mut plain = BTreeSet::new();
+    for one in all {
+        for flag in &one.figure.flags {
+            let number = flag.rsplit_once(' ').and_then(|(word, n)| Some((word, n.parse().ok()?)));
+            match number {
+                Some((word, number)) => {
+                    let range = ranges.entry((name(&one.figure), word)).or_insert((number, number));
+                    *range = (range.0.min(number), range.1.max(number));
+                }
+                None => {
+                    plain.insert(format!("{}{flag}", name(&one.figure)));
+                }
+            }
+        }
+    }
+    let told = ranges.into_iter().map(|((who, word), (least, most))| match least == most {
+        true => format!("{who}{word} {least}"),
+        false => format!("{who}{word} {least} to {most}"),
+    });
+    plain.into_iter().chain(told).collect()
 }
 
 /// Says once what holds for several CPUs.
@@ -325,8 +355,15 @@ fn name(figure: &Figure) -> String {
 
 fn pictures(all: &[Pooled], picture: Picture) -> Vec<String> {
     let mut pictures = Vec::new();
+    let tails: Vec<&Pooled> = all.iter().filter(|one| one.figure.family == Family::Tail).collect();
+    let shared = common(&tails);
     for one in all.iter().filter(|one| one.figure.family == Family::Tail).take(MOST_PICTURES) {
         let figure = &one.figure;
+        let own = own_words(figure, &shared).join(", ");
+        let who = match own.is_empty() {
+            true => name(figure),
+            false => format!("{}{own}: ", name(figure)),
+        };
         let (title, drawn) = match picture {
             Picture::Percentiles | Picture::Bars => {
                 let points: Vec<(f64, f64)> = quantile_curve(&figure.samples)
@@ -350,7 +387,7 @@ fn pictures(all: &[Pooled], picture: Picture) -> Vec<String> {
             }
         };
         if let Some(drawn) = drawn {
-            pictures.push(format!("{}{title}\n{drawn}", name(figure)));
+            pictures.push(format!("{who}{title}\n{drawn}"));
         }
     }
     pictures
