@@ -19,7 +19,7 @@ use pinfold_host::{
 };
 use pinfold_model::{CpuSet, Family, Figure, Policy, PuId, Statistic, Tid};
 use pinfold_probe::anchors::Anchor;
-use pinfold_probe::job::Job;
+use pinfold_probe::job::{Job, without_skipped};
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::registry::{self, Settings};
@@ -213,7 +213,7 @@ impl Bench {
                     let samples: Vec<f64> = figures
                         .into_iter()
                         .filter(|figure| figure.family == Family::Tail)
-                        .flat_map(|figure| figure.samples)
+                        .flat_map(|figure| without_skipped(&figure))
                         .collect();
                     let of = |what| of_samples(&samples, what, Direction::LowerIsBetter);
                     (of(Statistic::Mean), of(Statistic::P999))

@@ -196,7 +196,7 @@ impl Anchor {
     pub fn remark(self) -> Option<&'static str> {
         match self {
             Anchor::Cyclictest => Some(
-                "cyclictest cuts its times to whole microseconds (half of one is added) and leaves out the periods that it missed",
+                "cyclictest cuts its times to whole microseconds (half of one is added) and leaves out the periods that it missed, so ours are left out here too",
             ),
             Anchor::Oslat => Some(
                 "oslat spins all the time, so ours does too here; under fifo both then read the kernel's safety valve of 50 ms a second",

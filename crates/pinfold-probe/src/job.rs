@@ -14,7 +14,7 @@ use crate::agent::{Agent, BEAT};
 use crate::figures::Instrument;
 use crate::loads::Placement;
 use crate::pinload::Pinload;
-use crate::rulers::{Kind, Ruler, RulerError, RulerPolicy};
+use crate::rulers::{Kind, OpenLoop, Ruler, RulerError, RulerPolicy};
 use crate::speed_rulers::{Micro, SpeedRuler as _};
 
 /// One probe with all its settings.
@@ -151,6 +151,27 @@ impl Job {
     }
 }
 
+/// The samples of a figure as cyclictest and its like tell them: of wake-ups without the periods
+/// that passed while the thread was late; of all else as they are.
+#[must_use]
+pub fn without_skipped(figure: &Figure) -> Vec<f64> {
+    let period_us = figure.labels.get("period-us").and_then(|text| text.parse().ok());
+    let (true, Some(period_us)) = (figure.probe == "wakeup", period_us) else {
+        return figure.samples.clone();
+    };
+    let series = Series {
+        metric: Metric::Wakeup,
+        cpu: figure.cpu.unwrap_or_default(),
+        duration_ns: figure.duration_ns,
+        observed_ns: figure.duration_ns,
+        dropped: figure.dropped,
+        samples: figure.samples.clone(),
+        flags: Vec::new(),
+    };
+    // Where samples are missing nobody can tell which periods passed.
+    OpenLoop::of(&series, period_us).map_or(series.samples, |views| views.woken)
+}
+
 /// A ruler's series as a figure; what a series means depends on the ruler's own settings, which
 /// become its labels.
 fn figure_of(ruler: &Ruler, series: Series) -> Figure {
@@ -210,6 +231,25 @@ mod tests {
         micro.amount = crate::speed_rulers::Amount::Time(20_000_000);
         let figures = Job::Micro(micro).run_on_host(&pinload, &placement).unwrap();
         assert_eq!((figures[0].probe.as_str(), figures[0].samples.len()), ("micro-cpu", 1));
+    }
+
+    #[test]
+    fn periods_that_passed_are_left_out_for_those_who_do_not_count_them() {
+        let mut figure = figure_of(
+            &Ruler::wakeup(1),
+            Series {
+                metric: Metric::Wakeup,
+                cpu: 0,
+                duration_ns: 1,
+                observed_ns: 1,
+                dropped: 0,
+                samples: vec![5_000.0, 2_500_000.0, 1_500_000.0, 500_000.0, 7_000.0],
+                flags: Vec::new(),
+            },
+        );
+        assert_eq!(without_skipped(&figure), [5_000.0, 2_500_000.0, 7_000.0]);
+        figure.probe = "io-latency".to_owned();
+        assert_eq!(without_skipped(&figure), figure.samples);
     }
 
     #[test]

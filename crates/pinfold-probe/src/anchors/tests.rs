@@ -173,8 +173,8 @@ fn names_lead_back_and_say_what_to_install() {
 fn installed_anchors_are_understood() {
     let folder = tempfile::tempdir().unwrap();
     let scratch = StateDir::open(&folder.path().join("s").to_string_lossy()).unwrap();
-    let blocks = folder.path().join("blocks");
-    std::fs::write(&blocks, vec![7; 1 << 20]).unwrap();
+    let blocks = folder.path().join("blocks").to_string_lossy().into_owned();
+    pinfold_host::user::write_atomic(&blocks, &vec![7; 1 << 20]).unwrap();
     let host = pinfold_host::LiveHost::new().unwrap();
     let mask = pinfold_host::Host::affinity(&host, pinfold_model::Tid(0)).unwrap();
     let settings = Settings {
@@ -182,7 +182,7 @@ fn installed_anchors_are_understood() {
         cpus: mask.iter().take(1).collect(),
         policy: RulerPolicy::Other,
         period_us: Some(1_000),
-        target: Some(IoTarget::File(blocks.to_string_lossy().into_owned())),
+        target: Some(IoTarget::File(blocks)),
         ..settings()
     };
     let bandwidth =

@@ -3,6 +3,7 @@
 
 use pinfold_model::{Figure, Statistic, Unit};
 use pinfold_probe::anchors::{Anchor, Found};
+use pinfold_probe::job::without_skipped;
 use pinfold_probe::registry::Probe;
 use pinfold_probe::rulers::RulerPolicy;
 use pinfold_study::random::Pcg32;
@@ -144,7 +145,7 @@ fn add(checks: &mut Vec<CrossCheck>, probe: &Probe, ours: &[Figure], theirs: &Fo
             reading.labels.iter().all(|(name, text)| figure.labels.get(name) == Some(text))
         };
         let mut samples = Vec::new();
-        ours.iter().filter(fits).for_each(|figure| samples.extend_from_slice(&figure.samples));
+        ours.iter().filter(fits).for_each(|figure| samples.extend(without_skipped(figure)));
         let Some(value) = of_samples(&samples, reading.statistic, direction) else { continue };
         let figure: Vec<String> =
             reading.labels.iter().map(|(name, text)| format!("{name}={text}")).collect();

@@ -43,11 +43,13 @@ pub struct Pooled {
     pub steadiness: Steadiness,
 }
 
+/// Instrument, labels and CPU.
+type Key = (String, BTreeMap<String, String>, Option<u32>);
+
 /// The figures of all blocks, those that name the same thing as one.
 pub fn pooled(measurement: &Measurement) -> Vec<Pooled> {
     let mut order = Vec::new();
-    let mut all: BTreeMap<(String, BTreeMap<String, String>, Option<u32>), Pooled> =
-        BTreeMap::new();
+    let mut all: BTreeMap<Key, Pooled> = BTreeMap::new();
     for figure in measurement.blocks.iter().flat_map(|block| &block.figures) {
         let key = (figure.probe.clone(), figure.labels.clone(), figure.cpu);
         let steadiness = match figure.family {
@@ -402,7 +404,9 @@ fn origin(measurement: &Measurement) -> String {
         .map_or_else(String::new, |name| format!(" (itself a virtual machine of {name})"));
     let guest = match origin.accelerator {
         Accelerator::Native => String::new(),
-        other => format!(", guest under {other}"),
+        other @ (Accelerator::Kvm | Accelerator::TcgMulti | Accelerator::TcgSingle) => {
+            format!(", guest under {other}")
+        }
     };
     format!(
         "{}{below}, Linux {}{guest}; host {}, seed {}",
