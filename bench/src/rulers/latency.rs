@@ -3,8 +3,7 @@
 //! A stall is injected by a thread of our own at the highest real-time priority, which spins for
 //! a known time at a random moment on the ruler's PU. How long that stalled our ruler is what the
 //! kernel counted: the time for which the ruler's thread could have run and did not (`schedstat`),
-//! which has the way in and out of the stall in it, as the gap has. Ours runs
-//! under fifo for 90 % of each period, which leaves the kernel's safety valve shut; a moment at
+//! which has the way in and out of the stall in it, as the gap has. Ours runs under fifo for 90 % of each period, which leaves the kernel's safety valve shut; a moment at
 //! which it sleeps is none for a stall, because nobody would see it. oslat can only spin all the
 //! time, and under fifo would read that valve (50 ms a second) instead of the stalls: it runs at
 //! normal priority, and its row means something on a machine without other work only. For wake-ups
@@ -208,22 +207,9 @@ impl Bench {
             let mut order = [0, 1, 2];
             self.random.shuffle(&mut order);
             for which in order {
-                let (mean, tail) = if which == 0 {
-                    let figures = job.run_on_host(&self.pinload, &Placement::default())?;
-                    let samples: Vec<f64> = figures
-                        .into_iter()
-                        .filter(|figure| figure.family == Family::Tail)
-                        .flat_map(|figure| without_skipped(&figure))
-                        .collect();
-                    let of = |what| of_samples(&samples, what, Direction::LowerIsBetter);
-                    (of(Statistic::Mean), of(Statistic::P999))
-                } else {
-                    let place = (&Placement::default(), &self.scratch);
-                    let found = Anchor::Cyclictest.run(&settings, &[], place)?;
-                    let of = |what| {
-                        found.readings.iter().find(|one| one.statistic == what).map(|one| one.value)
-                    };
-                    (of(Statistic::Mean), of(Statistic::P999))
+                let (mean, tail) = match which {
+                    0 => self.our_wakeups(&job)?,
+                    _ => self.their_wakeups(&settings)?,
                 };
                 means[which].push(mean.ok_or("a run of wake-ups told no mean")?);
                 tails[which].push(tail.ok_or("a run had fewer than 10,000 wake-ups")?);
@@ -260,6 +246,24 @@ impl Bench {
             "The goal of wake-ups is cyclictest's own difference from itself in the same blocks ({}); *open* there means unknown.",
             words.join(", ")
         ))
+    }
+
+    /// Mean and 99.9 % quantile of ours, as cyclictest counts.
+    fn our_wakeups(&self, job: &Job) -> Result<(Option<f64>, Option<f64>), Failure> {
+        let figures = job.run_on_host(&self.pinload, &Placement::default())?;
+        let tails = figures.iter().filter(|figure| figure.family == Family::Tail);
+        let samples: Vec<f64> = tails.flat_map(without_skipped).collect();
+        let of = |what| of_samples(&samples, what, Direction::LowerIsBetter);
+        Ok((of(Statistic::Mean), of(Statistic::P999)))
+    }
+
+    /// The same of cyclictest.
+    fn their_wakeups(&self, settings: &Settings) -> Result<(Option<f64>, Option<f64>), Failure> {
+        let found =
+            Anchor::Cyclictest.run(settings, &[], (&Placement::default(), &self.scratch))?;
+        let of =
+            |what| found.readings.iter().find(|one| one.statistic == what).map(|one| one.value);
+        Ok((of(Statistic::Mean), of(Statistic::P999)))
     }
 
     /// A thread that stalls the PU at random moments; it gives the true lengths (ns).
