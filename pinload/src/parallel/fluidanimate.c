@@ -18,7 +18,7 @@ enum { NEIGHBOURS = 13 };
 
 static const struct {
     size_t x, y, z, frames;
-} shapes[SIZES] = {{32, 16, 32, 2}, {32, 16, 32, 24}, {64, 32, 64, 30}};
+} shapes[SIZES] = {{32, 16, 32, 2}, {32, 16, 32, 24}, {64, 32, 64, 25}};
 
 /* Length: a particle's reach; mass: of a particle at rest density 1; 8 particles in a cell. */
 static const double mass = 0.125, stiffness = 40, thickness = 0.4, gravity = 9.8, time_step = 0.01,
@@ -361,7 +361,7 @@ const struct program program_fluidanimate = {
     .rule = THREADS_POWER_OF_TWO,
     .most_threads = {1024, 1024, 1024},
     .sizes = {"49,152 particles, 2 frames", "49,152 particles, 24 frames",
-              "393,216 particles, 30 frames"},
+              "393,216 particles, 25 frames"},
     .prepare = prepare,
     .work = work,
     .finish = finish,

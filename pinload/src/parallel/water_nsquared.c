@@ -12,7 +12,7 @@
 
 static const struct {
     size_t side, steps;
-} shapes[SIZES] = {{12, 6}, {14, 18}, {18, 42}};
+} shapes[SIZES] = {{12, 6}, {14, 18}, {18, 65}};
 
 static void *prepare(const struct setting *setting)
 {
@@ -55,7 +55,7 @@ const struct program program_water_nsquared = {
     .about = "molecular dynamics of water, all pairs: locks per molecule, barriers",
     .rule = THREADS_ANY,
     .most_threads = {1024, 1024, 1024},
-    .sizes = {"1,728 molecules, 6 steps", "2,744 molecules, 18 steps", "5,832 molecules, 42 steps"},
+    .sizes = {"1,728 molecules, 6 steps", "2,744 molecules, 18 steps", "5,832 molecules, 65 steps"},
     .prepare = prepare,
     .work = work,
     .finish = water_finish,
