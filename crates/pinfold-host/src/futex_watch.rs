@@ -97,7 +97,8 @@ pub struct FutexReading {
     pub lost: u64,
     /// Waits whose stack found no room or could not be read.
     pub stackless: u64,
-    /// Calls whose beginning was not seen: mostly those that lasted when the watch began.
+    /// Calls whose beginning was not seen: mostly those that lasted when the watch began. One that
+    /// lasts from before its beginning to after its end is not seen at all.
     pub unseen: u64,
 }
 
@@ -157,10 +158,12 @@ impl FutexWatch {
             began_ns: 0,
             _program: program,
         };
+        // Before the first call that may be seen, as the end is after the last one: the time in
+        // calls is never more than the time of the watch.
+        watch.began_ns = SystemClock.now_ns();
         for (part, id) in [("on_enter", enter.id), ("on_leave", leave.id)] {
             watch.probes.push(PROGRAM.attach(&mut watch._program, part, id, pu)?);
         }
-        watch.began_ns = SystemClock.now_ns();
         Ok(watch)
     }
 
@@ -169,8 +172,8 @@ impl FutexWatch {
     /// # Errors
     /// [`HostError::File`] if a map cannot be read.
     pub fn close(mut self) -> Result<FutexReading, HostError> {
-        let ended_ns = SystemClock.now_ns();
         self.probes.clear();
+        let ended_ns = SystemClock.now_ns();
         let mut stacks = Stacks { map: &self.stacks, known: BTreeMap::new() };
         let mut places = Vec::new();
         for (place, account) in PROGRAM.entries(&self.places)? {

@@ -21,8 +21,8 @@ use pinfold_model::{Role, TaskId, Tid};
 
 use crate::symbols::{Symbols, Table};
 pub use crate::watched::WatchError;
-pub use figures::kind_name;
 use crate::watched::Watched;
+pub use figures::kind_name;
 
 /// Time in calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

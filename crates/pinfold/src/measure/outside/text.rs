@@ -51,20 +51,7 @@ pub fn sched(found: &SchedLatency) -> String {
         Level::Tracepoints => "waits",
         Level::Schedstat { .. } => "slices",
     };
-    let head = [
-        "role",
-        "threads",
-        head,
-        "waited",
-        "share",
-        "p50",
-        "p99",
-        "p99.9",
-        "max",
-        "preempted",
-        "moved",
-        "waiting",
-    ];
+    let head = ["role", head, "share", "p50", "p99", "p99.9", "max", "preempted", "moved"];
     let rows = found.roles.iter().map(|role| sched_row(role, found.duration_ns)).collect();
     text.push_str(&format!("{}\n", table(&head, rows)));
     for role in &found.roles {
@@ -86,9 +73,7 @@ fn sched_row(role: &RoleLatency, duration_ns: u64) -> Vec<String> {
         |number: fn(&Waits) -> u64| missing(role.waits.as_ref().map(|w| format::count(number(w))));
     vec![
         role.role.to_string(),
-        role.threads.to_string(),
         format::count(role.count),
-        time(role.sum_ns),
         missing(role.share(duration_ns).map(format::percent)),
         missing(percentile(0)),
         missing(percentile(2)),
@@ -96,7 +81,6 @@ fn sched_row(role: &RoleLatency, duration_ns: u64) -> Vec<String> {
         missing(role.waits.as_ref().and_then(|waits| waits.histogram.max_ns()).map(time)),
         of(|waits| waits.preempted),
         missing(role.migrations.map(format::count)),
-        of(|waits| waits.moves),
     ]
 }
 
@@ -175,9 +159,7 @@ fn value(role: &RoleCounters, quantity: Quantity) -> Option<String> {
         | Unit::BytesPerSecond
         | Unit::Bytes
         | Unit::Count
-        | Unit::Share => {
-            format::count(counted.value)
-        }
+        | Unit::Share => format::count(counted.value),
     };
     Some(match counted.running_share < 1.0 {
         true => format!("{number} (from {} of the time)", format::percent(counted.running_share)),
