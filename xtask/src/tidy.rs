@@ -17,7 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pinfold-speed", &["pinfold-model", "pinfold-host"]),
     ("pinfold-vm", &["pinfold-model", "pinfold-host"]),
     ("pinfold-probe", &["pinfold-model", "pinfold-host"]),
-    ("pinfold-study", &["pinfold-model", "pinfold-host"]),
+    ("pinfold-study", &["pinfold-model", "pinfold-host", "pinfold-plan"]),
     ("pinfold-report", &["pinfold-model"]),
     ("pinfold-lab", &["pinfold-model", "pinfold-host", "pinfold-vm", "pinfold-probe"]),
     (

@@ -10,10 +10,10 @@
 //! vcpus = 4
 //! ```
 
-pub(crate) mod keys;
+pub mod keys;
 mod knobs;
 mod policies;
-pub(crate) mod value;
+pub mod value;
 
 use std::collections::BTreeSet;
 
@@ -46,7 +46,9 @@ impl RequestError {
         self.hint.clone()
     }
 
-    pub(crate) fn in_file(text: &str, fault: Fault) -> Self {
+    /// A fault of a file's text, with its line and column.
+    #[must_use]
+    pub fn in_file(text: &str, fault: Fault) -> Self {
         let before = text.get(..fault.at).unwrap_or(text);
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|letter| *letter != '\n').count() + 1;

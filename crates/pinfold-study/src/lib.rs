@@ -4,11 +4,12 @@
 //! - [`store`]: one SQLite file that holds every start with its raw samples.
 //! - [`measured`]: one probe's figures with where they came from, saved and read again.
 //! - [`compare`]: two sets of figures side by side: ratio, interval, verdict.
+//! - [`study`]: factors × repetitions of workloads from a file, run, resumed, analysed.
 //! - [`tune`]: finds the best placement of one virtual machine on one host: a
 //!   randomised, blocked experiment over candidate plans, and its analysis.
 //!
 //! What really starts a virtual machine and measures it stands behind
-//! [`tune::Starter`]; this crate neither knows QEMU nor touches the host, apart
+//! [`tune::Starter`], what places and runs a workload behind [`study::Runner`]; this crate neither knows QEMU nor touches the host, apart
 //! from the store's own file. Everything that is random comes from a recorded
 //! seed through [`random::Pcg32`].
 
@@ -20,6 +21,7 @@ pub mod random;
 mod schema;
 pub mod stats;
 pub mod store;
+pub mod study;
 pub mod tune;
 
 pub use schema::SchemaError;

@@ -4,6 +4,8 @@
 //! units in the keys. A change of meaning needs a new store version; the golden texts
 //! in the tests below stay.
 
+use std::collections::BTreeMap;
+
 use pinfold_model::{Accelerator, LoadState, Metric, Origin, Role};
 use serde::{Deserialize, Serialize};
 
@@ -205,6 +207,14 @@ pub fn flags_to_json(flags: &[String]) -> Result<String, SchemaError> {
 }
 
 pub fn flags_from_json(text: &str) -> Result<Vec<String>, SchemaError> {
+    Ok(serde_json::from_str(text)?)
+}
+
+pub fn words_to_json(words: &BTreeMap<String, String>) -> Result<String, SchemaError> {
+    Ok(serde_json::to_string(words)?)
+}
+
+pub fn words_from_json(text: &str) -> Result<BTreeMap<String, String>, SchemaError> {
     Ok(serde_json::from_str(text)?)
 }
 

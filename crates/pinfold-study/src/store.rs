@@ -5,7 +5,8 @@
 //! that was running. Statistics are not stored; they are recomputed from the samples.
 //!
 //! The file says what it is: SQLite's `application_id` holds [`APPLICATION_ID`] and
-//! `user_version` the version of the tables ([`VERSION`], see `store/schema.sql`).
+//! `user_version` the version of the tables ([`VERSION`]; `store/schema.sql` and what each
+//! later version added). An older store gets the missing tables when it is opened.
 //! A foreign file is refused before a byte of it is changed, and a store of a later
 //! version is not guessed at.
 
@@ -14,13 +15,15 @@ mod open;
 mod read;
 mod rows;
 mod save;
+mod study;
 
 pub use error::StoreError;
 pub use rows::{
     CandidateRecord, CandidateRole, CellResult, HostChange, NewRun, Phase, RunId, RunRecord,
     SessionRecord, Slot, StartId, StartRecord, StartStatus, StoredStart,
 };
-pub(crate) use save::host_changes;
+pub use save::host_changes;
+pub use study::{StudyCell, StudyProgress, TrialId, TrialRecord};
 
 use rusqlite::{Connection, ErrorCode};
 
@@ -30,7 +33,7 @@ use crate::schema::SchemaError;
 pub const APPLICATION_ID: i64 = 0x5046_4c44;
 
 /// Version of the tables that this Pinfold writes.
-pub const VERSION: i64 = 1;
+pub const VERSION: i64 = 2;
 
 /// An open store.
 #[derive(Debug)]

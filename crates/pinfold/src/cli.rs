@@ -5,6 +5,7 @@
 pub mod emulate;
 pub mod exits;
 pub mod measure;
+pub mod study;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pinfold_model::IsolationScope;
@@ -76,6 +77,11 @@ pub enum Command {
     /// The guest of `exits --micro-guest`
     #[command(hide = true)]
     MicroGuest,
+    /// Run an experiment from a file: factors, workloads, repetitions, resumable
+    Study(study::StudyArgs),
+    /// Becomes the command when its standard input ends, so that it can be placed before
+    #[command(hide = true)]
+    Gate(study::GateArgs),
     /// Make the report page of a stored run again
     Report(ReportArgs),
 }

@@ -5,7 +5,9 @@ use std::sync::mpsc;
 
 use pinfold_host::user::{self, StateDir};
 use pinfold_host::{HostError, LiveHost, Systemd, process};
-use pinfold_model::{CpuSet, Free, Plan, Request, Severity, Topology, VnodePlan, VnodeRequest};
+use pinfold_model::{
+    Accelerator, CpuSet, Free, Origin, Plan, Request, Severity, Topology, VnodePlan, VnodeRequest,
+};
 use pinfold_plan::PlanError;
 use pinfold_plan::requests::{self, RequestError};
 use pinfold_topology::TopologyError;
@@ -219,4 +221,43 @@ pub fn beats() -> mpsc::Receiver<u8> {
         }
     });
     beats
+}
+
+/// Where numbers of this host come from, as long as no guest is in play.
+pub fn origin(host: &LiveHost, topology: &Topology, seed: u64) -> Result<Origin, Failure> {
+    use pinfold_host::{Host as _, paths};
+    let read = |path: String| {
+        let text = host.read_text(&path).map_err(|error| host_failure(&error))?;
+        Ok::<String, Failure>(text.trim().to_owned())
+    };
+    Ok(Origin {
+        fingerprint: topology.fingerprint.clone(),
+        kernel: read(paths::kernel_release())?,
+        cmdline: read(paths::kernel_cmdline())?,
+        cpu_model: topology.model.clone().unwrap_or_else(|| "unknown".to_owned()),
+        hypervisor: topology.hypervisor.clone(),
+        qemu: None,
+        accelerator: Accelerator::Native,
+        guest_kernel: None,
+        pinfold: env!("CARGO_PKG_VERSION").to_owned(),
+        seed,
+    })
+}
+
+/// The command line as it was typed, with words that need it in quotes.
+pub fn command_line() -> String {
+    let mut words: Vec<String> = std::env::args().collect();
+    if let Some(program) = words.first_mut() {
+        *program = "pinfold".to_owned();
+    }
+    let quoted: Vec<String> = words.iter().map(|word| quote(word)).collect();
+    quoted.join(" ")
+}
+
+fn quote(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
 }

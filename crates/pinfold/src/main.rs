@@ -14,6 +14,7 @@ mod measure;
 mod metrics;
 mod output;
 mod place;
+mod study;
 mod target;
 mod time;
 mod tune;
@@ -52,6 +53,8 @@ fn main() -> ExitCode {
         Command::Tune(arguments) => tune::tune(arguments, state),
         Command::Exits(arguments) => exits::exits(arguments),
         Command::MicroGuest => exits::micro_guest(),
+        Command::Study(arguments) => study::study(arguments, state),
+        Command::Gate(arguments) => study::gate(arguments),
         Command::Report(arguments) => report::report(arguments),
     };
     match result {

@@ -4,7 +4,7 @@
 //! worker pools, VNC, …) follow the emulator; they are found in `/proc/PID/task`. Workers of
 //! io_uring are bound by the kernel (`PF_NO_SETAFFINITY`) and follow their maker.
 
-use pinfold_model::{Finding, Policy, Role, TaskId};
+use pinfold_model::{Finding, Policy, Role, TaskId, VnodeKind};
 
 use super::draft::Draft;
 use super::real_time;
@@ -64,7 +64,10 @@ fn rank(role: &Role) -> (u8, u32) {
 
 /// The machine's threads with their roles, in the order in which they are placed.
 pub(super) fn in_order(draft: &mut Draft<'_>) -> Result<Vec<(TaskId, Role)>, ApplyError> {
-    let main = (draft.vm, Role::Emulator);
+    // All threads of a process group are its tasks.
+    let is_group = draft.vnode.kind == VnodeKind::ProcessGroup;
+    let role_of = |of_vm: Role| if is_group { Role::Task } else { of_vm };
+    let main = (draft.vm, role_of(Role::Emulator));
     let named = draft.target.threads.iter().filter(|(task, _)| task.tid != draft.vm.tid);
     let mut threads: Vec<(TaskId, Role)> = named.cloned().collect();
     threads.sort_by_key(|(_, role)| rank(role));
@@ -87,7 +90,7 @@ pub(super) fn in_order(draft: &mut Draft<'_>) -> Result<Vec<(TaskId, Role)>, App
             let text = format!("thread {tid} ({}) is bound by the kernel", stat.comm);
             draft.find(Finding::note("threads", text));
         } else {
-            placed.push((stat.task(), Role::Worker));
+            placed.push((stat.task(), role_of(Role::Worker)));
         }
     }
     placed.insert(0, main);

@@ -1,20 +1,29 @@
 //! The keys of one table: each is taken once, and one that nobody knows is refused.
+//!
+//! Also for the study files of `pinfold-study`, which are read in the same way.
 
 use super::value::{Value, Whole};
 use crate::names;
 
 /// What is wrong, and where in the text, in bytes.
-pub(crate) struct Fault {
+pub struct Fault {
+    /// Where, in bytes from the start of the text.
     pub at: usize,
+    /// What is wrong.
     pub why: String,
+    /// What the user can do next.
     pub hint: Option<String>,
 }
 
 impl Fault {
+    /// A fault without a hint.
+    #[must_use]
     pub fn new(at: usize, why: String) -> Self {
         Self { at, why, hint: None }
     }
 
+    /// The same with the way out.
+    #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
@@ -22,7 +31,7 @@ impl Fault {
 }
 
 /// The keys of a table that are not taken yet.
-pub(crate) struct Keys {
+pub struct Keys {
     /// Where the table starts.
     at: usize,
     name: &'static str,
@@ -31,6 +40,9 @@ pub(crate) struct Keys {
 
 impl Keys {
     /// The keys of a table, all of which are `known`.
+    ///
+    /// # Errors
+    /// [`Fault`] with the place.
     pub fn of(table: Value, name: &'static str, known: &[&'static str]) -> Result<Self, Fault> {
         let at = table.at;
         let Whole::Table(entries) = table.what else {
@@ -54,17 +66,26 @@ impl Keys {
     }
 
     /// The value of a key that must be there.
+    ///
+    /// # Errors
+    /// [`Fault`] with the place.
     pub fn required(&mut self, key: &str) -> Result<Value, Fault> {
         let missing = Fault::new(self.at, format!("{} needs the key {key:?}", self.name));
         self.take(key).ok_or(missing)
     }
 
     /// The text of a key.
+    ///
+    /// # Errors
+    /// [`Fault`] with the place.
     pub fn text(&mut self, key: &str) -> Result<Option<(String, usize)>, Fault> {
         self.take(key).map(|value| value.into_text(key)).transpose()
     }
 
     /// The texts of a key that holds a list of them, or a single one.
+    ///
+    /// # Errors
+    /// [`Fault`] with the place.
     pub fn texts(&mut self, key: &str) -> Result<Vec<(String, usize)>, Fault> {
         match self.take(key) {
             None => Ok(Vec::new()),
@@ -77,6 +98,9 @@ impl Keys {
     }
 
     /// The tables of a key: `[[key]]`.
+    ///
+    /// # Errors
+    /// [`Fault`] with the place.
     pub fn tables(&mut self, key: &'static str) -> Result<Vec<Value>, Fault> {
         match self.take(key) {
             None => Ok(Vec::new()),

@@ -5,18 +5,24 @@ use toml::de::{DeTable, DeValue};
 use super::keys::Fault;
 
 /// A value and where it starts, in bytes.
-pub(crate) struct Value {
+pub struct Value {
+    /// Where it starts, in bytes.
     pub at: usize,
+    /// What it is.
     pub what: Whole,
 }
 
 /// What a value is.
-pub(crate) enum Whole {
+pub enum Whole {
+    /// A text.
     Text(String),
+    /// A whole number.
     Number(i64),
     /// A number with a decimal point, as it is written.
     Fraction(String),
+    /// `true` or `false`.
     Truth(bool),
+    /// A list.
     List(Vec<Value>),
     /// Keys with the place of each.
     Table(Vec<(String, usize, Value)>),
@@ -26,6 +32,7 @@ pub(crate) enum Whole {
 
 impl Value {
     /// A word of the command line: a number or a truth if it reads as one, else a text.
+    #[must_use]
     pub fn guess(word: &str, at: usize) -> Self {
         let what = match (word, word.parse::<i64>()) {
             ("true", _) => Whole::Truth(true),
@@ -40,6 +47,9 @@ impl Value {
     }
 
     /// The text.
+    ///
+    /// # Errors
+    /// [`Fault`] if it is none.
     pub fn into_text(self, key: &str) -> Result<(String, usize), Fault> {
         if let Whole::Text(text) = self.what {
             return Ok((text, self.at));
@@ -48,6 +58,9 @@ impl Value {
     }
 
     /// The number, 0 to 2^32 - 1.
+    ///
+    /// # Errors
+    /// [`Fault`] if it is none.
     pub fn count(&self, key: &str) -> Result<u32, Fault> {
         let Whole::Number(number) = self.what else {
             return Err(self.not(key, "a whole number"));
@@ -56,6 +69,7 @@ impl Value {
     }
 
     /// A fault: the value is not what the key needs.
+    #[must_use]
     pub fn not(&self, key: &str, wanted: &str) -> Fault {
         let found = match &self.what {
             Whole::Text(text) => format!("{text:?}"),
@@ -82,7 +96,10 @@ pub(crate) fn decimal(text: &str, shift: usize) -> Option<u64> {
 }
 
 /// The root table of a TOML text.
-pub(crate) fn parse_toml(text: &str) -> Result<Value, Fault> {
+///
+/// # Errors
+/// [`Fault`] where the text is not TOML or holds a number that is too large.
+pub fn parse_toml(text: &str) -> Result<Value, Fault> {
     let root = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         Fault::new(at, format!("the text is not TOML: {}", error.message().trim()))

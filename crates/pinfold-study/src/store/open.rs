@@ -7,6 +7,10 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::{APPLICATION_ID, Store, StoreError, VERSION, sql_error};
 
+/// The tables of each version, which come to those of the versions before it.
+const TABLES: [(i64, &str); 2] =
+    [(1, include_str!("schema.sql")), (2, include_str!("schema_2.sql"))];
+
 /// How long another process may hold the file before we say that it is locked.
 const BUSY: Duration = Duration::from_secs(5);
 
@@ -65,16 +69,19 @@ impl Store {
             store.make_tables()?;
         } else {
             store.configure()?;
+            if store.marks()?.version < VERSION {
+                store.make_tables()?;
+            }
         }
         Ok(store)
     }
 
-    /// True for a file without content, false for a store of this version.
+    /// True for a file without content, false for a store of a version that is known.
     fn is_blank(&self) -> Result<bool, StoreError> {
         let marks = self.marks()?;
         if marks.application == APPLICATION_ID {
             return match marks.version {
-                VERSION => Ok(false),
+                1..=VERSION => Ok(false),
                 version if version > VERSION => Err(StoreError::Newer {
                     path: self.path.clone(),
                     found: version,
@@ -126,11 +133,13 @@ impl Store {
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(fail)?;
-        // Another process may have been faster.
+        // Another process may have been faster; an older Pinfold may have made the first ones.
         let made: i64 =
             transaction.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fail)?;
-        if made == 0 {
-            transaction.execute_batch(include_str!("schema.sql")).map_err(fail)?;
+        if made < VERSION {
+            for (_, tables) in TABLES.iter().filter(|(version, _)| *version > made) {
+                transaction.execute_batch(tables).map_err(fail)?;
+            }
             transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(fail)?;
             transaction.pragma_update(None, "user_version", VERSION).map_err(fail)?;
         }

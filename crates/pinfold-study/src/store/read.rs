@@ -231,7 +231,7 @@ impl Store {
             .collect()
     }
 
-    fn rows<T>(
+    pub(super) fn rows<T>(
         &self,
         doing: &'static str,
         query: &str,
@@ -244,11 +244,11 @@ impl Store {
         rows.collect::<Result<_, _>>().map_err(fail)
     }
 
-    fn unsigned(&self, what: &'static str, value: i64) -> Result<u64, StoreError> {
+    pub(super) fn unsigned(&self, what: &'static str, value: i64) -> Result<u64, StoreError> {
         u64::try_from(value).map_err(|_| self.value(what, value))
     }
 
-    fn index(&self, what: &'static str, value: i64) -> Result<usize, StoreError> {
+    pub(super) fn index(&self, what: &'static str, value: i64) -> Result<usize, StoreError> {
         usize::try_from(value).map_err(|_| self.value(what, value))
     }
 }

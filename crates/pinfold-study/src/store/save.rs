@@ -169,12 +169,12 @@ impl Store {
             .map(drop)
     }
 
-    fn begin(&mut self) -> rusqlite::Result<Transaction<'_>> {
+    pub(super) fn begin(&mut self) -> rusqlite::Result<Transaction<'_>> {
         // Takes the write lock at once: waiting for it later could fail half-way.
         self.connection.transaction_with_behavior(TransactionBehavior::Immediate)
     }
 
-    fn number(&self, what: &'static str, value: u64) -> Result<i64, StoreError> {
+    pub(super) fn number(&self, what: &'static str, value: u64) -> Result<i64, StoreError> {
         i64::try_from(value).map_err(|_| self.value(what, value))
     }
 
@@ -296,15 +296,16 @@ impl PreparedCell<'_> {
     }
 }
 
-fn is_duplicate(error: &rusqlite::Error) -> bool {
+pub(super) fn is_duplicate(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation)
         && error
             .sqlite_error()
             .is_some_and(|code| code.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE)
 }
 
-/// What differs between two hosts that should be one, in words.
-pub(crate) fn host_changes(then: &Origin, now: &Origin) -> Vec<String> {
+/// What differs between the hosts of two sessions that should be one, in words.
+#[must_use]
+pub fn host_changes(then: &Origin, now: &Origin) -> Vec<String> {
     let none = || "none".to_owned();
     let known = |text: &Option<String>| text.clone().unwrap_or_else(none);
     [

@@ -8,7 +8,7 @@
 
 mod candidates;
 mod keep;
-mod loads;
+pub mod loads;
 mod measure;
 mod progress;
 mod scratch;
@@ -180,7 +180,7 @@ impl Bench<'_> {
         }
         let mut config = self.config(subject, facts, seed)?;
         let mut kept = Kept {
-            command: command_line(),
+            command: common::command_line(),
             guest: subject.describe(),
             argv: subject.argv.clone(),
             capture: pinfold_topology::capture(self.host)
@@ -241,40 +241,11 @@ impl Bench<'_> {
     }
 
     fn origin(&self, subject: &Subject, facts: &Facts, seed: u64) -> Result<Origin, Failure> {
-        use pinfold_host::{Host as _, paths};
-        let read = |path: String| {
-            let text = self.host.read_text(&path).map_err(|error| host_failure(&error))?;
-            Ok::<String, Failure>(text.trim().to_owned())
-        };
         Ok(Origin {
-            fingerprint: self.topology.fingerprint.clone(),
-            kernel: read(paths::kernel_release())?,
-            cmdline: read(paths::kernel_cmdline())?,
-            cpu_model: self.topology.model.clone().unwrap_or_else(|| "unknown".to_owned()),
-            hypervisor: self.topology.hypervisor.clone(),
             qemu: Some(facts.qemu.clone()),
             accelerator: facts.accelerator,
             guest_kernel: subject.kernel.as_ref().map(pinfold_vm::guest::GuestKernel::origin),
-            pinfold: env!("CARGO_PKG_VERSION").to_owned(),
-            seed,
+            ..common::origin(self.host, self.topology, seed)?
         })
-    }
-}
-
-/// The command line as it was typed, with words that need it in quotes.
-fn command_line() -> String {
-    let mut words: Vec<String> = std::env::args().collect();
-    if let Some(program) = words.first_mut() {
-        *program = "pinfold".to_owned();
-    }
-    let quoted: Vec<String> = words.iter().map(|word| quote(word)).collect();
-    quoted.join(" ")
-}
-
-fn quote(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
-    match !word.is_empty() && word.chars().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
     }
 }

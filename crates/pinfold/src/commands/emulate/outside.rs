@@ -15,13 +15,13 @@ use crate::cli::SentinelArgs;
 use crate::common;
 use crate::failure::{Exit, Failure};
 
-/// Programs from the copy of `pinload` that this process has installed.
-pub struct Programs {
-    pinload: Pinload,
+/// Programs from a copy of `pinload` that this process has installed.
+pub struct Programs<'p> {
+    pinload: &'p Pinload,
 }
 
-impl Programs {
-    pub fn new(pinload: Pinload) -> Self {
+impl<'p> Programs<'p> {
+    pub fn new(pinload: &'p Pinload) -> Self {
         Self { pinload }
     }
 }
@@ -31,7 +31,7 @@ const BURNER_LIMIT_NS: u64 = 86_400_000_000_000;
 /// Windows of the witness, as many as fit, each of so many ms: several ticks of the kernel.
 const WINDOW_MS: usize = 20;
 
-impl Outside for Programs {
+impl Outside for Programs<'_> {
     fn rates(
         &self,
         entries: &[String],
@@ -44,7 +44,7 @@ impl Outside for Programs {
         let ruler = Progress { pinned: Some(pus.clone()), ..Progress::new(workers, duration_ms) };
         let placement = Placement { cgroup_files: entries.to_vec(), affinity: Some(pus.clone()) };
         let outcome = ruler
-            .run_on_host(&self.pinload, &placement)
+            .run_on_host(self.pinload, &placement)
             .map_err(|error| failed(error.to_string()))?;
         let windows = |worker: &WorkerProgress| {
             let whole = worker.windows.chunks_exact(WINDOW_MS);

@@ -4,6 +4,8 @@
 //! vnodes are there. All that it changes is a step in the journal, which it takes back at its end;
 //! after a crash `pinfold undo` does. What it has to say while it works is in `status`.
 
+use std::os::fd::BorrowedFd;
+
 use pinfold_apply::{Journal, NewJournal, Target};
 use pinfold_host::process::{self, Spawn, Stdio};
 use pinfold_host::user::{self, StateDir};
@@ -217,6 +219,20 @@ pub fn with_platform(
     plan: &EmulationPlan,
     work: &mut Work<'_>,
 ) -> Result<(), Failure> {
+    let pinload = Pinload::install().map_err(|error| common::host_failure(&error))?;
+    let programs = Programs::new(&pinload);
+    with_programs(host, (state, door), plan, (&programs, None), work)
+}
+
+/// The same with a copy of `pinload` that is there already. `work` is also asked when `bell` can
+/// be read from.
+pub fn with_programs(
+    host: &LiveHost,
+    (state, door): (&StateDir, Door),
+    plan: &EmulationPlan,
+    (programs, bell): (&Programs<'_>, Option<BorrowedFd<'_>>),
+    work: &mut Work<'_>,
+) -> Result<(), Failure> {
     keep_off(host, plan)?;
     let clock = SystemClock;
     let journals = place::journals(state, &clock)?;
@@ -226,13 +242,11 @@ pub fn with_platform(
     let new = NewJournal { vm_name: "a platform of vnodes", plan: &text, target: &target };
     let mut journal =
         journals.begin(host, &new).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
-    let pinload = Pinload::install().map_err(|error| common::host_failure(&error))?;
-    let programs = Programs::new(pinload);
     let listener = match door {
         Door::Open => Some(Listener::open(state)?),
         Door::Closed => None,
     };
-    let ended = in_force(host, (plan, listener), (&mut journal, &programs), work);
+    let ended = in_force(host, (plan, listener, bell), (&mut journal, programs), work);
     let undone = place::undo(host, journal);
     let (caller, stopped) = ended?;
     let answered = stopped.and(undone).map(|report| {
@@ -263,8 +277,8 @@ fn keep_off(host: &LiveHost, plan: &EmulationPlan) -> Result<(), Failure> {
 
 fn in_force(
     host: &LiveHost,
-    (plan, listener): (&EmulationPlan, Option<Listener>),
-    (journal, programs): (&mut Journal<'_>, &Programs),
+    (plan, listener, bell): (&EmulationPlan, Option<Listener>, Option<BorrowedFd<'_>>),
+    (journal, programs): (&mut Journal<'_>, &Programs<'_>),
     work: &mut Work<'_>,
 ) -> Result<Ended, Failure> {
     let topology = common::topology(host, None)?;
@@ -282,7 +296,7 @@ fn in_force(
     }
     let nodes = Nodes::start(host, &SystemClock, programs, nodes).map_err(|e| speed_failure(&e))?;
     let mut platformed = Platformed { nodes, enclosures, plan, topology };
-    let worked = until_done(&mut platformed, listener, work);
+    let worked = until_done(&mut platformed, (listener, bell), work);
     let stopped = platformed.nodes.stop().map_err(|error| speed_failure(&error));
     Ok((worked?, stopped))
 }
@@ -290,7 +304,7 @@ fn in_force(
 /// The caller who has asked for the end, if one has.
 fn until_done(
     platformed: &mut Platformed<'_>,
-    mut listener: Option<Listener>,
+    (mut listener, bell): (Option<Listener>, Option<BorrowedFd<'_>>),
     work: &mut Work<'_>,
 ) -> Result<Option<Caller>, Failure> {
     let mut vigil = Vigil::new();
@@ -313,6 +327,7 @@ fn until_done(
         }
         let mut sources = listener.as_ref().map(Listener::sources).unwrap_or_default();
         sources.extend(interrupt::bell());
+        sources.extend(bell);
         let ns = next.saturating_sub(SystemClock.now_ns());
         vigil.wait(ns, &sources).map_err(|error| common::host_failure(&error))?;
         interrupt::silence();

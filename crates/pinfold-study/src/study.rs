@@ -1,0 +1,47 @@
+//! Studies: an experiment as a file, run as a randomised, blocked, resumable design.
+//!
+//! ```text
+//! file ─► [`Study`] ─► cells (levels × workloads, constraints) ─► blocks of starts ─► trials
+//!         from_toml     skipped with a reason where the host cannot        │
+//!                                                  [`Runner`] runs each ◄──┤ engine: store ─► resume
+//!                                                                          ▼
+//!                                              analyse: store → intervals, verdicts, claims
+//! ```
+//!
+//! The store holds the file's text: [`run`], `resume` and [`analyse`] need nothing else. What
+//! really places and runs a workload is a [`Runner`]; this module neither knows how nor touches
+//! the host. Everything random comes from the study's seed.
+
+mod cells;
+mod design;
+mod engine;
+mod error;
+pub mod expr;
+mod extract;
+mod file;
+mod predict;
+mod read;
+mod record;
+mod runner;
+mod words;
+
+/// Level of verdicts: the chance of a false better or worse among the cells that are compared
+/// with one.
+pub const ALPHA: f64 = 0.05;
+
+pub use cells::{Cell, CellScope, Cells};
+pub use design::{PlannedStart, TrialSlot};
+pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, run};
+pub use error::StudyError;
+pub use extract::extract;
+pub use file::{
+    Acts, BUILT_IN, Better, Claim, Factor, FigureRule, HostFacts, Level, NONE, Plot, PlotKind,
+    Probe, Program, Quick, Rule, Selection, Shown, Skip, Source, Stop, Study, Summary, Table,
+    Workload,
+};
+pub use predict::{Prediction, predict};
+pub use read::from_toml;
+pub use record::{Early, KIND, Loaded, NewStudy, StudyRecord, cells, create};
+pub use runner::{
+    Event, Finished, Next, Progress, Runner, StartRequest, TrialError, TrialResult, Update, Wanted,
+};

@@ -1,0 +1,262 @@
+//! Cells: one workload at one level of each factor; who is compared with whom.
+
+use std::collections::BTreeMap;
+
+use super::error::StudyError;
+use super::expr::{ExprError, Scope, Value};
+use super::file::{Acts, HostFacts, Level, Rule, Study, Workload};
+use super::words;
+
+/// One combination of levels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// Index of its workload.
+    pub workload: usize,
+    /// Index of its level, for each factor.
+    pub levels: Vec<usize>,
+    /// The cell that it is compared with; its own index for one that others are compared with.
+    pub baseline: Option<usize>,
+    /// Why it is not run.
+    pub skipped: Option<String>,
+}
+
+/// All cells of a study on a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cells {
+    /// In the order of the file: workloads, then factors, the last of them fastest.
+    pub all: Vec<Cell>,
+    /// Combinations that a constraint rules out.
+    pub excluded: usize,
+}
+
+impl Cell {
+    /// What it varies by, by name, as text.
+    #[must_use]
+    pub fn level<'s>(&self, study: &'s Study, name: &str) -> Option<&'s str> {
+        if name == "workload" {
+            return study.workloads.get(self.workload).map(|one| one.name.as_str());
+        }
+        self.level_of(study, name).map(|level| level.text.as_str())
+    }
+
+    fn level_of<'s>(&self, study: &'s Study, name: &str) -> Option<&'s Level> {
+        let place = study.factors.iter().position(|factor| factor.name == name)?;
+        study.factors[place].levels.get(*self.levels.get(place)?)
+    }
+
+    /// The level of the factor that does this; `None` if the study has none.
+    #[must_use]
+    pub fn acting<'s>(&self, study: &'s Study, acts: &Acts) -> Option<&'s Level> {
+        let place = study.factors.iter().position(|factor| factor.acts == *acts)?;
+        study.factors[place].levels.get(*self.levels.get(place)?)
+    }
+
+    /// Its workload.
+    #[must_use]
+    pub fn workload<'s>(&self, study: &'s Study) -> &'s Workload {
+        &study.workloads[self.workload]
+    }
+
+    /// The words of its command. `built_in` knows `pus` and what else only the runner does.
+    ///
+    /// # Errors
+    /// Names what has no value.
+    pub fn words(
+        &self,
+        study: &Study,
+        built_in: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Vec<String>, String> {
+        let value = |name: &str| {
+            self.level(study, name)
+                .map(str::to_owned)
+                .or_else(|| study.values.get(name).map(|level| level.text.clone()))
+                .or_else(|| built_in(name))
+        };
+        let words = self.workload(study).program.words();
+        words.iter().map(|word| words::fill(word, &value)).collect()
+    }
+
+    /// `cpu: method hogs, speed 0.5`.
+    #[must_use]
+    pub fn name(&self, study: &Study) -> String {
+        let mut text = self.workload(study).name.clone();
+        for (index, (factor, level)) in study.factors.iter().zip(&self.levels).enumerate() {
+            let level = factor.levels.get(*level).map_or("?", |level| level.text.as_str());
+            let sign = if index == 0 { ":" } else { "," };
+            text.push_str(&format!("{sign} {} {level}", factor.name));
+        }
+        text
+    }
+
+    /// Its levels but those of some factors, to tell which cells belong together.
+    pub(super) fn key(
+        &self,
+        study: &Study,
+        without: &[String],
+    ) -> (Option<usize>, Vec<Option<usize>>) {
+        let has = |name: &str| without.iter().any(|known| known == name);
+        let workload = (!has("workload")).then_some(self.workload);
+        let levels = study.factors.iter().zip(&self.levels);
+        (workload, levels.map(|(factor, level)| (!has(&factor.name)).then_some(*level)).collect())
+    }
+}
+
+/// What expressions see of a cell on a host.
+pub struct CellScope<'a> {
+    /// The study.
+    pub study: &'a Study,
+    /// The cell.
+    pub cell: &'a Cell,
+    /// The host.
+    pub facts: &'a HostFacts,
+}
+
+impl Scope for CellScope<'_> {
+    fn value(&self, name: &str) -> Option<Value> {
+        if name == "workload" {
+            return self.cell.level(self.study, name).map(|text| Value::Text(text.to_owned()));
+        }
+        let level = self.cell.level_of(self.study, name);
+        let level = level.or_else(|| self.study.values.get(name));
+        level.map(|level| level.value.clone()).or_else(|| self.facts.value(name))
+    }
+}
+
+impl Cells {
+    /// The cells of a study on a host, without what only its runner can refuse.
+    ///
+    /// # Errors
+    /// [`StudyError::Rule`] for an expression that has no value for a cell, or if the constraints
+    /// exclude everything.
+    pub fn of(study: &Study, facts: &HostFacts) -> Result<Self, StudyError> {
+        let mut cells = Self { all: Vec::new(), excluded: 0 };
+        let mut by_rule: BTreeMap<usize, usize> = BTreeMap::new();
+        for workload in 0..study.workloads.len() {
+            let mut levels = vec![0; study.factors.len()];
+            loop {
+                let cell = Cell { workload, levels: levels.clone(), baseline: None, skipped: None };
+                match cells.admit(cell, study, facts)? {
+                    None => {}
+                    Some(rule) => *by_rule.entry(rule).or_default() += 1,
+                }
+                if !next(&mut levels, study) {
+                    break;
+                }
+            }
+        }
+        if cells.all.is_empty() {
+            let strictest = by_rule.into_iter().max_by_key(|(_, count)| *count);
+            let (rule, count) = strictest.unwrap_or((0, 0));
+            return Err(nothing_left(study, rule, (count, cells.excluded)));
+        }
+        cells.compare(study);
+        Ok(cells)
+    }
+
+    /// Keeps a cell, or tells which constraint excludes it.
+    fn admit(
+        &mut self,
+        mut cell: Cell,
+        study: &Study,
+        facts: &HostFacts,
+    ) -> Result<Option<usize>, StudyError> {
+        let holds = |rule: &Rule, cell: &Cell| {
+            let scope = CellScope { study, cell, facts };
+            rule.expr.truth(&scope).map_err(|error| rule_error(study, rule, cell, &error))
+        };
+        for (index, rule) in study.constraints.iter().enumerate() {
+            if !holds(rule, &cell)? {
+                self.excluded += 1;
+                return Ok(Some(index));
+            }
+        }
+        for skip in &study.skips {
+            if holds(&skip.when, &cell)? {
+                cell.skipped = Some(skip.reason.clone());
+                break;
+            }
+        }
+        self.all.push(cell);
+        Ok(None)
+    }
+
+    /// Gives each cell the one that agrees with it in all but the factors of the baseline.
+    fn compare(&mut self, study: &Study) {
+        if study.baseline.is_empty() {
+            return;
+        }
+        let varied: Vec<String> = study.baseline.keys().cloned().collect();
+        let is_reference = |cell: &Cell| {
+            study.baseline.iter().all(|(name, level)| {
+                cell.level_of(study, name).is_some_and(|own| own.value == level.value)
+            })
+        };
+        let mut references = BTreeMap::new();
+        for (index, cell) in self.all.iter().enumerate() {
+            if is_reference(cell) {
+                references.insert(cell.key(study, &varied), index);
+            }
+        }
+        for cell in &mut self.all {
+            cell.baseline = references.get(&cell.key(study, &varied)).copied();
+        }
+    }
+
+    /// True if others are compared with it.
+    #[must_use]
+    pub fn is_reference(&self, index: usize) -> bool {
+        self.all.get(index).is_some_and(|cell| cell.baseline == Some(index))
+    }
+
+    /// Most cells that are compared with one; `None` if nothing is compared.
+    #[must_use]
+    pub fn largest_family(&self) -> Option<u32> {
+        let mut sizes: BTreeMap<usize, u32> = BTreeMap::new();
+        for (index, cell) in self.running() {
+            let compared = cell.baseline.filter(|baseline| *baseline != index);
+            compared.into_iter().for_each(|baseline| *sizes.entry(baseline).or_default() += 1);
+        }
+        sizes.into_values().max()
+    }
+
+    /// True if it runs twice in each block, under two names: the pair shows the noise. It is what
+    /// others are compared with; in a study that compares nothing, the first cell that runs.
+    #[must_use]
+    pub fn has_twin(&self, index: usize, study: &Study) -> bool {
+        match study.baseline.is_empty() {
+            false => self.is_reference(index),
+            true => self.all.iter().position(|cell| cell.skipped.is_none()) == Some(index),
+        }
+    }
+
+    /// Those that run.
+    pub fn running(&self) -> impl Iterator<Item = (usize, &Cell)> {
+        self.all.iter().enumerate().filter(|(_, cell)| cell.skipped.is_none())
+    }
+}
+
+fn rule_error(study: &Study, rule: &Rule, cell: &Cell, error: &ExprError) -> StudyError {
+    let why = format!("{} (for {})", error.why, cell.name(study));
+    StudyError::Rule(study.fault(rule.at + 1 + error.at, why))
+}
+
+fn nothing_left(study: &Study, rule: usize, (count, all): (usize, usize)) -> StudyError {
+    let at = study.constraints.get(rule).map_or(0, |rule| rule.at);
+    let text = study.constraints.get(rule).map_or("", |rule| rule.text.as_str());
+    let why = format!(
+        "the constraints exclude all {all} combinations of levels, this one {count}: {text}"
+    );
+    StudyError::Rule(study.fault(at, why))
+}
+
+/// The next combination; false after the last.
+fn next(levels: &mut [usize], study: &Study) -> bool {
+    for (level, factor) in levels.iter_mut().zip(&study.factors).rev() {
+        *level += 1;
+        if *level < factor.levels.len() {
+            return true;
+        }
+        *level = 0;
+    }
+    false
+}

@@ -1,0 +1,82 @@
+//! Randomised complete blocks of a study: each cell once per block (or as often as it has
+//! starts), those that others are compared with once more.
+//!
+//! Cells that share a start run inside one start, in random order; starts of cells that belong
+//! together follow each other, so that what is compared is near in time; all else is at random.
+//! The order depends on the seed, the block and the cells alone: a run that goes on rebuilds the
+//! very design that it began with.
+
+use std::collections::BTreeMap;
+
+use super::cells::Cells;
+use super::file::Study;
+use crate::random::Pcg32;
+
+/// Streams of the generator that studies use; those of `tune` are below.
+const STREAM: u64 = 3 << 32;
+
+/// The place of a trial in the design.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TrialSlot {
+    /// Block, from 0.
+    pub block: u32,
+    /// Index of the cell.
+    pub cell: usize,
+    /// Start of this cell in the block, from 0.
+    pub start: u32,
+    /// True for the second look at a cell that others are compared with.
+    pub twin: bool,
+}
+
+/// One start of the design with its trials in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedStart {
+    /// Its trials.
+    pub trials: Vec<TrialSlot>,
+}
+
+/// Trials of each block.
+#[must_use]
+pub(super) fn trials_per_block(study: &Study, cells: &Cells) -> u64 {
+    let per_start: u64 =
+        cells.running().map(|(index, _)| 1 + u64::from(cells.has_twin(index, study))).sum();
+    per_start * u64::from(study.starts)
+}
+
+/// The starts of one block in their order.
+#[must_use]
+pub(super) fn block(study: &Study, cells: &Cells, block: u32) -> Vec<PlannedStart> {
+    let mut generator = Pcg32::new(study.seed, STREAM | u64::from(block));
+    let everything_else: Vec<String> = std::iter::once("workload".to_owned())
+        .chain(study.factors.iter().map(|factor| factor.name.clone()))
+        .filter(|name| !study.together.contains(name))
+        .collect();
+    // What belongs together, then what shares a start.
+    let mut groups: BTreeMap<_, BTreeMap<_, PlannedStart>> = BTreeMap::new();
+    for (index, cell) in cells.running() {
+        // Without the key all cells belong together.
+        let near = cell.key(study, &everything_else);
+        let shared = cell.key(study, &study.share);
+        for start in 0..study.starts {
+            for twin in [false, true] {
+                if twin && !cells.has_twin(index, study) {
+                    continue;
+                }
+                let key = (shared.clone(), start, twin);
+                let planned = groups.entry(near.clone()).or_default();
+                let planned = planned.entry(key).or_insert(PlannedStart { trials: Vec::new() });
+                planned.trials.push(TrialSlot { block, cell: index, start, twin });
+            }
+        }
+    }
+    let mut groups: Vec<Vec<PlannedStart>> =
+        groups.into_values().map(|starts| starts.into_values().collect()).collect();
+    generator.shuffle(&mut groups);
+    for group in &mut groups {
+        generator.shuffle(group);
+        for start in group {
+            generator.shuffle(&mut start.trials);
+        }
+    }
+    groups.into_iter().flatten().collect()
+}

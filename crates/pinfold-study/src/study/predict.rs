@@ -1,0 +1,70 @@
+//! How many trials, and how long: told before anything runs.
+
+use super::cells::{CellScope, Cells};
+use super::design::trials_per_block;
+use super::error::StudyError;
+use super::file::{HostFacts, Study};
+
+/// What a start costs besides its workloads, before one was seen (seconds).
+const START_S: f64 = 0.02;
+
+/// What a study will do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prediction {
+    /// Cells that run.
+    pub cells: usize,
+    /// Cells that are recorded as skipped.
+    pub skipped: usize,
+    /// Combinations that constraints rule out.
+    pub excluded: usize,
+    /// Trials of a block, the second looks among them.
+    pub block_trials: u64,
+    /// Blocks.
+    pub blocks: u32,
+    /// Time of a block (seconds).
+    pub block_s: f64,
+}
+
+impl Prediction {
+    /// Trials of the whole.
+    #[must_use]
+    pub fn trials(&self) -> u64 {
+        self.block_trials * u64::from(self.blocks)
+    }
+
+    /// Time of the whole (seconds).
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.block_s * f64::from(self.blocks)
+    }
+}
+
+/// Predicts.
+///
+/// # Errors
+/// [`StudyError::Rule`] if the time of a workload has no value for a cell.
+pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Prediction, StudyError> {
+    let mut block_s = 0.0;
+    for (index, cell) in cells.running() {
+        let rule = &cell.workload(study).lasts_s;
+        let scope = CellScope { study, cell, facts };
+        let lasts_s = rule.expr.number(&scope).map_err(|error| {
+            StudyError::Rule(study.fault(rule.at + 1 + error.at, format!("lasts: {}", error.why)))
+        })?;
+        if !lasts_s.is_finite() || lasts_s < 0.0 {
+            let why = format!("lasts: {lasts_s} s is no time (for {})", cell.name(study));
+            return Err(StudyError::Rule(study.fault(rule.at, why)));
+        }
+        let times = 1 + u32::from(cells.has_twin(index, study));
+        let runs = f64::from(times * study.starts) * f64::from(study.warm_up + 1);
+        block_s += runs * lasts_s + f64::from(times * study.starts) * START_S;
+    }
+    Ok(Prediction {
+        cells: cells.running().count(),
+        skipped: cells.all.len() - cells.running().count(),
+        excluded: cells.excluded,
+        block_trials: trials_per_block(study, cells),
+        blocks: study.repetitions,
+        block_s,
+    })
+}

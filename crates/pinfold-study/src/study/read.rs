@@ -1,0 +1,529 @@
+//! Study files: TOML in, [`Study`] out, what is wrong with line and column.
+
+mod report;
+mod workload;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pinfold_model::{CpuSet, Method};
+use pinfold_plan::requests::RequestError;
+use pinfold_plan::requests::keys::{Fault, Keys};
+use pinfold_plan::requests::value::{self, Value as Toml, Whole};
+
+use super::expr::{Expr, ExprError, Value};
+use super::file::{
+    Acts, BUILT_IN, Factor, HOST_FACTS, Level, NONE, Probe, Quick, Rule, Skip, Stop, Study, Summary,
+};
+use super::words;
+
+const STUDY: &[&str] = &[
+    "name",
+    "title",
+    "question",
+    "source",
+    "seed",
+    "repetitions",
+    "starts",
+    "warm-up",
+    "time-limit",
+    "budget",
+    "stop",
+    "pus",
+    "share-housekeeping",
+    "margin",
+    "values",
+    "factor",
+    "together",
+    "share",
+    "constraints",
+    "skip",
+    "baseline",
+    "workload",
+    "probes",
+    "summary",
+    "plot",
+    "table",
+    "claim",
+    "quick",
+];
+const FACTOR: &[&str] = &["name", "levels", "knob"];
+const SKIP: &[&str] = &["when", "reason"];
+const STOP: &[&str] = &["figure", "half-width", "at-least"];
+const QUICK: &[&str] =
+    &["note", "repetitions", "starts", "warm-up", "levels", "values", "workloads"];
+/// More cells than that are a mistake.
+const MOST_CELLS: usize = 1_000_000;
+const USUAL_LIMIT_NS: u64 = 600_000_000_000;
+
+/// Reads a study file.
+///
+/// # Errors
+/// [`RequestError`] with line and column: not TOML, an unknown or missing key, a value of the
+/// wrong kind or out of range, a factor that does not exist, a factor without levels, an
+/// expression that is not understood, a workload without figures.
+pub fn from_toml(text: &str) -> Result<Study, RequestError> {
+    value::parse_toml(text)
+        .and_then(|root| study(Keys::of(root, "the study", STUDY)?))
+        .map(|study| Study { text: text.to_owned(), ..study })
+        .map_err(|fault| RequestError::in_file(text, fault))
+}
+
+fn study(mut keys: Keys) -> Result<Study, Fault> {
+    let (name, name_at) = study_name(&mut keys)?;
+    let text = |keys: &mut Keys, key: &str| {
+        keys.text(key).map(|found| found.map(|(text, _)| text).unwrap_or_default())
+    };
+    let factors = factors(&mut keys)?;
+    let mut study = Study {
+        text: String::new(),
+        title: text(&mut keys, "title")?,
+        question: text(&mut keys, "question")?,
+        source: text(&mut keys, "source")?,
+        seed: whole(&mut keys, "seed", 0)?.map_or(1, u64::from),
+        repetitions: whole(&mut keys, "repetitions", 1)?.unwrap_or(10),
+        starts: whole(&mut keys, "starts", 1)?.unwrap_or(1),
+        warm_up: whole(&mut keys, "warm-up", 0)?.unwrap_or(0),
+        budget_ns: time(&mut keys, "budget")?,
+        stop: None,
+        pus: pus(&mut keys)?,
+        share_housekeeping: truth(&mut keys, "share-housekeeping")?,
+        margin: share(&mut keys, "margin")?.unwrap_or(0.02),
+        values: match keys.take("values") {
+            Some(table) => named_levels(table, "values")?,
+            None => BTreeMap::new(),
+        },
+        factors,
+        together: Vec::new(),
+        share: Vec::new(),
+        constraints: Vec::new(),
+        skips: Vec::new(),
+        baseline: BTreeMap::new(),
+        workloads: Vec::new(),
+        probes: probes(&mut keys)?,
+        summary: summary(&mut keys)?,
+        plots: Vec::new(),
+        tables: Vec::new(),
+        claims: Vec::new(),
+        quick: None,
+        name,
+    };
+    cells(&mut keys, &mut study)?;
+    let limit_ns = time(&mut keys, "time-limit")?.unwrap_or(USUAL_LIMIT_NS);
+    study.workloads = workload::workloads(&mut keys, &study, limit_ns)?;
+    study.stop = keys.take("stop").map(|table| stop(table, &study)).transpose()?;
+    report::report(&mut keys, &mut study)?;
+    study.quick = keys.take("quick").map(|table| quick(table, &study)).transpose()?;
+    let product = study.factors.iter().try_fold(study.workloads.len(), |product, factor| {
+        product.checked_mul(factor.levels.len())
+    });
+    match product {
+        Some(cells) if cells <= MOST_CELLS => Ok(study),
+        Some(_) | None => Err(Fault::new(
+            name_at,
+            format!("the levels of all factors make more than {MOST_CELLS} cells"),
+        )
+        .with_hint("leave levels out, or make two studies")),
+    }
+}
+
+fn study_name(keys: &mut Keys) -> Result<(String, usize), Fault> {
+    let (name, at) = keys.required("name")?.into_text("name")?;
+    if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
+        return Err(Fault::new(at, format!("name: {name:?} is not letters, digits and -")));
+    }
+    Ok((name, at))
+}
+
+fn truth(keys: &mut Keys, key: &str) -> Result<bool, Fault> {
+    match keys.take(key) {
+        None => Ok(false),
+        Some(Toml { what: Whole::Truth(truth), .. }) => Ok(truth),
+        Some(value) => Err(value.not(key, "true or false")),
+    }
+}
+
+/// What picks, orders and compares cells.
+fn cells(keys: &mut Keys, study: &mut Study) -> Result<(), Fault> {
+    study.together = factor_names(keys, "together", study)?;
+    study.share = factor_names(keys, "share", study)?;
+    let constraints = keys.texts("constraints")?;
+    study.constraints = constraints
+        .into_iter()
+        .map(|(text, at)| cell_rule((text, at), study, "constraints"))
+        .collect::<Result<_, _>>()?;
+    for table in keys.tables("skip")? {
+        let mut keys = Keys::of(table, "skip", SKIP)?;
+        let when = keys.required("when")?.into_text("when")?;
+        let (reason, _) = keys.required("reason")?.into_text("reason")?;
+        study.skips.push(Skip { when: cell_rule(when, study, "when")?, reason });
+    }
+    if let Some(table) = keys.take("baseline") {
+        let at = table.at;
+        let Whole::Table(entries) = table.what else {
+            return Err(table.not("baseline", "a table of factors and levels"));
+        };
+        for (name, at, value) in entries {
+            let factor = study.factor(&name).ok_or_else(|| no_factor(&name, at, study))?;
+            let level = level(&name, value)?;
+            if !factor.levels.iter().any(|known| known.value == level.value) {
+                return Err(no_level(factor, &level, at));
+            }
+            study.baseline.insert(name, level);
+        }
+        if study.baseline.is_empty() {
+            return Err(Fault::new(at, "baseline: it names no factor".to_owned()));
+        }
+    }
+    Ok(())
+}
+
+fn no_level(factor: &Factor, level: &Level, at: usize) -> Fault {
+    let known: Vec<&str> = factor.levels.iter().map(|one| one.text.as_str()).collect();
+    Fault::new(at, format!("{} has no level {:?}", factor.name, level.text))
+        .with_hint(format!("its levels are {}", known.join(", ")))
+}
+
+fn no_factor(name: &str, at: usize, study: &Study) -> Fault {
+    let known: Vec<&str> = study.factors.iter().map(|factor| factor.name.as_str()).collect();
+    Fault::new(at, format!("there is no factor {name:?}"))
+        .with_hint(format!("the factors are {}", known.join(", ")))
+}
+
+fn factor_names(keys: &mut Keys, key: &str, study: &Study) -> Result<Vec<String>, Fault> {
+    let names = keys.texts(key)?;
+    names
+        .into_iter()
+        .map(|(name, at)| match study.varies(&name) {
+            true => Ok(name),
+            false => Err(no_factor(&name, at, study)),
+        })
+        .collect()
+}
+
+/// An expression over the factors of a cell, the constants and the host.
+fn cell_rule((text, at): (String, usize), study: &Study, key: &str) -> Result<Rule, Fault> {
+    let rule = rule((text, at), key)?;
+    for (name, place) in rule.expr.names() {
+        if !study.knows(name) {
+            return Err(unknown_name(key, name, at + 1 + place, study));
+        }
+    }
+    if let Some((function, _, place)) = rule.expr.calls().first() {
+        return Err(Fault::new(at + 1 + place, format!("{key}: there is no function {function}")));
+    }
+    Ok(rule)
+}
+
+fn unknown_name(key: &str, name: &str, at: usize, study: &Study) -> Fault {
+    let mut known = vec!["workload"];
+    known.extend(study.factors.iter().map(|factor| factor.name.as_str()));
+    known.extend(study.values.keys().map(String::as_str));
+    Fault::new(at, format!("{key}: there is no factor or value {name}")).with_hint(format!(
+        "known are {} and {}; texts stand in quotes",
+        known.join(", "),
+        HOST_FACTS.join(", ")
+    ))
+}
+
+/// An expression whose names are not looked at.
+fn rule((text, at): (String, usize), key: &str) -> Result<Rule, Fault> {
+    let expr = Expr::parse(&text).map_err(|error| expr_fault(key, at, &error))?;
+    Ok(Rule { text, expr, at })
+}
+
+/// The place in a quoted text: the quote is one letter.
+fn expr_fault(key: &str, at: usize, error: &ExprError) -> Fault {
+    Fault::new(at + 1 + error.at, format!("{key}: {}", error.why))
+}
+
+fn factors(keys: &mut Keys) -> Result<Vec<Factor>, Fault> {
+    let mut factors: Vec<Factor> = Vec::new();
+    for table in keys.tables("factor")? {
+        let mut keys = Keys::of(table, "factor", FACTOR)?;
+        let (name, at) = keys.required("name")?.into_text("name")?;
+        check_name(&name, at)?;
+        if factors.iter().any(|other| other.name == name) {
+            return Err(Fault::new(at, format!("the factor {name:?} is given twice")));
+        }
+        let acts = match keys.text("knob")? {
+            Some((knob, _)) => Acts::Knob(knob),
+            None => acts(&name),
+        };
+        let levels = levels(&name, &acts, keys.required("levels")?)?;
+        factors.push(Factor { name, acts, levels });
+    }
+    Ok(factors)
+}
+
+fn check_name(name: &str, at: usize) -> Result<(), Fault> {
+    let starts = name.starts_with(|c: char| c.is_ascii_lowercase());
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    if !starts || !name.chars().all(fits) {
+        return Err(Fault::new(at, format!("name: {name:?} is not small letters, digits and _"))
+            .with_hint("expressions use the name: write n_threads, not n-threads"));
+    }
+    let words = ["and", "or", "not", "in", "true", "false"];
+    if words.contains(&name) || BUILT_IN.contains(&name) || HOST_FACTS.contains(&name) {
+        return Err(Fault::new(at, format!("name: {name} means something else in expressions")));
+    }
+    Ok(())
+}
+
+fn acts(name: &str) -> Acts {
+    match name {
+        "strategy" => Acts::Strategy,
+        "cores" => Acts::Cores,
+        "n_threads" => Acts::Threads,
+        "n_vcpu" => Acts::Vcpus,
+        "speed" => Acts::Speed,
+        "method" => Acts::Method,
+        "smt" => Acts::Knob("smt".to_owned()),
+        "host_load" => Acts::HostLoad,
+        "guest_load" => Acts::GuestLoad,
+        "isa" => Acts::Isa,
+        "accelerator" => Acts::Accelerator,
+        "memory_node" => Acts::MemoryNode,
+        _ => Acts::Variable,
+    }
+}
+
+fn levels(name: &str, acts: &Acts, value: Toml) -> Result<Vec<Level>, Fault> {
+    let at = value.at;
+    let Whole::List(items) = value.what else {
+        return Err(value.not("levels", "a list"));
+    };
+    if items.is_empty() {
+        return Err(Fault::new(at, format!("the factor {name} has no levels"))
+            .with_hint("a factor without levels makes an empty product: write at least one"));
+    }
+    let mut levels: Vec<Level> = Vec::new();
+    for item in items {
+        let at = item.at;
+        let level = level(name, item)?;
+        check_level(acts, &level, at)?;
+        if levels.iter().any(|other| other.text == level.text || other.value == level.value) {
+            return Err(Fault::new(at, format!("{name} has the level {:?} twice", level.text)));
+        }
+        levels.push(level);
+    }
+    Ok(levels)
+}
+
+fn level(name: &str, value: Toml) -> Result<Level, Fault> {
+    let (text, read) = match &value.what {
+        Whole::Text(text) => {
+            let part = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+            let part = part.filter(|number| number.is_finite());
+            let read = match part {
+                Some(number) => Value::Number(number / 100.0),
+                None => Value::Text(text.clone()),
+            };
+            (text.clone(), read)
+        }
+        Whole::Number(number) => {
+            #[expect(clippy::cast_precision_loss, reason = "levels are small numbers")]
+            let read = *number as f64;
+            (number.to_string(), Value::Number(read))
+        }
+        Whole::Fraction(text) => match text.parse::<f64>() {
+            Ok(number) if number.is_finite() => (text.clone(), Value::Number(number)),
+            Ok(_) | Err(_) => return Err(value.not(name, "a finite number")),
+        },
+        Whole::Truth(truth) => (truth.to_string(), Value::Truth(*truth)),
+        Whole::List(_) | Whole::Table(_) | Whole::Date => {
+            return Err(value.not(name, "a text, a number, true or false"));
+        }
+    };
+    Ok(Level { text, value: read })
+}
+
+fn check_level(acts: &Acts, level: &Level, at: usize) -> Result<(), Fault> {
+    let one_of = |what: &str, known: &[&str]| match known.contains(&level.text.as_str()) {
+        true => Ok(()),
+        false => Err(Fault::new(at, format!("there is no {what} {:?}", level.text))
+            .with_hint(format!("there are {}", known.join(", ")))),
+    };
+    let count = |least: f64| match level.number() {
+        Some(number) if number >= least && number.fract() == 0.0 && number <= 1e6 => Ok(()),
+        Some(_) | None => {
+            Err(Fault::new(at, format!("{} is not a whole number of at least {least}", level.text)))
+        }
+    };
+    match acts {
+        Acts::Variable | Acts::Knob(_) | Acts::Isa => Ok(()),
+        Acts::Strategy => {
+            let names: Vec<&str> =
+                pinfold_plan::strategies().iter().map(|strategy| strategy.name).collect();
+            one_of("strategy", &names)
+        }
+        Acts::Method => {
+            let mut names = vec![NONE];
+            names.extend(Method::ALL.map(Method::name));
+            one_of("method", &names)
+        }
+        Acts::Cores | Acts::Threads | Acts::Vcpus => count(1.0),
+        Acts::Speed => match level.number() {
+            Some(number) if number > 0.0 && number <= 1.0 => Ok(()),
+            Some(_) | None => {
+                Err(Fault::new(at, format!("{} is not a speed above 0 and at most 1", level.text))
+                    .with_hint("write a share such as 0.4 or \"40%\""))
+            }
+        },
+        Acts::HostLoad | Acts::GuestLoad => one_of("load", &["idle", "loaded"]),
+        Acts::Accelerator => one_of("accelerator", &["native", "kvm", "tcg"]),
+        Acts::MemoryNode if level.text == "any" => Ok(()),
+        Acts::MemoryNode => count(0.0),
+    }
+}
+
+fn named_levels(table: Toml, key: &str) -> Result<BTreeMap<String, Level>, Fault> {
+    let Whole::Table(entries) = table.what else {
+        return Err(table.not(key, "a table of names and values"));
+    };
+    let mut named = BTreeMap::new();
+    for (name, at, value) in entries {
+        check_name(&name, at)?;
+        named.insert(name.clone(), level(&name, value)?);
+    }
+    Ok(named)
+}
+
+fn pus(keys: &mut Keys) -> Result<Option<CpuSet>, Fault> {
+    let Some((text, at)) = keys.text("pus")? else { return Ok(None) };
+    let pus = CpuSet::parse_list(&text).map_err(|error| {
+        Fault::new(at, format!("pus: {error}")).with_hint("write OS indexes, such as 0-3,8")
+    })?;
+    match pus.is_empty() {
+        false => Ok(Some(pus)),
+        true => Err(Fault::new(at, "pus: it names no PU".to_owned())),
+    }
+}
+
+fn whole(keys: &mut Keys, key: &str, least: u32) -> Result<Option<u32>, Fault> {
+    let Some(value) = keys.take(key) else { return Ok(None) };
+    let count = value.count(key)?;
+    match count < least || count > 1_000_000 {
+        true => Err(value.not(key, &format!("a number from {least} to 1000000"))),
+        false => Ok(Some(count)),
+    }
+}
+
+/// A share: `0.02` or `"2%"`.
+fn share(keys: &mut Keys, key: &str) -> Result<Option<f64>, Fault> {
+    let Some(value) = keys.take(key) else { return Ok(None) };
+    let at = value.at;
+    let level = level(key, value)?;
+    match level.number() {
+        Some(number) if number > 0.0 && number < 1.0 => Ok(Some(number)),
+        Some(_) | None => {
+            Err(Fault::new(at, format!("{key}: {} is not a share between 0 and 1", level.text))
+                .with_hint("write 0.02 or \"2%\""))
+        }
+    }
+}
+
+fn time(keys: &mut Keys, key: &str) -> Result<Option<u64>, Fault> {
+    let Some((text, at)) = keys.text(key)? else { return Ok(None) };
+    match words::duration_ns(&text) {
+        Some(ns) if ns > 0 => Ok(Some(ns)),
+        Some(_) | None => Err(Fault::new(at, format!("{key}: {text:?} is not a time above zero"))
+            .with_hint("write a time with its unit, such as 90s, 10min or 2h")),
+    }
+}
+
+fn probes(keys: &mut Keys) -> Result<Vec<Probe>, Fault> {
+    let names = keys.texts("probes")?;
+    let probe = |(name, at): (String, usize)| {
+        Probe::ALL.into_iter().find(|probe| probe.name() == name).ok_or_else(|| {
+            let known = Probe::ALL.map(Probe::name).join(", ");
+            Fault::new(at, format!("there is no probe {name:?}"))
+                .with_hint(format!("there are {known}; others are workloads of their own"))
+        })
+    };
+    let found: BTreeSet<Probe> = names.into_iter().map(probe).collect::<Result<_, _>>()?;
+    Ok(found.into_iter().collect())
+}
+
+fn summary(keys: &mut Keys) -> Result<Summary, Fault> {
+    let known = [Summary::Median, Summary::Mean, Summary::MeanInterval];
+    let Some((text, at)) = keys.text("summary")? else { return Ok(Summary::Median) };
+    known.into_iter().find(|one| one.name() == text).ok_or_else(|| {
+        Fault::new(at, format!("there is no summary {text:?}"))
+            .with_hint(format!("there are {}", known.map(Summary::name).join(", ")))
+    })
+}
+
+fn stop(table: Toml, study: &Study) -> Result<Stop, Fault> {
+    let mut keys = Keys::of(table, "stop", STOP)?;
+    let (figure, at) = keys.required("figure")?.into_text("figure")?;
+    report::check_figure(&figure, at, study)?;
+    let at_least = whole(&mut keys, "at-least", 2)?.unwrap_or(5);
+    Ok(Stop { figure, half_width: share(&mut keys, "half-width")?.unwrap_or(0.02), at_least })
+}
+
+fn quick(table: Toml, study: &Study) -> Result<Quick, Fault> {
+    let mut keys = Keys::of(table, "quick", QUICK)?;
+    let (note, at) = keys.required("note")?.into_text("note")?;
+    if note.trim().is_empty() {
+        return Err(Fault::new(at, "note: say what the quick form leaves out".to_owned()));
+    }
+    let mut quick = Quick {
+        note,
+        repetitions: whole(&mut keys, "repetitions", 1)?,
+        starts: whole(&mut keys, "starts", 1)?,
+        warm_up: whole(&mut keys, "warm-up", 0)?,
+        levels: BTreeMap::new(),
+        values: BTreeMap::new(),
+        workloads: Vec::new(),
+    };
+    if let Some(table) = keys.take("values") {
+        let at = table.at;
+        quick.values = named_levels(table, "values")?;
+        if let Some(name) = quick.values.keys().find(|name| !study.values.contains_key(*name)) {
+            return Err(Fault::new(at, format!("values: the study has no value {name}")));
+        }
+    }
+    if let Some(table) = keys.take("levels") {
+        let Whole::Table(entries) = table.what else {
+            return Err(table.not("levels", "a table of factors and levels"));
+        };
+        for (name, at, value) in entries {
+            let factor = study.factor(&name).ok_or_else(|| no_factor(&name, at, study))?;
+            let levels = levels(&name, &factor.acts, value)?;
+            if let Some(level) = study.baseline.get(&name)
+                && !levels.iter().any(|known| known.value == level.value)
+            {
+                return Err(Fault::new(at, format!("the baseline needs {name} = {level}")));
+            }
+            quick.levels.insert(name, levels);
+        }
+    }
+    for (name, at) in keys.texts("workloads")? {
+        if !study.workloads.iter().any(|workload| workload.name == name) {
+            return Err(Fault::new(at, format!("there is no workload {name:?}")));
+        }
+        quick.workloads.push(name);
+    }
+    Ok(quick)
+}
+
+impl Study {
+    /// The study as its `[quick]` table reduces it; `None` if it has none.
+    #[must_use]
+    pub fn quickly(&self) -> Option<Study> {
+        let quick = self.quick.clone()?;
+        let mut study = self.clone();
+        study.repetitions = quick.repetitions.unwrap_or(study.repetitions);
+        study.starts = quick.starts.unwrap_or(study.starts);
+        study.warm_up = quick.warm_up.unwrap_or(study.warm_up);
+        study.values.extend(quick.values);
+        for factor in &mut study.factors {
+            if let Some(levels) = quick.levels.get(&factor.name) {
+                factor.levels.clone_from(levels);
+            }
+        }
+        let names = quick.workloads;
+        study.workloads.retain(|one| names.is_empty() || names.contains(&one.name));
+        Some(study)
+    }
+}

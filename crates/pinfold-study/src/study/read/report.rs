@@ -1,0 +1,246 @@
+//! `[[plot]]`, `[[table]]` and `[[claim]]`: what the report shows, and what the source says.
+
+use std::collections::BTreeMap;
+
+use pinfold_plan::requests::keys::{Fault, Keys};
+use pinfold_plan::requests::value::Value as Toml;
+
+use super::super::expr::Expr;
+use super::super::file::{Claim, Plot, PlotKind, Probe, Rule, Selection, Shown, Study, Table};
+use super::super::words;
+use super::workload::WHOLE_TIME;
+use super::{cell_rule, expr_fault, named_levels, rule};
+
+const SELECTION: &[&str] = &["figure", "labels", "where", "show", "ideal"];
+const PLOT: &[&str] = &["name", "title", "kind", "x", "series", "panel", "mark", "log"];
+const TABLE: &[&str] = &["name", "title", "rows", "columns"];
+const CLAIM: &[&str] = &["source", "place", "see", "agree"];
+/// The functions of claims: one number out of the cells that their arguments pick.
+pub(in super::super) const FUNCTIONS: [&str; 6] =
+    ["value", "ratio", "error", "spread", "smallest", "largest"];
+
+pub(super) fn report(keys: &mut Keys, study: &mut Study) -> Result<(), Fault> {
+    let mut names: Vec<String> = Vec::new();
+    let mut fresh = |name: &str, at: usize| {
+        let is_plain = !name.is_empty()
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+        if !is_plain || names.iter().any(|known| known == name) {
+            return Err(Fault::new(
+                at,
+                format!("name: {name:?} is taken, or is not letters, digits, - and _"),
+            ));
+        }
+        names.push(name.to_owned());
+        Ok(())
+    };
+    for table in keys.tables("plot")? {
+        let at = table.at;
+        let plot = plot(table, study)?;
+        fresh(&plot.name, at)?;
+        study.plots.push(plot);
+    }
+    for table in keys.tables("table")? {
+        let at = table.at;
+        let table = one_table(table, study)?;
+        fresh(&table.name, at)?;
+        study.tables.push(table);
+    }
+    for table in keys.tables("claim")? {
+        let claim = claim(table, study)?;
+        study.claims.push(claim);
+    }
+    Ok(())
+}
+
+/// The figure must be one that a workload or probe gives. Workloads that print lines of figures
+/// name them only when they run.
+pub(super) fn check_figure(name: &str, at: usize, study: &Study) -> Result<(), Fault> {
+    let declared = study.workloads.iter().flat_map(|workload| &workload.figures);
+    let mut known: Vec<&str> = declared.map(|figure| figure.name.as_str()).collect();
+    known.push(WHOLE_TIME);
+    known.extend(Probe::ALL.map(Probe::name));
+    let lines = study.workloads.iter().any(|workload| workload.figures.is_empty());
+    if lines || known.contains(&name) {
+        return Ok(());
+    }
+    known.sort_unstable();
+    known.dedup();
+    Err(Fault::new(at, format!("no workload gives the figure {name:?}"))
+        .with_hint(format!("there are {}", known.join(", "))))
+}
+
+fn selection(keys: &mut Keys, study: &Study) -> Result<Selection, Fault> {
+    let (figure, at) = keys.required("figure")?.into_text("figure")?;
+    check_figure(&figure, at, study)?;
+    let labels = match keys.take("labels") {
+        None => BTreeMap::new(),
+        Some(table) => {
+            let levels = named_levels(table, "labels")?;
+            levels.into_iter().map(|(name, level)| (name, level.text)).collect()
+        }
+    };
+    let shown = match keys.text("show")? {
+        None => Shown::Value,
+        Some((text, at)) => match text.as_str() {
+            "value" => Shown::Value,
+            "ratio" => Shown::Ratio,
+            "error" => Shown::Error,
+            _ => {
+                return Err(Fault::new(at, format!("show: {text:?} is not known"))
+                    .with_hint("there are value, ratio and error"));
+            }
+        },
+    };
+    let ideal = keys.text("ideal")?.map(|text| cell_rule(text, study, "ideal")).transpose()?;
+    if shown != Shown::Value && study.baseline.is_empty() {
+        return Err(Fault::new(at, "show: ratios need a [baseline]".to_owned()));
+    }
+    if shown == Shown::Error && ideal.is_none() {
+        return Err(Fault::new(at, "show: an error needs the key \"ideal\"".to_owned()));
+    }
+    let only = keys.text("where")?.map(|text| cell_rule(text, study, "where")).transpose()?;
+    Ok(Selection { figure, labels, only, shown, ideal })
+}
+
+fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {
+    let mut keys = Keys::of(table, "plot", &[SELECTION, PLOT].concat())?;
+    let (name, title) = name_and_title(&mut keys)?;
+    let kind = match keys.text("kind")? {
+        None => PlotKind::Lines,
+        Some((text, at)) => match text.as_str() {
+            "lines" => PlotKind::Lines,
+            "bars" => PlotKind::Bars,
+            _ => {
+                return Err(Fault::new(at, format!("kind: {text:?} is not known"))
+                    .with_hint("there are lines and bars"));
+            }
+        },
+    };
+    let log = keys.texts("log")?;
+    if let Some((axis, at)) = log.iter().find(|(axis, _)| !matches!(axis.as_str(), "x" | "y")) {
+        return Err(Fault::new(*at, format!("log: there is no axis {axis:?}")));
+    }
+    let has = |axis: &str| log.iter().any(|(known, _)| known == axis);
+    let plot = Plot {
+        name,
+        title,
+        kind,
+        x: axis(&mut keys, "x", study)?.ok_or_else(|| missing("x"))?,
+        series: axis(&mut keys, "series", study)?,
+        panel: axis(&mut keys, "panel", study)?,
+        mark: keys.text("mark")?.map(|text| cell_rule(text, study, "mark")).transpose()?,
+        log_x: has("x"),
+        log_y: has("y"),
+        selection: selection(&mut keys, study)?,
+    };
+    Ok(plot)
+}
+
+fn missing(key: &str) -> Fault {
+    Fault::new(0, format!("a plot needs the key {key:?}"))
+}
+
+fn one_table(table: Toml, study: &Study) -> Result<Table, Fault> {
+    let mut keys = Keys::of(table, "table", &[SELECTION, TABLE].concat())?;
+    let (name, title) = name_and_title(&mut keys)?;
+    let rows = keys.texts("rows")?;
+    let rows = rows
+        .into_iter()
+        .map(|(name, at)| check_axis(name, at, study))
+        .collect::<Result<Vec<_>, _>>()?;
+    let columns = axis(&mut keys, "columns", study)?;
+    Ok(Table { name, title, rows, columns, selection: selection(&mut keys, study)? })
+}
+
+fn name_and_title(keys: &mut Keys) -> Result<(String, String), Fault> {
+    let (name, _) = keys.required("name")?.into_text("name")?;
+    let title = keys.text("title")?.map_or_else(|| name.clone(), |(title, _)| title);
+    Ok((name, title))
+}
+
+/// A factor, `workload`, or a label of figures that are printed as lines.
+fn axis(keys: &mut Keys, key: &str, study: &Study) -> Result<Option<String>, Fault> {
+    keys.text(key)?.map(|(name, at)| check_axis(name, at, study)).transpose()
+}
+
+fn check_axis(name: String, at: usize, study: &Study) -> Result<String, Fault> {
+    let lines = study.workloads.iter().any(|workload| workload.figures.is_empty());
+    match study.varies(&name) || lines {
+        true => Ok(name),
+        false => Err(super::no_factor(&name, at, study)),
+    }
+}
+
+fn claim(table: Toml, study: &Study) -> Result<Claim, Fault> {
+    let mut keys = Keys::of(table, "claim", CLAIM)?;
+    let (source, _) = keys.required("source")?.into_text("source")?;
+    let place = keys.text("place")?.map(|(text, _)| text).unwrap_or_default();
+    let (see, see_at) = keys.required("see")?.into_text("see")?;
+    let (text, at) = keys.required("agree")?.into_text("agree")?;
+    let agree = rule((text, at), "agree")?;
+    check_claim(&agree, study, "agree")?;
+    check_see(&see, see_at, study)?;
+    Ok(Claim { source, place, see, agree })
+}
+
+fn check_see(see: &str, at: usize, study: &Study) -> Result<(), Fault> {
+    let broken = std::cell::RefCell::new(None);
+    let check = |text: &str| {
+        let checked = Expr::parse(text)
+            .map_err(|error| Fault::new(at, format!("see: {text}: {}", error.why)))
+            .and_then(|expr| check_claim(&Rule { text: text.to_owned(), expr, at }, study, "see"));
+        match checked {
+            Ok(()) => Some(String::new()),
+            Err(fault) => {
+                *broken.borrow_mut() = Some(fault);
+                None
+            }
+        }
+    };
+    match words::fill(see, &check) {
+        Ok(_) => Ok(()),
+        Err(why) => {
+            Err(broken.into_inner().unwrap_or_else(|| Fault::new(at, format!("see: {why}"))))
+        }
+    }
+}
+
+/// Its functions are those of claims, and what they pick are factors.
+fn check_claim(rule: &Rule, study: &Study, key: &str) -> Result<(), Fault> {
+    let fault = |at: usize, why: String| expr_fault(key, rule.at, &super::ExprError { at, why });
+    for (name, at) in rule.expr.names() {
+        if !study.values.contains_key(name) && !super::HOST_FACTS.contains(&name) {
+            return Err(fault(at, format!("there is no value {name}")).with_hint(format!(
+                "numbers of cells come from {}: ratio(rate, method = \"hogs\")",
+                FUNCTIONS.join(", ")
+            )));
+        }
+    }
+    for (function, arguments, at) in rule.expr.calls() {
+        if !FUNCTIONS.contains(&function) {
+            return Err(fault(at, format!("there is no function {function}"))
+                .with_hint(format!("there are {}", FUNCTIONS.join(", "))));
+        }
+        let Some((first, picks)) = arguments.split_first() else {
+            return Err(fault(at, format!("{function} needs the name of a figure")));
+        };
+        match (&first.name, first.value.as_name()) {
+            (None, Some(name)) => check_figure(name, rule.at, study)?,
+            (_, _) => {
+                return Err(fault(at, format!("{function} needs the name of a figure first")));
+            }
+        }
+        for pick in picks {
+            match &pick.name {
+                Some(name) if name == "of" || check_axis(name.clone(), 0, study).is_ok() => {}
+                Some(name) => {
+                    return Err(fault(pick.value.at(), format!("there is no factor {name}")));
+                }
+                None => {
+                    return Err(fault(pick.value.at(), "write factor = level".to_owned()));
+                }
+            }
+        }
+    }
+    Ok(())
+}

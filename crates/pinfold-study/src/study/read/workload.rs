@@ -1,0 +1,156 @@
+//! `[[workload]]`: what runs, and how to read what it prints.
+
+use std::collections::BTreeSet;
+
+use pinfold_model::{Family, Unit};
+use pinfold_plan::requests::keys::{Fault, Keys};
+use pinfold_plan::requests::value::Value as Toml;
+use regex_lite::Regex;
+
+use super::super::file::{BUILT_IN, FigureRule, Program, Rule, Source, Study, Workload};
+use super::super::words;
+use super::{cell_rule, check_name, rule, time, truth};
+
+const WORKLOAD: &[&str] = &["name", "pinload", "command", "lasts", "time-limit", "figure", "roi"];
+const FIGURE: &[&str] = &["name", "unit", "family", "json", "regex"];
+/// What the hooks of PARSEC print at the end of the region of interest.
+const ROI: &str = r"\[HOOKS\] Total time spent in ROI:\s*([0-9.]+)\s*s";
+/// Figures that every trial has.
+pub(super) const WHOLE_TIME: &str = "t_full";
+
+pub(super) fn workloads(
+    keys: &mut Keys,
+    study: &Study,
+    limit_ns: u64,
+) -> Result<Vec<Workload>, Fault> {
+    let mut workloads: Vec<Workload> = Vec::new();
+    for table in keys.tables("workload")? {
+        let at = table.at;
+        let one = workload(table, study, limit_ns)?;
+        if workloads.iter().any(|other| other.name == one.name) {
+            return Err(Fault::new(at, format!("the workload {:?} is given twice", one.name)));
+        }
+        workloads.push(one);
+    }
+    match workloads.is_empty() {
+        false => Ok(workloads),
+        true => Err(Fault::new(0, "the study has no [[workload]]".to_owned())
+            .with_hint("write [[workload]] with a name and a command, or a pinload subcommand")),
+    }
+}
+
+fn workload(table: Toml, study: &Study, limit_ns: u64) -> Result<Workload, Fault> {
+    let at = table.at;
+    let mut keys = Keys::of(table, "workload", WORKLOAD)?;
+    let (name, name_at) = keys.required("name")?.into_text("name")?;
+    if name.is_empty() || name.chars().any(char::is_control) {
+        return Err(Fault::new(name_at, "name: it is empty or has a control character".to_owned()));
+    }
+    let program = program(&mut keys, study, at)?;
+    let lasts_s = lasts(&mut keys, study)?;
+    let time_limit_ns = time(&mut keys, "time-limit")?.unwrap_or(limit_ns);
+    let mut figures = Vec::new();
+    let mut names = BTreeSet::from([WHOLE_TIME.to_owned()]);
+    for table in keys.tables("figure")? {
+        let at = table.at;
+        let one = figure(table)?;
+        if !names.insert(one.name.clone()) {
+            return Err(Fault::new(at, format!("the figure {:?} is given twice", one.name)));
+        }
+        figures.push(one);
+    }
+    if truth(&mut keys, "roi")? {
+        figures.push(roi(at)?);
+    }
+    Ok(Workload { name, program, lasts_s, time_limit_ns, figures })
+}
+
+fn roi(at: usize) -> Result<FigureRule, Fault> {
+    Ok(FigureRule {
+        name: "t_roi".to_owned(),
+        unit: Unit::Nanoseconds,
+        family: Family::Capacity,
+        source: Source::Regex(Box::new(regex(ROI, at)?)),
+    })
+}
+
+fn program(keys: &mut Keys, study: &Study, at: usize) -> Result<Program, Fault> {
+    let pinload = keys.texts("pinload")?;
+    let command = keys.texts("command")?;
+    let (words, make): (_, fn(Vec<String>) -> Program) = match (pinload, command) {
+        (words, none) if none.is_empty() && !words.is_empty() => (words, Program::Pinload),
+        (none, words) if none.is_empty() && !words.is_empty() => (words, Program::Command),
+        (_, _) => {
+            return Err(Fault::new(at, "a workload has either pinload or command".to_owned())
+                .with_hint("write command = [\"/usr/bin/program\", \"--threads={n_threads}\"]"));
+        }
+    };
+    for (word, at) in &words {
+        let known = |name: &str| {
+            let is_known = BUILT_IN.contains(&name) || study.knows(name);
+            is_known.then(String::new)
+        };
+        words::fill(word, &known).map_err(|why| {
+            let names: Vec<&str> = study
+                .factors
+                .iter()
+                .map(|factor| factor.name.as_str())
+                .chain(study.values.keys().map(String::as_str))
+                .chain(BUILT_IN)
+                .collect();
+            Fault::new(*at, why).with_hint(format!(
+                "in braces may stand {}; write {{{{ for a brace",
+                names.join(", ")
+            ))
+        })?;
+    }
+    Ok(make(words.into_iter().map(|(word, _)| word).collect()))
+}
+
+/// A time such as `"3s"`, or seconds as an expression over factors.
+fn lasts(keys: &mut Keys, study: &Study) -> Result<Rule, Fault> {
+    let (text, at) = keys.required("lasts")?.into_text("lasts")?;
+    match words::duration_ns(&text) {
+        Some(ns) => rule((format!("{}", ns as f64 / 1e9), at), "lasts"),
+        None => cell_rule((text, at), study, "lasts"),
+    }
+}
+
+fn figure(table: Toml) -> Result<FigureRule, Fault> {
+    let at = table.at;
+    let mut keys = Keys::of(table, "figure", FIGURE)?;
+    let (name, name_at) = keys.required("name")?.into_text("name")?;
+    check_name(&name, name_at)?;
+    let unit = match keys.text("unit")? {
+        None => Unit::Count,
+        Some((text, at)) => Unit::from_name(&text).ok_or_else(|| {
+            Fault::new(at, format!("there is no unit {text:?}"))
+                .with_hint(format!("there are {}", Unit::ALL.map(Unit::name).join(", ")))
+        })?,
+    };
+    let family = match keys.text("family")? {
+        None => Family::Capacity,
+        Some((text, at)) => Family::from_name(&text).ok_or_else(|| {
+            Fault::new(at, format!("there is no family {text:?}"))
+                .with_hint(format!("there are {}", Family::ALL.map(Family::name).join(", ")))
+        })?,
+    };
+    let source = match (keys.text("json")?, keys.text("regex")?) {
+        (Some(text), None) => Source::Json(rule(text, "json")?.expr),
+        (None, Some((text, at))) => Source::Regex(Box::new(regex(&text, at)?)),
+        (Some(_), Some(_)) | (None, None) => {
+            return Err(Fault::new(at, "a figure has either json or regex".to_owned())
+                .with_hint("json = \"units / elapsed_ns * 1e9\", or regex = 'time: ([0-9.]+)'"));
+        }
+    };
+    Ok(FigureRule { name, unit, family, source })
+}
+
+fn regex(text: &str, at: usize) -> Result<Regex, Fault> {
+    let regex = Regex::new(text).map_err(|error| Fault::new(at, format!("regex: {error}")))?;
+    match regex.captures_len() {
+        0 | 1 => Err(Fault::new(at, "regex: it has no group that holds the number".to_owned())
+            .with_hint("put round brackets around the number: 'time: ([0-9.]+)'")),
+        _ => Ok(regex),
+    }
+}

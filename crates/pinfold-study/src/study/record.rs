@@ -1,0 +1,229 @@
+//! A study in its store: the document that the run keeps, beginning a run, reading one back.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::Origin;
+use serde::{Deserialize, Serialize};
+
+use super::cells::Cells;
+use super::error::StudyError;
+use super::file::{HostFacts, Study};
+use super::read::from_toml;
+use super::runner::Runner;
+use crate::schema::SchemaError;
+use crate::store::{NewRun, OpenRun, RunId, Store, StoreError, StudyCell};
+
+/// What runs of studies are called in the store.
+pub const KIND: &str = "study";
+
+const FORMAT: &str = "pinfold-study/1";
+
+/// What the run keeps besides its cells: enough to go on and to make the page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StudyRecord {
+    format: String,
+    /// The study file's text.
+    pub toml: String,
+    /// Whether its `[quick]` form was run.
+    pub quick: bool,
+    /// The command line that began it.
+    pub command: String,
+    facts: FactsV1,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct FactsV1 {
+    pus: usize,
+    cores: usize,
+    nodes: usize,
+    packages: usize,
+    smt: bool,
+}
+
+/// What ended a run before its last block.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Early {
+    /// Blocks that were run.
+    pub blocks: u32,
+    /// Why no further one was.
+    pub reason: String,
+}
+
+/// A run read back.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The study, in the form that is run.
+    pub study: Study,
+    /// Its cells, those that the runner refused among the skipped.
+    pub cells: Cells,
+    /// The host that it began on.
+    pub facts: HostFacts,
+    /// Its document.
+    pub record: StudyRecord,
+    /// Set if it ended before its last block.
+    pub early: Option<Early>,
+}
+
+/// What is begun.
+#[derive(Clone, Copy, Debug)]
+pub struct NewStudy<'a> {
+    /// The study, as its file has it.
+    pub study: &'a Study,
+    /// Whether its `[quick]` form is run.
+    pub quick: bool,
+    /// The command line.
+    pub command: &'a str,
+    /// Where and with what.
+    pub origin: &'a Origin,
+    /// The host.
+    pub facts: &'a HostFacts,
+    /// When (seconds since 1970).
+    pub now_unix_s: u64,
+}
+
+/// The cells of a study on this host, those that the runner refuses marked as skipped.
+///
+/// # Errors
+/// As [`Cells::of`], and [`StudyError::AllSkipped`].
+pub fn cells(study: &Study, facts: &HostFacts, runner: &dyn Runner) -> Result<Cells, StudyError> {
+    let mut cells = Cells::of(study, facts)?;
+    for cell in &mut cells.all {
+        if cell.skipped.is_none() {
+            cell.skipped = runner.refusal(study, cell);
+        }
+    }
+    match cells.all.iter().find(|cell| cell.skipped.is_none()) {
+        Some(_) => Ok(cells),
+        None => {
+            let first = cells.all.first().and_then(|cell| cell.skipped.clone());
+            let reason = first.unwrap_or_default();
+            Err(StudyError::AllSkipped { cells: cells.all.len(), reason })
+        }
+    }
+}
+
+/// Begins a run: its document and its cells are in the store when this returns.
+///
+/// # Errors
+/// [`StudyError`]: nothing can be run, the store holds another study or an unfinished run.
+pub fn create(
+    store: &mut Store,
+    new: &NewStudy<'_>,
+    runner: &dyn Runner,
+) -> Result<OpenRun, StudyError> {
+    for run in store.runs()? {
+        let record = store.run(run)?;
+        if record.kind != KIND {
+            continue;
+        }
+        let path = store.path().to_owned();
+        let held = Loaded::read(store, run)?;
+        if held.study.name != new.study.name {
+            let (found, wanted) = (held.study.name, new.study.name.clone());
+            return Err(StudyError::OtherStudy { path, found, wanted });
+        }
+        if record.finished_unix_s.is_none() {
+            return Err(StudyError::Unfinished { path });
+        }
+    }
+    let quick = new.quick.then(|| new.study.quickly()).flatten();
+    let study = quick.as_ref().unwrap_or(new.study);
+    let cells = cells(study, new.facts, runner)?;
+    let record = StudyRecord {
+        format: FORMAT.to_owned(),
+        toml: new.study.text.clone(),
+        quick: new.quick,
+        command: new.command.to_owned(),
+        facts: FactsV1 {
+            pus: new.facts.pus,
+            cores: new.facts.cores,
+            nodes: new.facts.nodes,
+            packages: new.facts.packages,
+            smt: new.facts.smt,
+        },
+    };
+    let config_json = serde_json::to_string(&record).map_err(|error| document(error.into()))?;
+    let run = store.create_run(&NewRun {
+        created_unix_s: new.now_unix_s,
+        kind: KIND,
+        config_json: &config_json,
+        origin: new.origin,
+        seed: study.seed,
+        candidates: &[],
+    })?;
+    let rows: Vec<StudyCell> = cells.all.iter().map(|cell| row_of(study, cell)).collect();
+    store.save_study_cells(run, &rows)?;
+    Ok(run)
+}
+
+fn row_of(study: &Study, cell: &super::cells::Cell) -> StudyCell {
+    let levels = study.factors.iter().filter_map(|factor| {
+        Some((factor.name.clone(), cell.level(study, &factor.name)?.to_owned()))
+    });
+    StudyCell {
+        workload: cell.workload(study).name.clone(),
+        levels: levels.collect::<BTreeMap<_, _>>(),
+        baseline: cell.baseline,
+        skipped: cell.skipped.clone(),
+    }
+}
+
+fn document(source: SchemaError) -> StudyError {
+    StudyError::Document { what: "study", source }
+}
+
+impl Loaded {
+    /// Reads a run back.
+    ///
+    /// # Errors
+    /// [`StudyError`]: the run is none of a study, or its documents are of another version.
+    pub fn read(store: &Store, run: RunId) -> Result<Self, StudyError> {
+        let row = store.run(run)?;
+        if row.kind != KIND {
+            let path = store.path().to_owned();
+            return Err(StoreError::Kind { path, run, found: row.kind, wanted: KIND }.into());
+        }
+        let record: StudyRecord =
+            serde_json::from_str(&row.config_json).map_err(|error| document(error.into()))?;
+        if record.format != FORMAT {
+            let word = record.format;
+            return Err(document(SchemaError::Word { what: "format", word }));
+        }
+        let early = row.confirm_json.as_deref().map(serde_json::from_str).transpose();
+        let early = early.map_err(|error| document(error.into()))?;
+        let whole = from_toml(&record.toml).map_err(StudyError::Stored)?;
+        let study = if record.quick { whole.quickly().unwrap_or(whole) } else { whole };
+        let FactsV1 { pus, cores, nodes, packages, smt } = record.facts;
+        let facts = HostFacts { pus, cores, nodes, packages, smt };
+        let mut cells = Cells::of(&study, &facts)?;
+        let stored = store.study_cells(run)?;
+        let is_same = |(cell, row): (&super::cells::Cell, &StudyCell)| {
+            StudyCell { skipped: row.skipped.clone(), ..row_of(&study, cell) } == *row
+        };
+        if stored.len() != cells.all.len() || !cells.all.iter().zip(&stored).all(is_same) {
+            let (stored, found) = (stored.len(), cells.all.len());
+            return Err(StudyError::OtherCells { stored, found });
+        }
+        for (cell, row) in cells.all.iter_mut().zip(stored) {
+            cell.skipped = row.skipped;
+        }
+        Ok(Self { study, cells, facts, record, early })
+    }
+
+    /// Checks that a file is the one that the run began with.
+    ///
+    /// # Errors
+    /// [`StudyError::OtherText`] with the first line that differs.
+    pub fn same_text(&self, file: &str, text: &str) -> Result<(), StudyError> {
+        if self.record.toml == text {
+            return Ok(());
+        }
+        let same = text.lines().zip(self.record.toml.lines()).take_while(|(a, b)| a == b).count();
+        Err(StudyError::OtherText { file: file.to_owned(), line: same + 1 })
+    }
+}
+
+/// The document of an early end.
+pub(super) fn early_to_json(early: &Early) -> Result<String, StudyError> {
+    serde_json::to_string(early).map_err(|error| document(error.into()))
+}

@@ -1,0 +1,198 @@
+//! On what a start runs: the PUs as they are, a plan, or a virtual node of slow cores.
+
+use pinfold_model::{
+    CpuSet, EmulationPlan, Method, NodeId, Plan, Platform, PlatformVnode, Request, Speed,
+    SpeedWish, Topology, Variant, VnodeRequest,
+};
+use pinfold_plan::{platforms, requests};
+use pinfold_speed::Facts;
+use pinfold_study::study::{Acts, Cell, Level, NONE, Study, Wanted};
+
+/// Name of the vnode and of the group that are measured.
+pub const NAME: &str = "study";
+/// The level of a knob that leaves it.
+const AS_IS: &str = "as-is";
+
+/// On what a start runs.
+pub enum Ground {
+    /// These PUs, with nothing else changed.
+    Plain(CpuSet),
+    /// A plan, made true for each process that is measured and taken back after it.
+    Planned(Box<Plan>),
+    /// A virtual node, for all trials of the start.
+    Slowed(Box<EmulationPlan>),
+}
+
+impl Ground {
+    /// The PUs that are measured.
+    pub fn pus(&self) -> CpuSet {
+        match self {
+            Ground::Plain(pus) => pus.clone(),
+            Ground::Planned(plan) => plan.pus(),
+            Ground::Slowed(plan) => {
+                let mut pus = CpuSet::new();
+                plan.vnodes.iter().for_each(|vnode| pus.add(&vnode.cpus()));
+                pus
+            }
+        }
+    }
+
+    /// The speed that a trial wants of its virtual node.
+    pub fn speed(wanted: Wanted<'_>) -> Option<Speed> {
+        speed_of(wanted.cell.acting(wanted.study, &Acts::Speed)).ok()
+    }
+
+    /// The ground of a cell; in words why there is none on this host.
+    pub fn of(
+        study: &Study,
+        cell: &Cell,
+        (topology, facts): (&Topology, &Facts),
+    ) -> Result<Self, String> {
+        refuse_guests(study, cell)?;
+        let level = |acts: Acts| cell.acting(study, &acts);
+        let cores = level(Acts::Cores).map(|cores| count(cores, "cores")).transpose()?;
+        if let Some(cores) = cores.filter(|cores| *cores as usize > topology.allowed.len()) {
+            let there = topology.allowed.len();
+            return Err(format!("it needs {cores} cores, this host has {there}"));
+        }
+        let is_slow = level(Acts::Speed).is_some() || level(Acts::Method).is_some();
+        let knobs: Vec<String> = study
+            .factors
+            .iter()
+            .filter_map(|factor| match &factor.acts {
+                Acts::Knob(key) => {
+                    let level = cell.level(study, &factor.name)?;
+                    (level != AS_IS).then(|| format!("{key}={level}"))
+                }
+                Acts::Variable
+                | Acts::Strategy
+                | Acts::Cores
+                | Acts::Threads
+                | Acts::Vcpus
+                | Acts::Speed
+                | Acts::Method
+                | Acts::HostLoad
+                | Acts::GuestLoad
+                | Acts::Isa
+                | Acts::Accelerator
+                | Acts::MemoryNode => None,
+            })
+            .collect();
+        let strategy = level(Acts::Strategy).map(|level| level.text.as_str());
+        let node = memory_node(level(Acts::MemoryNode))?;
+        if is_slow {
+            if strategy.is_some() || !knobs.is_empty() {
+                return Err("slow cores have a placement of their own".to_owned());
+            }
+            let speeds = (level(Acts::Method), level(Acts::Speed));
+            return slowed(study, (cores.unwrap_or(1), node), speeds, (topology, facts));
+        }
+        let threads = level(Acts::Threads).map(|level| count(level, "threads")).transpose()?;
+        if strategy.is_none() && knobs.is_empty() {
+            let wanted = cores.map_or(topology.allowed.len(), |cores| cores as usize);
+            return Ok(Ground::Plain(topology.allowed.iter().take(wanted).collect()));
+        }
+        let size = cores.or(threads).unwrap_or(1);
+        planned((strategy.unwrap_or(NONE), &knobs), size, topology)
+    }
+}
+
+/// What takes a guest is not this runner's.
+fn refuse_guests(study: &Study, cell: &Cell) -> Result<(), String> {
+    for (acts, plain) in
+        [(Acts::Isa, "native"), (Acts::Accelerator, "native"), (Acts::GuestLoad, "idle")]
+    {
+        if cell.acting(study, &acts).is_some_and(|level| level.text != plain) {
+            return Err("it needs a guest, and this runner runs on the host".to_owned());
+        }
+    }
+    match cell.acting(study, &Acts::Vcpus) {
+        Some(_) => Err("n_vcpu needs a guest, and this runner runs on the host".to_owned()),
+        None => Ok(()),
+    }
+}
+
+fn count(level: &Level, what: &str) -> Result<u32, String> {
+    level.text.parse().map_err(|_| format!("{what}: {level} is no whole number"))
+}
+
+fn memory_node(level: Option<&Level>) -> Result<Option<NodeId>, String> {
+    match level.filter(|level| level.text != "any") {
+        None => Ok(None),
+        Some(level) => count(level, "memory_node").map(|node| Some(NodeId(node))),
+    }
+}
+
+fn planned(
+    (strategy, knobs): (&str, &[String]),
+    size: u32,
+    topology: &Topology,
+) -> Result<Ground, String> {
+    let group = VnodeRequest::processes(NAME, size, Speed::FULL);
+    let mut plan = pinfold_plan::plan(strategy, topology, &Request::of(vec![group]))
+        .map_err(|error| error.to_string())?;
+    for words in knobs {
+        requests::knob(&mut plan, words).map_err(|error| error.to_string())?;
+    }
+    let wrong = pinfold_plan::check(&plan, topology);
+    let problem = wrong.iter().find(|finding| finding.severity == pinfold_model::Severity::Problem);
+    match problem {
+        Some(finding) => Err(format!("{}: {}", finding.subject, finding.text)),
+        None => Ok(Ground::Planned(Box::new(plan))),
+    }
+}
+
+fn speed_of(level: Option<&Level>) -> Result<Speed, String> {
+    let share = level.and_then(Level::number).unwrap_or(1.0);
+    let millionths = (share * 1e6).round();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1,000,000")]
+    let speed = Speed::from_millionths(millionths as u32);
+    speed.ok_or_else(|| format!("{share} is no speed"))
+}
+
+/// A vnode; or its very PUs at full speed, where nothing is to slow them.
+fn slowed(
+    study: &Study,
+    (cores, node): (u32, Option<NodeId>),
+    (method, speed): (Option<&Level>, Option<&Level>),
+    (topology, facts): (&Topology, &Facts),
+) -> Result<Ground, String> {
+    let speed = speed_of(speed)?;
+    let named = method.filter(|method| method.text != NONE);
+    let method = named.and_then(|method| Method::named(&method.text));
+    let vnode = |method, speed| PlatformVnode {
+        name: NAME.to_owned(),
+        cores,
+        speeds: vec![SpeedWish::Share(speed)],
+        memory_node: node,
+        method,
+        variant: Variant::default(),
+        period_ns: None,
+        attach: None,
+        profile: None,
+    };
+    let resolve = |vnode: PlatformVnode| {
+        let share_housekeeping = study.share_housekeeping;
+        platforms::resolve(&Platform { vnodes: vec![vnode], share_housekeeping }, topology)
+            .map_err(|error| error.to_string())
+    };
+    if method.is_none() && speed == Speed::FULL {
+        // The PUs that the slow ones have too, so that like is compared with like.
+        let plan = resolve(vnode(Some(Method::Quota), speed))?;
+        return Ok(Ground::Plain(Ground::Slowed(Box::new(plan)).pus()));
+    }
+    if method.is_none() && named.is_none() && study.factors.iter().any(|f| f.acts == Acts::Method) {
+        return Err("none slows nothing: only speed 1 is possible".to_owned());
+    }
+    let method = match method.or_else(|| pinfold_speed::best(facts)) {
+        Some(method) => method,
+        None => return Err("no method of slowing works here".to_owned()),
+    };
+    if method == Method::Inject {
+        return Err("inject replays a recorded load, which a study has not".to_owned());
+    }
+    if let Some(why) = pinfold_speed::refusal(method, facts) {
+        return Err(format!("{method}: {why}"));
+    }
+    Ok(Ground::Slowed(Box::new(resolve(vnode(Some(method), speed))?)))
+}

@@ -1,0 +1,298 @@
+//! `pinfold study`: an experiment from a file, on this host.
+//!
+//! ```text
+//! file ─► pinfold_study::study (cells, design, store) ─► HostRunner: plan → apply → run → undo
+//! ```
+//! The design, the store and the statistics are `pinfold-study`'s; here is what places and runs
+//! a workload ([`runner`]), and how it is told.
+
+mod ground;
+mod job;
+mod progress;
+mod runner;
+mod tell;
+mod trials;
+
+use pinfold_host::{Clock as _, LiveHost, SystemClock, process, user};
+use pinfold_model::Topology;
+use pinfold_probe::pinload::Pinload;
+use pinfold_study::store::{HostChange, OpenRun, RunId, SessionRecord, Store, StoreError};
+use pinfold_study::study::{
+    self as library, Environment, HostFacts, KIND, Loaded, NewStudy, Outcome, Study, StudyError,
+};
+
+use self::runner::HostRunner;
+use crate::cli::study::{
+    CheckArgs, GateArgs, ResumeArgs, RunArgs, StoreArgs, StudyArgs, StudyCommand,
+};
+use crate::common::{self, host_failure};
+use crate::failure::{Exit, Failure};
+use crate::interrupt;
+use crate::output::say;
+
+/// Held while trials run: nobody else's measure at the same time.
+const LOCK: &str = "measuring";
+
+/// Dispatches.
+pub fn study(arguments: &StudyArgs, state: Option<&str>) -> Result<(), Failure> {
+    match &arguments.command {
+        StudyCommand::Check(arguments) => check(arguments, state),
+        StudyCommand::Run(arguments) => run(arguments, state),
+        StudyCommand::Resume(arguments) => resume(arguments, state),
+        StudyCommand::Status(arguments) => status(arguments),
+    }
+}
+
+/// `pinfold gate`: waits until its standard input ends, then becomes the command.
+pub fn gate(arguments: &GateArgs) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::new(Exit::Host, format!("gate: {error}"));
+    std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink()).map_err(failed)?;
+    let Some((program, words)) = arguments.command.split_first() else {
+        return Err(Failure::new(Exit::Input, "no command is given"));
+    };
+    Err(host_failure(&process::become_program(program, words)))
+}
+
+/// A failure of the study's library.
+pub fn study_failure(error: &StudyError) -> Failure {
+    let exit = match error {
+        StudyError::Runner { .. } | StudyError::KeepsFailing { .. } => Exit::Host,
+        StudyError::Rule(_)
+        | StudyError::AllSkipped { .. }
+        | StudyError::OtherStudy { .. }
+        | StudyError::OtherText { .. }
+        | StudyError::Unfinished { .. }
+        | StudyError::Stored(_)
+        | StudyError::OtherCells { .. }
+        | StudyError::Document { .. }
+        | StudyError::Store(_) => Exit::Input,
+    };
+    Failure::from_error(exit, error, error.hint())
+}
+
+/// The same for one that speaks of a file.
+fn file_failure(file: &str, error: &StudyError) -> Failure {
+    let failure = study_failure(error);
+    match error {
+        StudyError::Rule(_) => {
+            Failure { message: format!("{file}: {}", failure.message), ..failure }
+        }
+        StudyError::AllSkipped { .. }
+        | StudyError::OtherStudy { .. }
+        | StudyError::OtherText { .. }
+        | StudyError::Unfinished { .. }
+        | StudyError::Stored(_)
+        | StudyError::OtherCells { .. }
+        | StudyError::Runner { .. }
+        | StudyError::KeepsFailing { .. }
+        | StudyError::Document { .. }
+        | StudyError::Store(_) => failure,
+    }
+}
+
+/// A store's failure.
+pub fn store_failure(error: &StoreError) -> Failure {
+    Failure::from_error(Exit::Input, error, error.hint())
+}
+
+/// A study from its file.
+fn read(path: &str) -> Result<Study, Failure> {
+    let text =
+        user::read_text(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    common::asked(path, library::from_toml(&text))
+}
+
+/// What the file's expressions may know of this host.
+fn facts(topology: &Topology) -> HostFacts {
+    let usable = &topology.allowed;
+    let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(usable)).count();
+    HostFacts {
+        pus: usable.len(),
+        cores,
+        nodes: topology.nodes.len(),
+        packages: topology.packages.len(),
+        smt: topology.has_smt(),
+    }
+}
+
+/// Everything that trials need.
+struct Bench {
+    host: LiveHost,
+    topology: Topology,
+    facts: HostFacts,
+}
+
+impl Bench {
+    /// This host, with the PUs that the study leaves.
+    fn of(study: &Study, file: &str) -> Result<Self, Failure> {
+        let host = common::host()?;
+        let mut topology = common::topology(&host, None)?;
+        if let Some(pus) = &study.pus {
+            common::require_known(&format!("{file}: pus"), pus, &topology)?;
+            topology.allowed = topology.allowed.intersection(pus);
+            if topology.allowed.is_empty() {
+                return Err(Failure::new(
+                    Exit::Input,
+                    format!("{file}: pus: none may be used here"),
+                ));
+            }
+        }
+        let facts = facts(&topology);
+        Ok(Self { host, topology, facts })
+    }
+}
+
+fn check(arguments: &CheckArgs, state: Option<&str>) -> Result<(), Failure> {
+    let file = arguments.file.as_str();
+    let whole = read(file)?;
+    let study = chosen(&whole, arguments.quick, file)?;
+    let bench = Bench::of(&study, file)?;
+    let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
+    let state = common::state(state)?;
+    let runner = HostRunner::new(&bench.host, &bench.topology, (&state, &pinload))?;
+    let cells = library::cells(&study, &bench.facts, &runner);
+    let cells = cells.map_err(|error| file_failure(file, &error))?;
+    let prediction = library::predict(&study, &cells, &bench.facts);
+    let prediction = prediction.map_err(|error| file_failure(file, &error))?;
+    tell::check(arguments, &study, (&cells, &prediction));
+    Ok(())
+}
+
+/// The form that is run.
+fn chosen(study: &Study, quick: bool, file: &str) -> Result<Study, Failure> {
+    match quick {
+        false => Ok(study.clone()),
+        true => study.quickly().ok_or_else(|| {
+            Failure::new(Exit::Input, format!("{file} has no [quick] table"))
+                .with_hint("write one: what it leaves out, and its repetitions, levels and values")
+        }),
+    }
+}
+
+fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
+    let file = arguments.file.as_str();
+    let whole = read(file)?;
+    let study = chosen(&whole, arguments.quick, file)?;
+    let bench = Bench::of(&study, file)?;
+    let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
+    let state = common::state(state)?;
+    let mut runner = HostRunner::new(&bench.host, &bench.topology, (&state, &pinload))?;
+    let path = arguments.store.clone().unwrap_or_else(|| format!("{}.sqlite", study.name));
+    let mut store = Store::open_or_create(&path).map_err(|error| store_failure(&error))?;
+    let origin = common::origin(&bench.host, &bench.topology, study.seed)?;
+    let new = NewStudy {
+        study: &whole,
+        quick: arguments.quick,
+        command: &common::command_line(),
+        origin: &origin,
+        facts: &bench.facts,
+        now_unix_s: SystemClock.unix_seconds(),
+    };
+    let run = library::create(&mut store, &new, &runner);
+    let run = run.map_err(|error| file_failure(file, &error))?;
+    work(&mut store, run, (&bench, &mut runner), &state)
+}
+
+fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
+    let mut store = Store::open(&arguments.store).map_err(|error| store_failure(&error))?;
+    let unfinished = store.unfinished_run(KIND).map_err(|error| store_failure(&error))?;
+    let Some(id) = unfinished else {
+        return Err(Failure::new(
+            Exit::Input,
+            format!("{} holds no run of a study that is not finished", arguments.store),
+        )
+        .with_hint("begin one with `pinfold study run FILE`"));
+    };
+    let loaded = Loaded::read(&store, id).map_err(|error| study_failure(&error))?;
+    if let Some(file) = &arguments.file {
+        let text = user::read_text(file)
+            .map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+        loaded.same_text(file, &text).map_err(|error| study_failure(&error))?;
+    }
+    let bench = Bench::of(&loaded.study, &arguments.store)?;
+    let origin = common::origin(&bench.host, &bench.topology, loaded.study.seed)?;
+    let now = SessionRecord { began_unix_s: SystemClock.unix_seconds(), origin };
+    let on_change = match arguments.accept_host_change {
+        true => HostChange::Accept,
+        false => HostChange::Refuse,
+    };
+    let run = store.open_run(id, &now, on_change).map_err(|error| {
+        let failure = store_failure(&error);
+        if matches!(error, StoreError::HostChanged { .. }) {
+            return failure.with_hint(
+                "begin a new run, or go on with --accept-host-change: the page will tell",
+            );
+        }
+        failure
+    })?;
+    let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
+    let state = common::state(state)?;
+    let mut runner = HostRunner::new(&bench.host, &bench.topology, (&state, &pinload))?;
+    work(&mut store, run, (&bench, &mut runner), &state)
+}
+
+/// Runs what is left of a run.
+fn work(
+    store: &mut Store,
+    run: OpenRun,
+    (bench, runner): (&Bench, &mut HostRunner<'_>),
+    state: &user::StateDir,
+) -> Result<(), Failure> {
+    let lock = state.lock(LOCK).map_err(|error| host_failure(&error))?;
+    let Some(_lock) = lock else {
+        return Err(Failure::new(Exit::Host, "another Pinfold measures on this machine")
+            .with_hint("wait until it has ended: two at a time would measure each other"));
+    };
+    interrupt::install()?;
+    tell::announce(store, run.id())?;
+    let mut bar = progress::Bar::new();
+    let outcome = library::run(
+        store,
+        run,
+        &mut Environment {
+            runner,
+            clock: &SystemClock,
+            progress: &mut bar,
+            stop: interrupt::flag(),
+            node: "",
+        },
+    );
+    bar.finish();
+    // Children of later work must not inherit the mask of the last trial's supervisor.
+    runner.release(&bench.topology)?;
+    match outcome.map_err(|error| study_failure(&error))? {
+        Outcome::Finished { .. } => {
+            tell::status(store, run.id(), false)?;
+            say(&format!("Finished; the samples are in {}", store.path()));
+            Ok(())
+        }
+        Outcome::Interrupted { done, total } => Err(Failure::new(
+            Exit::Interrupted,
+            format!(
+                "interrupted after {done} of {total} trials; they are kept in {}",
+                store.path()
+            ),
+        )
+        .with_hint(format!("go on with `pinfold study resume {}`", store.path()))),
+    }
+}
+
+fn status(arguments: &StoreArgs) -> Result<(), Failure> {
+    let store = Store::open(&arguments.store).map_err(|error| store_failure(&error))?;
+    tell::status(&store, run_of(&store, arguments.run)?, arguments.json)
+}
+
+/// The run that is meant: the last of a study.
+fn run_of(store: &Store, asked: Option<i64>) -> Result<RunId, Failure> {
+    if let Some(run) = asked {
+        return Ok(RunId(run));
+    }
+    let runs = store.runs().map_err(|error| store_failure(&error))?;
+    for run in runs.into_iter().rev() {
+        if store.run(run).map_err(|error| store_failure(&error))?.kind == KIND {
+            return Ok(run);
+        }
+    }
+    Err(Failure::new(Exit::Input, format!("{} holds no run of a study", store.path()))
+        .with_hint("begin one with `pinfold study run FILE`"))
+}

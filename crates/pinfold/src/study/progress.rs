@@ -1,0 +1,80 @@
+//! How far the trials are: a bar for a person, a line now and then for a log.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use pinfold_study::study::{Event, Progress, Update};
+
+use crate::output::{has_person, say};
+use crate::time;
+
+/// The bar.
+pub struct Bar {
+    bar: Option<ProgressBar>,
+    told: Option<(u32, u64)>,
+}
+
+impl Bar {
+    /// A bar if a person watches.
+    pub fn new() -> Self {
+        let bar = has_person().then(|| {
+            let bar = ProgressBar::new(0);
+            if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
+                bar.set_style(style.progress_chars("█▉▊▋▌▍▎▏ "));
+            }
+            bar
+        });
+        Self { bar, told: None }
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn tell(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| say(line)),
+            None => say(line),
+        }
+    }
+}
+
+impl Progress for Bar {
+    fn update(&mut self, update: &Update<'_>) {
+        let left = seconds(update.left_s);
+        match &update.event {
+            Event::Done => {}
+            Event::Retries { message } => {
+                self.tell(&format!("{}: {message}; trying once more", update.name));
+            }
+            Event::Failed { message } => {
+                self.tell(&format!("{}: {message}; recorded as failed", update.name));
+            }
+            Event::Ends { reason } => self.tell(&format!("no further block: {reason}")),
+        }
+        match &self.bar {
+            Some(bar) => {
+                bar.set_length(update.total);
+                bar.set_position(update.done);
+                bar.set_message(format!("block {}, {left} left", update.block + 1));
+            }
+            None => {
+                // Once per block, and per twentieth of the whole.
+                let part = update.done * 20 / update.total.max(1);
+                if self.told != Some((update.block, part)) {
+                    let (done, total) = (update.done, update.total);
+                    let block = update.block + 1;
+                    say(&format!("{done}/{total} trials, block {block}, {left} left"));
+                    self.told = Some((update.block, part));
+                }
+            }
+        }
+    }
+}
+
+/// Seconds in words.
+pub fn seconds(seconds: f64) -> String {
+    let time = std::time::Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();
+    time::wait(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,216 @@
+//! What `pinfold study` says: what a study will do, and how far it is.
+
+use std::collections::BTreeMap;
+
+use pinfold_study::stats::blocks_needed;
+use pinfold_study::store::{self, RunId, RunRecord, Store, StoreError};
+use pinfold_study::study::{Cells, Loaded, Prediction, Study, predict};
+use serde_json::json;
+
+use super::progress::seconds;
+use super::{store_failure, study_failure};
+use crate::cli::study::CheckArgs;
+use crate::failure::Failure;
+use crate::output::{data, say, table};
+use crate::time;
+
+/// So many cells with one reason are named.
+const NAMED: usize = 3;
+
+/// What a study will do.
+pub fn check(arguments: &CheckArgs, study: &Study, (cells, prediction): (&Cells, &Prediction)) {
+    if arguments.json {
+        data(&check_json(study, cells, prediction).to_string());
+        return;
+    }
+    let mut text = format!("{}: {}\n", study.name, study.title);
+    let mut row = |label: &str, value: String| {
+        text.push_str(&format!("  {label:<12} {value}\n"));
+    };
+    for factor in &study.factors {
+        let levels: Vec<&str> = factor.levels.iter().map(|level| level.text.as_str()).collect();
+        row(&factor.name, levels.join(", "));
+    }
+    let names: Vec<&str> = study.workloads.iter().map(|one| one.name.as_str()).collect();
+    row("workload", names.join(", "));
+    row(
+        "cells",
+        format!(
+            "{} run, {} skipped, {} excluded by constraints",
+            prediction.cells, prediction.skipped, prediction.excluded
+        ),
+    );
+    row(
+        "trials",
+        format!(
+            "{} in {} blocks of {} (the baselines twice: the A/A pair)",
+            prediction.trials(),
+            prediction.blocks,
+            prediction.block_trials
+        ),
+    );
+    row("time", format!("about {}", seconds(prediction.seconds())));
+    if let Some(verdicts) = verdicts(study, cells) {
+        row("verdicts", verdicts);
+    }
+    if let (true, Some(quick)) = (arguments.quick, &study.quick) {
+        row("quick", quick.note.clone());
+    }
+    data(&text);
+    for (reason, names) in skipped(study, cells) {
+        let more = names.len().saturating_sub(NAMED);
+        let mut shown = names.into_iter().take(NAMED).collect::<Vec<_>>().join("; ");
+        if more > 0 {
+            shown.push_str(&format!("; and {more} more"));
+        }
+        say(&format!("skipped: {reason} ({shown})"));
+    }
+    if arguments.cells {
+        for (index, cell) in cells.all.iter().enumerate() {
+            let state = match &cell.skipped {
+                Some(reason) => format!("skipped: {reason}"),
+                None if cells.has_twin(index, study) => "runs twice".to_owned(),
+                None => "runs".to_owned(),
+            };
+            data(&format!("{index:>5}  {}  {state}", cell.name(study)));
+        }
+    }
+}
+
+/// Whether the blocks suffice for verdicts.
+fn verdicts(study: &Study, cells: &Cells) -> Option<String> {
+    let family = cells.largest_family()?;
+    let needed = blocks_needed(family, pinfold_study::study::ALPHA);
+    Some(match study.repetitions >= needed {
+        true => format!("possible: {family} compared at a time need {needed} blocks"),
+        false => format!(
+            "not possible: {family} compared at a time need {needed} blocks, this has {}",
+            study.repetitions
+        ),
+    })
+}
+
+fn skipped(study: &Study, cells: &Cells) -> BTreeMap<String, Vec<String>> {
+    let mut by_reason: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for cell in &cells.all {
+        if let Some(reason) = &cell.skipped {
+            by_reason.entry(reason.clone()).or_default().push(cell.name(study));
+        }
+    }
+    by_reason
+}
+
+fn check_json(study: &Study, cells: &Cells, prediction: &Prediction) -> serde_json::Value {
+    let skipped: Vec<serde_json::Value> = skipped(study, cells)
+        .into_iter()
+        .map(|(reason, names)| json!({ "reason": reason, "cells": names }))
+        .collect();
+    json!({
+        "format": "pinfold-study-check/1",
+        "name": study.name,
+        "cells": prediction.cells,
+        "skipped_cells": prediction.skipped,
+        "excluded_combinations": prediction.excluded,
+        "trials": prediction.trials(),
+        "blocks": prediction.blocks,
+        "predicted_s": prediction.seconds(),
+        "skipped": skipped,
+    })
+}
+
+/// Said before the trials begin.
+pub fn announce(store: &Store, run: RunId) -> Result<(), Failure> {
+    let loaded = Loaded::read(store, run).map_err(|error| study_failure(&error))?;
+    let prediction = predict(&loaded.study, &loaded.cells, &loaded.facts)
+        .map_err(|error| study_failure(&error))?;
+    let progress = store.study_progress(run).map_err(|error| store_failure(&error))?;
+    let done = progress.ok + progress.failed;
+    let left = prediction.trials().saturating_sub(done);
+    let left_s = prediction.seconds() * left as f64 / prediction.trials().max(1) as f64;
+    say(&format!(
+        "{}: {left} of {} trials to run, {} cell(s) skipped; predicted: {}. Store: {}",
+        loaded.study.name,
+        prediction.trials(),
+        prediction.skipped,
+        seconds(left_s),
+        store.path()
+    ));
+    Ok(())
+}
+
+/// How far a study is.
+pub fn status(store: &Store, run: RunId, as_json: bool) -> Result<(), Failure> {
+    let failed = |error: StoreError| store_failure(&error);
+    let loaded = Loaded::read(store, run).map_err(|error| study_failure(&error))?;
+    let row = store.run(run).map_err(failed)?;
+    let prediction = predict(&loaded.study, &loaded.cells, &loaded.facts)
+        .map_err(|error| study_failure(&error))?;
+    let progress = store.study_progress(run).map_err(failed)?;
+    let failures = store.study_failures(run).map_err(failed)?;
+    let done = progress.ok + progress.failed;
+    let blocks = loaded.early.as_ref().map_or(prediction.blocks, |early| early.blocks);
+    let total = prediction.block_trials * u64::from(blocks);
+    let trial_s = match done {
+        0 => prediction.seconds() / prediction.trials().max(1) as f64,
+        done => progress.duration_ns as f64 / 1e9 / done as f64,
+    };
+    let left_s = total.saturating_sub(done) as f64 * trial_s;
+    let overhead_ms =
+        progress.duration_ns.saturating_sub(progress.work_ns) as f64 / 1e6 / done.max(1) as f64;
+    let changed = host_changes(&row);
+    let state = match (row.finished_unix_s, &loaded.early) {
+        (Some(_), None) => "finished".to_owned(),
+        (Some(_), Some(early)) => format!("finished early: {}", early.reason),
+        (None, _) => format!("{} left", seconds(left_s)),
+    };
+    if as_json {
+        let failures: Vec<serde_json::Value> = failures
+            .iter()
+            .map(|(cell, count, message)| {
+                json!({ "cell": loaded.cells.all[*cell].name(&loaded.study), "trials": count, "message": message })
+            })
+            .collect();
+        data(
+            &json!({
+                "format": "pinfold-study-status/1", "run": run.0, "name": loaded.study.name,
+                "quick": loaded.record.quick, "begun_unix_s": row.created_unix_s,
+                "finished_unix_s": row.finished_unix_s, "done": done, "total": total,
+                "failed": progress.failed, "skipped_cells": prediction.skipped, "left_s": left_s,
+                "overhead_ms_per_trial": overhead_ms, "failures": failures,
+                "host_changes": changed,
+            })
+            .to_string(),
+        );
+        return Ok(());
+    }
+    let form = if loaded.record.quick { " (quick)" } else { "" };
+    data(&format!(
+        "{}{form}, run {run}, begun {}: {done} of {total} trials done, {} failed, {} cell(s) skipped; {state}\n\
+         overhead {overhead_ms:.1} ms per trial besides the workload",
+        loaded.study.name,
+        time::date(row.created_unix_s),
+        progress.failed,
+        prediction.skipped,
+    ));
+    changed.iter().for_each(|change| say(&format!("warning: host: {change}")));
+    tell_failures(&loaded, failures);
+    Ok(())
+}
+
+/// What changed on the host between the sessions of a run.
+pub fn host_changes(run: &RunRecord) -> Vec<String> {
+    let pairs = run.sessions.windows(2);
+    pairs.flat_map(|pair| store::host_changes(&pair[0].origin, &pair[1].origin)).collect()
+}
+
+fn tell_failures(loaded: &Loaded, failures: Vec<(usize, u64, String)>) {
+    if failures.is_empty() {
+        return;
+    }
+    let mut rows = table();
+    rows.set_header(["failed", "trials", "last message"]);
+    for (cell, count, message) in failures {
+        rows.add_row([loaded.cells.all[cell].name(&loaded.study), count.to_string(), message]);
+    }
+    data(&rows.to_string());
+}
