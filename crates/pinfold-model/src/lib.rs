@@ -15,6 +15,7 @@ mod plan;
 mod request;
 mod setting;
 mod step;
+mod table;
 mod topology;
 mod tuning;
 
@@ -37,6 +38,7 @@ pub use request::{
 };
 pub use setting::{Keeper, Lifetime, Setting};
 pub use step::{Change, Step, TaskId, TaskState, Undo};
+pub use table::{ColumnKind, DataTable, Datum};
 pub use topology::{
     Core, CoreKind, HugePages, L3Domain, NumaNode, Package, PciDevice, Pu, Smt, Source, Topology,
 };

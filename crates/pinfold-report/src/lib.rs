@@ -22,8 +22,10 @@ mod error;
 pub mod format;
 mod headline;
 mod page;
+mod parquet;
 mod sections;
 mod series;
+mod study;
 mod svg;
 pub mod terminal;
 mod text;
@@ -34,5 +36,10 @@ pub use page::{
     Answer, Asked, BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Curve,
     Distribution, Emitted, FailedStart, Page, Provenance, Quantile, Ranking, RankingRow, RoleRow,
     RoleTable, Stage, Verdict,
+};
+pub use parquet::{TableError, parquet};
+pub use study::{
+    Agreement, ClaimRow, Line, PageTable, Panel, Picture, PictureKind, Scale, Spot, StudyPage, csv,
+    render_study,
 };
 pub use text::summary_text;

@@ -72,6 +72,12 @@ impl Marker {
     }
 }
 
+/// Class and marker of the n-th line of a picture without a baseline.
+pub(crate) fn look(index: usize) -> (String, Marker) {
+    let colour = index % COLOURS;
+    (format!("s{colour}"), MARKERS[colour])
+}
+
 impl Page {
     /// Look of a candidate.
     pub(crate) fn series(&self, id: CandidateId) -> Series {

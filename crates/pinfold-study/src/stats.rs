@@ -13,6 +13,7 @@
 mod arrival;
 mod bootstrap;
 mod capacity;
+mod mean;
 mod quantile;
 mod sign_flip;
 mod steady;
@@ -22,8 +23,10 @@ mod verdict;
 pub use arrival::Arrivals;
 pub use bootstrap::{
     BOOTSTRAP_DRAWS, BOOTSTRAP_SEED, Block, Interval, median_interval, ratio_interval,
+    ratio_interval_unpaired,
 };
 pub use capacity::{CONTENDED_SHARE, Capacity, of_samples};
+pub use mean::Mean;
 pub use quantile::{median, quantile, quantile_sorted};
 pub use sign_flip::{
     EXACT_BLOCKS, MONTE_CARLO_DRAWS, Method, PValue, blocks_needed, holm, sign_flip, smallest_p,

@@ -12,10 +12,13 @@
 //! really places and runs a workload is a [`Runner`]; this module neither knows how nor touches
 //! the host. Everything random comes from the study's seed.
 
+mod analyse;
 mod cells;
 mod design;
+mod diff;
 mod engine;
 mod error;
+mod export;
 pub mod expr;
 mod extract;
 mod file;
@@ -23,16 +26,20 @@ mod predict;
 mod read;
 mod record;
 mod runner;
+mod select;
 mod words;
 
 /// Level of verdicts: the chance of a false better or worse among the cells that are compared
 /// with one.
 pub const ALPHA: f64 = 0.05;
 
+pub use analyse::{Analysis, Comparison, Estimate, FigureName, Noise, analyse};
 pub use cells::{Cell, CellScope, Cells};
 pub use design::{PlannedStart, TrialSlot};
+pub use diff::{Compared, Difference, diff};
 pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, run};
 pub use error::StudyError;
+pub use export::tables;
 pub use extract::extract;
 pub use file::{
     Acts, BUILT_IN, Better, Claim, Factor, FigureRule, HostFacts, Level, NONE, Plot, PlotKind,
@@ -45,3 +52,7 @@ pub use record::{Early, KIND, Loaded, NewStudy, StudyRecord, cells, create};
 pub use runner::{
     Event, Finished, Next, Progress, Runner, StartRequest, TrialError, TrialResult, Update, Wanted,
 };
+pub use select::{Groups, Judged, Key, Point};
+
+#[cfg(test)]
+mod tests;

@@ -122,7 +122,35 @@ fn every_bad_file_is_told_apart() {
     let newer = folder.path("newer.sqlite");
     Store::open_or_create(&newer).unwrap();
     Connection::open(&newer).unwrap().pragma_update(None, "user_version", 7).unwrap();
-    check(&newer, "the store FILE has version 7, this Pinfold knows versions up to 1");
+    check(&newer, "the store FILE has version 7, this Pinfold knows versions up to 2");
+}
+
+#[test]
+fn a_store_of_version_1_is_read_and_gets_the_tables_of_studies() {
+    let folder = Folder::new();
+    let path = folder.path("old.sqlite");
+    {
+        let old = Connection::open(&path).unwrap();
+        old.execute_batch(include_str!("schema.sql")).unwrap();
+        old.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        old.pragma_update(None, "user_version", 1).unwrap();
+        let origin = crate::schema::origin_to_json(&fixture::origin()).unwrap();
+        old.execute(
+            "INSERT INTO run (created_unix_s, kind, config, origin, seed, fingerprint)
+             VALUES (1700000000, 'tune', '{}', ?1, '1', 'c0ffee')",
+            [origin],
+        )
+        .unwrap();
+    }
+    for _ in 0..2 {
+        let store = Store::open(&path).unwrap();
+        let run = store.runs().unwrap()[0];
+        assert_eq!(store.run(run).unwrap().kind, "tune");
+        assert_eq!(store.trials(run).unwrap(), []);
+        let version: i64 =
+            store.connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
+        assert_eq!(version, VERSION);
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinfold_host::Clock;
 
+use super::analyse::is_narrow;
 use super::design::{self, PlannedStart, TrialSlot};
 use super::error::StudyError;
 use super::predict::{Prediction, predict};
@@ -143,6 +144,16 @@ impl Engine<'_> {
         let begun = self.done.keys().next_back().is_some_and(|slot| slot.block >= block);
         if begun || block == 0 {
             return Ok(None);
+        }
+        if let Some(stop) = &self.loaded.study.stop
+            && block >= stop.at_least
+            && is_narrow(self.store, self.run.id(), (&self.loaded, &stop.figure, stop.half_width))?
+        {
+            let percent = stop.half_width * 100.0;
+            return Ok(Some(format!(
+                "all intervals of {} are within {percent} % of their ratios",
+                stop.figure
+            )));
         }
         let Some(budget_ns) = self.loaded.study.budget_ns else { return Ok(None) };
         let (spent_s, budget_s) = (self.spent_ns as f64 / 1e9, budget_ns as f64 / 1e9);

@@ -704,7 +704,7 @@ mod tests {
         check("fib(3)", 0, "there is no function fib");
         check("power_of_two(1, 2)", 0, "power_of_two takes one number");
         check("(1", 2, "the end stands where \")\" is needed");
-        check(&"(".repeat(1_000), 64, "this is nested too deeply");
+        check(&"(".repeat(1_000), 65, "this is nested too deeply");
         check(&vec!["1"; 200].join("+"), 129, "this is too long a chain");
     }
 

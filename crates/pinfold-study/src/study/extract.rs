@@ -10,6 +10,7 @@ use serde_json::Value as Json;
 
 use super::expr::{Expr, Scope, Value};
 use super::file::{FigureRule, Source};
+use crate::stats::median;
 
 /// So much of an output is shown in an error.
 const SHOWN: usize = 120;
@@ -100,10 +101,10 @@ fn by_json(expr: &Expr, documents: &[Json], figure: &str) -> Result<Vec<f64>, St
             }
             continue;
         }
-        if expr.names().iter().any(|(name, _)| field(document, name).is_none()) {
+        let scope = Document(document);
+        if expr.names().iter().any(|(name, _)| scope.value(name).is_none()) {
             continue;
         }
-        let scope = Document(document);
         samples.push(expr.number(&scope).map_err(|error| format!("{figure}: {}", error.why))?);
     }
     Ok(samples)
@@ -118,11 +119,28 @@ fn field<'d>(document: &'d Json, path: &str) -> Option<&'d Json> {
     })
 }
 
+/// `burst_ns.median` is the median of the list `burst_ns`; there are `mean`, `sum` and `count` too.
+fn summary(document: &Json, path: &str) -> Option<Value> {
+    let (path, what) = path.rsplit_once('.')?;
+    let Json::Array(items) = field(document, path)? else { return None };
+    let numbers: Vec<f64> = items.iter().map(Json::as_f64).collect::<Option<_>>()?;
+    let (count, sum) = (numbers.len() as f64, numbers.iter().sum::<f64>());
+    let number = match what {
+        "median" => median(&numbers)?,
+        "mean" => sum / count,
+        "sum" => sum,
+        "count" => count,
+        _ => return None,
+    };
+    Some(Value::Number(number))
+}
+
 struct Document<'d>(&'d Json);
 
 impl Scope for Document<'_> {
     fn value(&self, name: &str) -> Option<Value> {
-        match field(self.0, name)? {
+        let Some(found) = field(self.0, name) else { return summary(self.0, name) };
+        match found {
             Json::Number(number) => number.as_f64().map(Value::Number),
             Json::String(text) => Some(Value::Text(text.clone())),
             Json::Bool(truth) => Some(Value::Truth(*truth)),
@@ -162,6 +180,7 @@ mod tests {
         };
         check(json("units / elapsed_ns * 1e9"), r#"{"units":6,"elapsed_ns":2e9}"#, &[3.0]);
         check(json("a.b.1"), r#"{"a":{"b":[4,5]}}"#, &[5.0]);
+        check(json("u / b.median + b.count"), r#"{"u":6,"b":[1,2,9]}"#, &[6.0]);
         check(json("windows"), "hello\n{\"windows\":[1,2]}\n{\"windows\":[3]}", &[1.0, 2.0, 3.0]);
         check(json("x"), "{\"y\":1}\n{\"x\":2}\nnot json", &[2.0]);
         check(regex(r"time: ([0-9.]+) s"), "time: 1.5 s, then time: 2 s", &[1.5, 2.0]);

@@ -1,12 +1,14 @@
 //! How many trials, and how long: told before anything runs.
 
 use super::cells::{CellScope, Cells};
-use super::design::trials_per_block;
+use super::design::{self, trials_per_block};
 use super::error::StudyError;
-use super::file::{HostFacts, Study};
+use super::file::{Acts, HostFacts, Level, NONE, Study};
 
-/// What a start costs besides its workloads, before one was seen (seconds).
-const START_S: f64 = 0.02;
+/// What a trial costs besides its workload, before one was seen (seconds).
+const TRIAL_S: f64 = 0.02;
+/// What the start of a virtual node costs: its method measures its own cost first (seconds).
+const NODE_S: f64 = 6.0;
 
 /// What a study will do.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,8 +59,17 @@ pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Predic
         }
         let times = 1 + u32::from(cells.has_twin(index, study));
         let runs = f64::from(times * study.starts) * f64::from(study.warm_up + 1);
-        block_s += runs * lasts_s + f64::from(times * study.starts) * START_S;
+        block_s += runs * lasts_s + f64::from(times * study.starts) * TRIAL_S;
     }
+    let is_slow = |index: usize| {
+        let cell = &cells.all[index];
+        let method = cell.acting(study, &Acts::Method).is_some_and(|level| level.text != NONE);
+        let speed = cell.acting(study, &Acts::Speed).and_then(Level::number);
+        method || speed.is_some_and(|speed| speed < 1.0)
+    };
+    let starts = design::block(study, cells, 0);
+    let slow = starts.iter().filter(|start| start.trials.iter().any(|slot| is_slow(slot.cell)));
+    block_s += slow.count() as f64 * NODE_S;
     Ok(Prediction {
         cells: cells.running().count(),
         skipped: cells.all.len() - cells.running().count(),

@@ -21,6 +21,54 @@ pub enum StudyCommand {
     Resume(ResumeArgs),
     /// How far a study is, and what failed
     Status(StoreArgs),
+    /// Write every table as CSV and Parquet: cells, trials, raw samples, estimates, the report's
+    Export(ExportArgs),
+    /// Two runs of a study, or one on two machines: what differs
+    Diff(DiffArgs),
+    /// Make the page of a study from its store alone, with its tables beside it
+    Report(ReportArgs),
+}
+
+/// `pinfold study export`.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// The store
+    #[arg(value_name = "STORE")]
+    pub store: String,
+    /// Number of the run in the store [default: the last one]
+    #[arg(long, value_name = "N")]
+    pub run: Option<i64>,
+    /// Folder of the files [default: NAME-tables of the study's name]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<String>,
+}
+
+/// `pinfold study diff`.
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// The first store; with a run other than the last as STORE:N
+    #[arg(value_name = "STORE")]
+    pub first: String,
+    /// The second
+    #[arg(value_name = "STORE")]
+    pub second: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `pinfold study report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The store
+    #[arg(value_name = "STORE")]
+    pub store: String,
+    /// Number of the run in the store [default: the last one]
+    #[arg(long, value_name = "N")]
+    pub run: Option<i64>,
+    /// The page [default: NAME.html of the study's name]; the tables go to a folder beside it
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<String>,
 }
 
 /// `pinfold study check`.

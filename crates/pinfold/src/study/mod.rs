@@ -8,6 +8,7 @@
 
 mod ground;
 mod job;
+mod page;
 mod progress;
 mod runner;
 mod tell;
@@ -18,17 +19,19 @@ use pinfold_model::Topology;
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::store::{HostChange, OpenRun, RunId, SessionRecord, Store, StoreError};
 use pinfold_study::study::{
-    self as library, Environment, HostFacts, KIND, Loaded, NewStudy, Outcome, Study, StudyError,
+    self as library, Analysis, Environment, HostFacts, KIND, Loaded, NewStudy, Outcome, Study,
+    StudyError,
 };
 
 use self::runner::HostRunner;
 use crate::cli::study::{
-    CheckArgs, GateArgs, ResumeArgs, RunArgs, StoreArgs, StudyArgs, StudyCommand,
+    CheckArgs, DiffArgs, ExportArgs, GateArgs, ReportArgs, ResumeArgs, RunArgs, StoreArgs,
+    StudyArgs, StudyCommand,
 };
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
-use crate::output::say;
+use crate::output::{data, say};
 
 /// Held while trials run: nobody else's measure at the same time.
 const LOCK: &str = "measuring";
@@ -40,6 +43,9 @@ pub fn study(arguments: &StudyArgs, state: Option<&str>) -> Result<(), Failure> 
         StudyCommand::Run(arguments) => run(arguments, state),
         StudyCommand::Resume(arguments) => resume(arguments, state),
         StudyCommand::Status(arguments) => status(arguments),
+        StudyCommand::Export(arguments) => export(arguments),
+        StudyCommand::Diff(arguments) => diff(arguments),
+        StudyCommand::Report(arguments) => report(arguments),
     }
 }
 
@@ -280,6 +286,50 @@ fn work(
 fn status(arguments: &StoreArgs) -> Result<(), Failure> {
     let store = Store::open(&arguments.store).map_err(|error| store_failure(&error))?;
     tell::status(&store, run_of(&store, arguments.run)?, arguments.json)
+}
+
+fn export(arguments: &ExportArgs) -> Result<(), Failure> {
+    let (store, run, analysis) = analysed(&arguments.store, arguments.run)?;
+    let name = &analysis.loaded.study.name;
+    let folder = arguments.out.clone().unwrap_or_else(|| format!("{name}-tables"));
+    for (table, rows) in page::export(&store, run, &folder)? {
+        data(&format!("{folder}/{table}.csv, .parquet: {rows} rows"));
+    }
+    Ok(())
+}
+
+fn diff(arguments: &DiffArgs) -> Result<(), Failure> {
+    let one = |text: &str| {
+        let (path, run) = match text.rsplit_once(':') {
+            Some((path, run)) if run.parse::<i64>().is_ok() => (path, run.parse().ok()),
+            Some(_) | None => (text, None),
+        };
+        analysed(path, run).map(|(_, _, analysis)| analysis)
+    };
+    let (first, second) = (one(&arguments.first)?, one(&arguments.second)?);
+    for line in page::differences(&first, &second) {
+        say(&format!("note: {line}"));
+    }
+    data(&page::diff(&first, &second, arguments.json));
+    Ok(())
+}
+
+fn report(arguments: &ReportArgs) -> Result<(), Failure> {
+    let (store, run, analysis) = analysed(&arguments.store, arguments.run)?;
+    let name = &analysis.loaded.study.name;
+    let path = arguments.out.clone().unwrap_or_else(|| format!("{name}.html"));
+    page::write(&page::page(&analysis)?, &path)?;
+    let folder = format!("{}-tables", path.trim_end_matches(".html"));
+    page::export(&store, run, &folder)?;
+    data(&format!("{path}\n{folder}"));
+    Ok(())
+}
+
+fn analysed(path: &str, run: Option<i64>) -> Result<(Store, RunId, Analysis), Failure> {
+    let store = Store::open(path).map_err(|error| store_failure(&error))?;
+    let run = run_of(&store, run)?;
+    let analysis = library::analyse(&store, run).map_err(|error| study_failure(&error))?;
+    Ok((store, run, analysis))
 }
 
 /// The run that is meant: the last of a study.

@@ -1,0 +1,157 @@
+//! Tables as Parquet files: one row group, columns by their kinds, nothing where there is none.
+
+use std::sync::Arc;
+
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use parquet::schema::types::Type;
+use pinfold_model::{ColumnKind, DataTable, Datum};
+
+/// Why a table cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// A row holds what its column does not.
+    #[error("the table {table}: the column {column} holds a value of another kind")]
+    Kind {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+    },
+    /// The format's library stopped.
+    #[error("the table {table} cannot be written as Parquet")]
+    Parquet {
+        /// The table.
+        table: String,
+        /// Its answer.
+        source: parquet::errors::ParquetError,
+    },
+}
+
+/// The bytes of a Parquet file with this table.
+///
+/// # Errors
+/// [`TableError`].
+pub fn parquet(table: &DataTable) -> Result<Vec<u8>, TableError> {
+    let failed = |source| TableError::Parquet { table: table.name.clone(), source };
+    let schema = Arc::new(schema(table).map_err(failed)?);
+    let properties = WriterProperties::builder()
+        .set_compression(parquet::basic::Compression::SNAPPY)
+        .set_created_by(concat!("pinfold ", env!("CARGO_PKG_VERSION")).to_owned())
+        .build();
+    let mut bytes = Vec::new();
+    let mut writer =
+        SerializedFileWriter::new(&mut bytes, schema, Arc::new(properties)).map_err(failed)?;
+    let mut group = writer.next_row_group().map_err(failed)?;
+    for (index, (name, kind)) in table.columns.iter().enumerate() {
+        let Some(mut column) = group.next_column().map_err(failed)? else { break };
+        let data = table.rows.iter().map(|row| row.get(index).unwrap_or(&Datum::Nothing));
+        let fits = write(&mut column, *kind, data).map_err(failed)?;
+        if !fits {
+            return Err(TableError::Kind { table: table.name.clone(), column: name.clone() });
+        }
+        column.close().map_err(failed)?;
+    }
+    group.close().map_err(failed)?;
+    writer.close().map_err(failed)?;
+    Ok(bytes)
+}
+
+fn schema(table: &DataTable) -> Result<Type, parquet::errors::ParquetError> {
+    use parquet::basic::{LogicalType, Repetition, Type as Physical};
+    let field = |(name, kind): &(String, ColumnKind)| {
+        let (physical, logical) = match kind {
+            ColumnKind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+            ColumnKind::Number => (Physical::DOUBLE, None),
+            ColumnKind::Whole => (Physical::INT64, None),
+            ColumnKind::Truth => (Physical::BOOLEAN, None),
+        };
+        Type::primitive_type_builder(name, physical)
+            .with_logical_type(logical)
+            .with_repetition(Repetition::OPTIONAL)
+            .build()
+            .map(Arc::new)
+    };
+    let fields = table.columns.iter().map(field).collect::<Result<_, _>>()?;
+    Type::group_type_builder("table").with_fields(fields).build()
+}
+
+/// Writes one column; false if a value is of another kind.
+fn write<'d>(
+    column: &mut SerializedColumnWriter<'_>,
+    kind: ColumnKind,
+    data: impl Iterator<Item = &'d Datum>,
+) -> Result<bool, parquet::errors::ParquetError> {
+    let mut texts: Vec<ByteArray> = Vec::new();
+    let mut numbers: Vec<f64> = Vec::new();
+    let mut wholes: Vec<i64> = Vec::new();
+    let mut truths: Vec<bool> = Vec::new();
+    let mut levels: Vec<i16> = Vec::new();
+    for datum in data {
+        levels.push(i16::from(*datum != Datum::Nothing));
+        match (kind, datum) {
+            (_, Datum::Nothing) => {}
+            (ColumnKind::Text, Datum::Text(text)) => texts.push(text.as_str().into()),
+            (ColumnKind::Number, Datum::Number(number)) => numbers.push(*number),
+            (ColumnKind::Whole, Datum::Whole(number)) => wholes.push(*number),
+            (ColumnKind::Truth, Datum::Truth(truth)) => truths.push(*truth),
+            (_, Datum::Text(_) | Datum::Number(_) | Datum::Whole(_) | Datum::Truth(_)) => {
+                return Ok(false);
+            }
+        }
+    }
+    let levels = Some(levels.as_slice());
+    match kind {
+        ColumnKind::Text => column.typed::<ByteArrayType>().write_batch(&texts, levels, None)?,
+        ColumnKind::Number => column.typed::<DoubleType>().write_batch(&numbers, levels, None)?,
+        ColumnKind::Whole => column.typed::<Int64Type>().write_batch(&wholes, levels, None)?,
+        ColumnKind::Truth => column.typed::<BoolType>().write_batch(&truths, levels, None)?,
+    };
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use parquet::file::reader::{FileReader as _, SerializedFileReader};
+    use parquet::record::RowAccessor as _;
+
+    use super::*;
+
+    fn table() -> DataTable {
+        let columns = [
+            ("name", ColumnKind::Text),
+            ("value", ColumnKind::Number),
+            ("count", ColumnKind::Whole),
+            ("ok", ColumnKind::Truth),
+        ];
+        DataTable {
+            name: "t".to_owned(),
+            columns: columns.map(|(name, kind)| (name.to_owned(), kind)).to_vec(),
+            rows: vec![
+                vec![Datum::text("größe"), Datum::Number(0.25), Datum::Nothing, Datum::Truth(true)],
+                vec![Datum::Nothing, Datum::Number(-1.0), Datum::Whole(7), Datum::Truth(false)],
+            ],
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_by_the_format_s_own_reader() {
+        let bytes = parquet(&table()).unwrap();
+        let reader = SerializedFileReader::new(bytes::Bytes::from(bytes)).unwrap();
+        let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+        assert_eq!(rows.len(), 2);
+        assert_eq!(rows[0].get_string(0).unwrap(), "größe");
+        assert_eq!((rows[0].get_double(1).unwrap(), rows[0].get_bool(3).unwrap()), (0.25, true));
+        assert!(rows[0].get_long(2).is_err(), "nothing stands there");
+        assert_eq!((rows[1].get_long(2).unwrap(), rows[1].get_double(1).unwrap()), (7, -1.0));
+    }
+
+    #[test]
+    fn a_value_of_another_kind_is_refused() {
+        let mut table = table();
+        table.rows[1][1] = Datum::text("x");
+        let told = parquet(&table).unwrap_err().to_string();
+        assert_eq!(told, "the table t: the column value holds a value of another kind");
+    }
+}

@@ -1,0 +1,291 @@
+//! Lines and bars over a factor, with intervals.
+//!
+//! Lines lie over numbers where all texts along the axis are numbers, else over places; bars
+//! always over places. All panels of a picture have the same axes.
+
+use super::{Panel, Picture, PictureKind, Scale, Spot};
+use crate::axis::LogAxis;
+use crate::series::look;
+use crate::svg::{Anchor, Svg, shortened};
+
+const WIDTH: f64 = 440.0;
+const HEIGHT: f64 = 250.0;
+const LEFT: f64 = 62.0;
+const RIGHT: f64 = 12.0;
+const TOP: f64 = 10.0;
+const BOTTOM: f64 = 40.0;
+/// Half of a whisker's foot.
+const FOOT: f64 = 2.5;
+
+/// Line and marker of a look, for the legend.
+pub(super) fn key(index: usize) -> String {
+    let (class, marker) = look(index);
+    format!(
+        "<svg class=\"key\" viewBox=\"0 0 34 14\" aria-hidden=\"true\"><g class=\"series {class}\">\
+         <line class=\"line\" x1=\"1\" y1=\"7\" x2=\"33\" y2=\"7\"/>\
+         <path class=\"{}\" d=\"M17 7{}\"/></g></svg>",
+        marker.class(),
+        marker.path()
+    )
+}
+
+/// The axis up.
+enum Up {
+    Log(LogAxis),
+    Linear { low: f64, high: f64 },
+}
+
+impl Up {
+    fn of(picture: &Picture) -> Option<Self> {
+        let lines = picture.panels.iter().flat_map(|panel| &panel.lines);
+        let spots = lines.flat_map(|line| &line.spots);
+        let numbers = spots.flat_map(|spot| {
+            let (low, high) = spot.range.unwrap_or((spot.value, spot.value));
+            [spot.value, low, high]
+        });
+        let ideals = picture.panels.iter().flat_map(|panel| &panel.ideal).map(|(_, ideal)| *ideal);
+        let all: Vec<f64> = match picture.scale {
+            // An error should be none.
+            Scale::Points => numbers.chain([0.0]).collect(),
+            Scale::Of(_) | Scale::Ratio => numbers.chain(ideals).collect(),
+        };
+        let all = all.into_iter().filter(|number| number.is_finite());
+        if picture.log.1 {
+            return LogAxis::over(all, (HEIGHT - BOTTOM, TOP)).map(Up::Log);
+        }
+        let (low, high) = all.fold((0.0_f64, f64::MIN), |(low, high), n| (low.min(n), high.max(n)));
+        if high == f64::MIN {
+            return None;
+        }
+        let step = step((high - low).max(f64::MIN_POSITIVE) / 4.0);
+        let low = (low / step).floor() * step;
+        Some(Up::Linear { low, high: ((high / step).ceil() * step).max(low + step) })
+    }
+
+    fn pixel(&self, value: f64) -> f64 {
+        match self {
+            Up::Log(axis) => axis.pixel(value),
+            Up::Linear { low, high } => {
+                let share = ((value - low) / (high - low)).clamp(0.0, 1.0);
+                HEIGHT - BOTTOM - share * (HEIGHT - BOTTOM - TOP)
+            }
+        }
+    }
+
+    /// Where bars stand.
+    fn floor(&self) -> f64 {
+        match self {
+            Up::Log(_) => HEIGHT - BOTTOM,
+            Up::Linear { .. } => self.pixel(0.0),
+        }
+    }
+
+    fn ticks(&self) -> Vec<f64> {
+        match self {
+            Up::Log(axis) => axis
+                .ticks()
+                .into_iter()
+                .filter(|tick| tick.labelled)
+                .map(|tick| tick.value)
+                .collect(),
+            Up::Linear { low, high } => {
+                let step = step((high - low) / 4.0);
+                let mut ticks = Vec::new();
+                let mut value = (low / step).ceil() * step;
+                while value <= high + step * 1e-6 && ticks.len() < 20 {
+                    // Sums of tenths drift.
+                    ticks.push((value / step).round() * step);
+                    value += step;
+                }
+                ticks
+            }
+        }
+    }
+}
+
+/// The smallest of 1, 2, 5 times a power of ten that is at least this.
+fn step(least: f64) -> f64 {
+    let power = 10_f64.powf(least.log10().floor());
+    [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|digit| digit * power)
+        .find(|step| *step >= least * 0.999)
+        .unwrap_or(power * 10.0)
+}
+
+/// The axis along.
+struct Along<'p> {
+    texts: &'p [String],
+    numbers: Option<(Vec<f64>, bool)>,
+}
+
+impl<'p> Along<'p> {
+    fn of(picture: &'p Picture) -> Self {
+        let numbers: Option<Vec<f64>> = picture.along.iter().map(|text| number_of(text)).collect();
+        let log = picture.log.0;
+        let numbers = numbers.filter(|numbers| {
+            picture.kind == PictureKind::Lines
+                && numbers.len() > 1
+                && (!log || numbers.iter().all(|number| *number > 0.0))
+        });
+        Self { texts: &picture.along, numbers: numbers.map(|numbers| (numbers, log)) }
+    }
+
+    /// The pixel of a number, where the axis has numbers.
+    fn at(&self, number: f64) -> Option<f64> {
+        let (numbers, log) = self.numbers.as_ref()?;
+        let scaled = |number: f64| if *log { number.ln() } else { number };
+        let low = numbers.iter().copied().reduce(f64::min).map(scaled)?;
+        let high = numbers.iter().copied().reduce(f64::max).map(scaled)?;
+        let share = (scaled(number) - low) / (high - low);
+        let inset = 14.0;
+        Some(LEFT + inset + share * (WIDTH - LEFT - RIGHT - 2.0 * inset))
+    }
+
+    fn place(&self, text: &str) -> Option<f64> {
+        match self.numbers {
+            Some(_) => self.at(number_of(text)?),
+            None => {
+                let index = self.texts.iter().position(|known| known == text)?;
+                Some(LEFT + (index as f64 + 0.5) * self.room())
+            }
+        }
+    }
+
+    /// Room of one place.
+    fn room(&self) -> f64 {
+        (WIDTH - LEFT - RIGHT) / self.texts.len().max(1) as f64
+    }
+}
+
+/// `40%` is 0.4.
+fn number_of(text: &str) -> Option<f64> {
+    let (digits, scale) = match text.strip_suffix('%') {
+        Some(digits) => (digits, 100.0),
+        None => (text, 1.0),
+    };
+    digits.trim().parse::<f64>().ok().filter(|number| number.is_finite()).map(|n| n / scale)
+}
+
+/// One panel.
+pub(super) fn draw(picture: &Picture, panel: &Panel, index: usize) -> String {
+    let id = format!("{}-{index}", picture.name);
+    let describe = |line: &super::Line| {
+        let spots: Vec<String> = line
+            .spots
+            .iter()
+            .map(|spot| format!("{} {}: {}", picture.x, spot.x, picture.scale.show(spot.value)))
+            .collect();
+        format!("{}: {}", line.name, spots.join(", "))
+    };
+    let description: Vec<String> = panel.lines.iter().map(describe).collect();
+    let title = format!("{}, {}", picture.title, panel.title);
+    let mut svg = Svg::open(&id, (WIDTH, HEIGHT), &title, &description.join("; "));
+    let along = Along::of(picture);
+    if let Some(up) = Up::of(picture) {
+        axes(&mut svg, picture, (&along, &up));
+        ideal(&mut svg, panel, (&along, &up));
+        for line in &panel.lines {
+            let place = picture.names.iter().position(|name| *name == line.name).unwrap_or(0);
+            let (class, _) = look(place);
+            svg.open_group(&format!("series {class}"), Some(&describe(line)));
+            match picture.kind {
+                PictureKind::Lines => draw_line(&mut svg, line, place, (&along, &up)),
+                PictureKind::Bars => draw_bars(&mut svg, picture, (line, place), (&along, &up)),
+            }
+            svg.close_group();
+        }
+    }
+    svg.close()
+}
+
+fn axes(svg: &mut Svg, picture: &Picture, (along, up): (&Along<'_>, &Up)) {
+    for tick in up.ticks() {
+        let y = up.pixel(tick);
+        svg.line("grid", (LEFT, y), (WIDTH - RIGHT, y));
+        svg.text("tick", Anchor::End, (LEFT - 6.0, y + 3.5), &picture.scale.show(tick));
+    }
+    svg.line("axis", (LEFT, up.floor()), (WIDTH - RIGHT, up.floor()));
+    let mut right = f64::MIN;
+    for text in along.texts {
+        let Some(x) = along.place(text) else { continue };
+        // Labels that would touch are left out; the marks tell their place.
+        let half = text.chars().count().min(14) as f64 * 2.9 + 2.0;
+        if x - half > right {
+            svg.text("tick", Anchor::Middle, (x, HEIGHT - BOTTOM + 15.0), &shortened(text, 14));
+            right = x + half;
+        }
+    }
+    let middle = f64::midpoint(LEFT, WIDTH - RIGHT);
+    svg.text("axis-title", Anchor::Middle, (middle, HEIGHT - 8.0), &picture.x);
+    svg.text("axis-title", Anchor::Start, (2.0, TOP - 1.0), picture.scale.label());
+    if let Some(x) = picture.mark.and_then(|mark| along.at(mark))
+        && (LEFT..=WIDTH - RIGHT).contains(&x)
+    {
+        svg.line("limit", (x, TOP), (x, HEIGHT - BOTTOM));
+    }
+}
+
+fn ideal(svg: &mut Svg, panel: &Panel, (along, up): (&Along<'_>, &Up)) {
+    let places = panel.ideal.iter();
+    let mut points: Vec<(f64, f64)> =
+        places.filter_map(|(text, ideal)| Some((along.place(text)?, up.pixel(*ideal)))).collect();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    svg.open_group("series base", Some("what was asked"));
+    match points.as_slice() {
+        // Of places apart from each other there is no line between: each has its own.
+        [(x, y)] => {
+            let half = along.room() / 2.0;
+            svg.polyline("line", &[(x - half, *y), (x + half, *y)]);
+        }
+        points => svg.polyline("line", points),
+    }
+    svg.close_group();
+}
+
+fn whisker(svg: &mut Svg, x: f64, spot: &Spot, up: &Up) {
+    let Some((low, high)) = spot.range else { return };
+    let (bottom, top) = (up.pixel(low), up.pixel(high));
+    svg.line("leader", (x, bottom), (x, top));
+    for y in [bottom, top] {
+        svg.line("leader", (x - FOOT, y), (x + FOOT, y));
+    }
+}
+
+fn draw_line(svg: &mut Svg, line: &super::Line, place: usize, (along, up): (&Along<'_>, &Up)) {
+    let (_, marker) = look(place);
+    let mut points: Vec<(f64, f64, &Spot)> = line
+        .spots
+        .iter()
+        .filter_map(|spot| Some((along.place(&spot.x)?, up.pixel(spot.value), spot)))
+        .collect();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let path: Vec<(f64, f64)> = points.iter().map(|(x, y, _)| (*x, *y)).collect();
+    svg.polyline("line", &path);
+    for (x, y, spot) in points {
+        whisker(svg, x, spot, up);
+        svg.path(marker.class(), (x, y), marker.path());
+    }
+}
+
+fn draw_bars(
+    svg: &mut Svg,
+    picture: &Picture,
+    (line, place): (&super::Line, usize),
+    (along, up): (&Along<'_>, &Up),
+) {
+    let width = along.room() * 0.86 / picture.names.len().max(1) as f64;
+    for spot in &line.spots {
+        let Some(middle) = along.place(&spot.x) else { continue };
+        let shift = place as f64 + 0.5 - picture.names.len() as f64 / 2.0;
+        let x = middle + shift * width;
+        let (floor, y) = (up.floor(), up.pixel(spot.value));
+        let (top, height) = (y.min(floor), (y - floor).abs());
+        svg.rect("mark", (x - width * 0.45, top), (width * 0.9, height.max(0.5)));
+        whisker(svg, x, spot, up);
+        if width > 22.0 {
+            let shown = picture.scale.show(spot.value);
+            svg.text("tick", Anchor::Middle, (x, top - 4.0), &shown);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! What a study's numbers say: per cell and figure, and against the baseline. From the store alone.
+//!
+//! The unit is the start: each trial gives one value per figure (the median of its samples, where
+//! they settle of the steady part; of tails the largest, which is what matters there and is never trimmed). A cell's value is the
+//! median of its starts with a bootstrap interval; its ratio to the baseline is the median over
+//! blocks of the ratio of medians, with the hierarchical bootstrap's interval (starts, then
+//! blocks); verdicts come from the exact paired test with Holm's correction over the cells that
+//! are compared with one. The source's own summary (mean, Student's interval) stands beside.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{Family, Unit};
+
+use super::ALPHA;
+use super::error::StudyError;
+use super::record::Loaded;
+use crate::stats::{
+    Block, Direction, Evidence, Interval, Mean, Rule, Steadiness, Verdict, blocks_needed, holm, median,
+    median_interval, ratio_interval, sign_flip, steady,
+};
+use crate::store::{RunId, RunRecord, Store, StudyProgress};
+
+/// A figure by its name and labels.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FigureName {
+    /// Its name.
+    pub probe: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A comparison with the baseline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Comparison {
+    /// Blocks in which both were measured.
+    pub blocks: u32,
+    /// Ratio to the baseline.
+    pub interval: Interval,
+    /// p-value of the exact paired test, after Holm's correction.
+    pub p_holm: f64,
+    /// The verdict.
+    pub verdict: Verdict,
+}
+
+/// What a cell gave of one figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Estimate {
+    /// Index of the cell.
+    pub cell: usize,
+    /// The figure.
+    pub figure: FigureName,
+    /// Unit of its values.
+    pub unit: Unit,
+    /// How samples became values.
+    pub family: Family,
+    /// One value per start, by block.
+    pub starts: BTreeMap<u32, Vec<f64>>,
+    /// The same of the second look at a cell of the baseline.
+    pub twins: BTreeMap<u32, Vec<f64>>,
+    /// Median of all starts.
+    pub median: f64,
+    /// Its 95 % interval; `None` with one start.
+    pub interval: Option<(f64, f64)>,
+    /// The source's way: mean, deviation, Student's interval.
+    pub mean: Mean,
+    /// Trials whose samples never settled.
+    pub unsteady: u32,
+    /// Trials whose samples were looked at for that.
+    pub looked_at: u32,
+    /// Against the baseline; `None` for the baseline and where nothing can be compared.
+    pub comparison: Option<Comparison>,
+}
+
+/// A cell of the baseline against itself: what is seen where there is nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Noise {
+    /// Index of the cell.
+    pub cell: usize,
+    /// The figure.
+    pub figure: FigureName,
+    /// Ratio of the second look to the first.
+    pub interval: Interval,
+    /// Blocks.
+    pub blocks: u32,
+    /// The verdict, as if it were a candidate alone.
+    pub verdict: Verdict,
+}
+
+/// A whole analysis.
+#[derive(Clone, Debug)]
+pub struct Analysis {
+    /// The study and its cells.
+    pub loaded: Loaded,
+    /// The run.
+    pub run: RunRecord,
+    /// Trials that ended.
+    pub progress: StudyProgress,
+    /// Cell by cell, figure by figure.
+    pub estimates: Vec<Estimate>,
+    /// The A/A pairs.
+    pub noise: Vec<Noise>,
+    /// Failed trials by cell, with one of the messages.
+    pub failures: Vec<(usize, u64, String)>,
+}
+
+/// Analyses a run, finished or not.
+///
+/// # Errors
+/// [`StudyError`]: the run is none of a study, or the store cannot be read.
+pub fn analyse(store: &Store, run: RunId) -> Result<Analysis, StudyError> {
+    let loaded = Loaded::read(store, run)?;
+    let mut estimates = gather(store, run)?;
+    compare(&loaded, &mut estimates);
+    let noise = estimates.iter().filter_map(|one| noise_of(one, loaded.study.margin)).collect();
+    Ok(Analysis {
+        run: store.run(run)?,
+        progress: store.study_progress(run)?,
+        failures: store.study_failures(run)?,
+        loaded,
+        estimates,
+        noise,
+    })
+}
+
+impl Analysis {
+    /// Share of the A/A pairs that were given a false verdict (better or worse), and how many
+    /// pairs had enough blocks for one.
+    #[must_use]
+    pub fn false_verdicts(&self) -> (usize, usize) {
+        let judged = |noise: &&Noise| match noise.verdict {
+            Verdict::Unknown { have, need } => have >= need,
+            Verdict::Better | Verdict::Same | Verdict::Worse => true,
+        };
+        let wrong = |noise: &&Noise| matches!(noise.verdict, Verdict::Better | Verdict::Worse);
+        (self.noise.iter().filter(wrong).count(), self.noise.iter().filter(judged).count())
+    }
+}
+
+/// True if all intervals of a figure's ratios are at most so wide to either side of their middle;
+/// false while there is none.
+pub(super) fn is_narrow(
+    store: &Store,
+    run: RunId,
+    (loaded, figure, half_width): (&Loaded, &str, f64),
+) -> Result<bool, StudyError> {
+    let mut estimates = gather(store, run)?;
+    compare(loaded, &mut estimates);
+    let mut ratios = estimates
+        .iter()
+        .filter(|one| one.figure.probe == figure)
+        .filter_map(|one| one.comparison.map(|comparison| comparison.interval))
+        .peekable();
+    let narrow =
+        |interval: Interval| (interval.high - interval.low) / 2.0 <= half_width * interval.ratio;
+    Ok(ratios.peek().is_some() && ratios.all(narrow))
+}
+
+/// One value per start, figure by figure.
+fn gather(store: &Store, run: RunId) -> Result<Vec<Estimate>, StudyError> {
+    let mut found: BTreeMap<(usize, FigureName), Estimate> = BTreeMap::new();
+    for (id, trial) in store.trials(run)? {
+        if !trial.ok {
+            continue;
+        }
+        // The samples of all CPUs of one figure are one figure's.
+        let mut figures: BTreeMap<FigureName, (Unit, Family, Vec<f64>)> = BTreeMap::new();
+        for figure in store.figures(id)? {
+            let name = FigureName { probe: figure.probe, labels: figure.labels };
+            let entry = figures.entry(name).or_insert((figure.unit, figure.family, Vec::new()));
+            entry.2.extend(figure.samples);
+        }
+        for (figure, (unit, family, samples)) in figures {
+            let steadiness = match family {
+                Family::Capacity => steady(&samples),
+                Family::Tail | Family::Count => Steadiness::TooFew,
+            };
+            let settled = steadiness.of_samples(&samples);
+            let Some(value) = value_of(family, settled) else { continue };
+            let one = found
+                .entry((trial.cell, figure.clone()))
+                .or_insert_with(|| empty(trial.cell, figure, (unit, family)));
+            let side = if trial.twin { &mut one.twins } else { &mut one.starts };
+            side.entry(trial.block).or_default().push(value);
+            one.looked_at += u32::from(steadiness != Steadiness::TooFew);
+            one.unsteady += u32::from(matches!(steadiness, Steadiness::No { .. }));
+        }
+    }
+    Ok(found.into_values().filter_map(summarised).collect())
+}
+
+fn value_of(family: Family, samples: &[f64]) -> Option<f64> {
+    match family {
+        Family::Tail => samples.iter().copied().reduce(f64::max),
+        Family::Capacity | Family::Count => median(samples),
+    }
+}
+
+fn empty(cell: usize, figure: FigureName, (unit, family): (Unit, Family)) -> Estimate {
+    Estimate {
+        cell,
+        figure,
+        unit,
+        family,
+        starts: BTreeMap::new(),
+        twins: BTreeMap::new(),
+        median: 0.0,
+        interval: None,
+        mean: Mean { count: 0, mean: 0.0, deviation: None, interval: None },
+        unsteady: 0,
+        looked_at: 0,
+        comparison: None,
+    }
+}
+
+fn summarised(mut one: Estimate) -> Option<Estimate> {
+    let all: Vec<f64> = one.starts.values().flatten().copied().collect();
+    let by_block: Vec<f64> = one.starts.values().filter_map(|starts| median(starts)).collect();
+    one.median = median(&all)?;
+    one.mean = Mean::of(&all)?;
+    one.interval = median_interval(&by_block);
+    Some(one)
+}
+
+/// Which way a unit improves; where it has no better side, less is taken for better.
+fn direction(unit: Unit) -> Direction {
+    match unit.higher_is_better() {
+        Some(true) => Direction::HigherIsBetter,
+        Some(false) | None => Direction::LowerIsBetter,
+    }
+}
+
+fn blocks_of(
+    candidate: &BTreeMap<u32, Vec<f64>>,
+    baseline: &BTreeMap<u32, Vec<f64>>,
+) -> Vec<Block> {
+    candidate
+        .iter()
+        .filter_map(|(block, candidate)| {
+            let baseline = baseline.get(block)?.clone();
+            Some(Block { candidate: candidate.clone(), baseline })
+        })
+        .collect()
+}
+
+/// Compares each cell with its baseline, those of one baseline as a family.
+fn compare(loaded: &Loaded, estimates: &mut [Estimate]) {
+    let mut families: BTreeMap<(usize, FigureName), Vec<usize>> = BTreeMap::new();
+    for (index, one) in estimates.iter().enumerate() {
+        if let Some(baseline) = loaded.cells.all[one.cell].baseline.filter(|base| *base != one.cell)
+        {
+            families.entry((baseline, one.figure.clone())).or_default().push(index);
+        }
+    }
+    for ((baseline, figure), members) in families {
+        let base = estimates.iter().find(|one| one.cell == baseline && one.figure == figure);
+        let Some(base) = base.map(|one| one.starts.clone()) else { continue };
+        let mut rows: Vec<(usize, u32, Interval, f64)> = Vec::new();
+        for index in members {
+            let blocks = blocks_of(&estimates[index].starts, &base);
+            let logs: Option<Vec<f64>> =
+                blocks.iter().map(|block| block.ratio().map(f64::ln)).collect();
+            let p = logs.and_then(|logs| sign_flip(&logs)).map(|p| p.value);
+            if let (Some(interval), Some(p)) = (ratio_interval(&blocks), p) {
+                rows.push((index, u32::try_from(blocks.len()).unwrap_or(u32::MAX), interval, p));
+            }
+        }
+        let corrected = holm(&rows.iter().map(|row| row.3).collect::<Vec<_>>());
+        let family = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+        for ((index, blocks, interval, _), p_holm) in rows.into_iter().zip(corrected) {
+            let evidence = Evidence { blocks, interval, p_holm };
+            let rule = rule(family, loaded.study.margin);
+            let verdict = Verdict::of(&evidence, direction(estimates[index].unit), &rule);
+            estimates[index].comparison = Some(Comparison { blocks, interval, p_holm, verdict });
+        }
+    }
+}
+
+fn rule(family: u32, margin: f64) -> Rule {
+    Rule { alpha: ALPHA, margin, blocks_needed: blocks_needed(family, ALPHA) }
+}
+
+fn noise_of(one: &Estimate, margin: f64) -> Option<Noise> {
+    let blocks = blocks_of(&one.twins, &one.starts);
+    let interval = ratio_interval(&blocks)?;
+    let logs: Option<Vec<f64>> = blocks.iter().map(|block| block.ratio().map(f64::ln)).collect();
+    let p_holm = sign_flip(&logs?)?.value;
+    let blocks = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
+    let evidence = Evidence { blocks, interval, p_holm };
+    let verdict = Verdict::of(&evidence, direction(one.unit), &rule(1, margin));
+    Some(Noise { cell: one.cell, figure: one.figure.clone(), interval, blocks, verdict })
+}

@@ -1,0 +1,258 @@
+//! Numbers for plots, tables and claims: cells picked, grouped, shown as value, ratio or error.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::Unit;
+
+use super::analyse::{Analysis, Estimate};
+use super::cells::CellScope;
+use super::expr::{Argument, Expr, ExprError, Scope, Value};
+use super::file::{Claim, Selection, Shown, Study};
+use super::words;
+use crate::stats::median;
+
+/// One number with its interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// The number.
+    pub value: f64,
+    /// Of one cell its 95 % interval; of several the smallest and the largest of their numbers.
+    pub range: Option<(f64, f64)>,
+    /// How many cells it stands for.
+    pub cells: usize,
+    /// Blocks behind it; the fewest of its cells.
+    pub blocks: u32,
+}
+
+/// A cell's number, with what tells it from others.
+struct Picked<'a> {
+    estimate: &'a Estimate,
+    value: f64,
+    range: Option<(f64, f64)>,
+    blocks: u32,
+    ideal: Option<f64>,
+}
+
+/// The key of a group: levels in the order of the names that were asked for.
+pub type Key = Vec<String>;
+
+/// What a selection gives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Groups {
+    /// Unit of a shown value; `None` for ratios and errors.
+    pub unit: Option<Unit>,
+    /// One number per group, in the order of the study's levels.
+    pub points: Vec<(Key, Point)>,
+    /// What each group should be, where the study says.
+    pub ideals: BTreeMap<Key, f64>,
+}
+
+impl Analysis {
+    /// The numbers of a selection, grouped by factors, `workload` or labels of the figure.
+    ///
+    /// # Errors
+    /// In words: an expression has no value for a cell.
+    pub fn groups(&self, selection: &Selection, names: &[&str]) -> Result<Groups, String> {
+        let picked = self.pick(selection)?;
+        let mut unit = None;
+        let mut order: Vec<Key> = Vec::new();
+        let mut groups: BTreeMap<Key, Vec<&Picked<'_>>> = BTreeMap::new();
+        for one in &picked {
+            unit = unit.or(Some(one.estimate.unit));
+            let key: Key = names.iter().map(|name| self.level(one.estimate, name)).collect();
+            if !groups.contains_key(&key) {
+                order.push(key.clone());
+            }
+            groups.entry(key).or_default().push(one);
+        }
+        let mut ideals = BTreeMap::new();
+        let mut points = Vec::new();
+        for key in order {
+            let Some(members) = groups.get(&key) else { continue };
+            let wanted: Vec<f64> = members.iter().filter_map(|one| one.ideal).collect();
+            if let Some(ideal) = median(&wanted) {
+                ideals.insert(key.clone(), ideal);
+            }
+            points.extend(joined(members).map(|point| (key, point)));
+        }
+        let unit = unit.filter(|_| selection.shown == Shown::Value);
+        Ok(Groups { unit, points, ideals })
+    }
+
+    fn level(&self, estimate: &Estimate, name: &str) -> String {
+        let cell = &self.loaded.cells.all[estimate.cell];
+        let level = cell.level(&self.loaded.study, name).map(str::to_owned);
+        level.or_else(|| estimate.figure.labels.get(name).cloned()).unwrap_or_default()
+    }
+
+    fn pick(&self, selection: &Selection) -> Result<Vec<Picked<'_>>, String> {
+        let Self { loaded, estimates, .. } = self;
+        let mut picked = Vec::new();
+        for estimate in estimates {
+            let labels = &estimate.figure.labels;
+            let named = estimate.figure.probe == selection.figure
+                && selection.labels.iter().all(|(name, wanted)| labels.get(name) == Some(wanted));
+            if !named {
+                continue;
+            }
+            let cell = &loaded.cells.all[estimate.cell];
+            let scope = CellScope { study: &loaded.study, cell, facts: &loaded.facts };
+            let told =
+                |error: ExprError| format!("{} (for {})", error.why, cell.name(&loaded.study));
+            if let Some(only) = &selection.only
+                && !only.expr.truth(&scope).map_err(told)?
+            {
+                continue;
+            }
+            let ideal = selection.ideal.as_ref().map(|rule| rule.expr.number(&scope).map_err(told));
+            picked.extend(shown(estimate, selection.shown, ideal.transpose()?));
+        }
+        Ok(picked)
+    }
+
+    /// Whether a claim holds here, and what we see.
+    #[must_use]
+    pub fn judge(&self, claim: &Claim) -> Judged {
+        let scope = ClaimScope { analysis: self };
+        let value = |text: &str| match Expr::parse(text).and_then(|expr| expr.evaluate(&scope)) {
+            Ok(Value::Number(number)) if number.is_finite() => Some(number.to_string()),
+            Ok(Value::Number(_)) | Err(_) => Some("(not measured)".to_owned()),
+            Ok(other @ (Value::Text(_) | Value::Truth(_))) => Some(other.to_string()),
+        };
+        let see = words::fill(&claim.see, &value).unwrap_or_else(|why| why);
+        let agree = claim.agree.expr.truth(&scope).map_err(|error| error.why);
+        Judged { see, agree }
+    }
+}
+
+/// What became of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judged {
+    /// What we see.
+    pub see: String,
+    /// Whether we agree; else why that cannot be told.
+    pub agree: Result<bool, String>,
+}
+
+fn shown(estimate: &Estimate, shown: Shown, ideal: Option<f64>) -> Option<Picked<'_>> {
+    let blocks = u32::try_from(estimate.starts.len()).unwrap_or(u32::MAX);
+    let (value, range, blocks) = match (shown, estimate.comparison) {
+        (Shown::Value, _) => (estimate.median, estimate.interval, blocks),
+        (Shown::Ratio, Some(with)) => {
+            (with.interval.ratio, Some((with.interval.low, with.interval.high)), with.blocks)
+        }
+        (Shown::Error, Some(with)) => {
+            let wanted = ideal?;
+            let points = |ratio: f64| (ratio - wanted) * 100.0;
+            let range = (points(with.interval.low), points(with.interval.high));
+            (points(with.interval.ratio), Some(range), with.blocks)
+        }
+        (Shown::Ratio | Shown::Error, None) => return None,
+    };
+    Some(Picked { estimate, value, range, blocks, ideal })
+}
+
+fn joined(members: &[&Picked<'_>]) -> Option<Point> {
+    let values: Vec<f64> = members.iter().map(|one| one.value).collect();
+    let blocks = members.iter().map(|one| one.blocks).min().unwrap_or(0);
+    let range = match members {
+        [only] => only.range,
+        _ => {
+            let smallest = values.iter().copied().reduce(f64::min);
+            smallest.zip(values.iter().copied().reduce(f64::max))
+        }
+    };
+    Some(Point { value: median(&values)?, range, cells: members.len(), blocks })
+}
+
+/// What the expressions of claims see.
+struct ClaimScope<'a> {
+    analysis: &'a Analysis,
+}
+
+impl Scope for ClaimScope<'_> {
+    fn value(&self, name: &str) -> Option<Value> {
+        let loaded = &self.analysis.loaded;
+        let value = loaded.study.values.get(name).map(|level| level.value.clone());
+        value.or_else(|| loaded.facts.value(name))
+    }
+
+    fn call(&self, function: &str, arguments: &[Argument]) -> Option<Result<Value, ExprError>> {
+        let (first, picks) = arguments.split_first()?;
+        Some(self.number(function, first, picks).map(Value::Number))
+    }
+}
+
+impl ClaimScope<'_> {
+    fn number(
+        &self,
+        function: &str,
+        first: &Argument,
+        picks: &[Argument],
+    ) -> Result<f64, ExprError> {
+        let at = first.value.at();
+        let study = &self.analysis.loaded.study;
+        let figure = first.value.as_name().unwrap_or_default();
+        let mut wanted: Vec<(&str, Value)> = Vec::new();
+        let mut of = None;
+        for pick in picks {
+            let value = pick.value.evaluate(self)?;
+            match pick.name.as_deref() {
+                Some("of") => of = Some(value.to_string()),
+                Some(name) => wanted.push((name, value)),
+                None => {}
+            }
+        }
+        let shown = match (function, of.as_deref()) {
+            ("value", _) | (_, Some("value")) => Shown::Value,
+            ("error", _) | (_, Some("error")) => Shown::Error,
+            (_, _) => Shown::Ratio,
+        };
+        let selection = Selection {
+            figure: figure.to_owned(),
+            labels: BTreeMap::new(),
+            only: None,
+            shown,
+            ideal: ideal_of(study, figure),
+        };
+        let picked = self.analysis.pick(&selection).map_err(|why| ExprError::new(at, why))?;
+        let fits = |one: &&Picked<'_>| {
+            wanted.iter().all(|(name, value)| self.is_level(one.estimate, name, value))
+        };
+        let values: Vec<f64> = picked.iter().filter(fits).map(|one| one.value).collect();
+        let smallest = values.iter().copied().reduce(f64::min);
+        let largest = values.iter().copied().reduce(f64::max);
+        let number = match function {
+            "smallest" => smallest,
+            "largest" => largest,
+            "spread" => smallest.zip(largest).map(|(smallest, largest)| largest - smallest),
+            _ => median(&values),
+        };
+        number.ok_or_else(|| {
+            ExprError::new(
+                at,
+                format!("no cell that {function}({figure}, …) asks for was measured"),
+            )
+        })
+    }
+
+    fn is_level(&self, estimate: &Estimate, name: &str, wanted: &Value) -> bool {
+        let loaded = &self.analysis.loaded;
+        let cell = &loaded.cells.all[estimate.cell];
+        let scope = CellScope { study: &loaded.study, cell, facts: &loaded.facts };
+        match scope.value(name) {
+            Some(value) if loaded.study.varies(name) => value == *wanted,
+            Some(_) | None => {
+                estimate.figure.labels.get(name).is_some_and(|text| *text == wanted.to_string())
+            }
+        }
+    }
+}
+
+/// What a figure should be, by the first plot or table that says so.
+fn ideal_of(study: &Study, figure: &str) -> Option<super::file::Rule> {
+    let plots = study.plots.iter().map(|plot| &plot.selection);
+    let tables = study.tables.iter().map(|table| &table.selection);
+    let mut all = plots.chain(tables);
+    all.find_map(|one| one.ideal.clone().filter(|_| one.figure == figure))
+}

@@ -1,0 +1,487 @@
+//! A study's analysis as a page, as files of data, and beside another.
+
+use std::collections::BTreeMap;
+
+use pinfold_host::user;
+use pinfold_report::{
+    Agreement, ClaimRow, Line, PageTable, Panel, Picture, PictureKind, Scale, Spot, StudyPage,
+    format,
+};
+use pinfold_study::stats::Verdict;
+use pinfold_study::store::{RunId, Store};
+use pinfold_study::study::{
+    self as library, Analysis, Groups, Plot, PlotKind, Selection, Shown, Summary, Table,
+};
+
+use super::{study_failure, tell};
+use crate::common::{self, host_failure};
+use crate::failure::{Exit, Failure};
+use crate::time;
+
+/// So many rows of evidence are on the page; all are in the exported tables.
+const MOST_ROWS: usize = 400;
+
+/// The page of an analysis.
+pub fn page(analysis: &Analysis) -> Result<StudyPage, Failure> {
+    let (loaded, run) = (&analysis.loaded, &analysis.run);
+    let study = &loaded.study;
+    let pictures = study.plots.iter().map(|plot| picture(analysis, plot));
+    let tables = study.tables.iter().map(|table| page_table(analysis, table));
+    let name = |cell: usize| loaded.cells.all[cell].name(study);
+    let mut skipped: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (index, cell) in loaded.cells.all.iter().enumerate() {
+        if let Some(reason) = &cell.skipped {
+            skipped.entry(reason).or_default().push(name(index));
+        }
+    }
+    let skipped = skipped.into_iter().map(|(reason, cells)| {
+        let more = cells.len().saturating_sub(3);
+        let shown = cells.iter().take(3).cloned().collect::<Vec<_>>().join("; ");
+        let more = if more > 0 { format!("; and {more} more cells") } else { String::new() };
+        (reason.to_owned(), shown + &more)
+    });
+    let failed = analysis
+        .failures
+        .iter()
+        .map(|(cell, count, message)| (name(*cell), format!("{count} trial(s): {message}")));
+    Ok(StudyPage {
+        title: if study.title.is_empty() { study.name.clone() } else { study.title.clone() },
+        question: study.question.clone(),
+        source: study.source.clone(),
+        banner: banner(analysis),
+        date: time::date(run.finished_unix_s.unwrap_or(run.created_unix_s)),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        claims: claims(analysis),
+        pictures: pictures.collect::<Result<_, _>>()?,
+        tables: tables.collect::<Result<_, _>>()?,
+        evidence: vec![comparisons(analysis), pairs(analysis)],
+        skipped: skipped.collect(),
+        failed: failed.collect(),
+        findings: findings(analysis),
+        how: how(analysis),
+        repeat: loaded.record.command.clone(),
+        file: loaded.record.toml.clone(),
+    })
+}
+
+fn banner(analysis: &Analysis) -> Option<String> {
+    let quick = analysis.loaded.study.quick.as_ref().filter(|_| analysis.loaded.record.quick);
+    match (quick, analysis.run.finished_unix_s) {
+        (Some(quick), _) => Some(format!("Quick form: {}", quick.note)),
+        (None, None) => Some("Not finished: these are the trials so far".to_owned()),
+        (None, Some(_)) => None,
+    }
+}
+
+fn claims(analysis: &Analysis) -> Vec<ClaimRow> {
+    let row = |claim: &library::Claim| {
+        let judged = analysis.judge(claim);
+        ClaimRow {
+            source: claim.source.clone(),
+            place: claim.place.clone(),
+            see: judged.see,
+            agree: match judged.agree {
+                Ok(true) => Agreement::Yes,
+                Ok(false) => Agreement::No,
+                Err(why) => Agreement::CannotTell(why),
+            },
+            rule: claim.agree.text.clone(),
+        }
+    };
+    analysis.loaded.study.claims.iter().map(row).collect()
+}
+
+fn groups(analysis: &Analysis, name: &str, what: (&Selection, &[&str])) -> Result<Groups, Failure> {
+    analysis
+        .groups(what.0, what.1)
+        .map_err(|why| Failure::new(Exit::Input, format!("{name}: {why}")))
+}
+
+fn scale(selection: &Selection, groups: &Groups) -> Scale {
+    match selection.shown {
+        Shown::Value => Scale::Of(groups.unit.unwrap_or(pinfold_model::Unit::Count)),
+        Shown::Ratio => Scale::Ratio,
+        Shown::Error => Scale::Points,
+    }
+}
+
+/// Texts in the order of the study's levels; those of labels as they come, numbers by size.
+fn ordered(analysis: &Analysis, name: &str, mut found: Vec<String>) -> Vec<String> {
+    let study = &analysis.loaded.study;
+    let known: Vec<&str> = match study.factor(name) {
+        Some(factor) => factor.levels.iter().map(|level| level.text.as_str()).collect(),
+        None => study.workloads.iter().map(|one| one.name.as_str()).collect(),
+    };
+    let place = |text: &String| known.iter().position(|level| level == text);
+    let number = |text: &String| text.parse::<f64>().unwrap_or(f64::INFINITY);
+    found.sort_by(|a, b| place(a).cmp(&place(b)).then(number(a).total_cmp(&number(b))));
+    found.dedup();
+    found
+}
+
+fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
+    let (panel, series) = (plot.panel.as_deref(), plot.series.as_deref());
+    let names = [panel.unwrap_or(""), series.unwrap_or(""), plot.x.as_str()];
+    let found = groups(analysis, &plot.name, (&plot.selection, &names))?;
+    let column = |index: usize| found.points.iter().map(|(key, _)| key[index].clone()).collect();
+    let panels = ordered(analysis, names[0], column(0));
+    let lines = ordered(analysis, names[1], column(1));
+    let along = ordered(analysis, names[2], column(2));
+    let shows_ratio = plot.selection.shown == Shown::Ratio || plot.selection.shown == Shown::Value;
+    let panels = panels.iter().map(|title| {
+        let of = |line: &String| Line {
+            name: line.clone(),
+            spots: found
+                .points
+                .iter()
+                .filter(|(key, _)| key[0] == *title && key[1] == *line)
+                .map(|(key, point)| Spot {
+                    x: key[2].clone(),
+                    value: point.value,
+                    range: point.range,
+                })
+                .collect(),
+        };
+        let mut ideal: Vec<(String, f64)> = found
+            .ideals
+            .iter()
+            .filter(|(key, _)| shows_ratio && key[0] == *title)
+            .map(|(key, ideal)| (key[2].clone(), *ideal))
+            .collect();
+        ideal.dedup_by(|a, b| a.0 == b.0);
+        Panel {
+            title: if title.is_empty() { plot.title.clone() } else { title.clone() },
+            lines: lines.iter().map(of).collect(),
+            ideal,
+        }
+    });
+    Ok(Picture {
+        name: plot.name.clone(),
+        title: plot.title.clone(),
+        kind: match plot.kind {
+            PlotKind::Lines => PictureKind::Lines,
+            PlotKind::Bars => PictureKind::Bars,
+        },
+        scale: scale(&plot.selection, &found),
+        x: plot.x.clone(),
+        panels: panels.collect(),
+        along,
+        names: lines,
+        log: (plot.log_x, plot.log_y),
+        mark: mark(analysis, plot),
+    })
+}
+
+/// The mark is the same for all cells: it is worked out for the first.
+fn mark(analysis: &Analysis, plot: &Plot) -> Option<f64> {
+    let loaded = &analysis.loaded;
+    let cell = loaded.cells.all.first()?;
+    let scope = library::CellScope { study: &loaded.study, cell, facts: &loaded.facts };
+    plot.mark.as_ref()?.expr.number(&scope).ok()
+}
+
+fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> {
+    let mut names: Vec<&str> = table.rows.iter().map(String::as_str).collect();
+    let last = table.columns.as_deref();
+    names.extend(last);
+    let found = groups(analysis, &table.name, (&table.selection, &names))?;
+    let scale = scale(&table.selection, &found);
+    let rows = table.rows.len();
+    let columns = match last {
+        None => vec![scale_name(scale)],
+        Some(name) => {
+            let texts = found.points.iter().map(|(key, _)| key[rows].clone()).collect();
+            ordered(analysis, name, texts)
+        }
+    };
+    let mut by_row: Vec<(Vec<String>, BTreeMap<String, String>)> = Vec::new();
+    let mut several = false;
+    for (key, point) in &found.points {
+        several |= point.cells > 1;
+        let row = key[..rows].to_vec();
+        let column = key.get(rows).cloned().unwrap_or_else(|| columns[0].clone());
+        let range = point.range.map_or_else(String::new, |(low, high)| {
+            format!(" [{}, {}]", scale.show(low), scale.show(high))
+        });
+        let text = format!("{}{range}", scale.show(point.value));
+        match by_row.iter_mut().find(|(known, _)| *known == row) {
+            Some((_, fields)) => {
+                fields.insert(column, text);
+            }
+            None => by_row.push((row, BTreeMap::from([(column, text)]))),
+        }
+    }
+    let missing = || format::MISSING.to_owned();
+    let body = by_row.into_iter().map(|(mut row, fields)| {
+        row.extend(columns.iter().map(|one| fields.get(one).cloned().unwrap_or_else(missing)));
+        row
+    });
+    let rows_of = body.collect();
+    Ok(PageTable {
+        name: table.name.clone(),
+        title: table.title.clone(),
+        note: match several {
+            true => "Each number stands for several cells: their median, and in brackets the smallest and the largest.".to_owned(),
+            false => "In brackets the 95 % interval.".to_owned(),
+        },
+        names: rows,
+        header: table.rows.iter().cloned().chain(columns).collect(),
+        rows: rows_of,
+    })
+}
+
+fn scale_name(scale: Scale) -> String {
+    match scale {
+        Scale::Of(_) => "value".to_owned(),
+        Scale::Ratio | Scale::Points => scale.label().to_owned(),
+    }
+}
+
+/// Every estimate with the source's summary beside ours, and its verdict.
+fn comparisons(analysis: &Analysis) -> PageTable {
+    let study = &analysis.loaded.study;
+    let mut rows = Vec::new();
+    for one in &analysis.estimates {
+        let show = |number: f64| format::value(number, one.unit);
+        let range = |range: Option<(f64, f64)>| {
+            range
+                .map_or_else(String::new, |(low, high)| format!(" [{}, {}]", show(low), show(high)))
+        };
+        let own = match study.summary {
+            Summary::Median => String::new(),
+            Summary::Mean => one.mean.deviation.map_or_else(
+                || show(one.mean.mean),
+                |deviation| format!("{} ± {}", show(one.mean.mean), show(deviation)),
+            ),
+            Summary::MeanInterval => {
+                format!("{}{}", show(one.mean.mean), range(one.mean.interval))
+            }
+        };
+        let with = one.comparison.map_or_else(String::new, |with| {
+            let interval = with.interval;
+            let [ratio, low, high] =
+                [interval.ratio, interval.low, interval.high].map(format::significant);
+            format!("{ratio} [{low}, {high}]")
+        });
+        rows.push(vec![
+            analysis.loaded.cells.all[one.cell].name(study),
+            figure_name(&one.figure),
+            one.starts.len().to_string(),
+            format!("{}{}", show(one.median), range(one.interval)),
+            own,
+            with,
+            one.comparison.map_or_else(String::new, |with| word(&with.verdict)),
+        ]);
+    }
+    let all = rows.len();
+    rows.truncate(MOST_ROWS);
+    let header = [
+        "cell",
+        "figure",
+        "blocks",
+        "median [95 %]",
+        study.summary.name(),
+        "ratio [95 %]",
+        "verdict",
+    ];
+    PageTable {
+        name: "evidence".to_owned(),
+        title: "Every cell".to_owned(),
+        note: format!("{} of {all} rows; `pinfold study export` writes all", rows.len()),
+        names: 2,
+        header: header.map(str::to_owned).to_vec(),
+        rows,
+    }
+}
+
+fn figure_name(figure: &library::FigureName) -> String {
+    let labels: Vec<String> =
+        figure.labels.iter().map(|(name, value)| format!(" {name} {value}")).collect();
+    format!("{}{}", figure.probe, labels.concat())
+}
+
+/// In starts, as the verdict's own words are in blocks.
+fn word(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Unknown { have, need } if have < need => {
+            format!("unknown: {have} starts, {need} needed")
+        }
+        Verdict::Better | Verdict::Same | Verdict::Worse | Verdict::Unknown { .. } => {
+            verdict.to_string()
+        }
+    }
+}
+
+fn pairs(analysis: &Analysis) -> PageTable {
+    let row = |one: &library::Noise| {
+        let interval = one.interval;
+        let [ratio, low, high] =
+            [interval.ratio, interval.low, interval.high].map(format::significant);
+        vec![
+            analysis.loaded.cells.all[one.cell].name(&analysis.loaded.study),
+            figure_name(&one.figure),
+            one.blocks.to_string(),
+            format!("{ratio} [{low}, {high}]"),
+            word(&one.verdict),
+        ]
+    };
+    let header = ["cell", "figure", "blocks", "second look over first [95 %]", "verdict"];
+    PageTable {
+        name: "noise".to_owned(),
+        title: "The A/A pairs: the noise floor".to_owned(),
+        note: "the same cell under two names; a difference here is none".to_owned(),
+        names: 2,
+        header: header.map(str::to_owned).to_vec(),
+        rows: analysis.noise.iter().take(MOST_ROWS).map(row).collect(),
+    }
+}
+
+fn findings(analysis: &Analysis) -> Vec<String> {
+    let mut findings: Vec<String> = tell::host_changes(&analysis.run)
+        .into_iter()
+        .map(|change| format!("the host changed between sessions: {change}"))
+        .collect();
+    if let Some(early) = &analysis.loaded.early {
+        findings.push(format!("it ended after {} blocks: {}", early.blocks, early.reason));
+    }
+    let (wrong, judged) = analysis.false_verdicts();
+    if judged > 0 {
+        findings.push(format!(
+            "{wrong} of {judged} A/A pairs were given a verdict that cannot be true"
+        ));
+    }
+    let unsteady: u32 = analysis.estimates.iter().map(|one| one.unsteady).sum();
+    let looked: u32 = analysis.estimates.iter().map(|one| one.looked_at).sum();
+    if unsteady > 0 {
+        findings.push(format!(
+            "{unsteady} of {looked} runs with enough samples reached no steady state"
+        ));
+    }
+    findings
+}
+
+fn how(analysis: &Analysis) -> Vec<(String, String)> {
+    let (loaded, run) = (&analysis.loaded, &analysis.run);
+    let (study, origin, progress) = (&loaded.study, &run.origin, analysis.progress);
+    let done = progress.ok + progress.failed;
+    let overhead_ms =
+        progress.duration_ns.saturating_sub(progress.work_ns) as f64 / 1e6 / (done.max(1)) as f64;
+    let took_s = progress.duration_ns as f64 / 1e9;
+    let row = |label: &str, text: String| (label.to_owned(), text);
+    let mut rows = vec![
+        row("host", format!(
+            "{}, {} PUs of {} cores, {} node(s){}",
+            origin.cpu_model, loaded.facts.pus, loaded.facts.cores, loaded.facts.nodes,
+            origin.hypervisor.as_ref().map_or_else(String::new, |name| format!(", itself a machine of {name}")),
+        )),
+        row("kernel", format!("{} ({})", origin.kernel, origin.cmdline)),
+        row("executed by", origin.accelerator.to_string()),
+        row("design", format!(
+            "{} cells in randomised complete blocks, seed {}: {} blocks, {} start(s) per cell and block, {} warm-up run(s)",
+            loaded.cells.running().count(), study.seed, study.repetitions, study.starts, study.warm_up,
+        )),
+        row("trials", format!(
+            "{} measured, {} failed, in {}; {overhead_ms:.1} ms each besides the workload",
+            progress.ok, progress.failed, super::progress::seconds(took_s),
+        )),
+        row("values", "a start gives the median of its samples, of a tail the largest; a cell the median of its starts".to_owned()),
+        row("intervals", "95 %, by bootstrap of blocks and of the starts in them, 10,000 draws, fixed seed; ratios are medians of the blocks' ratios".to_owned()),
+        row("verdicts", format!(
+            "exact paired sign-flip test, level {}, Holm's correction over the cells that are compared with one; the same within {} %",
+            library::ALPHA, study.margin * 100.0,
+        )),
+        row("sessions", run.sessions.len().to_string()),
+        row("topology", origin.fingerprint.clone()),
+    ];
+    let commands = study
+        .workloads
+        .iter()
+        .map(|workload| row(&workload.name, workload.program.words().join(" ")));
+    rows.extend(commands);
+    rows
+}
+
+/// Writes every table as CSV and Parquet into a folder; tells their names and sizes.
+pub fn export(store: &Store, run: RunId, folder: &str) -> Result<Vec<(String, usize)>, Failure> {
+    let analysis = library::analyse(store, run).map_err(|error| study_failure(&error))?;
+    let tables = library::tables(store, run, &analysis).map_err(|error| study_failure(&error))?;
+    user::make_dirs(folder).map_err(|error| host_failure(&error))?;
+    let mut written = Vec::new();
+    for table in &tables {
+        let write = |ending: &str, bytes: &[u8]| {
+            let path = format!("{folder}/{}.{ending}", table.name);
+            user::write_atomic(&path, bytes).map_err(|error| host_failure(&error))
+        };
+        write("csv", pinfold_report::csv(table).as_bytes())?;
+        let bytes = pinfold_report::parquet(table)
+            .map_err(|error| Failure::from_error(Exit::Host, &error, None))?;
+        write("parquet", &bytes)?;
+        written.push((table.name.clone(), table.rows.len()));
+    }
+    Ok(written)
+}
+
+/// Two runs side by side.
+pub fn diff(first: &Analysis, second: &Analysis, as_json: bool) -> String {
+    let compared = library::diff(first, second);
+    if as_json {
+        let rows: Vec<serde_json::Value> = compared
+            .both
+            .iter()
+            .map(|one| {
+                serde_json::json!({
+                    "cell": one.cell, "figure": figure_name(&one.figure),
+                    "first": one.medians.0, "second": one.medians.1,
+                    "ratio": one.interval.map(|interval| interval.ratio),
+                    "ratio_low": one.interval.map(|interval| interval.low),
+                    "ratio_high": one.interval.map(|interval| interval.high),
+                })
+            })
+            .collect();
+        let document = serde_json::json!({
+            "format": "pinfold-study-diff/1", "both": rows,
+            "only_in_first": compared.alone.0, "only_in_second": compared.alone.1,
+        });
+        return document.to_string();
+    }
+    let mut table = crate::output::table();
+    table.set_header(["cell", "figure", "first", "second", "second over first [95 %]"]);
+    for one in &compared.both {
+        let ratio = one.interval.map_or_else(
+            || format::MISSING.to_owned(),
+            |interval| {
+                let [ratio, low, high] =
+                    [interval.ratio, interval.low, interval.high].map(format::significant);
+                let differs = if interval.contains(1.0) { "" } else { " differs" };
+                format!("{ratio} [{low}, {high}]{differs}")
+            },
+        );
+        let [a, b] = [one.medians.0, one.medians.1].map(format::significant);
+        table.add_row([one.cell.clone(), figure_name(&one.figure), a, b, ratio]);
+    }
+    table.to_string()
+}
+
+/// What two runs do not have in common, for a person to know.
+pub fn differences(first: &Analysis, second: &Analysis) -> Vec<String> {
+    let mut lines = pinfold_study::store::host_changes(&first.run.origin, &second.run.origin)
+        .iter()
+        .map(|change| {
+            change.replace(" then, ", " in the first, ").replace(" now", " in the second")
+        })
+        .collect::<Vec<_>>();
+    if first.loaded.record.toml != second.loaded.record.toml {
+        lines.push("their study files differ".to_owned());
+    }
+    if first.loaded.record.quick != second.loaded.record.quick {
+        lines.push("one of them is the quick form".to_owned());
+    }
+    lines
+}
+
+/// Writes a page.
+pub fn write(page: &StudyPage, path: &str) -> Result<(), Failure> {
+    let html = pinfold_report::render_study(page)
+        .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
+    user::write_atomic(path, html.as_bytes()).map_err(|error| common::host_failure(&error))
+}
