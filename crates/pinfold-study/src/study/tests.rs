@@ -1,1 +1,5 @@
-//! Tests of studies.
+//! Tests of studies, on a simulated runner.
+
+mod bad;
+mod runs;
+mod world;

@@ -1,0 +1,144 @@
+//! Bad study files: each refused with line and column and what is wrong.
+
+use super::super::*;
+use super::world::{FACTS, STUDY, World};
+
+#[track_caller]
+fn check(from: &str, to: &str, expected: &str) {
+    assert!(STUDY.contains(from), "the study has no {from:?}");
+    let error = from_toml(&STUDY.replacen(from, to, 1)).unwrap_err();
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn files_are_refused_with_line_and_column() {
+    check("seed = 5", "sead = 5", "line 3, column 1: the study has no key \"sead\"");
+    check(
+        "seed = 5",
+        "seed = ",
+        "line 3, column 8: the text is not TOML: string values must be quoted, expected literal string",
+    );
+}
+
+#[test]
+fn factors_that_do_not_exist() {
+    check(
+        "\"method == 'none' -> speed == 1\"",
+        "\"methode == 'none' -> speed == 1\"",
+        "line 7, column 17: constraints: there is no factor or value methode",
+    );
+    check(
+        "share = [\"workload\"]",
+        "share = [\"core\"]",
+        "line 5, column 10: there is no factor \"core\"",
+    );
+    check(
+        "method = \"none\"\nspeed = 1",
+        "methods = \"none\"\nspeed = 1",
+        "line 9, column 1: there is no factor \"methods\"",
+    );
+    check("--cores={cores}", "--cores={core}", "line 25, column 17: {core} is not known");
+    check(
+        "levels = [\"none\", \"stall\"",
+        "levels = [\"none\", \"stahl\"",
+        "line 13, column 19: there is no method \"stahl\"",
+    );
+    check("x = \"speed\"", "x = \"spede\"", "line 43, column 5: there is no factor \"spede\"");
+}
+
+#[test]
+fn empty_products_and_wrong_levels() {
+    check(
+        "levels = [1, 2, 8]",
+        "levels = []",
+        "line 19, column 10: the factor cores has no levels",
+    );
+    check(
+        "levels = [1, 2, 8]",
+        "levels = [1, 0]",
+        "line 19, column 14: 0 is not a whole number of at least 1",
+    );
+    check(
+        "levels = [1, 0.5]",
+        "levels = [1, 1.5]",
+        "line 16, column 14: 1.5 is not a speed above 0 and at most 1",
+    );
+    check(
+        "levels = [1, 2, 8]",
+        "levels = [1, 1.0]",
+        "line 19, column 14: cores has the level \"1.0\" twice",
+    );
+    check(
+        "method = \"none\"\nspeed = 1",
+        "method = \"none\"\nspeed = 0.7",
+        "line 10, column 1: speed has no level \"0.7\"",
+    );
+}
+
+#[test]
+fn workloads_figures_and_claims() {
+    check(
+        "json = \"rate\"",
+        "json = \"rate +\"",
+        "line 30, column 15: json: the end stands where a value is needed",
+    );
+    check(
+        "json = \"rate\"",
+        "regex = 'rate'",
+        "line 30, column 9: regex: it has no group that holds the number",
+    );
+    check("json = \"rate\"", "", "line 27, column 1: a figure has either json or regex");
+    check(
+        "unit = \"per-second\"",
+        "unit = \"furlongs\"",
+        "line 29, column 8: there is no unit \"furlongs\"",
+    );
+    check(
+        "figure = \"rate\"",
+        "figure = \"rat\"",
+        "line 41, column 10: no workload gives the figure \"rat\"",
+    );
+    check(
+        "lasts = \"1s\"",
+        "lasts = \"1 fortnight\"",
+        "line 26, column 12: lasts: fortnight is not expected here",
+    );
+    check(
+        "agree = \"abs(error(rate, method = 'stall')) < 5\"",
+        "agree = \"fib(rate) < 5\"",
+        "line 49, column 10: agree: there is no function fib",
+    );
+    check(
+        "note = \"two blocks\"",
+        "note = \" \"",
+        "line 55, column 8: note: say what the quick form leaves out",
+    );
+    check(
+        "[quick]",
+        "[quick]\nworkloads = [\"c\"]",
+        "line 55, column 14: there is no workload \"c\"",
+    );
+}
+
+#[test]
+fn constraints_that_exclude_everything_or_have_no_value() {
+    let world = World::new();
+    let check = |rule: &str, expected: &str| {
+        let toml = STUDY.replacen("\"method == 'none' -> speed == 1\"", &format!("\"{rule}\""), 1);
+        let study = from_toml(&toml).unwrap();
+        let error = cells(&study, &FACTS, &world.machine).unwrap_err();
+        assert!(error.to_string().starts_with(expected), "{error}");
+    };
+    check(
+        "cores > 100",
+        "line 7, column 16: the constraints exclude all 36 combinations of levels, this one 36: cores > 100",
+    );
+    check("cores == 'one'", "line 7, column 23: 1 is a number, one is a text (for a: method none");
+    check("cores", "line 7, column 17: 1 is a number, not true or false");
+    let few = HostFacts { pus: 0, ..FACTS };
+    let error = cells(&from_toml(STUDY).unwrap(), &few, &world.machine).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "none of the 18 cells can be run here, the first because too few PUs"
+    );
+}

@@ -1,0 +1,166 @@
+//! `pinfold study` on this host: a real study of trivial workloads, from file to page, and what is
+//! refused.
+
+#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+
+use pinfold_host::process::capture;
+use pinfold_host::user;
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+const MINUTE_NS: u64 = 60_000_000_000;
+
+const STUDY: &str = r#"
+name = "tiny"
+title = "A trivial workload"
+repetitions = 2
+time-limit = "5s"
+probes = ["steal", "busy"]
+[baseline]
+kind = "good"
+[[factor]]
+name = "kind"
+levels = ["good", "silent", "nan", "hang", "fails"]
+[[factor]]
+name = "cores"
+levels = [1, 100000]
+[[workload]]
+name = "shell"
+command = ["sh", "-c", "case $0 in good) echo time: 12 on {pus};; nan) echo time: NaN;; hang) sleep 60;; fails) echo broken >&2; exit 3;; esac", "{kind}"]
+time-limit = "300ms"
+lasts = "10ms"
+[[workload.figure]]
+name = "time"
+unit = "ns"
+regex = 'time: (\S+)'
+[[workload]]
+name = "true"
+command = ["true"]
+lasts = "10ms"
+[[plot]]
+name = "times"
+figure = "time"
+x = "kind"
+[[table]]
+name = "all"
+figure = "t_full"
+rows = ["kind"]
+columns = "workload"
+[[claim]]
+source = "It takes 12"
+see = "{value(time, kind = 'good')}"
+agree = "value(time, kind = 'good') == 12"
+"#;
+
+struct Yard {
+    folder: tempfile::TempDir,
+}
+
+impl Yard {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("a folder") }
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.folder.path().display())
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.path(name);
+        user::write_atomic(&path, text.as_bytes()).expect("the file is written");
+        path
+    }
+
+    fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        let state = self.path("state");
+        let all = [&["--state-dir", &state, "study"], arguments].concat();
+        let output = capture(PINFOLD, &all, MINUTE_NS).expect("runs");
+        (output.status.code(), output.stdout_text(), output.stderr_text())
+    }
+}
+
+#[test]
+fn from_file_to_page() {
+    let yard = Yard::new();
+    let file = yard.file("tiny.toml", STUDY);
+    let store = yard.path("tiny.sqlite");
+    let (code, told, said) = yard.run(&["check", &file]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(told.contains("10 run, 10 skipped") && said.contains("needs 100000 cores"), "{said}");
+    let (code, told, said) = yard.run(&["run", &file, "--store", &store]);
+    assert_eq!(code, Some(0), "{said}");
+    // Twelve trials per block, of which four of the shell's fail.
+    assert!(told.contains("24 of 24 trials done, 8 failed, 10 cell(s) skipped"), "{told}");
+    for why in [
+        "it printed nothing",
+        "the figure time is NaN",
+        "did not end within its 0.3 s",
+        "exit code 3: broken",
+    ] {
+        assert!(told.replace('\n', " ").contains(why) || said.contains(why), "{why}: {told}{said}");
+    }
+    let (code, _, said) = yard.run(&["resume", &store]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("no run of a study that is not finished"), "{said}");
+    let page = yard.path("tiny.html");
+    let (code, _, said) = yard.run(&["report", &store, "--out", &page]);
+    assert_eq!(code, Some(0), "{said}");
+    let html = user::read_text(&page).expect("the page is there");
+    for text in ["A trivial workload", "It takes 12", "> yes<", "needs 100000 cores", "exit code 3"]
+    {
+        assert!(html.contains(text), "{text}");
+    }
+    let trials = user::read_text(&yard.path("tiny-tables/trials.csv")).expect("a table");
+    assert_eq!(trials.lines().count(), 25);
+    assert!(
+        user::read(&yard.path("tiny-tables/samples.parquet"))
+            .expect("it is there")
+            .starts_with(b"PAR1")
+    );
+    let (code, told, said) = yard.run(&["diff", &store, &store, "--json"]);
+    assert_eq!(code, Some(0), "{said}");
+    let same: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+    assert!(same["both"].as_array().is_some_and(|rows| rows.len() > 4), "{told}");
+    let other = yard.file("other.toml", &STUDY.replace("name = \"tiny\"", "name = \"other\""));
+    let (code, _, said) = yard.run(&["run", &other, "--store", &store]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("holds the study \"tiny\", not \"other\""), "{said}");
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_place() {
+    let yard = Yard::new();
+    let file = yard.file("bad.toml", &STUDY.replace("repetitions", "repetition"));
+    let (code, _, said) = yard.run(&["check", &file]);
+    assert_eq!(code, Some(2));
+    assert!(
+        said.contains("bad.toml: line 4, column 1: the study has no key \"repetition\""),
+        "{said}"
+    );
+    let file =
+        yard.file("cut.toml", &STUDY.replace("probes", "constraints = ['cores > 5e9']\nprobes"));
+    let (_, _, said) = yard.run(&["check", &file]);
+    assert!(said.contains("line 6, column 16: the constraints exclude all 20"), "{said}");
+    let (code, _, said) = yard.run(&["status", &yard.path("none.sqlite")]);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("there is no store at"), "{said}");
+}
+
+#[test]
+fn the_studies_that_ship_and_the_one_of_the_page_are_read() {
+    let yard = Yard::new();
+    let page = user::read_text(&format!("{ROOT}/docs/studies/study-file.md")).expect("the page");
+    let (_, rest) = page.split_once("```toml\n").expect("a block");
+    let mut files = vec![yard.file("page.toml", rest.split_once("```").expect("its end").0)];
+    let folder = format!("{ROOT}/studies");
+    files.extend(
+        user::list(&folder).expect("a folder").iter().map(|name| format!("{folder}/{name}")),
+    );
+    for file in &files {
+        for form in [&["check", file.as_str()][..], &["check", file.as_str(), "--quick"]] {
+            let (code, told, said) = yard.run(form);
+            assert_eq!(code, Some(0), "{file}: {said}");
+            assert!(told.contains("trials"), "{told}");
+        }
+    }
+}
