@@ -15,8 +15,8 @@ use super::ALPHA;
 use super::error::StudyError;
 use super::record::Loaded;
 use crate::stats::{
-    Block, Direction, Evidence, Interval, Mean, Rule, Steadiness, Verdict, blocks_needed, holm, median,
-    median_interval, ratio_interval, sign_flip, steady,
+    Block, Direction, Evidence, Interval, Mean, Rule, Steadiness, Verdict, blocks_needed, holm,
+    median, median_interval, ratio_interval, sign_flip, steady,
 };
 use crate::store::{RunId, RunRecord, Store, StudyProgress};
 
