@@ -8,7 +8,7 @@ use pinfold_model::CpuSet;
 
 use super::*;
 use crate::process::own_tid;
-use crate::{Host as _, HostMut as _, LiveHost, paths, schedstat};
+use crate::{HostMut as _, LiveHost, paths, schedstat};
 
 /// The watch of these threads, or why this machine cannot have it.
 fn watch(host: &LiveHost, tids: &[Tid]) -> Option<SchedWatch> {

@@ -168,6 +168,7 @@ fn slowed(
         method,
         variant: Variant::default(),
         period_ns: None,
+        calibrate: false,
         attach: None,
         profile: None,
     };
