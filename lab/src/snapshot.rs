@@ -29,6 +29,7 @@ find ROOT -name "cpuset.*" ! -name "*memory_pressure" -o -name cgroup.subtree_co
 
 const KERNEL_THREAD: u64 = 0x0020_0000; // PF_KTHREAD
 const UNMOVABLE: u64 = 0x0400_0000; // PF_NO_SETAFFINITY
+const WORKER: u64 = 0x0000_0020; // PF_WQ_WORKER
 
 /// One thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +53,13 @@ impl Task {
 
     pub(crate) fn is_unmovable(&self) -> bool {
         self.flags & UNMOVABLE != 0
+    }
+
+    /// A workqueue's thread, whose mask is that of the pool that it works for and nobody else's to
+    /// set. A rescuer (`rcu_gp`) keeps the mask of the last pool that it came to help.
+    fn has_mask_of_pool(&self) -> bool {
+        let both = UNMOVABLE | WORKER;
+        self.flags & both == both
     }
 }
 
@@ -148,7 +156,7 @@ fn compare(tid: u32, was: &Task, is: &Task, found: &mut Vec<String>) {
     if was.group != is.group {
         found.push(format!("task {tid} ({name}) is in {}, was in {}", is.group, was.group));
     }
-    if was.mask != is.mask {
+    if was.mask != is.mask && !is.has_mask_of_pool() {
         found.push(format!("task {tid} ({name}) has the mask {}, had {}", is.mask, was.mask));
     }
     if was.policy != is.policy {
@@ -249,6 +257,23 @@ mod tests {
         check(look("/x", "0-3", ""), &["task 90 (a (b) c) is in /x, was in /"]);
         check(look("/", "0-1", ""), &["task 90 (a (b) c) has the mask 0-1, had 0-3"]);
         check(look("/", "0-3", "/c/x:group\n"), &["/c/x was not there"]);
+    }
+
+    #[test]
+    fn the_mask_of_a_workqueues_rescuer_is_its_pools() {
+        let look = |flags: u64, mask: &str| {
+            let stat = format!(
+                "S 2 0 0 0 -1 {flags} 1 2 3 4 5 6 7 8 0 -20 1 0 7 1 2 3 4 5 6 7 8 9 0 0 0 0 0 0 0 17 3 0 0 0 0"
+            );
+            let text = format!(
+                "self 5\n/proc/3/task/3/stat:3 (rcu_gp) {stat}\n/proc/3/task/3/status:Cpus_allowed_list:\t{mask}\n/proc/3/task/3/cgroup:0::/\n"
+            );
+            Snapshot::parse(&text, false).unwrap()
+        };
+        let found = |flags| look(flags, "0-3").differences(&look(flags, "2"), &BTreeMap::new()).len();
+        assert_eq!(found(0x0420_8060), 0, "a rescuer");
+        assert_eq!(found(0x0420_8040), 1, "bound, and no worker");
+        assert_eq!(found(0x0020_8040), 1, "any kernel thread");
     }
 
     #[test]

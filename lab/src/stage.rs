@@ -169,8 +169,7 @@ impl Stage {
     }
 }
 
-/// The first look that the next one agrees with: a workqueue's rescuer that is called while the
-/// machine is busy has the mask of those whom it helps, for as long as it helps.
+/// The first look that the next one agrees with: a machine that has just started is not at rest.
 fn settled(guest: &mut Guest, root: &str, is_v1: bool) -> Result<Snapshot, LabError> {
     let mut before = Snapshot::take(guest, root, is_v1)?;
     for _ in 0..LOOKS {
