@@ -278,7 +278,7 @@ mod tests {
             (ROI.to_owned(), "lacks the figure [(\"part\", \"full\")"),
             (format!("{}\n{ROI}", full.replace("fft", "radix")), "lacks the figure"),
             (format!("{}\n{ROI}", full.replace("60", "40")), "50 ns of 40 ns were parallel"),
-            (format!("{}\n{ROI}", full.replace("ab", "ac")), "checksums ac and ab"),
+            (format!("{}\n{ROI}", full.replace("\"ab\"", "\"ac\"")), "checksums ac and ab"),
             (format!("{full}\n{}", ROI.replace("\"seed\":\"1\"", "\"seed\":\"2\"")), "\"roi\""),
         ];
         for (output, expected) in cases {

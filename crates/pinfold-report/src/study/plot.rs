@@ -9,10 +9,10 @@ use crate::series::look;
 use crate::svg::{Anchor, Svg, shortened};
 
 const WIDTH: f64 = 440.0;
-const HEIGHT: f64 = 250.0;
+const HEIGHT: f64 = 264.0;
 const LEFT: f64 = 62.0;
 const RIGHT: f64 = 12.0;
-const TOP: f64 = 10.0;
+const TOP: f64 = 24.0;
 const BOTTOM: f64 = 40.0;
 /// Half of a whisker's foot.
 const FOOT: f64 = 2.5;
@@ -218,7 +218,7 @@ fn axes(svg: &mut Svg, picture: &Picture, (along, up): (&Along<'_>, &Up)) {
     }
     let middle = f64::midpoint(LEFT, WIDTH - RIGHT);
     svg.text("axis-title", Anchor::Middle, (middle, HEIGHT - 8.0), &picture.x);
-    svg.text("axis-title", Anchor::Start, (2.0, TOP - 1.0), picture.scale.label());
+    svg.text("axis-title", Anchor::Start, (2.0, TOP - 12.0), picture.scale.label());
     if let Some(x) = picture.mark.and_then(|mark| along.at(mark))
         && (LEFT..=WIDTH - RIGHT).contains(&x)
     {
@@ -283,8 +283,8 @@ fn draw_bars(
         let (top, height) = (y.min(floor), (y - floor).abs());
         svg.rect("mark", (x - width * 0.45, top), (width * 0.9, height.max(0.5)));
         whisker(svg, x, spot, up);
-        if width > 22.0 {
-            let shown = picture.scale.show(spot.value);
+        let shown = picture.scale.show(spot.value);
+        if width > 6.0 * shown.chars().count() as f64 {
             svg.text("tick", Anchor::Middle, (x, top - 4.0), &shown);
         }
     }

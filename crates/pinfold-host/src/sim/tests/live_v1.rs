@@ -46,6 +46,13 @@ fn pair() -> Result<Pair, &'static str> {
     if !own.lines().any(|line| line.ends_with(":cpuset:/")) {
         return Err("the test runs inside a cpuset group");
     }
+    let has_pus = |name: &String| {
+        let cpus = live.read_text(&paths::cgroup_file(&format!("{MOUNT}/{name}"), "cpuset.cpus"));
+        cpus.is_ok_and(|cpus| !cpus.trim().is_empty())
+    };
+    if live.list(MOUNT).map_err(|_| "the groups cannot be listed")?.iter().any(has_pus) {
+        return Err("others have cpuset groups, beside which none can be exclusive");
+    }
     let base = format!("{MOUNT}/pinfold-test-{}", own_pid());
     live.make_dir(&base).map_err(|_| "no group can be made in the cpuset hierarchy")?;
     let children: Vec<Child> = (0..2)
