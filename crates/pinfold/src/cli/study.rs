@@ -77,7 +77,7 @@ pub struct CheckArgs {
     /// The study file; docs/studies/study-file.md describes it
     #[arg(value_name = "FILE")]
     pub file: String,
-    /// The reduced form of its [quick] table
+    /// The reduced form of its table `quick`
     #[arg(long)]
     pub quick: bool,
     /// List every cell
@@ -94,7 +94,7 @@ pub struct RunArgs {
     /// The study file
     #[arg(value_name = "FILE")]
     pub file: String,
-    /// The reduced form of its [quick] table
+    /// The reduced form of its table `quick`
     #[arg(long)]
     pub quick: bool,
     /// Where the results go [default: NAME.sqlite of the study's name]
