@@ -270,7 +270,8 @@ mod tests {
             );
             Snapshot::parse(&text, false).unwrap()
         };
-        let found = |flags| look(flags, "0-3").differences(&look(flags, "2"), &BTreeMap::new()).len();
+        let found =
+            |flags| look(flags, "0-3").differences(&look(flags, "2"), &BTreeMap::new()).len();
         assert_eq!(found(0x0420_8060), 0, "a rescuer");
         assert_eq!(found(0x0420_8040), 1, "bound, and no worker");
         assert_eq!(found(0x0020_8040), 1, "any kernel thread");

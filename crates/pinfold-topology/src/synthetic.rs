@@ -44,6 +44,13 @@ pub(crate) fn bounded(text: &str) -> Result<u64, String> {
     let mut count: u64 = 1;
     for word in words(text)? {
         let level = level(word);
+        // hwloc reads 0x20 and 040 as C does, also without a name before them.
+        let digits = if level.count.is_empty() { level.name } else { level.count };
+        let is_decimal = digits.bytes().all(|byte| byte.is_ascii_digit())
+            && (digits.len() == 1 || !digits.starts_with('0'));
+        if digits.starts_with(|c: char| c.is_ascii_digit() || "+-".contains(c)) && !is_decimal {
+            return Err(format!("{digits:?} in {word:?} is not a decimal number"));
+        }
         if let Ok(number) = level.count.parse::<u64>() {
             count = count.saturating_mul(number.max(1));
         }
