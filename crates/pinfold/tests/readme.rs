@@ -69,7 +69,8 @@ fn the_commands_of_readme_and_guide_work() {
             continue;
         }
         // Files of the pages are named from the repository's root.
-        let file = |word: &String| match word.starts_with("docs/") {
+        let is_file = |word: &str| ["docs/", "studies/"].iter().any(|at| word.starts_with(at));
+        let file = |word: &String| match is_file(word) {
             true => format!("{}/../../{word}", env!("CARGO_MANIFEST_DIR")),
             false => word.clone(),
         };
