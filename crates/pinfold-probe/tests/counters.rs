@@ -74,7 +74,8 @@ fn a_child_that_dies_meanwhile_was_counted() {
     match &found.roles[0].outcomes[0].1 {
         Outcome::Counted(counted) => {
             assert_eq!(counted.source, Source::Perf);
-            assert!(counted.value >= SECOND / 10, "{counted:?}");
+            // schedstat is as old as the last tick when the counting begins.
+            assert!(counted.value >= SECOND / 20, "{counted:?}");
         }
         Outcome::Absent(why) => {
             assert!(why.contains("all threads of this role have ended"), "{why}")
