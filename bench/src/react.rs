@@ -207,7 +207,7 @@ impl Stage<'_> {
         let full = free.units as f64 / 2_000.0;
         let left = windows(&seen?);
         let wanted: Vec<f64> = loads.iter().map(|busy| f64::from(*busy) / 1e4).collect();
-        Ok(best_fit(&left, full, &wanted))
+        best_fit(&left, full, &wanted)
     }
 }
 
@@ -249,7 +249,7 @@ fn mean(values: &[f64]) -> Option<f64> {
 }
 
 /// Points by which each row's load was missed, at the offset where they are smallest in the sum.
-fn best_fit(left: &[f64], full: f64, wanted: &[f64]) -> Vec<f64> {
+fn best_fit(left: &[f64], full: f64, wanted: &[f64]) -> Result<Vec<f64>, Failure> {
     let row_ms = usize::try_from(ROW_MS).unwrap_or(1);
     let errors = |lag: usize| -> Option<Vec<f64>> {
         let each = wanted.iter().enumerate().map(|(row, load)| {
@@ -263,5 +263,5 @@ fn best_fit(left: &[f64], full: f64, wanted: &[f64]) -> Vec<f64> {
     (0..IDLE_ROWS * row_ms)
         .filter_map(errors)
         .min_by(|one, other| one.iter().sum::<f64>().total_cmp(&other.iter().sum()))
-        .unwrap_or_default()
+        .ok_or_else(|| "the worker did not last for the whole replay".into())
 }

@@ -161,6 +161,7 @@ pub fn without_skipped(figure: &Figure) -> Vec<f64> {
     };
     let series = Series {
         metric: Metric::Wakeup,
+        // Of the series only the samples are used.
         cpu: figure.cpu.unwrap_or_default(),
         duration_ns: figure.duration_ns,
         observed_ns: figure.duration_ns,

@@ -66,6 +66,9 @@ fn a_child_that_dies_meanwhile_was_counted() {
     let threads = [(child.task(), Role::Emulator)];
     let counting =
         start(&host, &SystemClock, &threads, &[Quantity::RunTime, Quantity::Cycles]).unwrap();
+    // schedstat is as old as the last tick: what it tells next was counted from a later moment on.
+    let old = work_ns(&host, child.pid());
+    assert!(eventually(|| work_ns(&host, child.pid()) > old));
     let ran = work_ns(&host, child.pid());
     assert!(eventually(|| work_ns(&host, child.pid()) > ran + SECOND / 10));
     child.kill().unwrap();
@@ -74,8 +77,7 @@ fn a_child_that_dies_meanwhile_was_counted() {
     match &found.roles[0].outcomes[0].1 {
         Outcome::Counted(counted) => {
             assert_eq!(counted.source, Source::Perf);
-            // schedstat is as old as the last tick when the counting begins.
-            assert!(counted.value >= SECOND / 20, "{counted:?}");
+            assert!(counted.value >= SECOND / 10, "{counted:?}");
         }
         Outcome::Absent(why) => {
             assert!(why.contains("all threads of this role have ended"), "{why}")

@@ -449,7 +449,8 @@ pub fn verdict(verdict: &stats::Verdict) -> Verdict {
 
 fn seconds(seconds: f64) -> String {
     // Budgets and durations are small positive numbers: the cast is exact enough for words.
-    let whole = std::time::Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();
+    let whole = std::time::Duration::try_from_secs_f64(seconds.max(0.0))
+        .unwrap_or(std::time::Duration::MAX);
     time::wait(u64::try_from(whole.as_nanos()).unwrap_or(u64::MAX))
 }
 

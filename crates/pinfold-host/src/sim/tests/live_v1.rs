@@ -46,13 +46,6 @@ fn pair() -> Result<Pair, &'static str> {
     if !own.lines().any(|line| line.ends_with(":cpuset:/")) {
         return Err("the test runs inside a cpuset group");
     }
-    let has_pus = |name: &String| {
-        let cpus = live.read_text(&paths::cgroup_file(&format!("{MOUNT}/{name}"), "cpuset.cpus"));
-        cpus.is_ok_and(|cpus| !cpus.trim().is_empty())
-    };
-    if live.list(MOUNT).map_err(|_| "the groups cannot be listed")?.iter().any(has_pus) {
-        return Err("others have cpuset groups, beside which none can be exclusive");
-    }
     let base = format!("{MOUNT}/pinfold-test-{}", own_pid());
     live.make_dir(&base).map_err(|_| "no group can be made in the cpuset hierarchy")?;
     let children: Vec<Child> = (0..2)
@@ -72,10 +65,26 @@ fn twin(live: &LiveHost, children: &[Child]) -> SimHost {
     let mut numbers = release.split(['.', '-']).map_while(|part| part.trim().parse::<u32>().ok());
     let version = (numbers.next().unwrap(), numbers.next().unwrap());
     let builder = if version < (6, 2) { builder.forgets_masks() } else { builder };
-    children
+    let sim = children
         .iter()
         .fold(builder, |builder, child| builder.task(SimTask::new(child.pid().0, "sleep")))
-        .build()
+        .build();
+    // Groups of others, beside which none can be exclusive.
+    for name in live.list(MOUNT).unwrap() {
+        let group = format!("{MOUNT}/{name}");
+        for file in ["cpuset.cpus", "cpuset.mems"] {
+            let path = paths::cgroup_file(&group, file);
+            let is_group = live.exists(&path);
+            let value = if is_group { live.read(&path).unwrap() } else { Vec::new() };
+            if !value.trim_ascii().is_empty() {
+                if !sim.exists(&group) {
+                    sim.make_dir(&group).unwrap();
+                }
+                sim.write(&path, value.trim_ascii()).unwrap();
+            }
+        }
+    }
+    sim
 }
 
 impl Drop for Pair {
