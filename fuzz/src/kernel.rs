@@ -1,7 +1,8 @@
 //! What the kernel writes, or somebody who says that it did.
 
 use pinfold_host::{
-    Host, TreeHost, mountinfo, numa_maps, proc_cgroup, proc_stat, proc_status, schedstat,
+    Format, Host, TreeHost, maps, mountinfo, numa_maps, proc_cgroup, proc_stat, proc_status,
+    schedstat,
 };
 use pinfold_model::{CpuSet, Topology};
 use pinfold_topology::{capabilities, capture as captured, discover, read_input, render_tree};
@@ -57,6 +58,20 @@ pub(crate) fn maps(bytes: &[u8]) {
 
 pub(crate) fn sched(bytes: &[u8]) {
     drop(schedstat::parse(&text(bytes)));
+}
+
+pub(crate) fn mappings(bytes: &[u8]) {
+    if let Ok(mappings) = maps::parse(&text(bytes)) {
+        assert!(mappings.iter().all(|mapping| mapping.start < mapping.end));
+    }
+}
+
+pub(crate) fn event_format(bytes: &[u8]) {
+    if let Ok(format) = Format::parse(&text(bytes)) {
+        for field in &format.fields {
+            drop(format.offset(&field.name, 8));
+        }
+    }
 }
 
 /// A captured machine, and all that is read of its files.

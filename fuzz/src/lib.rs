@@ -22,7 +22,7 @@ pub struct Target {
 }
 
 /// All targets: those of the kernel's files, of what people write, of what machines answer.
-pub const TARGETS: [Target; 24] = [
+pub const TARGETS: [Target; 29] = [
     Target { name: "cpu-list", about: "lists of PUs", run: kernel::cpu_list },
     Target { name: "cpu-mask", about: "masks of PUs", run: kernel::cpu_mask },
     Target { name: "proc-stat", about: "/proc/PID/stat", run: kernel::stat },
@@ -31,11 +31,14 @@ pub const TARGETS: [Target; 24] = [
     Target { name: "mountinfo", about: "/proc/PID/mountinfo", run: kernel::mounts },
     Target { name: "numa-maps", about: "/proc/PID/numa_maps", run: kernel::maps },
     Target { name: "schedstat", about: "/proc/PID/schedstat", run: kernel::sched },
+    Target { name: "proc-maps", about: "/proc/PID/maps", run: kernel::mappings },
+    Target { name: "event-format", about: "formats of trace events", run: kernel::event_format },
     Target { name: "capture", about: "captured /proc and /sys", run: kernel::capture },
     Target { name: "hwloc-xml", about: "hwloc's XML", run: kernel::hwloc_xml },
     Target { name: "synthetic", about: "synthetic descriptions", run: kernel::synthetic },
     Target { name: "request", about: "request files (TOML)", run: people::request },
     Target { name: "platform", about: "platform files (TOML)", run: people::platform },
+    Target { name: "study", about: "study files (TOML)", run: people::study },
     Target { name: "played", about: "speeds and loads over time (CSV)", run: people::played },
     Target { name: "words", about: "words of the command line", run: people::words },
     Target { name: "plan", about: "plans (JSON)", run: people::plan },
@@ -45,6 +48,8 @@ pub const TARGETS: [Target; 24] = [
     Target { name: "qmp", about: "what a QMP socket says", run: machines::qmp },
     Target { name: "agent", about: "what a guest's agent says", run: machines::agent },
     Target { name: "ruler", about: "what a ruler prints", run: machines::ruler },
+    Target { name: "workload", about: "what a study's workload prints", run: machines::workload },
+    Target { name: "program", about: "symbols of a program (ELF)", run: machines::program },
     Target { name: "anchor", about: "what instruments of others print", run: machines::anchor },
     Target { name: "measurement", about: "saved measurements (JSON)", run: people::measurement },
 ];

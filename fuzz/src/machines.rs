@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::io::{Cursor, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::OnceLock;
 
 use pinfold_apply::Record;
-use pinfold_host::SystemClock;
+use pinfold_host::{SystemClock, TreeHost, paths, process};
 use pinfold_model::{Family, Figure, Unit};
 use pinfold_probe::agent::Agent;
 use pinfold_probe::anchors::Anchor;
 use pinfold_probe::exits::{Statistics, counted};
 use pinfold_probe::rulers::{Cpus, Kind, Ruler, RulerPolicy};
+use pinfold_probe::symbols::Symbols;
+use pinfold_study::study::{self, Study};
 use pinfold_vm::{Monitor, Qmp, VmError};
 use serde_json::Value;
 
@@ -62,6 +65,37 @@ struct Parrot(Value);
 impl Monitor for Parrot {
     fn execute(&mut self, _: &str, _: Option<Value>) -> Result<Value, VmError> {
         Ok(self.0.clone())
+    }
+}
+
+/// What a workload prints, read by rules of each kind.
+pub(crate) fn workload(bytes: &[u8]) {
+    static STUDY: OnceLock<Option<Study>> = OnceLock::new();
+    let study = STUDY.get_or_init(|| study::from_toml(include_str!("workload.toml")).ok());
+    for workload in study.iter().flat_map(|study| &study.workloads) {
+        if let Ok(figures) = study::extract(&workload.figures, &text(bytes), TIMEOUT_NS) {
+            let mut samples = figures.iter().flat_map(|figure| &figure.samples);
+            assert!(samples.all(|sample| sample.is_finite()));
+        }
+    }
+}
+
+/// A program that runs, and what lies at its addresses.
+pub(crate) fn program(bytes: &[u8]) {
+    const FILE: &str = "/program";
+    const MAPS: &str = "400000-500000 r-xp 00000000 fe:00 1 /program\n\
+        500000-600000 rw-p 00001000 fe:00 1 /program\n600000-700000 rw-p 00000000 00:00 0\n";
+    let own = process::own_pid();
+    let mut host = TreeHost::from_files([
+        (paths::process_maps(own), MAPS.as_bytes()),
+        (FILE.to_owned(), bytes),
+    ]);
+    host.insert_link(&paths::process_mount_namespace(own), "mnt:[1]");
+    host.insert_link(&paths::process_root(own), "/");
+    let Ok(mut symbols) = Symbols::of(&host, own) else { return };
+    drop(symbols.table(&host, FILE));
+    for address in [0x40_0000, 0x40_1234, 0x4f_ffff, 0x50_0010, 0x60_0000, u64::MAX] {
+        drop(symbols.place(&host, address).map(|place| place.to_string()));
     }
 }
 

@@ -7,6 +7,7 @@ use pinfold_model::{GuestTopology, Plan, Request, Severity, Topology, VcpuCount}
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::review::{Layout, render, review};
 use pinfold_plan::{check, emit, explain, platforms, requests, schema};
+use pinfold_study::study::{self, Cells, HostFacts};
 use pinfold_study::{compare, measured};
 use pinfold_vm::argv as qemu;
 use pinfold_vm::libvirt::{Described, Pins};
@@ -44,6 +45,26 @@ pub(crate) fn platform(bytes: &[u8]) {
         let cores: usize = placed.vnodes.iter().map(|vnode| vnode.pus.len()).sum();
         assert_eq!(placed.plan.pus().len(), cores, "a PU has two vnodes");
         look_at(&placed.plan, host);
+    }
+}
+
+/// A study, its cells and how long it takes on a host of two packages.
+pub(crate) fn study(bytes: &[u8]) {
+    /// More would only take long.
+    const MOST_CELLS: usize = 2_000;
+    let Ok(read) = study::from_toml(&text(bytes)) else { return };
+    assert!(study::from_toml(&read.text).is_ok());
+    let facts = HostFacts { pus: 8, cores: 4, nodes: 2, packages: 2, smt: true };
+    for study in [read.quickly(), Some(read)].into_iter().flatten() {
+        let levels: usize = study.factors.iter().map(|factor| factor.levels.len()).product();
+        if levels * study.workloads.len() > MOST_CELLS {
+            continue;
+        }
+        let Ok(cells) = Cells::of(&study, &facts) else { continue };
+        drop(study::predict(&study, &cells, &facts));
+        for cell in &cells.all {
+            drop(cell.words(&study, &|name| Some(format!("<{name}>"))));
+        }
     }
 }
 

@@ -198,12 +198,13 @@ impl File {
         // before may end.
         let page = |segment: &&Segment| segment.offset - segment.offset % 4096;
         let holds = |one: &&Segment| {
-            page(one) <= mapping.offset && mapping.offset < one.offset + one.file_bytes
+            page(one) <= mapping.offset
+                && mapping.offset < one.offset.saturating_add(one.file_bytes)
         };
         let segment = self.segments.iter().filter(holds).max_by_key(page)?;
         let first = segment.address.wrapping_add(mapping.offset).wrapping_sub(segment.offset);
         let in_file = address.wrapping_sub(mapping.start).wrapping_add(first);
-        let is_in = |one: &Segment| one.address <= in_file && in_file < one.address + one.bytes;
+        let is_in = |one: &Segment| one.address <= in_file && in_file - one.address < one.bytes;
         self.segments.iter().any(is_in).then_some(in_file)
     }
 
