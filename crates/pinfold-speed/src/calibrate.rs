@@ -11,6 +11,10 @@
 //! `extra`, in nanoseconds a turn, is not the same for every share: a short stall costs another
 //! amount than a long one, and the kernel's own ticks take their part whatever is taken.
 //! It is measured at some shares and lies on straight lines between them.
+//!
+//! Where others ran on the PU meanwhile, the rates tell nothing of the method: the witness, which
+//! never sleeps, got less than the whole PU while nothing was taken. It looks once more then, and
+//! if they are still there, the cost is not known.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -18,10 +22,29 @@ use std::thread;
 use pinfold_host::Clock;
 use pinfold_model::{CpuSet, PuId};
 
+use crate::methods::in_us;
 use crate::{Release, SpeedError};
 
-/// How fast a witness worked: its work in each of some windows of equal length, by PU.
-pub type Rates = BTreeMap<PuId, Vec<u64>>;
+/// How fast a witness worked, by PU.
+pub type Rates = BTreeMap<PuId, Witnessed>;
+
+/// How fast a thread worked that never sleeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Witnessed {
+    /// Its work in each of some windows of equal length.
+    pub windows: Vec<u64>,
+    /// Its CPU time (ns).
+    pub cpu_ns: u64,
+    /// The time that passed (ns).
+    pub elapsed_ns: u64,
+}
+
+impl Witnessed {
+    /// True if it had the PU to itself, but for the kernel's own work.
+    fn was_alone(&self) -> bool {
+        self.cpu_ns.saturating_mul(10) >= self.elapsed_ns.saturating_mul(9)
+    }
+}
 
 /// Programs that are started for a method.
 pub trait Outside: Sync {
@@ -89,6 +112,8 @@ const ROUNDS: [Option<usize>; 16] = [
     Some(1),
     None,
 ];
+/// So often it looks until it had the PUs to itself.
+const TRIES: usize = 2;
 /// How often the methods are told meanwhile that their supervisor works.
 const BEAT_NS: u64 = 10_000_000;
 /// Where a witness is to look.
@@ -137,11 +162,16 @@ impl Cost {
     }
 }
 
+/// The costs by PU; `None` where others ran while the witness looked.
+pub(crate) type Costs = BTreeMap<PuId, Option<Cost>>;
+
 /// What the turns on a PU have taken beside their shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spent {
     /// What one takes.
     pub(crate) cost: Cost,
+    /// Whether that was measured; it counts as nothing if not.
+    pub(crate) is_known: bool,
     /// The share since the last change of speed, in millionths.
     pub(crate) share: u64,
     // The first so many turns are counted in `extras_ns`.
@@ -151,8 +181,20 @@ pub(crate) struct Spent {
 
 impl Spent {
     /// Begins with this cost; the first so many turns were the witness's.
-    pub(crate) fn after(cost: Cost, turns: u64) -> Self {
-        Self { cost, settled: turns, ..Self::default() }
+    pub(crate) fn after(cost: Option<Cost>, turns: u64) -> Self {
+        let is_known = cost.is_some();
+        Self { cost: cost.unwrap_or_default(), is_known, settled: turns, ..Self::default() }
+    }
+
+    /// What a turn costs now, in words.
+    pub(crate) fn in_words(self) -> String {
+        if !self.is_known {
+            return "whose own cost is not known, as others ran there while it was measured"
+                .to_owned();
+        }
+        let extra = self.extra();
+        let sign = if extra < 0 { "-" } else { "" };
+        format!("which itself costs {sign}{}", in_us(extra.unsigned_abs()))
     }
 
     /// What a turn takes now.
@@ -180,21 +222,33 @@ pub(crate) fn witness(
     looks: &[Look],
     take: &mut dyn FnMut(u32) -> Result<(), SpeedError>,
     beat: &mut dyn FnMut() -> Result<(), SpeedError>,
-) -> Result<Vec<BTreeMap<PuId, Cost>>, SpeedError> {
-    let mut seen: Vec<BTreeMap<Option<usize>, Rates>> =
-        looks.iter().map(|_| BTreeMap::new()).collect();
+) -> Result<Vec<Costs>, SpeedError> {
+    let mut found = Vec::new();
     if looks.is_empty() {
-        return Ok(Vec::new());
+        return Ok(found);
     }
-    for round in ROUNDS {
-        take(round.and_then(|at| SHARES.get(at).copied()).unwrap_or(0))?;
-        let rates = all_at_once((outside, clock), looks, round.is_some(), beat)?;
-        for (seen, rates) in seen.iter_mut().zip(rates) {
-            let at = seen.entry(round).or_default();
-            rates.into_iter().for_each(|(pu, windows)| at.entry(pu).or_default().extend(windows));
+    for _ in 0..TRIES {
+        let mut seen: Vec<BTreeMap<Option<usize>, Rates>> =
+            looks.iter().map(|_| BTreeMap::new()).collect();
+        for round in ROUNDS {
+            take(round.and_then(|at| SHARES.get(at).copied()).unwrap_or(0))?;
+            let rates = all_at_once((outside, clock), looks, round.is_some(), beat)?;
+            for (seen, rates) in seen.iter_mut().zip(rates) {
+                let at = seen.entry(round).or_default();
+                for (pu, more) in rates {
+                    let all = at.entry(pu).or_default();
+                    all.windows.extend(more.windows);
+                    all.cpu_ns = all.cpu_ns.saturating_add(more.cpu_ns);
+                    all.elapsed_ns = all.elapsed_ns.saturating_add(more.elapsed_ns);
+                }
+            }
+        }
+        found = looks.iter().zip(&seen).map(|(look, seen)| costs(look, seen)).collect();
+        if found.iter().flat_map(BTreeMap::values).all(Option::is_some) {
+            break;
         }
     }
-    Ok(looks.iter().zip(&seen).map(|(look, seen)| costs(look, seen)).collect())
+    Ok(found)
 }
 
 fn all_at_once(
@@ -221,16 +275,19 @@ fn all_at_once(
 }
 
 /// The costs on those PUs where the witness worked in every round.
-fn costs(look: &Look, seen: &BTreeMap<Option<usize>, Rates>) -> BTreeMap<PuId, Cost> {
-    let rate =
-        |round: Option<usize>, pu: PuId| seen.get(&round)?.get(&pu).and_then(|all| median(all));
+fn costs(look: &Look, seen: &BTreeMap<Option<usize>, Rates>) -> Costs {
+    let at = |round: Option<usize>, pu: PuId| seen.get(&round)?.get(&pu);
+    let rate = |round: Option<usize>, pu: PuId| median(&at(round, pu)?.windows);
     let one = |pu: PuId| {
+        if !at(None, pu)?.was_alone() {
+            return Some((pu, None));
+        }
         let free = rate(None, pu)?;
         let mut cost = Cost::default();
         for (at, (share, extra_ns)) in SHARES.into_iter().zip(&mut cost.extra_ns).enumerate() {
             *extra_ns = extra(free, rate(Some(at), pu)?, (share, look.period_ns))?;
         }
-        Some((pu, cost))
+        Some((pu, Some(cost)))
     };
     look.pus.iter().filter_map(one).collect()
 }
@@ -277,6 +334,33 @@ mod tests {
         }
         assert_eq!(cost.share(50_000, 200_000), 0, "an interrupt costs more than that");
         assert_eq!(Cost::default().share(250_000, 200_000), 250_000);
+    }
+
+    #[test]
+    fn where_others_run_nothing_is_learnt() {
+        let rates = |rate: u64, cpu_ns| {
+            let seen = Witnessed { windows: vec![rate; 4], cpu_ns, elapsed_ns: 100 };
+            Rates::from([(PuId(2), seen)])
+        };
+        let check = |cpu_ns, expected: Option<Cost>| {
+            let mut seen = BTreeMap::from([(None, rates(1_000_000, cpu_ns))]);
+            for (at, share) in SHARES.iter().enumerate() {
+                let rate = 1_000_000 - u64::from(*share) - 20_000;
+                seen.insert(Some(at), rates(rate, 50));
+            }
+            let look =
+                Look { entries: Vec::new(), pus: CpuSet::single(PuId(2)), period_ns: 200_000 };
+            let found = costs(&look, &seen);
+            assert_eq!(found, Costs::from([(PuId(2), expected)]));
+            let spent = Spent::after(found[&PuId(2)], 7);
+            assert_eq!(spent.is_known, expected.is_some());
+            let told = spent.in_words();
+            let known = told == "which itself costs 4.0 µs";
+            assert!(known == expected.is_some(), "{told}");
+            assert!(known || told.contains("others ran there"), "{told}");
+        };
+        check(95, Some(Cost { extra_ns: [4_000; 4] }));
+        check(89, None);
     }
 
     #[test]

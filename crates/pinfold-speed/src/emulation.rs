@@ -1,11 +1,9 @@
 //! What every method can do.
 
-use std::collections::BTreeMap;
-
 use pinfold_model::{PuId, Speed};
 
 use crate::SpeedError;
-use crate::calibrate::Cost;
+use crate::calibrate::Costs;
 
 /// What a core of a vnode has had since the method started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +39,7 @@ pub trait Emulation {
     ///
     /// # Errors
     /// [`SpeedError::Calibration`] if it could not work on a core.
-    fn learn(&mut self, costs: &BTreeMap<PuId, Cost>) -> Result<(), SpeedError> {
+    fn learn(&mut self, costs: &Costs) -> Result<(), SpeedError> {
         let _unused = costs;
         Ok(())
     }

@@ -90,7 +90,7 @@ impl Domain {
                 self.set(ground.host, *khz)?;
                 ground.clock.sleep_ns(SETTLE_NS);
                 let rates = ground.outside.rates(&ground.enclosure.entries(), &pus, LOOK_NS)?;
-                let windows: Vec<u64> = rates.into_values().flatten().collect();
+                let windows: Vec<u64> = rates.into_values().flat_map(|one| one.windows).collect();
                 looks.entry(*khz).or_default().extend(middle(windows));
             }
         }

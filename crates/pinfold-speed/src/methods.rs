@@ -280,7 +280,7 @@ fn steal_of(speed: Speed) -> u64 {
 }
 
 /// `5.1 µs`.
-fn in_us(ns: u64) -> String {
+pub(crate) fn in_us(ns: u64) -> String {
     format!("{}.{} µs", ns / US, ns % US / 100)
 }
 

@@ -317,7 +317,8 @@ fn freezes_and_thaws(groups: &Groups) {
 
 #[test]
 fn lim_is_seen_by_the_stopped_and_continued_by_the_sentinel() {
-    let Some(groups) = groups(Method::Lim, 20) else { return };
+    // So slow that it is too fast on a busy machine too.
+    let Some(groups) = groups(Method::Lim, 2) else { return };
     let outside = Shells;
     let mut nodes = groups.start(&outside);
     // The second defect: a program sees that it was continued.

@@ -20,7 +20,7 @@ use pinfold_model::{Method, PuId, Speed, Variant};
 use super::burner::{self, Burning, THROTTLE_FLOOR};
 use super::{BEAT_NS, Ground, in_us, steal_of};
 use crate::SpeedError;
-use crate::calibrate::{Cost, Spent};
+use crate::calibrate::{Costs, Spent};
 use crate::emulation::{CoreAccount, Emulation};
 
 /// Longer turns than this come too rarely to be measured; what they cost is some 0.05 % of them.
@@ -75,7 +75,7 @@ impl Emulation for Hogs {
         Ok(())
     }
 
-    fn learn(&mut self, costs: &BTreeMap<PuId, Cost>) -> Result<(), SpeedError> {
+    fn learn(&mut self, costs: &Costs) -> Result<(), SpeedError> {
         for (pu, burner) in &self.burners {
             let cost = costs.get(pu).ok_or_else(|| SpeedError::Calibration {
                 vnode: self.vnode.clone(),
@@ -137,13 +137,7 @@ impl Emulation for Hogs {
                 return format!("PU {pu}: a turn each {period}, whose own cost is not measured");
             }
             let spent = self.costs.get(pu).copied().unwrap_or_default();
-            let cost = spent.extra();
-            let sign = if cost < 0 { "-" } else { "" };
-            let cost = in_us(cost.unsigned_abs());
-            format!(
-                "PU {pu}: a turn each {}, which itself costs {sign}{cost}",
-                in_us(self.period_ns)
-            )
+            format!("PU {pu}: a turn each {}, {}", in_us(self.period_ns), spent.in_words())
         };
         self.burners.keys().map(note).collect()
     }

@@ -13,7 +13,7 @@ use pinfold_model::{Method, PuId, Speed};
 
 use super::{BEAT_NS, Ground, VOUCH_NS, in_us, steal_of};
 use crate::SpeedError;
-use crate::calibrate::{Cost, Spent};
+use crate::calibrate::{Cost, Costs, Spent};
 use crate::emulation::{CoreAccount, Emulation};
 
 /// Without a beat for so long the program stalls nobody any more.
@@ -94,7 +94,7 @@ impl Emulation for Stalling {
         Ok(())
     }
 
-    fn learn(&mut self, costs: &BTreeMap<PuId, Cost>) -> Result<(), SpeedError> {
+    fn learn(&mut self, costs: &Costs) -> Result<(), SpeedError> {
         for (pu, core) in &mut self.cores {
             let cost = costs.get(pu).ok_or_else(|| SpeedError::Calibration {
                 vnode: self.vnode.clone(),
@@ -143,11 +143,8 @@ impl Emulation for Stalling {
 
     fn notes(&self) -> Vec<String> {
         let note = |(pu, core): (&PuId, &Core)| {
-            format!(
-                "PU {pu}: an interrupt each {}, which itself costs {}",
-                in_us(core.period_ns),
-                in_us(core.spent.extra().unsigned_abs())
-            )
+            let (period, cost) = (in_us(core.period_ns), core.spent.in_words());
+            format!("PU {pu}: an interrupt each {period}, {cost}")
         };
         self.cores.iter().map(note).collect()
     }

@@ -9,7 +9,7 @@ use pinfold_model::{CpuSet, PuId};
 use pinfold_probe::loads::{HostLoads, LoadKind, LoadSpec, Placement};
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::speed_rulers::{Progress, SpeedRuler as _, WorkerProgress, Workers};
-use pinfold_speed::{Burner, Outside, Rates, Release, Sentinel, SpeedError};
+use pinfold_speed::{Burner, Outside, Rates, Release, Sentinel, SpeedError, Witnessed};
 
 use crate::cli::SentinelArgs;
 use crate::common;
@@ -46,13 +46,15 @@ impl Outside for Programs<'_> {
         let outcome = ruler
             .run_on_host(self.pinload, &placement)
             .map_err(|error| failed(error.to_string()))?;
-        let windows = |worker: &WorkerProgress| {
+        let witnessed = |worker: &WorkerProgress| {
             let whole = worker.windows.chunks_exact(WINDOW_MS);
             // The threads begin one after the other.
-            whole.skip(1).map(|window| window.iter().copied().map(u64::from).sum()).collect()
+            let windows = whole.skip(1).map(|one| one.iter().copied().map(u64::from).sum());
+            let elapsed_ns = outcome.elapsed_ns.saturating_sub(worker.late_ns);
+            Witnessed { windows: windows.collect(), cpu_ns: worker.cpu_ns, elapsed_ns }
         };
         let rates = outcome.workers.iter();
-        Ok(rates.filter_map(|worker| Some((worker.cpu?, windows(worker)))).collect())
+        Ok(rates.filter_map(|worker| Some((worker.cpu?, witnessed(worker)))).collect())
     }
 
     fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
