@@ -102,8 +102,8 @@ struct waker {
 };
 
 struct runner {
-    u64 count;
-    u64 ns;  // of the waits, for which it certainly ran
+    u64 count; // slices
+    u64 ns;  // of the waits, in the last slices on the PU before each ended
     u64 tid; // the last of that name
 };
 
@@ -178,17 +178,32 @@ static __attribute__((always_inline)) u32 bucket(u64 ns)
     return index < BUCKETS ? (u32)index : BUCKETS - 1;
 }
 
-static __attribute__((always_inline)) void came(struct task *task, const struct pu *pu,
-                                                const struct waker *ran, u64 ran_since_ns,
-                                                u32 ran_tid, u64 now)
+// Puts a slice into the account of who ran instead.
+static __attribute__((always_inline)) void credit(u32 account, const struct slice *slice, u64 ns)
+{
+    struct waker key = { .account = account };
+    struct runner *runner;
+
+    __builtin_memcpy(key.name, slice->name, sizeof(key.name));
+    runner = bpf_map_lookup_elem(&runners, &key);
+    if (runner) {
+        runner->count += 1;
+        runner->ns += ns;
+        runner->tid = slice->tid;
+    } else {
+        struct runner first = { .count = 1, .ns = ns, .tid = slice->tid };
+        if (bpf_map_update_elem(&runners, &key, &first, BPF_NOEXIST))
+            count(NAMELESS);
+    }
+}
+
+static __attribute__((always_inline)) void came(struct task *task, const struct pu *pu, u64 now)
 {
     u32 index = task->account;
     struct account *account = bpf_map_lookup_elem(&accounts, &index);
-    struct runner *runner;
-    struct waker key;
     u64 since = task->since_ns;
+    u64 arrived = task->arrived_ns;
     u64 wait;
-    u64 ran_ns;
     u32 at;
 
     task->state = RUNNING;
@@ -210,22 +225,18 @@ static __attribute__((always_inline)) void came(struct task *task, const struct 
         account->max_ns = wait;
         account->worst_pu = bpf_get_smp_processor_id();
         account->worst_until_ns = now;
-        account->worst_arrived_ns = task->arrived_ns;
+        account->worst_arrived_ns = arrived;
         account->worst_moves = task->moves;
         __builtin_memcpy(account->worst_slices, pu->slices, sizeof(pu->slices));
     }
-    ran_ns = now - (ran_since_ns > task->arrived_ns ? ran_since_ns : task->arrived_ns);
-    key = *ran;
-    key.account = index;
-    runner = bpf_map_lookup_elem(&runners, &key);
-    if (runner) {
-        runner->count += 1;
-        runner->ns += ran_ns;
-        runner->tid = ran_tid;
-    } else {
-        struct runner first = { .count = 1, .ns = ran_ns, .tid = ran_tid };
-        if (bpf_map_update_elem(&runners, &key, &first, BPF_NOEXIST))
-            count(NAMELESS);
+    // The latest first, as far as they lie in the wait on this PU and are remembered.
+    for (u32 back = 1; back <= SLICES; back += 1) {
+        const struct slice *slice = &pu->slices[(pu->next - back) & (SLICES - 1)];
+        u64 from = slice->from_ns > arrived ? slice->from_ns : arrived;
+
+        if (slice->until_ns <= from)
+            break;
+        credit(index, slice, slice->until_ns - from);
     }
 }
 
@@ -255,16 +266,13 @@ int on_switch(void *record)
     u32 left = (u32)self;
     struct pu *pu = bpf_map_lookup_elem(&pus, &zero);
     struct task *task;
-    struct waker ran = {};
     struct slice *slice;
-    u64 since;
 
     if (!pu)
         return 0;
-    since = pu->since_ns;
     slice = &pu->slices[pu->next & (SLICES - 1)];
     bpf_get_current_comm(slice->name, sizeof(slice->name));
-    slice->from_ns = since;
+    slice->from_ns = pu->since_ns;
     slice->until_ns = now;
     slice->tid = left;
     pu->next += 1;
@@ -272,10 +280,8 @@ int on_switch(void *record)
     bpf_probe_read_kernel(&next, sizeof(next), record + switch_next);
     if (next) {
         task = bpf_map_lookup_elem(&tasks, &next);
-        if (task) {
-            __builtin_memcpy(ran.name, slice->name, sizeof(ran.name));
-            came(task, pu, &ran, since, left, now);
-        }
+        if (task)
+            came(task, pu, now);
     }
     if (left) {
         task = bpf_map_lookup_elem(&tasks, &left);
