@@ -57,10 +57,12 @@ pub(super) fn counted(guest: &mut Guest) -> Result<String, LabError> {
     }
     expect_none("the exits are not those that were made", wrong)?;
     refused(guest)?;
+    watched(guest)?;
     let locked = lock(guest)?;
     Ok(format!(
         "level A: 500 CPUID, 500 RDMSR, 1,000 port and 200 MMIO writes are exact; types {}; a \
-         translated machine is told to make none; {locked}",
+         translated machine is told to make none, and its waits for a PU and for locks are \
+         seen; {locked}",
         names.join(", ")
     ))
 }
@@ -86,6 +88,21 @@ fn refused(guest: &mut Guest) -> Result<(), LabError> {
         true => Ok(()),
         false => Err(LabError::wrong("exits of a translated machine", said)),
     }
+}
+
+/// The other programs that look into the kernel are taken by this one too.
+fn watched(guest: &mut Guest) -> Result<(), LabError> {
+    let look = |guest: &mut Guest, probe: &str| {
+        let words = ["measure", probe, "--qmp", "/tmp/t.qmp", "--seconds", "1", "--json"];
+        let output = guest.run(&[&["/usr/bin/pinfold"], words.as_slice()].concat())?;
+        serde_json::from_str::<Value>(output.stdout_text().trim())
+            .map_err(|_| LabError::wrong(probe, output.stderr_text()))
+    };
+    let seen = look(guest, "sched")?;
+    if seen["found"]["level"] != "tracepoints" {
+        return Err(LabError::wrong("waits that only sums tell", seen["found"].to_string()));
+    }
+    look(guest, "locks").map(drop)
 }
 
 /// The last thing that can be asked of this guest: a kernel is not unlocked.
