@@ -46,11 +46,23 @@ pub fn read_text(path: &str) -> Result<String, HostError> {
 /// # Errors
 /// [`HostError::File`]; the old content is then untouched.
 pub fn write_atomic(path: &str, content: &[u8]) -> Result<(), HostError> {
+    put(path, content, Mode::from_raw_mode(0o666))
+}
+
+/// The same for a program: its mode is 0777 without the umask.
+///
+/// # Errors
+/// As [`write_atomic`].
+pub fn write_program(path: &str, content: &[u8]) -> Result<(), HostError> {
+    put(path, content, Mode::from_raw_mode(0o777))
+}
+
+fn put(path: &str, content: &[u8], mode: Mode) -> Result<(), HostError> {
     let fail = |errno| HostError::file("write", path, errno);
     let (parent, name) = split(path).ok_or_else(|| fail(Errno::ISDIR))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(parent, flags, Mode::empty()).map_err(fail)?;
-    replace_in(&directory, name, content, Mode::from_raw_mode(0o666)).map_err(fail)
+    replace_in(&directory, name, content, mode).map_err(fail)
 }
 
 /// Makes a directory and those that lead to it (0777 without the umask).

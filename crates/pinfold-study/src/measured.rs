@@ -9,6 +9,7 @@ mod tests;
 
 use pinfold_model::{Figure, Origin, Surroundings};
 
+pub(crate) use schema::FigureV1;
 pub use schema::{FORMAT, from_json, to_json};
 
 /// One measurement: a probe, in one place, in one or more blocks.

@@ -10,6 +10,7 @@
 //! A foreign file is refused before a byte of it is changed, and a store of a later
 //! version is not guessed at.
 
+mod cluster;
 mod error;
 mod open;
 mod read;
@@ -17,6 +18,7 @@ mod rows;
 mod save;
 mod study;
 
+pub use cluster::{DeliveryRecord, NewDelivery, TaskRecord};
 pub use error::StoreError;
 pub use rows::{
     CandidateRecord, CandidateRole, CellResult, HostChange, NewRun, Phase, RunId, RunRecord,
@@ -33,7 +35,7 @@ use crate::schema::SchemaError;
 pub const APPLICATION_ID: i64 = 0x5046_4c44;
 
 /// Version of the tables that this Pinfold writes.
-pub const VERSION: i64 = 2;
+pub const VERSION: i64 = 3;
 
 /// An open store.
 #[derive(Debug)]

@@ -14,6 +14,7 @@
 
 mod analyse;
 mod cells;
+pub mod cluster;
 mod design;
 mod diff;
 mod engine;
@@ -48,7 +49,7 @@ pub use file::{
 };
 pub use predict::{Prediction, predict};
 pub use read::from_toml;
-pub use record::{Early, KIND, Loaded, NewStudy, StudyRecord, cells, create};
+pub use record::{Early, KIND, Loaded, NewStudy, StudyRecord, cells, create, vacant};
 pub use runner::{
     Event, Finished, Next, Progress, Runner, StartRequest, TrialError, TrialResult, Update, Wanted,
 };

@@ -39,7 +39,7 @@ struct BlockV1 {
 }
 
 #[derive(Serialize, Deserialize)]
-struct FigureV1 {
+pub(crate) struct FigureV1 {
     probe: String,
     labels: BTreeMap<String, String>,
     unit: String,
@@ -62,22 +62,10 @@ struct Head {
 /// # Errors
 /// [`MeasuredError::Json`] for a sample that is no number.
 pub fn to_json(measurement: &Measurement) -> Result<String, MeasuredError> {
-    let figure = |figure: &Figure| FigureV1 {
-        probe: figure.probe.clone(),
-        labels: figure.labels.clone(),
-        unit: figure.unit.name().to_owned(),
-        family: figure.family.name().to_owned(),
-        cpu: figure.cpu,
-        duration_ns: figure.duration_ns,
-        dropped: figure.dropped,
-        disturbed: figure.disturbed,
-        flags: figure.flags.clone(),
-        samples: figure.samples.clone(),
-    };
     let block = |block: &MeasuredBlock| BlockV1 {
         steal_ticks: block.surroundings.steal_ticks,
         pressure_us: block.surroundings.pressure_us,
-        figures: block.figures.iter().map(figure).collect(),
+        figures: block.figures.iter().map(FigureV1::of).collect(),
     };
     Ok(serde_json::to_string(&MeasurementV1 {
         format: FORMAT.to_owned(),
@@ -134,15 +122,37 @@ pub fn from_json(text: &str) -> Result<Measurement, MeasuredError> {
 }
 
 impl FigureV1 {
+    pub(crate) fn of(figure: &Figure) -> Self {
+        Self {
+            probe: figure.probe.clone(),
+            labels: figure.labels.clone(),
+            unit: figure.unit.name().to_owned(),
+            family: figure.family.name().to_owned(),
+            cpu: figure.cpu,
+            duration_ns: figure.duration_ns,
+            dropped: figure.dropped,
+            disturbed: figure.disturbed,
+            flags: figure.flags.clone(),
+            samples: figure.samples.clone(),
+        }
+    }
+
     fn into_figure(self) -> Result<Figure, String> {
+        // A difference of two measurements may lie below zero, and then says so.
+        let is_difference = self.flags.iter().any(|flag| flag.starts_with("negative "));
+        if let Some(sample) = self.samples.iter().find(|one| **one < 0.0 && !is_difference) {
+            return Err(format!("holds the sample {sample}"));
+        }
+        self.into_finite()
+    }
+
+    /// The figure; what a workload counts may lie below zero.
+    pub(crate) fn into_finite(self) -> Result<Figure, String> {
         let unit = Unit::from_name(&self.unit)
             .ok_or_else(|| format!("has the unknown unit {:?}", self.unit))?;
         let family = Family::from_name(&self.family)
             .ok_or_else(|| format!("has the unknown family {:?}", self.family))?;
-        // A difference of two measurements may lie below zero, and then says so.
-        let is_difference = self.flags.iter().any(|flag| flag.starts_with("negative "));
-        let wrong = |one: &f64| !one.is_finite() || (*one < 0.0 && !is_difference);
-        if let Some(sample) = self.samples.iter().find(|one| wrong(one)) {
+        if let Some(sample) = self.samples.iter().find(|one| !one.is_finite()) {
             return Err(format!("holds the sample {sample}"));
         }
         if self.samples.is_empty() && family != Family::Tail {

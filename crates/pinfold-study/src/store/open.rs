@@ -8,8 +8,11 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use super::{APPLICATION_ID, Store, StoreError, VERSION, sql_error};
 
 /// The tables of each version, which come to those of the versions before it.
-const TABLES: [(i64, &str); 2] =
-    [(1, include_str!("schema.sql")), (2, include_str!("schema_2.sql"))];
+const TABLES: [(i64, &str); 3] = [
+    (1, include_str!("schema.sql")),
+    (2, include_str!("schema_2.sql")),
+    (3, include_str!("schema_3.sql")),
+];
 
 /// How long another process may hold the file before we say that it is locked.
 const BUSY: Duration = Duration::from_secs(5);
@@ -46,6 +49,15 @@ impl Store {
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         Self::connect(path, flags, BUSY)
+    }
+
+    /// A store that is nowhere but in memory, for what is handed on as a whole.
+    ///
+    /// # Errors
+    /// [`StoreError`] if SQLite cannot make it.
+    pub fn in_memory() -> Result<Store, StoreError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+        Self::connect(":memory:", flags, BUSY)
     }
 
     pub(super) fn connect(

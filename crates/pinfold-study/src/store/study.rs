@@ -159,40 +159,11 @@ impl Store {
         trial: &TrialRecord,
         figures: &[Figure],
     ) -> Result<TrialId, StoreError> {
-        let began = self.number("time", trial.began_unix_s)?;
-        let duration = self.number("duration", trial.duration_ns)?;
-        let work = self.number("duration", trial.work_ns)?;
-        let cell = self.number("cell", trial.cell as u64)?;
-        let prepared: Vec<PreparedFigure<'_>> =
-            figures.iter().map(|figure| self.prepare_figure(figure)).collect::<Result<_, _>>()?;
+        let prepared = self.prepare_trial(trial, figures)?;
         let path = self.path.clone();
         let fail = |source| sql_error(&path, "save the trial", source);
         let transaction = self.begin().map_err(fail)?;
-        let inserted = transaction
-            .prepare_cached(
-                "INSERT INTO trial (run, session, block, cell, start, twin, position, node,
-                                    status, attempts, error, began_unix_s, duration_ns, work_ns)
-                 VALUES (?1, (SELECT max(id) FROM session WHERE run = ?1), ?2, ?3, ?4, ?5, ?6, ?7,
-                         ?8, ?9, ?10, ?11, ?12, ?13)",
-            )
-            .and_then(|mut insert| {
-                insert.execute(params![
-                    run.id.0,
-                    trial.block,
-                    cell,
-                    trial.start,
-                    trial.twin,
-                    trial.position,
-                    trial.node,
-                    if trial.ok { "ok" } else { "failed" },
-                    trial.attempts,
-                    trial.error,
-                    began,
-                    duration,
-                    work
-                ])
-            });
-        inserted.map_err(|source| {
+        let id = prepared.insert(&transaction, run.id, None).map_err(|source| {
             if is_duplicate(&source) {
                 let start = format!("block {}, cell {}", trial.block + 1, trial.cell);
                 StoreError::AlreadySaved { run: run.id, start }
@@ -200,12 +171,29 @@ impl Store {
                 fail(source)
             }
         })?;
-        let id = TrialId(transaction.last_insert_rowid());
-        for figure in &prepared {
-            figure.insert(&transaction, id).map_err(fail)?;
-        }
         transaction.commit().map_err(fail)?;
         Ok(id)
+    }
+
+    /// A trial whose values are known to fit, before the transaction begins.
+    pub(super) fn prepare_trial<'a>(
+        &self,
+        trial: &'a TrialRecord,
+        figures: &'a [Figure],
+    ) -> Result<PreparedTrial<'a>, StoreError> {
+        Ok(PreparedTrial {
+            trial,
+            cell: self.number("cell", trial.cell as u64)?,
+            numbers: [
+                self.number("time", trial.began_unix_s)?,
+                self.number("duration", trial.duration_ns)?,
+                self.number("duration", trial.work_ns)?,
+            ],
+            figures: figures
+                .iter()
+                .map(|figure| self.prepare_figure(figure))
+                .collect::<Result<_, _>>()?,
+        })
     }
 
     fn prepare_figure<'a>(&self, figure: &'a Figure) -> Result<PreparedFigure<'a>, StoreError> {
@@ -321,6 +309,68 @@ impl Store {
                 Ok((self.index("cell", cell)?, count, error.unwrap_or_default()))
             })
             .collect()
+    }
+}
+
+pub(super) struct PreparedTrial<'a> {
+    trial: &'a TrialRecord,
+    cell: i64,
+    /// When it began, its duration, that of its work.
+    numbers: [i64; 3],
+    figures: Vec<PreparedFigure<'a>>,
+}
+
+impl PreparedTrial<'_> {
+    /// True if the run holds this trial.
+    pub(super) fn is_saved(
+        &self,
+        transaction: &rusqlite::Transaction<'_>,
+        run: RunId,
+    ) -> rusqlite::Result<bool> {
+        let TrialRecord { block, start, twin, .. } = self.trial;
+        transaction
+            .prepare_cached(
+                "SELECT 1 FROM trial WHERE run = ?1 AND block = ?2 AND cell = ?3 AND start = ?4
+                 AND twin = ?5",
+            )?
+            .exists(params![run.0, block, self.cell, start, twin])
+    }
+
+    pub(super) fn insert(
+        &self,
+        transaction: &rusqlite::Transaction<'_>,
+        run: RunId,
+        delivery: Option<i64>,
+    ) -> rusqlite::Result<TrialId> {
+        let trial = self.trial;
+        let [began, duration, work] = self.numbers;
+        transaction
+            .prepare_cached(
+                "INSERT INTO trial (run, session, block, cell, start, twin, position, node,
+                                    status, attempts, error, began_unix_s, duration_ns, work_ns,
+                                    delivery)
+                 VALUES (?1, (SELECT max(id) FROM session WHERE run = ?1), ?2, ?3, ?4, ?5, ?6, ?7,
+                         ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+            )?
+            .execute(params![
+                run.0,
+                trial.block,
+                self.cell,
+                trial.start,
+                trial.twin,
+                trial.position,
+                trial.node,
+                if trial.ok { "ok" } else { "failed" },
+                trial.attempts,
+                trial.error,
+                began,
+                duration,
+                work,
+                delivery
+            ])?;
+        let id = TrialId(transaction.last_insert_rowid());
+        self.figures.iter().try_for_each(|figure| figure.insert(transaction, id))?;
+        Ok(id)
     }
 }
 

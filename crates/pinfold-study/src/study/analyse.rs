@@ -57,6 +57,8 @@ pub struct Estimate {
     pub starts: BTreeMap<u32, Vec<f64>>,
     /// The same of the second look at a cell of the baseline.
     pub twins: BTreeMap<u32, Vec<f64>>,
+    /// The node of each block, where several work on one run.
+    pub nodes: BTreeMap<u32, String>,
     /// Median of all starts.
     pub median: f64,
     /// Its 95 % interval; `None` with one start.
@@ -181,6 +183,9 @@ fn gather(store: &Store, run: RunId) -> Result<Vec<Estimate>, StudyError> {
                 .or_insert_with(|| empty(trial.cell, figure, (unit, family)));
             let side = if trial.twin { &mut one.twins } else { &mut one.starts };
             side.entry(trial.block).or_default().push(value);
+            if !trial.node.is_empty() {
+                one.nodes.insert(trial.block, trial.node.clone());
+            }
             one.looked_at += u32::from(steadiness != Steadiness::TooFew);
             one.unsteady += u32::from(matches!(steadiness, Steadiness::No { .. }));
         }
@@ -203,6 +208,7 @@ fn empty(cell: usize, figure: FigureName, (unit, family): (Unit, Family)) -> Est
         family,
         starts: BTreeMap::new(),
         twins: BTreeMap::new(),
+        nodes: BTreeMap::new(),
         median: 0.0,
         interval: None,
         mean: Mean { count: 0, mean: 0.0, deviation: None, interval: None },

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pinfold_host::Clock;
 
 use super::analyse::is_narrow;
+use super::cluster::Part;
 use super::design::{self, PlannedStart, TrialSlot};
 use super::error::StudyError;
 use super::predict::{Prediction, predict};
@@ -62,28 +63,30 @@ pub fn run(
     run: OpenRun,
     environment: &mut Environment<'_>,
 ) -> Result<Outcome, StudyError> {
-    let loaded = Loaded::read(store, run.id())?;
-    let prediction = predict(&loaded.study, &loaded.cells, &loaded.facts)?;
-    let mut done = BTreeMap::new();
-    let mut spent_ns = 0;
-    for (_, record) in store.trials(run.id())? {
-        spent_ns += record.duration_ns;
-        done.insert(slot_of(&record), record.ok);
-    }
-    let mut engine = Engine {
-        store,
-        run,
-        loaded,
-        prediction,
-        done,
-        failures_in_a_row: 0,
-        spent_ns,
-        session: (0, 0),
-    };
-    engine.go(environment)
+    Engine::of(store, run, MAX_FAILURES_IN_A_ROW)?.go(environment)
 }
 
-fn slot_of(record: &TrialRecord) -> TrialSlot {
+/// Runs the starts of one part of a block, however many of its trials fail.
+///
+/// # Errors
+/// [`StudyError`]: no trial can be run, or the store failed.
+pub(super) fn run_part(
+    (store, run): (&mut Store, OpenRun),
+    part: &Part,
+    environment: &mut Environment<'_>,
+) -> Result<Outcome, StudyError> {
+    let mut engine = Engine::of(store, run, u32::MAX)?;
+    for start in &part.starts {
+        let open = start.iter().map(|(slot, position)| Open::new(*slot, *position)).collect();
+        if engine.start(open, environment)? == Next::Stop {
+            let (done, total) = (engine.done.len() as u64, part.trials().count() as u64);
+            return Ok(Outcome::Interrupted { done, total });
+        }
+    }
+    Ok(Outcome::Finished { early: None })
+}
+
+pub(super) fn slot_of(record: &TrialRecord) -> TrialSlot {
     TrialSlot { block: record.block, cell: record.cell, start: record.start, twin: record.twin }
 }
 
@@ -95,6 +98,7 @@ struct Engine<'a> {
     /// By trial, whether it went well.
     done: BTreeMap<TrialSlot, bool>,
     failures_in_a_row: u32,
+    most_failures: u32,
     /// In all sessions (ns).
     spent_ns: u64,
     /// Trials of this session, and what they took (ns).
@@ -110,7 +114,35 @@ struct Open {
     error: Option<TrialError>,
 }
 
-impl Engine<'_> {
+impl Open {
+    fn new(slot: TrialSlot, position: u32) -> Self {
+        Self { slot, position, attempts: 0, spent_ns: 0, error: None }
+    }
+}
+
+impl<'a> Engine<'a> {
+    fn of(store: &'a mut Store, run: OpenRun, most_failures: u32) -> Result<Self, StudyError> {
+        let loaded = Loaded::read(store, run.id())?;
+        let prediction = predict(&loaded.study, &loaded.cells, &loaded.facts)?;
+        let mut done = BTreeMap::new();
+        let mut spent_ns = 0;
+        for (_, record) in store.trials(run.id())? {
+            spent_ns += record.duration_ns;
+            done.insert(slot_of(&record), record.ok);
+        }
+        Ok(Self {
+            store,
+            run,
+            loaded,
+            prediction,
+            done,
+            failures_in_a_row: 0,
+            most_failures,
+            spent_ns,
+            session: (0, 0),
+        })
+    }
+
     fn go(&mut self, environment: &mut Environment<'_>) -> Result<Outcome, StudyError> {
         let mut early = self.loaded.early.clone();
         for block in 0..self.prediction.blocks {
@@ -145,26 +177,7 @@ impl Engine<'_> {
         if begun || block == 0 {
             return Ok(None);
         }
-        if let Some(stop) = &self.loaded.study.stop
-            && block >= stop.at_least
-            && is_narrow(self.store, self.run.id(), (&self.loaded, &stop.figure, stop.half_width))?
-        {
-            let percent = stop.half_width * 100.0;
-            return Ok(Some(format!(
-                "all intervals of {} are within {percent} % of their ratios",
-                stop.figure
-            )));
-        }
-        let Some(budget_ns) = self.loaded.study.budget_ns else { return Ok(None) };
-        let (spent_s, budget_s) = (self.spent_ns as f64 / 1e9, budget_ns as f64 / 1e9);
-        let block_s = spent_s / f64::from(block);
-        if spent_s + block_s > budget_s {
-            return Ok(Some(format!(
-                "{spent_s:.0} s were spent, and a further block of {block_s:.0} s would exceed \
-                 the budget of {budget_s:.0} s"
-            )));
-        }
-        Ok(None)
+        enough((&*self.store, self.run), &self.loaded, (block, self.spent_ns))
     }
 
     fn block(&mut self, block: u32, environment: &mut Environment<'_>) -> Result<Next, StudyError> {
@@ -174,7 +187,7 @@ impl Engine<'_> {
             let mut open = Vec::new();
             for slot in trials {
                 if !self.done.contains_key(&slot) {
-                    open.push(Open { slot, position, attempts: 0, spent_ns: 0, error: None });
+                    open.push(Open::new(slot, position));
                 }
                 position += 1;
             }
@@ -223,7 +236,7 @@ impl Engine<'_> {
                 Event::Failed { message: message.clone() },
                 (one.slot.block, &name),
             );
-            if self.failures_in_a_row >= MAX_FAILURES_IN_A_ROW {
+            if self.failures_in_a_row >= self.most_failures {
                 let count = self.failures_in_a_row;
                 return Err(StudyError::KeepsFailing { count, name, message });
             }
@@ -334,6 +347,34 @@ impl Engine<'_> {
         let left_s = total.saturating_sub(done) as f64 * trial_s;
         progress.update(&Update { event, block, name, done, total, left_s });
     }
+}
+
+/// Why no block needs to begin after so many that are done, which took that long (ns).
+pub(super) fn enough(
+    (store, run): (&Store, OpenRun),
+    loaded: &Loaded,
+    (blocks, spent_ns): (u32, u64),
+) -> Result<Option<String>, StudyError> {
+    if let Some(stop) = &loaded.study.stop
+        && blocks >= stop.at_least
+        && is_narrow(store, run.id(), (loaded, &stop.figure, stop.half_width))?
+    {
+        let percent = stop.half_width * 100.0;
+        return Ok(Some(format!(
+            "all intervals of {} are within {percent} % of their ratios",
+            stop.figure
+        )));
+    }
+    let Some(budget_ns) = loaded.study.budget_ns else { return Ok(None) };
+    let (spent_s, budget_s) = (spent_ns as f64 / 1e9, budget_ns as f64 / 1e9);
+    let block_s = spent_s / f64::from(blocks);
+    if spent_s + block_s > budget_s {
+        return Ok(Some(format!(
+            "{spent_s:.0} s were spent, and a further block of {block_s:.0} s would exceed the \
+             budget of {budget_s:.0} s"
+        )));
+    }
+    Ok(None)
 }
 
 /// A start that failed cost its time, and failed what it had not come to.

@@ -1,8 +1,8 @@
 //! Every table of a study as data: what it had, what it ran, what it measured, what that says.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_model::{ColumnKind, DataTable, Datum};
+use pinfold_model::{ColumnKind, DataTable, Datum, Origin};
 
 use super::analyse::Analysis;
 use super::error::StudyError;
@@ -95,8 +95,15 @@ fn trials(store: &Store, run: RunId, analysis: &Analysis) -> Result<DataTable, S
         ("began_unix_s", Whole),
         ("duration_ns", Whole),
         ("work_ns", Whole),
+        ("job", Text),
+        ("allowed_pus", Text),
+        ("topology", Text),
+        ("kernel", Text),
     ];
     let mut table = with_factors(analysis, "trials", &columns);
+    let places = store.trial_deliveries(run)?;
+    let nodes: BTreeMap<i64, Origin> =
+        store.nodes(run)?.into_iter().map(|(id, _, origin)| (id, origin)).collect();
     for (id, trial) in store.trials(run)? {
         let mut row = levels(analysis, trial.cell);
         row.extend([
@@ -112,6 +119,16 @@ fn trials(store: &Store, run: RunId, analysis: &Analysis) -> Result<DataTable, S
             Datum::whole(trial.began_unix_s),
             Datum::whole(trial.duration_ns),
             Datum::whole(trial.work_ns),
+        ]);
+        // Of a run on one machine the run itself tells the machine.
+        let place = places.get(&id);
+        let node = place.and_then(|place| nodes.get(&place.identity));
+        let text = |text: Option<&String>| text.map_or(Datum::Nothing, |text| Datum::text(text));
+        row.extend([
+            text(place.map(|place| &place.job)),
+            text(place.map(|place| &place.mask)),
+            text(node.map(|node| &node.fingerprint)),
+            text(node.map(|node| &node.kernel)),
         ]);
         table.rows.push(row);
     }

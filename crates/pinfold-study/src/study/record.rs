@@ -32,12 +32,24 @@ pub struct StudyRecord {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct FactsV1 {
+pub(super) struct FactsV1 {
     pus: usize,
     cores: usize,
     nodes: usize,
     packages: usize,
     smt: bool,
+}
+
+impl FactsV1 {
+    pub(super) fn of(facts: &HostFacts) -> Self {
+        let HostFacts { pus, cores, nodes, packages, smt } = *facts;
+        Self { pus, cores, nodes, packages, smt }
+    }
+
+    pub(super) fn into_facts(self) -> HostFacts {
+        let Self { pus, cores, nodes, packages, smt } = self;
+        HostFacts { pus, cores, nodes, packages, smt }
+    }
 }
 
 /// What ended a run before its last block.
@@ -111,6 +123,14 @@ pub fn create(
     new: &NewStudy<'_>,
     runner: &dyn Runner,
 ) -> Result<OpenRun, StudyError> {
+    create_with(store, new, (runner, None))
+}
+
+/// Checks that a store may take a new run of the study of this name.
+///
+/// # Errors
+/// [`StudyError`]: it holds another study, or a run that is not finished.
+pub fn vacant(store: &Store, name: &str) -> Result<(), StudyError> {
     for run in store.runs()? {
         let record = store.run(run)?;
         if record.kind != KIND {
@@ -118,14 +138,24 @@ pub fn create(
         }
         let path = store.path().to_owned();
         let held = Loaded::read(store, run)?;
-        if held.study.name != new.study.name {
-            let (found, wanted) = (held.study.name, new.study.name.clone());
+        if held.study.name != name {
+            let (found, wanted) = (held.study.name, name.to_owned());
             return Err(StudyError::OtherStudy { path, found, wanted });
         }
         if record.finished_unix_s.is_none() {
             return Err(StudyError::Unfinished { path });
         }
     }
+    Ok(())
+}
+
+/// As [`create`], for a run whose tasks go to a cluster if there are options of one (JSON).
+pub(super) fn create_with(
+    store: &mut Store,
+    new: &NewStudy<'_>,
+    (runner, cluster): (&dyn Runner, Option<&str>),
+) -> Result<OpenRun, StudyError> {
+    vacant(store, &new.study.name)?;
     let quick = new.quick.then(|| new.study.quickly()).flatten();
     let study = quick.as_ref().unwrap_or(new.study);
     let cells = cells(study, new.facts, runner)?;
@@ -134,13 +164,7 @@ pub fn create(
         toml: new.study.text.clone(),
         quick: new.quick,
         command: new.command.to_owned(),
-        facts: FactsV1 {
-            pus: new.facts.pus,
-            cores: new.facts.cores,
-            nodes: new.facts.nodes,
-            packages: new.facts.packages,
-            smt: new.facts.smt,
-        },
+        facts: FactsV1::of(new.facts),
     };
     let config_json = serde_json::to_string(&record).map_err(|error| document(error.into()))?;
     let run = store.create_run(&NewRun {
@@ -151,6 +175,9 @@ pub fn create(
         seed: study.seed,
         candidates: &[],
     })?;
+    if let Some(options_json) = cluster {
+        store.save_cluster(run, options_json)?;
+    }
     let rows: Vec<StudyCell> = cells.all.iter().map(|cell| row_of(study, cell)).collect();
     store.save_study_cells(run, &rows)?;
     Ok(run)
@@ -193,8 +220,7 @@ impl Loaded {
         let early = early.map_err(|error| document(error.into()))?;
         let whole = from_toml(&record.toml).map_err(StudyError::Stored)?;
         let study = if record.quick { whole.quickly().unwrap_or(whole) } else { whole };
-        let FactsV1 { pus, cores, nodes, packages, smt } = record.facts;
-        let facts = HostFacts { pus, cores, nodes, packages, smt };
+        let facts = record.facts.clone().into_facts();
         let mut cells = Cells::of(&study, &facts)?;
         let stored = store.study_cells(run)?;
         let is_same = |(cell, row): (&super::cells::Cell, &StudyCell)| {

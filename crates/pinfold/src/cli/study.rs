@@ -1,6 +1,6 @@
 //! What may be typed after `pinfold study`.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 /// `pinfold study`.
 #[derive(Debug, Args)]
@@ -27,6 +27,65 @@ pub enum StudyCommand {
     Diff(DiffArgs),
     /// Make the page of a study from its store alone, with its tables beside it
     Report(ReportArgs),
+    /// What a task of a cluster runs on its node
+    #[command(hide = true)]
+    Worker(WorkerArgs),
+}
+
+/// What makes the trials of a study.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    /// This machine, one trial at a time
+    #[default]
+    Local,
+    /// The nodes of a Slurm cluster, one trial at a time on each
+    Slurm,
+}
+
+/// How tasks are given to Slurm.
+#[derive(Clone, Debug, Default, Args)]
+pub struct SlurmArgs {
+    /// The partition [default: that of the cluster]
+    #[arg(long, value_name = "NAME", help_heading = "Slurm")]
+    pub partition: Option<String>,
+    /// So many nodes at a time, or these nodes alone, such as n[1-4,7] [default: all of the partition]
+    #[arg(long, value_name = "N|LIST", help_heading = "Slurm")]
+    pub nodes: Option<String>,
+    /// Time limit of a task, as Slurm writes it [default: the partition's]
+    #[arg(long, value_name = "TIME", help_heading = "Slurm")]
+    pub time: Option<String>,
+    /// Leave the tasks in Slurm's hands and return; `study resume` collects. Needs --shared
+    #[arg(long, help_heading = "Slurm")]
+    pub detach: bool,
+    /// Stop, resumable, when for so long no task ran and none ended, such as 30m [default: wait]
+    #[arg(long, value_name = "TIME", help_heading = "Slurm")]
+    pub patience: Option<String>,
+}
+
+/// `pinfold study worker`.
+#[derive(Debug, Args)]
+pub struct WorkerArgs {
+    /// The job's document; `-` for standard input
+    #[arg(long, value_name = "FILE")]
+    pub job: String,
+    /// Folder of the results; `-` for standard output
+    #[arg(long, value_name = "DIR")]
+    pub out: String,
+    /// Only look what this node has
+    #[arg(long, conflicts_with_all = ["part", "offset"])]
+    pub scout: bool,
+    /// Number of the part
+    #[arg(long, value_name = "N", conflicts_with = "offset")]
+    pub part: Option<u32>,
+    /// What is added to the index of an array's task to get that number
+    #[arg(long, value_name = "N")]
+    pub offset: Option<u32>,
+    /// Which attempt it is
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub attempt: u32,
+    /// This program is a copy for this task alone: remove it
+    #[arg(long)]
+    pub remove_self: bool,
 }
 
 /// `pinfold study export`.
@@ -100,6 +159,19 @@ pub struct RunArgs {
     /// Where the results go [default: NAME.sqlite of the study's name]
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
+    /// What makes the trials; docs/scale.md describes `slurm`
+    #[arg(long, value_enum, value_name = "ENGINE", default_value_t)]
+    pub engine: Engine,
+    /// How tasks are given to Slurm.
+    #[command(flatten)]
+    pub slurm: SlurmArgs,
+    /// A folder that all nodes and this host share, under one path: through it go program, study
+    /// and results [default: none, they go through `srun`]
+    #[arg(long, value_name = "DIR", help_heading = "Slurm")]
+    pub shared: Option<String>,
+    /// The pinfold on the nodes, if one is there already [default: this program, sent to them]
+    #[arg(long, value_name = "PATH", help_heading = "Slurm")]
+    pub program: Option<String>,
 }
 
 /// `pinfold study resume`.
@@ -114,6 +186,9 @@ pub struct ResumeArgs {
     /// Go on although kernel, topology or command line changed; that is stored and told
     #[arg(long)]
     pub accept_host_change: bool,
+    /// How tasks are given to Slurm, for a run that began on one.
+    #[command(flatten)]
+    pub slurm: SlurmArgs,
 }
 
 /// A run in a store.

@@ -8,9 +8,11 @@
 
 mod ground;
 mod job;
+mod nodes;
 mod page;
 mod progress;
 mod runner;
+mod slurm;
 mod tell;
 mod trials;
 
@@ -46,6 +48,7 @@ pub fn study(arguments: &StudyArgs, state: Option<&str>) -> Result<(), Failure> 
         StudyCommand::Export(arguments) => export(arguments),
         StudyCommand::Diff(arguments) => diff(arguments),
         StudyCommand::Report(arguments) => report(arguments),
+        StudyCommand::Worker(arguments) => slurm::worker::worker(arguments, state),
     }
 }
 
@@ -179,6 +182,9 @@ fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let file = arguments.file.as_str();
     let whole = read(file)?;
     let study = chosen(&whole, arguments.quick, file)?;
+    if slurm::is_meant(arguments)? {
+        return slurm::run(arguments, &whole, state);
+    }
     let bench = Bench::of(&study, file)?;
     let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
     let state = common::state(state)?;
@@ -215,6 +221,10 @@ fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
             .map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
         loaded.same_text(file, &text).map_err(|error| study_failure(&error))?;
     }
+    if let Some(options) = slurm::options_of(&store, id)? {
+        return slurm::resume(arguments, (store, id, &loaded), (options, state));
+    }
+    slurm::refuse_words(&arguments.slurm)?;
     let bench = Bench::of(&loaded.study, &arguments.store)?;
     let origin = common::origin(&bench.host, &bench.topology, loaded.study.seed)?;
     let now = SessionRecord { began_unix_s: SystemClock.unix_seconds(), origin };
@@ -318,7 +328,8 @@ fn report(arguments: &ReportArgs) -> Result<(), Failure> {
     let (store, run, analysis) = analysed(&arguments.store, arguments.run)?;
     let name = &analysis.loaded.study.name;
     let path = arguments.out.clone().unwrap_or_else(|| format!("{name}.html"));
-    page::write(&page::page(&analysis)?, &path)?;
+    let nodes = library::cluster::node_table(&store, &analysis).map_err(|e| study_failure(&e))?;
+    page::write(&page::page(&analysis, &nodes)?, &path)?;
     let folder = format!("{}-tables", path.trim_end_matches(".html"));
     page::export(&store, run, &folder)?;
     data(&format!("{path}\n{folder}"));

@@ -9,11 +9,12 @@ use pinfold_report::{
 };
 use pinfold_study::stats::Verdict;
 use pinfold_study::store::{RunId, Store};
+use pinfold_study::study::cluster::NodeTable;
 use pinfold_study::study::{
     self as library, Analysis, Groups, Plot, PlotKind, Selection, Shown, Summary, Table,
 };
 
-use super::{study_failure, tell};
+use super::{nodes, study_failure, tell};
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
 use crate::time;
@@ -21,8 +22,8 @@ use crate::time;
 /// So many rows of evidence are on the page; all are in the exported tables.
 const MOST_ROWS: usize = 400;
 
-/// The page of an analysis.
-pub fn page(analysis: &Analysis) -> Result<StudyPage, Failure> {
+/// The page of an analysis, with its nodes where there were several.
+pub fn page(analysis: &Analysis, nodes: &NodeTable) -> Result<StudyPage, Failure> {
     let (loaded, run) = (&analysis.loaded, &analysis.run);
     let study = &loaded.study;
     let pictures = study.plots.iter().map(|plot| picture(analysis, plot));
@@ -52,12 +53,15 @@ pub fn page(analysis: &Analysis) -> Result<StudyPage, Failure> {
         date: time::date(run.finished_unix_s.unwrap_or(run.created_unix_s)),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         claims: claims(analysis),
-        pictures: pictures.collect::<Result<_, _>>()?,
+        pictures: pictures.chain(nodes::picture(nodes).map(Ok)).collect::<Result<_, _>>()?,
         tables: tables.collect::<Result<_, _>>()?,
-        evidence: vec![comparisons(analysis), pairs(analysis)],
+        evidence: [comparisons(analysis), pairs(analysis)]
+            .into_iter()
+            .chain(nodes::tables(nodes))
+            .collect(),
         skipped: skipped.collect(),
         failed: failed.collect(),
-        findings: findings(analysis),
+        findings: nodes.warnings.iter().cloned().chain(findings(analysis)).collect(),
         how: how(analysis),
         repeat: loaded.record.command.clone(),
         file: loaded.record.toml.clone(),
@@ -294,7 +298,7 @@ fn comparisons(analysis: &Analysis) -> PageTable {
     }
 }
 
-fn figure_name(figure: &library::FigureName) -> String {
+pub(super) fn figure_name(figure: &library::FigureName) -> String {
     let labels: Vec<String> =
         figure.labels.iter().map(|(name, value)| format!(" {name} {value}")).collect();
     format!("{}{}", figure.probe, labels.concat())

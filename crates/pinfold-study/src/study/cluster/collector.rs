@@ -1,0 +1,527 @@
+//! The one who collects: which parts are out, which came back, which are tried again.
+//!
+//! The store is its only memory but for what `squeue` tells: opened again after a crash it knows
+//! what was submitted, what was delivered and what failed. A task that gave nothing is submitted
+//! once more; then its trials are recorded as failed, with the reason.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::design::TrialSlot;
+use super::super::engine::{self, MAX_FAILURES_IN_A_ROW, slot_of};
+use super::super::error::StudyError;
+use super::super::predict::{Prediction, predict};
+use super::super::record::{Early, Loaded, early_to_json};
+use super::documents::{Answer, Given, ResultError, check_part, read_result, study_digest};
+use super::parts::{Part, Parts};
+use super::slurm::{QueueLine, State};
+use crate::store::{NewDelivery, OpenRun, Store, TaskRecord, TrialRecord};
+
+/// A part that is to be submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ask {
+    /// The part.
+    pub part: u32,
+    /// 1, or 2 for the second attempt.
+    pub attempt: u32,
+}
+
+/// How much may be out at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Tasks that are submitted and have not ended.
+    pub most_out: usize,
+    /// How long the result of a task that ended well may be on its way (ns).
+    pub grace_ns: u64,
+}
+
+/// What became of a result.
+#[derive(Debug)]
+pub enum Accepted {
+    /// It is in the store.
+    Merged {
+        /// The part.
+        part: u32,
+        /// The node's name.
+        node: String,
+        /// Its trials that failed, with their messages.
+        failed: Vec<(TrialSlot, String)>,
+    },
+    /// The store had it already.
+    Known {
+        /// The part.
+        part: u32,
+    },
+    /// It was not taken.
+    Refused(Refusal),
+}
+
+/// A result that was not taken.
+#[derive(Debug)]
+pub struct Refusal {
+    /// Where it came from: a file, a task.
+    pub from: String,
+    /// Why.
+    pub error: ResultError,
+}
+
+/// A task that ended and gave nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Its part and attempt.
+    pub ask: Ask,
+    /// The array job's number.
+    pub job: u64,
+    /// Its index in it.
+    pub element: u32,
+    /// Its node, if it had one.
+    pub node: String,
+    /// Its last state; `None` if Slurm does not know it any more.
+    pub state: Option<String>,
+}
+
+/// What becomes of a part whose task failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failed {
+    /// It is submitted once more.
+    Again,
+    /// Its trials are recorded as failed.
+    Recorded,
+    /// It was no task of ours any more.
+    Ignored,
+}
+
+/// What `squeue` told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Tasks that run.
+    pub running: usize,
+    /// Tasks that wait, by reason.
+    pub pending: BTreeMap<String, usize>,
+    /// Tasks that gave nothing.
+    pub ended: Vec<Ended>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Waiting { attempt: u32 },
+    Out { attempt: u32, job: u64, element: u32, ended_ns: Option<u64> },
+    Done,
+}
+
+/// Collects a run.
+pub struct Collector {
+    loaded: Loaded,
+    prediction: Prediction,
+    parts: Parts,
+    limits: Limits,
+    /// Run's key, digest of its study, our version.
+    marks: (String, String, String),
+    at: Vec<At>,
+    waiting: BTreeSet<u32>,
+    out: BTreeSet<u32>,
+    /// Parts that are missing, by block.
+    missing: Vec<u32>,
+    /// Trials that are in the store.
+    done: u64,
+    spent_ns: u64,
+    /// Parts in a row of which no trial went well.
+    failures_in_a_row: u32,
+    /// Blocks below this may be submitted.
+    horizon: u32,
+    /// Those blocks whose parts were asked for.
+    blocks: BTreeMap<u32, Vec<Part>>,
+}
+
+impl Collector {
+    /// For a run of the store, with what is known of it.
+    ///
+    /// # Errors
+    /// [`StudyError`] if the run is none of a study, or the store cannot be read.
+    pub fn open(
+        store: &mut Store,
+        run: OpenRun,
+        (key, pinfold, limits): (&str, &str, Limits),
+    ) -> Result<Self, StudyError> {
+        let loaded = Loaded::read(store, run.id())?;
+        let prediction = predict(&loaded.study, &loaded.cells, &loaded.facts)?;
+        let parts = Parts::of(&loaded.study, &loaded.cells);
+        let digest = study_digest(&loaded.record.toml, loaded.record.quick);
+        let count = parts.count();
+        let mut collector = Self {
+            marks: (key.to_owned(), digest, pinfold.to_owned()),
+            at: vec![At::Waiting { attempt: 1 }; count as usize],
+            waiting: (0..count).collect(),
+            out: BTreeSet::new(),
+            missing: vec![parts.per_block(); loaded.study.repetitions as usize],
+            done: 0,
+            spent_ns: 0,
+            failures_in_a_row: 0,
+            horizon: 0,
+            blocks: BTreeMap::new(),
+            loaded,
+            prediction,
+            parts,
+            limits,
+        };
+        for (_, record) in store.trials(run.id())? {
+            collector.done += 1;
+            collector.spent_ns += record.duration_ns;
+            if let Some(part) = collector.parts.part_of(slot_of(&record)) {
+                collector.is_done_now(part);
+            }
+        }
+        for task in store.tasks(run.id())? {
+            collector.remember(&task);
+        }
+        collector.widen(store, run)?;
+        Ok(collector)
+    }
+
+    fn remember(&mut self, task: &TaskRecord) {
+        let Some(at) = self.at.get_mut(task.part as usize) else { return };
+        if *at == At::Done {
+            return;
+        }
+        let (part, attempt) = (task.part, task.attempt);
+        if task.failed.is_some() {
+            *at = At::Waiting { attempt: attempt + 1 };
+            self.out.remove(&part);
+            self.waiting.insert(part);
+        } else {
+            *at = At::Out { attempt, job: task.job, element: task.element, ended_ns: None };
+            self.waiting.remove(&part);
+            self.out.insert(part);
+        }
+    }
+
+    /// The study and its cells.
+    #[must_use]
+    pub fn loaded(&self) -> &Loaded {
+        &self.loaded
+    }
+
+    /// How the blocks come apart.
+    #[must_use]
+    pub fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// Trials in the store, and of the whole run.
+    #[must_use]
+    pub fn progress(&self) -> (u64, u64) {
+        (self.done, self.prediction.block_trials * u64::from(self.last_block()))
+    }
+
+    /// What was predicted of one node alone (seconds).
+    #[must_use]
+    pub fn predicted_s(&self) -> f64 {
+        self.prediction.seconds()
+    }
+
+    fn last_block(&self) -> u32 {
+        self.loaded.early.as_ref().map_or(self.prediction.blocks, |early| early.blocks)
+    }
+
+    /// True when nothing is missing.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.missing.iter().take(self.last_block() as usize).all(|missing| *missing == 0)
+    }
+
+    /// The parts that may be submitted now, in order.
+    #[must_use]
+    pub fn to_submit(&self) -> Vec<Ask> {
+        let room = self.limits.most_out.saturating_sub(self.out.len());
+        let end = self.horizon.saturating_mul(self.parts.per_block());
+        let ask = |part: &u32| match self.at.get(*part as usize)? {
+            At::Waiting { attempt } => Some(Ask { part: *part, attempt: *attempt }),
+            At::Out { .. } | At::Done => None,
+        };
+        self.waiting.range(..end).filter_map(ask).take(room).collect()
+    }
+
+    /// Notes that these were submitted.
+    ///
+    /// # Errors
+    /// [`StudyError`] if the store failed.
+    pub fn submitted(
+        &mut self,
+        (store, run): (&mut Store, OpenRun),
+        tasks: &[TaskRecord],
+    ) -> Result<(), StudyError> {
+        store.save_tasks(run, tasks)?;
+        tasks.iter().for_each(|task| self.remember(task));
+        Ok(())
+    }
+
+    /// Tasks that are out: part, attempt, job.
+    #[must_use]
+    pub fn outstanding(&self) -> Vec<(Ask, u64)> {
+        let one = |part: &u32| match self.at.get(*part as usize)? {
+            At::Out { attempt, job, .. } => Some((Ask { part: *part, attempt: *attempt }, *job)),
+            At::Waiting { .. } | At::Done => None,
+        };
+        self.out.iter().filter_map(one).collect()
+    }
+
+    /// Forgets the tasks that are out: they were cancelled by who collects.
+    ///
+    /// # Errors
+    /// [`StudyError`] if the store failed.
+    pub fn taken_back(&mut self, store: &mut Store, run: OpenRun) -> Result<(), StudyError> {
+        let tasks: Vec<(u32, u32)> =
+            self.outstanding().iter().map(|(ask, _)| (ask.part, ask.attempt)).collect();
+        store.forget_tasks(run, &tasks)?;
+        for (part, attempt) in tasks {
+            self.at[part as usize] = At::Waiting { attempt };
+            self.out.remove(&part);
+            self.waiting.insert(part);
+        }
+        Ok(())
+    }
+
+    /// Takes results in: each is checked, and merged unless the store has it.
+    ///
+    /// # Errors
+    /// [`StudyError`]: the store failed (nothing of these is then in it), or part after part
+    /// failed.
+    pub fn accept(
+        &mut self,
+        (store, run): (&mut Store, OpenRun),
+        results: &[(String, String)],
+    ) -> Result<Vec<Accepted>, StudyError> {
+        let mut outcomes = Vec::with_capacity(results.len());
+        let mut deliveries = Vec::new();
+        for (from, text) in results {
+            match self.check(text) {
+                Ok(delivery) => {
+                    outcomes.push(Accepted::Known { part: delivery.part });
+                    deliveries.push((outcomes.len() - 1, delivery));
+                }
+                Err(error) => {
+                    outcomes.push(Accepted::Refused(Refusal { from: from.clone(), error }));
+                }
+            }
+        }
+        let (places, deliveries): (Vec<usize>, Vec<NewDelivery>) = deliveries.into_iter().unzip();
+        let saved = store.save_deliveries(run, &deliveries)?;
+        for ((place, delivery), saved) in places.into_iter().zip(&deliveries).zip(saved) {
+            self.is_done_now(delivery.part);
+            if !saved {
+                continue;
+            }
+            let mut failed = Vec::new();
+            for (record, _) in &delivery.trials {
+                self.done += 1;
+                self.spent_ns += record.duration_ns;
+                if let Some(message) = record.error.as_ref().filter(|_| !record.ok) {
+                    failed.push((slot_of(record), message.clone()));
+                }
+            }
+            self.count_failures(failed.len() == delivery.trials.len());
+            outcomes[place] =
+                Accepted::Merged { part: delivery.part, node: delivery.node.clone(), failed };
+        }
+        self.widen(store, run)?;
+        Ok(outcomes)
+    }
+
+    fn check(&mut self, text: &str) -> Result<NewDelivery, ResultError> {
+        let (key, digest, own) = &self.marks;
+        let Answer { head, given } = read_result(text, (key, digest, own))?;
+        let wrong = |why: String| ResultError::Value { field: "part".to_owned(), why };
+        let (Some(part), Given::Trials(trials)) = (head.part, given) else {
+            return Err(wrong("is missing".to_owned()));
+        };
+        let count = self.parts.count();
+        let known = self.part(part).ok_or_else(|| wrong(format!("is {part}, of {count}")))?;
+        check_part(known, &trials)?;
+        Ok(NewDelivery {
+            part,
+            attempt: head.attempt,
+            node: head.node,
+            origin: head.origin,
+            job: head.job,
+            mask: head.mask,
+            began_unix_s: head.began_unix_s,
+            trials,
+        })
+    }
+
+    /// A part with its trials.
+    pub fn part(&mut self, number: u32) -> Option<&Part> {
+        if number >= self.parts.count() {
+            return None;
+        }
+        let block = self.parts.block_of(number);
+        let (study, cells) = (&self.loaded.study, &self.loaded.cells);
+        let parts =
+            self.blocks.entry(block).or_insert_with(|| self.parts.block(study, cells, block));
+        parts.iter().find(|part| part.number == number)
+    }
+
+    fn is_done_now(&mut self, part: u32) {
+        let Some(at) = self.at.get_mut(part as usize) else { return };
+        if *at == At::Done {
+            return;
+        }
+        *at = At::Done;
+        self.waiting.remove(&part);
+        self.out.remove(&part);
+        let block = self.parts.block_of(part);
+        if let Some(missing) = self.missing.get_mut(block as usize) {
+            *missing = missing.saturating_sub(1);
+            if *missing == 0 {
+                self.blocks.remove(&block);
+            }
+        }
+    }
+
+    fn count_failures(&mut self, all_failed: bool) {
+        self.failures_in_a_row = if all_failed { self.failures_in_a_row + 1 } else { 0 };
+    }
+
+    /// An error once part after part failed.
+    ///
+    /// # Errors
+    /// [`StudyError::KeepsFailing`].
+    pub fn keeps_failing(&self, name: &str, message: &str) -> Result<(), StudyError> {
+        match self.failures_in_a_row < MAX_FAILURES_IN_A_ROW {
+            true => Ok(()),
+            false => Err(StudyError::KeepsFailing {
+                count: self.failures_in_a_row,
+                name: name.to_owned(),
+                message: message.to_owned(),
+            }),
+        }
+    }
+
+    /// Compares what is out with what `squeue` tells.
+    pub fn seen(&mut self, queue: &[QueueLine], now_ns: u64) -> Seen {
+        let told: BTreeMap<(u64, u32), &QueueLine> =
+            queue.iter().map(|line| ((line.job, line.element.unwrap_or(0)), line)).collect();
+        let mut seen = Seen::default();
+        for part in &self.out {
+            let Some(At::Out { attempt, job, element, ended_ns }) = self.at.get_mut(*part as usize)
+            else {
+                continue;
+            };
+            let line = told.get(&(*job, *element));
+            let state = match line.map(|line| &line.state) {
+                Some(State::Running) => {
+                    seen.running += 1;
+                    continue;
+                }
+                Some(State::Pending(reason)) => {
+                    *seen.pending.entry(reason.clone()).or_default() += 1;
+                    continue;
+                }
+                Some(State::Ended(state)) => Some(state.clone()),
+                // Its result may be on its way through the file system.
+                ended @ (Some(State::Completed) | None) => {
+                    let since = *ended_ns.get_or_insert(now_ns);
+                    if now_ns.saturating_sub(since) < self.limits.grace_ns {
+                        continue;
+                    }
+                    ended.map(|_| "COMPLETED".to_owned())
+                }
+            };
+            seen.ended.push(Ended {
+                ask: Ask { part: *part, attempt: *attempt },
+                job: *job,
+                element: *element,
+                node: line.map_or_else(String::new, |line| line.node.clone()),
+                state,
+            });
+        }
+        seen
+    }
+
+    /// A task ended and gave nothing: it is submitted once more, or its trials are recorded as
+    /// failed.
+    ///
+    /// # Errors
+    /// [`StudyError`] if the store failed.
+    pub fn failed(
+        &mut self,
+        (store, run): (&mut Store, OpenRun),
+        (ask, node): (Ask, &str),
+        (reason, now_unix_s): (&str, u64),
+    ) -> Result<Failed, StudyError> {
+        let Some(At::Out { attempt, job, element, .. }) = self.at.get(ask.part as usize).copied()
+        else {
+            return Ok(Failed::Ignored);
+        };
+        if attempt != ask.attempt {
+            return Ok(Failed::Ignored);
+        }
+        if attempt >= 2 {
+            let error = match node {
+                "" => reason.to_owned(),
+                node => format!("on {node}: {reason}"),
+            };
+            let record = |(slot, position): (TrialSlot, u32)| TrialRecord {
+                block: slot.block,
+                cell: slot.cell,
+                start: slot.start,
+                twin: slot.twin,
+                position,
+                node: node.to_owned(),
+                ok: false,
+                attempts: attempt,
+                error: Some(error.clone()),
+                began_unix_s: now_unix_s,
+                duration_ns: 0,
+                work_ns: 0,
+            };
+            let records: Vec<TrialRecord> =
+                self.part(ask.part).into_iter().flat_map(Part::trials).map(record).collect();
+            store.save_trials(run, &records)?;
+            self.done += records.len() as u64;
+            self.is_done_now(ask.part);
+            self.count_failures(true);
+            self.widen(store, run)?;
+        }
+        let task = TaskRecord {
+            part: ask.part,
+            attempt,
+            job,
+            element,
+            submitted_unix_s: now_unix_s,
+            failed: Some(reason.to_owned()),
+        };
+        store.save_tasks(run, std::slice::from_ref(&task))?;
+        self.remember(&task);
+        Ok(if attempt >= 2 { Failed::Recorded } else { Failed::Again })
+    }
+
+    /// Lets further blocks begin; a study with a budget or a rule to stop goes block by block.
+    fn widen(&mut self, store: &mut Store, run: OpenRun) -> Result<(), StudyError> {
+        let study = &self.loaded.study;
+        if study.stop.is_none() && study.budget_ns.is_none() {
+            self.horizon = self.prediction.blocks;
+            return Ok(());
+        }
+        let at_least = study.stop.as_ref().map_or(1, |stop| stop.at_least).max(1);
+        let whole = self.missing.iter().take_while(|missing| **missing == 0).count();
+        let whole = u32::try_from(whole).unwrap_or(u32::MAX);
+        // A block that has begun is ended.
+        let begun = self.missing.iter().rposition(|missing| *missing < self.parts.per_block());
+        let begun = begun.map_or(0, |block| u32::try_from(block + 1).unwrap_or(u32::MAX));
+        self.horizon = self.horizon.max(begun).max(at_least);
+        if self.loaded.early.is_some() || whole < self.horizon || whole >= self.prediction.blocks {
+            self.horizon = self.horizon.min(self.last_block());
+            return Ok(());
+        }
+        match engine::enough((&*store, run), &self.loaded, (whole, self.spent_ns))? {
+            Some(reason) => {
+                let early = Early { blocks: whole, reason };
+                store.set_confirmation(run, &early_to_json(&early)?)?;
+                self.loaded.early = Some(early);
+                self.horizon = whole;
+            }
+            None => self.horizon = (whole + 1).min(self.prediction.blocks),
+        }
+        Ok(())
+    }
+}

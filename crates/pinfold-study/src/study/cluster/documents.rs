@@ -1,0 +1,532 @@
+//! What travels between the one who collects and the nodes. Nothing that comes back is believed.
+//!
+//! A job is one JSON document. A result is one line of JSON, and behind it a line
+//! `pinfold-end SHA256` with the digest of that line: a file that was cut off, or written over,
+//! has no such end. What a node's prolog printed before is passed over.
+
+use std::collections::BTreeSet;
+
+use pinfold_model::{Figure, Origin};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::super::design::TrialSlot;
+use super::super::file::HostFacts;
+use super::super::record::FactsV1;
+use super::parts::Part;
+use crate::measured::FigureV1;
+use crate::schema::{OriginV1, SchemaError};
+use crate::store::TrialRecord;
+
+const JOB: &str = "pinfold-job/1";
+const RESULT: &str = "pinfold-result/1";
+const OPTIONS: &str = "pinfold-cluster/1";
+const END: &str = "pinfold-end ";
+
+/// How the tasks of a run are submitted; kept in its store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Options {
+    format: String,
+    /// Tells this run's tasks and results from all others.
+    pub key: String,
+    /// A folder that all nodes share, under one path; without one results come by the output of
+    /// `srun`.
+    pub shared: Option<String>,
+    /// The program on the nodes, where it is there already.
+    pub program: Option<String>,
+    /// The partition, if not the default one.
+    pub partition: Option<String>,
+    /// Only these nodes, as Slurm lists them.
+    pub nodes: Option<String>,
+    /// At most so many at a time.
+    pub at_once: Option<u32>,
+    /// Time limit of a task, as Slurm writes it.
+    pub time: Option<String>,
+}
+
+impl Options {
+    /// Options of a run with this key.
+    #[must_use]
+    pub fn new(key: String) -> Self {
+        Self { format: OPTIONS.to_owned(), key, ..Self::default() }
+    }
+
+    /// As the store keeps them.
+    ///
+    /// # Errors
+    /// [`SchemaError`] if they cannot be written.
+    pub fn to_json(&self) -> Result<String, SchemaError> {
+        Ok(serde_json::to_string(self)?)
+    }
+}
+
+/// Options that the store kept.
+///
+/// # Errors
+/// [`SchemaError`] if they are of another version.
+pub fn read_options(text: &str) -> Result<Options, SchemaError> {
+    let options: Options = serde_json::from_str(text)?;
+    match options.format == OPTIONS {
+        true => Ok(options),
+        false => Err(SchemaError::Word { what: "format", word: options.format }),
+    }
+}
+
+/// What a node is given.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobDocument {
+    /// The run's key.
+    pub key: String,
+    /// Version of the Pinfold that gives it.
+    pub pinfold: String,
+    /// The study file's text.
+    pub toml: String,
+    /// Whether its `[quick]` form is run.
+    pub quick: bool,
+    /// What the first node said; `None` for that one itself.
+    pub scouted: Option<Scouted>,
+}
+
+/// What a node has, as far as the design depends on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scouted {
+    /// What expressions may know of it.
+    pub facts: HostFacts,
+    /// By cell, why it is not run.
+    pub skipped: Vec<Option<String>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct JobV1 {
+    format: String,
+    key: String,
+    pinfold: String,
+    study: String,
+    quick: bool,
+    scouted: Option<ScoutedV1>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ScoutedV1 {
+    facts: FactsV1,
+    skipped: Vec<Option<String>>,
+}
+
+impl ScoutedV1 {
+    fn of(scouted: &Scouted) -> Self {
+        Self { facts: FactsV1::of(&scouted.facts), skipped: scouted.skipped.clone() }
+    }
+
+    fn into_scouted(self) -> Scouted {
+        Scouted { facts: self.facts.into_facts(), skipped: self.skipped }
+    }
+}
+
+impl JobDocument {
+    /// The document.
+    ///
+    /// # Errors
+    /// [`SchemaError`] if it cannot be written.
+    pub fn to_json(&self) -> Result<String, SchemaError> {
+        Ok(serde_json::to_string(&JobV1 {
+            format: JOB.to_owned(),
+            key: self.key.clone(),
+            pinfold: self.pinfold.clone(),
+            study: self.toml.clone(),
+            quick: self.quick,
+            scouted: self.scouted.as_ref().map(ScoutedV1::of),
+        })?)
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// [`SchemaError`] if it is none, or of another version.
+    pub fn from_json(text: &str) -> Result<Self, SchemaError> {
+        let read: JobV1 = serde_json::from_str(text)?;
+        if read.format != JOB {
+            return Err(SchemaError::Word { what: "format", word: read.format });
+        }
+        Ok(Self {
+            key: read.key,
+            pinfold: read.pinfold,
+            toml: read.study,
+            quick: read.quick,
+            scouted: read.scouted.map(ScoutedV1::into_scouted),
+        })
+    }
+}
+
+/// Who delivers what.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Head {
+    /// The run's key.
+    pub key: String,
+    /// Version of the node's Pinfold.
+    pub pinfold: String,
+    /// Digest of the study and its form, by [`study_digest`].
+    pub study: String,
+    /// The part; `None` of the first node, which only looked.
+    pub part: Option<u32>,
+    /// Which attempt at it.
+    pub attempt: u32,
+    /// The node's name.
+    pub node: String,
+    /// Number of its job.
+    pub job: String,
+    /// The PUs that the job may use.
+    pub mask: String,
+    /// The node itself.
+    pub origin: Origin,
+    /// When it began (seconds since 1970).
+    pub began_unix_s: u64,
+}
+
+/// What is delivered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Given {
+    /// What the node has.
+    Scouted(Scouted),
+    /// All trials of a part.
+    Trials(Vec<(TrialRecord, Vec<Figure>)>),
+    /// Nothing: the node is not like the first one, or its Pinfold is another.
+    Refused(String),
+}
+
+/// A whole result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// Who.
+    pub head: Head,
+    /// What.
+    pub given: Given,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ResultV1 {
+    format: String,
+    pinfold: String,
+    key: String,
+    study: String,
+    part: Option<u32>,
+    attempt: u32,
+    node: String,
+    job: String,
+    mask: String,
+    origin: OriginV1,
+    began_unix_s: u64,
+    #[serde(default)]
+    scouted: Option<ScoutedV1>,
+    #[serde(default)]
+    refused: Option<String>,
+    #[serde(default)]
+    trials: Vec<TrialV1>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct TrialV1 {
+    block: u32,
+    cell: usize,
+    start: u32,
+    second_look: bool,
+    position: u32,
+    ok: bool,
+    attempts: u32,
+    error: Option<String>,
+    began_unix_s: u64,
+    duration_ns: u64,
+    work_ns: u64,
+    figures: Vec<FigureV1>,
+}
+
+/// What every version of a result says of itself.
+#[derive(Deserialize)]
+struct Plate {
+    format: Option<String>,
+    pinfold: Option<String>,
+    key: Option<String>,
+    node: Option<String>,
+}
+
+/// Why a result is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ResultError {
+    /// It is not whole.
+    #[error("it is torn: {0}")]
+    Torn(&'static str),
+    /// It is no result.
+    #[error("it is not a result of this format")]
+    Json(#[from] serde_json::Error),
+    /// It is something else.
+    #[error("its format is {0:?}, not {RESULT:?}")]
+    Format(String),
+    /// Another Pinfold made it.
+    #[error("node {node} has Pinfold {found}, this is {own}")]
+    Version {
+        /// The node's name.
+        node: String,
+        /// The node's version.
+        found: String,
+        /// Ours.
+        own: String,
+    },
+    /// It belongs to another run.
+    #[error("it belongs to the run {found}, not to {own}")]
+    Run {
+        /// Its key.
+        found: String,
+        /// Ours.
+        own: String,
+    },
+    /// It belongs to another study.
+    #[error("it is of another study or another form of it (digest {0})")]
+    Study(String),
+    /// The node is not like the first one.
+    #[error("node {node} does not fit: {why}")]
+    Node {
+        /// The node's name.
+        node: String,
+        /// What differs.
+        why: String,
+    },
+    /// A value of it cannot be.
+    #[error("{field} {why}")]
+    Value {
+        /// Where.
+        field: String,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+impl ResultError {
+    /// True if no further result can be better: the study is to stop.
+    #[must_use]
+    pub fn ends_the_study(&self) -> bool {
+        match self {
+            ResultError::Version { .. } | ResultError::Node { .. } => true,
+            ResultError::Torn(_)
+            | ResultError::Json(_)
+            | ResultError::Format(_)
+            | ResultError::Run { .. }
+            | ResultError::Study(_)
+            | ResultError::Value { .. } => false,
+        }
+    }
+
+    /// What the user can do next.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            ResultError::Version { .. } => Some(
+                "install one version on all nodes, leave --program out so that this one travels, \
+                 or leave the node out with --nodes LIST",
+            ),
+            ResultError::Node { .. } => Some(
+                "cells mean the same on like nodes only: name those with --nodes LIST or \
+                 --partition, and go on with `pinfold study resume`",
+            ),
+            ResultError::Torn(_)
+            | ResultError::Json(_)
+            | ResultError::Format(_)
+            | ResultError::Run { .. }
+            | ResultError::Study(_)
+            | ResultError::Value { .. } => None,
+        }
+    }
+}
+
+/// Digest of a study's text and of the form that is run.
+#[must_use]
+pub fn study_digest(toml: &str, quick: bool) -> String {
+    hex(format!("{}{toml}", if quick { "quick\n" } else { "whole\n" }).as_bytes())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A result as it travels.
+///
+/// # Errors
+/// [`SchemaError`] if it cannot be written.
+pub fn result_text(answer: &Answer) -> Result<String, SchemaError> {
+    let head = &answer.head;
+    let trial = |(record, figures): &(TrialRecord, Vec<Figure>)| TrialV1 {
+        block: record.block,
+        cell: record.cell,
+        start: record.start,
+        second_look: record.twin,
+        position: record.position,
+        ok: record.ok,
+        attempts: record.attempts,
+        error: record.error.clone(),
+        began_unix_s: record.began_unix_s,
+        duration_ns: record.duration_ns,
+        work_ns: record.work_ns,
+        figures: figures.iter().map(FigureV1::of).collect(),
+    };
+    let (scouted, refused, trials) = match &answer.given {
+        Given::Scouted(scouted) => (Some(ScoutedV1::of(scouted)), None, Vec::new()),
+        Given::Refused(why) => (None, Some(why.clone()), Vec::new()),
+        Given::Trials(trials) => (None, None, trials.iter().map(trial).collect()),
+    };
+    let line = serde_json::to_string(&ResultV1 {
+        format: RESULT.to_owned(),
+        pinfold: head.pinfold.clone(),
+        key: head.key.clone(),
+        study: head.study.clone(),
+        part: head.part,
+        attempt: head.attempt,
+        node: head.node.clone(),
+        job: head.job.clone(),
+        mask: head.mask.clone(),
+        origin: OriginV1::of(&head.origin),
+        began_unix_s: head.began_unix_s,
+        scouted,
+        refused,
+        trials,
+    })?;
+    Ok(format!("{line}\n{END}{}\n", hex(line.as_bytes())))
+}
+
+/// Reads a result of the run with this key and study.
+///
+/// # Errors
+/// [`ResultError`]: torn, foreign, of another run, study or version, or with impossible values.
+pub fn read_result(
+    text: &str,
+    (key, study, own): (&str, &str, &str),
+) -> Result<Answer, ResultError> {
+    let mut lines = text.trim_end_matches('\n').lines().rev();
+    let end = lines.next().and_then(|line| line.strip_prefix(END));
+    let end = end.ok_or(ResultError::Torn("its last line, with its digest, is missing"))?;
+    let line = lines.next().ok_or(ResultError::Torn("it has nothing but its last line"))?;
+    if hex(line.as_bytes()) != end {
+        return Err(ResultError::Torn("its digest is not that of its content"));
+    }
+    let plate: Plate = serde_json::from_str(line)?;
+    let format = plate.format.unwrap_or_default();
+    if !format.starts_with(RESULT.trim_end_matches('1')) {
+        return Err(ResultError::Format(format));
+    }
+    if let Some(found) = plate.key.filter(|found| found != key) {
+        return Err(ResultError::Run { found, own: key.to_owned() });
+    }
+    if plate.pinfold.as_deref() != Some(own) {
+        return Err(ResultError::Version {
+            node: plate.node.unwrap_or_default(),
+            found: plate.pinfold.unwrap_or_default(),
+            own: own.to_owned(),
+        });
+    }
+    if format != RESULT {
+        return Err(ResultError::Format(format));
+    }
+    let read: ResultV1 = serde_json::from_str(line)?;
+    if read.key != key {
+        return Err(ResultError::Run { found: read.key, own: key.to_owned() });
+    }
+    if read.study != study {
+        return Err(ResultError::Study(read.study));
+    }
+    if let Some(why) = read.refused {
+        return Err(ResultError::Node { node: read.node, why });
+    }
+    read.into_answer()
+}
+
+impl ResultV1 {
+    fn into_answer(self) -> Result<Answer, ResultError> {
+        let wrong = |field: &str, why: String| ResultError::Value { field: field.to_owned(), why };
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if self.node.is_empty() || self.node.len() > 255 || !self.node.chars().all(is_name) {
+            return Err(wrong("node", format!("is {:?}, which is no name", self.node)));
+        }
+        if !(1..=2).contains(&self.attempt) {
+            return Err(wrong("attempt", format!("is {}", self.attempt)));
+        }
+        let given = match self.scouted {
+            Some(scouted) => Given::Scouted(scouted.into_scouted()),
+            None => {
+                let node = self.node.clone();
+                let trial = |(index, trial): (usize, TrialV1)| {
+                    trial
+                        .into_trial(node.clone())
+                        .map_err(|why| wrong("trials", format!("[{index}]: {why}")))
+                };
+                let trials = self.trials.into_iter().enumerate().map(trial);
+                Given::Trials(trials.collect::<Result<_, _>>()?)
+            }
+        };
+        let origin = self.origin.into_origin();
+        let head = Head {
+            key: self.key,
+            pinfold: self.pinfold,
+            study: self.study,
+            part: self.part,
+            attempt: self.attempt,
+            node: self.node,
+            job: self.job,
+            mask: self.mask,
+            origin: origin.map_err(|error| wrong("origin", error.to_string()))?,
+            began_unix_s: self.began_unix_s,
+        };
+        Ok(Answer { head, given })
+    }
+}
+
+impl TrialV1 {
+    fn into_trial(self, node: String) -> Result<(TrialRecord, Vec<Figure>), String> {
+        if !self.ok && self.error.is_none() {
+            return Err("it failed and does not say why".to_owned());
+        }
+        if self.ok && self.figures.is_empty() {
+            return Err("it went well and measured nothing".to_owned());
+        }
+        let figures =
+            self.figures.into_iter().map(FigureV1::into_finite).collect::<Result<_, _>>()?;
+        let record = TrialRecord {
+            block: self.block,
+            cell: self.cell,
+            start: self.start,
+            twin: self.second_look,
+            position: self.position,
+            node,
+            ok: self.ok,
+            attempts: self.attempts,
+            error: self.error,
+            began_unix_s: self.began_unix_s,
+            duration_ns: self.duration_ns,
+            work_ns: self.work_ns,
+        };
+        Ok((record, figures))
+    }
+}
+
+/// Checks that trials are those of a part, each once and at its place.
+///
+/// # Errors
+/// [`ResultError::Value`] that names the first that is not.
+pub(super) fn check_part(
+    part: &Part,
+    trials: &[(TrialRecord, Vec<Figure>)],
+) -> Result<(), ResultError> {
+    let wrong = |why: String| ResultError::Value { field: format!("part {}", part.number), why };
+    let wanted: BTreeSet<(TrialSlot, u32)> = part.trials().collect();
+    let mut found = BTreeSet::new();
+    for (record, _) in trials {
+        let slot = super::super::engine::slot_of(record);
+        let name = format!("block {}, cell {}, place {}", slot.block, slot.cell, record.position);
+        if !wanted.contains(&(slot, record.position)) {
+            return Err(wrong(format!("has not the trial of {name}")));
+        }
+        if !found.insert((slot, record.position)) {
+            return Err(wrong(format!("holds the trial of {name} twice")));
+        }
+    }
+    match found.len() == wanted.len() {
+        true => Ok(()),
+        false => Err(wrong(format!("holds {} of its {} trials", found.len(), wanted.len()))),
+    }
+}

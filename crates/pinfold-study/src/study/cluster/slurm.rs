@@ -1,0 +1,522 @@
+//! The texts that Slurm is given, and its answers. Nothing here runs anything.
+//!
+//! Programs get their words one by one, never by a shell; the one shell there is runs the script
+//! of a batch job, which has fixed text and words in single quotes. Of Slurm's answers only those
+//! forms are read that it has kept for twenty years (`-o` formats, `scontrol -o`), from 22.05 on
+//! as tested; what is not as expected is named, not guessed at.
+
+use std::collections::BTreeMap;
+
+/// An answer that is not what Slurm gives.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{program} answered {line:?}, {why}")]
+pub struct BadAnswer {
+    /// Which program.
+    pub program: &'static str,
+    /// The line, or its beginning.
+    pub line: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+fn bad(program: &'static str, line: &str, why: impl Into<String>) -> BadAnswer {
+    BadAnswer { program, line: line.chars().take(120).collect(), why: why.into() }
+}
+
+/// A word of the command line that Slurm would not take.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{option}: {word:?} {why}")]
+pub struct BadWord {
+    /// Which option.
+    pub option: &'static str,
+    /// What was typed.
+    pub word: String,
+    /// What is wrong with it.
+    pub why: &'static str,
+}
+
+/// Checks the name of a partition.
+///
+/// # Errors
+/// [`BadWord`] for one that is none.
+pub fn partition(word: &str) -> Result<(), BadWord> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    match !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
+        true => Ok(()),
+        false => Err(BadWord {
+            option: "--partition",
+            word: word.to_owned(),
+            why: "is no name of a partition",
+        }),
+    }
+}
+
+/// Checks a time limit: minutes, `minutes:seconds`, `hours:minutes:seconds`, `days-hours`, and
+/// so on with minutes and seconds.
+///
+/// # Errors
+/// [`BadWord`] for another form.
+pub fn time(word: &str) -> Result<(), BadWord> {
+    let numbers = |text: &str, most: usize| {
+        let parts: Vec<&str> = text.split(':').collect();
+        let is_number = |part: &&str| {
+            (1..=9).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit())
+        };
+        parts.len() <= most && parts.iter().all(is_number)
+    };
+    let fine = match word.split_once('-') {
+        Some((days, rest)) => numbers(days, 1) && numbers(rest, 3),
+        None => numbers(word, 3),
+    };
+    match fine {
+        true => Ok(()),
+        false => Err(BadWord {
+            option: "--time",
+            word: word.to_owned(),
+            why: "is no time of Slurm: minutes, H:MM:SS or D-HH:MM:SS",
+        }),
+    }
+}
+
+/// `--nodes`: a number (so many at a time), or a list of names.
+///
+/// # Errors
+/// [`BadWord`] for 0 and for what is no list.
+pub fn nodes(word: &str) -> Result<NodeWish, BadWord> {
+    let wrong = |why| BadWord { option: "--nodes", word: word.to_owned(), why };
+    if word.bytes().all(|byte| byte.is_ascii_digit()) && !word.is_empty() {
+        return match word.parse() {
+            Ok(count) if count > 0 => Ok(NodeWish::AtOnce(count)),
+            Ok(_) | Err(_) => Err(wrong("is no number of nodes")),
+        };
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.,[]".contains(c);
+    match !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
+        true => Ok(NodeWish::These(word.to_owned())),
+        false => Err(wrong("is neither a number nor a list such as n[1-4,7]")),
+    }
+}
+
+/// What `--nodes` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeWish {
+    /// So many at a time, whichever.
+    AtOnce(u32),
+    /// These alone.
+    These(String),
+}
+
+/// What a job wants of Slurm.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// Its name, by which it is found again.
+    pub name: String,
+    /// The partition.
+    pub partition: Option<String>,
+    /// Nodes that it must not use.
+    pub exclude: Vec<String>,
+    /// Time limit.
+    pub time: Option<String>,
+}
+
+impl Wish {
+    /// Words that `sbatch` and `srun` have in common: a node as a whole, once, never requeued.
+    fn words(&self) -> Vec<String> {
+        let mut words: Vec<String> =
+            ["--nodes=1", "--ntasks=1", "--exclusive", "--mem=0"].map(str::to_owned).to_vec();
+        words.push(format!("--job-name={}", self.name));
+        words.extend(self.partition.iter().map(|name| format!("--partition={name}")));
+        words.extend(self.time.iter().map(|time| format!("--time={time}")));
+        if !self.exclude.is_empty() {
+            words.push(format!("--exclude={}", self.exclude.join(",")));
+        }
+        words
+    }
+
+    /// Words of `sbatch`, whose script comes on standard input; an array if there are elements.
+    #[must_use]
+    pub fn sbatch(&self, output: &str, (elements, at_once): (&[u32], Option<u32>)) -> Vec<String> {
+        let mut words = vec!["--parsable".to_owned(), "--no-requeue".to_owned()];
+        words.extend(self.words());
+        words.push(format!("--output={output}"));
+        words.push("--open-mode=append".to_owned());
+        // The worker takes back what it changed before the limit kills it.
+        words.push("--signal=B:TERM@30".to_owned());
+        if !elements.is_empty() {
+            let most = at_once.map_or_else(String::new, |most| format!("%{most}"));
+            words.push(format!("--array={}{most}", array(elements)));
+        }
+        words
+    }
+
+    /// Words of `srun` in front of the program; the program is copied to `copy` on the node first.
+    #[must_use]
+    pub fn srun(&self, copy: Option<&str>) -> Vec<String> {
+        let mut words = self.words();
+        words.extend(["--mpi=none", "--cpu-bind=none", "--unbuffered"].map(str::to_owned));
+        words.extend(copy.map(|path| format!("--bcast={path}")));
+        words
+    }
+}
+
+/// `0-3,7,9-12`.
+#[must_use]
+pub fn array(elements: &[u32]) -> String {
+    let mut sorted = elements.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for one in sorted {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(one) => *last = one,
+            Some(_) | None => ranges.push((one, one)),
+        }
+    }
+    let text = |(first, last): (u32, u32)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    ranges.into_iter().map(text).collect::<Vec<_>>().join(",")
+}
+
+/// Parts that become one array job: element `e` runs part `offset + e`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// What is added to the index in the array.
+    pub offset: u32,
+    /// The indexes.
+    pub elements: Vec<u32>,
+}
+
+/// Array jobs for these parts, in order, each with indexes below `MaxArraySize`.
+#[must_use]
+pub fn batches(parts: &[u32], max_array: u32) -> Vec<Batch> {
+    let size = max_array.max(1);
+    let mut by_offset: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for part in parts {
+        by_offset.entry(part - part % size).or_default().push(part % size);
+    }
+    by_offset.into_iter().map(|(offset, elements)| Batch { offset, elements }).collect()
+}
+
+/// A word as the shell of a script reads it back.
+#[must_use]
+pub fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// The script of a batch job: it becomes the program.
+#[must_use]
+pub fn script(words: &[String]) -> String {
+    let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+    format!("#!/bin/sh\nexec {}\n", words.join(" "))
+}
+
+/// The number that `sbatch --parsable` prints: `17`, or `17;cluster`.
+///
+/// # Errors
+/// [`BadAnswer`].
+pub fn submitted(answer: &str) -> Result<u64, BadAnswer> {
+    let line = answer.trim_end_matches('\n').lines().next_back().unwrap_or("");
+    let number = line.split(';').next().unwrap_or("");
+    match number.parse() {
+        Ok(job) if job > 0 => Ok(job),
+        Ok(_) | Err(_) => Err(bad("sbatch", line, "which is no number of a job")),
+    }
+}
+
+/// How a task is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It waits, for this reason.
+    Pending(String),
+    /// It runs, or is about to, or to end.
+    Running,
+    /// It ended well.
+    Completed,
+    /// It ended badly: `TIMEOUT`, `NODE_FAIL`.
+    Ended(String),
+}
+
+/// One task as `squeue` tells of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueLine {
+    /// The array job's number.
+    pub job: u64,
+    /// Its index in the array; `None` for a job that is no array.
+    pub element: Option<u32>,
+    /// How it is.
+    pub state: State,
+    /// Its node; empty while it has none.
+    pub node: String,
+}
+
+/// Words of `squeue` for [`queue`].
+#[must_use]
+pub fn queue_words(name: &str) -> Vec<String> {
+    let format = "--format=%F|%K|%T|%N|%r";
+    let fixed = ["--noheader", "--array", "--states=all", format].map(str::to_owned);
+    fixed.into_iter().chain([format!("--name={name}")]).collect()
+}
+
+/// Reads `squeue`'s answer, one task a line.
+///
+/// # Errors
+/// [`BadAnswer`] that names the first line that is not as expected.
+pub fn queue(answer: &str) -> Result<Vec<QueueLine>, BadAnswer> {
+    answer.lines().filter(|line| !line.trim().is_empty()).map(queue_line).collect()
+}
+
+fn queue_line(line: &str) -> Result<QueueLine, BadAnswer> {
+    let wrong = |why: String| bad("squeue", line, why);
+    let fields: Vec<&str> = line.splitn(5, '|').map(str::trim).collect();
+    let [job, element, state, node, reason] = fields[..] else {
+        return Err(wrong(format!("which has {} fields, not 5", fields.len())));
+    };
+    let number = job.parse().map_err(|_| wrong(format!("where {job:?} is no number of a job")))?;
+    let element = match element {
+        "N/A" | "" => None,
+        text => Some(text.parse().map_err(|_| wrong(format!("where {text:?} is no index")))?),
+    };
+    let state = match state {
+        "PENDING" | "REQUEUED" | "REQUEUE_HOLD" | "REQUEUE_FED" | "SPECIAL_EXIT"
+        | "RESV_DEL_HOLD" => State::Pending(reason.to_owned()),
+        "RUNNING" | "COMPLETING" | "CONFIGURING" | "RESIZING" | "SIGNALING" | "STAGE_OUT"
+        | "STOPPED" | "SUSPENDED" => State::Running,
+        "COMPLETED" => State::Completed,
+        "FAILED" | "TIMEOUT" | "NODE_FAIL" | "CANCELLED" | "BOOT_FAIL" | "DEADLINE"
+        | "OUT_OF_MEMORY" | "PREEMPTED" | "REVOKED" => State::Ended(state.to_owned()),
+        other => return Err(wrong(format!("where {other:?} is no state of a job"))),
+    };
+    Ok(QueueLine { job: number, element, state, node: node.to_owned() })
+}
+
+/// Whether waiting for this reason is usual in a busy cluster; else a person must do something.
+#[must_use]
+pub fn waits_as_usual(reason: &str) -> bool {
+    matches!(
+        reason,
+        "" | "None"
+            | "Priority"
+            | "Resources"
+            | "JobArrayTaskLimit"
+            | "BeginTime"
+            | "Prolog"
+            | "Cleaning"
+    )
+}
+
+/// What a state means, in words.
+#[must_use]
+pub fn ended_words(state: &str, exit_code: Option<&str>) -> String {
+    let exit = exit_code.filter(|code| *code != "0:0");
+    let text = match state {
+        "TIMEOUT" => "the time limit ended it",
+        "NODE_FAIL" => "its node failed",
+        "CANCELLED" => "it was cancelled",
+        "OUT_OF_MEMORY" => "it ran out of memory",
+        "PREEMPTED" => "it was preempted",
+        "BOOT_FAIL" => "its node did not start",
+        "DEADLINE" => "its deadline passed",
+        "FAILED" => {
+            return match exit.and_then(|code| code.split_once(':')) {
+                Some((code, "0")) => format!("exit code {code}"),
+                Some((_, signal)) => format!("killed by signal {signal}"),
+                None => "it failed".to_owned(),
+            };
+        }
+        other => return format!("it ended as {other}"),
+    };
+    text.to_owned()
+}
+
+/// Fields of `scontrol -o show job`: `ExitCode=7:0`.
+#[must_use]
+pub fn job_field<'a>(answer: &'a str, name: &str) -> Option<&'a str> {
+    let mut words = answer.split_ascii_whitespace();
+    words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// What `scontrol show config` says of limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Indexes of arrays are below this.
+    pub max_array: u32,
+    /// Jobs that the controller keeps at most, all users together.
+    pub max_jobs: u32,
+    /// Slurm's version.
+    pub version: String,
+    /// Name of the cluster.
+    pub cluster: String,
+}
+
+/// Reads `scontrol show config`.
+///
+/// # Errors
+/// [`BadAnswer`] if a limit is missing or no number.
+pub fn config(answer: &str) -> Result<Config, BadAnswer> {
+    let field = |name: &str| {
+        let value = answer.lines().find_map(|line| {
+            let (key, value) = line.split_once('=')?;
+            (key.trim() == name).then(|| value.trim())
+        });
+        value.ok_or_else(|| bad("scontrol", "", format!("where {name} is missing")))
+    };
+    let number = |name: &str| {
+        let text = field(name)?;
+        let wrong = |_| bad("scontrol", text, format!("which is no number for {name}"));
+        text.parse::<u32>().map_err(wrong)
+    };
+    Ok(Config {
+        max_array: number("MaxArraySize")?,
+        max_jobs: number("MaxJobCount")?,
+        version: field("SLURM_VERSION")?.to_owned(),
+        cluster: field("ClusterName")?.to_owned(),
+    })
+}
+
+/// A node of a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeLine {
+    /// Its name.
+    pub name: String,
+    /// `idle`, `down*`.
+    pub state: String,
+    /// The partition.
+    pub partition: String,
+    /// True for the partition that is used if none is named.
+    pub is_default: bool,
+}
+
+impl NodeLine {
+    /// True if it may run something, now or after what runs there.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        let state = self.state.trim_end_matches(['*', '~', '#', '!', '%', '$', '@', '^', '-', '+']);
+        let is_answering = !self.state.contains('*');
+        is_answering
+            && matches!(
+                state,
+                "idle"
+                    | "allocated"
+                    | "mixed"
+                    | "completing"
+                    | "reserved"
+                    | "planned"
+                    | "power_saved"
+            )
+    }
+}
+
+/// Words of `sinfo` for [`node_lines`].
+pub const NODE_WORDS: [&str; 3] = ["--noheader", "--Node", "--format=%N|%T|%P"];
+
+/// Reads `sinfo`'s answer, a line for each node and partition.
+///
+/// # Errors
+/// [`BadAnswer`].
+pub fn node_lines(answer: &str) -> Result<Vec<NodeLine>, BadAnswer> {
+    let line = |line: &str| {
+        let fields: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [name, state, partition] = fields[..] else {
+            return Err(bad("sinfo", line, format!("which has {} fields, not 3", fields.len())));
+        };
+        if name.is_empty() || partition.is_empty() {
+            return Err(bad("sinfo", line, "where a name is empty"));
+        }
+        Ok(NodeLine {
+            name: name.to_owned(),
+            state: state.to_owned(),
+            partition: partition.trim_end_matches('*').to_owned(),
+            is_default: partition.ends_with('*'),
+        })
+    };
+    answer.lines().filter(|line| !line.trim().is_empty()).map(line).collect()
+}
+
+/// The nodes of a partition (the default one without a name): those that may be used, and those
+/// that tasks must not use because they are not among `these`.
+///
+/// # Errors
+/// What is not there, in words, with the way out.
+pub fn choose(
+    lines: &[NodeLine],
+    partition: Option<&str>,
+    these: Option<&[String]>,
+) -> Result<(Vec<NodeLine>, Vec<String>), (String, String)> {
+    let is_meant = |line: &&NodeLine| match partition {
+        Some(name) => line.partition == name,
+        None => line.is_default,
+    };
+    let all: Vec<NodeLine> = lines.iter().filter(is_meant).cloned().collect();
+    let mut partitions: Vec<&str> = lines.iter().map(|line| line.partition.as_str()).collect();
+    partitions.sort_unstable();
+    partitions.dedup();
+    let there = partitions.join(", ");
+    if all.is_empty() {
+        return Err(match partition {
+            Some(name) => (
+                format!("there is no partition {name:?}"),
+                format!("name one with --partition: {there}"),
+            ),
+            None => (
+                "the cluster has no default partition".to_owned(),
+                format!("name one with --partition: {there}"),
+            ),
+        });
+    }
+    let Some(these) = these else { return Ok((all, Vec::new())) };
+    if let Some(strange) = these.iter().find(|name| !all.iter().any(|line| line.name == **name)) {
+        let names: Vec<&str> = all.iter().map(|line| line.name.as_str()).collect();
+        let name = &all[0].partition;
+        return Err((
+            format!("the partition {name} has no node {strange:?}"),
+            format!("its nodes are {}", names.join(", ")),
+        ));
+    }
+    let (used, excluded): (Vec<NodeLine>, Vec<NodeLine>) =
+        all.into_iter().partition(|line| these.contains(&line.name));
+    Ok((used, excluded.into_iter().map(|line| line.name).collect()))
+}
+
+/// What a program of Slurm says when it fails, and the way out.
+#[must_use]
+pub fn complaint(program: &str, said: &str) -> (String, Option<&'static str>) {
+    let has = |text: &str| said.contains(text);
+    if has("Munge encode failed") || has("auth/munge") || has("Protocol authentication error") {
+        let hint =
+            "start munged on this host (`systemctl start munge`), with the key of the cluster";
+        return (format!("{program} cannot authenticate: munge does not answer"), Some(hint));
+    }
+    if has("Unable to contact slurm controller") || has("Unable to establish controller machine") {
+        let hint =
+            "is slurmctld running, and SLURM_CONF or /etc/slurm/slurm.conf that of the cluster?";
+        return (format!("{program} does not reach the controller of Slurm"), Some(hint));
+    }
+    let hint = if has("Invalid partition name") {
+        Some("`sinfo` lists the partitions; name one with --partition")
+    } else if has("node configuration is not available") {
+        Some("no node that may be used has what a task wants: see --nodes and --partition")
+    } else if has("time limit") || has("TimeLimit") {
+        Some("`scontrol show partition` tells the longest time; give less with --time")
+    } else if has("QOS") || has("Access") || has("account") {
+        Some("your account may not do this here; ask who runs the cluster")
+    } else {
+        None
+    };
+    let prefix = format!("{program}: ");
+    let lines = said.lines().map(|line| line.trim().trim_start_matches(&prefix));
+    let lines = lines.map(|line| line.trim_start_matches("error: "));
+    let last = lines.filter(|line| !line.is_empty()).next_back().unwrap_or("it failed");
+    (format!("{program}: {last}"), hint)
+}
+
+/// The last thing that a task said, without what Slurm says to every one.
+#[must_use]
+pub fn last_words(said: &str) -> Option<&str> {
+    let noise =
+        ["srun: cluster configuration lacks support", "srun: error: ", "srun: job ", "slurmstepd"];
+    let is_own = |line: &&str| !line.is_empty() && !noise.iter().any(|one| line.starts_with(one));
+    let own = said.lines().map(str::trim).filter(is_own).next_back();
+    own.or_else(|| said.lines().map(str::trim).filter(|line| !line.is_empty()).next_back())
+}

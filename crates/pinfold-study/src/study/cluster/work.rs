@@ -1,0 +1,170 @@
+//! What a node does: looks whether it is like the first one, and runs a part in memory.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{Figure, Origin};
+
+use super::super::cells::{Cell, Cells};
+use super::super::engine::{self, Environment, Outcome};
+use super::super::error::StudyError;
+use super::super::file::{HostFacts, Study};
+use super::super::read::from_toml;
+use super::super::record::{self, Loaded, NewStudy};
+use super::super::runner::{Finished, Runner, StartRequest, TrialError};
+use super::documents::{JobDocument, Options, Scouted};
+use super::parts::Parts;
+use crate::store::{OpenRun, Store, TrialRecord};
+
+/// A study as a job brings it, in the form that is run.
+#[derive(Debug)]
+pub struct Scout {
+    /// As the file has it.
+    pub whole: Study,
+    /// In the form that is run.
+    pub study: Study,
+    quick: bool,
+}
+
+/// What a node has run.
+#[derive(Debug)]
+pub enum Found {
+    /// All trials of the part.
+    Whole(Vec<(TrialRecord, Vec<Figure>)>),
+    /// It was told to end after so many of so many.
+    Interrupted(u64, u64),
+}
+
+/// Reads the study of a job.
+///
+/// # Errors
+/// [`StudyError::Stored`] if it is no study file.
+pub fn scout(job: &JobDocument) -> Result<Scout, StudyError> {
+    let whole = from_toml(&job.toml).map_err(StudyError::Stored)?;
+    let study = match job.quick {
+        true => whole.quickly().unwrap_or_else(|| whole.clone()),
+        false => whole.clone(),
+    };
+    Ok(Scout { whole, study, quick: job.quick })
+}
+
+impl Scout {
+    /// What this node has of it.
+    ///
+    /// # Errors
+    /// [`StudyError`] if nothing can be run here.
+    pub fn look(&self, facts: &HostFacts, runner: &dyn Runner) -> Result<Scouted, StudyError> {
+        let cells = record::cells(&self.study, facts, runner)?;
+        let skipped = cells.all.into_iter().map(|cell| cell.skipped).collect();
+        Ok(Scouted { facts: facts.clone(), skipped })
+    }
+}
+
+/// What keeps a node from running what was designed for another; `None` if nothing does.
+#[must_use]
+pub fn differences(scout: &Scout, first: &Scouted, here: &Scouted) -> Option<String> {
+    let numbers = |facts: &HostFacts| {
+        [
+            ("PUs", facts.pus),
+            ("cores", facts.cores),
+            ("NUMA nodes", facts.nodes),
+            ("packages", facts.packages),
+            ("cores with several PUs", usize::from(facts.smt)),
+        ]
+    };
+    for ((what, then), (_, now)) in numbers(&first.facts).iter().zip(numbers(&here.facts)) {
+        if *then != now {
+            return Some(format!("it has {now} {what}, the first node had {then}"));
+        }
+    }
+    let cells = Cells::of(&scout.study, &here.facts).ok()?;
+    let pairs = first.skipped.iter().zip(&here.skipped).zip(&cells.all);
+    for ((then, now), cell) in pairs {
+        let name = cell.name(&scout.study);
+        match (then, now) {
+            (None, Some(why)) => return Some(format!("it cannot run {name}: {why}")),
+            (Some(why), None) => {
+                return Some(format!("it can run {name}, which the first node could not: {why}"));
+            }
+            (Some(_), Some(_)) | (None, None) => {}
+        }
+    }
+    (first.skipped.len() != here.skipped.len())
+        .then(|| "it makes other cells of the study".to_owned())
+}
+
+/// Runs a part with this node's runner; nothing of it is on a disk.
+///
+/// # Errors
+/// [`StudyError`]: there is no such part, no trial can be run at all.
+pub fn work(
+    (scout, number): (&Scout, u32),
+    (origin, facts): (&Origin, &HostFacts),
+    environment: &mut Environment<'_>,
+) -> Result<Found, StudyError> {
+    let mut store = Store::in_memory()?;
+    let new = NewStudy {
+        study: &scout.whole,
+        quick: scout.quick,
+        command: "",
+        origin,
+        facts,
+        now_unix_s: environment.clock.unix_seconds(),
+    };
+    let run = record::create(&mut store, &new, &*environment.runner)?;
+    let loaded = Loaded::read(&store, run.id())?;
+    let parts = Parts::of(&loaded.study, &loaded.cells);
+    let part = parts.part(&loaded.study, &loaded.cells, number).ok_or_else(|| {
+        let message = format!("the study has no part {number}, only {}", parts.count());
+        StudyError::Runner { message, hint: None }
+    })?;
+    match engine::run_part((&mut store, run), &part, environment)? {
+        Outcome::Interrupted { done, total } => Ok(Found::Interrupted(done, total)),
+        Outcome::Finished { .. } => {
+            let mut trials = Vec::new();
+            for (id, trial) in store.trials(run.id())? {
+                trials.push((trial, store.figures(id)?));
+            }
+            Ok(Found::Whole(trials))
+        }
+    }
+}
+
+/// Begins a run on a cluster, as the first node saw it.
+///
+/// # Errors
+/// [`StudyError`] as [`record::create`]; [`StudyError::OtherCells`] if the node made others.
+pub fn create_on_cluster(
+    store: &mut Store,
+    new: &NewStudy<'_>,
+    (scouted, options): (&Scouted, &Options),
+) -> Result<OpenRun, StudyError> {
+    let quick = new.quick.then(|| new.study.quickly()).flatten();
+    let study = quick.as_ref().unwrap_or(new.study);
+    let cells = Cells::of(study, new.facts)?;
+    if cells.all.len() != scouted.skipped.len() {
+        let (stored, found) = (scouted.skipped.len(), cells.all.len());
+        return Err(StudyError::OtherCells { stored, found });
+    }
+    let reasons = cells.all.iter().zip(&scouted.skipped);
+    let reasons = reasons
+        .filter_map(|(cell, why)| Some(((cell.workload, cell.levels.clone()), why.clone()?)))
+        .collect();
+    let json =
+        options.to_json().map_err(|source| StudyError::Document { what: "cluster", source })?;
+    record::create_with(store, new, (&Elsewhere { reasons }, Some(&json)))
+}
+
+/// A runner whose machine is elsewhere: it knows what that one refused.
+struct Elsewhere {
+    reasons: BTreeMap<(usize, Vec<usize>), String>,
+}
+
+impl Runner for Elsewhere {
+    fn refusal(&self, _: &Study, cell: &Cell) -> Option<String> {
+        self.reasons.get(&(cell.workload, cell.levels.clone())).cloned()
+    }
+
+    fn start(&mut self, _: &StartRequest<'_>, _: &mut Finished<'_>) -> Result<(), TrialError> {
+        Err(TrialError::fatal("trials of this run are made by the nodes of its cluster"))
+    }
+}

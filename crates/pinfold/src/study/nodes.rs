@@ -1,0 +1,102 @@
+//! The nodes of a study on its page: who they were, and how far they differ.
+
+use std::collections::BTreeMap;
+
+use pinfold_report::{Line, PageTable, Panel, Picture, PictureKind, Scale, Spot, format};
+use pinfold_study::study::cluster::NodeTable;
+
+use super::page::figure_name;
+
+/// So many nodes are drawn; a table has them all.
+const MOST_DRAWN: usize = 40;
+/// So many rows are on the page.
+const MOST_ROWS: usize = 400;
+
+/// What each node measured over what all measured, if there were several.
+pub fn picture(nodes: &NodeTable) -> Option<Picture> {
+    let mut along: Vec<String> = nodes.figures.iter().map(|one| one.node.clone()).collect();
+    along.sort_unstable();
+    along.dedup();
+    along.truncate(MOST_DRAWN);
+    if along.len() < 2 {
+        return None;
+    }
+    let mut by_figure: BTreeMap<String, Vec<Spot>> = BTreeMap::new();
+    for one in nodes.figures.iter().filter(|one| along.contains(&one.node)) {
+        let spot = Spot { x: one.node.clone(), value: one.ratio, range: one.interval };
+        by_figure.entry(figure_name(&one.figure)).or_default().push(spot);
+    }
+    let name = || "node".to_owned();
+    let panels = by_figure.into_iter().map(|(title, spots)| Panel {
+        title,
+        lines: vec![Line { name: name(), spots }],
+        ideal: Vec::new(),
+    });
+    Some(Picture {
+        name: "nodes".to_owned(),
+        title: "The nodes: what each measured over the median of all".to_owned(),
+        kind: PictureKind::Bars,
+        scale: Scale::Ratio,
+        x: name(),
+        along,
+        names: vec![name()],
+        log: (false, false),
+        mark: None,
+        panels: panels.collect(),
+    })
+}
+
+/// The nodes, and figure by figure what they measured.
+pub fn tables(nodes: &NodeTable) -> Vec<PageTable> {
+    if nodes.nodes.is_empty() {
+        return Vec::new();
+    }
+    let who = nodes.nodes.iter().map(|row| {
+        let origin = &row.origin;
+        vec![
+            row.name.clone(),
+            row.jobs.to_string(),
+            row.trials.to_string(),
+            row.failed.to_string(),
+            row.masks.join(" or "),
+            origin.cpu_model.clone(),
+            origin.kernel.clone(),
+            origin.fingerprint.clone(),
+        ]
+    });
+    let header = ["node", "jobs", "trials", "failed", "PUs", "processor", "kernel", "topology"];
+    let header = header.map(str::to_owned).to_vec();
+    let mut tables = vec![PageTable {
+        name: "nodes".to_owned(),
+        title: "The nodes".to_owned(),
+        note: "a block's ratios compare what one node measured; a node that changed has a row for each of its forms".to_owned(),
+        names: 1,
+        header,
+        rows: who.take(MOST_ROWS).collect(),
+    }];
+    if !nodes.figures.is_empty() {
+        let rows = nodes.figures.iter().map(|one| {
+            let interval = one.interval.map_or_else(String::new, |(low, high)| {
+                format!(" [{}, {}]", format::significant(low), format::significant(high))
+            });
+            vec![
+                one.node.clone(),
+                figure_name(&one.figure),
+                one.values.to_string(),
+                format!("{}{interval}", format::significant(one.ratio)),
+                if one.differs { "differs" } else { "like the others, or too few to tell" }
+                    .to_owned(),
+            ]
+        });
+        let header = ["node", "figure", "values", "over the median of all [95 %]", "verdict"];
+        tables.push(PageTable {
+            name: "node-differences".to_owned(),
+            title: "How far the nodes differ".to_owned(),
+            note: "exact sign-flip test with Holm's correction over the nodes, and by more than the study's margin".to_owned(),
+            names: 2,
+            header: header.map(str::to_owned).to_vec(),
+            rows: rows.take(MOST_ROWS).collect(),
+        });
+    }
+    tables
+}

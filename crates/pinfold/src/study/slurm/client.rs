@@ -1,0 +1,197 @@
+//! Slurm's own programs, asked one by one; what they answer is read by `pinfold-study`.
+
+use std::io::Write as _;
+
+use pinfold_host::process::{Output, Spawn, Stdio, capture, find_program};
+use pinfold_study::study::cluster::slurm::{
+    BadAnswer, Config, NODE_WORDS, NodeLine, NodeWish, QueueLine, Wish, choose, complaint, config,
+    job_field, last_words, node_lines, nodes, queue, queue_words, submitted,
+};
+
+use crate::common::host_failure;
+use crate::failure::{Exit, Failure};
+
+/// An answer takes longer only if the controller is in trouble.
+const ANSWER_NS: u64 = 120_000_000_000;
+
+/// The programs, by their paths.
+pub struct Slurm {
+    sbatch: String,
+    srun: String,
+    squeue: String,
+    scancel: String,
+    scontrol: String,
+    sinfo: String,
+}
+
+/// What a cluster offers to a study.
+pub struct Offer {
+    pub config: Config,
+    /// The nodes that may be used.
+    pub nodes: Vec<NodeLine>,
+    /// Those of the partition that must not be.
+    pub excluded: Vec<String>,
+    /// At most so many at a time.
+    pub at_once: Option<u32>,
+}
+
+/// An answer that is not as Slurm gives it.
+pub fn bad_answer(error: &BadAnswer) -> Failure {
+    Failure::new(Exit::Host, error.to_string())
+        .with_hint("this Pinfold was tried with Slurm 22.05; run the program by hand to see more")
+}
+
+impl Slurm {
+    /// The programs of this host.
+    pub fn find() -> Result<Self, Failure> {
+        let program = |name: &str| {
+            find_program(name).ok_or_else(|| {
+                Failure::new(Exit::Host, format!("there is no Slurm here: {name} is not in PATH"))
+                    .with_hint(
+                        "run it where jobs are submitted, install slurm-client, or leave \
+                         --engine slurm out",
+                    )
+            })
+        };
+        Ok(Self {
+            sbatch: program("sbatch")?,
+            srun: program("srun")?,
+            squeue: program("squeue")?,
+            scancel: program("scancel")?,
+            scontrol: program("scontrol")?,
+            sinfo: program("sinfo")?,
+        })
+    }
+
+    /// The path of `srun`.
+    pub fn srun(&self) -> &str {
+        &self.srun
+    }
+
+    fn ask(&self, (name, program): (&str, &str), words: &[String]) -> Result<String, Failure> {
+        let output = capture(program, words, ANSWER_NS).map_err(|error| host_failure(&error))?;
+        checked(name, &output)
+    }
+
+    /// What the cluster offers.
+    pub fn offer(&self, partition: Option<&str>, wish: Option<&str>) -> Result<Offer, Failure> {
+        let words = ["show", "config"].map(str::to_owned);
+        let answer = self.ask(("scontrol", &self.scontrol), &words)?;
+        let config = config(&answer).map_err(|error| bad_answer(&error))?;
+        let words = NODE_WORDS.map(str::to_owned);
+        let answer = self.ask(("sinfo", &self.sinfo), &words)?;
+        let lines = node_lines(&answer).map_err(|error| bad_answer(&error))?;
+        let wish = wish.map(nodes).transpose().map_err(|error| bad_word(&error))?;
+        let (these, at_once) = match wish {
+            None => (None, None),
+            Some(NodeWish::AtOnce(most)) => (None, Some(most)),
+            Some(NodeWish::These(list)) => {
+                let words = ["show", "hostnames", list.as_str()].map(str::to_owned);
+                let answer = self.ask(("scontrol", &self.scontrol), &words)?;
+                let names = answer.lines().map(str::trim).filter(|name| !name.is_empty());
+                (Some(names.map(str::to_owned).collect::<Vec<_>>()), None)
+            }
+        };
+        let (nodes, excluded) = choose(&lines, partition, these.as_deref())
+            .map_err(|(what, hint)| Failure::new(Exit::Input, what).with_hint(hint))?;
+        Ok(Offer { config, nodes, excluded, at_once })
+    }
+
+    /// Submits a batch job; tells its number.
+    pub fn sbatch(
+        &self,
+        wish: &Wish,
+        (output, script): (&str, &str),
+        array: (&[u32], Option<u32>),
+    ) -> Result<u64, Failure> {
+        let spawn = Spawn::new(&self.sbatch).args(wish.sbatch(output, array));
+        let output = fed(spawn, script.as_bytes())?;
+        let answer = checked("sbatch", &output)?;
+        submitted(&answer).map_err(|error| bad_answer(&error))
+    }
+
+    /// The tasks with this name that Slurm knows.
+    pub fn queue(&self, name: &str) -> Result<Vec<QueueLine>, Failure> {
+        let answer = self.ask(("squeue", &self.squeue), &queue_words(name))?;
+        queue(&answer).map_err(|error| bad_answer(&error))
+    }
+
+    /// `7:0`, as long as Slurm knows it.
+    pub fn exit_code(&self, job: &str) -> Option<String> {
+        let words = ["-o", "show", "job", job].map(str::to_owned);
+        let answer = self.ask(("scontrol", &self.scontrol), &words).ok()?;
+        job_field(&answer, "ExitCode").map(str::to_owned)
+    }
+
+    /// Cancels all jobs with this name.
+    pub fn cancel(&self, name: &str) -> Result<(), Failure> {
+        let words = [format!("--name={name}"), "--quiet".to_owned()];
+        self.ask(("scancel", &self.scancel), &words).map(drop)
+    }
+}
+
+/// A word of the command line that is not one of Slurm's.
+pub fn bad_word(error: &pinfold_study::study::cluster::slurm::BadWord) -> Failure {
+    Failure::new(Exit::Input, error.to_string())
+}
+
+fn checked(name: &str, output: &Output) -> Result<String, Failure> {
+    if output.status.success() {
+        return Ok(output.stdout_text());
+    }
+    let (message, hint) = complaint(name, &output.stderr_text());
+    let failure = Failure::new(Exit::Host, message);
+    Err(match hint {
+        Some(hint) => failure.with_hint(hint),
+        None => failure,
+    })
+}
+
+/// Runs a program with this on its standard input; Slurm itself ends it if it must.
+pub fn fed(spawn: Spawn, input: &[u8]) -> Result<Output, Failure> {
+    let failed =
+        |error: std::io::Error| Failure::new(Exit::Host, format!("cannot talk to it: {error}"));
+    let mut child = spawn
+        .env("LC_ALL", "C")
+        .stdin(Stdio::Pipe)
+        .stdout(Stdio::Pipe)
+        .stderr(Stdio::Pipe)
+        .own_group()
+        .start()
+        .map_err(|error| host_failure(&error))?;
+    let (stdin, stdout, stderr) = (child.stdin(), child.stdout(), child.stderr());
+    let gathered = std::thread::scope(|scope| {
+        let written = scope.spawn(move || match stdin {
+            // Who does not read to the end will tell why.
+            Some(mut pipe) => match pipe.write_all(input) {
+                Ok(()) | Err(_) => {}
+            },
+            None => {}
+        });
+        let errors = scope.spawn(move || gather(stderr));
+        let out = gather(stdout);
+        let errors = errors.join().unwrap_or_else(|_| Ok(Vec::new()));
+        written.join().map_err(|_| std::io::Error::other("a thread broke"))?;
+        Ok((out?, errors?))
+    });
+    let (stdout, stderr) = gathered.map_err(failed)?;
+    let status = child.wait().map_err(|error| host_failure(&error))?;
+    Ok(Output { status, stdout, stderr })
+}
+
+fn gather(stream: Option<impl std::io::Read>) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(mut stream) = stream {
+        stream.read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+/// What a task said last: Pinfold's own sentence if there is one.
+pub fn said(text: &str) -> Option<String> {
+    let marks = ["pinfold: ", "error: "];
+    let own = text.lines().rev().find_map(|line| {
+        marks.iter().find_map(|mark| line.trim().strip_prefix(mark))
+    });
+    own.or_else(|| last_words(text)).map(|line| line.chars().take(300).collect())
+}

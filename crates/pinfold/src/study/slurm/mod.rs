@@ -1,0 +1,587 @@
+//! A study on the nodes of a Slurm cluster: submits, collects, resumes.
+//!
+//! ```text
+//! one node looks ─► cells, store ─► tasks (a part of a block each) ─► results ─► store
+//! ```
+//! Which parts there are, what is tried again and what a result must be is `pinfold-study`'s
+//! ([`pinfold_study::study::cluster`]); here are the programs of Slurm ([`client`]), the two ways
+//! to the nodes ([`shared`], [`stream`]) and what a node runs ([`worker`]).
+
+mod client;
+mod shared;
+mod stream;
+mod transport;
+mod watch;
+pub mod worker;
+
+use pinfold_host::user::{self, Lock, StateDir};
+use pinfold_host::{Clock as _, SystemClock, process};
+use pinfold_study::store::{HostChange, OpenRun, RunId, SessionRecord, Store};
+use pinfold_study::study::cluster::slurm::{self, Wish};
+use pinfold_study::study::cluster::{
+    self, Accepted, Ask, Collector, Failed, Given, JobDocument, Limits, Options, ResultError,
+    Scouted, read_options, read_result, study_digest,
+};
+use pinfold_study::study::{
+    self as library, Event, Loaded, NewStudy, Progress as _, Study, Update,
+};
+
+use self::client::{Offer, Slurm, bad_word};
+use self::shared::{Shared, SharedWish};
+use self::stream::Stream;
+use self::transport::{Lost, Taken, Transport};
+use self::watch::Patience;
+use super::{file_failure, progress, store_failure, study_failure, tell};
+use crate::cli::study::{Engine, ResumeArgs, RunArgs, SlurmArgs};
+use crate::common::{self, host_failure};
+use crate::failure::{Exit, Failure};
+use crate::output::say;
+use crate::{interrupt, time};
+
+const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
+/// How long the result of a task that ended well may need to be seen here.
+const GRACE_NS: u64 = 90_000_000_000;
+/// A controller that does not answer is asked again for so long.
+const SILENCE_NS: u64 = 300_000_000_000;
+/// `srun` keeps two connections open for each task.
+const MOST_STREAMS: usize = 500;
+
+/// Whether the tasks go to Slurm; its options go with that engine alone.
+pub fn is_meant(arguments: &RunArgs) -> Result<bool, Failure> {
+    if arguments.engine == Engine::Slurm {
+        return Ok(true);
+    }
+    refuse_words(&arguments.slurm)?;
+    let given = [("--shared", &arguments.shared), ("--program", &arguments.program)];
+    match given.iter().find(|(_, word)| word.is_some()) {
+        Some((option, _)) => Err(wants_engine(option)),
+        None => Ok(false),
+    }
+}
+
+/// Options of Slurm where the trials are this machine's.
+pub fn refuse_words(words: &SlurmArgs) -> Result<(), Failure> {
+    let given = [
+        ("--partition", words.partition.is_some()),
+        ("--nodes", words.nodes.is_some()),
+        ("--time", words.time.is_some()),
+        ("--detach", words.detach),
+        ("--patience", words.patience.is_some()),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        Some((option, _)) => Err(wants_engine(option)),
+        None => Ok(()),
+    }
+}
+
+fn wants_engine(option: &str) -> Failure {
+    Failure::new(Exit::Input, format!("{option} goes with --engine slurm"))
+        .with_hint("`local` runs the trials on this machine")
+}
+
+/// How a run of the store is submitted; `None` for one of this machine.
+pub fn options_of(store: &Store, run: RunId) -> Result<Option<Options>, Failure> {
+    let text = store.cluster(run).map_err(|error| store_failure(&error))?;
+    text.map(|text| read_options(&text))
+        .transpose()
+        .map_err(|error| Failure::from_error(Exit::Input, &error, None))
+}
+
+/// This program's path.
+fn own_path() -> Result<String, Failure> {
+    let path = std::env::current_exe()
+        .map_err(|error| Failure::new(Exit::Host, format!("cannot find this program: {error}")))?;
+    Ok(path.to_string_lossy().into_owned())
+}
+
+/// This program.
+fn own_program() -> Result<Vec<u8>, Failure> {
+    user::read(&own_path()?).map_err(|error| host_failure(&error))
+}
+
+/// The first node could not look.
+fn scout_failed(node: &str, how: &str, said: Option<&str>) -> Failure {
+    let node = if node.is_empty() { "the first node" } else { node };
+    let said = said.map_or_else(String::new, |said| format!(": {said}"));
+    Failure::new(Exit::Host, format!("{node} could not look at the study, {how}{said}"))
+}
+
+/// Puts the words of the command line into the options.
+fn set_words(options: &mut Options, words: &SlurmArgs) -> Result<(), Failure> {
+    if let Some(name) = &words.partition {
+        slurm::partition(name).map_err(|error| bad_word(&error))?;
+        options.partition = Some(name.clone());
+    }
+    if let Some(limit) = &words.time {
+        slurm::time(limit).map_err(|error| bad_word(&error))?;
+        options.time = Some(limit.clone());
+    }
+    if let Some(nodes) = &words.nodes {
+        slurm::nodes(nodes).map_err(|error| bad_word(&error))?;
+        options.nodes = Some(nodes.clone());
+    }
+    if words.detach && options.shared.is_none() {
+        return Err(Failure::new(Exit::Input, "--detach needs --shared").with_hint(
+            "without a shared folder results come through srun, which lives no longer than this \
+             command",
+        ));
+    }
+    Ok(())
+}
+
+fn patience(words: &SlurmArgs) -> Result<Patience, Failure> {
+    let limit = words.patience.as_deref().map(|text| time::parse_ns("--patience", text));
+    Ok(Patience::new(limit.transpose()?))
+}
+
+/// Begins a study on the cluster.
+pub fn run(arguments: &RunArgs, whole: &Study, state: Option<&str>) -> Result<(), Failure> {
+    let file = arguments.file.as_str();
+    let path = arguments.store.clone().unwrap_or_else(|| format!("{}.sqlite", whole.name));
+    let now = SystemClock.unix_seconds();
+    let salt = format!("{path} {now} {} {}", SystemClock.now_ns(), process::own_pid());
+    let mut options = Options::new(study_digest(&salt, false)[..16].to_owned());
+    options.shared.clone_from(&arguments.shared);
+    options.program.clone_from(&arguments.program);
+    set_words(&mut options, &arguments.slurm)?;
+    let mut patience = patience(&arguments.slurm)?;
+    let slurm = Slurm::find()?;
+    let offer = slurm.offer(options.partition.as_deref(), options.nodes.as_deref())?;
+    let mut store = Store::open_or_create(&path).map_err(|error| store_failure(&error))?;
+    library::vacant(&store, &whole.name).map_err(|error| study_failure(&error))?;
+    interrupt::install()?;
+    let mut transport = open_transport(&slurm, &options, (&offer, state))?;
+    announce(&offer, &*transport);
+    let mut job = JobDocument {
+        key: options.key.clone(),
+        pinfold: OWN_VERSION.to_owned(),
+        toml: whole.text.clone(),
+        quick: arguments.quick,
+        scouted: None,
+    };
+    transport.give(&job)?;
+    let looked = transport.scout(&mut patience);
+    let looked = looked.and_then(|text| scouted(&text, &options.key, &job));
+    let (origin, scouted) = match looked {
+        Ok(looked) => looked,
+        Err(failure) => {
+            transport.cancel()?;
+            transport.close()?;
+            return Err(failure);
+        }
+    };
+    job.scouted = Some(scouted.clone());
+    transport.give(&job)?;
+    let new = NewStudy {
+        study: whole,
+        quick: arguments.quick,
+        command: &common::command_line(),
+        origin: &origin,
+        facts: &scouted.facts,
+        now_unix_s: SystemClock.unix_seconds(),
+    };
+    let run = cluster::create_on_cluster(&mut store, &new, (&scouted, &options));
+    let run = match run {
+        Ok(run) => run,
+        Err(error) => {
+            transport.close()?;
+            return Err(file_failure(file, &error));
+        }
+    };
+    let work = Work { options: &options, offer: &offer, detach: arguments.slurm.detach, state };
+    work.go((&mut store, run), &mut *transport, &mut patience)
+}
+
+/// Goes on with a run.
+pub fn resume(
+    arguments: &ResumeArgs,
+    (mut store, id, loaded): (Store, RunId, &Loaded),
+    (mut options, state): (Options, Option<&str>),
+) -> Result<(), Failure> {
+    let record = store.run(id).map_err(|error| store_failure(&error))?;
+    if record.origin.pinfold != OWN_VERSION {
+        let then = &record.origin.pinfold;
+        return Err(Failure::new(
+            Exit::Input,
+            format!("the run was begun with Pinfold {then}, this is {OWN_VERSION}"),
+        )
+        .with_hint("go on with that version, or begin a new run"));
+    }
+    set_words(&mut options, &arguments.slurm)?;
+    let mut patience = patience(&arguments.slurm)?;
+    let slurm = Slurm::find()?;
+    let offer = slurm.offer(options.partition.as_deref(), options.nodes.as_deref())?;
+    // Each trial names its own node: the run stays one of the first node's kind.
+    let before = record.sessions.last().map_or(&record.origin, |session| &session.origin);
+    let now = SessionRecord { began_unix_s: SystemClock.unix_seconds(), origin: before.clone() };
+    let run = store.open_run(id, &now, HostChange::Refuse).map_err(|e| store_failure(&e))?;
+    let json = options.to_json().map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
+    store.save_cluster(run, &json).map_err(|error| store_failure(&error))?;
+    interrupt::install()?;
+    let mut transport = open_transport(&slurm, &options, (&offer, state))?;
+    announce(&offer, &*transport);
+    let skipped = loaded.cells.all.iter().map(|cell| cell.skipped.clone()).collect();
+    transport.give(&JobDocument {
+        key: options.key.clone(),
+        pinfold: OWN_VERSION.to_owned(),
+        toml: loaded.record.toml.clone(),
+        quick: loaded.record.quick,
+        scouted: Some(Scouted { facts: loaded.facts.clone(), skipped }),
+    })?;
+    let work = Work { options: &options, offer: &offer, detach: arguments.slurm.detach, state };
+    work.go((&mut store, run), &mut *transport, &mut patience)
+}
+
+fn open_transport<'a>(
+    slurm: &'a Slurm,
+    options: &Options,
+    (offer, state): (&Offer, Option<&str>),
+) -> Result<Box<dyn Transport + 'a>, Failure> {
+    let wish = Wish {
+        name: format!("pinfold-{}", options.key),
+        partition: options.partition.clone(),
+        exclude: offer.excluded.clone(),
+        time: options.time.clone(),
+    };
+    let program = options.program.as_deref();
+    // A program of the nodes has a folder of the nodes.
+    let state = state.filter(|_| program.is_none());
+    match &options.shared {
+        None => Ok(Box::new(Stream::new(slurm, (&options.key, program, state), wish))),
+        Some(shared) => {
+            let wish = SharedWish {
+                key: &options.key,
+                program,
+                state,
+                wish,
+                at_once: offer.at_once,
+                max_array: offer.config.max_array,
+                grace_ns: GRACE_NS,
+            };
+            Ok(Box::new(Shared::open(slurm, shared, wish)?))
+        }
+    }
+}
+
+fn announce(offer: &Offer, transport: &dyn Transport) {
+    let up = offer.nodes.iter().filter(|node| node.is_up()).count();
+    say(&format!(
+        "Slurm {} of cluster {}: {} node(s), {up} of them up; {}",
+        offer.config.version,
+        offer.config.cluster,
+        offer.nodes.len(),
+        transport.describe()
+    ));
+    if up == 0 {
+        let states: Vec<String> = offer
+            .nodes
+            .iter()
+            .take(8)
+            .map(|node| format!("{} {}", node.name, node.state))
+            .collect();
+        say(&format!("warning: no node is up ({}); tasks wait until one is", states.join(", ")));
+    }
+}
+
+/// What the first node said of itself.
+fn scouted(
+    text: &str,
+    key: &str,
+    job: &JobDocument,
+) -> Result<(pinfold_model::Origin, Scouted), Failure> {
+    let digest = study_digest(&job.toml, job.quick);
+    let answer = read_result(text, (key, &digest, OWN_VERSION)).map_err(|e| refused(&e))?;
+    match answer.given {
+        Given::Scouted(scouted) => Ok((answer.head.origin, scouted)),
+        Given::Trials(_) | Given::Refused(_) => {
+            Err(Failure::new(Exit::Host, "the first node gave another result than was asked for"))
+        }
+    }
+}
+
+fn refused(error: &ResultError) -> Failure {
+    let failure = Failure::from_error(Exit::Host, error, None);
+    match error.hint() {
+        Some(hint) => failure.with_hint(hint),
+        None => failure,
+    }
+}
+
+/// A run under way.
+struct Work<'a> {
+    options: &'a Options,
+    offer: &'a Offer,
+    detach: bool,
+    state: Option<&'a str>,
+}
+
+impl Work<'_> {
+    fn go(
+        &self,
+        (store, run): (&mut Store, OpenRun),
+        transport: &mut dyn Transport,
+        patience: &mut Patience,
+    ) -> Result<(), Failure> {
+        let state: StateDir = common::state(self.state)?;
+        let lock = state.lock(&format!("cluster-{}", self.options.key));
+        let Some(_lock): Option<Lock> = lock.map_err(|error| host_failure(&error))? else {
+            return Err(Failure::new(Exit::Host, "another Pinfold collects this run")
+                .with_hint("wait until it has ended"));
+        };
+        let limits = Limits { most_out: self.most_out(transport), grace_ns: GRACE_NS };
+        let marks = (self.options.key.as_str(), OWN_VERSION, limits);
+        let collector = Collector::open(store, run, marks).map_err(|e| study_failure(&e))?;
+        let mut collecting = Collecting {
+            store,
+            run,
+            collector,
+            transport,
+            bar: progress::Bar::new(),
+            began_ns: SystemClock.now_ns(),
+            merged: 0,
+        };
+        if !collecting.transport.outlives() {
+            // What an earlier Pinfold left in the queue has nobody who listens to it.
+            collecting.transport.cancel()?;
+            collecting.take_back()?;
+        }
+        tell::announce(collecting.store, run.id())?;
+        let outcome = collecting.until_done(patience, self.detach);
+        collecting.bar.finish();
+        match outcome {
+            Ok(true) => collecting.finish(),
+            Ok(false) => {
+                let out = collecting.collector.outstanding().len();
+                say(&format!(
+                    "{out} task(s) are left to Slurm; collect with `pinfold study resume {}`",
+                    collecting.store.path()
+                ));
+                Ok(())
+            }
+            Err(failure) => Err(collecting.give_up(failure)),
+        }
+    }
+
+    fn most_out(&self, transport: &dyn Transport) -> usize {
+        if transport.outlives() {
+            // Half of what the controller keeps: others want to submit too.
+            return (self.offer.config.max_jobs as usize / 2).max(1);
+        }
+        let up = self.offer.nodes.iter().filter(|node| node.is_up()).count().max(1);
+        let most = self.offer.at_once.map_or(up, |most| (most as usize).min(up));
+        most.min(MOST_STREAMS)
+    }
+}
+
+/// What the loop works on.
+struct Collecting<'a, 't> {
+    store: &'a mut Store,
+    run: OpenRun,
+    collector: Collector,
+    transport: &'t mut dyn Transport,
+    bar: progress::Bar,
+    began_ns: u64,
+    /// Trials that came in this session.
+    merged: u64,
+}
+
+impl Collecting<'_, '_> {
+    /// True when all is done, false when the rest is left to Slurm.
+    fn until_done(&mut self, patience: &mut Patience, detach: bool) -> Result<bool, Failure> {
+        let mut silent_since = None;
+        loop {
+            match self.transport.poll() {
+                Ok(()) => silent_since = None,
+                Err(failure) => {
+                    let now = SystemClock.now_ns();
+                    if silent_since.is_none() {
+                        say(&format!("warning: {}; asking again", failure.message));
+                    }
+                    if now.saturating_sub(*silent_since.get_or_insert(now)) > SILENCE_NS {
+                        return Err(failure);
+                    }
+                    patience.pause()?;
+                    continue;
+                }
+            }
+            let came = self.collect()?;
+            let look = self.transport.judge(&mut self.collector)?;
+            if came || look.running > 0 || !look.lost.is_empty() {
+                patience.moves();
+            }
+            for lost in look.lost {
+                self.lost(&lost)?;
+            }
+            if self.collector.is_done() {
+                return Ok(true);
+            }
+            self.submit()?;
+            if detach {
+                return Ok(false);
+            }
+            if look.running == 0 && !came {
+                patience.waits(&look.pending)?;
+            }
+            patience.pause()?;
+        }
+    }
+
+    fn submit(&mut self) -> Result<(), Failure> {
+        let asks = self.collector.to_submit();
+        if asks.is_empty() {
+            return Ok(());
+        }
+        let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
+        self.transport.submit(&asks, &mut |tasks| {
+            collector.submitted((&mut *store, run), tasks).map_err(|error| study_failure(&error))
+        })
+    }
+
+    /// Takes in what is there; true if something was.
+    fn collect(&mut self) -> Result<bool, Failure> {
+        let mut came = false;
+        loop {
+            let results = self.transport.collect()?;
+            if results.is_empty() {
+                return Ok(came);
+            }
+            came = true;
+            let outcomes = self.collector.accept((&mut *self.store, self.run), &results);
+            let outcomes = outcomes.map_err(|error| study_failure(&error))?;
+            let mut fatal = None;
+            for ((from, _), outcome) in results.iter().zip(outcomes) {
+                match outcome {
+                    Accepted::Merged { part, node, failed } => {
+                        self.transport.settle(from, Taken::Yes)?;
+                        self.merged(part, &node, &failed)?;
+                    }
+                    Accepted::Known { part } => {
+                        self.transport.settle(from, Taken::Yes)?;
+                        say(&format!("note: {from}: the store has part {part} already"));
+                    }
+                    Accepted::Refused(refusal) => {
+                        let why = pinfold_host::with_causes(&refusal.error);
+                        self.transport.settle(from, Taken::No(&why))?;
+                        say(&format!("warning: {from} was refused: {why}"));
+                        if refusal.error.ends_the_study() {
+                            fatal.get_or_insert_with(|| refused(&refusal.error));
+                        }
+                    }
+                }
+            }
+            if let Some(failure) = fatal {
+                return Err(failure);
+            }
+        }
+    }
+
+    fn merged(
+        &mut self,
+        part: u32,
+        node: &str,
+        failed: &[(library::TrialSlot, String)],
+    ) -> Result<(), Failure> {
+        let trials = self.collector.part(part).map_or(0, |part| part.trials().count() as u64);
+        self.merged += trials;
+        for (slot, message) in failed {
+            let loaded = self.collector.loaded();
+            let name = format!("{} on {node}", loaded.cells.all[slot.cell].name(&loaded.study));
+            self.tell(part, &name, Event::Failed { message: message.clone() });
+        }
+        self.tell(part, node, Event::Done);
+        let last = failed.last().map_or("", |(_, message)| message.as_str());
+        self.collector
+            .keeps_failing(&format!("part {part} on {node}"), last)
+            .map_err(|error| study_failure(&error))
+    }
+
+    fn lost(&mut self, lost: &Lost) -> Result<(), Failure> {
+        let now = SystemClock.unix_seconds();
+        let outcome = self
+            .collector
+            .failed((&mut *self.store, self.run), (lost.ask, &lost.node), (&lost.reason, now))
+            .map_err(|error| study_failure(&error))?;
+        let Ask { part, .. } = lost.ask;
+        let block = self.collector.parts().block_of(part) + 1;
+        let on = if lost.node.is_empty() { String::new() } else { format!(" on {}", lost.node) };
+        let name = format!("part {part} (of block {block}){on}");
+        let message = lost.reason.clone();
+        match outcome {
+            Failed::Again => self.tell(part, &name, Event::Retries { message }),
+            Failed::Recorded => {
+                self.tell(part, &name, Event::Failed { message });
+                let kept = self.collector.keeps_failing(&name, &lost.reason);
+                return kept.map_err(|error| study_failure(&error));
+            }
+            Failed::Ignored => {}
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, part: u32, name: &str, event: Event) {
+        let (done, total) = self.collector.progress();
+        let trial_s = match self.merged {
+            0 => self.collector.predicted_s() / total.max(1) as f64,
+            merged => {
+                SystemClock.now_ns().saturating_sub(self.began_ns) as f64 / 1e9 / merged as f64
+            }
+        };
+        let left_s = total.saturating_sub(done) as f64 * trial_s;
+        let block = self.collector.parts().block_of(part);
+        self.bar.update(&Update { event, block, name, done, total, left_s });
+    }
+
+    /// Forgets tasks that were cancelled, as if they had not been submitted.
+    fn take_back(&mut self) -> Result<(), Failure> {
+        let taken = self.collector.taken_back(self.store, self.run);
+        taken.map_err(|error| study_failure(&error))
+    }
+
+    /// Takes back what is out; what came is kept.
+    fn give_up(&mut self, failure: Failure) -> Failure {
+        if failure.exit == Exit::Input && self.transport.outlives() {
+            // The store is in trouble, the tasks are not: what they deliver is kept for later.
+            let message = format!("{}; its tasks go on", failure.message);
+            let path = self.store.path();
+            let hint = format!("when it is well again: `pinfold study resume {path}`");
+            return Failure { message, ..failure }.with_hint(hint);
+        }
+        let cancelled = self.transport.cancel().and_then(|()| self.take_back());
+        let (done, total) = self.collector.progress();
+        let path = self.store.path();
+        let message = match failure.exit {
+            Exit::Interrupted => format!(
+                "interrupted after {done} of {total} trials, the tasks are cancelled; what came is kept in {path}"
+            ),
+            Exit::No | Exit::Input | Exit::Host | Exit::Vm | Exit::Residue => failure.message,
+        };
+        let hint =
+            failure.hint.unwrap_or_else(|| format!("go on with `pinfold study resume {path}`"));
+        let failed = Failure::new(failure.exit, message).with_hint(hint);
+        match cancelled {
+            Ok(()) => failed,
+            Err(error) => Failure {
+                message: format!(
+                    "{}; and its tasks are not cancelled: {}",
+                    failed.message, error.message
+                ),
+                ..failed
+            },
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), Failure> {
+        let now = SystemClock.unix_seconds();
+        self.store.finish_run(self.run, now).map_err(|error| store_failure(&error))?;
+        // Nothing of it is wanted any more: blocks that a rule made unneeded.
+        if !self.collector.outstanding().is_empty() {
+            self.transport.cancel()?;
+        }
+        if let Some(left) = self.transport.close()? {
+            say(&format!("note: {left}"));
+        }
+        tell::status(self.store, self.run.id(), false)?;
+        say(&format!("Finished; the samples are in {}", self.store.path()));
+        Ok(())
+    }
+}

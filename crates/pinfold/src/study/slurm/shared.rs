@@ -1,0 +1,302 @@
+//! Through a folder that all nodes share: array jobs, a file for each result.
+//!
+//! ```text
+//! DIR/pinfold-KEY/            0700, made by who submits
+//!     pinfold                 the program, unless the nodes have their own
+//!     job.json                the study, and what the first node said
+//!     out/17_3.txt            what a task said
+//!     results/0/3-1.json      part 3, attempt 1; a thousand parts to a folder
+//! ```
+//! A result is written whole (a temporary file, `fsync`, a new name), merged, and removed once
+//! the store has it. One that is refused stays, as `.refused`.
+
+use std::collections::BTreeMap;
+
+use pinfold_host::user::{self, StateDir};
+use pinfold_host::{Clock as _, SystemClock};
+use pinfold_study::store::TaskRecord;
+use pinfold_study::study::cluster::slurm::{QueueLine, State, Wish, batches, ended_words, script};
+use pinfold_study::study::cluster::{Ask, Collector, JobDocument};
+
+use super::client::{Slurm, said};
+use super::transport::{Look, Lost, Note, Taken, Transport};
+use super::watch::Patience;
+use crate::common::host_failure;
+use crate::failure::{Exit, Failure};
+
+/// Parts whose results share a folder.
+const SHARD: u32 = 1000;
+/// So many results are read at a time.
+const BATCH: usize = 256;
+
+/// Where the result of a part goes.
+pub fn result_path(results: &str, part: u32, attempt: u32) -> String {
+    format!("{results}/{}/{part}-{attempt}.json", part / SHARD)
+}
+
+/// Where the first look goes.
+pub fn scout_path(results: &str) -> String {
+    format!("{results}/scout.json")
+}
+
+/// The folder and who works through it.
+pub struct Shared<'a> {
+    slurm: &'a Slurm,
+    folder: String,
+    /// The words in front of `study worker`.
+    program: Vec<String>,
+    wish: Wish,
+    at_once: Option<u32>,
+    max_array: u32,
+    grace_ns: u64,
+    queue: Vec<QueueLine>,
+    /// Why results were refused, by part and attempt.
+    refused: BTreeMap<(u32, u32), String>,
+}
+
+/// What it is made of.
+pub struct SharedWish<'a> {
+    pub key: &'a str,
+    pub program: Option<&'a str>,
+    pub state: Option<&'a str>,
+    pub wish: Wish,
+    pub at_once: Option<u32>,
+    pub max_array: u32,
+    pub grace_ns: u64,
+}
+
+impl<'a> Shared<'a> {
+    /// Makes the folder, and puts the program into it.
+    pub fn open(slurm: &'a Slurm, shared: &str, wish: SharedWish<'_>) -> Result<Self, Failure> {
+        let fine = shared.starts_with('/')
+            && !shared.chars().any(|c| c.is_control() || c == '\\' || c == '%');
+        if !fine || !user::is_dir(shared) {
+            let why = if fine { "is no folder here" } else { "is no plain absolute path" };
+            return Err(Failure::new(Exit::Input, format!("--shared: {shared} {why}"))
+                .with_hint("name a folder of the shared file system, such as /home/me/runs"));
+        }
+        let folder = format!("{}/pinfold-{}", shared.trim_end_matches('/'), wish.key);
+        StateDir::open(&folder).map_err(|error| host_failure(&error))?;
+        for name in ["out", "results"] {
+            user::make_dirs(&format!("{folder}/{name}")).map_err(|error| host_failure(&error))?;
+        }
+        let path = match wish.program {
+            Some(path) => path.to_owned(),
+            None => {
+                let path = format!("{folder}/pinfold");
+                user::write_program(&path, &super::own_program()?)
+                    .map_err(|error| host_failure(&error))?;
+                path
+            }
+        };
+        let mut program = vec![path];
+        if let Some(state) = wish.state {
+            program.extend(["--state-dir".to_owned(), state.to_owned()]);
+        }
+        Ok(Self {
+            slurm,
+            folder,
+            program,
+            wish: wish.wish,
+            at_once: wish.at_once,
+            max_array: wish.max_array,
+            grace_ns: wish.grace_ns,
+            queue: Vec::new(),
+            refused: BTreeMap::new(),
+        })
+    }
+
+    fn results(&self) -> String {
+        format!("{}/results", self.folder)
+    }
+
+    fn script(&self, words: &[&str]) -> String {
+        let (job, out) = (format!("{}/job.json", self.folder), self.results());
+        let fixed = ["study", "worker", "--job", &job, "--out", &out];
+        let words = fixed.into_iter().chain(words.iter().copied()).map(str::to_owned);
+        script(&self.program.iter().cloned().chain(words).collect::<Vec<_>>())
+    }
+
+    /// What a task said last.
+    fn words_of(&self, name: &str) -> Option<String> {
+        let bytes = user::read(&format!("{}/out/{name}.txt", self.folder)).ok()?;
+        said(&String::from_utf8_lossy(&bytes))
+    }
+}
+
+impl Transport for Shared<'_> {
+    fn describe(&self) -> String {
+        format!("array jobs; program, study and results go through {}", self.folder)
+    }
+
+    fn give(&mut self, job: &JobDocument) -> Result<(), Failure> {
+        let text = job.to_json().map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
+        user::write_atomic(&format!("{}/job.json", self.folder), text.as_bytes())
+            .map_err(|error| host_failure(&error))
+    }
+
+    fn scout(&mut self, patience: &mut Patience) -> Result<String, Failure> {
+        let output = format!("{}/out/%j.txt", self.folder);
+        let script = self.script(&["--scout"]);
+        let job = self.slurm.sbatch(&self.wish, (&output, &script), (&[], None))?;
+        let path = scout_path(&self.results());
+        let mut ended_ns = None;
+        loop {
+            let queue = self.slurm.queue(&self.wish.name)?;
+            if user::exists(&path) {
+                let text = user::read_text(&path).map_err(|error| host_failure(&error))?;
+                user::remove(&path).map_err(|error| host_failure(&error))?;
+                return Ok(text);
+            }
+            let line = queue.iter().find(|line| line.job == job);
+            match line.map(|line| &line.state) {
+                Some(State::Pending(reason)) => patience.waits(&[(reason.clone(), 1)].into())?,
+                Some(State::Running) => patience.moves(),
+                Some(State::Ended(state)) => {
+                    let node = line.map_or("", |line| line.node.as_str());
+                    let code = self.slurm.exit_code(&job.to_string());
+                    let how = ended_words(state, code.as_deref());
+                    let why = self.words_of(&job.to_string());
+                    return Err(super::scout_failed(node, &how, why.as_deref()));
+                }
+                Some(State::Completed) | None => {
+                    let now = SystemClock.now_ns();
+                    if now.saturating_sub(*ended_ns.get_or_insert(now)) > self.grace_ns {
+                        let node = line.map_or("a node", |line| line.node.as_str());
+                        return Err(Failure::new(
+                            Exit::Host,
+                            format!("{node} wrote its result, but it is not in {path} here"),
+                        )
+                        .with_hint(
+                            "the folder of --shared is not one that nodes and this host share; \
+                             leave --shared out, and results come through srun",
+                        ));
+                    }
+                }
+            }
+            patience.pause()?;
+        }
+    }
+
+    fn submit(&mut self, asks: &[Ask], note: &mut Note<'_>) -> Result<(), Failure> {
+        let output = format!("{}/out/%A_%a.txt", self.folder);
+        for attempt in [1, 2] {
+            let parts: Vec<u32> =
+                asks.iter().filter(|ask| ask.attempt == attempt).map(|ask| ask.part).collect();
+            for batch in batches(&parts, self.max_array) {
+                let (offset, number) = (batch.offset.to_string(), attempt.to_string());
+                let script = self.script(&["--offset", &offset, "--attempt", &number]);
+                let array = (batch.elements.as_slice(), self.at_once);
+                let job = self.slurm.sbatch(&self.wish, (&output, &script), array)?;
+                let now = SystemClock.unix_seconds();
+                let task = |element: &u32| TaskRecord {
+                    part: batch.offset + element,
+                    attempt,
+                    job,
+                    element: *element,
+                    submitted_unix_s: now,
+                    failed: None,
+                };
+                let tasks: Vec<TaskRecord> = batch.elements.iter().map(task).collect();
+                note(&tasks)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<(), Failure> {
+        self.queue = self.slurm.queue(&self.wish.name)?;
+        Ok(())
+    }
+
+    fn collect(&mut self) -> Result<Vec<(String, String)>, Failure> {
+        let results = self.results();
+        let list = |path: &str| user::list(path).map_err(|error| host_failure(&error));
+        let mut found = Vec::new();
+        for shard in list(&results)? {
+            let folder = format!("{results}/{shard}");
+            if !user::is_dir(&folder) {
+                continue;
+            }
+            for name in list(&folder)? {
+                if found.len() >= BATCH {
+                    return Ok(found);
+                }
+                if name.starts_with('.') || !name.ends_with(".json") {
+                    continue;
+                }
+                let path = format!("{folder}/{name}");
+                let bytes = user::read(&path).map_err(|error| host_failure(&error))?;
+                found.push((path, String::from_utf8_lossy(&bytes).into_owned()));
+            }
+        }
+        Ok(found)
+    }
+
+    fn settle(&mut self, from: &str, taken: Taken<'_>) -> Result<(), Failure> {
+        let done = match taken {
+            Taken::Yes => user::remove(from),
+            Taken::No(why) => {
+                if let Some(place) = place_of(from) {
+                    self.refused.insert(place, why.to_owned());
+                }
+                user::rename(from, &format!("{from}.refused"))
+            }
+        };
+        done.map_err(|error| host_failure(&error))
+    }
+
+    fn judge(&mut self, collector: &mut Collector) -> Result<Look, Failure> {
+        let seen = collector.seen(&self.queue, SystemClock.now_ns());
+        let mut look = Look { running: seen.running, pending: seen.pending, lost: Vec::new() };
+        for one in seen.ended {
+            let name = format!("{}_{}", one.job, one.element);
+            let refused = self.refused.get(&(one.ask.part, one.ask.attempt));
+            let reason = match (one.state.as_deref(), refused) {
+                (_, Some(why)) => format!("its result was refused: {why}"),
+                (Some("COMPLETED"), None) => {
+                    "it ended well, but its result did not arrive".to_owned()
+                }
+                (None, None) => "Slurm no longer knows it, and it gave nothing".to_owned(),
+                (Some(state), None) => {
+                    ended_words(state, self.slurm.exit_code(&name).as_deref())
+                }
+            };
+            let reason = match self.words_of(&name).filter(|_| refused.is_none()) {
+                Some(words) => format!("{reason}: {words}"),
+                None => reason,
+            };
+            look.lost.push(Lost { ask: one.ask, node: one.node, reason });
+        }
+        Ok(look)
+    }
+
+    fn cancel(&mut self) -> Result<(), Failure> {
+        self.slurm.cancel(&self.wish.name)
+    }
+
+    fn outlives(&self) -> bool {
+        true
+    }
+
+    fn close(&mut self) -> Result<Option<String>, Failure> {
+        let folder = self.results();
+        for shard in user::list(&folder).map_err(|error| host_failure(&error))? {
+            let path = format!("{folder}/{shard}");
+            let names = if user::is_dir(&path) { user::list(&path) } else { Ok(vec![shard]) };
+            let names = names.map_err(|error| host_failure(&error))?;
+            if names.iter().any(|name| name.ends_with(".refused")) {
+                return Ok(Some(format!("refused results are kept in {folder}")));
+            }
+        }
+        user::remove_tree(&self.folder).map_err(|error| host_failure(&error))?;
+        Ok(None)
+    }
+}
+
+/// Part and attempt of a result's file.
+fn place_of(path: &str) -> Option<(u32, u32)> {
+    let name = path.rsplit('/').next()?.strip_suffix(".json")?;
+    let (part, attempt) = name.split_once('-')?;
+    Some((part.parse().ok()?, attempt.parse().ok()?))
+}

@@ -1,0 +1,194 @@
+//! `pinfold study worker`: what a task of the cluster runs on its node.
+//!
+//! It reads the job, looks whether this node is like the first one, runs its part with the
+//! ordinary runner of this host, and delivers one whole result. A trial that fails is part of the
+//! result; if the task cannot go on at all it ends with a sentence and delivers nothing.
+
+use std::io::Read as _;
+
+use pinfold_host::user::{self, StateDir};
+use pinfold_host::{Clock as _, SystemClock, process};
+use pinfold_probe::pinload::Pinload;
+use pinfold_study::study::Environment;
+use pinfold_study::study::cluster::{
+    self, Answer, Found, Given, Head, JobDocument, result_text, study_digest,
+};
+
+use super::super::runner::HostRunner;
+use super::super::{Bench, LOCK, study_failure};
+use super::shared::{result_path, scout_path};
+use crate::cli::study::WorkerArgs;
+use crate::common::{self, host_failure};
+use crate::failure::{Exit, Failure};
+use crate::interrupt;
+use crate::output::{data, say};
+
+/// Another Pinfold on this node is waited for in such steps.
+const LOCK_NS: u64 = 200_000_000;
+
+/// Runs a part, or looks.
+pub fn worker(arguments: &WorkerArgs, state: Option<&str>) -> Result<(), Failure> {
+    if arguments.remove_self {
+        // A copy that cannot be removed is the node's to clean; the work is the same.
+        if let Ok(path) = std::env::current_exe() {
+            match user::remove(&path.to_string_lossy()) {
+                Ok(()) => {}
+                Err(error) => say(&format!("note: {error}")),
+            }
+        }
+    }
+    interrupt::install()?;
+    let began_unix_s = SystemClock.unix_seconds();
+    let job = JobDocument::from_json(&read(&arguments.job)?)
+        .map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let part = match arguments.scout {
+        true => None,
+        false => Some(number(arguments)?),
+    };
+    let host = common::host()?;
+    let topology = common::topology(&host, None)?;
+    let head = Head {
+        key: job.key.clone(),
+        pinfold: env!("CARGO_PKG_VERSION").to_owned(),
+        study: study_digest(&job.toml, job.quick),
+        part,
+        attempt: arguments.attempt,
+        node: node()?,
+        job: job_number(),
+        mask: topology.allowed.to_string(),
+        origin: common::origin(&host, &topology, 0)?,
+        began_unix_s,
+    };
+    drop((host, topology));
+    let given = match job.pinfold == head.pinfold {
+        true => given(&job, part, (&head, state))?,
+        false => Given::Refused(format!("it has Pinfold {}, not {}", head.pinfold, job.pinfold)),
+    };
+    let attempt = arguments.attempt;
+    let answer = Answer { head, given };
+    let text =
+        result_text(&answer).map_err(|error| Failure::from_error(Exit::Host, &error, None))?;
+    if arguments.out == "-" {
+        data(text.trim_end());
+        return Ok(());
+    }
+    let path = match part {
+        Some(part) => result_path(&arguments.out, part, attempt),
+        None => scout_path(&arguments.out),
+    };
+    let folder = path.rsplit_once('/').map_or(".", |(folder, _)| folder);
+    user::make_dirs(folder).map_err(|error| host_failure(&error))?;
+    user::write_atomic(&path, text.as_bytes()).map_err(|error| host_failure(&error))
+}
+
+fn read(job: &str) -> Result<String, Failure> {
+    if job != "-" {
+        return user::read_text(job).map_err(|error| {
+            host_failure(&error).with_hint("is the folder of --shared the same one on this node?")
+        });
+    }
+    let mut text = String::new();
+    let read = std::io::stdin().lock().read_to_string(&mut text);
+    read.map_err(|error| Failure::new(Exit::Input, format!("the job cannot be read: {error}")))?;
+    Ok(text)
+}
+
+fn number(arguments: &WorkerArgs) -> Result<u32, Failure> {
+    if let Some(part) = arguments.part {
+        return Ok(part);
+    }
+    let index = variable("SLURM_ARRAY_TASK_ID").and_then(|text| text.parse::<u32>().ok());
+    let (Some(offset), Some(index)) = (arguments.offset, index) else {
+        return Err(Failure::new(
+            Exit::Input,
+            "neither a part is named nor is this an array's task",
+        ));
+    };
+    offset
+        .checked_add(index)
+        .ok_or_else(|| Failure::new(Exit::Input, format!("{offset} + {index} is no part")))
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|text| !text.is_empty())
+}
+
+/// The node's name as Slurm knows it.
+fn node() -> Result<String, Failure> {
+    variable("SLURMD_NODENAME").ok_or_else(|| {
+        Failure::new(Exit::Input, "SLURMD_NODENAME is not set: this is no task of Slurm")
+            .with_hint("`pinfold study run FILE --engine slurm` submits such tasks")
+    })
+}
+
+fn job_number() -> String {
+    match (variable("SLURM_ARRAY_JOB_ID"), variable("SLURM_ARRAY_TASK_ID")) {
+        (Some(job), Some(element)) => format!("{job}_{element}"),
+        (Some(_), None) | (None, Some(_)) | (None, None) => {
+            variable("SLURM_JOB_ID").unwrap_or_default()
+        }
+    }
+}
+
+/// The folder of this node's journals, locks and programs. A user's own folders may be shared by
+/// all nodes; locks and copies of programs must not be.
+fn own_folder(state: Option<&str>) -> Result<StateDir, Failure> {
+    match (state, process::is_root()) {
+        (Some(_), _) | (None, true) => common::state(state),
+        (None, false) => {
+            let path = format!("/tmp/pinfold-{}-node", process::own_uid());
+            common::state(Some(&path))
+        }
+    }
+}
+
+fn given(
+    job: &JobDocument,
+    part: Option<u32>,
+    (head, state): (&Head, Option<&str>),
+) -> Result<Given, Failure> {
+    let scout = cluster::scout(job).map_err(|error| study_failure(&error))?;
+    let bench = Bench::of(&scout.study, &scout.study.name)?;
+    let state = own_folder(state)?;
+    let pinload = Pinload::install_in(&state.path_of("bin")).map_err(|e| host_failure(&e))?;
+    let mut runner = HostRunner::new(&bench.host, &bench.topology, (&state, &pinload))?;
+    let here = scout.look(&bench.facts, &runner).map_err(|error| study_failure(&error))?;
+    let Some(first) = &job.scouted else { return Ok(Given::Scouted(here)) };
+    if let Some(why) = cluster::differences(&scout, first, &here) {
+        return Ok(Given::Refused(why));
+    }
+    let part = part.ok_or_else(|| Failure::new(Exit::Input, "no part is named"))?;
+    let _lock = loop {
+        if let Some(lock) = state.lock(LOCK).map_err(|error| host_failure(&error))? {
+            break lock;
+        }
+        if interrupt::requested() {
+            return Err(interrupted(0, 0).with_hint("another Pinfold measured on this node"));
+        }
+        SystemClock.sleep_ns(LOCK_NS);
+    };
+    let mut quiet = |_: &pinfold_study::study::Update<'_>| {};
+    let found = cluster::work(
+        (&scout, part),
+        (&head.origin, &bench.facts),
+        &mut Environment {
+            runner: &mut runner,
+            clock: &SystemClock,
+            progress: &mut quiet,
+            stop: interrupt::flag(),
+            node: &head.node,
+        },
+    );
+    runner.release(&bench.topology)?;
+    match found.map_err(|error| study_failure(&error))? {
+        Found::Whole(trials) => Ok(Given::Trials(trials)),
+        Found::Interrupted(done, total) => Err(interrupted(done, total)),
+    }
+}
+
+fn interrupted(done: u64, total: u64) -> Failure {
+    Failure::new(
+        Exit::Interrupted,
+        format!("ended by a signal, as before a time limit, after {done} of {total} trials"),
+    )
+}

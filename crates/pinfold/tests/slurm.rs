@@ -1,0 +1,437 @@
+//! `pinfold study --engine slurm` on a real cluster: munged, slurmctld and three slurmd of Debian,
+//! as ordinary processes of this test on loopback, with ports and folders of their own.
+
+#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::TcpListener;
+
+use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio, capture, find_program};
+use pinfold_host::{Clock as _, SystemClock, user};
+use pinfold_model::Tid;
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+const MINUTE_NS: u64 = 60_000_000_000;
+const NODES: [&str; 3] = ["n1", "n2", "n3"];
+
+/// Three cells in three blocks, the first one twice: a block is a part of four trials.
+const STUDY: &str = r#"
+name = "tiny"
+title = "Three cells on three nodes"
+repetitions = 3
+time-limit = "20s"
+[baseline]
+kind = "a"
+[values]
+nap = "0.05"
+[[factor]]
+name = "kind"
+levels = ["a", "b", "c"]
+[[workload]]
+name = "shell"
+command = ["sh", "-c", "sleep {nap}; echo time: 1$(echo $0 | wc -c)", "{kind}"]
+lasts = "50ms"
+[[workload.figure]]
+name = "time"
+unit = "ns"
+regex = 'time: (\S+)'
+[[plot]]
+name = "times"
+figure = "time"
+x = "kind"
+[quick]
+note = "slower"
+values = { nap = "1.5" }
+"#;
+
+/// A cluster of three nodes on this machine. Dropping it ends all its processes.
+struct Cluster {
+    daemons: BTreeMap<String, Child>,
+    folder: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// Starts one; `None`, told why, where that cannot be.
+    fn start() -> Option<Self> {
+        for program in ["munged", "slurmctld", "slurmd", "sbatch", "srun"] {
+            if find_program(program).is_none() {
+                println!(
+                    "skipped: there is no {program}; apt-get install slurmctld slurmd slurm-client munge"
+                );
+                return None;
+            }
+        }
+        if !process::is_root() {
+            println!("skipped: slurmd and munged need root");
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut cluster = Self { daemons: BTreeMap::new(), folder };
+        for name in ["state", "log", "run", "shared"] {
+            user::make_dirs(&cluster.path(name)).expect("a folder");
+        }
+        cluster.configure();
+        let words = [
+            ("--key-file", "munge.key"),
+            ("--socket", "run/munge.sock"),
+            ("--pid-file", "run/munged.pid"),
+            ("--log-file", "log/munged.log"),
+            ("--seed-file", "run/munged.seed"),
+        ];
+        let words = words.map(|(option, file)| format!("{option}={}", cluster.path(file)));
+        let fixed = ["--force", "--foreground"].map(str::to_owned);
+        cluster.daemon("munged", &[fixed.to_vec(), words.to_vec()].concat());
+        cluster.wait("munge's socket", |c| user::exists(&c.path("run/munge.sock")));
+        cluster.daemon("slurmctld", &["-D".to_owned()]);
+        NODES.iter().for_each(|node| cluster.node(node));
+        cluster.wait("three idle nodes", |c| {
+            c.ask("sinfo", &["-h", "-p", "pf", "-t", "idle", "-o", "%D"]).trim() == "3"
+        });
+        Some(cluster)
+    }
+
+    fn configure(&self) {
+        let host = user::read_text("/proc/sys/kernel/hostname").expect("a name");
+        let host = host.trim().split('.').next().unwrap_or("localhost");
+        let free = || TcpListener::bind("127.0.0.1:0").expect("a port");
+        let ports: Vec<TcpListener> = (0..4).map(|_| free()).collect();
+        let ports: Vec<u16> =
+            ports.iter().map(|port| port.local_addr().expect("bound").port()).collect();
+        let at = self.folder.path().display();
+        let mut text = format!(
+            "ClusterName=pinfold-test\nSlurmctldHost={host}(127.0.0.1)\nSlurmUser=root\n\
+             AuthType=auth/munge\nAuthInfo=socket={at}/run/munge.sock\nSlurmctldPort={}\n\
+             StateSaveLocation={at}/state\nSlurmdSpoolDir={at}/spool-%n\n\
+             SlurmctldPidFile={at}/run/ctld.pid\nSlurmdPidFile={at}/run/slurmd-%n.pid\n\
+             SlurmctldLogFile={at}/log/ctld.log\nSlurmdLogFile={at}/log/slurmd-%n.log\n\
+             ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n\
+             SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n\
+             SchedulerParameters=sched_interval=1,bf_interval=2\n\
+             JobAcctGatherType=jobacct_gather/none\n\
+             AccountingStorageType=accounting_storage/none\nMpiDefault=none\n\
+             SwitchType=switch/none\nReturnToService=2\nSlurmdTimeout=6\nKillWait=5\n\
+             SlurmdParameters=config_overrides\nMaxArraySize=3\n",
+            ports[0]
+        );
+        for (node, port) in NODES.iter().zip(&ports[1..]) {
+            text.push_str(&format!(
+                "NodeName={node} NodeHostName={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 \
+                 RealMemory=1000 State=UNKNOWN\n"
+            ));
+        }
+        text.push_str(
+            "PartitionName=pf Nodes=n[1-3] Default=YES MaxTime=1:00:00 State=UP\n\
+             PartitionName=shut Nodes=n1 MaxTime=1:00:00 State=DOWN\n",
+        );
+        self.write("slurm.conf", &text);
+        // munged wants a key of at least 32 bytes that only its owner can read.
+        let key: Vec<u8> = (0..64_u64).map(|i| (SystemClock.now_ns() >> (i % 13)) as u8).collect();
+        let state = user::StateDir::open(&self.path("keys")).expect("a folder");
+        state.create_new("munge.key", &key).expect("written");
+        user::rename(&self.path("keys/munge.key"), &self.path("munge.key")).expect("renamed");
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.folder.path().display())
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        let path = self.path(name);
+        user::write_atomic(&path, text.as_bytes()).expect("the file is written");
+        path
+    }
+
+    /// A `pinfold` for the nodes: each has a state of its own, as on machines of their own.
+    fn program(&self, name: &str, before: &str) -> String {
+        let path = self.path(name);
+        let state = self.path("state-of");
+        let text = format!(
+            "#!/bin/sh\n{before}\nexec '{PINFOLD}' --state-dir '{state}'-$SLURMD_NODENAME \"$@\"\n"
+        );
+        user::write_program(&path, text.as_bytes()).expect("the file is written");
+        path
+    }
+
+    fn daemon(&mut self, name: &str, words: &[String]) {
+        let program = name.split('-').next().unwrap_or(name);
+        let child = self.spawn(program).args(words).stdout(Stdio::Null).stderr(Stdio::Null);
+        // Also when this test is killed.
+        let child = child.die_with_parent(true).start().expect("it starts");
+        self.daemons.insert(name.to_owned(), child);
+    }
+
+    fn node(&mut self, node: &str) {
+        user::make_dirs(&self.path(&format!("spool-{node}"))).expect("a folder");
+        self.daemon(&format!("slurmd-{node}"), &["-D", "-N", node].map(str::to_owned));
+    }
+
+    fn spawn(&self, program: &str) -> Spawn {
+        Spawn::new(program).env("SLURM_CONF", &self.path("slurm.conf"))
+    }
+
+    fn ask(&self, program: &str, words: &[&str]) -> String {
+        self.spawn(program).args(words).capture(MINUTE_NS).expect("it runs").stdout_text()
+    }
+
+    fn wait(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let end = SystemClock.now_ns() + MINUTE_NS;
+        while !is_so(self) {
+            let log = || user::read_text(&self.path("log/ctld.log")).unwrap_or_default();
+            assert!(SystemClock.now_ns() < end, "no {what} in a minute: {}", log());
+            SystemClock.sleep_ns(100_000_000);
+        }
+    }
+
+    fn study(&self, words: &[&str]) -> Spawn {
+        let state = self.path("collector");
+        self.spawn(PINFOLD).args([&["--state-dir", &state, "study"], words].concat())
+    }
+
+    fn run(&self, words: &[&str]) -> (Option<i32>, String, String) {
+        let output = self.study(words).capture(2 * MINUTE_NS).expect("it runs");
+        let Output { status, .. } = output;
+        (status.code(), output.stdout_text(), output.stderr_text())
+    }
+
+    /// Node of each trial by block, and the rows of `trials.csv`.
+    fn trials(&self, store: &str) -> Vec<BTreeMap<String, String>> {
+        let out = self.path("tables");
+        let (code, _, said) = self.run(&["export", store, "--out", &out]);
+        assert_eq!(code, Some(0), "{said}");
+        let text = user::read_text(&format!("{out}/trials.csv")).expect("a table");
+        let mut lines = text.lines().map(|line| line.split(',').map(str::to_owned));
+        let head: Vec<String> = lines.next().expect("a head").collect();
+        lines.map(|line| head.iter().cloned().zip(line).collect()).collect()
+    }
+
+    /// Ends every process that was started under this cluster and has this in its environment,
+    /// with the `slurmstepd` that it has for a parent, which would tell of it.
+    fn end_all(&self, mark: &str) {
+        let own = self.path("slurm.conf");
+        let mut found = Vec::new();
+        for name in user::list("/proc").unwrap_or_default() {
+            let Ok(bytes) = user::read(&format!("/proc/{name}/environ")) else { continue };
+            let text = String::from_utf8_lossy(&bytes);
+            let has = |word: &str| text.split('\0').any(|one| one.contains(word));
+            let pid = name.parse::<u32>().ok().map(Tid).filter(|pid| *pid != process::own_pid());
+            if let Some(pid) = pid.filter(|_| has(&own) && has(mark)) {
+                found.push(pid);
+            }
+        }
+        let field = |pid: Tid, name: &str| {
+            let text = user::read_text(&format!("/proc/{}/status", pid.0)).unwrap_or_default();
+            let line = text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+            line.map(str::to_owned).unwrap_or_default()
+        };
+        let parent = |pid: &Tid| field(*pid, "PPid:").parse().ok().map(Tid);
+        let parents: Vec<Tid> = found.iter().filter_map(parent).collect();
+        let steps = parents.into_iter().filter(|pid| field(*pid, "Name:") == "slurmstepd");
+        for pid in steps.chain(found.iter().copied()) {
+            // It may have ended meanwhile.
+            match process::signal(pid, Signaled::Kill) {
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if self.daemons.contains_key("slurmctld") {
+            match self.spawn("scancel").args(["--quiet", "--user=root"]).capture(MINUTE_NS) {
+                Ok(_) | Err(_) => {}
+            }
+        }
+        for name in ["slurmd-n1", "slurmd-n2", "slurmd-n3", "slurmctld", "munged"] {
+            drop(self.daemons.remove(name));
+        }
+        self.end_all("");
+    }
+}
+
+#[test]
+fn studies_run_on_a_real_cluster() {
+    let Some(mut cluster) = Cluster::start() else { return };
+    let file = cluster.write("tiny.toml", STUDY);
+    through_a_shared_folder(&cluster, &file);
+    tasks_that_fail_once_and_always(&cluster, &file);
+    through_srun(&cluster, &file);
+    a_node_that_does_not_fit_ends_the_study(&cluster, &file);
+    what_is_wrong_is_told(&cluster, &file);
+    interrupted_and_detached(&cluster, &file);
+    a_node_dies_and_the_collector_too(&mut cluster, &file);
+}
+
+fn through_a_shared_folder(cluster: &Cluster, file: &str) {
+    let (store, shared) = (cluster.path("shared.sqlite"), cluster.path("shared"));
+    let program = cluster.program("pinfold-1", "");
+    let words = ["run", file, "--engine", "slurm", "--store", &store];
+    let more = ["--shared", &shared, "--program", &program, "--time", "10"];
+    let (code, told, said) = cluster.run(&[&words[..], &more].concat());
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("3 node(s), 3 of them up; array jobs"), "{said}");
+    assert!(told.contains("12 of 12 trials done, 0 failed"), "{told}");
+    assert_eq!(user::list(&shared).expect("a folder"), Vec::<String>::new());
+    let trials = cluster.trials(&store);
+    let mut nodes_of_block: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for trial in &trials {
+        assert!(NODES.contains(&trial["node"].as_str()), "{trial:?}");
+        assert!(trial["job"].contains('_') && !trial["allowed_pus"].is_empty(), "{trial:?}");
+        assert!(!trial["topology"].is_empty() && !trial["kernel"].is_empty(), "{trial:?}");
+        nodes_of_block.entry(&trial["block"]).or_default().insert(&trial["node"]);
+    }
+    assert_eq!((trials.len(), nodes_of_block.len()), (12, 3));
+    assert!(nodes_of_block.values().all(|nodes| nodes.len() == 1), "{nodes_of_block:?}");
+    let all: BTreeSet<&str> = nodes_of_block.into_values().flatten().collect();
+    assert!(all.len() > 1, "the blocks should run side by side: {all:?}");
+    let page = cluster.path("page.html");
+    let (code, _, said) = cluster.run(&["report", &store, "--out", &page]);
+    assert_eq!(code, Some(0), "{said}");
+    let html = user::read_text(&page).expect("the page");
+    assert!(html.contains("The nodes") && all.iter().all(|node| html.contains(node)));
+}
+
+fn tasks_that_fail_once_and_always(cluster: &Cluster, file: &str) {
+    let (store, shared) = (cluster.path("failing.sqlite"), cluster.path("shared"));
+    let once = cluster.path("once");
+    // Of the array 0-2, with MaxArraySize 3.
+    let before = format!(
+        "case $SLURM_ARRAY_TASK_ID in\n0) mkdir {once} 2>/dev/null && {{ echo broken >&2; exit 3; }};;\n\
+         1) echo 'pinfold: no luck here' >&2; exit 4;;\nesac"
+    );
+    let program = cluster.program("pinfold-2", &before);
+    let words = ["run", file, "--engine", "slurm", "--store", &store];
+    let more = ["--shared", &shared, "--program", &program, "--nodes", "n[1,3]"];
+    let (code, told, said) = cluster.run(&[&words[..], &more].concat());
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("exit code 3: broken; trying once more"), "{said}");
+    assert!(said.contains("exit code 4: no luck here; recorded as failed"), "{said}");
+    assert!(told.contains("12 of 12 trials done, 4 failed"), "{told}");
+    let trials = cluster.trials(&store);
+    for trial in &trials {
+        let failed = trial["ok"] == "false";
+        assert_eq!(failed, trial["block"] == "1", "{trial:?}");
+        assert!(!failed || trial["attempts"] == "2" && trial["error"].contains("exit code 4"));
+        assert_ne!(trial["node"], "n2");
+    }
+}
+
+fn through_srun(cluster: &Cluster, file: &str) {
+    let store = cluster.path("srun.sqlite");
+    let words = ["run", file, "--engine", "slurm", "--store", &store, "--nodes", "2"];
+    let (code, told, said) = cluster.run(&words);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("srun, no shared folder: this program, sent to each node"), "{said}");
+    assert!(told.contains("12 of 12 trials done, 0 failed"), "{told}");
+    let trials = cluster.trials(&store);
+    assert!(trials.iter().all(|trial| NODES.contains(&trial["node"].as_str())), "{trials:?}");
+    let left = user::list("/tmp").expect("a folder");
+    let key = |name: &&String| name.starts_with("pinfold-") && name.ends_with("-1");
+    let copies: Vec<&String> = left.iter().filter(key).collect();
+    assert!(copies.is_empty(), "copies of the program are left: {copies:?}");
+}
+
+fn a_node_that_does_not_fit_ends_the_study(cluster: &Cluster, file: &str) {
+    let store = cluster.path("versions.sqlite");
+    // On n2 the job seems to come from a later Pinfold: its own is older than that.
+    let change = r#"case $SLURMD_NODENAME in n2) sed 's/"pinfold":"[^"]*"/"pinfold":"99.0.0"/' > "$0.$$"; exec < "$0.$$"; rm "$0.$$";; esac"#;
+    let program = cluster.program("pinfold-3", change);
+    let words = ["run", file, "--engine", "slurm", "--store", &store, "--program", &program];
+    let (code, _, said) = cluster.run(&words);
+    assert_eq!(code, Some(3), "{said}");
+    let own = env!("CARGO_PKG_VERSION");
+    let expected = format!("node n2 does not fit: it has Pinfold {own}, not 99.0.0");
+    assert!(said.contains(&expected), "{said}");
+    cluster.wait("empty queue", |c| c.ask("squeue", &["-h"]).trim().is_empty());
+    // Without that node it goes on.
+    let (code, told, said) = cluster.run(&["resume", &store, "--nodes", "n1,n3"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(told.contains("12 of 12 trials done, 0 failed"), "{told}");
+}
+
+fn what_is_wrong_is_told(cluster: &Cluster, file: &str) {
+    let store = cluster.path("wrong.sqlite");
+    let check = |more: &[&str], code: i32, expected: &[&str]| {
+        let words = ["run", file, "--engine", "slurm", "--store", &store];
+        let (found, _, said) = cluster.run(&[&words[..], more].concat());
+        assert_eq!(found, Some(code), "{more:?}: {said}");
+        expected.iter().for_each(|text| assert!(said.contains(text), "{more:?}: {said}"));
+    };
+    check(&["--partition", "none"], 2, &["there is no partition \"none\"", "pf, shut"]);
+    check(&["--partition", "x; y"], 2, &["--partition: \"x; y\" is no name"]);
+    check(&["--nodes", "n7"], 2, &["the partition pf has no node \"n7\"", "n1, n2, n3"]);
+    check(&["--time", "soon"], 2, &["--time: \"soon\" is no time of Slurm"]);
+    check(&["--shared", "/nonexistent"], 2, &["--shared: /nonexistent is no folder"]);
+    check(&["--detach"], 2, &["--detach needs --shared"]);
+    let shut = ["--partition", "shut", "--patience", "2s"];
+    check(&shut, 3, &["no task ran and none ended; waiting: 1 × PartitionDown", "sinfo -R"]);
+    let (code, _, said) = cluster.run(&["run", file, "--partition", "pf"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("--partition goes with --engine slurm"), "{said}");
+    // The same configuration, with a munge that is not there.
+    let conf = user::read_text(&cluster.path("slurm.conf")).expect("a file");
+    let other = cluster.write("other.conf", &conf.replace("munge.sock", "nothing.sock"));
+    let words = ["study", "run", file, "--engine", "slurm", "--store", &store];
+    let spawn = Spawn::new(PINFOLD).env("SLURM_CONF", &other).args(words);
+    let said = spawn.capture(MINUTE_NS).expect("it runs").stderr_text();
+    assert!(said.contains("cannot authenticate: munge does not answer"), "{said}");
+}
+
+fn interrupted_and_detached(cluster: &Cluster, file: &str) {
+    let (store, shared) = (cluster.path("detached.sqlite"), cluster.path("shared"));
+    let program = cluster.program("pinfold-1", "");
+    let words = ["run", file, "--quick", "--engine", "slurm", "--store", &store];
+    let more = ["--shared", &shared, "--program", &program, "--detach"];
+    let (code, _, said) = cluster.run(&[&words[..], &more].concat());
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("3 task(s) are left to Slurm"), "{said}");
+    // Who collects is interrupted: the tasks are cancelled, nothing is lost or counted as failed.
+    let child = cluster.study(&["resume", &store]).stdout(Stdio::Pipe).stderr(Stdio::Pipe);
+    let mut child = child.start().expect("it starts");
+    cluster.wait("running tasks", |c| c.ask("squeue", &["-h", "-t", "R"]).lines().count() == 3);
+    SystemClock.sleep_ns(1_000_000_000);
+    child.signal(Signaled::Interrupt).expect("sent");
+    let status = child.wait_for(&SystemClock, MINUTE_NS).expect("it ends").expect("in time");
+    assert_eq!(status.code(), Some(130));
+    cluster.wait("empty queue", |c| c.ask("squeue", &["-h"]).trim().is_empty());
+    let (code, told, said) = cluster.run(&["resume", &store]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(told.contains("12 of 12 trials done, 0 failed"), "{told}");
+    assert!(!said.contains("trying once more"), "{said}");
+}
+
+fn a_node_dies_and_the_collector_too(cluster: &mut Cluster, file: &str) {
+    let (store, shared) = (cluster.path("dying.sqlite"), cluster.path("shared"));
+    let program = cluster.program("pinfold-1", "");
+    let words = ["run", file, "--quick", "--engine", "slurm", "--store", &store];
+    let more = ["--shared", &shared, "--program", &program];
+    let child = cluster.study(&[&words[..], &more].concat());
+    let mut child = child.stdout(Stdio::Null).stderr(Stdio::Null).start().expect("it starts");
+    let on_n2 = |c: &Cluster| c.ask("squeue", &["-h", "-t", "R", "-w", "n2", "-o", "%K"]);
+    cluster.wait("tasks on n2", |c| on_n2(c).trim().parse::<u32>().is_ok());
+    child.kill().expect("killed");
+    let daemon = cluster.daemons.remove("slurmd-n2");
+    drop(daemon);
+    cluster.end_all("SLURMD_NODENAME=n2");
+    let (code, told, said) = cluster.run(&["resume", &store]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("its node failed"), "{said}");
+    assert!(told.contains("12 of 12 trials done, 0 failed"), "{told}");
+    let trials = cluster.trials(&store);
+    assert!(trials.iter().all(|trial| trial["node"] != "n2"), "{trials:?}");
+}
+
+#[test]
+fn without_slurm_that_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = format!("{}/tiny.toml", folder.path().display());
+    user::write_atomic(&file, STUDY.as_bytes()).expect("written");
+    let words = ["study", "run", &file, "--engine", "slurm"];
+    let spawn = Spawn::new(PINFOLD).args(words).env("PATH", "/nonexistent");
+    let output = spawn.capture(MINUTE_NS).expect("it runs");
+    let said = output.stderr_text();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("there is no Slurm here: sbatch is not in PATH"), "{said}");
+    let output = capture(PINFOLD, ["study", "worker", "--job", "-", "--out", "-"], MINUTE_NS);
+    assert_eq!(output.expect("it runs").status.code(), Some(2));
+}
