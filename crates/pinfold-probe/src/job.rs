@@ -97,6 +97,19 @@ impl Job {
         pinload: &Pinload,
         placement: &Placement,
     ) -> Result<Vec<Figure>, RulerError> {
+        self.run_watched(pinload, placement, &mut |_| {})
+    }
+
+    /// The same, and tells each figure of an instrument as it comes.
+    ///
+    /// # Errors
+    /// [`RulerError`].
+    pub fn run_watched(
+        &self,
+        pinload: &Pinload,
+        placement: &Placement,
+        came: &mut dyn FnMut(&Figure),
+    ) -> Result<Vec<Figure>, RulerError> {
         let mut argv = self.argv();
         let is_supervised = self.is_real_time();
         if is_supervised {
@@ -114,12 +127,28 @@ impl Job {
                 let beat_ns = u64::try_from(BEAT.as_nanos()).unwrap_or(u64::MAX);
                 spawn.capture_beating(self.patience_ns(), beat_ns)?
             }
-            false => spawn.capture(self.patience_ns())?,
+            false => spawn.capture_heard(self.patience_ns(), &mut self.lines(came))?,
         };
         if !output.status.success() {
             return Err(self.failed(process::describe(output.status), &output.stderr_text()));
         }
         self.parse(&output.stdout_text())
+    }
+
+    /// Tells the figures of whole lines; what is wrong with one is told at the end.
+    fn lines<'c>(&'c self, came: &'c mut dyn FnMut(&Figure)) -> impl FnMut(&[u8]) + 'c {
+        let mut open = Vec::new();
+        move |bytes| {
+            open.extend_from_slice(bytes);
+            let Some(end) = open.iter().rposition(|byte| *byte == b'\n') else { return };
+            let rest = open.split_off(end + 1);
+            let whole = std::mem::replace(&mut open, rest);
+            for line in String::from_utf8_lossy(&whole).lines() {
+                if let (Job::Instrument(_), Ok(figures)) = (self, self.parse(line)) {
+                    figures.iter().for_each(&mut *came);
+                }
+            }
+        }
     }
 
     /// Takes it in a guest.
@@ -260,6 +289,26 @@ mod tests {
         let ruler = Ruler::spin_gap(1); // shorter than it takes
         let error = Job::Ruler(ruler).run_on_host(&pinload, &Placement::default()).unwrap_err();
         assert!(error.to_string().contains("--seconds"), "{error}");
+    }
+
+    #[test]
+    fn figures_are_told_as_whole_lines_come() {
+        let line = |bytes: u32| {
+            format!(
+                r#"{{"probe":"chase","unit":"ns","family":"capacity","cpu":null,"duration_ns":9,"dropped":0,"disturbed":0,"labels":{{"bytes":"{bytes}"}},"flags":[],"samples":[1.5]}}"#
+            )
+        };
+        let arguments = Vec::new();
+        let job = Job::Instrument(Instrument { command: "chase", arguments, duration_ns: 1 });
+        let mut seen = Vec::new();
+        let mut came = |figure: &Figure| seen.push(figure.labels["bytes"].clone());
+        let mut heard = job.lines(&mut came);
+        let text = format!("{}\n{}\nno figure\n{}", line(1), line(2), line(3));
+        for part in text.as_bytes().chunks(50) {
+            heard(part);
+        }
+        drop(heard);
+        assert_eq!(seen, ["1", "2"], "the last line is not whole");
     }
 
     #[test]

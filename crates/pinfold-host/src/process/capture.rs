@@ -54,7 +54,19 @@ impl Spawn {
     /// # Errors
     /// As [`capture`] and [`Spawn::start`].
     pub fn capture(self, timeout_ns: u64) -> Result<Output, HostError> {
-        self.stdin(Stdio::Null).collect(timeout_ns, u64::MAX)
+        self.stdin(Stdio::Null).collect(timeout_ns, u64::MAX, &mut |_| {})
+    }
+
+    /// The same, and hands on what comes on standard output as it comes.
+    ///
+    /// # Errors
+    /// As [`Spawn::capture`].
+    pub fn capture_heard(
+        self,
+        timeout_ns: u64,
+        heard: &mut dyn FnMut(&[u8]),
+    ) -> Result<Output, HostError> {
+        self.stdin(Stdio::Null).collect(timeout_ns, u64::MAX, heard)
     }
 
     /// The same for a child that wants to hear, on its standard input, that somebody still wants
@@ -63,10 +75,15 @@ impl Spawn {
     /// # Errors
     /// As [`Spawn::capture`].
     pub fn capture_beating(self, timeout_ns: u64, beat_ns: u64) -> Result<Output, HostError> {
-        self.stdin(Stdio::Pipe).collect(timeout_ns, beat_ns)
+        self.stdin(Stdio::Pipe).collect(timeout_ns, beat_ns, &mut |_| {})
     }
 
-    fn collect(self, timeout_ns: u64, beat_ns: u64) -> Result<Output, HostError> {
+    fn collect(
+        self,
+        timeout_ns: u64,
+        beat_ns: u64,
+        heard: &mut dyn FnMut(&[u8]),
+    ) -> Result<Output, HostError> {
         let program = self.program.clone();
         let fail =
             |errno: Errno| HostError::Process { program: program.clone(), source: errno.into() };
@@ -89,7 +106,9 @@ impl Spawn {
             }
             let (out_ready, err_ready) = streams.ready(left.min(beat_ns)).map_err(fail)?;
             if out_ready {
+                let before = stdout.len();
                 read_some(&mut streams.stdout, &mut stdout).map_err(io_fault)?;
+                heard(stdout.get(before..).unwrap_or_default());
             }
             if err_ready {
                 read_some(&mut streams.stderr, &mut stderr).map_err(io_fault)?;

@@ -103,6 +103,12 @@ pub fn text(measurement: &Measurement, probe: &Probe) -> String {
     text
 }
 
+/// A figure that has just come: what it is of, and its median.
+pub fn coming(figure: &Figure) -> String {
+    let value = pinfold_study::stats::median(&figure.samples);
+    format!("{}: {}", own_words(figure, &[]).join(" "), format::maybe(value, figure.unit))
+}
+
 /// A table of figures of one family.
 fn table(all: &[&Pooled], family: Family) -> String {
     let common = common(all);

@@ -1,5 +1,6 @@
 //! One block on this machine: the probe is started once, in its place.
 
+use indicatif::{ProgressBar, ProgressStyle};
 use pinfold_host::process;
 use pinfold_model::Figure;
 use pinfold_probe::anchors::{self, Anchor, AnchorError};
@@ -12,9 +13,11 @@ use pinfold_study::measured::MeasuredBlock;
 use super::Bench;
 use super::file::Folder;
 use super::place::HostPlace;
+use super::show;
 use crate::cli::measure::ProbeArgs;
 use crate::common::host_failure;
 use crate::failure::{Exit, Failure};
+use crate::output::has_person;
 use crate::time;
 
 const LONGEST_S: f64 = 86_400.0;
@@ -93,9 +96,25 @@ impl<'b> Taking<'b> {
             let place = (&self.place.placement, self.folder.directory());
             return anchors::fio_figure(&self.settings, place).map_err(|e| anchor_failure(&e));
         }
-        self.job
-            .run_on_host(&self.bench.pinload, &self.place.placement)
-            .map_err(|error| ruler_failure(&error))
+        // Told as they come to one who waits; drawn by nothing that would run meanwhile.
+        let line = (self.probe.has_several_figures() && has_person()).then(|| {
+            let line = ProgressBar::new_spinner();
+            if let Ok(style) = ProgressStyle::with_template("{pos} figures, {elapsed}: {msg}") {
+                line.set_style(style);
+            }
+            line
+        });
+        let mut came = |figure: &Figure| {
+            if let Some(line) = &line {
+                line.inc(1);
+                line.set_message(show::coming(figure));
+            }
+        };
+        let taken = self.job.run_watched(&self.bench.pinload, &self.place.placement, &mut came);
+        if let Some(line) = line {
+            line.finish_and_clear();
+        }
+        taken.map_err(|error| ruler_failure(&error))
     }
 
     /// Runs an anchor in the same place, and gives what it found.

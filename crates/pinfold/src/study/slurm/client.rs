@@ -190,8 +190,9 @@ fn gather(stream: Option<impl std::io::Read>) -> std::io::Result<Vec<u8>> {
 /// What a task said last: Pinfold's own sentence if there is one.
 pub fn said(text: &str) -> Option<String> {
     let marks = ["pinfold: ", "error: "];
-    let own = text.lines().rev().find_map(|line| {
-        marks.iter().find_map(|mark| line.trim().strip_prefix(mark))
-    });
+    let own = text
+        .lines()
+        .rev()
+        .find_map(|line| marks.iter().find_map(|mark| line.trim().strip_prefix(mark)));
     own.or_else(|| last_words(text)).map(|line| line.chars().take(300).collect())
 }

@@ -258,9 +258,7 @@ impl Transport for Shared<'_> {
                     "it ended well, but its result did not arrive".to_owned()
                 }
                 (None, None) => "Slurm no longer knows it, and it gave nothing".to_owned(),
-                (Some(state), None) => {
-                    ended_words(state, self.slurm.exit_code(&name).as_deref())
-                }
+                (Some(state), None) => ended_words(state, self.slurm.exit_code(&name).as_deref()),
             };
             let reason = match self.words_of(&name).filter(|_| refused.is_none()) {
                 Some(words) => format!("{reason}: {words}"),
