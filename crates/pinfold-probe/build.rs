@@ -2,7 +2,8 @@
 //!
 //! The compiler is `CC_<target>`, else `CC`, else `cc` (or, when building for another
 //! architecture, Debian's name of its cross compiler). The program is static because the
-//! same file is the init of measurement guests that hold nothing else.
+//! same file is the init of measurement guests that hold nothing else. The sources are embedded
+//! too: guests of other instruction sets get a `pinload` that is compiled when it is wanted.
 
 #![expect(
     clippy::disallowed_methods,
@@ -42,6 +43,8 @@ fn build() -> Result<(), String> {
     let output = Path::new(&variable("OUT_DIR")?).join("pinload");
     let (compiler, leading) = compiler()?;
     println!("cargo::rerun-if-changed={}", sources.display());
+    println!("cargo::rustc-env=PINLOAD_FLAGS={}", FLAGS.join(" "));
+    embed(&sources)?;
     let mut command = Command::new(&compiler);
     command.args(leading).args(FLAGS).arg("-o").arg(&output);
     command.args(c_files(&sources)?).arg("-lm");
@@ -59,6 +62,24 @@ fn build() -> Result<(), String> {
          Fedora: dnf install glibc-static, or set CC=musl-gcc)\n{}",
         String::from_utf8_lossy(&answer.stderr)
     ))
+}
+
+/// Writes the list of all sources as Rust, and a number that is another one when they are.
+fn embed(sources: &Path) -> Result<(), String> {
+    let fail = |what: &Path, error| format!("{}: {error}", what.display());
+    let mut rust = String::new();
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64; // FNV-1a
+    for path in files(sources, &["c", "h"])? {
+        let name = path.strip_prefix(sources).unwrap_or(&path).display().to_string();
+        let bytes = std::fs::read(&path).map_err(|error| fail(&path, error))?;
+        for byte in name.bytes().chain(bytes) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        rust.push_str(&format!("({name:?}, include_bytes!({:?})),\n", path.display()));
+    }
+    println!("cargo::rustc-env=PINLOAD_SOURCES={hash:016x}");
+    let list = Path::new(&variable("OUT_DIR")?).join("sources.rs");
+    std::fs::write(&list, format!("[{rust}]")).map_err(|error| fail(&list, error))
 }
 
 /// The compiler and the arguments that its variable holds before ours, as in `CC="ccache gcc"`.
@@ -88,21 +109,26 @@ fn default_compiler(target: &str) -> String {
 
 /// The sources in a folder and in those in it.
 fn c_files(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    files(directory, &["c"])
+}
+
+/// The files with one of these endings.
+fn files(directory: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, String> {
     let fail = |error| format!("cannot list {}: {error}", directory.display());
-    let mut files = Vec::new();
+    let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(fail)? {
         let path = entry.map_err(fail)?.path();
         if path.is_dir() {
-            files.extend(c_files(&path)?);
-        } else if path.extension().is_some_and(|extension| extension == "c") {
-            files.push(path);
+            found.extend(files(&path, endings)?);
+        } else if path.extension().is_some_and(|own| endings.iter().any(|ending| own == *ending)) {
+            found.push(path);
         }
     }
-    files.sort();
-    if files.is_empty() {
+    found.sort();
+    if found.is_empty() {
         return Err(format!("{} holds no C files", directory.display()));
     }
-    Ok(files)
+    Ok(found)
 }
 
 fn variable(name: &str) -> Result<String, String> {

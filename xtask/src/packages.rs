@@ -37,6 +37,8 @@ const CROSS: &[&str] = &[
     "libc6-dev-riscv64-cross",
     "qemu-user",
 ];
+/// What runs guests of other instruction sets.
+const FOREIGN: &[&str] = &["qemu-system-misc", "qemu-system-arm"];
 /// What compiles BPF programs; only who changes one needs it.
 const BPF: &[&str] = &["clang-14", "llvm-14"];
 
@@ -65,7 +67,7 @@ pub fn ensure(purpose: &Purpose) {
         Purpose::Bpf => wanted.extend(BPF),
         Purpose::Fuzz => wanted.extend(FUZZ),
         Purpose::Lab => wanted.extend(LAB),
-        Purpose::Test => wanted.extend(LAB.iter().chain(TEST).chain(CROSS)),
+        Purpose::Test => wanted.extend(LAB.iter().chain(TEST).chain(CROSS).chain(FOREIGN)),
         Purpose::Bench => wanted.extend(LAB.iter().chain(TEST)),
     }
     let missing: Vec<&str> = wanted.into_iter().filter(|name| !installed(name)).collect();

@@ -100,7 +100,7 @@ pub struct Figure {
     /// Observation time (ns).
     pub duration_ns: u64,
     /// The samples, in the order in which they were taken; never empty but for a tail that
-    /// nothing happened in.
+    /// nothing happened in, and for what the host does not give: then a flag `absent: …` says why.
     pub samples: Vec<f64>,
     /// Samples that were counted and not kept.
     pub dropped: u64,

@@ -10,6 +10,7 @@ mod emulation;
 mod figure;
 mod finding;
 mod ids;
+mod isa;
 mod measure;
 mod plan;
 mod request;
@@ -27,6 +28,7 @@ pub use emulation::{
 pub use figure::{Family, Figure, Statistic, Surroundings};
 pub use finding::{Finding, Severity};
 pub use ids::{CoreId, L3Id, LogicalPu, NodeId, PackageId, PuId, Tid};
+pub use isa::Isa;
 pub use measure::{Accelerator, LoadState, Metric, Origin, Role, RoleStats, Series, Unit};
 pub use plan::{
     GuestTopology, IrqPlan, IsolationScope, MemoryPlan, NotSingle, Plan, Policy, ThreadPlan,

@@ -37,6 +37,8 @@ const NS_PER_S: u64 = 1_000 * NS_PER_MS;
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a program gets to end by itself after its stdin was closed.
 const STOP_PATIENCE_NS: u64 = 3 * NS_PER_S;
+/// How often it is asked whether somebody still waits for HELLO.
+const HELLO_TURN_NS: u64 = 200 * NS_PER_MS;
 const FILE_PIECE: usize = 256 * 1024;
 const FILE_PATIENCE_NS: u64 = 60 * NS_PER_S;
 const SIGKILL: u8 = 9;
@@ -79,16 +81,29 @@ impl Agent {
     /// [`AgentError::Connect`], [`AgentError::Silent`], [`AgentError::Protocol`] or
     /// [`AgentError::Gone`].
     pub fn connect(path: &str, timeout_ns: u64, clock: &dyn Clock) -> Result<Self, AgentError> {
+        Self::connect_while(path, (timeout_ns, &|| true), clock)
+    }
+
+    /// The same, given up also when it is not to wait any longer, which is asked again and again.
+    ///
+    /// # Errors
+    /// As [`Agent::connect`].
+    pub fn connect_while(
+        path: &str,
+        (timeout_ns, waits): (u64, &dyn Fn() -> bool),
+        clock: &dyn Clock,
+    ) -> Result<Self, AgentError> {
         let end = clock.now_ns().saturating_add(timeout_ns);
         let fail = |source| AgentError::Connect { name: path.to_owned(), source };
         let socket = loop {
             match UnixStream::connect(path) {
                 Ok(socket) => break socket,
-                Err(error) if clock.now_ns() >= end => return Err(fail(error)),
+                Err(error) if clock.now_ns() >= end || !waits() => return Err(fail(error)),
                 Err(_) => clock.sleep_ns(20 * NS_PER_MS),
             }
         };
-        Self::over_socket(socket, path, end.saturating_sub(clock.now_ns()))
+        let left_ns = end.saturating_sub(clock.now_ns());
+        Self::over_connected(socket, path, (left_ns, waits))
     }
 
     /// The same over a socket that is connected already.
@@ -100,11 +115,19 @@ impl Agent {
         name: &str,
         timeout_ns: u64,
     ) -> Result<Self, AgentError> {
+        Self::over_connected(socket, name, (timeout_ns, &|| true))
+    }
+
+    fn over_connected(
+        socket: UnixStream,
+        name: &str,
+        patience: (u64, &dyn Fn() -> bool),
+    ) -> Result<Self, AgentError> {
         let fail = |source| AgentError::Connect { name: name.to_owned(), source };
         socket.set_write_timeout(Some(WRITE_PATIENCE)).map_err(fail)?;
         let input = socket.try_clone().map_err(fail)?;
         let output = socket.try_clone().map_err(fail)?;
-        Self::begin(input, output, Some(socket), (name, timeout_ns))
+        Self::begin((input, output), Some(socket), name, patience)
     }
 
     /// The same over any pair of streams, such as the pipes of a child. The reader must end
@@ -117,14 +140,14 @@ impl Agent {
         R: Read + Send + 'static,
         W: Write + Send + 'static,
     {
-        Self::begin(input, output, None, (name, timeout_ns))
+        Self::begin((input, output), None, name, (timeout_ns, &|| true))
     }
 
     fn begin<R, W>(
-        input: R,
-        output: W,
+        (input, output): (R, W),
         socket: Option<UnixStream>,
-        (name, timeout_ns): (&str, u64),
+        name: &str,
+        patience: (u64, &dyn Fn() -> bool),
     ) -> Result<Self, AgentError>
     where
         R: Read + Send + 'static,
@@ -144,15 +167,27 @@ impl Agent {
             socket,
             reader: Some(reader),
         };
-        agent.hello = agent.await_hello(timeout_ns)?; // an error drops the agent, which ends the reader
+        agent.hello = agent.await_hello(patience)?; // an error drops the agent, which ends the reader
         Ok(agent)
     }
 
-    fn await_hello(&self, timeout_ns: u64) -> Result<Hello, AgentError> {
-        let text = match self.mailbox.wait_hello(timeout_ns) {
+    fn await_hello(
+        &self,
+        (timeout_ns, waits): (u64, &dyn Fn() -> bool),
+    ) -> Result<Hello, AgentError> {
+        let mut waited_ns = 0;
+        let end = loop {
+            let turn_ns = HELLO_TURN_NS.min(timeout_ns - waited_ns);
+            let end = self.mailbox.wait_hello(turn_ns);
+            waited_ns += turn_ns;
+            if !matches!(end, End::Timeout) || waited_ns >= timeout_ns || !waits() {
+                break end;
+            }
+        };
+        let text = match end {
             End::Hello(text) => text,
             End::Timeout => {
-                return Err(AgentError::Silent { name: self.name.clone(), waited_ns: timeout_ns });
+                return Err(AgentError::Silent { name: self.name.clone(), waited_ns });
             }
             End::Gone(why) => return Err(self.gone(why)),
             End::Exit(_) | End::Refused(_) => return Err(self.protocol("no HELLO came".to_owned())),
@@ -234,7 +269,13 @@ impl Agent {
     /// will not have to wait.
     #[must_use]
     pub fn has_ended(&self, channel: ChannelId) -> bool {
-        !matches!(self.mailbox.wait_end(channel.0, 0), End::Timeout)
+        self.ends_within(channel, 0)
+    }
+
+    /// The same, once that is so or the time (ns) is up; the program goes on.
+    #[must_use]
+    pub fn ends_within(&self, channel: ChannelId, timeout_ns: u64) -> bool {
+        !matches!(self.mailbox.wait_end(channel.0, timeout_ns), End::Timeout)
     }
 
     /// Ends a program: closes its standard input, on which supervised ones end, and kills it

@@ -11,12 +11,14 @@
 //! [`parallel`] hold their settings. [`registry`] lists every probe that can be taken by itself,
 //! and [`job`] takes one; [`anchors`] runs other people's instruments beside it, and
 //! [`surroundings`] tells what else the machine did meanwhile.
+//! [`cross`] compiles `pinload` for guests of another instruction set.
 //! [`sched_latency`], [`counters`] and [`locks`] look at a workload's threads from outside.
 //! This crate decides nothing about placement and knows neither plans nor QEMU.
 
 pub mod agent;
 pub mod anchors;
 pub mod counters;
+pub mod cross;
 pub mod exits;
 pub mod figures;
 pub mod histogram;

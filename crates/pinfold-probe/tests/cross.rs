@@ -10,25 +10,16 @@
 
 mod common;
 
-use common::{PATIENCE, Program, a_pu, c_sources, program};
+use std::os::unix::fs::PermissionsExt as _;
+
+use common::{PATIENCE, Program, a_pu, program};
 use pinfold_host::process::{Output, capture, find_program};
+use pinfold_model::Isa;
+use pinfold_probe::cross::{self, CrossError};
 use pinfold_probe::figures;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::parallel::{Catalogue, Parallel, Run, Size};
 use pinfold_probe::speed_rulers::SpeedRuler as _;
-
-/// As `build.rs` has it.
-const FLAGS: [&str; 9] = [
-    "-std=c11",
-    "-O2",
-    "-g0",
-    "-Wall",
-    "-Wextra",
-    "-Werror",
-    "-ffp-contract=off",
-    "-static",
-    "-pthread",
-];
 
 /// A command, short arguments, and whether it gives figures. `CPU`, `FILE` and `FOLDER` are
 /// replaced.
@@ -91,20 +82,23 @@ const TARGETS: [Target; 2] = [
 
 /// The program for that architecture, or the one thing that is missing to make or run it.
 fn build(program: &Program, target: &Target) -> Result<String, String> {
-    let compiler = format!("{}-linux-gnu-gcc", target.architecture);
-    for needed in [compiler.as_str(), target.qemu] {
-        if find_program(needed).is_none() {
-            return Err(format!("{needed} is not installed (cargo xtask test installs it)"));
-        }
+    let isa = Isa::from_name(target.architecture).unwrap();
+    if find_program(target.qemu).is_none() {
+        return Err(format!("{} is not installed (cargo xtask test installs it)", target.qemu));
     }
-    let path = format!("{}/pinload-{}", program.folder.path().display(), target.architecture);
-    let mut arguments: Vec<String> = FLAGS.map(str::to_owned).to_vec();
-    arguments.extend(["-o".to_owned(), path.clone()]);
-    arguments.extend(c_sources());
-    arguments.push("-lm".to_owned());
-    let answer = capture(&compiler, &arguments, 5 * PATIENCE).unwrap();
-    assert!(answer.status.success(), "{compiler}: {}", answer.stderr_text());
-    Ok(path)
+    let folder = program.folder.path().display().to_string();
+    match cross::program(isa, &folder) {
+        Ok(bytes) => {
+            let path = format!("{folder}/pinload-{isa}");
+            pinfold_host::user::write_atomic(&path, &bytes).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+            Ok(path)
+        }
+        Err(error @ CrossError::NoCompiler { .. }) => {
+            Err(format!("{error} (cargo xtask test installs it)"))
+        }
+        Err(error) => panic!("{error}"),
+    }
 }
 
 struct Emulated {

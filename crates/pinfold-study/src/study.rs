@@ -34,8 +34,8 @@ mod words;
 /// with one.
 pub const ALPHA: f64 = 0.05;
 
-pub use analyse::{Analysis, Comparison, Estimate, FigureName, Noise, analyse};
-pub use cells::{Cell, CellScope, Cells};
+pub use analyse::{ABSENT, Analysis, Comparison, Estimate, FigureName, Noise, analyse};
+pub use cells::{Cell, CellScope, Cells, GuestWish};
 pub use design::{PlannedStart, TrialSlot};
 pub use diff::{Compared, Difference, diff};
 pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, run};
@@ -43,9 +43,9 @@ pub use error::StudyError;
 pub use export::tables;
 pub use extract::extract;
 pub use file::{
-    Acts, BUILT_IN, Better, Claim, Factor, FigureRule, HostFacts, Level, NONE, Plot, PlotKind,
-    Probe, Program, Quick, Rule, Selection, Shown, Skip, Source, Stop, Study, Summary, Table,
-    Workload,
+    Acts, BUILT_IN, Better, Claim, Factor, FigureRule, HostFacts, Level, NATIVE, NONE, Plot,
+    PlotKind, Probe, Program, Quick, Rule, Selection, Shown, Skip, Source, Stop, Study, Summary,
+    Table, Workload,
 };
 pub use predict::{Prediction, predict};
 pub use read::from_toml;

@@ -55,7 +55,7 @@ pub const FLAVOURS: [(Flavour, Extent); 5] = [
 ];
 
 const fn flavour(package: &'static str, suite: Option<&'static str>) -> Flavour {
-    Flavour { package, suite }
+    Flavour { package, suite, isa: None }
 }
 
 /// How many of a case's variants are tried.

@@ -130,7 +130,9 @@ static bool settle(struct request *request, const char *size, const char *affini
     request->setting.size = (enum size)index;
     if (!threads_allowed(request))
         return false;
-    if (request->wrap && !affinity) {
+    if (affinity && !strcmp(affinity, "any"))
+        affinity = NULL; /* nothing to go round on, and no need to */
+    else if (request->wrap && !affinity) {
         complain("--wrap: there is no --affinity to go round on");
         return false;
     }
@@ -164,7 +166,7 @@ int parallel_main(int argc, char **argv)
         {"--seed", ARGUMENT_INTEGER, &request.setting.seed, 0, UINT64_MAX, OPTIONAL,
          "what the input is made from (1)"},
         {"--affinity", ARGUMENT_TEXT, &affinity, 0, 0, OPTIONAL,
-         "CPUs in order, such as 0,4,1-3: thread i runs on the i-th"},
+         "CPUs in order, such as 0,4,1-3: thread i runs on the i-th (any: where it likes)"},
         {"--wrap", ARGUMENT_FLAG, &request.wrap, 0, 0, OPTIONAL,
          "more threads than CPUs in --affinity: go round"},
         {"--supervised", ARGUMENT_FLAG, &request.supervised, 0, 0, OPTIONAL,

@@ -20,6 +20,9 @@ use crate::stats::{
 };
 use crate::store::{RunId, RunRecord, Store, StudyProgress};
 
+/// How the flag begins of a figure that the host does not give; the reason follows.
+pub const ABSENT: &str = "absent: ";
+
 /// A figure by its name and labels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FigureName {
@@ -101,6 +104,8 @@ pub struct Analysis {
     pub estimates: Vec<Estimate>,
     /// The A/A pairs.
     pub noise: Vec<Noise>,
+    /// What the host does not give: the figure, why, and in how many trials.
+    pub absent: BTreeMap<(String, String), u64>,
     /// Failed trials by cell, with one of the messages.
     pub failures: Vec<(usize, u64, String)>,
 }
@@ -111,13 +116,15 @@ pub struct Analysis {
 /// [`StudyError`]: the run is none of a study, or the store cannot be read.
 pub fn analyse(store: &Store, run: RunId) -> Result<Analysis, StudyError> {
     let loaded = Loaded::read(store, run)?;
-    let mut estimates = gather(store, run)?;
+    let mut absent = BTreeMap::new();
+    let mut estimates = gather(store, run, &mut absent)?;
     compare(&loaded, &mut estimates);
     let noise = estimates.iter().filter_map(|one| noise_of(one, loaded.study.margin)).collect();
     Ok(Analysis {
         run: store.run(run)?,
         progress: store.study_progress(run)?,
         failures: store.study_failures(run)?,
+        absent,
         loaded,
         estimates,
         noise,
@@ -145,7 +152,7 @@ pub(super) fn is_narrow(
     run: RunId,
     (loaded, figure, half_width): (&Loaded, &str, f64),
 ) -> Result<bool, StudyError> {
-    let mut estimates = gather(store, run)?;
+    let mut estimates = gather(store, run, &mut BTreeMap::new())?;
     compare(loaded, &mut estimates);
     let mut ratios = estimates
         .iter()
@@ -157,8 +164,12 @@ pub(super) fn is_narrow(
     Ok(ratios.peek().is_some() && ratios.all(narrow))
 }
 
-/// One value per start, figure by figure.
-fn gather(store: &Store, run: RunId) -> Result<Vec<Estimate>, StudyError> {
+/// One value per start, figure by figure, and what was not to be had.
+fn gather(
+    store: &Store,
+    run: RunId,
+    absent: &mut BTreeMap<(String, String), u64>,
+) -> Result<Vec<Estimate>, StudyError> {
     let mut found: BTreeMap<(usize, FigureName), Estimate> = BTreeMap::new();
     for (id, trial) in store.trials(run)? {
         if !trial.ok {
@@ -167,6 +178,9 @@ fn gather(store: &Store, run: RunId) -> Result<Vec<Estimate>, StudyError> {
         // The samples of all CPUs of one figure are one figure's.
         let mut figures: BTreeMap<FigureName, (Unit, Family, Vec<f64>)> = BTreeMap::new();
         for figure in store.figures(id)? {
+            if let Some(why) = figure.flags.iter().find_map(|flag| flag.strip_prefix(ABSENT)) {
+                *absent.entry((figure.probe.clone(), why.to_owned())).or_default() += 1;
+            }
             let name = FigureName { probe: figure.probe, labels: figure.labels };
             let entry = figures.entry(name).or_insert((figure.unit, figure.family, Vec::new()));
             entry.2.extend(figure.samples);

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use super::error::StudyError;
 use super::expr::{ExprError, Scope, Value};
-use super::file::{Acts, HostFacts, Level, Rule, Study, Workload};
+use pinfold_model::{Accelerator, Isa};
+
+use super::file::{Acts, HostFacts, Level, NATIVE, Rule, Study, Workload};
 use super::words;
 
 /// One combination of levels.
@@ -18,6 +20,17 @@ pub struct Cell {
     pub baseline: Option<usize>,
     /// Why it is not run.
     pub skipped: Option<String>,
+}
+
+/// The guest in which a cell runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuestWish {
+    /// Its instruction set; `None` for the host's own.
+    pub isa: Option<Isa>,
+    /// What executes it.
+    pub accelerator: Accelerator,
+    /// Number of its vCPUs.
+    pub vcpus: u32,
 }
 
 /// All cells of a study on a host.
@@ -57,6 +70,59 @@ impl Cell {
         &study.workloads[self.workload]
     }
 
+    /// The guest that it wants; `None` if it runs on the host itself. It wants one if its level of
+    /// `isa` or `accelerator` is not `native`, or, where the study has neither factor, if it has a
+    /// number of vCPUs or a load in the guest.
+    ///
+    /// # Errors
+    /// In words, if its levels contradict each other.
+    pub fn guest(&self, study: &Study) -> Result<Option<GuestWish>, String> {
+        let level = |acts: Acts| self.acting(study, &acts).map(|level| level.text.as_str());
+        let (isa, accelerator) = (level(Acts::Isa), level(Acts::Accelerator));
+        let load = level(Acts::GuestLoad).filter(|load| *load != "idle");
+        let vcpus = level(Acts::Vcpus);
+        match (isa, accelerator) {
+            (None, None) if vcpus.is_none() && load.is_none() => return Ok(None),
+            (Some(NATIVE), None | Some(NATIVE)) | (None, Some(NATIVE)) => {
+                return match load {
+                    Some(load) => {
+                        Err(format!("guest_load {load} needs a guest, and native is none"))
+                    }
+                    None => Ok(None),
+                };
+            }
+            (Some(NATIVE), Some(other)) => {
+                return Err(format!("isa native is no guest, and accelerator {other} runs one"));
+            }
+            (Some(other), Some(NATIVE)) => {
+                return Err(format!("isa {other} is a guest, and accelerator native runs none"));
+            }
+            (_, _) => {}
+        }
+        let accelerator = match accelerator {
+            Some("kvm") => Accelerator::Kvm,
+            Some("tcg-single") => Accelerator::TcgSingle,
+            Some(_) | None => Accelerator::TcgMulti,
+        };
+        let vcpus = vcpus.map_or(Ok(1), str::parse);
+        let vcpus = vcpus.map_err(|_| "n_vcpu is no number of vCPUs".to_owned())?;
+        Ok(Some(GuestWish { isa: isa.and_then(Isa::from_name), accelerator, vcpus }))
+    }
+
+    /// The file of the program that its command is in a guest; `None` if it names none.
+    ///
+    /// # Errors
+    /// Names what has no value.
+    pub fn guest_program(&self, study: &Study) -> Result<Option<String>, String> {
+        let path = self.workload(study).guest_program.as_ref();
+        path.map(|path| words::fill(path, &|name| self.word(study, name))).transpose()
+    }
+
+    fn word(&self, study: &Study, name: &str) -> Option<String> {
+        let level = self.level(study, name).map(str::to_owned);
+        level.or_else(|| study.values.get(name).map(|level| level.text.clone()))
+    }
+
     /// The words of its command. `built_in` knows `pus` and what else only the runner does.
     ///
     /// # Errors
@@ -66,12 +132,7 @@ impl Cell {
         study: &Study,
         built_in: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Vec<String>, String> {
-        let value = |name: &str| {
-            self.level(study, name)
-                .map(str::to_owned)
-                .or_else(|| study.values.get(name).map(|level| level.text.clone()))
-                .or_else(|| built_in(name))
-        };
+        let value = |name: &str| self.word(study, name).or_else(|| built_in(name));
         let words = self.workload(study).program.words();
         words.iter().map(|word| words::fill(word, &value)).collect()
     }

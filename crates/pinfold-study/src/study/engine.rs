@@ -19,6 +19,9 @@ use super::record::{Early, Loaded, early_to_json};
 use super::runner::{Event, Next, Progress, Runner, StartRequest, TrialError, TrialResult, Update};
 use crate::store::{OpenRun, Store, TrialRecord};
 
+/// Starts that a trial gets.
+const MAX_STARTS: u32 = 2;
+
 /// After this many failed trials in a row the run stops.
 pub const MAX_FAILURES_IN_A_ROW: u32 = 12;
 
@@ -112,11 +115,13 @@ struct Open {
     attempts: u32,
     spent_ns: u64,
     error: Option<TrialError>,
+    /// Starts in which it failed itself; not those that another trial ended before its turn.
+    failures: u32,
 }
 
 impl Open {
     fn new(slot: TrialSlot, position: u32) -> Self {
-        Self { slot, position, attempts: 0, spent_ns: 0, error: None }
+        Self { slot, position, attempts: 0, spent_ns: 0, error: None, failures: 0 }
     }
 }
 
@@ -198,13 +203,14 @@ impl<'a> Engine<'a> {
         Ok(Next::GoOn)
     }
 
-    /// Makes a start, and one more for the trials that failed.
+    /// Makes a start, and further ones for what is left of it: a trial that failed is run once
+    /// more, after those to which it did not let their turn.
     fn start(
         &mut self,
         mut open: Vec<Open>,
         environment: &mut Environment<'_>,
     ) -> Result<Next, StudyError> {
-        for attempt in 1..=2 {
+        while !open.is_empty() {
             if environment.stop.load(Ordering::SeqCst) {
                 return Ok(Next::Stop);
             }
@@ -213,17 +219,27 @@ impl<'a> Engine<'a> {
                 // A failure that came with the signal says nothing of the cell.
                 return Ok(Next::Stop);
             }
-            for one in open.iter_mut().filter(|_| attempt == 1) {
+            let (failed, left) = open.into_iter().partition(|one| one.failures >= MAX_STARTS);
+            open = left;
+            self.give_up(failed, environment)?;
+            for one in open.iter().filter(|one| one.failures > 0) {
                 let message = one.error.as_ref().map(|error| error.message.clone());
                 let name = self.loaded.cells.all[one.slot.cell].name(&self.loaded.study);
                 let event = Event::Retries { message: message.unwrap_or_default() };
                 self.tell(environment.progress, event, (one.slot.block, &name));
             }
-            if open.is_empty() {
-                return Ok(Next::GoOn);
-            }
+            open.sort_by_key(|one| one.failures);
         }
-        for one in open {
+        Ok(Next::GoOn)
+    }
+
+    /// Records trials as failed.
+    fn give_up(
+        &mut self,
+        failed: Vec<Open>,
+        environment: &mut Environment<'_>,
+    ) -> Result<(), StudyError> {
+        for one in failed {
             let message = one.error.as_ref().map_or_else(
                 || "the start ended before it".to_owned(),
                 |error| error.message.clone(),
@@ -241,7 +257,7 @@ impl<'a> Engine<'a> {
                 return Err(StudyError::KeepsFailing { count, name, message });
             }
         }
-        Ok(Next::GoOn)
+        Ok(())
     }
 
     /// One start; what went well is saved, what did not comes back.
@@ -259,6 +275,7 @@ impl<'a> Engine<'a> {
         let Environment { runner, clock, progress, stop, node } = environment;
         let (clock, stop, node) = (*clock, *stop, *node);
         let mut fatal = None;
+        let mut blamed = false;
         let ended = runner.start(&request, &mut |index, result| {
             let Some(one) = open.get_mut(index) else { return Next::Stop };
             let now = clock.now_ns();
@@ -283,6 +300,8 @@ impl<'a> Engine<'a> {
                         return Next::Stop;
                     }
                     one.error = Some(error);
+                    one.failures += 1;
+                    blamed = true;
                 }
             }
             match stop.load(Ordering::SeqCst) {
@@ -293,11 +312,10 @@ impl<'a> Engine<'a> {
         if let Some(error) = failed_store {
             return Err(error);
         }
-        if let Err(error) = ended {
-            if error.fatal {
-                fatal = Some(error.clone());
-            }
-            share_out(&mut open, &saved, (&error, clock.now_ns().saturating_sub(since)));
+        let left_ns = clock.now_ns().saturating_sub(since);
+        fatal = ended.as_ref().err().filter(|error| error.fatal).cloned().or(fatal);
+        if !blamed {
+            share_out(&mut open, &saved, (ended.err(), left_ns));
         }
         if let Some(TrialError { message, hint, .. }) = fatal
             && !stop.load(Ordering::SeqCst)
@@ -377,14 +395,15 @@ pub(super) fn enough(
     Ok(None)
 }
 
-/// A start that failed cost its time, and failed what it had not come to.
-fn share_out(open: &mut [Open], saved: &[bool], (error, left_ns): (&TrialError, u64)) {
+/// A start that ended by itself cost its time, and failed what it had not come to.
+fn share_out(open: &mut [Open], saved: &[bool], (error, left_ns): (Option<TrialError>, u64)) {
     let lost = saved.iter().filter(|saved| !**saved).count().max(1) as u64;
     for (one, _) in open.iter_mut().zip(saved).filter(|(_, saved)| !**saved) {
-        if one.error.is_none() {
+        one.failures += 1;
+        if one.error.is_none() && error.is_some() {
             one.attempts += 1;
             one.spent_ns += left_ns / lost;
         }
-        one.error.get_or_insert_with(|| error.clone());
+        one.error = one.error.take().or_else(|| error.clone());
     }
 }

@@ -11,8 +11,9 @@ use regex_lite::Regex;
 use super::expr::{Expr, Value};
 
 /// Words in braces that every command may use besides factors and values: the list of PUs that the
-/// trial runs on, how many they are, the workload's name, the number of the block.
-pub const BUILT_IN: [&str; 4] = ["pus", "n_pus", "workload", "block"];
+/// trial runs on (in a guest: of its CPUs), how many they are, the places of its threads in the
+/// order of the strategy (`any` where it pins none), the workload's name, the number of the block.
+pub const BUILT_IN: [&str; 5] = ["pus", "n_pus", "places", "workload", "block"];
 
 /// Names of the host's facts that expressions may use.
 pub const HOST_FACTS: [&str; 5] =
@@ -20,6 +21,9 @@ pub const HOST_FACTS: [&str; 5] =
 
 /// The level of a method or strategy that leaves everything as it is.
 pub const NONE: &str = "none";
+
+/// The level of an instruction set or accelerator that is no guest.
+pub const NATIVE: &str = "native";
 
 /// One level of a factor, or the value of a constant.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,7 +64,7 @@ pub enum Acts {
     Method,
     /// `idle` or `loaded`: whether the host carries loads.
     HostLoad,
-    /// `idle` or `loaded`: whether the guest carries loads.
+    /// `idle`, `loaded` or `loaded-no-disk`: which loads the guest carries.
     GuestLoad,
     /// The guest's instruction set; `native` is no guest.
     Isa,
@@ -160,6 +164,9 @@ pub struct Workload {
     pub name: String,
     /// What runs.
     pub program: Program,
+    /// The file of a static program that is sent into a guest in the place of a command's first
+    /// word, with `{factor}` not yet replaced.
+    pub guest_program: Option<String>,
     /// About how long (seconds), over factors and values.
     pub lasts_s: Rule,
     /// Longest time that a trial may take (ns).
@@ -198,11 +205,26 @@ pub enum Probe {
     Steal,
     /// Share of the PUs' time that was busy.
     Busy,
+    /// Moves of threads from one PU to another: of the vCPUs' threads, or of the process's.
+    Migrations,
+    /// Their context switches.
+    Switches,
+    /// Their loads that missed the first level's data cache, where there is a PMU.
+    L1dMisses,
+    /// Share of their time that they waited for locks.
+    LockTime,
 }
 
 impl Probe {
     /// All of them.
-    pub const ALL: [Probe; 2] = [Probe::Steal, Probe::Busy];
+    pub const ALL: [Probe; 6] = [
+        Probe::Steal,
+        Probe::Busy,
+        Probe::Migrations,
+        Probe::Switches,
+        Probe::L1dMisses,
+        Probe::LockTime,
+    ];
 
     /// Its name in files, which is its figure's name too.
     #[must_use]
@@ -210,6 +232,10 @@ impl Probe {
         match self {
             Probe::Steal => "steal",
             Probe::Busy => "busy",
+            Probe::Migrations => "migrations",
+            Probe::Switches => "switches",
+            Probe::L1dMisses => "l1d_misses",
+            Probe::LockTime => "lock_time",
         }
     }
 }

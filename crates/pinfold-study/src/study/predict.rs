@@ -1,6 +1,8 @@
 //! How many trials, and how long: told before anything runs.
 
-use super::cells::{CellScope, Cells};
+use pinfold_model::{Accelerator, Isa};
+
+use super::cells::{CellScope, Cells, GuestWish};
 use super::design::{self, trials_per_block};
 use super::error::StudyError;
 use super::file::{Acts, HostFacts, Level, NONE, Study};
@@ -9,6 +11,22 @@ use super::file::{Acts, HostFacts, Level, NONE, Study};
 const TRIAL_S: f64 = 0.02;
 /// What the start of a virtual node costs: its method measures its own cost first (seconds).
 const NODE_S: f64 = 6.0;
+
+/// What a start with a guest costs: its boot, its end, and what is around them (seconds). Under
+/// QEMU's translator a kernel's boot grows with its vCPUs, which all work at it and wait for each
+/// other; measured on two cores with 1 to 128 vCPUs.
+fn boot_s(guest: GuestWish) -> f64 {
+    if guest.accelerator == Accelerator::Kvm {
+        return 2.0;
+    }
+    let vcpus = f64::from(guest.vcpus);
+    let (least, each, each_pair) = match guest.isa {
+        None | Some(Isa::X86) => (2.0, 0.2, 0.003),
+        Some(Isa::Riscv) => (3.0, 0.3, 0.005),
+        Some(Isa::Arm) => (6.0, 0.4, 0.005),
+    };
+    least + each * vcpus + each_pair * vcpus * vcpus
+}
 
 /// What a study will do.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,6 +88,10 @@ pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Predic
     let starts = design::block(study, cells, 0);
     let slow = starts.iter().filter(|start| start.trials.iter().any(|slot| is_slow(slot.cell)));
     block_s += slow.count() as f64 * NODE_S;
+    for start in &starts {
+        let first = start.trials.first().map(|slot| cells.all[slot.cell].guest(study));
+        block_s += first.and_then(Result::ok).flatten().map_or(0.0, boot_s);
+    }
     Ok(Prediction {
         cells: cells.running().count(),
         skipped: cells.all.len() - cells.running().count(),

@@ -5,14 +5,15 @@ mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_model::{CpuSet, Method};
+use pinfold_model::{CpuSet, Isa, Method};
 use pinfold_plan::requests::RequestError;
 use pinfold_plan::requests::keys::{Fault, Keys};
 use pinfold_plan::requests::value::{self, Value as Toml, Whole};
 
 use super::expr::{Expr, ExprError, Value};
 use super::file::{
-    Acts, BUILT_IN, Factor, HOST_FACTS, Level, NONE, Probe, Quick, Rule, Skip, Stop, Study, Summary,
+    Acts, BUILT_IN, Factor, HOST_FACTS, Level, NATIVE, NONE, Probe, Quick, Rule, Skip, Stop, Study,
+    Summary,
 };
 use super::words;
 
@@ -145,7 +146,7 @@ fn truth(keys: &mut Keys, key: &str) -> Result<bool, Fault> {
 /// What picks, orders and compares cells.
 fn cells(keys: &mut Keys, study: &mut Study) -> Result<(), Fault> {
     study.together = factor_names(keys, "together", study)?;
-    study.share = factor_names(keys, "share", study)?;
+    study.share = shared(keys, study)?;
     let constraints = keys.texts("constraints")?;
     study.constraints = constraints
         .into_iter()
@@ -198,6 +199,40 @@ fn factor_names(keys: &mut Keys, key: &str, study: &Study) -> Result<Vec<String>
             false => Err(no_factor(&name, at, study)),
         })
         .collect()
+}
+
+/// Factors that a start can have several levels of, one after the other.
+fn shared(keys: &mut Keys, study: &Study) -> Result<Vec<String>, Fault> {
+    let sized = study.factors.iter().any(|one| matches!(one.acts, Acts::Cores | Acts::Vcpus));
+    let placed = study.factors.iter().any(|one| one.acts == Acts::Strategy);
+    let texts = keys.texts("share")?;
+    let share = |(name, at): (String, usize)| {
+        if !study.varies(&name) {
+            return Err(no_factor(&name, at, study));
+        }
+        let can = study.factor(&name).is_none_or(|factor| match factor.acts {
+            Acts::Variable | Acts::Speed | Acts::HostLoad | Acts::GuestLoad => true,
+            Acts::Threads => sized || !placed,
+            Acts::Strategy
+            | Acts::Cores
+            | Acts::Vcpus
+            | Acts::Method
+            | Acts::Isa
+            | Acts::Accelerator
+            | Acts::MemoryNode
+            | Acts::Knob(_) => false,
+        });
+        match can {
+            true => Ok(name),
+            false => {
+                Err(Fault::new(at, format!("share: each level of {name} is a start of its own"))
+                    .with_hint(
+                        "a start can share the workload, loads, speeds and variables of commands",
+                    ))
+            }
+        }
+    };
+    texts.into_iter().map(share).collect()
 }
 
 /// An expression over the factors of a cell, the constants and the host.
@@ -350,7 +385,7 @@ fn check_level(acts: &Acts, level: &Level, at: usize) -> Result<(), Fault> {
         }
     };
     match acts {
-        Acts::Variable | Acts::Knob(_) | Acts::Isa => Ok(()),
+        Acts::Variable | Acts::Knob(_) => Ok(()),
         Acts::Strategy => {
             let names: Vec<&str> =
                 pinfold_plan::strategies().iter().map(|strategy| strategy.name).collect();
@@ -369,8 +404,14 @@ fn check_level(acts: &Acts, level: &Level, at: usize) -> Result<(), Fault> {
                     .with_hint("write a share such as 0.4 or \"40%\""))
             }
         },
-        Acts::HostLoad | Acts::GuestLoad => one_of("load", &["idle", "loaded"]),
-        Acts::Accelerator => one_of("accelerator", &["native", "kvm", "tcg"]),
+        Acts::HostLoad => one_of("load", &["idle", "loaded"]),
+        Acts::GuestLoad => one_of("load", &["idle", "loaded", "loaded-no-disk"]),
+        Acts::Isa => {
+            let mut names = vec![NATIVE];
+            names.extend(Isa::ALL.map(Isa::name));
+            one_of("instruction set", &names)
+        }
+        Acts::Accelerator => one_of("accelerator", &[NATIVE, "kvm", "tcg", "tcg-single"]),
         Acts::MemoryNode if level.text == "any" => Ok(()),
         Acts::MemoryNode => count(0.0),
     }

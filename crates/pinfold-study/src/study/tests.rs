@@ -1,5 +1,6 @@
 //! Tests of studies, on a simulated runner.
 
 mod bad;
+mod guests;
 mod runs;
 mod world;

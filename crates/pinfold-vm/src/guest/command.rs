@@ -1,13 +1,13 @@
-//! QEMU's command line for the demo guest.
+//! QEMU's command line for the demo guest, and for its like of other instruction sets.
 
-use pinfold_model::Accelerator;
+use pinfold_model::{Accelerator, Isa};
 
 use super::AGENT_PORT;
 
 /// Image files of the guest's two disks; memory-backed, so that only QEMU is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestDisks {
-    /// Path of the disk on the emulated AHCI controller.
+    /// Path of the disk on the emulated AHCI controller, which only an x86-64 guest has.
     pub ahci: String,
     /// Path of the disk on virtio.
     pub virtio: String,
@@ -18,6 +18,8 @@ pub struct GuestDisks {
 pub struct DemoGuest {
     /// QEMU's program.
     pub qemu: String,
+    /// Its instruction set.
+    pub isa: Isa,
     /// KVM or TCG.
     pub accelerator: Accelerator,
     /// Number of vCPUs.
@@ -45,28 +47,34 @@ impl DemoGuest {
     /// The command line, program first.
     #[must_use]
     pub fn argv(&self) -> Vec<String> {
-        // QEMU 7.2's TCG corrupts flags on cmpxchg16b, which 6.12 and newer kernels use.
+        let (machine, emulated, console) = match self.isa {
+            // QEMU 7.2's TCG corrupts flags on cmpxchg16b, which 6.12 and newer kernels use.
+            Isa::X86 => ("q35", "max,cx16=off", "ttyS0"),
+            Isa::Riscv => ("virt,aclint=on", "rv64", "ttyS0"),
+            // QEMU's way of authenticating pointers: Arm's own takes half of the time.
+            Isa::Arm => ("virt,gic-version=3", "max,pauth-impdef=on", "ttyAMA0"),
+        };
         let (accelerator, cpu) = match self.accelerator {
             Accelerator::Kvm => ("kvm", "host"),
-            Accelerator::TcgSingle => ("tcg,thread=single", "max,cx16=off"),
-            Accelerator::TcgMulti | Accelerator::Native => ("tcg,thread=multi", "max,cx16=off"),
+            Accelerator::TcgSingle => ("tcg,thread=single", emulated),
+            Accelerator::TcgMulti | Accelerator::Native => ("tcg,thread=multi", emulated),
         };
         let mut argv = vec![self.qemu.clone()];
         let mut add = |words: &[&str]| argv.extend(words.iter().map(|word| (*word).to_owned()));
         add(&["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
-        add(&["-machine", "q35", "-accel", accelerator, "-cpu", cpu]);
+        add(&["-machine", machine, "-accel", accelerator, "-cpu", cpu]);
         add(&["-smp", &self.vcpus.to_string(), "-m", &format!("{}M", self.memory_mib)]);
         add(&["-kernel", &self.kernel, "-initrd", &self.initramfs]);
         // What stands behind `--` is given to init.
-        add(&[
-            "-append",
-            "console=ttyS0 quiet panic=-1 mitigations=off audit=0 rdinit=/init -- agent",
-        ]);
+        let words = "quiet panic=-1 mitigations=off audit=0 rdinit=/init -- agent";
+        add(&["-append", &format!("console={console} {words}")]);
         add(&["-serial", &format!("file:{}", option_path(&self.console))]);
         let drive =
             |id: &str, path: &str| format!("if=none,id={id},format=raw,file={}", option_path(path));
-        add(&["-drive", &drive("ahci0", &self.disks.ahci)]);
-        add(&["-device", "ide-hd,drive=ahci0,bus=ide.0"]); // q35's own AHCI controller
+        if self.isa == Isa::X86 {
+            add(&["-drive", &drive("ahci0", &self.disks.ahci)]);
+            add(&["-device", "ide-hd,drive=ahci0,bus=ide.0"]); // q35's own AHCI controller
+        }
         add(&["-drive", &drive("virtio0", &self.disks.virtio)]);
         add(&["-device", "virtio-blk-pci,drive=virtio0"]);
         argv.extend(agent_port(&self.agent_socket));

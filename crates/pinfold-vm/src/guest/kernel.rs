@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use pinfold_host::user::{Lock, StateDir};
 use pinfold_host::{Clock as _, SystemClock, process, user};
+use pinfold_model::Isa;
 use sha2::{Digest, Sha256};
 
 use super::GuestError;
@@ -29,12 +30,15 @@ pub struct Flavour {
     pub package: &'static str,
     /// The Debian suite that has it, if it is not to come from the machine's own sources.
     pub suite: Option<&'static str>,
+    /// The instruction set, if it is not the machine's own; goes with a suite.
+    pub isa: Option<Isa>,
 }
 
 impl std::fmt::Display for Flavour {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.package)?;
-        self.suite.map_or(Ok(()), |suite| write!(f, "-{suite}"))
+        self.suite.map_or(Ok(()), |suite| write!(f, "-{suite}"))?;
+        self.isa.map_or(Ok(()), |isa| write!(f, "-{isa}"))
     }
 }
 
@@ -51,8 +55,39 @@ pub struct GuestKernel {
     pub image: String,
     /// Absolute paths of the modules in the order of insertion.
     pub modules: Vec<String>,
+    /// Its tick (`CONFIG_HZ`) and the most CPUs that it can have (`CONFIG_NR_CPUS`), where its
+    /// package tells.
+    pub limits: KernelLimits,
     /// True if apt could not be asked and an earlier version from the cache is used.
     pub from_cache_only: bool,
+}
+
+/// What a kernel was configured for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelLimits {
+    /// Ticks per second.
+    pub hz: Option<u32>,
+    /// Most CPUs.
+    pub cpus: Option<u32>,
+}
+
+impl KernelLimits {
+    /// Reads them out of a kernel's configuration, or of an extract of it.
+    fn parse(config: &str) -> Self {
+        let number = |key: &str| {
+            let mut lines = config.lines();
+            lines.find_map(|line| line.strip_prefix(key)?.strip_prefix('=')?.trim().parse().ok())
+        };
+        Self { hz: number("CONFIG_HZ"), cpus: number("CONFIG_NR_CPUS") }
+    }
+
+    /// The extract.
+    fn to_text(self) -> String {
+        let line = |key: &str, value: Option<u32>| {
+            value.map_or_else(String::new, |value| format!("{key}={value}\n"))
+        };
+        line("CONFIG_HZ", self.hz) + &line("CONFIG_NR_CPUS", self.cpus)
+    }
 }
 
 impl GuestKernel {
@@ -88,11 +123,12 @@ pub fn fetch(cache: &str, flavour: &Flavour, wanted: &[&str]) -> Result<GuestKer
         return Err(GuestError::NoKernel { flavour: flavour.package.into(), why });
     };
     let home = format!("{folder}/{}_{}", name.package, name.version.replace(['/', ':'], "_"));
-    if let Some(kernel) = load(&home, wanted) {
+    // What was unpacked before limits were kept is got again.
+    if let Some(kernel) = load(&home, wanted).filter(|_| user::exists(&format!("{home}/limits"))) {
         return Ok(kernel);
     }
     let scratch = format!("{home}.partial-{}", process::own_pid());
-    let result = unpack(&apt, &packages, &scratch, wanted).and_then(|()| {
+    let result = unpack(&apt, (&packages, flavour), &scratch, wanted).and_then(|()| {
         // Another program may have kept it with other modules.
         if user::exists(&home) {
             user::remove_tree(&home)?;
@@ -120,10 +156,10 @@ fn wait_for_turn(cache: &str) -> Result<Lock, GuestError> {
     }
 }
 
-/// Downloads and unpacks into `scratch`; leaves there `image`, `modules/` and `manifest`.
+/// Downloads and unpacks into `scratch`; leaves there `image`, `modules/`, `limits`, `manifest`.
 fn unpack(
     apt: &Apt,
-    packages: &[PackageName],
+    (packages, flavour): (&[PackageName], &Flavour),
     scratch: &str,
     wanted: &[&str],
 ) -> Result<(), GuestError> {
@@ -137,7 +173,9 @@ fn unpack(
         user::remove(&deb)?;
     }
     let Some(name) = packages.first() else { return Ok(()) };
-    unpack_image(&root, scratch, name)?;
+    unpack_image((&root, flavour), scratch, name)?;
+    let limits = limits_in(&root)?.to_text();
+    user::write_atomic(&format!("{scratch}/limits"), limits.as_bytes())?;
     let order = copy_modules(&root, scratch, wanted, name)?;
     let manifest = [name.package.as_str(), &name.version, &hashes.join("+"), &wanted.join(" ")]
         .into_iter()
@@ -165,7 +203,9 @@ fn image_in(root: &str) -> Result<Option<String>, GuestError> {
     let boot = format!("{root}/boot");
     if user::is_dir(&boot) {
         let names = user::list(&boot)?;
-        let file = names.into_iter().find(|entry| entry.starts_with("vmlinuz-"));
+        let is_image =
+            |entry: &String| entry.starts_with("vmlinuz-") || entry.starts_with("vmlinux-");
+        let file = names.into_iter().find(is_image);
         return Ok(file.map(|file| format!("{boot}/{file}")));
     }
     let modules = format!("{root}/usr/lib/modules");
@@ -173,14 +213,31 @@ fn image_in(root: &str) -> Result<Option<String>, GuestError> {
     Ok(images.find(|path| user::exists(path)))
 }
 
-/// The kernel's image → `image`, without its envelope if that is xz.
-fn unpack_image(root: &str, scratch: &str, name: &PackageName) -> Result<(), GuestError> {
+/// What the kernel's configuration beside its image says.
+fn limits_in(root: &str) -> Result<KernelLimits, GuestError> {
+    let boot = format!("{root}/boot");
+    if !user::is_dir(&boot) {
+        return Ok(KernelLimits::default());
+    }
+    let config = user::list(&boot)?.into_iter().find(|entry| entry.starts_with("config-"));
+    let Some(config) = config else { return Ok(KernelLimits::default()) };
+    Ok(KernelLimits::parse(&user::read_text(&format!("{boot}/{config}"))?))
+}
+
+/// The kernel's image → `image`, without its envelope if that is xz. Those of other instruction
+/// sets have no such envelope, but hold the letters by which one is known.
+fn unpack_image(
+    (root, flavour): (&str, &Flavour),
+    scratch: &str,
+    name: &PackageName,
+) -> Result<(), GuestError> {
     let path = image_in(root)?.ok_or_else(|| GuestError::Package {
         package: name.package.clone(),
         why: "holds no vmlinuz".into(),
     })?;
     let packed = user::read(&path)?;
-    let image = match packed.windows(XZ_MAGIC.len()).position(|window| window == XZ_MAGIC) {
+    let envelope = packed.windows(XZ_MAGIC.len()).position(|window| window == XZ_MAGIC);
+    let image = match envelope.filter(|_| flavour.isa.is_none()) {
         Some(start) if process::find_program("xz").is_some() => {
             let payload = format!("{scratch}/payload.xz");
             user::write_atomic(&payload, &packed[start..])?;
@@ -264,7 +321,9 @@ fn load(home: &str, wanted: &[&str]) -> Option<GuestKernel> {
     lines.next().filter(|kept| *kept == wanted.join(" "))?;
     let modules = lines.map(|module| format!("{home}/modules/{module}.ko")).collect();
     let image = format!("{home}/image");
-    Some(GuestKernel { package, version, sha256, image, modules, from_cache_only: false })
+    let limits = user::read_text(&format!("{home}/limits")).unwrap_or_default();
+    let limits = KernelLimits::parse(&limits);
+    Some(GuestKernel { package, version, sha256, image, modules, limits, from_cache_only: false })
 }
 
 /// The kernel unpacked last, for machines that cannot ask apt.
@@ -290,4 +349,19 @@ fn run(program: &str, arguments: &[&str]) -> Result<Vec<u8>, GuestError> {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_and_written() {
+        let config =
+            "# CONFIG_HZ_100 is not set\nCONFIG_HZ_250=y\nCONFIG_HZ=250\nCONFIG_NR_CPUS=128\n";
+        let limits = KernelLimits { hz: Some(250), cpus: Some(128) };
+        assert_eq!(KernelLimits::parse(config), limits);
+        assert_eq!(KernelLimits::parse(&limits.to_text()), limits);
+        assert_eq!(KernelLimits::parse(""), KernelLimits::default());
+    }
 }

@@ -19,16 +19,47 @@ mod package;
 pub use command::{DemoGuest, GuestDisks, agent_port};
 pub use cpio::Cpio;
 pub use initramfs::build as build_initramfs;
-pub use kernel::{Flavour, GuestKernel, fetch as fetch_kernel};
+pub use kernel::{Flavour, GuestKernel, KernelLimits, fetch as fetch_kernel};
 
 use pinfold_host::HostError;
+use pinfold_model::Isa;
 
 /// Name of the virtio-serial port on which the agent serves.
 pub const AGENT_PORT: &str = "org.pinfold.agent";
 
 /// The metapackage of the demo guest's kernel. The `cloud` flavour boots faster, but it has
 /// no AHCI driver.
-pub const DEMO_FLAVOUR: Flavour = Flavour { package: "linux-image-amd64", suite: None };
+pub const DEMO_FLAVOUR: Flavour = Flavour { package: "linux-image-amd64", suite: None, isa: None };
+
+/// Most vCPUs that a guest is given: Debian's kernel for RISC-V has that limit (`NR_CPUS`), and so
+/// has OpenSBI; it holds for all, so that they can be compared.
+pub const MOST_VCPUS: u32 = 128;
+
+/// The metapackage of the kernel of an instruction set: the demo guest's for x86-64, Debian 13's
+/// for others.
+#[must_use]
+pub const fn flavour_of(isa: Isa) -> Flavour {
+    match isa {
+        Isa::X86 => DEMO_FLAVOUR,
+        Isa::Riscv => foreign("linux-image-riscv64", isa),
+        Isa::Arm => foreign("linux-image-arm64", isa),
+    }
+}
+
+const fn foreign(package: &'static str, isa: Isa) -> Flavour {
+    Flavour { package, suite: Some("trixie"), isa: Some(isa) }
+}
+
+/// QEMU's program for an instruction set, and the Debian package that has it.
+#[must_use]
+pub fn emulator_of(isa: Isa) -> (String, &'static str) {
+    let package = match isa {
+        Isa::X86 => "qemu-system-x86",
+        Isa::Riscv => "qemu-system-misc",
+        Isa::Arm => "qemu-system-arm",
+    };
+    (format!("qemu-system-{}", isa.gnu_name()), package)
+}
 
 /// The modules that the demo guest needs; AHCI last, because its probing takes longest and
 /// goes on while the agent already answers.

@@ -43,13 +43,20 @@ impl Apt {
     /// The machine's own sources, or those of a flavour's suite in a folder below `cache`.
     pub(super) fn open(cache: &str, flavour: &Flavour) -> Result<Self, GuestError> {
         let Some(suite) = flavour.suite else { return Ok(Self { config: None }) };
-        let home = format!("{cache}/apt/{suite}");
+        let home = match flavour.isa {
+            None => format!("{cache}/apt/{suite}"),
+            Some(isa) => format!("{cache}/apt/{suite}-{isa}"),
+        };
         user::make_dirs(&format!("{home}/lists/partial"))?;
         user::make_dirs(&format!("{home}/cache/archives/partial"))?;
-        let source = format!("deb [signed-by={KEYRING}] {ARCHIVE} {suite} main\n");
+        let arch =
+            flavour.isa.map_or_else(String::new, |isa| format!("arch={} ", isa.debian_name()));
+        let source = format!("deb [{arch}signed-by={KEYRING}] {ARCHIVE} {suite} main\n");
         user::write_atomic(&format!("{home}/sources.list"), source.as_bytes())?;
         let config = format!("{home}/apt.conf");
-        user::write_atomic(&config, configuration(&home).as_bytes())?;
+        // What is installed here is nothing to packages of another instruction set.
+        user::write_atomic(&format!("{home}/status"), b"")?;
+        user::write_atomic(&config, configuration(&home, flavour).as_bytes())?;
         Ok(Self { config: Some(config) })
     }
 
@@ -125,10 +132,17 @@ impl Apt {
 }
 
 /// An apt configuration of which nothing is outside `home`.
-fn configuration(home: &str) -> String {
+fn configuration(home: &str, flavour: &Flavour) -> String {
+    let foreign = flavour.isa.map_or_else(String::new, |isa| {
+        let name = isa.debian_name();
+        format!(
+            "Dir::State::status \"{home}/status\";\nAPT::Architecture \"{name}\";\n\
+             APT::Architectures {{ \"{name}\"; }};\n"
+        )
+    });
     format!(
         "Dir::Etc::SourceList \"{home}/sources.list\";\nDir::Etc::SourceParts \"/dev/null\";\n\
-         Dir::State::Lists \"{home}/lists\";\nDir::Cache \"{home}/cache\";\n"
+         Dir::State::Lists \"{home}/lists\";\nDir::Cache \"{home}/cache\";\n{foreign}"
     )
 }
 

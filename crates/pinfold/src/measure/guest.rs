@@ -233,9 +233,7 @@ fn accelerator_behind(bench: &Bench, socket: &str) -> Result<Accelerator, Failur
 impl Demo {
     fn prepare(bench: &Bench, state: Option<&str>) -> Result<Self, Failure> {
         let scratch = Scratch::new(&bench.host).map_err(|error| host_failure(&error))?;
-        let socket = scratch.file("agent.sock");
-        let binary = pinfold_probe::pinload::BINARY;
-        let subject = Subject::demo(1, &scratch, (socket, binary))?;
+        let subject = Subject::demo(1, &scratch)?;
         let plan = common::make_plan(
             "none",
             &bench.topology,

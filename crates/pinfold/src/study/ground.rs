@@ -1,12 +1,15 @@
-//! On what a start runs: the PUs as they are, a plan, or a virtual node of slow cores.
+//! On what a start runs: the PUs as they are, a plan, a virtual node of slow cores, or a guest.
 
+use pinfold_host::LiveHost;
 use pinfold_model::{
-    CpuSet, EmulationPlan, Method, NodeId, Plan, Platform, PlatformVnode, Request, Speed,
+    CpuSet, EmulationPlan, Method, NodeId, Plan, Platform, PlatformVnode, PuId, Request, Speed,
     SpeedWish, Topology, Variant, VnodeRequest,
 };
-use pinfold_plan::{platforms, requests};
+use pinfold_plan::platforms;
 use pinfold_speed::Facts;
 use pinfold_study::study::{Acts, Cell, Level, NONE, Study, Wanted};
+
+use super::guests::{self, GuestGround};
 
 /// Name of the vnode and of the group that are measured.
 pub const NAME: &str = "study";
@@ -17,10 +20,21 @@ const AS_IS: &str = "as-is";
 pub enum Ground {
     /// These PUs, with nothing else changed.
     Plain(CpuSet),
-    /// A plan, made true for each process that is measured and taken back after it.
-    Planned(Box<Plan>),
+    /// A plan, made true for each process that is measured and taken back after it; with the
+    /// places of the process's threads, where the strategy gives each its own.
+    Planned(Box<Plan>, Option<Vec<PuId>>),
     /// A virtual node, for all trials of the start.
     Slowed(Box<EmulationPlan>),
+    /// A guest, for all trials of the start.
+    Guest(Box<GuestGround>),
+}
+
+/// What is known of this host.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    pub host: &'a LiveHost,
+    pub topology: &'a Topology,
+    pub facts: &'a Facts,
 }
 
 impl Ground {
@@ -28,7 +42,8 @@ impl Ground {
     pub fn pus(&self) -> CpuSet {
         match self {
             Ground::Plain(pus) => pus.clone(),
-            Ground::Planned(plan) => plan.pus(),
+            Ground::Planned(plan, _) => plan.pus(),
+            Ground::Guest(guest) => guest.plan.pus(),
             Ground::Slowed(plan) => {
                 let mut pus = CpuSet::new();
                 plan.vnodes.iter().for_each(|vnode| pus.add(&vnode.cpus()));
@@ -46,9 +61,13 @@ impl Ground {
     pub fn of(
         study: &Study,
         cell: &Cell,
-        (topology, facts): (&Topology, &Facts),
+        Known { host, topology, facts }: Known<'_>,
     ) -> Result<Self, String> {
-        refuse_guests(study, cell)?;
+        let knobs = knobs(study, cell);
+        if let Some(wish) = cell.guest(study)? {
+            let guest = GuestGround::of((study, cell), wish, &knobs, (topology, host))?;
+            return Ok(Ground::Guest(Box::new(guest)));
+        }
         let level = |acts: Acts| cell.acting(study, &acts);
         let cores = level(Acts::Cores).map(|cores| count(cores, "cores")).transpose()?;
         if let Some(cores) = cores.filter(|cores| *cores as usize > topology.allowed.len()) {
@@ -56,28 +75,6 @@ impl Ground {
             return Err(format!("it needs {cores} cores, this host has {there}"));
         }
         let is_slow = level(Acts::Speed).is_some() || level(Acts::Method).is_some();
-        let knobs: Vec<String> = study
-            .factors
-            .iter()
-            .filter_map(|factor| match &factor.acts {
-                Acts::Knob(key) => {
-                    let level = cell.level(study, &factor.name)?;
-                    (level != AS_IS).then(|| format!("{key}={level}"))
-                }
-                Acts::Variable
-                | Acts::Strategy
-                | Acts::Cores
-                | Acts::Threads
-                | Acts::Vcpus
-                | Acts::Speed
-                | Acts::Method
-                | Acts::HostLoad
-                | Acts::GuestLoad
-                | Acts::Isa
-                | Acts::Accelerator
-                | Acts::MemoryNode => None,
-            })
-            .collect();
         let strategy = level(Acts::Strategy).map(|level| level.text.as_str());
         let node = memory_node(level(Acts::MemoryNode))?;
         if is_slow {
@@ -88,28 +85,47 @@ impl Ground {
             return slowed(study, (cores.unwrap_or(1), node), speeds, (topology, facts));
         }
         let threads = level(Acts::Threads).map(|level| count(level, "threads")).transpose()?;
+        let vcpus = level(Acts::Vcpus).map(|level| count(level, "vCPUs")).transpose()?;
         if strategy.is_none() && knobs.is_empty() {
             let wanted = cores.map_or(topology.allowed.len(), |cores| cores as usize);
             return Ok(Ground::Plain(topology.allowed.iter().take(wanted).collect()));
         }
-        let size = cores.or(threads).unwrap_or(1);
-        planned((strategy.unwrap_or(NONE), &knobs), size, topology)
+        let size = cores.or(vcpus).or(threads).unwrap_or(1);
+        let strategy = strategy.unwrap_or(NONE);
+        let plan = planned((strategy, &knobs), size, topology)?;
+        let asks = |word: &String| word.contains("{places}");
+        let places = match cell.workload(study).program.words().iter().any(asks) {
+            true => guests::places(&guests::plan(strategy, size, topology)?),
+            false => None,
+        };
+        Ok(Ground::Planned(Box::new(plan), places))
     }
 }
 
-/// What takes a guest is not this runner's.
-fn refuse_guests(study: &Study, cell: &Cell) -> Result<(), String> {
-    for (acts, plain) in
-        [(Acts::Isa, "native"), (Acts::Accelerator, "native"), (Acts::GuestLoad, "idle")]
-    {
-        if cell.acting(study, &acts).is_some_and(|level| level.text != plain) {
-            return Err("it needs a guest, and this runner runs on the host".to_owned());
-        }
-    }
-    match cell.acting(study, &Acts::Vcpus) {
-        Some(_) => Err("n_vcpu needs a guest, and this runner runs on the host".to_owned()),
-        None => Ok(()),
-    }
+/// The knobs of the host that a cell turns, as `KEY=VALUE`.
+fn knobs(study: &Study, cell: &Cell) -> Vec<String> {
+    study
+        .factors
+        .iter()
+        .filter_map(|factor| match &factor.acts {
+            Acts::Knob(key) => {
+                let level = cell.level(study, &factor.name)?;
+                (level != AS_IS).then(|| format!("{key}={level}"))
+            }
+            Acts::Variable
+            | Acts::Strategy
+            | Acts::Cores
+            | Acts::Threads
+            | Acts::Vcpus
+            | Acts::Speed
+            | Acts::Method
+            | Acts::HostLoad
+            | Acts::GuestLoad
+            | Acts::Isa
+            | Acts::Accelerator
+            | Acts::MemoryNode => None,
+        })
+        .collect()
 }
 
 fn count(level: &Level, what: &str) -> Result<u32, String> {
@@ -127,19 +143,11 @@ fn planned(
     (strategy, knobs): (&str, &[String]),
     size: u32,
     topology: &Topology,
-) -> Result<Ground, String> {
+) -> Result<Plan, String> {
     let group = VnodeRequest::processes(NAME, size, Speed::FULL);
-    let mut plan = pinfold_plan::plan(strategy, topology, &Request::of(vec![group]))
+    let plan = pinfold_plan::plan(strategy, topology, &Request::of(vec![group]))
         .map_err(|error| error.to_string())?;
-    for words in knobs {
-        requests::knob(&mut plan, words).map_err(|error| error.to_string())?;
-    }
-    let wrong = pinfold_plan::check(&plan, topology);
-    let problem = wrong.iter().find(|finding| finding.severity == pinfold_model::Severity::Problem);
-    match problem {
-        Some(finding) => Err(format!("{}: {}", finding.subject, finding.text)),
-        None => Ok(Ground::Planned(Box::new(plan))),
-    }
+    guests::with_knobs(plan, knobs, topology)
 }
 
 fn speed_of(level: Option<&Level>) -> Result<Speed, String> {

@@ -2,14 +2,18 @@
 //!
 //! ```text
 //! file ─► pinfold_study::study (cells, design, store) ─► HostRunner: plan → apply → run → undo
+//!                                                          or: boot → plan → apply → run in it
 //! ```
 //! The design, the store and the statistics are `pinfold-study`'s; here is what places and runs
 //! a workload ([`runner`]), and how it is told.
 
 mod ground;
+mod guests;
+mod inside;
 mod job;
 mod nodes;
 mod page;
+mod probes;
 mod progress;
 mod runner;
 mod slurm;
@@ -191,7 +195,9 @@ fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let mut runner = HostRunner::new(&bench.host, &bench.topology, (&state, &pinload))?;
     let path = arguments.store.clone().unwrap_or_else(|| format!("{}.sqlite", study.name));
     let mut store = Store::open_or_create(&path).map_err(|error| store_failure(&error))?;
-    let origin = common::origin(&bench.host, &bench.topology, study.seed)?;
+    let cells = library::cells(&study, &bench.facts, &runner);
+    runner.prepare(&study, &cells.map_err(|error| file_failure(file, &error))?)?;
+    let origin = runner.origin(common::origin(&bench.host, &bench.topology, study.seed)?);
     let new = NewStudy {
         study: &whole,
         quick: arguments.quick,
@@ -226,7 +232,12 @@ fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
     }
     slurm::refuse_words(&arguments.slurm)?;
     let bench = Bench::of(&loaded.study, &arguments.store)?;
+    let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
+    let state = common::state(state)?;
+    let mut runner = HostRunner::new(&bench.host, &bench.topology, (&state, &pinload))?;
+    runner.prepare(&loaded.study, &loaded.cells)?;
     let origin = common::origin(&bench.host, &bench.topology, loaded.study.seed)?;
+    let origin = runner.origin(origin);
     let now = SessionRecord { began_unix_s: SystemClock.unix_seconds(), origin };
     let on_change = match arguments.accept_host_change {
         true => HostChange::Accept,
@@ -241,9 +252,6 @@ fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
         }
         failure
     })?;
-    let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
-    let state = common::state(state)?;
-    let mut runner = HostRunner::new(&bench.host, &bench.topology, (&state, &pinload))?;
     work(&mut store, run, (&bench, &mut runner), &state)
 }
 

@@ -354,6 +354,9 @@ fn findings(analysis: &Analysis) -> Vec<String> {
             "{wrong} of {judged} A/A pairs were given a verdict that cannot be true"
         ));
     }
+    findings.extend(analysis.absent.iter().map(|((figure, why), trials)| {
+        format!("{figure} is not available here ({trials} trials): {why}")
+    }));
     let unsteady: u32 = analysis.estimates.iter().map(|one| one.unsteady).sum();
     let looked: u32 = analysis.estimates.iter().map(|one| one.looked_at).sum();
     if unsteady > 0 {
@@ -379,7 +382,6 @@ fn how(analysis: &Analysis) -> Vec<(String, String)> {
             origin.hypervisor.as_ref().map_or_else(String::new, |name| format!(", itself a machine of {name}")),
         )),
         row("kernel", format!("{} ({})", origin.kernel, origin.cmdline)),
-        row("executed by", origin.accelerator.to_string()),
         row("design", format!(
             "{} cells in randomised complete blocks, seed {}: {} blocks, {} start(s) per cell and block, {} warm-up run(s)",
             loaded.cells.running().count(), study.seed, study.repetitions, study.starts, study.warm_up,
@@ -397,11 +399,40 @@ fn how(analysis: &Analysis) -> Vec<(String, String)> {
         row("sessions", run.sessions.len().to_string()),
         row("topology", origin.fingerprint.clone()),
     ];
+    rows.extend(guests(analysis));
     let commands = study
         .workloads
         .iter()
         .map(|workload| row(&workload.name, workload.program.words().join(" ")));
     rows.extend(commands);
+    rows
+}
+
+/// What executed the cells, where some are guests.
+fn guests(analysis: &Analysis) -> Vec<(String, String)> {
+    let (loaded, origin) = (&analysis.loaded, &analysis.run.origin);
+    let mut by: BTreeMap<String, usize> = BTreeMap::new();
+    for (_, cell) in loaded.cells.running() {
+        let what = match cell.guest(&loaded.study) {
+            Ok(Some(guest)) => {
+                let isa = guest.isa.map_or_else(String::new, |isa| format!("{isa} guests, "));
+                format!("{isa}{}", guest.accelerator)
+            }
+            Ok(None) | Err(_) => origin.accelerator.to_string(),
+        };
+        *by.entry(what).or_default() += 1;
+    }
+    let counted: Vec<String> = by.iter().map(|(what, cells)| format!("{what}: {cells}")).collect();
+    let row = |label: &str, text: String| (label.to_owned(), text);
+    let mut rows = vec![row("cells by what executes them", counted.join("; "))];
+    if by.keys().any(|what| what.contains("TCG")) {
+        rows.push(row(
+            "what TCG says",
+            "numbers of guests under TCG speak of QEMU's translator on this host, never of KVM or of a machine of that kind".to_owned(),
+        ));
+    }
+    rows.extend(origin.qemu.iter().map(|version| row("QEMU", version.clone())));
+    rows.extend(origin.guest_kernel.iter().map(|kernel| row("kernels of guests", kernel.clone())));
     rows
 }
 

@@ -3,19 +3,22 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use pinfold_host::user::{self, StateDir};
+use pinfold_host::user::StateDir;
 use pinfold_host::{HostMut as _, LiveHost, SystemClock, Vigil, process};
-use pinfold_model::{CpuSet, EmulationPlan, Speed, Topology};
+use pinfold_model::{CpuSet, EmulationPlan, Origin, Speed, Topology};
 use pinfold_probe::pinload::Pinload;
 use pinfold_speed::Facts;
-use pinfold_study::study::{Acts, Cell, Finished, Runner, StartRequest, Study, TrialError};
+use pinfold_study::study::{Acts, Cell, Cells, Finished, Runner, StartRequest, Study, TrialError};
 
-use super::ground::{Ground, NAME};
+use super::ground::{Ground, Known, NAME};
+use super::guests::{self, GuestGround, Guests};
+use super::inside::Inside;
 use super::job::Bell;
 use super::trials::{Enter, Means, Trials};
 use crate::commands::emulate::{Door, Programs, with_programs};
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
+use crate::output::say;
 use crate::tune::loads::HostSide;
 use crate::{interrupt, place};
 
@@ -30,6 +33,7 @@ pub struct HostRunner<'a> {
     pinload: &'a Pinload,
     facts: Facts,
     bell: Bell,
+    guests: Guests,
     /// Refusals by what decides them: cells differ in much that does not.
     refused: RefCell<BTreeMap<Vec<String>, Option<String>>>,
 }
@@ -44,8 +48,39 @@ impl<'a> HostRunner<'a> {
             .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
         let bell =
             Bell::new().map_err(|error| Failure::new(Exit::Host, format!("no bell: {error}")))?;
-        let refused = RefCell::default();
-        Ok(Self { host, topology, state, pinload, facts, bell, refused })
+        let (refused, guests) = (RefCell::default(), Guests::default());
+        Ok(Self { host, topology, state, pinload, facts, bell, guests, refused })
+    }
+
+    /// Gets what the guests of these cells need, and tries KVM where they want it; what cannot be
+    /// had is refused from now on.
+    pub fn prepare(&mut self, study: &Study, cells: &Cells) -> Result<(), Failure> {
+        let ground = |cell: &Cell| match Ground::of(study, cell, self.known()) {
+            Ok(Ground::Guest(guest)) => Some(*guest),
+            Ok(Ground::Plain(_) | Ground::Planned(..) | Ground::Slowed(_)) | Err(_) => None,
+        };
+        let wanted = guests::wanted(study, cells, &ground);
+        self.guests.prepare(&wanted, self.host)?;
+        for ground in &wanted {
+            let Some(subject) = self.guests.kvm_subject(ground) else { continue };
+            say("Trying a start under KVM …");
+            let means = (self.host, self.state);
+            let starter = guests::starter(means, (self.pinload, self.topology), &subject)?;
+            if let Err(failure) = starter.with_guest(&ground.plan, |_, _| Ok(())) {
+                self.guests.refuse_kvm(ground.isa, &failure);
+            }
+        }
+        self.refused.borrow_mut().clear();
+        Ok(())
+    }
+
+    /// Where numbers come from, with the guests that were prepared.
+    pub fn origin(&self, origin: Origin) -> Origin {
+        self.guests.origin(origin)
+    }
+
+    fn known(&self) -> Known<'_> {
+        Known { host: self.host, topology: self.topology, facts: &self.facts }
     }
 
     /// This process may run on all PUs again.
@@ -61,19 +96,30 @@ impl<'a> HostRunner<'a> {
         request: &StartRequest<'_>,
         finished: &mut Finished<'_>,
     ) -> Result<(), Failure> {
+        // Loads and guests are born where this process may run.
+        self.release(self.topology)?;
+        if let Ground::Guest(guest) = ground {
+            return self.in_guest(guest, request, finished);
+        }
         let journals = place::journals(self.state, &SystemClock)?;
-        let means =
-            Means { host: self.host, pinload: self.pinload, journals: &journals, bell: &self.bell };
-        let _loads = self.loads(request)?;
+        let loads = self.loads(request)?;
+        let means = Means {
+            host: self.host,
+            pinload: self.pinload,
+            journals: &journals,
+            bell: &self.bell,
+            loads: loads.as_ref(),
+        };
         let mut finished = |index: usize, result| finished(index, result);
         match ground {
+            Ground::Guest(_) => Ok(()),
             Ground::Plain(pus) => {
-                let enter = Enter { files: Vec::new(), pus: pus.clone() };
+                let enter = Enter { files: Vec::new(), pus: pus.clone(), places: None };
                 let mut trials = Trials::new(means, request, None, &mut finished);
                 self.wait_out(&mut trials, &enter)
             }
-            Ground::Planned(plan) => {
-                let enter = Enter { files: Vec::new(), pus: plan.pus() };
+            Ground::Planned(plan, places) => {
+                let enter = Enter { files: Vec::new(), pus: plan.pus(), places: places.clone() };
                 let mut trials = Trials::new(means, request, Some(plan), &mut finished);
                 self.wait_out(&mut trials, &enter)
             }
@@ -84,24 +130,38 @@ impl<'a> HostRunner<'a> {
         }
     }
 
-    /// The host's loads, running, if the cells of this start want them.
+    /// A guest for all trials of the start.
+    fn in_guest(
+        &self,
+        guest: &GuestGround,
+        request: &StartRequest<'_>,
+        finished: &mut Finished<'_>,
+    ) -> Result<(), Failure> {
+        let subject = self.guests.subject(guest).map_err(|why| Failure::new(Exit::Host, why))?;
+        let means = (self.host, self.state);
+        let starter = guests::starter(means, (self.pinload, self.topology), &subject)?;
+        starter.with_guest(&guest.plan, |running, facts| {
+            let kernel = self.guests.kernel(guest.isa);
+            let (pus, sent) = (guest.plan.pus(), BTreeMap::new());
+            Inside { running, facts, kernel, pus, sent }.trials(request, finished)
+        })
+    }
+
+    /// The host's loads, stopped, if cells of this start want them.
     fn loads(&self, request: &StartRequest<'_>) -> Result<Option<HostSide>, Failure> {
         let loaded = |cell: &Cell| {
             cell.acting(request.study, &Acts::HostLoad).is_some_and(|level| level.text == "loaded")
         };
-        let wanted = request.wanted().next().is_some_and(|wanted| loaded(wanted.cell));
-        if !wanted {
+        if !request.wanted().any(|wanted| loaded(wanted.cell)) {
             return Ok(None);
         }
         let failed = |error: &pinfold_probe::loads::LoadError| {
             Failure::from_error(Exit::Host, error, error.hint())
         };
-        let directory = user::cache_dir().map_err(|error| host_failure(&error))?;
-        user::make_dirs(&directory).map_err(|error| host_failure(&error))?;
+        let directory = pinfold_host::user::cache_dir().map_err(|error| host_failure(&error))?;
+        pinfold_host::user::make_dirs(&directory).map_err(|error| host_failure(&error))?;
         let pus = u32::try_from(self.topology.allowed.len()).unwrap_or(u32::MAX);
-        let side = HostSide::start(self.pinload, pus, &directory).map_err(|e| failed(&e))?;
-        side.set(true).map_err(|e| failed(&e))?;
-        Ok(Some(side))
+        HostSide::start(self.pinload, pus, &directory).map(Some).map_err(|e| failed(&e))
     }
 
     /// Lets trials go on whenever the bell rings.
@@ -152,7 +212,7 @@ impl<'a> HostRunner<'a> {
                     None => {
                         let found = platformed.enter(NAME)?;
                         let pus = common::pus("the vnode's PUs", &found.pus)?;
-                        enter.insert(Enter { files: found.files, pus })
+                        enter.insert(Enter { files: found.files, pus, places: None })
                     }
                 };
                 let wanted = trials.pending().and_then(|wanted| Ground::speed(wanted));
@@ -177,16 +237,21 @@ impl<'a> HostRunner<'a> {
 
 impl Runner for HostRunner<'_> {
     fn refusal(&self, study: &Study, cell: &Cell) -> Option<String> {
-        let key: Vec<String> = study
+        let mut key: Vec<String> = study
             .factors
             .iter()
             .filter(|factor| factor.acts != Acts::Variable)
             .filter_map(|factor| cell.level(study, &factor.name).map(str::to_owned))
             .collect();
+        key.push(cell.workload(study).name.clone());
         if let Some(known) = self.refused.borrow().get(&key) {
             return known.clone();
         }
-        let refusal = Ground::of(study, cell, (self.topology, &self.facts)).err();
+        let refusal = match Ground::of(study, cell, self.known()) {
+            Ok(Ground::Guest(guest)) => self.guests.refusal(&guest),
+            Ok(Ground::Plain(_) | Ground::Planned(..) | Ground::Slowed(_)) => None,
+            Err(why) => Some(why),
+        };
         self.refused.borrow_mut().insert(key, refusal.clone());
         refusal
     }
@@ -197,8 +262,8 @@ impl Runner for HostRunner<'_> {
         finished: &mut Finished<'_>,
     ) -> Result<(), TrialError> {
         let Some(first) = request.wanted().next() else { return Ok(()) };
-        let ground = Ground::of(request.study, first.cell, (self.topology, &self.facts))
-            .map_err(TrialError::failed)?;
+        let ground = Ground::of(request.study, first.cell, self.known());
+        let ground = ground.map_err(TrialError::failed)?;
         self.start_on(&ground, request, finished).map_err(|failure| {
             let error = match failure.exit {
                 // What is left behind would be measured by the next.

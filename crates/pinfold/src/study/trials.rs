@@ -1,33 +1,37 @@
 //! The trials of one start, one after the other, without ever waiting: whoever drives them (a
 //! plain wait, or the turns of a method of slowing) asks them to go on whenever the bell rings.
 
-use std::collections::BTreeMap;
-
 use pinfold_apply::{Journal, Journals, Target};
+use pinfold_host::LiveHost;
 use pinfold_host::process::{Spawn, Stdio};
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths};
-use pinfold_model::{CpuSet, Family, Figure, Plan, PuId, Role, Unit};
+use pinfold_model::{CpuSet, Figure, Plan, PuId, Role, Unit};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::study::{
-    Finished, Next, Probe, Program, StartRequest, TrialError, TrialResult, Wanted, extract,
+    Acts, Finished, Next, Program, StartRequest, TrialError, TrialResult, Wanted, extract,
 };
 
 use super::job::{Bell, Ended, Job};
-use crate::common::host_failure;
+use super::probes::{Observation, need_threads, one_figure};
 use crate::failure::Failure;
 use crate::guard::{Beating, Guard};
 use crate::place;
+use crate::tune::loads::HostSide;
 
 /// The figure that every trial has: from the start of its command until its output ended.
 const WHOLE_TIME: &str = "t_full";
 
+/// In the place of a list of PUs: a thread may run on any.
+pub const ANYWHERE: &str = "any";
+
 /// Where a process of the start begins.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Enter {
     /// Files of cgroups.
     pub files: Vec<String>,
     /// PUs.
     pub pus: CpuSet,
+    /// The PUs of its threads in their order, if they are to have places of their own.
+    pub places: Option<Vec<PuId>>,
 }
 
 /// What the trials of a start need.
@@ -37,6 +41,8 @@ pub struct Means<'a> {
     pub pinload: &'a Pinload,
     pub journals: &'a Journals<'a>,
     pub bell: &'a Bell,
+    /// The host's loads, if the study has any.
+    pub loads: Option<&'a HostSide>,
 }
 
 /// A plan that is in force for one process.
@@ -50,7 +56,7 @@ struct Running<'a> {
     // Ends before what it runs under is taken back.
     job: Job,
     in_force: Option<InForce<'a>>,
-    before: Clocks,
+    observation: Option<Observation>,
 }
 
 /// The trials of a start.
@@ -63,14 +69,6 @@ pub struct Trials<'a, 'f> {
     warm_ups: u32,
     work_ns: u64,
     running: Option<Running<'a>>,
-}
-
-/// What the PUs' clocks in `/proc/stat` say.
-#[derive(Clone, Copy, Default)]
-struct Clocks {
-    at_ns: u64,
-    busy: u64,
-    stolen: u64,
 }
 
 impl<'a, 'f> Trials<'a, 'f> {
@@ -100,8 +98,9 @@ impl<'a, 'f> Trials<'a, 'f> {
                 return Ok(true);
             };
             let Some(ended) = running.job.ended() else { return Ok(true) };
+            let observation = running.observation.take();
+            let seen = observation.map_or(Ok(Vec::new()), |it| it.end(self.means.host));
             let running = self.running.take();
-            let clocks = running.as_ref().map(|running| running.before).unwrap_or_default();
             let taken_back = running.map_or(Ok(()), |running| end(self.means.host, running));
             // What cannot be taken back ends the study: the next trial would run beside it.
             taken_back?;
@@ -112,9 +111,8 @@ impl<'a, 'f> Trials<'a, 'f> {
                         self.warm_ups += 1;
                         continue;
                     }
-                    let probes = self.probes(wanted, clocks, &enter.pus);
                     figures(wanted, &ended).and_then(|mut figures| {
-                        figures.extend(probes?);
+                        figures.extend(seen?);
                         Ok(TrialResult { figures, work_ns: self.work_ns })
                     })
                 }
@@ -146,6 +144,10 @@ impl<'a, 'f> Trials<'a, 'f> {
         let built_in = |name: &str| match name {
             "pus" => Some(enter.pus.to_string()),
             "n_pus" => Some(enter.pus.len().to_string()),
+            "places" => Some(enter.places.as_ref().map_or(ANYWHERE.to_owned(), |places| {
+                let list: Vec<String> = places.iter().map(ToString::to_string).collect();
+                list.join(",")
+            })),
             "block" => Some((wanted.block + 1).to_string()),
             _ => None,
         };
@@ -155,76 +157,68 @@ impl<'a, 'f> Trials<'a, 'f> {
             Program::Pinload(_) => [vec![self.means.pinload.path()], words].concat(),
             Program::Command(_) => words,
         };
-        let clocks = clocks(self.means.host, &enter.pus)
-            .map_err(|error| TrialError::failed(host_failure(&error).message))?;
+        self.set_loads(wanted)?;
         let limit_ns = workload.time_limit_ns;
-        match self.plan {
-            None => {
-                let job =
-                    Job::start(spawn(&argv, enter).stdin(Stdio::Null), limit_ns, self.means.bell)?;
-                Ok(Running { job, in_force: None, before: clocks })
-            }
-            Some(plan) => self.placed(plan, &argv, limit_ns, clocks),
+        let probes = &wanted.study.probes;
+        if self.plan.is_some() || need_threads(probes) {
+            return self.at_a_gate((wanted, enter), &argv, limit_ns);
         }
+        let observation = Observation::begin(self.means.host, probes, &enter.pus, &[])?;
+        let spawn = spawn(&argv, enter).stdin(Stdio::Null);
+        let job = Job::start(spawn, limit_ns, self.means.bell)?;
+        Ok(Running { job, in_force: None, observation: Some(observation) })
     }
 
-    /// Starts a command at a gate, places it, and lets it go.
-    fn placed(
+    fn set_loads(&self, wanted: Wanted<'_>) -> Result<(), TrialError> {
+        let Some(side) = self.means.loads else { return Ok(()) };
+        let level = wanted.cell.acting(wanted.study, &Acts::HostLoad);
+        side.set(level.is_some_and(|level| level.text == "loaded"))
+            .map_err(|error| TrialError::failed(error.to_string()))
+    }
+
+    /// Starts a command at a gate, places it, begins to observe it, and lets it go.
+    fn at_a_gate(
         &self,
-        plan: &Plan,
+        (wanted, enter): (Wanted<'a>, &Enter),
         argv: &[String],
         limit_ns: u64,
-        before: Clocks,
     ) -> Result<Running<'a>, TrialError> {
         let failed = |failure: Failure| TrialError::failed(failure.message);
         let program = std::env::current_exe()
             .map_err(|error| TrialError::fatal(format!("cannot find this program: {error}")))?;
         let gate = [program.to_string_lossy().into_owned(), "gate".to_owned(), "--".to_owned()];
         let argv = [&gate[..], argv].concat();
-        let enter = Enter { files: Vec::new(), pus: plan.pus() };
-        let spawn = spawn(&argv, &enter).stdin(Stdio::Pipe);
+        let spawn = spawn(&argv, enter).stdin(Stdio::Pipe);
         let mut job = Job::start(spawn, limit_ns, self.means.bell)?;
         let gate = job.child().stdin();
-        let task = job.child().task();
-        let target = Target {
-            pid: task.tid,
-            threads: vec![(task, Role::Task)],
-            own: Vec::new(),
-            kept: Vec::new(),
-        };
-        let (_, journal, guard) =
-            place::apply_guarded(self.means.host, plan, &target, self.means.journals)
-                .map_err(failed)?;
-        let beating = guard.map(|guard: Guard| Beating::start(guard)).transpose();
-        let beating = beating.map_err(failed)?;
-        job.begins_now();
-        drop(gate);
-        Ok(Running { job, in_force: Some(InForce { journal, beating }), before })
-    }
-
-    fn probes(
-        &self,
-        wanted: Wanted<'_>,
-        before: Clocks,
-        pus: &CpuSet,
-    ) -> Result<Vec<Figure>, TrialError> {
-        if wanted.study.probes.is_empty() {
-            return Ok(Vec::new());
-        }
-        let after = clocks(self.means.host, pus)
-            .map_err(|error| TrialError::failed(host_failure(&error).message))?;
-        let elapsed_ns = after.at_ns.saturating_sub(before.at_ns).max(1);
-        // The kernel counts here in hundredths of a second.
-        let all = elapsed_ns as f64 / 1e7 * pus.len().max(1) as f64;
-        let share = |after: u64, before: u64| (after.saturating_sub(before) as f64 / all).min(1.0);
-        let figure = |probe: &Probe| {
-            let sample = match probe {
-                Probe::Steal => share(after.stolen, before.stolen),
-                Probe::Busy => share(after.busy, before.busy),
+        let threads = vec![(job.child().task(), Role::Task)];
+        let mut in_force = None;
+        if let Some(plan) = self.plan {
+            let target = Target {
+                pid: job.child().task().tid,
+                threads: threads.clone(),
+                own: Vec::new(),
+                kept: Vec::new(),
             };
-            one_figure(probe.name(), (Unit::Share, sample), elapsed_ns)
-        };
-        Ok(wanted.study.probes.iter().map(figure).collect())
+            let (_, journal, guard) =
+                place::apply_guarded(self.means.host, plan, &target, self.means.journals)
+                    .map_err(failed)?;
+            let beating = guard.map(|guard: Guard| Beating::start(guard)).transpose();
+            in_force = Some(InForce { journal, beating: beating.map_err(failed)? });
+        }
+        let (host, probes) = (self.means.host, &wanted.study.probes);
+        let observation = Observation::begin(host, probes, &enter.pus, &threads);
+        let mut running = Running { job, in_force, observation: None };
+        match observation {
+            Ok(observation) => running.observation = Some(observation),
+            Err(error) => {
+                end(host, running).map_err(failed)?;
+                return Err(error);
+            }
+        }
+        running.job.begins_now();
+        drop(gate);
+        Ok(running)
     }
 
     /// Ends what runs and takes back what it runs under.
@@ -257,7 +251,7 @@ fn spawn(argv: &[String], enter: &Enter) -> Spawn {
 }
 
 /// What a run printed, and how long it took.
-fn figures(wanted: Wanted<'_>, ended: &Ended) -> Result<Vec<Figure>, TrialError> {
+pub fn figures(wanted: Wanted<'_>, ended: &Ended) -> Result<Vec<Figure>, TrialError> {
     let workload = wanted.cell.workload(wanted.study);
     let mut figures = match (&workload.program, workload.figures.is_empty()) {
         (Program::Pinload(_) | Program::Command(_), false) => {
@@ -272,60 +266,4 @@ fn figures(wanted: Wanted<'_>, ended: &Ended) -> Result<Vec<Figure>, TrialError>
     let whole = (Unit::Nanoseconds, ended.elapsed_ns as f64);
     figures.push(one_figure(WHOLE_TIME, whole, ended.elapsed_ns));
     Ok(figures)
-}
-
-fn one_figure(name: &str, (unit, sample): (Unit, f64), duration_ns: u64) -> Figure {
-    Figure {
-        probe: name.to_owned(),
-        labels: BTreeMap::new(),
-        unit,
-        family: Family::Count,
-        cpu: None,
-        duration_ns,
-        samples: vec![sample],
-        dropped: 0,
-        disturbed: 0,
-        flags: Vec::new(),
-    }
-}
-
-/// The clocks of these PUs, in the kernel's ticks.
-fn clocks(host: &LiveHost, pus: &CpuSet) -> Result<Clocks, pinfold_host::HostError> {
-    let text = host.read_text(&paths::kernel_stat())?;
-    Ok(Clocks { at_ns: SystemClock.now_ns(), ..sums(&text, pus) })
-}
-
-fn sums(text: &str, pus: &CpuSet) -> Clocks {
-    let mut clocks = Clocks::default();
-    for line in text.lines() {
-        let mut fields = line.split_ascii_whitespace();
-        let pu = fields.next().and_then(|name| name.strip_prefix("cpu")?.parse().ok()).map(PuId);
-        if !pu.is_some_and(|pu| pus.contains(pu)) {
-            continue;
-        }
-        let numbers: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
-        let field = |index: usize| numbers.get(index).copied().unwrap_or(0);
-        // user, nice, system, idle, iowait, irq, softirq, steal
-        clocks.busy += field(0) + field(1) + field(2) + field(5) + field(6);
-        clocks.stolen += field(7);
-    }
-    clocks
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn clocks_are_those_of_the_pus() {
-        let text =
-            "cpu  9 9 9 9 9 9 9 9\ncpu0 1 2 3 4 5 6 7 8 9 10\ncpu1 10 20 30 40 50 60 70 80\n";
-        let check = |list: &str, busy: u64, stolen: u64| {
-            let clocks = sums(text, &CpuSet::parse_list(list).unwrap());
-            assert_eq!((clocks.busy, clocks.stolen), (busy, stolen), "{list}");
-        };
-        check("0", 19, 8);
-        check("0-1", 209, 88);
-        check("2", 0, 0);
-    }
 }

@@ -23,6 +23,9 @@ const SETTLE_NS: u64 = 150_000_000;
 /// Windows of the host's view: run delay is read this often.
 const WINDOW_NS: u64 = 10_000_000;
 
+/// So many lines of a console are told.
+const LINES: usize = 3;
+
 /// Share of the gap ruler's time that the other rulers get.
 const WAKEUP_SHARE: f64 = 0.5;
 const OTHER_SHARE: f64 = 0.2;
@@ -52,6 +55,8 @@ pub struct Running<'a> {
     pub vcpus: u32,
     /// The host's loads.
     pub host_side: &'a HostSide,
+    /// The file that takes its console's output, if that is known.
+    pub console: Option<&'a str>,
 }
 
 impl Running<'_> {
@@ -84,6 +89,11 @@ impl Running<'_> {
         }
         self.host_side.set(false).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
         Ok(CellResult { load, series, roles })
+    }
+
+    /// The end of its console's output.
+    pub fn last_lines(&self) -> String {
+        self.console.map(last_lines).unwrap_or_default()
     }
 
     fn snapshot(&self) -> Result<Snapshot, Failure> {
@@ -119,6 +129,17 @@ impl Running<'_> {
         run_delay::series(self.host, self.clock, &self.found.tasks(), (duration_ns, WINDOW_NS))
             .map_err(|error| Failure::from_error(Exit::Vm, &error, None))
     }
+}
+
+/// The last lines of a console, in one.
+pub fn last_lines(path: &str) -> String {
+    let Ok(bytes) = pinfold_host::user::read(path) else { return String::new() };
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let last = lines.len().saturating_sub(LINES);
+    // What brought a kernel down stands above the state that it was in.
+    let cause = lines[..last].iter().rfind(|line| line.contains("Kernel panic"));
+    cause.into_iter().chain(&lines[last..]).copied().collect::<Vec<_>>().join(" | ")
 }
 
 /// A guest that ended while it was measured.

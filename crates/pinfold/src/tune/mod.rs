@@ -8,6 +8,7 @@
 
 mod candidates;
 mod keep;
+mod kit;
 pub mod loads;
 mod measure;
 mod progress;
@@ -17,6 +18,8 @@ mod subject;
 mod tell;
 
 pub use keep::Kept;
+pub use kit::{Kit, Shape, lacking};
+pub use measure::Running;
 pub use scratch::Scratch;
 pub use starter::{Facts, VmStarter};
 pub use subject::Subject;
@@ -24,7 +27,7 @@ pub use tell::{page_of, write_page};
 
 use pinfold_host::{Clock, LiveHost, SystemClock, user};
 use pinfold_model::{Accelerator, Finding, LoadState, Metric, Origin, Plan, Topology};
-use pinfold_probe::pinload::{self, Pinload};
+use pinfold_probe::pinload::Pinload;
 use pinfold_study::store::{OpenRun, Store};
 use pinfold_study::tune::{
     self as study, Candidate, Costs, Environment, Goal, Outcome, TuneConfig, TuneError,
@@ -61,7 +64,7 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
     interrupt::install()?;
     let topology = common::topology(&host, None)?;
     let scratch = Scratch::new(&host).map_err(|error| host_failure(&error))?;
-    let mut subject = Subject::prepare(arguments, &scratch, &host, pinload::BINARY)?;
+    let mut subject = Subject::prepare(arguments, &scratch, &host)?;
     let mut store = Store::open_or_create(&arguments.store)
         .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
     let (candidates, findings) = match arguments.resume {

@@ -13,14 +13,12 @@ use pinfold_study::tune::{StartError, StartRequest, StartResult, Starter};
 use pinfold_vm::launch::{self, Echo, LaunchOptions, RunningVm, Terminal};
 
 use super::loads::HostSide;
-use super::measure::Running;
+use super::measure::{Running, last_lines};
 use super::subject::{Inside, Subject};
 use crate::common;
 use crate::failure::{Exit, Failure};
 use crate::guard::{Beating, Guard};
 
-/// A guest that has not said hello by then has not started.
-const HELLO_NS: u64 = 60_000_000_000;
 /// Patience with a QEMU that is asked to end.
 const QUIT_NS: u64 = 3_000_000_000;
 
@@ -136,7 +134,13 @@ impl VmStarter<'_> {
         };
         let vm = launch::start_stopped(&argv, &options)
             .map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
-        vm.found.require_own_threads().map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
+        // vCPUs that share a thread can be placed alike, and in no other way.
+        let mut places = vnode.vcpus().map(|thread| &thread.pus);
+        let first = places.next();
+        if places.any(|pus| Some(pus) != first) {
+            let own = vm.found.require_own_threads();
+            own.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
+        }
         Ok(vm)
     }
 
@@ -177,6 +181,7 @@ impl VmStarter<'_> {
             inside: &self.subject.inside,
             vcpus: self.subject.vcpus,
             host_side,
+            console: self.subject.demo.as_ref().map(|demo| demo.console.as_str()),
         };
         let result = work(&running, &facts);
         drop(beat);
@@ -187,7 +192,9 @@ impl VmStarter<'_> {
     fn greet(&self, vm: &mut RunningVm) -> Result<Option<Arc<Agent>>, Failure> {
         match &self.subject.inside {
             Inside::Demo | Inside::Agent => {
-                Agent::connect(&self.subject.agent_socket, HELLO_NS, self.clock)
+                let waits: &dyn Fn() -> bool = &|| !crate::interrupt::requested();
+                let patience = (self.subject.hello_ns, waits);
+                Agent::connect_while(&self.subject.agent_socket, patience, self.clock)
                     .map(|agent| Some(Arc::new(agent)))
                     .map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))
             }
@@ -211,12 +218,7 @@ impl VmStarter<'_> {
 
     /// QEMU's error output and the end of the guest's console.
     fn last_words(&self, vm: &RunningVm) -> String {
-        let console = self.subject.demo.as_ref().and_then(|demo| {
-            let bytes = pinfold_host::user::read(&demo.console).ok()?;
-            let text = String::from_utf8_lossy(&bytes).into_owned();
-            let lines: Vec<&str> = text.lines().rev().take(3).collect();
-            Some(lines.into_iter().rev().collect::<Vec<_>>().join(" | "))
-        });
+        let console = self.subject.demo.as_ref().map(|demo| last_lines(&demo.console));
         let words = [vm.error_output(), console.unwrap_or_default()];
         words.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>().join("; ")
     }

@@ -1,19 +1,19 @@
 //! What is tuned: the demo guest, or a QEMU command of the user's.
 
-use pinfold_host::{LiveHost, process, user};
-use pinfold_model::{Accelerator, Finding, GuestTopology};
+use pinfold_host::LiveHost;
+use pinfold_model::{Accelerator, Finding, GuestTopology, Isa};
 use pinfold_vm::argv;
-use pinfold_vm::guest::{self, DemoGuest, GuestDisks, GuestKernel};
+use pinfold_vm::guest::{self, DemoGuest, GuestKernel};
 
+use super::kit::{Kit, Shape};
 use super::scratch::Scratch;
 use crate::cli::TuneArgs;
-use crate::common::host_failure;
 use crate::failure::{Exit, Failure};
-use crate::output::say;
 use crate::time;
 
-const DISK_BYTES: usize = 32 << 20;
 const MEMORY_MIB: u32 = 256;
+/// A user's guest that has not said hello by then has not started.
+const HELLO_NS: u64 = 60_000_000_000;
 
 /// How a guest is measured from inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub struct Subject {
     pub inside: Inside,
     /// Path of the agent's socket.
     pub agent_socket: String,
+    /// Time in which the agent says hello (ns).
+    pub hello_ns: u64,
     /// The demo guest's kernel.
     pub kernel: Option<GuestKernel>,
     /// The demo guest, to be built again with another accelerator.
@@ -55,72 +57,20 @@ impl Subject {
         arguments: &TuneArgs,
         scratch: &Scratch,
         host: &LiveHost,
-        pinload: &[u8],
     ) -> Result<Self, Failure> {
-        let socket = scratch.file("agent.sock");
         match arguments.demo {
-            true => Self::demo(arguments.vcpus, scratch, (socket, pinload)),
-            false => Self::user(arguments, socket, host),
+            true => Self::demo(arguments.vcpus, scratch),
+            false => Self::user(arguments, scratch.file("agent.sock"), host),
         }
     }
 
     /// Prepares the demo guest.
-    pub fn demo(
-        vcpus: u32,
-        scratch: &Scratch,
-        (agent_socket, pinload): (String, &[u8]),
-    ) -> Result<Self, Failure> {
+    pub fn demo(vcpus: u32, scratch: &Scratch) -> Result<Self, Failure> {
         if vcpus == 0 {
             return Err(Failure::new(Exit::Input, "--vcpus 0: a guest needs at least one"));
         }
-        let qemu = process::find_program("qemu-system-x86_64").ok_or_else(|| {
-            Failure::new(Exit::Host, "qemu-system-x86_64 is not installed")
-                .with_hint("apt-get install qemu-system-x86")
-        })?;
-        let cache = user::cache_dir().map_err(|error| host_failure(&error))?;
-        say("Getting the guest's kernel from Debian's packages …");
-        let kernel = guest::fetch_kernel(&cache, &guest::DEMO_FLAVOUR, guest::DEMO_MODULES)
-            .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
-        let initramfs = scratch.file("initramfs");
-        let archive = guest::build_initramfs(&kernel, pinload)
-            .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
-        user::write_atomic(&initramfs, &archive).map_err(|error| host_failure(&error))?;
-        let disks =
-            GuestDisks { ahci: scratch.file("ahci.img"), virtio: scratch.file("virtio.img") };
-        for disk in [&disks.ahci, &disks.virtio] {
-            user::write_atomic(disk, &vec![0; DISK_BYTES]).map_err(|error| host_failure(&error))?;
-        }
-        let demo = DemoGuest {
-            qemu,
-            accelerator: Accelerator::Kvm,
-            vcpus,
-            memory_mib: MEMORY_MIB,
-            kernel: kernel.image.clone(),
-            initramfs,
-            agent_socket: agent_socket.clone(),
-            console: scratch.file("console.log"),
-            disks,
-        };
-        let mut findings = Vec::new();
-        if kernel.from_cache_only {
-            findings.push(
-                Finding::warning(
-                    "guest kernel",
-                    "apt could not be asked, so an earlier kernel from the cache was used",
-                )
-                .with_hint("run apt-get update"),
-            );
-        }
-        Ok(Self {
-            argv: demo.argv(),
-            vcpus,
-            name: "demo".to_owned(),
-            inside: Inside::Demo,
-            agent_socket,
-            kernel: Some(kernel),
-            demo: Some(demo),
-            findings,
-        })
+        let shape = Shape { vcpus, accelerator: Accelerator::Kvm, memory_mib: MEMORY_MIB };
+        Ok(Kit::prepare(Isa::X86, scratch)?.subject("demo", shape))
     }
 
     fn user(arguments: &TuneArgs, agent_socket: String, _host: &LiveHost) -> Result<Self, Failure> {
@@ -149,7 +99,17 @@ impl Subject {
             ],
         };
         let argv = command;
-        Ok(Self { argv, vcpus, name, inside, agent_socket, kernel: None, demo: None, findings })
+        Ok(Self {
+            argv,
+            vcpus,
+            name,
+            inside,
+            agent_socket,
+            hello_ns: HELLO_NS,
+            kernel: None,
+            demo: None,
+            findings,
+        })
     }
 
     /// Switches the demo guest to another accelerator.

@@ -11,7 +11,8 @@ use super::super::file::{BUILT_IN, FigureRule, Program, Rule, Source, Study, Wor
 use super::super::words;
 use super::{cell_rule, check_name, rule, time, truth};
 
-const WORKLOAD: &[&str] = &["name", "pinload", "command", "lasts", "time-limit", "figure", "roi"];
+const WORKLOAD: &[&str] =
+    &["name", "pinload", "command", "guest-program", "lasts", "time-limit", "figure", "roi"];
 const FIGURE: &[&str] = &["name", "unit", "family", "json", "regex"];
 /// What the hooks of PARSEC print at the end of the region of interest.
 const ROI: &str = r"\[HOOKS\] Total time spent in ROI:\s*([0-9.]+)\s*s";
@@ -47,6 +48,7 @@ fn workload(table: Toml, study: &Study, limit_ns: u64) -> Result<Workload, Fault
         return Err(Fault::new(name_at, "name: it is empty or has a control character".to_owned()));
     }
     let program = program(&mut keys, study, at)?;
+    let guest_program = guest_program(&mut keys, (study, &program))?;
     let lasts_s = lasts(&mut keys, study)?;
     let time_limit_ns = time(&mut keys, "time-limit")?.unwrap_or(limit_ns);
     let mut figures = Vec::new();
@@ -62,7 +64,7 @@ fn workload(table: Toml, study: &Study, limit_ns: u64) -> Result<Workload, Fault
     if truth(&mut keys, "roi")? {
         figures.push(roi(at)?);
     }
-    Ok(Workload { name, program, lasts_s, time_limit_ns, figures })
+    Ok(Workload { name, program, guest_program, lasts_s, time_limit_ns, figures })
 }
 
 fn roi(at: usize) -> Result<FigureRule, Fault> {
@@ -85,26 +87,43 @@ fn program(keys: &mut Keys, study: &Study, at: usize) -> Result<Program, Fault> 
                 .with_hint("write command = [\"/usr/bin/program\", \"--threads={n_threads}\"]"));
         }
     };
-    for (word, at) in &words {
-        let known = |name: &str| {
-            let is_known = BUILT_IN.contains(&name) || study.knows(name);
-            is_known.then(String::new)
-        };
-        words::fill(word, &known).map_err(|why| {
-            let names: Vec<&str> = study
-                .factors
-                .iter()
-                .map(|factor| factor.name.as_str())
-                .chain(study.values.keys().map(String::as_str))
-                .chain(BUILT_IN)
-                .collect();
-            Fault::new(*at, why).with_hint(format!(
-                "in braces may stand {}; write {{{{ for a brace",
-                names.join(", ")
-            ))
-        })?;
-    }
+    words.iter().try_for_each(|(word, at)| check_braces((word, *at), study))?;
     Ok(make(words.into_iter().map(|(word, _)| word).collect()))
+}
+
+fn check_braces((word, at): (&str, usize), study: &Study) -> Result<(), Fault> {
+    let known = |name: &str| {
+        let is_known = BUILT_IN.contains(&name) || study.knows(name);
+        is_known.then(String::new)
+    };
+    let fault = |why| {
+        let names: Vec<&str> = study
+            .factors
+            .iter()
+            .map(|factor| factor.name.as_str())
+            .chain(study.values.keys().map(String::as_str))
+            .chain(BUILT_IN)
+            .collect();
+        Fault::new(at, why)
+            .with_hint(format!("in braces may stand {}; write {{{{ for a brace", names.join(", ")))
+    };
+    words::fill(word, &known).map(|_| ()).map_err(fault)
+}
+
+/// The program that runs in guests instead of a command of the host.
+fn guest_program(
+    keys: &mut Keys,
+    (study, program): (&Study, &Program),
+) -> Result<Option<String>, Fault> {
+    let Some((path, at)) = keys.text("guest-program")? else { return Ok(None) };
+    match program {
+        Program::Command(_) => {}
+        Program::Pinload(_) => {
+            return Err(Fault::new(at, "guest-program: pinload is in every guest".to_owned()));
+        }
+    }
+    check_braces((&path, at), study)?;
+    Ok(Some(path))
 }
 
 /// A time such as `"3s"`, or seconds as an expression over factors.

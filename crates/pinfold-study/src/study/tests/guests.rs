@@ -1,0 +1,142 @@
+//! Studies with guests: which cells want one, what contradicts itself, what boots cost.
+
+use pinfold_model::{Accelerator, Isa};
+
+use super::super::*;
+use super::world::FACTS;
+
+const STUDY: &str = r#"
+name = "guests"
+repetitions = 2
+share = ["workload", "n_threads"]
+probes = ["migrations", "lock_time"]
+[[factor]]
+name = "isa"
+levels = ["native", "riscv64"]
+[[factor]]
+name = "accelerator"
+levels = ["native", "tcg", "tcg-single"]
+[[factor]]
+name = "n_vcpu"
+levels = [2, 128]
+[[factor]]
+name = "n_threads"
+levels = [1, 2]
+[[factor]]
+name = "guest_load"
+levels = ["idle", "loaded-no-disk"]
+[[workload]]
+name = "a"
+pinload = ["parallel", "fft", "--affinity", "{places}"]
+lasts = "1s"
+[[workload]]
+name = "b"
+command = ["b", "{n_threads}"]
+guest-program = "programs/{isa}/b"
+lasts = "1s"
+[[table]]
+name = "moves"
+figure = "migrations"
+rows = ["n_vcpu"]
+"#;
+
+fn guest_of(text: &str, name: &str) -> Result<Option<GuestWish>, String> {
+    let study = from_toml(text).unwrap();
+    let cells = Cells::of(&study, &FACTS).unwrap();
+    let cell = cells.all.iter().find(|cell| cell.name(&study).starts_with(name)).unwrap();
+    cell.guest(&study)
+}
+
+#[test]
+fn levels_say_which_guest() {
+    let check = |levels: &str, expected: Result<Option<GuestWish>, &str>| {
+        let found = guest_of(STUDY, &format!("a: {levels}"));
+        assert_eq!(found, expected.map_err(str::to_owned), "{levels}");
+    };
+    let guest =
+        |accelerator, vcpus| Ok(Some(GuestWish { isa: Some(Isa::Riscv), accelerator, vcpus }));
+    check("isa native, accelerator native, n_vcpu 2, n_threads 1, guest_load idle", Ok(None));
+    check("isa riscv64, accelerator tcg, n_vcpu 2", guest(Accelerator::TcgMulti, 2));
+    check("isa riscv64, accelerator tcg-single, n_vcpu 128", guest(Accelerator::TcgSingle, 128));
+    check(
+        "isa native, accelerator tcg",
+        Err("isa native is no guest, and accelerator tcg runs one"),
+    );
+    check(
+        "isa riscv64, accelerator native",
+        Err("isa riscv64 is a guest, and accelerator native runs none"),
+    );
+    check(
+        "isa native, accelerator native, n_vcpu 2, n_threads 1, guest_load loaded-no-disk",
+        Err("guest_load loaded-no-disk needs a guest, and native is none"),
+    );
+}
+
+#[test]
+fn without_the_two_factors_vcpus_or_a_load_ask_for_a_guest() {
+    let without = |names: &[&str]| {
+        let tables = STUDY.split("[[factor]]\n");
+        let kept: Vec<&str> = tables
+            .filter(|table| {
+                !names.iter().any(|name| table.contains(&format!("name = \"{name}\"\n")))
+            })
+            .collect();
+        kept.join("[[factor]]\n")
+    };
+    let own = |vcpus| Some(GuestWish { isa: None, accelerator: Accelerator::TcgMulti, vcpus });
+    let text = without(&["isa", "accelerator"]).replace("programs/{isa}/b", "b");
+    assert_eq!(guest_of(&text, "a: n_vcpu 2, n_threads 1, guest_load idle").unwrap(), own(2));
+    let text = without(&["isa", "accelerator", "n_vcpu"]).replace("programs/{isa}/b", "b");
+    let text = text.replace("[\"n_vcpu\"]", "[\"n_threads\"]");
+    assert_eq!(guest_of(&text, "a: n_threads 1, guest_load idle").unwrap(), None);
+    assert_eq!(guest_of(&text, "a: n_threads 1, guest_load loaded-no-disk").unwrap(), own(1));
+}
+
+#[test]
+fn programs_of_guests_are_named_by_cell() {
+    let study = from_toml(STUDY).unwrap();
+    let cells = Cells::of(&study, &FACTS).unwrap();
+    let path = |name: &str| {
+        let cell = cells.all.iter().find(|cell| cell.name(&study).starts_with(name)).unwrap();
+        cell.guest_program(&study).unwrap()
+    };
+    assert_eq!(path("a: isa riscv64"), None);
+    assert_eq!(path("b: isa riscv64").as_deref(), Some("programs/riscv64/b"));
+}
+
+#[test]
+fn boots_are_predicted_once_per_start() {
+    let text = STUDY.replace(r#"["native", "tcg", "tcg-single"]"#, r#"["tcg"]"#);
+    let text = text.replace(r#"["native", "riscv64"]"#, r#"["riscv64"]"#);
+    let seconds = |vcpus: &str, share: &str| {
+        let text = text.replace("[2, 128]", vcpus).replace(r#"["workload", "n_threads"]"#, share);
+        let study = from_toml(&text).unwrap();
+        let cells = Cells::of(&study, &FACTS).unwrap();
+        predict(&study, &cells, &FACTS).unwrap().seconds()
+    };
+    // Eight trials and their twin in two blocks: more starts, and more vCPUs, take longer.
+    let shared = seconds("[2]", r#"["workload", "n_threads"]"#);
+    assert!(seconds("[2]", "[]") > 2.0 * shared, "{shared}");
+    assert!(seconds("[128]", r#"["workload", "n_threads"]"#) > 4.0 * shared, "{shared}");
+}
+
+#[test]
+fn bad_guests_are_told_with_their_place() {
+    let check = |from: &str, to: &str, expected: &str| {
+        let error = from_toml(&STUDY.replace(from, to)).unwrap_err();
+        let hint = error.hint().unwrap_or_default();
+        assert!(format!("{error}; {hint}").contains(expected), "{error}; {hint}");
+    };
+    check("\"riscv64\"", "\"riscv\"", "there is no instruction set \"riscv\"");
+    check("\"tcg-single\"", "\"hvf\"", "there are native, kvm, tcg, tcg-single");
+    check("loaded-no-disk", "busy", "there are idle, loaded, loaded-no-disk");
+    check("[2, 128]", "[0]", "0 is not a whole number of at least 1");
+    check(
+        "\"n_threads\"]",
+        "\"n_vcpu\"]",
+        "line 4, column 22: share: each level of n_vcpu is a start",
+    );
+    check("command = [\"b\", \"{n_threads}\"]", "pinload = [\"b\"]", "pinload is in every guest");
+    check("programs/{isa}", "programs/{ISA}", "{ISA} is not known");
+    check("\"lock_time\"", "\"locks\"", "there are steal, busy, migrations, switches");
+}

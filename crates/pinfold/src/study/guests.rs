@@ -1,0 +1,285 @@
+//! The guests of a study: what each instruction set needs, prepared before the first trial, and
+//! what cannot run here with the reason.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pinfold_host::{Host as _, LiveHost, SystemClock, paths, process, user};
+use pinfold_model::{
+    Accelerator, Isa, IsolationScope, Origin, Plan, Request, Severity, Topology, VcpuCount,
+};
+use pinfold_plan::requests;
+use pinfold_probe::pinload::Pinload;
+use pinfold_study::study::{Acts, Cell, Cells, GuestWish, NONE, Program, Study};
+use pinfold_vm::guest::MOST_VCPUS;
+
+use super::ground::NAME;
+use crate::common::host_failure;
+use crate::failure::Failure;
+use crate::output::say;
+use crate::tune::{Kit, Scratch, Shape, Subject, VmStarter, lacking};
+
+/// Memory of a guest: room for the largest input of `pinload parallel` beside its initramfs.
+const MEMORY_MIB: u32 = 1024;
+/// A guest that has not said hello under KVM by then does not run under it.
+const KVM_HELLO_NS: u64 = 20_000_000_000;
+const VERSION_NS: u64 = 10_000_000_000;
+
+/// A guest with its place.
+pub struct GuestGround {
+    pub plan: Plan,
+    pub isa: Isa,
+    pub accelerator: Accelerator,
+    pub vcpus: u32,
+}
+
+impl GuestGround {
+    /// The guest that a cell wants; in words why there is none on this host.
+    pub fn of(
+        (study, cell): (&Study, &Cell),
+        wish: GuestWish,
+        knobs: &[String],
+        (topology, host): (&Topology, &LiveHost),
+    ) -> Result<Self, String> {
+        let isa = wish.isa.or_else(Isa::of_host);
+        let isa = isa.ok_or("there is no guest of this host's instruction set: name one in isa")?;
+        if wish.vcpus > MOST_VCPUS {
+            return Err(format!(
+                "it needs {} vCPUs, and guests end at {MOST_VCPUS}: so does the kernel of riscv64",
+                wish.vcpus
+            ));
+        }
+        refuse_other_grounds(study, cell)?;
+        if wish.accelerator == Accelerator::Kvm {
+            if let Some(own) = Isa::of_host().filter(|own| *own != isa) {
+                return Err(format!("KVM runs this host's own instruction set, {own}, not {isa}"));
+            }
+            if !host.exists(&paths::kvm_device()) {
+                return Err(format!(
+                    "there is no {}: load the module kvm_intel or kvm_amd, or turn \
+                     virtualisation on in the firmware",
+                    paths::kvm_device()
+                ));
+            }
+        }
+        if let Some(failure) = lacking(isa) {
+            return Err(in_words(&failure));
+        }
+        let strategy =
+            cell.acting(study, &Acts::Strategy).map_or(NONE, |level| level.text.as_str());
+        let plan = plan(strategy, wish.vcpus, topology)?;
+        let plan = with_knobs(plan, knobs, topology)?;
+        let pins = places(&plan);
+        if wish.accelerator == Accelerator::TcgSingle && wish.vcpus > 1 && pins.is_some() {
+            return Err("one thread runs all vCPUs: there is nothing to place apart".to_owned());
+        }
+        Ok(Self { plan, isa, accelerator: wish.accelerator, vcpus: wish.vcpus })
+    }
+}
+
+/// A failure with its way out, as the reason of a skipped cell.
+fn in_words(failure: &Failure) -> String {
+    match &failure.hint {
+        Some(hint) => format!("{} ({hint})", failure.message),
+        None => failure.message.clone(),
+    }
+}
+
+/// What a guest cannot be combined with.
+fn refuse_other_grounds(study: &Study, cell: &Cell) -> Result<(), String> {
+    let has = |acts: Acts, plain: &str| {
+        cell.acting(study, &acts).is_some_and(|level| level.text != plain)
+    };
+    if has(Acts::Method, NONE) || has(Acts::Speed, "1") {
+        return Err("slow cores hold processes, not guests".to_owned());
+    }
+    if has(Acts::MemoryNode, "any") {
+        return Err("a guest's memory follows its plan: use the strategy numa-exclusive".to_owned());
+    }
+    if cell.acting(study, &Acts::Cores).is_some() {
+        return Err("cores are those of processes: a guest has n_vcpu".to_owned());
+    }
+    match &cell.workload(study).program {
+        Program::Pinload(_) => Ok(()),
+        Program::Command(_) => match cell.guest_program(study)? {
+            None => Err("its command is a program of the host: name a static one for the guest \
+                         with guest-program"
+                .to_owned()),
+            Some(path) if !user::exists(&path) => {
+                Err(format!("the program for the guest, {path}, is not there"))
+            }
+            Some(_) => Ok(()),
+        },
+    }
+}
+
+/// The plan of a guest. Its isolation keeps off the loads that Pinfold started, and itself.
+pub fn plan(strategy: &str, vcpus: u32, topology: &Topology) -> Result<Plan, String> {
+    let request =
+        Request { isolation: IsolationScope::Own, ..Request::vm(NAME, VcpuCount::Exactly(vcpus)) };
+    pinfold_plan::plan(strategy, topology, &request).map_err(|error| error.to_string())
+}
+
+/// A plan with knobs of the host, checked.
+pub fn with_knobs(mut plan: Plan, knobs: &[String], topology: &Topology) -> Result<Plan, String> {
+    for words in knobs {
+        requests::knob(&mut plan, words).map_err(|error| error.to_string())?;
+    }
+    let wrong = pinfold_plan::check(&plan, topology);
+    match wrong.iter().find(|finding| finding.severity == Severity::Problem) {
+        Some(finding) => Err(format!("{}: {}", finding.subject, finding.text)),
+        None => Ok(plan),
+    }
+}
+
+/// The PUs of the vCPUs in their order; `None` if one has several to choose from.
+pub fn places(plan: &Plan) -> Option<Vec<pinfold_model::PuId>> {
+    let vnode = plan.single().ok()?;
+    let one = |pus: &pinfold_model::CpuSet| (pus.len() == 1).then(|| pus.first()).flatten();
+    vnode.vcpus().map(|thread| one(&thread.pus)).collect()
+}
+
+/// What guests need, prepared.
+#[derive(Default)]
+pub struct Guests {
+    kits: BTreeMap<Isa, Kit>,
+    /// By instruction set, and whether under KVM alone.
+    refused: BTreeMap<(Isa, bool), String>,
+    versions: BTreeSet<String>,
+    // Goes last: the kits' files are in it.
+    scratch: Option<Scratch>,
+}
+
+impl Guests {
+    /// Why none of these can be started, as preparing has shown.
+    pub fn refusal(&self, ground: &GuestGround) -> Option<String> {
+        let all = self.refused.get(&(ground.isa, false));
+        let kvm = self.refused.get(&(ground.isa, true));
+        all.or(kvm.filter(|_| ground.accelerator == Accelerator::Kvm)).cloned()
+    }
+
+    /// Prepares what these need.
+    pub fn prepare(&mut self, grounds: &[GuestGround], host: &LiveHost) -> Result<(), Failure> {
+        for ground in grounds {
+            let isa = ground.isa;
+            if self.kits.contains_key(&isa) || self.refused.contains_key(&(isa, false)) {
+                continue;
+            }
+            let scratch = match self.scratch.take() {
+                Some(scratch) => scratch,
+                None => Scratch::new(host).map_err(|error| host_failure(&error))?,
+            };
+            match Kit::prepare(isa, &scratch) {
+                Ok(kit) => {
+                    self.versions.extend(version(isa));
+                    self.kits.insert(isa, kit);
+                }
+                Err(failure) => {
+                    self.refused.insert((isa, false), in_words(&failure));
+                }
+            }
+            self.scratch = Some(scratch);
+        }
+        Ok(())
+    }
+
+    /// The guest of a ground, for trying whether KVM runs it.
+    pub fn kvm_subject(&self, ground: &GuestGround) -> Option<Subject> {
+        let is_kvm = ground.accelerator == Accelerator::Kvm;
+        let subject = is_kvm.then(|| self.subject(ground).ok()).flatten()?;
+        Some(Subject { hello_ns: KVM_HELLO_NS, ..subject })
+    }
+
+    /// KVM does not run it.
+    pub fn refuse_kvm(&mut self, isa: Isa, why: &Failure) {
+        let why = format!("KVM does not run the guest here: {}", why.message);
+        say(&why);
+        self.refused.insert((isa, true), why);
+    }
+
+    /// Name of the kernel of an instruction set, with its version and tick.
+    pub fn kernel(&self, isa: Isa) -> String {
+        let Some(kit) = self.kits.get(&isa) else { return String::new() };
+        let kernel = kit.kernel();
+        let hz = kernel.limits.hz.map_or_else(String::new, |hz| format!(", HZ {hz}"));
+        format!("{} {}{hz}", kernel.package, kernel.version)
+    }
+
+    /// The guest of a ground.
+    pub fn subject(&self, ground: &GuestGround) -> Result<Subject, String> {
+        let kit = self.kits.get(&ground.isa).ok_or_else(|| {
+            let known = self.refused.get(&(ground.isa, false)).cloned();
+            known.unwrap_or_else(|| format!("the {} guest was not prepared", ground.isa))
+        })?;
+        let GuestGround { vcpus, accelerator, .. } = *ground;
+        Ok(kit.subject(NAME, Shape { vcpus, accelerator, memory_mib: MEMORY_MIB }))
+    }
+
+    /// Where numbers come from, with the guests.
+    pub fn origin(&self, origin: Origin) -> Origin {
+        let joined = |texts: Vec<String>| (!texts.is_empty()).then(|| texts.join("; "));
+        let kernel = |(isa, kit): (&Isa, &Kit)| {
+            let kernel = kit.kernel();
+            let number = |value: Option<u32>| value.map_or("?".to_owned(), |it| it.to_string());
+            format!(
+                "{isa}: {} (HZ {}, at most {} CPUs)",
+                kernel.origin(),
+                number(kernel.limits.hz),
+                number(kernel.limits.cpus)
+            )
+        };
+        Origin {
+            qemu: joined(self.versions.iter().cloned().collect()),
+            guest_kernel: joined(self.kits.iter().map(kernel).collect()),
+            ..origin
+        }
+    }
+}
+
+/// `7.2.22`, as QEMU tells it.
+fn version(isa: Isa) -> Option<String> {
+    let program = pinfold_vm::guest::emulator_of(isa).0;
+    let output = process::capture(&program, ["--version"], VERSION_NS).ok()?;
+    let text = output.stdout_text();
+    text.lines().next()?.strip_prefix("QEMU emulator version ").map(str::to_owned)
+}
+
+/// The guests that the cells of a study want and could have.
+pub fn wanted(
+    study: &Study,
+    cells: &Cells,
+    ground: &dyn Fn(&Cell) -> Option<GuestGround>,
+) -> Vec<GuestGround> {
+    let mut seen = BTreeSet::new();
+    let mut grounds = Vec::new();
+    for (_, cell) in cells.running() {
+        let Ok(Some(wish)) = cell.guest(study) else { continue };
+        let key = (wish.isa, wish.accelerator == Accelerator::Kvm);
+        if !seen.contains(&key)
+            && let Some(ground) = ground(cell)
+        {
+            seen.insert(key);
+            grounds.push(ground);
+        }
+    }
+    grounds
+}
+
+/// What starts a guest.
+pub fn starter<'a>(
+    (host, state): (&'a LiveHost, &'a user::StateDir),
+    (pinload, topology): (&'a Pinload, &Topology),
+    subject: &'a Subject,
+) -> Result<VmStarter<'a>, Failure> {
+    let io_directory = user::cache_dir().map_err(|error| host_failure(&error))?;
+    user::make_dirs(&io_directory).map_err(|error| host_failure(&error))?;
+    Ok(VmStarter {
+        host,
+        clock: &SystemClock,
+        state,
+        subject,
+        plans: Vec::new(),
+        pinload,
+        pus: u32::try_from(topology.allowed.len()).unwrap_or(u32::MAX),
+        io_directory,
+    })
+}

@@ -1,0 +1,217 @@
+//! What is looked at beside a trial: the clocks of its PUs, counters and lock time of its threads.
+//!
+//! Of a guest the threads are those of its vCPUs, of a process its own with all that it makes. What
+//! the host does not give becomes a figure without samples, whose flag says why.
+
+use std::collections::BTreeMap;
+
+use pinfold_host::{Clock as _, FutexKind, Host as _, HostError, LiveHost, SystemClock, paths};
+use pinfold_model::{CpuSet, Family, Figure, PuId, Role, TaskId, Unit};
+use pinfold_probe::counters::{self, Counting, Outcome, Quantity};
+use pinfold_probe::locks::{self, Locks, LocksError, Watching};
+use pinfold_study::study::{ABSENT, Probe, TrialError};
+
+use crate::common::host_failure;
+
+/// What the PUs' clocks in `/proc/stat` say.
+#[derive(Clone, Copy, Default)]
+struct Clocks {
+    busy: u64,
+    stolen: u64,
+}
+
+/// Whether locks are watched.
+enum LockWatch {
+    Unwanted,
+    Refused(String),
+    Begun(Box<Watching>),
+}
+
+/// An observation under way.
+pub struct Observation {
+    probes: Vec<Probe>,
+    pus: CpuSet,
+    began_ns: u64,
+    clocks: Clocks,
+    counting: Option<Counting>,
+    locks: LockWatch,
+}
+
+/// True if threads must be known before the work begins.
+pub fn need_threads(probes: &[Probe]) -> bool {
+    probes.iter().any(|probe| quantity(*probe).is_some() || *probe == Probe::LockTime)
+}
+
+fn quantity(probe: Probe) -> Option<Quantity> {
+    match probe {
+        Probe::Steal | Probe::Busy | Probe::LockTime => None,
+        Probe::Migrations => Some(Quantity::Migrations),
+        Probe::Switches => Some(Quantity::ContextSwitches),
+        Probe::L1dMisses => Some(Quantity::L1dMisses),
+    }
+}
+
+fn failed(error: &dyn std::fmt::Display) -> TrialError {
+    TrialError::failed(format!("it cannot be observed: {error}"))
+}
+
+impl Observation {
+    /// Begins.
+    pub fn begin(
+        host: &LiveHost,
+        probes: &[Probe],
+        pus: &CpuSet,
+        threads: &[(TaskId, Role)],
+    ) -> Result<Self, TrialError> {
+        let quantities: Vec<Quantity> = probes.iter().copied().filter_map(quantity).collect();
+        let counting = match quantities.is_empty() {
+            true => None,
+            false => Some(
+                counters::start(host, &SystemClock, threads, &quantities)
+                    .map_err(|error| failed(&error))?,
+            ),
+        };
+        let locks = match probes.contains(&Probe::LockTime) {
+            false => LockWatch::Unwanted,
+            true => match locks::start(host, threads, false) {
+                Ok(watching) => LockWatch::Begun(Box::new(watching)),
+                Err(LocksError::Unavailable { why }) => LockWatch::Refused(why),
+                Err(error @ LocksError::Watch(_)) => return Err(failed(&error)),
+            },
+        };
+        let clocks = clocks(host, pus).map_err(|error| failed(&host_failure(&error).message))?;
+        let began_ns = SystemClock.now_ns();
+        let (probes, pus) = (probes.to_vec(), pus.clone());
+        Ok(Self { probes, pus, began_ns, clocks, counting, locks })
+    }
+
+    /// Ends it.
+    pub fn end(self, host: &LiveHost) -> Result<Vec<Figure>, TrialError> {
+        let elapsed_ns = SystemClock.now_ns().saturating_sub(self.began_ns).max(1);
+        let after =
+            clocks(host, &self.pus).map_err(|error| failed(&host_failure(&error).message))?;
+        let counted = self.counting.map(|counting| counting.stop(host, &SystemClock));
+        let counted = counted.transpose().map_err(|error| failed(&error))?;
+        let locks = match self.locks {
+            LockWatch::Unwanted => Err(String::new()),
+            LockWatch::Refused(why) => Err(why),
+            LockWatch::Begun(watching) => {
+                let locks = watching.stop(host).map_err(|error| failed(&error))?;
+                Ok(lock_share(&locks))
+            }
+        };
+        // The kernel counts here in hundredths of a second.
+        let all = elapsed_ns as f64 / 1e7 * self.pus.len().max(1) as f64;
+        let share = |after: u64, before: u64| (after.saturating_sub(before) as f64 / all).min(1.0);
+        let sample = |probe: &Probe| match probe {
+            Probe::Steal => Ok(share(after.stolen, self.clocks.stolen)),
+            Probe::Busy => Ok(share(after.busy, self.clocks.busy)),
+            Probe::LockTime => locks.clone(),
+            Probe::Migrations | Probe::Switches | Probe::L1dMisses => {
+                let outcomes = counted.iter().flat_map(|counted| &counted.roles);
+                let outcomes = outcomes.filter(|role| is_of_the_work(&role.role));
+                let outcomes = outcomes.flat_map(|role| &role.outcomes);
+                sum(outcomes.filter(|(one, _)| quantity(*probe) == Some(*one)).map(|(_, it)| it))
+            }
+        };
+        let figure = |probe: &Probe| {
+            let unit = match probe {
+                Probe::Steal | Probe::Busy | Probe::LockTime => Unit::Share,
+                Probe::Migrations | Probe::Switches | Probe::L1dMisses => Unit::Count,
+            };
+            match sample(probe) {
+                Ok(sample) => one_figure(probe.name(), (unit, sample), elapsed_ns),
+                Err(why) => Figure {
+                    samples: Vec::new(),
+                    flags: vec![format!("{ABSENT}{why}")],
+                    ..one_figure(probe.name(), (unit, 0.0), elapsed_ns)
+                },
+            }
+        };
+        Ok(self.probes.iter().map(figure).collect())
+    }
+}
+
+/// The threads that execute the workload: not QEMU's main loop.
+fn is_of_the_work(role: &Role) -> bool {
+    match role {
+        Role::Vcpu(_) | Role::Task => true,
+        Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker => false,
+    }
+}
+
+fn sum<'o>(outcomes: impl Iterator<Item = &'o Outcome>) -> Result<f64, String> {
+    let mut all = None;
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Counted(counted) => *all.get_or_insert(0.0) += counted.value as f64,
+            Outcome::Absent(why) => return Err(why.clone()),
+        }
+    }
+    all.ok_or_else(|| "there was no thread to count for".to_owned())
+}
+
+fn lock_share(locks: &Locks) -> f64 {
+    let (mut spent, mut time) = (0.0, 0.0);
+    for role in locks.roles.iter().filter(|role| is_of_the_work(&role.role)) {
+        spent += role.spent.get(&FutexKind::Lock).map_or(0.0, |spent| spent.sum_ns as f64);
+        time += locks.duration_ns as f64 * f64::from(role.threads);
+    }
+    if time > 0.0 { (spent / time).min(1.0) } else { 0.0 }
+}
+
+/// A figure of one sample.
+pub fn one_figure(name: &str, (unit, sample): (Unit, f64), duration_ns: u64) -> Figure {
+    Figure {
+        probe: name.to_owned(),
+        labels: BTreeMap::new(),
+        unit,
+        family: Family::Count,
+        cpu: None,
+        duration_ns,
+        samples: vec![sample],
+        dropped: 0,
+        disturbed: 0,
+        flags: Vec::new(),
+    }
+}
+
+/// The clocks of these PUs, in the kernel's ticks.
+fn clocks(host: &LiveHost, pus: &CpuSet) -> Result<Clocks, HostError> {
+    Ok(sums(&host.read_text(&paths::kernel_stat())?, pus))
+}
+
+fn sums(text: &str, pus: &CpuSet) -> Clocks {
+    let mut clocks = Clocks::default();
+    for line in text.lines() {
+        let mut fields = line.split_ascii_whitespace();
+        let pu = fields.next().and_then(|name| name.strip_prefix("cpu")?.parse().ok()).map(PuId);
+        if !pu.is_some_and(|pu| pus.contains(pu)) {
+            continue;
+        }
+        let numbers: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
+        let field = |index: usize| numbers.get(index).copied().unwrap_or(0);
+        // user, nice, system, idle, iowait, irq, softirq, steal
+        clocks.busy += field(0) + field(1) + field(2) + field(5) + field(6);
+        clocks.stolen += field(7);
+    }
+    clocks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_are_those_of_the_pus() {
+        let text =
+            "cpu  9 9 9 9 9 9 9 9\ncpu0 1 2 3 4 5 6 7 8 9 10\ncpu1 10 20 30 40 50 60 70 80\n";
+        let check = |list: &str, busy: u64, stolen: u64| {
+            let clocks = sums(text, &CpuSet::parse_list(list).unwrap());
+            assert_eq!((clocks.busy, clocks.stolen), (busy, stolen), "{list}");
+        };
+        check("0", 19, 8);
+        check("0-1", 209, 88);
+        check("2", 0, 0);
+    }
+}

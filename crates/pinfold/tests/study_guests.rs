@@ -1,0 +1,238 @@
+//! Studies whose trials run in real guests of QEMU's translator: placed, measured, killed.
+
+#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
+
+mod common;
+
+use common::until;
+use pinfold_host::process::{Signaled, Spawn, Stdio, capture, find_program, signal};
+use pinfold_host::user;
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+const TIMEOUT_NS: u64 = 400_000_000_000;
+
+/// Programs share a boot; one and two vCPUs, floating and pinned.
+const STUDY: &str = r#"
+name = "guests"
+repetitions = 1
+time-limit = "60s"
+probes = ["steal", "migrations", "switches", "l1d_misses", "lock_time"]
+share = ["workload"]
+[[factor]]
+name = "isa"
+levels = ["x86-64"]
+[[factor]]
+name = "n_vcpu"
+levels = [1, 2]
+[[factor]]
+name = "strategy"
+levels = ["none", "compact"]
+[[workload]]
+name = "swaptions"
+pinload = ["parallel", "swaptions", "--threads", "{n_vcpu}", "--size", "small", "--affinity", "{places}", "--wrap"]
+lasts = "1s"
+[[workload]]
+name = "radix"
+pinload = ["parallel", "radix", "--threads", "{n_pus}", "--size", "small", "--affinity", "{pus}"]
+lasts = "1s"
+[[plot]]
+name = "times"
+figure = "parallel"
+labels = { part = "roi" }
+x = "n_vcpu"
+series = "strategy"
+"#;
+
+/// In one boot: a program of the guest, one that does not end, one that brings the kernel down.
+const TROUBLE: &str = r#"
+name = "trouble"
+repetitions = 1
+share = ["workload"]
+[[factor]]
+name = "n_vcpu"
+levels = [1]
+[[factor]]
+name = "accelerator"
+levels = ["tcg"]
+[[workload]]
+name = "good"
+command = ["busybox", "echo", "time: {n_pus}"]
+guest-program = "BUSYBOX"
+lasts = "1s"
+[[workload.figure]]
+name = "time"
+regex = 'time: (\S+)'
+[[workload]]
+name = "sleeps"
+command = ["busybox", "sleep", "600"]
+guest-program = "BUSYBOX"
+time-limit = "300ms"
+lasts = "1s"
+[[workload]]
+name = "panics"
+command = ["busybox", "sh", "-c", "echo c > /proc/sysrq-trigger"]
+guest-program = "BUSYBOX"
+time-limit = "20s"
+lasts = "1s"
+[[workload]]
+name = "of-the-host"
+command = ["true"]
+lasts = "1s"
+"#;
+
+struct Yard {
+    folder: tempfile::TempDir,
+}
+
+impl Yard {
+    /// A folder; `None`, told with the reason, where there can be no guest.
+    fn new() -> Option<Self> {
+        if find_program("qemu-system-x86_64").is_none() {
+            println!("skipped: qemu-system-x86_64 is not installed (cargo xtask test installs it)");
+            return None;
+        }
+        Some(Self { folder: tempfile::tempdir().expect("a folder") })
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.folder.path().display())
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.path(name);
+        user::write_atomic(&path, text.as_bytes()).expect("the file is written");
+        path
+    }
+
+    fn words(&self, arguments: &[&str]) -> Vec<String> {
+        let state = self.path("state");
+        let all = [&["--state-dir", &state], arguments].concat();
+        all.into_iter().map(str::to_owned).collect()
+    }
+
+    fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        let output = capture(PINFOLD, self.words(arguments), TIMEOUT_NS).expect("runs");
+        (output.status.code(), output.stdout_text(), output.stderr_text())
+    }
+
+    /// The rows of a table of the report.
+    fn table(&self, name: &str) -> Vec<Vec<String>> {
+        let text =
+            user::read_text(&self.path(&format!("page-tables/{name}.csv"))).expect("it is there");
+        text.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect()
+    }
+}
+
+/// Without Debian's packages there is no kernel to boot.
+fn has_no_kernel(said: &str) -> bool {
+    let none = said.contains("there is no kernel for the demo guest");
+    if none {
+        println!("skipped: apt has no kernel for the guest here");
+    }
+    none
+}
+
+/// QEMUs of this Pinfold: its folder in memory stands in their command lines.
+fn machines_of(pid: u32) -> usize {
+    let folder = format!("/pinfold-{pid}/");
+    let numbers = user::list("/proc").expect("the processes");
+    let lines = numbers.iter().filter(|name| name.parse::<u32>().is_ok());
+    let lines = lines.filter_map(|name| user::read(&format!("/proc/{name}/cmdline")).ok());
+    lines.filter(|line| String::from_utf8_lossy(line).contains(&folder)).count()
+}
+
+#[test]
+fn programs_are_measured_in_guests_that_are_placed() {
+    let Some(yard) = Yard::new() else { return };
+    let file = yard.file("guests.toml", STUDY);
+    let store = yard.path("guests.sqlite");
+    let (code, told, said) = yard.run(&["study", "check", &file]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(told.contains("8 run, 0 skipped"), "{told}");
+    let (code, told, said) = yard.run(&["study", "run", &file, "--store", &store]);
+    if has_no_kernel(&said) {
+        return;
+    }
+    assert_eq!(code, Some(0), "{said}");
+    assert!(told.contains("9 of 9 trials done, 0 failed"), "{told}{said}");
+    let page = yard.path("page.html");
+    let (code, _, said) = yard.run(&["study", "report", &store, "--out", &page]);
+    assert_eq!(code, Some(0), "{said}");
+    let html = user::read_text(&page).expect("the page is there");
+    for text in ["x86-64 guests, TCG (thread=multi): 8", "speak of QEMU&#39;s translator", "HZ 250"]
+    {
+        let plain = html.replace('\'', "&#39;").replace("&#x27;", "&#39;");
+        assert!(plain.contains(text), "{text}");
+    }
+    let samples = yard.table("samples");
+    let column = |name: &str| samples[0].iter().position(|one| one == name).expect("a column");
+    let of = |figure: &str| {
+        let rows = samples[1..].iter().filter(|row| row[column("figure")] == figure);
+        rows.cloned().collect::<Vec<_>>()
+    };
+    // One boot for the two programs of each start, and one for the twin.
+    assert_eq!((of("boot").len(), of("t_full").len(), of("parallel").len()), (5, 9, 18));
+    for figure in ["migrations", "switches", "steal"] {
+        assert_eq!(of(figure).len(), 9, "{figure}");
+    }
+    let (code, told, _) = yard.run(&["journal"]);
+    assert_eq!(code, Some(0));
+    assert!(!told.contains("in force"), "{told}");
+}
+
+#[test]
+fn a_guest_that_dies_fails_its_trial_alone() {
+    let Some(yard) = Yard::new() else { return };
+    let Some(busybox) = find_program("busybox") else {
+        println!("skipped: busybox is not installed (cargo xtask test installs busybox-static)");
+        return;
+    };
+    let file = yard.file("trouble.toml", &TROUBLE.replace("BUSYBOX", &busybox));
+    let store = yard.path("trouble.sqlite");
+    let (code, told, said) = yard.run(&["study", "run", &file, "--store", &store]);
+    if has_no_kernel(&said) {
+        return;
+    }
+    assert_eq!(code, Some(0), "{said}");
+    let flat = format!("{told} {said}").replace('\n', " ");
+    assert!(flat.contains("2 failed, 1 cell(s) skipped"), "{flat}");
+    for why in ["it did not end within its 0.3 s in the guest", "Kernel panic", "trying once more"]
+    {
+        assert!(flat.contains(why), "{why}: {flat}");
+    }
+    let (_, _, said) = yard.run(&["study", "check", &file]);
+    assert!(said.contains("its command is a program of the host"), "{said}");
+}
+
+#[test]
+fn neither_interrupt_nor_kill_leave_a_machine() {
+    let Some(yard) = Yard::new() else { return };
+    let file = yard.file("guests.toml", STUDY);
+    for (kind, name) in [(Signaled::Terminate, "term"), (Signaled::Kill, "kill")] {
+        let store = yard.path(&format!("{name}.sqlite"));
+        let words = yard.words(&["study", "run", &file, "--store", &store]);
+        let mut child = Spawn::new(PINFOLD)
+            .args(words)
+            .stdout(Stdio::Null)
+            .stderr(Stdio::Pipe)
+            .start()
+            .expect("it starts");
+        let pid = child.task().tid;
+        let begun =
+            until(|| machines_of(pid.0) > 0 || child.try_wait().is_ok_and(|end| end.is_some()));
+        if !begun || child.try_wait().expect("a child").is_some() {
+            println!("skipped: apt has no kernel for the guest here");
+            return;
+        }
+        signal(pid, kind).expect("it is signalled");
+        assert!(until(|| child.try_wait().is_ok_and(|end| end.is_some())), "{name}: it lives on");
+        assert!(until(|| machines_of(pid.0) == 0), "{name}: QEMU lives on");
+        // What was in force is undone, or goes with the threads that it was for.
+        let (_, told, said) = yard.run(&["undo", "--all"]);
+        assert!(!format!("{told}{said}").contains("not everything"), "{name}: {told}{said}");
+        let (code, told, said) = yard.run(&["study", "status", &store]);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(told.contains("of 9 trials done, 0 failed"), "{name}: {told}");
+    }
+}
