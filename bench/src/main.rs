@@ -17,6 +17,7 @@ mod pin;
 mod plan;
 mod react;
 mod rulers;
+mod scale;
 mod scratch;
 mod topo;
 mod watch;
@@ -34,7 +35,7 @@ pub type Failure = Box<dyn std::error::Error>;
 #[derive(Debug, Parser)]
 #[command(name = "pinfold-bench")]
 pub struct Arguments {
-    /// Which [default: all but emulate, gap, observe, react, rulers and watch, which need a machine without other work]
+    /// Which [default: all but emulate, gap, observe, react, rulers, scale and watch, which need a machine without other work]
     names: Vec<Name>,
     /// Rounds; each runs every contender once [default: as many as the benchmark needs]
     #[arg(long, value_name = "N")]
@@ -42,10 +43,11 @@ pub struct Arguments {
     /// Seed of the random order
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Put the figures into a page [default: docs/figures.md, docs/emulation.md, docs/rulers.md]
+    /// Put the figures into a page [default: docs/figures.md, docs/emulation.md, docs/rulers.md, docs/scale.md]
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     write: Option<Option<String>>,
-    /// A first look of a few minutes (emulate), of the first cache only (memory of rulers)
+    /// A first look of a few minutes (emulate), of the first cache only (memory of rulers), of 100
+    /// nodes (scale)
     #[arg(long)]
     quick: bool,
     /// Only these, by their names in the tables, with commas between them (emulate, rulers)
@@ -82,6 +84,8 @@ pub enum Name {
     React,
     /// How straight the rulers are, each beside the best instrument for its job
     Rulers,
+    /// A study on a simulated cluster of 10,000 nodes
+    Scale,
 }
 
 const PAGE: &str = "docs/figures.md";
@@ -119,6 +123,10 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             }
             Name::Rulers => {
                 rulers::run(arguments)?;
+                continue;
+            }
+            Name::Scale => {
+                scale::run(arguments)?;
                 continue;
             }
         }?;

@@ -53,6 +53,13 @@ fn topo_runs() {
 }
 
 #[test]
+fn scale_runs() {
+    let pinfold = Path::new(BENCH).with_file_name("pinfold");
+    let words = ["100 nodes, 200 parts", "| merging all |", "200 results, 800 trials", "| store |"];
+    check("scale --quick", &[&pinfold.to_string_lossy()], &words);
+}
+
+#[test]
 fn first_second_runs() {
     let words = ["## first-second: ", "| Pinfold: stopped, placed, let go | 0 of 1 |", "taskset"];
     check("first-second", &["qemu-system-x86_64", "taskset"], &words);

@@ -29,6 +29,11 @@ const TEST: &[&str] = &[
     "stress-ng",
 ];
 
+/// The cluster of the tests. They start its daemons themselves, as processes of their own.
+const SLURM: &[&str] = &["slurmctld", "slurmd", "slurm-client", "munge"];
+/// Of these apt starts services, which nobody asked for.
+const SERVICES: &[&str] = &["munge", "slurmctld", "slurmd"];
+
 /// What the tests cross-build `pinload` with, and run the result in.
 const CROSS: &[&str] = &[
     "gcc-aarch64-linux-gnu",
@@ -67,7 +72,9 @@ pub fn ensure(purpose: &Purpose) {
         Purpose::Bpf => wanted.extend(BPF),
         Purpose::Fuzz => wanted.extend(FUZZ),
         Purpose::Lab => wanted.extend(LAB),
-        Purpose::Test => wanted.extend(LAB.iter().chain(TEST).chain(CROSS).chain(FOREIGN)),
+        Purpose::Test => {
+            wanted.extend(LAB.iter().chain(TEST).chain(CROSS).chain(FOREIGN).chain(SLURM))
+        }
         Purpose::Bench => wanted.extend(LAB.iter().chain(TEST)),
     }
     let missing: Vec<&str> = wanted.into_iter().filter(|name| !installed(name)).collect();
@@ -97,6 +104,21 @@ pub fn ensure(purpose: &Purpose) {
     if !(ok(install(&["update"])) && ok(install(&arguments))) {
         println!("apt-get could not install all of them; the line to run by hand is");
         println!("  {}", line);
+    }
+    for service in SERVICES.iter().filter(|service| missing.contains(service)) {
+        stop(prefix, service);
+    }
+}
+
+/// Ends a service that came with a package, now and at the next boot. Where there is no systemd,
+/// or the machine's policy let nothing start, there is nothing to end.
+fn stop(prefix: &[&str], service: &str) {
+    let mut words: Vec<&str> = prefix.to_vec();
+    words.extend(["systemctl", "--quiet", "disable", "--now", service]);
+    let quiet = || Stdio::null();
+    let ended = Command::new(words[0]).args(&words[1..]).stdout(quiet()).stderr(quiet()).status();
+    if matches!(ended, Ok(status) if status.success()) {
+        println!("The service {} is stopped and disabled: the tests start their own", service);
     }
 }
 

@@ -2,6 +2,7 @@
 //! as ordinary processes of this test on loopback, with ports and folders of their own.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
@@ -125,7 +126,7 @@ impl Cluster {
         );
         self.write("slurm.conf", &text);
         // munged wants a key of at least 32 bytes that only its owner can read.
-        let key: Vec<u8> = (0..64_u64).map(|i| (SystemClock.now_ns() >> (i % 13)) as u8).collect();
+        let key: Vec<u8> = (0..64).map(|i| SystemClock.now_ns().to_le_bytes()[i % 4]).collect();
         let state = user::StateDir::open(&self.path("keys")).expect("a folder");
         state.create_new("munge.key", &key).expect("written");
         user::rename(&self.path("keys/munge.key"), &self.path("munge.key")).expect("renamed");
@@ -419,6 +420,22 @@ fn a_node_dies_and_the_collector_too(cluster: &mut Cluster, file: &str) {
     assert!(told.contains("12 of 12 trials done, 0 failed"), "{told}");
     let trials = cluster.trials(&store);
     assert!(trials.iter().all(|trial| trial["node"] != "n2"), "{trials:?}");
+}
+
+#[test]
+fn the_commands_of_the_page_are_understood() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/scale.md");
+    let page = user::read_text(page).expect("the page");
+    let commands: Vec<&str> = page.lines().filter(|line| line.starts_with("pinfold ")).collect();
+    assert!(commands.len() >= 6, "{commands:?}");
+    for line in commands {
+        let words: Vec<&str> = line.split_whitespace().skip(1).collect();
+        let help = capture(PINFOLD, [words[0], words[1], "--help"], MINUTE_NS).expect("it runs");
+        let help = help.stdout_text();
+        for option in words.iter().filter(|word| word.starts_with("--")) {
+            assert!(help.contains(*option), "{line}: {option} is not an option");
+        }
+    }
 }
 
 #[test]

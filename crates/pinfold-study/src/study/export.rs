@@ -123,7 +123,7 @@ fn trials(store: &Store, run: RunId, analysis: &Analysis) -> Result<DataTable, S
         // Of a run on one machine the run itself tells the machine.
         let place = places.get(&id);
         let node = place.and_then(|place| nodes.get(&place.identity));
-        let text = |text: Option<&String>| text.map_or(Datum::Nothing, |text| Datum::text(text));
+        let text = |text: Option<&String>| text.map_or(Datum::Nothing, Datum::text);
         row.extend([
             text(place.map(|place| &place.job)),
             text(place.map(|place| &place.mask)),

@@ -3,4 +3,4 @@
 mod bad;
 mod guests;
 mod runs;
-mod world;
+pub(super) mod world;

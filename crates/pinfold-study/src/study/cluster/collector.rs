@@ -240,6 +240,11 @@ impl Collector {
         self.waiting.range(..end).filter_map(ask).take(room).collect()
     }
 
+    /// From here on at most so many are out: Slurm took no more.
+    pub fn at_most(&mut self, tasks: usize) {
+        self.limits.most_out = self.limits.most_out.min(tasks).max(1);
+    }
+
     /// Notes that these were submitted.
     ///
     /// # Errors

@@ -506,9 +506,17 @@ pub fn complaint(program: &str, said: &str) -> (String, Option<&'static str>) {
     };
     let prefix = format!("{program}: ");
     let lines = said.lines().map(|line| line.trim().trim_start_matches(&prefix));
-    let lines = lines.map(|line| line.trim_start_matches("error: "));
-    let last = lines.filter(|line| !line.is_empty()).next_back().unwrap_or("it failed");
+    let mut lines = lines.map(|line| line.trim_start_matches("error: "));
+    let last = lines.rfind(|line| !line.is_empty()).unwrap_or("it failed");
     (format!("{program}: {last}"), hint)
+}
+
+/// Whether `sbatch` refused because so many jobs are more than an account may have submitted.
+#[must_use]
+pub fn is_too_many(complaint: &str) -> bool {
+    ["job submit limit", "MaxSubmitJob", "MaxJobsPerUser"]
+        .iter()
+        .any(|text| complaint.contains(text))
 }
 
 /// The last thing that a task said, without what Slurm says to every one.
@@ -517,6 +525,6 @@ pub fn last_words(said: &str) -> Option<&str> {
     let noise =
         ["srun: cluster configuration lacks support", "srun: error: ", "srun: job ", "slurmstepd"];
     let is_own = |line: &&str| !line.is_empty() && !noise.iter().any(|one| line.starts_with(one));
-    let own = said.lines().map(str::trim).filter(is_own).next_back();
-    own.or_else(|| said.lines().map(str::trim).filter(|line| !line.is_empty()).next_back())
+    let own = said.lines().map(str::trim).rfind(is_own);
+    own.or_else(|| said.lines().map(str::trim).rfind(|line| !line.is_empty()))
 }

@@ -1,1 +1,6 @@
+//! Parts, documents, answers of Slurm, and a simulated cluster of any size.
 
+mod answers;
+mod cluster;
+mod documents;
+mod parts;

@@ -161,12 +161,12 @@ pub fn fed(spawn: Spawn, input: &[u8]) -> Result<Output, Failure> {
         .map_err(|error| host_failure(&error))?;
     let (stdin, stdout, stderr) = (child.stdin(), child.stdout(), child.stderr());
     let gathered = std::thread::scope(|scope| {
-        let written = scope.spawn(move || match stdin {
+        let written = scope.spawn(move || {
+            let Some(mut pipe) = stdin else { return };
             // Who does not read to the end will tell why.
-            Some(mut pipe) => match pipe.write_all(input) {
+            match pipe.write_all(input) {
                 Ok(()) | Err(_) => {}
-            },
-            None => {}
+            }
         });
         let errors = scope.spawn(move || gather(stderr));
         let out = gather(stdout);

@@ -432,9 +432,18 @@ impl Collecting<'_, '_> {
             return Ok(());
         }
         let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
-        self.transport.submit(&asks, &mut |tasks| {
+        let submitted = self.transport.submit(&asks, &mut |tasks| {
             collector.submitted((&mut *store, run), tasks).map_err(|error| study_failure(&error))
-        })
+        });
+        match submitted {
+            Err(failure) if slurm::is_too_many(&failure.message) && asks.len() > 1 => {
+                let most = self.collector.outstanding().len() + asks.len() / 2;
+                say(&format!("note: {}; at most {most} tasks at a time", failure.message));
+                self.collector.at_most(most);
+                Ok(())
+            }
+            submitted => submitted,
+        }
     }
 
     /// Takes in what is there; true if something was.

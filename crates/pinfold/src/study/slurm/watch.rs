@@ -45,7 +45,7 @@ impl Patience {
             }
         }
         let waited_ns = SystemClock.now_ns().saturating_sub(self.since_ns);
-        if !self.limit_ns.is_some_and(|limit_ns| waited_ns > limit_ns) {
+        if self.limit_ns.is_none_or(|limit_ns| waited_ns <= limit_ns) {
             return Ok(());
         }
         let reasons: Vec<String> =
