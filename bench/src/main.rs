@@ -15,6 +15,7 @@ mod page;
 mod pairs;
 mod pin;
 mod plan;
+mod race;
 mod react;
 mod rulers;
 mod scale;
@@ -56,6 +57,9 @@ pub struct Arguments {
     /// The `pinfold` program [default: the one beside this program]
     #[arg(long, value_name = "FILE")]
     pinfold: Option<String>,
+    /// Write the numbers of this store's last run beside it, as a matrix to race on (race)
+    #[arg(long, value_name = "STORE")]
+    record: Option<String>,
     /// The folder of captured machines
     #[arg(long, value_name = "DIRECTORY", default_value = "fixtures/hosts")]
     hosts: String,
@@ -76,6 +80,8 @@ pub enum Name {
     Watch,
     /// The worst gap, pinned against left alone
     Gap,
+    /// Starts that a race of placements saves on recorded data, and whom it finds
+    Race,
     /// What watching the scheduler and counting cost those who are watched
     Observe,
     /// How true the speed of a virtual node is, by method
@@ -114,6 +120,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Name::FirstSecond => first_second::run(arguments),
             Name::Watch => watch::run(arguments),
             Name::Gap => gap::run(arguments),
+            Name::Race => race::run(arguments),
             Name::React => react::run(arguments),
             Name::Observe => observe::run(arguments),
             Name::Emulate => {

@@ -74,7 +74,7 @@ pub struct Asked {
     pub guest: String,
     /// Load states that were measured.
     pub loads: Vec<LoadState>,
-    /// Blocks of the screening phase.
+    /// Blocks of the race (the screening phase).
     pub screening_blocks: u32,
     /// Blocks of the confirmation phase.
     pub confirmation_blocks: u32,
@@ -98,7 +98,9 @@ pub enum CandidateKind {
 pub enum Stage {
     /// Measured in the confirmation phase.
     Confirmed,
-    /// Dropped after the screening phase.
+    /// Dropped in the race, because it could not win any more.
+    Dropped,
+    /// Left out after the race without a test: no more are confirmed.
     Screened,
     /// Never gave a number.
     Failed,

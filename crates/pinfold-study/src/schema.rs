@@ -59,6 +59,9 @@ struct ConfigV1 {
     cost_per_observed_s: f64,
     alpha: f64,
     margin: f64,
+    /// Not in runs that began before there were races.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    race: Option<f64>,
     gap_metric: String,
     context: String,
 }
@@ -157,6 +160,7 @@ pub fn config_to_json(config: &TuneConfig) -> Result<String, SchemaError> {
         cost_per_observed_s: config.costs.per_observed_s,
         alpha: config.alpha,
         margin: config.margin,
+        race: config.race,
         gap_metric: config.gap_metric.name().to_owned(),
         context: config.context.clone(),
     };
@@ -188,6 +192,7 @@ pub fn config_from_json(text: &str) -> Result<TuneConfig, SchemaError> {
         },
         alpha: twin.alpha,
         margin: twin.margin,
+        race: twin.race,
         gap_metric: Metric::from_name(&twin.gap_metric)
             .ok_or(SchemaError::Word { what: "metric", word: twin.gap_metric })?,
         context: twin.context,
@@ -262,8 +267,12 @@ mod tests {
         let config = config_from_json(CONFIG).unwrap();
         let costs = Costs { start_s: 2.5, state_s: 0.1, per_observed_s: 1.0 };
         let usual = TuneConfig::new(Goal::Latency, 360.0, 7, costs);
-        assert_eq!(config, TuneConfig { max_gap_ns: Some(1_000_000), ..usual });
+        let usual = TuneConfig { max_gap_ns: Some(1_000_000), ..usual };
+        assert_eq!(config, TuneConfig { race: None, ..usual.clone() });
         assert_eq!(config_to_json(&config).unwrap(), CONFIG);
+        let racing = CONFIG.replace(r#""gap_metric""#, r#""race":0.05,"gap_metric""#);
+        assert_eq!(config_from_json(&racing).unwrap(), usual);
+        assert_eq!(config_to_json(&usual).unwrap(), racing);
         assert_eq!(confirm_to_json(&confirm_from_json(CONFIRM).unwrap()).unwrap(), CONFIRM);
     }
 

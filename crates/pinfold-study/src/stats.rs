@@ -15,8 +15,10 @@ mod bootstrap;
 mod capacity;
 mod mean;
 mod quantile;
+mod race;
 mod sign_flip;
 mod steady;
+mod student;
 mod tail;
 mod verdict;
 
@@ -28,10 +30,12 @@ pub use bootstrap::{
 pub use capacity::{CONTENDED_SHARE, Capacity, of_samples};
 pub use mean::Mean;
 pub use quantile::{median, quantile, quantile_sorted};
+pub use race::{Lane, Loss, RaceRule, RaceTest};
 pub use sign_flip::{
     EXACT_BLOCKS, MONTE_CARLO_DRAWS, Method, PValue, blocks_needed, holm, sign_flip, smallest_p,
 };
 pub use steady::{STEADY_SAMPLES, Steadiness, steady};
+pub use student::student_tail;
 pub use tail::{
     EXCEEDANCE_LIMITS_NS, Exceedance, GapPoint, P999_SAMPLES, QuantilePoint, Tail, gap_curve,
     quantile_curve,

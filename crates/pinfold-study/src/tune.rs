@@ -1,10 +1,10 @@
 //! Tuning: find the best placement of one virtual machine on this host.
 //!
 //! ```text
-//! candidates ─► screening (3 blocks) ─► at most 3 kept ─► confirmation (8 blocks or more,
-//!               each candidate once       + none            fresh data, + none again)
-//!               per block, random order                         │
-//!                                                               ▼  analyse: store → report
+//! candidates ─► race (3 blocks or more) ─► at most 3 kept ─► confirmation (8 blocks or more,
+//!               each candidate once          + none            fresh data, + none again)
+//!               per block, random order                            │
+//!               dropped: who cannot win any more                   ▼  analyse: store → report
 //! ```
 //!
 //! [`create`] checks the request, merges candidates with the same placement, fits the
@@ -17,6 +17,7 @@
 mod analyse;
 mod budget;
 mod config;
+mod course;
 mod create;
 mod curves;
 mod design;
@@ -24,6 +25,7 @@ mod engine;
 mod error;
 mod findings;
 mod ranking;
+mod replay;
 mod report;
 mod starter;
 mod summary;
@@ -33,7 +35,8 @@ pub use crate::store::CellResult;
 pub use analyse::analyse;
 pub use budget::{Prediction, predict};
 pub use config::{
-    BALANCED_SHARE, BlockRange, Costs, Goal, LEAST_CONFIRM_BLOCKS, ObservationRange, TuneConfig,
+    BALANCED_SHARE, BlockRange, Costs, Goal, LEAST_CONFIRM_BLOCKS, MOST_RACE_BLOCKS,
+    ObservationRange, RACE_ALPHA, TuneConfig,
 };
 pub use create::{Candidate, Created, KIND, NONE, TWIN_NAME, create};
 pub use curves::{Pooled, pooled, role_totals};
@@ -41,9 +44,10 @@ pub use design::PlannedStart;
 pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, run};
 pub use error::TuneError;
 pub use ranking::Standing;
+pub use replay::{Matrix, MatrixError, Replayed, full, replay};
 pub use report::{
-    AaRow, CellReport, Contrast, Design, Failure, RankingRow, RunnerUp, ScreeningRow, TuneReport,
-    Winner,
+    AaRow, CellReport, Contrast, Design, DroppedRow, Failure, RankingRow, RunnerUp, ScreeningRow,
+    TuneReport, Winner,
 };
 pub use starter::{
     Event, Progress, StartError, StartFailure, StartRequest, StartResult, Starter, Update,

@@ -432,6 +432,10 @@ pub struct TuneArgs {
     /// Strategies to try, comma separated [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub strategies: Vec<String>,
+    /// Measure every placement in every block. Without it more than three race: those that cannot
+    /// win any more are dropped early, and three at most are confirmed
+    #[arg(long)]
+    pub full: bool,
     /// PUs (OS indexes) that nothing may use
     #[arg(long, value_name = "PUS", default_value = "")]
     pub avoid: String,

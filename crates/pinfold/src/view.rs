@@ -107,6 +107,7 @@ impl Build<'_> {
 
     fn candidates(&self) -> Vec<Candidate> {
         let confirmed = self.confirmed();
+        let was_dropped = |name: &str| self.report.dropped.iter().any(|one| one.name == name);
         self.tried
             .iter()
             .map(|(index, plan)| {
@@ -123,6 +124,7 @@ impl Build<'_> {
                     stage: match (confirmed.contains(index), ranked) {
                         (_, Some(row)) if row.blocks == 0 => Stage::Failed,
                         (true, _) => Stage::Confirmed,
+                        (false, _) if was_dropped(&record.name) => Stage::Dropped,
                         (false, _) => Stage::Screened,
                     },
                     plan: plan.clone(),
@@ -166,7 +168,6 @@ impl Build<'_> {
             .confirm
             .as_ref()
             .map_or(design.screening_observation_s, |confirm| confirm.observation_s);
-        let screened = !self.report.screening.is_empty();
         Asked {
             command: self.context.command.clone(),
             goal: config.goal.name().to_owned(),
@@ -175,7 +176,7 @@ impl Build<'_> {
             took: Some(seconds(design.spent_s)),
             guest: self.context.guest.clone(),
             loads: config.load_states.clone(),
-            screening_blocks: if screened { config.screening_blocks } else { 0 },
+            screening_blocks: u32::try_from(design.screening.len()).unwrap_or(u32::MAX),
             confirmation_blocks: design.confirm.as_ref().map_or(0, |confirm| confirm.blocks),
             more: vec![(
                 "Observation".to_owned(),

@@ -76,6 +76,7 @@ fn candidates(page: &Page) -> String {
             let note = match (candidate.kind, candidate.stage) {
                 (CandidateKind::Baseline, _) => " (baseline)",
                 (CandidateKind::Repeat, _) => " (A/A pair)",
+                (CandidateKind::Layout, Stage::Dropped) => " (dropped early)",
                 (CandidateKind::Layout, Stage::Screened) => " (screened only)",
                 (CandidateKind::Layout, Stage::Failed) => " (failed)",
                 (CandidateKind::Layout, Stage::Confirmed) => "",
@@ -93,7 +94,7 @@ fn loads(page: &Page) -> String {
 
 fn blocks(page: &Page) -> String {
     format!(
-        "{} to screen, {} to confirm; each block starts the VM once per candidate, in random \
+        "{} to race, {} to confirm; each block starts the VM once per candidate, in random \
          order, and measures its load states in random order",
         page.asked.screening_blocks, page.asked.confirmation_blocks
     )

@@ -83,6 +83,7 @@ pub(crate) fn limits(page: &Page) -> Vec<String> {
             .to_owned(),
     );
     limits.push(of_noise(page));
+    limits.extend(of_race(page));
     limits.extend(of_screening(page));
     limits.extend(of_isolation(page));
     limits
@@ -122,16 +123,28 @@ fn of_noise(page: &Page) -> String {
     }
 }
 
+fn with_stage(page: &Page, stage: Stage) -> Vec<&str> {
+    let found = page.candidates.iter().filter(|candidate| candidate.stage == stage);
+    found.map(|candidate| candidate.name.as_str()).collect()
+}
+
+fn of_race(page: &Page) -> Option<String> {
+    let dropped = with_stage(page, Stage::Dropped);
+    (!dropped.is_empty()).then(|| {
+        format!(
+            "Dropped early, because they could not win any more: {}. The findings say after which \
+             block, by which test and how likely it drops the best one. They have no verdict \
+             against the baseline.",
+            dropped.join(", ")
+        )
+    })
+}
+
 fn of_screening(page: &Page) -> Option<String> {
-    let screened: Vec<&str> = page
-        .candidates
-        .iter()
-        .filter(|candidate| candidate.stage == Stage::Screened)
-        .map(|candidate| candidate.name.as_str())
-        .collect();
+    let screened = with_stage(page, Stage::Screened);
     (!screened.is_empty()).then(|| {
         format!(
-            "Dropped after {} screening blocks, without a test: {}. They did worse in few blocks; \
+            "Left out after {} blocks of the race, without a test: {}. They did worse in few blocks; \
              that is a choice of where to spend time, not a verdict.",
             page.asked.screening_blocks,
             screened.join(", ")

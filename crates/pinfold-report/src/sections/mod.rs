@@ -36,6 +36,7 @@ impl Name {
             }
             match candidate.stage {
                 Stage::Confirmed => {}
+                Stage::Dropped => tags.push("dropped early"),
                 Stage::Screened => tags.push("screened only"),
                 Stage::Failed => tags.push("failed"),
             }

@@ -133,7 +133,7 @@ fn compared(metric: Metric, values: &[f64], baseline: &[f64], stage: Stage) -> C
     let good = if metric.higher_is_better() { low > 1.0 } else { high < 1.0 };
     let bad = if metric.higher_is_better() { high < 1.0 } else { low > 1.0 };
     let (p, verdict) = match (stage, good, bad) {
-        (Stage::Screened | Stage::Failed, ..) => {
+        (Stage::Dropped | Stage::Screened | Stage::Failed, ..) => {
             (None, Verdict::Unknown("3 starts, 8 needed".to_owned()))
         }
         (Stage::Confirmed, true, _) => (Some(0.0234), Verdict::Better),

@@ -10,14 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::Metric;
 
+use super::course::{Course, Dropped, Facts};
 use super::curves::{Pooled, each_cell};
 use super::engine::Loaded;
 use super::error::TuneError;
 use super::findings;
 use super::ranking::{Standing, rank};
 use super::report::{
-    AaRow, CellReport, Contrast, Design, Failure, RankingRow, RunnerUp, ScreeningRow, TuneReport,
-    Winner,
+    AaRow, CellReport, Contrast, Design, DroppedRow, Failure, RankingRow, RunnerUp, ScreeningRow,
+    TuneReport, Winner,
 };
 use super::summary::{CellKey, Summaries, Summary};
 use crate::stats::{
@@ -46,6 +47,7 @@ pub fn analyse(store: &Store, run: RunId) -> Result<TuneReport, TuneError> {
         ranking,
         aa,
         screening: analysis.screening_rows(),
+        dropped: analysis.dropped_rows(),
         same_as: analysis.same_as(),
         failures: analysis.failures(),
         findings: Vec::new(),
@@ -58,6 +60,7 @@ pub fn analyse(store: &Store, run: RunId) -> Result<TuneReport, TuneError> {
 
 struct Analysis {
     loaded: Loaded,
+    course: Course,
     screening: Summaries,
     confirmation: Summaries,
     /// Confirmed candidates besides the baseline.
@@ -79,12 +82,21 @@ struct Pairs {
 impl Analysis {
     fn read(store: &Store, run: RunId) -> Result<Self, TuneError> {
         let loaded = Loaded::read(store, run)?;
-        let screening_blocks = loaded.config.screening_blocks;
         let confirm = loaded.confirm.clone();
         let blocks = confirm.as_ref().map_or(0, |confirm| confirm.blocks);
+        let screening = Summaries::load(store, run, Phase::Screening, u32::MAX)?;
+        let confirmation = Summaries::load(store, run, Phase::Confirmation, blocks)?;
+        let course = Course::of(&Facts {
+            loaded: &loaded,
+            screening: &screening,
+            confirmation: &confirmation,
+            // What is not begun is not told of.
+            has_time: &|_| false,
+        });
         Ok(Self {
-            screening: Summaries::load(store, run, Phase::Screening, screening_blocks)?,
-            confirmation: Summaries::load(store, run, Phase::Confirmation, blocks)?,
+            course,
+            screening,
+            confirmation,
             kept: confirm.map(|confirm| confirm.kept).unwrap_or_default(),
             blocks,
             loaded,
@@ -103,13 +115,21 @@ impl Analysis {
         let mut candidates = self.kept.clone();
         candidates.push(self.loaded.baseline);
         candidates.sort_unstable();
-        rank(&self.loaded.config, &self.confirmation, &candidates)
+        let mut standings = rank(&self.loaded.config, &self.confirmation, &candidates);
+        standings.sort_by_key(|standing| self.is_dropped(standing.candidate));
+        standings
             .into_iter()
             .map(|standing| {
                 let tails = tails(store, run, standing.candidate)?;
                 Ok(self.row(standing, tails, &contrasts))
             })
             .collect()
+    }
+
+    /// True if it was dropped in the confirmation.
+    fn is_dropped(&self, candidate: usize) -> bool {
+        let mut dropped = self.course.dropped.iter();
+        dropped.any(|one| one.phase == Phase::Confirmation && one.candidate == candidate)
     }
 
     fn row(
@@ -146,6 +166,7 @@ impl Analysis {
             is_baseline: candidate == self.loaded.baseline,
             score: standing.score(self.loaded.config.goal),
             blocks: self.confirmation.measured(candidate),
+            dropped: self.is_dropped(candidate),
             cells: cells.collect(),
             standing,
         }
@@ -161,7 +182,12 @@ impl Analysis {
             let raw: Vec<f64> =
                 pairs.iter().map(|pairs| pairs.p.map_or(1.0, |p| p.value)).collect();
             for ((&candidate, pairs), p_holm) in family.iter().zip(&pairs).zip(holm(&raw)) {
-                let contrast = self.contrast(pairs, p_holm, key.1, family.len());
+                let mut contrast = self.contrast(pairs, p_holm, key.1, family.len());
+                if self.is_dropped(candidate) {
+                    // It left because of what these data showed: they give no verdict besides.
+                    let (have, need) = (contrast.pairs, self.blocks.max(contrast.pairs + 1));
+                    contrast.verdict = Verdict::Unknown { have, need };
+                }
                 contrasts.insert((candidate, key), contrast);
             }
         }
@@ -287,6 +313,21 @@ impl Analysis {
             .collect()
     }
 
+    fn dropped_rows(&self) -> Vec<DroppedRow> {
+        let row = |one: &Dropped| DroppedRow {
+            name: self.name(one.candidate),
+            leader: self.name(one.leader),
+            phase: one.phase,
+            block: one.block,
+            blocks: one.blocks,
+            ratio: one.ratio,
+            test: one.test,
+            p: one.p,
+            level: one.level,
+        };
+        self.course.dropped.iter().map(row).collect()
+    }
+
     fn same_as(&self) -> Vec<(String, String)> {
         let records = self.loaded.records.iter().enumerate();
         records
@@ -314,14 +355,15 @@ impl Analysis {
 
     fn design(&self) -> Result<Design, TuneError> {
         let prediction = self.loaded.prediction()?;
-        let screening = self.loaded.screening();
+        let Course { screening, confirmation, .. } = self.course.clone();
         let confirm = self.loaded.confirm.clone();
-        let confirmation =
-            confirm.as_ref().map(|plan| self.loaded.confirmation(plan)).unwrap_or_default();
+        let raced: usize = screening.iter().map(Vec::len).sum();
         let planned = match &confirm {
-            None => prediction.starts() as usize,
-            Some(_) => screening.iter().chain(&confirmation).map(Vec::len).sum(),
+            None => raced + (prediction.confirm_blocks * prediction.block_starts()) as usize,
+            Some(_) => raced + confirmation.iter().map(Vec::len).sum::<usize>(),
         };
+        let blocks = confirm.as_ref().map_or(prediction.confirm_blocks, |plan| plan.blocks);
+        let everybody = u32::try_from(self.loaded.distinct.len() + 2).unwrap_or(u32::MAX);
         Ok(Design {
             seed: self.loaded.config.seed,
             screening,
@@ -330,6 +372,7 @@ impl Analysis {
             confirmation,
             done: u32::try_from(self.all_starts().count()).unwrap_or(u32::MAX),
             planned: u32::try_from(planned).unwrap_or(u32::MAX),
+            full: everybody.saturating_mul(blocks),
             spent_s: self.all_starts().map(|start| start.duration_ns as f64 / 1e9).sum(),
         })
     }

@@ -23,6 +23,12 @@ pub const BALANCED_SHARE: f64 = 0.95;
 /// No confirmation has fewer blocks.
 pub const LEAST_CONFIRM_BLOCKS: u32 = 8;
 
+/// Chance that the best candidate is dropped in a race, if nothing else is said.
+pub const RACE_ALPHA: f64 = 0.05;
+
+/// A race has at most so many blocks before the confirmation, however much time there is.
+pub const MOST_RACE_BLOCKS: u32 = 8;
+
 impl Goal {
     /// All goals.
     pub const ALL: [Goal; 3] = [Goal::Latency, Goal::Throughput, Goal::Balanced];
@@ -93,7 +99,7 @@ pub struct TuneConfig {
     pub budget_s: f64,
     /// Bounds of the observation time.
     pub observation: ObservationRange,
-    /// Blocks of the screening phase.
+    /// Blocks of the race (the screening phase), if it does not end before; more if there is time.
     pub screening_blocks: u32,
     /// Bounds of the confirmation's blocks.
     pub confirm_blocks: BlockRange,
@@ -107,6 +113,9 @@ pub struct TuneConfig {
     pub costs: Costs,
     /// Level of the verdicts.
     pub alpha: f64,
+    /// Candidates are dropped as soon as they cannot win any more, with at most this chance that
+    /// the best one is among them; `None`: nobody is dropped by a test.
+    pub race: Option<f64>,
     /// Ratios within `1 ± margin` are the same.
     pub margin: f64,
     /// What counts as a gap: [`Metric::SpinGap`], or [`Metric::RunDelay`] for a guest that is
@@ -117,7 +126,7 @@ pub struct TuneConfig {
 }
 
 impl TuneConfig {
-    /// The usual run: all four load states, 3 screening blocks, the best 3 confirmed in
+    /// The usual run: all four load states, a race of 3 blocks or more, the best 3 confirmed in
     /// 8 to 16 blocks, 1 to 5 observed seconds per load state.
     #[must_use]
     pub fn new(goal: Goal, budget_s: f64, seed: u64, costs: Costs) -> Self {
@@ -133,6 +142,7 @@ impl TuneConfig {
             load_states: LoadState::ALL.to_vec(),
             costs,
             alpha: 0.05,
+            race: Some(RACE_ALPHA),
             margin: 0.02,
             gap_metric: Metric::SpinGap,
             context: String::new(),
@@ -161,6 +171,24 @@ impl TuneConfig {
     #[must_use]
     pub fn least_blocks(&self, candidates: u32) -> u32 {
         self.confirm_blocks.min.max(LEAST_CONFIRM_BLOCKS).max(blocks_needed(candidates, self.alpha))
+    }
+
+    /// The same settings for the full matrix: nobody is dropped, everybody is confirmed.
+    #[must_use]
+    pub fn in_full(self) -> Self {
+        Self { race: None, keep: u32::MAX, ..self }
+    }
+
+    /// Blocks that a race may have before the confirmation.
+    #[must_use]
+    pub fn most_race_blocks(&self) -> u32 {
+        self.screening_blocks.max(MOST_RACE_BLOCKS)
+    }
+
+    /// Looks that a race counts on, over both phases: fixed before the first start.
+    #[must_use]
+    pub fn race_looks(&self) -> u32 {
+        self.screening_blocks.saturating_add(self.confirm_blocks.min)
     }
 
     /// Checks that the settings make sense.
@@ -203,6 +231,9 @@ impl TuneConfig {
         }
         if !(positive(self.alpha) && self.alpha < 1.0) {
             return fail("alpha", "is not between 0 and 1");
+        }
+        if self.race.is_some_and(|alpha| !(positive(alpha) && alpha < 1.0)) {
+            return fail("race", "is not between 0 and 1");
         }
         if !(not_negative(self.margin) && self.margin < 1.0) {
             return fail("margin", "is not between 0 and 1");

@@ -12,8 +12,9 @@ use pinfold_host::Clock;
 
 use super::budget::{Prediction, grow, predict};
 use super::config::{Costs, TuneConfig};
+use super::course::{Course, Facts, Turn};
 use super::create::KIND;
-use super::design::{PlannedStart, block_order};
+use super::design::PlannedStart;
 use super::error::TuneError;
 use super::ranking::rank;
 use super::starter::{
@@ -97,30 +98,6 @@ impl Loaded {
     pub(super) fn prediction(&self) -> Result<Prediction, TuneError> {
         predict(&self.config, u32::try_from(self.distinct.len()).unwrap_or(u32::MAX))
     }
-
-    /// The orders of the screening's blocks; empty if it is not needed.
-    pub(super) fn screening(&self) -> Vec<Vec<PlannedStart>> {
-        if self.distinct.len() <= self.config.keep as usize {
-            return Vec::new();
-        }
-        let mut participants = self.distinct.clone();
-        participants.push(self.baseline);
-        participants.sort_unstable();
-        self.orders(Phase::Screening, self.config.screening_blocks, &participants)
-    }
-
-    /// The orders of the confirmation's blocks.
-    pub(super) fn confirmation(&self, confirm: &ConfirmPlan) -> Vec<Vec<PlannedStart>> {
-        let mut participants = confirm.kept.clone();
-        participants.extend([self.baseline, self.twin]);
-        participants.sort_unstable();
-        self.orders(Phase::Confirmation, confirm.blocks, &participants)
-    }
-
-    fn orders(&self, phase: Phase, blocks: u32, who: &[usize]) -> Vec<Vec<PlannedStart>> {
-        let TuneConfig { seed, load_states, .. } = &self.config;
-        (0..blocks).map(|block| block_order(*seed, (phase, block), who, load_states)).collect()
-    }
 }
 
 /// Makes the run's remaining starts.
@@ -140,7 +117,20 @@ pub fn run(
         .into_iter()
         .map(|start| (start.record.slot, start.record))
         .collect();
-    let mut engine = Engine { store, run, loaded, prediction, done, failures_in_a_row: 0 };
+    let of_phase = |phase| Summaries::load(store, run.id(), phase, u32::MAX);
+    let (screening, confirmation) = (of_phase(Phase::Screening)?, of_phase(Phase::Confirmation)?);
+    let mut engine = Engine {
+        store,
+        run,
+        loaded,
+        prediction,
+        done,
+        screening,
+        confirmation,
+        dropped: 0,
+        total: 0,
+        failures_in_a_row: 0,
+    };
     engine.go(environment)
 }
 
@@ -150,6 +140,12 @@ struct Engine<'a> {
     loaded: Loaded,
     prediction: Prediction,
     done: BTreeMap<Slot, StartRecord>,
+    screening: Summaries,
+    confirmation: Summaries,
+    /// How many were told to be dropped.
+    dropped: usize,
+    /// Starts of the whole run, as far as it is known.
+    total: u32,
     failures_in_a_row: u32,
 }
 
@@ -170,68 +166,98 @@ enum Next {
 
 impl Engine<'_> {
     fn go(&mut self, environment: &mut Environment<'_>) -> Result<Outcome, TuneError> {
-        let mut confirm = match self.loaded.confirm.clone() {
-            Some(confirm) => confirm,
-            None => match self.screen(environment)? {
-                Some(confirm) => confirm,
-                None => return Ok(self.interrupted()),
-            },
-        };
-        for order in self.loaded.confirmation(&confirm) {
-            let block = order.first().map_or(0, |start| start.slot.block);
-            if self.is_out_of_time(&confirm, block) {
-                confirm.blocks = block;
-                self.save_confirm(&confirm)?;
-                break;
-            }
-            if let Next::Stop = self.block(&order, confirm.observation_s, environment)? {
-                return Ok(self.interrupted());
+        self.dropped = self.course().dropped.len();
+        loop {
+            let course = self.course();
+            self.total = self.total_of(&course);
+            self.tell_dropped(&course, environment);
+            match course.turn {
+                Turn::End => break,
+                Turn::Settle => self.settle(&course, environment)?,
+                Turn::Block(Phase::Screening, block) => {
+                    let observation_s = self.prediction.observation_s;
+                    let order = &course.screening[block as usize];
+                    if let Next::Stop = self.block(order, observation_s, environment)? {
+                        return Ok(self.interrupted());
+                    }
+                }
+                Turn::Block(Phase::Confirmation, block) => {
+                    let order = &course.confirmation[block as usize];
+                    let Some(mut confirm) = self.loaded.confirm.clone() else { break };
+                    if self.is_out_of_time(order) {
+                        confirm.blocks = block;
+                        self.save_confirm(&confirm)?;
+                    } else if let Next::Stop =
+                        self.block(order, confirm.observation_s, environment)?
+                    {
+                        return Ok(self.interrupted());
+                    }
+                }
             }
         }
         self.store.finish_run(self.run, environment.clock.unix_seconds())?;
         Ok(Outcome::Finished)
     }
 
-    /// Makes the screening's starts and settles who is confirmed; `None` if stopped.
-    fn screen(
+    fn course(&self) -> Course {
+        Course::of(&Facts {
+            loaded: &self.loaded,
+            screening: &self.screening,
+            confirmation: &self.confirmation,
+            has_time: &|running| self.has_time(running),
+        })
+    }
+
+    /// Settles who is confirmed.
+    fn settle(
         &mut self,
+        course: &Course,
         environment: &mut Environment<'_>,
-    ) -> Result<Option<ConfirmPlan>, TuneError> {
-        let orders = self.loaded.screening();
-        for order in &orders {
-            if let Next::Stop = self.block(order, self.prediction.observation_s, environment)? {
-                return Ok(None);
-            }
-        }
-        let confirm = if orders.is_empty() {
+    ) -> Result<(), TuneError> {
+        let confirm = if course.screening.is_empty() {
             ConfirmPlan {
                 kept: self.loaded.distinct.clone(),
                 blocks: self.prediction.confirm_blocks,
                 observation_s: self.prediction.observation_s,
             }
         } else {
-            self.settle()?
+            self.fitted(&course.running)?
         };
         self.save_confirm(&confirm)?;
         let name = |&index: &usize| self.loaded.records[index].name.clone();
         let names = confirm.kept.iter().map(name).collect();
         self.tell(environment, Event::Kept { names }, (Phase::Screening, 0), "");
-        Ok(Some(confirm))
+        Ok(())
+    }
+
+    fn tell_dropped(&mut self, course: &Course, environment: &mut Environment<'_>) {
+        for dropped in course.dropped.iter().skip(self.dropped) {
+            let name = |index: usize| self.loaded.records[index].name.as_str();
+            let event =
+                Event::Dropped { leader: name(dropped.leader).to_owned(), ratio: dropped.ratio };
+            let at = (dropped.phase, dropped.block);
+            self.tell(environment, event, at, name(dropped.candidate));
+        }
+        self.dropped = course.dropped.len();
+    }
+
+    /// Whether the budget allows one more block of the race before the smallest confirmation.
+    fn has_time(&self, running: usize) -> bool {
+        let config = &self.loaded.config;
+        let Some(start_s) = self.mean_start_s(Phase::Screening) else { return false };
+        let costs = self.measured_costs();
+        let least_s = costs.start(config.load_states.len(), config.observation.min_s);
+        let confirmed = u32::try_from(running).unwrap_or(u32::MAX).min(config.keep);
+        let block_s = start_s * (running as f64 + 1.0);
+        let rest_s = f64::from(config.least_blocks(confirmed)) * f64::from(confirmed + 2) * least_s;
+        self.spent_s() + block_s + rest_s <= config.budget_s
     }
 
     /// Who is confirmed, and what the rest of the budget allows, with the durations that
     /// the screening has shown instead of those that were guessed.
-    fn settle(&self) -> Result<ConfirmPlan, TuneError> {
+    fn fitted(&self, running: &[usize]) -> Result<ConfirmPlan, TuneError> {
         let config = &self.loaded.config;
-        let blocks = config.screening_blocks;
-        let summaries = Summaries::load(self.store, self.run.id(), Phase::Screening, blocks)?;
-        let mut kept: Vec<usize> = rank(config, &summaries, &self.loaded.distinct)
-            .into_iter()
-            .filter(|standing| summaries.measured(standing.candidate) > 0)
-            .map(|standing| standing.candidate)
-            .take(config.keep as usize)
-            .collect();
-        kept.sort_unstable();
+        let kept = kept_of(config, &self.screening, running);
         if kept.is_empty() {
             return Err(self.keeps_failing());
         }
@@ -263,14 +289,16 @@ impl Engine<'_> {
     }
 
     /// True if a further block would exceed the budget and is not needed for a verdict.
-    fn is_out_of_time(&self, confirm: &ConfirmPlan, block: u32) -> bool {
-        let confirmed = u32::try_from(confirm.kept.len()).unwrap_or(u32::MAX);
+    fn is_out_of_time(&self, order: &[PlannedStart]) -> bool {
+        let Some(Slot { block, .. }) = order.first().map(|start| start.slot) else { return false };
+        let kept = self.loaded.confirm.as_ref().map_or(0, |confirm| confirm.kept.len());
+        let confirmed = u32::try_from(kept).unwrap_or(u32::MAX);
         let begun =
             self.done.keys().any(|slot| slot.phase == Phase::Confirmation && slot.block >= block);
         let Some(start_s) = self.mean_start_s(Phase::Confirmation) else {
             return false;
         };
-        let block_s = start_s * (f64::from(confirmed) + 2.0);
+        let block_s = start_s * order.len() as f64;
         block >= self.loaded.config.least_blocks(confirmed)
             && !begun
             && self.spent_s() + block_s > self.loaded.config.budget_s
@@ -385,6 +413,10 @@ impl Engine<'_> {
 
     fn save(&mut self, record: StartRecord, cells: &[CellResult]) -> Result<(), TuneError> {
         self.store.save_start(self.run, &record, cells)?;
+        match record.slot.phase {
+            Phase::Screening => self.screening.add(record.clone(), cells),
+            Phase::Confirmation => self.confirmation.add(record.clone(), cells),
+        }
         self.failures_in_a_row = match record.status {
             StartStatus::Ok => 0,
             StartStatus::Failed => self.failures_in_a_row + 1,
@@ -416,22 +448,24 @@ impl Engine<'_> {
     }
 
     fn interrupted(&self) -> Outcome {
-        Outcome::Interrupted { done: self.done_starts(), total: self.total() }
+        Outcome::Interrupted { done: self.done_starts(), total: self.total }
     }
 
     fn done_starts(&self) -> u32 {
         u32::try_from(self.done.len()).unwrap_or(u32::MAX)
     }
 
-    fn total(&self) -> u32 {
-        let screening = self.prediction.screening_starts;
-        match &self.loaded.confirm {
-            None => self.prediction.starts(),
-            Some(confirm) => {
-                let per_block = u32::try_from(confirm.kept.len()).unwrap_or(u32::MAX) + 2;
-                screening + confirm.blocks * per_block
+    /// Starts of the whole run, if nobody is dropped any more.
+    fn total_of(&self, course: &Course) -> u32 {
+        let raced: usize = course.screening.iter().map(Vec::len).sum();
+        let confirmed = match &self.loaded.confirm {
+            Some(_) => course.confirmation.iter().map(Vec::len).sum(),
+            None => {
+                let kept = course.running.len().min(self.loaded.config.keep as usize);
+                self.prediction.confirm_blocks as usize * (kept + 2)
             }
-        }
+        };
+        u32::try_from(raced + confirmed).unwrap_or(u32::MAX)
     }
 
     fn spent_s(&self) -> f64 {
@@ -459,7 +493,7 @@ impl Engine<'_> {
         (phase, block): (Phase, u32),
         name: &str,
     ) {
-        let (done, total) = (self.done_starts(), self.total());
+        let (done, total) = (self.done_starts(), self.total);
         // What the phase has shown, else the other phase, else what was predicted.
         let start_s = self
             .mean_start_s(phase)
@@ -468,6 +502,21 @@ impl Engine<'_> {
         let left_s = f64::from(total.saturating_sub(done)) * start_s;
         environment.progress.update(&Update { event, phase, block, name, done, total, left_s });
     }
+}
+
+/// Who of those that are left is confirmed: the best that were measured at all.
+pub(super) fn kept_of(config: &TuneConfig, screening: &Summaries, running: &[usize]) -> Vec<usize> {
+    if screening.starts.is_empty() {
+        return running.to_vec();
+    }
+    let mut kept: Vec<usize> = rank(config, screening, running)
+        .into_iter()
+        .filter(|standing| screening.measured(standing.candidate) > 0)
+        .map(|standing| standing.candidate)
+        .take(config.keep as usize)
+        .collect();
+    kept.sort_unstable();
+    kept
 }
 
 /// One attempt, its result checked.

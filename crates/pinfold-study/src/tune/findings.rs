@@ -78,6 +78,7 @@ fn about_candidates(report: &TuneReport, findings: &mut Vec<Finding>) {
             "all candidates could be confirmed, so that none was screened out",
         ));
     }
+    about_race(report, findings);
     for (name, other) in &report.same_as {
         let text = format!("{name} is the same placement as {other} here and was not started");
         findings.push(Finding::note(name.as_str(), text));
@@ -97,6 +98,58 @@ fn about_candidates(report: &TuneReport, findings: &mut Vec<Finding>) {
     for row in report.screening.iter().filter(|row| row.blocks == 0) {
         let text = "no start succeeded in the screening, so that it was not confirmed";
         findings.push(Finding::problem(row.name.as_str(), text));
+    }
+}
+
+fn about_race(report: &TuneReport, findings: &mut Vec<Finding>) {
+    for one in &report.dropped {
+        let text = format!(
+            "was dropped after block {} of the {}: its {} was {:.2} times that of {} over {} blocks, so \
+             that it cannot win any more ({}, p {:.2e}, {:.2e} needed)",
+            one.block + 1,
+            one.phase,
+            report.config.metric().name(),
+            one.ratio,
+            one.leader,
+            one.blocks,
+            one.test.name(),
+            one.p,
+            one.level
+        );
+        findings.push(Finding::note(one.name.as_str(), text));
+    }
+    let was_dropped = |name: &str| report.dropped.iter().any(|one| one.name == name);
+    let left_out: Vec<&str> = report
+        .screening
+        .iter()
+        .filter(|row| !row.kept && row.blocks > 0 && !was_dropped(&row.name))
+        .map(|row| row.name.as_str())
+        .collect();
+    if !left_out.is_empty() && report.design.confirm.is_some() {
+        let text = format!(
+            "{} had the worse numbers after {} blocks and were left out without a test, because \
+             at most {} are confirmed",
+            left_out.join(", "),
+            report.design.screening.len(),
+            report.config.keep
+        );
+        findings.push(
+            Finding::note("race", text).with_hint("a larger budget, or --full, tries them longer"),
+        );
+    }
+    if let Some(alpha) = report.config.race
+        && report.finished
+        && !report.design.screening.is_empty()
+    {
+        let text = format!(
+            "{} starts instead of the full matrix's {}; the chance that a candidate was dropped that \
+             is better than all others by more than {} % is at most {} %",
+            report.design.done,
+            report.design.full,
+            report.config.margin * 100.0,
+            alpha * 100.0
+        );
+        findings.push(Finding::note("race", text));
     }
 }
 

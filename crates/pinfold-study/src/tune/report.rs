@@ -6,7 +6,7 @@ use super::config::TuneConfig;
 use super::design::PlannedStart;
 use super::ranking::Standing;
 use crate::schema::ConfirmPlan;
-use crate::stats::{Interval, PValue, Tail, Verdict};
+use crate::stats::{Interval, PValue, RaceTest, Tail, Verdict};
 use crate::store::{Phase, RunId};
 
 /// The comparison of one candidate with the baseline, in one metric and load state.
@@ -63,6 +63,8 @@ pub struct RankingRow {
     pub score: Option<f64>,
     /// Confirmation blocks in which it was measured.
     pub blocks: u32,
+    /// True if it was dropped in the confirmation: it stands behind all who were not.
+    pub dropped: bool,
     /// Every metric and load state that was measured.
     pub cells: Vec<CellReport>,
 }
@@ -97,7 +99,8 @@ pub struct ScreeningRow {
     pub score: Option<f64>,
     /// Blocks in which it was measured.
     pub blocks: u32,
-    /// True if it was confirmed.
+    /// True if it was confirmed. Who was not and is not among [`TuneReport::dropped`] was left out
+    /// without a test, because no more are confirmed.
     pub kept: bool,
 }
 
@@ -132,6 +135,29 @@ pub struct Winner {
     pub runner_up: Option<RunnerUp>,
 }
 
+/// A candidate that was dropped because it could not win any more.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DroppedRow {
+    /// Its name.
+    pub name: String,
+    /// Name of the one that it could not beat.
+    pub leader: String,
+    /// After a block of this phase.
+    pub phase: Phase,
+    /// The block, from 0.
+    pub block: u32,
+    /// Blocks that it took part in, of both phases.
+    pub blocks: u32,
+    /// Median ratio to the leader's number, in the goal's metric.
+    pub ratio: f64,
+    /// By which test.
+    pub test: RaceTest,
+    /// p-value of "it is better than the leader by more than the margin".
+    pub p: f64,
+    /// What it had to be at most.
+    pub level: f64,
+}
+
 /// A start that failed at least once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
@@ -162,8 +188,10 @@ pub struct Design {
     pub confirmation: Vec<Vec<PlannedStart>>,
     /// Starts that have ended.
     pub done: u32,
-    /// Starts of the design.
+    /// Starts of the design; if it is not done, as if nobody were dropped any more.
     pub planned: u32,
+    /// Starts that the full matrix has: everybody in every block of the confirmation.
+    pub full: u32,
     /// Time that all starts took (seconds).
     pub spent_s: f64,
 }
@@ -192,6 +220,9 @@ pub struct TuneReport {
     pub aa: Vec<AaRow>,
     /// The screening, best first; empty if it was not needed.
     pub screening: Vec<ScreeningRow>,
+    /// Who was dropped in the race, in order. The chance that the best is among them is at most
+    /// [`TuneConfig::race`].
+    pub dropped: Vec<DroppedRow>,
     /// Candidates with the placement of another: name, and whose.
     pub same_as: Vec<(String, String)>,
     /// Every start that failed, also those that succeeded on the second attempt.

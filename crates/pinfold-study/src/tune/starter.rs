@@ -78,7 +78,7 @@ pub trait Starter {
 }
 
 /// What has just happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A start begins.
     Begins,
@@ -93,6 +93,13 @@ pub enum Event {
     Failed {
         /// The last message.
         message: String,
+    },
+    /// It cannot win any more and is not started again.
+    Dropped {
+        /// Name of the one that it cannot beat.
+        leader: String,
+        /// Median ratio to its number.
+        ratio: f64,
     },
     /// The screening has ended; these go on (baseline and twin besides).
     Kept {

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{LoadState, Metric, Series};
 
+use super::config::TuneConfig;
 use super::starter::{StartRequest, StartResult};
 use crate::stats::{median, quantile};
 use crate::store::{CellResult, Phase, RunId, StartRecord, StartStatus, Store, StoreError};
@@ -97,15 +98,74 @@ impl Summaries {
             if slot.phase != phase || slot.block >= blocks {
                 continue;
             }
-            if start.record.status == StartStatus::Ok {
-                let cells = store.cells(start.id)?;
-                summaries.note_flags(&cells);
-                let of_start = cells.iter().flat_map(summarise).collect();
-                summaries.values.entry(slot.candidate).or_default().insert(slot.block, of_start);
-            }
-            summaries.starts.push(start.record);
+            let cells = match start.record.status {
+                StartStatus::Ok => store.cells(start.id)?,
+                StartStatus::Failed => Vec::new(),
+            };
+            summaries.add(start.record, &cells);
         }
         Ok(summaries)
+    }
+
+    /// Takes up a start that has ended.
+    pub(super) fn add(&mut self, start: StartRecord, cells: &[CellResult]) {
+        match start.status {
+            StartStatus::Ok => {
+                self.note_flags(cells);
+                self.add_numbers(start, cells.iter().flat_map(summarise).collect());
+            }
+            StartStatus::Failed => self.starts.push(start),
+        }
+    }
+
+    /// Takes up a start whose numbers are known.
+    pub(super) fn add_numbers(&mut self, start: StartRecord, numbers: BTreeMap<CellKey, Summary>) {
+        let slot = start.slot;
+        self.values.entry(slot.candidate).or_default().insert(slot.block, numbers);
+        self.starts.push(start);
+    }
+
+    /// The first blocks of a race and the first of the confirmation behind them, as blocks of one
+    /// sequence.
+    pub(super) fn chained(&self, raced: u32, confirmation: &Self, confirmed: u32) -> Self {
+        let mut all = Self::default();
+        for (side, first, blocks) in [(self, 0, raced), (confirmation, raced, confirmed)] {
+            for (candidate, by_block) in &side.values {
+                let own = all.values.entry(*candidate).or_default();
+                let there = by_block.range(..blocks);
+                own.extend(there.map(|(block, cells)| (first + block, cells.clone())));
+            }
+            let starts = side.starts.iter().filter(|start| start.slot.block < blocks).cloned();
+            all.starts.extend(starts);
+        }
+        all
+    }
+
+    /// What a race looks at: the logarithm of the goal's number in each of the first blocks,
+    /// smaller is better.
+    pub(super) fn lane(
+        &self,
+        config: &TuneConfig,
+        candidate: usize,
+        blocks: u32,
+    ) -> Vec<Option<f64>> {
+        let metric = config.metric();
+        let values = self.by_block(candidate, (config.goal_load(), metric));
+        let number = |block| {
+            let log = values.get(&block).map(|summary| summary.value.ln());
+            log.map(|log| if metric.higher_is_better() { -log } else { log })
+        };
+        (0..blocks).map(number).collect()
+    }
+
+    /// True if all these candidates' starts of a block have ended, well or not.
+    pub(super) fn has_ended(&self, block: u32, who: &[usize]) -> bool {
+        let ended = |candidate: &usize| {
+            self.starts
+                .iter()
+                .any(|start| start.slot.block == block && start.slot.candidate == *candidate)
+        };
+        who.iter().all(ended)
     }
 
     fn note_flags(&mut self, cells: &[CellResult]) {

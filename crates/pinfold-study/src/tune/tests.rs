@@ -3,6 +3,7 @@
 
 mod bad;
 mod goals;
+mod race;
 mod resume;
 mod world;
 

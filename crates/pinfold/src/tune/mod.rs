@@ -226,6 +226,9 @@ impl Bench<'_> {
         let mut config = TuneConfig::new(goal, budget_ns as f64 / 1e9, seed, costs);
         config.observation.min_s = SHORTEST_LOOK_S;
         config.observation.max_s = LONGEST_LOOK_S;
+        if self.arguments.full {
+            config = config.in_full();
+        }
         let max_gap = self.arguments.max_gap.as_deref();
         config.max_gap_ns = max_gap.map(|text| time::parse_ns("--max-gap", text)).transpose()?;
         if matches!(subject.inside, Inside::Nothing { .. }) {

@@ -17,8 +17,8 @@ pub fn announce(created: &Created, accelerator: Accelerator, findings: &[Finding
         say(&format!("note: {name} places this machine as {other} does: measured once"));
     }
     let screening = match prediction.screening_starts {
-        0 => "no screening needed".to_owned(),
-        starts => format!("{starts} starts to screen"),
+        0 => "all of them in every block".to_owned(),
+        starts => format!("a race of {starts} starts or less"),
     };
     say(&format!(
         "Run {}: {} placement(s) against none, under {accelerator}: {screening}, then {} blocks of {} starts \
@@ -76,6 +76,14 @@ impl Progress for Bar {
                 self.tell(&format!("{}: {message}; trying once more", update.name));
             }
             Event::Failed { message } => self.tell(&format!("{}: {message}", update.name)),
+            Event::Dropped { leader, ratio } => {
+                let name = update.name;
+                self.tell(&format!(
+                    "{name}: dropped after {where_now}, it cannot win any more: {ratio:.2} times the \
+                     number of {leader}"
+                ));
+                return;
+            }
             Event::Kept { names } => {
                 self.tell(&format!("goes on with {}", names.join(", ")));
                 return;

@@ -183,6 +183,7 @@ fn settings_that_make_no_sense_are_named() {
     check(&|c| c.load_states.push(LoadState::BOTH), "the setting load states name one state twice");
     check(&|c| c.costs.start_s = -1.0, "the setting costs are not times");
     check(&|c| c.alpha = 1.0, "the setting alpha is not between 0 and 1");
+    check(&|c| c.race = Some(0.0), "the setting race is not between 0 and 1");
     check(&|c| c.margin = -0.1, "the setting margin is not between 0 and 1");
 }
 

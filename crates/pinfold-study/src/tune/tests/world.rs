@@ -17,7 +17,13 @@ use crate::store::{HostChange, OpenRun, Phase, RunId, SessionRecord, Store};
 /// What a start costs in this world (seconds).
 pub const COSTS: Costs = Costs { start_s: 2.0, state_s: 0.1, per_observed_s: 1.0 };
 
+/// A run without a race: three blocks to screen, nobody is dropped by a test.
 pub fn config(goal: Goal) -> TuneConfig {
+    TuneConfig { race: None, ..racing(goal) }
+}
+
+/// The usual run.
+pub fn racing(goal: Goal) -> TuneConfig {
     TuneConfig { load_states: LoadState::ALL.to_vec(), ..TuneConfig::new(goal, 400.0, 11, COSTS) }
 }
 

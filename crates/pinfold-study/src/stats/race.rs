@@ -1,0 +1,221 @@
+//! Racing: who cannot be the best any more, asked after each complete block.
+//!
+//! A candidate is dropped when it is shown not to be better than the leader by more than the
+//! margin. The one mistake that matters is to drop the candidate that is better than all others
+//! by more than the margin; its chance is at most [`RaceRule::alpha`], over all looks and
+//! candidates together:
+//!
+//! - The best one may be compared with any other, for the leader is picked by the same data. Each
+//!   comparison therefore gets the level of its look divided by the number of rivals
+//!   (Bonferroni's bound over rivals; Holm's step would make it depend on who was dropped before).
+//! - Each look has a level of its own, and the levels of all looks add up to α (alpha spending;
+//!   elimination at each step as Paulson 1964, Maron and Moore 1994, and Birattari's F-Race 2002).
+//! - Dropping others is no mistake in this sense: nothing is claimed of them but that they are
+//!   not the best. So the number of candidates costs a logarithm and no more.
+//!
+//! Two tests share α, half each:
+//!
+//! - *Exact*: the one-sided sign-flip test of the log ratios to the leader. It assumes nothing
+//!   but symmetry, and cannot speak before 2⁻ⁿ is below its level, with twelve candidates after
+//!   nine or ten blocks. It looks from that block on.
+//! - *Spread*: with fewer blocks, Student's test with the spread that all candidates showed
+//!   together after blocks and candidates are taken out (two-way layout; Dunnett 1955, Hsu 1984).
+//!   It assumes that logarithms of different candidates spread about equally and about normally;
+//!   where the pair itself spreads more than all together, its own spread is taken. Its levels
+//!   are α/2 · 1/(n(n−1)) after block n = 2, 3, …, which add up to α/2. How often it errs where
+//!   its assumption does not hold is measured: tests here, `cargo xtask bench race` on recorded
+//!   data.
+
+use super::quantile::median;
+use super::sign_flip::{EXACT_BLOCKS, sign_flip, smallest_p};
+use super::student::student_tail;
+
+/// Fewer degrees of freedom give no spread that is worth believing.
+const LEAST_FREEDOM: u32 = 4;
+
+/// The thresholds of a race.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RaceRule {
+    /// Chance that the best candidate is dropped, over all looks and candidates.
+    pub alpha: f64,
+    /// Better by less than this share does not count as better.
+    pub margin: f64,
+    /// Blocks of the whole race: the exact test shares its half among those in which it can speak.
+    pub blocks: u32,
+}
+
+/// What one participant has shown so far.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lane {
+    /// The natural logarithm of its number in each block, smaller is better; `None` where its
+    /// start failed. One that was dropped has no further entries.
+    pub blocks: Vec<Option<f64>>,
+    /// True if it may be dropped now: it is still in the race, and not the baseline.
+    pub may_go: bool,
+}
+
+/// Which test dropped a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RaceTest {
+    /// The exact sign-flip test.
+    Exact,
+    /// Student's, with the spread of all candidates.
+    Spread,
+}
+
+impl RaceTest {
+    /// In words, for tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            RaceTest::Exact => "sign-flip test",
+            RaceTest::Spread => "spread of all",
+        }
+    }
+}
+
+/// A candidate that cannot be the best any more.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Loss {
+    /// Index of its lane.
+    pub lane: usize,
+    /// Median ratio of its number to the leader's, above 1 if it is worse.
+    pub ratio: f64,
+    /// Which test.
+    pub test: RaceTest,
+    /// One-sided p-value of "it is better than the leader by more than the margin".
+    pub p: f64,
+    /// What it had to be at most.
+    pub level: f64,
+}
+
+impl RaceRule {
+    /// Level of one comparison of the spread after so many blocks.
+    #[must_use]
+    pub fn spread_level(&self, blocks: u32, rivals: u32) -> f64 {
+        if blocks < 2 {
+            return 0.0;
+        }
+        let blocks = f64::from(blocks);
+        self.alpha / 2.0 / (blocks * (blocks - 1.0)) / f64::from(rivals.max(1))
+    }
+
+    /// Level of one comparison of the exact test after so many blocks; 0 before the first block
+    /// in which it can drop anyone.
+    #[must_use]
+    pub fn exact_level(&self, blocks: u32, rivals: u32) -> f64 {
+        let last = self.blocks.min(u32::try_from(EXACT_BLOCKS).unwrap_or(u32::MAX));
+        let level =
+            |first: u32| self.alpha / 2.0 / f64::from(last - first + 1) / f64::from(rivals.max(1));
+        let speaks = |first: &u32| smallest_p(*first) / 2.0 <= level(*first);
+        match (1..=last).find(speaks) {
+            Some(first) if (first..=last).contains(&blocks) => level(first),
+            Some(_) | None => 0.0,
+        }
+    }
+
+    /// Who is dropped after a block, given who leads. The order is that of the lanes.
+    #[must_use]
+    pub fn look(&self, lanes: &[Lane], leader: usize) -> Vec<Loss> {
+        let rivals = u32::try_from(lanes.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        let blocks = u32::try_from(lanes[leader].blocks.len()).unwrap_or(u32::MAX);
+        let spread = spread_of(lanes);
+        let others = (0..lanes.len()).filter(|&lane| lane != leader && lanes[lane].may_go);
+        others
+            .filter_map(|lane| {
+                let pair = differences(&lanes[lane], &lanes[leader]);
+                if pair.len() < 2 {
+                    return None;
+                }
+                let shift = self.margin.ln_1p();
+                let shifted: Vec<f64> = pair.iter().map(|difference| difference + shift).collect();
+                let by = |test, p, level| (p <= level).then_some((test, p, level));
+                let level = self.spread_level(blocks, rivals);
+                let (test, p, level) = by(RaceTest::Spread, spread_p(&shifted, spread)?, level)
+                    .or_else(|| {
+                        let level = self.exact_level(blocks, rivals);
+                        by(RaceTest::Exact, exact_p(&shifted, level), level)
+                    })?;
+                Some(Loss { lane, ratio: median(&pair)?.exp(), test, p, level })
+            })
+            .collect()
+    }
+}
+
+/// Log ratios of the blocks that both have.
+fn differences(one: &Lane, other: &Lane) -> Vec<f64> {
+    let pairs = one.blocks.iter().zip(&other.blocks);
+    pairs.filter_map(|(one, other)| Some((*one)? - (*other)?)).collect()
+}
+
+/// One-sided exact p-value; 1 where it cannot be as small as the level.
+fn exact_p(shifted: &[f64], level: f64) -> f64 {
+    let sum: f64 = shifted.iter().sum();
+    // Each choice of signs that only turns negative ones is at least as far out.
+    let negative = shifted.iter().filter(|value| **value < 0.0).count();
+    let turned = i32::try_from(shifted.len() - negative).unwrap_or(i32::MAX);
+    if sum <= 0.0 || 0.5_f64.powi(turned) > level {
+        return 1.0;
+    }
+    // The choices are symmetric: half of the two-sided value lies on this side.
+    sign_flip(shifted).map_or(1.0, |p| p.value / 2.0)
+}
+
+/// One-sided p-value by Student with the larger of the common and the pair's own spread; 1 while
+/// there is no common one, `None` if a number is not finite.
+fn spread_p(shifted: &[f64], spread: Option<(f64, u32)>) -> Option<f64> {
+    let count = shifted.len() as f64;
+    let mean = shifted.iter().sum::<f64>() / count;
+    if !mean.is_finite() {
+        return None;
+    }
+    let Some((variance, freedom)) = spread else { return Some(1.0) };
+    let own = shifted.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
+    let error = (f64::max(2.0 * variance, own) / count).sqrt();
+    Some(match error > 0.0 {
+        true => student_tail(mean / error, freedom),
+        false if mean > 0.0 => 0.0,
+        false => 1.0,
+    })
+}
+
+/// Variance of a single number after blocks and candidates are taken out, and its degrees of
+/// freedom. Those who left after the same block make a rectangle with block effects of its own.
+fn spread_of(lanes: &[Lane]) -> Option<(f64, u32)> {
+    let mut lengths: Vec<usize> = lanes.iter().map(|lane| lane.blocks.len()).collect();
+    lengths.sort_unstable();
+    lengths.dedup();
+    let (mut squares, mut freedom) = (0.0, 0);
+    for length in lengths {
+        let group: Vec<&Lane> = lanes.iter().filter(|lane| lane.blocks.len() == length).collect();
+        let complete: Vec<Vec<f64>> = (0..length)
+            .filter_map(|block| group.iter().map(|lane| lane.blocks[block]).collect())
+            .collect();
+        if complete.len() < 2 || group.len() < 2 {
+            continue;
+        }
+        squares += residual_squares(&complete);
+        freedom += (complete.len() - 1) * (group.len() - 1);
+    }
+    let freedom = u32::try_from(freedom).unwrap_or(u32::MAX);
+    (freedom >= LEAST_FREEDOM).then(|| (squares / f64::from(freedom), freedom))
+}
+
+/// Sum of squares that neither blocks (rows) nor candidates (columns) explain.
+fn residual_squares(rows: &[Vec<f64>]) -> f64 {
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let of_rows: Vec<f64> = rows.iter().map(|row| mean(row)).collect();
+    let all = mean(&of_rows);
+    let columns = 0..rows.first().map_or(0, Vec::len);
+    columns
+        .map(|column| {
+            let own: Vec<f64> = rows.iter().map(|row| row[column]).collect();
+            let level = mean(&own);
+            let rest = own.iter().zip(&of_rows).map(|(own, row)| own - level - row + all);
+            rest.map(|rest| rest * rest).sum::<f64>()
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests;

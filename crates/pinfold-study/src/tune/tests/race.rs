@@ -1,0 +1,145 @@
+//! Races: who cannot win is dropped early and told of; what verdicts need is never dropped.
+
+use std::collections::BTreeSet;
+
+use super::super::*;
+use super::world::{Trouble, World, racing};
+use crate::fixture;
+use crate::stats::Verdict;
+use crate::store::{HostChange, Phase};
+
+const SEVEN: [(&str, f64, f64); 7] = [
+    ("none", 5e6, 100.0),
+    ("a", 0.9e6, 100.0),
+    ("b", 1e6, 100.0),
+    ("c", 1.6e6, 100.0),
+    ("d", 9e6, 100.0),
+    ("e", 4e6, 100.0),
+    ("f", 7e6, 100.0),
+];
+
+fn names(rows: &[DroppedRow]) -> Vec<&str> {
+    rows.iter().map(|row| row.name.as_str()).collect()
+}
+
+#[test]
+fn those_who_cannot_win_are_dropped_and_told_of() {
+    let mut world = World::new(&SEVEN);
+    let report = world.tune(&racing(Goal::Latency)).unwrap();
+    assert!(report.finished);
+    let gone = names(&report.dropped);
+    assert!(["d", "e", "f"].iter().all(|name| gone.contains(name)), "{gone:?}");
+    for row in &report.dropped {
+        assert!(row.p <= row.level && row.ratio > 1.0 && row.blocks >= 2, "{row:?}");
+        let told = |finding: &&pinfold_model::Finding| {
+            finding.subject == row.name && finding.text.contains("cannot win any more")
+        };
+        assert!(report.findings.iter().any(|finding| told(&finding)), "{row:?}");
+    }
+    let winner = report.winner.as_ref().unwrap();
+    assert!(["a", "b"].contains(&winner.name.as_str()), "{}", winner.name);
+    assert_eq!(winner.against_baseline.as_ref().unwrap().verdict, Verdict::Better);
+    // The baseline and its twin are in every block of the confirmation, the winner too.
+    let candidate = |name| world.candidates.iter().position(|one| one.name == name).unwrap();
+    let needed = [0, candidate(winner.name.as_str()), world.candidates.len()];
+    for order in &report.design.confirmation {
+        let who: BTreeSet<usize> = order.iter().map(|start| start.slot.candidate).collect();
+        assert!(needed.iter().all(|one| who.contains(one)), "{who:?}");
+    }
+    assert!(!report.aa.is_empty());
+    // Who was dropped in the confirmation stands last and has no verdict.
+    for row in report.ranking.iter().filter(|row| row.dropped) {
+        let cells = row.cells.iter().filter_map(|cell| cell.against_baseline.as_ref());
+        for contrast in cells {
+            assert!(matches!(contrast.verdict, Verdict::Unknown { .. }), "{contrast:?}");
+        }
+    }
+    assert!(report.ranking.is_sorted_by_key(|row| row.dropped));
+    assert_eq!(report.design.done, report.design.planned);
+    assert!(report.design.done * 10 < report.design.full * 8, "{:?}", report.design.done);
+    assert!(report.findings.iter().any(|finding| finding.text.contains("instead of the full")));
+}
+
+#[test]
+fn the_full_matrix_drops_nobody() {
+    let mut world = World::new(&SEVEN);
+    let full = TuneConfig { budget_s: 800.0, ..racing(Goal::Latency).in_full() };
+    let report = world.tune(&full).unwrap();
+    assert!(report.dropped.is_empty() && report.screening.is_empty());
+    assert_eq!((report.ranking.len(), report.design.done), (7, report.design.full));
+}
+
+#[test]
+fn a_race_that_is_broken_off_takes_the_same_decisions_again() {
+    let world = || {
+        let mut world = World::new(&SEVEN);
+        world.machine.troubles.insert((Phase::Screening, 1, 2), Trouble::Twice);
+        world
+    };
+    let mut whole = world();
+    let expected = whole.tune(&racing(Goal::Latency)).unwrap();
+    assert!(expected.dropped.len() >= 3);
+    for stops in [vec![1, 14], vec![20], (1..45).step_by(9).collect()] {
+        let mut world = world();
+        let created = world.create(&racing(Goal::Latency)).unwrap();
+        let mut open = created.run;
+        for stop in &stops {
+            world.stop_after(*stop);
+            assert!(matches!(world.go(open).unwrap(), Outcome::Interrupted { .. }), "{stop}");
+            // What an unfinished run shows as dropped stays so.
+            let half = analyse(&world.store, open.id()).unwrap();
+            assert_eq!(half.dropped[..], expected.dropped[..half.dropped.len()], "{stop}");
+            open = world.reopen(open.id(), fixture::origin(), HostChange::Refuse);
+        }
+        assert_eq!(world.go(open).unwrap(), Outcome::Finished);
+        let report = analyse(&world.store, open.id()).unwrap();
+        assert_eq!(report.dropped, expected.dropped, "stopped after {stops:?}");
+        assert!(report == expected, "stopped after {stops:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_race() {
+    let dropped = |noise| {
+        let mut world = World::new(&SEVEN);
+        world.noise = noise;
+        world.tune(&racing(Goal::Latency)).unwrap().dropped
+    };
+    assert_eq!(dropped(0.15), dropped(0.15));
+    assert_ne!(dropped(0.15), dropped(0.6), "a wider spread takes longer");
+}
+
+#[test]
+fn only_what_the_goal_does_not_need_is_dropped() {
+    // jumpy has the rate that others are measured by, smooth the gaps.
+    let five = [
+        ("none", 5e6, 100.0),
+        ("jumpy", 8e6, 150.0),
+        ("smooth", 0.1e6, 90.0),
+        ("middle", 1e6, 148.0),
+        ("other", 1.2e6, 99.0),
+    ];
+    let mut world = World::new(&five);
+    let report = world.tune(&racing(Goal::Balanced)).unwrap();
+    assert_eq!(report.winner.as_ref().unwrap().name, "middle");
+    // With a limit that only smooth keeps, the fastest cannot push it out.
+    let mut world = World::new(&five);
+    let limit = TuneConfig { max_gap_ns: Some(500_000), ..racing(Goal::Throughput) };
+    let report = world.tune(&limit).unwrap();
+    assert_eq!(report.winner.as_ref().unwrap().name, "smooth");
+    assert!(!names(&report.dropped).contains(&"smooth"));
+}
+
+#[test]
+fn a_race_goes_on_while_there_is_time_and_more_than_three_are_left() {
+    let alike: Vec<(&str, f64, f64)> =
+        ["none", "a", "b", "c", "d", "e"].iter().map(|&name| (name, 1e6, 100.0)).collect();
+    let mut world = World::new(&alike);
+    // Starts that are faster than was said leave time.
+    world.slowness = 0.4;
+    let report = world.tune(&racing(Goal::Latency)).unwrap();
+    let blocks = report.design.screening.len();
+    assert!((4..=8).contains(&blocks), "{blocks}");
+    assert!(report.findings.iter().any(|finding| finding.text.contains("without a test")));
+    assert!(report.design.spent_s <= world.budget_s);
+}
