@@ -2,7 +2,7 @@
 //!
 //! `sched_setattr(2)`/`sched_getattr(2)` (neither rustix nor libc wraps them; libc's
 //! `sched_attr` is the 48-byte first version), `sched_setaffinity(2)`/`sched_getaffinity(2)`
-//! with masks of any length (the fixed `cpu_set_t` ends at 1024 PUs), `migrate_pages(2)`,
+//! with masks of any length (the fixed `cpu_set_t` ends at 1024 PUs), `migrate_pages(2)`, `set_mempolicy(2)`,
 //! `perf_event_open(2)`, the memory of a guest of KVM, and the hook between `fork` and `exec`. Raw calls throughout: musl's scheduler wrappers return `ENOSYS`.
 
 #![expect(
@@ -221,6 +221,26 @@ pub(crate) fn migrate_pages(pid: Tid, from: &[NodeId], to: &[NodeId]) -> io::Res
     answer(result).map(i64::unsigned_abs)
 }
 
+/// `set_mempolicy(2)` of the calling thread with `MPOL_BIND`: its memory comes from this node or not at
+/// all. Kept over `exec`, inherited by children. Does not allocate.
+pub(crate) fn bind_memory(node: NodeId) -> io::Result<()> {
+    let mask = node_mask(&[node])?;
+    // SAFETY:
+    // - the pointer leads to a live array of 1,024 bits, and the kernel reads one bit less than
+    //   the number that it is given (`get_nodes`), so 1,025 names the whole of it;
+    // - the kernel only reads it; a node that it does not have is refused;
+    // - every argument has the width of a register.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_set_mempolicy,
+            libc::c_long::from(libc::MPOL_BIND),
+            mask.as_ptr(),
+            libc::c_ulong::from(NODE_BITS + 1),
+        )
+    };
+    answer(result).map(|_| ())
+}
+
 fn node_mask(nodes: &[NodeId]) -> io::Result<[u64; NODE_BITS as usize / 64]> {
     let mut words = [0; NODE_BITS as usize / 64];
     for NodeId(node) in nodes {
@@ -240,7 +260,7 @@ where
 {
     // SAFETY:
     // - between fork and exec only async-signal-safe work is allowed: the hook makes raw
-    //   system calls only (prctl, getppid, write, sched_setaffinity, sched_setattr) and builds
+    //   system calls only (prctl, getppid, write, sched_setaffinity, set_mempolicy, sched_setattr) and builds
     //   its errors from error numbers, which does not allocate;
     // - everything that it uses is moved into it, so nothing dangles in the child.
     unsafe { command.pre_exec(hook) };

@@ -36,6 +36,16 @@ impl Scale {
         }
     }
 
+    /// The same at a tick of an axis: without needless zeros.
+    #[must_use]
+    pub fn tick(self, number: f64) -> String {
+        match self {
+            Scale::Of(unit) => format::tick(number, unit),
+            Scale::Ratio => format::tick(number, Unit::Count),
+            Scale::Points => self.show(number),
+        }
+    }
+
     /// The words of an axis.
     #[must_use]
     pub fn label(self) -> &'static str {
@@ -54,6 +64,9 @@ pub enum PictureKind {
     Lines,
     /// Bars with intervals.
     Bars,
+    /// Samples by their percentile: along lie shares from 0 to 1, each nine as wide as the one
+    /// before.
+    Percentiles,
 }
 
 /// One number of a picture.
@@ -100,6 +113,8 @@ pub struct Picture {
     pub scale: Scale,
     /// What the axis along is.
     pub x: String,
+    /// Its unit, where its texts are numbers that have one.
+    pub x_unit: Option<Unit>,
     /// The texts along the axis, in order.
     pub along: Vec<String>,
     /// Names of its lines, in the order of their looks.
@@ -228,6 +243,9 @@ fn drawn(picture: &Picture) -> Drawn {
     let mut note = match picture.kind {
         PictureKind::Lines => "Whiskers are 95 % intervals.".to_owned(),
         PictureKind::Bars => "Whiskers are 95 % intervals; the number is the bar's.".to_owned(),
+        PictureKind::Percentiles => {
+            "All samples of all starts; each line ends at its largest sample.".to_owned()
+        }
     };
     if picture.panels.iter().any(|panel| !panel.ideal.is_empty()) {
         note.push_str(" The grey dashed line is what was asked.");

@@ -53,7 +53,7 @@ pub use record::{Early, KIND, Loaded, NewStudy, StudyRecord, cells, create, vaca
 pub use runner::{
     Event, Finished, Next, Progress, Runner, StartRequest, TrialError, TrialResult, Update, Wanted,
 };
-pub use select::{Groups, Judged, Key, Point};
+pub use select::{Groups, Judged, Key, Point, SampleCurve};
 
 #[cfg(test)]
 mod tests;

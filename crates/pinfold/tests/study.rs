@@ -127,6 +127,77 @@ fn from_file_to_page() {
     assert!(said.contains("holds the study \"tiny\", not \"other\""), "{said}");
 }
 
+const BESIDE: &str = r#"
+name = "beside"
+repetitions = 1
+[[factor]]
+name = "cores"
+levels = [1]
+[[factor]]
+name = "neighbour"
+levels = ["none", "same-node"]
+[[factor]]
+name = "memory_node"
+levels = ["any", "near"]
+[[workload]]
+name = "look"
+# Loads that this one's parent has started too, and pages of memory that are bound to a node.
+command = ["sh", "-c", """
+for status in $(grep -ls "PPid:.$PPID\$" /proc/[0-9]*/status); do
+  tr '\\0' ' ' < "${status%status}cmdline"; echo
+done | grep -c 'load memory'
+echo bound $(grep -c bind: /proc/self/numa_maps)"""]
+lasts = "100ms"
+[[workload.figure]]
+name = "loads"
+regex = '^(\d+)'
+[[workload.figure]]
+name = "bound"
+regex = 'bound (\d+)'
+[[table]]
+name = "loads"
+figure = "loads"
+rows = ["neighbour", "memory_node"]
+[[table]]
+name = "bound"
+figure = "bound"
+rows = ["neighbour", "memory_node"]
+"#;
+
+#[test]
+fn neighbours_run_beside_and_memory_is_bound() {
+    let yard = Yard::new();
+    let file = yard.file("beside.toml", BESIDE);
+    let (_, told, said) = yard.run(&["check", &file]);
+    if !told.contains(" 4 run,") {
+        println!("skipped: {said}");
+        return;
+    }
+    let store = yard.path("beside.sqlite");
+    let (code, told, said) = yard.run(&["run", &file, "--store", &store]);
+    assert_eq!(code, Some(0), "{told}{said}");
+    let (code, _, said) = yard.run(&["export", &store, "--out", &yard.path("tables")]);
+    assert_eq!(code, Some(0), "{said}");
+    let values = |table: &str| -> Vec<(String, bool)> {
+        let text = user::read_text(&yard.path(&format!("tables/{table}.csv"))).expect("a table");
+        let row = |line: &str| {
+            let fields: Vec<&str> = line.split(',').collect();
+            (format!("{} {}", fields[0], fields[1]), fields[2] != "0")
+        };
+        text.lines().skip(1).map(row).collect()
+    };
+    let all = ["none any", "none near", "same-node any", "same-node near"].map(str::to_owned);
+    let expected = |is: fn(&str) -> bool| -> Vec<(String, bool)> {
+        all.iter().map(|name| (name.clone(), is(name))).collect()
+    };
+    assert_eq!(values("loads"), expected(|name| name.starts_with("same-node")));
+    if !user::exists("/proc/self/numa_maps") {
+        println!("skipped: this kernel has no NUMA, nothing can be bound");
+        return;
+    }
+    assert_eq!(values("bound"), expected(|name| name.ends_with("near")));
+}
+
 #[test]
 fn what_is_wrong_is_told_with_its_place() {
     let yard = Yard::new();

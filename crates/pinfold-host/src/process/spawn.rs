@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use pinfold_model::{CpuSet, Policy, TaskId, Tid};
+use pinfold_model::{CpuSet, NodeId, Policy, TaskId, Tid};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
@@ -44,6 +44,7 @@ pub struct Spawn {
     die_with_parent: bool,
     own_group: bool,
     affinity: Option<CpuSet>,
+    memory_node: Option<NodeId>,
     cgroup_files: Vec<String>,
     policy: Option<Policy>,
 }
@@ -59,6 +60,7 @@ impl Spawn {
             die_with_parent: false,
             own_group: false,
             affinity: None,
+            memory_node: None,
             cgroup_files: Vec::new(),
             policy: None,
         }
@@ -131,6 +133,14 @@ impl Spawn {
         self
     }
 
+    /// The NUMA node from which all its memory comes (`MPOL_BIND`); `None` inherits the parent's
+    /// policy.
+    #[must_use]
+    pub fn memory_node(mut self, node: Option<NodeId>) -> Self {
+        self.memory_node = node;
+        self
+    }
+
     /// Files of cgroups that it enters, in this order (`tasks` of v1, `cgroup.procs` of v2).
     #[must_use]
     pub fn cgroup_files(mut self, paths: Vec<String>) -> Self {
@@ -149,7 +159,8 @@ impl Spawn {
     ///
     /// # Errors
     /// [`HostError::Process`] if it cannot be started, [`HostError::File`] if a cgroup does
-    /// not take it, [`HostError::Thread`] if the kernel refuses affinity or policy.
+    /// not take it, [`HostError::Thread`] if the kernel refuses affinity,
+    /// node of the memory or policy.
     pub fn start(mut self) -> Result<Child, HostError> {
         let program_fault =
             |program: &str, source| HostError::Process { program: program.to_owned(), source };
@@ -193,7 +204,7 @@ impl Spawn {
             groups.push(group);
         }
         let affinity = self.affinity.clone();
-        let policy = self.policy;
+        let (memory_node, policy) = (self.memory_node, self.policy);
         let parent = self.die_with_parent.then(rustix::process::getpid);
         let hook = move || {
             let stage = |stage: Stage, result: io::Result<()>| {
@@ -215,6 +226,9 @@ impl Spawn {
             }
             if let Some(mask) = &affinity {
                 stage(Stage::Affinity, raw::sched_setaffinity(Tid(0), mask))?;
+            }
+            if let Some(node) = memory_node {
+                stage(Stage::Memory, raw::bind_memory(node))?;
             }
             if let Some(policy) = policy {
                 let set = raw::sched_getattr(Tid(0))
@@ -240,6 +254,7 @@ enum Stage {
     Parent,
     Affinity,
     Policy,
+    Memory,
     Group(u8),
 }
 
@@ -249,7 +264,8 @@ impl Stage {
             Stage::Parent => 0,
             Stage::Affinity => 1,
             Stage::Policy => 2,
-            Stage::Group(index) => index.saturating_add(3),
+            Stage::Memory => 3,
+            Stage::Group(index) => index.saturating_add(4),
         }
     }
 
@@ -258,6 +274,7 @@ impl Stage {
             Stage::Parent => HostError::Process { program: program.to_owned(), source },
             Stage::Affinity => HostError::Thread { call: "sched_setaffinity", tid: 0, source },
             Stage::Policy => HostError::Thread { call: "sched_setattr", tid: 0, source },
+            Stage::Memory => HostError::Thread { call: "set_mempolicy", tid: 0, source },
             Stage::Group(index) => match groups.get(usize::from(index)) {
                 Some(path) => HostError::file("write", path, source).with_value(b"0"),
                 None => HostError::Process { program: program.to_owned(), source },
@@ -273,7 +290,8 @@ fn failed_stage(report: &OwnedFd) -> Option<Stage> {
             0 => Stage::Parent,
             1 => Stage::Affinity,
             2 => Stage::Policy,
-            index => Stage::Group(index - 3),
+            3 => Stage::Memory,
+            index => Stage::Group(index - 4),
         }),
         Ok(_) | Err(_) => None,
     }

@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 
-use pinfold_model::{CpuSet, Policy, PuId};
+use pinfold_model::{CpuSet, NodeId, Policy, PuId};
 
 use super::*;
 use crate::{LiveHost, SystemClock};
@@ -87,6 +87,26 @@ fn affinity_and_policy_hold_from_the_first_instruction() {
     assert!(child.wait().unwrap().success());
 }
 
+/// Tells the node of its own stack, where the kernel has NUMA at all.
+#[test]
+fn memory_comes_from_the_node_that_was_named() {
+    let Ok(maps) = std::fs::read_to_string("/proc/self/numa_maps") else {
+        eprintln!("skipped: this kernel has no NUMA");
+        return;
+    };
+    assert!(!maps.contains("bind:0"));
+    let mut child = Spawn::new("cat")
+        .args(["/proc/self/numa_maps"])
+        .stdout(Stdio::Pipe)
+        .memory_node(Some(NodeId(0)))
+        .start()
+        .unwrap();
+    let mut text = String::new();
+    child.stdout().unwrap().read_to_string(&mut text).unwrap();
+    assert!(text.lines().all(|line| line.contains(" bind:0 ")), "{text}");
+    assert!(child.wait().unwrap().success());
+}
+
 #[test]
 fn what_fails_before_the_program_is_named() {
     let check = |spawn: Spawn, errno: i32, text: &str| {
@@ -98,6 +118,11 @@ fn what_fails_before_the_program_is_named() {
         sleeper().affinity(CpuSet::single(PuId(30_000))),
         libc::EINVAL,
         "sched_setaffinity failed for thread 0",
+    );
+    check(
+        sleeper().memory_node(Some(NodeId(900))),
+        libc::EINVAL,
+        "set_mempolicy failed for thread 0",
     );
     check(
         sleeper().policy(Some(Policy::Fifo { priority: 200 })),

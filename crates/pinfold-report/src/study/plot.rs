@@ -4,7 +4,10 @@
 //! always over places. All panels of a picture have the same axes.
 
 use super::{Panel, Picture, PictureKind, Scale, Spot};
+use pinfold_model::Unit;
+
 use crate::axis::LogAxis;
+use crate::format;
 use crate::series::look;
 use crate::svg::{Anchor, Svg, shortened};
 
@@ -14,6 +17,17 @@ const LEFT: f64 = 62.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 24.0;
 const BOTTOM: f64 = 40.0;
+/// Shares that get a tick.
+const PERCENTILES: [(f64, &str); 8] = [
+    (0.0, "0 %"),
+    (0.9, "90 %"),
+    (0.99, "99 %"),
+    (0.999, "99.9 %"),
+    (0.9999, "99.99 %"),
+    (0.999_99, "5 nines"),
+    (0.999_999, "6 nines"),
+    (0.999_999_9, "7 nines"),
+];
 /// Half of a whisker's foot.
 const FOOT: f64 = 2.5;
 
@@ -113,31 +127,63 @@ fn step(least: f64) -> f64 {
         .unwrap_or(power * 10.0)
 }
 
+/// How numbers lie along an axis.
+#[derive(Clone, Copy, PartialEq)]
+enum Spacing {
+    Linear,
+    Log,
+    /// Each nine of a share is as wide as the one before.
+    Nines,
+}
+
+impl Spacing {
+    fn scaled(self, number: f64) -> f64 {
+        match self {
+            Spacing::Linear => number,
+            Spacing::Log => number.ln(),
+            Spacing::Nines => -(1.0 - number.clamp(0.0, 0.999_999_999)).log10(),
+        }
+    }
+}
+
 /// The axis along.
 struct Along<'p> {
-    texts: &'p [String],
-    numbers: Option<(Vec<f64>, bool)>,
+    texts: Vec<&'p str>,
+    /// The scaled ends where it has numbers, and how they lie.
+    numbers: Option<((f64, f64), Spacing)>,
 }
 
 impl<'p> Along<'p> {
     fn of(picture: &'p Picture) -> Self {
-        let numbers: Option<Vec<f64>> = picture.along.iter().map(|text| number_of(text)).collect();
         let log = picture.log.0;
+        let (texts, spacing): (Vec<&str>, Spacing) = match picture.kind {
+            PictureKind::Percentiles => {
+                let lines = picture.panels.iter().flat_map(|panel| &panel.lines);
+                let spots = lines.flat_map(|line| &line.spots);
+                (spots.map(|spot| spot.x.as_str()).collect(), Spacing::Nines)
+            }
+            PictureKind::Lines | PictureKind::Bars => {
+                let spacing = if log { Spacing::Log } else { Spacing::Linear };
+                (picture.along.iter().map(String::as_str).collect(), spacing)
+            }
+        };
+        let numbers: Option<Vec<f64>> = texts.iter().map(|text| number_of(text)).collect();
         let numbers = numbers.filter(|numbers| {
-            picture.kind == PictureKind::Lines
+            picture.kind != PictureKind::Bars
                 && numbers.len() > 1
                 && (!log || numbers.iter().all(|number| *number > 0.0))
         });
-        Self { texts: &picture.along, numbers: numbers.map(|numbers| (numbers, log)) }
+        let ends = numbers.map(|numbers| {
+            let scaled = numbers.into_iter().map(|number| spacing.scaled(number));
+            scaled.fold((f64::MAX, f64::MIN), |(low, high), n| (low.min(n), high.max(n)))
+        });
+        Self { texts, numbers: ends.map(|ends| (ends, spacing)) }
     }
 
     /// The pixel of a number, where the axis has numbers.
     fn at(&self, number: f64) -> Option<f64> {
-        let (numbers, log) = self.numbers.as_ref()?;
-        let scaled = |number: f64| if *log { number.ln() } else { number };
-        let low = numbers.iter().copied().reduce(f64::min).map(scaled)?;
-        let high = numbers.iter().copied().reduce(f64::max).map(scaled)?;
-        let share = (scaled(number) - low) / (high - low);
+        let ((low, high), spacing) = self.numbers?;
+        let share = (spacing.scaled(number) - low) / (high - low);
         let inset = 14.0;
         Some(LEFT + inset + share * (WIDTH - LEFT - RIGHT - 2.0 * inset))
     }
@@ -146,10 +192,27 @@ impl<'p> Along<'p> {
         match self.numbers {
             Some(_) => self.at(number_of(text)?),
             None => {
-                let index = self.texts.iter().position(|known| known == text)?;
+                let index = self.texts.iter().position(|known| *known == text)?;
                 Some(LEFT + (index as f64 + 0.5) * self.room())
             }
         }
+    }
+
+    /// Places and words of the ticks.
+    fn ticks(&self, unit: Option<Unit>) -> Vec<(f64, String)> {
+        if let Some(((_, high), Spacing::Nines)) = self.numbers {
+            let there =
+                PERCENTILES.iter().filter(|(share, _)| Spacing::Nines.scaled(*share) <= high);
+            return there
+                .filter_map(|(at, word)| Some((self.at(*at)?, (*word).to_owned())))
+                .collect();
+        }
+        let word = |text: &str| match (unit, number_of(text)) {
+            (Some(unit), Some(number)) => format::tick(number, unit),
+            (_, _) => shortened(text, 14),
+        };
+        let tick = |text: &&str| Some((self.place(text)?, word(text)));
+        self.texts.iter().filter_map(tick).collect()
     }
 
     /// Room of one place.
@@ -191,6 +254,7 @@ pub(super) fn draw(picture: &Picture, panel: &Panel, index: usize) -> String {
             svg.open_group(&format!("series {class}"), Some(&describe(line)));
             match picture.kind {
                 PictureKind::Lines => draw_line(&mut svg, line, place, (&along, &up)),
+                PictureKind::Percentiles => draw_percentiles(&mut svg, line, place, (&along, &up)),
                 PictureKind::Bars => draw_bars(&mut svg, picture, (line, place), (&along, &up)),
             }
             svg.close_group();
@@ -203,16 +267,15 @@ fn axes(svg: &mut Svg, picture: &Picture, (along, up): (&Along<'_>, &Up)) {
     for tick in up.ticks() {
         let y = up.pixel(tick);
         svg.line("grid", (LEFT, y), (WIDTH - RIGHT, y));
-        svg.text("tick", Anchor::End, (LEFT - 6.0, y + 3.5), &picture.scale.show(tick));
+        svg.text("tick", Anchor::End, (LEFT - 6.0, y + 3.5), &picture.scale.tick(tick));
     }
     svg.line("axis", (LEFT, up.floor()), (WIDTH - RIGHT, up.floor()));
     let mut right = f64::MIN;
-    for text in along.texts {
-        let Some(x) = along.place(text) else { continue };
+    for (x, text) in along.ticks(picture.x_unit) {
         // Labels that would touch are left out; the marks tell their place.
-        let half = text.chars().count().min(14) as f64 * 2.9 + 2.0;
+        let half = text.chars().count() as f64 * 2.9 + 2.0;
         if x - half > right {
-            svg.text("tick", Anchor::Middle, (x, HEIGHT - BOTTOM + 15.0), &shortened(text, 14));
+            svg.text("tick", Anchor::Middle, (x, HEIGHT - BOTTOM + 15.0), &text);
             right = x + half;
         }
     }
@@ -265,6 +328,24 @@ fn draw_line(svg: &mut Svg, line: &super::Line, place: usize, (along, up): (&Alo
     for (x, y, spot) in points {
         whisker(svg, x, spot, up);
         svg.path(marker.class(), (x, y), marker.path());
+    }
+}
+
+/// A line with few markers: its points are dense.
+fn draw_percentiles(
+    svg: &mut Svg,
+    line: &super::Line,
+    place: usize,
+    (along, up): (&Along<'_>, &Up),
+) {
+    let (_, marker) = look(place);
+    let pixel = |spot: &Spot| Some((along.place(&spot.x)?, up.pixel(spot.value)));
+    let path: Vec<(f64, f64)> = line.spots.iter().filter_map(pixel).collect();
+    svg.polyline("line", &path);
+    let marked = path.iter().enumerate().filter(|(index, _)| index % 10 == 0).map(|(_, at)| at);
+    let last = path.last().filter(|_| !(path.len() - 1).is_multiple_of(10));
+    for at in marked.chain(last) {
+        svg.path(marker.class(), *at, marker.path());
     }
 }
 

@@ -4,7 +4,7 @@ use pinfold_model::ColumnKind;
 
 use super::*;
 
-fn page() -> StudyPage {
+fn picture(name: &str, kind: PictureKind) -> Picture {
     let spot = |x: &str, value: f64| Spot {
         x: x.to_owned(),
         value,
@@ -14,12 +14,13 @@ fn page() -> StudyPage {
         name: name.to_owned(),
         spots: vec![spot("0.25", 0.25 + up), spot("0.5", 0.5 + up)],
     };
-    let picture = |name: &str, kind| Picture {
+    Picture {
         name: name.to_owned(),
         title: "Speed <of> all".to_owned(),
         kind,
         scale: Scale::Ratio,
         x: "speed".to_owned(),
+        x_unit: None,
         along: vec!["0.25".to_owned(), "0.5".to_owned()],
         names: vec!["stall".to_owned(), "quota & more".to_owned()],
         log: (false, false),
@@ -29,7 +30,31 @@ fn page() -> StudyPage {
             lines: vec![line("stall", 0.0), line("quota & more", 0.1)],
             ideal: vec![("0.25".to_owned(), 0.25), ("0.5".to_owned(), 0.5)],
         }],
-    };
+    }
+}
+
+fn percentiles() -> Picture {
+    Picture {
+        scale: Scale::Of(Unit::Nanoseconds),
+        along: Vec::new(),
+        names: vec!["stall".to_owned()],
+        log: (false, true),
+        mark: None,
+        panels: vec![Panel {
+            title: "gaps".to_owned(),
+            lines: vec![Line {
+                name: "stall".to_owned(),
+                spots: [(0.0, 1e3), (0.9, 2e3), (0.99, 3e4), (0.999, 5e6)]
+                    .map(|(share, value)| Spot { x: share.to_string(), value, range: None })
+                    .to_vec(),
+            }],
+            ideal: Vec::new(),
+        }],
+        ..picture("percentiles", PictureKind::Percentiles)
+    }
+}
+
+fn page() -> StudyPage {
     StudyPage {
         title: "How true?".to_owned(),
         question: "Is it?".to_owned(),
@@ -47,6 +72,8 @@ fn page() -> StudyPage {
         pictures: vec![
             picture("figure-5", PictureKind::Lines),
             picture("figure-6", PictureKind::Bars),
+            percentiles(),
+            Picture { panels: Vec::new(), ..picture("empty", PictureKind::Lines) },
         ],
         tables: vec![PageTable {
             name: "errors".to_owned(),
@@ -76,6 +103,9 @@ fn the_page_is_one_file_of_well_formed_markup() {
     assert!(!html.contains("http://") && !html.contains("https://"));
     for word in [
         "quota &amp; more",
+        ">99.9 %</text>",
+        ">1 ms</text>",
+        "Nothing of it was measured here",
         "&lt;script&gt;",
         "pinfold study run x.toml",
         "too small",

@@ -7,12 +7,13 @@
 //! blocks); verdicts come from the exact paired test with Holm's correction over the cells that
 //! are compared with one. The source's own summary (mean, Student's interval) stands beside.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{Family, Unit};
 
 use super::ALPHA;
 use super::error::StudyError;
+use super::file::PlotKind;
 use super::record::Loaded;
 use crate::stats::{
     Block, Direction, Evidence, Interval, Mean, Rule, Steadiness, Verdict, blocks_needed, holm,
@@ -72,6 +73,8 @@ pub struct Estimate {
     pub unsteady: u32,
     /// Trials whose samples were looked at for that.
     pub looked_at: u32,
+    /// All samples of its starts, if a percentile plot shows them.
+    pub pooled: Vec<f64>,
     /// Against the baseline; `None` for the baseline and where nothing can be compared.
     pub comparison: Option<Comparison>,
 }
@@ -117,7 +120,7 @@ pub struct Analysis {
 pub fn analyse(store: &Store, run: RunId) -> Result<Analysis, StudyError> {
     let loaded = Loaded::read(store, run)?;
     let mut absent = BTreeMap::new();
-    let mut estimates = gather(store, run, &mut absent)?;
+    let mut estimates = gather(store, run, (&pooled(&loaded), &mut absent))?;
     compare(&loaded, &mut estimates);
     let noise = estimates.iter().filter_map(|one| noise_of(one, loaded.study.margin)).collect();
     Ok(Analysis {
@@ -152,7 +155,8 @@ pub(super) fn is_narrow(
     run: RunId,
     (loaded, figure, half_width): (&Loaded, &str, f64),
 ) -> Result<bool, StudyError> {
-    let mut estimates = gather(store, run, &mut BTreeMap::new())?;
+    let nothing = (&BTreeSet::new(), &mut BTreeMap::new());
+    let mut estimates = gather(store, run, nothing)?;
     compare(loaded, &mut estimates);
     let mut ratios = estimates
         .iter()
@@ -164,11 +168,17 @@ pub(super) fn is_narrow(
     Ok(ratios.peek().is_some() && ratios.all(narrow))
 }
 
+/// The figures of which all samples are kept.
+fn pooled(loaded: &Loaded) -> BTreeSet<String> {
+    let plots = loaded.study.plots.iter().filter(|plot| plot.kind == PlotKind::Percentiles);
+    plots.map(|plot| plot.selection.figure.clone()).collect()
+}
+
 /// One value per start, figure by figure, and what was not to be had.
 fn gather(
     store: &Store,
     run: RunId,
-    absent: &mut BTreeMap<(String, String), u64>,
+    (pooled, absent): (&BTreeSet<String>, &mut BTreeMap<(String, String), u64>),
 ) -> Result<Vec<Estimate>, StudyError> {
     let mut found: BTreeMap<(usize, FigureName), Estimate> = BTreeMap::new();
     for (id, trial) in store.trials(run)? {
@@ -200,6 +210,9 @@ fn gather(
             if !trial.node.is_empty() {
                 one.nodes.insert(trial.block, trial.node.clone());
             }
+            if !trial.twin && pooled.contains(&one.figure.probe) {
+                one.pooled.extend(&samples);
+            }
             one.looked_at += u32::from(steadiness != Steadiness::TooFew);
             one.unsteady += u32::from(matches!(steadiness, Steadiness::No { .. }));
         }
@@ -228,6 +241,7 @@ fn empty(cell: usize, figure: FigureName, (unit, family): (Unit, Family)) -> Est
         mean: Mean { count: 0, mean: 0.0, deviation: None, interval: None },
         unsteady: 0,
         looked_at: 0,
+        pooled: Vec::new(),
         comparison: None,
     }
 }

@@ -6,7 +6,7 @@ use pinfold_model::{ColumnKind, DataTable, Datum, Origin};
 
 use super::analyse::Analysis;
 use super::error::StudyError;
-use super::file::Selection;
+use super::file::{Plot, PlotKind, Selection};
 use crate::store::{RunId, Store};
 
 /// All tables of a run: cells, trials, samples, estimates, noise, and those of the report.
@@ -27,14 +27,26 @@ pub fn tables(
     ];
     let study = &analysis.loaded.study;
     for plot in &study.plots {
-        let names = [plot.panel.as_deref(), plot.series.as_deref(), Some(plot.x.as_str())];
+        let x = Some(plot.x.as_str()).filter(|x| !x.is_empty());
+        let names = [plot.panel.as_deref(), plot.series.as_deref(), x];
         let names: Vec<&str> = names.into_iter().flatten().collect();
-        tables.push(selected(analysis, &plot.name, (&plot.selection, &names)));
+        tables.push(match plot.kind {
+            PlotKind::Lines | PlotKind::Bars => {
+                selected(analysis, &plot.name, (&plot.selection, &names))
+            }
+            PlotKind::Percentiles => percentiles(analysis, plot, &names),
+        });
     }
     for table in &study.tables {
         let mut names: Vec<&str> = table.rows.iter().map(String::as_str).collect();
         names.extend(table.columns.as_deref());
-        tables.push(selected(analysis, &table.name, (&table.selection, &names)));
+        for selection in &table.selections {
+            let name = match table.selections.len() {
+                1 => table.name.clone(),
+                _ => format!("{}-{}", table.name, selection.figure),
+            };
+            tables.push(selected(analysis, &name, (selection, &names)));
+        }
     }
     Ok(tables)
 }
@@ -285,6 +297,25 @@ fn selected(
             Datum::whole(u64::from(point.blocks)),
         ]);
         table.rows.push(row);
+    }
+    table
+}
+
+/// The lines of a percentile plot, one row per point; the last of each line is the largest sample.
+fn percentiles(analysis: &Analysis, plot: &Plot, names: &[&str]) -> DataTable {
+    let mut table = table(&plot.name, &[]);
+    table.columns.extend(names.iter().map(|name| ((*name).to_owned(), Text)));
+    let rest = [("share", Number), ("value", Number), ("samples", Whole)];
+    table.columns.extend(rest.map(|(name, kind)| (name.to_owned(), kind)));
+    // As above.
+    let Ok(curves) = analysis.curves(&plot.selection, names) else { return table };
+    for (key, curve) in &curves {
+        for point in &curve.points {
+            let mut row: Vec<Datum> = key.iter().map(Datum::text).collect();
+            row.extend([Datum::Number(point.quantile), Datum::Number(point.value)]);
+            row.push(Datum::whole(curve.samples));
+            table.rows.push(row);
+        }
     }
     table
 }

@@ -10,12 +10,18 @@ use serde_json::Value as Json;
 
 use super::expr::{Expr, Scope, Value};
 use super::file::{FigureRule, Source};
-use crate::stats::median;
+use crate::stats::{Mean, median};
 
 /// So much of an output is shown in an error.
 const SHOWN: usize = 120;
 
-/// Reads the figures of one run; each has one sample per place where it was found.
+/// The label that a path into a document becomes: its last step.
+pub(super) fn label_of(path: &str) -> &str {
+    path.rsplit_once('.').map_or(path, |(_, last)| last)
+}
+
+/// Reads the figures of one run; each has one sample per place where it was found, and a rule with
+/// labels gives one figure for each of their values.
 ///
 /// # Errors
 /// In words, with the figure's name.
@@ -28,29 +34,27 @@ pub fn extract(
         return Err("it printed nothing".to_owned());
     }
     let mut documents = None;
-    rules
-        .iter()
-        .map(|rule| {
-            let samples = match &rule.source {
-                Source::Regex(regex) => by_regex(regex, output)?,
-                Source::Json(expr) => {
-                    let documents = documents.get_or_insert_with(|| documents_of(output));
-                    by_json(expr, documents, &rule.name)?
-                }
-            };
-            if samples.is_empty() {
-                return Err(format!(
-                    "it printed no figure {}, but: {}",
-                    rule.name,
-                    beginning(output)
-                ));
+    let mut figures = Vec::new();
+    for rule in rules {
+        let mut found: Vec<(BTreeMap<String, String>, Vec<f64>)> = Vec::new();
+        match &rule.source {
+            Source::Regex(regex) => found.push((BTreeMap::new(), by_regex(regex, output)?)),
+            Source::Json(expr) => {
+                let documents = documents.get_or_insert_with(|| documents_of(output));
+                by_json((expr, rule), documents, &mut found)?;
             }
+        }
+        found.retain(|(_, samples)| !samples.is_empty());
+        if found.is_empty() {
+            return Err(format!("it printed no figure {}, but: {}", rule.name, beginning(output)));
+        }
+        for (labels, samples) in found {
             if let Some(sample) = samples.iter().find(|sample| !sample.is_finite()) {
                 return Err(format!("the figure {} is {sample}", rule.name));
             }
-            Ok(Figure {
+            figures.push(Figure {
                 probe: rule.name.clone(),
-                labels: BTreeMap::new(),
+                labels,
                 unit: rule.unit,
                 family: rule.family,
                 cpu: None,
@@ -59,9 +63,10 @@ pub fn extract(
                 dropped: 0,
                 disturbed: 0,
                 flags: Vec::new(),
-            })
-        })
-        .collect()
+            });
+        }
+    }
+    Ok(figures)
 }
 
 fn beginning(output: &str) -> String {
@@ -91,23 +96,47 @@ fn documents_of(output: &str) -> Vec<Json> {
     }
 }
 
-fn by_json(expr: &Expr, documents: &[Json], figure: &str) -> Result<Vec<f64>, String> {
-    let mut samples = Vec::new();
+/// Adds the samples of each document to those with its labels.
+fn by_json(
+    (expr, rule): (&Expr, &FigureRule),
+    documents: &[Json],
+    found: &mut Vec<(BTreeMap<String, String>, Vec<f64>)>,
+) -> Result<(), String> {
+    let told = |why: &dyn std::fmt::Display| format!("{}: {why}", rule.name);
     for document in documents {
-        if let Some(Json::Array(items)) = expr.as_name().and_then(|name| field(document, name)) {
-            for item in items {
-                samples
-                    .push(item.as_f64().ok_or_else(|| format!("{figure}: {item} is no number"))?);
-            }
-            continue;
-        }
         let scope = Document(document);
-        if expr.names().iter().any(|(name, _)| scope.value(name).is_none()) {
+        let has = |expr: &Expr| expr.names().iter().all(|(name, _)| scope.value(name).is_some());
+        if let Some(only) = &rule.only
+            && !(has(only) && only.truth(&scope).map_err(|error| told(&error.why))?)
+        {
             continue;
         }
-        samples.push(expr.number(&scope).map_err(|error| format!("{figure}: {}", error.why))?);
+        let Some(labels) = labels(&rule.labels, &scope) else { continue };
+        let mut samples = Vec::new();
+        match expr.as_name().and_then(|name| field(document, name)) {
+            Some(Json::Array(items)) => {
+                for item in items {
+                    let sample = item.as_f64();
+                    samples.push(sample.ok_or_else(|| told(&format!("{item} is no number")))?);
+                }
+            }
+            Some(_) | None if has(expr) => {
+                samples.push(expr.number(&scope).map_err(|error| told(&error.why))?);
+            }
+            Some(_) | None => {}
+        }
+        match found.iter_mut().find(|(known, _)| *known == labels) {
+            Some((_, all)) => all.extend(samples),
+            None => found.push((labels, samples)),
+        }
     }
-    Ok(samples)
+    Ok(())
+}
+
+/// The labels of a document; `None` if it has not all of them.
+fn labels(paths: &[String], scope: &Document<'_>) -> Option<BTreeMap<String, String>> {
+    let label = |path: &String| Some((label_of(path).to_owned(), scope.value(path)?.to_string()));
+    paths.iter().map(label).collect()
 }
 
 /// `workers.0` is the first item of `workers`.
@@ -119,7 +148,8 @@ fn field<'d>(document: &'d Json, path: &str) -> Option<&'d Json> {
     })
 }
 
-/// `burst_ns.median` is the median of the list `burst_ns`; there are `mean`, `sum` and `count` too.
+/// `burst_ns.median` is the median of the list `burst_ns`; there are `mean`, `deviation` (of the
+/// sample), `min`, `max`, `sum` and `count` too.
 fn summary(document: &Json, path: &str) -> Option<Value> {
     let (path, what) = path.rsplit_once('.')?;
     let Json::Array(items) = field(document, path)? else { return None };
@@ -130,6 +160,9 @@ fn summary(document: &Json, path: &str) -> Option<Value> {
         "mean" => sum / count,
         "sum" => sum,
         "count" => count,
+        "min" => numbers.iter().copied().reduce(f64::min)?,
+        "max" => numbers.iter().copied().reduce(f64::max)?,
+        "deviation" => Mean::of(&numbers)?.deviation?,
         _ => return None,
     };
     Some(Value::Number(number))
@@ -161,6 +194,8 @@ mod tests {
             unit: Unit::PerSecond,
             family: Family::Capacity,
             source,
+            only: None,
+            labels: Vec::new(),
         }
     }
 
@@ -183,7 +218,30 @@ mod tests {
         check(json("u / b.median + b.count"), r#"{"u":6,"b":[1,2,9]}"#, &[6.0]);
         check(json("windows"), "hello\n{\"windows\":[1,2]}\n{\"windows\":[3]}", &[1.0, 2.0, 3.0]);
         check(json("x"), "{\"y\":1}\n{\"x\":2}\nnot json", &[2.0]);
+        check(json("a.min + a.max + a.deviation"), r#"{"a":[1,3,5]}"#, &[8.0]);
         check(regex(r"time: ([0-9.]+) s"), "time: 1.5 s, then time: 2 s", &[1.5, 2.0]);
+    }
+
+    #[test]
+    fn documents_are_picked_and_told_apart() {
+        let lines = concat!(
+            "{\"of\":\"pass\",\"labels\":{\"bytes\":\"4096\",\"cpu\":1},\"samples\":[1,2]}\n",
+            "{\"of\":\"other\",\"labels\":{\"bytes\":\"4096\",\"cpu\":1},\"samples\":[9]}\n",
+            "{\"of\":\"pass\",\"labels\":{\"bytes\":\"8192\",\"cpu\":1},\"samples\":[3]}\n",
+            "{\"of\":\"pass\",\"labels\":{\"bytes\":\"4096\",\"cpu\":2},\"samples\":[4]}\n",
+            "{\"of\":\"pass\",\"labels\":{},\"samples\":[5]}\n",
+        );
+        let only = Some(Expr::parse("of == 'pass'").unwrap());
+        let rule = FigureRule { only, labels: vec!["labels.bytes".to_owned()], ..json("samples") };
+        let figures = extract(&[rule], lines, 7).unwrap();
+        let found: Vec<(&str, &[f64])> = figures
+            .iter()
+            .map(|figure| (figure.labels["bytes"].as_str(), figure.samples.as_slice()))
+            .collect();
+        assert_eq!(found, [("4096", &[1.0, 2.0, 4.0][..]), ("8192", &[3.0])]);
+        let only = Some(Expr::parse("of == 'nothing'").unwrap());
+        let nothing = extract(&[FigureRule { only, ..json("samples") }], lines, 7).unwrap_err();
+        assert!(nothing.starts_with("it printed no figure rate, but: "), "{nothing}");
     }
 
     #[test]

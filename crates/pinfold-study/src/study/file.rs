@@ -70,8 +70,13 @@ pub enum Acts {
     Isa,
     /// What executes the guest; `native` is no guest.
     Accelerator,
-    /// The NUMA node that memory is bound to; `any` binds none.
+    /// The NUMA node that memory is bound to: a number, `near` (that of the PUs), `far` (another);
+    /// `any` binds none.
     MemoryNode,
+    /// Where threads run that stream through memory meanwhile: `none`, `same-node`, `other-node`.
+    Neighbour,
+    /// How many such threads.
+    Neighbours,
     /// A knob of the host, as `--knob KEY=LEVEL`; `as-is` leaves it.
     Knob(String),
 }
@@ -155,6 +160,10 @@ pub struct FigureRule {
     pub family: Family,
     /// Where it comes from.
     pub source: Source,
+    /// Of JSON: the documents that it is read from; all if it is not said.
+    pub only: Option<Expr>,
+    /// Of JSON: fields that tell its figures apart; the last step of each path is a label.
+    pub labels: Vec<String>,
 }
 
 /// A program and how to read what it prints.
@@ -269,6 +278,8 @@ pub enum PlotKind {
     Lines,
     /// Groups of bars, with intervals.
     Bars,
+    /// All samples by their percentile, each nine as wide as the one before.
+    Percentiles,
 }
 
 /// What a plot and a table have in common.
@@ -297,8 +308,10 @@ pub struct Plot {
     pub kind: PlotKind,
     /// What it shows.
     pub selection: Selection,
-    /// The factor (or label of the figure) along the axis.
+    /// The factor (or label of the figure) along the axis; empty for percentiles.
     pub x: String,
+    /// The unit of what lies along the axis, if it has one.
+    pub x_unit: Option<Unit>,
     /// The factor (or label) that tells its lines apart.
     pub series: Option<String>,
     /// The factor whose levels get a plot each.
@@ -318,11 +331,11 @@ pub struct Table {
     pub name: String,
     /// Its title.
     pub title: String,
-    /// What it shows.
-    pub selection: Selection,
+    /// What it shows: of one figure, or of several side by side.
+    pub selections: Vec<Selection>,
     /// Factors (or labels) that tell its rows apart.
     pub rows: Vec<String>,
-    /// The factor (or label) that tells its columns apart.
+    /// The factor (or label) that tells the columns of a single figure apart.
     pub columns: Option<String>,
 }
 

@@ -220,6 +220,8 @@ fn shared(keys: &mut Keys, study: &Study) -> Result<Vec<String>, Fault> {
             | Acts::Isa
             | Acts::Accelerator
             | Acts::MemoryNode
+            | Acts::Neighbour
+            | Acts::Neighbours
             | Acts::Knob(_) => false,
         });
         match can {
@@ -318,6 +320,8 @@ fn acts(name: &str) -> Acts {
         "isa" => Acts::Isa,
         "accelerator" => Acts::Accelerator,
         "memory_node" => Acts::MemoryNode,
+        "neighbour" => Acts::Neighbour,
+        "neighbours" => Acts::Neighbours,
         _ => Acts::Variable,
     }
 }
@@ -396,7 +400,7 @@ fn check_level(acts: &Acts, level: &Level, at: usize) -> Result<(), Fault> {
             names.extend(Method::ALL.map(Method::name));
             one_of("method", &names)
         }
-        Acts::Cores | Acts::Threads | Acts::Vcpus => count(1.0),
+        Acts::Cores | Acts::Threads | Acts::Vcpus | Acts::Neighbours => count(1.0),
         Acts::Speed => match level.number() {
             Some(number) if number > 0.0 && number <= 1.0 => Ok(()),
             Some(_) | None => {
@@ -412,8 +416,9 @@ fn check_level(acts: &Acts, level: &Level, at: usize) -> Result<(), Fault> {
             one_of("instruction set", &names)
         }
         Acts::Accelerator => one_of("accelerator", &[NATIVE, "kvm", "tcg", "tcg-single"]),
-        Acts::MemoryNode if level.text == "any" => Ok(()),
+        Acts::MemoryNode if matches!(level.text.as_str(), "any" | "near" | "far") => Ok(()),
         Acts::MemoryNode => count(0.0),
+        Acts::Neighbour => one_of("place of a neighbour", &[NONE, "same-node", "other-node"]),
     }
 }
 

@@ -9,7 +9,7 @@ use super::cells::CellScope;
 use super::expr::{Argument, Expr, ExprError, Scope, Value};
 use super::file::{Claim, Selection, Shown, Study};
 use super::words;
-use crate::stats::median;
+use crate::stats::{QuantilePoint, median, quantile_curve};
 
 /// One number with its interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,6 +47,15 @@ pub struct Groups {
     pub ideals: BTreeMap<Key, f64>,
 }
 
+/// The percentiles of samples.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SampleCurve {
+    /// Dense towards the largest, which is the last.
+    pub points: Vec<QuantilePoint>,
+    /// How many samples there are.
+    pub samples: u64,
+}
+
 impl Analysis {
     /// The numbers of a selection, grouped by factors, `workload` or labels of the figure.
     ///
@@ -77,6 +86,30 @@ impl Analysis {
         }
         let unit = unit.filter(|_| selection.shown == Shown::Value);
         Ok(Groups { unit, points, ideals })
+    }
+
+    /// The percentiles of all samples of a selection, grouped likewise.
+    ///
+    /// # Errors
+    /// In words: an expression has no value for a cell.
+    pub fn curves(
+        &self,
+        selection: &Selection,
+        names: &[&str],
+    ) -> Result<Vec<(Key, SampleCurve)>, String> {
+        let mut groups: Vec<(Key, Vec<f64>)> = Vec::new();
+        for one in self.pick(selection)? {
+            let key: Key = names.iter().map(|name| self.level(one.estimate, name)).collect();
+            match groups.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, samples)) => samples.extend(&one.estimate.pooled),
+                None => groups.push((key, one.estimate.pooled.clone())),
+            }
+        }
+        let curve = |(key, samples): (Key, Vec<f64>)| {
+            let points = quantile_curve(&samples);
+            (key, SampleCurve { points, samples: samples.len() as u64 })
+        };
+        Ok(groups.into_iter().map(curve).collect())
     }
 
     fn level(&self, estimate: &Estimate, name: &str) -> String {
@@ -252,7 +285,7 @@ impl ClaimScope<'_> {
 /// What a figure should be, by the first plot or table that says so.
 fn ideal_of(study: &Study, figure: &str) -> Option<super::file::Rule> {
     let plots = study.plots.iter().map(|plot| &plot.selection);
-    let tables = study.tables.iter().map(|table| &table.selection);
+    let tables = study.tables.iter().flat_map(|table| &table.selections);
     let mut all = plots.chain(tables);
     all.find_map(|one| one.ideal.clone().filter(|_| one.figure == figure))
 }

@@ -2,13 +2,14 @@
 
 use pinfold_host::LiveHost;
 use pinfold_model::{
-    CpuSet, EmulationPlan, Method, NodeId, Plan, Platform, PlatformVnode, PuId, Request, Speed,
-    SpeedWish, Topology, Variant, VnodeRequest,
+    CpuSet, EmulationPlan, Method, Plan, Platform, PlatformVnode, PuId, Request, Speed, SpeedWish,
+    Topology, Variant, VnodeRequest,
 };
 use pinfold_plan::platforms;
 use pinfold_speed::Facts;
 use pinfold_study::study::{Acts, Cell, Level, NONE, Study, Wanted};
 
+use super::beside::memory_node;
 use super::guests::{self, GuestGround};
 
 /// Name of the vnode and of the group that are measured.
@@ -76,12 +77,12 @@ impl Ground {
         }
         let is_slow = level(Acts::Speed).is_some() || level(Acts::Method).is_some();
         let strategy = level(Acts::Strategy).map(|level| level.text.as_str());
-        let node = memory_node(level(Acts::MemoryNode))?;
         if is_slow {
             if strategy.is_some() || !knobs.is_empty() {
                 return Err("slow cores have a placement of their own".to_owned());
             }
             let speeds = (level(Acts::Method), level(Acts::Speed));
+            let node = level(Acts::MemoryNode);
             return slowed(study, (cores.unwrap_or(1), node), speeds, (topology, facts));
         }
         let threads = level(Acts::Threads).map(|level| count(level, "threads")).transpose()?;
@@ -123,20 +124,15 @@ fn knobs(study: &Study, cell: &Cell) -> Vec<String> {
             | Acts::GuestLoad
             | Acts::Isa
             | Acts::Accelerator
-            | Acts::MemoryNode => None,
+            | Acts::MemoryNode
+            | Acts::Neighbour
+            | Acts::Neighbours => None,
         })
         .collect()
 }
 
 fn count(level: &Level, what: &str) -> Result<u32, String> {
     level.text.parse().map_err(|_| format!("{what}: {level} is no whole number"))
-}
-
-fn memory_node(level: Option<&Level>) -> Result<Option<NodeId>, String> {
-    match level.filter(|level| level.text != "any") {
-        None => Ok(None),
-        Some(level) => count(level, "memory_node").map(|node| Some(NodeId(node))),
-    }
 }
 
 fn planned(
@@ -161,18 +157,18 @@ fn speed_of(level: Option<&Level>) -> Result<Speed, String> {
 /// A vnode; or its very PUs at full speed, where nothing is to slow them.
 fn slowed(
     study: &Study,
-    (cores, node): (u32, Option<NodeId>),
+    (cores, node): (u32, Option<&Level>),
     (method, speed): (Option<&Level>, Option<&Level>),
     (topology, facts): (&Topology, &Facts),
 ) -> Result<Ground, String> {
     let speed = speed_of(speed)?;
     let named = method.filter(|method| method.text != NONE);
     let method = named.and_then(|method| Method::named(&method.text));
-    let vnode = |method, speed| PlatformVnode {
+    let vnode = |method, speed, memory_node| PlatformVnode {
         name: NAME.to_owned(),
         cores,
         speeds: vec![SpeedWish::Share(speed)],
-        memory_node: node,
+        memory_node,
         method,
         variant: Variant::default(),
         period_ns: None,
@@ -187,7 +183,7 @@ fn slowed(
     };
     if method.is_none() && speed == Speed::FULL {
         // The PUs that the slow ones have too, so that like is compared with like.
-        let plan = resolve(vnode(Some(Method::Quota), speed))?;
+        let plan = resolve(vnode(Some(Method::Quota), speed, None))?;
         return Ok(Ground::Plain(Ground::Slowed(Box::new(plan)).pus()));
     }
     if method.is_none() && named.is_none() && study.factors.iter().any(|f| f.acts == Acts::Method) {
@@ -203,5 +199,7 @@ fn slowed(
     if let Some(why) = pinfold_speed::refusal(method, facts) {
         return Err(format!("{method}: {why}"));
     }
-    Ok(Ground::Slowed(Box::new(resolve(vnode(Some(method), speed))?)))
+    let pus = Ground::Slowed(Box::new(resolve(vnode(Some(method), speed, None))?)).pus();
+    let node = memory_node(node, &pus, topology)?;
+    Ok(Ground::Slowed(Box::new(resolve(vnode(Some(method), speed, node))?)))
 }

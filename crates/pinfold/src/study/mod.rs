@@ -7,6 +7,7 @@
 //! The design, the store and the statistics are `pinfold-study`'s; here is what places and runs
 //! a workload ([`runner`]), and how it is told.
 
+mod beside;
 mod ground;
 mod guests;
 mod inside;

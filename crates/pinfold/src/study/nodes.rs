@@ -38,6 +38,7 @@ pub fn picture(nodes: &NodeTable) -> Option<Picture> {
         kind: PictureKind::Bars,
         scale: Scale::Ratio,
         x: name(),
+        x_unit: None,
         along,
         names: vec![name()],
         log: (false, false),

@@ -1,13 +1,14 @@
 //! A study's analysis as a page, as files of data, and beside another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::user;
+use pinfold_model::Unit;
 use pinfold_report::{
     Agreement, ClaimRow, Line, PageTable, Panel, Picture, PictureKind, Scale, Spot, StudyPage,
     format,
 };
-use pinfold_study::stats::Verdict;
+use pinfold_study::stats::{QuantilePoint, Verdict};
 use pinfold_study::store::{RunId, Store};
 use pinfold_study::study::cluster::NodeTable;
 use pinfold_study::study::{
@@ -103,7 +104,7 @@ fn groups(analysis: &Analysis, name: &str, what: (&Selection, &[&str])) -> Resul
 
 fn scale(selection: &Selection, groups: &Groups) -> Scale {
     match selection.shown {
-        Shown::Value => Scale::Of(groups.unit.unwrap_or(pinfold_model::Unit::Count)),
+        Shown::Value => Scale::Of(groups.unit.unwrap_or(Unit::Count)),
         Shown::Ratio => Scale::Ratio,
         Shown::Error => Scale::Points,
     }
@@ -118,12 +119,62 @@ fn ordered(analysis: &Analysis, name: &str, mut found: Vec<String>) -> Vec<Strin
     };
     let place = |text: &String| known.iter().position(|level| level == text);
     let number = |text: &String| text.parse::<f64>().unwrap_or(f64::INFINITY);
+    let mut seen = BTreeSet::new();
+    found.retain(|text| seen.insert(text.clone()));
     found.sort_by(|a, b| place(a).cmp(&place(b)).then(number(a).total_cmp(&number(b))));
-    found.dedup();
     found
 }
 
+/// The lines of a percentile plot: along lies the share of all samples.
+fn percentiles(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
+    let names = [plot.panel.as_deref().unwrap_or(""), plot.series.as_deref().unwrap_or("")];
+    let curves = analysis.curves(&plot.selection, &names);
+    let curves =
+        curves.map_err(|why| Failure::new(Exit::Input, format!("{}: {why}", plot.name)))?;
+    let column = |index: usize| curves.iter().map(|(key, _)| key[index].clone()).collect();
+    let panels = ordered(analysis, names[0], column(0));
+    let lines = ordered(analysis, names[1], column(1));
+    let spots = |curve: &library::SampleCurve| {
+        // The largest of n samples has its place at 1 - 1/n.
+        let last = 1.0 - 1.0 / (curve.samples.max(2) as f64);
+        let spot = |point: &QuantilePoint| Spot {
+            x: point.quantile.min(last).to_string(),
+            value: point.value,
+            range: None,
+        };
+        curve.points.iter().map(spot).collect()
+    };
+    let panels = panels.iter().map(|title| Panel {
+        title: if title.is_empty() { plot.title.clone() } else { title.clone() },
+        lines: curves
+            .iter()
+            .filter(|(key, _)| key[0] == *title)
+            .map(|(key, curve)| Line { name: key[1].clone(), spots: spots(curve) })
+            .collect(),
+        ideal: Vec::new(),
+    });
+    let unit = analysis.estimates.iter().find(|one| one.figure.probe == plot.selection.figure);
+    Ok(Picture {
+        name: plot.name.clone(),
+        title: plot.title.clone(),
+        kind: PictureKind::Percentiles,
+        scale: Scale::Of(unit.map_or(Unit::Count, |one| one.unit)),
+        x: "share of samples at or below".to_owned(),
+        x_unit: None,
+        panels: panels.collect(),
+        along: Vec::new(),
+        names: lines,
+        log: (false, plot.log_y),
+        mark: None,
+    })
+}
+
 fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
+    let kind = match plot.kind {
+        PlotKind::Lines => PictureKind::Lines,
+        PlotKind::Bars => PictureKind::Bars,
+        PlotKind::Percentiles => return percentiles(analysis, plot),
+    };
     let (panel, series) = (plot.panel.as_deref(), plot.series.as_deref());
     let names = [panel.unwrap_or(""), series.unwrap_or(""), plot.x.as_str()];
     let found = groups(analysis, &plot.name, (&plot.selection, &names))?;
@@ -162,12 +213,10 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
     Ok(Picture {
         name: plot.name.clone(),
         title: plot.title.clone(),
-        kind: match plot.kind {
-            PlotKind::Lines => PictureKind::Lines,
-            PlotKind::Bars => PictureKind::Bars,
-        },
+        kind,
         scale: scale(&plot.selection, &found),
         x: plot.x.clone(),
+        x_unit: plot.x_unit,
         panels: panels.collect(),
         along,
         names: lines,
@@ -184,35 +233,47 @@ fn mark(analysis: &Analysis, plot: &Plot) -> Option<f64> {
     plot.mark.as_ref()?.expr.number(&scope).ok()
 }
 
+/// A number of a table, with its range.
+fn table_field(scale: Scale, point: &library::Point) -> String {
+    let range = point.range.map_or_else(String::new, |(low, high)| {
+        format!(" [{}, {}]", scale.show(low), scale.show(high))
+    });
+    format!("{}{range}", scale.show(point.value))
+}
+
 fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> {
     let mut names: Vec<&str> = table.rows.iter().map(String::as_str).collect();
     let last = table.columns.as_deref();
     names.extend(last);
-    let found = groups(analysis, &table.name, (&table.selection, &names))?;
-    let scale = scale(&table.selection, &found);
     let rows = table.rows.len();
-    let columns = match last {
-        None => vec![scale_name(scale)],
-        Some(name) => {
-            let texts = found.points.iter().map(|(key, _)| key[rows].clone()).collect();
-            ordered(analysis, name, texts)
-        }
-    };
+    let mut columns: Vec<String> = Vec::new();
     let mut by_row: Vec<(Vec<String>, BTreeMap<String, String>)> = Vec::new();
     let mut several = false;
-    for (key, point) in &found.points {
-        several |= point.cells > 1;
-        let row = key[..rows].to_vec();
-        let column = key.get(rows).cloned().unwrap_or_else(|| columns[0].clone());
-        let range = point.range.map_or_else(String::new, |(low, high)| {
-            format!(" [{}, {}]", scale.show(low), scale.show(high))
-        });
-        let text = format!("{}{range}", scale.show(point.value));
-        match by_row.iter_mut().find(|(known, _)| *known == row) {
-            Some((_, fields)) => {
-                fields.insert(column, text);
+    for selection in &table.selections {
+        let found = groups(analysis, &table.name, (selection, &names))?;
+        let scale = scale(selection, &found);
+        let own = match table.selections.len() {
+            1 => scale_name(scale),
+            _ => selection.figure.clone(),
+        };
+        match last {
+            None => columns.push(own.clone()),
+            Some(name) => {
+                let texts = found.points.iter().map(|(key, _)| key[rows].clone()).collect();
+                columns = ordered(analysis, name, texts);
             }
-            None => by_row.push((row, BTreeMap::from([(column, text)]))),
+        }
+        for (key, point) in &found.points {
+            several |= point.cells > 1;
+            let row = key[..rows].to_vec();
+            let column = key.get(rows).unwrap_or(&own).clone();
+            let text = table_field(scale, point);
+            match by_row.iter_mut().find(|(known, _)| *known == row) {
+                Some((_, fields)) => {
+                    fields.insert(column, text);
+                }
+                None => by_row.push((row, BTreeMap::from([(column, text)]))),
+            }
         }
     }
     let missing = || format::MISSING.to_owned();

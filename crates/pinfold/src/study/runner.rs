@@ -3,13 +3,17 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use pinfold_host::user::StateDir;
+use pinfold_host::user::{self, StateDir};
 use pinfold_host::{HostMut as _, LiveHost, SystemClock, Vigil, process};
 use pinfold_model::{CpuSet, EmulationPlan, Origin, Speed, Topology};
+use pinfold_probe::loads::{HostLoads, LoadError};
 use pinfold_probe::pinload::Pinload;
 use pinfold_speed::Facts;
-use pinfold_study::study::{Acts, Cell, Cells, Finished, Runner, StartRequest, Study, TrialError};
+use pinfold_study::study::{
+    Acts, Cell, Cells, Finished, Runner, StartRequest, Study, TrialError, TrialResult,
+};
 
+use super::beside::Beside;
 use super::ground::{Ground, Known, NAME};
 use super::guests::{self, GuestGround, Guests};
 use super::inside::Inside;
@@ -98,8 +102,19 @@ impl<'a> HostRunner<'a> {
     ) -> Result<(), Failure> {
         // Loads and guests are born where this process may run.
         self.release(self.topology)?;
+        let Some(first) = request.wanted().next() else { return Ok(()) };
+        let beside = Beside::of((request.study, first.cell), &ground.pus(), self.topology)
+            .map_err(|why| Failure::new(Exit::Input, why))?;
+        let neighbours = beside.start(self.pinload).map_err(|error| load_failure(&error))?;
+        // What was measured after the end of a load was not measured under it.
+        let mut finished = |index: usize, result: Result<TrialResult, TrialError>| {
+            let kept = neighbours.as_ref().map_or(Ok(()), HostLoads::check);
+            let kept = kept.map_err(|error| TrialError::failed(load_failure(&error).message));
+            finished(index, result.and_then(|result| kept.map(|()| result)))
+        };
+        let memory = beside.memory;
         if let Ground::Guest(guest) = ground {
-            return self.in_guest(guest, request, finished);
+            return self.in_guest(guest, request, &mut finished);
         }
         let journals = place::journals(self.state, &SystemClock)?;
         let loads = self.loads(request)?;
@@ -110,16 +125,16 @@ impl<'a> HostRunner<'a> {
             bell: &self.bell,
             loads: loads.as_ref(),
         };
-        let mut finished = |index: usize, result| finished(index, result);
         match ground {
             Ground::Guest(_) => Ok(()),
             Ground::Plain(pus) => {
-                let enter = Enter { files: Vec::new(), pus: pus.clone(), places: None };
+                let enter = Enter { files: Vec::new(), pus: pus.clone(), places: None, memory };
                 let mut trials = Trials::new(means, request, None, &mut finished);
                 self.wait_out(&mut trials, &enter)
             }
             Ground::Planned(plan, places) => {
-                let enter = Enter { files: Vec::new(), pus: plan.pus(), places: places.clone() };
+                let enter =
+                    Enter { files: Vec::new(), pus: plan.pus(), places: places.clone(), memory };
                 let mut trials = Trials::new(means, request, Some(plan), &mut finished);
                 self.wait_out(&mut trials, &enter)
             }
@@ -155,13 +170,11 @@ impl<'a> HostRunner<'a> {
         if !request.wanted().any(|wanted| loaded(wanted.cell)) {
             return Ok(None);
         }
-        let failed = |error: &pinfold_probe::loads::LoadError| {
-            Failure::from_error(Exit::Host, error, error.hint())
-        };
-        let directory = pinfold_host::user::cache_dir().map_err(|error| host_failure(&error))?;
-        pinfold_host::user::make_dirs(&directory).map_err(|error| host_failure(&error))?;
+        let directory = user::cache_dir().map_err(|error| host_failure(&error))?;
+        user::make_dirs(&directory).map_err(|error| host_failure(&error))?;
         let pus = u32::try_from(self.topology.allowed.len()).unwrap_or(u32::MAX);
-        HostSide::start(self.pinload, pus, &directory).map(Some).map_err(|e| failed(&e))
+        let side = HostSide::start(self.pinload, pus, &directory);
+        side.map(Some).map_err(|error| load_failure(&error))
     }
 
     /// Lets trials go on whenever the bell rings.
@@ -212,7 +225,7 @@ impl<'a> HostRunner<'a> {
                     None => {
                         let found = platformed.enter(NAME)?;
                         let pus = common::pus("the vnode's PUs", &found.pus)?;
-                        enter.insert(Enter { files: found.files, pus, places: None })
+                        enter.insert(Enter { files: found.files, pus, places: None, memory: None })
                     }
                 };
                 let wanted = trials.pending().and_then(|wanted| Ground::speed(wanted));
@@ -235,6 +248,10 @@ impl<'a> HostRunner<'a> {
     }
 }
 
+fn load_failure(error: &LoadError) -> Failure {
+    Failure::from_error(Exit::Host, error, error.hint())
+}
+
 impl Runner for HostRunner<'_> {
     fn refusal(&self, study: &Study, cell: &Cell) -> Option<String> {
         let mut key: Vec<String> = study
@@ -247,11 +264,14 @@ impl Runner for HostRunner<'_> {
         if let Some(known) = self.refused.borrow().get(&key) {
             return known.clone();
         }
-        let refusal = match Ground::of(study, cell, self.known()) {
-            Ok(Ground::Guest(guest)) => self.guests.refusal(&guest),
+        let ground = Ground::of(study, cell, self.known());
+        let refusal = match &ground {
+            Ok(Ground::Guest(guest)) => self.guests.refusal(guest),
             Ok(Ground::Plain(_) | Ground::Planned(..) | Ground::Slowed(_)) => None,
-            Err(why) => Some(why),
+            Err(why) => Some(why.clone()),
         };
+        let beside = |ground: Ground| Beside::of((study, cell), &ground.pus(), self.topology);
+        let refusal = refusal.or_else(|| ground.and_then(beside).err());
         self.refused.borrow_mut().insert(key, refusal.clone());
         refusal
     }

@@ -4,7 +4,7 @@
 use pinfold_apply::{Journal, Journals, Target};
 use pinfold_host::LiveHost;
 use pinfold_host::process::{Spawn, Stdio};
-use pinfold_model::{CpuSet, Figure, Plan, PuId, Role, Unit};
+use pinfold_model::{CpuSet, Figure, NodeId, Plan, PuId, Role, Unit};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::study::{
     Acts, Finished, Next, Program, StartRequest, TrialError, TrialResult, Wanted, extract,
@@ -30,6 +30,8 @@ pub struct Enter {
     pub files: Vec<String>,
     /// PUs.
     pub pus: CpuSet,
+    /// The node of its memory; `None` where it was set otherwise, or may be any.
+    pub memory: Option<NodeId>,
     /// The PUs of its threads in their order, if they are to have places of their own.
     pub places: Option<Vec<PuId>>,
 }
@@ -247,7 +249,11 @@ fn end(host: &LiveHost, running: Running<'_>) -> Result<(), Failure> {
 fn spawn(argv: &[String], enter: &Enter) -> Spawn {
     let (program, words) =
         argv.split_first().map_or(("", argv), |(program, words)| (program, words));
-    Spawn::new(program).args(words).cgroup_files(enter.files.clone()).affinity(enter.pus.clone())
+    Spawn::new(program)
+        .args(words)
+        .cgroup_files(enter.files.clone())
+        .affinity(enter.pus.clone())
+        .memory_node(enter.memory)
 }
 
 /// What a run printed, and how long it took.

@@ -8,7 +8,7 @@ use pinfold_probe::loads::{HostLoads, LoadError, LoadKind, LoadSpec, Placement, 
 use pinfold_probe::pinload::Pinload;
 
 /// No load runs longer, whatever happens.
-const LIMIT_NS: u64 = 3_600_000_000_000;
+const LIMIT_NS: u64 = 86_400_000_000_000;
 const HOST_MEMORY_MIB: u32 = 64;
 const GUEST_MEMORY_MIB: u32 = 32;
 

@@ -2,18 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_model::Unit;
 use pinfold_plan::requests::keys::{Fault, Keys};
 use pinfold_plan::requests::value::Value as Toml;
 
 use super::super::expr::Expr;
+use super::super::extract::label_of;
 use super::super::file::{Claim, Plot, PlotKind, Probe, Rule, Selection, Shown, Study, Table};
 use super::super::words;
 use super::workload::WHOLE_TIME;
 use super::{cell_rule, expr_fault, named_levels, rule};
 
 const SELECTION: &[&str] = &["figure", "labels", "where", "show", "ideal"];
-const PLOT: &[&str] = &["name", "title", "kind", "x", "series", "panel", "mark", "log"];
-const TABLE: &[&str] = &["name", "title", "rows", "columns"];
+const PLOT: &[&str] = &["name", "title", "kind", "x", "x-unit", "series", "panel", "mark", "log"];
+const TABLE: &[&str] = &["name", "title", "figures", "rows", "columns"];
 const CLAIM: &[&str] = &["source", "place", "see", "agree"];
 /// The functions of claims: one number out of the cells that their arguments pick.
 pub(in super::super) const FUNCTIONS: [&str; 6] =
@@ -72,6 +74,11 @@ pub(super) fn check_figure(name: &str, at: usize, study: &Study) -> Result<(), F
 fn selection(keys: &mut Keys, study: &Study) -> Result<Selection, Fault> {
     let (figure, at) = keys.required("figure")?.into_text("figure")?;
     check_figure(&figure, at, study)?;
+    Ok(Selection { figure, ..shared_selection(keys, study, at)? })
+}
+
+/// All of a selection but the figure.
+fn shared_selection(keys: &mut Keys, study: &Study, at: usize) -> Result<Selection, Fault> {
     let labels = match keys.take("labels") {
         None => BTreeMap::new(),
         Some(table) => {
@@ -99,10 +106,11 @@ fn selection(keys: &mut Keys, study: &Study) -> Result<Selection, Fault> {
         return Err(Fault::new(at, "show: an error needs the key \"ideal\"".to_owned()));
     }
     let only = keys.text("where")?.map(|text| cell_rule(text, study, "where")).transpose()?;
-    Ok(Selection { figure, labels, only, shown, ideal })
+    Ok(Selection { figure: String::new(), labels, only, shown, ideal })
 }
 
 fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {
+    let at = table.at;
     let mut keys = Keys::of(table, "plot", &[SELECTION, PLOT].concat())?;
     let (name, title) = name_and_title(&mut keys)?;
     let kind = match keys.text("kind")? {
@@ -110,9 +118,10 @@ fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {
         Some((text, at)) => match text.as_str() {
             "lines" => PlotKind::Lines,
             "bars" => PlotKind::Bars,
+            "percentiles" => PlotKind::Percentiles,
             _ => {
                 return Err(Fault::new(at, format!("kind: {text:?} is not known"))
-                    .with_hint("there are lines and bars"));
+                    .with_hint("there are lines, bars and percentiles"));
             }
         },
     };
@@ -121,11 +130,19 @@ fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {
         return Err(Fault::new(*at, format!("log: there is no axis {axis:?}")));
     }
     let has = |axis: &str| log.iter().any(|(known, _)| known == axis);
+    let x = axis(&mut keys, "x", study)?;
     let plot = Plot {
         name,
         title,
         kind,
-        x: axis(&mut keys, "x", study)?.ok_or_else(|| missing("x"))?,
+        x: match (kind, x) {
+            (PlotKind::Lines | PlotKind::Bars, x) => x.ok_or_else(|| missing("x"))?,
+            (PlotKind::Percentiles, None) => String::new(),
+            (PlotKind::Percentiles, Some(_)) => {
+                return Err(Fault::new(at, "x: percentiles have their own axis".to_owned()));
+            }
+        },
+        x_unit: keys.text("x-unit")?.map(unit_named).transpose()?,
         series: axis(&mut keys, "series", study)?,
         panel: axis(&mut keys, "panel", study)?,
         mark: keys.text("mark")?.map(|text| cell_rule(text, study, "mark")).transpose()?,
@@ -133,7 +150,18 @@ fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {
         log_y: has("y"),
         selection: selection(&mut keys, study)?,
     };
+    if plot.kind == PlotKind::Percentiles && plot.selection.shown != Shown::Value {
+        return Err(Fault::new(at, "show: percentiles are of values".to_owned()));
+    }
     Ok(plot)
+}
+
+/// The unit of a name.
+pub(super) fn unit_named((text, at): (String, usize)) -> Result<Unit, Fault> {
+    Unit::from_name(&text).ok_or_else(|| {
+        Fault::new(at, format!("there is no unit {text:?}"))
+            .with_hint(format!("there are {}", Unit::ALL.map(Unit::name).join(", ")))
+    })
 }
 
 fn missing(key: &str) -> Fault {
@@ -141,6 +169,7 @@ fn missing(key: &str) -> Fault {
 }
 
 fn one_table(table: Toml, study: &Study) -> Result<Table, Fault> {
+    let at = table.at;
     let mut keys = Keys::of(table, "table", &[SELECTION, TABLE].concat())?;
     let (name, title) = name_and_title(&mut keys)?;
     let rows = keys.texts("rows")?;
@@ -149,7 +178,21 @@ fn one_table(table: Toml, study: &Study) -> Result<Table, Fault> {
         .map(|(name, at)| check_axis(name, at, study))
         .collect::<Result<Vec<_>, _>>()?;
     let columns = axis(&mut keys, "columns", study)?;
-    Ok(Table { name, title, rows, columns, selection: selection(&mut keys, study)? })
+    let figures = keys.texts("figures")?;
+    if figures.is_empty() {
+        let selections = vec![selection(&mut keys, study)?];
+        return Ok(Table { name, title, rows, columns, selections });
+    }
+    if columns.is_some() {
+        return Err(Fault::new(at, "figures: the figures are the columns".to_owned()));
+    }
+    let shared = shared_selection(&mut keys, study, at)?;
+    let selections = figures.into_iter().map(|(figure, at)| {
+        check_figure(&figure, at, study)?;
+        Ok(Selection { figure, ..shared.clone() })
+    });
+    let selections = selections.collect::<Result<_, Fault>>()?;
+    Ok(Table { name, title, rows, columns, selections })
 }
 
 fn name_and_title(keys: &mut Keys) -> Result<(String, String), Fault> {
@@ -164,8 +207,11 @@ fn axis(keys: &mut Keys, key: &str, study: &Study) -> Result<Option<String>, Fau
 }
 
 fn check_axis(name: String, at: usize, study: &Study) -> Result<String, Fault> {
+    let mut figures = study.workloads.iter().flat_map(|workload| &workload.figures);
+    let is_label = |path: &String| label_of(path) == name;
+    let labelled = figures.any(|figure| figure.labels.iter().any(is_label));
     let lines = study.workloads.iter().any(|workload| workload.figures.is_empty());
-    match study.varies(&name) || lines {
+    match study.varies(&name) || labelled || lines {
         true => Ok(name),
         false => Err(super::no_factor(&name, at, study)),
     }

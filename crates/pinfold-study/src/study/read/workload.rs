@@ -13,7 +13,7 @@ use super::{cell_rule, check_name, rule, time, truth};
 
 const WORKLOAD: &[&str] =
     &["name", "pinload", "command", "guest-program", "lasts", "time-limit", "figure", "roi"];
-const FIGURE: &[&str] = &["name", "unit", "family", "json", "regex"];
+const FIGURE: &[&str] = &["name", "unit", "family", "json", "regex", "where", "labels"];
 /// What the hooks of PARSEC print at the end of the region of interest.
 const ROI: &str = r"\[HOOKS\] Total time spent in ROI:\s*([0-9.]+)\s*s";
 /// Figures that every trial has.
@@ -73,6 +73,8 @@ fn roi(at: usize) -> Result<FigureRule, Fault> {
         unit: Unit::Nanoseconds,
         family: Family::Capacity,
         source: Source::Regex(Box::new(regex(ROI, at)?)),
+        only: None,
+        labels: Vec::new(),
     })
 }
 
@@ -142,10 +144,7 @@ fn figure(table: Toml) -> Result<FigureRule, Fault> {
     check_name(&name, name_at)?;
     let unit = match keys.text("unit")? {
         None => Unit::Count,
-        Some((text, at)) => Unit::from_name(&text).ok_or_else(|| {
-            Fault::new(at, format!("there is no unit {text:?}"))
-                .with_hint(format!("there are {}", Unit::ALL.map(Unit::name).join(", ")))
-        })?,
+        Some(named) => super::report::unit_named(named)?,
     };
     let family = match keys.text("family")? {
         None => Family::Capacity,
@@ -162,7 +161,15 @@ fn figure(table: Toml) -> Result<FigureRule, Fault> {
                 .with_hint("json = \"units / elapsed_ns * 1e9\", or regex = 'time: ([0-9.]+)'"));
         }
     };
-    Ok(FigureRule { name, unit, family, source })
+    let only = keys.text("where")?;
+    let labels = keys.texts("labels")?;
+    let first = only.iter().chain(&labels).next();
+    if let (Source::Regex(_), Some((_, at))) = (&source, first) {
+        return Err(Fault::new(*at, "where and labels are of figures that json reads".to_owned()));
+    }
+    let only = only.map(|text| rule(text, "where")).transpose()?.map(|rule| rule.expr);
+    let labels = labels.into_iter().map(|(path, _)| path).collect();
+    Ok(FigureRule { name, unit, family, source, only, labels })
 }
 
 fn regex(text: &str, at: usize) -> Result<Regex, Fault> {

@@ -142,3 +142,36 @@ fn constraints_that_exclude_everything_or_have_no_value() {
         "none of the 18 cells can be run here, the first because too few PUs"
     );
 }
+
+#[test]
+fn figures_told_apart_and_shown_side_by_side() {
+    check(
+        "json = \"rate\"",
+        "regex = '(rate)'\nwhere = \"of == 'pass'\"",
+        "line 31, column 9: where and labels are of figures that json reads",
+    );
+    check(
+        "x = \"speed\"",
+        "x = \"speed\"\nkind = \"percentiles\"",
+        "line 39, column 1: x: percentiles have their own axis",
+    );
+    check(
+        "x = \"speed\"\nseries",
+        "kind = \"percentiles\"\nseries",
+        "line 39, column 1: show: percentiles are of values",
+    );
+    check(
+        "x = \"speed\"",
+        "x = \"speed\"\nx-unit = \"furlongs\"",
+        "line 44, column 10: there is no unit \"furlongs\"",
+    );
+    let table = "[[table]]\nname = \"t\"\nfigures = [\"rate\"]\ncolumns = \"speed\"\n[[plot]]";
+    check("[[plot]]", table, "line 39, column 1: figures: the figures are the columns");
+    let table = "[[table]]\nname = \"t\"\nfigures = [\"rat\"]\n[[plot]]";
+    check("[[plot]]", table, "line 41, column 12: no workload gives the figure \"rat\"");
+    check(
+        "name = \"cores\"\nlevels = [1, 2, 8]",
+        "name = \"cores\"\nlevels = [1, 2, 8]\n[[factor]]\nname = \"neighbour\"\nlevels = [\"upstairs\"]",
+        "line 22, column 11: there is no place of a neighbour \"upstairs\"",
+    );
+}
