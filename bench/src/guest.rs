@@ -1,7 +1,7 @@
 //! The demo guest under TCG: a Debian kernel whose init is `pinload agent`.
 
 use pinfold_host::{process, user};
-use pinfold_model::Accelerator;
+use pinfold_model::{Accelerator, Isa};
 use pinfold_probe::pinload;
 use pinfold_vm::guest::{self, DemoGuest, GuestDisks};
 
@@ -24,6 +24,7 @@ pub fn command(scratch: &Scratch) -> Result<Vec<String>, Failure> {
         user::write_atomic(disk, &vec![0; DISK_BYTES])?;
     }
     let demo = DemoGuest {
+        isa: Isa::X86,
         qemu,
         accelerator: Accelerator::TcgMulti,
         vcpus: 1,
