@@ -43,7 +43,7 @@ pub use error::StudyError;
 pub use export::tables;
 pub use extract::extract;
 pub use file::{
-    Acts, BUILT_IN, Better, Claim, Factor, FigureRule, HostFacts, Level, NATIVE, NONE, Plot,
+    Acts, BOOT, BUILT_IN, Better, Claim, Factor, FigureRule, HostFacts, Level, NATIVE, NONE, Plot,
     PlotKind, Probe, Program, Quick, Rule, Selection, Shown, Skip, Source, Stop, Study, Summary,
     Table, Workload,
 };

@@ -25,6 +25,9 @@ pub const NONE: &str = "none";
 /// The level of an instruction set or accelerator that is no guest.
 pub const NATIVE: &str = "native";
 
+/// The figure of the time that a guest took to boot, which the first trial of each boot has.
+pub const BOOT: &str = "boot";
+
 /// One level of a factor, or the value of a constant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Level {

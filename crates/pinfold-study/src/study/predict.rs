@@ -22,8 +22,8 @@ fn boot_s(guest: GuestWish) -> f64 {
     let vcpus = f64::from(guest.vcpus);
     let (least, each, each_pair) = match guest.isa {
         None | Some(Isa::X86) => (2.0, 0.2, 0.003),
-        Some(Isa::Riscv) => (3.0, 0.3, 0.005),
-        Some(Isa::Arm) => (6.0, 0.4, 0.005),
+        Some(Isa::Riscv) => (2.5, 0.3, 0.005),
+        Some(Isa::Arm) => (4.0, 0.4, 0.005),
     };
     least + each * vcpus + each_pair * vcpus * vcpus
 }

@@ -65,6 +65,8 @@ impl Ground {
         Known { host, topology, facts }: Known<'_>,
     ) -> Result<Self, String> {
         let knobs = knobs(study, cell);
+        let first_siblings = without_siblings(&knobs, topology);
+        let topology = first_siblings.as_ref().unwrap_or(topology);
         if let Some(wish) = cell.guest(study)? {
             let guest = GuestGround::of((study, cell), wish, &knobs, (topology, host))?;
             return Ok(Ground::Guest(Box::new(guest)));
@@ -129,6 +131,16 @@ fn knobs(study: &Study, cell: &Cell) -> Vec<String> {
             | Acts::Neighbours => None,
         })
         .collect()
+}
+
+/// With the knob `smt=off` only the first PU of each core is there to be planned for.
+fn without_siblings(knobs: &[String], topology: &Topology) -> Option<Topology> {
+    if !knobs.iter().any(|knob| knob == "smt=off") {
+        return None;
+    }
+    let firsts = topology.cores.iter().filter_map(|core| core.pus.first()).collect();
+    let allowed = topology.allowed.intersection(&firsts);
+    Some(Topology { allowed, ..topology.clone() })
 }
 
 fn count(level: &Level, what: &str) -> Result<u32, String> {

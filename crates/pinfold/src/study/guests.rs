@@ -191,7 +191,8 @@ impl Guests {
 
     /// KVM does not run it.
     pub fn refuse_kvm(&mut self, isa: Isa, why: &Failure) {
-        let why = format!("KVM does not run the guest here: {}", why.message);
+        let words = why.message.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+        let why = format!("KVM does not run the guest here: {words}");
         say(&why);
         self.refused.insert((isa, true), why);
     }

@@ -10,7 +10,7 @@ use pinfold_host::{Clock as _, SystemClock, user};
 use pinfold_model::{CpuSet, Figure, Unit};
 use pinfold_probe::agent::{Agent, AgentError, Exit as GuestExit};
 use pinfold_study::study::{
-    Acts, Finished, Next, Program, StartRequest, TrialError, TrialResult, Wanted,
+    Acts, BOOT, Finished, Next, Program, StartRequest, TrialError, TrialResult, Wanted,
 };
 
 use super::job::Ended;
@@ -109,7 +109,7 @@ impl Inside<'_> {
         ];
         Figure {
             labels: labels.map(|(name, text)| (name.to_owned(), text)).into(),
-            ..one_figure("boot", (Unit::Nanoseconds, boot_ns as f64), boot_ns)
+            ..one_figure(BOOT, (Unit::Nanoseconds, boot_ns as f64), boot_ns)
         }
     }
 

@@ -8,7 +8,9 @@ use pinfold_plan::requests::value::Value as Toml;
 
 use super::super::expr::Expr;
 use super::super::extract::label_of;
-use super::super::file::{Claim, Plot, PlotKind, Probe, Rule, Selection, Shown, Study, Table};
+use super::super::file::{
+    BOOT, Claim, Plot, PlotKind, Probe, Rule, Selection, Shown, Study, Table,
+};
 use super::super::words;
 use super::workload::WHOLE_TIME;
 use super::{cell_rule, expr_fault, named_levels, rule};
@@ -59,7 +61,7 @@ pub(super) fn report(keys: &mut Keys, study: &mut Study) -> Result<(), Fault> {
 pub(super) fn check_figure(name: &str, at: usize, study: &Study) -> Result<(), Fault> {
     let declared = study.workloads.iter().flat_map(|workload| &workload.figures);
     let mut known: Vec<&str> = declared.map(|figure| figure.name.as_str()).collect();
-    known.push(WHOLE_TIME);
+    known.extend([WHOLE_TIME, BOOT]);
     known.extend(Probe::ALL.map(Probe::name));
     let lines = study.workloads.iter().any(|workload| workload.figures.is_empty());
     if lines || known.contains(&name) {
