@@ -8,12 +8,14 @@
 //! - [`tune`]: finds the best placement of one virtual machine on one host: a
 //!   randomised, blocked experiment over candidate plans, and its analysis.
 //!
-//! What really starts a virtual machine and measures it stands behind
-//! [`tune::Starter`], what places and runs a workload behind [`study::Runner`]; this crate neither knows QEMU nor touches the host, apart
+//! Studies and tuning are run by one engine, which starts, retries, saves and goes on. What really
+//! starts a virtual machine and measures it stands behind [`tune::Starter`], what places and runs
+//! a workload behind [`study::Runner`]; this crate neither knows QEMU nor touches the host, apart
 //! from the store's own file. Everything that is random comes from a recorded
 //! seed through [`random::Pcg32`].
 
 pub mod compare;
+mod engine;
 #[cfg(test)]
 mod fixture;
 pub mod measured;

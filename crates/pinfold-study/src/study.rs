@@ -34,6 +34,7 @@ mod words;
 /// with one.
 pub const ALPHA: f64 = 0.05;
 
+pub use crate::engine::{Event, Next, Progress, TrialError, Update};
 pub use analyse::{ABSENT, Analysis, Comparison, Estimate, FigureName, Noise, analyse};
 pub use cells::{Cell, CellScope, Cells, GuestWish};
 pub use design::{PlannedStart, TrialSlot};
@@ -50,9 +51,7 @@ pub use file::{
 pub use predict::{Prediction, predict};
 pub use read::from_toml;
 pub use record::{Early, KIND, Loaded, NewStudy, StudyRecord, cells, create, vacant};
-pub use runner::{
-    Event, Finished, Next, Progress, Runner, StartRequest, TrialError, TrialResult, Update, Wanted,
-};
+pub use runner::{Finished, Runner, StartRequest, TrialResult, Wanted};
 pub use select::{Groups, Judged, Key, Point, SampleCurve};
 
 #[cfg(test)]

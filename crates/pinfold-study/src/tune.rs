@@ -30,6 +30,7 @@ mod report;
 mod starter;
 mod summary;
 
+pub use crate::engine::{Event, Progress, TrialError, Update};
 pub use crate::schema::ConfirmPlan;
 pub use crate::store::CellResult;
 pub use analyse::analyse;
@@ -49,9 +50,7 @@ pub use report::{
     AaRow, CellReport, Contrast, Design, DroppedRow, Failure, RankingRow, RunnerUp, ScreeningRow,
     TuneReport, Winner,
 };
-pub use starter::{
-    Event, Progress, StartError, StartFailure, StartRequest, StartResult, Starter, Update,
-};
+pub use starter::{StartRequest, StartResult, Starter};
 
 #[cfg(test)]
 mod tests;

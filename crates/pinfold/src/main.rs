@@ -14,6 +14,7 @@ mod measure;
 mod metrics;
 mod output;
 mod place;
+mod progress;
 mod study;
 mod target;
 mod time;

@@ -1,26 +1,21 @@
-//! The engine: makes the starts that the store does not hold yet, and saves each.
+//! A run's course: the starts that the store does not hold yet, block by block.
 //!
-//! The store is the engine's only memory. Going on after an interruption, a crash or a
-//! power cut is the same call: the design is rebuilt from the seed, what the store holds
-//! is skipped. A failed start is tried once more, then recorded as failed; it is never
-//! dropped and never repeated.
+//! The store is its only memory. Going on after an interruption, a crash or a power cut is
+//! the same call: the design is rebuilt from the seed, what the store holds is skipped. How a
+//! start is made, tried again and saved is the engine's, which studies share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use pinfold_host::Clock;
 
 use super::budget::{Prediction, grow, predict};
 use super::config::{Costs, TuneConfig};
-use super::course::{Course, Facts, Turn};
+use super::course::{Course, Dropped, Facts, Turn};
 use super::create::KIND;
 use super::design::PlannedStart;
 use super::error::TuneError;
 use super::ranking::rank;
-use super::starter::{
-    Event, Progress, StartError, StartFailure, StartRequest, StartResult, Starter, Update,
-};
+use super::starter::{StartRequest, Starter};
 use super::summary::{Summaries, check_result};
+use crate::engine::{self, Ended, Engine, Event, Next, Progress, Told, TrialError, Update, Work};
 use crate::schema::{self, ConfirmPlan};
 use crate::store::{
     CandidateRecord, CandidateRole, CellResult, OpenRun, Phase, RunId, Slot, StartRecord,
@@ -30,17 +25,8 @@ use crate::store::{
 /// After this many failed starts in a row the run stops.
 pub const MAX_FAILURES_IN_A_ROW: u32 = 4;
 
-/// What the engine needs from outside.
-pub struct Environment<'a> {
-    /// Starts and measures machines.
-    pub starter: &'a mut dyn Starter,
-    /// Time.
-    pub clock: &'a dyn Clock,
-    /// Who watches.
-    pub progress: &'a mut dyn Progress,
-    /// Set it, and the run ends after the current start; it can be gone on with.
-    pub stop: &'a AtomicBool,
-}
+/// What a run needs from outside.
+pub type Environment<'a> = engine::Environment<'a, dyn Starter + 'a>;
 
 /// How a call of [`run`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +105,7 @@ pub fn run(
         .collect();
     let of_phase = |phase| Summaries::load(store, run.id(), phase, u32::MAX);
     let (screening, confirmation) = (of_phase(Phase::Screening)?, of_phase(Phase::Confirmation)?);
-    let mut engine = Engine {
+    let work = Starts {
         store,
         run,
         loaded,
@@ -127,14 +113,15 @@ pub fn run(
         done,
         screening,
         confirmation,
-        dropped: 0,
+        block: Vec::new(),
+        raced: 0,
         total: 0,
-        failures_in_a_row: 0,
     };
-    engine.go(environment)
+    go(&mut Engine::new(work, MAX_FAILURES_IN_A_ROW), environment)
 }
 
-struct Engine<'a> {
+/// The starts of a run, as the engine's work.
+struct Starts<'a> {
     store: &'a mut Store,
     run: OpenRun,
     loaded: Loaded,
@@ -142,63 +129,52 @@ struct Engine<'a> {
     done: BTreeMap<Slot, StartRecord>,
     screening: Summaries,
     confirmation: Summaries,
-    /// How many were told to be dropped.
-    dropped: usize,
+    /// The block under way.
+    block: Vec<PlannedStart>,
+    /// Blocks of the race so far.
+    raced: u32,
     /// Starts of the whole run, as far as it is known.
     total: u32,
-    failures_in_a_row: u32,
 }
 
-/// How the one or two attempts at a start went.
-struct Attempts {
-    count: u32,
-    /// What was measured; `None` if both failed.
-    cells: Option<Vec<CellResult>>,
-    /// Message of the last failure, if any.
-    error: Option<String>,
-}
-
-/// Whether to go on after a start.
-enum Next {
-    GoOn,
-    Stop,
-}
-
-impl Engine<'_> {
-    fn go(&mut self, environment: &mut Environment<'_>) -> Result<Outcome, TuneError> {
-        self.dropped = self.course().dropped.len();
-        loop {
-            let course = self.course();
-            self.total = self.total_of(&course);
-            self.tell_dropped(&course, environment);
-            match course.turn {
-                Turn::End => break,
-                Turn::Settle => self.settle(&course, environment)?,
-                Turn::Block(Phase::Screening, block) => {
-                    let observation_s = self.prediction.observation_s;
-                    let order = &course.screening[block as usize];
-                    if let Next::Stop = self.block(order, observation_s, environment)? {
-                        return Ok(self.interrupted());
-                    }
-                }
-                Turn::Block(Phase::Confirmation, block) => {
-                    let order = &course.confirmation[block as usize];
-                    let Some(mut confirm) = self.loaded.confirm.clone() else { break };
-                    if self.is_out_of_time(order) {
-                        confirm.blocks = block;
-                        self.save_confirm(&confirm)?;
-                    } else if let Next::Stop =
-                        self.block(order, confirm.observation_s, environment)?
-                    {
-                        return Ok(self.interrupted());
-                    }
-                }
-            }
+fn go(
+    engine: &mut Engine<Starts<'_>>,
+    environment: &mut Environment<'_>,
+) -> Result<Outcome, TuneError> {
+    let mut told = engine.work.course().dropped.len();
+    loop {
+        let course = engine.work.course();
+        engine.work.total = engine.work.total_of(&course);
+        engine.work.raced = u32::try_from(course.screening.len()).unwrap_or(u32::MAX);
+        for dropped in &course.dropped[told.min(course.dropped.len())..] {
+            engine.work.tell_dropped(dropped, &mut *environment.progress);
         }
-        self.store.finish_run(self.run, environment.clock.unix_seconds())?;
-        Ok(Outcome::Finished)
+        told = course.dropped.len();
+        let order = match course.turn {
+            Turn::End => break,
+            Turn::Settle => {
+                engine.work.settle(&course, &mut *environment.progress)?;
+                continue;
+            }
+            Turn::Block(Phase::Screening, block) => &course.screening[block as usize],
+            Turn::Block(Phase::Confirmation, block) => &course.confirmation[block as usize],
+        };
+        if engine.work.ends_before(order)? {
+            continue;
+        }
+        engine.work.block.clone_from(order);
+        let starts: Vec<Vec<Slot>> = order.iter().map(|start| vec![start.slot]).collect();
+        if engine.block(&starts, environment)? == Next::Stop {
+            let Starts { total, .. } = engine.work;
+            return Ok(Outcome::Interrupted { done: engine.work.done_starts(), total });
+        }
     }
+    let Starts { store, run, .. } = &mut engine.work;
+    store.finish_run(*run, environment.clock.unix_seconds())?;
+    Ok(Outcome::Finished)
+}
 
+impl Starts<'_> {
     fn course(&self) -> Course {
         Course::of(&Facts {
             loaded: &self.loaded,
@@ -209,11 +185,7 @@ impl Engine<'_> {
     }
 
     /// Settles who is confirmed.
-    fn settle(
-        &mut self,
-        course: &Course,
-        environment: &mut Environment<'_>,
-    ) -> Result<(), TuneError> {
+    fn settle(&mut self, course: &Course, progress: &mut dyn Progress) -> Result<(), TuneError> {
         let confirm = if course.screening.is_empty() {
             ConfirmPlan {
                 kept: self.loaded.distinct.clone(),
@@ -226,19 +198,22 @@ impl Engine<'_> {
         self.save_confirm(&confirm)?;
         let name = |&index: &usize| self.loaded.records[index].name.clone();
         let names = confirm.kept.iter().map(name).collect();
-        self.tell(environment, Event::Kept { names }, (Phase::Screening, 0), "");
+        self.tell(progress, Event::Kept { names }, (0, ""));
         Ok(())
     }
 
-    fn tell_dropped(&mut self, course: &Course, environment: &mut Environment<'_>) {
-        for dropped in course.dropped.iter().skip(self.dropped) {
-            let name = |index: usize| self.loaded.records[index].name.as_str();
-            let event =
-                Event::Dropped { leader: name(dropped.leader).to_owned(), ratio: dropped.ratio };
-            let at = (dropped.phase, dropped.block);
-            self.tell(environment, event, at, name(dropped.candidate));
-        }
-        self.dropped = course.dropped.len();
+    fn tell_dropped(&self, dropped: &Dropped, progress: &mut dyn Progress) {
+        let name = |index: usize| self.loaded.records[index].name.as_str();
+        let reason = format!(
+            "{:.2} times the number of {} over {} blocks ({}, p {:.1e})",
+            dropped.ratio,
+            name(dropped.leader),
+            dropped.blocks,
+            dropped.test.name(),
+            dropped.p
+        );
+        let block = dropped.blocks.saturating_sub(1);
+        self.tell(progress, Event::Dropped { reason }, (block, name(dropped.candidate)));
     }
 
     /// Whether the budget allows one more block of the race before the smallest confirmation.
@@ -259,7 +234,7 @@ impl Engine<'_> {
         let config = &self.loaded.config;
         let kept = kept_of(config, &self.screening, running);
         if kept.is_empty() {
-            return Err(self.keeps_failing());
+            return Err(self.none_measured());
         }
         let confirmed = u32::try_from(kept.len()).unwrap_or(u32::MAX);
         let costs = self.measured_costs();
@@ -288,141 +263,28 @@ impl Engine<'_> {
         Costs { start_s: (mean_s - rest).max(0.0), ..config.costs }
     }
 
-    /// True if a further block would exceed the budget and is not needed for a verdict.
-    fn is_out_of_time(&self, order: &[PlannedStart]) -> bool {
-        let Some(Slot { block, .. }) = order.first().map(|start| start.slot) else { return false };
-        let kept = self.loaded.confirm.as_ref().map_or(0, |confirm| confirm.kept.len());
-        let confirmed = u32::try_from(kept).unwrap_or(u32::MAX);
+    /// True if this block would exceed the budget and is not needed for a verdict: then the
+    /// confirmation ends before it.
+    fn ends_before(&mut self, order: &[PlannedStart]) -> Result<bool, TuneError> {
+        let Some(Slot { phase: Phase::Confirmation, block, .. }) =
+            order.first().map(|start| start.slot)
+        else {
+            return Ok(false);
+        };
+        let Some(mut confirm) = self.loaded.confirm.clone() else { return Ok(false) };
+        let Some(start_s) = self.mean_start_s(Phase::Confirmation) else { return Ok(false) };
+        let confirmed = u32::try_from(confirm.kept.len()).unwrap_or(u32::MAX);
         let begun =
             self.done.keys().any(|slot| slot.phase == Phase::Confirmation && slot.block >= block);
-        let Some(start_s) = self.mean_start_s(Phase::Confirmation) else {
-            return false;
-        };
         let block_s = start_s * order.len() as f64;
-        block >= self.loaded.config.least_blocks(confirmed)
+        let ends = block >= self.loaded.config.least_blocks(confirmed)
             && !begun
-            && self.spent_s() + block_s > self.loaded.config.budget_s
-    }
-
-    fn block(
-        &mut self,
-        order: &[PlannedStart],
-        observation_s: f64,
-        environment: &mut Environment<'_>,
-    ) -> Result<Next, TuneError> {
-        for planned in order {
-            if self.done.contains_key(&planned.slot) {
-                continue;
-            }
-            if environment.stop.load(Ordering::SeqCst) {
-                return Ok(Next::Stop);
-            }
-            if let Next::Stop = self.start(planned, observation_s, environment)? {
-                return Ok(Next::Stop);
-            }
+            && self.spent_s() + block_s > self.loaded.config.budget_s;
+        if ends {
+            confirm.blocks = block;
+            self.save_confirm(&confirm)?;
         }
-        Ok(Next::GoOn)
-    }
-
-    fn start(
-        &mut self,
-        planned: &PlannedStart,
-        observation_s: f64,
-        environment: &mut Environment<'_>,
-    ) -> Result<Next, TuneError> {
-        let slot = planned.slot;
-        let is_twin = slot.candidate == self.loaded.twin;
-        let request = StartRequest {
-            candidate: if is_twin { self.loaded.baseline } else { slot.candidate },
-            phase: slot.phase,
-            block: slot.block,
-            load_states: planned.load_states.clone(),
-            observation_s,
-        };
-        let name = self.loaded.records[slot.candidate].name.clone();
-        let at = (slot.phase, slot.block);
-        self.tell(environment, Event::Begins, at, &name);
-        let began_unix_s = environment.clock.unix_seconds();
-        let began_ns = environment.clock.now_ns();
-        let Some(attempts) = self.attempts(&request, environment, &name)? else {
-            return Ok(Next::Stop);
-        };
-        let record = StartRecord {
-            slot,
-            position: planned.position,
-            status: if attempts.cells.is_some() { StartStatus::Ok } else { StartStatus::Failed },
-            attempts: attempts.count,
-            error: attempts.error.clone(),
-            began_unix_s,
-            duration_ns: environment.clock.now_ns().saturating_sub(began_ns),
-        };
-        self.save(record, attempts.cells.as_deref().unwrap_or_default())?;
-        let event = match attempts {
-            Attempts { cells: None, error: Some(message), .. } => Event::Failed { message },
-            Attempts { .. } => Event::Done,
-        };
-        self.tell(environment, event, at, &name);
-        if self.failures_in_a_row >= MAX_FAILURES_IN_A_ROW {
-            return Err(self.keeps_failing());
-        }
-        Ok(Next::GoOn)
-    }
-
-    /// Tries once, and once more if that failed; `None` if the run is to stop.
-    fn attempts(
-        &self,
-        request: &StartRequest,
-        environment: &mut Environment<'_>,
-        name: &str,
-    ) -> Result<Option<Attempts>, TuneError> {
-        let mut error = None;
-        for count in 1..=2 {
-            match attempt(environment.starter, request) {
-                Ok(StartResult { cells }) => {
-                    return Ok(Some(Attempts { count, cells: Some(cells), error }));
-                }
-                Err(failure) if self.must_stop(environment, &failure)? => return Ok(None),
-                Err(StartError { message, .. }) if count == 1 => {
-                    let event = Event::Retries { message: message.clone() };
-                    self.tell(environment, event, (request.phase, request.block), name);
-                    error = Some(message);
-                }
-                Err(StartError { message, .. }) => error = Some(message),
-            }
-        }
-        Ok(Some(Attempts { count: 2, cells: None, error }))
-    }
-
-    /// True if the failure came with the stop signal: then the start says nothing about
-    /// the candidate and is made again when the run goes on.
-    fn must_stop(
-        &self,
-        environment: &Environment<'_>,
-        error: &StartError,
-    ) -> Result<bool, TuneError> {
-        if environment.stop.load(Ordering::SeqCst) {
-            return Ok(true);
-        }
-        match error.failure {
-            StartFailure::Failed => Ok(false),
-            StartFailure::Fatal => {
-                Err(TuneError::Starter { message: error.message.clone(), hint: error.hint.clone() })
-            }
-        }
-    }
-
-    fn save(&mut self, record: StartRecord, cells: &[CellResult]) -> Result<(), TuneError> {
-        self.store.save_start(self.run, &record, cells)?;
-        match record.slot.phase {
-            Phase::Screening => self.screening.add(record.clone(), cells),
-            Phase::Confirmation => self.confirmation.add(record.clone(), cells),
-        }
-        self.failures_in_a_row = match record.status {
-            StartStatus::Ok => 0,
-            StartStatus::Failed => self.failures_in_a_row + 1,
-        };
-        self.done.insert(record.slot, record);
-        Ok(())
+        Ok(ends)
     }
 
     fn save_confirm(&mut self, confirm: &ConfirmPlan) -> Result<(), TuneError> {
@@ -433,22 +295,15 @@ impl Engine<'_> {
         Ok(())
     }
 
-    fn keeps_failing(&self) -> TuneError {
-        let last = self
-            .done
-            .values()
-            .filter(|record| record.status == StartStatus::Failed)
-            .max_by_key(|record| (record.slot.phase, record.slot.block, record.position));
+    /// Nobody was ever measured.
+    fn none_measured(&self) -> TuneError {
+        let failed = self.done.values().filter(|record| record.status == StartStatus::Failed);
+        let count = u32::try_from(failed.clone().count()).unwrap_or(u32::MAX);
+        let last =
+            failed.max_by_key(|record| (record.slot.phase, record.slot.block, record.position));
         let name = |record: &StartRecord| self.loaded.records[record.slot.candidate].name.clone();
-        TuneError::KeepsFailing {
-            count: self.failures_in_a_row,
-            name: last.map(name).unwrap_or_default(),
-            message: last.and_then(|record| record.error.clone()).unwrap_or_default(),
-        }
-    }
-
-    fn interrupted(&self) -> Outcome {
-        Outcome::Interrupted { done: self.done_starts(), total: self.total }
+        let message = last.and_then(|record| record.error.clone()).unwrap_or_default();
+        Self::keeps_failing(count, last.map(name).unwrap_or_default(), message)
     }
 
     fn done_starts(&self) -> u32 {
@@ -485,22 +340,100 @@ impl Engine<'_> {
             .collect();
         (!durations.is_empty()).then(|| durations.iter().sum::<f64>() / durations.len() as f64)
     }
+}
 
-    fn tell(
-        &self,
-        environment: &mut Environment<'_>,
-        event: Event,
-        (phase, block): (Phase, u32),
-        name: &str,
-    ) {
+impl Work for Starts<'_> {
+    type Slot = Slot;
+    type Output = Vec<CellResult>;
+    type Runner<'r> = dyn Starter + 'r;
+    type Request = StartRequest;
+    type Error = TuneError;
+
+    fn has_ended(&self, slot: Slot) -> bool {
+        self.done.contains_key(&slot)
+    }
+
+    fn place(&self, slot: Slot) -> (u32, String) {
+        let block = match slot.phase {
+            Phase::Screening => slot.block,
+            Phase::Confirmation => self.raced + slot.block,
+        };
+        (block, self.loaded.records[slot.candidate].name.clone())
+    }
+
+    fn request(&self, slots: &[Slot]) -> StartRequest {
+        // Each start is of one candidate alone.
+        let mut planned = self.block.iter().filter(|start| slots.contains(&start.slot));
+        let slot = slots[0];
+        let is_twin = slot.candidate == self.loaded.twin;
+        let confirm = self.loaded.confirm.as_ref().filter(|_| slot.phase == Phase::Confirmation);
+        StartRequest {
+            candidate: if is_twin { self.loaded.baseline } else { slot.candidate },
+            phase: slot.phase,
+            block: slot.block,
+            load_states: planned.next().map(|start| start.load_states.clone()).unwrap_or_default(),
+            observation_s: confirm
+                .map_or(self.prediction.observation_s, |confirm| confirm.observation_s),
+        }
+    }
+
+    fn start<'r>(
+        starter: &mut Self::Runner<'r>,
+        request: &StartRequest,
+        told: &mut Told<'_, Vec<CellResult>>,
+    ) -> Result<(), TrialError> {
+        let checked = starter.start(request).and_then(|result| {
+            check_result(request, &result).map_err(TrialError::failed)?;
+            Ok(result.cells)
+        });
+        told(0, checked);
+        Ok(())
+    }
+
+    fn save(
+        &mut self,
+        start: Ended<Slot>,
+        output: Option<Vec<CellResult>>,
+    ) -> Result<(), TuneError> {
+        let record = StartRecord {
+            slot: start.slot,
+            position: start.position,
+            status: if output.is_some() { StartStatus::Ok } else { StartStatus::Failed },
+            attempts: start.attempts,
+            error: start.error,
+            began_unix_s: start.began_unix_s,
+            duration_ns: start.duration_ns,
+        };
+        let cells = output.unwrap_or_default();
+        self.store.save_start(self.run, &record, &cells)?;
+        match record.slot.phase {
+            Phase::Screening => self.screening.add(record.clone(), &cells),
+            Phase::Confirmation => self.confirmation.add(record.clone(), &cells),
+        }
+        self.done.insert(record.slot, record);
+        Ok(())
+    }
+
+    fn tell(&self, progress: &mut dyn Progress, event: Event, (block, name): (u32, &str)) {
         let (done, total) = (self.done_starts(), self.total);
-        // What the phase has shown, else the other phase, else what was predicted.
-        let start_s = self
-            .mean_start_s(phase)
-            .or_else(|| self.mean_start_s(Phase::Screening))
-            .unwrap_or(self.prediction.start_s);
+        // What this part of the run has shown, else the race, else what was predicted.
+        let now = match self.loaded.confirm {
+            Some(_) => self.mean_start_s(Phase::Confirmation),
+            None => None,
+        };
+        let start_s =
+            now.or_else(|| self.mean_start_s(Phase::Screening)).unwrap_or(self.prediction.start_s);
         let left_s = f64::from(total.saturating_sub(done)) * start_s;
-        environment.progress.update(&Update { event, phase, block, name, done, total, left_s });
+        let (done, total) = (u64::from(done), u64::from(total));
+        progress.update(&Update { event, block, name, done, total, left_s });
+    }
+
+    fn cannot_run(TrialError { message, hint, .. }: TrialError) -> TuneError {
+        TuneError::Starter { message, hint }
+    }
+
+    fn keeps_failing(count: u32, name: String, message: String) -> TuneError {
+        TuneError::KeepsFailing { count, name, message }
     }
 }
 
@@ -517,11 +450,4 @@ pub(super) fn kept_of(config: &TuneConfig, screening: &Summaries, running: &[usi
         .collect();
     kept.sort_unstable();
     kept
-}
-
-/// One attempt, its result checked.
-fn attempt(starter: &mut dyn Starter, request: &StartRequest) -> Result<StartResult, StartError> {
-    let result = starter.start(request)?;
-    check_result(request, &result).map_err(StartError::failed)?;
-    Ok(result)
 }

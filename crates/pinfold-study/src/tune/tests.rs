@@ -196,13 +196,14 @@ fn progress_counts_up_and_predicts() {
     let seen = world.seen.clone();
     let last = seen.last().unwrap();
     assert_eq!((last.done, last.left_s), (last.total, 0.0));
-    assert_eq!(last.done, created.prediction.starts());
+    assert_eq!(last.done, u64::from(created.prediction.starts()));
     assert!(seen.windows(2).all(|pair| pair[0].done <= pair[1].done));
     // The world's starts take what was predicted, so that the sum is exact.
     let first = seen.first().unwrap();
-    assert!((first.left_s - created.prediction.seconds()).abs() < 1e-6);
+    let after_first = created.prediction.seconds() - created.prediction.start_s;
+    assert!((first.left_s - after_first).abs() < 1e-6);
     let middle = &seen[seen.len() / 2];
-    let rest = f64::from(middle.total - middle.done) * created.prediction.start_s;
+    let rest = (middle.total - middle.done) as f64 * created.prediction.start_s;
     assert!((middle.left_s - rest).abs() < 1e-6);
     assert!(created.prediction.seconds() <= world.budget_s);
     let report = analyse(&world.store, created.run.id()).unwrap();

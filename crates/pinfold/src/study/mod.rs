@@ -15,7 +15,6 @@ mod job;
 mod nodes;
 mod page;
 mod probes;
-mod progress;
 mod runner;
 mod slurm;
 mod tell;
@@ -39,6 +38,7 @@ use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
 use crate::output::{data, say};
+use crate::progress;
 
 /// Held while trials run: nobody else's measure at the same time.
 const LOCK: &str = "measuring";
@@ -270,7 +270,7 @@ fn work(
     };
     interrupt::install()?;
     tell::announce(store, run.id())?;
-    let mut bar = progress::Bar::new();
+    let mut bar = progress::Bar::new("trials");
     let outcome = library::run(
         store,
         run,

@@ -6,12 +6,12 @@
 //! The design, the store and the statistics are `pinfold-study`'s; here is what starts a
 //! machine ([`starter`]), what is measured in it ([`measure`]) and how it is told.
 
+mod announce;
 mod candidates;
 mod keep;
 mod kit;
 pub mod loads;
 mod measure;
-mod progress;
 mod scratch;
 mod starter;
 mod subject;
@@ -39,6 +39,7 @@ use crate::cli::{self, TuneArgs};
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
 use crate::output::say;
+use crate::progress::Bar;
 use crate::{interrupt, time};
 
 /// Shortest look of the gap ruler in one load state (seconds).
@@ -78,15 +79,16 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
     let facts = bench.trial(&mut subject, &pinload, &state)?;
     let mut starter = bench.starter(&subject, &pinload, &state)?;
     let run = bench.open_run(&mut store, &subject, &facts)?;
-    let mut progress = progress::Bar::new();
+    let mut progress = Bar::new("starts");
     let outcome = study::run(
         &mut store,
         run,
         &mut Environment {
-            starter: &mut starter,
+            runner: &mut starter,
             clock: &clock,
             progress: &mut progress,
             stop: interrupt::flag(),
+            node: "",
         },
     );
     progress.finish();
@@ -210,7 +212,7 @@ impl Bench<'_> {
             created = create(&mut config, &kept)?;
         }
         let created = created.map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
-        progress::announce(&created, facts.accelerator, &kept.findings);
+        announce::announce(&created, facts.accelerator, &kept.findings);
         Ok(created.run)
     }
 

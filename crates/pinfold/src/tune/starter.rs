@@ -9,7 +9,7 @@ use pinfold_host::{Clock, LiveHost};
 use pinfold_model::{Accelerator, Plan};
 use pinfold_probe::agent::{Agent, Heartbeat};
 use pinfold_probe::pinload::Pinload;
-use pinfold_study::tune::{StartError, StartRequest, StartResult, Starter};
+use pinfold_study::tune::{StartRequest, StartResult, Starter, TrialError};
 use pinfold_vm::launch::{self, Echo, LaunchOptions, RunningVm, Terminal};
 
 use super::loads::HostSide;
@@ -53,9 +53,9 @@ pub struct Facts {
 }
 
 impl Starter for VmStarter<'_> {
-    fn start(&mut self, request: &StartRequest) -> Result<StartResult, StartError> {
+    fn start(&mut self, request: &StartRequest) -> Result<StartResult, TrialError> {
         let plan = self.plans.get(request.candidate).ok_or_else(|| {
-            StartError::fatal(format!("there is no candidate {}", request.candidate))
+            TrialError::fatal(format!("there is no candidate {}", request.candidate))
         })?;
         let mut cells = Vec::new();
         self.with_guest(plan, |running, _| {
@@ -68,7 +68,7 @@ impl Starter for VmStarter<'_> {
             Ok(())
         })
         .map_err(|failure| {
-            let error = StartError::failed(failure.message);
+            let error = TrialError::failed(failure.message);
             match failure.hint {
                 Some(hint) => error.with_hint(hint),
                 None => error,

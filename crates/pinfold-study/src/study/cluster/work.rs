@@ -10,9 +10,10 @@ use super::super::error::StudyError;
 use super::super::file::{HostFacts, Study};
 use super::super::read::from_toml;
 use super::super::record::{self, Loaded, NewStudy};
-use super::super::runner::{Finished, Runner, StartRequest, TrialError};
+use super::super::runner::{Finished, Runner, StartRequest};
 use super::documents::{JobDocument, Options, Scouted};
 use super::parts::Parts;
+use crate::engine::TrialError;
 use crate::store::{OpenRun, Store, TrialRecord};
 
 /// A study as a job brings it, in the form that is run.

@@ -42,8 +42,8 @@ pub enum Trouble {
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub event: Event,
-    pub done: u32,
-    pub total: u32,
+    pub done: u64,
+    pub total: u64,
     pub left_s: f64,
 }
 
@@ -144,10 +144,11 @@ impl World {
             seen.push(Seen { event: update.event.clone(), done, total, left_s });
         };
         let mut environment = Environment {
-            starter: &mut starter,
+            runner: &mut starter,
             clock: &self.clock,
             progress: &mut progress,
             stop: &self.stop,
+            node: "",
         };
         run(&mut self.store, open, &mut environment)
     }
@@ -205,7 +206,7 @@ struct WorldStarter<'a> {
 }
 
 impl Starter for WorldStarter<'_> {
-    fn start(&mut self, request: &StartRequest) -> Result<StartResult, StartError> {
+    fn start(&mut self, request: &StartRequest) -> Result<StartResult, TrialError> {
         let states = request.load_states.len();
         let taken_s = COSTS.start(states, request.observation_s) * self.slowness;
         let taken = std::time::Duration::from_secs_f64(taken_s);
@@ -219,14 +220,14 @@ impl Starter for WorldStarter<'_> {
         *call += 1;
         let call = *call;
         if self.machine.broken.contains(&request.candidate) {
-            return Err(StartError::failed("it never starts"));
+            return Err(TrialError::failed("it never starts"));
         }
         let trouble = self.machine.troubles.get(&slot).copied();
         match trouble {
-            Some(Trouble::Once) if call == 1 => return Err(StartError::failed("it stumbled")),
-            Some(Trouble::Twice) => return Err(StartError::failed("QEMU said no")),
+            Some(Trouble::Once) if call == 1 => return Err(TrialError::failed("it stumbled")),
+            Some(Trouble::Twice) => return Err(TrialError::failed("QEMU said no")),
             Some(Trouble::Fatal) if call == 1 => {
-                return Err(StartError::fatal("there is no QEMU").with_hint("install it"));
+                return Err(TrialError::fatal("there is no QEMU").with_hint("install it"));
             }
             Some(_) | None => {}
         }

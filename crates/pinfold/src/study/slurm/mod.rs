@@ -336,7 +336,7 @@ impl Work<'_> {
             run,
             collector,
             transport,
-            bar: progress::Bar::new(),
+            bar: progress::Bar::new("trials"),
             began_ns: SystemClock.now_ns(),
             merged: 0,
         };

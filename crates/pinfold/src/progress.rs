@@ -8,13 +8,15 @@ use crate::time;
 
 /// The bar.
 pub struct Bar {
+    /// What is counted: `trials`, `starts`.
+    what: &'static str,
     bar: Option<ProgressBar>,
     told: Option<(u32, u64)>,
 }
 
 impl Bar {
     /// A bar if a person watches.
-    pub fn new() -> Self {
+    pub fn new(what: &'static str) -> Self {
         let bar = has_person().then(|| {
             let bar = ProgressBar::new(0);
             if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
@@ -22,7 +24,7 @@ impl Bar {
             }
             bar
         });
-        Self { bar, told: None }
+        Self { what, bar, told: None }
     }
 
     /// Takes the bar away.
@@ -51,6 +53,11 @@ impl Progress for Bar {
             Event::Failed { message } => {
                 self.tell(&format!("{}: {message}; recorded as failed", update.name));
             }
+            Event::Dropped { reason } => {
+                let name = update.name;
+                self.tell(&format!("{name}: dropped, it cannot win any more: {reason}"));
+            }
+            Event::Kept { names } => self.tell(&format!("goes on with {}", names.join(", "))),
             Event::Ends { reason } => self.tell(&format!("no further block: {reason}")),
         }
         match &self.bar {
@@ -65,7 +72,8 @@ impl Progress for Bar {
                 if self.told != Some((update.block, part)) {
                     let (done, total) = (update.done, update.total);
                     let block = update.block + 1;
-                    say(&format!("{done}/{total} trials, block {block}, {left} left"));
+                    let what = self.what;
+                    say(&format!("{done}/{total} {what}, block {block}, {left} left"));
                     self.told = Some((update.block, part));
                 }
             }

@@ -1,0 +1,32 @@
+//! What will be done and how long it takes, said before it begins.
+
+use pinfold_model::{Accelerator, Finding};
+use pinfold_study::tune::Created;
+
+use crate::output::say;
+use crate::progress::seconds;
+
+/// Says what will be done and how long it will take, before it begins.
+pub fn announce(created: &Created, accelerator: Accelerator, findings: &[Finding]) {
+    let prediction = &created.prediction;
+    for finding in findings {
+        say(&finding.to_string());
+    }
+    for (name, other) in &created.same_as {
+        say(&format!("note: {name} places this machine as {other} does: measured once"));
+    }
+    let screening = match prediction.screening_starts {
+        0 => "all of them in every block".to_owned(),
+        starts => format!("a race of {starts} starts or less"),
+    };
+    say(&format!(
+        "Run {}: {} placement(s) against none, under {accelerator}: {screening}, then {} blocks of {} starts \
+         ({:.2} s of gaps in each load state). Predicted: {}.",
+        created.run.id(),
+        prediction.candidates,
+        prediction.confirm_blocks,
+        prediction.block_starts(),
+        prediction.observation_s,
+        seconds(prediction.seconds()),
+    ));
+}
