@@ -81,6 +81,42 @@ command = ["true"]
 lasts = "1s"
 "#;
 
+/// Two machines at a time, over the host itself; gaps in the loaded and the idle guest.
+const CROWD: &str = r#"
+name = "crowd"
+repetitions = 1
+probes = ["exits"]
+share = ["workload", "guest_load"]
+constraints = ["accelerator == 'native' -> machines == 1 and guest_load == 'idle'", "accelerator == 'tcg' -> machines == 2"]
+[baseline]
+accelerator = "native"
+machines = 1
+guest_load = "idle"
+[[factor]]
+name = "accelerator"
+levels = ["native", "tcg"]
+[[factor]]
+name = "machines"
+levels = [1, 2]
+[[factor]]
+name = "guest_load"
+levels = ["idle", "loaded-no-disk"]
+[[workload]]
+name = "gaps"
+pinload = ["spin-gap", "--seconds", "0.2", "--cpus", "0"]
+lasts = "1s"
+[[workload.figure]]
+name = "gap"
+unit = "ns"
+family = "tail"
+json = "samples"
+[[plot]]
+name = "gaps"
+figure = "gap"
+kind = "percentiles"
+series = "accelerator"
+"#;
+
 struct Yard {
     folder: tempfile::TempDir,
 }
@@ -179,6 +215,47 @@ fn programs_are_measured_in_guests_that_are_placed() {
     let (code, told, _) = yard.run(&["journal"]);
     assert_eq!(code, Some(0));
     assert!(!told.contains("in force"), "{told}");
+}
+
+#[test]
+fn another_machine_runs_beside() {
+    let Some(yard) = Yard::new() else { return };
+    let file = yard.file("crowd.toml", CROWD);
+    let store = yard.path("crowd.sqlite");
+    let words = yard.words(&["study", "run", &file, "--store", &store]);
+    let mut child = Spawn::new(PINFOLD)
+        .args(words)
+        .stdout(Stdio::Null)
+        .stderr(Stdio::Null)
+        .start()
+        .expect("it starts");
+    let pid = child.task().tid.0;
+    let mut most = 0;
+    // Two boots take a minute where others work too.
+    let ended = (0..5).any(|_| {
+        until(|| {
+            most = most.max(machines_of(pid));
+            child.try_wait().is_ok_and(|end| end.is_some())
+        })
+    });
+    assert!(ended, "it does not end");
+    let (code, told, said) = yard.run(&["study", "status", &store]);
+    if code != Some(0) {
+        println!("skipped: {said}");
+        return;
+    }
+    assert!(told.contains("4 of 4 trials done, 0 failed"), "{told}");
+    assert_eq!(most, 2);
+    let page = yard.path("page.html");
+    let (code, _, said) = yard.run(&["study", "report", &store, "--out", &page]);
+    assert_eq!(code, Some(0), "{said}");
+    let html = user::read_text(&page).expect("the page is there");
+    assert!(html.contains("it makes no exits"), "exits are not told to be absent");
+    let gaps = yard.table("gaps");
+    assert_eq!(gaps[0], ["accelerator", "share", "value", "samples"]);
+    for accelerator in ["native", "tcg"] {
+        assert!(gaps.iter().any(|row| row[0] == accelerator), "{accelerator}");
+    }
 }
 
 #[test]

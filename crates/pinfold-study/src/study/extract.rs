@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::Figure;
+use pinfold_model::{Family, Figure};
 use serde_json::Value as Json;
 
 use super::expr::{Expr, Scope, Value};
@@ -44,7 +44,8 @@ pub fn extract(
                 by_json((expr, rule), documents, &mut found)?;
             }
         }
-        found.retain(|(_, samples)| !samples.is_empty());
+        // In a tail it may be that nothing happened.
+        found.retain(|(_, samples)| !samples.is_empty() || rule.family == Family::Tail);
         if found.is_empty() {
             return Err(format!("it printed no figure {}, but: {}", rule.name, beginning(output)));
         }
@@ -105,9 +106,9 @@ fn by_json(
     let told = |why: &dyn std::fmt::Display| format!("{}: {why}", rule.name);
     for document in documents {
         let scope = Document(document);
-        let has = |expr: &Expr| expr.names().iter().all(|(name, _)| scope.value(name).is_some());
+        let valued = |expr: &Expr| expr.names().iter().all(|(name, _)| scope.value(name).is_some());
         if let Some(only) = &rule.only
-            && !(has(only) && only.truth(&scope).map_err(|error| told(&error.why))?)
+            && !(valued(only) && only.truth(&scope).map_err(|error| told(&error.why))?)
         {
             continue;
         }
@@ -120,10 +121,12 @@ fn by_json(
                     samples.push(sample.ok_or_else(|| told(&format!("{item} is no number")))?);
                 }
             }
-            Some(_) | None if has(expr) => {
+            Some(_) | None if valued(expr) => {
                 samples.push(expr.number(&scope).map_err(|error| told(&error.why))?);
             }
-            Some(_) | None => {}
+            // The mean of an empty list is no number; that of a list that is not there is a mistake.
+            Some(_) | None if expr.names().iter().all(|(name, _)| scope.has(name)) => {}
+            Some(_) | None => continue,
         }
         match found.iter_mut().find(|(known, _)| *known == labels) {
             Some((_, all)) => all.extend(samples),
@@ -157,7 +160,7 @@ fn summary(document: &Json, path: &str) -> Option<Value> {
     let (count, sum) = (numbers.len() as f64, numbers.iter().sum::<f64>());
     let number = match what {
         "median" => median(&numbers)?,
-        "mean" => sum / count,
+        "mean" => Mean::of(&numbers)?.mean,
         "sum" => sum,
         "count" => count,
         "min" => numbers.iter().copied().reduce(f64::min)?,
@@ -169,6 +172,14 @@ fn summary(document: &Json, path: &str) -> Option<Value> {
 }
 
 struct Document<'d>(&'d Json);
+
+impl Document<'_> {
+    /// True for a field, and for a number of a list that is one, though it may be empty.
+    fn has(&self, name: &str) -> bool {
+        let is_list = |path: &str| matches!(field(self.0, path), Some(Json::Array(_)));
+        self.value(name).is_some() || name.rsplit_once('.').is_some_and(|(path, _)| is_list(path))
+    }
+}
 
 impl Scope for Document<'_> {
     fn value(&self, name: &str) -> Option<Value> {
@@ -184,7 +195,7 @@ impl Scope for Document<'_> {
 
 #[cfg(test)]
 mod tests {
-    use pinfold_model::{Family, Unit};
+    use pinfold_model::Unit;
 
     use super::*;
 
@@ -220,6 +231,23 @@ mod tests {
         check(json("x"), "{\"y\":1}\n{\"x\":2}\nnot json", &[2.0]);
         check(json("a.min + a.max + a.deviation"), r#"{"a":[1,3,5]}"#, &[8.0]);
         check(regex(r"time: ([0-9.]+) s"), "time: 1.5 s, then time: 2 s", &[1.5, 2.0]);
+    }
+
+    #[test]
+    fn a_tail_may_be_empty() {
+        let check = |family: Family, text: &str, expected: Result<&[f64], &str>| {
+            let rule = FigureRule { family, ..json(text) };
+            let found = extract(&[rule], "{\"samples\":[]}", 0);
+            let found = found.map(|figures| figures[0].samples.clone());
+            assert_eq!(found, expected.map(<[f64]>::to_vec).map_err(str::to_owned), "{text}");
+        };
+        let nothing = "it printed no figure rate, but: \"{\\\"samples\\\":[]}\"";
+        check(Family::Tail, "samples", Ok(&[]));
+        check(Family::Tail, "samples.max", Ok(&[]));
+        check(Family::Tail, "samples.sum", Ok(&[0.0]));
+        check(Family::Tail, "sample.max", Err(nothing));
+        check(Family::Capacity, "samples", Err(nothing));
+        check(Family::Capacity, "samples.mean", Err(nothing));
     }
 
     #[test]

@@ -80,6 +80,10 @@ pub enum Acts {
     Neighbour,
     /// How many such threads.
     Neighbours,
+    /// Where the emulator of a guest runs: `usual`, `real-time`, `apart` (of the strategy `balanced`).
+    Emulator,
+    /// How many equal guests run at a time; all but the measured one carry loads and float free.
+    Machines,
     /// A knob of the host, as `--knob KEY=LEVEL`; `as-is` leaves it.
     Knob(String),
 }
@@ -225,17 +229,20 @@ pub enum Probe {
     L1dMisses,
     /// Share of their time that they waited for locks.
     LockTime,
+    /// What made the guest leave the processor, by type, where events of KVM fire.
+    Exits,
 }
 
 impl Probe {
     /// All of them.
-    pub const ALL: [Probe; 6] = [
+    pub const ALL: [Probe; 7] = [
         Probe::Steal,
         Probe::Busy,
         Probe::Migrations,
         Probe::Switches,
         Probe::L1dMisses,
         Probe::LockTime,
+        Probe::Exits,
     ];
 
     /// Its name in files, which is its figure's name too.
@@ -248,6 +255,7 @@ impl Probe {
             Probe::Switches => "switches",
             Probe::L1dMisses => "l1d_misses",
             Probe::LockTime => "lock_time",
+            Probe::Exits => "exits",
         }
     }
 }

@@ -89,8 +89,9 @@ pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Predic
     let slow = starts.iter().filter(|start| start.trials.iter().any(|slot| is_slow(slot.cell)));
     block_s += slow.count() as f64 * NODE_S;
     for start in &starts {
-        let first = start.trials.first().map(|slot| cells.all[slot.cell].guest(study));
-        block_s += first.and_then(Result::ok).flatten().map_or(0.0, boot_s);
+        let Some(first) = start.trials.first().map(|slot| &cells.all[slot.cell]) else { continue };
+        let machines = first.acting(study, &Acts::Machines).and_then(Level::number).unwrap_or(1.0);
+        block_s += first.guest(study).ok().flatten().map_or(0.0, boot_s) * machines;
     }
     Ok(Prediction {
         cells: cells.running().count(),

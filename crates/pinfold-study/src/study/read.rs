@@ -222,6 +222,8 @@ fn shared(keys: &mut Keys, study: &Study) -> Result<Vec<String>, Fault> {
             | Acts::MemoryNode
             | Acts::Neighbour
             | Acts::Neighbours
+            | Acts::Emulator
+            | Acts::Machines
             | Acts::Knob(_) => false,
         });
         match can {
@@ -322,6 +324,8 @@ fn acts(name: &str) -> Acts {
         "memory_node" => Acts::MemoryNode,
         "neighbour" => Acts::Neighbour,
         "neighbours" => Acts::Neighbours,
+        "emulator" => Acts::Emulator,
+        "machines" => Acts::Machines,
         _ => Acts::Variable,
     }
 }
@@ -400,7 +404,7 @@ fn check_level(acts: &Acts, level: &Level, at: usize) -> Result<(), Fault> {
             names.extend(Method::ALL.map(Method::name));
             one_of("method", &names)
         }
-        Acts::Cores | Acts::Threads | Acts::Vcpus | Acts::Neighbours => count(1.0),
+        Acts::Cores | Acts::Threads | Acts::Vcpus | Acts::Neighbours | Acts::Machines => count(1.0),
         Acts::Speed => match level.number() {
             Some(number) if number > 0.0 && number <= 1.0 => Ok(()),
             Some(_) | None => {
@@ -418,6 +422,7 @@ fn check_level(acts: &Acts, level: &Level, at: usize) -> Result<(), Fault> {
         Acts::Accelerator => one_of("accelerator", &[NATIVE, "kvm", "tcg", "tcg-single"]),
         Acts::MemoryNode if matches!(level.text.as_str(), "any" | "near" | "far") => Ok(()),
         Acts::MemoryNode => count(0.0),
+        Acts::Emulator => one_of("place of an emulator", &["usual", "real-time", "apart"]),
         Acts::Neighbour => one_of("place of a neighbour", &[NONE, "same-node", "other-node"]),
     }
 }

@@ -2,8 +2,8 @@
 
 use pinfold_host::LiveHost;
 use pinfold_model::{
-    CpuSet, EmulationPlan, Method, Plan, Platform, PlatformVnode, PuId, Request, Speed, SpeedWish,
-    Topology, Variant, VnodeRequest,
+    CpuSet, EmulationPlan, EmulatorWish, Method, Plan, Platform, PlatformVnode, PuId, Request,
+    Speed, SpeedWish, Topology, Variant, VnodeRequest,
 };
 use pinfold_plan::platforms;
 use pinfold_speed::Facts;
@@ -72,6 +72,12 @@ impl Ground {
             return Ok(Ground::Guest(Box::new(guest)));
         }
         let level = |acts: Acts| cell.acting(study, &acts);
+        if level(Acts::Emulator).is_some_and(|level| level.text != "usual") {
+            return Err("native is no guest and has no emulator".to_owned());
+        }
+        if level(Acts::Machines).is_some_and(|level| level.text != "1") {
+            return Err("native is no guest: there is one machine".to_owned());
+        }
         let cores = level(Acts::Cores).map(|cores| count(cores, "cores")).transpose()?;
         if let Some(cores) = cores.filter(|cores| *cores as usize > topology.allowed.len()) {
             let there = topology.allowed.len();
@@ -98,7 +104,7 @@ impl Ground {
         let plan = planned((strategy, &knobs), size, topology)?;
         let asks = |word: &String| word.contains("{places}");
         let places = match cell.workload(study).program.words().iter().any(asks) {
-            true => guests::places(&guests::plan(strategy, size, topology)?),
+            true => guests::places(&guests::plan((strategy, EmulatorWish::Usual), size, topology)?),
             false => None,
         };
         Ok(Ground::Planned(Box::new(plan), places))
@@ -128,7 +134,9 @@ fn knobs(study: &Study, cell: &Cell) -> Vec<String> {
             | Acts::Accelerator
             | Acts::MemoryNode
             | Acts::Neighbour
-            | Acts::Neighbours => None,
+            | Acts::Neighbours
+            | Acts::Emulator
+            | Acts::Machines => None,
         })
         .collect()
 }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::{Host as _, LiveHost, SystemClock, paths, process, user};
 use pinfold_model::{
-    Accelerator, Isa, IsolationScope, Origin, Plan, Request, Severity, Topology, VcpuCount,
+    Accelerator, EmulatorWish, Isa, IsolationScope, Origin, Plan, Request, Severity, Topology,
+    VcpuCount,
 };
 use pinfold_plan::requests;
 use pinfold_probe::pinload::Pinload;
@@ -30,6 +31,8 @@ pub struct GuestGround {
     pub isa: Isa,
     pub accelerator: Accelerator,
     pub vcpus: u32,
+    /// Guests that run at a time, this one among them.
+    pub machines: u32,
 }
 
 impl GuestGround {
@@ -66,13 +69,21 @@ impl GuestGround {
         }
         let strategy =
             cell.acting(study, &Acts::Strategy).map_or(NONE, |level| level.text.as_str());
-        let plan = plan(strategy, wish.vcpus, topology)?;
+        let emulator = match cell.acting(study, &Acts::Emulator).map(|level| level.text.as_str()) {
+            Some("real-time") => EmulatorWish::RealTime,
+            Some("apart") => EmulatorWish::Apart,
+            Some(_) | None => EmulatorWish::Usual,
+        };
+        let machines =
+            cell.acting(study, &Acts::Machines).map_or(Ok(1), |level| level.text.parse());
+        let machines = machines.map_err(|_| "machines is no whole number".to_owned())?;
+        let plan = plan((strategy, emulator), wish.vcpus, topology)?;
         let plan = with_knobs(plan, knobs, topology)?;
         let pins = places(&plan);
         if wish.accelerator == Accelerator::TcgSingle && wish.vcpus > 1 && pins.is_some() {
             return Err("one thread runs all vCPUs: there is nothing to place apart".to_owned());
         }
-        Ok(Self { plan, isa, accelerator: wish.accelerator, vcpus: wish.vcpus })
+        Ok(Self { plan, isa, accelerator: wish.accelerator, vcpus: wish.vcpus, machines })
     }
 }
 
@@ -113,9 +124,13 @@ fn refuse_other_grounds(study: &Study, cell: &Cell) -> Result<(), String> {
 }
 
 /// The plan of a guest. Its isolation keeps off the loads that Pinfold started, and itself.
-pub fn plan(strategy: &str, vcpus: u32, topology: &Topology) -> Result<Plan, String> {
-    let request =
-        Request { isolation: IsolationScope::Own, ..Request::vm(NAME, VcpuCount::Exactly(vcpus)) };
+pub fn plan(
+    (strategy, emulator): (&str, EmulatorWish),
+    vcpus: u32,
+    topology: &Topology,
+) -> Result<Plan, String> {
+    let vm = Request::vm(NAME, VcpuCount::Exactly(vcpus));
+    let request = Request { isolation: IsolationScope::Own, emulator, ..vm };
     pinfold_plan::plan(strategy, topology, &request).map_err(|error| error.to_string())
 }
 
@@ -185,7 +200,7 @@ impl Guests {
     /// The guest of a ground, for trying whether KVM runs it.
     pub fn kvm_subject(&self, ground: &GuestGround) -> Option<Subject> {
         let is_kvm = ground.accelerator == Accelerator::Kvm;
-        let subject = is_kvm.then(|| self.subject(ground).ok()).flatten()?;
+        let subject = is_kvm.then(|| self.subject(ground, 0).ok()).flatten()?;
         Some(Subject { hello_ns: KVM_HELLO_NS, ..subject })
     }
 
@@ -205,13 +220,17 @@ impl Guests {
         format!("{} {}{hz}", kernel.package, kernel.version)
     }
 
-    /// The guest of a ground.
-    pub fn subject(&self, ground: &GuestGround) -> Result<Subject, String> {
+    /// The guest of a ground: 0 is the measured one, others have files of their own.
+    pub fn subject(&self, ground: &GuestGround, index: u32) -> Result<Subject, String> {
         let kit = self.kits.get(&ground.isa).ok_or_else(|| {
             let known = self.refused.get(&(ground.isa, false)).cloned();
             known.unwrap_or_else(|| format!("the {} guest was not prepared", ground.isa))
         })?;
         let GuestGround { vcpus, accelerator, .. } = *ground;
+        let scratch = self.scratch.as_ref().filter(|_| index > 0);
+        let other = scratch.map(|scratch| kit.other(scratch, index)).transpose();
+        let other = other.map_err(|failure| in_words(&failure))?;
+        let kit = other.as_ref().unwrap_or(kit);
         Ok(kit.subject(NAME, Shape { vcpus, accelerator, memory_mib: MEMORY_MIB }))
     }
 

@@ -14,7 +14,7 @@ use pinfold_study::study::{
 };
 
 use super::job::Ended;
-use super::probes::{Observation, one_figure};
+use super::probes::{Exits, Observation, one_figure};
 use super::trials::{ANYWHERE, figures};
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
@@ -165,6 +165,10 @@ impl Inside<'_> {
                     }
                 }
             };
+            let exits = observation.as_ref().and_then(|_| {
+                let (host, tasks) = (self.running.host, self.running.found.tasks());
+                Exits::begin(host, &wanted.study.probes, self.facts.accelerator, &tasks)
+            });
             let limit_ns = wanted.cell.workload(wanted.study).time_limit_ns;
             let ended = match self.run(agent, argv, limit_ns)? {
                 Ok(ended) => ended,
@@ -173,8 +177,10 @@ impl Inside<'_> {
             work_ns += ended.elapsed_ns;
             let Some(observation) = observation else { continue };
             let seen = observation.end(self.running.host);
+            let exits = exits.map(|exits| exits.end(self.running.host));
             return Ok(figures(wanted, &ended).and_then(|mut figures| {
                 figures.extend(seen?);
+                figures.extend(exits.into_iter().flatten());
                 Ok(TrialResult { figures, work_ns })
             }));
         }

@@ -235,10 +235,16 @@ fn mark(analysis: &Analysis, plot: &Plot) -> Option<f64> {
 
 /// A number of a table, with its range.
 fn table_field(scale: Scale, point: &library::Point) -> String {
-    let range = point.range.map_or_else(String::new, |(low, high)| {
-        format!(" [{}, {}]", scale.show(low), scale.show(high))
-    });
-    format!("{}{range}", scale.show(point.value))
+    let range =
+        point.range.map(|(low, high)| format!("[{}, {}]", scale.show(low), scale.show(high)));
+    // A wide table may break lines before the range, nowhere else.
+    let whole = |text: String| text.replace(' ', "\u{a0}");
+    [Some(scale.show(point.value)), range]
+        .map(|text| text.map(whole))
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> {

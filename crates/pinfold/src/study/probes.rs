@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 
 use pinfold_host::{Clock as _, FutexKind, Host as _, HostError, LiveHost, SystemClock, paths};
-use pinfold_model::{CpuSet, Family, Figure, PuId, Role, TaskId, Unit};
+use pinfold_model::{Accelerator, CpuSet, Family, Figure, PuId, Role, TaskId, Unit};
 use pinfold_probe::counters::{self, Counting, Outcome, Quantity};
+use pinfold_probe::exits;
 use pinfold_probe::locks::{self, Locks, LocksError, Watching};
 use pinfold_study::study::{ABSENT, Probe, TrialError};
 
@@ -44,7 +45,7 @@ pub fn need_threads(probes: &[Probe]) -> bool {
 
 fn quantity(probe: Probe) -> Option<Quantity> {
     match probe {
-        Probe::Steal | Probe::Busy | Probe::LockTime => None,
+        Probe::Steal | Probe::Busy | Probe::LockTime | Probe::Exits => None,
         Probe::Migrations => Some(Quantity::Migrations),
         Probe::Switches => Some(Quantity::ContextSwitches),
         Probe::L1dMisses => Some(Quantity::L1dMisses),
@@ -107,6 +108,7 @@ impl Observation {
             Probe::Steal => Ok(share(after.stolen, self.clocks.stolen)),
             Probe::Busy => Ok(share(after.busy, self.clocks.busy)),
             Probe::LockTime => locks.clone(),
+            Probe::Exits => Err(String::new()),
             Probe::Migrations | Probe::Switches | Probe::L1dMisses => {
                 let outcomes = counted.iter().flat_map(|counted| &counted.roles);
                 let outcomes = outcomes.filter(|role| is_of_the_work(&role.role));
@@ -116,19 +118,17 @@ impl Observation {
         };
         let figure = |probe: &Probe| {
             let unit = match probe {
-                Probe::Steal | Probe::Busy | Probe::LockTime => Unit::Share,
+                Probe::Steal | Probe::Busy | Probe::LockTime | Probe::Exits => Unit::Share,
                 Probe::Migrations | Probe::Switches | Probe::L1dMisses => Unit::Count,
             };
             match sample(probe) {
                 Ok(sample) => one_figure(probe.name(), (unit, sample), elapsed_ns),
-                Err(why) => Figure {
-                    samples: Vec::new(),
-                    flags: vec![format!("{ABSENT}{why}")],
-                    ..one_figure(probe.name(), (unit, 0.0), elapsed_ns)
-                },
+                Err(why) => absent(probe.name(), unit, &why),
             }
         };
-        Ok(self.probes.iter().map(figure).collect())
+        // Exits are watched by who has a guest.
+        let own = self.probes.iter().filter(|probe| **probe != Probe::Exits);
+        Ok(own.map(figure).collect())
     }
 }
 
@@ -158,6 +158,70 @@ fn lock_share(locks: &Locks) -> f64 {
         time += locks.duration_ns as f64 * f64::from(role.threads);
     }
     if time > 0.0 { (spent / time).min(1.0) } else { 0.0 }
+}
+
+/// A figure that this host does not give.
+fn absent(name: &str, unit: Unit, why: &str) -> Figure {
+    Figure {
+        samples: Vec::new(),
+        flags: vec![format!("{ABSENT}{why}")],
+        ..one_figure(name, (unit, 0.0), 0)
+    }
+}
+
+/// Exits of a guest's vCPUs, watched while a trial runs; or why they cannot be.
+pub struct Exits(Result<exits::Watch, String>);
+
+impl Exits {
+    /// Begins, if they are asked for.
+    pub fn begin(
+        host: &LiveHost,
+        probes: &[Probe],
+        accelerator: Accelerator,
+        threads: &[(TaskId, Role)],
+    ) -> Option<Self> {
+        /// An idle guest makes some in this time.
+        const LOOK_NS: u64 = 500_000_000;
+        if !probes.contains(&Probe::Exits) {
+            return None;
+        }
+        if accelerator != Accelerator::Kvm {
+            let why = "a guest in QEMU's translator never gets the processor: it makes no exits";
+            return Some(Self(Err(why.to_owned())));
+        }
+        let vcpus: Vec<exits::VcpuThread> = threads
+            .iter()
+            .filter_map(|(task, role)| match role {
+                Role::Vcpu(vcpu) => Some(exits::VcpuThread { vcpu: *vcpu, task: *task }),
+                Role::Task | Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker => {
+                    None
+                }
+            })
+            .collect();
+        let clock = &SystemClock;
+        let watch = exits::look(host, clock, &vcpus, LOOK_NS).and_then(|source| {
+            exits::Watch::begin(host, clock, (source, exits::VIRT_DISTRIBUTOR), &vcpus)
+        });
+        Some(Self(watch.map_err(|error| error.to_string())))
+    }
+
+    /// Ends it: the rows of all vCPUs together.
+    pub fn end(self, host: &LiveHost) -> Vec<Figure> {
+        let table = self
+            .0
+            .and_then(|watch| watch.finish(host, &SystemClock).map_err(|error| error.to_string()));
+        match table {
+            Err(why) => vec![absent(Probe::Exits.name(), Unit::Count, &why)],
+            Ok(table) => {
+                let mut figures = exits::figures(&table);
+                figures.retain(|figure| figure.labels.get("vcpu").is_some_and(|it| it == "all"));
+                for figure in &mut figures {
+                    figure.labels.remove("vcpu");
+                }
+                figures
+            }
+        }
+    }
 }
 
 /// A figure of one sample.

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 
 use pinfold_host::user::{self, StateDir};
 use pinfold_host::{HostMut as _, LiveHost, SystemClock, Vigil, process};
-use pinfold_model::{CpuSet, EmulationPlan, Origin, Speed, Topology};
+use pinfold_model::{CpuSet, EmulationPlan, EmulatorWish, Origin, Speed, Topology};
+use pinfold_probe::agent::{Agent, AgentError};
 use pinfold_probe::loads::{HostLoads, LoadError};
 use pinfold_probe::pinload::Pinload;
 use pinfold_speed::Facts;
 use pinfold_study::study::{
-    Acts, Cell, Cells, Finished, Runner, StartRequest, Study, TrialError, TrialResult,
+    Acts, Cell, Cells, Finished, NONE, Runner, StartRequest, Study, TrialError, TrialResult,
 };
 
 use super::beside::Beside;
@@ -23,11 +24,19 @@ use crate::commands::emulate::{Door, Programs, with_programs};
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
 use crate::output::say;
-use crate::tune::loads::HostSide;
+use crate::tune::Subject;
+use crate::tune::loads::{GuestSide, HostSide};
 use crate::{interrupt, place};
 
 /// A wait never lasts longer, whatever rings.
 const LOOK_NS: u64 = 500_000_000;
+
+/// A guest that runs beside the measured one.
+#[derive(Clone, Copy)]
+struct Other<'a> {
+    side: &'a GuestSide,
+    agent: &'a Agent,
+}
 
 /// Runs trials on this host.
 pub struct HostRunner<'a> {
@@ -152,13 +161,56 @@ impl<'a> HostRunner<'a> {
         request: &StartRequest<'_>,
         finished: &mut Finished<'_>,
     ) -> Result<(), Failure> {
-        let subject = self.guests.subject(guest).map_err(|why| Failure::new(Exit::Host, why))?;
+        self.among(guest, guest.machines.saturating_sub(1), &mut |crowd| {
+            let subject = self.subject(guest, 0)?;
+            let means = (self.host, self.state);
+            let starter = guests::starter(means, (self.pinload, self.topology), &subject)?;
+            starter.with_guest(&guest.plan, |running, facts| {
+                let kernel = self.guests.kernel(guest.isa);
+                let (pus, sent) = (guest.plan.pus(), BTreeMap::new());
+                // What was measured after the end of another's loads was not measured beside them.
+                let mut finished = |index: usize, result: Result<TrialResult, TrialError>| {
+                    let kept = crowd.iter().all(|one| one.side.all_run(one.agent));
+                    let ended = || TrialError::failed("the load of another machine has ended");
+                    let kept = if kept { Ok(()) } else { Err(ended()) };
+                    finished(index, result.and_then(|result| kept.map(|()| result)))
+                };
+                Inside { running, facts, kernel, pus, sent }.trials(request, &mut finished)
+            })
+        })
+    }
+
+    fn subject(&self, guest: &GuestGround, index: u32) -> Result<Subject, Failure> {
+        self.guests.subject(guest, index).map_err(|why| Failure::new(Exit::Host, why))
+    }
+
+    /// Starts so many other guests of the same kind, floating free and loaded, one inside the start
+    /// of the next, and does the work beside them.
+    fn among(
+        &self,
+        guest: &GuestGround,
+        others: u32,
+        work: &mut dyn FnMut(&[Other<'_>]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        if others == 0 {
+            return work(&[]);
+        }
+        let subject = self.subject(guest, others)?;
+        let plan = guests::plan((NONE, EmulatorWish::Usual), guest.vcpus, self.topology)
+            .map_err(|why| Failure::new(Exit::Input, why))?;
         let means = (self.host, self.state);
         let starter = guests::starter(means, (self.pinload, self.topology), &subject)?;
-        starter.with_guest(&guest.plan, |running, facts| {
-            let kernel = self.guests.kernel(guest.isa);
-            let (pus, sent) = (guest.plan.pus(), BTreeMap::new());
-            Inside { running, facts, kernel, pus, sent }.trials(request, finished)
+        starter.with_guest(&plan, |running, _| {
+            let Some(agent) = running.agent.as_deref() else {
+                return Err(Failure::new(Exit::Vm, "the guest has no agent"));
+            };
+            let lost = |error: &AgentError| Failure::from_error(Exit::Vm, error, error.hint());
+            let side = GuestSide::start(agent, running.vcpus, None).map_err(|e| lost(&e))?;
+            let own = Other { side: &side, agent };
+            let worked =
+                self.among(guest, others - 1, &mut |inner| work(&[&[own], inner].concat()));
+            side.stop(agent).map_err(|error| lost(&error))?;
+            worked
         })
     }
 

@@ -21,6 +21,7 @@ const HELLO_NS: u64 = 60_000_000_000;
 const HELLO_PER_VCPU_NS: u64 = 5_000_000_000;
 
 /// The parts of guests.
+#[derive(Clone)]
 pub struct Kit {
     isa: Isa,
     qemu: String,
@@ -87,6 +88,17 @@ impl Kit {
     /// Its kernel.
     pub fn kernel(&self) -> &GuestKernel {
         &self.kernel
+    }
+
+    /// The same with files of their own for another guest that runs meanwhile.
+    pub fn other(&self, scratch: &Scratch, index: u32) -> Result<Self, Failure> {
+        let file = |name: &str| scratch.file(&format!("{index}-{name}"));
+        let disks = GuestDisks { ahci: file("ahci.img"), virtio: file("virtio.img") };
+        for disk in [&disks.ahci, &disks.virtio] {
+            user::write_atomic(disk, &vec![0; DISK_BYTES]).map_err(|error| host_failure(&error))?;
+        }
+        let (agent_socket, console) = (file("agent.sock"), file("console.log"));
+        Ok(Self { disks, agent_socket, console, ..self.clone() })
     }
 
     /// One guest.

@@ -19,6 +19,8 @@ const SELECTION: &[&str] = &["figure", "labels", "where", "show", "ideal"];
 const PLOT: &[&str] = &["name", "title", "kind", "x", "x-unit", "series", "panel", "mark", "log"];
 const TABLE: &[&str] = &["name", "title", "figures", "rows", "columns"];
 const CLAIM: &[&str] = &["source", "place", "see", "agree"];
+/// What tells the figures of exits apart.
+const EXIT_LABELS: [&str; 3] = ["type", "statistic", "level"];
 /// The functions of claims: one number out of the cells that their arguments pick.
 pub(in super::super) const FUNCTIONS: [&str; 6] =
     ["value", "ratio", "error", "spread", "smallest", "largest"];
@@ -211,7 +213,8 @@ fn axis(keys: &mut Keys, key: &str, study: &Study) -> Result<Option<String>, Fau
 fn check_axis(name: String, at: usize, study: &Study) -> Result<String, Fault> {
     let mut figures = study.workloads.iter().flat_map(|workload| &workload.figures);
     let is_label = |path: &String| label_of(path) == name;
-    let labelled = figures.any(|figure| figure.labels.iter().any(is_label));
+    let exits = study.probes.contains(&Probe::Exits) && EXIT_LABELS.contains(&name.as_str());
+    let labelled = exits || figures.any(|figure| figure.labels.iter().any(is_label));
     let lines = study.workloads.iter().any(|workload| workload.figures.is_empty());
     match study.varies(&name) || labelled || lines {
         true => Ok(name),
