@@ -121,8 +121,10 @@ pub struct Picture {
     pub names: Vec<String>,
     /// Whether the axes are logarithmic: along, up.
     pub log: (bool, bool),
-    /// A line across the axis at this number.
-    pub mark: Option<f64>,
+    /// A line across the axis: what it is, and its number.
+    pub mark: Option<(String, f64)>,
+    /// Whether points stand for several cells.
+    pub joined: bool,
     /// The small pictures.
     pub panels: Vec<Panel>,
 }
@@ -240,9 +242,13 @@ fn drawn(picture: &Picture) -> Drawn {
         .iter()
         .enumerate()
         .map(|(index, panel)| (panel.title.clone(), plot::draw(picture, panel, index)));
+    let whiskers = match picture.joined {
+        true => "Whiskers span several cells, whose median is drawn",
+        false => "Whiskers are 95 % intervals",
+    };
     let mut note = match picture.kind {
-        PictureKind::Lines => "Whiskers are 95 % intervals.".to_owned(),
-        PictureKind::Bars => "Whiskers are 95 % intervals; the number is the bar's.".to_owned(),
+        PictureKind::Lines => format!("{whiskers}."),
+        PictureKind::Bars => format!("{whiskers}; the number is the bar's."),
         PictureKind::Percentiles => {
             "All samples of all starts; each line ends at its largest sample.".to_owned()
         }
@@ -250,8 +256,8 @@ fn drawn(picture: &Picture) -> Drawn {
     if picture.panels.iter().any(|panel| !panel.ideal.is_empty()) {
         note.push_str(" The grey dashed line is what was asked.");
     }
-    if let Some(mark) = picture.mark {
-        note.push_str(&format!(" The dotted line stands at {}.", format::significant(mark)));
+    if let Some((what, mark)) = &picture.mark {
+        note.push_str(&format!(" The dotted line stands at {what} = {mark}."));
     }
     Drawn {
         name: picture.name.clone(),

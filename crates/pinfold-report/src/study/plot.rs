@@ -282,7 +282,7 @@ fn axes(svg: &mut Svg, picture: &Picture, (along, up): (&Along<'_>, &Up)) {
     let middle = f64::midpoint(LEFT, WIDTH - RIGHT);
     svg.text("axis-title", Anchor::Middle, (middle, HEIGHT - 8.0), &picture.x);
     svg.text("axis-title", Anchor::Start, (2.0, TOP - 12.0), picture.scale.label());
-    if let Some(x) = picture.mark.and_then(|mark| along.at(mark))
+    if let Some(x) = picture.mark.as_ref().and_then(|(_, mark)| along.at(*mark))
         && (LEFT..=WIDTH - RIGHT).contains(&x)
     {
         svg.line("limit", (x, TOP), (x, HEIGHT - BOTTOM));

@@ -24,7 +24,8 @@ fn picture(name: &str, kind: PictureKind) -> Picture {
         along: vec!["0.25".to_owned(), "0.5".to_owned()],
         names: vec!["stall".to_owned(), "quota & more".to_owned()],
         log: (false, false),
-        mark: Some(0.3),
+        mark: Some(("half".to_owned(), 0.3)),
+        joined: false,
         panels: vec![Panel {
             title: "cpu".to_owned(),
             lines: vec![line("stall", 0.0), line("quota & more", 0.1)],

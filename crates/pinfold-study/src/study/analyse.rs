@@ -77,6 +77,9 @@ pub struct Estimate {
     pub pooled: Vec<f64>,
     /// Against the baseline; `None` for the baseline and where nothing can be compared.
     pub comparison: Option<Comparison>,
+    /// The median of the blocks' ratios to the baseline; without an interval it is all that one
+    /// block tells.
+    pub ratio: Option<f64>,
 }
 
 /// A cell of the baseline against itself: what is seen where there is nothing.
@@ -243,6 +246,7 @@ fn empty(cell: usize, figure: FigureName, (unit, family): (Unit, Family)) -> Est
         looked_at: 0,
         pooled: Vec::new(),
         comparison: None,
+        ratio: None,
     }
 }
 
@@ -293,6 +297,8 @@ fn compare(loaded: &Loaded, estimates: &mut [Estimate]) {
             let blocks = blocks_of(&estimates[index].starts, &base);
             let logs: Option<Vec<f64>> =
                 blocks.iter().map(|block| block.ratio().map(f64::ln)).collect();
+            let ratios: Option<Vec<f64>> = blocks.iter().map(Block::ratio).collect();
+            estimates[index].ratio = ratios.and_then(|ratios| median(&ratios));
             let p = logs.and_then(|logs| sign_flip(&logs)).map(|p| p.value);
             if let (Some(interval), Some(p)) = (ratio_interval(&blocks), p) {
                 rows.push((index, u32::try_from(blocks.len()).unwrap_or(u32::MAX), interval, p));

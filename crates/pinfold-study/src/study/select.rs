@@ -180,7 +180,8 @@ fn shown(estimate: &Estimate, shown: Shown, ideal: Option<f64>) -> Option<Picked
             let range = (points(with.interval.low), points(with.interval.high));
             (points(with.interval.ratio), Some(range), with.blocks)
         }
-        (Shown::Ratio | Shown::Error, None) => return None,
+        (Shown::Ratio, None) => (estimate.ratio?, None, blocks),
+        (Shown::Error, None) => ((estimate.ratio? - ideal?) * 100.0, None, blocks),
     };
     Some(Picked { estimate, value, range, blocks, ideal })
 }

@@ -104,11 +104,20 @@ impl Ground {
         let plan = planned((strategy, &knobs), size, topology)?;
         let asks = |word: &String| word.contains("{places}");
         let places = match cell.workload(study).program.words().iter().any(asks) {
-            true => guests::places(&guests::plan((strategy, EmulatorWish::Usual), size, topology)?),
+            true => guests::places(&guests::plan((strategy, EmulatorWish::Usual), size, topology)?)
+                .map(once),
             false => None,
         };
         Ok(Ground::Planned(Box::new(plan), places))
     }
+}
+
+/// The places as often as they stand before they go round: a list names each PU once.
+fn once(places: Vec<PuId>) -> Vec<PuId> {
+    let again = (1..places.len()).find(|at| places[..*at].contains(&places[*at]));
+    let Some(turn) = again.map(|at| &places[..at]) else { return places };
+    let goes_round = turn.iter().cycle().zip(&places).all(|(of_turn, place)| of_turn == place);
+    if goes_round { turn.to_vec() } else { places }
 }
 
 /// The knobs of the host that a cell turns, as `KEY=VALUE`.
@@ -222,4 +231,22 @@ fn slowed(
     let pus = Ground::Slowed(Box::new(resolve(vnode(Some(method), speed, None))?)).pus();
     let node = memory_node(node, &pus, topology)?;
     Ok(Ground::Slowed(Box::new(resolve(vnode(Some(method), speed, node))?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_that_go_round_are_named_once() {
+        let check = |places: &[u32], expected: &[u32]| {
+            let found = once(places.iter().copied().map(PuId).collect());
+            assert_eq!(found, expected.iter().copied().map(PuId).collect::<Vec<_>>());
+        };
+        check(&[0, 2, 1], &[0, 2, 1]);
+        check(&[0, 2, 1, 0, 2], &[0, 2, 1]);
+        check(&[0, 0, 0], &[0]);
+        check(&[0, 1, 1, 0], &[0, 1, 1, 0]);
+        check(&[], &[]);
+    }
 }

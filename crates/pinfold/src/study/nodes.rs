@@ -43,6 +43,7 @@ pub fn picture(nodes: &NodeTable) -> Option<Picture> {
         names: vec![name()],
         log: (false, false),
         mark: None,
+        joined: false,
         panels: panels.collect(),
     })
 }

@@ -166,6 +166,7 @@ fn percentiles(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
         names: lines,
         log: (false, plot.log_y),
         mark: None,
+        joined: false,
     })
 }
 
@@ -222,15 +223,17 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
         names: lines,
         log: (plot.log_x, plot.log_y),
         mark: mark(analysis, plot),
+        joined: found.points.iter().any(|(_, point)| point.cells > 1),
     })
 }
 
 /// The mark is the same for all cells: it is worked out for the first.
-fn mark(analysis: &Analysis, plot: &Plot) -> Option<f64> {
+fn mark(analysis: &Analysis, plot: &Plot) -> Option<(String, f64)> {
     let loaded = &analysis.loaded;
     let cell = loaded.cells.all.first()?;
     let scope = library::CellScope { study: &loaded.study, cell, facts: &loaded.facts };
-    plot.mark.as_ref()?.expr.number(&scope).ok()
+    let rule = plot.mark.as_ref()?;
+    rule.expr.number(&scope).ok().map(|number| (rule.text.clone(), number))
 }
 
 /// A number of a table, with its range.

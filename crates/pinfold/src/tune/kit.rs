@@ -18,7 +18,7 @@ const DISK_BYTES: usize = 32 << 20;
 /// Time (ns) in which a guest says hello: the least, and for each vCPU more. Measured boots take
 /// a tenth of it on two idle cores.
 const HELLO_NS: u64 = 60_000_000_000;
-const HELLO_PER_VCPU_NS: u64 = 5_000_000_000;
+const HELLO_PER_VCPU_NS: u64 = 10_000_000_000;
 
 /// The parts of guests.
 #[derive(Clone)]

@@ -167,6 +167,8 @@ fn given(
         }
         SystemClock.sleep_ns(LOCK_NS);
     };
+    let cells = pinfold_study::study::cells(&scout.study, &bench.facts, &runner);
+    runner.prepare(&scout.study, &cells.map_err(|error| study_failure(&error))?)?;
     let mut quiet = |_: &pinfold_study::study::Update<'_>| {};
     let found = cluster::work(
         (&scout, part),
