@@ -22,7 +22,7 @@ pub struct Target {
 }
 
 /// All targets: those of the kernel's files, of what people write, of what machines answer.
-pub const TARGETS: [Target; 29] = [
+pub const TARGETS: [Target; 31] = [
     Target { name: "cpu-list", about: "lists of PUs", run: kernel::cpu_list },
     Target { name: "cpu-mask", about: "masks of PUs", run: kernel::cpu_mask },
     Target { name: "proc-stat", about: "/proc/PID/stat", run: kernel::stat },
@@ -49,6 +49,8 @@ pub const TARGETS: [Target; 29] = [
     Target { name: "agent", about: "what a guest's agent says", run: machines::agent },
     Target { name: "ruler", about: "what a ruler prints", run: machines::ruler },
     Target { name: "workload", about: "what a study's workload prints", run: machines::workload },
+    Target { name: "slurm", about: "what Slurm's programs answer", run: machines::slurm },
+    Target { name: "result", about: "what a node delivers (JSON)", run: machines::result },
     Target { name: "program", about: "symbols of a program (ELF)", run: machines::program },
     Target { name: "anchor", about: "what instruments of others print", run: machines::anchor },
     Target { name: "measurement", about: "saved measurements (JSON)", run: people::measurement },

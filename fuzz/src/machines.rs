@@ -68,6 +68,33 @@ impl Monitor for Parrot {
     }
 }
 
+/// What `squeue`, `sbatch`, `scontrol` and `sinfo` answer, and what they say when they fail.
+pub(crate) fn slurm(bytes: &[u8]) {
+    use pinfold_study::study::cluster::slurm;
+    let text = text(bytes);
+    for line in slurm::queue(&text).into_iter().flatten() {
+        assert!(text.contains(&line.node));
+    }
+    drop((slurm::submitted(&text), slurm::config(&text), slurm::job_field(&text, "ExitCode")));
+    if let Ok(nodes) = slurm::node_lines(&text) {
+        drop((slurm::choose(&nodes, None, None), slurm::choose(&nodes, Some("pf"), Some(&[]))));
+    }
+    assert!(!slurm::complaint("sbatch", &text).0.is_empty());
+    drop((slurm::last_words(&text), slurm::nodes(&text), slurm::time(&text)));
+}
+
+/// What a node delivers, with the digest that it would have.
+pub(crate) fn result(bytes: &[u8]) {
+    use pinfold_study::study::cluster::{read_result, result_text, sealed};
+    let marks = ("k", "d", "0.1.0");
+    let text = text(bytes);
+    drop(read_result(&text, marks));
+    let line = text.lines().next().unwrap_or("");
+    let Ok(answer) = read_result(&sealed(line), marks) else { return };
+    let written = result_text(&answer).unwrap_or_default();
+    assert_eq!(read_result(&written, marks).ok(), Some(answer));
+}
+
 /// What a workload prints, read by rules of each kind.
 pub(crate) fn workload(bytes: &[u8]) {
     static STUDY: OnceLock<Option<Study>> = OnceLock::new();

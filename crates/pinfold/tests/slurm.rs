@@ -42,7 +42,7 @@ figure = "time"
 x = "kind"
 [quick]
 note = "slower"
-values = { nap = "1.5" }
+values = { nap = "0.8" }
 "#;
 
 /// A cluster of three nodes on this machine. Dropping it ends all its processes.
@@ -107,10 +107,10 @@ impl Cluster {
              SlurmctldLogFile={at}/log/ctld.log\nSlurmdLogFile={at}/log/slurmd-%n.log\n\
              ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n\
              SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n\
-             SchedulerParameters=sched_interval=1,bf_interval=2\n\
+             SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min_interval=100000\n\
              JobAcctGatherType=jobacct_gather/none\n\
              AccountingStorageType=accounting_storage/none\nMpiDefault=none\n\
-             SwitchType=switch/none\nReturnToService=2\nSlurmdTimeout=6\nKillWait=5\n\
+             SwitchType=switch/none\nReturnToService=2\nSlurmdTimeout=4\nKillWait=5\n\
              SlurmdParameters=config_overrides\nMaxArraySize=3\n",
             ports[0]
         );
@@ -254,12 +254,19 @@ impl Drop for Cluster {
 fn studies_run_on_a_real_cluster() {
     let Some(mut cluster) = Cluster::start() else { return };
     let file = cluster.write("tiny.toml", STUDY);
-    through_a_shared_folder(&cluster, &file);
-    tasks_that_fail_once_and_always(&cluster, &file);
-    through_srun(&cluster, &file);
-    a_node_that_does_not_fit_ends_the_study(&cluster, &file);
-    what_is_wrong_is_told(&cluster, &file);
-    interrupted_and_detached(&cluster, &file);
+    let scenes: [(&str, fn(&Cluster, &str)); 6] = [
+        ("through a shared folder", through_a_shared_folder),
+        ("tasks that fail once and always", tasks_that_fail_once_and_always),
+        ("through srun", through_srun),
+        ("a node that does not fit", a_node_that_does_not_fit_ends_the_study),
+        ("what is wrong", what_is_wrong_is_told),
+        ("interrupted and detached", interrupted_and_detached),
+    ];
+    for (name, scene) in scenes {
+        let began = SystemClock.now_ns();
+        scene(&cluster, &file);
+        println!("{name}: {:.1} s", (SystemClock.now_ns() - began) as f64 / 1e9);
+    }
     a_node_dies_and_the_collector_too(&mut cluster, &file);
 }
 

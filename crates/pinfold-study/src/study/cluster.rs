@@ -24,7 +24,7 @@ mod work;
 pub use collector::{Accepted, Ask, Collector, Ended, Failed, Limits, Refusal};
 pub use documents::{
     Answer, Given, Head, JobDocument, Options, ResultError, Scouted, read_options, read_result,
-    result_text, study_digest,
+    result_text, sealed, study_digest,
 };
 pub use nodes::{NodeFigure, NodeRow, NodeTable, node_table};
 pub use parts::{Part, Parts};

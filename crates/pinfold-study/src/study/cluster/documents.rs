@@ -387,7 +387,13 @@ pub fn result_text(answer: &Answer) -> Result<String, SchemaError> {
         refused,
         trials,
     })?;
-    Ok(format!("{line}\n{END}{}\n", hex(line.as_bytes())))
+    Ok(sealed(&line))
+}
+
+/// A line with the one that ends it, as results have.
+#[must_use]
+pub fn sealed(line: &str) -> String {
+    format!("{line}\n{END}{}\n", hex(line.as_bytes()))
 }
 
 /// Reads a result of the run with this key and study.

@@ -511,6 +511,27 @@ pub fn complaint(program: &str, said: &str) -> (String, Option<&'static str>) {
     (format!("{program}: {last}"), hint)
 }
 
+/// What `srun` says of a task's end: why, where it names more than an exit code, and the node,
+/// as in `srun: error: n1: task 0: Exited with exit code 3`.
+#[must_use]
+pub fn srun_end(said: &str) -> (Option<&'static str>, Option<&str>) {
+    let has = |text: &str| said.contains(text);
+    let how = if has("DUE TO TIME LIMIT") {
+        Some("the time limit ended it")
+    } else if has("Node failure") || has("DUE TO NODE FAILURE") {
+        Some("its node failed")
+    } else if has("CANCELLED") {
+        Some("it was cancelled")
+    } else {
+        None
+    };
+    let node = said.lines().find_map(|line| {
+        let (node, rest) = line.strip_prefix("srun: error: ")?.split_once(": ")?;
+        rest.starts_with("task").then_some(node)
+    });
+    (how, node)
+}
+
 /// Whether `sbatch` refused because so many jobs are more than an account may have submitted.
 #[must_use]
 pub fn is_too_many(complaint: &str) -> bool {

@@ -457,12 +457,13 @@ impl Collecting<'_, '_> {
             came = true;
             let outcomes = self.collector.accept((&mut *self.store, self.run), &results);
             let outcomes = outcomes.map_err(|error| study_failure(&error))?;
-            let mut fatal = None;
+            let (mut fatal, mut last) = (None, None);
             for ((from, _), outcome) in results.iter().zip(outcomes) {
                 match outcome {
                     Accepted::Merged { part, node, failed } => {
                         self.transport.settle(from, Taken::Yes)?;
                         self.merged(part, &node, &failed)?;
+                        last = Some((part, node));
                     }
                     Accepted::Known { part } => {
                         self.transport.settle(from, Taken::Yes)?;
@@ -477,6 +478,9 @@ impl Collecting<'_, '_> {
                         }
                     }
                 }
+            }
+            if let Some((part, node)) = last {
+                self.tell(part, &node, Event::Done);
             }
             if let Some(failure) = fatal {
                 return Err(failure);
@@ -497,7 +501,6 @@ impl Collecting<'_, '_> {
             let name = format!("{} on {node}", loaded.cells.all[slot.cell].name(&loaded.study));
             self.tell(part, &name, Event::Failed { message: message.clone() });
         }
-        self.tell(part, node, Event::Done);
         let last = failed.last().map_or("", |(_, message)| message.as_str());
         self.collector
             .keeps_failing(&format!("part {part} on {node}"), last)

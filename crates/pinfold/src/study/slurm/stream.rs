@@ -11,7 +11,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use pinfold_host::process::{Output, Spawn, describe};
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_study::store::TaskRecord;
-use pinfold_study::study::cluster::slurm::{QueueLine, State, Wish};
+use pinfold_study::study::cluster::slurm::{QueueLine, State, Wish, srun_end};
 use pinfold_study::study::cluster::{Ask, Collector, JobDocument};
 
 use super::client::{Slurm, fed, said};
@@ -120,29 +120,16 @@ impl<'a> Stream<'a> {
 /// Why an `srun` gave nothing.
 fn reason(output: &Output) -> String {
     let text = output.stderr_text();
-    let how = if text.contains("DUE TO TIME LIMIT") {
-        "the time limit ended it".to_owned()
-    } else if text.contains("Node failure") || text.contains("DUE TO NODE FAILURE") {
-        "its node failed".to_owned()
-    } else if text.contains("CANCELLED") {
-        "it was cancelled".to_owned()
-    } else {
-        describe(output.status)
-    };
+    let how = srun_end(&text).0.map_or_else(|| describe(output.status), str::to_owned);
     match said(&text) {
         Some(words) => format!("{how}: {words}"),
         None => how,
     }
 }
 
-/// The node, where `srun` names it: `srun: error: n1: task 0: Exited with exit code 3`.
+/// The node, where `srun` names it.
 fn node_of(output: &Output) -> String {
-    let text = output.stderr_text();
-    let named = text.lines().find_map(|line| {
-        let (node, rest) = line.strip_prefix("srun: error: ")?.split_once(": ")?;
-        rest.starts_with("task").then(|| node.to_owned())
-    });
-    named.unwrap_or_default()
+    srun_end(&output.stderr_text()).1.unwrap_or_default().to_owned()
 }
 
 impl Transport for Stream<'_> {

@@ -205,4 +205,10 @@ fn complaints_become_sentences_with_a_way_out() {
     let said = "first\nsrun: error: n1: task 0: Exited with exit code 2\n";
     assert_eq!(last_words(said), Some("first"));
     assert_eq!(last_words(""), None);
+    assert_eq!(srun_end(said), (None, Some("n1")));
+    let said = "slurmstepd: error: *** STEP 9.0 ON n2 CANCELLED AT now DUE TO TIME LIMIT ***\n\
+                srun: error: n2: tasks 0: Terminated\n";
+    assert_eq!(srun_end(said), (Some("the time limit ended it"), Some("n2")));
+    assert_eq!(srun_end("srun: error: Node failure on n3\n"), (Some("its node failed"), None));
+    assert_eq!(srun_end(""), (None, None));
 }
