@@ -230,6 +230,10 @@ fn the_studies_that_ship_and_the_one_of_the_page_are_read() {
     for file in &files {
         for form in [&["check", file.as_str()][..], &["check", file.as_str(), "--quick"]] {
             let (code, told, said) = yard.run(form);
+            if code == Some(2) && said.contains("there is no /dev/kvm") {
+                println!("skipped: {file} has nothing to run without KVM");
+                continue;
+            }
             assert_eq!(code, Some(0), "{file}: {said}");
             assert!(told.contains("trials"), "{told}");
         }
