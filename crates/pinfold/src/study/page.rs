@@ -125,6 +125,14 @@ fn ordered(analysis: &Analysis, name: &str, mut found: Vec<String>) -> Vec<Strin
     found
 }
 
+/// A level as it stands alone: a number says nothing without its factor.
+fn labelled(factor: &str, level: &str) -> String {
+    match level.parse::<f64>() {
+        Ok(_) => format!("{factor} {level}"),
+        Err(_) => level.to_owned(),
+    }
+}
+
 /// The lines of a percentile plot: along lies the share of all samples.
 fn percentiles(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
     let names = [plot.panel.as_deref().unwrap_or(""), plot.series.as_deref().unwrap_or("")];
@@ -145,11 +153,11 @@ fn percentiles(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
         curve.points.iter().map(spot).collect()
     };
     let panels = panels.iter().map(|title| Panel {
-        title: if title.is_empty() { plot.title.clone() } else { title.clone() },
+        title: if title.is_empty() { plot.title.clone() } else { labelled(names[0], title) },
         lines: curves
             .iter()
             .filter(|(key, _)| key[0] == *title)
-            .map(|(key, curve)| Line { name: key[1].clone(), spots: spots(curve) })
+            .map(|(key, curve)| Line { name: labelled(names[1], &key[1]), spots: spots(curve) })
             .collect(),
         ideal: Vec::new(),
     });
@@ -163,7 +171,7 @@ fn percentiles(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
         x_unit: None,
         panels: panels.collect(),
         along: Vec::new(),
-        names: lines,
+        names: lines.iter().map(|line| labelled(names[1], line)).collect(),
         log: (false, plot.log_y),
         mark: None,
         joined: false,
@@ -186,7 +194,7 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
     let shows_ratio = plot.selection.shown == Shown::Ratio || plot.selection.shown == Shown::Value;
     let panels = panels.iter().map(|title| {
         let of = |line: &String| Line {
-            name: line.clone(),
+            name: labelled(names[1], line),
             spots: found
                 .points
                 .iter()
@@ -206,7 +214,7 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
             .collect();
         ideal.dedup_by(|a, b| a.0 == b.0);
         Panel {
-            title: if title.is_empty() { plot.title.clone() } else { title.clone() },
+            title: if title.is_empty() { plot.title.clone() } else { labelled(names[0], title) },
             lines: lines.iter().map(of).collect(),
             ideal,
         }
@@ -220,7 +228,7 @@ fn picture(analysis: &Analysis, plot: &Plot) -> Result<Picture, Failure> {
         x_unit: plot.x_unit,
         panels: panels.collect(),
         along,
-        names: lines,
+        names: lines.iter().map(|line| labelled(names[1], line)).collect(),
         log: (plot.log_x, plot.log_y),
         mark: mark(analysis, plot),
         joined: found.points.iter().any(|(_, point)| point.cells > 1),
