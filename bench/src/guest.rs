@@ -26,7 +26,6 @@ pub fn command(scratch: &Scratch) -> Result<Vec<String>, Failure> {
     let demo = DemoGuest {
         isa: Isa::X86,
         qemu,
-        isa: pinfold_model::Isa::X86,
         accelerator: Accelerator::TcgMulti,
         vcpus: 1,
         memory_mib: MEMORY_MIB,
