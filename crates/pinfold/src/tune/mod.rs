@@ -66,11 +66,21 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
     let topology = common::topology(&host, None)?;
     let scratch = Scratch::new(&host).map_err(|error| host_failure(&error))?;
     let mut subject = Subject::prepare(arguments, &scratch, &host)?;
-    let mut store = Store::open_or_create(&arguments.store)
-        .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
-    let (candidates, findings) = match arguments.resume {
-        Some(run) => (keep::candidates(&store, run, subject.vcpus)?, Vec::new()),
-        None => candidates::candidates(arguments, &subject, &topology)?,
+    let open = || {
+        Store::open_or_create(&arguments.store)
+            .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))
+    };
+    // What is refused leaves no store behind.
+    let (mut store, candidates, findings) = match arguments.resume {
+        Some(run) => {
+            let store = open()?;
+            let candidates = keep::candidates(&store, run, subject.vcpus)?;
+            (store, candidates, Vec::new())
+        }
+        None => {
+            let (candidates, findings) = candidates::candidates(arguments, &subject, &topology)?;
+            (open()?, candidates, findings)
+        }
     };
     let bench =
         Bench { arguments, host: &host, clock: &clock, topology: &topology, candidates, findings };
