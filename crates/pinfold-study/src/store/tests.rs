@@ -126,30 +126,41 @@ fn every_bad_file_is_told_apart() {
 }
 
 #[test]
-fn a_store_of_version_1_is_read_and_gets_the_tables_of_studies() {
-    let folder = Folder::new();
-    let path = folder.path("old.sqlite");
-    {
-        let old = Connection::open(&path).unwrap();
-        old.execute_batch(include_str!("schema.sql")).unwrap();
-        old.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
-        old.pragma_update(None, "user_version", 1).unwrap();
-        let origin = crate::schema::origin_to_json(&fixture::origin()).unwrap();
-        old.execute(
-            "INSERT INTO run (created_unix_s, kind, config, origin, seed, fingerprint)
-             VALUES (1700000000, 'tune', '{}', ?1, '1', 'c0ffee')",
-            [origin],
-        )
-        .unwrap();
-    }
-    for _ in 0..2 {
-        let store = Store::open(&path).unwrap();
-        let run = store.runs().unwrap()[0];
-        assert_eq!(store.run(run).unwrap().kind, "tune");
-        assert_eq!(store.trials(run).unwrap(), []);
-        let version: i64 =
-            store.connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
-        assert_eq!(version, VERSION);
+fn older_stores_are_read_and_get_the_tables_that_they_lack() {
+    let trial = "INSERT INTO session (run, began_unix_s, origin) SELECT id, 1, origin FROM run;
+        INSERT INTO study_cell (run, position, workload, levels) VALUES (1, 0, 'w', '{}');
+        INSERT INTO trial (run, session, block, cell, start, twin, position, node, status,
+                           attempts, began_unix_s, duration_ns, work_ns)
+        VALUES (1, 1, 2, 0, 0, 0, 0, '', 'ok', 1, 0, 5, 4);";
+    let second = format!("{}{trial}", include_str!("schema_2.sql"));
+    for (version, more, trials) in [(1, "", 0), (2, second.as_str(), 1)] {
+        let folder = Folder::new();
+        let path = folder.path("old.sqlite");
+        {
+            let old = Connection::open(&path).unwrap();
+            old.execute_batch(include_str!("schema.sql")).unwrap();
+            old.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+            old.pragma_update(None, "user_version", version).unwrap();
+            let origin = crate::schema::origin_to_json(&fixture::origin()).unwrap();
+            old.execute(
+                "INSERT INTO run (created_unix_s, kind, config, origin, seed, fingerprint)
+                 VALUES (1700000000, 'tune', '{}', ?1, '1', 'c0ffee')",
+                [origin],
+            )
+            .unwrap();
+            old.execute_batch(more).unwrap();
+        }
+        for _ in 0..2 {
+            let store = Store::open(&path).unwrap();
+            let run = store.runs().unwrap()[0];
+            assert_eq!(store.run(run).unwrap().kind, "tune");
+            assert_eq!(store.trials(run).unwrap().len(), trials);
+            assert!(store.cluster(run).unwrap().is_none() && store.nodes(run).unwrap().is_empty());
+            assert!(store.trial_deliveries(run).unwrap().is_empty());
+            let found: i64 =
+                store.connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
+            assert_eq!(found, VERSION);
+        }
     }
 }
 
