@@ -142,11 +142,11 @@ levels = ["any", "near"]
 [[workload]]
 name = "look"
 # Loads that this one's parent has started too, and pages of memory that are bound to a node.
-command = ["sh", "-c", """
+command = ["sh", "-c", '''
 for status in $(grep -ls "PPid:.$PPID\$" /proc/[0-9]*/status); do
-  tr '\\0' ' ' < "${status%status}cmdline"; echo
-done | grep -c 'load memory'
-echo bound $(grep -c bind: /proc/self/numa_maps)"""]
+  tr '\0' ' ' < "$(dirname "$status")/cmdline"; echo
+done | grep -c 'load [m]emory'
+echo bound $(grep -c bind: /proc/self/numa_maps)''']
 lasts = "100ms"
 [[workload.figure]]
 name = "loads"
@@ -168,7 +168,8 @@ rows = ["neighbour", "memory_node"]
 fn neighbours_run_beside_and_memory_is_bound() {
     let yard = Yard::new();
     let file = yard.file("beside.toml", BESIDE);
-    let (_, told, said) = yard.run(&["check", &file]);
+    let (code, told, said) = yard.run(&["check", &file]);
+    assert_eq!(code, Some(0), "{said}");
     if !told.contains(" 4 run,") {
         println!("skipped: {said}");
         return;
