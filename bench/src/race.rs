@@ -12,7 +12,7 @@ use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{
     Block, Direction, Evidence, Rule, Verdict, blocks_needed, quantile, ratio_interval, sign_flip,
 };
-use pinfold_study::store::{RunId, Store};
+use pinfold_study::store::Store;
 use pinfold_study::tune::{
     Costs, Goal, Matrix, NONE, Replayed, TWIN_NAME, TuneConfig, full, replay,
 };
@@ -121,7 +121,7 @@ fn read(name: &str) -> Result<Matrix, Failure> {
 /// Prints a run's numbers as a matrix.
 fn record(path: &str) -> Result<Figures, Failure> {
     let store = Store::open(path)?;
-    let run = store.runs()?.last().copied().unwrap_or(RunId(0));
+    let run = store.runs()?.last().copied().ok_or_else(|| format!("{path} holds no run"))?;
     let matrix = Matrix::of_run(&store, run)?;
     user::write_atomic(&format!("{path}.csv"), matrix.to_text().as_bytes())?;
     Ok(Figures {

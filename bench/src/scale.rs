@@ -51,7 +51,7 @@ struct Size {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let size = match arguments.quick {
         true => Size { nodes: 100, jobs: 20, blocks: 10 },
-        false => Size { nodes: 10_000, jobs: 500, blocks: 40 },
+        false => Size { nodes: 10_000, jobs: 625, blocks: 40 },
     };
     let host = LiveHost::new()?;
     let topology = pinfold_topology::discover(&host)?;

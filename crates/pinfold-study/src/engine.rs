@@ -280,8 +280,7 @@ impl<W: Work> Engine<W> {
             open = left;
             self.give_up(failed, environment)?;
             for one in open.iter().filter(|one| one.failures > 0) {
-                let message = one.error.as_ref().map(|error| error.message.clone());
-                let event = Event::Retries { message: message.unwrap_or_default() };
+                let event = Event::Retries { message: one.message() };
                 let (block, name) = self.work.place(one.slot);
                 self.work.tell(environment.progress, event, (block, &name));
             }

@@ -108,7 +108,7 @@ impl Spawn {
             if out_ready {
                 let before = stdout.len();
                 read_some(&mut streams.stdout, &mut stdout).map_err(io_fault)?;
-                heard(stdout.get(before..).unwrap_or_default());
+                heard(&stdout[before..]);
             }
             if err_ready {
                 read_some(&mut streams.stderr, &mut stderr).map_err(io_fault)?;

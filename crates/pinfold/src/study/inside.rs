@@ -15,7 +15,7 @@ use pinfold_study::study::{
 
 use super::job::Ended;
 use super::probes::{Exits, Observation, one_figure};
-use super::trials::{ANYWHERE, figures};
+use super::trials::{figures, words};
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
 use crate::tune::loads::GuestSide;
@@ -152,54 +152,40 @@ impl Inside<'_> {
 
     /// The warm-up runs and the one that counts.
     fn measured(&self, agent: &Agent, wanted: Wanted<'_>, argv: &[String]) -> Tried<TrialResult> {
+        let limit_ns = wanted.cell.workload(wanted.study).time_limit_ns;
         let mut work_ns = 0;
-        for run in 0..=wanted.study.warm_up {
-            let observation = match run == wanted.study.warm_up {
-                false => None,
-                true => {
-                    let tasks = self.running.found.tasks();
-                    let probes = &wanted.study.probes;
-                    match Observation::begin(self.running.host, probes, &self.pus, &tasks) {
-                        Ok(observation) => Some(observation),
-                        Err(error) => return Ok(Err(error)),
-                    }
-                }
-            };
-            let exits = observation.as_ref().and_then(|_| {
-                let (host, tasks) = (self.running.host, self.running.found.tasks());
-                Exits::begin(host, &wanted.study.probes, self.facts.accelerator, &tasks)
-            });
-            let limit_ns = wanted.cell.workload(wanted.study).time_limit_ns;
-            let ended = match self.run(agent, argv, limit_ns)? {
-                Ok(ended) => ended,
+        for _ in 0..wanted.study.warm_up {
+            match self.run(agent, argv, limit_ns)? {
+                Ok(ended) => work_ns += ended.elapsed_ns,
                 Err(error) => return Ok(Err(error)),
-            };
-            work_ns += ended.elapsed_ns;
-            let Some(observation) = observation else { continue };
-            let seen = observation.end(self.running.host);
-            let exits = exits.map(|exits| exits.end(self.running.host));
-            return Ok(figures(wanted, &ended).and_then(|mut figures| {
-                figures.extend(seen?);
-                figures.extend(exits.into_iter().flatten());
-                Ok(TrialResult { figures, work_ns })
-            }));
+            }
         }
-        Ok(Err(TrialError::failed("it was not run")))
+        let (host, tasks) = (self.running.host, self.running.found.tasks());
+        let probes = &wanted.study.probes;
+        let observation = match Observation::begin(host, probes, &self.pus, &tasks) {
+            Ok(observation) => observation,
+            Err(error) => return Ok(Err(error)),
+        };
+        let exits = Exits::begin(host, probes, self.facts.accelerator, &tasks);
+        let ended = match self.run(agent, argv, limit_ns)? {
+            Ok(ended) => ended,
+            Err(error) => return Ok(Err(error)),
+        };
+        work_ns += ended.elapsed_ns;
+        let seen = observation.end(host);
+        let exits = exits.map(|exits| exits.end(host));
+        Ok(figures(wanted, &ended).and_then(|mut figures| {
+            figures.extend(seen?);
+            figures.extend(exits.into_iter().flatten());
+            Ok(TrialResult { figures, work_ns })
+        }))
     }
 
     /// Its command as the guest takes it.
     fn argv(&mut self, agent: &Agent, wanted: Wanted<'_>) -> Tried<Vec<String>> {
-        let cpus = &agent.hello().cpus_online;
-        let built_in = |name: &str| match name {
-            "pus" => Some(cpus.to_string()),
-            "n_pus" => Some(cpus.len().to_string()),
-            "places" => Some(ANYWHERE.to_owned()),
-            "block" => Some((wanted.block + 1).to_string()),
-            _ => None,
-        };
-        let mut words = match wanted.cell.words(wanted.study, &built_in) {
+        let mut words = match words(wanted, (&agent.hello().cpus_online, None)) {
             Ok(words) => words,
-            Err(why) => return Ok(Err(TrialError::fatal(why))),
+            Err(error) => return Ok(Err(error)),
         };
         let workload = wanted.cell.workload(wanted.study);
         let path = match (&workload.program, wanted.cell.guest_program(wanted.study)) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use pinfold_host::user::{self, StateDir};
 use pinfold_host::{HostMut as _, LiveHost, SystemClock, Vigil, process};
-use pinfold_model::{CpuSet, EmulationPlan, EmulatorWish, Origin, Speed, Topology};
+use pinfold_model::{CpuSet, EmulationPlan, EmulatorWish, Origin, Plan, Speed, Topology};
 use pinfold_probe::agent::{Agent, AgentError};
 use pinfold_probe::loads::{HostLoads, LoadError};
 use pinfold_probe::pinload::Pinload;
@@ -122,9 +122,34 @@ impl<'a> HostRunner<'a> {
             finished(index, result.and_then(|result| kept.map(|()| result)))
         };
         let memory = beside.memory;
-        if let Ground::Guest(guest) = ground {
-            return self.in_guest(guest, request, &mut finished);
+        match ground {
+            Ground::Guest(guest) => self.in_guest(guest, request, &mut finished),
+            Ground::Plain(pus) => {
+                let enter = Enter { files: Vec::new(), pus: pus.clone(), places: None, memory };
+                self.with_trials((request, None), &mut finished, |mut trials| {
+                    self.wait_out(&mut trials, &enter)
+                })
+            }
+            Ground::Planned(plan, places) => {
+                let enter =
+                    Enter { files: Vec::new(), pus: plan.pus(), places: places.clone(), memory };
+                self.with_trials((request, Some(plan)), &mut finished, |mut trials| {
+                    self.wait_out(&mut trials, &enter)
+                })
+            }
+            Ground::Slowed(plan) => {
+                self.with_trials((request, None), &mut finished, |trials| self.slowed(plan, trials))
+            }
         }
+    }
+
+    /// The trials of a start, as processes of this host.
+    fn with_trials(
+        &self,
+        (request, plan): (&StartRequest<'_>, Option<&Plan>),
+        finished: &mut Finished<'_>,
+        work: impl FnOnce(Trials<'_, '_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let journals = place::journals(self.state, &SystemClock)?;
         let loads = self.loads(request)?;
         let means = Means {
@@ -134,24 +159,8 @@ impl<'a> HostRunner<'a> {
             bell: &self.bell,
             loads: loads.as_ref(),
         };
-        match ground {
-            Ground::Guest(_) => Ok(()),
-            Ground::Plain(pus) => {
-                let enter = Enter { files: Vec::new(), pus: pus.clone(), places: None, memory };
-                let mut trials = Trials::new(means, request, None, &mut finished);
-                self.wait_out(&mut trials, &enter)
-            }
-            Ground::Planned(plan, places) => {
-                let enter =
-                    Enter { files: Vec::new(), pus: plan.pus(), places: places.clone(), memory };
-                let mut trials = Trials::new(means, request, Some(plan), &mut finished);
-                self.wait_out(&mut trials, &enter)
-            }
-            Ground::Slowed(plan) => {
-                let trials = Trials::new(means, request, None, &mut finished);
-                self.slowed(plan, trials)
-            }
-        }
+        let mut finished = |index: usize, result| finished(index, result);
+        work(Trials::new(means, request, plan, &mut finished))
     }
 
     /// A guest for all trials of the start.

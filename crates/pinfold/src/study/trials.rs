@@ -21,7 +21,7 @@ use crate::tune::loads::HostSide;
 const WHOLE_TIME: &str = "t_full";
 
 /// In the place of a list of PUs: a thread may run on any.
-pub const ANYWHERE: &str = "any";
+const ANYWHERE: &str = "any";
 
 /// Where a process of the start begins.
 #[derive(Clone)]
@@ -143,17 +143,7 @@ impl<'a, 'f> Trials<'a, 'f> {
     }
 
     fn begin(&self, wanted: Wanted<'a>, enter: &Enter) -> Result<Running<'a>, TrialError> {
-        let built_in = |name: &str| match name {
-            "pus" => Some(enter.pus.to_string()),
-            "n_pus" => Some(enter.pus.len().to_string()),
-            "places" => Some(enter.places.as_ref().map_or(ANYWHERE.to_owned(), |places| {
-                let list: Vec<String> = places.iter().map(ToString::to_string).collect();
-                list.join(",")
-            })),
-            "block" => Some((wanted.block + 1).to_string()),
-            _ => None,
-        };
-        let words = wanted.cell.words(wanted.study, &built_in).map_err(TrialError::fatal)?;
+        let words = words(wanted, (&enter.pus, enter.places.as_deref()))?;
         let workload = wanted.cell.workload(wanted.study);
         let argv = match &workload.program {
             Program::Pinload(_) => [vec![self.means.pinload.path()], words].concat(),
@@ -254,6 +244,23 @@ fn spawn(argv: &[String], enter: &Enter) -> Spawn {
         .cgroup_files(enter.files.clone())
         .affinity(enter.pus.clone())
         .memory_node(enter.memory)
+}
+
+/// The words of its command, on these PUs; `places` are those of its threads, if each has one.
+pub fn words(
+    wanted: Wanted<'_>,
+    (pus, places): (&CpuSet, Option<&[PuId]>),
+) -> Result<Vec<String>, TrialError> {
+    let list =
+        |places: &[PuId]| places.iter().map(ToString::to_string).collect::<Vec<String>>().join(",");
+    let built_in = |name: &str| match name {
+        "pus" => Some(pus.to_string()),
+        "n_pus" => Some(pus.len().to_string()),
+        "places" => Some(places.map_or_else(|| ANYWHERE.to_owned(), list)),
+        "block" => Some((wanted.block + 1).to_string()),
+        _ => None,
+    };
+    wanted.cell.words(wanted.study, &built_in).map_err(TrialError::fatal)
 }
 
 /// What a run printed, and how long it took.

@@ -53,6 +53,15 @@ pub fn lacking(isa: Isa) -> Option<Failure> {
     cross::missing(isa).map(|error| Failure::from_error(Exit::Host, &error, error.hint()))
 }
 
+/// Empty disks in these files.
+fn disks(file: &dyn Fn(&str) -> String) -> Result<GuestDisks, Failure> {
+    let disks = GuestDisks { ahci: file("ahci.img"), virtio: file("virtio.img") };
+    for disk in [&disks.ahci, &disks.virtio] {
+        user::write_atomic(disk, &vec![0; DISK_BYTES]).map_err(|error| host_failure(&error))?;
+    }
+    Ok(disks)
+}
+
 impl Kit {
     /// Gets and builds what is needed.
     pub fn prepare(isa: Isa, scratch: &Scratch) -> Result<Self, Failure> {
@@ -69,11 +78,7 @@ impl Kit {
             .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
         let initramfs = scratch.file(&format!("initramfs-{isa}"));
         user::write_atomic(&initramfs, &archive).map_err(|error| host_failure(&error))?;
-        let disks =
-            GuestDisks { ahci: scratch.file("ahci.img"), virtio: scratch.file("virtio.img") };
-        for disk in [&disks.ahci, &disks.virtio] {
-            user::write_atomic(disk, &vec![0; DISK_BYTES]).map_err(|error| host_failure(&error))?;
-        }
+        let disks = disks(&|name| scratch.file(name))?;
         Ok(Self {
             isa,
             qemu: guest::emulator_of(isa).0,
@@ -93,10 +98,7 @@ impl Kit {
     /// The same with files of their own for another guest that runs meanwhile.
     pub fn other(&self, scratch: &Scratch, index: u32) -> Result<Self, Failure> {
         let file = |name: &str| scratch.file(&format!("{index}-{name}"));
-        let disks = GuestDisks { ahci: file("ahci.img"), virtio: file("virtio.img") };
-        for disk in [&disks.ahci, &disks.virtio] {
-            user::write_atomic(disk, &vec![0; DISK_BYTES]).map_err(|error| host_failure(&error))?;
-        }
+        let disks = disks(&file)?;
         let (agent_socket, console) = (file("agent.sock"), file("console.log"));
         Ok(Self { disks, agent_socket, console, ..self.clone() })
     }

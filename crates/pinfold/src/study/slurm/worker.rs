@@ -53,8 +53,8 @@ pub fn worker(arguments: &WorkerArgs, state: Option<&str>) -> Result<(), Failure
         study: study_digest(&job.toml, job.quick),
         part,
         attempt: arguments.attempt,
-        node: node()?,
-        job: job_number(),
+        node: told("SLURMD_NODENAME")?,
+        job: job_number()?,
         mask: topology.allowed.to_string(),
         origin: common::origin(&host, &topology, 0)?,
         began_unix_s,
@@ -113,20 +113,18 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
-/// The node's name as Slurm knows it.
-fn node() -> Result<String, Failure> {
-    variable("SLURMD_NODENAME").ok_or_else(|| {
-        Failure::new(Exit::Input, "SLURMD_NODENAME is not set: this is no task of Slurm")
+/// What Slurm tells each of its tasks.
+fn told(name: &str) -> Result<String, Failure> {
+    variable(name).ok_or_else(|| {
+        Failure::new(Exit::Input, format!("{name} is not set: this is no task of Slurm"))
             .with_hint("`pinfold study run FILE --engine slurm` submits such tasks")
     })
 }
 
-fn job_number() -> String {
+fn job_number() -> Result<String, Failure> {
     match (variable("SLURM_ARRAY_JOB_ID"), variable("SLURM_ARRAY_TASK_ID")) {
-        (Some(job), Some(element)) => format!("{job}_{element}"),
-        (Some(_), None) | (None, Some(_)) | (None, None) => {
-            variable("SLURM_JOB_ID").unwrap_or_default()
-        }
+        (Some(job), Some(element)) => Ok(format!("{job}_{element}")),
+        (Some(_), None) | (None, Some(_)) | (None, None) => told("SLURM_JOB_ID"),
     }
 }
 
