@@ -35,7 +35,6 @@ use tables::Findings;
 use trial::{Place, Trial};
 
 const PAGE: &str = "docs/emulation.md";
-const PICTURES: &str = "docs/emulation";
 const RAW: &str = "target/bench/emulate.json";
 /// A burst of so many units takes a second at full speed; measured at the start.
 const MEASURE_MS: u32 = 1_200;
@@ -363,8 +362,11 @@ fn show(
     for (name, text) in &parts {
         page::put_between(page, name, text)?;
     }
+    // Its pictures lie beside it, in a folder of its name.
+    let folder = page.trim_end_matches(".md");
+    std::fs::create_dir_all(folder)?;
     for (file, picture) in pictures(found) {
-        user::write_atomic(&format!("{PICTURES}/{file}.svg"), picture.as_bytes())?;
+        user::write_atomic(&format!("{folder}/{file}.svg"), picture.as_bytes())?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ mod emulate;
 mod first_second;
 mod gap;
 mod guest;
+mod limits;
 mod observe;
 mod origin;
 mod page;
@@ -36,7 +37,7 @@ pub type Failure = Box<dyn std::error::Error>;
 #[derive(Debug, Parser)]
 #[command(name = "pinfold-bench")]
 pub struct Arguments {
-    /// Which [default: all but emulate, gap, observe, react, rulers, scale and watch, which need a machine without other work]
+    /// Which [default: all but emulate, gap, limits, observe, react, rulers, scale and watch, which need a machine without other work]
     names: Vec<Name>,
     /// Rounds; each runs every contender once [default: as many as the benchmark needs]
     #[arg(long, value_name = "N")]
@@ -44,7 +45,7 @@ pub struct Arguments {
     /// Seed of the random order
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Put the figures into a page [default: docs/figures.md, docs/emulation.md, docs/rulers.md, docs/scale.md]
+    /// Put the figures into a page [default: docs/figures.md, docs/emulation.md, docs/emulation-limits.md, docs/rulers.md, docs/scale.md]
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     write: Option<Option<String>>,
     /// A first look of a few minutes (emulate), of the first cache only (memory of rulers), of 100
@@ -86,6 +87,8 @@ pub enum Name {
     Observe,
     /// How true the speed of a virtual node is, by method
     Emulate,
+    /// What an emulated CPU cannot hide
+    Limits,
     /// How soon an emulated speed changes, and how close a replayed load is
     React,
     /// How straight the rulers are, each beside the best instrument for its job
@@ -126,6 +129,10 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Name::Emulate => {
                 // It has a page of its own, with pictures.
                 emulate::run(arguments)?;
+                continue;
+            }
+            Name::Limits => {
+                limits::run(arguments)?;
                 continue;
             }
             Name::Rulers => {

@@ -126,9 +126,14 @@ impl<'t> Platform<'t> {
         SystemClock.sleep_ns(SETTLE_NS);
     }
 
+    /// `pinload` with these words in a vnode, about to be started.
+    pub fn command_in(&self, vnode: &str, argv: &[String]) -> Spawn {
+        self.command(&["exec", vnode, "--", self.tools.pinload]).args(argv)
+    }
+
     /// A load in a vnode, about to be started.
     pub fn entering(&self, vnode: &str, load: Load) -> Spawn {
-        self.command(&["exec", vnode, "--", self.tools.pinload]).args(load.argv())
+        self.command_in(vnode, &load.argv())
     }
 
     /// Runs a load in a vnode.

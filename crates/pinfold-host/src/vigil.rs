@@ -35,6 +35,8 @@ pub struct Heard {
     pub threads: BTreeSet<Tid>,
     /// True if a file or directory was written to, or is gone.
     pub files: bool,
+    /// True if one of the other sources can be read.
+    pub others: bool,
 }
 
 /// Threads, files and directories that are listened to.
@@ -156,6 +158,8 @@ impl Vigil {
         let seen: Vec<PollFlags> = sources.iter().map(PollFd::revents).collect();
         drop(sources);
         let mut heard = Heard::default();
+        let own = seen.len().saturating_sub(others.len());
+        heard.others = seen.iter().skip(own).any(|flags| !flags.is_empty());
         let mut ended = Vec::new();
         for (tid, flags) in self.threads.keys().zip(&seen) {
             if !flags.is_empty() {

@@ -56,7 +56,7 @@ const S: u64 = 1_000_000_000;
 /// Without a beat of the supervisor for so long nothing is taken any more.
 const VOUCH_NS: u64 = 90 * MS;
 /// How often it beats.
-const BEAT_NS: u64 = 30 * MS;
+const BEAT_NS: u64 = 40 * MS;
 
 /// All methods, the preferred first.
 pub const METHODS: &[MethodInfo] = &[

@@ -1,9 +1,10 @@
 //! Deals the threads of a vnode to the groups of its cores.
 //!
 //! A thread is born in its maker's group, so that one group would fill up. The dealer looks every
-//! few milliseconds and moves as few threads as make the numbers of those that want to run
-//! even. At the end all are brought back to the first group. What this leaves: between two
-//! looks, a burst of births shares one core.
+//! few milliseconds, less often where nobody has come or gone for a while, and moves as few
+//! threads as make the numbers of those that want to run even. At the end all are brought back to
+//! the first group. What this leaves: between two looks, a burst of births shares one core. On a
+//! single core there is nothing to deal.
 
 use pinfold_host::{HostMut, paths, proc_stat};
 use pinfold_model::Tid;
@@ -13,10 +14,12 @@ use crate::SpeedError;
 use crate::enclosure::{Enclosure, Part};
 use crate::release::{listed, numbers};
 
-/// How often the lists of threads are read.
+/// How often the lists of threads are read while they change, if nobody says it.
 pub(super) const LOOK_NS: u64 = 5 * MS;
-/// In one of so many looks, who wants to run is looked at though the lists are the same.
-const CALM_LOOKS: u32 = 4;
+/// After so many looks who wants to run is looked at, though the lists are the same.
+const CALM_LOOKS: u64 = 4;
+/// Lists that are the same after so many looks are read only as often as that.
+const LONG_CALM_LOOKS: u64 = 20;
 
 /// A thread, and whether it wants to run.
 type Hand = Vec<(Tid, bool)>;
@@ -25,8 +28,11 @@ pub(super) struct Dealer {
     // Where threads are that nobody has dealt yet.
     home: Option<String>,
     decks: Vec<Deck>,
+    look_ns: u64,
+    // The lists, since when they are the same, and when who wants to run was looked at.
     seen: Vec<String>,
-    calm: u32,
+    same_since_ns: u64,
+    looked_ns: u64,
     pub(super) moved: u64,
 }
 
@@ -36,7 +42,7 @@ struct Deck {
 }
 
 impl Dealer {
-    pub(super) fn new(enclosure: &Enclosure) -> Self {
+    pub(super) fn new(enclosure: &Enclosure, look_ns: u64) -> Self {
         let is_unified = |group: &String| enclosure.unified.contains(group);
         let members = |group: &str, unified: bool| match unified {
             true => paths::cgroup_threads(group),
@@ -53,25 +59,38 @@ impl Dealer {
         };
         let decks: Vec<Deck> = enclosure.parts.iter().map(deck).collect();
         let home = enclosure.cpu.as_ref().map(|group| members(group, is_unified(group)));
-        let home = home.filter(|home| decks.iter().all(|deck| deck.members != *home));
-        Self { home, decks, seen: Vec::new(), calm: 0, moved: 0 }
+        // Nobody enters there except a group of somebody else.
+        let home = home
+            .filter(|home| enclosure.is_attached && decks.iter().all(|deck| deck.members != *home));
+        Self { home, decks, look_ns, seen: Vec::new(), same_since_ns: 0, looked_ns: 0, moved: 0 }
     }
 
-    /// Looks, and deals where it is due.
-    pub(super) fn look(&mut self, host: &dyn HostMut) -> Result<(), SpeedError> {
+    /// Looks, and deals where it is due; answers when to look again.
+    pub(super) fn look(&mut self, host: &dyn HostMut, now_ns: u64) -> Result<u64, SpeedError> {
+        if self.home.is_none() && self.decks.len() <= 1 {
+            return Ok(u64::MAX);
+        }
         let files = self.home.iter().chain(self.decks.iter().map(|deck| &deck.members));
         let lists: Vec<String> =
             files.map(|path| host.read_text(path)).collect::<Result<_, _>>()?;
-        self.calm = if lists == self.seen { self.calm + 1 } else { 0 };
-        if !self.calm.is_multiple_of(CALM_LOOKS) {
-            return Ok(());
+        let is_same = lists == self.seen;
+        if !is_same {
+            self.same_since_ns = now_ns;
         }
+        let calm_ns = self.look_ns.saturating_mul(CALM_LOOKS);
+        let long_calm_ns = self.look_ns.saturating_mul(LONG_CALM_LOOKS);
+        let is_calm = now_ns.saturating_sub(self.same_since_ns) >= long_calm_ns;
+        let next_ns = now_ns.saturating_add(if is_calm { calm_ns } else { self.look_ns });
+        if is_same && now_ns.saturating_sub(self.looked_ns) < calm_ns {
+            return Ok(next_ns);
+        }
+        self.looked_ns = now_ns;
         let mut hands: Vec<Vec<Tid>> = lists.iter().map(|list| numbers(list)).collect();
         self.seen = lists;
         let home = if self.home.is_some() { hands.remove(0) } else { Vec::new() };
         // With one thread each there is nothing to even out.
         if home.is_empty() && hands.iter().all(|hand| hand.len() <= 1) {
-            return Ok(());
+            return Ok(next_ns);
         }
         let wanting = |tids: Vec<Tid>| -> Result<Hand, SpeedError> {
             let mut hand = Hand::new();
@@ -88,7 +107,7 @@ impl Dealer {
                 self.moved += 1;
             }
         }
-        Ok(())
+        Ok(next_ns)
     }
 
     /// Brings everybody back to where they entered: undo knows them there.

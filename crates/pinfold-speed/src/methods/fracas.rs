@@ -82,7 +82,6 @@ pub(super) struct Fracas<'h> {
     outside: &'h dyn Outside,
     parts: Vec<Pair>,
     dealer: Dealer,
-    period_ns: u64,
     is_over: bool,
     slices: String,
 }
@@ -108,8 +107,7 @@ pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Fracas<'h>, SpeedErro
         host: ground.host,
         outside: ground.outside,
         parts,
-        dealer: Dealer::new(ground.enclosure),
-        period_ns: ground.node.period(),
+        dealer: Dealer::new(ground.enclosure, ground.node.period()),
         is_over: false,
         slices: slices(ground.host)?,
     })
@@ -223,8 +221,7 @@ impl Emulation for Fracas<'_> {
     }
 
     fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
-        self.dealer.look(self.host)?;
-        Ok(now_ns.saturating_add(self.period_ns))
+        self.dealer.look(self.host, now_ns)
     }
 
     /// None: what a burner burned says nothing of what the vnode wanted.

@@ -41,7 +41,7 @@ pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Quota<'h>, SpeedError
         host: ground.host,
         period_us: ground.node.period() / US,
         parts: ground.enclosure.parts.iter().map(|part| (part.clone(), None)).collect(),
-        dealer: Dealer::new(ground.enclosure),
+        dealer: Dealer::new(ground.enclosure, LOOK_NS),
         is_over: false,
     };
     for (part, _) in quota.parts.iter().filter(|(part, _)| !part.unified) {
@@ -101,8 +101,7 @@ impl Emulation for Quota<'_> {
     }
 
     fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
-        self.dealer.look(self.host)?;
-        Ok(now_ns.saturating_add(LOOK_NS))
+        self.dealer.look(self.host, now_ns)
     }
 
     /// What the kernel says of groups that have one core; version 1 says it only where `cpuacct` is

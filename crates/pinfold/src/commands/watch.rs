@@ -273,7 +273,7 @@ impl Desk<'_> {
         let idle = SystemClock.now_ns().saturating_add(pause);
         let next = next.chain(metrics.next()).fold(idle, u64::min);
         let heard = self.ear.wait(&SystemClock, next, &metrics.sources())?;
-        self.is_changed |= heard != Heard::default();
+        self.is_changed |= heard.files || !heard.threads.is_empty();
         let now = SystemClock.now_ns();
         self.placements.values_mut().for_each(|placement| placement.heard(&heard, now));
         Ok(())

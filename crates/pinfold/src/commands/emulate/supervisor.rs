@@ -308,10 +308,12 @@ fn until_done(
     work: &mut Work<'_>,
 ) -> Result<Option<Caller>, Failure> {
     let mut vigil = Vigil::new();
+    let mut is_asked = true;
     loop {
         let now = SystemClock.now_ns();
         let next = platformed.nodes.turn(now).map_err(|error| speed_failure(&error))?;
-        let heard = listener.as_mut().map(|listener| listener.hear(now)).unwrap_or_default();
+        let listener_due = listener.as_mut().filter(|listener| is_asked || listener.is_waiting());
+        let heard = listener_due.map(|listener| listener.hear(now)).unwrap_or_default();
         for (caller, question) in heard {
             match question {
                 Ok(Ask::Down) => return Ok(Some(caller)),
@@ -329,8 +331,11 @@ fn until_done(
         sources.extend(interrupt::bell());
         sources.extend(bell);
         let ns = next.saturating_sub(SystemClock.now_ns());
-        vigil.wait(ns, &sources).map_err(|error| common::host_failure(&error))?;
-        interrupt::silence();
+        let woken = vigil.wait(ns, &sources).map_err(|error| common::host_failure(&error))?;
+        is_asked = woken.others;
+        if is_asked {
+            interrupt::silence();
+        }
     }
 }
 

@@ -168,6 +168,11 @@ impl Listener {
         bell.into_iter().chain(callers).collect()
     }
 
+    /// True if somebody has begun to ask, whose patience may end.
+    pub fn is_waiting(&self) -> bool {
+        !self.callers.is_empty()
+    }
+
     /// Whole questions that have come, without waiting. Who is slow or asks for too much is hung
     /// up on.
     pub fn hear(&mut self, now: u64) -> Vec<(Caller, Result<Ask, Failure>)> {

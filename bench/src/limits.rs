@@ -1,0 +1,186 @@
+//! `limits`: what an emulated CPU cannot hide, by Pinfold's own rulers.
+//!
+//! A vnode of one core at half speed under `stall`, with turns of 1 ms so that windows of 100 µs
+//! lie between two stalls, and the same PU outside it, in turns of random order. A CPU of half
+//! the speed would show twice the time for what the core itself does, at every scale, and the same
+//! for what it waits for.
+
+use pinfold_host::LiveHost;
+use pinfold_host::process::{self, Spawn};
+use pinfold_model::{CpuSet, PuId};
+use pinfold_probe::figures::Instrument;
+use pinfold_probe::memory::{Chase, Order, Place, Sizes, Windows};
+use pinfold_probe::os::{Operation, OsLatency};
+use pinfold_probe::pinload::Pinload;
+use pinfold_probe::rulers::{Cpus, Ruler};
+use pinfold_probe::speed_rulers::SpeedRuler as _;
+use pinfold_study::random::Pcg32;
+use pinfold_study::stats::{median, quantile};
+
+use crate::emulate::platform::{Platform, Tools};
+use crate::page::{self, Table};
+use crate::scratch::Scratch;
+use crate::{Arguments, Failure, origin, pairs, topo};
+
+const PAGE: &str = "docs/emulation-limits.md";
+const VNODE: &str = "limits";
+const VNODE_TOML: &str = "[[vnode]]\nname = \"limits\"\ncores = 1\nspeed = \"50%\"\nmethod = \"stall\"\nperiod = \"1ms\"\n";
+const ROUNDS: u32 = 9;
+const PATIENCE_NS: u64 = 120_000_000_000;
+/// Windows between two stalls, and windows that hold several turns.
+const SHORT_US: u32 = 100;
+const LONG_US: u32 = 5_000;
+const KIB: u64 = 1024;
+
+/// What is looked at.
+enum Probe {
+    /// An instrument of `pinload`; the windows' quantile that counts.
+    Windows(Instrument, f64),
+    /// Timer wake-ups; the quantile of their lateness.
+    Wakeups(Ruler, f64),
+}
+
+struct Case {
+    what: &'static str,
+    /// What a CPU of half the speed would show, as a ratio to full speed.
+    slower: &'static str,
+    probe: Probe,
+    outside: Vec<f64>,
+    inside: Vec<f64>,
+}
+
+/// Measures, prints, and writes the section if asked.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let (host, scratch, pinload) = (LiveHost::new()?, Scratch::on_disk()?, Pinload::install()?);
+    let topology = pinfold_topology::discover(&host)?;
+    let (pinfold, path) = (topo::program_beside(arguments)?, pinload.path());
+    let tools = Tools { pinfold: &pinfold, pinload: &path, folder: scratch.path() };
+    let platform = Platform::up(tools, VNODE, VNODE_TOML)?;
+    let pus = platform.pus(VNODE)?;
+    let pu = pus.first().ok_or("a vnode without a PU")?;
+    let rounds = arguments.rounds.unwrap_or(ROUNDS);
+    let mut random = Pcg32::new(arguments.seed, 11);
+    let mut cases = cases(pu);
+    for _ in 0..rounds {
+        random.shuffle(&mut cases);
+        for case in &mut cases {
+            let mut sides = [true, false];
+            random.shuffle(&mut sides);
+            for is_inside in sides {
+                let argv = case.probe.argv();
+                let spawn = match is_inside {
+                    true => platform.command_in(VNODE, &argv),
+                    false => Spawn::new(&path).args(&argv).affinity(pus.clone()),
+                };
+                let value = case.probe.read(spawn)?;
+                if is_inside { case.inside.push(value) } else { case.outside.push(value) }
+            }
+        }
+    }
+    platform.down()?;
+    cases.sort_by_key(|case| case.what);
+    let text = format!(
+        "On {}; PU {pu}; a vnode at 50 % under `stall` with turns of 1 ms; {rounds} rounds in random order; Pinfold {}; seed {}.\n\n{}",
+        origin::of_host(&host, &topology)?,
+        env!("CARGO_PKG_VERSION"),
+        arguments.seed,
+        table(&cases).to_markdown()
+    );
+    std::io::Write::write_all(&mut std::io::stdout(), format!("\n{text}").as_bytes())?;
+    match &arguments.write {
+        Some(file) => page::put_between(file.as_deref().unwrap_or(PAGE), "limits", &text),
+        None => Ok(()),
+    }
+}
+
+fn cases(pu: PuId) -> Vec<Case> {
+    let chase = |bytes: u64, length_us: u32| {
+        let place = Place { pu: Some(pu), ..Place::default() };
+        let windows = Windows { count: 200, length_us };
+        let order = Order::Random;
+        let sizes = Sizes::one(bytes);
+        Chase { sizes, order, loads: None, place, windows }.instrument()
+    };
+    let null = || {
+        let cpus = Some(CpuSet::single(pu));
+        OsLatency { operations: vec![Operation::Null], cpus, ..OsLatency::new(400_000_000) }
+            .instrument()
+    };
+    let call = |length_us: u32| {
+        let mut instrument = null();
+        instrument.arguments.extend(["--window-us".to_owned(), length_us.to_string()]);
+        instrument
+    };
+    let wakeup = || Ruler::wakeup(500_000_000).on(Cpus::These(CpuSet::single(pu)));
+    let case =
+        |what, slower, probe| Case { what, slower, probe, outside: Vec::new(), inside: Vec::new() };
+    vec![
+        case(
+            "a load from 16 KiB, between stalls",
+            "2",
+            Probe::Windows(chase(16 * KIB, SHORT_US), 0.05),
+        ),
+        case("a load from 16 KiB, over 5 ms", "2", Probe::Windows(chase(16 * KIB, LONG_US), 0.5)),
+        case(
+            "a load from 64 MiB, between stalls",
+            "1",
+            Probe::Windows(chase(64 * KIB * KIB, SHORT_US), 0.05),
+        ),
+        case(
+            "a load from 64 MiB, over 5 ms",
+            "1",
+            Probe::Windows(chase(64 * KIB * KIB, LONG_US), 0.5),
+        ),
+        case("a system call, between stalls", "2", Probe::Windows(call(SHORT_US), 0.05)),
+        case("a system call, over 5 ms", "2", Probe::Windows(call(LONG_US), 0.5)),
+        case("a timer's lateness, median", "about 2", Probe::Wakeups(wakeup(), 0.5)),
+        case("a timer's lateness, 95 %", "about 2", Probe::Wakeups(wakeup(), 0.95)),
+    ]
+}
+
+impl Probe {
+    fn argv(&self) -> Vec<String> {
+        match self {
+            Probe::Windows(instrument, _) => instrument.argv(),
+            Probe::Wakeups(ruler, _) => ruler.argv(),
+        }
+    }
+
+    /// Runs it and reads its figure (ns).
+    fn read(&self, spawn: Spawn) -> Result<f64, Failure> {
+        let output = spawn.capture(PATIENCE_NS)?;
+        if !output.status.success() {
+            let (how, said) = (process::describe(output.status), output.stderr_text());
+            return Err(format!("{}: {how}: {}", self.argv().join(" "), said.trim()).into());
+        }
+        let text = output.stdout_text();
+        let (samples, part) = match self {
+            Probe::Windows(instrument, part) => {
+                let figures = instrument.parse(&text)?;
+                (figures.into_iter().next().ok_or("no figure")?.samples, part)
+            }
+            Probe::Wakeups(ruler, part) => {
+                let series = ruler.parse(&text)?;
+                (series.into_iter().next().ok_or("no series")?.samples, part)
+            }
+        };
+        Ok(quantile(&samples, *part).ok_or("no samples")?)
+    }
+}
+
+fn table(cases: &[Case]) -> Table {
+    let head = ["what", "at full speed", "at 50 %", "ratio [95 %], p", "a CPU of half the speed"];
+    let us = |samples: &[f64]| {
+        median(samples).map_or("–".to_owned(), |ns| format!("{:.4} µs", ns / 1e3))
+    };
+    let rows = cases.iter().map(|case| {
+        vec![
+            case.what.to_owned(),
+            us(&case.outside),
+            us(&case.inside),
+            pairs::ratio(&case.inside, &case.outside),
+            case.slower.to_owned(),
+        ]
+    });
+    Table { head: head.map(str::to_owned).to_vec(), rows: rows.collect() }
+}
