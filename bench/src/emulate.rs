@@ -364,7 +364,7 @@ fn show(
     }
     // Its pictures lie beside it, in a folder of its name.
     let folder = page.trim_end_matches(".md");
-    std::fs::create_dir_all(folder)?;
+    user::StateDir::open(folder)?;
     for (file, picture) in pictures(found) {
         user::write_atomic(&format!("{folder}/{file}.svg"), picture.as_bytes())?;
     }
