@@ -27,6 +27,9 @@ pub const ALPHA: f64 = 0.05;
 /// Ratios within 2 % count as the same.
 pub const MARGIN: f64 = 0.02;
 
+/// Instruments of whose figures nobody says which way is better: fewer exits may be less work.
+const NEUTRAL: [&str; 1] = ["exits"];
+
 /// What names a figure on both sides.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
@@ -245,7 +248,11 @@ fn draft(key: &Key, statistic: Statistic, one: &Population, other: &Population) 
             outcome: Outcome::NoDirection,
         },
         p: sign_flip(&logs).filter(|_| is_whole).map(|p| p.value),
-        direction: one.unit.higher_is_better().map(|_| direction),
+        direction: one
+            .unit
+            .higher_is_better()
+            .filter(|_| !NEUTRAL.contains(&key.probe.as_str()))
+            .map(|_| direction),
         trouble: missing.map(Outcome::NoRatio).or(contended).or(unsteady),
     }
 }

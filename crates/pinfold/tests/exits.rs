@@ -239,6 +239,96 @@ fn machines_without_exits_are_told_apart() {
     assert!(answer["findings"].to_string().contains("no exit was made"), "{answer}");
 }
 
+/// The samples of `IO` per second, block by block.
+fn rates(measurement: &Value) -> Vec<f64> {
+    let is_rate = |figure: &&Value| {
+        let label = |key: &str| figure["labels"][key].as_str().expect("a label");
+        ["IO", "io", "IO_INSTRUCTION"].contains(&label("type"))
+            && (label("statistic"), label("vcpu")) == ("per-second", "all")
+    };
+    let blocks = measurement["blocks"].as_array().expect("blocks");
+    let figures =
+        blocks.iter().filter_map(|block| block["figures"].as_array()?.iter().find(is_rate));
+    figures.filter_map(|figure| figure["samples"][0].as_f64()).collect()
+}
+
+#[test]
+fn measure_takes_exits_and_compare_two_of_them() {
+    if cannot_run() {
+        return;
+    }
+    let machine = Machine::start("kvm", &[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let measure = |more: &[&str]| {
+        pinfold(
+            &[&["measure", "exits", "--pid", &machine.pid(), "--seconds", "0.3"], more].concat(),
+        )
+    };
+    let (one, other) = (file("a.json"), file("b.json"));
+    let output = measure(&["--blocks", "2", "--save", &one, "--json"]);
+    assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
+    let told = json(&output);
+    let rates = rates(&told["measurement"]);
+    assert!(rates.len() == 2 && rates.iter().all(|rate| *rate > 1.0), "{told}");
+    let found = told["found"].as_array().expect("blocks");
+    assert_eq!((found.len(), &found[0]["format"]), (2, &"pinfold-exits/1".into()));
+    // What watching costs is measured once, after the last block.
+    assert!(found[0]["cost"].is_null() && found[1]["cost"].is_object(), "{told}");
+    let is_of_one = |figure: &Value| figure["labels"]["vcpu"] == "0";
+    let figures = |told: &Value| told["measurement"]["blocks"][0]["figures"].clone();
+    assert!(!figures(&told).as_array().expect("figures").iter().any(is_of_one));
+    let output = measure(&["--per-vcpu", "--save", &other]);
+    let text = output.stdout_text();
+    assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
+    for part in ["exits: what makes", "level ", "vCPU 0", "0x5a0 write", "watching costs "] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    let output = pinfold(&["compare", &one, &other, "--json"]);
+    assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
+    let compared = json(&output);
+    let rows = compared["rows"].as_array().expect("rows");
+    let row = rows.iter().find(|row| row["labels"]["statistic"] == "per-second").expect("a row");
+    assert!(row["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0), "{row}");
+    assert!(row["verdict"].is_null(), "more exits are neither better nor worse: {row}");
+    assert!(compared["unmatched"].to_string().contains("vcpu=0"), "{compared}");
+}
+
+#[test]
+fn measure_says_why_there_are_no_exits() {
+    if cannot_run() || find_program("setpriv").is_none() {
+        println!("skipped: it takes root, KVM, QEMU and setpriv");
+        return;
+    }
+    let check = |output: &Output, expected: i32, told: &str| {
+        let said = output.stderr_text();
+        assert_eq!(code(output), Some(expected), "{said}");
+        assert!(said.contains(told), "{told}: {said}");
+        assert!(output.stdout_text().is_empty(), "no table of nothing");
+    };
+    let translated = Machine::start("tcg,thread=multi", &[]);
+    let words = ["measure", "exits", "--seconds", "0.3", "--qmp"];
+    check(&pinfold(&[&words[..], &[&translated.socket]].concat()), 1, "makes no exits at all");
+    let stopped = Machine::start("kvm", &["-S"]);
+    let silent = ["measure", "exits", "--look", "300ms", "--pid", &stopped.pid()];
+    check(&pinfold(&silent), 1, "no exit in 0.3 s");
+    let counts = [&words[..], &[&stopped.socket, "--look", "300ms"]].concat();
+    check(&pinfold(&counts), 1, "made no exits");
+    let machine = Machine::start("kvm", &[]);
+    let powerless = |words: &[&str]| {
+        let all = [&["--no-new-privs", "--bounding-set=-all", PINFOLD], words].concat();
+        capture("setpriv", all, PATIENCE_NS).expect("it runs")
+    };
+    check(&powerless(&["measure", "exits", "--pid", &machine.pid()]), 3, "CAP_BPF");
+    let output = powerless(&[&words[..], &[&machine.socket, "--json"]].concat());
+    assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
+    let told = json(&output);
+    assert_eq!(told["found"][0]["level"], "C", "{told}");
+    // Counts have no times: no figure of a time, and none that is 0.
+    let figures = told["measurement"]["blocks"][0]["figures"].as_array().expect("figures");
+    assert!(!figures.is_empty() && figures.iter().all(|figure| figure["unit"] != "ns"), "{told}");
+}
+
 #[test]
 fn bad_input_is_told_with_the_way_out() {
     let check = |arguments: &[&str], expected: i32, told: &str| {

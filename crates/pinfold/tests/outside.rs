@@ -1,4 +1,4 @@
-//! `pinfold measure sched|counters|locks` as they are typed, on threads of this very test.
+//! `pinfold measure sched|counters|locks|exits` as they are typed, on threads of this very test.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
@@ -62,12 +62,12 @@ fn refused(words: &[&str], code: i32, told: &str) {
 #[test]
 fn waits_of_a_process() {
     let told = json(&looked(&["measure", "sched", "--json"]));
-    assert_eq!(told["format"], "pinfold-observed/1");
-    let level = told["found"]["level"].as_str().expect("a level");
+    assert_eq!(told["format"], "pinfold-observed/2");
+    let level = told["found"][0]["level"].as_str().expect("a level");
     let count = if level == "tracepoints" { "waits" } else { "slices" };
     assert!(sample(&told, count).expect("a count") > 0.0, "{told}");
     assert_eq!(sample(&told, "max").is_some(), level == "tracepoints", "{told}");
-    assert_eq!(told["found"]["why"].is_string(), level == "schedstat");
+    assert_eq!(told["found"][0]["why"].is_string(), level == "schedstat");
     let text = looked(&["measure", "sched"]).stdout_text();
     let first = if level == "tracepoints" { "every wait was seen" } else { "only sums are known" };
     assert!(text.contains(first), "{text}");
@@ -75,16 +75,32 @@ fn waits_of_a_process() {
 }
 
 #[test]
+fn blocks_are_looked_at_one_by_one_and_compared() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let (one, other) = (file("a.json"), file("b.json"));
+    let told = json(&looked(&["measure", "counters", "--blocks", "3", "--save", &one, "--json"]));
+    assert_eq!(told["found"].as_array().map(Vec::len), Some(3));
+    assert_eq!(told["measurement"]["blocks"].as_array().map(Vec::len), Some(3));
+    let text = looked(&["measure", "counters", "--blocks", "2", "--save", &other]).stdout_text();
+    assert!(text.contains("block 1 of 2") && text.contains("block 2 of 2"), "{text}");
+    let compared = json(&run(&["compare", &one, &other, "--json"]));
+    assert_eq!(compared["blocks"], 2, "{compared}");
+    let remarks = compared["unmatched"].to_string();
+    assert!(remarks.contains("only the first 2 of each are compared"), "{compared}");
+}
+
+#[test]
 fn counters_of_a_process() {
     let told = json(&looked(&["measure", "counters", "--json"]));
     assert!(sample(&told, "context-switches").expect("switches") > 0.0, "{told}");
-    for one in told["found"]["absent"].as_array().expect("a list") {
+    for one in told["found"][0]["absent"].as_array().expect("a list") {
         let quantity = one["quantity"].as_str().expect("a name");
         assert!(sample(&told, quantity).is_none(), "{quantity} is both");
         assert!(!one["because"].as_str().expect("a reason").is_empty());
     }
     let text = looked(&["measure", "counters"]).stdout_text();
-    for one in told["found"]["absent"].as_array().expect("a list") {
+    for one in told["found"][0]["absent"].as_array().expect("a list") {
         let line =
             format!("{} is not available here, because", one["quantity"].as_str().expect("a name"));
         assert!(text.contains(&line), "{text}");
@@ -112,5 +128,14 @@ fn what_has_no_meaning_is_refused() {
     let words = ["measure", "sched", "--process", &pid, "--seconds", "0"];
     refused(&words, 2, "--seconds 0: is out of range");
     refused(&["measure", "wakeup", "--process", &pid], 2, "wakeup does not look at threads");
+    refused(&["measure", "wakeup", "--look", "1s"], 2, "wakeup does not look at threads");
+    let words = ["measure", "sched", "--process", &pid, "--per-vcpu"];
+    refused(&words, 2, "--per-vcpu is of no use to sched");
+    let words = ["measure", "counters", "--process", &pid, "--sites"];
+    refused(&words, 2, "--sites is of no use to counters");
+    refused(&["measure", "exits", "--process", &pid], 2, "only virtual machines make exits");
+    refused(&["measure", "exits"], 2, "no virtual machine was named");
+    refused(&["measure", "exits", "--pid", &pid], 4, "not QEMU");
+    refused(&["measure", "exit"], 2, "did you mean exits?");
     refused(&["measure", "shed"], 2, "did you mean sched?");
 }

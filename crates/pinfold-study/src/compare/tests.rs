@@ -45,6 +45,21 @@ fn twice_as_fast_is_better_from_enough_blocks_on() {
 }
 
 #[test]
+fn of_exits_nobody_says_which_way_is_better() {
+    let exits = |level: f64| -> Vec<Vec<Figure>> {
+        let mut blocks = rates(level, 8);
+        for figure in blocks.iter_mut().flatten() {
+            figure.probe = "exits".to_owned();
+            figure.family = Family::Count;
+        }
+        blocks
+    };
+    let found = compare(&exits(200.0), &exits(100.0));
+    assert_eq!((found.rows.len(), found.rows[0].ratio), (1, Some(2.0)));
+    assert_eq!(found.rows[0].outcome, Outcome::NoDirection, "more of them per second is no gain");
+}
+
+#[test]
 fn what_has_no_partner_is_told() {
     let with = |label: &str, unit: Unit| vec![vec![figure(label, unit, Family::Count, vec![1.0])]];
     let found = compare(&with("4", Unit::Count), &with("8", Unit::Count));

@@ -3,6 +3,7 @@
 use clap::{Args, Parser};
 
 use super::VmArgs;
+use super::exits::ExitsHow;
 
 /// Where and how a probe is taken; shared by `measure` and the last words of `compare`.
 #[derive(Clone, Debug, Args)]
@@ -54,15 +55,18 @@ pub struct MeasureArgs {
     /// In a guest: `demo`, or the socket of a guest that runs `pinload agent`
     #[arg(long, value_name = "demo|SOCKET", conflicts_with = "node")]
     pub guest: Option<String>,
-    /// The machine that sched, counters and locks look at from outside
+    /// The machine that sched, counters, locks and exits look at from outside
     #[command(flatten)]
     pub machine: VmArgs,
-    /// A process that they look at instead, with its threads; may be given several times
+    /// A process that they look at instead (exits: no), with its threads; may be given several times
     #[arg(long = "process", value_name = "PID", conflicts_with = "VmArgs")]
     pub processes: Vec<u32>,
     /// With the call sites of the waits (locks)
     #[arg(long)]
     pub sites: bool,
+    /// How exits are looked at.
+    #[command(flatten)]
+    pub exits: ExitsHow,
     /// So often, each with a start of its own [default: 1, with --against 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub blocks: Option<u32>,

@@ -7,15 +7,15 @@ mod micro;
 mod text;
 
 use pinfold_host::{Clock as _, ExitSource, LiveHost, SystemClock};
-use pinfold_model::{Accelerator, Finding, Role};
+use pinfold_model::{Accelerator, Figure, Finding, Role};
 use pinfold_probe::exits::cost;
 use pinfold_probe::exits::{
     self, ExitTable, ExitsError, Statistics, VIRT_DISTRIBUTOR, VcpuThread, Watch,
 };
 use pinfold_vm::Monitor;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::cli::exits::ExitsArgs;
+use crate::cli::exits::{ExitsArgs, ExitsHow};
 use crate::failure::{Exit, Failure};
 use crate::output::data;
 use crate::target::{Vm, vm_failure};
@@ -25,11 +25,16 @@ pub use micro::micro_guest;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
+/// How long it is looked for which events fire.
+const LOOK: &str = "2s";
+
 /// A table with what belongs to it.
-struct Answer {
+pub struct Answer {
     /// Whose it is.
     subject: String,
     table: ExitTable,
+    /// Which events were counted; none at level C.
+    source: Option<ExitSource>,
     /// Why the cost was not measured, if it was not.
     no_cost: Option<String>,
     /// What the micro-guest was to make.
@@ -41,28 +46,37 @@ struct Answer {
 /// Watches a machine, prints the table.
 pub fn exits(arguments: &ExitsArgs) -> Result<(), Failure> {
     let host = common::host()?;
-    let look_ns = time::parse_ns("--look", &arguments.look)?;
-    let distributor = distributor(arguments.distributor.as_deref())?;
+    let wish = Wish::of(&arguments.how, arguments.seconds.saturating_mul(SECOND_NS))?;
     interrupt::install()?;
     let answer = match arguments.micro_guest {
         true => micro::watched(&host)?,
         false => {
-            let vm = Vm::find(&host, &arguments.vm)?;
-            of_machine(&host, vm, &Wish { look_ns, distributor, seconds: arguments.seconds })?
+            let mut answer = of_machine(&host, Vm::find(&host, &arguments.vm)?, &wish)?;
+            answer.measure_cost(&host);
+            answer
         }
     };
     data(&match arguments.json {
-        true => text::json(&answer),
-        false => text::table(&answer, arguments),
+        true => answer.json().to_string(),
+        false => answer.text(&arguments.how),
     });
-    verdict(&answer)
+    answer.verdict()
 }
 
 /// How a machine is to be watched.
-struct Wish {
+pub struct Wish {
     look_ns: u64,
     distributor: u64,
-    seconds: u64,
+    duration_ns: u64,
+}
+
+impl Wish {
+    /// What was typed, for so long.
+    pub fn of(how: &ExitsHow, duration_ns: u64) -> Result<Self, Failure> {
+        let look_ns = time::parse_ns("--look", how.look.as_deref().unwrap_or(LOOK))?;
+        let distributor = distributor(how.distributor.as_deref())?;
+        Ok(Self { look_ns, distributor, duration_ns })
+    }
 }
 
 fn distributor(text: Option<&str>) -> Result<u64, Failure> {
@@ -72,6 +86,63 @@ fn distributor(text: Option<&str>) -> Result<u64, Failure> {
         Failure::new(Exit::Input, format!("--distributor {text:?}: is not an address"))
             .with_hint("write it in hexadecimal, such as 0x8000000")
     })
+}
+
+impl Answer {
+    /// For people.
+    pub fn text(&self, how: &ExitsHow) -> String {
+        text::table(self, how)
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Value {
+        text::json(self)
+    }
+
+    /// The rows of all vCPUs together as figures, and of each if that is wanted.
+    pub fn figures(&self, how: &ExitsHow) -> Vec<Figure> {
+        let mut figures = exits::figures(&self.table);
+        let is_of_all =
+            |figure: &Figure| figure.labels.get("vcpu").is_some_and(|vcpu| vcpu == "all");
+        figures.retain(|figure| how.per_vcpu || is_of_all(figure));
+        figures
+    }
+
+    /// True if the machine is gone.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Measures what watching costs, on a micro-guest beside the machine.
+    pub fn measure_cost(&mut self, host: &LiveHost) {
+        let Some(source) = self.source else { return };
+        let cost = match interrupt::requested() {
+            true => Err("it was interrupted".to_owned()),
+            false => measured(host, source),
+        };
+        self.no_cost = cost.map(|cost| self.table.cost = Some(cost)).err();
+    }
+
+    /// Wrong counts, a machine that is gone, and no exit at all are failures.
+    pub fn verdict(&self) -> Result<(), Failure> {
+        let wrong: Vec<String> = self.expected.iter().filter_map(micro::Expected::wrong).collect();
+        if !wrong.is_empty() {
+            let text =
+                format!("the micro-guest's exits were not counted exactly: {}", wrong.join(", "));
+            return Err(Failure::new(Exit::No, text)
+                .with_hint("see the findings above: counts of other machines are as wrong here"));
+        }
+        if self.has_ended {
+            let text = format!("{} ended while it was watched", self.subject);
+            return Err(Failure::new(Exit::Vm, text)
+                .with_hint("what was counted until then is above; measure again while it runs"));
+        }
+        match self.table.total.exits() {
+            0 => Err(Failure::new(Exit::No, format!("{} made no exits", self.subject))
+                .with_hint("an idle or stopped guest makes none: give it work, or watch longer")),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A failure of the probe.
@@ -91,7 +162,8 @@ fn exits_failure(error: &ExitsError) -> Failure {
     Failure::from_error(exit, error, error.hint())
 }
 
-fn of_machine(host: &LiveHost, mut vm: Vm, wish: &Wish) -> Result<Answer, Failure> {
+/// Watches a machine; what that costs is not measured yet.
+pub fn of_machine(host: &LiveHost, mut vm: Vm, wish: &Wish) -> Result<Answer, Failure> {
     if matches!(vm.found.accelerator, Some(Accelerator::TcgMulti | Accelerator::TcgSingle)) {
         let text = format!(
             "{} runs in QEMU's translator (TCG), which never gives the processor to the guest: it \
@@ -118,7 +190,7 @@ fn of_machine(host: &LiveHost, mut vm: Vm, wish: &Wish) -> Result<Answer, Failur
     };
     table.findings.extend(vm.findings);
     let no_cost = Some("nothing of the kernel's is watched at level C".to_owned());
-    Ok(Answer { subject, table, no_cost, expected: Vec::new(), has_ended: false })
+    Ok(Answer { subject, table, source: None, no_cost, expected: Vec::new(), has_ended: false })
 }
 
 /// Levels A and B.
@@ -131,16 +203,17 @@ fn watched(
     let failed = |error: ExitsError| exits_failure(&error);
     let clock = SystemClock;
     let watch = Watch::begin(host, &clock, (source, wish.distributor), threads).map_err(failed)?;
-    let duration_ns = wish.seconds.saturating_mul(SECOND_NS);
-    watch.wait(host, &clock, duration_ns, &interrupt::requested).map_err(failed)?;
+    watch.wait(host, &clock, wish.duration_ns, &interrupt::requested).map_err(failed)?;
     let has_ended = !watch.ended(host).map_err(failed)?.is_empty();
-    let mut table = watch.finish(host, &clock).map_err(failed)?;
-    let cost = match interrupt::requested() {
-        true => Err("it was interrupted".to_owned()),
-        false => measured(host, source),
-    };
-    let no_cost = cost.map(|cost| table.cost = Some(cost)).err();
-    Ok(Answer { subject, table, no_cost, expected: Vec::new(), has_ended })
+    let table = watch.finish(host, &clock).map_err(failed)?;
+    Ok(Answer {
+        subject,
+        table,
+        source: Some(source),
+        no_cost: None,
+        expected: Vec::new(),
+        has_ended,
+    })
 }
 
 /// What watching costs, on a micro-guest beside the machine.
@@ -160,7 +233,7 @@ fn counted(vm: &mut Vm, wish: &Wish, why: &ExitsError) -> Result<ExitTable, Fail
     let clock = SystemClock;
     let Ok(before) = statistics(monitor) else { return Err(because) };
     let began = clock.now_ns();
-    let until = began.saturating_add(wish.seconds.saturating_mul(SECOND_NS));
+    let until = began.saturating_add(wish.duration_ns);
     while clock.now_ns() < until && !interrupt::requested() {
         clock.sleep_ns((SECOND_NS / 20).min(until.saturating_sub(clock.now_ns())));
     }
@@ -180,24 +253,4 @@ fn statistics(monitor: &mut dyn Monitor) -> Result<Statistics, Failure> {
     let of_vcpus = json!({"target": "vcpu", "providers": [{"provider": "kvm"}]});
     let reply = monitor.execute("query-stats", Some(of_vcpus)).map_err(|e| vm_failure(&e))?;
     Statistics::parse(&reply).map_err(|error| exits_failure(&error))
-}
-
-fn verdict(answer: &Answer) -> Result<(), Failure> {
-    let wrong: Vec<String> = answer.expected.iter().filter_map(micro::Expected::wrong).collect();
-    if !wrong.is_empty() {
-        let text =
-            format!("the micro-guest's exits were not counted exactly: {}", wrong.join(", "));
-        return Err(Failure::new(Exit::No, text)
-            .with_hint("see the findings above: counts of other machines are as wrong here"));
-    }
-    if answer.has_ended {
-        let text = format!("{} ended while it was watched", answer.subject);
-        return Err(Failure::new(Exit::Vm, text)
-            .with_hint("what was counted until then is above; measure again while it runs"));
-    }
-    match answer.table.total.exits() {
-        0 => Err(Failure::new(Exit::No, format!("{} made no exits", answer.subject))
-            .with_hint("an idle or stopped guest makes none: give it work, or watch longer")),
-        _ => Ok(()),
-    }
 }

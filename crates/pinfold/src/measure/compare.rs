@@ -4,7 +4,7 @@
 //! what changes on the machine meanwhile changes for both. Two files cannot, and that is said.
 
 use pinfold_host::user;
-use pinfold_model::{CpuSet, Plan};
+use pinfold_model::{CpuSet, Family, Plan};
 use pinfold_probe::registry::Probe;
 use pinfold_study::compare::{self, Comparison};
 use pinfold_study::measured::{MeasuredBlock, Measurement, from_json};
@@ -65,12 +65,32 @@ fn files((first, second): (&str, &str), arguments: &CompareArgs) -> Result<(), F
     if one.tool != other.tool {
         remarks.push(format!("measured by {} and by {}", one.tool, other.tool));
     }
+    remarks.extend(durations(&one, &other));
     let sides = Sides {
         first: format!("{first} ({})", one.place),
         second: format!("{second} ({})", other.place),
         remarks,
     };
     tell(&sides, &compared(&one.blocks, &other.blocks), arguments)
+}
+
+/// Counts and sums grow with the time of looking; rates and shares do not.
+fn durations(one: &Measurement, other: &Measurement) -> Option<String> {
+    let of = |measurement: &Measurement| {
+        let counts = measurement.blocks.first()?.figures.iter();
+        counts.filter(|figure| figure.family == Family::Count).map(|f| f.duration_ns).max()
+    };
+    let (first, second) = (of(one)? as f64, of(other)? as f64);
+    // What a crowded machine adds to the time of looking is less.
+    let is_alike = (first - second).abs() <= 0.1 * first.max(second);
+    (!is_alike).then(|| {
+        let time = pinfold_report::format::duration;
+        format!(
+            "the first was looked at for {}, the second for {}: rates and shares compare, counts and sums do not",
+            time(first),
+            time(second)
+        )
+    })
 }
 
 fn read(path: &str) -> Result<Measurement, Failure> {

@@ -56,12 +56,13 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
     let probe = find(name)?;
     let machine = &arguments.machine;
     let named = machine.qmp.is_some() || machine.libvirt.is_some() || machine.pid.is_some();
-    if named || !arguments.processes.is_empty() || arguments.sites {
+    let of_exits = arguments.exits.given().iter().any(|(is_given, _)| *is_given);
+    if named || !arguments.processes.is_empty() || arguments.sites || of_exits {
         return Err(Failure::new(
             Exit::Input,
             format!("{name} does not look at threads of others"),
         )
-        .with_hint("sched, counters and locks do; --guest measures inside a guest"));
+        .with_hint("sched, counters, locks and exits do; --guest measures inside a guest"));
     }
     let bench = Bench::new(arguments.seed)?;
     if let Some(anchor) = &arguments.against {
@@ -99,7 +100,7 @@ fn list(arguments: &MeasureArgs) -> Result<(), Failure> {
 /// The probe of that name, or the one that was probably meant.
 fn find(name: &str) -> Result<&'static Probe, Failure> {
     registry::find(name).ok_or_else(|| {
-        let outside = outside::Instrument::ALL.iter().map(|(_, name, _)| *name);
+        let outside = outside::Instrument::ALL.iter().map(|one| one.name());
         let known = PROBES.iter().map(|probe| probe.name).chain(outside);
         let hint = match pinfold_plan::nearest(name, known) {
             Some(nearest) => format!("did you mean {nearest}? "),

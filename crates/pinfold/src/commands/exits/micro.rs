@@ -62,7 +62,8 @@ pub fn watched(host: &LiveHost) -> Result<Answer, Failure> {
     let no_cost = cost.map(|cost| table.cost = Some(cost)).err().map(|e| failed(e).message);
     let expected = expected(&table);
     let subject = "the micro-guest".to_owned();
-    Ok(Answer { subject, table, no_cost, expected, has_ended: false })
+    let source = Some(source);
+    Ok(Answer { subject, table, source, no_cost, expected, has_ended: false })
 }
 
 fn expected(table: &ExitTable) -> Vec<Expected> {

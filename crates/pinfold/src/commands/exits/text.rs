@@ -6,11 +6,14 @@ use serde_json::{Value, json};
 
 use super::Answer;
 use super::micro::Expected;
-use crate::cli::exits::ExitsArgs;
+use crate::cli::exits::ExitsHow;
 use crate::output;
 
+/// Addresses of each kind that are shown.
+const ADDRESSES: usize = 5;
+
 /// The answer for people.
-pub fn table(answer: &Answer, arguments: &ExitsArgs) -> String {
+pub fn table(answer: &Answer, how: &ExitsHow) -> String {
     let table = &answer.table;
     let level = table.level;
     let mut text = format!(
@@ -21,14 +24,14 @@ pub fn table(answer: &Answer, arguments: &ExitsArgs) -> String {
         level.meaning()
     );
     text.push_str(&rows(&table.total));
-    for vcpu in table.vcpus.iter().filter(|_| arguments.per_vcpu) {
+    for vcpu in table.vcpus.iter().filter(|_| how.per_vcpu) {
         let index = vcpu.vcpu.unwrap_or(0);
         match vcpu.rows.is_empty() {
             true => text.push_str(&format!("\n\nvCPU {index}: nothing happened")),
             false => text.push_str(&format!("\n\nvCPU {index}\n{}", rows(vcpu))),
         }
     }
-    text.push_str(&addresses(&table.addresses, arguments.top));
+    text.push_str(&addresses(&table.addresses, how.top.unwrap_or(ADDRESSES)));
     text.push_str(&expected(&answer.expected));
     text.push_str(&cost(answer));
     for finding in &table.findings {
@@ -177,7 +180,7 @@ fn cost(answer: &Answer) -> String {
 }
 
 /// The answer for programs; times in nanoseconds, what is not known is null.
-pub fn json(answer: &Answer) -> String {
+pub fn json(answer: &Answer) -> Value {
     let table = &answer.table;
     let cost = table.cost.as_ref().map(|cost| {
         let interval = |of: &pinfold_probe::exits::cost::Interval| {
@@ -214,7 +217,6 @@ pub fn json(answer: &Answer) -> String {
         "expected": expected,
         "findings": findings(table),
     })
-    .to_string()
 }
 
 fn json_rows(vcpu: &Vcpu) -> Vec<Value> {

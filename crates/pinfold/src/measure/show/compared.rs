@@ -45,12 +45,15 @@ pub fn comparison(sides: &Sides, found: &Comparison) -> String {
     let shared: Vec<&str> = common.iter().map(String::as_str).collect();
     let mut text = format!("first:  {}\nsecond: {}\n", sides.first, sides.second);
     text.push_str(&format!("\n{}\n{table}\n", shared.join(", ")));
-    text.push_str(&format!(
-        "{} block(s); better or worse needs {} (exact paired test, Holm over {} rows), same is ±2 %\n",
-        found.blocks,
-        found.needed,
-        found.rows.len()
-    ));
+    text.push_str(&match found.rows.iter().all(|row| row.outcome == Outcome::NoDirection) {
+        true => format!("{} block(s); nobody says which way is better here\n", found.blocks),
+        false => format!(
+            "{} block(s); better or worse needs {} (exact paired test, Holm over {} rows), same is ±2 %\n",
+            found.blocks,
+            found.needed,
+            found.rows.len()
+        ),
+    });
     for line in found.unmatched.iter().chain(&sides.remarks) {
         text.push_str(&format!("{line}\n"));
     }

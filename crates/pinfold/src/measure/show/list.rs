@@ -21,8 +21,8 @@ pub fn list() -> String {
             &anchors.join(", "),
         ]);
     }
-    for (_, name, what) in Instrument::ALL {
-        table.add_row([name, what, "by role", "count", ""]);
+    for one in Instrument::ALL {
+        table.add_row([one.name(), one.what(), one.by(), "count", ""]);
     }
     table.to_string()
 }
@@ -47,7 +47,8 @@ pub fn list_json() -> String {
                 "anchors": probe.anchors.iter().map(anchor).collect::<Vec<_>>(),
             })
         })
-        .chain(Instrument::ALL.iter().map(|(_, name, what)| {
+        .chain(Instrument::ALL.iter().map(|one| {
+            let (name, what) = (one.name(), one.what());
             json!({ "name": name, "what": what, "unit": null, "family": "count", "anchors": [] })
         }))
         .collect();
