@@ -14,7 +14,7 @@ use crate::agent::{Agent, BEAT};
 use crate::figures::Instrument;
 use crate::loads::Placement;
 use crate::pinload::Pinload;
-use crate::rulers::{Kind, OpenLoop, Ruler, RulerError, RulerPolicy};
+use crate::rulers::{Kind, OpenLoop, OpenLoopError, Ruler, RulerError, RulerPolicy};
 use crate::speed_rulers::{Micro, SpeedRuler as _};
 
 /// One probe with all its settings.
@@ -180,14 +180,16 @@ impl Job {
     }
 }
 
-/// The samples of a figure as cyclictest and its like tell them: of wake-ups without the periods
-/// that passed while the thread was late; of all else as they are.
+/// Wake-ups told apart from the periods that passed while the thread was late; `None` for what is
+/// no figure of the wake-up ruler.
+///
+/// The samples must be those of one run, in their order.
 #[must_use]
-pub fn without_skipped(figure: &Figure) -> Vec<f64> {
-    let period_us = figure.labels.get("period-us").and_then(|text| text.parse().ok());
-    let (true, Some(period_us)) = (figure.probe == "wakeup", period_us) else {
-        return figure.samples.clone();
-    };
+pub fn open_loop(figure: &Figure) -> Option<Result<OpenLoop, OpenLoopError>> {
+    let period_us = figure.labels.get("period-us")?.parse().ok()?;
+    if figure.probe != "wakeup" {
+        return None;
+    }
     let series = Series {
         metric: Metric::Wakeup,
         // Of the series only the samples are used.
@@ -198,8 +200,18 @@ pub fn without_skipped(figure: &Figure) -> Vec<f64> {
         samples: figure.samples.clone(),
         flags: Vec::new(),
     };
-    // Where samples are missing nobody can tell which periods passed.
-    OpenLoop::of(&series, period_us).map_or(series.samples, |views| views.woken)
+    Some(OpenLoop::of(&series, period_us))
+}
+
+/// The samples of a figure as cyclictest and its like tell them: of wake-ups without the periods
+/// that passed while the thread was late; of all else as they are.
+#[must_use]
+pub fn without_skipped(figure: &Figure) -> Vec<f64> {
+    match open_loop(figure) {
+        Some(Ok(views)) => views.woken,
+        // Where samples are missing nobody can tell which periods passed.
+        Some(Err(_)) | None => figure.samples.clone(),
+    }
 }
 
 /// A ruler's series as a figure; what a series means depends on the ruler's own settings, which

@@ -3,10 +3,11 @@
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
+use std::io::Read as _;
 use std::path::Path;
 
-use pinfold_host::process::{Output, Spawn, find_program};
-use pinfold_host::{Host as _, LiveHost, process, user};
+use pinfold_host::process::{Output, Signaled, Spawn, Stdio, find_program};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, process, user};
 use pinfold_model::{CpuSet, Tid};
 use serde_json::Value;
 
@@ -86,7 +87,9 @@ fn a_probe_tells_table_picture_origin_and_is_saved_whole() {
     let output = home.run(&words);
     let text = output.stdout_text();
     assert!(output.status.success(), "{}", output.stderr_text());
-    for word in ["median", "max", ">1 ms", "percentiles", "█", "Linux", "seed", "p99.9 needs"] {
+    for word in
+        ["median", "max", "skipped", ">1 ms", "percentiles", "█", "Linux", "seed", "p99.9 needs"]
+    {
         assert!(text.contains(word), "{word}:\n{text}");
     }
     assert!(!text.contains("NaN") && widest(&text) <= 110, "{text}");
@@ -96,6 +99,48 @@ fn a_probe_tells_table_picture_origin_and_is_saved_whole() {
     assert!(figure["samples"].as_array().is_some_and(|samples| samples.len() >= 50));
     assert_eq!(saved["origin"]["accelerator"], "native");
     assert!(saved["blocks"][0]["steal_ticks"].is_u64());
+}
+
+/// The `pinload` that this process has started, if it runs already.
+fn pinload_of(parent: Tid) -> Option<Tid> {
+    let pids = user::list("/proc").ok()?.into_iter().filter_map(|name| name.parse().ok());
+    pids.map(Tid).find(|pid| {
+        let stat = user::read_text(&format!("/proc/{}/stat", pid.0)).unwrap_or_default();
+        let of_parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1));
+        stat.contains("(pinload") && of_parent == Some(parent.0.to_string().as_str())
+    })
+}
+
+#[test]
+fn periods_that_a_late_thread_skipped_are_counted_and_told_apart() {
+    let home = Home::new();
+    let pu = first_pu();
+    let words = ["measure", "wakeup", "--cpus", &pu, "--seconds", "1.5", "--json"];
+    // What it prints has room in the pipe.
+    let child = home.spawn(&words).stdout(Stdio::Pipe).stderr(Stdio::Null).start();
+    let mut child = child.expect("it starts");
+    let parent = child.task().tid;
+    let mut stops = 0;
+    // Again and again: one of the stops falls into the time of measuring.
+    while child.try_wait().expect("a child").is_none() {
+        SystemClock.sleep_ns(50_000_000);
+        let Some(pinload) = pinload_of(parent) else { continue };
+        let tell = |signal| process::signal(pinload, signal).is_ok();
+        if tell(Signaled::Stop) {
+            stops += 1;
+            SystemClock.sleep_ns(50_000_000);
+            tell(Signaled::Continue);
+        }
+    }
+    assert!(stops > 0, "the ruler was never stopped");
+    let mut text = String::new();
+    child.stdout().expect("a pipe").read_to_string(&mut text).expect("what it printed");
+    let told: Value = serde_json::from_str(&text).expect("JSON");
+    let summary = &told["summary"][0];
+    let number = |key: &str| summary["open_loop"][key].as_u64().expect("a number");
+    assert!(number("skipped") > 0, "a stop of many periods skips some: {summary}");
+    assert_eq!(Some(number("woken") + number("skipped")), summary["n"].as_u64());
+    assert_eq!(summary["open_loop"]["woken_max_ns"], summary["max_ns"]);
 }
 
 #[test]

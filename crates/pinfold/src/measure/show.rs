@@ -8,6 +8,7 @@
 mod compared;
 mod json;
 mod list;
+mod wakeups;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal as _;
@@ -25,6 +26,7 @@ use pinfold_study::stats::{
 pub use compared::{Told, comparison, comparison_json, cross_check, cross_check_json};
 pub use json::json;
 pub use list::{list, list_json};
+use wakeups::Wakeups;
 
 /// Width of what is not printed to a terminal.
 const PLAIN_WIDTH: u16 = 100;
@@ -41,6 +43,8 @@ pub struct Pooled {
     pub figure: Figure,
     /// What the first block's order of samples shows.
     pub steadiness: Steadiness,
+    /// Of wake-ups: those that happened, apart from the periods that passed meanwhile.
+    pub wakeups: Option<Wakeups>,
 }
 
 /// Instrument, labels and CPU.
@@ -48,15 +52,21 @@ type Key = (String, BTreeMap<String, String>, Option<u32>);
 
 /// The figures of all blocks, those that name the same thing as one.
 pub fn pooled(measurement: &Measurement) -> Vec<Pooled> {
+    pool(measurement.blocks.iter().flat_map(|block| &block.figures))
+}
+
+fn pool<'f>(figures: impl Iterator<Item = &'f Figure>) -> Vec<Pooled> {
     let mut order = Vec::new();
     let mut all: BTreeMap<Key, Pooled> = BTreeMap::new();
-    for figure in measurement.blocks.iter().flat_map(|block| &block.figures) {
+    for figure in figures {
         let key = (figure.probe.clone(), figure.labels.clone(), figure.cpu);
         let steadiness = match figure.family {
             Family::Capacity => steady(&figure.samples),
             Family::Tail | Family::Count => Steadiness::TooFew,
         };
         let kept = steadiness.of_samples(&figure.samples).to_vec();
+        // Of each block by itself: behind its end the periods of a late wake-up are cut off.
+        let wakeups = Wakeups::of(figure);
         match all.get_mut(&key) {
             Some(one) => {
                 one.figure.samples.extend(kept);
@@ -67,13 +77,12 @@ pub fn pooled(measurement: &Measurement) -> Vec<Pooled> {
                 if matches!(steadiness, Steadiness::No { .. }) {
                     one.steadiness = steadiness;
                 }
+                one.wakeups = one.wakeups.take().zip(wakeups).map(|(all, more)| all.and(more));
             }
             None => {
                 order.push(key.clone());
-                all.insert(
-                    key,
-                    Pooled { figure: Figure { samples: kept, ..figure.clone() }, steadiness },
-                );
+                let figure = Figure { samples: kept, ..figure.clone() };
+                all.insert(key, Pooled { figure, steadiness, wakeups });
             }
         }
     }
@@ -96,6 +105,7 @@ pub fn text(measurement: &Measurement, probe: &Probe) -> String {
     for line in notes(&all) {
         text.push_str(&format!("{line}\n"));
     }
+    text.push_str(&wakeups::table(&all));
     for picture in pictures(&all, probe.picture) {
         text.push_str(&format!("\n{picture}"));
     }

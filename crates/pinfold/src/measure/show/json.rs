@@ -67,7 +67,9 @@ fn one(pooled: &Pooled) -> Value {
                     })
                 })
                 .collect();
+            let wakeups = pooled.wakeups.as_ref().map(super::wakeups::Wakeups::json);
             json!({
+                "open_loop": wakeups,
                 "observed_ns": tail.observed_ns,
                 "p50_ns": tail.p50_ns,
                 "p99_ns": tail.p99_ns,
