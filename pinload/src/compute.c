@@ -4,7 +4,7 @@
  * Windows are short (5 ms) because on a shared machine the best short windows
  * repeat within a few percent where an average over a second does not. A window
  * ends with the round that is running, and its rate is taken over the time that
- * it really lasted. Every round's checksum is verified.
+ * it really lasted; those in which the thread lost its CPU are kept and marked. Every round's checksum is verified.
  */
 #include "compute.h"
 
@@ -41,7 +41,8 @@ static void measure(struct observation *o)
     const uint64_t begin = read_ticks(clock->hardware);
     uint64_t now = begin;
     while (now - begin < length) {
-        const uint64_t window_begin = now;
+        struct quiet quiet = quiet_begin();
+        const uint64_t window_begin = read_ticks(clock->hardware);
         uint64_t rounds = 0;
         do {
             if (intmix_round(o->own) != INTMIX_CHECKSUM) {
@@ -52,12 +53,12 @@ static void measure(struct observation *o)
             now = read_ticks(clock->hardware);
         } while (now - window_begin < window);
         /* Per tick, until the rate of the clock is known. */
-        keep_sample(o, (union sample){.rate = (double)rounds / (double)(now - window_begin)});
+        keep_window(o, (double)rounds / (double)(now - window_begin), &quiet);
+        o->observed += now - window_begin;
         o->rounds += rounds;
         if (sched_getcpu() != o->ran_on)
             o->migrated = true;
     }
-    o->observed = now - begin;
 }
 
 static void extra(FILE *out, const struct observation *o)

@@ -9,7 +9,9 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
+#include "clock.h"
 #include "json.h"
+#include "steal.h"
 
 static const char *const families[] = {
     [FIGURE_CAPACITY] = "capacity",
@@ -77,15 +79,39 @@ bool figure_print(FILE *out, const struct figure *figure)
     return finite;
 }
 
+/* A loss that lasts reaches over several windows: what was read at the end of the last holds. */
+static _Thread_local struct {
+    uint64_t at_ns;
+    uint64_t stolen;
+    int cpu;
+} last = {.cpu = -1};
+
 struct quiet quiet_begin(void)
 {
     struct rusage usage;
+    const int cpu = sched_getcpu();
+    const bool is_fresh = last.cpu == cpu && raw_ns() - last.at_ns < NS_PER_MS;
+    const uint64_t stolen = is_fresh ? last.stolen : stolen_ticks(cpu);
     getrusage(RUSAGE_THREAD, &usage);
-    return (struct quiet){usage.ru_nivcsw, sched_getcpu()};
+    return (struct quiet){.involuntary = usage.ru_nivcsw, .cpu = cpu, .stolen = stolen};
 }
 
-bool quiet_ended(const struct quiet *begin)
+bool quiet_ended(struct quiet *quiet)
 {
-    const struct quiet end = quiet_begin();
-    return end.involuntary != begin->involuntary || end.cpu != begin->cpu;
+    struct rusage usage;
+    getrusage(RUSAGE_THREAD, &usage);
+    last.cpu = sched_getcpu();
+    last.stolen = stolen_ticks(last.cpu);
+    last.at_ns = raw_ns();
+    const bool is_moved = last.cpu != quiet->cpu;
+    quiet->was_stolen = !is_moved && stolen_between(quiet->stolen, last.stolen) > 0;
+    return usage.ru_nivcsw != quiet->involuntary || is_moved || quiet->was_stolen;
+}
+
+void quiet_flag(struct figure *figure, uint64_t stolen_windows)
+{
+    if (stolen_windows > 0)
+        figure_flag(figure, "stolen-windows %" PRIu64, stolen_windows);
+    if (stolen_ticks(sched_getcpu()) == STEAL_UNKNOWN)
+        figure_flag(figure, "steal-unknown");
 }

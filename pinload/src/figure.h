@@ -20,7 +20,7 @@ enum figure_family {
     FIGURE_COUNT,    /* exact numbers */
 };
 
-enum { FIGURE_LABELS = 10, FIGURE_FLAGS = 8, FIGURE_TEXT = 64 };
+enum { FIGURE_LABELS = 10, FIGURE_FLAGS = 10, FIGURE_TEXT = 64 };
 
 struct figure {
     const char *probe;
@@ -31,7 +31,7 @@ struct figure {
     const double *samples;
     size_t count;
     uint64_t dropped;   /* samples that did not fit */
-    uint64_t disturbed; /* windows left out because the thread was preempted or moved */
+    uint64_t disturbed; /* windows left out because the thread lost its CPU; see struct quiet */
     struct {
         const char *name;
         char text[FIGURE_TEXT];
@@ -52,13 +52,21 @@ void figure_flag(struct figure *figure, const char *format, ...)
 /* Prints the line; false after a complaint if a sample is not a finite number. */
 bool figure_print(FILE *out, const struct figure *figure);
 
-/* Whether this thread was preempted or moved between two moments. */
+/*
+ * Whether this thread lost its CPU between two moments: it was preempted, moved, or the hypervisor
+ * took the CPU away for a tick.
+ */
 struct quiet {
     long involuntary;
     int cpu;
+    uint64_t stolen; /* ticks since the machine started */
+    bool was_stolen; /* set by quiet_ended */
 };
 
 struct quiet quiet_begin(void);
-bool quiet_ended(const struct quiet *begin);
+bool quiet_ended(struct quiet *quiet);
+
+/* Flags how many windows a stolen tick spoiled, or that the kernel does not tell. */
+void quiet_flag(struct figure *figure, uint64_t stolen_windows);
 
 #endif

@@ -23,7 +23,7 @@ bool laps_open(struct laps *laps, uint64_t duration_ns, uint64_t least_ns)
 
 void laps_begin(struct laps *laps, bool quiet_only)
 {
-    laps->quiet = laps->disturbed = 0;
+    laps->quiet = laps->disturbed = laps->stolen = 0;
     laps->dropped = 0;
     laps->quiet_only = quiet_only;
     laps->begin_ns = laps->end_ns = raw_ns();
@@ -52,9 +52,10 @@ void lap_keep(struct laps *laps, double sample)
 {
     if (laps->quiet + laps->disturbed == laps->limit)
         laps->dropped++;
-    else if (laps->quiet_only && quiet_ended(&laps->before))
+    else if (laps->quiet_only && quiet_ended(&laps->before)) {
         laps->samples[laps->limit - ++laps->disturbed] = sample;
-    else
+        laps->stolen += laps->before.was_stolen;
+    } else
         laps->samples[laps->quiet++] = sample;
 }
 
@@ -83,6 +84,8 @@ void laps_figure(struct laps *laps, struct figure *figure)
         figure->disturbed = 0;
         figure_flag(figure, "every-window-disturbed");
     }
+    if (laps->quiet_only)
+        quiet_flag(figure, laps->stolen);
 }
 
 void laps_close(struct laps *laps)

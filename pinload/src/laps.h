@@ -2,8 +2,8 @@
  * Laps: some work and the time it took, again and again for a given time.
  *
  * For work whose amount is given, such as a turn of a ring or a batch of system calls; work that
- * is to fill a window of given length is in windows.h. A lap in which the thread was preempted or
- * moved can be left out, and is counted then. If all would be, none is, and the figure says so.
+ * is to fill a window of given length is in windows.h. A lap in which the thread lost its CPU
+ * (struct quiet) can be left out, and is counted then. If all would be, none is, and the figure says so.
  */
 #ifndef PINLOAD_LAPS_H
 #define PINLOAD_LAPS_H
@@ -16,8 +16,9 @@
 struct laps {
     double *samples; /* the quiet ones from the front, the others from the back */
     size_t quiet, disturbed, limit;
+    size_t stolen; /* disturbed ones, by the hypervisor below */
     uint64_t dropped;
-    bool quiet_only; /* leave out laps in which the thread was preempted or moved */
+    bool quiet_only; /* leave out laps in which the thread lost its CPU */
     uint64_t duration_ns;
     uint64_t begin_ns;  /* of all */
     uint64_t lap_ns;    /* begin of the current one */

@@ -37,7 +37,7 @@ typedef uint32_t __attribute__((may_alias)) word32;
 struct series {
     double *ns;
     double *disturbed; /* indexes of passes */
-    size_t count, disturbed_count;
+    size_t count, disturbed_count, stolen;
     uint64_t dropped, moved, beside_ns;
     uint64_t duration_ns;
 };
@@ -91,7 +91,7 @@ static bool open_series(struct loop *loop, struct series *series)
 /* One timed pass, kept while there is room; false after a complaint. */
 static bool take(struct loop *loop, struct series *series, uint32_t value)
 {
-    const struct quiet quiet = quiet_begin();
+    struct quiet quiet = quiet_begin();
     const uint64_t begin = read_ticks(loop->clock.hardware);
     const uint64_t sum = pass(loop->area.bytes, value);
     const uint64_t ticks = read_ticks(loop->clock.hardware) - begin;
@@ -107,6 +107,7 @@ static bool take(struct loop *loop, struct series *series, uint32_t value)
     }
     if (disturbed)
         series->disturbed[series->disturbed_count++] = (double)series->count;
+    series->stolen += quiet.was_stolen;
     series->ns[series->count++] = (double)ticks;
     return true;
 }
@@ -181,6 +182,7 @@ static void describe(const struct loop *loop, const struct series *series, const
         figure_flag(figure, "clock-drifted");
     if (series->disturbed_count > 0)
         figure_flag(figure, "disturbed-passes %zu of %zu", series->disturbed_count, series->count);
+    quiet_flag(figure, series->stolen);
 }
 
 /* Duration of each pass, which of them were disturbed, and what the interferer moved. */

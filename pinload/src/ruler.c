@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "json.h"
+#include "steal.h"
 #include "supervise.h"
 
 static pthread_barrier_t ready, gate, end;
@@ -30,6 +31,17 @@ void keep_sample(struct observation *o, union sample sample)
     o->dropped++;
     if (!o->ruler->is_rate && sample.ns > o->samples[o->worst].ns)
         o->samples[o->worst] = sample; /* the smaller of the two is the one that is lost */
+}
+
+void keep_window(struct observation *o, double rate, struct quiet *quiet)
+{
+    const size_t place = o->count;
+    const bool is_disturbed = quiet_ended(quiet);
+    keep_sample(o, (union sample){.rate = rate});
+    if (o->count == place || !is_disturbed)
+        return;
+    o->disturbed[place] = 1;
+    o->stolen_windows += quiet->was_stolen;
 }
 
 void observation_broke(struct observation *o, const char *at, int error)
@@ -49,6 +61,14 @@ static bool take_memory(struct observation *o)
     }
     memset(o->samples, 0xA5, bytes); /* first touch on this thread's CPU */
     o->unlocked = mlock(o->samples, bytes) != 0;
+    if (!o->ruler->is_rate)
+        return true;
+    o->disturbed = malloc((size_t)o->ruler->max_samples);
+    if (!o->disturbed) {
+        observation_broke(o, "taking the memory for marks", ENOMEM);
+        return false;
+    }
+    memset(o->disturbed, 0, (size_t)o->ruler->max_samples);
     return true;
 }
 
@@ -73,11 +93,16 @@ static void observe(struct observation *o)
     const struct policy normal = {.fifo = false, .priority = 0};
     o->start_ns = start_ns;
     sleep_until(start_ns);
+    const uint64_t stolen = o->cpu >= 0 ? stolen_ticks(o->cpu) : STEAL_UNKNOWN;
     getrusage(RUSAGE_THREAD, &before);
     o->started_raw_ns = raw_ns();
     o->ruler->measure(o);
     o->ended_raw_ns = raw_ns();
     getrusage(RUSAGE_THREAD, &after);
+    if (o->cpu >= 0) {
+        o->stolen = stolen_between(stolen, stolen_ticks(o->cpu));
+        o->steal_unknown = stolen == STEAL_UNKNOWN;
+    }
     o->voluntary = after.ru_nvcsw - before.ru_nvcsw;
     o->involuntary = after.ru_nivcsw - before.ru_nivcsw;
     if (sched_getcpu() != o->ran_on)
@@ -140,6 +165,7 @@ static void print_flags(FILE *out, const struct observation *o)
         {o->backwards, "clock-backwards"}, {o->ruler->clock.drifted, "clock-drifted"},
         {o->buffered, "buffered"},         {o->ruler->kept_awake, "dma-latency-0"},
         {o->ruler->no_deep_sleep && !o->ruler->kept_awake, "dma-latency-refused"},
+        {o->steal_unknown, "steal-unknown"},
     };
     const char *separator = "";
     fputs("\"flags\":[", out);
@@ -149,9 +175,35 @@ static void print_flags(FILE *out, const struct observation *o)
             separator = ",";
         }
     }
-    if (o->involuntary > 0)
-        fprintf(out, "%s\"preempted %ld\"", separator, o->involuntary);
+    const struct {
+        uint64_t number;
+        const char *name;
+    } counts[] = {
+        {(uint64_t)o->involuntary, "preempted"},
+        {o->stolen, "stolen"},
+        {o->stolen_windows, "stolen-windows"},
+    };
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        if (counts[i].number > 0) {
+            fprintf(out, "%s\"%s %" PRIu64 "\"", separator, counts[i].name, counts[i].number);
+            separator = ",";
+        }
+    }
     fputs("]", out);
+}
+
+/* Indexes of the windows in which the thread lost its CPU. */
+static void print_disturbed(FILE *out, const struct observation *o)
+{
+    const char *separator = "";
+    fputs("\"disturbed\":[", out);
+    for (size_t i = 0; i < o->count; i++) {
+        if (o->disturbed[i]) {
+            fprintf(out, "%s%zu", separator, i);
+            separator = ",";
+        }
+    }
+    fputs("],", out);
 }
 
 static bool print_samples(FILE *out, const struct observation *o)
@@ -189,6 +241,8 @@ static bool print_observation(FILE *out, const struct observation *o)
             o->involuntary);
     if (ruler->extra)
         ruler->extra(out, o);
+    if (o->disturbed)
+        print_disturbed(out, o);
     print_flags(out, o);
     fputc(',', out);
     const bool finite = print_samples(out, o);
@@ -289,6 +343,7 @@ int ruler_run(struct ruler *ruler)
     const bool good = report(observations, count);
     for (size_t i = 0; i < count; i++) {
         free(observations[i].samples);
+        free(observations[i].disturbed);
         free(observations[i].own);
     }
     free(observations);

@@ -16,6 +16,7 @@
 
 #include "args.h"
 #include "clock.h"
+#include "figure.h"
 #include "rt.h"
 
 union sample {
@@ -46,7 +47,10 @@ struct observation {
     uint64_t rounds;   /* work items done */
     long voluntary;
     long involuntary;
-    bool fifo_refused, unlocked, migrated, floor_raised, backwards, buffered, broken;
+    unsigned char *disturbed; /* of rates: a mark for each window in which the CPU was lost */
+    uint64_t stolen_windows;  /* of these by the hypervisor below */
+    uint64_t stolen;          /* ticks that it took meanwhile from the CPU of a pinned thread */
+    bool fifo_refused, unlocked, migrated, steal_unknown, floor_raised, backwards, buffered, broken;
     int error; /* errno of `broken` */
     const char *broken_at;
     void *own; /* the ruler's own state */
@@ -78,6 +82,9 @@ int ruler_run(struct ruler *ruler);
 
 /* Keeps a sample; when the memory is full the worst is still kept, and the loss counted. */
 void keep_sample(struct observation *observation, union sample sample);
+
+/* Keeps a window of a ruler of rates, with a mark if its thread lost its CPU meanwhile. */
+void keep_window(struct observation *observation, double rate, struct quiet *quiet);
 
 /* Notes that the observation cannot go on. */
 void observation_broke(struct observation *observation, const char *at, int error);

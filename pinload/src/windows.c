@@ -79,12 +79,13 @@ static uint64_t half(uint64_t units, const struct window_work *work)
 /* One window, kept unless something came between; false if it was disturbed. */
 static bool take(struct windows *windows, const struct window_work *work, uint64_t units)
 {
-    const struct quiet quiet = quiet_begin();
+    struct quiet quiet = quiet_begin();
     const uint64_t beside = work->beside ? work->beside(work->own) : 0;
     const uint64_t ticks = timed(windows, work, units);
     const uint64_t done = work->beside ? work->beside(work->own) - beside : 0;
     if (quiet_ended(&quiet)) {
         windows->disturbed++;
+        windows->stolen += quiet.was_stolen;
         return false;
     }
     windows->rates[windows->count] = (double)units / (double)ticks;
@@ -110,7 +111,7 @@ bool windows_run(struct windows *windows, const struct window_work *work)
     windows->count = 0;
     windows->shortened = 1;
     timed(windows, work, units); /* the first is dropped */
-    windows->disturbed = 0;
+    windows->disturbed = windows->stolen = 0;
     unsigned in_a_row = 0;
     for (uint64_t i = 0; i < TRIES * windows->wanted && windows->count < windows->wanted; i++) {
         in_a_row = take(windows, work, units) ? 0 : in_a_row + 1;
@@ -139,6 +140,7 @@ void windows_describe(const struct windows *windows, struct figure *figure)
         figure_flag(figure, "windows-shortened by %u", windows->shortened);
     if (windows->clock.drifted)
         figure_flag(figure, "clock-drifted");
+    quiet_flag(figure, windows->stolen);
 }
 
 uint64_t windows_limit_ns(const struct windows *windows, uint64_t figures)

@@ -2,7 +2,7 @@
  * Many short windows of one kind of work, for what is a capacity: bandwidth, latency of a load.
  *
  * Noise has one side: a window that nobody disturbed is right, and short windows are rarely
- * disturbed. The first is dropped; one in which the thread was preempted or moved is left out
+ * disturbed. The first is dropped; one in which the thread lost its CPU (struct quiet) is left out
  * and counted; when eight in a row were, windows become half as long, down to a sixteenth: a
  * crowded CPU leaves some of these alone. Windows end when enough were kept, or when four times
  * as many have passed.
@@ -26,6 +26,7 @@ struct windows {
     double *beside; /* what went on beside it, per second */
     size_t count;
     uint64_t disturbed;
+    uint64_t stolen;    /* of these by the hypervisor below */
     unsigned shortened; /* how many times shorter they became on a crowded CPU */
     uint64_t duration_ns;
 };

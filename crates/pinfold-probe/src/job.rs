@@ -14,7 +14,7 @@ use crate::agent::{Agent, BEAT};
 use crate::figures::Instrument;
 use crate::loads::Placement;
 use crate::pinload::Pinload;
-use crate::rulers::{Kind, OpenLoop, OpenLoopError, Ruler, RulerError, RulerPolicy};
+use crate::rulers::{Kind, Observation, OpenLoop, OpenLoopError, Ruler, RulerError, RulerPolicy};
 use crate::speed_rulers::{Micro, SpeedRuler as _};
 
 /// One probe with all its settings.
@@ -66,8 +66,8 @@ impl Job {
     pub fn parse(&self, output: &str) -> Result<Vec<Figure>, RulerError> {
         match self {
             Job::Ruler(ruler) => {
-                let series = ruler.parse(output)?;
-                Ok(series.into_iter().map(|one| figure_of(ruler, one)).collect())
+                let all = ruler.observations(output)?;
+                Ok(all.into_iter().map(|one| figure_of(ruler, one)).collect())
             }
             Job::Instrument(instrument) => instrument.parse(output),
             Job::Micro(micro) => {
@@ -215,8 +215,21 @@ pub fn without_skipped(figure: &Figure) -> Vec<f64> {
 }
 
 /// A ruler's series as a figure; what a series means depends on the ruler's own settings, which
-/// become its labels.
-fn figure_of(ruler: &Ruler, series: Series) -> Figure {
+/// become its labels. Windows in which the thread lost its CPU are left out and counted, unless
+/// there is no other.
+fn figure_of(ruler: &Ruler, Observation { mut series, disturbed }: Observation) -> Figure {
+    let is_hopeless = disturbed.len() == series.samples.len() && !disturbed.is_empty();
+    let left_out = if is_hopeless { Vec::new() } else { disturbed };
+    if is_hopeless {
+        series.flags.push("every-window-disturbed".to_owned());
+    }
+    let mut rest = left_out.iter().peekable();
+    let mut place = 0;
+    series.samples.retain(|_| {
+        let is_out = rest.next_if(|index| **index == place).is_some();
+        place += 1;
+        !is_out
+    });
     let label = match &ruler.kind {
         Kind::SpinGap { duty_percent, .. } => ("duty-percent", duty_percent.to_string()),
         Kind::Wakeup { period_us } => ("period-us", period_us.to_string()),
@@ -239,7 +252,7 @@ fn figure_of(ruler: &Ruler, series: Series) -> Figure {
         duration_ns: series.observed_ns,
         samples: series.samples,
         dropped: series.dropped,
-        disturbed: 0,
+        disturbed: u64::try_from(left_out.len()).unwrap_or(u64::MAX),
         flags: series.flags,
     }
 }
@@ -279,19 +292,43 @@ mod tests {
     fn periods_that_passed_are_left_out_for_those_who_do_not_count_them() {
         let mut figure = figure_of(
             &Ruler::wakeup(1),
-            Series {
-                metric: Metric::Wakeup,
-                cpu: 0,
-                duration_ns: 1,
-                observed_ns: 1,
-                dropped: 0,
-                samples: vec![5_000.0, 2_500_000.0, 1_500_000.0, 500_000.0, 7_000.0],
-                flags: Vec::new(),
+            Observation {
+                series: Series {
+                    metric: Metric::Wakeup,
+                    cpu: 0,
+                    duration_ns: 1,
+                    observed_ns: 1,
+                    dropped: 0,
+                    samples: vec![5_000.0, 2_500_000.0, 1_500_000.0, 500_000.0, 7_000.0],
+                    flags: Vec::new(),
+                },
+                disturbed: Vec::new(),
             },
         );
         assert_eq!(without_skipped(&figure), [5_000.0, 2_500_000.0, 7_000.0]);
         figure.probe = "io-latency".to_owned();
         assert_eq!(without_skipped(&figure), figure.samples);
+    }
+
+    #[test]
+    fn windows_in_which_the_cpu_was_lost_are_left_out_and_counted() {
+        let line = |disturbed: &str| {
+            format!(
+                r#"{{"probe":"compute","cpu":1,"duration_ns":9,"observed_ns":8,"unit":"per-second","dropped":0,"disturbed":[{disturbed}],"flags":["stolen-windows 1"],"samples":[7.0,8.0,9.0]}}"#
+            )
+        };
+        let job = Job::Ruler(Ruler::compute(1).on(Cpus::These(CpuSet::parse_list("1").unwrap())));
+        let figure = |disturbed: &str| job.parse(&line(disturbed)).map(|mut all| all.remove(0));
+        let some = figure("0,2").unwrap();
+        assert_eq!((some.samples.as_slice(), some.disturbed), ([8.0].as_slice(), 2));
+        assert_eq!(figure("").unwrap().disturbed, 0);
+        let all = figure("0,1,2").unwrap();
+        assert_eq!((all.samples.len(), all.disturbed), (3, 0), "there is no other to keep");
+        assert_eq!(all.flags, ["stolen-windows 1", "every-window-disturbed"]);
+        for wrong in ["3", "1,1", "2,0"] {
+            let told = figure(wrong).unwrap_err().to_string();
+            assert!(told.contains("other than its 3 windows"), "{told}");
+        }
     }
 
     #[test]

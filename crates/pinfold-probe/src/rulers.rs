@@ -20,6 +20,7 @@ use pinfold_host::{HostError, process};
 use pinfold_model::{CpuSet, Metric, Series};
 
 pub use open_loop::{OpenLoop, OpenLoopError};
+pub(crate) use parse::Observation;
 
 use crate::agent::{Agent, AgentError, Output};
 use crate::pinload::Pinload;
@@ -312,7 +313,13 @@ impl Ruler {
     /// # Errors
     /// [`RulerError::Line`] or [`RulerError::Output`].
     pub fn parse(&self, output: &str) -> Result<Vec<Series>, RulerError> {
-        parse::series(self, output)
+        let observations = self.observations(output)?;
+        Ok(observations.into_iter().map(|one| one.series).collect())
+    }
+
+    /// The same, with the windows that were disturbed.
+    pub(crate) fn observations(&self, output: &str) -> Result<Vec<Observation>, RulerError> {
+        parse::observations(self, output)
     }
 
     /// Runs it in a guest.

@@ -4,6 +4,7 @@
 //! made of them, so that a later version can sum them up anew.
 
 mod schema;
+mod stolen;
 #[cfg(test)]
 mod tests;
 
@@ -11,6 +12,7 @@ use pinfold_model::{Figure, Origin, Surroundings};
 
 pub(crate) use schema::FigureV1;
 pub use schema::{FORMAT, from_json, to_json};
+pub use stolen::Stolen;
 
 /// One measurement: a probe, in one place, in one or more blocks.
 #[derive(Clone, Debug, PartialEq)]

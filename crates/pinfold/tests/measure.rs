@@ -173,6 +173,101 @@ fn a_capacity_tells_what_was_left_out() {
     assert_eq!(micro["measurement"]["blocks"].as_array().map(Vec::len), Some(2));
 }
 
+/// A `/proc/stat` of which the steal of all PUs is 1000 ticks, and grows if somebody is to steal.
+///
+/// It lies over the real one for a process and its children alone, in a mount namespace.
+struct Thief<'h> {
+    home: &'h Home,
+    script: String,
+}
+
+impl<'h> Thief<'h> {
+    fn new(home: &'h Home, steals: &str) -> Self {
+        let text = user::read_text("/proc/stat").expect("the real one");
+        let (pus, rest): (Vec<&str>, Vec<&str>) =
+            text.lines().partition(|line| line.starts_with("cpu"));
+        let names: Vec<&str> = pus.iter().filter_map(|line| line.split(' ').next()).collect();
+        let line = |name: &&str| format!("{name} 1 1 1 1 1 1 1 %08d 0 0\\n");
+        let format: String = names.iter().map(line).collect();
+        let numbers = "$n ".repeat(names.len());
+        let file = home.file("stat");
+        user::write_atomic(&home.file("rest"), rest.join("\n").as_bytes()).expect("written");
+        // In place, and never shorter: a reader always finds every line.
+        let script = format!(
+            "n=1000; printf '{format}' {numbers} > {file}; cat {rest} >> {file}
+             mount --bind {file} /proc/stat || exit 77
+             (while {steals} && [ $n -lt 20000 ]; do
+                n=$((n+1)); printf '{format}' {numbers} 1<> {file}; sleep 0.002
+              done) &
+             \"$@\"; code=$?; kill $! 2> /dev/null; exit $code",
+            rest = home.file("rest"),
+        );
+        Self { home, script }
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        let all = [&["-m", "sh", "-c", &self.script, "sh", PINFOLD], words].concat();
+        let cache = self.home.file("cache");
+        let spawn = Spawn::new("unshare").args(all).env("XDG_CACHE_HOME", &cache);
+        spawn.capture(PATIENCE_NS).expect("runs")
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        let output = self.run(words);
+        assert!(output.status.success(), "{words:?}: {}", output.stderr_text());
+        serde_json::from_str(&output.stdout_text()).expect("JSON")
+    }
+}
+
+#[test]
+fn stolen_ticks_contaminate_and_their_windows_are_left_out() {
+    let home = Home::new();
+    if !process::is_root() || find_program("unshare").is_none() {
+        println!("skipped: only root can lay another /proc/stat over the real one, with unshare");
+        return;
+    }
+    let (pu, one, other) = (first_pu(), home.file("a.json"), home.file("b.json"));
+    let compute = |save| ["measure", "compute", "--cpus", &pu, "--seconds", "0.5", "--save", save];
+    let wakeup = ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.3", "--json"];
+    let (honest, thief) = (Thief::new(&home, "false"), Thief::new(&home, "true"));
+    if honest.run(&["measure", "--list"]).status.code() == Some(77) {
+        println!("skipped: mounting over /proc/stat is not allowed here");
+        return;
+    }
+    let told = thief.json(&[&compute(&one)[..], &["--json"]].concat());
+    let (stolen, summary) = (&told["stolen"], &told["summary"][0]);
+    assert_eq!((&stolen["contaminated_blocks"], &stolen["blocks"]), (&1.into(), &1.into()));
+    assert!(stolen["ticks"].as_u64() > Some(0), "{stolen}");
+    let windows = stolen["windows_left_out"].as_u64().expect("a count");
+    let figure = &told["measurement"]["blocks"][0]["figures"][0];
+    let is_hopeless = figure["flags"].to_string().contains("every-window-disturbed");
+    assert!(windows > 0 && (is_hopeless || figure["disturbed"].as_u64() >= Some(windows)));
+    assert!(is_hopeless || summary["left_out"].as_f64() > Some(0.0), "{summary}");
+    // A tail keeps what the hypervisor did.
+    let told = thief.json(&wakeup);
+    let figure = &told["measurement"]["blocks"][0]["figures"][0];
+    assert!(figure["flags"].to_string().contains("\"stolen "), "{}", figure["flags"]);
+    assert!(told["summary"][0]["n"].as_u64() >= Some(250), "{}", told["summary"]);
+    assert_eq!(told["stolen"]["windows_left_out"], 0);
+    // An instrument that prints figures.
+    let words = ["measure", "bandwidth", "--cpus", &pu, "--"];
+    let more = ["--from", "16K", "--to", "16K", "--operations", "read"];
+    let output = thief.run(&[&words[..], &more].concat());
+    let (text, said) = (output.stdout_text(), output.stderr_text());
+    assert!(said.contains("warning: stolen time"), "{said}");
+    assert!(text.contains("windows left out for a stolen tick") && text.contains("stolen time: "));
+    // Who steals nothing contaminates nothing.
+    let told = honest.json(&[&compute(&other)[..], &["--json"]].concat());
+    let stolen = &told["stolen"];
+    assert_eq!((&stolen["ticks"], &stolen["contaminated_blocks"]), (&0.into(), &0.into()));
+    assert!(!told["measurement"]["blocks"].to_string().contains("stolen"), "{told}");
+    let compared = home.json(&["compare", &one, &other, "--json"]);
+    assert_eq!(compared["stolen"][0]["contaminated_blocks"], 1);
+    assert_eq!(compared["stolen"][1]["contaminated_blocks"], 0);
+    let text = home.run(&["compare", &one, &other]).stdout_text();
+    assert!(text.contains("stolen time: first "), "{text}");
+}
+
 #[test]
 fn io_says_who_read() {
     let home = Home::new();

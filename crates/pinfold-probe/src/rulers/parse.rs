@@ -14,11 +14,21 @@ struct Line {
     observed_ns: u64,
     unit: String,
     dropped: u64,
+    /// Indexes of the windows in which the thread lost its CPU; rulers of rates have them.
+    #[serde(default)]
+    disturbed: Vec<usize>,
     flags: Vec<String>,
     samples: Vec<f64>,
 }
 
-pub(super) fn series(ruler: &Ruler, output: &str) -> Result<Vec<Series>, RulerError> {
+/// A series, and which of its windows were disturbed.
+pub(crate) struct Observation {
+    pub(crate) series: Series,
+    /// Indexes of samples, ascending.
+    pub(crate) disturbed: Vec<usize>,
+}
+
+pub(super) fn observations(ruler: &Ruler, output: &str) -> Result<Vec<Observation>, RulerError> {
     let mut all = Vec::new();
     for (index, text) in output.lines().enumerate() {
         let wrong = |why: String| RulerError::Line { probe: ruler.probe(), line: index + 1, why };
@@ -26,14 +36,14 @@ pub(super) fn series(ruler: &Ruler, output: &str) -> Result<Vec<Series>, RulerEr
             .map_err(|error| wrong(format!("is not a result: {error}")))?;
         all.push(one(ruler, line).map_err(wrong)?);
     }
-    all.sort_by_key(|series| series.cpu);
+    all.sort_by_key(|one: &Observation| one.series.cpu);
     match wrong_cpus(ruler, &all) {
         None => Ok(all),
         Some(why) => Err(RulerError::Output { probe: ruler.probe(), why }),
     }
 }
 
-fn one(ruler: &Ruler, line: Line) -> Result<Series, String> {
+fn one(ruler: &Ruler, line: Line) -> Result<Observation, String> {
     let metric = ruler.metric();
     if line.probe != ruler.probe() {
         return Err(format!("is of the ruler {:?}", line.probe));
@@ -55,7 +65,11 @@ fn one(ruler: &Ruler, line: Line) -> Result<Series, String> {
     if metric == Metric::SpinGap && sum > line.observed_ns as f64 {
         return Err(format!("holds {sum} ns of gaps in {} ns of observation", line.observed_ns));
     }
-    Ok(Series {
+    let is_ascending = line.disturbed.windows(2).all(|pair| pair[0] < pair[1]);
+    if !is_ascending || line.disturbed.last().is_some_and(|last| *last >= line.samples.len()) {
+        return Err(format!("calls other than its {} windows disturbed", line.samples.len()));
+    }
+    let series = Series {
         metric,
         cpu: line.cpu,
         duration_ns: line.duration_ns,
@@ -63,11 +77,13 @@ fn one(ruler: &Ruler, line: Line) -> Result<Series, String> {
         dropped: line.dropped,
         samples: line.samples,
         flags: line.flags,
-    })
+    };
+    Ok(Observation { series, disturbed: line.disturbed })
 }
 
 /// What is wrong with the CPUs of all lines together.
-fn wrong_cpus(ruler: &Ruler, all: &[Series]) -> Option<String> {
+fn wrong_cpus(ruler: &Ruler, observations: &[Observation]) -> Option<String> {
+    let all: Vec<&Series> = observations.iter().map(|one| &one.series).collect();
     if all.is_empty() {
         return Some("is empty".to_owned());
     }

@@ -6,6 +6,7 @@ use pinfold_probe::anchors::{Anchor, Found};
 use pinfold_probe::job::without_skipped;
 use pinfold_probe::registry::Probe;
 use pinfold_probe::rulers::RulerPolicy;
+use pinfold_study::measured::Stolen;
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{Block, Direction, Interval, median, of_samples, ratio_interval};
 
@@ -69,19 +70,21 @@ pub fn against(
     let mut checks: Vec<CrossCheck> = Vec::new();
     // What ours looks like decides how some anchors are called: one block that is not counted.
     let sample = taking.take()?.figures;
+    let mut taken = Vec::new();
     for block in 1..=blocks {
         say(&format!("block {block} of {blocks}"));
         let (ours, theirs) = match random.below(2) {
             0 => {
-                let ours = taking.take()?.figures;
+                let ours = taking.take()?;
                 (ours, taking.anchor(anchor, &sample)?)
             }
             _ => {
                 let theirs = taking.anchor(anchor, &sample)?;
-                (taking.take()?.figures, theirs)
+                (taking.take()?, theirs)
             }
         };
-        add(&mut checks, probe, &ours, &theirs);
+        add(&mut checks, probe, &ours.figures, &theirs);
+        taken.push(ours);
     }
     // A statistic that some block lacks (too few samples for a quantile) cannot be paired.
     checks.retain(|check| u32::try_from(check.ours.len()) == Ok(blocks));
@@ -92,7 +95,10 @@ pub fn against(
         )
         .with_hint("measure longer, with --seconds"));
     }
-    let remarks = [anchor.remark().map(str::to_owned), Some(format!("seed {}", bench.seed))];
+    let stolen = Stolen::of(&taken);
+    let stolen = stolen.is_worth_telling().then(|| format!("stolen time while ours ran: {stolen}"));
+    let remarks =
+        [anchor.remark().map(str::to_owned), stolen, Some(format!("seed {}", bench.seed))];
     let told = show::Told {
         probe: probe.name,
         anchor: anchor.name(),

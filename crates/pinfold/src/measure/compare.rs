@@ -7,7 +7,7 @@ use pinfold_host::user;
 use pinfold_model::{CpuSet, Family, Plan};
 use pinfold_probe::registry::Probe;
 use pinfold_study::compare::{self, Comparison};
-use pinfold_study::measured::{MeasuredBlock, Measurement, from_json};
+use pinfold_study::measured::{MeasuredBlock, Measurement, Stolen, from_json};
 use pinfold_study::random::Pcg32;
 
 use clap::Parser as _;
@@ -27,6 +27,8 @@ pub struct Sides {
     pub first: String,
     /// Name of the second.
     pub second: String,
+    /// What the hypervisor below took from each.
+    pub stolen: [Stolen; 2],
     /// What a reader should know.
     pub remarks: Vec<String>,
 }
@@ -69,6 +71,7 @@ fn files((first, second): (&str, &str), arguments: &CompareArgs) -> Result<(), F
     let sides = Sides {
         first: format!("{first} ({})", one.place),
         second: format!("{second} ({})", other.place),
+        stolen: [Stolen::of(&one.blocks), Stolen::of(&other.blocks)],
         remarks,
     };
     tell(&sides, &compared(&one.blocks, &other.blocks), arguments)
@@ -152,7 +155,8 @@ fn plans(
             })?
         }
     };
-    let sides = Sides { first: names.0, second: names.1, remarks };
+    let stolen = [Stolen::of(&one), Stolen::of(&other)];
+    let sides = Sides { first: names.0, second: names.1, stolen, remarks };
     tell(&sides, &compared(&one, &other), arguments)
 }
 
@@ -180,8 +184,12 @@ fn against_native(
     if guest.tool() != bench.version {
         remarks.push(format!("the guest runs {}, this machine {}", guest.tool(), bench.version));
     }
-    let sides =
-        Sides { first: guest.place(&how), second: format!("native, {}", taking.place()), remarks };
+    let sides = Sides {
+        first: guest.place(&how),
+        second: format!("native, {}", taking.place()),
+        stolen: [Stolen::of(&inside), Stolen::of(&outside)],
+        remarks,
+    };
     tell(&sides, &compared(&inside, &outside), arguments)
 }
 

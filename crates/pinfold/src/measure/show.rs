@@ -18,7 +18,7 @@ use pinfold_model::{Accelerator, Family, Figure, Unit};
 use pinfold_probe::registry::{Picture, Probe};
 use pinfold_report::format::{self, MISSING};
 use pinfold_report::terminal;
-use pinfold_study::measured::Measurement;
+use pinfold_study::measured::{Measurement, Stolen};
 use pinfold_study::stats::{
     Capacity, Direction, P999_SAMPLES, Steadiness, Tail, gap_curve, quantile_curve, steady,
 };
@@ -30,6 +30,8 @@ use wakeups::Wakeups;
 
 /// Width of what is not printed to a terminal.
 const PLAIN_WIDTH: u16 = 100;
+/// What becomes of samples that stolen time touched.
+pub const KEPT: &str = "capacities leave such windows out, tails keep every sample";
 /// Points of the picture of gaps.
 const GAP_POINTS: usize = 120;
 /// Columns of a bar.
@@ -106,6 +108,10 @@ pub fn text(measurement: &Measurement, probe: &Probe) -> String {
         text.push_str(&format!("{line}\n"));
     }
     text.push_str(&wakeups::table(&all));
+    let stolen = Stolen::of(&measurement.blocks);
+    if stolen.is_worth_telling() {
+        text.push_str(&format!("stolen time: {stolen}\n"));
+    }
     for picture in pictures(&all, probe.picture) {
         text.push_str(&format!("\n{picture}"));
     }
@@ -326,6 +332,7 @@ fn flags(all: &[Pooled]) -> Vec<String> {
             let number = flag.rsplit_once(' ').and_then(|(word, n)| Some((word, n.parse().ok()?)));
             match number {
                 Some((word, number)) => {
+                    let word = worded(word);
                     let range = ranges.entry((name(&one.figure), word)).or_insert((number, number));
                     *range = (range.0.min(number), range.1.max(number));
                 }
@@ -340,6 +347,15 @@ fn flags(all: &[Pooled]) -> Vec<String> {
         false => format!("{who}{word} {least} to {most}"),
     });
     plain.into_iter().chain(told).collect()
+}
+
+/// A flag that has a number, for people.
+fn worded(flag: &str) -> &str {
+    match flag {
+        "stolen" => "ticks of 10 ms that the hypervisor stole:",
+        "stolen-windows" => "windows left out for a stolen tick:",
+        other => other,
+    }
 }
 
 /// Says once what holds for several CPUs.
@@ -437,10 +453,10 @@ fn origin(measurement: &Measurement) -> String {
 pub fn warnings(measurement: &Measurement) -> Vec<String> {
     let mut warnings = Vec::new();
     let around = || measurement.blocks.iter().map(|block| &block.surroundings);
-    let stolen: u64 = around().filter_map(|one| one.steal_ticks).sum();
-    if stolen > 0 {
+    let stolen = Stolen::of(&measurement.blocks);
+    if stolen.contaminated > 0 {
         warnings.push(format!(
-            "warning: stolen time: the hypervisor below took {stolen} tick(s) of 10 ms from these PUs meanwhile"
+            "warning: stolen time: the hypervisor below took the PUs away: {stolen}; {KEPT}"
         ));
     }
     if around().any(|one| one.pressure_us.is_none()) {

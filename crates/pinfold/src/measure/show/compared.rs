@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::super::against::CrossCheck;
 use super::super::compare::Sides;
-use super::{frame, shown};
+use super::json::stolen;
+use super::{KEPT, frame, shown};
 
 /// What a cross-check is about.
 pub struct Told {
@@ -54,6 +55,10 @@ pub fn comparison(sides: &Sides, found: &Comparison) -> String {
             found.rows.len()
         ),
     });
+    let [first, second] = &sides.stolen;
+    if first.is_worth_telling() || second.is_worth_telling() {
+        text.push_str(&format!("stolen time: first {first}; second {second}; {KEPT}\n"));
+    }
     for line in found.unmatched.iter().chain(&sides.remarks) {
         text.push_str(&format!("{line}\n"));
     }
@@ -92,6 +97,7 @@ pub fn comparison_json(sides: &Sides, found: &Comparison) -> Value {
         "blocks_needed": found.needed,
         "rows": found.rows.iter().map(row).collect::<Vec<_>>(),
         "unmatched": found.unmatched,
+        "stolen": sides.stolen.each_ref().map(stolen),
         "remarks": sides.remarks,
     })
 }

@@ -2,7 +2,7 @@
 
 use pinfold_model::Family;
 use pinfold_probe::registry::Probe;
-use pinfold_study::measured::{Measurement, to_json};
+use pinfold_study::measured::{Measurement, Stolen, to_json};
 use pinfold_study::stats::{Arrivals, Capacity, Steadiness};
 use serde_json::{Value, json};
 
@@ -19,9 +19,21 @@ pub fn json(measurement: &Measurement, probe: &Probe) -> Result<String, Failure>
         "format": "pinfold-measured/1",
         "what": probe.what,
         "summary": summary,
+        "stolen": stolen(&Stolen::of(&measurement.blocks)),
         "measurement": saved,
     })
     .to_string())
+}
+
+/// Stolen time; what no block tells is null.
+pub fn stolen(of: &Stolen) -> Value {
+    json!({
+        "ticks": (of.unknown < of.blocks).then_some(of.ticks),
+        "contaminated_blocks": of.contaminated,
+        "unknown_blocks": of.unknown,
+        "blocks": of.blocks,
+        "windows_left_out": of.windows,
+    })
 }
 
 fn one(pooled: &Pooled) -> Value {
