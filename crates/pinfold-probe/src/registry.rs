@@ -127,7 +127,7 @@ pub static PROBES: &[Probe] = &[
     },
     Probe {
         name: "io",
-        what: "duration of random reads of 4 KiB, by fio where it is installed",
+        what: "duration of random reads of 4 KiB, by fio where it is there",
         unit: Unit::Nanoseconds,
         family: Family::Tail,
         picture: Picture::Percentiles,

@@ -9,6 +9,8 @@
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
+use crate::screen;
+
 /// Prints data.
 pub fn data(text: &str) {
     ignore_closed_pipe(write_all(&mut io::stdout().lock(), &harmless(text)));
@@ -21,7 +23,11 @@ pub fn document(text: &str) {
 
 /// Says something to the person at the terminal.
 pub fn say(text: &str) {
-    ignore_closed_pipe(write_all(&mut io::stderr().lock(), &harmless(text)));
+    let text = harmless(text);
+    // Sentences fold where somebody reads them; logs keep their lines.
+    let columns = comfy_table::Table::new().use_stderr().width();
+    let text = columns.map_or(text.clone(), |columns| screen::folded(&text, columns.into()).into());
+    ignore_closed_pipe(write_all(&mut io::stderr().lock(), &text));
 }
 
 /// A name in one line: line breaks are shown too, so that a name cannot pass for a line of ours.

@@ -284,6 +284,14 @@ fn measure_takes_exits_and_compare_two_of_them() {
     for part in ["exits: what makes", "level ", "vCPU 0", "0x5a0 write", "watching costs "] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
+    for row in ["DESCHEDULED:", "IO "] {
+        assert!(text.lines().any(|line| line.trim_start().starts_with(row)), "{row}:\n{text}");
+    }
+    let words = ["measure", "exits", "--pid", &machine.pid(), "--seconds", "0.3"];
+    let narrow = Spawn::new(PINFOLD).args(words).env("COLUMNS", "80").capture(PATIENCE_NS);
+    let narrow = narrow.expect("it runs").stdout_text();
+    assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+    assert!(narrow.contains("GUEST_AND_KVM") || narrow.contains("TIMEINGUEST"), "{narrow}");
     let output = pinfold(&["compare", &one, &other, "--json"]);
     assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
     let compared = json(&output);

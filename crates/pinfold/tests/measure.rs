@@ -32,7 +32,8 @@ impl Home {
         let state = self.file("state");
         let mut all = vec!["--state-dir", state.as_str()];
         all.extend(words);
-        Spawn::new(PINFOLD).args(all).env("XDG_CACHE_HOME", &self.file("cache"))
+        let cache = self.file("cache");
+        Spawn::new(PINFOLD).args(all).env("XDG_CACHE_HOME", &cache).env("COLUMNS", "")
     }
 
     fn run(&self, words: &[&str]) -> Output {
@@ -77,6 +78,29 @@ fn the_list_names_what_unit_family_and_anchors() {
     let text = home.run(&["measure", "--list"]).stdout_text();
     assert!(probes.iter().all(|probe| text.contains(probe["name"].as_str().expect("a name"))));
     assert!(widest(&text) <= 110, "{text}");
+}
+
+#[test]
+fn eighty_columns_are_enough() {
+    let home = Home::new();
+    let (pu, file) = (first_pu(), home.file("a.json"));
+    let narrow = |words: &[&str]| {
+        let output = home.spawn(words).env("COLUMNS", "80").capture(PATIENCE_NS).expect("runs");
+        let text = output.stdout_text();
+        assert!(output.status.success(), "{}", output.stderr_text());
+        assert!(widest(&text) <= 80, "{words:?}:\n{text}");
+        text
+    };
+    let list = narrow(&["measure", "--list"]);
+    assert!(list.contains("bytes-per-second, capacity; likwid-bench"), "{list}");
+    let words = ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.1"];
+    narrow(&[&words[..], &["--blocks", "2", "--save", &file]].concat());
+    narrow(&["measure", "compute", "--cpus", &pu, "--seconds", "0.1"]);
+    let compared = narrow(&["compare", &file, &file]);
+    assert!(compared.contains("1.00 [1.00, 1.00]"), "a ratio is never broken:\n{compared}");
+    let sweep = ["measure", "bandwidth", "--cpus", &pu, "--", "--from", "16K", "--to", "32K"];
+    let text = narrow(&[&sweep[..], &["--windows", "30", "--window-us", "100"]].concat());
+    assert!(text.lines().any(|line| line.ends_with("read, 16 KiB")), "{text}");
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn names_are_unique_and_lead_to_jobs() {
     for (index, probe) in PROBES.iter().enumerate() {
         assert!(PROBES[..index].iter().all(|other| other.name != probe.name), "{}", probe.name);
         assert_eq!(find(probe.name).map(|found| found.name), Some(probe.name));
-        assert!(probe.what.len() <= 70, "{}: too long for a line", probe.name);
+        assert!(probe.what.len() <= 62, "{}: too long for a line", probe.name);
         let target = probe.reads_a_file().then(|| IoTarget::File("/dev/null".to_owned()));
         let job = probe.job(&Settings { target, ..settings() }).unwrap();
         assert!(!job.argv().is_empty());

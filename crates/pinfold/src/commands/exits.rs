@@ -19,7 +19,7 @@ use crate::cli::exits::{ExitsArgs, ExitsHow};
 use crate::failure::{Exit, Failure};
 use crate::output::data;
 use crate::target::{Vm, vm_failure};
-use crate::{common, interrupt, time};
+use crate::{common, interrupt, screen, time};
 
 pub use micro::micro_guest;
 
@@ -58,7 +58,7 @@ pub fn exits(arguments: &ExitsArgs) -> Result<(), Failure> {
     };
     data(&match arguments.json {
         true => answer.json().to_string(),
-        false => answer.text(&arguments.how),
+        false => screen::fitted(&answer.text(&arguments.how)),
     });
     answer.verdict()
 }

@@ -16,6 +16,7 @@ use super::{Bench, COMPARED_BLOCKS, announcement, show};
 use crate::cli::measure::MeasureArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::{data, say};
+use crate::screen;
 
 /// One statistic of ours and of the anchor's, block by block.
 pub struct CrossCheck {
@@ -108,7 +109,7 @@ pub fn against(
     };
     match arguments.json {
         true => data(&show::cross_check_json(&told, &checks).to_string()),
-        false => data(&show::cross_check(&told, &checks)),
+        false => data(&screen::fitted(&show::cross_check(&told, &checks))),
     }
     Ok(())
 }

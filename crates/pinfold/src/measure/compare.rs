@@ -19,7 +19,7 @@ use super::{Bench, find, show};
 use crate::cli::measure::{CompareArgs, ProbeArgs, ProbeLine};
 use crate::failure::{Exit, Failure};
 use crate::output::{data, say};
-use crate::{common, interrupt};
+use crate::{common, interrupt, screen};
 
 /// What is compared, and how it is told.
 pub struct Sides {
@@ -244,7 +244,7 @@ fn tell(sides: &Sides, found: &Comparison, arguments: &CompareArgs) -> Result<()
     }
     match arguments.json {
         true => data(&show::comparison_json(sides, found).to_string()),
-        false => data(&show::comparison(sides, found)),
+        false => data(&screen::fitted(&show::comparison(sides, found))),
     }
     Ok(())
 }

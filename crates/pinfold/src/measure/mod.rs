@@ -30,6 +30,7 @@ use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
 use crate::output::{data, say};
+use crate::screen;
 
 pub use compare::compare;
 
@@ -80,7 +81,7 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
     }
     match arguments.json {
         true => data(&show::json(&measurement, probe)?),
-        false => data(&show::text(&measurement, probe)),
+        false => data(&screen::fitted(&show::text(&measurement, probe))),
     }
     show::warnings(&measurement).iter().for_each(|warning| say(warning));
     if let Some(path) = &arguments.save {

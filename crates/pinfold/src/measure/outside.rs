@@ -21,6 +21,7 @@ use crate::commands::exits;
 use crate::common::host_failure;
 use crate::failure::{Exit, Failure};
 use crate::output::{data, say};
+use crate::screen;
 use crate::target::Vm;
 
 /// How often it is looked whether the workload is still there.
@@ -60,9 +61,7 @@ impl Instrument {
             Instrument::Sched => "waits of a machine's threads for a PU, and who ran instead",
             Instrument::Counters => "switches, migrations, faults, cycles and misses by role",
             Instrument::Locks => "time of a machine's threads in futex, by lock and call site",
-            Instrument::Exits => {
-                "what makes a machine of KVM leave the processor, and for how long"
-            }
+            Instrument::Exits => "what makes a machine of KVM leave the processor, how long",
         }
     }
 
@@ -218,7 +217,7 @@ fn show(
         }
         text.push_str(&format!("\n{}", one.text(arguments)));
     }
-    data(&text);
+    data(&screen::fitted(&text));
     Ok(())
 }
 

@@ -11,9 +11,7 @@ mod list;
 mod wakeups;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::IsTerminal as _;
 
-use comfy_table::{CellAlignment, Table};
 use pinfold_model::{Accelerator, Family, Figure, Unit};
 use pinfold_probe::registry::{Picture, Probe};
 use pinfold_report::format::{self, MISSING};
@@ -23,13 +21,13 @@ use pinfold_study::stats::{
     Capacity, Direction, P999_SAMPLES, Steadiness, Tail, gap_curve, quantile_curve, steady,
 };
 
+use crate::screen;
+
 pub use compared::{Told, comparison, comparison_json, cross_check, cross_check_json};
 pub use json::json;
 pub use list::{list, list_json};
 use wakeups::Wakeups;
 
-/// Width of what is not printed to a terminal.
-const PLAIN_WIDTH: u16 = 100;
 /// What becomes of samples that stolen time touched.
 pub const KEPT: &str = "capacities leave such windows out, tails keep every sample";
 /// Points of the picture of gaps.
@@ -122,14 +120,18 @@ pub fn text(measurement: &Measurement, probe: &Probe) -> String {
 /// A figure that has just come: what it is of, and its median.
 pub fn coming(figure: &Figure) -> String {
     let value = pinfold_study::stats::median(&figure.samples);
-    format!("{}: {}", own_words(figure, &[]).join(" "), format::maybe(value, figure.unit))
+    format!(
+        "{}: {}",
+        own_words(words(figure), &Vec::new()).join(" "),
+        format::maybe(value, figure.unit)
+    )
 }
 
 /// A table of figures of one family.
 fn table(all: &[&Pooled], family: Family) -> String {
-    let common = common(all);
-    let mut table = frame();
-    let named = all.iter().any(|one| !own_words(&one.figure, &common).is_empty());
+    let common = common(all.iter().map(|one| words(&one.figure)));
+    let mut table = screen::rows();
+    let named = all.iter().any(|one| !own_words(words(&one.figure), &common).is_empty());
     let pinned = all.iter().any(|one| one.figure.cpu.is_some());
     let mut head: Vec<String> = Vec::new();
     head.extend(pinned.then(|| "CPU".to_owned()));
@@ -150,25 +152,16 @@ fn table(all: &[&Pooled], family: Family) -> String {
             pinned
                 .then(|| one.figure.cpu.map_or_else(|| MISSING.to_owned(), |cpu| cpu.to_string())),
         );
-        row.extend(named.then(|| own_words(&one.figure, &common).join(", ")));
+        row.extend(named.then(|| own_words(words(&one.figure), &common).join(", ")));
         row.extend(cells(one, most));
         table.add_row(row);
     }
-    for index in names..width {
-        if let Some(column) = table.column_mut(index)
-            && !(family == Family::Capacity && index + 1 == width)
-        {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    let told: Vec<String> = common
-        .iter()
-        .filter(|(name, _)| !name.is_empty())
-        .map(|(name, text)| format!("{name} {text}"))
-        .collect();
-    match told.is_empty() {
-        true => table.to_string(),
-        false => format!("{}\n{table}", told.join(", ")),
+    // The last column of capacities is a bar or a word.
+    let numbers = names..width - usize::from(family == Family::Capacity);
+    let table = screen::drawn(table, numbers);
+    match told(&common).as_str() {
+        "" => table,
+        told => format!("{told}\n{table}"),
     }
 }
 
@@ -240,29 +233,39 @@ fn middle(one: &Pooled) -> Option<f64> {
     pinfold_study::stats::median(&one.figure.samples)
 }
 
-/// Instrument and labels of a figure, each with its name.
-fn words(figure: &Figure) -> Vec<(String, String)> {
-    let labels = figure.labels.iter().map(|(name, text)| (name.clone(), shown(name, text)));
-    std::iter::once((String::new(), figure.probe.clone())).chain(labels).collect()
+/// Instrument and labels, each with its name.
+type Words = Vec<(String, String)>;
+
+fn words(figure: &Figure) -> Words {
+    words_of(&figure.probe, &figure.labels)
+}
+
+fn words_of(probe: &str, labels: &BTreeMap<String, String>) -> Words {
+    let labels = labels.iter().map(|(name, text)| (name.clone(), shown(name, text)));
+    std::iter::once((String::new(), probe.to_owned())).chain(labels).collect()
 }
 
 /// What all rows share, which is told once.
-fn common(all: &[&Pooled]) -> Vec<(String, String)> {
-    let Some((first, others)) = all.split_first() else { return Vec::new() };
-    let mut shared = words(&first.figure);
-    shared.retain(|word| others.iter().all(|one| words(&one.figure).contains(word)));
+fn common(mut rows: impl Iterator<Item = Words>) -> Words {
+    let mut shared = rows.next().unwrap_or_default();
+    rows.for_each(|row| shared.retain(|word| row.contains(word)));
     shared
 }
 
 /// What tells a figure from the others: words speak for themselves, numbers need their name.
-fn own_words(figure: &Figure, common: &[(String, String)]) -> Vec<String> {
-    let mut own = words(figure);
+fn own_words(mut own: Words, common: &Words) -> Vec<String> {
     own.retain(|word| !common.contains(word));
     own.sort_by_key(|(_, text)| text.starts_with(|letter: char| letter.is_ascii_digit()));
     let is_number = |text: &str| text.parse::<f64>().is_ok();
     own.into_iter()
         .map(|(name, text)| if is_number(&text) { format!("{name} {text}") } else { text })
         .collect()
+}
+
+/// What is shared, in a line: `period-us 1000, policy other`.
+fn told(common: &Words) -> String {
+    let told = common.iter().filter(|(name, _)| !name.is_empty());
+    told.map(|(name, text)| format!("{name} {text}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Sizes in bytes as people read them; they have the word in their name.
@@ -390,10 +393,10 @@ fn name(figure: &Figure) -> String {
 fn pictures(all: &[Pooled], picture: Picture) -> Vec<String> {
     let mut pictures = Vec::new();
     let tails: Vec<&Pooled> = all.iter().filter(|one| one.figure.family == Family::Tail).collect();
-    let shared = common(&tails);
+    let shared = common(tails.iter().map(|one| words(&one.figure)));
     for one in all.iter().filter(|one| one.figure.family == Family::Tail).take(MOST_PICTURES) {
         let figure = &one.figure;
-        let own = own_words(figure, &shared).join(", ");
+        let own = own_words(words(figure), &shared).join(", ");
         let who = match own.is_empty() {
             true => name(figure),
             false => format!("{}{own}: ", name(figure)),
@@ -427,7 +430,7 @@ fn pictures(all: &[Pooled], picture: Picture) -> Vec<String> {
     pictures
 }
 
-/// The machine in one line.
+/// The machine in two lines.
 fn origin(measurement: &Measurement) -> String {
     let origin = &measurement.origin;
     let below = origin
@@ -441,7 +444,7 @@ fn origin(measurement: &Measurement) -> String {
         }
     };
     format!(
-        "{}{below}, Linux {}{guest}; host {}, seed {}",
+        "{}{below}, Linux {}{guest}\nhost {}, seed {}",
         origin.cpu_model,
         origin.kernel,
         origin.fingerprint.get(..12).unwrap_or(&origin.fingerprint),
@@ -492,19 +495,6 @@ pub fn warnings(measurement: &Measurement) -> Vec<String> {
     warnings
 }
 
-/// An empty table in the form of all of them.
-pub fn frame() -> Table {
-    let mut table = Table::new();
-    // One line a row: a sweep of sizes has dozens.
-    let style = comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-    table.load_style(style.row_separator(comfy_table::LineStyle::none()));
-    table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
-    if !std::io::stdout().is_terminal() {
-        table.set_width(PLAIN_WIDTH);
-    }
-    table
-}
-
 /// Columns of a bar: few where there is little room.
 fn bar_columns() -> usize {
     if width() < 100 { BAR / 2 } else { BAR }
@@ -512,6 +502,5 @@ fn bar_columns() -> usize {
 
 /// Columns of a picture.
 fn width() -> usize {
-    let columns = frame().width().unwrap_or(PLAIN_WIDTH);
-    usize::from(columns.min(120))
+    usize::from(screen::width().min(120))
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Answer;
 use super::micro::Expected;
 use crate::cli::exits::ExitsHow;
-use crate::output;
+use crate::{output, screen};
 
 /// Addresses of each kind that are shown.
 const ADDRESSES: usize = 5;
@@ -48,18 +48,18 @@ fn rows(vcpu: &Vcpu) -> String {
         return "no exits".to_owned();
     }
     let has_times = vcpu.rows.iter().any(|row| row.times.is_some());
-    let mut table = output::table();
+    let mut table = screen::rows();
     match has_times {
         true => table.set_header([
             "type",
             "count",
             "per s",
-            "min µs",
-            "mean µs",
-            "max µs",
-            "std dev µs",
-            "sum ms",
-            "share",
+            "min\nµs",
+            "mean\nµs",
+            "max\nµs",
+            "std dev\nµs",
+            "sum\nms",
+            "share\n%",
         ]),
         false => table.set_header(["type", "count", "per s"]),
     };
@@ -73,17 +73,12 @@ fn rows(vcpu: &Vcpu) -> String {
                 micro(times.longest_ns as f64),
                 times.deviation_ns.map_or("–".to_owned(), micro),
                 three(times.sum_ns as f64 / 1e6),
-                format!("{} %", three(times.share * 100.0)),
+                three(times.share * 100.0),
             ]);
         }
         table.add_row(cells);
     }
-    for index in 1..if has_times { 9 } else { 3 } {
-        if let Some(column) = table.column_mut(index) {
-            column.set_cell_alignment(comfy_table::CellAlignment::Right);
-        }
-    }
-    table.to_string()
+    screen::drawn(table, 1..if has_times { 9 } else { 3 })
 }
 
 fn addresses(all: &[AddressRow], top: usize) -> String {

@@ -1,6 +1,5 @@
 //! Tables of what was seen from outside.
 
-use comfy_table::{CellAlignment, Table};
 use pinfold_host::FutexKind;
 use pinfold_model::Unit;
 use pinfold_probe::counters::{Counters, Outcome, Quantity, RoleCounters, Source};
@@ -10,7 +9,7 @@ use pinfold_probe::sched_latency::{Level, RoleLatency, SchedLatency, Waits};
 use pinfold_probe::symbols;
 use pinfold_report::format::{self, MISSING};
 
-use super::super::show::frame;
+use crate::screen;
 
 /// Names in a list of who woke and who ran.
 const NAMES: usize = 3;
@@ -18,17 +17,12 @@ const NAMES: usize = 3;
 const ROWS: usize = 12;
 
 fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
-    let mut table: Table = frame();
+    let mut table = screen::rows();
     table.set_header(head.iter().copied());
     for row in rows {
         table.add_row(row);
     }
-    for index in 1..head.len() {
-        if let Some(column) = table.column_mut(index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.to_string()
+    screen::drawn(table, 1..head.len())
 }
 
 fn lines(text: &mut String, lines: &[String], before: &str) {
@@ -122,8 +116,15 @@ pub fn counters(found: &Counters) -> String {
         })
         .collect();
     let mut text = format!("{}\n", table(&head, rows));
+    let mut absent: Vec<(String, Vec<&str>)> = Vec::new();
     for (quantity, why, _) in found.absent() {
-        text.push_str(&format!("{} is not available here, because {why}\n", quantity.name()));
+        match absent.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, names)) => names.push(quantity.name()),
+            None => absent.push((why, vec![quantity.name()])),
+        }
+    }
+    for (why, names) in absent {
+        text.push_str(&format!("not available here, because {why}: {}\n", names.join(", ")));
     }
     for (quantity, source, why) in stand_ins(found) {
         let name = quantity.name();

@@ -1,6 +1,5 @@
 //! Tables and JSON of comparisons: two sides, or ours and an anchor.
 
-use comfy_table::CellAlignment;
 use pinfold_report::format::{self, MISSING};
 use pinfold_study::compare::{Comparison, Outcome, Row};
 use pinfold_study::stats::{Interval, Verdict};
@@ -9,7 +8,8 @@ use serde_json::{Value, json};
 use super::super::against::CrossCheck;
 use super::super::compare::Sides;
 use super::json::stolen;
-use super::{KEPT, frame, shown};
+use super::{KEPT, common, own_words, told, words_of};
+use crate::screen;
 
 /// What a cross-check is about.
 pub struct Told {
@@ -27,25 +27,31 @@ pub struct Told {
 
 /// Two sides, for people.
 pub fn comparison(sides: &Sides, found: &Comparison) -> String {
-    let mut table = frame();
-    let common = common(&found.rows);
-    let head = ["figure", "of", "first", "second", "first / second", "p", "the first is"];
-    table.set_header(head);
+    let mut table = screen::rows();
+    let words = |row: &Row| words_of(&row.key.probe, &row.key.labels);
+    let common = common(found.rows.iter().map(words));
+    let figure_of = |row: &Row| own_words(words(row), &common).join(", ");
+    let is_named = found.rows.iter().any(|row| !figure_of(row).is_empty());
+    let name = |name: String| is_named.then_some(name);
+    let head = ["of", "first", "second", "first / second", "p", "the first is"].map(str::to_owned);
+    table.set_header(name("figure".to_owned()).into_iter().chain(head));
     for row in &found.rows {
-        table.add_row([
-            figure_of(row, &common),
+        table.add_row(name(figure_of(row)).into_iter().chain([
             row.statistic.name().to_owned(),
             format::maybe(row.first, row.unit),
             format::maybe(row.second, row.unit),
             ratio_text(row.ratio, row.interval),
             row.p_holm.map_or_else(|| MISSING.to_owned(), format::probability),
             row.outcome.to_string(),
-        ]);
+        ]));
     }
-    right(&mut table, 2..6);
-    let shared: Vec<&str> = common.iter().map(String::as_str).collect();
+    let first = 1 + usize::from(is_named);
+    let table = screen::drawn(table, first..first + 4);
+    let probe = common.iter().find(|(name, _)| name.is_empty()).map(|(_, probe)| probe.clone());
+    let labels = Some(told(&common)).filter(|told| !told.is_empty());
+    let shared = probe.into_iter().chain(labels).collect::<Vec<_>>().join(", ");
     let mut text = format!("first:  {}\nsecond: {}\n", sides.first, sides.second);
-    text.push_str(&format!("\n{}\n{table}\n", shared.join(", ")));
+    text.push_str(&format!("\n{shared}\n{table}\n"));
     text.push_str(&match found.rows.iter().all(|row| row.outcome == Outcome::NoDirection) {
         true => format!("{} block(s); nobody says which way is better here\n", found.blocks),
         false => format!(
@@ -104,7 +110,7 @@ pub fn comparison_json(sides: &Sides, found: &Comparison) -> Value {
 
 /// Ours and an anchor, for people.
 pub fn cross_check(told: &Told, checks: &[CrossCheck]) -> String {
-    let mut table = frame();
+    let mut table = screen::rows();
     let head = [told.probe, "of", "ours", told.anchor, "ours / theirs [95 %]"];
     table.set_header(head);
     for check in checks {
@@ -118,7 +124,7 @@ pub fn cross_check(told: &Told, checks: &[CrossCheck]) -> String {
             ratio_text(check.ratio(), check.interval()),
         ]);
     }
-    right(&mut table, 2..5);
+    let table = screen::drawn(table, 2..5);
     let mut text = format!(
         "{} beside {}: {}, {} block(s) in random order\n\n{table}\n",
         told.probe, told.anchor, told.place, told.blocks
@@ -153,27 +159,6 @@ pub fn cross_check_json(told: &Told, checks: &[CrossCheck]) -> Value {
     })
 }
 
-/// Instrument and labels of a row, a word each.
-fn words(row: &Row) -> Vec<String> {
-    let labels = row.key.labels.iter().map(|(name, text)| format!("{name} {}", shown(name, text)));
-    std::iter::once(row.key.probe.clone()).chain(labels).collect()
-}
-
-/// What all rows share, which is told once.
-fn common(rows: &[Row]) -> Vec<String> {
-    let Some((first, others)) = rows.split_first() else { return Vec::new() };
-    let mut shared = words(first);
-    shared.retain(|word| others.iter().all(|row| words(row).contains(word)));
-    shared
-}
-
-/// What tells a row from the others.
-fn figure_of(row: &Row, common: &[String]) -> String {
-    let mut own = words(row);
-    own.retain(|word| !common.contains(word));
-    own.join(", ")
-}
-
 /// The ratio with its interval, or without one where there was a single block.
 fn ratio_text(ratio: Option<f64>, interval: Option<Interval>) -> String {
     let number = format::significant;
@@ -183,13 +168,5 @@ fn ratio_text(ratio: Option<f64>, interval: Option<Interval>) -> String {
         }
         (Some(ratio), None) => format!("{} [one block]", number(ratio)),
         (None, _) => MISSING.to_owned(),
-    }
-}
-
-fn right(table: &mut comfy_table::Table, columns: std::ops::Range<usize>) {
-    for index in columns {
-        if let Some(column) = table.column_mut(index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
     }
 }

@@ -5,26 +5,25 @@ use pinfold_probe::registry::PROBES;
 use serde_json::{Value, json};
 
 use super::super::outside::Instrument;
-use super::frame;
+use crate::screen;
 
-/// For people.
+/// For people: two lines for each, so that it fits any terminal.
 pub fn list() -> String {
-    let mut table = frame();
-    table.set_header(["probe", "what it measures", "unit", "family", "--against"]);
+    let mut table = screen::rows();
+    table.set_header(["probe", "what it measures\nunit, family; instruments for --against"]);
     for probe in PROBES {
         let anchors: Vec<&str> = probe.anchors.iter().map(|anchor| anchor.name()).collect();
-        table.add_row([
-            probe.name,
-            probe.what,
-            probe.unit.name(),
-            probe.family.name(),
-            &anchors.join(", "),
-        ]);
+        let anchors = match anchors.is_empty() {
+            true => String::new(),
+            false => format!("; {}", anchors.join(", ")),
+        };
+        let (unit, family) = (probe.unit.name(), probe.family.name());
+        table.add_row([probe.name, &format!("{}\n{unit}, {family}{anchors}", probe.what)]);
     }
     for one in Instrument::ALL {
-        table.add_row([one.name(), one.what(), one.by(), "count", ""]);
+        table.add_row([one.name(), &format!("{}\ncount {}", one.what(), one.by())]);
     }
-    table.to_string()
+    screen::drawn(table, 0..0)
 }
 
 /// For programs.

@@ -4,14 +4,14 @@
 //! cyclictest and its like count a thread that woke a second late once; who compares with them
 //! needs the same view, and how many periods it leaves out.
 
-use comfy_table::CellAlignment;
 use pinfold_model::Figure;
 use pinfold_probe::job::open_loop;
 use pinfold_report::format::{self, MISSING};
 use pinfold_study::stats::Tail;
 use serde_json::{Value, json};
 
-use super::{Pooled, frame};
+use super::Pooled;
+use crate::screen;
 
 /// The wake-ups of one CPU.
 pub enum Wakeups {
@@ -74,7 +74,7 @@ pub fn table(all: &[Pooled]) -> String {
     if wakeups().all(|one| matches!(one, Wakeups::Apart { skipped: 0, .. })) {
         return "skipped 0: no period passed without a wake-up\n".to_owned();
     }
-    let mut table = frame();
+    let mut table = screen::rows();
     table.set_header(["CPU", "woken", "skipped", "median", "p99", "p99.9", "max"]);
     let mut unknown = String::new();
     for one in all {
@@ -93,13 +93,11 @@ pub fn table(all: &[Pooled]) -> String {
                 .push_str(&format!("CPU {cpu}: which periods were skipped is not known: {why}\n")),
         }
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
     match table.row_count() {
         0 => unknown,
         _ => format!(
-            "\nwake-ups alone, as cyclictest counts them; skipped periods passed while the thread was late\n{table}\n{unknown}"
+            "\nwake-ups alone, as cyclictest counts them; late threads skipped the others\n{}\n{unknown}",
+            screen::drawn(table, 1..7)
         ),
     }
 }

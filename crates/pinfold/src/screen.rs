@@ -1,0 +1,185 @@
+//! What fits the terminal: tables whose numbers stay whole, sentences that fold between words.
+//!
+//! A terminal of 80 columns is the narrowest that is cared for. Where standard output is none,
+//! `COLUMNS` in the environment tells the width; without it tables take 100 columns and sentences
+//! are not folded, so that each stays one line for programs that search.
+
+use std::ops::Range;
+
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, presets};
+
+/// Width of tables that are not printed to a terminal.
+const PLAIN: u16 = 100;
+/// What `COLUMNS` may say.
+const SENSIBLE: std::ops::RangeInclusive<u16> = 40..=1000;
+/// Where a row ends, for those who take the text apart again.
+const MARK: char = '┄';
+/// Boxes and blocks, of which tables and pictures are made.
+const DRAWN: std::ops::RangeInclusive<char> = '\u{2500}'..='\u{259f}';
+
+/// Columns of the terminal, or what `COLUMNS` says where there is none.
+pub fn columns() -> Option<u16> {
+    Table::new().width().or_else(|| {
+        let told = std::env::var("COLUMNS").ok()?.parse().ok()?;
+        SENSIBLE.contains(&told).then_some(told)
+    })
+}
+
+/// Columns that a picture may take.
+pub fn width() -> u16 {
+    columns().unwrap_or(PLAIN)
+}
+
+/// An empty table without lines between its rows: a sweep of sizes has dozens.
+pub fn rows() -> Table {
+    let mut table = Table::new();
+    let style = presets::UTF8_HORIZONTAL_ONLY;
+    table.load_style(style.row_separator(LineStyle::none()));
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(width());
+    table
+}
+
+/// The table as text, the columns of numbers to the right.
+///
+/// Where it is too wide the columns move together; if that is not enough, the widest column of
+/// words before the numbers goes to a line of its own above each row. Numbers are never broken.
+pub fn drawn(mut table: Table, numbers: Range<usize>) -> String {
+    for column in table.column_iter_mut().skip(numbers.start).take(numbers.len()) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    if is_too_wide(&table) {
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 1));
+        }
+    }
+    match is_too_wide(&table) {
+        true => stacked(table, numbers),
+        false => table.trim_fmt(),
+    }
+}
+
+fn stacked(mut table: Table, numbers: Range<usize>) -> String {
+    for column in table.column_iter_mut().skip(numbers.start).take(numbers.len()) {
+        column.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    let widths = table.column_max_content_widths();
+    let words = (0..numbers.start).max_by_key(|index| widths.get(*index));
+    let Some((words, column)) = words.and_then(|at| Some((at, table.column_mut(at)?))) else {
+        return table.trim_fmt();
+    };
+    column.set_constraint(ColumnConstraint::Hidden);
+    let word = |row: &comfy_table::Row| row.cell_iter().nth(words).map(|cell| cell.content());
+    let head = table.header().and_then(word);
+    let mut names = table.row_iter().map(word).collect::<Vec<_>>().into_iter().flatten();
+    let between = LineStyle::none().fill(MARK).junction(MARK);
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(between));
+    let mut text = String::new();
+    for (index, line) in table.trim_fmt().lines().enumerate() {
+        if !line.starts_with(MARK) {
+            text.push_str(&format!("{line}\n"));
+        }
+        let name = match line.chars().next() {
+            _ if index == 0 => head.clone(),
+            Some('═' | MARK) => names.next(),
+            Some(_) | None => None,
+        };
+        text.extend(name.map(|name| format!("{name}\n")));
+    }
+    text.trim_end_matches('\n').to_owned()
+}
+
+fn is_too_wide(table: &Table) -> bool {
+    let mut natural = table.clone();
+    natural.set_content_arrangement(ContentArrangement::Disabled);
+    widest(&natural.trim_fmt()) > usize::from(table.width().unwrap_or(PLAIN))
+}
+
+/// Text whose sentences fit the terminal.
+pub fn fitted(text: &str) -> String {
+    columns().map_or_else(|| text.to_owned(), |columns| folded(text, columns.into()))
+}
+
+/// Folds each line that is longer, between words; the rest of it is indented. What is drawn stays.
+pub fn folded(text: &str, columns: usize) -> String {
+    let lines = text.split('\n').map(|line| {
+        if line.chars().count() <= columns || line.contains(|letter| DRAWN.contains(&letter)) {
+            return line.to_owned();
+        }
+        fold(line, columns)
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn fold(line: &str, columns: usize) -> String {
+    let words = line.trim_start_matches(' ');
+    let indent = line.len() - words.len();
+    let mut text = " ".repeat(indent);
+    let mut used = indent;
+    for (index, word) in words.split(' ').enumerate() {
+        let length = word.chars().count();
+        if index > 0 && used + 1 + length > columns {
+            text.push('\n');
+            text.push_str(&" ".repeat(indent + 2));
+            used = indent + 2;
+        } else if index > 0 {
+            text.push(' ');
+            used += 1;
+        }
+        text.push_str(word);
+        used += length;
+    }
+    text
+}
+
+fn widest(text: &str) -> usize {
+    text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_fold_between_words_and_pictures_stay() {
+        let check = |text: &str, expected: &str| assert_eq!(folded(text, 12), expected, "{text:?}");
+        check("as long as 12\nshort", "as long as\n  12\nshort");
+        check("twelve chars", "twelve chars");
+        check("  indented words fold", "  indented\n    words\n    fold");
+        check("averyveryverylongword and more", "averyveryverylongword\n  and more");
+        check("──────────────────", "──────────────────");
+        check("", "");
+    }
+
+    #[test]
+    fn a_narrow_table_moves_together_and_then_stacks() {
+        let filled = |width: u16| {
+            let mut table = rows();
+            table.set_width(width);
+            table.set_header(["CPU", "type", "count", "longest", ""]);
+            table.add_row(["0", "DESCHEDULED: preempted", "1,234,567", "12.5 µs", "contended"]);
+            table.add_row(["1", "IO", "7", "3.00 µs", ""]);
+            drawn(table, 2..4)
+        };
+        let wide = filled(80);
+        assert!(wide.contains(" 0     DESCHEDULED: preempted   1,234,567   12.5 µs"), "{wide}");
+        let close = filled(60);
+        assert!(close.contains("\n0    DESCHEDULED: preempted  1,234,567  12.5 µs"), "{close}");
+        let narrow = filled(40);
+        let expected = "\
+───────────────────────────────────
+type
+CPU      count  longest
+═══════════════════════════════════
+DESCHEDULED: preempted
+0    1,234,567  12.5 µs  contended
+IO
+1            7  3.00 µs
+───────────────────────────────────";
+        assert_eq!(narrow, expected, "\n{narrow}");
+        for (text, width) in [(wide, 80), (close, 60), (narrow, 40)] {
+            assert!(widest(&text) <= width, "{text}");
+            assert!(text.lines().all(|line| line == line.trim_end()), "{text}");
+        }
+    }
+}
