@@ -8,7 +8,7 @@
 //!
 //! Options hidden in a `-readconfig` file are not seen.
 
-use pinfold_model::GuestTopology;
+use pinfold_model::{Accelerator, GuestTopology};
 
 /// Options without a value, of all QEMU versions since 2.0; removed ones harm nothing.
 const WITHOUT_VALUE: [&str; 47] = [
@@ -177,6 +177,48 @@ pub fn name_of(argv: &[String]) -> Option<String> {
         .flat_map(|flag| pairs(flag.value.unwrap_or(""), "guest"))
         .rfind(|(key, _)| key == "guest")
         .map(|(_, value)| value)
+}
+
+/// What the command line has the guest executed by; `None` if it leaves that to QEMU, or names
+/// several to be tried.
+#[must_use]
+pub fn accelerator_of(argv: &[String]) -> Option<Accelerator> {
+    let mut asked: Vec<String> = Vec::new();
+    for flag in flags(argv) {
+        let implied = match flag.name {
+            "accel" => "accel",
+            "machine" | "M" => "type",
+            "enable-kvm" => {
+                asked.push("kvm".to_owned());
+                continue;
+            }
+            _ => continue,
+        };
+        let named = pairs(flag.value.unwrap_or(""), implied).into_iter();
+        let named = named.filter(|(key, _)| key == "accel");
+        asked.extend(
+            named.flat_map(|(_, names)| names.split(':').map(str::to_owned).collect::<Vec<_>>()),
+        );
+    }
+    asked.dedup();
+    match asked.as_slice() {
+        [one] if one == "kvm" => Some(Accelerator::Kvm),
+        [one] if one == "tcg" => Some(translator_of(argv)),
+        [..] => None,
+    }
+}
+
+/// How the translator runs the vCPUs, if it is what executes the guest: in one thread if the
+/// command line says so or counts instructions, else each in its own.
+#[must_use]
+pub fn translator_of(argv: &[String]) -> Accelerator {
+    let is_single = flags(argv).iter().any(|flag| match flag.name {
+        "icount" => true,
+        "accel" => pairs(flag.value.unwrap_or(""), "accel")
+            .contains(&("thread".to_owned(), "single".to_owned())),
+        _ => false,
+    });
+    if is_single { Accelerator::TcgSingle } else { Accelerator::TcgMulti }
 }
 
 /// The machine's UUID (`-uuid`), the last one given.

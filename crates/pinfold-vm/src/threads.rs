@@ -131,6 +131,22 @@ pub fn require_qemu(host: &dyn Host, pid: Tid) -> Result<(), VmError> {
     if names::is_qemu(&program) { Ok(()) } else { Err(VmError::NotQemu { pid, program }) }
 }
 
+/// What executes the guest of this process, told without its monitor and without names of
+/// threads: by the KVM machine that the process holds or does not, and by its command line.
+/// `None` if its descriptors may not be read and its command line leaves it open.
+///
+/// # Errors
+/// As [`require_qemu`].
+pub fn accelerator_of(host: &dyn Host, pid: Tid) -> Result<Option<Accelerator>, VmError> {
+    require_qemu(host, pid)?;
+    let words = command_line(host, pid)?;
+    Ok(match Descriptors::of(host, pid) {
+        Some(held) if held.kvm => Some(Accelerator::Kvm),
+        Some(_) => Some(argv::translator_of(&words)),
+        None => argv::accelerator_of(&words),
+    })
+}
+
 impl VmInfo {
     fn tids(&self) -> impl Iterator<Item = Tid> + '_ {
         let cpus = self.cpus.iter().map(|cpu| cpu.thread);

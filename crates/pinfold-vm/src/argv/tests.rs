@@ -29,6 +29,25 @@ fn counts_vcpus_as_qemu_does() {
 }
 
 #[test]
+fn tells_what_executes_the_guest() {
+    use Accelerator::{Kvm, TcgMulti, TcgSingle};
+    let check = |line: &str, expected: Option<Accelerator>| {
+        assert_eq!(accelerator_of(&words(line)), expected, "{line}");
+    };
+    check("qemu -accel kvm", Some(Kvm));
+    check("qemu -enable-kvm -machine q35,accel=kvm", Some(Kvm));
+    check("qemu -accel tcg,thread=multi -cpu kvm64", Some(TcgMulti));
+    check("qemu -accel tcg,thread=single", Some(TcgSingle));
+    check("qemu -accel accel=tcg -icount shift=1", Some(TcgSingle));
+    check("qemu -M microvm,accel=tcg", Some(TcgMulti));
+    // QEMU tries one after the other, and its own default is not the same everywhere.
+    check("qemu -machine q35,accel=kvm:tcg", None);
+    check("qemu -accel kvm -accel tcg", None);
+    check("qemu -append -enable-kvm -cpu kvm64", None);
+    assert_eq!(translator_of(&words("qemu")), TcgMulti);
+}
+
+#[test]
 fn sets_the_guest_topology() {
     let guest = GuestTopology { sockets: 1, cores: 3, threads: 2, reason: String::new() };
     let check = |line: &str, expected: &str| {

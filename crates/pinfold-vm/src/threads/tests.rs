@@ -154,6 +154,18 @@ fn goes_by_names_alone_and_says_so() {
 }
 
 #[test]
+fn tells_what_executes_a_guest_whose_threads_have_no_names() {
+    let mut tree = host(&[(101, "qemu-system-x86")], &[]);
+    let of = |tree: &TreeHost| accelerator_of(tree, QEMU).unwrap();
+    // It holds no machine of KVM, whatever it was asked for.
+    tree.insert_file("/proc/100/cmdline", "qemu-system-x86_64\0-accel\0kvm\0-accel\0tcg\0");
+    assert_eq!(of(&tree), Some(Accelerator::TcgMulti));
+    tree.insert_link("/proc/100/fd/9", "anon_inode:kvm-vm");
+    assert_eq!(of(&tree), Some(Accelerator::Kvm));
+    assert!(accelerator_of(&tree, Tid(7)).unwrap_err().is_gone());
+}
+
+#[test]
 fn refuses_what_is_no_virtual_machine() {
     let check = |error: VmError, expected: &str| assert_eq!(error.to_string(), expected);
     let mut tree = host(&[(101, "qemu-system-x86")], &[]);

@@ -215,13 +215,17 @@ fn accelerator_behind(bench: &Bench, socket: &str) -> Result<Accelerator, Failur
         if !words.contains(socket) {
             continue;
         }
-        if let Ok(found) = threads::discover(host, Tid(pid), None) {
-            let by_words = match words.contains("kvm") {
-                true => Accelerator::Kvm,
-                false => Accelerator::TcgMulti,
-            };
-            return Ok(found.accelerator.unwrap_or(by_words));
-        }
+        // Others speak of the socket too, and QEMU names its threads only when it is told to.
+        let Ok(told) = threads::accelerator_of(host, Tid(pid)) else { continue };
+        let by_names = threads::discover(host, Tid(pid), None).ok();
+        let by_names = by_names.and_then(|found| found.accelerator);
+        return by_names.or(told).ok_or_else(|| {
+            let text =
+                format!("process {pid}: KVM or TCG is not known, and no number is without it");
+            Failure::new(Exit::Vm, text).with_hint(
+                "run it as root or as the owner of QEMU, or name one of them to QEMU: -accel kvm",
+            )
+        });
     }
     Err(Failure::new(
         Exit::Vm,
