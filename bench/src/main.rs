@@ -21,6 +21,7 @@ mod react;
 mod rulers;
 mod scale;
 mod scratch;
+mod simulated;
 mod topo;
 mod watch;
 

@@ -63,6 +63,19 @@ impl Table {
     }
 }
 
+/// `12,345`.
+pub fn thousands(number: f64) -> String {
+    let text = format!("{number:.0}");
+    let mut grouped = String::new();
+    for (index, digit) in text.chars().enumerate() {
+        if index > 0 && (text.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
 /// Puts a text between the marks of its name in a page that people write.
 pub fn put_between(file: &str, name: &str, text: &str) -> Result<(), Failure> {
     let page = between(&user::read_text(file)?, name, text).ok_or_else(|| {
@@ -108,7 +121,7 @@ fn with_section(page: &str, head: &str, name: &str, section: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{HEAD, between, with_section};
+    use super::{HEAD, between, thousands, with_section};
 
     #[test]
     fn a_section_replaces_the_one_of_its_name() {
@@ -128,5 +141,14 @@ mod tests {
         assert_eq!(between(&new, "x", "new").unwrap(), new);
         assert!(between(&new, "y", "| t |").unwrap().ends_with("-->\n| t |\n<!-- end -->\n"));
         assert_eq!(between(page, "z", ""), None);
+    }
+
+    #[test]
+    fn thousands_have_commas() {
+        for (number, text) in
+            [(0.0, "0"), (999.4, "999"), (1e3, "1,000"), (1_234_567.0, "1,234,567")]
+        {
+            assert_eq!(thousands(number), text);
+        }
     }
 }

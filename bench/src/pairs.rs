@@ -3,6 +3,7 @@
 //! Each round runs every contender once. What changes on the machine meanwhile (another
 //! tenant, a warmer cache) changes for all of them, and the ratio is taken inside the round.
 
+use pinfold_host::{Clock as _, SystemClock};
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{Block, median, quantile, ratio_interval, sign_flip};
 
@@ -72,6 +73,11 @@ pub fn table(times: &[Times], rivals: &[usize]) -> Table {
 fn spread(times: &Times) -> String {
     let at = |p| milliseconds(quantile(&times.samples, p));
     format!("{} – {}", at(0.05), at(0.95))
+}
+
+/// Nanoseconds since then.
+pub fn since(begin_ns: u64) -> f64 {
+    SystemClock.now_ns().saturating_sub(begin_ns) as f64
 }
 
 /// Nanoseconds as milliseconds.

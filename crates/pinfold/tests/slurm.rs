@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
 use std::net::TcpListener;
 
 use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio, capture, find_program};
@@ -89,6 +90,19 @@ impl Cluster {
             c.ask("sinfo", &["-h", "-p", "pf", "-t", "idle", "-o", "%D"]).trim() == "3"
         });
         Some(cluster)
+    }
+
+    /// The controller anew, with room for so many jobs, those that it still knows among them.
+    fn restart(&mut self, most_jobs: usize) {
+        let text = user::read_text(&self.path("slurm.conf")).expect("a file");
+        let lines = text.lines().filter(|line| !line.starts_with("MaxJobCount="));
+        let text = lines.map(|line| format!("{line}\n")).collect::<String>();
+        self.write("slurm.conf", &format!("MaxJobCount={most_jobs}\n{text}"));
+        let mut daemon = self.daemons.remove("slurmctld").expect("it runs");
+        daemon.terminate().expect("signalled");
+        daemon.wait_for(&SystemClock, MINUTE_NS).expect("it ends").expect("in time");
+        self.daemon("slurmctld", &["-D".to_owned()]);
+        self.wait("controller", |c| c.ask("sinfo", &["-h", "-o", "%P"]).contains("pf*"));
     }
 
     fn configure(&self) {
@@ -257,19 +271,21 @@ type Scene = fn(&Cluster, &str);
 fn studies_run_on_a_real_cluster() {
     let Some(mut cluster) = Cluster::start() else { return };
     let file = cluster.write("tiny.toml", STUDY);
-    let scenes: [(&str, Scene); 6] = [
+    let scenes: [(&str, Scene); 7] = [
         ("through a shared folder", through_a_shared_folder),
         ("tasks that fail once and always", tasks_that_fail_once_and_always),
         ("through srun", through_srun),
         ("a node that does not fit", a_node_that_does_not_fit_ends_the_study),
         ("what is wrong", what_is_wrong_is_told),
         ("interrupted and detached", interrupted_and_detached),
+        ("a locked store", a_store_that_is_locked),
     ];
     for (name, scene) in scenes {
         let began = SystemClock.now_ns();
         scene(&cluster, &file);
         println!("{name}: {:.1} s", (SystemClock.now_ns() - began) as f64 / 1e9);
     }
+    a_cluster_without_room(&mut cluster, &file);
     a_node_dies_and_the_collector_too(&mut cluster, &file);
 }
 
@@ -408,6 +424,78 @@ fn interrupted_and_detached(cluster: &Cluster, file: &str) {
     let (code, told, said) = cluster.run(&["resume", &store]);
     assert_eq!(code, Some(0), "{said}");
     assert!(told.contains("12 of 12 trials done, 0 failed"), "{told}");
+    assert!(!said.contains("trying once more"), "{said}");
+}
+
+/// Another process holds the store while results come.
+fn a_store_that_is_locked(cluster: &Cluster, file: &str) {
+    let (store, shared) = (cluster.path("locked.sqlite"), cluster.path("shared"));
+    let program = cluster.program("pinfold-1", "");
+    let words = ["run", file, "--quick", "--engine", "slurm", "--store", &store];
+    let more = ["--shared", &shared, "--program", &program, "--patience", "10s"];
+    let child = cluster.study(&[&words[..], &more].concat());
+    let mut child = child.stdout(Stdio::Null).stderr(Stdio::Pipe).start().expect("it starts");
+    let running = |c: &Cluster| c.ask("squeue", &["-h", "-t", "R"]).lines().count();
+    cluster.wait("running tasks", |c| running(c) == 3);
+    SystemClock.sleep_ns(500_000_000);
+    let other = rusqlite::Connection::open(&store).expect("the store");
+    other.execute_batch("PRAGMA busy_timeout = 5000; BEGIN IMMEDIATE").expect("locked");
+    let mut said = String::new();
+    let mut stderr = child.stderr().expect("a pipe");
+    stderr.read_to_string(&mut said).expect("it says why");
+    let status = child.wait_for(&SystemClock, MINUTE_NS).expect("it ends").expect("in time");
+    assert_eq!(status.code(), Some(2), "{said}");
+    for text in [
+        "is locked by another process; waiting for it, up to 10 s",
+        "is locked by another process, for 1",
+        "its tasks go on, what they deliver stays in the shared folder",
+        "`pinfold study resume ",
+    ] {
+        assert!(said.contains(text), "{text}: {said}");
+    }
+    cluster.wait("empty queue", |c| c.ask("squeue", &["-h"]).trim().is_empty());
+    let folder = user::list(&shared).expect("a folder").remove(0);
+    let results = user::list(&format!("{shared}/{folder}/results/0")).expect("results");
+    assert_eq!(results.len(), 3, "{results:?}");
+    drop(other);
+    let (code, told, said) = cluster.run(&["resume", &store]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(told.contains("12 of 12 trials done, 0 failed"), "{told}");
+    assert!(!said.contains("trying once more"), "{said}");
+    assert_eq!(user::list(&shared).expect("a folder"), Vec::<String>::new());
+}
+
+/// The controller keeps so many jobs that there is no room for all tasks: the rest comes later.
+fn a_cluster_without_room(cluster: &mut Cluster, file: &str) {
+    let known = cluster.ask("squeue", &["-h", "--array", "--states=all"]).lines().count();
+    // One more than the first look and a task.
+    cluster.restart(known + 3);
+    let (store, shared) = (cluster.path("full.sqlite"), cluster.path("shared"));
+    let program = cluster.program("pinfold-1", "");
+    let words = ["run", file, "--engine", "slurm", "--store", &store];
+    let more = ["--shared", &shared, "--program", &program];
+    let child = cluster.study(&[&words[..], &more].concat());
+    let mut child = child.stdout(Stdio::Pipe).stderr(Stdio::Pipe).start().expect("it starts");
+    cluster.wait("refusal of a task", |c| {
+        let log = user::read_text(&c.path("log/ctld.log")).unwrap_or_default();
+        let refusal = log.find("MaxJobCount limit from slurm.conf reached");
+        // The array of three, then a single one beside the one that was taken.
+        refusal.is_some_and(|at| log[at..].matches("MaxJobCount limit").count() >= 2)
+    });
+    cluster.restart(1_000);
+    let (mut told, mut said) = (String::new(), String::new());
+    child.stdout().expect("a pipe").read_to_string(&mut told).expect("read");
+    child.stderr().expect("a pipe").read_to_string(&mut said).expect("read");
+    let status = child.wait_for(&SystemClock, MINUTE_NS).expect("it ends").expect("in time");
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert!(told.contains("12 of 12 trials done, 0 failed"), "{told}");
+    for text in [
+        "note: sbatch: Slurm temporarily unable to accept job",
+        "1 task(s) are out, 2 more are submitted when there is room",
+        "note: Slurm has room again; all tasks are submitted",
+    ] {
+        assert!(said.contains(text), "{text}: {said}");
+    }
     assert!(!said.contains("trying once more"), "{said}");
 }
 

@@ -88,6 +88,12 @@ impl Store {
         Ok(store)
     }
 
+    /// Says within a moment that the file is locked.
+    #[cfg(test)]
+    pub(crate) fn be_impatient(&self) {
+        self.connection.busy_timeout(Duration::from_millis(10)).expect("a waiting time");
+    }
+
     /// True for a file without content, false for a store of a version that is known.
     fn is_blank(&self) -> Result<bool, StoreError> {
         let marks = self.marks()?;

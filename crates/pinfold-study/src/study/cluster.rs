@@ -18,6 +18,7 @@ mod collector;
 mod documents;
 mod nodes;
 mod parts;
+mod room;
 pub mod slurm;
 mod work;
 

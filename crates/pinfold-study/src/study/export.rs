@@ -9,15 +9,12 @@ use super::error::StudyError;
 use super::file::{Plot, PlotKind, Selection};
 use crate::store::{RunId, Store};
 
-/// All tables of a run: cells, trials, samples, estimates, noise, and those of the report.
+/// All tables of an analysed run: cells, trials, samples, estimates, noise, and those of the report.
 ///
 /// # Errors
 /// [`StudyError`] if the store cannot be read.
-pub fn tables(
-    store: &Store,
-    run: RunId,
-    analysis: &Analysis,
-) -> Result<Vec<DataTable>, StudyError> {
+pub fn tables(store: &Store, analysis: &Analysis) -> Result<Vec<DataTable>, StudyError> {
+    let run = analysis.run.id;
     let mut tables = vec![
         cells(analysis),
         trials(store, run, analysis)?,

@@ -57,7 +57,8 @@ pub struct SlurmArgs {
     /// Leave the tasks in Slurm's hands and return; `study resume` collects. Needs --shared
     #[arg(long, help_heading = "Slurm")]
     pub detach: bool,
-    /// Stop, resumable, when for so long no task ran and none ended, such as 30m [default: wait]
+    /// Stop, resumable, when for so long no task ran and none ended, or the store was locked, such
+    /// as 30m [default: wait; 1m for a locked store]
     #[arg(long, value_name = "TIME", help_heading = "Slurm")]
     pub patience: Option<String>,
 }

@@ -308,10 +308,10 @@ fn status(arguments: &StoreArgs) -> Result<(), Failure> {
 }
 
 fn export(arguments: &ExportArgs) -> Result<(), Failure> {
-    let (store, run, analysis) = analysed(&arguments.store, arguments.run)?;
+    let (store, analysis) = analysed(&arguments.store, arguments.run)?;
     let name = &analysis.loaded.study.name;
     let folder = arguments.out.clone().unwrap_or_else(|| format!("{name}-tables"));
-    for (table, rows) in page::export(&store, run, &folder)? {
+    for (table, rows) in page::export(&store, &analysis, &folder)? {
         data(&format!("{folder}/{table}.csv, .parquet: {rows} rows"));
     }
     Ok(())
@@ -323,7 +323,7 @@ fn diff(arguments: &DiffArgs) -> Result<(), Failure> {
             Some((path, run)) if run.parse::<i64>().is_ok() => (path, run.parse().ok()),
             Some(_) | None => (text, None),
         };
-        analysed(path, run).map(|(_, _, analysis)| analysis)
+        analysed(path, run).map(|(_, analysis)| analysis)
     };
     let (first, second) = (one(&arguments.first)?, one(&arguments.second)?);
     for line in page::differences(&first, &second) {
@@ -334,22 +334,22 @@ fn diff(arguments: &DiffArgs) -> Result<(), Failure> {
 }
 
 fn report(arguments: &ReportArgs) -> Result<(), Failure> {
-    let (store, run, analysis) = analysed(&arguments.store, arguments.run)?;
+    let (store, analysis) = analysed(&arguments.store, arguments.run)?;
     let name = &analysis.loaded.study.name;
     let path = arguments.out.clone().unwrap_or_else(|| format!("{name}.html"));
     let nodes = library::cluster::node_table(&store, &analysis).map_err(|e| study_failure(&e))?;
     page::write(&page::page(&analysis, &nodes)?, &path)?;
     let folder = format!("{}-tables", path.trim_end_matches(".html"));
-    page::export(&store, run, &folder)?;
+    page::export(&store, &analysis, &folder)?;
     data(&format!("{path}\n{folder}"));
     Ok(())
 }
 
-fn analysed(path: &str, run: Option<i64>) -> Result<(Store, RunId, Analysis), Failure> {
+fn analysed(path: &str, run: Option<i64>) -> Result<(Store, Analysis), Failure> {
     let store = Store::open(path).map_err(|error| store_failure(&error))?;
     let run = run_of(&store, run)?;
     let analysis = library::analyse(&store, run).map_err(|error| study_failure(&error))?;
-    Ok((store, run, analysis))
+    Ok((store, analysis))
 }
 
 /// The run that is meant: the last of a study.

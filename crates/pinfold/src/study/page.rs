@@ -9,7 +9,7 @@ use pinfold_report::{
     format,
 };
 use pinfold_study::stats::{QuantilePoint, Verdict};
-use pinfold_study::store::{RunId, Store};
+use pinfold_study::store::Store;
 use pinfold_study::study::cluster::NodeTable;
 use pinfold_study::study::{
     self as library, Analysis, Groups, Plot, PlotKind, Selection, Shown, Summary, Table,
@@ -515,9 +515,12 @@ fn guests(analysis: &Analysis) -> Vec<(String, String)> {
 }
 
 /// Writes every table as CSV and Parquet into a folder; tells their names and sizes.
-pub fn export(store: &Store, run: RunId, folder: &str) -> Result<Vec<(String, usize)>, Failure> {
-    let analysis = library::analyse(store, run).map_err(|error| study_failure(&error))?;
-    let tables = library::tables(store, run, &analysis).map_err(|error| study_failure(&error))?;
+pub fn export(
+    store: &Store,
+    analysis: &Analysis,
+    folder: &str,
+) -> Result<Vec<(String, usize)>, Failure> {
+    let tables = library::tables(store, analysis).map_err(|error| study_failure(&error))?;
     user::make_dirs(folder).map_err(|error| host_failure(&error))?;
     let mut written = Vec::new();
     for table in &tables {

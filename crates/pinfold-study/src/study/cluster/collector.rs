@@ -13,6 +13,7 @@ use super::super::predict::{Prediction, predict};
 use super::super::record::{Early, Loaded, early_to_json};
 use super::documents::{Answer, Given, ResultError, check_part, read_result, study_digest};
 use super::parts::{Part, Parts};
+use super::room::Room;
 use super::slurm::{QueueLine, State};
 use crate::store::{NewDelivery, OpenRun, Store, TaskRecord, TrialRecord};
 
@@ -43,7 +44,9 @@ pub enum Accepted {
         part: u32,
         /// The node's name.
         node: String,
-        /// Its trials that failed, with their messages.
+        /// How many trials it has.
+        trials: usize,
+        /// Those that failed, with their messages.
         failed: Vec<(TrialSlot, String)>,
     },
     /// The store had it already.
@@ -113,7 +116,8 @@ pub struct Collector {
     loaded: Loaded,
     prediction: Prediction,
     parts: Parts,
-    limits: Limits,
+    room: Room,
+    grace_ns: u64,
     /// Run's key, digest of its study, our version.
     marks: (String, String, String),
     at: Vec<At>,
@@ -161,7 +165,8 @@ impl Collector {
             loaded,
             prediction,
             parts,
-            limits,
+            room: Room::new(limits.most_out),
+            grace_ns: limits.grace_ns,
         };
         for (_, record) in store.trials(run.id())? {
             collector.done += 1;
@@ -230,19 +235,34 @@ impl Collector {
 
     /// The parts that may be submitted now, in order.
     #[must_use]
-    pub fn to_submit(&self) -> Vec<Ask> {
-        let room = self.limits.most_out.saturating_sub(self.out.len());
-        let end = self.horizon.saturating_mul(self.parts.per_block());
+    pub fn to_submit(&self, now_ns: u64) -> Vec<Ask> {
+        let room = self.room.at(now_ns).saturating_sub(self.out.len());
         let ask = |part: &u32| match self.at.get(*part as usize)? {
             At::Waiting { attempt } => Some(Ask { part: *part, attempt: *attempt }),
             At::Out { .. } | At::Done => None,
         };
-        self.waiting.range(..end).filter_map(ask).take(room).collect()
+        self.waiting.range(..self.end()).filter_map(ask).take(room).collect()
     }
 
-    /// From here on at most so many are out: Slurm took no more.
-    pub fn at_most(&mut self, tasks: usize) {
-        self.limits.most_out = self.limits.most_out.min(tasks).max(1);
+    /// Parts below this may be submitted.
+    fn end(&self) -> u32 {
+        self.horizon.saturating_mul(self.parts.per_block())
+    }
+
+    /// How many parts are kept back because Slurm takes no more tasks.
+    #[must_use]
+    pub fn kept_back(&self) -> usize {
+        if self.room.is_short() { self.waiting.range(..self.end()).count() } else { 0 }
+    }
+
+    /// Slurm did not take any of so many tasks: fewer are tried, and for a while no more.
+    pub fn refused(&mut self, asked: usize, now_ns: u64) {
+        self.room.refused((self.out.len(), asked), now_ns);
+    }
+
+    /// Slurm took all that it was given.
+    pub fn taken(&mut self, now_ns: u64) {
+        self.room.taken(self.out.len(), now_ns);
     }
 
     /// Notes that these were submitted.
@@ -257,6 +277,12 @@ impl Collector {
         store.save_tasks(run, tasks)?;
         tasks.iter().for_each(|task| self.remember(task));
         Ok(())
+    }
+
+    /// How many tasks are out.
+    #[must_use]
+    pub fn out(&self) -> usize {
+        self.out.len()
     }
 
     /// Tasks that are out: part, attempt, job.
@@ -274,13 +300,26 @@ impl Collector {
     /// # Errors
     /// [`StudyError`] if the store failed.
     pub fn taken_back(&mut self, store: &mut Store, run: OpenRun) -> Result<(), StudyError> {
-        let tasks: Vec<(u32, u32)> =
-            self.outstanding().iter().map(|(ask, _)| (ask.part, ask.attempt)).collect();
+        let asks: Vec<Ask> = self.outstanding().iter().map(|(ask, _)| *ask).collect();
+        self.forget((store, run), &asks)
+    }
+
+    /// Forgets tasks as if they had never been submitted.
+    ///
+    /// # Errors
+    /// [`StudyError`] if the store failed.
+    pub fn forget(
+        &mut self,
+        (store, run): (&mut Store, OpenRun),
+        asks: &[Ask],
+    ) -> Result<(), StudyError> {
+        let tasks: Vec<(u32, u32)> = asks.iter().map(|ask| (ask.part, ask.attempt)).collect();
         store.forget_tasks(run, &tasks)?;
-        for (part, attempt) in tasks {
-            self.at[part as usize] = At::Waiting { attempt };
-            self.out.remove(&part);
-            self.waiting.insert(part);
+        for Ask { part, attempt } in asks {
+            if self.out.remove(part) {
+                self.at[*part as usize] = At::Waiting { attempt: *attempt };
+                self.waiting.insert(*part);
+            }
         }
         Ok(())
     }
@@ -324,8 +363,12 @@ impl Collector {
                 }
             }
             self.count_failures(failed.len() == delivery.trials.len());
-            outcomes[place] =
-                Accepted::Merged { part: delivery.part, node: delivery.node.clone(), failed };
+            outcomes[place] = Accepted::Merged {
+                part: delivery.part,
+                node: delivery.node.clone(),
+                trials: delivery.trials.len(),
+                failed,
+            };
         }
         self.widen(store, run)?;
         Ok(outcomes)
@@ -425,7 +468,7 @@ impl Collector {
                 // Its result may be on its way through the file system.
                 ended @ (Some(State::Completed) | None) => {
                     let since = *ended_ns.get_or_insert(now_ns);
-                    if now_ns.saturating_sub(since) < self.limits.grace_ns {
+                    if now_ns.saturating_sub(since) < self.grace_ns {
                         continue;
                     }
                     ended.map(|_| "COMPLETED".to_owned())

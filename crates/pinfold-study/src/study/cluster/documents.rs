@@ -36,10 +36,8 @@ pub struct Options {
     pub program: Option<String>,
     /// The partition, if not the default one.
     pub partition: Option<String>,
-    /// Only these nodes, as Slurm lists them.
+    /// So many nodes at a time, or these alone, as on the command line.
     pub nodes: Option<String>,
-    /// At most so many at a time.
-    pub at_once: Option<u32>,
     /// Time limit of a task, as Slurm writes it.
     pub time: Option<String>,
 }

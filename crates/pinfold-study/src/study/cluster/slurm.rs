@@ -7,6 +7,9 @@
 
 use std::collections::BTreeMap;
 
+use super::collector::Ask;
+use crate::store::TaskRecord;
+
 /// An answer that is not what Slurm gives.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{program} answered {line:?}, {why}")]
@@ -188,9 +191,38 @@ pub struct Batch {
     pub elements: Vec<u32>,
 }
 
-/// Array jobs for these parts, in order, each with indexes below `MaxArraySize`.
+impl Batch {
+    /// Its tasks, once they have a job's number.
+    #[must_use]
+    pub fn tasks(&self, attempt: u32, (job, now_unix_s): (u64, u64)) -> Vec<TaskRecord> {
+        let task = |element: &u32| TaskRecord {
+            part: self.offset + element,
+            attempt,
+            job,
+            element: *element,
+            submitted_unix_s: now_unix_s,
+            failed: None,
+        };
+        self.elements.iter().map(task).collect()
+    }
+}
+
+/// Array jobs for these tasks, in order, first attempts first, each with its attempt and with
+/// indexes below `MaxArraySize`.
 #[must_use]
-pub fn batches(parts: &[u32], max_array: u32) -> Vec<Batch> {
+pub fn arrays(asks: &[Ask], max_array: u32) -> Vec<(u32, Batch)> {
+    let mut by_attempt: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for ask in asks {
+        by_attempt.entry(ask.attempt).or_default().push(ask.part);
+    }
+    let arrays = by_attempt.into_iter().flat_map(|(attempt, parts)| {
+        batches(&parts, max_array).into_iter().map(move |batch| (attempt, batch))
+    });
+    arrays.collect()
+}
+
+/// Array jobs for these parts, in order, each with indexes below `MaxArraySize`.
+pub(super) fn batches(parts: &[u32], max_array: u32) -> Vec<Batch> {
     let size = max_array.max(1);
     let mut by_offset: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for part in parts {
@@ -499,6 +531,11 @@ pub fn complaint(program: &str, said: &str) -> (String, Option<&'static str>) {
         Some("no node that may be used has what a task wants: see --nodes and --partition")
     } else if has("time limit") || has("TimeLimit") {
         Some("`scontrol show partition` tells the longest time; give less with --time")
+    } else if has("Invalid job array specification") {
+        Some(
+            "`scontrol show config` tells MaxArraySize; where it is 0 there are no arrays: leave \
+             --shared out",
+        )
     } else if has("QOS") || has("Access") || has("account") {
         Some("your account may not do this here; ask who runs the cluster")
     } else {
@@ -508,7 +545,10 @@ pub fn complaint(program: &str, said: &str) -> (String, Option<&'static str>) {
     let lines = said.lines().map(|line| line.trim().trim_start_matches(&prefix));
     let mut lines = lines.map(|line| line.trim_start_matches("error: "));
     let last = lines.rfind(|line| !line.is_empty()).unwrap_or("it failed");
-    (format!("{program}: {last}"), hint)
+    // The limit that refused stands in a line of its own.
+    let limit = lines.rfind(|line| names_a_limit(line));
+    let limit = limit.map_or_else(String::new, |limit| format!(" ({limit})"));
+    (format!("{program}: {last}{limit}"), hint)
 }
 
 /// What `srun` says of a task's end: why, where it names more than an exit code, and the node,
@@ -532,12 +572,56 @@ pub fn srun_end(said: &str) -> (Option<&'static str>, Option<&str>) {
     (how, node)
 }
 
-/// Whether `sbatch` refused because so many jobs are more than an account may have submitted.
+/// Why Slurm did not take tasks, where it may take fewer of them, or later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotTaken {
+    /// The controller, an account or a QOS has room for no more jobs now.
+    NoRoom,
+    /// A limit that this version of Slurm does not name; it may be one that no waiting helps.
+    Unnamed,
+    /// The array has an index, or a number of tasks, above the cluster's limit.
+    ArrayTooLarge,
+}
+
+/// What `sbatch` or `srun` said when it took no task; `None` for what neither fewer nor later
+/// tasks would change. Only its own lines count, not those of a task.
 #[must_use]
-pub fn is_too_many(complaint: &str) -> bool {
-    ["job submit limit", "MaxSubmitJob", "MaxJobsPerUser"]
+pub fn not_taken(said: &str) -> Option<NotTaken> {
+    let own: Vec<&str> = said
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with("sbatch: ") || line.starts_with("srun: "))
+        .collect();
+    let has = |text: &str| own.iter().any(|line| line.contains(text));
+    let mut words = own.iter().flat_map(|line| line.split(|c: char| !c.is_ascii_alphanumeric()));
+    match words.find(|word| names_a_limit(word)) {
+        Some(limit) if limit.contains("SubmitJob") => Some(NotTaken::NoRoom),
+        Some(_) => None,
+        None if has("Invalid job array specification") => Some(NotTaken::ArrayTooLarge),
+        None if has("job submit limit") => Some(NotTaken::Unnamed),
+        None if has("Resource temporarily unavailable") || own.iter().any(|one| waits(one)) => {
+            Some(NotTaken::NoRoom)
+        }
+        None => None,
+    }
+}
+
+/// `AssocMaxSubmitJobLimit`, `QOSMaxWallDurationPerJobLimit`, `MaxSubmitJobsPerAccount`.
+fn names_a_limit(word: &str) -> bool {
+    ["AssocMax", "AssocGrp", "QOSMax", "QOSMin", "QOSGrp", "MaxSubmitJobs"]
         .iter()
-        .any(|text| complaint.contains(text))
+        .any(|begin| word.starts_with(begin))
+}
+
+/// Whether `sbatch` waits by itself to ask again, for two minutes in all.
+#[must_use]
+pub fn will_ask_again(said: &str) -> bool {
+    said.lines().any(|line| line.trim().starts_with("sbatch: ") && waits(line))
+}
+
+fn waits(line: &str) -> bool {
+    let not_reached = line.contains("controller not responding");
+    !not_reached && (line.contains("sleeping and retrying") || line.contains("disabled, retrying"))
 }
 
 /// The last thing that a task said, without what Slurm says to every one.

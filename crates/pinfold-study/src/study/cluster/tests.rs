@@ -4,3 +4,4 @@ mod answers;
 mod cluster;
 mod documents;
 mod parts;
+mod room;

@@ -38,11 +38,14 @@ pub enum Found {
 /// Reads the study of a job.
 ///
 /// # Errors
-/// [`StudyError::Stored`] if it is no study file.
+/// [`StudyError::Stored`] if it is no study file, [`StudyError::Runner`] if it has no quick form.
 pub fn scout(job: &JobDocument) -> Result<Scout, StudyError> {
     let whole = from_toml(&job.toml).map_err(StudyError::Stored)?;
     let study = match job.quick {
-        true => whole.quickly().unwrap_or_else(|| whole.clone()),
+        true => whole.quickly().ok_or_else(|| StudyError::Runner {
+            message: "the job wants a quick form, and its study has none".to_owned(),
+            hint: None,
+        })?,
         false => whole.clone(),
     };
     Ok(Scout { whole, study, quick: job.quick })

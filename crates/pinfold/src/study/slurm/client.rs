@@ -2,10 +2,10 @@
 
 use std::io::Write as _;
 
-use pinfold_host::process::{Output, Spawn, Stdio, capture, find_program};
+use pinfold_host::process::{self, Output, Signaled, Spawn, Stdio, capture, find_program};
 use pinfold_study::study::cluster::slurm::{
     BadAnswer, Config, NODE_WORDS, NodeLine, NodeWish, QueueLine, Wish, choose, complaint, config,
-    job_field, last_words, node_lines, nodes, queue, queue_words, submitted,
+    job_field, last_words, node_lines, nodes, queue, queue_words, submitted, will_ask_again,
 };
 
 use crate::common::host_failure;
@@ -97,7 +97,8 @@ impl Slurm {
         Ok(Offer { config, nodes, excluded, at_once })
     }
 
-    /// Submits a batch job; tells its number.
+    /// Submits a batch job; tells its number. Where `sbatch` would wait for room by itself, for
+    /// two minutes in which nobody collects, it is ended: who collects asks again.
     pub fn sbatch(
         &self,
         wish: &Wish,
@@ -105,7 +106,7 @@ impl Slurm {
         array: (&[u32], Option<u32>),
     ) -> Result<u64, Failure> {
         let spawn = Spawn::new(&self.sbatch).args(wish.sbatch(output, array));
-        let output = fed(spawn, script.as_bytes())?;
+        let output = fed(spawn, script.as_bytes(), &will_ask_again)?;
         let answer = checked("sbatch", &output)?;
         submitted(&answer).map_err(|error| bad_answer(&error))
     }
@@ -121,6 +122,12 @@ impl Slurm {
         let words = ["-o", "show", "job", job].map(str::to_owned);
         let answer = self.ask(("scontrol", &self.scontrol), &words).ok()?;
         job_field(&answer, "ExitCode").map(str::to_owned)
+    }
+
+    /// Cancels one job, with all tasks of its array.
+    pub fn cancel_job(&self, job: u64) -> Result<(), Failure> {
+        let words = ["--quiet".to_owned(), job.to_string()];
+        self.ask(("scancel", &self.scancel), &words).map(drop)
     }
 
     /// Cancels all jobs with this name.
@@ -147,8 +154,13 @@ fn checked(name: &str, output: &Output) -> Result<String, Failure> {
     })
 }
 
-/// Runs a program with this on its standard input; Slurm itself ends it if it must.
-pub fn fed(spawn: Spawn, input: &[u8]) -> Result<Output, Failure> {
+/// Runs a program with this on its standard input; Slurm itself ends it if it must. Once what it
+/// says on standard error is enough, it is ended.
+pub fn fed(
+    spawn: Spawn,
+    input: &[u8],
+    is_enough: &(dyn Fn(&str) -> bool + Sync),
+) -> Result<Output, Failure> {
     let failed =
         |error: std::io::Error| Failure::new(Exit::Host, format!("cannot talk to it: {error}"));
     let mut child = spawn
@@ -160,6 +172,7 @@ pub fn fed(spawn: Spawn, input: &[u8]) -> Result<Output, Failure> {
         .start()
         .map_err(|error| host_failure(&error))?;
     let (stdin, stdout, stderr) = (child.stdin(), child.stdout(), child.stderr());
+    let pid = child.pid();
     let gathered = std::thread::scope(|scope| {
         let written = scope.spawn(move || {
             let Some(mut pipe) = stdin else { return };
@@ -168,10 +181,20 @@ pub fn fed(spawn: Spawn, input: &[u8]) -> Result<Output, Failure> {
                 Ok(()) | Err(_) => {}
             }
         });
-        let errors = scope.spawn(move || gather(stderr));
-        let out = gather(stdout);
-        let errors = errors.join().unwrap_or_else(|_| Ok(Vec::new()));
-        written.join().map_err(|_| std::io::Error::other("a thread broke"))?;
+        let errors = scope.spawn(move || {
+            gather(stderr, &mut |so_far| {
+                if is_enough(&String::from_utf8_lossy(so_far)) {
+                    // It may have ended by itself; nobody has waited for it yet.
+                    match process::signal(pid, Signaled::Kill) {
+                        Ok(()) | Err(_) => {}
+                    }
+                }
+            })
+        });
+        let out = gather(stdout, &mut |_| {});
+        let broken = |_| std::io::Error::other("a thread broke");
+        let errors = errors.join().map_err(broken)?;
+        written.join().map_err(broken)?;
         Ok((out?, errors?))
     });
     let (stdout, stderr) = gathered.map_err(failed)?;
@@ -179,12 +202,24 @@ pub fn fed(spawn: Spawn, input: &[u8]) -> Result<Output, Failure> {
     Ok(Output { status, stdout, stderr })
 }
 
-fn gather(stream: Option<impl std::io::Read>) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    if let Some(mut stream) = stream {
-        stream.read_to_end(&mut bytes)?;
+/// Reads to the end, and hands on what came so far whenever something came.
+fn gather(
+    stream: Option<impl std::io::Read>,
+    heard: &mut dyn FnMut(&[u8]),
+) -> std::io::Result<Vec<u8>> {
+    let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
+    let Some(mut stream) = stream else { return Ok(bytes) };
+    loop {
+        match stream.read(&mut piece) {
+            Ok(0) => return Ok(bytes),
+            Ok(count) => {
+                bytes.extend_from_slice(&piece[..count]);
+                heard(&bytes);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
-    Ok(bytes)
 }
 
 /// What a task said last: Pinfold's own sentence if there is one.

@@ -14,10 +14,12 @@ mod transport;
 mod watch;
 pub mod worker;
 
+use std::collections::BTreeMap;
+
 use pinfold_host::user::{self, Lock, StateDir};
 use pinfold_host::{Clock as _, SystemClock, process};
 use pinfold_study::store::{HostChange, OpenRun, RunId, SessionRecord, Store};
-use pinfold_study::study::cluster::slurm::{self, Wish};
+use pinfold_study::study::cluster::slurm::{self, NotTaken, Wish};
 use pinfold_study::study::cluster::{
     self, Accepted, Ask, Collector, Failed, Given, JobDocument, Limits, Options, ResultError,
     Scouted, read_options, read_result, study_digest,
@@ -30,7 +32,7 @@ use self::client::{Offer, Slurm, bad_word};
 use self::shared::{Shared, SharedWish};
 use self::stream::Stream;
 use self::transport::{Lost, Taken, Transport};
-use self::watch::Patience;
+use self::watch::{NO_ROOM, Patience};
 use super::{file_failure, progress, store_failure, study_failure, tell};
 use crate::cli::study::{Engine, ResumeArgs, RunArgs, SlurmArgs};
 use crate::common::{self, host_failure};
@@ -160,7 +162,7 @@ pub fn run(arguments: &RunArgs, whole: &Study, state: Option<&str>) -> Result<()
         scouted: None,
     };
     transport.give(&job)?;
-    let looked = transport.scout(&mut patience);
+    let looked = first_look(&mut *transport, &mut patience);
     let looked = looked.and_then(|text| scouted(&text, &options.key, &job));
     let (origin, scouted) = match looked {
         Ok(looked) => looked,
@@ -283,6 +285,22 @@ fn announce(offer: &Offer, transport: &dyn Transport) {
     }
 }
 
+/// Lets one node look, as soon as Slurm takes a job for that.
+fn first_look(transport: &mut dyn Transport, patience: &mut Patience) -> Result<String, Failure> {
+    let mut told = false;
+    loop {
+        match transport.scout(patience) {
+            Err(failure) if slurm::not_taken(&failure.message) == Some(NotTaken::NoRoom) => {
+                if !std::mem::replace(&mut told, true) {
+                    say(&format!("note: {}; waiting until a job is taken", failure.message));
+                }
+                patience.wait_for_room()?;
+            }
+            looked => return looked,
+        }
+    }
+}
+
 /// What the first node said of itself.
 fn scouted(
     text: &str,
@@ -330,12 +348,14 @@ impl Work<'_> {
         };
         let limits = Limits { most_out: self.most_out(transport), grace_ns: GRACE_NS };
         let marks = (self.options.key.as_str(), OWN_VERSION, limits);
-        let collector = Collector::open(store, run, marks).map_err(|e| study_failure(&e))?;
+        let collector = patience.with_store(|| Collector::open(store, run, marks))?;
         let mut collecting = Collecting {
             store,
             run,
             collector,
             transport,
+            patience,
+            is_short: false,
             bar: progress::Bar::new("trials"),
             began_ns: SystemClock.now_ns(),
             merged: 0,
@@ -346,15 +366,19 @@ impl Work<'_> {
             collecting.take_back()?;
         }
         tell::announce(collecting.store, run.id())?;
-        let outcome = collecting.until_done(patience, self.detach);
+        let outcome = collecting.until_done(self.detach);
         collecting.bar.finish();
         match outcome {
             Ok(true) => collecting.finish(),
             Ok(false) => {
-                let out = collecting.collector.outstanding().len();
+                let (out, kept) = (collecting.collector.out(), collecting.collector.kept_back());
+                let kept = match kept {
+                    0 => String::new(),
+                    kept => format!(", {kept} more are submitted by it"),
+                };
+                let path = collecting.store.path();
                 say(&format!(
-                    "{out} task(s) are left to Slurm; collect with `pinfold study resume {}`",
-                    collecting.store.path()
+                    "{out} task(s) are left to Slurm; collect with `pinfold study resume {path}`{kept}"
                 ));
                 Ok(())
             }
@@ -379,7 +403,10 @@ struct Collecting<'a, 't> {
     run: OpenRun,
     collector: Collector,
     transport: &'t mut dyn Transport,
+    patience: &'t mut Patience,
     bar: progress::Bar,
+    /// Whether it was told that Slurm takes no more tasks.
+    is_short: bool,
     began_ns: u64,
     /// Trials that came in this session.
     merged: u64,
@@ -387,7 +414,7 @@ struct Collecting<'a, 't> {
 
 impl Collecting<'_, '_> {
     /// True when all is done, false when the rest is left to Slurm.
-    fn until_done(&mut self, patience: &mut Patience, detach: bool) -> Result<bool, Failure> {
+    fn until_done(&mut self, detach: bool) -> Result<bool, Failure> {
         let mut silent_since = None;
         loop {
             match self.transport.poll() {
@@ -400,14 +427,15 @@ impl Collecting<'_, '_> {
                     if now.saturating_sub(*silent_since.get_or_insert(now)) > SILENCE_NS {
                         return Err(failure);
                     }
-                    patience.pause()?;
+                    self.patience.pause()?;
                     continue;
                 }
             }
             let came = self.collect()?;
             let look = self.transport.judge(&mut self.collector)?;
-            if came || look.running > 0 || !look.lost.is_empty() {
-                patience.moves();
+            let moves = came || look.running > 0 || !look.lost.is_empty();
+            if moves {
+                self.patience.moves();
             }
             for lost in look.lost {
                 self.lost(&lost)?;
@@ -415,34 +443,91 @@ impl Collecting<'_, '_> {
             if self.collector.is_done() {
                 return Ok(true);
             }
-            self.submit()?;
+            self.submit(look.refused)?;
             if detach {
                 return Ok(false);
             }
-            if look.running == 0 && !came {
-                patience.waits(&look.pending)?;
+            if !moves {
+                self.waits(look.pending)?;
             }
-            patience.pause()?;
+            self.patience.pause()?;
         }
     }
 
-    fn submit(&mut self) -> Result<(), Failure> {
-        let asks = self.collector.to_submit();
-        if asks.is_empty() {
-            return Ok(());
+    /// Nothing runs: how long yet?
+    fn waits(&mut self, mut pending: BTreeMap<String, usize>) -> Result<(), Failure> {
+        let kept = self.collector.kept_back();
+        if kept > 0 {
+            pending.insert(NO_ROOM.to_owned(), kept);
         }
-        let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
-        let submitted = self.transport.submit(&asks, &mut |tasks| {
-            collector.submitted((&mut *store, run), tasks).map_err(|error| study_failure(&error))
-        });
-        match submitted {
-            Err(failure) if slurm::is_too_many(&failure.message) && asks.len() > 1 => {
-                let most = self.collector.outstanding().len() + asks.len() / 2;
-                say(&format!("note: {}; at most {most} tasks at a time", failure.message));
-                self.collector.at_most(most);
-                Ok(())
+        self.patience.waits(&pending)
+    }
+
+    /// Submits what may be, as far as Slurm takes it; `refused` is what it did not take of what
+    /// was submitted before.
+    fn submit(&mut self, refused: Vec<(Ask, String)>) -> Result<(), Failure> {
+        let mut refusal = None;
+        if let Some((_, why)) = refused.first() {
+            let asks: Vec<Ask> = refused.iter().map(|(ask, _)| *ask).collect();
+            let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
+            self.patience.with_store(|| collector.forget((&mut *store, run), &asks))?;
+            refusal = Some(self.keep_back(1, Failure::new(Exit::Host, why.clone()))?);
+        }
+        loop {
+            let now = SystemClock.now_ns();
+            let asks = self.collector.to_submit(now);
+            if asks.is_empty() {
+                break;
             }
-            submitted => submitted,
+            let before = self.collector.out();
+            match self.hand_over(&asks) {
+                Ok(()) => self.collector.taken(now),
+                Err(failure) => {
+                    let taken = self.collector.out().saturating_sub(before);
+                    refusal = Some(self.keep_back(asks.len().saturating_sub(taken), failure)?);
+                }
+            }
+        }
+        self.tell_room(refusal);
+        Ok(())
+    }
+
+    fn hand_over(&mut self, asks: &[Ask]) -> Result<(), Failure> {
+        let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
+        let patience = &*self.patience;
+        self.transport.submit(asks, &mut |tasks| {
+            patience.with_store(|| collector.submitted((&mut *store, run), tasks))
+        })
+    }
+
+    /// Slurm took none of so many tasks: fewer are tried, and after a while more again. What it
+    /// said; the failure itself where no waiting helps.
+    fn keep_back(&mut self, left: usize, failure: Failure) -> Result<String, Failure> {
+        let is_least = left <= 1 && self.collector.out() == 0;
+        match slurm::not_taken(&failure.message) {
+            Some(NotTaken::NoRoom) => {}
+            Some(NotTaken::Unnamed) if !is_least => {}
+            Some(NotTaken::Unnamed | NotTaken::ArrayTooLarge) | None => return Err(failure),
+        }
+        self.collector.refused(left, SystemClock.now_ns());
+        Ok(failure.message)
+    }
+
+    /// Says that there is no room, or that there is again; once each.
+    fn tell_room(&mut self, refusal: Option<String>) {
+        let (out, kept) = (self.collector.out(), self.collector.kept_back());
+        match (refusal, kept) {
+            (Some(why), 1..) if !self.is_short => {
+                say(&format!(
+                    "note: {why}; {out} task(s) are out, {kept} more are submitted when there is room"
+                ));
+                self.is_short = true;
+            }
+            (None, 0) if self.is_short => {
+                say("note: Slurm has room again; all tasks are submitted");
+                self.is_short = false;
+            }
+            (Some(_) | None, _) => {}
         }
     }
 
@@ -455,13 +540,15 @@ impl Collecting<'_, '_> {
                 return Ok(came);
             }
             came = true;
-            let outcomes = self.collector.accept((&mut *self.store, self.run), &results);
-            let outcomes = outcomes.map_err(|error| study_failure(&error))?;
+            let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
+            let outcomes =
+                self.patience.with_store(|| collector.accept((&mut *store, run), &results))?;
             let (mut fatal, mut last) = (None, None);
             for ((from, _), outcome) in results.iter().zip(outcomes) {
                 match outcome {
-                    Accepted::Merged { part, node, failed } => {
+                    Accepted::Merged { part, node, trials, failed } => {
                         self.transport.settle(from, Taken::Yes)?;
+                        self.merged += trials as u64;
                         self.merged(part, &node, &failed)?;
                         last = Some((part, node));
                     }
@@ -494,8 +581,6 @@ impl Collecting<'_, '_> {
         node: &str,
         failed: &[(library::TrialSlot, String)],
     ) -> Result<(), Failure> {
-        let trials = self.collector.part(part).map_or(0, |part| part.trials().count() as u64);
-        self.merged += trials;
         for (slot, message) in failed {
             let loaded = self.collector.loaded();
             let name = format!("{} on {node}", loaded.cells.all[slot.cell].name(&loaded.study));
@@ -509,10 +594,11 @@ impl Collecting<'_, '_> {
 
     fn lost(&mut self, lost: &Lost) -> Result<(), Failure> {
         let now = SystemClock.unix_seconds();
-        let outcome = self
-            .collector
-            .failed((&mut *self.store, self.run), (lost.ask, &lost.node), (&lost.reason, now))
-            .map_err(|error| study_failure(&error))?;
+        let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
+        let task = (lost.ask, lost.node.as_str());
+        let outcome = self.patience.with_store(|| {
+            collector.failed((&mut *store, run), task, (lost.reason.as_str(), now))
+        })?;
         let Ask { part, .. } = lost.ask;
         let block = self.collector.parts().block_of(part) + 1;
         let on = if lost.node.is_empty() { String::new() } else { format!(" on {}", lost.node) };
@@ -551,12 +637,8 @@ impl Collecting<'_, '_> {
 
     /// Takes back what is out; what came is kept.
     fn give_up(&mut self, failure: Failure) -> Failure {
-        if failure.exit == Exit::Input && self.transport.outlives() {
-            // The store is in trouble, the tasks are not: what they deliver is kept for later.
-            let message = format!("{}; its tasks go on", failure.message);
-            let path = self.store.path();
-            let hint = format!("when it is well again: `pinfold study resume {path}`");
-            return Failure { message, ..failure }.with_hint(hint);
+        if failure.exit == Exit::Input {
+            return self.leave(failure);
         }
         let cancelled = self.transport.cancel().and_then(|()| self.take_back());
         let (done, total) = self.collector.progress();
@@ -582,11 +664,27 @@ impl Collecting<'_, '_> {
         }
     }
 
+    /// The store is in trouble; what the tasks deliver is kept for later, or made again.
+    fn leave(&mut self, failure: Failure) -> Failure {
+        let then = match self.transport.outlives() {
+            true => "its tasks go on, what they deliver stays in the shared folder".to_owned(),
+            false => match self.transport.cancel() {
+                Ok(()) => "its tasks are cancelled, and run again when it goes on".to_owned(),
+                Err(error) => format!("its tasks are not cancelled: {}", error.message),
+            },
+        };
+        let message = format!("{}; {then}", failure.message);
+        let path = self.store.path();
+        let hint = format!("when it is well again: `pinfold study resume {path}`");
+        Failure { message, ..failure }.with_hint(hint)
+    }
+
     fn finish(&mut self) -> Result<(), Failure> {
         let now = SystemClock.unix_seconds();
-        self.store.finish_run(self.run, now).map_err(|error| store_failure(&error))?;
+        let (store, run) = (&mut *self.store, self.run);
+        self.patience.with_store(|| Ok(store.finish_run(run, now)?))?;
         // Nothing of it is wanted any more: blocks that a rule made unneeded.
-        if !self.collector.outstanding().is_empty() {
+        if self.collector.out() > 0 {
             self.transport.cancel()?;
         }
         if let Some(left) = self.transport.close()? {

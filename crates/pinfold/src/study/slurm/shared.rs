@@ -14,8 +14,9 @@ use std::collections::BTreeMap;
 
 use pinfold_host::user::{self, StateDir};
 use pinfold_host::{Clock as _, SystemClock};
-use pinfold_study::store::TaskRecord;
-use pinfold_study::study::cluster::slurm::{QueueLine, State, Wish, batches, ended_words, script};
+use pinfold_study::study::cluster::slurm::{
+    Batch, NotTaken, QueueLine, State, Wish, arrays, ended_words, not_taken, script,
+};
 use pinfold_study::study::cluster::{Ask, Collector, JobDocument};
 
 use super::client::{Slurm, said};
@@ -23,6 +24,7 @@ use super::transport::{Look, Lost, Note, Taken, Transport};
 use super::watch::Patience;
 use crate::common::host_failure;
 use crate::failure::{Exit, Failure};
+use crate::output::say;
 
 /// Parts whose results share a folder.
 const SHARD: u32 = 1000;
@@ -117,6 +119,26 @@ impl<'a> Shared<'a> {
         script(&self.program.iter().cloned().chain(words).collect::<Vec<_>>())
     }
 
+    /// One array job; its number.
+    fn submit_array(&self, attempt: u32, batch: &Batch) -> Result<u64, Failure> {
+        let output = format!("{}/out/%A_%a.txt", self.folder);
+        let (offset, number) = (batch.offset.to_string(), attempt.to_string());
+        let script = self.script(&["--offset", &offset, "--attempt", &number]);
+        self.slurm.sbatch(&self.wish, (&output, &script), (&batch.elements, self.at_once))
+    }
+
+    /// Shorter arrays from here on, if that is why this one was refused.
+    fn shorten(&mut self, refused: &Batch, failure: Failure) -> Result<(), Failure> {
+        let largest = refused.elements.iter().max().copied().unwrap_or(0);
+        if not_taken(&failure.message) != Some(NotTaken::ArrayTooLarge) || largest == 0 {
+            return Err(failure);
+        }
+        self.max_array = largest.div_ceil(2);
+        let most = self.max_array;
+        say(&format!("note: {}; arrays have at most {most} tasks from here on", failure.message));
+        Ok(())
+    }
+
     /// What a task said last.
     fn words_of(&self, name: &str) -> Option<String> {
         let bytes = user::read(&format!("{}/out/{name}.txt", self.folder)).ok()?;
@@ -179,27 +201,24 @@ impl Transport for Shared<'_> {
     }
 
     fn submit(&mut self, asks: &[Ask], note: &mut Note<'_>) -> Result<(), Failure> {
-        let output = format!("{}/out/%A_%a.txt", self.folder);
-        for attempt in [1, 2] {
-            let parts: Vec<u32> =
-                asks.iter().filter(|ask| ask.attempt == attempt).map(|ask| ask.part).collect();
-            for batch in batches(&parts, self.max_array) {
-                let (offset, number) = (batch.offset.to_string(), attempt.to_string());
-                let script = self.script(&["--offset", &offset, "--attempt", &number]);
-                let array = (batch.elements.as_slice(), self.at_once);
-                let job = self.slurm.sbatch(&self.wish, (&output, &script), array)?;
-                let now = SystemClock.unix_seconds();
-                let task = |element: &u32| TaskRecord {
-                    part: batch.offset + element,
-                    attempt,
-                    job,
-                    element: *element,
-                    submitted_unix_s: now,
-                    failed: None,
-                };
-                let tasks: Vec<TaskRecord> = batch.elements.iter().map(task).collect();
-                note(&tasks)?;
+        let mut left = asks.to_vec();
+        while let Some((attempt, batch)) = arrays(&left, self.max_array).into_iter().next() {
+            let job = match self.submit_array(attempt, &batch) {
+                Ok(job) => job,
+                Err(failure) => {
+                    self.shorten(&batch, failure)?;
+                    continue;
+                }
+            };
+            let tasks = batch.tasks(attempt, (job, SystemClock.unix_seconds()));
+            if let Err(failure) = note(&tasks) {
+                // Nobody would know of them: they would be submitted once more.
+                self.slurm.cancel_job(job)?;
+                return Err(failure);
             }
+            left.retain(|ask| {
+                !tasks.iter().any(|task| (task.part, task.attempt) == (ask.part, ask.attempt))
+            });
         }
         Ok(())
     }
@@ -248,7 +267,8 @@ impl Transport for Shared<'_> {
 
     fn judge(&mut self, collector: &mut Collector) -> Result<Look, Failure> {
         let seen = collector.seen(&self.queue, SystemClock.now_ns());
-        let mut look = Look { running: seen.running, pending: seen.pending, lost: Vec::new() };
+        let (running, pending) = (seen.running, seen.pending);
+        let mut look = Look { running, pending, lost: Vec::new(), refused: Vec::new() };
         for one in seen.ended {
             let name = format!("{}_{}", one.job, one.element);
             let refused = self.refused.get(&(one.ask.part, one.ask.attempt));

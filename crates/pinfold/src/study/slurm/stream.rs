@@ -11,7 +11,9 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use pinfold_host::process::{Output, Spawn, describe};
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_study::store::TaskRecord;
-use pinfold_study::study::cluster::slurm::{QueueLine, State, Wish, srun_end};
+use pinfold_study::study::cluster::slurm::{
+    QueueLine, State, Wish, complaint, not_taken, srun_end,
+};
 use pinfold_study::study::cluster::{Ask, Collector, JobDocument};
 
 use super::client::{Slurm, fed, said};
@@ -34,9 +36,8 @@ pub struct Stream<'a> {
     /// Ended, with a result that is to be taken or refused.
     ended: BTreeMap<String, (Ask, Output)>,
     lost: Vec<Lost>,
+    refused: Vec<(Ask, String)>,
     queue: Vec<QueueLine>,
-    /// Under way in this process.
-    out: usize,
 }
 
 impl<'a> Stream<'a> {
@@ -55,8 +56,8 @@ impl<'a> Stream<'a> {
             given: mpsc::channel(),
             ended: BTreeMap::new(),
             lost: Vec::new(),
+            refused: Vec::new(),
             queue: Vec::new(),
-            out: 0,
         }
     }
 
@@ -87,7 +88,7 @@ impl<'a> Stream<'a> {
         let (srun, job) = (self.slurm.srun().to_owned(), self.job.clone());
         let given = self.given.0.clone();
         std::thread::spawn(move || {
-            let output = fed(Spawn::new(&srun).args(words), job.as_bytes());
+            let output = fed(Spawn::new(&srun).args(words), job.as_bytes(), &|_| false);
             // Nobody listens any more once the study was broken off.
             match given.send((ask, output)) {
                 Ok(()) | Err(_) => {}
@@ -99,22 +100,30 @@ impl<'a> Stream<'a> {
     fn receive(&mut self) {
         while let Ok((ask, output)) = self.given.1.try_recv() {
             let Some(ask) = ask else { continue };
-            self.out = self.out.saturating_sub(1);
             match output {
                 Ok(output) if !output.stdout.is_empty() => {
                     let name = format!("the task of part {} (attempt {})", ask.part, ask.attempt);
                     self.ended.insert(name, (ask, output));
                 }
-                Ok(output) => {
-                    let reason = reason(&output);
-                    self.lost.push(Lost { ask, node: node_of(&output), reason });
-                }
+                Ok(output) => match refusal(&output) {
+                    Some(why) => self.refused.push((ask, why)),
+                    None => {
+                        let (node, reason) = (node_of(&output), reason(&output));
+                        self.lost.push(Lost { ask, node, reason });
+                    }
+                },
                 Err(failure) => {
                     self.lost.push(Lost { ask, node: String::new(), reason: failure.message });
                 }
             }
         }
     }
+}
+
+/// What `srun` said if Slurm took no more jobs: then no node had the task.
+fn refusal(output: &Output) -> Option<String> {
+    let said = output.stderr_text();
+    not_taken(&said).map(|_| complaint("srun", &said).0)
 }
 
 /// Why an `srun` gave nothing.
@@ -152,6 +161,9 @@ impl Transport for Stream<'_> {
             if let Ok((_, output)) = self.given.1.try_recv() {
                 let output = output?;
                 if output.stdout.is_empty() {
+                    if let Some(why) = refusal(&output) {
+                        return Err(Failure::new(Exit::Host, why));
+                    }
                     let why = said(&output.stderr_text());
                     let (node, how) = (node_of(&output), describe(output.status));
                     return Err(super::scout_failed(&node, &how, why.as_deref()));
@@ -171,7 +183,6 @@ impl Transport for Stream<'_> {
         let now = SystemClock.unix_seconds();
         for ask in asks {
             self.start(Some(*ask))?;
-            self.out += 1;
             let Ask { part, attempt } = *ask;
             note(&[TaskRecord {
                 part,
@@ -218,6 +229,7 @@ impl Transport for Stream<'_> {
             running: self.queue.iter().filter(running).count(),
             pending: pending_of(&self.queue),
             lost: std::mem::take(&mut self.lost),
+            refused: std::mem::take(&mut self.refused),
         })
     }
 

@@ -34,6 +34,8 @@ pub struct Look {
     /// Those that wait, by reason.
     pub pending: BTreeMap<String, usize>,
     pub lost: Vec<Lost>,
+    /// Tasks that were submitted and that Slurm did not take, and what it said.
+    pub refused: Vec<(Ask, String)>,
 }
 
 /// A way to the nodes and back.
@@ -47,7 +49,7 @@ pub trait Transport {
     /// Lets one node look; its result.
     fn scout(&mut self, patience: &mut Patience) -> Result<String, Failure>;
 
-    /// Submits tasks.
+    /// Submits tasks, those before the first that is not taken.
     fn submit(&mut self, asks: &[Ask], note: &mut Note<'_>) -> Result<(), Failure>;
 
     /// Asks Slurm how the tasks are.

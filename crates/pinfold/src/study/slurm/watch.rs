@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::{Clock as _, SystemClock};
+use pinfold_study::store::StoreError;
+use pinfold_study::study::StudyError;
 use pinfold_study::study::cluster::slurm::waits_as_usual;
 
+use super::super::{store_failure, study_failure};
 use crate::failure::{Exit, Failure};
 use crate::output::say;
 use crate::{interrupt, time};
@@ -17,6 +20,13 @@ const LONGEST_NS: u64 = 30_000_000_000;
 const LOOK_NS: u64 = 50_000_000;
 /// Asking Slurm takes at most this part of the time.
 const SHARE: u64 = 20;
+/// A store that another process holds is waited for so long, where no patience was given.
+const LOCKED_NS: u64 = 60_000_000_000;
+/// So long after a refusal the first node is asked for again.
+const ROOM_NS: u64 = 15_000_000_000;
+
+/// Why tasks are not even submitted, beside Slurm's reasons for those that are.
+pub const NO_ROOM: &str = "Slurm takes no more jobs";
 
 /// How long nothing may happen.
 pub struct Patience {
@@ -40,7 +50,7 @@ impl Patience {
     /// Nothing runs, and tasks wait for these reasons.
     pub fn waits(&mut self, pending: &BTreeMap<String, usize>) -> Result<(), Failure> {
         for (reason, count) in pending {
-            if !waits_as_usual(reason) && self.told.insert(reason.clone()) {
+            if !waits_as_usual(reason) && reason != NO_ROOM && self.told.insert(reason.clone()) {
                 say(&format!("warning: {count} task(s) wait: {reason} (`sinfo -R` may tell why)"));
             }
         }
@@ -66,14 +76,53 @@ impl Patience {
     /// Waits until Slurm may be asked again: questions take a twentieth of the time.
     pub fn pause(&mut self) -> Result<(), Failure> {
         let took_ns = SystemClock.now_ns().saturating_sub(self.asked_ns);
-        let until = SystemClock.now_ns() + (took_ns * SHARE).clamp(SHORTEST_NS, LONGEST_NS);
-        while SystemClock.now_ns() < until {
-            if interrupt::requested() {
-                return Err(Failure::new(Exit::Interrupted, "interrupted"));
-            }
-            SystemClock.sleep_ns(LOOK_NS);
-        }
+        rest((took_ns * SHARE).clamp(SHORTEST_NS, LONGEST_NS))?;
         self.asked_ns = SystemClock.now_ns();
         Ok(())
     }
+
+    /// Waits until there may be room for a single task.
+    pub fn wait_for_room(&mut self) -> Result<(), Failure> {
+        self.waits(&[(NO_ROOM.to_owned(), 1)].into())?;
+        rest(self.limit_ns.map_or(ROOM_NS, |limit_ns| limit_ns.min(ROOM_NS)))
+    }
+
+    /// Works on the store; while another process holds it, again and again, as long as patience
+    /// lasts. Nothing is lost meanwhile: what came stays where it is.
+    pub fn with_store<T>(
+        &self,
+        mut work: impl FnMut() -> Result<T, StudyError>,
+    ) -> Result<T, Failure> {
+        let limit_ns = self.limit_ns.unwrap_or(LOCKED_NS);
+        let (began_ns, limit) = (SystemClock.now_ns(), time::wait(limit_ns));
+        let mut told = false;
+        loop {
+            let result = work();
+            let Err(StudyError::Store(error @ StoreError::Locked { .. })) = &result else {
+                return result.map_err(|error| study_failure(&error));
+            };
+            let so_far_ns = SystemClock.now_ns().saturating_sub(began_ns);
+            if so_far_ns >= limit_ns {
+                let failure = store_failure(error);
+                let message = format!("{}, for {} now", failure.message, time::wait(so_far_ns));
+                return Err(Failure { message, ..failure });
+            }
+            if !std::mem::replace(&mut told, true) {
+                say(&format!("note: {error}; waiting for it, up to {limit}"));
+            }
+            rest(LOOK_NS)?;
+        }
+    }
+}
+
+/// Waits, but not when a signal came.
+fn rest(lasts_ns: u64) -> Result<(), Failure> {
+    let until = SystemClock.now_ns() + lasts_ns;
+    while SystemClock.now_ns() < until {
+        if interrupt::requested() {
+            return Err(Failure::new(Exit::Interrupted, "interrupted"));
+        }
+        SystemClock.sleep_ns(LOOK_NS);
+    }
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! What Slurm is given and what it answers, with answers that it never gave.
 
+use super::super::Ask;
 use super::super::slurm::*;
 
 #[test]
@@ -191,9 +192,21 @@ fn complaints_become_sentences_with_a_way_out() {
         "sinfo",
     );
     check("sbatch", "", "sbatch: it failed", "none");
-    let full = "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy \
-                (job submit limit, user's size and/or time limits)";
-    assert!(is_too_many(&complaint("sbatch", full).0) && !is_too_many("sbatch: it failed"));
+    let full = "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: \
+                Job violates accounting/QOS policy (job submit limit)\n";
+    check(
+        "sbatch",
+        full,
+        "sbatch: Batch job submission failed: Job violates accounting/QOS policy (job submit limit) \
+         (AssocMaxSubmitJobLimit)",
+        "ask who runs the cluster",
+    );
+    check(
+        "sbatch",
+        "sbatch: error: Batch job submission failed: Invalid job array specification\n",
+        "sbatch: Batch job submission failed: Invalid job array specification",
+        "MaxArraySize",
+    );
     assert_eq!(ended_words("TIMEOUT", None), "the time limit ended it");
     assert_eq!(ended_words("FAILED", Some("7:0")), "exit code 7");
     assert_eq!(ended_words("FAILED", Some("0:9")), "killed by signal 9");
@@ -211,4 +224,74 @@ fn complaints_become_sentences_with_a_way_out() {
     assert_eq!(srun_end(said), (Some("the time limit ended it"), Some("n2")));
     assert_eq!(srun_end("srun: error: Node failure on n3\n"), (Some("its node failed"), None));
     assert_eq!(srun_end(""), (None, None));
+}
+
+#[test]
+fn refusals_are_told_apart_by_what_waiting_helps() {
+    let policy =
+        "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)";
+    let failed = "sbatch: error: Batch job submission failed:";
+    let check = |said: &str, expected: Option<NotTaken>| {
+        assert_eq!(not_taken(said), expected, "{said}");
+        // The sentence that is made of it says the same.
+        assert_eq!(not_taken(&complaint("sbatch", said).0), expected, "{said}");
+    };
+    let room = Some(NotTaken::NoRoom);
+    for limit in [
+        "AssocMaxSubmitJobLimit",
+        "AssocGrpSubmitJobsLimit",
+        "QOSMaxSubmitJobPerUserLimit",
+        "QOSGrpSubmitJobsLimit",
+        "MaxSubmitJobsPerAccount",
+    ] {
+        check(&format!("sbatch: error: {limit}\n{failed} {policy}\n"), room);
+    }
+    // The same last line, for limits that no waiting helps.
+    for limit in ["AssocMaxWallDurationPerJobLimit", "QOSMaxNodePerJobLimit", "QOSMinGRES"] {
+        check(&format!("sbatch: error: {limit}\n{failed} {policy}\n"), None);
+    }
+    check(&format!("{failed} {policy}\n"), Some(NotTaken::Unnamed));
+    // MaxJobCount, by Slurm 22.05: at once, and at the end of sbatch's own waiting.
+    let full = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying\n";
+    check(full, room);
+    check(&format!("{full}{failed} Resource temporarily unavailable\n"), room);
+    check("sbatch: error: Slurm job queue full, sleeping and retrying\n", room);
+    check("sbatch: Job creation temporarily disabled, retrying\n", room);
+    check(&format!("{failed} Invalid job array specification\n"), Some(NotTaken::ArrayTooLarge));
+    check(&format!("{failed} Invalid partition name specified\n"), None);
+    check("", None);
+    assert!(will_ask_again(full) && !will_ask_again(failed));
+    // What a task of srun says is not srun's; a controller that does not answer is not full.
+    let task = "fork: Resource temporarily unavailable\nsrun: error: n1: task 0: Exited with exit code 2\n";
+    assert_eq!(not_taken(task), None);
+    assert_eq!(
+        not_taken("srun: error: Slurm controller not responding, sleeping and retrying.\n"),
+        None
+    );
+    let refused = "srun: error: Unable to allocate resources: Resource temporarily unavailable\n";
+    assert_eq!(not_taken(refused), room);
+}
+
+#[test]
+fn arrays_hold_each_task_once_with_its_attempt() {
+    let asks: Vec<Ask> = [(0, 1), (2, 2), (1001, 1), (3, 1), (1002, 2)]
+        .map(|(part, attempt)| Ask { part, attempt })
+        .to_vec();
+    let found = arrays(&asks, 1001);
+    let tasks: Vec<(u32, u32, u64, u32)> = found
+        .iter()
+        .zip(7..)
+        .flat_map(|((attempt, batch), job)| batch.tasks(*attempt, (job, 5)))
+        .map(|task| (task.part, task.attempt, task.job, task.element))
+        .collect();
+    assert_eq!(
+        tasks,
+        [(0, 1, 7, 0), (3, 1, 7, 3), (1001, 1, 8, 0), (2, 2, 9, 2), (1002, 2, 10, 1)]
+    );
+    // Half as long, wherever the parts lie.
+    for size in [1, 2, 500] {
+        let found = arrays(&asks, size);
+        assert!(found.iter().all(|(_, one)| one.elements.iter().all(|index| *index < size)));
+        assert_eq!(found.iter().map(|(_, one)| one.elements.len()).sum::<usize>(), asks.len());
+    }
 }

@@ -11,7 +11,7 @@ use super::super::super::{
 use super::super::slurm::{QueueLine, State};
 use super::super::*;
 use crate::random::Pcg32;
-use crate::store::{OpenRun, Store, TaskRecord, TrialRecord};
+use crate::store::{OpenRun, Store, StoreError, TaskRecord, TrialRecord};
 
 const OWN: &str = "0.1.0";
 const LIMITS: Limits = Limits { most_out: 5, grace_ns: 1_000 };
@@ -146,7 +146,7 @@ impl Simulated {
             if collector.is_done() {
                 break;
             }
-            let asks = collector.to_submit();
+            let asks = collector.to_submit(0);
             let tasks: Vec<TaskRecord> = asks
                 .iter()
                 .map(|ask| TaskRecord {
@@ -244,7 +244,7 @@ fn failed_tasks_are_tried_once_more_and_recorded() {
         tasks.iter().filter(|t| t.failed.is_some()).map(|t| (t.part, t.attempt)).collect();
     assert_eq!(failed, [(3, 1), (5, 1), (5, 2)]);
     let opened = simulated.collector();
-    assert!(opened.is_done() && opened.to_submit().is_empty() && opened.outstanding().is_empty());
+    assert!(opened.is_done() && opened.to_submit(0).is_empty() && opened.outstanding().is_empty());
 }
 
 #[test]
@@ -299,13 +299,85 @@ fn merging_is_idempotent_and_only_whole_parts_are_taken() {
 }
 
 #[test]
+fn a_locked_store_loses_nothing() {
+    let mut simulated = Simulated::new(STUDY);
+    let mut collector = simulated.collector();
+    let results: Vec<(String, String)> =
+        [2, 4].map(|part| (format!("{part}-1.json"), simulated.result(part, 1, "n1"))).to_vec();
+    let task = |part| TaskRecord {
+        part,
+        attempt: 1,
+        job: 7,
+        element: part,
+        submitted_unix_s: 1,
+        failed: None,
+    };
+    let open = (&mut simulated.world.store, simulated.run);
+    collector.submitted(open, &[task(2), task(4), task(5)]).unwrap();
+    let before = collector.outstanding();
+    simulated.world.store.be_impatient();
+    let other = rusqlite::Connection::open(simulated.world.store.path()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let is_locked = |error: &StudyError| {
+        assert!(matches!(error, StudyError::Store(StoreError::Locked { .. })), "{error:?}");
+    };
+    let open = (&mut simulated.world.store, simulated.run);
+    is_locked(&collector.accept(open, &results).unwrap_err());
+    let open = (&mut simulated.world.store, simulated.run);
+    is_locked(&collector.submitted(open, &[task(6)]).unwrap_err());
+    let ask = Ask { part: 5, attempt: 1 };
+    let open = (&mut simulated.world.store, simulated.run);
+    is_locked(&collector.failed(open, (ask, "n2"), ("it broke", 1)).unwrap_err());
+    // Who collects knows what it knew, and so does the next one.
+    assert_eq!((collector.outstanding(), collector.progress().0), (before.clone(), 0));
+    assert_eq!(simulated.world.store.trials(simulated.run.id()).unwrap(), []);
+    other.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(simulated.collector().outstanding(), before);
+    let open = (&mut simulated.world.store, simulated.run);
+    let accepted = collector.accept(open, &results).unwrap();
+    assert!(accepted.iter().all(|one| matches!(one, Accepted::Merged { .. })), "{accepted:?}");
+    let open = (&mut simulated.world.store, simulated.run);
+    let failed = collector.failed(open, (ask, "n2"), ("it broke", 1)).unwrap();
+    assert_eq!(failed, Failed::Again);
+    assert!(simulated.go(100).unwrap().is_done());
+}
+
+#[test]
+fn tasks_that_are_not_taken_count_as_never_submitted() {
+    let mut simulated = Simulated::new(STUDY);
+    let mut collector = simulated.collector();
+    let asks = collector.to_submit(0);
+    assert_eq!(asks.len(), LIMITS.most_out);
+    let task = |ask: &Ask| TaskRecord {
+        part: ask.part,
+        attempt: ask.attempt,
+        job: 0,
+        element: 0,
+        submitted_unix_s: 1,
+        failed: None,
+    };
+    let tasks: Vec<TaskRecord> = asks.iter().map(task).collect();
+    collector.submitted((&mut simulated.world.store, simulated.run), &tasks).unwrap();
+    let open = (&mut simulated.world.store, simulated.run);
+    collector.forget(open, &asks[2..]).unwrap();
+    collector.refused(1, 0);
+    assert_eq!((collector.out(), collector.kept_back()), (2, 14));
+    assert_eq!(collector.to_submit(0), []);
+    // Later the same ones are asked for, with the attempt that they had.
+    assert_eq!(collector.to_submit(u64::MAX), asks[2..4]);
+    let reopened = simulated.collector();
+    assert_eq!((reopened.out(), reopened.kept_back()), (2, 0));
+    assert_eq!(reopened.to_submit(0), asks[2..]);
+}
+
+#[test]
 fn a_collector_that_was_killed_goes_on_with_what_is_out() {
     let mut simulated = Simulated::new(STUDY);
     let collector = simulated.go(2).unwrap();
     let (done, _) = collector.progress();
     assert!(done > 0 && !collector.is_done());
     let mut collector = simulated.collector();
-    let asks = collector.to_submit();
+    let asks = collector.to_submit(0);
     let task = |ask: &Ask| TaskRecord {
         part: ask.part,
         attempt: ask.attempt,
@@ -320,7 +392,7 @@ fn a_collector_that_was_killed_goes_on_with_what_is_out() {
     // After the crash: two run, one waits, one is not known any more, the last one is done.
     let mut collector = simulated.collector();
     assert_eq!(collector.outstanding().iter().map(|(ask, _)| *ask).collect::<Vec<_>>(), asks);
-    assert_eq!(collector.to_submit(), []);
+    assert_eq!(collector.to_submit(0), []);
     let line = |index: usize, state| QueueLine {
         job: 7,
         element: Some(asks[index].part),
@@ -342,8 +414,8 @@ fn a_collector_that_was_killed_goes_on_with_what_is_out() {
     assert_eq!(ended, [(asks[3], None), (asks[4], Some("COMPLETED"))]);
     // Who collects takes them back: they count as never submitted.
     collector.taken_back(&mut simulated.world.store, simulated.run).unwrap();
-    assert_eq!(collector.to_submit(), asks);
-    assert_eq!(simulated.collector().to_submit(), asks);
+    assert_eq!(collector.to_submit(0), asks);
+    assert_eq!(simulated.collector().to_submit(0), asks);
     assert!(simulated.go(100).unwrap().is_done());
 }
 
@@ -352,7 +424,7 @@ fn budgets_go_block_by_block() {
     // A block takes 14 s: three fit into 50.
     let toml = STUDY.replacen("seed = 5", "seed = 5\nbudget = \"50s\"", 1);
     let mut simulated = Simulated::new(&toml);
-    let first = simulated.collector().to_submit();
+    let first = simulated.collector().to_submit(0);
     assert_eq!(first.iter().map(|ask| ask.part).collect::<Vec<_>>(), [0, 1]);
     let collector = simulated.go(100).unwrap();
     assert!(collector.is_done());
