@@ -22,6 +22,7 @@ mod rulers;
 mod scale;
 mod scratch;
 mod simulated;
+mod study;
 mod topo;
 mod watch;
 
@@ -38,7 +39,7 @@ pub type Failure = Box<dyn std::error::Error>;
 #[derive(Debug, Parser)]
 #[command(name = "pinfold-bench")]
 pub struct Arguments {
-    /// Which [default: all but emulate, gap, limits, observe, react, rulers, scale and watch, which need a machine without other work]
+    /// Which [default: all but emulate, gap, limits, observe, react, rulers, scale, study and watch, which need a machine without other work]
     names: Vec<Name>,
     /// Rounds; each runs every contender once [default: as many as the benchmark needs]
     #[arg(long, value_name = "N")]
@@ -50,7 +51,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     write: Option<Option<String>>,
     /// A first look of a few minutes (emulate), of the first cache only (memory of rulers), of 100
-    /// nodes (scale)
+    /// nodes (scale), of two blocks and a store of 800 trials (study)
     #[arg(long)]
     quick: bool,
     /// Only these, by their names in the tables, with commas between them (emulate, rulers)
@@ -96,6 +97,8 @@ pub enum Name {
     Rulers,
     /// A study on a simulated cluster of 10,000 nodes
     Scale,
+    /// What a study costs besides its workload, and how soon a large store answers
+    Study,
 }
 
 const PAGE: &str = "docs/figures.md";
@@ -127,6 +130,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Name::Race => race::run(arguments),
             Name::React => react::run(arguments),
             Name::Observe => observe::run(arguments),
+            Name::Study => study::run(arguments),
             Name::Emulate => {
                 // It has a page of its own, with pictures.
                 emulate::run(arguments)?;

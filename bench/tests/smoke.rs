@@ -60,6 +60,23 @@ fn scale_runs() {
 }
 
 #[test]
+fn study_runs() {
+    let pinfold = Path::new(BENCH).with_file_name("pinfold");
+    let words = [
+        "## study: ",
+        "| a loop of sh with taskset |",
+        "| a loop of Python with fsync |",
+        "| pinfold study, plain |",
+        "| pinfold study, a plan for each |",
+        "a store of 800 trials",
+        "| pinfold study status |",
+        "| pinfold study export |",
+        "resume, of a finished one of 6 trials |",
+    ];
+    check("study --quick", &[&pinfold.to_string_lossy(), "python3", "taskset"], &words);
+}
+
+#[test]
 fn first_second_runs() {
     let words = ["## first-second: ", "| Pinfold: stopped, placed, let go | 0 of 1 |", "taskset"];
     check("first-second", &["qemu-system-x86_64", "taskset"], &words);
