@@ -8,6 +8,10 @@
 //! level has nothing to choose. Percentile interval, 95 %, from a fixed seed: the same
 //! data give the same interval on every machine.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
 use super::quantile::{median, quantile_sorted};
 use crate::random::Pcg32;
 
@@ -122,21 +126,51 @@ pub(super) fn ratio_interval_of(blocks: &[Block], draws: u32) -> Option<Interval
     })
 }
 
-/// Medians of redrawn blocks. With the ratios sorted, the median follows from how often
-/// each place was drawn: no draw needs sorting, and the order of blocks does not matter.
+/// Medians of redrawn blocks, from the smallest on or nearly so. With the ratios sorted, the
+/// median follows from how often each place was drawn: no draw needs sorting, and the order of
+/// blocks does not matter.
 fn draw_blocks(sorted: &[f64], draws: u32) -> Vec<f64> {
+    let middle = |[low, high]: &[usize; 2]| f64::midpoint(sorted[*low], sorted[*high]);
+    middles(sorted.len(), draws).iter().map(middle).collect()
+}
+
+/// Of each draw of so many places, those of its two middle ranks.
+type Middles = Rc<Vec<[usize; 2]>>;
+
+thread_local! {
+    /// What was drawn, by number of places and of draws. The generator's seed is fixed, so that it
+    /// is the same whatever the values are; a study has thousands of intervals over as many blocks.
+    static DRAWN: RefCell<BTreeMap<(usize, u32), Middles>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// So many are kept.
+const MOST_DRAWN: usize = 64;
+
+fn middles(places: usize, draws: u32) -> Middles {
+    DRAWN.with_borrow_mut(|drawn| {
+        if drawn.len() > MOST_DRAWN {
+            drawn.clear();
+        }
+        let known = drawn.entry((places, draws)).or_insert_with(|| draw_middles(places, draws));
+        Rc::clone(known)
+    })
+}
+
+fn draw_middles(places: usize, draws: u32) -> Middles {
     let mut generator = Pcg32::new(BOOTSTRAP_SEED, 0);
-    let mut times = vec![0_usize; sorted.len()];
-    let (low, high) = ((sorted.len() - 1) / 2, sorted.len() / 2);
-    let mut medians = Vec::new();
+    let mut times = vec![0_usize; places];
+    let ranks = [(places - 1) / 2, places / 2];
+    let mut middles = Vec::new();
     for _ in 0..draws {
         times.fill(0);
-        for _ in sorted {
-            times[generator.index(sorted.len())] += 1;
+        for _ in 0..places {
+            times[generator.index(places)] += 1;
         }
-        medians.push(f64::midpoint(sorted[place(&times, low)], sorted[place(&times, high)]));
+        middles.push(ranks.map(|rank| place(&times, rank)));
     }
-    medians
+    // Nearly the order of the medians, which are sorted next.
+    middles.sort_unstable_by_key(|[low, high]| low + high);
+    Rc::new(middles)
 }
 
 /// The place of the draw with this rank, given how often each place was drawn.

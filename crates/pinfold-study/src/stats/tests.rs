@@ -72,6 +72,55 @@ fn beyond_twenty_blocks_the_method_says_so() {
     assert!(sign_flip(&[1.0; 40]).unwrap().value > 0.0);
 }
 
+/// The plain way to what is looked up in tables: the same draws, one addition each.
+#[test]
+fn random_signs_are_those_of_the_plain_loop() {
+    let mut generator = Pcg32::new(5, 5);
+    for count in [21, 32, 33, 40, 71] {
+        let values: Vec<f64> = (0..count).map(|_| 0.25 + normal(&mut generator)).collect();
+        let mut sizes: Vec<f64> = values.iter().map(|value| value.abs()).collect();
+        sizes.sort_unstable_by(|a, b| b.total_cmp(a));
+        let seen = values.iter().sum::<f64>().abs() - sizes.iter().sum::<f64>() * 1e-12;
+        let mut signs = Pcg32::new(0x7069_6e66_6f6c_6400, 0);
+        let mut far = 0_u32;
+        for _ in 0..MONTE_CARLO_DRAWS {
+            let mut sum = 0.0;
+            for chunk in sizes.chunks(32) {
+                let drawn = signs.next_u32();
+                for (bit, size) in chunk.iter().enumerate() {
+                    sum += if drawn >> bit & 1 == 0 { *size } else { -size };
+                }
+            }
+            far += u32::from(f64::abs(sum) >= seen);
+        }
+        let plain = (f64::from(far) + 1.0) / (f64::from(MONTE_CARLO_DRAWS) + 1.0);
+        close(sign_flip(&values).unwrap().value, plain);
+    }
+}
+
+/// The plain way to what is looked up by place: values are drawn and sorted.
+#[test]
+fn drawn_medians_are_those_of_the_plain_loop() {
+    let mut values = Pcg32::new(6, 6);
+    for count in [2, 7, 8, 40] {
+        let mut sorted: Vec<f64> = (0..count).map(|_| normal(&mut values)).collect();
+        sorted.sort_unstable_by(f64::total_cmp);
+        // Twice: the second time the draws are known.
+        for shift in [0.0, 1.0] {
+            let shifted: Vec<f64> = sorted.iter().map(|value| value + shift).collect();
+            let mut generator = Pcg32::new(BOOTSTRAP_SEED, 0);
+            let draw = |_| {
+                let drawn: Vec<f64> = (0..count).map(|_| shifted[generator.index(count)]).collect();
+                median(&drawn).unwrap()
+            };
+            let medians: Vec<f64> = (0..BOOTSTRAP_DRAWS).map(draw).collect();
+            let (low, high) = median_interval(&shifted).unwrap();
+            close(low, quantile(&medians, 0.025).unwrap());
+            close(high, quantile(&medians, 0.975).unwrap());
+        }
+    }
+}
+
 #[test]
 fn holm_steps_down() {
     fn check(p_values: &[f64], expected: &[f64]) {
