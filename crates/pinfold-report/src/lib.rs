@@ -19,6 +19,7 @@ mod charts;
 mod curve;
 mod document;
 mod error;
+mod files;
 pub mod format;
 mod headline;
 mod page;
@@ -32,14 +33,15 @@ mod text;
 
 pub use document::render;
 pub use error::ReportError;
+pub use files::{TableFiles, WrittenTable};
 pub use page::{
     Answer, Asked, BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Curve,
     Distribution, Emitted, FailedStart, Page, Provenance, Quantile, Ranking, RankingRow, RoleRow,
     RoleTable, Stage, Verdict,
 };
-pub use parquet::{TableError, parquet};
+pub use parquet::TableError;
 pub use study::{
-    Agreement, ClaimRow, Line, PageTable, Panel, Picture, PictureKind, Scale, Spot, StudyPage, csv,
+    Agreement, ClaimRow, Line, PageTable, Panel, Picture, PictureKind, Scale, Spot, StudyPage,
     render_study,
 };
 pub use text::summary_text;

@@ -1,4 +1,5 @@
-//! Tables as Parquet files: one row group, columns by their kinds, nothing where there is none.
+//! Tables as Parquet files: a row group for each piece, columns by their kinds, nothing where there
+//! is none.
 
 use std::sync::Arc;
 
@@ -29,33 +30,46 @@ pub enum TableError {
     },
 }
 
-/// The bytes of a Parquet file with this table.
-///
-/// # Errors
-/// [`TableError`].
-pub fn parquet(table: &DataTable) -> Result<Vec<u8>, TableError> {
-    let failed = |source| TableError::Parquet { table: table.name.clone(), source };
-    let schema = Arc::new(schema(table).map_err(failed)?);
-    let properties = WriterProperties::builder()
-        .set_compression(parquet::basic::Compression::SNAPPY)
-        .set_created_by(concat!("pinfold ", env!("CARGO_PKG_VERSION")).to_owned())
-        .build();
-    let mut bytes = Vec::new();
-    let mut writer =
-        SerializedFileWriter::new(&mut bytes, schema, Arc::new(properties)).map_err(failed)?;
-    let mut group = writer.next_row_group().map_err(failed)?;
-    for (index, (name, kind)) in table.columns.iter().enumerate() {
-        let Some(mut column) = group.next_column().map_err(failed)? else { break };
-        let data = table.rows.iter().map(|row| row.get(index).unwrap_or(&Datum::Nothing));
-        let fits = write(&mut column, *kind, data).map_err(failed)?;
-        if !fits {
-            return Err(TableError::Kind { table: table.name.clone(), column: name.clone() });
-        }
-        column.close().map_err(failed)?;
+/// A Parquet file under way, in memory.
+pub(crate) struct Parquet {
+    table: String,
+    writer: SerializedFileWriter<Vec<u8>>,
+}
+
+impl Parquet {
+    /// One with the columns of this table, and no row.
+    pub(crate) fn begin(table: &DataTable) -> Result<Self, TableError> {
+        let failed = |source| TableError::Parquet { table: table.name.clone(), source };
+        let schema = Arc::new(schema(table).map_err(failed)?);
+        let properties = WriterProperties::builder()
+            .set_compression(parquet::basic::Compression::SNAPPY)
+            .set_created_by(concat!("pinfold ", env!("CARGO_PKG_VERSION")).to_owned())
+            .build();
+        let writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties));
+        Ok(Self { table: table.name.clone(), writer: writer.map_err(failed)? })
     }
-    group.close().map_err(failed)?;
-    writer.close().map_err(failed)?;
-    Ok(bytes)
+
+    /// The rows of this piece, as a row group.
+    pub(crate) fn push(&mut self, piece: &DataTable) -> Result<(), TableError> {
+        let table = &self.table;
+        let failed = |source| TableError::Parquet { table: table.clone(), source };
+        let mut group = self.writer.next_row_group().map_err(failed)?;
+        for (index, (name, kind)) in piece.columns.iter().enumerate() {
+            let Some(mut column) = group.next_column().map_err(failed)? else { break };
+            let data = piece.rows.iter().map(|row| row.get(index).unwrap_or(&Datum::Nothing));
+            if !write(&mut column, *kind, data).map_err(failed)? {
+                return Err(TableError::Kind { table: table.clone(), column: name.clone() });
+            }
+            column.close().map_err(failed)?;
+        }
+        group.close().map(drop).map_err(failed)
+    }
+
+    /// The file.
+    pub(crate) fn finish(self) -> Result<Vec<u8>, TableError> {
+        let Self { table, writer } = self;
+        writer.into_inner().map_err(|source| TableError::Parquet { table, source })
+    }
 }
 
 fn schema(table: &DataTable) -> Result<Type, parquet::errors::ParquetError> {
@@ -137,7 +151,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_by_the_format_s_own_reader() {
-        let bytes = parquet(&table()).unwrap();
+        let bytes = whole(&[table()]).unwrap();
         let reader = SerializedFileReader::new(bytes::Bytes::from(bytes)).unwrap();
         let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
         assert_eq!(rows.len(), 2);
@@ -147,11 +161,28 @@ mod tests {
         assert_eq!((rows[1].get_long(2).unwrap(), rows[1].get_double(1).unwrap()), (7, -1.0));
     }
 
+    fn whole(pieces: &[DataTable]) -> Result<Vec<u8>, TableError> {
+        let mut file = Parquet::begin(&pieces[0])?;
+        pieces.iter().try_for_each(|piece| file.push(piece))?;
+        file.finish()
+    }
+
+    #[test]
+    fn pieces_are_one_table() {
+        let empty = DataTable { rows: Vec::new(), ..table() };
+        let bytes = whole(&[table(), empty, table()]).unwrap();
+        let reader = SerializedFileReader::new(bytes::Bytes::from(bytes)).unwrap();
+        let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+        assert_eq!(rows.len(), 4);
+        assert_eq!(rows[2].get_string(0).unwrap(), "größe");
+        assert_eq!(rows[3].get_long(2).unwrap(), 7);
+    }
+
     #[test]
     fn a_value_of_another_kind_is_refused() {
         let mut table = table();
         table.rows[1][1] = Datum::text("x");
-        let told = parquet(&table).unwrap_err().to_string();
+        let told = whole(&[table]).unwrap_err().to_string();
         assert_eq!(told, "the table t: the column value holds a value of another kind");
     }
 }

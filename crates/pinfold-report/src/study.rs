@@ -6,7 +6,7 @@
 mod plot;
 
 use askama::Template;
-use pinfold_model::{DataTable, Datum, Unit};
+use pinfold_model::Unit;
 
 use crate::error::ReportError;
 use crate::format;
@@ -270,34 +270,6 @@ fn drawn(picture: &Picture) -> Drawn {
             .map(|(index, name)| (plot::key(index), name.clone()))
             .collect(),
         panels: panels.collect(),
-    }
-}
-
-/// Data as comma-separated values by RFC 4180: quotes where they are needed, lines end in CRLF.
-#[must_use]
-pub fn csv(table: &DataTable) -> String {
-    let mut text = String::new();
-    let names = table.columns.iter().map(|(name, _)| quoted(name));
-    text.push_str(&names.collect::<Vec<_>>().join(","));
-    text.push_str("\r\n");
-    for row in &table.rows {
-        let fields = row.iter().map(|datum| match datum {
-            Datum::Nothing => String::new(),
-            Datum::Text(text) => quoted(text),
-            Datum::Number(number) => number.to_string(),
-            Datum::Whole(number) => number.to_string(),
-            Datum::Truth(truth) => truth.to_string(),
-        });
-        text.push_str(&fields.collect::<Vec<_>>().join(","));
-        text.push_str("\r\n");
-    }
-    text
-}
-
-fn quoted(text: &str) -> String {
-    match text.contains([',', '"', '\n', '\r']) || text.is_empty() {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
     }
 }
 

@@ -41,7 +41,7 @@ pub use design::{PlannedStart, TrialSlot};
 pub use diff::{Compared, Difference, diff};
 pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, run};
 pub use error::StudyError;
-pub use export::tables;
+pub use export::{samples, tables};
 pub use extract::extract;
 pub use file::{
     Acts, BOOT, BUILT_IN, Better, Claim, Factor, FigureRule, HostFacts, Level, NATIVE, NONE, Plot,

@@ -1,7 +1,5 @@
 //! Tests of the page of studies.
 
-use pinfold_model::ColumnKind;
-
 use super::*;
 
 fn picture(name: &str, kind: PictureKind) -> Picture {
@@ -132,24 +130,4 @@ fn the_page_is_one_file_of_well_formed_markup() {
     };
     assert_eq!(class("leader"), 2 * 4 * 3);
     assert_eq!(parsed.descendants().filter(|n| n.has_tag_name("rect")).count(), 4);
-}
-
-#[test]
-fn values_are_quoted_where_they_must_be() {
-    let table = DataTable {
-        name: "t".to_owned(),
-        columns: vec![
-            ("a,b".to_owned(), ColumnKind::Text),
-            ("n".to_owned(), ColumnKind::Number),
-            ("w".to_owned(), ColumnKind::Whole),
-        ],
-        rows: vec![
-            vec![Datum::text("say \"so\"\nnow"), Datum::Number(1.5e-9), Datum::Whole(-3)],
-            vec![Datum::text(""), Datum::Nothing, Datum::Truth(true)],
-        ],
-    };
-    assert_eq!(
-        csv(&table),
-        "\"a,b\",n,w\r\n\"say \"\"so\"\"\nnow\",0.0000000015,-3\r\n\"\",,true\r\n"
-    );
 }

@@ -7,21 +7,19 @@ use pinfold_model::{ColumnKind, DataTable, Datum, Origin};
 use super::analyse::Analysis;
 use super::error::StudyError;
 use super::file::{Plot, PlotKind, Selection};
-use crate::store::{RunId, Store};
+use crate::store::{RunId, Store, TrialId};
 
-/// All tables of an analysed run: cells, trials, samples, estimates, noise, and those of the report.
+/// Trials whose samples are in memory at a time.
+const PIECE: usize = 1_000;
+
+/// All tables of an analysed run but its [`samples`]: cells, trials, estimates, noise, and those of the report.
 ///
 /// # Errors
 /// [`StudyError`] if the store cannot be read.
 pub fn tables(store: &Store, analysis: &Analysis) -> Result<Vec<DataTable>, StudyError> {
     let run = analysis.run.id;
-    let mut tables = vec![
-        cells(analysis),
-        trials(store, run, analysis)?,
-        samples(store, run)?,
-        estimates(analysis),
-        noise(analysis),
-    ];
+    let mut tables =
+        vec![cells(analysis), trials(store, run, analysis)?, estimates(analysis), noise(analysis)];
     let study = &analysis.loaded.study;
     for plot in &study.plots {
         let x = Some(plot.x.as_str()).filter(|x| !x.is_empty());
@@ -144,7 +142,23 @@ fn trials(store: &Store, run: RunId, analysis: &Analysis) -> Result<DataTable, S
     Ok(table)
 }
 
-fn samples(store: &Store, run: RunId) -> Result<DataTable, StudyError> {
+/// The samples of a run: a table that comes in pieces of so many trials, at least one.
+///
+/// # Errors
+/// [`StudyError`] if the store cannot be read.
+pub fn samples(
+    store: &Store,
+    run: RunId,
+) -> Result<impl Iterator<Item = Result<DataTable, StudyError>>, StudyError> {
+    let trials: Vec<TrialId> = store.trials(run)?.into_iter().map(|(id, _)| id).collect();
+    let mut pieces: Vec<Vec<TrialId>> = trials.chunks(PIECE).map(<[TrialId]>::to_vec).collect();
+    if pieces.is_empty() {
+        pieces.push(Vec::new());
+    }
+    Ok(pieces.into_iter().map(|trials| samples_of(store, &trials)))
+}
+
+fn samples_of(store: &Store, trials: &[TrialId]) -> Result<DataTable, StudyError> {
     let columns = [
         ("trial", Whole),
         ("figure", Text),
@@ -159,8 +173,8 @@ fn samples(store: &Store, run: RunId) -> Result<DataTable, StudyError> {
         ("flags", Text),
     ];
     let mut table = table("samples", &columns);
-    for (id, _) in store.trials(run)? {
-        for figure in store.figures(id)? {
+    for id in trials {
+        for figure in store.figures(*id)? {
             let labels = labels_text(&figure.labels);
             for (index, sample) in (0_u64..).zip(&figure.samples) {
                 table.rows.push(vec![

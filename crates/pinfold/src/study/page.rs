@@ -6,13 +6,13 @@ use pinfold_host::user;
 use pinfold_model::Unit;
 use pinfold_report::{
     Agreement, ClaimRow, Line, PageTable, Panel, Picture, PictureKind, Scale, Spot, StudyPage,
-    format,
+    TableError, TableFiles, format,
 };
 use pinfold_study::stats::{QuantilePoint, Verdict};
 use pinfold_study::store::Store;
 use pinfold_study::study::cluster::NodeTable;
 use pinfold_study::study::{
-    self as library, Analysis, Groups, Plot, PlotKind, Selection, Shown, Summary, Table,
+    self as library, Analysis, Groups, Plot, PlotKind, Selection, Shown, StudyError, Summary, Table,
 };
 
 use super::{nodes, study_failure, tell};
@@ -520,21 +520,43 @@ pub fn export(
     analysis: &Analysis,
     folder: &str,
 ) -> Result<Vec<(String, usize)>, Failure> {
-    let tables = library::tables(store, analysis).map_err(|error| study_failure(&error))?;
+    let failed = |error: StudyError| study_failure(&error);
+    let tables = library::tables(store, analysis).map_err(failed)?;
+    let samples = library::samples(store, analysis.run.id).map_err(failed)?;
     user::make_dirs(folder).map_err(|error| host_failure(&error))?;
     let mut written = Vec::new();
     for table in &tables {
-        let write = |ending: &str, bytes: &[u8]| {
-            let path = format!("{folder}/{}.{ending}", table.name);
-            user::write_atomic(&path, bytes).map_err(|error| host_failure(&error))
+        let files = TableFiles::of(table).map_err(|error| table_failure(&error))?;
+        written.push((table.name.clone(), save(files, (folder, &table.name))?));
+    }
+    let mut files: Option<(String, TableFiles)> = None;
+    for piece in samples {
+        let piece = piece.map_err(failed)?;
+        let added = match &mut files {
+            Some((_, files)) => files.push(&piece),
+            None => TableFiles::of(&piece).map(|begun| files = Some((piece.name, begun))),
         };
-        write("csv", pinfold_report::csv(table).as_bytes())?;
-        let bytes = pinfold_report::parquet(table)
-            .map_err(|error| Failure::from_error(Exit::Host, &error, None))?;
-        write("parquet", &bytes)?;
-        written.push((table.name.clone(), table.rows.len()));
+        added.map_err(|error| table_failure(&error))?;
+    }
+    if let Some((name, files)) = files {
+        let rows = save(files, (folder, &name))?;
+        written.push((name, rows));
     }
     Ok(written)
+}
+
+/// Writes a table's files; tells its rows.
+fn save(files: TableFiles, (folder, name): (&str, &str)) -> Result<usize, Failure> {
+    let table = files.finish().map_err(|error| table_failure(&error))?;
+    for (ending, bytes) in [("csv", table.csv.as_bytes()), ("parquet", &table.parquet)] {
+        user::write_atomic(&format!("{folder}/{name}.{ending}"), bytes)
+            .map_err(|error| host_failure(&error))?;
+    }
+    Ok(table.rows)
+}
+
+fn table_failure(error: &TableError) -> Failure {
+    Failure::from_error(Exit::Host, error, None)
 }
 
 /// Two runs side by side.

@@ -184,7 +184,8 @@ fn the_analysis_says_what_the_world_does() {
     let names: Vec<&str> = groups.points.iter().map(|(key, _)| key[0].as_str()).collect();
     assert_eq!(names, ["stall", "quota"]);
     assert_eq!(groups.points[0].1.cells, 4);
-    let tables = tables(&world.store, &analysis).unwrap();
+    let mut tables = tables(&world.store, &analysis).unwrap();
+    tables.extend(samples(&world.store, run.id()).unwrap().map(Result::unwrap));
     for table in &tables {
         assert!(!table.rows.is_empty(), "{}", table.name);
         for row in &table.rows {

@@ -1,0 +1,112 @@
+//! A table as files of data: comma-separated values and Parquet, written piece by piece, so that a
+//! table of millions of rows need not be in memory as a whole.
+
+use pinfold_model::{DataTable, Datum};
+
+use crate::parquet::{Parquet, TableError};
+
+/// The files of a table under way, in memory.
+pub struct TableFiles {
+    csv: String,
+    parquet: Parquet,
+    rows: usize,
+}
+
+/// The files of a whole table.
+pub struct WrittenTable {
+    /// Comma-separated values.
+    pub csv: String,
+    /// Parquet.
+    pub parquet: Vec<u8>,
+    /// Rows of either.
+    pub rows: usize,
+}
+
+impl TableFiles {
+    /// Files that begin with this table; others of its columns may follow.
+    ///
+    /// # Errors
+    /// [`TableError`].
+    pub fn of(table: &DataTable) -> Result<Self, TableError> {
+        let mut csv = head(table);
+        push_rows(&mut csv, table);
+        let mut parquet = Parquet::begin(table)?;
+        parquet.push(table)?;
+        Ok(Self { csv, parquet, rows: table.rows.len() })
+    }
+
+    /// The rows of a further piece.
+    ///
+    /// # Errors
+    /// [`TableError`].
+    pub fn push(&mut self, piece: &DataTable) -> Result<(), TableError> {
+        push_rows(&mut self.csv, piece);
+        self.rows += piece.rows.len();
+        self.parquet.push(piece)
+    }
+
+    /// Both files.
+    ///
+    /// # Errors
+    /// [`TableError`].
+    pub fn finish(self) -> Result<WrittenTable, TableError> {
+        let Self { csv, parquet, rows } = self;
+        Ok(WrittenTable { csv, parquet: parquet.finish()?, rows })
+    }
+}
+
+/// The first line. By RFC 4180: quotes where they are needed, lines end in CRLF.
+fn head(table: &DataTable) -> String {
+    let names = table.columns.iter().map(|(name, _)| quoted(name));
+    format!("{}\r\n", names.collect::<Vec<_>>().join(","))
+}
+
+fn push_rows(text: &mut String, table: &DataTable) {
+    for row in &table.rows {
+        let fields = row.iter().map(|datum| match datum {
+            Datum::Nothing => String::new(),
+            Datum::Text(text) => quoted(text),
+            Datum::Number(number) => number.to_string(),
+            Datum::Whole(number) => number.to_string(),
+            Datum::Truth(truth) => truth.to_string(),
+        });
+        text.push_str(&fields.collect::<Vec<_>>().join(","));
+        text.push_str("\r\n");
+    }
+}
+
+fn quoted(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) || text.is_empty() {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pinfold_model::ColumnKind;
+
+    use super::*;
+
+    #[test]
+    fn values_are_quoted_where_they_must_be() {
+        let table = DataTable {
+            name: "t".to_owned(),
+            columns: vec![
+                ("a,b".to_owned(), ColumnKind::Text),
+                ("n".to_owned(), ColumnKind::Number),
+                ("w".to_owned(), ColumnKind::Whole),
+            ],
+            rows: vec![
+                vec![Datum::text("say \"so\"\nnow"), Datum::Number(1.5e-9), Datum::Whole(-3)],
+                vec![Datum::text(""), Datum::Nothing, Datum::Whole(5)],
+            ],
+        };
+        let lines = "\"say \"\"so\"\"\nnow\",0.0000000015,-3\r\n\"\",,5\r\n";
+        let mut files = TableFiles::of(&table).unwrap();
+        files.push(&table).unwrap();
+        let written = files.finish().unwrap();
+        assert_eq!((written.csv, written.rows), (format!("\"a,b\",n,w\r\n{lines}{lines}"), 4));
+        assert!(written.parquet.starts_with(b"PAR1"));
+    }
+}
