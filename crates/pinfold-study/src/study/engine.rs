@@ -5,6 +5,7 @@
 //! made, tried again and saved is the engine's, which tuning shares.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use super::analyse::is_narrow;
 use super::cells::Cells;
@@ -82,6 +83,8 @@ struct Trials<'a> {
     store: &'a mut Store,
     run: OpenRun,
     loaded: Loaded,
+    /// Study and cells as each start is given them.
+    design: Rc<(Study, Cells)>,
     prediction: Prediction,
     /// By trial, whether it went well.
     done: BTreeMap<TrialSlot, bool>,
@@ -130,7 +133,8 @@ impl<'a> Trials<'a> {
             spent_ns += record.duration_ns;
             done.insert(slot_of(&record), record.ok);
         }
-        Ok(Self { store, run, loaded, prediction, done, spent_ns, session: (0, 0) })
+        let design = Rc::new((loaded.study.clone(), loaded.cells.clone()));
+        Ok(Self { store, run, loaded, design, prediction, done, spent_ns, session: (0, 0) })
     }
 
     /// Why no further block begins. One that has begun is always ended.
@@ -153,7 +157,7 @@ impl Work for Trials<'_> {
     type Slot = TrialSlot;
     type Output = TrialResult;
     type Runner<'r> = dyn Runner + 'r;
-    type Request = (Study, Cells, Vec<TrialSlot>);
+    type Request = (Rc<(Study, Cells)>, Vec<TrialSlot>);
     type Error = StudyError;
 
     fn has_ended(&self, slot: TrialSlot) -> bool {
@@ -165,14 +169,15 @@ impl Work for Trials<'_> {
     }
 
     fn request(&self, slots: &[TrialSlot]) -> Self::Request {
-        (self.loaded.study.clone(), self.loaded.cells.clone(), slots.to_vec())
+        (Rc::clone(&self.design), slots.to_vec())
     }
 
     fn start<'r>(
         runner: &mut Self::Runner<'r>,
-        (study, cells, trials): &Self::Request,
+        (design, trials): &Self::Request,
         told: &mut Told<'_, TrialResult>,
     ) -> Result<(), TrialError> {
+        let (study, cells) = &**design;
         runner.start(&StartRequest { study, cells, trials }, told)
     }
 
@@ -220,7 +225,7 @@ impl Work for Trials<'_> {
     }
 
     fn keeps_failing(count: u32, name: String, message: String) -> StudyError {
-        StudyError::KeepsFailing { count, name, message }
+        StudyError::KeepsFailing { count, what: "trials", name, message }
     }
 }
 

@@ -62,12 +62,14 @@ pub enum StudyError {
         /// The runner's hint.
         hint: Option<String>,
     },
-    /// Trial after trial failed.
-    #[error("{count} trials in a row failed, the last one {name:?}: {message}")]
+    /// Trial after trial failed, or on a cluster part after part.
+    #[error("{count} {what} in a row failed, the last one {name:?}: {message}")]
     KeepsFailing {
         /// How many.
         count: u32,
-        /// The last cell.
+        /// Of what: `trials`, `parts`.
+        what: &'static str,
+        /// The last one.
         name: String,
         /// The last message.
         message: String,

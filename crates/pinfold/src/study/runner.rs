@@ -20,7 +20,7 @@ use super::guests::{self, GuestGround, Guests};
 use super::inside::Inside;
 use super::job::Bell;
 use super::trials::{Enter, Means, Trials};
-use crate::commands::emulate::{Door, Programs, with_programs};
+use crate::commands::emulate::{Door, Machine, Programs, with_programs};
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
 use crate::output::say;
@@ -275,8 +275,9 @@ impl<'a> HostRunner<'a> {
         // What the node begins with; the trials of a start may share it at several speeds.
         let begun = plan.vnodes.first().and_then(|vnode| vnode.pus.first());
         let mut speed = begun.map_or(Speed::FULL, |(_, speed)| *speed);
+        let (host, topology, facts) = (self.host, self.topology, &self.facts);
         let worked = with_programs(
-            self.host,
+            Machine { host, topology, facts },
             (self.state, Door::Closed),
             plan,
             (&programs, bell),

@@ -438,6 +438,7 @@ impl Collector {
             true => Ok(()),
             false => Err(StudyError::KeepsFailing {
                 count: self.failures_in_a_row,
+                what: "parts",
                 name: name.to_owned(),
                 message: message.to_owned(),
             }),

@@ -40,14 +40,15 @@ impl Parts {
         let mut sets = Sets((0..cells.all.len()).collect());
         for (index, cell) in cells.running() {
             let baseline = cell.baseline.filter(|base| cells.all[*base].skipped.is_none());
-            baseline.into_iter().for_each(|base| sets.join(index, base));
+            if let Some(base) = baseline {
+                sets.join(index, base);
+            }
         }
         // The cells of a start, and those that belong together, are the same in each block.
         for start in design::block(study, cells, 0) {
-            let first = start.trials.first().map(|slot| slot.cell);
-            let first = first.into_iter();
-            first
-                .for_each(|first| start.trials.iter().for_each(|slot| sets.join(first, slot.cell)));
+            if let Some(first) = start.trials.first() {
+                start.trials.iter().for_each(|slot| sets.join(first.cell, slot.cell));
+            }
         }
         if !study.together.is_empty() {
             let names = study.factors.iter().map(|factor| factor.name.clone());
@@ -110,8 +111,9 @@ impl Parts {
                 placed.push((slot, position));
                 position += 1;
             }
-            let part = within.and_then(|within| parts.get_mut(within as usize));
-            part.into_iter().for_each(|part| part.starts.push(placed.clone()));
+            if let Some(part) = within.and_then(|within| parts.get_mut(within as usize)) {
+                part.starts.push(placed);
+            }
         }
         parts
     }

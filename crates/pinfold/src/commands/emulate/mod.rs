@@ -25,7 +25,7 @@ use talk::Ask;
 pub use inside::run_slow;
 pub use outside::{Programs, sentinel};
 pub use status::is_platform;
-pub use supervisor::{Door, with_programs};
+pub use supervisor::{Door, Machine, with_programs};
 
 /// The groups and PUs of a vnode of the platform that is up.
 pub fn place_of(state: &StateDir, vnode: &str) -> Result<(Vec<String>, CpuSet), Failure> {

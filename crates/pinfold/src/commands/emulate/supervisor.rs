@@ -196,7 +196,15 @@ pub struct Platformed<'h> {
     pub nodes: Nodes<'h>,
     pub enclosures: Vec<(String, Enclosure)>,
     plan: &'h EmulationPlan,
-    topology: Topology,
+    topology: &'h Topology,
+}
+
+/// The machine that a platform is put in force on.
+#[derive(Clone, Copy)]
+pub struct Machine<'m> {
+    pub host: &'m LiveHost,
+    pub topology: &'m Topology,
+    pub facts: &'m Facts,
 }
 
 type Work<'w> = dyn FnMut(&mut Platformed<'_>) -> Result<bool, Failure> + 'w;
@@ -221,18 +229,22 @@ pub fn with_platform(
 ) -> Result<(), Failure> {
     let pinload = Pinload::install().map_err(|error| common::host_failure(&error))?;
     let programs = Programs::new(&pinload);
-    with_programs(host, (state, door), plan, (&programs, None), work)
+    let topology = common::topology(host, None)?;
+    let facts = Facts::find(host).map_err(|error| speed_failure(&error))?;
+    let machine = Machine { host, topology: &topology, facts: &facts };
+    with_programs(machine, (state, door), plan, (&programs, None), work)
 }
 
-/// The same with a copy of `pinload` that is there already. `work` is also asked when `bell` can
-/// be read from.
+/// The same on a machine that is known, with a copy of `pinload` that is there already. `work` is
+/// also asked when `bell` can be read from.
 pub fn with_programs(
-    host: &LiveHost,
+    machine: Machine<'_>,
     (state, door): (&StateDir, Door),
     plan: &EmulationPlan,
     (programs, bell): (&Programs<'_>, Option<BorrowedFd<'_>>),
     work: &mut Work<'_>,
 ) -> Result<(), Failure> {
+    let host = machine.host;
     keep_off(host, plan)?;
     let clock = SystemClock;
     let journals = place::journals(state, &clock)?;
@@ -246,7 +258,7 @@ pub fn with_programs(
         Door::Open => Some(Listener::open(state)?),
         Door::Closed => None,
     };
-    let ended = in_force(host, (plan, listener, bell), (&mut journal, programs), work);
+    let ended = in_force(machine, (plan, listener, bell), (&mut journal, programs), work);
     let undone = place::undo(host, journal);
     let (caller, stopped) = ended?;
     let answered = stopped.and(undone).map(|report| {
@@ -276,16 +288,14 @@ fn keep_off(host: &LiveHost, plan: &EmulationPlan) -> Result<(), Failure> {
 }
 
 fn in_force(
-    host: &LiveHost,
+    Machine { host, topology, facts }: Machine<'_>,
     (plan, listener, bell): (&EmulationPlan, Option<Listener>, Option<BorrowedFd<'_>>),
     (journal, programs): (&mut Journal<'_>, &Programs<'_>),
     work: &mut Work<'_>,
 ) -> Result<Ended, Failure> {
-    let topology = common::topology(host, None)?;
-    let facts = Facts::find(host).map_err(|error| speed_failure(&error))?;
     let (mut nodes, mut enclosures) = (Vec::new(), Vec::new());
     for vnode in &plan.vnodes {
-        let node = node(vnode, &topology)?;
+        let node = node(vnode, topology)?;
         let (enclosure, steps) = Enclosure::plan(host, &facts.hierarchies, &node)
             .map_err(|error| speed_failure(&error))?;
         let mut observer = pinfold_apply::unobserved();
@@ -374,7 +384,7 @@ impl Platformed<'_> {
                 .with_hint(format!("its PUs are {}", vnode.cpus())));
         }
         let first = only.or_else(|| vnode.cpus().first()).unwrap_or(PuId(0));
-        let speed = platforms::speed_on(first, wish, &self.topology).map_err(|error| {
+        let speed = platforms::speed_on(first, wish, self.topology).map_err(|error| {
             Failure::new(Exit::Input, error.to_string()).with_hint(error.hint())
         })?;
         self.nodes.set(name, speed, only).map_err(|error| speed_failure(&error))

@@ -43,8 +43,6 @@ use crate::{interrupt, time};
 const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// How long the result of a task that ended well may need to be seen here.
 const GRACE_NS: u64 = 90_000_000_000;
-/// A controller that does not answer is asked again for so long.
-const SILENCE_NS: u64 = 300_000_000_000;
 /// `srun` keeps two connections open for each task.
 const MOST_STREAMS: usize = 500;
 
@@ -415,21 +413,10 @@ struct Collecting<'a, 't> {
 impl Collecting<'_, '_> {
     /// True when all is done, false when the rest is left to Slurm.
     fn until_done(&mut self, detach: bool) -> Result<bool, Failure> {
-        let mut silent_since = None;
         loop {
-            match self.transport.poll() {
-                Ok(()) => silent_since = None,
-                Err(failure) => {
-                    let now = SystemClock.now_ns();
-                    if silent_since.is_none() {
-                        say(&format!("warning: {}; asking again", failure.message));
-                    }
-                    if now.saturating_sub(*silent_since.get_or_insert(now)) > SILENCE_NS {
-                        return Err(failure);
-                    }
-                    self.patience.pause()?;
-                    continue;
-                }
+            let polled = self.transport.poll();
+            if self.patience.heard(polled)?.is_none() {
+                continue;
             }
             let came = self.collect()?;
             let look = self.transport.judge(&mut self.collector)?;
@@ -640,7 +627,15 @@ impl Collecting<'_, '_> {
         if failure.exit == Exit::Input {
             return self.leave(failure);
         }
-        let cancelled = self.transport.cancel().and_then(|()| self.take_back());
+        let trouble = match self.transport.cancel() {
+            Err(error) => Some(format!("its tasks are not cancelled: {}", error.message)),
+            Ok(()) => self.take_back().err().map(|error| {
+                let why = error.message;
+                format!(
+                    "that its tasks are cancelled could not be noted, they count as failed: {why}"
+                )
+            }),
+        };
         let (done, total) = self.collector.progress();
         let path = self.store.path();
         let message = match failure.exit {
@@ -652,15 +647,9 @@ impl Collecting<'_, '_> {
         let hint =
             failure.hint.unwrap_or_else(|| format!("go on with `pinfold study resume {path}`"));
         let failed = Failure::new(failure.exit, message).with_hint(hint);
-        match cancelled {
-            Ok(()) => failed,
-            Err(error) => Failure {
-                message: format!(
-                    "{}; and its tasks are not cancelled: {}",
-                    failed.message, error.message
-                ),
-                ..failed
-            },
+        match trouble {
+            None => failed,
+            Some(why) => Failure { message: format!("{}; and {why}", failed.message), ..failed },
         }
     }
 

@@ -164,7 +164,7 @@ impl Transport for Shared<'_> {
         let path = scout_path(&self.results());
         let mut ended_ns = None;
         loop {
-            let queue = self.slurm.queue(&self.wish.name)?;
+            let Some(queue) = patience.heard(self.slurm.queue(&self.wish.name))? else { continue };
             if user::exists(&path) {
                 let text = user::read_text(&path).map_err(|error| host_failure(&error))?;
                 user::remove(&path).map_err(|error| host_failure(&error))?;

@@ -170,7 +170,9 @@ impl Transport for Stream<'_> {
                 }
                 return Ok(output.stdout_text());
             }
-            self.poll()?;
+            if patience.heard(self.poll())?.is_none() {
+                continue;
+            }
             match pending_of(&self.queue) {
                 pending if pending.is_empty() => patience.moves(),
                 pending => patience.waits(&pending)?,

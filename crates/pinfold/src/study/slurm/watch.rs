@@ -22,6 +22,8 @@ const LOOK_NS: u64 = 50_000_000;
 const SHARE: u64 = 20;
 /// A store that another process holds is waited for so long, where no patience was given.
 const LOCKED_NS: u64 = 60_000_000_000;
+/// A controller that does not answer is asked again for so long.
+const SILENCE_NS: u64 = 300_000_000_000;
 /// So long after a refusal the first node is asked for again.
 const ROOM_NS: u64 = 15_000_000_000;
 
@@ -33,13 +35,15 @@ pub struct Patience {
     limit_ns: Option<u64>,
     since_ns: u64,
     asked_ns: u64,
+    /// Since when Slurm does not answer.
+    silent_ns: Option<u64>,
     told: BTreeSet<String>,
 }
 
 impl Patience {
     pub fn new(limit_ns: Option<u64>) -> Self {
         let now = SystemClock.now_ns();
-        Self { limit_ns, since_ns: now, asked_ns: now, told: BTreeSet::new() }
+        Self { limit_ns, since_ns: now, asked_ns: now, silent_ns: None, told: BTreeSet::new() }
     }
 
     /// Something runs, or has ended.
@@ -79,6 +83,26 @@ impl Patience {
         rest((took_ns * SHARE).clamp(SHORTEST_NS, LONGEST_NS))?;
         self.asked_ns = SystemClock.now_ns();
         Ok(())
+    }
+
+    /// What Slurm answered; `None`, after a pause, while it does not: it is to be asked again.
+    pub fn heard<T>(&mut self, answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+        let failure = match answer {
+            Ok(answer) => {
+                self.silent_ns = None;
+                return Ok(Some(answer));
+            }
+            Err(failure) => failure,
+        };
+        let now = SystemClock.now_ns();
+        if self.silent_ns.is_none() {
+            say(&format!("warning: {}; asking again", failure.message));
+        }
+        if now.saturating_sub(*self.silent_ns.get_or_insert(now)) > SILENCE_NS {
+            return Err(failure);
+        }
+        self.pause()?;
+        Ok(None)
     }
 
     /// Waits until there may be room for a single task.

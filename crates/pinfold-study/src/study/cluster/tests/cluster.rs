@@ -59,6 +59,11 @@ pub fn answer(attempt: u32) -> Answer {
     Answer { head, given: Given::Trials(vec![(record, vec![figure])]) }
 }
 
+/// A task that was submitted.
+fn task(Ask { part, attempt }: Ask, job: u64) -> TaskRecord {
+    TaskRecord { part, attempt, job, element: part, submitted_unix_s: 1, failed: None }
+}
+
 /// A cluster whose nodes are the simulated machine of the other tests.
 struct Simulated {
     world: World,
@@ -147,17 +152,7 @@ impl Simulated {
                 break;
             }
             let asks = collector.to_submit(0);
-            let tasks: Vec<TaskRecord> = asks
-                .iter()
-                .map(|ask| TaskRecord {
-                    part: ask.part,
-                    attempt: ask.attempt,
-                    job: number,
-                    element: ask.part,
-                    submitted_unix_s: 1,
-                    failed: None,
-                })
-                .collect();
+            let tasks: Vec<TaskRecord> = asks.iter().map(|ask| task(*ask, number)).collect();
             collector.submitted((&mut self.world.store, self.run), &tasks).unwrap();
             assert!(collector.outstanding().len() <= LIMITS.most_out);
             let mut queue = Vec::new();
@@ -256,6 +251,7 @@ fn a_cluster_on_which_all_fails_ends_the_study() {
     assert!(
         matches!(&error, StudyError::KeepsFailing { count, .. } if *count >= MAX_FAILURES_IN_A_ROW)
     );
+    assert!(error.to_string().contains(" parts in a row failed"), "{error}");
 }
 
 #[test]
@@ -304,16 +300,8 @@ fn a_locked_store_loses_nothing() {
     let mut collector = simulated.collector();
     let results: Vec<(String, String)> =
         [2, 4].map(|part| (format!("{part}-1.json"), simulated.result(part, 1, "n1"))).to_vec();
-    let task = |part| TaskRecord {
-        part,
-        attempt: 1,
-        job: 7,
-        element: part,
-        submitted_unix_s: 1,
-        failed: None,
-    };
     let open = (&mut simulated.world.store, simulated.run);
-    collector.submitted(open, &[task(2), task(4), task(5)]).unwrap();
+    collector.submitted(open, &[2, 4, 5].map(|part| task(Ask { part, attempt: 1 }, 7))).unwrap();
     let before = collector.outstanding();
     simulated.world.store.be_impatient();
     let other = rusqlite::Connection::open(simulated.world.store.path()).unwrap();
@@ -324,7 +312,7 @@ fn a_locked_store_loses_nothing() {
     let open = (&mut simulated.world.store, simulated.run);
     is_locked(&collector.accept(open, &results).unwrap_err());
     let open = (&mut simulated.world.store, simulated.run);
-    is_locked(&collector.submitted(open, &[task(6)]).unwrap_err());
+    is_locked(&collector.submitted(open, &[task(Ask { part: 6, attempt: 1 }, 7)]).unwrap_err());
     let ask = Ask { part: 5, attempt: 1 };
     let open = (&mut simulated.world.store, simulated.run);
     is_locked(&collector.failed(open, (ask, "n2"), ("it broke", 1)).unwrap_err());
@@ -348,15 +336,7 @@ fn tasks_that_are_not_taken_count_as_never_submitted() {
     let mut collector = simulated.collector();
     let asks = collector.to_submit(0);
     assert_eq!(asks.len(), LIMITS.most_out);
-    let task = |ask: &Ask| TaskRecord {
-        part: ask.part,
-        attempt: ask.attempt,
-        job: 0,
-        element: 0,
-        submitted_unix_s: 1,
-        failed: None,
-    };
-    let tasks: Vec<TaskRecord> = asks.iter().map(task).collect();
+    let tasks: Vec<TaskRecord> = asks.iter().map(|ask| task(*ask, 0)).collect();
     collector.submitted((&mut simulated.world.store, simulated.run), &tasks).unwrap();
     let open = (&mut simulated.world.store, simulated.run);
     collector.forget(open, &asks[2..]).unwrap();
@@ -378,15 +358,7 @@ fn a_collector_that_was_killed_goes_on_with_what_is_out() {
     assert!(done > 0 && !collector.is_done());
     let mut collector = simulated.collector();
     let asks = collector.to_submit(0);
-    let task = |ask: &Ask| TaskRecord {
-        part: ask.part,
-        attempt: ask.attempt,
-        job: 7,
-        element: ask.part,
-        submitted_unix_s: 1,
-        failed: None,
-    };
-    let tasks: Vec<TaskRecord> = asks.iter().map(task).collect();
+    let tasks: Vec<TaskRecord> = asks.iter().map(|ask| task(*ask, 7)).collect();
     collector.submitted((&mut simulated.world.store, simulated.run), &tasks).unwrap();
     drop(collector);
     // After the crash: two run, one waits, one is not known any more, the last one is done.
