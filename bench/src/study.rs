@@ -21,7 +21,7 @@ use crate::{Arguments, Failure, origin};
 
 const ROUNDS: u32 = 20;
 /// Rounds of the questions to the large store.
-const ASKED: u32 = 9;
+const ASKED: u32 = 5;
 /// Blocks of three trials: two cells, the first one twice.
 const BLOCKS: u32 = 20;
 const BLOCK_TRIALS: u32 = 3;
