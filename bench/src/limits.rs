@@ -170,14 +170,13 @@ impl Probe {
 
 fn table(cases: &[Case]) -> Table {
     let head = ["what", "at full speed", "at 50 %", "ratio [95 %], p", "a CPU of half the speed"];
-    let us = |samples: &[f64]| {
-        median(samples).map_or("–".to_owned(), |ns| format!("{:.4} µs", ns / 1e3))
-    };
+    let text =
+        |samples: &[f64]| median(samples).map_or("–".to_owned(), |ns| format!("{ns:.1} ns"));
     let rows = cases.iter().map(|case| {
         vec![
             case.what.to_owned(),
-            us(&case.outside),
-            us(&case.inside),
+            text(&case.outside),
+            text(&case.inside),
             pairs::ratio(&case.inside, &case.outside),
             case.slower.to_owned(),
         ]
