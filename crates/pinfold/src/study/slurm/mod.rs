@@ -8,32 +8,30 @@
 //! to the nodes ([`shared`], [`stream`]) and what a node runs ([`worker`]).
 
 mod client;
+mod collect;
 mod shared;
 mod stream;
 mod transport;
 mod watch;
 pub mod worker;
 
-use std::collections::BTreeMap;
-
-use pinfold_host::user::{self, Lock, StateDir};
+use pinfold_host::user;
 use pinfold_host::{Clock as _, SystemClock, process};
-use pinfold_study::store::{HostChange, OpenRun, RunId, SessionRecord, Store};
+use pinfold_study::store::{HostChange, RunId, SessionRecord, Store};
 use pinfold_study::study::cluster::slurm::{self, NotTaken, Wish};
 use pinfold_study::study::cluster::{
-    self, Accepted, Ask, Collector, Failed, Given, JobDocument, Limits, Options, ResultError,
-    Scouted, read_options, read_result, study_digest,
+    self, Given, JobDocument, Options, ResultError, Scouted, read_options, read_result,
+    study_digest,
 };
-use pinfold_study::study::{
-    self as library, Event, Loaded, NewStudy, Progress as _, Study, Update,
-};
+use pinfold_study::study::{self as library, Loaded, NewStudy, Study};
 
 use self::client::{Offer, Slurm, bad_word};
+use self::collect::{GRACE_NS, Work};
 use self::shared::{Shared, SharedWish};
 use self::stream::Stream;
-use self::transport::{Lost, Taken, Transport};
-use self::watch::{NO_ROOM, Patience};
-use super::{file_failure, progress, store_failure, study_failure, tell};
+use self::transport::Transport;
+use self::watch::Patience;
+use super::{file_failure, store_failure, study_failure};
 use crate::cli::study::{Engine, ResumeArgs, RunArgs, SlurmArgs};
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
@@ -41,10 +39,6 @@ use crate::output::say;
 use crate::{interrupt, time};
 
 const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
-/// How long the result of a task that ended well may need to be seen here.
-const GRACE_NS: u64 = 90_000_000_000;
-/// `srun` keeps two connections open for each task.
-const MOST_STREAMS: usize = 500;
 
 /// Whether the tasks go to Slurm; its options go with that engine alone.
 pub fn is_meant(arguments: &RunArgs) -> Result<bool, Failure> {
@@ -320,367 +314,5 @@ fn refused(error: &ResultError) -> Failure {
     match error.hint() {
         Some(hint) => failure.with_hint(hint),
         None => failure,
-    }
-}
-
-/// A run under way.
-struct Work<'a> {
-    options: &'a Options,
-    offer: &'a Offer,
-    detach: bool,
-    state: Option<&'a str>,
-}
-
-impl Work<'_> {
-    fn go(
-        &self,
-        (store, run): (&mut Store, OpenRun),
-        transport: &mut dyn Transport,
-        patience: &mut Patience,
-    ) -> Result<(), Failure> {
-        let state: StateDir = common::state(self.state)?;
-        let lock = state.lock(&format!("cluster-{}", self.options.key));
-        let Some(_lock): Option<Lock> = lock.map_err(|error| host_failure(&error))? else {
-            return Err(Failure::new(Exit::Host, "another Pinfold collects this run")
-                .with_hint("wait until it has ended"));
-        };
-        let limits = Limits { most_out: self.most_out(transport), grace_ns: GRACE_NS };
-        let marks = (self.options.key.as_str(), OWN_VERSION, limits);
-        let collector = patience.with_store(|| Collector::open(store, run, marks))?;
-        let mut collecting = Collecting {
-            store,
-            run,
-            collector,
-            transport,
-            patience,
-            is_short: false,
-            bar: progress::Bar::new("trials"),
-            began_ns: SystemClock.now_ns(),
-            merged: 0,
-        };
-        if !collecting.transport.outlives() {
-            // What an earlier Pinfold left in the queue has nobody who listens to it.
-            collecting.transport.cancel()?;
-            collecting.take_back()?;
-        }
-        tell::announce(collecting.store, run.id())?;
-        let outcome = collecting.until_done(self.detach);
-        collecting.bar.finish();
-        match outcome {
-            Ok(true) => collecting.finish(),
-            Ok(false) => {
-                let (out, kept) = (collecting.collector.out(), collecting.collector.kept_back());
-                let kept = match kept {
-                    0 => String::new(),
-                    kept => format!(", {kept} more are submitted by it"),
-                };
-                let path = collecting.store.path();
-                say(&format!(
-                    "{out} task(s) are left to Slurm; collect with `pinfold study resume {path}`{kept}"
-                ));
-                Ok(())
-            }
-            Err(failure) => Err(collecting.give_up(failure)),
-        }
-    }
-
-    fn most_out(&self, transport: &dyn Transport) -> usize {
-        if transport.outlives() {
-            // Half of what the controller keeps: others want to submit too.
-            return (self.offer.config.max_jobs as usize / 2).max(1);
-        }
-        let up = self.offer.nodes.iter().filter(|node| node.is_up()).count().max(1);
-        let most = self.offer.at_once.map_or(up, |most| (most as usize).min(up));
-        most.min(MOST_STREAMS)
-    }
-}
-
-/// What the loop works on.
-struct Collecting<'a, 't> {
-    store: &'a mut Store,
-    run: OpenRun,
-    collector: Collector,
-    transport: &'t mut dyn Transport,
-    patience: &'t mut Patience,
-    bar: progress::Bar,
-    /// Whether it was told that Slurm takes no more tasks.
-    is_short: bool,
-    began_ns: u64,
-    /// Trials that came in this session.
-    merged: u64,
-}
-
-impl Collecting<'_, '_> {
-    /// True when all is done, false when the rest is left to Slurm.
-    fn until_done(&mut self, detach: bool) -> Result<bool, Failure> {
-        loop {
-            let polled = self.transport.poll();
-            if self.patience.heard(polled)?.is_none() {
-                continue;
-            }
-            let came = self.collect()?;
-            let look = self.transport.judge(&mut self.collector)?;
-            let moves = came || look.running > 0 || !look.lost.is_empty();
-            if moves {
-                self.patience.moves();
-            }
-            for lost in look.lost {
-                self.lost(&lost)?;
-            }
-            if self.collector.is_done() {
-                return Ok(true);
-            }
-            self.submit(look.refused)?;
-            if detach {
-                return Ok(false);
-            }
-            if !moves {
-                self.waits(look.pending)?;
-            }
-            self.patience.pause()?;
-        }
-    }
-
-    /// Nothing runs: how long yet?
-    fn waits(&mut self, mut pending: BTreeMap<String, usize>) -> Result<(), Failure> {
-        let kept = self.collector.kept_back();
-        if kept > 0 {
-            pending.insert(NO_ROOM.to_owned(), kept);
-        }
-        self.patience.waits(&pending)
-    }
-
-    /// Submits what may be, as far as Slurm takes it; `refused` is what it did not take of what
-    /// was submitted before.
-    fn submit(&mut self, refused: Vec<(Ask, String)>) -> Result<(), Failure> {
-        let mut refusal = None;
-        if let Some((_, why)) = refused.first() {
-            let asks: Vec<Ask> = refused.iter().map(|(ask, _)| *ask).collect();
-            let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
-            self.patience.with_store(|| collector.forget((&mut *store, run), &asks))?;
-            refusal = Some(self.keep_back(1, Failure::new(Exit::Host, why.clone()))?);
-        }
-        loop {
-            let now = SystemClock.now_ns();
-            let asks = self.collector.to_submit(now);
-            if asks.is_empty() {
-                break;
-            }
-            let before = self.collector.out();
-            match self.hand_over(&asks) {
-                Ok(()) => self.collector.taken(now),
-                Err(failure) => {
-                    let taken = self.collector.out().saturating_sub(before);
-                    refusal = Some(self.keep_back(asks.len().saturating_sub(taken), failure)?);
-                }
-            }
-        }
-        self.tell_room(refusal);
-        Ok(())
-    }
-
-    fn hand_over(&mut self, asks: &[Ask]) -> Result<(), Failure> {
-        let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
-        let patience = &*self.patience;
-        self.transport.submit(asks, &mut |tasks| {
-            patience.with_store(|| collector.submitted((&mut *store, run), tasks))
-        })
-    }
-
-    /// Slurm took none of so many tasks: fewer are tried, and after a while more again. What it
-    /// said; the failure itself where no waiting helps.
-    fn keep_back(&mut self, left: usize, failure: Failure) -> Result<String, Failure> {
-        let is_least = left <= 1 && self.collector.out() == 0;
-        match slurm::not_taken(&failure.message) {
-            Some(NotTaken::NoRoom) => {}
-            Some(NotTaken::Unnamed) if !is_least => {}
-            Some(NotTaken::Unnamed | NotTaken::ArrayTooLarge) | None => return Err(failure),
-        }
-        self.collector.refused(left, SystemClock.now_ns());
-        Ok(failure.message)
-    }
-
-    /// Says that there is no room, or that there is again; once each.
-    fn tell_room(&mut self, refusal: Option<String>) {
-        let (out, kept) = (self.collector.out(), self.collector.kept_back());
-        match (refusal, kept) {
-            (Some(why), 1..) if !self.is_short => {
-                say(&format!(
-                    "note: {why}; {out} task(s) are out, {kept} more are submitted when there is room"
-                ));
-                self.is_short = true;
-            }
-            (None, 0) if self.is_short => {
-                say("note: Slurm has room again; all tasks are submitted");
-                self.is_short = false;
-            }
-            (Some(_) | None, _) => {}
-        }
-    }
-
-    /// Takes in what is there; true if something was.
-    fn collect(&mut self) -> Result<bool, Failure> {
-        let mut came = false;
-        loop {
-            let results = self.transport.collect()?;
-            if results.is_empty() {
-                return Ok(came);
-            }
-            came = true;
-            let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
-            let outcomes =
-                self.patience.with_store(|| collector.accept((&mut *store, run), &results))?;
-            let (mut fatal, mut last) = (None, None);
-            for ((from, _), outcome) in results.iter().zip(outcomes) {
-                match outcome {
-                    Accepted::Merged { part, node, trials, failed } => {
-                        self.transport.settle(from, Taken::Yes)?;
-                        self.merged += trials as u64;
-                        self.merged(part, &node, &failed)?;
-                        last = Some((part, node));
-                    }
-                    Accepted::Known { part } => {
-                        self.transport.settle(from, Taken::Yes)?;
-                        say(&format!("note: {from}: the store has part {part} already"));
-                    }
-                    Accepted::Refused(refusal) => {
-                        let why = pinfold_host::with_causes(&refusal.error);
-                        self.transport.settle(from, Taken::No(&why))?;
-                        say(&format!("warning: {from} was refused: {why}"));
-                        if refusal.error.ends_the_study() {
-                            fatal.get_or_insert_with(|| refused(&refusal.error));
-                        }
-                    }
-                }
-            }
-            if let Some((part, node)) = last {
-                self.tell(part, &node, Event::Done);
-            }
-            if let Some(failure) = fatal {
-                return Err(failure);
-            }
-        }
-    }
-
-    fn merged(
-        &mut self,
-        part: u32,
-        node: &str,
-        failed: &[(library::TrialSlot, String)],
-    ) -> Result<(), Failure> {
-        for (slot, message) in failed {
-            let loaded = self.collector.loaded();
-            let name = format!("{} on {node}", loaded.cells.all[slot.cell].name(&loaded.study));
-            self.tell(part, &name, Event::Failed { message: message.clone() });
-        }
-        let last = failed.last().map_or("", |(_, message)| message.as_str());
-        self.collector
-            .keeps_failing(&format!("part {part} on {node}"), last)
-            .map_err(|error| study_failure(&error))
-    }
-
-    fn lost(&mut self, lost: &Lost) -> Result<(), Failure> {
-        let now = SystemClock.unix_seconds();
-        let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
-        let task = (lost.ask, lost.node.as_str());
-        let outcome = self.patience.with_store(|| {
-            collector.failed((&mut *store, run), task, (lost.reason.as_str(), now))
-        })?;
-        let Ask { part, .. } = lost.ask;
-        let block = self.collector.parts().block_of(part) + 1;
-        let on = if lost.node.is_empty() { String::new() } else { format!(" on {}", lost.node) };
-        let name = format!("part {part} (of block {block}){on}");
-        let message = lost.reason.clone();
-        match outcome {
-            Failed::Again => self.tell(part, &name, Event::Retries { message }),
-            Failed::Recorded => {
-                self.tell(part, &name, Event::Failed { message });
-                let kept = self.collector.keeps_failing(&name, &lost.reason);
-                return kept.map_err(|error| study_failure(&error));
-            }
-            Failed::Ignored => {}
-        }
-        Ok(())
-    }
-
-    fn tell(&mut self, part: u32, name: &str, event: Event) {
-        let (done, total) = self.collector.progress();
-        let trial_s = match self.merged {
-            0 => self.collector.predicted_s() / total.max(1) as f64,
-            merged => {
-                SystemClock.now_ns().saturating_sub(self.began_ns) as f64 / 1e9 / merged as f64
-            }
-        };
-        let left_s = total.saturating_sub(done) as f64 * trial_s;
-        let block = self.collector.parts().block_of(part);
-        self.bar.update(&Update { event, block, name, done, total, left_s });
-    }
-
-    /// Forgets tasks that were cancelled, as if they had not been submitted.
-    fn take_back(&mut self) -> Result<(), Failure> {
-        let taken = self.collector.taken_back(self.store, self.run);
-        taken.map_err(|error| study_failure(&error))
-    }
-
-    /// Takes back what is out; what came is kept.
-    fn give_up(&mut self, failure: Failure) -> Failure {
-        if failure.exit == Exit::Input {
-            return self.leave(failure);
-        }
-        let trouble = match self.transport.cancel() {
-            Err(error) => Some(format!("its tasks are not cancelled: {}", error.message)),
-            Ok(()) => self.take_back().err().map(|error| {
-                let why = error.message;
-                format!(
-                    "that its tasks are cancelled could not be noted, they count as failed: {why}"
-                )
-            }),
-        };
-        let (done, total) = self.collector.progress();
-        let path = self.store.path();
-        let message = match failure.exit {
-            Exit::Interrupted => format!(
-                "interrupted after {done} of {total} trials, the tasks are cancelled; what came is kept in {path}"
-            ),
-            Exit::No | Exit::Input | Exit::Host | Exit::Vm | Exit::Residue => failure.message,
-        };
-        let hint =
-            failure.hint.unwrap_or_else(|| format!("go on with `pinfold study resume {path}`"));
-        let failed = Failure::new(failure.exit, message).with_hint(hint);
-        match trouble {
-            None => failed,
-            Some(why) => Failure { message: format!("{}; and {why}", failed.message), ..failed },
-        }
-    }
-
-    /// The store is in trouble; what the tasks deliver is kept for later, or made again.
-    fn leave(&mut self, failure: Failure) -> Failure {
-        let then = match self.transport.outlives() {
-            true => "its tasks go on, what they deliver stays in the shared folder".to_owned(),
-            false => match self.transport.cancel() {
-                Ok(()) => "its tasks are cancelled, and run again when it goes on".to_owned(),
-                Err(error) => format!("its tasks are not cancelled: {}", error.message),
-            },
-        };
-        let message = format!("{}; {then}", failure.message);
-        let path = self.store.path();
-        let hint = format!("when it is well again: `pinfold study resume {path}`");
-        Failure { message, ..failure }.with_hint(hint)
-    }
-
-    fn finish(&mut self) -> Result<(), Failure> {
-        let now = SystemClock.unix_seconds();
-        let (store, run) = (&mut *self.store, self.run);
-        self.patience.with_store(|| Ok(store.finish_run(run, now)?))?;
-        // Nothing of it is wanted any more: blocks that a rule made unneeded.
-        if self.collector.out() > 0 {
-            self.transport.cancel()?;
-        }
-        if let Some(left) = self.transport.close()? {
-            say(&format!("note: {left}"));
-        }
-        tell::status(self.store, self.run.id(), false)?;
-        say(&format!("Finished; the samples are in {}", self.store.path()));
-        Ok(())
     }
 }
