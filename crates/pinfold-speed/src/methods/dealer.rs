@@ -4,7 +4,7 @@
 //! few milliseconds, less often where nobody has come or gone for a while, and moves as few
 //! threads as make the numbers of those that want to run even. At the end all are brought back to
 //! the first group. What this leaves: between two looks, a burst of births shares one core. On a
-//! single core there is nothing to deal.
+//! single core there is nothing to deal but what others put beside its group: it looks seldom.
 
 use pinfold_host::{HostMut, paths, proc_stat};
 use pinfold_model::Tid;
@@ -59,9 +59,10 @@ impl Dealer {
         };
         let decks: Vec<Deck> = enclosure.parts.iter().map(deck).collect();
         let home = enclosure.cpu.as_ref().map(|group| members(group, is_unified(group)));
-        // Nobody enters there except a group of somebody else.
-        let home = home
-            .filter(|home| enclosure.is_attached && decks.iter().all(|deck| deck.members != *home));
+        let home = home.filter(|home| decks.iter().all(|deck| deck.members != *home));
+        // Nobody is born outside the only core's group, except in a group of somebody else.
+        let is_lone = decks.len() <= 1 && !enclosure.is_attached;
+        let look_ns = if is_lone { look_ns.saturating_mul(LONG_CALM_LOOKS) } else { look_ns };
         Self { home, decks, look_ns, seen: Vec::new(), same_since_ns: 0, looked_ns: 0, moved: 0 }
     }
 
