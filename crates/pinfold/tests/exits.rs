@@ -3,6 +3,9 @@
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
+#[path = "common/qemu.rs"]
+mod qemu;
+
 use pinfold_host::process::{Child, Output, Spawn, Stdio, capture, find_program, is_root};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, user};
 use pinfold_model::Tid;
@@ -64,15 +67,8 @@ impl Machine {
              -name t,debug-threads=on -bios {} -qmp unix:{socket},server=on,wait=off",
             path("rom")
         );
-        let qemu = Spawn::new("qemu-system-x86_64")
-            .args(words.split_whitespace())
-            .args(more)
-            .stdin(Stdio::Null)
-            .stderr(Stdio::Null)
-            .own_group()
-            .die_with_parent(true)
-            .start()
-            .expect("QEMU starts");
+        let qemu = Spawn::new("qemu-system-x86_64").args(words.split_whitespace()).args(more);
+        let qemu = qemu::start(qemu);
         let host = LiveHost::new().expect("a host");
         let has_vcpu = || {
             let tids = host.list(&paths::task_dir(qemu.pid())).unwrap_or_default();

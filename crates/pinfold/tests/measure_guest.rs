@@ -4,6 +4,9 @@
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
+#[path = "common/qemu.rs"]
+mod qemu;
+
 use pinfold_host::process::{Child, Output, Spawn, Stdio, find_program};
 use pinfold_host::{SystemClock, user};
 use pinfold_model::{Accelerator, Isa};
@@ -63,14 +66,7 @@ impl Running {
         };
         let socket = demo.agent_socket.clone();
         let argv = demo.argv();
-        let qemu = Spawn::new(&argv[0])
-            .args(&argv[1..])
-            .stdin(Stdio::Null)
-            .stderr(Stdio::Null)
-            .own_group()
-            .die_with_parent(true)
-            .start()
-            .expect("QEMU starts");
+        let qemu = qemu::start(Spawn::new(&argv[0]).args(&argv[1..]));
         // Whoever measures waits less long than a boot may take here.
         drop(Agent::connect(&socket, BOOT_NS, &SystemClock).expect("the guest says hello"));
         Some(Self { qemu, socket, folder })
