@@ -96,17 +96,23 @@ mod tests {
                 ("a,b".to_owned(), ColumnKind::Text),
                 ("n".to_owned(), ColumnKind::Number),
                 ("w".to_owned(), ColumnKind::Whole),
+                ("t".to_owned(), ColumnKind::Truth),
             ],
             rows: vec![
-                vec![Datum::text("say \"so\"\nnow"), Datum::Number(1.5e-9), Datum::Whole(-3)],
-                vec![Datum::text(""), Datum::Nothing, Datum::Whole(5)],
+                vec![
+                    Datum::text("say \"so\"\nnow"),
+                    Datum::Number(1.5e-9),
+                    Datum::Whole(-3),
+                    Datum::Nothing,
+                ],
+                vec![Datum::text(""), Datum::Nothing, Datum::Whole(5), Datum::Truth(true)],
             ],
         };
-        let lines = "\"say \"\"so\"\"\nnow\",0.0000000015,-3\r\n\"\",,5\r\n";
+        let lines = "\"say \"\"so\"\"\nnow\",0.0000000015,-3,\r\n\"\",,5,true\r\n";
         let mut files = TableFiles::of(&table).unwrap();
         files.push(&table).unwrap();
         let written = files.finish().unwrap();
-        assert_eq!((written.csv, written.rows), (format!("\"a,b\",n,w\r\n{lines}{lines}"), 4));
+        assert_eq!((written.csv, written.rows), (format!("\"a,b\",n,w,t\r\n{lines}{lines}"), 4));
         assert!(written.parquet.starts_with(b"PAR1"));
     }
 }
