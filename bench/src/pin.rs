@@ -17,6 +17,7 @@ use pinfold_study::stats::median;
 use pinfold_vm::launch::{self, Echo, LaunchOptions, RunningVm, Terminal};
 use pinfold_vm::{Qmp, threads};
 
+use self::rival::Note;
 use crate::page::{Figures, Table};
 use crate::pairs::{self, Contender, milliseconds};
 use crate::scratch::Scratch;
@@ -62,9 +63,10 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     Ok(figures)
 }
 
-const NOTES: [&str; 5] = [
+const NOTES: [&str; 6] = [
     "All times begin before the connection to the monitor and end when the last mask is read back.",
     "The goal is at most 1.3 times the bare calls, each with what it writes: in memory against the plain ones, on disk against those with one fsync.",
+    "What bounds it is the identity of the threads: an undo that cannot hit a stranger of the same number needs their start times, and the kernel tells those one by one. Bare calls that note them too are the third contender.",
     "Pinfold's include the journal with the undo of every step, written and synced before the first mask is set; the bare calls note nothing, except where “one fsync” writes the old masks into a file that is there already.",
     "The shell script asks the monitor through Python, lists the threads and calls taskset for each; it reads nothing back.",
     "`virsh` is called once with a `vcpupin` for each vCPU of a domain of a libvirtd of the benchmark's own, which runs already: it finds nothing, leaves the emulator's threads alone and reads nothing back.",
@@ -95,8 +97,11 @@ fn size(
     note.create_new("masks", b"")?;
     let times = {
         let mut contenders = vec![
-            Contender::new("bare system calls and QMP", || bench.bare(None)),
-            Contender::new("the same and one fsync", || bench.bare(Some(&note))),
+            Contender::new("bare system calls and QMP", || bench.bare(Note::Nothing)),
+            Contender::new("the same and one fsync", || bench.bare(Note::Masks(&note))),
+            Contender::new("the same, one fsync and start times", || {
+                bench.bare(Note::MasksOfTasks(&note))
+            }),
             Contender::new("a taskset for each thread, and QMP", || bench.taskset()),
             Contender::new("a shell script with taskset", || bench.shell_script()),
             Contender::new("Pinfold, journal in memory", || {
@@ -123,7 +128,7 @@ fn size(
         env!("CARGO_PKG_VERSION")
     );
     let threads = bench.threads()?.len();
-    let mut table = pairs::table(&times, &[0, 1]);
+    let mut table = pairs::table(&times, &[0, 1, 2]);
     if let Some(first) = table.head.first_mut() {
         *first = format!("{vcpus} vCPUs, {threads} threads, {rounds} rounds");
     }

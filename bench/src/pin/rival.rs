@@ -4,7 +4,7 @@
 //! connection, so that reading JSON costs the same on both sides.
 
 use pinfold_host::user::{self, StateDir};
-use pinfold_host::{Clock as _, Host as _, HostMut as _, SystemClock, paths, process};
+use pinfold_host::{Clock as _, Host as _, HostMut as _, SystemClock, paths, proc_stat, process};
 use pinfold_model::{CpuSet, Role, Tid};
 use pinfold_vm::{Monitor as _, Qmp};
 
@@ -34,22 +34,39 @@ for cpu in sorted(ask("query-cpus-fast"), key=lambda cpu: cpu["cpu-index"]):
 ASK
 "#;
 
+/// What the bare calls note before they set a mask, appended to a file that is there and synced.
+#[derive(Clone, Copy)]
+pub(super) enum Note<'d> {
+    Nothing,
+    /// The old masks by thread number.
+    Masks(&'d StateDir),
+    /// The same with start times: with them an undo cannot hit another thread of the same number.
+    MasksOfTasks(&'d StateDir),
+}
+
 impl Bench {
-    /// `sched_getaffinity`, `sched_setaffinity`, `sched_getaffinity` for each thread; with a
-    /// directory, the old masks are first appended to a file in it and synced.
-    pub(super) fn bare(&self, note: Option<&StateDir>) -> Result<f64, Failure> {
+    /// `sched_getaffinity`, `sched_setaffinity`, `sched_getaffinity` for each thread.
+    pub(super) fn bare(&self, note: Note<'_>) -> Result<f64, Failure> {
         let begin = SystemClock.now_ns();
         let mut qmp = Qmp::connect(&self.socket, QMP_TIMEOUT_NS, SystemClock)?;
         let masks = self.ask(&mut qmp)?;
-        if let Some(note) = note {
+        if let Note::Masks(file) | Note::MasksOfTasks(file) = note {
             let mut text = String::new();
             for (tid, _) in &masks {
-                text.push_str(&format!("{tid} {}\n", self.host.affinity(*tid)?));
+                let mask = self.host.affinity(*tid)?;
+                let start_time = match note {
+                    Note::Nothing | Note::Masks(_) => None,
+                    Note::MasksOfTasks(_) => {
+                        proc_stat::at(&self.host, &paths::task_stat(*tid, *tid))?
+                    }
+                };
+                let start_time = start_time.map_or(0, |stat| stat.start_time);
+                text.push_str(&format!("{tid} {start_time} {mask}\n"));
             }
-            note.append("masks", text.as_bytes())?;
+            file.append("masks", text.as_bytes())?;
         }
         for (tid, mask) in &masks {
-            if note.is_none() {
+            if matches!(note, Note::Nothing) {
                 self.host.affinity(*tid)?;
             }
             self.host.set_affinity(*tid, mask)?;

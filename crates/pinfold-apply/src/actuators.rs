@@ -33,7 +33,7 @@ pub(crate) use partition::fault as partition_fault;
 pub(crate) use past::Past;
 pub(crate) use resctrl::{is_inside as is_in_resctrl, shares};
 
-use crate::cpusets::Cpusets;
+use crate::cpusets::Hierarchy;
 use crate::tasks::Seen;
 
 /// What became of a change.
@@ -120,23 +120,23 @@ pub(crate) fn comes_late(change: &Change) -> bool {
 /// Reads a change back.
 pub(crate) fn verify(
     host: &dyn Host,
-    cpusets: Option<&Cpusets>,
+    hierarchy: &Hierarchy<'_>,
     change: &Change,
 ) -> Result<Shown, HostError> {
     match change {
         Change::WriteFile { path, value } if resctrl::is_inside(path) => {
             resctrl::verify(host, path, value)
         }
-        Change::WriteFile { path, value } => kernel_file::verify(host, cpusets, path, value),
+        Change::WriteFile { path, value } => kernel_file::verify(host, hierarchy, path, value),
         Change::MakeGroup { path } if resctrl::is_inside(path) => {
             Ok(resctrl::verify_group(host, path))
         }
         Change::MakeGroup { path } => Ok(group::verify(host, path)),
-        Change::MoveTasks { group, tasks, .. } => members::verify(host, cpusets, group, tasks),
-        Change::SetAffinity { task, mask } => affinity::verify(host, cpusets, *task, mask),
+        Change::MoveTasks { group, tasks, .. } => members::verify(host, hierarchy, group, tasks),
+        Change::SetAffinity { task, mask } => affinity::verify(host, hierarchy, *task, mask),
         Change::SetPolicy { task, policy } => policy::verify(host, *task, *policy),
         Change::WriteSetting { setting, value, tasks } => {
-            setting::verify(host, cpusets, (setting, value), tasks)
+            setting::verify(host, hierarchy, (setting, value), tasks)
         }
         Change::MovePages { task, .. } => pages::verify(host, *task),
     }

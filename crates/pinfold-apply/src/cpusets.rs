@@ -6,6 +6,8 @@
 //! <https://docs.kernel.org/admin-guide/cgroup-v1/cpusets.html>,
 //! <https://docs.kernel.org/admin-guide/cgroup-v2.html#cpuset>
 
+use std::cell::OnceCell;
+
 use pinfold_host::mountinfo::{self, ControllerMount, Version};
 use pinfold_host::{Host, HostError, paths, proc_cgroup};
 use pinfold_model::{CpuSet, Tid};
@@ -20,6 +22,28 @@ pub(crate) const CPUSET: &str = "cpuset";
 pub(crate) struct Cpusets {
     mount: ControllerMount,
     root: String,
+}
+
+/// The hierarchy of a host, looked for when it is first asked for: a plan that only sets masks
+/// does not need it, and reading the table of mounts takes as long as setting a hundred of them.
+pub(crate) struct Hierarchy<'h> {
+    host: &'h dyn Host,
+    found: OnceCell<Option<Cpusets>>,
+}
+
+impl<'h> Hierarchy<'h> {
+    pub(crate) fn of(host: &'h dyn Host) -> Self {
+        Self { host, found: OnceCell::new() }
+    }
+
+    /// The hierarchy; `None` on a host without the controller.
+    pub(crate) fn get(&self) -> Result<Option<&Cpusets>, HostError> {
+        if let Some(found) = self.found.get() {
+            return Ok(found.as_ref());
+        }
+        let found = Cpusets::find(self.host)?;
+        Ok(self.found.get_or_init(|| found).as_ref())
+    }
 }
 
 impl Cpusets {

@@ -374,13 +374,9 @@ impl<'c> Journal<'c> {
 
 /// This process, as the host sees it.
 fn supervisor(host: &dyn Host) -> Result<TaskId, JournalError> {
-    let pid = tasks::own_process(host).map_err(JournalError::Host)?;
-    let stat = match pid {
-        Some(pid) => tasks::stat(host, pid).map_err(JournalError::Host)?,
-        None => None,
-    };
+    let own = tasks::own_process(host).map_err(JournalError::Host)?;
     // On a host that it does not run on, everything is younger than this process.
-    Ok(stat.map_or(TaskId { tid: process::own_pid(), start_time: 0 }, |stat| stat.task()))
+    Ok(own.unwrap_or(TaskId { tid: process::own_pid(), start_time: 0 }))
 }
 
 /// The threads that are there now, so that those born later are known as such.

@@ -25,7 +25,7 @@ use pinfold_model::{
 };
 
 use crate::actuators::GROUP_PREFIX;
-use crate::cpusets::Cpusets;
+use crate::cpusets::Hierarchy;
 use crate::error::{ApplyError, Refusal};
 use crate::tasks::{Rules, Target};
 use draft::Draft;
@@ -56,19 +56,19 @@ pub fn group_name(vm: TaskId) -> String {
 /// [`ApplyError::Refused`] if the plan must not or cannot be applied here,
 /// [`ApplyError::VmGone`], [`ApplyError::Host`] if the host cannot be read.
 pub fn plan_steps(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Planned, ApplyError> {
-    Ok(plan_steps_in(Cpusets::find(host)?, host, plan, target)?.0)
+    Ok(plan_steps_in(&Hierarchy::of(host), host, plan, target)?.0)
 }
 
 /// The same on a host whose hierarchy is known, with the threads of the machine's process as
 /// they were listed for it, ascending.
 pub(crate) fn plan_steps_in(
-    cpusets: Option<Cpusets>,
+    hierarchy: &Hierarchy<'_>,
     host: &dyn Host,
     plan: &Plan,
     target: &Target,
 ) -> Result<(Planned, Vec<Tid>), ApplyError> {
     let vnode = check(plan, target)?;
-    let mut draft = Draft::new(host, (plan, vnode), target, cpusets)?;
+    let mut draft = Draft::new(host, (plan, vnode), target, hierarchy)?;
     not_applied(&mut draft);
     threads::place(&mut draft, Ask::Always)?;
     for kept in target.kept.iter().filter(|kept| !matches!(kept.rules, Rules::Masks(_))) {
@@ -78,7 +78,7 @@ pub(crate) fn plan_steps_in(
     match plan.isolation {
         IsolationScope::None => {}
         IsolationScope::Own => own::confine(&mut draft)?,
-        IsolationScope::Host => match draft.cpusets()?.version() {
+        IsolationScope::Host => match draft.cpusets()??.version() {
             Version::V1 => host_v1::confine(&mut draft)?,
             Version::V2 => host_v2::confine(&mut draft)?,
         },
@@ -97,7 +97,8 @@ pub(crate) fn plan_threads(
     target: &Target,
 ) -> Result<Planned, ApplyError> {
     let vnode = check(plan, target)?;
-    let mut draft = Draft::new(host, (plan, vnode), target, Cpusets::find(host)?)?;
+    let hierarchy = Hierarchy::of(host);
+    let mut draft = Draft::new(host, (plan, vnode), target, &hierarchy)?;
     partition::sort(&mut draft)?;
     threads::place(&mut draft, Ask::WhenMasksDiffer)?;
     Ok(draft.finish())

@@ -65,9 +65,10 @@ impl Target {
     }
 }
 
-/// `stat` of a thread; `None` if it has ended.
+/// `stat` of a thread, with its own CPU time; `None` if it has ended. The file above it, of the
+/// process, is not read: for that the kernel sums up all threads each time.
 pub(crate) fn stat(host: &dyn Host, tid: Tid) -> Result<Option<ProcStat>, HostError> {
-    Ok(proc_stat::of(host, tid)?.filter(|stat| !stat.has_ended()))
+    Ok(proc_stat::at(host, &paths::task_stat(tid, tid))?.filter(|stat| !stat.has_ended()))
 }
 
 /// True if this very thread still runs.
@@ -132,11 +133,8 @@ pub(crate) fn process_of(host: &dyn Host, tid: Tid) -> Result<Option<Tid>, HostE
 }
 
 /// This process, as the host sees it; `None` on a host that it does not run on.
-pub(crate) fn own_process(host: &dyn Host) -> Result<Option<Tid>, HostError> {
-    let path = paths::own_status();
-    let Some(text) = unless_gone(host.read_text(&path))? else { return Ok(None) };
-    let status = proc_status::parse(&text).map_err(|error| error.at(&path))?;
-    Ok(Some(status.tgid))
+pub(crate) fn own_process(host: &dyn Host) -> Result<Option<TaskId>, HostError> {
+    Ok(proc_stat::at(host, &paths::own_stat())?.map(|stat| stat.task()))
 }
 
 /// The threads of a process by ascending number; none if it has ended.

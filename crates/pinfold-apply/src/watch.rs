@@ -18,7 +18,7 @@ use pinfold_model::{Change, CpuSet, Finding, Plan, Policy, Role, Step, TaskId, T
 
 use crate::actuators::{self, Past, Shown, Taken};
 use crate::apply::first_undo;
-use crate::cpusets::{self, Cpusets};
+use crate::cpusets::{self, Hierarchy};
 use crate::error::ApplyError;
 use crate::journal::{Journal, Outcome, Record};
 use crate::knobs::{self, KnobStatus};
@@ -475,11 +475,11 @@ impl Watcher {
     ) -> Result<(), ApplyError> {
         let found: Vec<String> = chosen.iter().map(|one| found(&one.step.undo)).collect();
         self.set_originals(host, journal, &mut chosen)?;
-        let cpusets = Cpusets::find(host)?;
+        let hierarchy = Hierarchy::of(host);
         let steps: Vec<Step> = chosen.iter().map(|one| one.step.clone()).collect();
         let first = journal.write_steps(&steps)?;
         for ((one, found), index) in chosen.into_iter().zip(found).zip(first..) {
-            match place(host, cpusets.as_ref(), &one.step) {
+            match place(host, &hierarchy, &one.step) {
                 Ok(true) => {
                     journal.note(index, Outcome::Done, None);
                     events.push(self.done(one, found));
@@ -602,7 +602,7 @@ fn can_run(step: &Step, online: Option<&CpuSet>) -> bool {
 }
 
 /// Takes and reads back; false if the thread has ended, else why it is not placed.
-fn place(host: &dyn HostMut, cpusets: Option<&Cpusets>, step: &Step) -> Result<bool, String> {
+fn place(host: &dyn HostMut, hierarchy: &Hierarchy<'_>, step: &Step) -> Result<bool, String> {
     let told = |error: pinfold_host::HostError| match std::error::Error::source(&error) {
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),
@@ -612,7 +612,7 @@ fn place(host: &dyn HostMut, cpusets: Option<&Cpusets>, step: &Step) -> Result<b
         Taken::Refused { error, .. } => return Err(told(error)),
         Taken::Done(_) => {}
     }
-    match actuators::verify(host, cpusets, &step.change).map_err(told)? {
+    match actuators::verify(host, hierarchy, &step.change).map_err(told)? {
         Shown::AsAsked | Shown::Less(_) => Ok(true),
         Shown::Gone => Ok(false),
         Shown::Other { wanted, found } => {

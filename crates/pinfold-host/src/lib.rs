@@ -8,6 +8,7 @@
 //! Only live and simulated hosts are [`HostMut`]: changing a capture does not compile.
 
 mod bpf;
+mod census;
 mod clock;
 mod counter;
 mod doorbell;
@@ -32,6 +33,7 @@ mod vigil;
 
 use pinfold_model::{CpuSet, NodeId, Policy, Setting, TaskId, Tid};
 
+pub use census::Census;
 pub use clock::{Clock, SimClock, SystemClock};
 pub use counter::{Counter, CounterError, CounterEvent, CounterReading, Side};
 pub use doorbell::Doorbell;

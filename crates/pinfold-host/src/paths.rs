@@ -356,6 +356,12 @@ pub fn own_status() -> String {
     "/proc/self/status".to_owned()
 }
 
+/// `stat` of the caller.
+#[must_use]
+pub fn own_stat() -> String {
+    "/proc/self/stat".to_owned()
+}
+
 // Kernel-wide: https://docs.kernel.org/admin-guide/sysctl/kernel.html
 
 /// Identity of this boot, another after each.

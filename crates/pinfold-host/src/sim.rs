@@ -167,6 +167,7 @@ impl SimHost {
         if machine.hierarchies[index].groups.contains_key(&task.group) {
             groups[index].clone_from(&task.group);
         }
+        machine.newest = task.tid;
         machine.tasks.insert(task.tid, Held { task, groups });
     }
 
@@ -196,6 +197,7 @@ impl SimHost {
             return false;
         };
         let task = make(held.task, latest + 1);
+        machine.newest = task.tid;
         machine.tasks.insert(task.tid, Held { task, groups: held.groups });
         true
     }

@@ -6,9 +6,9 @@
 //! iothread with an id of more than 12 characters stays nameless). Without a monitor names are
 //! all there is, and the result says so.
 //!
-//! The list is taken before and after the questions, until both agree: threads are born at any
-//! time (hotplug, worker pools), and a monitor's answer about a list that has changed is worth
-//! nothing. The threads themselves are read while QEMU works on its answers.
+//! The list is taken before and after the questions, until both agree (or a census tells that
+//! they do): threads are born at any time (hotplug, worker pools), and a monitor's answer about
+//! a list that has changed is worth nothing. The threads themselves are read while QEMU works on its answers.
 //!
 //! Kernel threads that work for the machine but lie outside its process are looked up by name:
 //! `vhost-PID` (Linux before 6.4, or with `fork_owner=0`) and `kvm-pit/PID`.
@@ -18,7 +18,7 @@ mod process;
 
 use std::collections::BTreeMap;
 
-use pinfold_host::Host;
+use pinfold_host::{Census, Host};
 use pinfold_model::{Accelerator, Finding, Role, TaskId, Tid};
 
 use self::process::{Descriptors, Task, kernel_threads, numbers, program_of, tasks};
@@ -264,10 +264,16 @@ type Look<'l, T> = dyn FnMut(&[Tid]) -> Result<Seen<T>, VmError> + 'l;
 /// Lists and looks until the list is complete and the same after the look. The flag tells
 /// whether it came to that within [`ROUNDS`].
 fn settle<T>(host: &dyn Host, pid: Tid, look: &mut Look<'_, T>) -> Result<(T, bool), VmError> {
+    let mut census = Census::of(host, pid);
     let mut before = numbers(host, pid)?;
     let mut round = 1;
     loop {
         let seen = look(&before)?;
+        let now = Census::of(host, pid);
+        if seen.complete && now.is_some() && now == census {
+            return Ok((seen.value, true));
+        }
+        census = now;
         let after = numbers(host, pid)?;
         let settled = seen.complete && after == before;
         if settled || round == ROUNDS {

@@ -10,7 +10,7 @@ use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding, TaskId, Tid};
 
 use super::{Past, Reverted, Shown, Taken};
-use crate::cpusets::{self, Cpusets};
+use crate::cpusets::{self, Cpusets, Hierarchy};
 use crate::tasks::{self, Seen};
 
 pub(super) fn take(
@@ -28,7 +28,7 @@ pub(super) fn take(
 
 pub(super) fn verify(
     host: &dyn Host,
-    cpusets: Option<&Cpusets>,
+    hierarchy: &Hierarchy<'_>,
     task: TaskId,
     mask: &CpuSet,
 ) -> Result<Shown, HostError> {
@@ -36,7 +36,9 @@ pub(super) fn verify(
     if found == *mask {
         return Ok(Shown::AsAsked);
     }
-    let Some(allowed) = allowed(host, cpusets, task.tid)? else { return Ok(Shown::Gone) };
+    let Some(allowed) = allowed(host, hierarchy.get()?, task.tid)? else {
+        return Ok(Shown::Gone);
+    };
     if !found.is_empty() && found == mask.intersection(&allowed) {
         return Ok(Shown::Less(narrowed(task, mask, &found)));
     }

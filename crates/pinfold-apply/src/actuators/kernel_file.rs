@@ -12,7 +12,7 @@ use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding};
 
 use super::{Past, Reverted, Shown, Taken, inherit, partition, refusal, resctrl};
-use crate::cpusets::{self, CPUSET, Cpusets};
+use crate::cpusets::{self, CPUSET, Hierarchy};
 use crate::tasks;
 
 /// What [`pinfold_model::Change::WriteFile`] writes to give children the controller.
@@ -123,7 +123,7 @@ pub(crate) fn knob_hint(error: &HostError) -> Option<String> {
 
 pub(super) fn verify(
     host: &dyn Host,
-    cpusets: Option<&Cpusets>,
+    hierarchy: &Hierarchy<'_>,
     path: &str,
     value: &[u8],
 ) -> Result<Shown, HostError> {
@@ -139,9 +139,10 @@ pub(super) fn verify(
         }
         return Ok(Shown::Other { wanted: shown(value), found: shown(&found) });
     }
-    let (Some(cpusets), Kind::GrantedList) = (cpusets, kind(path)) else {
+    if kind(path) != Kind::GrantedList {
         return Ok(Shown::AsAsked);
-    };
+    }
+    let Some(cpusets) = hierarchy.get()? else { return Ok(Shown::AsAsked) };
     let group = path.rsplit_once('/').map_or(path, |(group, _)| group);
     let asked = cpusets::parse(path, value)?;
     let got = cpusets::list(host, &cpusets.effective_path(group))?;

@@ -11,7 +11,7 @@ use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding, TaskId, TaskState, Tid};
 
 use super::{Past, Reverted, Shown, Taken, affinity, elsewhere, policy};
-use crate::cpusets::Cpusets;
+use crate::cpusets::{Cpusets, Hierarchy};
 use crate::tasks;
 
 /// How many parents are asked for the way home before the group's own parent is taken.
@@ -44,11 +44,11 @@ pub(super) fn take(
 
 pub(super) fn verify(
     host: &dyn Host,
-    cpusets: Option<&Cpusets>,
+    hierarchy: &Hierarchy<'_>,
     group: &str,
     moved: &[TaskId],
 ) -> Result<Shown, HostError> {
-    let Some(cpusets) = cpusets else {
+    let Some(cpusets) = hierarchy.get()? else {
         return Ok(Shown::Other { wanted: group.to_owned(), found: "no cpuset".to_owned() });
     };
     if !cpusets.is_below(group) {

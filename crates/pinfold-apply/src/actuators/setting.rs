@@ -9,7 +9,7 @@ use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding, Lifetime, Setting, TaskId};
 
 use super::{Past, Reverted, Shown, Taken, affinity};
-use crate::cpusets::{self, Cpusets};
+use crate::cpusets::{self, Hierarchy};
 use crate::tasks;
 
 pub(super) fn take(host: &dyn HostMut, setting: &Setting, value: &str) -> Result<Taken, HostError> {
@@ -19,7 +19,7 @@ pub(super) fn take(host: &dyn HostMut, setting: &Setting, value: &str) -> Result
 
 pub(super) fn verify(
     host: &dyn Host,
-    cpusets: Option<&Cpusets>,
+    hierarchy: &Hierarchy<'_>,
     (setting, value): (&Setting, &str),
     tasks: &[TaskId],
 ) -> Result<Shown, HostError> {
@@ -32,7 +32,7 @@ pub(super) fn verify(
     let Ok(mask) = CpuSet::parse_list(value) else { return Ok(Shown::AsAsked) };
     let mut worst = Shown::AsAsked;
     for task in tasks {
-        match affinity::verify(host, cpusets, *task, &mask)? {
+        match affinity::verify(host, hierarchy, *task, &mask)? {
             Shown::AsAsked | Shown::Gone => {}
             Shown::Less(finding) => worst = Shown::Less(finding),
             Shown::Other { wanted, found } => return Ok(Shown::Other { wanted, found }),

@@ -7,16 +7,16 @@
 use pinfold_host::{Host, HostError, paths};
 use pinfold_model::{Change, CpuSet, Step, TaskId, Undo};
 
-use crate::cpusets::Cpusets;
+use crate::cpusets::{Cpusets, Hierarchy};
 use crate::tasks;
 
 /// Masks that are not the whole of their group, in all groups that these steps change.
 pub(super) fn masks(
     host: &dyn Host,
-    cpusets: Option<&Cpusets>,
+    hierarchy: &Hierarchy<'_>,
     steps: &[Step],
 ) -> Result<Vec<(TaskId, CpuSet)>, HostError> {
-    let Some(cpusets) = cpusets else { return Ok(Vec::new()) };
+    let Some(cpusets) = hierarchy.get()? else { return Ok(Vec::new()) };
     let mut masks = Vec::new();
     for step in steps {
         // A group of ours has an undo of another kind, and nobody in it yet.

@@ -12,7 +12,7 @@ use pinfold_model::{
 use super::threads::Ask;
 use super::{Planned, group_name};
 use crate::actuators::{self, ENABLE_CPUSET};
-use crate::cpusets::{self, Cpusets};
+use crate::cpusets::{self, Cpusets, Hierarchy};
 use crate::error::{ApplyError, Refusal};
 use crate::tasks::{self, Kept, Target};
 
@@ -31,7 +31,7 @@ pub(super) struct Draft<'a> {
     pub(super) vm_tids: BTreeSet<Tid>,
     /// Name of our group.
     pub(super) name: String,
-    hierarchy: Option<Cpusets>,
+    hierarchy: &'a Hierarchy<'a>,
     planned: Planned,
 }
 
@@ -40,7 +40,7 @@ impl<'a> Draft<'a> {
         host: &'a dyn Host,
         (plan, vnode): (&'a Plan, &'a VnodePlan),
         target: &'a Target,
-        hierarchy: Option<Cpusets>,
+        hierarchy: &'a Hierarchy<'a>,
     ) -> Result<Self, ApplyError> {
         let pid = target.pid;
         let vm = tasks::stat(host, pid)?.ok_or(ApplyError::VmGone { pid })?.task();
@@ -74,26 +74,26 @@ impl<'a> Draft<'a> {
     }
 
     /// The hierarchy, if groups can be made in it.
-    pub(super) fn cpusets(&self) -> Result<Cpusets, Refusal> {
-        let cpusets = self.hierarchy.as_ref().ok_or(Refusal::NoCpuset)?;
+    pub(super) fn cpusets(&self) -> Result<Result<Cpusets, Refusal>, HostError> {
+        let Some(cpusets) = self.hierarchy.get()? else { return Ok(Err(Refusal::NoCpuset)) };
         if cpusets.is_read_only() {
-            return Err(Refusal::ReadOnly { path: cpusets.root().to_owned() });
+            return Ok(Err(Refusal::ReadOnly { path: cpusets.root().to_owned() }));
         }
         if self.host.is_live() && !process::is_root() {
-            return Err(Refusal::NotRoot { path: cpusets.root().to_owned() });
+            return Ok(Err(Refusal::NotRoot { path: cpusets.root().to_owned() }));
         }
-        Ok(cpusets.clone())
+        Ok(Ok(cpusets.clone()))
     }
 
     /// The hierarchy for reading.
-    pub(super) fn hierarchy(&self) -> Option<&Cpusets> {
-        self.hierarchy.as_ref()
+    pub(super) fn hierarchy(&self) -> Result<Option<&'a Cpusets>, HostError> {
+        self.hierarchy.get()
     }
 
     /// The machine's group in the hierarchy with cpuset, if it has the controller's files and
     /// nobody else is in it.
     pub(super) fn own_cpuset_group(&self) -> Result<Option<String>, ApplyError> {
-        let Some(cpusets) = self.hierarchy.as_ref().filter(|one| !one.is_read_only()) else {
+        let Some(cpusets) = self.hierarchy()?.filter(|one| !one.is_read_only()) else {
             return Ok(None);
         };
         let Some(group) = cpusets.group_of(self.host, self.vm.tid)? else { return Ok(None) };
@@ -149,7 +149,7 @@ impl<'a> Draft<'a> {
             return Ok(());
         }
         if original.is_subset(mask) {
-            let allowed = actuators::allowed(self.host, self.hierarchy(), task.tid)?;
+            let allowed = actuators::allowed(self.host, self.hierarchy()?, task.tid)?;
             if allowed.is_some_and(|allowed| mask.intersection(&allowed) == original) {
                 self.find(actuators::narrowed(task, mask, &original));
                 return Ok(());
@@ -206,7 +206,7 @@ impl<'a> Draft<'a> {
             if now == mask {
                 continue;
             }
-            let allowed = actuators::allowed(self.host, self.hierarchy(), task.tid)?;
+            let allowed = actuators::allowed(self.host, self.hierarchy()?, task.tid)?;
             match allowed {
                 Some(allowed) if !now.is_empty() && mask.intersection(&allowed) == now => {
                     self.find(actuators::narrowed(*task, &mask, &now));
@@ -341,7 +341,7 @@ impl<'a> Draft<'a> {
     /// no kernel thread that is bound for good. `kthreadd`, the parent of those, stays too.
     pub(super) fn movable(&self, tids: Vec<Tid>) -> Result<Vec<Tid>, HostError> {
         let own = match tasks::own_process(self.host)? {
-            Some(pid) => tasks::threads_of(self.host, pid)?,
+            Some(own) => tasks::threads_of(self.host, own.tid)?,
             None => Vec::new(),
         };
         let mut movable = Vec::new();

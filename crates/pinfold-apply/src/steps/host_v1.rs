@@ -23,7 +23,7 @@ use crate::error::ApplyError;
 const REASON: &str = "every movable task stays on the host's PUs";
 
 pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    let cpusets = draft.cpusets()?;
+    let cpusets = draft.cpusets()??;
     let kept = groups_of_vm(draft, &cpusets)?;
     for group in &kept {
         if cpusets.effective(draft.host, group)?.is_subset(&draft.plan.housekeeping) {

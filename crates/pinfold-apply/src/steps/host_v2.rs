@@ -33,7 +33,7 @@ const OWN_GROUP: &str =
     "the virtual machine shares its group with others, which are to be kept off";
 
 pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
-    let cpusets = draft.cpusets()?;
+    let cpusets = draft.cpusets()??;
     let root = cpusets.root().to_owned();
     if cpusets.effective(draft.host, &root)?.is_subset(&draft.plan.housekeeping) {
         return Ok(());

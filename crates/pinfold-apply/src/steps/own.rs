@@ -40,7 +40,7 @@ fn place_for_group(
     draft: &Draft<'_>,
     own: &[Tid],
 ) -> Result<Result<(Cpusets, String), Refusal>, HostError> {
-    let cpusets = match draft.cpusets() {
+    let cpusets = match draft.cpusets()? {
         Ok(cpusets) => cpusets,
         Err(refusal) => return Ok(Err(refusal)),
     };
@@ -113,7 +113,7 @@ fn by_masks(draft: &mut Draft<'_>, own: &[Tid]) -> Result<(), ApplyError> {
         for tid in tasks::threads_of(draft.host, *pid)? {
             let Some(stat) = tasks::stat(draft.host, tid)? else { continue };
             let Some(now) = tasks::unless_gone(draft.host.affinity(tid))? else { continue };
-            let Some(allowed) = actuators::allowed(draft.host, draft.hierarchy(), tid)? else {
+            let Some(allowed) = actuators::allowed(draft.host, draft.hierarchy()?, tid)? else {
                 continue;
             };
             let mask = draft.plan.housekeeping.intersection(&allowed);

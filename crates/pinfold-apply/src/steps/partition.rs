@@ -91,7 +91,7 @@ fn place(draft: &mut Draft<'_>) -> Result<Option<(Cpusets, String)>, ApplyError>
         draft.lacks(finding(text, "ask for it with --isolate host"))?;
         return Ok(None);
     }
-    let cpusets = match draft.cpusets() {
+    let cpusets = match draft.cpusets()? {
         Ok(cpusets) if cpusets.version() == Version::V2 => cpusets,
         Ok(cpusets) => {
             let text = format!("cpuset is cgroup version 1 here ({})", cpusets.root());

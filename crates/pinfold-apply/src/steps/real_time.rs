@@ -93,7 +93,7 @@ fn deadline(draft: &Draft<'_>, task: TaskId, role: &Role) -> Result<(), ApplyErr
 fn domain(draft: &Draft<'_>, tid: Tid) -> Result<CpuSet, ApplyError> {
     let host = draft.host;
     let online = cpusets::list(host, &paths::cpu_online())?;
-    let Some(cpusets) = draft.hierarchy() else { return Ok(online) };
+    let Some(cpusets) = draft.hierarchy()? else { return Ok(online) };
     let Some(group) = cpusets.group_of(host, tid)? else { return Ok(online) };
     let lineage = cpusets.lineage(&group);
     let said = |path: &str| -> Result<String, ApplyError> {

@@ -228,6 +228,7 @@ impl SimBuilder {
             relax_levels: 2,
             own: Tid(OWN),
             tasks: BTreeMap::new(),
+            newest: Tid(0),
             hierarchies,
             cpuset_index,
             tree: self.files(),
@@ -241,6 +242,7 @@ impl SimBuilder {
         for task in self.tasks {
             let mut groups = vec!["/".to_owned(); count];
             groups[cpuset_index].clone_from(&task.group);
+            machine.newest = task.tid;
             machine.tasks.insert(task.tid, Held { task, groups });
         }
         SimHost::of(machine)

@@ -13,7 +13,7 @@ use super::cgroup::Place;
 use super::proc_files::ProcPlace;
 use super::state::Machine;
 use crate::process::Signaled;
-use crate::{Host, HostError, HostMut, sealed};
+use crate::{Host, HostError, HostMut, paths, sealed};
 
 /// A path without doubled slashes, `.` and a slash at the end.
 fn tidy(path: &str) -> String {
@@ -34,6 +34,9 @@ impl Machine {
                     self.read_group_file(index, &group, &name).map(String::into_bytes)
                 }
             };
+        }
+        if path == paths::sysctl_kernel("ns_last_pid") {
+            return Ok(format!("{}\n", self.newest).into_bytes());
         }
         match self.proc_place(&path) {
             Some(Ok(ProcPlace::File(tid, file))) => self.read_proc(tid, &file),

@@ -30,6 +30,8 @@ pub(super) struct Machine {
     /// The task that reads and writes: Pinfold.
     pub(super) own: Tid,
     pub(super) tasks: BTreeMap<Tid, Held>,
+    /// The one that was born last.
+    pub(super) newest: Tid,
     pub(super) hierarchies: Vec<Hierarchy>,
     /// Which of them has cpuset.
     pub(super) cpuset_index: usize,

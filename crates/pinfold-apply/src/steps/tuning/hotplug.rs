@@ -21,6 +21,10 @@ const REASON: &str = "asked by the plan";
 const NAMED: usize = 5;
 
 pub(in crate::steps) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
+    let tuning = &draft.plan.tuning;
+    if tuning.smt.is_none() && tuning.offline.is_none() {
+        return Ok(());
+    }
     let online = cpusets::list(draft.host, &paths::cpu_online())?;
     let smt = match smt_control(draft)? {
         Some("off") if !all_online(draft, &online)? => None,
@@ -111,7 +115,7 @@ fn check(draft: &Draft<'_>, online: &CpuSet, going: &CpuSet) -> Result<(), Refus
 
 /// False, and told, if something would be lost for good.
 fn may_go(draft: &mut Draft<'_>, going: &CpuSet) -> Result<bool, ApplyError> {
-    if let Some(cpusets) = draft.hierarchy().filter(|one| one.version() == Version::V1)
+    if let Some(cpusets) = draft.hierarchy()?.filter(|one| one.version() == Version::V1)
         && !cpusets.children(draft.host, cpusets.root())?.is_empty()
     {
         let text = format!("cgroup v1 would strike PUs {going} out of its groups for good");

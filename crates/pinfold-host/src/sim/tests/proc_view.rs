@@ -3,7 +3,7 @@
 use pinfold_model::Policy;
 
 use super::*;
-use crate::{mountinfo, paths, proc_cgroup, proc_stat, proc_status, schedstat};
+use crate::{Census, mountinfo, paths, proc_cgroup, proc_stat, proc_status, schedstat};
 
 #[test]
 fn tasks_are_shown_as_the_kernel_shows_them() {
@@ -113,4 +113,25 @@ fn mounts_and_memberships() {
     assert_eq!(proc_cgroup::v2_path(&own), Some("/user.slice/session-1.scope"));
     let text = SimHost::v1_two_pus().read_text("/proc/400/cgroup").unwrap();
     assert_eq!(text, "3:cpuset:/\n0::/\n");
+}
+
+#[test]
+fn a_census_tells_births_and_deaths() {
+    let sim = SimHost::builder(CgroupVersion::V2, 2)
+        .task(SimTask::new(500, "qemu"))
+        .task(SimTask::new(501, "CPU 0/TCG").thread_of(500))
+        .build();
+    let census = || Census::of(&sim, Tid(500));
+    let before = census();
+    assert!(before.is_some());
+    assert_eq!(before, census());
+    assert!(sim.clone_thread(Tid(500), Tid(502)));
+    let born = census();
+    assert_ne!(before, born);
+    sim.exit(Tid(502));
+    assert_ne!(born, census());
+    // As many threads as before, and another newest one.
+    assert_ne!(before, census());
+    sim.exit(Tid(500));
+    assert_eq!(census(), None);
 }
