@@ -25,6 +25,9 @@ pub trait Clock {
         self.sleep_ns(at_ns.saturating_sub(self.now_ns()));
     }
 
+    /// Nanoseconds of CPU time that the calling thread has used.
+    fn spent_ns(&self) -> u64;
+
     /// Seconds since 1970, for records only.
     fn unix_seconds(&self) -> u64;
 }
@@ -35,11 +38,7 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now_ns(&self) -> u64 {
-        let now = rustix::time::clock_gettime(ClockId::Monotonic);
-        // Neither part is negative for this clock: it starts near zero at boot.
-        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-        let rest = u64::try_from(now.tv_nsec).unwrap_or(0);
-        seconds.saturating_mul(NS_PER_S).saturating_add(rest)
+        of(ClockId::Monotonic)
     }
 
     fn sleep_ns(&self, ns: u64) {
@@ -66,22 +65,43 @@ impl Clock for SystemClock {
         {}
     }
 
+    fn spent_ns(&self) -> u64 {
+        of(ClockId::ThreadCPUTime)
+    }
+
     fn unix_seconds(&self) -> u64 {
         u64::try_from(rustix::time::clock_gettime(ClockId::Realtime).tv_sec).unwrap_or(0)
     }
+}
+
+/// What a clock shows that begins at boot or with a thread.
+fn of(clock: ClockId) -> u64 {
+    let shown = rustix::time::clock_gettime(clock);
+    // Neither part is negative for these clocks: they start near zero.
+    let seconds = u64::try_from(shown.tv_sec).unwrap_or(0);
+    let rest = u64::try_from(shown.tv_nsec).unwrap_or(0);
+    seconds.saturating_mul(NS_PER_S).saturating_add(rest)
 }
 
 /// A clock that only moves when somebody sleeps: the tests' time.
 #[derive(Debug, Default)]
 pub struct SimClock {
     now_ns: AtomicU64,
+    spent_ns: AtomicU64,
+    effort_ns: AtomicU64,
 }
 
 impl SimClock {
     /// A clock that shows `now_ns`.
     #[must_use]
     pub fn at(now_ns: u64) -> Self {
-        Self { now_ns: AtomicU64::new(now_ns) }
+        Self { now_ns: AtomicU64::new(now_ns), ..Self::default() }
+    }
+
+    /// From now on a thread spends so much from each look at what it has spent to the next;
+    /// nothing before.
+    pub fn set_effort_ns(&self, ns: u64) {
+        self.effort_ns.store(ns, Ordering::SeqCst);
     }
 }
 
@@ -92,6 +112,10 @@ impl Clock for SimClock {
 
     fn sleep_ns(&self, ns: u64) {
         self.now_ns.fetch_add(ns, Ordering::SeqCst);
+    }
+
+    fn spent_ns(&self) -> u64 {
+        self.spent_ns.fetch_add(self.effort_ns.load(Ordering::SeqCst), Ordering::SeqCst)
     }
 
     fn unix_seconds(&self) -> u64 {
@@ -112,9 +136,19 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_spends_by_working() {
+        let before = SystemClock.spent_ns();
+        while SystemClock.spent_ns() == before {}
+        assert!(SystemClock.spent_ns() > before);
+    }
+
+    #[test]
     fn simulated_clock_moves_by_exactly_the_sleep() {
         let clock = SimClock::at(5);
         clock.sleep_ns(10);
         assert_eq!(clock.now_ns(), 15);
+        assert_eq!(clock.spent_ns(), clock.spent_ns());
+        clock.set_effort_ns(3);
+        assert_eq!(clock.spent_ns() + 3, clock.spent_ns());
     }
 }

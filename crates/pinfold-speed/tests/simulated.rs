@@ -136,6 +136,22 @@ fn quota_of_each_core_on_version_2_and_threads_are_dealt() {
     assert_eq!([500, 502, 600, 601].map(of), [2; 4].map(group));
 }
 
+#[test]
+fn looks_that_are_dear_come_less_often() {
+    let host = machine(CgroupVersion::V2);
+    let node = node(Method::Quota, &[(2, 50), (3, 50)]);
+    let (enclosure, _) = enclose(&host, &node);
+    let (clock, outside) = (SimClock::at(0), Notes::default());
+    let mut nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    assert_eq!(nodes.turn(0).unwrap(), 5 * MS);
+    clock.set_effort_ns(3 * MS);
+    assert_eq!(nodes.turn(5 * MS).unwrap(), 155 * MS);
+    // Not sooner.
+    assert_eq!(nodes.turn(80 * MS).unwrap(), 155 * MS);
+    clock.set_effort_ns(0);
+    assert_eq!(nodes.turn(155 * MS).unwrap(), 175 * MS);
+}
+
 /// One turn, and the time to the next.
 trait Turns {
     fn sleep_ns_until_next(&self, nodes: &mut Nodes<'_>);

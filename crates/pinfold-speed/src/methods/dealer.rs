@@ -5,8 +5,12 @@
 //! threads as make the numbers of those that want to run even. At the end all are brought back to
 //! the first group. What this leaves: between two looks, a burst of births shares one core. On a
 //! single core there is nothing to deal but what others put beside its group: it looks seldom.
+//!
+//! Looks cost CPU time, of a PU that the supervisor may share with a vnode. Where they are dear,
+//! with many threads or on a slow host, they come less often, so that they take a fiftieth of a PU
+//! at most.
 
-use pinfold_host::{HostMut, paths, proc_stat};
+use pinfold_host::{Clock, HostMut, paths, proc_stat};
 use pinfold_model::Tid;
 
 use super::MS;
@@ -20,6 +24,8 @@ pub(super) const LOOK_NS: u64 = 5 * MS;
 const CALM_LOOKS: u64 = 4;
 /// Lists that are the same after so many looks are read only as often as that.
 const LONG_CALM_LOOKS: u64 = 20;
+/// A look may take one of so many parts of the time until the next.
+const PARTS: u64 = 50;
 
 /// A thread, and whether it wants to run.
 type Hand = Vec<(Tid, bool)>;
@@ -67,10 +73,21 @@ impl Dealer {
     }
 
     /// Looks, and deals where it is due; answers when to look again.
-    pub(super) fn look(&mut self, host: &dyn HostMut, now_ns: u64) -> Result<u64, SpeedError> {
+    pub(super) fn look(
+        &mut self,
+        (host, clock): (&dyn HostMut, &dyn Clock),
+        now_ns: u64,
+    ) -> Result<u64, SpeedError> {
         if self.home.is_none() && self.decks.len() <= 1 {
             return Ok(u64::MAX);
         }
+        let from_ns = clock.spent_ns();
+        let next_ns = self.deal_if_due(host, now_ns)?;
+        let spent_ns = clock.spent_ns().saturating_sub(from_ns);
+        Ok(next_ns.max(now_ns.saturating_add(spent_ns.saturating_mul(PARTS))))
+    }
+
+    fn deal_if_due(&mut self, host: &dyn HostMut, now_ns: u64) -> Result<u64, SpeedError> {
         let files = self.home.iter().chain(self.decks.iter().map(|deck| &deck.members));
         let lists: Vec<String> =
             files.map(|path| host.read_text(path)).collect::<Result<_, _>>()?;

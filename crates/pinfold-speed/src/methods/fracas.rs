@@ -11,7 +11,7 @@
 //! happens to run. Corrected: a pair of groups for each core and a dealer, which hold for
 //! any number of tasks.
 
-use pinfold_host::{Host, HostError, HostMut, paths};
+use pinfold_host::{Clock, Host, HostError, HostMut, paths};
 use pinfold_model::{Change, Method, PuId, Speed, Step, Undo};
 
 use super::Ground;
@@ -79,6 +79,7 @@ impl Scale {
 pub(super) struct Fracas<'h> {
     vnode: String,
     host: &'h dyn HostMut,
+    clock: &'h dyn Clock,
     outside: &'h dyn Outside,
     parts: Vec<Pair>,
     dealer: Dealer,
@@ -105,6 +106,7 @@ pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Fracas<'h>, SpeedErro
     Ok(Fracas {
         vnode: ground.node.name.clone(),
         host: ground.host,
+        clock: ground.clock,
         outside: ground.outside,
         parts,
         dealer: Dealer::new(ground.enclosure, ground.node.period()),
@@ -221,7 +223,7 @@ impl Emulation for Fracas<'_> {
     }
 
     fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
-        self.dealer.look(self.host, now_ns)
+        self.dealer.look((self.host, self.clock), now_ns)
     }
 
     /// None: what a burner burned says nothing of what the vnode wanted.

@@ -10,7 +10,7 @@
 //! As published: one quota for the whole group.
 //! <https://docs.kernel.org/scheduler/sched-bwc.html>
 
-use pinfold_host::{HostError, HostMut, paths};
+use pinfold_host::{Clock, HostError, HostMut, paths};
 use pinfold_model::{Method, PuId, Speed};
 
 use super::dealer::{Dealer, LOOK_NS};
@@ -25,6 +25,7 @@ const LEAST_US: u64 = 1_000;
 pub(super) struct Quota<'h> {
     vnode: String,
     host: &'h dyn HostMut,
+    clock: &'h dyn Clock,
     period_us: u64,
     // Each with its quota in microseconds; `None` for no limit.
     parts: Vec<(Part, Option<u64>)>,
@@ -39,6 +40,7 @@ pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Quota<'h>, SpeedError
     let quota = Quota {
         vnode: ground.node.name.clone(),
         host: ground.host,
+        clock: ground.clock,
         period_us: ground.node.period() / US,
         parts: ground.enclosure.parts.iter().map(|part| (part.clone(), None)).collect(),
         dealer: Dealer::new(ground.enclosure, LOOK_NS),
@@ -101,7 +103,7 @@ impl Emulation for Quota<'_> {
     }
 
     fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
-        self.dealer.look(self.host, now_ns)
+        self.dealer.look((self.host, self.clock), now_ns)
     }
 
     /// What the kernel says of groups that have one core; version 1 says it only where `cpuacct` is
