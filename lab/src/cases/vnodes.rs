@@ -68,6 +68,7 @@ pub(super) fn platform(guest: &mut Guest, method: Method) -> Result<String, LabE
     put(guest, &text(method))?;
     let mut vnodes = up(guest)?;
     made(guest, method, &vnodes)?;
+    kept_off(guest)?;
     spin(guest, &mut vnodes)?;
     let got = measure(guest, &vnodes)?;
     pinned(guest, method, &vnodes)?;
@@ -201,6 +202,19 @@ fn made(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(), LabEr
         wrong.push(format!("burners by policy and PU:\n{hogs}"));
     }
     expect_none("the kernel's files", wrong)
+}
+
+/// The supervisor may run on the host's PU alone: kernels before 6.2 forget that when the controller
+/// is handed out.
+fn kept_off(guest: &mut Guest) -> Result<(), LabError> {
+    let list = format!(
+        "{OF}; for p in $(of --foreground); do grep Cpus_allowed_list /proc/$p/status; done"
+    );
+    let list = guest.shell(&list)?;
+    match list.split_whitespace().collect::<Vec<_>>() == ["Cpus_allowed_list:", "0"] {
+        true => Ok(()),
+        false => Err(LabError::wrong("the supervisor's PUs", list)),
+    }
 }
 
 /// Weights that do not stand to each other as the speed asks.

@@ -245,7 +245,6 @@ pub fn with_programs(
     work: &mut Work<'_>,
 ) -> Result<(), Failure> {
     let host = machine.host;
-    keep_off(host, plan)?;
     let clock = SystemClock;
     let journals = place::journals(state, &clock)?;
     let target =
@@ -277,7 +276,8 @@ pub fn with_programs(
 /// The caller who has asked for the end, if one has, and whether all methods ended.
 type Ended = (Option<Caller>, Result<(), Failure>);
 
-/// The supervisor itself stays on the host's PUs: its beats would disturb the vnodes.
+/// The supervisor itself stays on the host's PUs: its beats would disturb the vnodes. Kernels
+/// before 6.2 forget that when a step hands out cpuset, so it is said after the steps.
 fn keep_off(host: &LiveHost, plan: &EmulationPlan) -> Result<(), Failure> {
     let mut free = plan.plan.housekeeping.clone();
     for vnode in &plan.vnodes {
@@ -304,6 +304,7 @@ fn in_force(
         enclosures.push((node.name.clone(), enclosure.clone()));
         nodes.push((node, enclosure));
     }
+    keep_off(host, plan)?;
     let nodes = Nodes::start(host, &SystemClock, programs, nodes).map_err(|e| speed_failure(&e))?;
     let mut platformed = Platformed { nodes, enclosures, plan, topology };
     let worked = until_done(&mut platformed, (listener, bell), work);
