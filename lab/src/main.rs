@@ -18,25 +18,25 @@ fn main() -> ExitCode {
         say("pinfold-lab PINFOLD FOLDER DOCS [WORD…]; `cargo xtask lab` calls it");
         return ExitCode::from(2);
     };
-    let rows = run(pinfold, folder, words);
+    let (rows, recorded) = run((pinfold, folder, docs), words);
     say(&markdown(&rows));
     let count = |is: fn(&Verdict) -> bool| rows.iter().filter(|row| is(&row.verdict)).count();
     let failed = count(|verdict| matches!(verdict, Verdict::Failed(_)));
     let passed = count(|verdict| matches!(verdict, Verdict::Passed(_)));
     say(&format!("{passed} passed, {failed} failed, {} skipped", rows.len() - passed - failed));
-    if passed + failed > 0
-        && let Err(error) = record(docs, &rows)
-    {
+    if let Err(error) = &recorded {
         say(&error.to_string());
-        return ExitCode::FAILURE;
     }
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failed == 0 && recorded.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// A lab and one of its cases, to be tried by the next worker who is free.
 type Job<'l> = (&'l Lab, Case);
 
-fn run(pinfold: &str, folder: &str, words: &[String]) -> Vec<Row> {
+fn run(
+    (pinfold, folder, docs): (&str, &str, &str),
+    words: &[String],
+) -> (Vec<Row>, Result<(), LabError>) {
     let wanted = |flavour: &Flavour, case: &Case| {
         let name = format!("{} ({flavour})", case.name());
         match words.is_empty() {
@@ -59,14 +59,16 @@ fn run(pinfold: &str, folder: &str, words: &[String]) -> Vec<Row> {
     }
     let jobs: Vec<Job<'_>> =
         labs.iter().flat_map(|(lab, cases)| cases.iter().map(move |case| (lab, *case))).collect();
-    rows.extend(work(&jobs));
-    rows
+    let (worked, recorded) = work(&jobs, docs);
+    rows.extend(worked);
+    (rows, recorded)
 }
 
-/// Tries the jobs, as many at once as there are PUs; gives the rows in the order of the jobs.
-fn work(jobs: &[Job<'_>]) -> Vec<Row> {
+/// Tries the jobs, as many at once as there are PUs; gives the rows in the order of the jobs. Each
+/// job's rows are recorded when it ends, so that a run of hours that is broken off is not lost.
+fn work(jobs: &[Job<'_>], docs: &str) -> (Vec<Row>, Result<(), LabError>) {
     let next = AtomicUsize::new(0);
-    let done = Mutex::new(BTreeMap::new());
+    let done = Mutex::new((BTreeMap::<usize, Vec<Row>>::new(), Ok(())));
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
     std::thread::scope(|scope| {
         for _ in 0..workers {
@@ -75,12 +77,20 @@ fn work(jobs: &[Job<'_>]) -> Vec<Row> {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some((lab, case)) = jobs.get(index) else { break };
                     let rows: Vec<Row> = case.run(lab).into_iter().map(told).collect();
-                    done.lock().unwrap_or_else(PoisonError::into_inner).insert(index, rows);
+                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                    let (all, recorded) = &mut *done;
+                    all.insert(index, rows);
+                    let rows: Vec<Row> = all.values().flatten().cloned().collect();
+                    // A machine that cannot try anything has nothing to say.
+                    if rows.iter().any(|row| !matches!(row.verdict, Verdict::Skipped(_))) {
+                        *recorded = record(docs, &rows);
+                    }
                 }
             });
         }
     });
-    done.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().flatten().collect()
+    let (all, recorded) = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    (all.into_values().flatten().collect(), recorded)
 }
 
 fn told((case, kernel, verdict): (String, String, Verdict)) -> Row {
