@@ -92,6 +92,25 @@ impl Enclosure {
         Ok((enclosure, steps))
     }
 
+    /// The steps that move the children that a process got since it was planned, or while it was
+    /// moved; none when all are inside.
+    ///
+    /// # Errors
+    /// As [`Enclosure::plan`].
+    pub fn missed(
+        &self,
+        host: &dyn Host,
+        hierarchies: &Hierarchies,
+        node: &Node,
+    ) -> Result<Vec<Step>, SpeedError> {
+        match node.attach {
+            Some(Attach::Process(pid)) => {
+                attach::moves(host, hierarchies, (node, pid), &self.doors())
+            }
+            Some(Attach::Group(_)) | None => Ok(Vec::new()),
+        }
+    }
+
     fn own(
         host: &dyn Host,
         hierarchies: &Hierarchies,

@@ -538,6 +538,18 @@ fn a_process_moves_with_threads_and_children_and_back() {
             assert_eq!(host.task(Tid(tid)).unwrap().group, "/pinfold-vnode-web/pinfold-core-1");
         }
         assert!(!enclosure.is_attached);
+        let hierarchies = Hierarchies::find(&host).unwrap();
+        let missed = || enclosure.missed(&host, &hierarchies, &node).unwrap();
+        assert_eq!(missed(), []);
+        // As if it had been born while the others were moved.
+        host.add_task(SimTask::new(511, "late").child_of(510));
+        let late = missed();
+        assert_eq!(late.len(), expected);
+        take(&host, &late);
+        assert_eq!(host.task(Tid(511)).unwrap().group, "/pinfold-vnode-web/pinfold-core-1");
+        assert_eq!(missed(), []);
+        undo(&host, &late);
+        host.exit(Tid(511));
         undo(&host, &steps);
         assert_eq!(host.snapshot(), before);
         let gone = Node { attach: Some(Attach::Process(999)), ..node };

@@ -81,7 +81,8 @@ fn leaf(host: &dyn Host, group: String) -> Result<String, HostError> {
     Ok(group)
 }
 
-/// The steps that move a process with all its threads and children into a vnode's groups.
+/// The steps that move a process with all its threads and children into a vnode's groups. Who is
+/// there already is left out, so that asked again they are of those who were born meanwhile.
 pub(super) fn moves(
     host: &dyn Host,
     hierarchies: &Hierarchies,
@@ -124,8 +125,14 @@ pub(super) fn moves(
             else {
                 continue;
             };
-            tasks.push(leader.task());
-            states.extend(states_of(host, (place, controller), *process)?);
+            let found = states_of(host, (place, controller), *process)?;
+            if found.iter().any(|state| place.directory(&state.group) != *door) {
+                tasks.push(leader.task());
+                states.extend(found);
+            }
+        }
+        if tasks.is_empty() {
+            continue;
         }
         let members = if place.unified { "cgroup.procs" } else { "tasks" };
         steps.push(Step {

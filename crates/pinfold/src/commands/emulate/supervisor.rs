@@ -26,6 +26,8 @@ use crate::{common, interrupt, place};
 /// The child has this much time to measure its costs and answer.
 const READY_NS: u64 = 60_000_000_000;
 const LOOK_NS: u64 = 20_000_000;
+/// How often those whom a process forked into meanwhile are moved after it.
+const MOST_MOVES: usize = 8;
 
 /// A failure of the speed crate.
 pub fn speed_failure(error: &pinfold_speed::SpeedError) -> Failure {
@@ -298,9 +300,26 @@ fn in_force(
         let node = node(vnode, topology)?;
         let (enclosure, steps) = Enclosure::plan(host, &facts.hierarchies, &node)
             .map_err(|error| speed_failure(&error))?;
-        let mut observer = pinfold_apply::unobserved();
-        pinfold_apply::take_steps(host, steps, journal, &mut observer)
-            .map_err(|error| place::apply_failure(&error))?;
+        let mut take = |steps| {
+            pinfold_apply::take_steps(host, steps, journal, &mut pinfold_apply::unobserved())
+                .map_err(|error| place::apply_failure(&error))
+        };
+        take(steps)?;
+        // Whom a process forks into once it is inside is born inside.
+        for moves in 1.. {
+            let missed = enclosure
+                .missed(host, &facts.hierarchies, &node)
+                .map_err(|error| speed_failure(&error))?;
+            if missed.is_empty() {
+                break;
+            }
+            if moves == MOST_MOVES {
+                let what = format!("vnode {}: its process forks faster than it moves", node.name);
+                return Err(Failure::new(Exit::Host, what)
+                    .with_hint("stop it with SIGSTOP, and let it go on when the platform is up"));
+            }
+            take(missed)?;
+        }
         enclosures.push((node.name.clone(), enclosure.clone()));
         nodes.push((node, enclosure));
     }
