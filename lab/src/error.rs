@@ -2,6 +2,7 @@
 
 use pinfold_host::HostError;
 use pinfold_probe::agent::AgentError;
+use pinfold_probe::cross::CrossError;
 use pinfold_vm::guest::GuestError;
 
 /// What ended a case.
@@ -18,6 +19,9 @@ pub enum LabError {
     /// No kernel to boot: also a reason to skip.
     #[error(transparent)]
     Kernel(#[from] GuestError),
+    /// No init for the guest's instruction set: without a compiler, a reason to skip.
+    #[error(transparent)]
+    Init(#[from] CrossError),
     /// The door to this machine failed.
     #[error(transparent)]
     Host(#[from] HostError),
@@ -58,6 +62,10 @@ impl LabError {
             LabError::Kernel(error) => match error {
                 GuestError::NoKernel { .. } | GuestError::Tool { .. } => true,
                 GuestError::Package { .. } | GuestError::Host(_) => false,
+            },
+            LabError::Init(error) => match error {
+                CrossError::NoCompiler { .. } => true,
+                CrossError::Failed { .. } | CrossError::Host(_) => false,
             },
             LabError::Host(_)
             | LabError::Agent(_)

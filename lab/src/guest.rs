@@ -8,11 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pinfold_host::process::{Child, Spawn, Stdio};
 use pinfold_host::{Clock as _, SystemClock, user};
+use pinfold_model::Isa;
 use pinfold_probe::agent::{Agent, ChannelId, Output};
-use pinfold_vm::guest::{GuestKernel, agent_port};
+use pinfold_vm::guest::{GuestKernel, agent_port, emulator_of};
 
 use crate::acpi;
 use crate::error::LabError;
+use crate::isa::{Board, board, machine};
+use crate::origin::find_here;
 use crate::ship::Cargo;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -23,10 +26,8 @@ const LOOK_NS: u64 = 60 * SECOND_NS;
 /// Where every task is in the kernel, for a command that hangs.
 const WHERE: &str =
     "grep -s '' /proc/[0-9]*/task/[0-9]*/stat /proc/[0-9]*/task/[0-9]*/stack || true";
-/// What is said to every kernel: on a busy machine its check of the timer may fail, and it panics;
-/// and its watchdog finds the TSC unstable and takes a clock whose every look stops all PUs.
-const COMMAND_LINE: &str =
-    "console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check tsc=reliable";
+/// What is said to every kernel.
+const COMMAND_LINE: &str = "quiet panic=-1 mitigations=off audit=0";
 /// How often a guest is booted before it counts as dead.
 const BOOTS: usize = 4;
 const OFF_NS: u64 = 20 * SECOND_NS;
@@ -44,20 +45,14 @@ pub struct Shape {
     pub threads: usize,
     /// Memory of the whole in MiB, a multiple of the number of nodes.
     pub memory_mib: u32,
-    /// QEMU's `-cpu`.
-    pub cpu: &'static str,
+    /// True if its processors virtualise, so that it has a real KVM.
+    pub virtualises: bool,
     /// True if the processors have several frequencies, each core's threads the same.
     pub frequencies: bool,
     /// True if its clock counts the instructions of its PUs: while they wait for this machine no time
     /// passes in it.
     pub steady: bool,
 }
-
-/// QEMU 7.2's TCG corrupts flags on cmpxchg16b, which 6.12 and newer kernels use. As the AMD
-/// processor that `max` claims to be, Linux 6.1 sees no SMT.
-const USUAL_CPU: &str = "max,cx16=off,vendor=GenuineIntel";
-/// One that virtualises, so that the guest has a real KVM.
-const SVM_CPU: &str = "EPYC,+svm,+npt,cx16=off";
 
 /// Two cores of two threads.
 pub const SMALL: Shape = Shape {
@@ -66,12 +61,15 @@ pub const SMALL: Shape = Shape {
     nodes: &[],
     threads: 2,
     memory_mib: 1024,
-    cpu: USUAL_CPU,
+    virtualises: false,
     frequencies: false,
     steady: false,
 };
 
-/// The same with a frequency for each core.
+/// Four cores of one thread, for boards that have no other.
+pub const FOUR: Shape = Shape { name: "4 cores", smp: "4,cores=4", threads: 1, ..SMALL };
+
+/// The same as the first with a frequency for each core.
 pub const SCALED: Shape =
     Shape { name: "2 cores × 2 threads, 3 frequencies", frequencies: true, ..SMALL };
 
@@ -82,7 +80,7 @@ pub const TWO: Shape = Shape {
     nodes: &[],
     threads: 1,
     memory_mib: 1024,
-    cpu: USUAL_CPU,
+    virtualises: false,
     frequencies: false,
     steady: false,
 };
@@ -98,7 +96,7 @@ pub const DIES: Shape = Shape {
     nodes: &[],
     threads: 2,
     memory_mib: 1024,
-    cpu: USUAL_CPU,
+    virtualises: false,
     frequencies: false,
     steady: false,
 };
@@ -110,7 +108,7 @@ pub const EIGHT: Shape = Shape {
     nodes: &[],
     threads: 1,
     memory_mib: 1024,
-    cpu: USUAL_CPU,
+    virtualises: false,
     frequencies: false,
     steady: false,
 };
@@ -122,7 +120,7 @@ pub const BIG: Shape = Shape {
     nodes: &["0-7", "8-15", "16-23", "24-31"],
     threads: 2,
     memory_mib: 2048,
-    cpu: USUAL_CPU,
+    virtualises: false,
     frequencies: false,
     steady: false,
 };
@@ -134,7 +132,7 @@ pub const SVM: Shape = Shape {
     nodes: &[],
     threads: 1,
     memory_mib: 1024,
-    cpu: SVM_CPU,
+    virtualises: true,
     frequencies: false,
     steady: false,
 };
@@ -150,7 +148,7 @@ pub const NUMA: Shape = Shape {
     nodes: &["0-3", "4-7"],
     threads: 2,
     memory_mib: 1024,
-    cpu: USUAL_CPU,
+    virtualises: false,
     frequencies: false,
     steady: false,
 };
@@ -164,6 +162,8 @@ pub struct Guest {
     transcript: String,
     /// The kernel that it runs, from its own `uname`.
     pub release: String,
+    /// Its instruction set.
+    pub(crate) isa: Isa,
 }
 
 impl Guest {
@@ -208,7 +208,9 @@ impl Guest {
         if user::exists(&socket) {
             user::remove(&socket)?;
         }
-        let mut words = arguments(shape, &kernel.image, &initramfs, folder);
+        let isa = cargo.isa();
+        let board = board(isa, shape.virtualises);
+        let mut words = arguments((shape, &board), &kernel.image, &initramfs, folder);
         if shape.frequencies {
             let table = format!("{folder}/ssdt.aml");
             user::write_atomic(&table, &acpi::frequencies(4, 2))?;
@@ -217,9 +219,10 @@ impl Guest {
                 format!("sig=SSDT,data={}", table.replace(',', ",,")),
             ]);
         }
-        let mut qemu = Spawn::new("qemu-system-x86_64")
+        let (emulator, package) = emulator_of(isa);
+        let mut qemu = Spawn::new(&find_here(&emulator, package)?)
             .args(words)
-            .args(["-append", &format!("{COMMAND_LINE} {}", cargo.init)])
+            .args(["-append", &format!("{} {COMMAND_LINE} {}", board.kernel, cargo.init)])
             .args(agent_port(&socket))
             .stdin(Stdio::Null)
             .stdout(Stdio::Null)
@@ -243,10 +246,16 @@ impl Guest {
             folder: folder.to_owned(),
             transcript: String::new(),
             release: String::new(),
+            isa,
         };
         guest.run(&["/bin/busybox", "--install", "-s", "/bin"])?;
         guest.release = guest.shell("uname -r")?.trim().to_owned();
         Ok(guest)
+    }
+
+    /// QEMU with the cheapest machine that can be placed in it; more of its words come behind.
+    pub(crate) fn machine(&self) -> String {
+        machine(self.isa)
     }
 
     /// Runs a program in the guest; whatever its end is, that is the answer.
@@ -371,7 +380,12 @@ fn panicked(folder: &str) -> Result<bool, LabError> {
         && String::from_utf8_lossy(&user::read(&console)?).contains("Kernel panic"))
 }
 
-fn arguments(shape: &Shape, kernel: &str, initramfs: &str, folder: &str) -> Vec<String> {
+fn arguments(
+    (shape, board): (&Shape, &Board),
+    kernel: &str,
+    initramfs: &str,
+    folder: &str,
+) -> Vec<String> {
     let memory = format!("{}M", shape.memory_mib);
     let accelerator = if shape.steady { "tcg,thread=single" } else { "tcg,thread=multi" };
     let mut words: Vec<String> = [
@@ -381,11 +395,11 @@ fn arguments(shape: &Shape, kernel: &str, initramfs: &str, folder: &str) -> Vec<
         "none",
         "-no-reboot",
         "-machine",
-        "q35,sata=off",
+        board.machine,
         "-accel",
         accelerator,
         "-cpu",
-        shape.cpu,
+        board.cpu,
         "-smp",
         shape.smp,
         "-m",

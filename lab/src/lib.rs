@@ -1,7 +1,7 @@
 //! The lab: QEMU guests as *hosts under test*, in which the real `pinfold` changes a whole host.
 //!
 //! ```text
-//! kernel, programs ──► ship ──► guest (boots, runs commands) ──► stage (groups, bystanders, a VM)
+//! kernel, programs (origin) ──► ship ──► guest (boots, runs commands) ──► stage (groups, bystanders, a VM)
 //!                                                                  │
 //!                    verdict ◄── cases ◄── snapshot (before, after) ┘
 //! ```
@@ -14,6 +14,8 @@ mod actuators;
 pub mod cases;
 mod error;
 mod guest;
+mod isa;
+mod origin;
 mod ship;
 mod snapshot;
 mod stage;

@@ -47,8 +47,10 @@ fn run(
     let mut rows = Vec::new();
     let mut labs = Vec::new();
     for (flavour, extent) in FLAVOURS {
-        let cases: Vec<Case> =
-            Case::ALL.into_iter().filter(|case| wanted(&flavour, case)).collect();
+        let cases: Vec<Case> = Case::ALL
+            .into_iter()
+            .filter(|case| case.fits(&flavour) && wanted(&flavour, case))
+            .collect();
         if cases.is_empty() {
             continue;
         }

@@ -11,6 +11,8 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_model::CpuSet;
+
 use crate::error::LabError;
 use crate::guest::Guest;
 use crate::snapshot::Snapshot;
@@ -135,12 +137,14 @@ pub(crate) struct Stage {
     pub(crate) before: Snapshot,
     /// The machine's process.
     pub(crate) vm: u32,
+    /// What it will have alone.
+    pub(crate) alone: CpuSet,
 }
 
 impl Stage {
     /// A booted guest in which nothing lives yet.
-    pub(crate) fn new(guest: Guest, cgroups: Cgroups) -> Self {
-        Self { guest, cgroups, before: Snapshot::default(), vm: 0 }
+    pub(crate) fn new(guest: Guest, cgroups: Cgroups, alone: CpuSet) -> Self {
+        Self { guest, cgroups, before: Snapshot::default(), vm: 0, alone }
     }
 
     /// Brings it to life, and looks at it.
@@ -192,12 +196,11 @@ fn prepare(guest: &mut Guest, cgroups: Cgroups) -> Result<(Snapshot, u32), LabEr
     let places = cgroups.places();
     let root = cgroups.root();
     let enter = |group: &str| format!("echo $$ > {root}/{group}/cgroup.procs; ");
+    let machine = guest.machine();
     let qemu = |name: &str| {
         format!(
-            "exec qemu-system-x86_64 -machine microvm -accel tcg,thread=multi -nodefaults \
-             -no-user-config -display none -m 16M -smp 2 -bios {} -name {name},debug-threads=on \
-             -qmp unix:/tmp/{name}.qmp,server=on,wait=off -pidfile /tmp/{name}.pid",
-            crate::ship::IDLE_ROM
+            "exec {machine} -accel tcg,thread=multi -smp 2 -name {name},debug-threads=on \
+             -qmp unix:/tmp/{name}.qmp,server=on,wait=off -pidfile /tmp/{name}.pid"
         )
     };
     guest.background(&format!("{}{}", enter(places.vm), qemu("vm")))?;

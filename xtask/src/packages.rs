@@ -34,7 +34,7 @@ const SLURM: &[&str] = &["slurmctld", "slurmd", "slurm-client", "munge"];
 /// Of these apt starts services, which nobody asked for.
 const SERVICES: &[&str] = &["munge", "slurmctld", "slurmd"];
 
-/// What the tests cross-build `pinload` with, and run the result in.
+/// What the tests cross-build `pinload` with, and the lab Pinfold; and what runs the result.
 const CROSS: &[&str] = &[
     "gcc-aarch64-linux-gnu",
     "libc6-dev-arm64-cross",
@@ -71,7 +71,7 @@ pub fn ensure(purpose: &Purpose) {
         Purpose::Demo => {}
         Purpose::Bpf => wanted.extend(BPF),
         Purpose::Fuzz => wanted.extend(FUZZ),
-        Purpose::Lab => wanted.extend(LAB),
+        Purpose::Lab => wanted.extend(LAB.iter().chain(CROSS).chain(FOREIGN)),
         Purpose::Test => {
             wanted.extend(LAB.iter().chain(TEST).chain(CROSS).chain(FOREIGN).chain(SLURM))
         }

@@ -32,6 +32,7 @@ impl Work {
     pub const MOST: u32 = 10_000_000;
 
     /// The guest's program: 16-bit code that counts in `esi`.
+    #[cfg(any(target_arch = "x86_64", test))]
     fn code(self) -> Vec<u8> {
         let mut code = Vec::new();
         // xor eax, eax; cpuid
@@ -48,6 +49,7 @@ impl Work {
 }
 
 /// `mov esi, COUNT; again: BODY; dec esi; jnz again`; nothing for a count of 0.
+#[cfg(any(target_arch = "x86_64", test))]
 fn section(code: &mut Vec<u8>, count: u32, body: &[u8]) {
     if count == 0 {
         return;

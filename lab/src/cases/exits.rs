@@ -2,16 +2,17 @@
 //!
 //! Nothing is mounted for it: the trace file system is Pinfold's own mount, which nobody sees.
 
+use pinfold_model::Isa;
 use serde_json::Value;
 
-use super::nested;
+use super::{nested, shapes};
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
+use crate::isa::{LEAVING_ROM, firmware};
 
 /// A machine that makes no exits, because it is translated.
-const TRANSLATED: &str = "exec qemu-system-x86_64 -machine microvm -accel tcg,thread=multi -nodefaults \
-    -no-user-config -display none -m 16M -bios /lab/idle.rom -name t,debug-threads=on \
-    -qmp unix:/tmp/t.qmp,server=on,wait=off";
+const TRANSLATED: &str =
+    "-accel tcg,thread=multi -name t,debug-threads=on -qmp unix:/tmp/t.qmp,server=on,wait=off";
 /// What the micro-guest makes: CPUID, RDMSR, port writes, MMIO writes.
 const EXPECTED: [(&str, u64); 4] =
     [("CPUID", 500), ("RDMSR", 500), ("port writes", 1_000), ("MMIO writes", 200)];
@@ -21,6 +22,61 @@ const LOCK: &str = "mount -t securityfs none /sys/kernel/security 2>/dev/null ||
 
 pub(super) fn counted(guest: &mut Guest) -> Result<String, LabError> {
     nested::insert(guest)?;
+    match guest.isa {
+        Isa::X86 => of_micro_guest(guest),
+        Isa::Arm => of_firmware(guest, &["HVC64", "DABT_IO_MEM"], 0x900_0000),
+        Isa::Riscv => {
+            let names = ["SUPERVISOR_SYSCALL", "STORE_GUEST_PAGE_FAULT (MMIO)"];
+            of_firmware(guest, &names, 0x1000_0000)
+        }
+    }
+}
+
+/// Exits of a machine that goes on: for each write to its serial port at `address` it makes two
+/// calls, whenever one looks; `names` are those of a call and of a write.
+fn of_firmware(guest: &mut Guest, names: &[&str; 2], address: u64) -> Result<String, LabError> {
+    let mounts = guest.shell("cat /proc/mounts")?;
+    let rom = firmware(guest.isa, LEAVING_ROM);
+    let machine = format!("{} {rom}", nested::accelerated(guest));
+    shapes::start(guest, 1, &machine)?;
+    let text = guest.pinfold(&["exits", "--qmp", shapes::MONITOR, "--seconds", "5", "--json"])?;
+    let json: Value = serde_json::from_str(text.lines().next().unwrap_or_default())
+        .or_else(|_| serde_json::from_str(text.trim()))
+        .map_err(|_| LabError::wrong("pinfold exits", text.clone()))?;
+    if json["level"] != "A" {
+        return Err(LabError::wrong("the level is not A", text));
+    }
+    let [calls, writes] = names.map(|name| {
+        let rows = json["rows"].as_array().into_iter().flatten();
+        rows.filter(|row| row["type"] == name).filter_map(|row| row["count"].as_u64()).sum::<u64>()
+    });
+    let addresses = json["addresses"].as_array().into_iter().flatten();
+    let written = addresses
+        .filter(|row| row["kind"] == "mmio" && row["address"] == address)
+        .find_map(|row| row["count"].as_u64());
+    let mut wrong = Vec::new();
+    // It may begin and end between the exits of a round.
+    if writes < 5 || calls.abs_diff(2 * writes) > 2 {
+        wrong.push(format!("{calls} calls for {writes} writes: {}", json["rows"]));
+    }
+    if written.is_none_or(|count| count.abs_diff(writes) > 1) {
+        wrong.push(format!("{address:#x}: not {writes} times: {}", json["addresses"]));
+    }
+    if guest.shell("grep -v cgroup2 /proc/mounts")? != mounts {
+        wrong.push("a mount is left".to_owned());
+    }
+    expect_none("the exits are not those that were made", wrong)?;
+    refused(guest)?;
+    watched(guest)?;
+    let locked = lock(guest, &["exits", "--qmp", shapes::MONITOR])?;
+    Ok(format!(
+        "level A: two calls for each write to a device, and its address; types {}; a translated \
+         machine is told to make none, and its waits for a PU and for locks are seen; {locked}",
+        self::names(&json).join(", ")
+    ))
+}
+
+fn of_micro_guest(guest: &mut Guest) -> Result<String, LabError> {
     let mounts = guest.shell("cat /proc/mounts")?;
     let text = guest.pinfold(&["exits", "--micro-guest", "--json"])?;
     let json: Value = serde_json::from_str(text.trim())
@@ -58,7 +114,7 @@ pub(super) fn counted(guest: &mut Guest) -> Result<String, LabError> {
     expect_none("the exits are not those that were made", wrong)?;
     refused(guest)?;
     watched(guest)?;
-    let locked = lock(guest)?;
+    let locked = lock(guest, &["exits", "--micro-guest"])?;
     Ok(format!(
         "level A: 500 CPUID, 500 RDMSR, 1,000 port and 200 MMIO writes are exact; types {}; a \
          translated machine is told to make none, and its waits for a PU and for locks are \
@@ -80,7 +136,8 @@ fn unpaired(json: &Value) -> Vec<String> {
 
 /// A machine without exits, and one that is not there.
 fn refused(guest: &mut Guest) -> Result<(), LabError> {
-    guest.background(TRANSLATED)?;
+    let machine = guest.machine();
+    guest.background(&format!("exec {machine} {TRANSLATED}"))?;
     guest.shell("until [ -S /tmp/t.qmp ]; do usleep 50000; done")?;
     let output = guest.run(&["/usr/bin/pinfold", "exits", "--qmp", "/tmp/t.qmp"])?;
     let said = output.stderr_text();
@@ -106,11 +163,11 @@ fn watched(guest: &mut Guest) -> Result<(), LabError> {
 }
 
 /// The last thing that can be asked of this guest: a kernel is not unlocked.
-fn lock(guest: &mut Guest) -> Result<&'static str, LabError> {
+fn lock(guest: &mut Guest, exits: &[&str]) -> Result<&'static str, LabError> {
     if !guest.run(&["/bin/busybox", "sh", "-c", LOCK])?.success() {
         return Ok("this kernel has no lockdown");
     }
-    let output = guest.run(&["/usr/bin/pinfold", "exits", "--micro-guest"])?;
+    let output = guest.run(&[&["/usr/bin/pinfold"], exits].concat())?;
     let said = output.stderr_text();
     match said.contains("locked down (confidentiality)") {
         true => Ok("under lockdown that is said"),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{Extent, exclusive};
+use super::Extent;
 use crate::error::{LabError, expect_none};
 use crate::snapshot::Snapshot;
 use crate::stage::{MONITOR, Stage};
@@ -25,7 +25,7 @@ pub(super) fn isolate(stage: &mut Stage, _: Extent) -> Result<String, LabError> 
     let status = Status::parse(&text)?;
     stage.fork()?;
     let during = stage.look()?;
-    expect_none("isolation is not so", intruders(&stage.before, &during, &status, stage.vm))?;
+    expect_none("isolation is not so", intruders(stage, &during, &status))?;
     expect_none("the shells' children", not_forked(&stage.before, &during))?;
     let told = stage.guest.pinfold(&["undo", "--all"])?;
     let near = near(stage);
@@ -54,7 +54,7 @@ pub(super) fn check(stage: &mut Stage) -> Result<(), LabError> {
     let text = stage.guest.pinfold(&["status", "--json"])?;
     let status = Status::parse(&text)?;
     let during = stage.look()?;
-    expect_none("isolation is not so", intruders(&stage.before, &during, &status, stage.vm))
+    expect_none("isolation is not so", intruders(stage, &during, &status))
 }
 
 /// The knobs that are the same in effect only, with what they hold then.
@@ -104,12 +104,13 @@ impl Status {
 
 /// Who may run on the machine's PUs and should not, or is not told of. A task whose group has
 /// only those PUs stays, and is told of as movable.
-fn intruders(before: &Snapshot, during: &Snapshot, status: &Status, vm: u32) -> Vec<String> {
+fn intruders(stage: &Stage, during: &Snapshot, status: &Status) -> Vec<String> {
+    let (before, vm) = (&stage.before, stage.vm);
     let mut found = Vec::new();
     let mut expected = BTreeSet::new();
     for (tid, task) in &during.tasks {
         let alone = task.group == "/containers/tiny";
-        if task.process_group == vm || task.mask.is_disjoint(&exclusive()) {
+        if task.process_group == vm || task.mask.is_disjoint(&stage.alone) {
             if alone {
                 found.push(format!("task {tid} of containers/tiny has the mask {}", task.mask));
             }
@@ -127,7 +128,7 @@ fn intruders(before: &Snapshot, during: &Snapshot, status: &Status, vm: u32) -> 
     if status.movable != expected {
         found.push(format!("status names {:?} as movable, not {expected:?}", status.movable));
     }
-    let placed = during.of_group(vm).filter(|(_, task)| task.mask.is_subset(&exclusive()));
+    let placed = during.of_group(vm).filter(|(_, task)| task.mask.is_subset(&stage.alone));
     if placed.count() != 2 {
         found.push("the machine's two vCPUs are not on its PUs".to_owned());
     }

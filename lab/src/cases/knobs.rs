@@ -102,11 +102,10 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
 
 fn prepare(guest: &mut Guest) -> Result<(), LabError> {
     guest.shell(PREPARE)?;
+    let machine = guest.machine();
     guest.background(&format!(
-        "echo $$ > {GROUP}/cgroup.procs; exec taskset f qemu-system-x86_64 -machine microvm \
-         -accel tcg,thread=multi -nodefaults -no-user-config -display none -m 16M -smp 2 -bios {} \
-         -name vm,debug-threads=on -qmp unix:{MONITOR},server=on,wait=off -pidfile /tmp/knobs.pid",
-        crate::ship::IDLE_ROM
+        "echo $$ > {GROUP}/cgroup.procs; exec taskset f {machine} -accel tcg,thread=multi -smp 2 \
+         -name vm,debug-threads=on -qmp unix:{MONITOR},server=on,wait=off -pidfile /tmp/knobs.pid"
     ))?;
     guest.shell(READY)?;
     let words = "name=vm,vcpus=2,memory=16MiB";

@@ -19,13 +19,13 @@ mod topology;
 mod vnodes;
 
 use pinfold_host::user;
-use pinfold_model::{CpuSet, Method};
+use pinfold_model::{CpuSet, Isa, Method};
 pub use pinfold_vm::guest::Flavour;
-use pinfold_vm::guest::{GuestKernel, fetch_kernel};
+use pinfold_vm::guest::{GuestKernel, fetch_kernel, flavour_of};
 pub use shapes::Placed;
 
 use crate::error::LabError;
-pub use crate::guest::{BIG, DIES, EIGHT, NUMA, ONE_SVM, SCALED, SMALL, STEADY, SVM, TWO};
+pub use crate::guest::{BIG, DIES, EIGHT, FOUR, NUMA, ONE_SVM, SCALED, SMALL, STEADY, SVM, TWO};
 use crate::guest::{Guest, Shape};
 use crate::ship::Cargo;
 use crate::stage::{Cgroups, Stage};
@@ -46,12 +46,16 @@ const MODULES: [&str; 9] = [
 /// The kernels that are booted, by their Debian metapackage and suite. The first two have the
 /// same cpuset code; 6.2 and newer keep masks, 6.7 and newer have remote partitions, 7.0 and
 /// newer take an empty list for a group with tasks.
-pub const FLAVOURS: [(Flavour, Extent); 5] = [
+///
+/// The last are of other instruction sets, with Debian 13's programs.
+pub const FLAVOURS: [(Flavour, Extent); 7] = [
     (flavour("linux-image-cloud-amd64", None), Extent::Full),
     (flavour("linux-image-amd64", None), Extent::Fixed),
     (flavour("linux-image-cloud-amd64", Some("bookworm-backports")), Extent::Fixed),
     (flavour("linux-image-rt-amd64", Some("bookworm-backports")), Extent::Fixed),
     (flavour("linux-image-cloud-amd64", Some("trixie-backports")), Extent::Fixed),
+    (flavour_of(Isa::Arm), Extent::Fixed),
+    (flavour_of(Isa::Riscv), Extent::Fixed),
 ];
 
 const fn flavour(package: &'static str, suite: Option<&'static str>) -> Flavour {
@@ -105,13 +109,14 @@ pub enum Case {
 
 impl Case {
     /// All, in the order of the table.
-    pub const ALL: [Case; 23] = [
+    pub const ALL: [Case; 24] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
         Case::Topology(SMALL),
         Case::Topology(NUMA),
         Case::Topology(TWO),
+        Case::Topology(FOUR),
         Case::Topology(DIES),
         Case::Topology(BIG),
         Case::Placed(TWO, placed("low-latency", 1, None)),
@@ -151,6 +156,25 @@ impl Case {
             Case::Frequency => "cpufreq".to_owned(),
             Case::Vnodes(Method::Gov) => "vnodes: gov, freq".to_owned(),
             Case::Vnodes(method) => format!("vnodes: {method}"),
+        }
+    }
+
+    /// Whether it can be tried with a kernel: hosts of other instruction sets have a part of the cases.
+    #[must_use]
+    pub fn fits(self, flavour: &Flavour) -> bool {
+        match (self, flavour.isa) {
+            // RISC-V's board has no cores of several threads.
+            (Case::Topology(SMALL | NUMA), Some(Isa::Riscv)) => false,
+            (Case::Topology(FOUR), isa) => isa == Some(Isa::Riscv),
+            (_, None) => true,
+            (
+                Case::Host(Cgroups::V2Plain | Cgroups::V2Used)
+                | Case::Topology(SMALL | NUMA | TWO)
+                | Case::Nested
+                | Case::Exits,
+                Some(_),
+            ) => true,
+            (_, Some(_)) => false,
         }
     }
 
@@ -224,8 +248,9 @@ impl Lab {
         folder: &str,
         extent: Extent,
     ) -> Result<Self, LabError> {
-        let cargo = Cargo::load(pinfold)?;
-        let kernel = fetch_kernel(&format!("{}/lab", user::cache_dir()?), flavour, &MODULES)?;
+        let cache = format!("{}/lab", user::cache_dir()?);
+        let cargo = Cargo::load(pinfold, flavour.isa, &cache)?;
+        let kernel = fetch_kernel(&cache, flavour, &MODULES)?;
         Ok(Self { cargo, kernel, folder: folder.to_owned(), extent })
     }
 
@@ -237,12 +262,16 @@ impl Lab {
     fn host(&self, cgroups: Cgroups) -> Vec<(String, String, Verdict)> {
         let name = |what: &str| format!("{}: {what}", cgroups.name());
         let package = self.kernel.package.clone();
-        let guest = match self.boot(&SMALL, cgroups.name()) {
+        let shape = match self.cargo.isa() {
+            Isa::X86 | Isa::Arm => SMALL,
+            Isa::Riscv => FOUR,
+        };
+        let guest = match self.boot(&shape, cgroups.name()) {
             Ok(guest) => guest,
             Err(error) => return vec![(name("boot"), package, verdict(Err(error)))],
         };
         let release = guest.release.clone();
-        let mut stage = Stage::new(guest, cgroups);
+        let mut stage = Stage::new(guest, cgroups, exclusive(&shape));
         if let Err(error) = stage.set() {
             return vec![(name("stage"), release, failed(stage.guest, &error))];
         }
@@ -321,7 +350,9 @@ fn failed(mut guest: Guest, error: &LabError) -> Verdict {
     })
 }
 
-/// What `balanced` keeps for the two vCPUs of the machine in the small shape: core 1.
-fn exclusive() -> CpuSet {
-    [2, 3].into_iter().map(pinfold_model::PuId).collect()
+/// What `balanced` keeps for the two vCPUs of the machine in a shape of four PUs: core 1 of two, or
+/// two cores.
+fn exclusive(shape: &Shape) -> CpuSet {
+    let pus = if shape.threads == 2 { [2, 3] } else { [1, 2] };
+    pus.into_iter().map(pinfold_model::PuId).collect()
 }

@@ -1,6 +1,8 @@
-//! A machine of a real KVM, in a host under test whose processor has SVM (itself emulated).
+//! A machine of a real KVM, in a host under test whose processor virtualises (itself emulated).
 //!
 //! Only there are kernel threads of KVM and vhost, and page tables of the hardware.
+
+use pinfold_model::Isa;
 
 use super::shapes::{self, MONITOR, ROOT};
 use crate::error::{LabError, expect_none};
@@ -12,29 +14,39 @@ use crate::snapshot::Snapshot;
 const INSERT: &str = "for m in $(cat DIR/list); do insmod $m || echo \"$m is not inserted\"; done
     mkdir -p /dev/net; [ -e /dev/net/tun ] || mknod /dev/net/tun c 10 200
     [ -e /dev/kvm ] || mknod /dev/kvm c 10 232; [ -e /dev/vhost-net ] || mknod /dev/vhost-net c 10 238";
-const MACHINE: &str = "-accel kvm -cpu host,-svm -netdev tap,id=n0,ifname=t0,script=no,downscript=no,vhost=on,vhostforce=on \
+/// Its network has a thread in the kernel.
+const NETWORK: &str = "-netdev tap,id=n0,ifname=t0,script=no,downscript=no,vhost=on,vhostforce=on \
     -device virtio-net-device,netdev=n0";
 
 /// Gives the guest its KVM.
 pub(super) fn insert(guest: &mut Guest) -> Result<(), LabError> {
     let said = guest.shell(&INSERT.replace("DIR", MODULES))?;
-    if !guest.run(&["/bin/busybox", "sh", "-c", "grep -qw svm /proc/cpuinfo"])?.success() {
-        return Err(LabError::wrong("the processor has no SVM", said));
+    if guest.run(&["/bin/busybox", "grep", "-qw", "kvm", "/proc/misc"])?.success() {
+        return Ok(());
     }
     // PREEMPT_RT has no KVM on a processor whose time stamp counter may change its rate.
-    let refusal = guest.shell("[ -d /sys/module/kvm_amd ] || dmesg | grep 'kvm: ' | tail -n 1")?;
-    if let Some((_, why)) = refusal.trim().split_once("kvm: ") {
-        return Err(LabError::Missing {
+    let refusal = guest.shell("dmesg | grep -E 'kvm( \\[.*\\])?: ' | tail -n 1")?;
+    match refusal.trim().split_once(": ") {
+        Some((_, why)) => Err(LabError::Missing {
             what: format!("KVM of this kernel ({why})"),
             hint: "QEMU's translator cannot give it".to_owned(),
-        });
+        }),
+        None => Err(LabError::wrong("the host has no KVM", said)),
     }
-    Ok(())
+}
+
+/// QEMU's words for a machine of this KVM.
+pub(super) fn accelerated(guest: &Guest) -> &'static str {
+    match guest.isa {
+        Isa::X86 => "-accel kvm -cpu host,-svm",
+        Isa::Arm | Isa::Riscv => "-accel kvm -cpu host",
+    }
 }
 
 pub(super) fn kvm(guest: &mut Guest) -> Result<String, LabError> {
     insert(guest)?;
-    let vm = shapes::start(guest, 2, MACHINE)?;
+    let machine = format!("{} {NETWORK}", accelerated(guest));
+    let vm = shapes::start(guest, 2, &machine)?;
     let before = Snapshot::take(guest, ROOT, false)?;
     let apply = ["apply", "--qmp", MONITOR, "--strategy", "balanced", "--isolate", "host"];
     let told = guest.pinfold(&apply)?;

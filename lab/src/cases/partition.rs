@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_model::CpuSet;
+
 use super::isolate::{self, APPLY};
-use super::{Extent, exclusive, kill, shapes};
+use super::{Extent, kill, shapes};
 use crate::error::{LabError, expect_none};
 use crate::stage::{Cgroups, Stage};
 
@@ -66,19 +68,25 @@ fn is_made(stage: &mut Stage) -> Result<(), LabError> {
         "p=$(find {root} -name 'pinfold-*-part'); cat $p/cpuset.cpus.partition
          cat $p/cpuset.cpus.effective {root}/cpuset.cpus.effective; grep -c . $p/cgroup.threads"
     ))?;
-    let expected = format!("isolated\n{}\n0-1\n2\n", exclusive());
+    let expected = format!("isolated\n{}\n{}\n2\n", stage.alone, rest(&stage.alone));
     match text == expected {
         true => Ok(()),
         false => Err(LabError::wrong("the partition is not so", format!("{text:?}"))),
     }
 }
 
+/// What others have of four PUs.
+fn rest(alone: &CpuSet) -> CpuSet {
+    CpuSet::first_n(4).difference(alone)
+}
+
 /// Another group asks for the same PUs: what the kernel makes of it is told by `status`.
 fn rival(stage: &mut Stage) -> Result<String, LabError> {
     let root = stage.cgroups.root();
     let shown = stage.guest.shell(&format!(
-        "mkdir {root}/rival; echo 2-3 > {root}/rival/cpuset.cpus 2>/dev/null || echo refused
-         cat $(find {root} -name 'pinfold-*-part')/cpuset.cpus.partition"
+        "mkdir {root}/rival; echo {} > {root}/rival/cpuset.cpus 2>/dev/null || echo refused
+         cat $(find {root} -name 'pinfold-*-part')/cpuset.cpus.partition",
+        stage.alone
     ))?;
     // It ends with 1 where something is not as planned.
     let status = stage.guest.run(&["/usr/bin/pinfold", "status", "--json"])?.stdout_text();

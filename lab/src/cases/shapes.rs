@@ -72,13 +72,13 @@ pub(super) fn start(guest: &mut Guest, vcpus: u32, more: &str) -> Result<u32, La
         "mount -t cgroup2 none {ROOT}; cd {ROOT}; mkdir init.scope vm.scope
          echo 1 > init.scope/cgroup.procs; echo +cpuset > cgroup.subtree_control"
     ))?;
+    let machine = guest.machine();
     guest.background(&format!(
-        "echo $$ > {ROOT}/vm.scope/cgroup.procs; exec qemu-system-x86_64 -machine microvm \
-         {accelerator} -nodefaults -no-user-config -display none -m 16M -smp {vcpus} -bios {} \
+        "echo $$ > {ROOT}/vm.scope/cgroup.procs; exec {machine} {accelerator} -smp {vcpus} \
          -name vm,debug-threads=on -qmp unix:{MONITOR},server=on,wait=off -pidfile /tmp/vm.pid {more} \
-         2> /tmp/vm.txt",
-        crate::ship::IDLE_ROM
+         2> /tmp/vm.txt"
     ))?;
+    let program = guest.isa.gnu_name();
     let started = guest.run(&[
         "/bin/busybox",
         "sh",
@@ -86,7 +86,7 @@ pub(super) fn start(guest: &mut Guest, vcpus: u32, more: &str) -> Result<u32, La
         &format!(
             "for i in $(seq 1200); do [ -s /tmp/vm.pid ] && [ -S {MONITOR} ] && \
              [ $(ls /proc/$(cat /tmp/vm.pid)/task | wc -l) -ge {} ] && exit 0; \
-             [ -s /tmp/vm.txt ] && ! pidof qemu-system-x86_64 && break; usleep 100000; done; \
+             [ -s /tmp/vm.txt ] && ! pidof qemu-system-{program} && break; usleep 100000; done; \
              cat /tmp/vm.txt; exit 1",
             vcpus + 1
         ),

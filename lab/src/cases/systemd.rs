@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::exclusive;
+use super::{SMALL, exclusive};
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
 use crate::snapshot::Snapshot;
@@ -21,10 +21,9 @@ const PREPARE: &str = "
     unit narrow -p AllowedCPUs=0-2 $idle
     unit batch -p CPUSchedulingPolicy=batch -p CPUAffinity=1 $idle
     unit session --slice=user.slice $idle
-    unit vm --slice=machine.slice --service-type=exec qemu-system-x86_64 -machine microvm \
-        -accel tcg,thread=multi -nodefaults -no-user-config -display none -m 16M -smp 2 \
-        -bios ROM -name vm,debug-threads=on -qmp unix:/run/vm.qmp,server=on,wait=off \
-        -pidfile /run/vm.pid
+    unit vm --slice=machine.slice --service-type=exec MACHINE \
+        -accel tcg,thread=multi -smp 2 -name vm,debug-threads=on \
+        -qmp unix:/run/vm.qmp,server=on,wait=off -pidfile /run/vm.pid
     until [ -S /run/vm.qmp ] && [ -s /run/vm.pid ]; do usleep 50000; done
     until [ $(ls /proc/$(cat /run/vm.pid)/task | wc -l) -ge 3 ]; do usleep 50000; done";
 /// What systemd holds of PUs, and the files in which it keeps what was set at run time; the empty
@@ -36,7 +35,8 @@ const SETTINGS: &str = "
         while read f; do [ -d $f ] || { echo $f; cat $f; }; done";
 
 pub(super) fn keeps(guest: &mut Guest) -> Result<String, LabError> {
-    guest.shell(&PREPARE.replace("ROM", crate::ship::IDLE_ROM))?;
+    let prepare = PREPARE.replace("MACHINE", &guest.machine());
+    guest.shell(&prepare)?;
     let text = guest.shell("cat /run/vm.pid")?;
     let vm: u32 = text.trim().parse().map_err(|_| LabError::wrong("pid of the machine", text))?;
     let mut before = look(guest)?;
@@ -133,14 +133,16 @@ fn same(guest: &mut Guest, before: &Snapshot, settings: &str, what: &str) -> Res
 /// Who may run on the machine's PUs and is neither it nor the kernel's.
 fn intruders(during: &Snapshot, vm: u32) -> Vec<String> {
     let others = during.tasks.iter().filter(|(_, task)| {
-        task.process_group != vm && !task.is_kernel_thread() && !task.mask.is_disjoint(&exclusive())
+        task.process_group != vm
+            && !task.is_kernel_thread()
+            && !task.mask.is_disjoint(&exclusive(&SMALL))
     });
     let mut found: Vec<String> = others
         .map(|(tid, task)| {
             format!("task {tid} ({}) in {} may run on {}", task.name, task.group, task.mask)
         })
         .collect();
-    let placed = during.of_group(vm).filter(|(_, task)| task.mask.is_subset(&exclusive()));
+    let placed = during.of_group(vm).filter(|(_, task)| task.mask.is_subset(&exclusive(&SMALL)));
     if placed.count() != 2 {
         found.push("the machine's two vCPUs are not on its PUs".to_owned());
     }

@@ -146,7 +146,7 @@ pub fn fetch(cache: &str, flavour: &Flavour, wanted: &[&str]) -> Result<GuestKer
 }
 
 /// Others who want a kernel into the same cache wait until this one has it; apt allows one too.
-fn wait_for_turn(cache: &str) -> Result<Lock, GuestError> {
+pub(super) fn wait_for_turn(cache: &str) -> Result<Lock, GuestError> {
     let directory = StateDir::open(cache)?;
     loop {
         if let Some(lock) = directory.lock("kernels.lock")? {
@@ -336,7 +336,7 @@ fn newest_cached(folder: &str, wanted: &[&str]) -> Option<GuestKernel> {
 }
 
 /// Runs a tool to its end and gives its standard output.
-fn run(program: &str, arguments: &[&str]) -> Result<Vec<u8>, GuestError> {
+pub(super) fn run(program: &str, arguments: &[&str]) -> Result<Vec<u8>, GuestError> {
     let output = process::capture(program, arguments, 5 * MINUTE_NS)?;
     if output.status.success() {
         return Ok(output.stdout);
@@ -347,7 +347,7 @@ fn run(program: &str, arguments: &[&str]) -> Result<Vec<u8>, GuestError> {
     })
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -15,11 +15,13 @@ mod initramfs;
 mod kernel;
 mod modules;
 mod package;
+mod root;
 
 pub use command::{DemoGuest, GuestDisks, agent_port};
 pub use cpio::Cpio;
 pub use initramfs::build as build_initramfs;
 pub use kernel::{Flavour, GuestKernel, KernelLimits, fetch as fetch_kernel};
+pub use root::fetch as fetch_root;
 
 use pinfold_host::HostError;
 use pinfold_model::Isa;

@@ -19,6 +19,15 @@ const MINUTE_NS: u64 = 60_000_000_000;
 const ARCHIVE: &str = "http://deb.debian.org/debian";
 /// What holds the files of a kernel whose package is empty.
 const PARTS: [&str; 2] = ["linux-binary-", "linux-modules-"];
+/// Nothing is installed by it: it is told to print or to download only.
+const INSTALL: [&str; 6] = [
+    "--quiet",
+    "--yes",
+    "--no-install-recommends",
+    "--option",
+    "Acquire::ForceHash=SHA256",
+    "install",
+];
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// A package at a version, with the hash of its file from apt's signed metadata.
@@ -32,17 +41,25 @@ pub struct PackageName {
     pub sha256: String,
 }
 
+/// A package's file, by its name in apt's cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct File {
+    pub(super) name: String,
+    /// SHA-256 from the signed metadata, lower-case hex.
+    pub(super) sha256: String,
+}
+
 /// Where apt looks for packages.
 #[derive(Clone, Debug)]
 pub(super) struct Apt {
-    /// Its configuration file; `None` for the machine's own.
-    config: Option<String>,
+    /// The folder with its configuration and all that is its own; `None` for the machine's apt.
+    home: Option<String>,
 }
 
 impl Apt {
     /// The machine's own sources, or those of a flavour's suite in a folder below `cache`.
     pub(super) fn open(cache: &str, flavour: &Flavour) -> Result<Self, GuestError> {
-        let Some(suite) = flavour.suite else { return Ok(Self { config: None }) };
+        let Some(suite) = flavour.suite else { return Ok(Self { home: None }) };
         let home = match flavour.isa {
             None => format!("{cache}/apt/{suite}"),
             Some(isa) => format!("{cache}/apt/{suite}-{isa}"),
@@ -53,16 +70,16 @@ impl Apt {
             flavour.isa.map_or_else(String::new, |isa| format!("arch={} ", isa.debian_name()));
         let source = format!("deb [{arch}signed-by={KEYRING}] {ARCHIVE} {suite} main\n");
         user::write_atomic(&format!("{home}/sources.list"), source.as_bytes())?;
-        let config = format!("{home}/apt.conf");
         // What is installed here is nothing to packages of another instruction set.
         user::write_atomic(&format!("{home}/status"), b"")?;
-        user::write_atomic(&config, configuration(&home, flavour).as_bytes())?;
-        Ok(Self { config: Some(config) })
+        let configuration = configuration(&home, flavour);
+        user::write_atomic(&format!("{home}/apt.conf"), configuration.as_bytes())?;
+        Ok(Self { home: Some(home) })
     }
 
     /// Reads a private suite's lists anew; the machine's own are its owner's business.
     pub(super) fn update(&self) -> Result<(), String> {
-        if self.config.is_none() {
+        if self.home.is_none() {
             return Ok(());
         }
         let output = self
@@ -108,6 +125,37 @@ impl Apt {
         }
     }
 
+    /// The files of packages and of all that they depend on; the error says why there are none. The
+    /// machine's own apt is not asked: its cache is its owner's.
+    pub(super) fn closure(&self, packages: &[&str]) -> Result<Vec<File>, String> {
+        if self.home.is_none() {
+            return Err("only apt configurations of a suite of their own are asked".to_owned());
+        }
+        let words = [&INSTALL[..], &["--print-uris"], packages].concat();
+        // What lies in its cache already would not be printed.
+        let output = self
+            .capture("apt-get", &["clean"], MINUTE_NS)
+            .and_then(|_| self.capture("apt-get", &words, MINUTE_NS))
+            .map_err(|error| format!("apt-get cannot be run: {error}"))?;
+        match output.status.success() {
+            true => files(&output.stdout_text()),
+            false => Err(output.stderr_text().trim().to_owned()),
+        }
+    }
+
+    /// Downloads the same; gives the folder in which the files then are.
+    pub(super) fn download_all(&self, packages: &[&str]) -> Result<String, GuestError> {
+        let words = [&INSTALL[..], &["--download-only"], packages].concat();
+        let output = self.capture("apt-get", &words, 30 * MINUTE_NS)?;
+        match &self.home {
+            Some(home) if output.status.success() => Ok(format!("{home}/cache/archives")),
+            Some(_) | None => Err(GuestError::Tool {
+                program: format!("apt-get install --download-only {}", packages.join(" ")),
+                message: output.stderr_text().trim().to_owned(),
+            }),
+        }
+    }
+
     fn show(&self, package: &str) -> Result<String, String> {
         let output = self
             .capture("apt-cache", &["show", "--no-all-versions", package], MINUTE_NS)
@@ -125,7 +173,7 @@ impl Apt {
         words: &[&str],
         timeout_ns: u64,
     ) -> Result<process::Output, HostError> {
-        let setting = self.config.as_ref().map(|path| format!("APT_CONFIG={path}"));
+        let setting = self.home.as_ref().map(|home| format!("APT_CONFIG={home}/apt.conf"));
         let all = setting.iter().map(String::as_str).chain([program]);
         process::capture("env", all.chain(words.iter().copied()), timeout_ns)
     }
@@ -155,6 +203,18 @@ fn described(package: &str, entry: &str) -> Result<PackageName, String> {
     Ok(PackageName { package: package.to_owned(), version, sha256 })
 }
 
+/// The lines of `apt-get --print-uris`: address in quotes, file, size, hash.
+fn files(text: &str) -> Result<Vec<File>, String> {
+    let lines = text.lines().filter(|line| line.starts_with('\''));
+    let file = |line: &str| {
+        let mut words = line.split(' ').skip(1);
+        let (name, hash) = (words.next()?, words.nth(1)?);
+        let sha256 = hash.strip_prefix("SHA256:")?.to_owned();
+        Some(File { name: name.to_owned(), sha256 })
+    };
+    lines.map(|line| file(line).ok_or_else(|| format!("apt-get prints {line:?}"))).collect()
+}
+
 /// The names in the `Depends:` field.
 fn depends(entry: &str) -> impl Iterator<Item = String> {
     let list = field(entry, "Depends").unwrap_or_default();
@@ -172,6 +232,15 @@ fn field(entry: &str, key: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_of_files_are_read() {
+        let text = "Reading package lists...\n'http://d/x/libc6_2.41_arm64.deb' libc6_2.41_arm64.deb 2483572 SHA256:00ff\n";
+        let file = File { name: "libc6_2.41_arm64.deb".to_owned(), sha256: "00ff".to_owned() };
+        assert_eq!(files(text), Ok(vec![file]));
+        assert!(files("'http://d/x' x 1 MD5Sum:0\n").is_err());
+        assert_eq!(files("nothing\n"), Ok(Vec::new()));
+    }
 
     #[test]
     fn the_metapackage_names_the_kernel() {

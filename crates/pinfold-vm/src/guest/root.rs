@@ -1,0 +1,76 @@
+//! Programs and libraries of another instruction set, from Debian's packages, unpacked into a
+//! folder as they would lie on a machine of their own; nothing is installed.
+//!
+//! apt works out what the packages depend on, from a state in which nothing is installed, and
+//! prints a line for each file:
+//! ```text
+//! 'http://…/strace_6.13+ds-1_arm64.deb' strace_6.13+ds-1_arm64.deb 1295248 SHA256:c1…
+//! ```
+//! A hash of these lines is kept beside the folder, which is made anew when Debian has others.
+
+use pinfold_host::user;
+use pinfold_model::Isa;
+use sha2::{Digest, Sha256};
+
+use super::GuestError;
+use super::kernel::{hex, run, wait_for_turn};
+use super::package::{Apt, File};
+use super::{Flavour, flavour_of};
+
+/// Where Debian merged the folders of the system into `usr`, each with its link.
+const MERGED: [(&str, &str); 3] = [("bin", "usr/bin"), ("lib", "usr/lib"), ("sbin", "usr/sbin")];
+
+/// Gets Debian packages of an instruction set and what they depend on, from the suite that its
+/// kernel is from; `cache` is the folder that keeps them. Gives the folder that is their root.
+///
+/// # Errors
+/// [`GuestError`] if apt does not know them, the download fails, or a hash differs from the
+/// signed one.
+pub fn fetch(cache: &str, isa: Isa, packages: &[&str]) -> Result<String, GuestError> {
+    let flavour = Flavour { package: "programs", ..flavour_of(isa) };
+    let home = format!("{cache}/roots/{flavour}");
+    let kept = format!("{home}.sha256");
+    user::make_dirs(&format!("{cache}/roots"))?;
+    let _alone = wait_for_turn(cache)?;
+    let apt = Apt::open(cache, &flavour)?;
+    let updated = apt.update();
+    let files = apt.closure(packages).map_err(|why| {
+        let message = updated.err().map_or(why.clone(), |first| format!("{why}: {first}"));
+        GuestError::Tool { program: format!("apt-get install {}", packages.join(" ")), message }
+    })?;
+    let all = files.iter().fold(Sha256::new(), |all, file| all.chain_update(&file.sha256));
+    let hash = hex(&all.finalize());
+    if user::exists(&kept) && user::read_text(&kept)? == hash {
+        return Ok(home);
+    }
+    if user::exists(&kept) {
+        user::remove(&kept)?;
+    }
+    if user::exists(&home) {
+        user::remove_tree(&home)?;
+    }
+    unpack(&apt, packages, &files, &home)?;
+    user::write_atomic(&kept, hash.as_bytes())?;
+    Ok(home)
+}
+
+fn unpack(apt: &Apt, packages: &[&str], files: &[File], root: &str) -> Result<(), GuestError> {
+    for (link, target) in MERGED {
+        user::make_dirs(&format!("{root}/{target}"))?;
+        run("ln", &["--symbolic", target, &format!("{root}/{link}")])?;
+    }
+    let folder = apt.download_all(packages)?;
+    for file in files {
+        let deb = format!("{folder}/{}", file.name);
+        let sha256 = hex(&Sha256::digest(&user::read(&deb)?));
+        if sha256 != file.sha256 {
+            return Err(GuestError::Package {
+                package: file.name.clone(),
+                why: format!("its SHA-256 is {sha256}, the signed metadata says {}", file.sha256),
+            });
+        }
+        run("dpkg-deb", &["--extract", &deb, root])?;
+        user::remove(&deb)?;
+    }
+    Ok(())
+}
