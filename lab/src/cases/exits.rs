@@ -40,8 +40,7 @@ fn of_firmware(guest: &mut Guest, names: &[&str; 2], address: u64) -> Result<Str
     let machine = format!("{} {rom}", nested::accelerated(guest));
     shapes::start(guest, 1, &machine)?;
     let text = guest.pinfold(&["exits", "--qmp", shapes::MONITOR, "--seconds", "5", "--json"])?;
-    let json: Value = serde_json::from_str(text.lines().next().unwrap_or_default())
-        .or_else(|_| serde_json::from_str(text.trim()))
+    let json: Value = serde_json::from_str(text.trim())
         .map_err(|_| LabError::wrong("pinfold exits", text.clone()))?;
     if json["level"] != "A" {
         return Err(LabError::wrong("the level is not A", text));
@@ -156,7 +155,7 @@ fn watched(guest: &mut Guest) -> Result<(), LabError> {
             .map_err(|_| LabError::wrong(probe, output.stderr_text()))
     };
     let seen = look(guest, "sched")?;
-    if seen["found"]["level"] != "tracepoints" {
+    if seen["found"][0]["level"] != "tracepoints" {
         return Err(LabError::wrong("waits that only sums tell", seen["found"].to_string()));
     }
     look(guest, "locks").map(drop)
