@@ -167,7 +167,8 @@ fn lock(guest: &mut Guest, exits: &[&str]) -> Result<&'static str, LabError> {
         return Ok("this kernel has no lockdown");
     }
     let output = guest.run(&[&["/usr/bin/pinfold"], exits].concat())?;
-    let said = output.stderr_text();
+    // A machine with a monitor has a table of counts nevertheless, which says why there are no times.
+    let said = output.stdout_text() + &output.stderr_text();
     match said.contains("locked down (confidentiality)") {
         true => Ok("under lockdown that is said"),
         false => Err(LabError::wrong("exits under lockdown", said)),
