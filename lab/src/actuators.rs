@@ -24,6 +24,8 @@ const fn actuator(
 
 const SIMULATED: &str = "simulated";
 const LIVE: &str = "live, simulated";
+/// The machine where the tests run has the controller in version 1.
+const LIVE_V1: &str = "live where the tests' machine has it so, simulated";
 const V1: &[&str] = &["cgroup v1: isolate", "cgroup v1: apply", "cgroup v1: undo"];
 const V2: &[&str] = &[
     "cgroup v2, cpuset unused: isolate",
@@ -35,9 +37,9 @@ const V2: &[&str] = &[
 ];
 const KNOBS: &[&str] = &["knobs of the host"];
 
-const ACTUATORS: [Actuator; 26] = [
+const ACTUATORS: [Actuator; 28] = [
     actuator("affinity of threads", LIVE, V2),
-    actuator("scheduling policy", LIVE, &[]),
+    actuator("scheduling policy", LIVE, &["isolate, undo: 2 PUs"]),
     actuator("cpuset, cgroup v1", LIVE, V1),
     actuator("cpuset, cgroup v2", SIMULATED, V2),
     actuator("partition below the root (local)", SIMULATED, &["cgroup v2, cpuset unused: part"]),
@@ -56,8 +58,10 @@ const ACTUATORS: [Actuator; 26] = [
     actuator("frequency and governor", SIMULATED, &["cpufreq"]),
     actuator("CPU speed: stall", "live", &["vnodes: stall"]),
     actuator("CPU speed: hogs", "live", &["vnodes: hogs"]),
-    actuator("CPU speed: fracas, cgroup v2", LIVE, &["vnodes: fracas"]),
-    actuator("CPU speed: quota, cgroup v2", LIVE, &["vnodes: quota"]),
+    actuator("CPU speed: fracas, cgroup v2", SIMULATED, &["vnodes: fracas"]),
+    actuator("CPU speed: fracas, cgroup v1", LIVE_V1, &[]),
+    actuator("CPU speed: quota, cgroup v2", SIMULATED, &["vnodes: quota"]),
+    actuator("CPU speed: quota, cgroup v1", LIVE_V1, &[]),
     actuator("CPU speed: gov, freq", LIVE, &["vnodes: gov"]),
     actuator("libvirt's own settings", "live: a real libvirtd", &[]),
     actuator("systemd's own lists", SIMULATED, &["systemd"]),
@@ -106,7 +110,8 @@ fn line(text: &str) -> Option<Line<'_>> {
 
 fn cell(one: &Actuator, kernel: &str, lines: &[Line<'_>]) -> String {
     if one.cases.is_empty() {
-        return "–".to_owned();
+        let what = if one.elsewhere.starts_with("live") { "live" } else { "simulated" };
+        return format!("not tested: no case of the lab; {what} only");
     }
     let mut found = lines.iter().filter(|(case, at, ..)| {
         *at == kernel && one.cases.iter().any(|start| case.starts_with(start))
@@ -175,7 +180,8 @@ mod tests {
         assert!(row("remote").contains("| told: this kernel has none |"));
         assert!(row("huge pages").contains("| **failed** |"));
         assert!(row("cgroup v1 | live").contains("has no cpuset of cgroup v1 |"));
-        assert!(row("libvirt").contains("| – | – | – |"));
+        assert!(row("libvirt").ends_with("| not tested: no case of the lab; live only |"));
+        assert!(row("resctrl").ends_with("| not tested: no case of the lab; simulated only |"));
         assert!(row("movable").ends_with("| lab |"));
     }
 }

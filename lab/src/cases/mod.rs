@@ -119,7 +119,7 @@ impl Case {
         Case::Topology(FOUR),
         Case::Topology(DIES),
         Case::Topology(BIG),
-        Case::Placed(TWO, placed("low-latency", 1, None)),
+        Case::Placed(TWO, placed("low-latency-rt", 1, None)),
         Case::Placed(DIES, placed("l3-exclusive", 2, None)),
         Case::Placed(BIG, placed("numa-exclusive", 4, None)),
         Case::Placed(NUMA, placed("low-latency", 2, Some(7))),

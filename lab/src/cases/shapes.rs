@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, Task};
 
 pub(super) const ROOT: &str = "/sys/fs/cgroup";
 pub(super) const MONITOR: &str = "/tmp/vm.qmp";
@@ -35,6 +35,10 @@ pub(super) fn isolate(guest: &mut Guest, placed: &Placed) -> Result<String, LabE
     let status = guest.pinfold(&["status", "--json"])?;
     let said = Said::parse(&status)?;
     expect_none("isolation is not so", intruders(&during, vm, &said))?;
+    let real_time = match placed.strategy.ends_with("-rt") {
+        true => real_time(&during, vm)?,
+        false => String::new(),
+    };
     guest.pinfold(&["undo", "--all"])?;
     // The kernel shows and takes no mask with a PU that is offline.
     put(guest, placed.offline, "1")?;
@@ -49,7 +53,24 @@ pub(super) fn isolate(guest: &mut Guest, placed: &Placed) -> Result<String, LabE
         many => format!("; {many} kernel threads of a node came back without the offline PU"),
     };
     let (strategy, pus, many) = (placed.strategy, &said.alone, before.tasks.len());
-    Ok(format!("{strategy} on PUs {pus}, {many} tasks and back{short}"))
+    Ok(format!("{strategy} on PUs {pus}{real_time}, {many} tasks and back{short}"))
+}
+
+/// The vCPUs take turns at the lowest real-time priority (`SCHED_RR`), nobody else of the machine.
+fn real_time(during: &Snapshot, vm: u32) -> Result<String, LabError> {
+    const ROUND_ROBIN: (i64, i64) = (1, 2);
+    let of_vm: Vec<_> = during.tasks.values().filter(|task| task.process_group == vm).collect();
+    let is_vcpu = |task: &Task| task.name.starts_with("CPU ");
+    if !of_vm.iter().any(|task| is_vcpu(task)) {
+        return Err(LabError::wrong("real-time vCPUs", "no thread has a vCPU's name"));
+    }
+    let wrong = of_vm.into_iter().filter_map(|task| {
+        let (_, priority, policy) = task.policy;
+        let is_right = ((priority, policy) == ROUND_ROBIN) == is_vcpu(task);
+        (!is_right).then(|| format!("{} has policy {policy}, priority {priority}", task.name))
+    });
+    expect_none("real-time vCPUs", wrong.collect())?;
+    Ok(" with rr 1".to_owned())
 }
 
 /// True for a difference in a kernel thread that has the mask of its node.
