@@ -89,19 +89,7 @@ pub(super) fn moves(
     (node, pid): (&Node, u32),
     doors: &[String],
 ) -> Result<Vec<Step>, SpeedError> {
-    let unattached = |why: &str, hint: &str| SpeedError::Unattached {
-        vnode: node.name.clone(),
-        what: format!("process {pid}"),
-        why: why.to_owned(),
-        hint: hint.to_owned(),
-    };
-    let Some(first) = proc_stat::of(host, Tid(pid))?.filter(|stat| !stat.has_ended()) else {
-        return Err(unattached("is not running", "`pgrep` finds its number"));
-    };
-    if first.is_kernel_thread() || pid == 1 {
-        let why = "is the kernel's or init, which is nobody's vnode";
-        return Err(unattached(why, "attach a group or another process"));
-    }
+    check(host, node, pid)?;
     let family = family(host, Tid(pid))?;
     let mut steps = Vec::new();
     for door in doors {
@@ -150,6 +138,24 @@ pub(super) fn moves(
         });
     }
     Ok(steps)
+}
+
+/// Fails unless the process runs and may be moved.
+fn check(host: &dyn Host, node: &Node, pid: u32) -> Result<(), SpeedError> {
+    let unattached = |why: &str, hint: &str| SpeedError::Unattached {
+        vnode: node.name.clone(),
+        what: format!("process {pid}"),
+        why: why.to_owned(),
+        hint: hint.to_owned(),
+    };
+    let Some(first) = proc_stat::of(host, Tid(pid))?.filter(|stat| !stat.has_ended()) else {
+        return Err(unattached("is not running", "`pgrep` finds its number"));
+    };
+    if first.is_kernel_thread() || pid == 1 {
+        let why = "is the kernel's or init, which is nobody's vnode";
+        return Err(unattached(why, "attach a group or another process"));
+    }
+    Ok(())
 }
 
 /// A process and all below it, parents first.
