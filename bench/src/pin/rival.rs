@@ -54,14 +54,13 @@ impl Bench {
             let mut text = String::new();
             for (tid, _) in &masks {
                 let mask = self.host.affinity(*tid)?;
-                let start_time = match note {
-                    Note::Nothing | Note::Masks(_) => None,
-                    Note::MasksOfTasks(_) => {
-                        proc_stat::at(&self.host, &paths::task_stat(*tid, *tid))?
-                    }
-                };
-                let start_time = start_time.map_or(0, |stat| stat.start_time);
-                text.push_str(&format!("{tid} {start_time} {mask}\n"));
+                text.push_str(&format!("{tid} {mask}"));
+                if let Note::MasksOfTasks(_) = note {
+                    let stat = proc_stat::at(&self.host, &paths::task_stat(*tid, *tid))?;
+                    let stat = stat.ok_or_else(|| format!("thread {tid} has ended"))?;
+                    text.push_str(&format!(" {}", stat.start_time));
+                }
+                text.push('\n');
             }
             file.append("masks", text.as_bytes())?;
         }

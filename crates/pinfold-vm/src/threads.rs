@@ -8,7 +8,8 @@
 //!
 //! The list is taken before and after the questions, until both agree (or a census tells that
 //! they do): threads are born at any time (hotplug, worker pools), and a monitor's answer about
-//! a list that has changed is worth nothing. The threads themselves are read while QEMU works on its answers.
+//! a list that has changed is worth nothing. The threads themselves are read while QEMU works on
+//! its answers.
 //!
 //! Kernel threads that work for the machine but lie outside its process are looked up by name:
 //! `vhost-PID` (Linux before 6.4, or with `fork_owner=0`) and `kvm-pit/PID`.

@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
-use crate::process::own_pid;
+use crate::process::{Spawn, own_pid};
 use crate::{Census, paths, proc_stat, proc_status};
 
 fn assert_shared<T: Send + Sync>(_: &T) {}
@@ -107,9 +107,9 @@ fn affinity_and_policy_of_an_own_thread() {
 #[test]
 fn a_census_tells_births_and_deaths() {
     let host = LiveHost::new().unwrap();
-    // Threads of a process of its own, so that only the newest number is shared with others.
-    let mut shell = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-    let pid = Tid(shell.id());
+    // A process of its own, so that only the newest number is shared with others.
+    let mut child = Spawn::new("sleep").args(["60"]).die_with_parent(true).start().unwrap();
+    let pid = child.pid();
     // Elsewhere tasks are born at any time, so two of them may need some tries to agree.
     let agrees = (0..1000).any(|_| {
         let first = Census::of(&host, pid);
@@ -119,7 +119,6 @@ fn a_census_tells_births_and_deaths() {
     let before = Census::of(&host, pid);
     std::thread::spawn(|| {}).join().unwrap();
     assert_ne!(before, Census::of(&host, pid), "a birth anywhere");
-    shell.kill().unwrap();
-    shell.wait().unwrap();
+    child.kill().unwrap();
     assert_eq!(Census::of(&host, pid), None);
 }
