@@ -10,6 +10,8 @@ use crate::packages::{ensure, Purpose};
 use crate::run::run;
 
 const FOLDER: &str = "crates/pinfold-host/bpf";
+/// What every program includes.
+const SHARED: &str = "kernel.h";
 
 /// Installs the compiler, compiles every program, writes the stamps.
 pub fn bpf(root: &Path) -> Result<(), String> {
@@ -61,7 +63,7 @@ fn sources(root: &Path) -> Result<Vec<PathBuf>, String> {
 fn stamp(source: &Path) -> Result<String, String> {
     let object = source.to_string_lossy().replace(".bpf.c", ".bpf.o");
     let mut text = String::new();
-    for path in [source, Path::new(&object)] {
+    for path in [source, &source.with_file_name(SHARED), Path::new(&object)] {
         let bytes = fs::read(path).map_err(|error| format!("{}: {}", path.display(), error))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         text.push_str(&format!("{:016x} {}\n", fnv1a(&bytes), name));

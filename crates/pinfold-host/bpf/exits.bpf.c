@@ -9,24 +9,10 @@
 // Most programs are at raw tracepoints, whose arguments are there without a record being made of
 // them, which makes an event cheaper; the loader checks their order by the record's `format`.
 // Those that need what only the record has find it at the places that the loader reads from
-// there. No header of a kernel is used. Compiled by `cargo xtask bpf`; the object beside is what
+// there. Compiled by `cargo xtask bpf`; the object beside is what
 // Pinfold loads. Needs Linux 5.5 (bpf_probe_read_kernel).
 
-typedef unsigned char u8;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-
-#define SEC(name) __attribute__((section(name), used))
-#define INLINE static inline __attribute__((always_inline))
-
-// The parts of the kernel's interface that are used: include/uapi/linux/bpf.h.
-enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2 };
-enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
-static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
-static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
-static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
-static u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
-static long (*bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
+#include "kernel.h"
 
 // Where the fields are in the records of this kernel's events; 0: there is no such field.
 const volatile u32 reason_at = 0;      // of the exit
@@ -87,33 +73,10 @@ struct address_key {
 };
 
 // 1 while exits are counted.
-struct {
-    int (*type)[BPF_MAP_TYPE_ARRAY];
-    int (*max_entries)[1];
-    u32 *key;
-    u64 *value;
-} is_on SEC(".maps");
-
-struct {
-    int (*type)[BPF_MAP_TYPE_HASH];
-    int (*max_entries)[1024];
-    u32 *key;
-    struct thread *value;
-} threads SEC(".maps");
-
-struct {
-    int (*type)[BPF_MAP_TYPE_HASH];
-    int (*max_entries)[16384];
-    struct exit_key *key;
-    struct stretches *value;
-} exits SEC(".maps");
-
-struct {
-    int (*type)[BPF_MAP_TYPE_HASH];
-    int (*max_entries)[16384];
-    struct address_key *key;
-    u64 *value;
-} addresses SEC(".maps");
+MAP(is_on, BPF_MAP_TYPE_ARRAY, 1, u32, u64);
+MAP(threads, BPF_MAP_TYPE_HASH, 1024, u32, struct thread);
+MAP(exits, BPF_MAP_TYPE_HASH, 16384, struct exit_key, struct stretches);
+MAP(addresses, BPF_MAP_TYPE_HASH, 16384, struct address_key, u64);
 
 INLINE void add(struct stretches *sum, u64 ns)
 {

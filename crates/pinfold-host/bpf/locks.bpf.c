@@ -6,23 +6,9 @@
 // the loader fills in from the kernel's `format` files, so no BTF is needed.
 // Compiled by `cargo xtask bpf`; the object beside is what Pinfold loads.
 
-typedef int s32;
-typedef unsigned int u32;
-typedef unsigned long long u64;
+#include "kernel.h"
 
-#define SEC(name) __attribute__((section(name), used))
 #define FRAMES 48
-
-// The parts of the kernel's interface that are used: include/uapi/linux/bpf.h.
-enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_STACK_TRACE = 7 };
-enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_F_USER_STACK = 256 };
-static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
-static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
-static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
-static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
-static u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
-static long (*bpf_get_stackid)(void *context, void *map, u64 flags) = (void *)27;
-static long (*bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 
 // Byte offsets in the records of the tracepoints; set by the loader.
 const volatile u32 enter_address = 16;
@@ -62,45 +48,21 @@ struct account {
     u64 again; // calls that came too late to wait
 };
 
-struct {
-    int (*type)[BPF_MAP_TYPE_HASH];
-    int (*max_entries)[1024];
-    u32 *key;
-    u32 *value;
-} processes SEC(".maps");
+MAP(processes, BPF_MAP_TYPE_HASH, 1024, u32, u32);
 
-struct {
-    int (*type)[BPF_MAP_TYPE_HASH];
-    int (*max_entries)[8192];
-    u64 *key; // process and thread
-    struct call *value;
-} calls SEC(".maps");
+// By process and thread.
+MAP(calls, BPF_MAP_TYPE_HASH, 8192, u64, struct call);
+MAP(places, BPF_MAP_TYPE_HASH, 32768, struct place, struct account);
 
-struct {
-    int (*type)[BPF_MAP_TYPE_HASH];
-    int (*max_entries)[32768];
-    struct place *key;
-    struct account *value;
-} places SEC(".maps");
-
-struct {
-    int (*type)[BPF_MAP_TYPE_STACK_TRACE];
-    int (*max_entries)[16384];
-    u32 *key;
-    u64 (*value)[FRAMES];
-} stacks SEC(".maps");
+typedef u64 frames[FRAMES];
+MAP(stacks, BPF_MAP_TYPE_STACK_TRACE, 16384, u32, frames);
 
 // 0: calls that did not fit; 1: calls whose place did not fit; 2: waits without a stack;
 // 3: calls that were seen to end, not to begin.
 enum { CALLS = 0, PLACES = 1, STACKS = 2, UNSEEN = 3 };
-struct {
-    int (*type)[BPF_MAP_TYPE_ARRAY];
-    int (*max_entries)[4];
-    u32 *key;
-    u64 *value;
-} lost SEC(".maps");
+MAP(lost, BPF_MAP_TYPE_ARRAY, 4, u32, u64);
 
-static __attribute__((always_inline)) void count(u32 which)
+INLINE void count(u32 which)
 {
     u64 *number = bpf_map_lookup_elem(&lost, &which);
     if (number)

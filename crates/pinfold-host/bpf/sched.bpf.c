@@ -11,27 +11,12 @@
 // kernel's `format` files, so no BTF is needed.
 // Compiled by `cargo xtask bpf`; the object beside is what Pinfold loads.
 
-typedef int s32;
-typedef unsigned int u32;
-typedef unsigned long long u64;
+#include "kernel.h"
 
-#define SEC(name) __attribute__((section(name), used))
 #define TASKS 4096
 #define BUCKETS 640
 #define SLICES 16
 #define NAME 16
-
-// The parts of the kernel's interface that are used: include/uapi/linux/bpf.h.
-enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_PERCPU_ARRAY = 6 };
-enum { BPF_NOEXIST = 1 };
-static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
-static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
-static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
-static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
-static u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
-static u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
-static long (*bpf_get_current_comm)(void *buffer, u32 size) = (void *)16;
-static long (*bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 
 // Byte offsets in the records of the tracepoints; set by the loader.
 const volatile u32 switch_state = 32;
@@ -107,52 +92,18 @@ struct runner {
     u64 tid; // the last of that name
 };
 
-struct {
-    int (*type)[BPF_MAP_TYPE_HASH];
-    int (*max_entries)[TASKS];
-    u32 *key;
-    struct task *value;
-} tasks SEC(".maps");
-
-struct {
-    int (*type)[BPF_MAP_TYPE_ARRAY];
-    int (*max_entries)[TASKS];
-    u32 *key;
-    struct account *value;
-} accounts SEC(".maps");
-
-struct {
-    int (*type)[BPF_MAP_TYPE_PERCPU_ARRAY];
-    int (*max_entries)[1];
-    u32 *key;
-    struct pu *value;
-} pus SEC(".maps");
-
-struct {
-    int (*type)[BPF_MAP_TYPE_HASH];
-    int (*max_entries)[16384];
-    struct waker *key;
-    u64 *value;
-} wakers SEC(".maps");
-
-struct {
-    int (*type)[BPF_MAP_TYPE_HASH];
-    int (*max_entries)[16384];
-    struct waker *key;
-    struct runner *value;
-} runners SEC(".maps");
+MAP(tasks, BPF_MAP_TYPE_HASH, TASKS, u32, struct task);
+MAP(accounts, BPF_MAP_TYPE_ARRAY, TASKS, u32, struct account);
+MAP(pus, BPF_MAP_TYPE_PERCPU_ARRAY, 1, u32, struct pu);
+MAP(wakers, BPF_MAP_TYPE_HASH, 16384, struct waker, u64);
+MAP(runners, BPF_MAP_TYPE_HASH, 16384, struct waker, struct runner);
 
 // 0: accounts in use; 1: births without an account; 2: names of wakers and runners that did
 // not fit.
 enum { USED = 0, UNBORN = 1, NAMELESS = 2 };
-struct {
-    int (*type)[BPF_MAP_TYPE_ARRAY];
-    int (*max_entries)[3];
-    u32 *key;
-    u64 *value;
-} lost SEC(".maps");
+MAP(lost, BPF_MAP_TYPE_ARRAY, 3, u32, u64);
 
-static __attribute__((always_inline)) void count(u32 which)
+INLINE void count(u32 which)
 {
     u64 *number = bpf_map_lookup_elem(&lost, &which);
     if (number)
@@ -160,7 +111,7 @@ static __attribute__((always_inline)) void count(u32 which)
 }
 
 // 0..15 as they are, then 16 equal buckets for each power of two.
-static __attribute__((always_inline)) u32 bucket(u64 ns)
+INLINE u32 bucket(u64 ns)
 {
     u64 left = ns;
     u32 power = 0;
@@ -179,7 +130,7 @@ static __attribute__((always_inline)) u32 bucket(u64 ns)
 }
 
 // Puts a slice into the account of who ran instead.
-static __attribute__((always_inline)) void credit(u32 account, const struct slice *slice, u64 ns)
+INLINE void credit(u32 account, const struct slice *slice, u64 ns)
 {
     struct waker key = { .account = account };
     struct runner *runner;
@@ -197,7 +148,7 @@ static __attribute__((always_inline)) void credit(u32 account, const struct slic
     }
 }
 
-static __attribute__((always_inline)) void came(struct task *task, const struct pu *pu, u64 now)
+INLINE void came(struct task *task, const struct pu *pu, u64 now)
 {
     u32 index = task->account;
     struct account *account = bpf_map_lookup_elem(&accounts, &index);
@@ -240,7 +191,7 @@ static __attribute__((always_inline)) void came(struct task *task, const struct 
     }
 }
 
-static __attribute__((always_inline)) void went(struct task *task, u64 state, u32 process, u64 now)
+INLINE void went(struct task *task, u64 state, u32 process, u64 now)
 {
     u32 index = task->account;
     struct account *account = bpf_map_lookup_elem(&accounts, &index);
@@ -293,7 +244,7 @@ int on_switch(void *record)
     return 0;
 }
 
-static __attribute__((always_inline)) int queued(const void *place)
+INLINE int queued(const void *place)
 {
     u32 tid = 0;
     struct task *task;

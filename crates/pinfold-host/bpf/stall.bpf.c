@@ -9,25 +9,9 @@
 // Compiled by `cargo xtask bpf`; the object beside is what Pinfold loads. Needs Linux 5.17
 // (bpf_loop).
 
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef long long s64;
+#include "kernel.h"
 
-#define SEC(name) __attribute__((section(name), used))
 #define MAX_PUS 4096
-
-// The parts of the kernel's interface that are used: include/uapi/linux/bpf.h.
-enum { BPF_MAP_TYPE_ARRAY = 2 };
-struct bpf_perf_event_value {
-    u64 counter;
-    u64 enabled;
-    u64 running;
-};
-static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
-static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
-static u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
-static long (*bpf_perf_prog_read_value)(void *ctx, struct bpf_perf_event_value *value, u32 size) = (void *)56;
-static long (*bpf_loop)(u32 count, void *callback, void *context, u64 flags) = (void *)181;
 
 // What the supervisor wishes of a PU; the program only reads it.
 struct wish {
@@ -46,27 +30,11 @@ struct account {
 };
 
 // CLOCK_MONOTONIC until which the supervisor vouches for the program.
-struct {
-    int (*type)[BPF_MAP_TYPE_ARRAY];
-    int (*max_entries)[1];
-    u32 *key;
-    u64 *value;
-} beat SEC(".maps");
+MAP(beat, BPF_MAP_TYPE_ARRAY, 1, u32, u64);
 
 // By OS index of the PU; made as large as the machine is.
-struct {
-    int (*type)[BPF_MAP_TYPE_ARRAY];
-    int (*max_entries)[MAX_PUS];
-    u32 *key;
-    struct wish *value;
-} wishes SEC(".maps");
-
-struct {
-    int (*type)[BPF_MAP_TYPE_ARRAY];
-    int (*max_entries)[MAX_PUS];
-    u32 *key;
-    struct account *value;
-} accounts SEC(".maps");
+MAP(wishes, BPF_MAP_TYPE_ARRAY, MAX_PUS, u32, struct wish);
+MAP(accounts, BPF_MAP_TYPE_ARRAY, MAX_PUS, u32, struct account);
 
 struct spin {
     u64 until_ns;
