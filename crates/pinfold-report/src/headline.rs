@@ -49,8 +49,8 @@ pub(crate) fn noun(metric: Metric) -> &'static str {
 }
 
 /// `12.4× shorter`, `5.10 % higher`, `the same`.
-pub(crate) fn change(metric: Metric, ratio: f64) -> String {
-    let (amount, direction) = change_parts(metric, ratio);
+pub(crate) fn change(metric: Metric, comparison: &Comparison) -> String {
+    let (amount, direction) = change_parts(metric, comparison.ratio, unit_of(comparison));
     format!("{amount} {direction}").trim().to_owned()
 }
 
@@ -61,7 +61,8 @@ pub(crate) fn change_between(metric: Metric, comparison: &Comparison) -> String 
     } else {
         (comparison.low, comparison.high)
     };
-    let (first, last) = (change_parts(metric, first), change_parts(metric, last));
+    let unit = unit_of(comparison);
+    let (first, last) = (change_parts(metric, first, unit), change_parts(metric, last, unit));
     if first == last {
         return format!("{} {}", last.0, last.1).trim().to_owned();
     }
@@ -69,7 +70,23 @@ pub(crate) fn change_between(metric: Metric, comparison: &Comparison) -> String 
     format!("{} to {} {}", first_words.trim(), last.0, last.1).trim().to_owned()
 }
 
-fn change_parts(metric: Metric, ratio: f64) -> (String, &'static str) {
+/// How the changes of one comparison are told: all in the same way, so that they can be compared.
+#[derive(Clone, Copy)]
+enum ChangeUnit {
+    Factor,
+    Percent,
+}
+
+/// Factors, if the change or an end of its interval is twofold.
+fn unit_of(comparison: &Comparison) -> ChangeUnit {
+    let ratios = [comparison.low, comparison.ratio, comparison.high];
+    match ratios.iter().any(|ratio| ratio.max(1.0 / ratio) >= 2.0) {
+        true => ChangeUnit::Factor,
+        false => ChangeUnit::Percent,
+    }
+}
+
+fn change_parts(metric: Metric, ratio: f64, unit: ChangeUnit) -> (String, &'static str) {
     if !ratio.is_finite() || ratio <= 0.0 {
         return (format::MISSING.to_owned(), "");
     }
@@ -80,12 +97,10 @@ fn change_parts(metric: Metric, ratio: f64) -> (String, &'static str) {
         (false, false) => "shorter",
     };
     let factor = ratio.max(1.0 / ratio);
-    if factor < 1.0005 {
-        ("the same".to_owned(), "")
-    } else if factor >= 2.0 {
-        (format::ratio(factor), direction)
-    } else {
-        (format::percent((ratio - 1.0).abs()), direction)
+    match unit {
+        _ if factor < 1.0005 => ("the same".to_owned(), ""),
+        ChangeUnit::Factor => (format::ratio(factor), direction),
+        ChangeUnit::Percent => (format::percent((ratio - 1.0).abs()), direction),
     }
 }
 
@@ -114,7 +129,7 @@ fn compared(
     (row, comparison): (&RankingRow, &Comparison),
 ) -> Headline {
     let metric = page.answer.metric;
-    let change = change(metric, comparison.ratio);
+    let change = change(metric, comparison);
     let measured = measured_on(page);
     let sure = format!(
         "95 % interval {}, p = {} after Holm’s correction, {} VM starts each; {}; {measured}",
@@ -161,7 +176,7 @@ fn without_winner(page: &Page, baseline: &str) -> Headline {
             format!(
                 "{} makes the {noun} {} than {baseline} does, but {}; {load}",
                 candidate.name,
-                change(page.answer.metric, comparison.ratio),
+                change(page.answer.metric, comparison),
                 match candidate.keeps_limit {
                     Some(false) => "breaks the limit",
                     Some(true) | None => "was not chosen",
@@ -208,7 +223,7 @@ pub(crate) fn figures(page: &Page) -> Vec<Figure> {
         row(winner).and_then(|row| Some((row, row.comparison.as_ref()?)))
     {
         figures.push(Figure {
-            value: change(metric, comparison.ratio),
+            value: change(metric, comparison),
             label: noun(metric).to_owned(),
             note: format!("95 % interval {}", change_between(metric, comparison)),
         });
@@ -253,7 +268,7 @@ fn cost(
     };
     let comparison = page.ranking(metric, load)?.row(winner?)?.comparison.as_ref()?;
     Some(Figure {
-        value: change(metric, comparison.ratio),
+        value: change(metric, comparison),
         label: noun(metric).to_owned(),
         note: format!("what it costs or brings besides; {}", change_between(metric, comparison)),
     })
@@ -294,9 +309,15 @@ fn accelerator(accelerator: Accelerator) -> Figure {
 mod tests {
     use super::*;
 
+    fn between(ratio: f64, low: f64, high: f64) -> Comparison {
+        Comparison { ratio, low, high, p_holm: None, verdict: Verdict::Same }
+    }
+
     #[test]
     fn changes_in_words() {
-        let check = |metric, ratio: f64, text: &str| assert_eq!(change(metric, ratio), text);
+        let check = |metric, ratio: f64, text: &str| {
+            assert_eq!(change(metric, &between(ratio, ratio, ratio)), text);
+        };
         check(Metric::SpinGap, 0.08, "12.5× shorter");
         check(Metric::SpinGap, 0.8, "20.0 % shorter");
         check(Metric::SpinGap, 1.23, "23.0 % longer");
@@ -309,16 +330,18 @@ mod tests {
     }
 
     #[test]
-    fn intervals_in_words() {
-        let check = |ratio: f64, low: f64, high: f64, text: &str| {
-            let verdict = Verdict::Same;
-            let comparison = Comparison { ratio, low, high, p_holm: None, verdict };
-            assert_eq!(change_between(Metric::SpinGap, &comparison), text);
+    fn a_change_and_its_interval_are_told_in_one_unit() {
+        let check = |ratio: f64, low: f64, high: f64, change_text: &str, interval: &str| {
+            let comparison = between(ratio, low, high);
+            assert_eq!(change(Metric::SpinGap, &comparison), change_text);
+            assert_eq!(change_between(Metric::SpinGap, &comparison), interval);
         };
-        check(0.08, 0.05, 0.1, "10.0× to 20.0× shorter");
-        check(0.9, 0.8, 1.1, "10.0 % longer to 20.0 % shorter");
-        check(1.2, 1.1, 3.0, "10.0 % to 3.00× longer");
-        check(1.0, 1.0, 1.0, "the same");
-        check(f64::NAN, f64::NAN, f64::NAN, "–");
+        check(0.08, 0.05, 0.1, "12.5× shorter", "10.0× to 20.0× shorter");
+        check(0.9, 0.8, 1.1, "10.0 % shorter", "10.0 % longer to 20.0 % shorter");
+        check(1.2, 1.1, 3.0, "1.20× longer", "1.10× to 3.00× longer");
+        check(0.6, 0.25, 1.1, "1.67× shorter", "1.10× longer to 4.00× shorter");
+        check(0.4, 0.2, 1.0, "2.50× shorter", "the same to 5.00× shorter");
+        check(1.0, 1.0, 1.0, "the same", "the same");
+        check(f64::NAN, f64::NAN, f64::NAN, "–", "–");
     }
 }

@@ -101,7 +101,7 @@ pub(crate) fn matrix(page: &Page) -> Option<Matrix> {
             class: forest::verdict_class(&comparison.verdict),
             sign: forest::verdict_sign(&comparison.verdict),
             word: forest::verdict_word(&comparison.verdict),
-            change: change(metric, comparison.ratio),
+            change: change(metric, comparison),
         })
     };
     let rows: Vec<_> = Metric::ALL
