@@ -1,6 +1,7 @@
 //! The page of figures: one section for each benchmark, replaced by the next run.
 
 use pinfold_host::user;
+use pinfold_report::format::grouped;
 
 use crate::Failure;
 
@@ -65,15 +66,7 @@ impl Table {
 
 /// `12,345`.
 pub fn thousands(number: f64) -> String {
-    let text = format!("{number:.0}");
-    let mut grouped = String::new();
-    for (index, digit) in text.chars().enumerate() {
-        if index > 0 && (text.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
+    grouped(&format!("{number:.0}"), ',')
 }
 
 /// Puts a text between the marks of its name in a page that people write.

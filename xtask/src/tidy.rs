@@ -46,6 +46,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-vm",
             "pinfold-probe",
             "pinfold-study",
+            "pinfold-report",
         ],
     ),
     (

@@ -74,11 +74,16 @@ pub fn probability(p: f64) -> String {
 /// A whole number in groups of three: `12 345`, with narrow no-break spaces.
 #[must_use]
 pub fn count(number: u64) -> String {
-    let digits = number.to_string();
+    grouped(&number.to_string(), '\u{202f}')
+}
+
+/// Digits in groups of three: `12,345`.
+#[must_use]
+pub fn grouped(digits: &str, separator: char) -> String {
     let mut text = String::new();
     for (index, digit) in digits.char_indices() {
         if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push('\u{202f}');
+            text.push(separator);
         }
         text.push(digit);
     }

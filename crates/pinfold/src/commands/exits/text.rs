@@ -2,6 +2,7 @@
 
 use pinfold_host::Address;
 use pinfold_probe::exits::{AddressRow, ExitTable, Kind, Row, Vcpu};
+use pinfold_report::format;
 use serde_json::{Value, json};
 
 use super::Answer;
@@ -268,24 +269,13 @@ fn three(value: f64) -> String {
         _ => {
             let whole = format!("{:.0}", value.abs());
             let sign = if value < 0.0 { "-" } else { "" };
-            format!("{sign}{}", thousands(&whole))
+            format!("{sign}{}", format::grouped(&whole, ','))
         }
     }
 }
 
 fn grouped(number: u64) -> String {
-    thousands(&number.to_string())
-}
-
-fn thousands(digits: &str) -> String {
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    format::grouped(&number.to_string(), ',')
 }
 
 #[cfg(test)]
