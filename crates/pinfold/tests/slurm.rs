@@ -46,6 +46,34 @@ note = "slower"
 values = { nap = "0.8" }
 "#;
 
+/// One machine under two placements, in two blocks: each block is a part of one node.
+const GUESTS: &str = r#"
+name = "guests"
+repetitions = 2
+time-limit = "60s"
+probes = ["switches"]
+[baseline]
+strategy = "none"
+[[factor]]
+name = "accelerator"
+levels = ["tcg"]
+[[factor]]
+name = "n_vcpu"
+levels = [1]
+[[factor]]
+name = "strategy"
+levels = ["none", "compact"]
+[[workload]]
+name = "swaptions"
+pinload = ["parallel", "swaptions", "--threads", "{n_vcpu}", "--size", "small"]
+lasts = "1s"
+[[plot]]
+name = "times"
+figure = "parallel"
+labels = { part = "roi" }
+x = "strategy"
+"#;
+
 /// A cluster of three nodes on this machine. Dropping it ends all its processes.
 struct Cluster {
     daemons: BTreeMap<String, Child>,
@@ -208,20 +236,23 @@ impl Cluster {
         (status.code(), output.stdout_text(), output.stderr_text())
     }
 
-    /// Node of each trial by block, and the rows of `trials.csv`.
+    /// The rows of `trials.csv`.
     fn trials(&self, store: &str) -> Vec<BTreeMap<String, String>> {
+        self.table(store, "trials")
+    }
+
+    fn table(&self, store: &str, name: &str) -> Vec<BTreeMap<String, String>> {
         let out = self.path("tables");
         let (code, _, said) = self.run(&["export", store, "--out", &out]);
         assert_eq!(code, Some(0), "{said}");
-        let text = user::read_text(&format!("{out}/trials.csv")).expect("a table");
+        let text = user::read_text(&format!("{out}/{name}.csv")).expect("a table");
         let mut lines = text.lines().map(|line| line.split(',').map(str::to_owned));
         let head: Vec<String> = lines.next().expect("a head").collect();
         lines.map(|line| head.iter().cloned().zip(line).collect()).collect()
     }
 
-    /// Ends every process that was started under this cluster and has this in its environment,
-    /// with the `slurmstepd` that it has for a parent, which would tell of it.
-    fn end_all(&self, mark: &str) {
+    /// Every process that was started under this cluster and has this in its environment.
+    fn processes(&self, mark: &str) -> Vec<Tid> {
         let own = self.path("slurm.conf");
         let mut found = Vec::new();
         for name in user::list("/proc").unwrap_or_default() {
@@ -233,14 +264,15 @@ impl Cluster {
                 found.push(pid);
             }
         }
-        let field = |pid: Tid, name: &str| {
-            let text = user::read_text(&format!("/proc/{}/status", pid.0)).unwrap_or_default();
-            let line = text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-            line.map(str::to_owned).unwrap_or_default()
-        };
-        let parent = |pid: &Tid| field(*pid, "PPid:").parse().ok().map(Tid);
+        found
+    }
+
+    /// Ends them, with the `slurmstepd` that each has for a parent, which would tell of it.
+    fn end_all(&self, mark: &str) {
+        let found = self.processes(mark);
+        let parent = |pid: &Tid| status_of(*pid, "PPid:").parse().ok().map(Tid);
         let parents: Vec<Tid> = found.iter().filter_map(parent).collect();
-        let steps = parents.into_iter().filter(|pid| field(*pid, "Name:") == "slurmstepd");
+        let steps = parents.into_iter().filter(|pid| status_of(*pid, "Name:") == "slurmstepd");
         for pid in steps.chain(found.iter().copied()) {
             // It may have ended meanwhile.
             match process::signal(pid, Signaled::Kill) {
@@ -248,6 +280,13 @@ impl Cluster {
             }
         }
     }
+}
+
+/// A field of `/proc/PID/status`; empty if the process has ended.
+fn status_of(pid: Tid, name: &str) -> String {
+    let text = user::read_text(&format!("/proc/{}/status", pid.0)).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    line.map(str::to_owned).unwrap_or_default()
 }
 
 impl Drop for Cluster {
@@ -271,10 +310,11 @@ type Scene = fn(&Cluster, &str);
 fn studies_run_on_a_real_cluster() {
     let Some(mut cluster) = Cluster::start() else { return };
     let file = cluster.write("tiny.toml", STUDY);
-    let scenes: [(&str, Scene); 7] = [
+    let scenes: [(&str, Scene); 8] = [
         ("through a shared folder", through_a_shared_folder),
         ("tasks that fail once and always", tasks_that_fail_once_and_always),
         ("through srun", through_srun),
+        ("guests on nodes", guests_on_nodes),
         ("a node that does not fit", a_node_that_does_not_fit_ends_the_study),
         ("what is wrong", what_is_wrong_is_told),
         ("interrupted and detached", interrupted_and_detached),
@@ -356,6 +396,30 @@ fn through_srun(cluster: &Cluster, file: &str) {
     let key = |name: &&String| name.starts_with("pinfold-") && name.ends_with("-1");
     let copies: Vec<&String> = left.iter().filter(key).collect();
     assert!(copies.is_empty(), "copies of the program are left: {copies:?}");
+}
+
+fn guests_on_nodes(cluster: &Cluster, _: &str) {
+    if find_program("qemu-system-x86_64").is_none() {
+        println!("skipped: qemu-system-x86_64 is not installed (cargo xtask test installs it)");
+        return;
+    }
+    let file = cluster.write("guests.toml", GUESTS);
+    let (store, shared) = (cluster.path("guests.sqlite"), cluster.path("shared"));
+    let program = cluster.program("pinfold-guests", "");
+    let words = ["run", &file, "--engine", "slurm", "--store", &store];
+    let (code, told, said) =
+        cluster.run(&[&words[..], &["--shared", &shared, "--program", &program]].concat());
+    assert_eq!(code, Some(0), "{said}");
+    assert!(told.contains("6 of 6 trials done, 0 failed"), "{told}{said}");
+    let samples = cluster.table(&store, "samples");
+    let of = |figure: &str| -> BTreeSet<&str> {
+        let rows = samples.iter().filter(|row| row["figure"] == figure);
+        rows.map(|row| row["trial"].as_str()).collect()
+    };
+    assert_eq!([of("boot").len(), of("parallel").len(), of("switches").len()], [6; 3]);
+    let left = cluster.processes("SLURM_JOB_ID=");
+    let left: Vec<String> = left.into_iter().map(|pid| status_of(pid, "Name:")).collect();
+    assert!(!left.iter().any(|name| name.starts_with("qemu")), "guests outlived tasks: {left:?}");
 }
 
 fn a_node_that_does_not_fit_ends_the_study(cluster: &Cluster, file: &str) {
