@@ -12,10 +12,13 @@
 #include "kernel.h"
 
 #define MAX_PUS 4096
+#define SPREAD 4             // a sixteenth each time
+#define MOST_OWED_NS 2000000 // either way; stalls are far below what the kernel's watchdogs look at
 
 // What the supervisor wishes of a PU; the program only reads it.
 struct wish {
     u64 stolen;     // millionths of the run time that the CPU shall not have
+    u64 usual_ns;   // a stall that is no longer is paid at once
     u64 longest_ns; // longest single stall
 };
 
@@ -59,7 +62,6 @@ int stall(void *context)
     struct bpf_perf_event_value value = {};
     struct spin spin;
     u64 ran;
-    s64 longest;
     s64 pay;
 
     if (!until || !wish || !account || bpf_perf_prog_read_value(context, &value, sizeof(value)))
@@ -72,21 +74,25 @@ int stall(void *context)
         account->idle_ns += ran;
         return 0;
     }
-    longest = (s64)wish->longest_ns;
     account->owed_ns += (s64)(ran * wish->stolen / 1000000);
-    if (account->owed_ns < -longest)
-        account->owed_ns = -longest;
+    if (account->owed_ns < -MOST_OWED_NS)
+        account->owed_ns = -MOST_OWED_NS;
     if (account->owed_ns <= 0)
         return 0;
-    pay = account->owed_ns < longest ? account->owed_ns : longest;
+    pay = account->owed_ns;
+    // An interrupt that came late owes more than one period's stall: that is spread over the next.
+    if (pay > (s64)wish->usual_ns)
+        pay = (s64)wish->usual_ns + ((pay - (s64)wish->usual_ns) >> SPREAD);
+    if (pay > (s64)wish->longest_ns)
+        pay = (s64)wish->longest_ns;
     spin.until_ns = start + (u64)pay;
     bpf_loop(1 << 22, spin_on, &spin, 0);
     pay = (s64)(bpf_ktime_get_ns() - start);
     account->spun_ns += (u64)pay;
     account->owed_ns -= pay;
-    if (account->owed_ns > longest) {
-        account->lost_ns += (u64)(account->owed_ns - longest);
-        account->owed_ns = longest;
+    if (account->owed_ns > MOST_OWED_NS) {
+        account->lost_ns += (u64)(account->owed_ns - MOST_OWED_NS);
+        account->owed_ns = MOST_OWED_NS;
     }
     return 0;
 }

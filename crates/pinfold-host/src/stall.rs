@@ -29,7 +29,10 @@ const PROGRAM: Named = Named("the BPF program stall");
 pub struct StallWish {
     /// Millionths of the cgroup's run time that it shall not have.
     pub stolen: u32,
-    /// Longest single stall in nanoseconds; what is owed beyond is paid later.
+    /// A stall of so many nanoseconds is paid at once; of what is owed beyond, as after an interrupt
+    /// that came late, each stall pays a sixteenth.
+    pub usual_ns: u64,
+    /// Longest single stall in nanoseconds, at most the 2 ms that may be owed.
     pub longest_ns: u64,
 }
 
@@ -122,7 +125,11 @@ impl Stall {
     /// # Errors
     /// [`HostError::File`] for a PU that the machine does not have.
     pub fn set(&mut self, pu: PuId, wish: StallWish) -> Result<(), HostError> {
-        let wish = Wish { stolen: wish.stolen.into(), longest_ns: wish.longest_ns };
+        let wish = Wish {
+            stolen: wish.stolen.into(),
+            usual_ns: wish.usual_ns,
+            longest_ns: wish.longest_ns,
+        };
         let is_full = wish.stolen == 0;
         self.wishes.set(pu.0, wish, 0).map_err(|error| PROGRAM.refused("set", &error))?;
         let Some(timer) = self.timers.get(&pu) else { return Ok(()) };

@@ -116,6 +116,7 @@ impl Timer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wish {
     pub(crate) stolen: u64,
+    pub(crate) usual_ns: u64,
     pub(crate) longest_ns: u64,
 }
 

@@ -16,8 +16,7 @@ use crate::SpeedError;
 use crate::calibrate::{Cost, Costs, Spent};
 use crate::emulation::{CoreAccount, Emulation};
 
-/// Without a beat for so long the program stalls nobody any more.
-/// Longest single stall: far below what watchdogs of the kernel look at.
+/// Longest single stall, the most that may be owed.
 const LONGEST_NS: u64 = 2_000_000;
 /// Longest period.
 const LONGEST_PERIOD_NS: u64 = 1_000_000;
@@ -81,13 +80,29 @@ impl Stalling {
     }
 }
 
+/// So many millionths of each period, of which an interrupt costs `extra_ns`.
+///
+/// A stall that reaches beyond the next interrupt makes that one late, which then owes as much
+/// again: where there is room to pay late debts within the period, no stall leaves it. Interrupts
+/// are a little early and late anyway: what is within a twentieth is paid at once.
+fn wish(stolen: u32, period_ns: u64, extra_ns: i64) -> StallWish {
+    let share_ns = period_ns.saturating_mul(stolen.into()) / 1_000_000;
+    let room_ns = (period_ns - period_ns / 16).saturating_sub_signed(extra_ns.max(0));
+    let slack_ns = share_ns / 20;
+    let (usual_ns, longest_ns) = match share_ns + 2 * slack_ns <= room_ns {
+        true => (share_ns + slack_ns, room_ns),
+        false => (LONGEST_NS, LONGEST_NS),
+    };
+    StallWish { stolen, usual_ns, longest_ns }
+}
+
 impl Emulation for Stalling {
     fn turn_to_witness(&self) -> Option<u64> {
         Some(self.usual_ns)
     }
 
     fn take(&mut self, millionths: u32) -> Result<(), SpeedError> {
-        let wish = StallWish { stolen: millionths, longest_ns: LONGEST_NS };
+        let wish = wish(millionths, self.usual_ns, 0);
         for pu in self.cores.keys() {
             self.stall.set(*pu, wish)?;
         }
@@ -120,7 +135,7 @@ impl Emulation for Stalling {
             core.spent.change(share, account.interrupts);
             core.period_ns = period_ns;
             let stolen = u32::try_from(share).unwrap_or(0);
-            self.stall.set(pu, StallWish { stolen, longest_ns: LONGEST_NS })?;
+            self.stall.set(pu, wish(stolen, period_ns, core.spent.extra()))?;
             self.stall.set_period(pu, period_ns)?;
         }
         Ok(())
@@ -154,5 +169,25 @@ impl Emulation for Stalling {
             self.stall.set(*pu, StallWish::default())?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LONGEST_NS, wish};
+
+    #[test]
+    fn a_stall_stays_in_its_period_where_late_debts_have_room() {
+        let check = |stolen: u32, extra_ns: i64, expected: (u64, u64)| {
+            let wish = wish(stolen, 200_000, extra_ns);
+            assert_eq!((wish.usual_ns, wish.longest_ns), expected, "{stolen}");
+            assert_eq!(wish.stolen, stolen);
+        };
+        check(500_000, 0, (105_000, 187_500));
+        check(430_000, 14_000, (90_300, 173_500));
+        check(430_000, -3_000, (90_300, 187_500));
+        check(680_000, 14_000, (142_800, 173_500));
+        check(830_000, 14_000, (LONGEST_NS, LONGEST_NS));
+        check(950_000, 0, (LONGEST_NS, LONGEST_NS));
     }
 }
