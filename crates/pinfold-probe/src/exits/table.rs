@@ -147,7 +147,7 @@ pub(super) fn table(of: Origin, duration_ns: u64, threads: &[Watched]) -> ExitTa
     ExitTable {
         level: of.source.into(),
         duration_ns,
-        findings: findings(&all, &total, threads),
+        findings: findings(of, &all, &total, threads),
         total,
         vcpus,
         addresses,
@@ -249,7 +249,7 @@ fn deviation(sum: &Stretches) -> Option<f64> {
     Some((above / (n as f64 * (n - 1) as f64)).sqrt())
 }
 
-fn findings(all: &ThreadExits, total: &Vcpu, threads: &[Watched]) -> Vec<Finding> {
+fn findings(of: Origin, all: &ThreadExits, total: &Vcpu, threads: &[Watched]) -> Vec<Finding> {
     let mut found = Vec::new();
     if total.exits() == 0 {
         let text = "no exit was made while it was watched: there is nothing to count";
@@ -274,6 +274,13 @@ fn findings(all: &ThreadExits, total: &Vcpu, threads: &[Watched]) -> Vec<Finding
             "{} accesses are in no row of addresses: the kernel's table was full",
             all.no_address
         );
+        found.push(Finding::note("exits", text));
+    }
+    let is_risc_v = of.architecture == Some(Architecture::RiscV);
+    let faulted = || total.rows.iter().any(|row| row.name.ends_with("GUEST_PAGE_FAULT"));
+    if is_risc_v && all.addresses.is_empty() && faulted() {
+        let text = "accesses to devices are among the guest page faults and have no addresses: KVM \
+                    of RISC-V makes no event for them";
         found.push(Finding::note("exits", text));
     }
     let ended: Vec<String> = threads

@@ -87,6 +87,21 @@ fn what_is_less_than_whole_is_told() {
 }
 
 #[test]
+fn that_risc_v_tells_no_addresses_is_told() {
+    let of = Origin { source: ExitSource::Hardware, architecture: Some(Architecture::RiscV) };
+    let told = |reason: u64| {
+        let key = ExitKey { reason, is_mmio: false, is_ipi: false };
+        let mut thread = watched(0, &[(key, &[1])]);
+        thread.exits.addresses.clear();
+        let findings = table(of, 1_000, &[thread]).findings;
+        findings.into_iter().map(|found| found.text).collect::<Vec<_>>()
+    };
+    let said = told(23);
+    assert!(said.len() == 1 && said[0].contains("makes no event for them"), "{said:?}");
+    assert!(told(10).is_empty(), "a call is no access");
+}
+
+#[test]
 fn an_empty_observation_has_no_numbers() {
     let nothing = Watched { vcpu: 0, exits: ThreadExits::default(), has_ended: false };
     let table = table(X86, 0, &[nothing]);
