@@ -50,28 +50,20 @@ values = { nap = "0.8" }
 const GUESTS: &str = r#"
 name = "guests"
 repetitions = 2
-time-limit = "60s"
 probes = ["switches"]
 [baseline]
 strategy = "none"
 [[factor]]
-name = "accelerator"
-levels = ["tcg"]
+name = "strategy"
+levels = ["none", "compact"]
 [[factor]]
 name = "n_vcpu"
 levels = [1]
-[[factor]]
-name = "strategy"
-levels = ["none", "compact"]
 [[workload]]
 name = "swaptions"
 pinload = ["parallel", "swaptions", "--threads", "{n_vcpu}", "--size", "small"]
+time-limit = "60s"
 lasts = "1s"
-[[plot]]
-name = "times"
-figure = "parallel"
-labels = { part = "roi" }
-x = "strategy"
 "#;
 
 /// A cluster of three nodes on this machine. Dropping it ends all its processes.
