@@ -332,6 +332,7 @@ fn sections(found: &Findings, refused: &[Refused]) -> Vec<(&'static str, Table)>
         ("spin", found.spin()),
         ("spin-by-speed", found.spin_by_speed()),
         ("evenness", found.evenness()),
+        ("stops-by-speed", found.stops_by_speed()),
         ("free", found.free()),
         ("bursts-50", found.bursts(0.5)),
         ("bursts-25", found.bursts(0.25)),

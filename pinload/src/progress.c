@@ -6,6 +6,7 @@
  * since the last reading if that is long: then something else had the CPU. What did, and
  * whether it was meant to, is for the reader to say: this is the picture that a program
  * has of the speed of its CPU.
+ * A unit is timed before: a stop is at least four times as long, however slow the CPU is.
  */
 #include "progress.h"
 
@@ -24,6 +25,8 @@
 #include "work.h"
 
 #define WINDOW_NS NS_PER_MS
+
+enum { TIMED_UNITS = 101 };
 
 struct stop {
     uint64_t start_ns; /* since the common start */
@@ -45,6 +48,7 @@ struct runner {
 struct progress {
     uint64_t duration_ns;
     uint64_t gap_min_ns;
+    uint64_t unit_ns; /* without stops */
     uint64_t max_stops;
     struct cpu_list cpus; /* empty: free to migrate */
     enum crew_kind kind;
@@ -57,6 +61,31 @@ struct progress {
 static size_t window_count(const struct progress *progress)
 {
     return (size_t)(progress->duration_ns / WINDOW_NS);
+}
+
+static int compare_ns(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median time of a unit with its reading: a floor near it would record the work itself. */
+static void time_unit(struct progress *progress)
+{
+    uint64_t times[TIMED_UNITS];
+    struct work work;
+    work_begin(&work);
+    uint64_t last = monotonic_ns();
+    for (size_t i = 0; i < TIMED_UNITS; i++) {
+        work_one(&work);
+        const uint64_t now = monotonic_ns();
+        times[i] = now - last;
+        last = now;
+    }
+    qsort(times, TIMED_UNITS, sizeof *times, compare_ns);
+    progress->unit_ns = times[TIMED_UNITS / 2];
+    if (progress->gap_min_ns < 4 * progress->unit_ns)
+        progress->gap_min_ns = 4 * progress->unit_ns;
 }
 
 static uint64_t thread_cpu_ns(void)
@@ -192,10 +221,10 @@ static int report(const struct progress *progress)
         cpu_ns += progress->runners[i].cpu_ns;
     }
     printf("{\"probe\":\"progress\",\"kind\":\"%s\",\"start_ns\":%" PRIu64 ",\"window_ns\":%" PRIu64
-           ",\"gap_min_ns\":%" PRIu64 ",\"elapsed_ns\":%" PRIu64 ",\"units\":%" PRIu64
+           ",\"gap_min_ns\":%" PRIu64 ",\"unit_ns\":%" PRIu64 ",\"elapsed_ns\":%" PRIu64 ",\"units\":%" PRIu64
            ",\"cpu_ns\":%" PRIu64 ",\"workers\":[",
            crew_kind_name(progress->kind), progress->gate->start_ns, (uint64_t)WINDOW_NS, progress->gap_min_ns,
-           progress->duration_ns, units, cpu_ns);
+           progress->unit_ns, progress->duration_ns, units, cpu_ns);
     for (size_t i = 0; i < progress->count; i++) {
         if (i > 0)
             fputc(',', stdout);
@@ -212,6 +241,7 @@ static int measure(struct progress *progress)
                                0))
         return PINLOAD_FAILED;
     prctl(PR_SET_TIMERSLACK, 1); /* for a start at the start; workers inherit it */
+    time_unit(progress);
     gate_prepare(progress->gate, progress->count);
     if (!crew_run(progress->kind, progress->count, work_along, progress) || !all_good(progress))
         return PINLOAD_FAILED;
@@ -247,7 +277,7 @@ int progress_main(int argc, char **argv)
         {"--cpus", ARGUMENT_CPUS, &progress.cpus, 0, 0, OPTIONAL,
          "one CPU to each worker in turn (free to migrate)"},
         {"--gap-min-ns", ARGUMENT_INTEGER, &progress.gap_min_ns, 1000, NS_PER_S, OPTIONAL,
-         "stops below this are not recorded (20000)"},
+         "stops below this, or four units, are not recorded (20000)"},
         {"--max-stops", ARGUMENT_INTEGER, &progress.max_stops, 1, 10000000, OPTIONAL,
          "memory for stops, per worker (100000)"},
         {"--supervised", ARGUMENT_FLAG, &progress.supervised, 0, 0, OPTIONAL,

@@ -195,7 +195,7 @@ mod tests {
         windows.extend(["3"; 10]);
         let units = 200 * 100 + 30;
         let text = format!(
-            "{{\"probe\":\"progress\",\"kind\":\"threads\",\"start_ns\":7,\"window_ns\":1000000,\"elapsed_ns\":210000000,\"units\":{units},\"cpu_ns\":1,\"workers\":[{{\"cpu\":null,\"units\":{units},\"cpu_ns\":1,\"late_ns\":0,\"dropped\":0,\"windows\":[{}],\"stops\":[[5000000,30000],[201000000,40000]]}}]}}\n",
+            "{{\"probe\":\"progress\",\"kind\":\"threads\",\"start_ns\":7,\"window_ns\":1000000,\"unit_ns\":600,\"elapsed_ns\":210000000,\"units\":{units},\"cpu_ns\":1,\"workers\":[{{\"cpu\":null,\"units\":{units},\"cpu_ns\":1,\"late_ns\":0,\"dropped\":0,\"windows\":[{}],\"stops\":[[5000000,30000],[201000000,40000]]}}]}}\n",
             windows.join(",")
         );
         let reading = Load::Work(Workers::Threads(1), 210).read(&text).unwrap();

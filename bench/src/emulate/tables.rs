@@ -63,14 +63,33 @@ impl Findings {
 
     /// The same by speed, with its sign.
     pub fn spin_by_speed(&self) -> Table {
+        let error = |trial: &Trial| Some(trial.error());
+        self.by_speed("error by speed asked, median", error, signed_text)
+    }
+
+    /// How long the stops of one spinning thread were, by speed.
+    pub fn stops_by_speed(&self) -> Table {
+        let p99 = |trial: &Trial| trial.stops.map(|(p99, _)| p99 / 1e6);
+        self.by_speed("stops by speed asked: 99 % (ms), median", p99, |found| {
+            median(found).map_or_else(|| "–".to_owned(), |ms| format!("{ms:.2}"))
+        })
+    }
+
+    /// A figure of one spinning thread by speed, of those who were slowed.
+    fn by_speed(
+        &self,
+        title: &str,
+        figure: fn(&Trial) -> Option<f64>,
+        in_words: fn(&[f64]) -> String,
+    ) -> Table {
         let asked = self.speeds("spin");
-        let mut head = vec!["error by speed asked, median".to_owned()];
+        let mut head = vec![title.to_owned()];
         head.extend(asked.iter().map(|speed| percent(*speed)));
         let row = |subject: &&str| {
             let mut row = vec![(*subject).to_owned()];
             row.extend(asked.iter().map(|speed| {
                 let here = self.of("spin", subject).filter(|t| t.asked == *speed);
-                signed_text(&here.map(Trial::error).collect::<Vec<_>>())
+                in_words(&here.filter_map(figure).collect::<Vec<_>>())
             }));
             row
         };
@@ -341,6 +360,7 @@ mod tests {
         let table = found.spin_by_speed();
         assert_eq!(table.head[1..], ["5 %", "50 %"]);
         assert_eq!(table.rows, [["x", "+3.00", "+0.00"]]);
+        assert_eq!(found.stops_by_speed().rows, [["x", "1.00", "1.00"]]);
         let even = &found.evenness().rows[0];
         assert_eq!(even[1..4], ["0.250", "0.125", "–"]);
         assert_eq!(even[5], "2.00 [2.00, 2.00]");

@@ -20,8 +20,18 @@ typedef unsigned long long u64;
         value_type *value;                             \
     } name SEC(".maps")
 
+// An array of u64 that the supervisor writes through its own memory.
+#define SHARED_WORDS(name, entries)           \
+    struct {                                  \
+        int (*type)[BPF_MAP_TYPE_ARRAY];      \
+        int (*max_entries)[entries];          \
+        int (*map_flags)[BPF_F_MMAPABLE];     \
+        u32 *key;                             \
+        u64 *value;                           \
+    } name SEC(".maps")
+
 enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_PERCPU_ARRAY = 6, BPF_MAP_TYPE_STACK_TRACE = 7 };
-enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_F_USER_STACK = 256 };
+enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_F_USER_STACK = 256, BPF_F_MMAPABLE = 1024 };
 struct bpf_perf_event_value {
     u64 counter;
     u64 enabled;

@@ -5,7 +5,7 @@
 // counts what they owe for it, and spins until it is paid. What the interrupt itself costs
 // them the supervisor has measured, and asks for so much less.
 //
-// The supervisor beats by moving `beat` ahead; a program that is past it spins no more.
+// The supervisor beats by moving `beat` ahead, in memory that both share; a program that is past it spins no more.
 // Compiled by `cargo xtask bpf`; the object beside is what Pinfold loads. Needs Linux 5.17
 // (bpf_loop).
 
@@ -33,7 +33,7 @@ struct account {
 };
 
 // CLOCK_MONOTONIC until which the supervisor vouches for the program.
-MAP(beat, BPF_MAP_TYPE_ARRAY, 1, u32, u64);
+SHARED_WORDS(beat, 1);
 
 // By OS index of the PU; made as large as the machine is.
 MAP(wishes, BPF_MAP_TYPE_ARRAY, MAX_PUS, u32, struct wish);

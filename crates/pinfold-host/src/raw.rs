@@ -15,6 +15,7 @@ mod event;
 mod exits;
 #[cfg(target_arch = "x86_64")]
 mod guest_memory;
+mod shared_word;
 mod timer;
 mod watched;
 
@@ -29,6 +30,7 @@ pub(crate) use event::{Probe, TaskCounter};
 pub(crate) use exits::{AddressKey, ExitThread, Key, Sums};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use guest_memory::GuestMemory;
+pub(crate) use shared_word::SharedWord;
 pub(crate) use timer::{Account, Timer, Wish};
 pub(crate) use watched::{
     Call, FutexAccount, Place, RawRunner, WAIT_BUCKETS, WaitAccount, Waiting, Waker,

@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
 use std::{fmt, io};
 
-use aya::maps::{Array, MapData};
+use aya::maps::{Array, Map, MapData};
 use aya::programs::PerfEvent;
 use aya::{Ebpf, EbpfLoader};
 use pinfold_model::{CpuSet, PuId};
 use rustix::fs::{Mode, OFlags};
 
 use crate::bpf::Named;
-use crate::raw::{Account, Timer, Wish};
+use crate::raw::{Account, SharedWord, Timer, Wish};
 use crate::{Clock, Host, HostError, SystemClock, paths};
 
 /// The compiled program, for any machine of this byte order.
@@ -56,7 +56,7 @@ pub struct Stall {
     // Keeps the program loaded.
     _program: Ebpf,
     timers: BTreeMap<PuId, Timer>,
-    beat: Array<MapData, u64>,
+    beat: SharedWord,
     wishes: Array<MapData, Wish>,
     accounts: Array<MapData, Account>,
 }
@@ -88,7 +88,11 @@ impl Stall {
             .map_max_entries("accounts", possible)
             .load(OBJECT)
             .map_err(|error| PROGRAM.refused("load", &error))?;
-        let beat = PROGRAM.map(&mut program, "beat")?;
+        let Some(Map::Array(beat)) = program.take_map("beat") else {
+            return Err(PROGRAM.missing("beat"));
+        };
+        let beat = SharedWord::of(beat.fd().as_fd())
+            .map_err(|errno| HostError::file("share memory with", PROGRAM.0, errno))?;
         let wishes = PROGRAM.map(&mut program, "wishes")?;
         let accounts = PROGRAM.map(&mut program, "accounts")?;
         let stall = program.program_mut("stall").ok_or_else(|| PROGRAM.missing("its program"))?;
@@ -110,13 +114,9 @@ impl Stall {
     }
 
     /// Lets the program work until so many nanoseconds from now.
-    ///
-    /// # Errors
-    /// [`HostError::File`] if the map cannot be written, which does not happen.
-    pub fn vouch(&mut self, ahead_ns: u64) -> Result<(), HostError> {
+    pub fn vouch(&self, ahead_ns: u64) {
         // The program's clock is the same: CLOCK_MONOTONIC.
-        let until = SystemClock.now_ns().saturating_add(ahead_ns);
-        self.beat.set(0, until, 0).map_err(|error| PROGRAM.refused("beat for", &error))
+        self.beat.store(SystemClock.now_ns().saturating_add(ahead_ns));
     }
 
     /// Sets what is stolen on a PU, from its next interrupt on; where nothing is, there are no

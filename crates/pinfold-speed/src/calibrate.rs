@@ -2,17 +2,20 @@
 //!
 //! A witness works on every core of all vnodes at once (the cost of one core alone is wrong on
 //! two), outside them and in them, while a method takes more and less of the time, in
-//! turns. What is lost beyond that share is the method's cost:
+//! turns. What it loses of its own time beyond that share is the method's cost:
 //!
 //! ```text
-//! rate / free rate = 1 − share − extra(share) / period
+//! own / free own = 1 − share − extra(share) / period
 //! ```
+//!
+//! Its own time is what its stops leave, by its own clock. The work that it did meanwhile tells
+//! less: how fast a CPU is changes by more from one moment to the next than a turn costs.
 //!
 //! `extra`, in nanoseconds a turn, is not the same for every share: a short stall costs another
 //! amount than a long one, and the kernel's own ticks take their part whatever is taken.
 //! It is measured at some shares and lies on straight lines between them.
 //!
-//! Where others ran on the PU meanwhile, the rates tell nothing of the method: the witness, which
+//! Where others ran on the PU meanwhile, that tells nothing of the method: the witness, which
 //! never sleeps, got less than the whole PU while nothing was taken. It looks once more then, and
 //! if they are still there, the cost is not known.
 
@@ -28,15 +31,24 @@ use crate::{Release, SpeedError};
 /// How fast a witness worked, by PU.
 pub type Rates = BTreeMap<PuId, Witnessed>;
 
-/// How fast a thread worked that never sleeps.
+/// What a thread did that never sleeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Witnessed {
-    /// Its work in each of some windows of equal length.
-    pub windows: Vec<u64>,
+    /// Some windows of equal length.
+    pub windows: Vec<Window>,
     /// Its CPU time (ns).
     pub cpu_ns: u64,
     /// The time that passed (ns).
     pub elapsed_ns: u64,
+}
+
+/// A stretch of a witness's time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// Its work.
+    pub units: u64,
+    /// Its own time (ns): what its stops left.
+    pub own_ns: u64,
 }
 
 impl Witnessed {
@@ -277,15 +289,17 @@ fn all_at_once(
 /// The costs on those PUs where the witness worked in every round.
 fn costs(look: &Look, seen: &BTreeMap<Option<usize>, Rates>) -> Costs {
     let at = |round: Option<usize>, pu: PuId| seen.get(&round)?.get(&pu);
-    let rate = |round: Option<usize>, pu: PuId| median(&at(round, pu)?.windows);
+    let own = |round: Option<usize>, pu: PuId| {
+        median(at(round, pu)?.windows.iter().map(|window| window.own_ns).collect())
+    };
     let one = |pu: PuId| {
         if !at(None, pu)?.was_alone() {
             return Some((pu, None));
         }
-        let free = rate(None, pu)?;
+        let free = own(None, pu)?;
         let mut cost = Cost::default();
         for (at, (share, extra_ns)) in SHARES.into_iter().zip(&mut cost.extra_ns).enumerate() {
-            *extra_ns = extra(free, rate(Some(at), pu)?, (share, look.period_ns))?;
+            *extra_ns = extra(free, own(Some(at), pu)?, (share, look.period_ns))?;
         }
         Some((pu, Some(cost)))
     };
@@ -293,18 +307,17 @@ fn costs(look: &Look, seen: &BTreeMap<Option<usize>, Rates>) -> Costs {
 }
 
 /// What a turn took beside the share, at most a quarter of the period.
-fn extra(free: u64, rate: u64, (share, period_ns): (u32, u64)) -> Option<i64> {
-    // Rates are units of work in a window, far below 2^40.
-    let ratio = i64::try_from(rate.checked_mul(1_000_000)?.checked_div(free)?).ok()?;
+fn extra(free_ns: u64, own_ns: u64, (share, period_ns): (u32, u64)) -> Option<i64> {
+    // Windows are far below 2^40 ns.
+    let ratio = i64::try_from(own_ns.checked_mul(1_000_000)?.checked_div(free_ns)?).ok()?;
     let period = i64::try_from(period_ns).ok()?;
     let beyond = 1_000_000 - ratio - i64::from(share);
     Some((beyond * period / 1_000_000).clamp(-period / 4, period / 4))
 }
 
-fn median(values: &[u64]) -> Option<u64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable();
-    sorted.get(sorted.len() / 2).copied().filter(|_| sorted.len() >= 4)
+fn median(mut values: Vec<u64>) -> Option<u64> {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().filter(|_| values.len() >= 4)
 }
 
 #[cfg(test)]
@@ -338,8 +351,9 @@ mod tests {
 
     #[test]
     fn where_others_run_nothing_is_learnt() {
-        let rates = |rate: u64, cpu_ns| {
-            let seen = Witnessed { windows: vec![rate; 4], cpu_ns, elapsed_ns: 100 };
+        let rates = |own_ns: u64, cpu_ns| {
+            let windows = vec![Window { units: 7, own_ns }; 4];
+            let seen = Witnessed { windows, cpu_ns, elapsed_ns: 100 };
             Rates::from([(PuId(2), seen)])
         };
         let check = |cpu_ns, expected: Option<Cost>| {
@@ -365,7 +379,7 @@ mod tests {
 
     #[test]
     fn a_median_needs_some_windows() {
-        assert_eq!(median(&[1, 2, 3]), None);
-        assert_eq!(median(&[4, 1, 9, 2]), Some(4));
+        assert_eq!(median(vec![1, 2, 3]), None);
+        assert_eq!(median(vec![4, 1, 9, 2]), Some(4));
     }
 }

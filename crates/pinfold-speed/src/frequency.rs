@@ -90,7 +90,11 @@ impl Domain {
                 self.set(ground.host, *khz)?;
                 ground.clock.sleep_ns(SETTLE_NS);
                 let rates = ground.outside.rates(&ground.enclosure.entries(), &pus, LOOK_NS)?;
-                let windows: Vec<u64> = rates.into_values().flat_map(|one| one.windows).collect();
+                let windows: Vec<u64> = rates
+                    .into_values()
+                    .flat_map(|one| one.windows)
+                    .map(|window| window.units)
+                    .collect();
                 looks.entry(*khz).or_default().extend(middle(windows));
             }
         }

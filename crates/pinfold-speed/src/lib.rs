@@ -24,7 +24,7 @@ mod nodes;
 mod record;
 mod release;
 
-pub use calibrate::{Burner, Cost, Outside, Rates, Sentinel, Witnessed};
+pub use calibrate::{Burner, Cost, Outside, Rates, Sentinel, Window, Witnessed};
 pub use emulation::{CoreAccount, Emulation};
 pub use enclosure::{Enclosure, GROUP_PREFIX, Part};
 pub use error::SpeedError;

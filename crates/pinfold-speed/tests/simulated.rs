@@ -13,7 +13,7 @@ use pinfold_host::{
 use pinfold_model::{Attach, Change, CpuSet, Method, PuId, Tid, Undo, Variant};
 use pinfold_speed::{
     Burner, Enclosure, Hierarchies, Node, Nodes, Outside, Rates, Release, Sentinel, SpeedError,
-    Witnessed, release,
+    Window, Witnessed, release,
 };
 
 const CPU: &str = "/sys/fs/cgroup/cpu/pinfold-vnode-web";
@@ -317,7 +317,8 @@ impl Outside for Boastful<'_> {
         let text = self.0.read_text(&path).expect("a frequency was set");
         let khz: u64 = text.trim().parse().expect("a number");
         let rate = khz.min(2_200_000);
-        let windows = vec![rate - 1, rate, rate + 1];
+        let window = |units| Window { units, ..Window::default() };
+        let windows = [rate - 1, rate, rate + 1].map(window).to_vec();
         let witnessed = Witnessed { windows, ..Witnessed::default() };
         Ok(pus.iter().map(|pu| (pu, witnessed.clone())).collect())
     }

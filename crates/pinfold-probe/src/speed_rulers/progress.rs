@@ -43,7 +43,8 @@ pub struct Progress {
     pub pinned: Option<CpuSet>,
     /// For how long (ms), 10 to 600000; as many windows come back.
     pub duration_ms: u32,
-    /// Stops below this are not recorded, 1000 to 1000000000. A unit of work takes some 600.
+    /// Stops below this or four units of work are not recorded, 1000 to 1000000000. A unit takes
+    /// some 600.
     pub gap_min_ns: u64,
     /// Memory for stops, per worker, 1 to 10000000; what does not fit is counted as dropped.
     pub max_stops: u32,
@@ -76,6 +77,7 @@ impl Progress {
         let workers = line.workers.into_iter().map(|worker| self.check_worker(worker));
         Ok(ProgressOutcome {
             start_ns: line.start_ns,
+            unit_ns: line.unit_ns,
             units: line.units,
             elapsed_ns: line.elapsed_ns,
             cpu_ns: line.cpu_ns,
@@ -127,6 +129,8 @@ impl Progress {
 pub struct ProgressOutcome {
     /// CLOCK_MONOTONIC at the common start.
     pub start_ns: u64,
+    /// What a unit of work took before the start, without a stop.
+    pub unit_ns: u64,
     /// Units of all workers that ended in time.
     pub units: u64,
     /// The duration asked for, from the common start.
@@ -165,11 +169,34 @@ pub struct Stop {
     pub length_ns: u64,
 }
 
+impl WorkerProgress {
+    /// Time of the worker's own between two points since the common start: what its stops leave,
+    /// and the unit of work in each of those that end there. `None` where stops are missing.
+    ///
+    /// That tells what was taken from it to a fraction of a microsecond a stop; the units that it
+    /// did tell how fast the CPU was meanwhile too, which changes by percents from one 10 ms to
+    /// the next.
+    #[must_use]
+    pub fn own_ns(&self, unit_ns: u64, (from_ns, to_ns): (u64, u64)) -> Option<u64> {
+        let mut own_ns = to_ns.saturating_sub(from_ns);
+        for stop in &self.stops {
+            let end_ns = stop.start_ns.saturating_add(stop.length_ns);
+            let inside_ns = end_ns.min(to_ns).saturating_sub(stop.start_ns.max(from_ns));
+            own_ns = own_ns.saturating_sub(inside_ns);
+            if from_ns < end_ns && end_ns <= to_ns {
+                own_ns = own_ns.saturating_add(unit_ns);
+            }
+        }
+        (self.dropped_stops == 0).then_some(own_ns)
+    }
+}
+
 #[derive(Deserialize)]
 struct Line {
     kind: String,
     start_ns: u64,
     window_ns: u64,
+    unit_ns: u64,
     elapsed_ns: u64,
     units: u64,
     cpu_ns: u64,

@@ -103,7 +103,7 @@ fn micro_lines() {
 #[test]
 fn progress_lines() {
     let good = concat!(
-        r#"{"probe":"progress","kind":"threads","start_ns":5,"window_ns":1000000,"gap_min_ns":20000,"elapsed_ns":2000000,"#,
+        r#"{"probe":"progress","kind":"threads","start_ns":5,"window_ns":1000000,"gap_min_ns":20000,"unit_ns":600,"elapsed_ns":2000000,"#,
         r#""units":11,"cpu_ns":7,"workers":["#,
         r#"{"cpu":null,"units":5,"cpu_ns":3,"late_ns":1,"dropped":4,"windows":[2,3],"stops":[[10,20000],[20010,30000]]},"#,
         r#"{"cpu":null,"units":6,"cpu_ns":4,"late_ns":0,"dropped":0,"windows":[6,0],"stops":[]}]}"#,
@@ -122,6 +122,13 @@ fn progress_lines() {
         dropped_stops: 4,
     };
     assert_eq!(outcome.workers[0], first);
+    assert_eq!(outcome.unit_ns, 600);
+    let own =
+        |from, to| WorkerProgress { dropped_stops: 0, ..first.clone() }.own_ns(600, (from, to));
+    assert_eq!(own(0, MS), Some(MS - 50_000 + 2 * 600));
+    assert_eq!(own(10_000, 30_000), Some(600), "parts of both stops");
+    assert_eq!(own(MS, 2 * MS), Some(MS));
+    assert_eq!(first.own_ns(600, (0, MS)), None, "four stops are missing");
     refused(
         &ruler,
         good,

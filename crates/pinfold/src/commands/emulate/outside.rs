@@ -9,7 +9,7 @@ use pinfold_model::{CpuSet, PuId};
 use pinfold_probe::loads::{HostLoads, LoadKind, LoadSpec, Placement};
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::speed_rulers::{Progress, SpeedRuler as _, WorkerProgress, Workers};
-use pinfold_speed::{Burner, Outside, Rates, Release, Sentinel, SpeedError, Witnessed};
+use pinfold_speed::{Burner, Outside, Rates, Release, Sentinel, SpeedError, Window, Witnessed};
 
 use crate::cli::SentinelArgs;
 use crate::common;
@@ -30,6 +30,8 @@ impl<'p> Programs<'p> {
 const BURNER_LIMIT_NS: u64 = 86_400_000_000_000;
 /// Windows of the witness, as many as fit, each of so many ms: several ticks of the kernel.
 const WINDOW_MS: usize = 20;
+/// What stops it for so long is seen: no timer interrupt with a stall in it is shorter.
+const STOP_NS: u64 = 5_000;
 
 impl Outside for Programs<'_> {
     fn rates(
@@ -41,20 +43,33 @@ impl Outside for Programs<'_> {
         let failed = |why: String| SpeedError::Outside { what: "the witness", why };
         let workers = Workers::Threads(u32::try_from(pus.len()).unwrap_or(u32::MAX));
         let duration_ms = u32::try_from(duration_ns / 1_000_000).unwrap_or(u32::MAX);
-        let ruler = Progress { pinned: Some(pus.clone()), ..Progress::new(workers, duration_ms) };
+        let ruler = Progress {
+            pinned: Some(pus.clone()),
+            gap_min_ns: STOP_NS,
+            ..Progress::new(workers, duration_ms)
+        };
         let placement = Placement { cgroup_files: entries.to_vec(), affinity: Some(pus.clone()) };
         let outcome = ruler
             .run_on_host(self.pinload, &placement)
             .map_err(|error| failed(error.to_string()))?;
+        let window = |worker: &WorkerProgress, (begin, ms): (usize, &[u32])| {
+            let at_ns = |ms: usize| u64::try_from(ms).unwrap_or(u64::MAX).saturating_mul(1_000_000);
+            let span = (at_ns(begin), at_ns(begin + WINDOW_MS));
+            let own_ns = worker.own_ns(outcome.unit_ns, span);
+            let missing = || failed("it was stopped more often than it can note".to_owned());
+            let units = ms.iter().copied().map(u64::from).sum();
+            Ok::<_, SpeedError>(Window { units, own_ns: own_ns.ok_or_else(missing)? })
+        };
         let witnessed = |worker: &WorkerProgress| {
             let whole = worker.windows.chunks_exact(WINDOW_MS);
             // The threads begin one after the other.
-            let windows = whole.skip(1).map(|one| one.iter().copied().map(u64::from).sum());
+            let numbered = (0..).step_by(WINDOW_MS).zip(whole).skip(1);
+            let windows = numbered.map(|one| window(worker, one)).collect::<Result<_, _>>()?;
             let elapsed_ns = outcome.elapsed_ns.saturating_sub(worker.late_ns);
-            Witnessed { windows: windows.collect(), cpu_ns: worker.cpu_ns, elapsed_ns }
+            Ok::<_, SpeedError>(Witnessed { windows, cpu_ns: worker.cpu_ns, elapsed_ns })
         };
-        let rates = outcome.workers.iter();
-        Ok(rates.filter_map(|worker| Some((worker.cpu?, witnessed(worker)))).collect())
+        let placed = outcome.workers.iter().filter_map(|worker| Some((worker.cpu?, worker)));
+        placed.map(|(cpu, worker)| Ok((cpu, witnessed(worker)?))).collect()
     }
 
     fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
