@@ -13,7 +13,9 @@
 //!
 //! `extra`, in nanoseconds a turn, is not the same for every share: a short stall costs another
 //! amount than a long one, and the kernel's own ticks take their part whatever is taken.
-//! It is measured at some shares and lies on straight lines between them.
+//! It is measured at some shares and lies on straight lines between them. Where share and extra
+//! fill the period, turns run into each other and tell nothing: there the extra is that of the
+//! share before.
 //!
 //! Where others ran on the PU meanwhile, that tells nothing of the method: the witness, which
 //! never sleeps, got less than the whole PU while nothing was taken. It looks once more then, and
@@ -103,7 +105,7 @@ pub trait Burner {}
 /// The witness looks for so long at a time.
 const WITNESS_NS: u64 = 160_000_000;
 /// Millionths of the time at which the extra is measured.
-const SHARES: [u32; 4] = [60_000, 350_000, 650_000, 920_000];
+const SHARES: [u32; 4] = [60_000, 350_000, 600_000, 800_000];
 /// What is taken while the witness looks, in this order, as places in [`SHARES`]; `None`: it looks
 /// outside. What drifts, drifts for all of them.
 const ROUNDS: [Option<usize>; 16] = [
@@ -298,12 +300,22 @@ fn costs(look: &Look, seen: &BTreeMap<Option<usize>, Rates>) -> Costs {
         }
         let free = own(None, pu)?;
         let mut cost = Cost::default();
+        let mut last = 0;
         for (at, (share, extra_ns)) in SHARES.into_iter().zip(&mut cost.extra_ns).enumerate() {
-            *extra_ns = extra(free, own(Some(at), pu)?, (share, look.period_ns))?;
+            if has_room(share, (last, look.period_ns)) {
+                last = extra(free, own(Some(at), pu)?, (share, look.period_ns))?;
+            }
+            *extra_ns = last;
         }
         Some((pu, Some(cost)))
     };
     look.pus.iter().filter_map(one).collect()
+}
+
+/// True if a turn of this share ends before the next begins, though it takes twice the extra.
+fn has_room(share: u32, (extra_ns, period_ns): (i64, u64)) -> bool {
+    let share_ns = period_ns.saturating_mul(share.into()) / 1_000_000;
+    share_ns.saturating_add_signed(extra_ns.saturating_mul(2)) < period_ns
 }
 
 /// What a turn took beside the share, at most a quarter of the period.
@@ -333,12 +345,23 @@ mod tests {
     }
 
     #[test]
+    fn turns_that_run_into_each_other_tell_nothing() {
+        let check = |share, extra_ns, expected| {
+            assert_eq!(has_room(share, (extra_ns, 50_000)), expected, "{share} {extra_ns}");
+        };
+        check(600_000, 9_000, true);
+        check(600_000, 10_000, false);
+        check(800_000, -3_000, true);
+        check(800_000, 5_000, false);
+    }
+
+    #[test]
     fn a_share_and_its_extra_are_what_is_to_be_lost() {
         let cost = Cost { extra_ns: [24_000, 20_000, 16_000, 12_000] };
         let check = |share, expected| assert_eq!(cost.extra(share), expected, "{share}");
         check(0, 24_000);
         check(205_000, 22_000);
-        check(650_000, 16_000);
+        check(600_000, 16_000);
         check(990_000, 12_000);
         for lost in [300_000_u64, 500_000, 900_000] {
             let share = cost.share(lost, 200_000);

@@ -4,7 +4,8 @@
 //! Only time in which the vnode's tasks run counts, so that sleeping costs nothing and nothing can
 //! be saved up: each moment is slowed, not a budget. What the interrupt itself costs is
 //! measured at the start, on all cores at once, and counts as taken. Where so little is to be
-//! taken that the interrupt costs more, the period is made longer.
+//! taken that the interrupt costs more, or so little is left that late interrupts have no room,
+//! the period is made longer.
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,10 @@ const LONGEST_NS: u64 = 2_000_000;
 const LONGEST_PERIOD_NS: u64 = 1_000_000;
 /// What is taken in a period is at least so many times what the interrupt costs.
 const LEAST_SHARE: u64 = 2;
+/// What is left of a period is at least this, where the longest has it.
+const LEAST_LEFT_NS: u64 = 20_000;
+/// A stall ends so long before the next interrupt.
+const MARGIN_NS: u64 = 5_000;
 
 pub(super) struct Stalling {
     vnode: String,
@@ -75,7 +80,9 @@ impl Stalling {
                 hint: "ask for 100%, or for a lower speed".to_owned(),
             });
         }
-        let period_ns = self.usual_ns.max(period_of(LEAST_SHARE).min(LONGEST_PERIOD_NS));
+        let left = u64::from(speed.millionths()).max(1);
+        let roomy = (LEAST_LEFT_NS * 1_000_000 / left).max(period_of(LEAST_SHARE));
+        let period_ns = self.usual_ns.max(roomy.min(LONGEST_PERIOD_NS));
         Ok((period_ns, cost.share(lost, period_ns)))
     }
 }
@@ -84,14 +91,16 @@ impl Stalling {
 ///
 /// A stall that reaches beyond the next interrupt makes that one late, which then owes as much
 /// again: where there is room to pay late debts within the period, no stall leaves it. Interrupts
-/// are a little early and late anyway: what is within a twentieth is paid at once.
+/// are a little early and late anyway: what is within a twentieth, or half of the room, is paid at
+/// once.
 fn wish(stolen: u32, period_ns: u64, extra_ns: i64) -> StallWish {
     let share_ns = period_ns.saturating_mul(stolen.into()) / 1_000_000;
-    let room_ns = (period_ns - period_ns / 16).saturating_sub_signed(extra_ns.max(0));
-    let slack_ns = share_ns / 20;
-    let (usual_ns, longest_ns) = match share_ns + 2 * slack_ns <= room_ns {
-        true => (share_ns + slack_ns, room_ns),
-        false => (LONGEST_NS, LONGEST_NS),
+    let room_ns = period_ns.saturating_sub(MARGIN_NS).saturating_sub_signed(extra_ns.max(0));
+    let (usual_ns, longest_ns) = match room_ns.checked_sub(share_ns) {
+        Some(spare_ns) if spare_ns >= MARGIN_NS => {
+            (share_ns + (share_ns / 20).min(spare_ns / 2), room_ns)
+        }
+        Some(_) | None => (LONGEST_NS, LONGEST_NS),
     };
     StallWish { stolen, usual_ns, longest_ns }
 }
@@ -102,7 +111,9 @@ impl Emulation for Stalling {
     }
 
     fn take(&mut self, millionths: u32) -> Result<(), SpeedError> {
-        let wish = wish(millionths, self.usual_ns, 0);
+        // What an interrupt costs is not known yet: room for it is left by guess.
+        let extra_ns = i64::try_from(self.usual_ns / 8).unwrap_or(0);
+        let wish = wish(millionths, self.usual_ns, extra_ns);
         for pu in self.cores.keys() {
             self.stall.set(*pu, wish)?;
         }
@@ -183,11 +194,12 @@ mod tests {
             assert_eq!((wish.usual_ns, wish.longest_ns), expected, "{stolen}");
             assert_eq!(wish.stolen, stolen);
         };
-        check(500_000, 0, (105_000, 187_500));
-        check(430_000, 14_000, (90_300, 173_500));
-        check(430_000, -3_000, (90_300, 187_500));
-        check(680_000, 14_000, (142_800, 173_500));
-        check(830_000, 14_000, (LONGEST_NS, LONGEST_NS));
-        check(950_000, 0, (LONGEST_NS, LONGEST_NS));
+        check(500_000, 0, (105_000, 195_000));
+        check(430_000, 14_000, (90_300, 181_000));
+        check(430_000, -3_000, (90_300, 195_000));
+        check(680_000, 14_000, (142_800, 181_000));
+        check(830_000, 14_000, (173_500, 181_000));
+        check(880_000, 14_000, (178_500, 181_000));
+        check(890_000, 14_000, (LONGEST_NS, LONGEST_NS));
     }
 }
