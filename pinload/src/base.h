@@ -45,6 +45,9 @@ uint64_t monotonic_ns(void);
 /* CPU time of this process and of its children that were waited for, to the microsecond. */
 uint64_t used_cpu_ns(void);
 
+/* The middle one of some numbers, which it sorts. */
+uint64_t median_of(uint64_t *values, size_t count);
+
 /* Sleeps until CLOCK_MONOTONIC reaches `when`, whatever interrupts. */
 void sleep_until(uint64_t when);
 

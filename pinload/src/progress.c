@@ -63,12 +63,6 @@ static size_t window_count(const struct progress *progress)
     return (size_t)(progress->duration_ns / WINDOW_NS);
 }
 
-static int compare_ns(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Median time of a unit with its reading: a floor near it would record the work itself. */
 static void time_unit(struct progress *progress)
 {
@@ -82,8 +76,7 @@ static void time_unit(struct progress *progress)
         times[i] = now - last;
         last = now;
     }
-    qsort(times, TIMED_UNITS, sizeof *times, compare_ns);
-    progress->unit_ns = times[TIMED_UNITS / 2];
+    progress->unit_ns = median_of(times, TIMED_UNITS);
     if (progress->gap_min_ns < 4 * progress->unit_ns)
         progress->gap_min_ns = 4 * progress->unit_ns;
 }

@@ -13,7 +13,6 @@
 
 #include <inttypes.h>
 #include <sched.h>
-#include <stdlib.h>
 
 #include "ruler.h"
 
@@ -25,12 +24,6 @@ struct spin_settings {
 
 enum { COST_READINGS = 1001 };
 
-static int compare_ticks(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Median distance of two readings: a floor near it would record the loop itself. */
 static uint64_t reading_cost(bool hardware)
 {
@@ -41,8 +34,7 @@ static uint64_t reading_cost(bool hardware)
         cost[i] = now - last;
         last = now;
     }
-    qsort(cost, COST_READINGS, sizeof *cost, compare_ticks);
-    return cost[COST_READINGS / 2];
+    return median_of(cost, COST_READINGS);
 }
 
 static bool prepare(struct observation *o)

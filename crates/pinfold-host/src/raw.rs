@@ -15,6 +15,7 @@ mod event;
 mod exits;
 #[cfg(target_arch = "x86_64")]
 mod guest_memory;
+mod mapping;
 mod shared_word;
 mod timer;
 mod watched;

@@ -7,12 +7,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd};
-use std::ptr;
 
 use pinfold_model::Tid;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::ProtFlags;
 
 use super::answer;
+use super::mapping::Mapping;
 
 /// `struct perf_event_attr` of `include/uapi/linux/perf_event.h`, version 0 (64 bytes), which
 /// every kernel takes.
@@ -48,8 +48,8 @@ pub(super) const CLOSE_ON_EXEC: u64 = 8;
 #[derive(Debug)]
 pub(crate) struct Births {
     event: OwnedFd,
-    room: *mut libc::c_void,
-    length: usize,
+    // Nothing reads or writes it: it is only there for the kernel.
+    _room: Mapping,
 }
 
 impl Births {
@@ -82,31 +82,13 @@ impl Births {
         let event = unsafe { OwnedFd::from_raw_fd(event) };
         // One page that says where the records end, and one for them.
         let length = 2 * rustix::param::page_size();
-        // SAFETY:
-        // - a new mapping at an address of the kernel's choice overlaps nothing of ours;
-        // - nothing reads or writes the memory: it is only there to be unmapped again.
-        let room = unsafe {
-            rustix::mm::mmap(ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, &event, 0)
-        }?;
-        Ok(Self { event, room, length })
+        let room = Mapping::shared(event.as_fd(), length, ProtFlags::READ)?;
+        Ok(Self { event, _room: room })
     }
 }
 
 impl AsFd for Births {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
-    }
-}
-
-impl Drop for Births {
-    fn drop(&mut self) {
-        // SAFETY:
-        // - address and length are those of the mapping that `of` made, and it is unmapped once;
-        // - no reference leads into it.
-        let unmapped = unsafe { rustix::mm::munmap(self.room, self.length) };
-        // It cannot fail on a mapping that is there; a leak would harm nothing.
-        match unmapped {
-            Ok(()) | Err(_) => {}
-        }
     }
 }

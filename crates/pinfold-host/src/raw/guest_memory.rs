@@ -5,14 +5,16 @@ use std::ptr;
 
 use kvm_bindings::kvm_userspace_memory_region;
 use kvm_ioctls::VmFd;
-use rustix::mm::{MapFlags, ProtFlags};
+
+use super::mapping::Mapping;
 
 /// Memory of one slot of a virtual machine, with the machine: so it ends first.
 #[derive(Debug)]
 pub(crate) struct GuestMemory {
+    // Ends first: a guest that still ran would find no memory there, which is an error of its
+    // `KVM_RUN`, not of ours.
+    _pages: Mapping,
     vm: VmFd,
-    pages: *mut libc::c_void,
-    length: usize,
 }
 
 impl GuestMemory {
@@ -21,12 +23,9 @@ impl GuestMemory {
         if content.len() > length || !length.is_multiple_of(rustix::param::page_size()) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
-        let pages = unsafe {
-            rustix::mm::mmap_anonymous(ptr::null_mut(), length, protection, MapFlags::PRIVATE)
-        }?;
-        let memory = Self { vm, pages, length };
+        let mapping = Mapping::private(length)?;
+        let pages = mapping.start();
+        let memory = Self { _pages: mapping, vm };
         // SAFETY:
         // - the mapping is writable for `length` bytes, and `content` is no longer than that;
         // - the two do not overlap, because the mapping is new.
@@ -50,19 +49,5 @@ impl GuestMemory {
     /// The machine.
     pub(crate) fn vm(&self) -> &VmFd {
         &self.vm
-    }
-}
-
-impl Drop for GuestMemory {
-    fn drop(&mut self) {
-        // SAFETY:
-        // - address and length are those of the mapping that `new` made, and it is unmapped once;
-        // - no reference leads into it; a guest that still ran would find no memory there, which
-        //   is an error of its `KVM_RUN`, not of ours.
-        let unmapped = unsafe { rustix::mm::munmap(self.pages, self.length) };
-        // It cannot fail on a mapping that is there; a leak would harm nothing.
-        match unmapped {
-            Ok(()) | Err(_) => {}
-        }
     }
 }

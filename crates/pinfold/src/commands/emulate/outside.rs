@@ -30,8 +30,9 @@ impl<'p> Programs<'p> {
 const BURNER_LIMIT_NS: u64 = 86_400_000_000_000;
 /// Windows of the witness, as many as fit, each of so many ms: several ticks of the kernel.
 const WINDOW_MS: usize = 20;
-/// What stops it for so long is seen: no timer interrupt with a stall in it is shorter.
-const STOP_NS: u64 = 5_000;
+/// What stops it for so long, or for four units of its work, is seen: shorter is no timer interrupt
+/// with a stall in it, however short the period.
+const STOP_NS: u64 = 1_000;
 
 impl Outside for Programs<'_> {
     fn rates(
