@@ -134,8 +134,7 @@ impl Bench {
             ..LaunchOptions::default()
         };
         let mut vm = launch::start_stopped(&self.argv, &options)?;
-        let target =
-            Target { pid: vm.pid(), threads: vm.found.tasks(), own: Vec::new(), kept: Vec::new() };
+        let target = Target::new(vm.pid(), vm.found.tasks());
         let journals = Journals::open(&StateDir::open(&self.scratch.file("state"))?, &clock)?;
         let text = schema::to_json(&self.plan);
         let new = NewJournal { vm_name: "bench", plan: &text, target: &target };

@@ -24,7 +24,7 @@ use crate::scratch::Scratch;
 use crate::{Arguments, Failure, origin};
 
 /// Numbers of vCPUs, each with its rounds.
-const SIZES: [(u32, u32); 2] = [(32, 100), (128, 40)];
+const SIZES: [(u32, u32); 2] = [(32, 100), (128, 100)];
 const QMP_TIMEOUT_NS: u64 = 5_000_000_000;
 const TOOL_TIMEOUT_NS: u64 = 30_000_000_000;
 /// QEMU notices the end of a connection before it greets the next.
@@ -66,7 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
 const NOTES: [&str; 6] = [
     "All times begin before the connection to the monitor and end when the last mask is read back.",
     "The goal is at most 1.3 times the bare calls, each with what it writes: in memory against the plain ones, on disk against those with one fsync.",
-    "What bounds it is the identity of the threads: an undo that cannot hit a stranger of the same number needs their start times, and the kernel tells those one by one. Bare calls that note them too are the third contender.",
+    "An undo that cannot hit a stranger of the same number needs the start times of the threads, and the kernel tells those one by one: Pinfold reads them while QEMU works on its answers. Bare calls that note them too are the third contender.",
     "Pinfold's include the journal with the undo of every step, written and synced before the first mask is set; the bare calls note nothing, except where “one fsync” writes the old masks into a file that is there already.",
     "The shell script asks the monitor through Python, lists the threads and calls taskset for each; it reads nothing back.",
     "`virsh` is called once with a `vcpupin` for each vCPU of a domain of a libvirtd of the benchmark's own, which runs already: it finds nothing, leaves the emulator's threads alone and reads nothing back.",
@@ -198,8 +198,7 @@ impl Bench {
         let found = threads::find(&self.host, &mut qmp)?;
         found.require_own_threads()?;
         let discovered = clock.now_ns();
-        let target =
-            Target { pid: found.pid, threads: found.tasks(), own: Vec::new(), kept: Vec::new() };
+        let target = Target { roll: found.roll.clone(), ..Target::new(found.pid, found.tasks()) };
         let text = schema::to_json(&self.plan);
         let journals = Journals::open(&state, &clock)?;
         let new = NewJournal { vm_name: &self.plan.single()?.name, plan: &text, target: &target };

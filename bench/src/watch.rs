@@ -149,8 +149,7 @@ fn place(
     state: &StateDir,
     (vm, plan): (&RunningVm, &Plan),
 ) -> Result<(), Failure> {
-    let target =
-        Target { pid: vm.pid(), threads: vm.found.tasks(), own: Vec::new(), kept: Vec::new() };
+    let target = Target::new(vm.pid(), vm.found.tasks());
     let (clock, text) = (SystemClock, schema::to_json(plan));
     let new = NewJournal { vm_name: "bench", plan: &text, target: &target };
     let mut journal = Journals::open(state, &clock)?.begin(host, &new)?;

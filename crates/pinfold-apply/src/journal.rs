@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pinfold_host::user::{Lock, StateDir};
-use pinfold_host::{Clock, Host, HostError, paths, process};
+use pinfold_host::{Clock, Host, HostError, process};
 use pinfold_model::{CpuSet, Step, TaskId, Tid};
 
 pub use error::JournalError;
@@ -141,7 +141,8 @@ impl<'c> Journals<'c> {
             threads: present(host, target)?,
             plan: new.plan.to_owned(),
         };
-        let bytes = line_of(&schema::HeaderLine::from(&header), &self.files.path_of(&name))?;
+        let mut bytes = Vec::new();
+        put_line(&mut bytes, &schema::HeaderLine::from(&header), &self.files.path_of(&name))?;
         Ok(Journal { is_made: false, ..self.journal(name, Record::new(header), bytes, lock) })
     }
 
@@ -339,7 +340,7 @@ impl<'c> Journal<'c> {
         let entries: Vec<Entry> = self.pending.iter().cloned().chain(entries).collect();
         let mut lines = Vec::new();
         for entry in &entries {
-            lines.extend(line_of(&schema::Line::from(entry), &path)?);
+            put_line(&mut lines, &schema::Line::from(entry), &path)?;
         }
         let before = self.bytes.len();
         self.bytes.extend(&lines);
@@ -385,16 +386,11 @@ fn present(host: &dyn Host, target: &Target) -> Result<Vec<TaskId>, JournalError
     let processes = std::iter::once(target.pid).chain(target.own.iter().map(|task| task.tid));
     let known: BTreeSet<Tid> = present.iter().map(|task| task.tid).collect();
     for pid in processes {
-        // The list of a large machine takes the kernel longer than its number, which tells that
-        // all of its threads are known already: 2 for the directory and 1 for each.
-        let links = tasks::unless_gone(host.link_count(&paths::task_dir(pid)));
-        let is_known = u64::try_from(known.len()).is_ok_and(|known| {
-            pid == target.pid && matches!(&links, Ok(Some(links)) if *links == known + 2)
-        });
-        if is_known {
-            continue;
-        }
-        for tid in tasks::threads_of(host, pid).map_err(JournalError::Host)? {
+        let listed = match pid == target.pid {
+            true => target.listed(host),
+            false => tasks::threads_of(host, pid),
+        };
+        for tid in listed.map_err(JournalError::Host)? {
             if known.contains(&tid) {
                 continue;
             }
@@ -407,9 +403,13 @@ fn present(host: &dyn Host, target: &Target) -> Result<Vec<TaskId>, JournalError
     Ok(present)
 }
 
-fn line_of<T: serde::Serialize>(line: &T, path: &str) -> Result<Vec<u8>, JournalError> {
-    let mut bytes = serde_json::to_vec(line)
+fn put_line<T: serde::Serialize>(
+    bytes: &mut Vec<u8>,
+    line: &T,
+    path: &str,
+) -> Result<(), JournalError> {
+    serde_json::to_writer(&mut *bytes, line)
         .map_err(|source| JournalError::Unwritable { path: path.to_owned(), source })?;
     bytes.push(b'\n');
-    Ok(bytes)
+    Ok(())
 }

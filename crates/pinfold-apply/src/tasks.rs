@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use pinfold_host::proc_stat::{self, ProcStat};
-use pinfold_host::{Host, HostError, paths, proc_status};
+use pinfold_host::{Census, Host, HostError, Roll, paths, proc_status};
 use pinfold_model::{Role, Setting, TaskId, Tid};
 
 /// What a plan is applied to: one virtual machine, and the loads that Pinfold started beside it.
@@ -25,6 +25,9 @@ pub struct Target {
     /// What another program keeps for the machine, and the values that say the same as the
     /// plan. Empty for a machine that nobody but Pinfold manages.
     pub kept: Vec<Kept>,
+    /// The threads of its process, if a census told that there are no others: who applies need
+    /// not list them again while it says the same.
+    pub roll: Option<Roll>,
 }
 
 /// A setting of another program that the plan gives a value.
@@ -52,6 +55,20 @@ pub enum Rules {
 }
 
 impl Target {
+    /// A machine that nobody but Pinfold manages, without loads beside it.
+    #[must_use]
+    pub fn new(pid: Tid, threads: Vec<(TaskId, Role)>) -> Self {
+        Self { pid, threads, own: Vec::new(), kept: Vec::new(), roll: None }
+    }
+
+    /// The threads of its process, ascending.
+    pub(crate) fn listed(&self, host: &dyn Host) -> Result<Vec<Tid>, HostError> {
+        match &self.roll {
+            Some(roll) if Census::of(host, self.pid) == Some(roll.census) => Ok(roll.tids.clone()),
+            Some(_) | None => threads_of(host, self.pid),
+        }
+    }
+
     /// What rules the masks of a role's threads.
     #[must_use]
     pub(crate) fn kept(&self, role: &Role) -> Option<&Kept> {

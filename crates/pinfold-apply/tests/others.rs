@@ -11,7 +11,7 @@ mod common;
 
 use common::{Bench, Case, assert_same, set, v1, v1_machine_group, v2};
 use pinfold_apply::{ApplyError, Refusal, plan_steps, status};
-use pinfold_host::{Host, HostError, HostMut as _, SimHost, SimTask, paths};
+use pinfold_host::{Census, Host, HostError, HostMut as _, Roll, SimHost, SimTask, paths};
 use pinfold_model::{Change, CpuSet, Finding, IsolationScope, Policy, Role, Tid};
 
 #[test]
@@ -311,6 +311,20 @@ fn status_tells_planned_found_and_who_else_is_there() {
     let wrong: Vec<_> =
         drifted.roles.iter().filter(|role| !role.ok).map(|role| role.found.clone()).collect();
     assert_eq!(wrong, [Some(set("0")), None]);
+}
+
+#[test]
+fn a_thread_that_was_born_since_the_roll_is_placed() {
+    let (mut case, bench) = (v1(), Bench::new());
+    let listed = case.host.list(&paths::task_dir(Tid(500))).unwrap();
+    let tids: Vec<Tid> = listed.iter().map(|name| Tid(name.parse().unwrap())).collect();
+    let census = Census::of(&case.host, Tid(500)).unwrap();
+    assert_eq!(census.threads(), tids.len());
+    case.target.roll = Some(Roll { census, tids });
+    assert!(case.host.clone_thread(Tid(501), Tid(510)));
+    bench.apply(&case).unwrap();
+    assert_eq!(case.host.affinity(Tid(510)).unwrap(), case.host.affinity(Tid(500)).unwrap());
+    assert_ne!(case.host.affinity(Tid(510)).unwrap(), case.host.affinity(Tid(501)).unwrap());
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn emulator(task: TaskId, policy: Policy) -> (Plan, Target) {
     plan.housekeeping = set("0");
     plan.exclusive = set("");
     let threads = vec![(task, Role::Emulator)];
-    (plan, Target { pid: task.tid, threads, own: Vec::new(), kept: Vec::new() })
+    (plan, Target::new(task.tid, threads))
 }
 
 /// A cpu group of the test's own, removed when its last process has ended.

@@ -68,7 +68,7 @@ fn threads_of_a_threaded_vnode_go_back_with_their_process() {
         .task(SimTask::new(501, "CPU 0/KVM").in_group(group).thread_of(500))
         .task(SimTask::new(510, "helper").in_group(group).child_of(500))
         .build();
-    let target = Target { pid: Tid(500), threads: Vec::new(), own: Vec::new(), kept: Vec::new() };
+    let target = Target::new(Tid(500), Vec::new());
     let case = Case { name: "vnode", host: host.clone(), target, plan: plan("0", "1") };
     let before = host.snapshot();
     let bench = Bench::new();

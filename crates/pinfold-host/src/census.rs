@@ -20,6 +20,15 @@ pub struct Census {
     links: u64,
 }
 
+/// The threads of a process, ascending, as they were listed between two equal censuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Roll {
+    /// The census.
+    pub census: Census,
+    /// Their numbers.
+    pub tids: Vec<Tid>,
+}
+
 impl Census {
     /// Takes it, before the threads are listed. `None` if the process has ended, or on a kernel that
     /// does not tell the newest number (without `CONFIG_CHECKPOINT_RESTORE`).
@@ -28,5 +37,11 @@ impl Census {
         let newest = host.read_text(&paths::sysctl_kernel("ns_last_pid")).ok()?;
         let links = host.link_count(&paths::task_dir(pid)).ok()?;
         Some(Self { newest: newest.trim().parse().ok()?, links })
+    }
+
+    /// How many threads the process has.
+    #[must_use]
+    pub fn threads(self) -> usize {
+        usize::try_from(self.links.saturating_sub(2)).unwrap_or(usize::MAX)
     }
 }

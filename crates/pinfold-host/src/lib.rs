@@ -33,7 +33,7 @@ mod vigil;
 
 use pinfold_model::{CpuSet, NodeId, Policy, Setting, TaskId, Tid};
 
-pub use census::Census;
+pub use census::{Census, Roll};
 pub use clock::{Clock, SimClock, SystemClock};
 pub use counter::{Counter, CounterError, CounterEvent, CounterReading, Side};
 pub use doorbell::Doorbell;
@@ -55,6 +55,9 @@ pub use stall::{Stall, StallAccount, StallWish};
 pub use tracefs::{Field, Format, Tracefs};
 pub use tree::{TreeError, TreeHost};
 pub use vigil::{Heard, Vigil};
+
+/// Takes what was read of a name.
+pub type EachFile<'e> = dyn FnMut(&str, &[u8]) -> Result<(), HostError> + 'e;
 
 /// Reading a host. Paths are absolute, as the kernel names them.
 pub trait Host {
@@ -104,6 +107,29 @@ pub trait Host {
     /// [`HostError::Kept`]; of an object that is not there it is [gone](HostError::is_gone).
     fn setting(&self, setting: &Setting) -> Result<Option<String>, HostError> {
         Err(HostError::no_keeper(setting))
+    }
+
+    /// Reads the file `DIRECTORY/NAME/FILE` of each name, as those of the threads of a process,
+    /// and hands it to `each`; a name that is gone is passed over.
+    ///
+    /// # Errors
+    /// As [`Host::read`], at the first file that cannot be read for another reason; what `each`
+    /// says.
+    fn read_each(
+        &self,
+        directory: &str,
+        names: &[String],
+        file: &str,
+        each: &mut EachFile<'_>,
+    ) -> Result<(), HostError> {
+        for name in names {
+            match self.read(&format!("{directory}/{name}/{file}")) {
+                Ok(bytes) => each(name, &bytes)?,
+                Err(error) if error.is_gone() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// True if this is the running machine.

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::process::Signaled;
-use crate::{Host, HostError, HostMut, SettingKeeper, raw, sealed};
+use crate::{EachFile, Host, HostError, HostMut, SettingKeeper, raw, sealed};
 
 /// Room for the entries of a directory, in bytes; each takes about 32.
 const LIST_BYTES: usize = 16 << 10;
@@ -90,18 +90,38 @@ impl LiveHost {
     }
 }
 
+/// Opens a file for reading on a way that leads down from a directory, and over no link.
+fn open_below(directory: &OwnedFd, path: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    loop {
+        match rustix::fs::openat2(directory, path, flags, Mode::empty(), resolve) {
+            // As in `LiveHost::open`.
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            opened => return opened,
+        }
+    }
+}
+
 /// Reads to the end, whatever the size is said to be.
 pub(crate) fn read_to_end(descriptor: &OwnedFd) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::with_capacity(4096);
+    read_into(descriptor, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// The same into a buffer, instead of what it holds.
+fn read_into(descriptor: &OwnedFd, bytes: &mut Vec<u8>) -> Result<(), Errno> {
+    bytes.resize(bytes.capacity().max(4096), 0);
     let mut used = 0;
     loop {
         if bytes.len() - used < 1024 {
-            bytes.resize((bytes.len() * 2).max(4096), 0);
+            bytes.resize(bytes.len() * 2, 0);
         }
         match rustix::io::read(descriptor, &mut bytes[used..]) {
             Ok(0) => {
                 bytes.truncate(used);
-                return Ok(bytes);
+                return Ok(());
             }
             Ok(count) => used += count,
             Err(Errno::INTR) => {}
@@ -114,6 +134,35 @@ impl Host for LiveHost {
     fn read(&self, path: &str) -> Result<Vec<u8>, HostError> {
         let descriptor = self.open(path, OFlags::RDONLY, "read")?;
         read_to_end(&descriptor).map_err(|errno| HostError::file("read", path, errno))
+    }
+
+    fn read_each(
+        &self,
+        directory: &str,
+        names: &[String],
+        file: &str,
+        each: &mut EachFile<'_>,
+    ) -> Result<(), HostError> {
+        // The way to the directory is gone once, not for each name.
+        let directory_at = match self.open(directory, OFlags::PATH | OFlags::DIRECTORY, "read") {
+            Ok(descriptor) => descriptor,
+            Err(error) if error.is_gone() => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let (mut path, mut bytes) = (String::new(), Vec::new());
+        for name in names {
+            path.clear();
+            path.extend([name, "/", file]);
+            let read = open_below(&directory_at, &path)
+                .and_then(|descriptor| read_into(&descriptor, &mut bytes))
+                .map_err(|errno| HostError::file("read", &format!("{directory}/{path}"), errno));
+            match read {
+                Ok(()) => each(name, &bytes)?,
+                Err(error) if error.is_gone() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     fn list(&self, path: &str) -> Result<Vec<String>, HostError> {

@@ -6,10 +6,10 @@
 //! iothread with an id of more than 12 characters stays nameless). Without a monitor names are
 //! all there is, and the result says so.
 //!
-//! The list is taken before and after the questions, until both agree (or a census tells that
-//! they do): threads are born at any time (hotplug, worker pools), and a monitor's answer about
-//! a list that has changed is worth nothing. The threads themselves are read while QEMU works on
-//! its answers.
+//! The threads are counted before the questions, listed and read while QEMU works on its answers,
+//! and listed again afterwards, until all agree (or a census before and one after tell that they
+//! do): threads are born at any time (hotplug, worker pools), and a monitor's answer about a list
+//! that has changed is worth nothing.
 //!
 //! Kernel threads that work for the machine but lie outside its process are looked up by name:
 //! `vhost-PID` (Linux before 6.4, or with `fork_owner=0`) and `kvm-pit/PID`.
@@ -19,7 +19,7 @@ mod process;
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{Census, Host};
+use pinfold_host::{Census, Host, Roll};
 use pinfold_model::{Accelerator, Finding, Role, TaskId, Tid};
 
 use self::process::{Descriptors, Task, kernel_threads, numbers, program_of, tasks};
@@ -55,6 +55,8 @@ pub struct Found {
     pub vcpus: u32,
     /// What makes this list less than certain.
     pub findings: Vec<Finding>,
+    /// The threads of the process by number, if a census told that there are no others.
+    pub roll: Option<Roll>,
 }
 
 impl Found {
@@ -111,10 +113,9 @@ pub fn discover(
     pid: Tid,
     monitor: Option<&mut dyn Monitor>,
 ) -> Result<Found, VmError> {
-    let descriptors = Descriptors::of(host, pid);
-    let mut found = match monitor {
-        Some(monitor) => by_monitor(host, pid, monitor, descriptors)?,
-        None => by_names(host, pid)?,
+    let (mut found, descriptors) = match monitor {
+        Some(monitor) => by_monitor(host, pid, monitor)?,
+        None => (by_names(host, pid)?, Descriptors::of(host, pid)),
     };
     let outside = kernel_threads(host, (found.pid, descriptors), &found.threads)?;
     found.threads.extend(outside);
@@ -173,18 +174,21 @@ fn by_monitor(
     host: &dyn Host,
     pid: Tid,
     monitor: &mut dyn Monitor,
-    descriptors: Option<Descriptors>,
-) -> Result<Found, VmError> {
+) -> Result<(Found, Option<Descriptors>), VmError> {
     let mut findings = Vec::new();
-    let ((reported, tasks), settled) = settle(host, pid, &mut |before| {
-        let mut read = Ok(Vec::new());
-        let reported = monitor.vm(&mut || read = tasks(host, pid, before))?;
+    let mut descriptors = None;
+    let Settled { value: (reported, tasks), roll, settled } = settle(host, pid, &mut || {
+        let mut read = Err(VmError::NoProcess { pid });
+        let reported = monitor.vm(&mut || {
+            read = Listed::of(host, pid);
+            descriptors = descriptors.or_else(|| Descriptors::of(host, pid));
+        })?;
         if reported.cpus.is_empty() {
             return Err(VmError::NoVcpus);
         }
-        let tasks = read?;
-        let complete = reported.tids().all(|tid| before.contains(&tid));
-        Ok(Seen { value: (reported, tasks), complete })
+        let Listed { tids, tasks } = read?;
+        let complete = reported.tids().all(|tid| tids.binary_search(&tid).is_ok());
+        Ok(Seen { tids, value: (reported, tasks), complete })
     })?;
     if let Some(tid) = reported.tids().find(|tid| tasks.iter().all(|task| task.id.tid != *tid)) {
         return Err(VmError::ForeignThread { pid, tid });
@@ -214,7 +218,8 @@ fn by_monitor(
         task.with_role(pid, role)
     });
     let threads = threads.collect();
-    Ok(Found { pid, threads, accelerator: Some(accelerator), vcpus, findings })
+    let accelerator = Some(accelerator);
+    Ok((Found { pid, threads, accelerator, vcpus, findings, roll }, descriptors))
 }
 
 fn by_names(host: &dyn Host, pid: Tid) -> Result<Found, VmError> {
@@ -227,8 +232,9 @@ fn by_names(host: &dyn Host, pid: Tid) -> Result<Found, VmError> {
         )
         .with_hint("name its QMP socket (--qmp) or libvirt domain (--libvirt) instead of the process"),
     ];
-    let (tasks, settled) = settle(host, pid, &mut |before| {
-        Ok(Seen { value: tasks(host, pid, before)?, complete: true })
+    let Settled { value: tasks, roll, settled } = settle(host, pid, &mut || {
+        let Listed { tids, tasks } = Listed::of(host, pid)?;
+        Ok(Seen { tids, value: tasks, complete: true })
     })?;
     findings.extend((!settled).then(|| unrest(pid)));
     let shared_loop = tasks.iter().any(|task| names::is_shared_loop(&task.name));
@@ -249,38 +255,65 @@ fn by_names(host: &dyn Host, pid: Tid) -> Result<Found, VmError> {
         findings.extend((vcpus > 1).then(|| one_thread(vcpus)));
     }
     let accelerator = names::accelerator(threads.iter().map(|thread| thread.name.as_str()));
-    Ok(Found { pid, threads, accelerator, vcpus, findings })
+    Ok(Found { pid, threads, accelerator, vcpus, findings, roll })
 }
 
-/// One look at the threads of a list.
+/// The threads of a process, listed and then read.
+struct Listed {
+    tids: Vec<Tid>,
+    tasks: Vec<Task>,
+}
+
+impl Listed {
+    fn of(host: &dyn Host, pid: Tid) -> Result<Self, VmError> {
+        let tids = numbers(host, pid)?;
+        let tasks = tasks(host, pid, &tids)?;
+        Ok(Self { tids, tasks })
+    }
+}
+
+/// One look at the threads of a process.
 struct Seen<T> {
+    /// Their numbers, ascending, as they were listed.
+    tids: Vec<Tid>,
     value: T,
     /// False if the list lacks threads that must be there.
     complete: bool,
 }
 
-/// Looks at the threads of a list.
-type Look<'l, T> = dyn FnMut(&[Tid]) -> Result<Seen<T>, VmError> + 'l;
+/// Lists the threads of a process and looks at them.
+type Look<'l, T> = dyn FnMut() -> Result<Seen<T>, VmError> + 'l;
 
-/// Lists and looks until the list is complete and the same after the look. The flag tells
-/// whether it came to that within [`ROUNDS`].
-fn settle<T>(host: &dyn Host, pid: Tid, look: &mut Look<'_, T>) -> Result<(T, bool), VmError> {
-    let mut census = Census::of(host, pid);
-    let mut before = numbers(host, pid)?;
+/// The last look.
+struct Settled<T> {
+    value: T,
+    /// See [`Found::roll`].
+    roll: Option<Roll>,
+    /// False if it did not come to rest within [`ROUNDS`].
+    settled: bool,
+}
+
+/// Looks until the list is complete and the same after the look.
+fn settle<T>(host: &dyn Host, pid: Tid, look: &mut Look<'_, T>) -> Result<Settled<T>, VmError> {
     let mut round = 1;
     loop {
-        let seen = look(&before)?;
-        let now = Census::of(host, pid);
-        if seen.complete && now.is_some() && now == census {
-            return Ok((seen.value, true));
+        let census = Census::of(host, pid);
+        let before = match census {
+            Some(census) => census.threads(),
+            None => numbers(host, pid)?.len(),
+        };
+        let Seen { tids, value, complete } = look()?;
+        let counted = complete && tids.len() == before;
+        match census {
+            Some(census) if counted && Census::of(host, pid) == Some(census) => {
+                return Ok(Settled { value, roll: Some(Roll { census, tids }), settled: true });
+            }
+            Some(_) | None => {}
         }
-        census = now;
-        let after = numbers(host, pid)?;
-        let settled = seen.complete && after == before;
+        let settled = counted && numbers(host, pid)? == tids;
         if settled || round == ROUNDS {
-            return Ok((seen.value, settled));
+            return Ok(Settled { value, roll: None, settled });
         }
-        before = after;
         round += 1;
     }
 }

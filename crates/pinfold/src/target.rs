@@ -1,6 +1,6 @@
 //! Which virtual machine a command means, and how its threads are found again later.
 
-use pinfold_apply::{Kept, Roles, Rules};
+use pinfold_apply::{Kept, Roles, Rules, Target};
 use pinfold_host::{Host, LiveHost, SystemClock};
 use pinfold_model::{
     CpuSet, Finding, Lifetime, MemoryPlan, PuId, Role, Setting, TaskId, Tid, VnodePlan,
@@ -15,6 +15,11 @@ use crate::failure::{Exit, Failure};
 
 const QMP_TIMEOUT_NS: u64 = 5_000_000_000;
 const VIRSH_TIMEOUT_NS: u64 = 20_000_000_000;
+
+/// The machine that was found, as a plan is applied to it.
+pub fn placeable(found: &Found) -> Target {
+    Target { roll: found.roll.clone(), ..Target::new(found.pid, found.tasks()) }
+}
 
 /// Who tells the roles of a machine's threads.
 pub enum Teller {

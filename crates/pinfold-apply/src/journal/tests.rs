@@ -91,7 +91,7 @@ fn host() -> (SimHost, Plan, Target) {
         pid: Tid(500),
         threads: vec![(id(500), Role::Emulator), (id(501), Role::Vcpu(0))],
         own: vec![id(600)],
-        kept: Vec::new(),
+        ..Target::new(Tid(500), Vec::new())
     };
     let thread = |role, pus: &str| ThreadPlan {
         role,
@@ -209,9 +209,10 @@ fn lines_are_readable_and_complete() {
 fn a_journal_reads_back_as_it_was_written() {
     let text = text();
     let record = Record::parse("j", text.as_bytes()).unwrap().unwrap();
-    let mut again = line_of(&schema::HeaderLine::from(&record.header), "j").unwrap();
+    let mut again = Vec::new();
+    put_line(&mut again, &schema::HeaderLine::from(&record.header), "j").unwrap();
     for entry in &record.entries {
-        again.extend(line_of(&schema::Line::from(entry), "j").unwrap());
+        put_line(&mut again, &schema::Line::from(entry), "j").unwrap();
     }
     assert_eq!(text, String::from_utf8(again).unwrap());
 }
@@ -321,8 +322,7 @@ fn an_ended_history_stays_small() {
     for pid in 1000..1060 {
         clock.sleep_ns(1_000_000_000);
         let host = SimHost::builder(CgroupVersion::V1, 2).task(SimTask::new(pid, "qemu")).build();
-        let target =
-            Target { pid: Tid(pid), threads: Vec::new(), own: Vec::new(), kept: Vec::new() };
+        let target = Target::new(Tid(pid), Vec::new());
         let new = NewJournal { vm_name: "vm", plan: "{}", target: &target };
         let mut journal = journals.begin(&host, &new).unwrap();
         journal.flush().unwrap();

@@ -44,7 +44,7 @@ impl<'a> Draft<'a> {
     ) -> Result<Self, ApplyError> {
         let pid = target.pid;
         let vm = tasks::stat(host, pid)?.ok_or(ApplyError::VmGone { pid })?.task();
-        let listed = tasks::threads_of(host, pid)?;
+        let listed = target.listed(host)?;
         let mut vm_tids: BTreeSet<Tid> = listed.iter().copied().collect();
         vm_tids.extend(target.threads.iter().map(|(task, _)| task.tid));
         Ok(Self {

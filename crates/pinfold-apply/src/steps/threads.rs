@@ -75,7 +75,7 @@ pub(super) fn in_order(draft: &mut Draft<'_>) -> Result<Vec<(TaskId, Role)>, App
     // Of those that were named, only these need a look: the others are in the process's list.
     let mut placed = Vec::with_capacity(listed.len() + 1);
     for (task, role) in threads {
-        if listed.contains(&task.tid) || tasks::is_alive(draft.host, task)? {
+        if listed.binary_search(&task.tid).is_ok() || tasks::is_alive(draft.host, task)? {
             placed.push((task, role));
         } else {
             draft.gone(task);

@@ -42,6 +42,36 @@ fn births_show_in_the_link_count() {
 }
 
 #[test]
+fn files_of_one_name_are_read_without_those_that_are_gone_and_over_no_link() {
+    let host = LiveHost::new().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let base = folder.path().display().to_string();
+    // The last is longer than one buffer.
+    let names = ["a", "b", "gone", "long"].map(str::to_owned);
+    for (name, text) in [("a", "1"), ("b", "22"), ("long", &"x".repeat(10_000))] {
+        std::fs::create_dir(format!("{base}/{name}")).unwrap();
+        std::fs::write(format!("{base}/{name}/file"), text).unwrap();
+    }
+    let read = |directory: &str, names: &[String]| {
+        let mut lengths = Vec::new();
+        let answer = host.read_each(directory, names, "file", &mut |name, bytes| {
+            lengths.push((name.to_owned(), bytes.len()));
+            Ok(())
+        });
+        answer.map(|()| lengths)
+    };
+    let expected = [("a", 1), ("b", 2), ("long", 10_000)].map(|(name, n)| (name.to_owned(), n));
+    assert_eq!(read(&base, &names).unwrap(), expected);
+    assert_eq!(read(&format!("{base}/nowhere"), &names).unwrap(), []);
+    symlink("a", format!("{base}/link")).unwrap();
+    let refused = read(&base, &["link".to_owned()]).unwrap_err();
+    assert_eq!(refused.errno(), Some(libc::ELOOP));
+    assert_eq!(refused.to_string(), format!("cannot read {base}/link/file"));
+    let outside = read(&format!("{base}/a"), &["../b".to_owned()]).unwrap_err();
+    assert_eq!(outside.errno(), Some(libc::EXDEV));
+}
+
+#[test]
 fn errors_keep_path_value_and_number() {
     let host = LiveHost::new().unwrap();
     let missing = host.read("/proc/self/nothing").unwrap_err();

@@ -39,10 +39,8 @@ pub(super) fn numbers(host: &dyn Host, pid: Tid) -> Result<Vec<Tid>, VmError> {
 
 /// These threads of a process; one that ends meanwhile is left out.
 pub(super) fn tasks(host: &dyn Host, pid: Tid, tids: &[Tid]) -> Result<Vec<Task>, VmError> {
-    let mut tasks = Vec::new();
-    for tid in tids {
-        tasks.extend(task_at(host, &paths::task_stat(pid, *tid))?);
-    }
+    let stats = proc_stat::of_threads(host, pid, tids)?;
+    let tasks: Vec<Task> = stats.into_iter().map(Task::from).collect();
     if tasks.is_empty() { Err(VmError::NoProcess { pid }) } else { Ok(tasks) }
 }
 
@@ -183,11 +181,14 @@ fn numbers_in(host: &dyn Host, directory: &str) -> Result<Vec<Tid>, HostError> {
 
 /// The task behind a `stat` file, if it still lives.
 fn task_at(host: &dyn Host, path: &str) -> Result<Option<Task>, VmError> {
-    let task = |stat: ProcStat| {
+    Ok(proc_stat::at(host, path)?.map(Task::from))
+}
+
+impl From<ProcStat> for Task {
+    fn from(stat: ProcStat) -> Self {
         let is_kernel_thread = stat.is_kernel_thread();
         Task { id: stat.task(), name: stat.comm, is_kernel_thread }
-    };
-    Ok(proc_stat::at(host, path)?.map(task))
+    }
 }
 
 fn gone(error: HostError, pid: Tid) -> VmError {

@@ -9,7 +9,7 @@ use crate::cli::ApplyArgs;
 use crate::failure::Failure;
 use crate::output::{data, say};
 use crate::place::apply_failure;
-use crate::target::{Definition, Vm, vm_failure};
+use crate::target::{Definition, Vm, placeable, vm_failure};
 use crate::{common, interrupt, place, watching};
 
 /// Prints the steps, takes them, or takes them and stays.
@@ -73,8 +73,7 @@ fn stay(
 }
 
 fn target_of(vm: &Vm, plan: &Plan, config: bool) -> Result<Target, Failure> {
-    let mut target =
-        Target { pid: vm.found.pid, threads: vm.found.tasks(), own: Vec::new(), kept: Vec::new() };
+    let mut target = placeable(&vm.found);
     if let Some(domain) = &vm.domain {
         let definition = if config { Definition::Changed } else { Definition::Untouched };
         let (kept, findings) = domain.kept(common::single(plan)?, definition)?;

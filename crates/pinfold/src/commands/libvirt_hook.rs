@@ -8,7 +8,6 @@
 
 use std::io::Read as _;
 
-use pinfold_apply::Target;
 use pinfold_host::user::{self, StateDir};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::{Finding, Plan};
@@ -18,7 +17,7 @@ use pinfold_vm::threads;
 use crate::cli::LibvirtHookArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::say;
-use crate::target::vm_failure;
+use crate::target::{placeable, vm_failure};
 use crate::{common, place};
 
 /// A domain's XML is some kilobytes.
@@ -55,7 +54,7 @@ fn started(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failu
     for finding in found.findings.iter().chain(&contradictions(&plan, &domain)) {
         say(&finding.to_string());
     }
-    let target = Target { pid, threads: found.tasks(), own: Vec::new(), kept: Vec::new() };
+    let target = placeable(&found);
     let state = common::state(state)?;
     let journals = place::journals(&state, &clock)?;
     let (applied, _journal) = place::apply(&host, &plan, &target, &journals)?;

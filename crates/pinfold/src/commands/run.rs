@@ -10,7 +10,7 @@ use crate::cli::RunArgs;
 use crate::failure::{Exit, Failure};
 use crate::guard::Guard;
 use crate::output::say;
-use crate::target::vm_failure;
+use crate::target::{placeable, vm_failure};
 use crate::{common, interrupt, place, watching};
 
 /// Patience with a QEMU that is asked to end.
@@ -43,8 +43,7 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     for finding in vm.found.findings.iter().chain(&plan.findings) {
         say(&finding.to_string());
     }
-    let target =
-        Target { pid: vm.pid(), threads: vm.found.tasks(), own: Vec::new(), kept: Vec::new() };
+    let target = placeable(&vm.found);
     let (applied, mut journal, mut guard) = place::apply_guarded(&host, &plan, &target, &journals)?;
     place::report(&applied);
     let placed = (&plan, &target, &mut journal);

@@ -109,7 +109,7 @@ fn look(host: &LiveHost, record: &Record) -> Result<InForce, Failure> {
         false => None,
         true => {
             let threads = threads_of(host, &plan, record);
-            let target = Target { pid: header.vm.tid, threads, own: Vec::new(), kept: Vec::new() };
+            let target = Target::new(header.vm.tid, threads);
             let status = pinfold_apply::status(host, &plan, &target);
             Some(status.map_err(|e| common::host_failure(&e))?)
         }

@@ -203,7 +203,7 @@ impl Desk<'_> {
             .tellers
             .roles(self.host, pid)
             .unwrap_or_else(|_| status::threads_by_journal(&plan, record));
-        let target = Target { pid, threads, own: Vec::new(), kept: Vec::new() };
+        let target = Target::new(pid, threads);
         let watcher = Watcher::new(self.host, &plan, &target).map_err(|error| error.to_string())?;
         let guard = self.guards.remove(&header.id);
         let new = || Guard::after(header.supervisor, &plan, self.journals, &header.id);

@@ -186,12 +186,7 @@ impl<'a, 'f> Trials<'a, 'f> {
         let threads = vec![(job.child().task(), Role::Task)];
         let mut in_force = None;
         if let Some(plan) = self.plan {
-            let target = Target {
-                pid: job.child().task().tid,
-                threads: threads.clone(),
-                own: Vec::new(),
-                kept: Vec::new(),
-            };
+            let target = Target::new(job.child().task().tid, threads.clone());
             let (_, journal, guard) =
                 place::apply_guarded(self.means.host, plan, &target, self.means.journals)
                     .map_err(failed)?;

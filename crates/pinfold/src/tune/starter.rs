@@ -18,6 +18,7 @@ use super::subject::{Inside, Subject};
 use crate::common;
 use crate::failure::{Exit, Failure};
 use crate::guard::{Beating, Guard};
+use crate::target::placeable;
 
 /// Patience with a QEMU that is asked to end.
 const QUIT_NS: u64 = 3_000_000_000;
@@ -153,7 +154,7 @@ impl VmStarter<'_> {
     ) -> Result<(Applied, Journal<'j>, Option<Guard>), Failure> {
         let own =
             host_side.tasks(self.host).map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
-        let target = Target { pid: vm.pid(), threads: vm.found.tasks(), own, kept: Vec::new() };
+        let target = Target { own, ..placeable(&vm.found) };
         crate::place::apply_guarded(self.host, plan, &target, journals)
     }
 

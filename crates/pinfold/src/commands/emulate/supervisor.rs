@@ -249,8 +249,7 @@ pub fn with_programs(
     let host = machine.host;
     let clock = SystemClock;
     let journals = place::journals(state, &clock)?;
-    let target =
-        Target { pid: process::own_pid(), threads: Vec::new(), own: Vec::new(), kept: Vec::new() };
+    let target = Target::new(process::own_pid(), Vec::new());
     let text = status::plan_text(plan);
     let new = NewJournal { vm_name: "a platform of vnodes", plan: &text, target: &target };
     let mut journal =
