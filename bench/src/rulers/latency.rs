@@ -7,7 +7,9 @@
 //! which it sleeps is none for a stall, because nobody would see it. oslat can only spin all the
 //! time, and under fifo would read that valve (50 ms a second) instead of the stalls: it runs at
 //! normal priority, and its row means something on a machine without other work only. For wake-ups
-//! the goal is cyclictest's own difference from itself (A/A) in the same blocks.
+//! the goal is cyclictest's own difference from itself (A/A) in the same blocks. Both keep all CPUs
+//! awake: else how deep one sleeps, and in a virtual machine for how long its host polls before it
+//! takes the CPU away, decides more than the instrument.
 
 use std::thread::JoinHandle;
 
@@ -104,6 +106,7 @@ impl Bench {
             policy,
             period_us: None,
             duty_percent: None,
+            keep_awake: false,
             target: None,
             more: Vec::new(),
         }
@@ -197,6 +200,7 @@ impl Bench {
     fn wakeups(&mut self, rows: &mut Vec<Row>) -> Result<String, Failure> {
         let settings = Settings {
             period_us: Some(WAKEUP_PERIOD_US),
+            keep_awake: true,
             ..self.settings(RulerPolicy::Fifo(PRIORITY), WAKEUPS_NS)
         };
         let job = registry::find("wakeup").ok_or("there is no wakeup")?.job(&settings)?;
@@ -221,8 +225,9 @@ impl Bench {
                 other.iter().zip(&one).map(|(other, one)| Block::pair(*other, *one)).collect();
             let own = ratio_interval(&blocks).ok_or("two blocks are needed at least")?;
             words.push(format!("{name} {:.3} to {:.3}", own.low, own.high));
-            let how =
-                format!("pinload wakeup --period-us {WAKEUP_PERIOD_US} --policy fifo:{PRIORITY}");
+            let how = format!(
+                "pinload wakeup --period-us {WAKEUP_PERIOD_US} --policy fifo:{PRIORITY} --dma-latency"
+            );
             rows.push(Row {
                 ruler: format!("wake-up, {name}"),
                 how: how.clone(),

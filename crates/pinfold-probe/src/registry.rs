@@ -39,6 +39,8 @@ pub struct Settings {
     pub period_us: Option<u32>,
     /// Percent of its period for which the gap ruler spins; `None` for its own.
     pub duty_percent: Option<u8>,
+    /// All CPUs are kept awake meanwhile (`cpu_dma_latency` 0).
+    pub keep_awake: bool,
     /// What is read by the I/O probe.
     pub target: Option<IoTarget>,
     /// Words for the instrument itself.
@@ -267,6 +269,7 @@ impl Probe {
         self.check(settings)?;
         let ruler = |ruler: Ruler| {
             let cpus = Cpus::These(settings.cpus.clone());
+            let ruler = if settings.keep_awake { ruler.kept_awake() } else { ruler };
             Job::Ruler(ruler.on(cpus).under(settings.policy))
         };
         let duration_ns = settings.duration_ns;
@@ -306,15 +309,18 @@ impl Probe {
 
     /// Settings that the probe does not have are refused rather than ignored.
     fn check(&self, settings: &Settings) -> Result<(), Refusal> {
-        let has_period = matches!(self.make, Make::SpinGap | Make::Wakeup);
+        let is_latency = matches!(self.make, Make::SpinGap | Make::Wakeup);
         let takes_words = matches!(self.make, Make::Instrument(..));
         let has_policy = match self.make {
             Make::SpinGap | Make::Wakeup | Make::Compute | Make::Io => true,
             Make::Micro(_) => false,
             Make::Instrument(_, wants) => wants.contains(&Wants::Policy),
         };
-        if settings.period_us.is_some() && !has_period {
+        if settings.period_us.is_some() && !is_latency {
             return Err(self.refuse("has no period".to_owned()));
+        }
+        if settings.keep_awake && !is_latency {
+            return Err(self.refuse("does not keep CPUs awake".to_owned()));
         }
         if settings.target.is_some() && !matches!(self.make, Make::Io) {
             return Err(self.refuse("reads no file".to_owned()));

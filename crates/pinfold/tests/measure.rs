@@ -327,6 +327,7 @@ fn what_cannot_be_measured_is_told_with_the_way_out() {
     home.refused(&["measure", "wakeup", "--plan", "/nonexistent/p"], 2, "/nonexistent/p");
     home.refused(&["measure", "wakeup", "--guest", "/nonexistent/s"], 2, "no such socket");
     home.refused(&["measure", "micro-cpu", "--policy", "fifo:3"], 2, "policy other only");
+    home.refused(&["measure", "compute", "--keep-awake"], 2, "does not keep CPUs awake");
     home.refused(&["measure", "wakeup", "--against", "cyclic"], 2, "known are cyclictest");
     home.refused(&["measure", "wakeup", "--against", "fio"], 2, "there is cyclictest");
     home.refused(&["measure", "compute", "--against", "fio"], 2, "no instrument of others");

@@ -34,6 +34,7 @@ fn settings() -> Settings {
         policy: RulerPolicy::Fifo(80),
         period_us: Some(500),
         duty_percent: None,
+        keep_awake: false,
         target: Some(IoTarget::File("/tmp/a:b".to_owned())),
         more: Vec::new(),
     }
@@ -135,6 +136,9 @@ fn anchors_are_called_for_what_ours_measures() {
     // 1.5 s of 500 µs are 3000 wake-ups.
     let cyclic = ["-t 2 -a 1,3 -i 500 -l 3000 -p 80", "--default-system"];
     has(Anchor::Cyclictest, &[figure("wakeup", &[])], &cyclic);
+    let awake = Settings { keep_awake: true, ..settings() };
+    let calls = Anchor::Cyclictest.calls(&awake, &[], &scratch).unwrap();
+    assert!(!calls[0].argv.contains(&"--default-system".to_owned()), "it keeps them awake itself");
     has(Anchor::Oslat, &[], &["-c 1,3 -D 2", "-f 80"]);
     has(Anchor::StressNg, &[], &["--cyclic 1", "--cyclic-sleep 500000", "--cyclic-prio 80"]);
     has(Anchor::Fio, &[], &["--filename=/tmp/a\\:b", "--readonly", "--runtime=1"]);

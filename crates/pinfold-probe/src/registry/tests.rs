@@ -9,6 +9,7 @@ fn settings() -> Settings {
         policy: RulerPolicy::Other,
         period_us: None,
         duty_percent: None,
+        keep_awake: false,
         target: None,
         more: Vec::new(),
     }
@@ -37,6 +38,7 @@ fn what_a_probe_does_not_have_is_refused() {
         assert!(told.contains(expected), "{told}");
     };
     check("compute", Settings { period_us: Some(1), ..settings() }, "compute has no period");
+    check("compute", Settings { keep_awake: true, ..settings() }, "does not keep CPUs awake");
     let target = Some(IoTarget::File("/x".to_owned()));
     check("wakeup", Settings { target, ..settings() }, "wakeup reads no file");
     check("io", settings(), "io needs a file");

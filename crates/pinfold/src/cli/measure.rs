@@ -23,6 +23,9 @@ pub struct ProbeArgs {
     /// Time between two wake-ups, or of spinning and sleeping, such as 500us
     #[arg(long, value_name = "TIME")]
     pub period: Option<String>,
+    /// Keep all CPUs awake meanwhile (cpu_dma_latency 0), as cyclictest does of itself
+    #[arg(long)]
+    pub keep_awake: bool,
     /// What `io` reads [default: a file of its own in the cache directory; in the demo guest its disk]
     #[arg(long, value_name = "PATH")]
     pub file: Option<String>,

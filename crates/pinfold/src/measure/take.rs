@@ -175,6 +175,7 @@ pub fn settings(
         policy,
         period_us,
         duty_percent: None,
+        keep_awake: how.keep_awake,
         target: None,
         more: how.more.clone(),
     })
