@@ -3,7 +3,8 @@
 //! A vnode of one core at half speed under `stall`, with turns of 1 ms so that windows of 100 µs
 //! lie between two stalls, and the same PU outside it, in turns of random order. A CPU of half
 //! the speed would show twice the time for what the core itself does, at every scale, and the same
-//! for what it waits for.
+//! for what it waits for. Beside each chase through an area that a cache holds stands one that
+//! pauses by itself in the same turns, outside: what both lose, the caches lose to others.
 
 use pinfold_host::LiveHost;
 use pinfold_host::process::{self, Spawn};
@@ -32,6 +33,9 @@ const SHORT_US: u32 = 100;
 const LONG_US: u32 = 5_000;
 const KIB: u64 = 1024;
 
+/// Half of a turn of 1 ms at half speed.
+const PAUSE_US: u32 = 500;
+
 /// What is looked at.
 enum Probe {
     /// An instrument of `pinload`; the windows' quantile that counts.
@@ -45,6 +49,8 @@ struct Case {
     /// What a CPU of half the speed would show, as a ratio to full speed.
     slower: &'static str,
     probe: Probe,
+    /// Not in the vnode but outside, pausing by itself.
+    pauses: bool,
     outside: Vec<f64>,
     inside: Vec<f64>,
 }
@@ -67,8 +73,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             let mut sides = [true, false];
             random.shuffle(&mut sides);
             for is_inside in sides {
-                let argv = case.probe.argv();
-                let spawn = match is_inside {
+                let mut argv = case.probe.argv();
+                if is_inside && case.pauses {
+                    argv.extend(["--pause-us".to_owned(), PAUSE_US.to_string()]);
+                }
+                let spawn = match is_inside && !case.pauses {
                     true => platform.command_in(VNODE, &argv),
                     false => Spawn::new(&path).args(&argv).affinity(pus.clone()),
                 };
@@ -112,25 +121,34 @@ fn cases(pu: PuId) -> Vec<Case> {
         instrument
     };
     let wakeup = || Ruler::wakeup(500_000_000).on(Cpus::These(CpuSet::single(pu)));
-    let case =
-        |what, slower, probe| Case { what, slower, probe, outside: Vec::new(), inside: Vec::new() };
+    let case = |what, slower, probe| Case {
+        what,
+        slower,
+        probe,
+        pauses: false,
+        outside: Vec::new(),
+        inside: Vec::new(),
+    };
+    let over = |bytes: u64| Probe::Windows(chase(bytes, LONG_US), 0.5);
+    let pausing = |what, bytes| Case { pauses: true, ..case(what, "–", over(bytes)) };
     vec![
+        case("a load from 512 KiB, over 5 ms", "2", over(512 * KIB)),
+        pausing("a load from 512 KiB, over 5 ms, pausing by itself", 512 * KIB),
+        case("a load from 4 MiB, over 5 ms", "1 to 2", over(4 * KIB * KIB)),
+        pausing("a load from 4 MiB, over 5 ms, pausing by itself", 4 * KIB * KIB),
+        pausing("a load from 16 KiB, over 5 ms, pausing by itself", 16 * KIB),
         case(
             "a load from 16 KiB, between stalls",
             "2",
             Probe::Windows(chase(16 * KIB, SHORT_US), 0.05),
         ),
-        case("a load from 16 KiB, over 5 ms", "2", Probe::Windows(chase(16 * KIB, LONG_US), 0.5)),
+        case("a load from 16 KiB, over 5 ms", "2", over(16 * KIB)),
         case(
             "a load from 64 MiB, between stalls",
             "1",
             Probe::Windows(chase(64 * KIB * KIB, SHORT_US), 0.05),
         ),
-        case(
-            "a load from 64 MiB, over 5 ms",
-            "1",
-            Probe::Windows(chase(64 * KIB * KIB, LONG_US), 0.5),
-        ),
+        case("a load from 64 MiB, over 5 ms", "1", over(64 * KIB * KIB)),
         case("a system call, between stalls", "2", Probe::Windows(call(SHORT_US), 0.05)),
         case("a system call, over 5 ms", "2", Probe::Windows(call(LONG_US), 0.5)),
         case("a timer's lateness, median", "about 2", Probe::Wakeups(wakeup(), 0.5)),

@@ -8,6 +8,10 @@
  * `--loads` gives the latency while other threads copy: for each pause between their blocks
  * (`--delays-ns`, from an idle to a saturated memory) two figures with the same labels: the
  * latency, and the bandwidth that the copies had in the same windows.
+ *
+ * `--pause-us` lets the chase itself stand still in turns, as a CPU of half the speed does that is
+ * held up in turns: what the caches lose meanwhile to others who share them shows as more than
+ * twice the latency, with nothing but the pauses to blame.
  */
 #include "chase.h"
 
@@ -22,7 +26,7 @@
 #include "traffic.h"
 #include "windows.h"
 
-enum { DELAY_LIMIT = 16, UNROLLED = 16 };
+enum { DELAY_LIMIT = 16, UNROLLED = 16, UNITS_TO_A_LOOK = 8 };
 
 /* Less than this and a lap is over before it can be timed; more and it takes minutes to build. */
 #define LEAST_BYTES 1024ULL
@@ -35,6 +39,7 @@ struct line {
 struct chase {
     const char *orders, *delays, *load_node;
     uint64_t from, to, steps, seed, loads, load_mib;
+    uint64_t pause_us, pause_at_ns;
     struct cpu_list load_cpus;
     bool linear, random, supervised;
     uint64_t delay[DELAY_LIMIT];
@@ -46,12 +51,25 @@ struct chase {
     struct line *at;
 };
 
+/* Runs and stands still by turns, from the first call on. */
+static void pause_in_turns(struct chase *chase)
+{
+    const uint64_t turn_ns = chase->pause_us * NS_PER_US, now = monotonic_ns();
+    if (now < chase->pause_at_ns)
+        return;
+    while (chase->pause_at_ns && monotonic_ns() < now + turn_ns)
+        ;
+    chase->pause_at_ns = monotonic_ns() + turn_ns;
+}
+
 /* `units` times UNROLLED loads. */
 static void run_units(void *own, uint64_t units)
 {
     struct chase *chase = own;
     struct line *at = chase->at;
     for (; units > 0; units--) {
+        if (chase->pause_us && units % UNITS_TO_A_LOOK == 0)
+            pause_in_turns(chase);
         for (int i = 0; i < UNROLLED; i++)
             at = *(struct line *volatile *)&at->next;
     }
@@ -132,6 +150,8 @@ static void describe(const struct chase *chase, uint64_t lines, bool random, siz
         figure_label(figure, "loads", "%" PRIu64, chase->loads);
         figure_label(figure, "delay_ns", "%" PRIu64, chase->delay[delay]);
     }
+    if (chase->pause_us)
+        figure_label(figure, "pause_us", "%" PRIu64, chase->pause_us);
     place_describe(&chase->place, &chase->area, figure);
     windows_describe(&chase->windows, figure);
 }
@@ -308,6 +328,8 @@ int chase_main(int argc, char **argv)
          "memory of each in MiB (128)"},
         {"--delays-ns", ARGUMENT_TEXT, &chase.delays, 0, 0, OPTIONAL,
          "pauses after each 64 KiB, a list (0): figures for each"},
+        {"--pause-us", ARGUMENT_INTEGER, &chase.pause_us, 1, 1000000, OPTIONAL,
+         "run and stand still in turns of so long (run only)"},
         PLACE_ARGUMENTS(chase.place),
         WINDOW_ARGUMENTS(chase.windows),
         {"--supervised", ARGUMENT_FLAG, &chase.supervised, 0, 0, OPTIONAL,

@@ -121,6 +121,7 @@ fn wrong_arguments_of_the_memory_instruments_are_refused_by_name() {
     check("chase --load-node 0", "--load-cpus, --load-node: there are no loads");
     check("chase --delays-ns 1,,2", "--delays-ns: \"1,,2\" is not a list");
     check("chase --delays-ns 5,5", "--delays-ns: 5 is listed twice");
+    check("chase --pause-us 0", "--pause-us: \"0\"");
     check("chase --cpu 8191", "--cpu: CPU 8191 is offline or not ours");
     check("loop64", "--seconds: this argument is required");
     check("loop64 --seconds 1 --policy fifo:0", "--policy: \"fifo:0\"");
