@@ -17,7 +17,7 @@ use pinfold_study::stats::{median, quantile};
 use super::{Goal, Measured, Row};
 use crate::{Arguments, Failure};
 
-const BLOCKS: u32 = 10;
+const BLOCKS: u32 = 40;
 const WINDOWS: u32 = 20;
 const WINDOW_US: u64 = 5_000;
 const MINUTE_NS: u64 = 60_000_000_000;

@@ -143,7 +143,7 @@ impl Host for LiveHost {
         file: &str,
         each: &mut EachFile<'_>,
     ) -> Result<(), HostError> {
-        // The way to the directory is gone once, not for each name.
+        // The way to the directory is walked once, not for each name.
         let directory_at = match self.open(directory, OFlags::PATH | OFlags::DIRECTORY, "read") {
             Ok(descriptor) => descriptor,
             Err(error) if error.is_gone() => return Ok(()),

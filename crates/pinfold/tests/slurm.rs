@@ -557,7 +557,9 @@ fn a_cluster_without_room(cluster: &mut Cluster, file: &str) {
 
 fn a_node_dies_and_the_collector_too(cluster: &mut Cluster, file: &str) {
     let (store, shared) = (cluster.path("dying.sqlite"), cluster.path("shared"));
-    let program = cluster.program("pinfold-1", "");
+    // The task on that node is still there when it dies.
+    let held = "[ \"$SLURMD_NODENAME\" != n2 ] || sleep 60";
+    let program = cluster.program("pinfold-held", held);
     let words = ["run", file, "--quick", "--engine", "slurm", "--store", &store];
     let more = ["--shared", &shared, "--program", &program];
     let child = cluster.study(&[&words[..], &more].concat());
