@@ -262,7 +262,9 @@ fn joins_a_virtual_machine_by_the_users_own_socket() {
     let found = threads::find(&host, &mut qmp).unwrap();
     let pid = found.pid;
     assert_eq!(pid, child.pid());
-    assert_eq!(discover(&host, pid, Some(&mut qmp)).unwrap(), found);
+    let again = discover(&host, pid, Some(&mut qmp)).unwrap();
+    // Whether there is a roll depends on what the rest of the machine does.
+    assert_eq!(Found { roll: found.roll.clone(), ..again }, found);
     assert_eq!(found.vcpus, 2);
     // Without debug-threads=on there is nothing to go by.
     let error = discover(&host, pid, None).unwrap_err();
