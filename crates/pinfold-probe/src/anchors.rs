@@ -268,6 +268,9 @@ impl Anchor {
         scratch: &StateDir,
     ) -> Result<Vec<Call>, AnchorError> {
         let cannot = |why: String| AnchorError::Cannot { anchor: self, why };
+        if settings.keep_awake && self != Anchor::Cyclictest {
+            return Err(cannot("cannot be told to keep CPUs awake as ours does".to_owned()));
+        }
         match self {
             Anchor::Cyclictest => Ok(vec![cyclictest::call(settings, scratch)]),
             Anchor::Oslat => Ok(vec![oslat::call(settings, scratch)]),

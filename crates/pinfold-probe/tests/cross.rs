@@ -48,6 +48,7 @@ const RUNS: &[(&str, &str, bool)] = &[
     ("bandwidth", "--to 4K --width scalar --windows 30 --window-us 100", true),
     ("stream-variant", "--array-mib 1 --windows 30 --window-us 100", true),
     ("chase", "--to 16K --order both --windows 30 --window-us 100", true),
+    ("chase", "--to 4K --pause-us 50 --windows 30 --window-us 100", true),
     ("chase", "--to 4K --loads 1 --load-cpus CPU --load-mib 1 --windows 30 --window-us 100", true),
     ("loop64", "--seconds 0.05 --interferer copy --interferer-cpu CPU --interferer-mib 2", true),
     ("switch", "--seconds 0.02 --cpus CPU --processes 2 --kib 0,4", true),

@@ -139,6 +139,8 @@ fn anchors_are_called_for_what_ours_measures() {
     let awake = Settings { keep_awake: true, ..settings() };
     let calls = Anchor::Cyclictest.calls(&awake, &[], &scratch).unwrap();
     assert!(!calls[0].argv.contains(&"--default-system".to_owned()), "it keeps them awake itself");
+    let told = Anchor::Oslat.calls(&awake, &[], &scratch).err().unwrap().to_string();
+    assert!(told.contains("keep CPUs awake"), "{told}");
     has(Anchor::Oslat, &[], &["-c 1,3 -D 2", "-f 80"]);
     has(Anchor::StressNg, &[], &["--cyclic 1", "--cyclic-sleep 500000", "--cyclic-prio 80"]);
     has(Anchor::Fio, &[], &["--filename=/tmp/a\\:b", "--readonly", "--runtime=1"]);
