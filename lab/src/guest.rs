@@ -153,6 +153,12 @@ pub const NUMA: Shape = Shape {
     steady: false,
 };
 
+/// The same with room for what streams through memory on each node.
+pub const ROOMY_NUMA: Shape = Shape { memory_mib: 2048, ..NUMA };
+
+/// One core with SVM, and room for a guest that boots a kernel.
+pub const ROOMY_SVM: Shape = Shape { memory_mib: 3072, ..ONE_SVM };
+
 /// A booted guest. Dropping it ends it.
 #[derive(Debug)]
 pub struct Guest {

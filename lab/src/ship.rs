@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use pinfold_host::user;
 use pinfold_model::Isa;
 use pinfold_probe::cross;
-use pinfold_vm::guest::{Cpio, GuestKernel, emulator_of};
+use pinfold_vm::guest::{Cpio, DEMO_MODULES, GuestKernel, emulator_of, fetch_kernel, flavour_of};
 
 use crate::error::LabError;
 use crate::isa::{IDLE_ROM, LEAVING_ROM, idle_rom, leaving_rom};
@@ -23,6 +23,14 @@ const ACCELERATOR: &str = "accel-tcg-x86_64.so";
 /// Programs that go into the guest beside QEMU and busybox, and the packages that have them.
 const PROGRAMS: [(&str, &str); 3] =
     [("strace", "strace"), ("lscpu", "util-linux"), ("chrt", "util-linux")];
+
+/// What QEMU loads by itself into a machine of PC's board whose kernel it is given, and the packages
+/// that have it.
+const FIRMWARE: [(&str, &str); 3] = [
+    ("/usr/share/seabios/bios-256k.bin", "seabios"),
+    ("/usr/share/qemu/pvh.bin", "qemu-system-data"),
+    ("/usr/share/qemu/kvmvapic.bin", "qemu-system-data"),
+];
 
 /// Folder of the guest's modules that a case inserts itself; `list` has them in order.
 pub(crate) const MODULES: &str = "/lab/modules";
@@ -90,6 +98,27 @@ impl Cargo {
             cargo.program(path, path)?;
         }
         cargo.files.extend(systemd::files());
+        Ok(cargo)
+    }
+
+    /// The same with what Pinfold's own guests need: a kernel where Pinfold keeps it, because there is
+    /// no apt in a host under test, and firmware.
+    ///
+    /// # Errors
+    /// As [`Cargo::load`].
+    pub(crate) fn with_guests(&self) -> Result<Self, LabError> {
+        let mut cargo = self.clone();
+        let kernel = fetch_kernel(&user::cache_dir()?, &flavour_of(self.isa()), DEMO_MODULES)?;
+        for path in kernel.files() {
+            cargo.files.insert(path.clone(), user::read(&path)?);
+        }
+        for (path, package) in FIRMWARE {
+            if !user::exists(path) {
+                let hint = format!("install it: apt-get install {package}");
+                return Err(LabError::Missing { what: path.to_owned(), hint });
+            }
+            cargo.files.insert(path.to_owned(), user::read(path)?);
+        }
         Ok(cargo)
     }
 

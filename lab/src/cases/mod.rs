@@ -14,6 +14,7 @@ mod nested;
 mod partition;
 mod shapes;
 mod stall;
+mod study;
 mod systemd;
 mod topology;
 mod vnodes;
@@ -25,7 +26,9 @@ use pinfold_vm::guest::{GuestKernel, fetch_kernel, flavour_of};
 pub use shapes::Placed;
 
 use crate::error::LabError;
-pub use crate::guest::{BIG, DIES, EIGHT, FOUR, NUMA, ONE_SVM, SCALED, SMALL, STEADY, SVM, TWO};
+pub use crate::guest::{
+    BIG, DIES, EIGHT, FOUR, NUMA, ONE_SVM, ROOMY_NUMA, ROOMY_SVM, SCALED, SMALL, STEADY, SVM, TWO,
+};
 use crate::guest::{Guest, Shape};
 use crate::ship::Cargo;
 use crate::stage::{Cgroups, Stage};
@@ -99,6 +102,10 @@ pub enum Case {
     Nested,
     /// Exits of a guest of that KVM, counted.
     Exits,
+    /// A study of memory that is near and far, and of neighbours on both nodes.
+    FarMemory,
+    /// A study of guests of that KVM, with their exits.
+    Overhead,
     /// systemd as the keeper of all groups.
     Systemd,
     /// Governor and limits of a cpufreq driver.
@@ -109,7 +116,7 @@ pub enum Case {
 
 impl Case {
     /// All, in the order of the table.
-    pub const ALL: [Case; 24] = [
+    pub const ALL: [Case; 26] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
@@ -129,6 +136,8 @@ impl Case {
         Case::Hotplug,
         Case::Nested,
         Case::Exits,
+        Case::FarMemory,
+        Case::Overhead,
         Case::Vnodes(Method::Hogs),
         Case::Vnodes(Method::Quota),
         Case::Vnodes(Method::Fracas),
@@ -152,6 +161,8 @@ impl Case {
             Case::Hotplug => "SMT and PUs offline".to_owned(),
             Case::Nested => "real KVM, nested".to_owned(),
             Case::Exits => "exits, counted".to_owned(),
+            Case::FarMemory => "study: far memory, neighbours".to_owned(),
+            Case::Overhead => "study: guests of a real KVM, exits".to_owned(),
             Case::Systemd => "systemd".to_owned(),
             Case::Frequency => "cpufreq".to_owned(),
             Case::Vnodes(Method::Gov) => "vnodes: gov, freq".to_owned(),
@@ -201,7 +212,13 @@ impl Case {
             Case::Hotplug => lab.alone(&NUMA, self.name(), |guest| hotplug::smt(guest, lab.extent)),
             Case::Nested => lab.alone(&SVM, self.name(), nested::kvm),
             Case::Exits => lab.alone(&ONE_SVM, self.name(), exits::counted),
-            Case::Systemd => lab.systemd(),
+            Case::FarMemory => lab.alone(&ROOMY_NUMA, self.name(), study::far_memory),
+            Case::Overhead => lab.with(self.name(), Cargo::with_guests, |lab, name| {
+                lab.alone(&ROOMY_SVM, name, study::overhead)
+            }),
+            Case::Systemd => lab.with(self.name(), Cargo::with_systemd, |lab, name| {
+                lab.alone(&SMALL, name, systemd::keeps)
+            }),
             Case::Frequency => {
                 lab.alone(&SCALED, self.name(), |guest| frequency::set(guest, lab.extent))
             }
@@ -296,13 +313,17 @@ impl Lab {
         rows
     }
 
-    fn systemd(&self) -> Vec<(String, String, Verdict)> {
-        let name = Case::Systemd.name();
-        match self.cargo.with_systemd() {
+    /// A case whose host has more in it.
+    fn with(
+        &self,
+        name: String,
+        more: impl FnOnce(&Cargo) -> Result<Cargo, LabError>,
+        run: impl FnOnce(&Self, String) -> Vec<(String, String, Verdict)>,
+    ) -> Vec<(String, String, Verdict)> {
+        match more(&self.cargo) {
             Ok(cargo) => {
                 let (kernel, folder) = (self.kernel.clone(), self.folder.clone());
-                let lab = Self { cargo, kernel, folder, extent: self.extent };
-                lab.alone(&SMALL, name, systemd::keeps)
+                run(&Self { cargo, kernel, folder, extent: self.extent }, name)
             }
             Err(error) => vec![(name, self.kernel.package.clone(), verdict(Err(error)))],
         }

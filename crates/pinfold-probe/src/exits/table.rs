@@ -249,6 +249,21 @@ fn deviation(sum: &Stretches) -> Option<f64> {
     Some((above / (n as f64 * (n - 1) as f64)).sqrt())
 }
 
+/// Tells of time that is in no row, if that is more than a hundredth.
+fn unfinished(total: &Vcpu) -> Option<Finding> {
+    const WORTH_TELLING: f64 = 0.01;
+    let shares = total.rows.iter().filter_map(|row| row.times).map(|times| times.share);
+    let rest = 1.0 - shares.sum::<f64>();
+    (total.exits() > 0 && rest > WORTH_TELLING).then(|| {
+        let text = format!(
+            "{:.0} % of the time is in no row: what was under way when the watch began or ended, such as the \
+             sleep of a halted vCPU",
+            rest * 100.0
+        );
+        Finding::note("exits", text).with_hint("watch longer (--seconds)")
+    })
+}
+
 fn findings(of: Origin, all: &ThreadExits, total: &Vcpu, threads: &[Watched]) -> Vec<Finding> {
     let mut found = Vec::new();
     if total.exits() == 0 {
@@ -257,6 +272,7 @@ fn findings(of: Origin, all: &ThreadExits, total: &Vcpu, threads: &[Watched]) ->
             "an idle or stopped guest makes none: give it work, or watch longer (--seconds)",
         ));
     }
+    found.extend(unfinished(total).filter(|_| threads.iter().all(|thread| !thread.has_ended)));
     if all.unpaired > 0 {
         let text =
             format!("{} exit(s) or entries had no other half and are in no number", all.unpaired);

@@ -91,6 +91,18 @@ impl KernelLimits {
 }
 
 impl GuestKernel {
+    /// Absolute paths of all that its folder in the cache holds.
+    #[must_use]
+    pub fn files(&self) -> Vec<String> {
+        let beside = |name: &str| {
+            let folder = self.image.strip_suffix("image").unwrap_or(&self.image);
+            format!("{folder}{name}")
+        };
+        let mut files = vec![self.image.clone(), beside("manifest"), beside("limits")];
+        files.extend(self.modules.iter().cloned());
+        files
+    }
+
     /// One line for a result's origin: package, version and hash.
     #[must_use]
     pub fn origin(&self) -> String {
