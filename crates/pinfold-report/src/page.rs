@@ -100,7 +100,7 @@ pub enum Stage {
     Confirmed,
     /// Dropped in the race, because it could not win any more.
     Dropped,
-    /// Left out after the race without a test: no more are confirmed.
+    /// Left out after the race without proof: no more are confirmed.
     Screened,
     /// Never gave a number.
     Failed,

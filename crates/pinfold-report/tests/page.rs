@@ -360,7 +360,7 @@ fn what_the_page_does_not_say_follows_the_run() {
     };
     check(&|_| (), "never of KVM and never of bare metal");
     check(&|_| (), "The host is itself a virtual machine (KVM)");
-    check(&|_| (), "Left out after 3 blocks of the race, without a test: max-performance");
+    check(&|_| (), "Left out after 3 blocks of the race, without proof: max-performance");
     check(&|_| (), "Isolation was limited to tasks that Pinfold itself had started");
     check(&|_| (), "One start gave no number.");
     check(&|page| page.failed_starts.clear(), "Every start gave its numbers.");

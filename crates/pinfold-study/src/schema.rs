@@ -267,7 +267,7 @@ mod tests {
         let config = config_from_json(CONFIG).unwrap();
         let costs = Costs { start_s: 2.5, state_s: 0.1, per_observed_s: 1.0 };
         let usual = TuneConfig::new(Goal::Latency, 360.0, 7, costs);
-        let usual = TuneConfig { max_gap_ns: Some(1_000_000), ..usual };
+        let usual = TuneConfig { max_gap_ns: Some(1_000_000), screening_blocks: 3, ..usual };
         assert_eq!(config, TuneConfig { race: None, ..usual.clone() });
         assert_eq!(config_to_json(&config).unwrap(), CONFIG);
         let racing = CONFIG.replace(r#""gap_metric""#, r#""race":0.05,"gap_metric""#);

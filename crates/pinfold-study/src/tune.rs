@@ -1,7 +1,7 @@
 //! Tuning: find the best placement of one virtual machine on this host.
 //!
 //! ```text
-//! candidates ─► race (3 blocks or more) ─► at most 3 kept ─► confirmation (8 blocks or more,
+//! candidates ─► race (2 blocks or more) ─► at most 3 kept ─► confirmation (8 blocks or more,
 //!               each candidate once          + none            fresh data, + none again)
 //!               per block, random order                            │
 //!               dropped: who cannot win any more                   ▼  analyse: store → report

@@ -144,7 +144,7 @@ fn of_screening(page: &Page) -> Option<String> {
     let screened = with_stage(page, Stage::Screened);
     (!screened.is_empty()).then(|| {
         format!(
-            "Left out after {} blocks of the race, without a test: {}. They did worse in few blocks; \
+            "Left out after {} blocks of the race, without proof: {}. They did worse in few blocks; \
              that is a choice of where to spend time, not a verdict.",
             page.asked.screening_blocks,
             screened.join(", ")

@@ -119,26 +119,36 @@ impl RaceRule {
     pub fn look(&self, lanes: &[Lane], leader: usize) -> Vec<Loss> {
         let rivals = u32::try_from(lanes.len().saturating_sub(1)).unwrap_or(u32::MAX);
         let blocks = u32::try_from(lanes[leader].blocks.len()).unwrap_or(u32::MAX);
-        let spread = spread_of(lanes);
         let others = (0..lanes.len()).filter(|&lane| lane != leader && lanes[lane].may_go);
         others
             .filter_map(|lane| {
                 let pair = differences(&lanes[lane], &lanes[leader]);
-                if pair.len() < 2 {
-                    return None;
-                }
-                let shift = self.margin.ln_1p();
-                let shifted: Vec<f64> = pair.iter().map(|difference| difference + shift).collect();
                 let by = |test, p, level| (p <= level).then_some((test, p, level));
                 let level = self.spread_level(blocks, rivals);
-                let (test, p, level) = by(RaceTest::Spread, spread_p(&shifted, spread)?, level)
+                let (test, p, level) = by(RaceTest::Spread, self.p(lanes, lane, leader)?, level)
                     .or_else(|| {
                         let level = self.exact_level(blocks, rivals);
-                        by(RaceTest::Exact, exact_p(&shifted, level), level)
+                        by(RaceTest::Exact, exact_p(&self.shifted(&pair), level), level)
                     })?;
                 Some(Loss { lane, ratio: median(&pair)?.exp(), test, p, level })
             })
             .collect()
+    }
+
+    /// One-sided p-value of "it is better than the leader by more than the margin", by the spread
+    /// of all and for this comparison alone; `None` with fewer than two blocks.
+    #[must_use]
+    pub fn p(&self, lanes: &[Lane], lane: usize, leader: usize) -> Option<f64> {
+        let pair = differences(&lanes[lane], &lanes[leader]);
+        if pair.len() < 2 {
+            return None;
+        }
+        spread_p(&self.shifted(&pair), spread_of(lanes))
+    }
+
+    fn shifted(&self, pair: &[f64]) -> Vec<f64> {
+        let shift = self.margin.ln_1p();
+        pair.iter().map(|difference| difference + shift).collect()
     }
 }
 

@@ -99,7 +99,8 @@ pub struct TuneConfig {
     pub budget_s: f64,
     /// Bounds of the observation time.
     pub observation: ObservationRange,
-    /// Blocks of the race (the screening phase), if it does not end before; more if there is time.
+    /// Blocks of the race (the screening phase), if it does not end before; more while somebody else
+    /// than those who would be kept may well be the best, and there is time.
     pub screening_blocks: u32,
     /// Bounds of the confirmation's blocks.
     pub confirm_blocks: BlockRange,
@@ -126,7 +127,7 @@ pub struct TuneConfig {
 }
 
 impl TuneConfig {
-    /// The usual run: all four load states, a race of 3 blocks or more, the best 3 confirmed in
+    /// The usual run: all four load states, a race of 2 blocks or more, the best 3 confirmed in
     /// 8 to 16 blocks, 1 to 5 observed seconds per load state.
     #[must_use]
     pub fn new(goal: Goal, budget_s: f64, seed: u64, costs: Costs) -> Self {
@@ -135,7 +136,7 @@ impl TuneConfig {
             max_gap_ns: None,
             budget_s,
             observation: ObservationRange { min_s: 1.0, max_s: 5.0 },
-            screening_blocks: 3,
+            screening_blocks: 2,
             confirm_blocks: BlockRange { min: LEAST_CONFIRM_BLOCKS, max: 16 },
             keep: 3,
             seed,

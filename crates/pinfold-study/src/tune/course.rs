@@ -6,7 +6,7 @@
 //! ```text
 //! race (screening): all, without the twin; after each block from the second on those are dropped
 //!   │               that cannot win any more ([`RaceRule`])
-//!   ▼  at most `keep` are left, or its blocks are used up
+//!   ▼  at most `keep` are left, or its blocks are used up and nobody else may well be the best
 //! confirmation: who is left, none and its twin; the looks go on, over all blocks of both phases
 //! ```
 //! Neither the baseline nor its twin is ever dropped: verdicts and the noise floor need them.
@@ -21,6 +21,10 @@ use super::summary::Summaries;
 use crate::schema::ConfirmPlan;
 use crate::stats::{Lane, RaceRule, RaceTest};
 use crate::store::Phase;
+
+/// A race goes on while somebody who would be left out at its end has a larger p-value of "it is better
+/// than the leader", taken by itself.
+const LEFT_OUT: f64 = 0.2;
 
 /// A candidate that was dropped before the run's end, and why.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,6 +84,18 @@ pub(super) struct Facts<'a> {
     pub has_time: &'a dyn Fn(usize) -> bool,
 }
 
+/// What all have shown.
+struct View {
+    /// Who ever ran, the baseline last.
+    who: Vec<usize>,
+    /// Who still runs, the best first.
+    standings: Vec<Standing>,
+    /// Of each of `who`.
+    lanes: Vec<Lane>,
+    /// Place of the one that leads among them.
+    leader: usize,
+}
+
 impl Course {
     /// The course so far.
     pub(super) fn of(facts: &Facts<'_>) -> Self {
@@ -112,6 +128,7 @@ impl Course {
                 config.race.is_some()
                     && block < config.most_race_blocks()
                     && confirm.is_none()
+                    && self.is_open(facts, block)
                     && (facts.has_time)(self.running.len())
             };
             if self.running.len() <= config.keep as usize || !(begun || planned || more()) {
@@ -162,18 +179,60 @@ impl Course {
     fn look(&mut self, facts: &Facts<'_>, (phase, block): (Phase, u32)) {
         let config = &facts.loaded.config;
         let Some(alpha) = config.race else { return };
-        let so_far = match phase {
-            Phase::Screening => facts.screening.chained(block + 1, &Summaries::default(), 0),
+        let raced = u32::try_from(self.screening.len()).unwrap_or(u32::MAX);
+        let (so_far, blocks) = match phase {
+            Phase::Screening => {
+                (facts.screening.chained(block + 1, &Summaries::default(), 0), block + 1)
+            }
             Phase::Confirmation => {
-                let raced = u32::try_from(self.screening.len()).unwrap_or(u32::MAX);
-                facts.screening.chained(raced, facts.confirmation, block + 1)
+                let confirmed = facts.screening.chained(raced, facts.confirmation, block + 1);
+                (confirmed, raced.saturating_add(block + 1))
             }
         };
-        let blocks = match phase {
-            Phase::Screening => block + 1,
-            Phase::Confirmation => block + 1 + u32::try_from(self.screening.len()).unwrap_or(0),
-        };
+        let Some(view) = self.view(facts, &so_far, blocks) else { return };
         let rule = RaceRule { alpha, margin: config.margin, blocks: config.race_looks() };
+        for loss in rule.look(&view.lanes, view.leader) {
+            let candidate = view.who[loss.lane];
+            self.running.retain(|one| *one != candidate);
+            self.dropped.push(Dropped {
+                candidate,
+                phase,
+                block,
+                blocks,
+                leader: view.who[view.leader],
+                ratio: match config.metric().higher_is_better() {
+                    true => 1.0 / loss.ratio,
+                    false => loss.ratio,
+                },
+                test: loss.test,
+                p: loss.p,
+                level: loss.level,
+            });
+        }
+    }
+
+    /// True if one of those who would be left out now may well be the best.
+    fn is_open(&self, facts: &Facts<'_>, blocks: u32) -> bool {
+        let config = &facts.loaded.config;
+        let Some(alpha) = config.race else { return false };
+        let so_far = facts.screening.chained(blocks, &Summaries::default(), 0);
+        let Some(view) = self.view(facts, &so_far, blocks) else { return false };
+        let rule = RaceRule { alpha, margin: config.margin, blocks: config.race_looks() };
+        let left_out = view
+            .standings
+            .iter()
+            .filter(|standing| standing.candidate != facts.loaded.baseline)
+            .skip(config.keep as usize);
+        left_out.map(|standing| standing.candidate).any(|candidate| {
+            let lane = view.who.iter().position(|one| *one == candidate);
+            lane.and_then(|lane| rule.p(&view.lanes, lane, view.leader))
+                .is_none_or(|p| p > LEFT_OUT)
+        })
+    }
+
+    /// What all have shown, in an order of its own; `None` while nobody leads.
+    fn view(&self, facts: &Facts<'_>, so_far: &Summaries, blocks: u32) -> Option<View> {
+        let config = &facts.loaded.config;
         // All who ever ran: those who left still tell of the spread.
         let mut who = facts.loaded.distinct.clone();
         who.push(facts.loaded.baseline);
@@ -181,10 +240,9 @@ impl Course {
             self.running.contains(&candidate) || candidate == facts.loaded.baseline
         };
         let running: Vec<usize> = who.iter().copied().filter(|one| still(*one)).collect();
-        let standings = rank(config, &so_far, &running);
-        let Some(first) = standings.first().filter(|one| one.score(config.goal).is_some()) else {
-            return;
-        };
+        let standings = rank(config, so_far, &running);
+        let first = standings.first().filter(|one| one.score(config.goal).is_some())?;
+        let leader = who.iter().position(|one| *one == first.candidate)?;
         let by_candidate: BTreeMap<usize, &Standing> =
             standings.iter().map(|standing| (standing.candidate, standing)).collect();
         let lanes: Vec<Lane> = who
@@ -201,25 +259,7 @@ impl Course {
                 Lane { blocks: so_far.lane(config, candidate, length), may_go }
             })
             .collect();
-        let Some(leader) = who.iter().position(|one| *one == first.candidate) else { return };
-        for loss in rule.look(&lanes, leader) {
-            let candidate = who[loss.lane];
-            self.running.retain(|one| *one != candidate);
-            self.dropped.push(Dropped {
-                candidate,
-                phase,
-                block,
-                blocks,
-                leader: first.candidate,
-                ratio: match config.metric().higher_is_better() {
-                    true => 1.0 / loss.ratio,
-                    false => loss.ratio,
-                },
-                test: loss.test,
-                p: loss.p,
-                level: loss.level,
-            });
-        }
+        Some(View { who, standings, lanes, leader })
     }
 
     /// Blocks that a candidate took part in before it left.

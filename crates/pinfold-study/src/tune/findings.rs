@@ -127,15 +127,14 @@ fn about_race(report: &TuneReport, findings: &mut Vec<Finding>) {
         .collect();
     if !left_out.is_empty() && report.design.confirm.is_some() {
         let text = format!(
-            "{} had the worse numbers after {} blocks and were left out without a test, because \
+            "{} had the worse numbers after {} blocks and were left out without proof, because \
              at most {} are confirmed",
             left_out.join(", "),
             report.design.screening.len(),
             report.config.keep
         );
-        findings.push(
-            Finding::note("race", text).with_hint("a larger budget, or --full, tries them longer"),
-        );
+        findings
+            .push(Finding::note("race", text).with_hint("--full tries all of them in every block"));
     }
     if let Some(alpha) = report.config.race
         && report.finished

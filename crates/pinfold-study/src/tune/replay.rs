@@ -125,6 +125,41 @@ impl Matrix {
         }
     }
 
+    /// The same with starts that spread so many times as much: what neither blocks nor candidates
+    /// explain of the logarithms is multiplied. Numbers that not everybody has stay as they are.
+    #[must_use]
+    pub fn with_spread(&self, times: f64) -> Self {
+        let mut wider = self.clone();
+        for key in self.keys() {
+            let logs: Vec<Vec<f64>> = (0..self.len())
+                .filter_map(|block| {
+                    let log = |one| self.value(block, one, key).map(f64::ln);
+                    (0..self.names.len()).map(log).collect()
+                })
+                .collect();
+            if logs.len() < self.len() {
+                continue;
+            }
+            let mean = |values: &mut dyn Iterator<Item = f64>| {
+                let (sum, count) =
+                    values.fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
+                sum / count
+            };
+            let of_blocks: Vec<f64> =
+                logs.iter().map(|row| mean(&mut row.iter().copied())).collect();
+            let all = mean(&mut of_blocks.iter().copied());
+            for candidate in 0..self.names.len() {
+                let own = mean(&mut logs.iter().map(|row| row[candidate]));
+                for (block, row) in logs.iter().enumerate() {
+                    let fit = of_blocks[block] + own - all;
+                    let value = (fit + times * (row[candidate] - fit)).exp();
+                    wider.blocks[block][candidate].insert(key, value);
+                }
+            }
+        }
+        wider
+    }
+
     /// Load states and metrics that it holds.
     #[must_use]
     pub fn keys(&self) -> BTreeSet<(LoadState, Metric)> {
@@ -402,6 +437,27 @@ mod tests {
         assert_eq!(replay(&matrix, &config(), &order[..8]), None);
         let two = matrix.only(|name| ["none", TWIN_NAME, "b"].contains(&name));
         assert_eq!(replay(&two, &config(), &order).unwrap().starts, 8 * 3);
+    }
+
+    #[test]
+    fn a_wider_spread_keeps_blocks_and_candidates() {
+        let matrix = matrix(&SIX, 16);
+        let log = |matrix: &Matrix, block, one| {
+            let key = (LoadState::BOTH, Metric::SpinGap);
+            matrix.value(block, one, key).unwrap().ln()
+        };
+        let wider = matrix.with_spread(2.0);
+        let mean = |matrix: &Matrix, one| (0..16).map(|b| log(matrix, b, one)).sum::<f64>() / 16.0;
+        let sum = |matrix: &Matrix, block| (0..7).map(|one| log(matrix, block, one)).sum::<f64>();
+        // The difference of two candidates in a block lies twice as far from their mean difference.
+        let rest = |matrix: &Matrix, block| {
+            log(matrix, block, 1) - log(matrix, block, 4) - mean(matrix, 1) + mean(matrix, 4)
+        };
+        for block in 0..16 {
+            assert!((sum(&matrix, block) - sum(&wider, block)).abs() < 1e-9);
+            assert!((2.0 * rest(&matrix, block) - rest(&wider, block)).abs() < 1e-9);
+        }
+        assert!((mean(&matrix, 3) - mean(&wider, 3)).abs() < 1e-9);
     }
 
     #[test]

@@ -100,7 +100,7 @@ pub struct ScreeningRow {
     /// Blocks in which it was measured.
     pub blocks: u32,
     /// True if it was confirmed. Who was not and is not among [`TuneReport::dropped`] was left out
-    /// without a test, because no more are confirmed.
+    /// without proof, because no more are confirmed.
     pub kept: bool,
 }
 

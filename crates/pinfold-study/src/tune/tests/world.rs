@@ -19,7 +19,7 @@ pub const COSTS: Costs = Costs { start_s: 2.0, state_s: 0.1, per_observed_s: 1.0
 
 /// A run without a race: three blocks to screen, nobody is dropped by a test.
 pub fn config(goal: Goal) -> TuneConfig {
-    TuneConfig { race: None, ..racing(goal) }
+    TuneConfig { race: None, screening_blocks: 3, ..racing(goal) }
 }
 
 /// The usual run.
