@@ -105,6 +105,23 @@ fn what_cannot_be_emptied_is_given_all_and_told() {
     assert!(after.contains("narrow.slice/cpuset.cpus: \"0-3\\n\""), "{after}");
 }
 
+/// The same while a PU is offline: the groups have it when it comes back.
+#[test]
+fn what_is_given_all_has_pus_that_come_later() {
+    let case = common::v2_in_use(common::v2_builder()).with(IsolationScope::Host);
+    let all = "/sys/fs/cgroup/init.scope/cpuset.cpus";
+    let effective = format!("{all}.effective");
+    case.host.set_online(&set("0-6"));
+    let bench = Bench::new();
+    bench.apply(&case).unwrap();
+    let report = bench.undo(&case);
+    assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
+    assert_eq!(case.host.read(&effective).unwrap(), b"0-6\n");
+    case.host.set_online(&set("0-7"));
+    assert_eq!(case.host.read(all).unwrap(), b"0-7\n");
+    assert_eq!(case.host.read(&effective).unwrap(), b"0-7\n");
+}
+
 /// What happens on a host while a plan is in force.
 fn live_on(host: &SimHost, seed: u32) {
     let fork = |parent: u32, child: u32| assert!(host.fork(Tid(parent), Tid(child)));

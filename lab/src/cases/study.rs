@@ -11,8 +11,8 @@ use super::nested;
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
 
-/// Each trial has the row of it, its PUs and pages, and those of its neighbour in a line.
-const LOOKED: &str = "/tmp/looked.txt";
+/// The program of a trial. It writes a line: the levels of its cell, its own PUs and pages on either
+/// node, and those of its neighbour, once that has filled most of its memory.
 const LOOK: &str = r#"
 pages() { awk '/anon=/ && !/file=/ { for (i = 1; i <= NF; i++) if ($i ~ /^N[01]=/) n[substr($i, 2, 1)] += substr($i, 4) }
     END { printf "%d %d", n[0], n[1] }' /proc/$1/numa_maps; }
@@ -82,7 +82,7 @@ pub(super) fn far_memory(guest: &mut Guest) -> Result<String, LabError> {
     let before = from_other_nodes(guest)?;
     run(guest, "far", FAR_MEMORY, 2 * TRIALS)?;
     let after = from_other_nodes(guest)?;
-    let text = guest.shell(&format!("cat {LOOKED}"))?;
+    let text = guest.shell("cat /tmp/looked.txt")?;
     let mut wrong = Vec::new();
     let lines: Vec<&str> = text.lines().collect();
     if lines.len() as u64 != TRIALS {

@@ -2,19 +2,20 @@
 //!
 //! Before Linux 7.0 the kernel refuses the empty list (`ENOSPC`) while the group has tasks
 //! (`validate_change` in `kernel/cgroup/cpuset.c`). The group then gets all of its parent's
-//! PUs by name, which has the same effect at once. When everything else is undone:
+//! PUs by name, and those that are offline, which the kernel takes too (it refuses but what it could
+//! never have); that has the same effect at once. When everything else is undone:
 //! 1. If a step of ours had switched the controller on for the group, it is off again and
 //!    the list is gone.
 //! 2. If nobody else has settings beside it, the controller is switched off and on again for
 //!    the parent's children: they all begin empty. A kill between the two is seen by the
 //!    next undo, because then files are missing that the journal knows.
-//! 3. Else it stays with all PUs: the same effect until PUs come or go, but not the same
-//!    bytes, and that is told.
+//! 3. Else it stays with all PUs: the same effect until the parent gets other PUs, but not the
+//!    same bytes, and that is told.
 
 use std::io::ErrorKind;
 
 use pinfold_host::{Host, HostError, paths};
-use pinfold_model::Finding;
+use pinfold_model::{CpuSet, Finding};
 
 use super::kernel_file::{DISABLE, ENABLE, has_cpuset};
 use super::{Past, Reverted};
@@ -35,9 +36,17 @@ pub(super) fn restore(
         Err(error) if is_full(&error) => {}
         Err(error) => return Err(error),
     }
-    let all = cpusets.effective(past.host, cpusets.parent(group))?;
+    let mut all = cpusets.effective(past.host, cpusets.parent(group))?;
+    // They are in no list of what is effective, and the group is to have them when they come.
+    all.add(&offline(past)?);
     past.host.write(&path, all.to_string().as_bytes())?;
     Ok(Reverted::Later)
+}
+
+/// The PUs that the kernel could have and has not now.
+fn offline(past: &Past<'_>) -> Result<CpuSet, HostError> {
+    let online = cpusets::list(past.host, &paths::cpu_online())?;
+    Ok(past.possible.as_ref().map_or_else(CpuSet::new, |possible| possible.difference(&online)))
 }
 
 /// Makes the list of a group empty that has all PUs by name, if that can be done.
@@ -137,7 +146,8 @@ pub(super) fn is_all(
     }
     let shown = cpusets::parse(path, value)?;
     let all = tasks::unless_gone(cpusets.effective(past.host, cpusets.parent(group)))?;
-    Ok(all.is_some_and(|all| all == shown))
+    let offline = offline(past)?;
+    Ok(all.is_some_and(|all| all.union(&offline) == shown.union(&offline)))
 }
 
 /// True if a list is one that a step wrote, or what stands for it.
