@@ -359,6 +359,11 @@ impl Guest {
         Ok(self.folder.clone())
     }
 
+    /// True if its console tells of the end of its kernel.
+    pub(crate) fn has_panicked(&self) -> bool {
+        panicked(&self.folder).unwrap_or(false)
+    }
+
     /// Powers off; what the case left is removed.
     ///
     /// # Errors

@@ -329,23 +329,47 @@ impl Lab {
         }
     }
 
-    /// A case that has a boot of its own.
+    /// A case that has a boot of its own. If the guest's kernel panics meanwhile it is tried once
+    /// more, and that is told: this emulator upsets processors whose code others patch.
     fn alone(
         &self,
         shape: &Shape,
         name: String,
-        run: impl FnOnce(&mut Guest) -> Result<String, LabError>,
+        run: impl Fn(&mut Guest) -> Result<String, LabError>,
     ) -> Vec<(String, String, Verdict)> {
-        let mut guest = match self.boot(shape, &name) {
-            Ok(guest) => guest,
-            Err(error) => return vec![(name, self.kernel.package.clone(), verdict(Err(error)))],
-        };
-        let release = guest.release.clone();
-        let verdict = match run(&mut guest) {
-            Ok(text) => verdict(guest.end().map(|()| text)),
-            Err(error) => failed(guest, &error),
+        let (release, first, has_panicked) = self.once(shape, &name, &run);
+        if !has_panicked {
+            return vec![(name, release, first)];
+        }
+        let (release, second, _) = self.once(shape, &name, &run);
+        let verdict = match second {
+            Verdict::Passed(text) => Verdict::Passed(format!(
+                "{text}; at the second try: the guest's kernel had panicked"
+            )),
+            other @ (Verdict::Failed(_) | Verdict::Skipped(_)) => other,
         };
         vec![(name, release, verdict)]
+    }
+
+    /// Its kernel, what became of it, and whether that kernel panicked.
+    fn once(
+        &self,
+        shape: &Shape,
+        name: &str,
+        run: &impl Fn(&mut Guest) -> Result<String, LabError>,
+    ) -> (String, Verdict, bool) {
+        let mut guest = match self.boot(shape, name) {
+            Ok(guest) => guest,
+            Err(error) => return (self.kernel.package.clone(), verdict(Err(error)), false),
+        };
+        let release = guest.release.clone();
+        match run(&mut guest) {
+            Ok(text) => (release, verdict(guest.end().map(|()| text)), false),
+            Err(error) => {
+                let has_panicked = guest.has_panicked();
+                (release, failed(guest, &error), has_panicked)
+            }
+        }
     }
 }
 
