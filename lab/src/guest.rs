@@ -359,9 +359,15 @@ impl Guest {
         Ok(self.folder.clone())
     }
 
-    /// True if its console tells of the end of its kernel.
-    pub(crate) fn has_panicked(&self) -> bool {
-        panicked(&self.folder).unwrap_or(false)
+    /// True if its kernel met a breakpoint that it did not know any more, and ended: with them it guards
+    /// code that it patches, and this emulator executes them when they are gone.
+    ///
+    /// # Errors
+    /// [`LabError::Host`] if the console cannot be read.
+    pub(crate) fn was_upset(&self) -> Result<bool, LabError> {
+        let console = user::read(&format!("{}/console.txt", self.folder))?;
+        let console = String::from_utf8_lossy(&console);
+        Ok(console.contains("Kernel panic") && console.contains("Oops: int3"))
     }
 
     /// Powers off; what the case left is removed.

@@ -30,6 +30,7 @@ pub use bootstrap::{
 pub use capacity::{CONTENDED_SHARE, Capacity, of_samples};
 pub use mean::Mean;
 pub use quantile::{median, quantile, quantile_sorted};
+pub(crate) use race::unexplained;
 pub use race::{Lane, Loss, RaceRule, RaceTest};
 pub use sign_flip::{
     EXACT_BLOCKS, MONTE_CARLO_DRAWS, Method, PValue, blocks_needed, holm, sign_flip, smallest_p,

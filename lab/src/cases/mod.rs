@@ -329,29 +329,29 @@ impl Lab {
         }
     }
 
-    /// A case that has a boot of its own. If the guest's kernel panics meanwhile it is tried once
-    /// more, and that is told: this emulator upsets processors whose code others patch.
+    /// A case that has a boot of its own. If this emulator upsets the guest's kernel
+    /// ([`Guest::was_upset`]), it is tried once more, and that is told.
     fn alone(
         &self,
         shape: &Shape,
         name: String,
         run: impl Fn(&mut Guest) -> Result<String, LabError>,
     ) -> Vec<(String, String, Verdict)> {
-        let (release, first, has_panicked) = self.once(shape, &name, &run);
-        if !has_panicked {
+        let (release, first, was_upset) = self.once(shape, &name, &run);
+        if !was_upset {
             return vec![(name, release, first)];
         }
         let (release, second, _) = self.once(shape, &name, &run);
         let verdict = match second {
             Verdict::Passed(text) => Verdict::Passed(format!(
-                "{text}; at the second try: the guest's kernel had panicked"
+                "{text}; at the second try: the guest's kernel had met a breakpoint of its own patching"
             )),
             other @ (Verdict::Failed(_) | Verdict::Skipped(_)) => other,
         };
         vec![(name, release, verdict)]
     }
 
-    /// Its kernel, what became of it, and whether that kernel panicked.
+    /// Its kernel, what became of it, and whether the emulator upset that kernel.
     fn once(
         &self,
         shape: &Shape,
@@ -365,10 +365,10 @@ impl Lab {
         let release = guest.release.clone();
         match run(&mut guest) {
             Ok(text) => (release, verdict(guest.end().map(|()| text)), false),
-            Err(error) => {
-                let has_panicked = guest.has_panicked();
-                (release, failed(guest, &error), has_panicked)
-            }
+            Err(error) => match guest.was_upset() {
+                Ok(was_upset) => (release, failed(guest, &error), was_upset),
+                Err(lost) => (release, Verdict::Failed(format!("{error}\n  {lost}")), false),
+            },
         }
     }
 }

@@ -107,7 +107,7 @@ pub(super) fn far_memory(guest: &mut Guest) -> Result<String, LabError> {
     }
     expect_none("the study's memory", wrong)?;
     Ok(format!(
-        "{TRIALS} trials and their neighbours have all pages on the node of their cell, by \
+        "{TRIALS} trials and their neighbours have their pages on the node of their cell, by \
          numa_maps; {moved} pages of the other node's programs on the far one, by numastat"
     ))
 }

@@ -2,7 +2,7 @@
 //!
 //! Before Linux 7.0 the kernel refuses the empty list (`ENOSPC`) while the group has tasks
 //! (`validate_change` in `kernel/cgroup/cpuset.c`). The group then gets all of its parent's
-//! PUs by name, and those that are offline, which the kernel takes too (it refuses but what it could
+//! PUs by name, and those that are offline, which the kernel takes too (it refuses only what it could
 //! never have); that has the same effect at once. When everything else is undone:
 //! 1. If a step of ours had switched the controller on for the group, it is off again and
 //!    the list is gone.
@@ -45,8 +45,10 @@ pub(super) fn restore(
 
 /// The PUs that the kernel could have and has not now.
 fn offline(past: &Past<'_>) -> Result<CpuSet, HostError> {
-    let online = cpusets::list(past.host, &paths::cpu_online())?;
-    Ok(past.possible.as_ref().map_or_else(CpuSet::new, |possible| possible.difference(&online)))
+    match &past.possible {
+        Some(possible) => Ok(possible.difference(&cpusets::list(past.host, &paths::cpu_online())?)),
+        None => Ok(CpuSet::new()),
+    }
 }
 
 /// Makes the list of a group empty that has all PUs by name, if that can be done.

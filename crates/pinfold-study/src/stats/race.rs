@@ -213,18 +213,24 @@ fn spread_of(lanes: &[Lane]) -> Option<(f64, u32)> {
 
 /// Sum of squares that neither blocks (rows) nor candidates (columns) explain.
 fn residual_squares(rows: &[Vec<f64>]) -> f64 {
+    unexplained(rows).iter().flatten().map(|rest| rest * rest).sum()
+}
+
+/// What neither blocks (rows) nor candidates (columns) explain of each number; rows have one length.
+pub(crate) fn unexplained(rows: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let of_rows: Vec<f64> = rows.iter().map(|row| mean(row)).collect();
     let all = mean(&of_rows);
     let columns = 0..rows.first().map_or(0, Vec::len);
-    columns
-        .map(|column| {
-            let own: Vec<f64> = rows.iter().map(|row| row[column]).collect();
-            let level = mean(&own);
-            let rest = own.iter().zip(&of_rows).map(|(own, row)| own - level - row + all);
-            rest.map(|rest| rest * rest).sum::<f64>()
+    let levels: Vec<f64> = columns
+        .map(|column| mean(&rows.iter().map(|row| row[column]).collect::<Vec<f64>>()))
+        .collect();
+    rows.iter()
+        .zip(&of_rows)
+        .map(|(row, of_row)| {
+            row.iter().zip(&levels).map(|(own, level)| own - level - of_row + all).collect()
         })
-        .sum()
+        .collect()
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use super::error::TuneError;
 use super::ranking::rank;
 use super::summary::{CellKey, Summaries, Summary};
 use crate::schema::ConfirmPlan;
+use crate::stats::unexplained;
 use crate::store::{
     CandidateRecord, CandidateRole, Phase, RunId, Slot, StartRecord, StartStatus, Store,
 };
@@ -140,19 +141,9 @@ impl Matrix {
             if logs.len() < self.len() {
                 continue;
             }
-            let mean = |values: &mut dyn Iterator<Item = f64>| {
-                let (sum, count) =
-                    values.fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
-                sum / count
-            };
-            let of_blocks: Vec<f64> =
-                logs.iter().map(|row| mean(&mut row.iter().copied())).collect();
-            let all = mean(&mut of_blocks.iter().copied());
-            for candidate in 0..self.names.len() {
-                let own = mean(&mut logs.iter().map(|row| row[candidate]));
-                for (block, row) in logs.iter().enumerate() {
-                    let fit = of_blocks[block] + own - all;
-                    let value = (fit + times * (row[candidate] - fit)).exp();
+            for (block, rest) in unexplained(&logs).iter().enumerate() {
+                for (candidate, rest) in rest.iter().enumerate() {
+                    let value = (logs[block][candidate] + (times - 1.0) * rest).exp();
                     wider.blocks[block][candidate].insert(key, value);
                 }
             }
