@@ -251,7 +251,7 @@ int agent_main(int argc, char **argv)
     return serve_on(in, out, false, "");
 }
 
-int agent_init(void)
+int agent_init(int argc, char **argv)
 {
     char *failures = NULL;
     size_t length = 0;
@@ -262,6 +262,9 @@ int agent_init(void)
         guest_insert_modules(report);
         fclose(report);
     }
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--all-cpus"))
+            guest_bring_cpus_online();
     const int port = guest_open_port(60 * NS_PER_S);
     if (port < 0)
         complain("no virtio-serial port is named " GUEST_PORT "; powering off");

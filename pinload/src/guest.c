@@ -138,6 +138,33 @@ void guest_insert_modules(FILE *report)
     fclose(list);
 }
 
+/* False if there is no CPU of that number. */
+static bool bring_online(int number)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d", number);
+    if (access(path, F_OK) != 0)
+        return false;
+    strncat(path, "/online", sizeof path - strlen(path) - 1);
+    const int file = open(path, O_RDWR | O_CLOEXEC);
+    if (file < 0) {
+        if (errno != ENOENT) /* one that cannot be taken offline has none */
+            complain_errno("cannot open %s", path);
+        return true;
+    }
+    char state = '1';
+    if (read(file, &state, 1) == 1 && state == '0' && pwrite(file, "1", 1, 0) != 1)
+        complain_errno("cannot bring CPU %d online", number);
+    close(file);
+    return true;
+}
+
+void guest_bring_cpus_online(void)
+{
+    for (int number = 0; bring_online(number); number++)
+        ;
+}
+
 static bool has_name(const char *port)
 {
     char path[512], name[128] = "";

@@ -19,6 +19,9 @@ void guest_raise_loopback(void);
 /* Inserts the modules of /pinload/modules.list; writes failures to `report` as JSON objects. */
 void guest_insert_modules(FILE *report);
 
+/* Brings every CPU online that the kernel left offline, one after the other. */
+void guest_bring_cpus_online(void);
+
 /* Opens the virtio-serial port named GUEST_PORT, waiting for it; -1 after `limit_ns`. */
 int guest_open_port(uint64_t limit_ns);
 

@@ -119,6 +119,32 @@ kind = "percentiles"
 series = "accelerator"
 "#;
 
+/// More vCPUs than are started at once.
+const MANY: &str = r#"
+name = "many"
+repetitions = 1
+[[factor]]
+name = "n_vcpu"
+levels = [9]
+[[factor]]
+name = "accelerator"
+levels = ["tcg"]
+[[workload]]
+name = "cpus"
+command = ["busybox", "cat", "/sys/devices/system/cpu/online", "/proc/cmdline"]
+guest-program = "BUSYBOX"
+lasts = "1s"
+[[workload.figure]]
+name = "last"
+regex = '^0-(\d+)'
+[[workload.figure]]
+name = "first"
+regex = 'maxcpus=(\d+)'
+[[table]]
+name = "cpus"
+figure = "last"
+"#;
+
 struct Yard {
     folder: tempfile::TempDir,
 }
@@ -289,6 +315,36 @@ fn a_guest_that_dies_fails_its_trial_alone() {
     }
     let (_, _, said) = yard.run(&["study", "check", &file]);
     assert!(said.contains("its command is a program of the host"), "{said}");
+}
+
+#[test]
+fn vcpus_that_come_online_later_are_all_there() {
+    let Some(yard) = Yard::new() else { return };
+    let Some(busybox) = find_program("busybox") else {
+        println!("skipped: busybox is not installed (cargo xtask test installs busybox-static)");
+        return;
+    };
+    let file = yard.file("many.toml", &MANY.replace("BUSYBOX", &busybox));
+    let store = yard.path("many.sqlite");
+    let (code, told, said) = yard.run(&["study", "run", &file, "--store", &store]);
+    if has_no_kernel(&said) {
+        return;
+    }
+    assert_eq!(code, Some(0), "{said}");
+    assert!(told.contains("2 of 2 trials done, 0 failed"), "{told}{said}");
+    let (code, _, said) = yard.run(&["study", "report", &store, "--out", &yard.path("page.html")]);
+    assert_eq!(code, Some(0), "{said}");
+    let samples = yard.table("samples");
+    let column = |name: &str| samples[0].iter().position(|one| one == name).expect("a column");
+    let (figure, value) = (column("figure"), column("value"));
+    for (name, number) in [("last", "8"), ("first", "1")] {
+        let found: Vec<&str> = samples[1..]
+            .iter()
+            .filter(|row| row[figure] == name)
+            .map(|row| row[value].as_str())
+            .collect();
+        assert_eq!(found, [number; 2], "{name}");
+    }
 }
 
 #[test]

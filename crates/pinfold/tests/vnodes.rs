@@ -318,3 +318,69 @@ fn what_a_vnode_achieves_is_measured() {
     }
     assert_eq!(stage.core()["asked"], 0.5, "it has its speed again");
 }
+
+/// Programs that tell the quota of the group in which they begin, at three speeds of one vnode.
+const QUOTAS: &str = r#"
+name = "quotas"
+repetitions = 2
+time-limit = "10s"
+share = ["workload", "speed"]
+[baseline]
+speed = 0.5
+[[factor]]
+name = "method"
+levels = ["quota"]
+[[factor]]
+name = "speed"
+levels = [0.5, 0.25, 0.75]
+[[factor]]
+name = "cores"
+levels = [1]
+[[workload]]
+name = "one"
+command = ["sh", "-c", """
+for group in $(sed -n 's|^[0-9]*:\\(cpu[^:]*\\):|/sys/fs/cgroup/\\1|p; s|^0::|/sys/fs/cgroup|p' /proc/self/cgroup); do
+  cat $group/cpu.cfs_quota_us $group/cpu.max
+done 2>/dev/null | sed 's/^/quota: /'"""]
+lasts = "10ms"
+[[workload.figure]]
+name = "quota"
+regex = 'quota: (\d+)'
+[[workload]]
+name = "other"
+command = ["true"]
+lasts = "10ms"
+[[table]]
+name = "quotas"
+figure = "quota"
+rows = ["speed"]
+"#;
+
+#[test]
+fn trials_of_one_vnode_have_their_own_speeds() {
+    let _turn = turn();
+    if let Some(why) = why_not(&LiveHost::new().expect("a host"), "quota") {
+        println!("skipped: quota: {why}");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    pinfold_host::user::write_atomic(&path("quotas.toml"), QUOTAS.as_bytes()).expect("a study");
+    let study = |words: &[&str]| {
+        let state = path("state");
+        let words = ["--state-dir", &state, "study"].into_iter().chain(words.iter().copied());
+        let output = Spawn::new(PINFOLD).args(words).capture(60 * SECOND_NS).expect("runs");
+        assert!(output.status.success(), "{}", output.stderr_text());
+        output.stdout_text()
+    };
+    let told = study(&["run", &path("quotas.toml"), "--store", &path("quotas.sqlite")]);
+    assert!(told.contains("16 of 16 trials done, 0 failed"), "{told}");
+    study(&["report", &path("quotas.sqlite"), "--out", &path("quotas.html")]);
+    let table = pinfold_host::user::read_text(&path("quotas-tables/quotas.csv")).expect("a table");
+    for (speed, quota) in [("0.5", "50000"), ("0.25", "25000"), ("0.75", "75000")] {
+        let row = table.lines().find(|line| line.split(',').next() == Some(speed));
+        let row = row.unwrap_or_else(|| panic!("{speed}: {table}"));
+        // Value and interval: each trial had it.
+        assert_eq!(row.matches(quota).count(), 3, "{table}");
+    }
+}

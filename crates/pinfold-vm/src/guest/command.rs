@@ -4,6 +4,12 @@ use pinfold_model::{Accelerator, Isa};
 
 use super::AGENT_PORT;
 
+/// With more vCPUs than these the kernel starts on one, and init brings the others online. A kernel
+/// that patches itself while it starts has all CPUs wait for each other, which takes minutes where
+/// many vCPUs share few PUs. Not so on RISC-V: its firmware (OpenSBI 1.1) has CPUs that are not
+/// started spin.
+const MOST_AT_ONCE: u32 = 8;
+
 /// Image files of the guest's two disks; memory-backed, so that only QEMU is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestDisks {
@@ -68,8 +74,12 @@ impl DemoGuest {
         add(&["-smp", &self.vcpus.to_string(), "-m", &format!("{}M", self.memory_mib)]);
         add(&["-kernel", &self.kernel, "-initrd", &self.initramfs]);
         // What stands behind `--` is given to init.
-        let words = "quiet panic=-1 mitigations=off audit=0 rdinit=/init -- agent";
-        add(&["-append", &format!("console={console} {words}")]);
+        let (first, then) = match self.vcpus > MOST_AT_ONCE && self.isa != Isa::Riscv {
+            true => (" maxcpus=1", " --all-cpus"),
+            false => ("", ""),
+        };
+        let words = "quiet panic=-1 mitigations=off audit=0";
+        add(&["-append", &format!("console={console} {words}{first} rdinit=/init -- agent{then}")]);
         add(&["-serial", &format!("file:{}", option_path(&self.console))]);
         let drive =
             |id: &str, path: &str| format!("if=none,id={id},format=raw,file={}", option_path(path));

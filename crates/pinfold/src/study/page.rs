@@ -448,9 +448,6 @@ fn findings(analysis: &Analysis) -> Vec<String> {
 fn how(analysis: &Analysis) -> Vec<(String, String)> {
     let (loaded, run) = (&analysis.loaded, &analysis.run);
     let (study, origin, progress) = (&loaded.study, &run.origin, analysis.progress);
-    let done = progress.ok + progress.failed;
-    let overhead_ms =
-        progress.duration_ns.saturating_sub(progress.work_ns) as f64 / 1e6 / (done.max(1)) as f64;
     let took_s = progress.duration_ns as f64 / 1e9;
     let row = |label: &str, text: String| (label.to_owned(), text);
     let mut rows = vec![
@@ -465,8 +462,9 @@ fn how(analysis: &Analysis) -> Vec<(String, String)> {
             loaded.cells.running().count(), study.seed, study.repetitions, study.starts, study.warm_up,
         )),
         row("trials", format!(
-            "{} measured, {} failed, in {}; {overhead_ms:.1} ms each besides the workload",
+            "{} measured, {} failed, in {}; each {}",
             progress.ok, progress.failed, super::progress::seconds(took_s),
+            super::tell::besides_workload(loaded, progress),
         )),
         row("values", "a start gives the median of its samples, of a tail the largest; a cell the median of its starts".to_owned()),
         row("intervals", "95 %, by bootstrap of blocks and of the starts in them, 10,000 draws, fixed seed; ratios are medians of the blocks' ratios".to_owned()),

@@ -246,7 +246,7 @@ impl<'a> HostRunner<'a> {
             if interrupt::requested() {
                 break Ok(());
             }
-            match trials.turn(enter) {
+            match trials.turn(enter, &mut |_| Ok(())) {
                 Ok(true) => {}
                 Ok(false) => break Ok(()),
                 Err(failure) => break Err(failure),
@@ -290,15 +290,18 @@ impl<'a> HostRunner<'a> {
                         enter.insert(Enter { files: found.files, pus, places: None, memory: None })
                     }
                 };
-                let wanted = trials.pending().and_then(|wanted| Ground::speed(wanted));
-                if let Some(wanted) = wanted.filter(|wanted| *wanted != speed) {
-                    platformed
-                        .nodes
+                let nodes = &mut platformed.nodes;
+                let goes_on = trials.turn(place, &mut |wanted| {
+                    let Some(wanted) = Ground::speed(wanted).filter(|wanted| *wanted != speed)
+                    else {
+                        return Ok(());
+                    };
+                    nodes
                         .set(NAME, wanted, None)
                         .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
                     speed = wanted;
-                }
-                let goes_on = trials.turn(place)?;
+                    Ok(())
+                })?;
                 if !goes_on {
                     // Its processes end before the groups that they are in.
                     trials.abandon()?;

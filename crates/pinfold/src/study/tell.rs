@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_study::stats::blocks_needed;
-use pinfold_study::store::{self, RunId, RunRecord, Store, StoreError};
+use pinfold_study::store::{self, RunId, RunRecord, Store, StoreError, StudyProgress};
 use pinfold_study::study::{Cells, Loaded, Prediction, Study, predict};
 use serde_json::json;
 
@@ -155,8 +155,6 @@ pub fn status(store: &Store, run: RunId, as_json: bool) -> Result<(), Failure> {
         done => progress.duration_ns as f64 / 1e9 / done as f64,
     };
     let left_s = total.saturating_sub(done) as f64 * trial_s;
-    let overhead_ms =
-        progress.duration_ns.saturating_sub(progress.work_ns) as f64 / 1e6 / done.max(1) as f64;
     let changed = host_changes(&row);
     let state = match (row.finished_unix_s, &loaded.early) {
         (Some(_), None) => "finished".to_owned(),
@@ -176,7 +174,7 @@ pub fn status(store: &Store, run: RunId, as_json: bool) -> Result<(), Failure> {
                 "quick": loaded.record.quick, "begun_unix_s": row.created_unix_s,
                 "finished_unix_s": row.finished_unix_s, "done": done, "total": total,
                 "failed": progress.failed, "skipped_cells": prediction.skipped, "left_s": left_s,
-                "overhead_ms_per_trial": overhead_ms, "failures": failures,
+                "overhead_ms_per_trial": overhead_ms(progress), "failures": failures,
                 "host_changes": changed,
             })
             .to_string(),
@@ -186,15 +184,30 @@ pub fn status(store: &Store, run: RunId, as_json: bool) -> Result<(), Failure> {
     let form = if loaded.record.quick { " (quick)" } else { "" };
     data(&format!(
         "{}{form}, run {run}, begun {}: {done} of {total} trials done, {} failed, {} cell(s) skipped; {state}\n\
-         overhead {overhead_ms:.1} ms per trial besides the workload",
+         overhead per trial: {}",
         loaded.study.name,
         time::date(row.created_unix_s),
         progress.failed,
         prediction.skipped,
+        besides_workload(&loaded, progress),
     ));
     changed.iter().for_each(|change| say(&format!("warning: host: {change}")));
     tell_failures(&loaded, failures);
     Ok(())
+}
+
+/// What a trial took beyond its workload (ms), in the mean.
+fn overhead_ms(progress: StudyProgress) -> f64 {
+    let done = (progress.ok + progress.failed).max(1);
+    progress.duration_ns.saturating_sub(progress.work_ns) as f64 / 1e6 / done as f64
+}
+
+/// The same in words. What the trials of a guest take is mostly its boot.
+pub fn besides_workload(loaded: &Loaded, progress: StudyProgress) -> String {
+    let boots =
+        loaded.cells.running().any(|(_, cell)| matches!(cell.guest(&loaded.study), Ok(Some(_))));
+    let among = if boots { ", the boots of its guests among it" } else { "" };
+    format!("{:.1} ms besides the workload{among}", overhead_ms(progress))
 }
 
 /// What changed on the host between the sessions of a run.

@@ -84,12 +84,18 @@ impl<'a, 'f> Trials<'a, 'f> {
         Self { means, wanted, plan, finished, next: 0, warm_ups: 0, work_ns: 0, running: None }
     }
 
-    /// Goes on. False when all are done or no more are wanted.
-    pub fn turn(&mut self, enter: &Enter) -> Result<bool, Failure> {
+    /// Goes on. False when all are done or no more are wanted. `prepare` is called before each run
+    /// of a trial's command.
+    pub fn turn(
+        &mut self,
+        enter: &Enter,
+        prepare: &mut dyn FnMut(Wanted<'_>) -> Result<(), Failure>,
+    ) -> Result<bool, Failure> {
         self.means.bell.silence();
         loop {
             let Some(wanted) = self.wanted.get(self.next).copied() else { return Ok(false) };
             let Some(running) = &mut self.running else {
+                prepare(wanted)?;
                 match self.begin(wanted, enter) {
                     Ok(running) => self.running = Some(running),
                     Err(error) => match self.tell(Err(error)) {
@@ -123,14 +129,6 @@ impl<'a, 'f> Trials<'a, 'f> {
             if self.tell(result) == Next::Stop {
                 return Ok(false);
             }
-        }
-    }
-
-    /// The trial that begins next, if none is under way.
-    pub fn pending(&self) -> Option<Wanted<'a>> {
-        match self.running {
-            Some(_) => None,
-            None => self.wanted.get(self.next).copied(),
         }
     }
 

@@ -195,9 +195,10 @@ impl VmStarter<'_> {
             Inside::Demo | Inside::Agent => {
                 let waits: &dyn Fn() -> bool = &|| !crate::interrupt::requested();
                 let patience = (self.subject.hello_ns, waits);
-                Agent::connect_while(&self.subject.agent_socket, patience, self.clock)
-                    .map(|agent| Some(Arc::new(agent)))
-                    .map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))
+                let agent = Agent::connect_while(&self.subject.agent_socket, patience, self.clock)
+                    .map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
+                self.check_cpus(&agent)?;
+                Ok(Some(Arc::new(agent)))
             }
             Inside::Nothing { settle_ns } => {
                 let ended = vm.wait_for(*settle_ns);
@@ -209,6 +210,18 @@ impl VmStarter<'_> {
                     )),
                 }
             }
+        }
+    }
+
+    /// Fails unless all vCPUs of a guest of ours are online: its programs would share the others.
+    fn check_cpus(&self, agent: &Agent) -> Result<(), Failure> {
+        let (online, vcpus) = (agent.hello().cpus_online.len(), self.subject.vcpus);
+        match self.subject.demo.is_none() || online == vcpus as usize {
+            true => Ok(()),
+            false => Err(Failure::new(
+                Exit::Vm,
+                format!("only {online} of the guest's {vcpus} vCPUs came online"),
+            )),
         }
     }
 
