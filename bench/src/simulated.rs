@@ -23,7 +23,8 @@ use crate::Failure;
 use crate::pairs::since;
 
 const KEY: &str = "0123456789abcdef";
-const FACTS: HostFacts = HostFacts { pus: 64, cores: 32, nodes: 2, packages: 2, smt: true };
+const FACTS: HostFacts =
+    HostFacts { pus: 64, cores: 32, nodes: 2, packages: 2, smt: true, cpufreq: false };
 /// Slurm forgets a job that ended so long ago (`MinJobAge`), in seconds.
 const KEPT_S: f64 = 300.0;
 /// Who collects asks Slurm at most a twentieth of the time, and every 0.5 to 30 s.

@@ -54,7 +54,7 @@ pub(crate) fn study(bytes: &[u8]) {
     const MOST_CELLS: usize = 2_000;
     let Ok(read) = study::from_toml(&text(bytes)) else { return };
     assert!(study::from_toml(&read.text).is_ok());
-    let facts = HostFacts { pus: 8, cores: 4, nodes: 2, packages: 2, smt: true };
+    let facts = HostFacts { pus: 8, cores: 4, nodes: 2, packages: 2, smt: true, cpufreq: false };
     for study in [read.quickly(), Some(read)].into_iter().flatten() {
         let levels: usize = study.factors.iter().map(|factor| factor.levels.len()).product();
         if levels * study.workloads.len() > MOST_CELLS {

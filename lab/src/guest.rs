@@ -52,6 +52,8 @@ pub struct Shape {
     /// True if its clock counts the instructions of its PUs: while they wait for this machine no time
     /// passes in it.
     pub steady: bool,
+    /// More for the kernel's command line.
+    pub line: &'static str,
 }
 
 /// Two cores of two threads.
@@ -64,6 +66,7 @@ pub const SMALL: Shape = Shape {
     virtualises: false,
     frequencies: false,
     steady: false,
+    line: "",
 };
 
 /// Four cores of one thread, for boards that have no other.
@@ -72,6 +75,13 @@ pub const FOUR: Shape = Shape { name: "4 cores", smp: "4,cores=4", threads: 1, .
 /// The same as the first with a frequency for each core.
 pub const SCALED: Shape =
     Shape { name: "2 cores × 2 threads, 3 frequencies", frequencies: true, ..SMALL };
+
+/// The same, of which one core was taken from the scheduler at boot.
+pub const ISOLATED: Shape = Shape {
+    name: "2 cores × 2 threads, 3 frequencies, isolcpus=2-3",
+    line: "isolcpus=2-3",
+    ..SCALED
+};
 
 /// Two PUs, the least that can be parted.
 pub const TWO: Shape = Shape {
@@ -83,6 +93,7 @@ pub const TWO: Shape = Shape {
     virtualises: false,
     frequencies: false,
     steady: false,
+    line: "",
 };
 
 /// One PU with a clock of its own; with more a kernel takes minutes to boot, because PUs that wait
@@ -99,6 +110,7 @@ pub const DIES: Shape = Shape {
     virtualises: false,
     frequencies: false,
     steady: false,
+    line: "",
 };
 
 /// Eight cores, as many as the platform of Buchert 2011, Fig. 2, has.
@@ -111,6 +123,7 @@ pub const EIGHT: Shape = Shape {
     virtualises: false,
     frequencies: false,
     steady: false,
+    line: "",
 };
 
 /// Four packages with a NUMA node each, 32 PUs.
@@ -123,6 +136,7 @@ pub const BIG: Shape = Shape {
     virtualises: false,
     frequencies: false,
     steady: false,
+    line: "",
 };
 
 /// Four cores that have virtualisation themselves.
@@ -135,6 +149,7 @@ pub const SVM: Shape = Shape {
     virtualises: true,
     frequencies: false,
     steady: false,
+    line: "",
 };
 
 /// One of them alone: this emulator upsets processors whose code others patch, as a kernel does where
@@ -151,6 +166,7 @@ pub const NUMA: Shape = Shape {
     virtualises: false,
     frequencies: false,
     steady: false,
+    line: "",
 };
 
 /// The same with room for what streams through memory on each node.
@@ -228,7 +244,10 @@ impl Guest {
         let (emulator, package) = emulator_of(isa);
         let mut qemu = Spawn::new(&find_here(&emulator, package)?)
             .args(words)
-            .args(["-append", &format!("{} {COMMAND_LINE} {}", board.kernel, cargo.init)])
+            .args([
+                "-append",
+                &format!("{} {COMMAND_LINE} {} {}", board.kernel, shape.line, cargo.init),
+            ])
             .args(agent_port(&socket))
             .stdin(Stdio::Null)
             .stdout(Stdio::Null)

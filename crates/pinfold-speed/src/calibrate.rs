@@ -12,7 +12,8 @@
 //! less: how fast a CPU is changes by more from one moment to the next than a turn costs.
 //!
 //! `extra`, in nanoseconds a turn, is not the same for every share: a short stall costs another
-//! amount than a long one, and the kernel's own ticks take their part whatever is taken.
+//! amount than a long one, and the kernel's own ticks take their part whatever is taken. A method
+//! that takes longer turns where little is left takes them here too.
 //! It is measured at some shares and lies on straight lines between them. Where share and extra
 //! fill the period, turns run into each other and tell nothing: there the extra is that of the
 //! share before.
@@ -105,22 +106,25 @@ pub trait Burner {}
 /// The witness looks for so long at a time.
 const WITNESS_NS: u64 = 160_000_000;
 /// Millionths of the time at which the extra is measured.
-const SHARES: [u32; 4] = [60_000, 350_000, 600_000, 800_000];
+pub(crate) const SHARES: [u32; 5] = [60_000, 350_000, 600_000, 800_000, 920_000];
 /// What is taken while the witness looks, in this order, as places in [`SHARES`]; `None`: it looks
 /// outside. What drifts, drifts for all of them.
-const ROUNDS: [Option<usize>; 16] = [
+const ROUNDS: [Option<usize>; 19] = [
     None,
     Some(0),
     Some(1),
     Some(2),
     Some(3),
+    Some(4),
     None,
+    Some(4),
     Some(3),
     Some(2),
     Some(1),
     Some(0),
     None,
     Some(2),
+    Some(4),
     Some(0),
     Some(3),
     Some(1),
@@ -134,7 +138,8 @@ const BEAT_NS: u64 = 10_000_000;
 pub(crate) struct Look {
     pub(crate) entries: Vec<String>,
     pub(crate) pus: CpuSet,
-    pub(crate) period_ns: u64,
+    /// Length of a turn at each of [`SHARES`]; `None` where the method is not to be looked at.
+    pub(crate) periods_ns: [Option<u64>; SHARES.len()],
 }
 
 /// What a method costs on a PU: nanoseconds that a turn takes beside its share, at some shares.
@@ -244,7 +249,10 @@ pub(crate) fn witness(
     for _ in 0..TRIES {
         let mut seen: Vec<BTreeMap<Option<usize>, Rates>> =
             looks.iter().map(|_| BTreeMap::new()).collect();
-        for round in ROUNDS {
+        let is_wanted = |at: usize| {
+            looks.iter().any(|look| look.periods_ns.get(at).is_some_and(Option::is_some))
+        };
+        for round in ROUNDS.into_iter().filter(|round| round.is_none_or(is_wanted)) {
             take(round.and_then(|at| SHARES.get(at).copied()).unwrap_or(0))?;
             let rates = all_at_once((outside, clock), looks, round.is_some(), beat)?;
             for (seen, rates) in seen.iter_mut().zip(rates) {
@@ -301,9 +309,12 @@ fn costs(look: &Look, seen: &BTreeMap<Option<usize>, Rates>) -> Costs {
         let free = own(None, pu)?;
         let mut cost = Cost::default();
         let mut last = 0;
-        for (at, (share, extra_ns)) in SHARES.into_iter().zip(&mut cost.extra_ns).enumerate() {
-            if has_room(share, (last, look.period_ns)) {
-                last = extra(free, own(Some(at), pu)?, (share, look.period_ns))?;
+        let turns = SHARES.into_iter().zip(look.periods_ns);
+        for (at, ((share, period_ns), extra_ns)) in turns.zip(&mut cost.extra_ns).enumerate() {
+            if let Some(period_ns) = period_ns
+                && has_room(share, (last, period_ns))
+            {
+                last = extra(free, own(Some(at), pu)?, (share, period_ns))?;
             }
             *extra_ns = last;
         }
@@ -357,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_share_and_its_extra_are_what_is_to_be_lost() {
-        let cost = Cost { extra_ns: [24_000, 20_000, 16_000, 12_000] };
+        let cost = Cost { extra_ns: [24_000, 20_000, 16_000, 12_000, 12_000] };
         let check = |share, expected| assert_eq!(cost.extra(share), expected, "{share}");
         check(0, 24_000);
         check(205_000, 22_000);
@@ -385,8 +396,11 @@ mod tests {
                 let rate = 1_000_000 - u64::from(*share) - 20_000;
                 seen.insert(Some(at), rates(rate, 50));
             }
-            let look =
-                Look { entries: Vec::new(), pus: CpuSet::single(PuId(2)), period_ns: 200_000 };
+            let look = Look {
+                entries: Vec::new(),
+                pus: CpuSet::single(PuId(2)),
+                periods_ns: [Some(200_000); 5],
+            };
             let found = costs(&look, &seen);
             assert_eq!(found, Costs::from([(PuId(2), expected)]));
             let spent = Spent::after(found[&PuId(2)], 7);
@@ -396,8 +410,25 @@ mod tests {
             assert!(known == expected.is_some(), "{told}");
             assert!(known || told.contains("others ran there"), "{told}");
         };
-        check(95, Some(Cost { extra_ns: [4_000; 4] }));
+        check(95, Some(Cost { extra_ns: [4_000; 5] }));
         check(89, None);
+    }
+
+    #[test]
+    fn at_a_share_that_is_not_looked_at_it_is_the_one_before() {
+        let rates = |own_ns: u64| {
+            let windows = vec![Window { units: 7, own_ns }; 4];
+            Rates::from([(PuId(2), Witnessed { windows, cpu_ns: 95, elapsed_ns: 100 })])
+        };
+        let mut seen = BTreeMap::from([(None, rates(1_000_000))]);
+        for (at, share) in SHARES.iter().enumerate().take(4) {
+            seen.insert(Some(at), rates(1_000_000 - u64::from(*share) - 20_000));
+        }
+        let mut periods_ns = [Some(200_000); 5];
+        periods_ns[4] = None;
+        let look = Look { entries: Vec::new(), pus: CpuSet::single(PuId(2)), periods_ns };
+        let expected = Some(Cost { extra_ns: [4_000; 5] });
+        assert_eq!(costs(&look, &seen), Costs::from([(PuId(2), expected)]));
     }
 
     #[test]

@@ -20,9 +20,10 @@ pub struct CoreAccount {
 ///
 /// Dropping it ends it; [`Emulation::stop`] also tells what failed.
 pub trait Emulation {
-    /// Length of a turn, if a witness is to look what that costs; before the first
-    /// [`Emulation::set`].
-    fn turn_to_witness(&self) -> Option<u64> {
+    /// Length of a turn while so many millionths are taken, if a witness is to look what that
+    /// costs; `None` if not. Before the first [`Emulation::set`].
+    fn turn_to_witness(&self, millionths: u32) -> Option<u64> {
+        let _unused = millionths;
         None
     }
 

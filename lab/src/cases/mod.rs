@@ -27,7 +27,8 @@ pub use shapes::Placed;
 
 use crate::error::LabError;
 pub use crate::guest::{
-    BIG, DIES, EIGHT, FOUR, NUMA, ONE_SVM, ROOMY_NUMA, ROOMY_SVM, SCALED, SMALL, STEADY, SVM, TWO,
+    BIG, DIES, EIGHT, FOUR, ISOLATED, NUMA, ONE_SVM, ROOMY_NUMA, ROOMY_SVM, SCALED, SMALL, STEADY,
+    SVM, TWO,
 };
 use crate::guest::{Guest, Shape};
 use crate::ship::Cargo;
@@ -104,6 +105,8 @@ pub enum Case {
     Exits,
     /// A study of memory that is near and far, and of neighbours on both nodes.
     FarMemory,
+    /// A study on a host that was booted with isolated PUs, at a fixed frequency.
+    Isolated,
     /// A study of guests of that KVM, with their exits.
     Overhead,
     /// systemd as the keeper of all groups.
@@ -116,7 +119,7 @@ pub enum Case {
 
 impl Case {
     /// All, in the order of the table.
-    pub const ALL: [Case; 26] = [
+    pub const ALL: [Case; 27] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
@@ -137,6 +140,7 @@ impl Case {
         Case::Nested,
         Case::Exits,
         Case::FarMemory,
+        Case::Isolated,
         Case::Overhead,
         Case::Vnodes(Method::Hogs),
         Case::Vnodes(Method::Quota),
@@ -162,6 +166,7 @@ impl Case {
             Case::Nested => "real KVM, nested".to_owned(),
             Case::Exits => "exits, counted".to_owned(),
             Case::FarMemory => "study: far memory, neighbours".to_owned(),
+            Case::Isolated => "study: isolcpus, kept frequency".to_owned(),
             Case::Overhead => "study: guests of a real KVM, exits".to_owned(),
             Case::Systemd => "systemd".to_owned(),
             Case::Frequency => "cpufreq".to_owned(),
@@ -213,6 +218,7 @@ impl Case {
             Case::Nested => lab.alone(&SVM, self.name(), nested::kvm),
             Case::Exits => lab.alone(&ONE_SVM, self.name(), exits::counted),
             Case::FarMemory => lab.alone(&ROOMY_NUMA, self.name(), study::far_memory),
+            Case::Isolated => lab.alone(&ISOLATED, self.name(), study::isolated),
             Case::Overhead => lab.with(self.name(), Cargo::with_guests, |lab, name| {
                 lab.alone(&ROOMY_SVM, name, study::overhead)
             }),

@@ -1,15 +1,18 @@
-//! Studies on hosts that few have: two NUMA nodes, and guests of a real KVM whose exits are counted.
+//! Studies on hosts that few have: two NUMA nodes, PUs that were isolated at boot and frequencies that
+//! are governed, guests of a real KVM whose exits are counted.
 //!
 //! What a study says of far memory is held against what the kernel says of the pages of the very
 //! programs that it ran. The numbers of time speak of an emulator, and are only asked to be there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pinfold_model::{CpuSet, PuId};
 use serde_json::Value;
 
 use super::nested;
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
+use crate::ship::MODULES;
 
 /// The program of a trial. It writes a line: the levels of its cell, its own PUs and pages on either
 /// node, and those of its neighbour, once that has filled most of its memory.
@@ -148,6 +151,97 @@ fn from_other_nodes(guest: &mut Guest) -> Result<[u64; 2], LabError> {
     counts.try_into().map_err(|_| LabError::wrong("numastat", text))
 }
 
+/// The program of a trial: its cell, its own PUs, and who governs the frequency of each PU.
+const WHERE: &str = r#"
+governors=$(for c in 0 1 2 3; do cat /sys/devices/system/cpu/cpu$c/cpufreq/scaling_governor; done)
+echo $1 $2 $(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status) $governors >> /tmp/where.txt
+echo looked 1
+"#;
+const BOOTED: &str = r#"
+name = "booted"
+repetitions = 2
+
+constraints = [
+  "frequency == 'performance' -> host_cpufreq",
+  "frequency == 'as-is' -> not host_cpufreq",
+]
+
+[baseline]
+strategy = "none"
+
+[[factor]]
+name = "strategy"
+levels = ["none", "compact", "isolcpus"]
+
+[[factor]]
+name = "frequency"
+knob = "governor"
+levels = ["as-is", "performance"]
+
+[[factor]]
+name = "n_threads"
+levels = [1, 2]
+
+[[workload]]
+name = "where"
+command = ["/bin/busybox", "sh", "/tmp/where.sh", "{strategy}", "{n_threads}"]
+lasts = "1s"
+
+[[workload.figure]]
+name = "looked"
+unit = "count"
+regex = "looked (\\d+)"
+"#;
+/// Six cells and the baseline's twins, in two blocks.
+const BOOTED_TRIALS: u64 = 16;
+/// A process of the guest has the mask that `isolcpus=` leaves; a study is given all PUs.
+const ON_ALL: &str = "taskset -c 0-3 ";
+
+/// On isolated PUs are the trials of `isolcpus` alone; frequencies are kept during trials, and come
+/// back; the page says how the host was booted.
+pub(super) fn isolated(guest: &mut Guest) -> Result<String, LabError> {
+    const GOVERNORS: &str = "cat /sys/devices/system/cpu/cpu[0-3]/cpufreq/scaling_governor";
+    let schedutil = "for c in 0 1 2 3; do \
+         echo schedutil > /sys/devices/system/cpu/cpu$c/cpufreq/scaling_governor; done";
+    guest.shell(&format!("insmod {MODULES}/acpi_cpufreq.ko; {schedutil}"))?;
+    write(guest, "/tmp/where.sh", WHERE)?;
+    run_as(guest, ON_ALL, "booted", BOOTED, BOOTED_TRIALS)?;
+    let text = guest.shell("cat /tmp/where.txt")?;
+    let mut wrong = Vec::new();
+    if text.lines().count() as u64 != BOOTED_TRIALS {
+        wrong.push(format!("not {BOOTED_TRIALS} trials"));
+    }
+    wrong.extend(text.lines().filter(|line| !is_kept(line)).map(str::to_owned));
+    let after = guest.shell(GOVERNORS)?;
+    if after.split_ascii_whitespace().any(|governor| governor != "schedutil") {
+        wrong.push(format!("governors that did not come back: {after}"));
+    }
+    expect_none("trials and what they show", wrong)?;
+    guest.shell("cd /tmp; pinfold study report booted.sqlite; grep -q isolcpus=2-3 booted.html")?;
+    Ok(format!(
+        "{BOOTED_TRIALS} trials; those of isolcpus on PUs 2-3 alone, each with its PUs at \
+         `performance`; the page names the boot parameter"
+    ))
+}
+
+/// Whether a trial has the PUs of its strategy, and all of them their frequency.
+fn is_kept(line: &str) -> bool {
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    let [strategy, threads, pus, governors @ ..] = words.as_slice() else { return false };
+    let Ok(pus) = CpuSet::parse_list(pus) else { return false };
+    let [isolated, all] = ["2-3", "0-3"].map(CpuSet::parse_list);
+    let has_room = match *strategy {
+        "none" => all.is_ok_and(|all| pus == all),
+        "isolcpus" => {
+            isolated.is_ok_and(|isolated| pus.is_subset(&isolated))
+                && threads.parse() == Ok(pus.len())
+        }
+        _ => threads.parse() == Ok(pus.len()),
+    };
+    let keeps = |pu: PuId| governors.get(pu.0 as usize) == Some(&"performance");
+    has_room && governors.len() == 4 && pus.iter().all(keeps)
+}
+
 const OVERHEAD: &str = r#"
 name = "overhead"
 repetitions = 2
@@ -231,8 +325,20 @@ fn exit_row<'r>(row: &'r str, trial: &str) -> Option<(&'r str, &'r str, f64)> {
 
 /// Runs a study, all of whose trials must do well, and none of whose cells may be skipped.
 fn run(guest: &mut Guest, name: &str, study: &str, trials: u64) -> Result<(), LabError> {
+    run_as(guest, "", name, study, trials)
+}
+
+/// The same with words before the command.
+fn run_as(
+    guest: &mut Guest,
+    before: &str,
+    name: &str,
+    study: &str,
+    trials: u64,
+) -> Result<(), LabError> {
     write(guest, &format!("/tmp/{name}.toml"), study)?;
-    guest.shell(&format!("cd /tmp; pinfold study run {name}.toml --store {name}.sqlite"))?;
+    guest
+        .shell(&format!("cd /tmp; {before}pinfold study run {name}.toml --store {name}.sqlite"))?;
     let text =
         guest.shell(&format!("pinfold study status /tmp/{name}.sqlite --json 2> /dev/null"))?;
     let wrong = || LabError::wrong("pinfold study status", text.clone());
@@ -251,7 +357,7 @@ fn write(guest: &mut Guest, path: &str, text: &str) -> Result<(), LabError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{exit_row, is_placed};
+    use super::{exit_row, is_kept, is_placed};
 
     #[test]
     fn a_row_is_read() {
@@ -259,6 +365,21 @@ mod tests {
         assert_eq!(exit_row(row, "2"), Some(("count", "npf (MMIO)", 288.0)));
         assert_eq!(exit_row(row, "12"), None);
         assert_eq!(exit_row("2,exits,\"\",count,count,,,,0,0,absent: why", "2"), None);
+    }
+
+    #[test]
+    fn a_trial_is_held_against_its_strategy() {
+        let check = |line: &str, expected| assert_eq!(is_kept(line), expected, "{line}");
+        check("isolcpus 1 2 schedutil schedutil performance performance", true);
+        check("isolcpus 1 2 schedutil schedutil schedutil performance", false);
+        check("isolcpus 1 1 performance performance performance performance", false);
+        check("isolcpus 2 2 performance performance performance performance", false);
+        check("isolcpus 2 2-3 performance performance performance performance", true);
+        check("none 2 0-3 performance performance performance performance", true);
+        check("none 2 0-1 performance performance performance performance", false);
+        check("compact 2 0,2 performance schedutil performance performance", true);
+        check("compact 2 0,2 performance", false);
+        check("compact", false);
     }
 
     #[test]

@@ -58,6 +58,11 @@ pub(super) fn start(ground: &Ground<'_, '_>) -> Result<Stalling, SpeedError> {
 }
 
 impl Stalling {
+    /// What an interrupt may cost, as long as that is not known (ns).
+    fn guess(&self) -> u64 {
+        self.usual_ns / 8
+    }
+
     /// The period in which so much can be taken, and the share that is to be stalled.
     fn turn_of(&self, cost: Cost, speed: Speed) -> Result<(u64, u64), SpeedError> {
         let lost = steal_of(speed);
@@ -106,16 +111,19 @@ fn wish(stolen: u32, period_ns: u64, extra_ns: i64) -> StallWish {
 }
 
 impl Emulation for Stalling {
-    fn turn_to_witness(&self) -> Option<u64> {
-        Some(self.usual_ns)
+    fn turn_to_witness(&self, millionths: u32) -> Option<u64> {
+        let left = 1_000_000_u64.saturating_sub(millionths.into()).max(1);
+        let roomy = LEAST_LEFT_NS.saturating_add(self.guess()) * 1_000_000 / left;
+        Some(self.usual_ns.max(roomy.min(LONGEST_PERIOD_NS)))
     }
 
     fn take(&mut self, millionths: u32) -> Result<(), SpeedError> {
-        // What an interrupt costs is not known yet: room for it is left by guess.
-        let extra_ns = i64::try_from(self.usual_ns / 8).unwrap_or(0);
-        let wish = wish(millionths, self.usual_ns, extra_ns);
+        let period_ns = self.turn_to_witness(millionths).unwrap_or(self.usual_ns);
+        let extra_ns = i64::try_from(self.guess()).unwrap_or(0);
+        let wish = wish(millionths, period_ns, extra_ns);
         for pu in self.cores.keys() {
             self.stall.set(*pu, wish)?;
+            self.stall.set_period(*pu, period_ns)?;
         }
         Ok(())
     }

@@ -16,8 +16,8 @@ use super::expr::{Expr, Value};
 pub const BUILT_IN: [&str; 5] = ["pus", "n_pus", "places", "workload", "block"];
 
 /// Names of the host's facts that expressions may use.
-pub const HOST_FACTS: [&str; 5] =
-    ["host_pus", "host_cores", "host_nodes", "host_packages", "host_smt"];
+pub const HOST_FACTS: [&str; 6] =
+    ["host_pus", "host_cores", "host_nodes", "host_packages", "host_smt", "host_cpufreq"];
 
 /// The level of a method or strategy that leaves everything as it is.
 pub const NONE: &str = "none";
@@ -482,6 +482,8 @@ pub struct HostFacts {
     pub packages: usize,
     /// Whether a core has several PUs.
     pub smt: bool,
+    /// Whether the kernel governs their frequency.
+    pub cpufreq: bool,
 }
 
 impl HostFacts {
@@ -495,6 +497,7 @@ impl HostFacts {
             "host_nodes" => number(self.nodes),
             "host_packages" => number(self.packages),
             "host_smt" => Some(Value::Truth(self.smt)),
+            "host_cpufreq" => Some(Value::Truth(self.cpufreq)),
             _ => None,
         }
     }

@@ -38,17 +38,19 @@ pub(super) struct FactsV1 {
     nodes: usize,
     packages: usize,
     smt: bool,
+    #[serde(default)]
+    cpufreq: bool,
 }
 
 impl FactsV1 {
     pub(super) fn of(facts: &HostFacts) -> Self {
-        let HostFacts { pus, cores, nodes, packages, smt } = *facts;
-        Self { pus, cores, nodes, packages, smt }
+        let HostFacts { pus, cores, nodes, packages, smt, cpufreq } = *facts;
+        Self { pus, cores, nodes, packages, smt, cpufreq }
     }
 
     pub(super) fn into_facts(self) -> HostFacts {
-        let Self { pus, cores, nodes, packages, smt } = self;
-        HostFacts { pus, cores, nodes, packages, smt }
+        let Self { pus, cores, nodes, packages, smt, cpufreq } = self;
+        HostFacts { pus, cores, nodes, packages, smt, cpufreq }
     }
 }
 

@@ -153,7 +153,8 @@ lasts = "1s"
         let topology =
             crate::common::topology(&crate::common::host().unwrap(), Some(synthetic)).unwrap();
         let study = library::from_toml(STUDY).unwrap();
-        let facts = HostFacts { pus: 1, cores: 1, nodes: 1, packages: 1, smt: false };
+        let facts =
+            HostFacts { pus: 1, cores: 1, nodes: 1, packages: 1, smt: false, cpufreq: false };
         let cells = library::Cells::of(&study, &facts).unwrap();
         let wanted = |cell: &&Cell| {
             let names = ["memory_node", "neighbour", "neighbours"];

@@ -126,6 +126,7 @@ fn facts(topology: &Topology) -> HostFacts {
         nodes: topology.nodes.len(),
         packages: topology.packages.len(),
         smt: topology.has_smt(),
+        cpufreq: !topology.frequency_domains.is_empty(),
     }
 }
 

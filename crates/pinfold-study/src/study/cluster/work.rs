@@ -73,6 +73,7 @@ pub fn differences(scout: &Scout, first: &Scouted, here: &Scouted) -> Option<Str
             ("NUMA nodes", facts.nodes),
             ("packages", facts.packages),
             ("cores with several PUs", usize::from(facts.smt)),
+            ("governed frequencies", usize::from(facts.cpufreq)),
         ]
     };
     for ((what, then), (_, now)) in numbers(&first.facts).iter().zip(numbers(&here.facts)) {

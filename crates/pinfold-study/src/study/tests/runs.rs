@@ -33,6 +33,17 @@ fn cells_are_excluded_skipped_refused_and_compared() {
 }
 
 #[test]
+fn frequencies_are_kept_where_the_kernel_governs_them() {
+    let study = from_toml(include_str!("../../../../../studies/qemu-scaling.toml")).unwrap();
+    for (cpufreq, level) in [(true, "performance"), (false, "as-is")] {
+        let cells = Cells::of(&study, &HostFacts { cpufreq, ..FACTS }).unwrap();
+        assert!(cells.running().count() > 0);
+        let mut levels = cells.running().map(|(_, cell)| cell.level(&study, "frequency"));
+        assert!(levels.all(|found| found == Some(level)), "{level}");
+    }
+}
+
+#[test]
 fn a_run_does_every_trial_once_in_shared_starts() {
     let mut world = World::new();
     let run = world.create(STUDY, false).unwrap();

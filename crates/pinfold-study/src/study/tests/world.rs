@@ -72,7 +72,8 @@ repetitions = 2
 levels = { cores = [1] }
 "#;
 
-pub const FACTS: HostFacts = HostFacts { pus: 2, cores: 2, nodes: 1, packages: 1, smt: false };
+pub const FACTS: HostFacts =
+    HostFacts { pus: 2, cores: 2, nodes: 1, packages: 1, smt: false, cpufreq: false };
 
 /// How a trial is to go wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
