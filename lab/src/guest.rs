@@ -57,17 +57,8 @@ pub struct Shape {
 }
 
 /// Two cores of two threads.
-pub const SMALL: Shape = Shape {
-    name: "2 cores × 2 threads",
-    smp: "4,cores=2,threads=2",
-    nodes: &[],
-    threads: 2,
-    memory_mib: 1024,
-    virtualises: false,
-    frequencies: false,
-    steady: false,
-    line: "",
-};
+pub const SMALL: Shape =
+    Shape { name: "2 cores × 2 threads", smp: "4,cores=2,threads=2", threads: 2, ..TWO };
 
 /// Four cores of one thread, for boards that have no other.
 pub const FOUR: Shape = Shape { name: "4 cores", smp: "4,cores=4", threads: 1, ..SMALL };
@@ -104,27 +95,12 @@ pub const STEADY: Shape = Shape { name: "1 PU, steady", smp: "1", steady: true, 
 pub const DIES: Shape = Shape {
     name: "2 dies × 2 cores × 2 threads",
     smp: "8,sockets=1,dies=2,cores=2,threads=2",
-    nodes: &[],
     threads: 2,
-    memory_mib: 1024,
-    virtualises: false,
-    frequencies: false,
-    steady: false,
-    line: "",
+    ..TWO
 };
 
 /// Eight cores, as many as the platform of Buchert 2011, Fig. 2, has.
-pub const EIGHT: Shape = Shape {
-    name: "8 cores",
-    smp: "8,cores=8",
-    nodes: &[],
-    threads: 1,
-    memory_mib: 1024,
-    virtualises: false,
-    frequencies: false,
-    steady: false,
-    line: "",
-};
+pub const EIGHT: Shape = Shape { name: "8 cores", smp: "8,cores=8", ..TWO };
 
 /// Four packages with a NUMA node each, 32 PUs.
 pub const BIG: Shape = Shape {
@@ -133,24 +109,12 @@ pub const BIG: Shape = Shape {
     nodes: &["0-7", "8-15", "16-23", "24-31"],
     threads: 2,
     memory_mib: 2048,
-    virtualises: false,
-    frequencies: false,
-    steady: false,
-    line: "",
+    ..TWO
 };
 
 /// Four cores that have virtualisation themselves.
-pub const SVM: Shape = Shape {
-    name: "4 cores with SVM",
-    smp: "4,cores=4",
-    nodes: &[],
-    threads: 1,
-    memory_mib: 1024,
-    virtualises: true,
-    frequencies: false,
-    steady: false,
-    line: "",
-};
+pub const SVM: Shape =
+    Shape { name: "4 cores with SVM", smp: "4,cores=4", virtualises: true, ..TWO };
 
 /// One of them alone: this emulator upsets processors whose code others patch, as a kernel does where
 /// its events are switched on and off.
@@ -162,11 +126,7 @@ pub const NUMA: Shape = Shape {
     smp: "8,sockets=2,cores=2,threads=2",
     nodes: &["0-3", "4-7"],
     threads: 2,
-    memory_mib: 1024,
-    virtualises: false,
-    frequencies: false,
-    steady: false,
-    line: "",
+    ..TWO
 };
 
 /// The same with room for what streams through memory on each node.

@@ -27,7 +27,8 @@ pub trait Emulation {
         None
     }
 
-    /// Takes so many millionths of the time from now on, of all cores, whatever it costs.
+    /// Takes so many millionths of the time from now on, of all cores, whatever it costs; only as many
+    /// as [`Emulation::turn_to_witness`] has a turn for.
     ///
     /// # Errors
     /// [`SpeedError::Host`].

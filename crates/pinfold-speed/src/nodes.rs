@@ -228,7 +228,13 @@ fn calibrate(
         let mut wanted = started.iter_mut().enumerate().filter(|(at, _)| places.contains(at));
         wanted.try_for_each(|(_, (_, _, emulation))| what(emulation.as_mut()))
     };
-    let mut take = |share| each(&mut |emulation| emulation.take(share));
+    // Who is not looked at with a share is not asked to take it.
+    let mut take = |share| {
+        each(&mut |emulation| match emulation.turn_to_witness(share) {
+            Some(_) => emulation.take(share),
+            None => Ok(()),
+        })
+    };
     let mut beat = || {
         let now = outer.1.now_ns();
         each(&mut |emulation| emulation.turn(now).map(|_| ()))

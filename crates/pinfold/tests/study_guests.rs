@@ -159,6 +159,17 @@ impl Yard {
         Some(Self { folder: tempfile::tempdir().expect("a folder") })
     }
 
+    /// The same with the path of a static program for guests.
+    fn with_busybox() -> Option<(Self, String)> {
+        let busybox = find_program("busybox");
+        if busybox.is_none() {
+            println!(
+                "skipped: busybox is not installed (cargo xtask test installs busybox-static)"
+            );
+        }
+        Some((Self::new()?, busybox?))
+    }
+
     fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.folder.path().display())
     }
@@ -295,11 +306,7 @@ fn another_machine_runs_beside() {
 
 #[test]
 fn a_guest_that_dies_fails_its_trial_alone() {
-    let Some(yard) = Yard::new() else { return };
-    let Some(busybox) = find_program("busybox") else {
-        println!("skipped: busybox is not installed (cargo xtask test installs busybox-static)");
-        return;
-    };
+    let Some((yard, busybox)) = Yard::with_busybox() else { return };
     let file = yard.file("trouble.toml", &TROUBLE.replace("BUSYBOX", &busybox));
     let store = yard.path("trouble.sqlite");
     let (code, told, said) = yard.run(&["study", "run", &file, "--store", &store]);
@@ -319,11 +326,7 @@ fn a_guest_that_dies_fails_its_trial_alone() {
 
 #[test]
 fn vcpus_that_come_online_later_are_all_there() {
-    let Some(yard) = Yard::new() else { return };
-    let Some(busybox) = find_program("busybox") else {
-        println!("skipped: busybox is not installed (cargo xtask test installs busybox-static)");
-        return;
-    };
+    let Some((yard, busybox)) = Yard::with_busybox() else { return };
     let file = yard.file("many.toml", &MANY.replace("BUSYBOX", &busybox));
     let store = yard.path("many.sqlite");
     let (code, told, said) = yard.run(&["study", "run", &file, "--store", &store]);

@@ -74,7 +74,7 @@ impl Emulation for Hogs {
 
     fn take(&mut self, millionths: u32) -> Result<(), SpeedError> {
         for burner in self.burners.values() {
-            burner.set_steal(millionths.min(MOST_WITNESSED).into());
+            burner.set_steal(millionths.into());
         }
         Ok(())
     }

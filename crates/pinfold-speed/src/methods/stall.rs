@@ -63,6 +63,13 @@ impl Stalling {
         self.usual_ns / 8
     }
 
+    /// The period in which so many millionths are taken while a witness looks.
+    fn period_to_witness(&self, millionths: u32) -> u64 {
+        let left = 1_000_000_u64.saturating_sub(millionths.into()).max(1);
+        let roomy = LEAST_LEFT_NS.saturating_add(self.guess()) * 1_000_000 / left;
+        self.usual_ns.max(roomy.min(LONGEST_PERIOD_NS))
+    }
+
     /// The period in which so much can be taken, and the share that is to be stalled.
     fn turn_of(&self, cost: Cost, speed: Speed) -> Result<(u64, u64), SpeedError> {
         let lost = steal_of(speed);
@@ -112,13 +119,11 @@ fn wish(stolen: u32, period_ns: u64, extra_ns: i64) -> StallWish {
 
 impl Emulation for Stalling {
     fn turn_to_witness(&self, millionths: u32) -> Option<u64> {
-        let left = 1_000_000_u64.saturating_sub(millionths.into()).max(1);
-        let roomy = LEAST_LEFT_NS.saturating_add(self.guess()) * 1_000_000 / left;
-        Some(self.usual_ns.max(roomy.min(LONGEST_PERIOD_NS)))
+        Some(self.period_to_witness(millionths))
     }
 
     fn take(&mut self, millionths: u32) -> Result<(), SpeedError> {
-        let period_ns = self.turn_to_witness(millionths).unwrap_or(self.usual_ns);
+        let period_ns = self.period_to_witness(millionths);
         let extra_ns = i64::try_from(self.guess()).unwrap_or(0);
         let wish = wish(millionths, period_ns, extra_ns);
         for pu in self.cores.keys() {
