@@ -34,7 +34,8 @@ struct agent {
     bool is_init;
     bool connected; /* somebody has been on the other side */
     bool ending;
-    const char *hello;
+    const char *failures; /* of its modules, as JSON */
+    char *hello;
     struct session session;
 };
 
@@ -130,29 +131,6 @@ static void flush(struct agent *agent)
     }
 }
 
-static void serve(struct agent *agent)
-{
-    static struct pollfd set[POLL_LIMIT];
-    session_begin(&agent->session, agent->hello);
-    while (!agent->ending && !agent->session.ending) {
-        const size_t count = poll_set(agent, set);
-        if (poll(set, count, -1) < 0)
-            continue; /* interrupted */
-        if (nobody_there(agent, set[0].revents))
-            continue;
-        serve_children(agent, set); /* first: the set describes the children as they were */
-        if (set[2].revents)
-            reap(agent);
-        if (set[1].revents && bytes_write(&agent->session.output, agent->out) == TRANSFER_ENDED)
-            end_connection(agent);
-        else if (set[0].revents & (POLLIN | POLLHUP | POLLERR))
-            read_input(agent);
-        if (agent->session.refusing && !agent->is_init)
-            agent->ending = true;
-    }
-    flush(agent);
-    session_end(&agent->session);
-}
 static void write_online(FILE *out)
 {
     char text[1024] = "";
@@ -187,6 +165,45 @@ static char *make_hello(const char *failures)
     return fclose(out) == 0 ? text : NULL;
 }
 
+/* What is asked after the guest has started, because it takes long where many vCPUs share few PUs. */
+static void bring_online(struct agent *agent)
+{
+    if (agent->is_init)
+        guest_bring_cpus_online();
+    char *hello = make_hello(agent->failures);
+    if (hello) {
+        free(agent->hello);
+        agent->hello = hello;
+    }
+    session_greet_again(&agent->session, agent->hello);
+}
+
+static void serve(struct agent *agent)
+{
+    static struct pollfd set[POLL_LIMIT];
+    session_begin(&agent->session, agent->hello);
+    while (!agent->ending && !agent->session.ending) {
+        const size_t count = poll_set(agent, set);
+        if (poll(set, count, -1) < 0)
+            continue; /* interrupted */
+        if (nobody_there(agent, set[0].revents))
+            continue;
+        serve_children(agent, set); /* first: the set describes the children as they were */
+        if (set[2].revents)
+            reap(agent);
+        if (set[1].revents && bytes_write(&agent->session.output, agent->out) == TRANSFER_ENDED)
+            end_connection(agent);
+        else if (set[0].revents & (POLLIN | POLLHUP | POLLERR))
+            read_input(agent);
+        if (agent->session.onlining)
+            bring_online(agent);
+        if (agent->session.refusing && !agent->is_init)
+            agent->ending = true;
+    }
+    flush(agent);
+    session_end(&agent->session);
+}
+
 static int open_signals(void)
 {
     sigset_t children;
@@ -201,17 +218,20 @@ static int open_signals(void)
 static int serve_on(int in, int out, bool is_init, const char *failures)
 {
     static struct agent agent;
-    char *hello = make_hello(failures);
-    agent = (struct agent){
-        .in = in, .out = out, .signals = open_signals(), .is_init = is_init, .hello = hello};
-    if (!hello || agent.signals < 0) {
+    agent = (struct agent){.in = in,
+                           .out = out,
+                           .signals = open_signals(),
+                           .is_init = is_init,
+                           .failures = failures,
+                           .hello = make_hello(failures)};
+    if (!agent.hello || agent.signals < 0) {
         complain_errno("cannot start");
         return PINLOAD_FAILED;
     }
     session_init(&agent.session);
     serve(&agent);
     close(agent.signals);
-    free(hello);
+    free(agent.hello);
     return agent.session.failed     ? PINLOAD_FAILED
            : agent.session.refusing ? PINLOAD_ABANDONED
                                     : PINLOAD_OK;
@@ -251,7 +271,7 @@ int agent_main(int argc, char **argv)
     return serve_on(in, out, false, "");
 }
 
-int agent_init(int argc, char **argv)
+int agent_init(void)
 {
     char *failures = NULL;
     size_t length = 0;
@@ -262,9 +282,6 @@ int agent_init(int argc, char **argv)
         guest_insert_modules(report);
         fclose(report);
     }
-    for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "--all-cpus"))
-            guest_bring_cpus_online();
     const int port = guest_open_port(60 * NS_PER_S);
     if (port < 0)
         complain("no virtio-serial port is named " GUEST_PORT "; powering off");

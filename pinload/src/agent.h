@@ -6,10 +6,7 @@
 
 int agent_main(int argc, char **argv);
 
-/*
- * As process 1: sets the guest up, serves its virtio-serial port, never returns normally. Of what
- * the kernel's command line has behind `--` it looks for `--all-cpus`: bring all CPUs online.
- */
-int agent_init(int argc, char **argv);
+/* As process 1: sets the guest up, serves its virtio-serial port, never returns normally. */
+int agent_init(void);
 
 #endif

@@ -105,7 +105,7 @@ enum frame_result frame_first(const struct bytes *bytes, struct frame *frame)
         .kind = header[8],
         .payload = header + FRAME_HEADER,
     };
-    if (frame->length > FRAME_LIMIT || frame->kind < FRAME_RUN || frame->kind > FRAME_SHUTDOWN)
+    if (frame->length > FRAME_LIMIT || frame->kind < FRAME_RUN || frame->kind > FRAME_ONLINE)
         return FRAME_MALFORMED;
     return bytes_length(bytes) - FRAME_HEADER < frame->length ? FRAME_PARTIAL : FRAME_READY;
 }

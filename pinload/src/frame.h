@@ -19,8 +19,9 @@
  * FILE   absolute path, NUL, u32 mode, bytes; the first frame of a channel creates
  *        the file anew, further ones append, CLOSE ends it (answered by EXIT 0).
  * SHUTDOWN  channel 0: sync and power off (or end, if the agent is not init).
+ * ONLINE  channel 0: bring all CPUs online, if the agent is init; another HELLO tells which are.
  *
- * HELLO  channel 0: JSON, the first frame of a connection.
+ * HELLO  channel 0: JSON, the first frame of a connection, and the answer to ONLINE.
  * OUT, ERR  bytes that the program wrote.
  * EXIT   u8 0 and u32 exit code, or u8 1 and u32 signal.
  * ERROR  text. On channel 0 after a malformed frame: nothing more is read from
@@ -41,6 +42,7 @@ enum frame_kind {
     FRAME_BEAT = 5,
     FRAME_FILE = 6,
     FRAME_SHUTDOWN = 7,
+    FRAME_ONLINE = 8,
     FRAME_HELLO = 65,
     FRAME_OUT = 66,
     FRAME_ERR = 67,

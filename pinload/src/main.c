@@ -72,7 +72,7 @@ int main(int argc, char **argv)
 {
     if (getpid() == 1) {
         pinload_command = "agent";
-        return agent_init(argc, argv);
+        return agent_init();
     }
     if (argc < 2) {
         print_help(stderr);

@@ -201,6 +201,9 @@ static void handle(struct session *session, const struct frame *frame)
     case FRAME_SHUTDOWN:
         session->ending = true;
         break;
+    case FRAME_ONLINE:
+        session->onlining = true;
+        break;
     case FRAME_HELLO:
     case FRAME_OUT:
     case FRAME_ERR:
@@ -296,7 +299,13 @@ void session_begin(struct session *session, const char *hello)
 {
     session_end(session);
     session->last_channel = 0;
-    session->refusing = session->ending = session->failed = false;
+    session->refusing = session->ending = session->failed = session->onlining = false;
+    send_frame(session, 0, FRAME_HELLO, hello, strlen(hello));
+}
+
+void session_greet_again(struct session *session, const char *hello)
+{
+    session->onlining = false;
     send_frame(session, 0, FRAME_HELLO, hello, strlen(hello));
 }
 

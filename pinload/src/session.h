@@ -20,6 +20,7 @@ struct session {
     struct bytes output;
     bool refusing; /* a malformed frame was seen: input is thrown away */
     bool ending;   /* SHUTDOWN was asked for, or there is no memory */
+    bool onlining; /* ONLINE was asked for, and HELLO has not been sent again */
     bool failed;
     uint32_t last_channel;
     struct child children[CHILD_LIMIT];
@@ -31,6 +32,9 @@ void session_init(struct session *session);
 
 /* A fresh connection: nothing is left of the last one, HELLO goes first. */
 void session_begin(struct session *session, const char *hello);
+
+/* Answers ONLINE. */
+void session_greet_again(struct session *session, const char *hello);
 
 /* Handles every whole frame of `input`. */
 void session_take_input(struct session *session);

@@ -201,6 +201,21 @@ impl Agent {
         &self.hello
     }
 
+    /// Has the guest bring all its CPUs online, in its time or until it is not to wait any longer;
+    /// [`Agent::hello`] tells then which are. An agent that is not init changes nothing.
+    ///
+    /// # Errors
+    /// As [`Agent::connect`].
+    pub fn bring_cpus_online(
+        &mut self,
+        patience: (u64, &dyn Fn() -> bool),
+    ) -> Result<(), AgentError> {
+        self.mailbox.forget_hello();
+        self.send(Kind::Online, 0, &[])?;
+        self.hello = self.await_hello(patience)?;
+        Ok(())
+    }
+
     /// Runs a program to its end, with nothing on its standard input.
     ///
     /// `argv[0]` without a slash is a `pinload` subcommand. A program that is `--supervised`

@@ -21,6 +21,7 @@ pub(super) enum Kind {
     Heartbeat,
     File,
     Shutdown,
+    Online,
 }
 
 impl Kind {
@@ -33,6 +34,7 @@ impl Kind {
             Kind::Heartbeat => 5,
             Kind::File => 6,
             Kind::Shutdown => 7,
+            Kind::Online => 8,
         }
     }
 }

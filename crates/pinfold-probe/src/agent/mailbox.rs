@@ -74,6 +74,11 @@ impl Mailbox {
         self.lock().gone.clone()
     }
 
+    /// Forgets the HELLO that came, so that the next one can be awaited.
+    pub(super) fn forget_hello(&self) {
+        self.lock().hello = None;
+    }
+
     pub(super) fn wait_hello(&self, timeout_ns: u64) -> End {
         self.wait(timeout_ns, |state| state.hello.clone().map(End::Hello))
     }

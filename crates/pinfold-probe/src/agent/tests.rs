@@ -46,6 +46,15 @@ fn hello_tells_the_kernel_and_the_cpus() {
 }
 
 #[test]
+fn an_agent_that_is_not_init_brings_nothing_online_and_says_hello_again() {
+    let (_served, mut agent) = agent();
+    let before = agent.hello().clone();
+    agent.bring_cpus_online((PATIENCE, &|| true)).unwrap();
+    assert_eq!(*agent.hello(), before);
+    assert!(agent.run(&["/bin/true"], PATIENCE).unwrap().success());
+}
+
+#[test]
 fn programs_give_output_code_and_signal() {
     let (_served, agent) = agent();
     let check = |argv: &[&str], exit, stdout: &str, stderr: &str| {

@@ -378,6 +378,8 @@ pub struct Quick {
     pub levels: BTreeMap<String, Vec<Level>>,
     /// Constants.
     pub values: BTreeMap<String, Level>,
+    /// The longest time of one run of a workload, where its own is not shorter (ns).
+    pub time_limit_ns: Option<u64>,
     /// The workloads that stay; empty for all.
     pub workloads: Vec<String>,
 }

@@ -51,7 +51,7 @@ const FACTOR: &[&str] = &["name", "levels", "knob"];
 const SKIP: &[&str] = &["when", "reason"];
 const STOP: &[&str] = &["figure", "half-width", "at-least"];
 const QUICK: &[&str] =
-    &["note", "repetitions", "starts", "warm-up", "levels", "values", "workloads"];
+    &["note", "repetitions", "starts", "warm-up", "levels", "values", "time-limit", "workloads"];
 /// More cells than that are a mistake.
 const MOST_CELLS: usize = 1_000_000;
 const USUAL_LIMIT_NS: u64 = 600_000_000_000;
@@ -525,6 +525,7 @@ fn quick(table: Toml, study: &Study) -> Result<Quick, Fault> {
         warm_up: whole(&mut keys, "warm-up", 0)?,
         levels: BTreeMap::new(),
         values: BTreeMap::new(),
+        time_limit_ns: time(&mut keys, "time-limit")?,
         workloads: Vec::new(),
     };
     if let Some(table) = keys.take("values") {
@@ -575,6 +576,10 @@ impl Study {
         }
         let names = quick.workloads;
         study.workloads.retain(|one| names.is_empty() || names.contains(&one.name));
+        for workload in &mut study.workloads {
+            let limit_ns = quick.time_limit_ns.unwrap_or(workload.time_limit_ns);
+            workload.time_limit_ns = workload.time_limit_ns.min(limit_ns);
+        }
         Some(study)
     }
 }

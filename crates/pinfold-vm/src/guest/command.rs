@@ -1,13 +1,13 @@
 //! QEMU's command line for the demo guest, and for its like of other instruction sets.
 
-use pinfold_model::{Accelerator, Isa};
+use pinfold_model::{Accelerator, GuestTopology, Isa};
 
 use super::AGENT_PORT;
 
-/// With more vCPUs than these the kernel starts on one, and init brings the others online. A kernel
-/// that patches itself while it starts has all CPUs wait for each other, which takes minutes where
-/// many vCPUs share few PUs. Not so on RISC-V: its firmware (OpenSBI 1.1) has CPUs that are not
-/// started spin.
+/// With more vCPUs than these the kernel starts on one, and the agent brings the others online when
+/// it is asked to. A kernel that patches itself while it starts has all CPUs wait for each other,
+/// which takes minutes where many vCPUs share few PUs. Not so on RISC-V: its firmware (OpenSBI 1.1)
+/// has CPUs that are not started spin.
 const MOST_AT_ONCE: u32 = 8;
 
 /// Image files of the guest's two disks; memory-backed, so that only QEMU is measured.
@@ -50,6 +50,26 @@ fn option_path(path: &str) -> String {
 }
 
 impl DemoGuest {
+    /// True if its kernel starts on the first vCPU alone, and the agent is to bring the others online.
+    #[must_use]
+    pub fn starts_on_one(&self) -> bool {
+        self.vcpus > MOST_AT_ONCE && self.isa != Isa::Riscv
+    }
+
+    /// The topology that it is shown where a plan on that many PUs says `guest`. Where they are
+    /// fewer than its vCPUs there is nothing to mirror, and one socket becomes several of at most
+    /// eight: Linux balances its load by them. With one alone every idle CPU asks for the same lock,
+    /// and those who wait for it keep the one who has it from running.
+    #[must_use]
+    pub fn in_groups(&self, guest: &GuestTopology, pus: usize) -> GuestTopology {
+        let flat = (guest.sockets, guest.threads) == (1, 1) && guest.cores as usize > pus;
+        let groups = (2..=MOST_AT_ONCE).rev().find(|cores| guest.cores.is_multiple_of(*cores));
+        match groups.filter(|_| flat && self.starts_on_one()) {
+            Some(cores) => GuestTopology { sockets: guest.cores / cores, cores, ..guest.clone() },
+            None => guest.clone(),
+        }
+    }
+
     /// The command line, program first.
     #[must_use]
     pub fn argv(&self) -> Vec<String> {
@@ -73,13 +93,9 @@ impl DemoGuest {
         add(&["-machine", machine, "-accel", accelerator, "-cpu", cpu]);
         add(&["-smp", &self.vcpus.to_string(), "-m", &format!("{}M", self.memory_mib)]);
         add(&["-kernel", &self.kernel, "-initrd", &self.initramfs]);
-        // What stands behind `--` is given to init.
-        let (first, then) = match self.vcpus > MOST_AT_ONCE && self.isa != Isa::Riscv {
-            true => (" maxcpus=1", " --all-cpus"),
-            false => ("", ""),
-        };
+        let first = if self.starts_on_one() { " maxcpus=1" } else { "" };
         let words = "quiet panic=-1 mitigations=off audit=0";
-        add(&["-append", &format!("console={console} {words}{first} rdinit=/init -- agent{then}")]);
+        add(&["-append", &format!("console={console} {words}{first} rdinit=/init -- agent")]);
         add(&["-serial", &format!("file:{}", option_path(&self.console))]);
         let drive =
             |id: &str, path: &str| format!("if=none,id={id},format=raw,file={}", option_path(path));
@@ -108,4 +124,55 @@ pub fn agent_port(socket: &str) -> Vec<String> {
     .into_iter()
     .map(str::to_owned)
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guest(isa: Isa, vcpus: u32) -> DemoGuest {
+        let text = String::new;
+        DemoGuest {
+            qemu: "qemu".to_owned(),
+            isa,
+            accelerator: Accelerator::TcgMulti,
+            vcpus,
+            memory_mib: 64,
+            kernel: text(),
+            initramfs: text(),
+            agent_socket: text(),
+            console: text(),
+            disks: GuestDisks { ahci: text(), virtio: text() },
+        }
+    }
+
+    #[test]
+    fn many_vcpus_on_few_pus_are_shown_in_groups() {
+        let check = |isa, (sockets, cores, threads), pus, expected| {
+            let vcpus = sockets * cores * threads;
+            let flat = GuestTopology { sockets, cores, threads, reason: String::new() };
+            let shown = guest(isa, vcpus).in_groups(&flat, pus);
+            assert_eq!((shown.sockets, shown.cores, shown.threads), expected, "{isa} {vcpus}");
+            assert_eq!(shown.vcpus(), vcpus);
+        };
+        check(Isa::Arm, (1, 128, 1), 2, (16, 8, 1));
+        check(Isa::X86, (1, 12, 1), 2, (2, 6, 1));
+        check(Isa::X86, (1, 13, 1), 2, (1, 13, 1)); // no groups of a size
+        check(Isa::Arm, (1, 8, 1), 2, (1, 8, 1));
+        check(Isa::Arm, (1, 16, 1), 16, (1, 16, 1)); // the host's own shape
+        check(Isa::Arm, (2, 8, 2), 2, (2, 8, 2));
+        check(Isa::Riscv, (1, 128, 1), 2, (1, 128, 1));
+    }
+
+    #[test]
+    fn guests_of_many_vcpus_start_on_one_but_for_riscv() {
+        let says = |isa, vcpus| {
+            let guest = guest(isa, vcpus);
+            let told = guest.argv().iter().any(|word| word.contains(" maxcpus=1 "));
+            assert_eq!(told, guest.starts_on_one());
+            told
+        };
+        assert!(says(Isa::Arm, 9) && says(Isa::X86, 128));
+        assert!(!says(Isa::Arm, 8) && !says(Isa::Riscv, 128));
+    }
 }

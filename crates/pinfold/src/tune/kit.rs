@@ -19,6 +19,8 @@ const DISK_BYTES: usize = 32 << 20;
 /// a tenth of it on two idle cores.
 const HELLO_NS: u64 = 60_000_000_000;
 const HELLO_PER_VCPU_NS: u64 = 10_000_000_000;
+/// The same of a guest that starts on one vCPU; it takes that long once more to bring the others online.
+const HELLO_PER_LATER_VCPU_NS: u64 = 1_000_000_000;
 
 /// The parts of guests.
 #[derive(Clone)]
@@ -117,6 +119,10 @@ impl Kit {
             console: self.console.clone(),
             disks: self.disks.clone(),
         };
+        let per_vcpu_ns = match demo.starts_on_one() {
+            true => HELLO_PER_LATER_VCPU_NS,
+            false => HELLO_PER_VCPU_NS,
+        };
         let stale = Finding::warning(
             "guest kernel",
             "apt could not be asked, so an earlier kernel from the cache was used",
@@ -128,7 +134,7 @@ impl Kit {
             name: name.to_owned(),
             inside: Inside::Demo,
             agent_socket: self.agent_socket.clone(),
-            hello_ns: HELLO_NS + HELLO_PER_VCPU_NS * u64::from(shape.vcpus.saturating_sub(1)),
+            hello_ns: HELLO_NS + per_vcpu_ns * u64::from(shape.vcpus.saturating_sub(1)),
             kernel: Some(self.kernel.clone()),
             demo: Some(demo),
             findings: if self.kernel.from_cache_only { vec![stale] } else { Vec::new() },

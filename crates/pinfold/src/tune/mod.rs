@@ -16,6 +16,7 @@ mod scratch;
 mod starter;
 mod subject;
 mod tell;
+mod yielding;
 
 pub use keep::Kept;
 pub use kit::{Kit, Shape, lacking};

@@ -7,15 +7,17 @@ use pinfold_host::process::Stdio;
 use pinfold_host::user::StateDir;
 use pinfold_host::{Clock, LiveHost};
 use pinfold_model::{Accelerator, Plan};
-use pinfold_probe::agent::{Agent, Heartbeat};
+use pinfold_probe::agent::{Agent, AgentError, Heartbeat};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::tune::{StartRequest, StartResult, Starter, TrialError};
+use pinfold_vm::guest::DemoGuest;
 use pinfold_vm::launch::{self, Echo, LaunchOptions, RunningVm, Terminal};
 
 use super::loads::HostSide;
 use super::measure::{Running, last_lines};
 use super::subject::{Inside, Subject};
-use crate::common;
+use super::yielding::Yielding;
+use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
 use crate::guard::{Beating, Guard};
 use crate::target::placeable;
@@ -124,7 +126,7 @@ impl VmStarter<'_> {
 
     fn launch(&self, plan: &Plan) -> Result<RunningVm, Failure> {
         let vnode = common::single(plan)?;
-        let argv = self.subject.argv_for(vnode.guest.as_ref());
+        let argv = self.subject.argv_for(vnode.guest.as_ref(), vnode.pus().len());
         let options = LaunchOptions {
             echo: Echo::Off,
             stdin: Stdio::Null,
@@ -164,8 +166,11 @@ impl VmStarter<'_> {
         (host_side, began): (&HostSide, u64),
         work: impl FnOnce(&Running<'_>, &Facts) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
+        let starts_on_one = self.subject.demo.as_ref().is_some_and(DemoGuest::starts_on_one);
+        let yielding = starts_on_one.then(|| Yielding::all_but_first(self.host, &vm.found));
+        let yielding = yielding.transpose().map_err(|e| host_failure(&e))?;
         vm.cont().map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
-        let agent = self.greet(vm)?;
+        let agent = self.greet(vm, yielding)?;
         let beat = agent.as_ref().map(Heartbeat::start).transpose();
         let beat = beat.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
         let facts = Facts {
@@ -190,13 +195,23 @@ impl VmStarter<'_> {
     }
 
     /// The agent's connection; for a guest without one, the time that it needs to start.
-    fn greet(&self, vm: &mut RunningVm) -> Result<Option<Arc<Agent>>, Failure> {
+    fn greet(
+        &self,
+        vm: &mut RunningVm,
+        yielding: Option<Yielding<'_>>,
+    ) -> Result<Option<Arc<Agent>>, Failure> {
         match &self.subject.inside {
             Inside::Demo | Inside::Agent => {
                 let waits: &dyn Fn() -> bool = &|| !crate::interrupt::requested();
                 let patience = (self.subject.hello_ns, waits);
-                let agent = Agent::connect_while(&self.subject.agent_socket, patience, self.clock)
-                    .map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
+                let failed = |e: AgentError| Failure::from_error(Exit::Vm, &e, e.hint());
+                let socket = &self.subject.agent_socket;
+                let mut agent =
+                    Agent::connect_while(socket, patience, self.clock).map_err(failed)?;
+                if let Some(yielding) = yielding {
+                    yielding.end().map_err(|e| host_failure(&e))?;
+                    agent.bring_cpus_online(patience).map_err(failed)?;
+                }
                 self.check_cpus(&agent)?;
                 Ok(Some(Arc::new(agent)))
             }

@@ -44,6 +44,22 @@ fn frequencies_are_kept_where_the_kernel_governs_them() {
 }
 
 #[test]
+fn the_quick_form_shortens_time_limits_and_lengthens_none() {
+    let limits = |text: &str| {
+        let study = from_toml(&STUDY.replace("[quick]\n", &format!("[quick]\n{text}\n"))).unwrap();
+        let of = |study: &Study| study.workloads.iter().map(|one| one.time_limit_ns).collect();
+        (of(&study), of(&study.quickly().unwrap()))
+    };
+    let (whole, quick): (Vec<u64>, Vec<u64>) = limits("");
+    assert_eq!(whole, quick);
+    let (whole, quick): (Vec<u64>, Vec<u64>) = limits("time-limit = \"7s\"");
+    assert!(whole.iter().all(|limit| *limit > 7_000_000_000), "{whole:?}");
+    assert!(quick.iter().all(|limit| *limit == 7_000_000_000), "{quick:?}");
+    let (whole, quick): (Vec<u64>, Vec<u64>) = limits("time-limit = \"1000min\"");
+    assert_eq!(whole, quick);
+}
+
+#[test]
 fn a_run_does_every_trial_once_in_shared_starts() {
     let mut world = World::new();
     let run = world.create(STUDY, false).unwrap();
