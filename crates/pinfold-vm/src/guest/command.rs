@@ -1,6 +1,6 @@
 //! QEMU's command line for the demo guest, and for its like of other instruction sets.
 
-use pinfold_model::{Accelerator, GuestTopology, Isa};
+use pinfold_model::{Accelerator, Isa};
 
 use super::AGENT_PORT;
 
@@ -54,20 +54,6 @@ impl DemoGuest {
     #[must_use]
     pub fn starts_on_one(&self) -> bool {
         self.vcpus > MOST_AT_ONCE && self.isa != Isa::Riscv
-    }
-
-    /// The topology that it is shown where a plan on that many PUs says `guest`. Where they are
-    /// fewer than its vCPUs there is nothing to mirror, and one socket becomes several of at most
-    /// eight: Linux balances its load by them. With one alone every idle CPU asks for the same lock,
-    /// and those who wait for it keep the one who has it from running.
-    #[must_use]
-    pub fn in_groups(&self, guest: &GuestTopology, pus: usize) -> GuestTopology {
-        let flat = (guest.sockets, guest.threads) == (1, 1) && guest.cores as usize > pus;
-        let groups = (2..=MOST_AT_ONCE).rev().find(|cores| guest.cores.is_multiple_of(*cores));
-        match groups.filter(|_| flat && self.starts_on_one()) {
-            Some(cores) => GuestTopology { sockets: guest.cores / cores, cores, ..guest.clone() },
-            None => guest.clone(),
-        }
     }
 
     /// The command line, program first.
@@ -144,24 +130,6 @@ mod tests {
             console: text(),
             disks: GuestDisks { ahci: text(), virtio: text() },
         }
-    }
-
-    #[test]
-    fn many_vcpus_on_few_pus_are_shown_in_groups() {
-        let check = |isa, (sockets, cores, threads), pus, expected| {
-            let vcpus = sockets * cores * threads;
-            let flat = GuestTopology { sockets, cores, threads, reason: String::new() };
-            let shown = guest(isa, vcpus).in_groups(&flat, pus);
-            assert_eq!((shown.sockets, shown.cores, shown.threads), expected, "{isa} {vcpus}");
-            assert_eq!(shown.vcpus(), vcpus);
-        };
-        check(Isa::Arm, (1, 128, 1), 2, (16, 8, 1));
-        check(Isa::X86, (1, 12, 1), 2, (2, 6, 1));
-        check(Isa::X86, (1, 13, 1), 2, (1, 13, 1)); // no groups of a size
-        check(Isa::Arm, (1, 8, 1), 2, (1, 8, 1));
-        check(Isa::Arm, (1, 16, 1), 16, (1, 16, 1)); // the host's own shape
-        check(Isa::Arm, (2, 8, 2), 2, (2, 8, 2));
-        check(Isa::Riscv, (1, 128, 1), 2, (1, 128, 1));
     }
 
     #[test]

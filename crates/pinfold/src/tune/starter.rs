@@ -126,7 +126,7 @@ impl VmStarter<'_> {
 
     fn launch(&self, plan: &Plan) -> Result<RunningVm, Failure> {
         let vnode = common::single(plan)?;
-        let argv = self.subject.argv_for(vnode.guest.as_ref(), vnode.pus().len());
+        let argv = self.subject.argv_for(vnode.guest.as_ref());
         let options = LaunchOptions {
             echo: Echo::Off,
             stdin: Stdio::Null,

@@ -120,12 +120,11 @@ impl Subject {
         }
     }
 
-    /// The command line with the topology that a plan on that many PUs shows the guest.
-    pub fn argv_for(&self, guest: Option<&GuestTopology>, pus: usize) -> Vec<String> {
-        match (guest, &self.demo) {
-            (Some(guest), Some(demo)) => argv::set_smp(&self.argv, &demo.in_groups(guest, pus)),
-            (Some(guest), None) => argv::set_smp(&self.argv, guest),
-            (None, _) => self.argv.clone(),
+    /// The command line with the topology that a plan shows the guest.
+    pub fn argv_for(&self, guest: Option<&GuestTopology>) -> Vec<String> {
+        match guest {
+            Some(guest) => argv::set_smp(&self.argv, guest),
+            None => self.argv.clone(),
         }
     }
 
