@@ -171,11 +171,14 @@ static void bring_online(struct agent *agent)
     if (agent->is_init)
         guest_bring_cpus_online();
     char *hello = make_hello(agent->failures);
-    if (hello) {
-        free(agent->hello);
-        agent->hello = hello;
+    if (!hello) { /* the host must not take the old one for the answer */
+        complain_errno("cannot say which CPUs are online");
+        agent->session.ending = agent->session.failed = true;
+        return;
     }
-    session_greet_again(&agent->session, agent->hello);
+    free(agent->hello);
+    agent->hello = hello;
+    session_greet(&agent->session, hello);
 }
 
 static void serve(struct agent *agent)

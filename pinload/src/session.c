@@ -295,18 +295,18 @@ void session_take_input(struct session *session)
         bytes_drop(&session->input, bytes_length(&session->input));
 }
 
+void session_greet(struct session *session, const char *hello)
+{
+    session->onlining = false;
+    send_frame(session, 0, FRAME_HELLO, hello, strlen(hello));
+}
+
 void session_begin(struct session *session, const char *hello)
 {
     session_end(session);
     session->last_channel = 0;
-    session->refusing = session->ending = session->failed = session->onlining = false;
-    send_frame(session, 0, FRAME_HELLO, hello, strlen(hello));
-}
-
-void session_greet_again(struct session *session, const char *hello)
-{
-    session->onlining = false;
-    send_frame(session, 0, FRAME_HELLO, hello, strlen(hello));
+    session->refusing = session->ending = session->failed = false;
+    session_greet(session, hello);
 }
 
 void session_end(struct session *session)

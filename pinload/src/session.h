@@ -33,8 +33,8 @@ void session_init(struct session *session);
 /* A fresh connection: nothing is left of the last one, HELLO goes first. */
 void session_begin(struct session *session, const char *hello);
 
-/* Answers ONLINE. */
-void session_greet_again(struct session *session, const char *hello);
+/* Sends HELLO, which also answers ONLINE. */
+void session_greet(struct session *session, const char *hello);
 
 /* Handles every whole frame of `input`. */
 void session_take_input(struct session *session);

@@ -18,18 +18,22 @@ pub struct Yielding<'a> {
 }
 
 impl<'a> Yielding<'a> {
-    /// Has all vCPUs but the first yield; none where this process could not take that back.
+    /// Has all vCPUs but the first yield; none where this process could not take that back, and none
+    /// whose plan gives it a policy: real-time rights are the guard's to take.
     pub fn all_but_first(host: &'a LiveHost, found: &Found) -> Result<Self, HostError> {
         let mut yielding = Self { host, former: Vec::new() };
-        if !can_be_taken_back(host) {
+        if !can_be_taken_back(host)? {
             return Ok(yielding);
         }
         let is_other = |role: &Role| matches!(role, Role::Vcpu(index) if *index > 0);
         let others = found.threads.iter().filter(|thread| is_other(&thread.role));
         for thread in others {
             let tid = thread.task.tid;
-            yielding.former.push((tid, host.policy(tid)?));
-            host.set_policy(tid, Policy::Idle)?;
+            let policy = host.policy(tid)?;
+            if matches!(policy, Policy::Other { .. }) {
+                yielding.former.push((tid, policy));
+                host.set_policy(tid, Policy::Idle)?;
+            }
         }
         Ok(yielding)
     }
@@ -42,12 +46,69 @@ impl<'a> Yielding<'a> {
 
 /// Without `CAP_SYS_NICE` a thread that yields does so for ever (`sched(7)`, `RLIMIT_NICE`): tried
 /// on a thread of our own.
-fn can_be_taken_back(host: &LiveHost) -> bool {
+fn can_be_taken_back(host: &LiveHost) -> Result<bool, HostError> {
+    const EPERM: i32 = 1;
     let attempt = || {
         let own = process::own_tid();
         let former = host.policy(own)?;
         host.set_policy(own, Policy::Idle)?;
         host.set_policy(own, former)
     };
-    thread::scope(|scope| matches!(scope.spawn(attempt).join(), Ok(Ok(()))))
+    match thread::scope(|scope| scope.spawn(attempt).join()) {
+        Ok(Ok(())) => Ok(true),
+        Ok(Err(error)) if error.errno() == Some(EPERM) => Ok(false),
+        Ok(Err(error)) => Err(error),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use pinfold_model::TaskId;
+    use pinfold_vm::threads::VmThread;
+
+    use super::*;
+
+    #[test]
+    fn all_but_the_first_yield_and_get_back_what_they_had() {
+        let host = LiveHost::new().unwrap();
+        thread::scope(|scope| {
+            let mut ends = Vec::new();
+            let mut threads = Vec::new();
+            for role in [Role::Vcpu(0), Role::Vcpu(1), Role::Vcpu(2), Role::Emulator] {
+                let (tell, told) = mpsc::channel();
+                let (end, ended) = mpsc::channel::<()>();
+                scope.spawn(move || {
+                    tell.send(process::own_tid()).unwrap();
+                    ended.recv().unwrap_err();
+                });
+                ends.push(end);
+                let task = TaskId { tid: told.recv().unwrap(), start_time: 0 };
+                threads.push(VmThread { task, role, name: String::new() });
+            }
+            let policies =
+                || threads.iter().map(|one| host.policy(one.task.tid).unwrap()).collect::<Vec<_>>();
+            // One has a policy of its own, which it keeps.
+            host.set_policy(threads[2].task.tid, Policy::Batch { nice: 3 }).unwrap();
+            let before = policies();
+            let found = Found {
+                pid: process::own_pid(),
+                threads: threads.clone(),
+                accelerator: None,
+                vcpus: 3,
+                findings: Vec::new(),
+                roll: None,
+            };
+            let yielding = Yielding::all_but_first(&host, &found).unwrap();
+            let mut expected = before.clone();
+            if can_be_taken_back(&host).unwrap() {
+                expected[1] = Policy::Idle;
+            }
+            assert_eq!(policies(), expected);
+            yielding.end().unwrap();
+            assert_eq!(policies(), before);
+        });
+    }
 }
