@@ -1,13 +1,13 @@
-//! The vCPUs that a booting guest does not use yet give way to its first.
+//! The vCPUs that a booting guest does not use yet do not interrupt its first.
 //!
 //! A kernel patches itself tens of thousands of times while it starts, and flushes the translation
 //! of a page each time. On Arm that is broadcast, and QEMU's translator wakes the threads of all
-//! vCPUs for it, started or not. A thread that yields (`SCHED_IDLE`) is mostly still awake when the
-//! next flush comes, and then does the work of many at once.
+//! vCPUs for it, started or not. A thread of `SCHED_BATCH` does not preempt another when it wakes
+//! (`sched(7)`): it runs when the first vCPU has had its slice, and does the work of many flushes at
+//! once. `SCHED_IDLE` will not do: such a thread may hold QEMU's lock, and then not run for seconds
+//! where anything else uses its PU.
 
-use std::thread;
-
-use pinfold_host::{Host as _, HostError, HostMut as _, LiveHost, process};
+use pinfold_host::{Host as _, HostError, HostMut as _, LiveHost};
 use pinfold_model::{Policy, Role, Tid};
 use pinfold_vm::threads::Found;
 
@@ -18,21 +18,18 @@ pub struct Yielding<'a> {
 }
 
 impl<'a> Yielding<'a> {
-    /// Has all vCPUs but the first yield; none where this process could not take that back, and none
-    /// whose plan gives it a policy: real-time rights are the guard's to take.
+    /// Has all vCPUs but the first yield; none whose plan gives it a policy: real-time rights are the
+    /// guard's to take.
     pub fn all_but_first(host: &'a LiveHost, found: &Found) -> Result<Self, HostError> {
         let mut yielding = Self { host, former: Vec::new() };
-        if !can_be_taken_back(host)? {
-            return Ok(yielding);
-        }
         let is_other = |role: &Role| matches!(role, Role::Vcpu(index) if *index > 0);
         let others = found.threads.iter().filter(|thread| is_other(&thread.role));
         for thread in others {
             let tid = thread.task.tid;
             let policy = host.policy(tid)?;
-            if matches!(policy, Policy::Other { .. }) {
+            if let Policy::Other { nice } = policy {
                 yielding.former.push((tid, policy));
-                host.set_policy(tid, Policy::Idle)?;
+                host.set_policy(tid, Policy::Batch { nice })?;
             }
         }
         Ok(yielding)
@@ -44,28 +41,12 @@ impl<'a> Yielding<'a> {
     }
 }
 
-/// Without `CAP_SYS_NICE` a thread that yields does so for ever (`sched(7)`, `RLIMIT_NICE`): tried
-/// on a thread of our own.
-fn can_be_taken_back(host: &LiveHost) -> Result<bool, HostError> {
-    const EPERM: i32 = 1;
-    let attempt = || {
-        let own = process::own_tid();
-        let former = host.policy(own)?;
-        host.set_policy(own, Policy::Idle)?;
-        host.set_policy(own, former)
-    };
-    match thread::scope(|scope| scope.spawn(attempt).join()) {
-        Ok(Ok(())) => Ok(true),
-        Ok(Err(error)) if error.errno() == Some(EPERM) => Ok(false),
-        Ok(Err(error)) => Err(error),
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
+    use std::thread;
 
+    use pinfold_host::process;
     use pinfold_model::TaskId;
     use pinfold_vm::threads::VmThread;
 
@@ -91,7 +72,8 @@ mod tests {
             let policies =
                 || threads.iter().map(|one| host.policy(one.task.tid).unwrap()).collect::<Vec<_>>();
             // One has a policy of its own, which it keeps.
-            host.set_policy(threads[2].task.tid, Policy::Batch { nice: 3 }).unwrap();
+            host.set_policy(threads[2].task.tid, Policy::Idle).unwrap();
+            host.set_policy(threads[1].task.tid, Policy::Other { nice: 3 }).unwrap();
             let before = policies();
             let found = Found {
                 pid: process::own_pid(),
@@ -103,9 +85,7 @@ mod tests {
             };
             let yielding = Yielding::all_but_first(&host, &found).unwrap();
             let mut expected = before.clone();
-            if can_be_taken_back(&host).unwrap() {
-                expected[1] = Policy::Idle;
-            }
+            expected[1] = Policy::Batch { nice: 3 };
             assert_eq!(policies(), expected);
             yielding.end().unwrap();
             assert_eq!(policies(), before);
