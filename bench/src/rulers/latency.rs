@@ -1,24 +1,19 @@
 //! Latency: stalls that are known seen by spin-gap and oslat, wake-ups beside cyclictest.
 //!
-//! A stall is injected by a thread of our own at the highest real-time priority, which spins for
-//! a known time at a random moment on the ruler's PU. How long that stalled our ruler is what the
-//! kernel counted: the time for which the ruler's thread could have run and did not (`schedstat`),
-//! which has the way in and out of the stall in it, as the gap has. Ours runs under fifo for 90 % of each period, which leaves the kernel's safety valve shut; a moment at
-//! which it sleeps is none for a stall, because nobody would see it. oslat can only spin all the
-//! time, and under fifo would read that valve (50 ms a second) instead of the stalls: it runs at
-//! normal priority, and its row means something on a machine without other work only. For wake-ups
-//! the goal is cyclictest's own difference from itself (A/A) in the same blocks. Both keep all CPUs
+//! How stalls are made and what is known of them: [`stalls`]. Ours runs under fifo for 90 % of each
+//! period, which leaves the kernel's safety valve shut. oslat can only spin all the time, and
+//! under fifo would read that valve (50 ms a second) instead of the stalls: it runs at normal
+//! priority, and its row means something on a machine without other work only. For wake-ups the
+//! goal is cyclictest's own difference from itself (A/A) in the same blocks. Both keep all CPUs
 //! awake: else how deep one sleeps, and in a virtual machine for how long its host polls before it
 //! takes the CPU away, decides more than the instrument.
 
-use std::thread::JoinHandle;
+mod stalls;
 
 use pinfold_host::process::{Beat, Spawn, Stdio};
 use pinfold_host::user::StateDir;
-use pinfold_host::{
-    Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, paths, process, schedstat,
-};
-use pinfold_model::{CpuSet, Family, Figure, Policy, PuId, Statistic, Tid};
+use pinfold_host::{Clock as _, LiveHost, SystemClock};
+use pinfold_model::{CpuSet, Family, Figure, Policy, PuId, Statistic};
 use pinfold_probe::anchors::Anchor;
 use pinfold_probe::job::{Job, without_skipped};
 use pinfold_probe::loads::Placement;
@@ -26,8 +21,9 @@ use pinfold_probe::pinload::Pinload;
 use pinfold_probe::registry::{self, Settings};
 use pinfold_probe::rulers::RulerPolicy;
 use pinfold_study::random::Pcg32;
-use pinfold_study::stats::{Block, Direction, median, of_samples, ratio_interval};
+use pinfold_study::stats::{Block, Direction, median, of_samples, quantile, ratio_interval};
 
+use self::stalls::Trace;
 use super::{Goal, Measured, Row};
 use crate::scratch::Scratch;
 use crate::{Arguments, Failure};
@@ -53,11 +49,13 @@ const PRIORITY: u8 = 80;
 /// Of a period of 10 ms; the rest is more than the kernel's safety valve wants for others.
 const DUTY_PERCENT: u8 = 90;
 const BEAT_NS: u64 = 200 * NS_PER_MS;
-const HIGHEST: u8 = 99;
+
+const TRACE: &str = "the kernel's trace, by perf record";
 
 /// What all runs share.
 struct Bench {
     pinload: Pinload,
+    folder: Scratch,
     scratch: StateDir,
     pu: PuId,
     random: Pcg32,
@@ -78,16 +76,19 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     let scratch = StateDir::open(&folder.file("anchors"))?;
     let mut bench = Bench {
         pinload: Pinload::install()?,
+        folder,
         scratch,
         pu,
         random: Pcg32::new(arguments.seed, 0),
         blocks: arguments.rounds.unwrap_or(BLOCKS),
         wakeup_blocks: arguments.rounds.unwrap_or(WAKEUP_BLOCKS),
     };
-    let (mut rows, mut notes) = (Vec::new(), Vec::new());
+    let (mut rows, mut notes, mut seen) = (Vec::new(), Vec::new(), Vec::new());
     for length_ms in STALLS_MS {
-        bench.stalls(length_ms, &mut rows, &mut notes)?;
+        seen.push(bench.stalls(length_ms, &mut rows, &mut notes)?);
     }
+    rows.extend(longer_than(&seen));
+    notes.push(bench.unseen()?);
     notes.push(bench.wakeups(&mut rows)?);
     Ok(Measured {
         conditions: format!(
@@ -123,7 +124,7 @@ impl Bench {
         length_ms: u64,
         rows: &mut Vec<Row>,
         notes: &mut Vec<String>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Seen, Failure> {
         let settings = Settings {
             duty_percent: Some(DUTY_PERCENT),
             ..self.settings(RulerPolicy::Fifo(PRIORITY), RUN_NS)
@@ -142,11 +143,12 @@ impl Bench {
                         &log,
                     )?;
                 } else {
-                    let injector = self.injector(length_ms, OSLAT_AFTER_NS, None)?;
+                    let starts = self.starts(length_ms, OSLAT_AFTER_NS);
+                    let injector = stalls::anyhow(self.pu, starts, length_ms * NS_PER_MS)?;
                     let settings = self.settings(RulerPolicy::Other, RUN_NS);
                     let place = (&Placement::default(), &self.scratch);
                     let found = Anchor::Oslat.run(&settings, &[], place)?;
-                    let log = finish(injector)?;
+                    let log = injector.finish()?;
                     let max = found.readings.iter().find(|one| one.statistic == Statistic::Max);
                     oslat_max.push(max.ok_or("oslat told no maximum")?.value);
                     oslat_log.push(log.into_iter().fold(0.0, f64::max));
@@ -157,9 +159,9 @@ impl Bench {
         rows.push(Row {
             ruler: format!("spin-gap, stalls of {length_ms} ms"),
             how: format!("pinload spin-gap --duty {DUTY_PERCENT} --policy fifo:{PRIORITY}"),
-            anchor: "the kernel's schedstat of its thread".to_owned(),
-            ours: ours.gaps,
-            theirs: ours.logs,
+            anchor: TRACE.to_owned(),
+            ours: ours.gaps.clone(),
+            theirs: ours.logs.clone(),
             text: microseconds,
             goal: Goal::Within(0.99, 1.01),
         });
@@ -172,11 +174,12 @@ impl Bench {
             text: microseconds,
             goal: Goal::None,
         });
-        Ok(())
+        Ok(ours)
     }
 
     /// One run of ours with stalls at moments at which it spins.
     fn spin_gap(&mut self, job: &Job, length_ms: u64) -> Result<(Vec<Figure>, Vec<f64>), Failure> {
+        let trace = Trace::begin(self.folder.file("trace"), self.pu)?;
         let mut argv = job.argv();
         argv.push("--supervised".to_owned());
         let mut child = Spawn::new(&self.pinload.path())
@@ -188,7 +191,9 @@ impl Bench {
         let mut beat = Beat::over(child.stdin().ok_or("no way to beat")?)?;
         let stdout = child.stdout().ok_or("no output of pinload")?;
         let reader = std::thread::spawn(move || std::io::read_to_string(stdout));
-        let injector = self.injector(length_ms, OURS_AFTER_NS, Some(child.pid()))?;
+        let starts = self.starts(length_ms, OURS_AFTER_NS);
+        let spinner = (child.pid(), Policy::Fifo { priority: PRIORITY });
+        let injector = stalls::of(spinner, self.pu, starts, length_ms * NS_PER_MS)?;
         let end = SystemClock.now_ns() + 10 * RUN_NS;
         while child.wait_for(&SystemClock, BEAT_NS)?.is_none() {
             if SystemClock.now_ns() > end {
@@ -196,9 +201,9 @@ impl Bench {
             }
             beat.send(b'.');
         }
-        let log = finish(injector)?;
+        let spinner = injector.finish()?;
         let output = reader.join().map_err(|_| "the reader fell over")??;
-        Ok((job.parse(&output)?, log))
+        Ok((job.parse(&output)?, trace.stalls_of(spinner)?))
     }
 
     /// Ours beside cyclictest, and cyclictest beside itself.
@@ -276,109 +281,53 @@ impl Bench {
         Ok((of(Statistic::Mean), of(Statistic::P999)))
     }
 
-    /// A thread that stalls the PU at random moments; it gives the true lengths (ns).
-    /// With a process only at moments at which its real-time thread runs.
-    fn injector(
-        &mut self,
-        length_ms: u64,
-        after_ns: u64,
-        process: Option<Tid>,
-    ) -> Result<Injector, Failure> {
-        let (pu, length_ns) = (self.pu, length_ms * NS_PER_MS);
+    /// What no trace inside a virtual machine shows of a stall.
+    fn unseen(&self) -> Result<String, Failure> {
+        let policy = Policy::Fifo { priority: PRIORITY };
+        let unseen = stalls::before_handler(self.folder.file("trace"), self.pu, policy)?;
+        let of = |share| quantile(&unseen, share).map_or("–".to_owned(), microseconds);
+        Ok(format!(
+            "Of {} ordinary ticks a thread had stood still for {} already (median; 5 % {}, 95 % {}) when the first line of their handler ran: so much of a stall is in the gap and not in the trace.",
+            unseen.len(),
+            of(0.5),
+            of(0.05),
+            of(0.95)
+        ))
+    }
+
+    /// When stalls of so long begin; the first so long from now at the earliest.
+    fn starts(&mut self, length_ms: u64, after_ns: u64) -> Vec<u64> {
         let slot_ns = STALLS_WITHIN_NS / PER_RUN as u64;
         let begin = SystemClock.now_ns() + after_ns;
         // One in each slot, with room to both sides: two that touch would be one.
-        let room_ns = slot_ns.saturating_sub(length_ns + 4 * NS_PER_MS) as f64;
-        let starts: Vec<u64> = (0..PER_RUN as u64)
+        let room_ns = slot_ns.saturating_sub((length_ms + 4) * NS_PER_MS) as f64;
+        (0..PER_RUN as u64)
             .map(|index| {
                 let share = self.random.unit() * room_ns;
                 let offset = std::time::Duration::from_secs_f64(share / 1e9).as_nanos();
                 begin + index * slot_ns + u64::try_from(offset).unwrap_or(0)
             })
-            .collect();
-        let thread = std::thread::Builder::new().name("injector".to_owned());
-        Ok(thread.spawn(move || inject((pu, process), &starts, length_ns))?)
+            .collect()
     }
 }
 
-type Injector = JoinHandle<Result<Vec<f64>, String>>;
-
-fn finish(injector: Injector) -> Result<Vec<f64>, Failure> {
-    Ok(injector.join().map_err(|_| "the injector fell over")??)
-}
-
-fn inject(
-    (pu, process): (PuId, Option<Tid>),
-    starts: &[u64],
-    length_ns: u64,
-) -> Result<Vec<f64>, String> {
-    let told = |error: pinfold_host::HostError| format!("the injector: {error}");
-    let host = LiveHost::new().map_err(told)?;
-    let tid = process::own_tid();
-    host.set_affinity(tid, &CpuSet::from_iter([pu])).map_err(told)?;
-    host.set_policy(tid, Policy::Fifo { priority: HIGHEST }).map_err(told)?;
-    let Some(process) = process else {
-        let one = |start: &u64| {
-            SystemClock.sleep_ns(start.saturating_sub(SystemClock.now_ns()));
-            Ok(stall(length_ns))
-        };
-        return starts.iter().map(one).collect();
-    };
-    SystemClock
-        .sleep_ns(starts.first().map_or(0, |first| first.saturating_sub(SystemClock.now_ns())));
-    let spinner = real_time_thread(&host, process)?;
-    let mut waited = Vec::new();
-    for start in starts {
-        SystemClock.sleep_ns(start.saturating_sub(SystemClock.now_ns()));
-        // While we run it does not: it is runnable if it was spinning, else asleep.
-        while !is_runnable(&host, (process, spinner))? {
-            SystemClock.sleep_ns(NS_PER_MS);
-        }
-        waited.push(waited_ns(&host, (process, spinner))?);
-        stall(length_ns);
-    }
-    // What a thread waited is counted when it runs again.
-    SystemClock.sleep_ns(20 * NS_PER_MS);
-    waited.push(waited_ns(&host, (process, spinner))?);
-    Ok(waited.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect())
-}
-
-/// Spins for so long; gives how long that really was (ns).
-fn stall(length_ns: u64) -> f64 {
-    let begin = SystemClock.now_ns();
-    let mut now = begin;
-    while now - begin < length_ns {
-        now = SystemClock.now_ns();
-    }
-    (now - begin) as f64
-}
-
-/// How long a thread has waited for a PU in its life (ns).
-fn waited_ns(host: &LiveHost, (process, tid): (Tid, Tid)) -> Result<u64, String> {
-    let path = paths::task_schedstat(process, tid);
-    let text = host.read_text(&path).map_err(|error| format!("the injector: {error}"))?;
-    let stat = schedstat::parse(&text).map_err(|error| format!("the injector: {error}"))?;
-    Ok(stat.delay_ns)
-}
-
-/// The thread of a process that measures.
-fn real_time_thread(host: &LiveHost, process: Tid) -> Result<Tid, String> {
-    let told = |error: pinfold_host::HostError| format!("the injector: {error}");
-    for name in host.list(&paths::task_dir(process)).map_err(told)? {
-        let Ok(tid) = name.parse().map(Tid) else { continue };
-        let policy = host.policy(tid).map_err(told)?;
-        if policy == (Policy::Fifo { priority: PRIORITY }) {
-            return Ok(tid);
-        }
-    }
-    Err("the injector: the ruler has no real-time thread (is this root?)".to_owned())
-}
-
-fn is_runnable(host: &LiveHost, (process, tid): (Tid, Tid)) -> Result<bool, String> {
-    let path = paths::task_stat(process, tid);
-    let text = host.read_text(&path).map_err(|error| format!("the injector: {error}"))?;
-    let (_, after) = text.rsplit_once(") ").ok_or("the injector: a thread has no state")?;
-    Ok(after.starts_with('R'))
+/// What the longest stalls have more than the shortest, which leaves out what all have alike.
+fn longer_than(seen: &[Seen]) -> Option<Row> {
+    let (short, long) = (seen.first()?, seen.last()?);
+    let more = |long: &[f64], short: &[f64]| long.iter().zip(short).map(|(l, s)| l - s).collect();
+    Some(Row {
+        ruler: format!(
+            "spin-gap, what stalls of {} ms have more than those of {} ms",
+            STALLS_MS.last()?,
+            STALLS_MS.first()?
+        ),
+        how: "the same runs".to_owned(),
+        anchor: TRACE.to_owned(),
+        ours: more(&long.gaps, &short.gaps),
+        theirs: more(&long.logs, &short.logs),
+        text: microseconds,
+        goal: Goal::Within(0.99, 1.01),
+    })
 }
 
 /// What spin-gap saw of the stalls, block by block.
