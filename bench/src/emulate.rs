@@ -48,6 +48,7 @@ struct Size {
     free: (u32, &'static [f64]),
     bursts: (u32, &'static [f64]),
     churn: u32,
+    turns: u32,
     control: (u32, u32),
     neighbours: u32,
 }
@@ -57,7 +58,8 @@ const FULL: Size = Size {
     spin: (7, &[0.05, 0.10, 0.25, 0.40, 0.50, 0.60, 0.75, 0.90, 0.95]),
     free: (2, &[0.10, 0.25, 0.50, 0.75, 0.90]),
     bursts: (3, &[0.50, 0.25]),
-    churn: 2,
+    churn: 4,
+    turns: 4,
     control: (3, 2_000),
     neighbours: 3,
 };
@@ -68,6 +70,7 @@ const QUICK: Size = Size {
     free: (1, &[0.50]),
     bursts: (1, &[0.50]),
     churn: 1,
+    turns: 1,
     control: (1, 500),
     neighbours: 1,
 };
@@ -103,7 +106,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut size = if arguments.quick { QUICK } else { FULL };
     size.spin.0 = arguments.rounds.unwrap_or(size.spin.0);
     let (one, all) = (pus(1, &topology)?, pus(2, &topology)?);
-    let labels = std::iter::once(Subject::Nobody).chain(subjects.iter().cloned());
+    let turns = subjects.iter().flat_map(Subject::in_turns);
+    let labels = std::iter::once(Subject::Nobody).chain(subjects.iter().cloned()).chain(turns);
     let found =
         Findings { subjects: labels.map(|one| one.label()).collect(), ..Findings::default() };
     let random = Pcg32::new(arguments.seed, 5);
@@ -179,6 +183,10 @@ impl Bench<'_> {
         for block in 0..self.size.churn {
             self.block(("churn", block), Bench::churn)?;
         }
+        let has_turns = self.subjects.iter().any(|subject| !subject.in_turns().is_empty());
+        for block in 0..if has_turns { self.size.turns } else { 0 } {
+            self.block(("turns", block), Bench::churn)?;
+        }
         for subject in self.subjects.clone() {
             let ended = self.beside(&subject);
             self.note_failure(&subject.label(), ended)?;
@@ -195,7 +203,11 @@ impl Bench<'_> {
         let mut subjects = vec![Subject::Nobody];
         // What is there only to fail is shown where it fails.
         let counts = |subject: &&Subject| experiment == "free" || !subject.is_published();
-        subjects.extend(self.subjects.iter().filter(counts).cloned());
+        let counted = self.subjects.iter().filter(counts);
+        match experiment {
+            "turns" => subjects.extend(counted.flat_map(Subject::in_turns)),
+            _ => subjects.extend(counted.cloned()),
+        }
         self.random.shuffle(&mut subjects);
         for subject in subjects {
             let pus = if experiment == "free" { &self.all } else { &self.one };
@@ -336,7 +348,8 @@ fn sections(found: &Findings, refused: &[Refused]) -> Vec<(&'static str, Table)>
         ("free", found.free()),
         ("bursts-50", found.bursts(0.5)),
         ("bursts-25", found.bursts(0.25)),
-        ("churn", found.churn()),
+        ("churn", found.churn("churn")),
+        ("turns", found.churn("turns")),
         ("control", found.control()),
         ("neighbours", found.neighbours()),
         ("stolen", found.stolen_by_subject()),

@@ -20,6 +20,8 @@ pub enum Subject {
         name: String,
         /// As its authors published it.
         as_published: bool,
+        /// The length of its turns, if not its usual one.
+        period: Option<&'static str>,
     },
     /// `cpulimit -l` on the running process; its path.
     Cpulimit(String),
@@ -29,6 +31,15 @@ pub enum Subject {
 
 /// Methods that are compared as published too: the one whose failure the paper tells of.
 const PUBLISHED: &str = "fracas";
+/// Methods, and lengths of turns that they take.
+const TURNS: [(&str, &str); 6] = [
+    ("stall", "200us"),
+    ("stall", "1ms"),
+    ("hogs", "500us"),
+    ("hogs", "2ms"),
+    ("hogs", "10ms"),
+    ("hogs", "100ms"),
+];
 /// Replays a load and has no speed; needs frequencies that lie where it is asked.
 const WITHOUT_SPEED: [(&str, &str); 2] = [
     ("inject", "it replays a recorded load and has no speed of its own"),
@@ -40,8 +51,9 @@ impl Subject {
     pub fn label(&self) -> String {
         match self {
             Subject::Nobody => "nobody (A/A)".to_owned(),
-            Subject::Method { name, as_published: true } => format!("{name} as published"),
-            Subject::Method { name, as_published: false } => name.clone(),
+            Subject::Method { name, as_published: true, .. } => format!("{name} as published"),
+            Subject::Method { name, period: Some(period), .. } => format!("{name}, {period}"),
+            Subject::Method { name, .. } => name.clone(),
             Subject::Cpulimit(_) => "cpulimit -l".to_owned(),
             Subject::PlainQuota => "cgroup quota 100 ms".to_owned(),
         }
@@ -59,11 +71,26 @@ impl Subject {
 
     /// Lines of a `[[vnode]]` of this method.
     pub fn vnode(&self, name: &str, (cores, speed): (u32, f64)) -> String {
-        let Subject::Method { name: method, as_published } = self else { return String::new() };
+        let Subject::Method { name: method, as_published, period } = self else {
+            return String::new();
+        };
         let variant = if *as_published { "variant = \"as-published\"\n" } else { "" };
+        let period = period.map(|period| format!("period = \"{period}\"\n")).unwrap_or_default();
         format!(
-            "[[vnode]]\nname = \"{name}\"\ncores = {cores}\nspeed = {speed:?}\nmethod = \"{method}\"\n{variant}"
+            "[[vnode]]\nname = \"{name}\"\ncores = {cores}\nspeed = {speed:?}\nmethod = \"{method}\"\n{variant}{period}"
         )
+    }
+
+    /// The same method with turns of other lengths; none of one whose turns are not compared.
+    pub fn in_turns(&self) -> Vec<Subject> {
+        let Subject::Method { name, as_published: false, .. } = self else { return Vec::new() };
+        let turns = TURNS.iter().filter(|(method, _)| method == name);
+        let of = |(_, period): &(&str, &'static str)| Subject::Method {
+            name: name.clone(),
+            as_published: false,
+            period: Some(period),
+        };
+        turns.map(of).collect()
     }
 }
 
@@ -84,9 +111,9 @@ pub fn find(methods: &Value) -> Result<(Vec<Subject>, Vec<Refused>), Failure> {
             continue;
         }
         if name == PUBLISHED {
-            here.push(Subject::Method { name: name.clone(), as_published: true });
+            here.push(Subject::Method { name: name.clone(), as_published: true, period: None });
         }
-        here.push(Subject::Method { name, as_published: false });
+        here.push(Subject::Method { name, as_published: false, period: None });
     }
     Ok((here, refused))
 }
@@ -211,10 +238,23 @@ mod tests {
 
     #[test]
     fn a_vnode_is_what_a_platform_file_takes() {
-        let subject = Subject::Method { name: "fracas".to_owned(), as_published: true };
+        let subject =
+            Subject::Method { name: "fracas".to_owned(), as_published: true, period: None };
         let text = shared(&subject.vnode("bench", (2, 1.0)));
         let platform = pinfold_plan::platforms::from_toml(&text).unwrap();
         assert!(platform.share_housekeeping);
         assert_eq!((platform.vnodes.len(), platform.vnodes[0].cores), (1, 2));
+    }
+
+    #[test]
+    fn turns_of_other_lengths_are_what_a_platform_file_takes() {
+        let hogs = Subject::Method { name: "hogs".to_owned(), as_published: false, period: None };
+        let turns = hogs.in_turns();
+        let labels: Vec<String> = turns.iter().map(Subject::label).collect();
+        assert_eq!(labels, ["hogs, 500us", "hogs, 2ms", "hogs, 10ms", "hogs, 100ms"]);
+        let text = shared(&turns[3].vnode("bench", (1, 0.5)));
+        let platform = pinfold_plan::platforms::from_toml(&text).unwrap();
+        assert_eq!(platform.vnodes[0].period_ns, Some(100_000_000));
+        assert!(Subject::PlainQuota.in_turns().is_empty());
     }
 }

@@ -224,21 +224,25 @@ impl Findings {
     }
 
     /// Short-lived processes against one spinning thread of the same turn.
-    pub fn churn(&self) -> Table {
+    pub fn churn(&self, experiment: &str) -> Table {
         let loads: Vec<String> =
-            self.loads("churn").into_iter().filter(|load| load != "one thread").collect();
+            self.loads(experiment).into_iter().filter(|load| load != "one thread").collect();
         let mut head = vec!["speed at 50 %, less that of a spinning thread (points)".to_owned()];
         head.extend(loads.iter().cloned());
         let row = |subject: &&str| {
             let mut row = vec![(*subject).to_owned()];
-            row.extend(loads.iter().map(|load| median_text(&self.against_spin(subject, load), 2)));
+            row.extend(
+                loads
+                    .iter()
+                    .map(|load| median_text(&self.against_spin((experiment, subject), load), 2)),
+            );
             row
         };
-        Table { head, rows: self.present("churn").iter().map(row).collect() }
+        Table { head, rows: self.present(experiment).iter().map(row).collect() }
     }
 
-    fn against_spin(&self, subject: &str, load: &str) -> Vec<f64> {
-        let all = self.of("churn", subject);
+    fn against_spin(&self, (experiment, subject): (&str, &str), load: &str) -> Vec<f64> {
+        let all = self.of(experiment, subject);
         let spin = |block| all.clone().find(|t| t.load == "one thread" && t.place.block == block);
         let here = all.clone().filter(|t| t.load == load);
         here.filter_map(|t| Some((t.achieved - spin(t.place.block)?.achieved) * 100.0)).collect()
@@ -392,7 +396,7 @@ mod tests {
             one("fork", 1, 0.62),
             one("fork", 2, 0.99),
         ]);
-        assert_eq!(found.churn().rows, [["x", "2.00 [2.00, 2.00]"]]);
+        assert_eq!(found.churn("churn").rows, [["x", "2.00 [2.00, 2.00]"]]);
     }
 
     #[test]
