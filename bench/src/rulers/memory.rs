@@ -27,10 +27,14 @@ const RIVAL: &str = include_str!("../../rivals/memory.c");
 /// As long as a run of likwid-bench, and of the chase nearly as long as three samples.
 const WINDOWS: Windows = Windows { count: 150, length_us: 2_000 };
 const CHASE_WINDOWS: Windows = Windows { count: 250, length_us: 4_000 };
+/// Of runs that find the best window on a loaded machine too.
+const LONG: Windows = Windows { count: 1_200, length_us: 2_000 };
+const LONG_CHASE: Windows = Windows { count: 750, length_us: 4_000 };
 /// Runs are short, and the kernel leaves 5 % of each second to others.
 const POLICY: Policy = Policy::Fifo { priority: 10 };
 /// Blocks of which the spread is told.
 const SPREAD_RUNS: usize = 5;
+const SPREAD_GOAL: f64 = 1.05;
 
 /// The best of the windows, which stands for a run.
 #[derive(Clone, Copy)]
@@ -79,9 +83,9 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     let bench = Bench::new()?;
     let caches = bench.caches()?;
     let widths = bench.widths()?;
-    let mut matches = bandwidth_matches(&bench, &caches, &widths);
+    let mut matches = bandwidth_matches(&bench, (&caches, &widths), WINDOWS);
     matches.extend(stream_matches(&bench, &caches, &widths));
-    matches.extend(chase_matches(&bench, &caches));
+    matches.extend(chase_matches(&bench, &caches, CHASE_WINDOWS));
     if arguments.quick {
         matches.retain(|one| one.names.iter().any(|name| name.contains("L1d")));
     }
@@ -118,6 +122,81 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
         notes: notes(&matches),
         rows: matches.into_iter().flat_map(rows).collect(),
     })
+}
+
+/// How far some runs of ours lie apart, long ones and short ones in turns.
+pub fn repeat(arguments: &Arguments) -> Result<Measured, Failure> {
+    let bench = Bench::new()?;
+    let caches = bench.caches()?;
+    let widths = bench.widths()?;
+    let all = |windows, of_chase| {
+        let mut matches = bandwidth_matches(&bench, (&caches, &widths), windows);
+        matches.extend(chase_matches(&bench, &caches, of_chase));
+        matches
+    };
+    let (long, short) = (all(LONG, LONG_CHASE), all(WINDOWS, CHASE_WINDOWS));
+    let mut pairs: Vec<[Match; 2]> = long.into_iter().zip(short).map(|(l, s)| [l, s]).collect();
+    if arguments.quick {
+        pairs.retain(|[one, _]| one.names.iter().any(|name| name.contains("L1d")));
+    }
+    let mut random = Pcg32::new(arguments.seed, 3);
+    for _ in 0..SPREAD_RUNS {
+        let mut order: Vec<usize> = (0..pairs.len()).collect();
+        random.shuffle(&mut order);
+        for index in order {
+            let mut turns = [0, 1];
+            random.shuffle(&mut turns);
+            for which in turns {
+                bench.ours(&mut pairs[index][which])?;
+            }
+        }
+    }
+    Ok(Measured {
+        conditions: format!(
+            "on PU {}; the best of {} windows of 2 ms in a long run and of {} in a short one, of the chase {} and {} of 4 ms; seed {}",
+            bench.pu,
+            LONG.count,
+            WINDOWS.count,
+            LONG_CHASE.count,
+            CHASE_WINDOWS.count,
+            arguments.seed
+        ),
+        notes: notes_of_runs(&pairs),
+        rows: pairs.into_iter().flat_map(rows_of_runs).collect(),
+    })
+}
+
+fn rows_of_runs([long, short]: [Match; 2]) -> impl Iterator<Item = Row> {
+    let short = rows(short).into_iter().map(|row| row.ours);
+    rows(long).into_iter().zip(short).map(|(row, theirs)| Row {
+        anchor: "the same, short runs".to_owned(),
+        theirs,
+        goal: Goal::None,
+        ..row
+    })
+}
+
+fn notes_of_runs(pairs: &[[Match; 2]]) -> Vec<String> {
+    let of = |one: &Match| one.values.first().and_then(|[ours, ..]| spread(ours));
+    let spreads: Vec<(String, [f64; 2])> = pairs
+        .iter()
+        .filter_map(|[long, short]| Some((long.names.join(" "), [of(long)?, of(short)?])))
+        .collect();
+    let within =
+        |which: usize| spreads.iter().filter(|(_, spread)| spread[which] <= SPREAD_GOAL).count();
+    let each = spreads.iter().map(|(name, [long, short])| format!("{name} {long:.3} / {short:.3}"));
+    vec![
+        format!(
+            "Spread, largest over smallest, of {SPREAD_RUNS} long runs / of {SPREAD_RUNS} short ones: {}.",
+            each.collect::<Vec<_>>().join("; ")
+        ),
+        format!(
+            "At most {SPREAD_GOAL}, the goal: {} of {} with long runs, {} with short ones.",
+            within(0),
+            spreads.len(),
+            within(1)
+        ),
+    ]
 }
 
 fn rows(one: Match) -> Vec<Row> {
@@ -166,7 +245,7 @@ fn notes(matches: &[Match]) -> Vec<String> {
         of_all(|[ours, theirs, _]| Some(format!("{:.2} / {:.2}", spread(ours)?, spread(theirs)?)));
     if !spreads.is_empty() {
         notes.push(format!(
-            "Spread of the first {SPREAD_RUNS} runs, largest over smallest, ours / the anchor's (the goal is at most 1.05 of ours): {spreads}."
+            "Spread of the first {SPREAD_RUNS} runs, largest over smallest, ours / the anchor's (of longer runs: the group repeat): {spreads}."
         ));
     }
     notes
@@ -203,7 +282,11 @@ fn place(bench: &Bench) -> Place {
 /// Width of ours, and likwid-bench's name of it.
 type Widths = Vec<(Width, &'static str)>;
 
-fn bandwidth_matches(bench: &Bench, caches: &[u64], widths: &Widths) -> Vec<Match> {
+fn bandwidth_matches(
+    bench: &Bench,
+    (caches, widths): (&[u64], &Widths),
+    windows: Windows,
+) -> Vec<Match> {
     let normal =
         [(Operation::Read, "load"), (Operation::Write, "store"), (Operation::Copy, "copy")];
     let around =
@@ -216,7 +299,7 @@ fn bandwidth_matches(bench: &Bench, caches: &[u64], widths: &Widths) -> Vec<Matc
                 let sizes = Sizes::one(bytes);
                 let operations = vec![*operation];
                 let place = place(bench);
-                let ours = Bandwidth { sizes, operations, width: *width, place, windows: WINDOWS };
+                let ours = Bandwidth { sizes, operations, width: *width, place, windows };
                 let test = format!("{test}_{suffix}");
                 matches.push(Match {
                     names: vec![format!("{} {level} {}", operation.name(), width.name())],
@@ -279,7 +362,7 @@ fn stream_matches(bench: &Bench, caches: &[u64], widths: &Widths) -> Vec<Match> 
     matches
 }
 
-fn chase_matches(bench: &Bench, caches: &[u64]) -> Vec<Match> {
+fn chase_matches(bench: &Bench, caches: &[u64], windows: Windows) -> Vec<Match> {
     let one = |(level, bytes, _): (&str, u64, u64)| Match {
         names: vec![format!("random chase {level}")],
         how: format!("chase, {} KiB", bytes / 1024),
@@ -289,7 +372,7 @@ fn chase_matches(bench: &Bench, caches: &[u64]) -> Vec<Match> {
             order: Order::Random,
             loads: None,
             place: place(bench),
-            windows: CHASE_WINDOWS,
+            windows,
         }
         .instrument(),
         picks: vec![0],
