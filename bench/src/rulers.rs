@@ -115,6 +115,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Where perf is.
+fn perf() -> Result<String, Failure> {
+    let perf = pinfold_host::process::find_program("perf");
+    Ok(perf.ok_or("perf is not here: apt-get install linux-perf")?)
+}
+
 fn table(rows: &[Row]) -> Table {
     let head = [
         "ruler",

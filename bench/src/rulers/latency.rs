@@ -68,6 +68,7 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     for anchor in [Anchor::Oslat, Anchor::Cyclictest] {
         anchor.program()?;
     }
+    super::perf()?;
     let host = LiveHost::new()?;
     let topology = pinfold_topology::discover(&host)?;
     // The last PU: the first has the interrupts of most machines.

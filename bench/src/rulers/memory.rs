@@ -245,7 +245,7 @@ fn notes(matches: &[Match]) -> Vec<String> {
         of_all(|[ours, theirs, _]| Some(format!("{:.2} / {:.2}", spread(ours)?, spread(theirs)?)));
     if !spreads.is_empty() {
         notes.push(format!(
-            "Spread of the first {SPREAD_RUNS} runs, largest over smallest, ours / the anchor's (of longer runs: the group repeat): {spreads}."
+            "Spread of the first {SPREAD_RUNS} runs, largest over smallest, ours / the anchor's (the goal is at most 1.05 of ours): {spreads}."
         ));
     }
     notes

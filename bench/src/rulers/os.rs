@@ -3,7 +3,7 @@
 //! Both sides give the best and the median of twenty windows of about five milliseconds on one PU;
 //! `perf bench` has one mean per run, so a run is a window. A round of its pipes is two steps.
 
-use pinfold_host::process::{Spawn, find_program, own_tid};
+use pinfold_host::process::{Spawn, own_tid};
 use pinfold_host::{Host as _, LiveHost};
 use pinfold_model::{CpuSet, Figure, PuId};
 use pinfold_probe::figures::Instrument;
@@ -25,7 +25,7 @@ const MINUTE_NS: u64 = 60_000_000_000;
 /// Measures the rows.
 pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     let pinload = Pinload::install()?;
-    let perf = find_program("perf").ok_or("perf is not here: apt-get install linux-perf")?;
+    let perf = super::perf()?;
     let pu = last_pu()?;
     let blocks = arguments.rounds.unwrap_or(BLOCKS);
     let mut duels = duels(pu);

@@ -9,7 +9,7 @@
 
 use std::thread::JoinHandle;
 
-use pinfold_host::process::{self, Child, Signaled, Spawn, Stdio, find_program};
+use pinfold_host::process::{self, Child, Signaled, Spawn, Stdio};
 use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, paths};
 use pinfold_model::{CpuSet, Policy, PuId, Tid};
 
@@ -133,7 +133,6 @@ pub struct Trace {
 impl Trace {
     /// Begins to trace into a file.
     pub fn begin(file: String, pu: PuId) -> Result<Self, Failure> {
-        find_program("perf").ok_or("perf is not here: apt-get install linux-perf")?;
         let perf = in_own_mounts()
             .args(["record", "-q", "-k", "CLOCK_MONOTONIC", "-m", "4M", "-C", &pu.to_string()])
             .args(["-e", INTERRUPT, "-e", WAKING, "-e", SWITCH, "-o", &file])
@@ -161,6 +160,9 @@ impl Trace {
         let output = in_own_mounts()
             .args(["script", "--ns", "-F", "time,event,trace", "-i", &self.file])
             .capture(PERF_ENDS_NS)?;
+        if !output.status.success() {
+            return Err(format!("perf script: {}", output.stderr_text().trim()).into());
+        }
         let events = events_in(&output.stdout_text())?;
         match events.is_empty() {
             true => Err(format!("perf traced nothing: {}", output.stderr_text().trim()).into()),
@@ -196,16 +198,16 @@ fn events_in(text: &str) -> Result<Vec<Event>, Failure> {
 fn stalls_in(events: &[Event], thread: Tid) -> Vec<f64> {
     let (waking, next) = (format!("comm={NAME} "), format!("next_comm={NAME} "));
     let (left, back) = (format!("prev_pid={thread} "), format!("next_pid={thread} "));
-    let (mut interrupted, mut woken, mut away) = (0.0, 0.0, None);
+    let (mut interrupted, mut woken, mut away) = (None, None, None);
     let mut stalls = Vec::new();
     for Event { at, what } in events {
         if what.starts_with(INTERRUPT) {
-            interrupted = *at;
+            interrupted = Some(*at);
         } else if what.starts_with(WAKING) && what.contains(&waking) {
             woken = interrupted;
         } else if what.starts_with(SWITCH) {
             if what.contains(&left) && what.contains(&next) {
-                away = Some(woken);
+                away = woken.take();
             } else if what.contains(&back)
                 && let Some(since) = away.take()
             {
@@ -239,13 +241,14 @@ pub fn before_handler(file: String, pu: PuId, policy: Policy) -> Result<Vec<f64>
     let gaps = thread.spawn(read)?.join().map_err(|_| "the reader fell over")??;
     let events = trace.end()?;
     let ticks = events.iter().filter(|event| event.what.starts_with(INTERRUPT));
-    Ok(ticks
+    let before: Vec<f64> = ticks
         .filter_map(|tick| {
             let index = gaps.partition_point(|(_, end)| (*end as f64) < tick.at);
             let (begin, _) = gaps.get(index).filter(|(begin, _)| (*begin as f64) < tick.at)?;
             Some(tick.at - *begin as f64)
         })
-        .collect())
+        .collect();
+    if before.is_empty() { Err("no tick fell between two readings".into()) } else { Ok(before) }
 }
 
 #[cfg(test)]
