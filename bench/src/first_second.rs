@@ -136,7 +136,7 @@ impl Bench {
         let mut vm = launch::start_stopped(&self.argv, &options)?;
         let target = Target::new(vm.pid(), vm.found.tasks());
         let journals = Journals::open(&StateDir::open(&self.scratch.file("state"))?, &clock)?;
-        let text = schema::to_json(&self.plan);
+        let text = schema::to_json_line(&self.plan);
         let new = NewJournal { vm_name: "bench", plan: &text, target: &target };
         let mut journal = journals.begin(&self.host, &new)?;
         let mut observer = pinfold_apply::unobserved();

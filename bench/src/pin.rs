@@ -199,7 +199,7 @@ impl Bench {
         found.require_own_threads()?;
         let discovered = clock.now_ns();
         let target = Target { roll: found.roll.clone(), ..Target::new(found.pid, found.tasks()) };
-        let text = schema::to_json(&self.plan);
+        let text = schema::to_json_line(&self.plan);
         let journals = Journals::open(&state, &clock)?;
         let new = NewJournal { vm_name: &self.plan.single()?.name, plan: &text, target: &target };
         let mut journal = journals.begin(&self.host, &new)?;

@@ -150,7 +150,7 @@ fn place(
     (vm, plan): (&RunningVm, &Plan),
 ) -> Result<(), Failure> {
     let target = Target::new(vm.pid(), vm.found.tasks());
-    let (clock, text) = (SystemClock, schema::to_json(plan));
+    let (clock, text) = (SystemClock, schema::to_json_line(plan));
     let new = NewJournal { vm_name: "bench", plan: &text, target: &target };
     let mut journal = Journals::open(state, &clock)?.begin(host, &new)?;
     let mut observer = pinfold_apply::unobserved();

@@ -1,19 +1,18 @@
 //! Makes a plan true: journal, do, read back, step by step.
 //!
 //! The steps are those of [`crate::plan_steps`]; when they are done it is asked again, until it has
-//! no more, because threads are born and processes fork meanwhile. Where a census tells that nobody
-//! was born, and the steps set every thread, only their values are looked at again. Steps that only
-//! set one thread's mask or policy share one write and one `fsync` of the journal (each is still
-//! on the disk before it is done): with one per step, the disk would be most of the time that
-//! pinning a machine with many threads takes.
+//! no more, because threads are born and processes fork meanwhile, and others may set what was set
+//! here. Steps that only set one thread's mask or policy share one write and one `fsync` of the
+//! journal (each is still on the disk before it is done): with one per step, the disk would be most
+//! of the time that pinning a machine with many threads takes.
 //!
 //! Whatever fails, everything is taken back in reverse order before the error is returned.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use pinfold_host::{Census, HostError, HostMut};
-use pinfold_model::{Change, Finding, Plan, Step, TaskId, Tid, Undo};
+use pinfold_host::{HostError, HostMut};
+use pinfold_model::{Change, Finding, Plan, Step, TaskId, Undo};
 
 use crate::actuators::{self, Shown, Taken};
 use crate::cpusets::{self, Hierarchy};
@@ -213,15 +212,12 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
 
     fn until_done(&mut self, plan: &Plan, target: &Target) -> Result<(), Failure> {
         let hierarchy = Hierarchy::of(self.host);
-        let masks_survive = cpusets::masks_survive(self.host)?;
         let mut left = String::new();
         for _ in 0..MAX_PASSES {
-            let census = Census::of(self.host, target.pid);
             let (Planned { mut steps, findings }, listed) =
                 plan_steps_in(&hierarchy, self.host, plan, target)?;
             self.find(findings);
             steps.retain_mut(|step| self.is_new(step));
-            let is_whole = sets_all(&steps, &listed);
             // The first steps come right after; others are looked at anew.
             let mut seen = Some(Seen::listed(listed));
             let Some(first) = steps.first() else {
@@ -229,7 +225,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
             };
             left = first.change.to_string();
             for batch in steps.chunk_by(|a, b| is_light(a) && is_light(b)) {
-                if !masks_survive {
+                if !batch.iter().all(is_light) && !cpusets::masks_survive(self.host)? {
                     let masks = bystanders::masks(self.host, &hierarchy, batch)?;
                     if !masks.is_empty() {
                         self.journal.write_masks(masks)?;
@@ -237,23 +233,8 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
                 }
                 self.take(&hierarchy, batch, seen.take())?;
             }
-            let nobody_born = census.is_some() && census == Census::of(self.host, target.pid);
-            if is_whole && nobody_born && self.still_holds(&hierarchy, &steps)? {
-                return Ok(self.journal.flush()?);
-            }
         }
         Err(Failure::Restless { left })
-    }
-
-    /// True if the kernel still shows all that these steps asked for.
-    fn still_holds(&self, hierarchy: &Hierarchy<'_>, steps: &[Step]) -> Result<bool, HostError> {
-        for step in steps {
-            let shown = actuators::verify(self.host, hierarchy, &step.change)?;
-            if !matches!(shown, Shown::AsAsked) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 
     fn once(&mut self, mut steps: Vec<Step>) -> Result<(), Failure> {
@@ -397,24 +378,6 @@ fn settled(change: &Change) -> String {
         | Change::SetPolicy { .. }
         | Change::WriteSetting { .. } => change.to_string(),
     }
-}
-
-/// True if the steps set masks and policies alone, and a mask of each of these threads: the values
-/// of these steps are then all there is to look at.
-fn sets_all(steps: &[Step], threads: &[Tid]) -> bool {
-    let mut set = BTreeSet::new();
-    for step in steps {
-        match step.change {
-            Change::SetAffinity { task, .. } => set.insert(task.tid),
-            Change::SetPolicy { .. } => continue,
-            Change::WriteFile { .. }
-            | Change::MakeGroup { .. }
-            | Change::MoveTasks { .. }
-            | Change::WriteSetting { .. }
-            | Change::MovePages { .. } => return false,
-        };
-    }
-    threads.iter().all(|tid| set.contains(tid))
 }
 
 /// True for steps that may share a write of the journal.

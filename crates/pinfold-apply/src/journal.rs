@@ -337,9 +337,8 @@ impl<'c> Journal<'c> {
 
     fn write(&mut self, entries: Vec<Entry>, wait: Wait) -> Result<(), JournalError> {
         let path = self.path();
-        let entries: Vec<Entry> = self.pending.iter().cloned().chain(entries).collect();
         let mut lines = Vec::new();
-        for entry in &entries {
+        for entry in self.pending.iter().chain(&entries) {
             put_line(&mut lines, &schema::Line::from(entry), &path)?;
         }
         let before = self.bytes.len();
@@ -361,8 +360,7 @@ impl<'c> Journal<'c> {
         }
         self.is_made = true;
         self.doubtful = false;
-        self.pending.clear();
-        for entry in entries {
+        for entry in self.pending.drain(..).chain(entries) {
             self.record.add(entry).map_err(|why| JournalError::Malformed {
                 path: path.clone(),
                 line: self.record.entries.len() + 2,

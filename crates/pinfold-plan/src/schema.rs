@@ -70,13 +70,18 @@ impl SchemaError {
 /// The plan as JSON, indented, with a line feed at its end.
 #[must_use]
 pub fn to_json(plan: &Plan) -> String {
-    let twin = twins::PlanTwin::of(plan);
+    text(serde_json::to_string_pretty(&twins::PlanTwin::of(plan))) + "\n"
+}
+
+/// The same in one line, for programs.
+#[must_use]
+pub fn to_json_line(plan: &Plan) -> String {
+    text(serde_json::to_string(&twins::PlanTwin::of(plan)))
+}
+
+fn text(written: serde_json::Result<String>) -> String {
     // Texts, numbers and lists only: no map with keys that are not texts, no failing writer.
-    let mut text = serde_json::to_string_pretty(&twin).unwrap_or_else(|error| {
-        unreachable!("a plan is always expressible as JSON: {error}");
-    });
-    text.push('\n');
-    text
+    written.unwrap_or_else(|error| unreachable!("a plan is always expressible as JSON: {error}"))
 }
 
 /// Reads a plan, and refuses one that breaks the rules that every plan keeps.

@@ -190,7 +190,8 @@ fn by_monitor(
         let complete = reported.tids().all(|tid| tids.binary_search(&tid).is_ok());
         Ok(Seen { tids, value: (reported, tasks), complete })
     })?;
-    if let Some(tid) = reported.tids().find(|tid| tasks.iter().all(|task| task.id.tid != *tid)) {
+    let is_missing = |tid: &Tid| tasks.binary_search_by_key(tid, |task| task.id.tid).is_err();
+    if let Some(tid) = reported.tids().find(is_missing) {
         return Err(VmError::ForeignThread { pid, tid });
     }
     findings.extend((!settled).then(|| unrest(pid)));
@@ -260,7 +261,9 @@ fn by_names(host: &dyn Host, pid: Tid) -> Result<Found, VmError> {
 
 /// The threads of a process, listed and then read.
 struct Listed {
+    /// Ascending.
     tids: Vec<Tid>,
+    /// Ascending too.
     tasks: Vec<Task>,
 }
 

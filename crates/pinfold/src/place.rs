@@ -67,7 +67,7 @@ fn begin<'c>(
     target: &Target,
     journals: &Journals<'c>,
 ) -> Result<Journal<'c>, Failure> {
-    let text = schema::to_json(plan);
+    let text = schema::to_json_line(plan);
     let vnode = common::single(plan)?;
     let new = NewJournal { vm_name: &vnode.name, plan: &text, target };
     journals.begin(host, &new).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))

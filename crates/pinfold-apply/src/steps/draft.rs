@@ -139,7 +139,7 @@ impl<'a> Draft<'a> {
         &mut self,
         task: TaskId,
         mask: &CpuSet,
-        reason: &str,
+        reason: impl FnOnce() -> String,
     ) -> Result<(), ApplyError> {
         let Some(original) = tasks::unless_gone(self.host.affinity(task.tid))? else {
             self.gone(task);
@@ -156,7 +156,7 @@ impl<'a> Draft<'a> {
             }
         }
         let change = Change::SetAffinity { task, mask: mask.clone() };
-        self.step(change, Undo::SetAffinity { task, original }, reason);
+        self.step(change, Undo::SetAffinity { task, original }, reason());
         Ok(())
     }
 

@@ -120,7 +120,7 @@ fn by_masks(draft: &mut Draft<'_>, own: &[Tid]) -> Result<(), ApplyError> {
             if mask.is_empty() {
                 draft.left(&stat.task().to_string(), "its cpuset has no PU of the housekeeping");
             } else if !now.is_subset(&mask) {
-                draft.affinity(stat.task(), &mask, REASON)?;
+                draft.affinity(stat.task(), &mask, || REASON.to_owned())?;
             }
         }
     }

@@ -31,7 +31,10 @@ pub(super) fn place(draft: &mut Draft<'_>, ask: Ask) -> Result<(), ApplyError> {
                 let followers = followers(role, &threads);
                 draft.setting(kept, &[*task], (&followers, ask))?;
             }
-            None => draft.affinity(*task, &thread.pus, &format!("{role}: {}", thread.reason))?,
+            None => {
+                let reason = || format!("{role}: {}", thread.reason);
+                draft.affinity(*task, &thread.pus, reason)?;
+            }
         }
         if let Some(policy) = thread.policy {
             policies.push((*task, policy, role.clone()));

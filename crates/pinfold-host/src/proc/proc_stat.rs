@@ -116,10 +116,15 @@ pub fn parse(text: &str) -> Result<ProcStat, ProcError> {
     let fail = || ProcError::new("the stat of a task", text);
     let (tid, rest) = text.split_once(" (").ok_or_else(fail)?;
     let (comm, rest) = rest.rsplit_once(") ").ok_or_else(fail)?;
-    // `fields[0]` is field 3 of the manual. All fit at once: threads are read by the hundred.
-    let mut fields: Vec<&str> = Vec::with_capacity(64);
-    fields.extend(rest.split_ascii_whitespace());
-    let field = |number: usize| fields.get(number - 3).copied().ok_or_else(fail);
+    // From field 3 of the manual on. Each is asked for once, in order: threads are read by the
+    // hundred.
+    let mut fields = rest.split_ascii_whitespace();
+    let mut next = 3;
+    let mut field = |number: usize| {
+        let skipped = number - next;
+        next = number + 1;
+        fields.nth(skipped).ok_or_else(fail)
+    };
     let ticks = |text: &str| text.parse::<u64>().map_err(|_| fail());
     Ok(ProcStat {
         tid: Tid(tid.parse().map_err(|_| fail())?),

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::auto;
 use super::machine::i7_4790k;
 use crate::plan;
-use crate::schema::{SchemaError, from_json, to_json};
+use crate::schema::{SchemaError, from_json, to_json, to_json_line};
 
 const GOLDEN: &str = include_str!("golden/plan-1.json");
 
@@ -288,6 +288,9 @@ proptest! {
 
     #[test]
     fn plan_to_text_to_plan_is_the_identity(layout in any_plan()) {
+        let line = to_json_line(&layout);
+        prop_assert!(!line.contains('\n'));
+        prop_assert_eq!(from_json(&line), Ok(layout.clone()));
         prop_assert_eq!(from_json(&to_json(&layout)), Ok(layout));
     }
 
