@@ -212,6 +212,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
 
     fn until_done(&mut self, plan: &Plan, target: &Target) -> Result<(), Failure> {
         let hierarchy = Hierarchy::of(self.host);
+        let masks_survive = cpusets::masks_survive(self.host)?;
         let mut left = String::new();
         for _ in 0..MAX_PASSES {
             let (Planned { mut steps, findings }, listed) =
@@ -225,7 +226,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
             };
             left = first.change.to_string();
             for batch in steps.chunk_by(|a, b| is_light(a) && is_light(b)) {
-                if !batch.iter().all(is_light) && !cpusets::masks_survive(self.host)? {
+                if !masks_survive {
                     let masks = bystanders::masks(self.host, &hierarchy, batch)?;
                     if !masks.is_empty() {
                         self.journal.write_masks(masks)?;
