@@ -31,6 +31,8 @@ mod tree;
 pub mod user;
 mod vigil;
 
+use std::borrow::Cow;
+
 use pinfold_model::{CpuSet, NodeId, Policy, Setting, TaskId, Tid};
 
 pub use census::{Census, Roll};
@@ -140,7 +142,16 @@ pub trait Host {
     /// # Errors
     /// As [`Host::read`].
     fn read_text(&self, path: &str) -> Result<String, HostError> {
-        self.read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        self.read(path).map(|bytes| lossy(&bytes).into_owned())
+    }
+}
+
+/// Bytes as text; those that are not UTF-8 become U+FFFD. Most are, and are checked at once
+/// instead of piece by piece.
+pub(crate) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
+    match str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => String::from_utf8_lossy(bytes),
     }
 }
 

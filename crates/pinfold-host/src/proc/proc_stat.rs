@@ -11,7 +11,7 @@
 use pinfold_model::{TaskId, Tid};
 
 use super::ProcError;
-use crate::{Host, HostError, paths};
+use crate::{Host, HostError, lossy, paths};
 
 /// `PF_NO_SETAFFINITY` of `include/linux/sched.h`: the thread's affinity cannot be changed,
 /// and no cgroup takes it.
@@ -75,7 +75,7 @@ pub fn of_threads(host: &dyn Host, pid: Tid, tids: &[Tid]) -> Result<Vec<ProcSta
     let directory = paths::task_dir(pid);
     let mut stats = Vec::with_capacity(tids.len());
     host.read_each(&directory, &names, "stat", &mut |name, bytes| {
-        let stat = parse(&String::from_utf8_lossy(bytes));
+        let stat = parse(&lossy(bytes));
         stats.push(stat.map_err(|error| error.at(&format!("{directory}/{name}/stat")))?);
         Ok(())
     })?;
@@ -115,7 +115,7 @@ impl ProcStat {
 pub fn parse(text: &str) -> Result<ProcStat, ProcError> {
     let fail = || ProcError::new("the stat of a task", text);
     let (tid, rest) = text.split_once(" (").ok_or_else(fail)?;
-    let (comm, rest) = rest.rsplit_once(") ").ok_or_else(fail)?;
+    let (comm, rest) = rest.rsplit_once(')').ok_or_else(fail)?;
     // From field 3 of the manual on. Each is asked for once, in order: threads are read by the
     // hundred.
     let mut fields = rest.split_ascii_whitespace();
