@@ -38,6 +38,11 @@ const MAX_EVENTS: usize = 256;
 /// How long a look for events that have come may take.
 const GLANCE_NS: u64 = 1_000_000;
 
+/// How long the PUs are left to QEMU before this thread works beside it. QEMU hands each
+/// command from its monitor's thread to its main loop, and the kernel, which takes a message on
+/// a socket for a hand-over, likes to wake either on the PU of the one who sent it.
+const PAUSE_NS: u64 = 100_000;
+
 /// Something that QEMU reported of its own accord.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
@@ -137,7 +142,7 @@ impl Qmp {
         if let Some(place) = self.events.iter().position(wanted) {
             return Ok(self.events.remove(place));
         }
-        self.run(&[], &mut || {})?;
+        self.run(&[], None)?;
         let deadline = self.wire.deadline(timeout_ns);
         loop {
             match self.message(deadline, "waiting for an event")? {
@@ -155,7 +160,7 @@ impl Qmp {
     /// # Errors
     /// As [`Qmp::wait_event`].
     pub fn take_events(&mut self) -> Result<Vec<Event>, VmError> {
-        self.run(&[], &mut || {})?;
+        self.run(&[], None)?;
         let deadline = self.wire.deadline(GLANCE_NS);
         while let Some(message) = self.message(deadline, "reading events")? {
             if let Message::Event(event) = message {
@@ -187,11 +192,12 @@ impl Qmp {
 
 impl Qmp {
     /// Sends commands in one write, behind the negotiation if that is still to be done, and
-    /// reads their replies. Without commands, only negotiates.
+    /// reads their replies. Without commands, only negotiates. `meanwhile`, if given, is called
+    /// while QEMU works on them.
     fn run(
         &mut self,
         commands: &[Command<'_>],
-        meanwhile: &mut dyn FnMut(),
+        meanwhile: Option<&mut dyn FnMut()>,
     ) -> Result<Vec<Value>, VmError> {
         let negotiation: &[Command<'_>] =
             if self.negotiated { &[] } else { &[("qmp_capabilities", None)] };
@@ -204,17 +210,16 @@ impl Qmp {
         }
         let Some((last, _)) = sent.last() else { return Ok(Vec::new()) };
         self.wire.send(&text, self.wire.deadline(self.timeout_ns), last)?;
-        meanwhile();
-        let mut replies = Vec::with_capacity(commands.len());
-        for (index, (command, id)) in sent.iter().enumerate() {
-            let reply = self.reply(command, *id)?;
-            if index < negotiation.len() {
-                self.negotiated = true;
-            } else {
-                replies.push(reply);
-            }
+        let (negotiations, commands) = sent.split_at(negotiation.len());
+        for (command, id) in negotiations {
+            self.reply(command, *id)?;
+            self.negotiated = true;
         }
-        Ok(replies)
+        if let Some(meanwhile) = meanwhile {
+            self.wire.pause(PAUSE_NS);
+            meanwhile();
+        }
+        commands.iter().map(|(command, id)| self.reply(command, *id)).collect()
     }
 
     /// Waits for the reply to a command that was sent.
@@ -244,7 +249,7 @@ impl Qmp {
 
 impl Monitor for Qmp {
     fn execute(&mut self, command: &str, arguments: Option<Value>) -> Result<Value, VmError> {
-        let replies = self.run(&[(command, arguments)], &mut || {})?;
+        let replies = self.run(&[(command, arguments)], None)?;
         replies.into_iter().next().ok_or_else(|| {
             let why = "there is no reply".to_owned();
             QmpError::Answer { command: command.to_owned(), why }.into()
@@ -257,7 +262,7 @@ impl Monitor for Qmp {
         meanwhile: &mut dyn FnMut(),
     ) -> Result<Vec<Value>, VmError> {
         let commands: Vec<Command<'_>> = commands.iter().map(|command| (*command, None)).collect();
-        self.run(&commands, meanwhile)
+        self.run(&commands, Some(meanwhile))
     }
 
     fn peer(&self) -> Option<Tid> {

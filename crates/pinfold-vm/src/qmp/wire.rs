@@ -83,6 +83,11 @@ impl Wire {
         Duration::from_nanos(deadline.saturating_sub(self.clock.now_ns()).max(1_000_000))
     }
 
+    /// Leaves the PUs to others for this time.
+    pub(super) fn pause(&self, ns: u64) {
+        self.clock.sleep_ns(ns);
+    }
+
     pub(super) fn send(
         &mut self,
         message: &[u8],
