@@ -34,6 +34,7 @@ type Measure = fn(&Arguments) -> Result<Measured, Failure>;
 const GROUPS: &[(&str, &str, Measure)] = &[
     ("latency", "known stalls, and wake-ups", latency::run),
     ("memory", "bandwidth, STREAM and latency of memory", memory::run),
+    ("area", "loads by area, around the last-level cache", memory::area::run),
     ("repeat", "how far runs of the memory rulers lie apart", memory::repeat),
     ("os", "context switches and system calls", os::run),
 ];

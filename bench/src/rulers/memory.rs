@@ -5,6 +5,8 @@
 //! `bench/rivals/memory.c`, compiled here with gcc -O3: STREAM's loops as they are written, and
 //! a pointer chase in samples of half a second, as multichase takes them.
 
+pub mod area;
+
 use pinfold_host::process::{self, Spawn};
 use pinfold_host::user;
 use pinfold_model::{CpuSet, Figure, Policy, PuId};
@@ -43,12 +45,24 @@ enum Best {
     Least,
 }
 
+impl Best {
+    fn of(self, samples: &[f64]) -> Result<f64, Failure> {
+        let at = match self {
+            Best::Most => 1.0,
+            Best::Least => 0.0,
+        };
+        Ok(quantile(samples, at).ok_or("a figure has no samples")?)
+    }
+}
+
 /// What measures the same.
 enum Anchor {
     /// A kernel of likwid-bench over so many bytes, moving about so many.
     Likwid { test: String, bytes: u64, volume: u64 },
     /// The plain code with these words; a line for each row.
     Plain(Vec<String>),
+    /// Another of ours; the best window of each figure that is picked.
+    Ours(Instrument),
 }
 
 /// One command of ours against one of theirs; a row for each figure that is picked.
@@ -90,33 +104,12 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
         matches.retain(|one| one.names.iter().any(|name| name.contains("L1d")));
     }
     let rounds = arguments.rounds.unwrap_or(ROUNDS);
-    let mut random = Pcg32::new(arguments.seed, 2);
-    for _ in 0..rounds {
-        let mut order: Vec<usize> = (0..matches.len()).collect();
-        random.shuffle(&mut order);
-        for index in order {
-            let mut turns = [true, false];
-            random.shuffle(&mut turns);
-            for is_ours in turns {
-                if is_ours {
-                    bench.ours(&mut matches[index])?
-                } else {
-                    bench.theirs(&mut matches[index])?
-                }
-            }
-        }
-    }
+    bench.blocks(&mut matches, rounds, &mut Pcg32::new(arguments.seed, 2))?;
     Ok(Measured {
         conditions: format!(
-            "on PU {}, {}, pages of 4 KiB; {}; plain code by {}; {rounds} blocks, seed {}",
-            bench.pu,
-            if bench.policy.is_some() {
-                "both sides under SCHED_FIFO"
-            } else {
-                "both sides at normal priority"
-            },
+            "{}, pages of 4 KiB; {}; {rounds} blocks, seed {}",
+            bench.conditions()?,
             bench.likwid_version()?,
-            bench.compiler()?,
             arguments.seed
         ),
         notes: notes(&matches),
@@ -226,7 +219,7 @@ fn notes(matches: &[Match]) -> Vec<String> {
     let mut notes = vec![
         "Ours is the best window of a run (2 ms, of the chase 4 ms), because noise has one side; likwid-bench gives the mean of a run of some 0.3 s, the plain code the best of its passes or samples of 0.5 s.".to_owned(),
         "likwid-bench's rates are computed from its cycles and our rate of the time stamp counter; both sides have blocks of equally many bytes, which all arrays of a kernel share; of each width its best kernel is taken.".to_owned(),
-        "The levels are those that sysfs tells; in a virtual machine the hypervisor tells them, and others use the caches too.".to_owned(),
+        "The levels are those that sysfs tells; in a virtual machine the hypervisor tells them, and others use the caches too. The area of the L3 is twice the L2, because a program may have only a part of it: see “area”.".to_owned(),
     ];
     let of_all = |value: fn(&[Vec<f64>; 3]) -> Option<String>| {
         let named = matches.iter().flat_map(|one| one.names.iter().zip(&one.values));
@@ -259,16 +252,20 @@ fn nanoseconds(ns: f64) -> String {
     format!("{ns:.2} ns")
 }
 
-/// Sizes in the middle of each level, and the volume that moves there in some 0.3 s.
+/// Sizes well inside each level, and the volume that moves there in some 0.3 s.
 fn levels(caches: &[u64]) -> Vec<(&'static str, u64, u64)> {
     let names = ["L1d", "L2", "L3"];
     let volumes = [40_000_000_000, 20_000_000_000, 10_000_000_000];
+    let inside = |level: usize, bytes: u64| match level.checked_sub(1).map(|below| caches[below]) {
+        // Of a cache that others use too, a program may have a small part only.
+        Some(below) if level == 2 => (2 * below).min(bytes / 2),
+        _ => bytes / 2,
+    };
     let mut levels: Vec<(&str, u64, u64)> = caches
         .iter()
+        .enumerate()
         .zip(names.iter().zip(volumes))
-        .map(|(bytes, (name, volume))| {
-            (*name, if *name == "L3" { bytes / 4 } else { bytes / 2 }, volume)
-        })
+        .map(|((level, bytes), (name, volume))| (*name, inside(level, *bytes), volume))
         .collect();
     let last = caches.last().copied().unwrap_or(32 << 20);
     levels.push(("memory", (8 * last).max(256 << 20), 6_000_000_000));
@@ -414,6 +411,39 @@ impl Bench {
         Ok(bench)
     }
 
+    /// Both sides of all matches in random order, so many times.
+    fn blocks(
+        &self,
+        matches: &mut [Match],
+        rounds: u32,
+        random: &mut Pcg32,
+    ) -> Result<(), Failure> {
+        for _ in 0..rounds {
+            let mut order: Vec<usize> = (0..matches.len()).collect();
+            random.shuffle(&mut order);
+            for index in order {
+                let mut turns = [true, false];
+                random.shuffle(&mut turns);
+                for is_ours in turns {
+                    if is_ours {
+                        self.ours(&mut matches[index])?
+                    } else {
+                        self.theirs(&mut matches[index])?
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn conditions(&self) -> Result<String, Failure> {
+        let policy = match self.policy {
+            Some(_) => "both sides under SCHED_FIFO",
+            None => "both sides at normal priority",
+        };
+        Ok(format!("on PU {}, {policy}; plain code by {}", self.pu, self.compiler()?))
+    }
+
     /// Runs a program on the PU; its standard output.
     fn output(&self, program: &str, words: &[String]) -> Result<String, Failure> {
         let spawn = Spawn::new(program).args(words.to_vec()).policy(self.policy);
@@ -435,17 +465,20 @@ impl Bench {
     }
 
     fn ours(&self, one: &mut Match) -> Result<(), Failure> {
-        let figures = self.figures(&one.ours)?;
-        for (pick, values) in one.picks.iter().zip(&mut one.values) {
-            let samples = &figures.get(*pick).ok_or("pinload gave too few figures")?.samples;
-            let at = |p| quantile(samples, p).ok_or("a figure has no samples");
-            values[0].push(match one.best {
-                Best::Most => at(1.0)?,
-                Best::Least => at(0.0)?,
-            });
-            values[2].push(at(0.5)?);
+        let found = self.picked(&one.ours, one)?;
+        for (samples, values) in found.iter().zip(&mut one.values) {
+            values[0].push(one.best.of(samples)?);
+            values[2].push(median(samples).ok_or("a figure has no samples")?);
         }
         Ok(())
+    }
+
+    /// Windows of the figures that a match picks.
+    fn picked(&self, instrument: &Instrument, one: &Match) -> Result<Vec<Vec<f64>>, Failure> {
+        let figures = self.figures(instrument)?;
+        let samples = |pick: &usize| figures.get(*pick).map(|figure| figure.samples.clone());
+        let found: Option<Vec<Vec<f64>>> = one.picks.iter().map(samples).collect();
+        Ok(found.ok_or("pinload gave too few figures")?)
     }
 
     fn theirs(&self, one: &mut Match) -> Result<(), Failure> {
@@ -453,6 +486,10 @@ impl Bench {
             Anchor::Plain(words) => self.lines(&self.plain, words)?,
             Anchor::Likwid { test, bytes, volume } => {
                 vec![self.likwid(test, *bytes, (volume / bytes).max(10))?]
+            }
+            Anchor::Ours(instrument) => {
+                let found = self.picked(instrument, one)?;
+                found.iter().map(|samples| one.best.of(samples)).collect::<Result<_, _>>()?
             }
         };
         if found.len() != one.values.len() {
@@ -541,13 +578,13 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_the_middle_of_caches() {
+    fn levels_are_well_inside_the_caches() {
         let found = levels(&[32 << 10, 1 << 20, 32 << 20]);
         let sizes: Vec<(&str, u64)> =
             found.iter().map(|(name, bytes, _)| (*name, *bytes)).collect();
         assert_eq!(
             sizes,
-            [("L1d", 16 << 10), ("L2", 512 << 10), ("L3", 8 << 20), ("memory", 256 << 20)]
+            [("L1d", 16 << 10), ("L2", 512 << 10), ("L3", 2 << 20), ("memory", 256 << 20)]
         );
         assert_eq!(spread(&[1.0, 1.0, 2.0, 1.0, 1.0, 9.0]), Some(2.0));
         assert_eq!(spread(&[1.0]), None);

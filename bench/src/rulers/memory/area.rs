@@ -1,0 +1,116 @@
+//! How long a load takes by the area that it comes from, around the last-level cache.
+//!
+//! sysfs tells a cache's size, which others on the package use too, and in a virtual machine the
+//! hypervisor tells it: what a program gets shows in its own loads only. With huge pages few of
+//! them miss the TLB, so that they tell of the cache alone.
+
+use pinfold_probe::figures::Instrument;
+use pinfold_probe::memory::{Chase, Order, Pages, Place, Sizes};
+use pinfold_study::random::Pcg32;
+use pinfold_study::stats::median;
+
+use super::{Anchor, Bench, Best, CHASE_WINDOWS, Match, ROUNDS};
+use crate::rulers::{Goal, Measured};
+use crate::{Arguments, Failure};
+
+/// Measures the rows: of each area one with small pages and one with huge ones.
+pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
+    let bench = Bench::new()?;
+    let caches = bench.caches()?;
+    let last = *caches.last().ok_or("pinload told no caches")?;
+    let areas = areas(&caches, last);
+    let mut matches: Vec<Match> =
+        areas.iter().flat_map(|bytes| matches_of(&bench, *bytes)).collect();
+    if arguments.quick {
+        matches.truncate(2);
+    }
+    let rounds = arguments.rounds.unwrap_or(ROUNDS);
+    bench.blocks(&mut matches, rounds, &mut Pcg32::new(arguments.seed, 4))?;
+    let huge: Vec<f64> =
+        matches.iter().skip(1).step_by(2).filter_map(|one| median(&one.values[0][0])).collect();
+    let mut notes = vec![
+        "Ours is the best window of 4 ms of a run of 1 s, the plain code's the best of its samples of 0.5 s.".to_owned(),
+    ];
+    notes.extend(held(&areas, &huge).map(|(bytes, limit)| {
+        format!(
+            "From huge pages, where the TLB is hardly in it, a load takes less than {limit:.0} ns, the geometric mean of its times from the smallest and the largest area, up to {} MiB: so much of the last-level cache, of which sysfs tells {} MiB, a program on this PU has while others use it too.",
+            bytes >> 20,
+            last >> 20
+        )
+    }));
+    Ok(Measured {
+        conditions: format!("{}; {rounds} blocks, seed {}", bench.conditions()?, arguments.seed),
+        rows: matches.into_iter().flat_map(super::rows).collect(),
+        notes,
+    })
+}
+
+/// From the last cache but one to twice the last, each twice the one before.
+fn areas(caches: &[u64], last: u64) -> Vec<u64> {
+    let first = caches.iter().rev().nth(1).copied().unwrap_or(last / 2);
+    std::iter::successors(Some(first), |bytes| Some(bytes * 2))
+        .take_while(|bytes| *bytes <= 2 * last)
+        .collect()
+}
+
+fn matches_of(bench: &Bench, bytes: u64) -> [Match; 2] {
+    let chase = |pages| -> Instrument {
+        let place = Place { pages, ..super::place(bench) };
+        let (sizes, windows) = (Sizes::one(bytes), CHASE_WINDOWS);
+        Chase { sizes, order: Order::Random, loads: None, place, windows }.instrument()
+    };
+    let one = |pages: &str, ours, (anchor_name, anchor): (&str, _), goal| Match {
+        names: vec![format!("random chase {} KiB, {pages}", bytes >> 10)],
+        how: format!("chase, {pages}"),
+        anchor_name: anchor_name.to_owned(),
+        ours,
+        picks: vec![0],
+        best: Best::Least,
+        anchor,
+        text: super::nanoseconds,
+        goal,
+        values: vec![Default::default()],
+    };
+    let plain = Anchor::Plain(vec!["chase".to_owned(), bytes.to_string(), "3".to_owned()]);
+    [
+        one(
+            "small pages",
+            chase(Pages::Small),
+            ("plain chase, best of 3 samples of 0.5 s", plain),
+            Goal::AtMost(1.02),
+        ),
+        one(
+            "huge pages",
+            chase(Pages::Huge),
+            ("ours, small pages", Anchor::Ours(chase(Pages::Small))),
+            Goal::None,
+        ),
+    ]
+}
+
+/// The largest area before loads take longer than the geometric mean of the first and the last,
+/// and this mean; `None` if they do not differ enough to tell.
+fn held(areas: &[u64], times: &[f64]) -> Option<(u64, f64)> {
+    let (first, last) = (times.first()?, times.last()?);
+    let limit = (first * last).sqrt();
+    let inside = times.iter().take_while(|time| **time < limit).count();
+    (*last > 2.0 * first).then(|| areas.get(inside.checked_sub(1)?).map(|area| (*area, limit)))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{areas, held};
+
+    #[test]
+    fn areas_reach_from_the_private_cache_to_twice_the_shared_one() {
+        assert_eq!(areas(&[32, 1024, 4096], 4096), [1024, 2048, 4096, 8192]);
+        assert_eq!(areas(&[64], 64), [32, 64, 128]);
+    }
+
+    #[test]
+    fn a_cache_holds_what_is_near_and_nothing_where_all_is_alike() {
+        assert_eq!(held(&[1, 2, 4, 8], &[4.0, 10.0, 30.0, 100.0]), Some((2, 20.0)));
+        assert_eq!(held(&[1, 2, 4, 8], &[50.0, 60.0, 70.0, 80.0]), None);
+        assert_eq!(held(&[], &[]), None);
+    }
+}
