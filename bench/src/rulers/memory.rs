@@ -117,7 +117,8 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     })
 }
 
-/// How far some runs of ours lie apart, long ones and short ones in turns.
+/// How far some runs of ours lie apart: long ones and short ones in turns with those of all other
+/// rulers, and long ones together, which the machine's other tenants have less time to change.
 pub fn repeat(arguments: &Arguments) -> Result<Measured, Failure> {
     let bench = Bench::new()?;
     let caches = bench.caches()?;
@@ -128,22 +129,14 @@ pub fn repeat(arguments: &Arguments) -> Result<Measured, Failure> {
         matches
     };
     let (long, short) = (all(LONG, LONG_CHASE), all(WINDOWS, CHASE_WINDOWS));
-    let mut pairs: Vec<[Match; 2]> = long.into_iter().zip(short).map(|(l, s)| [l, s]).collect();
+    let together = all(LONG, LONG_CHASE);
+    let each = long.into_iter().zip(short).zip(together);
+    let mut runs: Vec<Runs> =
+        each.map(|((long, short), together)| Runs { long, short, together }).collect();
     if arguments.quick {
-        pairs.retain(|[one, _]| one.names.iter().any(|name| name.contains("L1d")));
+        runs.retain(|one| one.long.names.iter().any(|name| name.contains("L1d")));
     }
-    let mut random = Pcg32::new(arguments.seed, 3);
-    for _ in 0..SPREAD_RUNS {
-        let mut order: Vec<usize> = (0..pairs.len()).collect();
-        random.shuffle(&mut order);
-        for index in order {
-            let mut turns = [0, 1];
-            random.shuffle(&mut turns);
-            for which in turns {
-                bench.ours(&mut pairs[index][which])?;
-            }
-        }
-    }
+    bench.repeats(&mut runs, &mut Pcg32::new(arguments.seed, 3))?;
     Ok(Measured {
         conditions: format!(
             "on PU {}; the best of {} windows of 2 ms in a long run and of {} in a short one, of the chase {} and {} of 4 ms; seed {}",
@@ -154,12 +147,42 @@ pub fn repeat(arguments: &Arguments) -> Result<Measured, Failure> {
             CHASE_WINDOWS.count,
             arguments.seed
         ),
-        notes: notes_of_runs(&pairs),
-        rows: pairs.into_iter().flat_map(rows_of_runs).collect(),
+        notes: notes_of_runs(&runs),
+        rows: runs.into_iter().flat_map(rows_of_runs).collect(),
     })
 }
 
-fn rows_of_runs([long, short]: [Match; 2]) -> impl Iterator<Item = Row> {
+/// One ruler's runs.
+struct Runs {
+    long: Match,
+    short: Match,
+    together: Match,
+}
+
+impl Bench {
+    /// In each round a long and a short run of every ruler, in random order; those together in
+    /// the first.
+    fn repeats(&self, runs: &mut [Runs], random: &mut Pcg32) -> Result<(), Failure> {
+        let mut order: Vec<usize> = (0..runs.len()).collect();
+        for round in 0..SPREAD_RUNS {
+            random.shuffle(&mut order);
+            for &index in &order {
+                let Runs { long, short, together } = &mut runs[index];
+                let mut turns = [long, short];
+                random.shuffle(&mut turns);
+                for one in turns {
+                    self.ours(one)?;
+                }
+                for _ in (0..SPREAD_RUNS).filter(|_| round == 0) {
+                    self.ours(together)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn rows_of_runs(Runs { long, short, .. }: Runs) -> impl Iterator<Item = Row> {
     let short = rows(short).into_iter().map(|row| row.ours);
     rows(long).into_iter().zip(short).map(|(row, theirs)| Row {
         anchor: "the same, short runs".to_owned(),
@@ -169,25 +192,30 @@ fn rows_of_runs([long, short]: [Match; 2]) -> impl Iterator<Item = Row> {
     })
 }
 
-fn notes_of_runs(pairs: &[[Match; 2]]) -> Vec<String> {
+fn notes_of_runs(runs: &[Runs]) -> Vec<String> {
     let of = |one: &Match| one.values.first().and_then(|[ours, ..]| spread(ours));
-    let spreads: Vec<(String, [f64; 2])> = pairs
+    let spreads: Vec<(String, [f64; 3])> = runs
         .iter()
-        .filter_map(|[long, short]| Some((long.names.join(" "), [of(long)?, of(short)?])))
+        .filter_map(|Runs { long, short, together }| {
+            Some((long.names.join(" "), [of(long)?, of(short)?, of(together)?]))
+        })
         .collect();
     let within =
         |which: usize| spreads.iter().filter(|(_, spread)| spread[which] <= SPREAD_GOAL).count();
-    let each = spreads.iter().map(|(name, [long, short])| format!("{name} {long:.3} / {short:.3}"));
+    let each = spreads.iter().map(|(name, [long, short, together])| {
+        format!("{name} {long:.3} / {short:.3} / {together:.3}")
+    });
     vec![
         format!(
-            "Spread, largest over smallest, of {SPREAD_RUNS} long runs / of {SPREAD_RUNS} short ones: {}.",
+            "Spread, largest over smallest, of {SPREAD_RUNS} long runs / of {SPREAD_RUNS} short ones, each in turns with those of all other rulers, / of {SPREAD_RUNS} long ones together: {}.",
             each.collect::<Vec<_>>().join("; ")
         ),
         format!(
-            "At most {SPREAD_GOAL}, the goal: {} of {} with long runs, {} with short ones.",
+            "At most {SPREAD_GOAL}, the goal: {} of {} with long runs, {} with short ones, {} with long ones together; what runs in turns differ more than those together, the machine changed in the minutes between them.",
             within(0),
             spreads.len(),
-            within(1)
+            within(1),
+            within(2)
         ),
     ]
 }
