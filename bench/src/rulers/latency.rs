@@ -50,7 +50,7 @@ const PRIORITY: u8 = 80;
 const DUTY_PERCENT: u8 = 90;
 const BEAT_NS: u64 = 200 * NS_PER_MS;
 
-const TRACE: &str = "the kernel's trace, by perf record";
+const TRACE: &str = "from when its timer was due to the switch back, by perf record";
 
 /// What all runs share.
 struct Bench {
@@ -202,9 +202,9 @@ impl Bench {
             }
             beat.send(b'.');
         }
-        let spinner = injector.finish()?;
+        let stalled = injector.finish()?;
         let output = reader.join().map_err(|_| "the reader fell over")??;
-        Ok((job.parse(&output)?, trace.stalls_of(spinner)?))
+        Ok((job.parse(&output)?, trace.stalls_of(&stalled)?))
     }
 
     /// Ours beside cyclictest, and cyclictest beside itself.
@@ -282,13 +282,13 @@ impl Bench {
         Ok((of(Statistic::Mean), of(Statistic::P999)))
     }
 
-    /// What no trace inside a virtual machine shows of a stall.
+    /// What no trace inside a virtual machine shows of a stall: why it is counted from its timer.
     fn unseen(&self) -> Result<String, Failure> {
         let policy = Policy::Fifo { priority: PRIORITY };
         let unseen = stalls::before_handler(self.folder.file("trace"), self.pu, policy)?;
         let of = |share| quantile(&unseen, share).map_or("–".to_owned(), microseconds);
         Ok(format!(
-            "Of {} ordinary ticks a thread had stood still for {} already (median; 5 % {}, 95 % {}) when the first line of their handler ran: so much of a stall is in the gap and not in the trace.",
+            "Of {} ordinary ticks a thread had stood still for {} already (median; 5 % {}, 95 % {}) when the first line of their handler ran: so much of a stall comes before what a trace shows.",
             unseen.len(),
             of(0.5),
             of(0.05),

@@ -1,11 +1,12 @@
 //! Stalls of known length, and what the kernel's trace tells of each.
 //!
 //! A thread of our own at the highest real-time priority spins for a given time at random moments
-//! on the ruler's PU. That takes a thread there away for longer than it spins: from the interrupt
-//! that wakes ours until the switch back, which is the length that counts. `schedstat` would leave
-//! out the interrupt, which in a virtual machine takes 20 µs and more. What even the trace leaves
-//! out is the time from the moment at which the hypervisor, or the hardware, takes the thread away
-//! until the handler's first line: [`before_handler`] looks at that on ordinary ticks.
+//! on the ruler's PU. That takes a thread there away for longer than it spins: from the moment for
+//! which its timer was set until the switch back, which is the length that counts. The switch is
+//! the kernel's trace; the interrupt that the timer brings is not what begins the stall, because in a
+//! virtual machine the thread stands still some 10 to 40 µs before the first line of its handler
+//! runs: [`before_handler`] looks at that on ordinary ticks. `schedstat` leaves out the interrupt
+//! as well.
 
 use std::thread::JoinHandle;
 
@@ -29,9 +30,10 @@ const INTERRUPT: &str = if cfg!(target_arch = "x86_64") {
 };
 /// Less than a second of it may be real-time.
 const READS_FOR_NS: u64 = 900 * NS_PER_MS;
+/// A switch that comes later than this after the time of a timer is not its work.
+const LATEST_NS: f64 = 500_000.0;
 /// No interrupt is so short.
 const LEAST_GAP_NS: u64 = 1_000;
-const WAKING: &str = "sched:sched_waking";
 const SWITCH: &str = "sched:sched_switch";
 
 /// A thread that stalls a PU; it gives what it learned.
@@ -55,27 +57,36 @@ pub fn anyhow(pu: PuId, starts: Vec<u64>, length_ns: u64) -> Result<Injector<Vec
     })
 }
 
+/// What was stalled, and when each stall was due: the times for which its timers were set.
+pub struct Stalled {
+    thread: Tid,
+    due: Vec<u64>,
+}
+
 /// Stalls a process's thread of this policy, only at moments at which it runs: a stall while it
-/// sleeps is seen by nobody. Gives the thread.
+/// sleeps is seen by nobody.
 pub fn of(
     (process, policy): (Tid, Policy),
     pu: PuId,
     starts: Vec<u64>,
     length_ns: u64,
-) -> Result<Injector<Tid>, Failure> {
+) -> Result<Injector<Stalled>, Failure> {
     begin(pu, move |host| {
         let first = starts.first().copied().unwrap_or(0);
-        SystemClock.sleep_ns(first.saturating_sub(SystemClock.now_ns()));
-        let spinner = thread_of(host, process, policy)?;
+        SystemClock.sleep_until(first.saturating_sub(NS_PER_MS));
+        let mut stalled = Stalled { thread: thread_of(host, process, policy)?, due: Vec::new() };
         for start in starts {
-            SystemClock.sleep_ns(start.saturating_sub(SystemClock.now_ns()));
+            let mut due = start.max(SystemClock.now_ns() + NS_PER_MS);
+            SystemClock.sleep_until(due);
             // While we run it does not: it is runnable if it was spinning, else asleep.
-            while !is_runnable(host, (process, spinner))? {
-                SystemClock.sleep_ns(NS_PER_MS);
+            while !is_runnable(host, (process, stalled.thread))? {
+                due = SystemClock.now_ns() + NS_PER_MS;
+                SystemClock.sleep_until(due);
             }
+            stalled.due.push(due);
             spin(length_ns);
         }
-        Ok(spinner)
+        Ok(stalled)
     })
 }
 
@@ -135,7 +146,7 @@ impl Trace {
     pub fn begin(file: String, pu: PuId) -> Result<Self, Failure> {
         let perf = in_own_mounts()
             .args(["record", "-q", "-k", "CLOCK_MONOTONIC", "-m", "4M", "-C", &pu.to_string()])
-            .args(["-e", INTERRUPT, "-e", WAKING, "-e", SWITCH, "-o", &file])
+            .args(["-e", INTERRUPT, "-e", SWITCH, "-o", &file])
             .die_with_parent(true)
             .stdin(Stdio::Null)
             .start()?;
@@ -143,9 +154,9 @@ impl Trace {
         Ok(Self { perf, file })
     }
 
-    /// Ends, and gives how long each stall took this thread away (ns).
-    pub fn stalls_of(self, thread: Tid) -> Result<Vec<f64>, Failure> {
-        let stalls = stalls_in(&self.end()?, thread);
+    /// Ends, and gives how long each of these stalls took its thread away (ns).
+    pub fn stalls_of(self, stalled: &Stalled) -> Result<Vec<f64>, Failure> {
+        let stalls = stalls_in(&self.end()?, stalled);
         match stalls.is_empty() {
             true => Err("perf traced no stall".into()),
             false => Ok(stalls),
@@ -193,26 +204,21 @@ fn events_in(text: &str) -> Result<Vec<Event>, Failure> {
     text.lines().map(told).collect()
 }
 
-/// From the interrupt that wakes the injector, which takes the thread's PU, until the thread has
-/// the PU again.
-fn stalls_in(events: &[Event], thread: Tid) -> Vec<f64> {
-    let (waking, next) = (format!("comm={NAME} "), format!("next_comm={NAME} "));
-    let (left, back) = (format!("prev_pid={thread} "), format!("next_pid={thread} "));
-    let (mut interrupted, mut woken, mut away) = (None, None, None);
+/// From when a stall was due until the thread has its PU again, of those that took it away.
+fn stalls_in(events: &[Event], stalled: &Stalled) -> Vec<f64> {
+    let next = format!("next_comm={NAME} ");
+    let left = format!("prev_pid={} ", stalled.thread);
+    let back = format!("next_pid={} ", stalled.thread);
+    let mut away = None;
     let mut stalls = Vec::new();
-    for Event { at, what } in events {
-        if what.starts_with(INTERRUPT) {
-            interrupted = Some(*at);
-        } else if what.starts_with(WAKING) && what.contains(&waking) {
-            woken = interrupted;
-        } else if what.starts_with(SWITCH) {
-            if what.contains(&left) && what.contains(&next) {
-                away = woken.take();
-            } else if what.contains(&back)
-                && let Some(since) = away.take()
-            {
-                stalls.push(at - since);
-            }
+    for Event { at, what } in events.iter().filter(|event| event.what.starts_with(SWITCH)) {
+        if what.contains(&left) && what.contains(&next) {
+            let mut due = stalled.due.iter().map(|due| *due as f64);
+            away = due.rfind(|due| (at - LATEST_NS..*at).contains(due));
+        } else if what.contains(&back)
+            && let Some(since) = away.take()
+        {
+            stalls.push(at - since);
         }
     }
     stalls
@@ -253,14 +259,13 @@ pub fn before_handler(file: String, pu: PuId, policy: Policy) -> Result<Vec<f64>
 
 #[cfg(test)]
 mod tests {
-    use super::{INTERRUPT, Tid, events_in, stalls_in};
+    use super::{INTERRUPT, Stalled, Tid, events_in, stalls_in};
 
     #[test]
-    fn a_stall_is_from_the_interrupt_that_brought_it_until_the_switch_back() {
+    fn a_stall_is_from_when_it_was_due_until_the_switch_back() {
         let text = format!(
             "  62.332024161: {INTERRUPT}: vector=236
   62.333449434: {INTERRUPT}: vector=236
-  62.333460001:            sched:sched_waking: comm=injector pid=8 prio=0 target_cpu=001
   62.333473360:            sched:sched_switch: prev_comm=pinload-9-0 prev_pid=10 prev_prio=19 prev_state=R ==> next_comm=injector next_pid=8 next_prio=0
   62.333900000: {INTERRUPT}: vector=236
   62.334595094:            sched:sched_switch: prev_comm=injector prev_pid=8 prev_prio=0 prev_state=S ==> next_comm=pinload-9-0 next_pid=10 next_prio=19
@@ -269,9 +274,13 @@ mod tests {
 "
         );
         let events = events_in(&text).unwrap();
-        let stalls = stalls_in(&events, Tid(10));
-        assert!(stalls.len() == 1 && (stalls[0] - 1_145_660.0).abs() < 1.0, "{stalls:?}");
-        assert!(stalls_in(&events, Tid(8)).is_empty(), "nobody stalls the injector");
+        let due = vec![62_300_000_000, 62_333_437_000, 62_335_000_000];
+        let of = |thread| stalls_in(&events, &Stalled { thread: Tid(thread), due: due.clone() });
+        let stalls = of(10);
+        assert!(stalls.len() == 1 && (stalls[0] - 1_158_094.0).abs() < 1.0, "{stalls:?}");
+        assert!(of(8).is_empty(), "nobody stalls the injector");
+        let missed = Stalled { thread: Tid(10), due: vec![62_300_000_000] };
+        assert!(stalls_in(&events, &missed).is_empty(), "that timer was long over");
         let wrong = events_in("now: nothing").unwrap_err().to_string();
         assert!(wrong.contains("no time: now: nothing"), "{wrong}");
     }
