@@ -17,11 +17,14 @@ use pinfold_model::{Method, PuId, Speed};
 
 use self::freezer::Freezer;
 use self::lane::{Lane, Mix, mix};
-use super::{BEAT_NS, Ground};
+use super::{BEAT_NS, Ground, MS};
 use crate::calibrate::Sentinel;
 use crate::emulation::{CoreAccount, Emulation};
 use crate::frequency::{self, Domain, Level, WHOLE};
 use crate::{Outside, Release, SpeedError};
+
+/// A switch that is due so soon is the next beat: each wake costs some tens of microseconds.
+const SOON_NS: u64 = 60 * MS;
 
 pub(super) struct Gov<'h> {
     vnode: String,
@@ -163,7 +166,8 @@ impl Emulation for Gov<'_> {
         }
         self.switch(now_ns)?;
         let next = self.lanes.iter().map(|lane| lane.until_ns).min().unwrap_or(u64::MAX);
-        Ok(next.min(now_ns.saturating_add(BEAT_NS)))
+        let is_soon = next <= now_ns.saturating_add(SOON_NS);
+        Ok(if is_soon { next } else { now_ns.saturating_add(BEAT_NS) })
     }
 
     /// By the frequencies that were set and the time that it was frozen.
