@@ -9,6 +9,8 @@ typedef long long s64;
 typedef unsigned long long u64;
 
 #define SEC(name) __attribute__((section(name), used))
+// Its members are where the running kernel has them: the loader corrects their offsets.
+#define KERNEL_TYPE __attribute__((preserve_access_index))
 #define INLINE static inline __attribute__((always_inline))
 
 // A map as the loader reads it from the types of the object.

@@ -1,6 +1,8 @@
 //! Stalling the tasks of a cgroup: a BPF program that spins in their own timer interrupts.
 //!
-//! The program is `bpf/stall.bpf.c`; what it is asked and what it did are in its maps. It ends
+//! The program is `bpf/stall.bpf.c`; what it is asked and what it did are in its maps. Where the
+//! kernel describes its types (BTF), a stall counts from when its interrupt was due, so that the
+//! way into the interrupt, long and uneven on a virtual machine, is part of it. It ends
 //! with this process, whatever ends it: the events are its descriptors, which no child
 //! inherits. While the process is stopped it does nothing, because each stall needs a
 //! [beat](Stall::vouch) that is not yet over.
@@ -11,7 +13,7 @@ use std::{fmt, io};
 
 use aya::maps::{Array, Map, MapData};
 use aya::programs::PerfEvent;
-use aya::{Ebpf, EbpfLoader};
+use aya::{Btf, Ebpf, EbpfLoader};
 use pinfold_model::{CpuSet, PuId};
 use rustix::fs::{Mode, OFlags};
 
@@ -41,8 +43,11 @@ pub struct StallWish {
 pub struct StallAccount {
     /// Time that the cgroup's tasks ran, stalls included.
     pub ran_ns: u64,
-    /// Time that they were stalled.
+    /// Time that they were stalled, from when an interrupt was due.
     pub stalled_ns: u64,
+    /// Part of it before the program began: the way into the interrupt; 0 where the kernel does
+    /// not describe its types, so that the program cannot see it.
+    pub entry_ns: u64,
     /// Number of interrupts.
     pub interrupts: u64,
     /// Time that was owed and not paid, because it was too late.
@@ -82,12 +87,13 @@ impl Stall {
         period_ns: u64,
     ) -> Result<Self, HostError> {
         let possible = possible_pus(host)?;
-        let mut program = EbpfLoader::new()
-            .btf(None)
-            .map_max_entries("wishes", possible)
-            .map_max_entries("accounts", possible)
-            .load(OBJECT)
-            .map_err(|error| PROGRAM.refused("load", &error))?;
+        // Kernels that do not describe their types, or let no program read them (lockdown), take
+        // the program without that part.
+        let types = Btf::from_sys_fs().ok();
+        let mut program = match types.as_ref().map(|types| load(possible, Some(types))) {
+            Some(Ok(program)) => program,
+            Some(Err(_)) | None => load(possible, None)?,
+        };
         let Some(Map::Array(beat)) = program.take_map("beat") else {
             return Err(PROGRAM.missing("beat"));
         };
@@ -95,11 +101,7 @@ impl Stall {
             .map_err(|errno| HostError::file("share memory with", PROGRAM.0, errno))?;
         let wishes = PROGRAM.map(&mut program, "wishes")?;
         let accounts = PROGRAM.map(&mut program, "accounts")?;
-        let stall = program.program_mut("stall").ok_or_else(|| PROGRAM.missing("its program"))?;
-        let stall: &mut PerfEvent =
-            stall.try_into().map_err(|error| PROGRAM.refused("find", &error))?;
-        stall.load().map_err(|error| PROGRAM.refused("load", &error))?;
-        let code = stall.fd().map_err(|error| PROGRAM.refused("load", &error))?;
+        let code = part(&mut program)?.fd().map_err(|error| PROGRAM.refused("load", &error))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let cgroup = rustix::fs::open(group, flags, Mode::empty())
             .map_err(|errno| HostError::file("open", group, errno))?;
@@ -156,11 +158,32 @@ impl Stall {
         Ok(StallAccount {
             ran_ns: account.seen_ns,
             stalled_ns: account.spun_ns,
+            entry_ns: account.entry_ns,
             interrupts: account.fired,
             lost_ns: account.lost_ns,
             full_ns: account.idle_ns,
         })
     }
+}
+
+/// The program in the kernel, with the part for which the kernel's types are needed if they are
+/// given.
+fn load(possible: u32, types: Option<&Btf>) -> Result<Ebpf, HostError> {
+    let sees_types = u32::from(types.is_some());
+    let mut program = EbpfLoader::new()
+        .btf(types)
+        .override_global("sees_types", &sees_types, true)
+        .map_max_entries("wishes", possible)
+        .map_max_entries("accounts", possible)
+        .load(OBJECT)
+        .map_err(|error| PROGRAM.refused("load", &error))?;
+    part(&mut program)?.load().map_err(|error| PROGRAM.refused("load", &error))?;
+    Ok(program)
+}
+
+fn part(program: &mut Ebpf) -> Result<&mut PerfEvent, HostError> {
+    let part = program.program_mut("stall").ok_or_else(|| PROGRAM.missing("its program"))?;
+    part.try_into().map_err(|error| PROGRAM.refused("find", &error))
 }
 
 fn possible_pus(host: &dyn Host) -> Result<u32, HostError> {

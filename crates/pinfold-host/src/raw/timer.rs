@@ -127,6 +127,7 @@ pub(crate) struct Account {
     pub(crate) seen_ns: u64,
     pub(crate) owed_ns: i64,
     pub(crate) spun_ns: u64,
+    pub(crate) entry_ns: u64,
     pub(crate) fired: u64,
     pub(crate) lost_ns: u64,
     pub(crate) idle_ns: u64,

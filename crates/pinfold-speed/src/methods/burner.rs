@@ -1,7 +1,9 @@
 //! Real-time burners: threads that take a part of each turn of their PU, all of them in step.
 //!
 //! A burner that has something to burn sleeps until multiples of the period on the machine's
-//! clock. One that wakes late, or is held up by the kernel, makes good for it in its next turn.
+//! clock. Whoever it takes the PU from stands still from then on, so a turn counts from the time
+//! for which its timer was set; one that is held up for longer by the kernel makes good for it in
+//! its next turn.
 //! It burns only while its supervisor vouches for it, and it is a thread of its supervisor: it
 //! dies with it.
 
@@ -25,6 +27,8 @@ const PRIORITY: u8 = 98;
 const IDLE: Duration = Duration::from_millis(100);
 /// The kernel takes so many millionths of each second from real-time threads.
 pub(super) const THROTTLE_FLOOR: u32 = 50_000;
+/// The way from the timer to the burner; what is later than that is something else.
+const MOST_ENTRY_NS: u64 = 50_000;
 
 /// What a burner and its supervisor tell each other.
 #[derive(Debug, Default)]
@@ -153,7 +157,8 @@ fn burn(shared: &Shared, period_ns: u64, offset_ns: u64) {
     let mut at = (clock.now_ns() / period_ns + 1) * period_ns + offset_ns;
     while !shared.is_over.load(Ordering::Relaxed) {
         clock.sleep_until(at);
-        let start = clock.now_ns();
+        let woken = clock.now_ns();
+        let start = woken - woken.saturating_sub(at).min(MOST_ENTRY_NS);
         // Turns that were slept through are over.
         at = at.saturating_add(period_ns).max((start / period_ns) * period_ns + offset_ns);
         let steal = shared.steal.load(Ordering::Relaxed);
@@ -175,7 +180,7 @@ fn burn(shared: &Shared, period_ns: u64, offset_ns: u64) {
             continue;
         }
         let end = start.saturating_add(owed_ns.unsigned_abs());
-        let mut now = start;
+        let mut now = woken;
         while now < end {
             hint::spin_loop();
             now = clock.now_ns();

@@ -3,9 +3,9 @@
 //!
 //! The paper's burners wait for each other at a barrier; here all of them sleep until the same
 //! multiples of the period on the machine's clock, which keeps them in step without a wait.
-//! A burner that wakes late, or is held up by the kernel, makes good for it in the next
-//! turn, and what the two switches of a turn cost the vnode besides is measured at the start
-//! on all cores at once.
+//! A turn counts from the time for which its timer was set, a burner that is held up for longer
+//! makes good for it in the next turn, and what the switches of a turn cost the vnode besides is
+//! measured at the start on all cores at once.
 //!
 //! Turns that are so long that the witness would see only a few of them are not measured: a
 //! few microseconds do not count there.

@@ -2,8 +2,9 @@
 //! not have had. Ours; see `pinfold_host::Stall` for the mechanism.
 //!
 //! Only time in which the vnode's tasks run counts, so that sleeping costs nothing and nothing can
-//! be saved up: each moment is slowed, not a budget. What the interrupt itself costs is
-//! measured at the start, on all cores at once, and counts as taken. Where so little is to be
+//! be saved up: each moment is slowed, not a budget. A stall begins when its interrupt was due; what
+//! the interrupt costs beside it is measured at the start, on all cores at once, and counts as
+//! taken. Where so little is to be
 //! taken that the interrupt costs more, or so little is left that late interrupts have no room,
 //! the period is made longer.
 
@@ -14,14 +15,15 @@ use pinfold_model::{Method, PuId, Speed};
 
 use super::{BEAT_NS, Ground, VOUCH_NS, in_us, steal_of};
 use crate::SpeedError;
-use crate::calibrate::{Cost, Costs, Spent};
+use crate::calibrate::{Costs, Spent};
 use crate::emulation::{CoreAccount, Emulation};
 
 /// Longest single stall, the most that may be owed.
 const LONGEST_NS: u64 = 2_000_000;
 /// Longest period.
 const LONGEST_PERIOD_NS: u64 = 1_000_000;
-/// What is taken in a period is at least so many times what the interrupt costs.
+/// What is taken in a period is at least so many times what the interrupt costs, the way into it
+/// included.
 const LEAST_SHARE: u64 = 2;
 /// What is left of a period is at least this, where the longest has it.
 const LEAST_LEFT_NS: u64 = 20_000;
@@ -32,13 +34,14 @@ pub(super) struct Stalling {
     vnode: String,
     stall: Stall,
     usual_ns: u64,
-    // What one interrupt costs, and the period, by PU.
     cores: BTreeMap<PuId, Core>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Core {
     spent: Spent,
+    // The way into an interrupt, which is part of each stall.
+    entry_ns: u64,
     period_ns: u64,
 }
 
@@ -63,20 +66,24 @@ impl Stalling {
         self.usual_ns / 8
     }
 
-    /// The period in which so many millionths are taken while a witness looks.
+    /// The period in which so many millionths are taken while a witness looks: no less than the
+    /// way into the interrupt, and not all of it.
     fn period_to_witness(&self, millionths: u32) -> u64 {
-        let left = 1_000_000_u64.saturating_sub(millionths.into()).max(1);
-        let roomy = LEAST_LEFT_NS.saturating_add(self.guess()) * 1_000_000 / left;
-        self.usual_ns.max(roomy.min(LONGEST_PERIOD_NS))
+        let (taken, guess) = (u64::from(millionths), self.guess());
+        let left = 1_000_000_u64.saturating_sub(taken).max(1);
+        let roomy = LEAST_LEFT_NS.saturating_add(guess) * 1_000_000 / left;
+        let worth = LEAST_SHARE * guess * 1_000_000 / taken.max(1);
+        self.usual_ns.max(roomy.max(worth).min(LONGEST_PERIOD_NS))
     }
 
     /// The period in which so much can be taken, and the share that is to be stalled.
-    fn turn_of(&self, cost: Cost, speed: Speed) -> Result<(u64, u64), SpeedError> {
+    fn turn_of(&self, core: Core, speed: Speed) -> Result<(u64, u64), SpeedError> {
         let lost = steal_of(speed);
         if lost == 0 {
             return Ok((self.usual_ns, 0));
         }
-        let least_ns = u64::try_from(cost.extra(0)).unwrap_or(0);
+        let cost = core.spent.cost;
+        let least_ns = u64::try_from(cost.extra(0)).unwrap_or(0).saturating_add(core.entry_ns);
         let period_of =
             |times: u64| least_ns.saturating_mul(times).saturating_mul(1_000_000) / lost;
         if period_of(1) > LONGEST_PERIOD_NS {
@@ -141,8 +148,9 @@ impl Emulation for Stalling {
                 why: format!("the witness could not work on PU {pu}"),
             })?;
             // What came before was the witness's.
-            let interrupts = self.stall.account(*pu)?.interrupts;
-            core.spent = Spent::after(*cost, interrupts);
+            let before = self.stall.account(*pu)?;
+            core.spent = Spent::after(*cost, before.interrupts);
+            core.entry_ns = before.entry_ns.checked_div(before.interrupts).unwrap_or(0);
         }
         Ok(())
     }
@@ -151,7 +159,7 @@ impl Emulation for Stalling {
         let mut wishes = Vec::with_capacity(speeds.len());
         for (pu, speed) in speeds {
             let Some(core) = self.cores.get(pu) else { continue };
-            wishes.push((*pu, self.turn_of(core.spent.cost, *speed)?));
+            wishes.push((*pu, self.turn_of(*core, *speed)?));
         }
         for (pu, (period_ns, share)) in wishes {
             let account = self.stall.account(pu)?;
@@ -183,7 +191,11 @@ impl Emulation for Stalling {
     fn notes(&self) -> Vec<String> {
         let note = |(pu, core): (&PuId, &Core)| {
             let (period, cost) = (in_us(core.period_ns), core.spent.in_words());
-            format!("PU {pu}: an interrupt each {period}, {cost}")
+            let entry = match core.entry_ns {
+                0 => String::new(),
+                entry_ns => format!(", after {} on the way into it", in_us(entry_ns)),
+            };
+            format!("PU {pu}: an interrupt each {period}, {cost}{entry}")
         };
         self.cores.iter().map(note).collect()
     }
