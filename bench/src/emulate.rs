@@ -5,6 +5,7 @@
 //! PUs, outside any vnode; achieved is its rate over the mean of theirs. Platforms are started
 //! anew in each block, so that what a calibration gets wrong by chance is part of the spread.
 
+mod goals;
 mod judge;
 pub mod load;
 mod picture;
@@ -51,17 +52,19 @@ struct Size {
     turns: u32,
     control: (u32, u32),
     neighbours: u32,
+    example: u32,
 }
 
 const FULL: Size = Size {
     work_ms: 1_000,
     spin: (7, &[0.05, 0.10, 0.25, 0.40, 0.50, 0.60, 0.75, 0.90, 0.95]),
-    free: (2, &[0.10, 0.25, 0.50, 0.75, 0.90]),
-    bursts: (3, &[0.50, 0.25]),
-    churn: 4,
+    free: (3, &[0.10, 0.25, 0.50, 0.75, 0.90]),
+    bursts: (7, &[0.50, 0.25]),
+    churn: 7,
     turns: 4,
     control: (3, 2_000),
-    neighbours: 3,
+    neighbours: 7,
+    example: 7,
 };
 
 const QUICK: Size = Size {
@@ -73,6 +76,7 @@ const QUICK: Size = Size {
     turns: 1,
     control: (1, 500),
     neighbours: 1,
+    example: 1,
 };
 
 const ONE: Workers = Workers::Threads(1);
@@ -191,6 +195,16 @@ impl Bench<'_> {
             let ended = self.beside(&subject);
             self.note_failure(&subject.label(), ended)?;
         }
+        // Its vnodes have the default method: the first that works.
+        let has_default =
+            self.subjects.iter().any(|one| ["stall", "hogs"].contains(&&*one.label()));
+        if has_default && self.all.len() > 1 {
+            say("two vnodes at once")?;
+            let size = (self.size.example, self.size.work_ms);
+            let ended = side::example((&self.host, &self.all), self.tools, size);
+            let ended = ended.map(|trials| self.found.trials.extend(trials));
+            self.note_failure("the example platform", ended)?;
+        }
         Ok(())
     }
 
@@ -301,7 +315,8 @@ impl Bench<'_> {
         turn.end()?;
         if self.all.len() > 1 {
             let rounds = (self.size.neighbours, self.size.work_ms);
-            self.found.felt.extend(side::neighbour(self.tools, subject, rounds)?);
+            let place = (&self.host, &self.all);
+            self.found.felt.extend(side::neighbour(place, self.tools, subject, rounds)?);
         }
         Ok(())
     }
@@ -352,6 +367,8 @@ fn sections(found: &Findings, refused: &[Refused]) -> Vec<(&'static str, Table)>
         ("turns", found.churn("turns")),
         ("control", found.control()),
         ("neighbours", found.neighbours()),
+        ("example", found.example()),
+        ("goals", found.goals()),
         ("stolen", found.stolen_by_subject()),
         ("refused", refused),
     ]

@@ -100,6 +100,17 @@ impl<'t> Platform<'t> {
         Ok(cores.iter().filter_map(pu).map(PuId).collect())
     }
 
+    /// The vnodes, and the speed of each.
+    pub fn speeds(&self) -> Result<Vec<(String, f64)>, Failure> {
+        let status = self.status()?;
+        let vnodes = status["vnodes"].as_array().ok_or("a status without vnodes")?;
+        let one = |vnode: &Value| {
+            Some((vnode["vnode"].as_str()?.to_owned(), vnode["cores"][0]["asked"].as_f64()?))
+        };
+        let speeds: Option<Vec<_>> = vnodes.iter().map(one).collect();
+        Ok(speeds.ok_or("a vnode without a name or a speed")?)
+    }
+
     /// Changes a vnode's speed: what `pinfold emulate set` says to the supervisor, without a
     /// process each time, which would take a part of what is measured.
     pub fn set(&self, vnode: &str, speed: f64) -> Result<(), Failure> {

@@ -1,16 +1,21 @@
-//! What a method costs beside the stolen share, and what a neighbour feels of it.
+//! What a method costs beside the stolen share, what a neighbour feels of it, and two vnodes at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinfold_host::process::Stdio;
 use pinfold_host::{Clock as _, LiveHost, SystemClock};
+use pinfold_model::CpuSet;
 use pinfold_probe::speed_rulers::Workers;
 use serde_json::{Value, json};
 
-use super::load::Load;
+use super::load::{Load, Reading};
 use super::platform::{Platform, Tools};
 use super::subject::{Subject, Turn, shared};
+use super::trial::{self, Place, Run, Trial};
 use crate::Failure;
+
+/// The platform file that the guide uses.
+const EXAMPLE: &str = include_str!("../../../docs/examples/two-vnodes.toml");
 
 /// Between two changes of the neighbour's speed.
 const CHANGE_NS: u64 = 50_000_000;
@@ -59,7 +64,7 @@ pub fn cost(
 }
 
 /// What one round of a neighbour has given: rates of vnode `b`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Felt {
     /// Whose.
     pub subject: String,
@@ -69,6 +74,10 @@ pub struct Felt {
     pub steady: [f64; 2],
     /// While `a` changes it.
     pub changing: f64,
+    /// Largest share that was stolen from one of the PUs.
+    pub steal: f64,
+    /// How often the round was repeated because of that.
+    pub repeats: u32,
 }
 
 impl Felt {
@@ -91,6 +100,7 @@ impl Felt {
         json!({
             "subject": self.subject, "full_per_second": self.full,
             "steady_per_second": self.steady, "changing_per_second": self.changing,
+            "steal": self.steal, "repeats": self.repeats,
         })
     }
 }
@@ -98,6 +108,7 @@ impl Felt {
 /// Two vnodes of a core, `a` and `b`, at half speed, each with a thread that spins; `a` changes
 /// between 10 and 90 % twenty times a second, or does not.
 pub fn neighbour(
+    (host, pus): (&LiveHost, &CpuSet),
     tools: Tools<'_>,
     subject: &Subject,
     (rounds, ms): (u32, u32),
@@ -105,7 +116,8 @@ pub fn neighbour(
     let one = |name: &str| subject.vnode(name, (1, 0.5));
     let platform =
         Platform::up(tools, "neighbours", &shared(&format!("{}{}", one("a"), one("b"))))?;
-    let all_ms = (ms + 400) * 5 * rounds + 2_000;
+    // It ends when it is killed; repeats take their time too.
+    let all_ms = ((ms + 400) * 5 * rounds + 2_000).saturating_mul(4);
     let mut other = platform
         .entering("a", Load::Work(ONE, all_ms))
         .stdin(Stdio::Null)
@@ -115,7 +127,9 @@ pub fn neighbour(
         .start()?;
     let mut felt = Vec::new();
     for round in 0..rounds {
-        felt.push(Felt { subject: subject.label(), ..one_round(&platform, round, ms)? });
+        let run = trial::undisturbed(host, pus, || one_round(&platform, round, ms))?;
+        let subject = subject.label();
+        felt.push(Felt { subject, steal: run.steal, repeats: run.repeats, ..run.gave });
     }
     other.kill()?;
     platform.down()?;
@@ -144,7 +158,61 @@ fn one_round(platform: &Platform<'_>, round: u32, ms: u32) -> Result<Felt, Failu
         (run()?, changing)
     };
     let after = full()?;
-    Ok(Felt { subject: String::new(), full: [before, after], steady: [first, steady], changing })
+    Ok(Felt { full: [before, after], steady: [first, steady], changing, ..Felt::default() })
+}
+
+/// Both vnodes of the example platform at work at once, at the speeds of its file between two
+/// runs at full speed.
+pub fn example(
+    (host, pus): (&LiveHost, &CpuSet),
+    tools: Tools<'_>,
+    (rounds, ms): (u32, u32),
+) -> Result<Vec<Trial>, Failure> {
+    let load = Load::Work(ONE, ms);
+    let platform = Platform::up(tools, "example", &shared(EXAMPLE))?;
+    let speeds = platform.speeds()?;
+    let at_once = |share: &dyn Fn(f64) -> f64| -> Result<Run<Vec<Reading>>, Failure> {
+        for (vnode, speed) in &speeds {
+            platform.set(vnode, share(*speed))?;
+        }
+        platform.settle();
+        trial::undisturbed(host, pus, || all_at_once(&platform, &speeds, load))
+    };
+    let mut trials = Vec::new();
+    for block in 0..rounds {
+        let runs = [at_once(&|_| 1.0)?, at_once(&|speed| speed)?, at_once(&|_| 1.0)?];
+        for (index, (vnode, speed)) in speeds.iter().enumerate() {
+            let mut mine = Vec::new();
+            for run in &runs {
+                let of = |all: &Vec<Reading>| all.get(index).cloned();
+                let Run { gave, steal, repeats } = run.part(of);
+                mine.push(Run { gave: gave.ok_or("a vnode did not work")?, steal, repeats });
+            }
+            let [before, slowed, after] = &mine[..] else { return Err("not three runs".into()) };
+            let place = Place { experiment: "example", subject: vnode.clone(), block };
+            trials.push(trial::judged((place, load, *speed), [slowed, before, after]));
+        }
+    }
+    platform.down()?;
+    Ok(trials)
+}
+
+fn all_at_once(
+    platform: &Platform<'_>,
+    vnodes: &[(String, f64)],
+    load: Load,
+) -> Result<Vec<Reading>, Failure> {
+    std::thread::scope(|scope| {
+        let run = |vnode| scope.spawn(move || told(platform.run(vnode, load)));
+        let running: Vec<_> = vnodes.iter().map(|(vnode, _)| run(vnode)).collect();
+        let joined = running.into_iter().map(|one| one.join());
+        joined.map(|one| Ok(one.map_err(|_| "a run panicked")??)).collect()
+    })
+}
+
+/// For another thread.
+fn told<T>(result: Result<T, Failure>) -> Result<T, String> {
+    result.map_err(|error| error.to_string())
 }
 
 /// The rate of `b` while `a` changes.
@@ -156,7 +224,7 @@ fn while_changing(platform: &Platform<'_>, ms: u32) -> Result<f64, Failure> {
             let mut at = SystemClock.now_ns();
             while !is_over.load(Ordering::Relaxed) {
                 let speed = speeds.next().unwrap_or(0.5);
-                platform.set("a", speed).map_err(|error| error.to_string())?;
+                told(platform.set("a", speed))?;
                 at = at.saturating_add(CHANGE_NS).max(SystemClock.now_ns());
                 SystemClock.sleep_until(at);
             }
@@ -183,6 +251,7 @@ mod tests {
             full: [190.0, 210.0],
             steady: [100.0, 102.0],
             changing: 99.0,
+            ..Felt::default()
         };
         assert!((felt.change() + 1.0).abs() < 1e-9);
         assert!((felt.floor() - 1.0).abs() < 1e-9);

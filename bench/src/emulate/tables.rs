@@ -5,7 +5,7 @@ use pinfold_study::stats::median;
 use super::judge::{median_text, quantile_text, signed_text};
 use super::picture::Line;
 use super::side::{Cost, Felt};
-use super::trial::Trial;
+use super::trial::{self, Trial};
 use crate::page::Table;
 
 /// All that was measured.
@@ -28,7 +28,7 @@ fn head(words: &[&str]) -> Vec<String> {
 }
 
 impl Findings {
-    fn of<'t>(
+    pub(super) fn of<'t>(
         &'t self,
         experiment: &'t str,
         subject: &'t str,
@@ -100,7 +100,7 @@ impl Findings {
         Table { head, rows: slowed.map(|subject| row(&subject)).collect() }
     }
 
-    fn speeds(&self, experiment: &str) -> Vec<f64> {
+    pub(super) fn speeds(&self, experiment: &str) -> Vec<f64> {
         let of = self.trials.iter().filter(|t| t.place.experiment == experiment && t.asked < 1.0);
         let mut speeds: Vec<f64> = of.map(|trial| trial.asked).collect();
         speeds.sort_unstable_by(f64::total_cmp);
@@ -153,7 +153,7 @@ impl Findings {
         Table { head, rows: self.present("free").iter().map(row).collect() }
     }
 
-    fn loads(&self, experiment: &str) -> Vec<String> {
+    pub(super) fn loads(&self, experiment: &str) -> Vec<String> {
         let mut loads: Vec<String> = Vec::new();
         for trial in self.trials.iter().filter(|t| t.place.experiment == experiment) {
             if !loads.contains(&trial.load) {
@@ -183,7 +183,7 @@ impl Findings {
         Table { head, rows: rows.map(|subject| row(&subject)).collect() }
     }
 
-    fn burst<'t>(
+    pub(super) fn burst<'t>(
         &'t self,
         subject: &'t str,
         asked: f64,
@@ -194,7 +194,7 @@ impl Findings {
     }
 
     /// Loads of bursts in ascending order of their length (ms).
-    fn burst_loads(&self) -> Vec<(f64, String)> {
+    pub(super) fn burst_loads(&self) -> Vec<(f64, String)> {
         let length = |load: String| {
             let words: Vec<&str> = load.split(' ').collect();
             let ms = words.get(2).and_then(|word| word.parse().ok()).unwrap_or(0.0);
@@ -241,7 +241,7 @@ impl Findings {
         Table { head, rows: self.present(experiment).iter().map(row).collect() }
     }
 
-    fn against_spin(&self, (experiment, subject): (&str, &str), load: &str) -> Vec<f64> {
+    pub(super) fn against_spin(&self, (experiment, subject): (&str, &str), load: &str) -> Vec<f64> {
         let all = self.of(experiment, subject);
         let spin = |block| all.clone().find(|t| t.load == "one thread" && t.place.block == block);
         let here = all.clone().filter(|t| t.load == load);
@@ -286,15 +286,51 @@ impl Findings {
         }
     }
 
+    /// The vnodes of the example, both at work at once.
+    pub fn example(&self) -> Table {
+        let all = || self.trials.iter().filter(|trial| trial.place.experiment == "example");
+        let mut names: Vec<(&str, f64)> = Vec::new();
+        for trial in all() {
+            let name = (trial.place.subject.as_str(), trial.asked);
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let row = |(name, asked): &(&str, f64)| {
+            let mine = all().filter(|trial| trial.place.subject == *name);
+            let of = |part: fn(&Trial) -> f64| mine.clone().map(part).collect::<Vec<_>>();
+            vec![
+                (*name).to_owned(),
+                percent(*asked),
+                of(Trial::error).len().to_string(),
+                median_text(&of(|trial| trial.achieved * 100.0), 2),
+                median_text(&of(Trial::error), 2),
+            ]
+        };
+        Table {
+            head: head(&[
+                "vnode",
+                "asked",
+                "runs",
+                "achieved, median [95 %] (%)",
+                "error, median [95 %] (points)",
+            ]),
+            rows: names.iter().map(row).collect(),
+        }
+    }
+
     /// What was repeated or kept because time was stolen.
     pub fn stolen(&self) -> String {
-        let repeats: u32 = self.trials.iter().map(|trial| trial.repeats).sum();
-        let kept = self.trials.iter().filter(|trial| trial.is_disturbed()).count();
+        let trials = self.trials.iter().map(|trial| (trial.repeats, trial.is_disturbed()));
+        let felt = self.felt.iter().map(|felt| (felt.repeats, trial::is_disturbed(felt.steal)));
+        let all: Vec<(u32, bool)> = trials.chain(felt).collect();
+        let repeats: u32 = all.iter().map(|(repeats, _)| repeats).sum();
+        let kept = all.iter().filter(|(_, is_disturbed)| *is_disturbed).count();
         let failed: Vec<String> =
             self.failed.iter().map(|why| format!("\nA turn ended early: {why}.")).collect();
         format!(
             "In {} comparisons, each a slowed run between two at full speed, {repeats} runs were repeated because the hypervisor took more than 1.5 % of the time meanwhile; {kept} comparisons were kept although it did in the last of three repeats.{}",
-            self.trials.len(),
+            all.len(),
             failed.concat()
         )
     }

@@ -56,19 +56,35 @@ pub struct Trial {
     pub repeats: u32,
 }
 
-/// A run at full speed with what was stolen meanwhile.
+/// What was run, with what was stolen meanwhile.
+#[derive(Clone, Debug)]
+pub struct Run<T> {
+    /// What it gave.
+    pub gave: T,
+    /// Largest share that was stolen from one of its PUs.
+    pub steal: f64,
+    /// How often it was repeated because of that.
+    pub repeats: u32,
+}
+
+impl<T> Run<T> {
+    /// One of the things that it gave.
+    pub fn part<P>(&self, part: impl FnOnce(&T) -> P) -> Run<P> {
+        Run { gave: part(&self.gave), steal: self.steal, repeats: self.repeats }
+    }
+}
+
+/// A run at full speed.
 #[derive(Clone, Debug)]
 pub struct Baseline {
     load: Load,
-    reading: Reading,
-    steal: f64,
-    repeats: u32,
+    run: Run<Reading>,
 }
 
 impl Trial {
     /// True if it was kept although time was stolen, because its repeats were no better.
     pub fn is_disturbed(&self) -> bool {
-        self.steal > STEAL_LIMIT
+        is_disturbed(self.steal)
     }
 
     /// Achieved less asked, in points.
@@ -108,45 +124,44 @@ pub fn run(
     let slowed = undisturbed(host, &turn.pus, || turn.run(load))?;
     turn.set(1.0)?;
     let after = baseline(host, turn, load)?;
-    let trial = judged((place, load, speed), &slowed.0, [&before, &after]);
-    let steal = slowed.1.max(before.steal).max(after.steal);
-    let repeats = slowed.2 + after.repeats;
-    *last = Some(after);
-    Ok(Trial { steal, repeats, ..trial })
+    let trial = judged((place, load, speed), [&slowed, &before.run, &after.run]);
+    // Its repeats are counted here, not once more in the next trial.
+    *last = Some(Baseline { run: Run { repeats: 0, ..after.run }, ..after });
+    Ok(trial)
 }
 
 fn baseline(host: &LiveHost, turn: &Turn<'_>, load: Load) -> Result<Baseline, Failure> {
     let load = load.shortened();
-    let (reading, steal, repeats) = undisturbed(host, &turn.pus, || turn.baseline(load))?;
-    Ok(Baseline { load, reading, steal, repeats })
+    Ok(Baseline { load, run: undisturbed(host, &turn.pus, || turn.baseline(load))? })
 }
 
-/// A run in which hardly any time was stolen, or the last of some in which it was; with the share
-/// that was, and the number of repeats.
-fn undisturbed(
+/// A run in which hardly any time was stolen, or the last of some in which it was.
+pub fn undisturbed<T>(
     host: &LiveHost,
     pus: &CpuSet,
-    run: impl Fn() -> Result<Reading, Failure>,
-) -> Result<(Reading, f64, u32), Failure> {
+    run: impl Fn() -> Result<T, Failure>,
+) -> Result<Run<T>, Failure> {
     let mut repeats = 0;
     loop {
-        let (reading, steal) = watched(host, pus, &run)?;
+        let (gave, steal) = watched(host, pus, &run)?;
         if steal <= STEAL_LIMIT || repeats == MOST_REPEATS {
-            return Ok((reading, steal, repeats));
+            return Ok(Run { gave, steal, repeats });
         }
         repeats += 1;
     }
 }
 
-fn judged(
-    (place, load, speed): (Place, Load, f64),
-    reading: &Reading,
-    [before, after]: [&Baseline; 2],
-) -> Trial {
-    let full = f64::midpoint(before.reading.rate, after.reading.rate);
+/// True if more was stolen than may be.
+pub fn is_disturbed(steal: f64) -> bool {
+    steal > STEAL_LIMIT
+}
+
+/// What a slowed run says beside those before and after it.
+pub fn judged((place, load, speed): (Place, Load, f64), runs: [&Run<Reading>; 3]) -> Trial {
+    let [reading, before, after] = runs.map(|run| &run.gave);
+    let full = f64::midpoint(before.rate, after.rate);
     let wait = |reading: &Reading| reading.rate_with_wait;
-    let full_with_wait =
-        wait(&before.reading).zip(wait(&after.reading)).map(|(a, b)| f64::midpoint(a, b));
+    let full_with_wait = wait(before).zip(wait(after)).map(|(a, b)| f64::midpoint(a, b));
     let first = reading.begin_ns;
     let (from, to) = (first + KEPT_NS.0, first + KEPT_NS.1);
     let kept = reading.stops.iter().filter(|stop| stop.start_ns < to && end_of(stop) > from);
@@ -157,13 +172,13 @@ fn judged(
         asked: speed,
         achieved: reading.rate / full,
         achieved_with_wait: wait(reading).zip(full_with_wait).map(|(rate, full)| rate / full),
-        rates: [reading.rate, before.reading.rate, after.reading.rate],
+        rates: [reading.rate, before.rate, after.rate],
         unevenness: [1, 10, 100]
             .map(|width| judge::unevenness(&reading.windows, full / 1e3, width)),
         stops: judge::stops(&reading.stops),
         kept_stops: kept.collect(),
-        steal: 0.0,
-        repeats: 0,
+        steal: runs.iter().map(|run| run.steal).fold(0.0, f64::max),
+        repeats: runs.iter().map(|run| run.repeats).sum(),
     }
 }
 
@@ -172,18 +187,18 @@ fn end_of(stop: &Stop) -> u64 {
 }
 
 /// What a run gives, and the largest share that was stolen from one of the PUs meanwhile.
-fn watched(
+fn watched<T>(
     host: &LiveHost,
     pus: &CpuSet,
-    run: impl FnOnce() -> Result<Reading, Failure>,
-) -> Result<(Reading, f64), Failure> {
+    run: impl FnOnce() -> Result<T, Failure>,
+) -> Result<(T, f64), Failure> {
     let (begin, before) =
         (SystemClock.now_ns(), stolen(&host.read_text(&paths::kernel_stat())?, pus));
-    let reading = run()?;
+    let gave = run()?;
     let (end, after) = (SystemClock.now_ns(), stolen(&host.read_text(&paths::kernel_stat())?, pus));
     let elapsed = end.saturating_sub(begin).max(1) as f64;
     let ticks = before.iter().zip(&after).map(|(before, after)| after.saturating_sub(*before));
-    Ok((reading, ticks.max().unwrap_or(0) as f64 * TICK_NS / elapsed))
+    Ok((gave, ticks.max().unwrap_or(0) as f64 * TICK_NS / elapsed))
 }
 
 /// Stolen ticks of each of the PUs in the text of `/proc/stat`; a PU that is not there has none.
@@ -216,15 +231,15 @@ mod tests {
     #[test]
     fn achieved_is_over_the_mean_of_both_baselines() {
         let load = Load::Work(Workers::Threads(1), 1_000);
-        let at = |rate: f64| Baseline {
-            load,
-            reading: Reading { rate, rate_with_wait: Some(rate / 2.0), ..Reading::default() },
-            steal: 0.0,
-            repeats: 0,
+        let at = |rate: f64, wait: f64, repeats| Run {
+            gave: Reading { rate, rate_with_wait: Some(wait), ..Reading::default() },
+            steal: rate / 1e4,
+            repeats,
         };
         let place = Place { experiment: "spin", subject: "x".to_owned(), block: 0 };
-        let reading = Reading { rate: 60.0, rate_with_wait: Some(25.0), ..Reading::default() };
-        let trial = judged((place, load, 0.5), &reading, [&at(90.0), &at(110.0)]);
+        let runs = [&at(60.0, 25.0, 1), &at(90.0, 45.0, 0), &at(110.0, 55.0, 2)];
+        let trial = judged((place, load, 0.5), runs);
+        assert_eq!((trial.steal, trial.repeats), (0.011, 3));
         assert!((trial.achieved - 0.6).abs() < 1e-12 && (trial.error() - 10.0).abs() < 1e-9);
         assert_eq!(trial.achieved_with_wait, Some(0.5));
         assert_eq!((trial.unevenness, trial.stops), ([None; 3], None));

@@ -1,0 +1,188 @@
+//! What was to be reached, beside what nobody's runs show (the floor) and what was found. Pure.
+//!
+//! The floor is the same figure of an A/A comparison, two runs at full speed: a bound below it
+//! counts as met by who is no worse than it.
+
+use pinfold_study::stats::{median, quantile};
+
+use super::tables::Findings;
+use super::trial::Trial;
+use crate::page::Table;
+
+const NOBODY: &str = "nobody (A/A)";
+/// Whose figures have bounds.
+const OURS: [&str; 2] = ["stall", "hogs"];
+/// Bounds of one spinning thread: median and 90 % of the error, in points.
+const SPIN: (f64, f64) = (0.15, 0.40);
+/// More threads and cores may be so many times further off.
+const FREE: f64 = 1.5;
+/// Unevenness in 1 and in 10 ms at 50 %, the 99th percentile of stops (ms): of `stall`.
+const EVEN: [f64; 2] = [0.012, 0.005];
+const STOPS_MS: f64 = 0.11;
+/// Speed inside bursts less the speed asked.
+const BURST: f64 = 0.01;
+/// Short-lived processes less a spinning thread, in points.
+const CHURN: f64 = 1.0;
+/// CPU of the controller (% of a core per core); what a neighbour feels, in points.
+const CONTROL: f64 = 0.3;
+const NEIGHBOUR: f64 = 0.3;
+
+struct Goal {
+    figure: String,
+    subject: &'static str,
+    bound: f64,
+    floor: Option<f64>,
+    found: Option<f64>,
+}
+
+impl Goal {
+    fn verdict(&self) -> Option<&'static str> {
+        let found = self.found?;
+        let is_at_floor = self.floor.is_some_and(|floor| found <= floor);
+        Some(match (found <= self.bound, is_at_floor) {
+            (true, _) => "met",
+            (false, true) => "met at the floor",
+            (false, false) => "missed",
+        })
+    }
+
+    fn row(&self) -> Option<Vec<String>> {
+        let number = |value: f64| format!("{value:.3}");
+        Some(vec![
+            self.figure.clone(),
+            self.subject.to_owned(),
+            number(self.bound),
+            self.floor.map_or_else(|| "–".to_owned(), number),
+            number(self.found?),
+            self.verdict()?.to_owned(),
+        ])
+    }
+}
+
+impl Findings {
+    /// Each figure that has a bound.
+    pub fn goals(&self) -> Table {
+        let mut goals = Vec::new();
+        for subject in OURS {
+            self.errors(subject, &mut goals);
+            self.inside_bursts(subject, &mut goals);
+            self.beside(subject, &mut goals);
+        }
+        self.even(&mut goals);
+        Table {
+            head: ["figure", "who", "at most", "floor (A/A)", "found", "so"]
+                .map(str::to_owned)
+                .to_vec(),
+            rows: goals.iter().filter_map(Goal::row).collect(),
+        }
+    }
+
+    fn errors(&self, subject: &'static str, goals: &mut Vec<Goal>) {
+        let of = |experiment, who, load: Option<&str>, part| {
+            let trials = self.of(experiment, who);
+            let mine = trials.filter(|trial| load.is_none_or(|load| trial.load == load));
+            quantile(&mine.map(|trial| trial.error().abs()).collect::<Vec<_>>(), part)
+        };
+        let mut add = |(experiment, load): (&'static str, Option<&str>), what: &str, times: f64| {
+            for (name, part, bound) in [("median", 0.5, SPIN.0), ("90 %", 0.9, SPIN.1)] {
+                goals.push(Goal {
+                    figure: format!("{what}, {name} of the error (points)"),
+                    subject,
+                    bound: bound * times,
+                    floor: of(experiment, NOBODY, load, part),
+                    found: of(experiment, subject, load, part),
+                });
+            }
+        };
+        add(("spin", None), "one thread", 1.0);
+        for load in self.loads("free") {
+            add(("free", Some(&load)), &format!("{load}, free to migrate"), FREE);
+        }
+    }
+
+    fn inside_bursts(&self, subject: &'static str, goals: &mut Vec<Goal>) {
+        for asked in self.speeds("bursts") {
+            for (_, load) in self.burst_loads() {
+                let off = |who, speed: f64| {
+                    let all = self.burst(who, speed, &load).filter(|t| t.asked == speed);
+                    let middle = median(&all.map(|trial| trial.achieved).collect::<Vec<_>>())?;
+                    Some((middle - speed).abs())
+                };
+                goals.push(Goal {
+                    figure: format!("{load} at {:.0} %, distance of the median", asked * 100.0),
+                    subject,
+                    bound: BURST,
+                    floor: off(NOBODY, 1.0),
+                    found: off(subject, asked),
+                });
+            }
+        }
+    }
+
+    fn beside(&self, subject: &'static str, goals: &mut Vec<Goal>) {
+        let middle = |values: Vec<f64>| median(&values).map(f64::abs);
+        for load in self.loads("churn").into_iter().filter(|load| load != "one thread") {
+            goals.push(Goal {
+                figure: format!("{load}, median beside a spinning thread (points)"),
+                subject,
+                bound: CHURN,
+                floor: middle(self.against_spin(("churn", NOBODY), &load)),
+                found: middle(self.against_spin(("churn", subject), &load)),
+            });
+        }
+        let costs = self.costs.iter().filter(|cost| cost.subject == subject);
+        let busiest = costs.map(|cost| cost.idle.max(cost.busy) * 100.0).collect();
+        goals.push(Goal {
+            figure: "controller, idle or busy (% of a core per core)".to_owned(),
+            subject,
+            bound: CONTROL,
+            floor: None,
+            found: middle(busiest),
+        });
+        let felt = || self.felt.iter().filter(|felt| felt.subject == subject);
+        goals.push(Goal {
+            figure: "neighbour that changes, median (points)".to_owned(),
+            subject,
+            bound: NEIGHBOUR,
+            floor: middle(felt().map(|felt| felt.floor()).collect()),
+            found: middle(felt().map(|felt| felt.change()).collect()),
+        });
+    }
+
+    fn even(&self, goals: &mut Vec<Goal>) {
+        let of = |who, figure: &dyn Fn(&Trial) -> Option<f64>| {
+            let half = self.of("spin", who).filter(|t| t.asked == 0.5 || t.asked == 1.0);
+            median(&half.filter_map(figure).collect::<Vec<_>>())
+        };
+        let mut add = |what: &str, bound, figure: &dyn Fn(&Trial) -> Option<f64>| {
+            goals.push(Goal {
+                figure: what.to_owned(),
+                subject: OURS[0],
+                bound,
+                floor: of(NOBODY, figure),
+                found: of(OURS[0], figure),
+            });
+        };
+        add("unevenness at 50 % in 1 ms", EVEN[0], &|trial| trial.unevenness[0]);
+        add("unevenness at 50 % in 10 ms", EVEN[1], &|trial| trial.unevenness[1]);
+        add("stops at 50 %, 99 % (ms)", STOPS_MS, &|trial| Some(trial.stops?.0 / 1e6));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_below_the_floor_is_met_at_the_floor() {
+        let check = |bound, floor, found, expected| {
+            let goal = Goal { figure: "x".to_owned(), subject: "stall", bound, floor, found };
+            assert_eq!(goal.verdict(), expected, "{bound} {floor:?} {found:?}");
+        };
+        check(0.15, Some(0.05), Some(0.15), Some("met"));
+        check(0.15, Some(0.85), Some(0.84), Some("met at the floor"));
+        check(0.15, Some(0.85), Some(0.86), Some("missed"));
+        check(0.15, None, Some(0.16), Some("missed"));
+        check(0.15, Some(0.85), None, None);
+    }
+}
