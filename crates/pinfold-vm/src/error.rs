@@ -45,6 +45,18 @@ pub enum VmError {
         /// The thread.
         tid: Tid,
     },
+    /// The monitor speaks of a machine that is neither its own user's nor the caller's to name.
+    #[error(
+        "the monitor reports threads of process {pid}, which is user {user}'s, but its socket is user {peer}'s"
+    )]
+    ForeignOwner {
+        /// The process of the threads.
+        pid: Tid,
+        /// Its user.
+        user: u32,
+        /// The user who listens at the socket.
+        peer: u32,
+    },
     /// The virtual machine has no vCPU yet.
     #[error("the virtual machine has no vCPU thread")]
     NoVcpus,
@@ -115,6 +127,9 @@ impl VmError {
             VmError::ForeignThread { .. } => {
                 "socket and process belong to different virtual machines, or QEMU runs in a container with process numbers of its own: \
                  name only the socket, or run Pinfold where the process numbers are the same"
+            }
+            VmError::ForeignOwner { .. } => {
+                "name QEMU's own socket, or one whose proxy runs as root, as you or as QEMU's user"
             }
             VmError::Nameless { .. } => {
                 "name its QMP socket (--qmp) or libvirt domain (--libvirt), or start it with -name NAME,debug-threads=on"

@@ -205,8 +205,11 @@ fn greet(
     qmp.set_timeout(COMMAND_TIMEOUT_NS);
     let version = qmp.greeted_version().clone();
     let host = LiveHost::new()?;
-    // Not the child's number: QEMU may have been started through a wrapper such as sudo.
-    let found = threads::find(&host, &mut qmp)?;
+    // What was started is QEMU, by whatever name; a wrapper such as sudo starts another process.
+    let found = match qmp.peer() == Some(child.pid()) {
+        true => threads::discover(&host, child.pid(), Some(&mut qmp))?,
+        false => threads::find(&host, &mut qmp)?,
+    };
     Ok((qmp, found, version))
 }
 

@@ -120,6 +120,12 @@ pub trait Monitor {
         None
     }
 
+    /// The user as whom that process made its socket, if the carrier tells. One that does not
+    /// is a program of the caller's (`virsh`).
+    fn peer_user(&self) -> Option<u32> {
+        None
+    }
+
     /// All that QEMU knows about its threads, asked in one go; `meanwhile` is called once
     /// before the answers are read.
     ///

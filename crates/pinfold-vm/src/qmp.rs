@@ -268,6 +268,10 @@ impl Monitor for Qmp {
     fn peer(&self) -> Option<Tid> {
         self.wire.peer()
     }
+
+    fn peer_user(&self) -> Option<u32> {
+        self.wire.peer_user()
+    }
 }
 
 /// Reads the greeting, or tells what is wrong with the one who should give it.

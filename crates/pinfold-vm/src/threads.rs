@@ -19,10 +19,11 @@ mod process;
 
 use std::collections::BTreeMap;
 
+use pinfold_host::process::own_uid;
 use pinfold_host::{Census, Host, Roll};
 use pinfold_model::{Accelerator, Finding, Role, TaskId, Tid};
 
-use self::process::{Descriptors, Task, kernel_threads, numbers, program_of, tasks};
+use self::process::{Descriptors, Task, kernel_threads, numbers, owner_of, program_of, tasks};
 pub(crate) use self::process::{command_line, leader_of};
 use crate::VmError;
 use crate::argv;
@@ -80,26 +81,35 @@ impl Found {
 
 /// Finds the role of each thread of the QEMU behind a monitor.
 ///
+/// A guest may have taken its QEMU over, so that an answer is the guest's word. Where QEMU itself
+/// is at the other end, it is believed about its own threads alone. Where another process is,
+/// the threads lead to QEMU; see [`find_by_vcpu`].
+///
 /// # Errors
-/// As [`discover`].
+/// As [`discover`]; [`VmError::ForeignOwner`].
 pub fn find(host: &dyn Host, monitor: &mut dyn Monitor) -> Result<Found, VmError> {
     match monitor.peer() {
-        // A socket that another process made (libvirt's, a proxy's) leads to that one.
-        Some(pid) => match discover(host, pid, Some(&mut *monitor)) {
-            Err(VmError::ForeignThread { tid, .. }) => {
-                discover(host, leader_of(host, tid)?, Some(monitor))
-            }
-            // The process has ended or is another user's; QEMU may be there all the same.
-            Err(VmError::NoProcess { .. } | VmError::Host(_)) => find_by_vcpu(host, monitor),
-            answer => answer,
-        },
-        None => find_by_vcpu(host, monitor),
+        Some(pid) if require_qemu(host, pid).is_ok() => discover(host, pid, Some(monitor)),
+        // A socket that another process made (libvirt's, systemd's, a proxy's), or whose maker
+        // has ended or cannot be seen from here.
+        Some(_) | None => find_by_vcpu(host, monitor),
     }
 }
 
+/// The process that the first vCPU's thread belongs to, if that is a QEMU whose owner the one at
+/// the other end may speak for.
 fn find_by_vcpu(host: &dyn Host, monitor: &mut dyn Monitor) -> Result<Found, VmError> {
     let first = monitor.cpus()?.first().ok_or(VmError::NoVcpus)?.thread;
-    discover(host, leader_of(host, first)?, Some(monitor))
+    let pid = leader_of(host, first)?;
+    require_qemu(host, pid)?;
+    if let Some(peer) = monitor.peer_user() {
+        let user = owner_of(host, pid)?;
+        // Root's and the caller's own proxies lead to the machines of others too.
+        if ![0, own_uid(), user].contains(&peer) {
+            return Err(VmError::ForeignOwner { pid, user, peer });
+        }
+    }
+    discover(host, pid, Some(monitor))
 }
 
 /// Finds the role of each thread of process `pid`, with the help of its monitor if there is one.

@@ -259,6 +259,7 @@ fn joins_a_virtual_machine_by_the_users_own_socket() {
     let host = LiveHost::new().unwrap();
     let mut qmp = Qmp::connect(&qmp, 10 * SECOND, SystemClock).unwrap();
     assert_eq!(qmp.peer(), Some(child.pid()));
+    assert_eq!(qmp.peer_user(), Some(pinfold_host::process::own_uid()));
     let found = threads::find(&host, &mut qmp).unwrap();
     let pid = found.pid;
     assert_eq!(pid, child.pid());

@@ -64,6 +64,7 @@ pub fn vm_failure(error: &VmError) -> Failure {
         | VmError::NoProcess { .. }
         | VmError::NotQemu { .. }
         | VmError::ForeignThread { .. }
+        | VmError::ForeignOwner { .. }
         | VmError::NoVcpus
         | VmError::Nameless { .. }
         | VmError::OneThread { .. }

@@ -70,6 +70,11 @@ impl Wire {
         u32::try_from(credentials.pid.as_raw_pid()).ok().filter(|pid| *pid > 0).map(Tid)
     }
 
+    /// The user as whom it listens; `None` if the kernel does not tell.
+    pub(super) fn peer_user(&self) -> Option<u32> {
+        Some(sockopt::socket_peercred(&self.stream).ok()?.uid.as_raw())
+    }
+
     pub(super) fn path(&self) -> &str {
         &self.path
     }

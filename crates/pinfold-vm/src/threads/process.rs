@@ -6,6 +6,7 @@
 //! Kernel doc: <https://docs.kernel.org/filesystems/proc.html>.
 
 use pinfold_host::proc_stat::ProcStat;
+use pinfold_host::proc_status::ProcStatus;
 use pinfold_host::{Host, HostError, paths, proc_stat, proc_status};
 use pinfold_model::{Role, TaskId, Tid};
 
@@ -46,9 +47,18 @@ pub(super) fn tasks(host: &dyn Host, pid: Tid, tids: &[Tid]) -> Result<Vec<Task>
 
 /// The first thread of the process that a thread belongs to.
 pub(crate) fn leader_of(host: &dyn Host, tid: Tid) -> Result<Tid, VmError> {
+    Ok(status_of(host, tid)?.tgid)
+}
+
+/// The user as whom a process runs.
+pub(super) fn owner_of(host: &dyn Host, pid: Tid) -> Result<u32, VmError> {
+    Ok(status_of(host, pid)?.uid)
+}
+
+fn status_of(host: &dyn Host, tid: Tid) -> Result<ProcStatus, VmError> {
     let path = paths::process_status(tid);
     let text = host.read_text(&path).map_err(|error| gone(error, tid))?;
-    Ok(proc_status::parse(&text).map_err(|error| error.at(&path))?.tgid)
+    Ok(proc_status::parse(&text).map_err(|error| error.at(&path))?)
 }
 
 /// File name of a process's program: of its executable where that may be read (a program that

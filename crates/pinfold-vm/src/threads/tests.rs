@@ -6,10 +6,13 @@ use serde_json::{Value, json};
 use super::*;
 
 /// Answers as QEMU would.
+#[derive(Default)]
 struct Recorded {
     kvm: bool,
     cpus: Vec<(u32, u32)>,
     iothreads: Vec<(&'static str, u32)>,
+    peer: Option<Tid>,
+    peer_user: Option<u32>,
 }
 
 impl Monitor for Recorded {
@@ -21,6 +24,14 @@ impl Monitor for Recorded {
             "query-cpus-fast" => self.cpus.iter().map(cpu).collect(),
             _ => self.iothreads.iter().map(iothread).collect(),
         })
+    }
+
+    fn peer(&self) -> Option<Tid> {
+        self.peer
+    }
+
+    fn peer_user(&self) -> Option<u32> {
+        self.peer_user
     }
 }
 
@@ -77,6 +88,7 @@ fn believes_the_monitor_before_names() {
         kvm: false, // not asked: the descriptors tell
         cpus: vec![(0, 103), (1, 104)],
         iothreads: vec![("io-disk-with-long-name", 101)],
+        ..Recorded::default()
     };
     host.insert_link("/proc/100/fd/9", "anon_inode:kvm-vm");
     let found = discover(&host, QEMU, Some(&mut monitor)).unwrap();
@@ -100,7 +112,8 @@ fn believes_the_monitor_before_names() {
 fn finds_kernel_threads_outside_the_process() {
     let kernel =
         [(53, "rcu_preempt"), (150, "vhost-100"), (151, "vhost-999"), (152, "kvm-pit/100")];
-    let monitor = || Recorded { kvm: true, cpus: vec![(0, 101)], iothreads: vec![] };
+    let monitor =
+        || Recorded { kvm: true, cpus: vec![(0, 101)], iothreads: vec![], ..Recorded::default() };
     let mut host = host(&[(101, "CPU 0/KVM"), (102, "vhost-100")], &kernel);
     let inside = ["101 vcpu(0)", "100 emulator", "102 vhost(0)"];
     let found = discover(&host, QEMU, Some(&mut monitor())).unwrap();
@@ -121,8 +134,12 @@ fn finds_kernel_threads_outside_the_process() {
 #[test]
 fn recognises_vcpus_in_one_thread() {
     let tree = host(&[(101, "ALL CPUs/TCG")], &[]);
-    let mut monitor =
-        Recorded { kvm: false, cpus: vec![(0, 101), (1, 101), (2, 101)], iothreads: vec![] };
+    let mut monitor = Recorded {
+        kvm: false,
+        cpus: vec![(0, 101), (1, 101), (2, 101)],
+        iothreads: vec![],
+        ..Recorded::default()
+    };
     for found in [discover(&tree, QEMU, Some(&mut monitor)), discover(&tree, QEMU, None)] {
         let found = found.unwrap();
         assert_eq!(roles(&found), ["101 vcpu(0)", "100 emulator"]);
@@ -133,7 +150,8 @@ fn recognises_vcpus_in_one_thread() {
     }
 
     let check = |name: &str, expected: Accelerator| {
-        let mut monitor = Recorded { kvm: false, cpus: vec![(0, 101)], iothreads: vec![] };
+        let mut monitor =
+            Recorded { kvm: false, cpus: vec![(0, 101)], iothreads: vec![], ..Recorded::default() };
         let found = discover(&host(&[(101, name)], &[]), QEMU, Some(&mut monitor)).unwrap();
         assert_eq!(found.accelerator, Some(expected), "{name}");
         found.require_own_threads().unwrap();
@@ -176,12 +194,13 @@ fn refuses_what_is_no_virtual_machine() {
         discover(&tree, QEMU, None).unwrap_err(),
         "the threads of process 100 have no names of their own, so its vCPUs cannot be told from the rest",
     );
-    let mut foreign = Recorded { kvm: false, cpus: vec![(0, 555)], iothreads: vec![] };
+    let mut foreign =
+        Recorded { kvm: false, cpus: vec![(0, 555)], iothreads: vec![], ..Recorded::default() };
     check(
         discover(&tree, QEMU, Some(&mut foreign)).unwrap_err(),
         "QEMU's monitor reports thread 555, which is no thread of process 100",
     );
-    let mut none = Recorded { kvm: false, cpus: vec![], iothreads: vec![] };
+    let mut none = Recorded { kvm: false, cpus: vec![], iothreads: vec![], ..Recorded::default() };
     check(
         discover(&tree, QEMU, Some(&mut none)).unwrap_err(),
         "the virtual machine has no vCPU thread",
@@ -195,4 +214,50 @@ fn refuses_what_is_no_virtual_machine() {
     tree.insert_file("/proc/100/cmdline", "");
     tree.insert_file("/proc/100/comm", "kworker/0:1\n");
     check(discover(&tree, QEMU, None).unwrap_err(), "process 100 is not QEMU: it runs kworker/0:1");
+}
+
+/// Process 1 beside the QEMU of [`host`], with threads that a lie can name.
+fn host_with_init() -> TreeHost {
+    let mut tree = host(&[(101, "CPU 0/KVM")], &[]);
+    let stat = format!("1 (systemd) S 0 1 1 0 -1 0 {}1 {} 0\n", "0 ".repeat(12), "0 ".repeat(17));
+    tree.insert_file("/proc/1/task/1/stat", stat);
+    tree.insert_file("/proc/1/status", "Name:\tsystemd\nTgid:\t1\nPPid:\t0\nUid:\t0\t0\t0\t0\n");
+    tree.insert_link("/proc/1/exe", "/usr/lib/systemd/systemd");
+    tree
+}
+
+/// A monitor whose first vCPU is this thread, with who listens at its socket.
+fn monitor(vcpu: u32, peer: Option<u32>, peer_user: u32) -> Recorded {
+    let peer = peer.map(Tid);
+    Recorded { cpus: vec![(0, vcpu)], peer, peer_user: Some(peer_user), ..Recorded::default() }
+}
+
+#[test]
+fn a_qemu_that_was_taken_over_cannot_pass_another_process_off_as_its_machine() {
+    let tree = host_with_init();
+    let check = |vcpu: u32, peer: Option<u32>, expected: &str| {
+        let error = find(&tree, &mut monitor(vcpu, peer, 0)).unwrap_err();
+        assert_eq!(error.to_string(), expected, "vCPU {vcpu} told by {peer:?}");
+    };
+    let not_its_own =
+        |tid| format!("QEMU's monitor reports thread {tid}, which is no thread of process 100");
+    check(1, Some(QEMU.0), &not_its_own(1));
+    check(555, Some(QEMU.0), &not_its_own(555));
+    // Whoever made the socket for it: init, which is no machine, or one who has ended.
+    for peer in [Some(1), Some(7), None] {
+        check(1, peer, "process 1 is not QEMU: it runs systemd");
+        check(555, peer, "there is no process 555");
+    }
+}
+
+#[test]
+fn a_socket_that_another_process_made_leads_to_its_qemu() {
+    let tree = host_with_init();
+    for peer in [Some(QEMU.0), Some(1), Some(7), None] {
+        let found = find(&tree, &mut monitor(101, peer, 0)).unwrap();
+        assert_eq!(roles(&found), ["101 vcpu(0)", "100 emulator"], "{peer:?}");
+    }
+    let error = find(&tree, &mut monitor(101, Some(7), 4_000_000)).unwrap_err();
+    let expected = "the monitor reports threads of process 100, which is user 0's, but its socket is user 4000000's";
+    assert_eq!(error.to_string(), expected);
 }
