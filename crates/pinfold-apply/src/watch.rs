@@ -523,10 +523,17 @@ impl Watcher {
                         *original = inherited;
                     }
                 }
+                Undo::WriteSetting { masks, .. } => {
+                    let new = masks.iter_mut().filter(|(task, _)| !self.seen.contains(&task.tid));
+                    for (_, original) in new {
+                        if let Some(inherited) = past.inherited_mask(self.target.pid, original) {
+                            original.clone_from(inherited);
+                        }
+                    }
+                }
                 Undo::WriteFile { .. }
                 | Undo::RemoveGroup { .. }
                 | Undo::MoveTasks { .. }
-                | Undo::WriteSetting { .. }
                 | Undo::LeavePages { .. } => {}
             }
         }
@@ -535,12 +542,19 @@ impl Watcher {
 
     fn done(&self, Chosen { task, step, clue }: Chosen, found: String) -> WatchEvent {
         let role = self.role(task);
-        match (step.change, self.seen.contains(&task.tid)) {
-            (Change::SetAffinity { mask, .. }, false) => {
-                WatchEvent::Placed { task, role, pus: mask }
-            }
-            (change, _) => {
-                let change = change.to_string();
+        let pus = match &step.change {
+            Change::SetAffinity { mask, .. } => Some(mask.clone()),
+            Change::WriteSetting { value, .. } => CpuSet::parse_list(value).ok(),
+            Change::WriteFile { .. }
+            | Change::MakeGroup { .. }
+            | Change::MoveTasks { .. }
+            | Change::SetPolicy { .. }
+            | Change::MovePages { .. } => None,
+        };
+        match pus.filter(|_| !self.seen.contains(&task.tid)) {
+            Some(pus) => WatchEvent::Placed { task, role, pus },
+            None => {
+                let change = step.change.to_string();
                 WatchEvent::Repaired { task, role, change, found, clue }
             }
         }

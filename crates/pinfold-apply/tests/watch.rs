@@ -9,12 +9,14 @@
 
 mod common;
 
-use common::{Bench, Case, assert_same, set, v1, v1_machine_group, v2, v2_systemd};
+use common::{
+    Bench, Case, assert_same, pin, set, v1, v1_libvirt, v1_machine_group, v2, v2_systemd,
+};
 use pinfold_apply::{
-    Extent, Journal, MAX_REPAIRS, Roles, WatchEvent, Watcher, apply, undo, unobserved,
+    Extent, Journal, MAX_REPAIRS, Roles, Rules, WatchEvent, Watcher, apply, undo, unobserved,
 };
 use pinfold_host::{Host, HostMut as _, SimHost, paths};
-use pinfold_model::{IsolationScope, Policy, Role, TaskId, Tid};
+use pinfold_model::{IsolationScope, Lifetime, Policy, Role, TaskId, Tid};
 
 /// Roles as QMP would tell them: what the test has put in.
 struct Told {
@@ -99,6 +101,30 @@ fn a_hotplugged_vcpu_is_placed_at_the_next_tick() {
     assert!(expected.clone_thread(Tid(500), Tid(510)));
     assert!(undo(&case.host, &mut scene.journal).is_complete());
     assert_same(&expected.snapshot(), &case.host, "hotplug");
+}
+
+#[test]
+fn a_hotplugged_vcpu_of_a_domain_is_placed_through_libvirt() {
+    let (mut case, bench) = (v1_libvirt(), Bench::new());
+    let mut second = case.plan.vnodes[0].threads[0].clone();
+    second.role = Role::Vcpu(1);
+    case.plan.vnodes[0].threads.insert(1, second);
+    let mut kept = case.target.kept[0].clone();
+    kept.setting = pin("vcpupin 1", Lifetime::Running);
+    kept.rules = Rules::Masks(Role::Vcpu(1));
+    case.target.kept.push(kept.clone());
+    let before = case.host.affinity(Tid(500)).unwrap();
+    let mut scene = Scene::new(&case, &bench);
+    let task = born(&case.host, 510);
+    case.host.keep_pin(kept.setting.clone(), None, &[Tid(510)]);
+    scene.told.roles.push((task, Role::Vcpu(1)));
+    let placed = WatchEvent::Placed { task, role: Role::Vcpu(1), pus: set("1") };
+    let events = scene.tick();
+    assert!(events.contains(&placed), "{events:?}");
+    assert_eq!(case.host.setting(&kept.setting).unwrap().as_deref(), Some("1"));
+    assert_eq!(scene.mask(510), "1");
+    assert!(undo(&case.host, &mut scene.journal).is_complete());
+    assert_eq!(case.host.affinity(Tid(510)).unwrap(), before, "not the emulator's, which was ours");
 }
 
 #[test]

@@ -21,8 +21,13 @@ const KEEPER_NS: u64 = 20_000_000_000;
 
 /// The running machine.
 pub fn host() -> Result<LiveHost, Failure> {
+    host_within(KEEPER_NS)
+}
+
+/// The same for one who cannot wait so long for a program that keeps settings.
+pub fn host_within(keeper_ns: u64) -> Result<LiveHost, Failure> {
     let host = LiveHost::new().map_err(|error| host_failure(&error))?;
-    Ok(host.with_keeper(Systemd::new(KEEPER_NS)).with_keeper(LibvirtKeeper::new(KEEPER_NS)))
+    Ok(host.with_keeper(Systemd::new(keeper_ns)).with_keeper(LibvirtKeeper::new(keeper_ns)))
 }
 
 /// A failure of the door to the kernel, with a way out where the error number tells one.

@@ -1,9 +1,10 @@
 //! Which virtual machine a command means, and how its threads are found again later.
 
-use pinfold_apply::{Kept, Roles, Rules, Target};
+use pinfold_apply::{Kept, Record, Roles, Rules, Target};
 use pinfold_host::{Host, LiveHost, SystemClock};
 use pinfold_model::{
-    CpuSet, Finding, Lifetime, MemoryPlan, PuId, Role, Setting, TaskId, Tid, VnodePlan,
+    Change, CpuSet, Finding, Keeper, Lifetime, MemoryPlan, Plan, PuId, Role, Setting, TaskId,
+    ThreadPlan, Tid, VnodePlan,
 };
 use pinfold_vm::libvirt::{
     Domain, DomainMonitor, Libvirt, NUMATUNE, PinTarget, Pins, memory_value,
@@ -150,15 +151,7 @@ impl ManagedDomain {
             for thread in &vnode.threads {
                 // Others share the emulator's pin; Pinfold sets their masks itself.
                 let Ok(target) = PinTarget::of(&thread.role) else { continue };
-                kept.push(Kept {
-                    setting: self.setting(&target.key(), *lifetime)?,
-                    value: thread.pus.to_string(),
-                    rules: match lifetime {
-                        Lifetime::Running => Rules::Masks(thread.role.clone()),
-                        Lifetime::Lasting => Rules::NextStart,
-                    },
-                    reason: format!("{}: {}", thread.role, thread.reason),
-                });
+                kept.push(pin(thread, self.setting(&target.key(), *lifetime)?));
             }
             if let Some(memory) = &vnode.memory {
                 match self.memory(memory, *lifetime)? {
@@ -198,6 +191,38 @@ impl ManagedDomain {
     fn setting(&self, key: &str, lifetime: Lifetime) -> Result<Setting, Failure> {
         self.libvirt.setting(&self.domain, key, lifetime).map_err(|e| vm_failure(&e))
     }
+}
+
+/// What libvirt is to keep for the threads of a role, by this setting.
+fn pin(thread: &ThreadPlan, setting: Setting) -> Kept {
+    Kept {
+        value: thread.pus.to_string(),
+        rules: match setting.lifetime {
+            Lifetime::Running => Rules::Masks(thread.role.clone()),
+            Lifetime::Lasting => Rules::NextStart,
+        },
+        reason: format!("{}: {}", thread.role, thread.reason),
+        setting,
+    }
+}
+
+/// What libvirt keeps of a placement that is in force: the masks of all roles that it has pins
+/// for, if the journal tells of a domain. vCPUs that are plugged in later are among them.
+///
+/// Where libvirt had everything as planned already, nothing was changed through it and nothing
+/// is told of it: what is put right is then what libvirt says too.
+pub fn kept_since(plan: &Plan, record: &Record) -> Vec<Kept> {
+    let domain = record.steps().find_map(|(_, step)| {
+        let Change::WriteSetting { setting, .. } = &step.change else { return None };
+        matches!(setting.keeper, Keeper::Libvirt { .. }).then_some(setting)
+    });
+    let Some(domain) = domain else { return Vec::new() };
+    let kept = plan.threads().filter_map(|(_, thread)| {
+        let key = PinTarget::of(&thread.role).ok()?.key();
+        let lifetime = Lifetime::Running;
+        Some(pin(thread, Setting { key, lifetime, ..Setting::clone(domain) }))
+    });
+    kept.collect()
 }
 
 /// Whether a domain's definition is changed beside the domain that runs.

@@ -7,8 +7,8 @@
 mod daemon;
 
 use daemon::Daemon;
-use pinfold_host::process::{Output, capture, find_program};
-use pinfold_host::{Host as _, LiveHost};
+use pinfold_host::process::{Output, Spawn, Stdio, capture, find_program, own_pid};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock};
 use pinfold_model::{CpuSet, PuId, Tid};
 
 const NAME: &str = "pinfold-test";
@@ -118,6 +118,47 @@ fn apply_goes_through_libvirt_and_back() {
     let undone = pinfold(&daemon, &["undo"]);
     good(&undone);
     assert_eq!((masks(pid), xml(&daemon, &["--inactive"])), before, "{}", undone.stderr_text());
+}
+
+#[test]
+fn watch_puts_pins_right_through_libvirt() {
+    if LiveHost::new().expect("a host").affinity(own_pid()).expect("a mask").len() < 2 {
+        eprintln!("skipped: with one PU nothing can be moved");
+        return;
+    }
+    let Some(daemon) = domain("") else { return };
+    let (file, one) = plan(&daemon);
+    good(&pinfold(&daemon, &["apply", "--libvirt", NAME, "--plan", &file]));
+    let state = format!("--state-dir={}/state", root(&daemon));
+    let log = format!("{}/watch.log", root(&daemon));
+    let line = "exec \"$@\" >\"$0\" 2>&1";
+    let mut watch = Spawn::new("sh")
+        .args(["-c", line, &log, env!("CARGO_BIN_EXE_pinfold"), &state, "watch"])
+        .stdin(Stdio::Null)
+        .die_with_parent(true)
+        .start()
+        .expect("pinfold starts");
+    let told = |words: &str| {
+        let log = || pinfold_host::user::read_text(&log).unwrap_or_default();
+        for _ in 0..600 {
+            if log().contains(words) {
+                return;
+            }
+            SystemClock.sleep_ns(SECOND_NS / 20);
+        }
+        panic!("waited in vain for {words} in:\n{}", log());
+    };
+    told("watching 1 placement(s)");
+    // Behind the kernel's mask libvirt's own word is another too.
+    let elsewhere = format!("0-{}", one.iter().map(|pu| pu.0).max().unwrap_or(0).max(1));
+    daemon.virsh(&["vcpupin", NAME, "0", &elsewhere, "--live"]).expect("it moves");
+    told("(vcpu(0)) had moved");
+    watch.kill().expect("it ends");
+    let xml = xml(&daemon, &[]);
+    assert!(xml.contains(&format!("<vcpupin vcpu='0' cpuset='{one}'/>")), "{xml}");
+    let all = masks(pid(&daemon));
+    assert!(all.iter().all(|(_, mask)| *mask == one), "{all:?}");
+    good(&pinfold(&daemon, &["undo"]));
 }
 
 #[test]

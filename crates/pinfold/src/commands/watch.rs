@@ -23,15 +23,18 @@ use crate::failure::{Exit, Failure};
 use crate::guard::Guard;
 use crate::metrics::{Counts, Metrics};
 use crate::output::{self, data, say};
+use crate::target::kept_since;
 use crate::watching::{COMPARE_NS, Due, Ear, Rounds, TICK_NS};
 use crate::{common, interrupt, place, time, watching};
 
 /// A QEMU that does not answer holds the others up for so long at most.
 const QMP_TIMEOUT_NS: u64 = 1_000_000_000;
+/// And so does a libvirt: less than the silence after which real-time rights are taken away.
+const KEEPER_NS: u64 = 2_000_000_000;
 
 /// Watches until it is ended.
 pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> {
-    let host = common::host()?;
+    let host = common::host_within(KEEPER_NS)?;
     let clock = SystemClock;
     let state = common::state(state)?;
     let lock = state.lock("watch.lock").map_err(|error| common::host_failure(&error))?;
@@ -203,7 +206,7 @@ impl Desk<'_> {
             .tellers
             .roles(self.host, pid)
             .unwrap_or_else(|_| status::threads_by_journal(&plan, record));
-        let target = Target::new(pid, threads);
+        let target = Target { kept: kept_since(&plan, record), ..Target::new(pid, threads) };
         let watcher = Watcher::new(self.host, &plan, &target).map_err(|error| error.to_string())?;
         let guard = self.guards.remove(&header.id);
         let new = || Guard::after(header.supervisor, &plan, self.journals, &header.id);
