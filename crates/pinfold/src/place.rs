@@ -1,14 +1,18 @@
 //! Applying and taking back, for the commands: journal, steps, findings.
 
-use pinfold_apply::{Applied, ApplyError, Journal, Journals, NewJournal, Target, UndoReport};
+use std::ops::ControlFlow;
+
+use pinfold_apply::{
+    Applied, ApplyError, Event, Journal, Journals, NewJournal, Target, UndoReport,
+};
 use pinfold_host::LiveHost;
 use pinfold_model::{Plan, Severity};
 use pinfold_plan::schema;
 
-use crate::common;
 use crate::failure::{Exit, Failure};
 use crate::guard::Guard;
 use crate::output::say;
+use crate::{common, interrupt};
 
 /// A failure of the apply crate. If something could not be taken back, that is what counts.
 pub fn apply_failure(error: &ApplyError) -> Failure {
@@ -28,29 +32,38 @@ pub fn journals<'c>(
     Journals::open(state, clock).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))
 }
 
+/// What a [request to stop](interrupt::requested) does to an apply that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnStop {
+    /// What was done is taken back.
+    TakeBack,
+    /// It is finished: whoever applies looks for the request afterwards, or there is none.
+    Finish,
+}
+
 /// Makes a plan true, journalled. The journal is held until it is dropped: while it lives no
 /// other Pinfold works on the same machine.
 pub fn apply<'c>(
     host: &LiveHost,
-    plan: &Plan,
-    target: &Target,
+    (plan, target): (&Plan, &Target),
     journals: &Journals<'c>,
+    on_stop: OnStop,
 ) -> Result<(Applied, Journal<'c>), Failure> {
     let mut journal = begin(host, plan, target, journals)?;
-    let applied = make_true(host, plan, target, &mut journal)?;
+    let applied = make_true(host, (plan, target), &mut journal, on_stop)?;
     Ok((applied, journal))
 }
 
 /// The same for one who stays: a plan with real-time threads is guarded before it is made true.
 pub fn apply_guarded<'c>(
     host: &LiveHost,
-    plan: &Plan,
-    target: &Target,
+    (plan, target): (&Plan, &Target),
     journals: &Journals<'c>,
+    on_stop: OnStop,
 ) -> Result<(Applied, Journal<'c>, Option<Guard>), Failure> {
     let mut journal = begin(host, plan, target, journals)?;
     let guard = Guard::of(plan, journals, &journal.record().header.id)?;
-    match make_true(host, plan, target, &mut journal) {
+    match make_true(host, (plan, target), &mut journal, on_stop) {
         Ok(applied) => Ok((applied, journal, guard)),
         Err(failure) => {
             if let Some(guard) = guard {
@@ -75,17 +88,32 @@ fn begin<'c>(
 
 fn make_true(
     host: &LiveHost,
-    plan: &Plan,
-    target: &Target,
+    (plan, target): (&Plan, &Target),
     journal: &mut Journal<'_>,
+    on_stop: OnStop,
 ) -> Result<Applied, Failure> {
-    let mut observer = pinfold_apply::unobserved();
-    pinfold_apply::apply(host, plan, target, journal, &mut observer).map_err(|e| apply_failure(&e))
+    let is_asked = || on_stop == OnStop::TakeBack && interrupt::requested();
+    let mut observer = |_: &Event<'_>| match is_asked() {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    };
+    match pinfold_apply::apply(host, plan, target, journal, &mut observer) {
+        Ok(applied) if !is_asked() => Ok(applied),
+        Ok(_) | Err(ApplyError::Abandoned { .. }) => {
+            take_back(host, journal)?;
+            Err(Failure::new(Exit::Interrupted, "interrupted; what was done was taken back"))
+        }
+        Err(error) => Err(apply_failure(&error)),
+    }
 }
 
 /// Takes everything back; what could not be restored is a failure that names it.
 pub fn undo(host: &LiveHost, mut journal: Journal<'_>) -> Result<UndoReport, Failure> {
-    let report = pinfold_apply::undo(host, &mut journal);
+    take_back(host, &mut journal)
+}
+
+fn take_back(host: &LiveHost, journal: &mut Journal<'_>) -> Result<UndoReport, Failure> {
+    let report = pinfold_apply::undo(host, journal);
     for finding in report.near.iter().chain(&report.vanished).chain(&report.changed) {
         say(&finding.to_string());
     }

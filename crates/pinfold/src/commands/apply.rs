@@ -8,7 +8,7 @@ use pinfold_vm::Monitor;
 use crate::cli::ApplyArgs;
 use crate::failure::Failure;
 use crate::output::{data, say};
-use crate::place::apply_failure;
+use crate::place::{OnStop, apply_failure};
 use crate::target::{Definition, Vm, placeable, vm_failure};
 use crate::{common, interrupt, place, watching};
 
@@ -32,6 +32,8 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
     }
     let state = common::state(state)?;
     let journals = place::journals(&state, &clock)?;
+    // From here on a request to stop finds something to take back.
+    interrupt::install()?;
     match arguments.watch {
         true => stay(&host, (&plan, &target), &journals, vm.teller.monitor()),
         false => leave(&host, (&plan, &target), &journals),
@@ -41,12 +43,12 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
 /// Makes the plan true and goes.
 fn leave(
     host: &LiveHost,
-    (plan, target): (&Plan, &Target),
+    placed: (&Plan, &Target),
     journals: &Journals<'_>,
 ) -> Result<(), Failure> {
-    let (applied, journal) = place::apply(host, plan, target, journals)?;
+    let (applied, journal) = place::apply(host, placed, journals, OnStop::TakeBack)?;
     place::report(&applied);
-    place::tell_unguarded(plan);
+    place::tell_unguarded(placed.0);
     let id = &journal.record().header.id;
     say(&format!("in force until `pinfold undo {id}`; `pinfold status` compares"));
     Ok(())
@@ -55,16 +57,16 @@ fn leave(
 /// Makes the plan true and keeps it so until it is asked to end.
 fn stay(
     host: &LiveHost,
-    (plan, target): (&Plan, &Target),
+    placed: (&Plan, &Target),
     journals: &Journals<'_>,
     monitor: Option<&mut dyn Monitor>,
 ) -> Result<(), Failure> {
-    let (applied, mut journal, mut guard) = place::apply_guarded(host, plan, target, journals)?;
+    let (applied, mut journal, mut guard) =
+        place::apply_guarded(host, placed, journals, OnStop::TakeBack)?;
     place::report(&applied);
-    interrupt::install()?;
     say("watching; ctrl-C takes the placement back");
     let with = (monitor, guard.as_mut());
-    let watched = watching::watch(host, &SystemClock, (plan, target), &mut journal, with);
+    let watched = watching::watch(host, &SystemClock, placed, &mut journal, with);
     place::undo(host, journal)?;
     if let Some(guard) = guard {
         guard.end();

@@ -17,6 +17,7 @@ use pinfold_vm::threads;
 use crate::cli::LibvirtHookArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::say;
+use crate::place::OnStop;
 use crate::target::{placeable, vm_failure};
 use crate::{common, place};
 
@@ -57,7 +58,8 @@ fn started(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failu
     let target = placeable(&found);
     let state = common::state(state)?;
     let journals = place::journals(&state, &clock)?;
-    let (applied, _journal) = place::apply(&host, &plan, &target, &journals)?;
+    let placed = (&plan, &target);
+    let (applied, _journal) = place::apply(&host, placed, &journals, OnStop::Finish)?;
     place::report(&applied);
     place::tell_unguarded(&plan);
     Ok(())

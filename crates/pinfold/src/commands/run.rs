@@ -10,6 +10,7 @@ use crate::cli::RunArgs;
 use crate::failure::{Exit, Failure};
 use crate::guard::Guard;
 use crate::output::say;
+use crate::place::OnStop;
 use crate::target::{placeable, vm_failure};
 use crate::{common, interrupt, place, watching};
 
@@ -44,7 +45,8 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
         say(&finding.to_string());
     }
     let target = placeable(&vm.found);
-    let (applied, mut journal, mut guard) = place::apply_guarded(&host, &plan, &target, &journals)?;
+    let (applied, mut journal, mut guard) =
+        place::apply_guarded(&host, (&plan, &target), &journals, OnStop::TakeBack)?;
     place::report(&applied);
     let placed = (&plan, &target, &mut journal);
     let watched = go(&mut vm, &host, placed, guard.as_mut());

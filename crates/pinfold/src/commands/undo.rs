@@ -5,7 +5,7 @@ use pinfold_host::SystemClock;
 use crate::cli::UndoArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, say};
-use crate::{common, place};
+use crate::{common, interrupt, place};
 
 /// Takes back one apply, or all.
 pub fn undo(arguments: &UndoArgs, state: Option<&str>) -> Result<(), Failure> {
@@ -36,6 +36,8 @@ pub fn undo(arguments: &UndoArgs, state: Option<&str>) -> Result<(), Failure> {
         }
         (None, _, _) => in_force,
     };
+    // What is begun is finished, also when it is asked to stop.
+    interrupt::install()?;
     let mut first_failure = None;
     for id in ids {
         // One that cannot be taken back does not keep the others.

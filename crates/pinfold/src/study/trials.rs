@@ -14,7 +14,7 @@ use super::job::{Bell, Ended, Job};
 use super::probes::{Observation, need_threads, one_figure};
 use crate::failure::Failure;
 use crate::guard::{Beating, Guard};
-use crate::place;
+use crate::place::{self, OnStop};
 use crate::tune::loads::HostSide;
 
 /// The figure that every trial has: from the start of its command until its output ended.
@@ -185,9 +185,13 @@ impl<'a, 'f> Trials<'a, 'f> {
         let mut in_force = None;
         if let Some(plan) = self.plan {
             let target = Target::new(job.child().task().tid, threads.clone());
-            let (_, journal, guard) =
-                place::apply_guarded(self.means.host, plan, &target, self.means.journals)
-                    .map_err(failed)?;
+            let (_, journal, guard) = place::apply_guarded(
+                self.means.host,
+                (plan, &target),
+                self.means.journals,
+                OnStop::Finish,
+            )
+            .map_err(failed)?;
             let beating = guard.map(|guard: Guard| Beating::start(guard)).transpose();
             in_force = Some(InForce { journal, beating: beating.map_err(failed)? });
         }

@@ -20,6 +20,7 @@ use super::yielding::Yielding;
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
 use crate::guard::{Beating, Guard};
+use crate::place::OnStop;
 use crate::target::placeable;
 
 /// Patience with a QEMU that is asked to end.
@@ -157,7 +158,7 @@ impl VmStarter<'_> {
         let own =
             host_side.tasks(self.host).map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
         let target = Target { own, ..placeable(&vm.found) };
-        crate::place::apply_guarded(self.host, plan, &target, journals)
+        crate::place::apply_guarded(self.host, (plan, &target), journals, OnStop::Finish)
     }
 
     fn use_guest(
