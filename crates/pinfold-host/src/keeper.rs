@@ -3,6 +3,10 @@
 //! A [`SettingKeeper`] is a client of one such program. That of systemd is here, because every
 //! host may have it; libvirt's is in the crate that knows virtual machines. All are child
 //! processes with words of their own as arguments, never a shell.
+//!
+//! They die with Pinfold: one that went on after a `kill -9` could make its change when an `undo`
+//! has compared and gone. Each is waited for by the thread that starts it, which is the parent
+//! that the kernel means. What the program itself was asked for already it may still do.
 
 use std::fmt::Debug;
 
@@ -73,7 +77,8 @@ impl Systemd {
     }
 
     fn run(&self, setting: &Setting, words: &[&str]) -> Result<String, HostError> {
-        let output = process::capture(&self.program, words, self.timeout_ns)?;
+        let call = process::Spawn::new(&self.program).args(words).die_with_parent(true);
+        let output = call.capture(self.timeout_ns)?;
         if output.status.success() {
             return Ok(output.stdout_text());
         }

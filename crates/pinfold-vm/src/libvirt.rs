@@ -132,7 +132,9 @@ impl Libvirt {
     /// Runs one subcommand with `--option=value` arguments and returns its output.
     fn virsh(&self, command: &str, options: &[(&str, &str)]) -> Result<String, VmError> {
         let words = self.words(command, options);
-        let output = process::capture(&self.virsh, &words, self.timeout_ns)?;
+        // It must not make its change when a Pinfold that was killed is cleared up after.
+        let call = process::Spawn::new(&self.virsh).args(&words).die_with_parent(true);
+        let output = call.capture(self.timeout_ns)?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() {
             return Ok(text(&output.stdout));

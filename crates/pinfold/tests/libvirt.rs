@@ -7,7 +7,7 @@
 mod daemon;
 
 use daemon::Daemon;
-use pinfold_host::process::{Output, Spawn, Stdio, capture, find_program, own_pid};
+use pinfold_host::process::{Output, Signaled, Spawn, Stdio, capture, find_program, own_pid};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock};
 use pinfold_model::{CpuSet, PuId, Tid};
 
@@ -159,6 +159,49 @@ fn watch_puts_pins_right_through_libvirt() {
     let all = masks(pid(&daemon));
     assert!(all.iter().all(|(_, mask)| *mask == one), "{all:?}");
     good(&pinfold(&daemon, &["undo"]));
+}
+
+/// A virsh that waits before it pins, as one does whose libvirt is busy.
+#[test]
+fn a_kill_ends_the_virsh_that_is_about_to_pin() {
+    let Some(daemon) = domain("") else { return };
+    let pid = pid(&daemon);
+    let before = (masks(pid), xml(&daemon, &[]));
+    let (file, _) = plan(&daemon);
+    let slow = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| slow.path().join(name).to_string_lossy().into_owned();
+    let virsh = find_program("virsh").expect("it was found before");
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *pin*--live*) echo > {begun}; sleep 2; echo > {late};; esac\nexec {virsh} \"$@\"\n",
+        begun = path("begun"),
+        late = path("late"),
+    );
+    pinfold_host::user::write_atomic(&path("text"), script.as_bytes()).expect("written");
+    // Written by others: a file that is open for writing in a child of another test cannot be run.
+    run("cp", &[&path("text"), &path("virsh")]);
+    run("chmod", &["0755", &path("virsh")]);
+    let search = format!("{}:{}", slow.path().display(), std::env::var("PATH").expect("PATH"));
+    let mut placing = Spawn::new(env!("CARGO_BIN_EXE_pinfold"))
+        .args([&format!("--state-dir={}/state", root(&daemon)), "apply", "--libvirt", NAME])
+        .args(["--plan", &file])
+        .env("PATH", &search)
+        .env("LIBVIRT_DEFAULT_URI", &daemon.uri())
+        .stdin(Stdio::Null)
+        .die_with_parent(true)
+        .start()
+        .expect("pinfold starts");
+    let is_there = |name: &str| pinfold_host::user::exists(&path(name));
+    let begun = (0..1000).any(|_| {
+        SystemClock.sleep_ns(SECOND_NS / 50);
+        is_there("begun")
+    });
+    assert!(begun, "it comes to the first pin");
+    placing.signal(Signaled::Kill).expect("killed");
+    placing.wait().expect("it ends");
+    good(&pinfold(&daemon, &["undo"]));
+    SystemClock.sleep_ns(3 * SECOND_NS);
+    assert!(!is_there("late"), "the virsh of the killed Pinfold went on");
+    assert_eq!((masks(pid), xml(&daemon, &[])), before);
 }
 
 #[test]

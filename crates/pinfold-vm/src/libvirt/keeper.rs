@@ -152,7 +152,8 @@ impl Libvirt {
         let mut words = self.words("define", &[("file", "/dev/stdin")]);
         words.push("--validate".to_owned());
         let spawn = Spawn::new(&self.virsh).args(&words).env("LC_ALL", "C").own_group();
-        let spawn = spawn.stdin(Stdio::Pipe).stdout(Stdio::Null).stderr(Stdio::Pipe);
+        let spawn =
+            spawn.die_with_parent(true).stdin(Stdio::Pipe).stdout(Stdio::Null).stderr(Stdio::Pipe);
         let mut child = spawn.start()?;
         let failed = |message: String| {
             VmError::from(LibvirtError::Virsh { command: "define".to_owned(), message })
