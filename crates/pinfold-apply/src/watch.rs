@@ -10,6 +10,7 @@
 
 mod clues;
 mod groups;
+mod helpers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,6 +28,7 @@ use crate::steps::plan_threads;
 use crate::tasks::{self, Seen, Target};
 use clues::Clues;
 use groups::Groups;
+use helpers::Helpers;
 
 /// How often the roles are asked for on account of one thread that they do not name: a vCPU's
 /// thread may be there before QMP knows of it.
@@ -46,7 +48,8 @@ pub trait Roles {
 pub enum Extent {
     /// Whether threads were born or have ended.
     Births,
-    /// Beside that the masks and policies of all threads.
+    /// Beside that the masks and policies of all threads, and whether kernel threads outside the
+    /// process may have joined them.
     Masks,
     /// Beside that the files of the machine's groups.
     Groups,
@@ -143,6 +146,9 @@ pub struct Watcher {
     groups: Groups,
     // What the groups' files are compared for at the next look.
     look_at_groups: bool,
+    helpers: Helpers,
+    // At the next look the roles are asked for, whatever was born.
+    ask_for_helpers: bool,
 }
 
 impl Watcher {
@@ -170,6 +176,8 @@ impl Watcher {
             right: None,
             groups: Groups::of(host, vm.tid)?,
             look_at_groups: false,
+            helpers: Helpers::default(),
+            ask_for_helpers: false,
         })
     }
 
@@ -240,6 +248,10 @@ impl Watcher {
                 self.look_at_groups || !self.is_right(host)
             }
         };
+        if extent != Extent::Births {
+            self.ask_for_helpers |= self.helpers.are_missing(host, &self.target, &self.seen);
+        }
+        let differs = differs || self.ask_for_helpers;
         Ok(if links != self.links || differs { Glance::Look } else { Glance::Quiet })
     }
 
@@ -430,7 +442,7 @@ impl Watcher {
             let is_known = *asked > 0 && target.role(*tid).is_some_and(is_own);
             present.contains(tid) && !is_known
         });
-        if !self.has_questions() {
+        if !std::mem::take(&mut self.ask_for_helpers) && !self.has_questions() {
             return;
         }
         self.questions.values_mut().for_each(|asked| *asked = asked.saturating_add(1));

@@ -15,7 +15,7 @@ use common::{
 use pinfold_apply::{
     Extent, Journal, MAX_REPAIRS, Roles, Rules, WatchEvent, Watcher, apply, undo, unobserved,
 };
-use pinfold_host::{Host, HostMut as _, SimHost, paths};
+use pinfold_host::{Host, HostMut as _, SimHost, SimTask, paths};
 use pinfold_model::{IsolationScope, Lifetime, Policy, Role, TaskId, Tid};
 
 /// Roles as QMP would tell them: what the test has put in.
@@ -143,6 +143,36 @@ fn a_worker_that_inherited_the_right_mask_needs_no_step_and_is_freed_by_undo() {
     // The worker ran under the vCPU's policy, which the plan does not give to workers.
     assert!(undo(&case.host, &mut scene.journal).is_complete());
     assert_same(&expected.snapshot(), &case.host, "workers");
+}
+
+/// As before Linux 6.4: a device is opened, and a child of kthreadd serves it.
+#[test]
+fn a_vhost_thread_outside_the_process_is_found_by_its_device() {
+    let (case, bench) = (v1(), Bench::new());
+    let mut scene = Scene::new(&case, &bench);
+    assert_eq!(scene.look(Extent::Masks), []);
+    assert_eq!(scene.told.asked, 0, "no device, no question");
+    let open = |task: &mut SimTask| task.descriptors.push("/dev/vhost-net".to_owned());
+    assert!(case.host.edit_task(Tid(500), open));
+    assert_eq!(scene.look(Extent::Masks), [], "its worker is not there yet");
+    assert_eq!(scene.told.asked, 1);
+    case.host.add_task(SimTask::new(700, "vhost-500").kernel_thread());
+    let task = case.host.task(Tid(700)).unwrap().id();
+    scene.told.roles.push((task, Role::Vhost(0)));
+    assert_eq!(scene.tick(), [], "no birth of the process's tells of it");
+    let placed = WatchEvent::Placed { task, role: Role::Vhost(0), pus: set("0") };
+    assert_eq!(scene.look(Extent::Masks), [placed]);
+    assert_eq!(scene.mask(700), "0");
+    for _ in 0..5 {
+        assert_eq!(scene.look(Extent::Masks), []);
+    }
+    assert_eq!(scene.told.asked, 2);
+    // A device without a worker is not asked for again and again.
+    assert!(case.host.edit_task(Tid(500), open));
+    for _ in 0..10 {
+        assert_eq!(scene.look(Extent::Masks), []);
+    }
+    assert_eq!(scene.told.asked, 5);
 }
 
 #[test]

@@ -107,7 +107,8 @@ impl Machine {
         match self.proc_place(&tidied) {
             Some(Ok(ProcPlace::Threads(process))) => count(2 + self.threads_of(process).len()),
             Some(Ok(ProcPlace::Directory { .. })) => Ok(9),
-            Some(Ok(ProcPlace::File(..))) => Ok(1),
+            Some(Ok(ProcPlace::Descriptors(_))) => Ok(2),
+            Some(Ok(ProcPlace::Descriptor(_) | ProcPlace::File(..))) => Ok(1),
             Some(Err(errno)) => Err(errno),
             None => self.tree.link_count(&tidied).map_err(errno_of),
         }
@@ -153,10 +154,16 @@ impl Host for SimHost {
     fn link(&self, path: &str) -> Result<String, HostError> {
         self.ask(&format!("link {path}"), |machine| match tidy(path).as_str() {
             "/proc/self" => Ok(machine.own.to_string()),
-            path if machine.cgroup_place(path).is_some() || machine.proc_place(path).is_some() => {
-                Err(if machine.link_count_any(path).is_ok() { Errno::INVAL } else { Errno::NOENT })
-            }
-            path => machine.tree.link(path).map_err(errno_of),
+            path => match machine.proc_place(path) {
+                Some(Ok(ProcPlace::Descriptor(target))) => Ok(target),
+                None if machine.cgroup_place(path).is_none() => {
+                    machine.tree.link(path).map_err(errno_of)
+                }
+                Some(_) | None => Err(match machine.link_count_any(path) {
+                    Ok(_) => Errno::INVAL,
+                    Err(_) => Errno::NOENT,
+                }),
+            },
         })
         .map_err(|errno| HostError::file("read link", path, errno))
     }

@@ -20,6 +20,10 @@ pub(super) enum ProcPlace {
     },
     /// `/proc/PID/task`.
     Threads(Tid),
+    /// `/proc/PID/fd`.
+    Descriptors(Tid),
+    /// A link in it, with what it leads to.
+    Descriptor(String),
     /// A file of a task.
     File(Tid, String),
 }
@@ -42,6 +46,12 @@ impl Machine {
         match names {
             [] => Ok(ProcPlace::Directory { tid, with_threads: true }),
             ["task"] => Ok(ProcPlace::Threads(held.task.tgid)),
+            ["fd"] => Ok(ProcPlace::Descriptors(tid)),
+            ["fd", number] => {
+                let number: usize = number.parse().map_err(|_| Errno::NOENT)?;
+                let target = held.task.descriptors.get(number).ok_or(Errno::NOENT)?;
+                Ok(ProcPlace::Descriptor(target.clone()))
+            }
             ["task", thread, rest @ ..] => {
                 let thread = Tid(thread.parse().map_err(|_| Errno::NOENT)?);
                 let inside =
@@ -82,12 +92,17 @@ impl Machine {
                 .into_iter()
                 .chain(["mountinfo"])
                 .chain(with_threads.then_some("task"))
+                .chain(with_threads.then_some("fd"))
                 .map(str::to_owned)
                 .collect(),
             ProcPlace::Threads(process) => {
                 self.threads_of(*process).iter().map(Tid::to_string).collect()
             }
-            ProcPlace::File(..) => return Err(Errno::NOTDIR),
+            ProcPlace::Descriptors(tid) => {
+                let count = self.tasks.get(tid).map_or(0, |held| held.task.descriptors.len());
+                (0..count).map(|number| number.to_string()).collect()
+            }
+            ProcPlace::Descriptor(_) | ProcPlace::File(..) => return Err(Errno::NOTDIR),
         };
         names.sort_unstable();
         Ok(names)

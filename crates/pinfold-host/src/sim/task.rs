@@ -48,6 +48,8 @@ pub struct SimTask {
     pub processor: u32,
     /// Pages of its process by node.
     pub pages: BTreeMap<NodeId, SimPages>,
+    /// What the descriptors of its process lead to, by their number.
+    pub descriptors: Vec<String>,
 }
 
 /// Pages on one node, of 4 KiB each.
@@ -81,6 +83,7 @@ impl SimTask {
             migrations: 0,
             processor: 0,
             pages: BTreeMap::new(),
+            descriptors: Vec::new(),
         }
     }
 
