@@ -59,6 +59,13 @@ pub(crate) enum Shown {
     AsAsked,
     /// Less than was asked, within what the task's cpuset or the host allows.
     Less(Finding),
+    /// A number that the kernel could not reach, or rounded.
+    Given {
+        /// What it is now.
+        value: String,
+        /// The same for people.
+        finding: Finding,
+    },
     /// Its task has ended.
     Gone,
     /// Something else.

@@ -326,8 +326,14 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
                 self.shown(hierarchy, &step.change).map_err(refused)?
             }
         };
+        let mut given = None;
         match shown {
             Shown::AsAsked => {}
+            Shown::Given { value, finding } => {
+                self.settled.insert(settled(&step.change));
+                self.find(vec![finding]);
+                given = Some(value);
+            }
             Shown::Less(finding) => {
                 self.settled.insert(settled(&step.change));
                 self.find(vec![finding]);
@@ -342,7 +348,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
                 return Err(Failure::NotSo { index, step: Box::new(step.clone()), wanted, found });
             }
         }
-        self.journal.note(index, Outcome::Done, None);
+        self.journal.note(index, Outcome::Done, given);
         self.applied.steps.push(step.clone());
         Ok(())
     }
@@ -351,7 +357,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
     fn shown(&self, hierarchy: &Hierarchy<'_>, change: &Change) -> Result<Shown, HostError> {
         let mut shown = actuators::verify(self.host, hierarchy, change)?;
         for _ in 0..actuators::LATE_LOOKS {
-            if !matches!(shown, Shown::Less(_)) || !actuators::comes_late(change) {
+            if !matches!(shown, Shown::Given { .. }) || !actuators::comes_late(change) {
                 break;
             }
             self.journal.clock().sleep_ns(actuators::LATE_PAUSE_NS);

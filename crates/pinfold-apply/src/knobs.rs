@@ -2,7 +2,7 @@
 //!
 //! The journal says which were set and to what; those that the kernel refused are not asked
 //! about. A number that a driver rounds, or a pool that is short of memory, counts as set while
-//! it lies between what was there before and what was asked.
+//! it is what was read back, or lies between what was there before and what was asked.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ const SETTERS: [(&str, &str); 5] = [
 /// # Errors
 /// [`HostError`] if one is there and cannot be read.
 pub fn knobs(host: &dyn Host, record: &Record) -> Result<Vec<KnobStatus>, HostError> {
-    let mut set: BTreeMap<&str, (&[u8], &[u8])> = BTreeMap::new();
+    let mut set: BTreeMap<&str, (usize, &[u8], &[u8])> = BTreeMap::new();
     for (index, step) in record.steps() {
         let (Change::WriteFile { path, value }, Undo::WriteFile { original, .. }) =
             (&step.change, &step.undo)
@@ -48,14 +48,18 @@ pub fn knobs(host: &dyn Host, record: &Record) -> Result<Vec<KnobStatus>, HostEr
             continue;
         };
         if actuators::is_knob(path) && was_set(record, index) {
-            set.insert(path, (value, original));
+            set.insert(path, (index, value, original));
         }
     }
     let mut all = Vec::with_capacity(set.len());
-    for (path, (value, original)) in set {
+    for (path, (index, value, original)) in set {
         let found = tasks::unless_gone(host.read(path))?;
         let ok = match &found {
-            Some(found) => actuators::still_holds(path, found, (value, original))?,
+            Some(found) => {
+                let given = record.given(index);
+                given.is_some_and(|given| found.trim_ascii() == given.as_bytes())
+                    || actuators::still_holds(path, found, (value, original))?
+            }
             None => false,
         };
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();

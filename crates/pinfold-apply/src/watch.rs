@@ -639,7 +639,7 @@ fn place(host: &dyn HostMut, hierarchy: &Hierarchy<'_>, step: &Step) -> Result<b
         Taken::Done(_) => {}
     }
     match actuators::verify(host, hierarchy, &step.change).map_err(told)? {
-        Shown::AsAsked | Shown::Less(_) => Ok(true),
+        Shown::AsAsked | Shown::Less(_) | Shown::Given { .. } => Ok(true),
         Shown::Gone => Ok(false),
         Shown::Other { wanted, found } => {
             Err(format!("the kernel shows {found} instead of {wanted}"))

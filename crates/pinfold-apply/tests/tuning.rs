@@ -74,6 +74,10 @@ fn tuning() -> Tuning {
 
 /// The machine alone in a group with a cpuset, a third of its pages on the wrong node.
 fn case() -> Case {
+    case_with(|builder| builder)
+}
+
+fn case_with(more: impl FnOnce(SimBuilder) -> SimBuilder) -> Case {
     let pages = |movable, in_use| SimPages { movable, in_use };
     let vm = SimTask::new(common::VM, "qemu-system-x86")
         .in_group("/machine.slice/vm1.scope")
@@ -84,7 +88,7 @@ fn case() -> Case {
         SimTask::new(tid, name).thread_of(common::VM).in_group("/machine.slice/vm1.scope")
     };
     let none = CpuSet::new;
-    let builder = knobs(common::v2_builder())
+    let builder = more(knobs(common::v2_builder()))
         .clears_populated()
         .group("/machine.slice", none(), none())
         .group("/machine.slice/vm1.scope", none(), none())
@@ -337,6 +341,43 @@ fn what_somebody_else_set_since_is_left() {
     let report = bench.undo(&case);
     assert!(report.changed.iter().any(|one| one.text.contains(&file)), "{report:?}");
     assert_eq!(read(&case.host, &file), "7");
+}
+
+#[test]
+fn a_number_that_somebody_else_set_since_is_left_and_told() {
+    let pool = paths::node_huge_pages(NodeId(1), 2 << 20);
+    let most = paths::cpufreq_file(PuId(0), "scaling_max_freq");
+    // Of the pool 3 were there and 16 were asked, of the frequency 3600000 and 700000.
+    for (file, number) in [(&pool, "50"), (&pool, "1"), (&most, "600000"), (&most, "4000000")] {
+        let case = case();
+        let bench = Bench::new();
+        bench.apply(&case).unwrap();
+        case.host.write(file, number.as_bytes()).unwrap();
+        let report = bench.undo(&case);
+        assert!(report.is_complete(), "{file} {number}: {report:?}");
+        let told = report.changed.iter().any(|one| one.text.contains(file.as_str()));
+        assert!(told, "{file} {number}: {report:?}");
+        assert_eq!(read(&case.host, file), number, "{file}");
+    }
+}
+
+#[test]
+fn what_the_kernel_made_of_a_number_is_ours() {
+    let pool = paths::node_huge_pages(NodeId(1), 2 << 20);
+    let most = paths::cpufreq_file(PuId(0), "scaling_max_freq");
+    // 700000 become 400000, which is not on the way from 3600000.
+    let mut case = case_with(|builder| builder.knob(&most, Knob::Steps(400_000), "3600000\n"));
+    case.plan.tuning.huge_pages[0].pages = 100;
+    let (bench, before) = (Bench::new(), case.host.snapshot());
+    bench.apply(&case).unwrap();
+    assert_eq!(read(&case.host, &pool), "64");
+    assert_eq!(read(&case.host, &most), "400000");
+    let record = bench.journals().read(&common::id(&case)).unwrap().unwrap();
+    let knobs = pinfold_apply::knobs(&case.host, &record).unwrap();
+    assert!(knobs.iter().all(|knob| knob.ok), "{knobs:?}");
+    let report = bench.undo(&case);
+    assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
+    assert_same(&before, &case.host, "rounded");
 }
 
 #[test]

@@ -63,6 +63,8 @@ pub enum Knob {
     Frequency,
     /// A number of huge pages, of which there is memory for so many only.
     Pool(u64),
+    /// A number that is rounded down to a multiple, as a driver does that knows only some.
+    Steps(u64),
 }
 
 /// A simulated machine.

@@ -135,7 +135,8 @@ pub(super) fn verify(
         if kind(path) == Kind::Number {
             let text = format!("{path} is {}, {} were asked", shown(&found), shown(value));
             let hint = "for huge pages, ask at boot or before memory is in pieces; a frequency is rounded and kept within the driver's limits";
-            return Ok(Shown::Less(Finding::warning("kernel file", text).with_hint(hint)));
+            let finding = Finding::warning("kernel file", text).with_hint(hint);
+            return Ok(Shown::Given { value: shown(&found), finding });
         }
         return Ok(Shown::Other { wanted: shown(value), found: shown(&found) });
     }
@@ -178,8 +179,9 @@ pub(super) fn revert(past: &Past<'_>, path: &str, original: &[u8]) -> Result<Rev
     if kind == Kind::Number && number(&now).is_none() {
         return Ok(Reverted::Changed(unreadable(path, &now, original)));
     }
-    // It was given as much as there was of what we asked.
-    ours |= kind == Kind::Number && past.written_values(path).next().is_some();
+    if kind == Kind::Number && !ours {
+        ours = is_as_given(past, path, &now, original)?;
+    }
     if let Some(cpusets) = list {
         if is_empty(original) && inherit::is_all(past, cpusets, path, &now)? {
             return Ok(Reverted::Later);
@@ -199,6 +201,25 @@ pub(super) fn revert(past: &Past<'_>, path: &str, original: &[u8]) -> Result<Rev
         return Ok(Reverted::Changed(Finding::warning("kernel file", text)));
     }
     put_back(past, kind, path, original)
+}
+
+/// True for a number that the kernel made of one that we asked: the one that was read back, or,
+/// because the note of that may be lost in a crash, any on the way from the original to it.
+fn is_as_given(
+    past: &Past<'_>,
+    path: &str,
+    now: &[u8],
+    original: &[u8],
+) -> Result<bool, HostError> {
+    if past.given_values(path).any(|value| number(value.as_bytes()) == number(now)) {
+        return Ok(true);
+    }
+    for value in past.written_values(path) {
+        if still_holds(path, now, (value, original))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Writes a file's original and reads it back.

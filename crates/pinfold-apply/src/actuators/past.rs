@@ -23,6 +23,8 @@ pub(crate) struct Past<'a> {
     /// All PUs that the kernel could ever have.
     pub(crate) possible: Option<CpuSet>,
     steps: Vec<&'a Step>,
+    /// Files with the number that the kernel made of the one that was asked.
+    given: Vec<(&'a str, &'a str)>,
 }
 
 impl<'a> Past<'a> {
@@ -38,7 +40,13 @@ impl<'a> Past<'a> {
             masks_survive: cpusets::masks_survive(host)?,
             possible: cpusets::list(host, &paths::cpu_possible()).ok(),
             steps: record.steps().map(|(_, step)| step).collect(),
+            given: given(record).collect(),
         })
+    }
+
+    /// Numbers that were read back of a file and are not what was asked.
+    pub(super) fn given_values(&self, file: &str) -> impl Iterator<Item = &'a str> {
+        self.given.iter().filter(move |(path, _)| *path == file).map(|(_, value)| *value)
     }
 
     /// Values that were written to a file.
@@ -221,4 +229,16 @@ impl<'a> Past<'a> {
     pub(super) fn dir_of(&self, below: &str) -> String {
         self.cpusets.as_ref().map_or_else(|| below.to_owned(), |cpusets| cpusets.dir_of(below))
     }
+}
+
+fn given(record: &Record) -> impl Iterator<Item = (&str, &str)> {
+    record.steps().filter_map(|(index, step)| match &step.change {
+        Change::WriteFile { path, .. } => Some((path.as_str(), record.given(index)?)),
+        Change::MakeGroup { .. }
+        | Change::MoveTasks { .. }
+        | Change::SetAffinity { .. }
+        | Change::SetPolicy { .. }
+        | Change::WriteSetting { .. }
+        | Change::MovePages { .. } => None,
+    })
 }

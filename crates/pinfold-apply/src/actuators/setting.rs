@@ -34,7 +34,7 @@ pub(super) fn verify(
     for task in tasks {
         match affinity::verify(host, hierarchy, *task, &mask)? {
             Shown::AsAsked | Shown::Gone => {}
-            Shown::Less(finding) => worst = Shown::Less(finding),
+            Shown::Less(finding) | Shown::Given { finding, .. } => worst = Shown::Less(finding),
             Shown::Other { wanted, found } => return Ok(Shown::Other { wanted, found }),
         }
     }

@@ -64,7 +64,8 @@ pub enum Entry {
         index: usize,
         /// What became of it.
         outcome: Outcome,
-        /// More, for the reader.
+        /// Of a step that was done the number that the kernel made of the one that was asked,
+        /// which undo takes for ours; else more, for the reader.
         detail: Option<String>,
     },
     /// Masks of bystanders, noted on kernels that overwrite them when a cpuset changes.
@@ -134,6 +135,19 @@ impl Record {
         self.entries.iter().flat_map(|entry| match entry {
             Entry::Masks(masks) => masks.as_slice(),
             Entry::Step { .. } | Entry::Outcome { .. } | Entry::End { .. } => &[],
+        })
+    }
+
+    /// What the kernel made of the number that a step asked for, where it is another one.
+    #[must_use]
+    pub fn given(&self, step: usize) -> Option<&str> {
+        self.entries.iter().find_map(|entry| match entry {
+            Entry::Outcome { index, outcome: Outcome::Done, detail } if *index == step => {
+                detail.as_deref()
+            }
+            Entry::Outcome { .. } | Entry::Step { .. } | Entry::Masks(_) | Entry::End { .. } => {
+                None
+            }
         })
     }
 

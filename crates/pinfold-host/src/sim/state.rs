@@ -388,6 +388,7 @@ impl Machine {
             Knob::Managed => return Err(Errno::IO),
             Knob::Choice => choice(self.tree.file_mut(&path)?, text.trim())?,
             Knob::Governor | Knob::Frequency => self.cpufreq(&path, knob, text.trim())?,
+            Knob::Steps(step) => format!("{}\n", list::unsigned(text.trim())? / step * step),
             Knob::Pool(most) => format!("{}\n", list::unsigned(text.trim())?.min(most)),
         };
         let content = self.tree.file_mut(&path)?;
