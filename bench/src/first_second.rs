@@ -137,7 +137,7 @@ impl Bench {
         let target = Target::new(vm.pid(), vm.found.tasks());
         let journals = Journals::open(&StateDir::open(&self.scratch.file("state"))?, &clock)?;
         let text = schema::to_json_line(&self.plan);
-        let new = NewJournal { vm_name: "bench", plan: &text, target: &target };
+        let new = NewJournal { vm_name: "bench", plan: &text, target: &target, supervised: false };
         let mut journal = journals.begin(&self.host, &new)?;
         let mut observer = pinfold_apply::unobserved();
         pinfold_apply::apply(&self.host, &self.plan, &target, &mut journal, &mut observer)?;

@@ -201,7 +201,12 @@ impl Bench {
         let target = Target { roll: found.roll.clone(), ..Target::new(found.pid, found.tasks()) };
         let text = schema::to_json_line(&self.plan);
         let journals = Journals::open(&state, &clock)?;
-        let new = NewJournal { vm_name: &self.plan.single()?.name, plan: &text, target: &target };
+        let new = NewJournal {
+            vm_name: &self.plan.single()?.name,
+            plan: &text,
+            target: &target,
+            supervised: false,
+        };
         let mut journal = journals.begin(&self.host, &new)?;
         let journalled = clock.now_ns();
         let mut observer = pinfold_apply::unobserved();

@@ -151,7 +151,7 @@ fn place(
 ) -> Result<(), Failure> {
     let target = Target::new(vm.pid(), vm.found.tasks());
     let (clock, text) = (SystemClock, schema::to_json_line(plan));
-    let new = NewJournal { vm_name: "bench", plan: &text, target: &target };
+    let new = NewJournal { vm_name: "bench", plan: &text, target: &target, supervised: false };
     let mut journal = Journals::open(state, &clock)?.begin(host, &new)?;
     let mut observer = pinfold_apply::unobserved();
     pinfold_apply::apply(host, plan, &target, &mut journal, &mut observer)?;

@@ -54,6 +54,8 @@ pub struct NewJournal<'a> {
     pub plan: &'a str,
     /// What it is applied to.
     pub target: &'a Target,
+    /// Whether the placement is to end with this process.
+    pub supervised: bool,
 }
 
 /// A journal of the directory, as `pinfold journal` lists it.
@@ -136,6 +138,7 @@ impl<'c> Journals<'c> {
             boot_id: record::boot_id(host).map_err(JournalError::Host)?,
             created_unix_s: self.clock.unix_seconds(),
             supervisor: supervisor(host)?,
+            supervised: new.supervised,
             vm,
             vm_name: new.vm_name.to_owned(),
             threads: present(host, target)?,

@@ -43,7 +43,8 @@ fn be_restless() {
     let target = target(&host, number(1), number(2));
     let journals = Journals::open(&StateDir::open(arguments[0]).unwrap(), &SystemClock).unwrap();
     loop {
-        let new = NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &target };
+        let new =
+            NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &target, supervised: false };
         let mut journal = journals.begin(&host, &new).unwrap();
         apply(&host, &live_plan(), &target, &mut journal, &mut unobserved()).unwrap();
         assert!(undo(&host, &mut journal).is_complete());
@@ -73,7 +74,8 @@ fn cycles_on_the_real_machine_leave_nothing_behind() {
     let before = stage.picture();
     let cycle = || {
         let journals = stage.journals();
-        let new = NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &target };
+        let new =
+            NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &target, supervised: false };
         let mut journal = journals.begin(&stage.host, &new).unwrap();
         apply(&stage.host, &plan, &target, &mut journal, &mut unobserved()).unwrap();
         let report = undo(&stage.host, &mut journal);

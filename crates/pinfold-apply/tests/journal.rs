@@ -20,7 +20,7 @@ fn directory(bench: &Bench) -> StateDir {
 }
 
 fn new(case: &Case) -> NewJournal<'_> {
-    NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &case.target }
+    NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &case.target, supervised: false }
 }
 
 #[test]
@@ -44,6 +44,57 @@ fn a_second_pinfold_on_the_same_machine_is_refused() {
     check(error, "pinfold undo 500-1500");
     assert!(bench.undo(&case).is_complete());
     bench.begin(&case);
+}
+
+/// A later Pinfold in the place of the one that wrote the journal.
+fn killed_and_run_again(case: &Case) {
+    assert!(case.host.edit_task(Tid(100), |task| *task = task.clone().started(9_999)));
+}
+
+#[test]
+fn left_behind_is_what_its_supervisor_or_a_restart_left_and_what_was_broken_off() {
+    let is_left = |case: &Case, bench: &Bench| {
+        let record = bench.journals().read(&id(case)).unwrap().unwrap();
+        record.is_left(&case.host).unwrap()
+    };
+    for supervised in [false, true] {
+        let (case, bench) = (v1(), Bench::new());
+        let new = NewJournal { supervised, ..new(&case) };
+        let mut journal = bench.journals().begin(&case.host, &new).unwrap();
+        let mut all = pinfold_apply::unobserved();
+        apply(&case.host, &case.plan, &case.target, &mut journal, &mut all).unwrap();
+        drop(journal);
+        assert!(!is_left(&case, &bench), "its Pinfold lives");
+        killed_and_run_again(&case);
+        assert_eq!(is_left(&case, &bench), supervised, "its Pinfold has ended");
+        case.host.set_file(&paths::boot_id(), "00000000-0000-0000-0000-000000000002\n");
+        assert!(is_left(&case, &bench), "of an earlier boot");
+        assert!(bench.undo(&case).is_complete());
+        assert!(!is_left(&case, &bench), "it has ended");
+    }
+}
+
+#[test]
+fn an_apply_and_an_undo_that_were_killed_are_left_behind() {
+    let steps =
+        pinfold_apply::plan_steps(&v1().host, &v1().plan, &v1().target).unwrap().steps.len();
+    for index in 0..steps {
+        for point in [Point::AfterJournal, Point::AfterChange] {
+            let (case, bench) = (v1(), Bench::new());
+            bench.apply_watched(&case, &mut break_at(index, point)).unwrap_err();
+            killed_and_run_again(&case);
+            let record = bench.journals().read(&id(&case)).unwrap().unwrap();
+            assert!(record.is_left(&case.host).unwrap(), "{point:?} of step {index}");
+        }
+    }
+    let (case, bench) = (v1(), Bench::new());
+    bench.apply(&case).unwrap();
+    killed_and_run_again(&case);
+    // The kernel refuses a part of it.
+    case.host.fail_on("set_affinity 501", 1);
+    assert!(!pinfold_apply::undo(&case.host, &mut bench.reopen(&case)).is_complete());
+    let record = bench.journals().read(&id(&case)).unwrap().unwrap();
+    assert!(record.is_left(&case.host).unwrap(), "an undo that could not do all");
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn a_reboot_leaves_only_the_definition_to_undo() {
 
 /// A journal with a changed definition is not replaced, also not by one of another boot.
 fn refuses_to_forget_it(journals: &Journals<'_>, case: &common::Case) {
-    let new = NewJournal { vm_name: "vm1", plan: "{}", target: &case.target };
+    let new = NewJournal { vm_name: "vm1", plan: "{}", target: &case.target, supervised: false };
     let refused = journals.begin(&case.host, &new).err().expect("it is in force");
     assert!(refused.to_string().contains("vm1"), "{refused}");
 }

@@ -48,7 +48,7 @@ fn be_pinfold() {
     let (host, clock) = (LiveHost::new().unwrap(), SystemClock);
     let target = target(&host, Tid(number(1)), Tid(number(2)));
     let journals = Journals::open(&StateDir::open(arguments[0]).unwrap(), &clock).unwrap();
-    let new = NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &target };
+    let new = NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &target, supervised: false };
     let mut journal = journals.begin(&host, &new).unwrap();
     let (index, point) = (arguments[3].parse::<usize>().unwrap(), POINTS[number(4) as usize]);
     apply(&host, &live_plan(), &target, &mut journal, &mut |event: &Event<'_>| {
@@ -108,7 +108,7 @@ fn a_plan_is_in_force_on_real_threads_and_taken_back() {
     let (target, plan) = (target(&stage.host, machine, load), live_plan());
     let before = stage.picture();
     let journals = stage.journals();
-    let new = NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &target };
+    let new = NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &target, supervised: false };
     let mut journal = journals.begin(&stage.host, &new).unwrap();
     let dry = plan_steps(&stage.host, &plan, &target).unwrap();
     let applied = apply(&stage.host, &plan, &target, &mut journal, &mut |_: &Event<'_>| {

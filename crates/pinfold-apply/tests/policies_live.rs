@@ -79,7 +79,8 @@ fn policies_of_a_real_process_are_set_and_come_back() {
         let (mut child, task) = sleeper(&host);
         let (mask, before) = (host.affinity(task.tid).unwrap(), host.policy(task.tid).unwrap());
         let (plan, target) = emulator(task, policy);
-        let new = NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &target };
+        let new =
+            NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &target, supervised: false };
         let mut journal = journals.begin(&host, &new).unwrap();
         apply(&host, &plan, &target, &mut journal, &mut pinfold_apply::unobserved()).unwrap();
         assert_eq!(host.policy(task.tid).unwrap(), policy);
@@ -110,7 +111,7 @@ fn a_real_group_without_run_time_gets_it_and_loses_it_again() {
     let state = pinfold_host::user::StateDir::open(&format!("{}/s", bench.folder.path().display()));
     let journals = pinfold_apply::Journals::open(&state.unwrap(), &clock).unwrap();
     let (plan, target) = emulator(task, fifo);
-    let new = NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &target };
+    let new = NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &target, supervised: false };
     let mut journal = journals.begin(&host, &new).unwrap();
     apply(&host, &plan, &target, &mut journal, &mut pinfold_apply::unobserved()).unwrap();
     assert_eq!(host.policy(task.tid).unwrap(), fifo);

@@ -334,11 +334,15 @@ pub struct StatusArgs {
 #[derive(Debug, Args)]
 pub struct UndoArgs {
     /// Id of the apply, as `status` shows it
-    #[arg(value_name = "ID", conflicts_with = "all")]
+    #[arg(value_name = "ID", conflicts_with_all = ["all", "left"])]
     pub id: Option<String>,
     /// Take back everything that is still in force
     #[arg(long)]
     pub all: bool,
+    /// Take back only what a crash or a restart of the host left behind: placements of an earlier
+    /// boot, those whose supervisor has ended, and those that were not done to the end
+    #[arg(long, conflicts_with = "all")]
+    pub left: bool,
 }
 
 /// `pinfold watch`.

@@ -49,7 +49,7 @@ pub fn apply<'c>(
     journals: &Journals<'c>,
     on_stop: OnStop,
 ) -> Result<(Applied, Journal<'c>), Failure> {
-    let mut journal = begin(host, plan, target, journals)?;
+    let mut journal = begin(host, plan, target, (journals, Stay::UntilUndone))?;
     let applied = make_true(host, (plan, target), &mut journal, on_stop)?;
     Ok((applied, journal))
 }
@@ -61,7 +61,7 @@ pub fn apply_guarded<'c>(
     journals: &Journals<'c>,
     on_stop: OnStop,
 ) -> Result<(Applied, Journal<'c>, Option<Guard>), Failure> {
-    let mut journal = begin(host, plan, target, journals)?;
+    let mut journal = begin(host, plan, target, (journals, Stay::WithThisProcess))?;
     let guard = Guard::of(plan, journals, &journal.record().header.id)?;
     match make_true(host, (plan, target), &mut journal, on_stop) {
         Ok(applied) => Ok((applied, journal, guard)),
@@ -74,15 +74,22 @@ pub fn apply_guarded<'c>(
     }
 }
 
+/// How long a placement is to stay.
+enum Stay {
+    UntilUndone,
+    WithThisProcess,
+}
+
 fn begin<'c>(
     host: &LiveHost,
     plan: &Plan,
     target: &Target,
-    journals: &Journals<'c>,
+    (journals, stay): (&Journals<'c>, Stay),
 ) -> Result<Journal<'c>, Failure> {
     let text = schema::to_json_line(plan);
     let vnode = common::single(plan)?;
-    let new = NewJournal { vm_name: &vnode.name, plan: &text, target };
+    let supervised = matches!(stay, Stay::WithThisProcess);
+    let new = NewJournal { vm_name: &vnode.name, plan: &text, target, supervised };
     journals.begin(host, &new).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))
 }
 

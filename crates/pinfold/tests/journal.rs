@@ -30,8 +30,12 @@ impl Desk {
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
+        self.pinfold(&[&["journal"], arguments].concat())
+    }
+
+    fn pinfold(&self, arguments: &[&str]) -> Output {
         let state = self.folder.path().join("state").to_string_lossy().into_owned();
-        let words = [&["--state-dir", &state, "journal"], arguments].concat();
+        let words = [&["--state-dir", &state], arguments].concat();
         capture(PINFOLD, words, MINUTE_NS).expect("pinfold runs")
     }
 }
@@ -147,4 +151,38 @@ fn status_goes_on_where_a_journal_is_damaged() {
     assert!(!talk.contains("7-9: "), "{talk}");
     let json = run(&["--json"]).stdout_text();
     assert_eq!(json.matches(r#""why":"#).count(), 3, "{json}");
+}
+
+#[test]
+fn only_what_is_left_behind_is_taken_back_by_that_name() {
+    let desk = Desk::new();
+    let boot = user::read_text("/proc/sys/kernel/random/boot_id").expect("a boot id");
+    // No process has such a number: the kernel gives out at most 4194304.
+    let now = HEADER.replace("another", boot.trim()).replace(r#""tid":5"#, r#""tid":4999999"#);
+    let now = now.replace(r#""tid":7"#, r#""tid":4999998"#);
+    let step = STEP.replace(r#""tid":7"#, r#""tid":4999998"#);
+    let kept = now.replace("journal/1", "journal/2");
+    let supervised = kept.replace(r#""vm":"#, r#""supervised":true,"vm":"#);
+    let done = r#"{"outcome":{"index":0,"result":"done","detail":null}}"#;
+    let put = |id: &str, header: &str, rest: &str| {
+        desk.put(id, &format!("{}\n{rest}", header.replace("7-9", id)));
+    };
+    put("1-1", &now, &format!("{step}\n{done}\n"));
+    put("2-2", &kept, &format!("{step}\n{done}\n"));
+    put("3-3", &supervised, &format!("{step}\n{done}\n"));
+    put("4-4", &kept, &format!("{step}\n"));
+    put("5-5", HEADER, &format!("{STEP}\n{done}\n"));
+    let output = desk.pinfold(&["undo", "--left"]);
+    let talk = output.stderr_text();
+    assert!(output.status.success(), "{talk}");
+    assert!(talk.contains("2 placement(s) stay"), "{talk}");
+    for (id, is_over) in
+        [("1-1", false), ("2-2", false), ("3-3", true), ("4-4", true), ("5-5", true)]
+    {
+        let text =
+            String::from_utf8(desk.journals.read(&format!("{id}.jsonl")).expect("it is there"));
+        assert_eq!(text.expect("text").contains("{\"end\":"), is_over, "{id}: {talk}");
+    }
+    let again = desk.pinfold(&["undo", "--left"]);
+    assert!(again.stderr_text().contains("nothing is left behind"), "{}", again.stderr_text());
 }

@@ -9,7 +9,8 @@ use pinfold_host::{Host, HostError, paths};
 use pinfold_model::{CpuSet, Step, TaskId};
 
 use super::JournalError;
-use super::schema::{FAMILY, FORMAT, FormatLine, HeaderLine, Line};
+use super::schema::{FAMILY, FormatLine, HeaderLine, Line, READABLE};
+use crate::tasks;
 
 /// Who applied what to which virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,9 @@ pub struct Header {
     pub created_unix_s: u64,
     /// The Pinfold process.
     pub supervisor: TaskId,
+    /// True if the placement was to end with that process; false in journals of version 1,
+    /// which do not tell.
+    pub supervised: bool,
     /// The virtual machine's process.
     pub vm: TaskId,
     /// Its name, for messages.
@@ -165,6 +169,36 @@ impl Record {
         Ok(self.header.boot_id == boot_id(host)?)
     }
 
+    /// True if a crash or a restart left this behind: it is of another boot, or its process has
+    /// ended and was to take it back, or did not get to the end of its apply or its undo.
+    ///
+    /// # Errors
+    /// [`HostError`] if the host does not tell its boot id or that process.
+    pub fn is_left(&self, host: &dyn Host) -> Result<bool, HostError> {
+        if self.has_ended() {
+            return Ok(false);
+        }
+        if !self.is_of_this_boot(host)? {
+            return Ok(true);
+        }
+        let may_be = self.header.supervised || self.is_broken_off();
+        Ok(may_be && !tasks::is_alive(host, self.header.supervisor)?)
+    }
+
+    /// True if a step has no outcome, which an apply writes before it ends, or if some steps
+    /// were taken back and no end follows.
+    fn is_broken_off(&self) -> bool {
+        let mut open = vec![true; self.steps];
+        for entry in &self.entries {
+            match entry {
+                Entry::Outcome { outcome: Outcome::Restored | Outcome::Kept, .. } => return true,
+                Entry::Outcome { index, .. } => open[*index] = false,
+                Entry::Step { .. } | Entry::Masks(_) | Entry::End { .. } => {}
+            }
+        }
+        open.contains(&true)
+    }
+
     /// Adds an entry if it can follow those that are there.
     pub(super) fn add(&mut self, entry: Entry) -> Result<(), &'static str> {
         if self.has_ended() {
@@ -192,7 +226,7 @@ fn parse_header(path: &str, line: &[u8]) -> Result<Header, JournalError> {
     let malformed = |why: String| JournalError::Malformed { path: path.to_owned(), line: 1, why };
     let format: FormatLine =
         serde_json::from_slice(line).map_err(|error| malformed(error.to_string()))?;
-    if format.format != FORMAT {
+    if !READABLE.contains(&format.format.as_str()) {
         return Err(if format.format.starts_with(FAMILY) {
             JournalError::Newer { path: path.to_owned(), format: format.format }
         } else {

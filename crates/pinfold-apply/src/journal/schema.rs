@@ -1,7 +1,7 @@
-//! The journal's lines as JSON: format `pinfold-journal/1`.
+//! The journal's lines as JSON: format `pinfold-journal/2`.
 //!
 //! ```text
-//! {"format":"pinfold-journal/1","id":"812-9912","boot_id":"…","vm":{"tid":812,"start_time":9912},…}
+//! {"format":"pinfold-journal/2","id":"812-9912","boot_id":"…","vm":{"tid":812,"start_time":9912},…}
 //! {"step":{"index":0,"reason":"…","change":{"set_affinity":{…}},"undo":{"set_affinity":{…}}}}
 //! {"outcome":{"index":0,"result":"done","detail":null}}
 //! {"end":{"unix_s":1770000000,"why":"undone"}}
@@ -9,7 +9,8 @@
 //!
 //! One twin type per model type, because the model does not serialise. Bytes are text
 //! where they are printable, else base 16. Unknown keys are refused: a journal is
-//! executed, and what is not understood must not be executed by half.
+//! executed, and what is not understood must not be executed by half. What version 1 did not
+//! have is optional: `supervised`.
 
 use pinfold_model::{
     Change, CpuSet, Keeper, Lifetime, NodeId, Policy, Setting, Step, TaskId, TaskState, Tid, Undo,
@@ -19,7 +20,9 @@ use serde::{Deserialize, Serialize};
 use super::{Entry, Header, Outcome};
 
 /// The format that is written.
-pub(super) const FORMAT: &str = "pinfold-journal/1";
+pub(super) const FORMAT: &str = "pinfold-journal/2";
+/// Those that are read.
+pub(super) const READABLE: [&str; 2] = ["pinfold-journal/1", FORMAT];
 /// What every version's format begins with.
 pub(super) const FAMILY: &str = "pinfold-journal/";
 
@@ -37,6 +40,8 @@ pub(super) struct HeaderLine {
     boot_id: String,
     created_unix_s: u64,
     supervisor: TaskLine,
+    #[serde(default)]
+    supervised: bool,
     vm: TaskLine,
     vm_name: String,
     threads: Vec<TaskLine>,
@@ -494,6 +499,7 @@ impl From<&Header> for HeaderLine {
             boot_id: header.boot_id.clone(),
             created_unix_s: header.created_unix_s,
             supervisor: header.supervisor.into(),
+            supervised: header.supervised,
             vm: header.vm.into(),
             vm_name: header.vm_name.clone(),
             threads: header.threads.iter().map(|task| (*task).into()).collect(),
@@ -509,6 +515,7 @@ impl From<HeaderLine> for Header {
             boot_id: line.boot_id,
             created_unix_s: line.created_unix_s,
             supervisor: line.supervisor.into(),
+            supervised: line.supervised,
             vm: line.vm.into(),
             vm_name: line.vm_name,
             threads: line.threads.into_iter().map(Into::into).collect(),

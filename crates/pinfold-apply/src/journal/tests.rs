@@ -136,7 +136,7 @@ fn a_full_disk_stops_the_step_and_takes_back_what_was_done() {
             let clock = SimClock::at(0);
             let disk = Arc::new(FullDisk { inner, left: AtomicUsize::new(room), removable });
             let journals = Journals::over(disk.clone(), &clock);
-            let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target };
+            let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: false };
             let mut journal = journals.begin(&host, &new).unwrap();
             let Err(error) = apply(&host, &plan, &target, &mut journal, &mut unobserved()) else {
                 break;
@@ -167,7 +167,7 @@ fn a_header_that_does_not_fit_is_an_error_and_leaves_no_journal() {
     let clock = SimClock::at(0);
     let disk = Arc::new(FullDisk { inner, left: AtomicUsize::new(0), removable: true });
     let journals = Journals::over(disk, &clock);
-    let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target };
+    let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: false };
     let mut journal = journals.begin(&host, &new).unwrap();
     let error = apply(&host, &plan, &target, &mut journal, &mut unobserved()).unwrap_err();
     assert!(error.hint().unwrap().contains("space"), "{error}");
@@ -181,7 +181,12 @@ fn text() -> String {
     let ((host, plan, target), (_folder, inner)) = (host(), folder());
     let clock = SimClock::at(5_000_000_000);
     let journals = Journals::over(Arc::new(inner), &clock);
-    let new = NewJournal { vm_name: "vm \"1\"\n", plan: "{\"a\":1}\n", target: &target };
+    let new = NewJournal {
+        vm_name: "vm \"1\"\n",
+        plan: "{\"a\":1}\n",
+        target: &target,
+        supervised: false,
+    };
     let mut journal = journals.begin(&host, &new).unwrap();
     apply(&host, &plan, &target, &mut journal, &mut unobserved()).unwrap();
     assert!(undo(&host, &mut journal).is_complete());
@@ -192,7 +197,8 @@ fn text() -> String {
 fn lines_are_readable_and_complete() {
     let text = text();
     let check = |line: &str| assert!(text.contains(line), "no {line} in:\n{text}");
-    check(r#"{"format":"pinfold-journal/1","id":"500-1500","boot_id":"#);
+    check(r#"{"format":"pinfold-journal/2","id":"500-1500","boot_id":"#);
+    check(r#""supervisor":{"tid":100,"start_time":1100},"supervised":false,"#);
     check(r#""vm":{"tid":500,"start_time":1500},"vm_name":"vm \"1\"\n""#);
     check(r#""plan":"{\"a\":1}\n""#);
     check(r#""change":{"set_affinity":{"task":{"tid":501,"start_time":1501},"mask":"1"}}"#);
@@ -307,10 +313,34 @@ fn nothing_may_follow_the_end() {
 
 #[test]
 fn a_later_format_is_refused_whole() {
-    let text = text().replacen("pinfold-journal/1", "pinfold-journal/2", 1);
+    let text = text().replacen("pinfold-journal/2", "pinfold-journal/3", 1);
     let error = Record::parse("j", text.as_bytes()).unwrap_err();
-    assert!(matches!(&error, JournalError::Newer { format, .. } if format.ends_with("/2")));
+    assert!(matches!(&error, JournalError::Newer { format, .. } if format.ends_with("/3")));
     assert!(error.hint().unwrap().contains("Pinfold that wrote it"));
+}
+
+/// As the program wrote it before there was another version.
+#[test]
+fn a_journal_of_version_1_is_read_and_taken_back() {
+    const V1: &str = include_str!("tests-v1.jsonl");
+    let ((host, plan, target), (_folder, inner)) = (host(), folder());
+    let before = host.snapshot();
+    let clock = SimClock::at(5_000_000_000);
+    let journals = Journals::over(Arc::new(inner), &clock);
+    let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: true };
+    let mut journal = journals.begin(&host, &new).unwrap();
+    apply(&host, &plan, &target, &mut journal, &mut unobserved()).unwrap();
+    drop(journal);
+    journals.files.replace("500-1500.jsonl", V1.as_bytes()).unwrap();
+    let mut journal = journals.reopen("500-1500").unwrap().unwrap();
+    assert_eq!(journal.record().step_count(), 7);
+    // It does not say whether somebody was to take it back, so nobody does unasked.
+    host.edit_task(Tid(100), |task| *task = task.clone().started(9_999));
+    assert!(!journal.record().is_left(&host).unwrap());
+    let report = undo(&host, &mut journal);
+    assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
+    assert_eq!(before, host.snapshot());
+    assert!(journals.read("500-1500").unwrap().unwrap().has_ended());
 }
 
 #[test]
@@ -323,7 +353,7 @@ fn an_ended_history_stays_small() {
         clock.sleep_ns(1_000_000_000);
         let host = SimHost::builder(CgroupVersion::V1, 2).task(SimTask::new(pid, "qemu")).build();
         let target = Target::new(Tid(pid), Vec::new());
-        let new = NewJournal { vm_name: "vm", plan: "{}", target: &target };
+        let new = NewJournal { vm_name: "vm", plan: "{}", target: &target, supervised: false };
         let mut journal = journals.begin(&host, &new).unwrap();
         journal.flush().unwrap();
         assert!(undo(&host, &mut journal).is_complete());
@@ -338,7 +368,7 @@ fn steps_are_on_the_disk_before_they_are_done() {
     let ((host, plan, target), (_folder, inner)) = (host(), folder());
     let clock = SimClock::at(0);
     let journals = Journals::over(Arc::new(inner), &clock);
-    let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target };
+    let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: false };
     let mut journal = journals.begin(&host, &new).unwrap();
     let dry = plan_steps(&host, &plan, &target).unwrap().steps;
     let mut told = 0;

@@ -373,7 +373,8 @@ impl Bench {
     }
 
     pub fn begin(&self, case: &Case) -> Journal<'_> {
-        let new = NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &case.target };
+        let new =
+            NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &case.target, supervised: false };
         self.journals().begin(&case.host, &new).unwrap()
     }
 

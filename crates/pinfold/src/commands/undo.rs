@@ -1,21 +1,29 @@
 //! `pinfold undo`: takes back what is in force, also after a crash.
 
-use pinfold_host::SystemClock;
+use pinfold_apply::{Journal, JournalError, Journals, Summary};
+use pinfold_host::{Clock as _, LiveHost, SystemClock};
 
 use crate::cli::UndoArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, say};
 use crate::{common, interrupt, place};
 
-/// Takes back one apply, or all.
+/// How often a journal is asked for that `pinfold watch` may have at the moment, and the pause
+/// between.
+const LOOKS: usize = 20;
+const PAUSE_NS: u64 = 100_000_000;
+
+/// Takes back one apply, or all, or all that nobody answers for any more.
 pub fn undo(arguments: &UndoArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = common::host()?;
     let clock = SystemClock;
     let state = common::state(state)?;
     let journals = place::journals(&state, &clock)?;
-    let in_force: Vec<String> = journals
-        .list()
-        .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?
+    let summaries = journals.list().map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
+    if arguments.left {
+        return undo_left(&host, &journals, summaries);
+    }
+    let in_force: Vec<String> = summaries
         .into_iter()
         .filter(|one| !matches!(&one.record, Ok(Some(record)) if record.has_ended()))
         .map(|one| one.id)
@@ -36,12 +44,67 @@ pub fn undo(arguments: &UndoArgs, state: Option<&str>) -> Result<(), Failure> {
         }
         (None, _, _) => in_force,
     };
+    undo_each(ids, |id| undo_one(&host, &journals, id))
+}
+
+/// Takes back what a crash or a restart left behind; what is in force and as it was meant stays.
+fn undo_left(
+    host: &LiveHost,
+    journals: &Journals<'_>,
+    summaries: Vec<Summary>,
+) -> Result<(), Failure> {
+    let mut left = Vec::new();
+    let mut stay = 0;
+    for one in summaries {
+        match &one.record {
+            Ok(Some(record)) if record.has_ended() => {}
+            Ok(Some(record)) if !is_left(host, record)? => stay += 1,
+            // What is not understood is told by the attempt.
+            Ok(_) | Err(_) => left.push(one.id),
+        }
+    }
+    if stay > 0 {
+        say(&format!("{stay} placement(s) stay, which nothing left behind"));
+    }
+    if left.is_empty() {
+        say("nothing is left behind");
+        return Ok(());
+    }
+    undo_each(left, |id| undo_one_left(host, journals, id))
+}
+
+fn is_left(host: &LiveHost, record: &pinfold_apply::Record) -> Result<bool, Failure> {
+    record.is_left(host).map_err(|e| common::host_failure(&e))
+}
+
+/// Takes back one that was left behind, unless that has changed since it was looked at.
+fn undo_one_left(host: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(), Failure> {
+    let mut looks = 0;
+    let journal = loop {
+        match journals.reopen(id) {
+            Err(JournalError::Busy { .. }) if looks < LOOKS => {
+                looks += 1;
+                SystemClock.sleep_ns(PAUSE_NS);
+            }
+            answer => break opened(answer)?,
+        }
+    };
+    match journal {
+        Some(journal) if !is_left(host, journal.record())? => Ok(()),
+        journal => take_back(host, id, journal),
+    }
+}
+
+fn undo_each(
+    ids: Vec<String>,
+    mut undo: impl FnMut(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     // What is begun is finished, also when it is asked to stop.
     interrupt::install()?;
     let mut first_failure = None;
     for id in ids {
         // One that cannot be taken back does not keep the others.
-        if let Err(failure) = undo_one(&host, &journals, &id) {
+        if let Err(failure) = undo(&id) {
             say(&failure.to_string());
             first_failure.get_or_insert(failure);
         }
@@ -52,12 +115,17 @@ pub fn undo(arguments: &UndoArgs, state: Option<&str>) -> Result<(), Failure> {
     }
 }
 
-fn undo_one(
-    host: &pinfold_host::LiveHost,
-    journals: &pinfold_apply::Journals<'_>,
-    id: &str,
-) -> Result<(), Failure> {
-    let journal = journals.reopen(id).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
+fn undo_one(host: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(), Failure> {
+    take_back(host, id, opened(journals.reopen(id))?)
+}
+
+fn opened<'c>(
+    answer: Result<Option<Journal<'c>>, JournalError>,
+) -> Result<Option<Journal<'c>>, Failure> {
+    answer.map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))
+}
+
+fn take_back(host: &LiveHost, id: &str, journal: Option<Journal<'_>>) -> Result<(), Failure> {
     let Some(journal) = journal else {
         say(&format!("{id}: nothing had been done"));
         return Ok(());

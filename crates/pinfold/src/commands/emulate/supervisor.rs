@@ -251,7 +251,12 @@ pub fn with_programs(
     let journals = place::journals(state, &clock)?;
     let target = Target::new(process::own_pid(), Vec::new());
     let text = status::plan_text(plan);
-    let new = NewJournal { vm_name: "a platform of vnodes", plan: &text, target: &target };
+    let new = NewJournal {
+        vm_name: "a platform of vnodes",
+        plan: &text,
+        target: &target,
+        supervised: true,
+    };
     let mut journal =
         journals.begin(host, &new).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
     let listener = match door {
