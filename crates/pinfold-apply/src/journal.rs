@@ -261,11 +261,24 @@ impl<'c> Journals<'c> {
         for (_, id) in ended.drain(..surplus) {
             // Held by the Pinfold that is just ending: it will be removed another time.
             let Some(lock) = self.files.lock(&format!("{id}{LOCK_SUFFIX}"))? else { continue };
-            self.files.remove(&format!("{id}{SUFFIX}"))?;
-            self.files.remove(&format!("{id}{LOCK_SUFFIX}"))?;
+            // Before it was locked the same machine may have been placed again.
+            if self.has_ended(&id)? {
+                self.files.remove(&format!("{id}{SUFFIX}"))?;
+                self.files.remove(&format!("{id}{LOCK_SUFFIX}"))?;
+            }
             drop(lock);
         }
         Ok(())
+    }
+}
+
+impl Journals<'_> {
+    /// True of a journal that says so now; one that another Pinfold removed is not there to say it.
+    fn has_ended(&self, id: &str) -> Result<bool, JournalError> {
+        if !self.files.contains(&format!("{id}{SUFFIX}")) {
+            return Ok(false);
+        }
+        Ok(self.read(id)?.is_some_and(|record| record.has_ended()))
     }
 }
 

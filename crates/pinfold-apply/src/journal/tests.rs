@@ -1,8 +1,8 @@
 //! A disk that runs full under the journal, and lines that are not ours.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use pinfold_host::user::{Lock, StateDir};
 use pinfold_host::{CgroupVersion, Host as _, HostError, SimClock, SimHost, SimTask};
@@ -19,9 +19,16 @@ struct FullDisk {
     inner: StateDir,
     left: AtomicUsize,
     removable: bool,
+    /// What somebody else writes into a file before it is locked here.
+    meanwhile: Mutex<Option<(&'static str, Vec<u8>)>>,
 }
 
 impl FullDisk {
+    fn new(inner: StateDir, room: usize, removable: bool) -> Arc<Self> {
+        let left = AtomicUsize::new(room);
+        Arc::new(Self { inner, left, removable, meanwhile: Mutex::new(None) })
+    }
+
     fn full<T>(
         &self,
         name: &str,
@@ -76,6 +83,12 @@ impl Files for FullDisk {
         self.full(name, || Files::remove(&self.inner, name))
     }
     fn lock(&self, name: &str) -> Result<Option<Lock>, HostError> {
+        let mut meanwhile = self.meanwhile.lock().unwrap();
+        if let Some((file, text)) =
+            meanwhile.take_if(|(file, _)| name.strip_suffix(".lock") == file.strip_suffix(".jsonl"))
+        {
+            Files::replace(&self.inner, file, &text)?;
+        }
         Files::lock(&self.inner, name)
     }
 }
@@ -134,7 +147,7 @@ fn a_full_disk_stops_the_step_and_takes_back_what_was_done() {
             let ((host, plan, target), (_folder, inner)) = (host(), folder());
             let before = host.snapshot();
             let clock = SimClock::at(0);
-            let disk = Arc::new(FullDisk { inner, left: AtomicUsize::new(room), removable });
+            let disk = FullDisk::new(inner, room, removable);
             let journals = Journals::over(disk.clone(), &clock);
             let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: false };
             let mut journal = journals.begin(&host, &new).unwrap();
@@ -165,7 +178,7 @@ fn a_header_that_does_not_fit_is_an_error_and_leaves_no_journal() {
     let ((host, plan, target), (_folder, inner)) = (host(), folder());
     let before = host.snapshot();
     let clock = SimClock::at(0);
-    let disk = Arc::new(FullDisk { inner, left: AtomicUsize::new(0), removable: true });
+    let disk = FullDisk::new(inner, 0, true);
     let journals = Journals::over(disk, &clock);
     let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: false };
     let mut journal = journals.begin(&host, &new).unwrap();
@@ -361,6 +374,32 @@ fn an_ended_history_stays_small() {
     }
     assert_eq!(most, 2 * HISTORY + 1);
     assert!(journals.read("1059-2059").unwrap().is_some(), "the latest are kept");
+}
+
+#[test]
+fn a_journal_that_is_in_force_again_is_not_pruned() {
+    let (_folder, inner) = folder();
+    let clock = SimClock::at(0);
+    let disk = FullDisk::new(inner, usize::MAX, true);
+    let journals = Journals::over(disk.clone(), &clock);
+    for pid in 1000..=1000 + 2 * u32::try_from(HISTORY).unwrap() {
+        clock.sleep_ns(1_000_000_000);
+        let host = SimHost::builder(CgroupVersion::V1, 2).task(SimTask::new(pid, "qemu")).build();
+        let target = Target::new(Tid(pid), Vec::new());
+        let new = NewJournal { vm_name: "vm", plan: "{}", target: &target, supervised: false };
+        let mut journal = journals.begin(&host, &new).unwrap();
+        journal.flush().unwrap();
+        assert!(undo(&host, &mut journal).is_complete());
+    }
+    // The oldest has ended, and its machine is placed again just before its turn.
+    let text = String::from_utf8(journals.files.read("1000-2000.jsonl").unwrap()).unwrap();
+    let header = text.lines().next().unwrap();
+    *disk.meanwhile.lock().unwrap() = Some(("1000-2000.jsonl", format!("{header}\n").into_bytes()));
+    journals.prune().unwrap();
+    assert!(disk.meanwhile.lock().unwrap().is_none(), "it had its turn");
+    assert!(!journals.read("1000-2000").unwrap().unwrap().has_ended(), "it is in force");
+    assert_eq!(journals.list().unwrap().len(), HISTORY + 1);
+    assert!(!journals.files.contains("1001-2001.lock"), "the others are removed");
 }
 
 #[test]

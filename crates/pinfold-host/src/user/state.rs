@@ -182,17 +182,35 @@ impl StateDir {
     }
 
     /// Takes the lock of this name, or `None` if another process (or value) holds it.
-    /// The file stays: removing it would let two hold one name's lock.
+    /// Who holds it may remove the file: a lock on a file that is not the name's any more would
+    /// let two hold the name's lock, so the new file is locked then.
     ///
     /// # Errors
     /// [`HostError`] if the file cannot be made or is not ours.
     pub fn lock(&self, name: &str) -> Result<Option<Lock>, HostError> {
-        let file = self.open_file(name, OFlags::RDWR | OFlags::CREATE, "lock")?;
-        self.checked(&file, name)?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Lock { _file: file })),
-            Err(Errno::WOULDBLOCK) => Ok(None),
-            Err(errno) => Err(self.fault("lock", name, errno)),
+        loop {
+            let file = self.open_file(name, OFlags::RDWR | OFlags::CREATE, "lock")?;
+            self.checked(&file, name)?;
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) if self.is_the_file_of(name, &file)? => {
+                    return Ok(Some(Lock { _file: file }));
+                }
+                // Removed between the two calls, by who held it before.
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => return Ok(None),
+                Err(errno) => return Err(self.fault("lock", name, errno)),
+            }
+        }
+    }
+
+    /// True if an open file is the one that is found under this name.
+    pub(super) fn is_the_file_of(&self, name: &str, file: &OwnedFd) -> Result<bool, HostError> {
+        let fail = |errno| self.fault("check", name, errno);
+        let open = rustix::fs::fstat(file).map_err(fail)?;
+        match rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => Ok((found.st_dev, found.st_ino) == (open.st_dev, open.st_ino)),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(fail(errno)),
         }
     }
 

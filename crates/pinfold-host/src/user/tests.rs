@@ -168,3 +168,20 @@ fn directories_by_user_and_environment() {
     assert_eq!(runtime(7, &|_| Some("/run/user/7".to_owned())), "/run/user/7/pinfold");
     assert_eq!(runtime(7, &|_| None), "/tmp/pinfold-7");
 }
+
+#[test]
+fn a_lock_on_a_file_that_was_removed_is_not_the_names() {
+    let (_folder, base) = folder();
+    let state = StateDir::open(&base).unwrap();
+    let held = state.lock("x.lock").unwrap().unwrap();
+    assert!(state.lock("x.lock").unwrap().is_none());
+    // As opened by who comes while the holder removes it.
+    let opened = std::fs::File::open(state.path_of("x.lock")).unwrap().into();
+    assert!(state.is_the_file_of("x.lock", &opened).unwrap());
+    state.remove("x.lock").unwrap();
+    assert!(!state.is_the_file_of("x.lock", &opened).unwrap(), "it is gone");
+    let _other = state.lock("x.lock").unwrap().unwrap();
+    assert!(!state.is_the_file_of("x.lock", &opened).unwrap(), "it is another one");
+    drop(held);
+    assert!(state.lock("x.lock").unwrap().is_none(), "the new file's lock is held");
+}
