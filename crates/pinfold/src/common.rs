@@ -144,6 +144,11 @@ pub fn single(plan: &Plan) -> Result<&VnodePlan, Failure> {
 /// A plan from a file made by `pinfold plan --json`.
 pub fn read_plan(path: &str) -> Result<Plan, Failure> {
     let bytes = user::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    parse_plan(path, bytes)
+}
+
+/// A plan from what a file holds.
+pub fn parse_plan(path: &str, bytes: Vec<u8>) -> Result<Plan, Failure> {
     let text = String::from_utf8(bytes)
         .map_err(|_| Failure::new(Exit::Input, format!("{path} is not UTF-8 text")))?;
     pinfold_plan::schema::from_json(&text).map_err(|error| {
@@ -163,7 +168,11 @@ pub fn state(path: Option<&str>) -> Result<StateDir, Failure> {
 
 /// A plan from a file, checked against this host and a machine with this many vCPUs.
 pub fn plan_for_host(path: &str, topology: &Topology, vcpus: u32) -> Result<Plan, Failure> {
-    let plan = read_plan(path)?;
+    fitting(path, read_plan(path)?, topology, vcpus)
+}
+
+/// A plan that was read from a file, if it fits this host and a machine with this many vCPUs.
+pub fn fitting(path: &str, plan: Plan, topology: &Topology, vcpus: u32) -> Result<Plan, Failure> {
     let wrong = pinfold_plan::check(&plan, topology);
     let problem = wrong.iter().find(|finding| finding.severity == Severity::Problem);
     if let Some(finding) = problem {

@@ -117,3 +117,41 @@ fn a_state_directory_that_others_could_have_filled_is_refused() {
     let refused = pinfold(&[], &path("foreign"), &["undo"]);
     assert!(refused.stderr_text().contains("belongs to user 65534"), "{}", refused.stderr_text());
 }
+
+/// Runs the hook as libvirt does when a domain has started; what it says.
+fn hook(folder: &str) -> String {
+    let words = ["libvirt-hook", "vm1", "started", "begin", "-", "--plans", "plans"];
+    let line = format!("cd '{folder}' && exec '{PINFOLD}' {} < domain.xml", words.join(" "));
+    let output = capture("sh", ["-c", &line], 60 * SECOND_NS).expect("it runs");
+    assert!(output.status.success(), "a hook never fails");
+    output.stderr_text()
+}
+
+#[test]
+fn the_hook_refuses_plans_that_others_can_write() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path().to_string_lossy().into_owned();
+    let plan = format!("{root}/plans/vm1.json");
+    let sh = |line: &str| {
+        let line = format!("cd '{root}' && {line}");
+        assert!(capture("sh", ["-c", &line], SECOND_NS).expect("it runs").status.success());
+    };
+    let xml = "<domain><name>vm1</name><uuid>0f4c5a52-6a3e-4c1b-9a55-3f2d6f1b7c10</uuid></domain>";
+    user::write_atomic(&format!("{root}/domain.xml"), xml.as_bytes()).expect("written");
+    sh("mkdir -m 0755 plans && echo '{}' > plans/vm1.json && chmod 644 plans/vm1.json");
+    let said = hook(&root);
+    assert!(said.contains("plans/vm1.json: ") && !said.contains("others"), "it is read: {said}");
+    sh("chmod 666 plans/vm1.json");
+    let said = hook(&root);
+    assert!(said.contains("vm1.json: can be written by others"), "{said}");
+    // A link into a folder of somebody else's, say.
+    sh(
+        "chmod 600 plans/vm1.json && mv plans/vm1.json home.json && ln -s ../home.json plans/vm1.json",
+    );
+    let said = hook(&root);
+    assert!(said.contains("vm1.json: is a link"), "{said}");
+    assert!(user::exists(&plan), "it is left there");
+    sh("rm plans/vm1.json && mv home.json plans/vm1.json && chmod 777 plans");
+    let said = hook(&root);
+    assert!(said.contains("plans: can be written by others"), "{said}");
+}

@@ -40,13 +40,13 @@ pub fn libvirt_hook(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<
 
 fn started(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failure> {
     let domain = read_domain()?;
-    let Some(path) = plan_file(arguments, &domain)? else { return Ok(()) };
+    let Some((path, plan)) = plan_of(arguments, &domain)? else { return Ok(()) };
     let host = common::host()?;
     let clock = SystemClock;
     let topology = common::topology(&host, None)?;
     let pid = domain.process(&host, &arguments.run_dir).map_err(|e| vm_failure(&e))?;
     let found = threads::discover(&host, pid, None).map_err(|e| vm_failure(&e))?;
-    let mut plan = common::plan_for_host(&path, &topology, found.vcpus)?;
+    let mut plan = common::fitting(&path, plan, &topology, found.vcpus)?;
     // The journal is found by the domain's name when it stops.
     plan.vnodes[0].name.clone_from(&domain.name);
     if plan.strategy != "none" {
@@ -103,16 +103,25 @@ fn read_domain() -> Result<Described, Failure> {
     })
 }
 
-/// The plan that is kept for a domain, by its UUID or else by its name; `None` if none is. The
-/// folder must be the caller's alone, because root does what a plan says.
-fn plan_file(arguments: &LibvirtHookArgs, domain: &Described) -> Result<Option<String>, Failure> {
+/// The plan that is kept for a domain, by its UUID or else by its name, with its path; `None` if
+/// none is. Root does what a plan says: folder and file must be the caller's, no links, and
+/// writable by nobody else.
+fn plan_of(
+    arguments: &LibvirtHookArgs,
+    domain: &Described,
+) -> Result<Option<(String, Plan)>, Failure> {
     if !user::exists(&arguments.plans) {
         return Ok(None);
     }
     let folder = StateDir::open(&arguments.plans).map_err(|e| common::host_failure(&e))?;
     let names = [&domain.uuid, &domain.name].map(|name| format!("{name}.json"));
     let name = names.iter().find(|name| !name.starts_with('.') && folder.contains(name));
-    Ok(name.map(|name| folder.path_of(name)))
+    let Some(name) = name else { return Ok(None) };
+    // Through the open folder: by its path it could be another file by now.
+    let bytes = folder.read(name).map_err(|e| common::host_failure(&e))?;
+    let path = folder.path_of(name);
+    let plan = common::parse_plan(&path, bytes)?;
+    Ok(Some((path, plan)))
 }
 
 /// Pins of the domain's own that say something else than the plan: libvirt sets them again.
