@@ -169,8 +169,8 @@ pub(crate) fn revert(past: &Past<'_>, step: &Step) -> Vec<Result<Reverted, HostE
         }
         Undo::SetAffinity { task, original } => vec![affinity::revert(past, *task, original)],
         Undo::SetPolicy { task, original } => vec![policy::revert(past, *task, *original)],
-        Undo::WriteSetting { setting, original, masks } => {
-            setting::revert(past, setting, original.as_deref(), masks)
+        Undo::WriteSetting { setting, original, masks, files } => {
+            setting::revert(past, setting, (original.as_deref(), files), masks)
         }
         Undo::LeavePages { task, kib } => vec![pages::revert(past.host, *task, kib)],
     }

@@ -7,7 +7,7 @@ mod common;
 use common::{Bench, DOMAIN, pin, set, v1_libvirt, v2_systemd};
 use pinfold_apply::{Extent, Journals, NewJournal, WatchEvent, Watcher, plan_steps};
 use pinfold_host::{Host as _, HostMut as _, paths};
-use pinfold_model::{Change, IsolationScope, Lifetime, Tid};
+use pinfold_model::{Change, IsolationScope, Keeper, Lifetime, Setting, Tid};
 
 fn value(host: &pinfold_host::SimHost, key: &str, lifetime: Lifetime) -> Option<String> {
     host.setting(&pin(key, lifetime)).unwrap()
@@ -137,4 +137,59 @@ fn systemd_keeps_the_lists_of_its_units() {
         assert!(asked.contains(&format!("{unit} AllowedCPUs=0,4")), "{unit}: {asked:?}");
     }
     assert_eq!(asked.len(), expected.len(), "the machine's own slice stays: {asked:?}");
+}
+
+fn allowed(unit: &str) -> Setting {
+    Setting {
+        keeper: Keeper::Systemd,
+        object: unit.to_owned(),
+        key: "AllowedCPUs".to_owned(),
+        lifetime: Lifetime::Running,
+    }
+}
+
+/// One unit has a list in its own file, one in a file that somebody set at run time, and one was
+/// told there to have none.
+fn units_with_lists() -> common::Case {
+    let case = v2_systemd().with(IsolationScope::Host);
+    let file = |unit: &str| paths::cpuset_cpus(&format!("/sys/fs/cgroup/{unit}"));
+    for unit in ["user.slice", "init.scope"] {
+        case.host.keep_unit(allowed(unit), &file(unit), Some("0-6"));
+        case.host.write(&file(unit), b"0-6").unwrap();
+    }
+    case.host.set_setting(&allowed("system.slice"), Some("0-5")).unwrap();
+    case.host.set_setting(&allowed("init.scope"), None).unwrap();
+    case
+}
+
+#[test]
+fn what_systemd_leaves_in_its_files_is_taken_back_too() {
+    let case = units_with_lists();
+    let (bench, before) = (Bench::new(), case.host.snapshot());
+    bench.apply(&case).unwrap();
+    for unit in ["user.slice", "system.slice", "init.scope", "vm2.scope"] {
+        assert_eq!(case.host.setting(&allowed(unit)).unwrap().as_deref(), Some("0,4"), "{unit}");
+    }
+    let report = bench.undo(&case);
+    assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
+    common::assert_same(&before, &case.host, "undo");
+}
+
+#[test]
+fn an_undo_that_was_killed_before_a_file_was_put_back_is_finished_by_the_next() {
+    for dies_after in 0.. {
+        let case = units_with_lists();
+        let (bench, before) = (Bench::new(), case.host.snapshot());
+        bench.apply(&case).unwrap();
+        case.host.fail_after(dies_after, 5);
+        let is_complete = bench.undo(&case).is_complete();
+        case.host.clear_faults();
+        let report = bench.undo(&case);
+        assert!(report.is_complete() && report.changed.is_empty(), "{dies_after}: {report:?}");
+        common::assert_same(&before, &case.host, &format!("killed after {dies_after} changes"));
+        if is_complete {
+            assert!(dies_after > 8, "{dies_after}");
+            break;
+        }
+    }
 }

@@ -10,7 +10,7 @@
 
 use std::fmt::Debug;
 
-use pinfold_model::{CpuSet, Keeper, Lifetime, Setting};
+use pinfold_model::{CpuSet, Keeper, KeptFile, Lifetime, Setting};
 
 use crate::{Host, HostError, paths, process, user};
 
@@ -30,6 +30,23 @@ pub trait SettingKeeper: Debug + Send + Sync {
     /// # Errors
     /// As [`SettingKeeper::get`].
     fn set(&self, setting: &Setting, value: Option<&str>) -> Result<(), HostError>;
+
+    /// The files in which the program keeps the setting, if what it leaves in them must be put
+    /// back apart from the value.
+    ///
+    /// # Errors
+    /// [`HostError`] if one is there and cannot be read.
+    fn files(&self, _setting: &Setting) -> Result<Vec<KeptFile>, HostError> {
+        Ok(Vec::new())
+    }
+
+    /// Puts such files back and has the program read them; true if one differed.
+    ///
+    /// # Errors
+    /// [`HostError`]; [`HostError::Kept`] with the program's words.
+    fn put_files(&self, _setting: &Setting, _files: &[KeptFile]) -> Result<bool, HostError> {
+        Ok(false)
+    }
 }
 
 /// Lists of PUs of systemd's units, through `systemctl`.
@@ -38,18 +55,24 @@ pub trait SettingKeeper: Debug + Send + Sync {
 /// systemctl show --property=LoadState --property=AllowedCPUs -- system.slice
 /// systemctl set-property --runtime -- system.slice AllowedCPUs=0-1
 /// ```
+///
+/// `set-property` leaves a file that goes before the unit's own, also when the value is taken away
+/// or set back to what the unit's file says; the file is put back as it was, and read again.
+///
 /// <https://www.freedesktop.org/software/systemd/man/latest/systemd.resource-control.html>
 #[derive(Clone, Debug)]
 pub struct Systemd {
     program: String,
     timeout_ns: u64,
+    /// What stands before the paths of its files: nothing, but in tests.
+    root: String,
 }
 
 impl Systemd {
     /// The client, with the time that one call may take.
     #[must_use]
     pub fn new(timeout_ns: u64) -> Self {
-        Self { program: "systemctl".to_owned(), timeout_ns }
+        Self { program: "systemctl".to_owned(), timeout_ns, root: String::new() }
     }
 
     /// The same with another program that speaks as `systemctl` does.
@@ -57,6 +80,22 @@ impl Systemd {
     pub fn with_program(mut self, program: &str) -> Self {
         program.clone_into(&mut self.program);
         self
+    }
+
+    /// The same with its files below another directory than `/`.
+    #[must_use]
+    pub fn with_root(mut self, root: &str) -> Self {
+        root.clone_into(&mut self.root);
+        self
+    }
+
+    fn drop_ins(&self, setting: &Setting) -> Result<Vec<String>, HostError> {
+        let Setting { object, key, lifetime, .. } = setting;
+        if !Self::is_unit(object) {
+            return Err(fault(setting, NO_UNIT.to_owned()));
+        }
+        let all = paths::systemd_drop_ins(object, key, *lifetime);
+        Ok(all.map(|path| format!("{}{path}", self.root)).into())
     }
 
     /// True if systemd runs the host and so owns its cgroup tree (`sd_booted(3)`).
@@ -86,6 +125,8 @@ impl Systemd {
         Err(fault(setting, format!("systemctl {} failed: {why}", words[0])))
     }
 }
+
+const NO_UNIT: &str = "this is not the name of a unit";
 
 fn fault(setting: &Setting, why: String) -> HostError {
     let hint = "look at systemctl status of that unit; it needs root and a running systemd";
@@ -133,7 +174,7 @@ impl SettingKeeper for Systemd {
     fn set(&self, setting: &Setting, value: Option<&str>) -> Result<(), HostError> {
         let Setting { object, key, lifetime, .. } = setting;
         if !Self::is_unit(object) {
-            return Err(fault(setting, "this is not the name of a unit".to_owned()));
+            return Err(fault(setting, NO_UNIT.to_owned()));
         }
         let assignment = format!("{key}={}", value.unwrap_or_default());
         let words = ["set-property", "--runtime", "--", object, &assignment];
@@ -141,16 +182,39 @@ impl SettingKeeper for Systemd {
             Lifetime::Running => self.run(setting, &words)?,
             Lifetime::Lasting => self.run(setting, &[words[0], words[2], object, &assignment])?,
         };
-        if value.is_some() {
-            return Ok(());
+        Ok(())
+    }
+
+    fn files(&self, setting: &Setting) -> Result<Vec<KeptFile>, HostError> {
+        let mut files = Vec::new();
+        for path in self.drop_ins(setting)? {
+            let content = if user::exists(&path) { Some(user::read(&path)?) } else { None };
+            files.push(KeptFile { path, content });
         }
-        // systemd keeps a file that says "nothing"; without it the unit is as it was.
-        let file = paths::systemd_drop_in(object, key, *lifetime);
-        if user::exists(&file) {
-            user::remove(&file)?;
+        Ok(files)
+    }
+
+    fn put_files(&self, setting: &Setting, files: &[KeptFile]) -> Result<bool, HostError> {
+        let mut differs = false;
+        // Nothing else is written, whatever the caller names.
+        for now in self.files(setting)? {
+            let Some(then) = files.iter().find(|file| file.path == now.path) else { continue };
+            if then.content == now.content {
+                continue;
+            }
+            differs = true;
+            match &then.content {
+                Some(content) => {
+                    user::make_dirs(now.path.rsplit_once('/').map_or("/", |(folder, _)| folder))?;
+                    user::write_atomic(&now.path, content)?;
+                }
+                None => user::remove(&now.path)?,
+            }
+        }
+        if differs {
             self.run(setting, &["daemon-reload"])?;
         }
-        Ok(())
+        Ok(differs)
     }
 }
 

@@ -33,7 +33,7 @@ mod vigil;
 
 use std::borrow::Cow;
 
-use pinfold_model::{CpuSet, NodeId, Policy, Setting, TaskId, Tid};
+use pinfold_model::{CpuSet, KeptFile, NodeId, Policy, Setting, TaskId, Tid};
 
 pub use census::{Census, Roll};
 pub use clock::{Clock, SimClock, SystemClock};
@@ -108,6 +108,14 @@ pub trait Host {
     /// # Errors
     /// [`HostError::Kept`]; of an object that is not there it is [gone](HostError::is_gone).
     fn setting(&self, setting: &Setting) -> Result<Option<String>, HostError> {
+        Err(HostError::no_keeper(setting))
+    }
+
+    /// The files in which that program keeps the setting; none if they are its own affair.
+    ///
+    /// # Errors
+    /// [`HostError`] if one is there and cannot be read.
+    fn setting_files(&self, setting: &Setting) -> Result<Vec<KeptFile>, HostError> {
         Err(HostError::no_keeper(setting))
     }
 
@@ -207,6 +215,12 @@ pub trait HostMut: Host + sealed::Writable {
     /// # Errors
     /// [`HostError::Kept`].
     fn set_setting(&self, setting: &Setting, value: Option<&str>) -> Result<(), HostError>;
+
+    /// Puts the files of a setting back as they were; true if one differed.
+    ///
+    /// # Errors
+    /// [`HostError`]; [`HostError::Kept`] if the program does not read them again.
+    fn put_setting_files(&self, setting: &Setting, files: &[KeptFile]) -> Result<bool, HostError>;
 }
 
 mod sealed {

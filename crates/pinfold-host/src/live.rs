@@ -7,7 +7,7 @@
 
 use std::os::fd::OwnedFd;
 
-use pinfold_model::{CpuSet, NodeId, Policy, Setting, TaskId, Tid};
+use pinfold_model::{CpuSet, KeptFile, NodeId, Policy, Setting, TaskId, Tid};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
@@ -222,6 +222,10 @@ impl Host for LiveHost {
         self.keeper(setting)?.get(setting)
     }
 
+    fn setting_files(&self, setting: &Setting) -> Result<Vec<KeptFile>, HostError> {
+        self.keeper(setting)?.files(setting)
+    }
+
     fn is_live(&self) -> bool {
         true
     }
@@ -296,6 +300,10 @@ impl HostMut for LiveHost {
 
     fn set_setting(&self, setting: &Setting, value: Option<&str>) -> Result<(), HostError> {
         self.keeper(setting)?.set(setting, value)
+    }
+
+    fn put_setting_files(&self, setting: &Setting, files: &[KeptFile]) -> Result<bool, HostError> {
+        self.keeper(setting)?.put_files(setting, files)
     }
 }
 

@@ -688,15 +688,16 @@ pub fn systemd_booted() -> String {
     "/run/systemd/system".to_owned()
 }
 
-/// Where `systemctl set-property` keeps one property of a unit; not the kernel's, but the door
-/// clears it up. <https://www.freedesktop.org/software/systemd/man/latest/systemctl.html>
+/// Where `systemctl set-property` keeps one property of a unit, and of one that was made at run
+/// time (`systemd-run`); not the kernel's, but the door clears it up.
+/// <https://www.freedesktop.org/software/systemd/man/latest/systemctl.html>
 #[must_use]
-pub fn systemd_drop_in(unit: &str, property: &str, lifetime: Lifetime) -> String {
-    let root = match lifetime {
+pub fn systemd_drop_ins(unit: &str, property: &str, lifetime: Lifetime) -> [String; 2] {
+    let control = match lifetime {
         Lifetime::Running => "/run/systemd/system.control",
         Lifetime::Lasting => "/etc/systemd/system.control",
     };
-    format!("{root}/{unit}.d/50-{property}.conf")
+    [control, "/run/systemd/transient"].map(|root| format!("{root}/{unit}.d/50-{property}.conf"))
 }
 
 /// v1: `THAWED`, `FREEZING` or `FROZEN`,

@@ -279,7 +279,7 @@ impl SimHost {
         }
         text.push_str(&machine.resctrl_text());
         for (setting, kept) in &machine.settings {
-            text.push_str(&format!("{setting}: {:?}\n", kept.value));
+            text.push_str(&format!("{setting}: {:?}, by file {:?}\n", kept.value, kept.drop_in));
         }
         for (tid, held) in &machine.tasks {
             text.push_str(&format!(

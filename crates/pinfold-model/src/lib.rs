@@ -39,7 +39,7 @@ pub use request::{
     VmRequest, VnodeRequest, Work,
 };
 pub use setting::{Keeper, Lifetime, Setting};
-pub use step::{Change, Step, TaskId, TaskState, Undo};
+pub use step::{Change, KeptFile, Step, TaskId, TaskState, Undo};
 pub use table::{ColumnKind, DataTable, Datum};
 pub use topology::{
     Core, CoreKind, HugePages, L3Domain, NumaNode, Package, PciDevice, Pu, Smt, Source, Topology,

@@ -140,6 +140,8 @@ pub enum Undo {
         original: Option<String>,
         /// Masks of all threads that the setting can have an effect on.
         masks: Vec<(TaskId, CpuSet)>,
+        /// The files in which the keeper keeps it, as they were.
+        files: Vec<KeptFile>,
     },
     /// Pages stay where they are: it is told where they were.
     LeavePages {
@@ -148,6 +150,15 @@ pub enum Undo {
         /// KiB of it by node, as they were.
         kib: Vec<(NodeId, u64)>,
     },
+}
+
+/// A file of a program that keeps settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptFile {
+    /// Absolute path.
+    pub path: String,
+    /// What it holds; `None` if it is not there.
+    pub content: Option<Vec<u8>>,
 }
 
 /// One change with its undo and its reason.

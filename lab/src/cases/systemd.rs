@@ -13,8 +13,12 @@ const MONITOR: &str = "/run/vm.qmp";
 const APPLY: [&str; 7] = ["apply", "--qmp", MONITOR, "--strategy", "balanced", "--isolate", "host"];
 /// How undo tells of a list that could only be given by name.
 const NEAR: &str = " was empty and is now 0-3";
-/// Services plain and with PUs of their own, a session, and the machine.
+/// A slice whose own file has a list, services plain and with PUs of their own, a session, and the
+/// machine.
 const PREPARE: &str = "
+    mkdir -p /run/systemd/system/user.slice.d
+    printf '[Slice]\\nAllowedCPUs=0-2\\n' > /run/systemd/system/user.slice.d/10-own.conf
+    systemctl daemon-reload
     unit() { name=$1; shift; systemd-run --quiet --unit=$name \"$@\"; }
     idle='/bin/busybox tail -f /dev/null'
     unit web $idle
@@ -31,8 +35,8 @@ const PREPARE: &str = "
 const SETTINGS: &str = "
     for u in init.scope system.slice user.slice machine.slice web narrow batch session vm; do
         echo $u $(systemctl show -p AllowedCPUs $u); done
-    find /run/systemd/system.control /etc/systemd/system.control 2>/dev/null | sort | \
-        while read f; do [ -d $f ] || { echo $f; cat $f; }; done";
+    find /run/systemd/system.control /etc/systemd/system.control /run/systemd/transient/*.d \
+        2>/dev/null | sort | while read f; do [ -d $f ] || { echo $f; cat $f; }; done";
 
 pub(super) fn keeps(guest: &mut Guest) -> Result<String, LabError> {
     let prepare = PREPARE.replace("MACHINE", &guest.machine());

@@ -4,9 +4,13 @@
 //! take a value away again (libvirt's pin of a running domain), so undo compares with what
 //! has the same effect, and puts masks back that differ afterwards. A setting of something
 //! that runs ends with it; one of a definition is on disk and outlives also the host.
+//!
+//! systemd leaves a file with each change, which goes before what the unit says itself: those
+//! files are put back too, also where the value is right already, because an undo may have been
+//! killed between the two.
 
 use pinfold_host::{Host, HostError, HostMut, paths};
-use pinfold_model::{CpuSet, Finding, Lifetime, Setting, TaskId};
+use pinfold_model::{CpuSet, Finding, KeptFile, Lifetime, Setting, TaskId};
 
 use super::{Past, Reverted, Shown, Taken, affinity};
 use crate::cpusets::{self, Hierarchy};
@@ -44,7 +48,7 @@ pub(super) fn verify(
 pub(super) fn revert(
     past: &Past<'_>,
     setting: &Setting,
-    original: Option<&str>,
+    (original, files): (Option<&str>, &[KeptFile]),
     masks: &[(TaskId, CpuSet)],
 ) -> Vec<Result<Reverted, HostError>> {
     match ended(past, masks) {
@@ -53,7 +57,7 @@ pub(super) fn revert(
         Ok(false) => {}
         Err(error) => return vec![Err(error)],
     }
-    let answer = put_back(past, setting, original);
+    let answer = put_back(past, setting, (original, files));
     let mut answers = vec![answer];
     if matches!(answers[0], Ok(Reverted::Restored | Reverted::Nothing | Reverted::Near(_))) {
         for (task, mask) in masks {
@@ -79,13 +83,19 @@ fn ended(past: &Past<'_>, masks: &[(TaskId, CpuSet)]) -> Result<bool, HostError>
 fn put_back(
     past: &Past<'_>,
     setting: &Setting,
-    original: Option<&str>,
+    (original, files): (Option<&str>, &[KeptFile]),
 ) -> Result<Reverted, HostError> {
     let Some(now) = tasks::unless_gone(past.host.setting(setting))? else {
         return Ok(Reverted::Gone);
     };
+    let files = files_before(past, setting, (original, files))?;
     if now.as_deref() == original {
-        return Ok(Reverted::Nothing);
+        let differed = tasks::unless_gone(past.host.put_setting_files(setting, &files))?;
+        return Ok(match differed {
+            Some(true) => Reverted::Restored,
+            Some(false) => Reverted::Nothing,
+            None => Reverted::Gone,
+        });
     }
     if original.is_none() && is_like_none(past, setting, now.as_deref())? {
         return Ok(Reverted::Near(near(setting)));
@@ -93,7 +103,9 @@ fn put_back(
     if !now.as_deref().is_some_and(|now| past.wrote_setting(setting, now)) {
         return Ok(Reverted::Changed(changed(setting, now.as_deref(), original)));
     }
-    if tasks::unless_gone(past.host.set_setting(setting, original))?.is_none() {
+    let set = past.host.set_setting(setting, original);
+    let put = set.and_then(|()| past.host.put_setting_files(setting, &files));
+    if tasks::unless_gone(put)?.is_none() {
         return Ok(Reverted::Gone);
     }
     match tasks::unless_gone(past.host.setting(setting))? {
@@ -113,6 +125,20 @@ fn put_back(
             hint: None,
         }),
     }
+}
+
+/// The files as they were. A journal of version 1 does not tell: where there was no value, there
+/// was none of them, and where there was one, they are left.
+fn files_before(
+    past: &Past<'_>,
+    setting: &Setting,
+    (original, files): (Option<&str>, &[KeptFile]),
+) -> Result<Vec<KeptFile>, HostError> {
+    if !files.is_empty() || original.is_some() {
+        return Ok(files.to_vec());
+    }
+    let now = tasks::unless_gone(past.host.setting_files(setting))?.unwrap_or_default();
+    Ok(now.into_iter().map(|file| KeptFile { content: None, ..file }).collect())
 }
 
 /// True for a list of PUs of something that runs which binds nothing.

@@ -10,10 +10,11 @@
 //! One twin type per model type, because the model does not serialise. Bytes are text
 //! where they are printable, else base 16. Unknown keys are refused: a journal is
 //! executed, and what is not understood must not be executed by half. What version 1 did not
-//! have is optional: `supervised`.
+//! have is optional: `supervised`, `files`.
 
 use pinfold_model::{
-    Change, CpuSet, Keeper, Lifetime, NodeId, Policy, Setting, Step, TaskId, TaskState, Tid, Undo,
+    Change, CpuSet, Keeper, KeptFile, Lifetime, NodeId, Policy, Setting, Step, TaskId, TaskState,
+    Tid, Undo,
 };
 use serde::{Deserialize, Serialize};
 
@@ -168,12 +169,21 @@ pub(super) enum UndoLine {
         setting: Box<SettingLine>,
         original: Option<String>,
         masks: Vec<MaskLine>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        files: Vec<FileLine>,
     },
     LeavePages {
         task: TaskLine,
         /// Pairs of a node and what was on it.
         kib: Vec<(u32, u64)>,
     },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FileLine {
+    path: String,
+    content: Option<BytesLine>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -353,6 +363,18 @@ impl From<&(TaskId, CpuSet)> for MaskLine {
     }
 }
 
+impl From<&KeptFile> for FileLine {
+    fn from(file: &KeptFile) -> Self {
+        Self { path: file.path.clone(), content: file.content.as_deref().map(Into::into) }
+    }
+}
+
+impl From<FileLine> for KeptFile {
+    fn from(line: FileLine) -> Self {
+        Self { path: line.path, content: line.content.map(Into::into) }
+    }
+}
+
 impl From<&TaskState> for StateLine {
     fn from(state: &TaskState) -> Self {
         Self {
@@ -449,10 +471,11 @@ impl From<&Undo> for UndoLine {
             Undo::SetPolicy { task, original } => {
                 Self::SetPolicy { task: (*task).into(), original: (*original).into() }
             }
-            Undo::WriteSetting { setting, original, masks } => Self::WriteSetting {
+            Undo::WriteSetting { setting, original, masks, files } => Self::WriteSetting {
                 setting: Box::new(SettingLine::from(&**setting)),
                 original: original.clone(),
                 masks: masks.iter().map(Into::into).collect(),
+                files: files.iter().map(Into::into).collect(),
             },
             Undo::LeavePages { task, kib } => Self::LeavePages {
                 task: (*task).into(),
@@ -478,10 +501,11 @@ impl From<UndoLine> for Undo {
             UndoLine::SetPolicy { task, original } => {
                 Self::SetPolicy { task: task.into(), original: original.into() }
             }
-            UndoLine::WriteSetting { setting, original, masks } => Self::WriteSetting {
+            UndoLine::WriteSetting { setting, original, masks, files } => Self::WriteSetting {
                 setting: Box::new((*setting).into()),
                 original,
                 masks: masks.into_iter().map(|line| (line.task.into(), line.mask)).collect(),
+                files: files.into_iter().map(Into::into).collect(),
             },
             UndoLine::LeavePages { task, kib } => Self::LeavePages {
                 task: task.into(),

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use pinfold_host::user::{Lock, StateDir};
 use pinfold_host::{CgroupVersion, Host as _, HostError, SimClock, SimHost, SimTask};
 use pinfold_model::{
-    Change, CpuSet, IsolationScope, Keeper, Lifetime, Plan, Role, Setting, Speed, Step, TaskId,
-    ThreadPlan, Tid, Undo, VnodeKind, VnodePlan,
+    Change, CpuSet, IsolationScope, Keeper, KeptFile, Lifetime, Plan, Role, Setting, Speed, Step,
+    TaskId, ThreadPlan, Tid, Undo, VnodeKind, VnodePlan,
 };
 
 use super::*;
@@ -267,7 +267,13 @@ fn a_setting_reads_back_as_it_was_written() {
         let setting = setting(keeper, lifetime);
         let value = "1".to_owned();
         let change = Change::WriteSetting { setting: setting.clone(), value, tasks: vec![task] };
-        let undo = Undo::WriteSetting { setting, original, masks: vec![(task, mask.clone())] };
+        let file = |path: &str, content: Option<&[u8]>| KeptFile {
+            path: path.to_owned(),
+            content: content.map(<[u8]>::to_vec),
+        };
+        let files = vec![file("/run/a", Some(b"[Slice]\n\xff")), file("/run/b", None)];
+        let masks = vec![(task, mask.clone())];
+        let undo = Undo::WriteSetting { setting, original, masks, files };
         let entry = Entry::Step { index: 0, step: Step { change, undo, reason: String::new() } };
         let line = serde_json::to_string(&schema::Line::from(&entry)).unwrap();
         let read: schema::Line = serde_json::from_str(&line).unwrap();

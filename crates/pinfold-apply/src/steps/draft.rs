@@ -189,7 +189,8 @@ impl<'a> Draft<'a> {
             masks.extend(mask.map(|mask| (*task, mask)));
         }
         let setting = Box::new(kept.setting.clone());
-        let undo = Undo::WriteSetting { setting: setting.clone(), original, masks };
+        let files = self.host.setting_files(&setting)?;
+        let undo = Undo::WriteSetting { setting: setting.clone(), original, masks, files };
         let (value, tasks) = (kept.value.clone(), tasks.to_vec());
         self.step(Change::WriteSetting { setting, value, tasks }, undo, kept.reason.clone());
         Ok(())
@@ -389,7 +390,9 @@ impl<'a> Draft<'a> {
         };
         let value = cpus.to_string();
         if original.as_deref() != Some(value.as_str()) {
-            let undo = Undo::WriteSetting { setting: setting.clone(), original, masks: Vec::new() };
+            let files = self.host.setting_files(&setting)?;
+            let masks = Vec::new();
+            let undo = Undo::WriteSetting { setting: setting.clone(), original, masks, files };
             let change = Change::WriteSetting { setting, value, tasks: Vec::new() };
             self.step(change, undo, "systemd would write its own list there again");
         }

@@ -261,7 +261,8 @@ pub fn v2_systemd() -> Case {
             lifetime: Lifetime::Running,
         };
         let below = if unit == "vm2.scope" { "machine.slice/vm2.scope" } else { unit };
-        case.host.keep_unit(setting, &paths::cpuset_cpus(&format!("/sys/fs/cgroup/{below}")));
+        let file = paths::cpuset_cpus(&format!("/sys/fs/cgroup/{below}"));
+        case.host.keep_unit(setting, &file, None);
     }
     Case { name: "v2 systemd", ..case }
 }

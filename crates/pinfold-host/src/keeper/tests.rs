@@ -79,3 +79,35 @@ fn no_hostile_name_is_passed_on() {
     assert!(!user::exists(folder.path().join("calls").to_str().unwrap()));
     assert!(Systemd::is_unit("machine-qemu\\x2d1\\x2dvm.scope"));
 }
+
+#[test]
+fn files_of_a_unit_are_put_back_in_both_folders() {
+    let (folder, keeper) = recording("");
+    let root = folder.path().join("root").to_str().unwrap().to_owned();
+    let keeper = keeper.with_root(&root);
+    let slice = setting("a.slice");
+    let paths = [
+        "/run/systemd/system.control/a.slice.d/50-AllowedCPUs.conf",
+        "/run/systemd/transient/a.slice.d/50-AllowedCPUs.conf",
+    ]
+    .map(|path| format!("{root}{path}"));
+    let put = |path: &str, text: &str| {
+        user::make_dirs(path.rsplit_once('/').unwrap().0).unwrap();
+        user::write_atomic(path, text.as_bytes()).unwrap();
+    };
+    put(&paths[0], "[Slice]\nAllowedCPUs=0-3\n");
+    let before = keeper.files(&slice).unwrap();
+    assert_eq!(before.iter().map(|file| file.path.clone()).collect::<Vec<_>>(), paths);
+    assert_eq!(before[1].content, None);
+    assert!(!keeper.put_files(&slice, &before).unwrap(), "nothing differs");
+    put(&paths[0], "[Slice]\nAllowedCPUs=0\n");
+    put(&paths[1], "[Slice]\nAllowedCPUs=\n");
+    // What a journal names beside them is not touched.
+    let other = KeptFile { path: format!("{root}/etc/shadow"), content: Some(b"x".to_vec()) };
+    let named: Vec<KeptFile> = before.iter().cloned().chain([other.clone()]).collect();
+    assert!(keeper.put_files(&slice, &named).unwrap());
+    assert_eq!(keeper.files(&slice).unwrap(), before);
+    assert!(!user::exists(&other.path));
+    assert_eq!(calls(&folder), "daemon-reload\n");
+    keeper.put_files(&setting("../a.slice"), &before).unwrap_err();
+}

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_model::{CpuSet, NodeId, Policy, Setting, TaskId, Tid};
+use pinfold_model::{CpuSet, KeptFile, NodeId, Policy, Setting, TaskId, Tid};
 use rustix::io::Errno;
 
 use super::SimHost;
@@ -205,6 +205,11 @@ impl Host for SimHost {
         .map_err(|errno| setting_fault(setting, errno))
     }
 
+    fn setting_files(&self, setting: &Setting) -> Result<Vec<KeptFile>, HostError> {
+        self.ask(&format!("setting_files {setting}"), |machine| machine.kept_files(setting))
+            .map_err(|errno| setting_fault(setting, errno))
+    }
+
     fn is_live(&self) -> bool {
         false
     }
@@ -286,6 +291,16 @@ impl HostMut for SimHost {
             machine.keep(setting, value)
         })
         .map_err(|errno| setting_fault(setting, errno))
+    }
+
+    fn put_setting_files(&self, setting: &Setting, files: &[KeptFile]) -> Result<bool, HostError> {
+        let mut differed = false;
+        self.alter(format!("put_setting_files {setting}"), |machine| {
+            differed = machine.put_kept_files(setting, files)?;
+            Ok(())
+        })
+        .map_err(|errno| setting_fault(setting, errno))?;
+        Ok(differed)
     }
 }
 

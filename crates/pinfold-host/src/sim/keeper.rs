@@ -3,13 +3,14 @@
 //! libvirt sets the mask of the threads behind a pin with each write, the same value too. It
 //! cannot take the pin of a running domain away: it then names all PUs. systemd writes a unit's
 //! list into its group, and when the list is taken away leaves there what it wrote
-//! (systemd issue 43846).
+//! (systemd issue 43846); it keeps a file that goes before the unit's own, which says `nothing` then.
 
-use pinfold_model::{CpuSet, Keeper, Lifetime, Setting, Tid};
+use pinfold_model::{CpuSet, Keeper, KeptFile, Lifetime, Setting, Tid};
 use rustix::io::Errno;
 
 use super::SimHost;
 use super::state::Machine;
+use crate::paths;
 
 /// A setting and what follows it.
 #[derive(Clone, Debug)]
@@ -19,18 +20,26 @@ pub(super) struct Kept {
     tasks: Vec<Tid>,
     /// The file that systemd writes.
     file: Option<String>,
+    /// What the unit's own file says.
+    unit: Option<String>,
+    /// The list in the file that `set-property` leaves; empty where it says nothing.
+    pub(super) drop_in: Option<String>,
 }
 
 impl SimHost {
     /// libvirt keeps this setting for a domain, with these threads behind it.
     pub fn keep_pin(&self, setting: Setting, value: Option<&str>, tasks: &[Tid]) {
-        let kept = Kept { value: value.map(str::to_owned), tasks: tasks.to_vec(), file: None };
+        let value = value.map(str::to_owned);
+        let kept = Kept { value, tasks: tasks.to_vec(), file: None, unit: None, drop_in: None };
         self.state().machine.settings.insert(setting, kept);
     }
 
-    /// systemd keeps this list for a unit, and writes it into this file.
-    pub fn keep_unit(&self, setting: Setting, file: &str) {
-        let kept = Kept { value: None, tasks: Vec::new(), file: Some(file.to_owned()) };
+    /// systemd keeps this list for a unit, whose own file has such a list or none, and writes it
+    /// into this file.
+    pub fn keep_unit(&self, setting: Setting, file: &str, unit: Option<&str>) {
+        let unit = unit.map(str::to_owned);
+        let file = Some(file.to_owned());
+        let kept = Kept { value: unit.clone(), tasks: Vec::new(), file, unit, drop_in: None };
         self.state().machine.settings.insert(setting, kept);
     }
 
@@ -50,6 +59,7 @@ impl Machine {
             return Err(Errno::INVAL);
         }
         let running = setting.lifetime == Lifetime::Running;
+        let mut drop_in = kept.drop_in.clone();
         let new = match &setting.keeper {
             Keeper::Libvirt { .. } if running => {
                 let pus = pus.unwrap_or_else(|| self.online.clone());
@@ -66,10 +76,46 @@ impl Machine {
                 if let (Some(pus), Some(file)) = (&pus, &kept.file) {
                     self.write_any(file, pus.to_string().as_bytes())?;
                 }
+                drop_in = Some(pus.as_ref().map(CpuSet::to_string).unwrap_or_default());
                 pus.map(|pus| pus.to_string())
             }
         };
-        self.settings.insert(setting.clone(), Kept { value: new, ..kept });
+        self.settings.insert(setting.clone(), Kept { value: new, drop_in, ..kept });
         Ok(())
+    }
+
+    /// The file that systemd keeps of a setting.
+    pub(super) fn kept_files(&self, setting: &Setting) -> Result<Vec<KeptFile>, Errno> {
+        let kept = self.settings.get(setting).ok_or(Errno::NOENT)?;
+        if kept.file.is_none() {
+            return Ok(Vec::new());
+        }
+        let [path, _] = paths::systemd_drop_ins(&setting.object, &setting.key, setting.lifetime);
+        Ok(vec![KeptFile { path, content: kept.drop_in.clone().map(String::into_bytes) }])
+    }
+
+    /// The file is written or removed, and systemd reads its units again; true if it differed.
+    pub(super) fn put_kept_files(
+        &mut self,
+        setting: &Setting,
+        files: &[KeptFile],
+    ) -> Result<bool, Errno> {
+        let Some(now) = self.kept_files(setting)?.pop() else { return Ok(false) };
+        let Some(then) = files.iter().find(|file| file.path == now.path) else { return Ok(false) };
+        if then.content == now.content {
+            return Ok(false);
+        }
+        let kept = self.settings.get(setting).ok_or(Errno::NOENT)?.clone();
+        let text = then.content.clone().map(String::from_utf8);
+        let drop_in = text.transpose().map_err(|_| Errno::INVAL)?;
+        let value = match &drop_in {
+            Some(list) => (!list.is_empty()).then(|| list.clone()),
+            None => kept.unit.clone(),
+        };
+        if let (Some(list), Some(file)) = (&value, &kept.file) {
+            self.write_any(file, list.as_bytes())?;
+        }
+        self.settings.insert(setting.clone(), Kept { value, drop_in, ..kept });
+        Ok(true)
     }
 }
