@@ -213,10 +213,8 @@ fn what_is_refused_is_told_with_the_way_out_or_ends_a_plan_that_requires_it() {
     let files: BTreeSet<String> = every
         .into_iter()
         .filter_map(|step| match step.change {
-            // A group's memory nodes are no knob of the host.
-            Change::WriteFile { path, .. } if !path.ends_with("cpuset.mems") => Some(path),
-            Change::WriteFile { .. }
-            | Change::MakeGroup { .. }
+            Change::WriteFile { path, .. } => Some(path),
+            Change::MakeGroup { .. }
             | Change::MoveTasks { .. }
             | Change::SetAffinity { .. }
             | Change::SetPolicy { .. }
@@ -239,6 +237,12 @@ fn what_is_refused_is_told_with_the_way_out_or_ends_a_plan_that_requires_it() {
             assert!(bench.undo(&case).is_complete(), "{what}");
             assert_same(&before, &case.host, &what);
             case.plan.tuning.required = true;
+            if !file.ends_with("smp_affinity_list") {
+                // Of its interrupts one is refused, which would end it before.
+                case.plan.irqs.clear();
+                let error = Bench::new().apply(&case).unwrap_err();
+                assert!(error.to_string().contains(file.as_str()), "{what}: {error}");
+            }
             let error = Bench::new().apply(&case).unwrap_err();
             assert!(error.undone().is_some_and(pinfold_apply::UndoReport::is_complete), "{what}");
             assert_same(&before, &case.host, &what);
@@ -252,22 +256,40 @@ fn a_read_only_sys_leaves_a_host_without_knobs_and_as_it_was() {
     let case = case();
     let (bench, before) = (Bench::new(), case.host.snapshot());
     case.host.fail_on("write /sys/", EROFS);
-    let applied = bench.apply(&case);
-    match applied {
-        Ok(applied) => {
-            let told = applied.findings.iter().filter(|one| one.text.contains("ead-only")).count();
-            assert!(told > 10, "{applied:?}");
-            assert!(applied.findings.iter().all(|one| !one.text.is_empty()));
-        }
-        // The group's memory nodes are not a knob: they end it.
-        Err(error) => {
-            assert!(error.to_string().contains("/sys/"), "{error}");
-            assert!(error.hint().is_some(), "{error}");
-        }
+    let applied = bench.apply(&case).unwrap();
+    let read_only = applied.findings.iter().filter(|one| one.text.contains("ead-only"));
+    assert!(read_only.clone().count() > 10, "{applied:?}");
+    for finding in read_only {
+        let hint = finding.hint.as_deref().unwrap_or_default();
+        assert!(hint.contains("outside a container"), "{finding:?}");
     }
+    // Masks need no file below /sys.
+    assert!(applied.steps.iter().any(|step| matches!(step.change, Change::SetAffinity { .. })));
     case.host.clear_faults();
     assert!(bench.undo(&case).is_complete());
     assert_same(&before, &case.host, "read-only /sys");
+}
+
+#[test]
+fn memory_nodes_that_are_refused_are_told_and_pages_move_all_the_same() {
+    const EROFS: i32 = 30;
+    let mut case = case();
+    let (bench, before) = (Bench::new(), case.host.snapshot());
+    let nodes = paths::cpuset_mems("/sys/fs/cgroup/machine.slice/vm1.scope");
+    case.host.fail_on(&format!("write {nodes} "), EROFS);
+    let applied = bench.apply(&case).unwrap();
+    let told = applied.findings.iter().find(|one| one.text.contains("cpuset.mems")).unwrap();
+    assert!(told.hint.as_ref().unwrap().contains("bind the machine's memory in QEMU"), "{told:?}");
+    assert!(applied.findings.iter().any(|one| one.text.contains("of task 500 were moved")));
+    assert!(bench.undo(&case).is_complete());
+    assert_same(&before, &case.host, "nodes refused");
+    case.plan.tuning.required = true;
+    // Of its interrupts one is refused, which would end it before.
+    case.plan.irqs.clear();
+    let error = Bench::new().apply(&case).unwrap_err();
+    let hint = error.hint().unwrap();
+    assert!(hint.contains("in QEMU") && !hint.contains("--isolate"), "{error}: {hint}");
+    assert_same(&before, &case.host, "nodes required");
 }
 
 #[test]

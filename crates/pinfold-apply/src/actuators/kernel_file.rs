@@ -11,6 +11,7 @@ use pinfold_host::mountinfo::Version;
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding};
 
+use super::group::PREFIX;
 use super::{Past, Reverted, Shown, Taken, inherit, partition, refusal, resctrl};
 use crate::cpusets::{self, CPUSET, Hierarchy};
 use crate::tasks;
@@ -96,7 +97,17 @@ pub(super) fn take(host: &dyn HostMut, path: &str, value: &[u8]) -> Result<Taken
 
 fn refused(error: &HostError) -> Option<Finding> {
     let HostError::File { path, .. } = error else { return None };
+    if is_nodes_of_others(path) {
+        return refusal::of_nodes(error);
+    }
     is_knob(path).then(|| refusal::of(error, kind(path) == Kind::Irq)).flatten()
+}
+
+/// True for the memory nodes of a group that is not ours: the machine's own. One of ours takes no
+/// task without them.
+fn is_nodes_of_others(path: &str) -> bool {
+    let mut parts = path.rsplit('/').skip(1);
+    kind(path) == Kind::List && !parts.next().is_some_and(|group| group.starts_with(PREFIX))
 }
 
 /// True if a knob still has what it was set to, or as much of it as the kernel gave.

@@ -42,3 +42,19 @@ pub(super) fn of(error: &HostError, is_irq: bool) -> Option<Finding> {
     };
     Some(Finding::warning("kernel file", format!("{error}: {source}")).with_hint(hint))
 }
+
+/// The same of the memory nodes of the machine's group: its pages are moved all the same, and what
+/// it asks for later is near the thread that asks.
+pub(super) fn of_nodes(error: &HostError) -> Option<Finding> {
+    let HostError::File { source, .. } = error else { return None };
+    let kind = source.kind();
+    if !NO.contains(&kind) {
+        return None;
+    }
+    let hint = if kind == ErrorKind::PermissionDenied || kind == ErrorKind::ReadOnlyFilesystem {
+        "run it as root on the host, outside a container, and see that the group above has these nodes; or bind the machine's memory in QEMU (host-nodes=, policy=bind)"
+    } else {
+        "the group above does not have these nodes, or another cpuset keeps them for itself; or bind the machine's memory in QEMU (host-nodes=, policy=bind)"
+    };
+    Some(Finding::warning("memory", format!("{error}: {source}")).with_hint(hint))
+}
