@@ -5,7 +5,8 @@
  * reads a device or file, or writes and syncs a nameless file in a directory.
  * Threads run at normal priority. Between two small pieces of work each looks
  * whether it should pause or stop. Under `--supervised` the main thread listens
- * for heartbeats: silence pauses the load until the next byte, end of file ends it.
+ * for heartbeats: silence pauses the load until the next byte, end of file ends it. One that
+ * is supervised needs no other end: without `--seconds` it works until its supervisor is gone.
  */
 #include "load.h"
 
@@ -37,7 +38,8 @@ struct load {
     const char *kind;
     const char *path;
     uint64_t threads;
-    uint64_t duration_ns;
+    uint64_t duration_ns; /* 0: until its supervisor is gone */
+    uint64_t silence_ns;
     uint64_t memory_mib;
     struct cpu_list cpus;
     bool supervised;
@@ -153,11 +155,17 @@ static void *disk_work(void *argument)
     return S_ISDIR(status.st_mode) ? write_blocks(worker) : read_blocks(worker);
 }
 
-/* Sleeps until the deadline or the end of the supervisor; returns the number of pauses. */
-static uint64_t supervise(const struct load *load)
+struct pauses {
+    uint64_t count;
+    uint64_t longest_gap_ns; /* from the last beat to the pause */
+};
+
+/* Sleeps until the deadline or the end of the supervisor; tells the pauses. */
+static struct pauses supervise(const struct load *load)
 {
-    const uint64_t end = monotonic_ns() + load->duration_ns;
-    uint64_t pauses = 0;
+    uint64_t beat = monotonic_ns();
+    const uint64_t end = load->duration_ns ? beat + load->duration_ns : UINT64_MAX;
+    struct pauses pauses = {0};
     for (uint64_t now = monotonic_ns(); now < end; now = monotonic_ns()) {
         if (!load->supervised) {
             sleep_until(end);
@@ -165,22 +173,27 @@ static uint64_t supervise(const struct load *load)
         }
         const bool paused = atomic_load(&state) == PAUSED;
         const uint64_t rest = end - now;
-        const uint64_t limit = paused || rest < HEARTBEAT_LIMIT_NS ? rest : HEARTBEAT_LIMIT_NS;
+        const uint64_t limit = paused || rest < load->silence_ns ? rest : load->silence_ns;
         const enum heartbeat answer = heartbeat_wait(limit < 3600 * NS_PER_S ? limit
                                                                              : 3600 * NS_PER_S);
         if (answer == HEARTBEAT_ENDED)
             break;
+        if (answer == HEARTBEAT_CAME)
+            beat = monotonic_ns();
         if (answer == HEARTBEAT_CAME && paused) {
             set_state(RUNNING);
-        } else if (answer == HEARTBEAT_MISSED && !paused && limit == HEARTBEAT_LIMIT_NS) {
+        } else if (answer == HEARTBEAT_MISSED && !paused && limit == load->silence_ns) {
             set_state(PAUSED);
-            pauses++;
+            pauses.count++;
+            const uint64_t gap = monotonic_ns() - beat;
+            if (gap > pauses.longest_gap_ns)
+                pauses.longest_gap_ns = gap;
         }
     }
     return pauses;
 }
 
-static int report(const struct load *load, const struct worker *workers, uint64_t pauses)
+static int report(const struct load *load, const struct worker *workers, struct pauses pauses)
 {
     uint64_t rounds = 0;
     int code = PINLOAD_OK;
@@ -193,8 +206,8 @@ static int report(const struct load *load, const struct worker *workers, uint64_
         }
     }
     printf("{\"load\":\"%s\",\"threads\":%" PRIu64 ",\"rounds\":%" PRIu64 ",\"pauses\":%" PRIu64
-           "}\n",
-           load->kind, load->threads, rounds, pauses);
+           ",\"longest_gap_ns\":%" PRIu64 "}\n",
+           load->kind, load->threads, rounds, pauses.count, pauses.longest_gap_ns);
     return fflush(stdout) == 0 ? code : PINLOAD_FAILED;
 }
 
@@ -206,7 +219,8 @@ static int run(struct load *load)
         return PINLOAD_FAILED;
     }
     die_with_parent();
-    die_after(load->duration_ns + 30 * NS_PER_S);
+    if (load->duration_ns)
+        die_after(load->duration_ns + 30 * NS_PER_S);
     signal(SIGPIPE, SIG_IGN);
     if (load->cpus.given && !thread_confine(&load->cpus)) {
         complain_errno("--cpus: cannot set the affinity");
@@ -221,7 +235,7 @@ static int run(struct load *load)
             exit(PINLOAD_FAILED);
         }
     }
-    const uint64_t pauses = supervise(load);
+    const struct pauses pauses = supervise(load);
     set_state(STOPPED);
     for (uint64_t i = 0; i < load->threads; i++)
         pthread_join(workers[i].thread, NULL);
@@ -236,11 +250,11 @@ static void *(*const works[])(void *) = {compute, stream, disk_work};
 
 int load_main(int argc, char **argv)
 {
-    struct load load = {.threads = 1, .memory_mib = 64};
+    struct load load = {.threads = 1, .silence_ns = HEARTBEAT_LIMIT_NS, .memory_mib = 64};
     const struct argument table[] = {
         {"--threads", ARGUMENT_INTEGER, &load.threads, 1, 4096, REQUIRED, "number of threads"},
         {"--seconds", ARGUMENT_SECONDS, &load.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S,
-         REQUIRED, "longest time to run"},
+         OPTIONAL, "longest time to run; --supervised needs none"},
         {"--cpus", ARGUMENT_CPUS, &load.cpus, 0, 0, OPTIONAL, "CPUs that the threads may use"},
         {"--memory-mib", ARGUMENT_INTEGER, &load.memory_mib, 1, 65536, OPTIONAL,
          "memory: MiB per thread (64)"},
@@ -248,6 +262,8 @@ int load_main(int argc, char **argv)
          "io: device or file to read, or directory to write in"},
         {"--supervised", ARGUMENT_FLAG, &load.supervised, 0, 0, OPTIONAL,
          "pause unless stdin carries heartbeats"},
+        {"--silence", ARGUMENT_SECONDS, &load.silence_ns, 10 * NS_PER_MS, 60 * NS_PER_S, OPTIONAL,
+         "pause after so long without a heartbeat (1.5)"},
     };
     size_t kind = 0;
     enum parse_result parsed = arguments_word(&argc, &argv, "kind of load", kinds,
@@ -258,6 +274,10 @@ int load_main(int argc, char **argv)
         return parse_exit_code(parsed);
     load.kind = kinds[kind];
     load.work = works[kind];
+    if (!load.duration_ns && !load.supervised) {
+        complain("--seconds: required of a load that is not --supervised");
+        return PINLOAD_USAGE;
+    }
     if ((load.work == disk_work) != (load.path != NULL)) {
         complain("--path: %s",
                  load.path ? "only the io load takes a path" : "the io load requires a path");

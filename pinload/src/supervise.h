@@ -6,7 +6,8 @@
  * - the kernel kills the process when its parent ends (PDEATHSIG);
  * - a kernel timer kills it after its deadline, whatever its threads do;
  * - with `--supervised`, stdin carries heartbeat bytes: silence is noticed after
- *   1.5 s, and end of file at once.
+ *   1.5 s (a load may be told another time), and end of file at once. A load that is
+ *   supervised may do without the deadline.
  */
 #ifndef PINLOAD_SUPERVISE_H
 #define PINLOAD_SUPERVISE_H

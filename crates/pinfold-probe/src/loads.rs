@@ -3,7 +3,7 @@
 //! Each load is a `pinload load … --supervised` process. One thread of a [`HostLoads`] starts
 //! them, beats on their standard inputs and reaps them. It starts them itself because the
 //! kernel's "die with the parent" means the parent *thread*. If this process is killed they
-//! die, if it is stopped they pause after 1.5 s, and when the value is dropped they end.
+//! die, if it is stopped they pause after 1.5 s or the time that they were told, and when the value is dropped they end.
 //! Which cgroups and PUs they run in is the caller's choice; what they are (their tasks) is
 //! told, so that a plan with isolation `own` can move them.
 
@@ -14,10 +14,12 @@ mod tests;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use pinfold_host::{Host, HostError, paths, proc_stat};
 use pinfold_model::{CpuSet, TaskId, Tid};
 
+use crate::agent::BEAT;
 use crate::rulers::seconds;
 use keeper::Keeper;
 
@@ -45,8 +47,30 @@ pub struct LoadSpec {
     pub kind: LoadKind,
     /// Number of threads, 1 to 4096.
     pub threads: u32,
-    /// It ends after this time even if nobody stops it; at most a day.
-    pub limit_ns: u64,
+    /// How long it works.
+    pub life: Life,
+}
+
+/// How long a load works if nobody stops it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// At most for so long (ns), which is a day at most; it pauses 1.5 s after the last beat.
+    Limited(u64),
+    /// As long as it is vouched for; it pauses so long (ns) after the last beat.
+    Vouched {
+        /// From 10 ms to a minute.
+        silence_ns: u64,
+    },
+}
+
+impl Life {
+    /// How often it wants to hear a beat: often enough that one may be late.
+    fn beat(self) -> Duration {
+        match self {
+            Self::Limited(_) => BEAT,
+            Self::Vouched { silence_ns } => Duration::from_nanos(silence_ns / 3).min(BEAT),
+        }
+    }
 }
 
 impl LoadSpec {
@@ -65,9 +89,12 @@ impl LoadSpec {
     #[must_use]
     pub fn argv(&self) -> Vec<String> {
         let threads = self.threads.to_string();
-        let limit = seconds(self.limit_ns);
+        let (word, time) = match self.life {
+            Life::Limited(limit_ns) => ("--seconds", seconds(limit_ns)),
+            Life::Vouched { silence_ns } => ("--silence", seconds(silence_ns)),
+        };
         let mut argv: Vec<String> =
-            ["load", self.name(), "--threads", &threads, "--seconds", &limit, "--supervised"]
+            ["load", self.name(), "--threads", &threads, word, &time, "--supervised"]
                 .map(str::to_owned)
                 .to_vec();
         match &self.kind {

@@ -56,6 +56,8 @@ fn wrong_arguments_are_refused_by_name() {
     check("load gpu", "\"gpu\" is not a kind of load");
     check("load cpu --seconds 1", "--threads: this argument is required");
     check("load cpu --threads 0 --seconds 1", "--threads: \"0\"");
+    check("load cpu --threads 1", "--seconds: required of a load that is not --supervised");
+    check("load cpu --threads 1 --supervised --silence 0", "--silence: \"0\"");
     check("load io --threads 1 --seconds 1", "--path: the io load requires a path");
     check("load cpu --threads 1 --seconds 1 --path /tmp", "--path: only the io load");
     check("agent", "--stdio, --socket-fd: exactly one");

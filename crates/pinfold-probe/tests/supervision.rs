@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 
 use common::{MS, PATIENCE, a_pu, eventually, program, stderr_of, work_ns};
 use pinfold_host::process::{Spawn, Stdio, task_alive};
@@ -33,6 +33,32 @@ fn a_load_pauses_without_heartbeats_goes_on_with_them_and_ends_with_the_pipe() {
     drop(stdin);
     let status = child.wait_for(&SystemClock, PATIENCE).unwrap();
     assert!(status.is_some_and(|status| status.success()), "{}", stderr_of(&mut child));
+}
+
+/// By the load's own word of how long it worked on after the last beat.
+#[test]
+fn a_load_pauses_after_the_silence_that_it_was_told_and_needs_no_other_end() {
+    let program = program();
+    let host = LiveHost::new().unwrap();
+    let mut child = program.start("load cpu --threads 1 --silence 0.09 --supervised");
+    let pid = child.pid();
+    let mut stdin = child.stdin().unwrap();
+    let paused = || {
+        let first = work_ns(&host, pid);
+        SystemClock.sleep_ns(200 * MS);
+        first > 0 && work_ns(&host, pid) == first
+    };
+    assert!(eventually(paused), "it pauses when nobody beats");
+    stdin.write_all(b"\n").unwrap();
+    drop(stdin);
+    let status = child.wait_for(&SystemClock, PATIENCE).unwrap();
+    assert!(status.is_some_and(|status| status.success()), "{}", stderr_of(&mut child));
+    let mut said = String::new();
+    child.stdout().unwrap().read_to_string(&mut said).unwrap();
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let gap = said["longest_gap_ns"].as_u64().unwrap();
+    // The usual silence is 1.5 s; between them there is room for a machine that is late.
+    assert!((90 * MS..1_000 * MS).contains(&gap), "{said}");
 }
 
 #[test]

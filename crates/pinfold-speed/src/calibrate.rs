@@ -101,7 +101,13 @@ pub trait Sentinel {
 }
 
 /// A burner that was started; it ends when this is dropped.
-pub trait Burner {}
+pub trait Burner {
+    /// Whether it is still there.
+    ///
+    /// # Errors
+    /// [`SpeedError::Outside`] with how it ended, told once.
+    fn check(&self) -> Result<(), SpeedError>;
+}
 
 /// The witness looks for so long at a time.
 const WITNESS_NS: u64 = 160_000_000;

@@ -5,6 +5,8 @@
 mod common;
 mod notes;
 
+use std::sync::atomic::Ordering;
+
 use common::{node, speed, take, undo};
 use notes::Notes;
 use pinfold_host::{
@@ -12,8 +14,8 @@ use pinfold_host::{
 };
 use pinfold_model::{Attach, Change, CpuSet, Method, PuId, Tid, Undo, Variant};
 use pinfold_speed::{
-    Burner, Enclosure, Hierarchies, Node, Nodes, Outside, Rates, Release, Sentinel, SpeedError,
-    Window, Witnessed, release,
+    Burner, Enclosure, Hierarchies, Node, Nodes, Outside, Rates, Release, Sentinel,
+    SpeedError, Window, Witnessed, release,
 };
 
 const CPU: &str = "/sys/fs/cgroup/cpu/pinfold-vnode-web";
@@ -223,6 +225,29 @@ fn fracas_weighs_a_burner_on_each_core() {
         undo(&host, &steps);
         assert_eq!(host.snapshot(), before);
     }
+}
+
+#[test]
+fn a_burner_of_fracas_that_ends_is_started_anew_and_one_that_cannot_live_is_told() {
+    let host = machine(CgroupVersion::V2);
+    let node = node(Method::Fracas, &[(1, 50)]);
+    let (enclosure, _) = enclose(&host, &node);
+    let (clock, outside) = (SimClock::at(0), Notes::default());
+    let mut nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    outside.taken();
+    nodes.turn(1_500 * MS).unwrap();
+    assert_eq!(outside.taken(), [] as [String; 0]);
+    outside.1.store(true, Ordering::Relaxed);
+    nodes.turn(2_000 * MS).unwrap();
+    let said = outside.taken();
+    assert!(said[0].starts_with("burn on 1 in ") && said[1] == "end burner on 1", "{said:?}");
+    let notes = nodes.status().unwrap().remove(0).notes;
+    let expected = "1 burner(s) had to be started anew, the last of PU 1: a burner: killed by \
+                    signal 9";
+    assert_eq!(notes.last().unwrap(), expected);
+    outside.1.store(true, Ordering::Relaxed);
+    let error = nodes.turn(2_500 * MS).unwrap_err().to_string();
+    assert_eq!(error, "a burner: killed by signal 9");
 }
 
 #[test]

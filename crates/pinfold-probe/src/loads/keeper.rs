@@ -4,13 +4,13 @@ use std::io::{Read as _, Write as _};
 use std::process::ChildStdin;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use pinfold_host::SystemClock;
 use pinfold_host::process::{Child, Spawn, Stdio, describe};
 use pinfold_model::TaskId;
 
-use super::{LoadError, LoadSpec, Placement};
-use crate::agent::BEAT;
+use super::{BEAT, LoadError, LoadSpec, Placement};
 
 /// How long a load gets to end after its standard input was closed.
 const END_PATIENCE_NS: u64 = 3_000_000_000;
@@ -23,6 +23,7 @@ struct Load {
 
 pub(super) struct Keeper {
     loads: Vec<Load>,
+    beat: Duration,
 }
 
 impl Keeper {
@@ -50,7 +51,8 @@ impl Keeper {
             Ok(Load { name: spec.name(), child, stdin })
         };
         let loads = specs.iter().map(start).collect::<Result<Vec<Load>, LoadError>>()?;
-        Ok(Self { loads })
+        let beat = specs.iter().map(|spec| spec.life.beat()).min().unwrap_or(BEAT);
+        Ok(Self { loads, beat })
     }
 
     pub(super) fn processes(&self) -> Vec<TaskId> {
@@ -67,7 +69,7 @@ impl Keeper {
                     false
                 }
             });
-            if stopped.recv_timeout(BEAT) != Err(RecvTimeoutError::Timeout) {
+            if stopped.recv_timeout(self.beat) != Err(RecvTimeoutError::Timeout) {
                 break;
             }
         }

@@ -26,6 +26,8 @@ use crate::{Outside, SpeedError};
 const SLICE: &[u8] = b"100000";
 /// Tunables of slices, newest kernels first; debugfs has them since 5.13, sysctl before.
 const TUNABLES: [&str; 3] = ["base_slice_ns", "min_granularity_ns", "latency_ns"];
+/// A burner that ends within this time ends for a reason that stays.
+const LEAST_LIFE_NS: u64 = super::S;
 const SYSCTLS: [&str; 2] = ["sched_min_granularity_ns", "sched_latency_ns"];
 
 /// Weights that a hierarchy takes.
@@ -85,13 +87,33 @@ pub(super) struct Fracas<'h> {
     dealer: Dealer,
     is_over: bool,
     slices: String,
+    // How the last burner ended that had to be started anew, and how many were.
+    lost: Option<(String, u64)>,
 }
 
 struct Pair {
     part: Part,
     burn: String,
     weights: Option<(u64, u64)>,
-    burners: Vec<Box<dyn Burner>>,
+    burners: Vec<Burning>,
+}
+
+/// A burner, and since when.
+struct Burning {
+    pu: PuId,
+    burner: Box<dyn Burner>,
+    since_ns: u64,
+}
+
+impl Burning {
+    fn start(
+        (outside, now_ns): (&dyn Outside, u64),
+        burn: &str,
+        pu: PuId,
+    ) -> Result<Self, SpeedError> {
+        let burner = outside.burn(&[paths::cgroup_procs(burn)], pu)?;
+        Ok(Self { pu, burner, since_ns: now_ns })
+    }
 }
 
 pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Fracas<'h>, SpeedError> {
@@ -112,6 +134,7 @@ pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Fracas<'h>, SpeedErro
         dealer: Dealer::new(ground.enclosure, ground.node.period()),
         is_over: false,
         slices: slices(ground.host)?,
+        lost: None,
     })
 }
 
@@ -191,7 +214,8 @@ impl Fracas<'_> {
 impl Pair {
     fn apply(
         &mut self,
-        (host, outside): (&dyn HostMut, &dyn Outside),
+        host: &dyn HostMut,
+        (outside, now_ns): (&dyn Outside, u64),
         weights: Option<(u64, u64)>,
     ) -> Result<(), SpeedError> {
         self.weights = weights;
@@ -202,13 +226,28 @@ impl Pair {
         let file = if self.part.unified { paths::cpu_weight } else { paths::cpu_shares };
         host.write(&file(&self.part.cpu), mine.to_string().as_bytes())?;
         host.write(&file(&self.burn), other.to_string().as_bytes())?;
-        let entry = [paths::cgroup_procs(&self.burn)];
         if self.burners.is_empty() {
             for pu in self.part.pus.iter() {
-                self.burners.push(outside.burn(&entry, pu)?);
+                self.burners.push(Burning::start((outside, now_ns), &self.burn, pu)?);
             }
         }
         Ok(())
+    }
+
+    /// Starts those burners anew that have ended, because without them the vnode is fast; says how
+    /// the last of them ended, and how many. One that ends at once would end again.
+    fn mend(&mut self, outside: (&dyn Outside, u64)) -> Result<Option<(String, u64)>, SpeedError> {
+        let mut lost: Option<(String, u64)> = None;
+        for one in &mut self.burners {
+            let Err(error) = one.burner.check() else { continue };
+            if outside.1.saturating_sub(one.since_ns) < LEAST_LIFE_NS {
+                return Err(error);
+            }
+            *one = Burning::start(outside, &self.burn, one.pu)?;
+            let before = lost.map_or(0, |(_, count)| count);
+            lost = Some((format!("PU {}: {error}", one.pu), before + 1));
+        }
+        Ok(lost)
     }
 }
 
@@ -217,12 +256,18 @@ impl Emulation for Fracas<'_> {
         let weights = self.parts.iter().map(|pair| self.weights(&pair.part, speeds));
         let weights = weights.collect::<Result<Vec<_>, _>>()?;
         for (pair, weights) in self.parts.iter_mut().zip(weights) {
-            pair.apply((self.host, self.outside), weights)?;
+            pair.apply(self.host, (self.outside, self.clock.now_ns()), weights)?;
         }
         Ok(())
     }
 
     fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
+        for pair in &mut self.parts {
+            if let Some((how, count)) = pair.mend((self.outside, now_ns))? {
+                let before = self.lost.take().map_or(0, |(_, count)| count);
+                self.lost = Some((how, before + count));
+            }
+        }
         self.dealer.look((self.host, self.clock), now_ns)
     }
 
@@ -241,6 +286,9 @@ impl Emulation for Fracas<'_> {
         let mut notes: Vec<String> = self.parts.iter().map(note).collect();
         notes.push(self.slices.clone());
         notes.push(format!("{} threads were dealt", self.dealer.moved));
+        if let Some((how, count)) = &self.lost {
+            notes.push(format!("{count} burner(s) had to be started anew, the last of {how}"));
+        }
         notes
     }
 

@@ -1,13 +1,14 @@
 //! Stands in for the programs that the binary starts: notes what was started, and what ended.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use pinfold_model::{CpuSet, PuId};
 use pinfold_speed::{Burner, Outside, Rates, Release, Sentinel, SpeedError};
 
-/// What was noted.
-#[derive(Default)]
-pub struct Notes(pub Arc<Mutex<Vec<String>>>);
+/// What was noted, and whether burners have ended since somebody asked.
+#[derive(Clone, Default)]
+pub struct Notes(pub Arc<Mutex<Vec<String>>>, pub Arc<AtomicBool>);
 
 impl Notes {
     pub fn taken(&self) -> Vec<String> {
@@ -27,7 +28,12 @@ impl Drop for Started {
     }
 }
 
-impl Burner for Started {}
+impl Burner for Started {
+    fn check(&self) -> Result<(), SpeedError> {
+        let why = || SpeedError::Outside { what: "a burner", why: "killed by signal 9".to_owned() };
+        if self.0.1.swap(false, Ordering::Relaxed) { Err(why()) } else { Ok(()) }
+    }
+}
 
 impl Sentinel for Started {
     fn beat(&mut self) -> Result<(), SpeedError> {
@@ -43,11 +49,11 @@ impl Outside for Notes {
 
     fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
         self.note(format!("burn on {pu} in {}", entries.join(" ")));
-        Ok(Box::new(Started(Notes(Arc::clone(&self.0)), format!("burner on {pu}"))))
+        Ok(Box::new(Started(self.clone(), format!("burner on {pu}"))))
     }
 
     fn sentinel(&self, what: Release) -> Result<Box<dyn Sentinel>, SpeedError> {
         self.note(format!("sentinel {what:?}"));
-        Ok(Box::new(Started(Notes(Arc::clone(&self.0)), "sentinel".to_owned())))
+        Ok(Box::new(Started(self.clone(), "sentinel".to_owned())))
     }
 }

@@ -2,7 +2,7 @@
 //! through theirs.
 
 use pinfold_model::{CpuSet, NodeId, PuId, Topology};
-use pinfold_probe::loads::{HostLoads, LoadError, LoadKind, LoadSpec, Placement};
+use pinfold_probe::loads::{HostLoads, Life, LoadError, LoadKind, LoadSpec, Placement};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::study::{Acts, Cell, Level, NONE, Study};
 
@@ -52,7 +52,7 @@ impl Beside {
         }
         let threads = u32::try_from(self.neighbours.len()).unwrap_or(u32::MAX);
         let kind = LoadKind::Memory { mib: NEIGHBOUR_MIB };
-        let spec = LoadSpec { kind, threads, limit_ns: LIMIT_NS };
+        let spec = LoadSpec { kind, threads, life: Life::Limited(LIMIT_NS) };
         let affinity = Some(self.neighbours.clone());
         let placement = Placement { cgroup_files: Vec::new(), affinity };
         HostLoads::start(&pinload.path(), &[spec], &placement).map(Some)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pinfold_host::process::{Beat, Child, Spawn, Stdio};
 use pinfold_host::{LiveHost, SystemClock, with_causes};
 use pinfold_model::{CpuSet, PuId};
-use pinfold_probe::loads::{HostLoads, LoadKind, LoadSpec, Placement};
+use pinfold_probe::loads::{HostLoads, Life, LoadKind, LoadSpec, Placement};
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::speed_rulers::{Progress, SpeedRuler as _, WorkerProgress, Workers};
 use pinfold_speed::{Burner, Outside, Rates, Release, Sentinel, SpeedError, Window, Witnessed};
@@ -26,8 +26,8 @@ impl<'p> Programs<'p> {
     }
 }
 
-/// A burner ends by itself after a day, the longest that a load may last.
-const BURNER_LIMIT_NS: u64 = 86_400_000_000_000;
+/// Silence after which a burner pauses: what is slowed is at full speed again within 100 ms.
+const BURNER_SILENCE_NS: u64 = 90_000_000;
 /// Windows of the witness, as many as fit, each of so many ms: several ticks of the kernel.
 const WINDOW_MS: usize = 20;
 /// What stops it for so long, or for four units of its work, is seen: shorter is no timer interrupt
@@ -74,12 +74,13 @@ impl Outside for Programs<'_> {
     }
 
     fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
-        let spec = LoadSpec { kind: LoadKind::Cpu, threads: 1, limit_ns: BURNER_LIMIT_NS };
+        let life = Life::Vouched { silence_ns: BURNER_SILENCE_NS };
+        let spec = LoadSpec { kind: LoadKind::Cpu, threads: 1, life };
         let placement =
             Placement { cgroup_files: entries.to_vec(), affinity: Some(CpuSet::single(pu)) };
         let loads = HostLoads::start(&self.pinload.path(), &[spec], &placement)
             .map_err(|error| SpeedError::Outside { what: "a burner", why: with_causes(&error) })?;
-        Ok(Box::new(Burning { _loads: loads }))
+        Ok(Box::new(Burning { loads }))
     }
 
     fn sentinel(&self, what: Release) -> Result<Box<dyn Sentinel>, SpeedError> {
@@ -170,7 +171,12 @@ pub fn sentinel(arguments: &SentinelArgs) -> Result<(), Failure> {
 
 /// Loads end when they are dropped.
 struct Burning {
-    _loads: HostLoads,
+    loads: HostLoads,
 }
 
-impl Burner for Burning {}
+impl Burner for Burning {
+    fn check(&self) -> Result<(), SpeedError> {
+        let failed = |why: String| SpeedError::Outside { what: "a burner", why };
+        self.loads.check().map_err(|error| failed(with_causes(&error)))
+    }
+}
