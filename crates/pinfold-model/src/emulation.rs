@@ -256,6 +256,8 @@ pub struct SpeedChange {
     pub at_ns: u64,
     /// The speed from then on.
     pub speed: SpeedWish,
+    /// Line of the file that says so.
+    pub line: usize,
 }
 
 /// Speeds over time, to be played.

@@ -46,6 +46,15 @@ pub trait Emulation {
         Ok(())
     }
 
+    /// Whether [`Emulation::set`] would take these speeds.
+    ///
+    /// # Errors
+    /// [`SpeedError::OutOfReach`].
+    fn can(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+        let _unused = speeds;
+        Ok(())
+    }
+
     /// Sets the speed of each core, from now on.
     ///
     /// # Errors

@@ -61,6 +61,14 @@ pub enum SpeedError {
         /// What can be done.
         hint: String,
     },
+    /// A row of a speed profile cannot be played.
+    #[error("line {line} of a profile")]
+    Row {
+        /// Line of its file.
+        line: usize,
+        /// Why.
+        source: Box<SpeedError>,
+    },
     /// There is no such vnode.
     #[error("there is no vnode {name:?}; there are {known}")]
     NoVnode {
@@ -105,6 +113,11 @@ impl From<ProcError> for SpeedError {
 }
 
 impl SpeedError {
+    /// The same of a row of a profile.
+    pub(crate) fn in_row(self, line: usize) -> Self {
+        Self::Row { line, source: Box::new(self) }
+    }
+
     /// What the user can do next.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
@@ -125,6 +138,7 @@ impl SpeedError {
                 Some("try it again on a quieter machine, or with a longer period".to_owned())
             }
             SpeedError::Outside { .. } => None,
+            SpeedError::Row { source, .. } => source.hint(),
             SpeedError::Host(error) => error.hint(),
         }
     }

@@ -21,6 +21,7 @@ mod frequency;
 mod hierarchies;
 mod methods;
 mod nodes;
+mod profiles;
 mod record;
 mod release;
 
@@ -30,6 +31,6 @@ pub use enclosure::{Enclosure, GROUP_PREFIX, Part};
 pub use error::SpeedError;
 pub use hierarchies::Hierarchies;
 pub use methods::{Facts, METHODS, MethodInfo, best, info, refusal};
-pub use nodes::{CoreStatus, Node, NodeStatus, Nodes};
+pub use nodes::{CoreStatus, Node, NodeStatus, Nodes, ProfileRow};
 pub use record::{Load, record};
 pub use release::{Release, release};

@@ -2,18 +2,29 @@
 
 use std::cell::RefCell;
 
-use pinfold_host::{Clock, HostMut};
+use pinfold_host::{Clock, HostMut, with_causes};
 use pinfold_model::{Attach, CpuSet, Method, NodeId, PuId, Speed, Variant};
 
 use crate::calibrate::{Look, SHARES, witness};
 use crate::emulation::{CoreAccount, Emulation};
 use crate::enclosure::Enclosure;
-use crate::{Outside, SpeedError, frequency, methods};
+use crate::{Outside, SpeedError, frequency, methods, profiles};
 
 /// The live error is told over at least this time.
 const WINDOW_NS: u64 = 1_000_000_000;
 /// Less run time than this in a window tells nothing of the speed.
 const LEAST_RUN_NS: u64 = 2_000_000;
+
+/// A row of a speed profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProfileRow {
+    /// From so many nanoseconds after the start on
+    pub at_ns: u64,
+    /// all cores have this speed.
+    pub speed: Speed,
+    /// Line of the file that says so.
+    pub line: usize,
+}
 
 /// A virtual node as the planner placed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +41,8 @@ pub struct Node {
     pub variant: Variant,
     /// Length of one turn; `None` is the method's usual.
     pub period_ns: Option<u64>,
-    /// Speeds to be played: from so many nanoseconds after the start on all cores have this one.
-    pub profile: Vec<(u64, Speed)>,
+    /// Speeds to be played.
+    pub profile: Vec<ProfileRow>,
     /// What exists already and becomes the vnode.
     pub attach: Option<Attach>,
     /// The load that [`Method::Inject`] replays: from so many nanoseconds after the start on, the
@@ -53,6 +64,12 @@ impl Node {
     #[must_use]
     pub fn period(&self) -> u64 {
         self.period_ns.unwrap_or(methods::info(self.method).usual_period_ns)
+    }
+
+    /// It with one speed on all cores.
+    pub(crate) fn at(&self, speed: Speed) -> Node {
+        let cores = self.cores.iter().map(|(pu, _)| (*pu, speed)).collect();
+        Node { cores, ..self.clone() }
     }
 }
 
@@ -88,6 +105,8 @@ struct Running<'h> {
     started_ns: u64,
     next_ns: u64,
     played: usize,
+    // Why its profile ended before its last row.
+    refused: Option<String>,
     // When, and what the accounts were.
     last: (u64, Vec<CoreAccount>),
     // What they were one window before; nothing until one is over since the last change.
@@ -133,10 +152,13 @@ impl<'h> Nodes<'h> {
                 started_ns: now,
                 next_ns: now,
                 played: 0,
+                refused: None,
                 last: (now, accounts),
                 before: Vec::new(),
             });
         }
+        let looked = running.iter().map(|one| (&one.node, one.emulation.as_ref()));
+        profiles::check(host, &looked.collect::<Vec<_>>())?;
         Ok(Self { host, clock, running })
     }
 
@@ -146,7 +168,7 @@ impl<'h> Nodes<'h> {
     /// [`SpeedError`] of the first that failed; all others had their turn.
     pub fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
         let mut next = u64::MAX;
-        let mut failed = None;
+        let mut failed = self.play(now_ns).err();
         for one in &mut self.running {
             match one.turn(now_ns) {
                 Ok(at) => next = next.min(at),
@@ -154,6 +176,36 @@ impl<'h> Nodes<'h> {
             }
         }
         failed.map_or(Ok(next), Err)
+    }
+
+    /// Sets the speeds that the profiles have now, of all vnodes together: those of one frequency
+    /// domain change at once. Where that cannot be, as after a speed that somebody set meanwhile,
+    /// they stay as they are, and the profiles end.
+    fn play(&mut self, now_ns: u64) -> Result<(), SpeedError> {
+        let due: Vec<Option<ProfileRow>> =
+            self.running.iter_mut().map(|one| one.due(now_ns)).collect();
+        if due.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        let wanted = self.running.iter().zip(&due);
+        let wanted: Vec<Node> = wanted
+            .map(|(one, row)| row.map_or(one.node.clone(), |row| one.node.at(row.speed)))
+            .collect();
+        let agreed = frequency::agree(self.host, &wanted.iter().collect::<Vec<_>>());
+        let unwanted = agreed.err().map(|error| with_causes(&error));
+        let mut failed = None;
+        for ((one, row), wanted) in self.running.iter_mut().zip(due).zip(wanted) {
+            let Some(row) = row else { continue };
+            let played = match &unwanted {
+                Some(why) => {
+                    one.refuse(row, why);
+                    Ok(())
+                }
+                None => one.play((row, wanted.cores), now_ns),
+            };
+            failed = failed.or(played.err());
+        }
+        failed.map_or(Ok(()), Err)
     }
 
     /// Changes the speed of a vnode, on all cores or one.
@@ -253,7 +305,6 @@ impl Running<'_> {
     }
 
     fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
-        let due = self.play(now_ns)?;
         if now_ns >= self.next_ns {
             self.next_ns = self.emulation.turn(now_ns)?;
         }
@@ -261,25 +312,42 @@ impl Running<'_> {
             let accounts = self.emulation.observe()?;
             (_, self.before) = std::mem::replace(&mut self.last, (now_ns, accounts));
         }
+        let row = self.node.profile.get(self.played);
+        let due = row.map_or(u64::MAX, |row| self.started_ns.saturating_add(row.at_ns));
         Ok(self.next_ns.min(due))
     }
 
-    /// Sets the speed that the profile has now; answers when it has another.
-    fn play(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
+    /// The row of the profile that begins now, if one does; of several the last.
+    fn due(&mut self, now_ns: u64) -> Option<ProfileRow> {
         let since = now_ns.saturating_sub(self.started_ns);
-        let past = self.node.profile.iter().take_while(|(at, _)| *at <= since).count();
-        if past > self.played {
-            self.played = past;
-            if let Some((_, speed)) = self.node.profile.get(past - 1) {
-                for (_, at) in &mut self.node.cores {
-                    *at = *speed;
-                }
-                self.emulation.set(&self.node.cores)?;
-                self.begin(now_ns)?;
+        let past = self.node.profile.iter().take_while(|row| row.at_ns <= since).count();
+        let row = *self.node.profile.get(past.checked_sub(1)?)?;
+        (std::mem::replace(&mut self.played, past) < past).then_some(row)
+    }
+
+    /// A speed that it cannot have is told and ends the profile, not the platform.
+    fn play(
+        &mut self,
+        (row, cores): (ProfileRow, Vec<(PuId, Speed)>),
+        now_ns: u64,
+    ) -> Result<(), SpeedError> {
+        match self.emulation.set(&cores) {
+            Ok(()) => {
+                self.node.cores = cores;
+                self.begin(now_ns)
             }
+            Err(error @ SpeedError::OutOfReach { .. }) => {
+                self.refuse(row, &with_causes(&error));
+                Ok(())
+            }
+            Err(error) => Err(error.in_row(row.line)),
         }
-        let next = self.node.profile.get(self.played);
-        Ok(next.map_or(u64::MAX, |(at, _)| self.started_ns.saturating_add(*at)))
+    }
+
+    fn refuse(&mut self, row: ProfileRow, why: &str) {
+        let line = row.line;
+        self.refused = Some(format!("its profile ended before line {line}: {why}"));
+        self.node.profile.truncate(self.played);
     }
 
     fn status(&self) -> Result<NodeStatus, SpeedError> {
@@ -293,7 +361,7 @@ impl Running<'_> {
             name: self.node.name.clone(),
             method: self.node.method,
             cores: self.node.cores.iter().map(core).collect(),
-            notes: self.emulation.notes(),
+            notes: self.emulation.notes().into_iter().chain(self.refused.clone()).collect(),
         })
     }
 }

@@ -14,7 +14,7 @@ use pinfold_host::{
 };
 use pinfold_model::{Attach, Change, CpuSet, Method, PuId, Tid, Undo, Variant};
 use pinfold_speed::{
-    Burner, Enclosure, Hierarchies, Node, Nodes, Outside, Rates, Release, Sentinel,
+    Burner, Enclosure, Hierarchies, Node, Nodes, Outside, ProfileRow, Rates, Release, Sentinel,
     SpeedError, Window, Witnessed, release,
 };
 
@@ -136,6 +136,99 @@ fn quota_of_each_core_on_version_2_and_threads_are_dealt() {
     // Where undo looks for those that were moved in.
     nodes.stop().unwrap();
     assert_eq!([500, 502, 600, 601].map(of), [2; 4].map(group));
+}
+
+/// From so many milliseconds on so many hundredths of a percent, below a head.
+fn profile(rows: &[(u64, u32)]) -> Vec<ProfileRow> {
+    let row = |(line, (ms, percent)): (usize, &(u64, u32))| ProfileRow {
+        at_ns: ms * MS,
+        speed: speed(percent * 100),
+        line,
+    };
+    (2..).zip(rows).map(row).collect()
+}
+
+#[test]
+fn a_profile_is_played_and_a_speed_that_is_set_ends_it() {
+    let host = machine(CgroupVersion::V2);
+    let rows = profile(&[(100, 2_500), (200, 10_000), (300, 7_500)]);
+    let node = Node { profile: rows, ..node(Method::Quota, &[(2, 50)]) };
+    let (enclosure, _) = enclose(&host, &node);
+    let (clock, outside) = (SimClock::at(0), Notes::default());
+    let mut nodes = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).unwrap();
+    let mut at = |ms: u64, expected: &str, asked: u32| {
+        // A supervisor that is held up plays what holds by then.
+        assert!(nodes.turn(ms * MS).unwrap() <= ms * MS + 100 * MS);
+        let max = paths::cpu_max(&format!("{UNIFIED}/pinfold-core-2"));
+        assert_eq!(host.read_text(&max).unwrap(), format!("{expected} 100000\n"), "{ms}");
+        assert_eq!(nodes.status().unwrap()[0].cores[0].asked, speed(asked), "{ms}");
+    };
+    at(0, "50000", 500_000);
+    at(99, "50000", 500_000);
+    at(100, "25000", 250_000);
+    at(250, "max", 1_000_000);
+    nodes.set("web", speed(400_000), None).unwrap();
+    nodes.turn(400 * MS).unwrap();
+    assert_eq!(nodes.status().unwrap()[0].cores[0].asked, speed(400_000));
+}
+
+#[test]
+fn a_row_that_cannot_be_played_is_told_at_the_start() {
+    let host = machine(CgroupVersion::V2);
+    let rows = profile(&[(100, 2_500), (200, 50)]);
+    let node = Node { profile: rows, ..node(Method::Quota, &[(2, 50)]) };
+    let (clock, outside) = (SimClock::at(0), Notes::default());
+    let (enclosure, _) = enclose(&host, &node);
+    let error = Nodes::start(&host, &clock, &outside, vec![(node, enclosure)]).err().unwrap();
+    let expected = "line 3 of a profile: vnode web: quota cannot emulate 0.5%: that is 500 µs of \
+                    each 100000 µs, and the kernel takes no quota below 1000 µs";
+    assert_eq!(pinfold_host::with_causes(&error), expected);
+    assert!(error.hint().unwrap().starts_with("ask for more"));
+}
+
+#[test]
+fn profiles_of_one_frequency_domain_agree_or_are_told() {
+    let host = scaling();
+    let one = |name: &str, pu: u32, rows: &[(u64, u32)]| Node {
+        name: name.to_owned(),
+        profile: profile(rows),
+        ..node(Method::Freq, &[(pu, 100)])
+    };
+    let start = |rows: &[(u64, u32)], others: &[(u64, u32)]| {
+        let mut all = Vec::new();
+        let mut steps = Vec::new();
+        for node in [one("web", 2, rows), one("db", 3, others)] {
+            let (enclosure, taken) = enclose(&host, &node);
+            all.push((node, enclosure));
+            steps.extend(taken);
+        }
+        (all, steps)
+    };
+    let (clock, outside) = (SimClock::at(0), Notes::default());
+    // Both change at once, and then somebody sets them both to what a row does not want.
+    let (all, steps) = start(&[(100, 5_000), (200, 9_000)], &[(100, 5_000), (200, 9_000)]);
+    let mut nodes = Nodes::start(&host, &clock, &outside, all).unwrap();
+    nodes.turn(100 * MS).unwrap();
+    let asked = |nodes: &Nodes<'_>| {
+        let status = nodes.status().unwrap();
+        status.iter().map(|one| one.cores[0].asked.millionths()).collect::<Vec<_>>()
+    };
+    assert_eq!(asked(&nodes), [500_000, 500_000]);
+    nodes.set("db", speed(500_000), None).unwrap();
+    nodes.turn(200 * MS).unwrap();
+    assert_eq!(asked(&nodes), [500_000, 500_000], "the other one's speed was set");
+    let notes = nodes.status().unwrap().remove(0).notes;
+    assert!(
+        notes.iter().any(|note| note.starts_with("its profile ended before line 3: ")),
+        "{notes:?}"
+    );
+    nodes.stop().unwrap();
+    drop(nodes);
+    undo(&host, &steps);
+    let (all, _) = start(&[(100, 5_000)], &[(100, 5_000), (200, 9_000)]);
+    let error = Nodes::start(&host, &clock, &outside, all).err().unwrap();
+    let told = pinfold_host::with_causes(&error);
+    assert!(told.starts_with("line 3 of a profile: "), "{told}");
 }
 
 #[test]

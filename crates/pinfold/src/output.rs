@@ -27,7 +27,11 @@ pub fn say(text: &str) {
     // Sentences fold where somebody reads them; logs keep their lines.
     let columns = comfy_table::Table::new().use_stderr().width();
     let text = columns.map_or(text.clone(), |columns| screen::folded(&text, columns.into()).into());
-    ignore_closed_pipe(write_all(&mut io::stderr().lock(), &text));
+    // Who cannot be told is not told. What is being done goes on: a supervisor in the background
+    // outlives the one who heard its first words.
+    match write_all(&mut io::stderr().lock(), &text) {
+        Ok(()) | Err(_) => {}
+    }
 }
 
 /// A name in one line: line breaks are shown too, so that a name cannot pass for a line of ours.

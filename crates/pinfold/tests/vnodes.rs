@@ -9,7 +9,7 @@ mod common;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio};
-use pinfold_host::{Clock, Host, LiveHost, SystemClock, paths, proc_stat};
+use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock, paths, proc_stat};
 use pinfold_model::Tid;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
@@ -239,6 +239,61 @@ fn burners_of_fracas_pause_with_their_supervisor_and_end_with_it() {
     stage.supervisor.signal(Signaled::Kill).expect("killed");
     let is_gone = |tid: &Tid| proc_stat::of(&stage.host, *tid).expect("stat").is_none();
     assert!(until(|| burners.iter().all(is_gone)), "they outlive their supervisor");
+}
+
+/// Its burners are killed, again and again: one that lived is started anew, one that cannot live
+/// ends the platform, and why is told when it is gone.
+#[test]
+fn a_burner_that_is_killed_comes_again_and_the_reason_outlives_the_platform() {
+    let _turn = turn();
+    let Some(mut stage) = Stage::set("killed", "fracas", "50%") else { return };
+    let first = burners(&stage);
+    SystemClock.sleep_ns(3 * SECOND_NS / 2);
+    let kill = |tids: &[Tid]| {
+        for tid in tids {
+            // One that has ended meanwhile is what is wanted.
+            match process::signal(*tid, Signaled::Kill) {
+                Ok(()) | Err(_) => {}
+            }
+        }
+    };
+    kill(&first);
+    let anew = || {
+        let now = burners(&stage);
+        !now.is_empty() && now.iter().all(|tid| !first.contains(tid))
+    };
+    assert!(until(anew), "nothing is slow any more, and nobody says so");
+    let status = stage.emulate(&["status"]).stdout_text();
+    assert!(status.contains("started anew"), "{status}");
+    assert!(
+        until(|| {
+            kill(&burners(&stage));
+            matches!(stage.supervisor.try_wait(), Ok(Some(_)))
+        }),
+        "burners that cannot live end the platform"
+    );
+    let told = stage.emulate(&["status"]).stderr_text();
+    assert!(told.contains("the last one failed: a burner: the cpu load ended"), "{told}");
+    assert_eq!(stage.groups(), Vec::<String>::new());
+}
+
+/// In the background nobody reads what a supervisor says after `up`. What its undo finds must not
+/// keep it from its answer.
+#[test]
+fn a_platform_in_the_background_answers_although_nobody_reads_what_it_says() {
+    let _turn = turn();
+    let Some(mut stage) = Stage::set("quiet", "stall", "50%") else { return };
+    assert!(stage.emulate(&["down"]).status.success());
+    assert!(until(|| matches!(stage.supervisor.try_wait(), Ok(Some(_)))), "it does not end");
+    let file = stage.folder.path().join("platform.toml").to_string_lossy().into_owned();
+    let up = stage.emulate(&["up", &file]);
+    assert!(up.status.success(), "{}", up.stderr_text());
+    for group in stage.groups() {
+        stage.host.remove_dir(&group).expect("an empty group");
+    }
+    let down = stage.emulate(&["down"]);
+    assert!(down.status.success(), "{}", down.stderr_text());
+    assert!(down.stderr_text().contains("is down"), "{}", down.stderr_text());
 }
 
 #[test]

@@ -75,7 +75,9 @@ fn changes(text: &str) -> Result<Vec<SpeedChange>, Fault> {
         })?;
         later(changes.last().map(|last| last.at_ns), at_ns, (*at, seconds))?;
         let value = Value { at: *place, what: Whole::Text((*speed).to_owned()) };
-        changes.push(SpeedChange { at_ns, speed: speeds::wish(&value)? });
+        let before = text.get(..*at).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        changes.push(SpeedChange { at_ns, speed: speeds::wish(&value)?, line });
     }
     match changes.is_empty() {
         true => Err(Fault::new(text.len(), "the profile has no row".to_owned())

@@ -487,6 +487,12 @@ fn more_than_the_host_gives() {
 }
 
 #[test]
+fn a_row_knows_its_line() {
+    let changes = profile("seconds,speed\n\n1,40%\r\n2,50%\n").unwrap().changes;
+    assert_eq!(changes.iter().map(|one| one.line).collect::<Vec<_>>(), [3, 4]);
+}
+
+#[test]
 fn bad_tables_are_told_with_line_and_column() {
     let wrong = |text: &str, why: &str| {
         let error = profile(text).unwrap_err();

@@ -252,6 +252,10 @@ impl Pair {
 }
 
 impl Emulation for Fracas<'_> {
+    fn can(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+        self.parts.iter().try_for_each(|pair| self.weights(&pair.part, speeds).map(|_| ()))
+    }
+
     fn set(&mut self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
         let weights = self.parts.iter().map(|pair| self.weights(&pair.part, speeds));
         let weights = weights.collect::<Result<Vec<_>, _>>()?;

@@ -144,6 +144,10 @@ impl Gov<'_> {
 }
 
 impl Emulation for Gov<'_> {
+    fn can(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+        self.mixes(speeds).map(|_| ())
+    }
+
     fn set(&mut self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
         let mixes = self.mixes(speeds)?;
         let freezes = mixes.iter().flatten().any(|(mix, _)| mix.is_frozen_at_times());

@@ -92,6 +92,10 @@ impl Quota<'_> {
 }
 
 impl Emulation for Quota<'_> {
+    fn can(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+        self.parts.iter().try_for_each(|(part, _)| self.quota_us(part, speeds).map(|_| ()))
+    }
+
     fn set(&mut self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
         let quotas = self.parts.iter().map(|(part, _)| self.quota_us(part, speeds));
         let quotas = quotas.collect::<Result<Vec<_>, _>>()?;

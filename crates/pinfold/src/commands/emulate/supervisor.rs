@@ -13,7 +13,7 @@ use pinfold_host::{Clock as _, HostMut as _, LiveHost, SystemClock, Vigil};
 use pinfold_model::{EmulatedVnode, EmulationPlan, Method, Platform, PuId, Topology};
 use pinfold_plan::platforms;
 use pinfold_probe::pinload::Pinload;
-use pinfold_speed::{Enclosure, Facts, Node, Nodes};
+use pinfold_speed::{Enclosure, Facts, Node, Nodes, ProfileRow};
 
 use super::outside::Programs;
 use super::status;
@@ -169,9 +169,11 @@ fn load(path: &str, vnode: &EmulatedVnode) -> Result<pinfold_speed::Load, Failur
     Ok(rows)
 }
 
-type Played = Vec<(u64, pinfold_model::Speed)>;
-
-fn profile(path: &str, vnode: &EmulatedVnode, topology: &Topology) -> Result<Played, Failure> {
+fn profile(
+    path: &str,
+    vnode: &EmulatedVnode,
+    topology: &Topology,
+) -> Result<Vec<ProfileRow>, Failure> {
     let bytes = user::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
     let text = String::from_utf8_lossy(&bytes);
     let profile = common::asked(path, platforms::profile(&text))?;
@@ -180,7 +182,7 @@ fn profile(path: &str, vnode: &EmulatedVnode, topology: &Topology) -> Result<Pla
         let speed = platforms::speed_on(first, change.speed, topology).map_err(|error| {
             Failure::new(Exit::Input, format!("{path}: {error}")).with_hint(error.hint())
         })?;
-        Ok((change.at_ns, speed))
+        Ok(ProfileRow { at_ns: change.at_ns, speed, line: change.line })
     };
     profile.changes.iter().map(one).collect()
 }
@@ -190,7 +192,13 @@ fn supervise(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
     let plan = plan_of(arguments, &host)?;
     interrupt::install()?;
     let mut nobody = |_: &mut Platformed<'_>| Ok(true);
-    with_platform(&host, (state, Door::Open), &plan, &mut nobody)
+    talk::forget_last_words(state)?;
+    let ended = with_platform(&host, (state, Door::Open), &plan, &mut nobody);
+    if let Err(failure) = &ended {
+        // In the background nobody hears them: `status` tells them.
+        talk::keep_last_words(state, failure);
+    }
+    ended
 }
 
 /// A platform that is in force.
@@ -268,7 +276,10 @@ pub fn with_programs(
     let (caller, stopped) = ended?;
     let answered = stopped.and(undone).map(|report| {
         let (restored, right) = (report.restored, report.already_right);
-        format!("{restored} value(s) restored, {right} right already")
+        let told = format!("{restored} value(s) restored, {right} right already");
+        // Who asked for the end hears what was found, whoever hears the supervisor itself.
+        let found = report.near.iter().chain(&report.vanished).chain(&report.changed);
+        found.fold(told, |told, finding| format!("{told}\n{finding}"))
     });
     if let Some(caller) = caller {
         caller.answer(&match &answered {

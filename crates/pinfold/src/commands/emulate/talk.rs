@@ -16,6 +16,8 @@ use crate::failure::{Exit, Failure};
 
 /// Name of the socket in the state directory.
 const SOCKET: &str = "emulate.sock";
+/// Why the last platform ended by itself.
+const LAST_WORDS: &str = "emulate.last";
 /// So many callers are listened to at a time, each for so long, for so much.
 const MAX_CALLERS: usize = 8;
 const PATIENCE_NS: u64 = 2_000_000_000;
@@ -137,9 +139,34 @@ pub fn ask(state: &StateDir, ask: &Ask) -> Result<Option<Answer>, Failure> {
 /// The same of one who needs a platform.
 pub fn require(state: &StateDir, question: &Ask) -> Result<Answer, Failure> {
     ask(state, question)?.ok_or_else(|| {
-        Failure::new(Exit::No, "no platform is up")
-            .with_hint("start one with `pinfold emulate up PLATFORM.toml`")
+        let told = match last_words(state) {
+            None => "no platform is up".to_owned(),
+            Some(words) => format!("no platform is up; the last one failed: {words}"),
+        };
+        Failure::new(Exit::No, told).with_hint("start one with `pinfold emulate up PLATFORM.toml`")
     })
+}
+
+/// Why the last platform ended that nobody had asked to end; `None` if it did not.
+fn last_words(state: &StateDir) -> Option<String> {
+    let words = state.read(LAST_WORDS).ok()?;
+    Some(String::from_utf8_lossy(&words).trim().to_owned())
+}
+
+/// Keeps why a platform ends. Where that cannot be written there is nobody left to tell.
+pub fn keep_last_words(state: &StateDir, failure: &Failure) {
+    let hint = failure.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+    match state.replace(LAST_WORDS, format!("{}{hint}\n", failure.message).as_bytes()) {
+        Ok(()) | Err(_) => {}
+    }
+}
+
+/// A platform that comes has none yet.
+pub fn forget_last_words(state: &StateDir) -> Result<(), Failure> {
+    match state.contains(LAST_WORDS) {
+        true => state.remove(LAST_WORDS).map_err(|error| common::host_failure(&error)),
+        false => Ok(()),
+    }
 }
 
 /// The supervisor's end.

@@ -1,0 +1,44 @@
+//! Speed profiles before they are played: a row that cannot be had is told at the start.
+
+use std::collections::BTreeSet;
+
+use pinfold_host::Host;
+use pinfold_model::Method;
+
+use crate::emulation::Emulation;
+use crate::nodes::{Node, ProfileRow};
+use crate::{SpeedError, frequency};
+
+/// Looks whether every row of every vnode's profile can be played.
+///
+/// # Errors
+/// [`SpeedError::Row`] with the first that cannot.
+pub(crate) fn check(host: &dyn Host, nodes: &[(&Node, &dyn Emulation)]) -> Result<(), SpeedError> {
+    for (node, emulation) in nodes {
+        for row in &node.profile {
+            emulation.can(&node.at(row.speed).cores).map_err(|error| error.in_row(row.line))?;
+        }
+    }
+    let is_scaled = |node: &Node| matches!(node.method, Method::Gov | Method::Freq);
+    let scaled: Vec<&Node> =
+        nodes.iter().map(|(node, _)| *node).filter(|node| is_scaled(node)).collect();
+    let times: BTreeSet<u64> =
+        scaled.iter().flat_map(|node| node.profile.iter().map(|row| row.at_ns)).collect();
+    for at_ns in times {
+        let wanted: Vec<Node> = scaled
+            .iter()
+            .map(|node| row(node, at_ns).map_or((*node).clone(), |row| node.at(row.speed)))
+            .collect();
+        frequency::agree(host, &wanted.iter().collect::<Vec<_>>()).map_err(|error| {
+            let begins = scaled.iter().filter_map(|node| row(node, at_ns));
+            let line = begins.filter(|row| row.at_ns == at_ns).map(|row| row.line).next();
+            error.in_row(line.unwrap_or(1))
+        })?;
+    }
+    Ok(())
+}
+
+/// The row that holds at a time.
+fn row(node: &Node, at_ns: u64) -> Option<ProfileRow> {
+    node.profile.iter().take_while(|row| row.at_ns <= at_ns).last().copied()
+}
