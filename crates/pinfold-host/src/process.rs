@@ -14,7 +14,7 @@ mod tests;
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use pinfold_model::{TaskId, Tid};
+use pinfold_model::{PuId, TaskId, Tid};
 use rustix::mm::MlockAllFlags;
 use rustix::process::{Pid, Signal};
 
@@ -74,6 +74,12 @@ pub fn own_pid() -> Tid {
 #[must_use]
 pub fn own_tid() -> Tid {
     tid_of(rustix::thread::gettid())
+}
+
+/// The PU that the calling thread is on.
+#[must_use]
+pub fn own_pu() -> PuId {
+    PuId(u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(u32::MAX))
 }
 
 /// Keeps the memory of this process, also what is to come, from being paged out: a real-time

@@ -2,17 +2,19 @@
 
 mod burner;
 mod dealer;
+mod floor;
 mod fracas;
 mod freq;
 mod gov;
 mod hogs;
 mod inject;
+mod interrupts;
 mod lim;
 mod quota;
 mod stall;
 
-use pinfold_host::{Clock, Host, HostMut, Stall, paths, process, with_causes};
-use pinfold_model::{CpuSet, Method, Speed, Step};
+use pinfold_host::{Clock, Host, HostMut, paths, process};
+use pinfold_model::{Method, Speed, Step};
 
 use crate::emulation::Emulation;
 use crate::enclosure::Enclosure;
@@ -64,7 +66,8 @@ pub const METHODS: &[MethodInfo] = &[
         method: Method::Stall,
         summary: "spins in a timer interrupt of the vnode's own tasks",
         source: "Pinfold",
-        needs: "Linux 5.17, root (CAP_BPF, CAP_PERFMON), cgroup version 2 mounted",
+        needs: "Linux 5.17, root (CAP_BPF, CAP_PERFMON), cgroup version 2 mounted, \
+                kernel.perf_event_max_sample_rate of 2000 or more",
         limits: "interrupts of others wait for up to one stall on these cores; other BPF tracing \
                  programs are not called while one spins; speeds just below 100% only as far as \
                  an interrupt costs less than is to be taken",
@@ -76,8 +79,8 @@ pub const METHODS: &[MethodInfo] = &[
         summary: "a real-time burner on each core, all cores in step",
         source: "CPU-Hogs, Buchert 2011; spin and sleep ratio of Distem",
         needs: "real-time rights (root)",
-        limits: "slows whatever runs on the core, not only the vnode; not below 5% while the \
-                 kernel's real-time throttle is on; not on the last housekeeping PU unless asked",
+        limits: "slows whatever runs on the core, not only the vnode; not below the \
+                 part, usually 5%, that the kernel keeps from real-time threads; not on the last housekeeping PU unless asked",
         groups: Groups { cpu: false, freezer: false, perf: false },
         usual_period_ns: 500 * US,
     },
@@ -140,8 +143,8 @@ pub const METHODS: &[MethodInfo] = &[
         summary: "replays a recorded load by real-time burners",
         source: "after KRASH",
         needs: "real-time rights (root); a recorded load",
-        limits: "no speed of its own, but of what the load leaves; not above 95% of load while the \
-                 kernel's real-time throttle is on; not on the last housekeeping PU unless asked",
+        limits: "no speed of its own, but of what the load leaves; not above the \
+                 part, usually 95%, that the kernel gives real-time threads; not on the last housekeeping PU unless asked",
         groups: Groups { cpu: false, freezer: false, perf: false },
         usual_period_ns: 10 * MS,
     },
@@ -159,31 +162,55 @@ pub fn info(method: Method) -> &'static MethodInfo {
 pub struct Facts {
     /// Why `stall` cannot work; `None` if it can.
     pub no_stall: Option<String>,
+    /// Why no thread can be a real-time one; `None` if one can.
+    pub no_real_time: Option<String>,
     /// True with the rights of root.
     pub is_root: bool,
     /// The hierarchies.
     pub hierarchies: Hierarchies,
-    /// True if the host's frequencies can be set.
+    /// True if the kernel scales the frequencies of CPUs.
     pub has_cpufreq: bool,
+    /// Why those cannot be set; `None` if they can, or there are none.
+    pub no_userspace: Option<String>,
 }
 
 impl Facts {
-    /// Tries what cannot be read: whether the kernel takes the program of `stall`.
+    /// Tries what cannot be read: whether the kernel takes the program and a timer of `stall`,
+    /// which is not switched on, and whether it makes a thread of ours a real-time one.
     ///
     /// # Errors
     /// [`SpeedError::Host`] if the mount table cannot be read.
-    pub fn find(host: &dyn Host) -> Result<Self, SpeedError> {
+    pub fn find(host: &dyn HostMut) -> Result<Self, SpeedError> {
         let hierarchies = Hierarchies::find(host)?;
-        let no_stall = match &hierarchies.perf {
-            None => Some("cgroup version 2 is not mounted".to_owned()),
-            Some(place) => Stall::open(host, &place.root, &CpuSet::new(), MS)
-                .err()
-                .map(|error| with_causes(&error)),
-        };
-        let has_cpufreq =
-            host.list(&paths::cpufreq_dir()).is_ok_and(|policies| !policies.is_empty());
-        Ok(Self { no_stall, is_root: process::is_root(), hierarchies, has_cpufreq })
+        let policies = host.list(&paths::cpufreq_dir()).unwrap_or_default();
+        Ok(Self {
+            no_stall: stall::refusal(host, &hierarchies)?,
+            no_real_time: burner::refusal(host)?,
+            is_root: process::is_root(),
+            hierarchies,
+            has_cpufreq: !policies.is_empty(),
+            no_userspace: no_userspace(host, &policies),
+        })
     }
+}
+
+/// Why no policy of these takes the frequency that it is told; `None` if one does, or there is
+/// none.
+fn no_userspace(host: &dyn Host, policies: &[String]) -> Option<String> {
+    let governors = |policy: &String| {
+        let path = paths::cpufreq_policy_file(policy, "scaling_available_governors");
+        host.read_text(&path).unwrap_or_default()
+    };
+    let known: Vec<String> = policies.iter().map(governors).collect();
+    let has = |known: &String| known.split_ascii_whitespace().any(|word| word == "userspace");
+    let first = known.first()?;
+    (!known.iter().any(has)).then(|| {
+        format!(
+            "cpufreq has no governor userspace, only {}: load cpufreq_userspace; on Intel boot \
+             with intel_pstate=passive",
+            first.split_ascii_whitespace().collect::<Vec<_>>().join(", ")
+        )
+    })
 }
 
 /// Why a method cannot work on a host; `None` if it can.
@@ -195,7 +222,7 @@ pub fn refusal(method: Method, facts: &Facts) -> Option<String> {
     let lacks = |there: bool, what: &str| (!there).then(|| what.to_owned());
     match method {
         Method::Stall => facts.no_stall.clone(),
-        Method::Hogs | Method::Inject => None,
+        Method::Hogs | Method::Inject => facts.no_real_time.clone(),
         Method::Fracas | Method::Quota => lacks(
             facts.hierarchies.cpu.is_some(),
             "there is no cgroup hierarchy with cpu",
@@ -206,8 +233,10 @@ pub fn refusal(method: Method, facts: &Facts) -> Option<String> {
         Method::Gov | Method::Lim => lacks(
             facts.hierarchies.freezer.is_some(),
             "there is no cgroup hierarchy with a freezer",
-        ),
-        Method::Freq => lacks(facts.has_cpufreq, "the kernel has no cpufreq driver for these CPUs"),
+        )
+        .or_else(|| facts.no_userspace.clone().filter(|_| method == Method::Gov)),
+        Method::Freq => lacks(facts.has_cpufreq, "the kernel has no cpufreq driver for these CPUs")
+            .or_else(|| facts.no_userspace.clone()),
     }
 }
 
@@ -286,6 +315,9 @@ pub(crate) fn in_us(ns: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use pinfold_host::{CgroupVersion, SimHost};
+    use pinfold_model::CpuSet;
+
     use super::*;
 
     #[test]
@@ -303,12 +335,15 @@ mod tests {
         let place = || Some(crate::hierarchies::Place::default());
         let hierarchies =
             Hierarchies { cpuset: place(), cpu: place(), freezer: place(), perf: place() };
-        let facts = Facts { no_stall: None, is_root: true, hierarchies, has_cpufreq: false };
+        let facts = Facts { is_root: true, hierarchies, ..Facts::default() };
         assert_eq!(best(&facts), Some(Method::Stall));
         let facts = Facts { no_stall: Some("no BPF".to_owned()), ..facts };
         assert_eq!(best(&facts), Some(Method::Hogs));
         assert_eq!(refusal(Method::Stall, &facts).as_deref(), Some("no BPF"));
         assert_eq!(refusal(Method::Quota, &facts), None);
+        let facts = Facts { no_real_time: Some("no rights".to_owned()), ..facts };
+        assert_eq!(best(&facts), Some(Method::Fracas));
+        assert_eq!(refusal(Method::Inject, &facts).as_deref(), Some("no rights"));
         let freq = "the kernel has no cpufreq driver for these CPUs";
         assert_eq!(refusal(Method::Freq, &facts).as_deref(), Some(freq));
         let facts = Facts { is_root: false, ..facts };
@@ -317,5 +352,32 @@ mod tests {
         for method in [Method::Fracas, Method::Quota, Method::Gov, Method::Lim] {
             assert!(refusal(method, &facts).is_some(), "{method}");
         }
+    }
+
+    #[test]
+    fn frequencies_that_cannot_be_set_are_none() {
+        let domains = [CpuSet::first_n(2)];
+        let host =
+            SimHost::builder(CgroupVersion::V2, 2).cpufreq(&domains, &[1_000, 2_000]).build();
+        let policies = host.list(&paths::cpufreq_dir()).unwrap();
+        assert_eq!(no_userspace(&host, &policies), None);
+        assert_eq!(no_userspace(&host, &[]), None);
+        let path = paths::cpufreq_policy_file(&policies[0], "scaling_available_governors");
+        host.set_file(&path, "performance powersave\n");
+        let why = no_userspace(&host, &policies).unwrap();
+        assert!(why.contains("no governor userspace, only performance, powersave"), "{why}");
+        let place = || Some(crate::hierarchies::Place::default());
+        let hierarchies = Hierarchies { freezer: place(), ..Hierarchies::default() };
+        let facts = Facts {
+            is_root: true,
+            hierarchies,
+            has_cpufreq: true,
+            no_userspace: Some(why.clone()),
+            ..Facts::default()
+        };
+        for method in [Method::Gov, Method::Freq] {
+            assert_eq!(refusal(method, &facts), Some(why.clone()), "{method}");
+        }
+        assert_eq!(refusal(Method::Lim, &facts), None);
     }
 }

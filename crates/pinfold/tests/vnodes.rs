@@ -296,6 +296,45 @@ fn a_platform_in_the_background_answers_although_nobody_reads_what_it_says() {
     assert!(down.stderr_text().contains("is down"), "{}", down.stderr_text());
 }
 
+/// What the kernel refuses is no method here, and is not chosen.
+#[test]
+fn without_the_rights_the_next_method_is_taken_and_says_why() {
+    let _turn = turn();
+    let host = LiveHost::new().expect("a host");
+    let has_setpriv = process::capture("setpriv", ["--version"], 60 * SECOND_NS);
+    if has_setpriv.is_err() || why_not(&host, "hogs").is_some() {
+        println!("skipped: there is no setpriv here, or no root");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let without = |caps: &str, words: &[&str]| {
+        let drop = ["--bounding-set", caps, "--inh-caps", caps, PINFOLD, "--state-dir", &state];
+        let words = drop.into_iter().chain(["emulate"]).chain(words.iter().copied());
+        process::capture("setpriv", words, 60 * SECOND_NS).expect("setpriv runs")
+    };
+    let check = |caps: &str, method: &str, part: &str| {
+        let output = without(caps, &["methods", "--json"]);
+        let json: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
+        let methods = json["methods"].as_array().expect("methods");
+        let one = methods.iter().find(|one| one["method"] == method).expect("the method");
+        let why = one["refused_here"].as_str().unwrap_or_default();
+        assert!(!why.is_empty() && why.contains(part), "{method} without {caps}: {why:?}");
+    };
+    check("-sys_nice", "hogs", "no real-time rights");
+    check("-sys_nice", "inject", "no real-time rights");
+    let caps = "-sys_nice,-bpf,-perfmon,-sys_admin";
+    check(caps, "stall", "");
+    let said = without(caps, &["methods"]).stderr_text();
+    assert!(said.contains("gets fracas here") || said.contains("gets quota here"), "{said}");
+    let file = folder.path().join("platform.toml").to_string_lossy().into_owned();
+    let text = "[[vnode]]\nname = \"rights\"\ncores = 1\nspeed = \"50%\"\nmethod = \"hogs\"\n";
+    pinfold_host::user::write_atomic(&file, text.as_bytes()).expect("a platform file");
+    let refused = without("-sys_nice", &["up", &file]);
+    let told = refused.stderr_text();
+    assert!(!refused.status.success() && told.contains("hogs: the kernel gives no"), "{told}");
+}
+
 #[test]
 fn a_second_platform_and_strangers_are_refused() {
     let _turn = turn();

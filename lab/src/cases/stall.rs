@@ -18,7 +18,16 @@ const LOOP: &str = "exec pinfold emulate exec slow -- /bin/busybox sh -c 'echo $
 const STEPS: &str = "until [ -s /tmp/steps ]; do usleep 50000; done; usleep 300000
     stat -c %s /tmp/steps; sleep 3; stat -c %s /tmp/steps";
 /// What a kernel says that was hurt.
-const HURT: [&str; 6] = ["WARNING:", "BUG:", "lockdep", "Oops", "soft lockup", "hard LOCKUP"];
+const HURT: [&str; 7] = [
+    "WARNING:",
+    "BUG:",
+    "lockdep",
+    "Oops",
+    "soft lockup",
+    "hard LOCKUP",
+    // Interrupts were too long for it: events are throttled from then on.
+    "lowering kernel.perf_event_max_sample_rate",
+];
 /// The account is the kernel's, of a second or two.
 const ACCOUNT: f64 = 0.05;
 

@@ -14,7 +14,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use pinfold_host::{Clock as _, Host, HostError, SystemClock, paths, process};
+use pinfold_host::{Clock as _, HostError, HostMut, SystemClock, process};
 use pinfold_model::{CpuSet, Policy, PuId, Tid};
 
 use super::{Ground, VOUCH_NS};
@@ -25,8 +25,6 @@ use crate::nodes::Node;
 const PRIORITY: u8 = 98;
 /// A burner with nothing to burn looks so often; who gives it something wakes it.
 const IDLE: Duration = Duration::from_millis(100);
-/// The kernel takes so many millionths of each second from real-time threads.
-pub(super) const THROTTLE_FLOOR: u32 = 50_000;
 /// The way from the timer to the burner; what is later than that is something else.
 const MOST_ENTRY_NS: u64 = 50_000;
 
@@ -39,6 +37,8 @@ struct Shared {
     steal: AtomicU64,
     burned_ns: AtomicU64,
     turns: AtomicU64,
+    // Turns that were not taken, because the burner was not on its PU.
+    strayed: AtomicU64,
 }
 
 /// A burner at work; it ends when this is dropped.
@@ -62,7 +62,7 @@ impl Burning {
         let thread = thread::Builder::new().name(format!("hog-{pu}")).spawn(move || {
             // Whoever does not listen or does not say go has failed and ends us.
             if tell.send(process::own_tid()).is_ok() && gone.recv().is_ok() {
-                burn(&mine, period_ns, offset_ns);
+                burn(&mine, pu, (period_ns, offset_ns));
             }
         });
         let failed = |why: String| SpeedError::Outside { what: "a burner", why };
@@ -95,6 +95,17 @@ impl Burning {
         (load(&self.shared.burned_ns), load(&self.shared.turns))
     }
 
+    /// What there is to tell of it besides; nothing as long as it is on its PU.
+    pub(super) fn note(&self, pu: PuId) -> Option<String> {
+        let strayed = self.shared.strayed.load(Ordering::Relaxed);
+        (strayed > 0).then(|| {
+            format!(
+                "PU {pu}: {strayed} turns were not taken, because the kernel ran the burner \
+                 elsewhere: is the PU offline?"
+            )
+        })
+    }
+
     /// Lets it burn for some more time.
     pub(super) fn vouch(&self) {
         let until = SystemClock.now_ns().saturating_add(VOUCH_NS);
@@ -125,25 +136,48 @@ impl Drop for Burning {
     }
 }
 
-/// True while the kernel keeps a part of each second from real-time threads.
-pub(super) fn is_throttled(host: &dyn Host) -> Result<bool, HostError> {
-    let path = paths::sysctl_kernel("sched_rt_runtime_us");
-    match host.read_text(&path) {
-        Ok(text) => Ok(text.trim() != "-1"),
-        Err(error) if error.is_gone() => Ok(false),
-        Err(error) => Err(error),
+/// Why the kernel makes no thread of this process a burner; `None` if it does. Tried with one that
+/// only waits.
+pub(super) fn refusal(host: &dyn HostMut) -> Result<Option<String>, SpeedError> {
+    let (tell, told) = mpsc::channel::<Tid>();
+    let (go, gone) = mpsc::channel::<()>();
+    let thread = thread::Builder::new().name("rights".to_owned()).spawn(move || {
+        if tell.send(process::own_tid()).is_ok() {
+            // Until nobody is there who could send.
+            match gone.recv() {
+                Ok(()) | Err(_) => {}
+            }
+        }
+    });
+    let failed = |why: String| SpeedError::Outside { what: "a thread to try its rights", why };
+    let thread = thread.map_err(|error| failed(error.to_string()))?;
+    let tid = told.recv().map_err(|error| failed(error.to_string()))?;
+    let answer = host.set_policy(tid, Policy::Fifo { priority: PRIORITY });
+    drop(go);
+    match thread.join() {
+        Ok(()) | Err(_) => {}
+    }
+    match answer {
+        Ok(()) => Ok(None),
+        Err(error) if is_right(&error) => Ok(Some(format!("{NO_RIGHTS} (CAP_SYS_NICE)"))),
+        Err(error) => Err(error.into()),
     }
 }
 
+const NO_RIGHTS: &str = "the kernel gives no real-time rights";
+
+fn is_right(error: &HostError) -> bool {
+    matches!(error, HostError::Thread { call: "sched_setattr", .. })
+}
+
 fn refused(node: &Node, error: HostError) -> SpeedError {
-    let is_right = matches!(&error, HostError::Thread { call: "sched_setattr", .. });
-    if !is_right {
+    if !is_right(&error) {
         return error.into();
     }
     SpeedError::Unavailable {
         vnode: node.name.clone(),
         method: node.method,
-        why: "the kernel gives no real-time rights".to_owned(),
+        why: NO_RIGHTS.to_owned(),
         hint: "run it as root; under RT_GROUP_SCHED from the root group of the cpu hierarchy, \
                or use stall or quota"
             .to_owned(),
@@ -151,7 +185,7 @@ fn refused(node: &Node, error: HostError) -> SpeedError {
 }
 
 /// What a burner does: wake at multiples of the period, burn what is owed, sleep.
-fn burn(shared: &Shared, period_ns: u64, offset_ns: u64) {
+fn burn(shared: &Shared, pu: PuId, (period_ns, offset_ns): (u64, u64)) {
     let clock = SystemClock;
     let mut owed_ns = 0_i64;
     let mut at = (clock.now_ns() / period_ns + 1) * period_ns + offset_ns;
@@ -173,6 +207,13 @@ fn burn(shared: &Shared, period_ns: u64, offset_ns: u64) {
             owed_ns = 0;
             continue;
         }
+        // When a PU goes offline the kernel lets its threads run anywhere: nobody there is to be
+        // slowed.
+        if process::own_pu() != pu {
+            owed_ns = 0;
+            shared.strayed.fetch_add(1, Ordering::Relaxed);
+            continue;
+        }
         owed_ns += i64::try_from(period_ns * steal / 1_000_000).unwrap_or(0);
         let longest = i64::try_from(period_ns).unwrap_or(i64::MAX);
         owed_ns = owed_ns.clamp(-longest, longest);
@@ -189,5 +230,29 @@ fn burn(shared: &Shared, period_ns: u64, offset_ns: u64) {
         owed_ns -= i64::try_from(burned).unwrap_or(0);
         shared.burned_ns.fetch_add(burned, Ordering::Relaxed);
         shared.turns.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A PU that no machine has: wherever the burner is, it is elsewhere.
+    #[test]
+    fn a_burner_that_is_not_on_its_pu_burns_nothing() {
+        let shared = Arc::new(Shared::default());
+        shared.until_ns.store(u64::MAX, Ordering::Relaxed);
+        shared.steal.store(500_000, Ordering::Relaxed);
+        let (mine, pu) = (Arc::clone(&shared), PuId(8_191));
+        let thread = thread::spawn(move || burn(&mine, pu, (1_000_000, 0)));
+        let mut burning = Burning { shared: Arc::clone(&shared), thread: Some(thread) };
+        while shared.strayed.load(Ordering::Relaxed) < 3 {
+            assert_eq!(burning.burned(), (0, 0));
+            SystemClock.sleep_ns(1_000_000);
+        }
+        stop([&mut burning].into_iter());
+        assert_eq!(burning.burned(), (0, 0));
+        let note = burning.note(pu).unwrap();
+        assert!(note.contains("turns were not taken"), "{note}");
     }
 }

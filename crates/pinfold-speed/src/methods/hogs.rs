@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::{Method, PuId, Speed, Variant};
 
-use super::burner::{self, Burning, THROTTLE_FLOOR};
-use super::{BEAT_NS, Ground, in_us, steal_of};
+use super::burner::{self, Burning};
+use super::{BEAT_NS, Ground, floor, in_us, steal_of};
 use crate::SpeedError;
 use crate::calibrate::{Costs, Spent};
 use crate::emulation::{CoreAccount, Emulation};
@@ -33,7 +33,8 @@ pub(super) struct Hogs {
     vnode: String,
     period_ns: u64,
     started_ns: u64,
-    is_throttled: bool,
+    // Millionths of the time that real-time threads cannot have.
+    floor: u32,
     is_measured: bool,
     burners: BTreeMap<PuId, Burning>,
     costs: BTreeMap<PuId, Spent>,
@@ -46,7 +47,7 @@ pub(super) fn start(ground: &Ground<'_, '_>) -> Result<Hogs, SpeedError> {
         vnode: ground.node.name.clone(),
         period_ns,
         started_ns: ground.clock.now_ns(),
-        is_throttled: burner::is_throttled(ground.host)?,
+        floor: floor::millionths(ground.host, &ground.node.pus())?,
         is_measured: !is_as_published && period_ns <= LONGEST_MEASURED_NS,
         burners: BTreeMap::new(),
         costs: BTreeMap::new(),
@@ -93,19 +94,23 @@ impl Emulation for Hogs {
         Ok(())
     }
 
-    fn set(&mut self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+    fn can(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
         let slowest = speeds.iter().map(|(_, speed)| *speed).min();
-        if let Some(speed) = slowest.filter(|speed| speed.millionths() < THROTTLE_FLOOR)
-            && self.is_throttled
-        {
+        if let Some(speed) = slowest.filter(|speed| speed.millionths() < self.floor) {
+            let least = floor::in_words(self.floor);
             return Err(SpeedError::OutOfReach {
                 vnode: self.vnode.clone(),
                 method: Method::Hogs,
                 speed,
-                why: "the kernel keeps 5 % of each second from real-time threads".to_owned(),
-                hint: "ask for 5% or more, or use stall".to_owned(),
+                why: format!("the kernel keeps {least} of the time from real-time threads"),
+                hint: format!("ask for {least} or more, or use stall"),
             });
         }
+        Ok(())
+    }
+
+    fn set(&mut self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+        self.can(speeds)?;
         for (pu, speed) in speeds {
             if let Some(burner) = self.burners.get(pu) {
                 let spent = self.costs.entry(*pu).or_default();
@@ -143,7 +148,8 @@ impl Emulation for Hogs {
             let spent = self.costs.get(pu).copied().unwrap_or_default();
             format!("PU {pu}: a turn each {}, {}", in_us(self.period_ns), spent.in_words())
         };
-        self.burners.keys().map(note).collect()
+        let strayed = self.burners.iter().filter_map(|(pu, burner)| burner.note(*pu));
+        self.burners.keys().map(note).chain(strayed).collect()
     }
 
     fn stop(&mut self) -> Result<(), SpeedError> {

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use pinfold_host::Clock;
 use pinfold_model::{PuId, Speed};
 
-use super::burner::{self, Burning, THROTTLE_FLOOR};
-use super::{BEAT_NS, Ground};
+use super::burner::{self, Burning};
+use super::{BEAT_NS, Ground, floor};
 use crate::SpeedError;
 use crate::emulation::{CoreAccount, Emulation};
 use crate::record::Load;
@@ -22,7 +22,8 @@ pub(super) struct Inject<'h> {
     // In the order of the table's columns.
     burners: Vec<(PuId, Burning)>,
     speeds: BTreeMap<PuId, Speed>,
-    most: u64,
+    // Millionths of the time that real-time threads cannot have.
+    floor: u32,
 }
 
 pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Inject<'h>, SpeedError> {
@@ -35,14 +36,14 @@ pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Inject<'h>, SpeedErro
         let why = format!("the recorded load is of {columns} cores, and the vnode has {cores}");
         return Err(ground.unavailable(&why));
     }
-    let floor = if burner::is_throttled(ground.host)? { THROTTLE_FLOOR } else { 0 };
+    let floor = floor::millionths(ground.host, &node.pus())?;
     let mut inject = Inject {
         clock: ground.clock,
         started_ns: ground.clock.now_ns(),
         load: node.load.clone(),
         burners: Vec::new(),
         speeds: BTreeMap::new(),
-        most: 1_000_000 - u64::from(floor),
+        floor,
     };
     for (pu, _) in &node.cores {
         inject.burners.push((*pu, Burning::start(ground, *pu, (node.period(), 0))?));
@@ -71,10 +72,11 @@ impl Inject<'_> {
     fn play(&self) -> Option<u64> {
         let since = self.clock.now_ns().saturating_sub(self.started_ns);
         let (row, next) = row(&self.load, since);
+        let most = 1_000_000_u64.saturating_sub(self.floor.into());
         for (column, (pu, burner)) in self.burners.iter().enumerate() {
             let load = row.and_then(|row| row.get(column)).copied().unwrap_or(0);
             let speed = self.speeds.get(pu).copied().unwrap_or(Speed::FULL);
-            burner.set_steal(steal(load, speed).min(self.most));
+            burner.set_steal(steal(load, speed).min(most));
             burner.vouch();
         }
         next.map(|next| self.started_ns.saturating_add(next))
@@ -112,9 +114,14 @@ impl Emulation for Inject<'_> {
             Some(_) => format!("{} s of {} s are replayed", since / super::S, last / super::S),
             None => "the last row of the load holds".to_owned(),
         }];
-        if self.most < 1_000_000 {
-            notes.push("the kernel keeps 5% of each second: a load above 95% is 95%".to_owned());
+        if self.floor > 0 {
+            let (kept, most) = (self.floor, 1_000_000_u32.saturating_sub(self.floor));
+            let (kept, most) = (floor::in_words(kept), floor::in_words(most));
+            notes.push(format!(
+                "the kernel keeps {kept} of the time: a load above {most} is {most}"
+            ));
         }
+        notes.extend(self.burners.iter().filter_map(|(pu, burner)| burner.note(*pu)));
         notes
     }
 

@@ -10,13 +10,15 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{Stall, StallWish};
-use pinfold_model::{Method, PuId, Speed};
+use pinfold_host::{Host, HostError, HostMut, Stall, StallAccount, StallWish, paths, with_causes};
+use pinfold_model::{CpuSet, Method, PuId, Speed};
 
+use super::interrupts::Allowed;
 use super::{BEAT_NS, Ground, VOUCH_NS, in_us, steal_of};
 use crate::SpeedError;
 use crate::calibrate::{Costs, Spent};
 use crate::emulation::{CoreAccount, Emulation};
+use crate::hierarchies::Hierarchies;
 
 /// Longest single stall, the most that may be owed.
 const LONGEST_NS: u64 = 2_000_000;
@@ -30,10 +32,20 @@ const LEAST_LEFT_NS: u64 = 20_000;
 /// A stall ends so long before the next interrupt.
 const MARGIN_NS: u64 = 5_000;
 
-pub(super) struct Stalling {
+/// How often is looked how many interrupts the kernel allows.
+const LOOK_NS: u64 = super::S;
+/// Less than this in an account is what happens between two steps of ours.
+const LEAST_TOLD_NS: u64 = 1_000_000;
+
+pub(super) struct Stalling<'h> {
     vnode: String,
+    host: &'h dyn HostMut,
     stall: Stall,
+    // The period that was asked, and the one that the kernel allows.
+    asked_ns: u64,
     usual_ns: u64,
+    allowed: Allowed,
+    look_ns: u64,
     cores: BTreeMap<PuId, Core>,
 }
 
@@ -43,24 +55,66 @@ struct Core {
     // The way into an interrupt, which is part of each stall.
     entry_ns: u64,
     period_ns: u64,
+    speed: Option<Speed>,
+    // The account when it got that speed.
+    before: StallAccount,
 }
 
-pub(super) fn start(ground: &Ground<'_, '_>) -> Result<Stalling, SpeedError> {
+/// Why it cannot work on a host; `None` if it can. Tried with a timer that is not switched on.
+pub(super) fn refusal(
+    host: &dyn Host,
+    hierarchies: &Hierarchies,
+) -> Result<Option<String>, HostError> {
+    let Some(place) = &hierarchies.perf else {
+        return Ok(Some("cgroup version 2 is not mounted".to_owned()));
+    };
+    let first = |text: String| CpuSet::parse_list(text.trim()).ok()?.first();
+    let pu = host.read_text(&paths::cpu_online()).ok().and_then(first).unwrap_or(PuId(0));
+    if let Err(error) = Stall::open(host, &place.root, &CpuSet::single(pu), LONGEST_PERIOD_NS) {
+        return Ok(Some(with_causes(&error)));
+    }
+    Ok(Allowed::find(host)?.refusal(LONGEST_PERIOD_NS))
+}
+
+pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Stalling<'h>, SpeedError> {
     let Some(group) = &ground.enclosure.perf else {
         return Err(ground.unavailable("there is no cgroup hierarchy with perf_event"));
     };
-    let period_ns = ground.node.period();
+    let allowed = Allowed::find(ground.host)?;
+    if let Some(why) = allowed.refusal(LONGEST_PERIOD_NS) {
+        return Err(ground.unavailable(&why));
+    }
+    let asked_ns = ground.node.period();
+    let period_ns = asked_ns.max(allowed.shortest_ns().unwrap_or(0));
     let pus = ground.node.pus();
     let stall = Stall::open(ground.host, group, &pus, period_ns)?;
     Ok(Stalling {
         vnode: ground.node.name.clone(),
+        host: ground.host,
         stall,
+        asked_ns,
         usual_ns: period_ns,
+        allowed,
+        look_ns: ground.clock.now_ns().saturating_add(LOOK_NS),
         cores: pus.iter().map(|pu| (pu, Core { period_ns, ..Core::default() })).collect(),
     })
 }
 
-impl Stalling {
+impl Stalling<'_> {
+    /// The kernel may have lowered what it allows, or somebody else: periods are as long as that
+    /// wants, the longest where none is long enough.
+    fn look(&mut self) -> Result<(), SpeedError> {
+        let allowed = Allowed::find(self.host)?;
+        if std::mem::replace(&mut self.allowed, allowed) == allowed {
+            return Ok(());
+        }
+        let shortest_ns = allowed.shortest_ns().unwrap_or(u64::MAX);
+        self.usual_ns = self.asked_ns.max(shortest_ns.min(LONGEST_PERIOD_NS));
+        let speeds = self.cores.iter().filter_map(|(pu, core)| Some((*pu, core.speed?)));
+        let speeds: Vec<(PuId, Speed)> = speeds.collect();
+        self.set(&speeds)
+    }
+
     /// What an interrupt may cost, as long as that is not known (ns).
     fn guess(&self) -> u64 {
         self.usual_ns / 8
@@ -106,6 +160,21 @@ impl Stalling {
     }
 }
 
+/// What a core had although it was not to have it, since it got its speed; `None` if nothing.
+fn missed(pu: PuId, before: StallAccount, now: StallAccount) -> Option<String> {
+    let lost_ns = now.lost_ns.saturating_sub(before.lost_ns);
+    let full_ns = now.full_ns.saturating_sub(before.full_ns);
+    let ms = |ns: u64| format!("{}.{} ms", ns / 1_000_000, ns % 1_000_000 / 100_000);
+    let mut told = Vec::new();
+    if lost_ns >= LEAST_TOLD_NS {
+        told.push(format!("{} were not taken, because interrupts came too late", ms(lost_ns)));
+    }
+    if full_ns >= LEAST_TOLD_NS {
+        told.push(format!("{} were at full speed, because no beat came", ms(full_ns)));
+    }
+    (!told.is_empty()).then(|| format!("PU {pu}: {}", told.join("; ")))
+}
+
 /// So many millionths of each period, of which an interrupt costs `extra_ns`.
 ///
 /// A stall that reaches beyond the next interrupt makes that one late, which then owes as much
@@ -124,7 +193,7 @@ fn wish(stolen: u32, period_ns: u64, extra_ns: i64) -> StallWish {
     StallWish { stolen, usual_ns, longest_ns }
 }
 
-impl Emulation for Stalling {
+impl Emulation for Stalling<'_> {
     fn turn_to_witness(&self, millionths: u32) -> Option<u64> {
         Some(self.period_to_witness(millionths))
     }
@@ -155,17 +224,27 @@ impl Emulation for Stalling {
         Ok(())
     }
 
+    fn can(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+        speeds.iter().try_for_each(|(pu, speed)| {
+            self.cores.get(pu).map_or(Ok(()), |core| self.turn_of(*core, *speed).map(|_| ()))
+        })
+    }
+
     fn set(&mut self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
         let mut wishes = Vec::with_capacity(speeds.len());
         for (pu, speed) in speeds {
             let Some(core) = self.cores.get(pu) else { continue };
-            wishes.push((*pu, self.turn_of(*core, *speed)?));
+            wishes.push((*pu, *speed, self.turn_of(*core, *speed)?));
         }
-        for (pu, (period_ns, share)) in wishes {
+        self.stall.vouch(VOUCH_NS);
+        for (pu, speed, (period_ns, share)) in wishes {
             let account = self.stall.account(pu)?;
             let Some(core) = self.cores.get_mut(&pu) else { continue };
             core.spent.change(share, account.interrupts);
             core.period_ns = period_ns;
+            if core.speed.replace(speed) != Some(speed) {
+                core.before = account;
+            }
             let stolen = u32::try_from(share).unwrap_or(0);
             self.stall.set(pu, wish(stolen, period_ns, core.spent.extra()))?;
             self.stall.set_period(pu, period_ns)?;
@@ -175,6 +254,10 @@ impl Emulation for Stalling {
 
     fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
         self.stall.vouch(VOUCH_NS);
+        if now_ns >= self.look_ns {
+            self.look_ns = now_ns.saturating_add(LOOK_NS);
+            self.look()?;
+        }
         Ok(now_ns.saturating_add(BEAT_NS))
     }
 
@@ -197,7 +280,23 @@ impl Emulation for Stalling {
             };
             format!("PU {pu}: an interrupt each {period}, {cost}{entry}")
         };
-        self.cores.iter().map(note).collect()
+        let missed = self.cores.iter().filter_map(|(pu, core)| {
+            // What cannot be read is no account of anything.
+            let account = self.stall.account(*pu).ok()?;
+            core.speed.filter(|speed| *speed != Speed::FULL)?;
+            missed(*pu, core.before, account)
+        });
+        let mut notes: Vec<String> = self.cores.iter().map(note).chain(missed).collect();
+        if let Some(why) = self.allowed.refusal(LONGEST_PERIOD_NS) {
+            notes.push(format!("faster than asked: {why}"));
+        } else if self.usual_ns > self.asked_ns {
+            let (asked, usual) = (in_us(self.asked_ns), in_us(self.usual_ns));
+            let rate = self.allowed.rate.unwrap_or(0);
+            notes.push(format!(
+                "a period of {asked} is {usual}, because kernel.perf_event_max_sample_rate is {rate}"
+            ));
+        }
+        notes
     }
 
     fn stop(&mut self) -> Result<(), SpeedError> {
@@ -210,7 +309,26 @@ impl Emulation for Stalling {
 
 #[cfg(test)]
 mod tests {
-    use super::{LONGEST_NS, wish};
+    use pinfold_host::StallAccount;
+    use pinfold_model::PuId;
+
+    use super::{LONGEST_NS, missed, wish};
+
+    #[test]
+    fn what_was_not_taken_is_told_since_the_speed_was_set() {
+        let before = StallAccount { lost_ns: 5_000_000, full_ns: 7_000_000, ..Default::default() };
+        let check = |lost_ns: u64, full_ns: u64, expected: Option<&str>| {
+            let now = StallAccount { lost_ns, full_ns, ..before };
+            assert_eq!(missed(PuId(2), before, now).as_deref(), expected);
+        };
+        check(5_000_000, 7_900_000, None);
+        check(
+            8_200_000,
+            7_000_000,
+            Some("PU 2: 3.2 ms were not taken, because interrupts came too late"),
+        );
+        check(5_000_000, 9_000_000, Some("PU 2: 2.0 ms were at full speed, because no beat came"));
+    }
 
     #[test]
     fn a_stall_stays_in_its_period_where_late_debts_have_room() {
