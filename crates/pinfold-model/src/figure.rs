@@ -40,6 +40,9 @@ impl Family {
     }
 }
 
+/// The shortest gap that the ruler of gaps records (ns).
+pub const GAP_FLOOR_NS: u64 = 1_000;
+
 /// One number that sums up many samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Statistic {

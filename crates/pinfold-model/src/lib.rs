@@ -25,7 +25,7 @@ pub use emulation::{
     Attach, EmulatedVnode, EmulationPlan, LoadRow, Method, Platform, PlatformVnode, RecordedLoad,
     SpeedChange, SpeedProfile, SpeedWish, Variant,
 };
-pub use figure::{Family, Figure, Statistic, Surroundings};
+pub use figure::{Family, Figure, GAP_FLOOR_NS, Statistic, Surroundings};
 pub use finding::{Finding, Severity};
 pub use ids::{CoreId, L3Id, LogicalPu, NodeId, PackageId, PuId, Tid};
 pub use isa::Isa;

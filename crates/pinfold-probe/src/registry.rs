@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use pinfold_model::{CpuSet, Family, Unit};
+use pinfold_model::{CpuSet, Family, GAP_FLOOR_NS, Unit};
 
 use crate::anchors::Anchor;
 use crate::figures::Instrument;
@@ -277,7 +277,7 @@ impl Probe {
             Make::SpinGap => {
                 let duty_percent = settings.duty_percent.unwrap_or(50);
                 let period_us = settings.period_us.unwrap_or(10_000);
-                let kind = Kind::SpinGap { duty_percent, period_us, floor_ns: 1_000 };
+                let kind = Kind::SpinGap { duty_percent, period_us, floor_ns: GAP_FLOOR_NS };
                 ruler(Ruler { kind, ..Ruler::spin_gap(duration_ns) })
             }
             Make::Wakeup => {

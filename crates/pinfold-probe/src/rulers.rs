@@ -17,7 +17,7 @@ mod parse;
 mod tests;
 
 use pinfold_host::{HostError, process};
-use pinfold_model::{CpuSet, Metric, Series};
+use pinfold_model::{CpuSet, GAP_FLOOR_NS, Metric, Series};
 
 pub use open_loop::{OpenLoop, OpenLoopError};
 pub(crate) use parse::Observation;
@@ -178,7 +178,7 @@ impl Ruler {
     /// Spin-gap at 50 % duty in periods of 10 ms, gaps from 1 µs.
     #[must_use]
     pub fn spin_gap(duration_ns: u64) -> Self {
-        let kind = Kind::SpinGap { duty_percent: 50, period_us: 10_000, floor_ns: 1_000 };
+        let kind = Kind::SpinGap { duty_percent: 50, period_us: 10_000, floor_ns: GAP_FLOOR_NS };
         Self::new(kind, duration_ns, Cpus::All)
     }
 

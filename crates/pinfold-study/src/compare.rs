@@ -6,21 +6,26 @@
 //! partner is told, not dropped. The ratio is always the first side over the second.
 //!
 //! A capacity is compared by its best window and its median, a tail by its median, its 99.9 %
-//! quantile (from 10,000 samples on) and its largest sample; all rows are one family of tests
-//! (Holm). A machine that was contended, or had no steady state, gets no verdict.
+//! quantile (from 10,000 samples on) and its largest sample, gaps as arrivals meet them
+//! ([`Aspect`]); all rows are one family of tests (Holm). A machine that was contended, or had no
+//! steady state, gets no verdict; nor does a largest sample if one side was looked at for longer.
 
+mod aspect;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use pinfold_model::{Family, Figure, Statistic, Unit};
+use pinfold_model::{Family, Figure, Unit};
 
+use self::aspect::{Both, aspects};
 use crate::stats::{
-    Block, CONTENDED_SHARE, Direction, Evidence, Interval, P999_SAMPLES, Rule, Steadiness, Verdict,
-    blocks_needed, holm, median, of_samples, ratio_interval, sign_flip, steady,
+    Block, CONTENDED_SHARE, Direction, Evidence, Interval, Rule, Steadiness, Verdict,
+    blocks_needed, holm, median, ratio_interval, sign_flip, steady,
 };
+
+pub use self::aspect::Aspect;
 
 /// The chance of a false better or worse among all rows.
 pub const ALPHA: f64 = 0.05;
@@ -68,6 +73,10 @@ pub enum Outcome {
     NoDirection,
     /// In some block a side gave nothing, or zero, to form a ratio with.
     NoRatio(Side),
+    /// The sides were looked at for so long (ns, over all CPUs), and this depends on it.
+    UnequalTime(u64, u64),
+    /// The recorder of this side was full: what it lost may be what counts.
+    Lost(Side),
 }
 
 impl fmt::Display for Outcome {
@@ -84,6 +93,11 @@ impl fmt::Display for Outcome {
             Outcome::NotSteady(side) => write!(f, "no steady state in {}", word(side)),
             Outcome::NoDirection => f.write_str("–"),
             Outcome::NoRatio(side) => write!(f, "no ratio: nothing above zero in {}", word(side)),
+            Outcome::UnequalTime(first, second) => {
+                let seconds = |ns: &u64| *ns as f64 / 1e9;
+                write!(f, "no verdict: {:.3} s against {:.3} s", seconds(first), seconds(second))
+            }
+            Outcome::Lost(side) => write!(f, "no verdict: samples were lost in {}", word(side)),
         }
     }
 }
@@ -95,8 +109,10 @@ pub struct Row {
     pub key: Key,
     /// Unit of the values.
     pub unit: Unit,
-    /// What sums it up.
-    pub statistic: Statistic,
+    /// What of it is compared.
+    pub aspect: Aspect,
+    /// Values below that cannot be told from nothing, and were compared as if they were that.
+    pub floor: Option<f64>,
     /// Median over the first side's blocks.
     pub first: Option<f64>,
     /// Median over the second side's blocks.
@@ -138,6 +154,8 @@ struct Population {
 #[derive(Default)]
 struct Merged {
     samples: Vec<f64>,
+    observed_ns: u64,
+    dropped: u64,
     disturbed: u64,
     is_unsteady: bool,
     is_there: bool,
@@ -168,7 +186,8 @@ pub fn compare(first: &[Vec<Figure>], second: &[Vec<Figure>]) -> Comparison {
             ));
             continue;
         }
-        drafts.extend(statistics(one, other).into_iter().map(|what| draft(key, what, one, other)));
+        let all = aspects(&key.probe, one, other).into_iter();
+        drafts.extend(all.map(|aspect| draft(key, aspect, (one, other))));
     }
     let blocks = u32::try_from(count).unwrap_or(u32::MAX);
     judge(drafts, blocks, unmatched)
@@ -208,81 +227,60 @@ fn judge(mut drafts: Vec<Draft>, blocks: u32, unmatched: Vec<String>) -> Compari
     Comparison { blocks, needed, rows, unmatched }
 }
 
-fn draft(key: &Key, statistic: Statistic, one: &Population, other: &Population) -> Draft {
-    let direction = direction(one.unit);
-    let (ours, theirs) = (one.values(statistic, direction), other.values(statistic, direction));
+fn draft(key: &Key, aspect: Aspect, (one, other): (&Population, &Population)) -> Draft {
+    let both = Both::of((&key.probe, aspect), (one, other));
     let lacking = |values: &Values| values.iter().any(|value| value.is_none_or(|v| v <= 0.0));
-    let missing = match (lacking(&ours), lacking(&theirs)) {
+    let missing = match (lacking(&both.raised.0), lacking(&both.raised.1)) {
         (true, _) => Some(Side::First),
         (false, true) => Some(Side::Second),
         (false, false) => None,
     };
-    let pairs: Vec<Block> = ours
+    let pairs: Vec<Block> = both
+        .raised
+        .0
         .iter()
-        .zip(&theirs)
+        .zip(&both.raised.1)
         .filter_map(|(one, other)| Some(Block::pair((*one)?, (*other)?)))
         .collect();
     let ratios: Vec<f64> = pairs.iter().filter_map(Block::ratio).collect();
     let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
     let is_whole = missing.is_none();
+    let is_tested = is_whole && both.trouble.is_none();
     let middle = |values: &Values| {
         let there: Vec<f64> = values.iter().flatten().copied().collect();
         median(&there)
     };
-    let contended = [(Side::First, one), (Side::Second, other)]
-        .into_iter()
-        .find_map(|(side, all)| all.contended_share().map(|share| Outcome::Contended(side, share)));
-    let unsteady = [(Side::First, one), (Side::Second, other)]
-        .into_iter()
-        .find_map(|(side, all)| all.is_unsteady().then_some(Outcome::NotSteady(side)));
     Draft {
         row: Row {
             key: key.clone(),
-            unit: one.unit,
-            statistic,
-            first: middle(&ours),
-            second: middle(&theirs),
+            unit: aspect.unit(one.unit),
+            aspect,
+            floor: both.floor,
+            first: middle(&both.seen.0),
+            second: middle(&both.seen.1),
             ratio: median(&ratios).filter(|_| is_whole),
             interval: ratio_interval(&pairs).filter(|_| is_whole),
             p_holm: None,
             outcome: Outcome::NoDirection,
         },
-        p: sign_flip(&logs).filter(|_| is_whole).map(|p| p.value),
-        direction: one
-            .unit
-            .higher_is_better()
-            .filter(|_| !NEUTRAL.contains(&key.probe.as_str()))
-            .map(|_| direction),
-        trouble: missing.map(Outcome::NoRatio).or(contended).or(unsteady),
+        p: sign_flip(&logs).filter(|_| is_tested).map(|p| p.value),
+        direction: aspect.direction(one.unit).filter(|_| !NEUTRAL.contains(&key.probe.as_str())),
+        trouble: missing.map(Outcome::NoRatio).or(both.trouble).or_else(|| unrest(one, other)),
     }
 }
 
-fn direction(unit: Unit) -> Direction {
-    match unit.higher_is_better() {
-        Some(true) => Direction::HigherIsBetter,
-        Some(false) | None => Direction::LowerIsBetter,
-    }
-}
-
-/// What sums up a figure.
-fn statistics(one: &Population, other: &Population) -> Vec<Statistic> {
-    let long =
-        |all: &Population| all.blocks.iter().all(|block| block.samples.len() >= P999_SAMPLES);
-    match one.family {
-        Family::Capacity => vec![Statistic::Best, Statistic::Median],
-        Family::Tail if long(one) && long(other) => {
-            vec![Statistic::Median, Statistic::P999, Statistic::Max]
-        }
-        Family::Tail => vec![Statistic::Median, Statistic::Max],
-        Family::Count => vec![Statistic::Median],
-    }
+/// What the machine did that no verdict can rest on.
+fn unrest(one: &Population, other: &Population) -> Option<Outcome> {
+    let sides = [(Side::First, one), (Side::Second, other)];
+    let contended = sides.iter().find_map(|(side, all)| {
+        all.contended_share().map(|share| Outcome::Contended(*side, share))
+    });
+    contended.or_else(|| {
+        sides.iter().find_map(|(side, all)| all.is_unsteady().then_some(Outcome::NotSteady(*side)))
+    })
 }
 
 impl Population {
-    fn values(&self, statistic: Statistic, direction: Direction) -> Values {
-        self.blocks.iter().map(|block| of_samples(&block.samples, statistic, direction)).collect()
-    }
-
     fn contended_share(&self) -> Option<f64> {
         let (kept, disturbed) = self.blocks.iter().fold((0.0, 0.0), |(kept, disturbed), block| {
             (kept + block.samples.len() as f64, disturbed + block.disturbed as f64)
@@ -326,6 +324,8 @@ fn populations(blocks: &[Vec<Figure>]) -> BTreeMap<Key, Population> {
                 Family::Tail | Family::Count => &figure.samples,
             };
             merged.samples.extend_from_slice(samples);
+            merged.observed_ns = merged.observed_ns.saturating_add(figure.duration_ns);
+            merged.dropped = merged.dropped.saturating_add(figure.dropped);
             merged.disturbed += figure.disturbed;
             merged.is_there = true;
         }

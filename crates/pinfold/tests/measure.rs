@@ -440,6 +440,30 @@ fn two_files_are_compared_and_what_does_not_match_is_told() {
 }
 
 #[test]
+fn gaps_are_compared_by_what_arrivals_meet_and_unequal_times_are_told() {
+    let home = Home::new();
+    let pu = first_pu();
+    let measure = |name: &str, seconds: &str| {
+        let file = home.file(name);
+        let words = ["measure", "spin-gap", "--cpus", &pu, "--seconds", seconds, "--save", &file];
+        let output = home.run(&words);
+        assert!(output.status.success(), "{}", output.stderr_text());
+        file
+    };
+    let (short, long) = (measure("a.json", "0.1"), measure("b.json", "0.4"));
+    let told = home.json(&["compare", &short, &long, "--json"]);
+    let names: Vec<_> = told["rows"].as_array().expect("rows").iter().collect();
+    let row = |name: &str| names.iter().find(|row| row["statistic"] == name).expect("a row");
+    assert_eq!((row("taken")["unit"].as_str(), names.len()), (Some("share"), 5), "{told}");
+    assert!(row("waits-over-1000us")["floor"].as_f64() > Some(0.0), "{told}");
+    let longest = row("max")["outcome"].to_string();
+    assert!(longest.contains("no verdict: ") && row("max")["verdict"].is_null(), "{longest}");
+    assert!(told["remarks"].to_string().contains("grows with the time of looking"), "{told}");
+    let text = home.run(&["compare", &short, &long]).stdout_text();
+    assert!(text.contains("time taken") && text.contains("waits > 10 µs"), "{text}");
+}
+
+#[test]
 fn two_plans_are_compared_block_by_block() {
     let home = Home::new();
     let host = LiveHost::new().expect("a host");

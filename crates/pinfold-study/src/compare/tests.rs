@@ -1,5 +1,7 @@
 //! Tests of comparisons.
 
+use pinfold_model::Statistic;
+
 use super::*;
 
 fn figure(label: &str, unit: Unit, family: Family, samples: Vec<f64>) -> Figure {
@@ -33,7 +35,7 @@ fn twice_as_fast_is_better_from_enough_blocks_on() {
     assert!(found.unmatched.is_empty());
     for row in &found.rows {
         assert_eq!(row.ratio, Some(2.0));
-        assert_eq!(row.outcome, Outcome::Verdict(Verdict::Better), "{:?}", row.statistic);
+        assert_eq!(row.outcome, Outcome::Verdict(Verdict::Better), "{}", row.aspect);
     }
     let few = compare(&rates(200.0, 3), &rates(100.0, 3));
     assert_eq!(few.rows[0].outcome.to_string(), "unknown: 3 blocks, 7 needed");
@@ -80,7 +82,7 @@ fn several_cpus_are_one_population() {
         vec![figure("4", Unit::Nanoseconds, Family::Tail, vec![a]), other]
     };
     let found = compare(&[block(1.0, 9.0)], &[block(3.0, 2.0)]);
-    let max = found.rows.iter().find(|row| row.statistic == Statistic::Max).unwrap();
+    let max = found.rows.iter().find(|row| row.aspect == Aspect::Of(Statistic::Max)).unwrap();
     assert_eq!((max.first, max.second, max.ratio), (Some(9.0), Some(3.0), Some(3.0)));
 }
 
@@ -104,4 +106,80 @@ fn nothing_and_trouble_give_no_verdict() {
     assert_eq!(found.rows[0].outcome.to_string(), "no steady state in the first");
     let shares = vec![vec![figure("4", Unit::Share, Family::Count, vec![0.5])]; 8];
     assert_eq!(compare(&shares, &shares).rows[0].outcome, Outcome::NoDirection);
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Blocks of one CPU's gaps.
+fn gaps(samples: &[f64], seconds: u64) -> Vec<Vec<Figure>> {
+    let mut figure = figure("4", Unit::Nanoseconds, Family::Tail, samples.to_vec());
+    figure.probe = "spin-gap".to_owned();
+    figure.duration_ns = seconds * SECOND;
+    vec![vec![figure]; 8]
+}
+
+fn row(found: &Comparison, aspect: Aspect) -> &Row {
+    found.rows.iter().find(|row| row.aspect == aspect).unwrap()
+}
+
+#[test]
+fn gaps_are_compared_as_arrivals_meet_them() {
+    // The same two long gaps; the first has none of the short ones, so that its median over gaps
+    // is 250 times that of the second, and it takes half of the time.
+    let mut many = vec![20e3; 500];
+    many.extend([5e6, 5e6]);
+    let found = compare(&gaps(&[5e6, 5e6], 1), &gaps(&many, 1));
+    let taken = row(&found, Aspect::Taken);
+    assert_eq!(taken.unit, Unit::Share);
+    assert!((taken.first.unwrap() - 0.01).abs() < 1e-12, "{taken:?}");
+    assert!((taken.ratio.unwrap() - 0.5).abs() < 1e-9, "{taken:?}");
+    assert_eq!(taken.outcome, Outcome::Verdict(Verdict::Better));
+    let same = |aspect| row(&found, aspect).outcome == Outcome::Verdict(Verdict::Same);
+    assert!(same(Aspect::WaitsOver(100)) && same(Aspect::WaitsOver(1_000)));
+    assert!(same(Aspect::Of(Statistic::Max)));
+    assert!(found.rows.iter().all(|row| row.aspect != Aspect::Of(Statistic::Median)));
+}
+
+#[test]
+fn a_side_without_a_gap_lies_below_the_floor_and_wins() {
+    let found = compare(&gaps(&[], 1), &gaps(&[2e6, 50e3], 1));
+    for row in &found.rows {
+        assert_eq!(row.outcome, Outcome::Verdict(Verdict::Better), "{}", row.aspect);
+        assert_eq!(row.first, Some(0.0));
+        assert!(row.floor.is_some_and(|floor| floor > 0.0));
+    }
+    // One gap of the shortest length in a second.
+    assert_eq!(row(&found, Aspect::Taken).floor, Some(1e-6));
+    let quiet = compare(&gaps(&[], 1), &gaps(&[], 1));
+    assert!(quiet.rows.iter().all(|row| row.outcome == Outcome::Verdict(Verdict::Same)));
+}
+
+#[test]
+fn unequal_times_of_looking_give_the_longest_no_verdict() {
+    let max = Aspect::Of(Statistic::Max);
+    let unequal = Outcome::UnequalTime(SECOND, 60 * SECOND);
+    let many = vec![100e3; 60];
+    let found = compare(&gaps(&[100e3], 1), &gaps(&[&many[..], &[9e6]].concat(), 60));
+    let longest = row(&found, max);
+    assert_eq!((&longest.outcome, longest.p_holm), (&unequal, None));
+    assert_eq!(longest.outcome.to_string(), "no verdict: 1.000 s against 60.000 s");
+    assert!(longest.ratio.is_some(), "it is told all the same");
+    // What the short look never saw may be there.
+    assert_eq!(row(&found, Aspect::WaitsOver(1_000)).outcome, unequal);
+    assert!(matches!(row(&found, Aspect::Taken).outcome, Outcome::Verdict(_)));
+    let tail = |seconds: u64| {
+        let mut figure = figure("4", Unit::Nanoseconds, Family::Tail, vec![5.0, seconds as f64]);
+        figure.duration_ns = seconds * SECOND;
+        vec![vec![figure]; 8]
+    };
+    assert_eq!(row(&compare(&tail(1), &tail(60)), max).outcome, unequal);
+    assert!(matches!(row(&compare(&tail(60), &tail(61)), max).outcome, Outcome::Verdict(_)));
+}
+
+#[test]
+fn lost_gaps_give_no_verdict() {
+    let mut full = gaps(&[2e6], 1);
+    full.iter_mut().flatten().for_each(|figure| figure.dropped = 1);
+    let found = compare(&gaps(&[1e6], 1), &full);
+    assert!(found.rows.iter().all(|row| row.outcome == Outcome::Lost(Side::Second)));
 }

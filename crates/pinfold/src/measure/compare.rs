@@ -77,22 +77,32 @@ fn files((first, second): (&str, &str), arguments: &CompareArgs) -> Result<(), F
     tell(&sides, &compared(&one.blocks, &other.blocks), arguments)
 }
 
-/// Counts and sums grow with the time of looking; rates and shares do not.
+/// What was looked at for longer has more of what is counted, and a longer longest.
 fn durations(one: &Measurement, other: &Measurement) -> Option<String> {
-    let of = |measurement: &Measurement| {
-        let counts = measurement.blocks.first()?.figures.iter();
-        counts.filter(|figure| figure.family == Family::Count).map(|f| f.duration_ns).max()
+    let of = |measurement: &Measurement, family: Family| {
+        let figures = measurement.blocks.first()?.figures.iter();
+        figures.filter(|figure| figure.family == family).map(|f| f.duration_ns).max()
     };
-    let (first, second) = (of(one)? as f64, of(other)? as f64);
-    // What a crowded machine adds to the time of looking is less.
-    let is_alike = (first - second).abs() <= 0.1 * first.max(second);
-    (!is_alike).then(|| {
+    let unequal = |family: Family| {
+        let (first, second) = (of(one, family)? as f64, of(other, family)? as f64);
+        // What a crowded machine adds to the time of looking is less.
+        let is_alike = (first - second).abs() <= 0.1 * first.max(second);
+        (!is_alike).then_some((first, second))
+    };
+    let told = |(first, second): (f64, f64), what: &str| {
         let time = pinfold_report::format::duration;
         format!(
-            "the first was looked at for {}, the second for {}: rates and shares compare, counts and sums do not",
+            "the first was looked at for {}, the second for {}: {what}",
             time(first),
             time(second)
         )
+    };
+    let counts = unequal(Family::Count)
+        .map(|times| told(times, "rates and shares compare, counts and sums do not"));
+    counts.or_else(|| {
+        unequal(Family::Tail).map(|times| {
+            told(times, "medians and shares compare, the longest grows with the time of looking")
+        })
     })
 }
 

@@ -37,9 +37,9 @@ pub fn comparison(sides: &Sides, found: &Comparison) -> String {
     table.set_header(name("figure".to_owned()).into_iter().chain(head));
     for row in &found.rows {
         table.add_row(name(figure_of(row)).into_iter().chain([
-            row.statistic.name().to_owned(),
-            format::maybe(row.first, row.unit),
-            format::maybe(row.second, row.unit),
+            row.aspect.to_string(),
+            side(row, row.first),
+            side(row, row.second),
             ratio_text(row.ratio, row.interval),
             row.p_holm.map_or_else(|| MISSING.to_owned(), format::probability),
             row.outcome.to_string(),
@@ -79,13 +79,16 @@ pub fn comparison_json(sides: &Sides, found: &Comparison) -> Value {
             Outcome::Contended(..)
             | Outcome::NotSteady(_)
             | Outcome::NoDirection
-            | Outcome::NoRatio(_) => None,
+            | Outcome::NoRatio(_)
+            | Outcome::UnequalTime(..)
+            | Outcome::Lost(_) => None,
         };
         json!({
             "probe": row.key.probe,
             "labels": row.key.labels,
             "unit": row.unit.name(),
-            "statistic": row.statistic.name(),
+            "statistic": row.aspect.name(),
+            "floor": row.floor,
             "first": row.first,
             "second": row.second,
             "ratio": row.ratio,
@@ -157,6 +160,16 @@ pub fn cross_check_json(told: &Told, checks: &[CrossCheck]) -> Value {
         "rows": checks.iter().map(row).collect::<Vec<_>>(),
         "remarks": told.remarks,
     })
+}
+
+/// One side's value; what the ruler cannot tell from nothing is no 0.
+fn side(row: &Row, value: Option<f64>) -> String {
+    match (value, row.floor) {
+        (Some(value), Some(floor)) if value < floor => {
+            format!("< {}", format::value(floor, row.unit))
+        }
+        (value, _) => format::maybe(value, row.unit),
+    }
 }
 
 /// The ratio with its interval, or without one where there was a single block.

@@ -1,0 +1,194 @@
+//! What of a figure is compared, and how small a value can be seen.
+//!
+//! Gaps are compared as arrivals meet them: percentiles over gaps belong to another population on
+//! each side, and a placement that takes the short gaps away looks worse by them
+//! (`docs/decisions/arrival-view.md`). A side without a gap is the best there is, not one of which
+//! nothing is known: it lies below what the ruler sees, and enters with that bound.
+
+use std::fmt;
+
+use pinfold_model::{Family, GAP_FLOOR_NS, Statistic, Unit};
+
+use super::{Merged, Outcome, Population, Side, Values};
+use crate::stats::{Arrivals, Direction, P999_SAMPLES, of_samples};
+
+/// The ruler whose samples are gaps.
+const GAPS: &str = "spin-gap";
+/// Times of looking that differ by no more are alike: a crowded machine adds some.
+const ALIKE: f64 = 0.1;
+const NS_PER_US: f64 = 1_000.0;
+
+/// What of a figure a row compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aspect {
+    /// A statistic of the samples.
+    Of(Statistic),
+    /// The share of the time that was taken: of arrivals that wait at all.
+    Taken,
+    /// The share of arrivals at random moments that wait longer than so many microseconds.
+    WaitsOver(u32),
+}
+
+impl Aspect {
+    /// Stable name, used in files.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Aspect::Of(statistic) => statistic.name().to_owned(),
+            Aspect::Taken => "taken".to_owned(),
+            Aspect::WaitsOver(us) => format!("waits-over-{us}us"),
+        }
+    }
+
+    /// Unit of its values, of a figure in that unit.
+    pub(super) fn unit(self, figure: Unit) -> Unit {
+        match self {
+            Aspect::Of(_) => figure,
+            Aspect::Taken | Aspect::WaitsOver(_) => Unit::Share,
+        }
+    }
+
+    /// Which way it improves; `None` where nobody says.
+    pub(super) fn direction(self, figure: Unit) -> Option<Direction> {
+        let is_higher_better = match self {
+            Aspect::Of(_) => figure.higher_is_better()?,
+            Aspect::Taken | Aspect::WaitsOver(_) => false,
+        };
+        Some(match is_higher_better {
+            true => Direction::HigherIsBetter,
+            false => Direction::LowerIsBetter,
+        })
+    }
+
+    /// True for what grows with the time of looking.
+    fn is_longest(self) -> bool {
+        self == Aspect::Of(Statistic::Max)
+    }
+}
+
+impl fmt::Display for Aspect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Aspect::Of(statistic) => f.write_str(statistic.name()),
+            Aspect::Taken => f.write_str("time taken"),
+            Aspect::WaitsOver(1_000) => f.write_str("waits > 1 ms"),
+            Aspect::WaitsOver(us) => write!(f, "waits > {us} µs"),
+        }
+    }
+}
+
+/// What sums up a figure of this instrument.
+pub(super) fn aspects(probe: &str, one: &Population, other: &Population) -> Vec<Aspect> {
+    let long =
+        |all: &Population| all.blocks.iter().all(|block| block.samples.len() >= P999_SAMPLES);
+    let of = |statistics: &[Statistic]| statistics.iter().copied().map(Aspect::Of).collect();
+    match one.family {
+        Family::Tail if probe == GAPS => vec![
+            Aspect::Taken,
+            Aspect::WaitsOver(10),
+            Aspect::WaitsOver(100),
+            Aspect::WaitsOver(1_000),
+            Aspect::Of(Statistic::Max),
+        ],
+        Family::Capacity => of(&[Statistic::Best, Statistic::Median]),
+        Family::Tail if long(one) && long(other) => {
+            of(&[Statistic::Median, Statistic::P999, Statistic::Max])
+        }
+        Family::Tail => of(&[Statistic::Median, Statistic::Max]),
+        Family::Count => of(&[Statistic::Median]),
+    }
+}
+
+/// The values of both sides, block by block.
+pub(super) struct Both {
+    /// As they were measured.
+    pub(super) seen: (Values, Values),
+    /// As they are compared: what lies below the floor of its block is raised to it.
+    pub(super) raised: (Values, Values),
+    /// The largest floor of a block; `None` where there is none.
+    pub(super) floor: Option<f64>,
+    /// Why no verdict can rest on them.
+    pub(super) trouble: Option<Outcome>,
+}
+
+impl Both {
+    pub(super) fn of(
+        (probe, aspect): (&str, Aspect),
+        (one, other): (&Population, &Population),
+    ) -> Self {
+        let direction = aspect.direction(one.unit).unwrap_or(Direction::LowerIsBetter);
+        let is_gap = probe == GAPS;
+        let values = |all: &Population| -> Values {
+            let of = |block: &Merged| match is_gap {
+                true => block.gaps(aspect),
+                false => block.value(aspect, direction),
+            };
+            all.blocks.iter().map(of).collect()
+        };
+        let seen = (values(one), values(other));
+        let pairs = || one.blocks.iter().zip(&other.blocks);
+        // Both sides of a block have one floor, or two quiet sides that were looked at for
+        // unequal times would differ by those alone.
+        let floors: Vec<f64> = match is_gap {
+            true => pairs().map(|(a, b)| a.floor(aspect).max(b.floor(aspect))).collect(),
+            false => Vec::new(),
+        };
+        let raise = |values: &Values| -> Values {
+            let floors = floors.iter().copied().chain(std::iter::repeat(f64::NEG_INFINITY));
+            values
+                .iter()
+                .zip(floors)
+                .map(|(value, floor)| Some(value.as_ref()?.max(floor)))
+                .collect()
+        };
+        let raised = (raise(&seen.0), raise(&seen.1));
+        let is_raised = raised != seen;
+        let unequal = pairs().find(|(a, b)| !alike(a.observed_ns, b.observed_ns));
+        // Shares do not grow with the time, but the shorter look misses what is rare more often.
+        let unequal = unequal
+            .filter(|_| one.family == Family::Tail && (aspect.is_longest() || is_raised))
+            .map(|(a, b)| Outcome::UnequalTime(a.observed_ns, b.observed_ns));
+        let lost = |side: Side, all: &Population| {
+            (is_gap && all.blocks.iter().any(|block| block.dropped > 0))
+                .then_some(Outcome::Lost(side))
+        };
+        let trouble = lost(Side::First, one).or_else(|| lost(Side::Second, other)).or(unequal);
+        let floor = floors.into_iter().reduce(f64::max);
+        Self { seen, raised, floor, trouble }
+    }
+}
+
+fn alike(one: u64, other: u64) -> bool {
+    one.abs_diff(other) as f64 <= ALIKE * one.max(other) as f64
+}
+
+impl Merged {
+    fn value(&self, aspect: Aspect, direction: Direction) -> Option<f64> {
+        match aspect {
+            Aspect::Of(statistic) => of_samples(&self.samples, statistic, direction),
+            Aspect::Taken | Aspect::WaitsOver(_) => None,
+        }
+    }
+
+    /// The same of gaps; without one everything is 0, if somebody looked.
+    fn gaps(&self, aspect: Aspect) -> Option<f64> {
+        let arrivals = Arrivals::of(self.samples.clone(), self.observed_ns)?;
+        match aspect {
+            Aspect::Taken => Some(arrivals.taken_share()),
+            Aspect::WaitsOver(us) => Some(arrivals.beyond(f64::from(us) * NS_PER_US)),
+            Aspect::Of(Statistic::Max) => Some(arrivals.max_ns()),
+            Aspect::Of(_) => None,
+        }
+    }
+
+    /// The least that the ruler of gaps can tell from nothing: one gap as long as its floor, or
+    /// one that lasts so much longer than the wait in question.
+    fn floor(&self, aspect: Aspect) -> f64 {
+        match aspect {
+            Aspect::Of(_) => GAP_FLOOR_NS as f64,
+            Aspect::Taken | Aspect::WaitsOver(_) => {
+                GAP_FLOOR_NS as f64 / self.observed_ns.max(1) as f64
+            }
+        }
+    }
+}
