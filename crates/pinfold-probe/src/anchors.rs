@@ -19,13 +19,13 @@ use std::collections::BTreeMap;
 use pinfold_host::process::{self, Spawn};
 use pinfold_host::user::StateDir;
 use pinfold_host::{HostError, process::Output};
-use pinfold_model::{Figure, Statistic};
+use pinfold_model::{CpuSet, Figure, Policy, PuId, Statistic};
 
 use crate::loads::Placement;
 use crate::registry::Settings;
 use crate::rulers::{IoTarget, RulerPolicy};
 
-pub use fio::figure as fio_figure;
+pub use fio::{figure as fio_figure, is_buffered};
 
 /// An instrument of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -124,16 +124,32 @@ struct Call {
     argv: Vec<String>,
     /// The file that it writes its result to; else standard output holds it.
     file: Option<&'static str>,
-    /// Where it runs is given by its affinity, not by its arguments.
-    by_affinity: bool,
+    /// Its affinity, where its arguments do not tell where it runs.
+    mask: Option<CpuSet>,
+    /// The policy that it is started under, where its arguments do not tell.
+    policy: Option<Policy>,
     /// Labels of the figure that this call measures; none where there is only one.
     labels: BTreeMap<String, String>,
 }
 
 impl Call {
-    /// A call that measures the one figure there is.
-    fn of(argv: Vec<String>, file: Option<&'static str>, by_affinity: bool) -> Self {
-        Self { argv, file, by_affinity, labels: BTreeMap::new() }
+    /// A call that measures the one figure there is, in a place that its arguments name.
+    fn of(argv: Vec<String>, file: Option<&'static str>) -> Self {
+        Self { argv, file, mask: None, policy: None, labels: BTreeMap::new() }
+    }
+
+    /// The same on these PUs.
+    fn on(self, mask: CpuSet) -> Self {
+        Self { mask: Some(mask), ..self }
+    }
+
+    /// The same under the policy that ours has.
+    fn under(self, policy: RulerPolicy) -> Self {
+        let policy = match policy {
+            RulerPolicy::Other => None,
+            RulerPolicy::Fifo(priority) => Some(Policy::Fifo { priority }),
+        };
+        Self { policy, ..self }
     }
 }
 
@@ -234,6 +250,32 @@ impl Anchor {
         settings
     }
 
+    /// Refuses settings under which it could not measure what ours does.
+    ///
+    /// # Errors
+    /// [`AnchorError::Cannot`].
+    pub fn check(self, settings: &Settings) -> Result<(), AnchorError> {
+        let cannot = |why: &str| AnchorError::Cannot { anchor: self, why: why.to_owned() };
+        if settings.keep_awake && self != Anchor::Cyclictest {
+            return Err(cannot("cannot be told to keep CPUs awake as ours does"));
+        }
+        let is_fifo = matches!(settings.policy, RulerPolicy::Fifo(_));
+        if is_fifo && matches!(self, Anchor::Fio | Anchor::LikwidBench) {
+            return Err(cannot("is not given real-time rights: take --policy other"));
+        }
+        Ok(())
+    }
+
+    /// True if it spins for as long as it measures.
+    #[must_use]
+    pub fn is_busy(self, probe: &str) -> bool {
+        match self {
+            Anchor::Oslat | Anchor::LikwidBench | Anchor::Perf => true,
+            Anchor::StressNg => probe == "context-switch",
+            Anchor::Cyclictest | Anchor::Fio => false,
+        }
+    }
+
     /// Runs it in these cgroups and on these PUs; `ours` are the figures that it is held
     /// against. Files go to `scratch`.
     ///
@@ -268,9 +310,7 @@ impl Anchor {
         scratch: &StateDir,
     ) -> Result<Vec<Call>, AnchorError> {
         let cannot = |why: String| AnchorError::Cannot { anchor: self, why };
-        if settings.keep_awake && self != Anchor::Cyclictest {
-            return Err(cannot("cannot be told to keep CPUs awake as ours does".to_owned()));
-        }
+        self.check(settings)?;
         match self {
             Anchor::Cyclictest => Ok(vec![cyclictest::call(settings, scratch)]),
             Anchor::Oslat => Ok(vec![oslat::call(settings, scratch)]),
@@ -280,6 +320,7 @@ impl Anchor {
                 stress_ng::call(settings, ours).map(|call| vec![call]).map_err(cannot)
             }
             Anchor::Fio => match &settings.target {
+                Some(_) if fio::is_buffered(ours) => Err(cannot(fio::BUFFERED.to_owned())),
                 Some(target) => Ok(vec![fio::call(settings, target, scratch)]),
                 None => Err(cannot("needs a file or a block device to read".to_owned())),
             },
@@ -303,9 +344,10 @@ impl Anchor {
             .args(&call.argv)
             .die_with_parent(true)
             .current_dir(scratch.path())
+            .policy(call.policy)
             .cgroup_files(placement.cgroup_files.clone());
-        if call.by_affinity {
-            spawn = spawn.affinity(settings.cpus.clone());
+        if let Some(mask) = &call.mask {
+            spawn = spawn.affinity(mask.clone());
         }
         let patience_ns = settings.duration_ns.saturating_mul(4).saturating_add(60_000_000_000);
         let output = spawn.capture(patience_ns)?;
@@ -358,6 +400,18 @@ fn token() -> BTreeMap<String, String> {
         .into_iter()
         .map(|(name, text)| (name.to_owned(), text.to_owned()))
         .collect()
+}
+
+/// The one PU on which these figures of a probe were measured: the anchor is held there too.
+fn pu_of(ours: &[Figure], probe: &str) -> Result<CpuSet, String> {
+    let of_probe = || ours.iter().filter(|figure| figure.probe == probe);
+    let pus: CpuSet = of_probe().filter_map(|figure| figure.cpu).map(PuId).collect();
+    match pus.len() == 1 && of_probe().all(|figure| figure.cpu.is_some()) {
+        true => Ok(pus),
+        false => {
+            Err("is held on one PU, and ours ran on several: leave --placement out".to_owned())
+        }
+    }
 }
 
 /// A number that a measurement can give; what cannot be is named.

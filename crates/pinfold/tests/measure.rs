@@ -297,16 +297,89 @@ fn io_says_who_read() {
     let home = Home::new();
     let output = home.run(&["measure", "io", "--seconds", "1"]);
     let (text, said) = (output.stdout_text(), output.stderr_text());
-    if said.contains("Invalid argument") || said.contains("O_DIRECT") {
-        println!("skipped: this file system does not read past the page cache");
-        return;
-    }
     assert!(output.status.success(), "{said}");
-    let tool = if find_program("fio").is_some() { "by fio-" } else { "by pinload" };
+    // fio reads past the page cache or not at all.
+    let is_fio = find_program("fio").is_some() && !text.contains("buffered");
+    let tool = if is_fio { "by fio-" } else { "by pinload" };
     assert!(text.contains(tool), "{text}");
     // Its file went with it.
     let left = user::list(&home.file("cache/pinfold/measure")).unwrap_or_default();
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn io_is_read_and_flagged_where_the_page_cache_cannot_be_passed() {
+    let home = Home::new();
+    if !process::is_root() || find_program("unshare").is_none() {
+        println!("skipped: only root can mount a file system without O_DIRECT, with unshare");
+        return;
+    }
+    // In a mount namespace of its own; ramfs refuses O_DIRECT.
+    let script = "mount -t ramfs none \"$XDG_CACHE_HOME\" || exit 77; exec \"$@\"";
+    let cache = home.file("cache");
+    user::make_dirs(&cache).expect("a folder");
+    let run = |more: &[&str]| {
+        let words = ["-m", "sh", "-c", script, "sh", PINFOLD, "measure", "io", "--seconds", "0.1"];
+        let spawn = Spawn::new("unshare").args([&words[..], more].concat());
+        spawn.env("XDG_CACHE_HOME", &cache).capture(PATIENCE_NS).expect("runs")
+    };
+    let output = run(&[]);
+    if output.status.code() == Some(77) {
+        println!("skipped: mounting is not allowed here");
+        return;
+    }
+    let (text, said) = (output.stdout_text(), output.stderr_text());
+    assert!(output.status.success(), "{said}");
+    assert!(text.contains("by pinload") && text.contains("buffered"), "{text}");
+    assert_eq!(said.contains("O_DIRECT"), find_program("fio").is_some(), "{said}");
+    if find_program("fio").is_some() {
+        let output = run(&["--against", "fio", "--blocks", "1"]);
+        let said = output.stderr_text();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("page cache") && said.contains("--file"), "{said}");
+    }
+}
+
+#[test]
+fn an_anchor_runs_where_ours_does_and_under_its_policy() {
+    let home = Home::new();
+    let host = LiveHost::new().expect("a host");
+    let mask = host.affinity(Tid(0)).expect("a mask");
+    if mask.len() < 2 {
+        println!("skipped: one PU is all there is");
+        return;
+    }
+    // A perf that tells where and how it runs, and a time that perf could tell.
+    let (bin, told) = (home.file("bin"), home.file("told"));
+    user::make_dirs(&bin).expect("a folder");
+    let script = format!(
+        "#!/bin/sh\n\
+         grep Cpus_allowed_list /proc/self/status > {told}\n\
+         cut -d' ' -f40,41 /proc/self/stat >> {told}\n\
+         echo 1.126\n"
+    );
+    let program = format!("{bin}/perf");
+    user::write_atomic(&program, script.as_bytes()).expect("written");
+    Spawn::new("chmod").args(["+x", &program]).capture(PATIENCE_NS).expect("chmod");
+    let path = format!("{bin}:{}", std::env::var("PATH").unwrap_or_default());
+    let run = |policy: &str| {
+        let words = ["measure", "context-switch", "--seconds", "0.05", "--against", "perf"];
+        let more = ["--blocks", "1", "--policy", policy];
+        let spawn = home.spawn(&[&words[..], &more].concat()).env("PATH", &path);
+        let output = spawn.capture(PATIENCE_NS).expect("runs");
+        assert!(output.status.success(), "{}", output.stderr_text());
+        user::read_text(&told).expect("what it told")
+    };
+    // Without --cpus ours holds its ring on the first of all.
+    let expected = format!("Cpus_allowed_list:\t{}\n", first_pu());
+    assert_eq!(run("other"), format!("{expected}0 0\n"));
+    if process::is_root() {
+        assert_eq!(run("fifo:5"), format!("{expected}5 1\n"));
+    }
+    let io = ["measure", "io", "--against", "fio", "--policy", "fifo:5", "--seconds", "0.1"];
+    if find_program("fio").is_some() {
+        home.refused(&io, 2, "--policy other");
+    }
 }
 
 #[test]

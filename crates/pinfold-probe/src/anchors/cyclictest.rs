@@ -44,7 +44,7 @@ pub(super) fn call(settings: &Settings, scratch: &StateDir) -> Call {
         RulerPolicy::Fifo(priority) => vec!["-p".to_owned(), priority.to_string()],
     });
     argv.push(format!("--json={}", scratch.path_of(FILE)));
-    Call::of(argv, Some(FILE), false)
+    Call::of(argv, Some(FILE))
 }
 
 #[derive(Deserialize)]

@@ -26,6 +26,10 @@ use crate::rulers::{IoTarget, seconds};
 const FILE: &str = "fio.json";
 const P999_SAMPLES: u64 = 10_000;
 const BLOCK: u32 = 4096;
+/// Why there is no cross-check where blocks cannot be read past the page cache.
+pub(super) const BUFFERED: &str = "drops the page cache once and ours before each read, which is no \
+                                   comparison here, where reads go through it: name a file of \
+                                   another file system with --file";
 /// More reads than these are not written out one by one.
 const MOST_SAMPLES: u64 = 5_000_000;
 
@@ -47,7 +51,12 @@ pub(super) fn call(settings: &Settings, target: &IoTarget, scratch: &StateDir) -
         "--output-format=json+".to_owned(),
         format!("--output={}", scratch.path_of(FILE)),
     ];
-    Call::of(argv, Some(FILE), true)
+    Call::of(argv, Some(FILE)).on(settings.cpus.clone())
+}
+
+/// True if our reads went through the page cache, because the file system allows no others.
+pub fn is_buffered(ours: &[Figure]) -> bool {
+    ours.iter().any(|figure| figure.flags.iter().any(|flag| flag == "buffered"))
 }
 
 #[derive(Deserialize)]

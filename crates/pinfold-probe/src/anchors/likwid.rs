@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{Figure, Statistic};
 
-use super::{Call, Found, reading, sound, whole_seconds};
+use super::{Call, Found, pu_of, reading, sound, whole_seconds};
 use crate::registry::Settings;
 
 /// The labels of a figure that say how many bytes a block has, what is done with them, and how wide
@@ -60,7 +60,8 @@ pub(super) fn calls(settings: &Settings, ours: &[Figure]) -> Result<Vec<Call>, S
                 .map(|(name, text)| (name.to_owned(), text.to_owned()))
                 .collect::<BTreeMap<_, _>>();
             if calls.iter().all(|call| call.labels != labels) {
-                calls.push(Call { labels, ..Call::of(argv, None, true) });
+                let pu = pu_of(ours, "bandwidth")?;
+                calls.push(Call { labels, ..Call::of(argv, None).on(pu) });
             }
         }
     }

@@ -9,7 +9,7 @@
 
 use pinfold_model::{Figure, Statistic};
 
-use super::{Call, Found, reading, sound, token};
+use super::{Call, Found, pu_of, reading, sound, token};
 use crate::registry::Settings;
 
 /// Round trips per run.
@@ -19,12 +19,12 @@ pub(super) fn call(settings: &Settings, ours: &[Figure]) -> Result<Call, String>
     if ours.iter().all(|figure| figure.probe != "context-switch") {
         return Err("is read for context switches only".to_owned());
     }
-    if settings.cpus.is_empty() {
-        return Err("needs a PU".to_owned());
-    }
+    let pu = pu_of(ours, "context-switch")?;
     let loops = LOOPS.to_string();
     let argv = ["bench", "--format=simple", "sched", "pipe", "-l", &loops].map(str::to_owned);
-    Ok(Call { labels: token(), ..Call::of(argv.to_vec(), None, true) })
+    // It does not place its two processes, which inherit mask and policy.
+    let call = Call::of(argv.to_vec(), None).on(pu).under(settings.policy);
+    Ok(Call { labels: token(), ..call })
 }
 
 pub(super) fn parse(text: &str) -> Result<Found, String> {

@@ -10,11 +10,9 @@
 //! stress-ng: metrc: [24882] switch             45791.75 nanosecs per context switch (pipe method) …
 //! ```
 
-use std::collections::BTreeMap;
-
 use pinfold_model::{Figure, Statistic};
 
-use super::{Call, Found, reading, sound, token, whole_seconds};
+use super::{Call, Found, pu_of, reading, sound, token, whole_seconds};
 use crate::registry::Settings;
 use crate::rulers::RulerPolicy;
 
@@ -23,36 +21,40 @@ const P999_SAMPLES: u64 = 10_000;
 pub(super) fn call(settings: &Settings, ours: &[Figure]) -> Result<Call, String> {
     let is_switch = ours.iter().any(|figure| figure.probe == "context-switch");
     let seconds = whole_seconds(settings.duration_ns);
-    let words: Vec<String> = if is_switch {
-        ["--switch", "1", "--metrics", "-t", &seconds].map(str::to_owned).to_vec()
-    } else {
-        let RulerPolicy::Fifo(priority) = settings.policy else {
-            return Err(
-                "measures wake-ups under a real-time policy only: give --policy fifo:N".to_owned()
-            );
-        };
-        let sleep_ns = (u64::from(settings.period_us.unwrap_or(1_000)) * 1_000).to_string();
-        let priority = priority.to_string();
-        let samples = (settings.duration_ns / 1_000_000).clamp(1, 10_000_000).to_string();
-        [
-            "--cyclic",
-            "1",
-            "--cyclic-policy",
-            "fifo",
-            "--cyclic-prio",
-            &priority,
-            "--cyclic-sleep",
-            &sleep_ns,
-            "--cyclic-samples",
-            &samples,
-            "-t",
-            &seconds,
-        ]
-        .map(str::to_owned)
-        .to_vec()
+    if is_switch {
+        let words = ["--switch", "1", "--metrics", "-t", &seconds].map(str::to_owned).to_vec();
+        let pu = pu_of(ours, "context-switch")?;
+        let call = Call::of(words, None).on(pu).under(settings.policy);
+        return Ok(Call { labels: token(), ..call });
+    }
+    let RulerPolicy::Fifo(priority) = settings.policy else {
+        return Err(
+            "measures wake-ups under a real-time policy only: give --policy fifo:N".to_owned()
+        );
     };
-    let labels = if is_switch { token() } else { BTreeMap::new() };
-    Ok(Call { labels, ..Call::of(words, None, true) })
+    // Ours has a thread held on each PU; one that wanders over all of them is another thing.
+    if settings.cpus.len() != 1 {
+        return Err("has one thread: name one PU with --cpus".to_owned());
+    }
+    let sleep_ns = (u64::from(settings.period_us.unwrap_or(1_000)) * 1_000).to_string();
+    let priority = priority.to_string();
+    let samples = (settings.duration_ns / 1_000_000).clamp(1, 10_000_000).to_string();
+    let words = [
+        "--cyclic",
+        "1",
+        "--cyclic-policy",
+        "fifo",
+        "--cyclic-prio",
+        &priority,
+        "--cyclic-sleep",
+        &sleep_ns,
+        "--cyclic-samples",
+        &samples,
+        "-t",
+        &seconds,
+    ];
+    let words = words.map(str::to_owned).to_vec();
+    Ok(Call::of(words, None).on(settings.cpus.clone()))
 }
 
 pub(super) fn parse(text: &str, ours: &[Figure]) -> Result<Found, String> {

@@ -18,7 +18,7 @@ fn figure(probe: &str, labels: &[(&str, &str)]) -> Figure {
         labels: labels.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect(),
         unit: Unit::Nanoseconds,
         family: Family::Tail,
-        cpu: None,
+        cpu: Some(3),
         duration_ns: 1,
         samples: vec![1.0],
         dropped: 0,
@@ -142,8 +142,20 @@ fn anchors_are_called_for_what_ours_measures() {
     let told = Anchor::Oslat.calls(&awake, &[], &scratch).err().unwrap().to_string();
     assert!(told.contains("keep CPUs awake"), "{told}");
     has(Anchor::Oslat, &[], &["-c 1,3 -D 2", "-f 80"]);
-    has(Anchor::StressNg, &[], &["--cyclic 1", "--cyclic-sleep 500000", "--cyclic-prio 80"]);
-    has(Anchor::Fio, &[], &["--filename=/tmp/a\\:b", "--readonly", "--runtime=1"]);
+    let one = Settings { cpus: CpuSet::parse_list("3").unwrap(), ..settings() };
+    let cyclic = Anchor::StressNg.calls(&one, &[], &scratch).unwrap().remove(0);
+    let words_of_cyclic = cyclic.argv.join(" ");
+    for expected in ["--cyclic 1", "--cyclic-sleep 500000", "--cyclic-prio 80"] {
+        assert!(words_of_cyclic.contains(expected), "{words_of_cyclic}");
+    }
+    let told = Anchor::StressNg.calls(&settings(), &[], &scratch).err().unwrap().to_string();
+    assert!(told.contains("name one PU"), "{told}");
+    let fio =
+        Anchor::Fio.calls(&Settings { policy: RulerPolicy::Other, ..settings() }, &[], &scratch);
+    let fio = fio.unwrap().remove(0).argv.join(" ");
+    for expected in ["--filename=/tmp/a\\:b", "--readonly", "--runtime=1"] {
+        assert!(fio.contains(expected), "{fio}");
+    }
     let switch = [figure("context-switch", &[])];
     has(Anchor::Perf, &switch, &["bench --format=simple sched pipe"]);
     has(Anchor::StressNg, &switch, &["--switch 1"]);
@@ -151,17 +163,52 @@ fn anchors_are_called_for_what_ours_measures() {
         figure("bandwidth", &[("bytes", "24576"), ("operation", operation), ("width", width)])
     };
     let blocks = [block("read", "avx2"), block("copy", "scalar"), block("fill", "libc")];
-    let calls = words(Anchor::LikwidBench, &blocks);
+    let plain = Settings { policy: RulerPolicy::Other, ..settings() };
+    let calls = Anchor::LikwidBench.calls(&plain, &blocks, &scratch).unwrap();
+    let calls: Vec<String> = calls.into_iter().map(|call| call.argv.join(" ")).collect();
     assert_eq!(calls, ["-t load_avx -w N:24576B:1 -s 2", "-t copy -w N:24576B:1 -s 2"]);
     for (anchor, ours) in [(Anchor::LikwidBench, &blocks[2..]), (Anchor::Perf, &blocks[..])] {
-        assert!(matches!(
-            anchor.calls(&settings(), ours, &scratch),
-            Err(AnchorError::Cannot { .. })
-        ));
+        assert!(matches!(anchor.calls(&plain, ours, &scratch), Err(AnchorError::Cannot { .. })));
     }
-    let plain = Settings { policy: RulerPolicy::Other, ..settings() };
     let told = Anchor::StressNg.calls(&plain, &[], &scratch).err().unwrap().to_string();
     assert!(told.contains("--policy fifo:N"), "{told}");
+}
+
+#[test]
+fn anchors_are_held_where_ours_ran_and_under_its_policy() {
+    let folder = tempfile::tempdir().unwrap();
+    let scratch = StateDir::open(&folder.path().join("s").to_string_lossy()).unwrap();
+    let pu = CpuSet::parse_list("3").unwrap();
+    let plain = Settings { policy: RulerPolicy::Other, ..settings() };
+    let call = |anchor: Anchor, settings: &Settings, ours: &[Figure]| {
+        anchor.calls(settings, ours, &scratch).map(|mut calls| calls.remove(0))
+    };
+    // Of the two PUs of the settings ours took the second.
+    let switch = [figure("context-switch", &[])];
+    for anchor in [Anchor::Perf, Anchor::StressNg] {
+        let found = call(anchor, &settings(), &switch).unwrap();
+        assert_eq!(found.mask.as_ref(), Some(&pu), "{}", anchor.name());
+        assert_eq!(found.policy, Some(Policy::Fifo { priority: 80 }), "{}", anchor.name());
+        assert_eq!(call(anchor, &plain, &switch).unwrap().policy, None);
+        let mut apart = switch.clone();
+        apart[0].cpu = None;
+        let told = call(anchor, &settings(), &apart).err().unwrap().to_string();
+        assert!(told.contains("leave --placement out"), "{told}");
+    }
+    let labels = [("bytes", "24576"), ("operation", "read"), ("width", "avx2")];
+    let found = call(Anchor::LikwidBench, &plain, &[figure("bandwidth", &labels)]).unwrap();
+    assert_eq!(found.mask, Some(pu));
+    // Ours reads from all of them.
+    let all = CpuSet::parse_list("1,3").unwrap();
+    assert_eq!(call(Anchor::Fio, &plain, &[]).unwrap().mask, Some(all));
+    for anchor in [Anchor::Fio, Anchor::LikwidBench] {
+        let told = call(anchor, &settings(), &[]).err().unwrap().to_string();
+        assert!(told.contains("--policy other"), "{told}");
+    }
+    let mut buffered = figure("io-latency", &[]);
+    buffered.flags.push("buffered".to_owned());
+    let told = call(Anchor::Fio, &plain, &[buffered]).err().unwrap().to_string();
+    assert!(told.contains("page cache") && told.contains("--file"), "{told}");
 }
 
 #[test]
@@ -193,7 +240,8 @@ fn installed_anchors_are_understood() {
     };
     let bandwidth =
         figure("bandwidth", &[("bytes", "24576"), ("operation", "read"), ("width", "scalar")]);
-    let ours = [figure("context-switch", &[]), bandwidth];
+    let first = mask.iter().next().map(|pu| pu.0);
+    let ours = [figure("context-switch", &[]), bandwidth].map(|one| Figure { cpu: first, ..one });
     for anchor in Anchor::ALL {
         let found = match anchor.run(&settings, &ours, (&Placement::default(), &scratch)) {
             Ok(found) => found,

@@ -1,7 +1,7 @@
 //! `pinfold measure PROBE --against TOOL`: ours beside an instrument of others, in the same
 //! blocks, so that anyone can see for himself whether our ruler is straight.
 
-use pinfold_model::{Figure, Statistic, Unit};
+use pinfold_model::{CpuSet, Figure, Statistic, Unit};
 use pinfold_probe::anchors::{Anchor, Found};
 use pinfold_probe::job::without_skipped;
 use pinfold_probe::registry::Probe;
@@ -60,10 +60,11 @@ pub fn against(
     let anchor = anchor_of(probe, name)?;
     anchor.program().map_err(|error| anchor_failure(&error))?;
     let place = HostPlace::find(bench, arguments, state)?;
-    if anchor == Anchor::Oslat && matches!(place.policy, RulerPolicy::Fifo(_)) {
-        spare_a_pu(bench, &place)?;
+    if anchor.is_busy(probe.name) && matches!(place.policy, RulerPolicy::Fifo(_)) {
+        spare_a_pu(bench, anchor, &place)?;
     }
     let mut taking = Taking::with(bench, probe, (&arguments.how, place), Reader::Own)?;
+    anchor.check(taking.settings()).map_err(|error| anchor_failure(&error))?;
     taking.change(|settings| anchor.settings_for_ours(settings))?;
     let blocks = arguments.blocks.unwrap_or(COMPARED_BLOCKS);
     say(&announcement(probe, blocks, 2.0 * taking.seconds()));
@@ -133,11 +134,16 @@ fn anchor_of(probe: &Probe, name: &str) -> Result<Anchor, Failure> {
 }
 
 /// A thread that spins under fifo must leave a PU to everybody else.
-fn spare_a_pu(bench: &Bench, place: &HostPlace) -> Result<(), Failure> {
-    if !bench.topology.online().difference(&place.pus).is_empty() {
+fn spare_a_pu(bench: &Bench, anchor: Anchor, place: &HostPlace) -> Result<(), Failure> {
+    // All but oslat are held on one of them.
+    let many = if anchor == Anchor::Oslat { place.pus.len() } else { 1 };
+    let pus: CpuSet = place.pus.iter().take(many).collect();
+    if !bench.topology.online().difference(&pus).is_empty() {
         return Ok(());
     }
-    Err(Failure::new(Exit::Input, "oslat under fifo on every PU would starve this machine")
+    let name = anchor.name();
+    let text = format!("{name} under fifo on every PU would starve this machine");
+    Err(Failure::new(Exit::Input, text)
         .with_hint("leave one out with --cpus, or use --policy other"))
 }
 

@@ -17,10 +17,12 @@ use super::show;
 use crate::cli::measure::ProbeArgs;
 use crate::common::host_failure;
 use crate::failure::{Exit, Failure};
-use crate::output::has_person;
+use crate::output::{has_person, say};
 use crate::time;
 
 const LONGEST_S: f64 = 86_400.0;
+/// How long it is looked whether blocks can be read past the page cache.
+const LOOK_NS: u64 = 20_000_000;
 
 /// Who reads the blocks of `io`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,18 +63,30 @@ impl<'b> Taking<'b> {
     ) -> Result<Self, Failure> {
         let folder = Folder::new()?;
         let mut settings = settings(how, place.pus.clone(), place.policy)?;
-        let by_fio =
+        let mut by_fio =
             probe.reads_a_file() && reader == Reader::Best && Anchor::Fio.program().is_ok();
         settings.target = match probe.reads_a_file() || how.file.is_some() {
             true => Some(folder.target(how.file.as_deref())?),
             false => None,
         };
         let job = probe.job(&settings).map_err(|refusal| refused(&refusal))?;
+        if by_fio && is_buffered(bench, probe, (&settings, &place))? {
+            by_fio = false;
+            say(
+                "note: this file system allows no reads past the page cache (O_DIRECT), which fio \
+                 drops once only: pinload reads instead, and drops it before each read",
+            );
+        }
         if by_fio && settings.policy != RulerPolicy::Other {
             return Err(Failure::new(Exit::Input, "io runs under the policy other only")
                 .with_hint("fio reads the blocks, and is not given real-time rights"));
         }
         Ok(Self { bench, probe, place, settings, job, folder, by_fio })
+    }
+
+    /// What is asked of the probe.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// The same with other settings, for an anchor that needs them.
@@ -142,6 +156,19 @@ impl<'b> Taking<'b> {
     pub fn seconds(&self) -> f64 {
         self.settings.duration_ns as f64 / 1e9
     }
+}
+
+/// True if blocks of this target cannot be read past the page cache: a short look of our own
+/// prober, which tries it.
+fn is_buffered(
+    bench: &Bench,
+    probe: &Probe,
+    (settings, place): (&Settings, &HostPlace),
+) -> Result<bool, Failure> {
+    let short = Settings { duration_ns: LOOK_NS, policy: RulerPolicy::Other, ..settings.clone() };
+    let job = probe.job(&short).map_err(|refusal| refused(&refusal))?;
+    let figures = job.run_on_host(&bench.pinload, &place.placement);
+    Ok(anchors::is_buffered(&figures.map_err(|error| ruler_failure(&error))?))
 }
 
 /// The settings of the command line.
