@@ -8,7 +8,8 @@
  * gathered pair by pair, each pair once. A cell with a neighbour in another block has its lock
  * taken for every particle that comes or is added to.
  * Unlike PARSEC's program of the name: particles are listed in cells rather than copied,
- * sums are integers (so that their order does not matter), walls reflect.
+ * sums are integers (so that their order does not matter), walls reflect. Unlike the paper:
+ * no surface tension, and velocity and place are moved on by Euler's half-implicit step.
  */
 #include "parallel.h"
 
@@ -26,6 +27,7 @@ static const double mass = 0.125, stiffness = 40, thickness = 0.4, gravity = 9.8
 
 struct particle {
     double at[3], velocity[3], density;
+    double by_walls[3]; /* what the walls made of the velocity, all frames together */
     uint64_t density_sum, force_sum[3];
     uint32_t cell;
 };
@@ -139,20 +141,33 @@ static void *prepare(const struct setting *setting)
     return fluid;
 }
 
-/* Moves a particle by at most half a cell, back from the walls, and forgets its sums. */
+/* What gravity gives to each velocity in each frame. */
+static double fall(int k)
+{
+    return k == 1 ? -gravity * time_step : 0;
+}
+
+/* By the other particles. The sum is a force, and no density of one: it is divided by the mass. */
+static double acceleration(const struct particle *particle, int k)
+{
+    return fixed_value(particle->force_sum[k]) / mass;
+}
+
+/*
+ * Moves a particle, back from the walls, and forgets its sums. By at most half a cell, so that
+ * one reflection is enough; what that takes from the momentum is missed by the proof.
+ */
 static void move(const struct fluid *fluid, struct particle *particle)
 {
     for (int k = 0; k < 3; k++) {
-        const double wall = (double)fluid->size[k];
-        const double density = particle->density > 0 ? mass / particle->density : 1;
-        double velocity = particle->velocity[k] +
-                          time_step * (fixed_value(particle->force_sum[k]) / mass * density -
-                                       (k == 1 ? gravity : 0));
-        const double limit = 0.5 / time_step;
+        const double wall = (double)fluid->size[k], limit = 0.5 / time_step;
+        double velocity =
+            particle->velocity[k] + time_step * acceleration(particle, k) + fall(k);
         velocity = velocity > limit ? limit : velocity > -limit ? velocity : -limit;
         double at = particle->at[k] + time_step * velocity;
         if (at < 0 || at > wall) {
             at = at < 0 ? -at : 2 * wall - at;
+            particle->by_walls[k] -= 1.5 * velocity;
             velocity *= -0.5;
         }
         particle->at[k] = at;
@@ -323,22 +338,75 @@ static void work(void *state, struct team *team, size_t thread)
     }
 }
 
-/* Proof: no particle is lost, and some densities are those that all particles together make. */
-static bool finish(void *state, uint64_t *checksum)
+/* The density at a particle, and the acceleration by the others, as the paper writes them. */
+static void by_all(const struct fluid *fluid, const struct particle *one, double *density,
+                   double of_others[3])
 {
-    const struct fluid *fluid = state;
-    for (size_t i = 0; i < fluid->count; i += fluid->count / 16) {
-        double density = 0;
-        for (size_t j = 0; j < fluid->count; j++) {
-            const double rest = 1 - square_distance(&fluid->particles[i], &fluid->particles[j]);
-            density += rest > 0 ? mass * 315 / (64 * pi) * rest * rest * rest : 0;
+    *density = 0;
+    for (int k = 0; k < 3; k++)
+        of_others[k] = 0;
+    for (size_t i = 0; i < fluid->count; i++) {
+        const struct particle *other = &fluid->particles[i];
+        const double square = square_distance(one, other), r = sqrt(square);
+        if (square >= 1)
+            continue;
+        *density += mass * 315 / (64 * pi) * (1 - square) * (1 - square) * (1 - square);
+        for (int k = 0; k < 3 && other != one; k++) {
+            const double slope = -45 / pi * (1 - r) * (1 - r) * (one->at[k] - other->at[k]) / r;
+            const double pressures = stiffness * (one->density - 1 + other->density - 1);
+            const double drag = thickness * (other->velocity[k] - one->velocity[k]);
+            of_others[k] -= mass * pressures / (2 * other->density) * slope / one->density;
+            of_others[k] += mass * drag / other->density * 45 / pi * (1 - r) / one->density;
         }
-        if (!(fabs(density - fluid->particles[i].density) < 1e-6)) {
+    }
+}
+
+/* Some particles have the densities and accelerations that all particles together make. */
+static bool equations_hold(const struct fluid *fluid)
+{
+    for (size_t i = 0; i < fluid->count; i += fluid->count / 16) {
+        const struct particle *particle = &fluid->particles[i];
+        double density, wanted[3];
+        by_all(fluid, particle, &density, wanted);
+        if (!(fabs(density - particle->density) < 1e-6)) {
             complain("fluidanimate: the density of particle %zu is %g instead of %g", i,
-                     fluid->particles[i].density, density);
+                     particle->density, density);
+            return false;
+        }
+        for (int k = 0; k < 3; k++) {
+            if (!(fabs(wanted[k] - acceleration(particle, k)) < 1e-5)) {
+                complain("fluidanimate: the acceleration of particle %zu is %g instead of %g", i,
+                         acceleration(particle, k), wanted[k]);
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/* Particles move each other without a change of the momentum of all: what changed it is told. */
+static bool momentum_is_kept(const struct fluid *fluid)
+{
+    for (int k = 0; k < 3; k++) {
+        const double count = (double)fluid->count;
+        double momentum = 0, wanted = mass * count * (double)fluid->frames * fall(k);
+        for (size_t i = 0; i < fluid->count; i++) {
+            momentum += mass * fluid->particles[i].velocity[k];
+            wanted += mass * fluid->particles[i].by_walls[k];
+        }
+        if (!(fabs(momentum - wanted) < 1e-12 * mass * count * (double)fluid->frames)) {
+            complain("fluidanimate: the momentum is %.17g, but gravity and walls gave %.17g",
+                     momentum, wanted);
             return false;
         }
     }
+    return true;
+}
+
+/* Proof: the equations and their momentum hold, and no particle is lost. */
+static bool finish(void *state, uint64_t *checksum)
+{
+    const struct fluid *fluid = state;
     size_t listed = 0;
     for (size_t i = 0; i < fluid->size[0] * fluid->size[1] * fluid->size[2]; i++) {
         const int list = (int)(~fluid->frames & 1);
@@ -350,7 +418,7 @@ static bool finish(void *state, uint64_t *checksum)
         for (int k = 0; k < 3; k++)
             *checksum += checksum_double(3 * i + (size_t)k, fluid->particles[i].at[k]);
     if (listed == fluid->count)
-        return true;
+        return equations_hold(fluid) && momentum_is_kept(fluid);
     complain("fluidanimate: %zu particles of %zu are in cells", listed, fluid->count);
     return false;
 }
