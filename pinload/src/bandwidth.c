@@ -139,13 +139,26 @@ static const struct operation operations[] = {
     {"fill", false, false, false, run_fill},
 };
 
+/* 0 + 1 + ... + (count - 1), without a product that overflows before it is halved. */
+static uint64_t sum_below(uint64_t count)
+{
+    return count % 2 ? count * ((count - 1) / 2) : count / 2 * (count - 1);
+}
+
+/* Sum of what a partial read finds in the words [0, end): the lower halves of their indexes. */
+static uint64_t halves_below(uint64_t end, uint64_t apart)
+{
+    const uint64_t round = (1ULL << 32) / apart, touched = end / apart;
+    return apart * (touched / round * sum_below(round) + sum_below(touched % round));
+}
+
 /* Sum of the words [first, end) of the pattern; for a partial read, of those it touches. */
 static uint64_t pattern_sum(const struct block *b, uint64_t first, uint64_t end)
 {
-    const uint64_t apart = b->operation->partial ? b->stride / 8 : 1;
-    const uint64_t low = first / apart, high = end / apart;
-    const uint64_t indexes = (high * (high - 1) / 2 - (low ? low * (low - 1) / 2 : 0)) * apart;
-    return b->operation->partial ? indexes : indexes * PATTERN;
+    const uint64_t apart = b->stride / 8;
+    if (b->operation->partial)
+        return halves_below(end, apart) - halves_below(first, apart);
+    return (sum_below(end) - sum_below(first)) * PATTERN;
 }
 
 static void run_piece(struct block *b, uint64_t at, uint64_t granules, uint64_t passes)
