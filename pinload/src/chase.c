@@ -26,7 +26,7 @@
 #include "traffic.h"
 #include "windows.h"
 
-enum { DELAY_LIMIT = 16, UNROLLED = 16, UNITS_TO_A_LOOK = 8 };
+enum { DELAY_LIMIT = 16, UNROLLED = 16, UNITS_TO_A_LOOK = 8, LEAST_LOAD_MIB = 128 };
 
 /* Less than this and a lap is over before it can be timed; more and it takes minutes to build. */
 #define LEAST_BYTES 1024ULL
@@ -149,6 +149,7 @@ static void describe(const struct chase *chase, uint64_t lines, bool random, siz
     if (chase->loads > 0) {
         figure_label(figure, "loads", "%" PRIu64, chase->loads);
         figure_label(figure, "delay_ns", "%" PRIu64, chase->delay[delay]);
+        traffic_flag(&chase->traffic, &chase->place.caches, figure);
     }
     if (chase->pause_us)
         figure_label(figure, "pause_us", "%" PRIu64, chase->pause_us);
@@ -205,10 +206,12 @@ static bool measure(struct chase *chase, uint64_t bytes, bool random)
 static bool open_traffic(struct chase *chase)
 {
     chase->traffic.kind = TRAFFIC_COPY;
-    chase->traffic.bytes = chase->load_mib << 20;
     chase->traffic.cpus = chase->load_cpus;
     chase->traffic.count = (size_t)chase->loads;
-    return chase->loads == 0 || traffic_open(&chase->traffic);
+    if (chase->loads == 0)
+        return true;
+    traffic_size(&chase->traffic, chase->load_mib, LEAST_LOAD_MIB, &chase->place.caches);
+    return traffic_open(&chase->traffic);
 }
 
 static int run(struct chase *chase)
@@ -306,7 +309,6 @@ int chase_main(int argc, char **argv)
         .to = 1 << 30,
         .steps = 2,
         .seed = 1,
-        .load_mib = 128,
         .windows = {.window_ns = 4000, .wanted = 100},
     };
     const struct argument table[] = {
@@ -325,7 +327,7 @@ int chase_main(int argc, char **argv)
         {"--load-node", ARGUMENT_TEXT, &chase.load_node, 0, 0, OPTIONAL,
          "node of their memory (near their CPUs)"},
         {"--load-mib", ARGUMENT_INTEGER, &chase.load_mib, 1, 1 << 20, OPTIONAL,
-         "memory of each in MiB (128)"},
+         "memory of each in MiB (twice the last cache, 128 at least)"},
         {"--delays-ns", ARGUMENT_TEXT, &chase.delays, 0, 0, OPTIONAL,
          "pauses after each 64 KiB, a list (0): figures for each"},
         {"--pause-us", ARGUMENT_INTEGER, &chase.pause_us, 1, 1000000, OPTIONAL,

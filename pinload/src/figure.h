@@ -20,7 +20,7 @@ enum figure_family {
     FIGURE_COUNT,    /* exact numbers */
 };
 
-enum { FIGURE_LABELS = 10, FIGURE_FLAGS = 10, FIGURE_TEXT = 64 };
+enum { FIGURE_LABELS = 10, FIGURE_FLAGS = 14, FIGURE_TEXT = 64 };
 
 struct figure {
     const char *probe;

@@ -2,8 +2,11 @@
  * The 64 MB loop of Kuehn and Baum: the first 4-byte word of each of 16,384 pages of 4 KiB is
  * written, then the same words are read back; how long each pass took, over time.
  *
- * All words lie at the same place of their page, so that they crowd into a few sets of each
- * cache: nearly each access goes to memory, and a pass tells at once when others use it too.
+ * All words lie at the same place of their page, so that they crowd into a 64th of the sets of each
+ * cache. Where the last one is smaller than 64 MiB nearly each access goes to memory, and a pass
+ * tells at once when others use it too. A larger one, such as have come since their paper, holds
+ * all words: then the loop tells of that cache and of who shares it, and says so
+ * (`fits-in-last-cache`). Its size stays, for that is what makes it theirs.
  * Their loop ran in the kernel with interrupts masked. That is not reproduced here: on request
  * it runs under SCHED_FIFO (for half of the time, because the scheduler stops a real-time thread
  * that never sleeps), and passes in which the thread was preempted or moved are listed in a
@@ -25,7 +28,7 @@
 #include "supervise.h"
 #include "traffic.h"
 
-enum { PAGES = 16384, PAGE = 4096, PASS_LIMIT = 1000000 };
+enum { PAGES = 16384, PAGE = 4096, PASS_LIMIT = 1000000, LEAST_INTERFERER_MIB = 256 };
 
 #define SLICE_NS (100 * NS_PER_MS)
 /* Under FIFO: work, then sleep, for so long each. */
@@ -174,6 +177,12 @@ static void describe(const struct loop *loop, const struct series *series, const
     figure_label(figure, "policy", "%s%s", policy, loop->policy.fifo ? " half of the time" : "");
     place_describe(&loop->place, &loop->area, figure);
     figure_flag(figure, "interrupts-not-masked");
+    const uint64_t last = caches_last(&loop->place.caches);
+    if ((uint64_t)PAGES * PAGE <= last)
+        figure_flag(figure, "fits-in-last-cache %d of %" PRIu64 " MiB", PAGES * (PAGE >> 10) >> 10,
+                    last >> 20);
+    if (beside)
+        traffic_flag(&loop->traffic, &loop->place.caches, figure);
     if (loop->fifo_refused)
         figure_flag(figure, "fifo-refused");
     if (loop->unlocked)
@@ -221,9 +230,9 @@ static bool open_interferer(struct loop *loop)
 {
     if (!loop->interferer)
         return true;
-    loop->traffic.bytes = loop->interferer_mib << 20;
     loop->traffic.cpus = loop->interferer_cpus;
     loop->traffic.count = 1;
+    traffic_size(&loop->traffic, loop->interferer_mib, LEAST_INTERFERER_MIB, &loop->place.caches);
     return traffic_open(&loop->traffic);
 }
 
@@ -280,7 +289,7 @@ static bool settle(struct loop *loop)
 
 int loop64_main(int argc, char **argv)
 {
-    struct loop loop = {.passes = 100000, .interferer_mib = 256};
+    struct loop loop = {.passes = 100000};
     const struct argument table[] = {
         {"--seconds", ARGUMENT_SECONDS, &loop.duration_ns, 10 * NS_PER_MS, 86400 * NS_PER_S,
          REQUIRED, "how long to measure"},
@@ -295,7 +304,7 @@ int loop64_main(int argc, char **argv)
         {"--interferer-node", ARGUMENT_TEXT, &loop.interferer_node, 0, 0, OPTIONAL,
          "node of its memory (near its CPU)"},
         {"--interferer-mib", ARGUMENT_INTEGER, &loop.interferer_mib, 1, 1 << 20, OPTIONAL,
-         "its memory in MiB (256)"},
+         "its memory in MiB (twice the last cache, 256 at least)"},
         PLACE_ARGUMENTS(loop.place),
         {"--supervised", ARGUMENT_FLAG, &loop.supervised, 0, 0, OPTIONAL,
          "end unless stdin carries heartbeats"},

@@ -6,7 +6,8 @@
  *   cpu        units of integer work (work.h)
  *   udp        datagrams of 1 KiB that nobody reads
  *   sleep      integer work, a sleep, integer work
- *   memory     blocks of a stream through arrays larger than the caches
+ *   memory     blocks of a stream through arrays of 128 MiB, larger than the caches of then;
+ *              a last cache that holds them is told (`fits-in-last-cache`)
  *   processes  integer work in several processes, until the last has been waited for
  *   threads    the same in threads
  *
@@ -19,11 +20,13 @@
 #include "micro.h"
 
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 
 #include "args.h"
+#include "caches.h"
 #include "crew.h"
 #include "datagram.h"
 #include "stream.h"
@@ -212,6 +215,18 @@ static const struct kind kinds[] = {
     {measure_memory, false}, {measure_processes, true}, {measure_threads, true},
 };
 
+/* A stream that the last cache holds is no stream through memory. */
+static void print_memory(const struct micro *micro)
+{
+    struct caches caches;
+    caches_read(&caches, sched_getcpu());
+    const uint64_t last = caches_last(&caches) >> 20;
+    printf(",\"memory_mib\":%" PRIu64 ",\"flags\":[", micro->memory_mib);
+    if (micro->memory_mib <= last)
+        printf("\"fits-in-last-cache %" PRIu64 " of %" PRIu64 " MiB\"", micro->memory_mib, last);
+    fputc(']', stdout);
+}
+
 static int report(const struct micro *micro)
 {
     uint64_t units = 0;
@@ -223,7 +238,10 @@ static int report(const struct micro *micro)
            micro->cpu_ns);
     for (uint64_t i = 0; i < micro->workers; i++)
         printf("%s%" PRIu64, i ? "," : "", micro->worker[i].units);
-    fputs("]}\n", stdout);
+    fputc(']', stdout);
+    if (micro->kind->measure == measure_memory)
+        print_memory(micro);
+    fputs("}\n", stdout);
     return output_end();
 }
 

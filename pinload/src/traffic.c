@@ -7,6 +7,7 @@
 #include "traffic.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,6 +117,24 @@ static void *traffic_thread(void *argument)
     if (self->ready)
         work(self);
     return NULL;
+}
+
+void traffic_size(struct traffic *traffic, uint64_t mib, uint64_t least_mib,
+                  const struct caches *caches)
+{
+    const uint64_t least = least_mib << 20, wanted = 2 * caches_last(caches);
+    const uint64_t most = memory_available(traffic->wish.node) / 8 / traffic->count;
+    const uint64_t chosen = wanted < most ? wanted : most;
+    traffic->bytes = mib ? mib << 20 : chosen > least ? chosen : least;
+}
+
+void traffic_flag(const struct traffic *traffic, const struct caches *caches,
+                  struct figure *figure)
+{
+    const uint64_t all = traffic->bytes * traffic->count;
+    if (all <= caches_last(caches))
+        figure_flag(figure, "traffic-fits-in-last-cache %" PRIu64 " of %" PRIu64 " MiB", all >> 20,
+                    caches_last(caches) >> 20);
 }
 
 bool traffic_open(struct traffic *traffic)

@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "area.h"
+#include "caches.h"
 #include "rt.h"
 
 enum traffic_kind { TRAFFIC_READ, TRAFFIC_WRITE, TRAFFIC_COPY };
@@ -50,6 +51,17 @@ const char *traffic_kind_name(enum traffic_kind kind);
  * To be called before this thread is pinned; complains, naming `argument`, if that leaves none.
  */
 bool traffic_cpus(const char *argument, const struct cpu_list *measured, struct cpu_list *cpus);
+
+/*
+ * Sets the memory of each of `count` threads: `mib`, or if that is 0 twice the last cache, to miss
+ * it; `least_mib` at least, and all of them not more than an eighth of what is free.
+ */
+void traffic_size(struct traffic *traffic, uint64_t mib, uint64_t least_mib,
+                  const struct caches *caches);
+
+/* Flags a memory that the last cache holds, so that the traffic may never reach memory. */
+void traffic_flag(const struct traffic *traffic, const struct caches *caches,
+                  struct figure *figure);
 
 /* Starts `count` threads that touch their memory and then wait; false after a complaint. */
 bool traffic_open(struct traffic *traffic);

@@ -82,7 +82,7 @@ impl Job {
                     samples: vec![outcome.per_second()],
                     dropped: 0,
                     disturbed: 0,
-                    flags: Vec::new(),
+                    flags: outcome.flags.clone(),
                 }])
             }
         }

@@ -22,7 +22,7 @@ pub enum MicroKind {
     },
     /// Blocks of 96 KiB of a stream through memory.
     Memory {
-        /// MiB of all arrays together, 1 to 65536; to be more than the caches hold.
+        /// MiB of all arrays together, 1 to 65536; where the last cache holds them a flag says so.
         mib: u32,
     },
     /// Integer work in processes, until the last has been waited for.
@@ -68,6 +68,8 @@ pub struct MicroOutcome {
     pub cpu_ns: u64,
     /// Units of each worker; one, except for processes and threads.
     pub worker_units: Vec<u64>,
+    /// What limits it: `fits-in-last-cache 128 of 480 MiB`.
+    pub flags: Vec<String>,
 }
 
 impl MicroOutcome {
@@ -145,6 +147,7 @@ impl Micro {
             working_ns: line.working_ns,
             cpu_ns: line.cpu_ns,
             worker_units: line.workers,
+            flags: line.flags,
         })
     }
 }
@@ -156,6 +159,8 @@ struct Line {
     working_ns: u64,
     cpu_ns: u64,
     workers: Vec<u64>,
+    #[serde(default)]
+    flags: Vec<String>,
 }
 
 impl SpeedRuler for Micro {

@@ -74,8 +74,11 @@ fn micro_lines() {
         working_ns: 24,
         cpu_ns: 9,
         worker_units: vec![6, 6],
+        flags: Vec::new(),
     };
     assert_eq!(outcome, expected);
+    let told = good.replace('}', r#","flags":["fits-in-last-cache 128 of 480 MiB"]}"#);
+    assert_eq!(ruler.parse(&told).unwrap().flags, ["fits-in-last-cache 128 of 480 MiB"]);
     assert!((outcome.per_second() - 4e8).abs() < 1.0);
     assert!((outcome.per_working_second() - 5e8).abs() < 1.0);
     refused(

@@ -1,13 +1,15 @@
 //! What a trial has beside its PUs: the NUMA node of its memory, and neighbours that stream
 //! through theirs.
 
+use pinfold_host::{Host, paths};
 use pinfold_model::{CpuSet, NodeId, PuId, Topology};
 use pinfold_probe::loads::{HostLoads, Life, LoadError, LoadKind, LoadSpec, Placement};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::study::{Acts, Cell, Level, NONE, Study};
 
-/// Memory of each neighbour: more than the caches hold.
-const NEIGHBOUR_MIB: u32 = 256;
+/// Memory of a neighbour at least: more than most caches hold.
+const LEAST_MIB: u64 = 256;
+const MIB: u64 = 1 << 20;
 /// No neighbour runs longer, whatever happens.
 const LIMIT_NS: u64 = 86_400_000_000_000;
 
@@ -45,18 +47,50 @@ impl Beside {
         Ok(Self { memory, neighbours })
     }
 
-    /// Its neighbours, running.
-    pub fn start(&self, pinload: &Pinload) -> Result<Option<HostLoads>, LoadError> {
+    /// Memory of each neighbour (MiB): twice the largest cache, but of what is free an eighth at
+    /// most for all of them together.
+    pub fn neighbour_mib(&self, topology: &Topology, free_bytes: Option<u64>) -> u32 {
+        let share = free_bytes.unwrap_or(0) / 8 / (self.neighbours.len() as u64).max(1);
+        let wanted = (2 * largest_cache(topology)).min(share) / MIB;
+        u32::try_from(wanted.max(LEAST_MIB)).unwrap_or(u32::MAX)
+    }
+
+    /// Says that a cache holds what the neighbours stream through, so that they may never reach
+    /// memory.
+    pub fn caveat(&self, topology: &Topology, mib: u32) -> Option<String> {
+        let all = u64::from(mib) * self.neighbours.len() as u64;
+        let cache = largest_cache(topology) / MIB;
+        (all > 0 && all <= cache).then(|| {
+            format!(
+                "neighbours stream through {all} MiB, which fits into a last cache of {cache} MiB: \
+                 they may never reach memory; free some, an eighth of it is taken"
+            )
+        })
+    }
+
+    /// Its neighbours, running, each with so much memory.
+    pub fn start(&self, pinload: &Pinload, mib: u32) -> Result<Option<HostLoads>, LoadError> {
         if self.neighbours.is_empty() {
             return Ok(None);
         }
         let threads = u32::try_from(self.neighbours.len()).unwrap_or(u32::MAX);
-        let kind = LoadKind::Memory { mib: NEIGHBOUR_MIB };
+        let kind = LoadKind::Memory { mib };
         let spec = LoadSpec { kind, threads, life: Life::Limited(LIMIT_NS) };
         let affinity = Some(self.neighbours.clone());
         let placement = Placement { cgroup_files: Vec::new(), affinity };
         HostLoads::start(&pinload.path(), &[spec], &placement).map(Some)
     }
+}
+
+/// Free memory, as the kernel tells (bytes).
+pub fn free_bytes(host: &impl Host) -> Option<u64> {
+    let text = host.read_text(&paths::meminfo()).ok()?;
+    let told = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    told.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+fn largest_cache(topology: &Topology) -> u64 {
+    topology.l3.iter().map(|cache| cache.size_bytes).max().unwrap_or(0)
 }
 
 /// The node of the first of these PUs.
@@ -190,6 +224,26 @@ lasts = "1s"
         check("0", ["any", "same-node", "4"], too_few);
         let too_few = "4 neighbour(s) take a core each, and NUMA node 1 has 3 free";
         check("0", ["any", "other-node", "4"], too_few);
+    }
+
+    #[test]
+    fn neighbours_reach_memory_where_there_is_room() {
+        let host = crate::common::host().unwrap();
+        let check = |cache: u64, free_gib: u64, count: usize, expected: u32, caveat: bool| {
+            let synthetic = format!("numa:1 l3:1(size={}) core:4 pu:1", cache << 20);
+            let topology = crate::common::topology(&host, Some(&synthetic)).unwrap();
+            let neighbours = (1..=count).map(|pu| PuId(u32::try_from(pu).unwrap())).collect();
+            let beside = Beside { memory: None, neighbours };
+            let mib = beside.neighbour_mib(&topology, Some(free_gib << 30));
+            assert_eq!(mib, expected, "{cache} {free_gib} {count}");
+            assert_eq!(beside.caveat(&topology, mib).is_some(), caveat, "{cache} {free_gib}");
+        };
+        check(32, 16, 1, 256, false);
+        check(480, 16, 1, 960, false);
+        check(480, 16, 3, 682, false);
+        // A small machine: no more than before, and it is said.
+        check(480, 1, 1, 256, true);
+        check(32, 0, 1, 256, false);
     }
 
     #[test]

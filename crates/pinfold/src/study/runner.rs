@@ -1,6 +1,6 @@
 //! Starts on this host: a ground is made, its trials run on it, and all is taken back.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 
 use pinfold_host::user::{self, StateDir};
@@ -14,7 +14,7 @@ use pinfold_study::study::{
     Acts, Cell, Cells, Finished, NONE, Runner, StartRequest, Study, TrialError, TrialResult,
 };
 
-use super::beside::Beside;
+use super::beside::{Beside, free_bytes};
 use super::ground::{Ground, Known, NAME};
 use super::guests::{self, GuestGround, Guests};
 use super::inside::Inside;
@@ -49,6 +49,8 @@ pub struct HostRunner<'a> {
     guests: Guests,
     /// Refusals by what decides them: cells differ in much that does not.
     refused: RefCell<BTreeMap<Vec<String>, Option<String>>>,
+    /// That neighbours may never reach memory was told.
+    cautioned: OnceCell<()>,
 }
 
 impl<'a> HostRunner<'a> {
@@ -62,7 +64,8 @@ impl<'a> HostRunner<'a> {
         let bell =
             Bell::new().map_err(|error| Failure::new(Exit::Host, format!("no bell: {error}")))?;
         let (refused, guests) = (RefCell::default(), Guests::default());
-        Ok(Self { host, topology, state, pinload, facts, bell, guests, refused })
+        let cautioned = OnceCell::new();
+        Ok(Self { host, topology, state, pinload, facts, bell, guests, refused, cautioned })
     }
 
     /// Gets what the guests of these cells need, and tries KVM where they want it; what cannot be
@@ -114,7 +117,13 @@ impl<'a> HostRunner<'a> {
         let Some(first) = request.wanted().next() else { return Ok(()) };
         let beside = Beside::of((request.study, first.cell), &ground.pus(), self.topology)
             .map_err(|why| Failure::new(Exit::Input, why))?;
-        let neighbours = beside.start(self.pinload).map_err(|error| load_failure(&error))?;
+        let mib = beside.neighbour_mib(self.topology, free_bytes(self.host));
+        if let Some(caveat) = beside.caveat(self.topology, mib)
+            && self.cautioned.set(()).is_ok()
+        {
+            say(&format!("warning: {caveat}"));
+        }
+        let neighbours = beside.start(self.pinload, mib).map_err(|error| load_failure(&error))?;
         // What was measured after the end of a load was not measured under it.
         let mut finished = |index: usize, result: Result<TrialResult, TrialError>| {
             let kept = neighbours.as_ref().map_or(Ok(()), HostLoads::check);
