@@ -17,6 +17,7 @@ static const char *const families[] = {
     [FIGURE_CAPACITY] = "capacity",
     [FIGURE_TAIL] = "tail",
     [FIGURE_COUNT] = "count",
+    [FIGURE_PLACE] = "place",
 };
 
 /* Only a mistake in this program makes a text or table too long: it must not go unseen. */

@@ -18,6 +18,7 @@ enum figure_family {
     FIGURE_CAPACITY, /* noise is one-sided: best, tenth percentile, median; windows may be left out */
     FIGURE_TAIL,     /* every sample counts, none may be left out */
     FIGURE_COUNT,    /* exact numbers */
+    FIGURE_PLACE,    /* places of samples in another figure: told, never summed up */
 };
 
 enum { FIGURE_LABELS = 10, FIGURE_FLAGS = 14, FIGURE_TEXT = 64 };

@@ -205,7 +205,7 @@ static bool print(struct loop *loop, struct series *series)
                             .dropped = series->dropped};
     struct figure disturbed = {.probe = "loop64",
                                .unit = "count",
-                               .family = FIGURE_TAIL,
+                               .family = FIGURE_PLACE,
                                .samples = series->disturbed,
                                .count = series->disturbed_count};
     const double moved = (double)series->moved / ((double)series->beside_ns / 1e9);

@@ -17,11 +17,20 @@ pub enum Family {
     Tail,
     /// Exact numbers.
     Count,
+    /// Places of samples in another figure, such as the passes that were disturbed: told as they
+    /// are, never summed up.
+    Place,
 }
 
 impl Family {
+    /// Whether a figure without samples says something: that nothing happened.
+    #[must_use]
+    pub fn may_be_empty(self) -> bool {
+        matches!(self, Family::Tail | Family::Place)
+    }
+
     /// All of them.
-    pub const ALL: [Family; 3] = [Family::Capacity, Family::Tail, Family::Count];
+    pub const ALL: [Family; 4] = [Family::Capacity, Family::Tail, Family::Count, Family::Place];
 
     /// Stable name, used in files.
     #[must_use]
@@ -30,6 +39,7 @@ impl Family {
             Family::Capacity => "capacity",
             Family::Tail => "tail",
             Family::Count => "count",
+            Family::Place => "place",
         }
     }
 
@@ -102,8 +112,8 @@ pub struct Figure {
     pub cpu: Option<u32>,
     /// Observation time (ns).
     pub duration_ns: u64,
-    /// The samples, in the order in which they were taken; never empty but for a tail that
-    /// nothing happened in, and for what the host does not give: then a flag `absent: …` says why.
+    /// The samples, in the order in which they were taken; never empty but for a tail
+    /// or places that nothing happened in, and for what the host does not give: then a flag `absent: …` says why.
     pub samples: Vec<f64>,
     /// Samples that were counted and not kept.
     pub dropped: u64,

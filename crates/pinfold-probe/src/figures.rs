@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Nothing is believed: an unknown unit or family, two figures with the same labels, a figure
-//! without samples (unless it is a tail in which nothing happened), a sample that is no finite
+//! without samples (unless it is a tail or places in which nothing happened), a sample that is no finite
 //! number at or above zero, or a tail of which windows were left out is an error that names it.
 //! A difference of two measurements may come out below zero: its figure tells how many samples
 //! do (`negative 3`), and no other may.
@@ -104,7 +104,7 @@ fn one(line: Line) -> Result<Figure, String> {
     if told.is_some_and(|told| told != negative) {
         return Err(format!("holds {negative} negative samples and tells otherwise"));
     }
-    if line.samples.is_empty() && family != Family::Tail {
+    if line.samples.is_empty() && !family.may_be_empty() {
         return Err(format!("holds no samples ({} windows were disturbed)", line.disturbed));
     }
     if family != Family::Capacity && line.disturbed > 0 {

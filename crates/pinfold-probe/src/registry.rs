@@ -24,6 +24,8 @@ pub enum Picture {
     Gaps,
     /// A bar for each figure.
     Bars,
+    /// Each sample in the order in which it was taken.
+    OverTime,
 }
 
 /// What is asked of a probe.
@@ -177,7 +179,7 @@ pub static PROBES: &[Probe] = &[
         what: "the 64 MB loop of Kuehn and Baum, pass by pass",
         unit: Unit::Nanoseconds,
         family: Family::Tail,
-        picture: Picture::Percentiles,
+        picture: Picture::OverTime,
         anchors: &[],
         make: Make::Instrument("loop64", &[Wants::Seconds, Wants::OneCpu("--cpu"), Wants::Policy]),
     },

@@ -214,6 +214,11 @@ fn the_64_mb_loop_keeps_every_pass_and_lists_the_disturbed_ones() {
             assert!(passes > 0.0 && half[0].samples.iter().all(|sample| *sample > 0.0));
             assert!(half[1].samples.iter().all(|index| *index < passes));
             assert!(half[0].flags.contains(&"interrupts-not-masked".to_owned()));
+            assert_eq!((half[0].family, half[1].family), (Family::Tail, Family::Place));
+            let last = half[0].labels["caches"].rsplit(' ').next().unwrap_or_default();
+            let last: u64 = last.trim_end_matches('K').parse().unwrap_or(0);
+            let flagged = half[0].flags.iter().any(|flag| flag.starts_with("fits-in-last-cache"));
+            assert_eq!(flagged, last >= 64 * 1024, "{last} KiB, {:?}", half[0].flags);
         }
         assert_eq!(labels(&figures, "interferer"), ["none", "none", "copy", "copy", "copy"]);
         let policy = if fifo.is_some() { "fifo:2 half of the time" } else { "other" };

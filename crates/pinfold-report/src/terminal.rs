@@ -93,6 +93,29 @@ pub fn arrivals(points: &[(f64, f64)], unit: Unit, width: usize) -> Option<Strin
     Some(picture(&values, &ticks, |p| likelihood(rounded(p))))
 }
 
+/// Samples in the order in which they were taken, the largest of those that share a column; the
+/// axis counts them. `None` without two.
+#[must_use]
+pub fn over_time(samples: &[f64], unit: Unit, width: usize) -> Option<String> {
+    if samples.len() < 2 {
+        return None;
+    }
+    let columns = width.max(LEAST_WIDTH) - LEFT;
+    let at = |column: usize| {
+        let first = column * samples.len() / columns;
+        let end = ((column + 1) * samples.len() / columns).max(first + 1);
+        samples.get(first..end).unwrap_or_default().iter().copied().fold(0.0, f64::max)
+    };
+    let values: Vec<f64> = (0..columns).map(at).collect();
+    let ticks: Vec<(usize, String)> = (0..=4)
+        .map(|quarter| {
+            let sample = quarter * (samples.len() - 1) / 4;
+            (quarter * (columns - 1) / 4, format::count(sample as u64))
+        })
+        .collect();
+    Some(picture(&values, &ticks, |value| format::tick(value, unit)))
+}
+
 /// A bar that is full at 1.
 #[must_use]
 pub fn bar(share: f64, width: usize) -> String {
@@ -244,6 +267,23 @@ mod tests {
         // Nothing but zeros is a flat picture, not a fault.
         let flat = percentiles(&[(0.0, 0.0), (1.0, 0.0)], Unit::Nanoseconds, 80).unwrap();
         assert!(!flat.contains('█') && !flat.contains("NaN"), "{flat}");
+    }
+
+    #[test]
+    fn time_goes_from_left_to_right_and_no_peak_is_lost() {
+        assert_eq!(over_time(&[], Unit::Nanoseconds, 80), None);
+        assert_eq!(over_time(&[5.0], Unit::Nanoseconds, 80), None);
+        let mut samples = vec![1e6; 10_000];
+        samples[9_999] = 3e6;
+        let picture = over_time(&samples, Unit::Nanoseconds, 80).unwrap();
+        let lines: Vec<&str> = picture.lines().collect();
+        assert_eq!(lines.len(), ROWS + 2, "{picture}");
+        assert!(lines[0].contains("3.00 ms"), "{picture}");
+        assert_eq!(lines[0].matches('█').count(), 1, "{picture}");
+        assert!(lines[0].ends_with('█'), "the peak is the last\n{picture}");
+        assert!(lines[ROWS + 1].trim_start().starts_with('0'), "{picture}");
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{picture}");
+        assert!(over_time(&[1.0, 2.0], Unit::Nanoseconds, 1).is_some());
     }
 
     #[test]

@@ -321,7 +321,7 @@ fn populations(blocks: &[Vec<Figure>]) -> BTreeMap<Key, Population> {
                     merged.is_unsteady |= matches!(found, Steadiness::No { .. });
                     found.of_samples(&figure.samples)
                 }
-                Family::Tail | Family::Count => &figure.samples,
+                Family::Tail | Family::Count | Family::Place => &figure.samples,
             };
             merged.samples.extend_from_slice(samples);
             merged.observed_ns = merged.observed_ns.saturating_add(figure.duration_ns);

@@ -96,6 +96,7 @@ pub(super) fn aspects(probe: &str, one: &Population, other: &Population) -> Vec<
         }
         Family::Tail => of(&[Statistic::Median, Statistic::Max]),
         Family::Count => of(&[Statistic::Median]),
+        Family::Place => of(&[]),
     }
 }
 

@@ -155,7 +155,7 @@ impl FigureV1 {
         if let Some(sample) = self.samples.iter().find(|one| !one.is_finite()) {
             return Err(format!("holds the sample {sample}"));
         }
-        if self.samples.is_empty() && family != Family::Tail {
+        if self.samples.is_empty() && !family.may_be_empty() {
             return Err("holds no sample".to_owned());
         }
         Ok(Figure {

@@ -201,7 +201,7 @@ fn gather(
         for (figure, (unit, family, samples)) in figures {
             let steadiness = match family {
                 Family::Capacity => steady(&samples),
-                Family::Tail | Family::Count => Steadiness::TooFew,
+                Family::Tail | Family::Count | Family::Place => Steadiness::TooFew,
             };
             let settled = steadiness.of_samples(&samples);
             let Some(value) = value_of(family, settled) else { continue };
@@ -227,6 +227,7 @@ fn value_of(family: Family, samples: &[f64]) -> Option<f64> {
     match family {
         Family::Tail => samples.iter().copied().reduce(f64::max),
         Family::Capacity | Family::Count => median(samples),
+        Family::Place => None,
     }
 }
 

@@ -8,6 +8,7 @@
 mod compared;
 mod json;
 mod list;
+mod steps;
 mod wakeups;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,7 +63,7 @@ fn pool<'f>(figures: impl Iterator<Item = &'f Figure>) -> Vec<Pooled> {
         let key = (figure.probe.clone(), figure.labels.clone(), figure.cpu);
         let steadiness = match figure.family {
             Family::Capacity => steady(&figure.samples),
-            Family::Tail | Family::Count => Steadiness::TooFew,
+            Family::Tail | Family::Count | Family::Place => Steadiness::TooFew,
         };
         let kept = steadiness.of_samples(&figure.samples).to_vec();
         // Of each block by itself: behind its end the periods of a late wake-up are cut off.
@@ -96,13 +97,16 @@ pub fn text(measurement: &Measurement, probe: &Probe) -> String {
     let times = if blocks == 1 { String::new() } else { format!(", {blocks} blocks") };
     let mut text = format!("{}: {}\n", probe.name, probe.what);
     text.push_str(&format!("{}{times}, by {}\n", measurement.place, measurement.tool));
-    for family in Family::ALL {
+    for family in [Family::Capacity, Family::Tail, Family::Count] {
         let some: Vec<&Pooled> = all.iter().filter(|one| one.figure.family == family).collect();
         if !some.is_empty() {
             text.push_str(&format!("\n{}\n", table(&some, family)));
         }
     }
     for line in notes(&all) {
+        text.push_str(&format!("{line}\n"));
+    }
+    for line in steps::lines(&all) {
         text.push_str(&format!("{line}\n"));
     }
     text.push_str(&wakeups::table(&all));
@@ -117,14 +121,15 @@ pub fn text(measurement: &Measurement, probe: &Probe) -> String {
     text
 }
 
-/// A figure that has just come: what it is of, and its median.
+/// A figure that has just come: what it is of, and its median; of places their number.
 pub fn coming(figure: &Figure) -> String {
-    let value = pinfold_study::stats::median(&figure.samples);
-    format!(
-        "{}: {}",
-        own_words(words(figure), &Vec::new()).join(" "),
-        format::maybe(value, figure.unit)
-    )
+    let value = match figure.family {
+        Family::Place => figure.samples.len().to_string(),
+        Family::Capacity | Family::Tail | Family::Count => {
+            format::maybe(pinfold_study::stats::median(&figure.samples), figure.unit)
+        }
+    };
+    format!("{}: {value}", own_words(words(figure), &Vec::new()).join(" "))
 }
 
 /// A table of figures of one family.
@@ -170,6 +175,7 @@ fn columns(family: Family) -> &'static [&'static str] {
         Family::Capacity => &["windows", "best", "p10", "median", "left out", ""],
         Family::Tail => &["n", "median", "p99", "p99.9", "max", ">100 µs", ">500 µs", ">1 ms"],
         Family::Count => &["samples", "median", "least", "most"],
+        Family::Place => &[],
     }
 }
 
@@ -209,6 +215,7 @@ fn cells(one: &Pooled, most: f64) -> Vec<String> {
             }));
             cells
         }
+        Family::Place => Vec::new(),
         Family::Count => {
             let of = |p| value(pinfold_study::stats::quantile(samples, p));
             vec![samples.len().to_string(), of(0.5), of(0.0), of(1.0)]
@@ -402,6 +409,10 @@ fn pictures(all: &[Pooled], picture: Picture) -> Vec<String> {
             false => format!("{}{own}: ", name(figure)),
         };
         let (title, drawn) = match picture {
+            Picture::OverTime => (
+                "one after the other, the longest of each column",
+                terminal::over_time(&figure.samples, figure.unit, width()),
+            ),
             Picture::Percentiles | Picture::Bars => {
                 let points: Vec<(f64, f64)> = quantile_curve(&figure.samples)
                     .into_iter()

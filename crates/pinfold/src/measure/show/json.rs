@@ -90,6 +90,8 @@ fn one(pooled: &Pooled) -> Value {
                 "exceedances": over,
             })
         }
+        // Of each block by itself, as `measurement` tells them.
+        Family::Place => json!({ "places": figure.samples }),
         Family::Count => json!({ "median": pinfold_study::stats::median(&figure.samples) }),
     };
     if let (Some(all), Some(more)) = (summary.as_object_mut(), more.as_object()) {
