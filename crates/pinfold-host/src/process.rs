@@ -14,7 +14,7 @@ mod tests;
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use pinfold_model::{PuId, TaskId, Tid};
+use pinfold_model::{Policy, PuId, TaskId, Tid};
 use rustix::mm::MlockAllFlags;
 use rustix::process::{Pid, Signal};
 
@@ -23,7 +23,7 @@ pub use capture::{Output, capture};
 pub use child::{Child, describe};
 pub use spawn::{Spawn, Stdio};
 
-use crate::{Host, HostError, proc_stat};
+use crate::{Host, HostError, proc_stat, raw};
 
 /// Signals that Pinfold sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +80,18 @@ pub fn own_tid() -> Tid {
 #[must_use]
 pub fn own_pu() -> PuId {
     PuId(u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(u32::MAX))
+}
+
+/// Has the calling thread run before other threads of its class (nice -20), but none that it
+/// starts: on a busy machine others would keep it for longer than whoever waits for it can wait.
+///
+/// # Errors
+/// [`HostError::Thread`]: `EPERM` without `CAP_SYS_NICE`.
+pub fn hasten() -> Result<(), HostError> {
+    raw::sched_getattr(Tid(0))
+        .map(|current| current.with_policy(Policy::Other { nice: -20 }).not_inherited())
+        .and_then(|attr| raw::sched_setattr(Tid(0), &attr))
+        .map_err(|source| HostError::Thread { call: "sched_setattr", tid: own_tid().0, source })
 }
 
 /// Keeps the memory of this process, also what is to come, from being paged out: a real-time

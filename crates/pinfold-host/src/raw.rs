@@ -87,6 +87,11 @@ impl SchedAttr {
         }
     }
 
+    /// The same attributes for this thread alone: what it starts has the usual ones.
+    pub(crate) fn not_inherited(self) -> Self {
+        Self { flags: self.flags | RESET_ON_FORK, ..self }
+    }
+
     /// The policy of these attributes.
     pub(crate) fn policy(self) -> Policy {
         let nice = i8::try_from(self.nice.clamp(-20, 19)).unwrap_or(0);

@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 
-use pinfold_model::{CpuSet, NodeId, Policy, PuId};
+use pinfold_model::{CpuSet, NodeId, PuId};
 
 use super::*;
 use crate::{LiveHost, SystemClock};
@@ -34,6 +34,24 @@ fn a_child_talks_and_ends() {
     assert!(child.stdin().is_none() && child.stderr().is_none());
     child.terminate().unwrap();
     assert!(!is_alive(child.task()));
+}
+
+#[test]
+fn who_hastens_does_so_alone() {
+    let work = || {
+        let host = LiveHost::new().unwrap();
+        let before = host.policy(own_tid()).unwrap();
+        match hasten() {
+            Ok(()) => assert_eq!(host.policy(own_tid()).unwrap(), Policy::Other { nice: -20 }),
+            // Without the right all stays as it is.
+            Err(error) => assert_eq!(host.policy(own_tid()).unwrap(), before, "{error}"),
+        }
+        let mut child = sleeper().start().unwrap();
+        let inherited = host.policy(child.pid()).unwrap();
+        child.kill().unwrap();
+        assert!(matches!(inherited, Policy::Other { nice: 0.. }), "{inherited}");
+    };
+    std::thread::spawn(work).join().unwrap();
 }
 
 #[test]

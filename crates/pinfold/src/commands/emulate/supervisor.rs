@@ -340,6 +340,10 @@ fn in_force(
     }
     keep_off(host, plan)?;
     let nodes = Nodes::start(host, &SystemClock, programs, nodes).map_err(|e| speed_failure(&e))?;
+    // Beats that come too late let the vnodes run at full speed.
+    if let Err(error) = process::hasten() {
+        say(&format!("on a busy machine speeds may fail at times: {error}"));
+    }
     let mut platformed = Platformed { nodes, enclosures, plan, topology };
     let worked = until_done(&mut platformed, (listener, bell), work);
     let stopped = platformed.nodes.stop().map_err(|error| speed_failure(&error));
