@@ -20,17 +20,36 @@
 static pthread_barrier_t ready, gate, end;
 static uint64_t start_ns; /* written between `ready` and `gate` */
 
+/* Keeps a sample; false if it is the one that is lost, else its index in `place`. */
+static bool place_sample(struct observation *o, union sample sample, size_t *place)
+{
+    const bool is_worst = !o->ruler->is_rate &&
+                          (o->count == 0 || sample.ns > o->samples[o->worst].ns);
+    if (o->count < o->ruler->max_samples) {
+        *place = o->count++;
+        if (is_worst)
+            o->worst = *place;
+    } else {
+        o->dropped++;
+        if (!is_worst)
+            return false;
+        *place = o->worst; /* the smaller of the two is the one that is lost */
+    }
+    o->samples[*place] = sample;
+    return true;
+}
+
 void keep_sample(struct observation *o, union sample sample)
 {
-    if (o->count < o->ruler->max_samples) {
-        if (!o->ruler->is_rate && (o->count == 0 || sample.ns > o->samples[o->worst].ns))
-            o->worst = o->count;
-        o->samples[o->count++] = sample;
-        return;
-    }
-    o->dropped++;
-    if (!o->ruler->is_rate && sample.ns > o->samples[o->worst].ns)
-        o->samples[o->worst] = sample; /* the smaller of the two is the one that is lost */
+    size_t place;
+    place_sample(o, sample, &place);
+}
+
+void keep_gap(struct observation *o, uint64_t ticks, uint64_t begin_ns)
+{
+    size_t place;
+    if (place_sample(o, (union sample){.ticks = ticks}, &place))
+        o->begins[place] = begin_ns;
 }
 
 void keep_window(struct observation *o, double rate, struct quiet *quiet)
@@ -61,6 +80,16 @@ static bool take_memory(struct observation *o)
     }
     memset(o->samples, 0xA5, bytes); /* first touch on this thread's CPU */
     o->unlocked = mlock(o->samples, bytes) != 0;
+    if (o->ruler->keeps_begins) {
+        const size_t of_begins = (size_t)o->ruler->max_samples * sizeof *o->begins;
+        o->begins = malloc(of_begins);
+        if (!o->begins) {
+            observation_broke(o, "taking the memory for begins", ENOMEM);
+            return false;
+        }
+        memset(o->begins, 0xA5, of_begins);
+        o->unlocked |= mlock(o->begins, of_begins) != 0;
+    }
     if (!o->ruler->is_rate)
         return true;
     o->disturbed = malloc((size_t)o->ruler->max_samples);
@@ -135,8 +164,11 @@ static void finish_durations(struct observation *o, double ticks_per_ns)
     size_t kept = 0;
     for (size_t i = 0; i < o->count; i++) {
         const uint64_t ns = (uint64_t)((double)o->samples[i].ticks / ticks_per_ns);
-        if (ns >= o->floor_ns) /* else the rough rate let it pass, and the final one does not */
-            o->samples[kept++].ns = ns;
+        if (ns < o->floor_ns) /* the rough rate let it pass, and the final one does not */
+            continue;
+        if (o->begins)
+            o->begins[kept] = o->begins[i];
+        o->samples[kept++].ns = ns;
     }
     o->count = kept;
 }
@@ -343,6 +375,7 @@ int ruler_run(struct ruler *ruler)
     const bool good = report(observations, count);
     for (size_t i = 0; i < count; i++) {
         free(observations[i].samples);
+        free(observations[i].begins);
         free(observations[i].disturbed);
         free(observations[i].own);
     }

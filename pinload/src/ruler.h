@@ -34,6 +34,7 @@ struct observation {
     int cpu;    /* pinned to, or -1 if no CPU was asked for */
     int ran_on; /* CPU at the start */
     union sample *samples;
+    uint64_t *begins; /* of gaps: ns from `start_ns` until each began; of rulers that keep them */
     size_t count;
     size_t worst; /* index of the largest kept gap */
     uint64_t dropped;
@@ -60,6 +61,7 @@ struct ruler {
     const char *probe;
     bool in_ticks; /* samples and `observed` are ticks until finished */
     bool is_rate;
+    bool keeps_begins;
     uint64_t duration_ns;
     uint64_t max_samples;
     struct cpu_list cpus; /* empty: one thread, not pinned */
@@ -82,6 +84,9 @@ int ruler_run(struct ruler *ruler);
 
 /* Keeps a sample; when the memory is full the worst is still kept, and the loss counted. */
 void keep_sample(struct observation *observation, union sample sample);
+
+/* The same of a gap that began so long after `start_ns`; for rulers that keep begins. */
+void keep_gap(struct observation *observation, uint64_t ticks, uint64_t begin_ns);
 
 /* Keeps a window of a ruler of rates, with a mark if its thread lost its CPU meanwhile. */
 void keep_window(struct observation *observation, double rate, struct quiet *quiet);

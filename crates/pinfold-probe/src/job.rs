@@ -217,7 +217,7 @@ pub fn without_skipped(figure: &Figure) -> Vec<f64> {
 /// A ruler's series as a figure; what a series means depends on the ruler's own settings, which
 /// become its labels. Windows in which the thread lost its CPU are left out and counted, unless
 /// there is no other.
-fn figure_of(ruler: &Ruler, Observation { mut series, disturbed }: Observation) -> Figure {
+fn figure_of(ruler: &Ruler, Observation { mut series, disturbed, .. }: Observation) -> Figure {
     let is_hopeless = disturbed.len() == series.samples.len() && !disturbed.is_empty();
     let left_out = if is_hopeless { Vec::new() } else { disturbed };
     if is_hopeless {
@@ -303,6 +303,7 @@ mod tests {
                     flags: Vec::new(),
                 },
                 disturbed: Vec::new(),
+                starts_ns: None,
             },
         );
         assert_eq!(without_skipped(&figure), [5_000.0, 2_500_000.0, 7_000.0]);

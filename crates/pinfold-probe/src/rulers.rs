@@ -120,6 +120,15 @@ pub struct Ruler {
     pub dma_latency: bool,
 }
 
+/// Time that was taken from a thread that spins.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gap {
+    /// When it began, by the monotonic clock (ns).
+    pub start_ns: u64,
+    /// For how long (ns).
+    pub length_ns: f64,
+}
+
 /// Why a ruler gave no series.
 #[derive(Debug, thiserror::Error)]
 pub enum RulerError {
@@ -317,7 +326,24 @@ impl Ruler {
         Ok(observations.into_iter().map(|one| one.series).collect())
     }
 
-    /// The same, with the windows that were disturbed.
+    /// The gaps of a spin-gap ruler with the moments at which they began, of all CPUs.
+    ///
+    /// # Errors
+    /// As [`Ruler::parse`], and [`RulerError::Output`] if it does not tell when they began.
+    pub fn gaps(&self, output: &str) -> Result<Vec<Gap>, RulerError> {
+        let mut gaps = Vec::new();
+        for one in self.observations(output)? {
+            let starts = one.starts_ns.ok_or_else(|| RulerError::Output {
+                probe: self.probe(),
+                why: "does not tell when its samples began".to_owned(),
+            })?;
+            let pairs = starts.into_iter().zip(one.series.samples);
+            gaps.extend(pairs.map(|(start_ns, length_ns)| Gap { start_ns, length_ns }));
+        }
+        Ok(gaps)
+    }
+
+    /// What [`Ruler::parse`] reads, with all else that a line holds.
     pub(crate) fn observations(&self, output: &str) -> Result<Vec<Observation>, RulerError> {
         parse::observations(self, output)
     }

@@ -19,6 +19,10 @@ struct Line {
     disturbed: Vec<usize>,
     flags: Vec<String>,
     samples: Vec<f64>,
+    /// Of gaps: the monotonic time from which `begins_ns` count.
+    start_ns: Option<u64>,
+    /// When each began; a `pinload` of before did not tell it.
+    begins_ns: Option<Vec<u64>>,
 }
 
 /// A series, and which of its windows were disturbed.
@@ -26,6 +30,8 @@ pub(crate) struct Observation {
     pub(crate) series: Series,
     /// Indexes of samples, ascending.
     pub(crate) disturbed: Vec<usize>,
+    /// When each sample began, by the monotonic clock (ns), if that was told.
+    pub(crate) starts_ns: Option<Vec<u64>>,
 }
 
 pub(super) fn observations(ruler: &Ruler, output: &str) -> Result<Vec<Observation>, RulerError> {
@@ -69,6 +75,7 @@ fn one(ruler: &Ruler, line: Line) -> Result<Observation, String> {
     if !is_ascending || line.disturbed.last().is_some_and(|last| *last >= line.samples.len()) {
         return Err(format!("calls other than its {} windows disturbed", line.samples.len()));
     }
+    let starts_ns = starts(&line)?;
     let series = Series {
         metric,
         cpu: line.cpu,
@@ -78,7 +85,23 @@ fn one(ruler: &Ruler, line: Line) -> Result<Observation, String> {
         samples: line.samples,
         flags: line.flags,
     };
-    Ok(Observation { series, disturbed: line.disturbed })
+    Ok(Observation { series, disturbed: line.disturbed, starts_ns })
+}
+
+/// When each sample began.
+fn starts(line: &Line) -> Result<Option<Vec<u64>>, String> {
+    let (start, begins) = match (line.start_ns, &line.begins_ns) {
+        (Some(start), Some(begins)) => (start, begins),
+        (None, None) => return Ok(None),
+        (Some(_), None) | (None, Some(_)) => {
+            return Err("holds only one of start_ns and begins_ns".to_owned());
+        }
+    };
+    if begins.len() != line.samples.len() {
+        return Err(format!("holds {} begins of {} gaps", begins.len(), line.samples.len()));
+    }
+    let all: Option<Vec<u64>> = begins.iter().map(|begin| start.checked_add(*begin)).collect();
+    all.map(Some).ok_or_else(|| format!("began at {start} ns, and gaps no clock can tell later"))
 }
 
 /// What is wrong with the CPUs of all lines together.

@@ -1,5 +1,6 @@
 //! Arguments and parsing, as tables.
 
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock};
 use pinfold_model::{CpuSet, PuId};
 
 use super::*;
@@ -106,4 +107,47 @@ fn bad_output_is_refused_with_what_is_wrong() {
         .parse(&line("spin-gap", "wakeup").replace("[120,340]", "[]"))
         .unwrap_err();
     assert!(wakeup.to_string().contains("holds no samples"), "{wakeup}");
+}
+
+#[test]
+fn gaps_have_their_moments_where_they_were_told() {
+    let ruler = cpu0(Ruler::spin_gap(1000));
+    let told = |members: &str| line("\"flags\"", &format!("{members},\"flags\""));
+    let gaps = ruler.gaps(&told("\"start_ns\":7000,\"begins_ns\":[30,200]")).unwrap();
+    let expected = [(7_030, 120.0), (7_200, 340.0)];
+    assert_eq!(gaps, expected.map(|(start_ns, length_ns)| Gap { start_ns, length_ns }));
+    let old = ruler.gaps(&line("", "")).unwrap_err().to_string();
+    assert!(old.contains("does not tell when its samples began"), "{old}");
+    for (members, part) in [
+        ("\"start_ns\":7000,\"begins_ns\":[30]", "1 begins of 2 gaps"),
+        ("\"begins_ns\":[30,200]", "only one of start_ns and begins_ns"),
+        ("\"start_ns\":18446744073709551615,\"begins_ns\":[1,2]", "no clock can tell"),
+    ] {
+        let error = ruler.parse(&told(members)).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn gaps_begin_while_their_ruler_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let pinload = Pinload::install_in(&folder.path().join("bin").to_string_lossy()).unwrap();
+    let kind = Kind::SpinGap { duty_percent: 50, period_us: 1_000, floor_ns: 1 };
+    let mut ruler = Ruler { kind, ..Ruler::spin_gap(100_000_000) };
+    let own = LiveHost::new().unwrap().affinity(process::own_tid()).unwrap();
+    ruler.cpus = Cpus::These(own.iter().take(1).collect());
+    for max_samples in [200_000, 1] {
+        ruler.max_samples = max_samples;
+        let before = SystemClock.now_ns();
+        let output = process::capture(&pinload.path(), ruler.argv(), ruler.patience_ns()).unwrap();
+        let after = SystemClock.now_ns();
+        let gaps = ruler.gaps(&output.stdout_text()).unwrap();
+        assert!(!gaps.is_empty(), "the floor is that of the loop itself");
+        for gap in &gaps {
+            let end = gap.start_ns as f64 + gap.length_ns;
+            assert!(before <= gap.start_ns && end <= after as f64, "{gap:?} {before} {after}");
+        }
+        let is_ascending = gaps.windows(2).all(|pair| pair[0].start_ns < pair[1].start_ns);
+        assert!(is_ascending, "{gaps:?}");
+    }
 }
