@@ -394,6 +394,12 @@ pub fn cpuinfo() -> String {
     "/proc/cpuinfo".to_owned()
 }
 
+/// A process's open files: a link for each descriptor.
+#[must_use]
+pub fn process_descriptors(process: Tid) -> String {
+    format!("/proc/{process}/fd")
+}
+
 /// Memory totals.
 #[must_use]
 pub fn meminfo() -> String {

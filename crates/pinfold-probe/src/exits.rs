@@ -17,6 +17,7 @@
 pub mod cost;
 mod error;
 mod figures;
+pub mod known;
 mod names;
 mod statistics;
 pub mod table;

@@ -8,10 +8,10 @@ mod text;
 
 use pinfold_host::{Clock as _, ExitSource, LiveHost, SystemClock};
 use pinfold_model::{Accelerator, Figure, Finding, Role};
-use pinfold_probe::exits::cost;
 use pinfold_probe::exits::{
     self, ExitTable, ExitsError, Statistics, VIRT_DISTRIBUTOR, VcpuThread, Watch,
 };
+use pinfold_probe::exits::{cost, known};
 use pinfold_vm::Monitor;
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ pub struct Answer {
     /// Why the cost was not measured, if it was not.
     no_cost: Option<String>,
     /// What the micro-guest was to make.
-    expected: Vec<micro::Expected>,
+    expected: Vec<known::Expected>,
     /// True if a vCPU ended meanwhile.
     has_ended: bool,
 }
@@ -125,7 +125,7 @@ impl Answer {
 
     /// Wrong counts, a machine that is gone, and no exit at all are failures.
     pub fn verdict(&self) -> Result<(), Failure> {
-        let wrong: Vec<String> = self.expected.iter().filter_map(micro::Expected::wrong).collect();
+        let wrong: Vec<String> = self.expected.iter().filter_map(known::Expected::wrong).collect();
         if !wrong.is_empty() {
             let text =
                 format!("the micro-guest's exits were not counted exactly: {}", wrong.join(", "));

@@ -13,9 +13,8 @@ use pinfold_host::process::{Child, Spawn, Stdio};
 use pinfold_host::{LiveHost, MicroGuest, Ran, SystemClock, Work};
 use pinfold_model::Tid;
 use pinfold_probe::exits::cost::{self, MicroRunner};
-use pinfold_probe::exits::{
-    ExitTable, ExitsError, Level, Look, VIRT_DISTRIBUTOR, VcpuThread, Watch,
-};
+use pinfold_probe::exits::known::{WORK, expected};
+use pinfold_probe::exits::{ExitsError, Look, VIRT_DISTRIBUTOR, VcpuThread, Watch};
 
 use super::{Answer, exits_failure};
 use crate::failure::{Exit, Failure};
@@ -23,27 +22,6 @@ use crate::output::data;
 
 /// A run that takes longer hangs.
 const LONGEST: Duration = Duration::from_secs(120);
-/// What is counted.
-const WORK: Work = Work { cpuid: 500, rdmsr: 500, out: 1_000, mmio: 200 };
-
-/// A kind of exit that the micro-guest makes.
-pub struct Expected {
-    /// What the guest does.
-    pub what: &'static str,
-    /// How often.
-    pub expected: u64,
-    /// How many exits were counted; `None` if this level does not see them.
-    pub counted: Option<u64>,
-}
-
-impl Expected {
-    /// What is wrong with it, if anything is.
-    pub fn wrong(&self) -> Option<String> {
-        let counted = self.counted.filter(|counted| *counted != self.expected)?;
-        Some(format!("{counted} of {} {}", self.expected, self.what))
-    }
-}
-
 /// Watches a run of the micro-guest.
 pub fn watched(host: &LiveHost) -> Result<Answer, Failure> {
     let failed = |error: ExitsError| exits_failure(&error);
@@ -64,30 +42,6 @@ pub fn watched(host: &LiveHost) -> Result<Answer, Failure> {
     let subject = "the micro-guest".to_owned();
     let source = Some(source);
     Ok(Answer { subject, table, source, no_cost, expected, has_ended: false })
-}
-
-fn expected(table: &ExitTable) -> Vec<Expected> {
-    let counted = |names: &[&str]| -> u64 {
-        let is_one = |name: &str| {
-            let plain = name.trim_end_matches(')').split(" (").last().unwrap_or(name);
-            names.contains(&plain)
-        };
-        table.total.rows.iter().filter(|row| is_one(&row.name)).map(|row| row.count).sum()
-    };
-    // KVM answers them itself: they never reach the emulator.
-    let inside = |names: &[&str]| match table.level {
-        Level::A => Some(counted(names)),
-        Level::B | Level::C => None,
-    };
-    [
-        ("CPUID", WORK.cpuid, inside(&["cpuid", "CPUID"])),
-        ("RDMSR", WORK.rdmsr, inside(&["msr", "MSR_READ"])),
-        ("port writes", WORK.out, Some(counted(&["io", "IO_INSTRUCTION", "IO"]))),
-        ("MMIO writes", WORK.mmio, Some(counted(&["MMIO"]))),
-    ]
-    .into_iter()
-    .map(|(what, expected, counted)| Expected { what, expected: expected.into(), counted })
-    .collect()
 }
 
 /// The process, as its parent sees it.

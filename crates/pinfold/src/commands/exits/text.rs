@@ -6,9 +6,9 @@ use pinfold_report::format;
 use serde_json::{Value, json};
 
 use super::Answer;
-use super::micro::Expected;
 use crate::cli::exits::ExitsHow;
 use crate::{output, screen};
+use pinfold_probe::exits::known::Expected;
 
 /// Addresses of each kind that are shown.
 const ADDRESSES: usize = 5;
