@@ -5,6 +5,7 @@
  *                           all passes but the first, bytes per second, a line each
  *   chase BYTES SAMPLES     a random cycle through all cache lines, mean of samples of half a
  *                           second as multichase takes them: the best, ns per load
+ *   linear BYTES SAMPLES    the same, from each cache line to the next
  *   tsc                     ticks of the time stamp counter per second
  */
 #define _GNU_SOURCE
@@ -88,7 +89,7 @@ static int stream(size_t n, long passes)
     return 0;
 }
 
-static int chase(size_t bytes, long samples)
+static int chase(size_t bytes, long samples, int is_random)
 {
     const size_t lines = bytes / LINE;
     char *const memory = aligned_alloc(PAGE, bytes);
@@ -98,7 +99,7 @@ static int chase(size_t bytes, long samples)
     for (size_t i = 0; i < lines; i++)
         order[i] = i;
     srandom(7);
-    for (size_t i = lines - 1; i > 0; i--) { /* Fisher and Yates */
+    for (size_t i = lines - 1; is_random && i > 0; i--) { /* Fisher and Yates */
         const size_t other = ((size_t)random() << 31 | (size_t)random()) % (i + 1);
         const size_t kept = order[i];
         order[i] = order[other];
@@ -161,7 +162,9 @@ int main(int argc, char **argv)
     if (argc == 4 && !strcmp(argv[1], "stream"))
         return stream(strtoull(argv[2], NULL, 10), strtol(argv[3], NULL, 10));
     if (argc == 4 && !strcmp(argv[1], "chase"))
-        return chase(strtoull(argv[2], NULL, 10), strtol(argv[3], NULL, 10));
+        return chase(strtoull(argv[2], NULL, 10), strtol(argv[3], NULL, 10), 1);
+    if (argc == 4 && !strcmp(argv[1], "linear"))
+        return chase(strtoull(argv[2], NULL, 10), strtol(argv[3], NULL, 10), 0);
     if (argc == 2 && !strcmp(argv[1], "tsc"))
         return tsc();
     return 2;

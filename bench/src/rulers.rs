@@ -4,13 +4,19 @@
 //! measures, its anchor, both values, and their ratio with its interval. The rows of a group are
 //! a section of `docs/rulers.md`. A new group is a file in `rulers/` and a line in [`GROUPS`].
 
+mod counters;
+mod exits;
+mod inventory;
+mod io;
 mod latency;
 mod memory;
 mod os;
 
 use std::io::Write as _;
 
-use pinfold_host::{Host as _, paths};
+use pinfold_host::process::{Spawn, own_tid};
+use pinfold_host::{Host as _, LiveHost, paths};
+use pinfold_model::PuId;
 use pinfold_study::stats::{Block, median, quantile, ratio_interval};
 
 use crate::page::{Figures, Table};
@@ -26,25 +32,30 @@ How straight Pinfold's rulers are: each beside the best instrument for its job, 
 This page is written by `cargo xtask bench rulers --write`; `cargo xtask bench rulers --only memory --write` replaces one section.
 A ratio is ours over the anchor's, the median over the blocks, with the 95 % interval of a bootstrap over them; p is that of the exact paired test.
 A goal is *reached* if the whole interval keeps it, *missed* if none of it does, else *open*.
+Where there is no anchor it says why, and the ruler's own values stand alone.
 ";
 
 type Measure = fn(&Arguments) -> Result<Measured, Failure>;
 
 /// Name, title and measurement of each group; `--only` names some of them.
 const GROUPS: &[(&str, &str, Measure)] = &[
+    ("inventory", "every ruler, its anchor, and where its rows are", inventory::run),
     ("latency", "known stalls, and wake-ups", latency::run),
     ("memory", "bandwidth, STREAM and latency of memory", memory::run),
     ("area", "loads by area, around the last-level cache", memory::area::run),
     ("repeat", "how far runs of the memory rulers lie apart", memory::repeat),
-    ("os", "context switches and system calls", os::run),
+    ("os", "context switches, system calls and what lies between processes", os::run),
+    ("io", "reads of a disk", io::run),
+    ("counters", "what the kernel counts of a process", counters::run),
+    ("exits", "exits of a virtual machine", exits::run),
 ];
 
 /// What a group found.
 pub struct Measured {
     /// The conditions beside the machine, in one line: versions, blocks, the CPU, the seed.
     pub conditions: String,
-    /// One for each comparison.
-    pub rows: Vec<Row>,
+    /// What stands above the notes.
+    pub table: Table,
     /// What they say, a sentence each.
     pub notes: Vec<String>,
 }
@@ -59,6 +70,8 @@ pub enum Goal {
     AtMost(f64),
     /// Both should say the same.
     Within(f64, f64),
+    /// Ours itself, whatever the anchor says.
+    OursAtMost(f64),
     /// Shown for comparison only.
     None,
 }
@@ -69,11 +82,11 @@ pub struct Row {
     pub ruler: String,
     /// How: the command.
     pub how: String,
-    /// The instrument that it is compared with.
+    /// The instrument that it is compared with; or that there is none, and why.
     pub anchor: String,
-    /// One value per block, both from the same blocks.
+    /// One value per block, both from the same blocks; none where it cannot be measured here.
     pub ours: Vec<f64>,
-    /// The anchor's.
+    /// The anchor's; none without one.
     pub theirs: Vec<f64>,
     /// How a value is written, with its unit.
     pub text: fn(f64) -> String,
@@ -93,7 +106,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             format!("--only: {name} is no group of rulers; known: {}", known.join(", ")).into()
         );
     }
-    let host = pinfold_host::LiveHost::new()?;
+    let host = LiveHost::new()?;
     let machine = origin::of_host(&host, &pinfold_topology::discover(&host)?)?;
     for (name, title, measure) in GROUPS.iter().filter(|(name, ..)| chosen.contains(name)) {
         let measured = measure(arguments)?;
@@ -103,7 +116,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             name: (*name).to_owned(),
             title: (*title).to_owned(),
             origin: format!("{machine}, load average {load} at the end; {}", measured.conditions),
-            tables: vec![table(&measured.rows)],
+            tables: vec![measured.table],
             notes: measured.notes,
         }
         .to_markdown();
@@ -120,6 +133,24 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn perf() -> Result<String, Failure> {
     let perf = pinfold_host::process::find_program("perf");
     Ok(perf.ok_or("perf is not here: apt-get install linux-perf")?)
+}
+
+/// As perf tells it.
+fn version(perf: &str) -> Result<String, Failure> {
+    const MINUTE_NS: u64 = 60_000_000_000;
+    let output = Spawn::new(perf).args(["--version"]).capture(MINUTE_NS)?;
+    Ok(output.stdout_text().trim().to_owned())
+}
+
+/// perf mounts the trace file system where it is not mounted: seen by nobody else here.
+fn perf_in_own_mounts() -> Spawn {
+    Spawn::new("unshare").args(["--mount", "perf"]).env("LC_ALL", "C")
+}
+
+/// The PU on which rulers run: the last, because the first ones have the interrupts of most machines.
+fn last_pu() -> Result<PuId, Failure> {
+    let own = LiveHost::new()?.affinity(own_tid())?;
+    own.iter().last().ok_or_else(|| "no PU may be used".into())
 }
 
 fn table(rows: &[Row]) -> Table {
@@ -157,16 +188,19 @@ fn spread(text: fn(f64) -> String, values: &[f64]) -> String {
 
 /// The goal, and whether the interval keeps it.
 fn goal(row: &Row) -> String {
-    let blocks: Vec<Block> = row
-        .ours
-        .iter()
-        .zip(&row.theirs)
-        .map(|(ours, theirs)| Block::pair(*ours, *theirs))
-        .collect();
+    let pairs = |theirs: &[f64]| -> Vec<Block> {
+        row.ours.iter().zip(theirs).map(|(ours, theirs)| Block::pair(*ours, *theirs)).collect()
+    };
+    let mut blocks = pairs(&row.theirs);
     let (least, most, text) = match row.goal {
         Goal::AtLeast(least) => (least, f64::INFINITY, format!("≥ {least:.2}")),
         Goal::AtMost(most) => (0.0, most, format!("≤ {most:.2}")),
         Goal::Within(least, most) => (least, most, format!("{least:.2} – {most:.2}")),
+        Goal::OursAtMost(most) => {
+            // As a ratio to the bound, which has an interval too.
+            blocks = pairs(&vec![most; row.ours.len()]);
+            (0.0, 1.0, format!("ours ≤ {}", (row.text)(most)))
+        }
         Goal::None => return "–".to_owned(),
     };
     let word = match ratio_interval(&blocks) {
@@ -201,5 +235,9 @@ mod tests {
         check(&[0.97, 1.0, 1.01], Goal::Within(0.95, 1.05), "0.95 – 1.05: reached");
         check(&[0.97], Goal::Within(0.95, 1.05), "0.95 – 1.05: open");
         check(&[2.0, 2.0], Goal::None, "–");
+        check(&[0.1, 0.2], Goal::OursAtMost(0.2), "ours ≤ 0.2: reached");
+        check(&[0.3, 0.4], Goal::OursAtMost(0.2), "ours ≤ 0.2: missed");
+        check(&[0.1, 0.4], Goal::OursAtMost(0.2), "ours ≤ 0.2: open");
+        check(&[], Goal::OursAtMost(0.2), "ours ≤ 0.2: open");
     }
 }

@@ -3,27 +3,30 @@
 //! How stalls are made and what is known of them: [`stalls`]. Ours runs under fifo for 90 % of each
 //! period, which leaves the kernel's safety valve shut. oslat can only spin all the time, and
 //! under fifo would read that valve (50 ms a second) instead of the stalls: it runs at normal
-//! priority, and its row means something on a machine without other work only. For wake-ups the
+//! priority, and its rows mean something on a machine without other work only. For wake-ups the
 //! goal is cyclictest's own difference from itself (A/A) in the same blocks. Both keep all CPUs
 //! awake: else how deep one sleeps, and in a virtual machine for how long its host polls before it
 //! takes the CPU away, decides more than the instrument.
 
+mod oslat;
+mod seen;
 mod stalls;
 
 use pinfold_host::process::{Beat, Spawn, Stdio};
 use pinfold_host::user::StateDir;
-use pinfold_host::{Clock as _, LiveHost, SystemClock};
-use pinfold_model::{CpuSet, Family, Figure, Policy, PuId, Statistic};
+use pinfold_host::{Clock as _, SystemClock};
+use pinfold_model::{CpuSet, Family, Policy, PuId, Statistic};
 use pinfold_probe::anchors::Anchor;
 use pinfold_probe::job::{Job, without_skipped};
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::registry::{self, Settings};
-use pinfold_probe::rulers::RulerPolicy;
+use pinfold_probe::rulers::{Gap, RulerPolicy};
 use pinfold_study::random::Pcg32;
-use pinfold_study::stats::{Block, Direction, median, of_samples, quantile, ratio_interval};
+use pinfold_study::stats::{Block, Direction, of_samples, quantile, ratio_interval};
 
-use self::stalls::Trace;
+use self::seen::Seen;
+use self::stalls::{Stall, Trace};
 use super::{Goal, Measured, Row};
 use crate::scratch::Scratch;
 use crate::{Arguments, Failure};
@@ -69,10 +72,7 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
         anchor.program()?;
     }
     super::perf()?;
-    let host = LiveHost::new()?;
-    let topology = pinfold_topology::discover(&host)?;
-    // The last PU: the first has the interrupts of most machines.
-    let pu = topology.allowed.iter().last().ok_or("there is no PU to measure on")?;
+    let pu = super::last_pu()?;
     let folder = Scratch::on_disk()?;
     let scratch = StateDir::open(&folder.file("anchors"))?;
     let mut bench = Bench {
@@ -100,7 +100,7 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
             Anchor::Cyclictest.name(),
             arguments.seed
         ),
-        rows,
+        table: super::table(&rows),
         notes,
     })
 }
@@ -132,27 +132,19 @@ impl Bench {
         };
         let spin = registry::find("spin-gap").ok_or("there is no spin-gap")?.job(&settings)?;
         let mut ours = Seen::default();
-        let (mut oslat_max, mut oslat_log) = (Vec::new(), Vec::new());
+        let mut theirs = oslat::Runs::default();
         for _ in 0..self.blocks {
             let mut order = [0, 1];
             self.random.shuffle(&mut order);
             for which in order {
                 if which == 0 {
-                    let (figures, log) = self.spin_gap(&spin, length_ms)?;
-                    ours.add(
-                        figures.into_iter().flat_map(|figure| figure.samples).collect(),
-                        &log,
-                    )?;
+                    let (gaps, log) = self.spin_gap(&spin, length_ms)?;
+                    ours.add(&gaps, &log)?;
                 } else {
                     let starts = self.starts(length_ms, OSLAT_AFTER_NS);
                     let injector = stalls::anyhow(self.pu, starts, length_ms * NS_PER_MS)?;
-                    let settings = self.settings(RulerPolicy::Other, RUN_NS);
-                    let place = (&Placement::default(), &self.scratch);
-                    let found = Anchor::Oslat.run(&settings, &[], place)?;
-                    let log = injector.finish()?;
-                    let max = found.readings.iter().find(|one| one.statistic == Statistic::Max);
-                    oslat_max.push(max.ok_or("oslat told no maximum")?.value);
-                    oslat_log.push(log.into_iter().fold(0.0, f64::max));
+                    let found = oslat::run(self.pu, RUN_NS, &self.scratch)?;
+                    theirs.add(&found, &injector.finish()?);
                 }
             }
         }
@@ -166,20 +158,14 @@ impl Bench {
             text: microseconds,
             goal: Goal::Within(0.99, 1.01),
         });
-        rows.push(Row {
-            ruler: format!("oslat itself, longest of stalls of {length_ms} ms"),
-            how: "oslat".to_owned(),
-            anchor: "the log of who made them".to_owned(),
-            ours: oslat_max,
-            theirs: oslat_log,
-            text: microseconds,
-            goal: Goal::None,
-        });
+        notes.push(theirs.note(length_ms));
+        rows.extend(theirs.rows(length_ms));
         Ok(ours)
     }
 
     /// One run of ours with stalls at moments at which it spins.
-    fn spin_gap(&mut self, job: &Job, length_ms: u64) -> Result<(Vec<Figure>, Vec<f64>), Failure> {
+    fn spin_gap(&mut self, job: &Job, length_ms: u64) -> Result<(Vec<Gap>, Vec<Stall>), Failure> {
+        let Job::Ruler(ruler) = job else { return Err("spin-gap is no ruler".into()) };
         let trace = Trace::begin(self.folder.file("trace"), self.pu)?;
         let mut argv = job.argv();
         argv.push("--supervised".to_owned());
@@ -204,7 +190,7 @@ impl Bench {
         }
         let stalled = injector.finish()?;
         let output = reader.join().map_err(|_| "the reader fell over")??;
-        Ok((job.parse(&output)?, trace.stalls_of(&stalled)?))
+        Ok((ruler.gaps(&output)?, trace.stalls_of(&stalled)?))
     }
 
     /// Ours beside cyclictest, and cyclictest beside itself.
@@ -329,51 +315,6 @@ fn longer_than(seen: &[Seen]) -> Option<Row> {
         text: microseconds,
         goal: Goal::Within(0.99, 1.01),
     })
-}
-
-/// What spin-gap saw of the stalls, block by block.
-#[derive(Default)]
-struct Seen {
-    gaps: Vec<f64>,
-    logs: Vec<f64>,
-    injected: usize,
-    within: usize,
-    furthest: f64,
-}
-
-impl Seen {
-    fn add(&mut self, mut samples: Vec<f64>, log: &[f64]) -> Result<(), Failure> {
-        samples.sort_unstable_by(f64::total_cmp);
-        let mut nearest = Vec::new();
-        for truth in log {
-            // Each stall by the gap that is nearest to it in length, which then is taken.
-            let place = samples.partition_point(|gap| gap < truth);
-            let off = |index: &usize| (samples[*index] - truth).abs();
-            let best = [place.wrapping_sub(1), place]
-                .into_iter()
-                .filter(|index| *index < samples.len())
-                .min_by(|one, other| off(one).total_cmp(&off(other)))
-                .ok_or("spin-gap saw fewer gaps than there were stalls")?;
-            let gap = samples.remove(best);
-            let off = (gap / truth - 1.0).abs();
-            self.within += usize::from(off < 0.01);
-            self.furthest = self.furthest.max(off);
-            nearest.push(gap);
-        }
-        self.injected += log.len();
-        self.gaps.push(median(&nearest).ok_or("no stall was seen")?);
-        self.logs.push(median(log).ok_or("no stall was injected")?);
-        Ok(())
-    }
-
-    fn note(&self, length_ms: u64) -> String {
-        format!(
-            "Of {} stalls of {length_ms} ms spin-gap saw {} within 1 % of their length; the furthest was {:.2} % off.",
-            self.injected,
-            self.within,
-            self.furthest * 100.0
-        )
-    }
 }
 
 fn microseconds(ns: f64) -> String {

@@ -6,6 +6,10 @@
 //! a pointer chase in samples of half a second, as multichase takes them.
 
 pub mod area;
+mod likwid;
+mod without;
+
+use std::cell::Cell;
 
 use pinfold_host::process::{self, Spawn};
 use pinfold_host::user;
@@ -20,6 +24,7 @@ use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{median, quantile};
 
 use super::{Goal, Measured, Row};
+use crate::page::Table;
 use crate::scratch::Scratch;
 use crate::{Arguments, Failure};
 
@@ -63,6 +68,8 @@ enum Anchor {
     Plain(Vec<String>),
     /// Another of ours; the best window of each figure that is picked.
     Ours(Instrument),
+    /// Nothing; why stands in its name.
+    None,
 }
 
 /// One command of ours against one of theirs; a row for each figure that is picked.
@@ -85,6 +92,8 @@ struct Bench {
     plain: String,
     likwid: String,
     tsc_hz: f64,
+    /// The shortest and the longest run of likwid-bench that counted (s).
+    likwid_runs: Cell<Option<(f64, f64)>>,
     pu: PuId,
     /// Of both sides: real-time, so that other work does not come between; `None` if refused.
     policy: Option<Policy>,
@@ -100,6 +109,8 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     let mut matches = bandwidth_matches(&bench, (&caches, &widths), WINDOWS);
     matches.extend(stream_matches(&bench, &caches, &widths));
     matches.extend(chase_matches(&bench, &caches, CHASE_WINDOWS));
+    let (alone, lacks) = without::matches(&bench, &caches)?;
+    matches.extend(alone);
     if arguments.quick {
         matches.retain(|one| one.names.iter().any(|name| name.contains("L1d")));
     }
@@ -112,8 +123,8 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
             bench.likwid_version()?,
             arguments.seed
         ),
-        notes: notes(&matches),
-        rows: matches.into_iter().flat_map(rows).collect(),
+        notes: notes(&matches, bench.likwid_runs.get()).into_iter().chain(lacks).collect(),
+        table: table(matches),
     })
 }
 
@@ -148,7 +159,7 @@ pub fn repeat(arguments: &Arguments) -> Result<Measured, Failure> {
             arguments.seed
         ),
         notes: notes_of_runs(&runs),
-        rows: runs.into_iter().flat_map(rows_of_runs).collect(),
+        table: super::table(&runs.into_iter().flat_map(rows_of_runs).collect::<Vec<_>>()),
     })
 }
 
@@ -220,6 +231,10 @@ fn notes_of_runs(runs: &[Runs]) -> Vec<String> {
     ]
 }
 
+fn table(matches: Vec<Match>) -> Table {
+    super::table(&matches.into_iter().flat_map(rows).collect::<Vec<_>>())
+}
+
 fn rows(one: Match) -> Vec<Row> {
     let (how, anchor, text, goal) = (one.how, one.anchor_name, one.text, one.goal);
     one.names
@@ -243,9 +258,10 @@ fn spread(values: &[f64]) -> Option<f64> {
     Some(quantile(runs, 1.0)? / quantile(runs, 0.0)?)
 }
 
-fn notes(matches: &[Match]) -> Vec<String> {
+fn notes(matches: &[Match], likwid_runs: Option<(f64, f64)>) -> Vec<String> {
+    let likwid = likwid_runs.map_or_else(String::new, likwid::remark);
     let mut notes = vec![
-        "Ours is the best window of a run (2 ms, of the chase 4 ms), because noise has one side; likwid-bench gives the mean of a run of some 0.3 s, the plain code the best of its passes or samples of 0.5 s.".to_owned(),
+        format!("Ours is the best window of a run (2 ms, of the chase 4 ms), because noise has one side;{likwid} the plain code gives the best of its passes or samples of 0.5 s."),
         "likwid-bench's rates are computed from its cycles and our rate of the time stamp counter; both sides have blocks of equally many bytes, which all arrays of a kernel share; of each width its best kernel is taken.".to_owned(),
         "The levels are those that sysfs tells; in a virtual machine the hypervisor tells them, and others use the caches too. The area of the L3 is twice the L2, because a program may have only a part of it: see “area”.".to_owned(),
     ];
@@ -262,8 +278,10 @@ fn notes(matches: &[Match]) -> Vec<String> {
             Some(format!("{:.2}", median(&ratios)?))
         })
     ));
-    let spreads =
-        of_all(|[ours, theirs, _]| Some(format!("{:.2} / {:.2}", spread(ours)?, spread(theirs)?)));
+    let spreads = of_all(|[ours, theirs, _]| {
+        let theirs = spread(theirs).map_or("–".to_owned(), |spread| format!("{spread:.2}"));
+        Some(format!("{:.2} / {theirs}", spread(ours)?))
+    });
     if !spreads.is_empty() {
         notes.push(format!(
             "Spread of the first {SPREAD_RUNS} runs, largest over smallest, ours / the anchor's (the goal is at most 1.05 of ours): {spreads}."
@@ -296,7 +314,8 @@ fn levels(caches: &[u64]) -> Vec<(&'static str, u64, u64)> {
         .map(|((level, bytes), (name, volume))| (*name, inside(level, *bytes), volume))
         .collect();
     let last = caches.last().copied().unwrap_or(32 << 20);
-    levels.push(("memory", (8 * last).max(256 << 20), 6_000_000_000));
+    // Four times the last cache, as STREAM asks for.
+    levels.push(("memory", (4 * last).max(256 << 20), 6_000_000_000));
     levels
 }
 
@@ -425,12 +444,12 @@ impl Bench {
             return Err(format!("gcc cannot build the plain code: {}", built.stderr_text()).into());
         }
         let pinload = Pinload::install_in(&scratch.file("bin"))?;
-        let host = pinfold_host::LiveHost::new()?;
-        let own = pinfold_host::Host::affinity(&host, process::own_tid())?;
-        // The last: the first is where a machine has its own work.
-        let pu = own.iter().last().ok_or("there is no PU to run on")?;
+        let pu = super::last_pu()?;
         let policy = Some(POLICY);
-        let mut bench = Self { pinload, plain, likwid, tsc_hz: 0.0, pu, policy, _scratch: scratch };
+        let likwid_runs = Cell::new(None);
+        let tsc_hz = 0.0;
+        let mut bench =
+            Self { pinload, plain, likwid, tsc_hz, likwid_runs, pu, policy, _scratch: scratch };
         let tsc = ["tsc".to_owned()];
         if bench.lines(&bench.plain, &tsc).is_err() {
             bench.policy = None;
@@ -513,8 +532,9 @@ impl Bench {
         let found = match &one.anchor {
             Anchor::Plain(words) => self.lines(&self.plain, words)?,
             Anchor::Likwid { test, bytes, volume } => {
-                vec![self.likwid(test, *bytes, (volume / bytes).max(10))?]
+                vec![self.likwid(test, *bytes, *volume)?]
             }
+            Anchor::None => return Ok(()),
             Anchor::Ours(instrument) => {
                 let found = self.picked(instrument, one)?;
                 found.iter().map(|samples| one.best.of(samples)).collect::<Result<_, _>>()?
@@ -527,21 +547,6 @@ impl Bench {
             values[1].push(value);
         }
         Ok(())
-    }
-
-    /// Bytes per second of a kernel, from its cycles and our rate of the counter.
-    fn likwid(&self, test: &str, bytes: u64, iterations: u64) -> Result<f64, Failure> {
-        let words = ["-t", test, "-w", &format!("N:{bytes}B:1"), "-i", &iterations.to_string()];
-        let text = self.output(&self.likwid, &words.map(str::to_owned))?;
-        let (cycles, moved) =
-            (likwid_value(&text, "Cycles:")?, likwid_value(&text, "Data volume (Byte):")?);
-        Ok(moved / (cycles / self.tsc_hz))
-    }
-
-    fn likwid_version(&self) -> Result<String, Failure> {
-        let text = self.output(&self.likwid, &["-h".to_owned()])?;
-        let version = text.split("Version").nth(1).and_then(|rest| rest.split_whitespace().next());
-        Ok(format!("likwid-bench {}", version.unwrap_or("of an unknown version")))
     }
 
     fn compiler(&self) -> Result<String, Failure> {
@@ -584,26 +589,9 @@ fn first(values: &[f64]) -> Result<f64, Failure> {
     Ok(*values.first().ok_or("the plain code printed nothing")?)
 }
 
-/// The number behind a key of likwid-bench's output.
-fn likwid_value(text: &str, key: &str) -> Result<f64, Failure> {
-    let line = text.lines().find_map(|line| line.strip_prefix(key));
-    let word = line.and_then(|rest| rest.split_whitespace().next());
-    Ok(word.ok_or_else(|| format!("likwid-bench printed no {key:?}"))?.parse()?)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{levels, likwid_value, spread};
-
-    #[test]
-    fn likwid_bench_is_read() {
-        // As version 5.2.2 prints it.
-        let text = "Cycles:\t\t\t2877860336\nCPU Clock:\t\t2596015097\nData volume (Byte):\t68719476736\nMByte/s:\t\t61989.39\n";
-        assert_eq!(likwid_value(text, "Cycles:").unwrap(), 2_877_860_336.0);
-        assert_eq!(likwid_value(text, "Data volume (Byte):").unwrap(), 68_719_476_736.0);
-        let told = likwid_value(text, "Time:").unwrap_err().to_string();
-        assert_eq!(told, "likwid-bench printed no \"Time:\"");
-    }
+    use super::{levels, spread};
 
     #[test]
     fn levels_are_well_inside_the_caches() {
@@ -614,6 +602,8 @@ mod tests {
             sizes,
             [("L1d", 16 << 10), ("L2", 512 << 10), ("L3", 2 << 20), ("memory", 256 << 20)]
         );
+        let large = levels(&[48 << 10, 2 << 20, 480 << 20]);
+        assert_eq!(large.last().map(|(_, bytes, _)| *bytes), Some(1920 << 20));
         assert_eq!(spread(&[1.0, 1.0, 2.0, 1.0, 1.0, 9.0]), Some(2.0));
         assert_eq!(spread(&[1.0]), None);
     }

@@ -2,9 +2,11 @@
 //!
 //! Both sides give the best and the median of twenty windows of about five milliseconds on one PU;
 //! `perf bench` has one mean per run, so a run is a window. A round of its pipes is two steps.
+//! What no instrument of others measures the same way stands alone ([`alone`]).
 
-use pinfold_host::process::{Spawn, own_tid};
-use pinfold_host::{Host as _, LiveHost};
+mod alone;
+
+use pinfold_host::process::Spawn;
 use pinfold_model::{CpuSet, Figure, PuId};
 use pinfold_probe::figures::Instrument;
 use pinfold_probe::loads::Placement;
@@ -14,7 +16,7 @@ use pinfold_probe::speed_rulers::SpeedRuler as _;
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{median, quantile};
 
-use super::{Goal, Measured, Row};
+use super::{Goal, Measured, Row, last_pu, table, version};
 use crate::{Arguments, Failure};
 
 const BLOCKS: u32 = 40;
@@ -41,17 +43,24 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
         }
     }
     duels.sort_unstable_by_key(|duel| duel.name);
+    let mut rows: Vec<Row> = duels.iter().flat_map(Duel::rows).collect();
+    let (more, lacks) = alone::rows(&pinload, pu, blocks.min(alone::BLOCKS))?;
+    rows.extend(more);
     Ok(Measured {
         conditions: format!(
             "PU {pu}; {blocks} blocks of {WINDOWS} windows; {}; seed {}",
             version(&perf)?,
             arguments.seed
         ),
-        rows: duels.iter().flat_map(Duel::rows).collect(),
-        notes: vec![
+        table: table(&rows),
+        notes: [
             "The pipe of perf bench does not place its two processes: both are held on the PU from outside.".to_owned(),
             "hackbench sends many messages without an answer, and sysbench counts primes: neither measures what these rulers do.".to_owned(),
-        ],
+            alone::OTHERS.to_owned(),
+        ]
+        .into_iter()
+        .chain(lacks)
+        .collect(),
     })
 }
 
@@ -154,12 +163,6 @@ fn duels(pu: PuId) -> [Duel; 2] {
     ]
 }
 
-/// The last PU that may be used: the first ones have the host's interrupts.
-fn last_pu() -> Result<PuId, Failure> {
-    let own = LiveHost::new()?.affinity(own_tid())?;
-    own.iter().last().ok_or_else(|| "no PU may be used".into())
-}
-
 fn duration_ns() -> u64 {
     u64::from(WINDOWS) * WINDOW_US * 1_000
 }
@@ -185,11 +188,6 @@ fn usecs_per_op(text: &str) -> Result<f64, Failure> {
     let line = text.lines().find(|line| line.trim_end().ends_with("usecs/op"));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
     number.ok_or_else(|| format!("perf bench printed no usecs/op: {}", text.trim()).into())
-}
-
-fn version(perf: &str) -> Result<String, Failure> {
-    let output = Spawn::new(perf).args(["--version"]).capture(MINUTE_NS)?;
-    Ok(output.stdout_text().trim().to_owned())
 }
 
 #[cfg(test)]

@@ -10,12 +10,13 @@
 
 use std::thread::JoinHandle;
 
-use pinfold_host::process::{self, Child, Signaled, Spawn, Stdio};
+use pinfold_host::process::{self, Child, Signaled, Stdio};
 use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, paths};
 use pinfold_model::{CpuSet, Policy, PuId, Tid};
 
 use super::NS_PER_MS;
 use crate::Failure;
+use crate::rulers::perf_in_own_mounts;
 
 const HIGHEST: u8 = 99;
 const NAME: &str = "injector";
@@ -61,6 +62,15 @@ pub fn anyhow(pu: PuId, starts: Vec<u64>, length_ns: u64) -> Result<Injector<Vec
 pub struct Stalled {
     thread: Tid,
     due: Vec<u64>,
+}
+
+/// A stall that took a thread away.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stall {
+    /// For when its timer was set, by the monotonic clock (ns).
+    pub due: f64,
+    /// From then until the thread had its PU again (ns).
+    pub length: f64,
 }
 
 /// Stalls a process's thread of this policy, only at moments at which it runs: a stall while it
@@ -144,7 +154,7 @@ pub struct Trace {
 impl Trace {
     /// Begins to trace into a file.
     pub fn begin(file: String, pu: PuId) -> Result<Self, Failure> {
-        let perf = in_own_mounts()
+        let perf = perf_in_own_mounts()
             .args(["record", "-q", "-k", "CLOCK_MONOTONIC", "-m", "4M", "-C", &pu.to_string()])
             .args(["-e", INTERRUPT, "-e", SWITCH, "-o", &file])
             .die_with_parent(true)
@@ -154,8 +164,8 @@ impl Trace {
         Ok(Self { perf, file })
     }
 
-    /// Ends, and gives how long each of these stalls took its thread away (ns).
-    pub fn stalls_of(self, stalled: &Stalled) -> Result<Vec<f64>, Failure> {
+    /// Ends, and gives those of these stalls that took their thread away.
+    pub fn stalls_of(self, stalled: &Stalled) -> Result<Vec<Stall>, Failure> {
         let stalls = stalls_in(&self.end()?, stalled);
         match stalls.is_empty() {
             true => Err("perf traced no stall".into()),
@@ -168,7 +178,7 @@ impl Trace {
         if self.perf.wait_for(&SystemClock, PERF_ENDS_NS)?.is_none() {
             return Err("perf record did not end".into());
         }
-        let output = in_own_mounts()
+        let output = perf_in_own_mounts()
             .args(["script", "--ns", "-F", "time,event,trace", "-i", &self.file])
             .capture(PERF_ENDS_NS)?;
         if !output.status.success() {
@@ -180,11 +190,6 @@ impl Trace {
             false => Ok(events),
         }
     }
-}
-
-/// perf mounts the trace file system where it is not mounted: seen by nobody else here.
-fn in_own_mounts() -> Spawn {
-    Spawn::new("unshare").args(["--mount", "perf"]).env("LC_ALL", "C")
 }
 
 /// What the kernel told at a time of its monotonic clock (ns).
@@ -205,7 +210,7 @@ fn events_in(text: &str) -> Result<Vec<Event>, Failure> {
 }
 
 /// From when a stall was due until the thread has its PU again, of those that took it away.
-fn stalls_in(events: &[Event], stalled: &Stalled) -> Vec<f64> {
+fn stalls_in(events: &[Event], stalled: &Stalled) -> Vec<Stall> {
     let next = format!("next_comm={NAME} ");
     let left = format!("prev_pid={} ", stalled.thread);
     let back = format!("next_pid={} ", stalled.thread);
@@ -216,9 +221,9 @@ fn stalls_in(events: &[Event], stalled: &Stalled) -> Vec<f64> {
             let mut due = stalled.due.iter().map(|due| *due as f64);
             away = due.rfind(|due| (at - LATEST_NS..*at).contains(due));
         } else if what.contains(&back)
-            && let Some(since) = away.take()
+            && let Some(due) = away.take()
         {
-            stalls.push(at - since);
+            stalls.push(Stall { due, length: at - due });
         }
     }
     stalls
@@ -277,7 +282,8 @@ mod tests {
         let due = vec![62_300_000_000, 62_333_437_000, 62_335_000_000];
         let of = |thread| stalls_in(&events, &Stalled { thread: Tid(thread), due: due.clone() });
         let stalls = of(10);
-        assert!(stalls.len() == 1 && (stalls[0] - 1_158_094.0).abs() < 1.0, "{stalls:?}");
+        assert!(stalls.len() == 1 && (stalls[0].length - 1_158_094.0).abs() < 1.0, "{stalls:?}");
+        assert!((stalls[0].due - 62_333_437_000.0).abs() < 1.0, "{stalls:?}");
         assert!(of(8).is_empty(), "nobody stalls the injector");
         let missed = Stalled { thread: Tid(10), due: vec![62_300_000_000] };
         assert!(stalls_in(&events, &missed).is_empty(), "that timer was long over");

@@ -4,6 +4,7 @@
 //! hypervisor tells it: what a program gets shows in its own loads only. With huge pages few of
 //! them miss the TLB, so that they tell of the cache alone.
 
+use pinfold_host::{Host as _, LiveHost, paths};
 use pinfold_probe::figures::Instrument;
 use pinfold_probe::memory::{Chase, Order, Pages, Place, Sizes};
 use pinfold_study::random::Pcg32;
@@ -18,7 +19,7 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     let bench = Bench::new()?;
     let caches = bench.caches()?;
     let last = *caches.last().ok_or("pinload told no caches")?;
-    let areas = areas(&caches, last);
+    let (areas, too_large) = areas(&caches, available_bytes()?);
     let mut matches: Vec<Match> =
         areas.iter().flat_map(|bytes| matches_of(&bench, *bytes)).collect();
     if arguments.quick {
@@ -31,6 +32,12 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     let mut notes = vec![
         "Ours is the best window of 4 ms of a run of 1 s, the plain code's the best of its samples of 0.5 s.".to_owned(),
     ];
+    notes.extend(too_large.map(|bytes| {
+        format!(
+            "The largest area would be twice the last cache, {} MiB, for which there is too little free memory here.",
+            bytes >> 20
+        )
+    }));
     notes.extend(held(&areas, &huge).map(|(bytes, limit)| {
         format!(
             "From huge pages, where the TLB is hardly in it, a load takes less than {limit:.0} ns, the geometric mean of its times from the smallest and the largest area, up to {} MiB: so much of the last-level cache, of which sysfs tells {} MiB, a program on this PU has while others use it too.",
@@ -40,17 +47,32 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     }));
     Ok(Measured {
         conditions: format!("{}; {rounds} blocks, seed {}", bench.conditions()?, arguments.seed),
-        rows: matches.into_iter().flat_map(super::rows).collect(),
+        table: super::table(matches),
         notes,
     })
 }
 
-/// From the last cache but one to twice the last, each twice the one before.
-fn areas(caches: &[u64], last: u64) -> Vec<u64> {
+/// From the last cache but one, each twice the one before, and at the end twice the last cache,
+/// which need not be such a multiple. What does not fit into memory is left out; the second is the
+/// largest area if that is left out.
+fn areas(caches: &[u64], available: u64) -> (Vec<u64>, Option<u64>) {
+    let last = caches.last().copied().unwrap_or(0);
     let first = caches.iter().rev().nth(1).copied().unwrap_or(last / 2);
-    std::iter::successors(Some(first), |bytes| Some(bytes * 2))
-        .take_while(|bytes| *bytes <= 2 * last)
-        .collect()
+    let most = 2 * last;
+    // The plain code has its order beside the area, an eighth of it; the rest is left to others.
+    let fits = |bytes: &u64| bytes * 2 <= available;
+    let areas = std::iter::successors(Some(first), |bytes| Some(bytes * 2))
+        .take_while(|bytes| *bytes < most)
+        .chain([most]);
+    (areas.filter(fits).collect(), (!fits(&most)).then_some(most))
+}
+
+/// Memory that may be taken without swapping.
+fn available_bytes() -> Result<u64, Failure> {
+    let text = LiveHost::new()?.read_text(&paths::meminfo())?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    Ok(kib.ok_or("the kernel tells no MemAvailable")? * 1024)
 }
 
 fn matches_of(bench: &Bench, bytes: u64) -> [Match; 2] {
@@ -103,8 +125,13 @@ mod tests {
 
     #[test]
     fn areas_reach_from_the_private_cache_to_twice_the_shared_one() {
-        assert_eq!(areas(&[32, 1024, 4096], 4096), [1024, 2048, 4096, 8192]);
-        assert_eq!(areas(&[64], 64), [32, 64, 128]);
+        let all = |caches: &[u64]| areas(caches, u64::MAX).0;
+        assert_eq!(all(&[32, 1024, 4096]), [1024, 2048, 4096, 8192]);
+        assert_eq!(all(&[64]), [32, 64, 128]);
+        // 512 is not twice the last cache.
+        assert_eq!(all(&[2, 480]), [2, 4, 8, 16, 32, 64, 128, 256, 512, 960]);
+        assert_eq!(areas(&[32, 64], 256), (vec![32, 64, 128], None));
+        assert_eq!(areas(&[32, 64], 255), (vec![32, 64], Some(128)));
     }
 
     #[test]

@@ -1,0 +1,249 @@
+//! Exits: the table beside a micro-guest that makes a known number of them, its cost, and
+//! `perf kvm stat record` watching the same run.
+//!
+//! Which exits can be seen at all is the machine's: where `kvm_exit` does not fire (level B) those
+//! that KVM answers itself are in nobody's table, neither ours nor perf's, and their rows say so.
+//! The laboratory counts them at level A inside nested KVM, in its case of exits.
+
+use pinfold_host::process::{Signaled, Stdio, own_tid};
+use pinfold_host::{Clock as _, LiveHost, MicroGuest, Ran, SystemClock, Work, paths, proc_stat};
+use pinfold_model::{TaskId, Tid};
+use pinfold_probe::exits::cost::{self, MicroRunner};
+use pinfold_probe::exits::known::{Expected, WORK, expected};
+use pinfold_probe::exits::{ExitsError, Level, Look, VIRT_DISTRIBUTOR, VcpuThread, Watch};
+
+use super::{Goal, Measured, Row, perf_in_own_mounts, table};
+use crate::page::thousands;
+use crate::scratch::Scratch;
+use crate::{Arguments, Failure};
+
+const BLOCKS: u32 = 8;
+/// Of an event (ns).
+const MOST_NS: f64 = 200.0;
+/// From the start of perf until its events are on.
+const PERF_STARTS_NS: u64 = 1_000_000_000;
+const PERF_ENDS_NS: u64 = 20_000_000_000;
+/// Runs under perf, of which the quickest counts; as many exits in each as when ours costs.
+const RUNS: u32 = 10;
+const HOW: &str = "pinfold exits --micro-guest";
+
+/// A vCPU of this thread.
+struct Here(MicroGuest);
+
+impl MicroRunner for Here {
+    fn thread(&self) -> Tid {
+        own_tid()
+    }
+
+    fn run(&mut self, work: Work) -> Result<Ran, ExitsError> {
+        Ok(self.0.run(work)?)
+    }
+}
+
+/// What a block found.
+struct Block {
+    level: Level,
+    expected: Vec<Expected>,
+    exits: u64,
+    cost: cost::Cost,
+    perf: Perf,
+}
+
+/// What perf told of the same run.
+struct Perf {
+    exits: u64,
+    /// What it cost beyond a run that nobody watched (ns of CPU time for each exit).
+    per_exit_ns: f64,
+}
+
+/// Measures the rows.
+pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
+    super::perf()?;
+    let host = LiveHost::new()?;
+    let scratch = Scratch::on_disk()?;
+    let mut guest = Here(MicroGuest::new()?);
+    guest.run(Work::default())?;
+    let count = arguments.rounds.unwrap_or(BLOCKS);
+    let blocks: Vec<Block> = (0..count)
+        .map(|_| block(&host, &mut guest, &scratch.file("kvm")))
+        .collect::<Result<_, Failure>>()?;
+    let level = blocks.first().ok_or("--rounds: 0 blocks measure nothing")?.level;
+    let mut rows = counts(&blocks);
+    rows.extend(costs(&blocks));
+    rows.push(beside_perf(&blocks));
+    let events = blocks.first().map_or(0.0, |block| block.cost.events_per_exit);
+    Ok(Measured {
+        conditions: format!("level {} ({}); {count} blocks", level.letter(), level.meaning()),
+        table: table(&rows),
+        notes: vec![format!(
+            "CPU time of a vCPU's thread with and without being watched, in {} pairs of {} runs of port writes in each block, of which the quickest counts; an exit has {events:.1} events here.",
+            blocks.first().map_or(0, |block| block.cost.pairs),
+            blocks.first().map_or(0, |block| block.cost.runs),
+        )],
+    })
+}
+
+fn block(host: &LiveHost, guest: &mut Here, file: &str) -> Result<Block, Failure> {
+    let threads = [VcpuThread { vcpu: 0, task: own_task(host)? }];
+    let look = Look::begin(host, &threads)?;
+    guest.run(WORK)?;
+    let source = look.fired()?.ok_or("no event of KVM fires here, so exits cannot be watched")?;
+    drop(look);
+    let mut perf = perf_in_own_mounts()
+        .args(["kvm", "stat", "record", "-p", &own_tid().to_string(), "-o", file])
+        .die_with_parent(true)
+        .stdin(Stdio::Null)
+        .stdout(Stdio::Null)
+        .stderr(Stdio::Null)
+        .start()?;
+    SystemClock.sleep_ns(PERF_STARTS_NS);
+    let watch = Watch::begin(host, &SystemClock, (source, VIRT_DISTRIBUTOR), &threads)?;
+    guest.run(WORK)?;
+    let found = watch.finish(host, &SystemClock)?;
+    end(&mut perf)?;
+    let exits = recorded(file)?;
+    let cost = cost::measure(host, &SystemClock, source, guest)?;
+    let per_exit_ns = under_perf(guest, cost.exits, file)? - cost.unwatched_ns;
+    Ok(Block {
+        level: found.level,
+        expected: expected(&found),
+        exits: found.total.exits(),
+        cost,
+        perf: Perf { exits, per_exit_ns },
+    })
+}
+
+fn own_task(host: &LiveHost) -> Result<TaskId, Failure> {
+    let stat = proc_stat::of(host, own_tid())?;
+    Ok(stat.ok_or_else(|| format!("{} is not there", paths::process_stat(own_tid())))?.task())
+}
+
+fn end(perf: &mut pinfold_host::process::Child) -> Result<(), Failure> {
+    perf.signal(Signaled::Interrupt)?;
+    match perf.wait_for(&SystemClock, PERF_ENDS_NS)? {
+        Some(_) => Ok(()),
+        None => Err("perf kvm stat record did not end".into()),
+    }
+}
+
+/// CPU time of an exit while perf records (ns), of the quickest run.
+fn under_perf(guest: &mut Here, exits: u32, file: &str) -> Result<f64, Failure> {
+    let mut perf = perf_in_own_mounts()
+        .args(["kvm", "stat", "record", "-p", &own_tid().to_string(), "-o", file])
+        .die_with_parent(true)
+        .stdin(Stdio::Null)
+        .stdout(Stdio::Null)
+        .stderr(Stdio::Null)
+        .start()?;
+    SystemClock.sleep_ns(PERF_STARTS_NS);
+    let mut least = u64::MAX;
+    for _ in 0..RUNS {
+        least = least.min(guest.run(Work { out: exits, ..Work::default() })?.cpu_ns);
+    }
+    end(&mut perf)?;
+    Ok(least as f64 / f64::from(exits))
+}
+
+/// Exits in what perf recorded.
+fn recorded(file: &str) -> Result<u64, Failure> {
+    let output = perf_in_own_mounts()
+        .args(["kvm", "-i", file, "stat", "report", "--event=vmexit"])
+        .capture(PERF_ENDS_NS)?;
+    let text = format!("{}{}", output.stdout_text(), output.stderr_text());
+    total(&text)
+        .ok_or_else(|| format!("perf kvm stat report tells no total: {}", text.trim()).into())
+}
+
+fn total(text: &str) -> Option<u64> {
+    let rest = text.split("Total Samples:").nth(1)?;
+    rest.split(',').next()?.trim().parse().ok()
+}
+
+/// One row for each kind that the guest makes.
+fn counts(blocks: &[Block]) -> Vec<Row> {
+    let kinds = blocks.first().map_or(0, |block| block.expected.len());
+    let row = |kind: usize| {
+        let of_kind = || blocks.iter().filter_map(|block| block.expected.get(kind));
+        let first = of_kind().next()?;
+        let ours: Vec<f64> = of_kind().filter_map(|one| Some(one.counted? as f64)).collect();
+        let is_seen = !ours.is_empty();
+        let anchor = match is_seen {
+            true => "what the guest makes".to_owned(),
+            false => format!(
+                "not counted here, by nobody: KVM answers it itself and kvm_exit does not fire; the laboratory counts {} of {} at level A",
+                first.expected, first.expected
+            ),
+        };
+        Some(Row {
+            ruler: format!("exits: {}", first.what),
+            how: HOW.to_owned(),
+            anchor,
+            theirs: of_kind().filter(|_| is_seen).map(|one| one.expected as f64).collect(),
+            ours,
+            text: thousands,
+            goal: if is_seen { Goal::Within(1.0, 1.0) } else { Goal::None },
+        })
+    };
+    (0..kinds).filter_map(row).collect()
+}
+
+/// Cost of an event and of an exit.
+fn costs(blocks: &[Block]) -> [Row; 2] {
+    let fires = blocks.iter().any(|block| block.perf.exits > 0);
+    let row = |what: &str, ours: fn(&Block) -> f64| Row {
+        ruler: format!("exits: CPU time of {what}"),
+        how: HOW.to_owned(),
+        anchor: "none, because perf kvm stat record has other events".to_owned(),
+        ours: blocks.iter().map(ours).collect(),
+        theirs: Vec::new(),
+        text: nanoseconds,
+        goal: Goal::OursAtMost(MOST_NS),
+    };
+    let per_exit = row("an exit", |block| block.cost.per_exit_ns.median);
+    let theirs = blocks.iter().map(|block| block.perf.per_exit_ns);
+    [
+        row("an event", |block| block.cost.per_event_ns.median),
+        Row {
+            anchor: if fires { "perf kvm stat record".to_owned() } else { silent() },
+            theirs: theirs.filter(|_| fires).collect(),
+            goal: Goal::None,
+            ..per_exit
+        },
+    ]
+}
+
+/// All exits of the run that both watched.
+fn beside_perf(blocks: &[Block]) -> Row {
+    let fires = blocks.iter().any(|block| block.perf.exits > 0);
+    let theirs = blocks.iter().map(|block| block.perf.exits as f64);
+    Row {
+        ruler: "exits: all of the same run".to_owned(),
+        how: HOW.to_owned(),
+        anchor: if fires { "perf kvm stat record".to_owned() } else { silent() },
+        ours: blocks.iter().map(|block| block.exits as f64).collect(),
+        theirs: theirs.filter(|_| fires).collect(),
+        text: thousands,
+        goal: if fires { Goal::Within(1.0, 1.0) } else { Goal::None },
+    }
+}
+
+fn silent() -> String {
+    "perf kvm stat record ran beside it and recorded nothing, because it needs kvm_exit, which does not fire here".to_owned()
+}
+
+fn nanoseconds(ns: f64) -> String {
+    format!("{ns:.0} ns")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::total;
+
+    #[test]
+    fn the_total_of_perf_is_found() {
+        // As perf 6.1 prints it.
+        let text = "             VM-EXIT    Samples  Samples%     Time%\n\n\nTotal Samples:2200, Total events handled time:0.00us.\n";
+        assert_eq!(total(text), Some(2_200));
+        assert_eq!(total("no data"), None);
+    }
+}

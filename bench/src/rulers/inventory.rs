@@ -1,0 +1,154 @@
+//! Every ruler there is: what it measures, what it is held against, and where its rows are.
+//!
+//! What a ruler measures is the registry's own word, so that none can be forgotten: a probe that
+//! has no entry here is a test's failure.
+
+use pinfold_probe::counters;
+use pinfold_probe::registry::PROBES;
+
+use super::Measured;
+use crate::page::Table;
+use crate::{Arguments, Failure};
+
+/// What a ruler is held against, and in which groups.
+struct Entry {
+    ruler: &'static str,
+    anchor: &'static str,
+    groups: &'static [&'static str],
+}
+
+const NOT_PUBLISHED: &str = "none, because Buchert 2011 published no programs: it compares machines and guests, with the same work on both";
+const OWN_WORK: &str = "none, because nobody else runs its work: it compares machines and guests, with the same work on both";
+
+const fn entry(
+    ruler: &'static str,
+    anchor: &'static str,
+    groups: &'static [&'static str],
+) -> Entry {
+    Entry { ruler, anchor, groups }
+}
+
+/// Those that `pinfold measure` takes.
+const MEASURED: &[Entry] = &[
+    entry("spin-gap", "stalls of known length, timed by the kernel's trace; oslat", &["latency"]),
+    entry("wakeup", "cyclictest", &["latency"]),
+    entry("io", "fio", &["io"]),
+    entry("compute", OWN_WORK, &[]),
+    entry(
+        "bandwidth",
+        "likwid-bench; for parts of lines and memset none, with why",
+        &["memory", "repeat"],
+    ),
+    entry("stream-variant", "plain loops by gcc -O3, likwid-bench", &["memory"]),
+    entry(
+        "chase",
+        "plain chase as multichase's; for latency under load none, with why",
+        &["memory", "area", "repeat"],
+    ),
+    entry("loop64", "none, because Kuehn and Baum published no program", &["memory"]),
+    entry(
+        "context-switch",
+        "perf bench sched pipe; for more processes and for two PUs none, with why",
+        &["os"],
+    ),
+    entry("ipc-bandwidth", "none, with why in the rows", &["os"]),
+    entry(
+        "os-latency",
+        "perf bench syscall basic; for all but one operation none, with why",
+        &["os"],
+    ),
+    entry("intmix", OWN_WORK, &[]),
+    entry(
+        "parallel",
+        "none, because nobody else runs these programs: their results are proven by checksums",
+        &[],
+    ),
+    entry("micro-cpu", NOT_PUBLISHED, &[]),
+    entry("micro-udp", NOT_PUBLISHED, &[]),
+    entry("micro-sleep", NOT_PUBLISHED, &[]),
+    entry("micro-memory", NOT_PUBLISHED, &[]),
+    entry("micro-processes", NOT_PUBLISHED, &[]),
+    entry("micro-threads", NOT_PUBLISHED, &[]),
+];
+
+/// Those that look at a workload from outside, and what they measure.
+const FROM_OUTSIDE: &[(Entry, &str)] = &[
+    (
+        entry("exits", "the micro-guest's known number of exits; perf kvm stat record", &["exits"]),
+        "exits of a guest by type: count and time",
+    ),
+    (
+        entry(counters::PROBE, "perf stat", &["counters"]),
+        "migrations, switches, page faults, cycles, misses of each role's threads",
+    ),
+    (
+        entry(
+            "sched",
+            "none, because perf sched writes every event to a buffer and knows no roles; its tests hold it against known waits",
+            &[],
+        ),
+        "how long runnable threads of each role waited, and who ran instead",
+    ),
+    (
+        entry(
+            "locks",
+            "none, because perf lock and perf trace tell no time by lock address and call site; its tests hold it against a known number of calls",
+            &[],
+        ),
+        "futex calls and time by lock and call site",
+    ),
+];
+
+/// The table.
+pub fn run(_: &Arguments) -> Result<Measured, Failure> {
+    let registered = PROBES.iter().map(|probe| (of(probe.name), probe.name, probe.what));
+    let outside = FROM_OUTSIDE.iter().map(|(entry, what)| (Some(entry), entry.ruler, *what));
+    let row = |(entry, name, what): (Option<&Entry>, &str, &str)| {
+        let entry = entry.ok_or_else(|| format!("the ruler {name} is not in the inventory"))?;
+        let rows = match entry.groups {
+            [] => "–".to_owned(),
+            groups => groups.iter().map(|one| format!("“{one}”")).collect::<Vec<_>>().join(", "),
+        };
+        Ok(vec![name.to_owned(), what.to_owned(), entry.anchor.to_owned(), rows])
+    };
+    let rows = registered.chain(outside).map(row).collect::<Result<_, Failure>>()?;
+    let head = ["ruler", "what it measures", "anchor", "rows"].map(str::to_owned).to_vec();
+    Ok(Measured {
+        conditions: "nothing is measured for this table".to_owned(),
+        table: Table { head, rows },
+        notes: Vec::new(),
+    })
+}
+
+fn of(name: &str) -> Option<&'static Entry> {
+    MEASURED.iter().find(|entry| entry.ruler == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Entry, FROM_OUTSIDE, MEASURED, PROBES, of};
+    use crate::rulers::GROUPS;
+
+    #[test]
+    fn every_ruler_has_its_entry() {
+        for probe in PROBES {
+            let entry = of(probe.name).unwrap_or_else(|| panic!("{} is missing", probe.name));
+            let has_anchor = !entry.anchor.starts_with("none, ");
+            assert!(has_anchor || probe.anchors.is_empty(), "{} has anchors", probe.name);
+        }
+        let outside = FROM_OUTSIDE.iter().map(|(entry, _)| entry);
+        let all: Vec<&Entry> = MEASURED.iter().chain(outside).collect();
+        assert_eq!(MEASURED.len(), PROBES.len(), "no entry of a ruler that is gone, none twice");
+        for entry in &all {
+            for group in entry.groups {
+                let is_known = GROUPS.iter().any(|(name, ..)| name == group);
+                assert!(is_known, "{}: there is no group {group}", entry.ruler);
+            }
+            let stands_alone = entry.anchor.starts_with("none, because ");
+            assert!(stands_alone || !entry.groups.is_empty(), "{} has no row", entry.ruler);
+        }
+        for (name, ..) in GROUPS.iter().filter(|(name, ..)| *name != "inventory") {
+            assert!(all.iter().any(|entry| entry.groups.contains(name)), "{name} is of no ruler");
+        }
+    }
+}
