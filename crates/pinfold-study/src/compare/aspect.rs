@@ -144,7 +144,7 @@ impl Both {
         };
         let raised = (raise(&seen.0), raise(&seen.1));
         let is_raised = raised != seen;
-        let unequal = pairs().find(|(a, b)| !alike(a.observed_ns, b.observed_ns));
+        let unequal = pairs().find(|(a, b)| !alike(a.looked(is_gap), b.looked(is_gap)));
         // Shares do not grow with the time, but the shorter look misses what is rare more often.
         let unequal = unequal
             .filter(|_| one.family == Family::Tail && (aspect.is_longest() || is_raised))
@@ -159,11 +159,22 @@ impl Both {
     }
 }
 
-fn alike(one: u64, other: u64) -> bool {
-    one.abs_diff(other) as f64 <= ALIKE * one.max(other) as f64
+/// True if two times of looking, each from the least to the most that it can have been meant to
+/// be, may be the same.
+fn alike(one: (f64, f64), other: (f64, f64)) -> bool {
+    let reach = |(_, most): (f64, f64)| most * (1.0 + ALIKE);
+    one.0 <= reach(other) && other.0 <= reach(one)
 }
 
 impl Merged {
+    /// How long it was meant to be looked: a spin that ends within a gap lasts as long as that,
+    /// so the gaps may be why one side was looked at for longer.
+    fn looked(&self, is_gap: bool) -> (f64, f64) {
+        let most = self.observed_ns as f64;
+        let taken: f64 = if is_gap { self.samples.iter().sum() } else { 0.0 };
+        (most - taken, most)
+    }
+
     fn value(&self, aspect: Aspect, direction: Direction) -> Option<f64> {
         match aspect {
             Aspect::Of(statistic) => of_samples(&self.samples, statistic, direction),

@@ -174,6 +174,11 @@ fn unequal_times_of_looking_give_the_longest_no_verdict() {
     };
     assert_eq!(row(&compare(&tail(1), &tail(60)), max).outcome, unequal);
     assert!(matches!(row(&compare(&tail(60), &tail(61)), max).outcome, Outcome::Verdict(_)));
+    // A crowded spin lasts longer by what it was late: as long was asked of both.
+    let mut crowded = gaps(&[300e6, 200e6], 1);
+    crowded.iter_mut().flatten().for_each(|figure| figure.duration_ns += 400_000_000);
+    let found = compare(&gaps(&[], 1), &crowded);
+    assert!(found.rows.iter().all(|row| row.outcome == Outcome::Verdict(Verdict::Better)));
 }
 
 #[test]
