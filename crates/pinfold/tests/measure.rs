@@ -315,13 +315,15 @@ fn io_is_read_and_flagged_where_the_page_cache_cannot_be_passed() {
         return;
     }
     // In a mount namespace of its own; ramfs refuses O_DIRECT.
-    let script = "mount -t ramfs none \"$XDG_CACHE_HOME\" || exit 77; exec \"$@\"";
-    let cache = home.file("cache");
-    user::make_dirs(&cache).expect("a folder");
+    let (folder, file) = (home.file("ram"), home.file("ram/blocks"));
+    user::make_dirs(&folder).expect("a folder");
+    let script = format!(
+        "mount -t ramfs none {folder} || exit 77; head -c 1048576 /dev/urandom > {file}; exec \"$@\""
+    );
     let run = |more: &[&str]| {
-        let words = ["-m", "sh", "-c", script, "sh", PINFOLD, "measure", "io", "--seconds", "0.1"];
-        let spawn = Spawn::new("unshare").args([&words[..], more].concat());
-        spawn.env("XDG_CACHE_HOME", &cache).capture(PATIENCE_NS).expect("runs")
+        let words = ["-m", "sh", "-c", &script, "sh", PINFOLD, "measure", "io", "--file", &file];
+        let spawn = Spawn::new("unshare").args([&words[..], &["--seconds", "0.1"], more].concat());
+        spawn.env("XDG_CACHE_HOME", &home.file("cache")).capture(PATIENCE_NS).expect("runs")
     };
     let output = run(&[]);
     if output.status.code() == Some(77) {
