@@ -22,6 +22,7 @@ use pinfold_host::{HostError, process::Output};
 use pinfold_model::{CpuSet, Figure, Policy, PuId, Statistic};
 
 use crate::loads::Placement;
+use crate::os::Switch;
 use crate::registry::Settings;
 use crate::rulers::{IoTarget, RulerPolicy};
 
@@ -238,10 +239,14 @@ impl Anchor {
         process::find_program(self.name()).ok_or(AnchorError::NotInstalled(self))
     }
 
-    /// The settings under which ours measures what the anchor does.
+    /// The settings under which our probe measures what the anchor does.
     #[must_use]
-    pub fn settings_for_ours(self, settings: &Settings) -> Settings {
+    pub fn settings_for_ours(self, probe: &str, settings: &Settings) -> Settings {
         let mut settings = settings.clone();
+        if probe == "context-switch" && settings.more.is_empty() {
+            // The one ring that it has.
+            settings.more = Switch::new(&[2], &[0], settings.duration_ns).rings();
+        }
         if self == Anchor::Oslat {
             // The rulers refuse 100 % under a real-time policy.
             let is_fifo = matches!(settings.policy, RulerPolicy::Fifo(_));

@@ -64,10 +64,17 @@ impl Switch {
         }
     }
 
-    /// The scaling plot: 2 to 96 processes with 0, 4 and 16 KiB.
+    /// The scaling plot: 2 to 96 processes with 0 and 4 KiB.
     #[must_use]
     pub fn scaling(duration_ns: u64) -> Self {
-        Self::new(&[2, 4, 8, 16, 24, 32, 48, 64, 96], &[0, 4, 16], duration_ns)
+        Self::new(&[2, 4, 8, 16, 24, 32, 64, 96], &[0, 4], duration_ns)
+    }
+
+    /// The words that name its rings.
+    #[must_use]
+    pub fn rings(&self) -> Vec<String> {
+        let (processes, kib) = (list(&self.processes), list(&self.kib));
+        arguments(&[("--processes", Some(processes)), ("--kib", Some(kib))])
     }
 
     /// What runs it.

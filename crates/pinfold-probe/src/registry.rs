@@ -12,6 +12,7 @@ use pinfold_model::{CpuSet, Family, GAP_FLOOR_NS, Unit};
 use crate::anchors::Anchor;
 use crate::figures::Instrument;
 use crate::job::Job;
+use crate::os::Switch;
 use crate::rulers::{Cpus, Disk, IoTarget, Kind, Ruler, RulerPolicy, seconds};
 use crate::speed_rulers::{Amount, Micro, MicroKind};
 
@@ -26,6 +27,15 @@ pub enum Picture {
     Bars,
     /// Each sample in the order in which it was taken.
     OverTime,
+    /// A line for each value of one label over the numbers of another.
+    Lines {
+        /// The label whose numbers are the axis.
+        x: &'static str,
+        /// The label that each line has a value of.
+        series: &'static str,
+        /// Of the figures with this label.
+        of: (&'static str, &'static str),
+    },
 }
 
 /// What is asked of a probe.
@@ -101,6 +111,8 @@ enum Wants {
     OneCpu(&'static str),
     /// `--policy`.
     Policy,
+    /// The rings of the scaling plot, unless the user has words of his own.
+    Rings,
 }
 
 const SECOND: u64 = 1_000_000_000;
@@ -188,9 +200,12 @@ pub static PROBES: &[Probe] = &[
         what: "a token through rings of 2 to 96 processes of 0 and 4 KiB",
         unit: Unit::Nanoseconds,
         family: Family::Capacity,
-        picture: Picture::Bars,
+        picture: Picture::Lines { x: "processes", series: "kib", of: ("part", "net") },
         anchors: &[Anchor::Perf, Anchor::StressNg],
-        make: Make::Instrument("switch", &[Wants::Seconds, Wants::Cpus, Wants::Policy]),
+        make: Make::Instrument(
+            "switch",
+            &[Wants::Rings, Wants::Seconds, Wants::Cpus, Wants::Policy],
+        ),
     },
     Probe {
         name: "ipc-bandwidth",
@@ -378,4 +393,8 @@ impl Wants {
         };
         vec![name.to_owned(), value]
     }
+            Wants::Rings if settings.more.is_empty() => {
+                return Switch::scaling(settings.duration_ns).rings();
+            }
+            Wants::Rings => return Vec::new(),
 }

@@ -8,9 +8,13 @@
 //!          min        50         90         99  max
 //! ```
 
+mod lines;
+
 use pinfold_model::Unit;
 
 use crate::format;
+
+pub use lines::lines;
 
 /// Lines of a picture, without its axis.
 const ROWS: usize = 8;

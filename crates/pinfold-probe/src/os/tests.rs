@@ -30,7 +30,7 @@ fn arguments_of_the_rings() {
     assert!(switch.instrument().arguments.contains(&"unique".to_owned()));
     let plot = Switch::scaling(1);
     assert_eq!((plot.processes.first(), plot.processes.last()), (Some(&2), Some(&96)));
-    assert_eq!(plot.instrument().duration_ns, 54);
+    assert_eq!(plot.instrument().duration_ns, 32);
 }
 
 #[test]

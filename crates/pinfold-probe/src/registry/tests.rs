@@ -68,3 +68,9 @@ fn an_instrument_gets_the_options_that_it_has() {
     check("ipc-bandwidth", "ipc-bandwidth --pages huge --seconds 0.020000000 --cpus 1-2");
     check("context-switch", "switch --pages huge --seconds 0.020000000 --cpus 1-3 --policy other");
 }
+    let alone = Settings { more: Vec::new(), ..settings };
+    assert_eq!(
+        find("context-switch").unwrap().job(&alone).unwrap().argv().join(" "),
+        "switch --processes 2,4,8,16,24,32,64,96 --kib 0,4 --seconds 0.020000000 --cpus 1-3 --policy other",
+        "as its line in the list says"
+    );

@@ -65,7 +65,7 @@ pub fn against(
     }
     let mut taking = Taking::with(bench, probe, (&arguments.how, place), Reader::Own)?;
     anchor.check(taking.settings()).map_err(|error| anchor_failure(&error))?;
-    taking.change(|settings| anchor.settings_for_ours(settings))?;
+    taking.change(|settings| anchor.settings_for_ours(probe.name, settings))?;
     let blocks = arguments.blocks.unwrap_or(COMPARED_BLOCKS);
     say(&announcement(probe, blocks, 2.0 * taking.seconds()));
     let mut random = Pcg32::new(bench.seed, 0);

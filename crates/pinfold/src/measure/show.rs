@@ -285,27 +285,16 @@ fn shown(name: &str, text: &str) -> String {
 
 /// What the table cannot say.
 fn notes(all: &[Pooled]) -> Vec<String> {
-    let mut notes = Vec::new();
+    let mut notes = bounds(all);
     let of = |one: &Pooled| name(&one.figure);
     for one in all {
         let figure = &one.figure;
-        if figure.family == Family::Tail {
-            let tail = tail(figure);
-            let bound = tail.exceedances.last().and_then(|over| over.upper_bound);
-            if let Some(bound) = bound.filter(|_| figure.unit == Unit::Nanoseconds) {
-                notes.push(format!(
-                    "{}none over 1 ms: their share is at most {} (95 %)",
-                    of(one),
-                    format::percent(bound)
-                ));
-            }
-            if figure.samples.is_empty() {
-                notes.push(format!(
-                    "{}nothing happened in {} of looking",
-                    of(one),
-                    format::duration(figure.duration_ns as f64)
-                ));
-            }
+        if figure.family == Family::Tail && figure.samples.is_empty() {
+            notes.push(format!(
+                "{}nothing happened in {} of looking",
+                of(one),
+                format::duration(figure.duration_ns as f64)
+            ));
         }
         if matches!(one.steadiness, Steadiness::No { .. }) {
             notes
@@ -413,7 +402,7 @@ fn pictures(all: &[Pooled], picture: Picture) -> Vec<String> {
                 "one after the other, the longest of each column",
                 terminal::over_time(&figure.samples, figure.unit, width()),
             ),
-            Picture::Percentiles | Picture::Bars => {
+            Picture::Percentiles | Picture::Bars | Picture::Lines { .. } => {
                 let points: Vec<(f64, f64)> = quantile_curve(&figure.samples)
                     .into_iter()
                     .map(|point| (point.quantile, point.value))
@@ -426,6 +415,11 @@ fn pictures(all: &[Pooled], picture: Picture) -> Vec<String> {
                 let curve = gap_curve(&figure.samples, figure.duration_ns, shortest, GAP_POINTS);
                 let points: Vec<(f64, f64)> = curve
                     .into_iter()
+    if let Picture::Lines { x, series, of } = picture
+        && let Some(drawn) = lines(all, (x, series), of)
+    {
+        return vec![drawn];
+    }
                     .map(|point| (point.wait_ns, point.arrival_probability))
                     .collect();
                 (
@@ -465,6 +459,31 @@ fn origin(measurement: &Measurement) -> String {
 
 /// What disturbed the measurement as a whole, for standard error.
 pub fn warnings(measurement: &Measurement) -> Vec<String> {
+/// The medians of figures with the label `of`: a line for each value of `series`, over the
+/// numbers of `x`. `None` where nothing is to be seen.
+fn lines(all: &[Pooled], (x, series): (&str, &str), of: (&str, &str)) -> Option<String> {
+    let mut found: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
+    let mut unit = None;
+    for one in all {
+        let label = |name: &str| one.figure.labels.get(name).map(String::as_str);
+        let number = |name: &str| label(name).and_then(|text| text.parse::<u32>().ok());
+        if label(of.0) != Some(of.1) {
+            continue;
+        }
+        let (Some(place), Some(line), Some(median)) = (number(x), number(series), middle(one))
+        else {
+            continue;
+        };
+        unit = Some(one.figure.unit);
+        found.entry(u64::from(line)).or_default().push((f64::from(place), median));
+    }
+    found.values_mut().for_each(|points| points.sort_by(|a, b| a.0.total_cmp(&b.0)));
+    let found: Vec<(String, Vec<(f64, f64)>)> =
+        found.into_iter().map(|(line, points)| (format!("{series} {line}"), points)).collect();
+    let drawn = terminal::lines(&found, unit?, width())?;
+    Some(format!("median by {x}, {} {}\n{drawn}", of.0, of.1))
+}
+
     let mut warnings = Vec::new();
     let around = || measurement.blocks.iter().map(|block| &block.surroundings);
     let stolen = Stolen::of(&measurement.blocks);
