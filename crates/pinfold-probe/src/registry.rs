@@ -125,7 +125,7 @@ const LONG_NS: u64 = 600 * SECOND;
 pub static PROBES: &[Probe] = &[
     Probe {
         name: "spin-gap",
-        what: "time taken from a thread that spins half of the time",
+        what: "time taken from a thread that spins for a part of each period",
         unit: Unit::Nanoseconds,
         family: Family::Tail,
         picture: Picture::Gaps,
@@ -336,6 +336,9 @@ impl Probe {
         if settings.period_us.is_some() && !is_latency {
             return Err(self.refuse("has no period".to_owned()));
         }
+        if settings.duty_percent.is_some() && !matches!(self.make, Make::SpinGap) {
+            return Err(self.refuse("has no duty cycle: only spin-gap spins and sleeps".to_owned()));
+        }
         if settings.keep_awake && !is_latency {
             return Err(self.refuse("does not keep CPUs awake".to_owned()));
         }
@@ -390,11 +393,11 @@ impl Wants {
             Wants::TwoCpus => ("--cpus", list(2)),
             Wants::OneCpu(name) => (name, list(1)),
             Wants::Policy => ("--policy", policy),
-        };
-        vec![name.to_owned(), value]
-    }
             Wants::Rings if settings.more.is_empty() => {
                 return Switch::scaling(settings.duration_ns).rings();
             }
             Wants::Rings => return Vec::new(),
+        };
+        vec![name.to_owned(), value]
+    }
 }

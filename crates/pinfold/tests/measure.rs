@@ -183,6 +183,36 @@ fn json_keeps_missing_apart_from_zero() {
 }
 
 #[test]
+fn gaps_have_a_duty_cycle_and_the_view_of_arrivals() {
+    let home = Home::new();
+    let pu = first_pu();
+    let words = ["measure", "spin-gap", "--cpus", &pu, "--seconds", "0.3", "--duty", "20"];
+    let text = home.run(&words).stdout_text();
+    assert!(text.contains("duty-percent 20"), "{text}");
+    assert!(text.contains("time taken") && text.contains("arrivals at random moments"), "{text}");
+    let told = home.json(&[&words[..], &["--json"]].concat());
+    assert_eq!(told["summary"][0]["labels"]["duty-percent"], "20", "{told}");
+}
+
+#[test]
+fn a_switch_is_measured_by_number_of_processes_and_drawn_so() {
+    let home = Home::new();
+    let pu = first_pu();
+    let words = ["measure", "context-switch", "--cpus", &pu, "--seconds", "0.02"];
+    let output = home.run(&words);
+    let text = output.stdout_text();
+    assert!(output.status.success(), "{}", output.stderr_text());
+    for word in ["net", "processes 96", "median by processes, part net", "● kib 0   ○ kib 4"] {
+        assert!(text.contains(word), "{word}:\n{text}");
+    }
+    assert!(widest(&text) <= 110, "{text}");
+    // Words of the user's own are all that is measured.
+    let more = ["--json", "--", "--processes", "3", "--kib", "0"];
+    let told = home.json(&[&words[..], &more].concat());
+    assert_eq!(told["summary"].as_array().map(Vec::len), Some(4), "{told}");
+}
+
+#[test]
 fn a_capacity_tells_what_was_left_out() {
     let home = Home::new();
     let pu = first_pu();
@@ -403,6 +433,15 @@ fn what_cannot_be_measured_is_told_with_the_way_out() {
     home.refused(&["measure", "wakeup", "--guest", "/nonexistent/s"], 2, "no such socket");
     home.refused(&["measure", "micro-cpu", "--policy", "fifo:3"], 2, "policy other only");
     home.refused(&["measure", "compute", "--keep-awake"], 2, "does not keep CPUs awake");
+    home.refused(&["measure", "compute", "--duty", "30"], 2, "compute has no duty cycle");
+    home.refused(&["measure", "counters", "--process", "1", "--duty", "30"], 2, "--duty is of no");
+    home.refused(&["measure", "spin-gap", "--duty", "0"], 2, "--duty");
+    home.refused(&["measure", "wakeup", "--quantities", "cycles"], 2, "threads of others");
+    let wrong = ["measure", "counters", "--process", "1", "--quantities", "cycles,flops"];
+    home.refused(&wrong, 2, "there is no \"flops\"");
+    home.refused(&wrong, 2, "known are run-time, migrations");
+    let sched = ["measure", "sched", "--process", "1", "--quantities", "cycles"];
+    home.refused(&sched, 2, "--quantities is of no use to sched");
     home.refused(&["measure", "wakeup", "--against", "cyclic"], 2, "known are cyclictest");
     home.refused(&["measure", "wakeup", "--against", "fio"], 2, "there is cyclictest");
     home.refused(&["measure", "compute", "--against", "fio"], 2, "no instrument of others");

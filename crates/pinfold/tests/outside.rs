@@ -120,6 +120,17 @@ fn counters_of_a_process() {
 }
 
 #[test]
+fn only_the_counters_that_were_asked_for_are_opened() {
+    let words = ["measure", "counters", "--quantities", "migrations,context-switches", "--json"];
+    let told = json(&looked(&words));
+    let figures = told["measurement"]["blocks"][0]["figures"].as_array().expect("figures");
+    let names: std::collections::BTreeSet<_> =
+        figures.iter().filter_map(|one| one["labels"]["quantity"].as_str()).collect();
+    assert_eq!(Vec::from_iter(names), ["context-switches", "migrations"], "{told}");
+    assert!(told["found"][0]["absent"].as_array().expect("a list").is_empty(), "{told}");
+}
+
+#[test]
 fn locks_of_a_process() {
     let output = looked(&["measure", "locks", "--sites"]);
     if output.status.code() == Some(3) {

@@ -43,7 +43,7 @@ impl Machine {
                 None => "no right: it takes CAP_PERFMON".to_owned(),
             },
             CounterError::TooManyFiles => "too many open files: raise the limit (ulimit -n), or \
-                                           ask for fewer quantities or threads"
+                                           ask for fewer quantities (--quantities) or threads"
                 .to_owned(),
             CounterError::Other(cause) => format!("{error}: {cause}"),
             CounterError::Ended

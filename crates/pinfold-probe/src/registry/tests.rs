@@ -39,6 +39,7 @@ fn what_a_probe_does_not_have_is_refused() {
     };
     check("compute", Settings { period_us: Some(1), ..settings() }, "compute has no period");
     check("compute", Settings { keep_awake: true, ..settings() }, "does not keep CPUs awake");
+    check("wakeup", Settings { duty_percent: Some(9), ..settings() }, "wakeup has no duty cycle");
     let target = Some(IoTarget::File("/x".to_owned()));
     check("wakeup", Settings { target, ..settings() }, "wakeup reads no file");
     check("io", settings(), "io needs a file");
@@ -67,10 +68,10 @@ fn an_instrument_gets_the_options_that_it_has() {
     check("bandwidth", "bandwidth --pages huge --cpu 1");
     check("ipc-bandwidth", "ipc-bandwidth --pages huge --seconds 0.020000000 --cpus 1-2");
     check("context-switch", "switch --pages huge --seconds 0.020000000 --cpus 1-3 --policy other");
-}
     let alone = Settings { more: Vec::new(), ..settings };
     assert_eq!(
         find("context-switch").unwrap().job(&alone).unwrap().argv().join(" "),
         "switch --processes 2,4,8,16,24,32,64,96 --kib 0,4 --seconds 0.020000000 --cpus 1-3 --policy other",
         "as its line in the list says"
     );
+}

@@ -23,6 +23,9 @@ pub struct ProbeArgs {
     /// Time between two wake-ups, or of spinning and sleeping, such as 500us
     #[arg(long, value_name = "TIME")]
     pub period: Option<String>,
+    /// Spin for so many percent of its period (spin-gap) [default: 50]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub duty: Option<u8>,
     /// Keep all CPUs awake meanwhile (cpu_dma_latency 0), as cyclictest does of itself
     #[arg(long)]
     pub keep_awake: bool,
@@ -64,6 +67,9 @@ pub struct MeasureArgs {
     /// A process that they look at instead (exits: no), with its threads; may be given several times
     #[arg(long = "process", value_name = "PID", conflicts_with = "VmArgs")]
     pub processes: Vec<u32>,
+    /// Count these alone (counters), such as cycles,instructions; a PMU has room for a few
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub quantities: Vec<String>,
     /// With the call sites of the waits (locks)
     #[arg(long)]
     pub sites: bool,

@@ -63,6 +63,10 @@ pub fn against(
     if anchor.is_busy(probe.name) && matches!(place.policy, RulerPolicy::Fifo(_)) {
         spare_a_pu(bench, anchor, &place)?;
     }
+    if arguments.how.duty.is_some() {
+        let text = format!("{name} spins all the time, and so does ours beside it");
+        return Err(Failure::new(Exit::Input, text).with_hint("leave --duty out"));
+    }
     let mut taking = Taking::with(bench, probe, (&arguments.how, place), Reader::Own)?;
     anchor.check(taking.settings()).map_err(|error| anchor_failure(&error))?;
     taking.change(|settings| anchor.settings_for_ours(probe.name, settings))?;

@@ -58,7 +58,8 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
     let machine = &arguments.machine;
     let named = machine.qmp.is_some() || machine.libvirt.is_some() || machine.pid.is_some();
     let of_exits = arguments.exits.given().iter().any(|(is_given, _)| *is_given);
-    if named || !arguments.processes.is_empty() || arguments.sites || of_exits {
+    let of_others = arguments.sites || !arguments.quantities.is_empty() || of_exits;
+    if named || !arguments.processes.is_empty() || of_others {
         return Err(Failure::new(
             Exit::Input,
             format!("{name} does not look at threads of others"),

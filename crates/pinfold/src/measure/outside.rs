@@ -116,6 +116,14 @@ impl Seen {
         }
     }
 
+    /// Why there is no figure, where the instrument knows.
+    fn absence(&self) -> Option<String> {
+        match self {
+            Seen::Counters(found) => found.absent().into_iter().next().map(|(_, why, _)| why),
+            Seen::Sched(_) | Seen::Locks(_) | Seen::Exits(_) => None,
+        }
+    }
+
     /// True if there is nobody left to look at.
     fn is_last(&self) -> bool {
         matches!(self, Seen::Exits(answer) if answer.has_ended())
@@ -133,6 +141,7 @@ impl Seen {
 /// Measures and shows.
 pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Failure> {
     refuse_others(instrument, arguments)?;
+    quantities(&arguments.quantities)?;
     let bench = Bench::new(arguments.seed)?;
     let seconds = arguments.how.seconds;
     if !(0.01..=86_400.0).contains(&seconds) {
@@ -177,7 +186,8 @@ fn observed(
         let figures = one.figures(arguments);
         if figures.is_empty() {
             one.verdict()?;
-            return Err(Failure::new(Exit::No, format!("{name}: nothing was seen")));
+            let why = one.absence().map_or_else(String::new, |why| format!(", because {why}"));
+            return Err(Failure::new(Exit::No, format!("{name}: nothing was seen{why}")));
         }
         let is_last = one.is_last();
         blocks.push(MeasuredBlock { figures, surroundings });
@@ -230,6 +240,7 @@ fn refuse_others(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), 
         (how.node.is_some(), "--node"),
         (how.policy.is_some(), "--policy"),
         (how.period.is_some(), "--period"),
+        (how.duty.is_some(), "--duty"),
         (how.keep_awake, "--keep-awake"),
         (how.file.is_some(), "--file"),
         (!how.more.is_empty(), "INSTRUMENT-OPTIONS"),
@@ -238,6 +249,7 @@ fn refuse_others(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), 
         (arguments.guest.is_some(), "--guest"),
         (arguments.against.is_some(), "--against"),
         (arguments.sites && instrument != Instrument::Locks, "--sites"),
+        (!arguments.quantities.is_empty() && instrument != Instrument::Counters, "--quantities"),
     ];
     let of_exits = arguments.exits.given().map(|(given, option)| (given && !is_exits, option));
     let name = instrument.name();
@@ -351,7 +363,10 @@ impl Instrument {
         let threads = subject.threads();
         match (self, subject) {
             (Instrument::Sched, _) => sched(host, &threads, duration_ns).map(Seen::Sched),
-            (Instrument::Counters, _) => counted(host, &threads, duration_ns).map(Seen::Counters),
+            (Instrument::Counters, _) => {
+                let wanted = quantities(&arguments.quantities)?;
+                counted(host, (&threads, &wanted), duration_ns).map(Seen::Counters)
+            }
             (Instrument::Locks, _) => {
                 locked(host, (&threads, arguments.sites), duration_ns).map(Seen::Locks)
             }
@@ -378,12 +393,23 @@ fn sched(
     watching.stop(host, &SystemClock).map_err(|error| host_failure(&error))
 }
 
+/// The quantities of the command line, in the order of tables; all without any.
+fn quantities(names: &[String]) -> Result<Vec<Quantity>, Failure> {
+    if let Some(name) = names.iter().find(|name| Quantity::from_name(name).is_none()) {
+        let known = Quantity::ALL.map(Quantity::name).join(", ");
+        return Err(Failure::new(Exit::Input, format!("--quantities: there is no {name:?}"))
+            .with_hint(format!("known are {known}")));
+    }
+    let is_wanted = |one: &Quantity| names.is_empty() || names.iter().any(|n| n == one.name());
+    Ok(Quantity::ALL.into_iter().filter(is_wanted).collect())
+}
+
 fn counted(
     host: &LiveHost,
-    threads: &[(TaskId, Role)],
+    (threads, quantities): (&[(TaskId, Role)], &[Quantity]),
     duration_ns: u64,
 ) -> Result<Counters, Failure> {
-    let counting = counters::start(host, &SystemClock, threads, &Quantity::ALL);
+    let counting = counters::start(host, &SystemClock, threads, quantities);
     let counting = counting.map_err(|error| watch_failure(&error))?;
     watch(host, threads, duration_ns)?;
     counting.stop(host, &SystemClock).map_err(|error| host_failure(&error))

@@ -5,6 +5,7 @@
 //! with the number of samples that it needs, and a tail without events gets the bound that
 //! their absence proves.
 
+mod arrivals;
 mod compared;
 mod json;
 mod list;
@@ -110,6 +111,9 @@ pub fn text(measurement: &Measurement, probe: &Probe) -> String {
         text.push_str(&format!("{line}\n"));
     }
     text.push_str(&wakeups::table(&all));
+    if probe.picture == Picture::Gaps {
+        text.push_str(&arrivals::table(&all));
+    }
     let stolen = Stolen::of(&measurement.blocks);
     if stolen.is_worth_telling() {
         text.push_str(&format!("stolen time: {stolen}\n"));
@@ -322,6 +326,26 @@ fn notes(all: &[Pooled]) -> Vec<String> {
     notes
 }
 
+/// What the absence of long samples proves: one line for each CPU, however many figures it has.
+fn bounds(all: &[Pooled]) -> Vec<String> {
+    let mut found: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for one in all.iter().filter(|one| one.figure.family == Family::Tail) {
+        let bound = tail(&one.figure).exceedances.last().and_then(|over| over.upper_bound);
+        if let Some(bound) = bound.filter(|_| one.figure.unit == Unit::Nanoseconds) {
+            found.entry(name(&one.figure)).or_default().push(bound);
+        }
+    }
+    let told = found.into_iter().map(|(who, bounds)| {
+        let several = match bounds.len() {
+            1 => String::new(),
+            many => format!("in {many} figures "),
+        };
+        let most = format::percent(bounds.into_iter().fold(0.0, f64::max));
+        format!("{who}{several}none over 1 ms: their share is at most {most} (95 %)")
+    });
+    told.collect()
+}
+
 /// The flags of all figures; of those with a number, from the least to the most.
 fn flags(all: &[Pooled]) -> Vec<String> {
     let mut ranges: BTreeMap<(String, &str), (u64, u64)> = BTreeMap::new();
@@ -387,6 +411,11 @@ fn name(figure: &Figure) -> String {
 }
 
 fn pictures(all: &[Pooled], picture: Picture) -> Vec<String> {
+    if let Picture::Lines { x, series, of } = picture
+        && let Some(drawn) = lines(all, (x, series), of)
+    {
+        return vec![drawn];
+    }
     let mut pictures = Vec::new();
     let tails: Vec<&Pooled> = all.iter().filter(|one| one.figure.family == Family::Tail).collect();
     let shared = common(tails.iter().map(|one| words(&one.figure)));
@@ -415,11 +444,6 @@ fn pictures(all: &[Pooled], picture: Picture) -> Vec<String> {
                 let curve = gap_curve(&figure.samples, figure.duration_ns, shortest, GAP_POINTS);
                 let points: Vec<(f64, f64)> = curve
                     .into_iter()
-    if let Picture::Lines { x, series, of } = picture
-        && let Some(drawn) = lines(all, (x, series), of)
-    {
-        return vec![drawn];
-    }
                     .map(|point| (point.wait_ns, point.arrival_probability))
                     .collect();
                 (
@@ -433,6 +457,31 @@ fn pictures(all: &[Pooled], picture: Picture) -> Vec<String> {
         }
     }
     pictures
+}
+
+/// The medians of figures with the label `of`: a line for each value of `series`, over the
+/// numbers of `x`. `None` where nothing is to be seen.
+fn lines(all: &[Pooled], (x, series): (&str, &str), of: (&str, &str)) -> Option<String> {
+    let mut found: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
+    let mut unit = None;
+    for one in all {
+        let label = |name: &str| one.figure.labels.get(name).map(String::as_str);
+        let number = |name: &str| label(name).and_then(|text| text.parse::<u32>().ok());
+        if label(of.0) != Some(of.1) {
+            continue;
+        }
+        let (Some(place), Some(line), Some(median)) = (number(x), number(series), middle(one))
+        else {
+            continue;
+        };
+        unit = Some(one.figure.unit);
+        found.entry(u64::from(line)).or_default().push((f64::from(place), median));
+    }
+    found.values_mut().for_each(|points| points.sort_by(|a, b| a.0.total_cmp(&b.0)));
+    let found: Vec<(String, Vec<(f64, f64)>)> =
+        found.into_iter().map(|(line, points)| (format!("{series} {line}"), points)).collect();
+    let drawn = terminal::lines(&found, unit?, width())?;
+    Some(format!("median by {x}, {} {}\n{drawn}", of.0, of.1))
 }
 
 /// The machine in two lines.
@@ -459,31 +508,6 @@ fn origin(measurement: &Measurement) -> String {
 
 /// What disturbed the measurement as a whole, for standard error.
 pub fn warnings(measurement: &Measurement) -> Vec<String> {
-/// The medians of figures with the label `of`: a line for each value of `series`, over the
-/// numbers of `x`. `None` where nothing is to be seen.
-fn lines(all: &[Pooled], (x, series): (&str, &str), of: (&str, &str)) -> Option<String> {
-    let mut found: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
-    let mut unit = None;
-    for one in all {
-        let label = |name: &str| one.figure.labels.get(name).map(String::as_str);
-        let number = |name: &str| label(name).and_then(|text| text.parse::<u32>().ok());
-        if label(of.0) != Some(of.1) {
-            continue;
-        }
-        let (Some(place), Some(line), Some(median)) = (number(x), number(series), middle(one))
-        else {
-            continue;
-        };
-        unit = Some(one.figure.unit);
-        found.entry(u64::from(line)).or_default().push((f64::from(place), median));
-    }
-    found.values_mut().for_each(|points| points.sort_by(|a, b| a.0.total_cmp(&b.0)));
-    let found: Vec<(String, Vec<(f64, f64)>)> =
-        found.into_iter().map(|(line, points)| (format!("{series} {line}"), points)).collect();
-    let drawn = terminal::lines(&found, unit?, width())?;
-    Some(format!("median by {x}, {} {}\n{drawn}", of.0, of.1))
-}
-
     let mut warnings = Vec::new();
     let around = || measurement.blocks.iter().map(|block| &block.surroundings);
     let stolen = Stolen::of(&measurement.blocks);

@@ -201,7 +201,7 @@ pub fn settings(
         cpus,
         policy,
         period_us,
-        duty_percent: None,
+        duty_percent: how.duty,
         keep_awake: how.keep_awake,
         target: None,
         more: how.more.clone(),

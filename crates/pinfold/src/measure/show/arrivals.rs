@@ -1,0 +1,88 @@
+//! Gaps as arrivals at random moments meet them: what gaps are to be compared by
+//! (`docs/decisions/arrival-view.md`), beside the table that counts them.
+
+use pinfold_model::{GAP_FLOOR_NS, Unit};
+use pinfold_report::format::{self, MISSING};
+use pinfold_study::stats::Arrivals;
+
+use super::Pooled;
+use crate::screen;
+
+/// Waits in question (ns), and their columns.
+const WAITS: [(f64, &str); 3] = [(10e3, "> 10 µs"), (100e3, "> 100 µs"), (1e6, "> 1 ms")];
+
+/// The arrivals of all CPUs, for people.
+pub fn table(all: &[Pooled]) -> String {
+    let mut table = screen::rows();
+    let waits = WAITS.iter().map(|(_, name)| *name);
+    table.set_header(["CPU", "time taken"].into_iter().chain(waits).chain(["mean wait"]));
+    for one in all {
+        let figure = &one.figure;
+        let cpu = figure.cpu.map_or_else(|| MISSING.to_owned(), |cpu| cpu.to_string());
+        // Of what the recorder lost nobody knows how long it was.
+        let arrivals = Arrivals::of(figure.samples.clone(), figure.duration_ns)
+            .filter(|_| figure.dropped == 0);
+        let cells = arrivals.map_or_else(
+            || vec![MISSING.to_owned(); WAITS.len() + 2],
+            |arrivals| cells(&arrivals, figure.duration_ns),
+        );
+        table.add_row([cpu].into_iter().chain(cells));
+    }
+    format!(
+        "\nof arrivals at random moments so many find the CPU taken, and wait so long\n{}\n",
+        screen::drawn(table, 1..WAITS.len() + 3)
+    )
+}
+
+fn cells(arrivals: &Arrivals, observed_ns: u64) -> Vec<String> {
+    let floor = GAP_FLOOR_NS as f64 / observed_ns.max(1) as f64;
+    // None was seen: that is less than the shortest gap would have been.
+    let share = |share: f64| match share < floor {
+        true => format!("< {}", format::percent(floor)),
+        false => format::percent(share),
+    };
+    let mut cells = vec![share(arrivals.taken_share())];
+    cells.extend(WAITS.iter().map(|(wait, _)| share(arrivals.beyond(*wait))));
+    cells.push(match arrivals.max_ns() > 0.0 {
+        true => format::value(arrivals.mean_ns(), Unit::Nanoseconds),
+        false => MISSING.to_owned(),
+    });
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use pinfold_model::{Family, Figure};
+
+    use super::*;
+
+    fn pooled(samples: &[f64], dropped: u64) -> Vec<Pooled> {
+        let figure = Figure {
+            probe: "spin-gap".to_owned(),
+            labels: BTreeMap::from([("duty-percent".to_owned(), "50".to_owned())]),
+            unit: Unit::Nanoseconds,
+            family: Family::Tail,
+            cpu: Some(3),
+            duration_ns: 1_000_000_000,
+            samples: samples.to_vec(),
+            dropped,
+            disturbed: 0,
+            flags: Vec::new(),
+        };
+        super::super::pool([figure].iter())
+    }
+
+    #[test]
+    fn shares_of_arrivals_stand_beside_the_gaps() {
+        let text = table(&pooled(&[5e6, 50e3], 0));
+        // 5.05 ms of a second, 5.03 beyond 10 µs each, 4.9 beyond 100 µs, 4 beyond 1 ms.
+        for word in ["0.505 %", "0.503 %", "0.490 %", "0.400 %", "12.5 µs"] {
+            assert!(text.contains(word), "{word}\n{text}");
+        }
+        let quiet = table(&pooled(&[], 0));
+        assert!(quiet.contains("< 1.00e-4 %") && !quiet.contains(" 0 "), "{quiet}");
+        assert!(!table(&pooled(&[5e6], 1)).contains('%'), "what was lost may be the most");
+    }
+}
