@@ -18,6 +18,7 @@ mod policy;
 mod refusal;
 mod resctrl;
 mod setting;
+mod signals;
 
 use pinfold_host::{Host, HostError, HostMut};
 use pinfold_model::{Change, Finding, Step, Undo};
@@ -108,6 +109,8 @@ pub(crate) fn take(host: &dyn HostMut, seen: &Seen, change: &Change) -> Result<T
         Change::SetPolicy { task, policy } => policy::take(host, seen, *task, *policy),
         Change::WriteSetting { setting, value, .. } => setting::take(host, setting, value),
         Change::MovePages { task, from, to } => pages::take(host, seen, *task, (from, to)),
+        // Who works does that; the step tells what is to be taken back.
+        Change::SignalProcesses { .. } => Ok(Taken::Done(Vec::new())),
     }
 }
 
@@ -120,7 +123,8 @@ pub(crate) fn comes_late(change: &Change) -> bool {
         | Change::SetAffinity { .. }
         | Change::SetPolicy { .. }
         | Change::WriteSetting { .. }
-        | Change::MovePages { .. } => false,
+        | Change::MovePages { .. }
+        | Change::SignalProcesses { .. } => false,
     }
 }
 
@@ -146,6 +150,7 @@ pub(crate) fn verify(
             setting::verify(host, hierarchy, (setting, value), tasks)
         }
         Change::MovePages { task, .. } => pages::verify(host, *task),
+        Change::SignalProcesses { group } => Ok(group::verify(host, group)),
     }
 }
 
@@ -173,6 +178,7 @@ pub(crate) fn revert(past: &Past<'_>, step: &Step) -> Vec<Result<Reverted, HostE
             setting::revert(past, setting, (original.as_deref(), files), masks)
         }
         Undo::LeavePages { task, kib } => vec![pages::revert(past.host, *task, kib)],
+        Undo::ContinueProcesses { group, stopped } => signals::revert(past, group, stopped),
     }
 }
 
@@ -185,7 +191,8 @@ pub(crate) fn finish(past: &Past<'_>, step: &Step) -> Result<Reverted, HostError
         | Undo::SetAffinity { .. }
         | Undo::SetPolicy { .. }
         | Undo::WriteSetting { .. }
-        | Undo::LeavePages { .. } => Ok(Reverted::Nothing),
+        | Undo::LeavePages { .. }
+        | Undo::ContinueProcesses { .. } => Ok(Reverted::Nothing),
     }
 }
 

@@ -119,7 +119,8 @@ fn made(step: &Step, name: &str) -> Option<String> {
         | Change::SetAffinity { .. }
         | Change::SetPolicy { .. }
         | Change::WriteSetting { .. }
-        | Change::MovePages { .. } => None,
+        | Change::MovePages { .. }
+        | Change::SignalProcesses { .. } => None,
     }
 }
 
@@ -226,12 +227,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
             };
             left = first.change.to_string();
             for batch in steps.chunk_by(|a, b| is_light(a) && is_light(b)) {
-                if !masks_survive {
-                    let masks = bystanders::masks(self.host, &hierarchy, batch)?;
-                    if !masks.is_empty() {
-                        self.journal.write_masks(masks)?;
-                    }
-                }
+                self.note_masks(&hierarchy, batch, masks_survive)?;
                 self.take(&hierarchy, batch, seen.take())?;
             }
         }
@@ -240,11 +236,30 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
 
     fn once(&mut self, mut steps: Vec<Step>) -> Result<(), Failure> {
         let hierarchy = Hierarchy::of(self.host);
+        let masks_survive = cpusets::masks_survive(self.host)?;
         steps.retain_mut(|step| self.is_new(step));
         for batch in steps.chunk_by(|a, b| is_light(a) && is_light(b)) {
+            self.note_masks(&hierarchy, batch, masks_survive)?;
             self.take(&hierarchy, batch, None)?;
         }
         Ok(self.journal.flush()?)
+    }
+
+    /// Writes down the masks of bystanders that steps will overwrite.
+    fn note_masks(
+        &mut self,
+        hierarchy: &Hierarchy<'_>,
+        batch: &[Step],
+        masks_survive: bool,
+    ) -> Result<(), Failure> {
+        if masks_survive {
+            return Ok(());
+        }
+        let masks = bystanders::masks(self.host, hierarchy, batch)?;
+        if !masks.is_empty() {
+            self.journal.write_masks(masks)?;
+        }
+        Ok(())
     }
 
     /// False for a step that has nothing new to do. One that sets a knob again gets
@@ -383,7 +398,8 @@ fn settled(change: &Change) -> String {
         | Change::MoveTasks { .. }
         | Change::SetAffinity { .. }
         | Change::SetPolicy { .. }
-        | Change::WriteSetting { .. } => change.to_string(),
+        | Change::WriteSetting { .. }
+        | Change::SignalProcesses { .. } => change.to_string(),
     }
 }
 
@@ -394,7 +410,8 @@ fn is_light(step: &Step) -> bool {
         Change::WriteFile { .. }
         | Change::MakeGroup { .. }
         | Change::MoveTasks { .. }
-        | Change::MovePages { .. } => false,
+        | Change::MovePages { .. }
+        | Change::SignalProcesses { .. } => false,
     }
 }
 

@@ -36,7 +36,8 @@ pub fn monitored(host: &dyn Host, record: &Record) -> Result<Vec<Counter>, HostE
         | Change::SetAffinity { .. }
         | Change::SetPolicy { .. }
         | Change::WriteSetting { .. }
-        | Change::MovePages { .. } => None,
+        | Change::MovePages { .. }
+        | Change::SignalProcesses { .. } => None,
     });
     let Some(group) = made else { return Ok(Vec::new()) };
     let folder = paths::resctrl_file(group, "mon_data");

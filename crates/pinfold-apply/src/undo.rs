@@ -164,7 +164,8 @@ pub(crate) fn is_lasting(step: &Step) -> bool {
         | Undo::MoveTasks { .. }
         | Undo::SetAffinity { .. }
         | Undo::SetPolicy { .. }
-        | Undo::LeavePages { .. } => false,
+        | Undo::LeavePages { .. }
+        | Undo::ContinueProcesses { .. } => false,
     }
 }
 
@@ -229,7 +230,9 @@ fn replay(
 
 /// Frees who inherited from a placed thread, and puts overwritten masks of bystanders back.
 fn release(past: &Past<'_>, record: &Record, report: &mut UndoReport) {
-    match born(past, record, &record.header.threads) {
+    let mut placed = record.header.threads.clone();
+    placed.extend(past.masked());
+    match born(past, record, (&placed, &record.header.threads)) {
         Ok(born) => {
             for (task, main) in born {
                 for answer in actuators::release_born(past, task, main) {
@@ -252,7 +255,7 @@ fn release(past: &Past<'_>, record: &Record, report: &mut UndoReport) {
         report.count_done(*task, actuators::restore_mask(past, *task, mask));
     }
     let noted: Vec<TaskId> = bystanders.keys().copied().collect();
-    match born(past, record, &noted) {
+    match born(past, record, (&noted, &noted)) {
         Ok(born) => {
             for (task, main) in born {
                 let parent = bystanders.iter().find(|(task, _)| task.tid == main);
@@ -265,13 +268,13 @@ fn release(past: &Past<'_>, record: &Record, report: &mut UndoReport) {
 }
 
 /// Threads that were born after the journal began, each with the process that they come from:
-/// in the processes of some tasks, and in processes that those started.
+/// in the processes of some tasks, and in processes that those started. Who is known is left out.
 fn born(
     past: &Past<'_>,
     record: &Record,
-    from: &[TaskId],
+    (from, known): (&[TaskId], &[TaskId]),
 ) -> Result<Vec<(TaskId, Tid)>, HostError> {
-    let known: BTreeSet<TaskId> = from.iter().copied().collect();
+    let known: BTreeSet<TaskId> = known.iter().copied().collect();
     let mut roots = BTreeSet::new();
     for task in from {
         if tasks::is_alive(past.host, *task)? {

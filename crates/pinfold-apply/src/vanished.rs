@@ -33,7 +33,8 @@ pub fn vanished(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, HostEr
         | Change::SetAffinity { .. }
         | Change::SetPolicy { .. }
         | Change::WriteSetting { .. }
-        | Change::MovePages { .. } => None,
+        | Change::MovePages { .. }
+        | Change::SignalProcesses { .. } => None,
     });
     let mut findings: Vec<Finding> = made.filter(|path| !host.exists(path)).map(lost).collect();
     let mut homes: BTreeMap<String, (&str, usize)> = BTreeMap::new();

@@ -546,7 +546,8 @@ impl Watcher {
                 Undo::WriteFile { .. }
                 | Undo::RemoveGroup { .. }
                 | Undo::MoveTasks { .. }
-                | Undo::LeavePages { .. } => {}
+                | Undo::LeavePages { .. }
+                | Undo::ContinueProcesses { .. } => {}
             }
         }
         Ok(())
@@ -561,7 +562,8 @@ impl Watcher {
             | Change::MakeGroup { .. }
             | Change::MoveTasks { .. }
             | Change::SetPolicy { .. }
-            | Change::MovePages { .. } => None,
+            | Change::MovePages { .. }
+            | Change::SignalProcesses { .. } => None,
         };
         match pus.filter(|_| !self.seen.contains(&task.tid)) {
             Some(pus) => WatchEvent::Placed { task, role, pus },
@@ -605,7 +607,8 @@ fn found(undo: &Undo) -> String {
         Undo::WriteFile { .. }
         | Undo::RemoveGroup { .. }
         | Undo::MoveTasks { .. }
-        | Undo::LeavePages { .. } => String::new(),
+        | Undo::LeavePages { .. }
+        | Undo::ContinueProcesses { .. } => String::new(),
     }
 }
 
@@ -615,7 +618,10 @@ fn task_of(step: &Step) -> Option<TaskId> {
         Change::WriteSetting { tasks, .. } | Change::MoveTasks { tasks, .. } => {
             tasks.first().copied()
         }
-        Change::WriteFile { .. } | Change::MakeGroup { .. } | Change::MovePages { .. } => None,
+        Change::WriteFile { .. }
+        | Change::MakeGroup { .. }
+        | Change::MovePages { .. }
+        | Change::SignalProcesses { .. } => None,
     }
 }
 

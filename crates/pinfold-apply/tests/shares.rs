@@ -101,7 +101,8 @@ fn a_host_without_it_and_threads_of_somebody_else_are_told() {
         | Change::SetAffinity { .. }
         | Change::SetPolicy { .. }
         | Change::WriteSetting { .. }
-        | Change::MovePages { .. } => false,
+        | Change::MovePages { .. }
+        | Change::SignalProcesses { .. } => false,
     };
     assert!(!planned.steps.iter().any(touches));
 }

@@ -219,7 +219,8 @@ fn what_is_refused_is_told_with_the_way_out_or_ends_a_plan_that_requires_it() {
             | Change::SetAffinity { .. }
             | Change::SetPolicy { .. }
             | Change::WriteSetting { .. }
-            | Change::MovePages { .. } => None,
+            | Change::MovePages { .. }
+            | Change::SignalProcesses { .. } => None,
         })
         .filter(|path| *path != paths::irq_file(MANAGED, "smp_affinity_list"))
         .collect();
@@ -317,7 +318,8 @@ fn a_knob_that_vanishes_before_it_is_written_is_named_and_nothing_is_half_done()
                 | Change::SetAffinity { .. }
                 | Change::SetPolicy { .. }
                 | Change::WriteSetting { .. }
-                | Change::MovePages { .. } => None,
+                | Change::MovePages { .. }
+                | Change::SignalProcesses { .. } => None,
             })
             .unwrap();
         case.host.fail_on(&format!("write {path}"), errno);

@@ -92,6 +92,11 @@ pub enum Change {
         /// The nodes to which they go.
         to: Vec<NodeId>,
     },
+    /// From now on stop and continue the processes in a cgroup by signals, again and again.
+    SignalProcesses {
+        /// Absolute path of the group's directory.
+        group: String,
+    },
 }
 
 /// How a [`Change`] is taken back.
@@ -150,6 +155,13 @@ pub enum Undo {
         /// KiB of it by node, as they were.
         kib: Vec<(NodeId, u64)>,
     },
+    /// Continue what is stopped in a group, in those below it, and of those moved into it.
+    ContinueProcesses {
+        /// Absolute path of the group's directory.
+        group: String,
+        /// Processes that somebody else had stopped before.
+        stopped: Vec<TaskId>,
+    },
 }
 
 /// A file of a program that keeps settings.
@@ -190,6 +202,9 @@ impl fmt::Display for Change {
                     nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
                 };
                 write!(f, "move pages of {task} from node(s) {} to {}", list(from), list(to))
+            }
+            Change::SignalProcesses { group } => {
+                write!(f, "stop and continue processes in {group}")
             }
         }
     }

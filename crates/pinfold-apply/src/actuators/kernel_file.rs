@@ -39,6 +39,9 @@ enum Kind {
     Number,
     /// Of the host.
     Knob,
+    /// What a method of emulated speed switches to and fro as long as it works: whatever it
+    /// holds is ours.
+    Switched,
 }
 
 /// True for a file that is no group's membership or cpuset: what of these a host lacks or
@@ -49,7 +52,12 @@ pub(crate) fn is_knob(path: &str) -> bool {
     }
     match kind(path) {
         Kind::Irq | Kind::Mask | Kind::Choice | Kind::Number | Kind::Knob => true,
-        Kind::GrantedList | Kind::List | Kind::Controllers | Kind::Partition | Kind::Text => false,
+        Kind::GrantedList
+        | Kind::List
+        | Kind::Controllers
+        | Kind::Partition
+        | Kind::Text
+        | Kind::Switched => false,
     }
 }
 
@@ -65,6 +73,7 @@ fn kind(path: &str) -> Kind {
         Some("nr_hugepages" | "scaling_min_freq" | "scaling_max_freq" | "cpu.shares") => {
             Kind::Number
         }
+        Some("cgroup.freeze" | "scaling_setspeed") => Kind::Switched,
         Some(name) if name.starts_with("cpuset.") || name.starts_with("cgroup.") => Kind::Text,
         Some(_) => Kind::Knob,
         None => Kind::Text,
@@ -143,6 +152,10 @@ pub(super) fn verify(
     }
     let found = host.read(path)?;
     if !same(kind(path), path, &found, value)? {
+        // A frequency is what the hardware made of it.
+        if kind(path) == Kind::Switched && number(&found).is_some() {
+            return Ok(Shown::AsAsked);
+        }
         if kind(path) == Kind::Number {
             let text = format!("{path} is {}, {} were asked", shown(&found), shown(value));
             let hint = "for huge pages, ask at boot or before memory is in pieces; a frequency is rounded and kept within the driver's limits";
@@ -187,12 +200,13 @@ pub(super) fn revert(past: &Past<'_>, path: &str, original: &[u8]) -> Result<Rev
     }
     let ours = past.written_values(path).map(|value| same(kind, path, &now, value));
     let mut ours = ours.collect::<Result<Vec<_>, _>>()?.contains(&true);
-    if kind == Kind::Number && number(&now).is_none() {
+    if matches!(kind, Kind::Number | Kind::Switched) && number(&now).is_none() {
         return Ok(Reverted::Changed(unreadable(path, &now, original)));
     }
     if kind == Kind::Number && !ours {
         ours = is_as_given(past, path, &now, original)?;
     }
+    ours |= kind == Kind::Switched;
     if let Some(cpusets) = list {
         if is_empty(original) && inherit::is_all(past, cpusets, path, &now)? {
             return Ok(Reverted::Later);
@@ -258,6 +272,10 @@ fn put_back(
     }
     if same(kind, path, &now, original)? {
         return Ok(Reverted::Restored);
+    }
+    if kind == Kind::Switched && number(&now).is_some() {
+        let text = format!("{path} was {} and is now {}", shown(original), shown(&now));
+        return Ok(Reverted::Near(Finding::note("kernel file", text)));
     }
     Err(unexpected(path, &now, original))
 }
@@ -352,7 +370,7 @@ fn same(kind: Kind, path: &str, found: &[u8], value: &[u8]) -> Result<bool, Host
         Kind::Mask => Ok(mask(path, found)? == mask(path, value)?),
         Kind::Choice => Ok(chosen(found) == chosen(value)),
         Kind::Controllers => Ok(has_controller(found, controller(value))),
-        Kind::Partition | Kind::Text | Kind::Number | Kind::Knob => {
+        Kind::Partition | Kind::Text | Kind::Number | Kind::Knob | Kind::Switched => {
             Ok(found.trim_ascii() == value.trim_ascii())
         }
     }

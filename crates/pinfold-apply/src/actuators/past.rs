@@ -59,7 +59,8 @@ impl<'a> Past<'a> {
             | Change::SetAffinity { .. }
             | Change::SetPolicy { .. }
             | Change::WriteSetting { .. }
-            | Change::MovePages { .. } => None,
+            | Change::MovePages { .. }
+            | Change::SignalProcesses { .. } => None,
         })
     }
 
@@ -72,7 +73,8 @@ impl<'a> Past<'a> {
             | Change::MoveTasks { .. }
             | Change::SetAffinity { .. }
             | Change::SetPolicy { .. }
-            | Change::MovePages { .. } => false,
+            | Change::MovePages { .. }
+            | Change::SignalProcesses { .. } => false,
         })
     }
 
@@ -175,13 +177,28 @@ impl<'a> Past<'a> {
             | Change::SetAffinity { .. }
             | Change::SetPolicy { .. }
             | Change::WriteSetting { .. }
-            | Change::MovePages { .. } => None,
+            | Change::MovePages { .. }
+            | Change::SignalProcesses { .. } => None,
         })
     }
 
     /// True if a group was made by a step.
     pub(super) fn is_ours(&self, group: &str) -> bool {
         self.own_groups().any(|path| path == group)
+    }
+
+    /// Who was moved into a group, or into one below it.
+    pub(super) fn moved_into(&self, into: &str) -> impl Iterator<Item = TaskId> {
+        let is_inside = move |group: &str| {
+            group.strip_prefix(into).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let moves = self.moves().filter(move |(group, _)| is_inside(group));
+        moves.flat_map(|(_, states)| states.iter().map(|state| state.task))
+    }
+
+    /// Tasks whose mask was set, by us or by a keeper.
+    pub(crate) fn masked(&self) -> impl Iterator<Item = TaskId> {
+        self.masks().map(|(task, ..)| task)
     }
 
     /// True if a task was placed or moved by a step.
@@ -239,6 +256,7 @@ fn given(record: &Record) -> impl Iterator<Item = (&str, &str)> {
         | Change::SetAffinity { .. }
         | Change::SetPolicy { .. }
         | Change::WriteSetting { .. }
-        | Change::MovePages { .. } => None,
+        | Change::MovePages { .. }
+        | Change::SignalProcesses { .. } => None,
     })
 }

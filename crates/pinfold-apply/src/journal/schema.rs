@@ -139,6 +139,9 @@ pub(super) enum ChangeLine {
         from: Vec<u32>,
         to: Vec<u32>,
     },
+    SignalProcesses {
+        group: String,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -176,6 +179,10 @@ pub(super) enum UndoLine {
         task: TaskLine,
         /// Pairs of a node and what was on it.
         kib: Vec<(u32, u64)>,
+    },
+    ContinueProcesses {
+        group: String,
+        stopped: Vec<TaskLine>,
     },
 }
 
@@ -424,6 +431,7 @@ impl From<&Change> for ChangeLine {
                 let numbers = |nodes: &[NodeId]| nodes.iter().map(|node| node.0).collect();
                 Self::MovePages { task: (*task).into(), from: numbers(from), to: numbers(to) }
             }
+            Change::SignalProcesses { group } => Self::SignalProcesses { group: group.clone() },
         }
     }
 }
@@ -449,6 +457,7 @@ impl From<ChangeLine> for Change {
                 let nodes = |numbers: Vec<u32>| numbers.into_iter().map(NodeId).collect();
                 Self::MovePages { task: task.into(), from: nodes(from), to: nodes(to) }
             }
+            ChangeLine::SignalProcesses { group } => Self::SignalProcesses { group },
         }
     }
 }
@@ -481,6 +490,10 @@ impl From<&Undo> for UndoLine {
                 task: (*task).into(),
                 kib: kib.iter().map(|(node, kib)| (node.0, *kib)).collect(),
             },
+            Undo::ContinueProcesses { group, stopped } => Self::ContinueProcesses {
+                group: group.clone(),
+                stopped: stopped.iter().map(|task| (*task).into()).collect(),
+            },
         }
     }
 }
@@ -510,6 +523,10 @@ impl From<UndoLine> for Undo {
             UndoLine::LeavePages { task, kib } => Self::LeavePages {
                 task: task.into(),
                 kib: kib.into_iter().map(|(node, kib)| (NodeId(node), kib)).collect(),
+            },
+            UndoLine::ContinueProcesses { group, stopped } => Self::ContinueProcesses {
+                group,
+                stopped: stopped.into_iter().map(Into::into).collect(),
             },
         }
     }

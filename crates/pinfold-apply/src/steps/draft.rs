@@ -114,7 +114,8 @@ impl<'a> Draft<'a> {
             | Change::SetAffinity { .. }
             | Change::SetPolicy { .. }
             | Change::WriteSetting { .. }
-            | Change::MovePages { .. } => false,
+            | Change::MovePages { .. }
+            | Change::SignalProcesses { .. } => false,
         })
     }
 
@@ -130,7 +131,8 @@ impl<'a> Draft<'a> {
             | Change::SetAffinity { .. }
             | Change::SetPolicy { .. }
             | Change::WriteSetting { .. }
-            | Change::MovePages { .. } => None,
+            | Change::MovePages { .. }
+            | Change::SignalProcesses { .. } => None,
         })
     }
 

@@ -36,10 +36,13 @@ pub fn take(host: &dyn HostMut, steps: &[Step]) {
                     host.write(&path, task.tid.to_string().as_bytes()).expect("a move");
                 }
             }
-            Change::SetAffinity { .. }
-            | Change::SetPolicy { .. }
-            | Change::WriteSetting { .. }
-            | Change::MovePages { .. } => panic!("{}: not a step of emulation", step.change),
+            Change::SetAffinity { task, mask } => {
+                host.set_affinity(task.tid, mask).expect("a mask");
+            }
+            Change::SignalProcesses { .. } => {}
+            Change::SetPolicy { .. } | Change::WriteSetting { .. } | Change::MovePages { .. } => {
+                panic!("{}: not a step of emulation", step.change)
+            }
         }
     }
 }
@@ -67,10 +70,13 @@ pub fn undo(host: &dyn HostMut, steps: &[Step]) {
                     host.write(&path, state.task.tid.to_string().as_bytes()).expect("a way back");
                 }
             }
-            Undo::SetAffinity { .. }
-            | Undo::SetPolicy { .. }
-            | Undo::WriteSetting { .. }
-            | Undo::LeavePages { .. } => panic!("not an undo of emulation"),
+            Undo::SetAffinity { task, original } => {
+                host.set_affinity(task.tid, original).expect("a mask");
+            }
+            Undo::ContinueProcesses { .. } => {}
+            Undo::SetPolicy { .. } | Undo::WriteSetting { .. } | Undo::LeavePages { .. } => {
+                panic!("not an undo of emulation")
+            }
         }
     }
 }

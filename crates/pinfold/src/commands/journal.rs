@@ -204,6 +204,9 @@ fn before(undo: &Undo) -> String {
                 kib.iter().map(|(node, kib)| format!("{kib} KiB on node {node}")).collect();
             nodes.join(", ")
         }
+        Undo::ContinueProcesses { stopped, .. } => {
+            format!("{} process(es) stopped by others", stopped.len())
+        }
     }
 }
 

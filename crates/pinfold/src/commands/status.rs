@@ -150,7 +150,8 @@ pub fn threads_by_journal(plan: &Plan, record: &Record) -> Vec<(TaskId, Role)> {
             | Change::MoveTasks { .. }
             | Change::SetPolicy { .. }
             | Change::WriteSetting { .. }
-            | Change::MovePages { .. } => None,
+            | Change::MovePages { .. }
+            | Change::SignalProcesses { .. } => None,
         })
         .collect()
 }

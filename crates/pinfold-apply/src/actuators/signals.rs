@@ -1,0 +1,78 @@
+//! Processes that are stopped and continued by signals for as long as somebody works.
+//!
+//! Nothing is to be done at the start. At the end nobody may be left stopped who was not before:
+//! neither in the group and those below it, nor of those who were moved into it and may be on
+//! their way back already.
+
+use std::collections::BTreeMap;
+
+use pinfold_host::process::Signaled;
+use pinfold_host::{Host, HostError, paths};
+use pinfold_model::{TaskId, Tid};
+
+use super::{Past, Reverted};
+use crate::tasks;
+
+/// The state letter of who is stopped by a signal.
+const STOPPED: char = 'T';
+
+/// Continues who is stopped; one answer for each.
+pub(super) fn revert(
+    past: &Past<'_>,
+    group: &str,
+    before: &[TaskId],
+) -> Vec<Result<Reverted, HostError>> {
+    match stopped(past, group) {
+        Ok(found) => {
+            let ours = found.into_iter().filter(|task| !before.contains(task));
+            let answers: Vec<_> = ours.map(|task| go_on(past, task)).collect();
+            if answers.is_empty() { vec![Ok(Reverted::Nothing)] } else { answers }
+        }
+        Err(error) => vec![Err(error)],
+    }
+}
+
+fn go_on(past: &Past<'_>, task: TaskId) -> Result<Reverted, HostError> {
+    let answer = tasks::unless_gone(past.host.signal(task, Signaled::Continue))?;
+    Ok(answer.map_or(Reverted::Gone, |()| Reverted::Restored))
+}
+
+/// The processes that are stopped now, each once.
+fn stopped(past: &Past<'_>, group: &str) -> Result<Vec<TaskId>, HostError> {
+    let mut found = BTreeMap::new();
+    for pid in members(past.host, group)? {
+        if let Some(stat) = tasks::stat(past.host, pid)? {
+            found.insert(stat.task(), stat.state);
+        }
+    }
+    for task in past.moved_into(group) {
+        // Signals go to processes, and threads are moved too.
+        if tasks::process_of(past.host, task.tid)? != Some(task.tid) {
+            continue;
+        }
+        if let Some(stat) = tasks::stat(past.host, task.tid)?.filter(|stat| stat.task() == task) {
+            found.insert(task, stat.state);
+        }
+    }
+    Ok(found.into_iter().filter(|(_, state)| *state == STOPPED).map(|(task, _)| task).collect())
+}
+
+/// The processes in a group and below it; none of one that is gone.
+fn members(host: &dyn Host, group: &str) -> Result<Vec<Tid>, HostError> {
+    // Those of a threaded group are listed by the domain above it.
+    let kind = tasks::unless_gone(host.read_text(&paths::cgroup_type(group)))?;
+    if kind.is_some_and(|kind| kind.trim() == "threaded") {
+        return Ok(Vec::new());
+    }
+    let Some(text) = tasks::unless_gone(host.read_text(&paths::cgroup_procs(group)))? else {
+        return Ok(Vec::new());
+    };
+    let mut found = tasks::numbers(text.lines().map(str::trim));
+    for name in tasks::unless_gone(host.list(group))?.unwrap_or_default() {
+        let below = paths::cgroup_file(group, &name);
+        if host.exists(&paths::cgroup_procs(&below)) {
+            found.extend(members(host, &below)?);
+        }
+    }
+    Ok(found)
+}
