@@ -1,7 +1,9 @@
 //! The groups of a vnode: one directory in each hierarchy that its method needs.
 
 mod attach;
+mod hold;
 mod parts;
+mod switched;
 
 use std::collections::BTreeSet;
 
@@ -10,7 +12,7 @@ use pinfold_model::{Attach, Change, CpuSet, Method, Step, Undo};
 
 use crate::hierarchies::{Hierarchies, Place};
 use crate::nodes::Node;
-use crate::{SpeedError, methods};
+use crate::{SpeedError, methods, release};
 
 pub use parts::Part;
 
@@ -30,7 +32,7 @@ pub struct Enclosure {
     pub perf: Option<String>,
     /// Groups below these between which its threads are dealt; none for most methods.
     pub parts: Vec<Part>,
-    /// True if the groups were there before and belong to somebody else.
+    /// True if the groups were there before and belong to somebody else; one in cpuset may be ours.
     pub is_attached: bool,
     /// True for those of them that are of version 2.
     pub(crate) unified: BTreeSet<String>,
@@ -57,7 +59,7 @@ impl Enclosure {
     /// where there are parts it is the first of them.
     fn doors(&self) -> Vec<String> {
         if let Some(entry) = &self.entry {
-            return vec![entry.clone()];
+            return self.cpuset.iter().chain([entry]).cloned().collect();
         }
         let Some(part) = self.parts.first() else { return self.directories() };
         let of_part: BTreeSet<&String> =
@@ -77,23 +79,30 @@ impl Enclosure {
         hierarchies: &Hierarchies,
         node: &Node,
     ) -> Result<(Self, Vec<Step>), SpeedError> {
+        if let (Some(memory), None) = (node.memory_node, &hierarchies.cpuset) {
+            return Err(SpeedError::Unbound { vnode: node.name.clone(), node: memory });
+        }
         let (enclosure, mut steps) = match &node.attach {
             Some(Attach::Group(path)) => {
-                (attach::group(host, hierarchies, node, path)?, Vec::new())
+                let mut enclosure = attach::group(host, hierarchies, node, path)?;
+                let mut steps = enclosure.hold(host, hierarchies, node)?;
+                steps.extend(enclosure.missed(host, hierarchies, node)?);
+                (enclosure, steps)
             }
-            Some(Attach::Process(pid)) => {
+            Some(Attach::Process(_)) => {
                 let (enclosure, mut steps) = Self::own(host, hierarchies, node)?;
-                steps.extend(attach::moves(host, hierarchies, (node, *pid), &enclosure.doors())?);
+                steps.extend(enclosure.missed(host, hierarchies, node)?);
                 (enclosure, steps)
             }
             None => Self::own(host, hierarchies, node)?,
         };
         steps.extend(methods::steps(host, node)?);
+        steps.extend(enclosure.switched(host, node)?);
         Ok((enclosure, steps))
     }
 
-    /// The steps that move the children that a process got since it was planned, or while it was
-    /// moved; none when all are inside.
+    /// The steps that move those in, or hold them on the vnode's PUs, who were born since it was
+    /// planned, or while they were moved; none when all are.
     ///
     /// # Errors
     /// As [`Enclosure::plan`].
@@ -103,12 +112,26 @@ impl Enclosure {
         hierarchies: &Hierarchies,
         node: &Node,
     ) -> Result<Vec<Step>, SpeedError> {
-        match node.attach {
-            Some(Attach::Process(pid)) => {
-                attach::moves(host, hierarchies, (node, pid), &self.doors())
-            }
-            Some(Attach::Group(_)) | None => Ok(Vec::new()),
+        let (processes, doors, reason) = match (&node.attach, &self.perf) {
+            (Some(Attach::Process(pid)), _) => (
+                attach::process(host, node, *pid)?,
+                self.doors(),
+                format!("process {pid} and its children become vnode {}", node.name),
+            ),
+            (Some(Attach::Group(path)), Some(group)) => (
+                release::pids(host, group)?,
+                self.cpuset.iter().cloned().collect(),
+                format!("group {path} becomes vnode {}", node.name),
+            ),
+            (Some(Attach::Group(_)) | None, _) => return Ok(Vec::new()),
+        };
+        // Without cpuset masks are all that holds them.
+        if hierarchies.cpuset.is_none() {
+            let mut steps = attach::moves(host, hierarchies, (&doors, &processes), &reason)?;
+            steps.extend(hold::masks(host, &processes, (&node.pus(), &reason))?);
+            return Ok(steps);
         }
+        attach::moves(host, hierarchies, (&doors, &processes), &reason)
     }
 
     fn own(

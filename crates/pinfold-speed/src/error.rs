@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use pinfold_host::{HostError, ProcError};
-use pinfold_model::{Method, Speed};
+use pinfold_model::{Method, NodeId, Speed};
 
 /// Why a speed is not emulated.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +69,17 @@ pub enum SpeedError {
         /// Why.
         source: Box<SpeedError>,
     },
+    /// The host has nothing that binds memory.
+    #[error(
+        "vnode {vnode}: its memory cannot be bound to node {node}: there is no writable cgroup \
+         hierarchy with cpuset"
+    )]
+    Unbound {
+        /// The vnode.
+        vnode: String,
+        /// The node that was asked for.
+        node: NodeId,
+    },
     /// There is no such vnode.
     #[error("there is no vnode {name:?}; there are {known}")]
     NoVnode {
@@ -127,6 +138,9 @@ impl SpeedError {
             | SpeedError::Unattached { hint, .. } => Some(hint.clone()),
             SpeedError::Period { .. } => {
                 Some("leave the period out to have the method's usual".to_owned())
+            }
+            SpeedError::Unbound { .. } => {
+                Some("mount it, or leave memory-node out of the platform file".to_owned())
             }
             SpeedError::NoVnode { .. } => Some("`pinfold emulate status` lists them".to_owned()),
             SpeedError::Occupied { .. } => Some(

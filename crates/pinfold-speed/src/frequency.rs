@@ -208,6 +208,7 @@ pub(crate) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedErro
         let path = path("scaling_governor");
         let original = host.read(&path)?;
         if original.trim_ascii() == USERSPACE.as_bytes() {
+            steps.extend(told(host, node, &domain)?);
             continue;
         }
         steps.push(Step {
@@ -217,6 +218,19 @@ pub(crate) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedErro
         });
     }
     Ok(steps)
+}
+
+/// The step of a domain whose frequency somebody sets already: they get theirs back. Where another
+/// governor decided, it decides again when it is put back.
+fn told(host: &dyn Host, node: &Node, domain: &Domain) -> Result<Option<Step>, HostError> {
+    let path = paths::cpufreq_policy_file(&domain.policy, "scaling_setspeed");
+    let original = host.read(&path)?;
+    let Some(most) = domain.khz.last() else { return Ok(None) };
+    Ok(Some(Step {
+        change: Change::WriteFile { path: path.clone(), value: most.to_string().into_bytes() },
+        undo: Undo::WriteFile { path, original },
+        reason: format!("{} sets the frequency of vnode {} from here on", node.method, node.name),
+    }))
 }
 
 /// The domains of a vnode that starts: their frequencies can be set, and are calibrated if asked.

@@ -64,7 +64,8 @@ pub(crate) fn processes(host: &dyn Host, group: &str) -> Result<Vec<ProcStat>, H
     Ok(found)
 }
 
-fn pids(host: &dyn Host, group: &str) -> Result<Vec<Tid>, HostError> {
+/// The numbers of all processes in a group and below it.
+pub(crate) fn pids(host: &dyn Host, group: &str) -> Result<Vec<Tid>, HostError> {
     let mut pids = listed(host, &paths::cgroup_procs(group))?;
     for name in host.list(group)? {
         let below = paths::cgroup_file(group, &name);

@@ -282,7 +282,7 @@ fn a_group_of_somebody_else_is_frozen_as_it_is() {
     }
     let attach = |node: Node| Node { attach: Some(Attach::Group(format!("/{name}"))), ..node };
     if let Some(groups) = groups_with(Method::Gov, 10, attach) {
-        assert_eq!(groups.enclosure.directories(), std::slice::from_ref(&directory));
+        assert_eq!(groups.enclosure.freezer.as_ref(), Some(&directory));
         freezes_and_thaws(&groups);
     }
     assert!(host.exists(&directory), "it is not ours");

@@ -617,8 +617,8 @@ fn a_group_of_somebody_else_is_used_as_it_is() {
         ..node(method, &[(1, 50)])
     };
     let plan = |node: &Node| Enclosure::plan(&host, &hierarchies, node);
-    let (enclosure, steps) = plan(&attached(Method::Gov, "/system.slice")).unwrap();
-    assert_eq!((enclosure.is_attached, steps.len()), (true, 0));
+    let (enclosure, _) = plan(&attached(Method::Gov, "/system.slice")).unwrap();
+    assert!(enclosure.is_attached);
     assert_eq!(enclosure.freezer.as_deref(), Some("/sys/fs/cgroup/system.slice"));
     let check = |node: Node, expected: &str| {
         assert_eq!(plan(&node).unwrap_err().to_string(), expected);

@@ -45,6 +45,11 @@ fn why_not(host: &LiveHost, method: &str) -> Option<String> {
 
 impl Stage {
     fn set(test: &str, method: &str, speed: &str) -> Option<Self> {
+        Self::with(test, method, &format!("speed = {speed:?}\n"), &[])
+    }
+
+    /// With these lines in the platform file, and these files beside it.
+    fn with(test: &str, method: &str, lines: &str, files: &[(&str, &str)]) -> Option<Self> {
         let host = LiveHost::new().expect("a host");
         if let Some(why) = why_not(&host, method) {
             println!("skipped: {method}: {why}");
@@ -53,9 +58,11 @@ impl Stage {
         let folder = tempfile::tempdir().expect("a folder");
         // Groups are the whole machine's: each test has names of its own.
         let name = format!("{test}-{}", process::own_pid());
-        let text = format!(
-            "[[vnode]]\nname = {name:?}\ncores = 1\nspeed = {speed:?}\nmethod = {method:?}\n"
-        );
+        let text = format!("[[vnode]]\nname = {name:?}\ncores = 1\nmethod = {method:?}\n{lines}");
+        for (name, text) in files {
+            let path = folder.path().join(name).to_string_lossy().into_owned();
+            pinfold_host::user::write_atomic(&path, text.as_bytes()).expect("a file beside it");
+        }
         let file = folder.path().join("platform.toml").to_string_lossy().into_owned();
         pinfold_host::user::write_atomic(&file, text.as_bytes()).expect("a platform file");
         let state = folder.path().join("state").to_string_lossy().into_owned();
@@ -482,4 +489,129 @@ fn trials_of_one_vnode_have_their_own_speeds() {
         // Value and interval: each trial had it.
         assert_eq!(row.matches(quota).count(), 3, "{table}");
     }
+}
+
+const SPIN: &str = "while :; do :; done";
+
+/// The sentinel of a supervisor.
+fn sentinel(stage: &Stage) -> Option<Tid> {
+    let supervisor = stage.supervisor.pid();
+    let path = paths::task_file(supervisor, supervisor, "children");
+    let children = stage.host.read_text(&path).expect("its children");
+    let pids = children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok().map(Tid));
+    let is_one = |pid: &Tid| {
+        let words = stage.host.read_text(&paths::process_cmdline(*pid)).unwrap_or_default();
+        words.split('\0').any(|word| word == "sentinel")
+    };
+    pids.into_iter().find(is_one)
+}
+
+/// Kills a supervisor together with its sentinel at a moment when something is so.
+fn kill_both(stage: &mut Stage, is_so: impl Fn(&LiveHost) -> bool) {
+    assert!(until(|| sentinel(stage).is_some()), "there is a sentinel");
+    let sentinel = sentinel(stage).expect("a sentinel");
+    process::signal(sentinel, Signaled::Stop).expect("stopped");
+    let caught = until(|| {
+        stage.supervisor.signal(Signaled::Stop).expect("stopped");
+        let found = is_so(&stage.host);
+        if !found {
+            stage.supervisor.signal(Signaled::Continue).expect("goes on");
+        }
+        found
+    });
+    assert!(caught, "it comes to that");
+    stage.supervisor.signal(Signaled::Kill).expect("killed");
+    process::signal(sentinel, Signaled::Kill).expect("killed");
+    stage.supervisor.wait().expect("an end");
+    let has_ended = |stat: proc_stat::ProcStat| stat.has_ended();
+    let is_gone = || proc_stat::of(&stage.host, sentinel).expect("a stat").is_none_or(has_ended);
+    assert!(until(is_gone), "the sentinel has ended");
+}
+
+fn state(host: &LiveHost, pid: Tid) -> char {
+    proc_stat::of(host, pid).expect("a stat").expect("a process").state
+}
+
+fn spinner(files: Vec<String>) -> Child {
+    let spawn = Spawn::new("/bin/sh").args(["-c", SPIN]).cgroup_files(files);
+    spawn.own_group().die_with_parent(true).start().expect("a shell")
+}
+
+/// A group of version 2 of the test's own, which no vnode makes or removes.
+struct Slice {
+    host: LiveHost,
+    name: String,
+    path: String,
+}
+
+impl Slice {
+    fn make(test: &str) -> Option<Self> {
+        let host = LiveHost::new().expect("a host");
+        let table = host.read_text(&paths::own_mountinfo()).expect("mounts");
+        let mounts = pinfold_host::mountinfo::parse(&table).expect("mounts");
+        let Some(mount) = pinfold_host::mountinfo::v2_mount(&mounts) else {
+            println!("skipped: cgroup version 2 is not mounted");
+            return None;
+        };
+        let name = format!("pinfold-test-{test}-{}", process::own_pid());
+        let path = paths::cgroup_file(&mount.mount.path, &name);
+        match host.make_dir(&path) {
+            Ok(()) => Some(Self { host, name, path }),
+            Err(error) => {
+                println!("skipped: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Slice {
+    fn drop(&mut self) {
+        let done = until(|| self.host.remove_dir(&self.path).is_ok());
+        assert!(done || std::thread::panicking(), "{} is empty", self.path);
+    }
+}
+
+#[test]
+fn an_attached_group_is_held_on_its_pus_and_freed_when_all_of_pinfold_is_killed() {
+    let _turn = turn();
+    let Some(slice) = Slice::make("held") else { return };
+    let mut spinner = spinner(vec![paths::cgroup_procs(&slice.path)]);
+    let pid = spinner.pid();
+    let anywhere = slice.host.affinity(pid).expect("a mask");
+    if anywhere.len() < 2 {
+        println!("skipped: it needs two PUs");
+        return;
+    }
+    let lines = format!("speed = \"10%\"\nattach = \"group:/{}\"\n", slice.name);
+    let Some(mut stage) = Stage::with("held", "gov", &lines, &[]) else { return };
+    let pu = stage.core().get("pu").and_then(Value::as_u64).expect("a PU");
+    let held = slice.host.affinity(pid).expect("a mask");
+    assert_eq!(held.iter().map(|pu| u64::from(pu.0)).collect::<Vec<_>>(), [pu]);
+    let events = paths::cgroup_events(&slice.path);
+    let is_frozen =
+        |host: &LiveHost| host.read_text(&events).is_ok_and(|text| text.contains("frozen 1"));
+    kill_both(&mut stage, is_frozen);
+    assert!(is_frozen(&slice.host), "nobody has thawed it");
+    let undone = stage.pinfold(&["undo", "--all"]);
+    assert!(undone.status.success(), "{}", undone.stderr_text());
+    assert!(!is_frozen(&slice.host), "{}", undone.stdout_text());
+    assert_eq!(slice.host.affinity(pid).expect("a mask"), anywhere);
+    assert!(stage.groups().is_empty());
+    spinner.kill().expect("killed");
+}
+
+#[test]
+fn what_lim_stopped_goes_on_after_undo_when_all_of_pinfold_is_killed() {
+    let _turn = turn();
+    let Some(mut stage) = Stage::set("lim", "lim", "2%") else { return };
+    let files = stage.groups().iter().map(|group| paths::cgroup_procs(group)).collect();
+    let mut spinner = spinner(files);
+    let pid = spinner.pid();
+    kill_both(&mut stage, |host| state(host, pid) == 'T');
+    assert_eq!(state(&stage.host, pid), 'T', "nobody continued it");
+    let undone = stage.pinfold(&["undo", "--all"]);
+    assert!(undone.status.success(), "{}", undone.stderr_text());
+    assert!(until(|| state(&stage.host, pid) != 'T'), "{}", undone.stdout_text());
+    spinner.kill().expect("killed");
 }

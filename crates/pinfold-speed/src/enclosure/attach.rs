@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{Host, HostError, paths, proc_cgroup, proc_stat};
+use pinfold_host::{Host, HostError, paths, proc_cgroup, proc_stat, process};
 use pinfold_model::{Change, Method, Step, TaskState, Tid, Undo};
 
 use super::Enclosure;
 use crate::SpeedError;
 use crate::hierarchies::{Hierarchies, Place};
 use crate::nodes::Node;
+use crate::release::pids;
 
-/// A group of version 2, used as it is: nothing is made or moved.
+/// A group of version 2, used as it is; [`super::hold`] holds it on the vnode's PUs.
 pub(super) fn group(
     host: &dyn Host,
     hierarchies: &Hierarchies,
@@ -56,6 +57,10 @@ pub(super) fn group(
         let why = format!("is not below {}", place.root);
         return Err(unattached(&why, "`systemd-cgls` or `/proc/PID/cgroup` name what there is"));
     }
+    if pids(host, &directory)?.contains(&process::own_pid()) {
+        let why = "has Pinfold itself in it, which would be slowed by itself";
+        return Err(unattached(why, "start Pinfold elsewhere: `systemd-run --scope pinfold ...`"));
+    }
     Ok(Enclosure {
         freezer: Some(directory.clone()),
         perf: Some(directory.clone()),
@@ -81,16 +86,20 @@ fn leaf(host: &dyn Host, group: String) -> Result<String, HostError> {
     Ok(group)
 }
 
-/// The steps that move a process with all its threads and children into a vnode's groups. Who is
-/// there already is left out, so that asked again they are of those who were born meanwhile.
+/// A process that becomes a vnode, and all below it.
+pub(super) fn process(host: &dyn Host, node: &Node, pid: u32) -> Result<Vec<Tid>, SpeedError> {
+    check(host, node, pid)?;
+    Ok(family(host, Tid(pid))?)
+}
+
+/// The steps that move processes with all their threads into a vnode's groups. Who is there
+/// already is left out, so that asked again they are of those who were born meanwhile.
 pub(super) fn moves(
     host: &dyn Host,
     hierarchies: &Hierarchies,
-    (node, pid): (&Node, u32),
-    doors: &[String],
+    (doors, family): (&[String], &[Tid]),
+    reason: &str,
 ) -> Result<Vec<Step>, SpeedError> {
-    check(host, node, pid)?;
-    let family = family(host, Tid(pid))?;
     let mut steps = Vec::new();
     for door in doors {
         let places = [
@@ -108,7 +117,7 @@ pub(super) fn moves(
             .find(|(place, _)| inside(place));
         let Some((place, controller)) = found else { continue };
         let (mut tasks, mut states) = (Vec::new(), Vec::new());
-        for process in &family {
+        for process in family {
             let Some(leader) = proc_stat::of(host, *process)?.filter(|stat| !stat.has_ended())
             else {
                 continue;
@@ -134,7 +143,7 @@ pub(super) fn moves(
                 file: members.to_owned(),
                 tasks: states,
             },
-            reason: format!("process {pid} and its children become vnode {}", node.name),
+            reason: reason.to_owned(),
         });
     }
     Ok(steps)
