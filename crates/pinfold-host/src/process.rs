@@ -34,6 +34,8 @@ pub enum Signaled {
     Kill,
     /// `SIGINT`: as from the terminal.
     Interrupt,
+    /// `SIGHUP`: the terminal is gone.
+    HangUp,
     /// `SIGSTOP`: stop running.
     Stop,
     /// `SIGCONT`: run again.
@@ -46,6 +48,7 @@ impl Signaled {
             Signaled::Terminate => Signal::TERM,
             Signaled::Kill => Signal::KILL,
             Signaled::Interrupt => Signal::INT,
+            Signaled::HangUp => Signal::HUP,
             Signaled::Stop => Signal::STOP,
             Signaled::Continue => Signal::CONT,
         }

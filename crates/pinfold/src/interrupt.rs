@@ -9,12 +9,23 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
+use pinfold_host::process::Signaled;
+use pinfold_host::{Host, paths};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use crate::common;
 use crate::failure::{Exit, Failure};
 
 static STOP: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(false)));
 static REREAD: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(false)));
+
+static FORWARDED: LazyLock<[(i32, Signaled, Arc<AtomicBool>); 3]> = LazyLock::new(|| {
+    [
+        (SIGINT, Signaled::Interrupt, Arc::default()),
+        (SIGTERM, Signaled::Terminate, Arc::default()),
+        (SIGHUP, Signaled::HangUp, Arc::default()),
+    ]
+});
 
 /// Both ends; the second is the signals'.
 static BELL: LazyLock<Option<(UnixStream, UnixStream)>> = LazyLock::new(|| {
@@ -26,6 +37,41 @@ static BELL: LazyLock<Option<(UnixStream, UnixStream)>> = LazyLock::new(|| {
 /// From here on ctrl-C and SIGTERM set the flag.
 pub fn install() -> Result<(), Failure> {
     [SIGINT, SIGTERM].into_iter().try_for_each(|signal| catch(signal, &STOP))
+}
+
+/// From here on SIGHUP sets the flag too: a closed terminal ends what works there in good order.
+/// Who was told to ignore it (`nohup`) goes on.
+pub fn install_hang_up(host: &dyn Host) -> Result<(), Failure> {
+    if is_ignored(host, SIGHUP)? { Ok(()) } else { catch(SIGHUP, &STOP) }
+}
+
+/// From here on these signals set flags of their own, to be handed on to a command, and nothing
+/// ends by them here.
+pub fn install_forward(host: &dyn Host) -> Result<(), Failure> {
+    for (signal, _, flag) in FORWARDED.iter() {
+        if *signal != SIGHUP || !is_ignored(host, SIGHUP)? {
+            catch(*signal, flag)?;
+        }
+    }
+    Ok(())
+}
+
+/// The signals that came since the last call and are to be handed on.
+pub fn forwarded() -> Vec<Signaled> {
+    let came = FORWARDED.iter().filter(|(_, _, flag)| flag.swap(false, Ordering::Relaxed));
+    came.map(|(_, signal, _)| *signal).collect()
+}
+
+/// True if this process was started with a signal ignored.
+fn is_ignored(host: &dyn Host, signal: i32) -> Result<bool, Failure> {
+    let path = paths::own_status();
+    let text = host.read_text(&path).map_err(|error| common::host_failure(&error))?;
+    let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let mask = mask.ok_or_else(|| {
+        Failure::new(Exit::Host, format!("{path} does not tell which signals are ignored"))
+    })?;
+    Ok(mask & (1 << (signal - 1)) != 0)
 }
 
 /// From here on SIGHUP asks to read everything again.

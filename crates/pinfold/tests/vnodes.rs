@@ -615,3 +615,47 @@ fn what_lim_stopped_goes_on_after_undo_when_all_of_pinfold_is_killed() {
     assert!(until(|| state(&stage.host, pid) != 'T'), "{}", undone.stdout_text());
     spinner.kill().expect("killed");
 }
+
+#[test]
+fn a_command_hears_the_signals_and_decides_itself_how_it_ends() {
+    let _turn = turn();
+    let host = LiveHost::new().expect("a host");
+    if let Some(why) = why_not(&host, "lim") {
+        println!("skipped: lim: {why}");
+        return;
+    }
+    for (signal, name) in [(Signaled::Interrupt, "INT"), (Signaled::Terminate, "TERM")] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let state = folder.path().join("state").to_string_lossy().into_owned();
+        let script = format!(
+            "trap 'sleep 0.3; echo told; exit 7' {name}; echo ready; while :; do sleep 0.05; done"
+        );
+        let words = ["--state-dir", &state, "run", "--cores", "1", "--speed", "90%"];
+        let mut run = Spawn::new(PINFOLD)
+            .args(words.into_iter().chain(["--method", "lim", "--", "sh", "-c", &script]))
+            .stdin(Stdio::Null)
+            .stdout(Stdio::Pipe)
+            .die_with_parent(true)
+            .own_group()
+            .start()
+            .expect("pinfold starts");
+        let mut told = String::new();
+        let mut pipe = std::io::BufReader::new(run.stdout().expect("a pipe"));
+        std::io::BufRead::read_line(&mut pipe, &mut told).expect("a line");
+        run.signal(signal).expect("sent");
+        std::io::Read::read_to_string(&mut pipe, &mut told).expect("the rest");
+        assert_eq!(told, "ready\ntold\n", "{name}");
+        assert_eq!(run.wait().expect("an end").code(), Some(7), "{name}");
+        assert_eq!(groups(&host, &format!("run-{}", run.pid())), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_supervisor_whose_terminal_is_gone_takes_its_vnodes_down() {
+    let _turn = turn();
+    let Some(mut stage) = Stage::set("hung-up", "lim", "90%") else { return };
+    assert!(!stage.groups().is_empty());
+    stage.supervisor.signal(Signaled::HangUp).expect("sent");
+    stage.supervisor.wait().expect("an end");
+    assert_eq!(stage.groups(), Vec::<String>::new());
+}

@@ -289,7 +289,7 @@ impl Machine {
         let stopped = match signal {
             Signaled::Stop => true,
             Signaled::Continue => false,
-            Signaled::Terminate | Signaled::Kill | Signaled::Interrupt => {
+            Signaled::Terminate | Signaled::Kill | Signaled::Interrupt | Signaled::HangUp => {
                 self.tasks.retain(|_, held| held.task.tgid != tgid);
                 return Ok(());
             }

@@ -1,8 +1,9 @@
 //! Processes in a vnode: `pinfold emulate exec`, `shell`, and `pinfold run --speed`.
 
+use std::io::IsTerminal as _;
 use std::process::ExitStatus;
 
-use pinfold_host::process::{self, Child, Spawn};
+use pinfold_host::process::{self, Child, Signaled, Spawn};
 use pinfold_host::user::StateDir;
 use pinfold_model::{CpuSet, Platform};
 use pinfold_plan::platforms;
@@ -82,7 +83,8 @@ pub fn run_slow(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure>
     let vnode = common::asked("--speed", platforms::vnode_from_words(&words))?;
     let share_housekeeping = arguments.share_housekeeping;
     let plan = resolved(Platform { vnodes: vec![vnode], share_housekeeping }, &host)?;
-    interrupt::install()?;
+    // The vnode is there as long as the command: its end is the command's to decide.
+    interrupt::install_forward(&host)?;
     let mut child: Option<Child> = None;
     let mut ended = None;
     let worked = with_platform(&host, (&state, Door::Closed), &plan, &mut |platformed| {
@@ -90,10 +92,23 @@ pub fn run_slow(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure>
             Some(running) => running,
             None => child.insert(start(&platformed.enter(&name)?, &arguments.command)?),
         };
+        hand_on(running)?;
         ended = running.try_wait().map_err(|error| common::host_failure(&error))?;
         Ok(ended.is_none())
     });
     drop(child);
     worked?;
     ended.map_or_else(|| Err(Failure::new(Exit::Interrupted, "interrupted")), as_it_ended)
+}
+
+/// Hands signals on to the command. Ctrl-C of a terminal reaches it by itself, and many programs
+/// take a second one for impatience.
+fn hand_on(command: &mut Child) -> Result<(), Failure> {
+    for signal in interrupt::forwarded() {
+        let by_terminal = signal == Signaled::Interrupt && std::io::stdin().is_terminal();
+        if !by_terminal {
+            command.signal(signal).map_err(|error| common::host_failure(&error))?;
+        }
+    }
+    Ok(())
 }
