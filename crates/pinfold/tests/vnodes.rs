@@ -659,3 +659,44 @@ fn a_supervisor_whose_terminal_is_gone_takes_its_vnodes_down() {
     stage.supervisor.wait().expect("an end");
     assert_eq!(stage.groups(), Vec::<String>::new());
 }
+
+#[test]
+fn steps_are_printed_and_files_are_found_beside_the_platform() {
+    let _turn = turn();
+    let host = LiveHost::new().expect("a host");
+    if let Some(why) = why_not(&host, "lim") {
+        println!("skipped: lim: {why}");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let name = format!("dry-{}", process::own_pid());
+    let text =
+        format!("[[vnode]]\nname = {name:?}\ncores = 1\nspeed = \"50%\"\nmethod = \"lim\"\n");
+    let text = format!("{text}profile = \"speeds.csv\"\n");
+    for (name, text) in [("platform.toml", text.as_str()), ("speeds.csv", "seconds,speed\n1,40%\n")]
+    {
+        pinfold_host::user::write_atomic(&path(name), text.as_bytes()).expect("a file");
+    }
+    let words =
+        ["--state-dir", &path("state"), "emulate", "up", "--dry-run", &path("platform.toml")];
+    let output = process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
+    assert!(output.status.success(), "{}", output.stderr_text());
+    let (steps, said) = (output.stdout_text(), output.stderr_text());
+    assert!(steps.contains(&format!("{GROUP_PREFIX}{name}")), "{steps}");
+    assert!(steps.contains("stop and continue processes in"), "{steps}");
+    assert!(said.contains("nothing was changed"), "{said}");
+    assert_eq!(groups(&host, &name), Vec::<String>::new());
+}
+
+#[test]
+fn a_recorded_load_takes_no_speed() {
+    let _turn = turn();
+    let load = [("load.csv", "ms,pu0\n100,0.1\n")];
+    let Some(stage) = Stage::with("load", "inject", "profile = \"load.csv\"\n", &load) else {
+        return;
+    };
+    let refused = stage.emulate(&["set", &stage.name, "--speed", "30%"]);
+    assert!(!refused.status.success());
+    assert!(refused.stderr_text().contains("not for inject"), "{}", refused.stderr_text());
+}

@@ -47,6 +47,9 @@ pub struct UpArgs {
     /// The platform file; docs/platforms.md describes it
     #[arg(value_name = "FILE")]
     pub platform: String,
+    /// Print the steps that would be taken, with their reasons, and change nothing
+    #[arg(long, conflicts_with = "foreground")]
+    pub dry_run: bool,
     /// Stay here until ctrl-C instead of going to the background
     #[arg(long)]
     pub foreground: bool,

@@ -3,6 +3,7 @@
 mod inside;
 mod outside;
 mod status;
+mod steps;
 mod supervisor;
 mod talk;
 mod verify;

@@ -5,6 +5,7 @@
 //! after a crash `pinfold undo` does. What it has to say while it works is in `status`.
 
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 
 use pinfold_apply::{Journal, NewJournal, Target};
 use pinfold_host::process::{self, Spawn, Stdio};
@@ -16,8 +17,8 @@ use pinfold_probe::pinload::Pinload;
 use pinfold_speed::{Enclosure, Facts, Node, Nodes, ProfileRow};
 
 use super::outside::Programs;
-use super::status;
 use super::talk::{self, Answer, Ask, Caller, Enter, Listener};
+use super::{status, steps};
 use crate::cli::emulate::UpArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::say;
@@ -37,6 +38,9 @@ pub fn speed_failure(error: &pinfold_speed::SpeedError) -> Failure {
 /// Starts a platform.
 pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
     let state = common::state(state)?;
+    if arguments.dry_run {
+        return steps::print(arguments);
+    }
     if talk::ask(&state, &Ask::Status)?.is_some() {
         return Err(Failure::new(Exit::Input, "a platform is up already")
             .with_hint("end it with `pinfold emulate down`; one file can hold all vnodes"));
@@ -101,7 +105,16 @@ pub fn plan_of(arguments: &UpArgs, host: &LiveHost) -> Result<EmulationPlan, Fai
         .map_err(|_| Failure::new(Exit::Input, format!("{path} is not UTF-8 text")))?;
     let mut platform = common::asked(path, platforms::from_toml(&text))?;
     platform.share_housekeeping |= arguments.share_housekeeping;
+    for file in platform.vnodes.iter_mut().filter_map(|vnode| vnode.profile.as_mut()) {
+        *file = beside(path, file);
+    }
     resolved(platform, host)
+}
+
+/// A file that another one names: its path is relative to that one's folder.
+fn beside(path: &str, named: &str) -> String {
+    let folder = Path::new(path).parent().unwrap_or(Path::new(""));
+    folder.join(named).to_string_lossy().into_owned()
 }
 
 /// A platform on this machine: vnodes that name no method get the best that works here.
@@ -417,6 +430,12 @@ impl Platformed<'_> {
     fn set(&mut self, name: &str, speed: &str, only: Option<PuId>) -> Result<(), Failure> {
         let wish = common::asked("--speed", platforms::speed(speed))?;
         let vnode = self.vnode(name)?;
+        // As the platform file does.
+        if vnode.method == Some(Method::Inject) {
+            let why = "not for inject: the recorded load decides what is left of each core";
+            return Err(Failure::new(Exit::Input, format!("{name}: speed: {why}"))
+                .with_hint("take another method in the platform file"));
+        }
         if let Some(pu) = only
             && !vnode.cpus().contains(pu)
         {
