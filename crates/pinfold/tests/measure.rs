@@ -564,7 +564,7 @@ fn gaps_are_compared_by_what_arrivals_meet_and_unequal_times_are_told() {
         assert!(output.status.success(), "{}", output.stderr_text());
         file
     };
-    let (short, long) = (measure("a.json", "0.1"), measure("b.json", "0.4"));
+    let (short, long) = (measure("a.json", "0.1"), measure("b.json", "1"));
     let told = home.json(&["compare", &short, &long, "--json"]);
     let names: Vec<_> = told["rows"].as_array().expect("rows").iter().collect();
     let row = |name: &str| names.iter().find(|row| row["statistic"] == name).expect("a row");

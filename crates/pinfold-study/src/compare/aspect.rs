@@ -9,7 +9,7 @@ use std::fmt;
 
 use pinfold_model::{Family, GAP_FLOOR_NS, Statistic, Unit};
 
-use super::{Merged, Outcome, Population, Side, Values};
+use super::{Key, Merged, Outcome, Population, Side, Values};
 use crate::stats::{Arrivals, Direction, P999_SAMPLES, of_samples};
 
 /// The ruler whose samples are gaps.
@@ -114,11 +114,12 @@ pub(super) struct Both {
 
 impl Both {
     pub(super) fn of(
-        (probe, aspect): (&str, Aspect),
+        (key, aspect): (&Key, Aspect),
         (one, other): (&Population, &Population),
     ) -> Self {
         let direction = aspect.direction(one.unit).unwrap_or(Direction::LowerIsBetter);
-        let is_gap = probe == GAPS;
+        let is_gap = key.probe == GAPS;
+        let duty = is_gap.then(|| duty(key));
         let values = |all: &Population| -> Values {
             let of = |block: &Merged| match is_gap {
                 true => block.gaps(aspect),
@@ -144,7 +145,7 @@ impl Both {
         };
         let raised = (raise(&seen.0), raise(&seen.1));
         let is_raised = raised != seen;
-        let unequal = pairs().find(|(a, b)| !alike(a.looked(is_gap), b.looked(is_gap)));
+        let unequal = pairs().find(|(a, b)| !alike(a.looked(duty), b.looked(duty)));
         // Shares do not grow with the time, but the shorter look misses what is rare more often.
         let unequal = unequal
             .filter(|_| one.family == Family::Tail && (aspect.is_longest() || is_raised))
@@ -159,6 +160,12 @@ impl Both {
     }
 }
 
+/// The share of each period for which the ruler of gaps spins; 0 where it is not told.
+fn duty(key: &Key) -> f64 {
+    let percent = key.labels.get("duty-percent").and_then(|text| text.parse::<f64>().ok());
+    percent.map_or(0.0, |percent| (percent / 100.0).clamp(0.0, 1.0))
+}
+
 /// True if two times of looking, each from the least to the most that it can have been meant to
 /// be, may be the same.
 fn alike(one: (f64, f64), other: (f64, f64)) -> bool {
@@ -169,10 +176,15 @@ fn alike(one: (f64, f64), other: (f64, f64)) -> bool {
 impl Merged {
     /// How long it was meant to be looked: a spin that ends within a gap lasts as long as that,
     /// so the gaps may be why one side was looked at for longer.
-    fn looked(&self, is_gap: bool) -> (f64, f64) {
+    /// They can have filled no more than the rests between the spins (`duty` is the share of a
+    /// spin in its period).
+    fn looked(&self, duty: Option<f64>) -> (f64, f64) {
         let most = self.observed_ns as f64;
-        let taken: f64 = if is_gap { self.samples.iter().sum() } else { 0.0 };
-        (most - taken, most)
+        let least = duty.map_or(most, |duty| {
+            let taken: f64 = self.samples.iter().sum();
+            f64::max(most - taken, most * duty)
+        });
+        (least, most)
     }
 
     fn value(&self, aspect: Aspect, direction: Direction) -> Option<f64> {

@@ -174,6 +174,13 @@ fn unequal_times_of_looking_give_the_longest_no_verdict() {
     };
     assert_eq!(row(&compare(&tail(1), &tail(60)), max).outcome, unequal);
     assert!(matches!(row(&compare(&tail(60), &tail(61)), max).outcome, Outcome::Verdict(_)));
+    // Nor can gaps fill more than the rests between spins.
+    let mut full = [gaps(&[900e6], 1), gaps(&[9_900e6], 10)];
+    for figure in full.iter_mut().flatten().flatten() {
+        figure.labels.insert("duty-percent".to_owned(), "50".to_owned());
+    }
+    let outcome = row(&compare(&full[0], &full[1]), max).outcome.clone();
+    assert_eq!(outcome, Outcome::UnequalTime(SECOND, 10 * SECOND));
     // A crowded spin lasts longer by what it was late: as long was asked of both.
     let mut crowded = gaps(&[300e6, 200e6], 1);
     crowded.iter_mut().flatten().for_each(|figure| figure.duration_ns += 400_000_000);
