@@ -226,6 +226,10 @@ fn told(host: &dyn Host, node: &Node, domain: &Domain) -> Result<Option<Step>, H
     let path = paths::cpufreq_policy_file(&domain.policy, "scaling_setspeed");
     let original = host.read(&path)?;
     let Some(most) = domain.khz.last() else { return Ok(None) };
+    // Nobody set one yet, such as right after a step for another vnode of the domain.
+    if numbers(&String::from_utf8_lossy(&original)).is_empty() {
+        return Ok(None);
+    }
     Ok(Some(Step {
         change: Change::WriteFile { path: path.clone(), value: most.to_string().into_bytes() },
         undo: Undo::WriteFile { path, original },
