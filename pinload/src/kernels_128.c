@@ -10,6 +10,7 @@
 #define VECTOR_BYTES 16
 #define VECTOR_TARGET __attribute__((target("sse2")))
 #define VECTOR_NAME(x) x##_128
+#define VECTOR_REGISTER "x"
 #define VECTOR_STORE_NT(to, v, w) \
     (_mm_stream_si128((__m128i *)(void *)(to), (__m128i)(v)), \
      _mm_stream_si128((__m128i *)(void *)((to) + 1), (__m128i)(w)))

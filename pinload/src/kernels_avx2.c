@@ -10,6 +10,7 @@
 #define VECTOR_BYTES 32
 #define VECTOR_TARGET __attribute__((target("avx2")))
 #define VECTOR_NAME(x) x##_avx2
+#define VECTOR_REGISTER "x"
 #define VECTOR_STORE_NT(to, v, w) \
     (_mm256_stream_si256((__m256i *)(void *)(to), (__m256i)(v)), \
      _mm256_stream_si256((__m256i *)(void *)((to) + 1), (__m256i)(w)))

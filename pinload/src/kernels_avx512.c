@@ -10,6 +10,7 @@
 #define VECTOR_BYTES 64
 #define VECTOR_TARGET __attribute__((target("avx512f,prefer-vector-width=512")))
 #define VECTOR_NAME(x) x##_avx512
+#define VECTOR_REGISTER "v"
 #define VECTOR_STORE_NT(to, v, w) \
     (_mm512_stream_si512((void *)(to), (__m512i)(v)), \
      _mm512_stream_si512((void *)((to) + 1), (__m512i)(w)))

@@ -8,6 +8,7 @@
 #define VECTOR_BYTES 16
 #define VECTOR_TARGET
 #define VECTOR_NAME(x) x##_neon
+#define VECTOR_REGISTER "w"
 /* stnp is a hint: a CPU may store as usual. */
 #define VECTOR_STORE_NT(to, v, w) \
     __asm__ volatile("stnp %q0, %q1, [%2]" : : "w"(v), "w"(w), "r"(to) : "memory")

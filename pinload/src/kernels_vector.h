@@ -2,40 +2,50 @@
  * The kernels of one vector width: a text that a file includes once for each width.
  *
  * Before it: VECTOR_BYTES; VECTOR_TARGET, what lets the compiler use the instructions in these
- * functions only; VECTOR_NAME(x), names of their own; VECTOR_STORE_NT(to, v, w), non-temporal
- * stores of two vectors, and VECTOR_FENCE() that ends them. After it: VECTOR_KERNELS, the members
- * of a `struct kernels`.
+ * functions only; VECTOR_NAME(x), names of their own; VECTOR_REGISTER, the constraint of a
+ * register of this width; VECTOR_STORE_NT(to, v, w), non-temporal stores of two vectors, and
+ * VECTOR_FENCE() that ends them. After it: VECTOR_KERNELS, the members of a `struct kernels`.
  * Vectors are the compiler's own (GCC's vector extension): the same text gives SSE2, AVX2,
- * AVX-512 and NEON. Eight of them make an iteration, so that eight loads are on their way.
- * No include guard: that is the point.
+ * AVX-512 and NEON. No include guard: that is the point.
+ *
+ * CPUs that load three vectors a cycle have no more than that many units to add them, which the
+ * loop needs too: so all passes of a read but the last only load, and the last one adds.
+ * A copy stores each vector right after its load, which fills loads and stores evenly.
  */
 
 typedef uint64_t VECTOR_NAME(vector) __attribute__((vector_size(VECTOR_BYTES), may_alias));
 typedef double VECTOR_NAME(real) __attribute__((vector_size(VECTOR_BYTES), may_alias));
 
+/* An iteration of a read and of a copy. */
+#define VECTOR_COUNT ((size_t)KERNEL_GRANULE / VECTOR_BYTES)
+
 VECTOR_TARGET static uint64_t VECTOR_NAME(read)(const void *from, size_t bytes, uint64_t passes)
 {
     typedef VECTOR_NAME(vector) vector;
     const vector *const end = (const vector *)(const void *)((const char *)from + bytes);
-    vector a = {0}, b = {0}, c = {0}, d = {0}, e = {0}, f = {0}, g = {0}, h = {0};
-    while (passes-- > 0) {
+    for (uint64_t pass = 1; pass < passes; pass++) {
         __asm__ volatile("" : : : "memory"); /* each pass counts */
-        for (const vector *at = from; at < end; at += 8) {
-            a += at[0];
-            b += at[1];
-            c += at[2];
-            d += at[3];
-            e += at[4];
-            f += at[5];
-            g += at[6];
-            h += at[7];
-        }
+        for (const vector *at = from; at < end; at += VECTOR_COUNT)
+#pragma GCC unroll 32
+            for (size_t i = 0; i < VECTOR_COUNT; i++)
+                __asm__ volatile("" : : VECTOR_REGISTER(at[i]));
+    }
+    vector a = {0}, b = {0}, c = {0}, d = {0}, e = {0}, f = {0}, g = {0}, h = {0};
+    for (const vector *at = from; at < end; at += 8) {
+        a += at[0];
+        b += at[1];
+        c += at[2];
+        d += at[3];
+        e += at[4];
+        f += at[5];
+        g += at[6];
+        h += at[7];
     }
     a += b + c + d + e + f + g + h;
     uint64_t sum = 0;
     for (size_t i = 0; i < VECTOR_BYTES / 8; i++)
         sum += a[i];
-    return sum;
+    return sum * passes;
 }
 
 VECTOR_TARGET static void VECTOR_NAME(write)(void *to, size_t bytes, uint64_t value,
@@ -60,17 +70,10 @@ VECTOR_TARGET static void VECTOR_NAME(copy)(void *to, const void *from, size_t b
     const vector *const end = (const vector *)(const void *)((const char *)from + bytes);
     while (passes-- > 0) {
         vector *target = to;
-        for (const vector *at = from; at < end; at += 8, target += 8) {
-            const vector a = at[0], b = at[1], c = at[2], d = at[3];
-            const vector e = at[4], f = at[5], g = at[6], h = at[7];
-            target[0] = a;
-            target[1] = b;
-            target[2] = c;
-            target[3] = d;
-            target[4] = e;
-            target[5] = f;
-            target[6] = g;
-            target[7] = h;
+        for (const vector *at = from; at < end; at += VECTOR_COUNT, target += VECTOR_COUNT) {
+#pragma GCC unroll 32
+            for (size_t i = 0; i < VECTOR_COUNT; i++)
+                target[i] = at[i];
             __asm__ volatile("" : : "r"(target) : "memory");
         }
     }
