@@ -85,6 +85,9 @@ const FREE: [Workers; 4] =
 const BURSTS_US: [u32; 4] = [500, 2_000, 10_000, 200_000];
 const CHURN: [ChurnKind; 3] = [ChurnKind::Fork, ChurnKind::Pipe, ChurnKind::Spawn];
 
+/// Its name, how many blocks it has, and the loads and speeds of each.
+type Experiment<'b> = (&'static str, u32, fn(&Bench<'b>) -> Vec<(Load, f64)>);
+
 struct Bench<'b> {
     host: LiveHost,
     tools: Tools<'b>,
@@ -118,7 +121,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut bench =
         Bench { host, tools, size, random, subjects, one, all, units_per_second: 0.0, found };
     let begin = SystemClock.now_ns();
-    bench.measure()?;
+    let minutes = u64::from(arguments.minutes.unwrap_or(u32::MAX));
+    bench.measure(begin.saturating_add(minutes.saturating_mul(60_000_000_000)))?;
     let minutes = SystemClock.now_ns().saturating_sub(begin) as f64 / 60e9;
     say(&format!("measured for {minutes:.1} minutes"))?;
     let origin = format!(
@@ -170,42 +174,53 @@ fn pus(cores: u32, topology: &pinfold_model::Topology) -> Result<CpuSet, Failure
     Ok(plan.vnodes.first().ok_or("no vnode")?.cpus())
 }
 
-impl Bench<'_> {
-    fn measure(&mut self) -> Result<(), Failure> {
+impl<'b> Bench<'b> {
+    /// One spinning thread first, then the other experiments block by block in turns, so that each
+    /// has its share of whatever time there is.
+    fn measure(&mut self, until_ns: u64) -> Result<(), Failure> {
         let full = Turn::begin(&Subject::Nobody, self.tools, &self.one)?;
         self.units_per_second = full.baseline(Load::Work(ONE, MEASURE_MS))?.rate;
-        let (spin, free, bursts) = (self.size.spin.0, self.size.free.0, self.size.bursts.0);
-        for block in 0..spin {
-            self.block(("spin", block), Bench::spin)?;
-        }
-        for block in 0..free {
-            self.block(("free", block), Bench::free)?;
-        }
-        for block in 0..bursts {
-            self.block(("bursts", block), Bench::bursts)?;
-        }
-        for block in 0..self.size.churn {
-            self.block(("churn", block), Bench::churn)?;
-        }
         let has_turns = self.subjects.iter().any(|subject| !subject.in_turns().is_empty());
-        for block in 0..if has_turns { self.size.turns } else { 0 } {
-            self.block(("turns", block), Bench::churn)?;
-        }
+        let spin: [Experiment<'b>; 1] = [("spin", self.size.spin.0, Bench::spin)];
+        let others: [Experiment<'b>; 4] = [
+            ("bursts", self.size.bursts.0, Bench::bursts),
+            ("churn", self.size.churn, Bench::churn),
+            ("free", self.size.free.0, Bench::free),
+            ("turns", if has_turns { self.size.turns } else { 0 }, Bench::churn),
+        ];
         for subject in self.subjects.clone() {
             let ended = self.beside(&subject);
             self.note_failure(&subject.label(), ended)?;
         }
-        // Its vnodes have the default method: the first that works.
-        let has_default =
-            self.subjects.iter().any(|one| ["stall", "hogs"].contains(&&*one.label()));
-        if has_default && self.all.len() > 1 {
-            say("two vnodes at once")?;
-            let size = (self.size.example, self.size.work_ms);
-            let ended = side::example((&self.host, &self.all), self.tools, size);
-            let ended = ended.map(|trials| self.found.trials.extend(trials));
-            self.note_failure("the example platform", ended)?;
+        self.example()?;
+        self.blocks(&spin, until_ns)?;
+        self.blocks(&others, until_ns)
+    }
+
+    fn blocks(&mut self, experiments: &[Experiment<'b>], until_ns: u64) -> Result<(), Failure> {
+        let most = experiments.iter().map(|(_, count, _)| *count).max().unwrap_or(0);
+        for block in 0..most {
+            for (experiment, count, cells) in experiments {
+                if block < *count && SystemClock.now_ns() < until_ns {
+                    self.block((experiment, block), *cells)?;
+                }
+            }
         }
         Ok(())
+    }
+
+    /// The vnodes of the example have the default method: the first that works.
+    fn example(&mut self) -> Result<(), Failure> {
+        let has_default =
+            self.subjects.iter().any(|one| ["stall", "hogs"].contains(&&*one.label()));
+        if !has_default || self.all.len() < 2 {
+            return Ok(());
+        }
+        say("two vnodes at once")?;
+        let size = (self.size.example, self.size.work_ms);
+        let ended = side::example((&self.host, &self.all), self.tools, size);
+        let ended = ended.map(|trials| self.found.trials.extend(trials));
+        self.note_failure("the example platform", ended)
     }
 
     /// A turn of everybody, in random order.

@@ -44,6 +44,9 @@ pub struct Arguments {
     /// Rounds; each runs every contender once [default: as many as the benchmark needs]
     #[arg(long, value_name = "N")]
     rounds: Option<u32>,
+    /// Begin no further block after so many minutes (emulate)
+    #[arg(long, value_name = "N")]
+    minutes: Option<u32>,
     /// Seed of the random order
     #[arg(long, default_value_t = 1)]
     seed: u64,

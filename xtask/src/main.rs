@@ -26,7 +26,8 @@ cargo xtask COMMAND
   bench   [NAME…] [--write] [--rounds N]: the benchmarks, each beside its rival;
           pin, plan, topo, first-second (these by default), watch, gap,
           rulers [--only GROUP,…] (a page of its own, docs/rulers.md),
-          emulate [--quick] (45 minutes, quick 5; a page of its own, docs/emulation.md),
+          emulate [--quick] [--minutes N] (an hour, quick 5 minutes; a page of its own,
+          docs/emulation.md),
           scale [--quick] (a simulated cluster of 10,000 nodes, two minutes; docs/scale.md)
   lab     change whole hosts, which are QEMU guests, and write docs/lab.md; words choose cases
   fuzz    [TARGET…] [--minutes N] [--keep]: every parser under coverage-guided fuzzing, 10
