@@ -47,11 +47,16 @@ pub struct Shape {
     pub memory_mib: u32,
     /// True if its processors virtualise, so that it has a real KVM.
     pub virtualises: bool,
+    /// True if it has a disk with a queue for each PU, whose interrupts its kernel manages.
+    pub disk: bool,
     /// True if the processors have several frequencies, each core's threads the same.
     pub frequencies: bool,
     /// True if its clock counts the instructions of its PUs: while they wait for this machine no time
     /// passes in it.
     pub steady: bool,
+    /// True if its PUs take turns on one of this machine: what one does for another, as a tracer does
+    /// for who is traced, then waits for no free PU here.
+    pub turns: bool,
     /// More for the kernel's command line.
     pub line: &'static str,
 }
@@ -82,8 +87,10 @@ pub const TWO: Shape = Shape {
     threads: 1,
     memory_mib: 1024,
     virtualises: false,
+    disk: false,
     frequencies: false,
     steady: false,
+    turns: false,
     line: "",
 };
 
@@ -129,7 +136,16 @@ pub const NUMA: Shape = Shape {
     ..TWO
 };
 
-/// The same with room for what streams through memory on each node.
+/// Two cores of two threads for what is traced often.
+pub const TURNS_SMALL: Shape = Shape { turns: true, ..SMALL };
+
+/// Two packages for what is traced hundreds of times.
+pub const TURNS_NUMA: Shape = Shape { turns: true, ..NUMA };
+
+/// That with a disk.
+pub const DISK_NUMA: Shape = Shape { disk: true, ..TURNS_NUMA };
+
+/// Two packages with room for what streams through memory on each node.
 pub const ROOMY_NUMA: Shape = Shape { memory_mib: 2048, ..NUMA };
 
 /// One core with SVM, and room for a guest that boots a kernel.
@@ -383,7 +399,8 @@ fn arguments(
     folder: &str,
 ) -> Vec<String> {
     let memory = format!("{}M", shape.memory_mib);
-    let accelerator = if shape.steady { "tcg,thread=single" } else { "tcg,thread=multi" };
+    let accelerator =
+        if shape.steady || shape.turns { "tcg,thread=single" } else { "tcg,thread=multi" };
     let mut words: Vec<String> = [
         "-nodefaults",
         "-no-user-config",
@@ -413,6 +430,11 @@ fn arguments(
     if shape.steady {
         // An instruction takes 4 ns, about as long as it does here.
         words.extend(["-icount", "shift=2"].map(str::to_owned));
+    }
+    if shape.disk {
+        // Reads give zeroes and writes go nowhere: nobody uses it.
+        words.extend(["-blockdev", "null-co,node-name=disk,size=1048576"].map(str::to_owned));
+        words.extend(["-device", "virtio-blk-pci,drive=disk"].map(str::to_owned));
     }
     let count = u32::try_from(shape.nodes.len()).unwrap_or(1).max(1);
     for (node, cpus) in shape.nodes.iter().enumerate() {

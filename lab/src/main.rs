@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use pinfold_lab::cases::{FLAVOURS, Flavour, Lab};
-use pinfold_lab::{Case, LabError, Row, Verdict, markdown, record};
+use pinfold_lab::{Case, Extent, LabError, Row, Verdict, markdown, record};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -46,10 +46,14 @@ fn run(
     };
     let mut rows = Vec::new();
     let mut labs = Vec::new();
-    for (flavour, extent) in FLAVOURS {
+    let all = FLAVOURS.into_iter().flat_map(|(flavour, usual)| {
+        [Extent::Full, Extent::Fixed].map(|extent| (flavour, usual, extent))
+    });
+    for (flavour, usual, extent) in all {
         let cases: Vec<Case> = Case::ALL
             .into_iter()
             .filter(|case| case.fits(&flavour) && wanted(&flavour, case))
+            .filter(|case| case.extent_with(&flavour, usual) == extent)
             .collect();
         if cases.is_empty() {
             continue;

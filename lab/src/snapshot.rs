@@ -27,6 +27,16 @@ find ROOT -type d | sort | sed "s/$/:group/"
 find ROOT -name "cpuset.*" ! -name "*memory_pressure" -o -name cgroup.subtree_control | sort | xargs grep -s -H "" || true
 "#;
 
+/// The host's own knobs that a plan may set, for [`Snapshot::take_with`].
+pub(crate) const HOST_KNOBS: &str = "/proc/irq/default_smp_affinity /proc/irq/*/smp_affinity_list \
+    /proc/sys/kernel/numa_balancing /proc/sys/kernel/sched_rt_runtime_us \
+    /sys/kernel/mm/transparent_hugepage/enabled /sys/kernel/mm/ksm/run \
+    /sys/devices/virtual/workqueue/cpumask \
+    /sys/devices/system/node/node*/hugepages/hugepages-2048kB/nr_hugepages \
+    /sys/devices/system/cpu/cpu*/power/pm_qos_resume_latency_us \
+    /sys/devices/system/cpu/online /sys/devices/system/cpu/smt/control \
+    /sys/fs/cgroup/*/cpu.weight /sys/fs/cgroup/*/cpu.max";
+
 const KERNEL_THREAD: u64 = 0x0020_0000; // PF_KTHREAD
 const UNMOVABLE: u64 = 0x0400_0000; // PF_NO_SETAFFINITY
 const WORKER: u64 = 0x0000_0020; // PF_WQ_WORKER
@@ -74,7 +84,21 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     /// Looks at a guest whose cpuset hierarchy is mounted at `root`; `v1` tells its version.
     pub(crate) fn take(guest: &mut Guest, root: &str, v1: bool) -> Result<Self, LabError> {
-        let text = guest.quiet_shell(&SCRIPT.replace("ROOT", root))?;
+        Self::take_with(guest, root, v1, "")
+    }
+
+    /// The same with more files as knobs: paths or patterns, of which those count that are there.
+    pub(crate) fn take_with(
+        guest: &mut Guest,
+        root: &str,
+        v1: bool,
+        more: &str,
+    ) -> Result<Self, LabError> {
+        let mut script = SCRIPT.replace("ROOT", root);
+        if !more.is_empty() {
+            script.push_str(&format!("grep -s -H '' {more} || true\n"));
+        }
+        let text = guest.quiet_shell(&script)?;
         Self::parse(&text, v1).map_err(|why| LabError::wrong("a snapshot cannot be read", why))
     }
 
@@ -86,7 +110,7 @@ impl Snapshot {
             let bad = || format!("{line:?}");
             if let Some(number) = line.strip_prefix("self ") {
                 own = number.parse().map_err(|_| bad())?;
-            } else if let Some(rest) = line.strip_prefix("/proc/") {
+            } else if let Some(rest) = of_task(line) {
                 let (path, value) = rest.split_once(':').ok_or_else(bad)?;
                 let (tid, file) = thread_of(path).ok_or_else(bad)?;
                 raw.entry(tid).or_default().put(file, value, v1);
@@ -109,6 +133,11 @@ impl Snapshot {
             }
         }
         Ok(Self { tasks, knobs })
+    }
+
+    /// What a knob holds, without the newline; empty if it is not there.
+    pub(crate) fn knob(&self, path: &str) -> &str {
+        self.knobs.get(path).map_or("", |text| text.trim_end_matches('\n'))
     }
 
     /// The threads of a process by its number, if it is there: those with its process group.
@@ -164,7 +193,9 @@ fn compare(tid: u32, was: &Task, is: &Task, found: &mut Vec<String>) {
     }
 }
 
-/// A kernel thread is as `kthreadd` is; anybody else as the leader of its process group was.
+/// A kernel thread is as `kthreadd` is; anybody else as the leader of its process group was. Policies
+/// of kernel threads are the kernel's own: it makes an interrupt's thread with `SCHED_FIFO` and some
+/// workers with a nice value, and lets none inherit.
 fn newcomer(tid: u32, is: &Task, before: &Snapshot, found: &mut Vec<String>) {
     const KTHREADD: u32 = 2;
     let like = if is.is_kernel_thread() { KTHREADD } else { is.process_group };
@@ -180,6 +211,12 @@ fn newcomer(tid: u32, is: &Task, before: &Snapshot, found: &mut Vec<String>) {
         found.push(format!(
             "new task {tid} ({}) has the mask {}, not {}",
             is.name, is.mask, was.mask
+        ));
+    }
+    if is.policy != was.policy && !is.is_kernel_thread() {
+        found.push(format!(
+            "new task {tid} ({}) has policy {:?}, not {:?}",
+            is.name, is.policy, was.policy
         ));
     }
 }
@@ -206,6 +243,11 @@ impl<'t> Raw<'t> {
             _ => {}
         }
     }
+}
+
+/// What follows `/proc/` in a task's line; `/proc/irq/…` and `/proc/sys/…` are knobs.
+fn of_task(line: &str) -> Option<&str> {
+    line.strip_prefix("/proc/").filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 /// `812/task/813/stat` → 813 and `stat`.
@@ -240,7 +282,7 @@ mod tests {
     use super::Snapshot;
 
     fn look(group: &str, mask: &str, extra: &str) -> Snapshot {
-        let stat = "S 1 90 90 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 77 1 2 3 4 5 6 7 8 9 0 0 0 0 0 0 0 17 3 0 0 0 0";
+        let stat = "S 1 90 90 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 77 1 2 3 4 5 6 7 8 9 0 0 0 0 0 0 17 3 0 0 0 0";
         let text = format!(
             "self 5\n/proc/90/task/90/stat:90 (a (b) c) {stat}\n/proc/90/task/90/status:Cpus_allowed_list:\t{mask}\n/proc/90/task/90/cgroup:4:cpuset:{group}\n/proc/90/task/90/cgroup:0::/\n/c:group\n/c/cpuset.cpus:0-3\n{extra}"
         );
@@ -257,13 +299,15 @@ mod tests {
         check(look("/x", "0-3", ""), &["task 90 (a (b) c) is in /x, was in /"]);
         check(look("/", "0-1", ""), &["task 90 (a (b) c) has the mask 0-1, had 0-3"]);
         check(look("/", "0-3", "/c/x:group\n"), &["/c/x was not there"]);
+        let knob = "/proc/irq/9/smp_affinity_list:0-1\n";
+        check(look("/", "0-3", knob), &["/proc/irq/9/smp_affinity_list was not there"]);
     }
 
     #[test]
     fn the_mask_of_a_workqueues_rescuer_is_its_pools() {
         let look = |flags: u64, mask: &str| {
             let stat = format!(
-                "S 2 0 0 0 -1 {flags} 1 2 3 4 5 6 7 8 0 -20 1 0 7 1 2 3 4 5 6 7 8 9 0 0 0 0 0 0 0 17 3 0 0 0 0"
+                "S 2 0 0 0 -1 {flags} 1 2 3 4 5 6 7 8 0 -20 1 0 7 1 2 3 4 5 6 7 8 9 0 0 0 0 0 0 17 3 0 0 0 0"
             );
             let text = format!(
                 "self 5\n/proc/3/task/3/stat:3 (rcu_gp) {stat}\n/proc/3/task/3/status:Cpus_allowed_list:\t{mask}\n/proc/3/task/3/cgroup:0::/\n"
@@ -279,8 +323,11 @@ mod tests {
 
     #[test]
     fn newcomers_must_be_as_the_leader_of_their_group_was() {
-        let stat = "S 1 90 90 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 99 1 2 3 4 5 6 7 8 9 0 0 0 0 0 0 0 17 3 0 0 0 0";
-        let born = |group: &str| {
+        // `policy` is fields 40 and 41: real-time priority and policy.
+        let stat =
+            "S 1 90 90 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 99 1 2 3 4 5 6 7 8 9 0 0 0 0 0 0 17 3";
+        let born = |group: &str, policy: &str| {
+            let stat = format!("{stat} {policy} 0 0");
             look(
                 "/",
                 "0-3",
@@ -289,8 +336,12 @@ mod tests {
                 ),
             )
         };
-        let found = |group: &str| born(group).differences(&look("/", "0-3", ""), &BTreeMap::new());
-        assert!(found("/").is_empty());
-        assert_eq!(found("/pinfold-1"), ["new task 91 (sleep) is in /pinfold-1, not /"]);
+        let found = |group: &str, policy: &str| {
+            born(group, policy).differences(&look("/", "0-3", ""), &BTreeMap::new())
+        };
+        assert!(found("/", "0 0").is_empty());
+        assert_eq!(found("/pinfold-1", "0 0"), ["new task 91 (sleep) is in /pinfold-1, not /"]);
+        let inherited = "new task 91 (sleep) has policy (0, 1, 2), not (0, 0, 0)";
+        assert_eq!(found("/", "1 2"), [inherited]);
     }
 }

@@ -83,19 +83,19 @@ impl Cgroups {
             Cgroups::V1 => Places {
                 vm: "guests",
                 other: "guests",
-                shells: [("root", "."), ("beside", "guests")],
+                shells: [".", "guests"],
                 services: &["services", "containers", "containers/a", "containers/tiny"],
             },
             Cgroups::V2Plain => Places {
                 vm: ".",
                 other: "system.slice",
-                shells: [("root", "."), ("beside", "system.slice")],
+                shells: [".", "system.slice"],
                 services: &["system.slice"],
             },
             Cgroups::V2Used => Places {
                 vm: "machine.slice/vm.scope",
                 other: "machine.slice/other.scope",
-                shells: [("root", "init.scope"), ("beside", "user.slice")],
+                shells: ["init.scope", "user.slice"],
                 services: &["system.slice"],
             },
         }
@@ -119,7 +119,8 @@ const TRY_V1: &str =
 struct Places {
     vm: &'static str,
     other: &'static str,
-    shells: [(&'static str, &'static str); 2],
+    /// Of [`SHELLS`].
+    shells: [&'static str; 2],
     services: &'static [&'static str],
 }
 
@@ -160,17 +161,42 @@ impl Stage {
 
     /// Lets each shell fork a child and an orphan.
     pub(crate) fn fork(&mut self) -> Result<(), LabError> {
-        self.guest.shell(
-            "for s in root beside; do echo fork > /tmp/$s.ask; read done < /tmp/$s.told; done",
-        )?;
-        Ok(())
+        fork(&mut self.guest)
     }
 
     /// Ends what [`Stage::fork`] made.
     pub(crate) fn reap(&mut self) -> Result<(), LabError> {
-        self.guest.shell("killall -9 sleep 2>/dev/null || true")?;
-        Ok(())
+        reap(&mut self.guest)
     }
+}
+
+/// Names of the shells that fork on demand.
+pub(crate) const SHELLS: [&str; 2] = ["root", "beside"];
+
+/// Starts one of [`SHELLS`] that does `first`. The end of a child interrupts the open(2) of a pipe:
+/// then it asks again.
+pub(crate) fn forks_on_demand(guest: &mut Guest, name: &str, first: &str) -> Result<(), LabError> {
+    guest.shell(&format!("mkfifo /tmp/{name}.ask /tmp/{name}.told"))?;
+    guest.background(&format!(
+        "{first}; while true; do read what < /tmp/{name}.ask || continue; /bin/sleep 99999 & \
+         (/bin/sleep 99999 &); echo done > /tmp/{name}.told; done"
+    ))?;
+    Ok(())
+}
+
+/// Lets each shell fork a child and an orphan.
+pub(crate) fn fork(guest: &mut Guest) -> Result<(), LabError> {
+    guest.shell(&format!(
+        "for s in {}; do echo fork > /tmp/$s.ask; read done < /tmp/$s.told; done",
+        SHELLS.join(" ")
+    ))?;
+    Ok(())
+}
+
+/// Ends what [`fork`] made.
+pub(crate) fn reap(guest: &mut Guest) -> Result<(), LabError> {
+    guest.shell("killall -9 sleep 2>/dev/null || true")?;
+    Ok(())
 }
 
 /// The first look that the next one agrees with: a machine that has just started is not at rest.
@@ -205,16 +231,10 @@ fn prepare(guest: &mut Guest, cgroups: Cgroups) -> Result<(Snapshot, u32), LabEr
     };
     guest.background(&format!("{}{}", enter(places.vm), qemu("vm")))?;
     guest.background(&format!("{}{}", enter(places.other), qemu("other")))?;
-    for (name, group) in places.shells {
-        // One of them has a mask of its own, which its children inherit. The end of a child
-        // interrupts the open(2) of a pipe: then the shell asks again.
-        let own = if name == "root" { "taskset -p e $$ >/dev/null; " } else { "" };
-        guest.shell(&format!("mkfifo /tmp/{name}.ask /tmp/{name}.told"))?;
-        guest.background(&format!(
-            "{}{own}while true; do read what < /tmp/{name}.ask || continue; /bin/sleep 99999 & \
-             (/bin/sleep 99999 &); echo done > /tmp/{name}.told; done",
-            enter(group)
-        ))?;
+    for (name, group) in SHELLS.into_iter().zip(places.shells) {
+        // One of them has a mask of its own, which its children inherit.
+        let own = if name == "root" { "taskset -p e $$ >/dev/null" } else { "true" };
+        forks_on_demand(guest, name, &format!("{}{own}", enter(group)))?;
     }
     let kinds = ["", "taskset 8 ", "taskset 6 ", "chrt -b 0 ", "chrt -f 5 "];
     for group in places.services {

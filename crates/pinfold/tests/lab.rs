@@ -5,7 +5,7 @@
 #![expect(clippy::panic, reason = "a case that fails ends its test")]
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
-use pinfold_lab::cases::{FLAVOURS, Flavour, Lab, SMALL};
+use pinfold_lab::cases::{FLAVOURS, Flavour, LONGEST, Lab, SMALL};
 use pinfold_lab::{Case, Cgroups, Extent, Verdict};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
@@ -14,7 +14,11 @@ const FOLDER: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/lab");
 const FLAVOUR: Flavour = FLAVOURS[0].0;
 
 fn check(case: Case) {
-    let lab = match Lab::open(PINFOLD, &FLAVOUR, FOLDER, Extent::Fixed) {
+    check_under(&FLAVOUR, FOLDER, case);
+}
+
+fn check_under(flavour: &Flavour, folder: &str, case: Case) {
+    let lab = match Lab::open(PINFOLD, flavour, folder, Extent::Fixed) {
         Ok(lab) => lab,
         Err(error) if error.is_skip() => return println!("skipped: lab: {error}"),
         Err(error) => panic!("{error}"),
@@ -41,6 +45,11 @@ fn a_host_with_cgroup_v2_whose_cpusets_nobody_uses() {
 #[test]
 fn a_host_with_cgroup_v2_whose_cpusets_are_in_use() {
     check(Case::Host(Cgroups::V2Used));
+}
+
+#[test]
+fn the_longest_plan_is_killed_at_some_changes_and_at_random() {
+    check_under(&LONGEST, &format!("{FOLDER}/longest"), Case::Longest);
 }
 
 #[test]

@@ -37,8 +37,9 @@ pub(super) fn smt(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
     let killed = kills(guest, &apply, &before, extent)?;
     let under = under_a_plan(guest, &before)?;
     let before = Snapshot::take(guest, ROOT, false)?;
+    let one = one_offline(guest, &before)?;
     let refused = refused(guest, &before)?;
-    Ok(format!("SMT off, vCPUs on PUs {alone}, and on again; {killed}; {under}; {refused}"))
+    Ok(format!("SMT off, vCPUs on PUs {alone}, and on again; {one}; {killed}; {under}; {refused}"))
 }
 
 fn plan(guest: &mut Guest) -> Result<(), LabError> {
@@ -62,8 +63,9 @@ fn same(guest: &mut Guest, before: &Snapshot, what: &str) -> Result<(), LabError
     expect_none(what, differences(&after, before, &shapes::near(&after)))
 }
 
-/// The thread of an interrupt goes where the kernel has moved that, when a PU went.
-fn differences(
+/// The thread of an interrupt has the mask of that PU of the interrupt's list which the kernel has
+/// chosen, anew whenever a PU went or the list was written.
+pub(super) fn differences(
     after: &Snapshot,
     before: &Snapshot,
     near: &BTreeMap<String, String>,
@@ -146,6 +148,19 @@ fn while_offline(after: &Snapshot) -> BTreeMap<String, String> {
     let path = format!("{ROOT}/init.scope/cpuset.cpus");
     let now = after.knobs.get(&path).filter(|list| list.trim() != "");
     now.map(|list| (path, list.clone())).into_iter().collect()
+}
+
+/// A plan takes one PU that is nobody's.
+fn one_offline(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError> {
+    guest.pinfold(&["apply", "--qmp", MONITOR, "--plan", PLAN, "--knob", "offline=7"])?;
+    shows(guest, "0-6\non\n")?;
+    guest.pinfold(&UNDO)?;
+    shows(guest, "0-7\non\n")?;
+    let after = Snapshot::take(guest, ROOT, false)?;
+    let mut near = shapes::near(&after);
+    near.extend(while_offline(&after));
+    expect_none("undo of an offline PU left a trace", differences(&after, before, &near))?;
+    Ok("PU 7 offline by the plan, and back".to_owned())
 }
 
 /// A PU of a vCPU is not taken.

@@ -1,17 +1,22 @@
 //! The host's own knobs: interrupts, kernel work, memory, frequency, run time.
 //!
-//! A machine whose memory is on node 0 is planned for node 1. What each knob holds is read by
-//! busybox before, during and after; what this kernel or machine lacks must be told.
+//! A machine whose memory is on node 0 is planned for node 1. What each knob holds, and every task's
+//! group, mask and policy, is read by busybox before, during and after; what this kernel or machine
+//! lacks must be told, and so must interrupts that the kernel manages.
 
 use std::collections::BTreeMap;
 
-use super::{Extent, kill};
+use super::hotplug::differences;
+use super::{Extent, kill, shapes};
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
+use crate::snapshot::{HOST_KNOBS, Snapshot};
 
 const PLAN: &str = "/tmp/plan.json";
 const MONITOR: &str = "/tmp/knobs.qmp";
+const ROOT: &str = "/sys/fs/cgroup";
 const GROUP: &str = "/sys/fs/cgroup/vm.scope";
+const UNDO: [&str; 2] = ["undo", "--all"];
 /// Pages that QEMU has by itself are enough: it is bound to node 0 while it starts.
 const PREPARE: &str = "mount -t cgroup2 none /sys/fs/cgroup; cd /sys/fs/cgroup; mkdir vm.scope
     echo '+cpuset +cpu' > cgroup.subtree_control";
@@ -30,7 +35,15 @@ const fn knob(file: &'static str, words: &'static str, holds: &'static str) -> K
     Knob { file, words, holds }
 }
 
-const KNOBS: [Knob; 8] = [
+impl Knob {
+    /// Its name in plans.
+    fn name(&self) -> &'static str {
+        self.words.split('=').next().unwrap_or(self.words)
+    }
+}
+
+const KNOBS: [Knob; 9] = [
+    knob("/proc/sys/kernel/sched_rt_runtime_us", "rt-throttle=off", "-1"),
     knob("/proc/irq/default_smp_affinity", "new-irqs=6-7", "c0"),
     knob("/sys/devices/virtual/workqueue/cpumask", "workqueues=6-7", "c0"),
     knob("/proc/sys/kernel/numa_balancing", "numa-balancing=off", "0"),
@@ -49,54 +62,46 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
     prepare(guest)?;
     let device = device(guest)?;
     let mut apply = vec!["apply", "--qmp", MONITOR, "--plan", PLAN];
-    let mut present = Vec::new();
-    let mut lacking = Vec::new();
+    let (mut present, mut lacking) = (Vec::new(), Vec::new());
     for knob in &KNOBS {
         let there = guest.run(&["/bin/busybox", "test", "-e", knob.file])?.success();
-        if there {
-            present.push(knob)
-        } else {
-            lacking.push(knob.file)
-        }
+        let list = if there { &mut present } else { &mut lacking };
+        list.push(knob);
         apply.extend(["--knob", knob.words]);
     }
     let irq = format!("irq:{device}=6-7");
     apply.extend(["--knob", &irq, "--knob", "governor=performance", "--knob", "wake-up-us=0"]);
     let before = look(guest)?;
     let dry = guest.pinfold(&[&apply[..], &["--dry-run"]].concat())?;
-    expect_none("a dry run changed the host", differences(&before, &look(guest)?))?;
-    let mut untold: Vec<String> = Vec::new();
-    for file in &lacking {
-        if !dry.contains(&format!("this host has no {file}")) {
-            untold.push((*file).to_owned());
-        }
-    }
+    same(guest, &before, "a dry run changed the host")?;
+    let untold =
+        lacking.iter().filter(|knob| !dry.contains(&format!("this host has no {}", knob.file)));
+    let untold = untold.map(|knob| knob.file.to_owned()).collect();
     expect_none("a dry run does not tell what is lacking", untold)?;
     let told = guest.pinfold(&apply)?;
     expect_none("a knob is not as asked", not_so(guest, &present, &device)?)?;
     let pages = format!("{}; {}", pages(guest)?, page_tables(guest)?);
-    let undone = guest.pinfold(&["undo", "--all"])?;
-    expect_none(
-        "undo left a trace",
-        differences(&before, &expected_after(&before, &look(guest)?)),
-    )?;
+    let undone = guest.pinfold(&UNDO)?;
+    let after = look(guest)?;
+    expect_none("undo left a trace", differences(&after, &before, &shapes::near(&after)))?;
     if !undone.contains("pages of") {
         return Err(LabError::wrong("undo does not tell of the pages", undone));
     }
-    // The group's nodes are given by name from here on.
-    let before = look(guest)?;
-    let killed = kills(guest, &apply, &before, extent)?;
-    let lacks = if lacking.is_empty() {
-        String::new()
-    } else {
-        format!("; lacking and told: {}", lacking.join(", "))
-    };
     if !told.contains("cpufreq") {
         return Err(LabError::wrong("a guest without cpufreq was not told of", told));
     }
+    let managed = managed(guest, &after)?;
+    // The group's nodes are given by name from here on.
+    let killed = kills(guest, &apply, &after, extent)?;
+    let names =
+        |knobs: &[&Knob]| knobs.iter().map(|knob| knob.name()).collect::<Vec<_>>().join(", ");
+    let lacks = match lacking.len() {
+        0 => String::new(),
+        _ => format!("; lacking and told: {}", names(&lacking)),
+    };
     Ok(format!(
-        "{} knobs, interrupts of {device}, wake-up latency, memory nodes; {pages}; {killed}{lacks}; no cpufreq here",
-        present.len()
+        "{}, interrupts of {device}, wake-up latency, memory nodes; {pages}; {managed}; {killed}; no cpufreq here{lacks}",
+        names(&present)
     ))
 }
 
@@ -120,62 +125,66 @@ fn prepare(guest: &mut Guest) -> Result<(), LabError> {
 }
 
 /// A device with message-signalled interrupts: the port of the agent itself.
-fn device(guest: &mut Guest) -> Result<String, LabError> {
-    let text = guest.shell("ls -d /sys/bus/pci/devices/*/msi_irqs | head -n 1 | cut -d / -f 6")?;
+pub(super) fn device(guest: &mut Guest) -> Result<String, LabError> {
+    first(guest, "/sys/bus/pci/devices/*/virtio*/virtio-ports")
+}
+
+/// The PCI address of the first device that has a file.
+fn first(guest: &mut Guest, pattern: &str) -> Result<String, LabError> {
+    let text = guest.shell(&format!("ls -d {pattern} | head -n 1 | cut -d / -f 6"))?;
     let device = text.trim().to_owned();
-    if device.is_empty() {
-        Err(LabError::wrong("no device has interrupts", text))
-    } else {
-        Ok(device)
+    if device.is_empty() { Err(LabError::wrong(pattern, "no device has it")) } else { Ok(device) }
+}
+
+/// Every task, and every knob that may be changed, with its bytes.
+fn look(guest: &mut Guest) -> Result<Snapshot, LabError> {
+    Snapshot::take_with(guest, ROOT, false, HOST_KNOBS)
+}
+
+fn same(guest: &mut Guest, before: &Snapshot, what: &str) -> Result<(), LabError> {
+    expect_none(what, differences(&look(guest)?, before, &BTreeMap::new()))
+}
+
+/// A disk with a queue for each PU: the kernel manages the interrupts of its queues and takes no word
+/// for them, which is told once with the way out, and nothing is left behind.
+fn managed(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError> {
+    let disk = first(guest, "/sys/bus/pci/devices/*/virtio*/block")?;
+    let knob = format!("irq:{disk}=6-7");
+    let told = guest.pinfold(&["apply", "--qmp", MONITOR, "--plan", PLAN, "--knob", &knob])?;
+    let many = told.matches("the kernel manages this interrupt itself").count();
+    let mut wrong = Vec::new();
+    if many == 0 || !told.contains("isolcpus=managed_irq") {
+        wrong.push(format!("it is not told: {told}"));
     }
-}
-
-/// Every knob that may be changed, with its bytes.
-fn look(guest: &mut Guest) -> Result<BTreeMap<String, String>, LabError> {
-    let files: Vec<&str> = KNOBS.iter().map(|knob| knob.file).collect();
-    let text = guest.quiet_shell(&format!(
-        "grep -s -H '' {} {GROUP}/cpuset.mems {GROUP}/cpuset.mems.effective /proc/irq/*/smp_affinity_list \
-         /sys/devices/system/cpu/cpu*/power/pm_qos_resume_latency_us || true
-         for t in $(ls /proc/$(cat /tmp/knobs.pid)/task); do taskset -p $t; done",
-        files.join(" ")
-    ))?;
-    let lines = text.lines().filter_map(|line| line.split_once(':'));
-    Ok(lines.map(|(file, value)| (file.to_owned(), value.to_owned())).collect())
-}
-
-fn differences(was: &BTreeMap<String, String>, is: &BTreeMap<String, String>) -> Vec<String> {
-    let mut found: Vec<String> = was
-        .iter()
-        .filter(|(file, value)| is.get(*file) != Some(value))
-        .map(|(file, value)| format!("{file} holds {:?}, not {value:?}", is.get(file)))
-        .collect();
-    found.extend(
-        is.keys().filter(|file| !was.contains_key(*file)).map(|file| format!("{file} is new")),
+    let names: Vec<&str> = told.lines().filter(|line| line.contains("manages this")).collect();
+    wrong.extend(
+        names
+            .iter()
+            .zip(names.iter().skip(1))
+            .filter(|(one, other)| one == other)
+            .map(|(one, _)| format!("tried twice: {one}")),
     );
-    found
-}
-
-/// Before Linux 7.0 a group with tasks keeps its nodes by name: all of them, as before.
-fn expected_after(
-    before: &BTreeMap<String, String>,
-    after: &BTreeMap<String, String>,
-) -> BTreeMap<String, String> {
-    let mut after = after.clone();
-    let mems = format!("{GROUP}/cpuset.mems");
-    if after.get(&mems).is_some_and(|nodes| nodes == "0-1")
-        && let Some(was) = before.get(&mems)
-    {
-        after.insert(mems, was.clone());
+    let kept = look(guest)?;
+    let queues = guest.shell(&format!("ls /sys/bus/pci/devices/{disk}/msi_irqs"))?;
+    let irqs = queues.split_whitespace();
+    let list = |irq: &str| format!("/proc/irq/{irq}/smp_affinity_list");
+    let moved =
+        irqs.filter(|irq| kept.knob(&list(irq)) == "6-7" && before.knob(&list(irq)) != "6-7");
+    if moved.count() + many != queues.split_whitespace().count() {
+        wrong.push(format!("{many} are told of {queues:?}"));
     }
-    after
+    guest.pinfold(&UNDO)?;
+    expect_none("managed interrupts", wrong)?;
+    same(guest, before, "managed interrupts left a trace")?;
+    Ok(format!("{many} interrupts of a disk's queues are the kernel's, which is told once each"))
 }
 
 fn not_so(guest: &mut Guest, present: &[&Knob], device: &str) -> Result<Vec<String>, LabError> {
     let now = look(guest)?;
     let mut found: Vec<String> = present
         .iter()
-        .filter(|knob| now.get(knob.file).is_none_or(|value| value != knob.holds))
-        .map(|knob| format!("{}: {:?}, not {:?}", knob.file, now.get(knob.file), knob.holds))
+        .filter(|knob| now.knob(knob.file) != knob.holds)
+        .map(|knob| format!("{}: {:?}, not {:?}", knob.file, now.knob(knob.file), knob.holds))
         .collect();
     let irqs = guest.shell(&format!(
         "for i in $(ls /sys/bus/pci/devices/{device}/msi_irqs); do cat /proc/irq/$i/smp_affinity_list; done"
@@ -183,8 +192,9 @@ fn not_so(guest: &mut Guest, present: &[&Knob], device: &str) -> Result<Vec<Stri
     if irqs.is_empty() || irqs.lines().any(|list| list != "6-7") {
         found.push(format!("interrupts of {device}: {irqs:?}"));
     }
-    if now.get(&format!("{GROUP}/cpuset.mems")).is_none_or(|nodes| nodes != "1") {
-        found.push(format!("the group's nodes: {:?}", now.get(&format!("{GROUP}/cpuset.mems"))));
+    let nodes = now.knob(&format!("{GROUP}/cpuset.mems"));
+    if nodes != "1" {
+        found.push(format!("the group's nodes: {nodes:?}"));
     }
     Ok(found)
 }
@@ -221,18 +231,17 @@ fn page_tables(guest: &mut Guest) -> Result<String, LabError> {
 fn kills(
     guest: &mut Guest,
     apply: &[&str],
-    before: &BTreeMap<String, String>,
+    before: &Snapshot,
     extent: Extent,
 ) -> Result<String, LabError> {
     let calls = kill::calls_of(guest, apply)?;
-    guest.pinfold(&["undo", "--all"])?;
+    guest.pinfold(&UNDO)?;
     let chosen = kill::choose(&calls, extent);
     let mut killed = 0;
     for call in &chosen {
         killed += usize::from(kill::kill_at(guest, apply, call)?);
-        guest.pinfold(&["undo", "--all"])?;
-        let what = format!("apply killed before {call}");
-        expect_none(&what, differences(before, &look(guest)?))?;
+        guest.pinfold(&UNDO)?;
+        same(guest, before, &format!("apply killed before {call}"))?;
     }
     kill::tell(killed, chosen.len(), &calls)
 }

@@ -10,14 +10,18 @@ mod hotplug;
 mod isolate;
 mod kill;
 mod knobs;
+mod longest;
 mod nested;
 mod partition;
 mod shapes;
+mod shares;
 mod stall;
 mod study;
 mod systemd;
 mod topology;
 mod vnodes;
+
+use std::cell::RefCell;
 
 use pinfold_host::user;
 use pinfold_model::{CpuSet, Isa, Method};
@@ -27,17 +31,18 @@ pub use shapes::Placed;
 
 use crate::error::LabError;
 pub use crate::guest::{
-    BIG, DIES, EIGHT, FOUR, ISOLATED, NUMA, ONE_SVM, ROOMY_NUMA, ROOMY_SVM, SCALED, SMALL, STEADY,
-    SVM, TWO,
+    BIG, DIES, DISK_NUMA, EIGHT, FOUR, ISOLATED, NUMA, ONE_SVM, ROOMY_NUMA, ROOMY_SVM, SCALED,
+    SMALL, STEADY, SVM, TURNS_NUMA, TURNS_SMALL, TWO,
 };
 use crate::guest::{Guest, Shape};
 use crate::ship::Cargo;
 use crate::stage::{Cgroups, Stage};
 
 /// What a host under test may insert beside the modules of its port.
-const MODULES: [&str; 9] = [
+const MODULES: [&str; 10] = [
     "virtio_pci",
     "virtio_console",
+    "virtio_blk",
     "irqbypass",
     "kvm",
     "kvm_amd",
@@ -61,6 +66,9 @@ pub const FLAVOURS: [(Flavour, Extent); 7] = [
     (flavour_of(Isa::Arm), Extent::Fixed),
     (flavour_of(Isa::Riscv), Extent::Fixed),
 ];
+
+/// The kernel under which the longest plan is killed at every change.
+pub const LONGEST: Flavour = FLAVOURS[2].0;
 
 const fn flavour(package: &'static str, suite: Option<&'static str>) -> Flavour {
     Flavour { package, suite, isa: None }
@@ -97,6 +105,10 @@ pub enum Case {
     Placed(Shape, Placed),
     /// The host's own knobs, on two NUMA nodes.
     Knobs,
+    /// The cpu controller of cgroup version 1.
+    Shares,
+    /// All kinds of change in one plan, killed before each of them and at random.
+    Longest,
     /// PUs that go offline, by the plan and under it.
     Hotplug,
     /// A machine of a real KVM.
@@ -119,7 +131,7 @@ pub enum Case {
 
 impl Case {
     /// All, in the order of the table.
-    pub const ALL: [Case; 27] = [
+    pub const ALL: [Case; 29] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
@@ -134,6 +146,8 @@ impl Case {
         Case::Placed(BIG, placed("numa-exclusive", 4, None)),
         Case::Placed(NUMA, placed("low-latency", 2, Some(7))),
         Case::Knobs,
+        Case::Shares,
+        Case::Longest,
         Case::Systemd,
         Case::Frequency,
         Case::Hotplug,
@@ -162,6 +176,8 @@ impl Case {
                 format!("isolate, undo: {}, PU {pu} offline", shape.name)
             }
             Case::Knobs => "knobs of the host".to_owned(),
+            Case::Shares => "cpu controller, cgroup v1".to_owned(),
+            Case::Longest => "longest plan".to_owned(),
             Case::Hotplug => "SMT and PUs offline".to_owned(),
             Case::Nested => "real KVM, nested".to_owned(),
             Case::Exits => "exits, counted".to_owned(),
@@ -182,6 +198,8 @@ impl Case {
             // RISC-V's board has no cores of several threads.
             (Case::Topology(SMALL | NUMA), Some(Isa::Riscv)) => false,
             (Case::Topology(FOUR), isa) => isa == Some(Isa::Riscv),
+            // Without a suite it is 6.1, which has no remote partition.
+            (Case::Longest, None) => flavour.suite.is_some(),
             (_, None) => true,
             (
                 Case::Host(Cgroups::V2Plain | Cgroups::V2Used)
@@ -202,6 +220,16 @@ impl Case {
             || matches!(self, Case::Nested | Case::Exits | Case::Systemd | Case::Frequency)
     }
 
+    /// How much of it a whole run of the lab tries with a kernel for which `usual` is usual: the
+    /// longest plan is killed everywhere under one that has all that it asks for.
+    #[must_use]
+    pub fn extent_with(self, flavour: &Flavour, usual: Extent) -> Extent {
+        match self == Case::Longest && *flavour == LONGEST {
+            true => Extent::Full,
+            false => usual,
+        }
+    }
+
     /// Boots the host and tries its cases; each verdict has the case's name and the kernel.
     #[must_use]
     pub fn run(self, lab: &Lab) -> Vec<(String, String, Verdict)> {
@@ -213,8 +241,16 @@ impl Case {
             Case::Placed(shape, placed) => {
                 lab.alone(&shape, self.name(), |guest| shapes::isolate(guest, &placed))
             }
-            Case::Knobs => lab.alone(&NUMA, self.name(), |guest| knobs::set(guest, lab.extent)),
-            Case::Hotplug => lab.alone(&NUMA, self.name(), |guest| hotplug::smt(guest, lab.extent)),
+            Case::Knobs => {
+                lab.alone(&DISK_NUMA, self.name(), |guest| knobs::set(guest, lab.extent))
+            }
+            Case::Shares => {
+                lab.alone(&TURNS_SMALL, self.name(), |guest| shares::set(guest, lab.extent))
+            }
+            Case::Longest => lab.longest(self.name()),
+            Case::Hotplug => {
+                lab.alone(&TURNS_NUMA, self.name(), |guest| hotplug::smt(guest, lab.extent))
+            }
             Case::Nested => lab.alone(&SVM, self.name(), nested::kvm),
             Case::Exits => lab.alone(&ONE_SVM, self.name(), exits::counted),
             Case::FarMemory => lab.alone(&ROOMY_NUMA, self.name(), study::far_memory),
@@ -355,6 +391,29 @@ impl Lab {
             other @ (Verdict::Failed(_) | Verdict::Skipped(_)) => other,
         };
         vec![(name, release, verdict)]
+    }
+
+    /// The longest plan, in as many boots as it takes while each gets further than the one before.
+    fn longest(&self, name: String) -> Vec<(String, String, Verdict)> {
+        let progress = RefCell::new(longest::Progress::new());
+        let (mut boots, mut done) = (1, 0);
+        loop {
+            let run =
+                |guest: &mut Guest| longest::killed(guest, self.extent, &mut progress.borrow_mut());
+            let (release, verdict, was_upset) = self.once(&TURNS_NUMA, &name, &run);
+            let now = progress.borrow().done();
+            if was_upset && now > done {
+                (boots, done) = (boots + 1, now);
+                continue;
+            }
+            let verdict = match verdict {
+                Verdict::Passed(text) if boots > 1 => Verdict::Passed(format!(
+                    "{text}; in {boots} boots: the guest's kernel met breakpoints of its own patching"
+                )),
+                other @ (Verdict::Passed(_) | Verdict::Failed(_) | Verdict::Skipped(_)) => other,
+            };
+            return vec![(name, release, verdict)];
+        }
     }
 
     /// Its kernel, what became of it, and whether the emulator upset that kernel.

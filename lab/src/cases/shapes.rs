@@ -57,7 +57,7 @@ pub(super) fn isolate(guest: &mut Guest, placed: &Placed) -> Result<String, LabE
 }
 
 /// The vCPUs take turns at the lowest real-time priority (`SCHED_RR`), nobody else of the machine.
-fn real_time(during: &Snapshot, vm: u32) -> Result<String, LabError> {
+pub(super) fn real_time(during: &Snapshot, vm: u32) -> Result<String, LabError> {
     const ROUND_ROBIN: (i64, i64) = (1, 2);
     let of_vm: Vec<_> = during.tasks.values().filter(|task| task.process_group == vm).collect();
     let is_vcpu = |task: &Task| task.name.starts_with("CPU ");
@@ -88,14 +88,24 @@ fn put(guest: &mut Guest, pu: Option<u32>, value: &str) -> Result<(), LabError> 
 
 /// Starts a machine in a group of its own below the root, and waits for its threads.
 pub(super) fn start(guest: &mut Guest, vcpus: u32, more: &str) -> Result<u32, LabError> {
-    let accelerator = if more.contains("-accel") { "" } else { "-accel tcg,thread=multi" };
     guest.shell(&format!(
         "mount -t cgroup2 none {ROOT}; cd {ROOT}; mkdir init.scope vm.scope
          echo 1 > init.scope/cgroup.procs; echo +cpuset > cgroup.subtree_control"
     ))?;
+    start_in(guest, &format!("{ROOT}/vm.scope"), vcpus, more)
+}
+
+/// The same in a group that is there.
+pub(super) fn start_in(
+    guest: &mut Guest,
+    group: &str,
+    vcpus: u32,
+    more: &str,
+) -> Result<u32, LabError> {
+    let accelerator = if more.contains("-accel") { "" } else { "-accel tcg,thread=multi" };
     let machine = guest.machine();
     guest.background(&format!(
-        "echo $$ > {ROOT}/vm.scope/cgroup.procs; exec {machine} {accelerator} -smp {vcpus} \
+        "echo $$ > {group}/cgroup.procs; exec {machine} {accelerator} -smp {vcpus} \
          -name vm,debug-threads=on -qmp unix:{MONITOR},server=on,wait=off -pidfile /tmp/vm.pid {more} \
          2> /tmp/vm.txt"
     ))?;

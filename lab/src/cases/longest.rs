@@ -1,0 +1,342 @@
+//! The longest plan: isolation, a partition, real-time vCPUs, SMT off and the host's knobs at once.
+//!
+//! It is killed before each call that could change something, and at random moments, its undo too.
+//! After each kill shells fork and `undo` runs; then every task's group, mask and policy and every
+//! knob must be as before, byte for byte. At random moments Pinfold runs without `strace`, which
+//! makes a kill cheap, and stops where no call is entered, too.
+//!
+//! SMT that goes and comes has the kernel patch its own code, which this emulator takes badly at times
+//! ([`Guest::was_upset`]): hundreds of kills take several boots, each of which goes on where the last
+//! one ended.
+
+use std::collections::BTreeMap;
+
+use super::hotplug::differences;
+use super::shapes::{self, MONITOR, ROOT};
+use super::{Extent, kill};
+use crate::error::{LabError, expect_none};
+use crate::guest::Guest;
+use crate::snapshot::{HOST_KNOBS, Snapshot};
+use crate::stage;
+
+const PLAN: &str = "/tmp/plan.json";
+const UNDO: [&str; 2] = ["undo", "--all"];
+/// Without siblings, which will be offline; `low-latency-rt` gives the vCPUs `rr 1`.
+const PLANNING: [&str; 11] = [
+    "/usr/bin/pinfold",
+    "plan",
+    "--vm",
+    "name=vm,vcpus=2,iothreads=1,memory=16MiB",
+    "-s",
+    "low-latency-rt",
+    "--isolate",
+    "host",
+    "--avoid",
+    "1,3,5,7",
+    "--json",
+];
+const IOTHREAD: &str = "-object iothread,id=iothread1";
+/// A slice that leaves each kind of task to itself, and one with a list of its own.
+const GROUPS: &str = "cd /sys/fs/cgroup; mkdir system.slice user.slice
+    echo +cpu > cgroup.subtree_control; echo 0-5 > user.slice/cpuset.cpus";
+const KINDS: [&str; 5] = ["", "taskset c ", "taskset 3c ", "chrt -b 0 ", "chrt -f 5 "];
+
+/// A knob's words, the file that shows it, and what that holds then.
+type Knob = (&'static str, &'static str, &'static str);
+const KNOBS: [Knob; 11] = [
+    ("partition=isolated", "", ""),
+    ("smt=off", "/sys/devices/system/cpu/smt/control", "off"),
+    ("new-irqs=0,2", "/proc/irq/default_smp_affinity", "05"),
+    ("workqueues=0,2", "/sys/devices/virtual/workqueue/cpumask", "05"),
+    ("numa-balancing=off", "/proc/sys/kernel/numa_balancing", "0"),
+    ("thp=never", "/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]"),
+    ("ksm=unmerge", "/sys/kernel/mm/ksm/run", "2"),
+    (
+        "huge-pages=1:2048:4",
+        "/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages",
+        "4",
+    ),
+    ("rt-throttle=off", "/proc/sys/kernel/sched_rt_runtime_us", "-1"),
+    ("cpu-weight=300", "/sys/fs/cgroup/vm.scope/cpu.weight", "300"),
+    ("cpu-quota=90000/100000", "/sys/fs/cgroup/vm.scope/cpu.max", "90000 100000"),
+];
+
+/// Kills at random moments.
+const MANY: usize = 200;
+const FEW: usize = 8;
+/// So many tries for each of them: who ends before the moment comes is not killed.
+const TRIES: usize = 3;
+/// How the shell tells of a `SIGKILL`.
+const KILLED: &str = "137";
+
+/// The kills that are done, each with its undo and the look at what is left.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// Calls before which a kill was tried, and how many came.
+    changes: usize,
+    killed: usize,
+    /// Random moments, of which so many came, and so many of undo.
+    tries: usize,
+    random: usize,
+    undos: usize,
+    moments: Moments,
+}
+
+impl Progress {
+    pub(super) fn new() -> Self {
+        Self { changes: 0, killed: 0, tries: 0, random: 0, undos: 0, moments: Moments(1) }
+    }
+
+    /// How much is done, for who asks whether it goes on.
+    pub(super) fn done(&self) -> usize {
+        self.changes + self.tries
+    }
+}
+
+pub(super) fn killed(
+    guest: &mut Guest,
+    extent: Extent,
+    progress: &mut Progress,
+) -> Result<String, LabError> {
+    let vm = prepare(guest)?;
+    let irq = format!("irq:{}=0,2", super::knobs::device(guest)?);
+    let mut apply = vec!["apply", "--qmp", MONITOR, "--plan", PLAN, "--knob", "wake-up-us=0"];
+    apply.extend(["--knob", &irq]);
+    for (words, ..) in &KNOBS {
+        // A kernel that lacks one tells it; the case of the knobs asserts that.
+        apply.extend(["--knob", words]);
+    }
+    let (before, pus) = there_and_back(guest, vm, &apply)?;
+    let each = at_each_change(guest, (&apply, &before), extent, progress)?;
+    let random = at_random(guest, (&apply, &before), extent, progress)?;
+    Ok(format!(
+        "rr 1 on PUs {pus} in an isolated partition, SMT off, interrupts, memory nodes, wake-up latency \
+         and {} more knobs at once; {each}; {random}; each time group, mask and policy of {} tasks and \
+         {} knobs as before",
+        // This kernel may lack some, and two are named.
+        KNOBS.iter().skip(2).filter(|(_, file, _)| before.knobs.contains_key(*file)).count(),
+        before.tasks.len(),
+        before.knobs.len()
+    ))
+}
+
+fn prepare(guest: &mut Guest) -> Result<u32, LabError> {
+    let vm = shapes::start(guest, 2, IOTHREAD)?;
+    guest.shell(GROUPS)?;
+    for kind in KINDS {
+        guest.background(&format!(
+            "echo $$ > {ROOT}/system.slice/cgroup.procs; exec {kind}/bin/busybox tail -f /dev/null"
+        ))?;
+    }
+    for (name, group) in stage::SHELLS.into_iter().zip(["init.scope", "user.slice"]) {
+        stage::forks_on_demand(guest, name, &format!("echo $$ > {ROOT}/{group}/cgroup.procs"))?;
+    }
+    let plan = guest.run(&PLANNING)?.stdout_text();
+    guest.shell(&format!("cat > {PLAN} <<'END'\n{plan}\nEND"))?;
+    // All of them are under way.
+    stage::fork(guest)?;
+    stage::reap(guest)?;
+    Ok(vm)
+}
+
+fn look(guest: &mut Guest) -> Result<Snapshot, LabError> {
+    Snapshot::take_with(guest, ROOT, false, HOST_KNOBS)
+}
+
+/// The plan once, in force as asked; gives how the host is afterwards, and the vCPUs' PUs. That is
+/// how it was, but for lists that a kernel takes by name alone, of which undo tells.
+fn there_and_back(
+    guest: &mut Guest,
+    vm: u32,
+    apply: &[&str],
+) -> Result<(Snapshot, String), LabError> {
+    let before = look(guest)?;
+    guest.pinfold(&[apply, &["--dry-run"]].concat())?;
+    same(guest, &before, "a dry run changed the host")?;
+    guest.pinfold(apply)?;
+    let pus = in_force(guest, vm)?;
+    let told = guest.pinfold(&UNDO)?;
+    let after = look(guest)?;
+    let near: BTreeMap<String, String> = before
+        .knobs
+        .iter()
+        .filter(|(path, text)| {
+            text.trim().is_empty() && told.contains(&format!("{path} was empty and is now "))
+        })
+        .filter_map(|(path, _)| Some((path.clone(), after.knobs.get(&whole(path)?)?.clone())))
+        .collect();
+    expect_none("undo left a trace", differences(&after, &before, &near))?;
+    Ok((after, pus))
+}
+
+/// The root's file of all that a list can hold.
+fn whole(path: &str) -> Option<String> {
+    let file = path.rsplit('/').next()?;
+    Some(format!("{ROOT}/{file}.effective"))
+}
+
+/// Fails unless everything is as the plan asks, as busybox reads it.
+fn in_force(guest: &mut Guest, vm: u32) -> Result<String, LabError> {
+    let during = look(guest)?;
+    let status = guest.pinfold(&["status", "--json"])?;
+    let said = shapes::Said::parse(&status)?;
+    let mut wrong = shapes::intruders(&during, vm, &said);
+    for (words, file, holds) in KNOBS.iter().filter(|(_, file, _)| during.knobs.contains_key(*file))
+    {
+        let found = during.knob(file);
+        if found != *holds {
+            wrong.push(format!("{words}: {file} holds {found:?}, not {holds:?}"));
+        }
+    }
+    let partitions = during.knobs.iter().filter(|(path, text)| {
+        path.ends_with("-part/cpuset.cpus.partition") && *text == "isolated\n"
+    });
+    if partitions.count() != 1 {
+        wrong.push("no partition of Pinfold's is isolated".to_owned());
+    }
+    if during.knob("/sys/devices/system/cpu/online") != "0,2,4,6" {
+        wrong.push("siblings are online".to_owned());
+    }
+    expect_none("the plan is not in force", wrong)?;
+    shapes::real_time(&during, vm)?;
+    Ok(said.alone.to_string())
+}
+
+fn same(guest: &mut Guest, before: &Snapshot, what: &str) -> Result<(), LabError> {
+    let after = look(guest)?;
+    expect_none(what, differences(&after, before, &BTreeMap::new()))
+}
+
+/// What follows a kill: tasks are born, undo runs, and nothing is left.
+fn undone(guest: &mut Guest, before: &Snapshot, what: &str) -> Result<(), LabError> {
+    guest.pinfold(&UNDO)?;
+    same(guest, before, what)?;
+    stage::reap(guest)
+}
+
+fn at_each_change(
+    guest: &mut Guest,
+    (apply, before): (&[&str], &Snapshot),
+    extent: Extent,
+    progress: &mut Progress,
+) -> Result<String, LabError> {
+    let calls = kill::calls_of(guest, apply)?;
+    guest.pinfold(&UNDO)?;
+    same(guest, before, "undo of a traced apply")?;
+    let chosen = kill::choose(&calls, extent);
+    for call in chosen.iter().skip(progress.changes) {
+        let came = kill::kill_at(guest, apply, call)?;
+        stage::fork(guest)?;
+        undone(guest, before, &format!("apply killed before {call}"))?;
+        progress.changes += 1;
+        progress.killed += usize::from(came);
+    }
+    kill::tell(progress.killed, chosen.len(), &calls)
+}
+
+fn at_random(
+    guest: &mut Guest,
+    (apply, before): (&[&str], &Snapshot),
+    extent: Extent,
+    progress: &mut Progress,
+) -> Result<String, LabError> {
+    let wanted = match extent {
+        Extent::Full => MANY,
+        Extent::Fixed => FEW,
+    };
+    let (there, back) = (time_us(guest, apply)?, time_us(guest, &UNDO)?);
+    while progress.random < wanted {
+        if progress.tries > wanted * TRIES {
+            let found = format!("{} of {} came", progress.random, progress.tries);
+            return Err(LabError::wrong("random kills", found));
+        }
+        let moment = progress.moments.within(there);
+        let came = kill_after(guest, apply, moment)?;
+        stage::fork(guest)?;
+        let mut what = format!("apply killed after {moment} us");
+        // Every second time undo is killed as well.
+        let mut undo_came = false;
+        if progress.tries % 2 == 1 {
+            let moment = progress.moments.within(back);
+            undo_came = kill_after(guest, &UNDO, moment)?;
+            what.push_str(&format!(", undo after {moment} us"));
+        }
+        undone(guest, before, &what)?;
+        progress.tries += 1;
+        progress.random += usize::from(came);
+        progress.undos += usize::from(undo_came);
+    }
+    Ok(format!(
+        "killed at {} random moments of its {} ms, undo at {} of its {} ms",
+        progress.random,
+        there / 1_000,
+        progress.undos,
+        back / 1_000
+    ))
+}
+
+/// How long a command of Pinfold takes in the guest.
+fn time_us(guest: &mut Guest, arguments: &[&str]) -> Result<u64, LabError> {
+    let script = format!(
+        "read a b < /proc/uptime; /usr/bin/pinfold {} > /tmp/timed.txt 2>&1; \
+         read c d < /proc/uptime; echo $a $c",
+        arguments.join(" ")
+    );
+    let text = guest.shell(&script)?;
+    let wrong = || LabError::wrong("uptime", text.clone());
+    // Hundredths of a second.
+    let numbers: Option<Vec<u64>> =
+        text.split_whitespace().map(|number| number.replace('.', "").parse().ok()).collect();
+    match numbers.as_deref() {
+        Some([first, last]) if first < last => Ok((last - first) * 10_000),
+        _ => Err(wrong()),
+    }
+}
+
+/// True if it was killed; false if it had ended well before.
+fn kill_after(guest: &mut Guest, arguments: &[&str], us: u64) -> Result<bool, LabError> {
+    let script = format!(
+        "/usr/bin/pinfold {} > /tmp/killed.txt 2>&1 & p=$!; usleep {us}; kill -9 $p || true; \
+         code=0; wait $p || code=$?; echo $code",
+        arguments.join(" ")
+    );
+    let text = guest.shell(&script)?;
+    // The shell itself may say "Killed" behind it.
+    match text.lines().next() {
+        Some(KILLED) => Ok(true),
+        Some("0") => Ok(false),
+        _ => {
+            let said = guest.shell("cat /tmp/killed.txt")?;
+            Err(LabError::wrong(format!("{} ended with {text}", arguments.join(" ")), said))
+        }
+    }
+}
+
+/// Moments that are the same in each run: a linear congruence (Knuth's MMIX).
+#[derive(Debug)]
+struct Moments(u64);
+
+impl Moments {
+    /// One until a little after the end of what takes so long.
+    fn within(&mut self, us: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % (us + us / 10)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Moments;
+
+    #[test]
+    fn moments_are_spread_over_the_whole_run() {
+        let mut moments = Moments(1);
+        let mut tenths = [0; 11];
+        for _ in 0..200 {
+            let moment = usize::try_from(moments.within(1_000)).unwrap();
+            tenths[moment / 100] += 1;
+        }
+        assert!(tenths.iter().all(|count| (4..=36).contains(count)), "{tenths:?}");
+    }
+}
