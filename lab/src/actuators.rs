@@ -10,8 +10,17 @@ struct Actuator {
     name: &'static str,
     /// What tests show outside the lab.
     elsewhere: &'static str,
-    /// Beginnings of the names of the cases that show it.
-    cases: &'static [&'static str],
+    /// What of the lab shows it.
+    lab: Shown,
+}
+
+/// What of the lab shows an actuator.
+enum Shown {
+    /// Cases, by the beginnings of their names, one of which must say that it did it: a case may do
+    /// less under a kernel that has less, and a row may be older than its case.
+    By { cases: &'static [&'static str], says: &'static str },
+    /// None, and why.
+    Not(&'static str),
 }
 
 const fn actuator(
@@ -19,7 +28,20 @@ const fn actuator(
     elsewhere: &'static str,
     cases: &'static [&'static str],
 ) -> Actuator {
-    Actuator { name, elsewhere, cases }
+    saying(name, elsewhere, cases, "")
+}
+
+const fn saying(
+    name: &'static str,
+    elsewhere: &'static str,
+    cases: &'static [&'static str],
+    says: &'static str,
+) -> Actuator {
+    Actuator { name, elsewhere, lab: Shown::By { cases, says } }
+}
+
+const fn not_here(name: &'static str, elsewhere: &'static str, why: &'static str) -> Actuator {
+    Actuator { name, elsewhere, lab: Shown::Not(why) }
 }
 
 const SIMULATED: &str = "simulated";
@@ -35,40 +57,60 @@ const V2: &[&str] = &[
     "cgroup v2, cpuset in use: apply",
     "cgroup v2, cpuset in use: undo",
 ];
+/// How the case of the knobs tells of those that a kernel lacks.
+const LACKING: &str = "; lacking and told: ";
 const KNOBS: &[&str] = &["knobs of the host"];
 
-const ACTUATORS: [Actuator; 28] = [
+const PART: &[&str] = &["cgroup v2, cpuset unused: part"];
+const REMOTE: &[&str] = &["cgroup v2, cpuset in use: partition", "longest plan"];
+const OFFLINE: &[&str] = &["SMT and PUs", "longest plan"];
+const SHARES: &[&str] = &["cpu controller, cgroup v1"];
+/// Of a host that has the cpu controller in version 1 from its start.
+const NO_CASE: &str = "no case of the lab makes virtual nodes there; the tests' machine shows it";
+
+const ACTUATORS: [Actuator; 35] = [
     actuator("affinity of threads", LIVE, V2),
-    actuator("scheduling policy", LIVE, &["isolate, undo: 2 PUs"]),
+    saying("scheduling policy", LIVE, &["isolate, undo: 2 PUs", "longest plan"], "rr 1"),
     actuator("cpuset, cgroup v1", LIVE, V1),
     actuator("cpuset, cgroup v2", SIMULATED, V2),
-    actuator("partition below the root (local)", SIMULATED, &["cgroup v2, cpuset unused: part"]),
-    actuator("partition elsewhere (remote)", SIMULATED, &["cgroup v2, cpuset in use: partition"]),
+    saying("partition below the root (local)", SIMULATED, PART, "local, isolated"),
+    saying("partition elsewhere (remote)", SIMULATED, REMOTE, "isolated"),
     actuator("movable kernel threads", SIMULATED, V2),
-    actuator("vhost and KVM's kernel threads", SIMULATED, &["real KVM"]),
-    actuator("SMT, PUs offline", SIMULATED, &["SMT and PUs"]),
-    actuator("interrupts, and those that come later", SIMULATED, KNOBS),
-    actuator("unbound workqueues", SIMULATED, KNOBS),
-    actuator("memory nodes, pages moved", SIMULATED, KNOBS),
-    actuator("huge pages", SIMULATED, KNOBS),
-    actuator("numa_balancing, THP, KSM", SIMULATED, KNOBS),
-    actuator("wake-up latency", SIMULATED, KNOBS),
-    actuator("cpu weight and quota, cgroup v2", SIMULATED, KNOBS),
-    actuator("cpu shares and quota, cgroup v1", SIMULATED, &[]),
+    saying("vhost and KVM's kernel threads", SIMULATED, &["real KVM"], "vhost on"),
+    saying("SMT off and on", SIMULATED, OFFLINE, "SMT off"),
+    saying("PUs offline by a plan", SIMULATED, OFFLINE, "offline by the plan"),
+    saying("interrupts of a device", SIMULATED, KNOBS, "interrupts of"),
+    saying("interrupts that come later", SIMULATED, KNOBS, "new-irqs"),
+    saying("interrupts that the kernel manages, told", SIMULATED, KNOBS, "queues are the kernel's"),
+    saying("unbound workqueues", SIMULATED, KNOBS, "workqueues"),
+    saying("memory nodes, pages moved", SIMULATED, KNOBS, "on the planned node"),
+    saying("huge pages", SIMULATED, KNOBS, "huge-pages"),
+    saying("numa_balancing", SIMULATED, KNOBS, "numa-balancing"),
+    saying("transparent huge pages", SIMULATED, KNOBS, "thp"),
+    saying("KSM", SIMULATED, KNOBS, "ksm"),
+    saying("wake-up latency", SIMULATED, KNOBS, "wake-up latency"),
+    saying("real-time throttle", SIMULATED, KNOBS, "rt-throttle"),
+    not_here(
+        "run time of real-time groups (RT_GROUP_SCHED)",
+        SIMULATED,
+        "Debian builds its kernels without it",
+    ),
+    saying("cpu weight and quota, cgroup v2", SIMULATED, KNOBS, "cpu-weight"),
+    saying("cpu shares and quota, cgroup v1", SIMULATED, SHARES, "shares and quota"),
     actuator("frequency and governor", SIMULATED, &["cpufreq"]),
     actuator("CPU speed: stall", "live", &["vnodes: stall"]),
     actuator("CPU speed: hogs", "live", &["vnodes: hogs"]),
     actuator("CPU speed: fracas, cgroup v2", SIMULATED, &["vnodes: fracas"]),
-    actuator("CPU speed: fracas, cgroup v1", LIVE_V1, &[]),
+    not_here("CPU speed: fracas, cgroup v1", LIVE_V1, NO_CASE),
     actuator("CPU speed: quota, cgroup v2", SIMULATED, &["vnodes: quota"]),
-    actuator("CPU speed: quota, cgroup v1", LIVE_V1, &[]),
+    not_here("CPU speed: quota, cgroup v1", LIVE_V1, NO_CASE),
     actuator("CPU speed: gov, freq", LIVE, &["vnodes: gov"]),
-    actuator("libvirt's own settings", "live: a real libvirtd", &[]),
+    not_here("libvirt's own settings", "live: a real libvirtd", "libvirt is not in a guest"),
     actuator("systemd's own lists", SIMULATED, &["systemd"]),
-    actuator(
+    not_here(
         "shares of caches and memory bandwidth (resctrl)",
         "simulated: no machine here has it",
-        &[],
+        "QEMU gives no guest the features",
     ),
 ];
 
@@ -109,26 +151,36 @@ fn line(text: &str) -> Option<Line<'_>> {
 }
 
 fn cell(one: &Actuator, kernel: &str, lines: &[Line<'_>]) -> String {
-    if one.cases.is_empty() {
-        let what = if one.elsewhere.starts_with("live") { "live" } else { "simulated" };
-        return format!("not tested: no case of the lab; {what} only");
-    }
-    let mut found = lines.iter().filter(|(case, at, ..)| {
-        *at == kernel && one.cases.iter().any(|start| case.starts_with(start))
-    });
-    let results: BTreeSet<&str> = found.clone().map(|(_, _, result, _)| *result).collect();
-    if results.contains("**failed**") {
+    let (cases, says) = match one.lab {
+        Shown::By { cases, says } => (cases, says),
+        Shown::Not(why) => return format!("not tested: {why}"),
+    };
+    let found: Vec<&Line<'_>> = lines
+        .iter()
+        .filter(|(case, at, ..)| *at == kernel && cases.iter().any(|start| case.starts_with(start)))
+        .collect();
+    let has = |word: &str| found.iter().any(|(_, _, result, _)| *result == word);
+    if has("**failed**") {
         return "**failed**".to_owned();
     }
-    if found.clone().any(|(.., text)| text.starts_with("told that there can be none")) {
+    if found.iter().any(|(.., text)| text.starts_with("told that there can be none")) {
         return "told: this kernel has none".to_owned();
     }
-    if results.contains("passed") {
+    let passed = || found.iter().filter(|(_, _, result, _)| *result == "passed");
+    // What a kernel lacks is told last.
+    let done = |text: &str| text.split(LACKING).next().is_some_and(|done| done.contains(says));
+    if passed().any(|(.., text)| done(text)) {
         return "lab".to_owned();
     }
-    let why = found.find(|(_, _, result, _)| *result == "skipped").map(|(.., why)| *why);
+    if passed().any(|(.., text)| text.contains(says)) {
+        return "told: this kernel has none".to_owned();
+    }
+    if has("passed") {
+        return "not tested: its case did not do it under this kernel".to_owned();
+    }
+    let why = found.iter().find(|(_, _, result, _)| *result == "skipped").map(|(.., why)| *why);
     why.map_or_else(
-        || not_run(one, kernel, lines),
+        || not_run(cases, kernel, lines),
         |why| format!("not tested: {}", why.trim_end_matches([' ', '|'])),
     )
 }
@@ -139,9 +191,9 @@ fn is_cloud_of(release: &str, kernel: &str) -> bool {
 }
 
 /// The stage itself tells of a kernel without cgroup v1's cpuset.
-fn not_run(one: &Actuator, kernel: &str, lines: &[Line<'_>]) -> String {
+fn not_run(cases: &[&str], kernel: &str, lines: &[Line<'_>]) -> String {
     let is_stage = |(case, at, ..): &&Line<'_>| *at == kernel && *case == "cgroup v1: stage";
-    let why = match one.cases == V1 && lines.iter().any(|line| is_stage(&line)) {
+    let why = match cases == V1 && lines.iter().any(|line| is_stage(&line)) {
         true => "this kernel has no cpuset of cgroup v1",
         // It has the same source, and only what that build lacks is tried with it.
         false if lines.iter().any(|(_, at, ..)| is_cloud_of(at, kernel)) => {
@@ -163,7 +215,7 @@ mod tests {
     fn a_cell_is_what_its_cases_came_to() {
         let table = markdown(
             "| case | kernel | result | what was tried |\n|---|---|---|---|\n\
-             | SMT and PUs offline | 6.12 | passed | x |\n\
+             | SMT and PUs offline | 6.12 | passed | SMT off |\n\
              | cgroup v2, cpuset in use: partition | 6.1 | passed | told that there can be none |\n\
              | knobs of the host | 6.12 | **failed** | y |\n\
              | cgroup v1: stage | 6.12 | skipped | it is missing |\n\
@@ -174,13 +226,29 @@ mod tests {
             table.starts_with("| actuator | without the lab | 6.1 | 6.12 | 6.12+deb13-arm64 |\n")
         );
         let x86 = "not tested: the lab tries it on x86-64 only |";
-        assert!(row("SMT").ends_with(&format!("| not tested: not run | lab | {x86}")));
+        assert!(row("SMT off").ends_with(&format!("| not tested: not run | lab | {x86}")));
         assert!(row("remote").contains("| told: this kernel has none |"));
         assert!(row("huge pages").ends_with(&format!("| **failed** | {x86}")));
         assert!(row("cgroup v1 | live").ends_with(&format!("has no cpuset of cgroup v1 | {x86}")));
-        let none = |what: &str| format!("| not tested: no case of the lab; {what} only ").repeat(3);
-        assert!(row("libvirt").ends_with(&(none("live") + "|")));
-        assert!(row("resctrl").ends_with(&(none("simulated") + "|")));
+        let none = |why: &str| format!("| not tested: {why} ").repeat(3) + "|";
+        assert!(row("libvirt").ends_with(&none("libvirt is not in a guest")));
+        assert!(row("resctrl").ends_with(&none("QEMU gives no guest the features")));
         assert!(row("movable").ends_with("| lab |"));
+    }
+
+    #[test]
+    fn a_cell_claims_no_more_than_its_cases_say() {
+        let table = markdown(
+            "| isolate, undo: 2 PUs | 6.1 | passed | low-latency on PUs 1, 58 tasks and back |\n\
+             | isolate, undo: 2 PUs | 6.12 | passed | low-latency-rt on PUs 1 with rr 1 |\n\
+             | knobs of the host | 6.1 | passed | thp, ksm, interrupts of 0000:00:01.0 |\n\
+             | knobs of the host | 6.12 | passed | ksm; no cpufreq here; lacking and told: thp |\n",
+        );
+        let row = |name: &str| table.lines().find(|line| line.contains(name)).unwrap();
+        let undone = "| not tested: its case did not do it under this kernel";
+        assert!(row("scheduling policy").ends_with(&format!("{undone} | lab |")));
+        assert!(row("| transparent").ends_with("| lab | told: this kernel has none |"));
+        assert!(row("KSM").ends_with("| lab | lab |"));
+        assert!(row("workqueues").ends_with(&format!("{undone} {undone} |")));
     }
 }

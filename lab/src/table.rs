@@ -3,7 +3,7 @@
 use pinfold_host::user;
 
 use crate::actuators;
-use crate::cases::Verdict;
+use crate::cases::{Case, Verdict};
 use crate::error::LabError;
 
 /// The lines between which the table stands in a document.
@@ -30,7 +30,8 @@ pub fn markdown(rows: &[Row]) -> String {
 }
 
 /// Puts the rows into the table of `lab.md` in a folder, in the place of those of the same case
-/// and kernel; others stay as they are. The table of `actuators.md` follows from all of them.
+/// and kernel; others stay as they are, unless no whole run would write them again: then nothing
+/// would ever take their place. The table of `actuators.md` follows from all of them.
 ///
 /// # Errors
 /// [`LabError::Wrong`] if a document has no marks, [`LabError::Host`].
@@ -73,13 +74,21 @@ fn key(row: &Row) -> String {
     format!("| {} | {} | ", row.case, row.kernel)
 }
 
+/// Whether a whole run of the lab writes such a line.
+fn is_written(line: &str) -> bool {
+    let mut cells = line.trim_start_matches("| ").split(" | ");
+    let (case, kernel) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
+    Case::is_in_whole_run(case, kernel)
+}
+
 fn replaced(old: &str, rows: &[Row]) -> Option<String> {
     let (head, table, tail) = parts(old)?;
     let body = table.trim_start().strip_prefix(HEAD).unwrap_or_default();
-    let is_new = |line: &&str| !rows.iter().any(|row| line.starts_with(&key(row)));
+    let is_new = |line: &str| rows.iter().any(|row| line.starts_with(&key(row)));
+    let stays = |line: &&str| !is_new(line) && is_written(line);
     let mut lines: Vec<String> =
-        body.lines().filter(is_new).map(|line| format!("{line}\n")).collect();
-    lines.extend(rows.iter().map(line));
+        body.lines().filter(stays).map(|line| format!("{line}\n")).collect();
+    lines.extend(rows.iter().filter(|row| is_written(&key(row))).map(line));
     lines.sort();
     Some(format!("{head}{BEGIN}\n{HEAD}{}{END}{tail}", lines.concat()))
 }
@@ -88,18 +97,61 @@ fn replaced(old: &str, rows: &[Row]) -> Option<String> {
 mod tests {
     use super::*;
 
+    fn row(case: &str, kernel: &str, verdict: Verdict) -> Row {
+        Row { case: case.to_owned(), kernel: kernel.to_owned(), verdict }
+    }
+
     #[test]
     fn rows_take_the_place_of_their_like() {
-        let row =
-            |case: &str, verdict| Row { case: case.to_owned(), kernel: "6.1".to_owned(), verdict };
+        let kernel = "6.1.0-56-cloud-amd64";
+        let row = |case, verdict| row(case, kernel, verdict);
         let old = format!("before\n{BEGIN}\n{END}\nafter\n");
-        let first = [row("b", Verdict::Passed("1".into())), row("a", Verdict::Skipped("2".into()))];
+        let first = [
+            row("systemd", Verdict::Passed("1".into())),
+            row("cpufreq", Verdict::Skipped("2".into())),
+        ];
         let text = replaced(&old, &first).unwrap();
-        let second = [row("b", Verdict::Failed("x | y\nmore".into()))];
+        let second = [row("systemd", Verdict::Failed("x | y\nmore".into()))];
         let text = replaced(&text, &second).unwrap();
-        let table =
-            format!("{HEAD}| a | 6.1 | skipped | 2 |\n| b | 6.1 | **failed** | x \\| y |\n");
+        let table = format!(
+            "{HEAD}| cpufreq | {kernel} | skipped | 2 |\n| systemd | {kernel} | **failed** | x \\| y |\n"
+        );
         assert_eq!(text, format!("before\n{BEGIN}\n{table}{END}\nafter\n"));
         assert_eq!(replaced("no marks", &first), None);
+    }
+
+    #[test]
+    fn rows_that_no_whole_run_would_write_again_are_dropped() {
+        let full = "6.1.0-56-amd64";
+        let old: String = [
+            ("isolate, undo: 2 PUs", full),
+            ("isolate, undo: 2 PUs", "6.1.0-56-cloud-amd64"),
+            ("systemd", full),
+            ("cgroup v1: undo killed", full),
+            ("cgroup v1: undo killed", "6.1.0-56-cloud-amd64"),
+            ("a case of former times", "6.1.0-56-cloud-amd64"),
+            ("cpufreq", "6.12.107+deb13-arm64"),
+            ("real KVM, nested", "6.12.107+deb13-arm64"),
+        ]
+        .map(|(case, kernel)| format!("| {case} | {kernel} | passed | x |\n"))
+        .concat();
+        let text = replaced(&format!("{BEGIN}\n{HEAD}{old}{END}"), &[]).unwrap();
+        let cases = text.lines().filter_map(|line| line.strip_suffix(" | passed | x |"));
+        let expected = [
+            "| cgroup v1: undo killed | 6.1.0-56-cloud-amd64",
+            "| isolate, undo: 2 PUs | 6.1.0-56-cloud-amd64",
+            "| real KVM, nested | 6.12.107+deb13-arm64",
+            "| systemd | 6.1.0-56-amd64",
+        ];
+        assert_eq!(cases.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn the_documents_hold_what_would_be_written() {
+        let cases = include_str!("../../docs/lab.md");
+        assert_eq!(replaced(cases, &[]).unwrap(), cases, "run cargo xtask lab");
+        let (_, rows, _) = parts(cases).unwrap();
+        let (_, table, _) = parts(include_str!("../../docs/actuators.md")).unwrap();
+        assert_eq!(table.trim(), actuators::markdown(rows).trim(), "run cargo xtask lab");
     }
 }

@@ -220,6 +220,32 @@ impl Case {
             || matches!(self, Case::Nested | Case::Exits | Case::Systemd | Case::Frequency)
     }
 
+    /// Whether a whole run of the lab writes a row of this name under a kernel, which is named by its
+    /// release (`6.1.0-56-cloud-amd64`) or, where it was not booted, by its package.
+    pub(crate) fn is_in_whole_run(row: &str, kernel: &str) -> bool {
+        let build = |flavour: &Flavour| flavour.package.trim_start_matches("linux-image");
+        let of_kernel = FLAVOURS.iter().filter(|(flavour, _)| kernel.ends_with(build(flavour)));
+        // `-cloud-amd64` ends as `-amd64` does.
+        let Some(longest) = of_kernel.clone().map(|(flavour, _)| build(flavour).len()).max() else {
+            return false;
+        };
+        of_kernel.filter(|(flavour, _)| build(flavour).len() == longest).any(|(flavour, _)| {
+            Self::ALL
+                .iter()
+                .any(|case| case.fits(flavour) && case.is_tried_with(flavour) && case.writes(row))
+        })
+    }
+
+    /// A host writes a row for each of what is tried in it.
+    fn writes(self, row: &str) -> bool {
+        let name = self.name();
+        let rest = row.strip_prefix(&name);
+        match matches!(self, Case::Host(_)) {
+            true => rest.is_some_and(|what| what.starts_with(": ")),
+            false => rest == Some(""),
+        }
+    }
+
     /// How much of it a whole run of the lab tries with a kernel for which `usual` is usual: the
     /// longest plan is killed everywhere under one that has all that it asks for.
     #[must_use]
