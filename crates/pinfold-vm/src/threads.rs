@@ -83,7 +83,7 @@ impl Found {
 ///
 /// A guest may have taken its QEMU over, so that an answer is the guest's word. Where QEMU itself
 /// is at the other end, it is believed about its own threads alone. Where another process is,
-/// the threads lead to QEMU; see [`find_by_vcpu`].
+/// the thread of the first vCPU leads to it, and its maker must be one who may name that QEMU.
 ///
 /// # Errors
 /// As [`discover`]; [`VmError::ForeignOwner`].

@@ -183,12 +183,21 @@ fn nothing_is_slow_any_more_when_the_supervisor_is_stopped_or_killed() {
         let Some(mut stage) = Stage::set(&format!("dead-{method}"), method, "5%") else { continue };
         let pinload = Pinload::install().expect("pinload");
         let slow = stage.rate(&pinload);
+        // Other work on the machine takes its part of either rate.
+        let becomes = |stage: &Stage, is_slow: bool, when: &str| {
+            let mut last = 0.0;
+            let seen = until(|| {
+                last = stage.rate(&pinload);
+                (last < 4.0 * slow) == is_slow
+            });
+            assert!(seen, "{method}: {when}: {last} and {slow} a second");
+        };
         stage.supervisor.signal(Signaled::Stop).expect("stopped");
-        assert!(until(|| stage.rate(&pinload) > 4.0 * slow), "{method}: slow while stopped");
+        becomes(&stage, false, "slow while stopped");
         stage.supervisor.signal(Signaled::Continue).expect("goes on");
-        assert!(until(|| stage.rate(&pinload) < 4.0 * slow), "{method}: it is slow again");
+        becomes(&stage, true, "not slow again");
         stage.supervisor.signal(Signaled::Kill).expect("killed");
-        assert!(until(|| stage.rate(&pinload) > 4.0 * slow), "{method}: slow after the kill");
+        becomes(&stage, false, "slow after the kill");
         let left = stage.pinfold(&["status"]).stdout_text();
         assert!(left.contains("supervisor has ended"), "{left}");
         let undone = stage.pinfold(&["undo"]);
