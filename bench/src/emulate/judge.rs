@@ -24,10 +24,27 @@ pub fn unevenness(windows: &[u64], per_ms: f64, width: usize) -> Option<f64> {
     (!progress.is_empty()).then(|| square.sqrt())
 }
 
-/// The 99th percentile of stops and the longest (ns); `None` if there were none.
-pub fn stops(stops: &[Stop]) -> Option<(f64, f64)> {
+/// How many stops a worker had, and how long they were.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stops {
+    /// How many in a second.
+    pub per_second: f64,
+    /// Half, 95 % and 99 % of them are no longer than that, and all (ns).
+    pub quantiles_ns: [f64; 4],
+}
+
+/// Which parts are in [`Stops::quantiles_ns`].
+const PARTS: [f64; 4] = [0.5, 0.95, 0.99, 1.0];
+
+/// Of the stops in so many milliseconds; `None` if there were none.
+pub fn stops(stops: &[Stop], span_ms: usize) -> Option<Stops> {
     let lengths: Vec<f64> = stops.iter().map(|stop| stop.length_ns as f64).collect();
-    quantile(&lengths, 0.99).zip(quantile(&lengths, 1.0))
+    let of = |part| quantile(&lengths, part);
+    let [half, most, nearly_all, all] = PARTS.map(of);
+    Some(Stops {
+        per_second: lengths.len() as f64 * 1e3 / span_ms as f64,
+        quantiles_ns: [half?, most?, nearly_all?, all?],
+    })
 }
 
 /// A median with its 95 % interval, as `0.10 [0.07, 0.14]`.
@@ -74,8 +91,9 @@ mod tests {
     fn stops_by_length() {
         let stop = |length_ns| Stop { start_ns: 0, length_ns };
         let many: Vec<Stop> = (0..=100).map(stop).collect();
-        assert_eq!(stops(&many), Some((99.0, 100.0)));
-        assert_eq!(stops(&[]), None);
+        let found = Stops { per_second: 202.0, quantiles_ns: [50.0, 95.0, 99.0, 100.0] };
+        assert_eq!(stops(&many, 500), Some(found));
+        assert_eq!(stops(&[], 500), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use pinfold_study::stats::median;
 
-use super::judge::{median_text, quantile_text, signed_text};
+use super::judge::{Stops, median_text, quantile_text, signed_text};
 use super::picture::Line;
 use super::side::{Cost, Felt};
 use super::trial::{self, Trial};
@@ -69,7 +69,7 @@ impl Findings {
 
     /// How long the stops of one spinning thread were, by speed.
     pub fn stops_by_speed(&self) -> Table {
-        let p99 = |trial: &Trial| trial.stops.map(|(p99, _)| p99 / 1e6);
+        let p99 = |trial: &Trial| Some(trial.stops?.quantiles_ns[2] / 1e6);
         self.by_speed("stops by speed asked: 99 % (ms), median", p99, |found| {
             median(found).map_or_else(|| "–".to_owned(), |ms| format!("{ms:.2}"))
         })
@@ -117,10 +117,13 @@ impl Findings {
                 let found: Vec<f64> = half().filter_map(|t| t.unevenness[width]).collect();
                 row.push(median(&found).map_or_else(|| "–".to_owned(), |rms| format!("{rms:.3}")));
             }
-            let p99: Vec<f64> = half().filter_map(|t| t.stops.map(|(p99, _)| p99 / 1e6)).collect();
-            let longest: Vec<f64> = half().filter_map(|t| t.stops.map(|(_, l)| l / 1e6)).collect();
-            row.push(median_text(&p99, 3));
-            row.push(median_text(&longest, 2));
+            let stops: Vec<Stops> = half().filter_map(|t| t.stops).collect();
+            let many: Vec<f64> = stops.iter().map(|stops| stops.per_second).collect();
+            row.push(median(&many).map_or_else(|| "–".to_owned(), |count| format!("{count:.0}")));
+            for part in 0..4 {
+                let of: Vec<f64> = stops.iter().map(|s| s.quantiles_ns[part] / 1e6).collect();
+                row.push(median_text(&of, 3));
+            }
             row
         };
         Table {
@@ -129,8 +132,11 @@ impl Findings {
                 "unevenness in 1 ms",
                 "in 10 ms",
                 "in 100 ms",
-                "stops: 99 % (ms)",
-                "stops: longest (ms)",
+                "stops in a second",
+                "half (ms)",
+                "95 % (ms)",
+                "99 % (ms)",
+                "longest (ms)",
             ]),
             rows: self.present("spin").iter().map(row).collect(),
         }
@@ -379,7 +385,7 @@ mod tests {
             achieved_with_wait: Some(achieved / 2.0),
             rates: [1.0; 3],
             unevenness: [Some(0.25), Some(0.125), None],
-            stops: Some((1e6, 2e6)),
+            stops: Some(Stops { per_second: 5.0, quantiles_ns: [5e5, 6e5, 1e6, 2e6] }),
             kept_stops: Vec::new(),
             steal: 0.0,
             repeats: 1,
@@ -403,7 +409,8 @@ mod tests {
         assert_eq!(found.stops_by_speed().rows, [["x", "1.00", "1.00"]]);
         let even = &found.evenness().rows[0];
         assert_eq!(even[1..4], ["0.250", "0.125", "–"]);
-        assert_eq!(even[5], "2.00 [2.00, 2.00]");
+        assert_eq!(even[4..6], ["5", "0.500 [0.500, 0.500]"]);
+        assert_eq!(even[8], "2.000 [2.000, 2.000]");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use pinfold_model::CpuSet;
 use pinfold_probe::speed_rulers::Stop;
 use serde_json::{Value, json};
 
-use super::judge;
+use super::judge::{self, Stops};
 use super::load::{Load, Reading};
 use super::subject::Turn;
 use crate::Failure;
@@ -46,8 +46,8 @@ pub struct Trial {
     pub rates: [f64; 3],
     /// Unevenness in windows of 1, 10, 100 ms.
     pub unevenness: [Option<f64>; 3],
-    /// 99th percentile of the stops, and the longest (ns).
-    pub stops: Option<(f64, f64)>,
+    /// How many stops it had, and how long.
+    pub stops: Option<Stops>,
     /// Some of its stops.
     pub kept_stops: Vec<Stop>,
     /// Largest share that was stolen from any of the PUs in any of the three runs.
@@ -102,7 +102,9 @@ impl Trial {
             "achieved": self.achieved, "achieved_with_wait": self.achieved_with_wait,
             "rate_per_second": self.rates[0], "rate_before_per_second": self.rates[1],
             "rate_after_per_second": self.rates[2], "unevenness_1_10_100_ms": self.unevenness,
-            "stops_p99_and_longest_ns": self.stops, "some_stops_ns": stops,
+            "stops_per_second": self.stops.map(|stops| stops.per_second),
+            "stops_p50_p95_p99_longest_ns": self.stops.map(|stops| stops.quantiles_ns),
+            "some_stops_ns": stops,
             "steal": self.steal, "repeats": self.repeats,
         })
     }
@@ -175,7 +177,7 @@ pub fn judged((place, load, speed): (Place, Load, f64), runs: [&Run<Reading>; 3]
         rates: [reading.rate, before.rate, after.rate],
         unevenness: [1, 10, 100]
             .map(|width| judge::unevenness(&reading.windows, full / 1e3, width)),
-        stops: judge::stops(&reading.stops),
+        stops: judge::stops(&reading.stops, reading.windows.len()),
         kept_stops: kept.collect(),
         steal: runs.iter().map(|run| run.steal).fold(0.0, f64::max),
         repeats: runs.iter().map(|run| run.repeats).sum(),
