@@ -62,7 +62,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     let plan =
         pinfold_plan::plan("low-latency", &topology, &Request::vm("bench", VcpuCount::Exactly(1)))?;
     let scratch = Scratch::in_memory()?;
-    let argv = guest::command(&scratch)?;
+    let argv = guest::command(&scratch, 1)?;
     let machine = origin::of_host(&host, &topology)?;
     let bench = Bench { host, argv, plan, scratch };
     let starts = arguments.rounds.unwrap_or(STARTS);

@@ -11,8 +11,13 @@ use crate::scratch::Scratch;
 const DISK_BYTES: usize = 1 << 20;
 const MEMORY_MIB: u32 = 256;
 
-/// QEMU's command line for the demo guest with one vCPU, its files in the folder.
-pub fn command(scratch: &Scratch) -> Result<Vec<String>, Failure> {
+/// Where its agent listens.
+pub fn agent_socket(scratch: &Scratch) -> String {
+    scratch.file("agent.sock")
+}
+
+/// QEMU's command line for the demo guest with so many vCPUs, its files in the folder.
+pub fn command(scratch: &Scratch, vcpus: u32) -> Result<Vec<String>, Failure> {
     let qemu = process::find_program("qemu-system-x86_64")
         .ok_or("qemu-system-x86_64 is not installed; apt-get install qemu-system-x86")?;
     let kernel =
@@ -27,11 +32,11 @@ pub fn command(scratch: &Scratch) -> Result<Vec<String>, Failure> {
         isa: Isa::X86,
         qemu,
         accelerator: Accelerator::TcgMulti,
-        vcpus: 1,
+        vcpus,
         memory_mib: MEMORY_MIB,
         kernel: kernel.image,
         initramfs,
-        agent_socket: scratch.file("agent.sock"),
+        agent_socket: agent_socket(scratch),
         console: scratch.file("console.log"),
         disks,
     };

@@ -10,7 +10,6 @@ mod first_second;
 mod gap;
 mod guest;
 mod limits;
-mod observe;
 mod origin;
 mod page;
 mod pairs;
@@ -39,7 +38,7 @@ pub type Failure = Box<dyn std::error::Error>;
 #[derive(Debug, Parser)]
 #[command(name = "pinfold-bench")]
 pub struct Arguments {
-    /// Which [default: all but emulate, gap, limits, observe, react, rulers, scale, study and watch, which need a machine without other work]
+    /// Which [default: all but emulate, gap, limits, react, rulers, scale, study and watch, which need a machine without other work]
     names: Vec<Name>,
     /// Rounds; each runs every contender once [default: as many as the benchmark needs]
     #[arg(long, value_name = "N")]
@@ -88,8 +87,6 @@ pub enum Name {
     Gap,
     /// Starts that a race of placements saves on recorded data, and whom it finds
     Race,
-    /// What watching the scheduler and counting cost those who are watched
-    Observe,
     /// How true the speed of a virtual node is, by method
     Emulate,
     /// What an emulated CPU cannot hide
@@ -132,7 +129,6 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Name::Gap => gap::run(arguments),
             Name::Race => race::run(arguments),
             Name::React => react::run(arguments),
-            Name::Observe => observe::run(arguments),
             Name::Study => study::run(arguments),
             Name::Emulate => {
                 // It has a page of its own, with pictures.

@@ -10,6 +10,7 @@ mod inventory;
 mod io;
 mod latency;
 mod memory;
+mod observe;
 mod os;
 
 use std::io::Write as _;
@@ -48,6 +49,7 @@ const GROUPS: &[(&str, &str, Measure)] = &[
     ("io", "reads of a disk", io::run),
     ("counters", "what the kernel counts of a process", counters::run),
     ("exits", "exits of a virtual machine", exits::run),
+    ("observe", "what being watched costs", observe::run),
 ];
 
 /// What a group found.

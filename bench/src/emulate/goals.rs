@@ -1,9 +1,10 @@
 //! What was to be reached, beside what nobody's runs show (the floor) and what was found. Pure.
 //!
 //! The floor is the same figure of an A/A comparison, two runs at full speed: a bound below it
-//! counts as met by who is no worse than it.
+//! counts as met by who is no worse than it. Of figures with a sign, whose median would be near 0
+//! by luck, it is the end of the median's 95 % interval that is further off.
 
-use pinfold_study::stats::{median, quantile};
+use pinfold_study::stats::{median, median_interval, quantile};
 
 use super::tables::Findings;
 use super::trial::Trial;
@@ -103,49 +104,47 @@ impl Findings {
     fn inside_bursts(&self, subject: &'static str, goals: &mut Vec<Goal>) {
         for asked in self.speeds("bursts") {
             for (_, load) in self.burst_loads() {
-                let off = |who, speed: f64| {
+                let off = |who, speed: f64| -> Vec<f64> {
                     let all = self.burst(who, speed, &load).filter(|t| t.asked == speed);
-                    let middle = median(&all.map(|trial| trial.achieved).collect::<Vec<_>>())?;
-                    Some((middle - speed).abs())
+                    all.map(|trial| trial.achieved - speed).collect()
                 };
                 goals.push(Goal {
                     figure: format!("{load} at {:.0} %, distance of the median", asked * 100.0),
                     subject,
                     bound: BURST,
-                    floor: off(NOBODY, 1.0),
-                    found: off(subject, asked),
+                    floor: furthest(&off(NOBODY, 1.0)),
+                    found: middle(&off(subject, asked)),
                 });
             }
         }
     }
 
     fn beside(&self, subject: &'static str, goals: &mut Vec<Goal>) {
-        let middle = |values: Vec<f64>| median(&values).map(f64::abs);
         for load in self.loads("churn").into_iter().filter(|load| load != "one thread") {
             goals.push(Goal {
                 figure: format!("{load}, median beside a spinning thread (points)"),
                 subject,
                 bound: CHURN,
-                floor: middle(self.against_spin(("churn", NOBODY), &load)),
-                found: middle(self.against_spin(("churn", subject), &load)),
+                floor: furthest(&self.against_spin(("churn", NOBODY), &load)),
+                found: middle(&self.against_spin(("churn", subject), &load)),
             });
         }
         let costs = self.costs.iter().filter(|cost| cost.subject == subject);
-        let busiest = costs.map(|cost| cost.idle.max(cost.busy) * 100.0).collect();
+        let busiest: Vec<f64> = costs.map(|cost| cost.idle.max(cost.busy) * 100.0).collect();
         goals.push(Goal {
             figure: "controller, idle or busy (% of a core per core)".to_owned(),
             subject,
             bound: CONTROL,
             floor: None,
-            found: middle(busiest),
+            found: middle(&busiest),
         });
         let felt = || self.felt.iter().filter(|felt| felt.subject == subject);
         goals.push(Goal {
             figure: "neighbour that changes, median (points)".to_owned(),
             subject,
             bound: NEIGHBOUR,
-            floor: middle(felt().map(|felt| felt.floor()).collect()),
-            found: middle(felt().map(|felt| felt.change()).collect()),
+            floor: furthest(&felt().map(|felt| felt.floor()).collect::<Vec<_>>()),
+            found: middle(&felt().map(|felt| felt.change()).collect::<Vec<_>>()),
         });
     }
 
@@ -171,9 +170,32 @@ impl Findings {
     }
 }
 
+/// How far the median of differences is from none.
+fn middle(differences: &[f64]) -> Option<f64> {
+    median(differences).map(f64::abs)
+}
+
+/// How far it may be by chance; of one difference itself.
+fn furthest(differences: &[f64]) -> Option<f64> {
+    match median_interval(differences) {
+        Some((low, high)) => Some(low.abs().max(high.abs())),
+        None => middle(differences),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_floor_of_differences_is_what_chance_makes_of_them() {
+        let differences = [-2.0, -1.5, -1.0, 0.0, 0.5, 0.75, 1.0];
+        let far = furthest(&differences).unwrap();
+        assert!((1.0..=2.0).contains(&far), "{far}");
+        assert_eq!(middle(&differences), Some(0.0));
+        assert_eq!(furthest(&[-0.5]), Some(0.5));
+        assert_eq!(furthest(&[]), None);
+    }
 
     #[test]
     fn a_bound_below_the_floor_is_met_at_the_floor() {

@@ -5,7 +5,7 @@
 //! that KVM answers itself are in nobody's table, neither ours nor perf's, and their rows say so.
 //! The laboratory counts them at level A inside nested KVM, in its case of exits.
 
-use pinfold_host::process::{Signaled, Stdio, own_tid};
+use pinfold_host::process::{Child, Signaled, Stdio, own_tid};
 use pinfold_host::{Clock as _, LiveHost, MicroGuest, Ran, SystemClock, Work, paths, proc_stat};
 use pinfold_model::{TaskId, Tid};
 use pinfold_probe::exits::cost::{self, MicroRunner};
@@ -89,18 +89,11 @@ fn block(host: &LiveHost, guest: &mut Here, file: &str) -> Result<Block, Failure
     guest.run(WORK)?;
     let source = look.fired()?.ok_or("no event of KVM fires here, so exits cannot be watched")?;
     drop(look);
-    let mut perf = perf_in_own_mounts()
-        .args(["kvm", "stat", "record", "-p", &own_tid().to_string(), "-o", file])
-        .die_with_parent(true)
-        .stdin(Stdio::Null)
-        .stdout(Stdio::Null)
-        .stderr(Stdio::Null)
-        .start()?;
-    SystemClock.sleep_ns(PERF_STARTS_NS);
+    let perf = recording(file)?;
     let watch = Watch::begin(host, &SystemClock, (source, VIRT_DISTRIBUTOR), &threads)?;
     guest.run(WORK)?;
     let found = watch.finish(host, &SystemClock)?;
-    end(&mut perf)?;
+    end(perf)?;
     let exits = recorded(file)?;
     let cost = cost::measure(host, &SystemClock, source, guest)?;
     let per_exit_ns = under_perf(guest, cost.exits, file)? - cost.unwatched_ns;
@@ -118,7 +111,20 @@ fn own_task(host: &LiveHost) -> Result<TaskId, Failure> {
     Ok(stat.ok_or_else(|| format!("{} is not there", paths::process_stat(own_tid())))?.task())
 }
 
-fn end(perf: &mut pinfold_host::process::Child) -> Result<(), Failure> {
+/// perf, which has begun to record the exits of this thread.
+fn recording(file: &str) -> Result<Child, Failure> {
+    let perf = perf_in_own_mounts()
+        .args(["kvm", "stat", "record", "-p", &own_tid().to_string(), "-o", file])
+        .die_with_parent(true)
+        .stdin(Stdio::Null)
+        .stdout(Stdio::Null)
+        .stderr(Stdio::Null)
+        .start()?;
+    SystemClock.sleep_ns(PERF_STARTS_NS);
+    Ok(perf)
+}
+
+fn end(mut perf: Child) -> Result<(), Failure> {
     perf.signal(Signaled::Interrupt)?;
     match perf.wait_for(&SystemClock, PERF_ENDS_NS)? {
         Some(_) => Ok(()),
@@ -128,19 +134,12 @@ fn end(perf: &mut pinfold_host::process::Child) -> Result<(), Failure> {
 
 /// CPU time of an exit while perf records (ns), of the quickest run.
 fn under_perf(guest: &mut Here, exits: u32, file: &str) -> Result<f64, Failure> {
-    let mut perf = perf_in_own_mounts()
-        .args(["kvm", "stat", "record", "-p", &own_tid().to_string(), "-o", file])
-        .die_with_parent(true)
-        .stdin(Stdio::Null)
-        .stdout(Stdio::Null)
-        .stderr(Stdio::Null)
-        .start()?;
-    SystemClock.sleep_ns(PERF_STARTS_NS);
+    let perf = recording(file)?;
     let mut least = u64::MAX;
     for _ in 0..RUNS {
         least = least.min(guest.run(Work { out: exits, ..Work::default() })?.cpu_ns);
     }
-    end(&mut perf)?;
+    end(perf)?;
     Ok(least as f64 / f64::from(exits))
 }
 

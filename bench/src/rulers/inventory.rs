@@ -78,14 +78,14 @@ const FROM_OUTSIDE: &[(Entry, &str)] = &[
         "exits of a guest by type: count and time",
     ),
     (
-        entry(counters::PROBE, "perf stat", &["counters"]),
+        entry(counters::PROBE, "perf stat", &["counters", "observe"]),
         "migrations, switches, page faults, cycles, misses of each role's threads",
     ),
     (
         entry(
             "sched",
             "none, because perf sched writes every event to a buffer and knows no roles; its tests hold it against known waits",
-            &[],
+            &["observe"],
         ),
         "how long runnable threads of each role waited, and who ran instead",
     ),

@@ -10,6 +10,7 @@ mod likwid;
 mod without;
 
 use std::cell::Cell;
+use std::io::Write as _;
 
 use pinfold_host::process::{self, Spawn};
 use pinfold_host::user;
@@ -465,7 +466,8 @@ impl Bench {
         rounds: u32,
         random: &mut Pcg32,
     ) -> Result<(), Failure> {
-        for _ in 0..rounds {
+        for round in 1..=rounds {
+            writeln!(std::io::stderr(), "memory: block {round} of {rounds}")?;
             let mut order: Vec<usize> = (0..matches.len()).collect();
             random.shuffle(&mut order);
             for index in order {

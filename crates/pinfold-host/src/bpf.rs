@@ -3,7 +3,7 @@
 
 use std::error::Error;
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, MapError};
@@ -85,6 +85,27 @@ impl Named {
     pub(crate) fn number(self, map: &Array<MapData, u64>, index: u32) -> Result<u64, HostError> {
         map.get(&index, 0).map_err(|error| self.refused("read", &error))
     }
+}
+
+/// How many events found another program at work on their PU, so that the kernel called none of
+/// these (`recursion_misses` of `/proc/PID/fdinfo`). It counts them for raw tracepoints since Linux
+/// 5.12 and for all since 6.7; 0 where it does not.
+pub(crate) fn missed(host: &dyn Host, program: &Ebpf) -> Result<u64, HostError> {
+    let mut sum = 0_u64;
+    let loaded = program.programs().filter_map(|(_, part)| part.fd().ok());
+    for path in loaded.map(|code| paths::own_fdinfo(code.as_fd().as_raw_fd())) {
+        let text = host.read_text(&path)?;
+        let mut lines = text.lines();
+        let Some(count) = lines.find_map(|line| line.strip_prefix("recursion_misses:")) else {
+            continue;
+        };
+        let wrong = || HostError::Unexpected {
+            path: path.clone(),
+            why: format!("recursion_misses is not a number: {:?}", count.trim()),
+        };
+        sum = sum.saturating_add(count.trim().parse().map_err(|_| wrong())?);
+    }
+    Ok(sum)
 }
 
 /// A PU that is online.

@@ -15,7 +15,7 @@ use aya::programs::RawTracePoint;
 use aya::{Ebpf, EbpfLoader};
 use pinfold_model::Tid;
 
-use crate::bpf::{Named, online_pu};
+use crate::bpf::{Named, missed, online_pu};
 use crate::raw::{AddressKey, ExitThread, Key, Probe, Sums};
 use crate::tracefs::{Field, Format};
 use crate::{Host, HostError, Tracefs, paths};
@@ -137,14 +137,15 @@ pub struct ThreadExits {
 
 /// Watches threads. Dropping it takes the program away.
 pub struct ExitCounter {
-    // Keeps the programs loaded.
-    _program: Ebpf,
+    program: Ebpf,
     _probes: Vec<Probe>,
     is_on: Array<MapData, u64>,
     threads: HashMap<MapData, u32, ExitThread>,
     exits: HashMap<MapData, Key, Sums>,
     addresses: HashMap<MapData, AddressKey, u64>,
     tids: Vec<Tid>,
+    /// Of the programs, before they were told to count.
+    missed_before: u64,
 }
 
 impl fmt::Debug for ExitCounter {
@@ -239,14 +240,16 @@ impl ExitCounter {
         let addresses = PROGRAM.map(&mut program, "addresses")?;
         let _probes = places.attach(host, &mut program)?;
         let tids = tids.to_vec();
-        Ok(Self { _program: program, _probes, is_on, threads, exits, addresses, tids })
+        let missed_before = 0;
+        Ok(Self { program, _probes, is_on, threads, exits, addresses, tids, missed_before })
     }
 
     /// Begins to count.
     ///
     /// # Errors
     /// [`HostError::File`] if the map cannot be written, which does not happen.
-    pub fn start(&mut self) -> Result<(), HostError> {
+    pub fn start(&mut self, host: &dyn Host) -> Result<(), HostError> {
+        self.missed_before = missed(host, &self.program)?;
         self.is_on.set(0, 1, 0).map_err(|error| PROGRAM.refused("start", &error))
     }
 
@@ -256,6 +259,16 @@ impl ExitCounter {
     /// As [`start`](Self::start).
     pub fn stop(&mut self) -> Result<(), HostError> {
         self.is_on.set(0, 0, 0).map_err(|error| PROGRAM.refused("stop", &error))
+    }
+
+    /// Events of the whole host since the start, while some other program was at work on their PU:
+    /// none was told of them. The kernel counts those of raw tracepoints since Linux 5.12, all since
+    /// 6.7.
+    ///
+    /// # Errors
+    /// [`HostError`] if what the kernel tells of the programs cannot be read.
+    pub fn missed(&self, host: &dyn Host) -> Result<u64, HostError> {
+        Ok(missed(host, &self.program)?.saturating_sub(self.missed_before))
     }
 
     /// What each thread did, in the order in which they were given.

@@ -11,7 +11,7 @@ use aya::maps::{Array, HashMap, MapData, StackTraceMap};
 use aya::{Ebpf, EbpfLoader};
 use pinfold_model::Tid;
 
-use crate::bpf::{Named, online_pu};
+use crate::bpf::{Named, missed, online_pu};
 use crate::raw::{Call, FutexAccount, Place, Probe};
 use crate::{Clock as _, Host, HostError, SystemClock, Tracefs};
 
@@ -100,6 +100,9 @@ pub struct FutexReading {
     /// Calls whose beginning was not seen: mostly those that lasted when the watch began. One that
     /// lasts from before its beginning to after its end is not seen at all.
     pub unseen: u64,
+    /// Calls and returns of the whole host, while some other program was at work on their PU: none
+    /// was told of them. Linux 6.7 and later count them.
+    pub missed: u64,
 }
 
 /// The watch.
@@ -170,8 +173,8 @@ impl FutexWatch {
     /// Ends the watch and reads what was added up.
     ///
     /// # Errors
-    /// [`HostError::File`] if a map cannot be read.
-    pub fn close(mut self) -> Result<FutexReading, HostError> {
+    /// [`HostError::File`] if a map cannot be read, or what the kernel tells of the programs.
+    pub fn close(mut self, host: &dyn Host) -> Result<FutexReading, HostError> {
         self.probes.clear();
         let ended_ns = SystemClock.now_ns();
         let mut stacks = Stacks { map: &self.stacks, known: BTreeMap::new() };
@@ -209,6 +212,7 @@ impl FutexWatch {
             lost: PROGRAM.number(&self.lost, 0)?.saturating_add(PROGRAM.number(&self.lost, 1)?),
             stackless: PROGRAM.number(&self.lost, 2)?,
             unseen: PROGRAM.number(&self.lost, 3)?,
+            missed: missed(host, &self._program)?,
         })
     }
 }

@@ -344,6 +344,12 @@ pub fn own_mountinfo() -> String {
     "/proc/self/mountinfo".to_owned()
 }
 
+/// What the kernel tells of one of the caller's open files.
+#[must_use]
+pub fn own_fdinfo(number: i32) -> String {
+    format!("/proc/self/fdinfo/{number}")
+}
+
 /// Groups of the caller.
 #[must_use]
 pub fn own_cgroup() -> String {

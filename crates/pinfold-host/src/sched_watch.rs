@@ -1,7 +1,7 @@
 //! How long the threads of a set wait for a PU, who runs there meanwhile, and who wakes them.
 //!
 //! The program is `bpf/sched.bpf.c`, on the scheduler's tracepoints; it adds up in the kernel,
-//! so that nothing is lost however much happens. It needs `CAP_BPF` and `CAP_PERFMON`, and
+//! so that no buffer can be full. It needs `CAP_BPF` and `CAP_PERFMON`, and
 //! a [trace file system](crate::Tracefs) that may be read, but no BTF. It ends with this process.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use aya::maps::{Array, HashMap, MapData, MapError};
 use aya::{Ebpf, EbpfLoader};
 use pinfold_model::{PuId, Tid};
 
-use crate::bpf::{Named, name_of, online_pu};
+use crate::bpf::{Named, missed, name_of, online_pu};
 use crate::raw::{Probe, RawRunner, WAIT_BUCKETS, WaitAccount, Waiting, Waker};
 use crate::{Clock as _, Host, HostError, SystemClock, Tracefs};
 
@@ -124,6 +124,9 @@ pub struct SchedReading {
     pub unborn: u64,
     /// Times that a waker or a runner found no room.
     pub nameless: u64,
+    /// Events of the whole host, while some other program was at work on their PU: none was told of
+    /// them. Linux 6.7 and later count them.
+    pub missed: u64,
 }
 
 /// The watch.
@@ -273,8 +276,8 @@ impl SchedWatch {
     /// Ends the watch and reads what was added up.
     ///
     /// # Errors
-    /// [`HostError::File`] if a map cannot be read.
-    pub fn close(mut self) -> Result<SchedReading, HostError> {
+    /// [`HostError::File`] if a map cannot be read, or what the kernel tells of the programs.
+    pub fn close(mut self, host: &dyn Host) -> Result<SchedReading, HostError> {
         let ended_ns = SystemClock.now_ns();
         self.probes.clear();
         let used = PROGRAM.number(&self.lost, 0)?.min(self.held.into());
@@ -311,6 +314,7 @@ impl SchedWatch {
             accounts,
             unborn: PROGRAM.number(&self.lost, 1)?,
             nameless: PROGRAM.number(&self.lost, 2)?,
+            missed: missed(host, &self._program)?,
         })
     }
 

@@ -132,9 +132,9 @@ impl Look {
             Err(error) => return Err(explain(error)),
         };
         if let Some(counter) = &mut userspace {
-            counter.start()?;
+            counter.start(host)?;
         }
-        hardware.start()?;
+        hardware.start(host)?;
         Ok(Self { hardware, userspace })
     }
 
@@ -223,7 +223,7 @@ impl Watch {
         let mut counter = ExitCounter::open(host, source, &tids(threads), distributor)
             .map_err(|error| ExitsError::explain(host, error))?;
         let began_ns = clock.now_ns();
-        counter.start()?;
+        counter.start(host)?;
         Ok(Self { counter, source, threads: threads.to_vec(), began_ns })
     }
 
@@ -266,7 +266,9 @@ impl Watch {
             table::Watched { vcpu: thread.vcpu, exits, has_ended: ended.contains(&thread.vcpu) }
         });
         let of = table::Origin { source: self.source, architecture: Architecture::here() };
-        Ok(table::table(of, duration_ns, &vcpus.collect::<Vec<_>>()))
+        let mut table = table::table(of, duration_ns, &vcpus.collect::<Vec<_>>());
+        table.findings.extend(table::missed(self.counter.missed(host)?));
+        Ok(table)
     }
 }
 

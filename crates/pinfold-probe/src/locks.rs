@@ -203,7 +203,7 @@ impl Watching {
     /// # Errors
     /// [`HostError`] if what was counted cannot be read.
     pub fn stop(self, host: &dyn Host) -> Result<Locks, HostError> {
-        let reading = self.watch.close()?;
+        let reading = self.watch.close(host)?;
         let mut symbols = self.symbols;
         for (process, known) in &mut symbols {
             match Symbols::of(host, *process) {
@@ -312,6 +312,10 @@ fn lost(watched: &Watched, reading: &FutexReading) -> Vec<String> {
     tell(watched.gone.into(), "threads had ended before the observation began");
     tell(reading.lost, "calls that found no room");
     tell(reading.unseen, "calls whose beginning was not seen, mostly those under way at the start");
+    tell(
+        reading.missed,
+        "events of the host came while another BPF program was at work on their PU",
+    );
     lost
 }
 

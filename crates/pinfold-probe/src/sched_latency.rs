@@ -256,7 +256,7 @@ impl Watching {
             Means::Tracepoints(watch) => {
                 // Asked before the end: later they may be gone.
                 let others = self.watched.others(host)?;
-                Ok(of_reading(&self.watched, &watch.close()?, &others))
+                Ok(of_reading(&self.watched, &watch.close(host)?, &others))
             }
             Means::Schedstat { why, began_ns, sums } => {
                 let duration_ns = clock.now_ns().saturating_sub(began_ns);
@@ -294,6 +294,10 @@ fn of_reading(watched: &Watched, reading: &SchedReading, others: &[(Tid, Tid)]) 
     tell(reading.unborn, "threads born meanwhile, for which there was no room");
     tell(reading.nameless, "times that a waker or a runner found no room");
     tell(unseen(reading), "waits whose beginning was not seen");
+    tell(
+        reading.missed,
+        "events of the host came while another BPF program was at work on their PU",
+    );
     let is_seen = |tid: Tid| reading.accounts.iter().any(|account| account.tid == tid);
     let missing = others.iter().filter(|(_, tid)| !is_seen(*tid)).count();
     tell(missing as u64, "threads of the machine that were never seen");

@@ -21,48 +21,25 @@ use pinfold_probe::loads::Placement;
 use pinfold_probe::parallel::{Catalogue, Parallel, Run, Size};
 use pinfold_probe::speed_rulers::SpeedRuler as _;
 
-/// A command, short arguments, and whether it gives figures. `CPU`, `FILE` and `FOLDER` are
-/// replaced.
-const RUNS: &[(&str, &str, bool)] = &[
-    ("spin-gap", "--seconds 0.05 --cpus CPU", false),
-    ("wakeup", "--seconds 0.05 --cpus CPU", false),
-    ("compute", "--seconds 0.1 --cpus CPU --window-ms 20", false),
-    ("io-latency", "--seconds 0.05 --file FILE", false),
-    ("progress", "--seconds 0.05 --threads 2", false),
-    ("burst", "--seconds 0.05 --units 50 --sleep-us 50", false),
-    ("micro", "cpu --seconds 0.05", false),
-    ("micro", "udp --seconds 0.05", false),
-    ("micro", "memory --memory-mib 1 --seconds 0.05", false),
-    ("micro", "processes --units 100 --workers 2", false),
-    ("micro", "threads --units 100 --workers 2", false),
-    ("churn", "fork --seconds 0.05", false),
-    ("parallel", "blackscholes --threads 2 --size small", true),
-    ("load", "cpu --threads 2 --seconds 0.05", false),
-    ("load", "io --threads 1 --seconds 0.05 --path FOLDER", false),
-    (
-        "bandwidth",
-        "--to 8K --cpu CPU --windows 30 --window-us 100 --operations \
-         read,write,copy,read-partial,write-partial,modify-partial,copy-partial,fill",
-        true,
-    ),
-    ("bandwidth", "--to 4K --width scalar --windows 30 --window-us 100", true),
-    ("stream-variant", "--array-mib 1 --windows 30 --window-us 100", true),
-    ("chase", "--to 16K --order both --windows 30 --window-us 100", true),
-    ("chase", "--to 4K --pause-us 50 --windows 30 --window-us 100", true),
-    ("chase", "--to 4K --loads 1 --load-cpus CPU --load-mib 1 --windows 30 --window-us 100", true),
-    ("loop64", "--seconds 0.05 --interferer copy --interferer-cpu CPU --interferer-mib 2", true),
-    ("switch", "--seconds 0.02 --cpus CPU --processes 2 --kib 0,4", true),
-    ("ipc-bandwidth", "--seconds 0.02 --file-mib 1 --directory FOLDER", true),
-    // Without what starts a program: this kernel does not run those of other architectures.
-    (
-        "os-latency",
-        "--seconds 0.02 --directory FOLDER --operations null,signal-install,signal-catch,\
-         protection-fault,select,poll,fork-exit,page-fault-anonymous,page-fault-file,create-0k,\
-         delete-0k,create-10k,delete-10k",
-        true,
-    ),
-    ("intmix", "--seconds 0.1 --cpus CPU", true),
-];
+/// A short run of every command; whether it gives figures, the command, its arguments.
+const RUNS: &str = include_str!("../../../fixtures/pinload-runs.txt");
+
+/// One of them.
+struct ShortRun {
+    gives_figures: bool,
+    command: &'static str,
+    arguments: &'static str,
+}
+
+fn short_runs() -> Vec<ShortRun> {
+    let lines = RUNS.lines().filter(|line| !line.starts_with('#'));
+    let run = |line: &'static str| {
+        let mut words = line.splitn(3, ' ');
+        let gives_figures = words.next().unwrap() == "figures";
+        ShortRun { gives_figures, command: words.next().unwrap(), arguments: words.next().unwrap() }
+    };
+    lines.map(run).collect()
+}
 
 struct Target {
     /// Debian's name.
@@ -134,17 +111,18 @@ fn every_command_runs(program: &Program, emulated: &Emulated) {
     let folder = program.folder.path().display().to_string();
     let cpu = a_pu().to_string();
     let commands = commands(&emulated.good("--help"));
-    for (known, ..) in RUNS {
-        assert!(commands.iter().any(|command| command == known), "{known} in {commands:?}");
+    let known = short_runs();
+    for ShortRun { command, .. } in &known {
+        assert!(commands.iter().any(|listed| listed == command), "{command} in {commands:?}");
     }
     for command in &commands {
         assert!(emulated.good(&format!("{command} --help")).contains("--"), "{command}");
-        let runs: Vec<_> = RUNS.iter().filter(|(name, ..)| name == command).collect();
+        let runs: Vec<_> = known.iter().filter(|run| run.command == command).collect();
         if runs.is_empty() && command != "agent" {
             // Nobody has written its short run yet: only its help was tried.
-            println!("skipped: no short run of pinload {command} is known to tests/cross.rs");
+            println!("skipped: fixtures/pinload-runs.txt has no short run of pinload {command}");
         }
-        for (_, arguments, gives_figures) in runs {
+        for ShortRun { gives_figures, arguments, .. } in runs {
             let arguments =
                 arguments.replace("CPU", &cpu).replace("FILE", &file).replace("FOLDER", &folder);
             let output = emulated.run(&format!("{command} {arguments}"));

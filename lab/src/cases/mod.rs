@@ -13,6 +13,7 @@ mod knobs;
 mod longest;
 mod nested;
 mod partition;
+mod rulers;
 mod shapes;
 mod shares;
 mod stall;
@@ -115,6 +116,8 @@ pub enum Case {
     Nested,
     /// Exits of a guest of that KVM, counted.
     Exits,
+    /// Every command of `pinload`, and a PU that is offline.
+    Rulers,
     /// A study of memory that is near and far, and of neighbours on both nodes.
     FarMemory,
     /// A study on a host that was booted with isolated PUs, at a fixed frequency.
@@ -131,7 +134,7 @@ pub enum Case {
 
 impl Case {
     /// All, in the order of the table.
-    pub const ALL: [Case; 29] = [
+    pub const ALL: [Case; 30] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
@@ -153,6 +156,7 @@ impl Case {
         Case::Hotplug,
         Case::Nested,
         Case::Exits,
+        Case::Rulers,
         Case::FarMemory,
         Case::Isolated,
         Case::Overhead,
@@ -181,6 +185,7 @@ impl Case {
             Case::Hotplug => "SMT and PUs offline".to_owned(),
             Case::Nested => "real KVM, nested".to_owned(),
             Case::Exits => "exits, counted".to_owned(),
+            Case::Rulers => "rulers".to_owned(),
             Case::FarMemory => "study: far memory, neighbours".to_owned(),
             Case::Isolated => "study: isolcpus, kept frequency".to_owned(),
             Case::Overhead => "study: guests of a real KVM, exits".to_owned(),
@@ -205,7 +210,8 @@ impl Case {
                 Case::Host(Cgroups::V2Plain | Cgroups::V2Used)
                 | Case::Topology(SMALL | NUMA | TWO)
                 | Case::Nested
-                | Case::Exits,
+                | Case::Exits
+                | Case::Rulers,
                 Some(_),
             ) => true,
             (_, Some(_)) => false,
@@ -279,6 +285,7 @@ impl Case {
             }
             Case::Nested => lab.alone(&SVM, self.name(), nested::kvm),
             Case::Exits => lab.alone(&ONE_SVM, self.name(), exits::counted),
+            Case::Rulers => lab.alone(&TWO, self.name(), rulers::all),
             Case::FarMemory => lab.alone(&ROOMY_NUMA, self.name(), study::far_memory),
             Case::Isolated => lab.alone(&ISOLATED, self.name(), study::isolated),
             Case::Overhead => lab.with(self.name(), Cargo::with_guests, |lab, name| {

@@ -108,7 +108,7 @@ fn exits_of_a_guest_are_counted_one_by_one() {
         };
         // Before the start nothing is counted.
         guest.run(work).unwrap();
-        counter.start().unwrap();
+        counter.start(&host).unwrap();
         guest.run(work).unwrap();
         counter.stop().unwrap();
         guest.run(work).unwrap();

@@ -64,7 +64,7 @@ fn a_thread_beside_another_on_one_pu_waits_and_the_other_is_named() {
     over.store(true, Ordering::Relaxed);
     hog.unwrap().join().unwrap();
     let Some(open) = open else { return };
-    let reading = open.close().unwrap();
+    let reading = open.close(&host).unwrap();
     assert_eq!((reading.unborn, reading.nameless), (0, 0));
     let [account, born] = &reading.accounts[..] else { panic!("{reading:?}") };
     assert_eq!(account.tid, victim_tid);
@@ -85,4 +85,47 @@ fn a_thread_beside_another_on_one_pu_waits_and_the_other_is_named() {
     assert!(worst.slices.is_sorted_by_key(|slice| slice.until_ns), "{worst:?}");
     println!("{} waits, {} ns, worst {worst:?}", account.count, account.sum_ns);
     println!("wakers {:?} runners {:?}", account.wakers, account.runners);
+}
+
+#[test]
+fn events_that_the_kernel_keeps_from_the_programs_are_counted() {
+    // Who asks for a value of a map stops the programs of its PU meanwhile: wake-ups of another
+    // thread there, by its timer, are then kept from them.
+    const MOST_NS: u64 = 30_000_000_000;
+    let host = LiveHost::new().unwrap();
+    let release = host.read_text(&paths::kernel_release()).unwrap();
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
+    if (numbers.next(), numbers.next()) < (Some(6), Some(7)) {
+        println!("skipped: Linux {} does not count them", release.trim());
+        return;
+    }
+    let pu = CpuSet::single(host.affinity(Tid(0)).unwrap().first().unwrap());
+    let until = SystemClock.now_ns() + MOST_NS;
+    loop {
+        let Some(open) = watch(&host, &[own_tid()]) else { return };
+        let over = Arc::new(AtomicBool::new(false));
+        let (end, pinned) = (Arc::clone(&over), pu.clone());
+        let sleeper = thread::spawn(move || {
+            LiveHost::new().unwrap().set_affinity(Tid(0), &pinned).unwrap();
+            while !end.load(Ordering::Relaxed) {
+                SystemClock.sleep_ns(20_000);
+            }
+        });
+        let pinned = pu.clone();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                LiveHost::new().unwrap().set_affinity(Tid(0), &pinned).unwrap();
+                let round_end = SystemClock.now_ns() + 300_000_000;
+                while SystemClock.now_ns() < round_end {
+                    assert!(open.tasks.get(&0, 0).is_err(), "nobody watches the idle task");
+                }
+            });
+        });
+        over.store(true, Ordering::Relaxed);
+        sleeper.join().unwrap();
+        if open.close(&host).unwrap().missed > 0 {
+            return;
+        }
+        assert!(SystemClock.now_ns() < until, "none was counted in 30 s");
+    }
 }

@@ -110,7 +110,7 @@ fn open(
 ) -> Result<ExitCounter, ExitsError> {
     let mut counter = ExitCounter::open(host, source, &[runner.thread()], VIRT_DISTRIBUTOR)
         .map_err(|error| ExitsError::explain(host, error))?;
-    counter.start()?;
+    counter.start(host)?;
     Ok(counter)
 }
 

@@ -264,6 +264,17 @@ fn unfinished(total: &Vcpu) -> Option<Finding> {
     })
 }
 
+/// What the kernel kept from the programs, if anything.
+pub fn missed(events: u64) -> Option<Finding> {
+    (events > 0).then(|| {
+        let text = format!(
+            "{events} event(s) of the host came while another BPF program was at work on their PU and are in no \
+             number"
+        );
+        Finding::note("exits", text)
+    })
+}
+
 fn findings(of: Origin, all: &ThreadExits, total: &Vcpu, threads: &[Watched]) -> Vec<Finding> {
     let mut found = Vec::new();
     if total.exits() == 0 {

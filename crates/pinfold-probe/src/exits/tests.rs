@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pinfold_host::{Address, ExitKey, Stretches, TreeHost};
 
-use super::table::{Origin, Watched, table};
+use super::table::{Origin, Watched, missed, table};
 use super::*;
 
 fn sums(values: &[u64]) -> Stretches {
@@ -89,6 +89,12 @@ fn what_is_less_than_whole_is_told() {
     check(|thread| thread.exits.no_room = 5, "5 exit(s) are lost");
     check(|thread| thread.exits.no_address = 4, "4 accesses");
     check(|thread| thread.has_ended = true, "vCPU 3 ended");
+}
+
+#[test]
+fn events_that_were_kept_from_the_programs_are_told() {
+    assert_eq!(missed(0), None);
+    assert!(missed(3).unwrap().text.starts_with("3 event(s) of the host"));
 }
 
 #[test]

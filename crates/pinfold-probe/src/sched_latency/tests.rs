@@ -59,7 +59,7 @@ fn slice(name: &str, tid: u32, from_ns: u64, until_ns: u64) -> Slice {
 }
 
 fn reading(accounts: Vec<SchedAccount>) -> SchedReading {
-    SchedReading { began_ns: 100, ended_ns: 10_100, accounts, unborn: 0, nameless: 0 }
+    SchedReading { began_ns: 100, ended_ns: 10_100, accounts, unborn: 0, nameless: 0, missed: 0 }
 }
 
 fn watched() -> Watched {

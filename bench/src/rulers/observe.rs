@@ -1,0 +1,304 @@
+//! Observing: what watching the scheduler and counting cost those who are watched.
+//!
+//! What is compared is the CPU time that a fixed amount of work takes the threads: what the
+//! programs in the kernel do is in it, and what other tenants of the machine do is not. The work
+//! is that of a guest of eight vCPUs, one whose threads compute and one whose threads wait for
+//! each other, and of four pairs of threads that pass a byte to and fro through pipes and compute
+//! in between: each byte is a wake-up and two switches.
+
+use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
+
+use pinfold_host::process::Stdio;
+use pinfold_host::{Host, LiveHost, SystemClock, paths, proc_stat, process, schedstat};
+use pinfold_model::{Role, TaskId, Tid};
+use pinfold_probe::agent::Agent;
+use pinfold_probe::counters::{self, Quantity};
+use pinfold_probe::parallel::{Parallel, Size};
+use pinfold_probe::sched_latency;
+use pinfold_probe::speed_rulers::SpeedRuler as _;
+use pinfold_vm::launch::{self, Echo, LaunchOptions, RunningVm, Terminal};
+
+use super::{Goal, Measured, Row, table};
+use crate::pairs::{self, Contender};
+use crate::scratch::Scratch;
+use crate::{Arguments, Failure, guest};
+
+const PAIRS: usize = 4;
+const VCPUS: u32 = 8;
+const BLOCKS: u32 = 20;
+const GOAL: Goal = Goal::AtMost(1.01);
+/// Name, steps of computing between two bytes, bytes that each pair passes in a round, the goal.
+const PIPES: [(&str, u32, u32, Goal); 3] = [
+    ("threads that wake each other as often as pipes can", 0, 8_000, Goal::None),
+    ("threads that wake each other after 100 µs of work", 100_000, 2_000, GOAL),
+    ("threads that wake each other after 1 ms of work", 1_000_000, 200, GOAL),
+];
+/// Name, and the program in the guest.
+const GUESTS: [(&str, &str); 2] = [
+    ("a guest of 8 vCPUs that computes", "blackscholes"),
+    ("a guest of 8 vCPUs whose threads wait for each other", "ocean"),
+];
+/// For the guest to start, and for a program in it.
+const PATIENCE_NS: u64 = 120_000_000_000;
+
+/// Threads, and a fixed amount of work for them.
+struct Load<'l> {
+    name: &'static str,
+    /// All that are watched.
+    threads: &'l [(TaskId, Role)],
+    /// Whose CPU time counts.
+    counted: &'l [(TaskId, Role)],
+    work: Box<dyn Fn() -> Result<(), Failure> + 'l>,
+    goal: Goal,
+}
+
+/// Measures all loads.
+pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
+    let host = LiveHost::new()?;
+    let count = arguments.rounds.unwrap_or(BLOCKS);
+    let size = (count, arguments.seed);
+    let mut rows = Vec::new();
+    let guest = Guest::boot()?;
+    for (name, program) in GUESTS {
+        let (threads, counted) = (&guest.threads, &guest.vcpus);
+        let work = Box::new(|| guest.work(program));
+        rows.extend(Load { name, threads, counted, work, goal: GOAL }.rows(&host, size)?);
+    }
+    let qemu = guest.vm.version.to_string();
+    drop(guest);
+    let players = players(&host)?;
+    let threads: Vec<(TaskId, Role)> = players.iter().map(|one| (one.task, Role::Task)).collect();
+    for (name, steps, bytes, goal) in PIPES {
+        let work = Box::new(|| play(&players, (steps, bytes)));
+        let load = Load { name, threads: &threads, counted: &threads, work, goal };
+        rows.extend(load.rows(&host, size)?);
+    }
+    let level = level(&host, &threads)?;
+    Ok(Measured {
+        conditions: format!(
+            "{level}; the demo guest under TCG, QEMU {qemu}; {count} blocks, seed {}",
+            arguments.seed
+        ),
+        table: table(&rows),
+        notes: vec![
+            "CPU time of the vCPUs' threads, or of the eight that use pipes, for the same amount of work; in each block once for each row, in random order.".to_owned(),
+            "“Left alone once more” is the same as what it is compared with: what lies inside its interval is noise.".to_owned(),
+        ],
+    })
+}
+
+impl Load<'_> {
+    fn rows(&self, host: &LiveHost, (count, seed): (u32, u64)) -> Result<Vec<Row>, Failure> {
+        let block = |watch: Watch| -> Result<f64, Failure> {
+            let open = watch.open(host, self.threads)?;
+            let before = taken_ns(host, self.counted)?;
+            (self.work)()?;
+            let taken = taken_ns(host, self.counted)?.saturating_sub(before);
+            open.close(host)?;
+            Ok(taken as f64)
+        };
+        let ways = [
+            (Watch::Nothing, "left alone", "–", Goal::None),
+            (Watch::Nothing, "left alone once more", "–", Goal::None),
+            (Watch::Sched, "scheduler watched", "pinfold measure sched", self.goal),
+            (Watch::Counters, "counted", "pinfold measure counters", self.goal),
+            (Watch::Both, "both", "both", self.goal),
+        ];
+        let mut contenders =
+            ways.map(|(watch, name, ..)| Contender::new(name, move || block(watch)));
+        let times = pairs::rounds(&mut contenders, count, seed)?;
+        let alone = times.first().map(|times| times.samples.clone()).unwrap_or_default();
+        let row = |(times, (_, name, how, goal)): (pairs::Times, (_, &str, &str, Goal))| Row {
+            ruler: format!("{}: {name}", self.name),
+            how: how.to_owned(),
+            anchor: "left alone".to_owned(),
+            ours: times.samples,
+            theirs: alone.clone(),
+            text: |ns| pairs::milliseconds(Some(ns)),
+            goal,
+        };
+        Ok(times.into_iter().zip(ways).skip(1).map(row).collect())
+    }
+}
+
+/// A guest that runs programs.
+struct Guest {
+    agent: Agent,
+    vm: RunningVm,
+    threads: Vec<(TaskId, Role)>,
+    vcpus: Vec<(TaskId, Role)>,
+    _scratch: Scratch,
+}
+
+impl Guest {
+    fn boot() -> Result<Self, Failure> {
+        let scratch = Scratch::on_disk()?;
+        let options = LaunchOptions {
+            echo: Echo::Off,
+            stdin: Stdio::Null,
+            stdout: Stdio::Null,
+            terminal: Terminal::Apart,
+            ..LaunchOptions::default()
+        };
+        let mut vm = launch::start_stopped(&guest::command(&scratch, VCPUS)?, &options)?;
+        vm.cont()?;
+        let socket = guest::agent_socket(&scratch);
+        let mut agent = Agent::connect(&socket, PATIENCE_NS, &SystemClock)?;
+        agent.bring_cpus_online((PATIENCE_NS, &|| true))?;
+        let threads = vm.found.tasks();
+        let is_vcpu = |role: &Role| matches!(role, Role::Vcpu(_));
+        let vcpus = threads.iter().filter(|(_, role)| is_vcpu(role)).cloned().collect();
+        Ok(Self { agent, vm, threads, vcpus, _scratch: scratch })
+    }
+
+    fn work(&self, program: &str) -> Result<(), Failure> {
+        let run = Parallel::new(program, VCPUS, Size::Small).instrument();
+        let output = self.agent.run(&run.argv(), PATIENCE_NS)?;
+        match output.success() {
+            true => Ok(()),
+            false => Err(format!("{program} in the guest: {}", output.stderr_text()).into()),
+        }
+    }
+}
+
+/// A round of all players.
+fn play(players: &[Player], orders: (u32, u32)) -> Result<(), Failure> {
+    for player in players {
+        player.orders.send(orders)?;
+    }
+    for player in players {
+        player.done.recv()?;
+    }
+    Ok(())
+}
+
+/// A thread that passes on each byte that comes.
+struct Player {
+    task: TaskId,
+    orders: Sender<(u32, u32)>,
+    done: Receiver<()>,
+    _thread: JoinHandle<()>,
+}
+
+#[derive(Clone, Copy)]
+enum Watch {
+    Nothing,
+    Sched,
+    Counters,
+    Both,
+}
+
+struct Open {
+    sched: Option<sched_latency::Watching>,
+    counters: Option<counters::Counting>,
+}
+
+impl Watch {
+    fn open(self, host: &LiveHost, threads: &[(TaskId, Role)]) -> Result<Open, Failure> {
+        let clock = &SystemClock;
+        let (sched, counters) = match self {
+            Watch::Nothing => (false, false),
+            Watch::Sched => (true, false),
+            Watch::Counters => (false, true),
+            Watch::Both => (true, true),
+        };
+        let all = &Quantity::ALL;
+        Ok(Open {
+            sched: sched.then(|| sched_latency::start(host, clock, threads)).transpose()?,
+            counters: counters.then(|| counters::start(host, clock, threads, all)).transpose()?,
+        })
+    }
+}
+
+impl Open {
+    fn close(self, host: &LiveHost) -> Result<(), Failure> {
+        if let Some(sched) = self.sched {
+            sched.stop(host, &SystemClock)?;
+        }
+        if let Some(counters) = self.counters {
+            counters.stop(host, &SystemClock)?;
+        }
+        Ok(())
+    }
+}
+
+/// How the scheduler is watched here; without BPF there is nothing to measure.
+fn level(host: &LiveHost, threads: &[(TaskId, Role)]) -> Result<String, Failure> {
+    let found = sched_latency::start(host, &SystemClock, threads)?.stop(host, &SystemClock)?;
+    match found.level {
+        sched_latency::Level::Tracepoints => Ok("every wait seen by BPF".to_owned()),
+        sched_latency::Level::Schedstat { why } => Err(format!("no BPF here: {why}").into()),
+    }
+}
+
+fn players(host: &LiveHost) -> Result<Vec<Player>, Failure> {
+    let mut players = Vec::new();
+    for _ in 0..PAIRS {
+        let (to_first, from_second) = std::io::pipe()?;
+        let (to_second, from_first) = std::io::pipe()?;
+        players.push(player(host, to_first, from_first, true)?);
+        players.push(player(host, to_second, from_second, false)?);
+    }
+    Ok(players)
+}
+
+fn player(
+    host: &LiveHost,
+    mut input: PipeReader,
+    mut output: PipeWriter,
+    serves: bool,
+) -> Result<Player, Failure> {
+    let (orders, ordered) = mpsc::channel::<(u32, u32)>();
+    let (finished, done) = mpsc::channel();
+    let (tell, told) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        // Whoever hangs up at one of the ends has ended the benchmark.
+        if tell.send(process::own_tid()).is_err() {
+            return;
+        }
+        while let Ok((steps, bytes)) = ordered.recv() {
+            let mut byte = [1];
+            for pass in 0..bytes {
+                let opens = serves && pass == 0;
+                if !opens && input.read_exact(&mut byte).is_err() {
+                    return;
+                }
+                work(steps);
+                let last = serves && pass + 1 == bytes;
+                let written = output.write_all(&byte);
+                if written.is_err() || (last && input.read_exact(&mut byte).is_err()) {
+                    return;
+                }
+            }
+            if finished.send(()).is_err() {
+                return;
+            }
+        }
+    });
+    let tid: Tid = told.recv()?;
+    let stat = proc_stat::of(host, tid)?.ok_or("a thread of the benchmark has ended")?;
+    Ok(Player { task: stat.task(), orders, done, _thread: thread })
+}
+
+/// About one nanosecond for each step.
+fn work(steps: u32) {
+    let mut value = 1_u64;
+    for step in 0..steps {
+        value = std::hint::black_box(
+            value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(u64::from(step)),
+        );
+    }
+}
+
+/// CPU time of the threads so far.
+fn taken_ns(host: &LiveHost, threads: &[(TaskId, Role)]) -> Result<u64, Failure> {
+    let mut sum = 0;
+    for (task, _) in threads {
+        let path = paths::task_schedstat(task.tid, task.tid);
+        let text = host.read_text(&path)?;
+        sum += schedstat::parse(&text).map_err(|error| error.at(&path))?.run_ns;
+    }
+    Ok(sum)
+}

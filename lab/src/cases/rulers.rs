@@ -1,0 +1,57 @@
+//! The rulers under the guest's own kernel: every command of `pinload`, and what `pinfold measure`
+//! says of a PU that is offline.
+
+use crate::error::LabError;
+use crate::guest::Guest;
+
+/// Whether it gives figures, the command, its arguments.
+const RUNS: &str = include_str!("../../../fixtures/pinload-runs.txt");
+/// The last of the shape's two, on which commands are and which goes offline.
+const PU: &str = "1";
+const FOLDER: &str = "/tmp/rulers";
+const FILE: &str = "/tmp/rulers/blocks";
+/// What a command says of a machine on which it cannot find a quiet moment.
+const BUSY: &str = "too busy to measure";
+
+pub(super) fn all(guest: &mut Guest) -> Result<String, LabError> {
+    guest.shell(&format!("mkdir -p {FOLDER}; dd if=/dev/zero of={FILE} bs=64k count=1"))?;
+    let (mut ran, mut busy) = (0, 0);
+    for line in RUNS.lines().filter(|line| !line.starts_with('#')) {
+        let (kind, command) =
+            line.split_once(' ').ok_or_else(|| LabError::wrong("a short run", line))?;
+        let command = command.replace("CPU", PU).replace("FILE", FILE).replace("FOLDER", FOLDER);
+        let output = guest.run(&command.split(' ').collect::<Vec<_>>())?;
+        if output.stderr_text().contains(BUSY) {
+            busy += 1;
+            continue;
+        }
+        let (told, said) = (output.stdout_text(), output.stderr_text());
+        let is_good = match kind {
+            "figures" => pinfold_probe::figures::parse("pinload", &told)
+                .is_ok_and(|figures| !figures.is_empty()),
+            _ => told.starts_with('{'),
+        };
+        if !output.success() || !is_good {
+            return Err(LabError::wrong(
+                format!("pinload {command}"),
+                format!("{}: {told}{said}", output.exit),
+            ));
+        }
+        ran += 1;
+    }
+    let refused = offline(guest)?;
+    Ok(format!("{ran} short runs, {busy} more on a machine too busy for them; {refused}"))
+}
+
+fn offline(guest: &mut Guest) -> Result<String, LabError> {
+    let switch = format!("/sys/devices/system/cpu/cpu{PU}/online");
+    guest.shell(&format!("echo 0 > {switch}"))?;
+    let command = ["/usr/bin/pinfold", "measure", "wakeup", "--cpus", PU];
+    let output = guest.run(&command)?;
+    guest.shell(&format!("echo 1 > {switch}"))?;
+    let said = output.stderr_text();
+    match !output.success() && said.contains(&format!("PU {PU} is offline")) {
+        true => Ok(format!("measure refuses PU {PU}, which is offline")),
+        false => Err(LabError::wrong("pinfold measure on an offline PU", said)),
+    }
+}
