@@ -16,7 +16,7 @@ use pinfold_model::{Plan, Request, Role, Tid, VcpuCount};
 use pinfold_plan::schema;
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{median, quantile};
-use pinfold_vm::launch::{self, Echo, LaunchOptions, Terminal};
+use pinfold_vm::launch::{self, LaunchOptions};
 use pinfold_vm::{Found, Monitor, threads};
 use serde_json::json;
 
@@ -125,14 +125,7 @@ impl Bench {
     /// As `pinfold run` does it.
     fn pinfold(&self) -> Result<Seen, Failure> {
         let clock = SystemClock;
-        let options = LaunchOptions {
-            affinity: Some(self.plan.pus()),
-            echo: Echo::Off,
-            stdin: pinfold_host::process::Stdio::Null,
-            stdout: pinfold_host::process::Stdio::Null,
-            terminal: Terminal::Apart,
-            ..LaunchOptions::default()
-        };
+        let options = LaunchOptions { affinity: Some(self.plan.pus()), ..guest::quiet() };
         let mut vm = launch::start_stopped(&self.argv, &options)?;
         let target = Target::new(vm.pid(), vm.found.tasks());
         let journals = Journals::open(&StateDir::open(&self.scratch.file("state"))?, &clock)?;

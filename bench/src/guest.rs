@@ -1,15 +1,28 @@
 //! The demo guest under TCG: a Debian kernel whose init is `pinload agent`.
 
+use pinfold_host::process::Stdio;
 use pinfold_host::{process, user};
 use pinfold_model::{Accelerator, Isa};
 use pinfold_probe::pinload;
 use pinfold_vm::guest::{self, DemoGuest, GuestDisks};
+use pinfold_vm::launch::{Echo, LaunchOptions, Terminal};
 
 use crate::Failure;
 use crate::scratch::Scratch;
 
 const DISK_BYTES: usize = 1 << 20;
 const MEMORY_MIB: u32 = 256;
+
+/// Of a QEMU that says nothing, hears nothing, and ends when the benchmark does.
+pub fn quiet() -> LaunchOptions {
+    LaunchOptions {
+        echo: Echo::Off,
+        stdin: Stdio::Null,
+        stdout: Stdio::Null,
+        terminal: Terminal::Apart,
+        ..LaunchOptions::default()
+    }
+}
 
 /// Where its agent listens.
 pub fn agent_socket(scratch: &Scratch) -> String {

@@ -14,14 +14,14 @@ use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, p
 use pinfold_model::{CpuSet, Plan, Request, Topology, VcpuCount};
 use pinfold_plan::schema;
 use pinfold_study::stats::median;
-use pinfold_vm::launch::{self, Echo, LaunchOptions, RunningVm, Terminal};
+use pinfold_vm::launch::{self, RunningVm};
 use pinfold_vm::{Qmp, threads};
 
 use self::rival::Note;
 use crate::page::{Figures, Table};
 use crate::pairs::{self, Contender, milliseconds};
 use crate::scratch::Scratch;
-use crate::{Arguments, Failure, origin};
+use crate::{Arguments, Failure, guest, origin};
 
 /// Numbers of vCPUs, each with its rounds.
 const SIZES: [(u32, u32); 2] = [(32, 100), (128, 100)];
@@ -143,14 +143,7 @@ fn start(socket: &str, vcpus: u32) -> Result<RunningVm, Failure> {
         "{qemu} -nodefaults -no-user-config -display none -M q35 -m 64 -accel tcg,thread=multi,tb-size=16 -smp {vcpus} -qmp unix:{socket},server=on,wait=off"
     );
     let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
-    let options = LaunchOptions {
-        echo: Echo::Off,
-        stdin: process::Stdio::Null,
-        stdout: process::Stdio::Null,
-        terminal: Terminal::Apart,
-        ..LaunchOptions::default()
-    };
-    Ok(launch::start_stopped(&argv, &options)?)
+    Ok(launch::start_stopped(&argv, &guest::quiet())?)
 }
 
 /// Where Pinfold's time went, in nanoseconds.

@@ -14,13 +14,13 @@ use pinfold_plan::schema;
 use pinfold_study::random::Pcg32;
 use pinfold_study::stats::{median, quantile};
 use pinfold_vm::Monitor as _;
-use pinfold_vm::launch::{self, Echo, LaunchOptions, RunningVm, Terminal};
+use pinfold_vm::launch::{self, RunningVm};
 use serde_json::json;
 
 use crate::page::{Figures, Table};
 use crate::pairs::milliseconds;
 use crate::scratch::Scratch;
-use crate::{Arguments, Failure, origin, topo};
+use crate::{Arguments, Failure, guest, origin, topo};
 
 const GUESTS: u32 = 10;
 const VCPUS: u32 = 16;
@@ -134,14 +134,7 @@ fn start(number: u32) -> Result<RunningVm, Failure> {
         "{qemu} -nodefaults -no-user-config -display none -M q35 -m 64 -accel tcg,thread=multi,tb-size=16 -smp {VCPUS} -name guest=bench{number},debug-threads=on"
     );
     let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
-    let options = LaunchOptions {
-        echo: Echo::Off,
-        stdin: Stdio::Null,
-        stdout: Stdio::Null,
-        terminal: Terminal::Apart,
-        ..LaunchOptions::default()
-    };
-    Ok(launch::start_stopped(&argv, &options)?)
+    Ok(launch::start_stopped(&argv, &guest::quiet())?)
 }
 
 fn place(

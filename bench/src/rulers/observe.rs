@@ -10,7 +10,6 @@ use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
-use pinfold_host::process::Stdio;
 use pinfold_host::{Host, LiveHost, SystemClock, paths, proc_stat, process, schedstat};
 use pinfold_model::{Role, TaskId, Tid};
 use pinfold_probe::agent::Agent;
@@ -18,7 +17,7 @@ use pinfold_probe::counters::{self, Quantity};
 use pinfold_probe::parallel::{Parallel, Size};
 use pinfold_probe::sched_latency;
 use pinfold_probe::speed_rulers::SpeedRuler as _;
-use pinfold_vm::launch::{self, Echo, LaunchOptions, RunningVm, Terminal};
+use pinfold_vm::launch::{self, RunningVm};
 
 use super::{Goal, Measured, Row, table};
 use crate::pairs::{self, Contender};
@@ -109,7 +108,7 @@ impl Load<'_> {
         let mut contenders =
             ways.map(|(watch, name, ..)| Contender::new(name, move || block(watch)));
         let times = pairs::rounds(&mut contenders, count, seed)?;
-        let alone = times.first().map(|times| times.samples.clone()).unwrap_or_default();
+        let alone = times.first().ok_or("nobody was left alone")?.samples.clone();
         let row = |(times, (_, name, how, goal)): (pairs::Times, (_, &str, &str, Goal))| Row {
             ruler: format!("{}: {name}", self.name),
             how: how.to_owned(),
@@ -135,14 +134,7 @@ struct Guest {
 impl Guest {
     fn boot() -> Result<Self, Failure> {
         let scratch = Scratch::on_disk()?;
-        let options = LaunchOptions {
-            echo: Echo::Off,
-            stdin: Stdio::Null,
-            stdout: Stdio::Null,
-            terminal: Terminal::Apart,
-            ..LaunchOptions::default()
-        };
-        let mut vm = launch::start_stopped(&guest::command(&scratch, VCPUS)?, &options)?;
+        let mut vm = launch::start_stopped(&guest::command(&scratch, VCPUS)?, &guest::quiet())?;
         vm.cont()?;
         let socket = guest::agent_socket(&scratch);
         let mut agent = Agent::connect(&socket, PATIENCE_NS, &SystemClock)?;
