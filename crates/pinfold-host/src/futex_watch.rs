@@ -107,8 +107,7 @@ pub struct FutexReading {
 
 /// The watch.
 pub struct FutexWatch {
-    // Keeps the programs loaded.
-    _program: Ebpf,
+    program: Ebpf,
     probes: Vec<Probe>,
     calls: HashMap<MapData, u64, Call>,
     places: HashMap<MapData, Place, FutexAccount>,
@@ -159,13 +158,13 @@ impl FutexWatch {
             stacks: PROGRAM.map(&mut program, "stacks")?,
             lost: PROGRAM.map(&mut program, "lost")?,
             began_ns: 0,
-            _program: program,
+            program,
         };
         // Before the first call that may be seen, as the end is after the last one: the time in
         // calls is never more than the time of the watch.
         watch.began_ns = SystemClock.now_ns();
         for (part, id) in [("on_enter", enter.id), ("on_leave", leave.id)] {
-            watch.probes.push(PROGRAM.attach(&mut watch._program, part, id, pu)?);
+            watch.probes.push(PROGRAM.attach(&mut watch.program, part, id, pu)?);
         }
         Ok(watch)
     }
@@ -212,7 +211,7 @@ impl FutexWatch {
             lost: PROGRAM.number(&self.lost, 0)?.saturating_add(PROGRAM.number(&self.lost, 1)?),
             stackless: PROGRAM.number(&self.lost, 2)?,
             unseen: PROGRAM.number(&self.lost, 3)?,
-            missed: missed(host, &self._program)?,
+            missed: missed(host, &self.program)?,
         })
     }
 }

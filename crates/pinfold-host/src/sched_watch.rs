@@ -131,8 +131,7 @@ pub struct SchedReading {
 
 /// The watch.
 pub struct SchedWatch {
-    // Keeps the programs loaded.
-    _program: Ebpf,
+    program: Ebpf,
     probes: Vec<Probe>,
     tasks: HashMap<MapData, u32, Waiting>,
     accounts: Array<MapData, WaitAccount>,
@@ -228,7 +227,7 @@ impl SchedWatch {
             late: 0,
             held,
             began_ns: 0,
-            _program: program,
+            program,
         };
         for tid in tids {
             watch.put(*tid, watch.first)?;
@@ -237,7 +236,7 @@ impl SchedWatch {
         let used = u64::from(watch.first + LATE);
         watch.lost.set(0, used, 0).map_err(|error| PROGRAM.refused("set", &error))?;
         for (point, format) in POINTS.iter().zip(&formats) {
-            let probe = PROGRAM.attach(&mut watch._program, point.program, format.id, pu)?;
+            let probe = PROGRAM.attach(&mut watch.program, point.program, format.id, pu)?;
             watch.probes.push(probe);
         }
         watch.began_ns = SystemClock.now_ns();
@@ -314,7 +313,7 @@ impl SchedWatch {
             accounts,
             unborn: PROGRAM.number(&self.lost, 1)?,
             nameless: PROGRAM.number(&self.lost, 2)?,
-            missed: missed(host, &self._program)?,
+            missed: missed(host, &self.program)?,
         })
     }
 
