@@ -45,6 +45,7 @@ struct operation {
 struct block {
     const struct operation *operation;
     const struct kernels *kernels;
+    bool ahead; /* stores are asked for ahead of time */
     size_t stride;
     char *target, *source; /* the same if there is one side only */
     size_t bytes;          /* of one side */
@@ -71,12 +72,12 @@ static void run_read(struct block *b, char *to, const char *from, size_t bytes, 
 static void run_write(struct block *b, char *to, const char *from, size_t bytes, uint64_t passes)
 {
     (void)from;
-    b->kernels->write(to, bytes, b->value, passes);
+    (b->ahead ? b->kernels->write_ahead : b->kernels->write)(to, bytes, b->value, passes);
 }
 
 static void run_copy(struct block *b, char *to, const char *from, size_t bytes, uint64_t passes)
 {
-    b->kernels->copy(to, from, bytes, passes);
+    (b->ahead ? b->kernels->copy_ahead : b->kernels->copy)(to, from, bytes, passes);
 }
 
 static void run_write_nt(struct block *b, char *to, const char *from, size_t bytes, uint64_t passes)
@@ -275,6 +276,7 @@ static bool measure(struct sweep *sweep, const struct operation *operation,
     struct block block = {
         .operation = operation,
         .kernels = kernels,
+        .ahead = kernels->copy_ahead && bytes > caches_first(&sweep->place.caches),
         .stride = (size_t)sweep->stride,
         .bytes = (size_t)(operation->two_sided ? bytes / 2 : bytes),
         .source = sweep->area.bytes,

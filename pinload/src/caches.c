@@ -81,6 +81,11 @@ const char *caches_level(const struct caches *caches, uint64_t bytes)
     return caches->count ? "memory" : "unknown";
 }
 
+uint64_t caches_first(const struct caches *caches)
+{
+    return caches->count ? caches->cache[0].bytes : 0;
+}
+
 uint64_t caches_last(const struct caches *caches)
 {
     return caches->count ? caches->cache[caches->count - 1].bytes : 0;

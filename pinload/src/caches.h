@@ -21,6 +21,9 @@ void caches_read(struct caches *caches, int cpu);
 /* "L1d", "L2", "L3", "L4" for the smallest cache that holds so much, else "memory"; "unknown". */
 const char *caches_level(const struct caches *caches, uint64_t bytes);
 
+/* Size of the first data cache; 0 if none is known. */
+uint64_t caches_first(const struct caches *caches);
+
 /* Size of the last cache; 0 if none is known. */
 uint64_t caches_last(const struct caches *caches);
 

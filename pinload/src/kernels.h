@@ -13,8 +13,8 @@
 
 #include "base.h"
 
-/* Kernels work on multiples of so many bytes, aligned to 64. */
-enum { KERNEL_GRANULE = 512 };
+/* Kernels work on multiples of so many bytes, aligned to a line; stores are foreseen so far. */
+enum { KERNEL_GRANULE = 512, KERNEL_LINE = 64, KERNEL_AHEAD = 512 };
 
 enum stream_operation { STREAM_COPY, STREAM_SCALE, STREAM_ADD, STREAM_TRIAD, STREAM_OPERATIONS };
 
@@ -32,6 +32,9 @@ struct kernels {
     uint64_t (*read)(const void *from, size_t bytes, uint64_t passes);
     void (*write)(void *to, size_t bytes, uint64_t value, uint64_t passes);
     void (*copy)(void *to, const void *from, size_t bytes, uint64_t passes);
+    /* The same, asking for the lines to be stored ahead of time; NULL where it cannot be asked. */
+    void (*write_ahead)(void *to, size_t bytes, uint64_t value, uint64_t passes);
+    void (*copy_ahead)(void *to, const void *from, size_t bytes, uint64_t passes);
     /* With non-temporal stores; NULL where the architecture has none of this width. */
     void (*write_nt)(void *to, size_t bytes, uint64_t value, uint64_t passes);
     void (*copy_nt)(void *to, const void *from, size_t bytes, uint64_t passes);

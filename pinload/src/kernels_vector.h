@@ -11,6 +11,8 @@
  * CPUs that load three vectors a cycle have no more than that many units to add them, which the
  * loop needs too: so all passes of a read but the last only load, and the last one adds.
  * A copy stores each vector right after its load, which fills loads and stores evenly.
+ * A store that misses waits for its line, and the CPU holds few such stores: outside the first
+ * cache asking for the lines of the target ahead is quicker, inside it only more to do.
  */
 
 typedef uint64_t VECTOR_NAME(vector) __attribute__((vector_size(VECTOR_BYTES), may_alias));
@@ -48,36 +50,51 @@ VECTOR_TARGET static uint64_t VECTOR_NAME(read)(const void *from, size_t bytes, 
     return sum * passes;
 }
 
-VECTOR_TARGET static void VECTOR_NAME(write)(void *to, size_t bytes, uint64_t value,
-                                             uint64_t passes)
-{
-    typedef VECTOR_NAME(vector) vector;
-    const vector *const end = (const vector *)(const void *)((const char *)to + bytes);
-    const vector v = value - (vector){0};
-    while (passes-- > 0) {
-        for (vector *at = to; at < end; at += 8) {
-            at[0] = at[1] = at[2] = at[3] = v;
-            at[4] = at[5] = at[6] = at[7] = v;
-            __asm__ volatile("" : : "r"(at) : "memory");
-        }
-    }
-}
+/* Asks for the line that a store of vector `i` will need later, once for each line. */
+#define VECTOR_AHEAD(ahead, to, i)                                                                 \
+    ((ahead) && (i) * VECTOR_BYTES % KERNEL_LINE == 0                                               \
+         ? __builtin_prefetch((const char *)((to) + (i)) + KERNEL_AHEAD, 1)                         \
+         : (void)0)
 
-VECTOR_TARGET static void VECTOR_NAME(copy)(void *to, const void *from, size_t bytes,
-                                            uint64_t passes)
-{
-    typedef VECTOR_NAME(vector) vector;
-    const vector *const end = (const vector *)(const void *)((const char *)from + bytes);
-    while (passes-- > 0) {
-        vector *target = to;
-        for (const vector *at = from; at < end; at += VECTOR_COUNT, target += VECTOR_COUNT) {
-#pragma GCC unroll 32
-            for (size_t i = 0; i < VECTOR_COUNT; i++)
-                target[i] = at[i];
-            __asm__ volatile("" : : "r"(target) : "memory");
-        }
+/* A write and a copy, `name`, which ask for lines ahead or do not. */
+#define VECTOR_STORING(name_of_write, name_of_copy, ahead)                                         \
+    VECTOR_TARGET static void VECTOR_NAME(name_of_write)(void *to, size_t bytes, uint64_t value,   \
+                                                         uint64_t passes)                          \
+    {                                                                                              \
+        typedef VECTOR_NAME(vector) vector;                                                        \
+        const vector *const end = (const vector *)(const void *)((const char *)to + bytes);        \
+        const vector v = value - (vector){0};                                                      \
+        while (passes-- > 0) {                                                                     \
+            for (vector *at = to; at < end; at += 8) {                                             \
+                _Pragma("GCC unroll 8") for (size_t i = 0; i < 8; i++)                             \
+                {                                                                                  \
+                    VECTOR_AHEAD(ahead, at, i);                                                    \
+                    at[i] = v;                                                                     \
+                }                                                                                  \
+                __asm__ volatile("" : : "r"(at) : "memory");                                       \
+            }                                                                                      \
+        }                                                                                          \
+    }                                                                                              \
+    VECTOR_TARGET static void VECTOR_NAME(name_of_copy)(void *to, const void *from, size_t bytes,  \
+                                                        uint64_t passes)                           \
+    {                                                                                              \
+        typedef VECTOR_NAME(vector) vector;                                                        \
+        const vector *const end = (const vector *)(const void *)((const char *)from + bytes);      \
+        while (passes-- > 0) {                                                                     \
+            vector *target = to;                                                                   \
+            for (const vector *at = from; at < end; at += VECTOR_COUNT, target += VECTOR_COUNT) {  \
+                _Pragma("GCC unroll 32") for (size_t i = 0; i < VECTOR_COUNT; i++)                 \
+                {                                                                                  \
+                    VECTOR_AHEAD(ahead, target, i);                                                \
+                    target[i] = at[i];                                                             \
+                }                                                                                  \
+                __asm__ volatile("" : : "r"(target) : "memory");                                   \
+            }                                                                                      \
+        }                                                                                          \
     }
-}
+
+VECTOR_STORING(write, copy, false)
+VECTOR_STORING(write_ahead, copy_ahead, true)
 
 /* One of STREAM's loops: four vectors of `to` become VALUE, stored in pairs by STORE. */
 #define VECTOR_STREAM(name, to, VALUE, STORE, FENCE)                                               \
@@ -150,6 +167,7 @@ VECTOR_TARGET static void VECTOR_NAME(copy_nt)(void *to, const void *from, size_
 
 #define VECTOR_KERNELS                                                                             \
     .read = VECTOR_NAME(read), .write = VECTOR_NAME(write), .copy = VECTOR_NAME(copy),             \
+    .write_ahead = VECTOR_NAME(write_ahead), .copy_ahead = VECTOR_NAME(copy_ahead),                \
     .write_nt = VECTOR_NAME(write_nt), .copy_nt = VECTOR_NAME(copy_nt),                            \
     .stream = {VECTOR_NAME(stream_copy), VECTOR_NAME(stream_scale), VECTOR_NAME(stream_add),       \
                VECTOR_NAME(stream_triad)},                                                         \
