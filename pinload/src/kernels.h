@@ -13,8 +13,11 @@
 
 #include "base.h"
 
-/* Kernels work on multiples of so many bytes, aligned to a line; stores are foreseen so far. */
-enum { KERNEL_GRANULE = 512, KERNEL_LINE = 64, KERNEL_AHEAD = 512 };
+/* Kernels work on multiples of so many bytes, aligned to a line. */
+enum { KERNEL_GRANULE = 512, KERNEL_LINE = 64 };
+
+/* So many bytes ahead stores are foreseen. */
+enum { KERNEL_WRITE_AHEAD = 1024, KERNEL_COPY_AHEAD = 256 };
 
 enum stream_operation { STREAM_COPY, STREAM_SCALE, STREAM_ADD, STREAM_TRIAD, STREAM_OPERATIONS };
 

@@ -50,14 +50,14 @@ VECTOR_TARGET static uint64_t VECTOR_NAME(read)(const void *from, size_t bytes, 
     return sum * passes;
 }
 
-/* Asks for the line that a store of vector `i` will need later, once for each line. */
+/* Asks for the line that is so many bytes (or 0) ahead of vector `i`, once for each line. */
 #define VECTOR_AHEAD(ahead, to, i)                                                                 \
-    ((ahead) && (i) * VECTOR_BYTES % KERNEL_LINE == 0                                               \
-         ? __builtin_prefetch((const char *)((to) + (i)) + KERNEL_AHEAD, 1)                         \
+    ((ahead) > 0 && (i) * VECTOR_BYTES % KERNEL_LINE == 0                                          \
+         ? __builtin_prefetch((const char *)((to) + (i)) + (ahead), 1)                             \
          : (void)0)
 
-/* A write and a copy, `name`, which ask for lines ahead or do not. */
-#define VECTOR_STORING(name_of_write, name_of_copy, ahead)                                         \
+/* A write and a copy, which ask for lines so many bytes ahead, or for none. */
+#define VECTOR_STORING(name_of_write, write_by, name_of_copy, copy_by)                             \
     VECTOR_TARGET static void VECTOR_NAME(name_of_write)(void *to, size_t bytes, uint64_t value,   \
                                                          uint64_t passes)                          \
     {                                                                                              \
@@ -68,7 +68,7 @@ VECTOR_TARGET static uint64_t VECTOR_NAME(read)(const void *from, size_t bytes, 
             for (vector *at = to; at < end; at += 8) {                                             \
                 _Pragma("GCC unroll 8") for (size_t i = 0; i < 8; i++)                             \
                 {                                                                                  \
-                    VECTOR_AHEAD(ahead, at, i);                                                    \
+                    VECTOR_AHEAD(write_by, at, i);                                                 \
                     at[i] = v;                                                                     \
                 }                                                                                  \
                 __asm__ volatile("" : : "r"(at) : "memory");                                       \
@@ -85,7 +85,7 @@ VECTOR_TARGET static uint64_t VECTOR_NAME(read)(const void *from, size_t bytes, 
             for (const vector *at = from; at < end; at += VECTOR_COUNT, target += VECTOR_COUNT) {  \
                 _Pragma("GCC unroll 32") for (size_t i = 0; i < VECTOR_COUNT; i++)                 \
                 {                                                                                  \
-                    VECTOR_AHEAD(ahead, target, i);                                                \
+                    VECTOR_AHEAD(copy_by, target, i);                                              \
                     target[i] = at[i];                                                             \
                 }                                                                                  \
                 __asm__ volatile("" : : "r"(target) : "memory");                                   \
@@ -93,8 +93,8 @@ VECTOR_TARGET static uint64_t VECTOR_NAME(read)(const void *from, size_t bytes, 
         }                                                                                          \
     }
 
-VECTOR_STORING(write, copy, false)
-VECTOR_STORING(write_ahead, copy_ahead, true)
+VECTOR_STORING(write, 0, copy, 0)
+VECTOR_STORING(write_ahead, KERNEL_WRITE_AHEAD, copy_ahead, KERNEL_COPY_AHEAD)
 
 /* One of STREAM's loops: four vectors of `to` become VALUE, stored in pairs by STORE. */
 #define VECTOR_STREAM(name, to, VALUE, STORE, FENCE)                                               \
