@@ -6,6 +6,7 @@
 //! each other, and of four pairs of threads that pass a byte to and fro through pipes and compute
 //! in between: each byte is a wake-up and two switches.
 
+use std::cell::RefCell;
 use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
@@ -17,6 +18,7 @@ use pinfold_probe::counters::{self, Quantity};
 use pinfold_probe::parallel::{Parallel, Size};
 use pinfold_probe::sched_latency;
 use pinfold_probe::speed_rulers::SpeedRuler as _;
+use pinfold_study::stats::median;
 use pinfold_vm::launch::{self, RunningVm};
 
 use super::{Goal, Measured, Row, table};
@@ -27,6 +29,8 @@ use crate::{Arguments, Failure, guest};
 const PAIRS: usize = 4;
 const VCPUS: u32 = 8;
 const BLOCKS: u32 = 20;
+/// Place of the watched scheduler among the ways.
+const WATCHED: usize = 2;
 const GOAL: Goal = Goal::AtMost(1.01);
 /// Name, steps of computing between two bytes, bytes that each pair passes in a round, the goal.
 const PIPES: [(&str, u32, u32, Goal); 3] = [
@@ -59,11 +63,14 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     let count = arguments.rounds.unwrap_or(BLOCKS);
     let size = (count, arguments.seed);
     let mut rows = Vec::new();
+    let mut waits = Vec::new();
     let guest = Guest::boot()?;
     for (name, program) in GUESTS {
         let (threads, counted) = (&guest.threads, &guest.vcpus);
         let work = Box::new(|| guest.work(program));
-        rows.extend(Load { name, threads, counted, work, goal: GOAL }.rows(&host, size)?);
+        let measured = Load { name, threads, counted, work, goal: GOAL }.rows(&host, size)?;
+        rows.extend(measured.0);
+        waits.push((name, measured.1));
     }
     let qemu = guest.vm.version.to_string();
     drop(guest);
@@ -72,7 +79,9 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     for (name, steps, bytes, goal) in PIPES {
         let work = Box::new(|| play(&players, (steps, bytes)));
         let load = Load { name, threads: &threads, counted: &threads, work, goal };
-        rows.extend(load.rows(&host, size)?);
+        let measured = load.rows(&host, size)?;
+        rows.extend(measured.0);
+        waits.push((name, measured.1));
     }
     let level = level(&host, &threads)?;
     Ok(Measured {
@@ -84,31 +93,75 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
         notes: vec![
             "CPU time of the vCPUs' threads, or of the eight that use pipes, for the same amount of work; in each block once for each row, in random order.".to_owned(),
             "“Left alone once more” is the same as what it is compared with: what lies inside its interval is noise.".to_owned(),
+            by_wait(&waits)?,
         ],
     })
 }
 
+/// What the waits of a load are to its CPU time.
+struct Waits {
+    /// For each second of it; the median over the blocks.
+    by_second: f64,
+    /// CPU time that watching took for each, in ns; the median over the blocks.
+    cost_ns: f64,
+}
+
+/// What watching must cost each load, by the number of its waits: where wake-ups are as many as can
+/// be, what one costs stands out of the noise, and elsewhere it does not.
+fn by_wait(waits: &[(&str, Waits)]) -> Result<String, Failure> {
+    let (_, most) = waits.iter().find(|(name, _)| *name == PIPES[0].0).ok_or("no pipes")?;
+    let each = waits.iter().map(|(name, load)| {
+        let share = load.by_second * most.cost_ns / 1e9 * 100.0;
+        format!("{name} {:.0}, {share:.2} %", load.by_second)
+    });
+    Ok(format!(
+        "Watching the scheduler took {:.0} ns for a wait where they were as many as pipes can (median over the blocks); waits in a second of CPU time, and what they cost at that price: {}.",
+        most.cost_ns,
+        each.collect::<Vec<_>>().join("; ")
+    ))
+}
+
 impl Load<'_> {
-    fn rows(&self, host: &LiveHost, (count, seed): (u32, u64)) -> Result<Vec<Row>, Failure> {
+    fn rows(
+        &self,
+        host: &LiveHost,
+        (count, seed): (u32, u64),
+    ) -> Result<(Vec<Row>, Waits), Failure> {
+        let seen = RefCell::new(Vec::new());
         let block = |watch: Watch| -> Result<f64, Failure> {
             let open = watch.open(host, self.threads)?;
             let before = taken_ns(host, self.counted)?;
             (self.work)()?;
             let taken = taken_ns(host, self.counted)?.saturating_sub(before);
-            open.close(host)?;
+            let waits = open.close(host)?;
+            if matches!(watch, Watch::Sched) {
+                seen.borrow_mut().push(waits as f64);
+            }
             Ok(taken as f64)
         };
         let ways = [
             (Watch::Nothing, "left alone", "–", Goal::None),
             (Watch::Nothing, "left alone once more", "–", Goal::None),
             (Watch::Sched, "scheduler watched", "pinfold measure sched", self.goal),
+            (Watch::Records, "scheduler watched, without BTF", "the same, at records", Goal::None),
             (Watch::Counters, "counted", "pinfold measure counters", self.goal),
             (Watch::Both, "both", "both", self.goal),
         ];
         let mut contenders =
             ways.map(|(watch, name, ..)| Contender::new(name, move || block(watch)));
         let times = pairs::rounds(&mut contenders, count, seed)?;
-        let alone = times.first().ok_or("nobody was left alone")?.samples.clone();
+        let of = |place: usize| times.get(place).map(|times| times.samples.clone());
+        let alone = of(0).ok_or("nobody was left alone")?;
+        let watched = of(WATCHED).ok_or("nobody was watched")?;
+        // The first round warms up.
+        let seen: Vec<f64> = seen.take().into_iter().skip(1).collect();
+        let by_second: Vec<f64> = seen.iter().zip(&watched).map(|(n, ns)| n / ns * 1e9).collect();
+        let more = watched.iter().zip(&alone).zip(&seen);
+        let costs: Vec<f64> = more.map(|((with, without), n)| (with - without) / n).collect();
+        let waits = Waits {
+            by_second: median(&by_second).ok_or("no block")?,
+            cost_ns: median(&costs).ok_or("no block")?,
+        };
         let row = |(times, (_, name, how, goal)): (pairs::Times, (_, &str, &str, Goal))| Row {
             ruler: format!("{}: {name}", self.name),
             how: how.to_owned(),
@@ -118,7 +171,7 @@ impl Load<'_> {
             text: |ns| pairs::milliseconds(Some(ns)),
             goal,
         };
-        Ok(times.into_iter().zip(ways).skip(1).map(row).collect())
+        Ok((times.into_iter().zip(ways).skip(1).map(row).collect(), waits))
     }
 }
 
@@ -178,6 +231,7 @@ struct Player {
 enum Watch {
     Nothing,
     Sched,
+    Records,
     Counters,
     Both,
 }
@@ -190,29 +244,33 @@ struct Open {
 impl Watch {
     fn open(self, host: &LiveHost, threads: &[(TaskId, Role)]) -> Result<Open, Failure> {
         let clock = &SystemClock;
-        let (sched, counters) = match self {
-            Watch::Nothing => (false, false),
-            Watch::Sched => (true, false),
-            Watch::Counters => (false, true),
-            Watch::Both => (true, true),
+        let sched = match self {
+            Watch::Sched | Watch::Both => Some(sched_latency::start(host, clock, threads)?),
+            Watch::Records => Some(sched_latency::start_at_records(host, clock, threads)?),
+            Watch::Nothing | Watch::Counters => None,
         };
-        let all = &Quantity::ALL;
-        Ok(Open {
-            sched: sched.then(|| sched_latency::start(host, clock, threads)).transpose()?,
-            counters: counters.then(|| counters::start(host, clock, threads, all)).transpose()?,
-        })
+        let counters = match self {
+            Watch::Counters | Watch::Both => {
+                Some(counters::start(host, clock, threads, &Quantity::ALL)?)
+            }
+            Watch::Nothing | Watch::Sched | Watch::Records => None,
+        };
+        Ok(Open { sched, counters })
     }
 }
 
 impl Open {
-    fn close(self, host: &LiveHost) -> Result<(), Failure> {
+    /// Tells how many waits were seen, if it looked for them.
+    fn close(self, host: &LiveHost) -> Result<u64, Failure> {
+        let mut waits = 0;
         if let Some(sched) = self.sched {
-            sched.stop(host, &SystemClock)?;
+            let seen = sched.stop(host, &SystemClock)?;
+            waits = seen.roles.iter().map(|role| role.count).sum();
         }
         if let Some(counters) = self.counters {
             counters.stop(host, &SystemClock)?;
         }
-        Ok(())
+        Ok(waits)
     }
 }
 

@@ -7,8 +7,11 @@
 // caller is the task that leaves, in `sched_waking` the one that wakes (or was interrupted).
 //
 // Every map is bounded; what did not fit is counted in `lost`. Threads that a task of the set
-// makes join it. The places of the fields are constants that the loader fills in from the
-// kernel's `format` files, so no BTF is needed.
+// makes join it.
+//
+// What happens often has two programs. Where the kernel describes its types (BTF) one is called
+// with the arguments of the event, of which no record is made. Else one reads the record, whose
+// places are constants that the loader fills in from the kernel's `format` files.
 // Compiled by `cargo xtask bpf`; the object beside is what Pinfold loads.
 
 #include "kernel.h"
@@ -32,6 +35,11 @@ const volatile u32 accounts_held = TASKS;
 
 enum { OFF = 0, RUNNING = 1, UNKNOWN = 2 };
 enum { BORN = 1, ENDED = 2 };
+
+// What is read of the kernel's own; where it is, the loader finds in its description.
+struct task_struct {
+    s32 pid;
+} KERNEL_TYPE;
 
 // A task of the set, by its number.
 struct task {
@@ -191,14 +199,13 @@ INLINE void came(struct task *task, const struct pu *pu, u64 now)
     }
 }
 
-INLINE void went(struct task *task, u64 state, u32 process, u64 now)
+INLINE void went(struct task *task, int could_run_on, u32 process, u64 now)
 {
     u32 index = task->account;
     struct account *account = bpf_map_lookup_elem(&accounts, &index);
 
-    // Preempted is 0x100, yielded is 0; the bits below are the ways of sleeping.
-    task->preempted = (state & 0xff) == 0;
-    task->since_ns = task->preempted ? now : 0;
+    task->preempted = could_run_on;
+    task->since_ns = could_run_on ? now : 0;
     task->arrived_ns = now;
     task->moves = 0;
     task->state = OFF;
@@ -206,17 +213,11 @@ INLINE void went(struct task *task, u64 state, u32 process, u64 now)
         account->process = process;
 }
 
-SEC("tracepoint/sched/sched_switch")
-int on_switch(void *record)
+// The PU's account of who ran gets the slice of the task that leaves.
+INLINE struct pu *cut(u32 left, u64 now)
 {
-    u64 now = bpf_ktime_get_ns();
-    u64 self = bpf_get_current_pid_tgid();
     u32 zero = 0;
-    u32 next = 0;
-    u64 state = 0;
-    u32 left = (u32)self;
     struct pu *pu = bpf_map_lookup_elem(&pus, &zero);
-    struct task *task;
     struct slice *slice;
 
     if (!pu)
@@ -228,29 +229,64 @@ int on_switch(void *record)
     slice->tid = left;
     pu->next += 1;
     pu->since_ns = now;
+    return pu;
+}
+
+INLINE struct task *known(u32 tid)
+{
+    return tid ? bpf_map_lookup_elem(&tasks, &tid) : 0;
+}
+
+SEC("tracepoint/sched/sched_switch")
+int on_switch(void *record)
+{
+    u64 now = bpf_ktime_get_ns();
+    u64 self = bpf_get_current_pid_tgid();
+    u32 next = 0;
+    u64 state = 0;
+    struct pu *pu = cut((u32)self, now);
+    struct task *task;
+
+    if (!pu)
+        return 0;
     bpf_probe_read_kernel(&next, sizeof(next), record + switch_next);
-    if (next) {
-        task = bpf_map_lookup_elem(&tasks, &next);
-        if (task)
-            came(task, pu, now);
-    }
-    if (left) {
-        task = bpf_map_lookup_elem(&tasks, &left);
-        if (task) {
-            bpf_probe_read_kernel(&state, sizeof(state), record + switch_state);
-            went(task, state, (u32)(self >> 32), now);
-        }
+    task = known(next);
+    if (task)
+        came(task, pu, now);
+    task = known((u32)self);
+    if (task) {
+        bpf_probe_read_kernel(&state, sizeof(state), record + switch_state);
+        // Preempted is 0x100, yielded is 0; the bits below are the ways of sleeping.
+        went(task, (state & 0xff) == 0, (u32)(self >> 32), now);
     }
     return 0;
 }
 
-INLINE int queued(const void *place)
+// sched_switch(preempt, prev, next, prev_state), the last since Linux 5.18.
+SEC("tp_btf/sched_switch")
+int at_switch(const u64 *arguments)
 {
-    u32 tid = 0;
+    u64 now = bpf_ktime_get_ns();
+    u64 self = bpf_get_current_pid_tgid();
+    const struct task_struct *next = (const void *)arguments[2];
+    struct pu *pu = cut((u32)self, now);
     struct task *task;
 
-    bpf_probe_read_kernel(&tid, sizeof(tid), place);
-    task = bpf_map_lookup_elem(&tasks, &tid);
+    if (!pu)
+        return 0;
+    task = known(next->pid);
+    if (task)
+        came(task, pu, now);
+    task = known((u32)self);
+    if (task)
+        went(task, (arguments[0] & 1) || !(u32)arguments[3], (u32)(self >> 32), now);
+    return 0;
+}
+
+INLINE int queued(u32 tid)
+{
+    struct task *task = known(tid);
+
     // One that runs was woken before it fell asleep; one that waits is woken again.
     if (!task || task->state == RUNNING || task->since_ns)
         return 0;
@@ -261,29 +297,13 @@ INLINE int queued(const void *place)
     return 0;
 }
 
-SEC("tracepoint/sched/sched_wakeup")
-int on_wakeup(void *record)
+INLINE int woken(u32 tid)
 {
-    return queued(record + wakeup_tid);
-}
-
-SEC("tracepoint/sched/sched_wakeup_new")
-int on_new(void *record)
-{
-    return queued(record + new_tid);
-}
-
-SEC("tracepoint/sched/sched_waking")
-int on_waking(void *record)
-{
-    u32 tid = 0;
-    struct task *task;
+    struct task *task = known(tid);
     struct waker key = {};
     u64 *number;
     u64 one = 1;
 
-    bpf_probe_read_kernel(&tid, sizeof(tid), record + waking_tid);
-    task = bpf_map_lookup_elem(&tasks, &tid);
     if (!task)
         return 0;
     key.account = task->account;
@@ -296,16 +316,12 @@ int on_waking(void *record)
     return 0;
 }
 
-SEC("tracepoint/sched/sched_migrate_task")
-int on_move(void *record)
+INLINE int moved(u32 tid)
 {
-    u32 tid = 0;
-    u32 index;
-    struct task *task;
+    struct task *task = known(tid);
     struct account *account;
+    u32 index;
 
-    bpf_probe_read_kernel(&tid, sizeof(tid), record + move_tid);
-    task = bpf_map_lookup_elem(&tasks, &tid);
     if (!task)
         return 0;
     index = task->account;
@@ -319,6 +335,67 @@ int on_move(void *record)
             account->moves_waiting += 1;
     }
     return 0;
+}
+
+// The task of an event that tells of one: by its record, and by its first argument.
+INLINE u32 recorded(const void *place)
+{
+    u32 tid = 0;
+    bpf_probe_read_kernel(&tid, sizeof(tid), place);
+    return tid;
+}
+
+INLINE u32 told(const u64 *arguments)
+{
+    return ((const struct task_struct *)arguments[0])->pid;
+}
+
+SEC("tracepoint/sched/sched_wakeup")
+int on_wakeup(void *record)
+{
+    return queued(recorded(record + wakeup_tid));
+}
+
+SEC("tp_btf/sched_wakeup")
+int at_wakeup(const u64 *arguments)
+{
+    return queued(told(arguments));
+}
+
+SEC("tracepoint/sched/sched_wakeup_new")
+int on_new(void *record)
+{
+    return queued(recorded(record + new_tid));
+}
+
+SEC("tp_btf/sched_wakeup_new")
+int at_new(const u64 *arguments)
+{
+    return queued(told(arguments));
+}
+
+SEC("tracepoint/sched/sched_waking")
+int on_waking(void *record)
+{
+    return woken(recorded(record + waking_tid));
+}
+
+SEC("tp_btf/sched_waking")
+int at_waking(const u64 *arguments)
+{
+    return woken(told(arguments));
+}
+
+SEC("tracepoint/sched/sched_migrate_task")
+int on_move(void *record)
+{
+    return moved(recorded(record + move_tid));
+}
+
+SEC("tp_btf/sched_migrate_task")
+int at_move(const u64 *arguments)
+{
+    return moved(told(arguments));
 }
 
 SEC("tracepoint/sched/sched_process_fork")

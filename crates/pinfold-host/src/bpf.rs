@@ -5,9 +5,10 @@ use std::error::Error;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
-use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, MapError};
-use aya::programs::TracePoint;
+use aya::programs::tp_btf::BtfTracePointLink;
+use aya::programs::{BtfTracePoint, TracePoint};
+use aya::{Btf, Ebpf};
 use pinfold_model::{CpuSet, PuId};
 
 use crate::raw::Probe;
@@ -62,6 +63,23 @@ impl Named {
         part.load().map_err(|error| self.refused("load", &error))?;
         let code = part.fd().map_err(|error| self.refused("load", &error))?;
         Probe::of(id, pu, code.as_fd()).map_err(|source| HostError::file("attach", self.0, source))
+    }
+
+    /// Loads the part with this name and has it called with the arguments of a tracepoint.
+    pub(crate) fn attach_typed(
+        self,
+        program: &mut Ebpf,
+        part: &str,
+        event: &str,
+        types: &Btf,
+    ) -> Result<BtfTracePointLink, HostError> {
+        let part = program.program_mut(part).ok_or_else(|| self.missing(part))?;
+        let part: &mut BtfTracePoint =
+            part.try_into().map_err(|error| self.refused("find", &error))?;
+        let (_, event) = event.split_once('/').unwrap_or(("", event));
+        part.load(event, types).map_err(|error| self.refused("load", &error))?;
+        let link = part.attach().and_then(|link| part.take_link(link));
+        link.map_err(|error| self.refused("attach", &error))
     }
 
     /// All entries of a map that changes meanwhile: one that goes away is left out.

@@ -2,13 +2,15 @@
 //!
 //! The program is `bpf/sched.bpf.c`, on the scheduler's tracepoints; it adds up in the kernel,
 //! so that no buffer can be full. It needs `CAP_BPF` and `CAP_PERFMON`, and
-//! a [trace file system](crate::Tracefs) that may be read, but no BTF. It ends with this process.
+//! a [trace file system](crate::Tracefs) that may be read, but no BTF: where that is, what is
+//! watched pays less, because no records of the events are made. It ends with this process.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use aya::maps::{Array, HashMap, MapData, MapError};
-use aya::{Ebpf, EbpfLoader};
+use aya::programs::tp_btf::BtfTracePointLink;
+use aya::{Btf, Ebpf, EbpfLoader};
 use pinfold_model::{PuId, Tid};
 
 use crate::bpf::{Named, missed, name_of, online_pu};
@@ -133,6 +135,7 @@ pub struct SchedReading {
 pub struct SchedWatch {
     program: Ebpf,
     probes: Vec<Probe>,
+    links: Vec<BtfTracePointLink>,
     tasks: HashMap<MapData, u32, Waiting>,
     accounts: Array<MapData, WaitAccount>,
     wakers: HashMap<MapData, Waker, u64>,
@@ -153,6 +156,8 @@ impl fmt::Debug for SchedWatch {
 /// A program, its tracepoint, and which constants stand for which fields of it.
 struct Point {
     program: &'static str,
+    /// The program for its arguments, where it comes often.
+    typed: Option<&'static str>,
     event: &'static str,
     /// Constant, field, size of the field.
     fields: &'static [(&'static str, &'static str, u32)],
@@ -162,28 +167,38 @@ struct Point {
 const POINTS: [Point; 7] = [
     Point {
         program: "on_fork",
+        typed: None,
         event: "sched/sched_process_fork",
         fields: &[("fork_child", "child_pid", 4)],
     },
-    Point { program: "on_exit", event: "sched/sched_process_exit", fields: &[] },
+    Point { program: "on_exit", typed: None, event: "sched/sched_process_exit", fields: &[] },
     Point {
         program: "on_move",
+        typed: Some("at_move"),
         event: "sched/sched_migrate_task",
         fields: &[("move_tid", "pid", 4)],
     },
     Point {
         program: "on_waking",
+        typed: Some("at_waking"),
         event: "sched/sched_waking",
         fields: &[("waking_tid", "pid", 4)],
     },
-    Point { program: "on_new", event: "sched/sched_wakeup_new", fields: &[("new_tid", "pid", 4)] },
+    Point {
+        program: "on_new",
+        typed: Some("at_new"),
+        event: "sched/sched_wakeup_new",
+        fields: &[("new_tid", "pid", 4)],
+    },
     Point {
         program: "on_wakeup",
+        typed: Some("at_wakeup"),
         event: "sched/sched_wakeup",
         fields: &[("wakeup_tid", "pid", 4)],
     },
     Point {
         program: "on_switch",
+        typed: Some("at_switch"),
         event: "sched/sched_switch",
         fields: &[("switch_state", "prev_state", 8), ("switch_next", "next_pid", 4)],
     },
@@ -197,6 +212,24 @@ impl SchedWatch {
     /// a tracepoint, `EINVAL` before Linux 5.12; [`HostError::Unexpected`] if a tracepoint lacks
     /// a field.
     pub fn open(host: &dyn Host, tids: &[Tid]) -> Result<Self, HostError> {
+        // Kernels that do not describe their types, let no program read them (lockdown), or have
+        // other arguments (before Linux 5.18) take the programs for records.
+        let typed = Btf::from_sys_fs().ok().map(|types| Self::open_with(host, tids, Some(&types)));
+        match typed {
+            Some(Ok(watch)) => Ok(watch),
+            Some(Err(_)) | None => Self::open_at_records(host, tids),
+        }
+    }
+
+    /// The same by the records of the events, as where the kernel does not describe its types.
+    ///
+    /// # Errors
+    /// As [`SchedWatch::open`].
+    pub fn open_at_records(host: &dyn Host, tids: &[Tid]) -> Result<Self, HostError> {
+        Self::open_with(host, tids, None)
+    }
+
+    fn open_with(host: &dyn Host, tids: &[Tid], types: Option<&Btf>) -> Result<Self, HostError> {
         let tracefs = Tracefs::open()?;
         let formats: Vec<_> =
             POINTS.iter().map(|point| tracefs.format(point.event)).collect::<Result<_, _>>()?;
@@ -210,7 +243,7 @@ impl SchedWatch {
         let first = u32::try_from(tids.len()).unwrap_or(u32::MAX);
         let held = first.saturating_mul(2).saturating_add(LATE + BIRTHS);
         let mut loader = EbpfLoader::new();
-        loader.btf(None).map_max_entries("tasks", held).map_max_entries("accounts", held);
+        loader.btf(types).map_max_entries("tasks", held).map_max_entries("accounts", held);
         loader.override_global("accounts_held", &held, true);
         for (constant, offset) in &offsets {
             loader.override_global(constant, offset, true);
@@ -218,6 +251,7 @@ impl SchedWatch {
         let mut program = loader.load(OBJECT).map_err(|error| PROGRAM.refused("load", &error))?;
         let mut watch = Self {
             probes: Vec::new(),
+            links: Vec::new(),
             tasks: PROGRAM.map(&mut program, "tasks")?,
             accounts: PROGRAM.map(&mut program, "accounts")?,
             wakers: PROGRAM.map(&mut program, "wakers")?,
@@ -236,8 +270,12 @@ impl SchedWatch {
         let used = u64::from(watch.first + LATE);
         watch.lost.set(0, used, 0).map_err(|error| PROGRAM.refused("set", &error))?;
         for (point, format) in POINTS.iter().zip(&formats) {
-            let probe = PROGRAM.attach(&mut watch.program, point.program, format.id, pu)?;
-            watch.probes.push(probe);
+            let program = &mut watch.program;
+            if let (Some(types), Some(part)) = (types, point.typed) {
+                watch.links.push(PROGRAM.attach_typed(program, part, point.event, types)?);
+            } else {
+                watch.probes.push(PROGRAM.attach(program, point.program, format.id, pu)?);
+            }
         }
         watch.began_ns = SystemClock.now_ns();
         Ok(watch)
@@ -279,6 +317,7 @@ impl SchedWatch {
     pub fn close(mut self, host: &dyn Host) -> Result<SchedReading, HostError> {
         let ended_ns = SystemClock.now_ns();
         self.probes.clear();
+        self.links.clear();
         let used = PROGRAM.number(&self.lost, 0)?.min(self.held.into());
         let used = u32::try_from(used).unwrap_or(self.held);
         let mut wakers = by_account(PROGRAM.entries(&self.wakers)?);

@@ -202,8 +202,31 @@ pub fn start(
     clock: &dyn Clock,
     threads: &[(TaskId, Role)],
 ) -> Result<Watching, WatchError> {
+    start_by(host, clock, threads, SchedWatch::open)
+}
+
+/// The same by the records of the kernel's events, as where the kernel does not describe its types.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_at_records(
+    host: &dyn Host,
+    clock: &dyn Clock,
+    threads: &[(TaskId, Role)],
+) -> Result<Watching, WatchError> {
+    start_by(host, clock, threads, SchedWatch::open_at_records)
+}
+
+type Opener = fn(&dyn Host, &[Tid]) -> Result<SchedWatch, HostError>;
+
+fn start_by(
+    host: &dyn Host,
+    clock: &dyn Clock,
+    threads: &[(TaskId, Role)],
+    open: Opener,
+) -> Result<Watching, WatchError> {
     let watched = Watched::of(host, threads)?;
-    let means = match trace(host, &watched) {
+    let means = match trace(host, &watched, open) {
         Ok(watch) => Means::Tracepoints(Box::new(watch)),
         Err(why) => {
             let began_ns = clock.now_ns();
@@ -228,11 +251,11 @@ pub fn start_with_schedstat(
     Ok(Watching { watched, means: Means::Schedstat { why, began_ns: clock.now_ns(), sums } })
 }
 
-fn trace(host: &dyn Host, watched: &Watched) -> Result<SchedWatch, String> {
+fn trace(host: &dyn Host, watched: &Watched, open: Opener) -> Result<SchedWatch, String> {
     if !host.is_live() {
         return Err("this is not the running machine".to_owned());
     }
-    let mut watch = SchedWatch::open(host, &watched.tids()).map_err(|error| with_causes(&error))?;
+    let mut watch = open(host, &watched.tids()).map_err(|error| with_causes(&error))?;
     // Threads without a role, and those born since the list was made: from now on births are seen.
     for (_, tid) in watched.others(host).map_err(|error| with_causes(&error))? {
         watch.add(tid).map_err(|error| with_causes(&error))?;

@@ -12,7 +12,11 @@ use crate::{HostMut as _, LiveHost, paths, schedstat};
 
 /// The watch of these threads, or why this machine cannot have it.
 fn watch(host: &LiveHost, tids: &[Tid]) -> Option<SchedWatch> {
-    match SchedWatch::open(host, tids) {
+    unless_refused(SchedWatch::open(host, tids))
+}
+
+fn unless_refused(watch: Result<SchedWatch, HostError>) -> Option<SchedWatch> {
+    match watch {
         Ok(watch) => Some(watch),
         Err(error) => {
             println!("skipped: {error}: {:?}", error.errno());
@@ -89,8 +93,8 @@ fn a_thread_beside_another_on_one_pu_waits_and_the_other_is_named() {
 
 #[test]
 fn events_that_the_kernel_keeps_from_the_programs_are_counted() {
-    // Who asks for a value of a map stops the programs of its PU meanwhile: wake-ups of another
-    // thread there, by its timer, are then kept from them.
+    // Who asks for a value of a map stops the programs for records of its PU meanwhile: wake-ups
+    // of another thread there, by its timer, are then kept from them.
     const MOST_NS: u64 = 30_000_000_000;
     let host = LiveHost::new().unwrap();
     let release = host.read_text(&paths::kernel_release()).unwrap();
@@ -102,7 +106,8 @@ fn events_that_the_kernel_keeps_from_the_programs_are_counted() {
     let pu = CpuSet::single(host.affinity(Tid(0)).unwrap().first().unwrap());
     let until = SystemClock.now_ns() + MOST_NS;
     loop {
-        let Some(open) = watch(&host, &[own_tid()]) else { return };
+        let open = unless_refused(SchedWatch::open_at_records(&host, &[own_tid()]));
+        let Some(open) = open else { return };
         let over = Arc::new(AtomicBool::new(false));
         let (end, pinned) = (Arc::clone(&over), pu.clone());
         let sleeper = thread::spawn(move || {
@@ -127,5 +132,49 @@ fn events_that_the_kernel_keeps_from_the_programs_are_counted() {
             return;
         }
         assert!(SystemClock.now_ns() < until, "none was counted in 30 s");
+    }
+}
+
+#[test]
+fn programs_for_arguments_and_for_records_tell_the_same() {
+    const NAPS: u64 = 200;
+    let host = LiveHost::new().unwrap();
+    let (tell, told) = mpsc::channel();
+    let (go, gone) = mpsc::channel::<()>();
+    let sleeper = thread::spawn(move || {
+        tell.send(own_tid()).unwrap();
+        gone.recv().unwrap();
+        for _ in 0..NAPS {
+            SystemClock.sleep_ns(100_000);
+            thread::yield_now();
+        }
+    });
+    let tid = told.recv().unwrap();
+    // Both are to see the end of its sleep in `recv`.
+    while !host.read_text(&paths::task_stat(tid, tid)).unwrap().contains(") S ") {
+        thread::yield_now();
+    }
+    let by_records = unless_refused(SchedWatch::open_at_records(&host, &[tid]));
+    let types = Btf::from_sys_fs().map_err(|error| println!("skipped: {error}")).ok();
+    let by_arguments = types
+        .as_ref()
+        .and_then(|types| unless_refused(SchedWatch::open_with(&host, &[tid], Some(types))));
+    go.send(()).unwrap();
+    sleeper.join().unwrap();
+    let read = |watch: Option<SchedWatch>| watch.map(|watch| watch.close(&host).unwrap());
+    let (by_records, by_arguments) = (read(by_records), read(by_arguments));
+    for reading in by_records.iter().chain(&by_arguments) {
+        let account = &reading.accounts[0];
+        assert!(account.has_ended && account.count > NAPS, "{account:?}");
+        assert!(account.wakers.iter().map(|(_, n)| n).sum::<u64>() > NAPS, "{account:?}");
+    }
+    let (Some(one), Some(other)) = (by_records, by_arguments) else { return };
+    if one.missed + other.missed == 0 {
+        let all = |reading: &SchedReading| {
+            let SchedAccount { count, preempted, unseen, moves, moves_waiting, .. } =
+                reading.accounts[0];
+            (count, preempted, unseen, moves, moves_waiting, reading.accounts[0].wakers.clone())
+        };
+        assert_eq!(all(&one), all(&other));
     }
 }
