@@ -66,8 +66,10 @@ impl Stage {
         let file = folder.path().join("platform.toml").to_string_lossy().into_owned();
         pinfold_host::user::write_atomic(&file, text.as_bytes()).expect("a platform file");
         let state = folder.path().join("state").to_string_lossy().into_owned();
-        let supervisor = Spawn::new(PINFOLD)
-            .args(["--state-dir", &state, "emulate", "up", "--foreground", &file])
+        // Where the tests run under nohup, SIGHUP would end nothing.
+        let supervisor = Spawn::new("env")
+            .args(["--default-signal=HUP", PINFOLD, "--state-dir", &state])
+            .args(["emulate", "up", "--foreground", &file])
             .stdin(Stdio::Null)
             .die_with_parent(true)
             .own_group()
