@@ -11,8 +11,10 @@ use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
-use pinfold_host::{Host, LiveHost, SystemClock, paths, proc_stat, process, schedstat};
-use pinfold_model::{Role, TaskId, Tid};
+use pinfold_host::{
+    Host, HostMut as _, LiveHost, SystemClock, paths, proc_stat, process, schedstat,
+};
+use pinfold_model::{CpuSet, PuId, Role, TaskId, Tid};
 use pinfold_probe::agent::Agent;
 use pinfold_probe::counters::{self, Quantity};
 use pinfold_probe::parallel::{Parallel, Size};
@@ -283,13 +285,20 @@ fn level(host: &LiveHost, threads: &[(TaskId, Role)]) -> Result<String, Failure>
     }
 }
 
+/// Each pair is held on a PU: a byte that crosses to another costs up to four times as much, so
+/// that a pair that moves tells of that and of nothing else.
 fn players(host: &LiveHost) -> Result<Vec<Player>, Failure> {
+    let own: Vec<PuId> = host.affinity(process::own_tid())?.iter().collect();
     let mut players = Vec::new();
-    for _ in 0..PAIRS {
+    for pu in own.into_iter().cycle().take(PAIRS) {
         let (to_first, from_second) = std::io::pipe()?;
         let (to_second, from_first) = std::io::pipe()?;
-        players.push(player(host, to_first, from_first, true)?);
-        players.push(player(host, to_second, from_second, false)?);
+        let pair = [(to_first, from_first, true), (to_second, from_second, false)];
+        for (input, output, serves) in pair {
+            let player = player(host, input, output, serves)?;
+            LiveHost::new()?.set_affinity(player.task.tid, &CpuSet::single(pu))?;
+            players.push(player);
+        }
     }
     Ok(players)
 }
