@@ -31,8 +31,6 @@ use crate::{Arguments, Failure, guest};
 const PAIRS: usize = 4;
 const VCPUS: u32 = 8;
 const BLOCKS: u32 = 20;
-/// Place of the watched scheduler among the ways.
-const WATCHED: usize = 2;
 const GOAL: Goal = Goal::AtMost(1.01);
 /// Name, steps of computing between two bytes, bytes that each pair passes in a round, the goal.
 const PIPES: [(&str, u32, u32, Goal); 3] = [
@@ -70,9 +68,10 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     for (name, program) in GUESTS {
         let (threads, counted) = (&guest.threads, &guest.vcpus);
         let work = Box::new(|| guest.work(program));
-        let measured = Load { name, threads, counted, work, goal: GOAL }.rows(&host, size)?;
-        rows.extend(measured.0);
-        waits.push((name, measured.1));
+        let load = Load { name, threads, counted, work, goal: GOAL };
+        let (found, price) = load.rows(&host, size)?;
+        rows.extend(found);
+        waits.push((name, price));
     }
     let qemu = guest.vm.version.to_string();
     drop(guest);
@@ -81,9 +80,9 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     for (name, steps, bytes, goal) in PIPES {
         let work = Box::new(|| play(&players, (steps, bytes)));
         let load = Load { name, threads: &threads, counted: &threads, work, goal };
-        let measured = load.rows(&host, size)?;
-        rows.extend(measured.0);
-        waits.push((name, measured.1));
+        let (found, price) = load.rows(&host, size)?;
+        rows.extend(found);
+        waits.push((name, price));
     }
     let level = level(&host, &threads)?;
     Ok(Measured {
@@ -152,12 +151,12 @@ impl Load<'_> {
         let mut contenders =
             ways.map(|(watch, name, ..)| Contender::new(name, move || block(watch)));
         let times = pairs::rounds(&mut contenders, count, seed)?;
-        let of = |place: usize| times.get(place).map(|times| times.samples.clone());
-        let alone = of(0).ok_or("nobody was left alone")?;
-        let watched = of(WATCHED).ok_or("nobody was watched")?;
+        let alone = times.first().ok_or("nobody was left alone")?.samples.clone();
+        let watched = times.iter().zip(ways).find(|(_, (watch, ..))| matches!(watch, Watch::Sched));
+        let watched = &watched.ok_or("nobody was watched")?.0.samples;
         // The first round warms up.
         let seen: Vec<f64> = seen.take().into_iter().skip(1).collect();
-        let by_second: Vec<f64> = seen.iter().zip(&watched).map(|(n, ns)| n / ns * 1e9).collect();
+        let by_second: Vec<f64> = seen.iter().zip(watched).map(|(n, ns)| n / ns * 1e9).collect();
         let more = watched.iter().zip(&alone).zip(&seen);
         let costs: Vec<f64> = more.map(|((with, without), n)| (with - without) / n).collect();
         let waits = Waits {

@@ -350,53 +350,22 @@ INLINE u32 told(const u64 *arguments)
     return ((const struct task_struct *)arguments[0])->pid;
 }
 
-SEC("tracepoint/sched/sched_wakeup")
-int on_wakeup(void *record)
-{
-    return queued(recorded(record + wakeup_tid));
-}
+#define TELLS_OF_ONE(event, name, place, what)            \
+    SEC("tracepoint/sched/" event)                        \
+    int on_##name(void *record)                           \
+    {                                                     \
+        return what(recorded((char *)record + (place)));  \
+    }                                                     \
+    SEC("tp_btf/" event)                                  \
+    int at_##name(const u64 *arguments)                   \
+    {                                                     \
+        return what(told(arguments));                     \
+    }
 
-SEC("tp_btf/sched_wakeup")
-int at_wakeup(const u64 *arguments)
-{
-    return queued(told(arguments));
-}
-
-SEC("tracepoint/sched/sched_wakeup_new")
-int on_new(void *record)
-{
-    return queued(recorded(record + new_tid));
-}
-
-SEC("tp_btf/sched_wakeup_new")
-int at_new(const u64 *arguments)
-{
-    return queued(told(arguments));
-}
-
-SEC("tracepoint/sched/sched_waking")
-int on_waking(void *record)
-{
-    return woken(recorded(record + waking_tid));
-}
-
-SEC("tp_btf/sched_waking")
-int at_waking(const u64 *arguments)
-{
-    return woken(told(arguments));
-}
-
-SEC("tracepoint/sched/sched_migrate_task")
-int on_move(void *record)
-{
-    return moved(recorded(record + move_tid));
-}
-
-SEC("tp_btf/sched_migrate_task")
-int at_move(const u64 *arguments)
-{
-    return moved(told(arguments));
-}
+TELLS_OF_ONE("sched_wakeup", wakeup, wakeup_tid, queued)
+TELLS_OF_ONE("sched_wakeup_new", new, new_tid, queued)
+TELLS_OF_ONE("sched_waking", waking, waking_tid, woken)
+TELLS_OF_ONE("sched_migrate_task", move, move_tid, moved)
 
 SEC("tracepoint/sched/sched_process_fork")
 int on_fork(void *record)

@@ -26,6 +26,13 @@ fn unless_refused(watch: Result<SchedWatch, HostError>) -> Option<SchedWatch> {
     }
 }
 
+/// The first two numbers of the kernel's release.
+fn linux(host: &LiveHost) -> (u32, u32) {
+    let release = host.read_text(&paths::kernel_release()).unwrap();
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse().unwrap());
+    (numbers.next().unwrap(), numbers.next().unwrap())
+}
+
 #[test]
 fn a_thread_beside_another_on_one_pu_waits_and_the_other_is_named() {
     let host = LiveHost::new().unwrap();
@@ -97,10 +104,8 @@ fn events_that_the_kernel_keeps_from_the_programs_are_counted() {
     // of another thread there, by its timer, are then kept from them.
     const MOST_NS: u64 = 30_000_000_000;
     let host = LiveHost::new().unwrap();
-    let release = host.read_text(&paths::kernel_release()).unwrap();
-    let mut numbers = release.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
-    if (numbers.next(), numbers.next()) < (Some(6), Some(7)) {
-        println!("skipped: Linux {} does not count them", release.trim());
+    if linux(&host) < (6, 7) {
+        println!("skipped: Linux before 6.7 does not count them");
         return;
     }
     let pu = CpuSet::single(host.affinity(Tid(0)).unwrap().first().unwrap());
@@ -155,10 +160,16 @@ fn programs_for_arguments_and_for_records_tell_the_same() {
         thread::yield_now();
     }
     let by_records = unless_refused(SchedWatch::open_at_records(&host, &[tid]));
-    let types = Btf::from_sys_fs().map_err(|error| println!("skipped: {error}")).ok();
-    let by_arguments = types
-        .as_ref()
-        .and_then(|types| unless_refused(SchedWatch::open_with(&host, &[tid], Some(types))));
+    // Whoever may watch by records may by arguments, where the kernel has what that needs.
+    let by_arguments = match Btf::from_sys_fs() {
+        Ok(types) if by_records.is_some() && linux(&host) >= (5, 18) => {
+            Some(SchedWatch::open_with(&host, &[tid], Some(&types)).unwrap())
+        }
+        _ => {
+            println!("skipped: there is no BTF here, or Linux is older than 5.18");
+            None
+        }
+    };
     go.send(()).unwrap();
     sleeper.join().unwrap();
     let read = |watch: Option<SchedWatch>| watch.map(|watch| watch.close(&host).unwrap());
