@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "kernels.h"
+#include "page_sets.h"
 #include "place.h"
 #include "sizes.h"
 #include "supervise.h"
@@ -47,6 +48,7 @@ struct block {
     const struct kernels *kernels;
     bool ahead; /* stores are asked for ahead of time */
     size_t stride;
+    const struct area *area;
     char *target, *source; /* the same if there is one side only */
     size_t bytes;          /* of one side */
     uint64_t lap, position; /* in granules */
@@ -198,6 +200,15 @@ static void fill_pattern(struct block *b)
     b->position = 0;
 }
 
+static void lay(void *own, const struct area *area)
+{
+    struct block *b = own;
+    b->area = area;
+    b->source = area->bytes;
+    b->target = b->operation->two_sided ? b->source + b->bytes + APART : b->source;
+    fill_pattern(b);
+}
+
 /* What the word `i` of the target must hold after one pass over the pattern. */
 static uint64_t wanted_word(const struct block *b, size_t i)
 {
@@ -266,7 +277,8 @@ static void describe(const struct sweep *sweep, const struct block *b, uint64_t 
     else
         figure_label(figure, "counted", "%s",
                      o->two_sided ? "read plus written (as STREAM)" : "block");
-    place_describe(&sweep->place, &sweep->area, figure);
+    place_describe(&sweep->place, b->area, figure);
+    page_sets_describe(&sweep->place, figure);
     windows_describe(&sweep->windows, figure);
 }
 
@@ -279,15 +291,13 @@ static bool measure(struct sweep *sweep, const struct operation *operation,
         .ahead = kernels->copy_ahead && bytes > caches_first(&sweep->place.caches),
         .stride = (size_t)sweep->stride,
         .bytes = (size_t)(operation->two_sided ? bytes / 2 : bytes),
-        .source = sweep->area.bytes,
         .value = 0xA5A5A5A5A5A5A5A5ULL,
     };
-    block.target = operation->two_sided ? block.source + block.bytes + APART : block.source;
     block.lap = block.bytes / KERNEL_GRANULE;
     const struct window_work work = {.run = run_units, .own = &block, .lap = block.lap, .warm = 2};
-    fill_pattern(&block);
-    if (!windows_run(&sweep->windows, &work) || !prove(&block))
-        return false;
+    struct page_sets sets = {.lay = lay, .bytes = bytes + (operation->two_sided ? APART : 0)};
+    bool good = page_sets_choose(&sets, &sweep->place, &sweep->area, &sweep->windows, &work) &&
+                windows_run(&sweep->windows, &work) && prove(&block);
     const double unit = KERNEL_GRANULE * (operation->two_sided ? 2.0 : 1.0);
     for (size_t i = 0; i < sweep->windows.count; i++)
         sweep->windows.rates[i] *= unit;
@@ -298,7 +308,9 @@ static bool measure(struct sweep *sweep, const struct operation *operation,
         .samples = sweep->windows.rates,
     };
     describe(sweep, &block, bytes, &figure);
-    return figure_print(stdout, &figure);
+    good = good && figure_print(stdout, &figure);
+    page_sets_close(&sets);
+    return good;
 }
 
 static const struct operation *operation_named(const char *name, size_t length)

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "page_sets.h"
 #include "place.h"
 #include "sizes.h"
 #include "supervise.h"
@@ -46,8 +47,11 @@ struct chase {
     size_t delay_count;
     struct place place;
     struct windows windows;
-    struct area area;
+    struct area whole;
     struct traffic traffic;
+    const struct area *area; /* of the cycle */
+    uint64_t lines;
+    bool is_random;
     struct line *at;
 };
 
@@ -94,17 +98,20 @@ static uint32_t draw(uint64_t *state)
 
 static struct line *line_at(const struct chase *chase, uint64_t index)
 {
-    return (struct line *)(void *)(chase->area.bytes + index * chase->place.caches.line);
+    return (struct line *)(void *)(chase->area->bytes + index * chase->place.caches.line);
 }
 
 /* First the index of each line's successor, then its address. */
-static void build(struct chase *chase, uint64_t lines, bool random)
+static void build(void *own, const struct area *area)
 {
+    struct chase *chase = own;
+    const uint64_t lines = chase->lines;
     uint64_t state = chase->seed;
+    chase->area = area;
     draw(&state);
     for (uint64_t i = 0; i < lines; i++)
-        line_at(chase, i)->next = line_at(chase, random ? i : (i + 1) % lines);
-    for (uint64_t i = lines - 1; random && i > 0; i--) {
+        line_at(chase, i)->next = line_at(chase, chase->is_random ? i : (i + 1) % lines);
+    for (uint64_t i = lines - 1; chase->is_random && i > 0; i--) {
         const uint64_t drawn = (uint64_t)draw(&state) << 32 | draw(&state);
         struct line *const one = line_at(chase, i), *const other = line_at(chase, drawn % i);
         struct line *const next = one->next;
@@ -115,8 +122,9 @@ static void build(struct chase *chase, uint64_t lines, bool random)
 }
 
 /* Every line once, and back at the first. */
-static bool prove(const struct chase *chase, uint64_t lines)
+static bool prove(const struct chase *chase)
 {
+    const uint64_t lines = chase->lines;
     unsigned char *met = calloc(lines / 8 + 1, 1);
     const struct line *at = line_at(chase, 0);
     uint64_t steps = 0;
@@ -125,7 +133,7 @@ static bool prove(const struct chase *chase, uint64_t lines)
         return false;
     }
     for (;; steps++, at = at->next) {
-        const uint64_t offset = (uint64_t)((const char *)at - chase->area.bytes);
+        const uint64_t offset = (uint64_t)((const char *)at - chase->area->bytes);
         const uint64_t index = offset / chase->place.caches.line;
         if (index >= lines || met[index / 8] & 1U << index % 8)
             break;
@@ -139,11 +147,10 @@ static bool prove(const struct chase *chase, uint64_t lines)
     return false;
 }
 
-static void describe(const struct chase *chase, uint64_t lines, bool random, size_t delay,
-                     struct figure *figure)
+static void describe(const struct chase *chase, size_t delay, struct figure *figure)
 {
-    const uint64_t bytes = lines * chase->place.caches.line;
-    figure_label(figure, "order", "%s", random ? "random" : "linear");
+    const uint64_t bytes = chase->lines * chase->place.caches.line;
+    figure_label(figure, "order", "%s", chase->is_random ? "random" : "linear");
     figure_label(figure, "bytes", "%" PRIu64, bytes);
     figure_label(figure, "level", "%s", caches_level(&chase->place.caches, bytes));
     if (chase->loads > 0) {
@@ -153,17 +160,18 @@ static void describe(const struct chase *chase, uint64_t lines, bool random, siz
     }
     if (chase->pause_us)
         figure_label(figure, "pause_us", "%" PRIu64, chase->pause_us);
-    place_describe(&chase->place, &chase->area, figure);
+    place_describe(&chase->place, chase->area, figure);
+    page_sets_describe(&chase->place, figure);
     windows_describe(&chase->windows, figure);
 }
 
-static bool print(const struct chase *chase, uint64_t lines, bool random, size_t delay)
+static bool print(const struct chase *chase, size_t delay)
 {
     struct figure latency = {
         .probe = "chase", .unit = "ns", .family = FIGURE_CAPACITY, .samples = chase->windows.rates};
     for (size_t i = 0; i < chase->windows.count; i++)
         chase->windows.rates[i] = 1e9 / (chase->windows.rates[i] * UNROLLED);
-    describe(chase, lines, random, delay, &latency);
+    describe(chase, delay, &latency);
     if (!figure_print(stdout, &latency))
         return false;
     if (chase->loads == 0)
@@ -172,8 +180,25 @@ static bool print(const struct chase *chase, uint64_t lines, bool random, size_t
                                .unit = "bytes-per-second",
                                .family = FIGURE_CAPACITY,
                                .samples = chase->windows.beside};
-    describe(chase, lines, random, delay, &bandwidth);
+    describe(chase, delay, &bandwidth);
     return figure_print(stdout, &bandwidth);
+}
+
+/* Under each load. */
+static bool measure_loaded(struct chase *chase, const struct window_work *work)
+{
+    bool good = true;
+    for (size_t delay = 0; good && delay < (chase->loads ? chase->delay_count : 1); delay++) {
+        if (chase->loads) {
+            chase->traffic.delay_ns = chase->delay[delay];
+            traffic_go(&chase->traffic, true);
+        }
+        good = windows_run(&chase->windows, work);
+        if (chase->loads)
+            traffic_go(&chase->traffic, false);
+        good = good && print(chase, delay);
+    }
+    return good;
 }
 
 static bool measure(struct chase *chase, uint64_t bytes, bool random)
@@ -186,20 +211,13 @@ static bool measure(struct chase *chase, uint64_t bytes, bool random)
         .lap = lines > UNROLLED ? lines / UNROLLED : 1,
         .warm = chase->loads ? 1 : 0, /* without, the proof has just walked the cycle */
     };
-    build(chase, lines, random);
-    if (!prove(chase, lines))
-        return false;
-    bool good = true;
-    for (size_t delay = 0; good && delay < (chase->loads ? chase->delay_count : 1); delay++) {
-        if (chase->loads) {
-            chase->traffic.delay_ns = chase->delay[delay];
-            traffic_go(&chase->traffic, true);
-        }
-        good = windows_run(&chase->windows, &work);
-        if (chase->loads)
-            traffic_go(&chase->traffic, false);
-        good = good && print(chase, lines, random, delay);
-    }
+    struct page_sets sets = {.lay = build, .bytes = bytes};
+    chase->lines = lines;
+    chase->is_random = random;
+    const bool good =
+        page_sets_choose(&sets, &chase->place, &chase->whole, &chase->windows, &work) &&
+        prove(chase) && measure_loaded(chase, &work);
+    page_sets_close(&sets);
     return good;
 }
 
@@ -224,9 +242,9 @@ static int run(struct chase *chase)
         return PINLOAD_USAGE;
     }
     if (!supervise_measurement(windows_limit_ns(&chase->windows, figures), chase->supervised, 0) ||
-        !area_open(&chase->area, "--to", sizes[count - 1], &chase->place.wish))
+        !area_open(&chase->whole, "--to", sizes[count - 1], &chase->place.wish))
         return PINLOAD_FAILED;
-    area_touch(&chase->area);
+    area_touch(&chase->whole);
     bool good = open_traffic(chase) && windows_open(&chase->windows);
     for (size_t i = 0; good && i < count; i++)
         good = (!chase->linear || measure(chase, sizes[i], false)) &&
@@ -238,7 +256,7 @@ static int run(struct chase *chase)
     if (chase->loads)
         traffic_close(&chase->traffic);
     windows_close(&chase->windows);
-    place_close(&chase->place, &chase->area);
+    place_close(&chase->place, &chase->whole);
     return output_end();
 }
 

@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "clock.h"
 #include "json.h"
@@ -86,6 +87,24 @@ static _Thread_local struct {
     uint64_t stolen;
     int cpu;
 } last = {.cpu = -1};
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double samples_median(const double *samples, size_t count)
+{
+    double *sorted = malloc(count * sizeof *sorted);
+    if (!sorted)
+        return samples[0];
+    memcpy(sorted, samples, count * sizeof *sorted);
+    qsort(sorted, count, sizeof *sorted, ascending);
+    const double middle = (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
+    free(sorted);
+    return middle;
+}
 
 struct quiet quiet_begin(void)
 {

@@ -21,7 +21,7 @@ enum figure_family {
     FIGURE_PLACE,    /* places of samples in another figure: told, never summed up */
 };
 
-enum { FIGURE_LABELS = 10, FIGURE_FLAGS = 14, FIGURE_TEXT = 64 };
+enum { FIGURE_LABELS = 11, FIGURE_FLAGS = 14, FIGURE_TEXT = 64 };
 
 struct figure {
     const char *probe;
@@ -52,6 +52,9 @@ void figure_flag(struct figure *figure, const char *format, ...)
 
 /* Prints the line; false after a complaint if a sample is not a finite number. */
 bool figure_print(FILE *out, const struct figure *figure);
+
+/* The middle of the samples, which keep their order; the first if there is no memory to sort in. */
+double samples_median(const double *samples, size_t count);
 
 /*
  * Whether this thread lost its CPU between two moments: it was preempted, moved, or the hypervisor

@@ -380,24 +380,6 @@ static struct figure of_windows(const struct ring *ring, const char *part, doubl
     return figure;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(const double *samples, size_t count)
-{
-    double *sorted = malloc(count * sizeof *sorted);
-    if (!sorted)
-        return samples[0];
-    memcpy(sorted, samples, count * sizeof *sorted);
-    qsort(sorted, count, sizeof *sorted, ascending);
-    const double middle = (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
-    free(sorted);
-    return middle;
-}
-
 static bool print_hops(const struct ring *ring, double *ns)
 {
     const double ticks_per_ns = ring->settings->clock.ticks_per_ns;
@@ -478,7 +460,7 @@ static bool print_windows(struct ring *alone, struct ring *ring)
     const struct figure overhead_figure = of_windows(alone, "overhead", overhead);
     const struct figure raw_figure = of_windows(ring, "raw", raw);
     struct figure net_figure = of_windows(ring, "net", net);
-    const double middle = median(overhead, alone->windows);
+    const double middle = samples_median(overhead, alone->windows);
     size_t negative = 0;
     for (size_t i = 0; i < ring->windows; i++) {
         net[i] = raw[i] - middle;

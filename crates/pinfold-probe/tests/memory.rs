@@ -138,6 +138,9 @@ fn blocks_are_marked_with_the_cache_that_holds_them() {
         let expected = holds.map_or("memory", |(name, _)| name);
         assert_eq!(figure.labels["level"], expected, "{bytes} of {caches:?}");
     }
+    let second = caches.get(1).unwrap_or(&caches[0]).1;
+    let told = format!("best of 4 up to {}K", second / 1024);
+    assert!(figures.iter().all(|figure| figure.labels["page_sets"] == told), "{told}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Runs of likwid-bench: as much volume as takes it some 0.3 s, and at most 0.8 s if that can be.
 //!
 //! Under a real-time policy the kernel takes 5 % of each second for others, which would make a
-//! long run of likwid-bench slower and never the best window of ours.
+//! long run of likwid-bench slower and never the quick windows of ours.
 
 use super::Bench;
 use crate::Failure;

@@ -2,8 +2,10 @@
 //! latency under load, and the 64 MB loop.
 
 use pinfold_host::{Host as _, LiveHost, process};
+use pinfold_model::{CpuSet, Figure, Unit};
 use pinfold_probe::figures::Instrument;
 use pinfold_probe::memory::{Bandwidth, Chase, Loads, Loop64, Operation, Order, Sizes, Width};
+use pinfold_probe::os::Intmix;
 
 use super::{Anchor, Bench, Best, CHASE_WINDOWS, Match, WINDOWS};
 use crate::Failure;
@@ -14,6 +16,7 @@ const NO_FILL: &str = "none, because it measures the C library's memset itself";
 const NO_LOAD: &str =
     "none, because what measures it (multichase, Intel's MLC) is in no free package";
 const NO_LOOP: &str = "none, because Kuehn and Baum published no program of theirs";
+const NO_MACHINE: &str = "none, because it is here to tell how much the machine itself changes";
 /// Of the copying thread: more than the caches of its own.
 const LOAD_MIB: u32 = 64;
 /// Less than the second of which the kernel leaves 5 % to others.
@@ -34,7 +37,7 @@ pub fn matches(bench: &Bench, caches: &[u64]) -> Result<(Vec<Match>, Option<Stri
     for (level, bytes, _) in &levels {
         matches.extend(PARTIAL.map(|operation| partial(bench, operation, (level, *bytes))));
     }
-    matches.push(passes(bench));
+    matches.extend([passes(bench), machine(bench)?]);
     let memory = levels.last().map_or(0, |(_, bytes, _)| *bytes);
     let own = LiveHost::new()?.affinity(process::own_tid())?;
     let Some(other) = own.iter().find(|pu| *pu != bench.pu) else {
@@ -82,7 +85,21 @@ fn partial(bench: &Bench, operation: Operation, (level, bytes): (&str, u64)) -> 
 fn passes(bench: &Bench) -> Match {
     let place = super::place(bench);
     let ours = Loop64 { duration_ns: LOOP_NS, fifo: None, interferer: None, place }.instrument();
-    alone("64 MB loop", ("loop64, best pass".to_owned(), NO_LOOP), ours, milliseconds)
+    alone("64 MB loop", ("loop64, quick passes".to_owned(), NO_LOOP), ours, milliseconds)
+}
+
+/// What the machine itself does meanwhile.
+fn machine(bench: &Bench) -> Result<Match, Failure> {
+    let ours = Intmix { cpus: Some(CpuSet::single(bench.pu)), duration_ns: 1_000_000_000 };
+    let is_crc = |figure: &Figure| {
+        figure.unit == Unit::PerSecond
+            && figure.labels.get("part").is_some_and(|part| part == "crc")
+    };
+    let figures = bench.figures(&ours.instrument())?;
+    let pick = figures.iter().position(is_crc).ok_or("intmix gave no figure of its crc")?;
+    let how = ("registers and a table in the L1d".to_owned(), NO_MACHINE);
+    let alone = alone(super::MACHINE, how, ours.instrument(), |rate| format!("{rate:.0} 1/s"));
+    Ok(Match { picks: vec![pick], best: Best::Most, ..alone })
 }
 
 /// One without an anchor.
