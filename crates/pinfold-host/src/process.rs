@@ -137,18 +137,6 @@ pub fn task_alive(host: &dyn Host, task: TaskId) -> Result<bool, HostError> {
         .is_some_and(|stat| stat.start_time == task.start_time && !stat.has_ended()))
 }
 
-/// Becomes another program: same process, same masks, policy and groups. Returns only if that
-/// fails.
-#[must_use]
-pub fn become_program<A: AsRef<std::ffi::OsStr>>(
-    program: &str,
-    args: impl IntoIterator<Item = A>,
-) -> HostError {
-    use std::os::unix::process::CommandExt as _;
-    let source = std::process::Command::new(program).args(args).exec();
-    HostError::Process { program: program.to_owned(), source }
-}
-
 /// The program that a shell would run: `name` itself if it has a slash, else the first
 /// executable file of that name in `PATH`.
 #[must_use]

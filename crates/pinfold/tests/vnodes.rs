@@ -134,6 +134,20 @@ fn groups(host: &LiveHost, name: &str) -> Vec<String> {
     groups.filter(|group| host.exists(group)).collect()
 }
 
+/// Who signals `emulate exec` signals the command.
+fn end_by_signal(stage: &Stage) {
+    use std::os::unix::process::ExitStatusExt as _;
+    let words =
+        ["--state-dir", &stage.state(), "emulate", "exec", &stage.name, "--", "sleep", "300"];
+    let mut command =
+        Spawn::new(PINFOLD).args(words).die_with_parent(true).start().expect("it starts");
+    let name = format!("/proc/{}/comm", command.pid());
+    let is_there = || stage.host.read_text(&name).is_ok_and(|name| name.trim() == "sleep");
+    assert!(until(is_there), "it does not become the command");
+    command.signal(Signaled::Terminate).expect("a signal");
+    assert_eq!(command.wait().expect("an end").signal(), Some(15));
+}
+
 #[test]
 fn a_vnode_comes_changes_and_goes() {
     let _turn = turn();
@@ -143,6 +157,7 @@ fn a_vnode_comes_changes_and_goes() {
     assert!(inside.stdout_text().contains(&stage.name), "{}", inside.stdout_text());
     let ended = stage.emulate(&["exec", &stage.name, "--", "false"]);
     assert_eq!(ended.status.code(), Some(1), "its exit code is the command's");
+    end_by_signal(&stage);
     assert_eq!(stage.core()["asked"], 0.4);
     assert!(stage.emulate(&["set", &stage.name, "--speed", "25%"]).status.success());
     assert_eq!(stage.core()["asked"], 0.25);
@@ -184,8 +199,9 @@ fn nothing_is_slow_any_more_when_the_supervisor_is_stopped_or_killed() {
     for method in ["stall", "hogs"] {
         let Some(mut stage) = Stage::set(&format!("dead-{method}"), method, "5%") else { continue };
         let pinload = Pinload::install().expect("pinload");
-        let slow = stage.rate(&pinload);
+        // The least of three: a beat that comes late lets a vnode run at full speed for a while.
         // Other work on the machine takes its part of either rate.
+        let slow = (0..3).map(|_| stage.rate(&pinload)).fold(f64::INFINITY, f64::min);
         let becomes = |stage: &Stage, is_slow: bool, when: &str| {
             let mut last = 0.0;
             let seen = until(|| {

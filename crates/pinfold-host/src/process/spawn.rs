@@ -162,31 +162,43 @@ impl Spawn {
     /// not take it, [`HostError::Thread`] if the kernel refuses affinity,
     /// node of the memory or policy.
     pub fn start(mut self) -> Result<Child, HostError> {
-        let program_fault =
-            |program: &str, source| HostError::Process { program: program.to_owned(), source };
         if self.own_group {
             self.command.process_group(0);
         }
-        let (report, hook) = self.hook()?;
-        raw::before_exec(&mut self.command, hook);
-        let started = self.command.spawn();
-        // The hook (inside the command) holds the report pipe's writing end: close it before reading.
-        let Self { program, command, cgroup_files, own_group, .. } = self;
-        drop(command);
-        let inner = match started {
-            Ok(inner) => inner,
-            Err(source) => {
-                return Err(match failed_stage(&report) {
-                    Some(stage) => stage.fault(&program, &cgroup_files, source),
-                    None => program_fault(&program, source),
-                });
-            }
-        };
-        let mut child =
-            Child::new(program, TaskId { tid: Tid(inner.id()), start_time: 0 }, inner, own_group);
+        let report = self.prepare()?;
+        let inner = self.command.spawn().map_err(|source| self.fault(&report, source))?;
+        let task = TaskId { tid: Tid(inner.id()), start_time: 0 };
+        let mut child = Child::new(self.program, task, inner, self.own_group);
         let start_time = start_time_of(child.pid())?;
         child.set_start_time(start_time);
         Ok(child)
+    }
+
+    /// Becomes the program: the same process, so that signals, the terminal and the exit code are
+    /// its own. Returns only if that fails.
+    #[must_use]
+    pub fn replace_self(mut self) -> HostError {
+        match self.prepare() {
+            Ok(report) => {
+                let source = self.command.exec();
+                self.fault(&report, source)
+            }
+            Err(error) => error,
+        }
+    }
+
+    /// Has the command do all that before its `exec`; the pipe that tells a failed stage.
+    fn prepare(&mut self) -> Result<OwnedFd, HostError> {
+        let (report, hook) = self.hook()?;
+        raw::before_exec(&mut self.command, hook);
+        Ok(report)
+    }
+
+    fn fault(&self, report: &OwnedFd, source: io::Error) -> HostError {
+        match failed_stage(report) {
+            Some(stage) => stage.fault(&self.program, &self.cgroup_files, source),
+            None => HostError::Process { program: self.program.clone(), source },
+        }
     }
 
     /// What the child does to itself before `exec`, and the pipe on which it names the stage

@@ -20,7 +20,8 @@ mod slurm;
 mod tell;
 mod trials;
 
-use pinfold_host::{Clock as _, LiveHost, SystemClock, process, user};
+use pinfold_host::process::Spawn;
+use pinfold_host::{Clock as _, LiveHost, SystemClock, user};
 use pinfold_model::Topology;
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::store::{HostChange, OpenRun, RunId, SessionRecord, Store, StoreError};
@@ -64,7 +65,7 @@ pub fn gate(arguments: &GateArgs) -> Result<(), Failure> {
     let Some((program, words)) = arguments.command.split_first() else {
         return Err(Failure::new(Exit::Input, "no command is given"));
     };
-    Err(host_failure(&process::become_program(program, words)))
+    Err(host_failure(&Spawn::new(program).args(words).replace_self()))
 }
 
 /// A failure of the study's library.

@@ -4,7 +4,6 @@ use std::io::IsTerminal as _;
 use std::process::ExitStatus;
 
 use pinfold_host::process::{self, Child, Signaled, Spawn};
-use pinfold_host::user::StateDir;
 use pinfold_model::{CpuSet, Platform};
 use pinfold_plan::platforms;
 
@@ -15,10 +14,11 @@ use crate::cli::emulate::{ExecArgs, ShellArgs};
 use crate::failure::{Exit, Failure};
 use crate::{common, interrupt};
 
-/// Runs a command in a vnode and ends as it ends.
+/// Becomes a command in a vnode.
 pub fn exec(arguments: &ExecArgs, state: Option<&str>) -> Result<(), Failure> {
     let state = common::state(state)?;
-    wait(start(&enter(&state, &arguments.vnode)?, &arguments.command)?)
+    let enter = talk::require(&state, &Ask::Enter { vnode: arguments.vnode.clone() })?.enter()?;
+    Err(common::host_failure(&spawn(&enter, &arguments.command)?.replace_self()))
 }
 
 /// Runs a shell in a vnode.
@@ -31,28 +31,12 @@ pub fn shell(arguments: &ShellArgs, state: Option<&str>) -> Result<(), Failure> 
     exec(&ExecArgs { vnode: arguments.vnode.clone(), command }, state)
 }
 
-fn enter(state: &StateDir, vnode: &str) -> Result<Enter, Failure> {
-    talk::require(state, &Ask::Enter { vnode: vnode.to_owned() })?.enter()
-}
-
-fn start(enter: &Enter, command: &[String]) -> Result<Child, Failure> {
+fn spawn(enter: &Enter, command: &[String]) -> Result<Spawn, Failure> {
     let (program, arguments) =
         command.split_first().ok_or_else(|| Failure::new(Exit::Input, "no command is given"))?;
     let pus = CpuSet::parse_list(&enter.pus)
         .map_err(|error| Failure::new(Exit::Host, format!("the supervisor's PUs: {error}")))?;
-    Spawn::new(program)
-        .args(arguments)
-        .cgroup_files(enter.files.clone())
-        .affinity(pus)
-        .start()
-        .map_err(|error| common::host_failure(&error))
-}
-
-/// Ends as the command ends; the terminal's signals reach it by themselves. To look again and
-/// again would take time from the very cores that are slowed.
-fn wait(mut child: Child) -> Result<(), Failure> {
-    interrupt::install()?;
-    as_it_ended(child.wait().map_err(|error| common::host_failure(&error))?)
+    Ok(Spawn::new(program).args(arguments).cgroup_files(enter.files.clone()).affinity(pus))
 }
 
 fn as_it_ended(status: ExitStatus) -> Result<(), Failure> {
@@ -90,7 +74,10 @@ pub fn run_slow(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure>
     let worked = with_platform(&host, (&state, Door::Closed), &plan, &mut |platformed| {
         let running = match &mut child {
             Some(running) => running,
-            None => child.insert(start(&platformed.enter(&name)?, &arguments.command)?),
+            None => {
+                let spawn = spawn(&platformed.enter(&name)?, &arguments.command)?;
+                child.insert(spawn.start().map_err(|error| common::host_failure(&error))?)
+            }
         };
         hand_on(running)?;
         ended = running.try_wait().map_err(|error| common::host_failure(&error))?;
