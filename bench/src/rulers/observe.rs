@@ -6,6 +6,8 @@
 //! each other, and of four pairs of threads that pass a byte to and fro through pipes and compute
 //! in between: each byte is a wake-up and two switches.
 
+mod own_time;
+
 use std::cell::RefCell;
 use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -31,6 +33,11 @@ use crate::{Arguments, Failure, guest};
 const PAIRS: usize = 4;
 const VCPUS: u32 = 8;
 const BLOCKS: u32 = 20;
+/// Blocks of the guests for each of the pipes: the machine changes the CPU time of their work more
+/// than watching does.
+const GUEST_BLOCKS: u32 = 5;
+/// Runs in which the programs' own time is taken.
+const TIMED: u32 = 5;
 const GOAL: Goal = Goal::AtMost(1.01);
 /// Name, steps of computing between two bytes, bytes that each pair passes in a round, the goal.
 const PIPES: [(&str, u32, u32, Goal); 3] = [
@@ -41,7 +48,7 @@ const PIPES: [(&str, u32, u32, Goal); 3] = [
 /// Name, and the program in the guest.
 const GUESTS: [(&str, &str); 2] = [
     ("a guest of 8 vCPUs that computes", "blackscholes"),
-    ("a guest of 8 vCPUs whose threads wait for each other", "ocean"),
+    ("a guest of 8 vCPUs whose threads wait for each other", "ferret"),
 ];
 /// For the guest to start, and for a program in it.
 const PATIENCE_NS: u64 = 120_000_000_000;
@@ -49,6 +56,7 @@ const PATIENCE_NS: u64 = 120_000_000_000;
 /// Threads, and a fixed amount of work for them.
 struct Load<'l> {
     name: &'static str,
+    blocks: u32,
     /// All that are watched.
     threads: &'l [(TaskId, Role)],
     /// Whose CPU time counts.
@@ -61,15 +69,15 @@ struct Load<'l> {
 pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     let host = LiveHost::new()?;
     let count = arguments.rounds.unwrap_or(BLOCKS);
-    let size = (count, arguments.seed);
     let mut rows = Vec::new();
     let mut waits = Vec::new();
     let guest = Guest::boot()?;
     for (name, program) in GUESTS {
         let (threads, counted) = (&guest.threads, &guest.vcpus);
         let work = Box::new(|| guest.work(program));
-        let load = Load { name, threads, counted, work, goal: GOAL };
-        let (found, price) = load.rows(&host, size)?;
+        let blocks = count.saturating_mul(GUEST_BLOCKS);
+        let load = Load { name, blocks, threads, counted, work, goal: GOAL };
+        let (found, price) = load.rows(&host, arguments.seed)?;
         rows.extend(found);
         waits.push((name, price));
     }
@@ -79,15 +87,16 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
     let threads: Vec<(TaskId, Role)> = players.iter().map(|one| (one.task, Role::Task)).collect();
     for (name, steps, bytes, goal) in PIPES {
         let work = Box::new(|| play(&players, (steps, bytes)));
-        let load = Load { name, threads: &threads, counted: &threads, work, goal };
-        let (found, price) = load.rows(&host, size)?;
+        let load = Load { name, blocks: count, threads: &threads, counted: &threads, work, goal };
+        let (found, price) = load.rows(&host, arguments.seed)?;
         rows.extend(found);
         waits.push((name, price));
     }
     let level = level(&host, &threads)?;
     Ok(Measured {
         conditions: format!(
-            "{level}; the demo guest under TCG, QEMU {qemu}; {count} blocks, seed {}",
+            "{level}; the demo guest under TCG, QEMU {qemu}; {} blocks of the guest's work, {count} of the pipes', seed {}",
+            count.saturating_mul(GUEST_BLOCKS),
             arguments.seed
         ),
         table: table(&rows),
@@ -95,6 +104,7 @@ pub fn run(arguments: &Arguments) -> Result<Measured, Failure> {
             "CPU time of the vCPUs' threads, or of the eight that use pipes, for the same amount of work; in each block once for each row, in random order.".to_owned(),
             "“Left alone once more” is the same as what it is compared with: what lies inside its interval is noise.".to_owned(),
             by_wait(&waits)?,
+            by_own_time(&waits),
         ],
     })
 }
@@ -105,6 +115,8 @@ struct Waits {
     by_second: f64,
     /// CPU time that watching took for each, in ns; the median over the blocks.
     cost_ns: f64,
+    /// The programs' own time in the CPU time of the load; the median over the runs.
+    own_share: f64,
 }
 
 /// What watching must cost each load, by the number of its waits: where wake-ups are as many as can
@@ -122,12 +134,17 @@ fn by_wait(waits: &[(&str, Waits)]) -> Result<String, Failure> {
     ))
 }
 
+/// What the kernel says that the programs took.
+fn by_own_time(waits: &[(&str, Waits)]) -> String {
+    let each = waits.iter().map(|(name, load)| format!("{name} {:.2} %", load.own_share * 100.0));
+    format!(
+        "The programs' own time as the kernel takes it (BPF_ENABLE_STATS, whose clock it reads twice for each call), for the events of all tasks of the machine, in the CPU time of those who are watched, median of {TIMED} runs: {}. The way to a program is not in it.",
+        each.collect::<Vec<_>>().join("; ")
+    )
+}
+
 impl Load<'_> {
-    fn rows(
-        &self,
-        host: &LiveHost,
-        (count, seed): (u32, u64),
-    ) -> Result<(Vec<Row>, Waits), Failure> {
+    fn rows(&self, host: &LiveHost, seed: u64) -> Result<(Vec<Row>, Waits), Failure> {
         let seen = RefCell::new(Vec::new());
         let block = |watch: Watch| -> Result<f64, Failure> {
             let open = watch.open(host, self.threads)?;
@@ -150,7 +167,7 @@ impl Load<'_> {
         ];
         let mut contenders =
             ways.map(|(watch, name, ..)| Contender::new(name, move || block(watch)));
-        let times = pairs::rounds(&mut contenders, count, seed)?;
+        let times = pairs::rounds(&mut contenders, self.blocks, seed)?;
         let alone = times.first().ok_or("nobody was left alone")?.samples.clone();
         let watched = times.iter().zip(ways).find(|(_, (watch, ..))| matches!(watch, Watch::Sched));
         let watched = &watched.ok_or("nobody was watched")?.0.samples;
@@ -162,6 +179,7 @@ impl Load<'_> {
         let waits = Waits {
             by_second: median(&by_second).ok_or("no block")?,
             cost_ns: median(&costs).ok_or("no block")?,
+            own_share: self.own_share(host)?,
         };
         let row = |(times, (_, name, how, goal)): (pairs::Times, (_, &str, &str, Goal))| Row {
             ruler: format!("{}: {name}", self.name),
@@ -173,6 +191,21 @@ impl Load<'_> {
             goal,
         };
         Ok((times.into_iter().zip(ways).skip(1).map(row).collect(), waits))
+    }
+}
+
+impl Load<'_> {
+    fn own_share(&self, host: &LiveHost) -> Result<f64, Failure> {
+        let mut shares = Vec::new();
+        for _ in 0..TIMED {
+            let open = Watch::Sched.open(host, self.threads)?;
+            let before = taken_ns(host, self.counted)?;
+            let own = own_time::of(host, &*self.work)?;
+            let taken = taken_ns(host, self.counted)?.saturating_sub(before);
+            open.close(host)?;
+            shares.push(own as f64 / taken as f64);
+        }
+        Ok(median(&shares).ok_or("no run")?)
     }
 }
 
