@@ -32,9 +32,9 @@ use crate::{Arguments, Failure};
 const ROUNDS: u32 = 8;
 const MINUTE_NS: u64 = 60_000_000_000;
 const RIVAL: &str = include_str!("../../rivals/memory.c");
-/// As long as a run of likwid-bench, and of the chase nearly as long as three samples.
+/// As long as a run of likwid-bench, and of the chase as three samples.
 const WINDOWS: Windows = Windows { count: 150, length_us: 2_000 };
-const CHASE_WINDOWS: Windows = Windows { count: 250, length_us: 4_000 };
+const CHASE_WINDOWS: Windows = Windows { count: 375, length_us: 4_000 };
 /// Of runs that have quick windows on a loaded machine too.
 const LONG: Windows = Windows { count: 1_200, length_us: 2_000 };
 const LONG_CHASE: Windows = Windows { count: 750, length_us: 4_000 };
