@@ -286,36 +286,39 @@ fn notes(matches: &[Match], likwid_runs: Option<(f64, f64)>) -> Vec<String> {
     notes
 }
 
-/// How far runs lie apart, and whether that is more than what the anchor's and the machine's do.
+/// How far runs lie apart, ours and the anchor's, in hundredths as they are told.
 fn spread_notes(matches: &[Match]) -> Vec<String> {
+    let hundredths = |values: &[f64]| Some((spread(values)? * 100.0).round() / 100.0);
     let named = matches.iter().flat_map(|one| one.names.iter().zip(&one.values));
     let rows: Vec<(&str, f64, Option<f64>)> = named
         .filter_map(|(name, [ours, theirs, _])| {
-            Some((name.as_str(), spread(ours)?, spread(theirs)))
+            Some((name.as_str(), hundredths(ours)?, hundredths(theirs)))
         })
-        .collect();
-    let Some(machine) = rows.iter().find(|(name, ..)| *name == MACHINE).map(|row| row.1) else {
-        return Vec::new();
-    };
-    let within = rows.iter().filter(|(_, ours, _)| *ours <= SPREAD_GOAL).count();
-    let beyond: Vec<String> = rows
-        .iter()
-        .filter(|(_, ours, theirs)| *ours > theirs.unwrap_or(0.0).max(machine).max(SPREAD_GOAL))
-        .map(|(name, ..)| (*name).to_owned())
         .collect();
     let each = rows.iter().map(|(name, ours, theirs)| {
         let theirs = theirs.map_or("–".to_owned(), |spread| format!("{spread:.2}"));
         format!("{name} {ours:.2} / {theirs}")
     });
+    let pairs: Vec<(f64, f64)> =
+        rows.iter().filter_map(|(_, ours, theirs)| Some((*ours, (*theirs)?))).collect();
+    let (ours, theirs): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
+    let within = |side: &[f64]| side.iter().filter(|spread| **spread <= SPREAD_GOAL).count();
+    let larger = pairs.iter().filter(|(ours, theirs)| ours > theirs).count();
+    let machine = rows.iter().find(|(name, ..)| *name == MACHINE).map(|row| row.1);
+    let (Some(of_ours), Some(of_theirs), Some(machine)) = (median(&ours), median(&theirs), machine)
+    else {
+        return Vec::new();
+    };
     vec![
         format!(
             "Spread of the first {SPREAD_RUNS} runs, largest over smallest, ours / the anchor's: {}.",
             each.collect::<Vec<_>>().join("; ")
         ),
         format!(
-            "The goal is at most {SPREAD_GOAL} of ours: {within} of {}. Work on registers and a table in the L1d (“{MACHINE}”) has {machine:.2} in the same blocks, which is the core's clock and whoever else is on the core. Of those above the goal these are above that and above their anchor's too: {}.",
-            rows.len(),
-            if beyond.is_empty() { "none".to_owned() } else { beyond.join(", ") }
+            "The goal is at most {SPREAD_GOAL}: of the {} rows with an anchor ours keeps it in {}, the anchor in {}. The median is {of_ours:.2} of ours and {of_theirs:.2} of the anchor's; ours is the larger in {larger}. Work on registers and a table in the L1d (“{MACHINE}”), where only the core's clock and whoever else is on the core can change anything, has {machine:.2} in the same blocks.",
+            pairs.len(),
+            within(&ours),
+            within(&theirs),
         ),
     ]
 }
