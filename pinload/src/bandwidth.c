@@ -295,7 +295,7 @@ static bool measure(struct sweep *sweep, const struct operation *operation,
     };
     block.lap = block.bytes / KERNEL_GRANULE;
     const struct window_work work = {.run = run_units, .own = &block, .lap = block.lap, .warm = 2};
-    struct page_sets sets = {.lay = lay, .bytes = bytes + (operation->two_sided ? APART : 0)};
+    struct page_sets sets = {.lay = lay, .bytes = bytes, .apart = APART};
     bool good = page_sets_choose(&sets, &sweep->place, &sweep->area, &sweep->windows, &work) &&
                 windows_run(&sweep->windows, &work) && prove(&block);
     const double unit = KERNEL_GRANULE * (operation->two_sided ? 2.0 : 1.0);

@@ -39,7 +39,7 @@ bool page_sets_choose(struct page_sets *sets, const struct place *place, const s
     const size_t count = sets->bytes <= limit(place) ? SETS : 0;
     /* All are kept until one is chosen: pages that are given back would be the next set's. */
     for (size_t i = 0; good && i < count; i++) {
-        good = area_open(&area[i], "the block", sets->bytes, &place->wish);
+        good = area_open(&area[i], "the block", sets->bytes + sets->apart, &place->wish);
         const double rate = good ? trial(sets, &area[i], windows, work) : 0;
         good = rate > 0;
         if (rate > best) {

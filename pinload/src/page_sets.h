@@ -15,7 +15,8 @@
 
 struct page_sets {
     void (*lay)(void *own, const struct area *area); /* makes the block of a work lie there */
-    uint64_t bytes;                            /* of the block, all sides */
+    uint64_t bytes;   /* of the block, all sides */
+    uint64_t apart;   /* bytes between its sides */
     struct area area; /* the best; its `bytes` are NULL where the whole area was taken */
 };
 

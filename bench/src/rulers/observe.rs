@@ -192,9 +192,8 @@ impl Load<'_> {
         };
         Ok((times.into_iter().zip(ways).skip(1).map(row).collect(), waits))
     }
-}
 
-impl Load<'_> {
+    /// The programs' own time in the CPU time of the load.
     fn own_share(&self, host: &LiveHost) -> Result<f64, Failure> {
         let mut shares = Vec::new();
         for _ in 0..TIMED {
