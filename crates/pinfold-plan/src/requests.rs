@@ -26,7 +26,7 @@ use thiserror::Error;
 use crate::names;
 use keys::{Fault, Keys};
 pub use knobs::{KNOBS, knob};
-use value::{Value, Whole, decimal};
+use value::{Value, Whole, decimal, unit_bytes};
 
 /// What is wrong with a request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -79,7 +79,8 @@ pub fn from_toml(text: &str) -> Result<Request, RequestError> {
         .map_err(|fault| RequestError::in_file(text, fault))
 }
 
-/// Reads a virtual machine from words such as `name=web,vcpus=4,iothreads=disk+net`.
+/// Reads a virtual machine from words such as `name=web,vcpus=4,iothreads=disk+net`; blanks
+/// divide them as well as commas.
 ///
 /// # Errors
 /// [`RequestError`] as [`from_toml`], without a place.
@@ -117,6 +118,29 @@ pub fn device(text: &str) -> Result<Device, RequestError> {
 /// [`RequestError`] if it is none of them.
 pub fn emulator_wish(text: &str) -> Result<EmulatorWish, RequestError> {
     Ok(wish(text, 0)?)
+}
+
+/// Reads the name of a vnode.
+///
+/// # Errors
+/// [`RequestError`] if it is empty or has a blank, `=`, `,`, `/` or a control character.
+pub fn vnode_name(text: &str) -> Result<String, RequestError> {
+    check_name(text, 0)?;
+    Ok(text.to_owned())
+}
+
+/// Blanks, `=` and `,` would make a name ambiguous on the command line; libvirt refuses `/`.
+fn check_name(name: &str, at: usize) -> Result<(), Fault> {
+    let wrong = |c: char| c.is_whitespace() || c.is_control() || "=,/".contains(c);
+    let why = match name.chars().find(|c| wrong(*c)) {
+        None if name.is_empty() => "it is empty".to_owned(),
+        None => return Ok(()),
+        Some(c) if c.is_whitespace() && !c.is_control() => "it has a blank".to_owned(),
+        Some(c) if c.is_control() => "it has a control character".to_owned(),
+        Some(c) => format!("it has the character {c:?}"),
+    };
+    Err(Fault::new(at, format!("the name {name:?} cannot be used: {why}"))
+        .with_hint("use letters, digits, `-`, `_` and `.`"))
 }
 
 fn request(mut keys: Keys) -> Result<Request, Fault> {
@@ -213,12 +237,7 @@ fn group(table: Value) -> Result<VnodeRequest, Fault> {
 fn common(mut keys: Keys, make: impl FnOnce(&str) -> VnodeRequest) -> Result<VnodeRequest, Fault> {
     let name = keys.required("name")?;
     let (name, at) = name.into_text("name")?;
-    if name.is_empty() || name.chars().any(char::is_control) {
-        return Err(Fault::new(
-            at,
-            format!("the name {name:?} is empty or has a control character"),
-        ));
-    }
+    check_name(&name, at)?;
     let mut vnode = make(&name);
     let page = keys.take("huge-pages");
     let memory = keys.take("memory").map(|value| size("memory", &value)).transpose()?;
@@ -354,21 +373,17 @@ fn speed(value: &Value) -> Result<Speed, Fault> {
 }
 
 fn size(key: &str, value: &Value) -> Result<u64, Fault> {
-    let wrong =
-        || value.not(key, "a size such as \"16GiB\" (KiB, MiB, GiB, TiB), or a number of bytes");
+    let wrong = || {
+        let forms = "a size such as \"16GiB\" or \"16G\" (B, K, M, G, T), or a number of bytes";
+        value.not(key, forms)
+    };
     let bytes = match &value.what {
         Whole::Number(number) => u64::try_from(*number).ok(),
         Whole::Text(text) => {
             let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
-            let shift = match text.get(digits.len()..).unwrap_or_default().trim() {
-                "KiB" => Some(10),
-                "MiB" => Some(20),
-                "GiB" => Some(30),
-                "TiB" => Some(40),
-                _ => None,
-            };
+            let unit = text.get(digits.len()..).and_then(|unit| unit_bytes(unit.trim()));
             let number = digits.parse::<u64>().ok();
-            number.zip(shift).and_then(|(number, shift)| number.checked_mul(1 << shift))
+            number.zip(unit).and_then(|(number, unit)| number.checked_mul(unit))
         }
         Whole::Fraction(_) | Whole::Truth(_) | Whole::List(_) | Whole::Table(_) | Whole::Date => {
             None

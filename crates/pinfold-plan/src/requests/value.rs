@@ -95,6 +95,28 @@ pub(crate) fn decimal(text: &str, shift: usize) -> Option<u64> {
     format!("{whole}{part:0<shift$}").parse().ok()
 }
 
+/// Bytes of a unit of sizes, in any case. As in libvirt and QEMU `K`, `M`, `G`, `T` and `KiB`, …
+/// are powers of 1024; as in libvirt `KB`, … are powers of 1000.
+pub(crate) fn unit_bytes(unit: &str) -> Option<u64> {
+    let unit = unit.to_ascii_lowercase();
+    let (letter, rest) = (unit.get(..1)?, unit.get(1..)?);
+    if let ("b", "" | "ytes") = (letter, rest) {
+        return Some(1);
+    }
+    let power = match letter {
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        "t" => 4,
+        _ => return None,
+    };
+    match rest {
+        "" | "ib" => Some(1 << (10 * power)),
+        "b" => Some(1000_u64.pow(power)),
+        _ => None,
+    }
+}
+
 /// The root table of a TOML text.
 ///
 /// # Errors
@@ -140,14 +162,14 @@ fn whole(value: &DeValue<'_>, at: usize) -> Result<Whole, Fault> {
     })
 }
 
-/// `key=value,key=value`; the values of `lists` are divided by `+`, `name` is always a text.
+/// `key=value,key=value` or `key=value key=value`; the values of `lists` are divided by `+`,
+/// `name` is always a text.
 pub(crate) fn parse_words(words: &str, lists: &[&str]) -> Result<Value, Fault> {
     let mut entries: Vec<(String, usize, Value)> = Vec::new();
-    for word in words.split(',') {
+    for word in words.split(',').flat_map(divided_by_blanks) {
         let Some((key, value)) = word.split_once('=') else {
             return Err(Fault::new(0, format!("{word:?} is not written key=value")));
         };
-        let key = key.trim();
         if entries.iter().any(|(known, _, _)| known == key) {
             return Err(Fault::new(0, format!("{key} is given twice")));
         }
@@ -162,4 +184,20 @@ pub(crate) fn parse_words(words: &str, lists: &[&str]) -> Result<Value, Fault> {
         entries.push((key.to_owned(), 0, value));
     }
     Ok(Value { at: 0, what: Whole::Table(entries) })
+}
+
+/// The `key=value` words of a part; one without `=` belongs to the value before it, as in
+/// `memory=16 GiB`.
+fn divided_by_blanks(part: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for word in part.split_whitespace() {
+        match words.last_mut() {
+            Some(last) if !word.contains('=') => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            Some(_) | None => words.push(word.to_owned()),
+        }
+    }
+    if words.is_empty() { vec![String::new()] } else { words }
 }

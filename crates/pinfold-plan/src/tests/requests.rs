@@ -9,7 +9,7 @@ use super::machine::dual_x5540;
 use super::set;
 use crate::plan;
 use crate::requests::{
-    device, emulator_wish, free_share, from_toml, group_from_words, knob, vm_from_words,
+    device, emulator_wish, free_share, from_toml, group_from_words, knob, vm_from_words, vnode_name,
 };
 
 /// The example of the documentation, between its fences.
@@ -65,6 +65,69 @@ fn words_say_the_same() {
     check("name=a,cores=2", "vm has no key \"cores\"");
 }
 
+#[test]
+fn words_are_divided_by_blanks_too_and_names_are_checked() {
+    let du = vm_from_words("name=du,vcpus=6,memory=16GiB").unwrap();
+    for words in [
+        "name=du vcpus=6 memory=16G",
+        " name=du,  vcpus=6\tmemory=16g ",
+        "name=du, vcpus=6, memory=16GiB",
+    ] {
+        assert_eq!(vm_from_words(words).as_ref(), Ok(&du), "{words:?}");
+    }
+    let group = group_from_words("name=slow,cores=1,speed=40%");
+    assert_eq!(group_from_words("name=slow cores=1 speed=40%"), group);
+    let check = |words: &str, why: &str| {
+        assert_eq!(vm_from_words(words).unwrap_err().to_string(), why, "{words:?}");
+    };
+    check("name=du vcpus=6 vcpus=7", "vcpus is given twice");
+    check("name=du,,vcpus=6", "\"\" is not written key=value");
+    check("name=my vm vcpus=2", "the name \"my vm\" cannot be used: it has a blank");
+    check("name=a=b", "the name \"a=b\" cannot be used: it has the character '='");
+    for (name, why) in [
+        ("", "it is empty"),
+        ("my vm", "it has a blank"),
+        ("a\u{a0}b", "it has a blank"),
+        ("a\nb", "it has a control character"),
+        ("a=b", "it has the character '='"),
+        ("a,b", "it has the character ','"),
+        ("a/b", "it has the character '/'"),
+    ] {
+        let told = format!("the name {name:?} cannot be used: {why}");
+        assert_eq!(vnode_name(name).unwrap_err().to_string(), told);
+        let toml = format!("[[group]]\nname = {name:?}\ncores = 1\n").replace("\\u{a0}", "\u{a0}");
+        let error = from_toml(&toml).unwrap_err();
+        assert_eq!(error.to_string(), format!("line 2, column 8: {told}"));
+    }
+    assert_eq!(vnode_name("win11-b.2_é").as_deref(), Ok("win11-b.2_é"));
+}
+
+#[test]
+fn sizes_are_read_as_libvirt_and_qemu_do() {
+    for (text, bytes) in [
+        ("\"4096\"", None),
+        ("4096", Some(4096)),
+        ("\"4096B\"", Some(4096)),
+        ("\"512 bytes\"", Some(512)),
+        ("\"2k\"", Some(2 << 10)),
+        ("\"2KB\"", Some(2000)),
+        ("\"3 MiB\"", Some(3 << 20)),
+        ("\"3mb\"", Some(3_000_000)),
+        ("\"16G\"", Some(16 << 30)),
+        ("\"16GiB\"", Some(16 << 30)),
+        ("\"16GB\"", Some(16_000_000_000)),
+        ("\"1T\"", Some(1 << 40)),
+        ("\"1P\"", None),
+        ("\"0G\"", None),
+        ("\"G\"", None),
+        ("\"99999999T\"", None),
+    ] {
+        let read = from_toml(&format!("[[vm]]\nname = \"a\"\nmemory = {text}\n"));
+        let read = read.ok().and_then(|request| Some(request.vnodes[0].memory?.bytes));
+        assert_eq!(read, bytes, "{text}");
+    }
+}
+
 #[track_caller]
 fn refused(text: &str, why: &str, hint: &str) {
     let error = from_toml(text).unwrap_err();
@@ -104,9 +167,9 @@ fn bad_files_are_told_with_line_and_column() {
     in_vm("smt = \"yes\"", "line 3, column 7: smt: \"yes\" is not true, false or \"auto\"");
     in_vm("iothreads = [\"x\", \"x\"]", "line 3, column 19: the iothread \"x\" is given twice");
     in_vm(
-        "memory = \"4G\"",
-        "line 3, column 10: memory: \"4G\" is not a size such as \"16GiB\" (KiB, MiB, GiB, TiB), or a \
-         number of bytes",
+        "memory = \"4X\"",
+        "line 3, column 10: memory: \"4X\" is not a size such as \"16GiB\" or \"16G\" (B, K, M, G, T), \
+         or a number of bytes",
     );
     in_vm(
         "memory = 1\nhuge-pages = 3000",

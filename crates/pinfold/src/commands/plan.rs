@@ -67,7 +67,7 @@ fn request(
     }
     if vnodes.is_empty() {
         let name = match (&arguments.name, file) {
-            (Some(name), _) => name.clone(),
+            (Some(name), _) => common::asked("--name", requests::vnode_name(name))?,
             (None, Some(file)) => file.domain.name.clone(),
             (None, None) => "vm".to_owned(),
         };
