@@ -25,9 +25,11 @@ pub(crate) struct Line<'a> {
     pub sorted: Option<&'a BTreeMap<PuId, usize>>,
     /// The reason of each place.
     pub why: &'a Why,
+    /// Where the emulators run and why; `None` lets them float.
+    pub emulator: Option<(&'a CpuSet, String)>,
 }
 
-/// Places all vnodes along a line; their emulators float.
+/// Places all vnodes along a line.
 ///
 /// # Errors
 /// As [`Draft::counts`].
@@ -66,12 +68,15 @@ pub(crate) fn along(draft: &mut Draft<'_>, line: &Line<'_>) -> Result<(), PlanEr
             }
             enclave.vcpu(CpuSet::single(pin), reason);
         }
-        enclave.emulator(&ground.usable, || {
-            format!(
-                "the emulator floats over {}: the source of this strategy pins vCPUs only",
-                pus_text(&ground.usable)
-            )
-        });
+        match &line.emulator {
+            Some((pus, why)) => enclave.emulator(pus, || why.clone()),
+            None => enclave.emulator(&ground.usable, || {
+                format!(
+                    "the emulator floats over {}: the source of this strategy pins vCPUs only",
+                    pus_text(&ground.usable)
+                )
+            }),
+        }
         draft.close(enclave, line.smt)?;
     }
     Ok(())

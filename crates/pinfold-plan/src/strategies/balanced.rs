@@ -10,15 +10,16 @@
 //! n_vcpu impossible to compare, and a topology with a core that is not there would
 //! be worse. `auto` gives all threads of the non-host cores of the fastest kind.
 //!
-//! Two options of the source: the emulator *real-time*, so that the host's tasks do not delay
-//! it, or *apart*, the host on one sibling of the host core and the emulator on the others.
-//! A real-time thread may not fill the host's last PUs, so without a further PU for the host
-//! the first sibling of the core stays the host's alone there too.
+//! Two options of the source: the emulator *real-time* on the whole host core, so that the host's
+//! tasks do not delay it, or *apart*, the host on one sibling of the host core and the emulator
+//! on the others. A real-time thread may not fill the host's last PUs: where the host has no PU
+//! besides its core, the first of that core stays the host's alone, and a finding says so.
 
 use pinfold_model::{CpuSet, EmulatorWish, Finding, Plan, PuId, Request, Topology};
 
 use super::{Strategy, low_latency_rt};
 use crate::PlanError;
+use crate::check::faults;
 use crate::draft::{Draft, Enclave, Reserve, ground, pus_text, verb};
 use crate::enclosure::{Terms, enclose};
 use crate::ground::{Ground, HostShare};
@@ -48,29 +49,55 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
                 )
             });
         }),
-        wish @ (EmulatorWish::RealTime | EmulatorWish::Apart) => {
-            let own = emulators_own(&host, wish)?;
-            let nothing = CpuSet::new();
-            let kept = if wish == EmulatorWish::Apart { &own } else { &nothing };
-            all_threads(draft, &host, kept, &mut |enclave, _| {
-                if wish == EmulatorWish::RealTime {
-                    enclave.policies[1] = Some(low_latency_rt::POLICY);
-                }
+        EmulatorWish::Apart => {
+            let own = emulators_own(&host, EmulatorWish::Apart)?;
+            all_threads(draft, &host, &own, &mut |enclave, _| {
                 enclave.emulator(&own, || {
                     format!(
-                        "the emulator runs on {} of core {}, the host's tasks on the sibling{}",
+                        "the emulator runs on {} of core {}, the host's tasks on the sibling",
                         pus_text(&own),
-                        host.name(),
-                        match wish {
-                            EmulatorWish::RealTime =>
-                                ", which no real-time thread may take from them",
-                            EmulatorWish::Usual | EmulatorWish::Apart => "",
-                        }
+                        host.name()
                     )
                 });
             })
         }
+        EmulatorWish::RealTime => real_time(&ground, request, &host),
     }
+}
+
+/// The emulator real-time on the whole host core, where the host has a PU besides; else on the
+/// siblings of the host core's first PU.
+fn real_time(ground: &Ground<'_>, request: &Request, host: &HostShare) -> Result<Plan, PlanError> {
+    let on = |pus: &CpuSet, rest: &str| {
+        let draft = Draft::new(STRATEGY.name, ground, request)?;
+        all_threads(draft, host, &CpuSet::new(), &mut |enclave, _| {
+            enclave.policies[1] = Some(low_latency_rt::POLICY);
+            enclave.emulator(pus, || {
+                format!(
+                    "the emulator runs on {} of core {}, ahead of the host's tasks there{rest}",
+                    pus_text(pus),
+                    host.name()
+                )
+            });
+        })
+    };
+    let whole = on(&host.pus, "")?;
+    if faults(&whole).is_empty() {
+        return Ok(whole);
+    }
+    let own = emulators_own(host, EmulatorWish::RealTime)?;
+    let mut plan = on(&own, "; its sibling is the host's alone")?;
+    plan.findings.push(Finding::note(
+        "emulator",
+        format!(
+            "the source has the emulator real-time on all of {}; here the host has no other PU, and \
+             a real-time thread must not be able to lock it out, so PU {} stays the host's alone",
+            host.pus,
+            host.pus.difference(&own)
+        ),
+    )
+    .with_hint("to have all of it, keep another core free for the host, such as with --free"));
+    Ok(plan)
 }
 
 /// The host core's PUs without the first, which stays the host's alone.

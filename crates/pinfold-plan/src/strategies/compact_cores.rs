@@ -27,7 +27,13 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let order: Vec<PuId> =
         ground.cores.iter().filter_map(|spot| spot.pus.first()).copied().collect();
     let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
-    let line = Line { order: &order, smt: GuestSmt::None, sorted: None, why: &compact::next };
+    let line = Line {
+        order: &order,
+        smt: GuestSmt::None,
+        sorted: None,
+        why: &compact::next,
+        emulator: None,
+    };
     line::along(&mut draft, &line)?;
     let mut plan = draft.shared()?;
     let vcpus: usize = plan.vnodes.iter().map(|vnode| vnode.vcpus().count()).sum();

@@ -1,8 +1,9 @@
 //! `isolcpus`: core 0 with all its threads for the host, the rest in the order of `compact`.
 //!
 //! The variant of Badaroux 2021 §III and V.D: the R910 booted with `isolcpus=1-15,17-31`,
-//! so that 30 PUs are left and thread counts above that no longer fit: the order ends,
-//! it does not wrap, because a second vCPU on an isolated PU would never be moved off it.
+//! so that 30 PUs are left. Beyond that the order starts again, so that thread counts that are
+//! integral multiples of 30 put as many vCPUs on each PU; the kernel moves none of them to
+//! another, because isolated PUs have no load balancing.
 //! The emulator stays with the host, which is where the kernel starts it.
 //!
 //! Without the boot parameters `--isolate host` keeps the movable tasks off the same PUs;
@@ -12,14 +13,15 @@ use pinfold_model::{CpuSet, Finding, Plan, PuId, Request, Topology};
 
 use super::{Strategy, compact};
 use crate::PlanError;
-use crate::draft::{Draft, Limits, Reserve, ground, pus_text};
+use crate::draft::{Draft, Reserve, ground, pus_text};
 use crate::guest::GuestSmt;
+use crate::line::{self, Line};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "isolcpus",
-    summary: "the host on core 0, vCPUs on all other PUs in the order of compact; does not wrap",
+    summary: "the host on core 0, vCPUs on all other PUs in the order of compact; wraps",
     source: "Badaroux 2021 §III, V.D: on the R910 isolcpus=1-15,17-31, so 4, 20, 8, 24, 12, 28, \
-             1, 17, …; 30 vCPUs at most",
+             1, 17, …; the 31st vCPU is on PU 4 again",
     plan,
 };
 
@@ -29,30 +31,28 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let host = ground.host();
     let order: Vec<PuId> =
         ground.without(&host).iter().flat_map(|spot| spot.pus.iter().copied()).collect();
-    let why = format!(
-        "each vCPU needs an isolated PU of its own, and core {} stays with the host",
+    if order.is_empty() {
+        return Err(PlanError::TooFewPus {
+            strategy: STRATEGY.name.to_owned(),
+            usable: ground.usable.clone(),
+            why: format!("core {} stays with the host, and there is no other", host.name()),
+            nearest: None,
+        });
+    }
+    let emulator = format!(
+        "the emulator runs on {} of the host's core {}: the kernel starts every task there and \
+         moves none to an isolated PU",
+        pus_text(&host.pus),
         host.name()
     );
-    let limits = Limits { auto: order.len(), unit: 1, most: Some(order.len()), why };
-    let counts = draft.counts(limits)?;
-    let mut rest = order.iter().copied();
-    let mut before = None;
-    for place in draft.choosing_order() {
-        let mut enclave = draft.open(place);
-        for pin in rest.by_ref().take(counts.get(place).copied().unwrap_or(0)) {
-            enclave.vcpu(CpuSet::single(pin), compact::next(&ground, before, pin));
-            before = Some(pin);
-        }
-        enclave.emulator(&host.pus, || {
-            format!(
-                "the emulator runs on {} of the host's core {}: the kernel starts every task there \
-                 and moves none to an isolated PU",
-                pus_text(&host.pus),
-                host.name()
-            )
-        });
-        draft.close(enclave, GuestSmt::Mirror)?;
-    }
+    let line = Line {
+        order: &order,
+        smt: GuestSmt::Mirror,
+        sorted: None,
+        why: &compact::next,
+        emulator: Some((&host.pus, emulator)),
+    };
+    line::along(&mut draft, &line)?;
     let exclusive: CpuSet = order.into_iter().collect();
     let missing = exclusive.difference(&topology.isolated);
     if !missing.is_empty() {

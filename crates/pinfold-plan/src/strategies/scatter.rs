@@ -33,7 +33,13 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let order = scattered(&ground);
     let rank: BTreeMap<PuId, usize> =
         ground.order().into_iter().enumerate().map(|(rank, pu)| (pu, rank)).collect();
-    let line = Line { order: &order, smt: GuestSmt::Mirror, sorted: Some(&rank), why: &next };
+    let line = Line {
+        order: &order,
+        smt: GuestSmt::Mirror,
+        sorted: Some(&rank),
+        why: &next,
+        emulator: None,
+    };
     line::along(&mut draft, &line)?;
     draft.shared()
 }

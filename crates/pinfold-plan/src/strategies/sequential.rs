@@ -27,7 +27,8 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
     let order: Vec<PuId> = ground.usable.iter().collect();
-    let line = Line { order: &order, smt: GuestSmt::Mirror, sorted: None, why: &next };
+    let line =
+        Line { order: &order, smt: GuestSmt::Mirror, sorted: None, why: &next, emulator: None };
     line::along(&mut draft, &line)?;
     draft.shared()
 }

@@ -56,14 +56,17 @@ fn badaroux_isolcpus_on_the_r910() {
     let hint = boot.hint.as_deref().unwrap();
     assert!(hint.contains("isolcpus=managed_irq,domain,1-15,17-31 "), "{hint}");
     assert!(hint.ends_with("irqaffinity=0,16"), "{hint}");
-    // Of the thread counts 1, 2, 4, …, 128 those up to 16 remain, without SMT those up to 8.
-    let remain = |machine: Machine| -> Vec<u32> {
-        let counts = (0..8).map(|power| 1 << power);
-        let fits = |count: &u32| plan("isolcpus", &machine.build(), &exactly(*count)).is_ok();
-        counts.filter(fits).collect()
-    };
-    assert_eq!(remain(r910()), [1, 2, 4, 8, 16]);
-    assert_eq!(remain(r910_without_smt()), [1, 2, 4, 8]);
+    // Beyond 30 the order starts again; multiples of 30 put as many vCPUs on each PU.
+    let once = pins(&layout);
+    let twice = plan("isolcpus", &r910().build(), &exactly(60)).unwrap();
+    assert_eq!(pins(&twice), format!("{once},{once}"));
+    assert!(super::finds(&twice, "oversubscription", "1-15,17-31"), "{:?}", twice.findings);
+    assert_eq!((twice.exclusive, twice.housekeeping), (set("1-15,17-31"), set("0,16")));
+    let beyond = plan("isolcpus", &r910().build(), &exactly(31)).unwrap();
+    assert_eq!(pins(&beyond), format!("{once},4"));
+    assert!(beyond.vnodes[0].threads[30].reason.contains("shared with vCPU 0"));
+    let single = plan("isolcpus", &plain(1).build(), &exactly(1)).unwrap_err();
+    assert!(single.to_string().contains("isolcpus cannot work on the PUs 0"), "{single}");
     // Booted so, nothing is missing.
     let booted = r910().isolated("1-15,17-31").build();
     let layout = plan("isolcpus", &booted, &auto()).unwrap();
@@ -117,17 +120,32 @@ fn lindroth_real_time() {
 
 #[test]
 fn lindroth_options_of_balanced() {
-    let check = |wish: EmulatorWish, host: &str, policy: Option<Policy>| {
-        let request = Request { emulator: wish, ..auto() };
-        let layout = plan("balanced", &i7_4790k().build(), &request).unwrap();
-        assert_eq!(pins(&layout), "1,5,2,6,3,7");
-        assert_eq!((emulator(&layout).as_str(), shape(&layout).as_str()), ("4", "1×3×2"));
-        assert_eq!(layout.housekeeping.to_string(), host);
+    let check = |request: &Request, (of, host): (&str, &str), policy: Option<Policy>| {
+        let layout = plan("balanced", &i7_4790k().build(), request).unwrap();
+        assert_eq!(
+            (emulator(&layout).as_str(), layout.housekeeping.to_string()),
+            (of, host.into())
+        );
         let emulator = layout.vnodes[0].thread(&Role::Emulator).unwrap();
         assert_eq!(emulator.policy, policy);
+        layout
     };
-    check(EmulatorWish::Apart, "0", None);
-    check(EmulatorWish::RealTime, "0,4", Some(Policy::RoundRobin { priority: 1 }));
+    let round_robin = Some(Policy::RoundRobin { priority: 1 });
+    let request = Request { emulator: EmulatorWish::Apart, ..auto() };
+    let layout = check(&request, ("4", "0"), None);
+    assert_eq!((pins(&layout).as_str(), shape(&layout).as_str()), ("1,5,2,6,3,7", "1×3×2"));
+    // The host has no PU besides its core: one of it stays the host's alone.
+    let request = Request { emulator: EmulatorWish::RealTime, ..auto() };
+    let layout = check(&request, ("4", "0,4"), round_robin);
+    assert_eq!(pins(&layout), "1,5,2,6,3,7");
+    assert!(super::finds(&layout, "emulator", "PU 0 stays the host's alone"));
+    // It has core 3 too: as the source has it, both PUs of the host core.
+    let request = Request { emulator: EmulatorWish::RealTime, ..exactly(4) };
+    let layout = check(&request, ("0,4", "0,3-4,7"), round_robin);
+    assert!(!super::finds(&layout, "emulator", ""), "{:?}", layout.findings);
+    let request = Request { emulator: EmulatorWish::RealTime, ..exactly(2) };
+    let layout = plan("balanced", &plain(4).build(), &request).unwrap();
+    assert_eq!((emulator(&layout), pins(&layout)), ("0".to_owned(), "1,2".to_owned()));
     let request = Request { emulator: EmulatorWish::Apart, ..auto() };
     let error = plan("balanced", &plain(4).build(), &request).unwrap_err();
     assert_eq!(

@@ -258,7 +258,11 @@ fn uses_pus_once(strategy: &str, topology: &Topology, layout: &Plan) -> Result<(
     }
     prop_assert!(WRAPPING.contains(&layout.strategy.as_str()), "{strategy} puts two on a PU");
     let emulators = layout.threads().filter(|(_, thread)| thread.role == Role::Emulator);
-    let usable = emulators.fold(CpuSet::new(), |all, (_, thread)| all.union(&thread.pus));
+    let usable = match layout.strategy.as_str() {
+        // Its emulators are on the host's core, which never carries a vCPU.
+        "isolcpus" => layout.exclusive.clone(),
+        _ => emulators.fold(CpuSet::new(), |all, (_, thread)| all.union(&thread.pus)),
+    };
     let domain = |pu: PuId| {
         let pu = topology.pu(pu).unwrap();
         match strategy {
@@ -284,8 +288,15 @@ fn uses_pus_once(strategy: &str, topology: &Topology, layout: &Plan) -> Result<(
 }
 
 /// Strategies under which vCPUs take turns when PUs run out.
-const WRAPPING: [&str; 6] =
-    ["compact", "compact-cores", "sequential", "scatter", "numa-exclusive", "l3-exclusive"];
+const WRAPPING: [&str; 7] = [
+    "compact",
+    "compact-cores",
+    "sequential",
+    "scatter",
+    "numa-exclusive",
+    "l3-exclusive",
+    "isolcpus",
+];
 
 /// Strategies that keep a core for the host and give no core to two vnodes.
 const ENCLOSING: [&str; 6] =
