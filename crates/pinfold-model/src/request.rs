@@ -210,6 +210,34 @@ impl fmt::Display for EmulatorWish {
     }
 }
 
+/// Which cores are taken first on a machine whose cores or caches are not alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preference {
+    /// Not asked: a stacked cache first, else the fastest kind of cores.
+    #[default]
+    Auto,
+    /// The largest L3 cache.
+    Cache,
+    /// The highest frequency.
+    Frequency,
+    /// The cores that need the least power.
+    Efficiency,
+    /// All cores count as alike.
+    None,
+}
+
+impl fmt::Display for Preference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Preference::Auto => "auto",
+            Preference::Cache => "cache",
+            Preference::Frequency => "frequency",
+            Preference::Efficiency => "efficiency",
+            Preference::None => "none",
+        })
+    }
+}
+
 /// What is to be placed on a host, and under which conditions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -225,6 +253,8 @@ pub struct Request {
     pub interrupts: Vec<Device>,
     /// Where the emulators run, if not as usual.
     pub emulator: EmulatorWish,
+    /// Which cores are taken first where they are not alike.
+    pub prefer: Preference,
 }
 
 impl Request {
@@ -238,6 +268,7 @@ impl Request {
             free: None,
             interrupts: Vec::new(),
             emulator: EmulatorWish::Usual,
+            prefer: Preference::Auto,
         }
     }
 

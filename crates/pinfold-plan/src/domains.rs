@@ -1,18 +1,20 @@
 //! Whole domains for vnodes: what `numa-exclusive` and `l3-exclusive` share.
 //!
 //! Each vnode lies inside one domain, and has it alone as long as another is free. Inside, each
-//! vCPU has a core of its own where there are enough, else vnodes have whole cores, the fastest
-//! first; when a domain's PUs run out its vCPUs take turns, as evenly as can be.
+//! vCPU has a core of its own where there are enough of one kind, else vnodes have whole cores,
+//! the preferred first. No two vCPUs share a PU: a vnode for which no domain has room is refused.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use pinfold_model::{CpuSet, MemoryRequest, NodeId, Plan, PuId, SmtWish, VnodeRequest, Work};
 
 use crate::PlanError;
 use crate::demand::nodes_of;
-use crate::draft::{Draft, Limits, Reserve, counted, pus_text};
+use crate::draft::{Draft, Enclave, Limits, Reserve, counted, pus_text};
 use crate::ground::{HostShare, Spot};
 use crate::guest::GuestSmt;
+use crate::home::{self, HomeKind};
 use crate::select::{Count, Pool};
 
 /// A kind of domain.
@@ -28,6 +30,7 @@ pub(crate) struct Kind {
 }
 
 /// One domain.
+#[derive(Clone)]
 struct Domain {
     name: String,
     node: Option<NodeId>,
@@ -45,24 +48,39 @@ struct Domain {
 }
 
 impl Domain {
-    /// How many vCPUs it carries if the planner may choose: one for each PU of its fastest cores.
+    /// How many vCPUs it carries if the planner may choose: one for each PU of its best part.
     fn auto(&self) -> usize {
-        let fastest = self.cores.iter().map(|spot| spot.kind).min();
-        let fast = self.cores.iter().filter(|spot| Some(spot.kind) == fastest);
-        fast.map(|spot| spot.pus.len()).sum()
+        let best = self.part();
+        let of_best = self.cores.iter().filter(|spot| spot.part == best);
+        of_best.map(|spot| spot.pus.len()).sum()
     }
 
-    /// The PUs of each vnode inside: a core per vCPU where there are enough and none is to show
-    /// siblings, else whole cores, else turns on all PUs.
+    /// How many more vCPUs it can carry.
+    fn left(&self) -> usize {
+        self.pus.len().saturating_sub(self.vcpus)
+    }
+
+    /// The best part of the machine that it has cores of.
+    fn part(&self) -> u32 {
+        self.cores.iter().map(|spot| spot.part).min().unwrap_or(0)
+    }
+
+    /// The PUs of each vnode inside: a core per vCPU where one part has enough for all and none is
+    /// to show siblings, else whole cores, else any PUs.
     fn pins(&self, draft: &Draft<'_>, host: &HostShare) -> Vec<Vec<PuId>> {
         let shown = |place: usize| matches!(&draft.vnode(place).work, Work::Vm(vm) if vm.smt == SmtWish::Shown);
-        let alone = self.vcpus <= self.cores.len() && !self.vnodes.iter().any(|of| shown(of.0));
-        let mut pool =
-            Pool::new(&self.cores, if alone { Count::Cores } else { Count::Threads }, Some(host));
+        let pool = |count| Pool::new(&self.cores, count, Some(host));
+        let [by_core, by_thread] = [Count::Cores, Count::Threads].map(|count| {
+            let pool = pool(count);
+            (pool.fits_a_part(self.vcpus), pool.left() >= self.vcpus)
+        });
+        let alone =
+            !self.vnodes.iter().any(|of| shown(of.0)) && (by_core.0 || by_core.1 && !by_thread.0);
+        let mut pool = pool(if alone { Count::Cores } else { Count::Threads });
         let whole = |(_, vcpus): &(usize, usize)| Some(pool.take(*vcpus, &[])?.pins);
         self.vnodes.iter().map(whole).collect::<Option<_>>().unwrap_or_else(|| {
-            let mut turns = self.cores.iter().flat_map(|spot| &spot.pus).copied().cycle();
-            self.vnodes.iter().map(|(_, vcpus)| turns.by_ref().take(*vcpus).collect()).collect()
+            let mut pus = self.cores.iter().flat_map(|spot| &spot.pus).copied();
+            self.vnodes.iter().map(|(_, vcpus)| pus.by_ref().take(*vcpus).collect()).collect()
         })
     }
 }
@@ -86,7 +104,7 @@ pub(crate) fn inside(mut draft: Draft<'_>, kind: &Kind) -> Result<Plan, PlanErro
         0 if draft.ground.cores.iter().all(|spot| (kind.of)(spot).is_none()) => {
             format!("it shows no {}", kind.noun)
         }
-        0 => format!("no {} has a core besides the host's core {}", kind.noun, host.name()),
+        0 => format!("no {} has a core besides the host's {}", kind.noun, host.name()),
         _ => format!(
             "each vnode stays inside one {}, and the largest has {} besides the host's core",
             kind.noun,
@@ -104,34 +122,52 @@ pub(crate) fn inside(mut draft: Draft<'_>, kind: &Kind) -> Result<Plan, PlanErro
         }
     }
     let homes: Vec<Home> = homes.into_iter().flatten().collect();
-    write(&mut draft, kind, (&domains, &homes))?;
     let mut exclusive = CpuSet::new();
     for domain in domains.iter().filter(|domain| !domain.vnodes.is_empty()) {
         exclusive.add(&domain.pus);
     }
+    write(&mut draft, kind, (&domains, &homes), (&host, &exclusive))?;
     let reason = draft.ground.host_reason(&host, &exclusive);
     draft.isolating(Reserve { exclusive, reason })
 }
 
-/// Gives each vnode a domain.
+/// Gives each vnode a domain: in the order in which they choose, or, if the last then finds no
+/// room, the largest first.
 fn settle(
     draft: &Draft<'_>,
     kind: &Kind,
-    domains: &mut [Domain],
+    domains: &mut Vec<Domain>,
     counts: &[usize],
 ) -> Result<(), PlanError> {
-    let largest = domains.iter().map(|domain| domain.pus.len()).max().unwrap_or(0);
+    let mut order = draft.choosing_order();
+    let mut settled = domains.clone();
+    let tried = settle_in(&order, draft, kind, (&mut settled, counts));
+    if tried.is_err() {
+        order.sort_by_key(|place| Reverse(counts.get(*place)));
+        settled.clone_from(domains);
+        settle_in(&order, draft, kind, (&mut settled, counts)).or(tried)?;
+    }
+    *domains = settled;
+    Ok(())
+}
+
+fn settle_in(
+    order: &[usize],
+    draft: &Draft<'_>,
+    kind: &Kind,
+    (domains, counts): (&mut [Domain], &[usize]),
+) -> Result<(), PlanError> {
     // The domains that no vnode has yet, best first.
-    let mut fresh: BTreeSet<(bool, usize)> =
-        (0..).zip(&*domains).map(|(index, domain)| (domain.with_host, index)).collect();
-    for place in draft.choosing_order() {
+    let at = |domain: &Domain, index| (domain.part(), domain.with_host, index);
+    let mut fresh: BTreeSet<(u32, bool, usize)> =
+        (0..).zip(&*domains).map(|(index, domain)| at(domain, index)).collect();
+    for &place in order {
         let vcpus = counts.get(place).copied().unwrap_or(0);
         let asked = draft.vnode(place);
         let nodes = nodes_of(draft.ground.topology, asked);
         let of_all = || {
-            let fits = domains.iter().enumerate().filter(|(_, domain)| domain.pus.len() >= vcpus);
-            let best =
-                fits.min_by_key(|(index, domain)| rank(domain, (asked, vcpus), &nodes, *index));
+            let fits = domains.iter().enumerate().filter(|(_, domain)| domain.left() >= vcpus);
+            let best = fits.min_by_key(|(index, domain)| rank(domain, asked, &nodes, *index));
             best.map(|(index, _)| index)
         };
         // Nothing ranks before one that is empty, where it is asked for, and has the memory.
@@ -140,14 +176,15 @@ fn settle(
                 domain.pus.len() >= vcpus && !is_far(domain, &nodes) && !lacks(domain, asked)
             })
         };
-        let empty = fresh.iter().map(|(_, index)| *index).find(|index| suits(*index));
+        let empty = fresh.iter().map(|(_, _, index)| *index).find(|index| suits(*index));
+        let left = domains.iter().map(Domain::left).max().unwrap_or(0);
         let Some((index, domain)) =
             empty.or_else(of_all).and_then(|index| Some((index, domains.get_mut(index)?)))
         else {
-            let why = format!("no {} is larger", kind.noun);
-            return Err(draft.no_room(place, vcpus, (largest, why)));
+            let why = format!("no {} has more PUs left", kind.noun);
+            return Err(draft.no_room(place, vcpus, (left, why)));
         };
-        fresh.remove(&(domain.with_host, index));
+        fresh.remove(&at(domain, index));
         domain.vnodes.push((place, vcpus));
         domain.vcpus += vcpus;
         if let (Some(left), Some(MemoryRequest { bytes, .. })) = (&mut domain.memory, asked.memory)
@@ -208,7 +245,7 @@ fn counts(
     if vnodes == 1 {
         return draft.counts(limits);
     }
-    // Several may oversubscribe a domain, but none may be larger than it is.
+    // None may be larger than a domain; that all find room is seen when they settle.
     let asked = |vnode: &VnodeRequest| match &vnode.work {
         Work::Vm(vm) => match vm.vcpus {
             pinfold_model::VcpuCount::Auto => Some(part.max(1)),
@@ -242,23 +279,18 @@ fn lacks(domain: &Domain, asked: &VnodeRequest) -> bool {
 }
 
 /// What makes one domain better than another for a vnode: false and small first.
-fn rank(
-    domain: &Domain,
-    (asked, vcpus): (&VnodeRequest, usize),
-    nodes: &[NodeId],
-    index: usize,
-) -> impl Ord + use<> {
+fn rank(domain: &Domain, asked: &VnodeRequest, nodes: &[NodeId], index: usize) -> impl Ord + use<> {
     let (far, lacks) = (is_far(domain, nodes), lacks(domain, asked));
     let load = domain.vcpus * 4096 / domain.pus.len().max(1);
     let shared = !domain.vnodes.is_empty();
-    let full = domain.vcpus + vcpus > domain.pus.len();
-    (far, lacks, shared, full, load, domain.with_host, index)
+    (far, lacks, shared, domain.part(), load, domain.with_host, index)
 }
 
 fn write(
     draft: &mut Draft<'_>,
     kind: &Kind,
     (domains, homes): (&[Domain], &[Home]),
+    (host, taken): (&HostShare, &CpuSet),
 ) -> Result<(), PlanError> {
     let mut carried: Vec<CpuSet> = domains.iter().map(|_| CpuSet::new()).collect();
     for home in homes {
@@ -291,16 +323,39 @@ fn write(
             let place = draft.ground.place(pin);
             enclave.vcpu(CpuSet::single(pin), format!("PU {pin} ({place}): {why}"));
         }
-        let all = domain.pus.clone();
-        let rest = all.difference(carried);
-        let (pus, how) = match rest.is_empty() {
-            false => (rest, "which carry no vCPU"),
-            true => (all, "with the vCPUs, because none is left without one"),
-        };
-        enclave.emulator(&pus, || {
-            format!("the emulator stays in {} too, on {}, {how}", domain.name, pus_text(&pus))
-        });
+        let outside = draft.ground.home(host, &home.pins, taken);
+        let weakest = draft.ground.weakest_part();
+        emulator(&mut enclave, (domain, &home.pins, carried), (&outside, weakest));
         draft.close(enclave, GuestSmt::Mirror)?;
     }
     Ok(())
+}
+
+/// The emulator stays in the domain of its machine, on the weakest cores that carry no vCPU;
+/// outside only where the machine has a weaker part that the domain has not.
+fn emulator(
+    enclave: &mut Enclave<'_>,
+    (domain, pins, carried): (&Domain, &[PuId], &CpuSet),
+    (outside, weakest): (&home::Home, Option<u32>),
+) {
+    let rest = domain.pus.difference(carried);
+    let part = |pu: PuId| domain.cores.iter().find(|spot| spot.pus.contains(&pu)).map(|s| s.part);
+    let used = pins.iter().filter_map(|pu| part(*pu)).max();
+    let weak: CpuSet = rest.iter().filter(|pu| part(*pu) > used).collect();
+    let has_weaker = outside.kind == HomeKind::Weak && used < weakest;
+    if weak.is_empty() && has_weaker {
+        enclave.emulator(&outside.pus, || {
+            format!("the emulator runs on {} {}", pus_text(&outside.pus), outside.what)
+        });
+        return;
+    }
+    let all = domain.pus.clone();
+    let (pus, how) = match (weak.is_empty(), rest.is_empty()) {
+        (false, _) => (weak, "which carry no vCPU and are weaker"),
+        (true, false) => (rest, "which carry no vCPU"),
+        (true, true) => (all, "with the vCPUs, because none is left without one"),
+    };
+    enclave.emulator(&pus, || {
+        format!("the emulator stays in {} too, on {}, {how}", domain.name, pus_text(&pus))
+    });
 }

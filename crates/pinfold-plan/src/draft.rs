@@ -370,6 +370,8 @@ impl<'a> Draft<'a> {
     /// # Errors
     /// [`PlanError::Memory`] if a vnode's memory is not on the nodes of its PUs.
     pub fn isolating(mut self, reserve: Reserve) -> Result<Plan, PlanError> {
+        let boot = self.boot_pu(&reserve.exclusive);
+        self.findings.extend(boot);
         if self.request.isolation != IsolationScope::None || reserve.exclusive.is_empty() {
             return self.finish(reserve);
         }
@@ -389,6 +391,26 @@ impl<'a> Draft<'a> {
         );
         let reason = "the isolation scope is none, so the host's tasks keep all PUs".to_owned();
         self.finish(Reserve { exclusive: CpuSet::new(), reason })
+    }
+
+    /// The kernel's own work on the PU on which it boots, where that is a virtual machine's.
+    fn boot_pu(&self, exclusive: &CpuSet) -> Option<Finding> {
+        let online = self.ground.topology.online();
+        let boot = online.first().filter(|pu| self.ground.hostable.contains(*pu))?;
+        let threads = self.vnodes.iter().flatten().flat_map(|vnode| &vnode.threads);
+        let runs = |thread: &&ThreadPlan| matches!(thread.role, Role::Vcpu(_) | Role::Task);
+        let carries = threads.filter(runs).any(|thread| thread.pus.contains(boot));
+        (carries && exclusive.contains(boot)).then(|| {
+            let core = self.ground.siblings(boot).union(&CpuSet::single(boot));
+            Finding::note(
+                "boot PU",
+                format!(
+                    "the kernel boots on PU {boot} and binds some of its own work there, which this \
+                     plan gives to a vCPU or task"
+                ),
+            )
+            .with_hint(format!("`--host-pus {core}` keeps it for the host"))
+        })
     }
 
     fn finish(mut self, reserve: Reserve) -> Result<Plan, PlanError> {

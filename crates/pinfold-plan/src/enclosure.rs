@@ -1,7 +1,7 @@
 //! Cores of its own for each vnode: what the strategies share that never let two vnodes
 //! have the same core.
 
-use pinfold_model::{CpuSet, PuId};
+use pinfold_model::{CpuSet, PuId, VcpuCount, VnodeRequest, Work};
 
 use crate::PlanError;
 use crate::demand::nodes_of;
@@ -86,4 +86,22 @@ pub(crate) fn enclose<'g>(
     }
     let vnodes = vnodes.into_iter().flatten().collect();
     Ok(Enclosures { vnodes, all, choice: used < candidates.len() })
+}
+
+/// The host's core: of the weakest part of the machine, unless the largest vnode then fits no one
+/// part although it does with the host on the core on which the kernel boots.
+pub(crate) fn host_beside(draft: &Draft<'_>, count: Count) -> HostShare {
+    let ground = draft.ground;
+    let (weak, boot) = (ground.host(), ground.boot_host());
+    let size = |vnode: &VnodeRequest| match &vnode.work {
+        Work::Vm(vm) => match vm.vcpus {
+            VcpuCount::Auto => None,
+            VcpuCount::Exactly(vcpus) => Some(vcpus as usize),
+        },
+        Work::Processes { cores, .. } => Some(*cores as usize),
+    };
+    let largest = draft.request.vnodes.iter().filter_map(size).max().unwrap_or(0);
+    let fits =
+        |host: &HostShare| Pool::new(&ground.without(host), count, None).fits_a_part(largest);
+    if weak.core != boot.core && !fits(&weak) && fits(&boot) { boot } else { weak }
 }

@@ -11,6 +11,7 @@ use pinfold_model::{
 
 use crate::draft::{counted, pus_text, verb};
 use crate::ground::Index;
+use crate::parts::mib;
 use crate::spread::Spread;
 
 const WIDTH: usize = 100;
@@ -168,7 +169,12 @@ fn gives((plan, vnode): (&Plan, &VnodePlan), topology: &Topology, spread: &Sprea
         ));
     }
     if spread.pus.len() > 1 && spread.l3s.len() == 1 {
-        lines.push("all vCPUs share one L3".to_owned());
+        let l3 = topology.l3.iter().find(|domain| spread.l3s.contains(&domain.id));
+        let sized = l3.filter(|domain| domain.size_bytes > 0);
+        let which = sized.map_or_else(String::new, |domain| {
+            format!(" (L3 {}, {})", domain.id, mib(domain.size_bytes))
+        });
+        lines.push(format!("all vCPUs share one L3{which}"));
     }
     let whole = |core: &&Core| core.pus.is_subset(&spread.pus) && core.pus.len() > 1;
     let mirrored = on(topology, spread).filter(whole).count();

@@ -12,6 +12,8 @@ use pinfold_model::{
 };
 
 use crate::PlanError;
+use crate::draft::pus_text;
+use crate::parts::{Parts, mib};
 
 /// One core, as far as the plan may use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +29,12 @@ pub(crate) struct Spot {
     pub package: PackageId,
     /// True if all its usable PUs are isolated.
     pub isolated: bool,
+    /// The part of the machine that it belongs to, from the preferred one, 0; see [`crate::parts`].
+    pub part: u32,
+    /// Its speed where fast cores are asked for; else 0.
+    pub speed: u64,
+    /// True for the core on which the kernel boots, where the host's tasks are elsewhere.
+    pub boots: bool,
 }
 
 impl Spot {
@@ -83,6 +91,7 @@ pub(crate) struct Ground<'a> {
     pub cores: Vec<Spot>,
     /// PUs that the request avoids although they are not there to be used.
     pub avoided_in_vain: CpuSet,
+    pub parts: Parts<'a>,
     index: Index<'a>,
     /// Place among `cores` by core; `usize::MAX` for those that are not usable.
     spots: Vec<usize>,
@@ -106,12 +115,27 @@ impl<'a> Ground<'a> {
             return Err(PlanError::NoHousekeeping { usable: allowed });
         }
         let index = Index::of(topology);
+        let parts = Parts::of(topology);
+        let mut all = spots(topology, &allowed);
+        parts.number(&mut all, request.prefer);
         let free = match &request.free {
             None => CpuSet::new(),
-            Some(wish) => free(&index, (&allowed, &hostable), wish)?,
+            Some(wish) => free((&index, &all), (&allowed, &hostable), wish)?,
         };
         let usable = allowed.difference(&free);
-        let cores = spots(topology, &usable);
+        let kept = |mut spot: Spot| {
+            spot.pus.retain(|pu| usable.contains(*pu));
+            (!spot.pus.is_empty()).then(|| Spot {
+                isolated: spot.pus.iter().all(|pu| topology.isolated.contains(*pu)),
+                ..spot
+            })
+        };
+        let mut cores: Vec<Spot> = all.into_iter().filter_map(kept).collect();
+        let boot = online.first();
+        if cores.iter().any(|spot| Some(spot.part) != cores.first().map(|first| first.part)) {
+            let boots = |spot: &&mut Spot| boot.is_some_and(|boot| spot.pus.contains(&boot));
+            cores.iter_mut().filter(boots).for_each(|spot| spot.boots = true);
+        }
         let mut places = vec![usize::MAX; topology.cores.len()];
         for (place, spot) in cores.iter().enumerate() {
             if let Some(entry) = places.get_mut(spot.core.index()) {
@@ -119,7 +143,17 @@ impl<'a> Ground<'a> {
             }
         }
         let avoided_in_vain = request.avoid.difference(&online);
-        Ok(Self { topology, usable, hostable, free, cores, avoided_in_vain, index, spots: places })
+        Ok(Self {
+            topology,
+            usable,
+            hostable,
+            free,
+            cores,
+            avoided_in_vain,
+            parts,
+            index,
+            spots: places,
+        })
     }
 
     /// The usable PUs in hwloc's order.
@@ -148,17 +182,32 @@ impl<'a> Ground<'a> {
         self.index.siblings(os)
     }
 
-    /// The core that the host keeps: that of the lowest-numbered PU that may carry the
-    /// host's tasks. Linux boots on PU 0, cannot move everything off it, and sends
-    /// interrupts there by default; so it is the worst PU for a vCPU and the best for the host.
+    /// The core that the host keeps.
     ///
-    /// On a hybrid machine that is mostly a fast core, which the host then costs the vCPUs.
-    /// An efficiency core instead would not free it: the boot PU's own work stays, and would
-    /// hit a vCPU there. The efficiency cores go to the host as well, as long as no vCPU
-    /// needs them.
-    ///
-    /// PUs that the request keeps free are the host's before any other.
+    /// Where the machine has parts of unequal value that is a core of the weakest: the kernel
+    /// boots on PU 0 and some of its work stays there, but that is little beside what the host's
+    /// tasks do. Otherwise it is [`Self::boot_host`]. PUs that the request keeps free are the
+    /// host's before any other.
     pub fn host(&self) -> HostShare {
+        let boot = self.boot_host();
+        let Some(weakest) = self.weakest_part().filter(|_| self.free.is_empty()) else {
+            return boot;
+        };
+        let within = |spot: &&Spot| spot.part == weakest && self.hostable_of(spot).is_some();
+        let of_boot = boot.pus.first().and_then(|pu| self.spot_of(pu)).filter(|s| within(s));
+        let Some(spot) = of_boot.or_else(|| self.cores.iter().find(within)) else { return boot };
+        if boot.core == Some(spot.core) {
+            return boot;
+        }
+        let name = self.part_name(weakest..=weakest);
+        let why = format!("it is one of {name}, which the virtual machines need least");
+        self.share(self.hostable_of(spot), why)
+    }
+
+    /// The core of the lowest-numbered PU that may carry the host's tasks. Linux boots on PU 0,
+    /// cannot move everything off it, and sends interrupts there by default; so among equal cores
+    /// it is the worst for a vCPU and the best for the host.
+    pub fn boot_host(&self) -> HostShare {
         let first = if self.free.is_empty() { self.hostable.first() } else { self.free.first() };
         let boot = first == self.topology.online().first();
         let why = match first {
@@ -170,6 +219,23 @@ impl<'a> Ground<'a> {
             None => String::new(),
         };
         self.share(first, why)
+    }
+
+    /// The weakest part that can carry the host's tasks, if the machine has several.
+    pub fn weakest_part(&self) -> Option<u32> {
+        let hosts = self.cores.iter().filter(|spot| self.hostable_of(spot).is_some());
+        let last = hosts.map(|spot| spot.part).max()?;
+        self.cores.iter().any(|spot| spot.part < last).then_some(last)
+    }
+
+    /// The first PU of a core that may carry the host's tasks.
+    fn hostable_of(&self, spot: &Spot) -> Option<PuId> {
+        spot.pus.iter().copied().find(|pu| self.hostable.contains(*pu))
+    }
+
+    /// What the cores of some parts are.
+    pub fn part_name(&self, parts: std::ops::RangeInclusive<u32>) -> String {
+        self.parts.name(self.cores.iter().filter(|spot| parts.contains(&spot.part)))
     }
 
     /// The core that the host keeps where its tasks are to be away from the first package:
@@ -210,6 +276,7 @@ impl<'a> Ground<'a> {
             node: at.and_then(|pu| pu.node),
             package: at.map(|pu| pu.package),
             pus,
+            asked: !self.free.is_empty(),
             why,
         }
     }
@@ -227,15 +294,9 @@ impl<'a> Ground<'a> {
     /// Why the host has what it has when `exclusive` is kept from it.
     pub fn host_reason(&self, host: &HostShare, exclusive: &CpuSet) -> String {
         let left = self.hostable.difference(exclusive).difference(&host.pus);
-        let mut reason = format!("the host keeps core {}, because {}", host.name(), host.why);
+        let mut reason = format!("the host keeps {}, because {}", host.name(), host.why);
         if !left.is_empty() {
             reason.push_str(&format!(", and {left}, which no role of the plan needs"));
-        }
-        if self.cores.iter().any(|spot| spot.kind != CoreKind::Uniform) {
-            reason.push_str(
-                "; the kinds of cores do not change that: what the kernel binds to the PU on which \
-                 it boots cannot be sent to a slower core",
-            );
         }
         reason
     }
@@ -257,6 +318,10 @@ impl<'a> Ground<'a> {
         }
         if let Some(l3) = pu.l3 {
             place.push_str(&format!(", L3 {l3}"));
+            let domain = self.topology.l3.iter().find(|domain| domain.id == l3);
+            if let Some(domain) = domain.filter(|_| self.parts.sizes_differ()) {
+                place.push_str(&format!(", {}", mib(domain.size_bytes)));
+            }
         }
         if let Some(node) = pu.node {
             place.push_str(&format!(", node {node}"));
@@ -281,21 +346,32 @@ pub(crate) struct HostShare {
     /// The PUs that are the host's: of that core, or all that the request keeps free; never
     /// empty on a [`Ground`].
     pub pus: CpuSet,
+    /// True if the request names or counts its PUs.
+    pub asked: bool,
     /// Why this core.
     pub why: String,
 }
 
 impl HostShare {
-    /// The core's number for texts.
+    /// For texts: `core 0`, or `the PUs 0-3` where the request names or counts them.
     pub fn name(&self) -> String {
-        self.core.map_or_else(|| "of the host".to_owned(), |core| core.to_string())
+        match (self.core, self.asked) {
+            (Some(core), false) => format!("core {core}"),
+            (Some(_) | None, _) => pus_text(&self.pus),
+        }
+    }
+
+    /// The same with its verb: `core 0 stays`, `the PUs 0-3 stay`.
+    pub fn with_verb(&self, of_one: &str, of_many: &str) -> String {
+        let many = (self.asked || self.core.is_none()) && self.pus.len() > 1;
+        format!("{} {}", self.name(), if many { of_many } else { of_one })
     }
 }
 
 /// The PUs that stay free: those that are named, or whole cores near the one that the host
 /// keeps anyway, until there are enough.
 fn free(
-    index: &Index<'_>,
+    (index, spots): (&Index<'_>, &[Spot]),
     (allowed, hostable): (&CpuSet, &CpuSet),
     wish: &Free,
 ) -> Result<CpuSet, PlanError> {
@@ -328,7 +404,7 @@ fn free(
         Free::Pus(_) | Free::These(_) => format!("{count} PUs"),
     };
     let mut free = CpuSet::new();
-    for core in cores_near_the_host(index, hostable) {
+    for core in cores_near_the_host((index, spots), hostable) {
         if free.len() >= count {
             break;
         }
@@ -349,9 +425,14 @@ fn free(
     Ok(free)
 }
 
-/// The parts of the cores that the host's tasks may use, nearest to the host's core first.
-fn cores_near_the_host(index: &Index<'_>, hostable: &CpuSet) -> Vec<CpuSet> {
-    let Some(host) = hostable.first().and_then(|pu| index.pu(pu)) else {
+/// The parts of the cores that the host's tasks may use: of the weakest part of the machine first,
+/// within it nearest to the first core of it, or to the one on which the kernel boots.
+fn cores_near_the_host((index, spots): (&Index<'_>, &[Spot]), hostable: &CpuSet) -> Vec<CpuSet> {
+    let parts: BTreeMap<CoreId, u32> = spots.iter().map(|spot| (spot.core, spot.part)).collect();
+    let part = |pu: &Pu| parts.get(&pu.core).copied().unwrap_or(0);
+    let pus: Vec<&Pu> = hostable.iter().filter_map(|pu| index.pu(pu)).collect();
+    let Some(weakest) = pus.iter().map(|pu| part(pu)).max() else { return Vec::new() };
+    let Some(host) = pus.iter().copied().find(|pu| part(pu) == weakest) else {
         return Vec::new();
     };
     let mut cores: Vec<_> = index
@@ -362,7 +443,8 @@ fn cores_near_the_host(index: &Index<'_>, hostable: &CpuSet) -> Vec<CpuSet> {
             let pus = core.pus.intersection(hostable);
             let at = index.pu(pus.first()?)?;
             let away = (at.package != host.package, at.node != host.node, at.l3 != host.l3);
-            Some(((at.core != host.core, away, at.logical), pus))
+            let weak = std::cmp::Reverse(part(at));
+            Some(((weak, at.core != host.core, away, at.logical), pus))
         })
         .collect();
     cores.sort_by_key(|(key, _)| *key);
@@ -400,6 +482,9 @@ fn spots(topology: &Topology, usable: &CpuSet) -> Vec<Spot> {
                 node: pu.node,
                 package: pu.package,
                 isolated,
+                part: 0,
+                speed: 0,
+                boots: false,
             });
         }
     }

@@ -49,6 +49,8 @@ pub(crate) fn along(draft: &mut Draft<'_>, line: &Line<'_>) -> Result<(), PlanEr
         if let (Some(rank), true) = (line.sorted, vcpus <= order.len()) {
             pins.sort_by_key(|(_, pin)| rank.get(pin));
         }
+        let own: Vec<PuId> = pins.iter().map(|(_, pin)| *pin).collect();
+        let around = ground.around(&own);
         let mut enclave = draft.open(place);
         for (vcpu, (slot, pin)) in pins.into_iter().enumerate() {
             let reason = match slot.checked_sub(order.len()) {
@@ -70,10 +72,11 @@ pub(crate) fn along(draft: &mut Draft<'_>, line: &Line<'_>) -> Result<(), PlanEr
         }
         match &line.emulator {
             Some((pus, why)) => enclave.emulator(pus, || why.clone()),
-            None => enclave.emulator(&ground.usable, || {
+            None => enclave.emulator(&around, || {
+                let near = if around == ground.usable { "" } else { ", the vCPUs' nodes" };
                 format!(
-                    "the emulator floats over {}: the source of this strategy pins vCPUs only",
-                    pus_text(&ground.usable)
+                    "the emulator floats over {}{near}: the source of this strategy pins vCPUs only",
+                    pus_text(&around)
                 )
             }),
         }

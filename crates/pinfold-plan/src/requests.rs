@@ -18,8 +18,8 @@ pub mod value;
 use std::collections::BTreeSet;
 
 use pinfold_model::{
-    CpuSet, Device, EmulatorWish, Free, IsolationScope, MemoryRequest, NodeId, Request, SmtWish,
-    Speed, VcpuCount, VmRequest, VnodeRequest,
+    CpuSet, Device, EmulatorWish, Free, IsolationScope, MemoryRequest, NodeId, Preference, Request,
+    SmtWish, Speed, VcpuCount, VmRequest, VnodeRequest,
 };
 use thiserror::Error;
 
@@ -62,7 +62,8 @@ impl From<Fault> for RequestError {
     }
 }
 
-const REQUEST: &[&str] = &["vm", "group", "host", "avoid", "isolate", "emulator", "interrupts"];
+const REQUEST: &[&str] =
+    &["vm", "group", "host", "avoid", "isolate", "emulator", "interrupts", "prefer"];
 const HOST: &[&str] = &["free", "pus"];
 const VNODE: &[&str] = &["name", "memory", "huge-pages", "devices", "priority", "policies"];
 const VM: &[&str] = &["vcpus", "iothreads", "vhosts", "smt"];
@@ -143,6 +144,14 @@ fn check_name(name: &str, at: usize) -> Result<(), Fault> {
         .with_hint("use letters, digits, `-`, `_` and `.`"))
 }
 
+/// Reads which cores are taken first: `cache`, `frequency`, `efficiency` or `none`.
+///
+/// # Errors
+/// [`RequestError`] if it is none of them.
+pub fn preference(text: &str) -> Result<Preference, RequestError> {
+    Ok(preferred(text, 0)?)
+}
+
 fn request(mut keys: Keys) -> Result<Request, Fault> {
     let mut vnodes: Vec<(usize, VnodeRequest)> = Vec::new();
     for table in keys.tables("vm")? {
@@ -178,6 +187,9 @@ fn request(mut keys: Keys) -> Result<Request, Fault> {
     }
     if let Some((text, at)) = keys.text("emulator")? {
         request.emulator = wish(&text, at)?;
+    }
+    if let Some((text, at)) = keys.text("prefer")? {
+        request.prefer = preferred(&text, at)?;
     }
     request.interrupts = devices(keys.texts("interrupts")?)?;
     if let Some(table) = keys.take("host") {
@@ -340,6 +352,14 @@ fn wish(text: &str, at: usize) -> Result<EmulatorWish, Fault> {
             ("apart", EmulatorWish::Apart),
         ],
     )
+}
+
+fn preferred(text: &str, at: usize) -> Result<Preference, Fault> {
+    let known =
+        [Preference::Cache, Preference::Frequency, Preference::Efficiency, Preference::None];
+    let names = known.map(|preference| preference.to_string());
+    let words: Vec<(&str, Preference)> = names.iter().map(String::as_str).zip(known).collect();
+    one_of("prefer", (text, at), &words)
 }
 
 /// The value of a word, or a fault with the words that there are and the one probably meant.

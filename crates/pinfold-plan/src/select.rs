@@ -1,7 +1,8 @@
 //! Choosing cores that lie near each other, for one vnode after the other.
 //!
-//! Cores are taken tier by tier: the fastest kind first, within it cores that are
-//! alike in SMT width, within them cores that the user isolated at boot. From the
+//! Cores of one [part](crate::parts) of the machine are taken if one has enough, the preferred
+//! such part; else of all, the preferred first. Within a part they are taken tier by tier: cores
+//! that are alike in SMT width, within them cores that the user isolated at boot. From the
 //! tier that is not needed whole, the cores come from the smallest domain that has
 //! enough of them: a shared L2, L3 within node and package, package within a node, node,
 //! L3, package, machine. Among domains of
@@ -16,7 +17,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use pinfold_model::{CoreKind, NodeId, PuId};
+use pinfold_model::{NodeId, PuId};
 
 use crate::ground::{HostShare, Spot};
 
@@ -53,9 +54,9 @@ pub(crate) struct Pool<'g> {
     tiers: Vec<Tier>,
 }
 
-/// Cores that are alike: of one kind, width and state of isolation.
+/// Cores that are alike: of one part, width and state of isolation.
 struct Tier {
-    kind: CoreKind,
+    part: u32,
     width: usize,
     /// Number of free cores.
     left: usize,
@@ -109,14 +110,14 @@ const PACKAGE: usize = 5;
 impl<'g> Pool<'g> {
     /// All of `cores` are free. `host` is what the host keeps, if the strategy keeps any.
     pub fn new(cores: &'g [Spot], count: Count, host: Option<&HostShare>) -> Self {
-        let mut kinds: BTreeMap<CoreKind, BTreeMap<usize, [Vec<usize>; 2]>> = BTreeMap::new();
+        let mut parts: BTreeMap<u32, BTreeMap<usize, [Vec<usize>; 2]>> = BTreeMap::new();
         for (place, spot) in cores.iter().enumerate() {
-            let widths = kinds.entry(spot.kind).or_default();
+            let widths = parts.entry(spot.part).or_default();
             let [isolated, others] = widths.entry(count.of(spot)).or_default();
             if spot.isolated { isolated.push(place) } else { others.push(place) }
         }
         let mut tiers = Vec::new();
-        for (kind, widths) in kinds {
+        for (part, widths) in parts {
             let mut widths: Vec<(usize, [Vec<usize>; 2])> = widths.into_iter().collect();
             // The width that carries most vCPUs first; the wider one of equals.
             widths.sort_by_key(|(width, [isolated, others])| {
@@ -124,7 +125,7 @@ impl<'g> Pool<'g> {
             });
             for (width, parts) in widths {
                 let filled = parts.iter().filter(|places| !places.is_empty());
-                tiers.extend(filled.map(|places| Tier::new(cores, (kind, width), places, host)));
+                tiers.extend(filled.map(|places| Tier::new(cores, (part, width), places, host)));
             }
         }
         Self { cores, count, tiers }
@@ -136,35 +137,40 @@ impl<'g> Pool<'g> {
     }
 
     /// How many vCPUs the cores carry that `auto` uses, and how many one such core carries:
-    /// cores of the fastest kind, and, where PUs are counted, of the SMT width that most have.
+    /// cores of the preferred part, and, where PUs are counted, of the SMT width that most have.
     pub fn auto(&self) -> (usize, usize) {
         let Some(first) = self.tiers.first() else { return (0, 1) };
-        let alike = |tier: &&Tier| (tier.kind, tier.width) == (first.kind, first.width);
+        let alike = |tier: &&Tier| (tier.part, tier.width) == (first.part, first.width);
         let all = self.tiers.iter().filter(alike).map(|tier| tier.left * tier.width).sum();
         (all, first.width)
     }
 
-    /// Takes cores for `need` vCPUs, near to each other and if possible on one of `nodes`.
-    /// `None`, and nothing is taken, if there are not enough.
+    /// Takes cores for `need` vCPUs, near to each other and if possible on one of `nodes`: of one
+    /// part if any has enough. `None`, and nothing is taken, if there are not enough.
     pub fn take(&mut self, need: usize, nodes: &[NodeId]) -> Option<Taken<'g>> {
-        (self.left() >= need).then(|| self.take_of(need, nodes, None))
+        let part = self.part_for(need);
+        (self.left() >= need).then(|| self.take_of(need, nodes, part))
     }
 
-    /// As [`Self::take`], of one kind if any kind has enough, the fastest such.
-    pub fn take_alike(&mut self, need: usize, nodes: &[NodeId]) -> Option<Taken<'g>> {
-        let mut left: BTreeMap<CoreKind, usize> = BTreeMap::new();
+    /// The preferred part among those that have room for `need` vCPUs.
+    fn part_for(&self, need: usize) -> Option<u32> {
+        let mut left: BTreeMap<u32, usize> = BTreeMap::new();
         for tier in &self.tiers {
-            *left.entry(tier.kind).or_default() += tier.left * tier.width;
+            *left.entry(tier.part).or_default() += tier.left * tier.width;
         }
-        let kind = left.into_iter().find(|(_, left)| *left >= need).map(|(kind, _)| kind);
-        (self.left() >= need).then(|| self.take_of(need, nodes, kind))
+        left.into_iter().find(|(_, left)| *left >= need).map(|(part, _)| part)
     }
 
-    /// Takes cores of a kind, or of all; there must be enough.
-    fn take_of(&mut self, need: usize, nodes: &[NodeId], kind: Option<CoreKind>) -> Taken<'g> {
+    /// True if one part has room for `need` vCPUs.
+    pub fn fits_a_part(&self, need: usize) -> bool {
+        self.part_for(need).is_some()
+    }
+
+    /// Takes cores of a part, or of all; there must be enough.
+    fn take_of(&mut self, need: usize, nodes: &[NodeId], part: Option<u32>) -> Taken<'g> {
         let mut chosen: Vec<usize> = Vec::new();
         let mut left = need;
-        for tier in self.tiers.iter_mut().filter(|tier| kind.is_none_or(|kind| tier.kind == kind)) {
+        for tier in self.tiers.iter_mut().filter(|tier| part.is_none_or(|part| tier.part == part)) {
             if left == 0 {
                 break;
             }
@@ -218,12 +224,12 @@ impl Near<'_> {
 impl Tier {
     fn new(
         cores: &[Spot],
-        (kind, width): (CoreKind, usize),
+        (part, width): (u32, usize),
         places: &[usize],
         host: Option<&HostShare>,
     ) -> Self {
         let mut tier =
-            Self { kind, width, left: places.len(), cells: Vec::new(), levels: Default::default() };
+            Self { part, width, left: places.len(), cells: Vec::new(), levels: Default::default() };
         let mut known: BTreeMap<(Key, Key), usize> = BTreeMap::new();
         let mut keys: [BTreeMap<Key, usize>; LEVELS.len()] = Default::default();
         for (place, spot) in places.iter().filter_map(|place| Some((*place, cores.get(*place)?))) {
@@ -254,7 +260,11 @@ impl Tier {
             tier.cells[cell].free.push(place);
         }
         for cell in &mut tier.cells {
-            cell.free.reverse();
+            // The fastest first, if that is asked; the core on which the kernel boots last.
+            let last = |place: &usize| {
+                cores.get(*place).map(|spot| (spot.boots, Reverse(spot.speed), *place))
+            };
+            cell.free.sort_by_key(|place| Reverse(last(place)));
         }
         tier
     }

@@ -119,7 +119,8 @@ fn every_strategy_on_every_host_is_what_was_read() {
 
 /// Who runs on a PU: `v0`, `a0` with several machines, `E` the emulator, `h` the host.
 fn cell(layout: &Plan, topology: &Topology, pu: PuId) -> String {
-    let pinned = |pus: &CpuSet| pus.contains(pu) && pus.len() < topology.online().len();
+    let floats = |pus: &CpuSet| topology.nodes.iter().any(|node| node.pus.is_subset(pus));
+    let pinned = |pus: &CpuSet| pus.contains(pu) && !floats(pus);
     let several = layout.vnodes.len() > 1;
     let mut names = Vec::new();
     for (vnode, thread) in layout.threads().filter(|(_, thread)| pinned(&thread.pus)) {
@@ -174,7 +175,7 @@ Written by `cargo xtask golden` from the planner itself; a test compares.
 
 Each picture is a machine: a block for each package, a column for each core, a row for each of its threads.
 The number is the PU as Linux counts; behind it who is pinned there: `v0` vCPU 0 (`a0`: vCPU 0 of machine *a*), `E` the emulator, `G` a process group, `I` an iothread, `h` the host's own tasks.
-A dot is a PU on which nobody is pinned; threads and tasks that may run anywhere are not drawn.
+A dot is a PU to which nothing is pinned; threads that may run on a whole NUMA node are not drawn.
 The desktop is an i7-4790K (4 cores of 2 threads) whose machine has as many vCPUs as the strategy chooses; the server has two E5-2670 (8 cores of 2 threads each) and two machines with 6 vCPUs.
 Isolation is asked for.
 ";

@@ -122,9 +122,13 @@ pub struct DoctorArgs {
 /// What can be asked of a placement; shared by plan, run, apply.
 #[derive(Debug, Args)]
 pub struct PlacementArgs {
-    /// Name of the strategy; `pinfold plan --list` shows them
+    /// Name of the strategy [default: auto]; `pinfold plan --list` shows them
     #[arg(long, short = 's', value_name = "NAME")]
     pub strategy: Option<String>,
+    /// Which cores are taken first where they are not alike: cache, frequency, efficiency, none
+    /// [default: a die with a stacked cache, else the fastest kind of cores]
+    #[arg(long, value_name = "WHAT")]
+    pub prefer: Option<String>,
     /// PUs (OS indexes) that nothing of the plan may use, such as 0-1,8
     #[arg(long, value_name = "PUS", default_value = "")]
     pub avoid: String,
@@ -137,7 +141,8 @@ pub struct PlacementArgs {
     /// PUs (OS indexes) for the host's own tasks, which stay free of the plan
     #[arg(long, value_name = "PUS", conflicts_with = "free")]
     pub host_pus: Option<String>,
-    /// Where `balanced` puts the emulator: usual, real-time, apart
+    /// Where `balanced` puts the emulator: usual (with the host's tasks), real-time (there, with
+    /// priority over them), apart (on PUs that the host's tasks do not get)
     #[arg(long, value_name = "WHERE", default_value = "usual")]
     pub emulator: String,
     /// Set a knob of the host too, such as thp=never or workqueues=housekeeping; may be repeated.
@@ -221,7 +226,7 @@ pub struct PlanArgs {
     /// Plan for what a request file (TOML) asks; docs/requests.md describes it
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "vcpus", "name", "iothreads", "vm", "group", "interrupts", "avoid", "isolate", "free",
-        "host_pus", "emulator",
+        "host_pus", "emulator", "prefer",
     ])]
     pub request: Option<String>,
     /// Plan for another machine: a capture, hwloc XML or a description

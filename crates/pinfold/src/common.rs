@@ -103,6 +103,9 @@ pub fn request(
         (None, None) => None,
     };
     request.emulator = asked("--emulator", requests::emulator_wish(&arguments.emulator))?;
+    if let Some(text) = &arguments.prefer {
+        request.prefer = asked("--prefer", requests::preference(text))?;
+    }
     Ok(request)
 }
 
@@ -127,9 +130,13 @@ pub fn read_request(path: &str, topology: &Topology) -> Result<Request, Failure>
     Ok(request)
 }
 
-/// The plan of a strategy.
-pub fn make_plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Plan, Failure> {
-    pinfold_plan::plan(strategy, topology, request)
+/// The plan of the strategy that is named, or of `auto`.
+pub fn make_plan(
+    strategy: Option<&str>,
+    topology: &Topology,
+    request: &Request,
+) -> Result<Plan, Failure> {
+    pinfold_plan::plan(strategy.unwrap_or("auto"), topology, request)
         .map_err(|error: PlanError| Failure::from_error(Exit::Input, &error, error.hint()))
 }
 
@@ -214,12 +221,6 @@ pub fn set_knobs(plan: &mut Plan, knobs: &[String], topology: &Topology) -> Resu
         }
         None => Ok(()),
     }
-}
-
-/// No strategy was named.
-pub fn no_strategy() -> Failure {
-    Failure::new(Exit::Input, "no strategy was named")
-        .with_hint("name one with --strategy; `pinfold plan --list` shows them")
 }
 
 /// Bytes on standard input, each a beat of the one who started this process; the channel closes

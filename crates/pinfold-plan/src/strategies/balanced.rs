@@ -8,12 +8,16 @@
 //! that is no multiple of the core's width leaves the rest of the last core idle and
 //! the guest without SMT, as a finding says: a refusal would make layouts of equal
 //! n_vcpu impossible to compare, and a topology with a core that is not there would
-//! be worse. `auto` gives all threads of the non-host cores of the fastest kind.
+//! be worse. `auto` gives all threads of the non-host cores of the preferred part.
+//!
+//! The emulator is with the host's tasks: on the host core, on the weaker part of a machine that
+//! has one, or, where the host core is on another node, on what is left of the vCPUs' node.
 //!
 //! Two options of the source: the emulator *real-time* on the whole host core, so that the host's
 //! tasks do not delay it, or *apart*, the host on one sibling of the host core and the emulator
-//! on the others. A real-time thread may not fill the host's last PUs: where the host has no PU
-//! besides its core, the first of that core stays the host's alone, and a finding says so.
+//! on the others; if the request says which or how many PUs are the host's, on a core besides.
+//! A real-time thread may not fill the host's last PUs: where the host has no PU besides its core,
+//! the first of that core stays the host's alone, and a finding says so.
 
 use pinfold_model::{CpuSet, EmulatorWish, Finding, Plan, PuId, Request, Topology};
 
@@ -21,9 +25,10 @@ use super::{Strategy, low_latency_rt};
 use crate::PlanError;
 use crate::check::faults;
 use crate::draft::{Draft, Enclave, Reserve, ground, pus_text, verb};
-use crate::enclosure::{Terms, enclose};
-use crate::ground::{Ground, HostShare};
+use crate::enclosure::{Terms, enclose, host_beside};
+use crate::ground::{Ground, HostShare, Spot};
 use crate::guest::GuestSmt;
+use crate::home::Home;
 use crate::select::Count;
 
 pub(super) const STRATEGY: Strategy = Strategy {
@@ -37,72 +42,108 @@ pub(super) const STRATEGY: Strategy = Strategy {
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let draft = Draft::new(STRATEGY.name, &ground, request)?;
-    let host = ground.host();
-    match request.emulator {
-        EmulatorWish::Usual => all_threads(draft, &host, &CpuSet::new(), &mut |enclave, _| {
-            enclave.emulator(&host.pus, || {
-                format!(
-                    "the emulator runs on {} of core {} with the host's tasks: every other thread \
-                     of the cores in use belongs to a vCPU",
-                    pus_text(&host.pus),
-                    host.name()
-                )
-            });
+    let host = host_beside(&draft, Count::Threads);
+    let mut cores = Cores { candidates: ground.without(&host), host: &host, also: String::new() };
+    match (request.emulator, ground.free.is_empty()) {
+        (EmulatorWish::Usual, _) => all_threads(draft, cores, &mut |enclave, pins, taken| {
+            with_host(enclave, &ground.home(&host, pins, taken));
+            Ok(CpuSet::new())
         }),
-        EmulatorWish::Apart => {
-            let own = emulators_own(&host, EmulatorWish::Apart)?;
-            all_threads(draft, &host, &own, &mut |enclave, _| {
+        // The request names or counts the host's PUs: the emulator needs a core besides.
+        (EmulatorWish::Apart, false) => {
+            let own = cores.take_last(&ground).ok_or_else(|| PlanError::EmulatorWish {
+                strategy: STRATEGY.name.to_owned(),
+                wish: request.emulator.to_string(),
+                why: format!("{} stay the host's alone, and no other core is left", host.pus),
+            })?;
+            all_threads(draft, cores, &mut |enclave, _, _| {
                 enclave.emulator(&own, || {
                     format!(
-                        "the emulator runs on {} of core {}, the host's tasks on the sibling",
+                        "the emulator runs on {}, a core of its own: {} are the host's alone",
                         pus_text(&own),
-                        host.name()
+                        host.pus
                     )
                 });
+                Ok(own.clone())
             })
         }
-        EmulatorWish::RealTime => real_time(&ground, request, &host),
+        (EmulatorWish::Apart, true) => all_threads(draft, cores, &mut |enclave, pins, taken| {
+            let home = ground.home(&host, pins, taken);
+            let own = emulators_own(&home.pus, EmulatorWish::Apart)?;
+            enclave.emulator(&own, || {
+                format!(
+                    "the emulator runs on {} {}, the host's tasks on {}",
+                    pus_text(&own),
+                    home.what,
+                    pus_text(&home.pus.difference(&own))
+                )
+            });
+            Ok(own)
+        }),
+        (EmulatorWish::RealTime, _) => real_time(&ground, request, &host),
     }
 }
 
-/// The emulator real-time on the whole host core, where the host has a PU besides; else on the
-/// siblings of the host core's first PU.
+fn with_host(enclave: &mut Enclave<'_>, home: &Home) {
+    enclave.emulator(&home.pus, || {
+        format!(
+            "the emulator runs on {} {} with the host's tasks: every other thread of the cores in \
+             use belongs to a vCPU",
+            pus_text(&home.pus),
+            home.what
+        )
+    });
+}
+
+/// The emulator real-time on all of the host's PUs near the vCPUs, where the host has another;
+/// else on all but the first of them.
 fn real_time(ground: &Ground<'_>, request: &Request, host: &HostShare) -> Result<Plan, PlanError> {
-    let on = |pus: &CpuSet, rest: &str| {
+    let mut all = CpuSet::new();
+    let mut on = |whole: bool| {
         let draft = Draft::new(STRATEGY.name, ground, request)?;
-        all_threads(draft, host, &CpuSet::new(), &mut |enclave, _| {
+        let cores = Cores { candidates: ground.without(host), host, also: String::new() };
+        all_threads(draft, cores, &mut |enclave, pins, taken| {
+            let home = ground.home(host, pins, taken);
+            all.add(&home.pus);
+            let (pus, rest) = match whole {
+                true => (home.pus.clone(), ""),
+                false => (
+                    emulators_own(&home.pus, EmulatorWish::RealTime)?,
+                    "; one more is the host's alone",
+                ),
+            };
             enclave.policies[1] = Some(low_latency_rt::POLICY);
-            enclave.emulator(pus, || {
+            enclave.emulator(&pus, || {
                 format!(
-                    "the emulator runs on {} of core {}, ahead of the host's tasks there{rest}",
-                    pus_text(pus),
-                    host.name()
+                    "the emulator runs on {} {}, ahead of the host's tasks there{rest}",
+                    pus_text(&pus),
+                    home.what
                 )
             });
+            Ok(CpuSet::new())
         })
     };
-    let whole = on(&host.pus, "")?;
+    let whole = on(true)?;
     if faults(&whole).is_empty() {
         return Ok(whole);
     }
-    let own = emulators_own(host, EmulatorWish::RealTime)?;
-    let mut plan = on(&own, "; its sibling is the host's alone")?;
+    let mut plan = on(false)?;
+    let first = all.first().map_or_else(String::new, |pu| pu.to_string());
     plan.findings.push(Finding::note(
         "emulator",
         format!(
-            "the source has the emulator real-time on all of {}; here the host has no other PU, and \
-             a real-time thread must not be able to lock it out, so PU {} stays the host's alone",
-            host.pus,
-            host.pus.difference(&own)
+            "the source has the emulator real-time on all of {all}; here the host has no other PU, \
+             and a real-time thread must not be able to lock it out, so PU {first} stays the host's \
+             alone"
         ),
     )
     .with_hint("to have all of it, keep another core free for the host, such as with --free"));
     Ok(plan)
 }
 
-/// The host core's PUs without the first, which stays the host's alone.
-fn emulators_own(host: &HostShare, wish: EmulatorWish) -> Result<CpuSet, PlanError> {
-    let mut own = host.pus.clone();
+/// The host's PUs without the first, which stays the host's alone.
+fn emulators_own(hosts: &CpuSet, wish: EmulatorWish) -> Result<CpuSet, PlanError> {
+    let mut own = hosts.clone();
     if let Some(first) = own.first() {
         own.remove(first);
     }
@@ -112,26 +153,50 @@ fn emulators_own(host: &HostShare, wish: EmulatorWish) -> Result<CpuSet, PlanErr
             wish: wish.to_string(),
             why: format!(
                 "the host has only {}, and one PU must stay the host's alone",
-                pus_text(&host.pus)
+                pus_text(hosts)
             ),
         });
     }
     Ok(own)
 }
 
-/// A plan with vCPUs on all threads of the cores that are not the host's; `emulator` places
-/// each machine's emulator, given the PUs of its vCPUs. Of the host's PUs other tasks are
-/// kept off `kept`.
+/// What a plan with vCPUs on all threads may use.
+pub(super) struct Cores<'h> {
+    pub candidates: Vec<Spot>,
+    pub host: &'h HostShare,
+    /// What else is taken, for a refusal: `, and core 7 with the emulator`.
+    pub also: String,
+}
+
+impl Cores<'_> {
+    /// Takes the last core of the weakest part away: the emulator's own.
+    fn take_last(&mut self, ground: &Ground<'_>) -> Option<CpuSet> {
+        let hosts = |spot: &Spot| spot.pus.iter().all(|pu| ground.hostable.contains(*pu));
+        let can = (0..).zip(&self.candidates).filter(|(_, spot)| hosts(spot));
+        let (place, _) = can.max_by_key(|(place, spot)| (spot.part, *place))?;
+        let spot = self.candidates.remove(place);
+        self.also = format!(", core {} with the emulator", spot.core);
+        Some(spot.set())
+    }
+}
+
+/// Places a machine's emulator, given the PUs of its vCPUs and those of all cores that carry
+/// any; gives what of the others is kept from the host's tasks.
+pub(super) type PlaceEmulator<'p> =
+    dyn FnMut(&mut Enclave<'_>, &[PuId], &CpuSet) -> Result<CpuSet, PlanError> + 'p;
+
+/// A plan with vCPUs on all threads of the cores that are not the host's.
 pub(super) fn all_threads(
     mut draft: Draft<'_>,
-    host: &HostShare,
-    kept: &CpuSet,
-    emulator: &mut dyn FnMut(&mut Enclave<'_>, &CpuSet),
+    cores: Cores<'_>,
+    emulator: &mut PlaceEmulator<'_>,
 ) -> Result<Plan, PlanError> {
     let ground = draft.ground;
-    let candidates = ground.without(host);
-    let why =
-        format!("each vCPU needs a PU of its own, and core {} stays with the host", host.name());
+    let Cores { candidates, host, also } = cores;
+    let why = format!(
+        "each vCPU needs a PU of its own, and {} with the host{also}",
+        host.with_verb("stays", "stay")
+    );
     let enclosures = enclose(
         &draft,
         &candidates,
@@ -139,6 +204,7 @@ pub(super) fn all_threads(
     )?;
     let mut wide = false;
     let mut rest = CpuSet::new();
+    let mut exclusive = enclosures.all.clone();
     for (place, enclosure) in enclosures.vnodes.iter().enumerate() {
         let carried: CpuSet = enclosure.pins.iter().copied().collect();
         let mut enclave = draft.open(place);
@@ -146,7 +212,7 @@ pub(super) fn all_threads(
             let reason = vcpu_reason(ground, &carried, pin, enclosures.choice);
             enclave.vcpu(CpuSet::single(pin), reason);
         }
-        emulator(&mut enclave, &carried);
+        exclusive.add(&emulator(&mut enclave, &enclosure.pins, &enclosures.all)?);
         wide |= enclosure.cores.iter().any(|spot| spot.pus.len() > 1);
         rest.add(&enclosure.rest);
         draft.close(enclave, GuestSmt::Mirror)?;
@@ -159,7 +225,6 @@ pub(super) fn all_threads(
         ));
     }
     draft.all_findings(idle(&rest));
-    let exclusive = enclosures.all.union(kept);
     let reason = ground.host_reason(host, &exclusive);
     draft.isolating(Reserve { exclusive, reason })
 }

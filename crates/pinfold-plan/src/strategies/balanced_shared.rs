@@ -6,9 +6,12 @@
 
 use pinfold_model::{CpuSet, Plan, Request, Topology};
 
-use super::{Strategy, balanced};
+use super::Strategy;
+use super::balanced::{self, Cores};
 use crate::PlanError;
 use crate::draft::{Draft, ground, pus_text};
+use crate::enclosure::host_beside;
+use crate::select::Count;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "balanced-shared",
@@ -21,12 +24,16 @@ pub(super) const STRATEGY: Strategy = Strategy {
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let draft = Draft::new(STRATEGY.name, &ground, request)?;
-    balanced::all_threads(draft, &ground.host(), &CpuSet::new(), &mut |enclave, own| {
-        enclave.emulator(own, || {
+    let host = host_beside(&draft, Count::Threads);
+    let cores = Cores { candidates: ground.without(&host), host: &host, also: String::new() };
+    balanced::all_threads(draft, cores, &mut |enclave, pins, _| {
+        let own: CpuSet = pins.iter().copied().collect();
+        enclave.emulator(&own, || {
             format!(
                 "the emulator shares {} with its machine's vCPUs, and leaves the host's core alone",
-                pus_text(own)
+                pus_text(&own)
             )
         });
+        Ok(CpuSet::new())
     })
 }

@@ -28,19 +28,22 @@ pub(super) const STRATEGY: Strategy = Strategy {
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
-    let host = ground.host();
+    let host = ground.boot_host();
     let order: Vec<PuId> =
         ground.without(&host).iter().flat_map(|spot| spot.pus.iter().copied()).collect();
     if order.is_empty() {
         return Err(PlanError::TooFewPus {
             strategy: STRATEGY.name.to_owned(),
             usable: ground.usable.clone(),
-            why: format!("core {} stays with the host, and there is no other", host.name()),
+            why: format!(
+                "{} with the host, and there is no other core",
+                host.with_verb("stays", "stay")
+            ),
             nearest: None,
         });
     }
     let emulator = format!(
-        "the emulator runs on {} of the host's core {}: the kernel starts every task there and \
+        "the emulator runs on {} of the host's {}: the kernel starts every task there and \
          moves none to an isolated PU",
         pus_text(&host.pus),
         host.name()

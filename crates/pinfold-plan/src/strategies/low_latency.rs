@@ -5,17 +5,20 @@
 //! its core's caches and execution units to itself but for the emulator, which works
 //! mostly while the vCPU waits for it. No vCPU is ever on the host core.
 //!
-//! Without SMT there are no siblings: the emulator falls back to the host core.
-//! `auto` gives one vCPU per core of the fastest kind, less the host core.
+//! Where a weaker part of the machine is left (efficiency cores, the die with the smaller cache),
+//! the emulator runs there with the host's tasks and the siblings stay idle. Without SMT there are
+//! no siblings: the emulator falls back to the host core, or to the vCPUs' node.
+//! `auto` gives one vCPU per core of the preferred part, less the host core.
 
 use pinfold_model::{CpuSet, Finding, Plan, Policy, Request, Topology};
 
 use super::Strategy;
 use crate::PlanError;
 use crate::draft::{Draft, Enclave, counted, ground, pus_text};
-use crate::enclosure::{Enclosure, Terms, enclose};
+use crate::enclosure::{Enclosure, Terms, enclose, host_beside};
 use crate::ground::{Ground, HostShare, Spot};
 use crate::guest::GuestSmt;
+use crate::home::{Home, HomeKind};
 use crate::select::Count;
 
 pub(super) const STRATEGY: Strategy = Strategy {
@@ -29,7 +32,8 @@ pub(super) const STRATEGY: Strategy = Strategy {
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let draft = Draft::new(STRATEGY.name, &ground, request)?;
-    one_per_core(draft, &ground.host(), None)
+    let host = host_beside(&draft, Count::Cores);
+    one_per_core(draft, &host, None)
 }
 
 /// A plan with each vCPU alone on a core, the host away from all of them; threads of virtual
@@ -41,95 +45,111 @@ pub(super) fn one_per_core(
 ) -> Result<Plan, PlanError> {
     let ground = draft.ground;
     let candidates = ground.without(host);
-    let why =
-        format!("each vCPU needs a core of its own, and core {} stays with the host", host.name());
+    let why = format!(
+        "each vCPU needs a core of its own, and {} with the host",
+        host.with_verb("stays", "stay")
+    );
     let enclosures = enclose(
         &draft,
         &candidates,
         Terms { count: Count::Cores, host: Some(host), auto_is_all: false, why },
     )?;
-    let mut on_host = false;
+    let mut on_host = None;
     for (place, enclosure) in enclosures.vnodes.iter().enumerate() {
         let mut enclave = draft.open(place);
         let is_vm = matches!(enclave.asked.work, pinfold_model::Work::Vm(_));
+        let home = ground.home(host, &enclosure.pins, &enclosures.all);
+        let beside = !enclosure.rest.is_empty() && home.kind != HomeKind::Weak;
         if let (Some(policy), true) = (policy, is_vm) {
-            let beside = !enclosure.rest.is_empty();
             enclave.policies = [Some(policy), beside.then_some(policy)];
         }
         for (vcpu, pin) in enclosure.pins.iter().enumerate() {
             let reason = enclosure
                 .core(vcpu)
-                .map(|spot| vcpu_reason(ground, spot, host, enclosures.choice))
+                .map(|spot| vcpu_reason(ground, (spot, beside), host, enclosures.choice))
                 .unwrap_or_default();
             enclave.vcpu(CpuSet::single(*pin), reason);
         }
-        place_emulator(&mut enclave, enclosure, host);
-        on_host |= is_vm && enclosure.rest.is_empty();
+        if beside {
+            beside_vcpus(&mut enclave, enclosure, host);
+        } else {
+            with_host(&mut enclave, &home);
+        }
+        on_host = on_host.or((is_vm && !beside).then_some(home));
         draft.close(enclave, GuestSmt::None)?;
     }
-    if on_host {
-        draft.finding(no_siblings(host, policy));
-    }
+    draft.all_findings(on_host.and_then(|home| no_siblings(&home, policy)));
     draft.isolating(enclosures.reserve(ground, host))
 }
 
-fn vcpu_reason(ground: &Ground<'_>, spot: &Spot, host: &HostShare, choice: bool) -> String {
+fn vcpu_reason(
+    ground: &Ground<'_>,
+    (spot, beside): (&Spot, bool),
+    host: &HostShare,
+    choice: bool,
+) -> String {
     let Some((first, siblings)) = spot.pus.split_first() else {
         return String::new();
     };
     let siblings: CpuSet = siblings.iter().copied().collect();
-    let sharing = match siblings.is_empty() {
-        true => "it has no sibling to share with".to_owned(),
-        false => format!("its sibling {siblings} goes to the emulator, not to a vCPU"),
+    let sharing = match (siblings.is_empty(), beside) {
+        (true, _) => "it has no sibling to share with".to_owned(),
+        (false, true) => format!("its sibling {siblings} goes to the emulator, not to a vCPU"),
+        (false, false) => format!("its sibling {siblings} stays idle"),
     };
     let near = match choice {
         true => "chosen for its nearness to the other vCPUs' cores",
         false => "as every core is that is not the host's",
     };
     format!(
-        "PU {first} is the first of its core ({}), {near}; {sharing}; core {} is the host's",
+        "PU {first} is the first of its core ({}), {near}; {sharing}; {} the host's",
         ground.place(*first),
-        host.name()
+        host.with_verb("is", "are")
     )
 }
 
-fn place_emulator(enclave: &mut Enclave<'_>, enclosure: &Enclosure<'_>, host: &HostShare) {
+fn beside_vcpus(enclave: &mut Enclave<'_>, enclosure: &Enclosure<'_>, host: &HostShare) {
     let siblings = &enclosure.rest;
-    if !siblings.is_empty() {
-        enclave.emulator(siblings, || {
-            format!(
-                "the emulator runs on {}, the siblings of the vCPUs' PUs: near their caches, \
-                 never on a vCPU's PU, and off the host's core {}",
-                pus_text(siblings),
-                host.name()
-            )
-        });
-        return;
-    }
-    enclave.emulator(&host.pus, || {
+    enclave.emulator(siblings, || {
         format!(
-            "the emulator runs on {} of the host's core {}, because the vCPUs' cores have no \
-             siblings to offer",
-            pus_text(&host.pus),
+            "the emulator runs on {}, the siblings of the vCPUs' PUs: near their caches, never on a \
+             vCPU's PU, and off the host's {}",
+            pus_text(siblings),
             host.name()
         )
     });
 }
 
-fn no_siblings(host: &HostShare, policy: Option<Policy>) -> Finding {
+fn with_host(enclave: &mut Enclave<'_>, home: &Home) {
+    enclave.emulator(&home.pus, || {
+        let why = match home.kind {
+            HomeKind::Weak => "so that the vCPUs' cores do nothing else",
+            HomeKind::Host | HomeKind::Node => "because the vCPUs' cores have no siblings to offer",
+        };
+        format!("the emulator runs on {} {}, {why}", pus_text(&home.pus), home.what)
+    });
+}
+
+/// What it means that the emulator is with the host's tasks, if that costs anything.
+fn no_siblings(home: &Home, policy: Option<Policy>) -> Option<Finding> {
     let rights = match policy {
         Some(policy) => format!(
             "; it does not get {policy} there, because a real-time thread could keep the host's \
              tasks off their last PUs"
         ),
+        None if home.kind == HomeKind::Weak => return None,
         None => String::new(),
     };
-    Finding::note(
-        "smt",
-        format!(
-            "the vCPUs' cores have one usable PU each, so the emulator shares {} with the host's \
-             tasks instead of the siblings: its work waits when the host is busy{rights}",
-            counted(host.pus.len(), "PU")
+    let shared = counted(home.pus.len(), "PU");
+    let text = match home.kind {
+        HomeKind::Weak => {
+            format!("the emulator shares {shared} {} with the host's tasks{rights}", home.what)
+        }
+        HomeKind::Host | HomeKind::Node => format!(
+            "the vCPUs' cores have one usable PU each, so the emulator shares {shared} with the \
+             host's tasks instead of the siblings: its work waits when the host is busy{rights}"
         ),
-    )
+    };
+    let subject = if home.kind == HomeKind::Weak { "emulator" } else { "smt" };
+    Some(Finding::note(subject, text))
 }

@@ -10,6 +10,8 @@ use pinfold_model::{Plan, Policy, Request, Topology};
 use super::{Strategy, low_latency};
 use crate::PlanError;
 use crate::draft::{Draft, ground};
+use crate::enclosure::host_beside;
+use crate::select::Count;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "low-latency-rt",
@@ -24,5 +26,6 @@ pub(super) const POLICY: Policy = Policy::RoundRobin { priority: 1 };
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let draft = Draft::new(STRATEGY.name, &ground, request)?;
-    low_latency::one_per_core(draft, &ground.host(), Some(POLICY))
+    let host = host_beside(&draft, Count::Cores);
+    low_latency::one_per_core(draft, &host, Some(POLICY))
 }

@@ -38,11 +38,12 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             enclave.vcpu(CpuSet::single(pin), mirrored);
             before = Some(pin);
         }
-        enclave.emulator(&ground.usable, || {
+        let around = ground.around(&enclosure.pins);
+        enclave.emulator(&around, || {
             format!(
                 "the emulator may run on {}: no PU is kept from the vCPUs, so wherever one of them \
                  is idle there is room",
-                pus_text(&ground.usable)
+                pus_text(&around)
             )
         });
         draft.close(enclave, GuestSmt::Mirror)?;

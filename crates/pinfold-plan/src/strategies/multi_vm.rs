@@ -8,7 +8,7 @@
 //! The kernel boots on PU 0 and some of its work stays there: where that PU carries a vCPU a
 //! finding says so. A request that keeps PU 0 free puts the host there.
 
-use pinfold_model::{Finding, Plan, Request, Topology};
+use pinfold_model::{Plan, Request, Topology};
 
 use super::{Strategy, low_latency};
 use crate::PlanError;
@@ -26,22 +26,5 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let draft = Draft::new(STRATEGY.name, &ground, request)?;
     let host = ground.host_on_the_last_package();
-    let mut plan = low_latency::one_per_core(draft, &host, None)?;
-    let boot = ground.hostable.first().filter(|pu| Some(*pu) == topology.online().first());
-    let carries = |pu: &pinfold_model::PuId| {
-        plan.vnodes.iter().any(|vnode| vnode.threads.iter().any(|thread| thread.pus.contains(*pu)))
-    };
-    if let Some(pu) = boot.filter(carries) {
-        plan.findings.push(
-            Finding::note(
-                "boot PU",
-                format!(
-                    "the kernel boots on PU {pu} and binds some of its own work there, which this \
-                     plan gives to a virtual machine"
-                ),
-            )
-            .with_hint(format!("keep {pu} free to have the host there instead")),
-        );
-    }
-    Ok(plan)
+    low_latency::one_per_core(draft, &host, None)
 }

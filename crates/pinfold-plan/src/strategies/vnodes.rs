@@ -18,6 +18,7 @@ use super::Strategy;
 use crate::PlanError;
 use crate::demand::nodes_of;
 use crate::draft::{Draft, Limits, Reserve, ground, pus_text};
+use crate::enclosure::host_beside;
 use crate::ground::{Ground, HostShare, Spot};
 use crate::guest::GuestSmt;
 use crate::select::{Count, Pool};
@@ -40,7 +41,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         });
     }
     let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
-    let host = ground.host();
+    let host = host_beside(&draft, Count::Cores);
     let (all, others) = (ground.cores.as_slice(), ground.without(&host));
     let limits = Limits {
         auto: all.len(),
@@ -170,7 +171,7 @@ fn near<'g>(candidates: &'g [Spot], host: &HostShare, wanted: &[Wish]) -> Vec<Ve
     let mut groups: Vec<Vec<&Spot>> = wanted.iter().map(|_| Vec::new()).collect();
     for place in order {
         let nodes = wanted.get(place).map_or(&[][..], |wish| &wish.nodes);
-        let taken = pool.take_alike(cores(&place), nodes);
+        let taken = pool.take(cores(&place), nodes);
         if let (Some(taken), Some(group)) = (taken, groups.get_mut(place)) {
             *group = taken.cores;
         }

@@ -76,20 +76,27 @@ fn a_package_that_gives_fewer_cores_leaves_one_socket() {
 #[test]
 fn hybrid_cores_are_not_mixed_unless_asked() {
     let hybrid = Machine::hybrid(4, 8);
-    check(&hybrid, "low-latency", 0, ["2,4,6", "3,5,7", "1×3×1"]);
-    check(&hybrid, "balanced", 0, ["2,3,4,5,6,7", "0-1", "1×3×2"]);
+    check(&hybrid, "low-latency", 0, ["0,2,4,6", "8-15", "1×4×1"]);
+    check(&hybrid, "balanced", 0, ["0,1,2,3,4,5,6,7", "8-15", "1×4×2"]);
     let layout = plan("low-latency", &hybrid.build(), &auto()).unwrap();
-    assert_eq!(layout.housekeeping, set("0-1,8-15"));
-    assert!(layout.housekeeping_reason.contains("kinds of cores"));
+    assert_eq!(layout.housekeeping, set("8-15"));
+    assert!(layout.housekeeping_reason.contains("one of the efficiency cores"));
     assert!(!finds(&layout, "core kinds", ""));
+    assert!(finds(&layout, "boot PU", "the kernel boots on PU 0"));
+    // The core on which the kernel boots is taken last.
+    check(&hybrid, "low-latency", 3, ["2,4,6", "8-15", "1×3×1"]);
+    check(&hybrid, "balanced", 6, ["2,3,4,5,6,7", "8-15", "1×3×2"]);
+    // A kind that has room for all before a mixture; with the host's core moved if that helps.
+    check(&hybrid, "low-latency", 7, ["9,10,11,12,13,14,15", "8", "1×7×1"]);
+    check(&hybrid, "low-latency", 8, ["8,9,10,11,12,13,14,15", "0-1", "1×8×1"]);
 
-    check(&hybrid, "balanced", 8, ["2,3,4,5,6,7,8,9", "0-1", "1×8×1"]);
-    let mixed = plan("balanced", &hybrid.build(), &exactly(8)).unwrap();
-    assert!(finds(&mixed, "core kinds", "2 of 8 vCPUs lie on slower cores"));
+    check(&hybrid, "balanced", 10, ["0,1,2,3,4,5,6,7,9,10", "8,11-15", "1×10×1"]);
+    let mixed = plan("balanced", &hybrid.build(), &exactly(10)).unwrap();
+    assert!(finds(&mixed, "core kinds", "2 of 10 vCPUs lie on slower cores"));
     assert!(finds(&mixed, "guest topology", "one thread per core"));
-    let mixed = plan("low-latency", &hybrid.build(), &exactly(4)).unwrap();
-    assert_eq!(emulator(&mixed), "3,5,7");
-    assert!(finds(&mixed, "core kinds", "1 of 4"));
+    let mixed = plan("low-latency", &hybrid.build(), &exactly(9)).unwrap();
+    assert_eq!(emulator(&mixed), "8,14-15");
+    assert!(finds(&mixed, "core kinds", "5 of 9"));
 }
 
 #[test]

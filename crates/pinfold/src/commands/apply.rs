@@ -102,9 +102,6 @@ fn plan_for(arguments: &ApplyArgs, topology: &Topology, vm: &Vm) -> Result<Plan,
     if let Some(path) = &arguments.plan {
         return common::plan_for_host(path, topology, vcpus);
     }
-    let Some(strategy) = &arguments.placement.strategy else {
-        return Err(common::no_strategy());
-    };
     let iothreads = vm
         .found
         .threads
@@ -117,5 +114,5 @@ fn plan_for(arguments: &ApplyArgs, topology: &Topology, vm: &Vm) -> Result<Plan,
     let asked = VmRequest { iothreads, ..VmRequest::of(VcpuCount::Exactly(vcpus)) };
     let vnodes = vec![VnodeRequest::vm(&vm.name, asked)];
     let request = common::request(&arguments.placement, vnodes, topology)?;
-    common::make_plan(strategy, topology, &request)
+    common::make_plan(arguments.placement.strategy.as_deref(), topology, &request)
 }

@@ -22,14 +22,11 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Input, "plan looks at a running machine only to check it")
             .with_hint("--check --libvirt NAME checks it; `pinfold apply` places it"));
     }
-    let Some(strategy) = &arguments.placement.strategy else {
-        return Err(common::no_strategy());
-    };
     let host = common::host()?;
     let topology = common::topology(&host, arguments.input.as_deref())?;
     let file = arguments.into.as_deref().map(emit::DomainFile::read).transpose()?;
     let request = request(arguments, file.as_ref(), &topology)?;
-    let mut plan = common::make_plan(strategy, &topology, &request)?;
+    let mut plan = common::make_plan(arguments.placement.strategy.as_deref(), &topology, &request)?;
     common::set_knobs(&mut plan, &arguments.placement.knobs, &topology)?;
     if let Some(format) = arguments.emit {
         let target = emit::Target {

@@ -100,9 +100,6 @@ fn planned(arguments: &RunArgs, topology: &Topology, vcpus: u32) -> Result<Plan,
     if let Some(path) = &arguments.plan {
         return common::plan_for_host(path, topology, vcpus);
     }
-    let Some(strategy) = &arguments.placement.strategy else {
-        return Err(common::no_strategy());
-    };
     let name = argv::name_of(&arguments.command).unwrap_or_else(|| "vm".to_owned());
     let vm = VmRequest {
         iothreads: argv::iothreads_of(&arguments.command),
@@ -110,5 +107,5 @@ fn planned(arguments: &RunArgs, topology: &Topology, vcpus: u32) -> Result<Plan,
     };
     let vnodes = vec![VnodeRequest::vm(&name, vm)];
     let request = common::request(&arguments.placement, vnodes, topology)?;
-    common::make_plan(strategy, topology, &request)
+    common::make_plan(arguments.placement.strategy.as_deref(), topology, &request)
 }

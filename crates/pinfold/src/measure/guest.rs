@@ -239,7 +239,7 @@ impl Demo {
         let scratch = Scratch::new(&bench.host).map_err(|error| host_failure(&error))?;
         let subject = Subject::demo(1, &scratch)?;
         let plan = common::make_plan(
-            "none",
+            Some("none"),
             &bench.topology,
             &Request::vm(&subject.name, VcpuCount::Exactly(1)),
         )?;

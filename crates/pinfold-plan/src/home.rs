@@ -1,0 +1,94 @@
+//! Where an emulator runs that is with the host's tasks and not with its vCPUs.
+
+use std::collections::BTreeSet;
+
+use pinfold_model::{CpuSet, NodeId, PuId};
+
+use crate::ground::{Ground, HostShare};
+
+/// Which rule gave a [`Home`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HomeKind {
+    /// The weakest part of the machine.
+    Weak,
+    /// The host's core.
+    Host,
+    /// PUs of the vCPUs' node.
+    Node,
+}
+
+/// Where an emulator runs next to the host's tasks.
+pub(crate) struct Home {
+    /// Never empty on a [`Ground`].
+    pub pus: CpuSet,
+    /// Of what, for texts: `of core 0`.
+    pub what: String,
+    pub kind: HomeKind,
+}
+
+impl Ground<'_> {
+    /// Where the emulator of a virtual machine whose vCPUs are on `pins` runs next to the host's
+    /// tasks, when `taken` are the PUs of all vCPUs' cores: in the weakest part of the machine if
+    /// the vCPUs have the better ones, else on the host's core; on the vCPUs' nodes if a PU is
+    /// left there.
+    pub fn home(&self, host: &HostShare, pins: &[PuId], taken: &CpuSet) -> Home {
+        let nodes = self.nodes_of(pins);
+        let near = |pus: &CpuSet| self.near(pus, &nodes);
+        let rest = self.hostable.intersection(&self.usable).difference(taken);
+        let weak = near(&self.weaker_than(pins).intersection(&rest));
+        if !weak.is_empty() {
+            let spots =
+                self.cores.iter().filter(|spot| spot.pus.iter().any(|pu| weak.contains(*pu)));
+            let what = format!("of {}, which the vCPUs need least", self.parts.name(spots));
+            return Home { pus: weak, what, kind: HomeKind::Weak };
+        }
+        let what = match host.asked {
+            true => "that the request keeps for the host".to_owned(),
+            false => format!("of {}", host.name()),
+        };
+        let beside = near(&host.pus);
+        if !beside.is_empty() {
+            return Home { pus: beside, what, kind: HomeKind::Host };
+        }
+        let left = near(&rest);
+        if left.is_empty() {
+            return Home { pus: host.pus.clone(), what, kind: HomeKind::Host };
+        }
+        let what = format!(
+            "of the vCPUs' node, which carry none of them (the host's {} is on another node)",
+            host.name()
+        );
+        Home { pus: left, what, kind: HomeKind::Node }
+    }
+
+    /// The usable PUs of the nodes that the vCPUs are on: where an emulator floats.
+    pub fn around(&self, pins: &[PuId]) -> CpuSet {
+        let near = self.near(&self.usable, &self.nodes_of(pins));
+        if near.is_empty() { self.usable.clone() } else { near }
+    }
+
+    fn nodes_of(&self, pins: &[PuId]) -> BTreeSet<NodeId> {
+        pins.iter().filter_map(|pu| self.pu(*pu)?.node).collect()
+    }
+
+    /// Those of some PUs that are on one of the nodes, or on none.
+    fn near(&self, pus: &CpuSet, nodes: &BTreeSet<NodeId>) -> CpuSet {
+        let is_near = |pu: &PuId| match self.pu(*pu).and_then(|pu| pu.node) {
+            Some(node) => nodes.is_empty() || nodes.contains(&node),
+            None => true,
+        };
+        pus.iter().filter(is_near).collect()
+    }
+
+    /// The PUs of the parts that are weaker than those of the vCPUs, or of the weakest if they
+    /// have cores of that too; none where all cores are alike, or the request names the host's.
+    fn weaker_than(&self, pins: &[PuId]) -> CpuSet {
+        let Some(weakest) = self.weakest_part().filter(|_| self.free.is_empty()) else {
+            return CpuSet::new();
+        };
+        let used = pins.iter().filter_map(|pu| Some(self.spot_of(*pu)?.part)).max().unwrap_or(0);
+        let from = (used + 1).min(weakest);
+        let weaker = self.cores.iter().filter(|spot| spot.part >= from);
+        weaker.flat_map(|spot| spot.pus.iter().copied()).collect()
+    }
+}

@@ -1,0 +1,153 @@
+//! The parts of a machine whose cores are not alike: kinds of cores, L3 caches of unequal size.
+//!
+//! A part is a set of cores that are equal under the request's [`Preference`]; parts are numbered
+//! from the preferred one, 0, to the weakest. A virtual machine stays inside one part where one
+//! has room, and the host's tasks go to the weakest.
+//!
+//! An L3 cache counts as *large* when it has at least 64 MiB and twice the size of the next
+//! smaller one: stacked caches (96 MiB next to 32 MiB) do, the 16 MiB next to 8 MiB of a mobile
+//! CPU with compact cores do not. CPU names are not read.
+//!
+//! Frequencies are compared by die (L3 domain and kind of core), because the cores of one die
+//! differ only by binning. Where no frequency is known, the die without the large cache counts as
+//! the faster: a stacked cache has always come with a lower maximum clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pinfold_model::{CoreKind, L3Id, PackageId, Preference, Topology};
+
+use crate::ground::Spot;
+
+/// A smaller L3 is never a reason to move a guest by default.
+const LARGE_BYTES: u64 = 64 << 20;
+
+/// What cores are compared by; the smallest is the preferred part.
+type Key = (u64, CoreKind, u64);
+/// The cores that share a frequency range.
+type Die = (Option<L3Id>, PackageId, CoreKind);
+
+/// Sizes and frequencies of a topology.
+pub(crate) struct Parts<'t> {
+    topology: &'t Topology,
+    sizes: BTreeMap<L3Id, u64>,
+    large: Option<u64>,
+}
+
+impl<'t> Parts<'t> {
+    /// Those of a topology.
+    pub fn of(topology: &'t Topology) -> Self {
+        let sizes: BTreeMap<L3Id, u64> =
+            topology.l3.iter().map(|domain| (domain.id, domain.size_bytes)).collect();
+        let distinct: BTreeSet<u64> = sizes.values().copied().collect();
+        let mut falling = distinct.into_iter().rev();
+        let largest = falling.next().zip(falling.next());
+        let is_large = |(first, second): &(u64, u64)| {
+            *first >= LARGE_BYTES && *second > 0 && *first >= 2 * second
+        };
+        let large = largest.filter(is_large).map(|(first, _)| first);
+        Self { topology, sizes, large }
+    }
+
+    /// The size of a core's L3 cache in bytes; 0 where there is none, or it is not known.
+    fn size(&self, spot: &Spot) -> u64 {
+        spot.l3.and_then(|l3| self.sizes.get(&l3).copied()).unwrap_or(0)
+    }
+
+    /// True if the machine has caches of different, known sizes.
+    pub fn sizes_differ(&self) -> bool {
+        self.sizes.values().collect::<BTreeSet<_>>().len() > 1
+    }
+
+    /// Numbers the parts of the cores, and puts the fastest cores of each first if that is asked.
+    pub fn number(&self, spots: &mut [Spot], preference: Preference) {
+        let speeds = self.speeds(spots);
+        let keys: Vec<Key> = spots.iter().map(|spot| self.key(spot, preference, &speeds)).collect();
+        let distinct: BTreeSet<Key> = keys.iter().copied().collect();
+        let numbered: BTreeMap<Key, u32> = distinct.into_iter().zip(0..).collect();
+        for (spot, key) in spots.iter_mut().zip(keys) {
+            spot.part = numbered.get(&key).copied().unwrap_or(0);
+            if preference == Preference::Frequency {
+                spot.speed = self.speed(spot);
+            }
+        }
+    }
+
+    fn key(&self, spot: &Spot, preference: Preference, speeds: &BTreeMap<Die, u64>) -> Key {
+        let size = self.size(spot);
+        match preference {
+            Preference::Auto => {
+                (u64::from(self.large.is_some_and(|large| size < large)), spot.kind, 0)
+            }
+            Preference::Cache => (u64::MAX - size, spot.kind, 0),
+            Preference::Frequency => {
+                let speed = speeds.get(&die(spot)).copied().unwrap_or(0);
+                (0, spot.kind, u64::MAX - speed)
+            }
+            Preference::Efficiency => (u64::from(spot.kind == CoreKind::Performance), spot.kind, 0),
+            Preference::None => (0, CoreKind::Uniform, 0),
+        }
+    }
+
+    /// The speed of each die: that of its fastest core.
+    fn speeds(&self, spots: &[Spot]) -> BTreeMap<Die, u64> {
+        let mut speeds = BTreeMap::new();
+        let unknown = spots.iter().all(|spot| self.speed(spot) == 0);
+        for spot in spots {
+            let speed = match unknown {
+                true => u64::from(self.large.is_some_and(|large| self.size(spot) < large)),
+                false => self.speed(spot),
+            };
+            let entry = speeds.entry(die(spot)).or_insert(0);
+            *entry = speed.max(*entry);
+        }
+        speeds
+    }
+
+    /// A number that is larger for faster cores of one kind; 0 if nothing is known.
+    fn speed(&self, spot: &Spot) -> u64 {
+        let of = |pu| self.topology.highest_khz.get(pu).copied();
+        spot.pus.iter().filter_map(of).max().unwrap_or(0)
+    }
+
+    /// What the cores of one part are: `the efficiency cores`, `L3 0 (96 MiB)`.
+    pub fn name<'s>(&self, spots: impl Iterator<Item = &'s Spot>) -> String {
+        let (mut kinds, mut l3s) = (BTreeSet::new(), BTreeSet::new());
+        for spot in spots {
+            kinds.insert(kind_name(spot.kind));
+            l3s.extend(spot.l3);
+        }
+        let kinds: Vec<&str> = kinds.into_iter().flatten().collect();
+        let named = |l3: L3Id| match self.sizes.get(&l3) {
+            None | Some(0) => format!("L3 {l3}"),
+            Some(bytes) => format!("L3 {l3} ({})", mib(*bytes)),
+        };
+        let caches: Vec<String> = l3s.into_iter().map(named).collect();
+        let caches = caches.join(", ");
+        match (kinds.as_slice(), self.sizes_differ() && !caches.is_empty()) {
+            ([], _) => caches,
+            (kinds, true) => format!("the {} cores of {caches}", kinds.join(" and ")),
+            (kinds, false) => format!("the {} cores", kinds.join(" and ")),
+        }
+    }
+}
+
+fn die(spot: &Spot) -> Die {
+    (spot.l3, spot.package, spot.kind)
+}
+
+fn kind_name(kind: CoreKind) -> Option<&'static str> {
+    match kind {
+        CoreKind::Uniform => None,
+        CoreKind::Performance => Some("performance"),
+        CoreKind::Efficiency => Some("efficiency"),
+        CoreKind::LowPower => Some("low-power"),
+    }
+}
+
+/// `96 MiB`; KiB where it is not whole MiB.
+pub(crate) fn mib(bytes: u64) -> String {
+    match bytes % (1 << 20) {
+        0 => format!("{} MiB", bytes >> 20),
+        _ => format!("{} KiB", bytes >> 10),
+    }
+}
