@@ -235,6 +235,7 @@ fn machine(pus: u32) -> Topology {
         l2_domains: Vec::new(),
         frequency_domains: Vec::new(),
         highest_khz: BTreeMap::new(),
+        core_ranking: BTreeMap::new(),
         devices: Vec::new(),
         findings: Vec::new(),
     }

@@ -173,6 +173,11 @@ pub struct Topology {
     /// Highest frequency of each online PU in kHz, as its driver states it (`cpuinfo_max_freq`,
     /// with turbo where the driver counts that); PUs of which nobody knows it are left out.
     pub highest_khz: BTreeMap<PuId, u64>,
+    /// How much the firmware prefers each online PU's core for single-threaded work: higher is
+    /// preferred (AMD's preferred-core ranking, ACPI CPPC's highest performance). The numbers
+    /// have no unit and compare only within one machine. Empty where the host does not report
+    /// it, and where all cores are equal.
+    pub core_ranking: BTreeMap<PuId, u32>,
     /// PCI devices by address; empty where the source does not tell.
     pub devices: Vec<PciDevice>,
     /// What is odd about this machine.

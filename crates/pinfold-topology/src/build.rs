@@ -1,12 +1,15 @@
 //! Puts the tree, the facts and the findings together. Pure.
 
-use pinfold_model::{CpuSet, Smt, Source, Topology};
+use std::collections::BTreeMap;
+
+use pinfold_model::{CpuSet, PuId, Smt, Source, Topology};
 
 use crate::error::TopologyError;
 use crate::facts::Facts;
 use crate::findings;
 use crate::fingerprint;
 use crate::hwloc::Tree;
+use crate::kinds;
 use crate::tables::{self, Tables};
 
 /// The topology that a tree and the host's own word on it make.
@@ -33,12 +36,11 @@ pub(crate) fn topology(
         allowed: allowed(&online, tree, facts),
         l2_domains: tables.l2_domains.clone(),
         frequency_domains: facts.frequency_domains.clone(),
-        highest_khz: facts
-            .highest_khz
-            .iter()
-            .filter(|(pu, _)| online.contains(**pu))
-            .map(|(pu, khz)| (*pu, *khz))
-            .collect(),
+        highest_khz: of_online(
+            &kinds::of_tree(&facts.highest_khz, tree, |kind| kind.highest_khz),
+            &online,
+        ),
+        core_ranking: ranking(facts, &online),
         devices: facts.devices.clone(),
         pus: tables.pus.clone(),
         cores: tables.cores.clone(),
@@ -50,6 +52,17 @@ pub(crate) fn topology(
     topology.fingerprint = fingerprint::fingerprint(&topology);
     topology.findings = findings::findings(&topology, &tables, facts);
     Ok(topology)
+}
+
+fn of_online<V: Copy>(values: &BTreeMap<PuId, V>, online: &CpuSet) -> BTreeMap<PuId, V> {
+    values.iter().filter(|(pu, _)| online.contains(**pu)).map(|(pu, value)| (*pu, *value)).collect()
+}
+
+/// A ranking of equals is none.
+fn ranking(facts: &Facts, online: &CpuSet) -> BTreeMap<PuId, u32> {
+    let ranking = of_online(&facts.core_ranking, online);
+    let (lowest, highest) = (ranking.values().min(), ranking.values().max());
+    if lowest == highest { BTreeMap::new() } else { ranking }
 }
 
 /// Online, in the own cgroup's cpuset and in the own mask. A source without a process (a

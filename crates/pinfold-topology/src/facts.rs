@@ -36,6 +36,8 @@ pub(crate) struct Facts {
     pub frequency_domains: Vec<CpuSet>,
     /// Highest frequency of PUs in kHz.
     pub highest_khz: BTreeMap<PuId, u64>,
+    /// The firmware's preference among PUs, higher is preferred.
+    pub core_ranking: BTreeMap<PuId, u32>,
     /// PCI devices by address.
     pub devices: Vec<PciDevice>,
     /// PUs of the own group's cpuset.
@@ -68,7 +70,9 @@ impl Facts {
             (None, _) | (_, false) => BTreeMap::new(),
         };
         let nodes_with_memory = reader.nodes("has_memory");
-        let (frequency_domains, highest_khz) = frequencies(&mut reader);
+        let policies = policies(&mut reader);
+        let highest_khz = highest_khz(&mut reader, &policies);
+        let core_ranking = core_ranking(&mut reader, &policies, online.as_ref());
         Self {
             huge_pages: huge_pages(&mut reader, nodes_with_memory.as_ref()),
             present: reader.list(&paths::cpu_present()),
@@ -78,8 +82,9 @@ impl Facts {
             smt_active: reader.text(&paths::smt_active()),
             core_kinds,
             capacities,
-            frequency_domains,
             highest_khz,
+            core_ranking,
+            frequency_domains: policies.into_iter().map(|policy| policy.pus).collect(),
             devices: pci_devices(&mut reader),
             cpuset: own_cpuset(&mut reader),
             mask: own_mask(&mut reader),
@@ -160,59 +165,94 @@ fn core_kinds(reader: &mut Reader<'_>) -> Vec<(CoreKind, CpuSet)> {
     .collect()
 }
 
-/// The scheduler's view of how much a PU can do, 1024 at most. Without the first PU's file
-/// no PU has one.
+/// The scheduler's view of how much a PU can do, 1024 at most.
 fn capacities(reader: &mut Reader<'_>, online: &CpuSet) -> BTreeMap<PuId, u64> {
-    let mut capacities = BTreeMap::new();
-    for pu in online.iter() {
-        let path = paths::cpu_file(pu, "cpu_capacity");
-        let Some(text) = reader.text(&path) else { break };
-        match text.parse() {
-            Ok(capacity) => {
-                capacities.insert(pu, capacity);
-            }
-            Err(_) => {
-                reader.findings.push(Finding::warning(path, format!("{text:?} is not a number")));
-                break;
-            }
-        }
-    }
-    capacities
+    numbers(reader, online, "cpu_capacity")
 }
 
-/// PUs whose frequency changes together, and how fast each can run. One directory per policy is
-/// less to read than one link per PU.
-fn frequencies(reader: &mut Reader<'_>) -> (Vec<CpuSet>, BTreeMap<PuId, u64>) {
+/// A number of each PU. Without the first PU's file no PU has one.
+fn numbers<N: std::str::FromStr>(
+    reader: &mut Reader<'_>,
+    online: &CpuSet,
+    file: &str,
+) -> BTreeMap<PuId, N> {
+    let mut numbers = BTreeMap::new();
+    for pu in online.iter() {
+        let Some(number) = number(reader, &paths::cpu_file(pu, file)) else { break };
+        numbers.insert(pu, number);
+    }
+    numbers
+}
+
+fn number<N: std::str::FromStr>(reader: &mut Reader<'_>, path: &str) -> Option<N> {
+    let text = reader.text(path)?;
+    let number = text.parse().ok();
+    if number.is_none() {
+        reader.findings.push(Finding::warning(path, format!("{text:?} is not a number")));
+    }
+    number
+}
+
+/// A cpufreq policy and the PUs whose frequency it changes together.
+struct Policy {
+    name: String,
+    pus: CpuSet,
+}
+
+/// All policies. One directory per policy is less to read than one link per PU.
+fn policies(reader: &mut Reader<'_>) -> Vec<Policy> {
     let directory = paths::cpufreq_dir();
     let names = match reader.host.list(&directory) {
         Ok(names) => names,
         Err(error) => {
             reader.failed(&directory, &error);
-            return (Vec::new(), BTreeMap::new());
+            return Vec::new();
         }
     };
-    let (mut domains, mut highest) = (Vec::new(), BTreeMap::new());
-    for name in names.iter().filter(|name| name.starts_with("policy")) {
-        let Some(domain) = related_cpus(reader, name) else { continue };
-        if let Some(khz) = highest_khz(reader, name) {
-            highest.extend(domain.iter().map(|pu| (pu, khz)));
-        }
-        domains.push(domain);
-    }
-    domains.sort_by_key(CpuSet::first);
-    (domains, highest)
+    let mut policies: Vec<Policy> = names
+        .into_iter()
+        .filter(|name| name.starts_with("policy"))
+        .filter_map(|name| Some(Policy { pus: related_cpus(reader, &name)?, name }))
+        .collect();
+    policies.sort_by_key(|policy| policy.pus.first());
+    policies
 }
 
-/// What the driver says that the hardware can, whatever limits are set.
-fn highest_khz(reader: &mut Reader<'_>, policy: &str) -> Option<u64> {
-    let path = paths::cpufreq_policy_file(policy, "cpuinfo_max_freq");
-    let text = reader.text(&path)?;
-    let khz = text.parse().ok().filter(|khz| *khz > 0);
-    if khz.is_none() {
-        let why = format!("{text:?} is not a frequency in kHz");
-        reader.findings.push(Finding::warning(path, why));
+/// What the drivers say that the hardware can, whatever limits are set.
+fn highest_khz(reader: &mut Reader<'_>, policies: &[Policy]) -> BTreeMap<PuId, u64> {
+    of_policies(reader, policies, "cpuinfo_max_freq", |khz| *khz > 0)
+}
+
+/// The firmware's preference among cores. amd-pstate keeps the ranking that it got (Linux 6.9,
+/// <https://docs.kernel.org/admin-guide/pm/amd-pstate.html>); without it the ranking is in the
+/// highest performance of ACPI CPPC, which asks each PU.
+fn core_ranking(
+    reader: &mut Reader<'_>,
+    policies: &[Policy],
+    online: Option<&CpuSet>,
+) -> BTreeMap<PuId, u32> {
+    let ranking = of_policies(reader, policies, "amd_pstate_prefcore_ranking", |rank| *rank > 0);
+    match online {
+        Some(online) if ranking.is_empty() => numbers(reader, online, "acpi_cppc/highest_perf"),
+        Some(_) | None => ranking,
     }
-    khz
+}
+
+/// A number of each policy that has it, for all its PUs.
+fn of_policies<N: std::str::FromStr + Copy>(
+    reader: &mut Reader<'_>,
+    policies: &[Policy],
+    file: &str,
+    is_known: impl Fn(&N) -> bool,
+) -> BTreeMap<PuId, N> {
+    let mut numbers = BTreeMap::new();
+    for policy in policies {
+        let path = paths::cpufreq_policy_file(&policy.name, file);
+        if let Some(value) = number(reader, &path).filter(&is_known) {
+            numbers.extend(policy.pus.iter().map(|pu| (pu, value)));
+        }
+    }
+    numbers
 }
 
 /// Each device and the node that the firmware gives for it; -1 is none.

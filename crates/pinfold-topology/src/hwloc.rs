@@ -36,8 +36,8 @@ pub(crate) struct Tree {
     pub complete: CpuSet,
     /// PUs that the source says may be used.
     pub allowed: CpuSet,
-    /// Core types that the source names (`IntelCore`, `IntelAtom`) with their PUs.
-    pub core_types: Vec<(String, CpuSet)>,
+    /// Sets of PUs that the source describes as one kind of core.
+    pub kinds: Vec<TreeKind>,
     /// Name of the CPU model.
     pub cpu_model: Option<String>,
 }
@@ -50,6 +50,18 @@ pub(crate) struct TreePu {
     pub l2: Option<Key>,
     pub l3: Option<Key>,
     pub package: Option<Key>,
+}
+
+/// One of hwloc's CPU kinds, with what its source wrote about it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TreeKind {
+    pub pus: CpuSet,
+    /// `CoreType`: `IntelCore`, `IntelAtom`, …
+    pub core_type: Option<String>,
+    /// `LinuxCapacity`: the scheduler's capacity, 1024 at most.
+    pub capacity: Option<u64>,
+    /// `FrequencyMaxMHz` in kHz.
+    pub highest_khz: Option<u64>,
 }
 
 /// One NUMA node.
@@ -134,7 +146,7 @@ fn tree(raw: &Raw) -> Result<Tree, Refusal> {
     let mut tree = Tree {
         complete: set(&raw.complete_cpuset())?,
         allowed: set(&raw.allowed_cpuset())?,
-        core_types: core_types(raw)?,
+        kinds: kinds(raw)?,
         cpu_model: cpu_model(raw),
         ..Tree::default()
     };
@@ -202,18 +214,25 @@ fn memory_bytes(node: &TopologyObject) -> u64 {
     }
 }
 
-fn core_types(raw: &Raw) -> Result<Vec<(String, CpuSet)>, Refusal> {
+fn kinds(raw: &Raw) -> Result<Vec<TreeKind>, Refusal> {
     let Ok(kinds) = raw.cpu_kinds() else {
         return Ok(Vec::new());
     };
-    let mut types = Vec::new();
-    for kind in kinds {
-        let name = kind.infos.iter().find(|info| info.name() == c"CoreType");
-        if let Some(info) = name {
-            types.push((info.value().to_string_lossy().into_owned(), set(&kind.cpuset)?));
-        }
-    }
-    Ok(types)
+    kinds
+        .map(|kind| {
+            let info = |name: &str| {
+                let info = kind.infos.iter().find(|info| info.name().to_bytes() == name.as_bytes());
+                info.map(|info| info.value().to_string_lossy().into_owned())
+            };
+            let number = |name: &str| info(name)?.parse::<u64>().ok().filter(|value| *value > 0);
+            Ok(TreeKind {
+                pus: set(&kind.cpuset)?,
+                core_type: info("CoreType"),
+                capacity: number("LinuxCapacity"),
+                highest_khz: number("FrequencyMaxMHz").and_then(|mhz| mhz.checked_mul(1000)),
+            })
+        })
+        .collect()
 }
 
 /// The model of the first package that names one; the machine's own on single-model trees.

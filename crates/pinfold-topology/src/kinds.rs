@@ -1,43 +1,72 @@
 //! Core kinds: which PUs are fast and which are small. Pure.
 //!
-//! In this order, the first that tells anything: the kernel's PMU sets (`cpu_core`,
-//! `cpu_atom`, `cpu_lowpower`), the core types that an hwloc XML names, and the
-//! scheduler's `cpu_capacity`. Frequencies are not used: boost ranking makes equal cores
-//! differ, and fast and small cores may share a maximum.
+//! In this order, the first that tells two kinds apart: the kernel's PMU sets (`cpu_core`,
+//! `cpu_atom`, `cpu_lowpower`), the core types that an hwloc XML names, the scheduler's
+//! capacity (`cpu_capacity`, or `LinuxCapacity` in an XML), and last the highest frequency.
+//!
+//! Frequency needs care: turbo ranking makes equal cores differ, and on AMD so does the
+//! preferred-core ranking that some drivers compute it from. So it counts only where the cores
+//! fall into two groups with a wide gap between them (AMD's dense cores, of which the kernel
+//! reports nothing else, reach 65 to 72 % of the others).
 
 use std::collections::BTreeMap;
 
 use pinfold_model::{CoreKind, CpuSet, PuId};
 
 use crate::facts::Facts;
-use crate::hwloc::Tree;
+use crate::hwloc::{Tree, TreeKind};
 
 /// A core counts as fast from this share of the largest capacity on, in percent. Equal
 /// cores of one machine differ by a few percent through binning; the "prime" core of a
-/// phone is 15 % above its big siblings; a small core has less than two thirds.
+/// phone is 15 % above its big siblings; a small core has less than three quarters.
 const FAST_FROM_PERCENT: u64 = 75;
+
+/// By frequency there are two kinds only if the fastest small core has at most this share of
+/// the slowest fast one's, in percent. The ranks of equal cores are steps of a few percent.
+const GAP_PERCENT: u64 = 85;
 
 /// The kind of each PU; empty if all are alike or nothing tells.
 pub(crate) fn of_pus(tree: &Tree, facts: &Facts) -> BTreeMap<PuId, CoreKind> {
-    let named: Vec<(CoreKind, &CpuSet)> = if facts.core_kinds.is_empty() {
-        tree.core_types.iter().filter_map(|(name, pus)| Some((of_type(name)?, pus))).collect()
-    } else {
-        facts.core_kinds.iter().map(|(kind, pus)| (*kind, pus)).collect()
-    };
     let online: CpuSet = tree.pus.iter().map(|pu| pu.os).collect();
-    let kinds =
-        if named.is_empty() { by_capacity(facts, &online) } else { by_set(&named, &online) };
-    let mut distinct: Vec<CoreKind> = kinds.values().copied().collect();
-    distinct.sort_unstable();
-    distinct.dedup();
-    if distinct.len() > 1 { kinds } else { BTreeMap::new() }
+    let pmus: Vec<(CoreKind, &CpuSet)> =
+        facts.core_kinds.iter().map(|(kind, pus)| (*kind, pus)).collect();
+    let types = tree.kinds.iter().filter_map(|kind| Some((of_type(kind)?, &kind.pus)));
+    let types: Vec<(CoreKind, &CpuSet)> = types.collect();
+    let capacities = of_tree(&facts.capacities, tree, |kind| kind.capacity);
+    let frequencies = of_tree(&facts.highest_khz, tree, |kind| kind.highest_khz);
+    [
+        by_set(&pmus, &online),
+        by_set(&types, &online),
+        by_share(&capacities, &online),
+        by_frequency(&frequencies, &online),
+    ]
+    .into_iter()
+    .find(|kinds| kinds.values().min() != kinds.values().max())
+    .unwrap_or_default()
 }
 
-fn of_type(name: &str) -> Option<CoreKind> {
-    match name {
-        "IntelCore" => Some(CoreKind::Performance),
-        "IntelAtom" => Some(CoreKind::Efficiency),
-        "IntelLowPower" => Some(CoreKind::LowPower),
+/// What the kernel's files say of each PU, else what the tree says of its kinds.
+pub(crate) fn of_tree(
+    facts: &BTreeMap<PuId, u64>,
+    tree: &Tree,
+    value: impl Fn(&TreeKind) -> Option<u64>,
+) -> BTreeMap<PuId, u64> {
+    if !facts.is_empty() {
+        return facts.clone();
+    }
+    let known = tree.kinds.iter().filter_map(|kind| Some((&kind.pus, value(kind)?)));
+    known.flat_map(|(pus, value)| pus.iter().map(move |pu| (pu, value))).collect()
+}
+
+/// hwloc's word for a type of core: the vendor's name, then the type's.
+fn of_type(kind: &TreeKind) -> Option<CoreKind> {
+    let word = kind.core_type.as_deref()?.to_ascii_lowercase();
+    let word =
+        ["intel", "amd"].iter().find_map(|vendor| word.strip_prefix(vendor)).unwrap_or(&word);
+    match word {
+        "core" | "performance" | "classic" => Some(CoreKind::Performance),
+        "atom" | "efficiency" | "dense" | "compact" => Some(CoreKind::Efficiency),
+        "lowpower" => Some(CoreKind::LowPower),
         _ => None,
     }
 }
@@ -52,13 +81,103 @@ fn by_set(named: &[(CoreKind, &CpuSet)], online: &CpuSet) -> BTreeMap<PuId, Core
         .collect()
 }
 
-fn by_capacity(facts: &Facts, online: &CpuSet) -> BTreeMap<PuId, CoreKind> {
-    let known = facts.capacities.iter().filter(|(pu, _)| online.contains(**pu));
-    let largest = known.clone().map(|(_, capacity)| *capacity).max().unwrap_or(0);
+fn by_share(values: &BTreeMap<PuId, u64>, online: &CpuSet) -> BTreeMap<PuId, CoreKind> {
+    let known = values.iter().filter(|(pu, _)| online.contains(**pu));
+    let largest = known.clone().map(|(_, value)| *value).max().unwrap_or(0);
     known
-        .map(|(pu, capacity)| {
-            let fast = capacity.saturating_mul(100) >= largest.saturating_mul(FAST_FROM_PERCENT);
+        .map(|(pu, value)| {
+            let fast = is_at_least(*value, FAST_FROM_PERCENT, largest);
             (*pu, if fast { CoreKind::Performance } else { CoreKind::Efficiency })
         })
         .collect()
+}
+
+/// The same by frequency, if that of each PU is known and nothing lies between the two groups.
+fn by_frequency(values: &BTreeMap<PuId, u64>, online: &CpuSet) -> BTreeMap<PuId, CoreKind> {
+    let kinds = by_share(values, online);
+    let of = |kind| kinds.iter().filter(move |(_, one)| **one == kind).map(|(pu, _)| values[pu]);
+    let slowest_fast = of(CoreKind::Performance).min();
+    let fastest_small = of(CoreKind::Efficiency).max();
+    match (fastest_small, slowest_fast) {
+        (Some(small), Some(fast))
+            if kinds.len() == online.len() && !is_at_least(small, GAP_PERCENT, fast) =>
+        {
+            kinds
+        }
+        (Some(_) | None, Some(_) | None) => BTreeMap::new(),
+    }
+}
+
+fn is_at_least(value: u64, percent: u64, whole: u64) -> bool {
+    value.saturating_mul(100) >= whole.saturating_mul(percent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hwloc::TreePu;
+
+    fn tree(pus: u32) -> Tree {
+        let pu = |os| TreePu { os: PuId(os), core: None, l2: None, l3: None, package: None };
+        Tree { pus: (0..pus).map(pu).collect(), ..Tree::default() }
+    }
+
+    fn small(kinds: &BTreeMap<PuId, CoreKind>) -> String {
+        let small = kinds.iter().filter(|(_, kind)| **kind == CoreKind::Efficiency);
+        small.map(|(pu, _)| *pu).collect::<CpuSet>().to_string()
+    }
+
+    #[test]
+    fn frequencies_make_kinds_only_across_a_wide_gap() {
+        let check = |mhz: &[u64], expected: &str| {
+            let highest_khz = (0..).map(PuId).zip(mhz.iter().map(|mhz| mhz * 1000)).collect();
+            let facts = Facts { highest_khz, ..Facts::default() };
+            let tree = tree(u32::try_from(mhz.len()).unwrap());
+            assert_eq!(small(&of_pus(&tree, &facts)), expected, "{mhz:?}");
+        };
+        // Strix Point: four cores and eight dense ones; Phoenix 2: two and four.
+        check(&[5100, 5100, 5100, 5100, 3300, 3300, 3300, 3300], "4-7");
+        check(&[4900, 4900, 3500, 3500, 3500, 3500], "2-5");
+        // Turbo Boost Max 3.0, and preferred cores of equal make (7950X, 5950X).
+        check(&[5800, 5800, 5500, 5500, 5500], "");
+        check(&[5881, 5732, 5584, 5436, 5288, 5140, 5083], "");
+        // Ranks that a driver took for frequencies: far apart, but without a gap.
+        check(&[7100, 6800, 6500, 6200, 5900, 5600, 5300, 5000], "");
+        check(&[3000, 3000], "");
+    }
+
+    #[test]
+    fn core_types_by_their_words() {
+        let check = |words: [&str; 2], expected: &str| {
+            let kind = |word: &str, pus: &str| TreeKind {
+                core_type: Some(word.to_owned()),
+                pus: CpuSet::parse_list(pus).unwrap(),
+                ..TreeKind::default()
+            };
+            let tree =
+                Tree { kinds: vec![kind(words[0], "0-1"), kind(words[1], "2-3")], ..tree(4) };
+            assert_eq!(small(&of_pus(&tree, &Facts::default())), expected, "{words:?}");
+        };
+        check(["IntelCore", "IntelAtom"], "2-3");
+        check(["AMDPerformance", "AMDEfficiency"], "2-3");
+        check(["AMDDense", "AMDClassic"], "0-1");
+        check(["IntelCore", "IntelCore"], "");
+        check(["Chip", "Fish"], "");
+    }
+
+    #[test]
+    fn capacities_of_the_tree_stand_in_for_those_of_the_kernel() {
+        let kind = |pus: &str, capacity| TreeKind {
+            pus: CpuSet::parse_list(pus).unwrap(),
+            capacity: Some(capacity),
+            ..TreeKind::default()
+        };
+        // Two ranks of each kind, as the GB10 has them.
+        let kinds = vec![kind("0", 718), kind("1", 731), kind("2", 997), kind("3", 1024)];
+        let tree = Tree { kinds, ..tree(4) };
+        assert_eq!(small(&of_pus(&tree, &Facts::default())), "0-1");
+        let facts =
+            Facts { capacities: [(PuId(0), 1024), (PuId(3), 300)].into(), ..Facts::default() };
+        assert_eq!(small(&of_pus(&tree, &facts)), "3");
+    }
 }

@@ -5,6 +5,8 @@
 //! (`"0-3,8"`), ids are numbers: `os` is Linux's, `logical` is hwloc's.
 //! Keys may be added within a version, never renamed or removed.
 
+use std::collections::BTreeMap;
+
 use pinfold_model::{CpuSet, Finding, Source, Topology};
 use serde::Serialize;
 
@@ -44,6 +46,8 @@ struct TopologyDocument<'t> {
     pus: Vec<PuEntry>,
     l2_domains: Vec<String>,
     frequency_domains: Vec<String>,
+    highest_khz: BTreeMap<u32, u64>,
+    core_ranking: BTreeMap<u32, u32>,
     devices: Vec<DeviceEntry<'t>>,
     findings: Vec<FindingEntry<'t>>,
 }
@@ -153,6 +157,8 @@ pub fn topology_to_json(topology: &Topology) -> String {
         pus: pus(topology),
         l2_domains: topology.l2_domains.iter().map(CpuSet::to_string).collect(),
         frequency_domains: topology.frequency_domains.iter().map(CpuSet::to_string).collect(),
+        highest_khz: topology.highest_khz.iter().map(|(pu, khz)| (pu.0, *khz)).collect(),
+        core_ranking: topology.core_ranking.iter().map(|(pu, rank)| (pu.0, *rank)).collect(),
         devices: topology
             .devices
             .iter()

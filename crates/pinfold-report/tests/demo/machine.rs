@@ -85,6 +85,7 @@ pub fn machine(shape: [u32; 5]) -> Topology {
         l2_domains: Vec::new(),
         frequency_domains: Vec::new(),
         highest_khz: BTreeMap::new(),
+        core_ranking: BTreeMap::new(),
         devices: Vec::new(),
         findings: vec![Finding::note("cpufreq", "no frequency domains are shown to this machine")],
         pus,

@@ -52,6 +52,29 @@ fn lists_of_old_and_new_kernels() {
     assert!(facts.nohz_full.is_empty() && facts.isolated.is_empty());
 }
 
+/// The driver's ranking, else the firmware's; a ranking of equals is none.
+#[test]
+fn which_cores_the_firmware_prefers() {
+    let check = |ranks: [&str; 2], cppc: [&str; 2], expected: &[(u32, u32)]| {
+        let mut files = vec![(format!("{CPU}/online"), "0-1\n")];
+        for pu in 0..2 {
+            let policy = format!("{CPU}/cpufreq/policy{pu}");
+            files.push((format!("{policy}/related_cpus"), ["0\n", "1\n"][pu]));
+            files.push((format!("{policy}/amd_pstate_prefcore_ranking"), ranks[pu]));
+            files.push((format!("{CPU}/cpu{pu}/acpi_cppc/highest_perf"), cppc[pu]));
+        }
+        files.retain(|(_, text)| !text.is_empty());
+        let facts = facts(&files);
+        let ranking: Vec<_> = facts.core_ranking.iter().map(|(pu, rank)| (pu.0, *rank)).collect();
+        assert_eq!(ranking, expected);
+        assert!(facts.findings.is_empty(), "{:?}", facts.findings);
+    };
+    check(["236\n", "231\n"], ["166\n", "166\n"], &[(0, 236), (1, 231)]);
+    check(["", ""], ["196\n", "201\n"], &[(0, 196), (1, 201)]);
+    check(["0\n", "0\n"], ["", ""], &[]);
+    check(["", ""], ["", ""], &[]);
+}
+
 #[test]
 fn whose_guest_this_is() {
     let check = |cpuinfo: &str, vendor: &str, kind: &str, clocks: &str, expected: Option<&str>| {

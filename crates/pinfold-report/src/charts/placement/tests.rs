@@ -57,6 +57,7 @@ fn machine(packages: &[&str], nodes: &[&str], l3: &[&str], cores: &[&str]) -> To
         l2_domains: Vec::new(),
         frequency_domains: Vec::new(),
         highest_khz: BTreeMap::new(),
+        core_ranking: BTreeMap::new(),
         devices: Vec::new(),
         findings: Vec::new(),
     }
