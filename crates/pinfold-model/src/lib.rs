@@ -35,8 +35,8 @@ pub use plan::{
     VnodeKind, VnodePlan, pins_of,
 };
 pub use request::{
-    Device, EmulatorWish, Free, MemoryRequest, PolicyWish, Preference, Request, SmtWish, Speed,
-    VcpuCount, VmRequest, VnodeRequest, Work,
+    CellRequest, Device, EmulatorWish, Free, MemoryRequest, PolicyWish, Preference, Request,
+    SmtWish, Speed, VcpuCount, VmRequest, VnodeRequest, Work,
 };
 pub use setting::{Keeper, Lifetime, Setting};
 pub use step::{Change, KeptFile, Step, TaskId, TaskState, Undo};

@@ -75,13 +75,38 @@ pub struct VmRequest {
     pub vhosts: u32,
     /// Whether the guest is shown siblings.
     pub smt: SmtWish,
+    /// Host NUMA nodes that its vCPUs stay on; empty leaves them to the strategy.
+    pub nodes: Vec<NodeId>,
+    /// The NUMA nodes that the guest is shown, where they are fixed before the plan (by a domain
+    /// file, by `-numa` options); they hold each vCPU once. Empty leaves them to the plan.
+    pub cells: Vec<CellRequest>,
+}
+
+/// A NUMA node of the guest ("cell" in libvirt's words) that exists before the plan.
+///
+/// Its vCPUs are placed together, on the host nodes that hold its memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellRequest {
+    /// Its vCPUs by index; never empty.
+    pub vcpus: CpuSet,
+    /// The host NUMA nodes of its memory; empty lets the plan choose one.
+    pub nodes: Vec<NodeId>,
+    /// Its memory in bytes, if known.
+    pub bytes: Option<u64>,
 }
 
 impl VmRequest {
     /// So many vCPUs and nothing else asked.
     #[must_use]
     pub fn of(vcpus: VcpuCount) -> Self {
-        Self { vcpus, iothreads: Vec::new(), vhosts: 0, smt: SmtWish::Auto }
+        Self {
+            vcpus,
+            iothreads: Vec::new(),
+            vhosts: 0,
+            smt: SmtWish::Auto,
+            nodes: Vec::new(),
+            cells: Vec::new(),
+        }
     }
 }
 

@@ -87,8 +87,20 @@ pub(crate) fn node_of(topology: &Topology, device: &Device) -> Result<Option<Nod
     }
 }
 
+/// The nodes that a vnode must stay on; empty if it may be on any.
+pub(crate) fn nodes_to_stay_on(vnode: &VnodeRequest) -> &[NodeId] {
+    match &vnode.work {
+        Work::Vm(vm) => &vm.nodes,
+        Work::Processes { .. } => &[],
+    }
+}
+
 /// The nodes that a vnode should be near to.
 pub(crate) fn nodes_of(topology: &Topology, vnode: &VnodeRequest) -> Vec<NodeId> {
+    let own = nodes_to_stay_on(vnode);
+    if !own.is_empty() {
+        return own.to_vec();
+    }
     let found = vnode.devices.iter().filter_map(|device| node_of(topology, device).ok().flatten());
     found.collect()
 }

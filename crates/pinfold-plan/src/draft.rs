@@ -11,6 +11,7 @@ use pinfold_model::{
 };
 
 use crate::PlanError;
+use crate::cells::node_list;
 use crate::ground::Ground;
 use crate::guest::{self, GuestSmt};
 use crate::{demand, nearby, spread};
@@ -196,6 +197,7 @@ impl<'a> Draft<'a> {
     /// [`PlanError::TooManyVcpus`] if it cannot give as many as asked.
     pub fn counts(&self, limits: Limits) -> Result<Vec<usize>, PlanError> {
         let strategy = self.strategy.to_owned();
+        let limits = Limits { why: self.on_nodes(limits.why), ..limits };
         let of_one = MAX_VCPUS as usize;
         let asked = |vnode: &VnodeRequest| match &vnode.work {
             Work::Vm(vm) => match vm.vcpus {
@@ -233,6 +235,17 @@ impl<'a> Draft<'a> {
         let share = limits.auto.saturating_sub(rounded) / unit / autos.max(1) * unit;
         let auto = share.clamp(1, most.min(of_one));
         Ok(asked.into_iter().map(|count| count.unwrap_or(auto)).collect())
+    }
+
+    /// A reason with the nodes to which the request restricts the plan, if it does.
+    fn on_nodes(&self, why: String) -> String {
+        match self.request.vnodes.as_slice() {
+            [only] if !demand::nodes_to_stay_on(only).is_empty() => format!(
+                "{why}; the request keeps it on node {}",
+                node_list(demand::nodes_to_stay_on(only))
+            ),
+            _ => why,
+        }
     }
 
     /// A refusal because the cores have run out before this vnode, although the numbers add up.
@@ -416,6 +429,7 @@ impl<'a> Draft<'a> {
     fn finish(mut self, reserve: Reserve) -> Result<Plan, PlanError> {
         let vnodes: Vec<VnodePlan> =
             std::mem::take(&mut self.vnodes).into_iter().flatten().collect();
+        nearby::check_nodes(self.ground, self.request, &vnodes)?;
         nearby::check_memory(self.ground.topology, &vnodes)?;
         nearby::check_huge_pages(self.ground.topology, &vnodes)?;
         let common = spread::findings(self.ground, &vnodes);

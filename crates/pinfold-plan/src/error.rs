@@ -76,6 +76,27 @@ pub enum PlanError {
         /// What they lack, in bytes.
         missing: u64,
     },
+    /// A vnode cannot be placed on the NUMA nodes that the request names.
+    #[error(
+        "{vnode:?} cannot be placed on node(s) {}: {why}",
+        nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    )]
+    Nodes {
+        /// The vnode.
+        vnode: String,
+        /// The nodes that the request names.
+        nodes: Vec<NodeId>,
+        /// Why not.
+        why: String,
+    },
+    /// The NUMA nodes that a guest is shown do not fit its vCPUs, or cannot be planned.
+    #[error("the guest NUMA cells of {vnode:?} cannot be planned: {why}")]
+    Cells {
+        /// The vnode.
+        vnode: String,
+        /// What is wrong with them.
+        why: String,
+    },
     /// The nodes of a vnode's PUs lack huge pages.
     #[error(
         "{vnode:?} needs {needed} pages of {} KiB, and node(s) {} have {free} free",
@@ -213,6 +234,17 @@ pub enum PlanError {
 const POLICY_HINT: &str = "name roles that the plan has, and a strategy that keeps the emulator \
     and the iothreads off real-time vCPUs, such as balanced or low-latency";
 
+const NODES_HINT: &str = "name other nodes, or none: without a binding (<numatune> in a domain \
+    file) the plan chooses the nodes";
+
+const CELLS_HINT: &str = "give each cell neighbouring vCPUs and plan one machine at a time; without \
+    cells (<numa> in a domain file) the plan makes its own";
+
+const DEVICE_HINT: &str = "`lspci -D` shows the addresses; or name the device's node as node:N";
+
+const MEMORY_HINT: &str =
+    "ask for less memory, or for a strategy that spreads the vnode over more nodes";
+
 impl PlanError {
     /// What the user can do next.
     #[must_use]
@@ -233,14 +265,11 @@ impl PlanError {
             PlanError::TooManyVhosts { .. } => {
                 Some("give the number of its vhost queue pairs".to_owned())
             }
-            PlanError::Device { .. } => Some(
-                "`lspci -D` shows the addresses; or name the device's node as node:N".to_owned(),
-            ),
+            PlanError::Device { .. } => Some(DEVICE_HINT.to_owned()),
             PlanError::Free { .. } => Some("keep fewer PUs free".to_owned()),
-            PlanError::Memory { .. } => Some(
-                "ask for less memory, or for a strategy that spreads the vnode over more nodes"
-                    .to_owned(),
-            ),
+            PlanError::Memory { .. } => Some(MEMORY_HINT.to_owned()),
+            PlanError::Nodes { .. } => Some(NODES_HINT.to_owned()),
+            PlanError::Cells { .. } => Some(CELLS_HINT.to_owned()),
             PlanError::HugePages { needed, free, .. } => Some(format!(
                 "make {} more of them there (hugeadm, or hugepages= at boot), or ask for other pages",
                 needed - free
@@ -296,6 +325,8 @@ impl PlanError {
             | PlanError::Device { .. }
             | PlanError::Free { .. }
             | PlanError::Memory { .. }
+            | PlanError::Nodes { .. }
+            | PlanError::Cells { .. }
             | PlanError::HugePages { .. }
             | PlanError::EmulatorWish { .. }
             | PlanError::NoPus { .. }

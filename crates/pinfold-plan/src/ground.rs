@@ -12,6 +12,7 @@ use pinfold_model::{
 };
 
 use crate::PlanError;
+use crate::demand::nodes_to_stay_on;
 use crate::draft::pus_text;
 use crate::parts::{Parts, mib};
 
@@ -122,7 +123,13 @@ impl<'a> Ground<'a> {
             None => CpuSet::new(),
             Some(wish) => free((&index, &all), (&allowed, &hostable), wish)?,
         };
-        let usable = allowed.difference(&free);
+        let usable = match nodes_pus(topology, request) {
+            None => allowed.difference(&free),
+            Some(pus) => allowed.difference(&free).intersection(&pus),
+        };
+        if usable.is_empty() {
+            return Err(no_pus_there(request));
+        }
         let kept = |mut spot: Spot| {
             spot.pus.retain(|pu| usable.contains(*pu));
             (!spot.pus.is_empty()).then(|| Spot {
@@ -264,9 +271,7 @@ impl<'a> Ground<'a> {
         let at = first.and_then(|pu| self.pu(pu));
         let whole = at.and_then(|pu| self.topology.cores.get(pu.core.index()));
         let pus = match self.free.is_empty() {
-            true => whole
-                .map(|core| core.pus.intersection(&self.hostable).intersection(&self.usable))
-                .unwrap_or_default(),
+            true => whole.map(|core| core.pus.intersection(&self.hostable)).unwrap_or_default(),
             false => self.free.clone(),
         };
         HostShare {
@@ -328,6 +333,30 @@ impl<'a> Ground<'a> {
         }
         place.push_str(&format!(", package {}", pu.package));
         place
+    }
+}
+
+/// The PUs of the nodes on which every vnode is to stay; `None` if one may be anywhere.
+fn nodes_pus(topology: &Topology, request: &Request) -> Option<CpuSet> {
+    let mut pus = CpuSet::new();
+    for vnode in &request.vnodes {
+        let nodes = nodes_to_stay_on(vnode);
+        if nodes.is_empty() {
+            return None;
+        }
+        let there = topology.nodes.iter().filter(|node| nodes.contains(&node.id));
+        there.for_each(|node| pus.add(&node.pus));
+    }
+    Some(pus)
+}
+
+/// The refusal where the nodes of the request have no PU that a plan may use.
+fn no_pus_there(request: &Request) -> PlanError {
+    let vnode = request.vnodes.first();
+    PlanError::Nodes {
+        vnode: vnode.map(|vnode| vnode.name.clone()).unwrap_or_default(),
+        nodes: vnode.map(|vnode| nodes_to_stay_on(vnode).to_vec()).unwrap_or_default(),
+        why: "they have no CPU that the plan may use".to_owned(),
     }
 }
 

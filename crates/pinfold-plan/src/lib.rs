@@ -23,6 +23,7 @@ mod error;
 mod explain;
 mod ground;
 mod guest;
+mod guest_cells;
 mod home;
 mod line;
 mod names;

@@ -13,20 +13,21 @@ use crate::draft::pus_text;
 use crate::ground::Ground;
 
 /// Where the memory of a vnode is: on the nodes of its vCPUs' PUs, if the request names its
-/// size or the strategy binds it to `bound`.
+/// size, the strategy binds it to `bound`, or the vCPUs of a machine are pinned to nodes.
 pub(crate) fn memory(
     ground: &Ground<'_>,
     asked: &VnodeRequest,
     threads: &[ThreadPlan],
     bound: Option<NodeId>,
 ) -> Option<MemoryPlan> {
-    if asked.memory.is_none() && bound.is_none() {
-        return None;
-    }
+    let bound = bound.filter(|node| !is_empty_node(ground.topology, *node));
     let nodes = match bound {
         Some(node) => vec![node],
         None => nodes_of(ground, threads),
     };
+    if asked.memory.is_none() && bound.is_none() && !pinned_to(ground, threads, &nodes) {
+        return None;
+    }
     let reason = match (bound, nodes.as_slice()) {
         (_, []) => return None,
         (Some(node), _) => format!("all its PUs are of node {node}, and so is its memory"),
@@ -40,6 +41,49 @@ pub(crate) fn memory(
         None => (None, None),
     };
     Some(MemoryPlan { nodes, bytes, page_bytes, reason })
+}
+
+/// True if vCPUs that stay on `nodes` tell where the memory belongs: on a host of several nodes
+/// each vCPU stays on one of them, or all stay on a part of the nodes.
+fn pinned_to(ground: &Ground<'_>, threads: &[ThreadPlan], nodes: &[NodeId]) -> bool {
+    let known = &ground.topology.nodes;
+    let filled = known.iter().filter(|node| !is_empty_node(ground.topology, node.id)).count();
+    let mut vcpus = threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_))).peekable();
+    if filled < 2
+        || vcpus.peek().is_none()
+        || nodes.iter().any(|node| is_empty_node(ground.topology, *node))
+    {
+        return false;
+    }
+    let on_one = |thread: &ThreadPlan| known.iter().any(|node| thread.pus.is_subset(&node.pus));
+    nodes.len() < filled || vcpus.all(on_one)
+}
+
+/// A node without memory, on a host that reports memory.
+fn is_empty_node(topology: &Topology, id: NodeId) -> bool {
+    topology.nodes.iter().any(|node| node.memory_bytes > 0)
+        && !topology.nodes.iter().any(|node| node.id == id && node.memory_bytes > 0)
+}
+
+/// Refuses vCPUs outside the nodes on which the request keeps their machine.
+pub(crate) fn check_nodes(
+    ground: &Ground<'_>,
+    request: &Request,
+    vnodes: &[VnodePlan],
+) -> Result<(), PlanError> {
+    for (asked, plan) in request.vnodes.iter().zip(vnodes) {
+        let nodes = demand::nodes_to_stay_on(asked);
+        let stays = |pu| ground.pu(pu).and_then(|pu| pu.node).is_some_and(|id| nodes.contains(&id));
+        if nodes.is_empty() || plan.vcpus().flat_map(|thread| thread.pus.iter()).all(stays) {
+            continue;
+        }
+        return Err(PlanError::Nodes {
+            vnode: asked.name.clone(),
+            nodes: nodes.to_vec(),
+            why: "other machines of the request leave too few CPUs there".to_owned(),
+        });
+    }
+    Ok(())
 }
 
 /// The nodes with memory of those PUs on which vCPUs and tasks may run.

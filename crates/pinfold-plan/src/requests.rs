@@ -233,7 +233,7 @@ fn vm(table: Value) -> Result<VnodeRequest, Fault> {
         Some(Value { what: Whole::Text(text), .. }) if text == "auto" => SmtWish::Auto,
         Some(value) => return Err(value.not("smt", "true, false or \"auto\"")),
     };
-    let vm = VmRequest { vcpus, iothreads, vhosts, smt };
+    let vm = VmRequest { iothreads, vhosts, smt, ..VmRequest::of(vcpus) };
     common(keys, |name| VnodeRequest::vm(name, vm))
 }
 

@@ -21,9 +21,10 @@ mod scatter;
 mod sequential;
 mod vnodes;
 
-use pinfold_model::{Plan, Request, Topology};
+use pinfold_model::{Finding, Plan, Request, Topology};
 
 use crate::PlanError;
+use crate::guest_cells::{self, Parts};
 use crate::{names, policies};
 
 /// A named way to place vnodes.
@@ -81,7 +82,7 @@ pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Pl
             nearest: names::nearest(strategy, known).map(str::to_owned),
         }
     })?;
-    let made = (found.plan)(topology, request).map_err(|error| {
+    let made = made(found, topology, request).map_err(|error| {
         match error.depends_on_strategy().then(|| instead_of(found.name, topology, request)) {
             Some(Some(nearest)) => error.with_nearest(nearest),
             Some(None) | None => error,
@@ -90,12 +91,42 @@ pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Pl
     policies::set(made, request)
 }
 
+/// The plan of one strategy, cell by cell where the request fixes the guest's NUMA cells.
+fn made(strategy: &Strategy, topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
+    if !guest_cells::are_fixed(request) {
+        return (strategy.plan)(topology, request);
+    }
+    let parts = Parts::of(topology, request)?;
+    let plans = parts.plans(|part| (strategy.plan)(topology, part))?;
+    let mut names: Vec<&str> = plans.iter().map(|plan| plan.strategy.as_str()).collect();
+    names.dedup();
+    let [_, _, ..] = names.as_slice() else {
+        return parts.merged(&plans);
+    };
+    // `auto` picked differently for the cells: the first of its picks that fits all of them.
+    let picks = TABLE.iter().filter(|known| names.contains(&known.name));
+    let mut last = None;
+    for pick in picks {
+        match parts.plans(|part| (pick.plan)(topology, part)) {
+            Ok(plans) => {
+                let mut plan = parts.merged(&plans)?;
+                let text =
+                    format!("auto picked {}: it fits each NUMA cell of the guest", pick.name);
+                plan.findings.insert(0, Finding::note("auto", text));
+                return Ok(plan);
+            }
+            Err(error) => last = Some(error),
+        }
+    }
+    last.map_or_else(|| parts.merged(&plans), Err)
+}
+
 fn instead_of(refused: &str, topology: &Topology, request: &Request) -> Option<&'static str> {
     let place = LESS_AND_LESS_STRICT.iter().position(|name| *name == refused);
     LESS_AND_LESS_STRICT
         .iter()
         .skip(place.map_or(0, |place| place + 1))
         .filter_map(|name| TABLE.iter().find(|known| known.name == *name))
-        .find(|known| known.name != refused && (known.plan)(topology, request).is_ok())
+        .find(|known| known.name != refused && made(known, topology, request).is_ok())
         .map(|known| known.name)
 }

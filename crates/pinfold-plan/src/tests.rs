@@ -6,6 +6,7 @@ mod check;
 mod emit;
 mod explain;
 mod golden;
+mod guest_cells;
 mod into;
 mod libvirt;
 mod machine;

@@ -86,10 +86,10 @@ fn any_vm(most: u32) -> impl Strategy<Value = VmRequest> {
         1 => Just(SmtWish::Hidden),
     ];
     (vcpus, 0_usize..3, 0_u32..3, smt).prop_map(|(vcpus, iothreads, vhosts, smt)| VmRequest {
-        vcpus,
         iothreads: (0..iothreads).map(|index| format!("io{index}")).collect(),
         vhosts,
         smt,
+        ..VmRequest::of(vcpus)
     })
 }
 
@@ -423,6 +423,8 @@ fn refuses_honestly(
             prop_assert!(left.intersection(&topology.online()).is_empty());
             Ok(())
         }
+        // No request of these tests names nodes or cells.
+        PlanError::Nodes { .. } | PlanError::Cells { .. } => Err(TestCaseError::fail("nodes")),
         PlanError::Device { .. } => {
             let named = request.vnodes.iter().flat_map(|vnode| &vnode.devices);
             let absent = |device: &Device| {

@@ -22,10 +22,10 @@ fn example() -> &'static str {
 fn the_documented_example_is_read_and_planned() {
     let request = from_toml(example()).unwrap();
     let vm = VmRequest {
-        vcpus: VcpuCount::Exactly(4),
         iothreads: vec!["disk".to_owned(), "net".to_owned()],
         vhosts: 1,
         smt: SmtWish::Auto,
+        ..VmRequest::of(VcpuCount::Exactly(4))
     };
     let web = &request.vnodes[0];
     assert_eq!((web.name.as_str(), &web.work), ("web", &Work::Vm(vm)));

@@ -1,0 +1,260 @@
+//! A machine whose NUMA cells are fixed before the plan: planned cell by cell, then put together.
+//!
+//! A domain file with `<cpu><numa>`, or a command line with `-numa`, shows the guest NUMA nodes of
+//! its own. Each of them is placed like a machine by itself, on the host nodes that hold its
+//! memory, by any strategy. The guest's sockets follow: none spans two cells, because Linux on x86
+//! takes CPUs of one socket (or die) for sharers of an L3, and rejects such an L3 over two nodes.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use pinfold_model::{
+    CellRequest, CpuSet, GuestTopology, IsolationScope, MemoryPlan, MemoryRequest, NodeId, Plan,
+    PuId, Request, Role, ThreadPlan, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
+};
+
+use crate::PlanError;
+use crate::demand::node_of;
+
+/// True if a machine of the request has cells.
+pub(crate) fn are_fixed(request: &Request) -> bool {
+    let has = |vnode: &VnodeRequest| matches!(&vnode.work, Work::Vm(vm) if !vm.cells.is_empty());
+    request.vnodes.iter().any(has)
+}
+
+/// The cells of the only machine of a request, by their first vCPU.
+pub(crate) struct Parts<'a> {
+    topology: &'a Topology,
+    request: &'a Request,
+    vnode: &'a VnodeRequest,
+    vm: &'a VmRequest,
+    /// The cells, each with the host nodes on which it is to be.
+    cells: Vec<(&'a CellRequest, Vec<NodeId>)>,
+}
+
+impl<'a> Parts<'a> {
+    /// Gives each cell its host nodes.
+    ///
+    /// # Errors
+    /// [`PlanError::Cells`] if there are other machines, or the cells do not hold each vCPU once,
+    /// neighbours together.
+    pub fn of(topology: &'a Topology, request: &'a Request) -> Result<Self, PlanError> {
+        let fail = |vnode: &VnodeRequest, why: &str| PlanError::Cells {
+            vnode: vnode.name.clone(),
+            why: why.to_owned(),
+        };
+        let [vnode] = request.vnodes.as_slice() else {
+            let first = request.vnodes.first().ok_or(PlanError::NoVnodes)?;
+            return Err(fail(first, "the request places other machines too"));
+        };
+        let Work::Vm(vm) = &vnode.work else {
+            return Err(fail(vnode, "it is not a virtual machine"));
+        };
+        let mut cells: Vec<&CellRequest> = vm.cells.iter().collect();
+        cells.sort_by_key(|cell| cell.vcpus.first());
+        let mut next = 0_u32;
+        for cell in &cells {
+            let count = u32::try_from(cell.vcpus.len()).unwrap_or(u32::MAX);
+            let expected: CpuSet = (next..next.saturating_add(count)).map(PuId).collect();
+            if cell.vcpus.is_empty() || cell.vcpus != expected {
+                return Err(fail(vnode, "they do not hold each vCPU once, neighbours together"));
+            }
+            next += count;
+        }
+        if vm.vcpus != VcpuCount::Exactly(next) {
+            return Err(fail(vnode, "they hold another number of vCPUs than the machine has"));
+        }
+        let nodes = settled(topology, request, (vm, &cells));
+        Ok(Self { topology, request, vnode, vm, cells: cells.into_iter().zip(nodes).collect() })
+    }
+
+    /// A plan for each cell by itself, in order.
+    ///
+    /// # Errors
+    /// As `make`.
+    pub fn plans(
+        &self,
+        make: impl Fn(&Request) -> Result<Plan, PlanError>,
+    ) -> Result<Vec<Plan>, PlanError> {
+        let mut taken = CpuSet::new();
+        let mut plans = Vec::new();
+        for (place, (cell, nodes)) in self.cells.iter().enumerate() {
+            let vm = VmRequest {
+                vcpus: VcpuCount::Exactly(u32::try_from(cell.vcpus.len()).unwrap_or(u32::MAX)),
+                nodes: nodes.clone(),
+                cells: Vec::new(),
+                ..self.vm.clone()
+            };
+            let memory = cell.bytes.map(|bytes| MemoryRequest {
+                bytes,
+                page_bytes: self.vnode.memory.and_then(|memory| memory.page_bytes),
+            });
+            let vnode = VnodeRequest {
+                work: Work::Vm(vm),
+                memory,
+                devices: self.devices_of(place),
+                policies: Vec::new(),
+                ..self.vnode.clone()
+            };
+            let avoid = self.request.avoid.union(&taken);
+            let part = Request { vnodes: vec![vnode], avoid, ..self.request.clone() };
+            let plan = make(&part)?;
+            taken.add(&self.cores_of(&plan));
+            plans.push(plan);
+        }
+        Ok(plans)
+    }
+
+    /// The devices that a cell should be near to: those of its nodes; the others are the first's.
+    fn devices_of(&self, place: usize) -> Vec<pinfold_model::Device> {
+        let home = |device: &pinfold_model::Device| {
+            let node = node_of(self.topology, device).ok().flatten();
+            let at = |(_, nodes): &(_, Vec<NodeId>)| node.is_some_and(|node| nodes.contains(&node));
+            self.cells.iter().position(at).unwrap_or(0)
+        };
+        self.vnode.devices.iter().filter(|device| home(device) == place).cloned().collect()
+    }
+
+    /// The whole cores of the pinned vCPUs of a part: no other cell may have them.
+    fn cores_of(&self, plan: &Plan) -> CpuSet {
+        let pins = plan.vnodes.iter().flat_map(VnodePlan::vcpus);
+        let pinned: CpuSet =
+            pins.filter(|thread| thread.pus.len() == 1).filter_map(|t| t.pus.first()).collect();
+        let cores = self.topology.cores.iter().filter(|core| !core.pus.is_disjoint(&pinned));
+        cores.fold(CpuSet::new(), |all, core| all.union(&core.pus))
+    }
+
+    /// One plan for the machine from those of its cells.
+    ///
+    /// # Errors
+    /// [`PlanError::NoVnodes`] without cells.
+    pub fn merged(&self, plans: &[Plan]) -> Result<Plan, PlanError> {
+        let (first, rest) = plans.split_first().ok_or(PlanError::NoVnodes)?;
+        let mut merged = Plan { vnodes: vec![self.vnode(plans)], ..first.clone() };
+        for plan in rest {
+            merged.housekeeping.add(&plan.housekeeping);
+            merged.exclusive.add(&plan.exclusive);
+            if merged.isolation == IsolationScope::None {
+                merged.isolation = plan.isolation;
+            }
+            for finding in &plan.findings {
+                if !merged.findings.contains(finding) {
+                    merged.findings.push(finding.clone());
+                }
+            }
+        }
+        merged.housekeeping = merged.housekeeping.difference(&merged.exclusive);
+        if !merged.exclusive.is_empty() {
+            merged.housekeeping_reason = format!(
+                "the host keeps {}, which no NUMA cell of the guest needs",
+                merged.housekeeping
+            );
+        }
+        let carried = merged.vnodes.iter().flat_map(VnodePlan::vcpus);
+        let carried = carried.fold(CpuSet::new(), |all, thread| all.union(&thread.pus));
+        for irq in &mut merged.irqs {
+            let quiet = irq.pus.difference(&carried);
+            irq.pus = if quiet.is_empty() { merged.housekeeping.clone() } else { quiet };
+        }
+        Ok(merged)
+    }
+
+    fn vnode(&self, plans: &[Plan]) -> VnodePlan {
+        let parts: Vec<&VnodePlan> = plans.iter().filter_map(|plan| plan.vnodes.first()).collect();
+        let mut vcpus: Vec<ThreadPlan> = Vec::new();
+        let mut helpers: Vec<ThreadPlan> = Vec::new();
+        for ((cell, _), part) in self.cells.iter().zip(&parts) {
+            for (thread, index) in part.vcpus().zip(cell.vcpus.iter()) {
+                vcpus.push(ThreadPlan { role: Role::Vcpu(index.0), ..thread.clone() });
+            }
+            let others = part.threads.iter().filter(|it| !matches!(it.role, Role::Vcpu(_)));
+            for thread in others {
+                match helpers.iter_mut().find(|known| known.role == thread.role) {
+                    Some(known) => {
+                        known.pus.add(&thread.pus);
+                        known.policy = known.policy.filter(|_| known.policy == thread.policy);
+                    }
+                    None => helpers.push(thread.clone()),
+                }
+            }
+        }
+        vcpus.extend(helpers);
+        let nodes: BTreeMap<NodeId, ()> = parts
+            .iter()
+            .filter_map(|part| part.memory.as_ref())
+            .flat_map(|memory| memory.nodes.iter().map(|node| (*node, ())))
+            .collect();
+        let memory = (!nodes.is_empty()).then(|| MemoryPlan {
+            nodes: nodes.into_keys().collect(),
+            bytes: self.vnode.memory.map(|memory| memory.bytes),
+            page_bytes: self.vnode.memory.and_then(|memory| memory.page_bytes),
+            reason: "each NUMA cell of the guest has its memory on the node of its vCPUs"
+                .to_owned(),
+        });
+        let guest = shape(&parts);
+        let name = self.vnode.name.clone();
+        let (kind, speed) = (pinfold_model::VnodeKind::VirtualMachine, pinfold_model::Speed::FULL);
+        VnodePlan { name, kind, threads: vcpus, guest, memory, speed }
+    }
+}
+
+/// The host nodes of each cell: those of its memory, else the one with fewest cells, most CPUs.
+fn settled(
+    topology: &Topology,
+    request: &Request,
+    (vm, cells): (&VmRequest, &[&CellRequest]),
+) -> Vec<Vec<NodeId>> {
+    let memory_is_known = topology.nodes.iter().any(|node| node.memory_bytes > 0);
+    let room = |pus: &CpuSet| pus.difference(&request.avoid).len();
+    let candidates: Vec<_> = topology
+        .nodes
+        .iter()
+        .filter(|node| room(&node.pus) > 0 && (!memory_is_known || node.memory_bytes > 0))
+        .filter(|node| vm.nodes.is_empty() || vm.nodes.contains(&node.id))
+        .collect();
+    let mut load: BTreeMap<NodeId, usize> = BTreeMap::new();
+    for node in cells.iter().flat_map(|cell| &cell.nodes) {
+        *load.entry(*node).or_default() += 1;
+    }
+    let mut settled = Vec::new();
+    for cell in cells {
+        if !cell.nodes.is_empty() {
+            settled.push(cell.nodes.clone());
+            continue;
+        }
+        let best = candidates.iter().min_by_key(|node| {
+            let fits = room(&node.pus) >= cell.vcpus.len();
+            (load.get(&node.id).copied().unwrap_or(0), !fits, Reverse(room(&node.pus)), node.id)
+        });
+        if let Some(node) = best {
+            *load.entry(node.id).or_default() += 1;
+        }
+        settled.push(best.map_or_else(|| vm.nodes.clone(), |node| vec![node.id]));
+    }
+    settled
+}
+
+/// Sockets that no cell's border cuts: as large as the largest that divides those of all parts.
+fn shape(parts: &[&VnodePlan]) -> Option<GuestTopology> {
+    let guests: Vec<&GuestTopology> =
+        parts.iter().map(|part| part.guest.as_ref()).collect::<Option<_>>()?;
+    let first = guests.first()?;
+    let alike = guests.iter().all(|guest| guest.threads == first.threads);
+    let threads = if alike { first.threads } else { 1 };
+    let socket = guests.iter().fold(0, |all, guest| gcd(all, guest.cores * guest.threads));
+    let vcpus: u32 = guests.iter().map(|guest| guest.vcpus()).sum();
+    let reason = match threads {
+        1 => "no SMT is shown",
+        _ => "vCPUs on siblings are shown as threads of one core",
+    };
+    Some(GuestTopology {
+        sockets: vcpus / socket,
+        cores: socket / threads,
+        threads,
+        reason: format!("{reason}; no socket spans two of the guest's {} NUMA cells", parts.len()),
+    })
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

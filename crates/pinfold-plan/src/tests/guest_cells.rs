@@ -1,0 +1,163 @@
+//! Machines that stay on nodes, and guests whose NUMA cells are fixed before the plan.
+
+use pinfold_model::{
+    CellRequest, CpuSet, MemoryRequest, NodeId, Request, Role, Topology, VcpuCount, VmRequest,
+    VnodeRequest, Work,
+};
+
+use super::machine::Machine;
+use super::{exactly, set, shape};
+use crate::{PlanError, plan, strategies};
+
+/// Two packages of one node, eight cores of two threads each: the siblings are 16 apart.
+fn server() -> Topology {
+    Machine::new([2, 1, 1, 8, 2], |place| 8 * place.package + place.core + 16 * place.thread)
+        .build()
+}
+
+fn vm(request: &mut Request) -> &mut VmRequest {
+    match &mut request.vnodes[0].work {
+        Work::Vm(vm) => vm,
+        Work::Processes { .. } => panic!("a process group"),
+    }
+}
+
+fn cell(vcpus: &str, nodes: &[u32]) -> CellRequest {
+    CellRequest {
+        vcpus: set(vcpus),
+        nodes: nodes.iter().map(|node| NodeId(*node)).collect(),
+        bytes: Some(1 << 20),
+    }
+}
+
+fn with_cells(cells: &[CellRequest]) -> Request {
+    let all: usize = cells.iter().map(|cell| cell.vcpus.len()).sum();
+    let mut request = exactly(u32::try_from(all).unwrap());
+    vm(&mut request).cells = cells.to_vec();
+    request.vnodes[0].memory = Some(MemoryRequest { bytes: 2 << 20, page_bytes: None });
+    request
+}
+
+/// The host nodes on which the vCPUs of a cell may run.
+fn nodes_of(plan: &pinfold_model::Plan, topology: &Topology, vcpus: &CpuSet) -> Vec<u32> {
+    let mut nodes: Vec<u32> = plan.vnodes[0]
+        .vcpus()
+        .filter(|thread| matches!(thread.role, Role::Vcpu(index) if vcpus.contains(pinfold_model::PuId(index))))
+        .flat_map(|thread| thread.pus.iter())
+        .filter_map(|pu| topology.pu(pu).and_then(|pu| pu.node).map(|node| node.0))
+        .collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes
+}
+
+#[test]
+fn every_strategy_keeps_each_cell_on_its_node_and_each_socket_in_one_cell() {
+    let topology = server();
+    let check = |cells: &[CellRequest], expected: &[u32]| {
+        let mut planned = 0;
+        for strategy in strategies().iter().filter(|known| known.name != "vnodes") {
+            let layout = match plan(strategy.name, &topology, &with_cells(cells)) {
+                Ok(layout) => layout,
+                Err(error) => {
+                    assert!(error.depends_on_strategy(), "{}: {error}", strategy.name);
+                    continue;
+                }
+            };
+            assert_eq!(crate::check(&layout, &topology), [], "{}", strategy.name);
+            for (cell, node) in cells.iter().zip(expected) {
+                let found = nodes_of(&layout, &topology, &cell.vcpus);
+                assert_eq!(found, [*node], "{}: {}", strategy.name, cell.vcpus);
+            }
+            let guest = layout.vnodes[0].guest.as_ref().unwrap();
+            let socket = guest.cores * guest.threads;
+            for cell in cells {
+                assert_eq!(cell.vcpus.first().unwrap().0 % socket, 0, "{}", strategy.name);
+            }
+            planned += 1;
+        }
+        assert!(planned >= 12, "{planned}");
+    };
+    check(&[cell("0-6", &[0]), cell("7-13", &[1])], &[0, 1]);
+    check(&[cell("0-6", &[1]), cell("7-13", &[0])], &[1, 0]);
+    check(&[cell("0-1", &[1]), cell("2-7", &[0])], &[1, 0]);
+    // On one node, and where no node is said: a node each.
+    check(&[cell("0-1", &[1]), cell("2-3", &[1])], &[1, 1]);
+    check(&[cell("0-3", &[]), cell("4-7", &[])], &[0, 1]);
+}
+
+#[test]
+fn sixteen_vcpus_in_two_cells() {
+    let topology = server();
+    let request = with_cells(&[cell("0-7", &[0]), cell("8-15", &[1])]);
+    let layout = plan("balanced", &topology, &request).unwrap();
+    assert_eq!(super::pins(&layout), "1,17,2,18,3,19,4,20,8,24,9,25,10,26,11,27");
+    assert_eq!((shape(&layout).as_str(), super::emulator(&layout).as_str()), ("2×4×2", "0,16"));
+    let memory = layout.vnodes[0].memory.as_ref().unwrap();
+    assert_eq!(
+        (memory.nodes.as_slice(), memory.bytes),
+        (&[NodeId(0), NodeId(1)][..], Some(2 << 20))
+    );
+    assert_eq!(
+        (layout.exclusive.to_string().as_str(), layout.housekeeping.to_string().as_str()),
+        ("1-4,8-11,17-20,24-27", "0,5-7,12-16,21-23,28-31")
+    );
+}
+
+#[test]
+fn cells_that_cannot_be_planned_are_refused() {
+    let topology = server();
+    let check = |request: &Request, told: &str| {
+        let error = plan("balanced", &topology, request).unwrap_err();
+        assert!(error.to_string().contains(told) && error.hint().is_some(), "{error}");
+    };
+    check(&with_cells(&[cell("0,2", &[0]), cell("1,3", &[1])]), "neighbours together");
+    let mut request = with_cells(&[cell("0-1", &[0]), cell("2-3", &[1])]);
+    request.vnodes.push(VnodeRequest::vm("other", VmRequest::of(VcpuCount::Exactly(1))));
+    check(&request, "other machines");
+    check(&with_cells(&[cell("0-15", &[0]), cell("16", &[1])]), "keeps it on node 0");
+}
+
+#[test]
+fn a_machine_stays_on_the_nodes_that_the_request_names() {
+    let topology = server();
+    for strategy in strategies().iter().filter(|known| known.name != "vnodes") {
+        for node in [0, 1] {
+            let mut request = exactly(4);
+            vm(&mut request).nodes = vec![NodeId(node)];
+            let layout = plan(strategy.name, &topology, &request).unwrap();
+            let found = nodes_of(&layout, &topology, &set("0-3"));
+            assert_eq!(found, [node], "{}", strategy.name);
+            assert_eq!(layout.vnodes[0].memory.as_ref().unwrap().nodes, [NodeId(node)]);
+            assert!(!layout.housekeeping.is_empty());
+        }
+    }
+    let mut request = exactly(4);
+    vm(&mut request).nodes = vec![NodeId(7)];
+    let error = plan("balanced", &topology, &request).unwrap_err();
+    assert!(matches!(error, PlanError::Nodes { .. }), "{error}");
+    vm(&mut request).nodes = vec![NodeId(0)];
+    vm(&mut request).vcpus = VcpuCount::Exactly(20);
+    let error = plan("balanced", &topology, &request).unwrap_err();
+    assert!(error.to_string().ends_with("the request keeps it on node 0"), "{error}");
+}
+
+/// Where vCPUs are pinned to nodes the memory follows, whether or not its size is said.
+#[test]
+fn memory_is_bound_where_vcpus_are_pinned() {
+    let nodes = |strategy: &str, topology: &Topology, vcpus: u32| -> Vec<u32> {
+        let layout = plan(strategy, topology, &exactly(vcpus)).unwrap();
+        let memory = layout.vnodes[0].memory.as_ref();
+        memory.map_or_else(Vec::new, |memory| memory.nodes.iter().map(|node| node.0).collect())
+    };
+    let mut topology = server();
+    assert_eq!(nodes("low-latency", &topology, 4), [1]);
+    assert_eq!(nodes("compact", &topology, 4), [0]);
+    assert_eq!(nodes("scatter", &topology, 4), [0, 1]);
+    assert_eq!(nodes("none", &topology, 4), [0; 0], "they float");
+    assert_eq!(nodes("low-latency", &super::machine::i7_4790k().build(), 3), [0; 0], "one node");
+    // A node without memory binds nothing.
+    topology.nodes[1].memory_bytes = 0;
+    topology.nodes[0].memory_bytes = 1 << 30;
+    assert_eq!(nodes("low-latency", &topology, 4), [0; 0]);
+}
