@@ -61,10 +61,13 @@ impl Ground<'_> {
         Home { pus: left, what, kind: HomeKind::Node }
     }
 
-    /// The usable PUs of the nodes that the vCPUs are on: where an emulator floats.
+    /// Where an emulator floats: the usable PUs of the vCPUs' nodes that carry none of them, as
+    /// far as there are such.
     pub fn around(&self, pins: &[PuId]) -> CpuSet {
+        let carried: CpuSet = pins.iter().copied().collect();
         let near = self.near(&self.usable, &self.nodes_of(pins));
-        if near.is_empty() { self.usable.clone() } else { near }
+        let free = near.difference(&carried);
+        [free, near].into_iter().find(|pus| !pus.is_empty()).unwrap_or_else(|| self.usable.clone())
     }
 
     fn nodes_of(&self, pins: &[PuId]) -> BTreeSet<NodeId> {

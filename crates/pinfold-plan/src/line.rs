@@ -73,7 +73,7 @@ pub(crate) fn along(draft: &mut Draft<'_>, line: &Line<'_>) -> Result<(), PlanEr
         match &line.emulator {
             Some((pus, why)) => enclave.emulator(pus, || why.clone()),
             None => enclave.emulator(&around, || {
-                let near = if around == ground.usable { "" } else { ", the vCPUs' nodes" };
+                let near = if around == ground.usable { "" } else { ", the rest of the vCPUs' nodes" };
                 format!(
                     "the emulator floats over {}{near}: the source of this strategy pins vCPUs only",
                     pus_text(&around)

@@ -92,7 +92,10 @@ fn sixteen_vcpus_in_two_cells() {
     let request = with_cells(&[cell("0-7", &[0]), cell("8-15", &[1])]);
     let layout = plan("balanced", &topology, &request).unwrap();
     assert_eq!(super::pins(&layout), "1,17,2,18,3,19,4,20,8,24,9,25,10,26,11,27");
-    assert_eq!((shape(&layout).as_str(), super::emulator(&layout).as_str()), ("2×4×2", "0,16"));
+    assert_eq!(
+        (shape(&layout).as_str(), super::emulator(&layout).as_str()),
+        ("2×4×2", "0,12-16,28-31")
+    );
     let memory = layout.vnodes[0].memory.as_ref().unwrap();
     assert_eq!(
         (memory.nodes.as_slice(), memory.bytes),
