@@ -119,7 +119,7 @@ fn look_at(plan: &Plan, topology: &Topology) {
     drop(emit::cmdline(plan));
     drop(emit::tuned(plan));
     drop(emit::libvirt(plan, topology));
-    drop(emit::qemu(plan, topology, &[]));
+    drop(emit::qemu(plan, topology, &qemu::parse(&[])));
     for vnode in &plan.vnodes {
         let (name, pair) = (&vnode.name, (plan, vnode));
         let texts = [emit::kubevirt(pair), emit::nova(pair), emit::proxmox(pair)];
@@ -147,17 +147,18 @@ pub(crate) fn domain(bytes: &[u8]) {
 
 pub(crate) fn argv(bytes: &[u8]) {
     let argv: Vec<String> = text(bytes).split('\0').map(str::to_owned).collect();
-    drop((qemu::name_of(&argv), qemu::uuid_of(&argv), qemu::iothreads_of(&argv)));
+    let command = qemu::parse(&argv);
+    drop((command.iothreads(), command.memory_bytes(), command.cells(), command.memory_nodes()));
     let guest = GuestTopology { sockets: 1, cores: 2, threads: 1, reason: String::new() };
     // What follows an option without its value would be taken for that.
-    if qemu::flags(&argv).iter().all(|flag| flag.value.is_some()) {
+    if command.options.iter().all(|option| option.value().is_some()) {
         let changed = qemu::set_smp(&argv, &guest);
-        assert_eq!(qemu::smp_of(&changed), Some(2), "{changed:?}");
+        assert_eq!(qemu::parse(&changed).vcpus(), Some(2), "{changed:?}");
     }
     if let Some(topology) = topology() {
         let request = Request::vm("vm", VcpuCount::Exactly(2));
         if let Ok(plan) = pinfold_plan::plan("low-latency", topology, &request) {
-            drop(emit::qemu(&plan, topology, &argv));
+            drop(emit::qemu(&plan, topology, &command));
         }
     }
 }

@@ -13,6 +13,7 @@ mod ids;
 mod isa;
 mod measure;
 mod plan;
+mod qemu_command;
 mod request;
 mod setting;
 mod step;
@@ -34,6 +35,7 @@ pub use plan::{
     GuestTopology, IrqPlan, IsolationScope, MemoryPlan, NotSingle, Plan, Policy, ThreadPlan,
     VnodeKind, VnodePlan, pins_of,
 };
+pub use qemu_command::{QemuCell, QemuCommand, QemuOption};
 pub use request::{
     CellRequest, Device, EmulatorWish, Free, MemoryRequest, PolicyWish, Preference, Request,
     SmtWish, Speed, VcpuCount, VmRequest, VnodeRequest, Work,

@@ -84,6 +84,11 @@ pub enum VmError {
         "QEMU cannot be watched with -daemonize: the process that Pinfold starts would end at once"
     )]
     Daemonize,
+    /// QEMU would be another process's child.
+    #[error(
+        "systemd-run without --scope has the service manager start QEMU: it is then no child of Pinfold, and does not end with it"
+    )]
+    HandedOver,
     /// QEMU ended before it could be placed.
     #[error("{program} did not start ({status}){}", said_by(message))]
     StartFailed {
@@ -95,7 +100,11 @@ pub enum VmError {
         message: String,
     },
     /// QEMU runs but opened no QMP socket.
-    #[error("{program} opened no QMP socket within {seconds} s{}", said_by(message))]
+    #[error(
+        "{program} opened no QMP socket within {seconds} s{}{}",
+        without_arguments(deaf),
+        said_by(message)
+    )]
     StartTimeout {
         /// The program.
         program: String,
@@ -103,10 +112,22 @@ pub enum VmError {
         seconds: u64,
         /// What it said on its error output.
         message: String,
+        /// A QEMU that runs, but was not given the arguments that Pinfold adds.
+        deaf: Option<Tid>,
     },
     /// The host refused something.
     #[error(transparent)]
     Host(#[from] HostError),
+}
+
+/// Why there is no socket, if that is known.
+fn without_arguments(qemu: &Option<Tid>) -> String {
+    match qemu {
+        Some(pid) => format!(
+            ": it started QEMU (process {pid}) without the arguments that Pinfold adds (-S -qmp … -name …)"
+        ),
+        None => String::new(),
+    }
 }
 
 /// QEMU's own message on lines of its own, below ours.
@@ -146,8 +167,12 @@ impl VmError {
             VmError::StartFailed { status, .. } if status == "exit code 0" => {
                 "QEMU ended of its own accord, as it does after -version, -help or -device help"
             }
+            VmError::HandedOver => "add --scope: systemd-run --scope … qemu-system-x86_64 …",
+            VmError::StartTimeout { deaf: Some(_), .. } => {
+                "a start script must hand its arguments on to QEMU: end its QEMU line with \"$@\""
+            }
             VmError::StartTimeout { .. } => {
-                "try the same command line without Pinfold, or allow it more time"
+                "try the same command line without Pinfold, or allow it more time with --start-timeout"
             }
             VmError::Host(HostError::Process { source, .. })
                 if source.kind() == io::ErrorKind::NotFound =>

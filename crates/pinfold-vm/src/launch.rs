@@ -9,21 +9,27 @@
 //! Standard input and output stay the user's. The error output goes through a pipe, so that the
 //! message of a QEMU that does not start can be told; once it has started it is passed on.
 //!
+//! The options are added at the end of the command line, behind those of QEMU: a wrapper in front of
+//! it (`sudo`, `numactl`) hands them on, a script must do so (`"$@"`). A QEMU that does not get
+//! them opens no socket; the start then fails after its time, and all that was started is ended.
+//!
 //! A [`RunningVm`] that is dropped kills its QEMU and removes the socket; with
 //! [`Lifetime::WithPinfold`] the kernel kills QEMU even if Pinfold dies first.
 
 mod chatter;
 mod socket;
+mod started;
 
 use std::io::ErrorKind;
 use std::process::ExitStatus;
 
 use pinfold_host::process::{Child, Spawn, Stdio, describe};
-use pinfold_host::{Clock as _, HostError, LiveHost, SystemClock};
+use pinfold_host::{Clock as _, HostError, LiveHost, SystemClock, proc_stat};
 use pinfold_model::{CpuSet, TaskId, Tid};
 
 use self::chatter::Chatter;
 use self::socket::Socket;
+use self::started::{Grandchild, Started};
 use crate::monitor::{Monitor as _, QemuVersion};
 use crate::qmp::Qmp;
 use crate::threads::{self, Found};
@@ -126,6 +132,8 @@ pub struct RunningVm {
     /// Its version.
     pub version: QemuVersion,
     child: Child,
+    /// Dropped after the child.
+    grandchild: Grandchild,
     chatter: Chatter,
     socket: Socket,
     user_stopped: bool,
@@ -134,12 +142,20 @@ pub struct RunningVm {
 /// Starts QEMU stopped and finds its threads.
 ///
 /// # Errors
-/// [`VmError::NoCommand`], [`VmError::Daemonize`], [`VmError::StartFailed`] with QEMU's own
-/// message, [`VmError::StartTimeout`], or that QMP or the host failed. Nothing is left running.
+/// [`VmError::NoCommand`], [`VmError::Daemonize`], [`VmError::HandedOver`],
+/// [`VmError::StartFailed`] with QEMU's own message, [`VmError::StartTimeout`], or that QMP or
+/// the host failed. Nothing is left running.
 pub fn start_stopped(argv: &[String], options: &LaunchOptions) -> Result<RunningVm, VmError> {
     let program = argv.first().filter(|program| !program.is_empty()).ok_or(VmError::NoCommand)?;
-    if argv::has_flag(argv, "daemonize") {
+    let command = argv::parse(argv);
+    if command.program.is_empty() {
+        return Err(VmError::NoCommand);
+    }
+    if command.has("daemonize") {
         return Err(VmError::Daemonize);
+    }
+    if argv::is_handed_over(&command) {
+        return Err(VmError::HandedOver);
     }
     let socket = Socket::new(options.runtime_dir.as_deref())?;
     let mut child = Spawn::new(program)
@@ -160,14 +176,18 @@ pub fn start_stopped(argv: &[String], options: &LaunchOptions) -> Result<Running
     let (qmp, found, version) = match greet(&mut child, &socket.path, options.start_timeout_ns) {
         Ok(greeted) => greeted,
         Err(error) => {
-            return Err(start_error(error, program, options, (&mut child, &chatter))?);
+            let started = Started::find(&LiveHost::new()?, child.pid(), &socket.path);
+            return Err(start_error(error, options, (&mut child, &chatter, &started))?);
         }
     };
     if options.echo == Echo::On {
         chatter.pass_on();
     }
-    let user_stopped = argv::has_flag(argv, "S");
-    Ok(RunningVm { qmp, found, version, child, chatter, socket, user_stopped })
+    let user_stopped = command.has("S");
+    let grandchild = Grandchild {
+        task: (found.pid != child.pid()).then(|| task_of(found.pid)).transpose()?.flatten(),
+    };
+    Ok(RunningVm { qmp, found, version, child, grandchild, chatter, socket, user_stopped })
 }
 
 /// The user's command line with what Pinfold needs at its end.
@@ -221,27 +241,37 @@ fn is_not_yet(error: &VmError) -> bool {
     matches!(source.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
 }
 
-/// What to tell about a start that failed: QEMU's own words if it has ended.
+/// The process of this number, so that it is known again.
+fn task_of(pid: Tid) -> Result<Option<TaskId>, VmError> {
+    Ok(proc_stat::of(&LiveHost::new()?, pid)?.map(|stat| stat.task()))
+}
+
+/// What is to be said of a start that failed, QEMU's own words if it has ended; ends whatever the
+/// start brought about.
 fn start_error(
     error: VmError,
-    program: &str,
     options: &LaunchOptions,
-    (child, chatter): (&mut Child, &Chatter),
+    (child, chatter, started): (&mut Child, &Chatter, &Started),
 ) -> Result<VmError, HostError> {
     let timed_out = is_not_yet(&error) || matches!(error, VmError::Qmp(QmpError::Silent { .. }));
     let patience = if error.is_gone() { END_TIMEOUT_NS } else { 0 };
+    let program = child.program().to_owned();
     if let Some(status) = child.wait_for(&SystemClock, patience)? {
+        started.end(&LiveHost::new()?, child.pid());
         let message = chatter.last_words();
-        let status = describe(status);
-        return Ok(VmError::StartFailed { program: program.to_owned(), status, message });
+        return Ok(VmError::StartFailed { program, status: describe(status), message });
     }
+    child.kill()?;
+    started.end(&LiveHost::new()?, child.pid());
     if !timed_out {
         return Ok(error);
     }
-    child.kill()?;
-    let message = chatter.last_words();
-    let seconds = options.start_timeout_ns.div_ceil(1_000_000_000);
-    Ok(VmError::StartTimeout { program: program.to_owned(), seconds, message })
+    Ok(VmError::StartTimeout {
+        program,
+        seconds: options.start_timeout_ns.div_ceil(1_000_000_000),
+        message: chatter.last_words(),
+        deaf: started.qemu_without_socket(),
+    })
 }
 
 impl RunningVm {
@@ -327,8 +357,9 @@ impl RunningVm {
     /// machine started with [`Lifetime::OnItsOwn`]: the kernel kills the others all the same.
     #[must_use]
     pub fn detach(self) -> TaskId {
-        let Self { child, mut socket, .. } = self;
+        let Self { child, mut grandchild, mut socket, .. } = self;
         socket.keep = true;
+        grandchild.task = None;
         child.detach()
     }
 }

@@ -112,7 +112,7 @@ impl Libvirt {
             Err(VmError::NoProcess { .. }) => return Err(foreign().into()),
             pid => pid?,
         };
-        match argv::uuid_of(&threads::command_line(host, pid)?) {
+        match argv::parse(&threads::command_line(host, pid)?).uuid() {
             Some(found) if found.eq_ignore_ascii_case(uuid) => Ok(pid),
             _ => Err(foreign().into()),
         }

@@ -18,11 +18,13 @@ mod names;
 mod process;
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use pinfold_host::process::own_uid;
 use pinfold_host::{Census, Host, Roll};
 use pinfold_model::{Accelerator, Finding, Role, TaskId, Tid};
 
+pub(crate) use self::names::is_qemu;
 use self::process::{Descriptors, Task, kernel_threads, numbers, owner_of, program_of, tasks};
 pub(crate) use self::process::{command_line, leader_of};
 use crate::VmError;
@@ -54,6 +56,8 @@ pub struct Found {
     pub accelerator: Option<Accelerator>,
     /// Number of vCPUs that are plugged in.
     pub vcpus: u32,
+    /// The same with those that its command line leaves room for (`maxcpus`).
+    pub max_vcpus: u32,
     /// What makes this list less than certain.
     pub findings: Vec<Finding>,
     /// The threads of the process by number, if a census told that there are no others.
@@ -61,6 +65,13 @@ pub struct Found {
 }
 
 impl Found {
+    /// How many vCPUs a plan for this machine may place: those that it has, and as many more as can
+    /// be plugged in.
+    #[must_use]
+    pub fn plannable_vcpus(&self) -> RangeInclusive<u32> {
+        self.vcpus..=self.max_vcpus
+    }
+
     /// Checks that each vCPU has a thread of its own, as pins of single vCPUs need.
     ///
     /// # Errors
@@ -130,6 +141,9 @@ pub fn discover(
     let outside = kernel_threads(host, (found.pid, descriptors), &found.threads)?;
     found.threads.extend(outside);
     number_vhosts(&mut found.threads);
+    if let Ok(words) = command_line(host, pid) {
+        found.max_vcpus = found.vcpus.max(argv::parse(&words).max_vcpus().unwrap_or(0));
+    }
     found.threads.sort_by(|a, b| (&a.role, a.task).cmp(&(&b.role, b.task)));
     Ok(found)
 }
@@ -154,8 +168,8 @@ pub fn accelerator_of(host: &dyn Host, pid: Tid) -> Result<Option<Accelerator>, 
     let words = command_line(host, pid)?;
     Ok(match Descriptors::of(host, pid) {
         Some(held) if held.kvm => Some(Accelerator::Kvm),
-        Some(_) => Some(argv::translator_of(&words)),
-        None => argv::accelerator_of(&words),
+        Some(_) => Some(argv::parse(&words).translator()),
+        None => argv::parse(&words).accelerator(),
     })
 }
 
@@ -230,7 +244,7 @@ fn by_monitor(
     });
     let threads = threads.collect();
     let accelerator = Some(accelerator);
-    Ok((Found { pid, threads, accelerator, vcpus, findings, roll }, descriptors))
+    Ok((Found { pid, threads, accelerator, vcpus, max_vcpus: vcpus, findings, roll }, descriptors))
 }
 
 fn by_names(host: &dyn Host, pid: Tid) -> Result<Found, VmError> {
@@ -262,11 +276,11 @@ fn by_names(host: &dyn Host, pid: Tid) -> Result<Found, VmError> {
     }
     let mut vcpus = u32::try_from(seen).unwrap_or(u32::MAX);
     if shared_loop {
-        vcpus = argv::smp_of(&command_line(host, pid)?).unwrap_or(1);
+        vcpus = argv::parse(&command_line(host, pid)?).vcpus().unwrap_or(1);
         findings.extend((vcpus > 1).then(|| one_thread(vcpus)));
     }
     let accelerator = names::accelerator(threads.iter().map(|thread| thread.name.as_str()));
-    Ok(Found { pid, threads, accelerator, vcpus, findings, roll })
+    Ok(Found { pid, threads, accelerator, vcpus, max_vcpus: vcpus, findings, roll })
 }
 
 /// The threads of a process, listed and then read.
@@ -350,12 +364,8 @@ fn one_vcpu_in_shared_loop(host: &dyn Host, pid: Tid, tasks: &[Task]) -> bool {
     if tasks.iter().any(|task| names::is_shared_loop(&task.name)) {
         return true;
     }
-    command_line(host, pid).is_ok_and(|argv| {
-        argv::flags(&argv).iter().any(|flag| {
-            let value = flag.value.unwrap_or("");
-            flag.name == "icount" || (flag.name == "accel" && value.contains("thread=single"))
-        })
-    })
+    command_line(host, pid)
+        .is_ok_and(|words| argv::parse(&words).translator() == Accelerator::TcgSingle)
 }
 
 /// Numbers the vhost workers in the order of their threads, inside and outside alike.

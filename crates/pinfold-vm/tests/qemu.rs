@@ -220,6 +220,77 @@ fn shows_why_qemu_did_not_start() {
     assert!(error.to_string().contains("no QMP socket within 1 s; it said:\nwaiting"), "{error}");
 }
 
+/// What starts QEMU keeps its options, QEMU gets Pinfold's, and nobody is left stopped.
+#[test]
+fn starts_below_other_programs() {
+    let Some(folder) = folder() else { return };
+    let script = |name: &str, text: &str| {
+        let path = folder.path().join(name).to_str().unwrap().to_owned();
+        pinfold_host::user::write_atomic(&path, text.as_bytes()).unwrap();
+        format!("sh {path}")
+    };
+    // As numactl and sudo take their options: the one becomes its command, the other waits for it.
+    let becomes = script(
+        "becomes",
+        "while :; do case $1 in -m|-N) shift 2;; -*) shift;; *) break;; esac; done\nexec \"$@\"\n",
+    );
+    let waits =
+        script("waits", "while :; do case $1 in -S) shift;; *) break;; esac; done\n\"$@\"\n");
+    let check = |line: &str, inner: bool| {
+        let line = format!("{line} {QEMU} -M q35 -m 32 -display none -nodefaults -accel tcg");
+        let argv: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let mut vm = launch::start_stopped(&argv, &options(&folder)).unwrap();
+        assert_eq!(vm.pid() != vm.child().pid(), inner, "{line}");
+        assert_eq!(vm.cont().unwrap(), Resumed::Running, "{line}");
+        assert!(vm.qmp.wait_event(&["RESUME"], 5 * SECOND).unwrap().is_some(), "{line}");
+        // A wrapper that is killed leaves no QEMU.
+        let pid = vm.pid();
+        drop(vm);
+        assert!(ends(pid), "{line}");
+    };
+    check(&format!("{becomes} -m 0 -S"), false);
+    check(&format!("{waits} -S"), true);
+    check("env A=1 nice -n 1", false);
+    let line = format!("env|-S|{QEMU} -M q35 -m 32 -display none -nodefaults -accel tcg");
+    let argv: Vec<String> = line.split('|').map(str::to_owned).collect();
+    let mut vm = launch::start_stopped(&argv, &options(&folder)).unwrap();
+    assert_eq!(vm.cont().unwrap(), Resumed::Running);
+    let argv = ["systemd-run", "--user", QEMU].map(str::to_owned);
+    let refused = launch::start_stopped(&argv, &options(&folder)).err().unwrap();
+    assert!(matches!(refused, VmError::HandedOver), "{refused}");
+}
+
+/// True if the process ends.
+fn ends(pid: Tid) -> bool {
+    let host = LiveHost::new().unwrap();
+    (0..100).any(|_| {
+        SystemClock.sleep_ns(SECOND / 50);
+        let stat = pinfold_host::proc_stat::of(&host, pid).unwrap();
+        stat.is_none_or(|stat| stat.has_ended())
+    })
+}
+
+/// A script that does not hand its arguments on: the message says so, and its QEMU is ended.
+#[test]
+fn says_that_a_script_drops_its_arguments() {
+    let Some(folder) = folder() else { return };
+    let path = folder.path().join("start-vm").to_str().unwrap().to_owned();
+    let check = |last_line: &str| {
+        pinfold_host::user::write_atomic(&path, format!("{last_line}\n").as_bytes()).unwrap();
+        let argv = ["sh", &path, "-smp", "2"].map(str::to_owned);
+        let mut hasty = options(&folder);
+        hasty.start_timeout_ns = SECOND;
+        let error = launch::start_stopped(&argv, &hasty).err().unwrap();
+        let VmError::StartTimeout { deaf: Some(pid), .. } = error else { panic!("{error}") };
+        assert!(error.to_string().contains("without the arguments that Pinfold adds"), "{error}");
+        assert!(error.hint().unwrap().contains("\"$@\""), "{error}");
+        assert!(ends(pid), "{last_line}");
+    };
+    let qemu = format!("{QEMU} -M none -display none -nodefaults");
+    check(&format!("exec {qemu}"));
+    check(&format!("{qemu}; true"));
+}
+
 #[test]
 fn tells_a_busy_socket_from_a_dead_one() {
     let Some(folder) = folder() else { return };

@@ -201,10 +201,10 @@ pub struct PlanArgs {
     #[command(flatten)]
     pub placement: PlacementArgs,
     /// Number of vCPUs, or `auto` to let the strategy choose
-    /// [default: auto, or as the file of --into has it]
+    /// [default: auto, or as the file of --into or the QEMU command has it]
     #[arg(long, value_name = "N|auto")]
     pub vcpus: Option<String>,
-    /// Name of the virtual machine [default: vm, or as the file of --into has it]
+    /// Name of the virtual machine [default: vm, or as the file of --into or the QEMU command has it]
     #[arg(long)]
     pub name: Option<String>,
     /// Id of an iothread; may be given several times
@@ -258,7 +258,8 @@ pub struct PlanArgs {
     /// The whole file goes to standard output, FILE itself is not changed
     #[arg(long, value_name = "FILE", requires = "emit")]
     pub into: Option<String>,
-    /// QEMU command line for `--emit qemu`
+    /// QEMU command line for `--emit qemu`; unless options say otherwise, the plan is for the
+    /// vCPUs, iothreads and memory that it names
     #[arg(last = true, value_name = "QEMU-COMMAND")]
     pub command: Vec<String>,
 }
@@ -286,7 +287,12 @@ pub struct RunArgs {
     /// With --speed: let real-time burners run on the last PU of the host's own tasks too
     #[arg(long, requires = "speed")]
     pub share_housekeeping: bool,
-    /// The QEMU command line, or with --speed any command
+    /// Time that QEMU has to open its monitor, such as 30s or 5m; more for a start script that
+    /// works for a while before
+    #[arg(long, value_name = "TIME", default_value = "30s", conflicts_with = "speed")]
+    pub start_timeout: String,
+    /// The QEMU command line, with what starts it (sudo, numactl, a script that hands its
+    /// arguments on); or with --speed any command
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }
@@ -466,6 +472,9 @@ pub struct TuneArgs {
     /// Time that your guest needs to start before it is measured without an agent
     #[arg(long, default_value = "20s", value_name = "TIME", conflicts_with = "demo")]
     pub settle: String,
+    /// Time that QEMU has to open its monitor at each start
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    pub start_timeout: String,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,

@@ -1,6 +1,7 @@
 //! What several commands need: the host, its topology, requests, state.
 
 use std::io::Read as _;
+use std::ops::RangeInclusive;
 use std::sync::mpsc;
 
 use pinfold_host::user::{self, StateDir};
@@ -173,13 +174,23 @@ pub fn state(path: Option<&str>) -> Result<StateDir, Failure> {
     StateDir::open(&path).map_err(|error| host_failure(&error))
 }
 
-/// A plan from a file, checked against this host and a machine with this many vCPUs.
-pub fn plan_for_host(path: &str, topology: &Topology, vcpus: u32) -> Result<Plan, Failure> {
+/// A plan from a file, checked against this host and a machine with this many vCPUs, at least
+/// those that it has now and at most those that it has room for.
+pub fn plan_for_host(
+    path: &str,
+    topology: &Topology,
+    vcpus: RangeInclusive<u32>,
+) -> Result<Plan, Failure> {
     fitting(path, read_plan(path)?, topology, vcpus)
 }
 
 /// A plan that was read from a file, if it fits this host and a machine with this many vCPUs.
-pub fn fitting(path: &str, plan: Plan, topology: &Topology, vcpus: u32) -> Result<Plan, Failure> {
+pub fn fitting(
+    path: &str,
+    plan: Plan,
+    topology: &Topology,
+    vcpus: RangeInclusive<u32>,
+) -> Result<Plan, Failure> {
     let wrong = pinfold_plan::check(&plan, topology);
     let problem = wrong.iter().find(|finding| finding.severity == Severity::Problem);
     if let Some(finding) = problem {
@@ -195,7 +206,8 @@ pub fn fitting(path: &str, plan: Plan, topology: &Topology, vcpus: u32) -> Resul
             .with_hint("make it again here: pinfold plan --strategy NAME --json"));
     }
     let planned = single(&plan)?.vcpus().count();
-    if u32::try_from(planned) != Ok(vcpus) {
+    if !u32::try_from(planned).is_ok_and(|planned| vcpus.contains(&planned)) {
+        let vcpus = vcpus.start();
         return Err(Failure::new(
             Exit::Input,
             format!("{path} places {planned} vCPU(s), the virtual machine has {vcpus}"),

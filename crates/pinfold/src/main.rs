@@ -15,6 +15,7 @@ mod metrics;
 mod output;
 mod place;
 mod progress;
+mod qemu_line;
 mod screen;
 mod study;
 mod target;

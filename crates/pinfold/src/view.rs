@@ -330,7 +330,8 @@ impl Build<'_> {
         else {
             return Vec::new();
         };
-        let qemu = pinfold_plan::emit::qemu(plan, self.context.topology, &self.context.argv);
+        let command = pinfold_vm::argv::parse(&self.context.argv);
+        let qemu = pinfold_plan::emit::qemu(plan, self.context.topology, &command);
         let (Ok(libvirt), Ok(qemu)) =
             (pinfold_plan::emit::libvirt(plan, self.context.topology), qemu)
         else {

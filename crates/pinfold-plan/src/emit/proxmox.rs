@@ -90,7 +90,7 @@ fn hook(vnode: &VnodePlan) -> String {
     let mut vnode = vnode.clone();
     vnode.threads.retain(|thread| !matches!(thread.role, Role::Iothread(_)));
     let what = "All threads as the emulator, then those with a name.";
-    function(&mut script, "pin_by_taskset", what, &taskset_lines(&vnode));
+    function(&mut script, "pin_by_taskset", what, &taskset_lines(&vnode, vnode.vcpus().count()));
     script.push_str(
         "\n[ \"$(count_vcpus)\" -eq \"$vcpus\" ] || {\n    \
          echo \"$0: the machine has not $vcpus vCPUs\" >&2\n    exit 1\n}\n\

@@ -14,7 +14,9 @@
 mod cpu;
 mod memory;
 
-use pinfold_model::{NotSingle, Plan, Policy, Role, ThreadPlan, Topology, VnodePlan};
+use pinfold_model::{
+    NotSingle, Plan, Policy, QemuCommand, QemuOption, Role, ThreadPlan, Topology, VnodePlan,
+};
 
 use self::cpu::Cpu;
 use self::memory::Options;
@@ -25,30 +27,30 @@ pub(super) const FUNCTIONS: &str = include_str!("qemu/functions.sh");
 const PREPARE: &str = include_str!("qemu/prepare.sh");
 const RUN: &str = include_str!("qemu/run.sh");
 
-/// A start script for the QEMU command `argv` under `plan`.
+/// A start script for a QEMU command under `plan`.
 ///
-/// With an empty `argv` the script expects the whole command as its own arguments;
+/// With an empty command the script expects the whole command as its own arguments;
 /// otherwise its arguments are added to the command.
 ///
 /// # Errors
 /// [`NotSingle`] if the plan does not place exactly one vnode.
-pub fn qemu(plan: &Plan, topology: &Topology, argv: &[String]) -> Result<String, NotSingle> {
+pub fn qemu(plan: &Plan, topology: &Topology, line: &QemuCommand) -> Result<String, NotSingle> {
     let vnode = plan.single()?;
-    let command = Command::of(argv);
+    let command = Command::of(line, vnode);
     let memory = memory::options(vnode, topology, &command);
     let mut script = HEAD.to_owned();
     header(&mut script, (plan, vnode), &command);
     let cpu = cpu::cpu(vnode, topology, &command);
     memory.notes.iter().chain(&cpu.notes).for_each(|note| comment(&mut script, note));
     script.push('\n');
-    settings(&mut script, (plan, vnode), &command);
+    settings(&mut script, plan, &command);
     script.push_str(FUNCTIONS);
     function(&mut script, "write_plan", "The plan, for `pinfold apply`.", &write_plan(plan));
     function(
         &mut script,
         "pin_by_taskset",
         "The same pins without Pinfold: all threads as the emulator, then those with a name.",
-        &taskset_lines(vnode),
+        &taskset_lines(vnode, command.vcpus),
     );
     script.push_str(PREPARE);
     script.push_str(&start(&command, (&cpu, &memory)));
@@ -56,57 +58,65 @@ pub fn qemu(plan: &Plan, topology: &Topology, argv: &[String]) -> Result<String,
     Ok(script)
 }
 
-/// The user's command, taken apart.
-struct Command {
-    kept: Vec<String>,
-    /// The values of its own `-smp`.
-    smp: Vec<String>,
-    /// The values of its own `-cpu`.
-    cpu: Vec<String>,
-    /// The values of its own `-m`.
-    memory: Vec<String>,
-    /// It says itself where memory is: `-numa`, a backend, `-mem-path`.
-    places_memory: bool,
-    daemonize: bool,
-    /// It asked to stay stopped, or to wait for a migration.
-    stays_stopped: bool,
+/// The user's command, and what of it gives way to the plan.
+struct Command<'c> {
+    line: &'c QemuCommand,
+    /// What stays.
+    kept: Vec<QemuOption>,
+    /// Number of vCPUs at the start, the others of the plan are plugged in later.
+    vcpus: usize,
 }
 
-impl Command {
-    fn of(argv: &[String]) -> Self {
-        let mut command = Self {
-            kept: Vec::new(),
-            smp: Vec::new(),
-            cpu: Vec::new(),
-            memory: Vec::new(),
-            places_memory: false,
-            daemonize: false,
-            stays_stopped: false,
+impl<'c> Command<'c> {
+    fn of(line: &'c QemuCommand, vnode: &VnodePlan) -> Self {
+        let planned = vnode.vcpus().count();
+        let count = |number: Option<u32>| number.and_then(|number| usize::try_from(number).ok());
+        let vcpus = match (count(line.vcpus()), count(line.max_vcpus())) {
+            (Some(first), Some(all)) if all == planned => first,
+            (_, _) => planned,
         };
-        let mut arguments = argv.iter();
-        while let Some(argument) = arguments.next() {
-            match argument.as_str() {
-                "-smp" | "--smp" => command.smp.extend(arguments.next().cloned()),
-                "-cpu" | "--cpu" => command.cpu.extend(arguments.next().cloned()),
-                "-m" | "--m" => command.memory.extend(arguments.next().cloned()),
-                "-daemonize" | "--daemonize" => command.daemonize = true,
-                "-S" | "--S" | "-incoming" | "--incoming" => {
-                    command.stays_stopped = true;
-                    command.kept.push(argument.clone());
-                }
-                _ => command.kept.push(argument.clone()),
-            }
-        }
-        let says = |word: &String| {
-            matches!(word.trim_start_matches('-'), "numa" | "mem-path")
-                || word.contains("memory-backend")
+        let gives_way = |option: &&QemuOption| {
+            matches!(option.name.as_str(), "smp" | "cpu" | "m" | "daemonize")
         };
-        command.places_memory = command.kept.iter().any(says);
-        command
+        let kept = line.options.iter().filter(|option| !gives_way(option)).map(without_smp);
+        Self { line, kept: kept.collect(), vcpus }
+    }
+
+    /// Values of the options of this name.
+    fn values(&self, name: &'c str) -> Vec<&'c str> {
+        self.line.all(name).filter_map(QemuOption::value).collect()
+    }
+
+    /// It says itself where memory is.
+    fn places_memory(&self) -> bool {
+        let is_backend = |object: &QemuOption| {
+            object.key("qom-type").is_some_and(|kind| kind.starts_with("memory-backend"))
+        };
+        ["numa", "mem-path"].iter().any(|name| self.line.has(name))
+            || self.line.all("object").any(is_backend)
+    }
+
+    /// It asked to stay stopped, or to wait for a migration.
+    fn stays_stopped(&self) -> bool {
+        self.line.has("S") || self.line.has("incoming")
     }
 }
 
-fn header(script: &mut String, (plan, vnode): (&Plan, &VnodePlan), command: &Command) {
+/// An option without the `smp.…` keys that `-machine` may have.
+fn without_smp(option: &QemuOption) -> QemuOption {
+    let mut option = option.clone();
+    let is_machine = matches!(option.name.as_str(), "machine" | "M");
+    if let Some(value) =
+        option.words.get_mut(1).filter(|value| is_machine && value.contains("smp."))
+    {
+        // A comma within a value is doubled; no value of these keys holds one.
+        let parts = value.split(',').filter(|part| !part.starts_with("smp."));
+        *value = parts.collect::<Vec<_>>().join(",");
+    }
+    option
+}
+
+fn header(script: &mut String, (plan, vnode): (&Plan, &VnodePlan), command: &Command<'_>) {
     let vcpus = vnode.vcpus().count();
     comment(
         script,
@@ -117,13 +127,13 @@ fn header(script: &mut String, (plan, vnode): (&Plan, &VnodePlan), command: &Com
             pinfold_model::pins_of(plan)
         ),
     );
-    for smp in &command.smp {
+    for smp in command.values("smp") {
         comment(script, &format!("Your `-smp {smp}` gave way to the plan's guest topology."));
     }
-    if command.daemonize {
+    if command.line.has("daemonize") {
         comment(script, "Your `-daemonize` was taken out: this script stays QEMU's parent.");
     }
-    if command.stays_stopped {
+    if command.stays_stopped() {
         comment(script, "As you asked, QEMU is pinned and left stopped (-S or -incoming).");
     }
     if !plan.exclusive.is_empty() {
@@ -138,12 +148,11 @@ fn header(script: &mut String, (plan, vnode): (&Plan, &VnodePlan), command: &Com
     script.push('\n');
 }
 
-fn settings(script: &mut String, (plan, vnode): (&Plan, &VnodePlan), command: &Command) {
-    let vcpus = vnode.vcpus().count();
+fn settings(script: &mut String, plan: &Plan, command: &Command<'_>) {
     let yes = |value: bool| if value { "yes" } else { "no" };
-    script.push_str(&format!("vcpus={vcpus}\n"));
+    script.push_str(&format!("vcpus={}\n", command.vcpus));
     script.push_str(&format!("isolates={}\n", yes(!plan.exclusive.is_empty())));
-    script.push_str(&format!("stays_stopped={}\n", yes(command.stays_stopped)));
+    script.push_str(&format!("stays_stopped={}\n", yes(command.stays_stopped())));
 }
 
 pub(super) fn function(script: &mut String, name: &str, what: &str, body: &str) {
@@ -159,15 +168,22 @@ fn write_plan(plan: &Plan) -> String {
     format!("cat <<'END_OF_PLAN'\n{}END_OF_PLAN\n", schema::to_json(plan))
 }
 
-/// The shell lines that pin each thread by its name.
-pub(super) fn taskset_lines(vnode: &VnodePlan) -> String {
+/// The shell lines that pin each thread by its name; vCPUs from `vcpus` on are plugged in later.
+pub(super) fn taskset_lines(vnode: &VnodePlan, vcpus: usize) -> String {
     let mut body = String::new();
     let emulator = vnode.thread(&Role::Emulator);
     if let Some(emulator) = emulator {
         reason(&mut body, emulator);
         body.push_str(&format!("    pin_all {} || return 1\n", emulator.pus));
     }
-    for thread in &vnode.threads {
+    let is_later = |role: &Role| matches!(role, Role::Vcpu(index) if *index as usize >= vcpus);
+    let (later, now): (Vec<_>, Vec<_>) =
+        vnode.threads.iter().partition(|thread| is_later(&thread.role));
+    for thread in &later {
+        let pus = &thread.pus;
+        body.push_str(&format!("    # {} is for {pus} when it is plugged in.\n", thread.role));
+    }
+    for thread in &now {
         let line = match &thread.role {
             Role::Vcpu(index) => format!("    pin_one 'CPU {index}/' {} || return 1\n", thread.pus),
             Role::Iothread(id) => iothread_line(thread, id, emulator),
@@ -180,7 +196,7 @@ pub(super) fn taskset_lines(vnode: &VnodePlan) -> String {
         reason(&mut body, thread);
         body.push_str(&line);
     }
-    for thread in &vnode.threads {
+    for thread in &now {
         body.push_str(&policy_line(thread));
     }
     if body.is_empty() { "    :\n".to_owned() } else { body }
@@ -237,15 +253,18 @@ fn needs_pinfold(why: &str) -> String {
     format!("    echo \"$0:\" {message} >&2\n    return 1\n")
 }
 
-fn start(command: &Command, (cpu, memory): (&Cpu, &Options)) -> String {
+fn start(command: &Command<'_>, (cpu, memory): (&Cpu, &Options)) -> String {
     let mut lines =
         String::from("\n# The command. What follows its own options is what pinning needs.\n");
     lines.push_str("set --");
-    for argument in &command.kept {
-        // One option per line, its values beside it.
-        let option = argument.starts_with('-');
-        lines.push_str(if option { " \\\n    " } else { " " });
-        lines.push_str(&quote(argument));
+    let program = Some(&command.line.program).filter(|program| !program.is_empty());
+    for word in command.line.wrapper.iter().chain(program) {
+        lines.push_str(&format!(" {}", quote(word)));
+    }
+    // One option per line, its value beside it.
+    for option in &command.kept {
+        let words: Vec<String> = option.words.iter().map(|word| quote(word)).collect();
+        lines.push_str(&format!(" \\\n    {}", words.join(" ")));
     }
     lines.push_str(" \"$@\"");
     for option in cpu.words.iter().chain(&memory.words) {

@@ -1,6 +1,7 @@
 //! Memory on its nodes: in the domain file, in the fragment, in QEMU's options.
 
 use pinfold_model::{MemoryPlan, NodeId, Plan, Topology};
+use pinfold_vm::argv::parse;
 
 use super::machine::Machine;
 use super::{exactly, one};
@@ -56,7 +57,7 @@ fn cells_for_two_nodes() {
     let names: Vec<&str> = flaws.iter().map(|flaw| flaw.name).collect();
     assert!(!names.contains(&"memory-far") && !names.contains(&"nodes-hidden"), "{names:?}");
 
-    let script = qemu(&layout, &topology, &["qemu".to_owned()]).unwrap();
+    let script = qemu(&layout, &topology, &parse(&["qemu".to_owned()])).unwrap();
     holds(&script, &["-m size=67108864B", "-object thread-context,id=pinfold-tc1,node-affinity=1"]);
     holds(&script, &["size=33554432B,hugetlb=on,hugetlbsize=2097152B,host-nodes=1,policy=bind"]);
     holds(&script, &["-numa node,nodeid=1,cpus=2-3,memdev=pinfold-mem1"]);
@@ -72,9 +73,9 @@ fn one_node_needs_no_cells() {
         assert!(!text.contains(absent), "{text}");
     }
     let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
-    let script = qemu(&layout, &topology, &words("qemu -m 32")).unwrap();
+    let script = qemu(&layout, &topology, &parse(&words("qemu -m 32"))).unwrap();
     holds(&script, &["Your -m gave way", "-machine memory-backend=pinfold-mem0"]);
-    let own = qemu(&layout, &topology, &words("qemu -m 1G -numa node,memdev=x")).unwrap();
+    let own = qemu(&layout, &topology, &parse(&words("qemu -m 1G -numa node,memdev=x"))).unwrap();
     holds(&own, &["your own memory backends are left as they are", "-m 1G"]);
     assert!(!own.contains("pinfold-mem0"));
 }
@@ -89,6 +90,6 @@ fn what_cannot_be_bound_is_said() {
     if let Some(memory) = &mut layout.vnodes[0].memory {
         memory.bytes = None;
     }
-    let script = qemu(&layout, &topology, &["qemu".to_owned()]).unwrap();
+    let script = qemu(&layout, &topology, &parse(&["qemu".to_owned()])).unwrap();
     holds(&script, &["its size is not known; say -m SIZE"]);
 }

@@ -2,6 +2,7 @@
 
 use pinfold_host::process;
 use pinfold_model::{Plan, Policy, Role};
+use pinfold_vm::argv::parse;
 
 use super::machine::i7_4790k;
 use super::{auto, exactly};
@@ -15,7 +16,7 @@ pub fn words(words: &[&str]) -> Vec<String> {
 }
 
 pub fn qemu(layout: &Plan, argv: &[String]) -> Result<String, pinfold_model::NotSingle> {
-    emit::qemu(layout, &i7_4790k().build(), argv)
+    emit::qemu(layout, &i7_4790k().build(), &parse(argv))
 }
 
 fn made() -> Plan {
@@ -145,4 +146,107 @@ fn the_command_has_the_scripts_own_input() {
     let command = "printf 'typed' | sh -c \"$1\" start.sh";
     let output = process::capture("sh", ["-c", command, "sh", &script], 30 * SECOND_NS).unwrap();
     assert_eq!(output.stdout_text(), "typed", "{}", output.stderr_text());
+}
+
+/// The options of a wrapper are not QEMU's, and stay where they are.
+#[test]
+fn a_wrapper_keeps_its_options() {
+    has(
+        &["numactl", "-m", "0", "sudo", "-S", "qemu-system-x86_64", "-m", "1G", "-smp", "8"],
+        &["set -- numactl -m 0 sudo -S qemu-system-x86_64 \"$@\" \\\n    -smp 3,", "-m 1G"],
+        &["stays_stopped=yes"],
+    );
+    has(
+        &["env", "-S", "A=1 qemu-system-x86_64 -S -smp 8"],
+        &["set -- env A=1 qemu-system-x86_64 \\\n    -S \"$@\"", "`-smp 8` gave way"],
+        &["stays_stopped=no"],
+    );
+}
+
+/// A machine with room for more vCPUs starts with those that it had, and keeps the room.
+#[test]
+fn vcpus_that_are_plugged_in_later_have_a_place() {
+    has(
+        &["qemu-system-x86_64", "-smp", "1,maxcpus=3", "-m", "1G,slots=2,maxmem=2G"],
+        &[
+            "vcpus=1\n",
+            "-smp 1,maxcpus=3,sockets=1,cores=3,threads=1",
+            "pin_one 'CPU 0/' 1",
+            "# vcpu(2) is for 3 when it is plugged in.",
+            "-m 1G,slots=2,maxmem=2G",
+        ],
+        &["pin_one 'CPU 1/'"],
+    );
+    let mut layout = made();
+    layout.vnodes[0].memory = Some(pinfold_model::MemoryPlan {
+        nodes: vec![pinfold_model::NodeId(0)],
+        bytes: Some(1 << 30),
+        page_bytes: None,
+        reason: "a test".to_owned(),
+    });
+    let script = qemu(&layout, &words(&["qemu", "-m", "1G,slots=2,maxmem=2G"])).unwrap();
+    assert!(script.contains("-m size=1073741824B,slots=2,maxmem=2G"), "{script}");
+}
+
+/// Threads are written only where the guest's board and CPU model can show them, dies only for a PC.
+#[test]
+fn the_shape_is_one_that_the_board_can_show() {
+    let check = |line: &str, model: Option<&str>, expected: &str| {
+        let mut topology = super::machine::two_complexes().build();
+        topology.model = model.map(str::to_owned);
+        let layout = plan("max-performance", &topology, &auto()).unwrap();
+        let argv: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let script = emit::qemu(&layout, &topology, &parse(&argv)).unwrap();
+        let smp = script.lines().find_map(|line| line.trim().strip_prefix("-smp ")).unwrap();
+        assert_eq!(smp.trim_end_matches(" \\"), expected, "{line} on {model:?}\n{script}");
+    };
+    let (amd, intel) = (Some("AMD Ryzen"), Some("Intel Core"));
+    let (threads, cores) =
+        ("16,sockets=1,dies=2,cores=4,threads=2", "16,sockets=1,dies=2,cores=8,threads=1");
+    check("qemu-system-x86_64 -accel kvm -cpu host", amd, threads);
+    check("qemu-system-x86_64 -cpu host,topoext=off", amd, cores);
+    check("qemu-system-x86_64 -enable-kvm -cpu Nehalem", amd, threads);
+    check("qemu-kvm", amd, cores);
+    check("qemu-kvm", intel, threads);
+    check("qemu-system-x86_64 -accel tcg -cpu EPYC", intel, cores);
+    check("qemu-system-x86_64 -accel tcg -cpu Nehalem", amd, threads);
+    check("qemu-system-x86_64", None, cores);
+    check("./start.sh", amd, threads);
+    check("./start.sh", None, "16,sockets=1,cores=8,threads=2");
+    check("qemu-system-x86_64 -M microvm -cpu Nehalem", amd, "16,sockets=1,cores=8,threads=2");
+    check("qemu-system-aarch64 -M virt", amd, "16,sockets=1,cores=8,threads=2");
+    check("qemu-system-riscv64 -M virt", amd, "16,sockets=1,cores=16,threads=1");
+    check("qemu-system-s390x", intel, "16,sockets=1,cores=16,threads=1");
+}
+
+/// What is written for a board is what its QEMU takes without a warning.
+#[test]
+fn every_qemu_takes_its_shape() {
+    let topology = super::machine::two_complexes().build();
+    let layout = plan("max-performance", &topology, &auto()).unwrap();
+    for (program, rest) in [
+        ("qemu-system-x86_64", "-M q35"),
+        ("qemu-system-x86_64", "-M microvm -cpu Nehalem"),
+        ("qemu-system-x86_64", "-cpu EPYC"),
+        ("qemu-system-aarch64", "-M virt,gic-version=3 -cpu max"),
+        ("qemu-system-riscv64", "-M virt"),
+        ("qemu-system-s390x", ""),
+    ] {
+        if process::find_program(program).is_none() {
+            eprintln!("skipped: {program} is not installed");
+            continue;
+        }
+        let line = format!("{program} {rest} -accel tcg -nodefaults -display none");
+        let argv: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let script = emit::qemu(&layout, &topology, &parse(&argv)).unwrap();
+        let smp = script.lines().find_map(|line| line.trim().strip_prefix("-smp ")).unwrap();
+        let smp = smp.trim_end_matches(" \\");
+        let line = format!("printf 'quit\\n' | {line} -S -monitor stdio -smp {smp}");
+        let output = process::capture("sh", ["-c", &line], 60 * SECOND_NS).unwrap();
+        let said = format!("{}{}", output.stdout_text(), output.stderr_text());
+        assert!(output.status.success(), "{line}: {said}");
+        for word in ["not supported by", "hyperthreading"] {
+            assert!(!said.contains(word), "{line}: {said}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use pinfold_host::process::{self, Child, Spawn, Stdio};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths};
 use pinfold_model::{CpuSet, IsolationScope, Plan, PuId, Request, Tid, VcpuCount};
+use pinfold_vm::argv::parse;
 
 use super::machine::Machine;
 use super::qemu::{SECOND_NS, words};
@@ -24,6 +25,11 @@ struct Stage {
 
 /// `thread` as of QEMU's `-accel tcg,thread=`.
 fn stage(thread: &str) -> Option<Stage> {
+    stage_under(&[], thread)
+}
+
+/// The same with a program that starts QEMU.
+fn stage_under(wrapper: &[&str], thread: &str) -> Option<Stage> {
     let Some(program) = process::find_program("qemu-system-x86_64") else {
         eprintln!("skipped: qemu-system-x86_64 is not installed");
         return None;
@@ -40,10 +46,16 @@ fn stage(thread: &str) -> Option<Stage> {
     request.isolation = IsolationScope::None;
     *super::iothreads(&mut request) = words(&["disk"]);
     let layout = plan("low-latency", &machine.build(), &request).unwrap();
-    let mut argv = words(&[&program, "-nodefaults", "-m", "64", "-display", "none"]);
+    let mut argv = words(wrapper);
+    argv.extend(words(&[&program, "-nodefaults", "-m", "64", "-display", "none"]));
     argv.extend(["-accel".to_owned(), format!("tcg,thread={thread}")]);
     argv.extend(words(&["-name", "guest=vm", "-object", "iothread,id=disk"]));
-    Some(Stage { script: qemu(&layout, &machine.build(), &argv).unwrap(), layout, first, second })
+    Some(Stage {
+        script: qemu(&layout, &machine.build(), &parse(&argv)).unwrap(),
+        layout,
+        first,
+        second,
+    })
 }
 
 /// The memory options as a real QEMU takes them: bound to node 0, touched by its own threads.
@@ -60,7 +72,7 @@ fn memory_on_a_node() {
     let machine = Machine::new([1, 1, 1, 2, 1], |place| place.core);
     let mut argv = words(&["qemu-system-x86_64", "-nodefaults", "-m", "32", "-display", "none"]);
     argv.extend(words(&["-accel", "tcg,thread=multi", "-object", "iothread,id=disk"]));
-    let script = qemu(&layout, &machine.build(), &argv).unwrap();
+    let script = qemu(&layout, &machine.build(), &parse(&argv)).unwrap();
     let host = LiveHost::new().unwrap();
     let mut shell = start(&script, "/usr/bin:/bin");
     let running = wait_until(|| {
@@ -91,7 +103,7 @@ fn memory_in_two_cells() {
     });
     let argv = ["qemu-system-x86_64", "-nodefaults", "-display", "none", "-accel"];
     let argv = words(&[&argv[..], &["tcg,thread=multi"]].concat());
-    let script = qemu(&layout, &machine.build(), &argv).unwrap();
+    let script = qemu(&layout, &machine.build(), &parse(&argv)).unwrap();
     for (part, count) in [("host-nodes=1", 1), ("node-affinity=1", 1), ("-numa node", 2)] {
         assert_eq!(script.matches(part).count(), count, "{part} in\n{script}");
     }
@@ -135,7 +147,17 @@ fn one_thread_for_all_vcpus_is_refused() {
 
 #[test]
 fn by_taskset() {
-    let Some(stage) = stage("multi") else { return };
+    pinned_by_taskset(&[]);
+}
+
+/// QEMU is not what the script started, but its child, as it is sudo's.
+#[test]
+fn by_taskset_below_a_program_that_waits() {
+    pinned_by_taskset(&["env", "A=1", "sh", "-c", "\"$@\" & wait $!", "sh"]);
+}
+
+fn pinned_by_taskset(wrapper: &[&str]) {
+    let Some(stage) = stage_under(wrapper, "multi") else { return };
     let host = LiveHost::new().unwrap();
     // A PATH without pinfold.
     let mut shell = start(&stage.script, "/usr/bin:/bin");
@@ -212,8 +234,14 @@ fn threads(host: &LiveHost, shell: Tid) -> BTreeMap<String, Thread> {
         names.iter().filter_map(|name| name.parse().ok()).map(Tid).collect()
     };
     let mut threads = BTreeMap::new();
-    let children = text(paths::task_file(shell, shell, "children"));
-    for child in numbers(children.split_whitespace().map(str::to_owned).collect()) {
+    let mut processes = vec![shell];
+    while let Some(process) = processes.pop() {
+        let children = text(paths::task_file(process, process, "children"));
+        processes.extend(numbers(children.split_whitespace().map(str::to_owned).collect()));
+        let child = process;
+        if child == shell {
+            continue;
+        }
         for tid in numbers(host.list(&paths::task_dir(child)).unwrap_or_default()) {
             let name = text(paths::task_comm(child, tid)).trim_end().to_owned();
             let ran = text(paths::task_schedstat(child, tid));

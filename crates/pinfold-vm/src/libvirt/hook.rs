@@ -52,7 +52,7 @@ impl Described {
             command: "hook".to_owned(),
             why: format!("{text:?} in the pid file is not a number"),
         })?);
-        match argv::uuid_of(&threads::command_line(host, pid)?) {
+        match argv::parse(&threads::command_line(host, pid)?).uuid() {
             Some(found) if found.eq_ignore_ascii_case(&self.uuid) => Ok(pid),
             Some(_) | None => {
                 Err(LibvirtError::Foreign { name: self.name.clone(), tid: pid }.into())

@@ -66,7 +66,7 @@ pub(super) fn numbered(name: &str, prefix: &str) -> Option<u32> {
 
 /// True if a program's file name is that of QEMU's system emulator: `qemu-system-ARCH`, also
 /// wrapped (`.qemu-system-x86_64-wrapped`), RHEL's `qemu-kvm`, Debian's and Proxmox's `kvm`.
-pub(super) fn is_qemu(program: &str) -> bool {
+pub(crate) fn is_qemu(program: &str) -> bool {
     program.contains("qemu-system-") || program == "qemu-kvm" || program == "kvm"
 }
 

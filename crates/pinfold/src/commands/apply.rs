@@ -100,7 +100,7 @@ fn dry_run(host: &LiveHost, plan: &Plan, target: &Target) -> Result<(), Failure>
 fn plan_for(arguments: &ApplyArgs, topology: &Topology, vm: &Vm) -> Result<Plan, Failure> {
     let vcpus = vm.found.vcpus;
     if let Some(path) = &arguments.plan {
-        return common::plan_for_host(path, topology, vcpus);
+        return common::plan_for_host(path, topology, vm.found.plannable_vcpus());
     }
     let iothreads = vm
         .found

@@ -1,7 +1,7 @@
 //! `pinfold plan --emit`: the plan in the language of another tool.
 
 use pinfold_host::user;
-use pinfold_model::{NotSingle, Plan, Topology, VnodePlan};
+use pinfold_model::{NotSingle, Plan, QemuCommand, Topology, VnodePlan};
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::emit;
 
@@ -34,8 +34,8 @@ pub struct Target<'a> {
     pub file: Option<&'a DomainFile>,
     /// The name of the only vnode whose text is wanted.
     pub vnode: Option<&'a str>,
-    /// The QEMU command line.
-    pub command: &'a [String],
+    /// The QEMU command.
+    pub command: &'a QemuCommand,
 }
 
 /// The plan as `format`: one text for each vnode, where the format is not the host's.

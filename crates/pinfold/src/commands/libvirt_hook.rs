@@ -46,7 +46,7 @@ fn started(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failu
     let topology = common::topology(&host, None)?;
     let pid = domain.process(&host, &arguments.run_dir).map_err(|e| vm_failure(&e))?;
     let found = threads::discover(&host, pid, None).map_err(|e| vm_failure(&e))?;
-    let mut plan = common::fitting(&path, plan, &topology, found.vcpus)?;
+    let mut plan = common::fitting(&path, plan, &topology, found.plannable_vcpus())?;
     // The journal is found by the domain's name when it stops.
     plan.vnodes[0].name.clone_from(&domain.name);
     if plan.strategy != "none" {

@@ -1,13 +1,16 @@
 //! `pinfold plan`: a placement, its reasons, and its form for other tools.
 
-use pinfold_model::{Request, Speed, Topology, VcpuCount, VmRequest, VnodeRequest};
+use pinfold_model::{
+    QemuCommand, Request, Speed, Topology, VcpuCount, VmRequest, VnodeRequest, Work,
+};
 use pinfold_plan::requests;
+use pinfold_vm::argv;
 
 use crate::cli::PlanArgs;
 use crate::commands::{check, emit};
 use crate::common;
 use crate::failure::{Exit, Failure};
-use crate::output;
+use crate::{output, qemu_line};
 
 /// Prints the plan in the form that was asked for.
 pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
@@ -25,14 +28,15 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
     let host = common::host()?;
     let topology = common::topology(&host, arguments.input.as_deref())?;
     let file = arguments.into.as_deref().map(emit::DomainFile::read).transpose()?;
-    let request = request(arguments, file.as_ref(), &topology)?;
+    let command = argv::parse(&arguments.command);
+    let request = request(arguments, (file.as_ref(), &command), &topology)?;
     let mut plan = common::make_plan(arguments.placement.strategy.as_deref(), &topology, &request)?;
     common::set_knobs(&mut plan, &arguments.placement.knobs, &topology)?;
     if let Some(format) = arguments.emit {
         let target = emit::Target {
             file: file.as_ref(),
             vnode: arguments.vnode.as_deref(),
-            command: &arguments.command,
+            command: &command,
         };
         output::document(&emit::emit(format, (&plan, &topology), &target)?);
         return Ok(());
@@ -46,10 +50,10 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
 }
 
 /// What is asked, in a file or by options; of one machine that is not described further, what
-/// its domain file says.
+/// its domain file or its command line says.
 fn request(
     arguments: &PlanArgs,
-    file: Option<&emit::DomainFile>,
+    (file, command): (Option<&emit::DomainFile>, &QemuCommand),
     topology: &Topology,
 ) -> Result<Request, Failure> {
     if let Some(path) = &arguments.request {
@@ -63,12 +67,14 @@ fn request(
         vnodes.push(common::asked("--group", requests::group_from_words(words))?);
     }
     if vnodes.is_empty() {
-        let name = match (&arguments.name, file) {
-            (Some(name), _) => common::asked("--name", requests::vnode_name(name))?,
-            (None, Some(file)) => file.domain.name.clone(),
-            (None, None) => "vm".to_owned(),
+        let described = match file {
+            Some(file) => vnode_of_file(file),
+            None => {
+                let vcpus = command.max_vcpus().map_or(VcpuCount::Auto, VcpuCount::Exactly);
+                qemu_line::vnode(command, vcpus, topology)
+            }
         };
-        vnodes.push(VnodeRequest::vm(&name, vm_request(arguments, file)?));
+        vnodes.push(asked_vnode(arguments, described)?);
     }
     let mut request = common::request(&arguments.placement, vnodes, topology)?;
     for device in &arguments.interrupts {
@@ -77,20 +83,28 @@ fn request(
     Ok(request)
 }
 
-/// What is said of the machine; what is not, as the domain file has it.
-fn vm_request(arguments: &PlanArgs, file: Option<&emit::DomainFile>) -> Result<VmRequest, Failure> {
-    let vcpus = match (&arguments.vcpus, file) {
-        (Some(text), _) => vcpu_count(text)?,
-        (None, Some(file)) => VcpuCount::Exactly(file.domain.vcpus.value),
-        (None, None) => VcpuCount::Auto,
-    };
-    let iothreads = match (arguments.iothreads.as_slice(), file) {
-        ([], Some(file)) => {
-            file.domain.iothreads.iter().map(|number| format!("iothread{number}")).collect()
+/// The machine that a domain file describes.
+fn vnode_of_file(file: &emit::DomainFile) -> VnodeRequest {
+    let domain = &file.domain;
+    let iothreads = domain.iothreads.iter().map(|number| format!("iothread{number}")).collect();
+    let vm = VmRequest { iothreads, ..VmRequest::of(VcpuCount::Exactly(domain.vcpus.value)) };
+    VnodeRequest::vm(&domain.name, vm)
+}
+
+/// The machine with what the options say of it in place of what its description says.
+fn asked_vnode(arguments: &PlanArgs, mut vnode: VnodeRequest) -> Result<VnodeRequest, Failure> {
+    if let Some(name) = &arguments.name {
+        vnode.name = common::asked("--name", requests::vnode_name(name))?;
+    }
+    if let Work::Vm(vm) = &mut vnode.work {
+        if let Some(text) = &arguments.vcpus {
+            vm.vcpus = vcpu_count(text)?;
         }
-        (named, _) => named.to_vec(),
-    };
-    Ok(VmRequest { iothreads, ..VmRequest::of(vcpus) })
+        if !arguments.iothreads.is_empty() {
+            vm.iothreads.clone_from(&arguments.iothreads);
+        }
+    }
+    Ok(vnode)
 }
 
 fn vcpu_count(text: &str) -> Result<VcpuCount, Failure> {

@@ -1,8 +1,10 @@
 //! `pinfold run`: QEMU stopped, placed, let go, watched, cleaned up.
 
+use std::ops::RangeInclusive;
+
 use pinfold_apply::Target;
 use pinfold_host::SystemClock;
-use pinfold_model::{Plan, Topology, VcpuCount, VmRequest, VnodeRequest};
+use pinfold_model::{Plan, QemuCommand, Topology, VcpuCount};
 use pinfold_vm::argv;
 use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm};
 
@@ -12,7 +14,7 @@ use crate::guard::Guard;
 use crate::output::say;
 use crate::place::OnStop;
 use crate::target::{placeable, vm_failure};
-use crate::{common, interrupt, place, watching};
+use crate::{common, interrupt, place, qemu_line, time, watching};
 
 /// Patience with a QEMU that is asked to end.
 const QUIT_NS: u64 = 5_000_000_000;
@@ -28,15 +30,21 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let state = common::state(state)?;
     let journals = place::journals(&state, &clock)?;
     // What can be refused before QEMU is started is refused here.
-    let vcpus = argv::smp_of(&arguments.command).unwrap_or(1);
-    let guess = plan_for(arguments, &topology, vcpus)?;
+    let command = argv::parse(&arguments.command);
+    let vcpus = command.vcpus().unwrap_or(1);
+    let room = vcpus..=command.max_vcpus().unwrap_or(1);
+    let guess = plan_for((arguments, &command), &topology, room)?;
+    let options = LaunchOptions {
+        affinity: Some(guess.pus()),
+        start_timeout_ns: time::parse_ns("--start-timeout", &arguments.start_timeout)?,
+        ..LaunchOptions::default()
+    };
     interrupt::install()?;
-    let options = LaunchOptions { affinity: Some(guess.pus()), ..LaunchOptions::default() };
     let mut vm = launch::start_stopped(&arguments.command, &options).map_err(|e| vm_failure(&e))?;
     // QEMU knows best how many vCPUs it has (-readconfig, defaults of the machine).
     let plan = match vm.found.vcpus == vcpus {
         true => guess,
-        false => plan_for(arguments, &topology, vm.found.vcpus)?,
+        false => plan_for((arguments, &command), &topology, vm.found.plannable_vcpus())?,
     };
     if plan.strategy != "none" {
         vm.found.require_own_threads().map_err(|e| vm_failure(&e))?;
@@ -90,22 +98,34 @@ fn go(
     watching::watch(host, &SystemClock, (plan, target), journal, (Some(&mut vm.qmp), guard))
 }
 
-fn plan_for(arguments: &RunArgs, topology: &Topology, vcpus: u32) -> Result<Plan, Failure> {
-    let mut plan = planned(arguments, topology, vcpus)?;
+fn plan_for(
+    asked: (&RunArgs, &QemuCommand),
+    topology: &Topology,
+    vcpus: RangeInclusive<u32>,
+) -> Result<Plan, Failure> {
+    let (arguments, _) = asked;
+    let mut plan = match &arguments.plan {
+        Some(path) => common::plan_for_host(path, topology, vcpus)?,
+        None => planned(asked, topology, &vcpus)?,
+    };
     common::set_knobs(&mut plan, &arguments.placement.knobs, topology)?;
     Ok(plan)
 }
 
-fn planned(arguments: &RunArgs, topology: &Topology, vcpus: u32) -> Result<Plan, Failure> {
-    if let Some(path) = &arguments.plan {
-        return common::plan_for_host(path, topology, vcpus);
-    }
-    let name = argv::name_of(&arguments.command).unwrap_or_else(|| "vm".to_owned());
-    let vm = VmRequest {
-        iothreads: argv::iothreads_of(&arguments.command),
-        ..VmRequest::of(VcpuCount::Exactly(vcpus))
+/// The plan for as many vCPUs as there may be; where they have no room on this host, for those
+/// that the machine starts with.
+fn planned(
+    (arguments, command): (&RunArgs, &QemuCommand),
+    topology: &Topology,
+    vcpus: &RangeInclusive<u32>,
+) -> Result<Plan, Failure> {
+    let of = |count: u32| {
+        let vnodes = vec![qemu_line::vnode(command, VcpuCount::Exactly(count), topology)];
+        let request = common::request(&arguments.placement, vnodes, topology)?;
+        common::make_plan(arguments.placement.strategy.as_deref(), topology, &request)
     };
-    let vnodes = vec![VnodeRequest::vm(&name, vm)];
-    let request = common::request(&arguments.placement, vnodes, topology)?;
-    common::make_plan(arguments.placement.strategy.as_deref(), topology, &request)
+    match of(*vcpus.end()) {
+        Err(_) if vcpus.start() < vcpus.end() => of(*vcpus.start()),
+        plan => plan,
+    }
 }

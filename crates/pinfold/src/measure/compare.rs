@@ -142,7 +142,7 @@ fn plans(
                     "give --guest demo; `pinfold tune` starts your own machine under plans",
                 ));
             }
-            let check = |file: &str| common::plan_for_host(file, &bench.topology, 1);
+            let check = |file: &str| common::plan_for_host(file, &bench.topology, 1..=1);
             let plans: (Plan, Plan) = (check(first)?, check(second)?);
             remarks.push(format!("each block starts the guest twice; {}", guest.place(&how)));
             let taken = interleaved(&bench, arguments.blocks, |side| {

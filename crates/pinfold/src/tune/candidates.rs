@@ -1,15 +1,15 @@
 //! The placements that are tried: one per strategy, all with the same number of vCPUs.
 
-use pinfold_model::{
-    Finding, IsolationScope, Request, Topology, VcpuCount, VmRequest, VnodeRequest,
-};
+use pinfold_model::{Finding, IsolationScope, Request, Topology, VcpuCount, VnodeRequest};
 use pinfold_plan::{schema, strategies};
 use pinfold_study::tune::{Candidate, NONE};
+use pinfold_vm::argv;
 
 use super::subject::Subject;
 use crate::cli::TuneArgs;
 use crate::common;
 use crate::failure::{Exit, Failure};
+use crate::qemu_line;
 
 /// The candidates, `none` first, and what was left out with the reason.
 ///
@@ -21,11 +21,11 @@ pub fn candidates(
 ) -> Result<(Vec<Candidate>, Vec<Finding>), Failure> {
     let avoid = common::pus("--avoid", &arguments.avoid)?;
     common::require_known("--avoid", &avoid, topology)?;
-    let vm = VmRequest {
-        iothreads: pinfold_vm::argv::iothreads_of(&subject.argv),
-        ..VmRequest::of(VcpuCount::Exactly(subject.vcpus))
-    };
-    let mut request = Request::of(vec![VnodeRequest::vm(&subject.name, vm)]);
+    let command = argv::parse(&subject.argv);
+    let vcpus = VcpuCount::Exactly(subject.vcpus);
+    let vnode = qemu_line::vnode(&command, vcpus, topology);
+    let vnode = VnodeRequest { name: subject.name.clone(), ..vnode };
+    let mut request = Request::of(vec![vnode]);
     request.avoid = avoid;
     request.isolation = IsolationScope::Own;
     let mut candidates = Vec::new();

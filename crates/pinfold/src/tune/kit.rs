@@ -7,6 +7,7 @@ use pinfold_host::{process, user};
 use pinfold_model::{Accelerator, Finding, Isa};
 use pinfold_probe::cross;
 use pinfold_vm::guest::{self, DemoGuest, GuestDisks, GuestKernel};
+use pinfold_vm::launch::LaunchOptions;
 
 use super::scratch::Scratch;
 use super::subject::{Inside, Subject};
@@ -136,6 +137,7 @@ impl Kit {
             agent_socket: self.agent_socket.clone(),
             hello_ns: HELLO_NS + per_vcpu_ns * u64::from(shape.vcpus.saturating_sub(1)),
             kernel: Some(self.kernel.clone()),
+            start_timeout_ns: LaunchOptions::default().start_timeout_ns,
             demo: Some(demo),
             findings: if self.kernel.from_cache_only { vec![stale] } else { Vec::new() },
         }

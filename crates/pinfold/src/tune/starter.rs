@@ -133,6 +133,7 @@ impl VmStarter<'_> {
             stdin: Stdio::Null,
             stdout: Stdio::Null,
             affinity: Some(vnode.pus()),
+            start_timeout_ns: self.subject.start_timeout_ns,
             terminal: Terminal::Apart,
             ..LaunchOptions::default()
         };

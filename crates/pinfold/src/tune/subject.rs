@@ -47,6 +47,8 @@ pub struct Subject {
     pub kernel: Option<GuestKernel>,
     /// The demo guest, to be built again with another accelerator.
     pub demo: Option<DemoGuest>,
+    /// Time that QEMU has to open its monitor (ns).
+    pub start_timeout_ns: u64,
     /// What one should know about it.
     pub findings: Vec<Finding>,
 }
@@ -75,10 +77,11 @@ impl Subject {
 
     fn user(arguments: &TuneArgs, agent_socket: String, _host: &LiveHost) -> Result<Self, Failure> {
         let mut command = arguments.command.clone();
-        let vcpus = argv::smp_of(&command).unwrap_or(1);
-        let name = argv::name_of(&command).unwrap_or_else(|| "vm".to_owned());
+        let parsed = argv::parse(&command);
+        let vcpus = parsed.vcpus().unwrap_or(1);
+        let name = parsed.name().unwrap_or("vm").to_owned();
         // Trials end abruptly: the user's disks must not see that.
-        if !argv::has_flag(&command, "snapshot") {
+        if !parsed.has("snapshot") {
             command.push("-snapshot".to_owned());
         }
         let inside = match arguments.agent {
@@ -108,6 +111,7 @@ impl Subject {
             hello_ns: HELLO_NS,
             kernel: None,
             demo: None,
+            start_timeout_ns: time::parse_ns("--start-timeout", &arguments.start_timeout)?,
             findings,
         })
     }

@@ -80,6 +80,7 @@ mod tests {
                 threads: threads.clone(),
                 accelerator: None,
                 vcpus: 3,
+                max_vcpus: 3,
                 findings: Vec::new(),
                 roll: None,
             };

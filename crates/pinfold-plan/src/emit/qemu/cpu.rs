@@ -3,15 +3,22 @@
 //! ```text
 //! -cpu host,topoext=on,host-cache-info=on -smp 16,sockets=1,dies=2,cores=4,threads=2
 //! ```
-//! The model is the user's. Only `-cpu host` (KVM) can show the host's own cache data, and only on an
-//! AMD host do threads need `topoext`; every other model, and all of TCG, describes caches of its own.
+//! The model is the user's. Only `-cpu host` (KVM) can show the host's own cache data; every other
+//! model, and all of TCG, describes caches of its own.
+//!
+//! An AMD guest sees threads of a core only with the feature `topoext`. KVM has it, TCG does not;
+//! under KVM a guest is AMD if the host is, under TCG if its CPU model is. Where the threads cannot
+//! be shown, they are written as cores: QEMU would start with a warning, and the guest would take
+//! them for cores anyway.
 
-use pinfold_model::{Topology, VnodePlan};
+use pinfold_model::{Accelerator, GuestTopology, Topology, VnodePlan};
 
 use super::Command;
-use crate::caches::{Vendor, caches};
+use crate::board::Board;
+use crate::caches::{Caches, Vendor, caches};
 
 /// What the guest's cores add to the command, and what is to be said of it.
+#[derive(Default)]
 pub(super) struct Cpu {
     /// Options with their values.
     pub words: Vec<(&'static str, String)>,
@@ -20,45 +27,153 @@ pub(super) struct Cpu {
 }
 
 /// The options for the cores of `vnode`.
-pub(super) fn cpu(vnode: &VnodePlan, topology: &Topology, command: &Command) -> Cpu {
-    let mut cpu = Cpu { words: Vec::new(), notes: Vec::new() };
-    let asked = command.cpu.last();
+pub(super) fn cpu(vnode: &VnodePlan, topology: &Topology, command: &Command<'_>) -> Cpu {
+    let mut cpu = Cpu::default();
+    let asked = command.values("cpu").last().map(|value| (*value).to_owned());
     let Some(guest) = &vnode.guest else {
-        cpu.words.extend(asked.map(|value| ("-cpu", value.clone())));
+        cpu.words.extend(asked.map(|value| ("-cpu", value)));
         return cpu;
     };
-    let (vendor, caches) = (Vendor::of(topology), caches(vnode, topology));
-    let x86 = vendor != Vendor::Unknown;
-    if let Some(value) = asked {
-        let is_host = value.split(',').next() == Some("host");
-        let mut value = value.clone();
-        let says = |value: &str, key: &str| value.split(',').any(|word| word.contains(key));
-        if is_host && vendor == Vendor::Amd && guest.threads > 1 && !says(&value, "topoext") {
-            value.push_str(",topoext=on");
-        }
-        if is_host && x86 && caches.as_host && !says(&value, "host-cache-info") {
+    let guest_cpu = GuestCpu::of(topology, command);
+    let mut threads = guest.threads;
+    let value = guest_cpu.value(guest, asked, &mut cpu.notes);
+    if threads > 1 && !guest_cpu.shows_threads(value.as_deref(), &mut cpu.notes) {
+        threads = 1;
+    }
+    let caches = caches(vnode, topology);
+    if let Some(mut value) = value {
+        let says = value.contains("host-cache-info");
+        if guest_cpu.is_host(&value) && guest_cpu.board.x86 && caches.as_host && !says {
             value.push_str(",host-cache-info=on");
-        }
-        if !is_host {
-            cpu.notes.push(format!(
-                "The CPU model {value} describes caches of its own: their sizes are not this host's."
-            ));
         }
         cpu.words.push(("-cpu", value));
     }
-    let (count, sockets, threads) = (vnode.vcpus().count(), guest.sockets, guest.threads);
-    let shape = match caches.dies {
-        dies if x86 && dies > 1 => {
-            format!("{count},sockets={sockets},dies={dies},cores={}", guest.cores / dies)
-        }
-        _ => format!("{count},sockets={sockets},cores={}", guest.cores),
-    };
-    cpu.words.push(("-smp", format!("{shape},threads={threads}")));
-    if caches.dies > 1 && !x86 {
+    let guest =
+        GuestTopology { cores: guest.cores * (guest.threads / threads), threads, ..guest.clone() };
+    smp(&mut cpu, (&guest, caches), (guest_cpu.board, command.vcpus));
+    cpu
+}
+
+/// `-smp`, with dies where the board has them.
+fn smp(cpu: &mut Cpu, (guest, caches): (&GuestTopology, Caches), (board, vcpus): (Board, usize)) {
+    let all = guest.vcpus();
+    let later = usize::try_from(all) != Ok(vcpus);
+    let mut shape = if later { format!("{vcpus},maxcpus={all}") } else { all.to_string() };
+    shape.push_str(&format!(",sockets={}", guest.sockets));
+    let dies = if board.dies { caches.dies } else { 1 };
+    if dies > 1 {
+        shape.push_str(&format!(",dies={dies}"));
+    }
+    shape.push_str(&format!(",cores={},threads={}", guest.cores / dies, guest.threads));
+    cpu.words.push(("-smp", shape));
+    if caches.dies > 1 && !board.dies {
         cpu.notes.push(format!(
-            "The vCPUs lie in {} L3 caches on each socket; on an x86 host say dies={} in -smp.",
-            caches.dies, caches.dies
+            "The vCPUs lie in {} L3 caches on each socket; this board has no dies to say so.",
+            caches.dies
         ));
     }
-    cpu
+}
+
+/// What is known of the guest's CPUs.
+struct GuestCpu {
+    board: Board,
+    host: Vendor,
+    /// `None` if the command leaves that to QEMU.
+    accelerator: Option<Accelerator>,
+    /// The command is a script, or empty: it may have options that are not seen here.
+    unseen: bool,
+}
+
+impl GuestCpu {
+    fn of(topology: &Topology, command: &Command<'_>) -> Self {
+        let host = Vendor::of(topology);
+        let line = command.line;
+        // A program that does not name its architecture has the host's.
+        let of_host = if host == Vendor::Unknown { "" } else { "x86_64" };
+        let board = match line.architecture() {
+            Some(architecture) => Board::of(architecture, line.board()),
+            None if of_host.is_empty() => Board { x86: false, dies: false, threads: true },
+            None => Board::of(of_host, line.board()),
+        };
+        let is_kvm = matches!(line.program.rsplit('/').next(), Some("kvm" | "qemu-kvm"));
+        let accelerator = line.accelerator().or(Some(Accelerator::Kvm).filter(|_| is_kvm));
+        let unseen = !is_kvm && line.architecture().is_none();
+        Self { board, host, accelerator, unseen }
+    }
+
+    /// The value of `-cpu`, with what an AMD host's threads need.
+    fn value(
+        &self,
+        guest: &GuestTopology,
+        asked: Option<String>,
+        notes: &mut Vec<String>,
+    ) -> Option<String> {
+        let mut value = asked?;
+        let needs = guest.threads > 1 && self.board.x86 && self.is_kvm(&value);
+        if needs && self.host == Vendor::Amd && !value.contains("topoext") {
+            value.push_str(",topoext=on");
+        }
+        if !self.is_host(&value) {
+            notes.push(format!(
+                "The CPU model {value} describes caches of its own: their sizes are not this host's."
+            ));
+        }
+        Some(value)
+    }
+
+    /// True if the guest can be shown threads; else a note says why not.
+    fn shows_threads(&self, value: Option<&str>, notes: &mut Vec<String>) -> bool {
+        let as_cores = "they are written as cores.";
+        if !self.board.threads {
+            notes.push(format!("This board shows its guest no threads of a core: {as_cores}"));
+            return false;
+        }
+        if !self.board.x86 {
+            return true;
+        }
+        if self.unseen {
+            let amd = self.host == Vendor::Amd && value.is_none();
+            notes.extend(amd.then(|| {
+                "An AMD guest sees threads of a core only with -cpu host,topoext=on.".to_owned()
+            }));
+            return true;
+        }
+        let kvm = value.is_some_and(|value| self.is_kvm(value))
+            || self.accelerator == Some(Accelerator::Kvm);
+        let amd = if kvm { self.host == Vendor::Amd } else { is_amd_model(value) };
+        let has = kvm && value.is_some_and(|value| !without_topoext(value));
+        if amd && !has {
+            let model = value.unwrap_or("that QEMU takes by itself");
+            let why = if kvm {
+                "-cpu host has it, if it is not switched off"
+            } else {
+                "TCG has no such feature; an Intel model needs none"
+            };
+            notes.push(format!(
+                "The CPU model {model} has no topoext, without which an AMD guest sees no threads ({why}): {as_cores}"
+            ));
+        }
+        !amd || has
+    }
+
+    fn is_host(&self, value: &str) -> bool {
+        value.split(',').next() == Some("host")
+    }
+
+    /// Only KVM takes the host's own CPU.
+    fn is_kvm(&self, value: &str) -> bool {
+        self.is_host(value) || self.accelerator == Some(Accelerator::Kvm)
+    }
+}
+
+/// True if this model, or QEMU's default, is one of AMD's; the default of x86 is `qemu64`.
+fn is_amd_model(value: Option<&str>) -> bool {
+    let model = value.and_then(|value| value.split(',').next()).unwrap_or("qemu64");
+    let starts = ["EPYC", "Opteron", "Dhyana", "phenom", "athlon", "qemu64", "max"];
+    starts.iter().any(|start| model.starts_with(start))
+}
+
+/// The feature is switched off by hand.
+fn without_topoext(value: &str) -> bool {
+    value.split(',').any(|word| matches!(word, "-topoext" | "topoext=off" | "topoext=no"))
 }

@@ -1,15 +1,4 @@
 
-fail() {
-    echo "$0: $1; QEMU is ended before its guest has run" >&2
-    kill -KILL "$qemu" 2>/dev/null
-    exit 1
-}
-
-alive() {
-    state=$(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$qemu/status" 2>/dev/null)
-    [ -n "$state" ] && [ "$state" != Z ]
-}
-
 # The ids of QEMU's threads whose name is $1, or begins with it if it ends in "/".
 threads_named() {
     for task in /proc/"$qemu"/task/*; do

@@ -23,9 +23,9 @@ pub(super) struct Options {
 }
 
 /// The options for the memory that `vnode` plans.
-pub(super) fn options(vnode: &VnodePlan, topology: &Topology, command: &Command) -> Options {
+pub(super) fn options(vnode: &VnodePlan, topology: &Topology, command: &Command<'_>) -> Options {
     let own: Vec<(&'static str, String)> =
-        command.memory.iter().map(|value| ("-m", value.clone())).collect();
+        command.values("m").into_iter().map(|value| ("-m", value.to_owned())).collect();
     let Some(memory) = &vnode.memory else {
         return Options { words: own, notes: Vec::new() };
     };
@@ -34,10 +34,10 @@ pub(super) fn options(vnode: &VnodePlan, topology: &Topology, command: &Command)
         words: own.clone(),
         notes: vec![format!("The plan wants the memory on node {nodes}: {why}")],
     };
-    if command.places_memory {
+    if command.places_memory() {
         return keep("your own memory backends are left as they are.");
     }
-    let asked = command.memory.last().and_then(|value| megabytes(value));
+    let asked = command.line.memory_bytes();
     let Some(bytes) = memory.bytes.or(asked) else {
         return keep(
             "its size is not known; say -m SIZE in the command, or plan with a memory size.",
@@ -45,7 +45,10 @@ pub(super) fn options(vnode: &VnodePlan, topology: &Topology, command: &Command)
     };
     let cells = cells::cells(vnode, topology);
     let shares = cells::shares(&cells, bytes, memory.page_bytes.unwrap_or(1 << 20));
-    let mut options = Options { words: vec![("-m", format!("size={bytes}B"))], notes: Vec::new() };
+    let mut options = Options {
+        words: vec![("-m", format!("size={bytes}B{}", room(command)))],
+        notes: Vec::new(),
+    };
     match &memory.bytes {
         Some(planned) if asked.is_some_and(|asked| asked != *planned) => {
             options.notes.push(format!("Your -m gave way to the plan's {planned} bytes."));
@@ -107,20 +110,9 @@ fn ranges(key: &str, set: &CpuSet) -> String {
     keys.join(",")
 }
 
-/// The value of `-m` in bytes: `4096`, `4G`, `size=4G,slots=2,maxmem=8G` (then it is not ours).
-fn megabytes(value: &str) -> Option<u64> {
-    let value = value.strip_prefix("size=").unwrap_or(value);
-    let (digits, unit) = match value.find(|c: char| !c.is_ascii_digit()) {
-        Some(at) => value.split_at(at),
-        None => (value, "M"),
-    };
-    let factor: u64 = match unit {
-        "B" | "b" => 1,
-        "K" | "k" => 1 << 10,
-        "M" | "m" => 1 << 20,
-        "G" | "g" => 1 << 30,
-        "T" | "t" => 1 << 40,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(factor)
+/// What `-m` says beyond the size: room for memory that is plugged in later.
+fn room(command: &Command<'_>) -> String {
+    let last = |key: &str| command.line.all("m").rev().find_map(|option| option.key(key));
+    let said = ["slots", "maxmem"].into_iter().filter_map(|key| Some((key, last(key)?)));
+    said.map(|(key, value)| format!(",{key}={value}")).collect()
 }

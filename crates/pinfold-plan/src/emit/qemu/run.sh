@@ -2,14 +2,15 @@
 # In the background, with this script's own input (sh would give it /dev/null).
 exec 3<&0
 "$@" <&3 3<&- &
-qemu=$!
+child=$!
+qemu=$child
 exec 3<&-
-trap 'kill -TERM "$qemu" 2>/dev/null' INT TERM HUP
+trap 'kill -TERM "$qemu" 2>/dev/null || kill -TERM "$child" 2>/dev/null' INT TERM HUP
 
 # Memory that is preallocated can keep QEMU busy for minutes before it makes its vCPU threads.
 tries=0
-until [ "$(count_vcpus)" -eq "$vcpus" ]; do
-    alive || { wait "$qemu"; exit $?; }
+until find_qemu && [ "$(count_vcpus)" -eq "$vcpus" ]; do
+    alive "$child" || { wait "$child"; exit $?; }
     [ -z "$(threads_named 'ALL CPUs/')" ] ||
         fail "TCG with thread=single runs all vCPUs in one thread, use -accel tcg,thread=multi"
     tries=$((tries + 1))
@@ -34,10 +35,10 @@ if [ "$stays_stopped" = no ]; then
 fi
 
 # A signal ends the wait, but not QEMU at once.
-wait "$qemu"
+wait "$child"
 status=$?
-while alive; do
-    wait "$qemu"
+while alive "$child"; do
+    wait "$child"
     status=$?
 done
 if [ "$isolates" = yes ] && command -v pinfold >/dev/null 2>&1; then

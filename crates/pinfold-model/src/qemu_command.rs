@@ -1,0 +1,295 @@
+//! A QEMU command line as values: which arguments are QEMU's, and what they say of the machine.
+//!
+//! ```text
+//! sudo -u vm numactl -m 0   qemu-system-x86_64   -smp 4 -m 4G …
+//! └─ wrapper ────────────┘  └─ program ───────┘  └─ options ─┘
+//! ```
+//! Only options after the program are QEMU's: `-m 0` above is numactl's. The text is parsed by
+//! `pinfold_vm::argv`; options that a `-readconfig` file holds are not in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{Accelerator, CpuSet, NodeId, PuId};
+
+/// One option of a QEMU command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QemuOption {
+    /// Its name without dashes; empty for a disk image, which QEMU takes without an option.
+    pub name: String,
+    /// Its arguments as they were written: `["-smp", "4"]`.
+    pub words: Vec<String>,
+    /// The `key=value` pairs of its value, the implied key named: `cpus` = `4`.
+    pub keys: Vec<(String, String)>,
+}
+
+impl QemuOption {
+    /// Its value as it was written.
+    #[must_use]
+    pub fn value(&self) -> Option<&str> {
+        self.words.get(1).map(String::as_str)
+    }
+
+    /// The last value of a key.
+    #[must_use]
+    pub fn key(&self, wanted: &str) -> Option<&str> {
+        self.keys.iter().rev().find(|(key, _)| key == wanted).map(|(_, value)| value.as_str())
+    }
+
+    /// The nodes on which a memory backend puts its memory; none if it leaves that to the kernel.
+    fn host_nodes(&self) -> Vec<NodeId> {
+        self.set("host-nodes").iter().map(|PuId(node)| NodeId(node)).collect()
+    }
+
+    /// A set of numbers; QEMU wants one range for each time that the key is written.
+    fn set(&self, wanted: &str) -> CpuSet {
+        let mut set = CpuSet::new();
+        for (_, text) in self.keys.iter().filter(|(key, _)| key == wanted) {
+            set.add(&CpuSet::parse_list(text).unwrap_or_default());
+        }
+        set
+    }
+}
+
+/// A NUMA node of the guest (`-numa node`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QemuCell {
+    /// Its vCPUs by index (`cpus=`); empty if the command line leaves them to QEMU.
+    pub vcpus: CpuSet,
+    /// Its memory in bytes, if the command line says.
+    pub memory_bytes: Option<u64>,
+    /// The host's nodes on which its memory is to be; empty if that is left to the kernel.
+    pub host_nodes: Vec<NodeId>,
+}
+
+/// A QEMU command line, taken apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QemuCommand {
+    /// What stands before the program: other programs that start it, with their options.
+    pub wrapper: Vec<String>,
+    /// QEMU's program as written; empty if there is none.
+    pub program: String,
+    /// Its options in order.
+    pub options: Vec<QemuOption>,
+}
+
+/// The levels of `-smp`, which multiply to the number of vCPUs.
+const LEVELS: [&str; 8] =
+    ["drawers", "books", "sockets", "dies", "clusters", "modules", "cores", "threads"];
+
+impl QemuCommand {
+    /// All arguments, as they were written.
+    #[must_use]
+    pub fn words(&self) -> Vec<String> {
+        let program = Some(&self.program).filter(|program| !program.is_empty());
+        let options = self.options.iter().flat_map(|option| &option.words);
+        self.wrapper.iter().chain(program).chain(options).cloned().collect()
+    }
+
+    /// The options of this name.
+    pub fn all<'c>(&'c self, name: &'c str) -> impl DoubleEndedIterator<Item = &'c QemuOption> {
+        self.options.iter().filter(move |option| option.name == name)
+    }
+
+    /// True if there is an option of this name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.all(name).next().is_some()
+    }
+
+    /// Options of `-machine`, which is also spelled `-M`.
+    fn machine(&self) -> impl DoubleEndedIterator<Item = &QemuOption> {
+        self.options.iter().filter(|option| matches!(option.name.as_str(), "machine" | "M"))
+    }
+
+    /// The name of the machine, the last one given.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.all("name").rev().find_map(|option| option.key("guest"))
+    }
+
+    /// The machine's UUID, the last one given.
+    #[must_use]
+    pub fn uuid(&self) -> Option<&str> {
+        self.all("uuid").next_back()?.value()
+    }
+
+    /// The board: the last type of `-machine`.
+    #[must_use]
+    pub fn board(&self) -> Option<&str> {
+        self.machine().rev().find_map(|option| option.key("type"))
+    }
+
+    /// The guest's architecture in QEMU's words (`x86_64`); `None` if the program's name does not
+    /// tell, as `qemu-kvm` does not.
+    #[must_use]
+    pub fn architecture(&self) -> Option<&str> {
+        let name = self.program.rsplit('/').next()?;
+        name.strip_prefix("qemu-system-").filter(|architecture| !architecture.is_empty())
+    }
+
+    /// The last value of a key of `-smp`, or of `smp.KEY` of `-machine`.
+    fn smp(&self, wanted: &str) -> Option<u32> {
+        let of_machine = format!("smp.{wanted}");
+        let values = self.options.iter().flat_map(|option| {
+            let key = match option.name.as_str() {
+                "smp" => wanted,
+                "machine" | "M" => of_machine.as_str(),
+                _ => "",
+            };
+            option.keys.iter().filter(move |(own, _)| own == key)
+        });
+        let numbers: Vec<u32> = values.filter_map(|(_, value)| value.parse().ok()).collect();
+        numbers.last().copied()
+    }
+
+    /// Number of vCPUs that the machine starts with; `None` if nothing is said of it (QEMU's
+    /// default, nearly always 1) or nothing that can be read. Read as QEMU does: several `-smp`
+    /// add up to one set of keys, the last value of a key counts, and without `cpus` the count is
+    /// `maxcpus`, or the product of the topology.
+    #[must_use]
+    pub fn vcpus(&self) -> Option<u32> {
+        if let Some(cpus) = self.smp("cpus").or_else(|| self.smp("maxcpus")) {
+            return Some(cpus).filter(|cpus| *cpus > 0);
+        }
+        if LEVELS.iter().all(|level| self.smp(level).is_none()) {
+            return None;
+        }
+        LEVELS
+            .iter()
+            .try_fold(1_u32, |product, level| product.checked_mul(self.smp(level).unwrap_or(1)))
+    }
+
+    /// Number of vCPUs with those that can be plugged in later; never less than [`Self::vcpus`].
+    #[must_use]
+    pub fn max_vcpus(&self) -> Option<u32> {
+        let vcpus = self.vcpus()?;
+        Some(self.smp("maxcpus").unwrap_or(vcpus).max(vcpus))
+    }
+
+    /// Ids of the iothreads, in the order of the command line.
+    #[must_use]
+    pub fn iothreads(&self) -> Vec<String> {
+        self.all("object")
+            .filter(|object| object.key("qom-type") == Some("iothread"))
+            .filter_map(|object| object.key("id").map(str::to_owned))
+            .collect()
+    }
+
+    /// The machine's memory in bytes (`-m`); `None` if nothing is said of it.
+    #[must_use]
+    pub fn memory_bytes(&self) -> Option<u64> {
+        self.all("m").rev().find_map(|option| bytes(option.key("size")?, 1 << 20))
+    }
+
+    /// The guest's NUMA nodes, in the order of the command line.
+    #[must_use]
+    pub fn cells(&self) -> Vec<QemuCell> {
+        let nodes = self.all("numa").filter(|option| option.key("type") == Some("node"));
+        let mut cells: BTreeMap<u32, QemuCell> = BTreeMap::new();
+        for (option, number) in nodes.zip(0_u32..) {
+            let id = option.key("nodeid").and_then(|id| id.parse().ok()).unwrap_or(number);
+            let backend = option.key("memdev").and_then(|id| self.backend(id));
+            let size = backend.and_then(|backend| bytes(backend.key("size")?, 1));
+            let own = option.key("mem").and_then(|text| bytes(text, 1 << 20));
+            let cell = QemuCell {
+                vcpus: option.set("cpus"),
+                memory_bytes: size.or(own),
+                host_nodes: backend.map(QemuOption::host_nodes).unwrap_or_default(),
+            };
+            cells.insert(id, cell);
+        }
+        cells.into_values().collect()
+    }
+
+    /// The host's nodes on which the command line puts memory.
+    #[must_use]
+    pub fn memory_nodes(&self) -> Vec<NodeId> {
+        let main = self.machine().rev().find_map(|option| option.key("memory-backend"));
+        let main = main.and_then(|id| self.backend(id)).map(QemuOption::host_nodes);
+        let cells = self.cells().into_iter().flat_map(|cell| cell.host_nodes);
+        let all: BTreeSet<NodeId> = main.into_iter().flatten().chain(cells).collect();
+        all.into_iter().collect()
+    }
+
+    /// The memory backend of this id.
+    #[must_use]
+    pub fn backend(&self, id: &str) -> Option<&QemuOption> {
+        self.all("object").find(|object| {
+            object.key("id") == Some(id)
+                && object.key("qom-type").is_some_and(|kind| kind.starts_with("memory-backend"))
+        })
+    }
+
+    /// What the command line has the guest executed by; `None` if it leaves that to QEMU, or names
+    /// several to be tried.
+    #[must_use]
+    pub fn accelerator(&self) -> Option<Accelerator> {
+        let mut asked: Vec<&str> = Vec::new();
+        for option in &self.options {
+            match option.name.as_str() {
+                "enable-kvm" => asked.push("kvm"),
+                "accel" | "machine" | "M" => {
+                    asked.extend(option.key("accel").into_iter().flat_map(|names| names.split(':')))
+                }
+                _ => {}
+            }
+        }
+        asked.dedup();
+        match asked.as_slice() {
+            ["kvm"] => Some(Accelerator::Kvm),
+            ["tcg"] => Some(self.translator()),
+            [..] => None,
+        }
+    }
+
+    /// How TCG runs the vCPUs, if it is what executes the guest: in one thread if the command line
+    /// says so or counts instructions, else each in its own.
+    #[must_use]
+    pub fn translator(&self) -> Accelerator {
+        let is_single = self.has("icount")
+            || self.all("accel").any(|option| option.key("thread") == Some("single"));
+        if is_single { Accelerator::TcgSingle } else { Accelerator::TcgMulti }
+    }
+}
+
+/// A size as QEMU reads it: a number with `B`, `K`, `M`, `G`, `T`, `P` or `E`, else in `unit`;
+/// `None` for what is no whole number of bytes.
+fn bytes(text: &str, unit: u64) -> Option<u64> {
+    let (digits, factor) = match text.char_indices().next_back() {
+        Some((at, suffix)) if suffix.is_ascii_alphabetic() => {
+            let power = "BKMGTPE".find(suffix.to_ascii_uppercase())?;
+            (&text[..at], 1_u64 << (10 * power))
+        }
+        _ => (text, unit),
+    };
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+    let whole = whole.parse::<u64>().ok()?.checked_mul(factor)?;
+    if part.is_empty() {
+        return Some(whole);
+    }
+    let places = u32::try_from(part.len()).ok()?;
+    let part = part.parse::<u64>().ok()?.checked_mul(factor)?;
+    let divisor = 10_u64.checked_pow(places)?;
+    part.is_multiple_of(divisor).then(|| whole.checked_add(part / divisor))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_qemu_reads_them() {
+        let check = |text: &str, expected: Option<u64>| {
+            assert_eq!(bytes(text, 1 << 20), expected, "{text}");
+        };
+        check("64", Some(64 << 20));
+        check("64M", Some(64 << 20));
+        check("1.5g", Some(3 << 29));
+        check("4096B", Some(4096));
+        check("2T", Some(2 << 40));
+        check("1.3G", None);
+        check("99999999999T", None);
+        check("much", None);
+        check("", None);
+    }
+}

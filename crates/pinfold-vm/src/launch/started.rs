@@ -1,0 +1,94 @@
+//! The processes that a start brought about, to be ended if it fails.
+//!
+//! What is started need not become QEMU itself: `sudo` keeps running and starts QEMU as its child,
+//! and a script may start more than one program. A QEMU that nobody continues would stay stopped
+//! for ever, so all of them are ended: the descendants of what was started, and every process
+//! that has the path of this start's own QMP socket among its arguments.
+
+use pinfold_host::proc_stat::{self, ProcStat};
+use pinfold_host::process::{self, Signaled};
+use pinfold_host::{Host, paths};
+use pinfold_model::{TaskId, Tid};
+
+use crate::threads::{command_line, is_qemu};
+
+/// The processes of one start.
+pub(super) struct Started {
+    /// Each with its arguments.
+    processes: Vec<(TaskId, Vec<String>)>,
+    socket: String,
+}
+
+impl Started {
+    /// Finds them: `root` is the process that was started.
+    pub(super) fn find(host: &dyn Host, root: Tid, socket: &str) -> Self {
+        let names = host.list(&paths::proc_dir()).unwrap_or_default();
+        let numbers = names.iter().filter_map(|name| name.parse().ok().map(Tid));
+        // A process that cannot be read has just ended.
+        let stats = numbers.filter_map(|pid| proc_stat::of(host, pid).ok().flatten());
+        let mut all: Vec<ProcStat> = stats.filter(|stat| !stat.is_kernel_thread()).collect();
+        all.sort_by_key(|stat| stat.start_time);
+        let mut family = vec![root];
+        // A parent is older than its children, but for those that inherited another's.
+        for _ in 0..2 {
+            for stat in &all {
+                if family.contains(&stat.ppid) && !family.contains(&stat.tid) {
+                    family.push(stat.tid);
+                }
+            }
+        }
+        let socket = socket.to_owned();
+        let with_arguments =
+            all.iter().map(|stat| (stat.task(), command_line(host, stat.tid).unwrap_or_default()));
+        let processes = with_arguments
+            .filter(|(task, words)| family.contains(&task.tid) || names_socket(words, &socket))
+            .collect();
+        Self { processes, socket }
+    }
+
+    /// A QEMU among them that was not given Pinfold's arguments.
+    pub(super) fn qemu_without_socket(&self) -> Option<Tid> {
+        let program = |words: &[String]| {
+            words.first().is_some_and(|word| is_qemu(word.rsplit('/').next().unwrap_or(word)))
+        };
+        let found = self
+            .processes
+            .iter()
+            .find(|(_, words)| program(words) && !names_socket(words, &self.socket));
+        found.map(|(task, _)| task.tid)
+    }
+
+    /// Ends all of them but `root`, which its own parent ends.
+    pub(super) fn end(&self, host: &dyn Host, root: Tid) {
+        for (task, _) in self.processes.iter().filter(|(task, _)| task.tid != root) {
+            end(host, *task);
+        }
+    }
+}
+
+fn names_socket(words: &[String], socket: &str) -> bool {
+    words.iter().any(|word| word.contains(socket))
+}
+
+fn end(host: &dyn Host, task: TaskId) {
+    if process::task_alive(host, task).unwrap_or(false) {
+        // One that has ended meanwhile, or that another user owns, cannot be told more.
+        match process::signal(task.tid, Signaled::Kill) {
+            Ok(()) | Err(_) => {}
+        }
+    }
+}
+
+/// A QEMU that is not the child itself (sudo, a script): ended when this is dropped.
+pub(super) struct Grandchild {
+    /// The process; `None` if it is to live on, or is the child.
+    pub(super) task: Option<TaskId>,
+}
+
+impl Drop for Grandchild {
+    fn drop(&mut self) {
+        if let (Some(task), Ok(host)) = (self.task, pinfold_host::LiveHost::new()) {
+            end(&host, task);
+        }
+    }
+}
