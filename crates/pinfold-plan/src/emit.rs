@@ -7,7 +7,7 @@
 
 mod cmdline;
 mod held;
-mod into;
+pub(crate) mod into;
 mod kubevirt;
 mod libvirt;
 mod nova;

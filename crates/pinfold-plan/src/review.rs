@@ -1,12 +1,16 @@
 //! What is wrong with a placement that a person wrote, and what to write instead.
 //!
 //! A placement comes from a plan, a libvirt domain file or a running machine; each becomes
-//! a [`Layout`] that remembers where every value is written. [`review`] holds one or several
-//! layouts of one host against its topology. Each [`Flaw`] says what is wrong, where, what it
-//! costs and what to write instead, in the language of the layout. Only what can be seen from
-//! topology and layout is judged; what it costs in numbers is for measuring.
+//! a [`Layout`] that remembers where every value is written. [`review`] checks one or several
+//! layouts of one host against its topology, and the rest of a domain file that decides latency.
+//! Each [`Flaw`] says what is wrong, where, what it costs and what to write instead, in the language
+//! of the layout. The advice is one placement that has been planned for this very layout and
+//! reviewed in turn, so that all of it together gives a file without warnings: [`fix`] writes it.
+//! Only what topology and layout show is judged; what it costs in numbers is for measuring.
 
+mod advice;
 mod cores;
+mod fix;
 mod guest;
 mod host;
 mod layout;
@@ -15,17 +19,21 @@ mod masks;
 mod memory;
 mod pages;
 mod render;
+mod repair;
 mod several;
+mod target;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_model::{Severity, Topology};
+use pinfold_model::{CpuSet, Request, Severity, Topology};
 
+pub use fix::{Fixed, fix};
 pub use layout::{GuestShape, Language, Layout, MemoryOf, Pages, Pin};
 pub use render::render;
 
 use crate::domain_file::Place;
-use lookup::Lookup;
+use lookup::{Lookup, View};
+use repair::Repair;
 
 /// One thing that is wrong with a placement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,17 +53,39 @@ pub struct Flaw {
     pub cost: String,
     /// What to write instead, line by line, in the layout's language.
     pub instead: Vec<String>,
+    /// True if no change of the layout removes it, because there is no placement without it.
+    pub is_final: bool,
+    /// The changes of single elements that remove it; empty where that takes another placement, or
+    /// a person's decision.
+    pub(crate) repairs: Vec<Repair>,
 }
 
+/// A review of layouts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Review {
+    /// What is wrong, worst first; empty if nothing is.
+    pub flaws: Vec<Flaw>,
+    /// For each layout a strategy that places it without a warning, if it has to be placed anew.
+    pub strategies: Vec<Option<&'static str>>,
+}
+
+/// More layouts than this get advice that does not know of each other: it takes a plan for each.
+const MOST_ADVISED: usize = 16;
+
 /// What is wrong with `layouts`, all of one host, worst first; empty if nothing is.
-///
-/// A machine that runs and a written layout of the same name are one machine: what runs is
-/// reviewed beside the others, what is written says where its memory should be.
 #[must_use]
 pub fn review(layouts: &[Layout], topology: &Topology) -> Vec<Flaw> {
+    review_under(layouts, topology, &Request::of(Vec::new())).flaws
+}
+
+/// The same, with advice that keeps the user's conditions: PUs to avoid, PUs for the host.
+///
+/// A machine that runs and a written layout of the same name are one machine: what runs is
+/// reviewed together with the others, what is written says where its memory should be.
+#[must_use]
+pub fn review_under(layouts: &[Layout], topology: &Topology, conditions: &Request) -> Review {
     let lookup = Lookup::of(topology);
-    let mut flaws = Vec::new();
-    let views: Vec<_> = layouts.iter().map(|layout| lookup::View::of(layout, &lookup)).collect();
+    let views: Vec<_> = layouts.iter().map(|layout| View::of(layout, &lookup)).collect();
     let written: BTreeMap<&str, &Layout> = layouts
         .iter()
         .filter(|layout| !layout.runs())
@@ -63,13 +93,21 @@ pub fn review(layouts: &[Layout], topology: &Topology) -> Vec<Flaw> {
         .collect();
     let running: BTreeSet<&str> =
         layouts.iter().filter(|layout| layout.runs()).map(|layout| layout.name.as_str()).collect();
-    for view in &views {
-        masks::check(view, &mut flaws);
-        cores::check(view, &mut flaws);
-        guest::check(view, &mut flaws);
-        memory::check(view, &mut flaws);
-        pages::check(view, written.get(view.layout.name.as_str()).copied(), &mut flaws);
-        host::check(view, &mut flaws);
+    let (mut flaws, mut strategies) = (Vec::new(), Vec::new());
+    let mut taken: Vec<CpuSet> = views.iter().map(|view| view.held.clone()).collect();
+    for (index, view) in views.iter().enumerate() {
+        let mut own = of_one(view, written.get(view.layout.name.as_str()).copied());
+        let mut conditions = conditions.clone();
+        if views.len() <= MOST_ADVISED {
+            let others = taken.iter().enumerate().filter(|(other, _)| *other != index);
+            others.for_each(|(_, pus)| conditions.avoid.add(&lookup.whole_cores(pus)));
+        }
+        let target = advice::give(&mut own, view, &conditions);
+        if let Some(target) = &target {
+            taken[index] = View::of(&target.layout, &lookup).held;
+        }
+        strategies.push(target.and_then(|target| target.strategy));
+        flaws.append(&mut own);
     }
     let claims: Vec<_> = views
         .iter()
@@ -77,5 +115,24 @@ pub fn review(layouts: &[Layout], topology: &Topology) -> Vec<Flaw> {
         .collect();
     several::check(&claims, &lookup, &mut flaws);
     flaws.sort_by_key(|flaw| std::cmp::Reverse(flaw.severity));
+    Review { flaws, strategies }
+}
+
+/// What is wrong with one layout, worst first, without advice.
+fn of_one(view: &View<'_, '_>, written: Option<&Layout>) -> Vec<Flaw> {
+    let mut flaws = placement(view, written);
+    flaws.sort_by_key(|flaw| std::cmp::Reverse(flaw.severity));
+    flaws
+}
+
+/// What is wrong with where a layout puts its threads and its memory.
+fn placement(view: &View<'_, '_>, written: Option<&Layout>) -> Vec<Flaw> {
+    let mut flaws = Vec::new();
+    masks::check(view, &mut flaws);
+    cores::check(view, &mut flaws);
+    guest::check(view, &mut flaws);
+    memory::check(view, &mut flaws);
+    pages::check(view, written, &mut flaws);
+    host::check(view, &mut flaws);
     flaws
 }

@@ -239,6 +239,10 @@ pub struct PlanArgs {
     /// runs (--check --libvirt NAME); exit code 1 if anything is worse than a note
     #[arg(long, value_name = "FILE", num_args = 0.., conflicts_with_all = ["strategy", "list", "explain", "emit"])]
     pub check: Option<Vec<String>>,
+    /// With --check and one domain file: print the file with all advice followed. The whole file
+    /// goes to standard output, FILE itself is not changed
+    #[arg(long, requires = "check", conflicts_with = "json")]
+    pub fix: bool,
     /// The machine that `--check` looks at
     #[command(flatten)]
     pub running: Option<VmArgs>,

@@ -7,7 +7,7 @@
 //! byte range of each element; text is cut and put in there, never written anew from a tree.
 //! Merging twice is the same as merging once.
 
-mod edits;
+pub(crate) mod edits;
 
 use pinfold_model::{Plan, Role, Topology, VnodePlan};
 use roxmltree::Node;

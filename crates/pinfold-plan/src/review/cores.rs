@@ -18,14 +18,12 @@ pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     mixed_kinds(view, flaws);
 }
 
-/// PUs for the emulator and the iothreads: off the vCPUs' cores if there are such, near them.
-/// Where other pins are proposed for the vCPUs, those count.
-fn better_place(view: &View<'_, '_>) -> CpuSet {
-    let held =
-        super::guest::repinned(view).map_or(view.held.clone(), |pus| pus.into_iter().collect());
-    let free = view.lookup.usable.difference(&held).difference(&view.lookup.topology.isolated);
-    let off_cores = free.difference(&view.lookup.whole_cores(&held));
-    let nodes = view.lookup.nodes_of(&held);
+/// PUs for the emulator and the iothreads of a machine whose vCPUs are on `held`: off the vCPUs'
+/// cores if there are such, near them.
+pub(super) fn better_place(view: &View<'_, '_>, held: &CpuSet) -> CpuSet {
+    let free = view.lookup.usable.difference(held).difference(&view.lookup.topology.isolated);
+    let off_cores = free.difference(&view.lookup.whole_cores(held));
+    let nodes = view.lookup.nodes_of(held);
     let mut there = CpuSet::new();
     for node in view.lookup.topology.nodes.iter().filter(|node| nodes.contains(&node.id)) {
         there.add(&node.pus);
@@ -78,14 +76,6 @@ fn helper(view: &View<'_, '_>, pin: &Pin, flaws: &mut Vec<Flaw>) {
         None => vec![Place { line: None, text: format!("nowhere: {role} is not mentioned") }],
     };
     flaw.cost = cost(&pin.role, starves);
-    let better = better_place(view);
-    flaw.instead = match better.is_empty() {
-        false => vec![view.write_pin(&pin.role, &better)],
-        true => vec![format!(
-            "give the machine fewer vCPUs than this host's {} PUs, and {role} what is left",
-            view.lookup.usable.len()
-        )],
-    };
     flaws.push(flaw);
 }
 
@@ -163,14 +153,5 @@ fn mixed_kinds(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     flaw.cost = "no guest topology can say so: the guest gives its slow CPUs the same share, and \
                  what waits for all of them waits for the slowest"
         .to_owned();
-    let fast: CpuSet =
-        view.lookup.topology.pus.iter().filter(|pu| pu.kind == fastest).map(|pu| pu.os).collect();
-    let fast = fast.intersection(&view.lookup.usable);
-    flaw.instead = match view.layout.vcpus as usize <= fast.len() {
-        true => vec![format!(
-            "pin all to the fast cores' PUs {fast}; leave the slow ones to emulator and host"
-        )],
-        false => vec![format!("at most {} vCPUs fit on the fast cores' PUs {fast}", fast.len())],
-    };
     flaws.push(flaw);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::{CoreId, CpuSet, PuId, Role, Severity};
+use pinfold_model::{CoreId, CpuSet, Role, Severity};
 
 use super::lookup::{View, places, speak_vcpus};
 use super::{Flaw, GuestShape};
@@ -17,7 +17,6 @@ pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         );
         flaw.places = vec![place.clone()];
         flaw.cost = "libvirt refuses to define or start it".to_owned();
-        flaw.instead = better(view);
         flaws.push(flaw);
         return;
     }
@@ -80,7 +79,6 @@ fn siblings_lie(view: &View<'_, '_>, guest: &GuestShape, flaws: &mut Vec<Flaw>) 
     flaw.cost = "the guest's scheduler spreads work over what it takes for cores: it puts two busy \
                  tasks on one real core while another is idle, and shares caches that are not shared"
         .to_owned();
-    flaw.instead = better(view);
     flaws.push(flaw);
     true
 }
@@ -123,78 +121,7 @@ fn siblings_hidden(view: &View<'_, '_>, guest: &GuestShape, flaws: &mut Vec<Flaw
         "the guest's scheduler cannot know which of its CPUs slow each other down: with half \
                  of them busy, two tasks share a core while another core is idle"
             .to_owned();
-    flaw.instead = better(view);
     flaws.push(flaw);
-}
-
-/// Pins, and a topology, that tell the guest the truth: the same PUs in sibling order if they fill
-/// cores evenly, else whole cores, else one thread for each core.
-fn better(view: &View<'_, '_>) -> Vec<String> {
-    let vcpus = view.layout.vcpus as usize;
-    let same = view.lookup.in_order(&view.tight);
-    if same.len() != vcpus {
-        return vec![format!(
-            "pin each vCPU to one PU first, or {}",
-            view.write_shape(1, vcpus.max(1), 1)
-        )];
-    }
-    let order = repinned(view).unwrap_or(same);
-    let threads = even(&counts(view, &order)).unwrap_or(1);
-    let sockets = sockets_of(view, &order)
-        .filter(|count| (vcpus / threads).is_multiple_of(*count))
-        .unwrap_or(1);
-    let mut lines = vec![view.write_shape(sockets, vcpus / threads / sockets, threads)];
-    let now: Vec<Option<PuId>> =
-        view.vcpus().map(|(_, pin)| pin.pus.as_ref().and_then(CpuSet::first)).collect();
-    if threads > 1 && order.iter().map(|pu| Some(*pu)).ne(now.iter().copied()) {
-        lines.extend(view.write_pins(&order));
-    }
-    lines
-}
-
-/// Other PUs for the vCPUs than they have: whole cores, because theirs are partly filled and no
-/// topology can say so. The first core is left to the host where there are enough.
-pub(super) fn repinned(view: &View<'_, '_>) -> Option<Vec<PuId>> {
-    let vcpus = view.layout.vcpus as usize;
-    let same = view.lookup.in_order(&view.tight);
-    let counts = counts(view, &same);
-    if same.len() != vcpus || even(&counts).is_some() {
-        return None;
-    }
-    let width = counts.iter().copied().max().filter(|width| vcpus.is_multiple_of(*width))?;
-    let whole: Vec<CpuSet> = view
-        .lookup
-        .topology
-        .cores
-        .iter()
-        .map(|core| core.pus.intersection(&view.lookup.usable))
-        .filter(|pus| pus.len() == width)
-        .collect();
-    let skipped = usize::from(whole.len() > vcpus / width);
-    let chosen = whole.get(skipped..skipped + vcpus / width)?;
-    let chosen = chosen.iter().fold(CpuSet::new(), |set, pus| set.union(pus));
-    Some(view.lookup.in_order(&chosen))
-}
-
-/// The common value, if all are equal.
-fn even(counts: &[usize]) -> Option<usize> {
-    let first = counts.first()?;
-    counts.iter().all(|count| count == first).then_some(*first)
-}
-
-/// How many of the PUs, which are in hwloc's order, lie on each of their cores.
-fn counts(view: &View<'_, '_>, order: &[PuId]) -> Vec<usize> {
-    let cores: Vec<CoreId> =
-        order.iter().filter_map(|pu| Some(view.lookup.pu(*pu)?.core)).collect();
-    cores.chunk_by(|one, next| one == next).map(<[CoreId]>::len).collect()
-}
-
-/// The number of packages, if each carries the same number of the PUs.
-fn sockets_of(view: &View<'_, '_>, order: &[PuId]) -> Option<usize> {
-    let packages: Vec<_> =
-        order.iter().filter_map(|pu| Some(view.lookup.pu(*pu)?.package)).collect();
-    let sizes: Vec<usize> = packages.chunk_by(|one, next| one == next).map(<[_]>::len).collect();
-    even(&sizes).map(|_| sizes.len())
 }
 
 /// More guest sockets than packages.
@@ -228,6 +155,5 @@ fn sockets(view: &View<'_, '_>, guest: &GuestShape, flaws: &mut Vec<Flaw>) {
         "{unwritten}the guest believes that its CPUs share no L3 and keeps tasks apart that should be \
          near; Windows' desktop editions use at most two sockets and leave the other vCPUs idle"
     );
-    flaw.instead = better(view);
     flaws.push(flaw);
 }

@@ -27,7 +27,6 @@ pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         flaw.places = places(real_time.iter().copied());
         flaw.cost =
             "a guest that spins stops the host: no shell, no network, no way to end it".to_owned();
-        flaw.instead = free_a_core(view);
         flaws.push(flaw);
         return;
     }
@@ -41,23 +40,10 @@ pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         flaw.places = places(view.vcpus().map(|(_, pin)| pin));
         flaw.cost = "interrupts, the emulator and every task of the host run in the time of a vCPU"
             .to_owned();
-        flaw.instead = free_a_core(view);
         flaws.push(flaw);
         return;
     }
     not_isolated(view, &hostable, flaws);
-}
-
-fn free_a_core(view: &View<'_, '_>) -> Vec<String> {
-    let core = view.lookup.topology.cores.first().map(|core| core.pus.clone()).unwrap_or_default();
-    let left = view.lookup.usable.len().saturating_sub(core.len());
-    match left {
-        0 => vec!["this host has one core only: do not pin, or use another machine".to_owned()],
-        left => vec![format!(
-            "leave the first core ({}) to host and emulator, and give the machine {left} vCPUs or fewer",
-            pus_text(&core)
-        )],
-    }
 }
 
 /// Pinned vCPUs whose PUs the host's tasks may use: no file of libvirt's can change that.

@@ -2,7 +2,7 @@
 
 use pinfold_model::{CpuSet, NodeId, Plan, Policy, Role, Tid, VnodePlan};
 
-use crate::domain_file::{Domain, Place, Target};
+use crate::domain_file::{Domain, DomainError, Place, Target};
 
 /// In which language a placement is written, and so in which its correction is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +75,8 @@ pub struct Layout {
     pub source: String,
     /// The language of its text.
     pub language: Language,
+    /// The domain file itself, if it is one: what it says beside placement is reviewed too.
+    pub text: Option<String>,
     /// Number of vCPUs.
     pub vcpus: u32,
     /// vCPUs in ascending order, then the others.
@@ -109,7 +111,16 @@ impl Layout {
             .collect()
     }
 
-    /// The layout of a domain file; `source` names it.
+    /// The layout of the text of a domain file; `source` names it.
+    ///
+    /// # Errors
+    /// [`DomainError`] as from [`Domain::read`].
+    pub fn of_text(xml: &str, source: &str) -> Result<Self, DomainError> {
+        let domain = Domain::read(xml)?;
+        Ok(Self { text: Some(xml.to_owned()), ..Self::of_domain(&domain, source) })
+    }
+
+    /// The placement alone that a domain file holds; `source` names it.
     #[must_use]
     pub fn of_domain(domain: &Domain, source: &str) -> Self {
         let pin = |target: Target| {
@@ -138,6 +149,7 @@ impl Layout {
             name: domain.name.clone(),
             source: source.to_owned(),
             language: Language::Libvirt,
+            text: None,
             vcpus: count,
             strays: strays.collect(),
             pins: targets.into_iter().map(pin).collect(),
@@ -193,6 +205,7 @@ fn of_vnode((plan, vnode): (&Plan, &VnodePlan), index: usize, source: &str) -> L
         name: vnode.name.clone(),
         source: source.to_owned(),
         language: Language::Plan,
+        text: None,
         vcpus: count,
         pins: pins.collect(),
         strays: Vec::new(),

@@ -115,7 +115,14 @@ impl<'a, 't> View<'a, 't> {
             places: Vec::new(),
             cost: String::new(),
             instead: Vec::new(),
+            is_final: false,
+            repairs: Vec::new(),
         }
+    }
+
+    /// Whether the host has several NUMA nodes with CPUs.
+    pub fn has_nodes(&self) -> bool {
+        self.lookup.topology.nodes.iter().filter(|node| !node.pus.is_empty()).count() > 1
     }
 
     /// A pin as it would be written.
@@ -134,10 +141,15 @@ impl<'a, 't> View<'a, 't> {
         }
     }
 
-    /// One-PU pins for the vCPUs 0, 1, 2, … as they would be written.
-    pub fn write_pins(&self, pus: &[PuId]) -> Vec<String> {
-        let pins = (0_u32..).zip(pus);
-        pins.map(|(index, pu)| self.write_pin(&Role::Vcpu(index), &CpuSet::single(*pu))).collect()
+    /// Memory on these nodes as it would be written, in a language that is no domain file.
+    pub fn write_memory(&self, nodes: &[NodeId]) -> String {
+        let nodes = super::memory::spoken(nodes);
+        match &self.layout.language {
+            Language::Plan | Language::Libvirt => format!("bind the memory to {nodes}"),
+            Language::Running(_) => format!(
+                "start it again with its memory bound to {nodes}; migratepages moves what can move"
+            ),
+        }
     }
 
     /// A guest topology as it would be written.

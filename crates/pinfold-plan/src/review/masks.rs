@@ -45,15 +45,9 @@ fn absent(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
             true => "the machine does not start, or the pin is refused (EINVAL)".to_owned(),
             false => format!("it runs on {left} only, not where the text says"),
         };
-        flaw.instead = vec![match (left.is_empty(), offline) {
-            (false, _) => view.write_pin(&pin.role, &left),
-            (true, true) => format!(
-                "bring {} online (chcpu -e {gone}), or pin to some of {}",
-                pus_text(&gone),
-                view.lookup.usable
-            ),
-            (true, false) => format!("pin to some of this host's PUs: {}", view.lookup.usable),
-        }];
+        if offline {
+            flaw.instead = vec![format!("bring {} online (chcpu -e {gone}), or", pus_text(&gone))];
+        }
         flaws.push(flaw);
     }
 }
@@ -77,7 +71,6 @@ fn strays(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
             "libvirt drops such a pin of a vCPU in silence and refuses one of an iothread; often \
              the count or a number is a typing error, and another thread has no pin"
                 .to_owned();
-        flaw.instead = vec!["take the line out, or raise the count to match".to_owned()];
         flaws.push(flaw);
     }
 }
@@ -99,7 +92,6 @@ fn half_pinned(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     if floating.is_empty() {
         return;
     }
-    let free = view.lookup.usable.difference(&view.held);
     let mut flaw = view.flaw(
         Severity::Warning,
         "half-pinned",
@@ -112,13 +104,6 @@ fn half_pinned(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     );
     flaw.places = places(view.vcpus().filter(|(_, pin)| !floats(&pin.pus)).map(|(_, pin)| pin));
     flaw.cost = "a vCPU that floats takes turns with the pinned ones on their own PUs".to_owned();
-    let order = view.lookup.in_order(&free);
-    flaw.instead = match order.len() >= floating.len() {
-        true => (floating.iter().zip(&order))
-            .map(|(index, pu)| view.write_pin(&Role::Vcpu(*index), &CpuSet::single(*pu)))
-            .collect(),
-        false => vec![format!("only {} PUs are free: give the machine fewer vCPUs", order.len())],
-    };
     flaws.push(flaw);
 }
 
@@ -147,7 +132,6 @@ fn shared(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
             by_pu.entry(pu.0).or_default().push(index);
         }
     }
-    let free = view.lookup.usable.difference(&view.held);
     for (pu, indexes) in by_pu.iter().filter(|(_, indexes)| indexes.len() > 1) {
         let mut flaw = view.flaw(
             Severity::Warning,
@@ -159,13 +143,6 @@ fn shared(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         flaw.cost =
             "they take turns: one that holds a guest lock can be off the PU while another spins for it"
                 .to_owned();
-        let order = view.lookup.in_order(&free);
-        flaw.instead = match order.as_slice() {
-            [] => vec!["give the machine no more vCPUs than PUs".to_owned()],
-            order => (indexes.iter().skip(1).zip(order))
-                .map(|(index, pu)| view.write_pin(&Role::Vcpu(*index), &CpuSet::single(*pu)))
-                .collect(),
-        };
         flaws.push(flaw);
     }
 }
@@ -197,12 +174,5 @@ fn unbalanced(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         "load is not balanced over isolated PUs: a thread stays on the first one of its mask, and \
          two with one mask share it while its neighbours idle"
             .to_owned();
-    let order = view.lookup.in_order(&first.intersection(isolated));
-    flaw.instead = (wide.iter().zip(&order))
-        .map(|(pin, pu)| view.write_pin(&pin.role, &CpuSet::single(*pu)))
-        .collect();
-    if wide.len() > order.len() {
-        flaw.instead.push("and the others off the isolated PUs".to_owned());
-    }
     flaws.push(flaw);
 }

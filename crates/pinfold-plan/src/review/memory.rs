@@ -11,7 +11,7 @@ pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     if view.held.is_empty() {
         return;
     }
-    if view.lookup.topology.nodes.iter().filter(|node| !node.pus.is_empty()).count() > 1 {
+    if view.has_nodes() {
         far_memory(view, flaws);
         unbound_memory(view, flaws);
     }
@@ -37,9 +37,6 @@ fn nodes_that_are_not(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
             let mut flaw = view.flaw(Severity::Problem, "absent-node", what);
             flaw.places = vec![bound.place.clone()];
             flaw.cost = "the machine does not start".to_owned();
-            let filled = known.iter().filter(|node| !tells || node.memory_bytes > 0);
-            let filled: Vec<String> = filled.map(|node| node.id.to_string()).collect();
-            flaw.instead = vec![format!("nodes with memory: {}", filled.join(", "))];
             flaws.push(flaw);
         }
     }
@@ -84,8 +81,6 @@ fn far_memory(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
             "each cache miss crosses the interconnect, which takes up to twice as long and has \
                      less bandwidth"
                 .to_owned();
-        flaw.instead =
-            vec![write_memory(view, bound.cell.as_ref().map(|(cell, _)| *cell), &wanted)];
         flaws.push(flaw);
     }
 }
@@ -108,7 +103,6 @@ fn unbound_memory(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         "pages come from the node of the thread that touches them first, often QEMU's own, and \
                  pins move no page that is already there"
             .to_owned();
-    flaw.instead = vec![write_memory(view, None, &nodes)];
     flaws.push(flaw);
 }
 
@@ -145,18 +139,6 @@ fn spread_over_nodes(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     flaw.cost =
         "the guest cannot keep a task near its memory: half of all misses cross the interconnect"
             .to_owned();
-    flaw.instead = match roomy {
-        Some(node) => vec![format!(
-            "pin all to node {}: {}",
-            node.id,
-            node.pus.intersection(&view.lookup.usable)
-        )],
-        None => vec![format!(
-            "show the guest {} NUMA nodes, the vCPUs of each on one of the host's, and bind each to its \
-             node's memory; `pinfold plan --emit libvirt --into FILE` writes the cells",
-            nodes.len()
-        )],
-    };
     flaws.push(flaw);
 }
 
@@ -189,34 +171,7 @@ fn spread_over_l3(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         "what vCPUs share (locks, queues, frames) travels between the caches, several times \
                  slower than within one; the guest is not told of the border"
             .to_owned();
-    let size = match best.size_bytes {
-        0 => String::new(),
-        bytes => format!(" ({} MiB)", bytes >> 20),
-    };
-    flaw.instead = vec![format!(
-        "pin all to the PUs of one L3{size}: {}",
-        best.pus.intersection(&view.lookup.usable)
-    )];
     flaws.push(flaw);
-}
-
-fn write_memory(view: &View<'_, '_>, cell: Option<u32>, nodes: &[NodeId]) -> String {
-    let list: CpuSet = nodes.iter().map(|node| pinfold_model::PuId(node.0)).collect();
-    match (&view.layout.language, cell) {
-        (Language::Libvirt, None) => {
-            format!("<numatune><memory mode='strict' nodeset='{list}'/></numatune>")
-        }
-        (Language::Libvirt, Some(cell)) => {
-            format!("<memnode cellid='{cell}' mode='strict' nodeset='{list}'/>")
-        }
-        (Language::Plan, _) => format!("bind the memory to {}", spoken(nodes)),
-        (Language::Running(_), _) => {
-            format!(
-                "start it anew with its memory bound to {}; migratepages moves what can move",
-                spoken(nodes)
-            )
-        }
-    }
 }
 
 /// Those of the nodes that have memory, where the source tells.

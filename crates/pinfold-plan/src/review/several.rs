@@ -113,6 +113,8 @@ impl Among<'_, '_, '_> {
             places: Vec::new(),
             cost: String::new(),
             instead: Vec::new(),
+            is_final: false,
+            repairs: Vec::new(),
         }
     }
 

@@ -1,11 +1,10 @@
 //! Each flaw by its smallest domain file, and what is proposed instead is without it.
 
-use pinfold_model::{Severity, Topology};
+use pinfold_model::{Request, Severity, Topology};
 
 use super::machine::{Machine, i7_4790k, plain, two_complexes};
 use super::{auto, exactly, golden};
-use crate::domain_file::Domain;
-use crate::review::{Flaw, Layout, render, review};
+use crate::review::{Flaw, Layout, fix, render, review};
 use crate::{plan, strategies};
 
 /// A domain of `vcpus` vCPUs, `<cputune>` and the rest.
@@ -26,10 +25,8 @@ fn shape(cores: u32, threads: u32) -> String {
 }
 
 fn flaws(topology: &Topology, files: &[&str]) -> Vec<Flaw> {
-    let layouts: Vec<Layout> = files
-        .iter()
-        .map(|xml| Layout::of_domain(&Domain::read(xml).unwrap(), "domain.xml"))
-        .collect();
+    let layouts: Vec<Layout> =
+        files.iter().map(|xml| Layout::of_text(xml, "domain.xml").unwrap()).collect();
     review(&layouts, topology)
 }
 
@@ -70,28 +67,45 @@ fn siblings() {
     check(&host, &with("1 5 2", &shape(4, 2)), &["topology-count"]);
 }
 
+/// The file with every line of advice written into it as a person would: in the place of the
+/// element that it names, or at the end of its parent.
+fn followed(xml: &str, advice: &[String]) -> String {
+    let key = |line: &str| line.split("cpuset").next().unwrap_or_default().to_owned();
+    let mut lines: Vec<String> = xml.lines().map(str::to_owned).collect();
+    for line in advice {
+        let tag = line.split(' ').next().unwrap_or_default();
+        let whole = if tag == "<vcpupin" { key(line) } else { tag.to_owned() };
+        match lines.iter().position(|old| old.contains(&whole)) {
+            Some(at) => lines[at] = line.clone(),
+            None => {
+                let end = lines.iter().position(|old| old == "</cputune>").unwrap();
+                lines.insert(end, line.clone());
+            }
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
 #[test]
-fn what_is_proposed_is_without_the_flaw() {
+fn advice_that_is_followed_adds_up() {
     let host = i7_4790k().build();
     for (lists, cores, threads) in [("1 2 5 6", 2, 2), ("1 5 2 6", 4, 1), ("0 1 2 3 4 5", 3, 2)] {
         let count = u32::try_from(lists.split(' ').count()).unwrap();
-        let bad = domain(count, &pins(lists), &shape(cores, threads));
+        let line = format!("<topology sockets='1' cores='{cores}' threads='{threads}'/>");
+        let bad = domain(count, &pins(lists), &format!("<cpu>\n{line}\n</cpu>"));
         let found = flaws(&host, &[&bad]);
-        let lines: Vec<&String> = found
+        let advice: Vec<String> = found
             .iter()
-            .filter(|flaw| flaw.name.starts_with("guest-") || flaw.name.starts_with("emulator-"))
-            .flat_map(|flaw| &flaw.instead)
+            .filter(|flaw| flaw.severity > Severity::Note)
+            .flat_map(|flaw| flaw.instead.clone())
+            .filter(|line| line.starts_with('<'))
             .collect();
-        let of = |start: &str| -> String {
-            let lines = lines.iter().filter(|line| line.starts_with(start));
-            lines.map(|line| format!("{line}\n")).collect()
-        };
-        let vcpupins = match of("<vcpupin") {
-            none if none.is_empty() => pins(lists),
-            some => some,
-        };
-        let tune = format!("{vcpupins}{}", of("<emulatorpin"));
-        check(&host, &domain(count, &tune, &format!("<cpu>{}</cpu>", of("<topology"))), &[]);
+        assert!(advice.iter().all(|line| !bad.contains(line)), "nothing that is there: {advice:?}");
+        let good = followed(&bad, &advice);
+        check(&host, &good, &[]);
+        let fixed = fix(&bad, "", &host, &Request::of(Vec::new())).unwrap();
+        let words = |xml: &str| xml.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(words(&fixed.text), words(&good));
     }
 }
 
@@ -195,7 +209,7 @@ fn many_machines_on_one_host() {
         domain(2, &tune, &shape(2, 1)).replace("<name>a</name>", &format!("<name>vm{name}</name>"))
     };
     let layouts = |files: Vec<String>| -> Vec<Layout> {
-        let read = |xml: &String| Layout::of_domain(&Domain::read(xml).unwrap(), "domain.xml");
+        let read = |xml: &String| Layout::of_text(xml, "domain.xml").unwrap();
         files.iter().map(read).collect()
     };
     let twice = |layouts: &[Layout]| -> Vec<Flaw> {
@@ -248,7 +262,7 @@ fn as_a_person_sees_it() {
         pins("0 1 2 3 4 5")
     );
     let xml = domain(6, &tune, &shape(3, 2));
-    let layouts = [Layout::of_domain(&Domain::read(&xml).unwrap(), "win10.xml")];
+    let layouts = [Layout::of_text(&xml, "win10.xml").unwrap()];
     let found = review(&layouts, &topology);
     assert!(found.iter().any(|flaw| flaw.instead.iter().any(|line| line.contains("cpuset='0,4'"))));
     golden("review-win10.txt", &render(&layouts, &found, &topology));

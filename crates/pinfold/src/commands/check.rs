@@ -6,8 +6,10 @@
 
 use pinfold_host::{Host, numa_maps, paths, user};
 use pinfold_model::{CpuSet, NodeId, Role, Severity, Tid, Topology};
-use pinfold_plan::domain_file::{Domain, Place};
-use pinfold_plan::review::{self, Flaw, GuestShape, Language, Layout, MemoryOf, Pages, Pin};
+use pinfold_plan::domain_file::{Domain, DomainError, Place};
+use pinfold_plan::review::{
+    self, Flaw, GuestShape, Language, Layout, MemoryOf, Pages, Pin, Review,
+};
 use pinfold_vm::{GuestPlace, Monitor as _};
 use serde_json::json;
 
@@ -19,6 +21,9 @@ use crate::{common, output};
 /// Prints the review; fails with [`Exit::No`] if anything of it is a warning or a problem.
 pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
     let host = common::host()?;
+    if arguments.fix {
+        return fix(arguments, files, &common::topology(&host, arguments.input.as_deref())?);
+    }
     let mut layouts = Vec::new();
     let mut prints = Vec::new();
     for file in files {
@@ -41,7 +46,8 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
         ));
     }
     let topology = common::topology(&host, arguments.input.as_deref())?;
-    let flaws = review::review(&layouts, &topology);
+    let conditions = common::request(&arguments.placement, Vec::new(), &topology)?;
+    let found = review::review_under(&layouts, &topology, &conditions);
     let other = prints.iter().find(|(_, print)| *print != topology.fingerprint);
     if let Some((file, _)) = other {
         output::say(&format!(
@@ -49,77 +55,154 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
         ));
     }
     output::data(&match arguments.json {
-        true => to_json(&layouts, &flaws),
-        false => review::render(&layouts, &flaws, &topology),
+        true => to_json(&layouts, &found.flaws),
+        false => review::render(&layouts, &found.flaws, &topology),
     });
-    let wrong = flaws.iter().filter(|flaw| flaw.severity >= Severity::Warning).count();
-    match wrong {
-        0 => Ok(()),
-        _ => {
-            Err(Failure::new(Exit::No, advice(&layouts, wrong))
-                .with_hint(way_out(&layouts, &topology)))
-        }
+    let wrong = found.flaws.iter().filter(|flaw| flaw.severity >= Severity::Warning).count();
+    if wrong == 0 {
+        return Ok(());
     }
+    let failure = Failure::new(Exit::No, summary(&layouts, wrong));
+    Err(match next(arguments, &layouts, &found) {
+        Some(hint) => failure.with_hint(hint),
+        None => failure,
+    })
 }
 
-fn advice(layouts: &[Layout], wrong: usize) -> String {
-    let of = layouts.iter().map(|layout| layout.source.as_str()).collect::<Vec<_>>();
-    let mut of = of;
+/// Prints the one domain file with the review's advice followed.
+fn fix(arguments: &PlanArgs, files: &[String], topology: &Topology) -> Result<(), Failure> {
+    let [file] = files else {
+        return Err(Failure::new(Exit::Input, "--fix takes one domain file")
+            .with_hint("fix several files one after the other"));
+    };
+    let text =
+        user::read_text(file).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    if !starts_with(&text, '<') {
+        let command = command(arguments, "pinfold plan --strategy NAME --vcpus N --json");
+        return Err(Failure::new(Exit::Input, format!("{file} is no domain file"))
+            .with_hint(format!("--fix changes domain files; make a plan again with `{command}`")));
+    }
+    let conditions = common::request(&arguments.placement, Vec::new(), topology)?;
+    let fixed = review::fix(&text, file, topology, &conditions)
+        .map_err(|error| domain_failure(file, &error))?;
+    if let Some(worst) = fixed.left.first() {
+        let rest = match fixed.left.len() {
+            1 => String::new(),
+            count => format!(" (and {} more)", count - 1),
+        };
+        let failure =
+            Failure::new(Exit::No, format!("{file} cannot be fixed: {}{rest}", worst.what));
+        return Err(match worst.instead.last() {
+            Some(advice) => failure.with_hint(advice.clone()),
+            None => failure,
+        });
+    }
+    for flaw in &fixed.done {
+        output::say(&format!("fixed: {}: {}", flaw.name, flaw.what));
+    }
+    for note in &fixed.notes {
+        output::say(&format!("note: {note}"));
+    }
+    output::document(&fixed.text);
+    Ok(())
+}
+
+fn summary(layouts: &[Layout], wrong: usize) -> String {
+    let mut of = layouts.iter().map(|layout| layout.source.as_str()).collect::<Vec<_>>();
     of.dedup();
-    format!("{wrong} thing(s) to mend in {}", of.join(", "))
+    let findings = if wrong == 1 { "finding" } else { "findings" };
+    format!("{wrong} {findings} worse than a note in {}", of.join(", "))
 }
 
-/// Who would rather not mend by hand.
-fn way_out(layouts: &[Layout], topology: &Topology) -> String {
-    let strategy = if topology.has_smt() { "balanced" } else { "low-latency" };
-    match layouts {
-        [only] => match &only.language {
-            Language::Libvirt => format!(
-                "or let Pinfold write it: pinfold plan --strategy {strategy} --emit libvirt --into {}",
-                only.source
-            ),
-            Language::Plan => format!(
-                "or plan anew: pinfold plan --strategy {strategy} --vcpus {} --json",
-                only.vcpus
-            ),
-            Language::Running(option) => format!(
-                "or let Pinfold place it now: pinfold apply {option} --strategy {strategy} --dry-run"
-            ),
-        },
-        _ => {
-            "`pinfold plan --list` shows the strategies that keep several machines apart".to_owned()
-        }
+/// The command that does what the review advises, if there is one.
+fn next(arguments: &PlanArgs, layouts: &[Layout], found: &Review) -> Option<String> {
+    let ([only], [strategy]) = (layouts, found.strategies.as_slice()) else {
+        return Some(
+            "check one file at a time with --fix; `pinfold plan --list` shows the strategies that \
+             keep several machines apart"
+                .to_owned(),
+        );
+    };
+    // Advice that names a number of vCPUs is all there is.
+    let fixable = |flaw: &Flaw| flaw.severity < Severity::Warning || !flaw.is_final;
+    if !found.flaws.iter().all(fixable) {
+        return None;
     }
+    let words = match (&only.language, strategy) {
+        (Language::Libvirt, _) => format!("pinfold plan --check {} --fix", quoted(&only.source)),
+        (Language::Plan, Some(strategy)) => {
+            format!("pinfold plan --strategy {strategy} --vcpus {} --json", only.vcpus)
+        }
+        (Language::Running(option), Some(strategy)) => {
+            format!("pinfold apply {option} --strategy {strategy} --dry-run")
+        }
+        (Language::Plan | Language::Running(_), None) => return None,
+    };
+    Some(match only.language {
+        Language::Libvirt => {
+            format!("{} > NEW writes a file without them", command(arguments, &words))
+        }
+        Language::Plan | Language::Running(_) => {
+            format!("{} places it without them", command(arguments, &words))
+        }
+    })
+}
+
+/// A command with the options that the user gave to this one and that change its answer.
+pub fn command(arguments: &PlanArgs, words: &str) -> String {
+    let placement = &arguments.placement;
+    let mut words = words.to_owned();
+    let mut option = |name: &str, value: &str| {
+        if !value.is_empty() {
+            words.push_str(&format!(" {name} {}", quoted(value)));
+        }
+    };
+    option("--input", arguments.input.as_deref().unwrap_or_default());
+    option("--avoid", &placement.avoid);
+    option("--host-pus", placement.host_pus.as_deref().unwrap_or_default());
+    option("--free", placement.free.as_deref().unwrap_or_default());
+    option("--emulator", if placement.emulator == "usual" { "" } else { &placement.emulator });
+    words
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=%+@".contains(c);
+    match word.chars().all(plain) && !word.is_empty() {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+fn starts_with(text: &str, first: char) -> bool {
+    text.trim_start_matches('\u{feff}').trim_start().starts_with(first)
 }
 
 /// The layouts of a file, and the fingerprint that a plan carries.
 fn of_file(path: &str) -> Result<(Vec<Layout>, Option<String>), Failure> {
     let text =
         user::read_text(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
-    let first = text.trim_start_matches('\u{feff}').trim_start().chars().next();
-    match first {
-        Some('{') => {
-            let plan = common::read_plan(path)?;
-            Ok((Layout::of_plan(&plan, path), Some(plan.fingerprint)))
-        }
-        Some('<') => Ok((vec![Layout::of_domain(&read_domain(path, &text)?, path)], None)),
-        Some(_) | None => Err(Failure::new(
-            Exit::Input,
-            format!("{path} is neither a plan nor a domain file"),
-        )
-        .with_hint(
-            "a plan is JSON (`pinfold plan --json`), a domain file XML (`virsh dumpxml NAME`)",
-        )),
+    if starts_with(&text, '{') {
+        let plan = common::read_plan(path)?;
+        return Ok((Layout::of_plan(&plan, path), Some(plan.fingerprint)));
     }
+    if starts_with(&text, '<') {
+        let layout = Layout::of_text(&text, path).map_err(|error| domain_failure(path, &error))?;
+        return Ok((vec![layout], None));
+    }
+    Err(Failure::new(Exit::Input, format!("{path} is neither a plan nor a domain file")).with_hint(
+        "a plan is JSON (`pinfold plan --json`), a domain file XML (`virsh dumpxml NAME`)",
+    ))
 }
 
 /// A domain file's text; `path` is for messages.
 pub fn read_domain(path: &str, text: &str) -> Result<Domain, Failure> {
-    Domain::read(text).map_err(|error| {
-        let hint = error.hint.map(str::to_owned);
-        let failure = Failure::from_error(Exit::Input, &error, hint);
-        Failure { message: format!("{path}: {}", failure.message), ..failure }
-    })
+    Domain::read(text).map_err(|error| domain_failure(path, &error))
+}
+
+fn domain_failure(path: &str, error: &DomainError) -> Failure {
+    let failure = Failure::from_error(Exit::Input, error, error.hint.map(str::to_owned));
+    Failure { message: format!("{path}: {}", failure.message), ..failure }
 }
 
 /// A running machine: each thread's mask and policy, and where its memory is, as the kernel has
@@ -167,6 +250,7 @@ fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
         name: name_of(vm)?,
         source: vm.asked.clone(),
         language: Language::Running(vm.asked.clone()),
+        text: None,
         vcpus: vm.found.vcpus,
         pins,
         strays: Vec::new(),

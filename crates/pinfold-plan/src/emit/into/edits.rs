@@ -5,7 +5,7 @@ use std::ops::Range;
 use roxmltree::Node;
 
 /// Changes to a text, made all at once at the end.
-pub(super) struct Edits<'x> {
+pub(crate) struct Edits<'x> {
     text: &'x str,
     /// The line end that the file uses.
     eol: &'static str,
@@ -44,9 +44,14 @@ impl<'x> Edits<'x> {
         }
         self.replace(*first, lines);
         for node in rest {
-            let range = self.whole_line(node.range());
-            self.changes.push((range, String::new()));
+            self.remove(*node);
         }
+    }
+
+    /// Takes an element out, with its line if it has that for itself.
+    pub fn remove(&mut self, node: Node<'_, 'x>) {
+        let range = self.whole_line(node.range());
+        self.changes.push((range, String::new()));
     }
 
     /// Puts lines behind an element, each on a line of its own.

@@ -1,0 +1,270 @@
+//! What to write instead: the lines in which a layout and its target differ, each under the
+//! finding that it belongs to.
+//!
+//! Every line of the difference is quoted once, so that who writes all of them has the target.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{Request, Role, Severity};
+use roxmltree::Node;
+
+use super::lookup::View;
+use super::target::{self, Target, asks_for_another_place};
+use super::{Flaw, Layout, repair};
+use crate::domain_file::parse;
+
+/// A line that is to be another one, new, or gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Change {
+    /// Its element, in libvirt's words.
+    tag: String,
+    /// What it says now; `None` if it is not there.
+    old: Option<String>,
+    /// What it is to say; `None` if it is to go.
+    new: Option<String>,
+    /// The opening tag of the element that it stands in, where that is not there either.
+    parent: Option<String>,
+}
+
+impl Change {
+    fn lines(&self) -> Vec<String> {
+        match (&self.new, &self.old, &self.parent) {
+            (Some(new), _, Some(parent)) => vec![format!("within {parent}:"), new.clone()],
+            (Some(new), _, None) => vec![new.clone()],
+            (None, old, _) => vec![format!("take out {}", old.clone().unwrap_or_default())],
+        }
+    }
+}
+
+/// Says what to write instead for each flaw of one layout; returns the target that is quoted.
+pub(super) fn give(
+    flaws: &mut [Flaw],
+    view: &View<'_, '_>,
+    conditions: &Request,
+) -> Option<Target> {
+    for flaw in flaws.iter_mut().filter(|flaw| !flaw.repairs.is_empty()) {
+        flaw.instead = repair::instead(&flaw.repairs);
+    }
+    if !flaws.iter().any(asks_for_another_place) {
+        return None;
+    }
+    let target = match target::find(view, conditions) {
+        Ok(target) => target,
+        Err(why) => {
+            let line = match why {
+                Some(error) => format!("this file cannot be changed: {error}"),
+                None => without_target(view, conditions),
+            };
+            for flaw in flaws.iter_mut().filter(|flaw| asks_for_another_place(flaw)) {
+                flaw.is_final = true;
+                flaw.instead.push(line.clone());
+            }
+            return None;
+        }
+    };
+    let repaired: Vec<String> = flaws
+        .iter()
+        .filter(|flaw| flaw.severity >= Severity::Warning && !flaw.repairs.is_empty())
+        .flat_map(|flaw| flaw.instead.clone())
+        .collect();
+    let mut changes = changes(view, &target.layout);
+    changes.retain(|change| change.new.as_ref().is_none_or(|new| !repaired.contains(new)));
+    share_out(flaws, &changes);
+    Some(target)
+}
+
+/// What to do where no placement of this many vCPUs is sound.
+fn without_target(view: &View<'_, '_>, conditions: &Request) -> String {
+    let vcpus = view.layout.vcpus;
+    match target::other_count(view, conditions) {
+        Some(count) => format!(
+            "no placement of {vcpus} vCPUs on this host is free of warnings; {count} vCPUs have one: \
+             give the machine {count}"
+        ),
+        None => format!(
+            "no placement of {vcpus} vCPUs on this host is free of warnings: take the pins out, or \
+             use another host"
+        ),
+    }
+}
+
+/// The elements that a finding is about.
+fn tags(name: &str) -> &'static [&'static str] {
+    match name {
+        "emulator-on-vcpu" => &["emulatorpin"],
+        "iothread-on-vcpu" | "iothread-far" => &["iothreadpin"],
+        "fifo-starves" => &["emulatorpin", "iothreadpin"],
+        "topology-count" | "guest-siblings-lie" | "guest-siblings-hidden" | "guest-sockets-lie" => {
+            &["topology", "feature", "cache", "vcpupin", "vcpu"]
+        }
+        "memory-far" | "memory-not-bound" | "absent-node" => &["memory", "memnode"],
+        "nodes-hidden" | "cell-crosses-nodes" => &["cell", "memnode", "memory", "vcpupin"],
+        "absent-pu" | "pin-of-nothing" => &["vcpupin", "emulatorpin", "iothreadpin", "vcpu"],
+        _ => &["vcpupin", "vcpu"],
+    }
+}
+
+/// Each change under the first flaw that it belongs to; what belongs to none under the first.
+fn share_out(flaws: &mut [Flaw], changes: &[Change]) {
+    let mut quoted: Vec<Option<&'static str>> = vec![None; changes.len()];
+    let mut waiting = Vec::new();
+    for (index, flaw) in flaws.iter_mut().enumerate().filter(|(_, f)| asks_for_another_place(f)) {
+        let about = tags(flaw.name);
+        let mine: Vec<usize> =
+            (0..changes.len()).filter(|at| about.contains(&changes[*at].tag.as_str())).collect();
+        let new: Vec<usize> = mine.iter().copied().filter(|at| quoted[*at].is_none()).collect();
+        match (new.is_empty(), mine.first().and_then(|at| quoted[*at])) {
+            (false, _) => {
+                flaw.instead.extend(together(new.iter().map(|at| &changes[*at])));
+                new.iter().for_each(|at| quoted[*at] = Some(flaw.name));
+            }
+            (true, Some(elsewhere)) => flaw.instead.push(settled(elsewhere)),
+            (true, None) => waiting.push(index),
+        }
+    }
+    let rest = changes.iter().zip(&quoted).filter(|(_, by)| by.is_none());
+    let mut rest = together(rest.map(|(change, _)| change));
+    let first = flaws.iter().position(asks_for_another_place);
+    if let Some(flaw) = first.and_then(|first| flaws.get_mut(first)) {
+        // One that waits has no lines of its own: those of the others are all it can show.
+        if waiting.first() == first.as_ref() {
+            flaw.instead.clear();
+        }
+        flaw.instead.append(&mut rest);
+    }
+    let by = quoted.iter().flatten().next().copied().or(first.map(|first| flaws[first].name));
+    for index in waiting {
+        if Some(index) != first || flaws[index].instead.is_empty() {
+            flaws[index].instead = by.map(settled).into_iter().collect();
+        }
+    }
+}
+
+fn settled(by: &str) -> String {
+    format!("the lines under {by} settle this too")
+}
+
+/// The lines of several changes, a common new parent named once.
+fn together<'c>(changes: impl Iterator<Item = &'c Change>) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut parent: Option<&String> = None;
+    for change in changes {
+        let known = change.parent.is_some() && change.parent.as_ref() == parent;
+        lines.extend(change.lines().into_iter().skip(usize::from(known)));
+        parent = change.parent.as_ref();
+    }
+    lines
+}
+
+fn changes(view: &View<'_, '_>, target: &Layout) -> Vec<Change> {
+    match (&view.layout.text, &target.text) {
+        (Some(old), Some(new)) => difference(&of_text(old), &of_text(new)),
+        _ => difference(&of_layout(view, view.layout), &of_layout(view, target)),
+    }
+}
+
+/// One line of a layout.
+#[derive(Clone, Debug)]
+struct Line {
+    tag: String,
+    /// What tells it from others of its tag.
+    key: String,
+    text: String,
+    parents: Vec<String>,
+    /// The opening tag of the last parent.
+    within: String,
+}
+
+fn difference(old: &[Line], new: &[Line]) -> Vec<Change> {
+    let identity = |line: &Line| (line.parents.join("/"), line.tag.clone(), line.key.clone());
+    let before: BTreeMap<_, &str> =
+        old.iter().map(|line| (identity(line), line.text.as_str())).collect();
+    let after: BTreeMap<_, &str> =
+        new.iter().map(|line| (identity(line), line.text.as_str())).collect();
+    let known = |parents: &[String]| {
+        parents.is_empty() || old.iter().any(|line| line.parents.starts_with(parents))
+    };
+    let put = new.iter().filter(|line| before.get(&identity(line)) != Some(&line.text.as_str()));
+    let put = put.map(|line| Change {
+        tag: line.tag.clone(),
+        old: before.get(&identity(line)).map(|text| (*text).to_owned()),
+        new: Some(line.text.clone()),
+        parent: (!known(&line.parents)).then(|| line.within.clone()),
+    });
+    let gone = old.iter().filter(|line| !after.contains_key(&identity(line)));
+    let gone = gone.map(|line| Change {
+        tag: line.tag.clone(),
+        old: Some(line.text.clone()),
+        new: None,
+        parent: None,
+    });
+    put.chain(gone).collect()
+}
+
+/// The elements of a domain file that have no element in them.
+fn of_text(xml: &str) -> Vec<Line> {
+    let Ok(document) = parse(xml) else { return Vec::new() };
+    let is_leaf =
+        |node: &Node<'_, '_>| node.is_element() && !node.children().any(|child| child.is_element());
+    let tags = |node: &Node<'_, '_>| node.tag_name().name().to_owned();
+    document
+        .descendants()
+        .filter(is_leaf)
+        .map(|node| {
+            let names = ["vcpu", "vcpus", "iothread", "iothreads", "cellid", "id", "name"];
+            let key = names.iter().find_map(|name| node.attribute(*name)).unwrap_or_default();
+            let mut parents: Vec<String> = node
+                .ancestors()
+                .skip(1)
+                .filter(|parent| parent.is_element() && !parent.has_tag_name("domain"))
+                .map(|parent| tags(&parent))
+                .collect();
+            parents.reverse();
+            let source = |node: Node<'_, '_>| {
+                let text = document.input_text().get(node.range()).unwrap_or_default();
+                text.split_whitespace().collect::<Vec<_>>().join(" ").replace('"', "'")
+            };
+            let parent = node.parent().map(source).unwrap_or_default();
+            Line {
+                tag: tags(&node),
+                key: key.to_owned(),
+                text: source(node),
+                parents,
+                within: parent.split_inclusive('>').next().unwrap_or_default().to_owned(),
+            }
+        })
+        .collect()
+}
+
+/// The pins, the guest's shape and the memory of a layout without text.
+fn of_layout(view: &View<'_, '_>, layout: &Layout) -> Vec<Line> {
+    let line = |tag: &str, key: String, text: String| Line {
+        tag: tag.to_owned(),
+        key,
+        text,
+        parents: Vec::new(),
+        within: String::new(),
+    };
+    let mut lines = Vec::new();
+    for pin in &layout.pins {
+        let tag = match pin.role {
+            Role::Vcpu(_) => "vcpupin",
+            Role::Iothread(_) | Role::Vhost(_) => "iothreadpin",
+            Role::Emulator | Role::Worker | Role::Task => "emulatorpin",
+        };
+        if let Some(pus) = &pin.pus {
+            lines.push(line(tag, pin.role.to_string(), view.write_pin(&pin.role, pus)));
+        }
+    }
+    if let Some(guest) = &layout.guest {
+        let (sockets, threads) = (guest.sockets.max(1) as usize, guest.threads.max(1) as usize);
+        let cores = (layout.vcpus as usize / threads / sockets).max(1);
+        lines.push(line("topology", String::new(), view.write_shape(sockets, cores, threads)));
+    }
+    for memory in layout.memory.iter().filter(|memory| memory.cell.is_none()) {
+        if let Some(nodes) = &memory.nodes {
+            lines.push(line("memory", String::new(), view.write_memory(nodes)));
+        }
+    }
+    lines
+}

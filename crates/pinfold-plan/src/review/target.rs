@@ -1,0 +1,221 @@
+//! The one placement that all advice for a layout quotes.
+//!
+//! Each rule of the review sees one fault. Advice that each rule made up by itself would not add
+//! up: a new place for the emulator may lie on the PUs that another rule gives to a vCPU. So the
+//! planner is asked for a placement of this very machine, the first one in which the review finds
+//! nothing worse than a note is taken, and every finding quotes its lines of it. The vCPUs keep
+//! the PUs that they have if such a placement exists with them.
+
+use pinfold_model::{
+    CpuSet, MemoryPlan, MemoryRequest, Plan, PolicyWish, PuId, Request, Role, Severity, Topology,
+    VcpuCount, VmRequest, VnodeRequest,
+};
+
+use super::lookup::{Lookup, View, is_real_time};
+use super::{Flaw, Language, Layout, cores, memory, placement};
+use crate::domain_file::{Domain, DomainError};
+use crate::draft::ground;
+use crate::emit;
+use crate::guest::{self, GuestSmt};
+
+/// A placement without a fault for one layout.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// The strategy that made it; `None` if the vCPUs keep their PUs.
+    pub strategy: Option<&'static str>,
+    /// The placement.
+    pub layout: Layout,
+    /// What libvirt cannot say of it, and what of the file had to give way.
+    pub notes: Vec<String>,
+}
+
+/// A target for `view`.
+///
+/// # Errors
+/// Why no plan can be merged into the file; `None` if one can, and no plan is sound.
+pub(super) fn find(
+    view: &View<'_, '_>,
+    conditions: &Request,
+) -> Result<Target, Option<DomainError>> {
+    let request = request(view, view.layout.vcpus, conditions);
+    let topology = view.lookup.topology;
+    let kept = own(view, &request).into_iter().map(|plan| (None, plan));
+    let planned = strategies(view.layout).into_iter().filter_map(|name| {
+        crate::plan(name, topology, &request).ok().map(|plan| (Some(name), plan))
+    });
+    let (mut merged, mut refusal) = (false, None);
+    for (strategy, plan) in kept.chain(planned) {
+        match realize(view, &plan) {
+            Ok((layout, notes)) if sound(&layout, view.lookup) => {
+                return Ok(Target { strategy, layout, notes });
+            }
+            Ok(_) => merged = true,
+            Err(error) => refusal = Some(error),
+        }
+    }
+    Err(refusal.filter(|_| !merged))
+}
+
+/// A number of vCPUs near the layout's for which there is a sound plan.
+pub(super) fn other_count(view: &View<'_, '_>, conditions: &Request) -> Option<u32> {
+    const TRIES: u32 = 6;
+    let (now, most) = (view.layout.vcpus, u32::try_from(view.lookup.usable.len()).ok()?);
+    let counts = (1..=TRIES).flat_map(|step| {
+        // Beyond the number of PUs the search goes down from there.
+        let lower = now.min(most + 1).checked_sub(step).filter(|count| *count > 0);
+        lower.into_iter().chain((now + step < most).then_some(now + step))
+    });
+    counts.into_iter().find(|count| {
+        let request = request(view, *count, conditions);
+        strategies(view.layout).into_iter().any(|name| {
+            let plan = crate::plan(name, view.lookup.topology, &request).ok();
+            let layout = plan.and_then(|plan| Layout::of_plan(&plan, "").pop());
+            layout.is_some_and(|layout| sound(&layout, view.lookup))
+        })
+    })
+}
+
+fn sound(layout: &Layout, lookup: &Lookup<'_>) -> bool {
+    let flaws = placement(&View::of(layout, lookup), None);
+    !flaws.iter().any(|flaw| flaw.severity >= Severity::Warning)
+}
+
+/// The strategies to try, the nearest to what the guest is shown first.
+fn strategies(layout: &Layout) -> Vec<&'static str> {
+    let first = match &layout.guest {
+        Some(guest) if guest.threads > 1 => "balanced",
+        Some(guest) if !guest.place.text.is_empty() => "low-latency",
+        Some(_) | None => "auto",
+    };
+    let rest = [
+        "auto",
+        "balanced",
+        "low-latency",
+        "l3-exclusive",
+        "numa-exclusive",
+        "multi-vm",
+        "compact-cores",
+        "compact",
+    ];
+    std::iter::once(first).chain(rest.into_iter().filter(|name| *name != first)).collect()
+}
+
+/// What the layout asks for, under the user's conditions.
+fn request(view: &View<'_, '_>, vcpus: u32, conditions: &Request) -> Request {
+    let layout = view.layout;
+    let roles = layout.pins.iter().map(|pin| &pin.role);
+    let vm = VmRequest {
+        iothreads: roles
+            .clone()
+            .filter_map(|role| match role {
+                Role::Iothread(id) => Some(id.clone()),
+                Role::Vcpu(_) | Role::Emulator | Role::Vhost(_) | Role::Worker | Role::Task => None,
+            })
+            .collect(),
+        vhosts: u32::try_from(roles.filter(|role| matches!(role, Role::Vhost(_))).count())
+            .unwrap_or(0),
+        ..VmRequest::of(VcpuCount::Exactly(vcpus))
+    };
+    let mut vnode = VnodeRequest::vm(&layout.name, vm);
+    if view.has_nodes() && !layout.runs() {
+        let bytes = layout.text.as_deref().and_then(|text| Domain::read(text).ok()?.memory_bytes);
+        vnode.memory = bytes.map(|bytes| MemoryRequest { bytes, page_bytes: None });
+    }
+    // A domain file keeps its schedulers when a plan without policies is merged into it.
+    if layout.language != Language::Libvirt {
+        let real_time = layout.pins.iter().filter(|pin| is_real_time(pin.policy));
+        vnode.policies = real_time
+            .filter_map(|pin| Some(PolicyWish { role: pin.role.to_string(), policy: pin.policy? }))
+            .collect();
+    }
+    Request { vnodes: vec![vnode], ..conditions.clone() }
+}
+
+/// Placements on the very PUs that the vCPUs have, in the order of the file and in that of
+/// siblings; emulator and iothreads stay where they do no harm.
+fn own(view: &View<'_, '_>, request: &Request) -> Vec<Plan> {
+    let vcpus = view.layout.vcpus as usize;
+    let one = |pus: &CpuSet| if pus.len() == 1 { pus.first() } else { None };
+    let pins: Option<Vec<PuId>> =
+        view.vcpus().map(|(_, pin)| pin.pus.as_ref().and_then(one)).collect();
+    let Some(pins) = pins.filter(|pins| pins.len() == vcpus && view.tight.len() == vcpus) else {
+        return Vec::new();
+    };
+    let outside = !view.tight.is_subset(&view.lookup.usable);
+    if view.layout.language != Language::Libvirt
+        || outside
+        || !view.tight.is_disjoint(&request.avoid)
+    {
+        return Vec::new();
+    }
+    let sorted = view.lookup.in_order(&view.tight);
+    let orders = [Some(pins.clone()), (sorted != pins).then_some(sorted)];
+    orders.into_iter().flatten().filter_map(|order| on(view, &order, request)).collect()
+}
+
+/// The plan that puts the vCPUs on these PUs in this order.
+fn on(view: &View<'_, '_>, order: &[PuId], request: &Request) -> Option<Plan> {
+    let topology: &Topology = view.lookup.topology;
+    let mut plan = crate::plan("none", topology, request).ok()?;
+    let ground = ground(topology, request).ok()?;
+    let held: CpuSet = order.iter().copied().collect();
+    let better = cores::better_place(view, &held);
+    let vnode = plan.vnodes.first_mut()?;
+    for thread in &mut vnode.threads {
+        thread.pus = match &thread.role {
+            Role::Vcpu(index) => CpuSet::single(*order.get(*index as usize)?),
+            role @ (Role::Emulator
+            | Role::Iothread(_)
+            | Role::Vhost(_)
+            | Role::Worker
+            | Role::Task) => {
+                let now = view.layout.pin(role).and_then(|pin| pin.pus.clone());
+                let harmless =
+                    |pus: &CpuSet| pus.is_disjoint(&held) && pus.is_subset(&view.lookup.usable);
+                now.filter(harmless).unwrap_or_else(|| better.clone())
+            }
+        };
+        if thread.pus.is_empty() {
+            return None;
+        }
+    }
+    vnode.guest = Some(guest::matching(&ground, order, GuestSmt::Mirror).0);
+    vnode.memory = binding(view, &held, request);
+    Some(plan)
+}
+
+/// The nodes of these PUs, if the file does not bind its memory to them already.
+fn binding(view: &View<'_, '_>, held: &CpuSet, request: &Request) -> Option<MemoryPlan> {
+    let nodes = memory::filled(view, view.lookup.nodes_of(held));
+    let bound = view.layout.memory.iter().flat_map(|bound| bound.nodes.iter().flatten());
+    let fits = !view.layout.memory.is_empty() && bound.clone().all(|node| nodes.contains(node));
+    let asked = request.vnodes.first().and_then(|vnode| vnode.memory)?;
+    (!fits && !nodes.is_empty()).then(|| MemoryPlan {
+        nodes,
+        bytes: Some(asked.bytes),
+        page_bytes: None,
+        reason: String::new(),
+    })
+}
+
+/// The layout with this plan in it, in the layout's own language.
+fn realize(view: &View<'_, '_>, plan: &Plan) -> Result<(Layout, Vec<String>), DomainError> {
+    let old = view.layout;
+    if let (Language::Libvirt, Some(text), Some(vnode)) =
+        (&old.language, &old.text, plan.vnodes.first())
+    {
+        let merged = emit::libvirt_into(text, (plan, vnode), view.lookup.topology)?;
+        return Ok((Layout::of_text(&merged.text, &old.source)?, merged.notes));
+    }
+    // The request has one vnode, so the plan has.
+    let mut placed = old.clone();
+    if let Some(layout) = Layout::of_plan(plan, &old.source).pop() {
+        placed = Layout { language: old.language.clone(), ..layout };
+    }
+    Ok((placed, Vec::new()))
+}
+
+/// Whether a finding is of those that another placement removes.
+pub(super) fn asks_for_another_place(flaw: &Flaw) -> bool {
+    flaw.severity >= Severity::Warning && flaw.repairs.is_empty() && flaw.name != "memory-elsewhere"
+}
