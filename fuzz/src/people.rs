@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use pinfold_host::TreeHost;
 use pinfold_model::{GuestTopology, Plan, Request, Severity, Topology, VcpuCount};
 use pinfold_plan::domain_file::Domain;
-use pinfold_plan::review::{Layout, render, review};
+use pinfold_plan::review::{Layout, fix, render, review};
 use pinfold_plan::{check, emit, explain, platforms, requests, schema};
 use pinfold_study::study::{self, Cells, HostFacts};
 use pinfold_study::{compare, measured};
@@ -133,9 +133,12 @@ pub(crate) fn domain(bytes: &[u8]) {
     drop(Pins::from_xml(&xml));
     drop(Described::from_xml(&xml));
     let Some(topology) = topology() else { return };
-    let Ok(domain) = Domain::read(&xml) else { return };
-    let layouts = [Layout::of_domain(&domain, "domain.xml")];
+    let Ok(layout) = Layout::of_text(&xml, "domain.xml") else { return };
+    let layouts = [layout];
     drop(render(&layouts, &review(&layouts, topology), topology));
+    if let Ok(fixed) = fix(&xml, "domain.xml", topology, &Request::of(Vec::new())) {
+        assert!(Domain::read(&fixed.text).is_ok(), "{}", fixed.text);
+    }
     let request = Request::vm("vm", VcpuCount::Exactly(2));
     let Ok(plan) = pinfold_plan::plan("low-latency", topology, &request) else { return };
     if let Some(vnode) = plan.vnodes.first()

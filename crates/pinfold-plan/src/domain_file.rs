@@ -157,4 +157,4 @@ impl Domain {
     }
 }
 
-pub(crate) use read::{error_at, parse};
+pub(crate) use read::{bytes, error_at, parse, place};

@@ -9,7 +9,7 @@ mod cmdline;
 mod held;
 pub(crate) mod into;
 mod kubevirt;
-mod libvirt;
+pub(crate) mod libvirt;
 mod nova;
 mod proxmox;
 mod qemu;

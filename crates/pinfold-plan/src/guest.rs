@@ -133,6 +133,9 @@ fn uneven(cores: &[Run], vcpus: usize) -> Finding {
     );
     match vcpus / widest * widest {
         0 => finding,
+        // Already a multiple: the cores that are free are of different widths.
+        whole if whole == vcpus => finding
+            .with_hint("low-latency gives each vCPU a core of its own, where the host has as many"),
         whole => finding.with_hint(format!(
             "ask for {whole} or {} vCPUs, a multiple of {widest}, where the host has them",
             whole + widest

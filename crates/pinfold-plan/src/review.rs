@@ -9,7 +9,11 @@
 //! Only what topology and layout show is judged; what it costs in numbers is for measuring.
 
 mod advice;
+mod backing;
 mod cores;
+mod devices;
+mod enlightenments;
+mod file;
 mod fix;
 mod guest;
 mod host;
@@ -18,10 +22,13 @@ mod lookup;
 mod masks;
 mod memory;
 mod pages;
+mod processor;
+mod quotas;
 mod render;
 mod repair;
 mod several;
 mod target;
+mod timers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -121,6 +128,7 @@ pub fn review_under(layouts: &[Layout], topology: &Topology, conditions: &Reques
 /// What is wrong with one layout, worst first, without advice.
 fn of_one(view: &View<'_, '_>, written: Option<&Layout>) -> Vec<Flaw> {
     let mut flaws = placement(view, written);
+    file::check(view, &mut flaws);
     flaws.sort_by_key(|flaw| std::cmp::Reverse(flaw.severity));
     flaws
 }

@@ -257,7 +257,7 @@ fn cpuset(node: Node<'_, '_>, attribute: &str, list: &str) -> Result<CpuSet, Dom
 }
 
 /// The domain's `<memory>`; libvirt's units, KiB if none is given.
-fn bytes(node: Node<'_, '_>) -> Result<u64, DomainError> {
+pub(crate) fn bytes(node: Node<'_, '_>) -> Result<u64, DomainError> {
     let text = text_of(Some(node)).unwrap_or_default();
     let unit = node.attribute("unit").unwrap_or("KiB");
     let factor: Option<u64> = match unit {
@@ -317,7 +317,7 @@ fn text_of(node: Option<Node<'_, '_>>) -> Option<String> {
 }
 
 /// The line and the opening of an element.
-fn place(node: Node<'_, '_>) -> Place {
+pub(crate) fn place(node: Node<'_, '_>) -> Place {
     let document = node.document();
     let source = document.input_text().get(node.range()).unwrap_or_default();
     let opening = source.split_inclusive('>').next().unwrap_or_default();

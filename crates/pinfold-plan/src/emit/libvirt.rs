@@ -15,10 +15,10 @@ use crate::caches::{Caches, Vendor, caches};
 use crate::cells::{GuestCell, cells, node_list, shares};
 
 /// What makes QEMU show threads to a guest on an AMD host.
-pub(super) const TOPOEXT: &str = "<feature policy='require' name='topoext'/>";
+pub(crate) const TOPOEXT: &str = "<feature policy='require' name='topoext'/>";
 
 /// What shows a guest the host's own cache data; QEMU's `host-cache-info=on`.
-pub(super) const PASSTHROUGH: &str = "<cache mode='passthrough'/>";
+pub(crate) const PASSTHROUGH: &str = "<cache mode='passthrough'/>";
 
 /// The plan as a fragment of libvirt's domain XML, with the reason of each pin.
 ///

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::{Request, Role, Severity};
+use pinfold_model::{Request, Role};
 use roxmltree::Node;
 
 use super::lookup::View;
@@ -55,22 +55,31 @@ pub(super) fn give(
                 Some(error) => format!("this file cannot be changed: {error}"),
                 None => without_target(view, conditions),
             };
-            for flaw in flaws.iter_mut().filter(|flaw| asks_for_another_place(flaw)) {
-                flaw.is_final = true;
-                flaw.instead.push(line.clone());
-            }
+            stay(flaws, &line, |_| true);
             return None;
         }
     };
+    if !target.left.is_empty() {
+        let line = without_target(view, conditions);
+        stay(flaws, &line, |flaw| target.left.contains(&flaw.name));
+    }
     let repaired: Vec<String> = flaws
         .iter()
-        .filter(|flaw| flaw.severity >= Severity::Warning && !flaw.repairs.is_empty())
+        .filter(|flaw| !flaw.repairs.is_empty())
         .flat_map(|flaw| flaw.instead.clone())
         .collect();
     let mut changes = changes(view, &target.layout);
     changes.retain(|change| change.new.as_ref().is_none_or(|new| !repaired.contains(new)));
     share_out(flaws, &changes);
     Some(target)
+}
+
+/// Says of findings that no placement removes them.
+fn stay(flaws: &mut [Flaw], line: &str, which: impl Fn(&Flaw) -> bool) {
+    for flaw in flaws.iter_mut().filter(|flaw| asks_for_another_place(flaw) && which(flaw)) {
+        flaw.is_final = true;
+        flaw.instead.push(line.to_owned());
+    }
 }
 
 /// What to do where no placement of this many vCPUs is sound.
@@ -225,10 +234,14 @@ fn of_text(xml: &str) -> Vec<Line> {
                 text.split_whitespace().collect::<Vec<_>>().join(" ").replace('"', "'")
             };
             let parent = node.parent().map(source).unwrap_or_default();
+            // Of elements that nothing tells apart, by their order.
+            let before = node.prev_siblings().filter(|other| other.tag_name() == node.tag_name());
+            let order = if key.is_empty() { before.count() } else { 0 };
             Line {
                 tag: tags(&node),
-                key: key.to_owned(),
-                text: source(node),
+                key: format!("{key}{order}"),
+                // What libvirt adds by itself is no difference.
+                text: source(node).replace(" dies='1'", "").replace(" clusters='1'", ""),
                 parents,
                 within: parent.split_inclusive('>').next().unwrap_or_default().to_owned(),
             }

@@ -87,8 +87,8 @@ pub struct Layout {
     pub guest: Option<GuestShape>,
     /// Number of vCPUs that the written topology has, where it is not the machine's.
     pub wrong_product: Option<(u64, Place)>,
-    /// Number of NUMA cells of the guest.
-    pub cells: u32,
+    /// The vCPUs of each NUMA cell of the guest; an empty set where only their number is known.
+    pub cells: Vec<CpuSet>,
     /// Where its memory is bound; empty if it is not.
     pub memory: Vec<MemoryOf>,
     /// Where its memory is, if it runs.
@@ -155,7 +155,7 @@ impl Layout {
             pins: targets.into_iter().map(pin).collect(),
             guest: Some(guest_of_domain(domain)),
             wrong_product: product,
-            cells: u32::try_from(domain.cells.len()).unwrap_or(u32::MAX),
+            cells: domain.cells.iter().map(|cell| cell.value.vcpus.clone()).collect(),
             memory: memory_of_domain(domain),
             pages: None,
             housekeeping: None,
@@ -200,7 +200,6 @@ fn of_vnode((plan, vnode): (&Plan, &VnodePlan), index: usize, source: &str) -> L
         place: place("memory.nodes".to_owned()),
     });
     let nodes = vnode.memory.as_ref().map_or(0, |memory| memory.nodes.len());
-    let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
     Layout {
         name: vnode.name.clone(),
         source: source.to_owned(),
@@ -212,7 +211,7 @@ fn of_vnode((plan, vnode): (&Plan, &VnodePlan), index: usize, source: &str) -> L
         guest,
         wrong_product: None,
         // What is emitted shows the guest one cell for each node.
-        cells: nodes,
+        cells: vec![CpuSet::new(); nodes],
         memory: memory.collect(),
         pages: None,
         housekeeping: Some(plan.housekeeping.clone()),

@@ -3,6 +3,7 @@
 use pinfold_model::{CpuSet, NodeId, Severity};
 
 use super::lookup::{View, places};
+use super::repair::Repair;
 use super::{Flaw, Language, MemoryOf};
 use crate::draft::counted;
 
@@ -17,6 +18,7 @@ pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     }
     spread_over_nodes(view, flaws);
     spread_over_l3(view, flaws);
+    cells(view, flaws);
 }
 
 /// Memory on nodes that the host does not have, or that have none.
@@ -37,6 +39,11 @@ fn nodes_that_are_not(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
             let mut flaw = view.flaw(Severity::Problem, "absent-node", what);
             flaw.places = vec![bound.place.clone()];
             flaw.cost = "the machine does not start".to_owned();
+            // Without pins to go by, or with one node only, no binding is the answer.
+            let written = view.layout.text.is_some() && bound.cell.is_none();
+            if written && (view.held.is_empty() || !view.has_nodes()) {
+                flaw.repairs = vec![Repair::remove(&["numatune"], "memory")];
+            }
             flaws.push(flaw);
         }
     }
@@ -116,7 +123,7 @@ fn spread_over_nodes(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     let roomy = view.lookup.topology.nodes.iter().find(|node| {
         node.pus.intersection(&view.lookup.usable).len() >= needed && nodes.contains(&node.id)
     });
-    if roomy.is_none() && view.layout.cells as usize >= nodes.len() {
+    if roomy.is_none() && view.layout.cells.len() >= nodes.len() {
         return;
     }
     let what = format!("the vCPUs are pinned to PUs of {}", spoken(&nodes));
@@ -131,7 +138,7 @@ fn spread_over_nodes(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
             "nodes-hidden",
             format!(
                 "{what}, and the guest is shown {}",
-                counted((view.layout.cells as usize).max(1), "NUMA node")
+                counted(view.layout.cells.len().max(1), "NUMA node")
             ),
         ),
     };
@@ -140,6 +147,48 @@ fn spread_over_nodes(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         "the guest cannot keep a task near its memory: half of all misses cross the interconnect"
             .to_owned();
     flaws.push(flaw);
+}
+
+/// Guest NUMA cells that lie across the host's nodes, or that no node stands behind.
+fn cells(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    if view.layout.cells.len() < 2 {
+        return;
+    }
+    let pinned = |cell: &CpuSet| {
+        let pins = view.vcpus().filter(|(index, _)| cell.contains(pinfold_model::PuId(*index)));
+        let pus = pins.filter_map(|(_, pin)| pin.pus.as_ref());
+        pus.fold(CpuSet::new(), |set, pus| set.union(pus)).intersection(&view.tight)
+    };
+    let nodes: Vec<Vec<NodeId>> =
+        view.layout.cells.iter().map(|cell| view.lookup.nodes_of(&pinned(cell))).collect();
+    let crossed = nodes.iter().zip(0_u32..).filter(|(nodes, _)| nodes.len() > 1);
+    for (nodes, cell) in crossed {
+        let mut flaw = view.flaw(
+            Severity::Warning,
+            "cell-crosses-nodes",
+            format!("the vCPUs of the guest's cell {cell} are pinned to PUs of {}", spoken(nodes)),
+        );
+        flaw.cost =
+            "the guest takes the cell's memory for near to all of them: for some each miss \
+                     crosses the interconnect"
+                .to_owned();
+        flaws.push(flaw);
+    }
+    let used = view.lookup.nodes_of(&view.tight);
+    if used.len() == 1 && nodes.iter().all(|nodes| nodes.len() == 1) {
+        let mut flaw = view.flaw(
+            Severity::Note,
+            "cells-on-one-node",
+            format!("the guest is shown {} NUMA nodes, all on {}", nodes.len(), spoken(&used)),
+        );
+        flaw.cost =
+            "the guest keeps tasks and memory apart, and moves pages between its nodes, for a \
+                     distance that is none"
+                .to_owned();
+        flaw.instead =
+            vec!["take <numa> out of <cpu>, unless a program in the guest needs it".to_owned()];
+        flaws.push(flaw);
+    }
 }
 
 /// vCPUs on several L3 domains, although one would do.

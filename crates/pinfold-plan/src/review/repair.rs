@@ -55,13 +55,17 @@ pub(super) fn instead(repairs: &[Repair]) -> Vec<String> {
         };
         if shown != Some(repair.path) && !repair.path.is_empty() {
             let parents: Vec<String> =
-                repair.path.iter().map(|parent| format!("<{parent}>")).collect();
+                repair.path.iter().map(|parent| format!("<{}>", tag_of(parent))).collect();
             lines.push(format!("within {}:", parents.join(" ")));
             shown = Some(repair.path);
         }
         lines.push(line.clone());
     }
     lines
+}
+
+fn tag_of(opening: &str) -> &str {
+    opening.split(' ').next().unwrap_or(opening)
 }
 
 /// The file with all the changes.
@@ -84,7 +88,7 @@ fn one(xml: &str, repair: &Repair) -> Result<String, DomainError> {
     let mut edits = Edits::new(xml);
     let mut parent = document.root_element();
     for (depth, opening) in repair.path.iter().enumerate() {
-        let tag = opening.split(' ').next().unwrap_or(opening);
+        let tag = tag_of(opening);
         let Some(found) = parent.children().find(|child| child.has_tag_name(tag)) else {
             if let Some(line) = &repair.line {
                 let lines = nested(&repair.path[depth..], line);
@@ -122,7 +126,7 @@ fn nested(path: &[&str], line: &str) -> Vec<String> {
     let Some((opening, inner)) = path.split_first() else {
         return vec![line.to_owned()];
     };
-    let tag = opening.split(' ').next().unwrap_or(opening);
+    let tag = tag_of(opening);
     let mut lines = vec![format!("<{opening}>")];
     lines.extend(nested(inner, line).into_iter().map(|line| format!("  {line}")));
     lines.push(format!("</{tag}>"));

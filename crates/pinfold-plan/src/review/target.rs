@@ -7,8 +7,8 @@
 //! the PUs that they have if such a placement exists with them.
 
 use pinfold_model::{
-    CpuSet, MemoryPlan, MemoryRequest, Plan, PolicyWish, PuId, Request, Role, Severity, Topology,
-    VcpuCount, VmRequest, VnodeRequest,
+    CpuSet, GuestTopology, MemoryPlan, MemoryRequest, Plan, PolicyWish, PuId, Request, Role,
+    Severity, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest,
 };
 
 use super::lookup::{Lookup, View, is_real_time};
@@ -27,12 +27,14 @@ pub(super) struct Target {
     pub layout: Layout,
     /// What libvirt cannot say of it, and what of the file had to give way.
     pub notes: Vec<String>,
+    /// Names of what is still worse than a note in it; empty where a placement without exists.
+    pub left: Vec<&'static str>,
 }
 
 /// A target for `view`.
 ///
 /// # Errors
-/// Why no plan can be merged into the file; `None` if one can, and no plan is sound.
+/// Why no plan can be merged into the file; `None` if one can, and none is better than the file.
 pub(super) fn find(
     view: &View<'_, '_>,
     conditions: &Request,
@@ -43,22 +45,53 @@ pub(super) fn find(
     let planned = strategies(view.layout).into_iter().filter_map(|name| {
         crate::plan(name, topology, &request).ok().map(|plan| (Some(name), plan))
     });
+    let now = faults(view.layout, view.lookup);
+    let (mut best, mut best_weight): (Option<Target>, _) = (None, weight(&now));
     let (mut merged, mut refusal) = (false, None);
     for (strategy, plan) in kept.chain(planned) {
-        match realize(view, &plan) {
-            Ok((layout, notes)) if sound(&layout, view.lookup) => {
-                return Ok(Target { strategy, layout, notes });
+        let (layout, notes) = match realize(view, &plan) {
+            Ok(realized) => realized,
+            Err(error) => {
+                refusal = Some(error);
+                continue;
             }
-            Ok(_) => merged = true,
-            Err(error) => refusal = Some(error),
+        };
+        merged = true;
+        let left = faults(&layout, view.lookup);
+        let found = weight(&left);
+        let left = left.iter().map(|flaw| flaw.name).collect::<Vec<_>>();
+        let is_sound = left.is_empty();
+        if is_sound || found < best_weight {
+            (best, best_weight) = (Some(Target { strategy, layout, notes, left }), found);
+        }
+        if is_sound {
+            break;
         }
     }
-    Err(refusal.filter(|_| !merged))
+    best.ok_or(refusal.filter(|_| !merged))
+}
+
+/// What is worse than a note in where a layout puts its threads.
+fn faults(layout: &Layout, lookup: &Lookup<'_>) -> Vec<Flaw> {
+    let mut flaws = placement(&View::of(layout, lookup), None);
+    flaws.retain(|flaw| flaw.severity >= Severity::Warning && flaw.repairs.is_empty());
+    flaws
+}
+
+/// Problems weigh more than any number of warnings.
+fn weight(flaws: &[Flaw]) -> (usize, usize) {
+    let problems = flaws.iter().filter(|flaw| flaw.severity == Severity::Problem).count();
+    (problems, flaws.len() - problems)
 }
 
 /// A number of vCPUs near the layout's for which there is a sound plan.
 pub(super) fn other_count(view: &View<'_, '_>, conditions: &Request) -> Option<u32> {
-    const TRIES: u32 = 6;
+    const TRIES: u32 = 3;
+    const MOST_SEARCHED: u32 = 256;
+    // Beyond this a plan for each number takes longer than a person waits.
+    if view.layout.vcpus > MOST_SEARCHED {
+        return None;
+    }
     let (now, most) = (view.layout.vcpus, u32::try_from(view.lookup.usable.len()).ok()?);
     let counts = (1..=TRIES).flat_map(|step| {
         // Beyond the number of PUs the search goes down from there.
@@ -70,14 +103,9 @@ pub(super) fn other_count(view: &View<'_, '_>, conditions: &Request) -> Option<u
         strategies(view.layout).into_iter().any(|name| {
             let plan = crate::plan(name, view.lookup.topology, &request).ok();
             let layout = plan.and_then(|plan| Layout::of_plan(&plan, "").pop());
-            layout.is_some_and(|layout| sound(&layout, view.lookup))
+            layout.is_some_and(|layout| faults(&layout, view.lookup).is_empty())
         })
     })
-}
-
-fn sound(layout: &Layout, lookup: &Lookup<'_>) -> bool {
-    let flaws = placement(&View::of(layout, lookup), None);
-    !flaws.iter().any(|flaw| flaw.severity >= Severity::Warning)
 }
 
 /// The strategies to try, the nearest to what the guest is shown first.
@@ -184,6 +212,27 @@ fn on(view: &View<'_, '_>, order: &[PuId], request: &Request) -> Option<Plan> {
     Some(plan)
 }
 
+/// The pins and the guest's shape of a layout as they are, if each vCPU has a PU of its own.
+pub(super) fn as_written(view: &View<'_, '_>) -> Option<VnodePlan> {
+    let vcpus = view.layout.vcpus;
+    let shape = view.layout.guest.as_ref()?;
+    let request = Request::vm(&view.layout.name, VcpuCount::Exactly(vcpus));
+    let mut vnode = crate::plan("none", view.lookup.topology, &request).ok()?.vnodes.pop()?;
+    for thread in &mut vnode.threads {
+        if let Some(pus) = view.layout.pin(&thread.role).and_then(|pin| pin.pus.clone()) {
+            thread.pus = pus;
+        }
+    }
+    let cores = vcpus / shape.threads.max(1) / shape.sockets.max(1);
+    vnode.guest = Some(GuestTopology {
+        sockets: shape.sockets,
+        cores: cores.max(1),
+        threads: shape.threads,
+        reason: String::new(),
+    });
+    Some(vnode)
+}
+
 /// The nodes of these PUs, if the file does not bind its memory to them already.
 fn binding(view: &View<'_, '_>, held: &CpuSet, request: &Request) -> Option<MemoryPlan> {
     let nodes = memory::filled(view, view.lookup.nodes_of(held));
@@ -217,5 +266,8 @@ fn realize(view: &View<'_, '_>, plan: &Plan) -> Result<(Layout, Vec<String>), Do
 
 /// Whether a finding is of those that another placement removes.
 pub(super) fn asks_for_another_place(flaw: &Flaw) -> bool {
-    flaw.severity >= Severity::Warning && flaw.repairs.is_empty() && flaw.name != "memory-elsewhere"
+    flaw.severity >= Severity::Warning
+        && flaw.repairs.is_empty()
+        && !flaw.is_final
+        && flaw.name != "memory-elsewhere"
 }

@@ -256,7 +256,7 @@ fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
         strays: Vec::new(),
         guest,
         wrong_product: None,
-        cells: 0,
+        cells: Vec::new(),
         memory: memory.into_iter().collect(),
         pages: Some(pages_of(host, pid)?),
         housekeeping: None,
