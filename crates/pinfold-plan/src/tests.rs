@@ -19,6 +19,7 @@ mod qemu;
 mod qemu_live;
 mod refusals;
 mod requests;
+mod rest_of_file;
 mod review;
 mod schema;
 mod several;
