@@ -86,10 +86,17 @@ fn fix_takes_one_domain_file_and_says_what_cannot_be_fixed() {
     let refused = pinfold(&["plan", "--check", &plan, "--fix", "--input", small]);
     assert_eq!(refused.code, Some(2), "{}", refused.hint);
     assert!(refused.hint.contains("--input 'core:4 pu:2'"), "{}", refused.hint);
-    // Sixteen vCPUs on eight CPUs.
-    let much = pinfold(&["plan", "--check", &old, "--fix", "--input", small]);
-    assert_eq!((much.code, much.said.as_str()), (Some(1), ""), "{}", much.hint);
-    assert!(much.hint.contains("give the machine"), "{}", much.hint);
+    // Seven vCPUs on three cores and a half: no topology says which of them share a core.
+    let pins: String = (0..7).map(|n| format!("<vcpupin vcpu='{n}' cpuset='{n}'/>")).collect();
+    let odd = format!(
+        "<domain type='kvm'><name>a</name><vcpu>7</vcpu><cputune>{pins}<emulatorpin cpuset='7'/></cputune>\
+         <cpu><topology sockets='1' cores='7' threads='1'/></cpu></domain>"
+    );
+    user::write_atomic(&old, odd.as_bytes()).expect("a file");
+    let host = "core:4 pu:2(indexes=0,4,1,5,2,6,3,7)";
+    let odd = pinfold(&["plan", "--check", &old, "--fix", "--input", host]);
+    assert_eq!((odd.code, odd.said.as_str()), (Some(1), ""), "{}", odd.hint);
+    assert!(odd.hint.contains("6 vCPUs have one: give the machine 6"), "{}", odd.hint);
 }
 
 /// Three vCPUs on cores of two threads: the advice is not what is there already.
