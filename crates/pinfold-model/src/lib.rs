@@ -37,8 +37,8 @@ pub use plan::{
 };
 pub use qemu_command::{QemuCell, QemuCommand, QemuOption};
 pub use request::{
-    CellRequest, Device, EmulatorWish, Free, MemoryRequest, PolicyWish, Preference, Request,
-    SmtWish, Speed, VcpuCount, VmRequest, VnodeRequest, Work,
+    CellRequest, Device, EmulatorWish, Free, MemoryRequest, PinWish, PolicyWish, Preference,
+    Request, SmtWish, Speed, VcpuCount, VmRequest, VnodeRequest, Work,
 };
 pub use setting::{Keeper, Lifetime, Setting};
 pub use step::{Change, KeptFile, Step, TaskId, TaskState, Undo};

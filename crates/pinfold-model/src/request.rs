@@ -160,6 +160,15 @@ pub struct PolicyWish {
     pub policy: Policy,
 }
 
+/// The PUs that some threads of a vnode are to have, whatever the strategy gives them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PinWish {
+    /// A role (`vcpu(1)`) or a kind of roles (`vcpu`); see [`crate::Role::is_called`].
+    pub role: String,
+    /// The PUs; never empty.
+    pub pus: CpuSet,
+}
+
 /// One vnode to place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VnodeRequest {
@@ -175,6 +184,8 @@ pub struct VnodeRequest {
     pub priority: i32,
     /// Policies of its threads, beside those of the strategy; a later one counts.
     pub policies: Vec<PolicyWish>,
+    /// Pins by hand; those for a role count before those for its kind, then the later ones.
+    pub pins: Vec<PinWish>,
 }
 
 impl VnodeRequest {
@@ -198,6 +209,7 @@ impl VnodeRequest {
             devices: Vec::new(),
             priority: 0,
             policies: Vec::new(),
+            pins: Vec::new(),
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::PlanError;
 use crate::cells::node_list;
 use crate::ground::Ground;
 use crate::guest::{self, GuestSmt};
+use crate::pins::{self, ByHand};
 use crate::{demand, nearby, spread};
 
 /// No strategy gives more vCPUs: KVM's own limit (`KVM_MAX_NR_VCPUS`) is at most 4096 on x86.
@@ -46,6 +47,7 @@ pub(crate) struct Draft<'a> {
     strategy: &'static str,
     vnodes: Vec<Option<VnodePlan>>,
     findings: Vec<Finding>,
+    by_hand: ByHand,
 }
 
 /// What is kept for the vnodes alone.
@@ -62,8 +64,10 @@ pub(crate) struct Enclave<'a> {
     pub asked: &'a VnodeRequest,
     place: usize,
     strategy: &'static str,
-    pins: Vec<(CpuSet, String)>,
-    emulator: Option<(CpuSet, String)>,
+    /// PUs of each vCPU (of a process group: of each core), and why.
+    pub pins: Vec<(CpuSet, String)>,
+    /// PUs of the emulator, and why.
+    pub emulator: Option<(CpuSet, String)>,
     /// Policy of the vCPUs, and of the emulator with all that follows it.
     pub policies: [Option<Policy>; 2],
     /// The node to which its memory is bound whether or not the request names a size.
@@ -167,7 +171,14 @@ impl<'a> Draft<'a> {
             });
         }
         let vnodes = request.vnodes.iter().map(|_| None).collect();
-        let mut draft = Self { ground, strategy, request, vnodes, findings: Vec::new() };
+        let mut draft = Self {
+            ground,
+            strategy,
+            request,
+            vnodes,
+            findings: Vec::new(),
+            by_hand: ByHand::default(),
+        };
         if !ground.avoided_in_vain.is_empty() {
             draft.finding(Finding::note(
                 "avoid",
@@ -285,14 +296,38 @@ impl<'a> Draft<'a> {
     /// Ends a vnode whose vCPUs are pinned to one PU each: the guest's shape follows from them.
     ///
     /// # Errors
-    /// [`PlanError::GuestSmt`] if the request wants siblings shown that the pins do not have.
-    pub fn close(&mut self, enclave: Enclave<'a>, smt: GuestSmt) -> Result<(), PlanError> {
-        let Work::Vm(vm) = &enclave.asked.work else {
-            self.add(enclave, None);
-            return Ok(());
-        };
+    /// [`PlanError::Pin`] if a pin by hand cannot be, [`PlanError::GuestSmt`] if the request
+    /// wants siblings shown that the pins do not have.
+    pub fn close(&mut self, mut enclave: Enclave<'a>, smt: GuestSmt) -> Result<(), PlanError> {
+        let by_hand = pins::vcpus((self.ground, self.request), &mut enclave, &mut self.by_hand)?;
+        let guest = self.matching(&enclave, if by_hand { GuestSmt::Mirror } else { smt });
+        self.end(enclave, guest)
+    }
+
+    /// Ends a vnode with a shape that does not follow from its pins, unless these are by hand.
+    ///
+    /// # Errors
+    /// As [`Draft::close`].
+    pub fn close_as(
+        &mut self,
+        mut enclave: Enclave<'a>,
+        guest: GuestTopology,
+    ) -> Result<(), PlanError> {
+        let by_hand = pins::vcpus((self.ground, self.request), &mut enclave, &mut self.by_hand)?;
+        let guest = if by_hand { self.matching(&enclave, GuestSmt::Mirror) } else { guest };
+        self.end(enclave, guest)
+    }
+
+    /// The shape that follows from the pins of a virtual machine.
+    fn matching(&mut self, enclave: &Enclave<'_>, smt: GuestSmt) -> GuestTopology {
+        let pinned = enclave.pinned();
+        let Work::Vm(vm) = &enclave.asked.work else { return guest::flat(0, "") };
+        if pinned.len() < enclave.pins.len() {
+            let why = "one socket without SMT, because a floating vCPU has no siblings";
+            return guest::flat(enclave.pins.len(), why);
+        }
         let smt = if vm.smt == SmtWish::Hidden { GuestSmt::Hidden } else { smt };
-        let (guest, findings) = guest::matching(self.ground, &enclave.pinned(), smt);
+        let (guest, findings) = guest::matching(self.ground, &pinned, smt);
         let several = self.request.vnodes.len() > 1;
         self.findings.extend(findings.into_iter().map(|mut finding| {
             if several {
@@ -300,18 +335,10 @@ impl<'a> Draft<'a> {
             }
             finding
         }));
-        self.close_as(enclave, guest)
+        guest
     }
 
-    /// Ends a vnode with a shape that does not follow from its pins.
-    ///
-    /// # Errors
-    /// As [`Draft::close`].
-    pub fn close_as(
-        &mut self,
-        enclave: Enclave<'a>,
-        guest: GuestTopology,
-    ) -> Result<(), PlanError> {
+    fn end(&mut self, enclave: Enclave<'a>, guest: GuestTopology) -> Result<(), PlanError> {
         let Work::Vm(vm) = &enclave.asked.work else {
             self.add(enclave, None);
             return Ok(());
@@ -334,7 +361,10 @@ impl<'a> Draft<'a> {
             Work::Vm(_) => (VnodeKind::VirtualMachine, Speed::FULL),
             Work::Processes { speed, .. } => (VnodeKind::ProcessGroup, *speed),
         };
-        let threads = enclave.into_threads();
+        let mut threads = enclave.into_threads();
+        pins::helpers(&asked.pins, &mut threads, &mut self.by_hand);
+        // A strategy binds the memory to the node that it gives; pins by hand may lead elsewhere.
+        let node = node.filter(|node| nearby::all_on(self.ground, &threads, *node));
         let memory = nearby::memory(self.ground, asked, &threads, node);
         let name = asked.name.clone();
         let plan = VnodePlan { name, kind, threads, guest, memory, speed };
@@ -426,10 +456,29 @@ impl<'a> Draft<'a> {
         })
     }
 
+    /// What is reserved after the pins by hand, which a finding names.
+    fn reserve_by_hand(
+        &mut self,
+        vnodes: &[VnodePlan],
+        reserve: Reserve,
+    ) -> Result<Reserve, PlanError> {
+        if self.by_hand.names.is_empty() {
+            return Ok(reserve);
+        }
+        let text = format!(
+            "{}: by hand; the reasons of the other threads are those of {}, which placed them before",
+            self.by_hand.names.join(", "),
+            self.strategy
+        );
+        self.finding(Finding::note("pins", text));
+        pins::reserve((self.ground, self.request), &self.by_hand, vnodes, reserve)
+    }
+
     fn finish(mut self, reserve: Reserve) -> Result<Plan, PlanError> {
         let vnodes: Vec<VnodePlan> =
             std::mem::take(&mut self.vnodes).into_iter().flatten().collect();
         nearby::check_nodes(self.ground, self.request, &vnodes)?;
+        let reserve = self.reserve_by_hand(&vnodes, reserve)?;
         nearby::check_memory(self.ground.topology, &vnodes)?;
         nearby::check_huge_pages(self.ground.topology, &vnodes)?;
         let common = spread::findings(self.ground, &vnodes);

@@ -221,6 +221,14 @@ pub enum PlanError {
         /// What is wrong with them.
         why: String,
     },
+    /// Pins by hand cannot be.
+    #[error("the pins by hand of {vnode:?} cannot be: {why}")]
+    Pin {
+        /// The vnode.
+        vnode: String,
+        /// What is wrong with them.
+        why: String,
+    },
     /// An iothread's id cannot be used.
     #[error("the iothread id {id:?} cannot be used: {why}")]
     BadIothread {
@@ -301,6 +309,10 @@ impl PlanError {
                     .to_owned(),
             ),
             PlanError::Policy { .. } => Some(POLICY_HINT.to_owned()),
+            PlanError::Pin { .. } => Some(
+                "name threads that the vnode has and PUs that it may use; `pinfold topo` shows them"
+                    .to_owned(),
+            ),
             PlanError::BadIothread { .. } => {
                 Some("give each iothread the id that it has in `-object iothread,id=`".to_owned())
             }
@@ -332,6 +344,7 @@ impl PlanError {
             | PlanError::NoPus { .. }
             | PlanError::NoHousekeeping { .. }
             | PlanError::Policy { .. }
+            | PlanError::Pin { .. }
             | PlanError::BadIothread { .. } => {}
         }
         self

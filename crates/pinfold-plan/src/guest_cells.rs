@@ -9,8 +9,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use pinfold_model::{
-    CellRequest, CpuSet, GuestTopology, IsolationScope, MemoryPlan, MemoryRequest, NodeId, Plan,
-    PuId, Request, Role, ThreadPlan, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
+    CellRequest, CpuSet, GuestTopology, IsolationScope, MemoryPlan, MemoryRequest, NodeId, PinWish,
+    Plan, PuId, Request, Role, ThreadPlan, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest,
+    Work,
 };
 
 use crate::PlanError;
@@ -94,6 +95,7 @@ impl<'a> Parts<'a> {
                 memory,
                 devices: self.devices_of(place),
                 policies: Vec::new(),
+                pins: self.pins_of(cell),
                 ..self.vnode.clone()
             };
             let avoid = self.request.avoid.union(&taken);
@@ -103,6 +105,27 @@ impl<'a> Parts<'a> {
             plans.push(plan);
         }
         Ok(plans)
+    }
+
+    /// The pins by hand of a cell, its first vCPU as number 0.
+    fn pins_of(&self, cell: &CellRequest) -> Vec<PinWish> {
+        let all = self.cells.iter().fold(CpuSet::new(), |all, (cell, _)| all.union(&cell.vcpus));
+        let own = |wish: &PinWish| {
+            let number = wish.role.strip_prefix("vcpu(").and_then(|rest| rest.strip_suffix(')'));
+            let Some(number) = number.and_then(|number| number.parse().ok()).map(PuId) else {
+                return Some(wish.clone());
+            };
+            let first = cell.vcpus.first().map_or(0, |first| first.0);
+            match (cell.vcpus.contains(number), all.contains(number)) {
+                (true, _) => {
+                    Some(PinWish { role: format!("vcpu({})", number.0 - first), ..wish.clone() })
+                }
+                (false, true) => None,
+                // Refused where it is not found.
+                (false, false) => Some(wish.clone()),
+            }
+        };
+        self.vnode.pins.iter().filter_map(own).collect()
     }
 
     /// The devices that a cell should be near to: those of its nodes; the others are the first's.

@@ -30,6 +30,7 @@ mod line;
 mod names;
 mod nearby;
 mod parts;
+mod pins;
 pub mod platforms;
 mod policies;
 pub mod requests;

@@ -86,6 +86,14 @@ pub(crate) fn check_nodes(
     Ok(())
 }
 
+/// True if all vCPUs or tasks run on PUs of this node.
+pub(crate) fn all_on(ground: &Ground<'_>, threads: &[ThreadPlan], node: NodeId) -> bool {
+    let runs = |thread: &&ThreadPlan| matches!(thread.role, Role::Vcpu(_) | Role::Task);
+    let pus = threads.iter().filter(runs).flat_map(|thread| thread.pus.iter());
+    let mut nodes = pus.filter_map(|pu| ground.pu(pu).and_then(|pu| pu.node));
+    nodes.all(|of| of == node)
+}
+
 /// The nodes with memory of those PUs on which vCPUs and tasks may run.
 fn nodes_of(ground: &Ground<'_>, threads: &[ThreadPlan]) -> Vec<NodeId> {
     let mut seen = CpuSet::new();

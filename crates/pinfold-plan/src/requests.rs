@@ -12,14 +12,15 @@
 
 pub mod keys;
 mod knobs;
+mod pins;
 mod policies;
 pub mod value;
 
 use std::collections::BTreeSet;
 
 use pinfold_model::{
-    CpuSet, Device, EmulatorWish, Free, IsolationScope, MemoryRequest, NodeId, Preference, Request,
-    SmtWish, Speed, VcpuCount, VmRequest, VnodeRequest,
+    CpuSet, Device, EmulatorWish, Free, IsolationScope, MemoryRequest, NodeId, PinWish, Preference,
+    Request, SmtWish, Speed, VcpuCount, VmRequest, VnodeRequest,
 };
 use thiserror::Error;
 
@@ -65,7 +66,7 @@ impl From<Fault> for RequestError {
 const REQUEST: &[&str] =
     &["vm", "group", "host", "avoid", "isolate", "emulator", "interrupts", "prefer"];
 const HOST: &[&str] = &["free", "pus"];
-const VNODE: &[&str] = &["name", "memory", "huge-pages", "devices", "priority", "policies"];
+const VNODE: &[&str] = &["name", "memory", "huge-pages", "devices", "priority", "policies", "pins"];
 const VM: &[&str] = &["vcpus", "iothreads", "vhosts", "smt"];
 const GROUP: &[&str] = &["cores", "speed"];
 
@@ -86,7 +87,7 @@ pub fn from_toml(text: &str) -> Result<Request, RequestError> {
 /// # Errors
 /// [`RequestError`] as [`from_toml`], without a place.
 pub fn vm_from_words(words: &str) -> Result<VnodeRequest, RequestError> {
-    Ok(vm(value::parse_words(words, &["iothreads", "devices", "policies"])?)?)
+    Ok(vm(value::parse_words(words, &["iothreads", "devices", "policies", "pins"])?)?)
 }
 
 /// Reads a process group from words such as `name=slow,cores=2,speed=40%`.
@@ -94,7 +95,7 @@ pub fn vm_from_words(words: &str) -> Result<VnodeRequest, RequestError> {
 /// # Errors
 /// [`RequestError`] as [`from_toml`], without a place.
 pub fn group_from_words(words: &str) -> Result<VnodeRequest, RequestError> {
-    Ok(group(value::parse_words(words, &["devices", "policies"])?)?)
+    Ok(group(value::parse_words(words, &["devices", "policies", "pins"])?)?)
 }
 
 /// Reads a share that stays free: a number of PUs such as `4`, or a part such as `25%`.
@@ -111,6 +112,14 @@ pub fn free_share(text: &str) -> Result<Free, RequestError> {
 /// [`RequestError`] if it is neither.
 pub fn device(text: &str) -> Result<Device, RequestError> {
     Ok(device_of(text, 0)?)
+}
+
+/// Reads pins by hand such as `vcpu3=7`, `vcpu0-3=8-11` or `emulator=0,8`.
+///
+/// # Errors
+/// [`RequestError`] if role or PUs cannot be read.
+pub fn pins(text: &str) -> Result<Vec<PinWish>, RequestError> {
+    Ok(pins::wishes(text, 0)?)
 }
 
 /// Reads where the emulator is to run: `usual`, `real-time` or `apart`.
@@ -270,6 +279,9 @@ fn common(mut keys: Keys, make: impl FnOnce(&str) -> VnodeRequest) -> Result<Vno
     let wishes = keys.texts("policies")?;
     vnode.policies =
         wishes.iter().map(|(text, at)| policies::wish(text, *at)).collect::<Result<_, _>>()?;
+    for (text, at) in keys.texts("pins")? {
+        vnode.pins.extend(pins::wishes(&text, at)?);
+    }
     if let Some(value) = keys.take("priority") {
         let Whole::Number(number) = value.what else {
             return Err(value.not("priority", "a whole number, higher chooses first"));

@@ -25,7 +25,7 @@ use pinfold_model::{Finding, Plan, Request, Topology};
 
 use crate::PlanError;
 use crate::guest_cells::{self, Parts};
-use crate::{names, policies};
+use crate::{names, pins, policies};
 
 /// A named way to place vnodes.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +88,7 @@ pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Pl
             Some(None) | None => error,
         }
     })?;
-    policies::set(made, request)
+    policies::set(made, request).and_then(|made| pins::checked(made, request))
 }
 
 /// The plan of one strategy, cell by cell where the request fixes the guest's NUMA cells.

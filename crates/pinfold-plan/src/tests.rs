@@ -12,6 +12,7 @@ mod libvirt;
 mod machine;
 mod memory;
 mod odd_hosts;
+mod pins;
 mod platforms;
 mod policies;
 mod properties;

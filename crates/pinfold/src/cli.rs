@@ -145,6 +145,10 @@ pub struct PlacementArgs {
     /// priority over them), apart (on PUs that the host's tasks do not get)
     #[arg(long, value_name = "WHERE", default_value = "usual")]
     pub emulator: String,
+    /// Pin threads by hand, whatever the strategy gives them: vcpu3=7, vcpu0-3=8-11,
+    /// emulator=0,8, iothread:ID=9; may be repeated
+    #[arg(long = "pin", value_name = "ROLE=PUS")]
+    pub pins: Vec<String>,
     /// Set a knob of the host too, such as thp=never or workqueues=housekeeping; may be repeated.
     /// An unknown key lists them all
     #[arg(long = "knob", value_name = "KEY=VALUE")]
@@ -226,7 +230,7 @@ pub struct PlanArgs {
     /// Plan for what a request file (TOML) asks; docs/requests.md describes it
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "vcpus", "name", "iothreads", "vm", "group", "interrupts", "avoid", "isolate", "free",
-        "host_pus", "emulator", "prefer",
+        "host_pus", "emulator", "prefer", "pins",
     ])]
     pub request: Option<String>,
     /// Plan for another machine: a capture, hwloc XML or a description
@@ -274,7 +278,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub placement: PlacementArgs,
     /// Take the placement from a file made by `pinfold plan --json`
-    #[arg(long, value_name = "FILE", conflicts_with = "strategy")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["strategy", "pins"])]
     pub plan: Option<String>,
     /// Run any command on cores that are this fast: 40%, 0.4, "800 MHz"
     #[arg(long, value_name = "SPEED", conflicts_with_all = ["strategy", "plan"])]
@@ -307,7 +311,7 @@ pub struct ApplyArgs {
     #[command(flatten)]
     pub placement: PlacementArgs,
     /// Take the placement from a file made by `pinfold plan --json`
-    #[arg(long, value_name = "FILE", conflicts_with = "strategy")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["strategy", "pins"])]
     pub plan: Option<String>,
     #[command(flatten)]
     pub vm: VmArgs,

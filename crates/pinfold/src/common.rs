@@ -92,6 +92,16 @@ pub fn request(
     let avoid = pus("--avoid", &arguments.avoid)?;
     require_known("--avoid", &avoid, topology)?;
     let mut request = Request::of(vnodes);
+    for text in &arguments.pins {
+        let wishes = asked("--pin", requests::pins(text))?;
+        match request.vnodes.as_mut_slice() {
+            [only] => only.pins.extend(wishes),
+            _ => {
+                return Err(Failure::new(Exit::Input, "--pin needs a plan for one vnode")
+                    .with_hint("write pins=ROLE=PUS among the words of --vm or --group"));
+            }
+        }
+    }
     request.avoid = avoid;
     request.isolation = arguments.isolate.into();
     request.free = match (&arguments.free, &arguments.host_pus) {

@@ -116,3 +116,73 @@ fn several_machines_are_emitted_one_by_one() {
         assert!(!emit(&[host]).contains("===="), "one text for the host");
     }
 }
+
+/// The commands that the page shows for layouts that others published, on the machine of theirs.
+#[test]
+fn published_layouts_are_one_command_each() {
+    let docs = user::read_text(&format!("{ROOT}/docs/requests.md")).expect("the page is there");
+    let (_, section) = docs.split_once("## Pins by hand").expect("the section is there");
+    let commands: Vec<&str> =
+        section.lines().filter(|line| line.starts_with("pinfold plan ")).collect();
+    let [affinity, isolate] = commands.as_slice() else { panic!("{commands:?}") };
+    let input = format!("{ROOT}/fixtures/hosts/ryzen-5950x.synthetic");
+    let planned = |line: &str, form: &[&str]| -> String {
+        let mut words: Vec<&str> = line.split_whitespace().skip(1).collect();
+        words.extend(["--input", &input]);
+        words.extend(form);
+        let (code, text, said) = run(&words);
+        assert_eq!(code, Some(0), "{said}");
+        text
+    };
+    let xml = planned(affinity, &["--emit", "libvirt"]);
+    for line in [
+        "<vcpupin vcpu='2' cpuset='2,6'/>",
+        "<iothreadpin iothread='1' cpuset='0'/>",
+        "<iothreadpin iothread='2' cpuset='7'/>",
+    ] {
+        assert!(xml.contains(line), "{line} is not in\n{xml}");
+    }
+    let xml = planned(isolate, &["--emit", "libvirt"]);
+    for line in [
+        "<vcpupin vcpu='0' cpuset='8'/>",
+        "<vcpupin vcpu='15' cpuset='31'/>",
+        "<emulatorpin cpuset='7,23'/>",
+        "<iothreadpin iothread='1' cpuset='7,23'/>",
+        "<vcpusched vcpus='15' scheduler='rr' priority='1'/>",
+        "<iothreadsched iothreads='1' scheduler='fifo' priority='98'/>",
+        "<topology sockets='1' cores='8' threads='2'/>",
+    ] {
+        assert!(xml.contains(line), "{line} is not in\n{xml}");
+    }
+    let json = planned(isolate, &["--json"]);
+    for line in [
+        "\"housekeeping_pus\": \"0-6,16-22\"",
+        "\"exclusive_pus\": \"7-15,23-31\"",
+        "pinned to the PUs 7,23 by hand",
+    ] {
+        assert!(json.contains(line), "{line} is not in\n{json}");
+    }
+    let explained = planned(isolate, &["--explain"]);
+    assert!(explained.contains("note: pins: emulator=7,23: by hand"), "{explained}");
+}
+
+#[test]
+fn a_pin_that_cannot_be_is_refused_before_anything_is_planned() {
+    let input = format!("{ROOT}/fixtures/hosts/ryzen-5950x.synthetic");
+    let check = |flags: &[&str], told: &str| {
+        let mut arguments = vec!["plan", "-s", "balanced", "--vcpus", "4", "--input", &input];
+        arguments.extend(flags);
+        let (code, _, said) = run(&arguments);
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains(told), "{said}");
+    };
+    check(&["--pin", "vcpu3"], "--pin: pins: \"vcpu3\" is not written ROLE=PUS");
+    check(&["--pin", "vcpu3=40"], "vcpu(3) cannot be pinned to 40: PU 40 does not exist");
+    check(&["--pin", "vcpu3=2", "--avoid", "2"], "the request avoids PU 2");
+    check(&["--name", "my vm"], "--name: the name \"my vm\" cannot be used: it has a blank");
+    let two =
+        ["plan", "-s", "balanced", "--vm", "name=a vcpus=2", "--vm", "name=b", "--pin", "vcpu0=1"];
+    let (code, _, said) = run(&two);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("write pins=ROLE=PUS among the words of --vm"), "{said}");
+}

@@ -166,7 +166,7 @@ fn whole(value: &DeValue<'_>, at: usize) -> Result<Whole, Fault> {
 /// `name` is always a text.
 pub(crate) fn parse_words(words: &str, lists: &[&str]) -> Result<Value, Fault> {
     let mut entries: Vec<(String, usize, Value)> = Vec::new();
-    for word in words.split(',').flat_map(divided_by_blanks) {
+    for word in divided(words) {
         let Some((key, value)) = word.split_once('=') else {
             return Err(Fault::new(0, format!("{word:?} is not written key=value")));
         };
@@ -186,18 +186,23 @@ pub(crate) fn parse_words(words: &str, lists: &[&str]) -> Result<Value, Fault> {
     Ok(Value { at: 0, what: Whole::Table(entries) })
 }
 
-/// The `key=value` words of a part; one without `=` belongs to the value before it, as in
-/// `memory=16 GiB`.
-fn divided_by_blanks(part: &str) -> Vec<String> {
+/// The `key=value` words of a text, divided by commas and blanks; a word without `=` belongs to
+/// the value before it, as in `memory=16 GiB` or `pins=emulator=0,8`.
+fn divided(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
-    for word in part.split_whitespace() {
-        match words.last_mut() {
-            Some(last) if !word.contains('=') => {
-                last.push(' ');
-                last.push_str(word);
+    for part in text.split(',') {
+        for (place, word) in part.split_whitespace().enumerate() {
+            match words.last_mut() {
+                Some(last) if !word.contains('=') => {
+                    last.push(if place == 0 { ',' } else { ' ' });
+                    last.push_str(word);
+                }
+                Some(_) | None => words.push(word.to_owned()),
             }
-            Some(_) | None => words.push(word.to_owned()),
+        }
+        if part.trim().is_empty() {
+            words.push(String::new());
         }
     }
-    if words.is_empty() { vec![String::new()] } else { words }
+    words
 }

@@ -257,6 +257,11 @@ pub fn two_complexes() -> Machine {
     Machine::new([1, 1, 2, 4, 2], |place| 4 * place.l3 + place.core + 8 * place.thread)
 }
 
+/// The 5950X: two core complexes of 8 cores, siblings 16 apart.
+pub fn ryzen_5950x() -> Machine {
+    Machine::new([1, 1, 2, 8, 2], |place| 8 * place.l3 + place.core + 16 * place.thread)
+}
+
 /// One package, cores without siblings, numbered in order.
 pub fn plain(cores: u32) -> Machine {
     Machine::new([1, 1, 1, cores, 1], |place| place.core)

@@ -34,7 +34,7 @@ fn any_set(most: u32) -> impl Strategy<Value = String> {
 }
 
 /// PUs of the machine by place, so that every way of numbering is hit.
-fn some_of(topology: &Topology, places: &[usize]) -> CpuSet {
+pub(super) fn some_of(topology: &Topology, places: &[usize]) -> CpuSet {
     let at = |place: &usize| topology.pus.get(place % topology.pus.len().max(1)).map(|pu| pu.os);
     places.iter().filter_map(at).collect()
 }
@@ -51,7 +51,7 @@ fn any_machine() -> impl Strategy<Value = Machine> {
     prop_oneof![6 => regular, 2 => hybrid, 1 => bare]
 }
 
-fn any_topology() -> impl Strategy<Value = Topology> {
+pub(super) fn any_topology() -> impl Strategy<Value = Topology> {
     let places = || prop::collection::vec(0_usize..200, 0..5);
     (any_machine(), places(), places(), prop::option::of(places())).prop_map(
         |(machine, offline, isolated, forbidden)| {
@@ -153,7 +153,7 @@ fn any_requests() -> impl Strategy<Value = Request> {
     )
 }
 
-fn any_strategy() -> impl Strategy<Value = &'static str> {
+pub(super) fn any_strategy() -> impl Strategy<Value = &'static str> {
     let names: Vec<&str> = strategies().iter().map(|strategy| strategy.name).collect();
     prop::sample::select(names)
 }
@@ -451,6 +451,7 @@ fn refuses_honestly(
         | PlanError::BadName { .. }
         | PlanError::TooManyVhosts { .. }
         | PlanError::Policy { .. }
+        | PlanError::Pin { .. }
         | PlanError::BadIothread { .. } => Err(TestCaseError::fail(error.to_string())),
     }
 }

@@ -1,0 +1,272 @@
+//! Pins by hand: what a request names, put in place of what the strategy gives.
+//!
+//! The strategy places everything first. Then the threads that the request names get its PUs;
+//! a vCPU of the same vnode that the strategy has put on one of them takes a PU that was left,
+//! and the emulator leaves those PUs too while it has others. Guest topology, memory, interrupts
+//! and findings are computed after that, from the pins as they are.
+
+use pinfold_model::{
+    CpuSet, Free, PinWish, Plan, PuId, Request, Role, ThreadPlan, Topology, VnodePlan, Work,
+};
+
+use crate::PlanError;
+use crate::check::faults;
+use crate::draft::{Enclave, Reserve, pus_text};
+use crate::ground::Ground;
+
+/// What the pins by hand change, over all vnodes.
+#[derive(Default)]
+pub(crate) struct ByHand {
+    /// The PUs that the strategy had given the vCPUs and tasks that are pinned by hand.
+    before: CpuSet,
+    /// The PUs that these have now.
+    vcpus: CpuSet,
+    /// The PUs of emulators, iothreads, vhost workers and worker threads that are pinned by hand.
+    helpers: CpuSet,
+    /// The threads that are pinned by hand, for the finding.
+    pub names: Vec<String>,
+}
+
+/// Why a thread is where a pin by hand puts it.
+fn reason(pus: &CpuSet) -> String {
+    format!("pinned to {} by hand", pus_text(pus))
+}
+
+/// The PUs that the request names for a role: those for the role itself before those for its
+/// kind, the last of several.
+fn wish<'w>(wishes: &'w [PinWish], role: &Role) -> Option<&'w CpuSet> {
+    let own = role.to_string();
+    let named = wishes.iter().rev().find(|wish| wish.role == own);
+    let named = named.or_else(|| wishes.iter().rev().find(|wish| role.is_called(&wish.role)));
+    named.map(|wish| &wish.pus)
+}
+
+/// Moves the vCPUs, the emulator or the tasks of a vnode that are pinned by hand. True if a
+/// vCPU is.
+///
+/// # Errors
+/// [`PlanError::Pin`] if the vnode has no such thread, or the PUs cannot be.
+pub(crate) fn vcpus(
+    (ground, request): (&Ground<'_>, &Request),
+    enclave: &mut Enclave<'_>,
+    by_hand: &mut ByHand,
+) -> Result<bool, PlanError> {
+    let asked = enclave.asked;
+    if asked.pins.is_empty() {
+        return Ok(false);
+    }
+    let wrong = |why| PlanError::Pin { vnode: asked.name.clone(), why };
+    check(ground, request, enclave).map_err(wrong)?;
+    let role = |index: usize| match asked.work {
+        Work::Vm(_) => Role::Vcpu(u32::try_from(index).unwrap_or(u32::MAX)),
+        Work::Processes { .. } => Role::Task,
+    };
+    let wishes: Vec<Option<&CpuSet>> =
+        (0..enclave.pins.len()).map(|index| wish(&asked.pins, &role(index))).collect();
+    let mut taken = CpuSet::new();
+    wishes.iter().flatten().for_each(|pus| taken.add(pus));
+    let mut left = vacated(enclave, &wishes, &taken).into_iter();
+    let beside = enclave.pins.iter().all(|(pus, _)| {
+        enclave.emulator.as_ref().is_none_or(|(emulator, _)| emulator.is_disjoint(pus))
+    });
+    for ((pus, why), wish) in enclave.pins.iter_mut().zip(&wishes) {
+        if let Some(wish) = wish {
+            by_hand.before.add(pus);
+            by_hand.vcpus.add(wish);
+            (*pus, *why) = ((*wish).clone(), reason(wish));
+        } else if pus.len() == 1
+            && pus.is_subset(&taken)
+            && let Some(free) = left.next()
+        {
+            let former = pus_text(pus);
+            *pus = CpuSet::single(free);
+            *why = format!("PU {free} was left by a vCPU that is pinned to {former} by hand");
+            by_hand.vcpus.insert(free);
+        }
+    }
+    emulator(enclave, &taken, beside);
+    by_hand.names.extend(asked.pins.iter().map(|wish| format!("{}={}", wish.role, wish.pus)));
+    Ok(wishes.iter().any(Option::is_some))
+}
+
+/// The PUs that vCPUs pinned by hand leave and no other vCPU has.
+fn vacated(enclave: &Enclave<'_>, wishes: &[Option<&CpuSet>], taken: &CpuSet) -> Vec<PuId> {
+    let pins = || enclave.pins.iter().zip(wishes);
+    let mut kept = taken.clone();
+    pins().filter(|(_, wish)| wish.is_none()).for_each(|((pus, _), _)| kept.add(pus));
+    let moved = pins().filter(|((pus, _), wish)| wish.is_some() && pus.len() == 1);
+    let mut left: Vec<PuId> = moved.filter_map(|((pus, _), _)| pus.first()).collect();
+    left.retain(|pu| !kept.contains(*pu));
+    left.dedup();
+    left
+}
+
+/// Pins the emulator by hand, or keeps it off the PUs of vCPUs that are.
+fn emulator(enclave: &mut Enclave<'_>, taken: &CpuSet, beside: bool) {
+    let wish = wish(&enclave.asked.pins, &Role::Emulator);
+    let Some((pus, why)) = &mut enclave.emulator else { return };
+    if let Some(wish) = wish {
+        (*pus, *why) = (wish.clone(), reason(wish));
+        return;
+    }
+    let rest = pus.difference(taken);
+    if beside && rest != *pus && !rest.is_empty() {
+        *why =
+            format!("{why}; less {}, to which vCPUs are pinned by hand", pus.intersection(taken));
+        *pus = rest;
+    }
+}
+
+/// Moves the iothreads, vhost workers and worker threads that are pinned by hand.
+pub(crate) fn helpers(wishes: &[PinWish], threads: &mut Vec<ThreadPlan>, by_hand: &mut ByHand) {
+    for thread in &mut *threads {
+        let helps = !matches!(thread.role, Role::Vcpu(_) | Role::Task);
+        if let Some(pus) = wish(wishes, &thread.role).filter(|_| helps) {
+            (thread.pus, thread.reason) = (pus.clone(), reason(pus));
+            by_hand.helpers.add(pus);
+        }
+    }
+    let policy = threads.iter().find(|thread| thread.role == Role::Emulator);
+    let policy = policy.and_then(|thread| thread.policy);
+    if let Some(pus) = wish(wishes, &Role::Worker) {
+        let (role, reason) = (Role::Worker, reason(pus));
+        threads.push(ThreadPlan { role, pus: pus.clone(), policy, reason });
+        by_hand.helpers.add(pus);
+    }
+}
+
+/// Says what of the wishes cannot be.
+fn check(ground: &Ground<'_>, request: &Request, enclave: &Enclave<'_>) -> Result<(), String> {
+    let roles = roles(enclave);
+    for wish in &enclave.asked.pins {
+        if !roles.iter().any(|role| role.is_called(&wish.role)) {
+            return Err(format!(
+                "no thread is called {:?}; there are {}",
+                wish.role,
+                names(&roles).join(", ")
+            ));
+        }
+        let name = format!("{} cannot be pinned to {}", wish.role, wish.pus);
+        absent(ground.topology, &wish.pus).map_err(|why| format!("{name}: {why}"))?;
+        let avoided = wish.pus.intersection(&request.avoid);
+        if !avoided.is_empty() {
+            return Err(format!("{name}: the request avoids {}", pus_text(&avoided)));
+        }
+        let runs = wish.role.starts_with("vcpu") || wish.role == "task";
+        let free = wish.pus.intersection(&ground.free);
+        if runs && !free.is_empty() {
+            return Err(format!("{name}: {} is kept free for the host", pus_text(&free)));
+        }
+    }
+    Ok(())
+}
+
+/// The roles that a vnode's pins may name.
+fn roles(enclave: &Enclave<'_>) -> Vec<Role> {
+    let Work::Vm(vm) = &enclave.asked.work else { return vec![Role::Task] };
+    let vcpus = (0..).take(enclave.pins.len()).map(Role::Vcpu);
+    let iothreads = vm.iothreads.iter().cloned().map(Role::Iothread);
+    let vhosts = (0..vm.vhosts).map(Role::Vhost);
+    vcpus.chain([Role::Emulator]).chain(iothreads).chain(vhosts).chain([Role::Worker]).collect()
+}
+
+/// The roles for a message; of the vCPUs the first and the last.
+fn names(roles: &[Role]) -> Vec<String> {
+    let vcpus = roles.iter().filter(|role| matches!(role, Role::Vcpu(_))).count();
+    let mut names: Vec<String> = Vec::new();
+    for (place, role) in roles.iter().enumerate() {
+        if place == 0 || place + 1 >= vcpus {
+            names.push(role.to_string());
+        } else if place == 1 {
+            names.push("…".to_owned());
+        }
+    }
+    names
+}
+
+fn absent(topology: &Topology, pus: &CpuSet) -> Result<(), String> {
+    let online = topology.online();
+    let offline = pus.intersection(&topology.offline);
+    let unknown = pus.difference(&online).difference(&offline);
+    let foreign = pus.intersection(&online).difference(&topology.allowed);
+    let faults = [
+        (unknown, "does not exist on this host", "do not exist on this host"),
+        (offline, "is offline", "are offline"),
+        (foreign, "may not be used by this process", "may not be used by this process"),
+    ];
+    match faults.into_iter().find(|(pus, _, _)| !pus.is_empty()) {
+        None => Ok(()),
+        Some((pus, one, many)) => {
+            Err(format!("{} {}", pus_text(&pus), if pus.len() == 1 { one } else { many }))
+        }
+    }
+}
+
+/// What a strategy reserves, after the pins by hand: the cores of the vCPUs that are pinned by
+/// hand are reserved too, cores that the plan no longer needs are not.
+///
+/// # Errors
+/// [`PlanError::Pin`] if the host's own tasks would have no PU.
+pub(crate) fn reserve(
+    (ground, request): (&Ground<'_>, &Request),
+    by_hand: &ByHand,
+    vnodes: &[VnodePlan],
+    reserve: Reserve,
+) -> Result<Reserve, PlanError> {
+    if reserve.exclusive.is_empty() {
+        return Ok(reserve);
+    }
+    let cores = |pus: &CpuSet| -> CpuSet {
+        let spots = pus.iter().filter_map(|pu| ground.spot_of(pu));
+        spots.flat_map(|spot| spot.pus.iter().copied()).collect()
+    };
+    let (mut used, mut carried) = (CpuSet::new(), CpuSet::new());
+    for thread in vnodes.iter().flat_map(|vnode| &vnode.threads) {
+        used.add(&thread.pus);
+        if matches!(thread.role, Role::Vcpu(_) | Role::Task) {
+            carried.add(&thread.pus);
+        }
+    }
+    let mut exclusive = reserve.exclusive.clone();
+    // A strategy that reserves more than the cores in use keeps those that are left, too.
+    if exclusive.is_subset(&cores(&carried.union(&by_hand.before))) {
+        let left = cores(&by_hand.before).difference(&cores(&carried));
+        exclusive = exclusive.difference(&left.difference(&cores(&used)));
+    }
+    let whole = exclusive.union(&cores(&by_hand.vcpus)).difference(&ground.free);
+    let mut named = exclusive.union(&by_hand.vcpus);
+    if !ground.hostable.is_subset(&whole) {
+        named = whole;
+    }
+    if let Some(Free::These(host)) = &request.free {
+        named.add(&by_hand.helpers.difference(host));
+    }
+    let housekeeping = ground.hostable.difference(&named);
+    if housekeeping.is_empty() {
+        let mut pinned = request.vnodes.iter().filter(|vnode| !vnode.pins.is_empty());
+        let vnode = pinned.next().map(|vnode| vnode.name.clone()).unwrap_or_default();
+        let why = format!("with {} reserved the host's own tasks have no PU", pus_text(&named));
+        return Err(PlanError::Pin { vnode, why });
+    }
+    let reason = match named == reserve.exclusive {
+        true => reserve.reason,
+        false => format!(
+            "the host keeps {housekeeping}: what the cores of the vCPUs leave, some of which are \
+             pinned by hand"
+        ),
+    };
+    Ok(Reserve { exclusive: named, reason })
+}
+
+/// Holds a plan with pins by hand against the rules of all plans: a real-time vCPU leaves its
+/// emulator, its iothreads and the host a PU.
+///
+/// # Errors
+/// [`PlanError::Pin`] with the first rule that is broken.
+pub(crate) fn checked(plan: Plan, request: &Request) -> Result<Plan, PlanError> {
+    let pinned = request.vnodes.iter().find(|vnode| !vnode.pins.is_empty());
+    match pinned.and_then(|vnode| Some((vnode, faults(&plan).into_iter().next()?))) {
+        Some((vnode, fault)) => Err(PlanError::Pin { vnode: vnode.name.clone(), why: fault.why }),
+        None => Ok(plan),
+    }
+}

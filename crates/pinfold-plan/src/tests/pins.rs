@@ -1,0 +1,214 @@
+//! Pins by hand on top of strategies.
+
+use pinfold_model::{CpuSet, EmulatorWish, Free, Plan, Policy, Request, Role, VcpuCount};
+use proptest::prelude::*;
+
+use super::machine::{dual_e5_2670, i7_4790k, two_complexes};
+use super::{emulator, exactly, finds, pins, set};
+use crate::requests::{self, from_toml, vm_from_words};
+use crate::{PlanError, check, plan, schema};
+
+fn with(request: Request, texts: &[&str]) -> Request {
+    let mut request = request;
+    for text in texts {
+        request.vnodes[0].pins.extend(requests::pins(text).unwrap());
+    }
+    request
+}
+
+fn shape(plan: &Plan) -> String {
+    let guest = plan.vnodes[0].guest.as_ref().unwrap();
+    format!("{}×{}×{}", guest.sockets, guest.cores, guest.threads)
+}
+
+#[test]
+fn a_thread_goes_where_it_is_pinned_and_the_others_make_room() {
+    let topology = i7_4790k().build();
+    let planned =
+        |texts: &[&str]| plan("low-latency", &topology, &with(exactly(3), texts)).unwrap();
+    // vCPU 1 was on PU 2: it takes what vCPU 0 left.
+    let swapped = planned(&["vcpu0=2"]);
+    assert_eq!((pins(&swapped).as_str(), emulator(&swapped).as_str()), ("2,1,3", "5-7"));
+    let reason = &swapped.vnodes[0].threads[1].reason;
+    assert_eq!(reason, "PU 1 was left by a vCPU that is pinned to PU 2 by hand");
+    assert_eq!(swapped.vnodes[0].threads[0].reason, "pinned to PU 2 by hand");
+    assert!(finds(&swapped, "pins", "vcpu(0)=2: by hand"));
+    // On a sibling: the emulator leaves it, and the guest is shown what is so.
+    let sibling = planned(&["vcpu(1)=5"]);
+    assert_eq!((pins(&sibling).as_str(), emulator(&sibling).as_str()), ("1,5,3", "6-7"));
+    assert_eq!(sibling.exclusive, set("1-3,5-7"), "PU 6 is still the emulator's");
+    // All three, the emulator on the host's core, and what no vCPU needs goes to the host.
+    let all = planned(&["vcpu0-1=2,6", "vcpu2=3", "emulator=0,4"]);
+    assert_eq!((pins(&all).as_str(), emulator(&all).as_str()), ("2,6,3", "0,4"));
+    assert_eq!((all.exclusive.clone(), all.housekeeping.clone()), (set("2-3,6-7"), set("0-1,4-5")));
+    assert!(all.housekeeping_reason.contains("pinned by hand"), "{}", all.housekeeping_reason);
+    let pair = plan("balanced", &topology, &with(exactly(2), &["vcpu0-1=3,7"])).unwrap();
+    assert_eq!((shape(&pair).as_str(), pair.exclusive.clone()), ("1×1×2", set("3,7")));
+    for made in [&swapped, &sibling, &all, &pair] {
+        assert_eq!(check(made, &topology), vec![]);
+        assert_eq!(schema::from_json(&schema::to_json(made)).as_ref(), Ok(made));
+    }
+}
+
+#[test]
+fn a_vcpu_on_several_pus_floats_there() {
+    let topology = i7_4790k().build();
+    let request = with(exactly(3), &["vcpu2=2,6"]);
+    let layout = plan("low-latency", &topology, &request).unwrap();
+    assert_eq!(pins(&layout), "1,3,2,6");
+    assert_eq!(shape(&layout), "1×3×1");
+    assert_eq!(emulator(&layout), "5,7");
+    let none = plan("none", &topology, &with(exactly(2), &["vcpu0-1=1,5"])).unwrap();
+    assert_eq!((pins(&none).as_str(), shape(&none).as_str()), ("1,5", "1×1×2"));
+}
+
+#[test]
+fn memory_and_guest_follow_the_pins() {
+    let topology = dual_e5_2670().build();
+    let request = with(exactly(2), &["vcpu0-1=0,1"]);
+    let moved = plan("numa-exclusive", &topology, &request).unwrap();
+    let nodes = moved.vnodes[0].memory.as_ref().map(|memory| memory.nodes.clone());
+    let strategy = plan("numa-exclusive", &topology, &exactly(2)).unwrap();
+    let bound = strategy.vnodes[0].memory.as_ref().unwrap().nodes.clone();
+    assert_ne!(nodes, Some(bound), "the memory is not left on the node of the strategy");
+    let apart = plan("low-latency", &topology, &with(exactly(2), &["vcpu0-1=1,9"])).unwrap();
+    assert!(finds(&apart, "NUMA", "lie in 2 NUMA nodes"), "{:?}", apart.findings);
+    assert_eq!(shape(&apart), "2×1×1");
+}
+
+#[test]
+fn what_cannot_be_pinned_is_refused_with_its_reason() {
+    let topology = i7_4790k().offline("7").build();
+    let check = |request: Request, strategy: &str, told: &str| {
+        let error = plan(strategy, &topology, &request).unwrap_err();
+        assert!(matches!(error, PlanError::Pin { .. }), "{error}");
+        assert!(error.to_string().contains(told), "{error}");
+        assert!(error.hint().is_some());
+    };
+    let low = |text: &str, told: &str| check(with(exactly(2), &[text]), "low-latency", told);
+    low("vcpu0=7", "vcpu(0) cannot be pinned to 7: PU 7 is offline");
+    low("emulator=0,8-9", "the PUs 8-9 do not exist on this host");
+    low("vcpu5=1", "no thread is called \"vcpu(5)\"; there are vcpu(0), vcpu(1), emulator, worker");
+    low("iothread:io1=0", "no thread is called \"iothread(io1)\"");
+    let host = Request { free: Some(Free::These(set("0,4"))), ..exactly(2) };
+    check(with(host, &["vcpu0=4"]), "balanced", "PU 4 is kept free for the host");
+    let avoid = Request { avoid: set("3"), ..exactly(2) };
+    check(with(avoid, &["vcpu0=3"]), "balanced", "the request avoids PU 3");
+    let narrow = i7_4790k().allowed("0-3").build();
+    let error = plan("low-latency", &narrow, &with(exactly(2), &["vcpu0=5"])).unwrap_err();
+    assert!(error.to_string().contains("may not be used by this process"), "{error}");
+    // The real-time guard: neither the emulator nor the host is left without a PU.
+    let request = Request { emulator: EmulatorWish::RealTime, ..exactly(6) };
+    let i7 = i7_4790k().build();
+    let error = plan("balanced", &i7, &with(request, &["emulator=0,4"])).unwrap_err();
+    assert!(error.to_string().contains("none is left for the host alone"), "{error}");
+    let mut request = with(exactly(2), &["emulator=1"]);
+    request.vnodes[0].policies = vm_from_words("name=a,policies=vcpu=fifo:1").unwrap().policies;
+    let error = plan("balanced", &i7, &request).unwrap_err();
+    assert!(error.to_string().contains("which it would wait for"), "{error}");
+    let all = with(exactly(4), &["vcpu0-3=0-3"]);
+    let layout = plan("low-latency", &i7_4790k().allowed("0-3,5-7").build(), &all);
+    assert!(matches!(layout, Err(PlanError::TooManyVcpus { .. })), "{layout:?}");
+}
+
+#[test]
+fn forms_of_a_pin() {
+    let read = |text: &str| -> Vec<String> {
+        let wishes = requests::pins(text).unwrap();
+        wishes.iter().map(|wish| format!("{}={}", wish.role, wish.pus)).collect()
+    };
+    for text in ["vcpu3=7", "vcpu(3)=7", "vcpu:3=7", " vcpu3 = 7 "] {
+        assert_eq!(read(text), ["vcpu(3)=7"], "{text}");
+    }
+    assert_eq!(read("vcpu0-3=8,24,9,25"), ["vcpu(0)=8", "vcpu(1)=24", "vcpu(2)=9", "vcpu(3)=25"]);
+    assert_eq!(read("vcpu=2-3"), ["vcpu=2-3"]);
+    assert_eq!(read("emulator=0,8"), ["emulator=0,8"]);
+    assert_eq!(read("iothread:io1=9"), ["iothread(io1)=9"]);
+    assert_eq!(read("iothread(io-2.x)=9"), ["iothread(io-2.x)=9"]);
+    assert_eq!(read("vhost1=4"), ["vhost(1)=4"]);
+    let check = |text: &str, told: &str| {
+        let error = requests::pins(text).unwrap_err();
+        assert_eq!(error.to_string(), format!("pins: {told}"));
+        assert!(error.hint().unwrap().contains("vcpu3=7"));
+    };
+    check("vcpu3", "\"vcpu3\" is not written ROLE=PUS");
+    check("vcpu3=", "no PU is named");
+    check("cpu3=7", "\"cpu3\" is no role of a thread");
+    check("vcpu3-1=7", "\"vcpu3-1\" is no role of a thread");
+    check("vcpu0-99999999=7", "\"vcpu0-99999999\" is no role of a thread");
+    check("iothread:=7", "\"iothread:\" is no role of a thread");
+    check("iothreadx=7", "\"iothreadx\" is no role of a thread");
+    check("vcpu0-3=8-9", "vcpu0-3 are 4 threads, 8-9 are 2 PUs: a range takes a PU for each");
+    let words = vm_from_words("name=a pins=vcpu3=7+emulator=0,8 vcpus=4").unwrap();
+    let file = "[[vm]]\nname = \"a\"\nvcpus = 4\npins = [\"vcpu3=7\", \"emulator=0,8\"]\n";
+    assert_eq!(from_toml(file).unwrap().vnodes, [words]);
+}
+
+/// `-k 2:2,6 -i myiothread:7 *:0` of qemu-affinity's README.
+#[test]
+fn the_layout_of_qemu_affinity_is_one_request() {
+    let mut request = with(
+        Request::vm("vm", VcpuCount::Exactly(4)),
+        &["vcpu2=2,6", "iothread:myiothread=7", "iothread=0"],
+    );
+    *super::iothreads(&mut request) = vec!["disk".to_owned(), "myiothread".to_owned()];
+    let layout = plan("none", &two_complexes().build(), &request).unwrap();
+    let on = |role: Role| layout.vnodes[0].thread(&role).unwrap().pus.to_string();
+    assert_eq!(on(Role::Vcpu(2)), "2,6");
+    assert_eq!(on(Role::Iothread("myiothread".to_owned())), "7");
+    assert_eq!(on(Role::Iothread("disk".to_owned())), "0");
+    assert_eq!((on(Role::Vcpu(0)).as_str(), on(Role::Emulator).as_str()), ("0-15", "0-15"));
+}
+
+/// The 5950X of vfio-isolate's README: 16 vCPUs on the second die, emulator and iothread on the
+/// last core of the first, the host on the rest of it.
+#[test]
+fn the_layout_of_vfio_isolate_is_one_request() {
+    let topology = super::machine::ryzen_5950x().build();
+    let request = Request { free: Some(Free::These(set("0-6,16-22"))), ..exactly(16) };
+    let mut request = with(request, &["emulator=7,23"]);
+    *super::iothreads(&mut request) = vec!["io".to_owned()];
+    let words = "name=a,policies=vcpu=rr:1+iothread=fifo:98";
+    request.vnodes[0].policies = vm_from_words(words).unwrap().policies;
+    let layout = plan("balanced", &topology, &request).unwrap();
+    assert_eq!(pins(&layout), "8,24,9,25,10,26,11,27,12,28,13,29,14,30,15,31");
+    let iothread = layout.vnodes[0].thread(&Role::Iothread("io".to_owned())).unwrap();
+    assert_eq!((emulator(&layout), iothread.pus.to_string()), ("7,23".into(), "7,23".into()));
+    assert_eq!(iothread.policy, Some(Policy::Fifo { priority: 98 }));
+    assert_eq!(layout.housekeeping, set("0-6,16-22"));
+    assert_eq!(layout.exclusive, set("7-15,23-31"));
+    assert_eq!(shape(&layout), "1×8×2");
+}
+
+proptest! {
+    #[test]
+    fn pins_by_hand_hold_on_any_host(
+        topology in super::properties::any_topology(),
+        strategy in super::properties::any_strategy(),
+        vcpus in 1_u32..8,
+        wishes in prop::collection::vec((0_usize..10, prop::collection::vec(0_usize..200, 1..3)), 1..4),
+    ) {
+        let roles: Vec<String> = (0..8).map(|index| format!("vcpu({index})"))
+            .chain(["vcpu".to_owned(), "emulator".to_owned()]).collect();
+        let mut request = exactly(vcpus);
+        for (role, places) in &wishes {
+            let pus: CpuSet = super::properties::some_of(&topology, places);
+            request.vnodes[0].pins.push(pinfold_model::PinWish { role: roles[*role].clone(), pus });
+        }
+        let Ok(layout) = plan(strategy, &topology, &request) else { return Ok(()) };
+        prop_assert_eq!(check(&layout, &topology), vec![]);
+        prop_assert_eq!(schema::from_json(&schema::to_json(&layout)), Ok(layout.clone()));
+        let pinned = &request.vnodes[0].pins;
+        let last = pinned.last().unwrap();
+        for thread in layout.vnodes[0].threads.iter().filter(|t| t.role.is_called(&last.role)) {
+            let named = pinned.iter().any(|wish| wish.role == thread.role.to_string());
+            prop_assert!(thread.pus == last.pus || named, "{:?}", thread);
+            prop_assert!(thread.reason.ends_with("by hand"));
+        }
+        let vcpus = layout.vnodes[0].vcpus().fold(CpuSet::new(), |all, one| all.union(&one.pus));
+        if !layout.exclusive.is_empty() {
+            let shared = vcpus.intersection(&layout.housekeeping);
+            prop_assert!(shared.is_empty(), "vCPUs and the host share {}", shared);
+        }
+    }
+}
