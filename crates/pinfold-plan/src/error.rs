@@ -253,6 +253,9 @@ const DEVICE_HINT: &str = "`lspci -D` shows the addresses; or name the device's 
 const MEMORY_HINT: &str =
     "ask for less memory, or for a strategy that spreads the vnode over more nodes";
 
+const PIN_HINT: &str =
+    "name threads that the vnode has and PUs that it may use; `pinfold topo` shows them";
+
 impl PlanError {
     /// What the user can do next.
     #[must_use]
@@ -309,10 +312,7 @@ impl PlanError {
                     .to_owned(),
             ),
             PlanError::Policy { .. } => Some(POLICY_HINT.to_owned()),
-            PlanError::Pin { .. } => Some(
-                "name threads that the vnode has and PUs that it may use; `pinfold topo` shows them"
-                    .to_owned(),
-            ),
+            PlanError::Pin { .. } => Some(PIN_HINT.to_owned()),
             PlanError::BadIothread { .. } => {
                 Some("give each iothread the id that it has in `-object iothread,id=`".to_owned())
             }
