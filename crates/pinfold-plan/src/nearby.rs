@@ -60,7 +60,7 @@ fn pinned_to(ground: &Ground<'_>, threads: &[ThreadPlan], nodes: &[NodeId]) -> b
 }
 
 /// A node without memory, on a host that reports memory.
-fn is_empty_node(topology: &Topology, id: NodeId) -> bool {
+pub(crate) fn is_empty_node(topology: &Topology, id: NodeId) -> bool {
     topology.nodes.iter().any(|node| node.memory_bytes > 0)
         && !topology.nodes.iter().any(|node| node.id == id && node.memory_bytes > 0)
 }

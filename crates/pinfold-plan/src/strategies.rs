@@ -17,6 +17,7 @@ mod max_performance;
 mod multi_vm;
 mod none;
 mod numa_exclusive;
+mod realtime;
 mod scatter;
 mod sequential;
 mod vnodes;
@@ -48,6 +49,7 @@ static TABLE: &[Strategy] = &[
     scatter::STRATEGY,
     low_latency::STRATEGY,
     low_latency_rt::STRATEGY,
+    realtime::STRATEGY,
     balanced_shared::STRATEGY,
     balanced::STRATEGY,
     max_performance::STRATEGY,

@@ -13,7 +13,8 @@ use pinfold_model::{CpuSet, Finding, Plan, PuId, Request, Topology};
 
 use super::{Strategy, compact};
 use crate::PlanError;
-use crate::draft::{Draft, Reserve, ground, pus_text};
+use crate::draft::{Draft, Reserve, ground, pus_text, verb};
+use crate::ground::Ground;
 use crate::guest::GuestSmt;
 use crate::line::{self, Line};
 
@@ -57,27 +58,24 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     };
     line::along(&mut draft, &line)?;
     let exclusive: CpuSet = order.into_iter().collect();
-    let missing = exclusive.difference(&topology.isolated);
-    if !missing.is_empty() {
-        draft.finding(
-            Finding::note(
-                "isolcpus",
-                format!(
-                    "{} not isolated at boot: kernel threads and timers that cannot be moved may \
-                     still run there",
-                    match missing.len() {
-                        1 => format!("PU {missing} is"),
-                        _ => format!("the PUs {missing} are"),
-                    }
-                ),
-            )
-            .with_hint(format!(
-                "boot with isolcpus=managed_irq,domain,{exclusive} nohz_full={exclusive} \
-                 rcu_nocbs={exclusive} irqaffinity={}",
-                ground.hostable.difference(&exclusive)
-            )),
-        );
-    }
+    draft.all_findings(not_at_boot(&ground, &exclusive));
     let reason = ground.host_reason(&host, &exclusive);
     draft.isolating(Reserve { exclusive, reason })
+}
+
+/// What of some PUs was not isolated at boot, with the parameters that isolate all of them.
+pub(super) fn not_at_boot(ground: &Ground<'_>, exclusive: &CpuSet) -> Option<Finding> {
+    let missing = exclusive.difference(&ground.topology.isolated);
+    let text = format!(
+        "{} {} not isolated at boot: kernel threads and timers that cannot be moved may still run \
+         there",
+        pus_text(&missing),
+        verb(&missing, "is", "are")
+    );
+    let hint = format!(
+        "boot with isolcpus=managed_irq,domain,{exclusive} nohz_full={exclusive} \
+         rcu_nocbs={exclusive} irqaffinity={}",
+        ground.hostable.difference(exclusive)
+    );
+    (!missing.is_empty()).then(|| Finding::note("isolcpus", text).with_hint(hint))
 }

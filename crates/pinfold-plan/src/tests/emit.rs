@@ -29,6 +29,41 @@ fn golden_files() {
     golden("balanced.nova.sh", &emit::nova(one(&layout)));
 }
 
+/// Siblings are isolated too, FIFO is on vCPUs only, and tuned builds on its own profile.
+#[test]
+fn a_real_time_plan_in_every_format() {
+    let topology = i7_4790k().build();
+    let layout = plan("realtime", &topology, &auto()).unwrap();
+    golden("realtime.tuned.conf", &emit::tuned(&layout));
+    let cmdline = emit::cmdline(&layout);
+    let line =
+        "isolcpus=managed_irq,domain,1-3,5-7 nohz_full=1-3,5-7 rcu_nocbs=1-3,5-7 irqaffinity=0,4";
+    assert!(cmdline.lines().any(|found| found == line), "{cmdline}");
+    let xml = emit::libvirt(&layout, &topology).unwrap();
+    for vcpu in 0..3 {
+        let line = format!("<vcpusched vcpus='{vcpu}' scheduler='fifo' priority='1'/>");
+        assert!(xml.contains(&line), "{xml}");
+    }
+    assert!(
+        xml.contains("<emulatorpin cpuset='0,4'/>") && !xml.contains("<emulatorsched"),
+        "{xml}"
+    );
+    assert!(xml.contains("<memory mode='strict' nodeset='0'/>"), "{xml}");
+    let others = [
+        emit::virsh(one(&layout)),
+        emit::systemd(one(&layout)),
+        emit::proxmox(one(&layout)),
+        emit::kubevirt(one(&layout)),
+        emit::nova(one(&layout)),
+    ];
+    for text in others {
+        assert!(
+            text.contains("fifo 1") || text.contains("realtime") || text.contains("--plan"),
+            "{text}"
+        );
+    }
+}
+
 #[test]
 fn a_plan_that_shares_everything_says_so() {
     let layout = plan("max-performance", &i7_4790k().build(), &auto()).unwrap();

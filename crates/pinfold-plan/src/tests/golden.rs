@@ -1,6 +1,8 @@
 //! The strategies against the layouts that their sources give, to the character.
 
-use pinfold_model::{EmulatorWish, IsolationScope, Policy, Request, Role, VcpuCount};
+use pinfold_model::{
+    Device, EmulatorWish, IsolationScope, NodeId, Policy, Request, Role, VcpuCount,
+};
 
 use super::machine::{Machine, i7_4790k, plain, r910, r910_without_smt};
 use super::{auto, emulator, exactly, pins, set, shape};
@@ -245,4 +247,54 @@ fn every_reason_names_its_place() {
             }
         }
     }
+}
+
+/// tuned's realtime-virtual-host: cores alone and isolated, FIFO 1 on vCPUs, all else on
+/// housekeeping PUs of the same node.
+#[test]
+fn realtime_keeps_everything_of_a_machine_on_one_node() {
+    let layout = plan("realtime", &i7_4790k().build(), &auto()).unwrap();
+    assert_eq!((pins(&layout).as_str(), shape(&layout).as_str()), ("1,2,3", "1×3×1"));
+    assert_eq!((emulator(&layout), layout.exclusive.clone()), ("0,4".into(), set("1-3,5-7")));
+    let mut request = exactly(4);
+    *super::iothreads(&mut request) = vec!["io".to_owned()];
+    let server = super::machine::dual_e5_2670();
+    let layout = plan("realtime", &server.build(), &request).unwrap();
+    assert_eq!(pins(&layout), "8,9,10,11");
+    let memory = layout.vnodes[0].memory.as_ref().unwrap();
+    assert_eq!(memory.nodes, [NodeId(1)]);
+    for thread in &layout.vnodes[0].threads {
+        let fifo = Some(Policy::Fifo { priority: 1 });
+        let vcpu = matches!(thread.role, Role::Vcpu(_));
+        assert_eq!(thread.policy, fifo.filter(|_| vcpu), "{}", thread.role);
+        assert!(vcpu || thread.pus == set("12-15,28-31"), "{} on {}", thread.role, thread.pus);
+    }
+    assert_eq!(layout.exclusive, set("8-11,24-27"));
+    let boot = layout.findings.iter().find(|finding| finding.subject == "isolcpus").unwrap();
+    let hint = boot.hint.as_deref().unwrap();
+    assert!(hint.contains("domain,8-11,24-27 nohz_full=8-11,24-27 rcu_nocbs=8-11,24-27"), "{hint}");
+    // The device's node, also where the host is.
+    request.vnodes[0].devices = vec![Device::Node(NodeId(0))];
+    let near = plan("realtime", &server.build(), &request).unwrap();
+    assert_eq!(pins(&near), "1,2,3,4");
+    assert!(set(&emulator(&near)).is_subset(&set("0,5-7,16,21-23")), "{}", emulator(&near));
+    // Seven cores of a node at most: the eighth is for housekeeping.
+    let error = plan("realtime", &server.build(), &exactly(8)).unwrap_err();
+    assert!(error.to_string().contains("realtime gives at most 7 vCPUs"), "{error}");
+    let error = plan("realtime", &plain(1).build(), &exactly(1)).unwrap_err();
+    assert!(error.to_string().contains("realtime cannot work on the PUs 0"), "{error}");
+    // Isolated at boot: those first, and nothing is missing.
+    let booted = super::machine::dual_e5_2670().isolated("4-7,20-23").build();
+    let layout = plan("realtime", &booted, &exactly(4)).unwrap();
+    assert_eq!(pins(&layout), "4,5,6,7");
+    assert!(!super::finds(&layout, "isolcpus", ""), "{:?}", layout.findings);
+    assert!(layout.vnodes[0].threads[0].reason.contains("isolated at boot"));
+    // A node without a housekeeping PU is not chosen, and refused where a device is there.
+    let all = super::machine::dual_e5_2670().isolated("8-15,24-31").build();
+    let layout = plan("realtime", &all, &exactly(4)).unwrap();
+    assert_eq!(pins(&layout), "1,2,3,4");
+    let mut far = exactly(2);
+    far.vnodes[0].devices = vec![Device::Node(NodeId(1))];
+    let error = plan("realtime", &all, &far).unwrap_err();
+    assert!(error.to_string().contains("another core is left for housekeeping"), "{error}");
 }

@@ -1,0 +1,206 @@
+//! `realtime`: each vCPU alone on an isolated core under FIFO, all helpers on housekeeping PUs of
+//! the same node.
+//!
+//! The layout of real-time KVM hosts (tuned's `realtime-virtual-host`, OpenStack's real-time
+//! flavors, libvirt's `<vcpusched>`): a vCPU has a core whose siblings stay idle and are isolated
+//! with it, and `SCHED_FIFO` priority 1, below the kernel's own real-time threads. Emulator,
+//! iothreads and vhost workers keep the ordinary policy and run on housekeeping PUs of the node
+//! that holds the vCPUs, the memory and the devices: a FIFO vCPU that spins never starves them,
+//! and what they touch is local.
+//!
+//! Each node keeps one core for housekeeping. A machine never spans nodes: its helpers could then
+//! be near only to a part of it. Cores that were isolated at boot are taken first.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use pinfold_model::{CpuSet, NodeId, Plan, Policy, Request, Topology, VnodeRequest, Work};
+
+use super::{Strategy, isolcpus};
+use crate::PlanError;
+use crate::demand::nodes_of;
+use crate::draft::{Draft, Limits, Reserve, ground, pus_text};
+use crate::enclosure::host_beside;
+use crate::ground::{Ground, HostShare, Spot};
+use crate::guest::GuestSmt;
+use crate::nearby;
+use crate::select::{Count, Pool, Taken};
+
+pub(super) const STRATEGY: Strategy = Strategy {
+    name: "realtime",
+    summary: "each vCPU alone on an isolated core under FIFO, its helpers on housekeeping PUs of \
+              the same node",
+    source: "tuned's realtime-virtual-host and OpenStack's real-time flavors: isolated cores, \
+             vCPUs FIFO priority 1, emulator threads on housekeeping CPUs",
+    plan,
+};
+
+/// The lowest FIFO priority: above every ordinary task, below the kernel's real-time threads.
+const POLICY: Policy = Policy::Fifo { priority: 1 };
+
+const WHY: &str = "each vCPU needs a core of its own on one node, where another core is left for \
+                   housekeeping";
+
+/// What a node can carry.
+struct Room {
+    node: Option<NodeId>,
+    /// Its cores without those that stay with the host.
+    cores: Vec<Spot>,
+    memory_bytes: u64,
+    with_host: bool,
+}
+
+/// A node while cores are taken from it.
+struct Open<'r> {
+    room: &'r Room,
+    pool: Pool<'r>,
+    isolated: usize,
+    memory_left: u64,
+}
+
+fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
+    let ground = ground(topology, request)?;
+    let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
+    let host = host_beside(&draft, Count::Cores);
+    let rooms = rooms(&ground, &host);
+    let mut open: Vec<Open<'_>> = rooms.iter().map(|room| Open::new(room, &host)).collect();
+    let counts = draft.counts(limits(&open, topology, request))?;
+    let mut placed = Vec::new();
+    for place in draft.choosing_order() {
+        let need = counts.get(place).copied().unwrap_or(0);
+        let asked = draft.vnode(place);
+        let taken = take(&mut open, topology, (asked, need));
+        let left = || open.iter().filter(|one| one.is_for(topology, asked));
+        let most = || left().map(|one| one.pool.left()).max().unwrap_or(0);
+        placed
+            .push((place, taken.ok_or_else(|| draft.no_room(place, need, (most(), WHY.into())))?));
+    }
+    let all: CpuSet = placed
+        .iter()
+        .flat_map(|(_, (_, taken))| taken.cores.iter())
+        .flat_map(|spot| spot.pus.iter().copied())
+        .collect();
+    for (place, (node, taken)) in &placed {
+        let mut enclave = draft.open(*place);
+        for (spot, pin) in taken.cores.iter().zip(&taken.pins) {
+            enclave.vcpu(CpuSet::single(*pin), vcpu_reason(&ground, spot));
+        }
+        if matches!(enclave.asked.work, Work::Vm(_)) {
+            enclave.policies = [Some(POLICY), None];
+        }
+        let home = ground.home(&host, &taken.pins, &all);
+        enclave.emulator(&home.pus, || {
+            format!(
+                "the emulator runs on {}, housekeeping PUs {}: a FIFO vCPU never keeps it from its \
+                 work, and it is on the vCPUs' node",
+                pus_text(&home.pus),
+                home.what
+            )
+        });
+        enclave.node = *node;
+        draft.close(enclave, GuestSmt::None)?;
+    }
+    draft.all_findings(isolcpus::not_at_boot(&ground, &all));
+    let reason = ground.host_reason(&host, &all);
+    draft.isolating(Reserve { exclusive: all, reason })
+}
+
+/// The nodes with a core for vCPUs and another for housekeeping.
+fn rooms(ground: &Ground<'_>, host: &HostShare) -> Vec<Room> {
+    let others = ground.without(host);
+    let nodes: BTreeSet<Option<NodeId>> = others.iter().map(|spot| spot.node).collect();
+    let room = |node: Option<NodeId>| {
+        let mut cores: Vec<Spot> = others.iter().filter(|s| s.node == node).cloned().collect();
+        let on_node = |pu| ground.pu(pu).map(|pu| pu.node) == Some(node);
+        let with_host = host.pus.iter().any(on_node);
+        if !with_host {
+            // The weakest core that the host's tasks may use, the last of equals.
+            let hosts = |spot: &Spot| spot.pus.iter().any(|pu| ground.hostable.contains(*pu));
+            let usable = cores.iter().enumerate().filter(|(_, spot)| hosts(spot));
+            let kept = usable.max_by_key(|(place, spot)| (spot.part, *place));
+            cores.remove(kept.map(|(place, _)| place)?);
+        }
+        let known = ground.topology.nodes.iter().find(|known| Some(known.id) == node);
+        let memory_bytes = known.map_or(0, |node| node.memory_bytes);
+        (!cores.is_empty()).then_some(Room { node, cores, memory_bytes, with_host })
+    };
+    nodes.into_iter().filter_map(room).collect()
+}
+
+fn limits(open: &[Open<'_>], topology: &Topology, request: &Request) -> Limits {
+    let first = request.vnodes.first();
+    let usable: Vec<&Open<'_>> = match request.vnodes.as_slice() {
+        [only] => open.iter().filter(|one| one.is_for(topology, only)).collect(),
+        _ => open.iter().collect(),
+    };
+    let rooms = usable.iter().map(|one| (one.pool.auto().0, one.pool.left()));
+    let (auto, most) = match (request.vnodes.len(), first) {
+        (1, Some(_)) => (
+            rooms.clone().map(|(auto, _)| auto).max().unwrap_or(0),
+            rooms.map(|(_, left)| left).max().unwrap_or(0),
+        ),
+        _ => {
+            let least = rooms.clone().map(|(auto, _)| auto).min().unwrap_or(0);
+            (least * usable.len(), rooms.map(|(_, left)| left).sum())
+        }
+    };
+    Limits { auto, unit: 1, most: Some(most), why: WHY.to_owned() }
+}
+
+/// Cores for one vnode on one node: one of its devices, else one with enough memory, enough
+/// isolated cores, room for it in one part of the machine, most cores left, away from the host.
+fn take<'r>(
+    open: &mut [Open<'r>],
+    topology: &Topology,
+    (asked, need): (&VnodeRequest, usize),
+) -> Option<(Option<NodeId>, Taken<'r>)> {
+    let bytes = asked.memory.map_or(0, |memory| memory.bytes);
+    let fits = open
+        .iter_mut()
+        .filter(|one| one.is_for(topology, asked) && one.pool.left() >= need)
+        .min_by_key(|one| {
+            let part = one.pool.fits_a_part(need);
+            let node = one.room.node;
+            let poor = node.is_some_and(|node| nearby::is_empty_node(topology, node));
+            let small = one.room.memory_bytes > 0 && one.memory_left < bytes;
+            let away = (Reverse(one.pool.left()), one.room.with_host);
+            (poor, small, one.isolated < need, !part, away)
+        })?;
+    let taken = fits.pool.take(need, &[])?;
+    fits.isolated -= taken.cores.iter().filter(|spot| spot.isolated).count();
+    fits.memory_left = fits.memory_left.saturating_sub(bytes);
+    Some((fits.room.node, taken))
+}
+
+impl<'r> Open<'r> {
+    fn new(room: &'r Room, host: &HostShare) -> Self {
+        Self {
+            pool: Pool::new(&room.cores, Count::Cores, Some(host)),
+            isolated: room.cores.iter().filter(|spot| spot.isolated).count(),
+            memory_left: room.memory_bytes,
+            room,
+        }
+    }
+
+    /// True if a vnode has no devices, or has them here.
+    fn is_for(&self, topology: &Topology, asked: &VnodeRequest) -> bool {
+        let nodes = nodes_of(topology, asked);
+        nodes.is_empty() || self.room.node.is_some_and(|node| nodes.contains(&node))
+    }
+}
+
+fn vcpu_reason(ground: &Ground<'_>, spot: &Spot) -> String {
+    let Some((first, siblings)) = spot.pus.split_first() else {
+        return String::new();
+    };
+    let siblings: CpuSet = siblings.iter().copied().collect();
+    let idle = match siblings.is_empty() {
+        true => "it has no sibling".to_owned(),
+        false => format!("its sibling {siblings} stays idle and is isolated with it"),
+    };
+    let isolated = if spot.isolated { ", taken first because it was isolated at boot" } else { "" };
+    format!(
+        "PU {first} is the first of a core for this vCPU alone ({}){isolated}; {idle}",
+        ground.place(*first)
+    )
+}
