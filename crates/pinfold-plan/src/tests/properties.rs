@@ -410,12 +410,7 @@ fn refuses_honestly(
         | PlanError::WrongKind { nearest, .. }
         | PlanError::NoRoom { nearest, .. } => offers(nearest.as_deref(), topology, request),
         PlanError::NoVcpus { vnode, .. } => {
-            let asked = request.vnodes.iter().find(|asked| asked.name == *vnode).unwrap();
-            let none = match &asked.work {
-                Work::Vm(vm) => vm.vcpus == VcpuCount::Exactly(0),
-                Work::Processes { cores, .. } => *cores == 0,
-            };
-            prop_assert!(none);
+            prop_assert!(asks_for_none(request, vnode));
             Ok(())
         }
         PlanError::NoPus { .. } | PlanError::NoHousekeeping { .. } => {
@@ -453,6 +448,14 @@ fn refuses_honestly(
         | PlanError::Policy { .. }
         | PlanError::Pin { .. }
         | PlanError::BadIothread { .. } => Err(TestCaseError::fail(error.to_string())),
+    }
+}
+
+fn asks_for_none(request: &Request, vnode: &str) -> bool {
+    let asked = request.vnodes.iter().find(|asked| asked.name == vnode).unwrap();
+    match &asked.work {
+        Work::Vm(vm) => vm.vcpus == VcpuCount::Exactly(0),
+        Work::Processes { cores, .. } => *cores == 0,
     }
 }
 
