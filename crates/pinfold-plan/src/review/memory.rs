@@ -119,6 +119,11 @@ fn spread_over_nodes(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     if nodes.len() < 2 {
         return;
     }
+    // A guest of several cells, each on a node of its own, was meant to be on several nodes.
+    let cells = nodes_of_cells(view);
+    if cells.len() > 1 && cells.iter().all(|nodes| nodes.len() == 1) {
+        return;
+    }
     let needed = view.tight.len();
     let roomy = view.lookup.topology.nodes.iter().find(|node| {
         node.pus.intersection(&view.lookup.usable).len() >= needed && nodes.contains(&node.id)
@@ -149,18 +154,22 @@ fn spread_over_nodes(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     flaws.push(flaw);
 }
 
-/// Guest NUMA cells that lie across the host's nodes, or that no node stands behind.
-fn cells(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
-    if view.layout.cells.len() < 2 {
-        return;
-    }
+/// The host's nodes on which the vCPUs of each of the guest's cells are pinned.
+fn nodes_of_cells(view: &View<'_, '_>) -> Vec<Vec<NodeId>> {
     let pinned = |cell: &CpuSet| {
         let pins = view.vcpus().filter(|(index, _)| cell.contains(pinfold_model::PuId(*index)));
         let pus = pins.filter_map(|(_, pin)| pin.pus.as_ref());
         pus.fold(CpuSet::new(), |set, pus| set.union(pus)).intersection(&view.tight)
     };
-    let nodes: Vec<Vec<NodeId>> =
-        view.layout.cells.iter().map(|cell| view.lookup.nodes_of(&pinned(cell))).collect();
+    view.layout.cells.iter().map(|cell| view.lookup.nodes_of(&pinned(cell))).collect()
+}
+
+/// Guest NUMA cells that lie across the host's nodes, or that no node stands behind.
+fn cells(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    if view.layout.cells.len() < 2 {
+        return;
+    }
+    let nodes = nodes_of_cells(view);
     let crossed = nodes.iter().zip(0_u32..).filter(|(nodes, _)| nodes.len() > 1);
     for (nodes, cell) in crossed {
         let mut flaw = view.flaw(

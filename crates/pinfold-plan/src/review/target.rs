@@ -7,12 +7,12 @@
 //! the PUs that they have if such a placement exists with them.
 
 use pinfold_model::{
-    CpuSet, GuestTopology, MemoryPlan, MemoryRequest, Plan, PolicyWish, PuId, Request, Role,
-    Severity, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest,
+    CellRequest, CpuSet, GuestTopology, MemoryPlan, MemoryRequest, Plan, PolicyWish, PuId, Request,
+    Role, Severity, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest,
 };
 
 use super::lookup::{Lookup, View, is_real_time};
-use super::{Flaw, Language, Layout, cores, memory, placement};
+use super::{Flaw, Language, Layout, MemoryOf, cores, memory, placement};
 use crate::domain_file::{Domain, DomainError};
 use crate::draft::ground;
 use crate::emit;
@@ -142,6 +142,7 @@ fn request(view: &View<'_, '_>, vcpus: u32, conditions: &Request) -> Request {
             .collect(),
         vhosts: u32::try_from(roles.filter(|role| matches!(role, Role::Vhost(_))).count())
             .unwrap_or(0),
+        cells: if vcpus == layout.vcpus { cells(layout) } else { Vec::new() },
         ..VmRequest::of(VcpuCount::Exactly(vcpus))
     };
     let mut vnode = VnodeRequest::vm(&layout.name, vm);
@@ -157,6 +158,25 @@ fn request(view: &View<'_, '_>, vcpus: u32, conditions: &Request) -> Request {
             .collect();
     }
     Request { vnodes: vec![vnode], ..conditions.clone() }
+}
+
+/// The guest's NUMA cells of a domain file, each on the nodes of its memory.
+fn cells(layout: &Layout) -> Vec<CellRequest> {
+    let all: usize = layout.cells.iter().map(CpuSet::len).sum();
+    let whole = layout.cells.iter().fold(CpuSet::new(), |set, cell| set.union(cell));
+    let vcpus = layout.vcpus as usize;
+    if layout.cells.len() < 2 || all != vcpus || whole.len() != vcpus {
+        return Vec::new();
+    }
+    let nodes = |vcpus: &CpuSet| {
+        let of_cell = |bound: &&MemoryOf| bound.cell.as_ref().is_some_and(|cell| cell.1 == *vcpus);
+        let bound = layout.memory.iter().find(of_cell);
+        bound.and_then(|bound| bound.nodes.clone()).unwrap_or_default()
+    };
+    let cells = layout.cells.iter();
+    cells
+        .map(|vcpus| CellRequest { vcpus: vcpus.clone(), nodes: nodes(vcpus), bytes: None })
+        .collect()
 }
 
 /// Placements on the very PUs that the vCPUs have, in the order of the file and in that of

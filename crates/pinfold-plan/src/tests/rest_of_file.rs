@@ -305,4 +305,8 @@ fn cells_of_the_guest_on_nodes_of_the_host() {
     assert_eq!(names(&celled([1, 2, 5, 6])), Vec::<&str>::new());
     assert_eq!(names(&celled([1, 5, 2, 6])), ["cell-crosses-nodes", "cell-crosses-nodes"]);
     assert_eq!(names(&celled([1, 2, 3, 0])), ["cells-on-one-node"]);
+    // Each cell goes to a node of its own, whole.
+    let crossed = celled([1, 5, 2, 6]);
+    let fixed = fix(&crossed, "domain.xml", &host, &Request::of(Vec::new())).unwrap();
+    assert_eq!(fixed.left, [], "{}", fixed.text);
 }

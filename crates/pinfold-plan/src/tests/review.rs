@@ -4,6 +4,7 @@ use pinfold_model::{Request, Severity, Topology};
 
 use super::machine::{Machine, i7_4790k, plain, two_complexes};
 use super::{auto, exactly, golden};
+use crate::domain_file::{Domain, Target};
 use crate::review::{Flaw, Layout, fix, render, review};
 use crate::{plan, strategies};
 
@@ -109,6 +110,32 @@ fn advice_that_is_followed_adds_up() {
         };
         assert_eq!(words(&fixed.text), words(&good));
     }
+}
+
+/// Free cores are taken before siblings and before the host's core, and a mask that is there is no
+/// advice.
+#[test]
+fn advice_takes_free_cores_first() {
+    let host = Machine::new([1, 1, 1, 16, 2], |place| place.core + 16 * place.thread).build();
+    let fixed = |xml: &str| {
+        let fixed = fix(xml, "", &host, &Request::of(Vec::new())).unwrap();
+        assert_eq!(fixed.left, [], "{}", fixed.text);
+        Domain::read(&fixed.text).unwrap()
+    };
+    let cores = |domain: &Domain| -> Vec<u32> {
+        let vcpus = (0..domain.vcpus.value).map(|index| domain.pin(Target::Vcpu(index)).unwrap().0);
+        let mut cores: Vec<u32> = vcpus.map(|pus| pus.first().unwrap().0 % 16).collect();
+        cores.sort_unstable();
+        cores
+    };
+    let half = cores(&fixed(&domain(8, &pins("2 3"), &shape(8, 1))));
+    assert!(!half.contains(&0) && half.windows(2).all(|pair| pair[0] < pair[1]), "{half:?}");
+    let masks = "<domain><vcpu cpuset='0,16'>2</vcpu><cputune><emulatorpin cpuset='4'/></cputune>\
+                 <cpu><topology sockets='1' cores='2' threads='1'/></cpu></domain>";
+    let found = flaws(&host, &[masks]);
+    assert_eq!(found[0].name, "guest-siblings-hidden");
+    assert!(found[0].instead.iter().all(|line| !masks.contains(line.as_str())), "{found:?}");
+    assert_eq!(cores(&fixed(masks)).len(), 2);
 }
 
 #[test]

@@ -123,29 +123,25 @@ fn next(arguments: &PlanArgs, layouts: &[Layout], found: &Review) -> Option<Stri
                 .to_owned(),
         );
     };
-    // Advice that names a number of vCPUs is all there is.
-    let fixable = |flaw: &Flaw| flaw.severity < Severity::Warning || !flaw.is_final;
-    if !found.flaws.iter().all(fixable) {
-        return None;
-    }
+    // What no placement removes stays: advice names a number of vCPUs that has one.
+    let stays = found.flaws.iter().any(|flaw| flaw.is_final);
     let words = match (&only.language, strategy) {
-        (Language::Libvirt, _) => format!("pinfold plan --check {} --fix", quoted(&only.source)),
+        (Language::Libvirt, _) if stays => return None,
+        (Language::Libvirt, _) => {
+            let fix = format!("pinfold plan --check {} --fix", quoted(&only.source));
+            return Some(format!("{} > NEW writes a file without them", command(arguments, &fix)));
+        }
+        (Language::Plan, None) => return None,
         (Language::Plan, Some(strategy)) => {
             format!("pinfold plan --strategy {strategy} --vcpus {} --json", only.vcpus)
         }
-        (Language::Running(option), Some(strategy)) => {
+        (Language::Running(option), strategy) => {
+            let strategy = strategy.unwrap_or("auto");
             format!("pinfold apply {option} --strategy {strategy} --dry-run")
         }
-        (Language::Plan | Language::Running(_), None) => return None,
     };
-    Some(match only.language {
-        Language::Libvirt => {
-            format!("{} > NEW writes a file without them", command(arguments, &words))
-        }
-        Language::Plan | Language::Running(_) => {
-            format!("{} places it without them", command(arguments, &words))
-        }
-    })
+    let what = if stays { "places it with fewer of them" } else { "places it without them" };
+    Some(format!("{} {what}", command(arguments, &words)))
 }
 
 /// A command with the options that the user gave to this one and that change its answer.
