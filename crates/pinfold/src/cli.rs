@@ -43,8 +43,8 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Work out a placement, explain it, check one, print it for libvirt, QEMU, systemd, …
     Plan(Box<PlanArgs>),
-    /// Start QEMU stopped, pin every thread, let it go, watch it, clean up; or any command on
-    /// slower CPUs
+    /// Start QEMU stopped, pin every thread, let it go, watch it, clean up; or any command,
+    /// placed like a machine (--cores) or on slower CPUs (--speed)
     Run(Box<RunArgs>),
     /// Pin a virtual machine that is already running
     Apply(ApplyArgs),
@@ -283,8 +283,9 @@ pub struct RunArgs {
     /// Run any command on cores that are this fast: 40%, 0.4, "800 MHz"
     #[arg(long, value_name = "SPEED", conflicts_with_all = ["strategy", "plan"])]
     pub speed: Option<String>,
-    /// With --speed: on so many cores
-    #[arg(long, value_name = "N", requires = "speed")]
+    /// Run any command as a process group on so many cores: placed by the strategy, or slowed
+    /// with --speed
+    #[arg(long, value_name = "N", conflicts_with = "plan")]
     pub cores: Option<u32>,
     /// With --speed: how it is slowed; `pinfold emulate methods` lists the ways
     #[arg(long, value_name = "METHOD", requires = "speed")]
@@ -300,7 +301,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "TIME", default_value = "30s", conflicts_with = "speed")]
     pub start_timeout: String,
     /// The QEMU command line, with what starts it (sudo, numactl, a script that hands its
-    /// arguments on); or with --speed any command
+    /// arguments on); with --cores, --speed or a plan for a process group any command
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }

@@ -11,12 +11,13 @@ use std::sync::{Arc, LazyLock};
 
 use pinfold_host::process::Signaled;
 use pinfold_host::{Host, paths};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
 use crate::common;
 use crate::failure::{Exit, Failure};
 
 static STOP: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(false)));
+static CHILD: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(false)));
 static REREAD: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(false)));
 
 static FORWARDED: LazyLock<[(i32, Signaled, Arc<AtomicBool>); 3]> = LazyLock::new(|| {
@@ -72,6 +73,11 @@ fn is_ignored(host: &dyn Host, signal: i32) -> Result<bool, Failure> {
         Failure::new(Exit::Host, format!("{path} does not tell which signals are ignored"))
     })?;
     Ok(mask & (1 << (signal - 1)) != 0)
+}
+
+/// From here on the bell rings when a child ends.
+pub fn install_child() -> Result<(), Failure> {
+    catch(SIGCHLD, &CHILD)
 }
 
 /// From here on SIGHUP asks to read everything again.

@@ -209,6 +209,9 @@ pub struct StoreArgs {
 /// `pinfold gate`.
 #[derive(Debug, Args)]
 pub struct GateArgs {
+    /// Wait at this socket, and leave the standard input to the command
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<String>,
     /// The command
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,

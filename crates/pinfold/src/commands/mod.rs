@@ -6,6 +6,7 @@ pub mod doctor;
 pub mod emit;
 pub mod emulate;
 pub mod exits;
+pub mod group;
 pub mod journal;
 pub mod libvirt_hook;
 pub mod plan;

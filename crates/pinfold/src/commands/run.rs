@@ -21,8 +21,8 @@ const QUIT_NS: u64 = 5_000_000_000;
 
 /// Runs QEMU under a plan until it ends.
 pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
-    if arguments.speed.is_some() {
-        return super::emulate::run_slow(arguments, state);
+    if super::group::is_meant(arguments)? {
+        return super::group::run(arguments, state);
     }
     let host = common::host()?;
     let clock = SystemClock;

@@ -39,7 +39,8 @@ fn spawn(enter: &Enter, command: &[String]) -> Result<Spawn, Failure> {
     Ok(Spawn::new(program).args(arguments).cgroup_files(enter.files.clone()).affinity(pus))
 }
 
-fn as_it_ended(status: ExitStatus) -> Result<(), Failure> {
+/// Answers as a command did.
+pub fn as_it_ended(status: ExitStatus) -> Result<(), Failure> {
     use std::os::unix::process::ExitStatusExt as _;
     match (status.code(), status.signal()) {
         (Some(0), _) => Ok(()),
@@ -90,7 +91,7 @@ pub fn run_slow(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure>
 
 /// Hands signals on to the command. Ctrl-C of a terminal reaches it by itself, and many programs
 /// take a second one for impatience.
-fn hand_on(command: &mut Child) -> Result<(), Failure> {
+pub fn hand_on(command: &mut Child) -> Result<(), Failure> {
     for signal in interrupt::forwarded() {
         let by_terminal = signal == Signaled::Interrupt && std::io::stdin().is_terminal();
         if !by_terminal {

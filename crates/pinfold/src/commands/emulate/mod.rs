@@ -23,7 +23,7 @@ use crate::failure::{Exit, Failure};
 use crate::output::{self, data, say};
 use talk::Ask;
 
-pub use inside::run_slow;
+pub use inside::{as_it_ended, hand_on, run_slow};
 pub use outside::{Programs, sentinel};
 pub use status::is_platform;
 pub use supervisor::{Door, Machine, with_programs};

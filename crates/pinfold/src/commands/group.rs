@@ -1,0 +1,219 @@
+//! `pinfold run --cores N`: any command, placed like a machine for as long as it runs.
+//!
+//! The command waits at a gate until it is placed: what it starts later inherits CPUs, group,
+//! memory nodes and policy. The gate is a socket and not the standard input, which is the
+//! command's own. Should Pinfold be killed before, the gate ends; after that, the command goes on
+//! and `pinfold undo` takes the placement back.
+
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+
+use pinfold_apply::Target;
+use pinfold_host::process::{self, Child, Spawn};
+use pinfold_host::user::StateDir;
+use pinfold_host::{Clock as _, Doorbell, SystemClock, Vigil};
+use pinfold_model::{NodeId, Plan, Role, Speed, Topology, VnodeKind, VnodeRequest};
+
+use super::emulate::{as_it_ended, hand_on, run_slow};
+use crate::cli::RunArgs;
+use crate::cli::study::GateArgs;
+use crate::failure::{Exit, Failure};
+use crate::guard::Guard;
+use crate::output::say;
+use crate::place::OnStop;
+use crate::{common, interrupt, place};
+
+/// A gate that has not come to the socket by then never will.
+const GATE_NS: u64 = 10_000_000_000;
+/// Without a guard that must hear of this process, signals and the command's end wake it.
+const LONGEST_WAIT_NS: u64 = 5_000_000_000;
+const GO: u8 = b'g';
+
+/// True if the command is a process group and no QEMU: `--cores`, `--speed`, or a plan for such.
+pub fn is_meant(arguments: &RunArgs) -> Result<bool, Failure> {
+    let of_plan = match &arguments.plan {
+        Some(path) => {
+            let plan = common::read_plan(path)?;
+            plan.single().is_ok_and(|vnode| vnode.kind == VnodeKind::ProcessGroup)
+        }
+        None => false,
+    };
+    Ok(arguments.cores.is_some() || arguments.speed.is_some() || of_plan)
+}
+
+/// Runs a command under a plan until it ends, and answers as it did.
+pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
+    if arguments.speed.is_some() {
+        return run_slow(arguments, state);
+    }
+    let host = common::host()?;
+    let clock = SystemClock;
+    let topology = common::topology(&host, None)?;
+    let state = common::state(state)?;
+    let journals = place::journals(&state, &clock)?;
+    require_program(&arguments.command)?;
+    let plan = plan_for(arguments, &topology)?;
+    plan.findings.iter().for_each(|finding| say(&finding.to_string()));
+    interrupt::install_forward(&host)?;
+    interrupt::install_child()?;
+    let gate = Gate::open(&state)?;
+    let node = memory_node(&plan, &topology);
+    let mut command = gate.start(&arguments.command, node)?;
+    let target = Target::new(command.pid(), vec![(command.task(), Role::Task)]);
+    let (mut applied, journal, mut guard) =
+        place::apply_guarded(&host, (&plan, &target), &journals, OnStop::Finish)?;
+    // What apply could not bind by a group is bound by the policy that the command inherits.
+    applied.findings.retain(|finding| node.is_none() || finding.subject != "memory");
+    place::report(&applied);
+    let ended = gate.let_go(&mut command).and_then(|()| wait(&mut command, guard.as_mut()));
+    if ended.is_err() {
+        drop(command);
+    }
+    let undone = place::undo(&host, journal);
+    if let Some(guard) = guard {
+        guard.end();
+    }
+    let ended = ended?;
+    undone?;
+    as_it_ended(ended)
+}
+
+fn require_program(command: &[String]) -> Result<(), Failure> {
+    let Some(program) = command.first() else {
+        return Err(Failure::new(Exit::Input, "no command is given"));
+    };
+    match program.contains('/') || process::find_program(program).is_some() {
+        true => Ok(()),
+        false => Err(Failure::new(Exit::Input, format!("there is no program {program:?} in PATH"))),
+    }
+}
+
+fn plan_for(arguments: &RunArgs, topology: &Topology) -> Result<Plan, Failure> {
+    let mut plan = match &arguments.plan {
+        Some(path) => common::plan_for_host(path, topology, 0..=0)?,
+        None => {
+            let cores = arguments.cores.unwrap_or(1);
+            let vnodes =
+                vec![VnodeRequest::processes(&name_of(&arguments.command), cores, Speed::FULL)];
+            let request = common::request(&arguments.placement, vnodes, topology)?;
+            common::make_plan(arguments.placement.strategy.as_deref(), topology, &request)?
+        }
+    };
+    common::set_knobs(&mut plan, &arguments.placement.knobs, topology)?;
+    Ok(plan)
+}
+
+/// The node to which the command's memory is bound, on a host that has several.
+fn memory_node(plan: &Plan, topology: &Topology) -> Option<NodeId> {
+    let memory = plan.vnodes.first()?.memory.as_ref()?;
+    match memory.nodes.as_slice() {
+        [only] if topology.nodes.len() > 1 => Some(*only),
+        _ => None,
+    }
+}
+
+/// The program's own name, as far as a vnode may be called so.
+fn name_of(command: &[String]) -> String {
+    let program = command.first().map_or("", String::as_str);
+    let name = program.rsplit('/').next().unwrap_or_default();
+    let plain = |c: char| if c.is_alphanumeric() || "-_.+".contains(c) { c } else { '_' };
+    let name: String = name.chars().map(plain).take(64).collect();
+    if name.is_empty() { "command".to_owned() } else { name }
+}
+
+/// Waits for the command's end, hands signals on, and lets the guard know that all is well.
+fn wait(
+    command: &mut Child,
+    mut guard: Option<&mut Guard>,
+) -> Result<std::process::ExitStatus, Failure> {
+    let mut vigil = Vigil::default();
+    loop {
+        hand_on(command)?;
+        let now = SystemClock.now_ns();
+        let mut wait_ns = LONGEST_WAIT_NS;
+        if let Some(guard) = guard.as_deref_mut() {
+            guard.beat(now)?;
+            wait_ns = guard.next().saturating_sub(now);
+        }
+        if let Some(status) = command.try_wait().map_err(|e| common::host_failure(&e))? {
+            return Ok(status);
+        }
+        let bell: Vec<_> = interrupt::bell().into_iter().collect();
+        vigil.wait(wait_ns, &bell).map_err(|e| common::host_failure(&e))?;
+        interrupt::silence();
+    }
+}
+
+/// Where a command waits until it is placed.
+struct Gate {
+    door: Doorbell,
+    path: String,
+}
+
+impl Gate {
+    fn open(state: &StateDir) -> Result<Self, Failure> {
+        let path = state.path_of(&format!("run-{}.sock", process::own_pid()));
+        let door = Doorbell::at(&path).map_err(|error| common::host_failure(&error))?;
+        Ok(Self { door, path })
+    }
+
+    /// Starts the command at the gate; its memory comes from `node`, if one is given.
+    fn start(&self, command: &[String], node: Option<NodeId>) -> Result<Child, Failure> {
+        let program = std::env::current_exe().map_err(|error| {
+            Failure::new(Exit::Host, format!("cannot find this program: {error}"))
+        })?;
+        let start = Spawn::new(&program.to_string_lossy())
+            .args(["gate", "--socket", &self.path, "--"])
+            .args(command)
+            .memory_node(node)
+            .start();
+        start.map_err(|error| common::host_failure(&error))
+    }
+
+    /// Lets the command go.
+    fn let_go(self, command: &mut Child) -> Result<(), Failure> {
+        let gone = || Failure::new(Exit::Host, "the command ended before it was let go");
+        let until = SystemClock.now_ns().saturating_add(GATE_NS);
+        let mut vigil = Vigil::default();
+        let mut stream = loop {
+            if let Some(stream) = self.door.answer() {
+                break stream;
+            }
+            let left = until.saturating_sub(SystemClock.now_ns());
+            let ended = command.try_wait().map_err(|e| common::host_failure(&e))?.is_some();
+            if left == 0 || ended {
+                return Err(gone());
+            }
+            vigil.wait(left, &[self.door.as_fd()]).map_err(|e| common::host_failure(&e))?;
+        };
+        stream.write_all(&[GO]).map_err(|_| gone())
+    }
+}
+
+/// `pinfold gate --socket PATH`: becomes the command when it is let go, and ends if nobody is
+/// there any more to do that.
+pub fn wait_at(socket: &str, arguments: &GateArgs) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::new(Exit::Host, format!("gate: {error}"));
+    let mut go = [0];
+    let mut stream = UnixStream::connect(socket).map_err(failed)?;
+    stream.read_exact(&mut go).map_err(failed)?;
+    drop(stream);
+    let Some((program, words)) = arguments.command.split_first() else {
+        return Err(Failure::new(Exit::Input, "no command is given"));
+    };
+    Err(common::host_failure(&Spawn::new(program).args(words).replace_self()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_called_as_its_program() {
+        let name = |program: &str| name_of(&[program.to_owned()]);
+        assert_eq!(name("/usr/bin/make"), "make");
+        assert_eq!(name("./my script=1"), "my_script_1");
+        assert_eq!((name("").as_str(), name("/").as_str()), ("command", "command"));
+    }
+}

@@ -1,0 +1,150 @@
+//! `run --cores`: commands of the tests' own, placed like a machine for as long as they run.
+
+#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio};
+use pinfold_host::{Host, LiveHost, user};
+use pinfold_model::Tid;
+
+use common::until;
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+const MINUTE_NS: u64 = 60_000_000_000;
+
+struct Place {
+    folder: tempfile::TempDir,
+    host: LiveHost,
+}
+
+impl Place {
+    fn new() -> Self {
+        let host = LiveHost::new().expect("a host");
+        Self { folder: tempfile::tempdir().expect("a folder"), host }
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.folder.path().join(name).to_string_lossy().into_owned()
+    }
+
+    fn spawn(&self, words: &[&str]) -> Spawn {
+        Spawn::new(PINFOLD).args(["--state-dir", &self.file("state")]).args(words)
+    }
+
+    fn pinfold(&self, words: &[&str]) -> Output {
+        self.spawn(words).stdin(Stdio::Null).capture(MINUTE_NS).expect("pinfold runs")
+    }
+
+    /// The PUs that a thread of a file's process may use, if the file has its number.
+    fn mask(&self, pid_file: &str) -> Option<(Tid, String)> {
+        let text = user::read_text(&self.file(pid_file)).ok()?;
+        let tid = Tid(text.trim().parse().ok()?);
+        Some((tid, self.host.affinity(tid).ok()?.to_string()))
+    }
+
+    /// Starts `sh -c SCRIPT` on one core, and waits until it has written its number.
+    fn start(&self, script: &str) -> Child {
+        let child = self
+            .spawn(&["run", "-s", "compact", "--cores", "1", "--", "sh", "-c", script])
+            .stdin(Stdio::Null)
+            .stdout(Stdio::Null)
+            .start()
+            .expect("pinfold starts");
+        assert!(until(|| self.mask("pid").is_some()), "the command has begun");
+        child
+    }
+
+    fn own(&self) -> String {
+        self.host.affinity(process::own_tid()).expect("a mask").to_string()
+    }
+
+    /// The PU that a core of the strategy is here.
+    fn planned(&self) -> String {
+        let words = ["plan", "-s", "compact", "--group", "name=g cores=1", "--json"];
+        let output = self.pinfold(&words);
+        assert!(output.status.success(), "{}", output.stderr_text());
+        let text = output.stdout_text();
+        let (_, rest) = text.split_once("\"pus\": \"").expect("PUs");
+        rest.split_once('"').expect("a text").0.to_owned()
+    }
+}
+
+#[test]
+fn a_command_has_its_cpus_its_input_and_its_answer() {
+    let place = Place::new();
+    let script = "grep Cpus_allowed_list /proc/self/status; cat; exit 7";
+    let input = place.file("input");
+    user::write_atomic(&input, b"what it was given\n").expect("a file");
+    let shell = format!(
+        "{PINFOLD} --state-dir {} run -s compact --cores 1 -- sh -c '{script}' < {input}",
+        place.file("state")
+    );
+    let output = process::capture("sh", ["-c", shell.as_str()], MINUTE_NS).expect("runs");
+    assert_eq!(output.status.code(), Some(7), "{}", output.stderr_text());
+    let printed = output.stdout_text();
+    let expected = format!("Cpus_allowed_list:\t{}\nwhat it was given\n", place.planned());
+    assert_eq!(printed, expected, "{}", output.stderr_text());
+    let status = place.pinfold(&["status"]);
+    assert!(status.status.success(), "nothing is left: {}", status.stdout_text());
+    let missing = place.pinfold(&["run", "--cores", "1", "--", "no-such-program-here"]);
+    assert_eq!(missing.status.code(), Some(2), "{}", missing.stderr_text());
+    assert!(missing.stderr_text().contains("no program"), "{}", missing.stderr_text());
+    let killed =
+        place.pinfold(&["run", "-s", "none", "--cores", "1", "--", "sh", "-c", "kill -9 $$"]);
+    assert_eq!(killed.status.code(), Some(128 + 9), "{}", killed.stderr_text());
+}
+
+#[test]
+fn its_memory_is_where_its_cpus_are() {
+    let place = Place::new();
+    let topology = place.pinfold(&["topo", "--json"]);
+    let topology: serde_json::Value = serde_json::from_str(&topology.stdout_text()).expect("JSON");
+    if topology["nodes"].as_array().map_or(0, Vec::len) < 2 {
+        println!("skipped: this host has one NUMA node");
+        return;
+    }
+    let words =
+        ["run", "-s", "numa-exclusive", "--cores", "1", "--", "cat", "/proc/self/numa_maps"];
+    let output = place.pinfold(&words);
+    assert!(output.stdout_text().contains(" bind:"), "{}", output.stdout_text());
+}
+
+#[test]
+fn signals_are_the_commands() {
+    let place = Place::new();
+    let pid = place.file("pid");
+    let script = format!("trap 'exit 9' TERM; echo $$ > {pid}; while :; do sleep 0.1; done");
+    let mut run = place.start(&script);
+    let (_, mask) = place.mask("pid").expect("it runs");
+    assert_eq!(mask, place.planned());
+    run.signal(Signaled::Terminate).expect("a signal");
+    let mut ended = None;
+    assert!(until(|| {
+        ended = run.try_wait().expect("a child");
+        ended.is_some()
+    }));
+    assert_eq!(ended.and_then(|status| status.code()), Some(9));
+    assert!(place.mask("pid").is_none(), "the command has ended");
+}
+
+#[test]
+fn what_a_killed_pinfold_leaves_is_taken_back_by_undo() {
+    let place = Place::new();
+    if place.own() == place.planned() {
+        println!("skipped: one PU is all there is");
+        return;
+    }
+    let pid = place.file("pid");
+    let script = format!("echo $$ > {pid}; exec sleep 600");
+    let mut run = place.start(&script);
+    let (tid, mask) = place.mask("pid").expect("it runs");
+    assert_eq!(mask, place.planned());
+    run.kill().expect("killed");
+    assert_eq!(place.mask("pid").map(|(_, mask)| mask), Some(place.planned()), "it goes on");
+    let undone = place.pinfold(&["undo", "--all"]);
+    assert!(undone.status.success(), "{}", undone.stderr_text());
+    assert_eq!(place.mask("pid").map(|(_, mask)| mask), Some(place.own()), "its mask is back");
+    process::signal(tid, Signaled::Kill).expect("a signal");
+    assert!(until(|| place.mask("pid").is_none()), "the command ends");
+}
