@@ -209,7 +209,7 @@ fn machine(pus: u32) -> Topology {
         package: PackageId(core / 32),
         kind: CoreKind::Uniform,
     };
-    let l3 = |l3: u32| L3Domain { id: L3Id(l3), pus: set(l3, 4), size_bytes: 32 << 20 };
+    let l3 = |l3: u32| L3Domain { id: L3Id(l3), pus: set(l3, 4), size_bytes: 32 << 20, ways: 16 };
     let node = |node: u32| NumaNode {
         id: NodeId(node),
         pus: set(node, 32),

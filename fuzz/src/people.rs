@@ -122,7 +122,7 @@ fn look_at(plan: &Plan, topology: &Topology) {
     drop(emit::qemu(plan, topology, &qemu::parse(&[])));
     for vnode in &plan.vnodes {
         let (name, pair) = (&vnode.name, (plan, vnode));
-        let texts = [emit::kubevirt(pair), emit::nova(pair), emit::proxmox(pair)];
+        let texts = [emit::kubevirt, emit::nova, emit::proxmox].map(|text| text(pair, topology));
         let more = [emit::systemd(pair), emit::virsh(pair)];
         assert!(texts.iter().chain(&more).all(|text| !text.is_empty()), "{name}");
     }

@@ -406,10 +406,46 @@ fn what_the_kernel_made_of_a_number_is_ours() {
 
 #[test]
 fn a_device_without_an_address_or_interrupts_is_told() {
-    for (device, part) in [("node 1", "no PCI address"), ("0000:09:00.0", "no interrupt")] {
+    let cases =
+        [("eth0", "no PCI address"), ("node 1", "no interrupt"), ("0000:09:00.0", "no interrupt")];
+    for (device, part) in cases {
         let mut case = case();
         case.plan.irqs[0].device = device.to_owned();
         let planned = plan_steps(&case.host, &case.plan, &case.target).unwrap();
         assert!(planned.findings.iter().any(|one| one.text.contains(part)), "{device}");
     }
+}
+
+#[test]
+fn interrupts_of_a_node_and_of_the_whole_host_are_moved() {
+    let irq = |number| paths::irq_file(number, "smp_affinity_list");
+    let moved = |devices: &[(&str, &str)]| {
+        let mut case = case_with(|builder| {
+            builder
+                .file(&paths::pci_numa_node(DEVICE), "1\n")
+                .knob(&irq(7), Knob::List, "0-7\n")
+                .knob(&irq(8), Knob::List, "0-7\n")
+                .file(&format!("{}/7", paths::pci_msi_irqs("0000:0a:00.0")), "msi\n")
+                .file(&paths::pci_numa_node("0000:0a:00.0"), "0\n")
+        });
+        case.plan.irqs = devices
+            .iter()
+            .map(|(device, pus)| IrqPlan {
+                device: (*device).to_owned(),
+                pus: set(pus),
+                reason: "as the test says".to_owned(),
+            })
+            .collect();
+        let (bench, before) = (Bench::new(), case.host.snapshot());
+        bench.apply(&case).unwrap();
+        let now = [7, 8, 31, 32, MANAGED].map(|number| read(&case.host, &irq(number)));
+        bench.undo(&case);
+        assert_same(&before, &case.host, "undo");
+        now
+    };
+    assert_eq!(moved(&[("node 1", "0")]), ["0-7", "0-7", "0", "0", "2-3"]);
+    assert_eq!(moved(&[(IrqPlan::ALL, "0,4")]), ["0,4", "0,4", "0,4", "0,4", "2-3"]);
+    // What has a place of its own is not moved twice.
+    let named = [(IrqPlan::ALL, "0,4"), ("0000:0a:00.0", "0")];
+    assert_eq!(moved(&named), ["0", "0,4", "0,4", "0,4", "2-3"]);
 }

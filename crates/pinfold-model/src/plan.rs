@@ -161,12 +161,17 @@ pub struct MemoryPlan {
 /// Where the interrupts of one device go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IrqPlan {
-    /// The device: its PCI address, or `node N` where only that is known.
+    /// The device: its PCI address, `node N` where only that is known, or [`IrqPlan::ALL`].
     pub device: String,
     /// The PUs that may take them; never empty.
     pub pus: CpuSet,
     /// Why there.
     pub reason: String,
+}
+
+impl IrqPlan {
+    /// In place of a device: all interrupts of the host.
+    pub const ALL: &'static str = "all";
 }
 
 /// The placement of one vnode.

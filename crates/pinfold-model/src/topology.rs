@@ -90,6 +90,8 @@ pub struct L3Domain {
     pub pus: CpuSet,
     /// Cache size in bytes; 0 when unknown.
     pub size_bytes: u64,
+    /// Its ways of associativity; 0 when unknown.
+    pub ways: u32,
 }
 
 /// A NUMA node; it may have no PUs or no memory.

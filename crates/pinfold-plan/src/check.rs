@@ -5,6 +5,8 @@
 //! refuses them. [`check`] says what is wrong between a plan and this host; a finding
 //! of severity `problem` means that the plan must not be applied.
 
+mod tunables;
+
 use std::collections::BTreeSet;
 
 use pinfold_model::{
@@ -40,6 +42,7 @@ pub fn check(plan: &Plan, topology: &Topology) -> Vec<Finding> {
     let knobs = [&plan.tuning.new_irqs, &plan.tuning.workqueues];
     knobs.into_iter().flatten().for_each(|pus| named.add(pus));
     findings.extend(absent(&named, topology));
+    findings.extend(tunables::wrong(plan, topology));
     findings.extend(absent_host(plan, topology));
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     findings
@@ -120,6 +123,15 @@ fn tuning_faults(tuning: &Tuning) -> Vec<(&'static str, String)> {
         if quota_us < 1_000 {
             faults.push(("cpu_quota.quota_us", format!("{quota_us} is less than 1000")));
         }
+    }
+    if tuning.wake_up_us.is_some_and(|us| us >= i32::MAX.unsigned_abs()) {
+        faults.push((
+            "wake_up_us",
+            format!("{} is not in 0 to {}", tuning.wake_up_us.unwrap_or(0), i32::MAX - 1),
+        ));
+    }
+    if tuning.max_khz == Some(0) {
+        faults.push(("max_khz", "0 is no frequency".to_owned()));
     }
     if let (Some(min), Some(max)) = (tuning.min_khz, tuning.max_khz)
         && min > max

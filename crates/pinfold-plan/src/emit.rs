@@ -8,11 +8,13 @@
 mod cmdline;
 mod held;
 pub(crate) mod into;
+mod kernel_files;
 mod kubevirt;
 pub(crate) mod libvirt;
 mod nova;
 mod proxmox;
 mod qemu;
+pub(crate) mod said;
 mod systemd;
 mod tuned;
 mod virsh;

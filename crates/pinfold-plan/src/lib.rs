@@ -41,9 +41,11 @@ mod spread;
 mod strategies;
 #[cfg(test)]
 mod tests;
+mod tunables;
 
 pub use check::check;
 pub use error::PlanError;
 pub use explain::explain;
 pub use names::nearest;
 pub use strategies::{Strategy, plan, strategies};
+pub use tunables::{Tunable, tunables};

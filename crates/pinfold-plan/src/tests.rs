@@ -24,6 +24,7 @@ mod rest_of_file;
 mod review;
 mod schema;
 mod several;
+mod tunables;
 
 use pinfold_model::{CpuSet, IsolationScope, Plan, Request, Role, VcpuCount, Work};
 

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use hwlocality::Topology as Raw;
 use hwlocality::cpu::cpuset::CpuSet as RawSet;
 use hwlocality::object::TopologyObject;
-use hwlocality::object::attributes::ObjectAttributes;
+use hwlocality::object::attributes::{CacheAssociativity, ObjectAttributes};
 use hwlocality::object::types::ObjectType;
 use hwlocality::topology::builder::{BuildFlags, TopologyBuilder, TypeFilter};
 use hwlocality::topology::export::xml::XMLExportFlags;
@@ -28,8 +28,8 @@ pub(crate) type Key = u64;
 pub(crate) struct Tree {
     /// Online PUs in logical order.
     pub pus: Vec<TreePu>,
-    /// Size in bytes of each level-3 cache.
-    pub l3_size_bytes: BTreeMap<Key, u64>,
+    /// Size in bytes and ways of each level-3 cache.
+    pub l3_sizes: BTreeMap<Key, (u64, u32)>,
     /// NUMA nodes in logical order.
     pub nodes: Vec<TreeNode>,
     /// All PUs that the source knows, online or not.
@@ -154,7 +154,7 @@ fn tree(raw: &Raw) -> Result<Tree, Refusal> {
         let above = |ty| pu.first_ancestor_with_type(ty);
         let l3 = above(ObjectType::L3Cache);
         if let Some(cache) = l3 {
-            tree.l3_size_bytes.insert(cache.global_persistent_index(), cache_size_bytes(cache));
+            tree.l3_sizes.insert(cache.global_persistent_index(), cache_size(cache));
         }
         tree.pus.push(TreePu {
             os: PuId(os_index(pu, "PU")?),
@@ -198,11 +198,14 @@ fn set(raw: &RawSet) -> Result<CpuSet, Refusal> {
         .collect()
 }
 
-fn cache_size_bytes(cache: &TopologyObject) -> u64 {
-    match cache.attributes() {
-        Some(ObjectAttributes::Cache(attributes)) => attributes.size().map_or(0, u64::from),
-        _ => 0,
-    }
+/// Bytes and ways, 0 where unknown; a fully associative cache has none to divide.
+fn cache_size(cache: &TopologyObject) -> (u64, u32) {
+    let Some(ObjectAttributes::Cache(attributes)) = cache.attributes() else { return (0, 0) };
+    let ways = match attributes.associativity() {
+        CacheAssociativity::Ways(ways) => u32::try_from(ways.get()).unwrap_or(0),
+        CacheAssociativity::Unknown | CacheAssociativity::Full => 0,
+    };
+    (attributes.size().map_or(0, u64::from), ways)
 }
 
 fn memory_bytes(node: &TopologyObject) -> u64 {

@@ -113,7 +113,7 @@ pub(crate) fn tables(tree: &Tree, facts: &Facts) -> Tables {
     Tables {
         cores: core_table(&cores, &core_packages),
         l2_domains: shared(&l2, &l2_cores),
-        l3: l3_table(&l3, &tree.l3_size_bytes),
+        l3: l3_table(&l3, &tree.l3_sizes),
         packages: packages
             .ids()
             .map(|(id, pus)| Package { id: PackageId(id), pus: pus.clone() })
@@ -144,16 +144,15 @@ fn shared(caches: &Numbering, cores: &BTreeSet<(u32, u32)>) -> Vec<CpuSet> {
     caches.ids().filter(|(id, _)| several(*id)).map(|(_, pus)| pus.clone()).collect()
 }
 
-fn l3_table(l3: &Numbering, sizes: &BTreeMap<Key, u64>) -> Vec<L3Domain> {
+fn l3_table(l3: &Numbering, sizes: &BTreeMap<Key, (u64, u32)>) -> Vec<L3Domain> {
     l3.ids()
         .zip(&l3.keys)
-        .map(|((id, pus), place)| L3Domain {
-            id: L3Id(id),
-            pus: pus.clone(),
-            size_bytes: match place {
-                Place::Object(key) => sizes.get(key).copied().unwrap_or(0),
-                Place::OfPu(_) | Place::OfNode(_) | Place::Machine => 0,
-            },
+        .map(|((id, pus), place)| {
+            let (size_bytes, ways) = match place {
+                Place::Object(key) => sizes.get(key).copied().unwrap_or((0, 0)),
+                Place::OfPu(_) | Place::OfNode(_) | Place::Machine => (0, 0),
+            };
+            L3Domain { id: L3Id(id), pus: pus.clone(), size_bytes, ways }
         })
         .collect()
 }

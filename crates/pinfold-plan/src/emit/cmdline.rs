@@ -3,35 +3,78 @@
 //! Parameters as of <https://docs.kernel.org/admin-guide/kernel-parameters.html>. Most of what
 //! `isolcpus` does can be had, and taken back, at run time; the text says what cannot.
 
-use pinfold_model::{Plan, VnodePlan};
+use pinfold_model::{HugePagePool, IrqPlan, Partition, Plan, VnodePlan};
 
 use super::held::{headline, reserved, without_boot_pu};
+use super::said::{Answers, Line, Said, Scope};
+use crate::tunables::Tunable;
 
 /// The parameters on one line, and in comments what they need and cost.
 #[must_use]
 pub fn cmdline(plan: &Plan) -> String {
     let mut text = format!("# {}\n", headline(plan));
     let reserved = reserved(plan);
+    let tunables = Answers::of(Scope::of_host(plan), words);
+    let mut line = isolation(plan);
+    let mut notes = String::new();
+    for said in tunables.lines("") {
+        match said {
+            Line::Comment(name) => notes.push_str(&format!("#   {name}\n")),
+            Line::Text(parameter) if !line.contains(&parameter) => line.push(parameter),
+            Line::Text(_) => {}
+        }
+    }
     if reserved.is_empty() {
         text.push_str(
-            "# This plan shares all its PUs with the host: no parameter fits it.\n\
+            "# This plan shares all its PUs with the host: no parameter keeps them apart.\n\
              # Plan with a strategy that keeps PUs free, such as low-latency or balanced, and --isolate host.\n",
         );
-        return text;
     }
-    let host = &plan.housekeeping;
+    if !line.is_empty() {
+        text.push_str(
+            "# Debian, Ubuntu: append to GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub, then update-grub.\n\
+             # Fedora: grubby --update-kernel=ALL --args=\"…\". systemd-boot: /etc/kernel/cmdline.\n",
+        );
+        text.push_str(&format!("{}\n", line.join(" ")));
+    }
+    if !notes.is_empty() {
+        text.push_str(&format!("\n# On this line from the plan's tunables:\n{notes}"));
+    }
+    text.push_str(&tunables.missing_text("The kernel command line"));
+    if !reserved.is_empty() {
+        remarks(&mut text, plan);
+    }
+    text
+}
+
+/// What keeps the host off the PUs of vCPUs; empty if nothing is kept off.
+fn isolation(plan: &Plan) -> Vec<String> {
+    let reserved = reserved(plan);
+    if reserved.is_empty() {
+        return Vec::new();
+    }
+    let mut line = vec![format!("isolcpus=managed_irq,domain,{reserved}")];
     let tickless = without_boot_pu(&reserved);
-    let mut line = format!("isolcpus=managed_irq,domain,{reserved}");
     if !tickless.is_empty() {
-        line.push_str(&format!(" nohz_full={tickless} rcu_nocbs={tickless}"));
+        line.push(format!("nohz_full={tickless}"));
+        line.push(format!("rcu_nocbs={tickless}"));
     }
-    line.push_str(&format!(" irqaffinity={host}"));
-    text.push_str(
-        "# Debian, Ubuntu: append to GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub, then update-grub.\n\
-         # Fedora: grubby --update-kernel=ALL --args=\"…\". systemd-boot: /etc/kernel/cmdline.\n",
-    );
-    text.push_str(&line);
-    text.push_str("\n\n# All of this line needs a reboot. Without one:\n");
+    if plan.tuning.new_irqs.is_none() && all_irqs(plan).is_none() {
+        line.push(format!("irqaffinity={}", plan.housekeeping));
+    }
+    line
+}
+
+/// The PUs of all interrupts, if the plan has such a tunable.
+fn all_irqs(plan: &Plan) -> Option<String> {
+    let all = plan.irqs.iter().find(|irq| irq.device == IrqPlan::ALL);
+    all.map(|irq| irq.pus.to_string())
+}
+
+/// What the parameters need and cost.
+fn remarks(text: &mut String, plan: &Plan) {
+    let reserved = reserved(plan);
+    text.push_str("\n# All of this line needs a reboot. Without one:\n");
     text.push_str(
         "#   isolcpus=domain   `pinfold apply --isolate host` moves the host's tasks away by cpuset, and `undo` back\n\
          #   irqaffinity       the affinity of each interrupt can be written at run time, managed ones excepted\n\
@@ -40,7 +83,7 @@ pub fn cmdline(plan: &Plan) -> String {
          # to one PU), and they are lost to every other task, also while the machine is off. nohz_full makes\n\
          # each entry to the kernel slower; it pays for guests that spin or poll, and for few others.\n",
     );
-    if tickless != reserved {
+    if without_boot_pu(&reserved) != reserved {
         text.push_str(
             "# PU 0 keeps time for all: it cannot be in nohz_full, so it is left out there.\n",
         );
@@ -52,5 +95,72 @@ pub fn cmdline(plan: &Plan) -> String {
             "# This plan has vCPUs that may run on several of these PUs: under isolcpus they would all stay on one.\n",
         );
     }
-    text
+}
+
+/// What the command line says of a tunable.
+pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
+    match tunable {
+        Tunable::NewIrqs(pus) => Said::line(format!("irqaffinity={pus}")),
+        Tunable::Irq(irq) if irq.device == IrqPlan::ALL && scope.plan.tuning.new_irqs.is_none() => {
+            Said::line(format!("irqaffinity={}", irq.pus)).but("where each interrupt begins")
+        }
+        Tunable::Irq(_) => {
+            Said::nothing("irqaffinity= is one list for all interrupts, none is for a device")
+        }
+        Tunable::Workqueues(pus) => {
+            Said::line(format!("workqueue.unbound_cpus={pus}")).but("Linux 6.6")
+        }
+        Tunable::NumaBalancing(on) => {
+            Said::line(format!("numa_balancing={}", if *on { "enable" } else { "disable" }))
+        }
+        Tunable::TransparentHugePages(when) => {
+            Said::line(format!("transparent_hugepage={}", when.word()))
+        }
+        Tunable::RealTimeThrottle(on) => {
+            let value = if *on { "950000" } else { "-1" };
+            Said::line(format!("sysctl.kernel.sched_rt_runtime_us={value}")).but("Linux 5.8")
+        }
+        Tunable::Governor(name) => Said::line(format!("cpufreq.default_governor={name}"))
+            .but("of all PUs, not of the plan's alone; Linux 5.9"),
+        Tunable::HugePages(pool) => huge_pages(pool, scope),
+        Tunable::Smt(false) => Said::line("nosmt".to_owned()),
+        Tunable::Smt(true) => Said::nothing("SMT is on unless nosmt or maxcpus= says otherwise"),
+        Tunable::WakeUp(_) => Said::nothing(
+            "the parameters for idle states (intel_idle.max_cstate=, processor.max_cstate=, idle=poll) \
+             are for all PUs and count states, not microseconds",
+        ),
+        Tunable::Partition(Partition::Isolated) => {
+            Said::nothing("isolcpus=domain is its counterpart from boot on")
+        }
+        Tunable::Partition(Partition::Root) => {
+            Said::nothing("isolcpus=domain would also end the balancing among its PUs")
+        }
+        Tunable::Offline(_) => Said::nothing("maxcpus= counts PUs and does not name them"),
+        Tunable::Policy { .. }
+        | Tunable::Share(_)
+        | Tunable::CpuWeight(_)
+        | Tunable::CpuQuota(_) => {
+            Said::nothing("it is a property of the machine's threads, which do not exist at boot")
+        }
+        Tunable::Required => Said::nothing("`pinfold apply` alone checks it"),
+        Tunable::SamePageMerging(_) | Tunable::MinKhz(_) | Tunable::MaxKhz(_) => Said::host(),
+    }
+}
+
+/// The pools of one size are one list, and no size may stand twice.
+fn huge_pages(pool: &HugePagePool, scope: &Scope<'_>) -> Said {
+    let kin = || {
+        let pools = scope.plan.tuning.huge_pages.iter();
+        pools.filter(|one| one.page_bytes == pool.page_bytes)
+    };
+    if kin().next() != Some(pool) {
+        return Said::lines("", Vec::new()).but("in the list of its size; Linux 5.16");
+    }
+    let nodes: Vec<String> = kin().map(|one| format!("{}:{}", one.node, one.pages)).collect();
+    let size = match pool.page_bytes {
+        bytes if bytes.is_multiple_of(1 << 30) => format!("{}G", bytes >> 30),
+        bytes if bytes.is_multiple_of(1 << 20) => format!("{}M", bytes >> 20),
+        bytes => format!("{}K", bytes >> 10),
+    };
+    Said::line(format!("hugepagesz={size} hugepages={}", nodes.join(","))).but("Linux 5.16")
 }

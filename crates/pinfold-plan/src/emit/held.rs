@@ -1,6 +1,6 @@
 //! What several formats ask of a plan: the PUs of its vCPUs, a name without odd characters.
 
-use pinfold_model::{CpuSet, Plan, PuId, VnodePlan};
+use pinfold_model::{CpuSet, NodeId, Plan, PuId, Topology, VnodeKind, VnodePlan};
 
 /// The PUs that are to be kept for vCPUs: those that the plan reserves, else those of the vCPUs
 /// that the host's tasks do not have. Empty if the plan shares all with the host.
@@ -31,4 +31,61 @@ pub(super) fn headline(plan: &Plan) -> String {
     let pins = pinfold_model::pins_of(plan);
     let pins = if pins.is_empty() { "no vCPU".to_owned() } else { format!("vCPUs {pins}") };
     super::qemu::safe(&format!("Pinfold: {} for {}: {pins}", plan.strategy, names.join(", ")))
+}
+
+/// What the vCPUs have of their cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Siblings {
+    /// No core has siblings.
+    None,
+    /// One vCPU on each core, its siblings without one.
+    Idle,
+    /// vCPUs on all threads of each core.
+    Whole,
+    /// Some of this, some of that.
+    Mixed,
+}
+
+/// What the vCPUs have of their cores; for pinned vCPUs.
+pub(super) fn siblings(vnode: &VnodePlan, topology: &Topology) -> Siblings {
+    let used = vnode.vcpus().fold(CpuSet::new(), |set, thread| set.union(&thread.pus));
+    let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(&used));
+    let shares: Vec<(usize, usize)> =
+        cores.map(|core| (core.pus.intersection(&used).len(), core.pus.len())).collect();
+    match shares.as_slice() {
+        cores if cores.iter().all(|(_, all)| *all == 1) => Siblings::None,
+        cores if cores.iter().all(|(own, all)| own == all) => Siblings::Whole,
+        cores if cores.iter().all(|(own, _)| *own == 1) => Siblings::Idle,
+        _ => Siblings::Mixed,
+    }
+}
+
+/// The nodes of the vCPUs' PUs.
+pub(super) fn nodes(vnode: &VnodePlan, topology: &Topology) -> Vec<NodeId> {
+    let used = vnode.vcpus().fold(CpuSet::new(), |set, thread| set.union(&thread.pus));
+    let here = topology.nodes.iter().filter(|node| !node.pus.is_disjoint(&used));
+    here.map(|node| node.id).collect()
+}
+
+/// A comment on the dies that a guest is shown elsewhere, for a format without a word for them.
+pub(super) fn no_dies(vnode: &VnodePlan, topology: &Topology, format: &str) -> String {
+    match crate::caches::caches(vnode, topology).dies {
+        0 | 1 => String::new(),
+        dies => format!(
+            "# {format} cannot express the guest's {dies} dies (one for each L3 of its vCPUs): the guest sees one L3.\n"
+        ),
+    }
+}
+
+/// The whole text for a vnode that is no virtual machine, where a format is for those alone.
+pub(super) fn not_a_machine(vnode: &VnodePlan, format: &str) -> Option<String> {
+    match vnode.kind {
+        VnodeKind::VirtualMachine => None,
+        VnodeKind::ProcessGroup => Some(
+            super::qemu::safe(&format!(
+                "# {} is a process group: {format} is for virtual machines only (`--emit systemd` is for both)",
+                vnode.name
+            )) + "\n",
+        ),
+    }
 }

@@ -15,7 +15,7 @@ use roxmltree::Node;
 use self::edits::Edits;
 use super::libvirt::{
     PASSTHROUGH, Place, TOPOEXT, cell_lines, memnode_lines, memory_line, page_line, scheduler_line,
-    unit,
+    tune, unit,
 };
 use crate::caches::{Caches, Vendor, caches};
 use crate::cells::{GuestCell, cells, shares};
@@ -54,7 +54,9 @@ pub fn libvirt_into(
     let cells = merge.cells(vnode, topology)?;
     merge.vcpu(count, &cells)?;
     let iothreads = merge.iothreads(vnode);
-    merge.cputune(vnode, &iothreads);
+    let tuned = tune::tuned((plan, vnode), topology, child(root, "cputune"));
+    merge.cputune(vnode, &iothreads, &tuned);
+    merge.notes.extend(tuned.notes);
     merge.memory(vnode, &cells);
     merge.cpu(vnode, topology, &cells);
     if !plan.exclusive.is_empty() {
@@ -223,7 +225,12 @@ impl<'a, 'x> Merge<'a, 'x> {
         pairs
     }
 
-    fn cputune(&mut self, vnode: &VnodePlan, iothreads: &[(u32, Option<Role>)]) {
+    fn cputune(
+        &mut self,
+        vnode: &VnodePlan,
+        iothreads: &[(u32, Option<Role>)],
+        tuned: &tune::Tuned,
+    ) {
         let mut lines = Vec::new();
         let mut schedulers = Vec::new();
         let mut schedule = |place: Place, role: &Role, notes: &mut Vec<String>| {
@@ -267,9 +274,9 @@ impl<'a, 'x> Merge<'a, 'x> {
         let kept =
             schedulers.is_empty() && self.domain.vcpus.value as usize == vnode.vcpus().count();
         let sched = ["vcpusched", "emulatorsched", "iothreadsched"];
-        let is_ours = move |node: &Node<'_, '_>| {
+        let is_ours = |node: &Node<'_, '_>| {
             let name = node.tag_name().name();
-            names.contains(&name) || (!kept && sched.contains(&name))
+            names.contains(&name) || tuned.names.contains(&name) || (!kept && sched.contains(&name))
         };
         if !kept && !self.domain.schedulers.is_empty() && schedulers.is_empty() {
             self.notes.push(
@@ -277,6 +284,7 @@ impl<'a, 'x> Merge<'a, 'x> {
             );
         }
         lines.extend(schedulers);
+        lines.extend(tuned.lines.iter().cloned());
         match child(self.root, "cputune") {
             Some(node) => self.edits.exchange(node, is_ours, &lines),
             None => self.after_vcpu(&block("cputune", &lines)),

@@ -1,62 +1,261 @@
-//! KubeVirt: the `domain` part of a `VirtualMachine`, and what only the node can say.
+//! KubeVirt: the `template` part of a `VirtualMachine`, and what only the node can say.
 //!
 //! A pod asks for dedicated CPUs and the kubelet's CPU manager chooses which: a plan's PUs have no
 //! place in the manifest (<https://kubevirt.io/user-guide/compute/dedicated_cpu_resources/>,
 //! <https://kubevirt.io/user-guide/compute/numa/>). What can be asked for is written, the rest said.
+//! KubeVirt takes `numa` only with huge pages, and `realtime` only with `numa`.
 
-use pinfold_model::{CpuSet, Plan, Role, VnodePlan};
+use pinfold_model::{CpuQuota, CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
 
-use super::held::headline;
+use super::held::{self, Siblings, headline};
+use super::said::{Answers, Said, Scope};
 use crate::cells::node_list;
+use crate::tunables::Tunable;
 
-/// YAML for `spec.template.spec.domain`, with comments on what has no word there.
+/// YAML for `spec.template` of a `VirtualMachine`, with comments on what has no word there.
 #[must_use]
-pub fn kubevirt((plan, vnode): (&Plan, &VnodePlan)) -> String {
-    let vcpus = vnode.vcpus().count();
-    let pinned = vcpus > 0 && vnode.vcpus().all(|thread| thread.pus.len() == 1);
-    let held = vnode.vcpus().fold(CpuSet::new(), |set, thread| set.union(&thread.pus));
-    let apart = vnode.thread(&Role::Emulator).is_some_and(|thread| thread.pus.is_disjoint(&held));
-    let (sockets, cores, threads) = match &vnode.guest {
-        Some(guest) => (guest.sockets, guest.cores, guest.threads),
-        None => (1, u32::try_from(vcpus).unwrap_or(u32::MAX), 1),
-    };
+pub fn kubevirt((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
+    if let Some(text) = held::not_a_machine(vnode, "KubeVirt") {
+        return text;
+    }
+    let guest = Guest::of(vnode);
+    let tunables = Answers::of(Scope::of_vnode((plan, vnode)), words);
+    let mut text = format!("# {}\n# Under spec.template of a VirtualMachine.\n", headline(plan));
+    let annotations = tunables.text(ANNOTATIONS);
+    if !annotations.is_empty() {
+        text.push_str(
+            "# The annotations are CRI-O's: they need its runtime class for high performance.\n",
+        );
+        text.push_str(&format!("metadata:\n  annotations:\n{}", indented(&annotations, 4)));
+    }
+    text.push_str("spec:\n  domain:\n    cpu:\n");
+    text.push_str(&indented(&cpu(vnode, &guest), 6));
+    text.push_str(&memory(vnode));
+    let resources = tunables.text(RESOURCES);
+    if !resources.is_empty() {
+        text.push_str(&format!("    resources:\n{}", indented(&resources, 6)));
+    }
+    text.push_str(&iothreads(vnode, &guest));
+    text.push_str(&held::no_dies(vnode, topology, "KubeVirt"));
+    text.push_str(&tunables.missing_text("A KubeVirt manifest"));
+    remarks(&mut text, (plan, vnode), (&guest, topology));
+    text
+}
+
+const ANNOTATIONS: &str = "annotations";
+const RESOURCES: &str = "resources";
+
+/// What of a machine decides what may be asked for.
+struct Guest {
+    vcpus: usize,
+    /// Each vCPU has one PU.
+    pinned: bool,
+    /// The emulator has none of the vCPUs' PUs.
+    apart: bool,
+    /// Threads on a core.
+    threads: u32,
+    /// vCPUs with a real-time policy.
+    real_time: CpuSet,
+}
+
+impl Guest {
+    fn of(vnode: &VnodePlan) -> Self {
+        let vcpus = vnode.vcpus().count();
+        let used = vnode.vcpus().fold(CpuSet::new(), |set, thread| set.union(&thread.pus));
+        let emulator = vnode.thread(&Role::Emulator);
+        let number = |role: &Role| match role {
+            Role::Vcpu(index) => Some(PuId(*index)),
+            Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => None,
+        };
+        let fifo = vnode.vcpus().filter(|vcpu| vcpu.policy.is_some_and(Policy::is_real_time));
+        Self {
+            vcpus,
+            pinned: vcpus > 0 && vnode.vcpus().all(|thread| thread.pus.len() == 1),
+            apart: emulator.is_some_and(|thread| thread.pus.is_disjoint(&used)),
+            threads: vnode.guest.as_ref().map_or(1, |guest| guest.threads),
+            real_time: fifo.filter_map(|thread| number(&thread.role)).collect(),
+        }
+    }
+}
+
+/// The children of `cpu`.
+fn cpu(vnode: &VnodePlan, guest: &Guest) -> String {
+    let vcpus = u32::try_from(guest.vcpus).unwrap_or(u32::MAX);
+    let (sockets, cores) =
+        vnode.guest.as_ref().map_or((1, vcpus), |guest| (guest.sockets, guest.cores));
+    let threads = guest.threads;
     let mut text = format!(
-        "# {}\n# Under spec.template of a VirtualMachine.\nspec:\n  domain:\n    cpu:\n      model: host-passthrough\n      \
-         sockets: {sockets}\n      cores: {cores}\n      threads: {threads}\n",
-        headline(plan)
+        "model: host-passthrough\nsockets: {sockets}\ncores: {cores}\nthreads: {threads}\n"
     );
-    if pinned {
-        text.push_str("      dedicatedCpuPlacement: true\n");
+    if guest.pinned {
+        text.push_str("dedicatedCpuPlacement: true\n");
     }
-    if pinned && apart {
-        text.push_str("      isolateEmulatorThread: true\n");
+    if guest.pinned && guest.apart {
+        text.push_str("isolateEmulatorThread: true\n");
     }
-    memory(&mut text, vnode, pinned);
+    let pages = vnode.memory.as_ref().and_then(|memory| memory.page_bytes);
+    if guest.pinned && pages.is_some() {
+        text.push_str("numa:\n  guestMappingPassthrough: {}\n");
+        if guest.real_time.len() == guest.vcpus {
+            text.push_str("realtime: {}\n");
+        } else if !guest.real_time.is_empty() {
+            text.push_str(&format!("realtime:\n  mask: \"{}\"\n", guest.real_time));
+        }
+    }
+    text
+}
+
+/// The guest's memory and its huge pages.
+fn memory(vnode: &VnodePlan) -> String {
+    let mut lines = String::new();
+    if let Some(bytes) = vnode.memory.as_ref().and_then(|memory| memory.bytes) {
+        lines.push_str(&format!("      guest: {}\n", quantity(bytes)));
+    }
+    if let Some(page) = vnode.memory.as_ref().and_then(|memory| memory.page_bytes) {
+        lines.push_str(&format!("      hugepages:\n        pageSize: {}\n", quantity(page)));
+    }
+    if lines.is_empty() { lines } else { format!("    memory:\n{lines}") }
+}
+
+/// A size in the largest unit of Kubernetes that divides it.
+fn quantity(bytes: u64) -> String {
+    let units = [(30, "Gi"), (20, "Mi"), (10, "Ki")];
+    let unit = units.iter().find(|(shift, _)| bytes > 0 && bytes.is_multiple_of(1 << shift));
+    unit.map_or_else(|| bytes.to_string(), |(shift, name)| format!("{}{name}", bytes >> shift))
+}
+
+fn indented(text: &str, by: usize) -> String {
+    text.lines().map(|line| format!("{}{line}\n", " ".repeat(by))).collect()
+}
+
+/// A pool of iothreads, with CPUs of its own where the vCPUs have theirs.
+fn iothreads(vnode: &VnodePlan, guest: &Guest) -> String {
+    let iothread = |role: &Role| matches!(role, Role::Iothread(_));
+    match vnode.threads.iter().filter(|thread| iothread(&thread.role)).count() {
+        0 => String::new(),
+        count if guest.pinned => format!(
+            "    # In newer releases; older ones have ioThreadsPolicy: auto or shared. Their PUs cannot be named.\n    \
+             ioThreadsPolicy: supplementalPool\n    ioThreads:\n      supplementalPoolThreadCount: {count}\n"
+        ),
+        _ => "    # Their PUs cannot be named.\n    ioThreadsPolicy: auto\n".to_owned(),
+    }
+}
+
+/// What is the node's to say, and what the plan has that a manifest does not.
+fn remarks(
+    text: &mut String,
+    (plan, vnode): (&Plan, &VnodePlan),
+    (guest, topology): (&Guest, &Topology),
+) {
+    let nodes = held::nodes(vnode, topology);
     text.push_str(&format!(
         "# Cannot be said here: which PUs. The kubelet's CPU manager chooses them: run it with\n\
          # --cpu-manager-policy=static --reserved-cpus={}",
         reserved(plan)
     ));
-    text.push_str(match threads > 1 {
-        true => " --cpu-manager-policy-options=full-pcpus-only=true\n# (whole cores, so that guest siblings are host siblings)",
-        false => "",
+    if guest.threads > 1 {
+        text.push_str(" --cpu-manager-policy-options=full-pcpus-only=true\n# (whole cores, so that guest siblings are host siblings)");
+    }
+    text.push_str(match nodes.len() {
+        0 | 1 => " and --topology-manager-policy=single-numa-node.\n",
+        _ => " and --topology-manager-policy=restricted\n# (single-numa-node would reject a machine of several nodes).\n",
     });
-    text.push_str(" and --topology-manager-policy=single-numa-node.\n");
-    if !pinned {
+    if !guest.pinned {
         text.push_str(
             "# The plan leaves its vCPUs floating, so no dedicated CPUs are asked for.\n",
         );
     }
-    if pinned && apart {
+    if guest.pinned && held::siblings(vnode, topology) == Siblings::Idle {
         text.push_str(
-            "# isolateEmulatorThread takes one more CPU of the node; with threads: 2 that makes an odd number,\n\
-             # which full-pcpus-only refuses unless the annotation alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity is set.\n",
+            "# The plan gives each vCPU a core of its own. Kubernetes hands out siblings as CPUs: that is only\n\
+             # so on a node with SMT off (nosmt).\n",
         );
     }
-    if vnode.threads.iter().any(|thread| matches!(thread.role, Role::Iothread(_))) {
-        text.push_str("# Iothreads: ioThreadsPolicy: auto | shared; their PUs cannot be named.\n");
+    if guest.pinned && guest.apart {
+        text.push_str("# isolateEmulatorThread takes one more CPU of the node");
+        text.push_str(match guest.threads > 1 {
+            true => "; with threads: 2 that makes an odd number,\n\
+                     # which full-pcpus-only refuses (SMTAlignmentError): give the KubeVirt resource the feature gate AlignCPUs\n\
+                     # and the annotation alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity.\n",
+            false => ".\n",
+        });
     }
-    text
+    if let Some(memory) = vnode.memory.as_ref().filter(|memory| memory.page_bytes.is_none()) {
+        text.push_str(&format!(
+            "# The plan wants the memory on node {}. numa: guestMappingPassthrough needs huge pages: plan with them,\n\
+             # or run the kubelet with --memory-manager-policy=Static.\n",
+            node_list(&memory.nodes)
+        ));
+    }
+}
+
+/// What KubeVirt says of a tunable.
+pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
+    let annotation = |name: &str, value: &str| {
+        Said::lines(ANNOTATIONS, vec![format!("{name}.crio.io: \"{value}\"")])
+    };
+    match tunable {
+        Tunable::WakeUp(0) => annotation("cpu-c-states", "disable"),
+        Tunable::WakeUp(us) => annotation("cpu-c-states", &format!("max_latency:{us}")),
+        Tunable::Governor(name) => annotation("cpu-freq-governor", name),
+        Tunable::CpuQuota(quota) => limit(*quota, scope),
+        Tunable::CpuWeight(_) => Said::nothing(
+            "the kubelet computes it from resources.requests.cpu, which dedicated CPUs fix",
+        ),
+        Tunable::Policy { role, policy } => real_time((role, *policy), scope),
+        Tunable::Irq(_) | Tunable::NewIrqs(_) => Said::nothing(
+            "CRI-O's annotation irq-load-balancing.crio.io: \"disable\" keeps interrupts off the pod's CPUs",
+        ),
+        Tunable::Share(_) => {
+            Said::nothing("resctrl classes are the container runtime's (CRI-O, containerd: rdt)")
+        }
+        Tunable::Partition(_) => Said::nothing(
+            "CRI-O's annotation cpu-load-balancing.crio.io: \"disable\" ends the balancing on the pod's CPUs",
+        ),
+        Tunable::Required => Said::nothing("`pinfold apply` alone checks it"),
+        Tunable::Workqueues(_)
+        | Tunable::NumaBalancing(_)
+        | Tunable::TransparentHugePages(_)
+        | Tunable::SamePageMerging(_)
+        | Tunable::RealTimeThrottle(_)
+        | Tunable::MinKhz(_)
+        | Tunable::MaxKhz(_)
+        | Tunable::HugePages(_)
+        | Tunable::Smt(_)
+        | Tunable::Offline(_) => Said::host(),
+    }
+}
+
+/// A limit in thousandths of a CPU. Dedicated CPUs need a limit of whole CPUs of their own.
+fn limit(quota: CpuQuota, scope: &Scope<'_>) -> Said {
+    if scope.vnode.is_some_and(|vnode| Guest::of(vnode).pinned) {
+        return Said::nothing("dedicatedCpuPlacement: true fixes the pod's limit to whole CPUs");
+    }
+    let thousandths =
+        (u128::from(quota.quota_us) * 1000).div_ceil(u128::from(quota.period_us.max(1)));
+    let lines = ["requests:", "limits:"]
+        .iter()
+        .flat_map(|kind| [(*kind).to_owned(), format!("  cpu: {thousandths}m")]);
+    Said::lines(RESOURCES, lines.collect()).but("of the whole pod, per 100 ms")
+}
+
+/// `realtime` stands under `cpu` if the plan has what it needs.
+fn real_time((role, policy): (&str, Policy), scope: &Scope<'_>) -> Said {
+    let pages = |vnode: &VnodePlan| {
+        let memory = vnode.memory.as_ref();
+        memory.is_some_and(|memory| memory.page_bytes.is_some()) && Guest::of(vnode).pinned
+    };
+    match (policy, scope.vnode.is_some_and(pages)) {
+        (Policy::Fifo { priority: 1 }, true) if role.starts_with("vcpu") => {
+            Said::lines("cpu", Vec::new()).but("realtime under cpu, for vCPUs")
+        }
+        (_, true) => {
+            Said::nothing("realtime gives vCPUs fifo:1, no other threads and no other policy")
+        }
+        (_, false) => Said::nothing(
+            "realtime needs dedicated CPUs, numa: guestMappingPassthrough and huge pages, and gives vCPUs fifo:1",
+        ),
+    }
 }
 
 /// What the kubelet keeps for the host: the housekeeping without the vCPUs' PUs, which it
@@ -66,26 +265,4 @@ fn reserved(plan: &Plan) -> CpuSet {
     let used = vcpus.fold(CpuSet::new(), |set, vcpu| set.union(&vcpu.pus));
     let left = plan.housekeeping.difference(&used);
     if left.is_empty() { plan.housekeeping.clone() } else { left }
-}
-
-/// Huge pages and the guest's NUMA cells, which KubeVirt gives only together.
-fn memory(text: &mut String, vnode: &VnodePlan, pinned: bool) {
-    let Some(memory) = &vnode.memory else {
-        return;
-    };
-    let Some(page) = memory.page_bytes else {
-        text.push_str(&format!(
-            "# The plan wants the memory on node {}. numa: guestMappingPassthrough needs huge pages: plan with them.\n",
-            node_list(&memory.nodes)
-        ));
-        return;
-    };
-    if pinned {
-        text.push_str("      numa:\n        guestMappingPassthrough: {}\n");
-    }
-    let size = match page.is_multiple_of(1 << 30) {
-        true => format!("{}Gi", page >> 30),
-        false => format!("{}Mi", page >> 20),
-    };
-    text.push_str(&format!("    memory:\n      hugepages:\n        pageSize: {size}\n"));
 }

@@ -6,11 +6,14 @@
 //! The CPU mode `host-passthrough`, `<cache>` and `topoext` are those of a `<domain type='kvm'>`:
 //! under TCG (`type='qemu'`) there is no host CPU to pass on, and all three must be left out.
 
+pub(super) mod tune;
+
 use pinfold_model::{
     GuestTopology, IsolationScope, MemoryPlan, NotSingle, Plan, Policy, Role, ThreadPlan, Topology,
     VnodePlan,
 };
 
+use super::said::Line;
 use crate::caches::{Caches, Vendor, caches};
 use crate::cells::{GuestCell, cells, node_list, shares};
 
@@ -39,13 +42,13 @@ pub fn libvirt(plan: &Plan, topology: &Topology) -> Result<String, NotSingle> {
     if iothreads > 0 {
         xml.line(&format!("<iothreads>{iothreads}</iothreads>"));
     }
-    cputune(&mut xml, (plan, vnode));
+    cputune(&mut xml, (plan, vnode), topology);
     memory(&mut xml, vnode, topology);
     cpu(&mut xml, vnode, topology);
     Ok(xml.text)
 }
 
-fn cputune(xml: &mut Xml, (plan, vnode): (&Plan, &VnodePlan)) {
+fn cputune(xml: &mut Xml, (plan, vnode): (&Plan, &VnodePlan), topology: &Topology) {
     xml.open("<cputune>");
     // One number per iothread, in the plan's order.
     let mut number = 0_u32;
@@ -66,6 +69,14 @@ fn cputune(xml: &mut Xml, (plan, vnode): (&Plan, &VnodePlan)) {
             scheduler(xml, policy, place);
         }
     }
+    let tunables = tune::answers((plan, vnode), topology);
+    for line in tunables.lines(tune::CPUTUNE) {
+        match line {
+            Line::Comment(text) => xml.comment(&text),
+            Line::Text(text) => xml.line(&text),
+        }
+    }
+    tunables.missing("libvirt").iter().for_each(|text| xml.comment(text));
     if !plan.exclusive.is_empty() {
         let scope = match plan.isolation {
             IsolationScope::None | IsolationScope::Own => "own",

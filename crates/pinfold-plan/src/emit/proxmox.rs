@@ -5,16 +5,22 @@
 //! `debug-threads=on`, which Proxmox always asks for
 //! (<https://pve.proxmox.com/pve-docs/qm.1.html>, hookscripts: section 10.13 of its guide).
 
-use pinfold_model::{MemoryPlan, Plan, Role, VnodePlan};
+use pinfold_model::{CpuQuota, CpuSet, MemoryPlan, Plan, PuId, Role, Topology, VnodePlan};
 
-use crate::cells::node_list;
-
-use super::held::{headline, plain_name};
+use super::held::{self, headline, plain_name};
+use super::libvirt::unit;
 use super::qemu::{FUNCTIONS, function, taskset_lines};
+use super::said::{Answers, Said, Scope};
+use crate::caches::{Vendor, caches};
+use crate::cells::{cells, node_list, shares};
+use crate::tunables::Tunable;
 
 /// Commands and hookscript in one script for the Proxmox host: `sh THIS VMID`.
 #[must_use]
-pub fn proxmox((plan, vnode): (&Plan, &VnodePlan)) -> String {
+pub fn proxmox((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
+    if let Some(text) = held::not_a_machine(vnode, "Proxmox") {
+        return text;
+    }
     let name = plain_name(vnode);
     let vcpus = vnode.vcpus().count();
     let mut script = format!(
@@ -22,29 +28,25 @@ pub fn proxmox((plan, vnode): (&Plan, &VnodePlan)) -> String {
          set -eu\nvmid=${{1:?\"say which machine: sh $0 VMID\"}}\n\n",
         headline(plan)
     );
-    let (sockets, per_socket, threads) = match &vnode.guest {
-        Some(guest) => {
-            (guest.sockets, u64::from(guest.cores) * u64::from(guest.threads), guest.threads)
-        }
-        None => (1, vcpus as u64, 1),
+    let (sockets, per_socket) = match &vnode.guest {
+        Some(guest) => (guest.sockets, u64::from(guest.cores) * u64::from(guest.threads)),
+        None => (1, vcpus as u64),
     };
     script.push_str(&format!(
         "# One mask for all threads, until the hookscript pins each.\n\
          qm set \"$vmid\" --sockets {sockets} --cores {per_socket} --vcpus {vcpus} --affinity {} --numa 1\n",
         vnode.pus()
     ));
-    if let (Some(guest), true) = (&vnode.guest, threads > 1) {
-        script.push_str(&format!(
-            "# qm has no word for threads: QEMU takes the later -smp. This replaces other --args.\n\
-             qm set \"$vmid\" --args '-smp {vcpus},sockets={sockets},cores={},threads={threads},maxcpus={vcpus}'\n",
-            guest.cores
-        ));
-    }
+    script.push_str(&smp(vnode, topology));
     if let Some(memory) = &vnode.memory {
-        script.push_str(&memory_lines(memory, vcpus));
+        script.push_str(&memory_lines(memory, (vnode, topology)));
     }
+    let tunables = Answers::of(Scope::of_vnode((plan, vnode)), words);
+    script.push_str(&tunables.text(""));
+    script.push_str(&tunables.missing_text("qm"));
     script.push_str(&format!(
         "\n# Not to be had from qm: iothreads follow its disks (iothread=1), and keep the PUs of the emulator here.\n\
+         # The storage \"local\" must hold snippets: Datacenter, Storage, local, Content.\n\
          mkdir -p /var/lib/vz/snippets\n\
          cat >/var/lib/vz/snippets/pinfold-{name}.sh <<'END_OF_HOOK'\n"
     ));
@@ -57,9 +59,83 @@ pub fn proxmox((plan, vnode): (&Plan, &VnodePlan)) -> String {
     script
 }
 
-/// The memory as one cell of the guest, bound to the plan's nodes.
-fn memory_lines(memory: &MemoryPlan, vcpus: usize) -> String {
-    let nodes = node_list(&memory.nodes).to_string().replace(',', ";");
+/// `--args` with the guest's threads and dies, where it has some.
+fn smp(vnode: &VnodePlan, topology: &Topology) -> String {
+    let known = Vendor::of(topology) != Vendor::Unknown;
+    let dies = if known { caches(vnode, topology).dies.max(1) } else { 1 };
+    let Some(guest) = vnode.guest.as_ref().filter(|guest| guest.threads > 1 || dies > 1) else {
+        return String::new();
+    };
+    let (sockets, threads, vcpus) = (guest.sockets, guest.threads, guest.vcpus());
+    let hint = if threads > 1 { topoext(topology) } else { "" };
+    let of_die = if dies > 1 { format!("dies={dies},") } else { String::new() };
+    format!(
+        "# qm has no word for threads and dies: QEMU takes the later -smp. This replaces other --args.\n\
+         {hint}\
+         qm set \"$vmid\" --args '-smp {vcpus},sockets={sockets},{of_die}cores={},threads={threads},maxcpus={vcpus}'\n",
+        guest.cores / dies
+    )
+}
+
+/// What `qm` says of a tunable.
+pub(super) fn words(tunable: &Tunable<'_>, _: &Scope<'_>) -> Said {
+    match tunable {
+        Tunable::CpuWeight(weight) => {
+            let shares = (u64::from(*weight) * 1024 / 100).max(2);
+            Said::line(format!("qm set \"$vmid\" --cpuunits {weight}"))
+                .but(format!("for cgroup v2; on a host with cgroup v1 {shares}"))
+        }
+        Tunable::CpuQuota(CpuQuota { quota_us, period_us }) => {
+            let hundredths = (u128::from(*quota_us) * 100).div_ceil(u128::from(*period_us).max(1));
+            let limit = format!("{}.{:02}", hundredths / 100, hundredths % 100);
+            Said::line(format!("qm set \"$vmid\" --cpulimit {limit}"))
+                .but("PUs' worth of time; qm has no word for the period, it takes 100 ms")
+        }
+        Tunable::Policy { .. } => Said::Elsewhere,
+        Tunable::SamePageMerging(_) => Said::nothing(
+            "ksmtuned starts and stops it; qm of newer releases keeps one machine out by --allow-ksm 0",
+        ),
+        Tunable::HugePages(_) => Said::nothing(
+            "Proxmox makes the pool for a machine with --hugepages when it starts, and frees it after",
+        ),
+        Tunable::Share(_) => Said::nothing("Proxmox does not use resctrl"),
+        Tunable::Partition(_) => {
+            Said::nothing("Proxmox starts the machine in a scope that is no cpuset partition")
+        }
+        Tunable::Required => Said::nothing("`pinfold apply` alone checks it"),
+        Tunable::Irq(_)
+        | Tunable::NewIrqs(_)
+        | Tunable::Workqueues(_)
+        | Tunable::NumaBalancing(_)
+        | Tunable::TransparentHugePages(_)
+        | Tunable::WakeUp(_)
+        | Tunable::RealTimeThrottle(_)
+        | Tunable::Governor(_)
+        | Tunable::MinKhz(_)
+        | Tunable::MaxKhz(_)
+        | Tunable::Smt(_)
+        | Tunable::Offline(_) => Said::host(),
+    }
+}
+
+/// What an AMD host needs for a guest that is shown threads.
+fn topoext(topology: &Topology) -> &'static str {
+    match Vendor::of(topology) {
+        Vendor::Intel => "",
+        Vendor::Amd => {
+            "# On this AMD host add `-cpu host,topoext=on` to it: without topoext QEMU hides the threads.\n"
+        }
+        Vendor::Unknown => {
+            "# On an AMD host add `-cpu host,topoext=on` to it: without topoext QEMU hides the threads.\n"
+        }
+    }
+}
+
+/// The memory in cells of the guest, each bound to its node of the host.
+fn memory_lines(memory: &MemoryPlan, (vnode, topology): (&VnodePlan, &Topology)) -> String {
+    // qm separates numbers of a list by semicolons.
+    let list = |set: &CpuSet| set.to_string().replace(',', ";");
+    let nodes = node_list(&memory.nodes);
     let Some(bytes) = memory.bytes else {
         return format!(
             "# The plan wants the memory on node {nodes}: plan with its size, and it is bound here.\n"
@@ -70,11 +146,28 @@ fn memory_lines(memory: &MemoryPlan, vcpus: usize) -> String {
         Some(page @ (2 | 1024)) => format!(" --hugepages {page}"),
         Some(_) | None => String::new(),
     };
-    format!(
-        "qm set \"$vmid\" --memory {mib}{pages} \\\n    \
-         --numa0 'cpus=0-{},hostnodes={nodes},memory={mib},policy=bind'\n",
-        vcpus.saturating_sub(1)
-    )
+    let cells = cells(vnode, topology);
+    let parts: Vec<(CpuSet, CpuSet, u64)> = match shares(&cells, bytes, unit(memory)) {
+        Some(sizes) if cells.len() > 1 => cells
+            .iter()
+            .zip(sizes)
+            .map(|(cell, size)| (cell.vcpus.clone(), node_list(&[cell.node]), size >> 20))
+            .collect(),
+        Some(_) | None => {
+            let last = u32::try_from(vnode.vcpus().count()).unwrap_or(u32::MAX);
+            vec![((0..last).map(PuId).collect(), nodes, mib)]
+        }
+    };
+    let mut lines = format!("qm set \"$vmid\" --memory {mib}{pages}");
+    for (number, (vcpus, nodes, mib)) in parts.iter().enumerate() {
+        lines.push_str(&format!(
+            " \\\n    --numa{number} 'cpus={},hostnodes={},memory={mib},policy=bind'",
+            list(vcpus),
+            list(nodes)
+        ));
+    }
+    lines.push('\n');
+    lines
 }
 
 /// The hookscript: Proxmox calls it with the machine's number and a phase.

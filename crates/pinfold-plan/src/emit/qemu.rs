@@ -20,7 +20,9 @@ use pinfold_model::{
 
 use self::cpu::Cpu;
 use self::memory::Options;
+use super::said::{Answers, Said, Scope};
 use crate::schema;
+use crate::tunables::Tunable;
 
 const HEAD: &str = include_str!("qemu/head.sh");
 pub(super) const FUNCTIONS: &str = include_str!("qemu/functions.sh");
@@ -43,7 +45,7 @@ pub fn qemu(plan: &Plan, topology: &Topology, line: &QemuCommand) -> Result<Stri
     let cpu = cpu::cpu(vnode, topology, &command);
     memory.notes.iter().chain(&cpu.notes).for_each(|note| comment(&mut script, note));
     script.push('\n');
-    settings(&mut script, plan, &command);
+    settings(&mut script, (plan, vnode), &command);
     script.push_str(FUNCTIONS);
     function(&mut script, "write_plan", "The plan, for `pinfold apply`.", &write_plan(plan));
     function(
@@ -145,14 +147,59 @@ fn header(script: &mut String, (plan, vnode): (&Plan, &VnodePlan), command: &Com
             ),
         );
     }
+    let tunables = by_apply((plan, vnode));
+    if !tunables.is_empty() {
+        let names = tunables.join(", ");
+        comment(script, &format!("Tunables, set only if pinfold is installed: {names}"));
+    }
     script.push('\n');
 }
 
-fn settings(script: &mut String, plan: &Plan, command: &Command<'_>) {
+fn settings(
+    script: &mut String,
+    (plan, vnode): (&Plan, &VnodePlan),
+    command: &Command<'_>,
+) {
     let yes = |value: bool| if value { "yes" } else { "no" };
     script.push_str(&format!("vcpus={}\n", command.vcpus));
     script.push_str(&format!("isolates={}\n", yes(!plan.exclusive.is_empty())));
     script.push_str(&format!("stays_stopped={}\n", yes(command.stays_stopped())));
+    script.push_str(&format!("tunables={}\n", quote(&by_apply((plan, vnode)).join(", "))));
+}
+
+/// The tunables that `pinfold apply` sets and taskset and chrt do not.
+fn by_apply(plan: (&Plan, &VnodePlan)) -> Vec<String> {
+    Answers::of(Scope::of_vnode(plan), words).names(APPLY)
+}
+
+const APPLY: &str = "apply";
+
+/// What the script says of a tunable: all stand in the plan that it gives to `pinfold apply`.
+pub(super) fn words(tunable: &Tunable<'_>, _: &Scope<'_>) -> Said {
+    let by_apply = Said::lines(APPLY, Vec::new());
+    match tunable {
+        // chrt has words for most, without Pinfold too.
+        Tunable::Policy { .. } => Said::Elsewhere,
+        Tunable::Irq(_)
+        | Tunable::NewIrqs(_)
+        | Tunable::Workqueues(_)
+        | Tunable::NumaBalancing(_)
+        | Tunable::TransparentHugePages(_)
+        | Tunable::SamePageMerging(_)
+        | Tunable::WakeUp(_)
+        | Tunable::RealTimeThrottle(_)
+        | Tunable::Governor(_)
+        | Tunable::MinKhz(_)
+        | Tunable::MaxKhz(_)
+        | Tunable::HugePages(_)
+        | Tunable::Share(_)
+        | Tunable::CpuWeight(_)
+        | Tunable::CpuQuota(_)
+        | Tunable::Partition(_)
+        | Tunable::Smt(_)
+        | Tunable::Offline(_)
+        | Tunable::Required => by_apply,
+    }
 }
 
 pub(super) fn function(script: &mut String, name: &str, what: &str, body: &str) {

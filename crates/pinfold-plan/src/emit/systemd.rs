@@ -5,11 +5,14 @@
 //! with (`systemd.exec(5)`). No unit has a word for single threads: the vCPUs' own pins need
 //! `pinfold apply`, which the drop-in names. Each file begins with `# FILE:` and its path.
 
-use pinfold_model::{Plan, Role, VnodePlan};
+use pinfold_model::{CpuQuota, IrqPlan, Plan, Policy, Role, Speed, VnodeKind, VnodePlan};
 
 use crate::cells::node_list;
 
 use super::held::{headline, plain_name, reserved};
+use super::kernel_files::{Setting, setting};
+use super::said::{Answers, Said, Scope};
+use crate::tunables::Tunable;
 
 /// The files, one after the other, each under a line `# FILE: PATH`.
 #[must_use]
@@ -19,12 +22,14 @@ pub fn systemd((plan, vnode): (&Plan, &VnodePlan)) -> String {
     let mut text = format!("# FILE: /etc/systemd/system/pinfold-{name}.slice\n");
     text.push_str(&format!("# {}\n", headline(plan)));
     text.push_str(&format!(
-        "[Unit]\nDescription=PUs of the virtual machine {name}\n\n[Slice]\nAllowedCPUs={pus}\n"
+        "[Unit]\nDescription=CPUs of {name}\n\n[Slice]\nAllowedCPUs={pus}\n"
     ));
     let nodes = vnode.memory.as_ref().map(|memory| node_list(&memory.nodes));
     if let Some(nodes) = &nodes {
         text.push_str(&format!("AllowedMemoryNodes={nodes}\n"));
     }
+    let tunables = Answers::of(Scope::of_vnode((plan, vnode)), words);
+    text.push_str(&tunables.text(SLICE));
     text.push('\n');
     text.push_str(&format!(
         "# FILE: /etc/systemd/system/pinfold-{name}.service.d/50-pinfold.conf\n\
@@ -40,14 +45,36 @@ pub fn systemd((plan, vnode): (&Plan, &VnodePlan)) -> String {
     if let Some(nodes) = &nodes {
         text.push_str(&format!("NUMAPolicy=bind\nNUMAMask={nodes}\n"));
     }
-    text.push_str(
+    text.push_str(&tunables.text(SERVICE));
+    if vnode.speed != Speed::FULL {
+        text.push_str(&format!(
+            "# systemd cannot express the speed {}: `pinfold emulate` does. CPUQuota= is no slower CPU.\n",
+            vnode.speed
+        ));
+    }
+    let machine = vnode.kind == VnodeKind::VirtualMachine;
+    text.push_str(if !machine { "" } else {
         "# systemd has no word for single threads. The vCPUs' pins, from a QEMU with\n\
          # -qmp unix:%t/pinfold.sock,server=on,wait=off and the plan (`--json`) in a file:\n\
-         # ExecStartPost=pinfold apply --qmp %t/pinfold.sock --plan /etc/pinfold/plan.json\n\n",
-    );
+         # ExecStartPost=pinfold apply --qmp %t/pinfold.sock --plan /etc/pinfold/plan.json\n"
+    });
+    text.push_str(&tunables.missing_text("systemd"));
+    text.push('\n');
+    for (place, path) in [(SYSCTL, "sysctl.d"), (TMPFILES, "tmpfiles.d")] {
+        let lines = tunables.text(place);
+        if !lines.is_empty() {
+            text.push_str(&format!("# FILE: /etc/{path}/50-pinfold-{name}.conf\n{lines}\n"));
+        }
+    }
+    host(&mut text, plan);
+    text
+}
+
+/// The host's own tasks, kept off the vCPUs' PUs.
+fn host(text: &mut String, plan: &Plan) {
     if reserved(plan).is_empty() {
         text.push_str("# This plan shares its PUs with the host: no unit keeps other tasks off.\n");
-        return text;
+        return;
     }
     for unit in ["init.scope", "system.slice", "user.slice"] {
         text.push_str(&format!("# FILE: /etc/systemd/system/{unit}.d/50-pinfold.conf\n"));
@@ -62,5 +89,100 @@ pub fn systemd((plan, vnode): (&Plan, &VnodePlan)) -> String {
     }
     text.truncate(text.trim_end().len());
     text.push('\n');
-    text
+}
+
+/// The slice's own section.
+const SLICE: &str = "slice";
+/// The drop-in of the service.
+const SERVICE: &str = "service";
+/// A file of sysctl.d.
+const SYSCTL: &str = "sysctl";
+/// A file of tmpfiles.d.
+const TMPFILES: &str = "tmpfiles";
+
+/// What systemd says of a tunable: a property of the slice, or a file that it writes at boot.
+pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
+    match tunable {
+        Tunable::CpuWeight(weight) => Said::lines(SLICE, vec![format!("CPUWeight={weight}")])
+            .but("against the other slices below pinfold.slice, whose own weight is 100"),
+        Tunable::CpuQuota(quota) => Said::lines(SLICE, self::quota(*quota)),
+        Tunable::Irq(irq) if irq.device == IrqPlan::ALL => Said::lines(
+            TMPFILES,
+            vec![written("/proc/irq/*/smp_affinity_list", &irq.pus.to_string())],
+        )
+        .but("the kernel refuses those that it manages itself"),
+        Tunable::Irq(_) => {
+            Said::nothing("a device's interrupts have their numbers only when its driver is loaded")
+        }
+        Tunable::Policy { role, policy } if role.starts_with("task") => service(*policy),
+        Tunable::Policy { .. } => Said::nothing(
+            "CPUSchedulingPolicy= is for all threads of a service; `pinfold apply` gives each its own",
+        ),
+        Tunable::Share(_) => {
+            Said::nothing("resctrl divides caches and bandwidth, and systemd has no unit for it")
+        }
+        Tunable::Partition(_) => Said::nothing(
+            "CPUSetPartition= is in the newest releases only, and for all threads of the slice",
+        ),
+        Tunable::Required => Said::nothing("`pinfold apply` alone checks it"),
+        Tunable::NewIrqs(_)
+        | Tunable::Workqueues(_)
+        | Tunable::NumaBalancing(_)
+        | Tunable::TransparentHugePages(_)
+        | Tunable::SamePageMerging(_)
+        | Tunable::WakeUp(_)
+        | Tunable::RealTimeThrottle(_)
+        | Tunable::Governor(_)
+        | Tunable::MinKhz(_)
+        | Tunable::MaxKhz(_)
+        | Tunable::HugePages(_)
+        | Tunable::Smt(_)
+        | Tunable::Offline(_) => match setting(tunable, &scope.pus()) {
+            Setting::Files(files) => {
+                let lines = files.iter().map(|(path, value)| written(path, value));
+                Said::lines(TMPFILES, lines.collect())
+            }
+            Setting::Sysctl(name, value) => Said::lines(SYSCTL, vec![format!("{name} = {value}")]),
+            Setting::Neither => Said::host(),
+        },
+    }
+}
+
+/// The policy of all tasks of a process group (`systemd.exec(5)`).
+fn service(policy: Policy) -> Said {
+    let lines = match policy {
+        Policy::Other { nice } => vec!["CPUSchedulingPolicy=other".to_owned(), format!("Nice={nice}")],
+        Policy::Batch { nice } => vec!["CPUSchedulingPolicy=batch".to_owned(), format!("Nice={nice}")],
+        Policy::Idle => vec!["CPUSchedulingPolicy=idle".to_owned()],
+        Policy::Fifo { priority } => real_time("fifo", priority),
+        Policy::RoundRobin { priority } => real_time("rr", priority),
+        Policy::Deadline { .. } | Policy::Unknown(_) => {
+            return Said::nothing("CPUSchedulingPolicy= has no such policy");
+        }
+    };
+    Said::lines(SERVICE, lines)
+}
+
+fn real_time(policy: &str, priority: u8) -> Vec<String> {
+    vec![
+        format!("CPUSchedulingPolicy={policy}"),
+        format!("CPUSchedulingPriority={priority}"),
+    ]
+}
+
+/// A line of tmpfiles.d that writes a file which is there (`tmpfiles.d(5)`).
+fn written(path: &str, value: &str) -> String {
+    format!("w {path} - - - - {}", value.replace('%', "%%"))
+}
+
+/// A part of one PU's time, in percent with two decimals; systemd takes no more.
+fn quota(quota: CpuQuota) -> Vec<String> {
+    let CpuQuota { quota_us, period_us } = quota;
+    let hundredths = (u128::from(quota_us) * 10_000 / u128::from(period_us.max(1))).max(1);
+    let (whole, rest) = (hundredths / 100, hundredths % 100);
+    let percent = match rest {
+        0 => whole.to_string(),
+        rest => format!("{whole}.{rest:02}"),
+    };
+    vec![format!("CPUQuota={percent}%"), format!("CPUQuotaPeriodSec={period_us}us")]
 }

@@ -6,9 +6,12 @@
 //! name pattern and, on its way back, lets every matching task run everywhere: the pins of the
 //! machine's threads are therefore kept out of its reach.
 
-use pinfold_model::{CpuSet, Plan, Policy, ThreadPlan, VnodePlan};
+use pinfold_model::{CpuSet, IrqPlan, Plan, Policy, ThreadPlan, VnodePlan};
 
 use super::held::{headline, plain_name, reserved, without_boot_pu};
+use super::kernel_files::{Setting, WORKQUEUES, WRITEBACK, setting};
+use super::said::{Answers, Said, Scope};
+use crate::tunables::Tunable;
 
 /// `tuned.conf` of a profile, with its path in the first line.
 #[must_use]
@@ -18,46 +21,86 @@ pub fn tuned(plan: &Plan) -> String {
         _ => "host".to_owned(),
     };
     let mut text = format!("# FILE: /etc/tuned/pinfold-{name}/tuned.conf\n# {}\n", headline(plan));
-    let reserved = reserved(plan);
-    if reserved.is_empty() {
+    let tunables = Answers::of(Scope::of_host(plan), words);
+    let shares_all = reserved(plan).is_empty();
+    if shares_all {
         text.push_str(
             "# This plan shares all its PUs with the host: a profile has nothing to keep apart.\n",
         );
+    }
+    text.push_str(&tunables.missing_text("tuned"));
+    let sections: Vec<String> =
+        SECTIONS.iter().filter_map(|name| section(name, plan, &tunables)).collect();
+    if sections.is_empty() {
         return text;
     }
-    let profile = Profile::of(plan, &reserved);
+    let profile = Profile::of(plan, &reserved(plan));
     text.push_str(&format!(
-        "# In force with: tuned-adm profile pinfold-{name}, and a reboot for the section bootloader.\n\
+        "# In force with: tuned-adm profile pinfold-{name}{}.\n\
+         # Newer releases of tuned keep profiles in /etc/tuned/profiles; they read this folder too.\n\
          {needs}\
-         [main]\n\
-         summary=PUs of virtual machines kept apart, by Pinfold\n\
-         include={include}\n\n\
-         [variables]\n\
-         isolated_cores={reserved}\n\
-         {managed}\
-         not_isolated_cpumask=${{f:cpulist2hex_invert:${{isolated_cores}}}}\n\n\
-         [bootloader]\n\
-         cmdline_pinfold=+{cmdline}irqaffinity={host}\n\n\
-         {sysctl}\
-         [sysfs]\n\
-         /sys/bus/workqueue/devices/writeback/cpumask = ${{not_isolated_cpumask}}\n\
-         /sys/devices/virtual/workqueue/cpumask = ${{not_isolated_cpumask}}\n\n\
-         [irqbalance]\n\
-         banned_cpus=${{isolated_cores}}\n\n\
-         [scheduler]\n\
-         isolated_cores=${{isolated_cores}}\n\
-         # tuned moves what it finds off these PUs, and forgets the masks that it replaced. QEMU's threads\n\
-         # are left alone: their pins come from libvirt or `pinfold apply`.\n\
-         ps_blacklist={kernel}.*qemu.*;.*pinfold.*;^CPU \\d+/.*;^IO .*;.*vhost.*;.*kvm-.*\n",
+         [main]\nsummary=PUs of virtual machines kept apart, by Pinfold\n\
+         include={include}\n",
+        if shares_all { "" } else { ", and a reboot for the section bootloader" },
         needs = profile.needs,
         include = profile.include,
-        managed = profile.managed,
-        cmdline = profile.cmdline,
-        sysctl = profile.sysctl,
-        kernel = profile.kernel,
-        host = plan.housekeeping
     ));
+    for section in sections {
+        text.push('\n');
+        text.push_str(&section);
+    }
     text
+}
+
+const VARIABLES: &str = "variables";
+const BOOTLOADER: &str = "bootloader";
+const SYSCTL: &str = "sysctl";
+const VM: &str = "vm";
+const SYSFS: &str = "sysfs";
+const IRQBALANCE: &str = "irqbalance";
+const SCHEDULER: &str = "scheduler";
+
+/// In the order of the text.
+const SECTIONS: [&str; 7] = [VARIABLES, BOOTLOADER, SYSCTL, VM, SYSFS, IRQBALANCE, SCHEDULER];
+
+/// A section with what keeps the host off and the tunables that belong there.
+fn section(name: &str, plan: &Plan, tunables: &Answers) -> Option<String> {
+    let mut body = if reserved(plan).is_empty() { String::new() } else { apart(name, plan) };
+    body.push_str(&tunables.text(name));
+    (!body.is_empty()).then(|| format!("[{name}]\n{body}"))
+}
+
+/// What keeps the host off the PUs of vCPUs, by section.
+fn apart(section: &str, plan: &Plan) -> String {
+    let reserved = reserved(plan);
+    let Profile { managed, cmdline, sysctl, kernel, .. } = Profile::of(plan, &reserved);
+    match section {
+        VARIABLES => format!(
+            "isolated_cores={reserved}\n{managed}\
+             not_isolated_cpumask=${{f:cpulist2hex_invert:${{isolated_cores}}}}\n"
+        ),
+        BOOTLOADER => {
+            let affinity = plan.tuning.new_irqs.as_ref().unwrap_or(&plan.housekeeping);
+            format!("cmdline_pinfold=+{cmdline}irqaffinity={affinity}\n")
+        }
+        SYSCTL if plan.tuning.real_time_throttle.is_none() => sysctl.to_owned(),
+        SYSFS => {
+            let mask = "= ${not_isolated_cpumask}\n";
+            let mut lines = format!("{WRITEBACK} {mask}");
+            if plan.tuning.workqueues.is_none() {
+                lines.push_str(&format!("{WORKQUEUES} {mask}"));
+            }
+            lines
+        }
+        IRQBALANCE => "banned_cpus=${isolated_cores}\n".to_owned(),
+        SCHEDULER => format!(
+            "isolated_cores=${{isolated_cores}}\n\
+             # tuned moves what it finds off these PUs, and forgets the masks that it replaced. QEMU's threads\n\
+             # are left alone: their pins come from libvirt or `pinfold apply`.\n\
+             ps_blacklist={kernel}.*qemu.*;.*pinfold.*;^CPU \\d+/.*;^IO .*;.*vhost.*;.*kvm-.*\n"
+        ),
+        _ => String::new(),
+    }
 }
 
 /// What differs between a profile for ordinary and one for real-time vCPUs.
@@ -82,9 +125,8 @@ impl Profile {
                 include: "realtime-virtual-host",
                 managed: "isolate_managed_irq=Y\n",
                 cmdline: String::new(),
-                sysctl: "[sysctl]\n\
-                         # tuned's profile switches it off. With it on, a vCPU that spins leaves the kernel 5 %.\n\
-                         kernel.sched_rt_runtime_us = 950000\n\n",
+                sysctl: "# tuned's profile switches it off. With it on, a vCPU that spins leaves the kernel 5 %.\n\
+                         kernel.sched_rt_runtime_us = 950000\n",
                 kernel: "ksoftirqd.*;rcuc.*;rcub.*;ktimersoftd.*;",
             };
         }
@@ -101,5 +143,50 @@ impl Profile {
             sysctl: "",
             kernel: "",
         }
+    }
+}
+
+/// What tuned says of a tunable, by section; each section is the plugin of its name.
+pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
+    match tunable {
+        Tunable::NewIrqs(pus) => {
+            Said::lines(SCHEDULER, vec![format!("default_irq_smp_affinity={pus}")])
+        }
+        Tunable::TransparentHugePages(when) => {
+            Said::lines(VM, vec![format!("transparent_hugepages={}", when.word())])
+        }
+        Tunable::Irq(irq) if irq.device == IrqPlan::ALL => Said::nothing(
+            "isolated_cores= in [scheduler] moves all interrupts off those PUs, not to PUs of your choice",
+        ),
+        Tunable::Irq(_) => {
+            Said::nothing("[irq] takes numbers, which a device has only when its driver is loaded")
+        }
+        Tunable::Policy { .. } => Said::nothing(
+            "[scheduler] group.NAME= matches threads by name and does not restore their masks afterwards",
+        ),
+        Tunable::Share(_) => Said::nothing("no plugin for resctrl"),
+        Tunable::CpuWeight(_) | Tunable::CpuQuota(_) => {
+            Said::nothing("it is a property of the machine's group (`--emit systemd`)")
+        }
+        Tunable::Partition(_) => Said::nothing("no plugin for cpuset partitions"),
+        Tunable::Required => Said::nothing("`pinfold apply` alone checks it"),
+        Tunable::Workqueues(_)
+        | Tunable::NumaBalancing(_)
+        | Tunable::SamePageMerging(_)
+        | Tunable::WakeUp(_)
+        | Tunable::RealTimeThrottle(_)
+        | Tunable::Governor(_)
+        | Tunable::MinKhz(_)
+        | Tunable::MaxKhz(_)
+        | Tunable::HugePages(_)
+        | Tunable::Smt(_)
+        | Tunable::Offline(_) => match setting(tunable, &scope.pus()) {
+            Setting::Files(files) => {
+                let lines = files.iter().map(|(path, value)| format!("{path}={value}"));
+                Said::lines(SYSFS, lines.collect())
+            }
+            Setting::Sysctl(name, value) => Said::lines(SYSCTL, vec![format!("{name}={value}")]),
+            Setting::Neither => Said::host(),
+        },
     }
 }

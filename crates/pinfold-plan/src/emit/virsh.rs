@@ -7,13 +7,18 @@
 
 use pinfold_model::{Plan, Role, VnodePlan};
 
-use super::held::headline;
+use super::held::{self, headline};
 use super::qemu::{quote, safe};
+use super::said::{Answers, Said, Scope};
 use crate::cells::node_list;
+use crate::tunables::Tunable;
 
 /// A shell script of `virsh` commands that pin the domain `vnode.name` as planned.
 #[must_use]
 pub fn virsh((plan, vnode): (&Plan, &VnodePlan)) -> String {
+    if let Some(text) = held::not_a_machine(vnode, "virsh") {
+        return text;
+    }
     let mut script = format!(
         "#!/bin/sh\n# {}\n\
          # sh THIS --live      what runs now, until it ends\n\
@@ -56,8 +61,60 @@ pub fn virsh((plan, vnode): (&Plan, &VnodePlan)) -> String {
         let (index, pus) = (thread.role.short(), &thread.pus);
         line(format!("virsh vcpupin --domain \"$domain\" --vcpu {index} --cpulist {pus} \"$@\""));
     }
+    let tunables = Answers::of(Scope::of_vnode((plan, vnode)), words);
+    script.push_str(&tunables.text(""));
     missing(&mut script, vnode);
+    script.push_str(&tunables.missing_text("virsh"));
     script
+}
+
+/// What `virsh` says of a tunable.
+pub(super) fn words(tunable: &Tunable<'_>, _: &Scope<'_>) -> Said {
+    let set = |what: String| format!("virsh schedinfo --domain \"$domain\" --set {what} \"$@\"");
+    match tunable {
+        Tunable::CpuWeight(weight) => {
+            let shares = (u64::from(*weight) * 1024 / 100).max(2);
+            Said::line(set(format!("cpu_shares={weight}")))
+                .but(format!("for cgroup v2; on a host with cgroup v1 {shares}"))
+        }
+        Tunable::CpuQuota(quota) => Said::lines(
+            "",
+            vec![
+                set(format!("global_period={}", quota.period_us)),
+                set(format!("global_quota={}", quota.quota_us)),
+            ],
+        ),
+        Tunable::HugePages(pool) => Said::line(format!(
+            "virsh allocpages --pagesize {} --pagecount {} --cellno {}",
+            pool.page_bytes >> 10,
+            pool.pages,
+            pool.node
+        ))
+        .but("of the host, until it reboots"),
+        Tunable::Policy { .. } => Said::Elsewhere,
+        Tunable::Share(_) => Said::nothing(
+            "<cachetune> and <memorytune> are in the domain file only (`--emit libvirt`)",
+        ),
+        Tunable::SamePageMerging(_) => {
+            Said::nothing("virsh node-memory-tune tunes it, but does not start or stop it")
+        }
+        Tunable::Partition(_) => Said::nothing(
+            "libvirt makes the groups of its domains itself, none of them a cpuset partition",
+        ),
+        Tunable::Required => Said::nothing("`pinfold apply` alone checks it"),
+        Tunable::Irq(_)
+        | Tunable::NewIrqs(_)
+        | Tunable::Workqueues(_)
+        | Tunable::NumaBalancing(_)
+        | Tunable::TransparentHugePages(_)
+        | Tunable::WakeUp(_)
+        | Tunable::RealTimeThrottle(_)
+        | Tunable::Governor(_)
+        | Tunable::MinKhz(_)
+        | Tunable::MaxKhz(_)
+        | Tunable::Smt(_)
+        | Tunable::Offline(_) => Said::host(),
+    }
 }
 
 /// What has no command, and memory, which has one for the next start only.

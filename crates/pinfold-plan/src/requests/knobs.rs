@@ -1,8 +1,8 @@
 //! The host's knobs as words of the command line: `KEY=VALUE`.
 
 use pinfold_model::{
-    CpuQuota, CpuSet, HugePagePool, IrqPlan, NodeId, Partition, Plan, PolicyWish, ResourceShare,
-    SamePageMerging, TransparentHugePages,
+    CpuQuota, CpuSet, Device, HugePagePool, IrqPlan, NodeId, Partition, Plan, PolicyWish,
+    ResourceShare, SamePageMerging, TransparentHugePages,
 };
 
 use super::keys::Fault;
@@ -48,10 +48,11 @@ fn set(plan: &mut Plan, words: &str) -> Result<(), Fault> {
     };
     let (key, value) = (key.trim(), value.trim());
     if let Some(device) = key.strip_prefix("irq:") {
+        let device = irq_device(device)?;
         let pus = pus(key, value, &plan.housekeeping)?;
         let reason = "asked for on the command line".to_owned();
         plan.irqs.retain(|irq| irq.device != device);
-        plan.irqs.push(IrqPlan { device: device.to_owned(), pus, reason });
+        plan.irqs.push(IrqPlan { device, pus, reason });
         return Ok(());
     }
     if let Some(role) = key.strip_prefix("policy:") {
@@ -101,6 +102,23 @@ fn set(plan: &mut Plan, words: &str) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+/// A device as plans name it: a PCI address with its domain, `node N`, or all.
+fn irq_device(text: &str) -> Result<String, Fault> {
+    if matches!(text, IrqPlan::ALL | "*") {
+        return Ok(IrqPlan::ALL.to_owned());
+    }
+    match super::device_of(text, 0) {
+        Ok(Device::Pci(address)) => Ok(address),
+        Ok(Device::Node(node)) => Ok(format!("node {node}")),
+        Err(fault) => {
+            let why = format!("irq: {}", fault.why);
+            Err(Fault::new(0, why).with_hint(
+                "write irq:0000:05:00.0, irq:node:1 for the devices of a node, or irq:all",
+            ))
+        }
+    }
 }
 
 fn keys() -> String {

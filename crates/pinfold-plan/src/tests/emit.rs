@@ -24,9 +24,9 @@ fn golden_files() {
     golden("balanced.cmdline", &emit::cmdline(&layout));
     golden("balanced.systemd", &emit::systemd(one(&layout)));
     golden("balanced.tuned.conf", &emit::tuned(&layout));
-    golden("balanced.proxmox.sh", &emit::proxmox(one(&layout)));
-    golden("balanced.kubevirt.yaml", &emit::kubevirt(one(&layout)));
-    golden("balanced.nova.sh", &emit::nova(one(&layout)));
+    golden("balanced.proxmox.sh", &emit::proxmox(one(&layout), &i7_4790k().build()));
+    golden("balanced.kubevirt.yaml", &emit::kubevirt(one(&layout), &i7_4790k().build()));
+    golden("balanced.nova.sh", &emit::nova(one(&layout), &i7_4790k().build()));
 }
 
 /// Siblings are isolated too, FIFO is on vCPUs only, and tuned builds on its own profile.
@@ -88,8 +88,11 @@ fn tool(name: &str) -> Option<(String, tempfile::TempDir)> {
 fn shells_can_read_the_scripts() {
     let layout = balanced();
     let Some((shell, folder)) = tool("sh") else { return };
-    for script in [emit::virsh(one(&layout)), emit::proxmox(one(&layout)), emit::nova(one(&layout))]
-    {
+    for script in [
+        emit::virsh(one(&layout)),
+        emit::proxmox(one(&layout), &i7_4790k().build()),
+        emit::nova(one(&layout), &i7_4790k().build()),
+    ] {
         let file = format!("{}/script.sh", folder.path().display());
         pinfold_host::user::write_atomic(&file, script.as_bytes()).unwrap();
         let output = process::capture(&shell, ["-n", file.as_str()], 5 * SECOND).unwrap();
@@ -103,7 +106,11 @@ fn systemd_takes_the_units() {
     let Some((analyze, folder)) = tool("systemd-analyze") else { return };
     let root = folder.path().display().to_string();
     let units = format!("{root}/etc/systemd/system");
-    let text = emit::systemd(one(&balanced()));
+    let mut layout = balanced();
+    for words in ["cpu-weight=200", "cpu-quota=33333/100000"] {
+        crate::requests::knob(&mut layout, words).unwrap();
+    }
+    let text = emit::systemd(one(&layout));
     let mut names = Vec::new();
     for file in text.split("# FILE: ").skip(1) {
         let (path, content) = file.split_once('\n').unwrap();
@@ -137,4 +144,88 @@ fn systemd_takes_the_units() {
     pinfold_host::user::write_atomic(&dropin, b"[Slice]\nAllowedCPUs=many\n").unwrap();
     let (_, said) = verify(&["system.slice"]);
     assert!(said.contains("'many'"), "{said}");
+}
+
+/// A server of two sockets whose guest has memory in huge pages on both, as each tool takes it.
+#[test]
+fn two_nodes_are_two_nodes_in_every_format() {
+    let topology = super::machine::dual_e5_2670().build();
+    let mut request = super::exactly(28);
+    request.vnodes[0].memory =
+        Some(pinfold_model::MemoryRequest { bytes: 1 << 30, page_bytes: Some(2 << 20) });
+    let layout = plan("balanced", &topology, &request).unwrap();
+    let has = |text: &str, parts: &[&str]| {
+        parts.iter().for_each(|part| assert!(text.contains(part), "{part} is not in\n{text}"));
+    };
+    has(
+        &emit::proxmox(one(&layout), &topology),
+        &[
+            "--memory 1024 --hugepages 2 \\\n",
+            "    --numa0 'cpus=0-11,hostnodes=0,memory=",
+            "    --numa1 'cpus=12-27,hostnodes=1,memory=",
+            ",policy=bind'\n",
+        ],
+    );
+    has(
+        &emit::nova(one(&layout), &topology),
+        &[
+            "hw:numa_nodes=2\n",
+            "hw:numa_cpus.0=0-11\n",
+            "hw:numa_cpus.1=12-27\n",
+            "hw:numa_mem.1=",
+            "hw:mem_page_size=2048\n",
+            "hw:cpu_thread_policy=require\n",
+            "28 vCPUs and 1024 MiB of memory",
+        ],
+    );
+    has(
+        &emit::kubevirt(one(&layout), &topology),
+        &[
+            "        guestMappingPassthrough: {}\n",
+            "    memory:\n      guest: 1Gi\n      hugepages:\n        pageSize: 2Mi\n",
+            "--topology-manager-policy=restricted\n",
+        ],
+    );
+}
+
+/// Real-time vCPUs, in the words of those that have some.
+#[test]
+fn real_time_vcpus_are_real_time_in_every_format() {
+    let topology = i7_4790k().build();
+    let mut request = super::exactly(2);
+    request.vnodes[0].memory =
+        Some(pinfold_model::MemoryRequest { bytes: 1 << 30, page_bytes: Some(1 << 30) });
+    let mut layout = plan("low-latency", &topology, &request).unwrap();
+    crate::requests::knob(&mut layout, "policy:vcpu(1)=fifo:1").unwrap();
+    let nova = emit::nova(one(&layout), &topology);
+    assert!(nova.contains("hw:cpu_realtime=yes\n"), "{nova}");
+    assert!(nova.contains("'hw:cpu_realtime_mask=^0'\n"), "{nova}");
+    assert!(nova.contains("# realtime_scheduler_priority = 1\n"), "{nova}");
+    let kubevirt = emit::kubevirt(one(&layout), &topology);
+    assert!(kubevirt.contains("      realtime:\n        mask: \"1\"\n"), "{kubevirt}");
+    assert!(kubevirt.contains("a node with SMT off"), "{kubevirt}");
+}
+
+/// A process group has no domain, pod or flavor; systemd has a service for it.
+#[test]
+fn a_process_group_is_a_service_and_nothing_else() {
+    let topology = i7_4790k().build();
+    let speed = pinfold_model::Speed::from_millionths(400_000).unwrap();
+    let vnode = pinfold_model::VnodeRequest::processes("slow", 2, speed);
+    let request = pinfold_model::Request::of(vec![vnode]);
+    let mut layout = plan("vnodes", &topology, &request).unwrap();
+    crate::requests::knob(&mut layout, "policy:task=batch:5").unwrap();
+    let units = emit::systemd(one(&layout));
+    for part in ["\nCPUSchedulingPolicy=batch\nNice=5\n", "cannot express the speed 40 %"] {
+        assert!(units.contains(part), "{part} is not in\n{units}");
+    }
+    assert!(!units.contains("QEMU"), "{units}");
+    for text in [
+        emit::virsh(one(&layout)),
+        emit::proxmox(one(&layout), &topology),
+        emit::kubevirt(one(&layout), &topology),
+        emit::nova(one(&layout), &topology),
+    ] {
+        assert!(text.starts_with("# slow is a process group"), "{text}");
+    }
 }

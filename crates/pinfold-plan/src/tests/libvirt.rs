@@ -131,6 +131,7 @@ fn libvirts_own_schema_accepts_it() {
         return;
     };
     let layouts = [
+        super::tunables::everything().0,
         hostile(),
         plan("balanced", &i7_4790k().build(), &auto()).unwrap(),
         plan("none", &i7_4790k().build(), &auto()).unwrap(),

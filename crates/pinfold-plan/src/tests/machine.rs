@@ -190,6 +190,7 @@ impl Machine {
             id,
             pus: os(&members),
             size_bytes: 8 << 20,
+            ways: 16,
         };
         let node = |(id, members): (NodeId, Vec<&Pu>)| NumaNode {
             id,

@@ -202,7 +202,7 @@ fn any_tuning() -> impl Strategy<Value = Tuning> {
     let ksm = prop::option::of(prop::sample::select(SamePageMerging::ALL.to_vec()));
     let sets = (prop::option::of(any_pus()), prop::option::of(any_pus()));
     let pools = prop::collection::vec((0_u32..8, 1_u64..9, any::<u64>()), 0..3);
-    let switches = (any::<Option<bool>>(), thp, ksm, any::<Option<u32>>(), any::<bool>());
+    let switches = (any::<Option<bool>>(), thp, ksm, small(), any::<bool>());
     let partition = prop::option::of(prop::sample::select(Partition::ALL.to_vec()));
     let pus = (partition, any::<Option<bool>>(), prop::option::of(any_pus()));
     (sets, switches, (small(), small(), small()), pools, pus).prop_map(

@@ -60,7 +60,7 @@ pub fn machine(shape: [u32; 5]) -> Topology {
         let package = PackageId(id / sizes.per_package);
         Core { id: CoreId(id), pus, package, kind: CoreKind::Uniform }
     };
-    let l3 = |(id, pus)| L3Domain { id: L3Id(id), pus, size_bytes: 32 << 20 };
+    let l3 = |(id, pus)| L3Domain { id: L3Id(id), pus, size_bytes: 32 << 20, ways: 16 };
     let node = |(id, pus)| NumaNode {
         id: NodeId(id),
         pus,

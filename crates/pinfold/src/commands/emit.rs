@@ -87,9 +87,9 @@ fn one(
         Emit::Qemu => emit::qemu(plan, topology, target.command).map_err(not_single)?,
         Emit::Virsh => emit::virsh(only()?),
         Emit::Systemd => emit::systemd(only()?),
-        Emit::Proxmox => emit::proxmox(only()?),
-        Emit::Kubevirt => emit::kubevirt(only()?),
-        Emit::Nova => emit::nova(only()?),
+        Emit::Proxmox => emit::proxmox(only()?, topology),
+        Emit::Kubevirt => emit::kubevirt(only()?, topology),
+        Emit::Nova => emit::nova(only()?, topology),
         Emit::Cmdline => emit::cmdline(plan),
         Emit::Tuned => emit::tuned(plan),
     })
@@ -162,4 +162,35 @@ fn into(
 fn not_single(error: NotSingle) -> Failure {
     Failure::from_error(Exit::Input, &error, None)
         .with_hint("--vnode NAME picks one; --into picks the one with its file's name by itself")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum as _;
+    use pinfold_plan::{requests, tunables};
+
+    use super::*;
+
+    /// A format that is added must say the tunables too.
+    #[test]
+    fn every_format_of_the_command_line_names_the_tunables() {
+        let text = "package:1 l3:1 core:4 pu:2";
+        let host = pinfold_host::LiveHost::new().unwrap();
+        let topology = pinfold_topology::read_input(&host, text).unwrap();
+        let request = pinfold_model::Request::vm("vm", pinfold_model::VcpuCount::Exactly(2));
+        let mut plan = pinfold_plan::plan("low-latency", &topology, &request).unwrap();
+        for words in ["ksm=run", "share=MB:0=20", "cpu-weight=7", "irq:node:0=0", "smt=on"] {
+            requests::knob(&mut plan, words).unwrap();
+        }
+        let command = QemuCommand::default();
+        let target = Target { file: None, vnode: None, command: &command };
+        for format in Emit::value_variants() {
+            let text = emit(*format, (&plan, &topology), &target).unwrap_or_else(|failure| {
+                panic!("{format:?}: {}", failure.message);
+            });
+            for tunable in tunables(&plan) {
+                assert!(text.contains(&tunable.to_string()), "{format:?} lacks {tunable}:\n{text}");
+            }
+        }
+    }
 }

@@ -33,15 +33,11 @@ pub(super) fn place(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 
 fn of_device(draft: &mut Draft<'_>, plan: &IrqPlan) -> Result<(), ApplyError> {
     let device = &plan.device;
-    // A name from a plan must not lead elsewhere.
-    let is_address = device.chars().all(|c| c.is_ascii_hexdigit() || matches!(c, ':' | '.'))
-        && !device.contains("..");
-    if !is_address {
+    let Some(numbers) = numbers_of(draft, device)? else {
         let text = format!("{device:?} is no PCI address, so its interrupts are not known");
-        let hint = "name the device by its address, such as 0000:05:00.0: lspci -D shows it";
+        let hint = "name the device by its address, such as 0000:05:00.0 (lspci -D shows it), its node, or all";
         return draft.lacks(Finding::warning("IRQ affinity", text).with_hint(hint));
-    }
-    let numbers = numbers_of(draft, device)?;
+    };
     if numbers.is_empty() {
         let text = format!("{device} has no interrupt that is set up");
         let hint = "those of a passed-through device come when the guest's driver asks for them: apply again then, or set new-irqs";
@@ -54,7 +50,36 @@ fn of_device(draft: &mut Draft<'_>, plan: &IrqPlan) -> Result<(), ApplyError> {
     Ok(())
 }
 
-fn numbers_of(draft: &Draft<'_>, device: &str) -> Result<BTreeSet<u32>, ApplyError> {
+/// The interrupts that a plan means by this name: of one device, of all devices of a node, or all
+/// of the host that the plan does not name otherwise. `None` if it is no such name.
+fn numbers_of(draft: &Draft<'_>, device: &str) -> Result<Option<BTreeSet<u32>>, ApplyError> {
+    if device == IrqPlan::ALL {
+        let listed = tasks::unless_gone(draft.host.list(&paths::irqs_dir()))?.unwrap_or_default();
+        let mut numbers = existing(draft, listed.iter().filter_map(|name| name.parse().ok()));
+        for other in draft.plan.irqs.iter().filter(|irq| irq.device != IrqPlan::ALL) {
+            let named = numbers_of(draft, &other.device)?.unwrap_or_default();
+            numbers = &numbers - &named;
+        }
+        return Ok(Some(numbers));
+    }
+    if let Some(node) = device.strip_prefix("node ").and_then(|node| node.parse::<u32>().ok()) {
+        let mut numbers = BTreeSet::new();
+        let devices = tasks::unless_gone(draft.host.list(&paths::pci_devices_dir()))?;
+        for address in devices.unwrap_or_default() {
+            let own = tasks::unless_gone(draft.host.read_text(&paths::pci_numa_node(&address)))?;
+            if own.and_then(|text| text.trim().parse().ok()) == Some(node) {
+                numbers.extend(of_address(draft, &address)?);
+            }
+        }
+        return Ok(Some(numbers));
+    }
+    // A name from a plan must not lead elsewhere.
+    let is_address = device.chars().all(|c| c.is_ascii_hexdigit() || matches!(c, ':' | '.'))
+        && !device.contains("..");
+    if is_address { of_address(draft, device).map(Some) } else { Ok(None) }
+}
+
+fn of_address(draft: &Draft<'_>, device: &str) -> Result<BTreeSet<u32>, ApplyError> {
     let listed = tasks::unless_gone(draft.host.list(&paths::pci_msi_irqs(device)))?;
     let mut numbers: BTreeSet<u32> =
         listed.iter().flatten().filter_map(|name| name.parse().ok()).collect();
@@ -63,9 +88,14 @@ fn numbers_of(draft: &Draft<'_>, device: &str) -> Result<BTreeSet<u32>, ApplyErr
         let line: Option<u32> = line.and_then(|text| text.trim().parse().ok());
         numbers.extend(line.filter(|number| *number != 0));
     }
-    // One that no driver has asked for is not listed.
-    numbers.retain(|number| draft.host.exists(&paths::irq_file(*number, "smp_affinity_list")));
-    Ok(numbers)
+    Ok(existing(draft, numbers.into_iter()))
+}
+
+/// One that no driver has asked for is not listed.
+fn existing(draft: &Draft<'_>, numbers: impl Iterator<Item = u32>) -> BTreeSet<u32> {
+    numbers
+        .filter(|number| draft.host.exists(&paths::irq_file(*number, "smp_affinity_list")))
+        .collect()
 }
 
 fn balancer_runs(draft: &Draft<'_>) -> Result<bool, ApplyError> {

@@ -16,4 +16,3 @@ openstack flavor set "$flavor" --property hw:emulator_threads_policy=share
 # cpu_dedicated_set = 1-3,5-7
 # cpu_shared_set = 0,4
 # Cannot be said: the PU of each vCPU, the emulator's own PUs beyond cpu_shared_set, pins of iothreads.
-# hw:cpu_thread_policy=isolate leaves the siblings of dedicated PUs idle: what the plan puts there has no word.

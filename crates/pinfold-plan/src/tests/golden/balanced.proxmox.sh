@@ -7,9 +7,11 @@ vmid=${1:?"say which machine: sh $0 VMID"}
 # One mask for all threads, until the hookscript pins each.
 qm set "$vmid" --sockets 1 --cores 6 --vcpus 6 --affinity 0-7 --numa 1
 # qm has no word for threads: QEMU takes the later -smp. This replaces other --args.
+# On an AMD host add `-cpu host,topoext=on` to it: without topoext QEMU hides the threads.
 qm set "$vmid" --args '-smp 6,sockets=1,cores=3,threads=2,maxcpus=6'
 
 # Not to be had from qm: iothreads follow its disks (iothread=1), and keep the PUs of the emulator here.
+# The storage "local" must hold snippets: Datacenter, Storage, local, Content.
 mkdir -p /var/lib/vz/snippets
 cat >/var/lib/vz/snippets/pinfold-win_10__x_.sh <<'END_OF_HOOK'
 #!/bin/sh

@@ -1,0 +1,235 @@
+//! What a format says of each tunable: in its own words, or that it has none.
+//!
+//! Each format answers for every [`Tunable`] in a `match` without a wildcard, so a new tunable
+//! does not compile before every format has an answer. In the text each answer follows a comment
+//! that names the tunable as `--knob` takes it.
+
+use pinfold_model::{CpuSet, Plan, Topology, VnodePlan};
+
+use super::qemu::safe;
+use crate::tunables::{Tunable, tunables};
+
+/// A format's answer for one tunable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// In its own words.
+    Words {
+        /// The section or file that the lines belong to; empty where a text has one place only.
+        place: &'static str,
+        /// The lines.
+        lines: Vec<String>,
+        /// What differs from the tunable, if anything.
+        note: String,
+    },
+    /// Somewhere else in the text, with the threads that it is about.
+    Elsewhere,
+    /// Not at all, for this reason; empty if it is a setting of the host.
+    Nothing(String),
+}
+
+impl Said {
+    /// Lines for a place.
+    pub fn lines(place: &'static str, lines: Vec<String>) -> Self {
+        Self::Words { place, lines, note: String::new() }
+    }
+
+    /// One line for a text with one place.
+    pub fn line(line: String) -> Self {
+        Self::lines("", vec![line])
+    }
+
+    /// No word, for a reason of its own.
+    pub fn nothing(why: &str) -> Self {
+        Self::Nothing(why.to_owned())
+    }
+
+    /// No word, because it is a setting of the host.
+    pub fn host() -> Self {
+        Self::Nothing(String::new())
+    }
+
+    /// The same with what differs from the tunable.
+    pub fn but(self, difference: impl Into<String>) -> Self {
+        match self {
+            Self::Words { place, lines, .. } => {
+                Self::Words { place, lines, note: difference.into() }
+            }
+            Self::Elsewhere | Self::Nothing(_) => self,
+        }
+    }
+}
+
+/// What the answers depend on.
+#[derive(Clone, Copy)]
+pub(super) struct Scope<'a> {
+    pub plan: &'a Plan,
+    /// The vnode that the text is for; `None` if it is for the host.
+    pub vnode: Option<&'a VnodePlan>,
+    /// Where the format asks for it.
+    pub topology: Option<&'a Topology>,
+}
+
+impl<'a> Scope<'a> {
+    /// The text of one vnode.
+    pub fn of_vnode((plan, vnode): (&'a Plan, &'a VnodePlan)) -> Self {
+        Self { plan, vnode: Some(vnode), topology: None }
+    }
+
+    /// The text of the host.
+    pub fn of_host(plan: &'a Plan) -> Self {
+        Self { plan, vnode: None, topology: None }
+    }
+
+    /// The PUs that the frequency and wake-up tunables are for.
+    pub fn pus(&self) -> CpuSet {
+        self.vnode.map_or_else(|| self.plan.pus(), VnodePlan::pus)
+    }
+
+    /// Number of vCPUs.
+    pub fn vcpus(&self) -> usize {
+        self.vnode.map_or(0, |vnode| vnode.vcpus().count())
+    }
+}
+
+/// The answers of one format for all tunables of a plan.
+pub(super) struct Answers {
+    /// The tunable's text form, and the answer.
+    all: Vec<(String, Said)>,
+}
+
+/// A line of a format's text.
+pub(super) enum Line {
+    Comment(String),
+    Text(String),
+}
+
+impl Answers {
+    /// Asks a format for each tunable of the plan.
+    pub fn of(scope: Scope<'_>, words: impl Fn(&Tunable<'_>, &Scope<'_>) -> Said) -> Self {
+        let answer = |tunable: Tunable<'_>| (safe(&tunable.to_string()), words(&tunable, &scope));
+        Self { all: tunables(scope.plan).into_iter().map(answer).collect() }
+    }
+
+    /// The lines of one place, each group behind a comment that names its tunable.
+    pub fn lines(&self, wanted: &str) -> Vec<Line> {
+        let mut found = Vec::new();
+        for (name, said) in &self.all {
+            let Said::Words { place, lines, note } = said else { continue };
+            if *place != wanted {
+                continue;
+            }
+            let colon = if note.is_empty() { "" } else { ": " };
+            found.push(Line::Comment(format!("{name}{colon}{note}")));
+            found.extend(lines.iter().cloned().map(Line::Text));
+        }
+        found
+    }
+
+    /// The tunables that have words in one place.
+    pub fn names(&self, wanted: &str) -> Vec<String> {
+        let here = |said: &Said| matches!(said, Said::Words { place, .. } if *place == wanted);
+        self.all.iter().filter(|(_, said)| here(said)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The lines of one place where comments begin with `# `.
+    pub fn text(&self, place: &str) -> String {
+        let line = |line: Line| match line {
+            Line::Comment(text) => format!("# {text}\n"),
+            Line::Text(text) => format!("{text}\n"),
+        };
+        self.lines(place).into_iter().map(line).collect()
+    }
+
+    /// What the format has no word for, a sentence each; empty if there is nothing.
+    pub fn missing(&self, format: &str) -> Vec<String> {
+        let with = |given: bool| {
+            self.all.iter().filter_map(move |(name, said)| match said {
+                Said::Nothing(why) if why.is_empty() != given => Some((name, why)),
+                Said::Nothing(_) | Said::Words { .. } | Said::Elsewhere => None,
+            })
+        };
+        let mut lines: Vec<String> = with(true)
+            .map(|(name, why)| format!("{format} cannot express {name}: {why}"))
+            .collect();
+        let host: Vec<&str> = with(false).map(|(name, _)| name.as_str()).collect();
+        if !host.is_empty() {
+            lines.push(format!("Host settings that {format} cannot express: {}", host.join(", ")));
+            lines.push(ELSEWHERE.to_owned());
+        }
+        lines
+    }
+
+    /// The same as comments that begin with `# `.
+    pub fn missing_text(&self, format: &str) -> String {
+        self.missing(format).iter().map(|line| format!("# {line}\n")).collect()
+    }
+}
+
+/// Where the host's settings can be had.
+const ELSEWHERE: &str = "(`pinfold apply` sets them and `pinfold undo` resets them; \
+                         the formats systemd and tuned write them for every boot)";
+
+/// A format's answers.
+#[cfg(test)]
+type Words = fn(&Tunable<'_>, &Scope<'_>) -> Said;
+
+/// Each format by its name on the command line.
+#[cfg(test)]
+const FORMATS: [(&str, Words); 9] = [
+    ("libvirt", super::libvirt::tune::words),
+    ("virsh", super::virsh::words),
+    ("qemu", super::qemu::words),
+    ("cmdline", super::cmdline::words),
+    ("systemd", super::systemd::words),
+    ("tuned", super::tuned::words),
+    ("proxmox", super::proxmox::words),
+    ("kubevirt", super::kubevirt::words),
+    ("nova", super::nova::words),
+];
+
+/// Tunables in rows, formats in columns: which has words of its own for which. Of several plans,
+/// `some` is that it depends on the value or on the rest of the plan.
+#[cfg(test)]
+pub(crate) fn table(plans: &[Plan], topology: &Topology) -> String {
+    use std::collections::BTreeMap;
+    let mut rows: Vec<&'static str> = Vec::new();
+    let mut cells: BTreeMap<(&str, &str), Vec<bool>> = BTreeMap::new();
+    for plan in plans {
+        for tunable in tunables(plan) {
+            if !rows.contains(&tunable.key()) {
+                rows.push(tunable.key());
+            }
+            for (name, words) in FORMATS {
+                let vnode = Some(&plan.vnodes[0]);
+                let said = words(&tunable, &Scope { plan, vnode, topology: Some(topology) });
+                let own = !matches!(said, Said::Nothing(_));
+                cells.entry((tunable.key(), name)).or_default().push(own);
+            }
+        }
+    }
+    let names: Vec<&str> = FORMATS.iter().map(|(name, _)| *name).collect();
+    let mut text = format!("| tunable | {} |\n", names.join(" | "));
+    text.push_str(&format!("|---{}|\n", "|---".repeat(names.len())));
+    for key in rows {
+        let word = |name: &&str| match cells[&(key, *name)].as_slice() {
+            all if all.iter().all(|own| *own) => "yes",
+            all if all.contains(&true) => "some",
+            _ => "no",
+        };
+        let row: Vec<&str> = names.iter().map(word).collect();
+        text.push_str(&format!("| `{key}` | {} |\n", row.join(" | ")));
+    }
+    text
+}
+
+/// The files and sysctls of a plan's tunables, for a comparison with those of `pinfold apply`.
+#[cfg(test)]
+pub(crate) fn paths(plan: &Plan) -> Vec<String> {
+    use super::kernel_files::{Setting, setting};
+    let path = |tunable: &Tunable<'_>| match setting(tunable, &plan.pus()) {
+        Setting::Files(files) => files.into_iter().map(|(path, _)| path).collect(),
+        Setting::Sysctl(name, _) => vec![format!("/proc/sys/{}", name.replace('.', "/"))],
+        Setting::Neither => Vec::new(),
+    };
+    tunables(plan).iter().flat_map(path).collect()
+}
