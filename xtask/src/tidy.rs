@@ -173,11 +173,13 @@ fn source(name: &str, text: &str, broken: &mut Vec<String>) {
             broken.push(format!("{}: unsafe belongs into crates/pinfold-host/src/raw", place));
         }
         let kernel_path = code.contains("\"/sys/") || code.contains("\"/proc/");
+        // Texts for other tools name the files that those write; nothing is opened there.
+        let named = name == "crates/pinfold-plan/src/emit/kernel_files.rs";
         let shell = ["\"sh\"", "\"bash\"", "\"/bin/sh\""].iter().any(|word| code.contains(word));
         if of_product && shell {
             broken.push(format!("{}: no shell; give a program its words", place));
         }
-        if of_product && kernel_path && !name.starts_with("crates/pinfold-host/src/") {
+        if of_product && kernel_path && !named && !name.starts_with("crates/pinfold-host/src/") {
             broken.push(format!("{}: kernel paths belong into pinfold_host::paths", place));
         }
     }

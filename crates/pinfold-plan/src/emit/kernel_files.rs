@@ -6,6 +6,13 @@ use pinfold_model::{CpuSet, PuId, SamePageMerging};
 
 use crate::tunables::Tunable;
 
+/// The affinity of each interrupt, for formats that expand `*`.
+pub(super) const IRQS: &str = "/proc/irq/*/smp_affinity_list";
+/// Mask of the PUs on which unbound work runs.
+pub(super) const WORKQUEUES: &str = "/sys/devices/virtual/workqueue/cpumask";
+/// The same of the workqueue for writeback.
+pub(super) const WRITEBACK: &str = "/sys/bus/workqueue/devices/writeback/cpumask";
+
 /// What a tunable is to the kernel.
 pub(super) enum Setting {
     /// Path and value of each file, in the order in which they are written.
@@ -24,7 +31,7 @@ pub(super) fn setting(tunable: &Tunable<'_>, pus: &CpuSet) -> Setting {
     let one = |path: &str, value: String| Setting::Files(vec![(path.to_owned(), value)]);
     match tunable {
         Tunable::NewIrqs(pus) => one("/proc/irq/default_smp_affinity", pus.to_mask()),
-        Tunable::Workqueues(pus) => one("/sys/devices/virtual/workqueue/cpumask", pus.to_mask()),
+        Tunable::Workqueues(pus) => one(WORKQUEUES, pus.to_mask()),
         Tunable::NumaBalancing(on) => {
             Setting::Sysctl("kernel.numa_balancing", if *on { "1" } else { "0" })
         }

@@ -155,11 +155,7 @@ fn header(script: &mut String, (plan, vnode): (&Plan, &VnodePlan), command: &Com
     script.push('\n');
 }
 
-fn settings(
-    script: &mut String,
-    (plan, vnode): (&Plan, &VnodePlan),
-    command: &Command<'_>,
-) {
+fn settings(script: &mut String, (plan, vnode): (&Plan, &VnodePlan), command: &Command<'_>) {
     let yes = |value: bool| if value { "yes" } else { "no" };
     script.push_str(&format!("vcpus={}\n", command.vcpus));
     script.push_str(&format!("isolates={}\n", yes(!plan.exclusive.is_empty())));

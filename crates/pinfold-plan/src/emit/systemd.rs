@@ -10,7 +10,7 @@ use pinfold_model::{CpuQuota, IrqPlan, Plan, Policy, Role, Speed, VnodeKind, Vno
 use crate::cells::node_list;
 
 use super::held::{headline, plain_name, reserved};
-use super::kernel_files::{Setting, setting};
+use super::kernel_files::{IRQS, Setting, setting};
 use super::said::{Answers, Said, Scope};
 use crate::tunables::Tunable;
 
@@ -21,9 +21,7 @@ pub fn systemd((plan, vnode): (&Plan, &VnodePlan)) -> String {
     let pus = vnode.pus();
     let mut text = format!("# FILE: /etc/systemd/system/pinfold-{name}.slice\n");
     text.push_str(&format!("# {}\n", headline(plan)));
-    text.push_str(&format!(
-        "[Unit]\nDescription=CPUs of {name}\n\n[Slice]\nAllowedCPUs={pus}\n"
-    ));
+    text.push_str(&format!("[Unit]\nDescription=CPUs of {name}\n\n[Slice]\nAllowedCPUs={pus}\n"));
     let nodes = vnode.memory.as_ref().map(|memory| node_list(&memory.nodes));
     if let Some(nodes) = &nodes {
         text.push_str(&format!("AllowedMemoryNodes={nodes}\n"));
@@ -53,7 +51,9 @@ pub fn systemd((plan, vnode): (&Plan, &VnodePlan)) -> String {
         ));
     }
     let machine = vnode.kind == VnodeKind::VirtualMachine;
-    text.push_str(if !machine { "" } else {
+    text.push_str(if !machine {
+        ""
+    } else {
         "# systemd has no word for single threads. The vCPUs' pins, from a QEMU with\n\
          # -qmp unix:%t/pinfold.sock,server=on,wait=off and the plan (`--json`) in a file:\n\
          # ExecStartPost=pinfold apply --qmp %t/pinfold.sock --plan /etc/pinfold/plan.json\n"
@@ -106,11 +106,10 @@ pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
         Tunable::CpuWeight(weight) => Said::lines(SLICE, vec![format!("CPUWeight={weight}")])
             .but("against the other slices below pinfold.slice, whose own weight is 100"),
         Tunable::CpuQuota(quota) => Said::lines(SLICE, self::quota(*quota)),
-        Tunable::Irq(irq) if irq.device == IrqPlan::ALL => Said::lines(
-            TMPFILES,
-            vec![written("/proc/irq/*/smp_affinity_list", &irq.pus.to_string())],
-        )
-        .but("the kernel refuses those that it manages itself"),
+        Tunable::Irq(irq) if irq.device == IrqPlan::ALL => {
+            Said::lines(TMPFILES, vec![written(IRQS, &irq.pus.to_string())])
+                .but("the kernel refuses those that it manages itself")
+        }
         Tunable::Irq(_) => {
             Said::nothing("a device's interrupts have their numbers only when its driver is loaded")
         }
@@ -151,8 +150,12 @@ pub(super) fn words(tunable: &Tunable<'_>, scope: &Scope<'_>) -> Said {
 /// The policy of all tasks of a process group (`systemd.exec(5)`).
 fn service(policy: Policy) -> Said {
     let lines = match policy {
-        Policy::Other { nice } => vec!["CPUSchedulingPolicy=other".to_owned(), format!("Nice={nice}")],
-        Policy::Batch { nice } => vec!["CPUSchedulingPolicy=batch".to_owned(), format!("Nice={nice}")],
+        Policy::Other { nice } => {
+            vec!["CPUSchedulingPolicy=other".to_owned(), format!("Nice={nice}")]
+        }
+        Policy::Batch { nice } => {
+            vec!["CPUSchedulingPolicy=batch".to_owned(), format!("Nice={nice}")]
+        }
         Policy::Idle => vec!["CPUSchedulingPolicy=idle".to_owned()],
         Policy::Fifo { priority } => real_time("fifo", priority),
         Policy::RoundRobin { priority } => real_time("rr", priority),
@@ -164,10 +167,7 @@ fn service(policy: Policy) -> Said {
 }
 
 fn real_time(policy: &str, priority: u8) -> Vec<String> {
-    vec![
-        format!("CPUSchedulingPolicy={policy}"),
-        format!("CPUSchedulingPriority={priority}"),
-    ]
+    vec![format!("CPUSchedulingPolicy={policy}"), format!("CPUSchedulingPriority={priority}")]
 }
 
 /// A line of tmpfiles.d that writes a file which is there (`tmpfiles.d(5)`).

@@ -52,9 +52,9 @@ fn a_real_time_plan_in_every_format() {
     let others = [
         emit::virsh(one(&layout)),
         emit::systemd(one(&layout)),
-        emit::proxmox(one(&layout)),
-        emit::kubevirt(one(&layout)),
-        emit::nova(one(&layout)),
+        emit::proxmox(one(&layout), &i7_4790k().build()),
+        emit::kubevirt(one(&layout), &i7_4790k().build()),
+        emit::nova(one(&layout), &i7_4790k().build()),
     ];
     for text in others {
         assert!(
@@ -216,7 +216,7 @@ fn a_process_group_is_a_service_and_nothing_else() {
     let mut layout = plan("vnodes", &topology, &request).unwrap();
     crate::requests::knob(&mut layout, "policy:task=batch:5").unwrap();
     let units = emit::systemd(one(&layout));
-    for part in ["\nCPUSchedulingPolicy=batch\nNice=5\n", "cannot express the speed 40 %"] {
+    for part in ["\nCPUSchedulingPolicy=batch\nNice=5\n", "cannot express the speed 40%"] {
         assert!(units.contains(part), "{part} is not in\n{units}");
     }
     assert!(!units.contains("QEMU"), "{units}");

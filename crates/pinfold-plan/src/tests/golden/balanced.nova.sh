@@ -14,5 +14,6 @@ openstack flavor set "$flavor" --property hw:emulator_threads_policy=share
 # On the compute node, in nova.conf (which PUs, but not which vCPU on which):
 # [compute]
 # cpu_dedicated_set = 1-3,5-7
+# (of this machine; a node with several has all of theirs in one list)
 # cpu_shared_set = 0,4
 # Cannot be said: the PU of each vCPU, the emulator's own PUs beyond cpu_shared_set, pins of iothreads.

@@ -6,7 +6,7 @@ vmid=${1:?"say which machine: sh $0 VMID"}
 
 # One mask for all threads, until the hookscript pins each.
 qm set "$vmid" --sockets 1 --cores 6 --vcpus 6 --affinity 0-7 --numa 1
-# qm has no word for threads: QEMU takes the later -smp. This replaces other --args.
+# qm has no word for threads and dies: QEMU takes the later -smp. This replaces other --args.
 # On an AMD host add `-cpu host,topoext=on` to it: without topoext QEMU hides the threads.
 qm set "$vmid" --args '-smp 6,sockets=1,cores=3,threads=2,maxcpus=6'
 

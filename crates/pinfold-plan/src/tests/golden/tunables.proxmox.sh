@@ -30,17 +30,6 @@ cat >/var/lib/vz/snippets/pinfold-win_10__x_.sh <<'END_OF_HOOK'
 qemu=$(cat "/run/qemu-server/$1.pid") || exit 1
 vcpus=2
 
-fail() {
-    echo "$0: $1; QEMU is ended before its guest has run" >&2
-    kill -KILL "$qemu" 2>/dev/null
-    exit 1
-}
-
-alive() {
-    state=$(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$qemu/status" 2>/dev/null)
-    [ -n "$state" ] && [ "$state" != Z ]
-}
-
 # The ids of QEMU's threads whose name is $1, or begins with it if it ends in "/".
 threads_named() {
     for task in /proc/"$qemu"/task/*; do

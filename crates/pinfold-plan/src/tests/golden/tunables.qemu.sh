@@ -12,17 +12,6 @@ isolates=yes
 stays_stopped=no
 tunables='irq:0000:81:00.0=0,4, new-irqs=0,4, workqueues=0,4, numa-balancing=off, thp=never, ksm=unmerge, wake-up-us=20, rt-throttle=off, governor=performance, max-khz=4400000, min-khz=4000000, huge-pages=0:2048:512, huge-pages=0:1048576:4, share=L3:0=ff0, share=MB:0=50, cpu-weight=200, cpu-quota=150000/100000, partition=isolated, smt=on, offline=7, required=yes'
 
-fail() {
-    echo "$0: $1; QEMU is ended before its guest has run" >&2
-    kill -KILL "$qemu" 2>/dev/null
-    exit 1
-}
-
-alive() {
-    state=$(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$qemu/status" 2>/dev/null)
-    [ -n "$state" ] && [ "$state" != Z ]
-}
-
 # The ids of QEMU's threads whose name is $1, or begins with it if it ends in "/".
 threads_named() {
     for task in /proc/"$qemu"/task/*; do
@@ -182,8 +171,36 @@ reader=
 trap 'rm -rf "$dir"; [ -z "$reader" ] || kill "$reader" 2>/dev/null' EXIT
 mkfifo "$dir/qmp.in" "$dir/qmp.out" || exit 1
 
+fail() {
+    echo "$0: $1; QEMU is ended before its guest has run" >&2
+    kill -KILL "$qemu" "$child" 2>/dev/null
+    exit 1
+}
+
+alive() {
+    state=$(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null)
+    [ -n "$state" ] && [ "$state" != Z ]
+}
+
+descendants() {
+    for below in $(cat "/proc/$1/task/"*/children 2>/dev/null); do
+        echo "$below"
+        descendants "$below"
+    done
+}
+
+# Sets qemu to the process that has the vCPU threads: what was started, or a descendant of it
+# (sudo, a script).
+find_qemu() {
+    for process in "$child" $(descendants "$child"); do
+        qemu=$process
+        [ -z "$(threads_named 'CPU 0/')$(threads_named 'ALL CPUs/')" ] || return 0
+    done
+    qemu=$child
+}
+
 # The command. What follows its own options is what pinning needs.
-set -- qemu-system-x86_64 "$@" \
+set -- "$@" \
     -smp 2,sockets=1,cores=2,threads=1 \
     -name debug-threads=on -S \
     -qmp "unix:$dir/qmp.sock,server=on,wait=off" -qmp "pipe:$dir/qmp"
@@ -191,14 +208,15 @@ set -- qemu-system-x86_64 "$@" \
 # In the background, with this script's own input (sh would give it /dev/null).
 exec 3<&0
 "$@" <&3 3<&- &
-qemu=$!
+child=$!
+qemu=$child
 exec 3<&-
-trap 'kill -TERM "$qemu" 2>/dev/null' INT TERM HUP
+trap 'kill -TERM "$qemu" 2>/dev/null || kill -TERM "$child" 2>/dev/null' INT TERM HUP
 
 # Memory that is preallocated can keep QEMU busy for minutes before it makes its vCPU threads.
 tries=0
-until [ "$(count_vcpus)" -eq "$vcpus" ]; do
-    alive || { wait "$qemu"; exit $?; }
+until find_qemu && [ "$(count_vcpus)" -eq "$vcpus" ]; do
+    alive "$child" || { wait "$child"; exit $?; }
     [ -z "$(threads_named 'ALL CPUs/')" ] ||
         fail "TCG with thread=single runs all vCPUs in one thread, use -accel tcg,thread=multi"
     tries=$((tries + 1))
@@ -224,10 +242,10 @@ if [ "$stays_stopped" = no ]; then
 fi
 
 # A signal ends the wait, but not QEMU at once.
-wait "$qemu"
+wait "$child"
 status=$?
-while alive; do
-    wait "$qemu"
+while alive "$child"; do
+    wait "$child"
     status=$?
 done
 if [ "$isolates" = yes ] && command -v pinfold >/dev/null 2>&1; then
