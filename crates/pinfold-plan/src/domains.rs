@@ -72,10 +72,11 @@ impl Domain {
         let pool = |count| Pool::new(&self.cores, count, Some(host));
         let [by_core, by_thread] = [Count::Cores, Count::Threads].map(|count| {
             let pool = pool(count);
-            (pool.fits_a_part(self.vcpus), pool.left() >= self.vcpus)
+            (pool.part_for(self.vcpus), pool.left() >= self.vcpus)
         });
-        let alone =
-            !self.vnodes.iter().any(|of| shown(of.0)) && (by_core.0 || by_core.1 && !by_thread.0);
+        let alone = !self.vnodes.iter().any(|of| shown(of.0))
+            && by_core.1
+            && (by_core.0 == by_thread.0 || by_thread.0.is_none());
         let mut pool = pool(if alone { Count::Cores } else { Count::Threads });
         let whole = |(_, vcpus): &(usize, usize)| Some(pool.take(*vcpus, &[])?.pins);
         self.vnodes.iter().map(whole).collect::<Option<_>>().unwrap_or_else(|| {

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::{
-    CoreId, CoreKind, CpuSet, Free, L3Id, NodeId, PackageId, Pu, PuId, Request, Topology,
+    CoreId, CoreKind, CpuSet, Free, L3Id, NodeId, NumaNode, PackageId, Pu, PuId, Request, Topology,
 };
 
 use crate::PlanError;
@@ -34,6 +34,8 @@ pub(crate) struct Spot {
     pub part: u32,
     /// Its speed where fast cores are asked for; else 0.
     pub speed: u64,
+    /// True if its node has no memory, although others have.
+    pub memoryless: bool,
     /// True for the core on which the kernel boots, where the host's tasks are elsewhere.
     pub boots: bool,
 }
@@ -93,6 +95,8 @@ pub(crate) struct Ground<'a> {
     /// PUs that the request avoids although they are not there to be used.
     pub avoided_in_vain: CpuSet,
     pub parts: Parts<'a>,
+    /// True if the request's preference tells cores apart.
+    pub prefers: bool,
     index: Index<'a>,
     /// Place among `cores` by core; `usize::MAX` for those that are not usable.
     spots: Vec<usize>,
@@ -118,7 +122,7 @@ impl<'a> Ground<'a> {
         let index = Index::of(topology);
         let parts = Parts::of(topology);
         let mut all = spots(topology, &allowed);
-        parts.number(&mut all, request.prefer);
+        let prefers = parts.number(&mut all, request.prefer);
         let free = match &request.free {
             None => CpuSet::new(),
             Some(wish) => free((&index, &all), (&allowed, &hostable), wish)?,
@@ -158,6 +162,7 @@ impl<'a> Ground<'a> {
             cores,
             avoided_in_vain,
             parts,
+            prefers,
             index,
             spots: places,
         })
@@ -238,6 +243,11 @@ impl<'a> Ground<'a> {
     /// The first PU of a core that may carry the host's tasks.
     fn hostable_of(&self, spot: &Spot) -> Option<PuId> {
         spot.pus.iter().copied().find(|pu| self.hostable.contains(*pu))
+    }
+
+    /// What the cores of some PUs are.
+    pub fn parts_of(&self, pus: &[PuId]) -> String {
+        self.parts.name(pus.iter().filter_map(|pu| self.spot_of(*pu)))
     }
 
     /// What the cores of some parts are.
@@ -490,6 +500,9 @@ fn spots(topology: &Topology, usable: &CpuSet) -> Vec<Spot> {
     let mut pus: Vec<&Pu> = topology.pus.iter().filter(|pu| usable.contains(pu.os)).collect();
     pus.sort_by_key(|pu| pu.logical);
     let l2_of = l2_domains(topology);
+    let tells = topology.nodes.iter().any(|node| node.memory_bytes > 0);
+    let is_empty = |node: &&NumaNode| tells && node.memory_bytes == 0;
+    let empty: Vec<NodeId> = topology.nodes.iter().filter(is_empty).map(|node| node.id).collect();
     let mut spots: Vec<Spot> = Vec::new();
     let mut places = vec![usize::MAX; topology.cores.len()];
     for pu in pus {
@@ -514,6 +527,7 @@ fn spots(topology: &Topology, usable: &CpuSet) -> Vec<Spot> {
                 part: 0,
                 speed: 0,
                 boots: false,
+                memoryless: pu.node.is_some_and(|node| empty.contains(&node)),
             });
         }
     }

@@ -123,7 +123,7 @@ fn uneven(cores: &[Run], vcpus: usize) -> Finding {
         1 => ("core", "carries"),
         _ => ("cores", "carry"),
     };
-    let finding = Finding::warning(
+    let finding = Finding::note(
         "guest topology",
         format!(
             "{core} {} {carries} fewer of the {vcpus} vCPUs than the others, so the guest is shown \

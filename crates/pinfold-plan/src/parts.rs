@@ -8,6 +8,8 @@
 //! smaller one: stacked caches (96 MiB next to 32 MiB) do, the 16 MiB next to 8 MiB of a mobile
 //! CPU with compact cores do not. CPU names are not read.
 //!
+//! Cores outside the L3 cache that the others have are weaker than others of their kind.
+//!
 //! Frequencies are compared by die (L3 domain and kind of core), because the cores of one die
 //! differ only by binning. Where no frequency is known, the die without the large cache counts as
 //! the faster: a stacked cache has always come with a lower maximum clock.
@@ -21,8 +23,9 @@ use crate::ground::Spot;
 /// A smaller L3 is never a reason to move a guest by default.
 const LARGE_BYTES: u64 = 64 << 20;
 
-/// What cores are compared by; the smallest is the preferred part.
-type Key = (u64, CoreKind, u64);
+/// What cores are compared by; the smallest is the preferred part. The last number is 1 for cores
+/// without the large cache where another preference leaves them equal.
+type Key = (u64, CoreKind, u64, u64);
 /// The cores that share a frequency range.
 type Die = (Option<L3Id>, PackageId, CoreKind);
 
@@ -59,7 +62,8 @@ impl<'t> Parts<'t> {
     }
 
     /// Numbers the parts of the cores, and puts the fastest cores of each first if that is asked.
-    pub fn number(&self, spots: &mut [Spot], preference: Preference) {
+    /// True if the preference itself tells any of them apart.
+    pub fn number(&self, spots: &mut [Spot], preference: Preference) -> bool {
         let speeds = self.speeds(spots);
         let keys: Vec<Key> = spots.iter().map(|spot| self.key(spot, preference, &speeds)).collect();
         let distinct: BTreeSet<Key> = keys.iter().copied().collect();
@@ -70,21 +74,32 @@ impl<'t> Parts<'t> {
                 spot.speed = self.speed(spot);
             }
         }
+        let own = |(first, kind, speed, _): &Key| match preference {
+            Preference::Cache => (*first, CoreKind::Uniform, 0),
+            Preference::Auto
+            | Preference::Frequency
+            | Preference::Efficiency
+            | Preference::None => (*first, *kind, *speed),
+        };
+        numbered.keys().map(own).collect::<BTreeSet<_>>().len() > 1
     }
 
     fn key(&self, spot: &Spot, preference: Preference, speeds: &BTreeMap<Die, u64>) -> Key {
         let size = self.size(spot);
+        let small = u64::from(self.large.is_some_and(|large| size < large));
+        // The low-power cores of some mobile CPUs, although the source may call them efficiency cores.
+        let outside = u64::from(spot.l3.is_none() && !self.sizes.is_empty());
         match preference {
-            Preference::Auto => {
-                (u64::from(self.large.is_some_and(|large| size < large)), spot.kind, 0)
-            }
-            Preference::Cache => (u64::MAX - size, spot.kind, 0),
+            Preference::Auto => (small, spot.kind, outside, 0),
+            Preference::Cache => (u64::MAX - size, spot.kind, 0, 0),
             Preference::Frequency => {
                 let speed = speeds.get(&die(spot)).copied().unwrap_or(0);
-                (0, spot.kind, u64::MAX - speed)
+                (outside, spot.kind, u64::MAX - speed, small)
             }
-            Preference::Efficiency => (u64::from(spot.kind == CoreKind::Performance), spot.kind, 0),
-            Preference::None => (0, CoreKind::Uniform, 0),
+            Preference::Efficiency => {
+                (u64::from(spot.kind == CoreKind::Performance), spot.kind, outside, small)
+            }
+            Preference::None => (0, CoreKind::Uniform, 0, 0),
         }
     }
 
@@ -103,13 +118,19 @@ impl<'t> Parts<'t> {
         speeds
     }
 
-    /// A number that is larger for faster cores of one kind; 0 if nothing is known.
+    /// A number that is larger for faster cores of one kind: by the highest frequency, then by the
+    /// firmware's ranking; 0 if nothing is known.
     fn speed(&self, spot: &Spot) -> u64 {
-        let of = |pu| self.topology.highest_khz.get(pu).copied();
-        spot.pus.iter().filter_map(of).max().unwrap_or(0)
+        let topology = self.topology;
+        let of = |pu| {
+            let khz = topology.highest_khz.get(pu).copied().unwrap_or(0);
+            let ranking = topology.core_ranking.get(pu).copied().unwrap_or(0);
+            khz << 32 | u64::from(ranking)
+        };
+        spot.pus.iter().map(of).max().unwrap_or(0)
     }
 
-    /// What the cores of one part are: `the efficiency cores`, `L3 0 (96 MiB)`.
+    /// What the cores of one part are: `the efficiency cores`, `L3 0, 96 MiB`.
     pub fn name<'s>(&self, spots: impl Iterator<Item = &'s Spot>) -> String {
         let (mut kinds, mut l3s) = (BTreeSet::new(), BTreeSet::new());
         for spot in spots {
@@ -119,10 +140,10 @@ impl<'t> Parts<'t> {
         let kinds: Vec<&str> = kinds.into_iter().flatten().collect();
         let named = |l3: L3Id| match self.sizes.get(&l3) {
             None | Some(0) => format!("L3 {l3}"),
-            Some(bytes) => format!("L3 {l3} ({})", mib(*bytes)),
+            Some(bytes) => format!("L3 {l3}, {}", mib(*bytes)),
         };
         let caches: Vec<String> = l3s.into_iter().map(named).collect();
-        let caches = caches.join(", ");
+        let caches = caches.join(" and ");
         match (kinds.as_slice(), self.sizes_differ() && !caches.is_empty()) {
             ([], _) => caches,
             (kinds, true) => format!("the {} cores of {caches}", kinds.join(" and ")),

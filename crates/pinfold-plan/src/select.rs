@@ -8,7 +8,7 @@
 //! L3, package, machine. Among domains of
 //! equal size the one that already holds cores of the vnode wins, then one of a node
 //! that is asked for, then one without the host core (the host's tasks then do not
-//! share that cache), then hwloc's order.
+//! share that cache), one with memory before one without, then hwloc's order.
 //!
 //! Within a domain its parts with the most free cores are emptied first: that leaves
 //! the fewest pairs of vCPUs in different parts, and fewer vCPUs are then never farther
@@ -78,10 +78,20 @@ struct Cell {
 /// A part of the machine at one level.
 struct Domain {
     key: Key,
-    with_host: bool,
+    burden: Burden,
     /// Number of free cores.
     free: usize,
     cells: Vec<usize>,
+}
+
+/// Why another domain is better, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Burden {
+    None,
+    /// The host's core is in it.
+    Host,
+    /// Its node has no memory, although others have.
+    NoMemory,
 }
 
 /// A domain's identity at one level; `None` if the core is in no such domain.
@@ -153,7 +163,7 @@ impl<'g> Pool<'g> {
     }
 
     /// The preferred part among those that have room for `need` vCPUs.
-    fn part_for(&self, need: usize) -> Option<u32> {
+    pub fn part_for(&self, need: usize) -> Option<u32> {
         let mut left: BTreeMap<u32, usize> = BTreeMap::new();
         for tier in &self.tiers {
             *left.entry(tier.part).or_default() += tier.left * tier.width;
@@ -246,8 +256,12 @@ impl Tier {
                 let Some(key) = of(spot).map(Some) else { continue };
                 let domains = &mut tier.levels[level];
                 let domain = *keys[level].entry(key).or_insert_with(|| {
-                    let with_host = host.is_some_and(|host| hosts(level, host, spot));
-                    domains.push(Domain { key, with_host, free: 0, cells: Vec::new() });
+                    let burden = match host {
+                        _ if spot.memoryless => Burden::NoMemory,
+                        Some(host) if hosts(level, host, spot) => Burden::Host,
+                        Some(_) | None => Burden::None,
+                    };
+                    domains.push(Domain { key, burden, free: 0, cells: Vec::new() });
                     domains.len() - 1
                 });
                 let entry = &mut domains[domain];
@@ -295,21 +309,23 @@ impl Tier {
         let fitting =
             self.levels[level].iter().enumerate().filter(|(_, domain)| domain.free >= wanted);
         if near.chosen.is_empty() && near.nodes.is_empty() {
-            // In hwloc's order, so the first without the host is the one.
-            let mut first = None;
+            // In hwloc's order, so the first without a burden is the one.
+            let mut best: Option<(Burden, usize)> = None;
             for (place, domain) in fitting {
-                if !domain.with_host {
+                if domain.burden == Burden::None {
                     return Some(place);
                 }
-                first = first.or(Some(place));
+                if best.is_none_or(|(burden, _)| domain.burden < burden) {
+                    best = Some((domain.burden, place));
+                }
             }
-            return first;
+            return best.map(|(_, place)| place);
         }
         let rank = |domain: &Domain| {
             let at = domain.cells.iter().filter_map(|cell| near.cores.get(self.cells[*cell].at));
             at.map(|at| near.rank(level, domain.key, at)).min()
         };
-        fitting.min_by_key(|(_, domain)| (rank(domain), domain.with_host)).map(|(place, _)| place)
+        fitting.min_by_key(|(_, domain)| (rank(domain), domain.burden)).map(|(place, _)| place)
     }
 
     /// The cells of a domain such that its smaller domains stay together, preferred ones first.
@@ -336,8 +352,8 @@ impl Tier {
             let key = LEVELS[level](at);
             let free = free[level].get(&key).copied().unwrap_or(cell.free.len());
             let domain = cell.domains[level].map(|domain| &self.levels[level][domain]);
-            let with_host = domain.is_some_and(|domain| domain.with_host);
-            (near.rank(level, key, at), Reverse(free), with_host, key)
+            let burden = domain.map_or(Burden::None, |domain| domain.burden);
+            (near.rank(level, key, at), Reverse(free), burden, key)
         };
         let mut keyed: Vec<_> = filled
             .into_iter()
@@ -345,8 +361,8 @@ impl Tier {
                 // A core without a node comes after those with one.
                 let node = (at.node.is_none(), rank(NODE, cell, at));
                 let of = |level| rank(level, cell, at);
-                let (near, free, with_host, package) = of(PACKAGE);
-                ((near.0, free, with_host, package, node, of(CACHE), of(L2)), place)
+                let (near, free, burden, package) = of(PACKAGE);
+                ((near.0, free, burden, package, node, of(CACHE), of(L2)), place)
             })
             .collect();
         keyed.sort();

@@ -75,6 +75,8 @@ pub(crate) fn findings(ground: &Ground<'_>, vnodes: &[VnodePlan]) -> Vec<Finding
         shared_cores(&spreads),
         foreign_siblings(ground, &spreads),
         crossed_nodes(&spreads),
+        floating_nodes(ground, vnodes),
+        floating_kinds(ground, vnodes),
         crossed_l3s(&spreads),
         memoryless(ground.topology, &spreads),
         unbalanced(ground.topology, vnodes),
@@ -182,6 +184,44 @@ fn crossed_nodes(spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
         ),
     };
     Some(Finding::warning("NUMA", text).with_hint("ask for as many vCPUs as fit into one node"))
+}
+
+/// The usable PUs of vCPUs that float, each set once.
+fn floating<'v>(ground: &Ground<'_>, vnodes: &'v [VnodePlan]) -> BTreeSet<&'v CpuSet> {
+    let vcpus = vnodes.iter().flat_map(VnodePlan::vcpus);
+    let floats = vcpus.filter(|thread| thread.pus.len() > 1 && pinned(thread).is_none());
+    floats.map(|thread| &thread.pus).filter(|pus| pus.is_subset(&ground.usable)).collect()
+}
+
+fn floating_nodes(ground: &Ground<'_>, vnodes: &[VnodePlan]) -> Option<Finding> {
+    let nodes_of = |pus: &&CpuSet| -> BTreeSet<NodeId> {
+        pus.iter().filter_map(|pu| ground.pu(pu)?.node).collect()
+    };
+    let nodes = floating(ground, vnodes).iter().map(nodes_of).find(|nodes| nodes.len() > 1)?;
+    Some(Finding::warning(
+        "NUMA",
+        format!(
+            "the vCPUs float over {} NUMA nodes ({}), so part of the memory is remote to wherever \
+             one of them runs",
+            nodes.len(),
+            names(&nodes)
+        ),
+    ))
+}
+
+fn floating_kinds(ground: &Ground<'_>, vnodes: &[VnodePlan]) -> Option<Finding> {
+    let mixes = |pus: &&&CpuSet| {
+        let mut kinds = pus.iter().filter_map(|pu| ground.pu(pu)).map(|pu| pu.kind);
+        let first = kinds.next();
+        kinds.any(|kind| Some(kind) != first)
+    };
+    floating(ground, vnodes).iter().find(mixes).map(|_| {
+        Finding::warning(
+            "core kinds",
+            "the vCPUs float over cores of several kinds: the guest takes all its CPUs for equal, and \
+             each is now fast, now slow",
+        )
+    })
 }
 
 fn crossed_l3s(spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {

@@ -26,7 +26,7 @@ use pinfold_model::{Finding, Plan, Request, Topology};
 
 use crate::PlanError;
 use crate::guest_cells::{self, Parts};
-use crate::{names, pins, policies};
+use crate::{names, pins, policies, prefer};
 
 /// A named way to place vnodes.
 #[derive(Clone, Copy, Debug)]
@@ -84,17 +84,23 @@ pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Pl
             nearest: names::nearest(strategy, known).map(str::to_owned),
         }
     })?;
-    let made = made(found, topology, request).map_err(|error| {
+    let mut planned = made(found, topology, request).map_err(|error| {
         match error.depends_on_strategy().then(|| instead_of(found.name, topology, request)) {
             Some(Some(nearest)) => error.with_nearest(nearest),
             Some(None) | None => error,
         }
     })?;
-    policies::set(made, request).and_then(|made| pins::checked(made, request))
+    let preferred = prefer::findings(*found, topology, (request, &planned));
+    planned.findings.extend(preferred);
+    policies::set(planned, request).and_then(|planned| pins::checked(planned, request))
 }
 
 /// The plan of one strategy, cell by cell where the request fixes the guest's NUMA cells.
-fn made(strategy: &Strategy, topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
+pub(crate) fn made(
+    strategy: &Strategy,
+    topology: &Topology,
+    request: &Request,
+) -> Result<Plan, PlanError> {
     if !guest_cells::are_fixed(request) {
         return (strategy.plan)(topology, request);
     }

@@ -4,12 +4,12 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::process::{capture, find_program};
 use pinfold_model::{
-    CpuSet, IsolationScope, Plan, PuId, Request, Source, Speed, Topology, VcpuCount, VmRequest,
-    VnodeRequest,
+    CoreKind, CpuSet, IsolationScope, Plan, Preference, PuId, Request, Role, Severity, Source,
+    Speed, Topology, VcpuCount, VmRequest, VnodeRequest,
 };
 use pinfold_plan::{check, explain, plan, schema, strategies};
 
@@ -60,6 +60,211 @@ fn every_strategy_on_every_host() {
     }
     // Nearly all: what is refused is refused on machines of one or two PUs, or for its L3.
     assert!(planned > 1000, "only {planned} plans");
+}
+
+fn warns(layout: &Plan) -> bool {
+    layout.findings.iter().any(|finding| finding.severity > Severity::Note)
+}
+
+/// Numbers of vCPUs around those at which a machine is full.
+fn counts_of(topology: &Topology) -> BTreeSet<u32> {
+    let pus = u32::try_from(topology.pus.len()).expect("a count");
+    let cores = u32::try_from(topology.cores.len()).expect("a count");
+    // The largest hosts take long for each number.
+    if pus > 100 {
+        return [3, cores].into();
+    }
+    let around = |count: u32| [count.saturating_sub(1), count, count + 1, count + 2];
+    let counts =
+        (1..=16).chain([20, 24, 32]).chain([cores / 2, cores, pus / 2, pus].map(around).concat());
+    counts.filter(|count| (1..=pus + 1).contains(count)).collect()
+}
+
+/// `auto` has a warning only where every strategy has one or refuses.
+#[test]
+fn auto_warns_only_where_all_do() {
+    let (mut quiet, mut loud) = (0, 0);
+    for (name, topology) in hosts() {
+        for vcpus in counts_of(&topology) {
+            // Isolation adds notes only; every second number has it.
+            let isolation = [IsolationScope::None, IsolationScope::Host][vcpus as usize % 2];
+            let vm = Request::vm("vm", VcpuCount::Exactly(vcpus));
+            let request = Request { isolation, ..vm };
+            let picked = plan("auto", &topology, &request).expect("auto has a plan");
+            if !warns(&picked) {
+                quiet += 1;
+                continue;
+            }
+            loud += 1;
+            for strategy in strategies() {
+                let other = plan(strategy.name, &topology, &request);
+                assert!(
+                    other.as_ref().map_or(true, warns),
+                    "{name}, {vcpus} vCPUs: auto picked {} with {:?}, but {} has no warning",
+                    picked.strategy,
+                    picked.findings,
+                    strategy.name
+                );
+            }
+        }
+    }
+    assert!(quiet > 150 && loud > 20, "{quiet} plans without, {loud} with a warning");
+}
+
+fn host(name: &str) -> Topology {
+    let (_, topology) = common::read(name.to_owned());
+    topology
+}
+
+/// vCPUs, emulator and host of a machine with so many vCPUs, isolated from the host.
+fn layout(topology: &Topology, strategy: &str, (vcpus, prefer): (u32, Preference)) -> [String; 3] {
+    let vm = Request::vm("vm", VcpuCount::Exactly(vcpus));
+    let request = Request { isolation: IsolationScope::Host, prefer, ..vm };
+    let made = plan(strategy, topology, &request).expect("a plan");
+    let emulator = made.vnodes[0].thread(&Role::Emulator).expect("an emulator");
+    [pins(&made).to_string(), emulator.pus.to_string(), made.housekeeping.to_string()]
+}
+
+/// What owners of these two do: the guest on the whole large die or on the fast cores, the host
+/// and the emulator on the rest.
+#[test]
+fn unequal_machines_to_the_pu() {
+    let all_strategies = ["auto", "balanced", "l3-exclusive"];
+    let x3d = host("ryzen-7950x3d.xml");
+    let (large, small) = ("0-7,16-23".to_owned(), "8-15,24-31".to_owned());
+    for prefer in [Preference::Cache, Preference::Auto, Preference::Efficiency] {
+        for strategy in all_strategies {
+            let expected = [large.clone(), small.clone(), small.clone()];
+            assert_eq!(layout(&x3d, strategy, (16, prefer)), expected, "{strategy}");
+        }
+    }
+    for strategy in all_strategies {
+        let found = layout(&x3d, strategy, (16, Preference::Frequency));
+        assert_eq!(found, [small.clone(), large.clone(), large.clone()], "{strategy}");
+    }
+    let intel = host("i5-12600k.capture");
+    for strategy in ["auto", "balanced"] {
+        for prefer in [Preference::Auto, Preference::Cache, Preference::Frequency] {
+            let found = layout(&intel, strategy, (12, prefer));
+            assert_eq!(found, ["0-11", "12-15", "12-15"], "{strategy}");
+        }
+    }
+    let found = layout(&intel, "auto", (4, Preference::Efficiency));
+    assert_eq!(found, ["12-15", "0-11", "0-11"]);
+}
+
+/// Every number of vCPUs that fits on the large die is wholly there, the emulator never.
+#[test]
+fn guests_lie_wholly_on_the_large_die() {
+    let x3d = host("ryzen-7950x3d.xml");
+    let large = CpuSet::parse_list("0-7,16-23").expect("a list");
+    for (strategy, most) in
+        [("low-latency", 8), ("balanced", 16), ("l3-exclusive", 16), ("auto", 16)]
+    {
+        for vcpus in 1..=most {
+            let [pins, emulator, _] = layout(&x3d, strategy, (vcpus, Preference::Auto));
+            let [pins, emulator] =
+                [pins, emulator].map(|list| CpuSet::parse_list(&list).expect("a list"));
+            assert!(pins.is_subset(&large), "{strategy}, {vcpus}: {pins}");
+            assert!(emulator.is_disjoint(&large), "{strategy}, {vcpus}: {emulator}");
+        }
+    }
+}
+
+/// One kind of core for every machine that one kind has room for.
+#[test]
+fn machines_stay_on_one_kind_of_core() {
+    let mut checked = 0;
+    for (name, topology) in hosts() {
+        let mut room: BTreeMap<CoreKind, usize> = BTreeMap::new();
+        topology.pus.iter().for_each(|pu| *room.entry(pu.kind).or_default() += 1);
+        if room.len() < 2 {
+            continue;
+        }
+        let fastest = room.values().next().copied().unwrap_or(0);
+        for vcpus in 1..=fastest {
+            let vm = Request::vm("vm", VcpuCount::Exactly(u32::try_from(vcpus).expect("a count")));
+            for strategy in ["auto", "balanced", "numa-exclusive"] {
+                let Ok(made) = plan(strategy, &topology, &vm) else { continue };
+                let on = pins(&made);
+                let kinds: BTreeSet<CoreKind> =
+                    on.iter().filter_map(|pu| topology.pu(pu)).map(|pu| pu.kind).collect();
+                assert_eq!(kinds.len(), 1, "{name}, {strategy}, {vcpus}: {on}");
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 60, "only {checked}");
+}
+
+/// A preference that would change the plan is offered with the command that asks for it.
+#[test]
+fn preferences_are_offered_with_their_command() {
+    let hints = |name: &str, strategy: &str, prefer: Preference| -> Vec<String> {
+        let request = Request { prefer, ..Request::vm("vm", VcpuCount::Exactly(4)) };
+        let made = plan(strategy, &host(name), &request).expect("a plan");
+        let about = made.findings.into_iter().filter(|finding| finding.subject == "preference");
+        about.map(|finding| finding.to_string()).collect()
+    };
+    let [x3d] = hints("ryzen-7950x3d.xml", "balanced", Preference::Auto).try_into().expect("one");
+    assert!(x3d.contains("is on 1-2,17-18 (L3 0, 96 MiB)"), "{x3d}");
+    assert!(x3d.contains("for frequency it is on 8-9,24-25 (L3 1, 32 MiB)"), "{x3d}");
+    assert!(x3d.contains("pinfold plan --strategy balanced --vcpus 4 --prefer frequency"), "{x3d}");
+    assert!(x3d.contains("--input"), "{x3d}");
+    let [intel] = hints("i5-12600k.capture", "auto", Preference::Auto).try_into().expect("one");
+    assert!(intel.contains("(the efficiency cores)"), "{intel}");
+    assert!(intel.contains("pinfold plan --vcpus 4 --prefer efficiency"), "{intel}");
+    let [none] =
+        hints("ryzen-7950x3d.xml", "auto", Preference::Efficiency).try_into().expect("one");
+    assert!(none.contains("efficiency makes no difference here"), "{none}");
+    let [order] = hints("ryzen-7950x3d.xml", "compact", Preference::Cache).try_into().expect("one");
+    assert!(order.contains("order of its own"), "{order}");
+    for (name, strategy) in [("i7-4790k.synthetic", "auto"), ("ryzen-7950x3d.xml", "compact")] {
+        assert_eq!(hints(name, strategy, Preference::Auto), Vec::<String>::new());
+    }
+}
+
+/// The emulator and the iothreads are where the guest's memory is.
+#[test]
+fn emulator_and_iothreads_stay_on_the_node() {
+    let topology = host("e5-2670-dual.synthetic");
+    let vm =
+        VmRequest { iothreads: vec!["disk".to_owned()], ..VmRequest::of(VcpuCount::Exactly(6)) };
+    let request = Request::of(vec![VnodeRequest::vm("vm", vm)]);
+    let nodes = |pus: &CpuSet| -> BTreeSet<u32> {
+        pus.iter().filter_map(|pu| topology.pu(pu)?.node).map(|node| node.0).collect()
+    };
+    for strategy in strategies() {
+        let Ok(made) = plan(strategy.name, &topology, &request) else { continue };
+        let guest = nodes(&pins(&made));
+        if strategy.name == "none" {
+            continue;
+        }
+        for thread in made.vnodes[0].threads.iter().filter(|t| !matches!(t.role, Role::Vcpu(_))) {
+            let near = nodes(&thread.pus).is_subset(&guest);
+            assert!(near, "{}: {} on {}", strategy.name, thread.role, thread.pus);
+        }
+    }
+}
+
+/// Caches that are all stacked, or unequal but small, are no reason to go anywhere.
+#[test]
+fn no_large_cache_where_none_stands_out() {
+    let [pins, ..] = layout(&host("epyc-7373x.xml"), "balanced", (4, Preference::Auto));
+    assert_eq!(pins, "2-3,18-19", "the first L3 besides the host's");
+    let [pins, ..] = layout(&host("ryzen-hx370.xml"), "balanced", (8, Preference::Cache));
+    assert_eq!(pins, "0-3,12-15", "the larger L3 if it is asked for");
+}
+
+/// One package of two, with its memory, is the best that one machine can have.
+#[test]
+fn one_machine_gets_one_package_of_two() {
+    let made = plan("auto", &host("x5540-dual.synthetic"), &Request::vm("vm", VcpuCount::Auto));
+    let made = made.expect("a plan");
+    assert_eq!(
+        (made.strategy.as_str(), pins(&made).to_string().as_str()),
+        ("numa-exclusive", "4-7,12-15")
+    );
 }
 
 /// How many of the PUs are in each part, most first.

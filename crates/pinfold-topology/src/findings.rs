@@ -214,8 +214,8 @@ fn unequal_l3(topology: &Topology) -> Option<Finding> {
             ),
         )
         .with_hint(
-            "cache-hungry guests belong on the large one, clock-hungry ones elsewhere: --avoid \
-             leaves out the other's PUs, and who is pinned inside one is moved by no driver's mode",
+            "--prefer cache puts a guest on the large one, --prefer frequency where the clock is \
+             higher",
         )
     })
 }

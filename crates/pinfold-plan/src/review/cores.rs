@@ -10,7 +10,11 @@ use crate::draft::pus_text;
 pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     for pin in &view.layout.pins {
         match pin.role {
-            Role::Emulator | Role::Iothread(_) | Role::Vhost(_) => helper(view, pin, flaws),
+            Role::Emulator => helper(view, pin, flaws),
+            Role::Iothread(_) | Role::Vhost(_) => {
+                helper(view, pin, flaws);
+                far(view, pin, flaws);
+            }
             Role::Vcpu(_) | Role::Worker | Role::Task => {}
         }
     }
@@ -76,6 +80,39 @@ fn helper(view: &View<'_, '_>, pin: &Pin, flaws: &mut Vec<Flaw>) {
         None => vec![Place { line: None, text: format!("nowhere: {role} is not mentioned") }],
     };
     flaw.cost = cost(&pin.role, starves);
+    flaws.push(flaw);
+}
+
+/// True if a thread on `pus` is on other nodes than the vCPUs on `held`, although one of theirs
+/// has room for it.
+pub(super) fn is_far(view: &View<'_, '_>, pus: &CpuSet, held: &CpuSet) -> bool {
+    let (own, theirs) = (view.lookup.nodes_of(pus), view.lookup.nodes_of(held));
+    let room = better_place(view, held).difference(&view.layout.exclusive);
+    let has_room = view.lookup.nodes_of(&room).iter().any(|node| theirs.contains(node));
+    !own.is_empty() && !theirs.is_empty() && has_room && own.iter().all(|n| !theirs.contains(n))
+}
+
+/// An iothread or a vhost worker on another node than all vCPUs.
+fn far(view: &View<'_, '_>, pin: &Pin, flaws: &mut Vec<Flaw>) {
+    let Some(pus) = pin.pus.as_ref().filter(|pus| is_far(view, pus, &view.tight)) else { return };
+    let nodes = |pus: &CpuSet| super::memory::spoken(&view.lookup.nodes_of(pus));
+    let mut flaw = view.flaw(
+        Severity::Warning,
+        "iothread-far",
+        format!(
+            "{} runs on {}, which belong to {}; the vCPUs run on {}",
+            speak(&pin.role),
+            pus_text(pus),
+            nodes(pus),
+            nodes(&view.tight)
+        ),
+    );
+    let first = view.vcpus().map(|(_, vcpu)| vcpu).next();
+    flaw.places = places(std::iter::once(pin).chain(first));
+    flaw.cost =
+        "each request crosses the interconnect with its rings and buffers, and each wake-up \
+                 between the two does"
+            .to_owned();
     flaws.push(flaw);
 }
 

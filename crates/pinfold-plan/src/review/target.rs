@@ -218,8 +218,11 @@ fn on(view: &View<'_, '_>, order: &[PuId], request: &Request) -> Option<Plan> {
             | Role::Worker
             | Role::Task) => {
                 let now = view.layout.pin(role).and_then(|pin| pin.pus.clone());
-                let harmless =
-                    |pus: &CpuSet| pus.is_disjoint(&held) && pus.is_subset(&view.lookup.usable);
+                let harmless = |pus: &CpuSet| {
+                    pus.is_disjoint(&held)
+                        && pus.is_subset(&view.lookup.usable)
+                        && !cores::is_far(view, pus, &held)
+                };
                 now.filter(harmless).unwrap_or_else(|| better.clone())
             }
         };

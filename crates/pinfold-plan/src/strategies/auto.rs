@@ -1,18 +1,25 @@
 //! `auto`: picks one of the others by rules on the topology and the request, and says why.
 //!
+//! The rules give an order; the first strategy whose plan has no warning is taken. So a plan of
+//! `auto` has a warning only if no strategy has a plan without one.
+//!
 //! Not to pin is a legal answer: on a host with one usable core, or with more vCPUs than PUs,
 //! the kernel's scheduler does better than any fixed place. The plan carries the name of the
 //! strategy that was picked, and a finding with the rule.
 
-use pinfold_model::{EmulatorWish, Finding, Plan, Request, SmtWish, Topology, VcpuCount, Work};
+use pinfold_model::{
+    EmulatorWish, Finding, NodeId, NumaNode, Plan, Request, Severity, SmtWish, Topology, VcpuCount,
+    Work,
+};
 
 use super::{
-    Strategy, balanced, l3_exclusive, low_latency, max_performance, multi_vm, none, numa_exclusive,
-    vnodes,
+    Strategy, balanced, compact, compact_cores, l3_exclusive, low_latency, max_performance,
+    multi_vm, none, numa_exclusive, scatter, sequential, vnodes,
 };
 use crate::PlanError;
 use crate::draft::{counted, ground};
 use crate::ground::Ground;
+use crate::select::{Count, Pool};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "auto",
@@ -23,23 +30,60 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
-    let mut refused = Vec::new();
-    for (strategy, why) in rules(&ground, request) {
-        match (strategy.plan)(topology, request) {
-            Ok(mut plan) => {
-                let tried = match refused.is_empty() {
-                    true => String::new(),
-                    false => format!(" (refused: {})", refused.join("; ")),
-                };
-                let text = format!("auto picked {}: {why}{tried}", strategy.name);
-                plan.findings.insert(0, Finding::note("auto", text));
-                return Ok(plan);
+    let mut passed: Vec<String> = Vec::new();
+    let mut costly: Option<Plan> = None;
+    for (strategy, why) in rules(&ground, request).into_iter().chain(others()) {
+        let mut plan = match (strategy.plan)(topology, request) {
+            Ok(plan) => plan,
+            Err(error) if error.depends_on_strategy() => {
+                passed.push(format!("refused: {error}"));
+                continue;
             }
-            Err(error) if error.depends_on_strategy() => refused.push(error.to_string()),
             Err(error) => return Err(error),
+        };
+        let warnings = warnings(&plan);
+        let before = if passed.is_empty() || costly.is_some() && !warnings.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", passed.join("; "))
+        };
+        let text = format!("auto picked {}: {why}{before}", strategy.name);
+        plan.findings.insert(0, Finding::note("auto", text));
+        if warnings.is_empty() {
+            return Ok(plan);
         }
+        passed.push(format!("passed over: {} warns of {warnings}", strategy.name));
+        costly = costly.or(Some(plan));
     }
-    none::plan(topology, request)
+    costly.map_or_else(|| none::plan(topology, request), Ok)
+}
+
+/// What a plan warns of, in a few words; empty if of nothing.
+fn warnings(plan: &Plan) -> String {
+    let warns = |finding: &&Finding| finding.severity > Severity::Note;
+    let mut subjects: Vec<&str> =
+        plan.findings.iter().filter(warns).map(|finding| finding.subject.as_str()).collect();
+    subjects.dedup();
+    subjects.join(", ")
+}
+
+/// What else may have a plan without a warning.
+fn others() -> impl Iterator<Item = (Strategy, String)> {
+    let others = [
+        balanced::STRATEGY,
+        low_latency::STRATEGY,
+        numa_exclusive::STRATEGY,
+        l3_exclusive::STRATEGY,
+        max_performance::STRATEGY,
+        compact_cores::STRATEGY,
+        compact::STRATEGY,
+        scatter::STRATEGY,
+        sequential::STRATEGY,
+    ];
+    let none = "do not pin, because nothing that pins fits the request".to_owned();
+    let why = "its plan has no warning".to_owned();
+    let others = others.into_iter().map(move |strategy| (strategy, why.clone()));
+    others.chain([(none::STRATEGY, none)])
 }
 
 /// What the request adds up to.
@@ -118,23 +162,45 @@ fn rules(ground: &Ground<'_>, request: &Request) -> Vec<(Strategy, String)> {
             rules.push((multi_vm::STRATEGY, why));
         }
     } else if sum.automatic {
+        if nodes(ground) > 1 {
+            let why = "the number of vCPUs is open, and a NUMA node is the largest part of the host \
+                       in which all memory is near";
+            rules.push((numa_exclusive::STRATEGY, why.to_owned()));
+        }
         let why = "the number of vCPUs is open, and this gives most that leave the host a core";
         rules.push((balanced::STRATEGY, why.to_owned()));
-    } else if sum.vcpus <= spare && !sum.shows_smt {
+    } else if sum.vcpus <= spare && !sum.shows_smt && alone(ground, sum.vcpus) {
         let why = format!("each of {asked} can have a core of its own beside the host's");
         rules.push((low_latency::STRATEGY, why));
     }
     if sum.groups < sum.vnodes {
         let why = format!("{asked} fit on the {threads} PUs of the cores that are not the host's");
         rules.push((balanced::STRATEGY, why));
+        let why = format!("{asked} fit into one NUMA node, and without a warning there only");
+        rules.push((numa_exclusive::STRATEGY, why));
         let why = format!("{asked} fit on the host only with its own core, so nothing is isolated");
         rules.push((max_performance::STRATEGY, why));
     }
-    rules.push((
-        none::STRATEGY,
-        "do not pin, because nothing that pins fits the request".to_owned(),
-    ));
     rules
+}
+
+/// True if so many vCPUs can have a core each in the best part of the machine that can hold them.
+fn alone(ground: &Ground<'_>, vcpus: usize) -> bool {
+    let cores = ground.without(&ground.host());
+    let part = |count| Pool::new(&cores, count, None).part_for(vcpus);
+    part(Count::Cores) == part(Count::Threads)
+}
+
+/// How many NUMA nodes have both memory and usable cores.
+fn nodes(ground: &Ground<'_>) -> usize {
+    let mut nodes: Vec<_> = ground.cores.iter().filter_map(|spot| spot.node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let known = &ground.topology.nodes;
+    let tells = known.iter().any(|node| node.memory_bytes > 0);
+    let has = |of: &NumaNode| !tells || of.memory_bytes > 0;
+    let filled = |node: &&NodeId| known.iter().any(|of| of.id == **node && has(of));
+    nodes.iter().filter(filled).count()
 }
 
 /// Domains for several vnodes, where each can have one of its own.

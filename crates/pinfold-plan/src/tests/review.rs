@@ -156,6 +156,26 @@ fn helpers_on_the_pus_of_vcpus() {
 }
 
 #[test]
+fn iothreads_on_another_node() {
+    let host = super::machine::dual_x5540().build();
+    let with = |lists: &str, iothread: &str| {
+        let count = u32::try_from(lists.split(' ').count()).unwrap();
+        let tune = format!(
+            "{}<emulatorpin cpuset='0,8'/><iothreadpin iothread='1' cpuset='{iothread}'/>",
+            pins(lists)
+        );
+        let rest =
+            "<iothreads>1</iothreads><numatune><memory mode='strict' nodeset='1'/></numatune>";
+        domain(count, &tune, &format!("{}{rest}", shape(count / 2, 2)))
+    };
+    check(&host, &with("4 12 5 13", "0,8"), &["iothread-far"]);
+    check(&host, &with("4 12 5 13", "6,14"), &[]);
+    // In part near is near; and where the node has no PU left there is no better place.
+    check(&host, &with("4 12 5 13", "0,6"), &[]);
+    check(&host, &with("4 12 5 13 6 14 7 15", "0,8"), &[]);
+}
+
+#[test]
 fn pus_that_are_not_there_or_not_alone() {
     let host = i7_4790k().offline("7").isolated("2-3").build();
     let with =

@@ -1,8 +1,8 @@
 //! Several vnodes at once, process groups, and what the host keeps.
 
 use pinfold_model::{
-    Device, Free, HugePages, IsolationScope, MemoryRequest, NodeId, Plan, Request, Role, SmtWish,
-    Speed, VcpuCount, VmRequest, VnodeRequest,
+    Device, EmulatorWish, Free, HugePages, IsolationScope, MemoryRequest, NodeId, Plan, Request,
+    Role, SmtWish, Speed, VcpuCount, VmRequest, VnodeRequest,
 };
 
 use super::machine::{
@@ -395,6 +395,40 @@ fn a_share_that_stays_free() {
     );
 }
 
+/// PUs that the request names or counts are the host's, wherever the emulator is to be.
+#[test]
+fn the_hosts_pus_under_every_emulator() {
+    let ask = |wish, free: &Free, vcpus| Request {
+        emulator: wish,
+        free: Some(free.clone()),
+        ..exactly(vcpus)
+    };
+    let named = Free::These(set("0-3"));
+    let topology = plain(8).build();
+    for free in [&named, &Free::Pus(4)] {
+        let usual = plan("balanced", &topology, &ask(EmulatorWish::Usual, free, 4)).unwrap();
+        assert_eq!(
+            (super::pins(&usual), super::emulator(&usual)),
+            ("4,5,6,7".into(), "0-3".into())
+        );
+        // Apart from all of the host's PUs there is no PU left next to four vCPUs.
+        let error = plan("balanced", &topology, &ask(EmulatorWish::Apart, free, 4)).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("the PUs 0-3 stay with the host, core 7 with the emulator"),
+            "{text}"
+        );
+        let apart = plan("balanced", &topology, &ask(EmulatorWish::Apart, free, 3)).unwrap();
+        assert_eq!((super::pins(&apart), super::emulator(&apart)), ("4,5,6".into(), "7".into()));
+        assert_eq!((&apart.housekeeping, &apart.exclusive), (&set("0-3"), &set("4-7")));
+        let reason = &apart.vnodes[0].thread(&pinfold_model::Role::Emulator).unwrap().reason;
+        assert!(!reason.contains("sibling"), "{reason}");
+        let ahead = plan("balanced", &topology, &ask(EmulatorWish::RealTime, free, 4)).unwrap();
+        assert!(set(&super::emulator(&ahead)).is_subset(&set("0-3")));
+        assert!(set("0-3").is_subset(&ahead.housekeeping), "{}", ahead.housekeeping);
+    }
+}
+
 #[test]
 fn auto_says_what_it_picked_and_why() {
     let picks = |machine: Machine, request: &Request, strategy: &str, why: &str| {
@@ -413,7 +447,7 @@ fn auto_says_what_it_picked_and_why() {
     picks(two_complexes(), &two, "l3-exclusive", "an L3 domain of its own");
     picks(plain(8), &two, "multi-vm", "a core of its own");
     picks(plain(8), &ask(vec![group("a", 2, 50)]), "vnodes", "process groups only");
-    let apart = Request { emulator: pinfold_model::EmulatorWish::Apart, ..exactly(2) };
+    let apart = Request { emulator: EmulatorWish::Apart, ..exactly(2) };
     picks(i7_4790k(), &apart, "balanced", "emulator's place");
 }
 

@@ -17,10 +17,12 @@ pub fn hosts() -> Vec<(String, Topology)> {
     let is_host = |name: &String| {
         [".synthetic", ".capture", ".xml"].iter().any(|ending| name.ends_with(ending))
     };
-    let read = |name: String| {
-        let topology = pinfold_topology::read_input(&live(), &format!("{HOSTS}/{name}"));
-        let topology = topology.unwrap_or_else(|error| panic!("{name}: {error}"));
-        (name, topology)
-    };
     names.into_iter().filter(is_host).map(read).collect()
+}
+
+/// A host by its file name.
+pub fn read(name: String) -> (String, Topology) {
+    let topology = pinfold_topology::read_input(&live(), &format!("{HOSTS}/{name}"));
+    let topology = topology.unwrap_or_else(|error| panic!("{name}: {error}"));
+    (name, topology)
 }
