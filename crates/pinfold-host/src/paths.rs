@@ -4,7 +4,14 @@
 //! renames is changed here. Functions return whole paths; those of a file in a cgroup take the
 //! group's directory, because where a hierarchy is mounted is read from the mount table.
 
+mod machine;
+
 use pinfold_model::{Lifetime, NodeId, PuId, Tid};
+
+pub use machine::{
+    captured_answers, cpuidle_file, iommu_group_devices, iommu_groups, module_parameter,
+    pci_driver, sched_ext_ops, sched_ext_state, swaps,
+};
 
 // CPUs: https://docs.kernel.org/admin-guide/cputopology.html and
 // https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-devices-system-cpu

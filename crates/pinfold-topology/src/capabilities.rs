@@ -3,17 +3,19 @@
 //! Each capability is one question with *yes* as the good answer. A file that could not be
 //! read is never an answer: such a capability is *partly* there, with the kernel's errno in
 //! its reason. The files are groups of questions: `cgroups`, `scheduling`, `guests`
-//! (KVM, QEMU, libvirt), `observing` and `quiet` (what moves or slows things behind one's back).
+//! (KVM, QEMU, libvirt), `machine` (devices, idle states, memory, the scheduler), `observing` and
+//! `quiet` (what moves or slows things behind one's back).
 //!
 //! *Required* marks what `pinfold tune` cannot do without.
 
 mod cgroups;
 mod guests;
+mod machine;
 mod observing;
 mod quiet;
 mod scheduling;
 
-use pinfold_host::{Host, HostError, paths, proc_status};
+use pinfold_host::{Host, HostError, TreeHost, paths, proc_status};
 
 use crate::facts::because;
 use crate::groups::Groups;
@@ -77,6 +79,54 @@ impl Capability {
     }
 }
 
+/// One question.
+type Question = fn(&Context<'_>) -> Capability;
+
+/// The questions whose answer is the machine's, whoever asks: a capture can keep them.
+const OF_THE_MACHINE: [Question; 12] = [
+    scheduling::throttle,
+    scheduling::detailed_statistics,
+    quiet::cpufreq,
+    quiet::huge_pages,
+    quiet::numa_balancing,
+    machine::iommu,
+    machine::vfio,
+    machine::same_page_merging,
+    machine::swap,
+    machine::idle_states,
+    machine::halt_polling,
+    machine::sched_ext,
+];
+
+/// Asks what a capture can answer, so that the files are recorded; the names of the questions.
+pub(crate) fn ask_for_capture(host: &dyn Host) -> Vec<&'static str> {
+    let context = Context::read(host);
+    let known = |name: &&str| host.is_live() || captured_names(host).iter().any(|one| one == name);
+    OF_THE_MACHINE.iter().map(|question| question(&context).name).filter(known).collect()
+}
+
+/// The names of the questions that a captured machine can answer.
+fn captured_names(host: &dyn Host) -> Vec<String> {
+    let text = host.read_text(&paths::captured_answers()).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// The same of a captured machine: what the capture does not hold is not known.
+#[must_use]
+pub fn captured_capabilities(host: &TreeHost) -> Vec<Capability> {
+    let names = captured_names(host);
+    let of = |found: Capability| match names.iter().any(|name| name == found.name) {
+        true => found,
+        false => Capability {
+            verdict: Verdict::Partly,
+            why: "not in the capture".to_owned(),
+            hint: None,
+            ..found
+        },
+    };
+    capabilities(host).into_iter().map(of).collect()
+}
+
 /// Everything that Pinfold may want of a host, in the order in which it is shown.
 #[must_use]
 pub fn capabilities(host: &dyn Host) -> Vec<Capability> {
@@ -101,6 +151,13 @@ pub fn capabilities(host: &dyn Host) -> Vec<Capability> {
         quiet::irqbalance(&context),
         quiet::huge_pages(&context),
         quiet::numa_balancing(&context),
+        machine::same_page_merging(&context),
+        machine::swap(&context),
+        machine::idle_states(&context),
+        machine::halt_polling(&context),
+        machine::sched_ext(&context),
+        machine::iommu(&context),
+        machine::vfio(&context),
     ]
 }
 

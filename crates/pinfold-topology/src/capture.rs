@@ -11,13 +11,15 @@ use pinfold_host::mountinfo::{self, Mount};
 use pinfold_host::{Host, RecordingHost, TreeHost, paths};
 use pinfold_model::CpuSet;
 
+use crate::capabilities::ask_for_capture;
 use crate::error::TopologyError;
 use crate::facts::{Facts, cpuinfo_field};
 use crate::input::live_error;
 use crate::{hwloc, hypervisor, xml};
 
 /// Boot parameters that a capture keeps, by name.
-const KEPT_PARAMETERS: [&str; 31] = [
+const KEPT_PARAMETERS: [&str; 37] = [
+    "amd_iommu",
     "amd_pstate",
     "cgroup_disable",
     "cgroup_no_v1",
@@ -27,7 +29,11 @@ const KEPT_PARAMETERS: [&str; 31] = [
     "hugepagesz",
     "idle",
     "intel_idle.max_cstate",
+    "intel_iommu",
     "intel_pstate",
+    "iommu",
+    "iommu.passthrough",
+    "iommu.strict",
     "irqaffinity",
     "isolcpus",
     "maxcpus",
@@ -48,6 +54,7 @@ const KEPT_PARAMETERS: [&str; 31] = [
     "threadirqs",
     "transparent_hugepage",
     "tsc",
+    "vfio-pci.ids",
     "workqueue.unbound_cpus",
 ];
 
@@ -78,6 +85,8 @@ pub fn capture(host: &dyn Host) -> Result<String, TopologyError> {
     let xml = hwloc_xml(host)?;
     let recording = RecordingHost::new(host);
     let facts = Facts::read(&recording);
+    let answers: String =
+        ask_for_capture(&recording).into_iter().map(|name| format!("{name}\n")).collect();
     let parameters = host.read_text(&paths::kernel_cmdline());
     let mut tree = recording.into_tree();
     remove_groups(&mut tree);
@@ -92,6 +101,10 @@ pub fn capture(host: &dyn Host) -> Result<String, TopologyError> {
     if let Ok(parameters) = parameters {
         tree.insert_file(&paths::kernel_cmdline(), reduced_parameters(&parameters));
     }
+    reduce(&mut tree, &paths::swaps(), |text| Some(reduced_swaps(text)));
+    // Read on the way, and of no use.
+    tree.remove(&paths::filesystems());
+    tree.insert_file(&paths::captured_answers(), answers);
     tree.insert_file(&paths::captured_hwloc_xml(), xml);
     Ok(tree.to_text())
 }
@@ -162,6 +175,17 @@ fn reduced_cpuinfo(text: &str) -> Option<String> {
         .filter_map(|key| Some(format!("{key}\t: {}\n", cpuinfo_field(text, key)?)))
         .collect();
     Some(lines).filter(|lines| !lines.is_empty())
+}
+
+/// Swap areas without their names, which may hold a UUID.
+fn reduced_swaps(text: &str) -> String {
+    let mut lines = text.lines();
+    let head = lines.next().into_iter().map(str::to_owned);
+    let areas = lines.map(|line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().skip(1).collect();
+        format!("swap {}", fields.join(" "))
+    });
+    head.chain(areas).map(|line| line + "\n").collect()
 }
 
 fn reduced_parameters(text: &str) -> String {

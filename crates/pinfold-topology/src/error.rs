@@ -25,6 +25,12 @@ pub enum TopologyError {
         /// The entry that is missing.
         path: String,
     },
+    /// A text that describes a topology only.
+    #[error("{name} holds a topology and none of the kernel's files")]
+    NoKernelFiles {
+        /// The text as given.
+        name: String,
+    },
     /// There is no such file, and the text is not a synthetic description either.
     #[error("{path}: file not found")]
     NotFound {
@@ -84,6 +90,9 @@ impl TopologyError {
             }
             TopologyError::NoTree { .. } | TopologyError::Capture { .. } => {
                 "make a new capture on that machine with pinfold topo --capture FILE"
+            }
+            TopologyError::NoKernelFiles { .. } => {
+                "doctor needs a capture: pinfold topo --capture > FILE on that machine"
             }
             TopologyError::NotFound { .. } => {
                 "give an existing file, or a description such as \"package:2 core:4 pu:2\""

@@ -47,6 +47,28 @@ pub fn read_input(host: &dyn Host, text: &str) -> Result<Topology, TopologyError
     }
 }
 
+/// A captured machine's files, from a capture.
+///
+/// # Errors
+/// [`TopologyError`]: no such file, or a text that holds no kernel files.
+pub fn read_capture(host: &dyn Host, path: &str) -> Result<TreeHost, TopologyError> {
+    let bytes = match user_file(host, path.trim()) {
+        Ok(bytes) => bytes,
+        Err(error) if error.is_gone() && !looks_like_a_file(path) => Vec::new(),
+        Err(error) if error.is_gone() => {
+            return Err(TopologyError::NotFound { path: path.to_owned() });
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let content = String::from_utf8_lossy(&bytes);
+    let content = content.strip_prefix('\u{feff}').unwrap_or(&content);
+    if !content.starts_with(CAPTURE_HEAD) {
+        return Err(TopologyError::NoKernelFiles { name: path.to_owned() });
+    }
+    TreeHost::parse(content)
+        .map_err(|error| TopologyError::Capture { path: path.to_owned(), why: error.to_string() })
+}
+
 fn user_file(host: &dyn Host, path: &str) -> Result<Vec<u8>, HostError> {
     if host.is_live() { user::read(path) } else { host.read(path) }
 }

@@ -31,10 +31,12 @@ mod synthetic;
 mod tables;
 mod xml;
 
-pub use capabilities::{Capability, Verdict, can_run_main_job, capabilities};
+pub use capabilities::{
+    Capability, Verdict, can_run_main_job, capabilities, captured_capabilities,
+};
 pub use capture::capture;
 pub use error::TopologyError;
-pub use input::{describe_source, discover, read_input};
+pub use input::{describe_source, discover, read_capture, read_input};
 pub use render::render_tree;
 
 #[cfg(test)]

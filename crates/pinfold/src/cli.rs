@@ -114,6 +114,9 @@ pub struct TopoArgs {
 /// `pinfold doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
+    /// A captured machine (`pinfold topo --capture`): what the capture can answer
+    #[arg(long, value_name = "FILE")]
+    pub input: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

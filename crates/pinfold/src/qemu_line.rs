@@ -1,23 +1,45 @@
 //! What a QEMU command line asks of a plan.
 
 use pinfold_model::{
-    Device, MemoryRequest, QemuCommand, Topology, VcpuCount, VmRequest, VnodeRequest,
+    CellRequest, CpuSet, MemoryRequest, PuId, QemuCommand, Topology, VcpuCount, VmRequest,
+    VnodeRequest,
 };
 
-/// The machine that a command line describes, with this many vCPUs: its name, its iothreads, and
-/// where there are several nodes its memory.
+/// The machine that a command line describes, with this many vCPUs: its name, its iothreads, its
+/// NUMA cells, and its memory where that is to be bound.
 pub fn vnode(command: &QemuCommand, vcpus: VcpuCount, topology: &Topology) -> VnodeRequest {
-    let vm = VmRequest { iothreads: command.iothreads(), ..VmRequest::of(vcpus) };
+    // Where the command line puts memory itself, the vCPUs stay on those nodes.
+    let nodes = command.memory_nodes();
+    let vm = VmRequest {
+        iothreads: command.iothreads(),
+        cells: cells(command, vcpus),
+        nodes: nodes.clone(),
+        ..VmRequest::of(vcpus)
+    };
     let mut vnode = VnodeRequest::vm(command.name().unwrap_or("vm"), vm);
     let filled = topology.nodes.iter().filter(|node| node.memory_bytes > 0).count();
-    if filled > 1 {
-        let nodes = command.memory_nodes();
-        match (nodes.as_slice(), command.memory_bytes()) {
-            // Where the command line binds memory itself, the vCPUs go to that node.
-            ([only], _) => vnode.devices.push(Device::Node(*only)),
-            ([], Some(bytes)) => vnode.memory = Some(MemoryRequest { bytes, page_bytes: None }),
-            (_, _) => {}
-        }
+    if filled > 1 && nodes.is_empty() && !command.has("numa") {
+        let request = |bytes| MemoryRequest { bytes, page_bytes: None };
+        vnode.memory = command.memory_bytes().map(request);
     }
     vnode
+}
+
+/// The guest's NUMA cells, if there are several and they hold each of its vCPUs once.
+fn cells(command: &QemuCommand, vcpus: VcpuCount) -> Vec<CellRequest> {
+    let VcpuCount::Exactly(count) = vcpus else { return Vec::new() };
+    let cells = command.cells();
+    let mut all = CpuSet::new();
+    cells.iter().for_each(|cell| all.add(&cell.vcpus));
+    let sum: usize = cells.iter().map(|cell| cell.vcpus.len()).sum();
+    let whole = all == (0..count).map(PuId).collect() && sum == all.len();
+    if cells.len() < 2 || !whole || cells.iter().any(|cell| cell.vcpus.is_empty()) {
+        return Vec::new();
+    }
+    let of = |cell: pinfold_model::QemuCell| CellRequest {
+        vcpus: cell.vcpus,
+        nodes: cell.host_nodes,
+        bytes: cell.memory_bytes,
+    };
+    cells.into_iter().map(of).collect()
 }

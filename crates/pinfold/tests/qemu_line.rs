@@ -58,6 +58,21 @@ fn the_plan_is_for_the_machine_of_the_command_line() {
                  -object memory-backend-ram,id=m,size=2G,host-nodes=0,policy=bind";
     let plan: serde_json::Value = serde_json::from_str(&words("--json", bound)).expect("JSON");
     assert_eq!(plan["vnodes"][0]["threads"][0]["pus"], "2", "{plan}");
+    // Each of the guest's cells goes to the node of its memory.
+    let cells = "qemu-kvm -cpu host -smp 4 -m 2G \
+                 -object memory-backend-ram,id=a,size=1G,host-nodes=1,policy=bind \
+                 -object memory-backend-ram,id=b,size=1G,host-nodes=0,policy=bind \
+                 -numa node,nodeid=0,cpus=0-1,memdev=a -numa node,nodeid=1,cpus=2-3,memdev=b";
+    let plan: serde_json::Value = serde_json::from_str(&words("--json", cells)).expect("JSON");
+    let threads = plan["vnodes"][0]["threads"].as_array().expect("threads").clone();
+    let pus: Vec<u32> = threads
+        .iter()
+        .take(4)
+        .map(|thread| thread["pus"].as_str().expect("a PU").parse().expect("a number"))
+        .collect();
+    assert!(pus[..2].iter().all(|pu| *pu >= 16) && pus[2..].iter().all(|pu| *pu < 16), "{pus:?}");
+    let script = words("--emit qemu", cells);
+    assert!(script.contains("-numa node,nodeid=0,cpus=0-1,memdev=a"), "{script}");
 }
 
 /// The message says why there is no monitor, and the wait can be set.

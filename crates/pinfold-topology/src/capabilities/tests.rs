@@ -3,7 +3,7 @@
 use pinfold_host::{LiveHost, TreeHost};
 
 use super::cgroups::version_of;
-use super::{Capability, Verdict, can_run_main_job, capabilities};
+use super::{Capability, Verdict, can_run_main_job, capabilities, captured_capabilities};
 use crate::schema;
 
 const ROOT: &str = "CapEff:\t000001ffffffffff\n";
@@ -205,4 +205,135 @@ fn the_running_machine_answers_every_question() {
     let required: Vec<&str> = all.iter().filter(|one| one.required).map(|one| one.name).collect();
     assert_eq!(required, ["QEMU", "affinity", "run delay"]);
     assert!(all.iter().all(|one| !one.why.is_empty() && !one.why.ends_with('.')));
+}
+
+#[test]
+fn devices_to_pass_through() {
+    let group = |path: &'static str| (path, "");
+    let one = group("/sys/kernel/iommu_groups/0/devices/0000:00:02.0/x");
+    let two = [
+        group("/sys/kernel/iommu_groups/14/devices/0000:01:00.1/x"),
+        group("/sys/kernel/iommu_groups/14/devices/0000:01:00.0/x"),
+    ];
+    let booted = ("/proc/cmdline", "quiet intel_iommu=on root=/dev/vda iommu=pt\n");
+    check("IOMMU groups", &[booted], Verdict::No, "booted with intel_iommu=on iommu=pt");
+    check("IOMMU groups", &[one], Verdict::Yes, "1 with 1 devices, each device alone");
+    let all = [one, two[0], two[1], booted];
+    let text = "2 with 3 devices, to be passed through together: 14: 0000:01:00.0 0000:01:00.1; \
+                booted with intel_iommu=on iommu=pt";
+    check("IOMMU groups", &all, Verdict::Yes, text);
+
+    let module = |path: &'static str| (path, "");
+    check("VFIO", &[], Verdict::No, "not loaded");
+    check("VFIO", &[module("/sys/module/vfio/x")], Verdict::No, "vfio_pci is not");
+    let loaded = module("/sys/module/vfio_pci/x");
+    let bound = ("/sys/bus/pci/drivers/vfio-pci/0000:01:00.0/x", "");
+    let other = ("/sys/bus/pci/drivers/vfio-pci/new_id", "");
+    check("VFIO", &[loaded, other], Verdict::Yes, "no device is bound");
+    check("VFIO", &[loaded, other, bound], Verdict::Yes, "bound: 0000:01:00.0");
+    let allowed = ("/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts", "Y\n");
+    check("VFIO", &[loaded, allowed], Verdict::Partly, "unsafe interrupts allowed");
+}
+
+#[test]
+fn what_makes_a_host_answer_late() {
+    let ksm = |value| ("/sys/kernel/mm/ksm/run", value);
+    check("KSM off", &[ksm("0\n")], Verdict::Yes, "not merged");
+    check("KSM off", &[ksm("1\n")], Verdict::No, "merged");
+    check("KSM off", &[ksm("2\n")], Verdict::Yes, "not merged");
+    check("KSM off", &[], Verdict::Yes, "not built in");
+
+    let head = "Filename\tType\tSize\tUsed\tPriority\n";
+    let swaps = format!("{head}/dev/sda2 partition 2097152 524288 -2\n/swap file 1048576 0 -3\n");
+    check("swap off", &[("/proc/swaps", head)], Verdict::Yes, "no swap area");
+    check("swap off", &[("/proc/swaps", &swaps)], Verdict::Partly, "512 of 3072 MiB in use");
+
+    let idle = "/sys/devices/system/cpu/cpu1/cpuidle/";
+    let file = |name: &str| format!("{idle}{name}");
+    let (name, latency) = (file("state3/name"), file("state3/latency"));
+    let (short_name, short_latency) = (file("state1/name"), file("state1/latency"));
+    let disable = file("state3/disable");
+    let base = [
+        ("/sys/devices/system/cpu/cpuidle/current_driver", "intel_idle\n"),
+        ("/sys/devices/system/cpu/online", "0-1\n"),
+        (short_name.as_str(), "C1\n"),
+        (&short_latency, "2\n"),
+        (&name, "C10\n"),
+        (&latency, "890\n"),
+    ];
+    check("C-states", &[], Verdict::No, "no idle driver");
+    let deep = "driver intel_idle, deepest state C10: 890 µs";
+    check("C-states", &base, Verdict::Partly, deep);
+    let off = [&base[..], &[(disable.as_str(), "1\n")]].concat();
+    check("C-states", &off, Verdict::Yes, "deepest state C1: 2 µs");
+
+    let poll = |value| ("/sys/module/kvm/parameters/halt_poll_ns", value);
+    check("halt polling", &[], Verdict::No, "not loaded");
+    check("halt polling", &[poll("0\n")], Verdict::Partly, "off");
+    let grow = ("/sys/module/kvm/parameters/halt_poll_ns_grow", "2\n");
+    check("halt polling", &[poll("200000\n"), grow], Verdict::Yes, "up to 200000 ns, grow 2");
+
+    let state = |value| ("/sys/kernel/sched_ext/state", value);
+    let ops = ("/sys/kernel/sched_ext/root/ops", "lavd\n");
+    check("no BPF scheduler", &[], Verdict::Yes, "not built in");
+    check("no BPF scheduler", &[state("disabled\n")], Verdict::Yes, "no BPF scheduler runs");
+    check(
+        "no BPF scheduler",
+        &[state("enabled\n"), ops],
+        Verdict::Partly,
+        "scheduler lavd is enabled",
+    );
+}
+
+/// A capture answers what it was asked when it was made, and says so of the rest.
+#[test]
+fn a_capture_answers_for_its_machine() {
+    let xml = "<topology version=\"2.0\"/>";
+    let files = [
+        ("/pinfold/hwloc.xml", xml),
+        ("/pinfold/doctor", "KSM off\nswap off\nC-states\nIOMMU groups\n"),
+        ("/sys/kernel/mm/ksm/run", "1\n"),
+        ("/proc/swaps", "Filename\n/dev/disk/by-uuid/0c1d-secret partition 1024 0 -2\n"),
+        ("/sys/kernel/iommu_groups/3/devices/0000:01:00.0/x", ""),
+        ("/proc/cmdline", "root=UUID=secret intel_iommu=on\n"),
+    ];
+    let text = crate::capture(&TreeHost::from_files(files)).unwrap();
+    assert!(!text.contains("secret"), "{text}");
+    let found = captured_capabilities(&TreeHost::parse(&text).unwrap());
+    let check = |name: &str, verdict: Verdict, part: &str| {
+        let one = found.iter().find(|one| one.name == name).unwrap();
+        assert_eq!(one.verdict, verdict, "{name}: {}", one.why);
+        assert!(one.why.contains(part), "{name}: {}", one.why);
+    };
+    check("KSM off", Verdict::No, "merged");
+    check("swap off", Verdict::Partly, "0 of 1 MiB");
+    check("C-states", Verdict::No, "no idle driver");
+    check(
+        "IOMMU groups",
+        Verdict::Yes,
+        "1 with 1 devices, each device alone; booted with intel_iommu=on",
+    );
+    for unknown in ["VFIO", "KVM", "QEMU", "halt polling", "affinity"] {
+        check(unknown, Verdict::Partly, "not in the capture");
+    }
+    assert!(can_run_main_job(&found), "what is not known is not missing");
+}
+
+/// This machine says the same of itself in a capture, row by row.
+#[test]
+fn a_capture_of_this_machine_says_what_it_says() {
+    let host = LiveHost::new().unwrap();
+    let text = crate::capture(&host).unwrap();
+    let live = capabilities(&host);
+    let captured = captured_capabilities(&TreeHost::parse(&text).unwrap());
+    let mut answered = 0;
+    for (own, kept) in live.iter().zip(&captured) {
+        assert_eq!(own.name, kept.name);
+        // The swap in use changes meanwhile.
+        if kept.why != "not in the capture" && own.name != "swap off" {
+            assert_eq!(own, kept);
+            answered += 1;
+        }
+    }
+    assert_eq!(answered, 11);
 }

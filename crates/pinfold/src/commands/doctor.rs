@@ -1,9 +1,12 @@
 //! `pinfold doctor`: what this host can and cannot do, and what to change.
 
-use pinfold_host::LiveHost;
+use pinfold_host::{LiveHost, TreeHost};
 use pinfold_model::Method;
 use pinfold_speed::{Facts, METHODS};
-use pinfold_topology::{Capability, Verdict, can_run_main_job, capabilities, schema};
+use pinfold_topology::{
+    Capability, TopologyError, Verdict, can_run_main_job, capabilities, captured_capabilities,
+    schema,
+};
 
 use crate::cli::DoctorArgs;
 use crate::common;
@@ -13,8 +16,14 @@ use crate::output;
 /// Prints each capability; fails if the main job cannot run.
 pub fn doctor(arguments: &DoctorArgs) -> Result<(), Failure> {
     let host = common::host()?;
-    let mut found = capabilities(&host);
-    found.push(slower_cpus(&host));
+    let found = match &arguments.input {
+        Some(path) => captured_capabilities(&capture(&host, path)?),
+        None => {
+            let mut found = capabilities(&host);
+            found.push(slower_cpus(&host));
+            found
+        }
+    };
     output::data(&match arguments.json {
         true => schema::capabilities_to_json(&found),
         false => table(&found),
@@ -29,6 +38,14 @@ pub fn doctor(arguments: &DoctorArgs) -> Result<(), Failure> {
         .collect();
     Err(Failure::new(Exit::No, format!("the main job cannot run here: {}", missing.join(", ")))
         .with_hint("see the column \"what to do\" above"))
+}
+
+/// A captured machine's files.
+fn capture(host: &LiveHost, path: &str) -> Result<TreeHost, Failure> {
+    pinfold_topology::read_capture(host, path).map_err(|error: TopologyError| {
+        let hint = error.hint();
+        Failure::from_error(Exit::Input, &error, hint)
+    })
 }
 
 /// Whether CPUs can be made to appear slower, and how.

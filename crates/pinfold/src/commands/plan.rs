@@ -98,7 +98,12 @@ fn asked_vnode(arguments: &PlanArgs, mut vnode: VnodeRequest) -> Result<VnodeReq
     }
     if let Work::Vm(vm) = &mut vnode.work {
         if let Some(text) = &arguments.vcpus {
-            vm.vcpus = vcpu_count(text)?;
+            let vcpus = vcpu_count(text)?;
+            if vcpus != vm.vcpus {
+                // Cells of another number of vCPUs are not this machine's.
+                vm.cells.clear();
+            }
+            vm.vcpus = vcpus;
         }
         if !arguments.iothreads.is_empty() {
             vm.iothreads.clone_from(&arguments.iothreads);

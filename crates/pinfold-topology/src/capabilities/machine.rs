@@ -1,0 +1,240 @@
+//! Devices to pass through, and what makes a host's answer late behind a guest's back: idle
+//! states, polling, swapped or merged memory, a scheduler of its own.
+
+use pinfold_host::{HostError, paths};
+use pinfold_model::{CpuSet, PuId};
+
+use super::{Capability, Context};
+
+/// So many groups or devices are named; the rest is counted.
+const NAMED: usize = 8;
+/// A state that takes longer to leave is worth a hint (µs): a short answer of a guest takes that.
+const LONG_WAKE_US: u64 = 50;
+
+/// Groups of devices that can be passed through only together.
+pub(super) fn iommu(context: &Context<'_>) -> Capability {
+    const NAME: &str = "IOMMU groups";
+    let groups = match iommu_groups(context) {
+        Ok(groups) => groups,
+        Err(error) => return Capability::unread(NAME, &error),
+    };
+    let words = parameters(context);
+    let said = if words.is_empty() { String::new() } else { format!("; booted with {words}") };
+    if groups.is_empty() {
+        return Capability::no(NAME, format!("none: no device can be passed through{said}")).hint(
+            "switch VT-d or AMD-Vi on in the firmware; on Intel boot with intel_iommu=on (AMD needs \
+             no parameter); iommu=pt spares the host's own devices the translation",
+        );
+    }
+    let devices: usize = groups.iter().map(|(_, devices)| devices.len()).sum();
+    let shared: Vec<String> = groups
+        .iter()
+        .filter(|(_, devices)| devices.len() > 1)
+        .map(|(group, devices)| format!("{group}: {}", devices.join(" ")))
+        .collect();
+    let together = match shared.len() {
+        0 => "each device alone".to_owned(),
+        _ => format!("to be passed through together: {}", first(&shared)),
+    };
+    Capability::yes(NAME, format!("{} with {devices} devices, {together}{said}", groups.len()))
+}
+
+/// Each group's number with its devices, ascending.
+fn iommu_groups(context: &Context<'_>) -> Result<Vec<(u32, Vec<String>)>, HostError> {
+    let names = context.names(&paths::iommu_groups())?.unwrap_or_default();
+    let mut groups = Vec::new();
+    for name in names {
+        if let Ok(number) = name.parse() {
+            let mut devices =
+                context.names(&paths::iommu_group_devices(&name))?.unwrap_or_default();
+            devices.sort();
+            groups.push((number, devices));
+        }
+    }
+    groups.sort();
+    Ok(groups)
+}
+
+/// The boot parameters that concern it.
+fn parameters(context: &Context<'_>) -> String {
+    let text = context.text(&paths::kernel_cmdline()).ok().flatten().unwrap_or_default();
+    let names =
+        ["amd_iommu", "intel_iommu", "iommu", "iommu.passthrough", "iommu.strict", "vfio-pci.ids"];
+    let words = text.split_ascii_whitespace();
+    let of = |word: &&str| names.contains(&word.split('=').next().unwrap_or(word));
+    words.filter(of).collect::<Vec<_>>().join(" ")
+}
+
+/// The driver under which a device waits for its guest.
+pub(super) fn vfio(context: &Context<'_>) -> Capability {
+    const NAME: &str = "VFIO";
+    let is_loaded = |module: &str| context.host.exists(&paths::module_dir(module));
+    if !is_loaded("vfio_pci") {
+        let loaded =
+            if is_loaded("vfio") { "vfio is loaded, vfio_pci is not" } else { "not loaded" };
+        return Capability::no(NAME, loaded)
+            .hint("modprobe vfio-pci; bind a device by vfio-pci.ids= or driverctl");
+    }
+    let names = match context.names(&paths::pci_driver("vfio-pci")) {
+        Ok(names) => names.unwrap_or_default(),
+        Err(error) => return Capability::unread(NAME, &error),
+    };
+    let mut bound: Vec<String> = names.into_iter().filter(|name| name.contains(':')).collect();
+    bound.sort();
+    let devices = match bound.len() {
+        0 => "no device is bound".to_owned(),
+        _ => format!("bound: {}", first(&bound)),
+    };
+    let unsafe_interrupts = paths::module_parameter("vfio_iommu_type1", "allow_unsafe_interrupts");
+    match context.text(&unsafe_interrupts) {
+        Ok(Some(value)) if value == "Y" => {
+            Capability::partly(NAME, format!("vfio_pci is loaded, {devices}; unsafe interrupts allowed"))
+                .hint("a guest's device may raise any interrupt: leave allow_unsafe_interrupts off where the host can remap interrupts")
+        }
+        Ok(_) => Capability::yes(NAME, format!("vfio_pci is loaded, {devices}")),
+        Err(error) => Capability::unread(NAME, &error),
+    }
+}
+
+/// Merging of equal pages, <https://docs.kernel.org/admin-guide/mm/ksm.html>.
+pub(super) fn same_page_merging(context: &Context<'_>) -> Capability {
+    const NAME: &str = "KSM off";
+    match context.text(&paths::ksm_run()) {
+        Err(error) => Capability::unread(NAME, &error),
+        Ok(None) => Capability::yes(NAME, "not built in"),
+        Ok(Some(value)) if value == "1" => Capability::no(
+            NAME,
+            "equal pages of guests are merged, also across nodes: a write to one takes a page fault",
+        )
+        .hint("--knob ksm=unmerge, or <nosharepages/> in the domain's memoryBacking"),
+        Ok(Some(_)) => Capability::yes(NAME, "pages are not merged"),
+    }
+}
+
+/// Memory of guests that is not locked may be swapped.
+pub(super) fn swap(context: &Context<'_>) -> Capability {
+    const NAME: &str = "swap off";
+    let text = match context.text(&paths::swaps()) {
+        Err(error) => return Capability::unread(NAME, &error),
+        Ok(text) => text.unwrap_or_default(),
+    };
+    // Filename, Type, Size, Used, Priority; sizes in KiB.
+    let areas = text.lines().skip(1).map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    let number = |area: &Vec<&str>, column: usize| {
+        area.get(column).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)
+    };
+    let sizes: Vec<(u64, u64)> = areas.map(|area| (number(&area, 2), number(&area, 3))).collect();
+    if sizes.is_empty() {
+        return Capability::yes(NAME, "no swap area");
+    }
+    let sum = |of: fn(&(u64, u64)) -> u64| sizes.iter().map(of).sum::<u64>() / 1024;
+    let text = format!(
+        "{} of {} MiB in use: unlocked memory of a guest may be swapped",
+        sum(|area| area.1),
+        sum(|area| area.0)
+    );
+    Capability::partly(NAME, text)
+        .hint("lock the guest's memory: <memoryBacking><locked/>, or -overcommit mem-lock=on")
+}
+
+/// The idle states of the PUs, <https://docs.kernel.org/admin-guide/pm/cpuidle.html>.
+pub(super) fn idle_states(context: &Context<'_>) -> Capability {
+    const NAME: &str = "C-states";
+    match deepest(context) {
+        Err(error) => Capability::unread(NAME, &error),
+        Ok(None) => Capability::no(NAME, "the kernel has no idle driver (usual in a guest)")
+            .hint("idle states are the hypervisor's or the firmware's"),
+        Ok(Some((driver, state, wake_us))) => {
+            let text = format!("driver {driver}, deepest state {state}: {wake_us} µs to leave it");
+            if wake_us <= LONG_WAKE_US {
+                return Capability::yes(NAME, text);
+            }
+            Capability::partly(NAME, text)
+                .hint("--knob wake-up-us=N keeps a plan's PUs out of deeper states")
+        }
+    }
+}
+
+/// Driver, name of the enabled state that takes longest to leave on any PU, and how long (µs).
+fn deepest(context: &Context<'_>) -> Result<Option<(String, String, u64)>, HostError> {
+    let Some(driver) = context.text(&paths::cpuidle_file("current_driver"))? else {
+        return Ok(None);
+    };
+    let online = context.text(&paths::cpu_online())?.unwrap_or_default();
+    let online = CpuSet::parse_list(&online).unwrap_or_else(|_| CpuSet::single(PuId(0)));
+    let mut deepest = None;
+    for pu in online.iter() {
+        let names = context.names(&paths::cpu_file(pu, "cpuidle"))?.unwrap_or_default();
+        for state in names.iter().filter(|name| name.starts_with("state")) {
+            let read =
+                |file: &str| context.text(&paths::cpu_file(pu, &format!("cpuidle/{state}/{file}")));
+            let wake_us = read("latency")?.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+            let is_off = read("disable")?.is_some_and(|text| text != "0");
+            if !is_off && deepest.as_ref().is_none_or(|(_, longest)| wake_us > *longest) {
+                deepest = Some((read("name")?.unwrap_or_else(|| state.clone()), wake_us));
+            }
+        }
+    }
+    Ok(deepest.map(|(state, wake_us)| (driver, state, wake_us)))
+}
+
+/// How long KVM polls before a halted vCPU sleeps,
+/// <https://docs.kernel.org/virt/kvm/halt-polling.html>.
+pub(super) fn halt_polling(context: &Context<'_>) -> Capability {
+    const NAME: &str = "halt polling";
+    let read = |name: &str| context.text(&paths::module_parameter("kvm", name));
+    let longest = match read("halt_poll_ns") {
+        Err(error) => return Capability::unread(NAME, &error),
+        Ok(None) => return Capability::no(NAME, "the module kvm is not loaded"),
+        Ok(Some(text)) => text,
+    };
+    if longest == "0" {
+        return Capability::partly(
+            NAME,
+            "off: a vCPU that halts sleeps at once, and its wake-up takes a context switch",
+        )
+        .hint(format!(
+            "echo 200000 > {}, where PUs are not shared",
+            paths::module_parameter("kvm", "halt_poll_ns")
+        ));
+    }
+    let more = [("halt_poll_ns_grow", "grow"), ("halt_poll_ns_shrink", "shrink")];
+    let more: String = more
+        .into_iter()
+        .filter_map(|(name, word)| Some(format!(", {word} {}", read(name).ok().flatten()?)))
+        .collect();
+    Capability::yes(NAME, format!("a vCPU that halts is polled for up to {longest} ns{more}"))
+}
+
+/// A scheduler in BPF, <https://docs.kernel.org/scheduler/sched-ext.html>.
+pub(super) fn sched_ext(context: &Context<'_>) -> Capability {
+    const NAME: &str = "no BPF scheduler";
+    match context.text(&paths::sched_ext_state()) {
+        Err(error) => Capability::unread(NAME, &error),
+        Ok(None) => Capability::yes(NAME, "sched_ext is not built in"),
+        Ok(Some(state)) if state == "disabled" => {
+            Capability::yes(NAME, "sched_ext is built in, no BPF scheduler runs")
+        }
+        Ok(Some(state)) => {
+            let name = context.text(&paths::sched_ext_ops()).ok().flatten();
+            let name = name.unwrap_or_else(|| "unnamed".to_owned());
+            Capability::partly(
+                NAME,
+                format!(
+                    "the BPF scheduler {name} is {state} (sched_ext): within the affinity masks it \
+                     decides where threads run and for how long"
+                ),
+            )
+            .hint("end it before you measure or tune, or measure with it and say so: systemctl stop scx")
+        }
+    }
+}
+
+/// The first of a list, the others counted.
+fn first(items: &[String]) -> String {
+    let shown = items.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    match items.len().saturating_sub(NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
