@@ -232,6 +232,7 @@ fn machine(pus: u32) -> Topology {
         isolated: CpuSet::new(),
         nohz_full: CpuSet::new(),
         allowed: CpuSet::first_n(pus),
+        mask: None,
         l2_domains: Vec::new(),
         frequency_domains: Vec::new(),
         highest_khz: BTreeMap::new(),

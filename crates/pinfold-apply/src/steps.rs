@@ -70,6 +70,7 @@ pub(crate) fn plan_steps_in(
     let vnode = check(plan, target)?;
     let mut draft = Draft::new(host, (plan, vnode), target, hierarchy)?;
     not_applied(&mut draft);
+    tuning::hotplug::bring(&mut draft)?;
     threads::place(&mut draft, Ask::Always)?;
     for kept in target.kept.iter().filter(|kept| !matches!(kept.rules, Rules::Masks(_))) {
         draft.setting(kept, &[], (&[], Ask::Always))?;

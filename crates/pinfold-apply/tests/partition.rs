@@ -319,6 +319,23 @@ fn a_pu_that_goes_offline_under_a_plan_is_named_and_undo_copes() {
     assert_same(&before, &case.host, "undo with a PU offline");
 }
 
+/// A compute service takes dedicated PUs offline while no machine needs them.
+#[test]
+fn a_pu_that_a_thread_needs_is_brought_online_and_goes_again_with_undo() {
+    let case = hotplug();
+    case.host.set_online(&set("0-1,3-7"));
+    let (bench, before) = (Bench::new(), case.host.snapshot());
+    let planned = plan_steps(&case.host, &case.plan, &case.target).unwrap();
+    let first = planned.steps[0].change.to_string();
+    assert!(first.contains(&paths::cpu_is_online(PuId(2))), "{first}");
+    let applied = bench.apply(&case).unwrap();
+    assert_eq!(read(&case.host, &paths::cpu_online()), "0-7", "{applied:?}");
+    let report = bench.undo(&case);
+    assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
+    assert_eq!(read(&case.host, &paths::cpu_online()), "0-1,3-7");
+    assert_same(&before, &case.host, "brought online");
+}
+
 #[test]
 fn kernel_threads_that_came_back_without_an_offline_pu_are_named() {
     let told = |online: &str| {

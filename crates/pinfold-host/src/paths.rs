@@ -688,6 +688,12 @@ pub fn captured_hwloc_xml() -> String {
     "/pinfold/hwloc.xml".to_owned()
 }
 
+/// Entry of a capture that holds the PUs of the cpuset in which it was made; no kernel has it.
+#[must_use]
+pub fn captured_cpuset() -> String {
+    "/pinfold/cpuset".to_owned()
+}
+
 /// Where POSIX shared memory lies: a file system in memory.
 /// <https://man7.org/linux/man-pages/man7/shm_overview.7.html>
 #[must_use]

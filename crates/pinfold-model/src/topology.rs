@@ -165,8 +165,12 @@ pub struct Topology {
     pub isolated: CpuSet,
     /// PUs without a periodic tick (`nohz_full`).
     pub nohz_full: CpuSet,
-    /// PUs that this process may use: online, in its cgroup's cpuset and in its mask.
+    /// PUs that this process may use: online and in its cgroup's cpuset. Any process may widen
+    /// its affinity mask to all of them.
     pub allowed: CpuSet,
+    /// The affinity mask of this process, which what it starts inherits; `None` where the source
+    /// does not say.
+    pub mask: Option<CpuSet>,
     /// PUs of several cores that share a level-2 cache: an Arm cluster, a module of efficiency
     /// cores. In hwloc's order; a core with a cache of its own is in none.
     pub l2_domains: Vec<CpuSet>,
@@ -206,6 +210,14 @@ impl Topology {
     #[must_use]
     pub fn online(&self) -> CpuSet {
         self.pus.iter().map(|pu| pu.os).collect()
+    }
+
+    /// The PUs on which a process that this one starts runs by itself: the allowed ones of the
+    /// mask, or all that are allowed where there is none.
+    #[must_use]
+    pub fn inherited(&self) -> CpuSet {
+        let mask = self.mask.as_ref().map(|mask| self.allowed.intersection(mask));
+        mask.filter(|pus| !pus.is_empty()).unwrap_or_else(|| self.allowed.clone())
     }
 
     /// True if any core has more than one online PU.

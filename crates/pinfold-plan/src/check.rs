@@ -15,6 +15,7 @@ use pinfold_model::{
 };
 
 use crate::draft::{pus_text, verb};
+use crate::online;
 use crate::policies;
 
 /// What is wrong with applying `plan` on the host of `topology`; empty if nothing is.
@@ -212,12 +213,14 @@ fn absent(named: &CpuSet, topology: &Topology) -> Vec<Finding> {
         let text = format!("{} of the plan {what}", pus_text(pus));
         (!pus.is_empty()).then(|| Finding::problem("PUs", text).with_hint(hint))
     };
+    let waiting = (!offline.is_empty()).then(|| {
+        let is = verb(&offline, "is offline", "are offline");
+        let text = format!("{} of the plan {is}, usable once online", pus_text(&offline));
+        Finding::warning("PUs", text)
+            .with_hint(format!("apply brings them online; by hand: {}", online::command(&offline)))
+    });
     [
-        problem(
-            &offline,
-            verb(&offline, "is offline", "are offline"),
-            "bring them online, or plan anew",
-        ),
+        waiting,
         problem(
             &unknown,
             verb(&unknown, "does not exist on this host", "do not exist on this host"),
@@ -225,8 +228,8 @@ fn absent(named: &CpuSet, topology: &Topology) -> Vec<Finding> {
         ),
         problem(
             &foreign,
-            "may not be used by this process",
-            "widen its affinity mask and cpuset, or plan anew",
+            "may not be used: the cpuset of this process's cgroup lacks them",
+            "start Pinfold in a cgroup with a wider cpuset, or plan anew",
         ),
     ]
     .into_iter()

@@ -362,6 +362,7 @@ impl<'a> Draft<'a> {
             Work::Processes { speed, .. } => (VnodeKind::ProcessGroup, *speed),
         };
         let mut threads = enclave.into_threads();
+        threads.iter_mut().for_each(|thread| self.mind_isolation(thread));
         pins::helpers(&asked.pins, &mut threads, &mut self.by_hand);
         // A strategy binds the memory to the node that it gives; pins by hand may lead elsewhere.
         let node = node.filter(|node| nearby::all_on(self.ground, &threads, *node));
@@ -370,6 +371,33 @@ impl<'a> Draft<'a> {
         let plan = VnodePlan { name, kind, threads, guest, memory, speed };
         if let Some(entry) = self.vnodes.get_mut(place) {
             *entry = Some(plan);
+        }
+    }
+
+    /// Says why a vCPU is on an isolated PU, and takes its servants off several: each is several
+    /// threads, and the kernel spreads none over isolated PUs.
+    fn mind_isolation(&self, thread: &mut ThreadPlan) {
+        match &thread.role {
+            Role::Vcpu(_) if !thread.pus.is_disjoint(&self.by_hand.vcpus) => {}
+            Role::Vcpu(_) => {
+                thread.reason.push_str(self.ground.isolated_reason(&thread.pus, self.strategy));
+            }
+            Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker => {
+                let isolated = thread.pus.intersection(&self.ground.topology.isolated);
+                if isolated.len() < 2 {
+                    return;
+                }
+                let balanced = match thread.pus.difference(&isolated) {
+                    rest if rest.is_empty() => self.ground.floating(),
+                    rest => rest,
+                };
+                thread.reason.push_str(&format!(
+                    "; but on {}: the kernel spreads no threads over isolated PUs ({isolated})",
+                    pus_text(&balanced)
+                ));
+                thread.pus = balanced;
+            }
+            Role::Task => {}
         }
     }
 

@@ -303,12 +303,12 @@ impl PlanError {
                 nearest.as_ref().map(|nearest| format!("use {nearest}, which works on these PUs"))
             }
             PlanError::NoPus { .. } => Some(
-                "avoid fewer PUs, or start Pinfold with a wider affinity mask and cpuset"
+                "avoid fewer PUs, or start Pinfold in a cgroup with a wider cpuset"
                     .to_owned(),
             ),
             PlanError::NoHousekeeping { .. } => Some(
-                "start Pinfold with a mask that holds at least one PU outside `isolcpus` and \
-                 isolated partitions"
+                "leave at least one PU out of `isolcpus=`, of isolated partitions and of what is to be \
+                 avoided"
                     .to_owned(),
             ),
             PlanError::Policy { .. } => Some(POLICY_HINT.to_owned()),

@@ -1,6 +1,7 @@
 //! The ground to plan on: what of a topology a request may use, core by core.
 //!
-//! A plan stands only on PUs that are online, allowed and not avoided. Isolated
+//! A plan stands only on PUs that are online, in the own cpuset and not avoided; the own affinity
+//! mask forbids nothing. Isolated
 //! PUs (`isolcpus`, partitions) carry vCPUs but never the host's own tasks.
 //! Siblings come from the topology's tables, never from arithmetic on PU numbers:
 //! 0 and 4 are siblings on one machine, 0 and 1 on the next.
@@ -181,6 +182,26 @@ impl<'a> Ground<'a> {
     /// The PU's entry in the topology.
     pub fn pu(&self, os: PuId) -> Option<&'a Pu> {
         self.index.pu(os)
+    }
+
+    /// Where threads float: the kernel does not spread them over isolated PUs.
+    pub fn floating(&self) -> CpuSet {
+        let balanced = self.usable.difference(&self.topology.isolated);
+        if balanced.is_empty() { self.usable.clone() } else { balanced }
+    }
+
+    /// Why a vCPU is on an isolated PU, by the strategy's name; empty for other PUs.
+    pub fn isolated_reason(&self, pus: &CpuSet, strategy: &str) -> &'static str {
+        let in_fixed_order = matches!(
+            strategy,
+            "none" | "compact" | "compact-cores" | "sequential" | "scatter" | "max-performance"
+        );
+        match pus.is_subset(&self.topology.isolated) {
+            true if strategy == "realtime" => "",
+            true if in_fixed_order => "; it is isolated",
+            true => "; taken because isolated: the kernel moves no other task there",
+            false => "",
+        }
     }
 
     /// The core of a usable PU.
@@ -417,13 +438,17 @@ fn free(
     let fail = |asked: String, why: String| Err(PlanError::Free { asked, why });
     let count = match wish {
         Free::These(pus) => {
+            let offline = pus.intersection(&index.topology.offline);
+            if !offline.is_empty() {
+                return fail(format!("the PUs {pus}"), crate::online::usable_once(&offline));
+            }
             let missing = pus.difference(hostable);
             return match (missing.is_empty(), pus.is_empty(), allowed.is_subset(pus)) {
                 (false, _, _) => fail(
                     format!("the PUs {pus}"),
                     format!(
-                        "{missing} of them cannot run the host's tasks: they are offline, isolated, \
-                         avoided or not allowed"
+                        "{missing} of them cannot run the host's tasks: they are not on it, isolated, avoided, \
+                         or not in the cpuset of this process"
                     ),
                 ),
                 (true, true, _) => {

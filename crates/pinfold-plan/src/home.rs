@@ -65,9 +65,10 @@ impl Ground<'_> {
     /// far as there are such.
     pub fn around(&self, pins: &[PuId]) -> CpuSet {
         let carried: CpuSet = pins.iter().copied().collect();
-        let near = self.near(&self.usable, &self.nodes_of(pins));
+        let floating = self.floating();
+        let near = self.near(&floating, &self.nodes_of(pins));
         let free = near.difference(&carried);
-        [free, near].into_iter().find(|pus| !pus.is_empty()).unwrap_or_else(|| self.usable.clone())
+        [free, near].into_iter().find(|pus| !pus.is_empty()).unwrap_or(floating)
     }
 
     fn nodes_of(&self, pins: &[PuId]) -> BTreeSet<NodeId> {

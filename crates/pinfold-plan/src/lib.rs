@@ -30,6 +30,7 @@ mod home;
 mod line;
 mod names;
 mod nearby;
+mod online;
 mod parts;
 mod pins;
 pub mod platforms;

@@ -13,6 +13,7 @@ use crate::PlanError;
 use crate::check::faults;
 use crate::draft::{Enclave, Reserve, pus_text};
 use crate::ground::Ground;
+use crate::online;
 
 /// What the pins by hand change, over all vnodes.
 #[derive(Default)]
@@ -20,7 +21,7 @@ pub(crate) struct ByHand {
     /// The PUs that the strategy had given the vCPUs and tasks that are pinned by hand.
     before: CpuSet,
     /// The PUs that these have now.
-    vcpus: CpuSet,
+    pub vcpus: CpuSet,
     /// The PUs of emulators, iothreads, vhost workers and worker threads that are pinned by hand.
     helpers: CpuSet,
     /// The threads that are pinned by hand, for the finding.
@@ -189,10 +190,16 @@ fn absent(topology: &Topology, pus: &CpuSet) -> Result<(), String> {
     let offline = pus.intersection(&topology.offline);
     let unknown = pus.difference(&online).difference(&offline);
     let foreign = pus.intersection(&online).difference(&topology.allowed);
+    if unknown.is_empty() && !offline.is_empty() {
+        return Err(online::usable_once(&offline));
+    }
     let faults = [
         (unknown, "does not exist on this host", "do not exist on this host"),
-        (offline, "is offline", "are offline"),
-        (foreign, "may not be used by this process", "may not be used by this process"),
+        (
+            foreign,
+            "is not in the cpuset of this process's cgroup",
+            "are not in the cpuset of this process's cgroup",
+        ),
     ];
     match faults.into_iter().find(|(pus, _, _)| !pus.is_empty()) {
         None => Ok(()),

@@ -57,6 +57,7 @@ pub(crate) struct Pool<'g> {
 /// Cores that are alike: of one part, width and state of isolation.
 struct Tier {
     part: u32,
+    isolated: bool,
     width: usize,
     /// Number of free cores.
     left: usize,
@@ -162,13 +163,17 @@ impl<'g> Pool<'g> {
         (self.left() >= need).then(|| self.take_of(need, nodes, part))
     }
 
-    /// The preferred part among those that have room for `need` vCPUs.
+    /// The preferred part among those that have room for `need` vCPUs, on isolated cores if any
+    /// part has enough of them.
     pub fn part_for(&self, need: usize) -> Option<u32> {
-        let mut left: BTreeMap<u32, usize> = BTreeMap::new();
-        for tier in &self.tiers {
-            *left.entry(tier.part).or_default() += tier.left * tier.width;
-        }
-        left.into_iter().find(|(_, left)| *left >= need).map(|(part, _)| part)
+        let among = |isolated_only: bool| {
+            let mut left: BTreeMap<u32, usize> = BTreeMap::new();
+            for tier in self.tiers.iter().filter(|tier| tier.isolated || !isolated_only) {
+                *left.entry(tier.part).or_default() += tier.left * tier.width;
+            }
+            left.into_iter().find(|(_, left)| *left >= need).map(|(part, _)| part)
+        };
+        among(true).or_else(|| among(false))
     }
 
     /// True if one part has room for `need` vCPUs.
@@ -238,8 +243,14 @@ impl Tier {
         places: &[usize],
         host: Option<&HostShare>,
     ) -> Self {
-        let mut tier =
-            Self { part, width, left: places.len(), cells: Vec::new(), levels: Default::default() };
+        let mut tier = Self {
+            part,
+            isolated: places.first().and_then(|at| cores.get(*at)).is_some_and(|at| at.isolated),
+            width,
+            left: places.len(),
+            cells: Vec::new(),
+            levels: Default::default(),
+        };
         let mut known: BTreeMap<(Key, Key), usize> = BTreeMap::new();
         let mut keys: [BTreeMap<Key, usize>; LEVELS.len()] = Default::default();
         for (place, spot) in places.iter().filter_map(|place| Some((*place, cores.get(*place)?))) {

@@ -33,7 +33,8 @@ pub(crate) fn topology(
         offline: present.difference(&online),
         isolated: facts.isolated.clone(),
         nohz_full: facts.nohz_full.clone(),
-        allowed: allowed(&online, tree, facts),
+        allowed: online.intersection(facts.cpuset.as_ref().unwrap_or(&tree.allowed)),
+        mask: facts.mask.clone(),
         l2_domains: tables.l2_domains.clone(),
         frequency_domains: facts.frequency_domains.clone(),
         highest_khz: of_online(
@@ -63,18 +64,6 @@ fn ranking(facts: &Facts, online: &CpuSet) -> BTreeMap<PuId, u32> {
     let ranking = of_online(&facts.core_ranking, online);
     let (lowest, highest) = (ranking.values().min(), ranking.values().max());
     if lowest == highest { BTreeMap::new() } else { ranking }
-}
-
-/// Online, in the own cgroup's cpuset and in the own mask. A source without a process (a
-/// foreign XML) says itself what was allowed.
-fn allowed(online: &CpuSet, tree: &Tree, facts: &Facts) -> CpuSet {
-    if facts.cpuset.is_none() && facts.mask.is_none() {
-        return online.intersection(&tree.allowed);
-    }
-    [&facts.cpuset, &facts.mask]
-        .into_iter()
-        .flatten()
-        .fold(online.clone(), |allowed, limit| allowed.intersection(limit))
 }
 
 /// Siblings that are seen beat what the switch says.

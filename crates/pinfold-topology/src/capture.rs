@@ -3,13 +3,12 @@
 //! A capture is what [`crate::discover`] reads, no more: the kernel's files through a
 //! recording host, and hwloc's own XML as one entry beside them. It is scrubbed before it
 //! leaves: no serial numbers, UUIDs, addresses, host or group names, and of the boot
-//! parameters only those that shape the CPUs. What the own groups and mask allow is kept
-//! as one line of `/proc/self/status`, so that the capture has the same allowed PUs
-//! without the names of the groups.
+//! parameters only those that shape the CPUs. The PUs of the own cpuset are kept in a file of
+//! ours and the mask as one line of `/proc/self/status`, so that the capture has the same
+//! allowed PUs without the names of the groups.
 
 use pinfold_host::mountinfo::{self, Mount};
 use pinfold_host::{Host, RecordingHost, TreeHost, paths};
-use pinfold_model::CpuSet;
 
 use crate::capabilities::ask_for_capture;
 use crate::error::TopologyError;
@@ -90,8 +89,11 @@ pub fn capture(host: &dyn Host) -> Result<String, TopologyError> {
     let parameters = host.read_text(&paths::kernel_cmdline());
     let mut tree = recording.into_tree();
     remove_groups(&mut tree);
-    if let Some(allowed) = allowed(&facts) {
-        tree.insert_file(&paths::own_status(), format!("Cpus_allowed_list:\t{allowed}\n"));
+    if let Some(mask) = &facts.mask {
+        tree.insert_file(&paths::own_status(), format!("Cpus_allowed_list:\t{mask}\n"));
+    }
+    if let Some(cpuset) = &facts.cpuset {
+        tree.insert_file(&paths::captured_cpuset(), format!("{cpuset}\n"));
     }
     reduce(&mut tree, &paths::cpuinfo(), reduced_cpuinfo);
     reduce(&mut tree, &paths::dmi_file("sys_vendor"), |vendor| {
@@ -120,15 +122,6 @@ fn hwloc_xml(host: &dyn Host) -> Result<String, TopologyError> {
         })?
     };
     xml::scrubbed(&text).map_err(|why| TopologyError::Xml { name: path, why })
-}
-
-/// What the own cpuset and mask leave, whichever of them is known.
-fn allowed(facts: &Facts) -> Option<CpuSet> {
-    match (&facts.cpuset, &facts.mask) {
-        (Some(cpuset), Some(mask)) => Some(cpuset.intersection(mask)),
-        (Some(only), None) | (None, Some(only)) => Some(only.clone()),
-        (None, None) => None,
-    }
 }
 
 /// Takes out the own groups and everything read below a cgroup mount. `/proc/self` is a

@@ -40,7 +40,8 @@ pub(crate) struct Facts {
     pub core_ranking: BTreeMap<PuId, u32>,
     /// PCI devices by address.
     pub devices: Vec<PciDevice>,
-    /// PUs of the own group's cpuset.
+    /// PUs of the own group's cpuset; where the group cannot be seen, those of the mask, which
+    /// the kernel keeps inside it.
     pub cpuset: Option<CpuSet>,
     /// The own affinity mask.
     pub mask: Option<CpuSet>,
@@ -71,6 +72,7 @@ impl Facts {
         };
         let nodes_with_memory = reader.nodes("has_memory");
         let policies = policies(&mut reader);
+        let mask = own_mask(&mut reader);
         let highest_khz = highest_khz(&mut reader, &policies);
         let core_ranking = core_ranking(&mut reader, &policies, online.as_ref());
         Self {
@@ -86,8 +88,8 @@ impl Facts {
             core_ranking,
             frequency_domains: policies.into_iter().map(|policy| policy.pus).collect(),
             devices: pci_devices(&mut reader),
-            cpuset: own_cpuset(&mut reader),
-            mask: own_mask(&mut reader),
+            cpuset: own_cpuset(&mut reader, mask.as_ref()),
+            mask,
             nodes_with_cpus: reader.nodes("has_cpu"),
             nodes_with_memory,
             model: model_name(&cpuinfo),
@@ -319,19 +321,20 @@ fn related_cpus(reader: &mut Reader<'_>, policy: &str) -> Option<CpuSet> {
     }
 }
 
-fn own_cpuset(reader: &mut Reader<'_>) -> Option<CpuSet> {
-    // A capture holds no groups: their names may be personal, and what they allow is in
-    // the captured mask.
+fn own_cpuset(reader: &mut Reader<'_>, mask: Option<&CpuSet>) -> Option<CpuSet> {
+    // A capture holds no groups, whose names may be personal; it says what they allow.
     if !reader.host.exists(&paths::own_cgroup()) {
-        return None;
+        return reader.list(&paths::captured_cpuset());
     }
     let found =
         Groups::read(reader.host).and_then(|groups| groups::effective_cpus(reader.host, &groups));
     match found {
-        Ok(cpuset) => cpuset,
+        Ok(groups::Cpuset::Of(cpuset)) => Some(cpuset),
+        Ok(groups::Cpuset::None) => None,
+        Ok(groups::Cpuset::Hidden) => mask.cloned(),
         Err(error) => {
             reader.findings.push(Finding::warning("cgroup cpuset", because(&error)));
-            None
+            mask.cloned()
         }
     }
 }

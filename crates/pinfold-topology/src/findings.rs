@@ -21,6 +21,7 @@ pub(crate) fn findings(topology: &Topology, tables: &Tables, facts: &Facts) -> V
         half_smt(topology),
         isolated(topology),
         not_allowed(topology),
+        narrow_mask(topology),
         hybrid(topology),
         no_l3(topology),
         several_l3(topology),
@@ -53,7 +54,7 @@ fn guest(topology: &Topology) -> Option<Finding> {
 fn no_place(topology: &Topology) -> Option<Finding> {
     topology.allowed.is_empty().then(|| {
         Finding::problem("allowed PUs", "this process may use none of the online PUs")
-            .with_hint("start it in a cgroup whose cpuset has online PUs, or widen its mask")
+            .with_hint("start it in a cgroup whose cpuset has online PUs")
     })
 }
 
@@ -132,20 +133,31 @@ fn not_allowed(topology: &Topology) -> Option<Finding> {
     if denied.is_empty() || topology.allowed.is_empty() {
         return None;
     }
-    let hint = if denied.is_disjoint(&topology.isolated) {
-        "start Pinfold from a shell with the whole machine, or plan without them".to_owned()
-    } else {
-        // `isolcpus=` takes its PUs out of the mask that every process inherits.
-        let whole = topology.online();
-        format!("isolcpus= keeps PUs out of every mask: taskset -c {whole} pinfold … takes them in")
-    };
+    let text = "online, but outside the cpuset of this process's cgroup";
     Some(
-        Finding::warning(
-            format!("PU {denied}"),
-            "online, but not ours: the own cgroup's cpuset or the own affinity mask excludes them",
-        )
-        .with_hint(hint),
+        Finding::warning(format!("PU {denied}"), text)
+            .with_hint("start Pinfold in a cgroup with the whole machine, or plan without them"),
     )
+}
+
+/// `isolcpus=` takes its PUs out of the mask that every process inherits; `taskset` may take
+/// out any. Neither forbids anything.
+fn narrow_mask(topology: &Topology) -> Option<Finding> {
+    let outside = topology.allowed.difference(topology.mask.as_ref()?);
+    if outside.is_empty() {
+        return None;
+    }
+    let why = match outside.is_subset(&topology.isolated) {
+        true => ", because they are isolated",
+        false => "",
+    };
+    Some(Finding::note(
+        format!("PU {outside}"),
+        format!(
+            "not in the affinity mask of this process{why}; plans use them all the same: a mask \
+             forbids nothing, only a cpuset does"
+        ),
+    ))
 }
 
 fn hybrid(topology: &Topology) -> Option<Finding> {

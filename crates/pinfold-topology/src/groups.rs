@@ -70,26 +70,37 @@ impl Groups {
     }
 }
 
-/// The PUs that the own group's cpuset has got; `None` without cpusets, or where the own
-/// group cannot be seen.
-pub(crate) fn effective_cpus(
-    host: &dyn Host,
-    groups: &Groups,
-) -> Result<Option<CpuSet>, HostError> {
-    let Some(OwnGroup { at, directory: Some(directory) }) = groups.own("cpuset") else {
-        return Ok(None);
+/// What the own group's cpuset allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Cpuset {
+    /// These PUs.
+    Of(CpuSet),
+    /// There are no cpusets here.
+    None,
+    /// The own group, or its file, cannot be seen from here.
+    Hidden,
+}
+
+/// The PUs that the own group's cpuset has got.
+pub(crate) fn effective_cpus(host: &dyn Host, groups: &Groups) -> Result<Cpuset, HostError> {
+    let Some(OwnGroup { at, directory }) = groups.own("cpuset") else {
+        return Ok(Cpuset::None);
     };
-    match at.version {
+    let Some(directory) = directory else {
+        return Ok(Cpuset::Hidden);
+    };
+    let found = match at.version {
         Version::V1 => {
             // `effective_cpus` is from 3.17; before, a group had what it asked for.
             let effective = read_list(host, &paths::cpuset_effective_cpus(&directory))?;
             match effective {
-                Some(set) => Ok(Some(set)),
-                None => read_list(host, &paths::cpuset_cpus(&directory)),
+                Some(set) => Some(set),
+                None => read_list(host, &paths::cpuset_cpus(&directory))?,
             }
         }
-        Version::V2 => nearest_effective(host, &directory, at.mount.path.trim_end_matches('/')),
-    }
+        Version::V2 => nearest_effective(host, &directory, at.mount.path.trim_end_matches('/'))?,
+    };
+    Ok(found.map_or(Cpuset::Hidden, Cpuset::Of))
 }
 
 /// On v2 a group without the controller enabled shows no files: the nearest ancestor that

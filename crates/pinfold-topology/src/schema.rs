@@ -39,6 +39,7 @@ struct TopologyDocument<'t> {
     isolated: String,
     nohz_full: String,
     allowed: String,
+    mask: Option<String>,
     packages: Vec<SetEntry>,
     nodes: Vec<NodeEntry>,
     l3: Vec<CacheEntry>,
@@ -146,6 +147,7 @@ pub fn topology_to_json(topology: &Topology) -> String {
         isolated: topology.isolated.to_string(),
         nohz_full: topology.nohz_full.to_string(),
         allowed: topology.allowed.to_string(),
+        mask: topology.mask.as_ref().map(ToString::to_string),
         packages: topology
             .packages
             .iter()

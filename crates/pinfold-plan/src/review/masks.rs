@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{CpuSet, Role, Severity};
 
-use super::Flaw;
 use super::lookup::{View, places, speak, speak_vcpus};
+use super::{Flaw, Pin};
 use crate::draft::{pus_text, verb};
+use crate::online;
 
 pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     absent(view, flaws);
@@ -20,21 +21,27 @@ fn absent(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     let topology = view.lookup.topology;
     for pin in view.layout.pins.iter().chain(&view.layout.strays) {
         let Some(pus) = &pin.pus else { continue };
-        let gone = pus.difference(&view.lookup.usable);
+        let offline = pus.intersection(&topology.offline);
+        let gone = pus.difference(&view.lookup.usable).difference(&offline);
+        let left = pus.intersection(&view.lookup.usable);
+        let role = speak(&pin.role);
+        if !offline.is_empty() {
+            flaws.push(waiting(view, pin, (&offline, &left)));
+        }
         if gone.is_empty() {
             continue;
         }
-        let left = pus.intersection(&view.lookup.usable);
-        let offline = gone.is_subset(&topology.offline);
         let barred = gone.is_subset(&view.lookup.online);
-        let why = match (offline, barred) {
-            (true, _) => verb(&gone, "is offline", "are offline"),
-            (_, true) => "may not be used by this process",
-            (false, false) => verb(&gone, "is not on this host", "are not on this host"),
+        let why = match barred {
+            true => verb(
+                &gone,
+                "is not in the cpuset of this process's cgroup",
+                "are not in the cpuset of this process's cgroup",
+            ),
+            false => verb(&gone, "is not on this host", "are not on this host"),
         };
         // Such a mask still works if some PU of it is there; the kernel takes the rest away.
         let severity = if left.is_empty() { Severity::Problem } else { Severity::Warning };
-        let role = speak(&pin.role);
         let mut flaw = view.flaw(
             severity,
             "absent-pu",
@@ -45,11 +52,28 @@ fn absent(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
             true => "the machine does not start, or the pin is refused (EINVAL)".to_owned(),
             false => format!("it runs on {left} only, not where the text says"),
         };
-        if offline {
-            flaw.instead = vec![format!("bring {} online (chcpu -e {gone}), or", pus_text(&gone))];
-        }
         flaws.push(flaw);
     }
+}
+
+/// A pin to PUs that a compute service may have taken offline while no guest needed them.
+fn waiting(view: &View<'_, '_>, pin: &Pin, (offline, left): (&CpuSet, &CpuSet)) -> Flaw {
+    let is = verb(offline, "is offline", "are offline");
+    let role = speak(&pin.role);
+    let mut flaw = view.flaw(
+        Severity::Warning,
+        "offline-pu",
+        format!("{role} is pinned to {}, which {is}: usable once online", pus_text(offline)),
+    );
+    flaw.places = places([pin]);
+    flaw.cost = match left.is_empty() {
+        true => "until then the machine does not start, or the pin is refused (EINVAL)".to_owned(),
+        false => format!("until then it runs on {left} only"),
+    };
+    flaw.instead = vec![online::command(offline)];
+    // The pins are right: it is the host that changes.
+    flaw.is_final = true;
+    flaw
 }
 
 fn strays(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {

@@ -74,7 +74,9 @@ pub(super) fn find(
 /// What is worse than a note in where a layout puts its threads.
 fn faults(layout: &Layout, lookup: &Lookup<'_>) -> Vec<Flaw> {
     let mut flaws = placement(&View::of(layout, lookup), None);
-    flaws.retain(|flaw| flaw.severity >= Severity::Warning && flaw.repairs.is_empty());
+    flaws.retain(|flaw| {
+        flaw.severity >= Severity::Warning && flaw.repairs.is_empty() && !flaw.is_final
+    });
     flaws
 }
 

@@ -30,8 +30,9 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
     let host = ground.boot_host();
-    let order: Vec<PuId> =
-        ground.without(&host).iter().flat_map(|spot| spot.pus.iter().copied()).collect();
+    let mut cores = ground.without(&host);
+    cores.sort_by_key(|spot| !spot.isolated);
+    let order: Vec<PuId> = cores.iter().flat_map(|spot| spot.pus.iter().copied()).collect();
     if order.is_empty() {
         return Err(PlanError::TooFewPus {
             strategy: STRATEGY.name.to_owned(),

@@ -59,7 +59,9 @@ pub(super) fn one_per_core(
         let mut enclave = draft.open(place);
         let is_vm = matches!(enclave.asked.work, pinfold_model::Work::Vm(_));
         let home = ground.home(host, &enclosure.pins, &enclosures.all);
-        let beside = !enclosure.rest.is_empty() && home.kind != HomeKind::Weak;
+        // The emulator's threads would all stay on the first of several isolated siblings.
+        let unbalanced = enclosure.rest.intersection(&ground.topology.isolated).len() > 1;
+        let beside = !enclosure.rest.is_empty() && home.kind != HomeKind::Weak && !unbalanced;
         if let (Some(policy), true) = (policy, is_vm) {
             enclave.policies = [Some(policy), beside.then_some(policy)];
         }
@@ -73,12 +75,14 @@ pub(super) fn one_per_core(
         if beside {
             beside_vcpus(&mut enclave, enclosure, host);
         } else {
-            with_host(&mut enclave, &home);
+            with_host(&mut enclave, &home, unbalanced);
         }
-        on_host = on_host.or((is_vm && !beside).then_some(home));
+        on_host = on_host.or((is_vm && !beside).then_some((home, unbalanced)));
         draft.close(enclave, GuestSmt::None)?;
     }
-    draft.all_findings(on_host.and_then(|home| no_siblings(&home, policy)));
+    draft.all_findings(
+        on_host.and_then(|(home, unbalanced)| no_siblings(&home, unbalanced, policy)),
+    );
     draft.isolating(enclosures.reserve(ground, host))
 }
 
@@ -120,9 +124,10 @@ fn beside_vcpus(enclave: &mut Enclave<'_>, enclosure: &Enclosure<'_>, host: &Hos
     });
 }
 
-fn with_host(enclave: &mut Enclave<'_>, home: &Home) {
+fn with_host(enclave: &mut Enclave<'_>, home: &Home, unbalanced: bool) {
     enclave.emulator(&home.pus, || {
         let why = match home.kind {
+            _ if unbalanced => "because the kernel does not spread threads over isolated siblings",
             HomeKind::Weak => "so that the vCPUs' cores do nothing else",
             HomeKind::Host | HomeKind::Node => "because the vCPUs' cores have no siblings to offer",
         };
@@ -131,25 +136,24 @@ fn with_host(enclave: &mut Enclave<'_>, home: &Home) {
 }
 
 /// What it means that the emulator is with the host's tasks, if that costs anything.
-fn no_siblings(home: &Home, policy: Option<Policy>) -> Option<Finding> {
+fn no_siblings(home: &Home, unbalanced: bool, policy: Option<Policy>) -> Option<Finding> {
     let rights = match policy {
         Some(policy) => format!(
             "; it does not get {policy} there, because a real-time thread could keep the host's \
              tasks off their last PUs"
         ),
-        None if home.kind == HomeKind::Weak => return None,
+        None if home.kind == HomeKind::Weak || unbalanced => return None,
         None => String::new(),
     };
     let shared = counted(home.pus.len(), "PU");
-    let text = match home.kind {
-        HomeKind::Weak => {
-            format!("the emulator shares {shared} {} with the host's tasks{rights}", home.what)
-        }
-        HomeKind::Host | HomeKind::Node => format!(
+    let with_siblings = unbalanced || home.kind == HomeKind::Weak;
+    let text = match with_siblings {
+        true => format!("the emulator shares {shared} {} with the host's tasks{rights}", home.what),
+        false => format!(
             "the vCPUs' cores have one usable PU each, so the emulator shares {shared} with the \
              host's tasks instead of the siblings: its work waits when the host is busy{rights}"
         ),
     };
-    let subject = if home.kind == HomeKind::Weak { "emulator" } else { "smt" };
+    let subject = if with_siblings { "emulator" } else { "smt" };
     Some(Finding::note(subject, text))
 }

@@ -1,4 +1,5 @@
-//! `none`: every thread floats over all PUs. The baseline, and a legal answer.
+//! `none`: every thread floats over all PUs, as the kernel lets it: not over isolated ones. The
+//! baseline, and a legal answer.
 //!
 //! `auto` gives as many vCPUs as PUs may be used: the most that can run at once.
 
@@ -19,16 +20,17 @@ pub(super) const STRATEGY: Strategy = Strategy {
 pub(super) fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
-    let counts = draft.counts(Limits::wrapping(ground.usable.len()))?;
-    let all = pus_text(&ground.usable);
+    let floating = ground.floating();
+    let counts = draft.counts(Limits::wrapping(floating.len()))?;
+    let all = pus_text(&floating);
     for (place, vcpus) in counts.into_iter().enumerate() {
         let mut enclave = draft.open(place);
         for index in 0..vcpus {
             let reason =
                 format!("vCPU {index} floats over {all}: no PU is preferred to its neighbour");
-            enclave.vcpu(ground.usable.clone(), reason);
+            enclave.vcpu(floating.clone(), reason);
         }
-        enclave.emulator(&ground.usable, || {
+        enclave.emulator(&floating, || {
             format!("the emulator floats over {all} and competes with the vCPUs for them")
         });
         let reason = "one socket without SMT, because a floating vCPU has no siblings";

@@ -39,8 +39,8 @@ fn on_another_host() {
         &i7_4790k().offline("7"),
         &made(),
         &[
-            (Severity::Problem, "PU 7 of the plan is offline"),
             (Severity::Warning, "the plan was made for the host test-0-7, this host is test-0-6"),
+            (Severity::Warning, "PU 7 of the plan is offline, usable once online"),
         ],
     );
     found(
@@ -58,7 +58,10 @@ fn where_it_may_not_be() {
     found(
         &i7_4790k().allowed("0-2,4-6"),
         &made(),
-        &[(Severity::Problem, "the PUs 3,7 of the plan may not be used by this process")],
+        &[(
+            Severity::Problem,
+            "the PUs 3,7 of the plan may not be used: the cpuset of this process's cgroup lacks them",
+        )],
     );
 }
 

@@ -213,6 +213,7 @@ impl Machine {
             isolated: self.isolated.intersection(&all),
             nohz_full: CpuSet::new(),
             allowed: self.allowed.clone().unwrap_or(all),
+            mask: None,
             l2_domains: self.l2_domains.clone(),
             frequency_domains: self.frequency_domains.clone(),
             highest_khz: self.highest_khz.clone(),

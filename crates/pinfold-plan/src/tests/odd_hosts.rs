@@ -102,12 +102,23 @@ fn hybrid_cores_are_not_mixed_unless_asked() {
 #[test]
 fn isolated_pus_carry_vcpus_first_and_never_the_host() {
     let machine = i7_4790k().isolated("2,3,6,7");
-    check(&machine, "low-latency", 2, ["2,3", "6-7", "1×2×1"]);
+    // The emulator's threads would all stay on one of the isolated siblings.
+    check(&machine, "low-latency", 2, ["2,3", "0,4", "1×2×1"]);
+    check(&machine, "low-latency", 1, ["2", "6", "1×1×1"]);
     let layout = plan("low-latency", &machine.build(), &exactly(2)).unwrap();
     assert_eq!(layout.housekeeping, set("0,1,4,5"));
-    assert!(finds(&layout, "isolated PUs", "does not balance"));
+    assert!(!finds(&layout, "isolated PUs", ""));
+    let mut reasons = layout.vnodes[0].vcpus().map(|vcpu| vcpu.reason.as_str());
+    assert!(reasons.all(|reason| reason.contains("taken because isolated")));
+    check(&machine, "isolcpus", 5, ["2,6,3,7,1", "0,4", "1×5×1"]);
     let floating = plan("none", &machine.build(), &exactly(1)).unwrap();
-    assert_eq!((pins(&floating).as_str(), floating.housekeeping), ("0-7", set("0,1,4,5")));
+    let free = set("0,1,4,5");
+    assert_eq!((pins(&floating), &floating.housekeeping), (free.to_string(), &free));
+    let mirrored = plan("max-performance", &machine.build(), &auto()).unwrap();
+    assert_eq!(
+        (pins(&mirrored).as_str(), emulator(&mirrored)),
+        ("0,4,1,5,2,6,3,7", free.to_string())
+    );
     // The lowest PU is isolated: the host keeps the lowest that is not.
     check(&i7_4790k().isolated("0,4"), "balanced", 0, ["0,4,2,6,3,7", "1,5", "1×3×2"]);
     // Half of the host core is isolated: the host has the other half.

@@ -86,7 +86,10 @@ fn what_cannot_be_pinned_is_refused_with_its_reason() {
         assert!(error.hint().is_some());
     };
     let low = |text: &str, told: &str| check(with(exactly(2), &[text]), "low-latency", told);
-    low("vcpu0=7", "vcpu(0) cannot be pinned to 7: PU 7 is offline");
+    low(
+        "vcpu0=7",
+        "vcpu(0) cannot be pinned to 7: PU 7 is offline, usable once online: echo 1 > /sys",
+    );
     low("emulator=0,8-9", "the PUs 8-9 do not exist on this host");
     low("vcpu5=1", "no thread is called \"vcpu(5)\"; there are vcpu(0), vcpu(1), emulator, worker");
     low("iothread:io1=0", "no thread is called \"iothread(io1)\"");
@@ -96,7 +99,7 @@ fn what_cannot_be_pinned_is_refused_with_its_reason() {
     check(with(avoid, &["vcpu0=3"]), "balanced", "the request avoids PU 3");
     let narrow = i7_4790k().allowed("0-3").build();
     let error = plan("low-latency", &narrow, &with(exactly(2), &["vcpu0=5"])).unwrap_err();
-    assert!(error.to_string().contains("may not be used by this process"), "{error}");
+    assert!(error.to_string().contains("is not in the cpuset of this process"), "{error}");
     // The real-time guard: neither the emulator nor the host is left without a PU.
     let request = Request { emulator: EmulatorWish::RealTime, ..exactly(6) };
     let i7 = i7_4790k().build();

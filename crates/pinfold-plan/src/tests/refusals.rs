@@ -105,15 +105,15 @@ fn hosts_of_which_nothing_is_left() {
             strategy.name,
             &avoiding,
             "no PU is left to plan with: this process may use 0-3, and 0-3 are to be avoided",
-            "avoid fewer PUs, or start Pinfold with a wider affinity mask and cpuset",
+            "avoid fewer PUs, or start Pinfold in a cgroup with a wider cpuset",
         );
         check(
             plain(4).isolated("1-3").allowed("1-3"),
             strategy.name,
             &auto(),
             "the PUs 1-3 are all isolated, so none is left for the host's own tasks",
-            "start Pinfold with a mask that holds at least one PU outside `isolcpus` and isolated \
-             partitions",
+            "leave at least one PU out of `isolcpus=`, of isolated partitions and of what is to be \
+             avoided",
         );
     }
 }

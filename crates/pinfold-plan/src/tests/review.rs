@@ -180,7 +180,7 @@ fn pus_that_are_not_there_or_not_alone() {
     let host = i7_4790k().offline("7").isolated("2-3").build();
     let with =
         |lists: &str| domain(2, &format!("{}<emulatorpin cpuset='0'/>", pins(lists)), &shape(2, 1));
-    check(&host, &with("1 7"), &["absent-pu"]);
+    check(&host, &with("1 7"), &["offline-pu"]);
     check(&host, &with("1 2,99"), &["absent-pu"]);
     check(&host, &with("1 1"), &["vcpus-share-pu"]);
     check(&host, &with("2-3 2-3"), &["mask-on-isolated"]);
@@ -315,4 +315,15 @@ fn as_a_person_sees_it() {
     let found = review(&layouts, &topology);
     assert!(found.iter().any(|flaw| flaw.instead.iter().any(|line| line.contains("cpuset='0,4'"))));
     golden("review-win10.txt", &render(&layouts, &found, &topology));
+}
+
+/// A compute service takes dedicated PUs offline while no guest needs them.
+#[test]
+fn an_offline_pu_is_usable_once_online() {
+    let host = i7_4790k().offline("7").build();
+    let text = domain(2, &format!("{}<emulatorpin cpuset='0'/>", pins("1 7")), &shape(2, 1));
+    let flaws = flaws(&host, &[&text]);
+    assert_eq!(flaws[0].severity, Severity::Warning);
+    assert!(flaws[0].what.ends_with("which is offline: usable once online"), "{}", flaws[0].what);
+    assert_eq!(flaws[0].instead, ["echo 1 > /sys/devices/system/cpu/cpu7/online"]);
 }

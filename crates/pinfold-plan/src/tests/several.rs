@@ -391,7 +391,14 @@ fn a_share_that_stays_free() {
     refused(
         Free::These(set("15-16")),
         "the PUs 15-16 cannot stay free on this host: 16 of them cannot run the host's tasks: they \
-         are offline, isolated, avoided or not allowed",
+         are not on it, isolated, avoided, or not in the cpuset of this process",
+    );
+    let request = Request { free: Some(Free::These(set("14-15"))), ..auto() };
+    let error = plan("none", &dual_x5540().offline("15").build(), &request).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the PUs 14-15 cannot stay free on this host: PU 15 is offline, usable once online: \
+         echo 1 > /sys/devices/system/cpu/cpu15/online"
     );
 }
 

@@ -82,6 +82,7 @@ pub fn machine(shape: [u32; 5]) -> Topology {
         isolated: CpuSet::new(),
         nohz_full: CpuSet::new(),
         allowed: pus.iter().map(|pu| pu.os).collect(),
+        mask: None,
         l2_domains: Vec::new(),
         frequency_domains: Vec::new(),
         highest_khz: BTreeMap::new(),

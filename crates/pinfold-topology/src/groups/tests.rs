@@ -2,16 +2,17 @@
 
 use pinfold_host::TreeHost;
 
-use super::{Groups, effective_cpus};
+use super::{Cpuset, Groups, effective_cpus};
 
-/// The own cpuset that these files give: a list, `-` for none, or the error.
+/// The own cpuset that these files give: a list, `-` for none, `?` if it is hidden, or the error.
 fn own_cpuset(mounts: &str, own: &str, files: &[(&str, &str)]) -> String {
     let mut host = TreeHost::from_files(files.iter().copied());
     host.insert_file("/proc/self/mountinfo", mounts);
     host.insert_file("/proc/self/cgroup", own);
     match Groups::read(&host).and_then(|groups| effective_cpus(&host, &groups)) {
-        Ok(Some(set)) => set.to_string(),
-        Ok(None) => "-".to_owned(),
+        Ok(Cpuset::Of(set)) => set.to_string(),
+        Ok(Cpuset::None) => "-".to_owned(),
+        Ok(Cpuset::Hidden) => "?".to_owned(),
         Err(error) => error.to_string(),
     }
 }
@@ -30,7 +31,7 @@ fn version_1_beside_an_empty_version_2() {
     let asked = ("/sys/fs/cgroup/cpuset/vm/cpuset.cpus", "0-3\n");
     assert_eq!(own_cpuset(V1, own, &[none, effective, asked]), "0-1");
     assert_eq!(own_cpuset(V1, own, &[none, asked]), "0-3");
-    assert_eq!(own_cpuset(V1, own, &[none]), "-");
+    assert_eq!(own_cpuset(V1, own, &[none]), "?");
 }
 
 #[test]
@@ -41,7 +42,7 @@ fn version_2_asks_the_nearest_group_with_the_files() {
     let root = ("/sys/fs/cgroup/cpuset.cpus.effective", "0-7\n");
     assert_eq!(own_cpuset(V2, own, &[has, slice, root]), "2-3");
     assert_eq!(own_cpuset(V2, own, &[has, root]), "0-7");
-    assert_eq!(own_cpuset(V2, own, &[has]), "-");
+    assert_eq!(own_cpuset(V2, own, &[has]), "?");
     let lacks = ("/sys/fs/cgroup/cgroup.controllers", "cpu io memory\n");
     assert_eq!(own_cpuset(V2, own, &[lacks, root]), "-");
 }
@@ -52,8 +53,8 @@ fn containers_show_a_part() {
     let deeper = ("/sys/fs/cgroup/cpuset/in/cpuset.effective_cpus", "4\n");
     assert_eq!(own_cpuset(CONTAINER, "3:cpuset:/docker/ab\n", &[effective, deeper]), "4-5");
     assert_eq!(own_cpuset(CONTAINER, "3:cpuset:/docker/ab/in\n", &[effective, deeper]), "4");
-    assert_eq!(own_cpuset(CONTAINER, "3:cpuset:/docker/abc\n", &[effective]), "-");
-    assert_eq!(own_cpuset(CONTAINER, "3:cpuset:/../x\n", &[effective]), "-");
+    assert_eq!(own_cpuset(CONTAINER, "3:cpuset:/docker/abc\n", &[effective]), "?");
+    assert_eq!(own_cpuset(CONTAINER, "3:cpuset:/../x\n", &[effective]), "?");
 }
 
 #[test]

@@ -54,7 +54,7 @@ impl HostPlace {
                         .with_hint("`pinfold topo` shows them")
                 })?
             }
-            (None, None) => topology.allowed.clone(),
+            (None, None) => topology.inherited(),
         };
         let option = if how.node.is_some() { "--node" } else { "--cpus" };
         require_usable(bench, option, &pus)?;
@@ -176,7 +176,7 @@ fn require_usable(bench: &Bench, option: &str, pus: &CpuSet) -> Result<(), Failu
     if !barred.is_empty() {
         let text = format!("{option}: this process may not run on PU {barred}");
         return Err(Failure::new(Exit::Host, text).with_hint(format!(
-            "its mask and its cgroup allow {}; start it outside of them",
+            "the cpuset of its cgroup allows {}; start it in another",
             topology.allowed
         )));
     }

@@ -96,8 +96,13 @@ impl Ground {
         let threads = level(Acts::Threads).map(|level| count(level, "threads")).transpose()?;
         let vcpus = level(Acts::Vcpus).map(|level| count(level, "vCPUs")).transpose()?;
         if strategy.is_none() && knobs.is_empty() {
-            let wanted = cores.map_or(topology.allowed.len(), |cores| cores as usize);
-            return Ok(Ground::Plain(topology.allowed.iter().take(wanted).collect()));
+            let inherited = topology.inherited();
+            let from = match cores {
+                Some(cores) if cores as usize > inherited.len() => &topology.allowed,
+                Some(_) | None => &inherited,
+            };
+            let wanted = cores.map_or(from.len(), |cores| cores as usize);
+            return Ok(Ground::Plain(from.iter().take(wanted).collect()));
         }
         let size = cores.or(vcpus).or(threads).unwrap_or(1);
         let strategy = strategy.unwrap_or(NONE);

@@ -102,7 +102,7 @@ impl<'a> HostRunner<'a> {
     /// This process may run on all PUs again.
     pub fn release(&self, topology: &Topology) -> Result<(), Failure> {
         self.host
-            .set_affinity(process::own_tid(), &topology.allowed)
+            .set_affinity(process::own_tid(), &topology.inherited())
             .map_err(|error| host_failure(&error))
     }
 
@@ -272,9 +272,10 @@ impl<'a> HostRunner<'a> {
 
     /// This process stays off the PUs that are measured, if there are others.
     fn keep_off(&self, pus: &CpuSet) -> Result<(), Failure> {
-        let rest = self.topology.allowed.difference(pus);
-        let free = if rest.is_empty() { &self.topology.allowed } else { &rest };
-        self.host.set_affinity(process::own_tid(), free).map_err(|error| host_failure(&error))
+        let all = self.topology.inherited();
+        let rest = all.difference(pus);
+        let free = if rest.is_empty() { all } else { rest };
+        self.host.set_affinity(process::own_tid(), &free).map_err(|error| host_failure(&error))
     }
 
     fn slowed(&self, plan: &EmulationPlan, mut trials: Trials<'_, '_>) -> Result<(), Failure> {

@@ -1,4 +1,5 @@
-//! PUs that the plan takes offline: single ones, or with SMT off all but the first of each core.
+//! PUs that the plan takes offline: single ones, or with SMT off all but the first of each core;
+//! and PUs that its threads need and that are offline, which are brought online.
 //!
 //! A PU that goes offline takes more with it than its tasks: a task or an interrupt that may run
 //! nowhere else is given all PUs by the kernel, for good, and cgroup v1 strikes it out of every
@@ -19,6 +20,22 @@ const SUBJECT: &str = "PUs offline";
 const REASON: &str = "asked by the plan";
 /// So many tasks are named.
 const NAMED: usize = 5;
+
+/// Brings the PUs of the machine's threads online, before a thread is to run there: a compute
+/// service may have taken them offline while nothing used them. Undo takes them offline last.
+pub(in crate::steps) fn bring(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
+    let Some(online) = tasks::unless_gone(cpusets::list(draft.host, &paths::cpu_online()))? else {
+        return Ok(());
+    };
+    for pu in draft.vnode.pus().difference(&online).iter() {
+        draft.knob(
+            "cpu online",
+            (paths::cpu_is_online(pu), "1".to_owned()),
+            "a thread runs there",
+        )?;
+    }
+    Ok(())
+}
 
 pub(in crate::steps) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let tuning = &draft.plan.tuning;
@@ -188,6 +205,6 @@ fn offline(plan: &pinfold_model::Plan, pu: PuId) -> Finding {
     let there = plan.threads().filter(|(_, thread)| thread.pus.contains(pu));
     let roles: Vec<String> = there.map(|(_, thread)| thread.role.to_string()).collect();
     let text = format!("PU {pu} is offline: {} cannot run there", roles.join(", "));
-    let hint = format!("write 1 to {}, or undo and plan again", paths::cpu_is_online(pu));
+    let hint = format!("echo 1 > {}, or undo and plan again", paths::cpu_is_online(pu));
     Finding::warning(SUBJECT, text).with_hint(hint)
 }

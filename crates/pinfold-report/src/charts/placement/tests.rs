@@ -54,6 +54,7 @@ fn machine(packages: &[&str], nodes: &[&str], l3: &[&str], cores: &[&str]) -> To
         isolated: CpuSet::new(),
         nohz_full: CpuSet::new(),
         allowed: everything,
+        mask: None,
         l2_domains: Vec::new(),
         frequency_domains: Vec::new(),
         highest_khz: BTreeMap::new(),

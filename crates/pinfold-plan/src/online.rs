@@ -1,0 +1,53 @@
+//! What to say of PUs that are offline: they may be asked for by name. Pure.
+//!
+//! A compute service may take idle dedicated PUs offline and bring them back with the next guest
+//! (Nova's `cpu_power_management`), so an offline PU in a file or a request is no error.
+
+use pinfold_model::CpuSet;
+
+use crate::draft::{pus_text, verb};
+
+/// Longer lists are written as a loop.
+const WRITTEN_OUT: usize = 4;
+
+/// `PU 5 is offline, usable once online: echo 1 > …`
+pub(crate) fn usable_once(offline: &CpuSet) -> String {
+    format!(
+        "{} {}, usable once online: {}",
+        pus_text(offline),
+        verb(offline, "is offline", "are offline"),
+        command(offline)
+    )
+}
+
+/// The shell's line that brings these PUs online.
+pub(crate) fn command(offline: &CpuSet) -> String {
+    let line = |pu: &str| format!("echo 1 > /sys/devices/system/cpu/cpu{pu}/online");
+    let numbers: Vec<String> = offline.iter().map(|pu| pu.to_string()).collect();
+    match numbers.len() {
+        0..=WRITTEN_OUT => numbers.iter().map(|pu| line(pu)).collect::<Vec<_>>().join("; "),
+        _ => format!("for cpu in {}; do {}; done", numbers.join(" "), line("$cpu")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_brings_each_of_them_online() {
+        let check = |pus: &str, expected: &str| {
+            assert_eq!(command(&CpuSet::parse_list(pus).unwrap()), expected);
+        };
+        check("5", "echo 1 > /sys/devices/system/cpu/cpu5/online");
+        check(
+            "5,7",
+            "echo 1 > /sys/devices/system/cpu/cpu5/online; \
+             echo 1 > /sys/devices/system/cpu/cpu7/online",
+        );
+        check(
+            "3-7",
+            "for cpu in 3 4 5 6 7; do echo 1 > /sys/devices/system/cpu/cpu$cpu/online; done",
+        );
+    }
+}
