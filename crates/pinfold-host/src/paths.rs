@@ -688,6 +688,30 @@ pub fn captured_hwloc_xml() -> String {
     "/pinfold/hwloc.xml".to_owned()
 }
 
+/// What Pinfold reads of the `/sys` and `/proc` of another machine, and hwloc with it.
+#[must_use]
+pub fn foreign_places() -> &'static [&'static str] {
+    &[
+        "/sys/devices/system/cpu",
+        "/sys/devices/system/node",
+        "/sys/devices/system/clocksource",
+        "/sys/devices/cpu_core/cpus",
+        "/sys/devices/cpu_atom/cpus",
+        "/sys/devices/cpu_lowpower/cpus",
+        "/sys/devices/virtual/dmi/id/sys_vendor",
+        "/sys/hypervisor/type",
+        "/sys/bus/pci/devices",
+        "/proc/cpuinfo",
+        "/proc/cmdline",
+    ]
+}
+
+/// The file of a PCI device's node, below its bus: `/sys/devices/pci0000:00/…/numa_node`.
+#[must_use]
+pub fn is_numa_node_of_pci(path: &str) -> bool {
+    path.starts_with("/sys/devices/pci") && path.ends_with("/numa_node")
+}
+
 /// Entry of a capture that holds the PUs of the cpuset in which it was made; no kernel has it.
 #[must_use]
 pub fn captured_cpuset() -> String {

@@ -96,6 +96,13 @@ pub fn is_dir(path: &str) -> bool {
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }
 
+/// True if a regular file is there.
+#[must_use]
+pub fn is_file(path: &str) -> bool {
+    rustix::fs::stat(path)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
+}
+
 /// Names of a directory's entries, sorted.
 ///
 /// # Errors

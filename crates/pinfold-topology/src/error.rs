@@ -38,7 +38,7 @@ pub enum TopologyError {
         path: String,
     },
     /// The file is neither a capture nor hwloc XML.
-    #[error("{path}: neither a capture nor an hwloc XML file")]
+    #[error("{path}: neither a capture, an hwloc XML file nor an archive of a machine's /sys")]
     UnknownFile {
         /// The path as given.
         path: String,
@@ -49,6 +49,14 @@ pub enum TopologyError {
         /// The path as given.
         path: String,
         /// What is wrong with it, and where.
+        why: String,
+    },
+    /// A folder or a tarball without another machine's files.
+    #[error("{path}: not the /sys and /proc of a machine: {why}")]
+    Tree {
+        /// The path as given.
+        path: String,
+        /// What is wrong with it.
         why: String,
     },
     /// An XML file that hwloc could not read or should not be given.
@@ -89,7 +97,7 @@ impl TopologyError {
                  or name the other machine with --input"
             }
             TopologyError::NoTree { .. } | TopologyError::Capture { .. } => {
-                "make a new capture on that machine with pinfold topo --capture FILE"
+                "make a new capture on that machine with pinfold topo --capture > FILE"
             }
             TopologyError::NoKernelFiles { .. } => {
                 "doctor needs a capture: pinfold topo --capture > FILE on that machine"
@@ -98,7 +106,11 @@ impl TopologyError {
                 "give an existing file, or a description such as \"package:2 core:4 pu:2\""
             }
             TopologyError::UnknownFile { .. } => {
-                "a capture comes from pinfold topo --capture FILE, an XML file from lstopo FILE.xml"
+                "a capture comes from pinfold topo --capture > FILE, an XML file from lstopo FILE.xml"
+            }
+            TopologyError::Tree { .. } => {
+                "hwloc-gather-topology NAME makes such a tarball (.tar.bz2, .tar.gz and .tar are \
+                 read); or make a capture there with pinfold topo --capture > FILE"
             }
             TopologyError::Xml { .. } => "make the file anew with lstopo FILE.xml",
             TopologyError::Synthetic { .. } => {

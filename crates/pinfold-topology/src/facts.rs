@@ -134,7 +134,8 @@ impl Reader<'_> {
     }
 
     fn nodes(&mut self, state: &str) -> Option<BTreeSet<NodeId>> {
-        let list = self.list(&paths::node_state(state))?;
+        // Every machine has such a node: a blank file says nothing.
+        let list = self.list(&paths::node_state(state)).filter(|list| !list.is_empty())?;
         Some(list.iter().map(|number| NodeId(number.0)).collect())
     }
 

@@ -1,17 +1,18 @@
-//! Topologies of other machines: a capture, an hwloc XML file or a synthetic description.
+//! Topologies of other machines: a capture, an hwloc XML file, a folder or a tarball with its
+//! `/sys` and `/proc`, or a synthetic description.
 //!
 //! Which of them a text is: a path that exists is a file, and its first words tell which
 //! kind (a description kept in a file starts with a `#` comment). A text with a slash, or ending in `.xml`, was meant as a file. Anything else is a
 //! description.
 
 use pinfold_host::{Host, HostError, TreeHost, paths, user};
-use pinfold_model::{Source, Topology};
+use pinfold_model::{CpuSet, Source, Topology};
 
 use crate::build::{self, source_name};
 use crate::error::TopologyError;
 use crate::facts::Facts;
 use crate::hwloc::{self, Refusal, Tree};
-use crate::{synthetic, xml};
+use crate::{foreign, synthetic, sysfs, xml};
 
 /// First words of a capture.
 const CAPTURE_HEAD: &str = "pinfold-capture";
@@ -39,20 +40,35 @@ pub fn discover(host: &dyn Host) -> Result<Topology, TopologyError> {
 /// a text that is not a description; each names the text and what is wrong with it.
 pub fn read_input(host: &dyn Host, text: &str) -> Result<Topology, TopologyError> {
     let text = text.trim();
+    if host.is_live() && user::is_dir(text) {
+        return from_tree(text, &foreign::of_folder(host, text)?);
+    }
     match user_file(host, text) {
-        Ok(bytes) => from_file(text, &String::from_utf8_lossy(&bytes)),
+        Ok(bytes) => match foreign::packing(&bytes) {
+            Some(packing) => {
+                let tree = foreign::of_archive(&bytes, packing)
+                    .map_err(|why| TopologyError::Tree { path: text.to_owned(), why })?;
+                from_tree(text, &tree)
+            }
+            None => from_file(text, &String::from_utf8_lossy(&bytes)),
+        },
         Err(error) if error.is_gone() && !looks_like_a_file(text) => from_description(text),
         Err(error) if error.is_gone() => Err(TopologyError::NotFound { path: text.to_owned() }),
         Err(error) => Err(error.into()),
     }
 }
 
-/// A captured machine's files, from a capture.
+/// The kernel files of a captured machine: a capture, or a folder or tarball with its `/sys` and
+/// `/proc`.
 ///
 /// # Errors
 /// [`TopologyError`]: no such file, or a text that holds no kernel files.
 pub fn read_capture(host: &dyn Host, path: &str) -> Result<TreeHost, TopologyError> {
-    let bytes = match user_file(host, path.trim()) {
+    let path = path.trim();
+    if host.is_live() && user::is_dir(path) {
+        return Ok(foreign::of_folder(host, path)?);
+    }
+    let bytes = match user_file(host, path) {
         Ok(bytes) => bytes,
         Err(error) if error.is_gone() && !looks_like_a_file(path) => Vec::new(),
         Err(error) if error.is_gone() => {
@@ -60,6 +76,10 @@ pub fn read_capture(host: &dyn Host, path: &str) -> Result<TreeHost, TopologyErr
         }
         Err(error) => return Err(error.into()),
     };
+    if let Some(packing) = foreign::packing(&bytes) {
+        return foreign::of_archive(&bytes, packing)
+            .map_err(|why| TopologyError::Tree { path: path.to_owned(), why });
+    }
     let content = String::from_utf8_lossy(&bytes);
     let content = content.strip_prefix('\u{feff}').unwrap_or(&content);
     if !content.starts_with(CAPTURE_HEAD) {
@@ -67,6 +87,13 @@ pub fn read_capture(host: &dyn Host, path: &str) -> Result<TreeHost, TopologyErr
     }
     TreeHost::parse(content)
         .map_err(|error| TopologyError::Capture { path: path.to_owned(), why: error.to_string() })
+}
+
+/// Another machine's `/sys` and `/proc`.
+fn from_tree(path: &str, host: &TreeHost) -> Result<Topology, TopologyError> {
+    let tree =
+        sysfs::tree(host).map_err(|why| TopologyError::Tree { path: path.to_owned(), why })?;
+    build::topology(Source::Captured(path.to_owned()), &tree, &Facts::read(host))
 }
 
 fn user_file(host: &dyn Host, path: &str) -> Result<Vec<u8>, HostError> {
@@ -123,7 +150,13 @@ fn from_captured(host: &dyn Host, name: &str) -> Result<Topology, TopologyError>
 fn tree_of_xml(name: &str, text: &str) -> Result<Tree, TopologyError> {
     let fail = |why: String| TopologyError::Xml { name: name.to_owned(), why };
     let text = xml::checked(text).map_err(fail)?;
-    hwloc::from_xml(&text).map_err(|refusal| fail(why(&refusal)))
+    let mut tree = hwloc::from_xml(&text).map_err(|refusal| fail(why(&refusal)))?;
+    // hwloc gives such a node the PUs of what is around it.
+    let bare = xml::nodes_without_pus(&text);
+    for node in tree.nodes.iter_mut().filter(|node| bare.contains(&node.id)) {
+        node.pus = CpuSet::new();
+    }
+    Ok(tree)
 }
 
 fn from_description(text: &str) -> Result<Topology, TopologyError> {

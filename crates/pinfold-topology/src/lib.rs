@@ -6,12 +6,12 @@
 //! kernel files (through Host) ──► facts ──┘
 //! ```
 //!
-//! [`discover`] looks at a host, [`read_input`] at a file or a description, [`capture`]
+//! [`discover`] looks at a host, [`read_input`] at a file, a folder or a description, [`capture`]
 //! makes such a file, [`render_tree`] and [`schema`] show what was found, and
 //! [`capabilities`] tells what a host can and cannot do for Pinfold.
 //!
-//! Only `hwloc.rs` knows hwloc, only `facts.rs`, `groups.rs` and `capabilities` read a
-//! host; all else is pure. Nothing here changes a host.
+//! Only `hwloc.rs` knows hwloc, only `facts.rs`, `groups.rs`, `sysfs.rs` and `capabilities` read
+//! a host; all else is pure. Nothing here changes a host.
 
 mod build;
 mod capabilities;
@@ -20,6 +20,7 @@ mod error;
 mod facts;
 mod findings;
 mod fingerprint;
+mod foreign;
 mod groups;
 mod hwloc;
 mod hypervisor;
@@ -28,6 +29,7 @@ mod kinds;
 mod render;
 pub mod schema;
 mod synthetic;
+mod sysfs;
 mod tables;
 mod xml;
 

@@ -168,6 +168,11 @@ fn core_kinds_of_each_source() {
     check("i5-12600k.capture", &[(Performance, "0-11"), (Efficiency, "12-15"), (Uniform, "")]);
     check("ultra-255h.capture", &[(Performance, "0-5"), (Efficiency, "6-13"), (LowPower, "14-15")]);
     check("arm-big-little.capture", &[(Performance, "4-7"), (Efficiency, "0-3")]);
+    check("gb10.xml", &[(Performance, "5-9,15-19"), (Efficiency, "0-4,10-14"), (Uniform, "")]);
+    check(
+        "arrow-lake-225u.xml",
+        &[(Performance, "0-3"), (Efficiency, "4-11"), (LowPower, "12-13")],
+    );
     check("i7-4790k.synthetic", &[(Uniform, "0-7")]);
 }
 

@@ -12,7 +12,10 @@
 
 mod check;
 
-use roxmltree::{Document, ParsingOptions};
+use std::collections::BTreeSet;
+
+use pinfold_model::NodeId;
+use roxmltree::{Document, Node, ParsingOptions};
 
 /// The only two DOCTYPE lines that hwloc has ever written.
 const DOCTYPES: [&str; 2] =
@@ -54,13 +57,96 @@ pub(crate) fn checked(text: &str) -> Result<String, String> {
     }
     let text = without_doctype(text)?;
     let document = parse(&text)?;
-    check::check(&document)?;
+    let version = version(&document)?;
+    let text = without(&text, groups_around_memory(&document));
+    let document = parse(&text)?;
+    check::check(&document).map_err(|why| match version {
+        Version::Two => why,
+        Version::Three => format!("{why} ({OF_VERSION_3})"),
+    })?;
+    let root = document.root_element();
     let unused = document.descendants().filter(|node| {
         node.is_comment()
             || (node.is_element() && !USED_ELEMENTS.contains(&node.tag_name().name()))
             || check::is_device(*node)
+            // hwloc 3 has what it knows of the whole machine here; hwloc 2 reads none.
+            || (node.has_tag_name("info") && node.parent_element() == Some(root))
     });
-    Ok(without(&text, unused.map(|node| node.range()).collect()))
+    let text = without(&text, unused.map(|node| node.range()).collect());
+    Ok(match version {
+        Version::Two => text,
+        Version::Three => text.replacen(VERSION_3, VERSION_2, 1),
+    })
+}
+
+/// Formats that are read: those of hwloc 2 and 3 differ in nothing that Pinfold uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    Two,
+    Three,
+}
+
+const VERSION_2: &str = "version=\"2.0\"";
+const VERSION_3: &str = "version=\"3.0\"";
+const OF_VERSION_3: &str =
+    "it is of hwloc 3: lstopo --export-xml-flags v2 FILE.xml writes the format of hwloc 2";
+
+/// The version of a topology's file.
+fn version(document: &Document<'_>) -> Result<Version, String> {
+    let root = document.root_element();
+    let name = root.tag_name().name();
+    if name != "topology" {
+        return Err(format!("the outermost element is <{name}> instead of <topology>"));
+    }
+    match root.attribute("version") {
+        Some(version) if version.starts_with("2.") => Ok(Version::Two),
+        Some("3.0") => Ok(Version::Three),
+        Some(version) if version.starts_with("3.") => Err(OF_VERSION_3.to_owned()),
+        Some(version) if !version.starts_with("1.") => Err(format!(
+            "its format is version {version}, 2 and 3.0 are read (lstopo --export-xml-flags v2 \
+             FILE.xml writes that of hwloc 2)"
+        )),
+        Some(_) | None => {
+            Err("it is not of hwloc 2 (lstopo -i OLD.xml NEW.xml converts older ones)".to_owned())
+        }
+    }
+}
+
+/// The tags of groups that hold no PU: hwloc may put such a group around a node of memory alone,
+/// and its memory then hangs on what is around the group.
+fn groups_around_memory(document: &Document<'_>) -> Vec<std::ops::Range<usize>> {
+    let is_empty = |node: &Node<'_, '_>| {
+        node.attribute("type") == Some("Group")
+            && ["cpuset", "complete_cpuset"]
+                .iter()
+                .all(|name| node.attribute(*name).is_some_and(is_empty_set))
+    };
+    let mut tags = Vec::new();
+    for group in document.descendants().filter(is_empty) {
+        let whole = group.range();
+        match (group.first_child(), group.last_child()) {
+            (Some(first), Some(last)) => {
+                tags.push(whole.start..first.range().start);
+                tags.push(last.range().end..whole.end);
+            }
+            (_, _) => tags.push(whole),
+        }
+    }
+    tags
+}
+
+/// The NUMA nodes that a checked text describes without a PU.
+pub(crate) fn nodes_without_pus(text: &str) -> BTreeSet<NodeId> {
+    let Ok(document) = parse(text) else { return BTreeSet::new() };
+    let nodes = document.descendants().filter(|node| node.attribute("type") == Some("NUMANode"));
+    nodes
+        .filter(|node| node.attribute("complete_cpuset").is_some_and(is_empty_set))
+        .filter_map(|node| node.attribute("os_index")?.parse().ok().map(NodeId))
+        .collect()
+}
+
+fn is_empty_set(text: &str) -> bool {
+    check::parse_set(text).is_ok_and(|set| set.is_empty())
 }
 
 /// The text without anything that tells which machine of its kind this is.

@@ -100,7 +100,8 @@ pub struct SentinelArgs {
 /// `pinfold topo`.
 #[derive(Debug, Args)]
 pub struct TopoArgs {
-    /// A captured machine, an hwloc XML file, or a description such as "node:4 core:4 pu:2"
+    /// A captured machine, an hwloc XML file, a folder or tarball with the /sys of a machine, or
+    /// a description such as "node:4 core:4 pu:2"
     #[arg(long, value_name = "FILE|DESCRIPTION")]
     pub input: Option<String>,
     /// Print JSON
@@ -236,7 +237,8 @@ pub struct PlanArgs {
         "host_pus", "emulator", "prefer", "pins",
     ])]
     pub request: Option<String>,
-    /// Plan for another machine: a capture, hwloc XML or a description
+    /// Plan for another machine: a capture, hwloc XML, a folder or tarball with its /sys, or a
+    /// description
     #[arg(long, value_name = "FILE|DESCRIPTION")]
     pub input: Option<String>,
     /// List the strategies

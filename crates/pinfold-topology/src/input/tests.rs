@@ -3,7 +3,7 @@
 use pinfold_host::{LiveHost, TreeHost};
 use pinfold_model::Source;
 
-use crate::{TopologyError, read_input};
+use crate::{discover, read_input};
 
 fn host(files: &[(&str, &str)]) -> TreeHost {
     TreeHost::from_files(files.iter().copied())
@@ -28,7 +28,7 @@ fn what_a_text_can_be() {
         };
         assert!(shown.contains(expected), "{text:?}: {shown}");
     };
-    check("/notes.txt", "/notes.txt: neither a capture nor an hwloc XML");
+    check("/notes.txt", "/notes.txt: neither a capture, an hwloc XML file nor");
     check("/empty", "neither");
     check("/shape", "8 PUs");
     check("/wrong", "the last level is \"core\"");
@@ -57,11 +57,53 @@ fn each_refusal_has_a_way_out() {
     }
 }
 
+/// The running machine is the oracle: its files give the tree that hwloc gives.
 #[test]
-fn a_directory_is_no_input() {
+fn a_folder_with_sys_and_proc_is_a_machine() {
     let live = LiveHost::new().unwrap();
-    let error = read_input(&live, "/").unwrap_err();
-    assert!(matches!(error, TopologyError::Host(_)), "{error}");
+    let (ours, theirs) = (read_input(&live, "/").unwrap(), discover(&live).unwrap());
+    assert_eq!(ours.source, Source::Captured("/".to_owned()));
+    assert_eq!(ours.pus, theirs.pus);
+    assert_eq!(ours.cores, theirs.cores);
+    assert_eq!((&ours.l3, &ours.l2_domains), (&theirs.l3, &theirs.l2_domains));
+    assert_eq!((&ours.nodes, &ours.packages), (&theirs.nodes, &theirs.packages));
+    assert_eq!(ours.fingerprint, theirs.fingerprint);
+    let error = read_input(&live, "/proc").unwrap_err();
+    assert!(error.to_string().contains("not the /sys and /proc"), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("hwloc-gather-topology")));
+}
+
+/// A node of memory alone, in a group without a PU: read, captured and read again.
+#[test]
+fn a_group_around_memory_alone() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/memory-in-group.xml");
+    let live = LiveHost::new().unwrap();
+    let first = read_input(&live, path).unwrap();
+    let nodes: Vec<_> = first.nodes.iter().map(|node| (node.id.0, node.pus.to_string())).collect();
+    let expected = [(0, "0-3"), (2, "16-19"), (16, "")].map(|(id, pus)| (id, pus.to_owned()));
+    assert_eq!(nodes, expected);
+    let xml = pinfold_host::user::read_text(path).unwrap();
+    let host = TreeHost::from_files([("/pinfold/hwloc.xml", xml)]);
+    let captured = TreeHost::parse(&crate::capture(&host).unwrap()).unwrap();
+    let again = discover(&captured).unwrap();
+    assert_eq!((&again.nodes, &again.pus), (&first.nodes, &first.pus));
+}
+
+#[test]
+fn a_blank_list_of_nodes_says_nothing() {
+    let nodes = |has_cpu: &str| {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/memory-in-group.xml");
+        let xml = pinfold_host::user::read_text(path).unwrap();
+        let host = TreeHost::from_files([
+            ("/pinfold/hwloc.xml", xml.as_str()),
+            ("/sys/devices/system/node/has_cpu", has_cpu),
+        ]);
+        let topology = discover(&host).unwrap();
+        let pus = topology.nodes.iter().map(|node| node.pus.to_string());
+        pus.collect::<Vec<_>>()
+    };
+    assert_eq!(nodes("\n"), ["0-3", "16-19", ""]);
+    assert_eq!(nodes("0\n"), ["0-3", "", ""]);
 }
 
 #[test]

@@ -71,13 +71,6 @@ fn is_memory(node: Node<'_, '_>) -> bool {
 /// What is wrong with a document, with its line.
 pub(super) fn check(document: &Document<'_>) -> Result<(), String> {
     let root = document.root_element();
-    let name = root.tag_name().name();
-    if name != "topology" {
-        return Err(format!("the outermost element is <{name}> instead of <topology>"));
-    }
-    if !root.attribute("version").is_some_and(|version| version.starts_with("2.")) {
-        return Err("it is not of hwloc 2 (lstopo -i OLD.xml NEW.xml converts older ones)".into());
-    }
     let mut check = Check {
         document,
         pus: CpuSet::new(),

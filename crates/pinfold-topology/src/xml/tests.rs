@@ -102,6 +102,25 @@ fn what_hwloc_must_not_be_given() {
     inside(&(deep + &"</object>".repeat(100)), "nested");
 }
 
+/// Version 3 differs in nothing that is read, but for what it says of the whole machine.
+#[test]
+fn versions_of_the_format() {
+    let of = |version: &str| {
+        let text = machine(&pu(0)).replace("version=\"2.0\"", &format!("version=\"{version}\""));
+        text.replace("</topology>", "<info name=\"Backend\" value=\"Linux\"/></topology>")
+    };
+    for version in ["2.0", "2.1", "3.0"] {
+        let text = checked(&of(version)).unwrap();
+        assert!(!text.contains("Backend") && !text.contains("3.0"), "{text}");
+    }
+    let refused = |version: &str| checked(&of(version)).unwrap_err();
+    assert!(refused("3.1").contains("--export-xml-flags v2"));
+    assert!(refused("4.0").contains("--export-xml-flags v2"));
+    assert!(refused("1.0").contains("converts older ones"));
+    let broken = of("3.0").replace(" nodeset=\"0x1\"", "");
+    assert!(checked(&broken).unwrap_err().contains("--export-xml-flags v2"));
+}
+
 #[test]
 fn sets_as_hwloc_writes_them() {
     let check = |text: &str, list: &str| {

@@ -1,0 +1,192 @@
+//! The `/sys` and `/proc` of another machine as an input: a folder, or a tarball as
+//! `hwloc-gather-topology` makes it.
+//!
+//! Only what Pinfold reads is taken into memory, up to a bound, so that nothing of the archive is
+//! ever written or followed: links stay inside the tree, whatever they point to.
+
+use std::io::Read;
+
+use pinfold_host::{Host, HostError, TreeHost, paths, user};
+
+/// No file of these is larger on any machine.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+
+/// Of an archive, unpacked.
+const MAX_ARCHIVE_BYTES: u64 = 1 << 30;
+
+/// Files and links taken: 8192 PUs have fewer.
+const MAX_ENTRIES: usize = 1 << 20;
+
+/// What is at the head of packed and plain archives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Packing {
+    Bzip2,
+    Gzip,
+    Plain,
+}
+
+/// How an archive is packed; `None` if the bytes are none.
+pub(crate) fn packing(bytes: &[u8]) -> Option<Packing> {
+    match bytes {
+        [b'B', b'Z', b'h', ..] => Some(Packing::Bzip2),
+        [0x1f, 0x8b, ..] => Some(Packing::Gzip),
+        _ if bytes.get(257..262) == Some(b"ustar") => Some(Packing::Plain),
+        _ => None,
+    }
+}
+
+/// The tree of an archive, else what is wrong with it.
+pub(crate) fn of_archive(bytes: &[u8], packing: Packing) -> Result<TreeHost, String> {
+    let unpacked: Box<dyn Read + '_> = match packing {
+        Packing::Bzip2 => Box::new(bzip2::read::MultiBzDecoder::new(bytes)),
+        Packing::Gzip => Box::new(flate2::read::MultiGzDecoder::new(bytes)),
+        Packing::Plain => Box::new(bytes),
+    };
+    let fail = |error: std::io::Error| format!("the archive cannot be read: {error}");
+    let mut archive = tar::Archive::new(unpacked.take(MAX_ARCHIVE_BYTES));
+    let mut tree = TreeHost::new();
+    for (count, entry) in archive.entries().map_err(fail)?.enumerate() {
+        let mut entry = entry.map_err(fail)?;
+        let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        let Some(path) = inside(&path) else { continue };
+        if count > MAX_ENTRIES {
+            return Err("it has more files than any machine".to_owned());
+        }
+        let kind = entry.header().entry_type();
+        if kind.is_file() {
+            let mut content = Vec::new();
+            entry.by_ref().take(MAX_FILE_BYTES).read_to_end(&mut content).map_err(fail)?;
+            tree.insert_file(&path, content);
+        } else if kind.is_symlink() {
+            let target = entry.link_name_bytes().unwrap_or_default();
+            tree.insert_link(&path, &String::from_utf8_lossy(&target));
+        } else if kind.is_dir() {
+            tree.insert_dir(&path);
+        }
+    }
+    Ok(tree)
+}
+
+/// The path from `sys` or `proc` on, if Pinfold reads what is there. The archive's own folder
+/// stands before it.
+fn inside(path: &str) -> Option<String> {
+    let names: Vec<&str> =
+        path.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
+    let from = names.iter().position(|name| *name == "sys" || *name == "proc")?;
+    let path = format!("/{}", names[from..].join("/"));
+    let is_read = !names.contains(&"..")
+        && (paths::is_numa_node_of_pci(&path)
+            || paths::foreign_places().iter().any(|place| {
+                path.strip_prefix(*place)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }));
+    is_read.then_some(path)
+}
+
+/// The tree of a folder with `sys` and `proc` in it.
+///
+/// # Errors
+/// A folder that cannot be listed. Files that cannot be read are left out.
+pub(crate) fn of_folder(live: &dyn Host, root: &str) -> Result<TreeHost, HostError> {
+    user::list(root)?;
+    let root = root.trim_end_matches('/');
+    let mut tree = TreeHost::new();
+    let mut todo: Vec<String> =
+        paths::foreign_places().iter().map(|place| (*place).to_owned()).collect();
+    let mut count = 0;
+    while let Some(path) = todo.pop() {
+        let real = format!("{root}{path}");
+        count += 1;
+        if count > MAX_ENTRIES {
+            break;
+        }
+        if let Ok(target) = live.link(&real) {
+            // A device's node lies beyond the link of its bus.
+            if let Some(device) =
+                target.strip_prefix("../../../").filter(|_| !target.contains("/../../../.."))
+            {
+                let node = format!("/sys/{device}/numa_node");
+                if paths::is_numa_node_of_pci(&node) {
+                    todo.push(node);
+                }
+            }
+            tree.insert_link(&path, &target);
+        } else if user::is_dir(&real) {
+            tree.insert_dir(&path);
+            todo.extend(user::list(&real)?.into_iter().map(|name| format!("{path}/{name}")));
+        } else if user::is_file(&real)
+            && let Ok(content) = user::read(&real)
+        {
+            tree.insert_file(&path, content);
+        }
+    }
+    Ok(tree)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    const ONLINE: &str = "/sys/devices/system/cpu/online";
+
+    fn archive() -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_ustar();
+        let mut add = |path: &str, content: &[u8]| {
+            header.set_size(content.len() as u64);
+            header.set_mode(0o644);
+            builder.append_data(&mut header, path, content).unwrap();
+        };
+        add("machine/sys/devices/system/cpu/online", b"0-3\n");
+        add("machine/proc/cpuinfo", b"model name : X\n");
+        add("machine/proc/self/status", b"Cpus_allowed_list: 1\n");
+        add("machine/etc/shadow", b"secret");
+        let mut link = tar::Header::new_ustar();
+        link.set_entry_type(tar::EntryType::Symlink);
+        link.set_size(0);
+        builder
+            .append_link(&mut link, "machine/sys/devices/system/cpu/present", "/etc/passwd")
+            .unwrap();
+        builder.into_inner().unwrap()
+    }
+
+    #[test]
+    fn archives_of_each_packing_hold_what_is_read_and_nothing_else() {
+        let plain = archive();
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(&plain).unwrap();
+        let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+        bzip2.write_all(&plain).unwrap();
+        let packed = [plain, gzip.finish().unwrap(), bzip2.finish().unwrap()];
+        let expected = [Packing::Plain, Packing::Gzip, Packing::Bzip2];
+        for (bytes, expected) in packed.iter().zip(expected) {
+            assert_eq!(packing(bytes), Some(expected));
+            let tree = of_archive(bytes, expected).unwrap();
+            assert_eq!(tree.read_text(ONLINE).unwrap(), "0-3\n");
+            // The link leads to a file of the tree, which has none.
+            assert!(tree.read_text("/sys/devices/system/cpu/present").is_err());
+            assert_eq!(tree.len(), 3, "{}", tree.to_text());
+            let half = of_archive(&bytes[..bytes.len() / 3], expected);
+            assert!(half.is_err() || half.is_ok_and(|tree| tree.len() < 3));
+        }
+        assert_eq!(packing(b"<topology/>"), None);
+    }
+
+    #[test]
+    fn a_folder_is_read_without_leaving_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().to_str().unwrap();
+        let cpu = format!("{root}/sys/devices/system/cpu");
+        user::make_dirs(&cpu).unwrap();
+        user::write_atomic(&format!("{cpu}/online"), b"0\n").unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", format!("{cpu}/present")).unwrap();
+        std::os::unix::fs::symlink("/etc", format!("{root}/proc")).unwrap();
+        let live = pinfold_host::LiveHost::new().unwrap();
+        let tree = of_folder(&live, root).unwrap();
+        assert_eq!(tree.read_text(ONLINE).unwrap(), "0\n");
+        assert_eq!(tree.len(), 2, "{}", tree.to_text());
+        assert!(of_folder(&live, &format!("{root}/none")).is_err());
+    }
+}
