@@ -216,8 +216,8 @@ fn absent(named: &CpuSet, topology: &Topology) -> Vec<Finding> {
     let waiting = (!offline.is_empty()).then(|| {
         let is = verb(&offline, "is offline", "are offline");
         let text = format!("{} of the plan {is}, usable once online", pus_text(&offline));
-        Finding::warning("PUs", text)
-            .with_hint(format!("apply brings them online; by hand: {}", online::command(&offline)))
+        Finding::warning("offline", text)
+            .with_hint(format!("bring them online: {}", online::command(&offline)))
     });
     [
         waiting,

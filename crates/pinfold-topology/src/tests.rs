@@ -327,3 +327,22 @@ proptest! {
         prop_assert_eq!(same, left.fingerprint == right.fingerprint);
     }
 }
+
+/// The tarball of hwloc's own tool, made here, is this machine again.
+#[test]
+fn what_hwloc_gathers_is_the_same_machine() {
+    let Some(gather) = find_program("hwloc-gather-topology") else {
+        eprintln!("skipped: hwloc-gather-topology is not installed");
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = folder.path().join("machine").to_string_lossy().into_owned();
+    let output = run(&gather, [&name], TIMEOUT_NS).expect("it runs");
+    assert!(output.status.success(), "{}", output.stderr_text());
+    let (ours, theirs) =
+        (read_input(&live(), &format!("{name}.tar.bz2")).unwrap(), discover(&live()).unwrap());
+    assert_eq!((&ours.pus, &ours.cores), (&theirs.pus, &theirs.cores));
+    assert_eq!((&ours.l3, &ours.l2_domains), (&theirs.l3, &theirs.l2_domains));
+    assert_eq!((&ours.nodes, &ours.packages), (&theirs.nodes, &theirs.packages));
+    assert_eq!(ours.model, theirs.model);
+}

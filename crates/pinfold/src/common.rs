@@ -212,8 +212,18 @@ pub fn fitting(
         });
     }
     if plan.fingerprint != topology.fingerprint {
-        return Err(Failure::new(Exit::Input, format!("{path} was made for another machine"))
-            .with_hint("make it again here: pinfold plan --strategy NAME --json"));
+        // With PUs offline a machine has another fingerprint, so this may be all that differs.
+        let failure = Failure::new(Exit::Input, format!("{path} was made for another machine"));
+        let offline = wrong.iter().find(|finding| finding.subject == "offline");
+        return Err(
+            match offline.and_then(|finding| Some((&finding.text, finding.hint.as_ref()?))) {
+                Some((text, hint)) => Failure::new(Exit::Input, format!("{path}: {text}"))
+                    .with_hint(format!("{hint}, and apply it again")),
+                None => {
+                    failure.with_hint("make it again here: pinfold plan --strategy NAME --json")
+                }
+            },
+        );
     }
     let planned = single(&plan)?.vcpus().count();
     if !u32::try_from(planned).is_ok_and(|planned| vcpus.contains(&planned)) {

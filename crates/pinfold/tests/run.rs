@@ -110,6 +110,39 @@ fn started(folder: &tempfile::TempDir, vcpus: &str) -> (pinfold_host::process::C
     (qemu, socket)
 }
 
+/// A mask forbids nothing: from a shell on one CPU a machine goes to the others all the same.
+#[test]
+fn the_mask_of_pinfold_itself_forbids_nothing() {
+    let host = LiveHost::new().expect("a host");
+    let own = host.affinity(pinfold_host::process::own_pid()).expect("a mask");
+    let Some(taskset) = find_program("taskset").filter(|_| own.len() > 1) else {
+        println!("skipped: taskset is not installed, or there is one CPU");
+        return;
+    };
+    if qemu_is_missing() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let (mut qemu, socket) = started(&folder, "2");
+    let first = own.first().expect("a CPU").to_string();
+    let narrow = |arguments: &[&str]| {
+        let words = [&["-c", &first, PINFOLD, "--state-dir", &state], arguments].concat();
+        capture(&taskset, words, 60 * SECOND_NS).expect("pinfold runs")
+    };
+    let applied = narrow(&["apply", "--qmp", &socket, "--strategy", "compact"]);
+    assert!(applied.status.success(), "{}", applied.stderr_text());
+    let tids = host.list(&pinfold_host::paths::task_dir(qemu.pid())).expect("threads");
+    let elsewhere = tids.iter().any(|tid| {
+        let mask = host.affinity(pinfold_model::Tid(tid.parse().expect("a number")));
+        mask.is_ok_and(|mask| mask.len() == 1 && mask.to_string() != first)
+    });
+    assert!(elsewhere, "{}", applied.stdout_text());
+    let undone = narrow(&["undo"]);
+    assert!(undone.status.success(), "{}", undone.stderr_text());
+    qemu.kill().expect("QEMU ends");
+}
+
 #[test]
 fn a_running_machine_is_checked_as_it_is() {
     if qemu_is_missing() {

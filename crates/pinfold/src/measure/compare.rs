@@ -182,7 +182,7 @@ fn against_native(
     // Without --cpus the probe gets as many PUs natively as the guest has CPUs.
     let mut native = how.clone();
     if native.cpus.is_none() && native.node.is_none() {
-        let many: CpuSet = bench.topology.allowed.iter().take(guest.cpus()).collect();
+        let many: CpuSet = bench.topology.inherited().iter().take(guest.cpus()).collect();
         native.cpus = Some(many.to_string());
     }
     let native = HostPlace::of_words(&bench, &native)?;

@@ -55,7 +55,7 @@ pub fn worker(arguments: &WorkerArgs, state: Option<&str>) -> Result<(), Failure
         attempt: arguments.attempt,
         node: told("SLURMD_NODENAME")?,
         job: job_number()?,
-        mask: topology.allowed.to_string(),
+        mask: topology.inherited().to_string(),
         origin: common::origin(&host, &topology, 0)?,
         began_unix_s,
     };
