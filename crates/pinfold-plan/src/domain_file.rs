@@ -11,7 +11,9 @@
 //! with line and column; a document type is refused too, because entities could grow without
 //! bound. What libvirt would take and a person would regret is for [`crate::review`].
 
+mod list;
 mod read;
+mod request;
 
 use pinfold_model::{CpuSet, NodeId, Policy};
 use thiserror::Error;
@@ -88,8 +90,10 @@ impl Shape {
 pub struct Cell {
     /// Its number.
     pub id: u32,
-    /// Its vCPUs, as a set of their indexes.
+    /// Its vCPUs, as a set of their indexes; empty for one of memory alone.
     pub vcpus: CpuSet,
+    /// Its memory in bytes, if given.
+    pub bytes: Option<u64>,
 }
 
 /// `<memory>` of `<numatune>`.
@@ -101,6 +105,19 @@ pub struct Binding {
     pub nodes: Option<Vec<NodeId>>,
 }
 
+/// What the guest's board can show, by the architecture of `<os><type arch=…>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Board {
+    /// x86: sockets, dies, cores and threads. Also where the file names no architecture.
+    X86,
+    /// s390x: no threads.
+    WithoutThreads,
+    /// riscv64: libvirt starts no machine that has a `<cpu>`.
+    WithoutCpu,
+    /// Any other: sockets, cores and threads.
+    Other,
+}
+
 /// A domain file, as far as placement cares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain {
@@ -108,6 +125,8 @@ pub struct Domain {
     pub name: String,
     /// `type` of `<domain>`: `kvm`, `qemu`, …
     pub kind: String,
+    /// What its board can show.
+    pub board: Board,
     /// Number of vCPUs (the most that it can have).
     pub vcpus: Placed<u32>,
     /// `cpuset` of `<vcpu>`: where threads without a pin of their own run.
@@ -128,6 +147,8 @@ pub struct Domain {
     pub memnodes: Vec<Placed<(u32, Vec<NodeId>)>>,
     /// `<memory>` of the domain in bytes, if given.
     pub memory_bytes: Option<u64>,
+    /// Size of the huge pages of its memory in bytes, if given.
+    pub page_bytes: Option<u64>,
 }
 
 impl Domain {
@@ -158,3 +179,4 @@ impl Domain {
 }
 
 pub(crate) use read::{bytes, error_at, parse, place};
+pub(crate) use request::with_cpus;

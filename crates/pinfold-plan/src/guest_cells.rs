@@ -9,9 +9,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use pinfold_model::{
-    CellRequest, CpuSet, GuestTopology, IsolationScope, MemoryPlan, MemoryRequest, NodeId, PinWish,
-    Plan, PuId, Request, Role, ThreadPlan, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest,
-    Work,
+    CellRequest, CpuSet, Finding, GuestTopology, IsolationScope, MemoryPlan, MemoryRequest, NodeId,
+    PinWish, Plan, PuId, Request, Role, SmtWish, ThreadPlan, Topology, VcpuCount, VmRequest,
+    VnodePlan, VnodeRequest, Work,
 };
 
 use crate::PlanError;
@@ -75,6 +75,7 @@ impl<'a> Parts<'a> {
     /// As `make`.
     pub fn plans(
         &self,
+        smt: SmtWish,
         make: impl Fn(&Request) -> Result<Plan, PlanError>,
     ) -> Result<Vec<Plan>, PlanError> {
         let mut taken = CpuSet::new();
@@ -84,6 +85,7 @@ impl<'a> Parts<'a> {
                 vcpus: VcpuCount::Exactly(u32::try_from(cell.vcpus.len()).unwrap_or(u32::MAX)),
                 nodes: nodes.clone(),
                 cells: Vec::new(),
+                smt,
                 ..self.vm.clone()
             };
             let memory = cell.bytes.map(|bytes| MemoryRequest {
@@ -128,6 +130,22 @@ impl<'a> Parts<'a> {
         self.vnode.pins.iter().filter_map(own).collect()
     }
 
+    /// A plan for each cell, with guest siblings in all of them or in none, where that can be.
+    ///
+    /// # Errors
+    /// As `make`.
+    pub fn alike(
+        &self,
+        make: impl Fn(&Request) -> Result<Plan, PlanError>,
+    ) -> Result<Vec<Plan>, PlanError> {
+        let plans = self.plans(self.vm.smt, &make)?;
+        if same_threads(&plans) {
+            return Ok(plans);
+        }
+        let shown = self.plans(SmtWish::Shown, &make);
+        Ok(shown.ok().filter(|plans| same_threads(plans)).unwrap_or(plans))
+    }
+
     /// The devices that a cell should be near to: those of its nodes; the others are the first's.
     fn devices_of(&self, place: usize) -> Vec<pinfold_model::Device> {
         let home = |device: &pinfold_model::Device| {
@@ -154,6 +172,13 @@ impl<'a> Parts<'a> {
     pub fn merged(&self, plans: &[Plan]) -> Result<Plan, PlanError> {
         let (first, rest) = plans.split_first().ok_or(PlanError::NoVnodes)?;
         let mut merged = Plan { vnodes: vec![self.vnode(plans)], ..first.clone() };
+        if !same_threads(plans) {
+            merged.findings.push(Finding::warning(
+                "guest topology",
+                "not all NUMA cells of the guest have vCPUs on siblings, so the guest is shown one \
+                 thread per core and does not know which of its CPUs share a core",
+            ));
+        }
         for plan in rest {
             merged.housekeeping.add(&plan.housekeeping);
             merged.exclusive.add(&plan.exclusive);
@@ -201,6 +226,14 @@ impl<'a> Parts<'a> {
                 }
             }
         }
+        let carried = vcpus.iter().filter(|thread| thread.pus.len() == 1);
+        let carried = carried.fold(CpuSet::new(), |all, thread| all.union(&thread.pus));
+        for thread in &mut helpers {
+            let free = thread.pus.difference(&carried);
+            if !free.is_empty() {
+                thread.pus = free;
+            }
+        }
         vcpus.extend(helpers);
         let nodes: BTreeMap<NodeId, ()> = parts
             .iter()
@@ -219,6 +252,14 @@ impl<'a> Parts<'a> {
         let (kind, speed) = (pinfold_model::VnodeKind::VirtualMachine, pinfold_model::Speed::FULL);
         VnodePlan { name, kind, threads: vcpus, guest, memory, speed }
     }
+}
+
+/// True if the guests of all parts have as many threads on a core.
+fn same_threads(plans: &[Plan]) -> bool {
+    let vnodes = plans.iter().flat_map(|plan| &plan.vnodes);
+    let mut threads = vnodes.map(|vnode| vnode.guest.as_ref().map(|guest| guest.threads));
+    let first = threads.next();
+    threads.all(|other| Some(other) == first)
 }
 
 /// The host nodes of each cell: those of its memory, else the one with fewest cells, most CPUs.

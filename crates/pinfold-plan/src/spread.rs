@@ -74,6 +74,8 @@ pub(crate) fn findings(ground: &Ground<'_>, vnodes: &[VnodePlan]) -> Vec<Finding
         oversubscribed(ground, &spreads),
         shared_cores(&spreads),
         foreign_siblings(ground, &spreads),
+        emulator_on_vcpus(&spreads),
+        nothing_left(ground, &spreads),
         crossed_nodes(&spreads),
         floating_nodes(ground, vnodes),
         floating_kinds(ground, vnodes),
@@ -137,6 +139,32 @@ fn shared_cores(spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
             ),
         )
         .with_hint("multi-vm gives each virtual machine cores of its own")
+    })
+}
+
+/// Emulators that run on the PUs of their own machine's vCPUs.
+fn emulator_on_vcpus(spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
+    let shares = |(vnode, spread): &&(&VnodePlan, Spread)| {
+        let emulator = vnode.threads.iter().find(|thread| thread.role == Role::Emulator);
+        emulator.is_some_and(|thread| !thread.pus.is_disjoint(&spread.pus))
+    };
+    let names: Vec<&str> = spreads.iter().filter(shares).map(|(it, _)| it.name.as_str()).collect();
+    (!names.is_empty()).then(|| {
+        let text = format!(
+            "emulator and iothreads of {} run on CPUs of its vCPUs: a vCPU waits while they work",
+            some(names.iter().map(ToString::to_string))
+        );
+        Finding::note("emulator", text)
+    })
+}
+
+/// No PU of the host's tasks is without a vCPU.
+fn nothing_left(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
+    let carried = spreads.iter().fold(CpuSet::new(), |all, (_, spread)| all.union(&spread.pus));
+    (!carried.is_empty() && ground.hostable.is_subset(&carried)).then(|| {
+        let text = "every CPU that the host's tasks may use carries a vCPU: interrupts and the host's \
+                    own tasks run in the time of a vCPU";
+        Finding::note("host", text)
     })
 }
 

@@ -105,7 +105,7 @@ pub(crate) fn made(
         return (strategy.plan)(topology, request);
     }
     let parts = Parts::of(topology, request)?;
-    let plans = parts.plans(|part| (strategy.plan)(topology, part))?;
+    let plans = parts.alike(|part| (strategy.plan)(topology, part))?;
     let mut names: Vec<&str> = plans.iter().map(|plan| plan.strategy.as_str()).collect();
     names.dedup();
     let [_, _, ..] = names.as_slice() else {
@@ -115,7 +115,7 @@ pub(crate) fn made(
     let picks = TABLE.iter().filter(|known| names.contains(&known.name));
     let mut last = None;
     for pick in picks {
-        match parts.plans(|part| (pick.plan)(topology, part)) {
+        match parts.alike(|part| (pick.plan)(topology, part)) {
             Ok(plans) => {
                 let mut plan = parts.merged(&plans)?;
                 let text =

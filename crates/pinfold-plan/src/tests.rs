@@ -3,6 +3,7 @@
 
 mod caches;
 mod check;
+mod domain;
 mod emit;
 mod explain;
 mod golden;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use pinfold_model::{CpuSet, NodeId, Policy};
 use roxmltree::{Document, Node, ParsingOptions};
 
-use super::{Binding, Cell, Domain, DomainError, Place, Placed, Shape, Target};
+use super::{Binding, Board, Cell, Domain, DomainError, Place, Placed, Shape, Target, list};
 
 /// More nodes than any domain has; a bound for what a hostile file may cost.
 const MAX_NODES: u32 = 200_000;
@@ -15,6 +15,10 @@ const LONGEST_SNIPPET: usize = 100;
 const MAX_LIBVIRT_PU: u32 = 16_384;
 /// More vCPUs, iothreads and nodes than any machine of libvirt's has.
 const MAX_COUNT: u32 = 16_384;
+
+/// What to do about a value that libvirt would refuse too.
+const CORRECT_IT: &str =
+    "correct it in the file; `virt-xml-validate FILE` shows what libvirt expects there";
 
 /// Parses XML without document type.
 pub(crate) fn parse(xml: &str) -> Result<Document<'_>, DomainError> {
@@ -28,7 +32,11 @@ pub(crate) fn parse(xml: &str) -> Result<Document<'_>, DomainError> {
             }
             false => format!("this is not well-formed XML: {error}"),
         };
-        let hint = is_dtd.then_some("take the <!DOCTYPE …> out; libvirt's own files have none");
+        let hint = match is_dtd {
+            true => "take the <!DOCTYPE …> out; libvirt's own files have none",
+            false => "hand in a whole domain file, such as `virsh dumpxml NAME` prints",
+        };
+        let hint = Some(hint);
         DomainError { line: pos.row, column: pos.col, why, hint }
     })
 }
@@ -36,7 +44,7 @@ pub(crate) fn parse(xml: &str) -> Result<Document<'_>, DomainError> {
 /// An error at an element.
 pub(crate) fn error_at(node: Node<'_, '_>, why: impl Into<String>) -> DomainError {
     let pos = node.document().text_pos_at(node.range().start);
-    DomainError { line: pos.row, column: pos.col, why: why.into(), hint: None }
+    DomainError { line: pos.row, column: pos.col, why: why.into(), hint: Some(CORRECT_IT) }
 }
 
 pub(super) fn domain(xml: &str) -> Result<Domain, DomainError> {
@@ -48,11 +56,21 @@ pub(super) fn domain(xml: &str) -> Result<Domain, DomainError> {
         error.hint = Some("hand in what `virsh dumpxml NAME` prints");
         return Err(error);
     }
+    let kind = root.attribute("type").unwrap_or_default();
+    if !["", "kvm", "qemu"].contains(&kind) {
+        let mut error = error_at(root, format!("type='{kind}' is no machine of QEMU"));
+        error.hint = Some(
+            "only domains of type='kvm' and type='qemu' have the threads that Pinfold places; pin \
+             others with their own tools",
+        );
+        return Err(error);
+    }
     let (vcpus, default) = vcpu_element(root)?;
     let iothreads = iothreads(root)?;
     let mut found = Domain {
         name: text_of(child(root, "name")).unwrap_or_default(),
-        kind: root.attribute("type").unwrap_or_default().to_owned(),
+        kind: kind.to_owned(),
+        board: board(root),
         vcpus,
         default,
         iothreads,
@@ -63,6 +81,7 @@ pub(super) fn domain(xml: &str) -> Result<Domain, DomainError> {
         memory: None,
         memnodes: Vec::new(),
         memory_bytes: child(root, "memory").map(bytes).transpose()?,
+        page_bytes: page_bytes(root)?,
     };
     for tune in children(root, "cputune") {
         cputune(tune, &mut found)?;
@@ -74,6 +93,25 @@ pub(super) fn domain(xml: &str) -> Result<Domain, DomainError> {
         numatune(tune, &mut found)?;
     }
     Ok(found)
+}
+
+/// The board of the guest's architecture; libvirt's own default is that of the host.
+fn board(root: Node<'_, '_>) -> Board {
+    let arch = child(root, "os").and_then(|os| child(os, "type"));
+    match arch.and_then(|kind| kind.attribute("arch")) {
+        None | Some("x86_64" | "i686") => Board::X86,
+        Some("s390x" | "s390") => Board::WithoutThreads,
+        Some("riscv64" | "riscv32") => Board::WithoutCpu,
+        Some(_) => Board::Other,
+    }
+}
+
+/// The size of the first kind of huge pages.
+fn page_bytes(root: Node<'_, '_>) -> Result<Option<u64>, DomainError> {
+    let pages = child(root, "memoryBacking").and_then(|backing| child(backing, "hugepages"));
+    let Some(page) = pages.and_then(|pages| child(pages, "page")) else { return Ok(None) };
+    let text = attribute(page, "size")?;
+    amount(page, text, "unit").map(|bytes| Some(bytes).filter(|bytes| *bytes > 0))
 }
 
 fn vcpu_element(root: Node<'_, '_>) -> Result<(Placed<u32>, Option<Placed<CpuSet>>), DomainError> {
@@ -177,11 +215,12 @@ fn scheduler(node: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> 
     Ok(())
 }
 
+/// The number that is given: libvirt takes any, the kernel 1 to 99, and the review says so.
 fn priority(node: Node<'_, '_>) -> Result<u8, DomainError> {
     let text = attribute(node, "priority")?;
-    match text.parse() {
-        Ok(priority @ 1..=99) => Ok(priority),
-        Ok(_) | Err(_) => Err(error_at(node, format!("priority={text:?} is not from 1 to 99"))),
+    match text.trim().parse::<i32>() {
+        Ok(priority) => Ok(u8::try_from(priority.clamp(0, 255)).unwrap_or(0)),
+        Err(_) => Err(error_at(node, format!("priority={text:?} is no number"))),
     }
 }
 
@@ -213,7 +252,11 @@ fn guest(cpu: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> {
             Some(list) => cpuset(node, "cpus", list)?,
             None => CpuSet::new(),
         };
-        found.cells.push(Placed { value: Cell { id, vcpus }, place: place(node) });
+        let bytes = match node.attribute("memory") {
+            Some(text) => Some(amount(node, text, "unit")?),
+            None => None,
+        };
+        found.cells.push(Placed { value: Cell { id, vcpus, bytes }, place: place(node) });
     }
     Ok(())
 }
@@ -239,42 +282,41 @@ fn nodeset(node: Node<'_, '_>, list: &str) -> Result<Vec<NodeId>, DomainError> {
     Ok(cpuset(node, "nodeset", list)?.iter().map(|index| NodeId(index.0)).collect())
 }
 
-/// A list as libvirt reads it: `0-3,^2,8`; never empty, no step, no number beyond libvirt's.
+/// A list as libvirt reads it; never empty.
 fn cpuset(node: Node<'_, '_>, attribute: &str, list: &str) -> Result<CpuSet, DomainError> {
-    let wrong = |why: String| error_at(node, format!("{attribute}={list:?}: {why}"));
-    if list.contains(':') {
-        return Err(wrong("libvirt knows no step in a list".to_owned()));
-    }
-    let set = CpuSet::parse_list(list).map_err(|error| wrong(error.to_string()))?;
-    if set.is_empty() {
-        return Err(wrong("the list is empty".to_owned()));
-    }
-    let beyond = set.iter().find(|number| number.0 >= MAX_LIBVIRT_PU);
-    match beyond {
-        Some(number) => Err(wrong(format!("{number} is beyond libvirt's {MAX_LIBVIRT_PU}"))),
-        None => Ok(set),
-    }
+    list::parse(list, MAX_LIBVIRT_PU)
+        .map_err(|why| error_at(node, format!("{attribute}={list:?}: {why}")))
 }
 
-/// The domain's `<memory>`; libvirt's units, KiB if none is given.
+/// The domain's `<memory>`.
 pub(crate) fn bytes(node: Node<'_, '_>) -> Result<u64, DomainError> {
     let text = text_of(Some(node)).unwrap_or_default();
-    let unit = node.attribute("unit").unwrap_or("KiB");
-    let factor: Option<u64> = match unit {
-        "b" | "bytes" => Some(1),
-        "KB" => Some(1_000),
-        "k" | "KiB" => Some(1 << 10),
-        "MB" => Some(1_000_000),
-        "M" | "MiB" => Some(1 << 20),
-        "GB" => Some(1_000_000_000),
-        "G" | "GiB" => Some(1 << 30),
-        "TB" => Some(1_000_000_000_000),
-        "T" | "TiB" => Some(1 << 40),
-        _ => None,
-    };
-    let product =
-        text.parse::<u64>().ok().zip(factor).and_then(|(count, unit)| count.checked_mul(unit));
+    amount(node, &text, "unit")
+}
+
+/// An amount of memory with the unit of an attribute: libvirt's units in any case, KiB if none is
+/// given (`virScaleInteger`).
+fn amount(node: Node<'_, '_>, text: &str, unit: &str) -> Result<u64, DomainError> {
+    let unit = node.attribute(unit).filter(|unit| !unit.is_empty()).unwrap_or("KiB");
+    let product = text.trim().parse::<u64>().ok().zip(factor(unit));
+    let product = product.and_then(|(count, unit)| count.checked_mul(unit));
     product.ok_or_else(|| error_at(node, format!("{text:?} {unit:?} is no amount of memory")))
+}
+
+/// `b`, `byte`, `bytes`; `k`, `KiB`, … to `E`, `EiB` by 1024; `KB`, … to `EB` by 1000.
+fn factor(unit: &str) -> Option<u64> {
+    let unit = unit.to_ascii_lowercase();
+    if ["b", "byte", "bytes"].contains(&unit.as_str()) {
+        return Some(1);
+    }
+    let mut letters = unit.chars();
+    let power = 1 + "kmgtpe".find(letters.next()?)?;
+    let base: u64 = match letters.as_str() {
+        "" | "ib" => 1024,
+        "b" => 1000,
+        _ => return None,
+    };
+    base.checked_pow(u32::try_from(power).ok()?)
 }
 
 fn name(target: Target) -> String {

@@ -2,24 +2,26 @@
 //!
 //! Only what placement owns is exchanged: `<vcpu>`, `<iothreads>`, the pins and schedulers in
 //! `<cputune>`, `<topology>` and the cells in `<cpu>`, the nodes in `<numatune>`, the page size in
-//! `<memoryBacking>`. Every other byte stays: comments, quotes, the order of elements, other
+//! `<memoryBacking>`; where that is more than pins a comment before the element holds what stood
+//! there. Every other byte stays: comments, quotes, the order of elements, other
 //! children of the same parents (`<shares>`, `<cachetune>`, `<feature>`). The reader gives the
 //! byte range of each element; text is cut and put in there, never written anew from a tree.
 //! Merging twice is the same as merging once.
 
+mod cpu;
 pub(crate) mod edits;
+mod memory;
 
 use pinfold_model::{Plan, Role, Topology, VnodePlan};
 use roxmltree::Node;
 
 use self::edits::Edits;
-use super::libvirt::{
-    PASSTHROUGH, Place, TOPOEXT, cell_lines, memnode_lines, memory_line, page_line, scheduler_line,
-    tune, unit,
-};
-use crate::caches::{Caches, Vendor, caches};
-use crate::cells::{GuestCell, cells, shares};
+use super::libvirt::{Place, comment_text, scheduler_line, tune};
+use crate::cells::GuestCell;
 use crate::domain_file::{Domain, DomainError, error_at, parse};
+
+/// The longest piece of the file that a comment or a note shows.
+const LONGEST_SHOWN: usize = 200;
 
 /// A domain file with the plan in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,13 +53,16 @@ pub fn libvirt_into(
         return Err(error_at(root, "the plan has no vCPU, so there is nothing to merge"));
     }
     let mut merge = Merge { edits: Edits::new(xml), root, domain: &domain, notes: Vec::new() };
-    let cells = merge.cells(vnode, topology)?;
-    merge.vcpu(count, &cells)?;
+    let cells = match domain.cells.is_empty() {
+        true => merge.cells(vnode, topology)?,
+        false => Cells { cells: Vec::new(), sizes: Vec::new() },
+    };
+    merge.vcpu(count)?;
     let iothreads = merge.iothreads(vnode);
     let tuned = tune::tuned((plan, vnode), topology, child(root, "cputune"));
     merge.cputune(vnode, &iothreads, &tuned);
     merge.notes.extend(tuned.notes);
-    merge.memory(vnode, &cells);
+    merge.memory(vnode, topology, &cells)?;
     merge.cpu(vnode, topology, &cells);
     if !plan.exclusive.is_empty() {
         merge.notes.push(format!(
@@ -78,7 +83,7 @@ struct Merge<'a, 'x> {
 }
 
 impl<'a, 'x> Merge<'a, 'x> {
-    fn vcpu(&mut self, count: usize, cells: &Cells) -> Result<(), DomainError> {
+    fn vcpu(&mut self, count: usize) -> Result<(), DomainError> {
         let line = format!("<vcpu placement='static'>{count}</vcpu>");
         let Some(node) = child(self.root, "vcpu") else {
             self.new_element(&[line]);
@@ -95,7 +100,7 @@ impl<'a, 'x> Merge<'a, 'x> {
                 error.hint = Some("plan for as many vCPUs as the domain has, or take <vcpus> out");
                 return Err(error);
             }
-            if let Some(cell) = self.domain.cells.first().filter(|_| cells.is_empty()) {
+            if let Some(cell) = self.domain.cells.first() {
                 return Err(DomainError {
                     line: cell.place.line.unwrap_or(1),
                     column: 1,
@@ -108,75 +113,22 @@ impl<'a, 'x> Merge<'a, 'x> {
             }
         }
         let free = node.attribute("cpuset").is_none()
-            && node.attribute("current").is_none()
             && matches!(node.attribute("placement"), None | Some("static"));
-        if !(same && free) {
-            self.edits.replace(node, &[line]);
+        if same && free {
+            return Ok(());
         }
+        // How many vCPUs are online at boot is not the plan's.
+        let online = node.attribute("current").and_then(|text| text.trim().parse::<usize>().ok());
+        let line = match online.filter(|online| (1..count).contains(online)) {
+            Some(online) => format!("<vcpu placement='static' current='{online}'>{count}</vcpu>"),
+            None => line,
+        };
+        let why = match same {
+            true => "every thread has a pin of its own",
+            false => "the plan has another number of vCPUs",
+        };
+        self.swap(node, line, why);
         Ok(())
-    }
-
-    /// The cells that the plan's memory makes of the guest; its size is the plan's or the file's.
-    fn cells(&self, vnode: &VnodePlan, topology: &Topology) -> Result<Cells, DomainError> {
-        let none = Cells { cells: Vec::new(), sizes: Vec::new() };
-        let cells = cells(vnode, topology);
-        let Some(memory) = vnode.memory.as_ref().filter(|_| !cells.is_empty()) else {
-            return Ok(none);
-        };
-        let Some(bytes) = memory.bytes.or(self.domain.memory_bytes) else {
-            return Ok(none);
-        };
-        match shares(&cells, bytes, unit(memory)) {
-            Some(sizes) => Ok(Cells { cells, sizes }),
-            None => Err(error_at(
-                self.root,
-                format!(
-                    "{bytes} bytes of memory cannot be shared out to {} NUMA cells in whole pages of {} bytes",
-                    cells.len(),
-                    unit(memory)
-                ),
-            )),
-        }
-    }
-
-    fn memory(&mut self, vnode: &VnodePlan, cells: &Cells) {
-        let Some(memory) = &vnode.memory else {
-            return;
-        };
-        if let Some(bytes) = memory.bytes.filter(|bytes| Some(*bytes) != self.domain.memory_bytes) {
-            let line = format!("<memory unit='b'>{bytes}</memory>");
-            match child(self.root, "memory") {
-                Some(node) => self.edits.replace(node, &[line]),
-                None => self.after(&["name"], &[line]),
-            }
-            if let Some(node) = child(self.root, "currentMemory") {
-                let line = format!("<currentMemory unit='b'>{bytes}</currentMemory>");
-                self.edits.replace(node, &[line]);
-            }
-        }
-        let mut lines = vec![memory_line(memory)];
-        lines.extend(memnode_lines(&cells.cells));
-        match child(self.root, "numatune") {
-            Some(node) => {
-                let ours =
-                    |node: &Node<'_, '_>| ["memory", "memnode"].contains(&node.tag_name().name());
-                self.edits.exchange(node, ours, &lines);
-            }
-            None => self.after_vcpu(&block("numatune", &lines)),
-        }
-        let Some(page) = memory.page_bytes else {
-            return;
-        };
-        let pages = block("hugepages", &[page_line(page)]);
-        match child(self.root, "memoryBacking") {
-            None => self.after_vcpu(&block("memoryBacking", &pages)),
-            Some(backing) => match child(backing, "hugepages") {
-                None => self.edits.insert_into(backing, &pages),
-                Some(old) => {
-                    self.edits.exchange(old, |node| node.has_tag_name("page"), &[page_line(page)])
-                }
-            },
-        }
     }
 
     /// The file's iothreads by number, each with the plan's role for it, if it has one.
@@ -291,83 +243,22 @@ impl<'a, 'x> Merge<'a, 'x> {
         }
     }
 
-    fn cpu(&mut self, vnode: &VnodePlan, topology: &Topology, cells: &Cells) {
-        let Some(guest) = &vnode.guest else {
-            return;
-        };
-        let (vendor, caches) = (Vendor::of(topology), caches(vnode, topology));
-        let dies = if vendor == Vendor::Unknown { 1 } else { caches.dies };
-        let cores = guest.cores / dies;
-        let shape = format!(
-            "<topology sockets='{}' dies='{dies}' cores='{cores}' threads='{}'/>",
-            guest.sockets, guest.threads
-        );
-        let kvm = self.domain.kind == "kvm";
-        let needs_topoext = guest.threads > 1 && vendor == Vendor::Amd && kvm;
-        let shows_host = caches.as_host && vendor != Vendor::Unknown && kvm;
-        let Some(node) = child(self.root, "cpu") else {
-            let mut lines = vec![shape];
-            lines.extend(shows_host.then(|| PASSTHROUGH.to_owned()));
-            lines.extend(needs_topoext.then(|| TOPOEXT.to_owned()));
-            lines.extend(numa_block(cells));
-            // TCG has no host CPU to pass through.
-            let open = if self.domain.kind == "kvm" {
-                "cpu mode='host-passthrough' check='none'"
-            } else {
-                "cpu"
-            };
-            self.after_vcpu(&block(open, &lines));
-            return;
-        };
-        let same = self.domain.shape.as_ref().is_some_and(|known| {
-            let shape = known.value;
-            (shape.dies, shape.clusters) == (dies, 1)
-                && (shape.sockets, shape.cores, shape.threads)
-                    == (guest.sockets, cores, guest.threads)
-        });
-        let mut lines = vec![shape];
-        lines.extend(self.flags(node, caches, (shows_host, needs_topoext)));
-        // Cells that are there are exchanged in their own element, else they come with the topology.
-        let numa = child(node, "numa");
-        match (numa, cells.is_empty()) {
-            (_, true) => {}
-            (Some(numa), false) => {
-                let new = cell_lines(&cells.cells, &cells.sizes);
-                self.edits.exchange(numa, |child| child.has_tag_name("cell"), &new);
-            }
-            (None, false) => lines.extend(numa_block(cells)),
-        }
-        if !same || lines.len() > 1 {
-            self.edits.exchange(node, |child| child.has_tag_name("topology"), &lines);
-        }
+    /// Exchanges one element, and says in a comment before it what stood there.
+    fn swap(&mut self, node: Node<'a, 'x>, line: String, why: &str) {
+        let comment = self.exchanged(node, why);
+        self.edits.replace(node, &[comment, line]);
     }
 
-    /// What `<cpu>` lacks beside its topology, if it passes the host's model on.
-    fn flags(
-        &mut self,
-        node: Node<'_, '_>,
-        caches: Caches,
-        (shows_host, needs_topoext): (bool, bool),
-    ) -> Vec<String> {
-        let mut lines = Vec::new();
-        let has = node.children().any(|feature| feature.attribute("name") == Some("topoext"));
-        let passthrough = node.attribute("mode") == Some("host-passthrough");
-        let cache = child(node, "cache");
-        if shows_host && passthrough && cache.is_none() {
-            lines.push(PASSTHROUGH.to_owned());
+    /// Notes that an element gives way; the comment that says so in the file.
+    fn exchanged(&mut self, node: Node<'_, '_>, why: &str) -> String {
+        let old: Vec<&str> = source(node).split_whitespace().collect();
+        let mut old = old.join(" ");
+        if old.chars().count() > LONGEST_SHOWN {
+            old = old.chars().take(LONGEST_SHOWN).collect::<String>() + "…";
         }
-        let shown = cache.is_some_and(|cache| cache.attribute("mode") == Some("passthrough"));
-        if shown && !caches.as_host {
-            self.notes.push(
-                "<cache mode='passthrough'/> of the file stays, although these pins are not the \
-                 host's cores and L3 caches: the guest is told of sharing that is not so"
-                    .to_owned(),
-            );
-        }
-        if needs_topoext && passthrough && !has {
-            lines.push(TOPOEXT.to_owned());
-        }
-        lines
+        let row = node.document().text_pos_at(node.range().start).row;
+        self.notes.push(format!("line {row}: {old} was exchanged: {why}"));
+        format!("<!-- Pinfold: {} -->", comment_text(&format!("{why}; before: {old}")))
     }
 
     /// A new element of the domain, where a reader looks for it.
@@ -399,11 +290,9 @@ impl Cells {
     }
 }
 
-fn numa_block(cells: &Cells) -> Vec<String> {
-    match cells.is_empty() {
-        true => Vec::new(),
-        false => block("numa", &cell_lines(&cells.cells, &cells.sizes)),
-    }
+/// An element as it stands in the file.
+fn source<'x>(node: Node<'_, 'x>) -> &'x str {
+    node.document().input_text().get(node.range()).unwrap_or_default()
 }
 
 /// What libvirt calls its iothread of this number.

@@ -9,8 +9,8 @@
 pub(super) mod tune;
 
 use pinfold_model::{
-    GuestTopology, IsolationScope, MemoryPlan, NotSingle, Plan, Policy, Role, ThreadPlan, Topology,
-    VnodePlan,
+    CpuSet, GuestTopology, IsolationScope, MemoryPlan, NodeId, NotSingle, Plan, Policy, Role,
+    ThreadPlan, Topology, VnodePlan,
 };
 
 use super::said::Line;
@@ -163,14 +163,22 @@ fn memory(xml: &mut Xml, vnode: &VnodePlan, topology: &Topology) {
         xml.close("</hugepages>");
         xml.close("</memoryBacking>");
     }
-    let cells = cells(vnode, topology);
-    let bound = memory.bytes.and_then(|bytes| shares(&cells, bytes, unit(memory)));
-    xml.open("<numatune>");
-    xml.line(&memory_line(memory));
-    if bound.is_some() {
-        memnode_lines(&cells).iter().for_each(|line| xml.line(line));
+    let mut cells = cells(vnode, topology);
+    if memory.bytes.is_none_or(|bytes| shares(&cells, bytes, unit(memory)).is_none()) {
+        if cells.len() > 1 {
+            xml.comment(
+                "Shared out over the nodes: with the memory's size in the plan, or merged into a \
+                 file that has it, the guest is shown a NUMA cell for each node",
+            );
+        }
+        cells.clear();
     }
-    xml.close("</numatune>");
+    let lines = numatune_lines(vnode, topology, &cells);
+    if !lines.is_empty() {
+        xml.open("<numatune>");
+        lines.iter().for_each(|line| xml.line(line));
+        xml.close("</numatune>");
+    }
 }
 
 /// `<memory>` of `<numatune>`: pages come from these nodes or not at all.
@@ -178,12 +186,38 @@ pub(super) fn memory_line(memory: &MemoryPlan) -> String {
     format!("<memory mode='strict' nodeset='{}'/>", node_list(&memory.nodes))
 }
 
-/// `<memnode>`s: each cell's memory on the node that it stands for.
-pub(super) fn memnode_lines(cells: &[GuestCell]) -> Vec<String> {
-    let line = |(id, cell): (usize, &GuestCell)| {
-        format!("<memnode cellid='{id}' mode='strict' nodeset='{}'/>", cell.node)
-    };
-    cells.iter().enumerate().map(line).collect()
+/// `<memnode>`: a cell's memory on these nodes.
+pub(super) fn memnode_line(cell: u32, nodes: &[NodeId]) -> String {
+    format!("<memnode cellid='{cell}' mode='strict' nodeset='{}'/>", node_list(nodes))
+}
+
+/// The children of `<numatune>`: each of the guest's cells bound to its node; without cells the
+/// whole guest to one node, or shared out evenly over several, so that no vCPU is far from all
+/// of it. Empty where the vCPUs float over all nodes: the kernel then places both.
+pub(super) fn numatune_lines(
+    vnode: &VnodePlan,
+    topology: &Topology,
+    cells: &[GuestCell],
+) -> Vec<String> {
+    let Some(memory) = &vnode.memory else { return Vec::new() };
+    if !cells.is_empty() {
+        let memnodes = (0_u32..).zip(cells).map(|(id, cell)| memnode_line(id, &[cell.node]));
+        return std::iter::once(memory_line(memory)).chain(memnodes).collect();
+    }
+    let on_one = |pus: &CpuSet| topology.nodes.iter().any(|node| pus.is_subset(&node.pus));
+    let filled = topology.nodes.iter().filter(|node| node.memory_bytes > 0).count();
+    match memory.nodes.len() {
+        1 => vec![memory_line(memory)],
+        count if count < filled || vnode.vcpus().all(|thread| on_one(&thread.pus)) => {
+            vec![format!("<memory mode='interleave' nodeset='{}'/>", node_list(&memory.nodes))]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The mode of a binding that moves to other nodes: libvirt's `preferred` takes one node only.
+pub(super) fn memory_mode(mode: &str, nodes: usize) -> &str {
+    if mode == "preferred" && nodes > 1 { "interleave" } else { mode }
 }
 
 /// `<cell>`s of `<cpu><numa>`; the sizes in bytes, in the cells' order.
@@ -317,7 +351,7 @@ impl Xml {
 }
 
 /// XML allows neither `--` in a comment nor `-` at its end, and not every character.
-fn comment_text(text: &str) -> String {
+pub(super) fn comment_text(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

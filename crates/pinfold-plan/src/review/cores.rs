@@ -41,7 +41,9 @@ fn helper(view: &View<'_, '_>, pin: &Pin, flaws: &mut Vec<Flaw>) {
     let role = speak(&pin.role);
     let mask = pin.pus.clone().unwrap_or_else(|| view.lookup.usable.clone());
     let common = mask.intersection(&view.held);
-    if common.is_empty() {
+    let floats = |(_, vcpu): (u32, &Pin)| vcpu.pus.as_ref().is_some_and(|pus| pus.is_subset(&mask));
+    // Threads that float together over a part of the host take no vCPU's own PU.
+    if common.is_empty() || view.tight.is_empty() && view.vcpus().all(floats) {
         return;
     }
     let real_time: CpuSet = view
@@ -55,7 +57,13 @@ fn helper(view: &View<'_, '_>, pin: &Pin, flaws: &mut Vec<Flaw>) {
         (Role::Emulator, false) => "emulator-on-vcpu",
         (_, false) => "iothread-on-vcpu",
     };
-    let severity = if starves { Severity::Problem } else { Severity::Warning };
+    // Where every PU carries a vCPU there is no other place.
+    let full = view.lookup.usable.difference(&view.lookup.topology.isolated).is_subset(&view.held);
+    let severity = match (starves, full) {
+        (true, _) => Severity::Problem,
+        (false, true) => Severity::Note,
+        (false, false) => Severity::Warning,
+    };
     let what = match (&pin.pus, mask.is_subset(&view.held)) {
         (None, _) => {
             format!("{role} has no pin: it may run on {}, which belong to vCPUs", pus_text(&common))

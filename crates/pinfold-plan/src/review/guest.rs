@@ -133,7 +133,8 @@ fn sockets(view: &View<'_, '_>, guest: &GuestShape, flaws: &mut Vec<Flaw>) {
         view.tight.iter().filter_map(|pu| Some(view.lookup.pu(pu)?.package)).collect();
     packages.sort_unstable();
     packages.dedup();
-    if guest.sockets as usize <= packages.len() {
+    // A socket for each of the guest's NUMA cells: none may span two.
+    if guest.sockets as usize <= packages.len().max(view.layout.cells.len()) {
         return;
     }
     let mut flaw = view.flaw(

@@ -1,12 +1,13 @@
 //! What is left to the host: PUs without a vCPU of its own, and without real-time threads.
 
-use pinfold_model::{CpuSet, Severity};
+use pinfold_model::{CpuSet, Policy, Severity};
 
 use super::Flaw;
-use super::lookup::{View, is_real_time, places};
+use super::lookup::{View, is_real_time, places, speak};
 use crate::draft::{pus_text, verb};
 
 pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    impossible_priorities(view, flaws);
     let hostable = match &view.layout.housekeeping {
         Some(pus) => pus.intersection(&view.lookup.online),
         None => view.lookup.usable.difference(&view.lookup.topology.isolated),
@@ -44,6 +45,25 @@ pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         return;
     }
     not_isolated(view, &hostable, flaws);
+}
+
+/// Priorities that libvirt reads and the kernel refuses.
+fn impossible_priorities(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    let refused = |policy: Option<Policy>| match policy {
+        Some(Policy::Fifo { priority } | Policy::RoundRobin { priority }) => {
+            !(1..=99).contains(&priority)
+        }
+        _ => false,
+    };
+    for pin in view.layout.pins.iter().filter(|pin| refused(pin.policy)) {
+        let what = format!("the real-time priority of {} is not from 1 to 99", speak(&pin.role));
+        let mut flaw = view.flaw(Severity::Problem, "priority-range", what);
+        flaw.places = places([pin]);
+        flaw.cost =
+            "the kernel refuses the policy (EINVAL), and the machine does not start".to_owned();
+        flaw.instead = vec!["priority='1'".to_owned()];
+        flaws.push(flaw);
+    }
 }
 
 /// Pinned vCPUs whose PUs the host's tasks may use: no file of libvirt's can change that.

@@ -2,7 +2,7 @@
 
 use pinfold_model::{CpuSet, NodeId, Plan, Policy, Role, Tid, VnodePlan};
 
-use crate::domain_file::{Domain, DomainError, Place, Target};
+use crate::domain_file::{Board, Domain, DomainError, Place, Target};
 
 /// In which language a placement is written, and so in which its correction is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub struct MemoryOf {
     pub cell: Option<(u32, CpuSet)>,
     /// The host's nodes; `None` if libvirt asks numad.
     pub nodes: Option<Vec<NodeId>>,
+    /// Whether its pages go to the nodes in turns.
+    pub interleaved: bool,
     /// Where that is written.
     pub place: Place,
 }
@@ -153,7 +155,7 @@ impl Layout {
             vcpus: count,
             strays: strays.collect(),
             pins: targets.into_iter().map(pin).collect(),
-            guest: Some(guest_of_domain(domain)),
+            guest: guest_of_domain(domain),
             wrong_product: product,
             cells: domain.cells.iter().map(|cell| cell.value.vcpus.clone()).collect(),
             memory: memory_of_domain(domain),
@@ -197,6 +199,7 @@ fn of_vnode((plan, vnode): (&Plan, &VnodePlan), index: usize, source: &str) -> L
     let memory = vnode.memory.iter().map(|memory| MemoryOf {
         cell: None,
         nodes: Some(memory.nodes.clone()),
+        interleaved: false,
         place: place("memory.nodes".to_owned()),
     });
     let nodes = vnode.memory.as_ref().map_or(0, |memory| memory.nodes.len());
@@ -220,9 +223,14 @@ fn of_vnode((plan, vnode): (&Plan, &VnodePlan), index: usize, source: &str) -> L
 }
 
 /// Without `<topology>` libvirt shows one socket of one core for each vCPU.
-fn guest_of_domain(domain: &Domain) -> GuestShape {
+fn guest_of_domain(domain: &Domain) -> Option<GuestShape> {
+    // Boards that cannot show what the pins are hide nothing.
+    match (domain.board, &domain.shape) {
+        (Board::WithoutCpu, None) | (Board::WithoutThreads, _) => return None,
+        (_, _) => {}
+    }
     let count = domain.vcpus.value;
-    match &domain.shape {
+    Some(match &domain.shape {
         Some(shape) => GuestShape {
             sockets: shape.value.sockets,
             threads: shape.value.threads,
@@ -235,7 +243,7 @@ fn guest_of_domain(domain: &Domain) -> GuestShape {
             cores: groups(count, 1),
             place: Place::default(),
         },
-    }
+    })
 }
 
 fn memory_of_domain(domain: &Domain) -> Vec<MemoryOf> {
@@ -244,6 +252,7 @@ fn memory_of_domain(domain: &Domain) -> Vec<MemoryOf> {
         memory.push(MemoryOf {
             cell: None,
             nodes: bound.value.nodes.clone(),
+            interleaved: bound.value.mode == "interleave",
             place: bound.place.clone(),
         });
     }
@@ -254,6 +263,7 @@ fn memory_of_domain(domain: &Domain) -> Vec<MemoryOf> {
         memory.push(MemoryOf {
             cell: Some((*id, vcpus)),
             nodes: Some(nodes.clone()),
+            interleaved: false,
             place: memnode.place.clone(),
         });
     }

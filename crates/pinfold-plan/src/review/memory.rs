@@ -97,7 +97,11 @@ fn unbound_memory(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     let asked_numad = |bound: &MemoryOf| bound.nodes.is_none();
     let bound = !view.layout.memory.is_empty() && !view.layout.memory.iter().all(asked_numad);
     let nodes = filled(view, view.lookup.nodes_of(&view.held));
-    if bound || nodes.is_empty() || matches!(view.layout.language, Language::Running(_)) {
+    let known = &view.lookup.topology.nodes;
+    let counts = |id: &NodeId| known.iter().any(|node| node.id == *id && node.memory_bytes > 0);
+    // Nodes without memory have nothing to bind to.
+    let empty = known.iter().any(|node| node.memory_bytes > 0) && !nodes.iter().any(counts);
+    if bound || nodes.is_empty() || empty || matches!(view.layout.language, Language::Running(_)) {
         return;
     }
     let mut flaw = view.flaw(
@@ -124,11 +128,11 @@ fn spread_over_nodes(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     if cells.len() > 1 && cells.iter().all(|nodes| nodes.len() == 1) {
         return;
     }
-    let needed = view.tight.len();
     let roomy = view.lookup.topology.nodes.iter().find(|node| {
-        node.pus.intersection(&view.lookup.usable).len() >= needed && nodes.contains(&node.id)
+        nodes.contains(&node.id) && has_room(view, &node.pus.intersection(&view.lookup.usable))
     });
-    if roomy.is_none() && view.layout.cells.len() >= nodes.len() {
+    // Who gave the memory of just these nodes, cell by cell or in turns, meant to use them.
+    if shares_out(view, &nodes) || roomy.is_none() && view.layout.cells.len() >= nodes.len() {
         return;
     }
     let what = format!("the vCPUs are pinned to PUs of {}", spoken(&nodes));
@@ -200,15 +204,41 @@ fn cells(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     }
 }
 
+/// True if the memory is spread over just these nodes: a cell or a plan for each, or interleaved.
+fn shares_out(view: &View<'_, '_>, nodes: &[NodeId]) -> bool {
+    let nodes = filled(view, nodes.to_vec());
+    let same = |bound: &MemoryOf| bound.nodes.as_ref() == Some(&nodes);
+    let of_whole = view.layout.memory.iter().filter(|bound| bound.cell.is_none());
+    let of_cells = view.layout.memory.iter().filter(|bound| bound.cell.is_some());
+    let is_plan = view.layout.language == Language::Plan;
+    // vCPUs of nodes without memory have no nearer memory than that of the others.
+    let spread = |bound: &MemoryOf| bound.interleaved || is_plan || nodes.len() == 1;
+    let by_cell: Vec<NodeId> = of_cells.filter_map(|bound| bound.nodes.clone()).flatten().collect();
+    of_whole.into_iter().any(|bound| same(bound) && spread(bound))
+        || nodes.len() > 1 && nodes.iter().all(|node| by_cell.contains(node))
+}
+
+/// True if the PUs carry the vCPUs as they are laid out: a core for each if none shares one now.
+fn has_room(view: &View<'_, '_>, pus: &CpuSet) -> bool {
+    let cores = |pus: &CpuSet| {
+        view.lookup.topology.cores.iter().filter(|core| !core.pus.is_disjoint(pus)).count()
+    };
+    let needed = view.tight.len();
+    match cores(&view.tight) == needed {
+        true => cores(pus) >= needed,
+        false => pus.len() >= needed,
+    }
+}
+
 /// vCPUs on several L3 domains, although one would do.
 fn spread_over_l3(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     let domains = view.lookup.l3s_of(&view.tight);
     if domains.len() < 2 || view.lookup.nodes_of(&view.tight).len() > 1 {
         return;
     }
-    let needed = view.tight.len();
     let roomy = view.lookup.topology.l3.iter().filter(|domain| {
-        domains.contains(&domain.id) && domain.pus.intersection(&view.lookup.usable).len() >= needed
+        domains.contains(&domain.id)
+            && has_room(view, &domain.pus.intersection(&view.lookup.usable))
     });
     let Some(best) =
         roomy.max_by_key(|domain| (domain.size_bytes, domain.pus.intersection(&view.tight).len()))

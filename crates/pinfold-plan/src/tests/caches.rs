@@ -128,7 +128,8 @@ fn a_domain_file_gets_dies_and_keeps_its_own_cache() {
         |text: &str| emit::libvirt_into(text, (&layout, &layout.vnodes[0]), &topology).unwrap();
     let new = merged(&file("kvm", "")).text;
     assert!(
-        new.contains("dies='2' cores='4'") && new.contains("<cache mode='passthrough'/>"),
+        new.contains("<cpu>\n  <topology sockets='1' dies='2' cores='4'")
+            && !new.contains("<cache"),
         "{new}"
     );
     assert_eq!(merged(&new).text, new, "twice is the same as once");

@@ -42,7 +42,8 @@ const THEIRS: &str = r#"<?xml version="1.0"?>
 <domain xmlns:qemu="http://libvirt.org/schemas/domain/qemu/1.0" type='kvm'>
 	<name>win10</name>
   <memory unit='GiB'>8</memory>
-  <vcpu placement='static'>6</vcpu>
+  <!-- Pinfold: the plan has another number of vCPUs; before: <vcpu placement='static' current="2">4</vcpu> -->
+  <vcpu placement='static' current='2'>6</vcpu>
   <iothreads>1</iothreads>
   <cputune>
     <shares>2048</shares>
@@ -60,6 +61,7 @@ const THEIRS: &str = r#"<?xml version="1.0"?>
   </cputune>
   <os><type arch='x86_64'>hvm</type></os>
   <cpu mode='host-passthrough' check='none'>
+    <!-- Pinfold: the guest's topology follows the pins; before: <topology sockets='4' cores='1' threads='1'/> -->
     <topology sockets='1' dies='1' cores='3' threads='2'/> <!-- Windows -->
     <feature policy='disable' name='hypervisor'/>
   </cpu>

@@ -48,7 +48,11 @@ fn cells_for_two_nodes() {
         &text,
         &["  <memory unit='MiB'>64</memory>\n", memnodes, "<page size='2048' unit='KiB'/>"],
     );
-    holds(&text, &["    <!-- old -->\n    <memory mode='strict' nodeset='0-1'/>\n"]);
+    holds(
+        &text,
+        &["    <!-- old -->\n    <!-- Pinfold: the memory follows the vCPUs; before: \
+           <memory mode='preferred' nodeset='1'/> -->\n    <memory mode='strict' nodeset='0-1'/>\n"],
+    );
     assert_eq!(libvirt_into(&text, one(&layout), &topology).unwrap().text, text);
     holds(&libvirt(&layout, &topology).unwrap(), &cells);
     // What is emitted, the review takes.

@@ -239,6 +239,7 @@ fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
     let bound = vm.domain.as_ref().and_then(|domain| domain.memory_nodes());
     let memory = bound.map(|(mode, nodes)| MemoryOf {
         cell: None,
+        interleaved: mode == "interleave",
         nodes: Some(nodes.iter().map(|node| NodeId(node.0)).collect()),
         place: Place { line: None, text: format!("libvirt: <numatune>: {mode} {nodes}") },
     });

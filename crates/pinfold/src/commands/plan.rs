@@ -1,8 +1,6 @@
 //! `pinfold plan`: a placement, its reasons, and its form for other tools.
 
-use pinfold_model::{
-    QemuCommand, Request, Speed, Topology, VcpuCount, VmRequest, VnodeRequest, Work,
-};
+use pinfold_model::{QemuCommand, Request, Speed, Topology, VcpuCount, VnodeRequest, Work};
 use pinfold_plan::requests;
 use pinfold_vm::argv;
 
@@ -68,7 +66,7 @@ fn request(
     }
     if vnodes.is_empty() {
         let described = match file {
-            Some(file) => vnode_of_file(file),
+            Some(file) => vnode_of_file(file, topology),
             None => {
                 let vcpus = command.max_vcpus().map_or(VcpuCount::Auto, VcpuCount::Exactly);
                 qemu_line::vnode(command, vcpus, topology)
@@ -84,11 +82,10 @@ fn request(
 }
 
 /// The machine that a domain file describes.
-fn vnode_of_file(file: &emit::DomainFile) -> VnodeRequest {
+fn vnode_of_file(file: &emit::DomainFile, topology: &Topology) -> VnodeRequest {
     let domain = &file.domain;
-    let iothreads = domain.iothreads.iter().map(|number| format!("iothread{number}")).collect();
-    let vm = VmRequest { iothreads, ..VmRequest::of(VcpuCount::Exactly(domain.vcpus.value)) };
-    VnodeRequest::vm(&domain.name, vm)
+    let vnode = VnodeRequest::vm(&domain.name, domain.request(topology));
+    VnodeRequest { memory: domain.memory_request(topology), ..vnode }
 }
 
 /// The machine with what the options say of it in place of what its description says.

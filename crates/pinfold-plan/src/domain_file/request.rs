@@ -1,0 +1,71 @@
+//! What a domain file asks of a plan: its number of vCPUs and iothreads, its memory and the nodes
+//! of that, the NUMA cells of its guest.
+
+use pinfold_model::{
+    CellRequest, MemoryRequest, NodeId, SmtWish, Source, Topology, VcpuCount, VmRequest,
+};
+
+use super::{Board, Domain};
+
+impl Domain {
+    /// The machine of the file as a request. Nodes that the host lacks, or that have no CPU, are
+    /// left out: they say nothing of where vCPUs can be.
+    #[must_use]
+    pub fn request(&self, topology: &Topology) -> VmRequest {
+        let bound = self.memory.as_ref().and_then(|bound| bound.value.nodes.as_deref());
+        let mut bound = with_cpus(bound.unwrap_or_default(), topology);
+        let sized = self.memory_request(topology).is_some();
+        let cell = |cell: &super::Placed<super::Cell>| {
+            let own = self.memnodes.iter().find(|memnode| memnode.value.0 == cell.value.id);
+            let own = own.map(|memnode| with_cpus(&memnode.value.1, topology)).unwrap_or_default();
+            let nodes = if own.is_empty() && bound.len() == 1 { bound.clone() } else { own };
+            CellRequest {
+                vcpus: cell.value.vcpus.clone(),
+                nodes,
+                bytes: cell.value.bytes.filter(|_| sized),
+            }
+        };
+        let cells = self.cells.iter().filter(|cell| !cell.value.vcpus.is_empty());
+        let mut cells: Vec<CellRequest> = cells.map(cell).collect();
+        // One cell is the whole guest: nothing of it is divided.
+        if let [only] = cells.as_slice()
+            && !only.nodes.is_empty()
+        {
+            bound = only.nodes.clone();
+        }
+        if cells.len() < 2 {
+            cells.clear();
+        }
+        let smt = match self.board {
+            Board::WithoutThreads => SmtWish::Hidden,
+            Board::X86 | Board::Other | Board::WithoutCpu => SmtWish::Auto,
+        };
+        VmRequest {
+            iothreads: self.iothreads.iter().map(|number| format!("iothread{number}")).collect(),
+            smt,
+            nodes: bound,
+            cells,
+            ..VmRequest::of(VcpuCount::Exactly(self.vcpus.value))
+        }
+    }
+
+    /// Its memory, where a host of several nodes can be asked whether it fits.
+    #[must_use]
+    pub fn memory_request(&self, topology: &Topology) -> Option<MemoryRequest> {
+        // hwloc gives each node of a synthetic machine 1 GiB where its text says nothing.
+        let known = match &topology.source {
+            Source::Synthetic(text) => text.contains("memory"),
+            Source::Live | Source::Captured(_) => true,
+        };
+        let filled = topology.nodes.iter().filter(|node| node.memory_bytes > 0).count();
+        let bytes = self.memory_bytes.filter(|bytes| *bytes > 0 && known && filled > 1)?;
+        Some(MemoryRequest { bytes, page_bytes: None })
+    }
+}
+
+/// Those of the nodes that the host has and that have CPUs.
+pub(crate) fn with_cpus(nodes: &[NodeId], topology: &Topology) -> Vec<NodeId> {
+    let has =
+        |id: &&NodeId| topology.nodes.iter().any(|node| node.id == **id && !node.pus.is_empty());
+    nodes.iter().filter(has).copied().collect()
+}
