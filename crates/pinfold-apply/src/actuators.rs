@@ -20,8 +20,8 @@ mod resctrl;
 mod setting;
 mod signals;
 
-use pinfold_host::{Host, HostError, HostMut};
-use pinfold_model::{Change, Finding, Step, Undo};
+use pinfold_host::{Host, HostError, HostMut, paths};
+use pinfold_model::{Change, Finding, Step, TaskId, TaskState, Undo};
 
 pub(crate) use affinity::{allowed, narrowed};
 pub(crate) use group::PREFIX as GROUP_PREFIX;
@@ -35,7 +35,7 @@ pub(crate) use past::Past;
 pub(crate) use resctrl::{is_inside as is_in_resctrl, shares};
 
 use crate::cpusets::Hierarchy;
-use crate::tasks::Seen;
+use crate::tasks::{self, Seen};
 
 /// What became of a change.
 #[derive(Debug)]
@@ -156,36 +156,82 @@ pub(crate) fn verify(
 
 /// Takes a step back. One answer per thing that the step changed.
 pub(crate) fn revert(past: &Past<'_>, step: &Step) -> Vec<Result<Reverted, HostError>> {
+    let one = |answer| vec![confirmed(past.host, step, answer)];
     match &step.undo {
-        Undo::WriteFile { path, original } => vec![kernel_file::revert(past, path, original)],
+        Undo::WriteFile { path, original } => one(kernel_file::revert(past, path, original)),
         Undo::RemoveGroup { path } if resctrl::is_inside(path) => {
-            vec![resctrl::revert(past.host, path)]
+            one(resctrl::revert(past.host, path))
         }
-        Undo::RemoveGroup { path } => vec![group::revert(past, path)],
+        Undo::RemoveGroup { path } => one(group::revert(past, path)),
         Undo::MoveTasks { mount, tasks, .. }
             if elsewhere::is_elsewhere(past.cpusets.as_ref(), mount) =>
         {
             let Change::MoveTasks { group, .. } = &step.change else { return Vec::new() };
             let place = (group.as_str(), mount.as_str());
-            tasks.iter().map(|state| elsewhere::revert(past.host, place, state)).collect()
+            let revert = |state: &TaskState| {
+                let answer = elsewhere::revert(past.host, place, state);
+                confirmed_of(past.host, state.task, answer)
+            };
+            tasks.iter().map(revert).collect()
         }
         Undo::MoveTasks { tasks, .. } => {
-            tasks.iter().flat_map(|state| members::revert(past, state)).collect()
+            let revert = |state: &TaskState| -> Vec<_> {
+                let answers = members::revert(past, state).into_iter();
+                answers.map(|answer| confirmed_of(past.host, state.task, answer)).collect()
+            };
+            tasks.iter().flat_map(revert).collect()
         }
-        Undo::SetAffinity { task, original } => vec![affinity::revert(past, *task, original)],
-        Undo::SetPolicy { task, original } => vec![policy::revert(past, *task, *original)],
+        Undo::SetAffinity { task, original } => one(affinity::revert(past, *task, original)),
+        Undo::SetPolicy { task, original } => one(policy::revert(past, *task, *original)),
         Undo::WriteSetting { setting, original, masks, files } => {
             setting::revert(past, setting, (original.as_deref(), files), masks)
         }
-        Undo::LeavePages { task, kib } => vec![pages::revert(past.host, *task, kib)],
+        Undo::LeavePages { task, kib } => one(pages::revert(past.host, *task, kib)),
         Undo::ContinueProcesses { group, stopped } => signals::revert(past, group, stopped),
+    }
+}
+
+/// "Gone", said of a file or group that is hidden or of a thread that runs, is an error: nothing
+/// was taken back.
+fn confirmed(
+    host: &dyn Host,
+    step: &Step,
+    answer: Result<Reverted, HostError>,
+) -> Result<Reverted, HostError> {
+    match (&step.undo, answer) {
+        (
+            Undo::WriteFile { path, .. } | Undo::RemoveGroup { path },
+            Ok(answer @ (Reverted::Gone | Reverted::Nothing)),
+        ) => tasks::confirm_missing(host, path).map(|()| answer),
+        (
+            Undo::SetAffinity { task, .. }
+            | Undo::SetPolicy { task, .. }
+            | Undo::LeavePages { task, .. },
+            answer,
+        ) => confirmed_of(host, *task, answer),
+        (_, answer) => answer,
+    }
+}
+
+/// The same of a thread.
+fn confirmed_of(
+    host: &dyn Host,
+    task: TaskId,
+    answer: Result<Reverted, HostError>,
+) -> Result<Reverted, HostError> {
+    match answer {
+        Ok(Reverted::Gone) if tasks::is_alive(host, task)? => Err(HostError::Hidden {
+            path: paths::process_cgroup(task.tid),
+            why: format!("{task} runs"),
+        }),
+        answer => answer,
     }
 }
 
 /// Ends a step whose revert answered [`Reverted::Later`], when all others are taken back.
 pub(crate) fn finish(past: &Past<'_>, step: &Step) -> Result<Reverted, HostError> {
     match &step.undo {
-        Undo::WriteFile { path, .. } => inherit::finish(past, path),
+        Undo::WriteFile { path, .. } => confirmed(past.host, step, inherit::finish(past, path)),
         Undo::RemoveGroup { .. }
         | Undo::MoveTasks { .. }
         | Undo::SetAffinity { .. }
@@ -199,7 +245,7 @@ pub(crate) fn finish(past: &Past<'_>, step: &Step) -> Result<Reverted, HostError
 /// Masks of bystanders that a kernel before 6.2 overwrote when their cpuset changed.
 pub(crate) fn restore_mask(
     past: &Past<'_>,
-    task: pinfold_model::TaskId,
+    task: TaskId,
     mask: &pinfold_model::CpuSet,
 ) -> Result<Reverted, HostError> {
     affinity::restore_overwritten(past, task, mask)
@@ -208,14 +254,14 @@ pub(crate) fn restore_mask(
 /// Masks that those would have who were born in groups of ours, by where they come from.
 pub(crate) fn born_masks(
     past: &Past<'_>,
-) -> Result<Vec<(pinfold_model::TaskId, pinfold_model::CpuSet)>, HostError> {
+) -> Result<Vec<(TaskId, pinfold_model::CpuSet)>, HostError> {
     members::born_masks(past)
 }
 
 /// A thread that was born while the plan was in force and inherited from one that was placed.
 pub(crate) fn release_born(
     past: &Past<'_>,
-    task: pinfold_model::TaskId,
+    task: TaskId,
     main: pinfold_model::Tid,
 ) -> Vec<Result<Reverted, HostError>> {
     vec![affinity::release_born(past, task, main), policy::release_born(past, task, main)]

@@ -176,10 +176,15 @@ impl Cpusets {
         host: &dyn Host,
         tid: Tid,
     ) -> Result<Option<CpuSet>, HostError> {
-        match self.group_of(host, tid)? {
-            Some(group) => tasks::unless_gone(self.effective(host, &group)),
-            None => Ok(None),
+        let Some(group) = self.group_of(host, tid)? else {
+            return tasks::confirm_ended(host, tid).map(|()| None);
+        };
+        let shown = tasks::unless_gone(self.effective(host, &group))?;
+        if shown.is_none() {
+            // With its last thread a group may go.
+            tasks::confirm_ended(host, tid)?;
         }
+        Ok(shown)
     }
 
     /// The threads (v1, and v2 where it is threaded) or processes (v2) directly in a group.

@@ -26,7 +26,7 @@ use pinfold_model::{CpuSet, Step, TaskId, Tid};
 
 pub use error::JournalError;
 pub(crate) use files::Files;
-pub use record::{Entry, Header, Outcome, Record};
+pub use record::{Entry, Header, Namespaces, Outcome, Record};
 
 use crate::tasks::{self, Target};
 use crate::undo::is_lasting;
@@ -136,6 +136,7 @@ impl<'c> Journals<'c> {
         let header = Header {
             id,
             boot_id: record::boot_id(host).map_err(JournalError::Host)?,
+            namespaces: record::namespaces(host).map_err(JournalError::Host)?,
             created_unix_s: self.clock.unix_seconds(),
             supervisor: supervisor(host)?,
             supervised: new.supervised,

@@ -54,6 +54,9 @@ pub fn knobs(host: &dyn Host, record: &Record) -> Result<Vec<KnobStatus>, HostEr
     let mut all = Vec::with_capacity(set.len());
     for (path, (index, value, original)) in set {
         let found = tasks::unless_gone(host.read(path))?;
+        if found.is_none() {
+            tasks::confirm_missing(host, path)?;
+        }
         let ok = match &found {
             Some(found) => {
                 let given = record.given(index);

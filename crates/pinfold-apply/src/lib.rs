@@ -33,7 +33,8 @@ pub use apply::{Applied, Event, Observer, Point, apply, take_steps, unobserved};
 pub use error::{ApplyError, Refusal};
 pub use guard::{Demoted, real_time_priority, take_rights};
 pub use journal::{
-    Entry, Header, Journal, JournalError, Journals, NewJournal, Outcome, Record, Summary,
+    Entry, Header, Journal, JournalError, Journals, Namespaces, NewJournal, Outcome, Record,
+    Summary,
 };
 pub use knobs::{KnobStatus, knobs};
 pub use monitored::{Counter, monitored};

@@ -90,7 +90,44 @@ pub(crate) fn stat(host: &dyn Host, tid: Tid) -> Result<Option<ProcStat>, HostEr
 
 /// True if this very thread still runs.
 pub(crate) fn is_alive(host: &dyn Host, task: TaskId) -> Result<bool, HostError> {
-    Ok(stat(host, task.tid)?.is_some_and(|stat| stat.start_time == task.start_time))
+    proc_stat::is_alive(host, &paths::task_stat(task.tid, task.tid), task)
+}
+
+/// Confirms that a thread has ended, when something of it was not found.
+pub(crate) fn confirm_ended(host: &dyn Host, tid: Tid) -> Result<(), HostError> {
+    let path = paths::task_stat(tid, tid);
+    match proc_stat::at(host, &path)? {
+        Some(stat) if stat.has_ended() => Ok(()),
+        Some(_) => Err(HostError::Hidden { path, why: format!("thread {tid} runs") }),
+        None => proc_stat::confirm_gone(host, tid),
+    }
+}
+
+/// Confirms that a file or directory of the kernel is not there any more: what is left of the way
+/// to it must be of the file system that it was in. Where that is not mounted, or covered by
+/// another one, nothing is known.
+pub(crate) fn confirm_missing(host: &dyn Host, path: &str) -> Result<(), HostError> {
+    if host.exists(path) {
+        return Ok(());
+    }
+    let mut at = path;
+    while let Some((parent, _)) = at.rsplit_once('/') {
+        if host.exists(parent) {
+            break;
+        }
+        at = parent;
+    }
+    let parent = at.rsplit_once('/').map_or("", |(parent, _)| parent);
+    let has = |file: &str| host.exists(&paths::cgroup_file(parent, file));
+    let is_in_place = has("cgroup.procs")
+        || has("schemata")
+        || paths::ALWAYS_THERE.iter().any(|root| parent.starts_with(root));
+    if is_in_place {
+        return Ok(());
+    }
+    let shown = if parent.is_empty() { "/" } else { parent };
+    let why = format!("{shown} is of another file system, or empty");
+    Err(HostError::Hidden { path: path.to_owned(), why })
 }
 
 /// Threads that were seen alive just now, so that not each of them needs a look of its own

@@ -118,6 +118,12 @@ pub fn undo_observed(
             return report;
         }
     }
+    if let Err(error) = journal.record().require_here(host) {
+        let finding = Finding::problem("undo", with_causes(&error));
+        let hint = error.hint().unwrap_or_default();
+        report.failed.push(finding.with_hint(hint));
+        return report;
+    }
     match vanished(host, journal.record()) {
         Ok(found) => report.vanished = found,
         Err(error) => report.fail("what has vanished", &error),

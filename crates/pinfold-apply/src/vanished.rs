@@ -36,13 +36,18 @@ pub fn vanished(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, HostEr
         | Change::MovePages { .. }
         | Change::SignalProcesses { .. } => None,
     });
-    let mut findings: Vec<Finding> = made.filter(|path| !host.exists(path)).map(lost).collect();
+    let mut findings = Vec::new();
+    for path in made.filter(|path| !host.exists(path)) {
+        tasks::confirm_missing(host, path)?;
+        findings.push(lost(path));
+    }
     let mut homes: BTreeMap<String, (&str, usize)> = BTreeMap::new();
     for (_, step) in record.steps() {
         let Undo::MoveTasks { mount, tasks, .. } = &step.undo else { continue };
         for TaskState { task, group, .. } in tasks {
             let home = format!("{mount}{}", group.trim_end_matches('/'));
             if !host.exists(&home) && tasks::is_alive(host, *task)? {
+                tasks::confirm_missing(host, &home)?;
                 homes.entry(home).or_insert((mount, 0)).1 += 1;
             }
         }

@@ -7,7 +7,9 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
+use pinfold_model::Tid;
 use rustix::fs::{AtFlags, CWD, FileType};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::user::{self, StateDir};
 use crate::{HostError, process};
@@ -49,6 +51,27 @@ impl Doorbell {
         let listener = UnixListener::bind(path).map_err(fail)?;
         listener.set_nonblocking(true).map_err(fail)?;
         Ok(Self { listener, path: path.to_owned() })
+    }
+
+    /// Connects to the socket at a path, without blocking: the stream, and the process that
+    /// listens there.
+    ///
+    /// # Errors
+    /// [`HostError::File`]: `ENOENT` or `ECONNREFUSED` if no process listens, `EAGAIN` if one does
+    /// and has not answered those before.
+    pub fn knock(path: &str) -> Result<(UnixStream, Tid), HostError> {
+        let fail = |errno| HostError::file("connect to", path, errno);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+            .map_err(fail)?;
+        let address = SocketAddrUnix::new(path).map_err(fail)?;
+        rustix::net::connect(&socket, &address).map_err(fail)?;
+        let peer = rustix::net::sockopt::socket_peercred(&socket).map_err(fail)?;
+        let stream = UnixStream::from(socket);
+        stream
+            .set_nonblocking(false)
+            .map_err(|source| HostError::file("connect to", path, source))?;
+        Ok((stream, Tid(peer.pid.as_raw_nonzero().get().unsigned_abs())))
     }
 
     /// The next one who knocked and may come in, without blocking; `None` if there is none.

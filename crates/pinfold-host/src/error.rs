@@ -68,6 +68,15 @@ pub enum HostError {
         /// What was wrong with the content.
         why: String,
     },
+    /// Something is there, or may be, and cannot be seen from here: its file system is not
+    /// mounted, or covered by another one, or shows the tasks of others only.
+    #[error("{path} cannot be seen from here: {why}")]
+    Hidden {
+        /// The path.
+        path: String,
+        /// How that is known.
+        why: String,
+    },
     /// A program that keeps a setting did not tell or change it.
     #[error("{setting}: {why}")]
     Kept {
@@ -127,6 +136,9 @@ impl HostError {
                 ));
             }
             HostError::Kept { hint, .. } => return hint.clone(),
+            HostError::Hidden { .. } => {
+                "run it where /proc, /sys and the cgroups of the host are mounted, outside containers"
+            }
             HostError::Unexpected { .. } => "report it with the output of `uname -r` and the file",
             HostError::Process { program, .. } if errno == Some(libc::ENOENT) => {
                 return Some(format!("install {program}, or give its whole path"));
@@ -154,9 +166,10 @@ impl HostError {
             HostError::File { source, .. }
             | HostError::Thread { source, .. }
             | HostError::Process { source, .. } => source.raw_os_error(),
-            HostError::Untrusted { .. } | HostError::Unexpected { .. } | HostError::Kept { .. } => {
-                None
-            }
+            HostError::Untrusted { .. }
+            | HostError::Unexpected { .. }
+            | HostError::Hidden { .. }
+            | HostError::Kept { .. } => None,
         }
     }
 
@@ -169,6 +182,7 @@ impl HostError {
             | HostError::Thread { .. }
             | HostError::Process { .. }
             | HostError::Untrusted { .. }
+            | HostError::Hidden { .. }
             | HostError::Unexpected { .. } => {
                 matches!(self.errno(), Some(libc::ENOENT | libc::ESRCH | libc::ENODEV))
             }

@@ -383,6 +383,16 @@ pub fn boot_id() -> String {
     "/proc/sys/kernel/random/boot_id".to_owned()
 }
 
+/// Directories that every mount of sysfs and procfs has.
+pub const ALWAYS_THERE: [&str; 5] =
+    ["/sys/devices", "/sys/kernel", "/sys/module", "/proc/sys", "/proc/irq"];
+
+/// A namespace of this process, by its kind (`pid`, `time`, `cgroup`).
+#[must_use]
+pub fn own_namespace(kind: &str) -> String {
+    format!("/proc/self/ns/{kind}")
+}
+
 /// Kernel release, as `uname -r`.
 #[must_use]
 pub fn kernel_release() -> String {

@@ -13,6 +13,9 @@ mod spawn;
 mod tests;
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use pinfold_model::{Policy, PuId, TaskId, Tid};
 use rustix::mm::MlockAllFlags;
@@ -36,6 +39,16 @@ pub enum Signaled {
     Interrupt,
     /// `SIGHUP`: the terminal is gone.
     HangUp,
+    /// `SIGQUIT`: end, and dump core.
+    Quit,
+    /// `SIGALRM`.
+    Alarm,
+    /// `SIGUSR1`.
+    User1,
+    /// `SIGUSR2`.
+    User2,
+    /// `SIGPIPE`.
+    Pipe,
     /// `SIGSTOP`: stop running.
     Stop,
     /// `SIGCONT`: run again.
@@ -49,6 +62,11 @@ impl Signaled {
             Signaled::Kill => Signal::KILL,
             Signaled::Interrupt => Signal::INT,
             Signaled::HangUp => Signal::HUP,
+            Signaled::Quit => Signal::QUIT,
+            Signaled::Alarm => Signal::ALARM,
+            Signaled::User1 => Signal::USR1,
+            Signaled::User2 => Signal::USR2,
+            Signaled::Pipe => Signal::PIPE,
             Signaled::Stop => Signal::STOP,
             Signaled::Continue => Signal::CONT,
         }
@@ -108,6 +126,16 @@ pub fn lock_memory() -> Result<(), HostError> {
     })
 }
 
+/// From here on a `SIGPIPE` from another process sets the flag and rings the bell. One that a
+/// write of this process raises stays without effect: the write fails with `EPIPE`.
+///
+/// # Errors
+/// [`HostError::Process`] if the kernel refuses the handler.
+pub fn catch_pipe_signal(flag: Arc<AtomicBool>, bell: UnixStream) -> Result<(), HostError> {
+    raw::pipe_signal::catch(flag, bell)
+        .map_err(|source| HostError::Process { program: "sigaction".to_owned(), source })
+}
+
 /// Sends a signal to a process.
 ///
 /// The caller must know that the process is its own child and not yet waited for; for others
@@ -133,8 +161,7 @@ pub fn signal(pid: Tid, signal: Signaled) -> Result<(), HostError> {
 /// # Errors
 /// [`HostError`] if its state cannot be read for another reason than that it is gone.
 pub fn task_alive(host: &dyn Host, task: TaskId) -> Result<bool, HostError> {
-    Ok(proc_stat::of(host, task.tid)?
-        .is_some_and(|stat| stat.start_time == task.start_time && !stat.has_ended()))
+    proc_stat::is_alive(host, &crate::paths::process_stat(task.tid), task)
 }
 
 /// The program that a shell would run: `name` itself if it has a slash, else the first

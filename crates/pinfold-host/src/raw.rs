@@ -16,6 +16,7 @@ mod exits;
 #[cfg(target_arch = "x86_64")]
 mod guest_memory;
 mod mapping;
+pub(crate) mod pipe_signal;
 mod shared_word;
 mod timer;
 mod watched;

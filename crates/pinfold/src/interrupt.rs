@@ -1,6 +1,7 @@
-//! Ctrl-C and SIGTERM set a flag; whoever works looks at it between two steps.
+//! Each signal that would end the process (ctrl-C, SIGTERM, a closed terminal's SIGHUP, …) sets a
+//! flag; whoever works looks at it between two steps.
 //!
-//! A second ctrl-C changes nothing: what is under way takes little time and must be
+//! A second one changes nothing: what is under way takes little time and must be
 //! finished or undone. Who waits meanwhile is woken by a [`bell`].
 
 use std::io::Read as _;
@@ -9,9 +10,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use pinfold_host::process::Signaled;
-use pinfold_host::{Host, paths};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use pinfold_host::process::{self, Signaled};
+use pinfold_host::{paths, user};
+use signal_hook::consts::{SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use crate::common;
 use crate::failure::{Exit, Failure};
@@ -20,13 +21,19 @@ static STOP: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::n
 static CHILD: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(false)));
 static REREAD: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(false)));
 
-static FORWARDED: LazyLock<[(i32, Signaled, Arc<AtomicBool>); 3]> = LazyLock::new(|| {
-    [
-        (SIGINT, Signaled::Interrupt, Arc::default()),
-        (SIGTERM, Signaled::Terminate, Arc::default()),
-        (SIGHUP, Signaled::HangUp, Arc::default()),
-    ]
-});
+/// What a user, a terminal or a job control ends a program with, `SIGPIPE` apart.
+const ENDING: [(i32, Signaled); 7] = [
+    (SIGINT, Signaled::Interrupt),
+    (SIGTERM, Signaled::Terminate),
+    (SIGHUP, Signaled::HangUp),
+    (SIGQUIT, Signaled::Quit),
+    (SIGALRM, Signaled::Alarm),
+    (SIGUSR1, Signaled::User1),
+    (SIGUSR2, Signaled::User2),
+];
+
+/// One flag for each of those, and the last for `SIGPIPE`.
+static FORWARDED: LazyLock<[Arc<AtomicBool>; ENDING.len() + 1]> = LazyLock::new(Default::default);
 
 /// Both ends; the second is the signals'.
 static BELL: LazyLock<Option<(UnixStream, UnixStream)>> = LazyLock::new(|| {
@@ -35,44 +42,59 @@ static BELL: LazyLock<Option<(UnixStream, UnixStream)>> = LazyLock::new(|| {
     Some(ends)
 });
 
-/// From here on ctrl-C and SIGTERM set the flag.
+/// From here on each signal that would end this process sets the flag.
 pub fn install() -> Result<(), Failure> {
-    [SIGINT, SIGTERM].into_iter().try_for_each(|signal| catch(signal, &STOP))
+    install_all_but(None)
 }
 
-/// From here on SIGHUP sets the flag too: a closed terminal ends what works there in good order.
-/// Who was told to ignore it (`nohup`) goes on.
-pub fn install_hang_up(host: &dyn Host) -> Result<(), Failure> {
-    if is_ignored(host, SIGHUP)? { Ok(()) } else { catch(SIGHUP, &STOP) }
+/// The same, but SIGHUP asks to read everything again.
+pub fn install_with_reread() -> Result<(), Failure> {
+    install_all_but(Some(SIGHUP))?;
+    catch(SIGHUP, &REREAD)
+}
+
+fn install_all_but(other: Option<i32>) -> Result<(), Failure> {
+    for (signal, _) in ENDING {
+        if Some(signal) != other && is_meant(signal)? {
+            catch(signal, &STOP)?;
+        }
+    }
+    catch_pipe(&STOP)
 }
 
 /// From here on these signals set flags of their own, to be handed on to a command, and nothing
 /// ends by them here.
-pub fn install_forward(host: &dyn Host) -> Result<(), Failure> {
-    for (signal, _, flag) in FORWARDED.iter() {
-        if *signal != SIGHUP || !is_ignored(host, SIGHUP)? {
+pub fn install_forward() -> Result<(), Failure> {
+    let [flags @ .., pipe] = &*FORWARDED;
+    for ((signal, _), flag) in ENDING.iter().zip(flags) {
+        if is_meant(*signal)? {
             catch(*signal, flag)?;
         }
     }
-    Ok(())
+    catch_pipe(pipe)
 }
 
 /// The signals that came since the last call and are to be handed on.
 pub fn forwarded() -> Vec<Signaled> {
-    let came = FORWARDED.iter().filter(|(_, _, flag)| flag.swap(false, Ordering::Relaxed));
-    came.map(|(_, signal, _)| *signal).collect()
+    let signals = ENDING.into_iter().map(|(_, signal)| signal).chain([Signaled::Pipe]);
+    let came = signals.zip(&*FORWARDED).filter(|(_, flag)| flag.swap(false, Ordering::Relaxed));
+    came.map(|(signal, _)| signal).collect()
 }
 
-/// True if this process was started with a signal ignored.
-fn is_ignored(host: &dyn Host, signal: i32) -> Result<bool, Failure> {
+/// False for a signal that this process was started with ignored (`nohup`): it goes on. A shell
+/// has its background jobs ignore SIGINT, which is caught all the same: `kill -INT` is meant.
+fn is_meant(signal: i32) -> Result<bool, Failure> {
+    if signal == SIGINT || signal == SIGTERM {
+        return Ok(true);
+    }
     let path = paths::own_status();
-    let text = host.read_text(&path).map_err(|error| common::host_failure(&error))?;
+    let text = user::read_text(&path).map_err(|error| common::host_failure(&error))?;
     let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     let mask = mask.ok_or_else(|| {
-        Failure::new(Exit::Host, format!("{path} does not tell which signals are ignored"))
+        Failure::new(Exit::Host, format!("{path} does not report which signals are ignored"))
     })?;
-    Ok(mask & (1 << (signal - 1)) != 0)
+    Ok(mask & (1 << (signal - 1)) == 0)
 }
 
 /// From here on the bell rings when a child ends.
@@ -80,9 +102,12 @@ pub fn install_child() -> Result<(), Failure> {
     catch(SIGCHLD, &CHILD)
 }
 
-/// From here on SIGHUP asks to read everything again.
-pub fn install_reread() -> Result<(), Failure> {
-    catch(SIGHUP, &REREAD)
+fn catch_pipe(flag: &Arc<AtomicBool>) -> Result<(), Failure> {
+    let Some((_, ours)) = &*BELL else { return Ok(()) };
+    let failure =
+        |error: std::io::Error| Failure::new(Exit::Host, format!("cannot catch signals: {error}"));
+    let ours = ours.try_clone().map_err(failure)?;
+    process::catch_pipe_signal(Arc::clone(flag), ours).map_err(|error| common::host_failure(&error))
 }
 
 fn catch(signal: i32, flag: &Arc<AtomicBool>) -> Result<(), Failure> {

@@ -727,3 +727,42 @@ fn a_recorded_load_takes_no_speed() {
     assert!(!refused.status.success());
     assert!(refused.stderr_text().contains("not for inject"), "{}", refused.stderr_text());
 }
+
+#[test]
+fn a_supervisor_that_is_stopped_or_killed_is_named_with_the_way_out() {
+    let _turn = turn();
+    let Some(mut stage) = Stage::set("silent", "quota", "60%") else { return };
+    let pid = stage.supervisor.pid();
+    let up = stage.pinfold(&["undo", "--all"]);
+    assert_eq!(up.status.code(), Some(3), "{}", up.stderr_text());
+    assert!(up.stderr_text().contains("pinfold emulate down"), "{}", up.stderr_text());
+    let vnode = stage.name.clone();
+    for words in [&["status"][..], &["exec", &vnode, "--", "true"], &["down"]] {
+        stage.supervisor.signal(Signaled::Stop).expect("it runs");
+        let output = stage.emulate(words);
+        let said = output.stderr_text();
+        assert_eq!(output.status.code(), Some(3), "{words:?}: {said}");
+        let hint = format!("kill -CONT {pid}");
+        for part in [&format!("process {pid}"), "it is stopped", &hint] {
+            assert!(said.contains(part), "{words:?}: {part}: {said}");
+        }
+        // One that goes on would hear that it is to end.
+        if words != ["down"] {
+            stage.supervisor.signal(Signaled::Continue).expect("it is stopped");
+            assert!(stage.emulate(&["status"]).status.success(), "it goes on");
+        }
+    }
+    stage.supervisor.signal(Signaled::Kill).expect("it runs");
+    stage.supervisor.wait_for(&SystemClock, 60 * SECOND_NS).expect("it ends");
+    for words in [&["emulate", "status"][..], &["emulate", "down"], &["status"]] {
+        let output = stage.pinfold(words);
+        let said = output.stderr_text();
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert!(said.contains("pinfold undo --left"), "{words:?}: {said}");
+    }
+    let undone = stage.pinfold(&["undo", "--left"]);
+    assert!(undone.status.success(), "{}", undone.stderr_text());
+    assert_eq!(groups(&stage.host, &stage.name), Vec::<String>::new());
+    let output = stage.emulate(&["status"]);
+    assert!(output.stderr_text().contains("no platform is up"), "{}", output.stderr_text());
+}

@@ -66,6 +66,7 @@ pub(super) fn revert(
     if !tasks::is_alive(host, state.task)? {
         return Ok(Reverted::Gone);
     }
+    tasks::confirm_missing(host, group)?;
     let file = file_of(host, group)?;
     if !members(host, group, &file)?.contains(&state.task.tid) {
         return Ok(Reverted::Nothing);

@@ -65,7 +65,7 @@ fn members(host: &dyn Host, group: &str) -> Result<Vec<Tid>, HostError> {
         return Ok(Vec::new());
     }
     let Some(text) = tasks::unless_gone(host.read_text(&paths::cgroup_procs(group)))? else {
-        return Ok(Vec::new());
+        return tasks::confirm_missing(host, group).map(|()| Vec::new());
     };
     let mut found = tasks::numbers(text.lines().map(str::trim));
     for name in tasks::unless_gone(host.list(group))?.unwrap_or_default() {

@@ -46,6 +46,18 @@ pub enum JournalError {
         /// Id of the journal.
         id: String,
     },
+    /// Its numbers, times and paths hold in another namespace; nothing of it was executed.
+    #[error("journal {id} was written in another {} namespace ({noted}, here {here})", shown(kind))]
+    Elsewhere {
+        /// Id of the journal.
+        id: String,
+        /// The kind of namespace.
+        kind: String,
+        /// The one in which it was written.
+        noted: String,
+        /// The one of this process.
+        here: String,
+    },
     /// What was applied to the machine is still in force.
     #[error("a placement of {vm_name} is already in force (journal {id})")]
     Active {
@@ -82,6 +94,11 @@ impl JournalError {
             JournalError::Newer { .. } => {
                 Some("undo it with the Pinfold that wrote it, or a later one".to_owned())
             }
+            JournalError::Elsewhere { .. } => Some(
+                "run it where the placement was applied: outside the container, or \
+                 nsenter -a -t PID with a process of that namespace"
+                    .to_owned(),
+            ),
             JournalError::Busy { .. } => {
                 Some("end that one first: it takes its placement back when it ends".to_owned())
             }
@@ -97,4 +114,9 @@ impl JournalError {
 fn is_full(error: &HostError) -> bool {
     let HostError::File { source, .. } = error else { return false };
     matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+/// The kind of a namespace as manuals write it.
+fn shown(kind: &str) -> &str {
+    if kind == "pid" { "PID" } else { kind }
 }

@@ -5,6 +5,8 @@
 //! after its line has reached the disk. Anything else that is not understood refuses the
 //! whole journal: nothing of it is executed.
 
+use std::collections::BTreeMap;
+
 use pinfold_host::{Host, HostError, paths};
 use pinfold_model::{CpuSet, Step, TaskId};
 
@@ -20,6 +22,9 @@ pub struct Header {
     pub id: String,
     /// The boot in which it happened.
     pub boot_id: String,
+    /// The namespaces in which its numbers, times and paths hold; none in journals before
+    /// version 3, which do not note them.
+    pub namespaces: Namespaces,
     /// When it began.
     pub created_unix_s: u64,
     /// The Pinfold process.
@@ -36,6 +41,15 @@ pub struct Header {
     /// The plan as JSON text; opaque here.
     pub plan: String,
 }
+
+/// Namespaces of a process, as the kernel names them (`pid:[4026531836]`), by kind. Thread
+/// numbers hold in one PID namespace, start times in one time namespace, paths of groups in one
+/// cgroup namespace. A kind that the kernel does not have is left out.
+/// <https://man7.org/linux/man-pages/man7/namespaces.7.html>
+pub type Namespaces = BTreeMap<String, String>;
+
+/// The kinds that are noted.
+const NAMESPACES: [&str; 3] = ["pid", "time", "cgroup"];
 
 /// What became of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,6 +183,28 @@ impl Record {
         Ok(self.header.boot_id == boot_id(host)?)
     }
 
+    /// Refuses where the journal's numbers, times or paths mean something else than where it was
+    /// written: in another namespace of the same boot.
+    ///
+    /// # Errors
+    /// [`JournalError::Elsewhere`] with the namespace, [`JournalError::Host`].
+    pub fn require_here(&self, host: &dyn Host) -> Result<(), JournalError> {
+        let noted = &self.header.namespaces;
+        if noted.is_empty() || !self.is_of_this_boot(host).map_err(JournalError::Host)? {
+            return Ok(());
+        }
+        let here = namespaces(host).map_err(JournalError::Host)?;
+        let differs = |kind: &&&str| here.get(**kind) != noted.get(**kind);
+        let Some(kind) = NAMESPACES.iter().find(differs) else { return Ok(()) };
+        let name = |of: &Namespaces| of.get(*kind).cloned().unwrap_or_else(|| "none".to_owned());
+        Err(JournalError::Elsewhere {
+            id: self.header.id.clone(),
+            kind: (*kind).to_owned(),
+            noted: name(noted),
+            here: name(&here),
+        })
+    }
+
     /// True if a crash or a restart left this behind: it is of another boot, or its process has
     /// ended and was to take it back, or did not get to the end of its apply or its undo.
     ///
@@ -220,6 +256,17 @@ impl Record {
 /// The boot id of a host.
 pub(super) fn boot_id(host: &dyn Host) -> Result<String, HostError> {
     Ok(host.read_text(&paths::boot_id())?.trim().to_owned())
+}
+
+/// The namespaces of this process.
+pub(super) fn namespaces(host: &dyn Host) -> Result<Namespaces, HostError> {
+    let mut found = Namespaces::new();
+    for kind in NAMESPACES {
+        if let Some(name) = tasks::unless_gone(host.link(&paths::own_namespace(kind)))? {
+            found.insert(kind.to_owned(), name);
+        }
+    }
+    Ok(found)
 }
 
 fn parse_header(path: &str, line: &[u8]) -> Result<Header, JournalError> {

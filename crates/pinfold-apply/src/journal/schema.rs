@@ -1,7 +1,7 @@
-//! The journal's lines as JSON: format `pinfold-journal/2`.
+//! The journal's lines as JSON: format `pinfold-journal/3`.
 //!
 //! ```text
-//! {"format":"pinfold-journal/2","id":"812-9912","boot_id":"…","vm":{"tid":812,"start_time":9912},…}
+//! {"format":"pinfold-journal/3","id":"812-9912","boot_id":"…","vm":{"tid":812,"start_time":9912},…}
 //! {"step":{"index":0,"reason":"…","change":{"set_affinity":{…}},"undo":{"set_affinity":{…}}}}
 //! {"outcome":{"index":0,"result":"done","detail":null}}
 //! {"end":{"unix_s":1770000000,"why":"undone"}}
@@ -9,8 +9,8 @@
 //!
 //! One twin type per model type, because the model does not serialise. Bytes are text
 //! where they are printable, else base 16. Unknown keys are refused: a journal is
-//! executed, and what is not understood must not be executed by half. What version 1 did not
-//! have is optional: `supervised`, `files`.
+//! executed, and what is not understood must not be executed by half. What earlier versions did not
+//! have is optional: `supervised` and `files` (version 2), `namespaces` (version 3).
 
 use pinfold_model::{
     Change, CpuSet, Keeper, KeptFile, Lifetime, NodeId, Policy, Setting, Step, TaskId, TaskState,
@@ -18,12 +18,12 @@ use pinfold_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Header, Outcome};
+use super::{Entry, Header, Namespaces, Outcome};
 
 /// The format that is written.
-pub(super) const FORMAT: &str = "pinfold-journal/2";
+pub(super) const FORMAT: &str = "pinfold-journal/3";
 /// Those that are read.
-pub(super) const READABLE: [&str; 2] = ["pinfold-journal/1", FORMAT];
+pub(super) const READABLE: [&str; 3] = ["pinfold-journal/1", "pinfold-journal/2", FORMAT];
 /// What every version's format begins with.
 pub(super) const FAMILY: &str = "pinfold-journal/";
 
@@ -39,6 +39,8 @@ pub(super) struct HeaderLine {
     format: String,
     id: String,
     boot_id: String,
+    #[serde(default, skip_serializing_if = "Namespaces::is_empty")]
+    namespaces: Namespaces,
     created_unix_s: u64,
     supervisor: TaskLine,
     #[serde(default)]
@@ -538,6 +540,7 @@ impl From<&Header> for HeaderLine {
             format: FORMAT.to_owned(),
             id: header.id.clone(),
             boot_id: header.boot_id.clone(),
+            namespaces: header.namespaces.clone(),
             created_unix_s: header.created_unix_s,
             supervisor: header.supervisor.into(),
             supervised: header.supervised,
@@ -554,6 +557,7 @@ impl From<HeaderLine> for Header {
         Self {
             id: line.id,
             boot_id: line.boot_id,
+            namespaces: line.namespaces,
             created_unix_s: line.created_unix_s,
             supervisor: line.supervisor.into(),
             supervised: line.supervised,

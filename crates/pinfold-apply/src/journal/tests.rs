@@ -210,7 +210,7 @@ fn text() -> String {
 fn lines_are_readable_and_complete() {
     let text = text();
     let check = |line: &str| assert!(text.contains(line), "no {line} in:\n{text}");
-    check(r#"{"format":"pinfold-journal/2","id":"500-1500","boot_id":"#);
+    check(r#"{"format":"pinfold-journal/3","id":"500-1500","boot_id":"#);
     check(r#""supervisor":{"tid":100,"start_time":1100},"supervised":false,"#);
     check(r#""vm":{"tid":500,"start_time":1500},"vm_name":"vm \"1\"\n""#);
     check(r#""plan":"{\"a\":1}\n""#);
@@ -332,16 +332,21 @@ fn nothing_may_follow_the_end() {
 
 #[test]
 fn a_later_format_is_refused_whole() {
-    let text = text().replacen("pinfold-journal/2", "pinfold-journal/3", 1);
+    let text = text().replacen("pinfold-journal/3", "pinfold-journal/4", 1);
     let error = Record::parse("j", text.as_bytes()).unwrap_err();
-    assert!(matches!(&error, JournalError::Newer { format, .. } if format.ends_with("/3")));
+    assert!(matches!(&error, JournalError::Newer { format, .. } if format.ends_with("/4")));
     assert!(error.hint().unwrap().contains("Pinfold that wrote it"));
 }
 
-/// As the program wrote it before there was another version.
+/// As the program wrote them at the time.
 #[test]
-fn a_journal_of_version_1_is_read_and_taken_back() {
-    const V1: &str = include_str!("tests-v1.jsonl");
+fn journals_of_earlier_versions_are_read_and_taken_back() {
+    is_read_and_taken_back(include_str!("tests-v1.jsonl"), false);
+    is_read_and_taken_back(include_str!("tests-v2.jsonl"), true);
+}
+
+/// `supervised`: what it says of its end; version 1 says nothing, so nobody takes it back unasked.
+fn is_read_and_taken_back(text: &str, supervised: bool) {
     let ((host, plan, target), (_folder, inner)) = (host(), folder());
     let before = host.snapshot();
     let clock = SimClock::at(5_000_000_000);
@@ -350,16 +355,67 @@ fn a_journal_of_version_1_is_read_and_taken_back() {
     let mut journal = journals.begin(&host, &new).unwrap();
     apply(&host, &plan, &target, &mut journal, &mut unobserved()).unwrap();
     drop(journal);
-    journals.files.replace("500-1500.jsonl", V1.as_bytes()).unwrap();
+    journals.files.replace("500-1500.jsonl", text.as_bytes()).unwrap();
     let mut journal = journals.reopen("500-1500").unwrap().unwrap();
     assert_eq!(journal.record().step_count(), 7);
-    // It does not say whether somebody was to take it back, so nobody does unasked.
+    assert!(journal.record().header.namespaces.is_empty());
     host.edit_task(Tid(100), |task| *task = task.clone().started(9_999));
-    assert!(!journal.record().is_left(&host).unwrap());
+    assert_eq!(journal.record().is_left(&host).unwrap(), supervised);
     let report = undo(&host, &mut journal);
     assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
     assert_eq!(before, host.snapshot());
     assert!(journals.read("500-1500").unwrap().unwrap().has_ended());
+}
+
+/// Numbers, times and paths mean something else there: nothing is read, nothing is taken back.
+#[test]
+fn a_journal_of_another_namespace_is_refused_whole_and_stays_open() {
+    let ((host, plan, target), (_folder, inner)) = (host(), folder());
+    let clock = SimClock::at(5_000_000_000);
+    let journals = Journals::over(Arc::new(inner), &clock);
+    let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: true };
+    let mut journal = journals.begin(&host, &new).unwrap();
+    apply(&host, &plan, &target, &mut journal, &mut unobserved()).unwrap();
+    drop(journal);
+    let applied = host.snapshot();
+    let text = String::from_utf8(journals.files.read("500-1500.jsonl").unwrap()).unwrap();
+    for kind in ["pid", "time", "cgroup"] {
+        let noted = format!(r#""namespaces":{{"{kind}":"{kind}:[4026531836]"}},"created_unix_s""#);
+        let other = text.replacen(r#""created_unix_s""#, &noted, 1);
+        journals.files.replace("500-1500.jsonl", other.as_bytes()).unwrap();
+        let mut journal = journals.reopen("500-1500").unwrap().unwrap();
+        let report = undo(&host, &mut journal);
+        assert_eq!((report.gone, report.restored, report.failed.len()), (0, 0, 1), "{report:?}");
+        assert!(
+            report.failed[0].text.to_lowercase().contains(&format!("another {kind} namespace"))
+        );
+        assert!(!journal.record().has_ended());
+        assert_eq!(applied, host.snapshot());
+    }
+    journals.files.replace("500-1500.jsonl", text.as_bytes()).unwrap();
+    assert!(undo(&host, &mut journals.reopen("500-1500").unwrap().unwrap()).is_complete());
+}
+
+/// Only the thread's own file, or the kernel's answer about its number, says that it has ended.
+#[test]
+fn a_thread_or_group_that_is_hidden_is_never_called_gone() {
+    for hidden in [
+        "read /proc/501/task/501/stat",
+        "read /proc/501/cgroup",
+        "read /sys/fs/cgroup/cpuset/cpuset.effective_cpus",
+    ] {
+        let ((host, plan, target), (_folder, inner)) = (host(), folder());
+        let clock = SimClock::at(5_000_000_000);
+        let journals = Journals::over(Arc::new(inner), &clock);
+        let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: true };
+        let mut journal = journals.begin(&host, &new).unwrap();
+        apply(&host, &plan, &target, &mut journal, &mut unobserved()).unwrap();
+        // ENOENT, as under a file system that covers it.
+        host.fail_on(hidden, 2);
+        let report = undo(&host, &mut journal);
+        assert_eq!(report.gone, 0, "{hidden}: {report:?}");
+        assert!(!report.is_complete() && !journal.record().has_ended(), "{hidden}: {report:?}");
+    }
 }
 
 #[test]

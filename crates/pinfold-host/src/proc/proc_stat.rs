@@ -66,6 +66,38 @@ pub fn at(host: &dyn Host, path: &str) -> Result<Option<ProcStat>, HostError> {
     }
 }
 
+/// True if this very thread exists and has not ended, by its file at this path.
+///
+/// # Errors
+/// [`HostError`] if the file cannot be read, as [`confirm_gone`] if it is not there.
+pub fn is_alive(host: &dyn Host, path: &str, task: TaskId) -> Result<bool, HostError> {
+    let is_so = |stat: ProcStat| stat.start_time == task.start_time && !stat.has_ended();
+    if let Some(stat) = at(host, path)? {
+        return Ok(is_so(stat));
+    }
+    match confirm_gone(host, task.tid) {
+        Ok(()) => Ok(false),
+        // Its number may have been given to a new thread since the file was looked for.
+        Err(hidden) => at(host, path)?.map(is_so).ok_or(hidden),
+    }
+}
+
+/// Confirms by a system call that there is no thread of this number, after its file was not
+/// found: a `/proc` that is not mounted, or is mounted with `hidepid`, hides threads that run.
+///
+/// # Errors
+/// [`HostError::Hidden`] if there is one.
+pub fn confirm_gone(host: &dyn Host, tid: Tid) -> Result<(), HostError> {
+    match host.affinity(tid) {
+        Err(error) if error.is_gone() => Ok(()),
+        Err(error) => Err(error),
+        Ok(_) => Err(HostError::Hidden {
+            path: paths::process_stat(tid),
+            why: format!("thread {tid} runs"),
+        }),
+    }
+}
+
 /// What the kernel tells of these threads of a process; one that has ended is left out.
 ///
 /// # Errors

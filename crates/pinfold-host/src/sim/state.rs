@@ -289,7 +289,15 @@ impl Machine {
         let stopped = match signal {
             Signaled::Stop => true,
             Signaled::Continue => false,
-            Signaled::Terminate | Signaled::Kill | Signaled::Interrupt | Signaled::HangUp => {
+            Signaled::Terminate
+            | Signaled::Kill
+            | Signaled::Interrupt
+            | Signaled::HangUp
+            | Signaled::Quit
+            | Signaled::Alarm
+            | Signaled::User1
+            | Signaled::User2
+            | Signaled::Pipe => {
                 self.tasks.retain(|_, held| held.task.tgid != tgid);
                 return Ok(());
             }

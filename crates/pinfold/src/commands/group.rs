@@ -55,7 +55,7 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     require_program(&arguments.command)?;
     let plan = plan_for(arguments, &topology)?;
     plan.findings.iter().for_each(|finding| say(&finding.to_string()));
-    interrupt::install_forward(&host)?;
+    interrupt::install_forward()?;
     interrupt::install_child()?;
     let gate = Gate::open(&state)?;
     let node = memory_node(&plan, &topology);

@@ -59,6 +59,8 @@ fn started(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failu
     let state = common::state(state)?;
     let journals = place::journals(&state, &clock)?;
     let placed = (&plan, &target);
+    // What is begun is finished: libvirt waits for it.
+    crate::interrupt::install()?;
     let (applied, _journal) = place::apply(&host, placed, &journals, OnStop::Finish)?;
     place::report(&applied);
     place::tell_unguarded(&plan);

@@ -47,7 +47,11 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
     let (mut found, mut damaged, mut platforms) = (Vec::new(), Vec::new(), Vec::new());
     for summary in journals.list().map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))? {
         let record = summary.record.map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()));
+        let here = |record: &Record| record.require_here(&host);
         let looked = match record {
+            Ok(Some(record)) if !record.has_ended() && here(&record).is_err() => here(&record)
+                .map(|()| None)
+                .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint())),
             Ok(Some(record)) if !record.has_ended() && is_platform(&record.header.plan) => {
                 let alive = process::task_alive(&host, record.header.supervisor);
                 platforms.push((summary.id.clone(), alive.map_err(|e| common::host_failure(&e))?));
@@ -74,20 +78,25 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
         let hint = one.failure.hint.as_ref().map_or(String::new(), |hint| format!(" ({hint})"));
         say(&format!("{}: {}{hint}", output::name(&one.id), one.failure.message));
     }
-    verdict(&found, &damaged)
+    let orphans = platforms.iter().filter(|(_, is_alive)| !is_alive).count();
+    verdict(&found, &damaged, orphans)
 }
 
 fn platform(id: &str, is_alive: bool) -> String {
     match is_alive {
         true => format!("{id}: a platform of vnodes; `pinfold emulate status` tells how they do"),
         false => format!(
-            "{id}: a platform of vnodes whose supervisor has ended; `pinfold undo` clears up"
+            "{id}: a platform of vnodes whose supervisor has ended; `pinfold undo --left` takes it back"
         ),
     }
 }
 
-fn verdict(found: &[InForce], damaged: &[Damaged]) -> Result<(), Failure> {
+fn verdict(found: &[InForce], damaged: &[Damaged], orphans: usize) -> Result<(), Failure> {
     let drifted = found.iter().filter(|one| !one.is_as_planned()).count();
+    if drifted == 0 && orphans > 0 && damaged.is_empty() {
+        let text = format!("{orphans} platform(s) of vnodes lost their supervisor");
+        return Err(Failure::new(Exit::No, text).with_hint("`pinfold undo --left` takes them back"));
+    }
     match (drifted, damaged.len()) {
         (0, 0) => Ok(()),
         (0, many) => Err(Failure::new(

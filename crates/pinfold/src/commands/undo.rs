@@ -4,6 +4,7 @@ use pinfold_apply::{Journal, JournalError, Journals, Summary};
 use pinfold_host::{Clock as _, LiveHost, SystemClock};
 
 use crate::cli::UndoArgs;
+use crate::commands::emulate::is_platform;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, say};
 use crate::{common, interrupt, place};
@@ -116,7 +117,18 @@ fn undo_each(
 }
 
 fn undo_one(host: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(), Failure> {
-    take_back(host, id, opened(journals.reopen(id))?)
+    let answer = journals.reopen(id);
+    if matches!(answer, Err(JournalError::Busy { .. }))
+        && let Ok(Some(record)) = journals.read(id)
+        && is_platform(&record.header.plan)
+    {
+        let pid = record.header.supervisor.tid;
+        return Err(Failure::new(Exit::Host, format!("{id} is a platform of vnodes that is up"))
+            .with_hint(format!(
+                "end it with `pinfold emulate down`, or its command if it is of `pinfold run --speed` (process {pid})"
+            )));
+    }
+    take_back(host, id, opened(answer)?)
 }
 
 fn opened<'c>(

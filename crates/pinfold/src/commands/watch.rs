@@ -44,8 +44,7 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
     };
     let journals = place::journals(&state, &clock)?;
     let mut metrics = Metrics::open(arguments.metrics.as_deref(), arguments.metrics_port)?;
-    interrupt::install()?;
-    interrupt::install_reread()?;
+    interrupt::install_with_reread()?;
     let mut desk = Desk {
         host: &host,
         journals: &journals,
@@ -59,6 +58,7 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
         ear: Ear::default(),
         is_changed: true,
     };
+    refuse_elsewhere(&host, &journals)?;
     desk.find_placements()?;
     say(&format!(
         "watching {} placement(s); ctrl-C ends the watch, they stay in force",
@@ -76,6 +76,19 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
             desk.placements.values().map(|one| one.counts.clone()).collect()
         });
         desk.wait(&metrics)?;
+    }
+    Ok(())
+}
+
+/// A watch that cannot see the threads of an active placement does not begin.
+fn refuse_elsewhere(host: &LiveHost, journals: &Journals<'_>) -> Result<(), Failure> {
+    let failure = |error: JournalError| Failure::from_error(Exit::Host, &error, error.hint());
+    for summary in journals.list().map_err(failure)? {
+        if let Ok(Some(record)) = summary.record
+            && !record.has_ended()
+        {
+            record.require_here(host).map_err(failure)?;
+        }
     }
     Ok(())
 }
@@ -165,6 +178,9 @@ impl Desk<'_> {
         // A platform of vnodes has a supervisor of its own.
         if is_platform(&header.plan) {
             return;
+        }
+        if let Err(error) = record.require_here(self.host) {
+            return self.tell_once(&format!("{} is not watched: {error}", header.id));
         }
         let here = record.is_of_this_boot(self.host).map_err(|error| error.to_string());
         let alive = process::task_alive(self.host, header.vm).map_err(|error| error.to_string());

@@ -69,7 +69,7 @@ pub fn run_slow(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure>
     let share_housekeeping = arguments.share_housekeeping;
     let plan = resolved(Platform { vnodes: vec![vnode], share_housekeeping }, &host)?;
     // The vnode is there as long as the command: its end is the command's to decide.
-    interrupt::install_forward(&host)?;
+    interrupt::install_forward()?;
     let mut child: Option<Child> = None;
     let mut ended = None;
     let worked = with_platform(&host, (&state, Door::Closed), &plan, &mut |platformed| {

@@ -204,7 +204,6 @@ fn supervise(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
     let host = common::host()?;
     let plan = plan_of(arguments, &host)?;
     interrupt::install()?;
-    interrupt::install_hang_up(&host)?;
     let mut nobody = |_: &mut Platformed<'_>| Ok(true);
     talk::forget_last_words(state)?;
     let ended = with_platform(&host, (state, Door::Open), &plan, &mut nobody);

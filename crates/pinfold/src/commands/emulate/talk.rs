@@ -2,17 +2,20 @@
 //! there, one back, at a Unix socket in the state directory that only the same user and root
 //! are let in at.
 
-use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use pinfold_host::Doorbell;
+use pinfold_apply::JournalError;
 use pinfold_host::user::StateDir;
+use pinfold_host::{Doorbell, SystemClock, proc_stat, process};
+use pinfold_model::{TaskId, Tid};
 use serde::{Deserialize, Serialize};
 
-use crate::common;
+use super::status::is_platform;
 use crate::failure::{Exit, Failure};
+use crate::{common, place};
 
 /// Name of the socket in the state directory.
 const SOCKET: &str = "emulate.sock";
@@ -22,8 +25,11 @@ const LAST_WORDS: &str = "emulate.last";
 const MAX_CALLERS: usize = 8;
 const PATIENCE_NS: u64 = 2_000_000_000;
 const MAX_LINE: usize = 4096;
-/// A platform with many vnodes takes time to end.
-const ANSWER_AFTER: Duration = Duration::from_secs(60);
+/// How long an answer may take: a platform with many vnodes takes time to end.
+const DOWN_AFTER: Duration = Duration::from_secs(60);
+const ANSWER_AFTER: Duration = Duration::from_secs(10);
+/// After each slice of that a supervisor that is stopped is noticed.
+const SLICE: Duration = Duration::from_millis(500);
 
 /// What is asked.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -37,6 +43,15 @@ pub enum Ask {
     Enter { vnode: String },
     /// End.
     Down,
+}
+
+impl Ask {
+    fn patience(&self) -> Duration {
+        match self {
+            Self::Down => DOWN_AFTER,
+            Self::Status | Self::Set { .. } | Self::Enter { .. } => ANSWER_AFTER,
+        }
+    }
 }
 
 /// What is answered.
@@ -98,29 +113,27 @@ pub fn socket(state: &StateDir) -> String {
 
 /// Asks the supervisor; `None` if there is none.
 pub fn ask(state: &StateDir, ask: &Ask) -> Result<Option<Answer>, Failure> {
-    let path = socket(state);
-    let stream = match UnixStream::connect(&path) {
-        Ok(stream) => stream,
-        Err(error)
-            if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) =>
-        {
-            return Ok(None);
+    let (stream, pid) = match Doorbell::knock(&socket(state)) {
+        Ok(found) => found,
+        Err(error) => {
+            return match error.errno().map(std::io::Error::from_raw_os_error).map(|e| e.kind()) {
+                Some(ErrorKind::NotFound | ErrorKind::ConnectionRefused) => Ok(None),
+                Some(ErrorKind::WouldBlock) => Err(silent(supervisor(state)?)),
+                Some(_) | None => Err(common::host_failure(&error)),
+            };
         }
-        Err(error) => return Err(Failure::new(Exit::Host, format!("{path}: {error}"))),
     };
     let broken = |error: &dyn std::fmt::Display| {
         Failure::new(Exit::Host, format!("the supervisor of the platform does not answer: {error}"))
             .with_hint(
-                "end it (its process is `pinfold emulate up`), then run `pinfold undo --all`",
+                "end it (its process is `pinfold emulate up`), then run `pinfold undo --left`",
             )
     };
-    stream.set_read_timeout(Some(ANSWER_AFTER)).map_err(|error| broken(&error))?;
     let mut line = serde_json::to_string(ask).map_err(|error| broken(&error))?;
     line.push('\n');
     let mut writer = &stream;
     writer.write_all(line.as_bytes()).map_err(|error| broken(&error))?;
-    let mut answer = String::new();
-    BufReader::new(&stream).read_line(&mut answer).map_err(|error| broken(&error))?;
+    let answer = hear(&stream, pid, ask.patience())?.map_err(|error| broken(&error))?;
     let answer: Answer = serde_json::from_str(&answer).map_err(|error| broken(&error))?;
     match answer {
         Answer::Refused { why, hint } => {
@@ -136,15 +149,102 @@ pub fn ask(state: &StateDir, ask: &Ask) -> Result<Option<Answer>, Failure> {
     }
 }
 
+/// The line that a process answers. One that is stopped, or says nothing within the time, is a
+/// failure that names it.
+fn hear(
+    mut stream: &UnixStream,
+    pid: Tid,
+    patience: Duration,
+) -> Result<std::io::Result<String>, Failure> {
+    let (mut line, mut room) = (Vec::new(), [0; 4096]);
+    let mut waited = Duration::ZERO;
+    if let Err(error) = stream.set_read_timeout(Some(SLICE)) {
+        return Ok(Err(error));
+    }
+    while !line.ends_with(b"\n") {
+        match stream.read(&mut room) {
+            Ok(0) => break,
+            Ok(count) => line.extend(room.iter().take(count)),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                waited += SLICE;
+                if waited >= patience || state_of(pid)? == Some('T') {
+                    return Err(silent(Some(pid)));
+                }
+            }
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+    Ok(String::from_utf8(line).map_err(|error| std::io::Error::new(ErrorKind::InvalidData, error)))
+}
+
+/// The state letter of a process; `None` if it has ended.
+fn state_of(pid: Tid) -> Result<Option<char>, Failure> {
+    let stat = proc_stat::of(&common::host()?, pid).map_err(|e| common::host_failure(&e))?;
+    Ok(stat.map(|stat| stat.state))
+}
+
+/// The failure about a supervisor that is there and does not answer.
+fn silent(pid: Option<Tid>) -> Failure {
+    let Some(pid) = pid else {
+        return Failure::new(Exit::Host, "the supervisor of the platform does not answer");
+    };
+    let told = match state_of(pid) {
+        Ok(Some('T' | 't')) => "it is stopped",
+        Ok(Some('D')) => "it waits in the kernel (state D)",
+        Ok(Some(_)) => "it runs or sleeps",
+        Ok(None) | Err(_) => "it has just ended",
+    };
+    let text = format!("the supervisor of the platform (process {pid}) does not answer: {told}");
+    Failure::new(Exit::Host, text).with_hint(format!(
+        "let it go on: kill -CONT {pid}; or end it: kill -KILL {pid}, then `pinfold undo --left`"
+    ))
+}
+
+/// Journals of platforms that are active, each with its supervisor and whether that runs.
+fn platforms(state: &StateDir) -> Result<Vec<(String, TaskId, bool)>, Failure> {
+    let (host, clock) = (common::host()?, SystemClock);
+    let failure = |error: JournalError| Failure::from_error(Exit::Host, &error, error.hint());
+    let mut found = Vec::new();
+    for summary in place::journals(state, &clock)?.list().map_err(failure)? {
+        let Ok(Some(record)) = summary.record else { continue };
+        if record.has_ended() || !is_platform(&record.header.plan) {
+            continue;
+        }
+        record.require_here(&host).map_err(failure)?;
+        let supervisor = record.header.supervisor;
+        let here = record.is_of_this_boot(&host).map_err(|e| common::host_failure(&e))?;
+        let alive = process::task_alive(&host, supervisor).map_err(|e| common::host_failure(&e))?;
+        found.push((summary.id, supervisor, here && alive));
+    }
+    Ok(found)
+}
+
+/// The process of the supervisor that runs.
+fn supervisor(state: &StateDir) -> Result<Option<Tid>, Failure> {
+    let running = platforms(state)?.into_iter().find(|(_, _, runs)| *runs);
+    Ok(running.map(|(_, supervisor, _)| supervisor.tid))
+}
+
 /// The same of one who needs a platform.
 pub fn require(state: &StateDir, question: &Ask) -> Result<Answer, Failure> {
-    ask(state, question)?.ok_or_else(|| {
-        let told = match last_words(state) {
-            None => "no platform is up".to_owned(),
-            Some(words) => format!("no platform is up; the last one failed: {words}"),
-        };
-        Failure::new(Exit::No, told).with_hint("start one with `pinfold emulate up PLATFORM.toml`")
-    })
+    if let Some(answer) = ask(state, question)? {
+        return Ok(answer);
+    }
+    let left = platforms(state)?.into_iter().filter(|(_, _, runs)| !runs);
+    let left: Vec<String> = left.map(|(id, _, _)| id).collect();
+    if !left.is_empty() {
+        let text = format!(
+            "the supervisor of the platform has ended and what it applied is still active (journal {})",
+            left.join(", ")
+        );
+        return Err(Failure::new(Exit::No, text).with_hint("`pinfold undo --left` takes it back"));
+    }
+    let told = match last_words(state) {
+        None => "no platform is up".to_owned(),
+        Some(words) => format!("no platform is up; the last one failed: {words}"),
+    };
+    Err(Failure::new(Exit::No, told).with_hint("start one with `pinfold emulate up PLATFORM.toml`"))
 }
 
 /// Why the last platform ended that nobody had asked to end; `None` if it did not.

@@ -1,0 +1,114 @@
+//! `undo`, `status` and `watch` from other namespaces, and where the cgroups are hidden: no thread
+//! that runs is called gone, and no journal is closed before its masks are back.
+
+#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+
+mod common;
+#[path = "common/qemu.rs"]
+mod qemu;
+
+use std::collections::BTreeMap;
+
+use common::until;
+use pinfold_host::process::{Child, Output, Spawn, capture, find_program, is_root};
+use pinfold_host::{Host as _, LiveHost, paths};
+use pinfold_model::{CpuSet, Tid};
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+const MINUTE_NS: u64 = 60_000_000_000;
+
+struct Scene {
+    folder: tempfile::TempDir,
+    host: LiveHost,
+    qemu: Child,
+}
+
+impl Scene {
+    /// A stopped QEMU with threads to place; or why there is none.
+    fn new() -> Result<Self, String> {
+        for program in ["unshare", "qemu-system-x86_64"] {
+            find_program(program).ok_or_else(|| format!("{program} is not installed"))?;
+        }
+        if !is_root() {
+            return Err("namespaces are made by root".to_owned());
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let line = "-S -M q35 -accel tcg,thread=multi -display none -nodefaults -m 64M -smp 2 -name guest=t,debug-threads=on -qmp";
+        let socket = format!("unix:{}/qmp,server=on,wait=off", folder.path().display());
+        let words = line.split(' ').chain([socket.as_str()]);
+        let qemu = qemu::start(Spawn::new("qemu-system-x86_64").args(words));
+        let scene = Self { folder, host: LiveHost::new().expect("a host"), qemu };
+        assert!(until(|| scene.masks().len() > 2), "QEMU makes its vCPUs");
+        Ok(scene)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.folder.path().join(name).to_string_lossy().into_owned()
+    }
+
+    fn masks(&self) -> BTreeMap<Tid, CpuSet> {
+        let tids = self.host.list(&paths::task_dir(self.qemu.pid())).expect("threads");
+        let tids = tids.iter().filter_map(|tid| tid.parse().ok().map(Tid));
+        tids.filter_map(|tid| Some((tid, self.host.affinity(tid).ok()?))).collect()
+    }
+
+    /// Runs it behind a command that leads to another view of the host.
+    fn pinfold(&self, from: &[&str], words: &[&str]) -> Output {
+        let state = self.file("state");
+        let words = [&["env"], from, &[PINFOLD, "--state-dir", &state], words].concat();
+        capture(words[0], &words[1..], MINUTE_NS).expect("it runs")
+    }
+}
+
+/// Commands that run another one where it sees other numbers, times or files.
+const VIEWS: [(&str, &[&str]); 6] = [
+    (
+        "no cgroupfs",
+        &["unshare", "-m", "sh", "-c", "mount -t tmpfs t /sys/fs/cgroup && \"$@\"", "-"],
+    ),
+    ("no sysfs", &["unshare", "-m", "sh", "-c", "mount -t tmpfs t /sys && \"$@\"", "-"]),
+    ("PID namespace", &["unshare", "-fp"]),
+    ("PID namespace with its /proc", &["unshare", "-fp", "--mount-proc"]),
+    ("time namespace", &["unshare", "-T", "--boottime", "100000"]),
+    ("cgroup namespace", &["unshare", "-C"]),
+];
+
+#[test]
+fn no_view_of_the_host_makes_undo_call_a_running_thread_gone() {
+    let scene = match Scene::new() {
+        Ok(scene) => scene,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let before = scene.masks();
+    let qmp = scene.file("qmp");
+    let applied = scene.pinfold(&[], &["apply", "--qmp", &qmp, "--strategy", "compact"]);
+    assert!(applied.status.success(), "{}", applied.stderr_text());
+    let placed = scene.masks();
+    for (name, view) in VIEWS {
+        if !capture(view[0], [&view[1..], &["true"]].concat(), MINUTE_NS)
+            .is_ok_and(|output| output.status.success())
+        {
+            println!("skipped: {name} cannot be made here");
+            continue;
+        }
+        for words in [&["undo", "--all"][..], &["undo"], &["status"], &["watch"]] {
+            if name.starts_with("no ") && words[0] == "watch" {
+                // It sees all that it watches: masks need no cgroup.
+                continue;
+            }
+            let output = scene.pinfold(view, words);
+            let said = output.stderr_text();
+            let wanted: &[i32] = if words[0] == "undo" { &[5] } else { &[3] };
+            let is_harmless = name.starts_with("no ") && words[0] == "status";
+            let code = output.status.code().expect("a code");
+            assert!(wanted.contains(&code) || is_harmless, "{name}: {words:?}: {code}: {said}");
+            assert!(!said.contains("gone"), "{name}: {words:?}: {said}");
+            let reason = name.split(' ').next().unwrap_or(name);
+            assert!(name.starts_with("no ") || said.contains(reason), "{name}: {said}");
+            assert_eq!(scene.masks(), placed, "{name}: {words:?}");
+        }
+    }
+    let undone = scene.pinfold(&[], &["undo"]);
+    assert!(undone.status.success(), "{}", undone.stderr_text());
+    assert_eq!(scene.masks(), before, "{}", undone.stderr_text());
+}
