@@ -191,6 +191,8 @@ impl<'a> Parts<'a> {
                 }
             }
         }
+        let together = self.together(&merged);
+        merged.findings.extend(together);
         merged.housekeeping = merged.housekeeping.difference(&merged.exclusive);
         if !merged.exclusive.is_empty() {
             merged.housekeeping_reason = format!(
@@ -205,6 +207,35 @@ impl<'a> Parts<'a> {
             irq.pus = if quiet.is_empty() { merged.housekeeping.clone() } else { quiet };
         }
         Ok(merged)
+    }
+
+    /// What holds of several cells together and of none by itself: cores of different kinds, L3
+    /// caches that differ within a node.
+    fn together(&self, merged: &Plan) -> Vec<Finding> {
+        let pins = merged.vnodes.iter().flat_map(VnodePlan::vcpus);
+        let pins = pins.filter(|thread| thread.pus.len() == 1);
+        let pus: Vec<_> = pins.filter_map(|thread| self.topology.pu(thread.pus.first()?)).collect();
+        let differ = |same: &dyn Fn(&pinfold_model::Pu, &pinfold_model::Pu) -> bool| {
+            pus.windows(2).any(|pair| !same(pair[0], pair[1]))
+        };
+        let kinds = differ(&|one, next| one.kind == next.kind);
+        let caches =
+            differ(&|one, next| one.l3 == next.l3) && !differ(&|one, next| one.node == next.node);
+        let finding = [
+            kinds.then(|| {
+                Finding::warning(
+                    "core kinds",
+                    "the guest's NUMA cells lie on cores of different kinds, and no guest topology \
+                     can say so: the guest takes all its CPUs for equal",
+                )
+            }),
+            caches.then(|| {
+                Finding::note("L3", "the guest's NUMA cells lie in several L3 domains of one node")
+            }),
+        ];
+        let is_new =
+            |new: &Finding| !merged.findings.iter().any(|known| known.subject == new.subject);
+        finding.into_iter().flatten().filter(is_new).collect()
     }
 
     fn vnode(&self, plans: &[Plan]) -> VnodePlan {
