@@ -164,10 +164,12 @@ fn checking(machines: &[(u32, Topology)], rounds: u32, seed: u64) -> Result<Vec<
 fn request(strategy: &str, pus: u32) -> Request {
     let vnodes = (pus * 500).div_ceil(4096);
     let vcpus = match strategy {
-        "none" | "compact" | "compact-cores" | "sequential" | "scatter" | "numa-exclusive"
-        | "auto" => (pus * 10_000).div_ceil(4096).div_ceil(vnodes).min(pus),
+        "none" | "compact" | "compact-cores" | "sequential" | "scatter" | "auto" => {
+            (pus * 10_000).div_ceil(4096).div_ceil(vnodes).min(pus)
+        }
         // Not more than a domain has.
         "l3-exclusive" => 8,
+        "numa-exclusive" => pus.saturating_sub(2).min(7),
         "isolcpus" | "balanced" | "balanced-shared" | "max-performance" => {
             (pus - pus.min(2)).checked_div(vnodes).unwrap_or(1) / 2 * 2
         }

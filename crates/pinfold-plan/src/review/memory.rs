@@ -218,13 +218,15 @@ fn shares_out(view: &View<'_, '_>, nodes: &[NodeId]) -> bool {
         || nodes.len() > 1 && nodes.iter().all(|node| by_cell.contains(node))
 }
 
-/// True if the PUs carry the vCPUs as they are laid out: a core for each if none shares one now.
+/// True if the PUs carry the vCPUs as they are laid out: a core for each if none shares one now,
+/// and the guest is shown no threads.
 fn has_room(view: &View<'_, '_>, pus: &CpuSet) -> bool {
     let cores = |pus: &CpuSet| {
         view.lookup.topology.cores.iter().filter(|core| !core.pus.is_disjoint(pus)).count()
     };
     let needed = view.tight.len();
-    match cores(&view.tight) == needed {
+    let shows_threads = view.layout.guest.as_ref().is_some_and(|guest| guest.threads > 1);
+    match cores(&view.tight) == needed && !shows_threads {
         true => cores(pus) >= needed,
         false => pus.len() >= needed,
     }
