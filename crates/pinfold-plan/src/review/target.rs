@@ -41,11 +41,14 @@ pub(super) fn find(
 ) -> Result<Target, Option<DomainError>> {
     let request = request(view, view.layout.vcpus, conditions);
     let topology = view.lookup.topology;
-    let kept = own(view, &request).into_iter().map(|plan| (None, plan));
     let planned = strategies(view.layout).into_iter().filter_map(|name| {
         crate::plan(name, topology, &request).ok().map(|plan| (Some(name), plan))
     });
     let now = faults(view.layout, view.lookup);
+    // Another shape for the guest does not bring vCPUs together that are apart.
+    let apart = now.iter().any(|flaw| ["l3-crossed", "nodes-crossed"].contains(&flaw.name));
+    let own = if apart { Vec::new() } else { own(view, &request) };
+    let kept = own.into_iter().map(|plan| (None, plan));
     let (mut best, mut best_weight): (Option<Target>, _) = (None, weight(&now));
     let (mut merged, mut refusal) = (false, None);
     for (strategy, plan) in kept.chain(planned) {
@@ -209,6 +212,9 @@ fn on(view: &View<'_, '_>, order: &[PuId], request: &Request) -> Option<Plan> {
     let mut plan = crate::plan("none", topology, request).ok()?;
     let ground = ground(topology, request).ok()?;
     let held: CpuSet = order.iter().copied().collect();
+    if !held.is_disjoint(&ground.free) {
+        return None;
+    }
     let better = cores::better_place(view, &held);
     let vnode = plan.vnodes.first_mut()?;
     for thread in &mut vnode.threads {
