@@ -9,8 +9,9 @@ mod machine;
 use pinfold_model::{Lifetime, NodeId, PuId, Tid};
 
 pub use machine::{
-    captured_answers, cpuidle_file, iommu_group_devices, iommu_groups, module_parameter,
-    pci_driver, sched_ext_ops, sched_ext_state, swaps,
+    captured_answers, cpuidle_file, debug_sched, iommu_group_devices, iommu_groups, load_average,
+    module_parameter, numa_node_of_device, pci_driver, sched_ext_ops, sched_ext_state, swaps,
+    uptime,
 };
 
 // CPUs: https://docs.kernel.org/admin-guide/cputopology.html and
@@ -788,23 +789,4 @@ pub fn cpu_stat(group: &str) -> String {
 #[must_use]
 pub fn cpuacct_usage(group: &str) -> String {
     cgroup_file(group, "cpuacct.usage")
-}
-
-/// A tunable of the fair scheduler, such as `base_slice_ns`; needs debugfs.
-/// <https://docs.kernel.org/scheduler/sched-eevdf.html>
-#[must_use]
-pub fn debug_sched(name: &str) -> String {
-    format!("/sys/kernel/debug/sched/{name}")
-}
-
-/// Tasks that run or want to, as means of one, five and fifteen minutes.
-#[must_use]
-pub fn load_average() -> String {
-    "/proc/loadavg".to_owned()
-}
-
-/// Seconds since boot, and those that the PUs were idle.
-#[must_use]
-pub fn uptime() -> String {
-    "/proc/uptime".to_owned()
 }

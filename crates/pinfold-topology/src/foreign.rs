@@ -105,7 +105,7 @@ pub(crate) fn of_folder(live: &dyn Host, root: &str) -> Result<TreeHost, HostErr
             if let Some(device) =
                 target.strip_prefix("../../../").filter(|_| !target.contains("/../../../.."))
             {
-                let node = format!("/sys/{device}/numa_node");
+                let node = paths::numa_node_of_device(device);
                 if paths::is_numa_node_of_pci(&node) {
                     todo.push(node);
                 }

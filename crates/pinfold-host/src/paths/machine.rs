@@ -56,3 +56,28 @@ pub fn sched_ext_ops() -> String {
 pub fn captured_answers() -> String {
     "/pinfold/doctor".to_owned()
 }
+
+/// The NUMA node of a device, by its directory below `/sys` (`devices/pci0000:00/0000:00:1f.0`).
+#[must_use]
+pub fn numa_node_of_device(device: &str) -> String {
+    format!("/sys/{device}/numa_node")
+}
+
+/// A tunable of the fair scheduler, such as `base_slice_ns`; needs debugfs.
+/// <https://docs.kernel.org/scheduler/sched-eevdf.html>
+#[must_use]
+pub fn debug_sched(name: &str) -> String {
+    format!("/sys/kernel/debug/sched/{name}")
+}
+
+/// Tasks that run or want to, as means of one, five and fifteen minutes.
+#[must_use]
+pub fn load_average() -> String {
+    "/proc/loadavg".to_owned()
+}
+
+/// Seconds since boot, and those that the PUs were idle.
+#[must_use]
+pub fn uptime() -> String {
+    "/proc/uptime".to_owned()
+}

@@ -88,7 +88,7 @@ pub(super) fn vfio(context: &Context<'_>) -> Capability {
     let unsafe_interrupts = paths::module_parameter("vfio_iommu_type1", "allow_unsafe_interrupts");
     match context.text(&unsafe_interrupts) {
         Ok(Some(value)) if value == "Y" => {
-            Capability::partly(NAME, format!("vfio_pci is loaded, {devices}; unsafe interrupts allowed"))
+            Capability::partly(NAME, format!("vfio_pci is loaded, {devices}; allow_unsafe_interrupts is on"))
                 .hint("a guest's device may raise any interrupt: leave allow_unsafe_interrupts off where the host can remap interrupts")
         }
         Ok(_) => Capability::yes(NAME, format!("vfio_pci is loaded, {devices}")),
