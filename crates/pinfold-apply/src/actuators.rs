@@ -192,7 +192,7 @@ pub(crate) fn revert(past: &Past<'_>, step: &Step) -> Vec<Result<Reverted, HostE
 }
 
 /// "Gone", said of a file or group that is hidden or of a thread that runs, is an error: nothing
-/// was taken back.
+/// was reverted.
 fn confirmed(
     host: &dyn Host,
     step: &Step,

@@ -96,7 +96,7 @@ pub(crate) struct Ground<'a> {
     /// PUs that the request avoids although they are not there to be used.
     pub avoided_in_vain: CpuSet,
     pub parts: Parts<'a>,
-    /// True if the request's preference tells cores apart.
+    /// True if cores differ under the request's preference.
     pub prefers: bool,
     index: Index<'a>,
     /// Place among `cores` by core; `usize::MAX` for those that are not usable.

@@ -220,7 +220,7 @@ fn shows_why_qemu_did_not_start() {
     assert!(error.to_string().contains("no QMP socket within 1 s; it said:\nwaiting"), "{error}");
 }
 
-/// What starts QEMU keeps its options, QEMU gets Pinfold's, and nobody is left stopped.
+/// What starts QEMU keeps its options, QEMU gets Pinfold's, and no guest is left stopped.
 #[test]
 fn starts_below_other_programs() {
     let Some(folder) = folder() else { return };

@@ -345,7 +345,7 @@ fn journals_of_earlier_versions_are_read_and_taken_back() {
     is_read_and_taken_back(include_str!("tests-v2.jsonl"), true);
 }
 
-/// `supervised`: what it says of its end; version 1 says nothing, so nobody takes it back unasked.
+/// `supervised`: what it says of its end; version 1 does not say, so it is not reverted unasked.
 fn is_read_and_taken_back(text: &str, supervised: bool) {
     let ((host, plan, target), (_folder, inner)) = (host(), folder());
     let before = host.snapshot();
@@ -367,7 +367,7 @@ fn is_read_and_taken_back(text: &str, supervised: bool) {
     assert!(journals.read("500-1500").unwrap().unwrap().has_ended());
 }
 
-/// Numbers, times and paths mean something else there: nothing is read, nothing is taken back.
+/// Numbers, times and paths mean something else there: nothing is read or reverted.
 #[test]
 fn a_journal_of_another_namespace_is_refused_whole_and_stays_open() {
     let ((host, plan, target), (_folder, inner)) = (host(), folder());

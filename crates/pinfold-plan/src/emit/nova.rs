@@ -116,7 +116,7 @@ fn properties((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> Vec<St
     all
 }
 
-/// The guest's nodes: Nova shares vCPUs and memory out evenly unless told otherwise.
+/// The guest's nodes: Nova shares vCPUs and memory out evenly by default.
 fn numa(vnode: &VnodePlan, topology: &Topology) -> Vec<String> {
     let cells = cells(vnode, topology);
     let nodes = match (&vnode.memory, cells.len()) {

@@ -36,7 +36,7 @@ pub fn tuned(plan: &Plan) -> String {
     }
     let profile = Profile::of(plan, &reserved(plan));
     text.push_str(&format!(
-        "# In force with: tuned-adm profile pinfold-{name}{}.\n\
+        "# Activate it with: tuned-adm profile pinfold-{name}{}.\n\
          # Newer releases of tuned keep profiles in /etc/tuned/profiles; they read this folder too.\n\
          {needs}\
          [main]\nsummary=PUs of virtual machines kept apart, by Pinfold\n\

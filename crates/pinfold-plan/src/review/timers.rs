@@ -116,7 +116,7 @@ fn invariant_tsc(file: &File<'_>, flaws: &mut Vec<Flaw>) {
     let mut flaw = file.flaw(
         (Severity::Note, "tsc-not-invariant"),
         (
-            "the guest is not told that its TSC is invariant, although with a device of the host it \
+            "the guest does not see an invariant TSC, although with a device of the host it \
              cannot migrate",
             "Linux does not choose the TSC as its clock by itself, and Hyper-V and WSL 2 inside Windows \
              read a slower one; the host's CPU must have it (nonstop_tsc in /proc/cpuinfo)",

@@ -1,7 +1,7 @@
 //! The processes that a start brought about, to be ended if it fails.
 //!
 //! What is started need not become QEMU itself: `sudo` keeps running and starts QEMU as its child,
-//! and a script may start more than one program. A QEMU that nobody continues would stay stopped
+//! and a script may start more than one program. A QEMU that is never continued would stay stopped
 //! for ever, so all of them are ended: the descendants of what was started, and every process
 //! that has the path of this start's own QMP socket among its arguments.
 

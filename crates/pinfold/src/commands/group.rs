@@ -191,7 +191,7 @@ impl Gate {
     }
 }
 
-/// `pinfold gate --socket PATH`: becomes the command when it is let go, and ends if nobody is
+/// `pinfold gate --socket PATH`: becomes the command when it is let go, and ends if no process is
 /// there any more to do that.
 pub fn wait_at(socket: &str, arguments: &GateArgs) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::new(Exit::Host, format!("gate: {error}"));

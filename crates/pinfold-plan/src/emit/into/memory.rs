@@ -32,7 +32,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         let page = memory.page_bytes.or(self.domain.page_bytes).unwrap_or(unit(memory));
         match shares(&cells, bytes, page) {
             Some(sizes) => Ok(Cells { cells, sizes }),
-            // A size that nobody chose for this plan is no ground for refusing it.
+            // The size was not chosen for this plan, so it is no reason to refuse it.
             None if memory.bytes.is_none() => Ok(none),
             None => Err(DomainError {
                 hint: Some("ask for memory that is a multiple of the page size for each cell"),
