@@ -12,6 +12,7 @@
 
 mod error;
 mod files;
+mod marks;
 mod record;
 mod schema;
 #[cfg(test)]
@@ -28,6 +29,7 @@ pub use error::JournalError;
 pub(crate) use files::Files;
 pub use record::{Entry, Header, Namespaces, Outcome, Record};
 
+use self::marks::{Mark, Marks};
 use crate::tasks::{self, Target};
 use crate::undo::is_lasting;
 
@@ -43,6 +45,8 @@ const LOCK_SUFFIX: &str = ".lock";
 pub struct Journals<'c> {
     files: Arc<dyn Files>,
     clock: &'c dyn Clock,
+    /// What is placed from other state folders; not asked for a simulated host.
+    marks: Option<Marks>,
 }
 
 /// What a new journal begins with.
@@ -79,6 +83,7 @@ pub struct Journal<'c> {
     is_made: bool,
     // A failed write may have left half a line; the file is then replaced, not appended to.
     doubtful: bool,
+    mark: Option<Mark>,
     _lock: Lock,
 }
 
@@ -100,7 +105,19 @@ impl<'c> Journals<'c> {
     }
 
     pub(crate) fn over(files: Arc<dyn Files>, clock: &'c dyn Clock) -> Self {
-        Self { files, clock }
+        Self { files, clock, marks: None }
+    }
+
+    /// The same for the machine that this process runs on: what is placed from other state
+    /// folders counts too.
+    #[must_use]
+    pub fn with_marks(self) -> Self {
+        Self { marks: Some(Marks::of_this_machine()), ..self }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_marks_in(self, folder: &str) -> Self {
+        Self { marks: Some(Marks::in_folder(folder)), ..self }
     }
 
     /// The state directory, in which the journals' own one lies.
@@ -116,6 +133,7 @@ impl<'c> Journals<'c> {
     /// # Errors
     /// [`JournalError::Busy`] if another Pinfold works on the machine,
     /// [`JournalError::Active`] if what was applied to it is still in force,
+    /// [`JournalError::Placed`] if that was done from another state folder,
     /// [`JournalError::VmGone`], [`JournalError::Host`], [`JournalError::Store`];
     /// [`JournalError::Malformed`] or [`JournalError::Newer`] if an old journal is in the way.
     pub fn begin(
@@ -145,9 +163,13 @@ impl<'c> Journals<'c> {
             threads: present(host, target)?,
             plan: new.plan.to_owned(),
         };
+        let path = self.files.path_of(&name);
+        let mark = self.marks.as_ref().map(|marks| marks.begin(host, (&header, &path)));
+        let mark = mark.transpose()?;
         let mut bytes = Vec::new();
-        put_line(&mut bytes, &schema::HeaderLine::from(&header), &self.files.path_of(&name))?;
-        Ok(Journal { is_made: false, ..self.journal(name, Record::new(header), bytes, lock) })
+        put_line(&mut bytes, &schema::HeaderLine::from(&header), &path)?;
+        let journal = self.journal(name, Record::new(header), bytes, lock);
+        Ok(Journal { is_made: false, mark, ..journal })
     }
 
     /// All journals, by id.
@@ -201,8 +223,10 @@ impl<'c> Journals<'c> {
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         bytes.truncate(whole);
         let torn = std::mem::replace(&mut record.torn, false);
+        let mark = self.marks.as_ref().map(|marks| marks.reopen(&record.header)).transpose()?;
         let mut journal = self.journal(name, record, bytes, lock);
         journal.doubtful = torn;
+        journal.mark = mark.flatten();
         Ok(Some(journal))
     }
 
@@ -216,6 +240,7 @@ impl<'c> Journals<'c> {
             pending: Vec::new(),
             is_made: true,
             doubtful: false,
+            mark: None,
             _lock: lock,
         }
     }
@@ -335,6 +360,10 @@ impl<'c> Journal<'c> {
             self.record.entries.push(end);
             return Ok(());
         }
+        // Before the end is written: whoever comes between finds nothing that was set here.
+        if let Some(mark) = &self.mark {
+            mark.remove()?;
+        }
         match self.write(vec![end.clone()], Wait::ForDisk) {
             Ok(()) => Ok(()),
             Err(_) => {
@@ -346,6 +375,9 @@ impl<'c> Journal<'c> {
     }
 
     fn make(&self) -> Result<(), HostError> {
+        if let Some(mark) = &self.mark {
+            mark.write(&self.path())?;
+        }
         match self.files.contains(&self.name) {
             true => self.files.replace(&self.name, &self.bytes),
             false => self.files.create_new(&self.name, &self.bytes),

@@ -75,7 +75,7 @@ impl Status {
 pub fn status(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Status, HostError> {
     let mut status = Status {
         roles: roles(host, plan, target)?,
-        findings: health(host, plan, target)?,
+        findings: findings(host, plan, target)?,
         dangers: dangers(host, plan)?,
         ..Status::default()
     };
@@ -101,6 +101,19 @@ pub fn status(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Status, H
         }
     }
     Ok(status)
+}
+
+/// What is not there any more, and vCPUs that the plan has no place for.
+fn findings(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Vec<Finding>, HostError> {
+    let strays = target.threads.iter().filter(|(_, role)| is_stray(plan, role));
+    let strays = strays.map(|(task, role)| tasks::no_place(*task, role));
+    Ok(health(host, plan, target)?.into_iter().chain(strays).collect())
+}
+
+/// True for a vCPU that follows the emulator, which no plan means.
+fn is_stray(plan: &Plan, role: &Role) -> bool {
+    let vnode = plan.vnodes.first();
+    matches!(role, Role::Vcpu(_)) && vnode.is_some_and(|vnode| tasks::has_no_place(vnode, role))
 }
 
 /// A plan with real-time threads on a host whose safety net is off.
@@ -180,7 +193,7 @@ fn role_status(
         role: role.clone(),
         task,
         planned: thread.pus.clone(),
-        ok: found.as_ref() == Some(&thread.pus) && policy_ok,
+        ok: found.as_ref() == Some(&thread.pus) && policy_ok && !is_stray(plan, role),
         found,
         planned_policy: thread.policy,
         found_policy,

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use pinfold_host::proc_stat::{self, ProcStat};
 use pinfold_host::{Census, Host, HostError, Roll, paths, proc_status};
-use pinfold_model::{Role, Setting, TaskId, Tid};
+use pinfold_model::{Finding, Role, Setting, TaskId, Tid, VnodePlan};
 
 /// What a plan is applied to: one virtual machine, and the loads that Pinfold started beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +80,20 @@ impl Target {
     pub fn role(&self, tid: Tid) -> Option<&Role> {
         self.threads.iter().find(|(task, _)| task.tid == tid).map(|(_, role)| role)
     }
+}
+
+/// True for a vCPU or an iothread that a plan of a virtual machine has no place for: its thread
+/// follows the emulator.
+pub(crate) fn has_no_place(vnode: &VnodePlan, role: &Role) -> bool {
+    let is_own = matches!(role, Role::Vcpu(_) | Role::Iothread(_));
+    is_own && vnode.threads.iter().all(|thread| thread.role != *role)
+}
+
+/// The finding about its thread.
+pub(crate) fn no_place(task: TaskId, role: &Role) -> Finding {
+    let text = format!("{role} (thread {}) is not in the plan and follows the emulator", task.tid);
+    Finding::warning("threads", text)
+        .with_hint("plan again for the vCPUs and iothreads that the machine has now")
 }
 
 /// `stat` of a thread, with its own CPU time; `None` if it has ended. The file above it, of the

@@ -365,16 +365,10 @@ impl Watcher {
     /// Tells of vCPUs and iothreads that the plan has no place for, once each.
     fn tell_strangers(&mut self, events: &mut Vec<WatchEvent>) {
         for (task, role) in &self.target.threads {
-            let has_place = |role: &Role| matches!(role, Role::Vcpu(_) | Role::Iothread(_));
-            let planned = self.plan.threads().any(|(_, thread)| thread.role == *role);
-            if !has_place(role) || planned || !self.strangers.insert(*task) {
-                continue;
+            let lacks = self.plan.vnodes.first().is_some_and(|it| tasks::has_no_place(it, role));
+            if lacks && self.strangers.insert(*task) {
+                events.push(WatchEvent::Finding(tasks::no_place(*task, role)));
             }
-            let text =
-                format!("{role} (thread {}) is not in the plan and follows the emulator", task.tid);
-            let finding = Finding::warning("watch", text)
-                .with_hint("plan again for the vCPUs and iothreads that the machine has now");
-            events.push(WatchEvent::Finding(finding));
         }
     }
 

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-pub use dirs::{cache_dir, default_state_dir, runtime_dir};
+pub use dirs::{cache_dir, default_state_dir, placed_dir, runtime_dir};
 pub use state::{Lock, StateDir};
 
 use crate::{HostError, live::read_to_end};
@@ -94,6 +94,12 @@ pub fn exists(path: &str) -> bool {
 pub fn is_dir(path: &str) -> bool {
     rustix::fs::stat(path)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+}
+
+/// The size of a file in bytes; `None` if it cannot be seen.
+#[must_use]
+pub fn size(path: &str) -> Option<u64> {
+    rustix::fs::stat(path).ok().and_then(|stat| u64::try_from(stat.st_size).ok())
 }
 
 /// True if a regular file is there.

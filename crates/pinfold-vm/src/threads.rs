@@ -18,7 +18,6 @@ mod names;
 mod process;
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 
 use pinfold_host::process::own_uid;
 use pinfold_host::{Census, Host, Roll};
@@ -65,11 +64,20 @@ pub struct Found {
 }
 
 impl Found {
-    /// How many vCPUs a plan for this machine may place: those that it has, and as many more as can
-    /// be plugged in.
+    /// The numbers of the vCPUs that are plugged in, ascending. They have gaps where one was
+    /// plugged into a later slot.
     #[must_use]
-    pub fn plannable_vcpus(&self) -> RangeInclusive<u32> {
-        self.vcpus..=self.max_vcpus
+    pub fn vcpu_ids(&self) -> Vec<u32> {
+        let ids = self.threads.iter().filter_map(|thread| match thread.role {
+            Role::Vcpu(id) => Some(id),
+            Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => None,
+        });
+        let ids: Vec<u32> = ids.collect();
+        match u32::try_from(ids.len()) {
+            Ok(count) if count == self.vcpus => ids,
+            // Several vCPUs share a thread, which has the role of the first.
+            Ok(_) | Err(_) => (0..self.vcpus).collect(),
+        }
     }
 
     /// Checks that each vCPU has a thread of its own, as pins of single vCPUs need.

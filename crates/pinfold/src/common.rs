@@ -1,7 +1,6 @@
 //! What several commands need: the host, its topology, requests, state.
 
 use std::io::Read as _;
-use std::ops::RangeInclusive;
 use std::sync::mpsc;
 
 use pinfold_host::user::{self, StateDir};
@@ -16,6 +15,7 @@ use pinfold_vm::libvirt::LibvirtKeeper;
 
 use crate::cli::PlacementArgs;
 use crate::failure::{Exit, Failure};
+use crate::vcpus::Vcpus;
 
 /// Time that a program may take that keeps settings.
 const KEEPER_NS: u64 = 20_000_000_000;
@@ -178,28 +178,25 @@ pub fn parse_plan(path: &str, bytes: Vec<u8>) -> Result<Plan, Failure> {
 /// The folder of the journal and the locks.
 pub fn state(path: Option<&str>) -> Result<StateDir, Failure> {
     let path = match path {
-        Some(path) => path.to_owned(),
+        // The path is noted where others read it, from folders of their own.
+        Some(path) => std::path::absolute(path)
+            .map_or_else(|_| path.to_owned(), |path| path.to_string_lossy().into_owned()),
         None => user::default_state_dir().map_err(|error| host_failure(&error))?,
     };
     StateDir::open(&path).map_err(|error| host_failure(&error))
 }
 
-/// A plan from a file, checked against this host and a machine with this many vCPUs, at least
-/// those that it has now and at most those that it has room for.
-pub fn plan_for_host(
-    path: &str,
-    topology: &Topology,
-    vcpus: RangeInclusive<u32>,
-) -> Result<Plan, Failure> {
+/// A plan from a file, checked against this host and the vCPUs of a machine.
+pub fn plan_for_host(path: &str, topology: &Topology, vcpus: &Vcpus) -> Result<Plan, Failure> {
     fitting(path, read_plan(path)?, topology, vcpus)
 }
 
-/// A plan that was read from a file, if it fits this host and a machine with this many vCPUs.
+/// A plan that was read from a file, if it fits this host and the vCPUs of a machine.
 pub fn fitting(
     path: &str,
     plan: Plan,
     topology: &Topology,
-    vcpus: RangeInclusive<u32>,
+    vcpus: &Vcpus,
 ) -> Result<Plan, Failure> {
     let wrong = pinfold_plan::check(&plan, topology);
     let problem = wrong.iter().find(|finding| finding.severity == Severity::Problem);
@@ -225,15 +222,7 @@ pub fn fitting(
             },
         );
     }
-    let planned = single(&plan)?.vcpus().count();
-    if !u32::try_from(planned).is_ok_and(|planned| vcpus.contains(&planned)) {
-        let vcpus = vcpus.start();
-        return Err(Failure::new(
-            Exit::Input,
-            format!("{path} places {planned} vCPU(s), the virtual machine has {vcpus}"),
-        )
-        .with_hint(format!("make it again with --vcpus {vcpus}")));
-    }
+    vcpus.require_in(path, &plan)?;
     Ok(plan)
 }
 

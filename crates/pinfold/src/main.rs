@@ -21,6 +21,7 @@ mod study;
 mod target;
 mod time;
 mod tune;
+mod vcpus;
 mod view;
 mod watching;
 

@@ -29,7 +29,8 @@ pub fn journals<'c>(
     state: &pinfold_host::user::StateDir,
     clock: &'c dyn pinfold_host::Clock,
 ) -> Result<Journals<'c>, Failure> {
-    Journals::open(state, clock).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))
+    let journals = Journals::open(state, clock).map(Journals::with_marks);
+    journals.map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))
 }
 
 /// What a [request to stop](interrupt::requested) does to an apply that is under way.

@@ -66,6 +66,16 @@ pub enum JournalError {
         /// Name of the machine.
         vm_name: String,
     },
+    /// A placement of the machine that another state folder keeps is active.
+    #[error(
+        "process {pid} is placed already, by a Pinfold with another state directory ({journal})"
+    )]
+    Placed {
+        /// The machine's process.
+        pid: Tid,
+        /// The journal of that placement, or its mark where the journal cannot be seen.
+        journal: String,
+    },
     /// The virtual machine has ended.
     #[error("process {pid} of the virtual machine has ended")]
     VmGone {
@@ -105,6 +115,13 @@ impl JournalError {
             JournalError::Active { id, .. } => {
                 Some(format!("take it back first: pinfold undo {id}"))
             }
+            JournalError::Placed { journal, .. } => Some(match journal.rsplit_once("/journal/") {
+                Some((state, file)) => {
+                    let id = file.strip_suffix(".jsonl").unwrap_or(file);
+                    format!("revert it first: pinfold --state-dir {state} undo {id}")
+                }
+                None => "revert it first, as the user who applied it".to_owned(),
+            }),
             JournalError::VmGone { .. } => Some("start the virtual machine again".to_owned()),
         }
     }

@@ -23,6 +23,9 @@ pub(super) fn place(draft: &mut Draft<'_>, ask: Ask) -> Result<(), ApplyError> {
     let threads = in_order(draft)?;
     let mut policies: Vec<(TaskId, Policy, Role)> = Vec::new();
     for (task, role) in &threads {
+        if tasks::has_no_place(draft.vnode, role) {
+            draft.find(tasks::no_place(*task, role));
+        }
         let Some(thread) = draft.vnode.thread(role) else { continue };
         // Without cgroups libvirt sets the emulator's mask for the first thread alone.
         let is_first = *role != Role::Emulator || *task == draft.vm;

@@ -35,6 +35,16 @@ pub fn runtime_dir() -> Result<String, HostError> {
     Ok(path)
 }
 
+/// Where a user's placements are marked, whatever the state directory and the environment:
+/// `/run/pinfold-placed` for root, else `/tmp/pinfold-placed-UID`.
+#[must_use]
+pub fn placed_dir(uid: u32) -> String {
+    match uid {
+        0 => "/run/pinfold-placed".to_owned(),
+        uid => format!("/tmp/pinfold-placed-{uid}"),
+    }
+}
+
 /// Who asks.
 pub(super) struct User<'e> {
     pub(super) uid: u32,

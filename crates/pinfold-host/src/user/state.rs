@@ -34,13 +34,25 @@ impl StateDir {
     /// [`HostError::Untrusted`] if it is a link, belongs to another user or others may write
     /// to it; [`HostError::File`] if it cannot be made or opened.
     pub fn open(path: &str) -> Result<Self, HostError> {
+        Self::open_as(path, Mode::from_raw_mode(0o700))
+    }
+
+    /// The same for a directory in which other users may see whether a name is there (0711).
+    ///
+    /// # Errors
+    /// As [`StateDir::open`].
+    pub fn open_visible(path: &str) -> Result<Self, HostError> {
+        Self::open_as(path, Mode::from_raw_mode(0o711))
+    }
+
+    fn open_as(path: &str, mode: Mode) -> Result<Self, HostError> {
         let path = if path == "/" { path } else { path.trim_end_matches('/') };
         if let Some((parent, _)) = path.rsplit_once('/')
             && !parent.is_empty()
         {
             super::make_dirs(parent)?;
         }
-        match rustix::fs::mkdir(path, Mode::from_raw_mode(0o700)) {
+        match rustix::fs::mkdir(path, mode) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(HostError::file("make directory", path, errno)),
         }

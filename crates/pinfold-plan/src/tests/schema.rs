@@ -67,11 +67,7 @@ fn errors_name_the_field() {
          iothread(ID), vhost(N), worker, task",
     );
     refused("vcpu(1)", "vcpu(0)", "vnodes[0].threads[1].role: vcpu(0) is planned twice");
-    refused(
-        "vcpu(1)",
-        "vcpu(7)",
-        "vnodes[0].threads: the vCPUs are not numbered 0, 1, 2, … in this order",
-    );
+    refused("vcpu(1)", "vcpu(7)", "vnodes[0].threads: the vCPUs are not in ascending order");
     refused(
         "\"policy\": null",
         "\"policy\": {\"fifo\": {\"priority\": 100}}",

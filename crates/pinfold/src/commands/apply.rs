@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::output::{data, say};
 use crate::place::{OnStop, apply_failure};
 use crate::target::{Definition, Vm, placeable, vm_failure};
+use crate::vcpus::Vcpus;
 use crate::{common, interrupt, place, watching};
 
 /// Prints the steps, takes them, or takes them and stays.
@@ -98,9 +99,9 @@ fn dry_run(host: &LiveHost, plan: &Plan, target: &Target) -> Result<(), Failure>
 }
 
 fn plan_for(arguments: &ApplyArgs, topology: &Topology, vm: &Vm) -> Result<Plan, Failure> {
-    let vcpus = vm.found.vcpus;
+    let vcpus = Vcpus::of(&vm.found);
     if let Some(path) = &arguments.plan {
-        return common::plan_for_host(path, topology, vm.found.plannable_vcpus());
+        return common::plan_for_host(path, topology, &vcpus);
     }
     let iothreads = vm
         .found
@@ -111,8 +112,12 @@ fn plan_for(arguments: &ApplyArgs, topology: &Topology, vm: &Vm) -> Result<Plan,
             Role::Vcpu(_) | Role::Emulator | Role::Vhost(_) | Role::Worker | Role::Task => None,
         })
         .collect();
-    let asked = VmRequest { iothreads, ..VmRequest::of(VcpuCount::Exactly(vcpus)) };
+    let asked = VmRequest { iothreads, ..VmRequest::of(VcpuCount::Exactly(vcpus.count())) };
     let vnodes = vec![VnodeRequest::vm(&vm.name, asked)];
-    let request = common::request(&arguments.placement, vnodes, topology)?;
-    common::make_plan(arguments.placement.strategy.as_deref(), topology, &request)
+    let mut request = common::request(&arguments.placement, vnodes, topology)?;
+    vcpus.count_pins(&mut request)?;
+    let strategy = arguments.placement.strategy.as_deref();
+    let mut plan = common::make_plan(strategy, topology, &request)?;
+    vcpus.number(&mut plan);
+    Ok(plan)
 }

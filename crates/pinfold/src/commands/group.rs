@@ -22,6 +22,7 @@ use crate::failure::{Exit, Failure};
 use crate::guard::Guard;
 use crate::output::say;
 use crate::place::OnStop;
+use crate::vcpus::Vcpus;
 use crate::{common, interrupt, place};
 
 /// A gate that has not come to the socket by then never will.
@@ -91,7 +92,7 @@ fn require_program(command: &[String]) -> Result<(), Failure> {
 
 fn plan_for(arguments: &RunArgs, topology: &Topology) -> Result<Plan, Failure> {
     let mut plan = match &arguments.plan {
-        Some(path) => common::plan_for_host(path, topology, 0..=0)?,
+        Some(path) => common::plan_for_host(path, topology, &Vcpus::counted(0..=0))?,
         None => {
             let cores = arguments.cores.unwrap_or(1);
             let vnodes =

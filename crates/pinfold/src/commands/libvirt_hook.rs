@@ -19,6 +19,7 @@ use crate::failure::{Exit, Failure};
 use crate::output::say;
 use crate::place::OnStop;
 use crate::target::{placeable, vm_failure};
+use crate::vcpus::Vcpus;
 use crate::{common, place};
 
 /// A domain's XML is some kilobytes.
@@ -46,7 +47,7 @@ fn started(arguments: &LibvirtHookArgs, state: Option<&str>) -> Result<(), Failu
     let topology = common::topology(&host, None)?;
     let pid = domain.process(&host, &arguments.run_dir).map_err(|e| vm_failure(&e))?;
     let found = threads::discover(&host, pid, None).map_err(|e| vm_failure(&e))?;
-    let mut plan = common::fitting(&path, plan, &topology, found.plannable_vcpus())?;
+    let mut plan = common::fitting(&path, plan, &topology, &Vcpus::of(&found))?;
     // The journal is found by the domain's name when it stops.
     plan.vnodes[0].name.clone_from(&domain.name);
     if plan.strategy != "none" {

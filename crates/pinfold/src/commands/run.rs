@@ -1,7 +1,5 @@
 //! `pinfold run`: QEMU stopped, placed, let go, watched, cleaned up.
 
-use std::ops::RangeInclusive;
-
 use pinfold_apply::Target;
 use pinfold_host::SystemClock;
 use pinfold_model::{Plan, QemuCommand, Topology, VcpuCount};
@@ -14,6 +12,7 @@ use crate::guard::Guard;
 use crate::output::say;
 use crate::place::OnStop;
 use crate::target::{placeable, vm_failure};
+use crate::vcpus::Vcpus;
 use crate::{common, interrupt, place, qemu_line, time, watching};
 
 /// Patience with a QEMU that is asked to end.
@@ -32,8 +31,8 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     // What can be refused before QEMU is started is refused here.
     let command = argv::parse(&arguments.command);
     let vcpus = command.vcpus().unwrap_or(1);
-    let room = vcpus..=command.max_vcpus().unwrap_or(1);
-    let guess = plan_for((arguments, &command), &topology, room)?;
+    let room = Vcpus::counted(vcpus..=command.max_vcpus().unwrap_or(1));
+    let guess = plan_for((arguments, &command), &topology, &room)?;
     let options = LaunchOptions {
         affinity: Some(guess.pus()),
         start_timeout_ns: time::parse_ns("--start-timeout", &arguments.start_timeout)?,
@@ -41,10 +40,11 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     };
     interrupt::install()?;
     let mut vm = launch::start_stopped(&arguments.command, &options).map_err(|e| vm_failure(&e))?;
-    // QEMU knows best how many vCPUs it has (-readconfig, defaults of the machine).
-    let plan = match vm.found.vcpus == vcpus {
+    // QEMU knows best which vCPUs it has (-readconfig, defaults of the machine, -device).
+    let there = Vcpus::of(&vm.found);
+    let plan = match there.count() == vcpus && there.are_in(&guess) {
         true => guess,
-        false => plan_for((arguments, &command), &topology, vm.found.plannable_vcpus())?,
+        false => plan_for((arguments, &command), &topology, &there)?,
     };
     if plan.strategy != "none" {
         vm.found.require_own_threads().map_err(|e| vm_failure(&e))?;
@@ -101,12 +101,12 @@ fn go(
 fn plan_for(
     asked: (&RunArgs, &QemuCommand),
     topology: &Topology,
-    vcpus: RangeInclusive<u32>,
+    vcpus: &Vcpus,
 ) -> Result<Plan, Failure> {
     let (arguments, _) = asked;
     let mut plan = match &arguments.plan {
         Some(path) => common::plan_for_host(path, topology, vcpus)?,
-        None => planned(asked, topology, &vcpus)?,
+        None => planned(asked, topology, vcpus)?,
     };
     common::set_knobs(&mut plan, &arguments.placement.knobs, topology)?;
     Ok(plan)
@@ -117,15 +117,19 @@ fn plan_for(
 fn planned(
     (arguments, command): (&RunArgs, &QemuCommand),
     topology: &Topology,
-    vcpus: &RangeInclusive<u32>,
+    vcpus: &Vcpus,
 ) -> Result<Plan, Failure> {
     let of = |count: u32| {
         let vnodes = vec![qemu_line::vnode(command, VcpuCount::Exactly(count), topology)];
         let request = common::request(&arguments.placement, vnodes, topology)?;
         common::make_plan(arguments.placement.strategy.as_deref(), topology, &request)
     };
-    match of(*vcpus.end()) {
-        Err(_) if vcpus.start() < vcpus.end() => of(*vcpus.start()),
+    match of(vcpus.most()) {
+        Err(_) if vcpus.count() < vcpus.most() => {
+            let mut plan = of(vcpus.count())?;
+            vcpus.number(&mut plan);
+            Ok(plan)
+        }
         plan => plan,
     }
 }

@@ -19,6 +19,7 @@ use super::{Bench, find, show};
 use crate::cli::measure::{CompareArgs, ProbeArgs, ProbeLine};
 use crate::failure::{Exit, Failure};
 use crate::output::{data, say};
+use crate::vcpus::Vcpus;
 use crate::{common, interrupt, screen};
 
 /// What is compared, and how it is told.
@@ -142,7 +143,8 @@ fn plans(
                     "give --guest demo; `pinfold tune` starts your own machine under plans",
                 ));
             }
-            let check = |file: &str| common::plan_for_host(file, &bench.topology, 1..=1);
+            let one = Vcpus::counted(1..=1);
+            let check = |file: &str| common::plan_for_host(file, &bench.topology, &one);
             let plans: (Plan, Plan) = (check(first)?, check(second)?);
             remarks.push(format!("each block starts the guest twice; {}", guest.place(&how)));
             let taken = interleaved(&bench, arguments.blocks, |side| {

@@ -20,7 +20,7 @@ use super::yielding::Yielding;
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
 use crate::guard::{Beating, Guard};
-use crate::place::OnStop;
+use crate::place::{self, OnStop};
 use crate::target::placeable;
 
 /// Patience with a QEMU that is asked to end.
@@ -94,8 +94,7 @@ impl VmStarter<'_> {
             .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
         let began = self.clock.now_ns();
         let mut vm = self.launch(plan)?;
-        let journals = Journals::open(self.state, self.clock)
-            .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
+        let journals = place::journals(self.state, self.clock)?;
         let (applied, journal, guard) = self.place(&vm, plan, &host_side, &journals)?;
         let (beating, result) = match guard.map(Beating::start).transpose() {
             Ok(beating) => (beating, self.use_guest(&mut vm, (&host_side, began), work)),

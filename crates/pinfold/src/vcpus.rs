@@ -1,0 +1,92 @@
+//! Which vCPUs a machine has. Their numbers have gaps where one was plugged into a later slot
+//! (`device_add` at socket 3 makes vCPU 3 next to 0 and 1).
+
+use std::ops::RangeInclusive;
+
+use pinfold_model::{Plan, Request, Role};
+use pinfold_vm::Found;
+
+use crate::common;
+use crate::failure::{Exit, Failure};
+
+/// The numbers of a machine's vCPUs, and how many it may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vcpus {
+    /// Ascending.
+    ids: Vec<u32>,
+    most: u32,
+}
+
+impl Vcpus {
+    /// Those of a machine that runs.
+    pub fn of(found: &Found) -> Self {
+        Self { ids: found.vcpu_ids(), most: found.max_vcpus }
+    }
+
+    /// Numbers from 0 on: as many as the machine starts with, and as many as it may have.
+    pub fn counted(range: RangeInclusive<u32>) -> Self {
+        Self { ids: (0..*range.start()).collect(), most: *range.end() }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.ids.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many there may be.
+    pub fn most(&self) -> u32 {
+        self.most
+    }
+
+    /// True if a plan has a place for each of them.
+    pub fn are_in(&self, plan: &Plan) -> bool {
+        let has = |id: &u32| plan.threads().any(|(_, thread)| thread.role == Role::Vcpu(*id));
+        self.ids.iter().all(has)
+    }
+
+    /// Refuses a plan from a file that is for fewer vCPUs, for more than there may be, or for
+    /// other ones.
+    pub fn require_in(&self, path: &str, plan: &Plan) -> Result<(), Failure> {
+        let (count, planned) = (self.count(), common::single(plan)?.vcpus().count());
+        if !u32::try_from(planned).is_ok_and(|planned| (count..=self.most).contains(&planned)) {
+            let text = format!("{path} places {planned} vCPU(s), the virtual machine has {count}");
+            return Err(Failure::new(Exit::Input, text)
+                .with_hint(format!("make it again with --vcpus {count}")));
+        }
+        if self.are_in(plan) {
+            return Ok(());
+        }
+        let count = self.ids.last().map_or(0, |last| last + 1);
+        let text = format!("{path} has no place for some of the vCPUs {}", self.list());
+        Err(Failure::new(Exit::Input, text)
+            .with_hint(format!("make it again with --vcpus {count}, or apply without --plan")))
+    }
+
+    /// A planner counts vCPUs from 0: pins that name one mean its place among those that are there.
+    pub fn count_pins(&self, request: &mut Request) -> Result<(), Failure> {
+        for pin in request.vnodes.iter_mut().flat_map(|vnode| &mut vnode.pins) {
+            let number = pin.role.strip_prefix("vcpu(").and_then(|rest| rest.strip_suffix(')'));
+            let Some(id) = number.and_then(|number| number.parse().ok()) else { continue };
+            let place = self.ids.binary_search(&id).map_err(|_| {
+                let text = format!("--pin: the virtual machine has no vCPU {id}");
+                Failure::new(Exit::Input, text).with_hint(format!("it has {}", self.list()))
+            })?;
+            pin.role = format!("vcpu({place})");
+        }
+        Ok(())
+    }
+
+    /// Gives the vCPUs of a plan for so many of them the numbers that they have.
+    pub fn number(&self, plan: &mut Plan) {
+        let threads = plan.vnodes.iter_mut().flat_map(|vnode| &mut vnode.threads);
+        let vcpus = threads.filter(|thread| matches!(thread.role, Role::Vcpu(_)));
+        for (thread, id) in vcpus.zip(&self.ids) {
+            thread.role = Role::Vcpu(*id);
+        }
+    }
+
+    fn list(&self) -> String {
+        let ids: Vec<String> = self.ids.iter().map(ToString::to_string).collect();
+        ids.join(", ")
+    }
+}
