@@ -5,6 +5,7 @@
 //! have put it there ([`StateDir`]), because root reads the journal and does what it says.
 
 mod dirs;
+mod owned;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 pub use dirs::{cache_dir, default_state_dir, placed_dir, runtime_dir};
+pub use owned::{Owned, orphans, remove_orphan};
 pub use state::{Lock, StateDir};
 
 use crate::{HostError, live::read_to_end};

@@ -7,14 +7,12 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use pinfold_host::user::{self, StateDir};
-use pinfold_host::{Clock as _, Host, HostError, LiveHost, SystemClock, paths, process};
-use pinfold_model::Tid;
+use pinfold_host::user::{self, Owned, StateDir};
+use pinfold_host::{Clock as _, HostError, LiveHost, SystemClock, process};
 
 /// The program itself: static, runs on any Linux of this architecture, also as a guest's init.
 pub static BINARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pinload"));
 
-const PREFIX: &str = "pinload-";
 const FIRST_RUN_NS: u64 = 30_000_000_000;
 /// `ETXTBSY`, the same on all architectures that Linux runs on.
 const TEXT_BUSY: i32 = 26;
@@ -40,13 +38,15 @@ impl Pinload {
     /// # Errors
     /// As [`Pinload::install`].
     pub fn install_in(directory: &str) -> Result<Self, HostError> {
-        let directory = StateDir::open(directory)?;
-        remove_stale(&directory, &LiveHost::new()?)?;
+        let (directory, host) = (StateDir::open(directory)?, LiveHost::new()?);
+        Owned::Program.remove_orphans(&host, directory.path())?;
         // A number of its own for each value: two in one process must not share a file.
-        let name = (0..u32::MAX)
-            .map(|index| format!("{PREFIX}{}-{index}", process::own_pid()))
-            .find(|name| !directory.contains(name))
-            .unwrap_or_else(|| PREFIX.to_owned());
+        let mut number = 0;
+        let mut name = Owned::Program.name(&host, number)?;
+        while directory.contains(&name) {
+            number += 1;
+            name = Owned::Program.name(&host, number)?;
+        }
         directory.create_new(&name, BINARY)?;
         let installed = Self { directory, name };
         let path = installed.path();
@@ -95,26 +95,6 @@ impl Drop for Pinload {
     }
 }
 
-/// Removes the copies of processes that are gone.
-fn remove_stale(directory: &StateDir, host: &dyn Host) -> Result<(), HostError> {
-    for name in directory.list()? {
-        let owner = name
-            .strip_prefix(PREFIX)
-            .and_then(|rest| rest.split('-').next())
-            .and_then(|pid| pid.parse().ok());
-        if let Some(pid) = owner
-            && !host.exists(&paths::process_stat(Tid(pid)))
-        {
-            match directory.remove(&name) {
-                Ok(()) => {}
-                Err(error) if error.is_gone() => {} // another process was faster
-                Err(error) => return Err(error),
-            }
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use pinfold_host::process::capture;
@@ -126,7 +106,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("bin");
         let place = place.to_str().unwrap();
-        let stale = "pinload-4194999-0"; // above every kernel's largest process number
+        let stale = "pinload-4194999-1-0"; // above every kernel's largest process number
         StateDir::open(place).unwrap().create_new(stale, b"old").unwrap();
         let first = Pinload::install_in(place).unwrap();
         let second = Pinload::install_in(place).unwrap();

@@ -10,6 +10,7 @@ mod common;
 mod failure;
 mod guard;
 mod interrupt;
+mod leftovers;
 mod measure;
 mod metrics;
 mod output;

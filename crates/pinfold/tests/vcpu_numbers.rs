@@ -2,7 +2,6 @@
 //! that comes later and has no place is reported.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
-#![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
 mod common;
 #[path = "common/qemu.rs"]

@@ -52,7 +52,7 @@ pub(super) struct User<'e> {
 }
 
 impl User<'_> {
-    fn current() -> Self {
+    pub(super) fn current() -> Self {
         Self { uid: process::own_uid(), env: &|key| std::env::var(key).ok() }
     }
 

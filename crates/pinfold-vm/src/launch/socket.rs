@@ -2,12 +2,10 @@
 //!
 //! Who may connect to a QMP socket may do anything that QEMU may. The directory above it is
 //! therefore private (mode 0700, ours, no link); QEMU makes the socket inside. Directories of
-//! processes that were killed are swept away by the next start.
+//! processes that were killed are swept away by the next start and by `pinfold undo`.
 
-use pinfold_host::process::own_pid;
-use pinfold_host::user::{self, StateDir};
-use pinfold_host::{Host as _, HostError, LiveHost, paths};
-use pinfold_model::Tid;
+use pinfold_host::user::{self, Owned, StateDir};
+use pinfold_host::{HostError, LiveHost};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Tells apart the sockets of one process.
@@ -22,16 +20,17 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// A fresh directory `vm-PID-N` in `parent`, by default Pinfold's run-time directory.
+    /// A fresh directory in `parent`, by default Pinfold's run-time directory.
     pub(super) fn new(parent: Option<&str>) -> Result<Self, HostError> {
         let parent = match parent {
             Some(parent) => parent.to_owned(),
             None => user::runtime_dir()?,
         };
         let parent = StateDir::open(&parent)?;
-        sweep(&parent)?;
+        let host = LiveHost::new()?;
+        Owned::Sockets.remove_orphans(&host, parent.path())?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let directory = parent.path_of(&format!("vm-{}-{number}", own_pid()));
+        let directory = parent.path_of(&Owned::Sockets.name(&host, number)?);
         StateDir::open(&directory)?;
         Ok(Self { path: format!("{directory}/qmp"), keep: false, directory })
     }
@@ -46,23 +45,4 @@ impl Drop for Socket {
             }
         }
     }
-}
-
-/// Removes the directories of processes that are no more.
-fn sweep(parent: &StateDir) -> Result<(), HostError> {
-    let host = LiveHost::new()?;
-    for name in user::list(parent.path())? {
-        let owner = name.strip_prefix("vm-").and_then(|rest| rest.split_once('-'));
-        let Some(pid) = owner.and_then(|(pid, _)| pid.parse().ok().map(Tid)) else {
-            continue;
-        };
-        if !host.exists(&paths::process_stat(pid)) {
-            match user::remove_tree(&parent.path_of(&name)) {
-                // Another Pinfold may have swept it at the same time.
-                Err(error) if !error.is_gone() => return Err(error),
-                Ok(()) | Err(_) => {}
-            }
-        }
-    }
-    Ok(())
 }

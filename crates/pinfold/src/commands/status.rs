@@ -9,7 +9,7 @@ use crate::cli::StatusArgs;
 use crate::commands::emulate::is_platform;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, data, say};
-use crate::{common, place};
+use crate::{common, leftovers, place};
 
 /// One placement that is in force.
 struct InForce {
@@ -66,8 +66,9 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
             Err(failure) => damaged.push(Damaged { id: summary.id, failure }),
         }
     }
+    let left = leftovers::find(&host, &state)?;
     if arguments.json {
-        data(&to_json(&found, &damaged, &platforms));
+        data(&to_json(&found, &damaged, &platforms, &left));
     } else if found.is_empty() && damaged.is_empty() && platforms.is_empty() {
         data("nothing is in force");
     } else {
@@ -77,6 +78,11 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
     for one in &damaged {
         let hint = one.failure.hint.as_ref().map_or(String::new(), |hint| format!(" ({hint})"));
         say(&format!("{}: {}{hint}", output::name(&one.id), one.failure.message));
+    }
+    if !left.is_empty() && !arguments.json {
+        let paths: Vec<String> = left.iter().map(|path| output::name(path)).collect();
+        data(&format!("left by processes that have ended: {}", paths.join(", ")));
+        data("  `pinfold undo` removes them");
     }
     let orphans = platforms.iter().filter(|(_, is_alive)| !is_alive).count();
     verdict(&found, &damaged, orphans)
@@ -229,7 +235,12 @@ fn list(title: &str, tasks: &[pinfold_apply::Intruder]) -> String {
     format!("\n{title} ({}): {}", tasks.len(), names.join(", "))
 }
 
-fn to_json(found: &[InForce], damaged: &[Damaged], platforms: &[(String, bool)]) -> String {
+fn to_json(
+    found: &[InForce],
+    damaged: &[Damaged],
+    platforms: &[(String, bool)],
+    left: &[String],
+) -> String {
     let intruders = |tasks: &[pinfold_apply::Intruder]| -> Vec<serde_json::Value> {
         tasks
             .iter()
@@ -286,5 +297,5 @@ fn to_json(found: &[InForce], damaged: &[Damaged], platforms: &[(String, bool)])
         .iter()
         .map(|one| json!({ "id": one.id, "why": one.failure.message, "hint": one.failure.hint }))
         .collect();
-    json!({ "format": "pinfold-status/1", "in_force": entries, "platforms": platforms, "damaged": damaged }).to_string()
+    json!({ "format": "pinfold-status/1", "in_force": entries, "platforms": platforms, "damaged": damaged, "leftovers": left }).to_string()
 }

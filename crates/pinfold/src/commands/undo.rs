@@ -1,13 +1,14 @@
 //! `pinfold undo`: takes back what is in force, also after a crash.
 
 use pinfold_apply::{Journal, JournalError, Journals, Summary};
+use pinfold_host::user::StateDir;
 use pinfold_host::{Clock as _, LiveHost, SystemClock};
 
 use crate::cli::UndoArgs;
 use crate::commands::emulate::is_platform;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, say};
-use crate::{common, interrupt, place};
+use crate::{common, interrupt, leftovers, place};
 
 /// How often a journal is asked for that `pinfold watch` may have at the moment, and the pause
 /// between.
@@ -17,12 +18,18 @@ const PAUSE_NS: u64 = 100_000_000;
 /// Takes back one apply, or all, or all that nobody answers for any more.
 pub fn undo(arguments: &UndoArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = common::host()?;
-    let clock = SystemClock;
     let state = common::state(state)?;
-    let journals = place::journals(&state, &clock)?;
+    let undone = undo_journals(arguments, &host, &state);
+    let removed = leftovers::remove(&host, &state);
+    undone.and(removed)
+}
+
+fn undo_journals(arguments: &UndoArgs, host: &LiveHost, state: &StateDir) -> Result<(), Failure> {
+    let clock = SystemClock;
+    let journals = place::journals(state, &clock)?;
     let summaries = journals.list().map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
     if arguments.left {
-        return undo_left(&host, &journals, summaries);
+        return undo_left(host, &journals, summaries);
     }
     let in_force: Vec<String> = summaries
         .into_iter()
@@ -45,7 +52,7 @@ pub fn undo(arguments: &UndoArgs, state: Option<&str>) -> Result<(), Failure> {
         }
         (None, _, _) => in_force,
     };
-    undo_each(ids, |id| undo_one(&host, &journals, id))
+    undo_each(ids, |id| undo_one(host, &journals, id))
 }
 
 /// Takes back what a crash or a restart left behind; what is in force and as it was meant stays.

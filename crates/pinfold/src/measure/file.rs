@@ -1,10 +1,9 @@
 //! What `io` reads, and folders for what anchors write.
 
-use pinfold_host::process;
-use pinfold_host::user::{self, StateDir};
+use pinfold_host::user::{self, Owned, StateDir};
 use pinfold_probe::rulers::IoTarget;
 
-use crate::common::host_failure;
+use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
 
 /// Larger than what a disk keeps in its own memory for one reader, small enough to write at once.
@@ -18,16 +17,12 @@ pub struct Folder {
 impl Folder {
     /// Makes it; folders of processes that were killed are removed first.
     pub fn new() -> Result<Self, Failure> {
-        let parent = format!("{}/measure", user::cache_dir().map_err(|e| host_failure(&e))?);
+        let parent = Owned::Measured.folder().map_err(|error| host_failure(&error))?;
         user::make_dirs(&parent).map_err(|error| host_failure(&error))?;
-        for name in user::list(&parent).map_err(|error| host_failure(&error))? {
-            let is_ours = name.parse::<u32>().is_ok();
-            let path = format!("{parent}/{name}");
-            if is_ours && !user::exists(&pinfold_host::paths::process_stat(pid(&name))) {
-                user::remove_tree(&path).map_err(|error| host_failure(&error))?;
-            }
-        }
-        let path = format!("{parent}/{}", process::own_pid());
+        let host = common::host()?;
+        Owned::Measured.remove_orphans(&host, &parent).map_err(|error| host_failure(&error))?;
+        let name = Owned::Measured.name(&host, 0).map_err(|error| host_failure(&error))?;
+        let path = format!("{parent}/{name}");
         let directory = StateDir::open(&path).map_err(|error| host_failure(&error))?;
         Ok(Self { directory })
     }
@@ -74,8 +69,4 @@ pub fn target_of(path: &str) -> IoTarget {
         true => IoTarget::Device(path.to_owned()),
         false => IoTarget::File(path.to_owned()),
     }
-}
-
-fn pid(name: &str) -> pinfold_model::Tid {
-    pinfold_model::Tid(name.parse().unwrap_or(0))
 }

@@ -2,13 +2,10 @@
 //!
 //! It lies on `/dev/shm`, so that the guest's disks are memory and only QEMU is measured.
 //! It is made with mode 0700, checked against links and foreign owners, and removed at the
-//! end; folders of runs that were killed are removed by the next run.
+//! end; folders of runs that were killed are removed by the next run and by `pinfold undo`.
 
-use pinfold_host::user::{self, StateDir};
-use pinfold_host::{Host, HostError, paths, process};
-use pinfold_model::Tid;
-
-const PREFIX: &str = "pinfold-";
+use pinfold_host::user::{self, Owned, StateDir};
+use pinfold_host::{Host, HostError};
 
 /// The folder; removed when dropped.
 pub struct Scratch {
@@ -21,8 +18,9 @@ impl Scratch {
     /// # Errors
     /// [`HostError`] if shared memory is not there or full.
     pub fn new(host: &dyn Host) -> Result<Self, HostError> {
-        remove_stale(host)?;
-        let path = format!("{}/{PREFIX}{}", paths::shared_memory(), process::own_pid());
+        let memory = Owned::Memory.folder()?;
+        Owned::Memory.remove_orphans(host, &memory)?;
+        let path = format!("{memory}/{}", Owned::Memory.name(host, 0)?);
         StateDir::open(&path)?;
         Ok(Self { path })
     }
@@ -40,20 +38,4 @@ impl Drop for Scratch {
             crate::output::say(&format!("pinfold: {error}"));
         }
     }
-}
-
-/// Removes folders of ours whose process is gone.
-fn remove_stale(host: &dyn Host) -> Result<(), HostError> {
-    let memory = paths::shared_memory();
-    for name in user::list(&memory)? {
-        let Some(pid) = name.strip_prefix(PREFIX).and_then(|pid| pid.parse().ok()) else {
-            continue;
-        };
-        let path = format!("{memory}/{name}");
-        let alive = host.exists(&paths::process_stat(Tid(pid)));
-        if !alive && StateDir::open(&path).is_ok() {
-            user::remove_tree(&path)?;
-        }
-    }
-    Ok(())
 }

@@ -27,6 +27,7 @@ pub use inside::{as_it_ended, hand_on, run_slow};
 pub use outside::{Programs, sentinel};
 pub use status::is_platform;
 pub use supervisor::{Door, Machine, with_programs};
+pub use talk::socket;
 
 /// The groups and PUs of a vnode of the platform that is up.
 pub fn place_of(state: &StateDir, vnode: &str) -> Result<(Vec<String>, CpuSet), Failure> {

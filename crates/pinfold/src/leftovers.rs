@@ -1,0 +1,48 @@
+//! What killed processes left on disk and in memory: `status` names it, `undo` removes it.
+
+use std::io::ErrorKind;
+
+use pinfold_host::user::{self, Owned, StateDir};
+use pinfold_host::{Clock as _, Doorbell, LiveHost, SystemClock};
+
+use crate::commands::emulate;
+use crate::common::host_failure;
+use crate::failure::Failure;
+use crate::output::{self, say};
+
+/// Between the two calls with which a supervisor opens its socket it refuses callers.
+const PAUSE_NS: u64 = 50_000_000;
+
+/// The paths of temporary files and folders, and of a socket, whose process has ended.
+pub fn find(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
+    let mut found = user::orphans(host).map_err(|error| host_failure(&error))?;
+    let programs = Owned::Program.orphans(host, &state.path_of("bin"));
+    found.extend(programs.map_err(|error| host_failure(&error))?);
+    let socket = emulate::socket(state);
+    if is_dead(&socket) {
+        SystemClock.sleep_ns(PAUSE_NS);
+        found.extend(is_dead(&socket).then_some(socket));
+    }
+    Ok(found)
+}
+
+/// Removes them, and says which.
+pub fn remove(host: &LiveHost, state: &StateDir) -> Result<(), Failure> {
+    let found = find(host, state)?;
+    for path in &found {
+        user::remove_orphan(path).map_err(|error| host_failure(&error))?;
+        say(&format!("removed {}, which an ended process had left", output::name(path)));
+    }
+    Ok(())
+}
+
+/// True for a socket at which no process listens.
+fn is_dead(socket: &str) -> bool {
+    match Doorbell::knock(socket) {
+        Ok(_) => false,
+        Err(error) => error
+            .errno()
+            .map(std::io::Error::from_raw_os_error)
+            .is_some_and(|error| error.kind() == ErrorKind::ConnectionRefused),
+    }
+}
