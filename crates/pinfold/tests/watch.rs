@@ -180,8 +180,11 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_beside_it() {
             || !user::exists(&scene.file("own/metrics")))
         .then_some(())
     });
+    assert_eq!(scene.mask(vcpu), planned, "the placement stays");
     let status = scene.pinfold(&["status"]);
-    assert!(status.status.success(), "the placement stays: {}", status.stderr_text());
+    assert_eq!(status.status.code(), Some(1), "a vCPU without a place is drift");
+    let shown = status.stdout_text();
+    assert!(shown.contains("vcpu(1) (thread") && shown.contains("not in the plan"), "{shown}");
     let _again = scene.watch();
     let undone = scene.pinfold(&["undo"]);
     assert!(undone.status.success(), "{}", undone.stderr_text());
