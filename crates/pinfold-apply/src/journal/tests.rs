@@ -493,3 +493,34 @@ fn steps_are_on_the_disk_before_they_are_done() {
     assert_eq!(told, 3 * dry.len());
     assert!(!host.is_live());
 }
+
+#[test]
+fn a_second_state_folder_sees_the_placement_of_the_first() {
+    let ((host, plan, target), clock) = (host(), SimClock::at(0));
+    let marks = tempfile::tempdir().unwrap();
+    let marks = marks.path().join("placed").to_string_lossy().into_owned();
+    let ((a, state_a), (_b, state_b)) = (folder(), folder());
+    let of = |state| Journals::over(Arc::new(state), &clock).with_marks_in(&marks);
+    let (first, second) = (of(state_a), of(state_b));
+    let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: false };
+    let before = host.snapshot();
+
+    let mut journal = first.begin(&host, &new).unwrap();
+    let busy = second.begin(&host, &new).map(|_| ()).unwrap_err();
+    assert!(matches!(busy, JournalError::Busy { .. }), "while the first is at work: {busy}");
+    apply(&host, &plan, &target, &mut journal, &mut unobserved()).unwrap();
+    drop(journal);
+    let placed = second.begin(&host, &new).map(|_| ()).unwrap_err();
+    let JournalError::Placed { journal, .. } = &placed else { panic!("{placed}") };
+    assert!(journal.ends_with("/journal/500-1500.jsonl"), "{journal}");
+    assert!(placed.hint().unwrap().contains("undo 500-1500"), "{placed}");
+
+    assert!(undo(&host, &mut first.reopen("500-1500").unwrap().unwrap()).is_complete());
+    assert_eq!(before, host.snapshot());
+    // What was begun and not written leaves no mark, and a mark without its journal is void.
+    drop(second.begin(&host, &new).unwrap());
+    let mut journal = first.begin(&host, &new).unwrap();
+    apply(&host, &plan, &target, &mut journal, &mut unobserved()).unwrap();
+    drop((journal, a));
+    drop(second.begin(&host, &new).unwrap());
+}
