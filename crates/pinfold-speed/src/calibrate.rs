@@ -18,9 +18,13 @@
 //! fill the period, turns run into each other and tell nothing: there the extra is that of the
 //! share before.
 //!
-//! Where others ran on the PU meanwhile, that tells nothing of the method: the witness, which
-//! never sleeps, got less than the whole PU while nothing was taken. It looks once more then, and
-//! if they are still there, the cost is not known.
+//! Where other tasks ran on the CPU meanwhile, that says nothing of the method: the witness, which
+//! never sleeps, got less than the whole CPU while nothing was taken. The first sample is then
+//! repeated once. A CPU that is still busy, or one on which the witness failed, is not measured:
+//! its cost is the one that was measured last, or counts as nothing. It never ends a start.
+//!
+//! What was measured is handed to the [`Outside`], which keeps it, and is measured again while the
+//! vnode runs (`renewal.rs`).
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -28,6 +32,7 @@ use std::thread;
 use pinfold_host::Clock;
 use pinfold_model::{CpuSet, PuId};
 
+use crate::kept::{Calibration, Calibrations};
 use crate::methods::in_us;
 use crate::{Release, SpeedError};
 
@@ -52,17 +57,68 @@ pub struct Window {
     pub units: u64,
     /// Its own time (ns): what its stops left.
     pub own_ns: u64,
+    /// Its length (ns).
+    pub span_ns: u64,
 }
 
 impl Witnessed {
-    /// True if it had the PU to itself, but for the kernel's own work.
+    /// True if it had the CPU to itself, but for the kernel's own work.
     fn was_alone(&self) -> bool {
-        self.cpu_ns.saturating_mul(10) >= self.elapsed_ns.saturating_mul(9)
+        self.had(1_000_000)
+    }
+
+    /// True if it had nine tenths of these millionths of the time.
+    pub(crate) fn had(&self, millionths: u32) -> bool {
+        let least = u128::from(self.elapsed_ns) * u128::from(millionths) * 9;
+        u128::from(self.cpu_ns) * 10_000_000 >= least
+    }
+
+    /// Millionths of a window that are this long.
+    fn free(&self, own_ns: u64) -> u32 {
+        let span_ns = self.windows.first().map_or(0, |window| window.span_ns);
+        let free = own_ns.saturating_mul(1_000_000).checked_div(span_ns).unwrap_or(0);
+        u32::try_from(free.min(1_000_000)).unwrap_or(0)
+    }
+
+    /// The median of its own time in a window; `None` of fewer than four.
+    pub(crate) fn own_ns(&self) -> Option<u64> {
+        median(self.windows.iter().map(|window| window.own_ns).collect())
     }
 }
 
-/// Programs that are started for a method.
+/// What methods need from outside this crate: programs that are started for them, and a place
+/// where measured costs are kept.
 pub trait Outside: Sync {
+    /// The costs that were measured on this machine since its boot; none where they are not kept.
+    fn recall(&self) -> Calibrations {
+        Calibrations::default()
+    }
+
+    /// Keeps a cost that was measured.
+    fn keep(&self, calibration: &Calibration) {
+        let _unused = calibration;
+    }
+
+    /// Reports to the user what a start is doing or could not do.
+    fn report(&self, message: &str) {
+        let _unused = message;
+    }
+
+    /// Starts what [`Outside::rates`] does and returns at once. It yields to every other task:
+    /// nothing waits for it. `None` where no cost is measured while vnodes run.
+    ///
+    /// # Errors
+    /// [`SpeedError::Outside`].
+    fn witness(
+        &self,
+        entries: &[String],
+        pus: &CpuSet,
+        duration_ns: u64,
+    ) -> Result<Option<Box<dyn Witness>>, SpeedError> {
+        let _unused = (entries, pus, duration_ns);
+        Ok(None)
+    }
+
     /// Runs a witness thread on each of these PUs for so long, in the groups whose `cgroup.procs`
     /// are given, and tells how fast it was.
     ///
@@ -100,6 +156,15 @@ pub trait Sentinel {
     fn beat(&mut self) -> Result<(), SpeedError>;
 }
 
+/// A witness that was started; it ends when this is dropped.
+pub trait Witness {
+    /// How fast it was, once it has ended.
+    ///
+    /// # Errors
+    /// [`SpeedError::Outside`] with how it failed.
+    fn poll(&mut self) -> Result<Option<Rates>, SpeedError>;
+}
+
 /// A burner that was started; it ends when this is dropped.
 pub trait Burner {
     /// Whether it is still there.
@@ -110,7 +175,7 @@ pub trait Burner {
 }
 
 /// The witness looks for so long at a time.
-const WITNESS_NS: u64 = 160_000_000;
+pub(crate) const WITNESS_NS: u64 = 160_000_000;
 /// Millionths of the time at which the extra is measured.
 pub(crate) const SHARES: [u32; 5] = [60_000, 350_000, 600_000, 800_000, 920_000];
 /// What is taken while the witness looks, in this order, as places in [`SHARES`]; `None`: it looks
@@ -136,7 +201,7 @@ const ROUNDS: [Option<usize>; 19] = [
     Some(1),
     None,
 ];
-/// So often it looks until it had the PUs to itself.
+/// The first sample is taken so often until the witness had a CPU to itself.
 const TRIES: usize = 2;
 /// How often the methods are told meanwhile that their supervisor works.
 const BEAT_NS: u64 = 10_000_000;
@@ -148,14 +213,36 @@ pub(crate) struct Look {
     pub(crate) periods_ns: [Option<u64>; SHARES.len()],
 }
 
-/// What a method costs on a PU: nanoseconds that a turn takes beside its share, at some shares.
-/// Below zero where it takes less than is meant.
+/// What a method costs on a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    extra_ns: [i64; SHARES.len()],
+    /// Nanoseconds that a turn takes in addition to its share, at 6, 35, 60, 80 and 92 % of the
+    /// time. Below zero where it takes less than is meant.
+    pub extra_ns: [i64; SHARES.len()],
+    /// The time from a timer to the first instruction of its program (ns), which is part of each
+    /// stall; 0 for other methods.
+    pub entry_ns: u64,
+    /// Millionths of the time that a thread has while nothing is taken; 0 if that is not known.
+    pub free: u32,
 }
 
 impl Cost {
+    /// True for what a witness may find: no cost is more than a quarter of the longest turn that is
+    /// measured (10 ms), nor the way into an interrupt more than the longest period of a stall.
+    #[must_use]
+    pub fn is_plausible(&self) -> bool {
+        self.extra_ns.iter().all(|extra| extra.unsigned_abs() <= 2_500_000)
+            && self.entry_ns <= 1_000_000
+            && self.free <= 1_000_000
+    }
+
+    /// The cost after a turn of this share was seen to take `extra_ns`: all points move by half of
+    /// the difference, since one sample is not exact.
+    pub(crate) fn moved(self, share: u64, extra_ns: i64) -> Self {
+        let by = (extra_ns - self.extra(share)) / 2;
+        Self { extra_ns: self.extra_ns.map(|at| at.saturating_add(by)), ..self }
+    }
+
     /// The extra at a share.
     pub(crate) fn extra(self, share: u64) -> i64 {
         let share = i64::try_from(share).unwrap_or(i64::MAX);
@@ -187,16 +274,43 @@ impl Cost {
     }
 }
 
-/// The costs by PU; `None` where others ran while the witness looked.
-pub(crate) type Costs = BTreeMap<PuId, Option<Cost>>;
+/// Where a cost comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// It was measured at this start, at an earlier one that still holds, or while the vnode ran.
+    Measured,
+    /// It is the last one known; the CPU was busy when it was to be measured again.
+    LastKnown,
+    /// It is not known and counts as nothing.
+    #[default]
+    Unknown,
+}
+
+/// What is known of the cost on a CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// The cost that counts.
+    pub cost: Cost,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+impl Known {
+    pub(crate) fn measured(cost: Cost) -> Self {
+        Self { cost, source: Source::Measured }
+    }
+}
+
+/// What is known by CPU.
+pub(crate) type Costs = BTreeMap<PuId, Known>;
 
 /// What the turns on a PU have taken beside their shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spent {
     /// What one takes.
     pub(crate) cost: Cost,
-    /// Whether that was measured; it counts as nothing if not.
-    pub(crate) is_known: bool,
+    /// Where that comes from.
+    pub(crate) source: Source,
     /// The share since the last change of speed, in millionths.
     pub(crate) share: u64,
     // The first so many turns are counted in `extras_ns`.
@@ -206,20 +320,24 @@ pub(crate) struct Spent {
 
 impl Spent {
     /// Begins with this cost; the first so many turns were the witness's.
-    pub(crate) fn after(cost: Option<Cost>, turns: u64) -> Self {
-        let is_known = cost.is_some();
-        Self { cost: cost.unwrap_or_default(), is_known, settled: turns, ..Self::default() }
+    pub(crate) fn after(known: Known, turns: u64) -> Self {
+        Self { cost: known.cost, source: known.source, settled: turns, ..Self::default() }
     }
 
     /// What a turn costs now, in words.
     pub(crate) fn in_words(self) -> String {
-        if !self.is_known {
-            return "whose own cost is not known, as others ran there while it was measured"
-                .to_owned();
-        }
         let extra = self.extra();
         let sign = if extra < 0 { "-" } else { "" };
-        format!("which itself costs {sign}{}", in_us(extra.unsigned_abs()))
+        let cost = format!("{sign}{}", in_us(extra.unsigned_abs()));
+        match self.source {
+            Source::Measured => format!("which itself costs {cost}"),
+            Source::LastKnown => format!(
+                "which itself cost {cost} when that was last measured: the CPU was busy at the start"
+            ),
+            Source::Unknown => "whose own cost is not known and counts as nothing: the CPU was \
+                                busy at the start"
+                .to_owned(),
+        }
     }
 
     /// What a turn takes now.
@@ -233,6 +351,12 @@ impl Spent {
         self.extras_ns.saturating_add(new.saturating_mul(self.extra()))
     }
 
+    /// Changes the cost; the turns until now had the former one.
+    pub(crate) fn renew(&mut self, cost: Cost, turns: u64) {
+        self.extras_ns = self.extras(turns);
+        (self.settled, self.cost, self.source) = (turns, cost, Source::Measured);
+    }
+
     /// Changes the share; the turns until now had the former one.
     pub(crate) fn change(&mut self, share: u64, turns: u64) {
         self.extras_ns = self.extras(turns);
@@ -240,43 +364,67 @@ impl Spent {
     }
 }
 
+/// What witnesses found.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// By look, in order: the costs of the CPUs that were not busy.
+    pub(crate) costs: Vec<BTreeMap<PuId, Cost>>,
+    /// Why a witness failed, if one did.
+    pub(crate) failed: Option<SpeedError>,
+}
+
 /// Has witnesses look at all vnodes at once; `take` has the methods take so much from then on,
-/// `beat` tells them that their supervisor works. The costs are in the order of the looks.
+/// `beat` tells them that their supervisor works.
+///
+/// # Errors
+/// Only those of `take` and `beat`: a witness that fails has not measured anything.
 pub(crate) fn witness(
     (outside, clock): (&dyn Outside, &dyn Clock),
     looks: &[Look],
     take: &mut dyn FnMut(u32) -> Result<(), SpeedError>,
     beat: &mut dyn FnMut() -> Result<(), SpeedError>,
-) -> Result<Vec<Costs>, SpeedError> {
-    let mut found = Vec::new();
-    if looks.is_empty() {
-        return Ok(found);
-    }
-    for _ in 0..TRIES {
-        let mut seen: Vec<BTreeMap<Option<usize>, Rates>> =
-            looks.iter().map(|_| BTreeMap::new()).collect();
-        let is_wanted = |at: usize| {
-            looks.iter().any(|look| look.periods_ns.get(at).is_some_and(Option::is_some))
-        };
-        for round in ROUNDS.into_iter().filter(|round| round.is_none_or(is_wanted)) {
-            take(round.and_then(|at| SHARES.get(at).copied()).unwrap_or(0))?;
-            let rates = all_at_once((outside, clock), looks, round.is_some(), beat)?;
-            for (seen, rates) in seen.iter_mut().zip(rates) {
-                let at = seen.entry(round).or_default();
-                for (pu, more) in rates {
-                    let all = at.entry(pu).or_default();
-                    all.windows.extend(more.windows);
-                    all.cpu_ns = all.cpu_ns.saturating_add(more.cpu_ns);
-                    all.elapsed_ns = all.elapsed_ns.saturating_add(more.elapsed_ns);
-                }
+) -> Result<Found, SpeedError> {
+    let mut seen: Vec<Seen> = looks.iter().map(|_| Seen::new()).collect();
+    let mut failed = None;
+    let mut look = |round: Option<usize>, seen: &mut Vec<Seen>| {
+        take(round.and_then(|at| SHARES.get(at).copied()).unwrap_or(0))?;
+        let all = all_at_once((outside, clock), looks, round.is_some(), beat)?;
+        for (seen, rates) in seen.iter_mut().zip(all) {
+            match rates {
+                Ok(rates) => add(seen.entry(round).or_default(), rates),
+                Err(error) => failed = failed.take().or(Some(error)),
             }
         }
-        found = looks.iter().zip(&seen).map(|(look, seen)| costs(look, seen)).collect();
-        if found.iter().flat_map(BTreeMap::values).all(Option::is_some) {
+        Ok::<_, SpeedError>(())
+    };
+    let is_wanted =
+        |at: usize| looks.iter().any(|look| look.periods_ns.get(at).is_some_and(Option::is_some));
+    let mut rounds = ROUNDS.into_iter().filter(|round| round.is_none_or(is_wanted));
+    for _ in 0..TRIES {
+        seen.iter_mut().for_each(Seen::clear);
+        look(None, &mut seen)?;
+        if seen.iter().flat_map(Seen::values).flat_map(Rates::values).any(Witnessed::was_alone) {
+            // What follows says something of a CPU at least.
+            outside.report("calibrating, about 8 s; later starts take what is measured now");
+            rounds.next();
+            rounds.try_for_each(|round| look(round, &mut seen))?;
             break;
         }
     }
-    Ok(found)
+    let costs = looks.iter().zip(&seen).map(|(look, seen)| costs(look, seen)).collect();
+    Ok(Found { costs, failed })
+}
+
+/// What a witness saw in all rounds of a kind.
+type Seen = BTreeMap<Option<usize>, Rates>;
+
+fn add(all: &mut Rates, rates: Rates) {
+    for (pu, more) in rates {
+        let sum = all.entry(pu).or_default();
+        sum.windows.extend(more.windows);
+        sum.cpu_ns = sum.cpu_ns.saturating_add(more.cpu_ns);
+        sum.elapsed_ns = sum.elapsed_ns.saturating_add(more.elapsed_ns);
+    }
 }
 
 fn all_at_once(
@@ -284,7 +432,7 @@ fn all_at_once(
     looks: &[Look],
     inside: bool,
     beat: &mut dyn FnMut() -> Result<(), SpeedError>,
-) -> Result<Vec<Rates>, SpeedError> {
+) -> Result<Vec<Result<Rates, SpeedError>>, SpeedError> {
     thread::scope(|scope| {
         let looking: Vec<_> = looks
             .iter()
@@ -298,33 +446,29 @@ fn all_at_once(
             clock.sleep_ns(BEAT_NS);
         }
         let panicked = |_| SpeedError::Outside { what: "the witness", why: "it panicked".into() };
-        looking.into_iter().map(|one| one.join().map_err(panicked)?).collect()
+        Ok(looking.into_iter().map(|one| one.join().map_err(panicked)?).collect())
     })
 }
 
-/// The costs on those PUs where the witness worked in every round.
-fn costs(look: &Look, seen: &BTreeMap<Option<usize>, Rates>) -> Costs {
+/// The costs on those CPUs that the witness had to itself and where it worked in every round.
+fn costs(look: &Look, seen: &Seen) -> BTreeMap<PuId, Cost> {
     let at = |round: Option<usize>, pu: PuId| seen.get(&round)?.get(&pu);
-    let own = |round: Option<usize>, pu: PuId| {
-        median(at(round, pu)?.windows.iter().map(|window| window.own_ns).collect())
-    };
+    let own = |round: Option<usize>, pu: PuId| at(round, pu)?.own_ns();
     let one = |pu: PuId| {
-        if !at(None, pu)?.was_alone() {
-            return Some((pu, None));
-        }
-        let free = own(None, pu)?;
-        let mut cost = Cost::default();
+        let alone = at(None, pu).filter(|witnessed| witnessed.was_alone())?;
+        let free_ns = alone.own_ns()?;
+        let mut cost = Cost { free: alone.free(free_ns), ..Cost::default() };
         let mut last = 0;
         let turns = SHARES.into_iter().zip(look.periods_ns);
         for (at, ((share, period_ns), extra_ns)) in turns.zip(&mut cost.extra_ns).enumerate() {
             if let Some(period_ns) = period_ns
                 && has_room(share, (last, period_ns))
             {
-                last = extra(free, own(Some(at), pu)?, (share, period_ns))?;
+                last = extra(free_ns, own(Some(at), pu)?, (share, period_ns))?;
             }
             *extra_ns = last;
         }
-        Some((pu, Some(cost)))
+        Some((pu, cost))
     };
     look.pus.iter().filter_map(one).collect()
 }
@@ -336,7 +480,7 @@ fn has_room(share: u32, (extra_ns, period_ns): (i64, u64)) -> bool {
 }
 
 /// What a turn took beside the share, at most a quarter of the period.
-fn extra(free_ns: u64, own_ns: u64, (share, period_ns): (u32, u64)) -> Option<i64> {
+pub(crate) fn extra(free_ns: u64, own_ns: u64, (share, period_ns): (u32, u64)) -> Option<i64> {
     // Windows are far below 2^40 ns.
     let ratio = i64::try_from(own_ns.checked_mul(1_000_000)?.checked_div(free_ns)?).ok()?;
     let period = i64::try_from(period_ns).ok()?;
@@ -374,7 +518,7 @@ mod tests {
 
     #[test]
     fn a_share_and_its_extra_are_what_is_to_be_lost() {
-        let cost = Cost { extra_ns: [24_000, 20_000, 16_000, 12_000, 12_000] };
+        let cost = Cost { extra_ns: [24_000, 20_000, 16_000, 12_000, 12_000], ..Cost::default() };
         let check = |share, expected| assert_eq!(cost.extra(share), expected, "{share}");
         check(0, 24_000);
         check(205_000, 22_000);
@@ -392,7 +536,7 @@ mod tests {
     #[test]
     fn where_others_run_nothing_is_learnt() {
         let rates = |own_ns: u64, cpu_ns| {
-            let windows = vec![Window { units: 7, own_ns }; 4];
+            let windows = vec![Window { units: 7, own_ns, span_ns: 1_010_101 }; 4];
             let seen = Witnessed { windows, cpu_ns, elapsed_ns: 100 };
             Rates::from([(PuId(2), seen)])
         };
@@ -407,23 +551,44 @@ mod tests {
                 pus: CpuSet::single(PuId(2)),
                 periods_ns: [Some(200_000); 5],
             };
-            let found = costs(&look, &seen);
-            assert_eq!(found, Costs::from([(PuId(2), expected)]));
-            let spent = Spent::after(found[&PuId(2)], 7);
-            assert_eq!(spent.is_known, expected.is_some());
-            let told = spent.in_words();
-            let known = told == "which itself costs 4.0 µs";
-            assert!(known == expected.is_some(), "{told}");
-            assert!(known || told.contains("others ran there"), "{told}");
+            assert_eq!(costs(&look, &seen).remove(&PuId(2)), expected);
         };
-        check(95, Some(Cost { extra_ns: [4_000; 5] }));
+        check(95, Some(Cost { extra_ns: [4_000; 5], entry_ns: 0, free: 990_000 }));
         check(89, None);
+    }
+
+    #[test]
+    fn a_cost_is_described_with_its_source() {
+        let check = |source, expected: &str| {
+            let cost = Cost { extra_ns: [4_000; 5], ..Cost::default() };
+            let words = Spent::after(Known { cost, source }, 7).in_words();
+            assert!(words.starts_with(expected), "{words}");
+        };
+        check(Source::Measured, "which itself costs 4.0 µs");
+        check(Source::LastKnown, "which itself cost 4.0 µs when that was last measured: the CPU was busy");
+        check(Source::Unknown, "whose own cost is not known and counts as nothing: the CPU was busy");
+    }
+
+    #[test]
+    fn a_renewed_cost_counts_from_its_turn_on() {
+        let mut spent = Spent::after(Known::default(), 0);
+        spent.change(500_000, 10);
+        assert_eq!(spent.extras(20), 0);
+        spent.renew(Cost { extra_ns: [4_000; 5], ..Cost::default() }, 20);
+        assert_eq!((spent.extras(20), spent.extras(23)), (0, 12_000));
+        assert_eq!(spent.source, Source::Measured);
+    }
+
+    #[test]
+    fn a_sample_moves_all_points_by_half() {
+        let cost = Cost { extra_ns: [8_000, 6_000, 4_000, 2_000, 2_000], ..Cost::default() };
+        assert_eq!(cost.moved(600_000, 6_000).extra_ns, [9_000, 7_000, 5_000, 3_000, 3_000]);
     }
 
     #[test]
     fn at_a_share_that_is_not_looked_at_it_is_the_one_before() {
         let rates = |own_ns: u64| {
-            let windows = vec![Window { units: 7, own_ns }; 4];
+            let windows = vec![Window { units: 7, own_ns, span_ns: 1_000_000 }; 4];
             Rates::from([(PuId(2), Witnessed { windows, cpu_ns: 95, elapsed_ns: 100 })])
         };
         let mut seen = BTreeMap::from([(None, rates(1_000_000))]);
@@ -433,8 +598,8 @@ mod tests {
         let mut periods_ns = [Some(200_000); 5];
         periods_ns[4] = None;
         let look = Look { entries: Vec::new(), pus: CpuSet::single(PuId(2)), periods_ns };
-        let expected = Some(Cost { extra_ns: [4_000; 5] });
-        assert_eq!(costs(&look, &seen), Costs::from([(PuId(2), expected)]));
+        let expected = Cost { extra_ns: [4_000; 5], entry_ns: 0, free: 1_000_000 };
+        assert_eq!(costs(&look, &seen), BTreeMap::from([(PuId(2), expected)]));
     }
 
     #[test]

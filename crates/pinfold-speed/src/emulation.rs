@@ -1,9 +1,11 @@
 //! What every method can do.
 
+use std::collections::BTreeMap;
+
 use pinfold_model::{PuId, Speed};
 
 use crate::SpeedError;
-use crate::calibrate::Costs;
+use crate::calibrate::{Cost, Costs};
 
 /// What a core of a vnode has had since the method started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +16,21 @@ pub struct CoreAccount {
     pub wanted_ns: u64,
     /// Part of it that was taken away.
     pub taken_ns: u64,
+}
+
+/// What a method takes on a core now, and what it believes that to cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Millionths of the time that are taken, the cost not included.
+    pub share: u32,
+    /// Length of a turn.
+    pub period_ns: u64,
+    /// Millionths of the time that a task which never sleeps has by its own account.
+    pub left: u32,
+    /// The cost that counts.
+    pub cost: Cost,
+    /// True if that was measured.
+    pub is_known: bool,
 }
 
 /// A method at work on one vnode.
@@ -37,10 +54,29 @@ pub trait Emulation {
         Ok(())
     }
 
-    /// Hears what the witness found.
+    /// What it takes on each core now; none where it takes nothing, or its cost is not measured.
+    fn turns(&self) -> BTreeMap<PuId, Turn> {
+        BTreeMap::new()
+    }
+
+    /// Has other costs from now on. [`Emulation::set`] has to follow.
     ///
     /// # Errors
-    /// [`SpeedError::Calibration`] if it could not work on a core.
+    /// [`SpeedError::Host`].
+    fn renew(&mut self, costs: &BTreeMap<PuId, Cost>) -> Result<(), SpeedError> {
+        let _unused = costs;
+        Ok(())
+    }
+
+    /// The costs that it has, with what it has seen of them itself.
+    fn costs(&self) -> BTreeMap<PuId, Cost> {
+        BTreeMap::new()
+    }
+
+    /// Begins with these costs; those of a core that is missing are not known.
+    ///
+    /// # Errors
+    /// [`SpeedError::Host`].
     fn learn(&mut self, costs: &Costs) -> Result<(), SpeedError> {
         let _unused = costs;
         Ok(())

@@ -37,7 +37,7 @@ pub struct Enclosure {
     /// True for those of them that are of version 2.
     pub(crate) unified: BTreeSet<String>,
     // Where a process enters a group of somebody else.
-    entry: Option<String>,
+    pub(crate) entry: Option<String>,
 }
 
 impl Enclosure {

@@ -94,16 +94,6 @@ pub enum SpeedError {
         /// Its directory.
         path: String,
     },
-    /// The witness that measures a method's cost failed.
-    #[error("vnode {vnode}: the cost of {method} could not be measured: {why}")]
-    Calibration {
-        /// The vnode.
-        vnode: String,
-        /// The method.
-        method: Method,
-        /// What happened.
-        why: String,
-    },
     /// A program that was to be started outside failed.
     #[error("{what}: {why}")]
     Outside {
@@ -148,9 +138,6 @@ impl SpeedError {
                  after a crash with `pinfold undo --all`"
                     .to_owned(),
             ),
-            SpeedError::Calibration { .. } => {
-                Some("try it again on a quieter machine, or with a longer period".to_owned())
-            }
             SpeedError::Outside { .. } => None,
             SpeedError::Row { source, .. } => source.hint(),
             SpeedError::Host(error) => error.hint(),

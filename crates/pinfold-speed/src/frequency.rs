@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{Host, HostError, HostMut, paths};
+use pinfold_host::{Host, HostError, HostMut, paths, with_causes};
 use pinfold_model::{Change, CpuSet, Method, PuId, Speed, Step, Undo};
 
 use crate::SpeedError;
@@ -81,15 +81,23 @@ impl Domain {
     }
 
     /// Measures what each frequency gives, by a witness in the vnode: in turns, so that what
-    /// drifts drifts for all; of each the middle of three looks, as a part of the highest.
+    /// drifts drifts for all; of each the middle of three looks, as a part of the highest. Where
+    /// the witness cannot work, the frequencies count as what they are called.
     pub(crate) fn calibrate(&mut self, ground: &Ground<'_, '_>) -> Result<(), SpeedError> {
         let pus = self.pus.intersection(&ground.node.pus());
         let mut looks: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        let mut failed = None;
         for _ in 0..LOOKS {
             for khz in &self.khz {
                 self.set(ground.host, *khz)?;
                 ground.clock.sleep_ns(SETTLE_NS);
-                let rates = ground.outside.rates(&ground.enclosure.entries(), &pus, LOOK_NS)?;
+                let rates = match ground.outside.rates(&ground.enclosure.entries(), &pus, LOOK_NS) {
+                    Ok(rates) => rates,
+                    Err(error) => {
+                        failed = failed.or(Some(error));
+                        continue;
+                    }
+                };
                 let windows: Vec<u64> = rates
                     .into_values()
                     .flat_map(|one| one.windows)
@@ -103,11 +111,13 @@ impl Domain {
             looks.into_iter().filter_map(|(khz, rates)| Some((khz, middle(rates)?))).collect();
         let most = self.khz.last().and_then(|khz| rates.get(khz)).copied().unwrap_or(0);
         if most == 0 || rates.len() != self.khz.len() || rates.values().any(|rate| *rate == 0) {
-            return Err(SpeedError::Calibration {
-                vnode: ground.node.name.clone(),
-                method: ground.node.method,
-                why: format!("the witness could not work at each frequency of PUs {pus}"),
-            });
+            let why = failed.map(|error| format!(" ({})", with_causes(&error))).unwrap_or_default();
+            ground.outside.report(&format!(
+                "vnode {}: the frequencies of CPU {pus} could not be measured, because other tasks \
+                 ran there{why}: each counts as the speed that its name says",
+                ground.node.name
+            ));
+            return Ok(());
         }
         let share = |(khz, rate): (u64, u64)| {
             let millionths = rate.saturating_mul(1_000_000) / most;

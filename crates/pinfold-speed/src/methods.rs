@@ -2,6 +2,7 @@
 
 mod burner;
 mod dealer;
+mod described;
 mod floor;
 mod fracas;
 mod freq;
@@ -13,6 +14,7 @@ mod lim;
 mod quota;
 mod stall;
 
+pub use described::{at_work, cautions};
 use pinfold_host::{Clock, Host, HostMut, paths, process};
 use pinfold_model::{Method, Speed, Step};
 
@@ -92,7 +94,8 @@ pub const METHODS: &[MethodInfo] = &[
         limits: "meters a budget: bursts of up to some 10 ms are not slowed; weights bound the \
                  speed: 2 to 262144 of version 1 to 0.0008% to 99.9992%, 1 to 10000 of version \
                  2 to 0.01% to 99.99%; as published it fails with several tasks; other tasks on \
-                 these cores upset it",
+                 these cores upset it; real-time tasks are not slowed, or get EPERM where groups \
+                 have real-time budgets (RT_GROUP_SCHED)",
         groups: Groups { cpu: true, freezer: false, perf: false },
         usual_period_ns: 5 * MS,
     },
@@ -103,8 +106,9 @@ pub const METHODS: &[MethodInfo] = &[
         needs: "root; cgroups with cpu and cpuset",
         limits: "meters a budget: bursts shorter than the period are not slowed; periods below \
                  10 ms are refused, because the kernel hands out slices of 5 ms, and quotas below \
-                 1 ms too; a burst of births shares one core for some milliseconds; as \
-                 published one thread runs at several times its share",
+                 1 ms too; a burst of new threads shares one core for some milliseconds; as \
+                 published one thread runs at several times its share; real-time tasks are not \
+                 slowed, or get EPERM where groups have real-time budgets (RT_GROUP_SCHED)",
         groups: Groups { cpu: true, freezer: false, perf: false },
         usual_period_ns: 100 * MS,
     },
@@ -133,8 +137,9 @@ pub const METHODS: &[MethodInfo] = &[
         summary: "stops and continues processes by signals",
         source: "CPU-Lim of Wrekavoc, Buchert 2011",
         needs: "root; a cgroup",
-        limits: "to compare with the literature: polling costs, signals are seen, who slept runs \
-                 at full speed, and a process with several threads has the speed of one",
+        limits: "to compare with the literature: polling costs, signals are seen, a process that \
+                 slept or is new runs at full speed, so programs that fork are hardly slowed, and \
+                 a process with several threads has the speed of one",
         groups: Groups { cpu: false, freezer: true, perf: false },
         usual_period_ns: 10 * MS,
     },

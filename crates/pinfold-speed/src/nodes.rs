@@ -1,13 +1,13 @@
 //! Virtual nodes at work: their methods get their turns, their speeds can be changed and seen.
 
-use std::cell::RefCell;
+mod calibration;
 
 use pinfold_host::{Clock, HostMut, with_causes};
 use pinfold_model::{Attach, CpuSet, Method, NodeId, PuId, Speed, Variant};
 
-use crate::calibrate::{Look, SHARES, witness};
 use crate::emulation::{CoreAccount, Emulation};
 use crate::enclosure::Enclosure;
+use crate::renewal::Renewal;
 use crate::{Outside, SpeedError, frequency, methods, profiles};
 
 /// The live error is told over at least this time.
@@ -101,7 +101,10 @@ pub struct NodeStatus {
 
 struct Running<'h> {
     node: Node,
+    entries: Vec<String>,
     emulation: Box<dyn Emulation + 'h>,
+    // None for a group of another program: no process of ours enters it again and again.
+    renewal: Option<Renewal>,
     started_ns: u64,
     next_ns: u64,
     played: usize,
@@ -117,6 +120,9 @@ struct Running<'h> {
 pub struct Nodes<'h> {
     host: &'h dyn HostMut,
     clock: &'h dyn Clock,
+    outside: &'h dyn Outside,
+    // All CPUs whose costs were measured together.
+    together: CpuSet,
     running: Vec<Running<'h>>,
 }
 
@@ -140,14 +146,16 @@ impl<'h> Nodes<'h> {
             let emulation = methods::start(&ground)?;
             started.push((node, enclosure, emulation));
         }
-        calibrate((outside, clock), &mut started)?;
+        let together = calibration::calibrate((outside, clock), &mut started)?;
         let mut running: Vec<Running<'h>> = Vec::new();
-        for (node, _, mut emulation) in started {
+        for (node, enclosure, mut emulation) in started {
             emulation.set(&node.cores)?;
             let now = clock.now_ns();
             let accounts = emulation.observe()?;
             running.push(Running {
                 node,
+                entries: enclosure.entries(),
+                renewal: (!enclosure.is_attached).then(|| Renewal::new(now)),
                 emulation,
                 started_ns: now,
                 next_ns: now,
@@ -159,7 +167,7 @@ impl<'h> Nodes<'h> {
         }
         let looked = running.iter().map(|one| (&one.node, one.emulation.as_ref()));
         profiles::check(host, &looked.collect::<Vec<_>>())?;
-        Ok(Self { host, clock, running })
+        Ok(Self { host, clock, outside, together, running })
     }
 
     /// Gives all methods that are due their turn. Returns when to be called next.
@@ -175,6 +183,7 @@ impl<'h> Nodes<'h> {
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
+        failed = failed.or(self.renew(now_ns).err());
         failed.map_or(Ok(next), Err)
     }
 
@@ -253,47 +262,12 @@ impl<'h> Nodes<'h> {
     pub fn stop(&mut self) -> Result<(), SpeedError> {
         let mut failed = None;
         for one in &mut self.running {
+            // Its groups can be removed when no witness is in them.
+            one.renewal = None;
             failed = failed.or(one.emulation.stop().err());
         }
         failed.map_or(Ok(()), Err)
     }
-}
-
-type Started<'h> = (Node, Enclosure, Box<dyn Emulation + 'h>);
-
-/// Lets those that want it measure what they cost, all at once.
-fn calibrate(
-    outer: (&dyn Outside, &dyn Clock),
-    started: &mut [Started<'_>],
-) -> Result<(), SpeedError> {
-    let (mut looks, mut places) = (Vec::new(), Vec::new());
-    for (place, (node, enclosure, emulation)) in started.iter().enumerate() {
-        let periods_ns = SHARES.map(|share| emulation.turn_to_witness(share));
-        if periods_ns.iter().any(Option::is_some) {
-            looks.push(Look { entries: enclosure.entries(), pus: node.pus(), periods_ns });
-            places.push(place);
-        }
-    }
-    let started = RefCell::new(started);
-    let each = |what: &mut dyn FnMut(&mut dyn Emulation) -> Result<(), SpeedError>| {
-        let mut started = started.borrow_mut();
-        let mut wanted = started.iter_mut().enumerate().filter(|(at, _)| places.contains(at));
-        wanted.try_for_each(|(_, (_, _, emulation))| what(emulation.as_mut()))
-    };
-    // Who is not looked at with a share is not asked to take it.
-    let mut take = |share| {
-        each(&mut |emulation| match emulation.turn_to_witness(share) {
-            Some(_) => emulation.take(share),
-            None => Ok(()),
-        })
-    };
-    let mut beat = || {
-        let now = outer.1.now_ns();
-        each(&mut |emulation| emulation.turn(now).map(|_| ()))
-    };
-    let costs = witness(outer, &looks, &mut take, &mut beat)?;
-    let mut costs = costs.iter();
-    each(&mut |emulation| costs.next().map_or(Ok(()), |costs| emulation.learn(costs)))
 }
 
 impl Running<'_> {
@@ -301,6 +275,7 @@ impl Running<'_> {
     fn begin(&mut self, now_ns: u64) -> Result<(), SpeedError> {
         self.last = (now_ns, self.emulation.observe()?);
         self.before.clear();
+        self.renewal.iter_mut().for_each(Renewal::interrupt);
         Ok(())
     }
 

@@ -20,7 +20,7 @@ const IDLE: [usize; 2] = [3, 4];
 const COUNTED: usize = 8;
 
 /// Ticks by PU: those in which it worked, and all.
-type Ticks = BTreeMap<PuId, (u64, u64)>;
+pub(crate) type Ticks = BTreeMap<PuId, (u64, u64)>;
 
 /// Looks at these PUs for so long, once in each interval.
 ///
@@ -55,14 +55,14 @@ pub fn record(
 }
 
 /// Millionths of the ticks between two looks in which a PU worked.
-fn share(then: (u64, u64), now: (u64, u64)) -> u32 {
+pub(crate) fn share(then: (u64, u64), now: (u64, u64)) -> u32 {
     let worked = now.0.saturating_sub(then.0);
     let all = now.1.saturating_sub(then.1);
     let share = worked.saturating_mul(1_000_000).checked_div(all).unwrap_or(0);
     u32::try_from(share.min(1_000_000)).unwrap_or(0)
 }
 
-fn ticks(host: &dyn Host) -> Result<Ticks, HostError> {
+pub(crate) fn ticks(host: &dyn Host) -> Result<Ticks, HostError> {
     let path = paths::kernel_stat();
     let text = host.read_text(&path)?;
     let fail = |line: &str| HostError::Unexpected {

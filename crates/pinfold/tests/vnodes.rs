@@ -412,13 +412,76 @@ fn one_command_runs_slowly_and_its_vnode_ends_with_it() {
         process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs")
     };
     let inside = run(&["cat", "/proc/self/cgroup"]);
+    // Where the core was busy nothing could be measured, which is reported and ends no start.
+    let kept = format!("{state}/calibration.json");
+    let is_kept = pinfold_host::user::exists(&kept);
+    let said = inside.stderr_text();
+    assert!(is_kept || said.contains("could not be measured"), "{said}");
+    assert!(!is_kept || said.contains("calibrating, about 8 s"), "{said}");
     assert!(inside.stdout_text().contains(&format!("{GROUP_PREFIX}run-")), "{inside:?}");
-    assert_eq!(run(&["false"]).status.code(), Some(1));
+    let second = run(&["false"]);
+    assert_eq!(second.status.code(), Some(1));
+    assert!(!is_kept || !second.stderr_text().contains("calibrating"), "{}", second.stderr_text());
     let missing = run(&["no-such-program"]);
     assert!(missing.stderr_text().contains("no-such-program"), "{missing:?}");
     let text = inside.stdout_text();
     let name = text.split(GROUP_PREFIX).nth(1).and_then(|rest| rest.lines().next());
     assert_eq!(groups(&host, name.expect("a name")), Vec::<String>::new());
+    // `undo` leaves what was measured, `forget` removes it.
+    let pinfold = |words: &[&str]| {
+        let words = ["--state-dir", &state].into_iter().chain(words.iter().copied());
+        let output = process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
+        assert!(output.status.success(), "{}", output.stderr_text());
+    };
+    pinfold(&["undo", "--all"]);
+    assert_eq!(pinfold_host::user::exists(&kept), is_kept);
+    pinfold(&["emulate", "forget"]);
+    assert!(!pinfold_host::user::exists(&kept));
+}
+
+#[test]
+fn a_busy_core_keeps_no_command_from_running_slowly() {
+    let _turn = turn();
+    let host = LiveHost::new().expect("a host");
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let online = host.read_text(&paths::cpu_online()).expect("CPUs");
+    let online = pinfold_model::CpuSet::parse_list(online.trim()).expect("a list");
+    let spinner = |pu| {
+        let spawn = Spawn::new("sh").args(["-c", SPIN]).die_with_parent(true);
+        spawn.affinity(pinfold_model::CpuSet::single(pu)).start().expect("a spinner")
+    };
+    let _spinners: Vec<Child> = online.iter().map(spinner).collect();
+    for method in ["stall", "hogs"] {
+        if let Some(why) = why_not(&host, method) {
+            println!("skipped: {method}: {why}");
+            continue;
+        }
+        let words = ["--state-dir", &state, "run", "--speed", "60%", "--method", method];
+        let words = words.into_iter().chain(["--share-housekeeping", "--", "echo", "it ran"]);
+        let output = process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
+        let said = output.stderr_text();
+        assert!(output.status.success(), "{method}: {said}");
+        assert_eq!(output.stdout_text(), "it ran\n", "{method}: {said}");
+        let lines = said.lines().filter(|line| line.contains("could not be measured")).count();
+        assert_eq!(lines, 1, "{method}: {said}");
+    }
+}
+
+#[test]
+fn what_a_method_cannot_do_is_said_when_it_is_chosen() {
+    let _turn = turn();
+    let host = LiveHost::new().expect("a host");
+    if let Some(why) = why_not(&host, "lim") {
+        println!("skipped: lim: {why}");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let words = ["--state-dir", &state, "run", "--speed", "60%", "--method", "lim", "--", "true"];
+    let output = process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
+    let said = output.stderr_text();
+    assert!(output.status.success() && said.contains("work in new processes"), "{said}");
 }
 
 #[test]
@@ -712,6 +775,7 @@ fn steps_are_printed_and_files_are_found_beside_the_platform() {
     let (steps, said) = (output.stdout_text(), output.stderr_text());
     assert!(steps.contains(&format!("{GROUP_PREFIX}{name}")), "{steps}");
     assert!(steps.contains("stop and continue processes in"), "{steps}");
+    assert!(steps.contains("send SIGSTOP and SIGCONT to the processes in"), "{steps}");
     assert!(said.contains("nothing was changed"), "{said}");
     assert_eq!(groups(&host, &name), Vec::<String>::new());
 }

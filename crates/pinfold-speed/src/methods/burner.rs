@@ -22,7 +22,7 @@ use crate::SpeedError;
 use crate::nodes::Node;
 
 /// Above every thread that a plan gives real-time rights.
-const PRIORITY: u8 = 98;
+pub(super) const PRIORITY: u8 = 98;
 /// A burner with nothing to burn looks so often; who gives it something wakes it.
 const IDLE: Duration = Duration::from_millis(100);
 /// The way from the timer to the burner; what is later than that is something else.

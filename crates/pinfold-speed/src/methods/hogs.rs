@@ -20,8 +20,8 @@ use pinfold_model::{Method, PuId, Speed, Variant};
 use super::burner::{self, Burning};
 use super::{BEAT_NS, Ground, floor, in_us, steal_of};
 use crate::SpeedError;
-use crate::calibrate::{Costs, Spent};
-use crate::emulation::{CoreAccount, Emulation};
+use crate::calibrate::{Cost, Costs, Source, Spent};
+use crate::emulation::{CoreAccount, Emulation, Turn};
 
 /// Longer turns than this come too rarely to be measured; what they cost is some 0.05 % of them.
 const LONGEST_MEASURED_NS: u64 = 10_000_000;
@@ -82,14 +82,38 @@ impl Emulation for Hogs {
 
     fn learn(&mut self, costs: &Costs) -> Result<(), SpeedError> {
         for (pu, burner) in &self.burners {
-            let cost = costs.get(pu).ok_or_else(|| SpeedError::Calibration {
-                vnode: self.vnode.clone(),
-                method: Method::Hogs,
-                why: format!("the witness could not work on PU {pu}"),
-            })?;
             // What came before was the witness's.
             let (_, settled) = burner.burned();
-            self.costs.insert(*pu, Spent::after(*cost, settled));
+            let known = costs.get(pu).copied().unwrap_or_default();
+            self.costs.insert(*pu, Spent::after(known, settled));
+        }
+        Ok(())
+    }
+
+    fn costs(&self) -> BTreeMap<PuId, Cost> {
+        self.costs.iter().map(|(pu, spent)| (*pu, spent.cost)).collect()
+    }
+
+    fn turns(&self) -> BTreeMap<PuId, Turn> {
+        let turn = |(pu, spent): (&PuId, &Spent)| {
+            let share = u32::try_from(spent.share).unwrap_or(0);
+            let turn = Turn {
+                share,
+                period_ns: self.period_ns,
+                left: 1_000_000_u32.saturating_sub(share),
+                cost: spent.cost,
+                is_known: spent.source != Source::Unknown,
+            };
+            (self.is_measured && share > 0).then_some((*pu, turn))
+        };
+        self.costs.iter().filter_map(turn).collect()
+    }
+
+    fn renew(&mut self, costs: &BTreeMap<PuId, Cost>) -> Result<(), SpeedError> {
+        for (pu, cost) in costs {
+            if let (Some(burner), Some(spent)) = (self.burners.get(pu), self.costs.get_mut(pu)) {
+                spent.renew(*cost, burner.burned().1);
+            }
         }
         Ok(())
     }

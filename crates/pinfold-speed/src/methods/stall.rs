@@ -16,8 +16,8 @@ use pinfold_model::{CpuSet, Method, PuId, Speed};
 use super::interrupts::Allowed;
 use super::{BEAT_NS, Ground, VOUCH_NS, in_us, steal_of};
 use crate::SpeedError;
-use crate::calibrate::{Costs, Spent};
-use crate::emulation::{CoreAccount, Emulation};
+use crate::calibrate::{Cost, Costs, Source, Spent};
+use crate::emulation::{CoreAccount, Emulation, Turn};
 use crate::hierarchies::Hierarchies;
 
 /// Longest single stall, the most that may be owed.
@@ -52,8 +52,6 @@ pub(super) struct Stalling<'h> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Core {
     spent: Spent,
-    // The way into an interrupt, which is part of each stall.
-    entry_ns: u64,
     period_ns: u64,
     speed: Option<Speed>,
     // The account when it got that speed.
@@ -137,7 +135,7 @@ impl Stalling<'_> {
             return Ok((self.usual_ns, 0));
         }
         let cost = core.spent.cost;
-        let least_ns = u64::try_from(cost.extra(0)).unwrap_or(0).saturating_add(core.entry_ns);
+        let least_ns = u64::try_from(cost.extra(0)).unwrap_or(0).saturating_add(cost.entry_ns);
         let period_of =
             |times: u64| least_ns.saturating_mul(times).saturating_mul(1_000_000) / lost;
         if period_of(1) > LONGEST_PERIOD_NS {
@@ -211,15 +209,41 @@ impl Emulation for Stalling<'_> {
 
     fn learn(&mut self, costs: &Costs) -> Result<(), SpeedError> {
         for (pu, core) in &mut self.cores {
-            let cost = costs.get(pu).ok_or_else(|| SpeedError::Calibration {
-                vnode: self.vnode.clone(),
-                method: Method::Stall,
-                why: format!("the witness could not work on PU {pu}"),
-            })?;
             // What came before was the witness's.
             let before = self.stall.account(*pu)?;
-            core.spent = Spent::after(*cost, before.interrupts);
-            core.entry_ns = before.entry_ns.checked_div(before.interrupts).unwrap_or(0);
+            core.spent = Spent::after(costs.get(pu).copied().unwrap_or_default(), before.interrupts);
+            if let Some(entry_ns) = before.entry_ns.checked_div(before.interrupts) {
+                core.spent.cost.entry_ns = entry_ns;
+            }
+        }
+        Ok(())
+    }
+
+    fn costs(&self) -> BTreeMap<PuId, Cost> {
+        self.cores.iter().map(|(pu, core)| (*pu, core.spent.cost)).collect()
+    }
+
+    fn turns(&self) -> BTreeMap<PuId, Turn> {
+        let turn = |(pu, core): (&PuId, &Core)| {
+            let turn = Turn {
+                share: u32::try_from(core.spent.share).unwrap_or(0),
+                period_ns: core.period_ns,
+                // A stall is an interrupt of the task's own time.
+                left: 1_000_000,
+                cost: core.spent.cost,
+                is_known: core.spent.source != Source::Unknown,
+            };
+            (turn.share > 0).then_some((*pu, turn))
+        };
+        self.cores.iter().filter_map(turn).collect()
+    }
+
+    fn renew(&mut self, costs: &BTreeMap<PuId, Cost>) -> Result<(), SpeedError> {
+        for (pu, cost) in costs {
+            let account = self.stall.account(*pu)?;
+            if let Some(core) = self.cores.get_mut(pu) {
+                core.spent.renew(*cost, account.interrupts);
+            }
         }
         Ok(())
     }
@@ -274,7 +298,7 @@ impl Emulation for Stalling<'_> {
     fn notes(&self) -> Vec<String> {
         let note = |(pu, core): (&PuId, &Core)| {
             let (period, cost) = (in_us(core.period_ns), core.spent.in_words());
-            let entry = match core.entry_ns {
+            let entry = match core.spent.cost.entry_ns {
                 0 => String::new(),
                 entry_ns => format!(", after {} on the way into it", in_us(entry_ns)),
             };

@@ -43,6 +43,10 @@ impl Sentinel for Started {
 }
 
 impl Outside for Notes {
+    fn report(&self, message: &str) {
+        self.note(format!("report {message}"));
+    }
+
     fn rates(&self, _: &[String], _: &CpuSet, _: u64) -> Result<Rates, SpeedError> {
         Ok(Rates::new())
     }

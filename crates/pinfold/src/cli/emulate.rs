@@ -29,6 +29,8 @@ pub enum EmulateCommand {
     Verify(VerifyArgs),
     /// Record how much each PU works, to be replayed by the method inject
     Record(RecordArgs),
+    /// Remove the kept costs of the methods, so that the next start measures them again
+    Forget,
     /// End all vnodes and restore the host; their processes go on at full speed
     Down,
 }

@@ -20,7 +20,7 @@ use super::guests::{self, GuestGround, Guests};
 use super::inside::Inside;
 use super::job::Bell;
 use super::trials::{Enter, Means, Trials};
-use crate::commands::emulate::{Door, Machine, Programs, with_programs};
+use crate::commands::emulate::{Door, Kept, Machine, Programs, with_programs};
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
 use crate::output::say;
@@ -279,7 +279,8 @@ impl<'a> HostRunner<'a> {
     }
 
     fn slowed(&self, plan: &EmulationPlan, mut trials: Trials<'_, '_>) -> Result<(), Failure> {
-        let programs = Programs::new(self.pinload);
+        let kept = Kept::of(self.host, self.state, self.topology);
+        let programs = Programs::new(self.pinload, kept.map_err(|error| host_failure(&error))?);
         let bell = Some(self.bell.fd());
         let mut enter = None;
         // What the node begins with; the trials of a start may share it at several speeds.

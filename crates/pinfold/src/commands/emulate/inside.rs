@@ -12,6 +12,7 @@ use super::talk::{self, Ask, Enter};
 use crate::cli::RunArgs;
 use crate::cli::emulate::{ExecArgs, ShellArgs};
 use crate::failure::{Exit, Failure};
+use crate::output::say;
 use crate::{common, interrupt};
 
 /// Becomes a command in a vnode.
@@ -76,6 +77,7 @@ pub fn run_slow(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure>
         let running = match &mut child {
             Some(running) => running,
             None => {
+                platformed.cautions.drain(..).for_each(|caution| say(&caution));
                 let spawn = spawn(&platformed.enter(&name)?, &arguments.command)?;
                 child.insert(spawn.start().map_err(|error| common::host_failure(&error))?)
             }

@@ -1,6 +1,7 @@
 //! `pinfold emulate`: virtual nodes whose CPUs are as slow as asked.
 
 mod inside;
+mod kept;
 mod outside;
 mod status;
 mod steps;
@@ -24,6 +25,7 @@ use crate::output::{self, data, say};
 use talk::Ask;
 
 pub use inside::{as_it_ended, hand_on, run_slow};
+pub use kept::Kept;
 pub use outside::{Programs, sentinel};
 pub use status::is_platform;
 pub use supervisor::{Door, Machine, with_programs};
@@ -49,6 +51,7 @@ pub fn emulate(arguments: &EmulateArgs, state: Option<&str>) -> Result<(), Failu
         EmulateCommand::Status(arguments) => show(arguments, state),
         EmulateCommand::Verify(arguments) => verify::verify(arguments, state),
         EmulateCommand::Record(arguments) => record(arguments),
+        EmulateCommand::Forget => forget(state),
         EmulateCommand::Down => down(state),
     }
 }
@@ -141,6 +144,14 @@ fn record(arguments: &RecordArgs) -> Result<(), Failure> {
         Some(path) => user::write_atomic(path, text.as_bytes())
             .map_err(|error| Failure::from_error(Exit::Input, &error, None))?,
     }
+    Ok(())
+}
+
+fn forget(state: Option<&str>) -> Result<(), Failure> {
+    say(match kept::forget(&common::state(state)?)? {
+        true => "the measured costs are removed; the next start measures them again",
+        false => "no measured costs are kept",
+    });
     Ok(())
 }
 

@@ -1,28 +1,37 @@
 //! What the methods start outside: witnesses and burners, both `pinload`.
 
-use std::sync::mpsc::RecvTimeoutError;
+use std::io::Read as _;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use pinfold_host::process::{Beat, Child, Spawn, Stdio};
+use pinfold_host::process::{self, Beat, Child, Spawn, Stdio};
 use pinfold_host::{LiveHost, SystemClock, with_causes};
-use pinfold_model::{CpuSet, PuId};
+use pinfold_model::{CpuSet, Policy, PuId};
 use pinfold_probe::loads::{HostLoads, Life, LoadKind, LoadSpec, Placement};
 use pinfold_probe::pinload::Pinload;
-use pinfold_probe::speed_rulers::{Progress, SpeedRuler as _, WorkerProgress, Workers};
-use pinfold_speed::{Burner, Outside, Rates, Release, Sentinel, SpeedError, Window, Witnessed};
+use pinfold_probe::speed_rulers::{
+    Progress, ProgressOutcome, SpeedRuler as _, WorkerProgress, Workers,
+};
+use pinfold_speed::{
+    Burner, Calibration, Calibrations, Outside, Rates, Release, Sentinel, SpeedError, Window,
+    Witness, Witnessed,
+};
 
+use super::kept::Kept;
 use crate::cli::SentinelArgs;
 use crate::common;
 use crate::failure::{Exit, Failure};
+use crate::output::say;
 
 /// Programs from a copy of `pinload` that this process has installed.
 pub struct Programs<'p> {
     pinload: &'p Pinload,
+    kept: Kept<'p>,
 }
 
 impl<'p> Programs<'p> {
-    pub fn new(pinload: &'p Pinload) -> Self {
-        Self { pinload }
+    pub fn new(pinload: &'p Pinload, kept: Kept<'p>) -> Self {
+        Self { pinload, kept }
     }
 }
 
@@ -34,43 +43,102 @@ const WINDOW_MS: usize = 20;
 /// with a stall in it, however short the period.
 const STOP_NS: u64 = 1_000;
 
+/// One worker on each CPU, every stop noted.
+fn ruler(pus: &CpuSet, duration_ns: u64) -> Progress {
+    let workers = Workers::Threads(u32::try_from(pus.len()).unwrap_or(u32::MAX));
+    let duration_ms = u32::try_from(duration_ns / 1_000_000).unwrap_or(u32::MAX);
+    Progress {
+        pinned: Some(pus.clone()),
+        gap_min_ns: STOP_NS,
+        ..Progress::new(workers, duration_ms)
+    }
+}
+
+fn failed(why: String) -> SpeedError {
+    SpeedError::Outside { what: "the witness", why }
+}
+
+/// What the workers did, in whole windows.
+fn rates(outcome: &ProgressOutcome) -> Result<Rates, SpeedError> {
+    let window = |worker: &WorkerProgress, (begin, ms): (usize, &[u32])| {
+        let at_ns = |ms: usize| u64::try_from(ms).unwrap_or(u64::MAX).saturating_mul(1_000_000);
+        let span = (at_ns(begin), at_ns(begin + WINDOW_MS));
+        let own_ns = worker.own_ns(outcome.unit_ns, span);
+        let missing = || failed("it was stopped more often than it can note".to_owned());
+        let units = ms.iter().copied().map(u64::from).sum();
+        let (own_ns, span_ns) = (own_ns.ok_or_else(missing)?, span.1 - span.0);
+        Ok::<_, SpeedError>(Window { units, own_ns, span_ns })
+    };
+    let witnessed = |worker: &WorkerProgress| {
+        let whole = worker.windows.chunks_exact(WINDOW_MS);
+        // The threads begin one after the other.
+        let numbered = (0..).step_by(WINDOW_MS).zip(whole).skip(1);
+        let windows = numbered.map(|one| window(worker, one)).collect::<Result<_, _>>()?;
+        let elapsed_ns = outcome.elapsed_ns.saturating_sub(worker.late_ns);
+        Ok::<_, SpeedError>(Witnessed { windows, cpu_ns: worker.cpu_ns, elapsed_ns })
+    };
+    let placed = outcome.workers.iter().filter_map(|worker| Some((worker.cpu?, worker)));
+    placed.map(|(cpu, worker)| Ok((cpu, witnessed(worker)?))).collect()
+}
+
 impl Outside for Programs<'_> {
+    fn recall(&self) -> Calibrations {
+        self.kept.load()
+    }
+
+    fn keep(&self, calibration: &Calibration) {
+        self.kept.add(calibration);
+    }
+
+    fn report(&self, message: &str) {
+        say(message);
+    }
+
     fn rates(
         &self,
         entries: &[String],
         pus: &CpuSet,
         duration_ns: u64,
     ) -> Result<Rates, SpeedError> {
-        let failed = |why: String| SpeedError::Outside { what: "the witness", why };
-        let workers = Workers::Threads(u32::try_from(pus.len()).unwrap_or(u32::MAX));
-        let duration_ms = u32::try_from(duration_ns / 1_000_000).unwrap_or(u32::MAX);
-        let ruler = Progress {
-            pinned: Some(pus.clone()),
-            gap_min_ns: STOP_NS,
-            ..Progress::new(workers, duration_ms)
-        };
         let placement = Placement { cgroup_files: entries.to_vec(), affinity: Some(pus.clone()) };
-        let outcome = ruler
+        let outcome = ruler(pus, duration_ns)
             .run_on_host(self.pinload, &placement)
             .map_err(|error| failed(error.to_string()))?;
-        let window = |worker: &WorkerProgress, (begin, ms): (usize, &[u32])| {
-            let at_ns = |ms: usize| u64::try_from(ms).unwrap_or(u64::MAX).saturating_mul(1_000_000);
-            let span = (at_ns(begin), at_ns(begin + WINDOW_MS));
-            let own_ns = worker.own_ns(outcome.unit_ns, span);
-            let missing = || failed("it was stopped more often than it can note".to_owned());
-            let units = ms.iter().copied().map(u64::from).sum();
-            Ok::<_, SpeedError>(Window { units, own_ns: own_ns.ok_or_else(missing)? })
-        };
-        let witnessed = |worker: &WorkerProgress| {
-            let whole = worker.windows.chunks_exact(WINDOW_MS);
-            // The threads begin one after the other.
-            let numbered = (0..).step_by(WINDOW_MS).zip(whole).skip(1);
-            let windows = numbered.map(|one| window(worker, one)).collect::<Result<_, _>>()?;
-            let elapsed_ns = outcome.elapsed_ns.saturating_sub(worker.late_ns);
-            Ok::<_, SpeedError>(Witnessed { windows, cpu_ns: worker.cpu_ns, elapsed_ns })
-        };
-        let placed = outcome.workers.iter().filter_map(|worker| Some((worker.cpu?, worker)));
-        placed.map(|(cpu, worker)| Ok((cpu, witnessed(worker)?))).collect()
+        rates(&outcome)
+    }
+
+    fn witness(
+        &self,
+        entries: &[String],
+        pus: &CpuSet,
+        duration_ns: u64,
+    ) -> Result<Option<Box<dyn Witness>>, SpeedError> {
+        let ruler = ruler(pus, duration_ns);
+        let mut child = Spawn::new(&self.pinload.path())
+            .args(ruler.argv())
+            .cgroup_files(entries.to_vec())
+            .affinity(pus.clone())
+            .policy(Some(Policy::Idle))
+            .die_with_parent(true)
+            .own_group()
+            .stdin(Stdio::Null)
+            .stdout(Stdio::Pipe)
+            .stderr(Stdio::Null)
+            .start()?;
+        let (tell, output) = mpsc::channel();
+        let mut pipe = child.stdout().ok_or_else(|| failed("it has no output".to_owned()))?;
+        // It writes more than a pipe holds. The thread ends with the pipe.
+        std::thread::Builder::new()
+            .name("witness".to_owned())
+            .spawn(move || {
+                let mut text = Vec::new();
+                // Half a line is no answer, and nobody may be there to hear it.
+                match pipe.read_to_end(&mut text) {
+                    Ok(_) | Err(_) => tell.send(text).ok(),
+                }
+            })
+            .map_err(|error| failed(error.to_string()))?;
+        Ok(Some(Box::new(Watched { child, output, ruler })))
     }
 
     fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
@@ -104,6 +172,25 @@ impl Outside for Programs<'_> {
             .start()?;
         let pipe = child.stdin().ok_or_else(|| failed("it has no standard input".to_owned()))?;
         Ok(Box::new(Watching { beat: Some(Beat::over(pipe)?), child: Some(child) }))
+    }
+}
+
+/// A witness that runs while vnodes do.
+struct Watched {
+    child: Child,
+    output: Receiver<Vec<u8>>,
+    ruler: Progress,
+}
+
+impl Witness for Watched {
+    fn poll(&mut self) -> Result<Option<Rates>, SpeedError> {
+        let Some(status) = self.child.try_wait()? else { return Ok(None) };
+        if !status.success() {
+            return Err(failed(process::describe(status)));
+        }
+        let output = self.output.recv().map_err(|error| failed(error.to_string()))?;
+        let outcome = self.ruler.parse(&String::from_utf8_lossy(&output));
+        rates(&outcome.map_err(|error| failed(error.to_string()))?).map(Some)
     }
 }
 

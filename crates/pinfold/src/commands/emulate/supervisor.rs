@@ -4,8 +4,10 @@
 //! vnodes are there. All that it changes is a step in the journal, which it takes back at its end;
 //! after a crash `pinfold undo` does. What it has to say while it works is in `status`.
 
+use std::io::BufRead as _;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
+use std::sync::mpsc::{self, Receiver};
 
 use pinfold_apply::{Journal, NewJournal, Target};
 use pinfold_host::process::{self, Spawn, Stdio};
@@ -16,6 +18,7 @@ use pinfold_plan::platforms;
 use pinfold_probe::pinload::Pinload;
 use pinfold_speed::{Enclosure, Facts, Node, Nodes, ProfileRow};
 
+use super::kept::Kept;
 use super::outside::Programs;
 use super::talk::{self, Answer, Ask, Caller, Enter, Listener};
 use super::{status, steps};
@@ -72,29 +75,49 @@ fn start_child(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
         .own_group()
         .start()
         .map_err(|error| common::host_failure(&error))?;
+    let pipe = child.stderr().ok_or_else(|| Failure::new(Exit::Host, "the child has no pipe"))?;
+    let said = listen(pipe)?;
     let end = SystemClock.now_ns().saturating_add(READY_NS);
+    let mut last_words: Vec<String> = Vec::new();
     while SystemClock.now_ns() < end {
-        // One that ends again hangs up; why is told by its last words.
+        hand_over(said.try_iter(), &mut last_words);
+        // One that ends again hangs up; its last words say why.
         if let Ok(Some(answer)) = talk::ask(state, &Ask::Status) {
+            hand_over(said.try_iter(), &mut last_words);
             crate::output::data(&status::to_text(&answer.status()?));
             let _its_task = child.detach();
             return Ok(());
         }
         if child.try_wait().map_err(|error| common::host_failure(&error))?.is_some() {
-            let mut text = String::new();
-            if let Some(mut pipe) = child.stderr() {
-                // What it said until its end.
-                match std::io::Read::read_to_string(&mut pipe, &mut text) {
-                    Ok(_) | Err(_) => {}
-                }
-            }
-            let said = text.trim().trim_start_matches("pinfold: ").to_owned();
-            return Err(Failure::new(Exit::Host, said));
+            hand_over(said.iter(), &mut last_words);
+            return Err(Failure::new(Exit::Host, last_words.join("\n")));
         }
         SystemClock.sleep_ns(LOOK_NS);
     }
     Err(Failure::new(Exit::Host, "the vnodes were not there after a minute")
         .with_hint("look with `pinfold emulate up --foreground` what holds it up"))
+}
+
+/// The lines that a child says, until its pipe closes or this process ends.
+fn listen(pipe: std::process::ChildStderr) -> Result<Receiver<String>, Failure> {
+    let (tell, said) = mpsc::channel();
+    let lines = std::io::BufReader::new(pipe).lines().map_while(Result::ok);
+    std::thread::Builder::new()
+        .name("listener".to_owned())
+        .spawn(move || lines.map(|line| tell.send(line)).all(|sent| sent.is_ok()))
+        .map_err(|error| Failure::new(Exit::Host, format!("cannot listen to a child: {error}")))?;
+    Ok(said)
+}
+
+/// Reports what a child says while it works; the rest, from its failure on, is its last words.
+fn hand_over(lines: impl Iterator<Item = String>, last_words: &mut Vec<String>) {
+    for line in lines {
+        match line.strip_prefix("pinfold: ") {
+            Some(why) => last_words.push(why.to_owned()),
+            None if last_words.is_empty() => say(&line),
+            None => last_words.push(line),
+        }
+    }
 }
 
 /// The platform of a file on this machine.
@@ -204,7 +227,10 @@ fn supervise(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
     let host = common::host()?;
     let plan = plan_of(arguments, &host)?;
     interrupt::install()?;
-    let mut nobody = |_: &mut Platformed<'_>| Ok(true);
+    let mut nobody = |platformed: &mut Platformed<'_>| {
+        platformed.cautions.drain(..).for_each(|caution| say(&caution));
+        Ok(true)
+    };
     talk::forget_last_words(state)?;
     let ended = with_platform(&host, (state, Door::Open), &plan, &mut nobody);
     if let Err(failure) = &ended {
@@ -218,6 +244,8 @@ fn supervise(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
 pub struct Platformed<'h> {
     pub nodes: Nodes<'h>,
     pub enclosures: Vec<(String, Enclosure)>,
+    /// What whoever chose the methods has to know.
+    pub cautions: Vec<String>,
     plan: &'h EmulationPlan,
     topology: &'h Topology,
 }
@@ -251,8 +279,9 @@ pub fn with_platform(
     work: &mut Work<'_>,
 ) -> Result<(), Failure> {
     let pinload = Pinload::install().map_err(|error| common::host_failure(&error))?;
-    let programs = Programs::new(&pinload);
     let topology = common::topology(host, None)?;
+    let kept = Kept::of(host, state, &topology).map_err(|error| common::host_failure(&error))?;
+    let programs = Programs::new(&pinload, kept);
     let facts = Facts::find(host).map_err(|error| speed_failure(&error))?;
     let machine = Machine { host, topology: &topology, facts: &facts };
     with_programs(machine, (state, door), plan, (&programs, None), work)
@@ -323,11 +352,12 @@ fn in_force(
     (journal, programs): (&mut Journal<'_>, &Programs<'_>),
     work: &mut Work<'_>,
 ) -> Result<Ended, Failure> {
-    let (mut nodes, mut enclosures) = (Vec::new(), Vec::new());
+    let (mut nodes, mut enclosures, mut cautions) = (Vec::new(), Vec::new(), Vec::new());
     for vnode in &plan.vnodes {
         let node = node(vnode, topology)?;
         let (enclosure, steps) = Enclosure::plan(host, &facts.hierarchies, &node)
             .map_err(|error| speed_failure(&error))?;
+        cautions.extend(pinfold_speed::cautions(host, &node, &enclosure));
         let mut take = |steps| {
             pinfold_apply::take_steps(host, steps, journal, &mut pinfold_apply::unobserved())
                 .map_err(|error| place::apply_failure(&error))
@@ -357,7 +387,7 @@ fn in_force(
     if let Err(error) = process::hasten() {
         say(&format!("on a busy machine speeds may fail at times: {error}"));
     }
-    let mut platformed = Platformed { nodes, enclosures, plan, topology };
+    let mut platformed = Platformed { nodes, enclosures, cautions, plan, topology };
     let worked = until_done(&mut platformed, (listener, bell), work);
     let stopped = platformed.nodes.stop().map_err(|error| speed_failure(&error));
     Ok((worked?, stopped))
@@ -374,6 +404,10 @@ fn until_done(
     loop {
         let now = SystemClock.now_ns();
         let next = platformed.nodes.turn(now).map_err(|error| speed_failure(&error))?;
+        // Before any caller hears that the vnodes are there.
+        if interrupt::requested() || !work(platformed)? {
+            return Ok(None);
+        }
         let listener_due = listener.as_mut().filter(|listener| is_asked || listener.is_waiting());
         let heard = listener_due.map(|listener| listener.hear(now)).unwrap_or_default();
         for (caller, question) in heard {
@@ -385,9 +419,6 @@ fn until_done(
                 },
                 Err(failure) => caller.answer(&Answer::refused(&failure)),
             }
-        }
-        if interrupt::requested() || !work(platformed)? {
-            return Ok(None);
         }
         let mut sources = listener.as_ref().map(Listener::sources).unwrap_or_default();
         sources.extend(interrupt::bell());

@@ -1,0 +1,137 @@
+//! Costs of methods that were measured before, so that a start need not measure them again.
+//!
+//! A cost holds for one machine from one boot to the next; whoever keeps it sees to that. It was
+//! measured on several CPUs at once, and holds for the same ones: the cost on one CPU alone is
+//! another than on two. Times are those of `CLOCK_MONOTONIC`.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{CpuSet, Method, PuId};
+
+use crate::calibrate::Cost;
+
+/// A cost is measured again at a start after a day.
+pub const CALIBRATION_HOLDS_NS: u64 = 24 * 3_600 * 1_000_000_000;
+/// So many are kept.
+const MOST: usize = 64;
+
+/// What one method costs on CPUs on which it was measured at the same time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Calibration {
+    /// The method.
+    pub method: Method,
+    /// Length of its turns.
+    pub period_ns: u64,
+    /// All CPUs that were measured together, those of other vnodes included.
+    pub together: CpuSet,
+    /// When.
+    pub measured_ns: u64,
+    /// The costs on those CPUs of the vnode that were not busy.
+    pub costs: BTreeMap<PuId, Cost>,
+}
+
+impl Calibration {
+    fn is_of(&self, method: Method, period_ns: u64) -> bool {
+        (self.method, self.period_ns) == (method, period_ns)
+    }
+}
+
+/// All that are kept, the newest last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Calibrations(pub Vec<Calibration>);
+
+impl Calibrations {
+    /// Adds one. An earlier one of the same method and CPUs is replaced, where there are too many
+    /// the oldest goes.
+    pub fn add(&mut self, new: Calibration) {
+        self.0.retain(|old| {
+            let is_same = old.is_of(new.method, new.period_ns) && old.together == new.together;
+            !(is_same && old.costs.keys().all(|pu| new.costs.contains_key(pu)))
+        });
+        self.0.push(new);
+        self.0.drain(..self.0.len().saturating_sub(MOST));
+    }
+
+    /// The costs on all of these CPUs, if they were measured together with the same others and not
+    /// more than a day ago.
+    pub(crate) fn holding(
+        &self,
+        (method, period_ns): (Method, u64),
+        (pus, together): (&CpuSet, &CpuSet),
+        now_ns: u64,
+    ) -> Option<BTreeMap<PuId, Cost>> {
+        let holds = |one: &&Calibration| {
+            let age_ns = now_ns.checked_sub(one.measured_ns);
+            one.is_of(method, period_ns)
+                && one.together == *together
+                && age_ns.is_some_and(|age_ns| age_ns < CALIBRATION_HOLDS_NS)
+                && pus.iter().all(|pu| one.costs.contains_key(&pu))
+        };
+        self.0.iter().rev().find(holds).map(|one| one.costs.clone())
+    }
+
+    /// The last cost that is known on a CPU, however old, measured with whichever others.
+    pub(crate) fn last(&self, (method, period_ns): (Method, u64), pu: PuId) -> Option<Cost> {
+        let of = self.0.iter().rev().filter(|one| one.is_of(method, period_ns));
+        of.filter_map(|one| one.costs.get(&pu)).next().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(pus: &[u32], together: u32, measured_ns: u64) -> Calibration {
+        let cost = |pu: &u32| (PuId(*pu), Cost { entry_ns: measured_ns, ..Cost::default() });
+        Calibration {
+            method: Method::Stall,
+            period_ns: 200_000,
+            together: CpuSet::first_n(together),
+            measured_ns,
+            costs: pus.iter().map(cost).collect(),
+        }
+    }
+
+    const STALL: (Method, u64) = (Method::Stall, 200_000);
+
+    #[test]
+    fn a_cost_holds_a_day_for_the_same_cpus_method_and_period() {
+        let kept = Calibrations(vec![one(&[0, 1], 2, 1_000)]);
+        let check = |turn, pus: u32, together: u32, now_ns: u64, expected: bool| {
+            let pus = (&CpuSet::first_n(pus), &CpuSet::first_n(together));
+            let found = kept.holding(turn, pus, now_ns);
+            assert_eq!(found.is_some(), expected, "{turn:?} {pus:?} {now_ns}");
+        };
+        check(STALL, 2, 2, 2_000, true);
+        check(STALL, 1, 2, 2_000, true);
+        check(STALL, 1, 1, 2_000, false);
+        check(STALL, 3, 3, 2_000, false);
+        check((Method::Hogs, 200_000), 2, 2, 2_000, false);
+        check((Method::Stall, 500_000), 2, 2, 2_000, false);
+        check(STALL, 2, 2, 999, false);
+        check(STALL, 2, 2, 1_000 + CALIBRATION_HOLDS_NS, false);
+    }
+
+    #[test]
+    fn the_last_cost_is_known_however_old_it_is() {
+        let mut kept = Calibrations::default();
+        kept.add(one(&[0, 1], 2, 1));
+        kept.add(one(&[0], 1, 5));
+        let last = |pu: u32| kept.last(STALL, PuId(pu)).map(|cost| cost.entry_ns);
+        assert_eq!((last(0), last(1), last(2)), (Some(5), Some(1), None));
+        assert_eq!(kept.last((Method::Hogs, 200_000), PuId(0)), None);
+    }
+
+    #[test]
+    fn the_newest_replaces_what_it_measured_again() {
+        let mut kept = Calibrations::default();
+        kept.add(one(&[0, 1], 2, 1));
+        kept.add(one(&[0], 2, 2));
+        assert_eq!(kept.0.len(), 2, "CPU 1 was busy the second time");
+        kept.add(one(&[0, 1], 2, 3));
+        assert_eq!(kept.0, [one(&[0, 1], 2, 3)]);
+        (0..100).for_each(|at| kept.add(one(&[0], 3 + at, at.into())));
+        assert_eq!(kept.0.len(), MOST);
+        assert_eq!(kept.0.last(), Some(&one(&[0], 102, 99)));
+    }
+}

@@ -1,0 +1,169 @@
+//! What a method does while it works, and what it cannot do for a vnode on this host, in words:
+//! for `--dry-run`, and for whoever chose it.
+//!
+//! Steps are what has an undo in the journal. What is listed here ends with the supervisor, or is
+//! written to files of groups that go with their steps.
+
+use pinfold_host::{Host, paths};
+use pinfold_model::Method;
+
+use super::{burner, in_us};
+use crate::enclosure::{Enclosure, Part};
+use crate::nodes::Node;
+
+/// What a method starts and writes while its vnode is up, one line each.
+#[must_use]
+pub fn at_work(node: &Node, enclosure: &Enclosure) -> Vec<String> {
+    let each = in_us(node.period());
+    let pus = node.cores.iter().map(|(pu, _)| pu);
+    let group = |group: &Option<String>| group.clone().unwrap_or_default();
+    match node.method {
+        Method::Stall => {
+            let group = group(&enclosure.perf);
+            let mut lines = vec!["load the BPF program stall".to_owned()];
+            lines.extend(pus.map(|pu| {
+                format!(
+                    "attach it to a timer (perf_event, cpu-clock) on CPU {pu} that counts while \
+                     tasks of {group} run, each {each} or more"
+                )
+            }));
+            lines
+        }
+        Method::Hogs | Method::Inject => {
+            let priority = burner::PRIORITY;
+            let line = |pu| {
+                format!("start a burner on CPU {pu}: a thread with SCHED_FIFO {priority}, each {each}")
+            };
+            pus.map(line).collect()
+        }
+        Method::Fracas => {
+            let line = |part: &Part| {
+                let burn = part.burn.clone().unwrap_or_default();
+                format!(
+                    "start a burner process on each of CPU {} in {burn}, and write weights to it \
+                     and to {}",
+                    part.pus, part.cpu
+                )
+            };
+            enclosure.parts.iter().map(line).collect()
+        }
+        Method::Quota => {
+            let line = |part: &Part| format!("write a quota for each {each} to {}", part.cpu);
+            enclosure.parts.iter().map(line).collect()
+        }
+        Method::Gov => vec![format!(
+            "set two frequencies of CPU {} in turns each {each}, or freeze and thaw {}",
+            node.pus(),
+            group(&enclosure.freezer)
+        )],
+        Method::Freq => vec![format!("set the frequency of CPU {}", node.pus())],
+        Method::Lim => vec![format!(
+            "send SIGSTOP and SIGCONT to the processes in {}, checked each {each}",
+            group(&enclosure.freezer)
+        )],
+    }
+}
+
+/// What whoever chose the method has to know about it on this host, one line each.
+#[must_use]
+pub fn cautions(host: &dyn Host, node: &Node, enclosure: &Enclosure) -> Vec<String> {
+    let mut cautions = Vec::new();
+    // The groups may not be there yet: those above them have the same files.
+    let is_budgeted = |part: &Part| {
+        above(&part.cpu).any(|group| host.exists(&paths::cpu_rt_runtime(group)))
+    };
+    if enclosure.parts.iter().any(is_budgeted) {
+        cautions.push(format!(
+            "vnode {}: real-time programs (chrt, SCHED_FIFO) get EPERM there, because this kernel \
+             gives each group in the cpu hierarchy its own real-time budget and the groups of {} \
+             have none: use stall or hogs for them",
+            node.name, node.method
+        ));
+    }
+    if node.method == Method::Lim {
+        cautions.push(format!(
+            "vnode {}: lim judges each process by its own CPU time and age, as published: a \
+             program that does its work in new processes, or that slept, runs at full speed until \
+             each of them is over its share: use stall",
+            node.name
+        ));
+    }
+    cautions
+}
+
+/// The directories above a group, nearest first.
+fn above(group: &str) -> impl Iterator<Item = &str> {
+    group.rmatch_indices('/').map(|(end, _)| &group[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use pinfold_host::TreeHost;
+    use pinfold_model::{PuId, Speed, Variant};
+
+    use super::*;
+
+    fn node(method: Method) -> Node {
+        Node {
+            name: "web".to_owned(),
+            cores: vec![(PuId(2), Speed::FULL), (PuId(3), Speed::FULL)],
+            memory_node: None,
+            method,
+            variant: Variant::Corrected,
+            period_ns: None,
+            profile: Vec::new(),
+            attach: None,
+            load: Vec::new(),
+            calibrate: false,
+        }
+    }
+
+    fn enclosure() -> Enclosure {
+        let part = |pu: u32| Part {
+            pus: [PuId(pu)].into_iter().collect(),
+            cpu: format!("/cpu/web/core-{pu}"),
+            cpuset: None,
+            burn: Some(format!("/cpu/web/burn-{pu}")),
+            unified: false,
+        };
+        Enclosure {
+            perf: Some("/perf/web".to_owned()),
+            freezer: Some("/freezer/web".to_owned()),
+            parts: vec![part(2), part(3)],
+            ..Enclosure::default()
+        }
+    }
+
+    #[test]
+    fn each_method_lists_what_it_starts_and_writes() {
+        let check = |method, lines: usize, parts: &[&str]| {
+            let found = at_work(&node(method), &enclosure());
+            assert_eq!(found.len(), lines, "{found:?}");
+            let text = found.join("\n");
+            parts.iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));
+        };
+        let timer = "attach it to a timer (perf_event, cpu-clock) on CPU 3 that counts while tasks \
+                     of /perf/web run, each 200.0 µs";
+        check(Method::Stall, 3, &["load the BPF program stall", timer]);
+        check(Method::Hogs, 2, &["a burner on CPU 2: a thread with SCHED_FIFO 98, each 500.0 µs"]);
+        check(Method::Inject, 2, &["a burner on CPU 3"]);
+        check(Method::Fracas, 2, &["on each of CPU 2 in /cpu/web/burn-2", "to /cpu/web/core-2"]);
+        check(Method::Quota, 2, &["/cpu/web/core-3"]);
+        check(Method::Gov, 1, &["CPU 2-3 in turns", "thaw /freezer/web"]);
+        check(Method::Freq, 1, &["CPU 2-3"]);
+        check(Method::Lim, 1, &["SIGSTOP and SIGCONT", "/freezer/web"]);
+    }
+
+    #[test]
+    fn what_fails_or_is_not_slowed_is_said_where_the_method_is_chosen() {
+        let mut host = TreeHost::new();
+        let of = |host: &TreeHost, method| cautions(host, &node(method), &enclosure()).join("\n");
+        assert_eq!(of(&host, Method::Quota), "");
+        assert!(of(&host, Method::Lim).contains("in new processes"));
+        host.insert_file("/cpu/cpu.rt_runtime_us", "950000\n");
+        let said = of(&host, Method::Quota);
+        assert!(said.contains("get EPERM") && said.contains("groups of quota"), "{said}");
+        let unparted = Enclosure { parts: Vec::new(), ..enclosure() };
+        assert_eq!(cautions(&host, &node(Method::Stall), &unparted), Vec::<String>::new());
+    }
+}
