@@ -565,8 +565,14 @@ mod tests {
             assert!(words.starts_with(expected), "{words}");
         };
         check(Source::Measured, "which itself costs 4.0 µs");
-        check(Source::LastKnown, "which itself cost 4.0 µs when that was last measured: the CPU was busy");
-        check(Source::Unknown, "whose own cost is not known and counts as nothing: the CPU was busy");
+        check(
+            Source::LastKnown,
+            "which itself cost 4.0 µs when that was last measured: the CPU was busy",
+        );
+        check(
+            Source::Unknown,
+            "whose own cost is not known and counts as nothing: the CPU was busy",
+        );
     }
 
     #[test]

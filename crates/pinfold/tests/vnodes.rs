@@ -9,6 +9,7 @@ mod common;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio};
+use pinfold_host::user::StateDir;
 use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock, paths, proc_stat};
 use pinfold_model::Tid;
 use pinfold_probe::loads::Placement;
@@ -22,6 +23,10 @@ use common::until;
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 /// The vnodes of all tests get the same PU: one at a time.
 static TURN: Mutex<()> = Mutex::new(());
+
+/// What one start has measured is kept for the next, as in one state directory.
+static KEPT: Mutex<Option<Vec<u8>>> = Mutex::new(None);
+const KEPT_FILE: &str = "calibration.json";
 
 fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -66,6 +71,11 @@ impl Stage {
         let file = folder.path().join("platform.toml").to_string_lossy().into_owned();
         pinfold_host::user::write_atomic(&file, text.as_bytes()).expect("a platform file");
         let state = folder.path().join("state").to_string_lossy().into_owned();
+        let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(bytes) = kept {
+            let state = StateDir::open(&state).expect("a state directory");
+            state.replace(KEPT_FILE, &bytes).expect("kept costs");
+        }
         // Where the tests run under nohup, SIGHUP would end nothing.
         let supervisor = Spawn::new("env")
             .args(["--default-signal=HUP", PINFOLD, "--state-dir", &state])
@@ -122,6 +132,9 @@ impl Drop for Stage {
             Ok(_) | Err(_) => {}
         }
         self.pinfold(&["undo", "--all"]);
+        if let Ok(bytes) = pinfold_host::user::read(&format!("{}/{KEPT_FILE}", self.state())) {
+            *KEPT.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
+        }
     }
 }
 
@@ -413,7 +426,7 @@ fn one_command_runs_slowly_and_its_vnode_ends_with_it() {
     };
     let inside = run(&["cat", "/proc/self/cgroup"]);
     // Where the core was busy nothing could be measured, which is reported and ends no start.
-    let kept = format!("{state}/calibration.json");
+    let kept = format!("{state}/{KEPT_FILE}");
     let is_kept = pinfold_host::user::exists(&kept);
     let said = inside.stderr_text();
     assert!(is_kept || said.contains("could not be measured"), "{said}");

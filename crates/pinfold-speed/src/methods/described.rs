@@ -32,7 +32,9 @@ pub fn at_work(node: &Node, enclosure: &Enclosure) -> Vec<String> {
         Method::Hogs | Method::Inject => {
             let priority = burner::PRIORITY;
             let line = |pu| {
-                format!("start a burner on CPU {pu}: a thread with SCHED_FIFO {priority}, each {each}")
+                format!(
+                    "start a burner on CPU {pu}: a thread with SCHED_FIFO {priority}, each {each}"
+                )
             };
             pus.map(line).collect()
         }
@@ -69,9 +71,8 @@ pub fn at_work(node: &Node, enclosure: &Enclosure) -> Vec<String> {
 pub fn cautions(host: &dyn Host, node: &Node, enclosure: &Enclosure) -> Vec<String> {
     let mut cautions = Vec::new();
     // The groups may not be there yet: those above them have the same files.
-    let is_budgeted = |part: &Part| {
-        above(&part.cpu).any(|group| host.exists(&paths::cpu_rt_runtime(group)))
-    };
+    let is_budgeted =
+        |part: &Part| above(&part.cpu).any(|group| host.exists(&paths::cpu_rt_runtime(group)));
     if enclosure.parts.iter().any(is_budgeted) {
         cautions.push(format!(
             "vnode {}: real-time programs (chrt, SCHED_FIFO) get EPERM there, because this kernel \

@@ -211,7 +211,8 @@ impl Emulation for Stalling<'_> {
         for (pu, core) in &mut self.cores {
             // What came before was the witness's.
             let before = self.stall.account(*pu)?;
-            core.spent = Spent::after(costs.get(pu).copied().unwrap_or_default(), before.interrupts);
+            core.spent =
+                Spent::after(costs.get(pu).copied().unwrap_or_default(), before.interrupts);
             if let Some(entry_ns) = before.entry_ns.checked_div(before.interrupts) {
                 core.spent.cost.entry_ns = entry_ns;
             }

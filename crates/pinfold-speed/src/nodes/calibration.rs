@@ -108,12 +108,7 @@ fn completed(kept: &Calibrations, node: &Node, costs: &BTreeMap<PuId, Cost>) -> 
     node.pus().iter().map(|pu| (pu, one(pu))).collect()
 }
 
-fn report_missing(
-    outside: &dyn Outside,
-    node: &Node,
-    known: &Costs,
-    failed: Option<&SpeedError>,
-) {
+fn report_missing(outside: &dyn Outside, node: &Node, known: &Costs, failed: Option<&SpeedError>) {
     for (source, what) in [
         (Source::LastKnown, "the last known cost counts"),
         (Source::Unknown, "the cost is not known and counts as nothing"),
@@ -138,8 +133,7 @@ fn keep<'p>(
     (emulation, pus, together): (&dyn Emulation, impl Iterator<Item = &'p PuId>, &CpuSet),
 ) {
     let costs = emulation.costs();
-    let costs: BTreeMap<PuId, Cost> =
-        pus.filter_map(|pu| Some((*pu, *costs.get(pu)?))).collect();
+    let costs: BTreeMap<PuId, Cost> = pus.filter_map(|pu| Some((*pu, *costs.get(pu)?))).collect();
     if costs.is_empty() {
         return;
     }

@@ -136,8 +136,7 @@ fn start(other: Other, kept: Calibrations, (pus, now_ns): (&[u32], u64)) -> Done
         load: Vec::new(),
         calibrate: false,
     };
-    let enclosure =
-        Enclosure { perf: Some("/perf/web".to_owned()), ..Enclosure::default() };
+    let enclosure = Enclosure { perf: Some("/perf/web".to_owned()), ..Enclosure::default() };
     let mut started: Vec<Started<'_>> = vec![(node, enclosure, Box::new(method.clone()))];
     calibrate((&machine, &SimClock::at(now_ns)), &mut started).unwrap();
     Done {

@@ -101,9 +101,8 @@ impl<'s> Kept<'s> {
             calibrations: all.0.iter().map(entry).collect(),
         };
         let written = serde_json::to_vec(&document).map_err(|error| error.to_string());
-        let kept = written.and_then(|text| {
-            self.state.replace(FILE, &text).map_err(|error| with_causes(&error))
-        });
+        let kept = written
+            .and_then(|text| self.state.replace(FILE, &text).map_err(|error| with_causes(&error)));
         if let Err(why) = kept {
             say(&format!("the measured cost is not kept: {why}"));
         }
