@@ -2,7 +2,9 @@
 //!
 //! A process that is killed leaves them behind. Their names say whose they are, by its number and
 //! its start time (a number alone is used again), so that the next one, and `pinfold undo`, can
-//! remove them: `vm-4711-982734-0` is of process 4711, started 982734 ticks after boot.
+//! remove them: `vm-4711-982734-0-4026531836.4026531834` is the first of process 4711, started
+//! 982734 ticks after boot, both as its PID and time namespace count them. In others the same
+//! numbers are another process's or none's, so that what belongs to another namespace is left alone.
 
 use pinfold_model::{TaskId, Tid};
 use rustix::fs::{AtFlags, CWD, FileType};
@@ -54,7 +56,8 @@ impl Owned {
     /// [`HostError`] if the start time of this process cannot be read.
     pub fn name(self, host: &dyn Host, number: u32) -> Result<String, HostError> {
         let own = proc_stat::at(host, &paths::own_stat())?.map_or(0, |stat| stat.task().start_time);
-        Ok(format!("{}{}-{own}-{number}", self.prefix(), process::own_pid()))
+        let here = namespaces(host);
+        Ok(format!("{}{}-{own}-{number}-{here}", self.prefix(), process::own_pid()))
     }
 
     /// Those in a folder whose process has ended, with their paths. What another user made is
@@ -68,7 +71,12 @@ impl Owned {
             Err(error) if error.is_gone() => return Ok(found),
             names => names?,
         };
+        let here = namespaces(host);
         for name in names {
+            // Names of older versions say nothing of namespaces.
+            if name.rsplit('-').next().is_some_and(|at| at.contains('.') && at != here) {
+                continue;
+            }
             let Some(owner) = name.strip_prefix(self.prefix()).and_then(owner_of) else { continue };
             let path = format!("{}/{name}", folder.trim_end_matches('/'));
             if is_own(&path) && !process::task_alive(host, owner)? {
@@ -113,6 +121,16 @@ pub fn remove_orphan(path: &str) -> Result<(), HostError> {
     }
 }
 
+/// The PID and time namespace of this process, `4026531836.4026531834`.
+fn namespaces(host: &dyn Host) -> String {
+    let number = |kind: &str| {
+        // Kernels without time namespaces have no such link.
+        let link = host.link(&paths::own_namespace(kind)).unwrap_or_default();
+        link.chars().filter(char::is_ascii_digit).collect::<String>()
+    };
+    format!("{}.{}", number("pid"), number("time"))
+}
+
 fn owner_of(rest: &str) -> Option<TaskId> {
     let mut parts = rest.split('-');
     let (tid, start) = (parts.next()?, parts.next()?);
@@ -147,13 +165,16 @@ mod tests {
             write_atomic(&format!("{folder}/{name}/qmp"), b"").unwrap();
         }
         make_dirs(&format!("{folder}/vm-x-1-0")).unwrap();
+        // Of a process that this one cannot see: its namespace is another.
+        make_dirs(&format!("{folder}/vm-4194999-5-0-1.2")).unwrap();
         std::os::unix::fs::symlink("/etc", format!("{folder}/vm-4194999-6-0")).unwrap();
         let mut expected: Vec<String> =
             left.iter().map(|name| format!("{folder}/{name}")).collect();
         expected.sort();
         assert_eq!(Owned::Sockets.orphans(&host, folder).unwrap(), expected);
         Owned::Sockets.remove_orphans(&host, folder).unwrap();
-        let mut stay = vec!["vm-4194999-6-0".to_owned(), own, "vm-x-1-0".to_owned()];
+        let kept = ["vm-4194999-5-0-1.2", "vm-4194999-6-0", "vm-x-1-0"];
+        let mut stay: Vec<String> = kept.map(str::to_owned).into_iter().chain([own]).collect();
         stay.sort();
         assert_eq!(list(folder).unwrap(), stay);
         assert!(Owned::Sockets.orphans(&host, "/nonexistent").unwrap().is_empty());
