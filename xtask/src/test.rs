@@ -2,10 +2,16 @@
 //!
 //! A test that cannot run on this machine prints a line `skipped: REASON`; such lines
 //! are counted apart and listed, so that a skipped test never passes for a green one.
+//!
+//! Tests are built once and run in two lanes: in the second are programs that mostly wait, for
+//! daemons, guests and programs that sleep, in folders of their own. The first has all others,
+//! one after the other, as `cargo test` does.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 
 use crate::packages::{ensure, Purpose};
 use crate::run::run;
@@ -51,7 +57,7 @@ pub fn test(root: &Path) -> Result<(), String> {
             }
         }
     }
-    cargo_test(root, &["test", "--workspace", "--no-fail-fast"], &mut counts)?;
+    cargo_tests(root, &mut counts)?;
     finish(&counts, &broken)
 }
 
@@ -66,26 +72,101 @@ fn docs(root: &Path) -> Result<(), String> {
     run(root, "cargo", &["doc", "--workspace", "--no-deps", "--quiet"])
 }
 
-fn cargo_test(root: &Path, words: &[&str], counts: &mut Counts) -> Result<(), String> {
-    println!("$ cargo {}", words.join(" "));
+/// Test programs of the second lane, by the name of their file: each starts its own daemons or
+/// guests, and asserts nothing of the rest of the machine.
+const WAITING: [&str; 4] = ["domain", "libvirt", "slurm", "study_guests"];
+
+/// Builds all tests and runs them in two lanes, then those of the documentation.
+fn cargo_tests(root: &Path, counts: &mut Counts) -> Result<(), String> {
+    // What does not build is reported by the lanes.
+    if run(root, "cargo", &["test", "--workspace", "--no-run", "--quiet"]).is_err() {
+        counts.failed += 1;
+        return Ok(());
+    }
+    let names = test_files(root)?;
+    let of_lane = |is_waiting: bool| {
+        let names = names.iter().filter(|name| WAITING.contains(&name.as_str()) == is_waiting);
+        names.flat_map(|name| vec!["--test".to_string(), name.clone()]).collect::<Vec<_>>()
+    };
+    let (first, second) = (of_lane(false), of_lane(true));
+    let path = root.to_path_buf();
+    let waiting = thread::spawn(move || {
+        let mut lines = Vec::new();
+        cargo_test(&path, &second, &mut |line| lines.push(line)).map(|good| (good, lines))
+    });
+    // Not `--bins`: that takes those too that have no tests.
+    let mut words = vec!["--lib".to_string()];
+    words.extend(binaries(root)?.into_iter().flat_map(|name| vec!["--bin".to_string(), name]));
+    words.extend(first);
+    let mut good = cargo_test(root, &words, &mut |line| heard(&line, counts))?;
+    let (also_good, lines) = waiting.join().map_err(|_| "a lane panicked".to_string())??;
+    lines.iter().for_each(|line| heard(line, counts));
+    let doc = ["--doc".to_string()];
+    good &= also_good & cargo_test(root, &doc, &mut |line| heard(&line, counts))?;
+    if !good && counts.failed == 0 {
+        counts.failed += 1; // a program that ended without a result
+    }
+    Ok(())
+}
+
+/// The folders of all packages, with their names.
+fn packages(root: &Path) -> Result<Vec<(PathBuf, String)>, String> {
+    let name_of = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let crates = list(&root.join("crates"))?;
+    let crates = crates.into_iter().filter_map(|path| Some((path.clone(), name_of(&path)?)));
+    let others = ["bench", "fuzz", "lab"].iter();
+    let others = others.map(|name| (root.join(name), format!("pinfold-{}", name)));
+    Ok(crates.chain(others).collect())
+}
+
+fn list(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = std::fs::read_dir(folder);
+    let entries = entries.map_err(|error| format!("{}: {}", folder.display(), error))?;
+    Ok(entries.flatten().map(|entry| entry.path()).collect())
+}
+
+/// The binaries of all packages that have unit tests: those with a `src/main.rs`.
+fn binaries(root: &Path) -> Result<Vec<String>, String> {
+    let all = packages(root)?.into_iter();
+    let with_main = all.filter(|(folder, _)| folder.join("src/main.rs").is_file());
+    Ok(with_main.map(|(_, name)| name).collect())
+}
+
+/// The names of the test programs of all packages: `tests/NAME.rs` of each.
+fn test_files(root: &Path) -> Result<BTreeSet<String>, String> {
+    let mut names = BTreeSet::new();
+    let folders = packages(root)?.into_iter().map(|(folder, _)| folder.join("tests"));
+    for folder in folders.filter(|path| path.is_dir()) {
+        let files = list(&folder)?.into_iter();
+        let files = files.filter(|path| path.extension().map_or(false, |end| end == "rs"));
+        names.extend(files.filter_map(|path| Some(path.file_stem()?.to_str()?.to_string())));
+    }
+    Ok(names)
+}
+
+fn heard(line: &str, counts: &mut Counts) {
+    count_line(line, counts);
+    println!("{}", line);
+}
+
+/// Runs some tests of the workspace; false if one failed.
+fn cargo_test(root: &Path, words: &[String], hear: &mut dyn FnMut(String)) -> Result<bool, String> {
+    let all = ["test", "--workspace", "--no-fail-fast"];
+    hear(format!("$ cargo {} {}", all.join(" "), words.join(" ")));
     let mut child = Command::new("cargo")
+        .args(&all)
         .args(words)
-        .args(["--", "--show-output"])
+        .args(&["--", "--show-output"])
         .current_dir(root)
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|error| format!("cannot run cargo: {}", error))?;
     let stdout = child.stdout.take().ok_or("cargo gave no output")?;
     for line in BufReader::new(stdout).lines() {
-        let line = line.map_err(|error| format!("reading cargo's output: {}", error))?;
-        count_line(&line, counts);
-        println!("{}", line);
+        hear(line.map_err(|error| format!("reading cargo's output: {}", error))?);
     }
     let status = child.wait().map_err(|error| format!("waiting for cargo: {}", error))?;
-    if !status.success() && counts.failed == 0 {
-        counts.failed += 1; // it did not even build
-    }
-    Ok(())
+    Ok(status.success())
 }
 
 /// `test result: ok. 12 passed; 0 failed; 0 ignored; …` and `skipped: REASON`.
@@ -126,7 +207,22 @@ fn finish(counts: &Counts, broken: &[String]) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{count_line, Counts};
+    use std::path::Path;
+
+    use super::{binaries, count_line, test_files, Counts, WAITING};
+
+    #[test]
+    fn each_test_of_the_second_lane_is_there() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let names = test_files(root).unwrap();
+        assert!(names.contains("vnodes") && names.contains("simulated"), "{:?}", names);
+        for name in &WAITING {
+            assert!(names.contains(*name), "there is no test {}", name);
+        }
+        let mut binaries = binaries(root).unwrap();
+        binaries.sort();
+        assert_eq!(binaries, ["pinfold", "pinfold-bench", "pinfold-lab"]);
+    }
 
     #[test]
     fn counts_results_and_skips() {

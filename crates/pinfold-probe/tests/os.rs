@@ -20,8 +20,20 @@ use pinfold_probe::speed_rulers::SpeedRuler as _;
 
 const SHORT: u64 = 30 * MS;
 
+/// A crowded machine may disturb each of the few windows of such a run, which is refused; then it
+/// is run again.
 fn run(instrument: &Instrument) -> Vec<Figure> {
-    instrument.run_on_host(&program().pinload, &Placement::default()).unwrap()
+    let program = program();
+    let until = SystemClock.now_ns() + PATIENCE;
+    loop {
+        match instrument.run_on_host(&program.pinload, &Placement::default()) {
+            Ok(figures) => return figures,
+            Err(error) if error.to_string().contains("too busy to measure") => {
+                assert!(SystemClock.now_ns() < until, "{error}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 /// What an instrument says that cannot work.
@@ -316,10 +328,15 @@ fn periods_that_a_stopped_sleeper_missed_are_told_apart() {
     let mut child = program.start(&ruler.argv().join(" "));
     let host = LiveHost::new().unwrap();
     assert!(eventually(|| common::work_ns(&host, child.pid()) > 0));
-    SystemClock.sleep_ns(100 * MS);
-    child.signal(Signaled::Stop).unwrap();
-    SystemClock.sleep_ns(30 * MS);
-    child.signal(Signaled::Continue).unwrap();
+    // Again and again, however late this test is: one of the stops falls into the measuring.
+    while child.try_wait().unwrap().is_none() {
+        SystemClock.sleep_ns(20 * MS);
+        // One that ends meanwhile needs no signal.
+        if child.signal(Signaled::Stop).is_ok() {
+            SystemClock.sleep_ns(30 * MS);
+            child.signal(Signaled::Continue).unwrap();
+        }
+    }
     let mut output = String::new();
     std::io::Read::read_to_string(&mut child.stdout().unwrap(), &mut output).unwrap();
     assert!(child.wait().unwrap().success());

@@ -8,7 +8,7 @@ use std::io::{BufRead as _, BufReader};
 
 use common::{MS, PATIENCE, a_pu, children, eventually, own_pus, program};
 use pinfold_host::process::{Signaled, Spawn, Stdio, capture, signal, task_alive};
-use pinfold_host::{LiveHost, SystemClock};
+use pinfold_host::{Clock as _, LiveHost, SystemClock};
 use pinfold_model::{CpuSet, PuId, Tid};
 use pinfold_probe::loads::{Placement, threads_of};
 use pinfold_probe::rulers::RulerError;
@@ -18,8 +18,20 @@ use pinfold_probe::speed_rulers::{
 
 const SHORT: u64 = 40 * MS;
 
+/// On a crowded machine nothing may be done in the 20 ms of such a run, which is refused; then it
+/// is run again.
 fn run<Ruler: SpeedRuler>(ruler: &Ruler) -> Ruler::Outcome {
-    ruler.run_on_host(&program().pinload, &Placement::default()).unwrap()
+    let program = program();
+    let until = SystemClock.now_ns() + PATIENCE;
+    loop {
+        match ruler.run_on_host(&program.pinload, &Placement::default()) {
+            Ok(outcome) => return outcome,
+            Err(error) if error.to_string().contains("tells of 0 units") => {
+                assert!(SystemClock.now_ns() < until, "{error}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 const KINDS: [MicroKind; 6] = [
@@ -85,7 +97,15 @@ fn two_workers_on_one_cpu_stop_for_each_other() {
     ruler.pinned = Some(CpuSet::single(a_pu()));
     ruler.gap_min_ns = 1_000;
     ruler.max_stops = 1;
-    let outcome = run(&ruler);
+    // Until both had the CPU again and again within a run: others may have had it all the time.
+    let until = SystemClock.now_ns() + PATIENCE;
+    let outcome = loop {
+        let outcome = run(&ruler);
+        let dropped = outcome.workers.iter().map(|worker| worker.dropped_stops).max();
+        if dropped > Some(0) || SystemClock.now_ns() > until {
+            break outcome;
+        }
+    };
     assert!(outcome.workers.iter().any(|worker| worker.stops.len() == 1), "{outcome:?}");
     assert!(outcome.workers.iter().any(|worker| worker.dropped_stops > 0), "{outcome:?}");
 }

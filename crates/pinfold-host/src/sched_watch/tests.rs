@@ -33,6 +33,32 @@ fn linux(host: &LiveHost) -> (u32, u32) {
     (numbers.next().unwrap(), numbers.next().unwrap())
 }
 
+/// Waits until a thread has left the processor to sleep: no event of it comes until it is woken.
+/// Its state alone changes before it leaves.
+fn asleep(host: &LiveHost, tid: Tid) {
+    let switches = || {
+        let stat = host.read_text(&paths::task_stat(tid, tid)).unwrap();
+        let status = host.read_text(&paths::task_file(tid, tid, "status")).unwrap();
+        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"));
+        (stat.contains(") S "), line.unwrap().to_owned())
+    };
+    loop {
+        let before = switches();
+        SystemClock.sleep_ns(20_000_000);
+        if before.0 && switches() == before {
+            return;
+        }
+    }
+}
+
+/// Waits until a thread is gone. `join` returns before it has ended: on a busy machine others run
+/// in between.
+fn leave(host: &LiveHost, tid: Tid) {
+    while host.exists(&paths::task_stat(crate::process::own_pid(), tid)) {
+        SystemClock.sleep_ns(1_000_000);
+    }
+}
+
 #[test]
 fn a_thread_beside_another_on_one_pu_waits_and_the_other_is_named() {
     let host = LiveHost::new().unwrap();
@@ -66,12 +92,17 @@ fn a_thread_beside_another_on_one_pu_waits_and_the_other_is_named() {
             naps += 1;
         }
         // A thread of its own, which is seen without being named.
-        thread::spawn(|| SystemClock.sleep_ns(1_000_000)).join().unwrap();
+        let born = thread::spawn(|| {
+            SystemClock.sleep_ns(1_000_000);
+            own_tid()
+        });
+        leave(&LiveHost::new().unwrap(), born.join().unwrap());
     });
     let victim_tid = told.recv().unwrap();
     let open = watch(&host, &[victim_tid]);
     go.send(()).unwrap();
     victim.join().unwrap();
+    leave(&host, victim_tid);
     over.store(true, Ordering::Relaxed);
     hog.unwrap().join().unwrap();
     let Some(open) = open else { return };
@@ -140,6 +171,24 @@ fn events_that_the_kernel_keeps_from_the_programs_are_counted() {
     }
 }
 
+/// A watch by records and one by arguments of a thread, as far as this machine can have them.
+fn both(host: &LiveHost, tid: Tid) -> [Option<SchedWatch>; 2] {
+    let by_records = unless_refused(SchedWatch::open_at_records(host, &[tid]));
+    // Whoever may watch by records may by arguments, where the kernel has what that needs.
+    let by_arguments = match Btf::from_sys_fs() {
+        Ok(types) if by_records.is_some() && linux(host) >= (5, 18) => {
+            Some(SchedWatch::open_with(host, &[tid], Some(&types)).unwrap())
+        }
+        _ => {
+            println!("skipped: there is no BTF here, or Linux is older than 5.18");
+            None
+        }
+    };
+    [by_records, by_arguments]
+}
+
+/// Both watch from one sleep of the thread to another, in which no event comes: what other tasks
+/// of the machine do meanwhile is seen by both or by none.
 #[test]
 fn programs_for_arguments_and_for_records_tell_the_same() {
     const NAPS: u64 = 200;
@@ -153,39 +202,36 @@ fn programs_for_arguments_and_for_records_tell_the_same() {
             SystemClock.sleep_ns(100_000);
             thread::yield_now();
         }
+        tell.send(own_tid()).unwrap();
+        gone.recv().unwrap();
     });
     let tid = told.recv().unwrap();
-    // Both are to see the end of its sleep in `recv`.
-    while !host.read_text(&paths::task_stat(tid, tid)).unwrap().contains(") S ") {
-        thread::yield_now();
-    }
-    let by_records = unless_refused(SchedWatch::open_at_records(&host, &[tid]));
-    // Whoever may watch by records may by arguments, where the kernel has what that needs.
-    let by_arguments = match Btf::from_sys_fs() {
-        Ok(types) if by_records.is_some() && linux(&host) >= (5, 18) => {
-            Some(SchedWatch::open_with(&host, &[tid], Some(&types)).unwrap())
-        }
-        _ => {
-            println!("skipped: there is no BTF here, or Linux is older than 5.18");
-            None
-        }
-    };
+    asleep(&host, tid);
+    let watches = both(&host, tid);
+    go.send(()).unwrap();
+    told.recv().unwrap();
+    asleep(&host, tid);
+    let read = |watch: Option<SchedWatch>| watch.map(|watch| watch.close(&host).unwrap());
+    let napped = watches.map(read);
+    let watches = both(&host, tid);
     go.send(()).unwrap();
     sleeper.join().unwrap();
-    let read = |watch: Option<SchedWatch>| watch.map(|watch| watch.close(&host).unwrap());
-    let (by_records, by_arguments) = (read(by_records), read(by_arguments));
-    for reading in by_records.iter().chain(&by_arguments) {
+    leave(&host, tid);
+    for reading in watches.map(read).iter().flatten() {
+        assert!(reading.accounts[0].has_ended, "{:?}", reading.accounts[0]);
+    }
+    for reading in napped.iter().flatten() {
         let account = &reading.accounts[0];
-        assert!(account.has_ended && account.count > NAPS, "{account:?}");
+        assert!(account.count > NAPS, "{account:?}");
         assert!(account.wakers.iter().map(|(_, n)| n).sum::<u64>() > NAPS, "{account:?}");
     }
-    let (Some(one), Some(other)) = (by_records, by_arguments) else { return };
+    let [Some(one), Some(other)] = &napped else { return };
     if one.missed + other.missed == 0 {
         let all = |reading: &SchedReading| {
             let SchedAccount { count, preempted, unseen, moves, moves_waiting, .. } =
                 reading.accounts[0];
             (count, preempted, unseen, moves, moves_waiting, reading.accounts[0].wakers.clone())
         };
-        assert_eq!(all(&one), all(&other));
+        assert_eq!(all(one), all(other));
     }
 }
