@@ -114,36 +114,56 @@ fn fifo_that_is_refused_is_flagged_and_measured_anyway() {
     assert!(series.flags.iter().any(|flag| flag == "fifo-refused"), "{series:?}");
 }
 
-/// State letters of all threads.
-fn states(host: &LiveHost, pid: Tid) -> Vec<char> {
+/// True if all threads of a process are stopped, or it has ended.
+fn is_still(host: &LiveHost, pid: Tid) -> bool {
     let tids = further_threads(host, pid).into_iter().chain([pid]);
-    tids.map(|tid| {
-        let text = host.read_text(&paths::task_stat(pid, tid)).unwrap();
-        proc_stat::parse(&text).unwrap().state
-    })
-    .collect()
+    let state = |tid| {
+        let text = host.read_text(&paths::task_stat(pid, tid)).ok()?;
+        Some(proc_stat::parse(&text).unwrap().state)
+    };
+    tids.filter_map(state).all(|state| matches!(state, 'T' | 'Z'))
+}
+
+/// What the ruler prints that is stopped again and again while it measures, how often it was, and
+/// the shortest stop (ns).
+fn stopped_again_and_again(program: &common::Program, ruler: &Ruler) -> (String, u32, u64) {
+    let host = LiveHost::new().unwrap();
+    let arguments = ruler.argv().join(" ").replace("--duty 50", "--duty 100");
+    let mut child = program.start(&arguments);
+    let pid = child.pid();
+    let has_ended = |child: &mut pinfold_host::process::Child| child.try_wait().unwrap().is_some();
+    // The thread must be beyond its preparations: it has spun for 50 ms.
+    assert!(eventually(|| has_ended(&mut child) || common::work_ns(&host, pid) > 50 * MS));
+    let (mut stops, mut shortest) = (0, u64::MAX);
+    while !has_ended(&mut child) && child.signal(Signaled::Stop).is_ok() {
+        assert!(eventually(|| is_still(&host, pid)));
+        let begin = SystemClock.now_ns();
+        SystemClock.sleep_ns(10 * MS);
+        shortest = shortest.min(SystemClock.now_ns() - begin);
+        stops += 1;
+        child.signal(Signaled::Continue).unwrap();
+        SystemClock.sleep_ns(20 * MS);
+    }
+    let mut output = String::new();
+    std::io::Read::read_to_string(&mut child.stdout().unwrap(), &mut output).unwrap();
+    assert!(child.wait().unwrap().success(), "{}", stderr_of(&mut child));
+    (output, stops, shortest)
 }
 
 #[test]
 fn an_injected_stall_is_seen_as_one_gap_of_at_least_its_length() {
     let program = program();
-    let host = LiveHost::new().unwrap();
     let ruler = Ruler::spin_gap(1000 * MS).on(Cpus::These(CpuSet::single(a_pu())));
-    let arguments = ruler.argv().join(" ").replace("--duty 50", "--duty 100");
-    let mut child = program.start(&arguments);
-    let pid = child.pid();
-    // The thread must be beyond its preparations: it has spun for 50 ms.
-    assert!(eventually(|| common::work_ns(&host, pid) > 50 * MS));
-    child.signal(Signaled::Stop).unwrap();
-    assert!(eventually(|| states(&host, pid).iter().all(|state| *state == 'T')));
-    let begin = SystemClock.now_ns();
-    SystemClock.sleep_ns(10 * MS);
-    let stalled = SystemClock.now_ns() - begin;
-    child.signal(Signaled::Continue).unwrap();
-    let mut output = String::new();
-    std::io::Read::read_to_string(&mut child.stdout().unwrap(), &mut output).unwrap();
-    assert!(child.wait().unwrap().success(), "{}", stderr_of(&mut child));
+    let until = SystemClock.now_ns() + PATIENCE;
+    // On a crowded machine the second may be nearly over before the first stop.
+    let (output, shortest) = loop {
+        let (output, stops, shortest) = stopped_again_and_again(&program, &ruler);
+        if stops >= 5 {
+            break (output, shortest);
+        }
+        assert!(SystemClock.now_ns() < until, "only {stops} stops fell into the measuring");
+    };
     let series = &ruler.parse(&output).unwrap()[0];
     let worst = series.samples.iter().copied().fold(0.0, f64::max);
-    assert!(worst >= stalled as f64, "worst gap {worst} ns, stalled for {stalled} ns");
+    assert!(worst >= shortest as f64, "worst gap {worst} ns, each stop at least {shortest} ns");
 }

@@ -34,7 +34,7 @@ fn finds_a_domain_and_moves_its_pins() {
     user::write_atomic(&file, domain_xml().as_bytes()).unwrap();
     daemon.virsh(&["define", &file]).unwrap();
     let host = LiveHost::new().unwrap();
-    let libvirt = Libvirt::new(Some(&daemon.uri()), 20 * SECOND).unwrap();
+    let libvirt = Libvirt::new(Some(&daemon.uri()), 60 * SECOND).unwrap();
     refuses_what_does_not_run(&libvirt, &host);
 
     daemon.virsh(&["start", &format!("--domain={NAME}"), "--paused"]).unwrap();
@@ -50,7 +50,7 @@ fn finds_a_domain_and_moves_its_pins() {
         host.affinity(thread.task.tid).unwrap()
     });
     changes_the_definition_and_back(&daemon, &libvirt, &domain);
-    let keeper = LibvirtKeeper::new(20 * SECOND);
+    let keeper = LibvirtKeeper::new(60 * SECOND);
     let pin = setting(&libvirt, &domain, "vcpupin 0", Lifetime::Running);
     let error = keeper.set(&pin, Some("900")).unwrap_err();
     assert!(error.to_string().contains("virsh vcpupin failed: "), "{error}");
@@ -77,7 +77,7 @@ fn setting(libvirt: &Libvirt, domain: &Domain, key: &str, lifetime: Lifetime) ->
 }
 
 fn moves_pins_there_and_back(libvirt: &Libvirt, domain: &Domain, mask: &dyn Fn(&Role) -> CpuSet) {
-    let keeper = LibvirtKeeper::new(20 * SECOND);
+    let keeper = LibvirtKeeper::new(60 * SECOND);
     let before = mask(&Role::Vcpu(1));
     let one = CpuSet::single(before.first().unwrap());
     let iothread = Role::Iothread("iothread1".to_owned());
@@ -96,7 +96,7 @@ fn moves_pins_there_and_back(libvirt: &Libvirt, domain: &Domain, mask: &dyn Fn(&
 
 /// A definition is as it was, byte for byte, after a pin was put in and taken out.
 fn changes_the_definition_and_back(daemon: &Daemon, libvirt: &Libvirt, domain: &Domain) {
-    let keeper = LibvirtKeeper::new(20 * SECOND);
+    let keeper = LibvirtKeeper::new(60 * SECOND);
     let xml = || daemon.virsh(&["dumpxml", &domain.uuid, "--inactive"]).unwrap();
     let before = xml();
     let keys = ["vcpupin 0", "vcpupin 1", "emulatorpin", "iothreadpin 1", "numatune"];
@@ -117,7 +117,7 @@ fn changes_the_definition_and_back(daemon: &Daemon, libvirt: &Libvirt, domain: &
 }
 
 fn an_ended_domain_is_gone(daemon: &Daemon, libvirt: &Libvirt, domain: &Domain) {
-    let keeper = LibvirtKeeper::new(20 * SECOND);
+    let keeper = LibvirtKeeper::new(60 * SECOND);
     let running = setting(libvirt, domain, "vcpupin 0", Lifetime::Running);
     let lasting = setting(libvirt, domain, "vcpupin 0", Lifetime::Lasting);
     daemon.virsh(&["destroy", &domain.uuid]).unwrap();

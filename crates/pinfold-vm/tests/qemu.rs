@@ -109,10 +109,10 @@ fn starts_stopped_continues_and_leaves_nothing_behind() {
     assert_eq!(vm.qmp.version().unwrap(), vm.version);
     assert_eq!(vm.qmp.status().unwrap().name, "prelaunch");
     assert_eq!(vm.cont().unwrap(), Resumed::Running);
-    assert!(vm.qmp.wait_event(&["RESUME"], 5 * SECOND).unwrap().is_some());
+    assert!(vm.qmp.wait_event(&["RESUME"], 60 * SECOND).unwrap().is_some());
     assert!(vm.qmp.status().unwrap().running);
     vm.qmp.stop().unwrap();
-    assert!(vm.quit(5 * SECOND).unwrap().success());
+    assert!(vm.quit(60 * SECOND).unwrap().success());
     drop(vm);
     let left = pinfold_host::user::list(run.path()).unwrap();
     assert_eq!(left, Vec::<String>::new());
@@ -242,7 +242,7 @@ fn starts_below_other_programs() {
         let mut vm = launch::start_stopped(&argv, &options(&folder)).unwrap();
         assert_eq!(vm.pid() != vm.child().pid(), inner, "{line}");
         assert_eq!(vm.cont().unwrap(), Resumed::Running, "{line}");
-        assert!(vm.qmp.wait_event(&["RESUME"], 5 * SECOND).unwrap().is_some(), "{line}");
+        assert!(vm.qmp.wait_event(&["RESUME"], 60 * SECOND).unwrap().is_some(), "{line}");
         // A wrapper that is killed leaves no QEMU.
         let pid = vm.pid();
         drop(vm);
@@ -328,7 +328,7 @@ fn joins_a_virtual_machine_by_the_users_own_socket() {
     assert!(error.hint().unwrap().contains("human monitor"), "{error}");
 
     let host = LiveHost::new().unwrap();
-    let mut qmp = Qmp::connect(&qmp, 10 * SECOND, SystemClock).unwrap();
+    let mut qmp = Qmp::connect(&qmp, 60 * SECOND, SystemClock).unwrap();
     assert_eq!(qmp.peer(), Some(child.pid()));
     assert_eq!(qmp.peer_user(), Some(pinfold_host::process::own_uid()));
     let found = threads::find(&host, &mut qmp).unwrap();

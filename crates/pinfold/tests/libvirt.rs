@@ -307,7 +307,7 @@ fn all_pus() -> CpuSet {
 }
 
 fn run(program: &str, words: &[&str]) {
-    let output = pinfold_host::process::capture(program, words, 20 * SECOND_NS);
+    let output = pinfold_host::process::capture(program, words, 60 * SECOND_NS);
     let output = output.expect("it runs");
     assert!(output.status.success(), "{program}: {}", output.stderr_text());
 }
@@ -318,7 +318,7 @@ fn can_wrap(wrap: &[String]) -> Result<(), String> {
         return Err("a mount namespace of its own needs root".to_owned());
     }
     let words = wrap[1..].iter().map(String::as_str).chain(["true"]);
-    let output = pinfold_host::process::capture(&wrap[0], words, 20 * SECOND_NS);
+    let output = pinfold_host::process::capture(&wrap[0], words, 60 * SECOND_NS);
     match output {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => Err(format!("no folder of its own as hooks: {}", output.stderr_text())),

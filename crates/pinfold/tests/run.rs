@@ -54,7 +54,7 @@ fn apply_status_undo_on_a_running_machine() {
         .start()
         .expect("QEMU starts");
     let host = LiveHost::new().expect("a host");
-    let until = SystemClock.now_ns() + 20 * SECOND_NS;
+    let until = SystemClock.now_ns() + 60 * SECOND_NS;
     while !pinfold_host::user::exists(&socket) && SystemClock.now_ns() < until {
         SystemClock.sleep_ns(SECOND_NS / 50);
     }
@@ -103,7 +103,7 @@ fn started(folder: &tempfile::TempDir, vcpus: &str) -> (pinfold_host::process::C
         .die_with_parent(true)
         .start()
         .expect("QEMU starts");
-    let until = SystemClock.now_ns() + 20 * SECOND_NS;
+    let until = SystemClock.now_ns() + 60 * SECOND_NS;
     while !pinfold_host::user::exists(&socket) && SystemClock.now_ns() < until {
         SystemClock.sleep_ns(SECOND_NS / 50);
     }

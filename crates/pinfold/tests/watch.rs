@@ -163,7 +163,7 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_beside_it() {
     assert_eq!(second.status.code(), Some(3));
     assert!(second.stderr_text().contains("kill -HUP"), "{}", second.stderr_text());
 
-    let mut qmp = Qmp::connect(&scene.file("qmp"), 5 * SECOND_NS, SystemClock).expect("QMP");
+    let mut qmp = Qmp::connect(&scene.file("qmp"), 60 * SECOND_NS, SystemClock).expect("QMP");
     let plug = json!({"driver": "qemu64-x86_64-cpu", "id": "c1", "socket-id": 1, "core-id": 0, "thread-id": 0});
     plug_in(&mut qmp, plug);
     let one = json!({"qom-type": "iothread", "id": "io7"});

@@ -24,7 +24,7 @@ fn recording(answer: &str) -> (tempfile::TempDir, Systemd) {
     // be inherited by a child of another test, and could not be run then (ETXTBSY).
     let words = ["-p".to_owned(), path("text"), path("systemctl")];
     assert!(crate::process::capture("cp", words, 60_000_000_000).unwrap().status.success());
-    let keeper = Systemd::new(5_000_000_000).with_program(&path("systemctl"));
+    let keeper = Systemd::new(60_000_000_000).with_program(&path("systemctl"));
     (folder, keeper)
 }
 

@@ -61,7 +61,7 @@ fn waiting_has_an_end() {
     assert_eq!(child.wait_for(&crate::SimClock::default(), SECOND).unwrap(), None);
     assert!(is_alive(child.task()));
     child.terminate().unwrap();
-    let status = child.wait_for(&SystemClock, 10 * SECOND).unwrap().unwrap();
+    let status = child.wait_for(&SystemClock, 60 * SECOND).unwrap().unwrap();
     assert_eq!(describe(status), "killed by signal 15");
     let mut child = sleeper().start().unwrap();
     assert_eq!(child.kill().unwrap().signal(), Some(9));

@@ -59,6 +59,12 @@ fn leave(host: &LiveHost, tid: Tid) {
     }
 }
 
+/// Run time of a thread of this process (ns).
+fn ran(tid: Tid) -> u64 {
+    let text = LiveHost::new().unwrap().read_text(&paths::task_schedstat(tid, tid));
+    schedstat::parse(&text.unwrap()).unwrap().run_ns
+}
+
 #[test]
 fn a_thread_beside_another_on_one_pu_waits_and_the_other_is_named() {
     let host = LiveHost::new().unwrap();
@@ -80,10 +86,6 @@ fn a_thread_beside_another_on_one_pu_waits_and_the_other_is_named() {
         LiveHost::new().unwrap().set_affinity(Tid(0), &pu).unwrap();
         tell.send(own_tid()).unwrap();
         gone.recv().unwrap();
-        let ran = |tid| {
-            let text = LiveHost::new().unwrap().read_text(&paths::task_schedstat(tid, tid));
-            schedstat::parse(&text.unwrap()).unwrap().run_ns
-        };
         // Whoever else is on this PU: often enough, and while the hog ran enough to be met.
         let enough = ran(hog_tid) + 100_000_000;
         let mut naps = 0;

@@ -42,7 +42,7 @@ impl Daemon {
         user::write_atomic(&format!("{root}/libvirt/qemu.conf"), settings).unwrap();
         if is_root() {
             let owner = format!("{NOBODY}:{NOBODY}");
-            let output = capture("chown", ["-R", &owner, &root], 5 * SECOND);
+            let output = capture("chown", ["-R", &owner, &root], 60 * SECOND);
             assert!(output.unwrap().status.success());
         }
         let child = launch(&root, wrap);
@@ -84,7 +84,7 @@ impl Daemon {
     pub fn virsh(&self, words: &[&str]) -> Result<String, String> {
         let uri = format!("--connect={}", self.uri());
         let words = [&["--quiet", uri.as_str()], words].concat();
-        let output = capture("virsh", words, 20 * SECOND).map_err(|error| error.to_string())?;
+        let output = capture("virsh", words, 60 * SECOND).map_err(|error| error.to_string())?;
         if output.status.success() { Ok(output.stdout_text()) } else { Err(output.stderr_text()) }
     }
 }
