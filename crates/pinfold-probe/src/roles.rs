@@ -86,6 +86,22 @@ impl Snapshot {
         self.threads.is_empty()
     }
 
+    /// Time (ns) that the counters cover since an earlier snapshot, of which `elapsed_ns` passed on
+    /// the clock.
+    ///
+    /// The kernel adds a wait when it ends, and run time at ticks and switches: the first sample
+    /// may lack what came before it and is then counted later. So the time is at least what any
+    /// thread ran and waited in it.
+    #[must_use]
+    pub fn covers_ns(&self, earlier: &Snapshot, elapsed_ns: u64) -> u64 {
+        let longest = self.threads.iter().map(|(task, (_, now))| {
+            let before = earlier.threads.get(task).map(|(_, counters)| *counters);
+            let before = before.unwrap_or_default();
+            now.run_ns.saturating_sub(before.run_ns) + now.delay_ns.saturating_sub(before.delay_ns)
+        });
+        longest.max().unwrap_or(0).max(elapsed_ns)
+    }
+
     /// What each role did since an earlier snapshot, by ascending role.
     #[must_use]
     pub fn since(&self, earlier: &Snapshot) -> Vec<RoleStats> {

@@ -8,10 +8,10 @@ use crate::format;
 use crate::headline::{self, Figure, Headline};
 use crate::page::{Emitted, Page};
 use crate::sections::facts::{self, Fact};
-use crate::sections::gaps::{self, Multiples};
+use crate::sections::gaps::{self, Convincing, Multiples};
 use crate::sections::honesty::{self, Failed, Shown};
 use crate::sections::placements::{self, Picture};
-use crate::sections::ranking::{self, Group, Matrix, Table};
+use crate::sections::ranking::{self, Cost, Group, Matrix, Table};
 use crate::sections::{Name, roles};
 
 /// The style sheet, a file of its own so that editors know what it is.
@@ -35,6 +35,9 @@ struct Document<'a> {
     legend: Vec<Name>,
     percentiles: Vec<Multiples>,
     dots: Vec<Multiples>,
+    convincing: Option<Convincing>,
+    costs: Vec<Cost>,
+    costs_words: String,
     deciding: Option<Table>,
     matrix: Option<Matrix>,
     groups: Vec<Group>,
@@ -68,6 +71,9 @@ pub fn render(page: &Page) -> Result<String, ReportError> {
         legend: gaps::legend(page),
         percentiles: gaps::percentiles(page),
         dots: gaps::block_dots(page),
+        convincing: gaps::convincing(page),
+        costs: ranking::costs(page),
+        costs_words: headline::losses_words(page),
         deciding: ranking::deciding(page),
         matrix: ranking::matrix(page),
         groups: ranking::groups(page),

@@ -44,7 +44,7 @@ pub(crate) fn noun(metric: Metric) -> &'static str {
         Metric::ComputeRate => "compute rate",
         Metric::IoAhci => "read latency on AHCI",
         Metric::IoVirtio => "read latency on virtio",
-        Metric::RunDelay => "longest wait for a PU",
+        Metric::RunDelay => "longest wait for a CPU",
     }
 }
 
@@ -132,7 +132,8 @@ fn compared(
     let change = change(metric, comparison);
     let measured = measured_on(page);
     let sure = format!(
-        "95 % interval {}, p = {} after Holm’s correction, {} VM starts each; {}; {measured}",
+        "median of the blocks’ ratios, 95 % interval {}, p = {} after Holm’s correction, {} VM \
+         starts each; {}; {measured}",
         change_between(metric, comparison),
         comparison.p_holm.map_or_else(|| format::MISSING.to_owned(), format::probability),
         row.blocks,
@@ -169,7 +170,7 @@ fn without_winner(page: &Page, baseline: &str) -> Headline {
     let (load, noun) = (page.answer.load, noun(page.answer.metric));
     let (claim, because) = match (better, unknown) {
         _ if layouts.is_empty() => {
-            ("No placement was compared".to_owned(), format!("nothing to set beside {baseline}"))
+            ("No placement was compared".to_owned(), format!("nothing to compare with {baseline}"))
         }
         (Some((candidate, comparison)), _) => (
             "No placement tried gives what was asked".to_owned(),
@@ -225,13 +226,21 @@ pub(crate) fn figures(page: &Page) -> Vec<Figure> {
         figures.push(Figure {
             value: change(metric, comparison),
             label: noun(metric).to_owned(),
-            note: format!("95 % interval {}", change_between(metric, comparison)),
+            note: format!(
+                "median of the blocks’ ratios to the baseline; 95 % interval {}",
+                change_between(metric, comparison)
+            ),
         });
-        let under_baseline = row(page.baseline()).and_then(|row| row.median);
+        let base = row(page.baseline());
         figures.push(Figure {
             value: format::maybe(row_of_winner.median, unit),
-            label: "median of the blocks".to_owned(),
-            note: format!("{} under the baseline", format::maybe(under_baseline, unit)),
+            label: format!("{}: median of the blocks", noun(metric)),
+            note: format!(
+                "baseline: {}; worst block {}, baseline: {}",
+                format::maybe(base.and_then(|row| row.median), unit),
+                format::maybe(row_of_winner.worst, unit),
+                format::maybe(base.and_then(|row| row.worst), unit),
+            ),
         });
         figures.push(Figure {
             value: format!("p {}", equals(comparison.p_holm)),
@@ -239,7 +248,8 @@ pub(crate) fn figures(page: &Page) -> Vec<Figure> {
             note: format!("exact sign-flip test, Holm; {} VM starts each", row_of_winner.blocks),
         });
     }
-    figures.extend(cost(page, winner, load, metric));
+    figures.extend(worst_cost(page));
+    figures.extend(other_side(page, winner, load, metric));
     figures.extend(noise(page));
     figures.push(accelerator(page.provenance.origin.accelerator));
     figures
@@ -253,8 +263,58 @@ fn equals(p: Option<f64>) -> String {
     }
 }
 
-/// What the winner costs in compute rate, or in gaps if the rate decided.
-fn cost(
+/// Where the winner is worse than the baseline by most, or that it is nowhere shown to be.
+fn worst_cost(page: &Page) -> Option<Figure> {
+    page.answer.winner?;
+    let label = "worst cost".to_owned();
+    let Some((metric, load, comparison)) = losses(page).into_iter().next() else {
+        let note = losses_words(page);
+        return Some(Figure { value: "none shown".to_owned(), label, note });
+    };
+    Some(Figure {
+        value: change(metric, comparison),
+        label: format!("{label}: {}", noun(metric)),
+        note: format!("▼ worse; {load}; 95 % interval {}", change_between(metric, comparison)),
+    })
+}
+
+/// Every comparison of the winner with the baseline.
+fn of_winner(page: &Page) -> impl Iterator<Item = (Metric, LoadState, &Comparison)> {
+    page.rankings.iter().filter_map(|ranking| {
+        let comparison = ranking.row(page.answer.winner?)?.comparison.as_ref()?;
+        Some((ranking.metric, ranking.load, comparison))
+    })
+}
+
+/// Where the winner is shown to be worse than the baseline, the largest loss first.
+pub(crate) fn losses(page: &Page) -> Vec<(Metric, LoadState, &Comparison)> {
+    let mut losses: Vec<_> =
+        of_winner(page).filter(|(_, _, it)| it.verdict == Verdict::Worse).collect();
+    losses.sort_by(|a, b| f64::total_cmp(&b.2.ratio.ln().abs(), &a.2.ratio.ln().abs()));
+    losses
+}
+
+/// What the comparisons of the winner say besides its losses, in a sentence.
+pub(crate) fn losses_words(page: &Page) -> String {
+    let all = of_winner(page).count();
+    let count = |wanted: fn(&Verdict) -> bool| {
+        of_winner(page).filter(|(_, _, it)| wanted(&it.verdict)).count()
+    };
+    if all == 0 {
+        return "No placement was chosen, so there is no cost to show.".to_owned();
+    }
+    format!(
+        "Of {all} comparisons with the baseline (metric and load state): {} better, {} same, {} \
+         worse, {} unknown.",
+        count(|it| *it == Verdict::Better),
+        count(|it| *it == Verdict::Same),
+        count(|it| *it == Verdict::Worse),
+        count(|it| matches!(it, Verdict::Unknown(_))),
+    )
+}
+
+/// The compute rate in the load state that decides, or gaps if the rate decided.
+fn other_side(
     page: &Page,
     winner: Option<CandidateId>,
     load: LoadState,
@@ -267,10 +327,16 @@ fn cost(
         }
     };
     let comparison = page.ranking(metric, load)?.row(winner?)?.comparison.as_ref()?;
-    Some(Figure {
+    let shown_already = losses(page).first().is_some_and(|it| (it.0, it.1) == (metric, load));
+    (!shown_already).then(|| Figure {
         value: change(metric, comparison),
         label: noun(metric).to_owned(),
-        note: format!("what it costs or brings besides; {}", change_between(metric, comparison)),
+        note: format!(
+            "{} {}; {load}; 95 % interval {}",
+            forest::verdict_sign(&comparison.verdict),
+            forest::verdict_word(&comparison.verdict),
+            change_between(metric, comparison)
+        ),
     })
 }
 
@@ -298,8 +364,8 @@ fn noise(page: &Page) -> Option<Figure> {
 fn accelerator(accelerator: Accelerator) -> Figure {
     let (value, note) = match accelerator {
         Accelerator::Kvm => ("KVM", "hardware virtualisation"),
-        Accelerator::TcgMulti => ("TCG", "thread=multi: speaks of this emulator, never of KVM"),
-        Accelerator::TcgSingle => ("TCG", "thread=single: speaks of this emulator, never of KVM"),
+        Accelerator::TcgMulti => ("TCG", "thread=multi: results do not carry over to KVM"),
+        Accelerator::TcgSingle => ("TCG", "thread=single: results do not carry over to KVM"),
         Accelerator::Native => ("native", "no guest"),
     };
     Figure { value: value.to_owned(), label: "accelerator".to_owned(), note: note.to_owned() }

@@ -24,6 +24,7 @@ pub mod format;
 mod headline;
 mod page;
 mod parquet;
+mod rules;
 mod sections;
 mod series;
 mod study;
@@ -40,6 +41,7 @@ pub use page::{
     RoleTable, Stage, Verdict,
 };
 pub use parquet::TableError;
+pub use rules::contradictions;
 pub use study::{
     Agreement, ClaimRow, Line, PageTable, Panel, Picture, PictureKind, Scale, Spot, StudyPage,
     render_study,

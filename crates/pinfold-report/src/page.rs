@@ -111,6 +111,8 @@ pub enum Stage {
 pub struct Candidate {
     /// Its name, usually the strategy's.
     pub name: String,
+    /// Names of other candidates with the same placement, which were not measured again.
+    pub alike: Vec<String>,
     /// Why it takes part.
     pub kind: CandidateKind,
     /// How far it came.
@@ -246,8 +248,8 @@ pub struct RoleTable {
 pub struct RoleRow {
     /// Who.
     pub candidate: CandidateId,
-    /// Wall-clock time of all observations that were summed (ns).
-    pub observed_ns: u64,
+    /// Time that the sums cover (ns); `None` if it was not recorded.
+    pub observed_ns: Option<u64>,
     /// The sums.
     pub stats: RoleStats,
 }
@@ -263,17 +265,17 @@ pub struct Emitted {
     pub text: String,
 }
 
-/// A VM start that gave no number.
+/// A VM start that failed at least once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedStart {
-    /// Who.
+    /// The candidate.
     pub candidate: CandidateId,
-    /// In which load state.
-    pub load: LoadState,
-    /// In which block.
+    /// The block, from 1.
     pub block: u32,
     /// What happened.
     pub why: String,
+    /// True if the second attempt succeeded, so that its numbers are there.
+    pub recovered: bool,
 }
 
 /// Where every number of the page comes from.

@@ -21,6 +21,11 @@ pub fn summary_text(page: &Page) -> String {
         lines.extend(aligned(&table(page, &ranking.rows, ranking.metric.unit())));
         lines.push(String::new());
     }
+    let alike = page.candidates.iter().filter(|candidate| !candidate.alike.is_empty());
+    lines.extend(alike.map(|candidate| {
+        let others = candidate.alike.join(", ");
+        format!("{} is the same placement as {others}: measured once.", candidate.name)
+    }));
     lines.extend(crate::sections::honesty::limits(page));
     lines.push(crate::sections::honesty::failed_words(page));
     lines.push(format!("Raw samples: {} (run {})", page.provenance.store, page.provenance.run));

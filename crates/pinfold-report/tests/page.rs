@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 
 use pinfold_model::{Accelerator, Finding, LoadState, Metric};
 use pinfold_report::{
-    CandidateKind, Curve, Distribution, Page, Quantile, Verdict, render, summary_text,
+    CandidateKind, Curve, Distribution, Page, Quantile, Verdict, contradictions, render,
+    summary_text,
 };
 
 mod demo;
@@ -79,13 +80,16 @@ fn sections_come_in_order_and_the_contents_lead_to_them() {
     assert_eq!(
         headings,
         [
-            "What was asked",
-            "Who runs where",
-            "How long the guest stands still",
+            "Each start of the comparison",
             "Ranking",
-            "What the host saw",
+            "What it costs",
+            "Placements",
             "The winner, ready to use",
-            "What this does not say",
+            "Limits and findings",
+            "What was asked",
+            "All charts",
+            "All other rankings",
+            "Threads of the VM, as the host’s kernel counts them",
             "Where every number comes from",
             "How to read this page",
         ]
@@ -101,7 +105,7 @@ fn sections_come_in_order_and_the_contents_lead_to_them() {
         assert!(ids.contains(&link.trim_start_matches('#')), "{link} leads nowhere");
         links += 1;
     }
-    assert_eq!(links, 10);
+    assert_eq!(links, 13);
 }
 
 #[test]
@@ -245,7 +249,8 @@ fn numbers_that_are_none_never_show() {
             curve.max = Some(odd);
         }
         for row in page.roles.iter_mut().flat_map(|table| &mut table.rows) {
-            row.observed_ns = 0;
+            row.observed_ns = Some(0);
+            row.stats.threads = 0;
         }
         page.asked.max_gap_ns = Some(odd);
         check(&page);
@@ -362,8 +367,8 @@ fn what_the_page_does_not_say_follows_the_run() {
     check(&|_| (), "The host is itself a virtual machine (KVM)");
     check(&|_| (), "Left out after 3 blocks of the race, without proof: max-performance");
     check(&|_| (), "Isolation was limited to tasks that Pinfold itself had started");
-    check(&|_| (), "One start gave no number.");
-    check(&|page| page.failed_starts.clear(), "Every start gave its numbers.");
+    check(&|_| (), "1 start failed and gave no numbers.");
+    check(&|page| page.failed_starts.clear(), "No failed starts.");
     check(&|page| page.provenance.origin.accelerator = Accelerator::Kvm, "ran under KVM on this");
     check(
         &|page| page.rankings.clear(),
@@ -398,4 +403,119 @@ fn the_summary_is_a_plain_table() {
     assert!(summary.ends_with(
         "To repeat: pinfold tune --goal latency --max-gap 2ms --seed 20261104 --demo\n"
     ));
+}
+
+#[test]
+fn the_answer_comes_first_and_all_other_charts_are_folded() {
+    let html = html(&two_pus());
+    let document = parse(&html);
+    let section = |node: &roxmltree::Node<'_, '_>| {
+        let found = node.ancestors().find(|it| it.has_tag_name("section"));
+        found.and_then(|it| it.attribute("id")).unwrap_or("").to_owned()
+    };
+    let charts = document.descendants().filter(|node| node.attribute("role") == Some("img"));
+    let open: Vec<String> = charts
+        .filter(|chart| !chart.ancestors().any(|it| it.has_tag_name("details")))
+        .map(|chart| section(&chart))
+        .collect();
+    assert_eq!(open.iter().filter(|it| *it == "comparison").count(), 1, "one chart convinces");
+    assert!(open.iter().all(|it| it == "comparison" || it == "ranking"), "{open:?}");
+    let folded = document.descendants().filter(|node| node.has_tag_name("details"));
+    assert!(folded.filter(|node| node.has_attribute("open")).count() == 0, "all start folded");
+}
+
+#[test]
+fn labels_are_whole_and_the_equal_placements_stand_in_the_legend() {
+    let mut page = two_pus();
+    let winner = page.answer.winner.unwrap();
+    let long = "my-layout-for-the-real-time-guest-number-seventeen";
+    page.candidates[winner.0].name = long.to_owned();
+    page.candidates[winner.0].alike = vec!["balanced".to_owned(), "compact-cores".to_owned()];
+    let html = html(&page);
+    let document = parse(&html);
+    let labels: Vec<String> = document
+        .descendants()
+        .filter(|it| matches!(it.attribute("class"), Some("label" | "row-label")))
+        .map(text)
+        .collect();
+    assert!(labels.iter().any(|label| label == long), "{labels:?}");
+    assert!(labels.iter().all(|label| !label.contains(['…', '='])), "{labels:?}");
+    let legend = document.descendants().find(|it| it.attribute("class") == Some("legend"));
+    assert!(text(legend.unwrap()).contains("= balanced, compact-cores"));
+}
+
+#[test]
+fn what_it_costs_is_on_the_first_screen() {
+    let mut page = two_pus();
+    let winner = page.answer.winner;
+    let rate = page.rankings.iter_mut().find(|it| {
+        it.metric == Metric::ComputeRate && it.load == LoadState { host: true, guest: false }
+    });
+    for row in rate.unwrap().rows.iter_mut().filter(|row| Some(row.candidate) == winner) {
+        let comparison = row.comparison.as_mut().unwrap();
+        (comparison.ratio, comparison.low, comparison.high) = (0.2, 0.1, 0.25);
+        comparison.verdict = Verdict::Worse;
+    }
+    let with_cost = html(&page);
+    let header = with_cost.split("</header>").next().unwrap().to_owned();
+    for words in ["worst cost: compute rate", "5.00× lower", "▼ worse; host loaded, guest idle"]
+    {
+        assert!(header.contains(words), "{words:?} not in {header}");
+    }
+    for ranking in &mut page.rankings {
+        for comparison in ranking.rows.iter_mut().filter_map(|row| row.comparison.as_mut()) {
+            comparison.verdict = Verdict::Same;
+        }
+    }
+    assert!(html(&page).split("</header>").next().unwrap().contains("none shown"));
+}
+
+#[test]
+fn rates_of_threads_are_shares_or_not_recorded() {
+    let mut page = two_pus();
+    let shares = |page: &Page| -> Vec<String> {
+        let html = html(page);
+        let document = parse(&html);
+        let cells = document.descendants().filter(|it| {
+            matches!(it.attribute("data-label"), Some("Running" | "Waiting" | "Time covered"))
+        });
+        cells.map(text).collect()
+    };
+    assert!(shares(&page).iter().all(|it| it.ends_with('%') || it.ends_with('s')));
+    for row in page.roles.iter_mut().flat_map(|table| &mut table.rows) {
+        row.observed_ns = None;
+    }
+    assert!(shares(&page).iter().all(|it| it == "not recorded"));
+    assert_eq!(contradictions(&page), Vec::<String>::new());
+}
+
+#[test]
+fn each_number_that_cannot_be_is_found() {
+    let check = |change: &dyn Fn(&mut Page), words: &str| {
+        let mut page = two_pus();
+        assert_eq!(contradictions(&page), Vec::<String>::new());
+        change(&mut page);
+        let found = contradictions(&page);
+        assert!(found.iter().any(|it| it.contains(words)), "{words:?} not in {found:?}");
+    };
+    check(&|page| page.roles[0].rows[0].observed_ns = Some(1), "running and waiting");
+    check(&|page| page.rankings[0].rows[0].blocks += 1, "marks");
+    check(&|page| page.rankings[0].rows[0].median = Some(1e99), "a median of");
+    check(&|page| page.rankings[0].rows[0].worst = Some(0.0), "a worst block of");
+    check(&|page| page.distributions[0].curves[0].max = Some(0.0), "above the largest");
+    check(&|page| page.distributions[0].curves[0].points.reverse(), "of a smaller share");
+    let comparison = |page: &mut Page, change: &dyn Fn(&mut pinfold_report::Comparison)| {
+        let rows = &mut page.rankings[0].rows;
+        rows.iter_mut().filter_map(|row| row.comparison.as_mut()).for_each(change);
+    };
+    check(&|page| comparison(page, &|it| it.ratio = 99.0), "outside its interval");
+    check(&|page| comparison(page, &|it| it.p_holm = Some(1.5)), "a probability of");
+    check(
+        &|page| {
+            comparison(page, &|it| {
+                (it.low, it.ratio, it.high, it.verdict) = (0.5, 1.0, 2.0, Verdict::Better);
+            });
+        },
+        "Better with the interval",
+    );
 }

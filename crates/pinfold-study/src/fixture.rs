@@ -49,6 +49,7 @@ pub fn cell(load: LoadState, samples: Vec<f64>) -> CellResult {
         load,
         series: vec![series(Metric::SpinGap, 0, samples)],
         roles: vec![role_stats(Role::Vcpu(0))],
+        roles_ns: Some(1_000),
     }
 }
 

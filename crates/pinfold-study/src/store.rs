@@ -35,7 +35,7 @@ use crate::schema::SchemaError;
 pub const APPLICATION_ID: i64 = 0x5046_4c44;
 
 /// Version of the tables that this Pinfold writes.
-pub const VERSION: i64 = 3;
+pub const VERSION: i64 = 4;
 
 /// An open store.
 #[derive(Debug)]

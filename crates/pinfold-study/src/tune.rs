@@ -40,7 +40,7 @@ pub use config::{
     ObservationRange, RACE_ALPHA, TuneConfig,
 };
 pub use create::{Candidate, Created, KIND, NONE, TWIN_NAME, create};
-pub use curves::{Pooled, pooled, role_totals};
+pub use curves::{Pooled, RoleTotals, pooled, role_totals};
 pub use design::PlannedStart;
 pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Outcome, run};
 pub use error::TuneError;

@@ -181,6 +181,13 @@ fn reduced_swaps(text: &str) -> String {
     head.chain(areas).map(|line| line + "\n").collect()
 }
 
+/// The kernel's command line with only those parameters that say how CPUs and memory are used, as
+/// a capture holds it: no names of disks, networks or users.
+#[must_use]
+pub fn scrubbed_parameters(text: &str) -> String {
+    reduced_parameters(text).trim_end().to_owned()
+}
+
 fn reduced_parameters(text: &str) -> String {
     let kept: Vec<&str> = text
         .split_ascii_whitespace()

@@ -2,18 +2,19 @@
 //!
 //! Nothing is computed here; numbers are carried over and given their words.
 
-use pinfold_model::{Finding, LoadState, Metric, Plan, Topology};
+use pinfold_model::{Finding, LoadState, Metric, Origin, Plan, Topology};
 use pinfold_report::{
     Answer, Asked, BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Curve,
     Distribution, Emitted, FailedStart, Page, Provenance, Ranking, RankingRow, RoleRow, RoleTable,
     Stage, Verdict,
 };
 use pinfold_study::stats;
-use pinfold_study::store::{CandidateRecord, CandidateRole, Phase, Store};
+use pinfold_study::store::{CandidateRecord, CandidateRole, Store};
 use pinfold_study::tune::{self, Contrast, TuneReport};
 
 use crate::failure::{Exit, Failure};
 use crate::time;
+use crate::tune::Scratch;
 
 /// What the page needs besides the store.
 pub struct Context<'a> {
@@ -40,7 +41,7 @@ pub fn page(store: &Store, report: &TuneReport, context: &Context<'_>) -> Result
     let build = Build { store, report, context, tried: tried(&records)?, records };
     let candidates = build.candidates();
     let topology = context.topology.clone();
-    Ok(Page {
+    let mut page = Page {
         vm: build.tried[0].1.vnodes.first().map(|vnode| vnode.name.clone()).unwrap_or_default(),
         banner: None,
         answer: build.answer(),
@@ -55,7 +56,13 @@ pub fn page(store: &Store, report: &TuneReport, context: &Context<'_>) -> Result
         failed_starts: build.failed_starts(),
         findings: build.findings(),
         provenance: build.provenance(),
-    })
+    };
+    let wrong = pinfold_report::contradictions(&page);
+    page.findings.extend(wrong.into_iter().map(|text| {
+        Finding::problem("numbers of this page", text)
+            .with_hint("do not rely on them, and report it as a fault of Pinfold with the store")
+    }));
+    Ok(page)
 }
 
 fn failed(error: &(dyn std::error::Error + 'static)) -> Failure {
@@ -115,7 +122,8 @@ impl Build<'_> {
                 let ranked = self.report.ranking.iter().find(|row| row.candidate == *index);
                 let asked = self.report.config.max_gap_ns.is_some();
                 Candidate {
-                    name: self.name(*index),
+                    name: record.name.clone(),
+                    alike: self.alike(*index),
                     kind: match record.role {
                         CandidateRole::Baseline => CandidateKind::Baseline,
                         CandidateRole::Twin => CandidateKind::Repeat,
@@ -134,20 +142,11 @@ impl Build<'_> {
             .collect()
     }
 
-    /// A candidate's name, with the names of those that place the machine alike.
-    fn name(&self, index: usize) -> String {
+    /// Names of the candidates that have this one's placement.
+    fn alike(&self, index: usize) -> Vec<String> {
         let name = &self.records[index].name;
-        let alike: Vec<&str> = self
-            .report
-            .same_as
-            .iter()
-            .filter(|(_, other)| other == name)
-            .map(|(alias, _)| alias.as_str())
-            .collect();
-        match alike.is_empty() {
-            true => name.clone(),
-            false => format!("{name} (= {})", alike.join(", ")),
-        }
+        let alike = self.report.same_as.iter().filter(|(_, other)| other == name);
+        alike.map(|(alias, _)| alias.clone()).collect()
     }
 
     fn answer(&self) -> Answer {
@@ -293,35 +292,15 @@ impl Build<'_> {
             for index in self.confirmed() {
                 let Some(candidate) = self.id(index) else { continue };
                 let run = self.report.run;
-                let observed = self.observed_ns(index, load)?;
                 let totals = tune::role_totals(self.store, run, index, load);
-                rows.extend(totals.map_err(|e| failed(&e))?.into_iter().map(|stats| RoleRow {
-                    candidate,
-                    observed_ns: observed,
-                    stats,
-                }));
+                let totals = totals.map_err(|e| failed(&e))?;
+                let observed_ns = totals.time_ns.filter(|time| *time > 0);
+                let row = |stats| RoleRow { candidate, observed_ns, stats };
+                rows.extend(totals.roles.into_iter().map(row));
             }
             tables.push(RoleTable { load, rows });
         }
         Ok(tables)
-    }
-
-    /// Time that the rulers of a candidate ran in one load state, summed over its starts.
-    fn observed_ns(&self, index: usize, load: LoadState) -> Result<u64, Failure> {
-        let mut sum = 0_u64;
-        for start in self.store.starts(self.report.run).map_err(|e| failed(&e))? {
-            let slot = start.record.slot;
-            if slot.candidate != index || slot.phase != Phase::Confirmation {
-                continue;
-            }
-            for cell in self.store.cells(start.id).map_err(|e| failed(&e))? {
-                let of_cpu = cell.series.iter().filter(|series| series.cpu == 0);
-                if cell.load == load {
-                    sum = sum.saturating_add(of_cpu.map(|series| series.duration_ns).sum());
-                }
-            }
-        }
-        Ok(sum)
     }
 
     fn emitted(&self) -> Vec<Emitted> {
@@ -330,7 +309,10 @@ impl Build<'_> {
         else {
             return Vec::new();
         };
-        let command = pinfold_vm::argv::parse(&self.context.argv);
+        // Files of the run itself are gone: then the script takes the command as its arguments.
+        let lasts = !self.context.argv.iter().any(|word| word.contains(&Scratch::prefix()));
+        let words = if lasts { self.context.argv.as_slice() } else { &[] };
+        let command = pinfold_vm::argv::parse(words);
         let qemu = pinfold_plan::emit::qemu(plan, self.context.topology, &command);
         let (Ok(libvirt), Ok(qemu)) =
             (pinfold_plan::emit::libvirt(plan, self.context.topology), qemu)
@@ -346,7 +328,11 @@ impl Build<'_> {
             },
             Emitted {
                 title: "QEMU start script".to_owned(),
-                usage: "Save it, read it, run it with sh.".to_owned(),
+                usage: match lasts {
+                    true => "Save it, read it, run it with sh.",
+                    false => "Save it, read it, run it with sh, and give your QEMU command as its arguments: sh FILE qemu-system-x86_64 ….",
+                }
+                .to_owned(),
                 text: qemu,
             },
         ]
@@ -359,12 +345,9 @@ impl Build<'_> {
             .filter_map(|failure| {
                 Some(FailedStart {
                     candidate: self.id_of_name(&failure.name)?,
-                    load: self.report.goal_load,
-                    block: failure.block,
-                    why: match failure.recovered {
-                        true => format!("{} (the second attempt succeeded)", failure.message),
-                        false => failure.message.clone(),
-                    },
+                    block: failure.block + 1,
+                    why: failure.message.clone(),
+                    recovered: failure.recovered,
                 })
             })
             .collect()
@@ -386,7 +369,10 @@ impl Build<'_> {
 
     fn provenance(&self) -> Provenance {
         Provenance {
-            origin: self.report.origin.clone(),
+            origin: Origin {
+                cmdline: pinfold_topology::scrubbed_parameters(&self.report.origin.cmdline),
+                ..self.report.origin.clone()
+            },
             store: self.store.path().to_owned(),
             run: self.report.run.to_string(),
             repeat: self.context.command.clone(),

@@ -11,10 +11,12 @@ use crate::axis::LogAxis;
 use crate::format;
 use crate::page::{BlockRow, BlockValues, Page};
 use crate::series::Series;
-use crate::svg::{Anchor, Svg, shortened};
+use crate::svg::{Anchor, Svg};
 
-const WIDTH: f64 = 440.0;
-const LEFT: f64 = 122.0;
+/// Width of the marks' area.
+const PLOT: f64 = 260.0;
+/// Room of a name: at least, for its gap, and for each letter.
+const LEFT: (f64, f64, f64) = (122.0, 16.0, 6.8);
 const RIGHT: f64 = 58.0;
 const TOP: f64 = 8.0;
 const BOTTOM: f64 = 26.0;
@@ -29,10 +31,18 @@ pub(crate) fn shared(page: &Page, metric: Metric) -> Option<Shared> {
         .iter()
         .filter(|blocks| blocks.metric == metric)
         .flat_map(|blocks| blocks.rows.iter().flat_map(|row| row.values.iter().copied()));
-    let values = LogAxis::over(values, (LEFT, WIDTH - RIGHT))?;
+    let rows = page.blocks.iter().filter(|blocks| blocks.metric == metric);
+    let letters = rows
+        .flat_map(|blocks| &blocks.rows)
+        .map(|row| page.name(row.candidate).chars().count())
+        .max()
+        .unwrap_or(0);
+    let left = LEFT.0.max(LEFT.1 + LEFT.2 * letters as f64);
+    let right = left + PLOT;
+    let values = LogAxis::over(values, (left, right))?;
     let limit =
         page.asked.max_gap_ns.filter(|_| matches!(metric, Metric::SpinGap | Metric::RunDelay));
-    Some(Shared { values, tail: 0.0, right: WIDTH - RIGHT, limit })
+    Some(Shared { values, tail: 0.0, left, right, width: right + RIGHT, limit })
 }
 
 /// The middle value; of an even number the mean of the middle two; finite values only.
@@ -54,16 +64,16 @@ pub(crate) fn draw(page: &Page, blocks: &BlockValues, shared: &Shared) -> String
         rows.iter().map(|(series, row)| describe(series, row, unit)).collect();
     let height = TOP + BOTTOM + ROW * rows.len() as f64;
     let id = chart_id("blocks", blocks.metric, blocks.load);
-    let mut svg = Svg::open(&id, (WIDTH, height), &title, &description.join("; "));
+    let mut svg = Svg::open(&id, (shared.width, height), &title, &description.join("; "));
     axis(&mut svg, shared, unit, height);
     let mut y = TOP + ROW / 2.0;
     for ((series, row), description) in rows.iter().zip(&description) {
         svg.open_group(&series.classes(), Some(description));
-        draw_row(&mut svg, series, row, (&shared.values, y));
+        draw_row(&mut svg, series, row, (shared, y));
         svg.text(
             "row-value",
             Anchor::End,
-            (WIDTH - 2.0, y + 4.0),
+            (shared.width - 2.0, y + 4.0),
             &format::maybe(median(&row.values), unit),
         );
         svg.close_group();
@@ -99,10 +109,11 @@ fn axis(svg: &mut Svg, shared: &Shared, unit: Unit, height: f64) {
     }
 }
 
-fn draw_row(svg: &mut Svg, series: &Series, row: &BlockRow, place: (&LogAxis, f64)) {
-    let (values, y) = place;
-    svg.text("row-label", Anchor::End, (LEFT - 12.0, y + 4.0), &shortened(&series.name, 16));
-    svg.line("track", (LEFT, y), (WIDTH - RIGHT, y));
+fn draw_row(svg: &mut Svg, series: &Series, row: &BlockRow, place: (&Shared, f64)) {
+    let (shared, y) = place;
+    let values = &shared.values;
+    svg.text("row-label", Anchor::End, (shared.left - 12.0, y + 4.0), &series.name);
+    svg.line("track", (shared.left, y), (shared.right, y));
     let drawn = row.values.iter().filter(|value| value.is_finite());
     for (value, lane) in drawn.zip(LANES.iter().cycle()) {
         svg.path(series.marker.class(), (values.pixel(*value), y + lane), series.marker.path());

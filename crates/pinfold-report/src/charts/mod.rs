@@ -22,8 +22,12 @@ pub(crate) struct Shared {
     pub(crate) values: LogAxis,
     /// End of the percentile axis, as `-log10(1 - share)`.
     pub(crate) tail: f64,
+    /// Left edge of the plot.
+    pub(crate) left: f64,
     /// Right edge of the plot, left of the labels.
     pub(crate) right: f64,
+    /// Width of the picture with its labels.
+    pub(crate) width: f64,
     /// A limit that was asked for, drawn as a line.
     pub(crate) limit: Option<f64>,
 }

@@ -12,14 +12,14 @@ use crate::axis::LogAxis;
 use crate::format;
 use crate::page::{Curve, Distribution, Page, Quantile};
 use crate::series::Series;
-use crate::svg::{Anchor, Svg, shortened};
+use crate::svg::{Anchor, Svg};
 
 const WIDTH: f64 = 440.0;
 const HEIGHT: f64 = 282.0;
 const LEFT: f64 = 52.0;
 /// Room for the longest label beside the lines, and for the rest of a label per letter.
 const RIGHT: (f64, f64) = (28.0, 7.4);
-/// Longest label in letters.
+/// Longest label in letters that has room without a wider picture.
 const LONGEST_LABEL: usize = 16;
 /// Width of a letter of a tick's label.
 const LETTER: f64 = 6.2;
@@ -72,10 +72,11 @@ pub(crate) fn shared(page: &Page, metric: Metric) -> Option<Shared> {
     let values = LogAxis::over(values, (HEIGHT - BOTTOM, TOP))?;
     let limit =
         page.asked.max_gap_ns.filter(|_| matches!(metric, Metric::SpinGap | Metric::RunDelay));
-    let letters = |curve: &Curve| page.name(curve.candidate).chars().count().min(LONGEST_LABEL);
+    let letters = |curve: &Curve| page.name(curve.candidate).chars().count();
     let longest = curves().map(letters).max().unwrap_or(LONGEST_LABEL);
-    let right = WIDTH - RIGHT.0 - RIGHT.1 * longest as f64;
-    Some(Shared { values, tail, right, limit })
+    let right = WIDTH - RIGHT.0 - RIGHT.1 * longest.min(LONGEST_LABEL) as f64;
+    let width = WIDTH + RIGHT.1 * longest.saturating_sub(LONGEST_LABEL) as f64;
+    Some(Shared { values, tail, left: LEFT, right, width, limit })
 }
 
 /// What the shares are shares of. Gaps of different placements are different populations:
@@ -100,7 +101,7 @@ pub(crate) fn draw(page: &Page, distribution: &Distribution, shared: &Shared) ->
     let drawn: Vec<Drawn> =
         distribution.curves.iter().map(|curve| prepare(page, curve, shared, metric)).collect();
     let description: Vec<&str> = drawn.iter().map(|curve| curve.title.as_str()).collect();
-    let mut svg = Svg::open(&id, (WIDTH, HEIGHT), &title, &description.join("; "));
+    let mut svg = Svg::open(&id, (shared.width, HEIGHT), &title, &description.join("; "));
     axes(&mut svg, shared, metric);
     // The winner last, on top of the others.
     for winner in [false, true] {
@@ -207,12 +208,7 @@ fn labels(svg: &mut Svg, drawn: &[Drawn], right: f64) {
     for ((curve, end), y) in ends.iter().zip(places) {
         svg.open_group(&curve.series.classes(), Some(&curve.title));
         svg.polyline("leader", &[(end.0 + 6.0, end.1), (x - 7.0, y), (x - 3.0, y)]);
-        svg.text(
-            "label",
-            Anchor::Start,
-            (x, y + 4.0),
-            &shortened(&curve.series.name, LONGEST_LABEL),
-        );
+        svg.text("label", Anchor::Start, (x, y + 4.0), &curve.series.name);
         svg.close_group();
     }
 }

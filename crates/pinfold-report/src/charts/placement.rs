@@ -104,17 +104,20 @@ pub(crate) fn draw(topology: &Topology, plan: &Plan) -> String {
 pub(crate) fn asides(topology: &Topology) -> Vec<String> {
     let mut asides = Vec::new();
     if !topology.offline.is_empty() {
-        asides.push(format!("offline: PU {}", topology.offline));
+        asides.push(format!("offline: CPU {}", topology.offline));
     }
     if !topology.isolated.is_empty() {
-        asides.push(format!("isolated at boot: PU {}", topology.isolated));
+        asides.push(format!("isolated at boot: CPU {}", topology.isolated));
     }
     if !topology.nohz_full.is_empty() {
-        asides.push(format!("without a periodic tick: PU {}", topology.nohz_full));
+        asides.push(format!("without a periodic tick: CPU {}", topology.nohz_full));
     }
     let online = topology.online();
     if !online.is_subset(&topology.allowed) {
-        asides.push(format!("not ours to use: PU {}", online.difference(&topology.allowed)));
+        asides.push(format!(
+            "not available to Pinfold: CPU {}",
+            online.difference(&topology.allowed)
+        ));
     }
     for node in topology.nodes.iter().filter(|node| node.pus.is_empty()) {
         let memory = format::bytes(node.memory_bytes);
@@ -196,7 +199,7 @@ fn put_blocks(
         // Small cells do not show their PU: the innermost box that has a label does.
         let innermost = block.class != "core" && block.inside.iter().all(|it| it.class == "core");
         if innermost && Scale::of(topology) == Scale::Small {
-            label.push_str(&format!(" · PU {}", block.pus));
+            label.push_str(&format!(" · CPU {}", block.pus));
         }
         html.push_str(&format!("<div class=\"box {}\"><p>{label}</p><div>", block.class));
         put_blocks(html, &block.inside, put, topology);
@@ -282,12 +285,12 @@ impl Seat {
 fn put_pu(html: &mut String, pu: &Pu, seat: &Seat, scale: Scale) {
     let written = match scale {
         Scale::Small => {
-            let title = escape(&format!("PU {}: {}", pu.os, seat.words().join(", ")));
+            let title = escape(&format!("CPU {}: {}", pu.os, seat.words().join(", ")));
             write!(html, "<i class=\"{}\" title=\"{title}\">{}</i>", seat.class(), seat.letters())
         }
         Scale::Roomy | Scale::Middle | Scale::Dense => {
             let kind = kind_suffix(pu.kind);
-            write!(html, "<div class=\"{}\"><b>PU {}{kind}</b>", seat.class(), pu.os).and_then(
+            write!(html, "<div class=\"{}\"><b>CPU {}{kind}</b>", seat.class(), pu.os).and_then(
                 |()| {
                     // Dense pictures leave to the double frame what it says alone.
                     for word in seat

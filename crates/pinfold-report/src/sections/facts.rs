@@ -111,7 +111,7 @@ pub(crate) fn host_line(topology: &Topology) -> String {
         of(topology.nodes.len(), "NUMA node", "NUMA nodes"),
         of(topology.l3.len(), "L3 domain", "L3 domains"),
         of(topology.cores.len(), "core", "cores"),
-        of(topology.pus.len(), "PU", "PUs"),
+        of(topology.pus.len(), "CPU", "CPUs"),
     ];
     if let Some(model) = &topology.model {
         parts.insert(0, model.clone());

@@ -20,6 +20,13 @@ pub(crate) struct Chart {
     pub(crate) svg: String,
 }
 
+/// The chart of the deciding comparison.
+pub(crate) struct Convincing {
+    pub(crate) statistic: String,
+    pub(crate) caption: String,
+    pub(crate) svg: String,
+}
+
 /// The metric as a heading.
 pub(crate) fn heading(metric: Metric) -> &'static str {
     match metric {
@@ -28,7 +35,7 @@ pub(crate) fn heading(metric: Metric) -> &'static str {
         Metric::ComputeRate => "Compute rate",
         Metric::IoAhci => "Block reads, emulated AHCI",
         Metric::IoVirtio => "Block reads, virtio",
-        Metric::RunDelay => "Waits for a PU, per window of 10 ms",
+        Metric::RunDelay => "Waits for a CPU, per window of 10 ms",
     }
 }
 
@@ -51,15 +58,32 @@ pub(crate) fn percentiles(page: &Page) -> Vec<Multiples> {
 pub(crate) fn block_dots(page: &Page) -> Vec<Multiples> {
     let of_metric = |metric| {
         let shared = dots::shared(page, metric)?;
-        let of_this = || page.blocks.iter().filter(move |it| it.metric == metric);
+        let decides = (page.answer.metric, page.answer.load);
+        let of_this = || {
+            let of_metric = page.blocks.iter().filter(move |it| it.metric == metric);
+            of_metric.filter(move |it| (it.metric, it.load) != decides)
+        };
         let statistic = of_this().next().map(|it| it.statistic.clone()).unwrap_or_default();
         let charts = of_this().map(|blocks| Chart {
             caption: blocks.load.to_string(),
             svg: dots::draw(page, blocks, &shared),
         });
-        Some(Multiples { title: heading(metric), statistic, charts: charts.collect() })
+        let charts: Vec<Chart> = charts.collect();
+        (!charts.is_empty()).then(|| Multiples { title: heading(metric), statistic, charts })
     };
     Metric::ALL.into_iter().filter_map(of_metric).collect()
+}
+
+/// The comparison that decides, each start a mark; its identifier is unique on the page.
+pub(crate) fn convincing(page: &Page) -> Option<Convincing> {
+    let (metric, load) = (page.answer.metric, page.answer.load);
+    let shared = dots::shared(page, metric)?;
+    let blocks = page.blocks.iter().find(|it| it.metric == metric && it.load == load)?;
+    Some(Convincing {
+        statistic: format!("{}: {}", heading(metric), blocks.statistic),
+        caption: load.to_string(),
+        svg: dots::draw(page, blocks, &shared),
+    })
 }
 
 /// The legend: every candidate that some chart shows.

@@ -20,7 +20,6 @@ pub(crate) struct Shown {
 /// A failed start ready to be shown.
 pub(crate) struct Failed {
     pub(crate) who: String,
-    pub(crate) load: String,
     pub(crate) block: u32,
     pub(crate) why: String,
 }
@@ -61,9 +60,11 @@ pub(crate) fn failed(page: &Page) -> Vec<Failed> {
         .iter()
         .map(|start| Failed {
             who: page.name(start.candidate),
-            load: start.load.to_string(),
             block: start.block,
-            why: start.why.clone(),
+            why: match start.recovered {
+                true => format!("{} (the second attempt succeeded)", start.why),
+                false => start.why.clone(),
+            },
         })
         .collect()
 }
@@ -163,15 +164,26 @@ fn of_isolation(page: &Page) -> Option<String> {
                 .to_owned(),
         )
     } else {
-        Some("No task of the host was kept off the VM’s PUs.".to_owned())
+        Some("Other tasks of the host were not excluded from the VM’s CPUs.".to_owned())
     }
 }
 
 /// How many starts failed, in words.
 pub(crate) fn failed_words(page: &Page) -> String {
-    match page.failed_starts.len() as u64 {
-        0 => "Every start gave its numbers.".to_owned(),
-        1 => "One start gave no number.".to_owned(),
-        many => format!("{} starts gave no number.", format::count(many)),
+    let lost = page.failed_starts.iter().filter(|start| !start.recovered).count() as u64;
+    let recovered = page.failed_starts.len() as u64 - lost;
+    let starts = |count: u64| match count {
+        1 => "1 start".to_owned(),
+        many => format!("{} starts", format::count(many)),
+    };
+    match (lost, recovered) {
+        (0, 0) => "No failed starts.".to_owned(),
+        (lost, 0) => format!("{} failed and gave no numbers.", starts(lost)),
+        (0, some) => format!("{} failed once; the second attempt gave the numbers.", starts(some)),
+        (lost, some) => format!(
+            "{} failed and gave no numbers; {} failed once, and the second attempt gave the numbers.",
+            starts(lost),
+            starts(some)
+        ),
     }
 }

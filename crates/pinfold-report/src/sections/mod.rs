@@ -16,32 +16,34 @@ pub(crate) struct Name {
     pub(crate) name: String,
     /// A small drawing of line and marker.
     pub(crate) key: String,
-    /// What is to be known besides the name: `best`, `baseline`, `A/A`.
-    pub(crate) tags: Vec<&'static str>,
+    /// Notes on the name: `best`, `baseline`, `A/A`, `= compact-cores`.
+    pub(crate) tags: Vec<String>,
     pub(crate) winner: bool,
+    pub(crate) is_baseline: bool,
 }
 
 impl Name {
     pub(crate) fn of(page: &Page, id: CandidateId) -> Self {
         let series = page.series(id);
-        let mut tags = Vec::new();
-        if series.winner {
-            tags.push("best");
+        let candidate = page.candidate(id);
+        let kind = candidate.and_then(|candidate| match candidate.kind {
+            CandidateKind::Baseline => Some("baseline"),
+            CandidateKind::Repeat => Some("A/A"),
+            CandidateKind::Layout => None,
+        });
+        let stage = candidate.and_then(|candidate| match candidate.stage {
+            Stage::Confirmed => None,
+            Stage::Dropped => Some("dropped early"),
+            Stage::Screened => Some("screened only"),
+            Stage::Failed => Some("failed"),
+        });
+        let words = [series.winner.then_some("best"), kind, stage].into_iter().flatten();
+        let mut tags: Vec<String> = words.map(str::to_owned).collect();
+        let is_baseline = page.baseline() == Some(id);
+        if let Some(candidate) = candidate.filter(|candidate| !candidate.alike.is_empty()) {
+            tags.push(format!("= {}", candidate.alike.join(", ")));
         }
-        if let Some(candidate) = page.candidate(id) {
-            match candidate.kind {
-                CandidateKind::Baseline => tags.push("baseline"),
-                CandidateKind::Repeat => tags.push("A/A"),
-                CandidateKind::Layout => {}
-            }
-            match candidate.stage {
-                Stage::Confirmed => {}
-                Stage::Dropped => tags.push("dropped early"),
-                Stage::Screened => tags.push("screened only"),
-                Stage::Failed => tags.push("failed"),
-            }
-        }
-        Self { key: key(&series), name: series.name, tags, winner: series.winner }
+        Self { key: key(&series), name: series.name, tags, winner: series.winner, is_baseline }
     }
 }
 

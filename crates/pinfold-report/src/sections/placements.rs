@@ -51,7 +51,7 @@ pub(crate) fn pictures(page: &Page) -> Vec<Picture> {
 
 fn words(plan: &Plan) -> String {
     let pus = |set: &CpuSet| {
-        if set.is_empty() { "none".to_owned() } else { format!("PU {set}") }
+        if set.is_empty() { "none".to_owned() } else { format!("CPU {set}") }
     };
     let mut parts: Vec<String> = Vec::new();
     if let Some((first, others)) = vcpus(plan).split_first() {

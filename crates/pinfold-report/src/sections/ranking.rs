@@ -7,7 +7,7 @@ use super::Name;
 use super::gaps::heading;
 use crate::charts::{chart_id, forest};
 use crate::format;
-use crate::headline::change;
+use crate::headline::{change, change_between, losses};
 use crate::page::{Comparison, Page, Ranking, RankingRow, Verdict};
 
 /// A ranking as a table.
@@ -64,6 +64,27 @@ pub(crate) struct Cell {
     pub(crate) sign: &'static str,
     pub(crate) word: &'static str,
     pub(crate) change: String,
+}
+
+/// A loss of the winner, for the table of costs.
+pub(crate) struct Cost {
+    pub(crate) metric: &'static str,
+    pub(crate) load: String,
+    pub(crate) change: String,
+    pub(crate) interval: String,
+    pub(crate) p: String,
+}
+
+/// Where the winner is shown to be worse than the baseline, the largest loss first.
+pub(crate) fn costs(page: &Page) -> Vec<Cost> {
+    let cost = |(metric, load, comparison): (Metric, LoadState, &Comparison)| Cost {
+        metric: heading(metric),
+        load: load.to_string(),
+        change: change(metric, comparison),
+        interval: change_between(metric, comparison),
+        p: comparison.p_holm.map_or_else(|| format::MISSING.to_owned(), format::probability),
+    };
+    losses(page).into_iter().map(cost).collect()
 }
 
 /// The ranking that answers the question.

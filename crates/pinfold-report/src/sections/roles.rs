@@ -1,7 +1,7 @@
 //! What the host's kernel says of the VM's threads: run delay, migrations and switches per role.
 //!
-//! These are sums over all observations of a load state, divided by the time
-//! observed where that makes candidates comparable.
+//! Times are shares of the time that the counters cover, in the mean of a role's threads: no
+//! thread can run and wait for more than the whole of it.
 
 use super::Name;
 use crate::format;
@@ -10,7 +10,6 @@ use crate::page::{Page, RoleRow};
 /// One load state.
 pub(crate) struct Table {
     pub(crate) caption: String,
-    pub(crate) open: bool,
     pub(crate) rows: Vec<Row>,
 }
 
@@ -29,7 +28,7 @@ pub(crate) struct Row {
     pub(crate) observed: String,
 }
 
-/// All tables; the deciding load state is open.
+/// All tables.
 pub(crate) fn tables(page: &Page) -> Vec<Table> {
     page.roles
         .iter()
@@ -39,19 +38,16 @@ pub(crate) fn tables(page: &Page) -> Vec<Table> {
                 let first = before.replace(row.candidate) != Some(row.candidate);
                 finished(page, row, first)
             });
-            Table {
-                caption: table.load.to_string(),
-                open: table.load == page.answer.load,
-                rows: rows.collect(),
-            }
+            Table { caption: table.load.to_string(), rows: rows.collect() }
         })
         .collect()
 }
 
 fn finished(page: &Page, row: &RoleRow, first: bool) -> Row {
     let stats = &row.stats;
-    let seconds = row.observed_ns as f64 / 1e9;
-    let per_second = |ns: u64| format::duration(ns as f64 / seconds);
+    let time_ns = row.observed_ns.map(|time| time as f64 * f64::from(stats.threads));
+    let share =
+        |ns: u64| time_ns.map_or_else(not_recorded, |time| format::percent(ns as f64 / time));
     let lost = match stats.lost_threads {
         0 => String::new(),
         lost => format!(" (+{lost} ended)"),
@@ -62,11 +58,16 @@ fn finished(page: &Page, row: &RoleRow, first: bool) -> Row {
         first,
         role: stats.role.to_string(),
         threads: format!("{}{lost}", stats.threads),
-        running: per_second(stats.run_ns),
-        waiting: per_second(stats.run_delay_ns),
+        running: share(stats.run_ns),
+        waiting: share(stats.run_delay_ns),
         migrations,
         voluntary: format::count(stats.voluntary_switches),
         involuntary: format::count(stats.involuntary_switches),
-        observed: format::duration(row.observed_ns as f64),
+        observed: row.observed_ns.map_or_else(not_recorded, |time| format::duration(time as f64)),
     }
+}
+
+/// Stores of older versions lack the time that the counters cover.
+fn not_recorded() -> String {
+    "not recorded".to_owned()
 }

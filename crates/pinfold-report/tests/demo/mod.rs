@@ -225,7 +225,7 @@ fn distributions(numbers: &mut Numbers) -> Vec<Distribution> {
 fn role_tables() -> Vec<RoleTable> {
     let row = |index: usize, role: Role, run: u64, delay: u64, moved: u64| RoleRow {
         candidate: CandidateId(index),
-        observed_ns: 48_000_000_000,
+        observed_ns: Some(48_000_000_000),
         stats: RoleStats {
             threads: if role == Role::Worker { 3 } else { 1 },
             role,
@@ -261,6 +261,7 @@ fn candidates(topology: &Topology, vcpus: u32) -> Vec<Candidate> {
         .iter()
         .map(|like| Candidate {
             name: like.name.to_owned(),
+            alike: Vec::new(),
             kind: like.kind,
             stage: like.stage,
             plan: plan(topology, like.name, like.shape, vcpus),
@@ -370,9 +371,9 @@ pub fn page(shape: [u32; 5], vcpus: u32) -> Page {
         emitted: emitted(),
         failed_starts: vec![FailedStart {
             candidate: CandidateId(4),
-            load: LoadState { host: true, guest: false },
             block: 5,
             why: "QEMU ended with status 1: could not open disk image".to_owned(),
+            recovered: false,
         }],
         findings: vec![
             Finding::warning(

@@ -8,10 +8,11 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use super::{APPLICATION_ID, Store, StoreError, VERSION, sql_error};
 
 /// The tables of each version, which come to those of the versions before it.
-const TABLES: [(i64, &str); 3] = [
+const TABLES: [(i64, &str); 4] = [
     (1, include_str!("schema.sql")),
     (2, include_str!("schema_2.sql")),
     (3, include_str!("schema_3.sql")),
+    (4, include_str!("schema_4.sql")),
 ];
 
 /// How long another process may hold the file before we say that it is locked.

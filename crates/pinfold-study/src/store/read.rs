@@ -19,7 +19,7 @@ pub(super) const STARTS: &str =
             began_unix_s, duration_ns
      FROM start WHERE run = ?1 ORDER BY id";
 pub(super) const CELLS: &str =
-    "SELECT id, host_loaded, guest_loaded FROM cell WHERE start = ?1 ORDER BY position";
+    "SELECT id, host_loaded, guest_loaded, roles_ns FROM cell WHERE start = ?1 ORDER BY position";
 pub(super) const SERIES: &str =
     "SELECT metric, cpu, duration_ns, observed_ns, dropped, flags, samples
      FROM series WHERE cell = ?1 ORDER BY id";
@@ -160,13 +160,16 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
     pub fn cells(&self, start: StartId) -> Result<Vec<CellResult>, StoreError> {
-        let rows: Vec<(i64, LoadState)> = self.rows("read the cells", CELLS, [start.0], |row| {
-            Ok((row.get(0)?, LoadState { host: row.get(1)?, guest: row.get(2)? }))
-        })?;
+        let rows: Vec<(i64, LoadState, Option<i64>)> =
+            self.rows("read the cells", CELLS, [start.0], |row| {
+                let load = LoadState { host: row.get(1)?, guest: row.get(2)? };
+                Ok((row.get(0)?, load, row.get(3)?))
+            })?;
         rows.into_iter()
-            .map(|(cell, load)| {
+            .map(|(cell, load, roles_ns)| {
                 let (series, roles) = (self.series_of(cell)?, self.roles_of(cell)?);
-                Ok(CellResult { load, series, roles })
+                let roles_ns = roles_ns.map(|time| self.unsigned("roles_ns", time)).transpose()?;
+                Ok(CellResult { load, series, roles, roles_ns })
             })
             .collect()
     }

@@ -213,6 +213,8 @@ pub struct CellResult {
     pub series: Vec<Series>,
     /// Scheduler statistics per role.
     pub roles: Vec<RoleStats>,
+    /// Time that the scheduler statistics cover (ns); `None` in a store of version 3 or older.
+    pub roles_ns: Option<u64>,
 }
 
 /// What to do when a run goes on under another kernel or topology.

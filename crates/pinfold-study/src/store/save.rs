@@ -185,6 +185,7 @@ impl Store {
             cell,
             series: series.collect::<Result<_, _>>()?,
             roles: roles.collect::<Result<_, _>>()?,
+            roles_ns: cell.roles_ns.map(|time| self.number("time", time)).transpose()?,
         })
     }
 
@@ -221,6 +222,7 @@ struct PreparedCell<'a> {
     cell: &'a CellResult,
     series: Vec<PreparedSeries<'a>>,
     roles: Vec<PreparedRole>,
+    roles_ns: Option<i64>,
 }
 
 struct PreparedSeries<'a> {
@@ -250,10 +252,16 @@ impl PreparedCell<'_> {
     ) -> rusqlite::Result<()> {
         transaction
             .prepare_cached(
-                "INSERT INTO cell (start, host_loaded, guest_loaded, position)
-                 VALUES (?1, ?2, ?3, ?4)",
+                "INSERT INTO cell (start, host_loaded, guest_loaded, position, roles_ns)
+                 VALUES (?1, ?2, ?3, ?4, ?5)",
             )?
-            .execute(params![start.0, self.cell.load.host, self.cell.load.guest, position])?;
+            .execute(params![
+                start.0,
+                self.cell.load.host,
+                self.cell.load.guest,
+                position,
+                self.roles_ns
+            ])?;
         let cell = transaction.last_insert_rowid();
         let mut insert = transaction.prepare_cached(
             "INSERT INTO series (cell, metric, cpu, duration_ns, observed_ns, dropped, flags,

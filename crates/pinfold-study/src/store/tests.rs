@@ -122,7 +122,7 @@ fn every_bad_file_is_told_apart() {
     let newer = folder.path("newer.sqlite");
     Store::open_or_create(&newer).unwrap();
     Connection::open(&newer).unwrap().pragma_update(None, "user_version", 7).unwrap();
-    check(&newer, "the store FILE has version 7, this Pinfold knows versions up to 3");
+    check(&newer, "the store FILE has version 7, this Pinfold knows versions up to 4");
 }
 
 #[test]
@@ -133,7 +133,12 @@ fn older_stores_are_read_and_get_the_tables_that_they_lack() {
                            attempts, began_unix_s, duration_ns, work_ns)
         VALUES (1, 1, 2, 0, 0, 0, 0, '', 'ok', 1, 0, 5, 4);";
     let second = format!("{}{trial}", include_str!("schema_2.sql"));
-    for (version, more, trials) in [(1, "", 0), (2, second.as_str(), 1)] {
+    let cell = "INSERT INTO candidate (run, position, name, plan, role) VALUES (1, 0, 'none', '{}', 'baseline');
+        INSERT INTO start (run, phase, block, position, candidate, status, attempts, began_unix_s, duration_ns)
+        VALUES (1, 'confirmation', 0, 0, 0, 'ok', 1, 0, 5);
+        INSERT INTO cell (start, host_loaded, guest_loaded, position) VALUES (1, 0, 0, 0);";
+    let third = format!("{second}{}{cell}", include_str!("schema_3.sql"));
+    for (version, more, trials) in [(1, "", 0), (2, second.as_str(), 1), (3, third.as_str(), 1)] {
         let folder = Folder::new();
         let path = folder.path("old.sqlite");
         {
@@ -157,6 +162,9 @@ fn older_stores_are_read_and_get_the_tables_that_they_lack() {
             assert_eq!(store.trials(run).unwrap().len(), trials);
             assert!(store.cluster(run).unwrap().is_none() && store.nodes(run).unwrap().is_empty());
             assert!(store.trial_deliveries(run).unwrap().is_empty());
+            for start in store.starts(run).unwrap() {
+                assert_eq!(store.cells(start.id).unwrap()[0].roles_ns, None, "not recorded then");
+            }
             let found: i64 =
                 store.connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
             assert_eq!(found, VERSION);

@@ -20,10 +20,10 @@ use super::report::{
     AaRow, CellReport, Contrast, Design, DroppedRow, Failure, RankingRow, RunnerUp, ScreeningRow,
     TuneReport, Winner,
 };
-use super::summary::{CellKey, Summaries, Summary};
+use super::summary::{CellKey, Summaries, Summary, is_equal_time, time_ratio};
 use crate::stats::{
-    Block, Direction, Evidence, PValue, Rule, Tail, Verdict, holm, median, ratio_interval,
-    sign_flip,
+    Block, Direction, Evidence, Interval, PValue, Rule, Tail, Verdict, holm, median,
+    ratio_interval, sign_flip,
 };
 use crate::store::{Phase, RunId, StartRecord, StartStatus, Store};
 
@@ -77,6 +77,8 @@ struct Pairs {
     incomplete: bool,
     /// The recorder lost samples: of the candidate, of the baseline.
     dropped: (bool, bool),
+    /// Time observed, in the mean of the blocks, in units of the baseline's.
+    time: f64,
 }
 
 impl Analysis {
@@ -214,6 +216,7 @@ impl Analysis {
             p: logs.and_then(|logs| sign_flip(&logs)),
             incomplete: blocks.len() < both_ended.len(),
             dropped: (dropped(&own), dropped(&base)),
+            time: time_ratio(&own, &base).unwrap_or(1.0),
             blocks,
         }
     }
@@ -239,7 +242,9 @@ impl Analysis {
             None => Verdict::Unknown { have, need: rule.blocks_needed },
             Some(interval) => {
                 let evidence = Evidence { blocks: have, interval, p_holm };
-                censor(Verdict::of(&evidence, direction, &rule), metric, pairs.dropped, have)
+                let verdict = Verdict::of(&evidence, direction, &rule);
+                let verdict = allow_for_time(verdict, metric, (interval, pairs.time), have);
+                censor(verdict, metric, pairs.dropped, have)
             }
         };
         Contrast { pairs: have, interval, p: pairs.p, p_holm: pairs.p.map(|_| p_holm), verdict }
@@ -397,6 +402,27 @@ fn censor(
         Verdict::Unknown { .. } => false,
     };
     if is_tail && doubtful { Verdict::Unknown { have, need: have } } else { verdict }
+}
+
+/// A longest wait grows with the time observed, at most in proportion unless the tail is heavier
+/// than 1/x: a verdict that the times alone could explain is none.
+fn allow_for_time(
+    verdict: Verdict,
+    metric: Metric,
+    (interval, time): (Interval, f64),
+    have: u32,
+) -> Verdict {
+    let is_longest = matches!(metric, Metric::SpinGap | Metric::RunDelay);
+    if !is_longest || is_equal_time(time) {
+        return verdict;
+    }
+    match verdict {
+        Verdict::Better if interval.high < time => verdict,
+        Verdict::Worse if interval.low > time => verdict,
+        Verdict::Better | Verdict::Worse | Verdict::Same | Verdict::Unknown { .. } => {
+            Verdict::Unknown { have, need: have }
+        }
+    }
 }
 
 /// Pools a candidate's samples into one tail per load state and time metric.

@@ -81,6 +81,15 @@ pub fn pooled(
     Ok(pooled)
 }
 
+/// Scheduler statistics of one candidate in one load state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleTotals {
+    /// Sums by role.
+    pub roles: Vec<RoleStats>,
+    /// Time that the sums cover (ns); `None` if a start has none, as in older stores.
+    pub time_ns: Option<u64>,
+}
+
 /// Puts the confirmation's scheduler statistics of one candidate in one load state
 /// together, by role. Migrations are `None` if any block could not tell.
 ///
@@ -91,18 +100,22 @@ pub fn role_totals(
     run: RunId,
     candidate: usize,
     load: LoadState,
-) -> Result<Vec<RoleStats>, TuneError> {
+) -> Result<RoleTotals, TuneError> {
     let mut totals: BTreeMap<Role, RoleStats> = BTreeMap::new();
+    let mut time_ns = Some(0_u64);
     each_cell(store, run, candidate, |cell| {
-        let wanted = if cell.load == load { cell.roles } else { Vec::new() };
-        for stats in wanted {
+        if cell.load != load {
+            return;
+        }
+        time_ns = time_ns.zip(cell.roles_ns).map(|(sum, own)| sum.saturating_add(own));
+        for stats in cell.roles {
             match totals.get_mut(&stats.role) {
                 Some(total) => add_role(total, &stats),
                 None => drop(totals.insert(stats.role.clone(), stats)),
             }
         }
     })?;
-    Ok(totals.into_values().collect())
+    Ok(RoleTotals { roles: totals.into_values().collect(), time_ns })
 }
 
 fn add_role(total: &mut RoleStats, stats: &RoleStats) {

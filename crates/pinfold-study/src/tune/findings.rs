@@ -1,17 +1,12 @@
 //! What one should know before believing a report.
 
-use std::collections::BTreeMap;
-
 use pinfold_model::{Accelerator, Finding};
 
 use super::config::Goal;
 use super::report::{AaRow, TuneReport};
-use super::summary::Summaries;
+use super::summary::{Summaries, is_equal_time, time_ratio};
 use crate::stats::{EXACT_BLOCKS, Verdict};
 use crate::store::SessionRecord;
-
-/// Observation times that differ by more than this share are not equal.
-const EQUAL_TIME: f64 = 0.1;
 
 pub(super) fn of(
     report: &TuneReport,
@@ -279,31 +274,20 @@ fn about_samples(report: &TuneReport, confirmation: &Summaries, findings: &mut V
     unequal_times(report, confirmation, findings);
 }
 
-/// A maximum grows with the time looked: it compares only over equal times.
+/// A longest wait grows with the time observed: where the times differ, the reader must know.
 fn unequal_times(report: &TuneReport, confirmation: &Summaries, findings: &mut Vec<Finding>) {
     let Some(baseline) = report.ranking.iter().find(|row| row.is_baseline) else {
         return;
     };
-    let total = |candidate: usize| -> BTreeMap<_, u64> {
-        let loads = report.config.load_states.iter();
-        loads
-            .map(|&load| {
-                let blocks = confirmation.by_block(candidate, (load, report.config.gap_metric));
-                let mean = blocks.values().map(|one| one.observed_ns).sum::<u64>()
-                    / (blocks.len().max(1) as u64);
-                (load, mean)
-            })
-            .collect()
-    };
-    let expected = total(baseline.candidate);
     for row in report.ranking.iter().filter(|row| !row.is_baseline) {
-        for (load, own) in total(row.candidate) {
-            let base = expected.get(&load).copied().unwrap_or(0);
-            let ratio = own as f64 / base as f64;
-            if own > 0 && base > 0 && (ratio - 1.0).abs() > EQUAL_TIME {
+        for &load in &report.config.load_states {
+            let of = |candidate| confirmation.by_block(candidate, (load, report.config.gap_metric));
+            let ratio = time_ratio(&of(row.candidate), &of(baseline.candidate));
+            if let Some(ratio) = ratio.filter(|ratio| !is_equal_time(*ratio)) {
                 let text = format!(
-                    "gaps were watched {ratio:.2} times as long as under none ({load}): \
-                     the worst ones do not compare"
+                    "gaps were observed {ratio:.2} times as long as under none ({load}), which \
+                     alone may change the longest gap by that factor: it has a verdict only where \
+                     its interval goes beyond that"
                 );
                 findings.push(Finding::warning(row.name.as_str(), text));
             }

@@ -214,6 +214,26 @@ impl Summaries {
     }
 }
 
+/// Observation times that differ by no more than this share are equal.
+const EQUAL_TIME: f64 = 0.1;
+
+/// True if a longest wait is not affected by a ratio of observation times.
+pub(super) fn is_equal_time(ratio: f64) -> bool {
+    (ratio - 1.0).abs() <= EQUAL_TIME
+}
+
+/// Mean time observed of one side's blocks in units of the other's; `None` if a side has none.
+pub(super) fn time_ratio(
+    own: &BTreeMap<u32, Summary>,
+    base: &BTreeMap<u32, Summary>,
+) -> Option<f64> {
+    let mean = |side: &BTreeMap<u32, Summary>| {
+        let sum: u64 = side.values().map(|one| one.observed_ns).sum();
+        (sum > 0).then(|| sum as f64 / side.len() as f64)
+    };
+    Some(mean(own)? / mean(base)?)
+}
+
 /// Checks that a start measured what was asked and nothing impossible.
 ///
 /// # Errors

@@ -230,7 +230,9 @@ fn raw_samples_and_scheduler_statistics_can_be_drawn() {
     let wakeups = pooled(&world.store, report.run, 1, (LoadState::BOTH, Metric::Wakeup)).unwrap();
     assert!(wakeups.gap_curve(10).is_empty());
     assert!(wakeups.quantile_curve().len() > 20);
-    let roles = role_totals(&world.store, report.run, 1, LoadState::BOTH).unwrap();
+    let totals = role_totals(&world.store, report.run, 1, LoadState::BOTH).unwrap();
+    assert_eq!(totals.time_ns, Some(1_000 * blocks as u64));
+    let roles = totals.roles;
     assert_eq!(roles.len(), 2);
     assert_eq!(roles[0].run_ns, 900 * blocks as u64);
     assert_eq!(roles[0].migrations, Some(3 * blocks as u64));

@@ -71,12 +71,16 @@ impl Running<'_> {
             Some(_) | None => None,
         };
         self.clock.sleep_ns(SETTLE_NS);
+        let begin_ns = self.clock.now_ns();
         let before = self.snapshot()?;
         let series = match &self.agent {
             Some(agent) => self.inside(agent, observation_s)?,
             None => self.outside(observation_s)?,
         };
-        let roles = self.snapshot()?.since(&before);
+        let after = self.snapshot()?;
+        let elapsed_ns = self.clock.now_ns().saturating_sub(begin_ns);
+        let roles = after.since(&before);
+        let roles_ns = Some(after.covers_ns(&before, elapsed_ns));
         if let (Some(agent), Some(side)) = (&self.agent, guest_side) {
             let all_run = side.all_run(agent);
             side.stop(agent).map_err(|e| lost(&e))?;
@@ -88,7 +92,7 @@ impl Running<'_> {
             }
         }
         self.host_side.set(false).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
-        Ok(CellResult { load, series, roles })
+        Ok(CellResult { load, series, roles, roles_ns })
     }
 
     /// The end of its console's output.

@@ -5,7 +5,7 @@
 //! end; folders of runs that were killed are removed by the next run and by `pinfold undo`.
 
 use pinfold_host::user::{self, Owned, StateDir};
-use pinfold_host::{Host, HostError};
+use pinfold_host::{Host, HostError, paths};
 
 /// The folder; removed when dropped.
 pub struct Scratch {
@@ -23,6 +23,11 @@ impl Scratch {
         let path = format!("{memory}/{}", Owned::Memory.name(host, 0)?);
         StateDir::open(&path)?;
         Ok(Self { path })
+    }
+
+    /// How the paths of all such folders begin.
+    pub fn prefix() -> String {
+        format!("{}/pinfold-", paths::shared_memory())
     }
 
     /// Path of a file in it.

@@ -290,5 +290,5 @@ fn cell(load: LoadState, worst_ns: f64, rate: f64, generator: &mut Pcg32) -> Cel
     series.push(fixture::series(Metric::IoAhci, 0, samples(60, worst_ns * 3.0)));
     series.push(fixture::series(Metric::IoVirtio, 0, samples(60, worst_ns * 2.0)));
     let roles = vec![fixture::role_stats(Role::Vcpu(0)), fixture::role_stats(Role::Emulator)];
-    CellResult { load, series, roles }
+    CellResult { load, series, roles, roles_ns: Some(1_000) }
 }
