@@ -33,7 +33,8 @@ pub use quantile::{median, quantile, quantile_sorted};
 pub(crate) use race::unexplained;
 pub use race::{Lane, Loss, RaceRule, RaceTest};
 pub use sign_flip::{
-    EXACT_BLOCKS, MONTE_CARLO_DRAWS, Method, PValue, blocks_needed, holm, sign_flip, smallest_p,
+    EXACT_BLOCKS, LEAST_BLOCKS, MONTE_CARLO_DRAWS, Method, PValue, blocks_needed, holm, sign_flip,
+    smallest_p,
 };
 pub use steady::{STEADY_SAMPLES, Steadiness, steady};
 pub use student::student_tail;

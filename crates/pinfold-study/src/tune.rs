@@ -36,8 +36,8 @@ pub use crate::store::CellResult;
 pub use analyse::analyse;
 pub use budget::{Prediction, predict};
 pub use config::{
-    BALANCED_SHARE, BlockRange, Costs, Goal, LEAST_CONFIRM_BLOCKS, MOST_RACE_BLOCKS,
-    ObservationRange, RACE_ALPHA, TuneConfig,
+    BALANCED_SHARE, BlockRange, Costs, Goal, MOST_RACE_BLOCKS, ObservationRange, RACE_ALPHA,
+    TuneConfig,
 };
 pub use create::{Candidate, Created, KIND, NONE, TWIN_NAME, create};
 pub use curves::{Pooled, RoleTotals, pooled, role_totals};

@@ -24,7 +24,7 @@ pub struct Context<'a> {
     pub command: String,
     /// The guest in words.
     pub guest: String,
-    /// QEMU's command line, for the start script.
+    /// The user's QEMU command, for the start script; empty for the demo guest.
     pub argv: Vec<String>,
     /// Findings from before the first start.
     pub findings: Vec<Finding>,
@@ -304,14 +304,16 @@ impl Build<'_> {
     }
 
     fn emitted(&self) -> Vec<Emitted> {
-        let Some(winner) = &self.report.winner else { return Vec::new() };
-        let Some((_, plan)) = self.tried.iter().find(|(index, _)| *index == winner.candidate)
-        else {
-            return Vec::new();
+        let winner = self.answer().winner;
+        let Some((_, plan)) = winner.and_then(|id| self.tried.get(id.0)) else {
+            return Vec::new(); // the baseline is the best: there is nothing to set up
         };
-        // Files of the run itself are gone: then the script takes the command as its arguments.
-        let lasts = !self.context.argv.iter().any(|word| word.contains(&Scratch::prefix()));
-        let words = if lasts { self.context.argv.as_slice() } else { &[] };
+        // Stores of older versions hold commands that name files of the run, which are gone.
+        let lasts = |word: &String| !word.contains(&Scratch::prefix());
+        let words = match self.context.argv.iter().all(lasts) {
+            true => self.context.argv.as_slice(),
+            false => &[],
+        };
         let command = pinfold_vm::argv::parse(words);
         let qemu = pinfold_plan::emit::qemu(plan, self.context.topology, &command);
         let (Ok(libvirt), Ok(qemu)) =
@@ -328,9 +330,9 @@ impl Build<'_> {
             },
             Emitted {
                 title: "QEMU start script".to_owned(),
-                usage: match lasts {
-                    true => "Save it, read it, run it with sh.",
-                    false => "Save it, read it, run it with sh, and give your QEMU command as its arguments: sh FILE qemu-system-x86_64 ….",
+                usage: match words.is_empty() {
+                    false => "Save it, read it, run it with sh.",
+                    true => "Save it, read it, run it with sh, and give your QEMU command as its arguments: sh FILE qemu-system-x86_64 ….",
                 }
                 .to_owned(),
                 text: qemu,

@@ -542,7 +542,7 @@ fn two_files_are_compared_and_what_does_not_match_is_told() {
     assert_eq!(told["blocks"], 2);
     let row = &told["rows"][0];
     assert!(row["ratio"].is_f64() && row["interval"].is_array());
-    assert_eq!(row["outcome"], "unknown: 2 blocks, 7 needed");
+    assert_eq!(row["outcome"], "unknown: 2 blocks, 8 needed");
     let text = home.run(&["compare", &one, &other]).stdout_text();
     assert!(text.contains("not measured in the same blocks"), "{text}");
     home.refused(&["compare", &one, &slow], 2, "only the first has wakeup period-us=1000");

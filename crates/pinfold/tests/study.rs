@@ -240,3 +240,38 @@ fn the_studies_that_ship_and_the_one_of_the_page_are_read() {
         }
     }
 }
+
+/// No test machine divides its caches; one that does is not asked.
+#[test]
+fn a_tunable_that_the_host_lacks_skips_its_cells_with_the_reason() {
+    if user::exists("/sys/fs/resctrl/schemata") {
+        println!("skipped: this host has resctrl");
+        return;
+    }
+    let yard = Yard::new();
+    let text = r#"
+name = "ways"
+title = "Cache ways"
+repetitions = 1
+time-limit = "5s"
+[baseline]
+ways = "as-is"
+[[factor]]
+name = "ways"
+levels = ["as-is", "L3:0=f"]
+knob = "share"
+[[workload]]
+name = "true"
+command = ["true"]
+lasts = "10ms"
+"#;
+    let file = yard.file("ways.toml", text);
+    let (code, told, said) = yard.run(&["check", &file]);
+    assert_eq!(code, Some(0), "{said}");
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(told.contains("1 run, 1 skipped"), "{told}");
+    assert!(
+        said.contains("resctrl: it is not mounted") || told.contains("resctrl"),
+        "{told}{said}"
+    );
+}

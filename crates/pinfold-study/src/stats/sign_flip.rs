@@ -113,12 +113,20 @@ pub fn smallest_p(blocks: u32) -> f64 {
     0.5_f64.powi(i32::try_from(blocks.saturating_sub(1)).unwrap_or(i32::MAX))
 }
 
-/// The smallest number of blocks from which a verdict is possible at level `alpha`
-/// when `family` candidates are tested together under Holm's correction.
+/// No verdict rests on fewer blocks, however few things are compared.
+///
+/// Six blocks could reach p = 0.031, but only if all six agree: one that a disturbance turned
+/// round would make every verdict impossible. With eight, one small one to the contrary still
+/// leaves p = 0.016, and up to six comparisons keep a verdict under Holm's correction.
+pub const LEAST_BLOCKS: u32 = 8;
+
+/// The number of blocks from which a verdict is possible at level `alpha` when `family`
+/// comparisons are tested together under Holm's correction: [`LEAST_BLOCKS`], and one more each
+/// time that the comparisons double. The one rule of `tune`, studies and `compare`.
 #[must_use]
 pub fn blocks_needed(family: u32, alpha: f64) -> u32 {
     let tests = f64::from(family.max(1));
-    (1..1_100).find(|&blocks| smallest_p(blocks) * tests <= alpha).unwrap_or(u32::MAX)
+    (LEAST_BLOCKS..1_100).find(|&blocks| smallest_p(blocks) * tests <= alpha).unwrap_or(u32::MAX)
 }
 
 /// Holm's step-down correction: adjusted p-values in the order given. Comparing them

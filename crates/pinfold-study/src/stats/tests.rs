@@ -143,9 +143,9 @@ fn blocks_needed_follow_from_the_smallest_p() {
     close(smallest_p(3), 0.25);
     close(smallest_p(5), 0.0625);
     close(smallest_p(8), 0.007_812_5);
-    check(0, 6);
-    check(1, 6);
-    check(3, 7);
+    check(0, 8);
+    check(1, 8);
+    check(3, 8);
     check(6, 8);
     check(7, 9);
 }

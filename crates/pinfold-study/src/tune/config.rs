@@ -3,7 +3,7 @@
 use pinfold_model::{LoadState, Metric};
 
 use super::error::TuneError;
-use crate::stats::blocks_needed;
+use crate::stats::{LEAST_BLOCKS, blocks_needed};
 
 /// What the best placement is best at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,9 +19,6 @@ pub enum Goal {
 
 /// Share of the best candidate's compute rate that [`Goal::Balanced`] insists on.
 pub const BALANCED_SHARE: f64 = 0.95;
-
-/// No confirmation has fewer blocks.
-pub const LEAST_CONFIRM_BLOCKS: u32 = 8;
 
 /// Chance that the best candidate is dropped in a race, if nothing else is said.
 pub const RACE_ALPHA: f64 = 0.05;
@@ -62,7 +59,7 @@ pub struct ObservationRange {
 /// Bounds of the number of confirmation blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockRange {
-    /// At least this many, and never fewer than [`LEAST_CONFIRM_BLOCKS`].
+    /// At least this many, and never fewer than [`LEAST_BLOCKS`].
     pub min: u32,
     /// At most this many, whatever the budget.
     pub max: u32,
@@ -137,7 +134,7 @@ impl TuneConfig {
             budget_s,
             observation: ObservationRange { min_s: 1.0, max_s: 5.0 },
             screening_blocks: 2,
-            confirm_blocks: BlockRange { min: LEAST_CONFIRM_BLOCKS, max: 16 },
+            confirm_blocks: BlockRange { min: LEAST_BLOCKS, max: 16 },
             keep: 3,
             seed,
             load_states: LoadState::ALL.to_vec(),
@@ -171,7 +168,7 @@ impl TuneConfig {
     /// Blocks that a confirmation of this many candidates besides the baseline needs.
     #[must_use]
     pub fn least_blocks(&self, candidates: u32) -> u32 {
-        self.confirm_blocks.min.max(LEAST_CONFIRM_BLOCKS).max(blocks_needed(candidates, self.alpha))
+        self.confirm_blocks.min.max(blocks_needed(candidates, self.alpha))
     }
 
     /// The same settings for the full matrix: nobody is dropped, everybody is confirmed.
@@ -210,7 +207,7 @@ impl TuneConfig {
         if self.screening_blocks == 0 {
             return fail("screening blocks", "must be at least 1");
         }
-        if self.confirm_blocks.min < LEAST_CONFIRM_BLOCKS {
+        if self.confirm_blocks.min < LEAST_BLOCKS {
             return fail("confirmation blocks", "must be at least 8: fewer give no verdict");
         }
         if self.confirm_blocks.max < self.confirm_blocks.min {

@@ -1,9 +1,10 @@
 //! On what a start runs: the PUs as they are, a plan, a virtual node of slow cores, or a guest.
 
-use pinfold_host::LiveHost;
+use pinfold_apply::{ApplyError, Refusal, Target};
+use pinfold_host::{Host as _, LiveHost, paths, proc_stat, process};
 use pinfold_model::{
     CpuSet, EmulationPlan, EmulatorWish, Method, Plan, Platform, PlatformVnode, PuId, Request,
-    Speed, SpeedWish, Topology, Variant, VnodeRequest,
+    Role, Speed, SpeedWish, Topology, Variant, VnodeRequest,
 };
 use pinfold_plan::platforms;
 use pinfold_speed::Facts;
@@ -67,6 +68,9 @@ impl Ground {
         let knobs = knobs(study, cell);
         let first_siblings = without_siblings(&knobs, topology);
         let topology = first_siblings.as_ref().unwrap_or(topology);
+        if let Some(reason) = lacking(host, &knobs, topology) {
+            return Err(reason);
+        }
         if let Some(wish) = cell.guest(study)? {
             let guest = GuestGround::of((study, cell), wish, &knobs, (topology, host))?;
             return Ok(Ground::Guest(Box::new(guest)));
@@ -153,6 +157,25 @@ fn knobs(study: &Study, cell: &Cell) -> Vec<String> {
             | Acts::Machines => None,
         })
         .collect()
+}
+
+/// Why this host cannot set one of these tunables, as planning them for this process shows.
+/// Those of a role that this process does not have are checked when a trial applies them.
+fn lacking(host: &LiveHost, knobs: &[String], topology: &Topology) -> Option<String> {
+    if knobs.is_empty() {
+        return None;
+    }
+    let plan = planned((NONE, knobs), 1, topology).ok()?;
+    let stat = host.read_text(&paths::process_stat(process::own_pid())).ok()?;
+    let task = proc_stat::parse(&stat).ok()?.task();
+    let target = Target::new(task.tid, vec![(task, Role::Task)]);
+    match pinfold_apply::plan_steps(host, &plan, &target) {
+        Err(ApplyError::Refused(Refusal::Lacks { finding })) => Some(match finding.hint {
+            Some(hint) => format!("{}: {} ({hint})", finding.subject, finding.text),
+            None => format!("{}: {}", finding.subject, finding.text),
+        }),
+        Ok(_) | Err(_) => None,
+    }
 }
 
 /// With the knob `smt=off` only the first PU of each core is there to be planned for.

@@ -134,11 +134,13 @@ pub fn plan(
     pinfold_plan::plan(strategy, topology, &request).map_err(|error| error.to_string())
 }
 
-/// A plan with knobs of the host, checked.
+/// A plan with tunables of the host, checked. All of them are required: a cell is about its
+/// tunables, so a trial without one must fail.
 pub fn with_knobs(mut plan: Plan, knobs: &[String], topology: &Topology) -> Result<Plan, String> {
     for words in knobs {
         requests::knob(&mut plan, words).map_err(|error| error.to_string())?;
     }
+    plan.tuning.required = !knobs.is_empty();
     let wrong = pinfold_plan::check(&plan, topology);
     match wrong.iter().find(|finding| finding.severity == Severity::Problem) {
         Some(finding) => Err(format!("{}: {}", finding.subject, finding.text)),

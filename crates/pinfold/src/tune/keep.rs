@@ -21,7 +21,7 @@ pub struct Kept {
     pub command: String,
     /// The guest in words.
     pub guest: String,
-    /// QEMU's command line.
+    /// The user's QEMU command; empty for the demo guest.
     pub argv: Vec<String>,
     /// The host as a capture.
     pub capture: String,

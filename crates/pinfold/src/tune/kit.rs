@@ -131,6 +131,7 @@ impl Kit {
         .with_hint("run apt-get update");
         Subject {
             argv: demo.argv(),
+            command: Vec::new(),
             vcpus: shape.vcpus,
             name: name.to_owned(),
             inside: Inside::Demo,

@@ -198,7 +198,7 @@ impl Bench<'_> {
         let mut kept = Kept {
             command: common::command_line(),
             guest: subject.describe(),
-            argv: subject.argv.clone(),
+            argv: subject.command.clone(),
             capture: pinfold_topology::capture(self.host)
                 .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?,
             findings: [self.findings.clone(), subject.findings.clone()].concat(),

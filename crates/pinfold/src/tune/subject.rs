@@ -31,8 +31,10 @@ pub enum Inside {
 
 /// What is tuned.
 pub struct Subject {
-    /// QEMU's command line.
+    /// QEMU's command line, as it is started for a measurement.
     pub argv: Vec<String>,
+    /// The user's own command; empty for the demo guest, whose files do not outlive the run.
+    pub command: Vec<String>,
     /// Number of vCPUs.
     pub vcpus: u32,
     /// Name for plans and reports.
@@ -101,9 +103,9 @@ impl Subject {
                 .with_hint("run `pinload agent` in the guest and give --agent to measure inside"),
             ],
         };
-        let argv = command;
         Ok(Self {
-            argv,
+            argv: command,
+            command: arguments.command.clone(),
             vcpus,
             name,
             inside,

@@ -1,0 +1,249 @@
+//! `report` on recorded stores: every number of the page is possible and agrees with the others,
+//! the page fits eight sheets of paper, and what it offers to run runs.
+
+#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+
+use pinfold_host::process::{Output, Spawn, Stdio, capture, find_program};
+use pinfold_host::{Clock as _, SystemClock, user};
+use roxmltree::{Document, Node, ParsingOptions};
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+const MINUTE_NS: u64 = 60_000_000_000;
+/// `fixtures/stores`: recorded runs of the demo, by the version of the store.
+const STORES: [&str; 2] = ["demo-version-3.sqlite", "demo-version-4.sqlite"];
+
+struct Made {
+    folder: tempfile::TempDir,
+    html: String,
+}
+
+impl Made {
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_string_lossy().into_owned()
+    }
+
+    fn document(&self) -> Document<'_> {
+        let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
+        Document::parse_with_options(&self.html, options).expect("the page is well-formed")
+    }
+}
+
+fn run(arguments: &[&str]) -> Output {
+    capture(PINFOLD, arguments, MINUTE_NS).expect("pinfold runs")
+}
+
+/// The page of a recorded store; a copy is opened, because opening adds what it lacks.
+fn page(store: &str) -> Made {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut made = Made { folder, html: String::new() };
+    let source = format!("{}/../../fixtures/stores/{store}", env!("CARGO_MANIFEST_DIR"));
+    let bytes = user::read(&source).expect("the recorded store");
+    user::write_atomic(&made.path("store"), &bytes).expect("a copy");
+    let output = run(&["report", "--store", &made.path("store"), "--out", &made.path("page")]);
+    assert!(output.status.success(), "{}", output.stderr_text());
+    let html = user::read(&made.path("page")).expect("the page");
+    made.html = String::from_utf8(html).expect("text");
+    made
+}
+
+fn text(node: Node<'_, '_>) -> String {
+    let parts = node.descendants().filter(Node::is_text).filter_map(|it| it.text());
+    parts.collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The cell of a row by its label; empty if the row has none.
+fn cell(row: Node<'_, '_>, label: &str) -> String {
+    let found = row.descendants().find(|it| it.attribute("data-label") == Some(label));
+    found.map(text).unwrap_or_default()
+}
+
+fn rows<'a>(document: &'a Document<'a>, table: &str) -> Vec<Node<'a, 'a>> {
+    let tables = document.descendants().filter(move |it| {
+        it.attribute("class").is_some_and(|classes| classes.split(' ').any(|one| one == table))
+    });
+    let bodies = tables.flat_map(|it| it.descendants()).filter(|it| it.has_tag_name("tbody"));
+    bodies.flat_map(|it| it.children()).filter(|it| it.has_tag_name("tr")).collect()
+}
+
+/// A number with its unit, as the page writes it: times in ns, percentages and factors as such.
+fn number(shown: &str) -> Option<f64> {
+    let end = shown.find(|letter: char| !letter.is_ascii_digit() && letter != '.' && letter != ',');
+    let (digits, unit) = shown.split_at(end.unwrap_or(shown.len()));
+    let value: f64 = digits.replace(',', "").parse().ok()?;
+    let factor = match unit.trim_start().split(' ').next().unwrap_or("") {
+        "µs" | "µs/s" => 1e3,
+        "ms" => 1e6,
+        "s" | "min" => 1e9,
+        "k/s" => 1e3,
+        "M/s" => 1e6,
+        "G/s" => 1e9,
+        _ => 1.0,
+    };
+    Some(value * factor)
+}
+
+/// Rounding to three digits may lift a sum over its bound by this much.
+const ROUNDING: f64 = 1.01;
+
+fn check_threads(document: &Document<'_>, is_recorded: bool) {
+    let rows = rows(document, "roles");
+    assert!(rows.len() >= 8, "{} rows of threads", rows.len());
+    for row in rows {
+        let of = |label: &str| cell(row, label);
+        let all = text(row);
+        if !is_recorded {
+            for label in ["Running", "Waiting", "Time covered"] {
+                assert_eq!(of(label), "not recorded", "{all}");
+            }
+        } else {
+            let share = |label: &str| {
+                assert!(of(label).ends_with('%'), "{label} in {all}");
+                number(&of(label)).expect("a share")
+            };
+            assert!(share("Running") + share("Waiting") <= 100.0 * ROUNDING, "{all}");
+            assert!(number(&of("Time covered")).is_some_and(|time| time > 0.0), "{all}");
+        }
+        for label in ["Threads", "Migrations", "Switches, voluntary", "Switches, forced"] {
+            let shown = of(label);
+            assert!(shown == "–" || number(&shown).is_some_and(|it| it >= 0.0), "{label}: {all}");
+        }
+    }
+}
+
+fn check_rankings(document: &Document<'_>) {
+    let rows = rows(document, "ranking");
+    assert!(rows.len() >= 12, "{} rows of rankings", rows.len());
+    for row in rows {
+        let all = text(row);
+        assert!(number(&cell(row, "Blocks")).is_some_and(|it| it >= 1.0), "{all}");
+        let (median, worst) = (number(&cell(row, "Median")), number(&cell(row, "Worst block")));
+        if let (Some(median), Some(worst)) = (median, worst) {
+            let is_rate = cell(row, "Median").contains("/s");
+            let in_order = if is_rate { worst <= median } else { worst >= median };
+            assert!(in_order, "{all}");
+        }
+        let ratio = cell(row, "Median of the ratios, 95 % interval");
+        let factors: Vec<f64> = ratio.split(['×', ' ']).filter_map(number).collect();
+        if let [ratio, low, high] = factors[..] {
+            assert!(0.0 < low && low <= ratio && ratio <= high, "{all}");
+        } else {
+            assert!(ratio.is_empty(), "{all}");
+        }
+        let p = cell(row, "p (Holm)");
+        let p = number(p.trim_start_matches(['<', ' ']));
+        assert!(p.is_none_or(|p| (0.0..=1.0).contains(&p)), "{all}");
+    }
+}
+
+#[test]
+fn every_number_of_a_recorded_run_is_possible() {
+    for store in STORES {
+        let made = page(store);
+        let document = made.document();
+        check_threads(&document, store != STORES[0]);
+        check_rankings(&document);
+        // The same rules on the exact numbers, before they are rounded.
+        assert!(!made.html.contains("numbers of this page"), "{store} contradicts itself");
+    }
+}
+
+#[test]
+fn a_counter_that_cannot_be_is_reported_on_the_page() {
+    let made = page(STORES[1]);
+    let store = rusqlite::Connection::open(made.path("store")).expect("the store");
+    store.execute("UPDATE cell SET roles_ns = 1000", []).expect("a time that is too short");
+    drop(store);
+    let again = ["report", "--store", &made.path("store"), "--out", &made.path("page")];
+    assert!(run(&again).status.success());
+    let html = user::read(&made.path("page")).expect("the page");
+    assert!(String::from_utf8_lossy(&html).contains("ns of running and waiting"));
+}
+
+#[test]
+fn the_page_says_nothing_of_disks_and_users() {
+    let made = page(STORES[1]);
+    let store = rusqlite::Connection::open(made.path("store")).expect("the store");
+    let secret = "root=UUID=5ec2e7 isolcpus=1 user.name=alice";
+    for table in ["run", "session"] {
+        let change = format!("UPDATE {table} SET origin = json_set(origin, '$.cmdline', ?1)");
+        store.execute(&change, [secret]).expect("another command line");
+    }
+    drop(store);
+    let again = ["report", "--store", &made.path("store"), "--out", &made.path("page")];
+    assert!(run(&again).status.success());
+    let html = String::from_utf8(user::read(&made.path("page")).expect("a page")).expect("text");
+    assert!(html.contains("isolcpus=1"));
+    assert!(!html.contains("5ec2e7") && !html.contains("alice"));
+}
+
+#[test]
+fn a_print_fits_eight_pages() {
+    let Some(chromium) = find_program("chromium") else {
+        println!("skipped: chromium is not installed");
+        return;
+    };
+    let made = page(STORES[1]);
+    let html = made.path("page.html");
+    user::write_atomic(&html, made.html.as_bytes()).expect("the page");
+    let pdf = made.path("page.pdf");
+    let arguments = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        &format!("--user-data-dir={}", made.path("profile")),
+        &format!("--print-to-pdf={pdf}"),
+        &format!("file://{html}"),
+    ];
+    let output = capture(&chromium, arguments, MINUTE_NS).expect("chromium runs");
+    let bytes = user::read(&pdf).unwrap_or_else(|_| panic!("{}", output.stderr_text()));
+    let text = String::from_utf8_lossy(&bytes);
+    let pages = text.matches("/Type /Page").count() - text.matches("/Type /Pages").count();
+    assert!((1..=8).contains(&pages), "{pages} pages");
+}
+
+/// The CPUs that the vCPU thread of a child of this process may use.
+fn vcpu_mask(script: u32) -> Option<String> {
+    let look = format!(
+        "for q in $(cat /proc/{script}/task/*/children); do for t in /proc/$q/task/*; do \
+         grep -q '^CPU 0/' $t/comm && sed -n 's/^Cpus_allowed_list:.//p' $t/status; done; done"
+    );
+    let output = capture("/bin/sh", ["-c", &look], MINUTE_NS).ok()?;
+    output.stdout_text().lines().next().map(str::to_owned)
+}
+
+/// The start script of the page, run with a QEMU that has nothing to boot.
+#[test]
+fn what_is_offered_to_be_run_runs() {
+    let Some(qemu) = find_program("qemu-system-x86_64") else {
+        println!("skipped: qemu-system-x86_64 is not installed");
+        return;
+    };
+    let made = page(STORES[1]);
+    let document = made.document();
+    let offered: Vec<String> = document
+        .descendants()
+        .filter(|it| it.has_tag_name("pre"))
+        .map(|it| it.descendants().filter_map(|it| it.text()).next().unwrap_or("").to_owned())
+        .collect();
+    let script = offered.iter().find(|it| it.starts_with("#!/bin/sh")).expect("a start script");
+    assert!(!script.contains("/dev/shm"), "it names files of the run, which are gone");
+    let file = made.path("start.sh");
+    user::write_atomic(&file, script.as_bytes()).expect("the script");
+    let mut child = Spawn::new("/bin/sh")
+        .args([&file, &qemu])
+        .args(["-accel", "tcg,thread=multi", "-display", "none", "-nodefaults", "-no-shutdown"])
+        .stdin(Stdio::Null)
+        .stdout(Stdio::Null)
+        .die_with_parent(true)
+        .start()
+        .expect("sh runs");
+    let end = SystemClock.now_ns() + MINUTE_NS;
+    let mut seen = None;
+    while seen.as_deref() != Some("1") && SystemClock.now_ns() < end {
+        SystemClock.sleep_ns(100_000_000);
+        seen = vcpu_mask(child.pid().0);
+    }
+    child.terminate().expect("it is ours");
+    child.wait_for(&SystemClock, MINUTE_NS).expect("it ends");
+    assert_eq!(seen.as_deref(), Some("1"), "the vCPU is pinned as the page says");
+}
