@@ -185,8 +185,9 @@ impl Analysis {
                 pairs.iter().map(|pairs| pairs.p.map_or(1.0, |p| p.value)).collect();
             for ((&candidate, pairs), p_holm) in family.iter().zip(&pairs).zip(holm(&raw)) {
                 let mut contrast = self.contrast(pairs, p_holm, key.1, family.len());
-                if self.is_dropped(candidate) {
+                if self.is_dropped(candidate) && contrast.pairs < self.blocks {
                     // It left because of what these data showed: they give no verdict besides.
+                    // Dropping it after the last block changed nothing.
                     let (have, need) = (contrast.pairs, self.blocks.max(contrast.pairs + 1));
                     contrast.verdict = Verdict::Unknown { have, need };
                 }
@@ -442,4 +443,27 @@ fn tails(
         (key, Tail::of(pool.samples, pool.observed_ns, pool.dropped))
     };
     Ok(pools.into_iter().map(tail).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_that_unequal_times_explain_is_none() {
+        let check = |verdict: Verdict, (low, high): (f64, f64), time: f64, stays: bool| {
+            let interval = Interval { ratio: f64::midpoint(low, high), low, high };
+            let found = allow_for_time(verdict, Metric::SpinGap, (interval, time), 8);
+            assert_eq!(found == verdict, stays, "{verdict:?} {low} to {high}, time {time}");
+            let rate = allow_for_time(verdict, Metric::ComputeRate, (interval, time), 8);
+            assert_eq!(rate, verdict, "a median does not grow with the time");
+        };
+        check(Verdict::Better, (0.05, 0.8), 1.0, true);
+        check(Verdict::Better, (0.05, 0.8), 0.7, false);
+        check(Verdict::Better, (0.05, 0.1), 0.7, true);
+        check(Verdict::Better, (0.05, 0.8), 1.5, true);
+        check(Verdict::Worse, (1.2, 2.0), 1.5, false);
+        check(Verdict::Worse, (1.2, 2.0), 0.7, true);
+        check(Verdict::Same, (0.99, 1.01), 1.5, false);
+    }
 }

@@ -276,7 +276,7 @@ impl Matrix {
     /// Adds a start as if it had just been measured.
     fn start(&self, into: &mut Summaries, slot: Slot, recorded: usize) {
         let cells = &self.blocks[recorded][slot.candidate];
-        let summary = |value: f64| Summary { value, observed_ns: 1, dropped: 0 };
+        let summary = |value: f64| Summary { value, observed_ns: 1, taken_ns: 0, dropped: 0 };
         let record = StartRecord {
             slot,
             position: 0,

@@ -30,6 +30,8 @@ pub(super) struct Summary {
     pub value: f64,
     /// Time looked, summed over the vCPUs (ns).
     pub observed_ns: u64,
+    /// Part of it that gaps took (ns): a spin that ends within a gap lasts as long as that.
+    pub taken_ns: u64,
     /// Samples that the recorder lost.
     pub dropped: u64,
 }
@@ -79,7 +81,15 @@ fn summarise(cell: &CellResult) -> BTreeMap<CellKey, Summary> {
         let value = value_of(metric, &samples)?;
         let observed_ns = series.iter().map(|series| series.observed_ns).sum();
         let dropped = series.iter().map(|series| series.dropped).sum();
-        Some(((cell.load, metric), Summary { value, observed_ns, dropped }))
+        let taken_ns = match metric {
+            Metric::SpinGap => whole_ns(samples.iter().sum()),
+            Metric::Wakeup
+            | Metric::ComputeRate
+            | Metric::IoAhci
+            | Metric::IoVirtio
+            | Metric::RunDelay => 0,
+        };
+        Some(((cell.load, metric), Summary { value, observed_ns, taken_ns, dropped }))
     };
     Metric::ALL.into_iter().filter_map(of_metric).collect()
 }
@@ -214,6 +224,9 @@ impl Summaries {
     }
 }
 
+/// Share of its period for which the gap benchmark of a tuning run spins.
+const DUTY: f64 = 0.5;
+
 /// Observation times that differ by no more than this share are equal.
 const EQUAL_TIME: f64 = 0.1;
 
@@ -222,16 +235,32 @@ pub(super) fn is_equal_time(ratio: f64) -> bool {
     (ratio - 1.0).abs() <= EQUAL_TIME
 }
 
-/// Mean time observed of one side's blocks in units of the other's; `None` if a side has none.
+/// Mean time that one side's blocks were meant to be observed, in units of the other's; `None` if
+/// a side has none. What was meant lies between the time observed without its gaps and all of it:
+/// where both ranges meet, the gaps themselves may be the difference, and the ratio is 1.
 pub(super) fn time_ratio(
     own: &BTreeMap<u32, Summary>,
     base: &BTreeMap<u32, Summary>,
 ) -> Option<f64> {
-    let mean = |side: &BTreeMap<u32, Summary>| {
-        let sum: u64 = side.values().map(|one| one.observed_ns).sum();
-        (sum > 0).then(|| sum as f64 / side.len() as f64)
+    let range = |side: &BTreeMap<u32, Summary>| {
+        let most: u64 = side.values().map(|one| one.observed_ns).sum();
+        let taken: u64 = side.values().map(|one| one.taken_ns).sum();
+        let blocks = side.len() as f64;
+        let least = f64::max(most.saturating_sub(taken) as f64, most as f64 * DUTY);
+        (most > 0).then(|| (least / blocks, most as f64 / blocks))
     };
-    Some(mean(own)? / mean(base)?)
+    let (own, base) = (range(own)?, range(base)?);
+    Some(match () {
+        () if own.0 > base.1 => own.0 / base.1,
+        () if base.0 > own.1 => own.1 / base.0,
+        () => 1.0,
+    })
+}
+
+/// Nanoseconds of a sum of samples; what is not a time is 0.
+fn whole_ns(sum: f64) -> u64 {
+    let time = std::time::Duration::try_from_secs_f64(sum / 1e9).unwrap_or_default();
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Checks that a start measured what was asked and nothing impossible.
@@ -275,5 +304,30 @@ fn check_series(series: &Series) -> Result<(), String> {
     match series.samples.iter().find(|sample| !(sample.is_finite() && **sample >= 0.0)) {
         None => Ok(()),
         Some(sample) => Err(format!("holds the value {sample}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn side(observed_ns: u64, taken_ns: u64) -> BTreeMap<u32, Summary> {
+        BTreeMap::from([(0, Summary { value: 1.0, observed_ns, taken_ns, dropped: 0 })])
+    }
+
+    #[test]
+    fn times_differ_only_where_gaps_cannot_be_the_reason() {
+        let check = |own: (u64, u64), base: (u64, u64), expected: Option<f64>| {
+            assert_eq!(time_ratio(&side(own.0, own.1), &side(base.0, base.1)), expected);
+        };
+        check((100, 0), (100, 0), Some(1.0));
+        check((150, 0), (100, 0), Some(1.5));
+        // 60 of the 150 lie within gaps: what was meant may have been 100.
+        check((150, 60), (100, 0), Some(1.0));
+        check((100, 0), (150, 60), Some(1.0));
+        // Gaps fill no more than the rests between the spins.
+        check((400, 400), (100, 0), Some(2.0));
+        check((100, 0), (400, 400), Some(0.5));
+        check((100, 0), (0, 0), None);
     }
 }
