@@ -16,7 +16,7 @@ pub(crate) struct Name {
     pub(crate) name: String,
     /// A small drawing of line and marker.
     pub(crate) key: String,
-    /// Notes on the name: `best`, `baseline`, `A/A`, `= compact-cores`.
+    /// Notes on the name: `first`, `baseline`, `A/A`, `= compact-cores`.
     pub(crate) tags: Vec<String>,
     pub(crate) winner: bool,
     pub(crate) is_baseline: bool,
@@ -37,7 +37,7 @@ impl Name {
             Stage::Screened => Some("screened only"),
             Stage::Failed => Some("failed"),
         });
-        let words = [series.winner.then_some("best"), kind, stage].into_iter().flatten();
+        let words = [series.winner.then_some("first"), kind, stage].into_iter().flatten();
         let mut tags: Vec<String> = words.map(str::to_owned).collect();
         let is_baseline = page.baseline() == Some(id);
         if let Some(candidate) = candidate.filter(|candidate| !candidate.alike.is_empty()) {
