@@ -123,23 +123,56 @@ impl QemuCommand {
     /// tell, as `qemu-kvm` does not.
     #[must_use]
     pub fn architecture(&self) -> Option<&str> {
-        let name = self.program.rsplit('/').next()?;
-        name.strip_prefix("qemu-system-").filter(|architecture| !architecture.is_empty())
+        // Distributions add to the name: `qemu-system-x86_64-spice`, `qemu-system-x86_64.real`.
+        let name = self.program.rsplit('/').next()?.strip_prefix("qemu-system-")?;
+        let architecture = name.split(['-', '.']).next()?;
+        Some(architecture).filter(|architecture| !architecture.is_empty())
     }
 
-    /// The last value of a key of `-smp`, or of `smp.KEY` of `-machine`.
-    fn smp(&self, wanted: &str) -> Option<u32> {
-        let of_machine = format!("smp.{wanted}");
-        let values = self.options.iter().flat_map(|option| {
-            let key = match option.name.as_str() {
-                "smp" => wanted,
-                "machine" | "M" => of_machine.as_str(),
-                _ => "",
+    /// The keys of `-smp`, and those of `-machine` that begin with `smp.`, with their values.
+    fn smp_keys(&self) -> impl DoubleEndedIterator<Item = (&str, &str)> {
+        self.options.iter().flat_map(|option| {
+            let prefix = match option.name.as_str() {
+                "smp" => Some(""),
+                "machine" | "M" => Some("smp."),
+                _ => None,
             };
-            option.keys.iter().filter(move |(own, _)| own == key)
-        });
-        let numbers: Vec<u32> = values.filter_map(|(_, value)| value.parse().ok()).collect();
-        numbers.last().copied()
+            option
+                .keys
+                .iter()
+                .filter_map(move |(key, value)| Some((key.strip_prefix(prefix?)?, value.as_str())))
+        })
+    }
+
+    /// The last number of a key of `-smp`, or of `smp.KEY` of `-machine`.
+    #[must_use]
+    pub fn smp(&self, wanted: &str) -> Option<u32> {
+        self.smp_keys().rev().find_map(
+            |(key, value)| {
+                if key == wanted { number(value) } else { None }
+            },
+        )
+    }
+
+    /// True if it is a shell that runs a text (`sh -c "qemu-system-x86_64 …"`): the text holds
+    /// QEMU's options, and arguments after it are the shell's own.
+    #[must_use]
+    pub fn is_shell_text(&self) -> bool {
+        let shells = ["sh", "ash", "bash", "dash", "ksh", "mksh", "zsh", "fish"];
+        let is_shell = self.program.rsplit('/').next().is_some_and(|name| shells.contains(&name));
+        let mut options = self.options.iter().take_while(|option| !option.name.is_empty());
+        is_shell && options.any(|option| option.name.ends_with('c'))
+    }
+
+    /// What is wrong with the numbers of `-smp`, as QEMU would refuse them.
+    #[must_use]
+    pub fn smp_error(&self) -> Option<String> {
+        let wrong = |(key, value): &(&str, &str)| {
+            let is_count = LEVELS.contains(key) || ["cpus", "maxcpus"].contains(key);
+            is_count && number(value).is_none_or(|number| number == 0)
+        };
+        let (key, value) = self.smp_keys().find(wrong)?;
+        Some(format!("-smp {key}={value}: QEMU takes whole numbers from 1 on"))
     }
 
     /// Number of vCPUs that the machine starts with; `None` if nothing is said of it (QEMU's
@@ -252,6 +285,16 @@ impl QemuCommand {
     }
 }
 
+/// A number as QEMU reads it: decimal, `0x` hexadecimal, or octal after a leading 0.
+fn number(text: &str) -> Option<u32> {
+    let (digits, radix) = match (text.strip_prefix("0x").or(text.strip_prefix("0X")), text) {
+        (Some(digits), _) => (digits, 16),
+        (None, octal) if octal.len() > 1 && octal.starts_with('0') => (octal, 8),
+        (None, decimal) => (decimal, 10),
+    };
+    u32::from_str_radix(digits, radix).ok()
+}
+
 /// A size as QEMU reads it: a number with `B`, `K`, `M`, `G`, `T`, `P` or `E`, else in `unit`;
 /// `None` for what is no whole number of bytes.
 fn bytes(text: &str, unit: u64) -> Option<u64> {
@@ -276,6 +319,20 @@ fn bytes(text: &str, unit: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_read_as_qemu_reads_them() {
+        let check =
+            |text: &str, expected: Option<u32>| assert_eq!(number(text), expected, "{text}");
+        check("4", Some(4));
+        check("0", Some(0));
+        check("0x10", Some(16));
+        check("010", Some(8));
+        check("09", None);
+        check("4.5", None);
+        check("abc", None);
+        check("", None);
+    }
 
     #[test]
     fn sizes_are_read_as_qemu_reads_them() {

@@ -178,5 +178,5 @@ impl Domain {
     }
 }
 
-pub(crate) use read::{bytes, error_at, parse, place};
+pub(crate) use read::{bytes, error_at, is, parse, place, text_of};
 pub(crate) use request::with_cpus;

@@ -84,6 +84,14 @@ pub enum VmError {
         "QEMU cannot be watched with -daemonize: the process that Pinfold starts would end at once"
     )]
     Daemonize,
+    /// A shell runs a text, and does not hand arguments on to what the text starts.
+    #[error(
+        "{program} -c runs a text: the options that Pinfold adds would be the shell's, not QEMU's"
+    )]
+    ShellText {
+        /// The shell.
+        program: String,
+    },
     /// QEMU would be another process's child.
     #[error(
         "systemd-run without --scope has the service manager start QEMU: it is then no child of Pinfold, and does not end with it"
@@ -160,6 +168,10 @@ impl VmError {
             }
             VmError::NoCommand => {
                 "give it after two dashes: pinfold run --strategy compact -- qemu-system-x86_64 …"
+            }
+            VmError::ShellText { .. } => {
+                "write QEMU's command line itself, or have the shell hand its arguments on: \
+                 sh -c 'exec \"$0\" \"$@\"' qemu-system-x86_64 …"
             }
             VmError::Daemonize => {
                 "leave -daemonize out and put Pinfold itself in the background, or start QEMU alone and use pinfold apply --qmp SOCKET"

@@ -142,7 +142,7 @@ pub struct RunningVm {
 /// Starts QEMU stopped and finds its threads.
 ///
 /// # Errors
-/// [`VmError::NoCommand`], [`VmError::Daemonize`], [`VmError::HandedOver`],
+/// [`VmError::NoCommand`], [`VmError::Daemonize`], [`VmError::ShellText`], [`VmError::HandedOver`],
 /// [`VmError::StartFailed`] with QEMU's own message, [`VmError::StartTimeout`], or that QMP or
 /// the host failed. Nothing is left running.
 pub fn start_stopped(argv: &[String], options: &LaunchOptions) -> Result<RunningVm, VmError> {
@@ -153,6 +153,9 @@ pub fn start_stopped(argv: &[String], options: &LaunchOptions) -> Result<Running
     }
     if command.has("daemonize") {
         return Err(VmError::Daemonize);
+    }
+    if command.is_shell_text() {
+        return Err(VmError::ShellText { program: command.program });
     }
     if argv::is_handed_over(&command) {
         return Err(VmError::HandedOver);

@@ -255,6 +255,9 @@ fn starts_below_other_programs() {
     let argv: Vec<String> = line.split('|').map(str::to_owned).collect();
     let mut vm = launch::start_stopped(&argv, &options(&folder)).unwrap();
     assert_eq!(vm.cont().unwrap(), Resumed::Running);
+    let argv = ["sh", "-ec", &format!("{QEMU} -m 32")].map(str::to_owned);
+    let refused = launch::start_stopped(&argv, &options(&folder)).err().unwrap();
+    assert!(matches!(refused, VmError::ShellText { .. }), "{refused}");
     let argv = ["systemd-run", "--user", QEMU].map(str::to_owned);
     let refused = launch::start_stopped(&argv, &options(&folder)).err().unwrap();
     assert!(matches!(refused, VmError::HandedOver), "{refused}");

@@ -59,7 +59,10 @@ pub struct ManagedDomain {
 pub fn vm_failure(error: &VmError) -> Failure {
     let exit = match error {
         VmError::Host(_) => Exit::Host,
-        VmError::NoCommand | VmError::Daemonize | VmError::HandedOver => Exit::Input,
+        VmError::NoCommand
+        | VmError::Daemonize
+        | VmError::ShellText { .. }
+        | VmError::HandedOver => Exit::Input,
         VmError::Qmp(_)
         | VmError::Libvirt(_)
         | VmError::NoProcess { .. }

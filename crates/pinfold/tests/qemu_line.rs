@@ -51,6 +51,11 @@ fn the_plan_is_for_the_machine_of_the_command_line() {
     assert!(script.contains("host-nodes=1,policy=bind"), "{script}");
     // What is asked counts; a reserve is planned too.
     assert!(words("--emit qemu --vcpus 6", line).contains("-smp 6,sockets=1,cores=3"));
+    let clusters = "qemu-system-aarch64 -M virt -cpu max -smp 4,clusters=2";
+    let clusters = words("--emit qemu", clusters);
+    assert!(clusters.contains(",clusters=2,cores="), "{clusters}");
+    let spice = words("--emit qemu", "qemu-system-x86_64-spice -accel kvm -cpu host -smp 0x4");
+    assert!(spice.contains("-smp 4,sockets=1,cores=2,threads=2"), "{spice}");
     let reserve = words("--emit qemu", "qemu-kvm -cpu host -smp 2,maxcpus=4");
     assert!(reserve.contains("-smp 2,maxcpus=4,sockets=1,cores=2,threads=2"), "{reserve}");
     // Where the command line binds its memory, there are its vCPUs.
@@ -73,6 +78,28 @@ fn the_plan_is_for_the_machine_of_the_command_line() {
     assert!(pus[..2].iter().all(|pu| *pu >= 16) && pus[2..].iter().all(|pu| *pu < 16), "{pus:?}");
     let script = words("--emit qemu", cells);
     assert!(script.contains("-numa node,nodeid=0,cpus=0-1,memdev=a"), "{script}");
+}
+
+/// A number that QEMU would refuse, or that is not on the command line, is an error, never a guest
+/// of another size.
+#[test]
+fn a_number_of_vcpus_that_cannot_be_read_is_refused() {
+    let check = |line: &[&str], expected: &str| {
+        let input =
+            format!("{}/../../fixtures/hosts/i7-4790k.synthetic", env!("CARGO_MANIFEST_DIR"));
+        let mut words = vec!["plan", "--emit", "qemu", "--input", &input, "--"];
+        words.extend(line);
+        let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+        let output = capture(PINFOLD, &words, 60 * SECOND_NS).expect("pinfold runs");
+        let said = output.stderr_text();
+        assert_eq!(output.status.code(), Some(2), "{line:?}: {said}");
+        assert!(said.contains(expected), "{line:?}: {said}");
+    };
+    check(&["qemu-kvm", "-smp", "abc"], "-smp cpus=abc: QEMU takes whole numbers from 1 on");
+    check(&["qemu-kvm", "-smp", "4,cores=0"], "-smp cores=0");
+    check(&["qemu-kvm", "-M", "q35,smp.cpus=4.5"], "-smp cpus=4.5");
+    check(&["qemu-kvm", "-readconfig", "vm.cfg"], "give it with --vcpus");
+    check(&["bash", "-c", "qemu-kvm -smp 4"], "bash -c runs a text");
 }
 
 /// The message says why there is no monitor, and the wait can be set.

@@ -351,11 +351,20 @@ fn children<'a, 'input>(
     node: Node<'a, 'input>,
     name: &'static str,
 ) -> impl Iterator<Item = Node<'a, 'input>> {
-    node.children().filter(move |child| child.has_tag_name(name))
+    node.children().filter(move |child| is(child, name))
 }
 
-fn text_of(node: Option<Node<'_, '_>>) -> Option<String> {
-    node.and_then(|node| node.text()).map(|text| text.trim().to_owned())
+/// True if it is libvirt's element of this name: elements of other namespaces are not.
+pub(crate) fn is(node: &Node<'_, '_>, name: &str) -> bool {
+    node.is_element() && node.tag_name().namespace().is_none() && node.tag_name().name() == name
+}
+
+/// All text of an element, around comments too, as XPath's `string()` has it; `None` if there is
+/// none.
+pub(crate) fn text_of(node: Option<Node<'_, '_>>) -> Option<String> {
+    let parts = node?.children().filter(Node::is_text).filter_map(|part| part.text());
+    let text: String = parts.collect();
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
 /// The line and the opening of an element.

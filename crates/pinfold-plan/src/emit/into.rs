@@ -18,7 +18,7 @@ use roxmltree::Node;
 use self::edits::Edits;
 use super::libvirt::{Place, comment_text, scheduler_line, tune};
 use crate::cells::GuestCell;
-use crate::domain_file::{Domain, DomainError, error_at, parse};
+use crate::domain_file::{Domain, DomainError, error_at, is, parse};
 
 /// The longest piece of the file that a comment or a note shows.
 const LONGEST_SHOWN: usize = 200;
@@ -311,7 +311,7 @@ fn block(open: &str, lines: &[String]) -> Vec<String> {
 
 /// Refuses an element that stands twice: libvirt takes the first or both, by element.
 fn only(root: Node<'_, '_>, name: &str) -> Result<(), DomainError> {
-    match root.children().filter(|node| node.has_tag_name(name)).nth(1) {
+    match root.children().filter(|node| is(node, name)).nth(1) {
         None => Ok(()),
         Some(second) => {
             let mut error = error_at(second, format!("a second <{name}>"));
@@ -323,5 +323,5 @@ fn only(root: Node<'_, '_>, name: &str) -> Result<(), DomainError> {
 }
 
 fn child<'a, 'x>(node: Node<'a, 'x>, name: &str) -> Option<Node<'a, 'x>> {
-    node.children().find(|child| child.has_tag_name(name))
+    node.children().find(|child| is(child, name))
 }

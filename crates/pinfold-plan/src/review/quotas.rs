@@ -8,6 +8,7 @@ use pinfold_model::Severity;
 use super::Flaw;
 use super::file::File;
 use super::repair::Repair;
+use crate::domain_file::text_of;
 use crate::draft::counted;
 
 /// Microseconds; libvirt's and the kernel's default.
@@ -75,8 +76,7 @@ pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Flaw>) {
 }
 
 fn one(file: &File<'_>, limit: &Limit) -> Option<Flaw> {
-    let number =
-        |tag: &str| -> Option<i64> { file.find(&["cputune", tag])?.text()?.trim().parse().ok() };
+    let number = |tag: &str| -> Option<i64> { text_of(file.find(&["cputune", tag]))?.parse().ok() };
     let node = file.find(&["cputune", limit.quota])?;
     let quota = number(limit.quota).filter(|quota| *quota > 0)?;
     let period = number(limit.period).filter(|period| *period > 0).unwrap_or(USUAL_PERIOD);

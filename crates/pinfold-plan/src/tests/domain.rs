@@ -150,8 +150,34 @@ fn cells_of_a_file_stay_and_get_their_nodes() {
     assert!(error.hint.is_some() && error.line > 1);
 }
 
+/// Bindings to nodes that this host lacks are written again, each with what was there; the others
+/// stay as they are written.
+#[test]
+fn cells_bound_to_nodes_that_the_host_lacks_are_bound_again() {
+    let text = merged(&cells([0, 5]), "balanced");
+    let domain = Domain::read(&text.text).unwrap();
+    let bound: Vec<_> = domain.memnodes.iter().map(|memnode| memnode.value.clone()).collect();
+    assert_eq!(bound, [(0, vec![NodeId(0)]), (1, vec![NodeId(1)])], "{}", text.text);
+    let before = "before: <memnode cellid='1' mode='strict' nodeset='5'/> -->";
+    check(&text, &[before, "<memory mode='strict' nodeset='0-1'/>"], &["before: <memory"]);
+    let whole = cells([0, 1]).replace("nodeset='0-1'", "nodeset='0-5'");
+    let text = merged(&whole, "balanced");
+    let memnode = "<memnode cellid='0' mode='strict' nodeset='0'/>";
+    let before = "before: <memory mode='strict' nodeset='0-5'/> -->";
+    check(
+        &text,
+        &[memnode, before, "<memory mode='strict' nodeset='0-1'/>"],
+        &["before: <memnode"],
+    );
+    assert_eq!(merged(&text.text, "balanced").text, text.text);
+}
+
 #[test]
 fn what_libvirt_reads_is_read() {
+    let xml = "<domain><name>a<!-- one -->b</name><vcpu><!-- four -->4</vcpu>\
+               <x:cputune xmlns:x='urn:x'><x:vcpupin/></x:cputune></domain>";
+    let read = Domain::read(xml).unwrap();
+    assert_eq!((read.name.as_str(), read.vcpus.value), ("ab", 4));
     let bytes = |unit: &str| {
         let xml = format!("<domain><memory unit='{unit}'>3</memory></domain>");
         Domain::read(&xml).unwrap().memory_bytes

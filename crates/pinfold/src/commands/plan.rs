@@ -1,13 +1,16 @@
 //! `pinfold plan`: a placement, its reasons, and its form for other tools.
 
-use pinfold_model::{QemuCommand, Request, Speed, Topology, VcpuCount, VnodeRequest, Work};
+use pinfold_model::{
+    QemuCommand, Request, Severity, Speed, Topology, VcpuCount, VnodeRequest, Work,
+};
 use pinfold_plan::requests;
-use pinfold_vm::argv;
+use pinfold_vm::{VmError, argv};
 
 use crate::cli::PlanArgs;
 use crate::commands::{check, emit};
 use crate::common;
 use crate::failure::{Exit, Failure};
+use crate::target::vm_failure;
 use crate::{output, qemu_line};
 
 /// Prints the plan in the form that was asked for.
@@ -26,7 +29,7 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
     let host = common::host()?;
     let topology = common::topology(&host, arguments.input.as_deref())?;
     let file = arguments.into.as_deref().map(emit::DomainFile::read).transpose()?;
-    let command = argv::parse(&arguments.command);
+    let command = qemu_command(arguments)?;
     let request = request(arguments, (file.as_ref(), &command), &topology)?;
     let mut plan = common::make_plan(arguments.placement.strategy.as_deref(), &topology, &request)?;
     common::set_knobs(&mut plan, &arguments.placement.knobs, &topology)?;
@@ -36,7 +39,11 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
             vnode: arguments.vnode.as_deref(),
             command: &command,
         };
-        output::document(&emit::emit(format, (&plan, &topology), &target)?);
+        let text = emit::emit(format, (&plan, &topology), &target)?;
+        for finding in plan.findings.iter().filter(|found| found.severity > Severity::Note) {
+            output::say(&finding.to_string());
+        }
+        output::document(&text);
         return Ok(());
     }
     output::data(&match arguments.json {
@@ -45,6 +52,26 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
         false => summary(&plan),
     });
     Ok(())
+}
+
+/// QEMU's command line, if one was given; what QEMU would refuse in it is refused here.
+fn qemu_command(arguments: &PlanArgs) -> Result<QemuCommand, Failure> {
+    let command = argv::parse(&arguments.command);
+    if command.is_shell_text() {
+        return Err(vm_failure(&VmError::ShellText { program: command.program }));
+    }
+    if let Some(why) = command.smp_error() {
+        return Err(Failure::new(Exit::Input, why));
+    }
+    // The files of -readconfig may hold a `[smp-opts]`.
+    if command.has("readconfig") && command.vcpus().is_none() && arguments.vcpus.is_none() {
+        return Err(Failure::new(
+            Exit::Input,
+            "the number of vCPUs may be in the file of -readconfig, which is not read here",
+        )
+        .with_hint("give it with --vcpus"));
+    }
+    Ok(command)
 }
 
 /// What is asked, in a file or by options; of one machine that is not described further, what

@@ -3,7 +3,7 @@
 //! A binding that fits the plan stays as it is written, its mode included. Cells that the file
 //! has keep their nodes: a plan that puts their vCPUs elsewhere is refused.
 
-use pinfold_model::{NodeId, PuId, Role, Topology, VnodePlan};
+use pinfold_model::{CpuSet, NodeId, PuId, Role, Topology, VnodePlan};
 use roxmltree::Node;
 
 use super::super::libvirt::{
@@ -123,9 +123,7 @@ impl<'a, 'x> Merge<'a, 'x> {
             self.bind(node, &lines, Some(why));
             return;
         };
-        let known = |id: &&NodeId| topology.nodes.iter().any(|node| node.id == **id);
-        let lacking = nodes.iter().filter(|id| !known(id)).count();
-        if lacking > 0 {
+        if lacks(nodes, topology) {
             let lines = match lines.is_empty() {
                 true => vec![format!(
                     "<memory mode='{}' nodeset='{}'/>",
@@ -163,60 +161,58 @@ impl<'a, 'x> Merge<'a, 'x> {
             return;
         }
         let mut all = Vec::new();
-        if let (Some(first), Some(why)) = (old.first(), why) {
-            all.push(self.exchanged(*first, why));
+        let goes = |node: &&Node<'a, 'x>| !lines.iter().any(|line| line == super::source(**node));
+        for gone in old.iter().filter(goes) {
+            if let Some(why) = why {
+                all.push(self.exchanged(*gone, why));
+            }
         }
         all.extend(lines.iter().cloned());
         self.edits.exchange(node, ours, &all);
     }
 
-    /// The binding of each cell that the file has: on the node of its vCPUs.
+    /// The binding of each cell that the file has: on the node of its vCPUs. What is bound to
+    /// nodes of this host stays as it is written.
     fn bound_cells(&mut self, vnode: &VnodePlan, topology: &Topology) -> Result<(), DomainError> {
+        let whole = self.domain.memory.as_ref();
+        let numad = whole.is_some_and(|bound| bound.value.nodes.is_none());
+        let whole = whole.and_then(|bound| bound.value.nodes.clone());
         let mut missing: Vec<String> = Vec::new();
-        let mut lacking = false;
+        let mut anew = numad || whole.as_ref().is_some_and(|nodes| lacks(nodes, topology));
         for cell in self.domain.cells.iter().filter(|cell| !cell.value.vcpus.is_empty()) {
             let there = nodes_of(vnode, topology, Some(&cell.value));
             let own = self.domain.memnodes.iter().find(|memnode| memnode.value.0 == cell.value.id);
-            let whole = self.domain.memory.as_ref().and_then(|bound| bound.value.nodes.clone());
-            let bound = own.map(|memnode| memnode.value.1.clone()).or(whole);
-            let usable = bound.as_ref().map(|nodes| with_cpus(nodes, topology)).unwrap_or_default();
-            match (usable.as_slice(), own.is_some()) {
-                ([], _) => lacking |= own.is_some(),
-                (nodes, _) if !there.iter().all(|node| nodes.contains(node)) => {
-                    return Err(torn(cell, (nodes, &there)));
-                }
-                (_, true) => continue,
-                ([_], false) => continue,
-                (_, false) => {}
+            let own = own.map(|memnode| &memnode.value.1);
+            let bound = own.or(whole.as_ref());
+            let usable = bound.map(|nodes| with_cpus(nodes, topology)).unwrap_or_default();
+            if !usable.is_empty() && !there.iter().all(|node| usable.contains(node)) {
+                return Err(torn(cell, (&usable, &there)));
             }
+            let known = bound.is_some_and(|nodes| !lacks(nodes, topology));
+            if known && (own.is_some() || usable.len() < 2) {
+                continue;
+            }
+            anew |= own.is_some();
             if !there.is_empty() {
                 missing.push(memnode_line(cell.value.id, &there));
             }
         }
-        let numad = self.domain.memory.as_ref().is_some_and(|bound| bound.value.nodes.is_none());
-        if missing.is_empty() && !numad {
-            return Ok(());
-        }
         let several = topology.nodes.iter().filter(|node| node.memory_bytes > 0).count() > 1;
-        if !several && !numad && !lacking {
-            return Ok(());
+        if anew {
+            self.rewrite_memnodes((vnode, topology), missing);
+        } else if several && !missing.is_empty() {
+            self.add_memnodes(vnode, missing);
         }
-        self.write_memnodes(vnode, (missing, numad || lacking));
         Ok(())
     }
 
-    fn write_memnodes(&mut self, vnode: &VnodePlan, (mut lines, anew): (Vec<String>, bool)) {
-        let whole = vnode.memory.as_ref().map(memory_line);
+    fn add_memnodes(&mut self, vnode: &VnodePlan, mut lines: Vec<String>) {
         let why = "each cell is bound to the node of its vCPUs";
         match child(self.root, "numatune") {
             None => {
-                lines.splice(0..0, whole);
+                lines.splice(0..0, vnode.memory.as_ref().map(memory_line));
                 self.notes.push(format!("<numatune> is new: {why}"));
                 self.after_vcpu(&block("numatune", &lines));
-            }
-            Some(node) if anew => {
-                lines.splice(0..0, whole);
-                self.bind(node, &lines, Some(why));
             }
             Some(node) => {
                 self.notes.push(format!("<memnode> is new: {why}"));
@@ -224,6 +220,44 @@ impl<'a, 'x> Merge<'a, 'x> {
             }
         }
     }
+
+    /// Writes `<numatune>` again: numad's placement and nodes that this host lacks go, every
+    /// other binding stays.
+    fn rewrite_memnodes(
+        &mut self,
+        (vnode, topology): (&VnodePlan, &Topology),
+        missing: Vec<String>,
+    ) {
+        let Some(node) = child(self.root, "numatune") else { return };
+        let planned = match &vnode.memory {
+            Some(memory) => memory.nodes.clone(),
+            None => nodes_of(vnode, topology, None),
+        };
+        let mut lines: Vec<String> = Vec::new();
+        for old in node.children().filter(|old| old.is_element()) {
+            let nodes = old.attribute("nodeset").and_then(|list| CpuSet::parse_list(list).ok());
+            let nodes: Option<Vec<NodeId>> =
+                nodes.map(|set| set.iter().map(|PuId(number)| NodeId(number)).collect());
+            let stays = nodes.is_some_and(|nodes| !lacks(&nodes, topology));
+            match old.tag_name().name() {
+                "memory" | "memnode" if stays => lines.push(super::source(old).to_owned()),
+                "memory" => {
+                    let mode =
+                        memory_mode(old.attribute("mode").unwrap_or("strict"), planned.len());
+                    lines
+                        .push(format!("<memory mode='{mode}' nodeset='{}'/>", node_list(&planned)));
+                }
+                _ => {}
+            }
+        }
+        lines.extend(missing);
+        self.bind(node, &lines, Some("each cell is bound to the node of its vCPUs"));
+    }
+}
+
+/// True if the host lacks one of these nodes.
+fn lacks(nodes: &[NodeId], topology: &Topology) -> bool {
+    nodes.iter().any(|id| topology.nodes.iter().all(|node| node.id != *id))
 }
 
 /// The host nodes of the vCPUs of a cell, or of all.

@@ -50,13 +50,17 @@ pub(super) fn cpu(vnode: &VnodePlan, topology: &Topology, command: &Command<'_>)
     }
     let guest =
         GuestTopology { cores: guest.cores * (guest.threads / threads), threads, ..guest.clone() };
-    smp(&mut cpu, (&guest, caches), (guest_cpu.board, command.vcpus));
+    smp(&mut cpu, (&guest, caches), (guest_cpu.board, command));
     cpu
 }
 
-/// `-smp`, with dies where the board has them.
-fn smp(cpu: &mut Cpu, (guest, caches): (&GuestTopology, Caches), (board, vcpus): (Board, usize)) {
-    let all = guest.vcpus();
+/// `-smp`, with dies where the board has them, and the clusters of the command if they divide it.
+fn smp(
+    cpu: &mut Cpu,
+    (guest, caches): (&GuestTopology, Caches),
+    (board, command): (Board, &Command<'_>),
+) {
+    let (all, vcpus) = (guest.vcpus(), command.vcpus);
     let later = usize::try_from(all) != Ok(vcpus);
     let mut shape = if later { format!("{vcpus},maxcpus={all}") } else { all.to_string() };
     shape.push_str(&format!(",sockets={}", guest.sockets));
@@ -64,7 +68,16 @@ fn smp(cpu: &mut Cpu, (guest, caches): (&GuestTopology, Caches), (board, vcpus):
     if dies > 1 {
         shape.push_str(&format!(",dies={dies}"));
     }
-    shape.push_str(&format!(",cores={},threads={}", guest.cores / dies, guest.threads));
+    let mut cores = guest.cores / dies;
+    let clusters = command.line.smp("clusters").unwrap_or(1).max(1);
+    if clusters > 1 && cores.is_multiple_of(clusters) {
+        cores /= clusters;
+        shape.push_str(&format!(",clusters={clusters}"));
+    } else if clusters > 1 {
+        cpu.notes
+            .push(format!("clusters={clusters} does not divide {cores} cores: it is left out."));
+    }
+    shape.push_str(&format!(",cores={cores},threads={}", guest.threads));
     cpu.words.push(("-smp", shape));
     if caches.dies > 1 && !board.dies {
         cpu.notes.push(format!(
