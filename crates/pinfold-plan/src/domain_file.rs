@@ -147,6 +147,8 @@ pub struct Domain {
     pub memnodes: Vec<Placed<(u32, Vec<NodeId>)>>,
     /// `<memory>` of the domain in bytes, if given.
     pub memory_bytes: Option<u64>,
+    /// Where that is written.
+    pub memory_place: Place,
     /// Size of the huge pages of its memory in bytes, if given.
     pub page_bytes: Option<u64>,
 }

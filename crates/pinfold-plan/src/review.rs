@@ -26,6 +26,7 @@ mod processor;
 mod quotas;
 mod render;
 mod repair;
+mod resized;
 mod several;
 mod target;
 mod timers;
@@ -91,7 +92,7 @@ pub fn review(layouts: &[Layout], topology: &Topology) -> Vec<Flaw> {
 /// reviewed together with the others, what is written says where its memory should be.
 #[must_use]
 pub fn review_under(layouts: &[Layout], topology: &Topology, conditions: &Request) -> Review {
-    let lookup = Lookup::of(topology);
+    let lookup = Lookup::of(topology, conditions);
     let views: Vec<_> = layouts.iter().map(|layout| View::of(layout, &lookup)).collect();
     let written: BTreeMap<&str, &Layout> = layouts
         .iter()

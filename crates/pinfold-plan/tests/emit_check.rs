@@ -146,6 +146,11 @@ const FILES: &[(&str, &str)] = &[
     ("iothreads", include_str!("domains/iothreads.xml")),
 ];
 
+/// All memory of a host in bytes.
+fn memory_of(topology: &Topology) -> u64 {
+    topology.nodes.iter().map(|node| node.memory_bytes).sum()
+}
+
 #[test]
 fn a_merged_file_passes_the_check() {
     let mut counts = Counts::default();
@@ -162,7 +167,15 @@ fn a_merged_file_passes_the_check() {
                 };
                 let vnode = layout.single().expect("one machine");
                 let merged = libvirt_into(xml, (&layout, vnode), topology);
-                let merged = merged.unwrap_or_else(|error| panic!("{case}: {error}"));
+                let merged = match merged {
+                    Ok(merged) => merged,
+                    Err(error) if domain.memory_bytes > Some(memory_of(topology)) => {
+                        assert!(error.why.contains("this host has"), "{case}: {error}");
+                        counts.refused += 1;
+                        continue;
+                    }
+                    Err(error) => panic!("{case}: {error}"),
+                };
                 counts.take(&case, &layout, &reviewed(&merged.text, topology));
                 let again = libvirt_into(&merged.text, (&layout, vnode), topology);
                 assert_eq!(again.map(|again| again.text), Ok(merged.text), "{case}: twice");

@@ -56,8 +56,8 @@ pub(super) fn domain(xml: &str) -> Result<Domain, DomainError> {
         error.hint = Some("hand in what `virsh dumpxml NAME` prints");
         return Err(error);
     }
-    let kind = root.attribute("type").unwrap_or_default();
-    if !["", "kvm", "qemu"].contains(&kind) {
+    let kind = attribute(root, "type")?;
+    if !["kvm", "qemu"].contains(&kind) {
         let mut error = error_at(root, format!("type='{kind}' is no machine of QEMU"));
         error.hint = Some(
             "only domains of type='kvm' and type='qemu' have the threads that Pinfold places; pin \
@@ -81,6 +81,7 @@ pub(super) fn domain(xml: &str) -> Result<Domain, DomainError> {
         memory: None,
         memnodes: Vec::new(),
         memory_bytes: child(root, "memory").map(bytes).transpose()?,
+        memory_place: child(root, "memory").map(place).unwrap_or_default(),
         page_bytes: page_bytes(root)?,
     };
     for tune in children(root, "cputune") {
@@ -126,6 +127,12 @@ fn vcpu_element(root: Node<'_, '_>) -> Result<(Placed<u32>, Option<Placed<CpuSet
             return Err(error_at(vcpu, format!("<vcpu>{text}</vcpu> is no number of vCPUs")));
         }
     };
+    if let Some(online) = vcpu.attribute("current")
+        && !online.trim().parse::<u32>().is_ok_and(|online| (1..=count).contains(&online))
+    {
+        let why = format!("current='{online}' of <vcpu> is not a number from 1 to {count}");
+        return Err(error_at(vcpu, why));
+    }
     let default = match vcpu.attribute("cpuset") {
         Some(list) => Some(Placed { value: cpuset(vcpu, "cpuset", list)?, place: place(vcpu) }),
         None => None,

@@ -6,6 +6,7 @@ use pinfold_model::{
 };
 
 use super::{Board, Domain};
+use crate::parts::mib;
 
 impl Domain {
     /// The machine of the file as a request. Nodes that the host lacks, or that have no CPU, are
@@ -52,14 +53,49 @@ impl Domain {
     /// Its memory, where a host of several nodes can be asked whether it fits.
     #[must_use]
     pub fn memory_request(&self, topology: &Topology) -> Option<MemoryRequest> {
-        // hwloc gives each node of a synthetic machine 1 GiB where its text says nothing.
-        let known = match &topology.source {
-            Source::Synthetic(text) => text.contains("memory"),
-            Source::Live | Source::Captured(_) => true,
-        };
         let filled = topology.nodes.iter().filter(|node| node.memory_bytes > 0).count();
-        let bytes = self.memory_bytes.filter(|bytes| *bytes > 0 && known && filled > 1)?;
+        let fits = sizes_are_known(topology) && filled > 1;
+        let bytes = self.memory_bytes.filter(|bytes| *bytes > 0 && fits)?;
         Some(MemoryRequest { bytes, page_bytes: None })
+    }
+
+    /// A sentence, if so much memory is more than the host has, or than the nodes have to which the
+    /// file binds it strictly.
+    #[must_use]
+    pub(crate) fn memory_excess(&self, bytes: Option<u64>, topology: &Topology) -> Option<String> {
+        let bytes = bytes.filter(|_| sizes_are_known(topology))?;
+        let sum = |on: &dyn Fn(NodeId) -> bool| -> u64 {
+            let nodes = topology.nodes.iter().filter(|node| on(node.id));
+            nodes.map(|node| node.memory_bytes).sum()
+        };
+        let all = sum(&|_| true);
+        if all > 0 && bytes > all {
+            return Some(format!(
+                "the machine has {} of memory, this host has {}",
+                mib(bytes),
+                mib(all)
+            ));
+        }
+        let strict = self.memory.as_ref().filter(|bound| bound.value.mode == "strict");
+        let nodes = strict.and_then(|bound| bound.value.nodes.as_ref())?;
+        let own = sum(&|id| nodes.contains(&id));
+        (own > 0 && bytes > own).then(|| {
+            let list: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+            format!(
+                "the machine has {} of memory, bound to node {}, where this host has {}",
+                mib(bytes),
+                list.join(","),
+                mib(own)
+            )
+        })
+    }
+}
+
+/// hwloc gives each node of a synthetic machine 1 GiB where its text says nothing.
+fn sizes_are_known(topology: &Topology) -> bool {
+    match &topology.source {
+        Source::Synthetic(text) => text.contains("memory"),
+        Source::Live | Source::Captured(_) => true,
     }
 }
 

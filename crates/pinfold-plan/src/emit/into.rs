@@ -52,6 +52,12 @@ pub fn libvirt_into(
     if count == 0 {
         return Err(error_at(root, "the plan has no vCPU, so there is nothing to merge"));
     }
+    let bytes = vnode.memory.as_ref().and_then(|memory| memory.bytes).or(domain.memory_bytes);
+    if let Some(why) = domain.memory_excess(bytes, topology) {
+        let mut error = error_at(child(root, "memory").unwrap_or(root), why);
+        error.hint = Some("give the machine less memory, or use another host");
+        return Err(error);
+    }
     let mut merge = Merge { edits: Edits::new(xml), root, domain: &domain, notes: Vec::new() };
     let cells = match domain.cells.is_empty() {
         true => merge.cells(vnode, topology)?,

@@ -12,6 +12,7 @@ use super::lookup::View;
 use super::target::{self, Target, asks_for_another_place};
 use super::{Flaw, Layout, repair};
 use crate::domain_file::parse;
+use crate::draft::counted;
 
 /// A line that is to be another one, new, or gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,16 +85,24 @@ fn stay(flaws: &mut [Flaw], line: &str, which: impl Fn(&Flaw) -> bool) {
 
 /// What to do where no placement of this many vCPUs is sound.
 fn without_target(view: &View<'_, '_>, conditions: &Request) -> String {
-    let vcpus = view.layout.vcpus;
+    let vcpus = counted(view.layout.vcpus as usize, "vCPU");
+    let place = match target::home(view, &conditions.avoid) {
+        Some(node) => format!("node {node} of this host"),
+        None => "this host".to_owned(),
+    };
+    let none = format!("no placement of {vcpus} on {place} is free of warnings");
     match target::other_count(view, conditions) {
         Some(count) => format!(
-            "no placement of {vcpus} vCPUs on this host is free of warnings; {count} vCPUs have one: \
-             give the machine {count}"
+            "{none}; {} one: give the machine {count}",
+            match count {
+                1 => "1 vCPU has".to_owned(),
+                _ => format!("{count} vCPUs have"),
+            }
         ),
-        None => format!(
-            "no placement of {vcpus} vCPUs on this host is free of warnings: take the pins out, or \
-             use another host"
-        ),
+        None if view.layout.cells.len() > 1 => {
+            format!("{none}: take the pins out, or share out other vCPUs to the guest's cells")
+        }
+        None => format!("{none}: take the pins out, or use another host"),
     }
 }
 

@@ -23,9 +23,9 @@ pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
 }
 
 /// PUs for the emulator and the iothreads of a machine whose vCPUs are on `held`: off the vCPUs'
-/// cores if there are such, near them.
+/// cores if there are such, near them; none that the user's conditions forbid.
 pub(super) fn better_place(view: &View<'_, '_>, held: &CpuSet) -> CpuSet {
-    let free = view.lookup.usable.difference(held).difference(&view.lookup.topology.isolated);
+    let free = view.lookup.permitted.difference(held).difference(&view.lookup.topology.isolated);
     let off_cores = free.difference(&view.lookup.whole_cores(held));
     let nodes = view.lookup.nodes_of(held);
     let mut there = CpuSet::new();

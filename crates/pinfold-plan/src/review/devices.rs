@@ -208,16 +208,15 @@ fn iothreads(file: &File<'_>, flaws: &mut Vec<Flaw>) {
             ),
             &without,
         );
-        flaw.instead = vec![
-            format!("<iothreads>{}</iothreads>", count.max(1)),
-            "within <cputune>, off the vCPUs' CPUs:".to_owned(),
-            file.view.write_pin(
-                &Role::Iothread("iothread1".to_owned()),
-                &super::cores::better_place(file.view, &file.view.held),
-            ),
-            "within the <disk>, or the virtio-scsi <controller>:".to_owned(),
-            "<driver iothread='1'/>".to_owned(),
-        ];
+        flaw.instead = vec![format!("<iothreads>{}</iothreads>", count.max(1))];
+        let place = super::cores::better_place(file.view, &file.view.held);
+        if !place.is_empty() {
+            let role = Role::Iothread("iothread1".to_owned());
+            flaw.instead.push("within <cputune>, off the vCPUs' CPUs:".to_owned());
+            flaw.instead.push(file.view.write_pin(&role, &place));
+        }
+        flaw.instead.push("within the <disk>, or the virtio-scsi <controller>:".to_owned());
+        flaw.instead.push("<driver iothread='1'/>".to_owned());
         flaws.push(flaw);
     }
 }

@@ -32,7 +32,7 @@ pub fn fix(
     topology: &Topology,
     conditions: &Request,
 ) -> Result<Fixed, DomainError> {
-    let lookup = Lookup::of(topology);
+    let lookup = Lookup::of(topology, conditions);
     let mut fixed =
         Fixed { text: xml.to_owned(), done: Vec::new(), left: Vec::new(), notes: Vec::new() };
     for round in 0..=ROUNDS {

@@ -4,7 +4,11 @@ use pinfold_model::{CpuSet, Policy, Severity};
 
 use super::Flaw;
 use super::lookup::{View, is_real_time, places, speak};
+use super::repair::Repair;
+use crate::domain_file::{parse, place};
 use crate::draft::{pus_text, verb};
+
+const REFUSED: &str = "the kernel refuses the policy (EINVAL), and the machine does not start";
 
 pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     impossible_priorities(view, flaws);
@@ -49,6 +53,9 @@ pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
 
 /// Priorities that libvirt reads and the kernel refuses.
 fn impossible_priorities(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    if let Some(text) = &view.layout.text {
+        return impossible_schedulers(view, text, flaws);
+    }
     let refused = |policy: Option<Policy>| match policy {
         Some(Policy::Fifo { priority } | Policy::RoundRobin { priority }) => {
             !(1..=99).contains(&priority)
@@ -59,9 +66,44 @@ fn impossible_priorities(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         let what = format!("the real-time priority of {} is not from 1 to 99", speak(&pin.role));
         let mut flaw = view.flaw(Severity::Problem, "priority-range", what);
         flaw.places = places([pin]);
-        flaw.cost =
-            "the kernel refuses the policy (EINVAL), and the machine does not start".to_owned();
+        flaw.cost = REFUSED.to_owned();
         flaw.instead = vec!["priority='1'".to_owned()];
+        flaws.push(flaw);
+    }
+}
+
+/// The elements of a domain file with such a priority, each as it should be.
+fn impossible_schedulers(view: &View<'_, '_>, text: &str, flaws: &mut Vec<Flaw>) {
+    let Ok(document) = parse(text) else { return };
+    let root = document.root_element();
+    let tunes = root.children().filter(|child| child.has_tag_name("cputune"));
+    for node in tunes.flat_map(|tune| tune.children()) {
+        let (tag, threads, of) = match node.tag_name().name() {
+            "vcpusched" => ("vcpusched", "vcpus", "the vCPUs"),
+            "iothreadsched" => ("iothreadsched", "iothreads", "the iothreads"),
+            "emulatorsched" => ("emulatorsched", "", "the emulator"),
+            _ => continue,
+        };
+        let policy = node.attribute("scheduler").unwrap_or_default();
+        let priority = node.attribute("priority").and_then(|text| text.trim().parse::<i64>().ok());
+        if !["fifo", "rr"].contains(&policy) || priority.is_none_or(|it| (1..=99).contains(&it)) {
+            continue;
+        }
+        let list = node.attribute(threads).unwrap_or_default();
+        let who = format!("{of} {list}");
+        let what = format!("the real-time priority of {} is not from 1 to 99", who.trim_end());
+        let mut flaw = view.flaw(Severity::Problem, "priority-range", what);
+        flaw.places = vec![place(node)];
+        flaw.cost = REFUSED.to_owned();
+        let end = format!("scheduler='{policy}' priority='1'/>");
+        let path = &["cputune"];
+        flaw.repairs = vec![match threads {
+            "" => Repair::put(path, tag, format!("<{tag} {end}")),
+            _ => {
+                let line = format!("<{tag} {threads}='{list}' {end}");
+                Repair::put_keyed(path, (tag, threads, list), line)
+            }
+        }];
         flaws.push(flaw);
     }
 }

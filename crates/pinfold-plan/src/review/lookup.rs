@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::{CoreId, CpuSet, L3Id, NodeId, Policy, Pu, PuId, Role, Severity, Topology};
+use pinfold_model::{
+    CoreId, CoreKind, CpuSet, Free, L3Id, NodeId, Policy, Pu, PuId, Request, Role, Severity,
+    Topology,
+};
 
 use super::{Flaw, Language, Layout, Pin};
 use crate::domain_file::Place;
@@ -13,15 +16,24 @@ pub(super) struct Lookup<'t> {
     pub online: CpuSet,
     /// What a pin may use: online and allowed.
     pub usable: CpuSet,
+    /// What the user's conditions leave of that.
+    pub permitted: CpuSet,
+    /// What they leave to vCPUs: without the CPUs that are to stay free for the host.
+    pub for_vcpus: CpuSet,
     pus: BTreeMap<PuId, &'t Pu>,
 }
 
 impl<'t> Lookup<'t> {
-    pub fn of(topology: &'t Topology) -> Self {
+    pub fn of(topology: &'t Topology, conditions: &Request) -> Self {
         let online = topology.online();
         let usable = online.intersection(&topology.allowed);
+        let permitted = usable.difference(&conditions.avoid);
+        let for_vcpus = match &conditions.free {
+            Some(Free::These(host)) => permitted.difference(host),
+            Some(Free::Pus(_) | Free::Percent(_)) | None => permitted.clone(),
+        };
         let pus = topology.pus.iter().map(|pu| (pu.os, pu)).collect();
-        Self { topology, online, usable, pus }
+        Self { topology, online, usable, permitted, for_vcpus, pus }
     }
 
     pub fn pu(&self, os: PuId) -> Option<&'t Pu> {
@@ -54,6 +66,13 @@ impl<'t> Lookup<'t> {
     /// The L3 domains of a set, ascending.
     pub fn l3s_of(&self, pus: &CpuSet) -> Vec<L3Id> {
         sorted(pus.iter().filter_map(|pu| self.pu(pu)?.l3))
+    }
+
+    /// Those of the CPUs that are of a kind of core that is among `like`.
+    pub fn of_kinds(&self, pus: &CpuSet, like: &CpuSet) -> CpuSet {
+        let kind = |pu: PuId| self.pu(pu).map(|pu| pu.kind);
+        let kinds: Vec<CoreKind> = sorted(like.iter().filter_map(kind));
+        pus.iter().filter(|pu| kind(*pu).is_some_and(|kind| kinds.contains(&kind))).collect()
     }
 
     /// The PUs of the cores that a set touches.

@@ -5,10 +5,12 @@ use pinfold_model::{CpuSet, NodeId, Severity};
 use super::lookup::{View, places};
 use super::repair::Repair;
 use super::{Flaw, Language, MemoryOf};
+use crate::domain_file::Domain;
 use crate::draft::counted;
 
 pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     nodes_that_are_not(view, flaws);
+    more_than_there_is(view, flaws);
     if view.held.is_empty() {
         return;
     }
@@ -47,6 +49,22 @@ fn nodes_that_are_not(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
             flaws.push(flaw);
         }
     }
+}
+
+/// More memory than the host has, or than the nodes have to which it is strictly bound.
+fn more_than_there_is(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    let Some(domain) = view.layout.text.as_deref().and_then(|text| Domain::read(text).ok()) else {
+        return;
+    };
+    let Some(what) = domain.memory_excess(domain.memory_bytes, view.lookup.topology) else {
+        return;
+    };
+    let mut flaw = view.flaw(Severity::Problem, "memory-too-large", what);
+    flaw.places = vec![domain.memory_place];
+    flaw.cost = "it does not start, or the kernel ends it once it uses its memory".to_owned();
+    flaw.instead = vec!["give the machine less memory".to_owned()];
+    flaw.is_final = true;
+    flaws.push(flaw);
 }
 
 /// Memory bound to other nodes than those of the vCPUs that use it.
@@ -128,19 +146,18 @@ fn spread_over_nodes(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     if cells.len() > 1 && cells.iter().all(|nodes| nodes.len() == 1) {
         return;
     }
-    let roomy = view.lookup.topology.nodes.iter().find(|node| {
-        nodes.contains(&node.id) && has_room(view, &node.pus.intersection(&view.lookup.usable))
-    });
+    let known = view.lookup.topology.nodes.iter().filter(|node| nodes.contains(&node.id));
+    let roomy = known.map(|node| (node, fit(view, &node.pus))).find(|(_, pus)| has_room(view, pus));
     // Who gave the memory of just these nodes, cell by cell or in turns, meant to use them.
     if shares_out(view, &nodes) || roomy.is_none() && view.layout.cells.len() >= nodes.len() {
         return;
     }
     let what = format!("the vCPUs are pinned to PUs of {}", spoken(&nodes));
     let mut flaw = match roomy {
-        Some(node) => view.flaw(
+        Some((node, pus)) => view.flaw(
             Severity::Warning,
             "nodes-crossed",
-            format!("{what}, although node {} has {} PUs", node.id, node.pus.len()),
+            format!("{what}, although node {} has {} CPUs for them", node.id, pus.len()),
         ),
         None => view.flaw(
             Severity::Warning,
@@ -218,6 +235,11 @@ fn shares_out(view: &View<'_, '_>, nodes: &[NodeId]) -> bool {
         || nodes.len() > 1 && nodes.iter().all(|node| by_cell.contains(node))
 }
 
+/// Those of the CPUs that may carry the vCPUs: permitted, and of the cores' kind that they are on.
+fn fit(view: &View<'_, '_>, pus: &CpuSet) -> CpuSet {
+    view.lookup.of_kinds(&pus.intersection(&view.lookup.for_vcpus), &view.tight)
+}
+
 /// True if the PUs carry the vCPUs as they are laid out: a core for each if none shares one now,
 /// and the guest is shown no threads.
 fn has_room(view: &View<'_, '_>, pus: &CpuSet) -> bool {
@@ -238,12 +260,11 @@ fn spread_over_l3(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     if domains.len() < 2 || view.lookup.nodes_of(&view.tight).len() > 1 {
         return;
     }
-    let roomy = view.lookup.topology.l3.iter().filter(|domain| {
-        domains.contains(&domain.id)
-            && has_room(view, &domain.pus.intersection(&view.lookup.usable))
-    });
-    let Some(best) =
-        roomy.max_by_key(|domain| (domain.size_bytes, domain.pus.intersection(&view.tight).len()))
+    let own = view.lookup.topology.l3.iter().filter(|domain| domains.contains(&domain.id));
+    let roomy = own.map(|domain| (domain, fit(view, &domain.pus)));
+    let roomy = roomy.filter(|(_, pus)| has_room(view, pus));
+    let Some((_, best)) =
+        roomy.max_by_key(|(domain, pus)| (domain.size_bytes, pus.intersection(&view.tight).len()))
     else {
         return;
     };
@@ -251,9 +272,9 @@ fn spread_over_l3(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         Severity::Warning,
         "l3-crossed",
         format!(
-            "the vCPUs are spread over {} L3 caches, although one of them has {} PUs",
+            "the vCPUs are spread over {} L3 caches, although one of them has {} CPUs for them",
             domains.len(),
-            best.pus.len()
+            best.len()
         ),
     );
     flaw.places = places(view.vcpus().map(|(_, pin)| pin));

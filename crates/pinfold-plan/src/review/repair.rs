@@ -15,8 +15,8 @@ pub(crate) struct Repair {
     pub line: Option<String>,
     /// Its tag.
     pub tag: &'static str,
-    /// The value of its attribute `name`, if that says which of several it is.
-    pub key: Option<&'static str>,
+    /// An attribute with its value, if that says which of several it is.
+    pub key: Option<(&'static str, String)>,
 }
 
 impl Repair {
@@ -31,7 +31,16 @@ impl Repair {
         (tag, name): (&'static str, &'static str),
         line: impl Into<String>,
     ) -> Self {
-        Self { path, line: Some(line.into()), tag, key: Some(name) }
+        Self::put_keyed(path, (tag, "name", name), line)
+    }
+
+    /// The same for the one of several elements of its tag in which an attribute has a value.
+    pub fn put_keyed(
+        path: &'static [&'static str],
+        (tag, attribute, value): (&'static str, &'static str, &str),
+        line: impl Into<String>,
+    ) -> Self {
+        Self { path, line: Some(line.into()), tag, key: Some((attribute, value.to_owned())) }
     }
 
     /// An element that is taken out.
@@ -40,7 +49,9 @@ impl Repair {
     }
 
     fn is_meant(&self, node: &Node<'_, '_>) -> bool {
-        node.has_tag_name(self.tag) && (self.key.is_none() || node.attribute("name") == self.key)
+        let is_keyed =
+            |(name, value): &(&str, String)| node.attribute(*name) == Some(value.as_str());
+        node.has_tag_name(self.tag) && self.key.as_ref().is_none_or(is_keyed)
     }
 }
 

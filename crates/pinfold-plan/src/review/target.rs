@@ -7,12 +7,12 @@
 //! the PUs that they have if such a placement exists with them.
 
 use pinfold_model::{
-    CellRequest, CpuSet, GuestTopology, MemoryPlan, MemoryRequest, Plan, PolicyWish, PuId, Request,
-    Role, Severity, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest,
+    CellRequest, CpuSet, GuestTopology, MemoryPlan, NodeId, Plan, PolicyWish, PuId, Request, Role,
+    Severity, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
 };
 
 use super::lookup::{Lookup, View, is_real_time};
-use super::{Flaw, Language, Layout, MemoryOf, cores, memory, placement};
+use super::{Flaw, Language, Layout, MemoryOf, cores, memory, placement, resized};
 use crate::domain_file::{Domain, DomainError};
 use crate::draft::ground;
 use crate::emit;
@@ -39,11 +39,16 @@ pub(super) fn find(
     view: &View<'_, '_>,
     conditions: &Request,
 ) -> Result<Target, Option<DomainError>> {
-    let request = request(view, view.layout.vcpus, conditions);
+    let request = request(view, conditions);
     let topology = view.lookup.topology;
-    let planned = strategies(view.layout).into_iter().filter_map(|name| {
-        crate::plan(name, topology, &request).ok().map(|plan| (Some(name), plan))
-    });
+    // First where the machine is now, then wherever the host has room.
+    let stay = staying(view, &request);
+    let everywhere = stay.iter().chain(std::iter::once(&request));
+    let names = strategies(view.layout);
+    let planned =
+        everywhere.flat_map(|request| names.iter().map(move |name| (request, *name))).filter_map(
+            |(request, name)| Some((Some(name), crate::plan(name, topology, request).ok()?)),
+        );
     let now = faults(view.layout, view.lookup);
     // Another shape for the guest does not bring vCPUs together that are apart.
     let apart = now.iter().any(|flaw| ["l3-crossed", "nodes-crossed"].contains(&flaw.name));
@@ -60,6 +65,9 @@ pub(super) fn find(
             }
         };
         merged = true;
+        if is_torn(view, &layout, &request.avoid) {
+            continue;
+        }
         let left = faults(&layout, view.lookup);
         let found = weight(&left);
         let left = left.iter().map(|flaw| flaw.name).collect::<Vec<_>>();
@@ -89,7 +97,7 @@ fn weight(flaws: &[Flaw]) -> (usize, usize) {
     (problems, flaws.len() - problems)
 }
 
-/// A number of vCPUs near the layout's for which there is a sound plan.
+/// A number of vCPUs near the layout's for which there is a sound placement.
 pub(super) fn other_count(view: &View<'_, '_>, conditions: &Request) -> Option<u32> {
     const TRIES: u32 = 3;
     const MOST_SEARCHED: u32 = 256;
@@ -97,20 +105,58 @@ pub(super) fn other_count(view: &View<'_, '_>, conditions: &Request) -> Option<u
     if view.layout.vcpus > MOST_SEARCHED {
         return None;
     }
-    let (now, most) = (view.layout.vcpus, u32::try_from(view.lookup.usable.len()).ok()?);
+    let (now, most) = (view.layout.vcpus, u32::try_from(view.lookup.for_vcpus.len()).ok()?);
     let counts = (1..=TRIES).flat_map(|step| {
-        // Beyond the number of PUs the search goes down from there.
+        // Beyond the number of CPUs the search goes down from there.
         let lower = now.min(most + 1).checked_sub(step).filter(|count| *count > 0);
         lower.into_iter().chain((now + step < most).then_some(now + step))
     });
     counts.into_iter().find(|count| {
-        let request = request(view, *count, conditions);
-        strategies(view.layout).into_iter().any(|name| {
-            let plan = crate::plan(name, view.lookup.topology, &request).ok();
-            let layout = plan.and_then(|plan| Layout::of_plan(&plan, "").pop());
-            layout.is_some_and(|layout| faults(&layout, view.lookup).is_empty())
-        })
+        let Some(resized) = resized::with_count(view.layout, *count) else { return false };
+        let target = find(&View::of(&resized, view.lookup), conditions);
+        target.is_ok_and(|target| target.left.is_empty())
     })
+}
+
+/// The one node of the vCPUs, where it has a CPU for each of them.
+pub(super) fn home(view: &View<'_, '_>, avoid: &CpuSet) -> Option<NodeId> {
+    match view.lookup.nodes_of(&view.held).as_slice() {
+        [only] if view.has_nodes() && has_room(view, &[*only], avoid) => Some(*only),
+        _ => None,
+    }
+}
+
+fn has_room(view: &View<'_, '_>, nodes: &[NodeId], avoid: &CpuSet) -> bool {
+    let left = view.lookup.for_vcpus.difference(avoid);
+    let of = |pu: &PuId| view.lookup.pu(*pu).and_then(|pu| pu.node);
+    let there = |pu: &PuId| of(pu).is_some_and(|node| nodes.contains(&node));
+    left.iter().filter(there).count() >= view.layout.vcpus as usize
+}
+
+/// True if a placement is on more nodes than the machine is now, although these have room for it.
+/// What the guest's own cells say of nodes is not judged.
+fn is_torn(view: &View<'_, '_>, placed: &Layout, avoid: &CpuSet) -> bool {
+    let now = view.lookup.nodes_of(&view.held);
+    let placed = View::of(placed, view.lookup);
+    let pins = placed.vcpus().map(|(_, pin)| pin.pus.as_ref().unwrap_or(&view.lookup.usable));
+    let then = view.lookup.nodes_of(&pins.fold(CpuSet::new(), |set, pus| set.union(pus)));
+    view.layout.cells.len() < 2
+        && !now.is_empty()
+        && then.len() > now.len()
+        && has_room(view, &now, avoid)
+}
+
+/// The request with the machine kept on the nodes of its memory or, if that is not bound, on the
+/// node of its vCPUs; `None` if neither says anything.
+fn staying(view: &View<'_, '_>, request: &Request) -> Option<Request> {
+    let text = view.layout.text.as_deref()?;
+    let asked = Domain::read(text).ok()?.request(view.lookup.topology);
+    let home = home(view, &request.avoid);
+    let mut request = request.clone();
+    let Work::Vm(vm) = &mut request.vnodes.first_mut()?.work else { return None };
+    let is_whole = asked.nodes.is_empty() && vm.cells.is_empty();
+    vm.nodes = if is_whole { home.into_iter().collect() } else { asked.nodes };
+    (!vm.nodes.is_empty()).then_some(request)
 }
 
 /// The strategies to try, the nearest to what the guest is shown first.
@@ -134,8 +180,9 @@ fn strategies(layout: &Layout) -> Vec<&'static str> {
 }
 
 /// What the layout asks for, under the user's conditions.
-fn request(view: &View<'_, '_>, vcpus: u32, conditions: &Request) -> Request {
-    let layout = view.layout;
+fn request(view: &View<'_, '_>, conditions: &Request) -> Request {
+    let (layout, topology) = (view.layout, view.lookup.topology);
+    let domain = layout.text.as_deref().and_then(|text| Domain::read(text).ok());
     let roles = layout.pins.iter().map(|pin| &pin.role);
     let vm = VmRequest {
         iothreads: roles
@@ -147,14 +194,11 @@ fn request(view: &View<'_, '_>, vcpus: u32, conditions: &Request) -> Request {
             .collect(),
         vhosts: u32::try_from(roles.filter(|role| matches!(role, Role::Vhost(_))).count())
             .unwrap_or(0),
-        cells: if vcpus == layout.vcpus { cells(layout) } else { Vec::new() },
-        ..VmRequest::of(VcpuCount::Exactly(vcpus))
+        cells: cells(layout),
+        ..VmRequest::of(VcpuCount::Exactly(layout.vcpus))
     };
     let mut vnode = VnodeRequest::vm(&layout.name, vm);
-    if view.has_nodes() && !layout.runs() {
-        let bytes = layout.text.as_deref().and_then(|text| Domain::read(text).ok()?.memory_bytes);
-        vnode.memory = bytes.map(|bytes| MemoryRequest { bytes, page_bytes: None });
-    }
+    vnode.memory = domain.and_then(|domain| domain.memory_request(topology));
     // A domain file keeps its schedulers when a plan without policies is merged into it.
     if layout.language != Language::Libvirt {
         let real_time = layout.pins.iter().filter(|pin| is_real_time(pin.policy));
@@ -215,7 +259,7 @@ fn on(view: &View<'_, '_>, order: &[PuId], request: &Request) -> Option<Plan> {
     if !held.is_disjoint(&ground.free) {
         return None;
     }
-    let better = cores::better_place(view, &held);
+    let better = cores::better_place(view, &held).difference(&request.avoid);
     let vnode = plan.vnodes.first_mut()?;
     for thread in &mut vnode.threads {
         thread.pus = match &thread.role {
@@ -229,6 +273,7 @@ fn on(view: &View<'_, '_>, order: &[PuId], request: &Request) -> Option<Plan> {
                 let harmless = |pus: &CpuSet| {
                     pus.is_disjoint(&held)
                         && pus.is_subset(&view.lookup.usable)
+                        && pus.is_disjoint(&request.avoid)
                         && !cores::is_far(view, pus, &held)
                 };
                 now.filter(harmless).unwrap_or_else(|| better.clone())
@@ -269,10 +314,10 @@ fn binding(view: &View<'_, '_>, held: &CpuSet, request: &Request) -> Option<Memo
     let nodes = memory::filled(view, view.lookup.nodes_of(held));
     let bound = view.layout.memory.iter().flat_map(|bound| bound.nodes.iter().flatten());
     let fits = !view.layout.memory.is_empty() && bound.clone().all(|node| nodes.contains(node));
-    let asked = request.vnodes.first().and_then(|vnode| vnode.memory)?;
-    (!fits && !nodes.is_empty()).then(|| MemoryPlan {
+    let asked = request.vnodes.first().and_then(|vnode| vnode.memory);
+    (view.has_nodes() && !fits && !nodes.is_empty()).then(|| MemoryPlan {
         nodes,
-        bytes: Some(asked.bytes),
+        bytes: asked.map(|asked| asked.bytes),
         page_bytes: None,
         reason: String::new(),
     })

@@ -179,7 +179,7 @@ fn what_libvirt_reads_is_read() {
     let read = Domain::read(xml).unwrap();
     assert_eq!((read.name.as_str(), read.vcpus.value), ("ab", 4));
     let bytes = |unit: &str| {
-        let xml = format!("<domain><memory unit='{unit}'>3</memory></domain>");
+        let xml = format!("<domain type='qemu'><memory unit='{unit}'>3</memory></domain>");
         Domain::read(&xml).unwrap().memory_bytes
     };
     for (unit, expected) in [
@@ -193,7 +193,7 @@ fn what_libvirt_reads_is_read() {
         assert_eq!(bytes(unit), Some(expected), "{unit}");
     }
     let list = |list: &str| {
-        let xml = format!("<domain><vcpu cpuset='{list}'>4</vcpu></domain>");
+        let xml = format!("<domain type='qemu'><vcpu cpuset='{list}'>4</vcpu></domain>");
         Domain::read(&xml).map(|domain| domain.default.unwrap().value.to_string())
     };
     assert_eq!(list("^3,1-8"), Ok("1-8".to_owned()));
@@ -209,7 +209,7 @@ fn a_priority_that_the_kernel_refuses_is_a_finding() {
     for (priority, wrong) in [("0", true), ("100", true), ("-1", true), ("1", false), ("99", false)]
     {
         let xml = format!(
-            "<domain><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='1'/>\n\
+            "<domain type='qemu'><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='1'/>\n\
              <vcpusched vcpus='0' scheduler='fifo' priority='{priority}'/></cputune></domain>"
         );
         let layout = Layout::of_domain(&Domain::read(&xml).unwrap(), "x");
@@ -229,13 +229,13 @@ fn every_refusal_says_what_to_do() {
         "<network/>",
         "<domain",
         "<!DOCTYPE a><domain/>",
-        "<domain><vcpu>0</vcpu></domain>",
-        "<domain><vcpu cpuset='1-8,^3-5'>4</vcpu></domain>",
-        "<domain><memory unit='furlong'>4</memory></domain>",
-        "<domain><cputune><vcpupin vcpu='0'/></cputune></domain>",
-        "<domain><cputune><vcpusched vcpus='0' scheduler='fifo' priority='x'/></cputune></domain>",
-        "<domain><iothreads>many</iothreads></domain>",
-        "<domain><cpu><topology sockets='0' cores='1' threads='1'/></cpu></domain>",
+        "<domain type='qemu'><vcpu>0</vcpu></domain>",
+        "<domain type='qemu'><vcpu cpuset='1-8,^3-5'>4</vcpu></domain>",
+        "<domain type='qemu'><memory unit='furlong'>4</memory></domain>",
+        "<domain type='qemu'><cputune><vcpupin vcpu='0'/></cputune></domain>",
+        "<domain type='qemu'><cputune><vcpusched vcpus='0' scheduler='fifo' priority='x'/></cputune></domain>",
+        "<domain type='qemu'><iothreads>many</iothreads></domain>",
+        "<domain type='qemu'><cpu><topology sockets='0' cores='1' threads='1'/></cpu></domain>",
     ];
     for xml in refused {
         let error = Domain::read(xml).unwrap_err();

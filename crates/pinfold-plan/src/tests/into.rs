@@ -108,7 +108,7 @@ fn what_is_missing_is_put_where_it_is_looked_for() {
     let text = merged(line, "low-latency", 1);
     assert!(text.contains("<cpu mode='host-passthrough'>\n  <topology"), "{text}");
     assert!(text.contains("<vcpu placement='static'>1</vcpu>"), "{text}");
-    let empty = "<domain><cputune>\n</cputune></domain>";
+    let empty = "<domain type='qemu'><cputune>\n</cputune></domain>";
     assert!(merged(empty, "low-latency", 1).contains("<emulatorpin cpuset='5'/>\n</cputune>"));
 }
 
@@ -125,7 +125,7 @@ fn an_element_without_content_is_opened_once() {
 
 #[test]
 fn schedulers_of_the_file_stay_unless_the_plan_names_some() {
-    let xml = "<domain><vcpu>2</vcpu><cputune><vcpusched vcpus='0-1' scheduler='fifo' priority='1'/></cputune></domain>";
+    let xml = "<domain type='qemu'><vcpu>2</vcpu><cputune><vcpusched vcpus='0-1' scheduler='fifo' priority='1'/></cputune></domain>";
     assert!(merged(xml, "low-latency", 2).contains("<vcpusched vcpus='0-1'"));
     assert!(!merged(xml, "low-latency", 1).contains("vcpusched"), "for vCPUs that are gone");
     let topology = i7_4790k().build();
@@ -138,7 +138,7 @@ fn schedulers_of_the_file_stay_unless_the_plan_names_some() {
 
 #[test]
 fn iothreads_keep_their_numbers() {
-    let xml = "<domain><vcpu>1</vcpu><iothreads>2</iothreads><iothreadids><iothread id='7'/></iothreadids></domain>";
+    let xml = "<domain type='qemu'><vcpu>1</vcpu><iothreads>2</iothreads><iothreadids><iothread id='7'/></iothreadids></domain>";
     let topology = i7_4790k().build();
     let mut request = exactly(1);
     *super::iothreads(&mut request) = vec!["disk".to_owned(), "iothread7".to_owned()];
@@ -185,7 +185,7 @@ fn refusals_name_line_and_column() {
     );
     check("<network/>", "line 1, column 1: the file's element is <network>, not <domain>");
     check(
-        "<domain>\n <vcpu>many</vcpu></domain>",
+        "<domain type='qemu'>\n <vcpu>many</vcpu></domain>",
         "line 2, column 2: <vcpu>many</vcpu> is no number of vCPUs",
     );
 }
@@ -199,7 +199,9 @@ fn half_a_cputune_is_refused() {
         assert_eq!(error, told, "{xml}");
     };
     let tune = |inside: &str| {
-        format!("<domain>\n <vcpu>2</vcpu>\n <cputune>\n  {inside}\n </cputune>\n</domain>")
+        format!(
+            "<domain type='qemu'>\n <vcpu>2</vcpu>\n <cputune>\n  {inside}\n </cputune>\n</domain>"
+        )
     };
     let check_tune = |inside: &str, told: &str| check(&tune(inside), told);
     check_tune("<vcpupin vcpu='0'/>", "line 4, column 3: <vcpupin> has no cpuset");
@@ -232,15 +234,15 @@ fn half_a_cputune_is_refused() {
         "line 4, column 3: <vcpusched> has no priority",
     );
     check(
-        "<domain><vcpu>2</vcpu>\n<cputune/>\n<cputune/></domain>",
+        "<domain type='qemu'><vcpu>2</vcpu>\n<cputune/>\n<cputune/></domain>",
         "line 3, column 1: a second <cputune>",
     );
     check(
-        "<domain><vcpu>1</vcpu>\n<vcpus><vcpu id='0' enabled='yes'/></vcpus></domain>",
+        "<domain type='qemu'><vcpu>1</vcpu>\n<vcpus><vcpu id='0' enabled='yes'/></vcpus></domain>",
         "line 2, column 1: <vcpus> lists 1 single vCPUs, the plan has 2",
     );
     check(
-        "<domain><vcpu>4</vcpu><cpu><numa>\n<cell id='0' cpus='0-3' memory='1'/></numa></cpu></domain>",
+        "<domain type='qemu'><vcpu>4</vcpu><cpu><numa>\n<cell id='0' cpus='0-3' memory='1'/></numa></cpu></domain>",
         "line 2, column 1: the guest's NUMA cells share out 4 vCPUs, the plan has 2",
     );
 }

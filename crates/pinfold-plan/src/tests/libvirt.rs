@@ -14,7 +14,7 @@ pub fn libvirt(layout: &pinfold_model::Plan) -> Result<String, pinfold_model::No
 
 /// Reads the fragment inside a domain; panics if it is not XML.
 pub fn parse(fragment: &str) -> Vec<String> {
-    let domain = format!("<domain>{fragment}</domain>");
+    let domain = format!("<domain type='qemu'>{fragment}</domain>");
     let document = roxmltree::Document::parse(&domain).unwrap_or_else(|error| {
         panic!("{error}:\n{domain}");
     });

@@ -70,7 +70,7 @@ fn cells_for_two_nodes() {
 #[test]
 fn one_node_needs_no_cells() {
     let (layout, topology) = placed(2, &[0], None);
-    let bare = "<domain><vcpu>2</vcpu><memory>65536</memory></domain>";
+    let bare = "<domain type='qemu'><vcpu>2</vcpu><memory>65536</memory></domain>";
     let text = libvirt_into(bare, one(&layout), &topology).unwrap().text;
     holds(&text, &["<memory mode='strict' nodeset='0'/>", "<memory>65536</memory>"]);
     for absent in ["<cell", "memnode", "hugepages"] {
@@ -88,7 +88,7 @@ fn one_node_needs_no_cells() {
 #[test]
 fn what_cannot_be_bound_is_said() {
     let (mut layout, topology) = placed(4, &[0, 1], Some(1 << 30));
-    let xml = "<domain><vcpu>4</vcpu></domain>";
+    let xml = "<domain type='qemu'><vcpu>4</vcpu></domain>";
     let error = libvirt_into(xml, one(&layout), &topology).unwrap_err();
     assert!(error.why.contains("cannot be shared out to 2 NUMA cells"), "{error}");
     if let Some(memory) = &mut layout.vnodes[0].memory {

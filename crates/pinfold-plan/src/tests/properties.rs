@@ -383,7 +383,7 @@ fn dies_add_up(vnode: &VnodePlan, fragment: &str) -> Result<(), TestCaseError> {
     if vnode.guest.is_none() {
         return Ok(());
     }
-    let domain = Domain::read(&format!("<domain>{fragment}</domain>")).unwrap();
+    let domain = Domain::read(&format!("<domain type='qemu'>{fragment}</domain>")).unwrap();
     let shape = domain.shape.unwrap().value;
     prop_assert_eq!(shape.vcpus().map(|count| count as usize), Some(vnode.vcpus().count()));
     Ok(())

@@ -47,7 +47,7 @@ fn a_good_domain_has_no_flaw() {
     check(&host, &domain(6, &good, &shape(3, 2)), &[]);
     let good = format!("{}<emulatorpin cpuset='5-7'/>", pins("1 2 3"));
     check(&host, &domain(3, &good, &shape(3, 1)), &[]);
-    check(&host, "<domain><vcpu>4</vcpu></domain>", &[]);
+    check(&host, "<domain type='qemu'><vcpu>4</vcpu></domain>", &[]);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn advice_takes_free_cores_first() {
     };
     let half = cores(&fixed(&domain(8, &pins("2 3"), &shape(8, 1))));
     assert!(!half.contains(&0) && half.windows(2).all(|pair| pair[0] < pair[1]), "{half:?}");
-    let masks = "<domain><vcpu cpuset='0,16'>2</vcpu><cputune><emulatorpin cpuset='4'/></cputune>\
+    let masks = "<domain type='qemu'><vcpu cpuset='0,16'>2</vcpu><cputune><emulatorpin cpuset='4'/></cputune>\
                  <cpu><topology sockets='1' cores='2' threads='1'/></cpu></domain>";
     let found = flaws(&host, &[masks]);
     assert_eq!(found[0].name, "guest-siblings-hidden");
