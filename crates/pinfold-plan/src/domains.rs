@@ -333,7 +333,8 @@ fn write(
 }
 
 /// The emulator stays in the domain of its machine, on the weakest cores that carry no vCPU;
-/// outside only where the machine has a weaker part that the domain has not.
+/// outside, with the host's tasks, where the machine has a weaker part that the domain has not, or
+/// every PU of the domain carries a vCPU.
 fn emulator(
     enclave: &mut Enclave<'_>,
     (domain, pins, carried): (&Domain, &[PuId], &CpuSet),
@@ -350,11 +351,20 @@ fn emulator(
         });
         return;
     }
-    let all = domain.pus.clone();
     let (pus, how) = match (weak.is_empty(), rest.is_empty()) {
         (false, _) => (weak, "which carry no vCPU and are weaker"),
         (true, false) => (rest, "which carry no vCPU"),
-        (true, true) => (all, "with the vCPUs, because none is left without one"),
+        (true, true) => {
+            enclave.emulator(&outside.pus, || {
+                format!(
+                    "the emulator runs on {} {}: in {} every PU carries a vCPU",
+                    pus_text(&outside.pus),
+                    outside.what,
+                    domain.name
+                )
+            });
+            return;
+        }
     };
     enclave.emulator(&pus, || {
         format!("the emulator stays in {} too, on {}, {how}", domain.name, pus_text(&pus))

@@ -4,8 +4,9 @@
 //! siblings that do not exist, schedules badly. So the shape says only what is true
 //! of the pins, and where no uniform shape is true it says less, with a finding.
 
-use pinfold_model::{CoreId, CoreKind, Finding, GuestTopology, PackageId, PuId};
+use pinfold_model::{CoreId, CoreKind, CpuSet, Finding, GuestTopology, PackageId, PuId};
 
+use crate::avoidable::{Choice, severity};
 use crate::ground::Ground;
 
 /// What the guest is told of siblings.
@@ -31,10 +32,13 @@ pub(crate) fn matching(
     smt: GuestSmt,
 ) -> (GuestTopology, Vec<Finding>) {
     let mut findings = Vec::new();
+    let choice = Choice { topology: ground.topology, usable: &ground.usable, vcpus: pins.len() };
+    let cores = runs(ground, pins);
     if repeats(pins) {
+        findings.extend(hidden_by_sharing(ground, pins, &choice));
+        findings.extend(mixed_kinds(&cores, &choice));
         return (flat(pins.len(), "vCPUs share PUs, so no shape of the host fits"), findings);
     }
-    let cores = runs(ground, pins);
     let scattered = repeats(&cores.iter().map(|run| run.id).collect::<Vec<_>>());
     let threads = match smt {
         GuestSmt::None | GuestSmt::Hidden => 1,
@@ -43,18 +47,15 @@ pub(crate) fn matching(
     };
     let shared = cores.iter().filter(|run| run.pins > 1).count();
     if threads == 1 && smt != GuestSmt::Hidden && !scattered && shared > 0 {
-        findings.push(uneven(&cores, pins.len()));
+        findings.push(uneven(&cores, &choice));
     }
     if threads == 1 && scattered {
-        findings.push(Finding::warning(
-            "guest topology",
-            "siblings carry vCPUs that are not neighbours in the guest's numbering, so the guest is \
-             shown one thread per core and does not know which of its CPUs share a core",
-        ));
+        let text = "siblings carry vCPUs that are not neighbours in the guest's numbering, so the \
+                    guest is shown one thread per core and does not know which of its CPUs share a \
+                    core";
+        findings.push(weighed("guest topology", text.to_owned(), choice.with_true_siblings()));
     }
-    if let Some(finding) = mixed_kinds(&cores) {
-        findings.push(finding);
-    }
+    findings.extend(mixed_kinds(&cores, &choice));
     let (sockets, why) = sockets(&cores, threads);
     let per_socket = pins.len() / threads / sockets;
     let siblings = match threads {
@@ -115,7 +116,24 @@ fn sockets(cores: &[Run], threads: usize) -> (usize, String) {
     }
 }
 
-fn uneven(cores: &[Run], vcpus: usize) -> Finding {
+/// A finding with the severity of a cost that another placement avoids or not.
+fn weighed(subject: &str, text: String, avoidable: bool) -> Finding {
+    Finding { severity: severity(avoidable), ..Finding::note(subject, text) }
+}
+
+/// Siblings that carry vCPUs of a guest whose vCPUs share PUs.
+fn hidden_by_sharing(ground: &Ground<'_>, pins: &[PuId], choice: &Choice<'_>) -> Option<Finding> {
+    let carried: CpuSet = pins.iter().copied().collect();
+    let shares = |pu: &PuId| !ground.siblings(*pu).is_disjoint(&carried);
+    carried.iter().any(|pu| shares(&pu)).then(|| {
+        let text = "siblings carry vCPUs, and the guest is shown one thread per core, because vCPUs \
+                    share PUs: it does not know which of its CPUs share a core";
+        weighed("guest topology", text.to_owned(), choice.with_true_siblings())
+    })
+}
+
+fn uneven(cores: &[Run], choice: &Choice<'_>) -> Finding {
+    let vcpus = choice.vcpus;
     let widest = cores.iter().map(|run| run.pins).max().unwrap_or(1);
     let partial: Vec<String> =
         cores.iter().filter(|run| run.pins < widest).map(|run| run.id.to_string()).collect();
@@ -123,13 +141,14 @@ fn uneven(cores: &[Run], vcpus: usize) -> Finding {
         1 => ("core", "carries"),
         _ => ("cores", "carry"),
     };
-    let finding = Finding::note(
+    let finding = weighed(
         "guest topology",
         format!(
             "{core} {} {carries} fewer of the {vcpus} vCPUs than the others, so the guest is shown \
              one thread per core and does not know which of its CPUs share a core",
             partial.join(", ")
         ),
+        choice.with_true_siblings(),
     );
     match vcpus / widest * widest {
         0 => finding,
@@ -143,19 +162,17 @@ fn uneven(cores: &[Run], vcpus: usize) -> Finding {
     }
 }
 
-fn mixed_kinds(cores: &[Run]) -> Option<Finding> {
+fn mixed_kinds(cores: &[Run], choice: &Choice<'_>) -> Option<Finding> {
     let fastest = cores.iter().map(|run| run.kind).min()?;
     let slower: usize = cores.iter().filter(|run| run.kind != fastest).map(|run| run.pins).sum();
     let all: usize = cores.iter().map(|run| run.pins).sum();
     (slower > 0).then(|| {
-        Finding::warning(
-            "core kinds",
-            format!(
-                "{slower} of {all} vCPUs lie on slower cores than the others, and no guest topology \
-                 can say so: the guest takes all its CPUs for equal"
-            ),
-        )
-        .with_hint(format!("ask for {} vCPUs or fewer to stay on the fast cores", all - slower))
+        let text = format!(
+            "{slower} of {all} vCPUs lie on slower cores than the others, and no guest topology can \
+             say so: the guest takes all its CPUs for equal"
+        );
+        weighed("core kinds", text, choice.of_one_kind())
+            .with_hint(format!("ask for {} vCPUs or fewer to stay on the fast cores", all - slower))
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_model::{CpuSet, NodeId, PuId};
+use pinfold_model::{CoreKind, CpuSet, NodeId, PuId};
 
 use crate::ground::{Ground, HostShare};
 
@@ -61,14 +61,40 @@ impl Ground<'_> {
         Home { pus: left, what, kind: HomeKind::Node }
     }
 
-    /// Where an emulator floats: the usable PUs of the vCPUs' nodes that carry none of them, as
-    /// far as there are such.
+    /// Where an emulator floats: the usable PUs that carry none of its vCPUs, those of their nodes
+    /// if there are such; else the PUs of their nodes.
     pub fn around(&self, pins: &[PuId]) -> CpuSet {
         let carried: CpuSet = pins.iter().copied().collect();
         let floating = self.floating();
         let near = self.near(&floating, &self.nodes_of(pins));
-        let free = near.difference(&carried);
-        [free, near].into_iter().find(|pus| !pus.is_empty()).unwrap_or(floating)
+        let [near_free, free] = [&near, &floating].map(|pus| pus.difference(&carried));
+        [near_free, free, near].into_iter().find(|pus| !pus.is_empty()).unwrap_or(floating)
+    }
+
+    /// The PUs that neither the host nor a core with vCPUs has (`taken`), those of the vCPUs' nodes
+    /// if there are such; may be empty.
+    pub fn spare(&self, host: &HostShare, pins: &[PuId], taken: &CpuSet) -> CpuSet {
+        let rest = self.hostable.intersection(&self.usable).difference(taken);
+        let rest = rest.difference(&host.pus);
+        match self.near(&rest, &self.nodes_of(pins)) {
+            near if near.is_empty() => rest,
+            near => near,
+        }
+    }
+
+    /// The PUs of an order that are of one kind, the most preferred that has one for each of
+    /// `vcpus`; all of them if no kind has.
+    pub fn of_one_kind(&self, order: &[PuId], vcpus: usize) -> Vec<PuId> {
+        let mut kinds: Vec<(u32, CoreKind)> =
+            self.cores.iter().map(|it| (it.part, it.kind)).collect();
+        kinds.sort_unstable();
+        let of_kind = |kind: CoreKind| -> Vec<PuId> {
+            let is_of = |pu: &PuId| self.pu(*pu).is_some_and(|pu| pu.kind == kind);
+            order.iter().copied().filter(is_of).collect()
+        };
+        kinds.dedup_by_key(|(_, kind)| *kind);
+        let mut fitting = kinds.into_iter().map(|(_, kind)| of_kind(kind));
+        fitting.find(|pus| pus.len() >= vcpus.max(1)).unwrap_or_else(|| order.to_vec())
     }
 
     fn nodes_of(&self, pins: &[PuId]) -> BTreeSet<NodeId> {

@@ -10,6 +10,7 @@
 //! Nothing here touches a host, a clock or randomness. The same input gives the same
 //! plan, on a machine that is not this one as well.
 
+mod avoidable;
 mod board;
 mod caches;
 mod cells;

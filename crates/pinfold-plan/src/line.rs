@@ -19,6 +19,8 @@ pub(crate) type Why = dyn Fn(&Ground<'_>, Option<PuId>, PuId) -> String;
 pub(crate) struct Line<'a> {
     /// The PUs; not empty.
     pub order: &'a [PuId],
+    /// Whether the order is that of one kind of core where one has a PU for each vCPU.
+    pub stays_on_one_kind: bool,
     /// What the guests are told of siblings.
     pub smt: GuestSmt,
     /// Each PU's rank if the vCPUs of a vnode are to be numbered by that and not by the line.
@@ -36,7 +38,11 @@ pub(crate) struct Line<'a> {
 pub(crate) fn along(draft: &mut Draft<'_>, line: &Line<'_>) -> Result<(), PlanError> {
     let counts = draft.counts(Limits::wrapping(line.order.len()))?;
     let ground = draft.ground;
-    let order = line.order;
+    let order = match line.stays_on_one_kind {
+        true => ground.of_one_kind(line.order, counts.iter().sum()),
+        false => line.order.to_vec(),
+    };
+    let order = order.as_slice();
     let several = draft.request.vnodes.len() > 1;
     // The first vCPU on each PU of the line, by vnode and number.
     let mut first: Vec<(usize, usize)> = Vec::with_capacity(order.len());

@@ -11,8 +11,10 @@ use pinfold_model::{
     CoreId, CpuSet, Finding, L3Id, NodeId, PuId, Role, ThreadPlan, Topology, VnodePlan,
 };
 
+use crate::avoidable::{Choice, Pins, severity};
 use crate::draft::{counted, pus_text, verb};
 use crate::ground::{Ground, Index};
+use crate::nearby::is_empty_node;
 
 /// Where the pinned vCPUs of a vnode, or the tasks of a process group, lie.
 #[derive(Debug, Default)]
@@ -74,12 +76,12 @@ pub(crate) fn findings(ground: &Ground<'_>, vnodes: &[VnodePlan]) -> Vec<Finding
         oversubscribed(ground, &spreads),
         shared_cores(&spreads),
         foreign_siblings(ground, &spreads),
-        emulator_on_vcpus(&spreads),
+        emulator_on_vcpus(ground, &spreads),
         nothing_left(ground, &spreads),
-        crossed_nodes(&spreads),
+        crossed_nodes(ground.topology, &spreads),
         floating_nodes(ground, vnodes),
         floating_kinds(ground, vnodes),
-        crossed_l3s(&spreads),
+        crossed_l3s(ground, &spreads),
         memoryless(ground.topology, &spreads),
         unbalanced(ground.topology, vnodes),
         nested(ground.topology, &spreads),
@@ -114,7 +116,10 @@ fn oversubscribed(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Opti
     } else {
         return None;
     };
-    Some(Finding::warning("oversubscription", text).with_hint(format!(
+    // vCPUs that float take turns in any case; pinned ones need not wait for each other.
+    let severity = severity(!crowded.is_empty());
+    let finding = Finding { severity, ..Finding::note("oversubscription", text) };
+    Some(finding.with_hint(format!(
         "ask for at most {} vCPUs",
         if crowded.is_empty() { ground.usable.len() } else { load.len() }
     )))
@@ -142,11 +147,17 @@ fn shared_cores(spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
     })
 }
 
+/// What a placement of so many vCPUs may use.
+fn choice<'a>(ground: &'a Ground<'_>, vcpus: usize) -> Choice<'a> {
+    Choice { topology: ground.topology, usable: &ground.usable, vcpus }
+}
+
 /// Emulators that run on the PUs of their own machine's vCPUs.
-fn emulator_on_vcpus(spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
+fn emulator_on_vcpus(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
+    let helps = |role: &Role| matches!(role, Role::Emulator | Role::Iothread(_) | Role::Vhost(_));
     let shares = |(vnode, spread): &&(&VnodePlan, Spread)| {
-        let emulator = vnode.threads.iter().find(|thread| thread.role == Role::Emulator);
-        emulator.is_some_and(|thread| !thread.pus.is_disjoint(&spread.pus))
+        let mut helpers = vnode.threads.iter().filter(|thread| helps(&thread.role));
+        helpers.any(|thread| !thread.pus.is_disjoint(&spread.pus))
     };
     let names: Vec<&str> = spreads.iter().filter(shares).map(|(it, _)| it.name.as_str()).collect();
     (!names.is_empty()).then(|| {
@@ -154,17 +165,29 @@ fn emulator_on_vcpus(spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
             "emulator and iothreads of {} run on CPUs of its vCPUs: a vCPU waits while they work",
             some(names.iter().map(ToString::to_string))
         );
-        Finding::note("emulator", text)
+        let carried = carried(spreads);
+        let avoidable = choice(ground, carried.len()).with_free_helpers(&carried);
+        let finding = Finding { severity: severity(avoidable), ..Finding::note("emulator", text) };
+        match avoidable {
+            true => finding.with_hint("`-s balanced` runs them with the host's tasks"),
+            false => finding,
+        }
     })
+}
+
+/// The PUs that carry a vCPU.
+fn carried(spreads: &[(&VnodePlan, Spread)]) -> CpuSet {
+    spreads.iter().fold(CpuSet::new(), |all, (_, spread)| all.union(&spread.pus))
 }
 
 /// No PU of the host's tasks is without a vCPU.
 fn nothing_left(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
-    let carried = spreads.iter().fold(CpuSet::new(), |all, (_, spread)| all.union(&spread.pus));
+    let carried = carried(spreads);
     (!carried.is_empty() && ground.hostable.is_subset(&carried)).then(|| {
         let text = "every CPU that the host's tasks may use carries a vCPU: interrupts and the host's \
                     own tasks run in the time of a vCPU";
-        Finding::note("host", text)
+        let avoidable = choice(ground, carried.len()).with_a_pu_for_the_host();
+        Finding { severity: severity(avoidable), ..Finding::note("host", text) }
     })
 }
 
@@ -194,7 +217,13 @@ fn foreign_siblings(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Op
     })
 }
 
-fn crossed_nodes(spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
+fn crossed_nodes(topology: &Topology, spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
+    let is_empty = |id: &&NodeId| is_empty_node(topology, **id);
+    // Memory that is shared out over the vCPUs' nodes follows them.
+    let follows = |(vnode, spread): &&(&VnodePlan, Spread)| {
+        let filled = spread.nodes.iter().filter(|id| !is_empty(id)).copied();
+        vnode.memory.as_ref().is_some_and(|memory| filled.eq(memory.nodes.iter().copied()))
+    };
     let crossing: Vec<_> = spreads.iter().filter(|(_, spread)| spread.nodes.len() > 1).collect();
     let text = match (crossing.as_slice(), spreads.len()) {
         ([], _) => return None,
@@ -211,7 +240,9 @@ fn crossed_nodes(spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
             some(several.iter().map(|(vnode, _)| vnode.name.clone()))
         ),
     };
-    Some(Finding::warning("NUMA", text).with_hint("ask for as many vCPUs as fit into one node"))
+    let severity = severity(!crossing.iter().copied().all(|it| follows(&it)));
+    let finding = Finding { severity, ..Finding::note("NUMA", text) };
+    Some(finding.with_hint("ask for as many vCPUs as fit into one node"))
 }
 
 /// The usable PUs of vCPUs that float, each set once.
@@ -226,7 +257,7 @@ fn floating_nodes(ground: &Ground<'_>, vnodes: &[VnodePlan]) -> Option<Finding> 
         pus.iter().filter_map(|pu| ground.pu(pu)?.node).collect()
     };
     let nodes = floating(ground, vnodes).iter().map(nodes_of).find(|nodes| nodes.len() > 1)?;
-    Some(Finding::warning(
+    Some(Finding::note(
         "NUMA",
         format!(
             "the vCPUs float over {} NUMA nodes ({}), so part of the memory is remote to wherever \
@@ -244,7 +275,7 @@ fn floating_kinds(ground: &Ground<'_>, vnodes: &[VnodePlan]) -> Option<Finding> 
         kinds.any(|kind| Some(kind) != first)
     };
     floating(ground, vnodes).iter().find(mixes).map(|_| {
-        Finding::warning(
+        Finding::note(
             "core kinds",
             "the vCPUs float over cores of several kinds: the guest takes all its CPUs for equal, and \
              each is now fast, now slow",
@@ -252,7 +283,12 @@ fn floating_kinds(ground: &Ground<'_>, vnodes: &[VnodePlan]) -> Option<Finding> 
     })
 }
 
-fn crossed_l3s(spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
+fn crossed_l3s(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
+    let one_for_all = |(vnode, spread): &&(&VnodePlan, Spread)| {
+        let shows_threads = vnode.guest.as_ref().is_some_and(|guest| guest.threads > 1);
+        let pins = Pins { pus: &spread.pus, shows_threads };
+        choice(ground, spread.pus.len()).l3_for_all(&pins).is_some()
+    };
     let crosses = |spread: &Spread| spread.l3s.len() > 1 && spread.nodes.len() <= 1;
     let crossing: Vec<_> = spreads.iter().filter(|(_, spread)| crosses(spread)).collect();
     let text = match (crossing.as_slice(), spreads.len()) {
@@ -270,7 +306,8 @@ fn crossed_l3s(spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
             some(several.iter().map(|(vnode, _)| vnode.name.clone()))
         ),
     };
-    Some(Finding::note("L3", text))
+    let avoidable = crossing.iter().any(one_for_all);
+    Some(Finding { severity: severity(avoidable), ..Finding::note("L3", text) })
 }
 
 fn memoryless(topology: &Topology, spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {

@@ -4,6 +4,7 @@ use pinfold_model::{CpuSet, Role, Severity};
 
 use super::lookup::{View, is_real_time, places, speak, speak_vcpus};
 use super::{Flaw, Pin};
+use crate::avoidable::severity;
 use crate::domain_file::Place;
 use crate::draft::pus_text;
 
@@ -57,12 +58,9 @@ fn helper(view: &View<'_, '_>, pin: &Pin, flaws: &mut Vec<Flaw>) {
         (Role::Emulator, false) => "emulator-on-vcpu",
         (_, false) => "iothread-on-vcpu",
     };
-    // Where every PU carries a vCPU there is no other place.
-    let full = view.lookup.usable.difference(&view.lookup.topology.isolated).is_subset(&view.held);
-    let severity = match (starves, full) {
-        (true, _) => Severity::Problem,
-        (false, true) => Severity::Note,
-        (false, false) => Severity::Warning,
+    let severity = match starves {
+        true => Severity::Problem,
+        false => severity(view.choice(view.held.len()).with_free_helpers(&view.held)),
     };
     let what = match (&pin.pus, mask.is_subset(&view.held)) {
         (None, _) => {
@@ -186,7 +184,7 @@ fn mixed_kinds(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         return;
     }
     let mut flaw = view.flaw(
-        Severity::Warning,
+        severity(view.choice(kinds.len()).of_one_kind()),
         "mixed-cores",
         format!(
             "{} {} pinned to slower cores than the others",

@@ -6,6 +6,7 @@ use pinfold_model::{CoreId, CpuSet, Role, Severity};
 
 use super::lookup::{View, places, speak_vcpus};
 use super::{Flaw, GuestShape};
+use crate::avoidable::severity;
 
 pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     if let Some((product, place)) = &view.layout.wrong_product {
@@ -105,8 +106,9 @@ fn siblings_hidden(view: &View<'_, '_>, guest: &GuestShape, flaws: &mut Vec<Flaw
         1 => String::new(),
         count => format!(", and {} more cores likewise", count - 1),
     };
+    let vcpus = view.vcpus().count();
     let mut flaw = view.flaw(
-        Severity::Warning,
+        severity(view.choice(vcpus).with_true_siblings()),
         "guest-siblings-hidden",
         format!(
             "{} are on siblings of core {core}{rest}, but the guest takes each for a core of its own",

@@ -5,6 +5,7 @@ use pinfold_model::{CpuSet, Policy, Severity};
 use super::Flaw;
 use super::lookup::{View, is_real_time, places, speak};
 use super::repair::Repair;
+use crate::avoidable::severity;
 use crate::domain_file::{parse, place};
 use crate::draft::{pus_text, verb};
 
@@ -38,7 +39,7 @@ pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     let left = hostable.difference(&view.tight);
     if left.is_empty() && !view.tight.is_empty() {
         let mut flaw = view.flaw(
-            Severity::Warning,
+            severity(view.choice(view.tight.len()).with_a_pu_for_the_host()),
             "no-housekeeping",
             "every PU that the host's tasks may use carries a vCPU",
         );

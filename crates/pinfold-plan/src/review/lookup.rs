@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::{
-    CoreId, CoreKind, CpuSet, Free, L3Id, NodeId, Policy, Pu, PuId, Request, Role, Severity,
+    CoreId, CpuSet, Free, L3Id, NodeId, Policy, Pu, PuId, Request, Role, Severity,
     Topology,
 };
 
 use super::{Flaw, Language, Layout, Pin};
+use crate::avoidable::{Choice, Pins};
 use crate::domain_file::Place;
 
 /// A topology, by PU.
@@ -68,13 +69,6 @@ impl<'t> Lookup<'t> {
         sorted(pus.iter().filter_map(|pu| self.pu(pu)?.l3))
     }
 
-    /// Those of the CPUs that are of a kind of core that is among `like`.
-    pub fn of_kinds(&self, pus: &CpuSet, like: &CpuSet) -> CpuSet {
-        let kind = |pu: PuId| self.pu(pu).map(|pu| pu.kind);
-        let kinds: Vec<CoreKind> = sorted(like.iter().filter_map(kind));
-        pus.iter().filter(|pu| kind(*pu).is_some_and(|kind| kinds.contains(&kind))).collect()
-    }
-
     /// The PUs of the cores that a set touches.
     pub fn whole_cores(&self, pus: &CpuSet) -> CpuSet {
         let cores = sorted(pus.iter().filter_map(|pu| Some(self.pu(pu)?.core)));
@@ -122,6 +116,17 @@ impl<'a, 't> View<'a, 't> {
             Role::Vcpu(index) => Some((index, pin)),
             Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => None,
         })
+    }
+
+    /// What a placement of so many vCPUs may use.
+    pub fn choice(&self, vcpus: usize) -> Choice<'a> {
+        Choice { topology: self.lookup.topology, usable: &self.lookup.permitted, vcpus }
+    }
+
+    /// Where the vCPUs are that may run nowhere else.
+    pub fn tight_pins(&self) -> Pins<'_> {
+        let shows_threads = self.layout.guest.as_ref().is_some_and(|guest| guest.threads > 1);
+        Pins { pus: &self.tight, shows_threads }
     }
 
     /// A flaw of this layout.

@@ -5,6 +5,7 @@ use pinfold_model::{CpuSet, NodeId, Severity};
 use super::lookup::{View, places};
 use super::repair::Repair;
 use super::{Flaw, Language, MemoryOf};
+use crate::avoidable::Choice;
 use crate::domain_file::Domain;
 use crate::draft::counted;
 
@@ -146,8 +147,7 @@ fn spread_over_nodes(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     if cells.len() > 1 && cells.iter().all(|nodes| nodes.len() == 1) {
         return;
     }
-    let known = view.lookup.topology.nodes.iter().filter(|node| nodes.contains(&node.id));
-    let roomy = known.map(|node| (node, fit(view, &node.pus))).find(|(_, pus)| has_room(view, pus));
+    let roomy = for_vcpus(view).node_for_all(&view.tight_pins());
     // Who gave the memory of just these nodes, cell by cell or in turns, meant to use them.
     if shares_out(view, &nodes) || roomy.is_none() && view.layout.cells.len() >= nodes.len() {
         return;
@@ -235,23 +235,9 @@ fn shares_out(view: &View<'_, '_>, nodes: &[NodeId]) -> bool {
         || nodes.len() > 1 && nodes.iter().all(|node| by_cell.contains(node))
 }
 
-/// Those of the CPUs that may carry the vCPUs: permitted, and of the cores' kind that they are on.
-fn fit(view: &View<'_, '_>, pus: &CpuSet) -> CpuSet {
-    view.lookup.of_kinds(&pus.intersection(&view.lookup.for_vcpus), &view.tight)
-}
-
-/// True if the PUs carry the vCPUs as they are laid out: a core for each if none shares one now,
-/// and the guest is shown no threads.
-fn has_room(view: &View<'_, '_>, pus: &CpuSet) -> bool {
-    let cores = |pus: &CpuSet| {
-        view.lookup.topology.cores.iter().filter(|core| !core.pus.is_disjoint(pus)).count()
-    };
-    let needed = view.tight.len();
-    let shows_threads = view.layout.guest.as_ref().is_some_and(|guest| guest.threads > 1);
-    match cores(&view.tight) == needed && !shows_threads {
-        true => cores(pus) >= needed,
-        false => pus.len() >= needed,
-    }
+/// What the user's conditions leave to vCPUs.
+fn for_vcpus<'v>(view: &'v View<'_, '_>) -> Choice<'v> {
+    Choice { usable: &view.lookup.for_vcpus, ..view.choice(view.tight.len()) }
 }
 
 /// vCPUs on several L3 domains, although one would do.
@@ -260,12 +246,7 @@ fn spread_over_l3(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     if domains.len() < 2 || view.lookup.nodes_of(&view.tight).len() > 1 {
         return;
     }
-    let own = view.lookup.topology.l3.iter().filter(|domain| domains.contains(&domain.id));
-    let roomy = own.map(|domain| (domain, fit(view, &domain.pus)));
-    let roomy = roomy.filter(|(_, pus)| has_room(view, pus));
-    let Some((_, best)) =
-        roomy.max_by_key(|(domain, pus)| (domain.size_bytes, pus.intersection(&view.tight).len()))
-    else {
+    let Some((_, best)) = for_vcpus(view).l3_for_all(&view.tight_pins()) else {
         return;
     };
     let mut flaw = view.flaw(

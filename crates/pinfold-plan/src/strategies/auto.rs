@@ -58,9 +58,13 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     costly.map_or_else(|| none::plan(topology, request), Ok)
 }
 
-/// What a plan warns of, in a few words; empty if of nothing.
+/// What a plan warns of, in a few words; empty if of nothing. Some costs are a note where no other
+/// placement of the same strategy avoids them, but another strategy may.
 fn warnings(plan: &Plan) -> String {
-    let warns = |finding: &&Finding| finding.severity > Severity::Note;
+    let costs = ["NUMA", "core kinds", "oversubscription"];
+    let warns = |finding: &&Finding| {
+        finding.severity > Severity::Note || costs.contains(&finding.subject.as_str())
+    };
     let mut subjects: Vec<&str> =
         plan.findings.iter().filter(warns).map(|finding| finding.subject.as_str()).collect();
     subjects.dedup();

@@ -3,6 +3,8 @@
 //! Lindroth 2017 on an i7-4790K: vcpupin 1, 5, 2, 6, 3, 7; emulatorpin 1-3,5-7; guest
 //! topology 1×3×2. The host core is left alone altogether: what the emulator does, it does
 //! in the vCPUs' own time. `balanced` is the same with the emulator on the host core.
+//! The source's vCPUs fill the machine. Where they leave other cores free, the emulator runs there:
+//! the host core is left alone, and no vCPU waits.
 
 use pinfold_model::{CpuSet, Plan, Request, Topology};
 
@@ -15,7 +17,8 @@ use crate::select::Count;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "balanced-shared",
-    summary: "vCPUs on all threads of the cores that are not the host's; the emulator on the same",
+    summary: "vCPUs on all threads of the cores that are not the host's; the emulator on \
+              the rest of them, or, if none is left, on the same",
     source: "Lindroth 2017, i7-4790K: vcpupin 1, 5, 2, 6, 3, 7; emulatorpin 1-3,5-7; \
              topology 1×3×2; the host on core 0",
     plan,
@@ -26,7 +29,17 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let draft = Draft::new(STRATEGY.name, &ground, request)?;
     let host = host_beside(&draft, Count::Threads);
     let cores = Cores { candidates: ground.without(&host), host: &host, also: String::new() };
-    balanced::all_threads(draft, cores, &mut |enclave, pins, _| {
+    balanced::all_threads(draft, cores, &mut |enclave, pins, taken| {
+        let spare = ground.spare(&host, pins, taken);
+        if !spare.is_empty() {
+            enclave.emulator(&spare, || {
+                format!(
+                    "the emulator runs on {}, which carry no vCPU, and leaves the host's core alone",
+                    pus_text(&spare)
+                )
+            });
+            return Ok(CpuSet::new());
+        }
         let own: CpuSet = pins.iter().copied().collect();
         enclave.emulator(&own, || {
             format!(

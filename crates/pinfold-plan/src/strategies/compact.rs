@@ -29,8 +29,14 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
     let order = ground.order();
-    let line =
-        Line { order: &order, smt: GuestSmt::Mirror, sorted: None, why: &next, emulator: None };
+    let line = Line {
+        order: &order,
+        stays_on_one_kind: true,
+        smt: GuestSmt::Mirror,
+        sorted: None,
+        why: &next,
+        emulator: None,
+    };
     line::along(&mut draft, &line)?;
     draft.shared()
 }

@@ -29,6 +29,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
     let line = Line {
         order: &order,
+        stays_on_one_kind: true,
         smt: GuestSmt::None,
         sorted: None,
         why: &compact::next,

@@ -52,6 +52,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     );
     let line = Line {
         order: &order,
+        stays_on_one_kind: true,
         smt: GuestSmt::Mirror,
         sorted: None,
         why: &compact::next,

@@ -35,6 +35,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         ground.order().into_iter().enumerate().map(|(rank, pu)| (pu, rank)).collect();
     let line = Line {
         order: &order,
+        stays_on_one_kind: true,
         smt: GuestSmt::Mirror,
         sorted: Some(&rank),
         why: &next,

@@ -27,8 +27,14 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
     let order: Vec<PuId> = ground.usable.iter().collect();
-    let line =
-        Line { order: &order, smt: GuestSmt::Mirror, sorted: None, why: &next, emulator: None };
+    let line = Line {
+        order: &order,
+        stays_on_one_kind: false,
+        smt: GuestSmt::Mirror,
+        sorted: None,
+        why: &next,
+        emulator: None,
+    };
     line::along(&mut draft, &line)?;
     draft.shared()
 }

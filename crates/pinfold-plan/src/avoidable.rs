@@ -1,0 +1,111 @@
+//! Whether another placement of as many vCPUs avoids a cost: the difference between a warning and
+//! a note.
+//!
+//! A warning that nothing removes is a false alarm. The findings of a plan and the review of a
+//! file ask the same functions, so that both give one placement the same severity.
+
+use std::collections::BTreeMap;
+
+use pinfold_model::{CpuSet, L3Domain, NumaNode, Severity, Topology};
+
+/// What a placement of some vCPUs may use on a host.
+#[derive(Clone, Copy)]
+pub(crate) struct Choice<'a> {
+    pub topology: &'a Topology,
+    /// The PUs that threads may use.
+    pub usable: &'a CpuSet,
+    /// Number of vCPUs that are pinned to one PU each.
+    pub vcpus: usize,
+}
+
+/// The severity of a cost.
+pub(crate) fn severity(avoidable: bool) -> Severity {
+    if avoidable { Severity::Warning } else { Severity::Note }
+}
+
+impl<'a> Choice<'a> {
+    /// vCPUs on fast and on slow cores: one kind of core has a PU for each.
+    pub fn of_one_kind(&self) -> bool {
+        let mut kinds: BTreeMap<_, usize> = BTreeMap::new();
+        for pu in self.topology.pus.iter().filter(|pu| self.usable.contains(pu.os)) {
+            *kinds.entry(pu.kind).or_default() += 1;
+        }
+        kinds.values().any(|pus| *pus >= self.vcpus)
+    }
+
+    /// Siblings that the guest takes for cores: each vCPU can have a core of its own, or all lie
+    /// on whole cores of one width.
+    pub fn with_true_siblings(&self) -> bool {
+        let cores = self.topology.cores.iter();
+        let widths: Vec<usize> = cores
+            .map(|core| core.pus.intersection(self.usable).len())
+            .filter(|width| *width > 0)
+            .collect();
+        let fits = |width: usize| {
+            let cores = widths.iter().filter(|other| **other >= width).count();
+            self.vcpus.is_multiple_of(width) && cores * width >= self.vcpus
+        };
+        (1..=widths.iter().copied().max().unwrap_or(0)).any(fits)
+    }
+
+    /// Every PU of the host's tasks carries a vCPU: there are more PUs than vCPUs.
+    pub fn with_a_pu_for_the_host(&self) -> bool {
+        self.vcpus < self.usable.len()
+    }
+
+    /// The emulator or an iothread on PUs of vCPUs: another PU that the kernel balances carries
+    /// none.
+    pub fn with_free_helpers(&self, carried: &CpuSet) -> bool {
+        !self.usable.difference(&self.topology.isolated).is_subset(carried)
+    }
+
+    /// Those of the PUs whose core is of a kind that is among `like`.
+    fn of_kinds(&self, pus: &CpuSet, like: &CpuSet) -> CpuSet {
+        let all = self.topology.pus.iter();
+        let kinds: Vec<_> = all.clone().filter(|pu| like.contains(pu.os)).map(|pu| pu.kind).collect();
+        let alike = all.filter(|pu| pus.contains(pu.os) && kinds.contains(&pu.kind));
+        alike.map(|pu| pu.os).collect()
+    }
+
+    /// Several L3 domains: the one of those in use that has room for all vCPUs, the largest first,
+    /// with its CPUs for them.
+    pub fn l3_for_all(&self, pins: &Pins<'_>) -> Option<(&'a L3Domain, CpuSet)> {
+        let used = self.topology.l3.iter().filter(|domain| !domain.pus.is_disjoint(pins.pus));
+        let roomy = used.filter_map(|domain| Some((domain, pins.room(self, &domain.pus)?)));
+        roomy.max_by_key(|(domain, _)| {
+            (domain.size_bytes, domain.pus.intersection(pins.pus).len())
+        })
+    }
+
+    /// Several nodes: the first of those in use that has room for all vCPUs, with its CPUs for
+    /// them.
+    pub fn node_for_all(&self, pins: &Pins<'_>) -> Option<(&'a NumaNode, CpuSet)> {
+        let mut used = self.topology.nodes.iter().filter(|node| !node.pus.is_disjoint(pins.pus));
+        used.find_map(|node| Some((node, pins.room(self, &node.pus)?)))
+    }
+}
+
+/// Where vCPUs are that are pinned to one PU each.
+pub(crate) struct Pins<'a> {
+    pub pus: &'a CpuSet,
+    /// Whether the guest is shown threads.
+    pub shows_threads: bool,
+}
+
+impl Pins<'_> {
+    /// Those of `pus` that can carry the vCPUs as they are laid out, on the kinds of cores that
+    /// they are on: a core for each if none shares one now, and the guest is shown no threads.
+    /// `None` if these are too few.
+    fn room(&self, choice: &Choice<'_>, pus: &CpuSet) -> Option<CpuSet> {
+        let cores = |pus: &CpuSet| {
+            choice.topology.cores.iter().filter(|core| !core.pus.is_disjoint(pus)).count()
+        };
+        let usable = pus.intersection(choice.usable);
+        let (pus, needed) = (choice.of_kinds(&usable, self.pus), self.pus.len());
+        let fits = match cores(self.pus) == needed && !self.shows_threads {
+            true => cores(&pus) >= needed,
+            false => pus.len() >= needed,
+        };
+        fits.then_some(pus)
+    }
+}
