@@ -4,7 +4,7 @@
 //! A warning that nothing removes is a false alarm. The findings of a plan and the review of a
 //! file ask the same functions, so that both give one placement the same severity.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{CpuSet, L3Domain, NumaNode, Severity, Topology};
 
@@ -56,7 +56,8 @@ impl<'a> Choice<'a> {
     /// The emulator or an iothread on PUs of vCPUs: another PU that the kernel balances carries
     /// none.
     pub fn with_free_helpers(&self, carried: &CpuSet) -> bool {
-        !self.usable.difference(&self.topology.isolated).is_subset(carried)
+        let online = self.topology.online().intersection(&self.topology.allowed);
+        !online.difference(&self.topology.isolated).is_subset(carried)
     }
 
     /// Those of the PUs whose core is of a kind that is among `like`.
@@ -67,14 +68,36 @@ impl<'a> Choice<'a> {
         alike.map(|pu| pu.os).collect()
     }
 
-    /// Several L3 domains: the one of those in use that has room for all vCPUs, the largest first,
-    /// with its CPUs for them.
-    pub fn l3_for_all(&self, pins: &Pins<'_>) -> Option<(&'a L3Domain, CpuSet)> {
-        let used = self.topology.l3.iter().filter(|domain| !domain.pus.is_disjoint(pins.pus));
-        let roomy = used.filter_map(|domain| Some((domain, pins.room(self, &domain.pus)?)));
-        roomy.max_by_key(|(domain, _)| {
-            (domain.size_bytes, domain.pus.intersection(pins.pus).len())
+    /// vCPUs of one node on several L3 domains, one of which has room for all of them: how many
+    /// domains, and what that one has for them, the largest first.
+    pub fn crossed_l3s(&self, pins: &Pins<'_>) -> Option<(usize, CpuSet)> {
+        let nodes = self.topology.nodes.iter();
+        let mut parts: Vec<CpuSet> = nodes.map(|node| node.pus.intersection(pins.pus)).collect();
+        if parts.iter().all(CpuSet::is_empty) {
+            parts = vec![pins.pus.clone()];
+        }
+        parts.iter().find_map(|part| {
+            let of_node = Pins { pus: part, ..*pins };
+            let domains = self.topology.l3.iter();
+            let used: Vec<_> = domains.filter(|domain| !domain.pus.is_disjoint(part)).collect();
+            let roomy = used.iter().filter_map(|domain| {
+                Some((domain.size_bytes, domain.pus.intersection(part).len(), of_node.room(self, &domain.pus)?))
+            });
+            let (_, _, best) = roomy.max_by_key(|(size, own, _)| (*size, *own))?;
+            (used.len() > 1).then_some((used.len(), best))
         })
+    }
+
+    /// vCPUs on nodes without memory: those with memory have a PU for each.
+    pub fn near_memory(&self) -> bool {
+        let nodes = self.topology.nodes.iter().filter(|node| node.memory_bytes > 0);
+        let pus = nodes.fold(CpuSet::new(), |all, node| all.union(&node.pus));
+        pus.intersection(self.usable).len() >= self.vcpus
+    }
+
+    /// vCPUs that take turns on a PU: there is another PU.
+    pub fn with_another_pu(&self) -> bool {
+        self.usable.len() > 1
     }
 
     /// Several nodes: the first of those in use that has room for all vCPUs, with its CPUs for

@@ -105,6 +105,15 @@ pub(crate) fn nodes_of(topology: &Topology, vnode: &VnodeRequest) -> Vec<NodeId>
     found.collect()
 }
 
+/// What a request places, with its article.
+pub(crate) fn placed(request: &Request) -> &'static str {
+    match request.vnodes.as_slice() {
+        [VnodeRequest { work: Work::Vm(_), .. }] => "the virtual machine",
+        [_] => "the process group",
+        _ => "the vnodes",
+    }
+}
+
 /// What a request counts: `vCPUs`, `cores`, or both.
 pub(crate) fn units(request: &Request) -> &'static str {
     let is_vm = |vnode: &VnodeRequest| matches!(vnode.work, Work::Vm(_));

@@ -75,6 +75,14 @@ pub(crate) struct Enclave<'a> {
 }
 
 impl Enclave<'_> {
+    /// What it counts, for texts.
+    pub fn unit(&self) -> &'static str {
+        match self.asked.work {
+            Work::Vm(_) => "vCPU",
+            Work::Processes { .. } => "task",
+        }
+    }
+
     /// Places the next vCPU.
     pub fn vcpu(&mut self, pus: CpuSet, reason: impl Into<String>) {
         self.pins.push((pus, reason.into()));
@@ -426,13 +434,11 @@ impl<'a> Draft<'a> {
                 ),
             ));
         }
-        let who = match self.request.vnodes.as_slice() {
-            [VnodeRequest { work: Work::Vm(_), .. }] => "the virtual machine does",
-            [_] => "the process group does",
-            _ => "the vnodes do",
-        };
-        let reason =
-            format!("{} isolates nothing: the host's tasks may run wherever {who}", self.strategy);
+        let reason = format!(
+            "{} isolates nothing: the host's tasks may run wherever {} may",
+            self.strategy,
+            demand::placed(self.request)
+        );
         self.finish(Reserve { exclusive: CpuSet::new(), reason })
     }
 
@@ -446,16 +452,15 @@ impl<'a> Draft<'a> {
         if self.request.isolation != IsolationScope::None || reserve.exclusive.is_empty() {
             return self.finish(reserve);
         }
-        let whom =
-            if self.request.vnodes.len() == 1 { "the virtual machine" } else { "the vnodes" };
         self.finding(
             Finding::note(
                 "isolation",
                 format!(
                     "the isolation scope is none: other tasks may still run on {}, which {} would \
-                     keep for {whom}",
+                     keep for {}",
                     pus_text(&reserve.exclusive),
-                    self.strategy
+                    self.strategy,
+                    demand::placed(self.request)
                 ),
             )
             .with_hint("use `--isolate own` or `--isolate host`"),

@@ -233,7 +233,7 @@ impl<'a> Ground<'a> {
             return boot;
         }
         let name = self.part_name(weakest..=weakest);
-        let why = format!("it is one of {name}, which the virtual machines need least");
+        let why = format!("it is one of {name}, which what is placed needs least");
         self.share(self.hostable_of(spot), why)
     }
 

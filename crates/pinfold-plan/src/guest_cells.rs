@@ -16,6 +16,28 @@ use pinfold_model::{
 
 use crate::PlanError;
 use crate::demand::node_of;
+use crate::domain_file::with_cpus;
+use crate::draft::ground;
+use crate::guest::{self, GuestSmt};
+use crate::spread;
+
+/// The cells that a file describes, as a request: without those that have no vCPU, and without the
+/// nodes that the host lacks or that have no CPU. A cell whose memory has no node of its own has
+/// that of the whole guest (`whole`), if that is one.
+pub(crate) fn of_file(
+    cells: impl Iterator<Item = CellRequest>,
+    whole: &[NodeId],
+    topology: &Topology,
+) -> Vec<CellRequest> {
+    let whole = with_cpus(whole, topology);
+    let filled = cells.filter(|cell| !cell.vcpus.is_empty());
+    let settled = filled.map(|cell| {
+        let own = with_cpus(&cell.nodes, topology);
+        let nodes = if own.is_empty() && whole.len() == 1 { whole.clone() } else { own };
+        CellRequest { nodes, ..cell }
+    });
+    settled.collect()
+}
 
 /// True if a machine of the request has cells.
 pub(crate) fn are_fixed(request: &Request) -> bool {
@@ -172,13 +194,6 @@ impl<'a> Parts<'a> {
     pub fn merged(&self, plans: &[Plan]) -> Result<Plan, PlanError> {
         let (first, rest) = plans.split_first().ok_or(PlanError::NoVnodes)?;
         let mut merged = Plan { vnodes: vec![self.vnode(plans)], ..first.clone() };
-        if !same_threads(plans) {
-            merged.findings.push(Finding::warning(
-                "guest topology",
-                "not all NUMA cells of the guest have vCPUs on siblings, so the guest is shown one \
-                 thread per core and does not know which of its CPUs share a core",
-            ));
-        }
         for plan in rest {
             merged.housekeeping.add(&plan.housekeeping);
             merged.exclusive.add(&plan.exclusive);
@@ -191,7 +206,8 @@ impl<'a> Parts<'a> {
                 }
             }
         }
-        let together = self.together(&merged);
+        let together = self.together(&merged)?;
+        merged.findings.retain(|finding| !is_judged_together(finding));
         merged.findings.extend(together);
         merged.housekeeping = merged.housekeeping.difference(&merged.exclusive);
         if !merged.exclusive.is_empty() {
@@ -209,33 +225,22 @@ impl<'a> Parts<'a> {
         Ok(merged)
     }
 
-    /// What holds of several cells together and of none by itself: cores of different kinds, L3
-    /// caches that differ within a node.
-    fn together(&self, merged: &Plan) -> Vec<Finding> {
-        let pins = merged.vnodes.iter().flat_map(VnodePlan::vcpus);
-        let pins = pins.filter(|thread| thread.pus.len() == 1);
-        let pus: Vec<_> = pins.filter_map(|thread| self.topology.pu(thread.pus.first()?)).collect();
-        let differ = |same: &dyn Fn(&pinfold_model::Pu, &pinfold_model::Pu) -> bool| {
-            pus.windows(2).any(|pair| !same(pair[0], pair[1]))
-        };
-        let kinds = differ(&|one, next| one.kind == next.kind);
-        let caches =
-            differ(&|one, next| one.l3 == next.l3) && !differ(&|one, next| one.node == next.node);
-        let finding = [
-            kinds.then(|| {
-                Finding::warning(
-                    "core kinds",
-                    "the guest's NUMA cells lie on cores of different kinds, and no guest topology \
-                     can say so: the guest takes all its CPUs for equal",
-                )
-            }),
-            caches.then(|| {
-                Finding::note("L3", "the guest's NUMA cells lie in several L3 domains of one node")
-            }),
-        ];
-        let is_new =
-            |new: &Finding| !merged.findings.iter().any(|known| known.subject == new.subject);
-        finding.into_iter().flatten().filter(is_new).collect()
+    /// What holds of all cells together: a part alone knows neither the vCPUs of the others nor
+    /// which shape fits them all.
+    fn together(&self, merged: &Plan) -> Result<Vec<Finding>, PlanError> {
+        let ground = ground(self.topology, self.request)?;
+        let mut findings = spread::findings(&ground, &merged.vnodes);
+        findings.retain(spread::is_of_pins);
+        let vcpus: Vec<&ThreadPlan> = merged.vnodes.iter().flat_map(VnodePlan::vcpus).collect();
+        let pins: Vec<PuId> = vcpus.iter().filter_map(|thread| single(&thread.pus)).collect();
+        if pins.len() == vcpus.len() {
+            let smt = match self.vm.smt {
+                SmtWish::Hidden => GuestSmt::Hidden,
+                SmtWish::Shown | SmtWish::Auto => GuestSmt::Mirror,
+            };
+            findings.extend(guest::matching(&ground, &pins, smt).1);
+        }
+        Ok(findings)
     }
 
     fn vnode(&self, plans: &[Plan]) -> VnodePlan {
@@ -283,6 +288,16 @@ impl<'a> Parts<'a> {
         let (kind, speed) = (pinfold_model::VnodeKind::VirtualMachine, pinfold_model::Speed::FULL);
         VnodePlan { name, kind, threads: vcpus, guest, memory, speed }
     }
+}
+
+/// True if the cells' own findings of this kind give way to those of all cells together.
+fn is_judged_together(finding: &Finding) -> bool {
+    finding.subject == "guest topology" || spread::is_of_pins(finding)
+}
+
+/// The only PU of a set.
+fn single(pus: &CpuSet) -> Option<PuId> {
+    if pus.len() == 1 { pus.first() } else { None }
 }
 
 /// True if the guests of all parts have as many threads on a core.

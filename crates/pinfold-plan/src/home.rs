@@ -62,24 +62,22 @@ impl Ground<'_> {
     }
 
     /// Where an emulator floats: the usable PUs that carry none of its vCPUs, those of their nodes
-    /// if there are such; else the PUs of their nodes.
+    /// if there are such, then those of other nodes; else the PUs of their nodes.
     pub fn around(&self, pins: &[PuId]) -> CpuSet {
         let carried: CpuSet = pins.iter().copied().collect();
         let floating = self.floating();
         let near = self.near(&floating, &self.nodes_of(pins));
-        let [near_free, free] = [&near, &floating].map(|pus| pus.difference(&carried));
-        [near_free, free, near].into_iter().find(|pus| !pus.is_empty()).unwrap_or(floating)
+        let free = [&near, &floating, &self.hostable].map(|pus| pus.difference(&carried));
+        free.into_iter().chain([near]).find(|pus| !pus.is_empty()).unwrap_or(floating)
     }
 
-    /// The PUs that neither the host nor a core with vCPUs has (`taken`), those of the vCPUs' nodes
-    /// if there are such; may be empty.
+    /// The PUs that neither the host nor a core with vCPUs has (`taken`): those of the vCPUs' nodes;
+    /// where all of these nodes are in use, those of others. May be empty.
     pub fn spare(&self, host: &HostShare, pins: &[PuId], taken: &CpuSet) -> CpuSet {
         let rest = self.hostable.intersection(&self.usable).difference(taken);
-        let rest = rest.difference(&host.pus);
-        match self.near(&rest, &self.nodes_of(pins)) {
-            near if near.is_empty() => rest,
-            near => near,
-        }
+        let nodes = self.nodes_of(pins);
+        let all = if self.near(&rest, &nodes).is_empty() { rest } else { self.near(&rest, &nodes) };
+        all.difference(&host.pus)
     }
 
     /// The PUs of an order that are of one kind, the most preferred that has one for each of

@@ -68,6 +68,15 @@ fn pinned(thread: &ThreadPlan) -> Option<PuId> {
     if is_vcpu(thread) && thread.pus.len() == 1 { thread.pus.first() } else { None }
 }
 
+/// True if a finding is of those that [`findings`] gives.
+pub(crate) fn is_of_pins(finding: &Finding) -> bool {
+    let subjects = ["oversubscription", "shared cores", "host", "NUMA", "core kinds", "L3"];
+    subjects.contains(&finding.subject.as_str()) || finding.text.starts_with(ON_VCPUS)
+}
+
+/// How the finding of [`emulator_on_vcpus`] begins.
+const ON_VCPUS: &str = "emulator and iothreads of ";
+
 /// Findings that hold whatever the strategy.
 pub(crate) fn findings(ground: &Ground<'_>, vnodes: &[VnodePlan]) -> Vec<Finding> {
     let spreads: Vec<(&VnodePlan, Spread)> =
@@ -82,7 +91,7 @@ pub(crate) fn findings(ground: &Ground<'_>, vnodes: &[VnodePlan]) -> Vec<Finding
         floating_nodes(ground, vnodes),
         floating_kinds(ground, vnodes),
         crossed_l3s(ground, &spreads),
-        memoryless(ground.topology, &spreads),
+        memoryless(ground, &spreads),
         unbalanced(ground.topology, vnodes),
         nested(ground.topology, &spreads),
     ]
@@ -117,7 +126,7 @@ fn oversubscribed(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Opti
         return None;
     };
     // vCPUs that float take turns in any case; pinned ones need not wait for each other.
-    let severity = severity(!crowded.is_empty());
+    let severity = severity(!crowded.is_empty() && choice(ground, vcpus).with_another_pu());
     let finding = Finding { severity, ..Finding::note("oversubscription", text) };
     Some(finding.with_hint(format!(
         "ask for at most {} vCPUs",
@@ -162,7 +171,7 @@ fn emulator_on_vcpus(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> O
     let names: Vec<&str> = spreads.iter().filter(shares).map(|(it, _)| it.name.as_str()).collect();
     (!names.is_empty()).then(|| {
         let text = format!(
-            "emulator and iothreads of {} run on CPUs of its vCPUs: a vCPU waits while they work",
+            "{ON_VCPUS}{} run on CPUs of its vCPUs: a vCPU waits while they work",
             some(names.iter().map(ToString::to_string))
         );
         let carried = carried(spreads);
@@ -284,13 +293,14 @@ fn floating_kinds(ground: &Ground<'_>, vnodes: &[VnodePlan]) -> Option<Finding> 
 }
 
 fn crossed_l3s(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
-    let one_for_all = |(vnode, spread): &&(&VnodePlan, Spread)| {
+    let one_for_all = |(vnode, spread): &(&VnodePlan, Spread)| {
         let shows_threads = vnode.guest.as_ref().is_some_and(|guest| guest.threads > 1);
         let pins = Pins { pus: &spread.pus, shows_threads };
-        choice(ground, spread.pus.len()).l3_for_all(&pins).is_some()
+        choice(ground, spread.pus.len()).crossed_l3s(&pins).is_some()
     };
-    let crosses = |spread: &Spread| spread.l3s.len() > 1 && spread.nodes.len() <= 1;
-    let crossing: Vec<_> = spreads.iter().filter(|(_, spread)| crosses(spread)).collect();
+    let crosses =
+        |it: &&(&VnodePlan, Spread)| it.1.l3s.len() > 1 && it.1.nodes.len() <= 1 || one_for_all(it);
+    let crossing: Vec<_> = spreads.iter().filter(crosses).collect();
     let text = match (crossing.as_slice(), spreads.len()) {
         ([], _) => return None,
         ([(_, spread)], 1) => format!(
@@ -306,11 +316,12 @@ fn crossed_l3s(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Option<
             some(several.iter().map(|(vnode, _)| vnode.name.clone()))
         ),
     };
-    let avoidable = crossing.iter().any(one_for_all);
+    let avoidable = crossing.iter().any(|it| one_for_all(it));
     Some(Finding { severity: severity(avoidable), ..Finding::note("L3", text) })
 }
 
-fn memoryless(topology: &Topology, spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
+fn memoryless(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
+    let topology = ground.topology;
     let has_memory = topology.nodes.iter().any(|node| node.memory_bytes > 0);
     let used: BTreeSet<NodeId> =
         spreads.iter().flat_map(|(_, spread)| &spread.nodes).copied().collect();
@@ -322,14 +333,13 @@ fn memoryless(topology: &Topology, spreads: &[(&VnodePlan, Spread)]) -> Option<F
         .collect();
     // A source that knows no memory sizes at all says nothing about a single node.
     (has_memory && !empty.is_empty()).then(|| {
-        Finding::warning(
-            "NUMA",
-            format!(
-                "vCPUs lie on {} without memory: {}; they use the memory of other nodes only",
-                if empty.len() == 1 { "a node" } else { "nodes" },
-                names(&empty)
-            ),
-        )
+        let text = format!(
+            "vCPUs lie on {} without memory: {}; they use the memory of other nodes only",
+            if empty.len() == 1 { "a node" } else { "nodes" },
+            names(&empty)
+        );
+        let avoidable = choice(ground, carried(spreads).len()).near_memory();
+        Finding { severity: severity(avoidable), ..Finding::note("NUMA", text) }
     })
 }
 

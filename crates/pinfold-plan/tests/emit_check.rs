@@ -33,14 +33,15 @@ const COSTS: &[(&str, &[&str])] = &[
     ("emulator", &["emulator-on-vcpu", "iothread-on-vcpu"]),
     ("host", &["no-housekeeping"]),
     ("L3", &["l3-crossed"]),
-    ("NUMA", &["nodes-crossed", "nodes-hidden"]),
+    ("NUMA", &["nodes-crossed", "nodes-hidden", "node-without-memory"]),
 ];
 
 /// Outcomes by name: `clean`, or the first warning, which the plan and the check have both.
 #[derive(Default)]
 struct Counts {
     clean: usize,
-    warned: BTreeMap<(String, String), usize>,
+    /// With the first case of each.
+    warned: BTreeMap<(String, String), (usize, String)>,
     refused: usize,
     /// Where the plan and the check differ in severity.
     differ: Vec<String>,
@@ -48,7 +49,7 @@ struct Counts {
 
 impl Counts {
     fn files(&self) -> usize {
-        self.clean + self.warned.values().sum::<usize>()
+        self.clean + self.warned.values().map(|(count, _)| count).sum::<usize>()
     }
 
     /// Counts one file of a plan, with what the check says of it.
@@ -72,7 +73,7 @@ impl Counts {
             None => self.clean += 1,
             Some(flaw) => {
                 let key = (flaw.name.to_owned(), strategy.to_owned());
-                *self.warned.entry(key).or_default() += 1;
+                self.warned.entry(key).or_insert((0, case.to_owned())).0 += 1;
             }
         }
     }
@@ -81,16 +82,16 @@ impl Counts {
         self.clean += other.clean;
         self.refused += other.refused;
         self.differ.extend(other.differ);
-        for (key, count) in other.warned {
-            *self.warned.entry(key).or_default() += count;
+        for (key, (count, case)) in other.warned {
+            self.warned.entry(key).or_insert((0, case)).0 += count;
         }
     }
 
     fn print(&self, what: &str) {
         let (files, clean, refused) = (self.files(), self.clean, self.refused);
         eprintln!("{what}: {clean} of {files} without a warning, {refused} refused");
-        for ((name, strategy), count) in &self.warned {
-            eprintln!("  {count:5} {name}: {strategy}");
+        for ((name, strategy), (count, case)) in &self.warned {
+            eprintln!("  {count:5} {name}: {strategy}, such as {case}");
         }
         let (count, shown) = (self.differ.len(), self.differ.iter().take(20).collect::<Vec<_>>());
         assert!(shown.is_empty(), "{count} differences of plan and file: {shown:#?}");

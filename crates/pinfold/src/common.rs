@@ -6,9 +6,11 @@ use std::sync::mpsc;
 use pinfold_host::user::{self, StateDir};
 use pinfold_host::{HostError, LiveHost, Systemd, process};
 use pinfold_model::{
-    Accelerator, CpuSet, Free, Origin, Plan, Request, Severity, Topology, VnodePlan, VnodeRequest,
+    Accelerator, CpuSet, Free, Origin, Plan, Request, Severity, Topology, VcpuCount, VmRequest,
+    VnodePlan, VnodeRequest,
 };
 use pinfold_plan::PlanError;
+use pinfold_plan::domain_file::Domain;
 use pinfold_plan::requests::{self, RequestError};
 use pinfold_topology::TopologyError;
 use pinfold_vm::libvirt::LibvirtKeeper;
@@ -118,6 +120,20 @@ pub fn request(
         request.prefer = asked("--prefer", requests::preference(text))?;
     }
     Ok(request)
+}
+
+/// The machine that a domain file, or the XML of a running domain, describes.
+pub fn vnode_of_domain(domain: &Domain, topology: &Topology) -> VnodeRequest {
+    let vnode = VnodeRequest::vm(&domain.name, domain.request(topology));
+    VnodeRequest { memory: domain.memory_request(topology), ..vnode }
+}
+
+/// Asks for another number of vCPUs: NUMA cells of the former number are not this machine's.
+pub fn set_vcpus(vm: &mut VmRequest, vcpus: VcpuCount) {
+    if vcpus != vm.vcpus {
+        vm.cells.clear();
+    }
+    vm.vcpus = vcpus;
 }
 
 /// What an option asks, with the option's name in front of what is wrong with it.

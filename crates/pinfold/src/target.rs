@@ -4,7 +4,7 @@ use pinfold_apply::{Kept, Record, Roles, Rules, Target};
 use pinfold_host::{Host, LiveHost, SystemClock};
 use pinfold_model::{
     Change, CpuSet, Finding, Keeper, Lifetime, MemoryPlan, Plan, PuId, Role, Setting, TaskId,
-    ThreadPlan, Tid, VnodePlan,
+    ThreadPlan, Tid, Topology, VnodePlan, VnodeRequest,
 };
 use pinfold_vm::libvirt::{
     Domain, DomainMonitor, Libvirt, NUMATUNE, PinTarget, Pins, memory_value,
@@ -12,6 +12,7 @@ use pinfold_vm::libvirt::{
 use pinfold_vm::{Found, Monitor, Qmp, VmError, threads};
 
 use crate::cli::VmArgs;
+use crate::common;
 use crate::failure::{Exit, Failure};
 
 const QMP_TIMEOUT_NS: u64 = 5_000_000_000;
@@ -53,6 +54,7 @@ pub struct ManagedDomain {
     libvirt: Libvirt,
     domain: Domain,
     pins: Pins,
+    xml: String,
 }
 
 /// A failure of the VM crate.
@@ -111,7 +113,8 @@ impl Vm {
         let mut monitor = libvirt.monitor(&domain);
         let found =
             threads::discover(host, domain.pid, Some(&mut monitor)).map_err(|e| vm_failure(&e))?;
-        let pins = libvirt.pins(&domain).map_err(|e| vm_failure(&e))?;
+        let xml = libvirt.xml(&domain).map_err(|e| vm_failure(&e))?;
+        let pins = Pins::from_xml(&xml).map_err(|e| vm_failure(&e.into()))?;
         let teller = Teller::Libvirt(Box::new(monitor));
         Ok(Self {
             name: domain.name.clone(),
@@ -119,7 +122,7 @@ impl Vm {
             findings: found.findings.clone(),
             found,
             teller,
-            domain: Some(ManagedDomain { libvirt, domain, pins }),
+            domain: Some(ManagedDomain { libvirt, domain, pins, xml }),
         })
     }
 
@@ -137,6 +140,18 @@ impl Vm {
 }
 
 impl ManagedDomain {
+    /// What the domain asks of a plan, as its file would: its memory and the nodes of that, the
+    /// NUMA cells of its guest.
+    pub fn request(&self, topology: &Topology) -> Result<VnodeRequest, Failure> {
+        let domain = pinfold_plan::domain_file::Domain::read(&self.xml).map_err(|error| {
+            let hint = error.hint;
+            let message = format!("the XML of domain {}: {error}", self.domain.name);
+            let failure = Failure::new(Exit::Vm, message);
+            hint.into_iter().fold(failure, Failure::with_hint)
+        })?;
+        Ok(common::vnode_of_domain(&domain, topology))
+    }
+
     /// Mode and nodes of the memory of the domain as it runs, if libvirt binds it.
     pub fn memory_nodes(&self) -> Option<(&str, &CpuSet)> {
         self.pins.memory.as_ref().map(|(mode, nodes)| (mode.as_str(), nodes))

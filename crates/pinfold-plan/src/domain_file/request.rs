@@ -7,6 +7,7 @@ use pinfold_model::{
 
 use super::{Board, Domain};
 use crate::parts::mib;
+use crate::guest_cells;
 
 impl Domain {
     /// The machine of the file as a request. Nodes that the host lacks, or that have no CPU, are
@@ -18,16 +19,13 @@ impl Domain {
         let sized = self.memory_request(topology).is_some();
         let cell = |cell: &super::Placed<super::Cell>| {
             let own = self.memnodes.iter().find(|memnode| memnode.value.0 == cell.value.id);
-            let own = own.map(|memnode| with_cpus(&memnode.value.1, topology)).unwrap_or_default();
-            let nodes = if own.is_empty() && bound.len() == 1 { bound.clone() } else { own };
             CellRequest {
                 vcpus: cell.value.vcpus.clone(),
-                nodes,
+                nodes: own.map(|memnode| memnode.value.1.clone()).unwrap_or_default(),
                 bytes: cell.value.bytes.filter(|_| sized),
             }
         };
-        let cells = self.cells.iter().filter(|cell| !cell.value.vcpus.is_empty());
-        let mut cells: Vec<CellRequest> = cells.map(cell).collect();
+        let mut cells = guest_cells::of_file(self.cells.iter().map(cell), &bound, topology);
         // One cell is the whole guest: nothing of it is divided.
         if let [only] = cells.as_slice()
             && !only.nodes.is_empty()

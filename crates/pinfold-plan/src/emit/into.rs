@@ -65,7 +65,7 @@ pub fn libvirt_into(
     };
     merge.vcpu(count)?;
     let iothreads = merge.iothreads(vnode);
-    let tuned = tune::tuned((plan, vnode), topology, child(root, "cputune"));
+    let tuned = tune::tuned((plan, vnode), topology);
     merge.cputune(vnode, &iothreads, &tuned);
     merge.notes.extend(tuned.notes);
     merge.memory(vnode, topology, &cells)?;
@@ -149,7 +149,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         if planned.len() > numbers.len() {
             let line = format!("<iothreads>{}</iothreads>", planned.len());
             match child(self.root, "iothreads") {
-                Some(node) => self.edits.replace(node, &[line]),
+                Some(node) => self.swap(node, line, "the plan has more iothreads"),
                 None => self.after(&["vcpus", "vcpu"], &[line]),
             }
             let mut next = 1;
@@ -227,26 +227,47 @@ impl<'a, 'x> Merge<'a, 'x> {
                 self.notes.push(format!("libvirt has no pin for {role}: the plan wants {pus}"));
             }
         }
+        self.write_cputune(lines, schedulers, (tuned, vnode.vcpus().count()));
+    }
+
+    /// Exchanges the pins, schedulers and tunables of `<cputune>`; comments hold what gave way of
+    /// the last two.
+    fn write_cputune(
+        &mut self,
+        mut lines: Vec<String>,
+        schedulers: Vec<String>,
+        (tuned, vcpus): (&tune::Tuned, usize),
+    ) {
         // A plan that names no policy leaves those of the file, unless their threads have changed.
         let names = ["vcpupin", "emulatorpin", "iothreadpin"];
-        let kept =
-            schedulers.is_empty() && self.domain.vcpus.value as usize == vnode.vcpus().count();
+        let kept = schedulers.is_empty() && self.domain.vcpus.value as usize == vcpus;
         let sched = ["vcpusched", "emulatorsched", "iothreadsched"];
         let is_ours = |node: &Node<'_, '_>| {
             let name = node.tag_name().name();
             names.contains(&name) || tuned.names.contains(&name) || (!kept && sched.contains(&name))
         };
-        if !kept && !self.domain.schedulers.is_empty() && schedulers.is_empty() {
-            self.notes.push(
-                "the file's schedulers were taken out: the number of vCPUs differs".to_owned(),
-            );
-        }
+        let why = match schedulers.is_empty() {
+            true => "the number of vCPUs differs, and the plan has no policy",
+            false => "the plan has policies of its own",
+        };
         lines.extend(schedulers);
         lines.extend(tuned.lines.iter().cloned());
-        match child(self.root, "cputune") {
-            Some(node) => self.edits.exchange(node, is_ours, &lines),
-            None => self.after_vcpu(&block("cputune", &lines)),
+        let Some(node) = child(self.root, "cputune") else {
+            self.after_vcpu(&block("cputune", &lines));
+            return;
+        };
+        let gone = |child: &Node<'_, '_>| !lines.iter().any(|line| line == source(*child));
+        let of = |names: &[&str], node: &Node<'_, '_>| names.contains(&node.tag_name().name());
+        let mut comments = Vec::new();
+        for old in node.children().filter(|child| is_ours(child) && gone(child)) {
+            if of(&sched, &old) {
+                comments.push(self.exchanged(old, why));
+            } else if of(&tuned.names, &old) {
+                comments.push(self.exchanged(old, "the plan has this tunable"));
+            }
         }
+        lines.splice(0..0, comments);
+        self.edits.exchange(node, is_ours, &lines);
     }
 
     /// Exchanges one element, and says in a comment before it what stood there.

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::{
-    CoreId, CpuSet, Free, L3Id, NodeId, Policy, Pu, PuId, Request, Role, Severity,
-    Topology,
+    CoreId, CpuSet, Free, NodeId, Policy, Pu, PuId, Request, Role, Severity, Topology,
 };
 
 use super::{Flaw, Language, Layout, Pin};
@@ -62,11 +61,6 @@ impl<'t> Lookup<'t> {
     /// The nodes of a set, ascending.
     pub fn nodes_of(&self, pus: &CpuSet) -> Vec<NodeId> {
         sorted(pus.iter().filter_map(|pu| self.pu(pu)?.node))
-    }
-
-    /// The L3 domains of a set, ascending.
-    pub fn l3s_of(&self, pus: &CpuSet) -> Vec<L3Id> {
-        sorted(pus.iter().filter_map(|pu| self.pu(pu)?.l3))
     }
 
     /// The PUs of the cores that a set touches.

@@ -6,6 +6,7 @@ use pinfold_model::{CpuSet, Role, Severity};
 
 use super::lookup::{View, places, speak, speak_vcpus};
 use super::{Flaw, Pin};
+use crate::avoidable::severity;
 use crate::draft::{pus_text, verb};
 use crate::online;
 
@@ -158,7 +159,7 @@ fn shared(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     }
     for (pu, indexes) in by_pu.iter().filter(|(_, indexes)| indexes.len() > 1) {
         let mut flaw = view.flaw(
-            Severity::Warning,
+            severity(view.choice(view.vcpus().count()).with_another_pu()),
             "vcpus-share-pu",
             format!("{} are all pinned to PU {pu}", speak_vcpus(indexes.iter().copied())),
         );

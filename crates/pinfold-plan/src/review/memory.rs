@@ -4,10 +4,11 @@ use pinfold_model::{CpuSet, NodeId, Severity};
 
 use super::lookup::{View, places};
 use super::repair::Repair;
-use super::{Flaw, Language, MemoryOf};
-use crate::avoidable::Choice;
+use super::{Flaw, Language, MemoryOf, Pin};
+use crate::avoidable::{Choice, severity};
 use crate::domain_file::Domain;
 use crate::draft::counted;
+use crate::nearby::is_empty_node;
 
 pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     nodes_that_are_not(view, flaws);
@@ -19,6 +20,7 @@ pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         far_memory(view, flaws);
         unbound_memory(view, flaws);
     }
+    without_memory(view, flaws);
     spread_over_nodes(view, flaws);
     spread_over_l3(view, flaws);
     cells(view, flaws);
@@ -33,7 +35,10 @@ fn nodes_that_are_not(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         for node in bound.nodes.iter().flatten() {
             let found = known.iter().find(|known| known.id == *node);
             let what = match found {
-                None => format!("memory is bound to node {node}, which this host does not have"),
+                None => format!(
+                    "memory is bound to node {node}, which this host does not have: it has {}",
+                    spoken(&filled(view, known.iter().map(|known| known.id).collect()))
+                ),
                 Some(found) if tells && found.memory_bytes == 0 => {
                     format!("memory is bound to node {node}, which has no memory")
                 }
@@ -133,6 +138,29 @@ fn unbound_memory(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         "pages come from the node of the thread that touches them first, often QEMU's own, and \
                  pins move no page that is already there"
             .to_owned();
+    flaws.push(flaw);
+}
+
+/// vCPUs on nodes that have no memory.
+fn without_memory(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    let topology = view.lookup.topology;
+    let mut nodes = view.lookup.nodes_of(&view.tight);
+    nodes.retain(|node| is_empty_node(topology, *node));
+    if nodes.is_empty() {
+        return;
+    }
+    let on_them = |pin: &Pin| {
+        let theirs = topology.nodes.iter().filter(|node| nodes.contains(&node.id));
+        let pus = theirs.fold(CpuSet::new(), |all, node| all.union(&node.pus));
+        pin.pus.as_ref().is_some_and(|own| own.is_subset(&pus))
+    };
+    let mut flaw = view.flaw(
+        severity(view.choice(view.tight.len()).near_memory()),
+        "node-without-memory",
+        format!("vCPUs are pinned to {}, which has no memory", spoken(&nodes)),
+    );
+    flaw.places = places(view.vcpus().map(|(_, pin)| pin).filter(|pin| on_them(pin)));
+    flaw.cost = "each cache miss of theirs crosses the interconnect".to_owned();
     flaws.push(flaw);
 }
 
@@ -242,19 +270,14 @@ fn for_vcpus<'v>(view: &'v View<'_, '_>) -> Choice<'v> {
 
 /// vCPUs on several L3 domains, although one would do.
 fn spread_over_l3(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
-    let domains = view.lookup.l3s_of(&view.tight);
-    if domains.len() < 2 || view.lookup.nodes_of(&view.tight).len() > 1 {
-        return;
-    }
-    let Some((_, best)) = for_vcpus(view).l3_for_all(&view.tight_pins()) else {
+    let Some((domains, best)) = for_vcpus(view).crossed_l3s(&view.tight_pins()) else {
         return;
     };
     let mut flaw = view.flaw(
         Severity::Warning,
         "l3-crossed",
         format!(
-            "the vCPUs are spread over {} L3 caches, although one of them has {} CPUs for them",
-            domains.len(),
+            "the vCPUs are spread over {domains} L3 caches, although one of them has {} CPUs for them",
             best.len()
         ),
     );

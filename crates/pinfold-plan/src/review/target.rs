@@ -17,6 +17,7 @@ use crate::domain_file::{Domain, DomainError};
 use crate::draft::ground;
 use crate::emit;
 use crate::guest::{self, GuestSmt};
+use crate::guest_cells;
 
 /// A placement without a fault for one layout.
 #[derive(Debug)]
@@ -194,7 +195,7 @@ fn request(view: &View<'_, '_>, conditions: &Request) -> Request {
             .collect(),
         vhosts: u32::try_from(roles.filter(|role| matches!(role, Role::Vhost(_))).count())
             .unwrap_or(0),
-        cells: cells(layout),
+        cells: cells(view),
         ..VmRequest::of(VcpuCount::Exactly(layout.vcpus))
     };
     let mut vnode = VnodeRequest::vm(&layout.name, vm);
@@ -209,23 +210,26 @@ fn request(view: &View<'_, '_>, conditions: &Request) -> Request {
     Request { vnodes: vec![vnode], ..conditions.clone() }
 }
 
-/// The guest's NUMA cells of a domain file, each on the nodes of its memory.
-fn cells(layout: &Layout) -> Vec<CellRequest> {
+/// The guest's NUMA cells, each on the nodes of its memory, if they hold each vCPU once.
+fn cells(view: &View<'_, '_>) -> Vec<CellRequest> {
+    let layout = view.layout;
     let all: usize = layout.cells.iter().map(CpuSet::len).sum();
     let whole = layout.cells.iter().fold(CpuSet::new(), |set, cell| set.union(cell));
     let vcpus = layout.vcpus as usize;
     if layout.cells.len() < 2 || all != vcpus || whole.len() != vcpus {
         return Vec::new();
     }
-    let nodes = |vcpus: &CpuSet| {
-        let of_cell = |bound: &&MemoryOf| bound.cell.as_ref().is_some_and(|cell| cell.1 == *vcpus);
-        let bound = layout.memory.iter().find(of_cell);
+    let nodes = |vcpus: Option<&CpuSet>| {
+        let of_it = |bound: &&MemoryOf| bound.cell.as_ref().map(|cell| &cell.1) == vcpus;
+        let bound = layout.memory.iter().find(of_it);
         bound.and_then(|bound| bound.nodes.clone()).unwrap_or_default()
     };
-    let cells = layout.cells.iter();
-    cells
-        .map(|vcpus| CellRequest { vcpus: vcpus.clone(), nodes: nodes(vcpus), bytes: None })
-        .collect()
+    let cells = layout.cells.iter().map(|vcpus| CellRequest {
+        vcpus: vcpus.clone(),
+        nodes: nodes(Some(vcpus)),
+        bytes: None,
+    });
+    guest_cells::of_file(cells, &nodes(None), view.lookup.topology)
 }
 
 /// Placements on the very PUs that the vCPUs have, in the order of the file and in that of

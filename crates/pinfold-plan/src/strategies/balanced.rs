@@ -19,7 +19,9 @@
 //! A real-time thread may not fill the host's last PUs: where the host has no PU besides its core,
 //! the first of that core stays the host's alone, and a finding says so.
 
-use pinfold_model::{CpuSet, EmulatorWish, Finding, Plan, PuId, Request, Topology};
+use pinfold_model::{
+    CpuSet, EmulatorWish, Finding, Plan, PuId, Request, Topology, VnodeRequest, Work,
+};
 
 use super::{Strategy, low_latency_rt};
 use crate::PlanError;
@@ -209,7 +211,7 @@ pub(super) fn all_threads(
         let carried: CpuSet = enclosure.pins.iter().copied().collect();
         let mut enclave = draft.open(place);
         for &pin in &enclosure.pins {
-            let reason = vcpu_reason(ground, &carried, pin, enclosures.choice);
+            let reason = vcpu_reason(ground, &carried, pin, (enclosures.choice, enclave.unit()));
             enclave.vcpu(CpuSet::single(pin), reason);
         }
         exclusive.add(&emulator(&mut enclave, &enclosure.pins, &enclosures.all)?);
@@ -218,30 +220,39 @@ pub(super) fn all_threads(
         draft.close(enclave, GuestSmt::Mirror)?;
     }
     if !wide {
-        draft.finding(Finding::note(
-            "smt",
-            "the vCPUs' cores have one usable PU each, so this is one vCPU per core and the guest \
-             is shown no SMT",
-        ));
+        let is_vm = |vnode: &VnodeRequest| matches!(vnode.work, Work::Vm(_));
+        let text = match draft.request.vnodes.iter().any(is_vm) {
+            true => {
+                "the vCPUs' cores have one usable PU each, so this is one vCPU per core and the guest \
+                 is shown no SMT"
+            }
+            false => "the cores in use have one usable PU each",
+        };
+        draft.finding(Finding::note("smt", text));
     }
     draft.all_findings(idle(&rest));
     let reason = ground.host_reason(host, &exclusive);
     draft.isolating(Reserve { exclusive, reason })
 }
 
-fn vcpu_reason(ground: &Ground<'_>, carried: &CpuSet, pin: PuId, choice: bool) -> String {
+fn vcpu_reason(
+    ground: &Ground<'_>,
+    carried: &CpuSet,
+    pin: PuId,
+    (choice, unit): (bool, &str),
+) -> String {
     let siblings = ground.siblings(pin);
     let with_vcpus = siblings.intersection(carried);
     let sharing = match (siblings.is_empty(), with_vcpus.is_empty()) {
         (true, _) => "it has no sibling".to_owned(),
-        (false, false) => format!("{}, its sibling, carries a vCPU too", pus_text(&with_vcpus)),
+        (false, false) => format!("{}, its sibling, carries a {unit} too", pus_text(&with_vcpus)),
         (false, true) => format!("{}, its sibling, carries none", pus_text(&siblings)),
     };
     let near = match choice {
-        true => "chosen for its nearness to the other vCPUs' cores",
-        false => "as all are that are not the host's",
+        true => format!("chosen for its nearness to the other {unit}s' cores"),
+        false => "as all are that are not the host's".to_owned(),
     };
-    format!("PU {pin} is a thread of a core for vCPUs ({}), {near}; {sharing}", ground.place(pin))
+    format!("PU {pin} is a thread of a core for {unit}s ({}), {near}; {sharing}", ground.place(pin))
 }
 
 fn idle(pus: &CpuSet) -> Option<Finding> {

@@ -61,14 +61,17 @@ pub(super) fn one_per_core(
         let home = ground.home(host, &enclosure.pins, &enclosures.all);
         // The emulator's threads would all stay on the first of several isolated siblings.
         let unbalanced = enclosure.rest.intersection(&ground.topology.isolated).len() > 1;
-        let beside = !enclosure.rest.is_empty() && home.kind != HomeKind::Weak && !unbalanced;
+        let beside =
+            is_vm && !enclosure.rest.is_empty() && home.kind != HomeKind::Weak && !unbalanced;
         if let (Some(policy), true) = (policy, is_vm) {
             enclave.policies = [Some(policy), beside.then_some(policy)];
         }
         for (vcpu, pin) in enclosure.pins.iter().enumerate() {
             let reason = enclosure
                 .core(vcpu)
-                .map(|spot| vcpu_reason(ground, (spot, beside), host, enclosures.choice))
+                .map(|spot| {
+                    vcpu_reason(ground, (spot, beside), host, (enclosures.choice, enclave.unit()))
+                })
                 .unwrap_or_default();
             enclave.vcpu(CpuSet::single(*pin), reason);
         }
@@ -90,7 +93,7 @@ fn vcpu_reason(
     ground: &Ground<'_>,
     (spot, beside): (&Spot, bool),
     host: &HostShare,
-    choice: bool,
+    (choice, unit): (bool, &str),
 ) -> String {
     let Some((first, siblings)) = spot.pus.split_first() else {
         return String::new();
@@ -102,8 +105,8 @@ fn vcpu_reason(
         (false, false) => format!("its sibling {siblings} stays idle"),
     };
     let near = match choice {
-        true => "chosen for its nearness to the other vCPUs' cores",
-        false => "as every core is that is not the host's",
+        true => format!("chosen for its nearness to the other {unit}s' cores"),
+        false => "as every core is that is not the host's".to_owned(),
     };
     format!(
         "PU {first} is the first of its core ({}), {near}; {sharing}; {} the host's",

@@ -7,7 +7,7 @@
 //! `auto` gives as many vCPUs as PUs may be used. More is refused: a guest that
 //! mirrors the host has no more CPUs than the host.
 
-use pinfold_model::{CpuSet, Plan, Request, Topology};
+use pinfold_model::{CpuSet, Plan, Request, Topology, Work};
 
 use super::{Strategy, compact};
 use crate::PlanError;
@@ -34,7 +34,11 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         let mut enclave = draft.open(place);
         let mut before = None;
         for &pin in &enclosure.pins {
-            let mirrored = format!("{}; the guest mirrors it", compact::next(&ground, before, pin));
+            let next = compact::next(&ground, before, pin);
+            let mirrored = match &enclave.asked.work {
+                Work::Vm(_) => format!("{next}; the guest mirrors it"),
+                Work::Processes { .. } => next,
+            };
             enclave.vcpu(CpuSet::single(pin), mirrored);
             before = Some(pin);
         }

@@ -96,12 +96,12 @@ impl Libvirt {
         }
     }
 
-    /// The pins of a running domain.
+    /// The XML of a running domain.
     ///
     /// # Errors
-    /// That libvirt failed, or [`LibvirtError::Output`].
-    pub fn pins(&self, domain: &Domain) -> Result<Pins, VmError> {
-        Ok(Pins::from_xml(&self.virsh("dumpxml", &[("domain", &domain.uuid)])?)?)
+    /// That libvirt failed.
+    pub fn xml(&self, domain: &Domain) -> Result<String, VmError> {
+        self.virsh("dumpxml", &[("domain", &domain.uuid)])
     }
 
     fn xml_of(&self, setting: &Setting) -> Result<String, VmError> {

@@ -2,7 +2,7 @@
 
 use pinfold_apply::{Journals, Target};
 use pinfold_host::{LiveHost, SystemClock};
-use pinfold_model::{Plan, Role, Topology, VcpuCount, VmRequest, VnodeRequest};
+use pinfold_model::{Plan, Role, Topology, VcpuCount, VmRequest, VnodeRequest, Work};
 use pinfold_vm::Monitor;
 
 use crate::cli::ApplyArgs;
@@ -112,9 +112,15 @@ fn plan_for(arguments: &ApplyArgs, topology: &Topology, vm: &Vm) -> Result<Plan,
             Role::Vcpu(_) | Role::Emulator | Role::Vhost(_) | Role::Worker | Role::Task => None,
         })
         .collect();
-    let asked = VmRequest { iothreads, ..VmRequest::of(VcpuCount::Exactly(vcpus.count())) };
-    let vnodes = vec![VnodeRequest::vm(&vm.name, asked)];
-    let mut request = common::request(&arguments.placement, vnodes, topology)?;
+    let described = vm.domain.as_ref().map(|domain| domain.request(topology)).transpose()?;
+    let count = VcpuCount::Exactly(vcpus.count());
+    let mut vnode = described.unwrap_or_else(|| VnodeRequest::vm(&vm.name, VmRequest::of(count)));
+    if let Work::Vm(asked) = &mut vnode.work {
+        // The threads that run are those to be placed.
+        common::set_vcpus(asked, count);
+        asked.iothreads = iothreads;
+    }
+    let mut request = common::request(&arguments.placement, vec![vnode], topology)?;
     vcpus.count_pins(&mut request)?;
     let strategy = arguments.placement.strategy.as_deref();
     let mut plan = common::make_plan(strategy, topology, &request)?;

@@ -93,7 +93,7 @@ fn request(
     }
     if vnodes.is_empty() {
         let described = match file {
-            Some(file) => vnode_of_file(file, topology),
+            Some(file) => common::vnode_of_domain(&file.domain, topology),
             None => {
                 let vcpus = command.max_vcpus().map_or(VcpuCount::Auto, VcpuCount::Exactly);
                 qemu_line::vnode(command, vcpus, topology)
@@ -108,13 +108,6 @@ fn request(
     Ok(request)
 }
 
-/// The machine that a domain file describes.
-fn vnode_of_file(file: &emit::DomainFile, topology: &Topology) -> VnodeRequest {
-    let domain = &file.domain;
-    let vnode = VnodeRequest::vm(&domain.name, domain.request(topology));
-    VnodeRequest { memory: domain.memory_request(topology), ..vnode }
-}
-
 /// The machine with what the options say of it in place of what its description says.
 fn asked_vnode(arguments: &PlanArgs, mut vnode: VnodeRequest) -> Result<VnodeRequest, Failure> {
     if let Some(name) = &arguments.name {
@@ -122,12 +115,7 @@ fn asked_vnode(arguments: &PlanArgs, mut vnode: VnodeRequest) -> Result<VnodeReq
     }
     if let Work::Vm(vm) = &mut vnode.work {
         if let Some(text) = &arguments.vcpus {
-            let vcpus = vcpu_count(text)?;
-            if vcpus != vm.vcpus {
-                // Cells of another number of vCPUs are not this machine's.
-                vm.cells.clear();
-            }
-            vm.vcpus = vcpus;
+            common::set_vcpus(vm, vcpu_count(text)?);
         }
         if !arguments.iothreads.is_empty() {
             vm.iothreads.clone_from(&arguments.iothreads);

@@ -114,7 +114,6 @@ impl<'a, 'x> Merge<'a, 'x> {
         (shows_host, needs_topoext): (bool, bool),
     ) -> Vec<String> {
         let mut lines = Vec::new();
-        let has = node.children().any(|feature| feature.attribute("name") == Some("topoext"));
         let passthrough = node.attribute("mode") == Some("host-passthrough");
         let cache = child(node, "cache");
         if shows_host && passthrough && cache.is_none() {
@@ -128,12 +127,42 @@ impl<'a, 'x> Merge<'a, 'x> {
                     .to_owned(),
             );
         }
-        if needs_topoext && passthrough && !has {
-            lines.push(TOPOEXT.to_owned());
+        if needs_topoext {
+            lines.extend(self.topoext(node));
         }
         lines
     }
+
+    /// What makes QEMU show threads to a guest whose CPU model is one of AMD's. QEMU's newer models
+    /// of EPYC bring it along, and `-cpu host` does not.
+    fn topoext(&mut self, node: Node<'a, 'x>) -> Option<String> {
+        let mut features = node.children().filter(|child| child.has_tag_name("feature"));
+        let known = features.find(|feature| feature.attribute("name") == Some("topoext"));
+        let model = child(node, "model").and_then(|model| model.text()).unwrap_or_default().trim();
+        match (known, node.attribute("mode")) {
+            (Some(old), _) if matches!(old.attribute("policy"), Some("disable" | "forbid")) => {
+                self.swap(old, TOPOEXT.to_owned(), "the guest is shown threads");
+                None
+            }
+            (Some(_), _) => None,
+            (None, Some("host-passthrough" | "host-model" | "maximum")) => Some(TOPOEXT.to_owned()),
+            // libvirt takes no feature without a model.
+            (None, _) if model.is_empty() => {
+                self.notes.push(
+                    "<cpu> names no model, and QEMU's default one shows the guest no threads on an AMD \
+                     host: mode='host-passthrough' or a model of EPYC does"
+                        .to_owned(),
+                );
+                None
+            }
+            (None, _) => AMD.iter().any(|of| model.starts_with(of)).then(|| TOPOEXT.to_owned()),
+        }
+    }
 }
+
+/// How the names of QEMU's CPU models of AMD's kind begin: it shows threads with the others in any
+/// case.
+const AMD: &[&str] = &["EPYC", "Opteron", "Dhyana", "phenom", "athlon", "qemu"];
 
 fn numa_block(cells: &Cells) -> Vec<String> {
     match cells.is_empty() {

@@ -66,12 +66,24 @@ impl<'a, 'x> Merge<'a, 'x> {
             None => self.after_vcpu(&block("memoryBacking", &pages)),
             Some(backing) => match child(backing, "hugepages") {
                 None => self.edits.insert_into(backing, &pages),
-                Some(old) => {
-                    self.edits.exchange(old, |node| node.has_tag_name("page"), &[page_line(page)]);
-                }
+                Some(old) => self.pages(old, page_line(page)),
             },
         }
         Ok(())
+    }
+
+    /// The pages of `<hugepages>`.
+    fn pages(&mut self, node: Node<'a, 'x>, line: String) {
+        let is_page = |node: &Node<'_, '_>| node.has_tag_name("page");
+        let gone: Vec<_> = node
+            .children()
+            .filter(|child| is_page(child) && super::source(*child) != line)
+            .collect();
+        let comments =
+            gone.into_iter().map(|old| self.exchanged(old, "the request asks for this page size"));
+        let mut lines: Vec<String> = comments.collect();
+        lines.push(line);
+        self.edits.exchange(node, is_page, &lines);
     }
 
     /// `<memory>` and `<currentMemory>`, if the request asks for another size than the file.

@@ -6,8 +6,6 @@
 
 use pinfold_model::{Plan, ResourceShare, Topology, VnodePlan};
 
-use roxmltree::Node;
-
 use super::super::said::{Answers, Line, Said, Scope};
 use crate::caches::Vendor;
 use crate::tunables::Tunable;
@@ -27,16 +25,12 @@ pub(in crate::emit) struct Tuned {
     pub names: Vec<&'static str>,
     /// What stands there instead, an element each.
     pub lines: Vec<String>,
-    /// What was exchanged, what differs from the plan, what libvirt has no word for.
+    /// What differs from the plan, what libvirt has no word for.
     pub notes: Vec<String>,
 }
 
-/// The tunables for a domain file, whose own `<cputune>` is given if it has one.
-pub(in crate::emit) fn tuned(
-    plan: (&Plan, &VnodePlan),
-    topology: &Topology,
-    cputune: Option<Node<'_, '_>>,
-) -> Tuned {
+/// The tunables for a domain file.
+pub(in crate::emit) fn tuned(plan: (&Plan, &VnodePlan), topology: &Topology) -> Tuned {
     let answers = answers(plan, topology);
     let names = exchanged(plan.0);
     let mut notes = Vec::new();
@@ -55,12 +49,6 @@ pub(in crate::emit) fn tuned(
         true => names,
         false => names.into_iter().filter(|name| !name.ends_with("tune")).collect(),
     };
-    for name in &names {
-        let old = cputune.and_then(|node| node.children().find(|child| child.has_tag_name(*name)));
-        if old.is_some() {
-            notes.push(format!("<{name}> of the file gave way to the plan's"));
-        }
-    }
     notes.extend(answers.missing("libvirt"));
     Tuned { names, lines, notes }
 }
