@@ -4,9 +4,9 @@
 //! A warning that nothing removes is a false alarm. The findings of a plan and the review of a
 //! file ask the same functions, so that both give one placement the same severity.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use pinfold_model::{CpuSet, L3Domain, NumaNode, Severity, Topology};
+use pinfold_model::{CpuSet, NumaNode, Severity, Topology};
 
 /// What a placement of some vCPUs may use on a host.
 #[derive(Clone, Copy)]
@@ -63,7 +63,8 @@ impl<'a> Choice<'a> {
     /// Those of the PUs whose core is of a kind that is among `like`.
     fn of_kinds(&self, pus: &CpuSet, like: &CpuSet) -> CpuSet {
         let all = self.topology.pus.iter();
-        let kinds: Vec<_> = all.clone().filter(|pu| like.contains(pu.os)).map(|pu| pu.kind).collect();
+        let kinds: Vec<_> =
+            all.clone().filter(|pu| like.contains(pu.os)).map(|pu| pu.kind).collect();
         let alike = all.filter(|pu| pus.contains(pu.os) && kinds.contains(&pu.kind));
         alike.map(|pu| pu.os).collect()
     }
@@ -81,7 +82,11 @@ impl<'a> Choice<'a> {
             let domains = self.topology.l3.iter();
             let used: Vec<_> = domains.filter(|domain| !domain.pus.is_disjoint(part)).collect();
             let roomy = used.iter().filter_map(|domain| {
-                Some((domain.size_bytes, domain.pus.intersection(part).len(), of_node.room(self, &domain.pus)?))
+                Some((
+                    domain.size_bytes,
+                    domain.pus.intersection(part).len(),
+                    of_node.room(self, &domain.pus)?,
+                ))
             });
             let (_, _, best) = roomy.max_by_key(|(size, own, _)| (*size, *own))?;
             (used.len() > 1).then_some((used.len(), best))

@@ -6,8 +6,8 @@ use pinfold_model::{
 };
 
 use super::{Board, Domain};
-use crate::parts::mib;
 use crate::guest_cells;
+use crate::parts::mib;
 
 impl Domain {
     /// The machine of the file as a request. Nodes that the host lacks, or that have no CPU, are

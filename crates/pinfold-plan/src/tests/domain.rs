@@ -174,7 +174,7 @@ fn cells_bound_to_nodes_that_the_host_lacks_are_bound_again() {
 
 #[test]
 fn what_libvirt_reads_is_read() {
-    let xml = "<domain><name>a<!-- one -->b</name><vcpu><!-- four -->4</vcpu>\
+    let xml = "<domain type='kvm'><name>a<!-- one -->b</name><vcpu><!-- four -->4</vcpu>\
                <x:cputune xmlns:x='urn:x'><x:vcpupin/></x:cputune></domain>";
     let read = Domain::read(xml).unwrap();
     assert_eq!((read.name.as_str(), read.vcpus.value), ("ab", 4));
