@@ -55,7 +55,8 @@ pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
 /// Priorities that libvirt reads and the kernel refuses.
 fn impossible_priorities(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     if let Some(text) = &view.layout.text {
-        return impossible_schedulers(view, text, flaws);
+        impossible_schedulers(view, text, flaws);
+        return;
     }
     let refused = |policy: Option<Policy>| match policy {
         Some(Policy::Fifo { priority } | Policy::RoundRobin { priority }) => {
