@@ -1,45 +1,75 @@
-//! A request as the command line that asks the same: what a hint can name.
+//! Commands as hints name them: what was asked, with all its options, so that a reader can run
+//! the command as it stands.
 
 use pinfold_model::{
-    Device, EmulatorWish, Free, IsolationScope, Policy, PolicyWish, Preference, Request, SmtWish,
-    Source, Topology, VcpuCount, VmRequest, VnodeRequest, Work,
+    Device, EmulatorWish, Free, IsolationScope, MemoryRequest, PinWish, Plan, Policy, PolicyWish,
+    Preference, Request, Role, SmtWish, Source, Topology, VcpuCount, VmRequest, VnodeKind,
+    VnodePlan, VnodeRequest, Work,
 };
 
-use crate::emit::quote;
+pub use crate::emit::quote;
 
-/// `pinfold plan …` for this request under this strategy, on the machine of this topology; of a
-/// request with pins by hand, or with what a domain file fixes, only what it says of preference.
-pub(crate) fn plan(strategy: &str, topology: &Topology, request: &Request) -> String {
+/// `pinfold plan …` for this request under this strategy, on the machine of this topology. What a
+/// domain file fixes has no options: of such a request only the preference, to be added to the
+/// command that was typed.
+#[must_use]
+pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> String {
     let fixed = |vnode: &VnodeRequest| match &vnode.work {
-        Work::Vm(vm) => !vm.nodes.is_empty() || !vm.cells.is_empty() || !vnode.pins.is_empty(),
-        Work::Processes { .. } => !vnode.pins.is_empty(),
+        Work::Vm(vm) => !vm.nodes.is_empty() || !vm.cells.is_empty(),
+        Work::Processes { .. } => false,
     };
     if request.vnodes.iter().any(fixed) {
         return format!("add `--prefer {}`", request.prefer);
     }
-    let Request { vnodes, avoid, isolation, free, interrupts, emulator, prefer } = request;
+    on(&under(&of_vnodes(strategy, &request.vnodes), request), topology)
+}
+
+/// The command without the conditions.
+fn of_vnodes(strategy: &str, vnodes: &[VnodeRequest]) -> String {
     let mut words = vec!["pinfold plan".to_owned()];
     let mut say = |option: &str, value: String| words.push(format!("{option} {}", quote(&value)));
     if strategy != "auto" {
         say("--strategy", strategy.to_owned());
     }
-    match vnodes.as_slice() {
-        [VnodeRequest { work: Work::Vm(vm), .. }] if plain(&vnodes[0], vm) => {
+    match vnodes {
+        [vnode @ VnodeRequest { work: Work::Vm(vm), .. }] if plain(vnode, vm) => {
             if let VcpuCount::Exactly(count) = vm.vcpus {
                 say("--vcpus", count.to_string());
             }
-            if vnodes[0].name != "vm" {
-                say("--name", vnodes[0].name.clone());
+            if vnode.name != "vm" {
+                say("--name", vnode.name.clone());
             }
             vm.iothreads.iter().for_each(|id| say("--iothread", id.clone()));
+            vnode.pins.iter().for_each(|wish| say("--pin", pin_word(wish)));
         }
-        _ => {
+        vnodes => {
             for vnode in vnodes {
                 let option = if matches!(vnode.work, Work::Vm(_)) { "--vm" } else { "--group" };
                 say(option, vnode_words(vnode));
             }
         }
     }
+    words.join(" ")
+}
+
+/// A command with the option that names the machine of this topology, if it is another one.
+#[must_use]
+pub fn on(command: &str, topology: &Topology) -> String {
+    match &topology.source {
+        Source::Live => command.to_owned(),
+        Source::Captured(input) | Source::Synthetic(input) => {
+            format!("{command} --input {}", quote(input))
+        }
+    }
+}
+
+/// A command with the options that say the conditions of this request: what is to be avoided,
+/// kept free, isolated and preferred.
+#[must_use]
+pub fn under(command: &str, request: &Request) -> String {
+    let Request { vnodes: _, avoid, isolation, free, interrupts, emulator, prefer } = request;
+    let mut words = vec![command.to_owned()];
+    let mut say = |option: &str, value: String| words.push(format!("{option} {}", quote(&value)));
     if !avoid.is_empty() {
         say("--avoid", avoid.to_string());
     }
@@ -59,15 +89,54 @@ pub(crate) fn plan(strategy: &str, topology: &Topology, request: &Request) -> St
     if *prefer != Preference::Auto {
         say("--prefer", prefer.to_string());
     }
-    match &topology.source {
-        Source::Live => {}
-        Source::Captured(input) | Source::Synthetic(input) => say("--input", input.clone()),
-    }
     words.join(" ")
+}
+
+/// The command that plans here what a plan places, as far as a plan says what was asked: with
+/// `vcpus` in place of its number of vCPUs, if one is given.
+#[must_use]
+pub fn again(plan: &Plan, vcpus: Option<u32>) -> String {
+    let vnodes: Vec<VnodeRequest> = plan.vnodes.iter().map(|vnode| asked(vnode, vcpus)).collect();
+    let isolate = match plan.isolation {
+        IsolationScope::None => String::new(),
+        scope => format!(" --isolate {scope}"),
+    };
+    format!("{}{isolate} --json", of_vnodes(&plan.strategy, &vnodes))
+}
+
+/// What a vnode of a plan was asked to be.
+fn asked(vnode: &VnodePlan, vcpus: Option<u32>) -> VnodeRequest {
+    let request = match vnode.kind {
+        VnodeKind::VirtualMachine => {
+            let count =
+                vcpus.unwrap_or_else(|| vnode.vcpus().zip(1..).last().map_or(1, |(_, n)| n));
+            let iothread = |role: &Role| match role {
+                Role::Iothread(id) => Some(id.clone()),
+                Role::Vcpu(_) | Role::Emulator | Role::Vhost(_) | Role::Worker | Role::Task => None,
+            };
+            let vhosts = vnode.threads.iter().filter(|one| matches!(one.role, Role::Vhost(_)));
+            let vm = VmRequest {
+                iothreads: vnode.threads.iter().filter_map(|one| iothread(&one.role)).collect(),
+                vhosts: vhosts.zip(1..).last().map_or(0, |(_, n)| n),
+                ..VmRequest::of(VcpuCount::Exactly(count))
+            };
+            VnodeRequest::vm(&vnode.name, vm)
+        }
+        VnodeKind::ProcessGroup => {
+            let cores = vnode.threads.iter().map(|thread| thread.pus.len()).max().unwrap_or(1);
+            let cores = u32::try_from(cores).unwrap_or(u32::MAX);
+            VnodeRequest::processes(&vnode.name, cores, vnode.speed)
+        }
+    };
+    let memory = vnode.memory.as_ref().and_then(|memory| {
+        memory.bytes.map(|bytes| MemoryRequest { bytes, page_bytes: memory.page_bytes })
+    });
+    VnodeRequest { memory, ..request }
 }
 
 /// True if `--vcpus`, `--name` and `--iothread` say all of it.
 fn plain(vnode: &VnodeRequest, vm: &VmRequest) -> bool {
+    // Pins have an option of their own.
     let VnodeRequest { name: _, work: _, memory, devices, priority, policies, pins: _ } = vnode;
     let VmRequest { vcpus: _, iothreads: _, vhosts, smt, nodes: _, cells: _ } = vm;
     memory.is_none()
@@ -118,7 +187,20 @@ fn vnode_words(vnode: &VnodeRequest) -> String {
         let policies = vnode.policies.iter().filter_map(policy_word).collect();
         words.push(format!("policies={}", joined(policies)));
     }
+    if !vnode.pins.is_empty() {
+        words.push(format!("pins={}", joined(vnode.pins.iter().map(pin_word).collect())));
+    }
     words.join(",")
+}
+
+/// `vcpu3=7`, `iothread:disk=9`
+fn pin_word(wish: &PinWish) -> String {
+    let role = match wish.role.split_once('(') {
+        Some(("iothread", id)) => format!("iothread:{}", id.trim_end_matches(')')),
+        Some((kind, number)) => format!("{kind}{}", number.trim_end_matches(')')),
+        None => wish.role.clone(),
+    };
+    format!("{role}={}", wish.pus)
 }
 
 fn device_word(device: &Device) -> String {

@@ -15,7 +15,7 @@ mod board;
 mod caches;
 mod cells;
 mod check;
-mod command;
+pub mod command;
 mod demand;
 pub mod domain_file;
 mod domains;

@@ -283,7 +283,9 @@ pub struct RunArgs {
     #[command(flatten)]
     pub placement: PlacementArgs,
     /// Take the placement from a file made by `pinfold plan --json`
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["strategy", "pins"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "strategy", "pins", "avoid", "isolate", "free", "host_pus", "emulator", "prefer",
+    ])]
     pub plan: Option<String>,
     /// Run any command on cores that are this fast: 40%, 0.4, "800 MHz"
     #[arg(long, value_name = "SPEED", conflicts_with_all = ["strategy", "plan"])]
@@ -317,7 +319,9 @@ pub struct ApplyArgs {
     #[command(flatten)]
     pub placement: PlacementArgs,
     /// Take the placement from a file made by `pinfold plan --json`
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["strategy", "pins"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "strategy", "pins", "avoid", "isolate", "free", "host_pus", "emulator", "prefer",
+    ])]
     pub plan: Option<String>,
     #[command(flatten)]
     pub vm: VmArgs,

@@ -9,9 +9,9 @@ use pinfold_model::{
     Accelerator, CpuSet, Free, Origin, Plan, Request, Severity, Topology, VcpuCount, VmRequest,
     VnodePlan, VnodeRequest,
 };
-use pinfold_plan::PlanError;
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::requests::{self, RequestError};
+use pinfold_plan::{PlanError, command};
 use pinfold_topology::TopologyError;
 use pinfold_vm::libvirt::LibvirtKeeper;
 
@@ -170,8 +170,14 @@ pub fn make_plan(
 /// The one vnode that a plan places.
 pub fn single(plan: &Plan) -> Result<&VnodePlan, Failure> {
     plan.single().map_err(|error| {
-        Failure::from_error(Exit::Input, &error, None)
-            .with_hint("plan for one virtual machine: pinfold plan --name NAME --vcpus N")
+        let failure = Failure::from_error(Exit::Input, &error, None);
+        match plan.vnodes.first() {
+            Some(first) => {
+                let command = command::again(&plan.alone(first), None);
+                failure.with_hint(format!("plan for one of them: {command}"))
+            }
+            None => failure,
+        }
     })
 }
 
@@ -232,9 +238,8 @@ pub fn fitting(
             match offline.and_then(|finding| Some((&finding.text, finding.hint.as_ref()?))) {
                 Some((text, hint)) => Failure::new(Exit::Input, format!("{path}: {text}"))
                     .with_hint(format!("{hint}, and apply it again")),
-                None => {
-                    failure.with_hint("make it again here: pinfold plan --strategy NAME --json")
-                }
+                None => failure
+                    .with_hint(format!("make it again here: {}", command::again(&plan, None))),
             },
         );
     }
@@ -302,14 +307,6 @@ pub fn command_line() -> String {
     if let Some(program) = words.first_mut() {
         *program = "pinfold".to_owned();
     }
-    let quoted: Vec<String> = words.iter().map(|word| quote(word)).collect();
+    let quoted: Vec<String> = words.iter().map(|word| command::quote(word)).collect();
     quoted.join(" ")
-}
-
-fn quote(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
-    match !word.is_empty() && word.chars().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    }
 }

@@ -39,6 +39,7 @@ use commands::{
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let state = cli.state_dir.as_deref();
+    state.into_iter().for_each(output::name_state_dir);
     let result = match &cli.command {
         Command::Topo(arguments) => topo::topo(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),

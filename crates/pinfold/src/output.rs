@@ -8,12 +8,36 @@
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
+
+use pinfold_plan::command::quote;
 
 use crate::screen;
 
+/// The state folder that was named on the command line, for the commands that messages name.
+static STATE_DIR: OnceLock<String> = OnceLock::new();
+
+/// From now on commands in messages that need the state folder repeat this option.
+pub fn name_state_dir(path: &str) {
+    STATE_DIR.get_or_init(|| path.to_owned());
+}
+
+/// The text with the state folder in each command that reads it.
+fn with_state_dir<'t>(text: &'t str, path: Option<&str>) -> Cow<'t, str> {
+    let Some(path) = path else { return Cow::Borrowed(text) };
+    let mut text = text.to_owned();
+    for verb in ["undo", "status", "journal", "watch", "apply", "emulate"] {
+        let named = format!("pinfold --state-dir {} {verb}", quote(path));
+        text = text.replace(&format!("pinfold {verb}"), &named);
+    }
+    Cow::Owned(text)
+}
+
 /// Prints data.
 pub fn data(text: &str) {
-    ignore_closed_pipe(write_all(&mut io::stdout().lock(), &harmless(text)));
+    let is_json = text.starts_with(['{', '[']);
+    let text = with_state_dir(text, STATE_DIR.get().filter(|_| !is_json).map(String::as_str));
+    ignore_closed_pipe(write_all(&mut io::stdout().lock(), &harmless(&text)));
 }
 
 /// Prints a file's content byte for byte, for one who keeps it as a file.
@@ -23,7 +47,8 @@ pub fn document(text: &str) {
 
 /// Says something to the person at the terminal.
 pub fn say(text: &str) {
-    let text = harmless(text);
+    let text = with_state_dir(text, STATE_DIR.get().map(String::as_str));
+    let text = harmless(&text);
     // Sentences fold where somebody reads them; logs keep their lines.
     let columns = comfy_table::Table::new().use_stderr().width();
     let text = columns.map_or(text.clone(), |columns| screen::folded(&text, columns.into()).into());
@@ -106,6 +131,16 @@ mod tests {
         check("\u{9b}2J\r\u{7f}", "\\u009b2J\\u000d\\u007f");
         check("gnp\u{202e}.exe\u{2066}\u{2028}", "gnp\\u202e.exe\\u2066\\u2028");
         assert_eq!(name("vm\npinfold: all is well\t"), "vm\\u000apinfold: all is well\\u0009");
+    }
+
+    #[test]
+    fn commands_in_messages_repeat_the_state_folder() {
+        let check = |path, text: &str, said: &str| assert_eq!(with_state_dir(text, path), said);
+        let text = "active until `pinfold undo 7-1`; `pinfold topo` shows the CPUs";
+        check(None, text, text);
+        let said = "active until `pinfold --state-dir '/tmp/a b' undo 7-1`; `pinfold topo` shows \
+                    the CPUs";
+        check(Some("/tmp/a b"), text, said);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::ops::RangeInclusive;
 
 use pinfold_model::{Plan, Request, Role};
+use pinfold_plan::command;
 use pinfold_vm::Found;
 
 use crate::common;
@@ -51,7 +52,7 @@ impl Vcpus {
         if !u32::try_from(planned).is_ok_and(|planned| (count..=self.most).contains(&planned)) {
             let text = format!("{path} places {planned} vCPU(s), the virtual machine has {count}");
             return Err(Failure::new(Exit::Input, text)
-                .with_hint(format!("make it again with --vcpus {count}")));
+                .with_hint(format!("make it again: {}", command::again(plan, Some(count)))));
         }
         if self.are_in(plan) {
             return Ok(());
@@ -59,7 +60,10 @@ impl Vcpus {
         let count = self.ids.last().map_or(0, |last| last + 1);
         let text = format!("{path} has no place for some of the vCPUs {}", self.list());
         Err(Failure::new(Exit::Input, text)
-            .with_hint(format!("make it again with --vcpus {count}, or apply without --plan")))
+            .with_hint(format!(
+                "make it again: {}; or apply without --plan",
+                command::again(plan, Some(count))
+            )))
     }
 
     /// A planner counts vCPUs from 0: pins that name one mean its place among those that are there.

@@ -335,7 +335,8 @@ pub(super) fn safe(text: &str) -> String {
 }
 
 /// An argument as sh reads it back to the character; NUL is in no argument, so it is dropped.
-pub(crate) fn quote(argument: &str) -> String {
+#[must_use]
+pub fn quote(argument: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=+:,./@%".contains(&byte);
     if !argument.is_empty() && argument.bytes().all(plain) {
         return argument.to_owned();

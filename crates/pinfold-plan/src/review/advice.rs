@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::{Request, Role};
+use pinfold_model::{IsolationScope, Request, Role};
 use roxmltree::Node;
 
 use super::lookup::View;
 use super::target::{self, Target, asks_for_another_place};
-use super::{Flaw, Layout, repair};
+use super::{Flaw, Language, Layout, repair};
+use crate::command;
 use crate::domain_file::parse;
 use crate::draft::counted;
 
@@ -46,6 +47,10 @@ pub(super) fn give(
     for flaw in flaws.iter_mut().filter(|flaw| !flaw.repairs.is_empty()) {
         flaw.instead = repair::instead(&flaw.repairs);
     }
+    let open = |name| ["not-isolated", "sibling-left-to-host"].contains(&name);
+    for flaw in flaws.iter_mut().filter(|flaw| open(flaw.name)) {
+        flaw.instead.push(isolating(view, conditions));
+    }
     if !flaws.iter().any(asks_for_another_place) {
         return None;
     }
@@ -73,6 +78,31 @@ pub(super) fn give(
     changes.retain(|change| change.new.as_ref().is_none_or(|new| !repaired.contains(new)));
     share_out(flaws, &changes);
     Some(target)
+}
+
+/// The commands that keep other tasks off the CPUs of a layout's machine.
+fn isolating(view: &View<'_, '_>, conditions: &Request) -> String {
+    let Layout { name, vcpus, language, .. } = view.layout;
+    let isolated = Request { isolation: IsolationScope::Host, ..conditions.clone() };
+    let command = |words: &str| command::under(words, &isolated);
+    let here = |words: &str| command::on(&command(words), view.lookup.topology);
+    let plan = format!("pinfold plan --vcpus {vcpus}");
+    let boot = here(&format!("{plan} --emit cmdline"));
+    let running = match language {
+        Language::Running(option) => command(&format!("pinfold apply {option}")),
+        Language::Libvirt => command(&format!("pinfold apply --libvirt {}", command::quote(name))),
+        Language::Plan => {
+            let plan = here(&format!("{plan} --json"));
+            return format!(
+                "`{plan}` makes a plan that keeps them off while it is applied; `{boot}` writes the \
+                 kernel parameters"
+            );
+        }
+    };
+    format!(
+        "`{running}` places the machine anew and keeps them off until `pinfold undo`; `{boot}` writes \
+         the kernel parameters"
+    )
 }
 
 /// Says of findings that no placement removes them.

@@ -162,7 +162,7 @@ fn siblings_of_host(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     flaw.cost = "a busy sibling takes a third to a half of a vCPU's speed away".to_owned();
     flaw.instead = vec![
         "give the siblings to the machine too (two vCPUs for each core, shown as threads), \
-         or keep tasks off them with `pinfold apply --isolate host`"
+         or keep tasks off them:"
             .to_owned(),
     ];
     flaws.push(flaw);

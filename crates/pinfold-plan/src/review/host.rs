@@ -126,10 +126,5 @@ fn not_isolated(view: &View<'_, '_>, hostable: &CpuSet, flaws: &mut Vec<Flaw>) {
         ),
     );
     flaw.cost = "a pin keeps a vCPU on its PU, it does not keep others off".to_owned();
-    flaw.instead = vec![
-        "`pinfold apply … --isolate host` keeps them off at run time and can be undone; `pinfold plan … \
-         --emit cmdline` writes the kernel parameters"
-            .to_owned(),
-    ];
     flaws.push(flaw);
 }

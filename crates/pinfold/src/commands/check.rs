@@ -5,7 +5,11 @@
 //! are taken as of one host, so that PUs used twice are seen.
 
 use pinfold_host::{Host, numa_maps, paths, user};
-use pinfold_model::{CpuSet, NodeId, Role, Severity, Tid, Topology};
+use pinfold_model::{
+    CpuSet, IsolationScope, NodeId, Request, Role, Severity, Tid, Topology, VcpuCount, VmRequest,
+    VnodeRequest,
+};
+use pinfold_plan::command;
 use pinfold_plan::domain_file::{Domain, DomainError, Place};
 use pinfold_plan::review::{
     self, Flaw, GuestShape, Language, Layout, MemoryOf, Pages, Pin, Review,
@@ -63,7 +67,7 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
         return Ok(());
     }
     let failure = Failure::new(Exit::No, summary(&layouts, wrong));
-    Err(match next(arguments, &layouts, &found) {
+    Err(match next((&topology, &conditions), &layouts, &found) {
         Some(hint) => failure.with_hint(hint),
         None => failure,
     })
@@ -77,12 +81,17 @@ fn fix(arguments: &PlanArgs, files: &[String], topology: &Topology) -> Result<()
     };
     let text =
         user::read_text(file).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let conditions = common::request(&arguments.placement, Vec::new(), topology)?;
     if !starts_with(&text, '<') {
-        let command = command(arguments, "pinfold plan --strategy NAME --vcpus N --json");
-        return Err(Failure::new(Exit::Input, format!("{file} is no domain file"))
+        let failure = Failure::new(Exit::Input, format!("{file} is no domain file"));
+        let plan = common::parse_plan(file, text.into_bytes())?;
+        let isolated = plan.isolation != IsolationScope::None;
+        let isolation = if isolated { IsolationScope::None } else { conditions.isolation };
+        let others = Request { isolation, ..conditions };
+        let command = command::on(&command::under(&command::again(&plan, None), &others), topology);
+        return Err(failure
             .with_hint(format!("--fix changes domain files; make a plan again with `{command}`")));
     }
-    let conditions = common::request(&arguments.placement, Vec::new(), topology)?;
     let fixed = review::fix(&text, file, topology, &conditions)
         .map_err(|error| domain_failure(file, &error))?;
     if let Some(worst) = fixed.left.first() {
@@ -114,60 +123,57 @@ fn summary(layouts: &[Layout], wrong: usize) -> String {
     format!("{wrong} {findings} worse than a note in {}", of.join(", "))
 }
 
-/// The command that does what the review advises, if there is one.
-fn next(arguments: &PlanArgs, layouts: &[Layout], found: &Review) -> Option<String> {
+/// The command that does what the review advises, if there is one, under the conditions that this
+/// one was given.
+fn next(
+    (topology, conditions): (&Topology, &Request),
+    layouts: &[Layout],
+    found: &Review,
+) -> Option<String> {
+    let under = |words: &str| command::on(&command::under(words, conditions), topology);
     let ([only], [strategy]) = (layouts, found.strategies.as_slice()) else {
-        return Some(
-            "check one file at a time with --fix; `pinfold plan --list` shows the strategies that \
-             keep several machines apart"
-                .to_owned(),
-        );
+        let mut files = layouts.iter().filter(|layout| layout.language == Language::Libvirt);
+        let first = files.next().map_or("FILE", |layout| layout.source.as_str());
+        let fix = format!("pinfold plan --check {} --fix", command::quote(first));
+        return Some(format!(
+            "check one file at a time with --fix, as `{} > NEW`; `pinfold plan --list` shows the \
+             strategies that keep several machines apart",
+            under(&fix)
+        ));
     };
     // What no placement removes stays: advice names a number of vCPUs that has one.
     let stays = found.flaws.iter().any(|flaw| flaw.is_final);
-    let words = match (&only.language, strategy) {
+    let command = match (&only.language, strategy) {
         (Language::Libvirt, _) if stays => return None,
         (Language::Libvirt, _) => {
-            let fix = format!("pinfold plan --check {} --fix", quoted(&only.source));
-            return Some(format!("{} > NEW writes a file without them", command(arguments, &fix)));
+            let fix = format!("pinfold plan --check {} --fix", command::quote(&only.source));
+            return Some(format!("{} > NEW writes a file without them", under(&fix)));
         }
         (Language::Plan, None) => return None,
         (Language::Plan, Some(strategy)) => {
-            format!("pinfold plan --strategy {strategy} --vcpus {} --json", only.vcpus)
+            let request = Request { vnodes: vec![as_asked(only)], ..conditions.clone() };
+            format!("{} --json", command::plan(strategy, topology, &request))
         }
         (Language::Running(option), strategy) => {
             let strategy = strategy.unwrap_or("auto");
-            format!("pinfold apply {option} --strategy {strategy} --dry-run")
+            under(&format!("pinfold apply {option} --strategy {strategy} --dry-run"))
         }
     };
     let what = if stays { "places it with fewer of them" } else { "places it without them" };
-    Some(format!("{} {what}", command(arguments, &words)))
+    Some(format!("{command} {what}"))
 }
 
-/// A command with the options that the user gave to this one and that change its answer.
-pub fn command(arguments: &PlanArgs, words: &str) -> String {
-    let placement = &arguments.placement;
-    let mut words = words.to_owned();
-    let mut option = |name: &str, value: &str| {
-        if !value.is_empty() {
-            words.push_str(&format!(" {name} {}", quoted(value)));
-        }
-    };
-    option("--input", arguments.input.as_deref().unwrap_or_default());
-    option("--avoid", &placement.avoid);
-    option("--host-pus", placement.host_pus.as_deref().unwrap_or_default());
-    option("--free", placement.free.as_deref().unwrap_or_default());
-    option("--emulator", if placement.emulator == "usual" { "" } else { &placement.emulator });
-    words
-}
-
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=%+@".contains(c);
-    match word.chars().all(plain) && !word.is_empty() {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    }
+/// The machine of a plan, to be planned again.
+fn as_asked(layout: &Layout) -> VnodeRequest {
+    let iothreads = layout.pins.iter().filter_map(|pin| match &pin.role {
+        Role::Iothread(id) => Some(id.clone()),
+        Role::Vcpu(_) | Role::Emulator | Role::Vhost(_) | Role::Worker | Role::Task => None,
+    });
+    let count = VcpuCount::Exactly(layout.vcpus);
+    VnodeRequest::vm(
+        &layout.name,
+        VmRequest { iothreads: iothreads.collect(), ..VmRequest::of(count) },
+    )
 }
 
 fn starts_with(text: &str, first: char) -> bool {

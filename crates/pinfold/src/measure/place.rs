@@ -2,6 +2,7 @@
 
 use pinfold_host::paths;
 use pinfold_model::{CpuSet, NodeId, Plan, Policy, ThreadPlan};
+use pinfold_plan::command;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::rulers::RulerPolicy;
 
@@ -72,7 +73,7 @@ impl HostPlace {
         let wrong = |why: String| Failure::new(Exit::Input, format!("{file}: {why}"));
         if plan.fingerprint != bench.topology.fingerprint {
             return Err(wrong("was made for another machine".to_owned())
-                .with_hint("make it again here: pinfold plan --strategy NAME --json"));
+                .with_hint(format!("make it again here: {}", command::again(plan, None))));
         }
         let names: Vec<&str> = plan.vnodes.iter().map(|one| one.name.as_str()).collect();
         let found = match vnode {
