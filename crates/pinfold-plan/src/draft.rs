@@ -574,6 +574,16 @@ pub(crate) fn counted(count: usize, noun: &str) -> String {
     }
 }
 
+/// The same of nouns that are given in their plural: `1 vCPU` of `vCPUs`, `1 vCPU or core` of
+/// `vCPUs and cores`.
+pub(crate) fn numbered(count: u32, plural: &str) -> String {
+    if count != 1 {
+        return format!("{count} {plural}");
+    }
+    let nouns = plural.split(" and ").map(|noun| noun.strip_suffix('s').unwrap_or(noun));
+    format!("1 {}", nouns.collect::<Vec<_>>().join(" or "))
+}
+
 /// A count for a message.
 pub(crate) fn narrow(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)

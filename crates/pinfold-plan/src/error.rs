@@ -7,6 +7,8 @@
 use pinfold_model::{CpuSet, NodeId};
 use thiserror::Error;
 
+use crate::draft::numbered;
+
 /// Why a strategy gives no plan.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PlanError {
@@ -30,7 +32,7 @@ pub enum PlanError {
         why: &'static str,
     },
     /// A virtual machine without vCPUs, or a process group without cores, was asked for.
-    #[error("0 {what} were asked for {vnode:?}, it needs at least one")]
+    #[error("no {what} were asked for {vnode:?}, it needs at least one")]
     NoVcpus {
         /// The vnode.
         vnode: String,
@@ -168,7 +170,10 @@ pub enum PlanError {
         nearest: Option<String>,
     },
     /// The strategy cannot give that many vCPUs on this host.
-    #[error("{strategy} gives at most {most} {what} on this host, {asked} were asked for: {why}")]
+    #[error(
+        "{strategy} gives at most {} on this host, {asked} were asked for: {why}",
+        numbered(*most, what)
+    )]
     TooManyVcpus {
         /// The strategy.
         strategy: String,
@@ -197,7 +202,7 @@ pub enum PlanError {
     },
     /// Nothing is left of the host.
     #[error(
-        "no PU is left to plan with: this process may use {}, and {} are to be avoided",
+        "no PU is left to plan with: the cpuset of this process allows {}, and {} are to be avoided",
         list(allowed),
         list(avoid)
     )]
@@ -208,7 +213,7 @@ pub enum PlanError {
         avoid: CpuSet,
     },
     /// All PUs that may be used are isolated, so the host's own tasks would have none.
-    #[error("the PUs {usable} are all isolated, so none is left for the host's own tasks")]
+    #[error("all usable PUs ({usable}) are isolated, so none is left for the host's own tasks")]
     NoHousekeeping {
         /// What the plan may use.
         usable: CpuSet,
@@ -293,11 +298,14 @@ impl PlanError {
             | PlanError::NoRoom { nearest, .. } => {
                 nearest.as_ref().map(|nearest| format!("use {nearest}, which can"))
             }
-            PlanError::TooManyVcpus { most, nearest, what, .. } => Some(match nearest {
+            PlanError::TooManyVcpus { most, asked, nearest, what, .. } => Some(match nearest {
                 Some(nearest) => {
-                    format!("ask for at most {most} {what}, or use {nearest}, which gives that many")
+                    format!(
+                        "ask for at most {}, or use {nearest}, which gives {asked}",
+                        numbered(*most, what)
+                    )
                 }
-                None => format!("ask for at most {most} {what}"),
+                None => format!("ask for at most {}", numbered(*most, what)),
             }),
             PlanError::TooFewPus { nearest, .. } => {
                 nearest.as_ref().map(|nearest| format!("use {nearest}, which works on these PUs"))

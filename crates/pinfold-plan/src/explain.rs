@@ -255,7 +255,9 @@ fn siblings(
 }
 
 fn shape(guest: &GuestTopology) -> String {
-    format!("{} × {} × {} (sockets × cores × threads)", guest.sockets, guest.cores, guest.threads)
+    let of = |count: u32, noun| counted(count as usize, noun);
+    let [sockets, cores] = [of(guest.sockets, "socket"), of(guest.cores, "core")];
+    format!("{sockets} × {cores} × {}", of(guest.threads, "thread"))
 }
 
 fn section(text: &mut String, title: &str, lines: Vec<String>) {

@@ -7,6 +7,7 @@
 use pinfold_model::{CoreId, CoreKind, CpuSet, Finding, GuestTopology, PackageId, PuId};
 
 use crate::avoidable::{Choice, severity};
+use crate::draft::counted;
 use crate::ground::Ground;
 
 /// What the guest is told of siblings.
@@ -171,8 +172,10 @@ fn mixed_kinds(cores: &[Run], choice: &Choice<'_>) -> Option<Finding> {
             "{slower} of {all} vCPUs lie on slower cores than the others, and no guest topology can \
              say so: the guest takes all its CPUs for equal"
         );
-        weighed("core kinds", text, choice.of_one_kind())
-            .with_hint(format!("ask for {} vCPUs or fewer to stay on the fast cores", all - slower))
+        weighed("core kinds", text, choice.of_one_kind()).with_hint(format!(
+            "ask for at most {} to stay on the fast cores",
+            counted(all - slower, "vCPU")
+        ))
     })
 }
 

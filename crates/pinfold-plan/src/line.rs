@@ -102,9 +102,9 @@ fn again(
         Some((_, vcpu)) => format!("vCPU {vcpu}"),
         None => "another vCPU".to_owned(),
     };
-    format!(
-        "PU {pin} again ({}), shared with {sharer}: all {} PUs of the order have a vCPU",
-        draft.ground.place(pin),
-        order.len()
-    )
+    let all = match order.len() {
+        1 => "the only PU of the order has".to_owned(),
+        count => format!("all {count} PUs of the order have"),
+    };
+    format!("PU {pin} again ({}), shared with {sharer}: {all} a vCPU", draft.ground.place(pin))
 }

@@ -129,8 +129,8 @@ fn oversubscribed(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Opti
     let severity = severity(!crowded.is_empty() && choice(ground, vcpus).with_another_pu());
     let finding = Finding { severity, ..Finding::note("oversubscription", text) };
     Some(finding.with_hint(format!(
-        "ask for at most {} vCPUs",
-        if crowded.is_empty() { ground.usable.len() } else { load.len() }
+        "ask for at most {}",
+        counted(if crowded.is_empty() { ground.usable.len() } else { load.len() }, "vCPU")
     )))
 }
 

@@ -33,6 +33,39 @@ fn requests(strategy: &str) -> Vec<Request> {
     asked.into_iter().map(isolated).collect()
 }
 
+/// Where a number, its noun and its verb do not agree: `1 vCPUs`, `PU 1-3`, `PU 17 share`.
+fn disagreement(text: &str) -> Option<String> {
+    const PLURALS: [&str; 8] =
+        ["vCPUs", "CPUs", "PUs", "cores", "threads", "sockets", "nodes", "vnodes"];
+    const OF_MANY: [&str; 6] = ["share", "are", "have", "carry", "run", "stay"];
+    const OF_ONE: [&str; 6] = ["shares", "is", "has", "carries", "runs", "stays"];
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let wrong = |three: &[&str]| {
+        let [first, second, third] = [three[0], three[1], three[2]]
+            .map(|word| word.trim_matches(|c: char| "();:,".contains(c)));
+        let numbers = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
+        let several = second.contains(['-', ',']);
+        match first {
+            "1" => PLURALS.contains(&second),
+            "PU" => numbers(second) && (several || OF_MANY.contains(&third)),
+            // The head of a column.
+            "PUs" => numbers(second) && several && OF_ONE.contains(&third),
+            _ => false,
+        }
+    };
+    words.windows(3).find(|three| wrong(three)).map(|three| three.join(" "))
+}
+
+#[test]
+fn a_number_its_noun_and_its_verb_agree() {
+    let check = |text, wrong: Option<&str>| assert_eq!(disagreement(text).as_deref(), wrong);
+    check("at most 1 vCPUs on", Some("1 vCPUs on"));
+    check("PU 17 share cores", Some("PU 17 share"));
+    check("on PU 1-3 of it", Some("PU 1-3 of"));
+    check("the PUs 1-3 shares", Some("PUs 1-3 shares"));
+    check("at most 1 vCPU, the PUs 1-3 share 2 cores, PU 17 shares one, 1 node", None);
+}
+
 /// A plan that may be applied there, or a refusal with a way out.
 #[test]
 fn every_strategy_on_every_host() {
@@ -47,12 +80,16 @@ fn every_strategy_on_every_host() {
                     Ok(layout) => layout,
                     Err(error) => {
                         assert!(error.hint().is_some(), "{case}: {error} and no way out");
+                        let hint = error.hint().unwrap_or_default();
+                        assert_eq!(disagreement(&format!("{error} {hint}")), None, "{case}");
                         continue;
                     }
                 };
+                let texts = explain(&layout, topology);
+                assert_eq!(disagreement(&texts), None, "{case}: {texts}");
+                assert!(texts.contains("why"), "{case}");
                 assert_eq!(check(&layout, topology), vec![], "{case}");
                 assert!(!layout.housekeeping.is_empty(), "{case}");
-                assert!(explain(&layout, topology).contains("why"), "{case}");
                 assert_eq!(schema::from_json(&schema::to_json(&layout)), Ok(layout), "{case}");
                 planned += 1;
             }

@@ -4,7 +4,7 @@ use pinfold_model::{CpuSet, Method, NodeId, PuId, Speed, SpeedWish};
 use thiserror::Error;
 
 use crate::PlanError;
-use crate::draft::pus_text;
+use crate::draft::{numbered, pus_text};
 
 /// Why a PU cannot have a speed that is asked for as a frequency.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -146,9 +146,9 @@ impl PlatformError {
             PlatformError::Plan(
                 PlanError::TooManyVcpus { most, what, .. }
                 | PlanError::NoRoom { left: most, what, .. },
-            ) => Some(format!("ask for at most {most} {what}")),
+            ) => Some(format!("ask for at most {}", numbered(*most, what))),
             PlatformError::Plan(PlanError::TooFewPus { .. }) => {
-                Some("start Pinfold with a wider affinity mask and cpuset".to_owned())
+                Some("start Pinfold in a cgroup with a wider cpuset".to_owned())
             }
             PlatformError::Plan(error) => error.hint(),
             PlatformError::Frequency { why, .. } => Some(why.hint()),

@@ -6,12 +6,15 @@ use super::lookup::{View, is_real_time, places, speak, speak_vcpus};
 use super::{Flaw, Pin};
 use crate::avoidable::severity;
 use crate::domain_file::Place;
-use crate::draft::pus_text;
+use crate::draft::{pus_text, verb};
 
 pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     for pin in &view.layout.pins {
         match pin.role {
-            Role::Emulator => helper(view, pin, flaws),
+            Role::Emulator => {
+                helper(view, pin, flaws);
+                far(view, pin, flaws);
+            }
             Role::Iothread(_) | Role::Vhost(_) => {
                 helper(view, pin, flaws);
                 far(view, pin, flaws);
@@ -98,13 +101,19 @@ pub(super) fn is_far(view: &View<'_, '_>, pus: &CpuSet, held: &CpuSet) -> bool {
     !own.is_empty() && !theirs.is_empty() && has_room && own.iter().all(|n| !theirs.contains(n))
 }
 
-/// An iothread or a vhost worker on another node than all vCPUs.
+/// The emulator, an iothread or a vhost worker on another node than all vCPUs. Few requests wait
+/// for the emulator where iothreads and vhost serve the devices, so of it that is a note.
 fn far(view: &View<'_, '_>, pin: &Pin, flaws: &mut Vec<Flaw>) {
     let Some(pus) = pin.pus.as_ref().filter(|pus| is_far(view, pus, &view.tight)) else { return };
     let nodes = |pus: &CpuSet| super::memory::spoken(&view.lookup.nodes_of(pus));
+    let is_emulator = pin.role == Role::Emulator;
+    let (severity, name) = match is_emulator {
+        true => (Severity::Note, "emulator-far"),
+        false => (Severity::Warning, "iothread-far"),
+    };
     let mut flaw = view.flaw(
-        Severity::Warning,
-        "iothread-far",
+        severity,
+        name,
         format!(
             "{} runs on {}, which belong to {}; the vCPUs run on {}",
             speak(&pin.role),
@@ -119,6 +128,9 @@ fn far(view: &View<'_, '_>, pin: &Pin, flaws: &mut Vec<Flaw>) {
         "each request crosses the interconnect with its rings and buffers, and each wake-up \
                  between the two does"
             .to_owned();
+    if is_emulator {
+        flaw.instead = vec![view.write_pin(&pin.role, &better_place(view, &view.held))];
+    }
     flaws.push(flaw);
 }
 
@@ -157,7 +169,15 @@ fn siblings_of_host(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     let mut flaw = view.flaw(
         Severity::Note,
         "sibling-left-to-host",
-        format!("{} share cores with vCPUs and are left to the host's tasks", pus_text(&others)),
+        format!(
+            "{} {} left to the host's tasks",
+            pus_text(&others),
+            verb(
+                &others,
+                "shares its core with a vCPU and is",
+                "share their cores with vCPUs and are",
+            )
+        ),
     );
     flaw.cost = "a busy sibling takes a third to a half of a vCPU's speed away".to_owned();
     flaw.instead = vec![

@@ -68,8 +68,24 @@ fn disks(file: &File<'_>, flaws: &mut Vec<Flaw>) {
              else it does not boot; then:"
         }
     };
-    flaw.instead = vec![first.to_owned(), "<target dev='vda' bus='virtio'/>".to_owned()];
+    flaw.instead = vec![first.to_owned()];
+    flaw.instead.extend(virtio_targets(file, slow.len()));
+    // The address of a drive is none on virtio's bus: libvirt gives the disk a new one.
+    let addressed = |disk: &Node<'_, '_>| disk.children().any(|c| c.has_tag_name("address"));
+    if slow.iter().any(addressed) {
+        flaw.instead.push("and take out its <address type='drive' …/>".to_owned());
+    }
     flaws.push(flaw);
+}
+
+/// A `<target>` for each disk that moves to virtio, under names that no other disk has.
+fn virtio_targets(file: &File<'_>, count: usize) -> Vec<String> {
+    let disks = file.all(DEVICES, "disk");
+    let taken: Vec<&str> =
+        target(&disks).iter().filter_map(|target| target.attribute("dev")).collect();
+    let names = ('a'..='z').map(|letter| format!("vd{letter}"));
+    let free = names.filter(|name| !taken.contains(&name.as_str()));
+    free.take(count).map(|name| format!("<target dev='{name}' bus='virtio'/>")).collect()
 }
 
 fn usb(file: &File<'_>, flaws: &mut Vec<Flaw>) {
@@ -94,11 +110,19 @@ fn usb(file: &File<'_>, flaws: &mut Vec<Flaw>) {
         ),
         &old,
     );
-    flaw.instead = vec![
-        "in place of all of them (Windows from 8 on, Linux and the BSDs have the driver):"
-            .to_owned(),
-        "<controller type='usb' index='0' model='qemu-xhci'/>".to_owned(),
-    ];
+    let models = file.all(DEVICES, "controller");
+    let has_xhci = models.iter().any(|node| {
+        node.attribute("type") == Some("usb")
+            && node.attribute("model").is_some_and(|model| model.contains("xhci"))
+    });
+    flaw.instead = match has_xhci {
+        true => vec!["take them out: the file has an xHCI controller too".to_owned()],
+        false => vec![
+            "in place of all of them (Windows from 8 on, Linux and the BSDs have the driver):"
+                .to_owned(),
+            "<controller type='usb' index='0' model='qemu-xhci'/>".to_owned(),
+        ],
+    };
     flaws.push(flaw);
 }
 

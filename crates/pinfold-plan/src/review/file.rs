@@ -154,7 +154,12 @@ fn passes_devices_through(file: &File<'_>) -> bool {
                 let xen = driver.and_then(|driver| driver.attribute("name")) == Some("xen");
                 // Of mediated devices only those on the PCI bus do DMA as they like.
                 let mediated = kind == Some("mdev") && node.attribute("model") == Some("vfio-pci");
+                // libvirt detaches such a function from the host and gives it to no guest.
+                let unassigned = node.children().any(|child| {
+                    child.has_tag_name("address") && child.attribute("type") == Some("unassigned")
+                });
                 node.attribute("mode") == Some("subsystem")
+                    && !unassigned
                     && !xen
                     && (kind == Some("pci") || mediated)
             }

@@ -2,7 +2,9 @@
 //!
 //! Sources: QEMU's `docs/system/i386/` and its options `topoext`, `host-cache-info` and
 //! `-overcommit cpu-pm`, QEMU's change log of 4.0.1 and 4.1 (`kernel-irqchip`), the kernel's
-//! `Documentation/virt/kvm/halt-polling.rst` and `guest-halt-polling.rst`, libvirt's formatdomain.
+//! `Documentation/virt/kvm/halt-polling.rst` and `guest-halt-polling.rst`,
+//! `drivers/cpuidle/cpuidle-haltpoll.c` (`haltpoll_want`), `arch/x86/kernel/kvm.c`
+//! (`kvm_spinlock_init`), libvirt's formatdomain.
 
 use pinfold_model::{Role, Severity};
 use roxmltree::Node;
@@ -21,6 +23,7 @@ pub(super) fn check(file: &File<'_>, flaws: &mut Vec<Flaw>) {
     cache(file, flaws);
     ioapic(file, flaws);
     poll_control(file, flaws);
+    dedicated(file, flaws);
     cpu_pm(file, flaws);
 }
 
@@ -132,19 +135,57 @@ fn ioapic(file: &File<'_>, flaws: &mut Vec<Flaw>) {
     flaws.push(flaw);
 }
 
+/// A switch of `<features><kvm>`, if it is on.
+fn kvm_switch<'d>(file: &File<'d>, name: &str) -> Option<Node<'d, 'd>> {
+    let found = file.find(&["features", "kvm", name])?;
+    (found.attribute("state") == Some("on")).then_some(found)
+}
+
+/// Polling before a halt in the guest: only Linux has a driver for it (cpuidle-haltpoll), and that
+/// loads by itself only with the hint that the guest's CPUs are dedicated.
 fn poll_control(file: &File<'_>, flaws: &mut Vec<Flaw>) {
-    let Some(control) = file.find(&["features", "kvm", "poll-control"]) else { return };
-    if control.attribute("state") != Some("on") || file.windows == Windows::No {
+    let Some(control) = kvm_switch(file, "poll-control") else { return };
+    let windows = file.windows != Windows::No;
+    if !windows && kvm_switch(file, "hint-dedicated").is_some() {
         return;
     }
-    flaws.push(file.flaw(
-        (Severity::Note, "poll-control-unused"),
-        (
+    let texts = match windows {
+        true => (
             "kvm-poll-control is on, which only Linux guests use (cpuidle-haltpoll)",
             "Windows has no driver for it: the host polls as without it",
         ),
-        &[control],
-    ));
+        false => (
+            "kvm-poll-control is on without kvm-hint-dedicated",
+            "Linux loads its driver (cpuidle-haltpoll) by itself only with that hint: the host polls \
+             as without it",
+        ),
+    };
+    let mut flaw = file.flaw((Severity::Note, "poll-control-unused"), texts, &[control]);
+    if !windows && file.is_pinned() {
+        flaw.instead = vec![
+            "if each of these CPUs belongs to its vCPU alone, within <kvm>:".to_owned(),
+            "<hint-dedicated state='on'/>".to_owned(),
+        ];
+    }
+    flaws.push(flaw);
+}
+
+/// The hint that each vCPU has a CPU of its own, where that is not so.
+fn dedicated(file: &File<'_>, flaws: &mut Vec<Flaw>) {
+    let Some(hint) = kvm_switch(file, "hint-dedicated").filter(|_| !file.is_pinned()) else {
+        return;
+    };
+    let mut flaw = file.flaw(
+        (Severity::Warning, "hint-dedicated-shared"),
+        (
+            "kvm-hint-dedicated is on, and not every vCPU has a CPU of its own",
+            "the guest gives up its paravirtual spinlocks: a vCPU spins for a lock whose holder waits \
+             for a CPU",
+        ),
+        &[hint],
+    );
+    flaw.repairs = vec![Repair::remove(&["features", "kvm"], "hint-dedicated")];
+    flaws.push(flaw);
 }
 
 /// `-overcommit cpu-pm=on`: an idle vCPU keeps its CPU.

@@ -162,7 +162,7 @@ fn rules(ground: &Ground<'_>, request: &Request) -> Vec<(Strategy, String)> {
     } else if sum.vnodes > 1 {
         several(ground, &sum, &mut rules);
         if sum.vcpus <= spare && !sum.shows_smt {
-            let why = format!("each of {asked} can have a core of its own beside the host's");
+            let why = format!("each of {asked} can have a core of its own next to the host's");
             rules.push((multi_vm::STRATEGY, why));
         }
     } else if sum.automatic {
@@ -174,7 +174,8 @@ fn rules(ground: &Ground<'_>, request: &Request) -> Vec<(Strategy, String)> {
         let why = "the number of vCPUs is open, and this gives most that leave the host a core";
         rules.push((balanced::STRATEGY, why.to_owned()));
     } else if sum.vcpus <= spare && !sum.shows_smt && alone(ground, sum.vcpus) {
-        let why = format!("each of {asked} can have a core of its own beside the host's");
+        let each = if sum.vcpus == 1 { "its vCPU".to_owned() } else { format!("each of {asked}") };
+        let why = format!("{each} can have a core of its own next to the host's");
         rules.push((low_latency::STRATEGY, why));
     }
     if sum.groups < sum.vnodes {

@@ -40,7 +40,7 @@ fn numbers_of_vcpus_that_cannot_be_had() {
         &exactly(6),
         "low-latency gives at most 3 vCPUs on this host, 6 were asked for: each vCPU needs a core \
          of its own, and core 0 stays with the host",
-        "ask for at most 3 vCPUs, or use balanced, which gives that many",
+        "ask for at most 3 vCPUs, or use balanced, which gives 6",
     );
     assert!(matches!(error, PlanError::TooManyVcpus { asked: 6, most: 3, .. }));
     check(
@@ -49,7 +49,7 @@ fn numbers_of_vcpus_that_cannot_be_had() {
         &exactly(8),
         "balanced gives at most 6 vCPUs on this host, 8 were asked for: each vCPU needs a PU of \
          its own, and core 0 stays with the host",
-        "ask for at most 6 vCPUs, or use max-performance, which gives that many",
+        "ask for at most 6 vCPUs, or use max-performance, which gives 8",
     );
     check(
         i7_4790k(),
@@ -57,7 +57,7 @@ fn numbers_of_vcpus_that_cannot_be_had() {
         &exactly(9),
         "max-performance gives at most 8 vCPUs on this host, 9 were asked for: the guest mirrors \
          the host, one vCPU for each PU that may be used",
-        "ask for at most 8 vCPUs, or use compact, which gives that many",
+        "ask for at most 8 vCPUs, or use compact, which gives 9",
     );
     check(
         i7_4790k(),
@@ -71,7 +71,7 @@ fn numbers_of_vcpus_that_cannot_be_had() {
         i7_4790k(),
         "compact",
         &exactly(0),
-        "0 vCPUs were asked for \"vm\", it needs at least one",
+        "no vCPUs were asked for \"vm\", it needs at least one",
         "ask for one vCPU or more, or for auto",
     );
 }
@@ -104,14 +104,14 @@ fn hosts_of_which_nothing_is_left() {
             plain(4),
             strategy.name,
             &avoiding,
-            "no PU is left to plan with: this process may use 0-3, and 0-3 are to be avoided",
+            "no PU is left to plan with: the cpuset of this process allows 0-3, and 0-3 are to be avoided",
             "avoid fewer PUs, or start Pinfold in a cgroup with a wider cpuset",
         );
         check(
             plain(4).isolated("1-3").allowed("1-3"),
             strategy.name,
             &auto(),
-            "the PUs 1-3 are all isolated, so none is left for the host's own tasks",
+            "all usable PUs (1-3) are isolated, so none is left for the host's own tasks",
             "leave at least one PU out of `isolcpus=`, of isolated partitions and of what is to be \
              avoided",
         );

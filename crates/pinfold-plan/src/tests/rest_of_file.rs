@@ -36,6 +36,12 @@ fn flaws(topology: &Topology, xml: &str) -> Vec<Flaw> {
     review(&[Layout::of_text(xml, "domain.xml").unwrap()], topology)
 }
 
+/// The finding of this name on the i7-4790K.
+fn flaws_of(xml: &str, name: &str) -> Flaw {
+    let found = flaws(&i7_4790k().build(), xml);
+    found.into_iter().find(|flaw| flaw.name == name).unwrap()
+}
+
 /// The findings beyond those of placement; what is worse than a note is fixed, and stays so.
 #[track_caller]
 fn check_on(topology: &Topology, xml: &str, expected: &[&str]) {
@@ -164,7 +170,11 @@ fn interrupt_controller_and_idling() {
     let board = domain("", "").replace("'q35'", "'pc-q35-4.0'");
     check_on(&i7_4790k().build(), &board, &["ioapic-split"]);
     let poll = "<features><kvm><poll-control state='on'/></kvm></features>";
-    check("", poll, &[]);
+    check("", poll, &["poll-control-unused"]);
+    let dedicated = poll.replace("</kvm>", "<hint-dedicated state='on'/></kvm>");
+    check("", &dedicated, &[]);
+    let shared = domain("", &dedicated).replace(PINS, "");
+    check_on(&i7_4790k().build(), &shared, &["hint-dedicated-shared"]);
     check(
         "",
         &format!("{poll}<clock offset='localtime'/>"),
@@ -187,6 +197,19 @@ fn emulated_devices() {
     };
     check("", &devices(&disk("disk", "sata")), &["disk-emulated"]);
     check("", &devices(&disk("cdrom", "sata")), &[]);
+    // What is advised can be written: no name twice, no drive's address on virtio.
+    let two = "<disk type='file' device='disk'><target dev='vda' bus='virtio'/></disk>\
+               <disk type='file' device='disk'><target dev='sda' bus='sata'/>\
+               <address type='drive' controller='0'/></disk>";
+    let found = flaws_of(&domain("", &devices(two)), "disk-emulated");
+    assert_eq!(
+        found.instead[1..],
+        ["<target dev='vdb' bus='virtio'/>", "and take out its <address type='drive' …/>"]
+    );
+    let both = "<controller type='usb' index='0' model='qemu-xhci'/>\
+                <controller type='usb' index='1' model='piix3-uhci'/>";
+    let found = flaws_of(&domain("", &devices(both)), "usb-not-xhci");
+    assert!(found.instead[0].starts_with("take them out"), "{found:?}");
     check("", &devices(&disk("disk", "virtio")), &["disk-without-iothread"]);
     check("", &devices("<controller type='usb' model='ich9-ehci1'/>"), &["usb-not-xhci"]);
     check("", &devices("<controller type='usb' model='qemu-xhci'/>"), &[]);

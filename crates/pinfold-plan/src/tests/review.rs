@@ -172,6 +172,17 @@ fn iothreads_on_another_node() {
     };
     check(&host, &with("4 12 5 13", "0,8"), &["iothread-far"]);
     check(&host, &with("4 12 5 13", "6,14"), &[]);
+    // The emulator is as far, which is a note.
+    let far = |lists: &str| {
+        let found = flaws(&host, &[&with(lists, "6,14")]);
+        found.into_iter().find(|flaw| flaw.name == "emulator-far")
+    };
+    let found = far("4 12 5 13").unwrap();
+    assert_eq!(
+        (found.severity, &*found.instead[0]),
+        (Severity::Note, "<emulatorpin cpuset='6-7,14-15'/>",)
+    );
+    assert_eq!(far("0 8 1 9"), None);
     // In part near is near; and where the node has no PU left there is no better place.
     check(&host, &with("4 12 5 13", "0,6"), &[]);
     check(&host, &with("4 12 5 13 6 14 7 15", "0,8"), &[]);
