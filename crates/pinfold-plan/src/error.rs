@@ -152,7 +152,7 @@ pub enum PlanError {
         nearest: Option<String>,
     },
     /// One of several vnodes finds too few free cores near each other.
-    #[error("{strategy} has room for {left} of the {asked} {what} of {vnode:?}: {why}")]
+    #[error("{strategy} has room for {left} of the {} of {vnode:?}: {why}", numbered(*asked, what))]
     NoRoom {
         /// The strategy.
         strategy: String,
