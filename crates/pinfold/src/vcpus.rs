@@ -59,11 +59,10 @@ impl Vcpus {
         }
         let count = self.ids.last().map_or(0, |last| last + 1);
         let text = format!("{path} has no place for some of the vCPUs {}", self.list());
-        Err(Failure::new(Exit::Input, text)
-            .with_hint(format!(
-                "make it again: {}; or apply without --plan",
-                command::again(plan, Some(count))
-            )))
+        Err(Failure::new(Exit::Input, text).with_hint(format!(
+            "make it again: {}; or apply without --plan",
+            command::again(plan, Some(count))
+        )))
     }
 
     /// A planner counts vCPUs from 0: pins that name one mean its place among those that are there.

@@ -240,7 +240,7 @@ fn domains_that_are_not_there_or_too_small() {
         i7_4790k(),
         "balanced",
         &ask(vec![vm("a", 1), vm("b", 1), vm("c", 1), vm("d", 1)]),
-        "balanced has room for 0 of the 1 vCPUs of \"d\": each vCPU needs a PU of its own, and core \
+        "balanced has room for 0 of the 1 vCPU of \"d\": each vCPU needs a PU of its own, and core \
          0 stays with the host",
     );
     let error = plan("vnodes", &i7_4790k().build(), &exactly(2)).unwrap_err();
