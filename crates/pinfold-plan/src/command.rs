@@ -99,7 +99,7 @@ pub fn again(plan: &Plan, vcpus: Option<u32>) -> String {
     let vnodes: Vec<VnodeRequest> = plan.vnodes.iter().map(|vnode| asked(vnode, vcpus)).collect();
     let isolate = match plan.isolation {
         IsolationScope::None => String::new(),
-        scope => format!(" --isolate {scope}"),
+        scope @ (IsolationScope::Own | IsolationScope::Host) => format!(" --isolate {scope}"),
     };
     format!("{}{isolate} --json", of_vnodes(&plan.strategy, &vnodes))
 }

@@ -23,7 +23,7 @@ fn pinfold(arguments: &str) -> Answer {
 /// Runs a command line as a person would type it.
 fn shell(line: &str) -> Answer {
     let line = line.replacen("pinfold ", &format!("{PINFOLD} "), 1);
-    let output = capture("sh", &["-c", &line], MINUTE_NS).expect("sh runs");
+    let output = capture("sh", ["-c", &line], MINUTE_NS).expect("sh runs");
     Answer {
         code: output.status.code(),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
