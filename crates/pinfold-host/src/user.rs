@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 pub use dirs::{cache_dir, default_state_dir, placed_dir, runtime_dir};
-pub use owned::{Owned, orphans, remove_orphan};
+pub use owned::{Held, Owned, orphans, remove_orphan};
 pub use state::{Lock, StateDir};
 
 use crate::{HostError, live::read_to_end};

@@ -7,7 +7,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use pinfold_host::user::{self, Owned, StateDir};
+use pinfold_host::user::{self, Held, Owned, StateDir};
 use pinfold_host::{Clock as _, HostError, LiveHost, SystemClock, process};
 
 /// The program itself: static, runs on any Linux of this architecture, also as a guest's init.
@@ -22,6 +22,7 @@ const TEXT_BUSY: i32 = 26;
 pub struct Pinload {
     directory: StateDir,
     name: String,
+    _held: Held,
 }
 
 impl Pinload {
@@ -48,7 +49,8 @@ impl Pinload {
             name = Owned::Program.name(&host, number)?;
         }
         directory.create_new(&name, BINARY)?;
-        let installed = Self { directory, name };
+        let held = Owned::hold(&directory.path_of(&name))?;
+        let installed = Self { directory, name, _held: held };
         let path = installed.path();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).map_err(
             |source| HostError::File { operation: "make executable", path, value: None, source },

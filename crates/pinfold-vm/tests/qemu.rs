@@ -104,7 +104,7 @@ fn starts_stopped_continues_and_leaves_nothing_behind() {
     let Some(folder) = folder() else { return };
     // Left by a process that was killed; no kernel gives out such a number.
     let run = StateDir::open(folder.path().join("run").to_str().unwrap()).unwrap();
-    StateDir::open(&run.path_of("vm-4999999-0")).unwrap().create_new("qmp", b"").unwrap();
+    StateDir::open(&run.path_of("vm-4999999-1-0")).unwrap().create_new("qmp", b"").unwrap();
     let mut vm = start(&folder, "-accel tcg");
     assert_eq!(vm.qmp.version().unwrap(), vm.version);
     assert_eq!(vm.qmp.status().unwrap().name, "prelaunch");

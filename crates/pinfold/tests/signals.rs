@@ -1,7 +1,7 @@
 //! Every command that holds something, ended by every signal that ends a program: the host is as
-//! before, nothing that was started is left, and no journal is open.
+//! before (masks, cgroups, files), nothing that was started is left, and no journal is open.
 //!
-//! `exits` is not among them: it holds descriptors of its own and starts nothing that stays.
+//! The commands run next to each other, each with folders and a virtual machine of its own.
 
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
@@ -21,6 +21,8 @@ const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const MINUTE_NS: u64 = 60_000_000_000;
 /// What finds the processes that a test started: a variable that all of them inherit.
 const MARK: &str = "PINFOLD_SIGNALS_TEST";
+
+const TCG: &str = "-accel tcg,thread=multi";
 
 const SIGNALS: [Signaled; 8] = [
     Signaled::HangUp,
@@ -47,30 +49,45 @@ enum Ready {
     Started(&'static str),
     /// It is so many processes.
     Processes(usize),
+    /// It has events of the kernel open.
+    Events,
 }
 
+/// What one command has to itself.
 struct Scene {
     folder: tempfile::TempDir,
     host: LiveHost,
-    qemu: Child,
+    /// A virtual machine that it may be pointed at.
+    qemu: Option<Child>,
 }
 
 fn words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-const QEMU: &str = "qemu-system-x86_64 -M q35 -accel tcg,thread=multi -display none -nodefaults -m 64M -smp 2 -name guest=s,debug-threads=on";
+const QEMU: &str = "qemu-system-x86_64 -M q35 -display none -nodefaults -m 64M -smp 2 -name guest=s,debug-threads=on";
 
 impl Scene {
-    fn new() -> Result<Self, String> {
-        find_program("qemu-system-x86_64").ok_or("qemu-system-x86_64 is not installed")?;
+    fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let socket = format!("unix:{}/qmp,server=on,wait=off", folder.path().display());
-        let line = words(&format!("{QEMU} -S -qmp {socket}"));
-        let qemu = qemu::start(Spawn::new(&line[0]).args(&line[1..]));
-        let scene = Self { folder, host: LiveHost::new().expect("a host"), qemu };
+        Self { folder, host: LiveHost::new().expect("a host"), qemu: None }
+    }
+
+    /// The same with a virtual machine.
+    fn with_machine(more: &str) -> Self {
+        let mut scene = Self::new();
+        let line = format!("{QEMU} {more} -qmp unix:{},server=on,wait=off", scene.file("qmp"));
+        let line = words(&line);
+        scene.qemu = Some(qemu::start(Spawn::new(&line[0]).args(&line[1..])));
         assert!(until(|| scene.masks().len() > 2), "QEMU makes its vCPUs");
-        Ok(scene)
+        scene
+    }
+
+    /// A name for a vnode that no other test has.
+    fn vnode(&self) -> String {
+        let folder = self.folder.path().to_string_lossy().into_owned();
+        let letters = folder.rsplit('/').next().unwrap_or_default().chars();
+        letters.filter(char::is_ascii_alphanumeric).collect()
     }
 
     fn file(&self, name: &str) -> String {
@@ -78,7 +95,8 @@ impl Scene {
     }
 
     fn masks(&self) -> BTreeMap<Tid, CpuSet> {
-        let tids = self.host.list(&paths::task_dir(self.qemu.pid())).expect("threads");
+        let Some(qemu) = &self.qemu else { return BTreeMap::new() };
+        let tids = self.host.list(&paths::task_dir(qemu.pid())).expect("threads");
         let tids = tids.iter().filter_map(|tid| tid.parse().ok().map(Tid));
         tids.filter_map(|tid| Some((tid, self.host.affinity(tid).ok()?))).collect()
     }
@@ -108,70 +126,66 @@ impl Scene {
         self.journals().iter().filter(is_open).count()
     }
 
-    fn is_ready(&self, ready: &Ready) -> bool {
+    fn is_ready(&self, ready: &Ready, pid: Tid) -> bool {
         match ready {
             Ready::Journal => self.open_journals() > 0,
             Ready::Started(name) => self.started().values().any(|found| found == name),
             Ready::Processes(count) => self.started().len() >= *count,
+            Ready::Events => {
+                let folder = format!("/proc/{pid}/fd");
+                let files = self.host.list(&folder).unwrap_or_default().into_iter();
+                let links =
+                    files.filter_map(|file| self.host.link(&format!("{folder}/{file}")).ok());
+                links.into_iter().any(|link| link.contains("perf_event") || link.contains("bpf"))
+            }
         }
     }
 
-    /// What is left of a command's temporary files and of folders in memory.
-    fn files(&self) -> BTreeSet<String> {
-        let listed = |folder: String| user::list(&folder).unwrap_or_default();
-        let temporary = listed(self.file("tmp")).into_iter();
-        let memory = listed("/dev/shm".to_owned()).into_iter();
-        let sockets = listed("/run/pinfold".to_owned()).into_iter();
-        let memory = memory.filter(|name| name.starts_with("pinfold-"));
-        temporary.chain(memory).chain(sockets).collect()
+    /// What is left of a command's temporary files, of its folders in memory, sockets and marks,
+    /// and of its cgroups. All are named after a process, or after the vnode of this test.
+    fn left(&self, pids: &BTreeSet<Tid>) -> BTreeSet<String> {
+        let mut left: BTreeSet<String> =
+            user::list(&self.file("tmp")).unwrap_or_default().into_iter().collect();
+        let of_pid = |name: &str| pids.iter().any(|pid| name.contains(&format!("-{pid}-")));
+        for folder in ["/dev/shm", "/run/pinfold", "/run/pinfold-placed"] {
+            let names = user::list(folder).unwrap_or_default().into_iter();
+            left.extend(names.filter(|name| of_pid(name)));
+        }
+        let is_ours = |name: &str| {
+            name.starts_with("pinfold")
+                && (of_pid(&format!("{name}-"))
+                    || *name == format!("pinfold-vnode-{}", self.vnode()))
+        };
+        let output =
+            capture("find", ["/sys/fs/cgroup", "-type", "d", "-name", "pinfold*"], MINUTE_NS);
+        let groups = output.expect("find runs").stdout_text();
+        let groups = groups.lines().filter(|path| path.split('/').any(is_ours));
+        left.extend(groups.map(str::to_owned));
+        left
     }
 
-    fn commands(&self) -> Vec<Long> {
-        let long = |name, text: String, ready| Long { name, words: words(&text), ready };
-        let qmp = self.file("qmp");
-        let platform = self.file("platform.toml");
-        let study = self.file("study.toml");
-        let vnode =
-            "[[vnode]]\nname = \"signals\"\ncores = 1\nspeed = \"60%\"\nmethod = \"quota\"\n";
-        user::write_atomic(&platform, vnode.as_bytes()).expect("a platform");
-        let text = "name = \"s\"\ntitle = \"s\"\nrepetitions = 2\ntime-limit = \"90s\"\n[baseline]\nkind = \"a\"\n[[factor]]\nname = \"kind\"\nlevels = [\"a\", \"b\"]\n[[workload]]\nname = \"w\"\ncommand = [\"sleep\", \"60\"]\nlasts = \"60s\"\ntime-limit = \"80s\"\n";
-        user::write_atomic(&study, text.as_bytes()).expect("a study");
-        let mut commands = vec![
-            long(
-                "apply --watch",
-                format!("apply --qmp {qmp} --strategy compact --watch"),
-                Ready::Journal,
-            ),
-            long("run", format!("run --strategy compact -- {QEMU}"), Ready::Journal),
-            long("measure", "measure wakeup --seconds 100".to_owned(), Ready::Processes(2)),
-            long(
-                "study run",
-                format!("study run {study} --store {}", self.file("store")),
-                Ready::Started("sleep"),
-            ),
+    /// The files of the cgroups above ours that a placement may change.
+    fn group_files(&self) -> BTreeMap<String, String> {
+        let find = [
+            "/sys/fs/cgroup",
+            "-maxdepth",
+            "2",
+            "-type",
+            "f",
+            "(",
+            "-name",
+            "cpuset.cpus",
+            "-o",
+            "-name",
+            "cpuset.mems",
+            "-o",
+            "-name",
+            "cgroup.subtree_control",
+            ")",
         ];
-        if is_root() {
-            commands.push(long(
-                "run --speed",
-                "run --speed 60% --method quota -- sleep 100".to_owned(),
-                Ready::Started("sleep"),
-            ));
-            commands.push(long(
-                "emulate up",
-                format!("emulate up --foreground {platform}"),
-                Ready::Journal,
-            ));
-        }
-        commands.push(long(
-            "tune",
-            format!(
-                "tune --demo --budget 7m --strategies none,compact --store {} --report {}",
-                self.file("runs"),
-                self.file("page")
-            ),
-            Ready::Started("qemu-system-x86"),
-        ));
-        commands
+        let found = capture("find", find, MINUTE_NS).expect("find runs").stdout_text();
+        let files = found.lines().filter(|path| !path.contains("/pinfold"));
+        files.filter_map(|path| Some((path.to_owned(), user::read_text(path).ok()?))).collect()
     }
 
     /// It writes to a log; ignored signals, as of a test under nohup, are as usual again.
@@ -191,71 +205,130 @@ impl Scene {
             .expect("pinfold starts")
     }
 
-    /// Starts a command and ends it by a signal once it is at work; false if it cannot work here.
-    fn end_by(&self, long: &Long, signal: Signaled) -> bool {
+    /// Starts a command and ends it by a signal once it is at work: the processes that it was;
+    /// `None` if it cannot work here.
+    fn end_by(&self, long: &Long, signal: Signaled) -> Option<BTreeSet<Tid>> {
         let mut child = self.start(long);
         let mut ended = false;
         let is_ready = until(|| {
             ended = child.try_wait().expect("its state").is_some();
-            ended || self.is_ready(&long.ready)
+            ended || self.is_ready(&long.ready, child.pid())
         });
         let log = || user::read_text(&self.file("log")).unwrap_or_default();
         if ended {
             println!("skipped: {}: {}", long.name, log());
-            return false;
+            return None;
         }
         assert!(is_ready, "{} is not at work: {}", long.name, log());
+        let mut pids: BTreeSet<Tid> = self.started().into_keys().collect();
+        pids.extend(self.qemu.as_ref().map(Child::pid));
         child.signal(signal).expect("it runs");
         let status = child.wait_for(&SystemClock, MINUTE_NS).expect("its state");
         assert!(status.is_some(), "{} goes on after {signal:?}: {}", long.name, log());
-        true
+        Some(pids)
     }
-}
 
-#[test]
-fn no_command_leaves_anything_whatever_signal_ends_it() {
-    let scene = match Scene::new() {
-        Ok(scene) => scene,
-        Err(why) => return println!("skipped: {why}"),
-    };
-    let (masks, files) = (scene.masks(), scene.files());
-    let mut left = Vec::new();
-    for long in scene.commands() {
+    /// Ends a command by each signal, and says what was left.
+    fn run(&self, long: &Long) -> Vec<String> {
+        let (masks, files) = (self.masks(), self.group_files());
+        let mut left = Vec::new();
         for signal in SIGNALS {
             if (long.name, signal) == ("measure", Signaled::Pipe) {
                 // It holds nothing, and no program of Rust ends by this signal from outside.
                 continue;
             }
-            if user::exists(&scene.file("store")) {
-                user::remove(&scene.file("store")).expect("the store of the last one");
+            if user::exists(&self.file("store")) {
+                user::remove(&self.file("store")).expect("the store of the last one");
             }
-            if !scene.end_by(&long, signal) {
-                break;
-            }
-            let log = user::read_text(&scene.file("log")).unwrap_or_default();
-            let name = long.name;
+            let Some(pids) = self.end_by(long, signal) else { break };
+            let log = user::read_text(&self.file("log")).unwrap_or_default();
             let mut note = |what: &str, found: String| {
-                left.push(format!("{name} by {signal:?}: {what}: {found}\n{log}"));
+                left.push(format!("{} by {signal:?}: {what}: {found}\n{log}", long.name));
             };
             // A QEMU makes threads as it likes.
-            let now = scene.masks();
+            let now = self.masks();
             if masks.iter().any(|(tid, mask)| now.get(tid).is_some_and(|now| now != mask)) {
-                note("masks", format!("{:?}", scene.masks()));
+                note("masks", format!("{now:?}"));
             }
-            if scene.open_journals() > 0 {
-                note("open journals", scene.journals().join("\n"));
+            if self.open_journals() > 0 {
+                note("open journals", self.journals().join("\n"));
             }
-            if !until(|| scene.started().is_empty()) {
-                note("processes", format!("{:?}", scene.started()));
+            if !until(|| self.started().is_empty()) {
+                note("processes", format!("{:?}", self.started()));
             }
-            // Folders of other programs in memory come and go.
-            if !until(|| scene.files().is_subset(&files)) {
-                note("files", format!("{:?}", scene.files()));
+            if !self.left(&pids).is_empty() {
+                note("files and cgroups", format!("{:?}", self.left(&pids)));
             }
-            capture(PINFOLD, ["--state-dir", &scene.file("state"), "undo", "--all"], MINUTE_NS)
+            let now = self.group_files();
+            let is_changed =
+                |(path, text): (&String, &String)| now.get(path).is_some_and(|now| now != text);
+            if files.iter().any(is_changed) {
+                note("files of cgroups", format!("{now:?}, before {files:?}"));
+            }
+            capture(PINFOLD, ["--state-dir", &self.file("state"), "undo", "--all"], MINUTE_NS)
                 .expect("it runs");
-            println!("{} ended by {signal:?}", long.name);
+            println!(
+                "{} ended by {signal:?} at {}",
+                long.name,
+                pinfold_host::Clock::now_ns(&SystemClock) / 100_000_000
+            );
         }
+        left
     }
+}
+
+/// The commands, each with its scene.
+fn commands() -> Vec<(Scene, Long)> {
+    let mut commands = Vec::new();
+    let mut add = |scene: Scene, name, text: &str, ready| {
+        let text = text.replace("FOLDER", &scene.folder.path().to_string_lossy());
+        commands.push((scene, Long { name, words: words(&text), ready }));
+    };
+    // Of a QEMU of the user's own: the demo guest's takes seconds to be made.
+    let tune = format!(
+        "tune --strategies none,compact --store FOLDER/runs --report FOLDER/page --budget 2h --settle 100ms -- {QEMU} {TCG}"
+    );
+    add(Scene::new(), "tune", &tune, Ready::Started("qemu-system-x86"));
+    let apply = "apply --qmp FOLDER/qmp --strategy compact --watch";
+    add(Scene::with_machine(&format!("{TCG} -S")), "apply --watch", apply, Ready::Journal);
+    let run = format!("run --strategy compact -- {QEMU} {TCG}");
+    add(Scene::new(), "run", &run, Ready::Journal);
+    add(Scene::new(), "measure", "measure wakeup --seconds 100", Ready::Processes(2));
+    let scene = Scene::new();
+    let study = "name = \"s\"\ntitle = \"s\"\nrepetitions = 2\ntime-limit = \"90s\"\n[baseline]\nkind = \"a\"\n[[factor]]\nname = \"kind\"\nlevels = [\"a\", \"b\"]\n[[workload]]\nname = \"w\"\ncommand = [\"sleep\", \"60\"]\nlasts = \"60s\"\ntime-limit = \"80s\"\n";
+    user::write_atomic(&scene.file("study.toml"), study.as_bytes()).expect("a study");
+    let run = "study run FOLDER/study.toml --store FOLDER/store";
+    add(scene, "study run", run, Ready::Started("sleep"));
+    if is_root() {
+        let slow = "run --speed 60% --method quota -- sleep 100";
+        add(Scene::new(), "run --speed", slow, Ready::Started("sleep"));
+        let scene = Scene::new();
+        let vnode =
+            "[[vnode]]\nname = \"signals\"\ncores = 1\nspeed = \"60%\"\nmethod = \"quota\"\n";
+        let vnode = vnode.replace("NAME", &scene.vnode());
+        user::write_atomic(&scene.file("platform.toml"), vnode.as_bytes()).expect("a platform");
+        let up = "emulate up --foreground FOLDER/platform.toml";
+        add(scene, "emulate up", up, Ready::Journal);
+    }
+    if user::exists("/dev/kvm") {
+        let scene = Scene::with_machine("-accel kvm");
+        add(scene, "exits", "exits --qmp FOLDER/qmp --seconds 100", Ready::Events);
+    }
+    commands
+}
+
+#[test]
+fn no_command_leaves_anything_whatever_signal_ends_it() {
+    if find_program("qemu-system-x86_64").is_none() {
+        return println!("skipped: qemu-system-x86_64 is not installed");
+    }
+    let left: Vec<String> = std::thread::scope(|scope| {
+        let commands = commands();
+        let runs: Vec<_> = commands
+            .into_iter()
+            .map(|(scene, long)| scope.spawn(move || scene.run(&long)))
+            .collect();
+        runs.into_iter().flat_map(|run| run.join().expect("it is run")).collect()
+    });
     assert!(left.is_empty(), "{}", left.join("\n"));
 }

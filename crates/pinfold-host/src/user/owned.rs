@@ -2,12 +2,15 @@
 //!
 //! A process that is killed leaves them behind. Their names say whose they are, by its number and
 //! its start time (a number alone is used again), so that the next one, and `pinfold undo`, can
-//! remove them: `vm-4711-982734-0-4026531836.4026531834` is the first of process 4711, started
-//! 982734 ticks after boot, both as its PID and time namespace count them. In others the same
-//! numbers are another process's or none's, so that what belongs to another namespace is left alone.
+//! remove them: `vm-4711-982734-0` is of process 4711, started 982734 ticks after boot. The
+//! process also holds a lock on it as long as it lives, because from another PID or time
+//! namespace, which may share the folder, its number or its start time is not what it is here.
+
+use std::os::fd::OwnedFd;
 
 use pinfold_model::{TaskId, Tid};
-use rustix::fs::{AtFlags, CWD, FileType};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 
 use super::{cache_dir, dirs, list, remove, remove_tree};
 use crate::{Host, HostError, paths, proc_stat, process};
@@ -24,6 +27,10 @@ pub enum Owned {
     /// A copy of a program.
     Program,
 }
+
+/// The lock on one of them, held until this is dropped or the process ends.
+#[derive(Debug)]
+pub struct Held(#[expect(dead_code, reason = "it is held")] OwnedFd);
 
 impl Owned {
     const ALL: [Self; 4] = [Self::Memory, Self::Sockets, Self::Measured, Self::Program];
@@ -56,8 +63,15 @@ impl Owned {
     /// [`HostError`] if the start time of this process cannot be read.
     pub fn name(self, host: &dyn Host, number: u32) -> Result<String, HostError> {
         let own = proc_stat::at(host, &paths::own_stat())?.map_or(0, |stat| stat.task().start_time);
-        let here = namespaces(host);
-        Ok(format!("{}{}-{own}-{number}-{here}", self.prefix(), process::own_pid()))
+        Ok(format!("{}{}-{own}-{number}", self.prefix(), process::own_pid()))
+    }
+
+    /// Locks one that this process has just made.
+    ///
+    /// # Errors
+    /// [`HostError::File`].
+    pub fn hold(path: &str) -> Result<Held, HostError> {
+        lock(path).map(Held).map_err(|errno| HostError::file("lock", path, errno))
     }
 
     /// Those in a folder whose process has ended, with their paths. What another user made is
@@ -71,15 +85,10 @@ impl Owned {
             Err(error) if error.is_gone() => return Ok(found),
             names => names?,
         };
-        let here = namespaces(host);
         for name in names {
-            // Names of older versions say nothing of namespaces.
-            if name.rsplit('-').next().is_some_and(|at| at.contains('.') && at != here) {
-                continue;
-            }
             let Some(owner) = name.strip_prefix(self.prefix()).and_then(owner_of) else { continue };
             let path = format!("{}/{name}", folder.trim_end_matches('/'));
-            if is_own(&path) && !process::task_alive(host, owner)? {
+            if is_own(&path) && !process::task_alive(host, owner)? && lock(&path).is_ok() {
                 found.push(path);
             }
         }
@@ -121,20 +130,18 @@ pub fn remove_orphan(path: &str) -> Result<(), HostError> {
     }
 }
 
-/// The PID and time namespace of this process, `4026531836.4026531834`.
-fn namespaces(host: &dyn Host) -> String {
-    let number = |kind: &str| {
-        // Kernels without time namespaces have no such link.
-        let link = host.link(&paths::own_namespace(kind)).unwrap_or_default();
-        link.chars().filter(char::is_ascii_digit).collect::<String>()
-    };
-    format!("{}.{}", number("pid"), number("time"))
+fn owner_of(rest: &str) -> Option<TaskId> {
+    let parts: Vec<&str> = rest.split('-').collect();
+    let [tid, start, number] = parts.as_slice() else { return None };
+    number.parse::<u32>().ok()?;
+    Some(TaskId { tid: Tid(tid.parse().ok()?), start_time: start.parse().ok()? })
 }
 
-fn owner_of(rest: &str) -> Option<TaskId> {
-    let mut parts = rest.split('-');
-    let (tid, start) = (parts.next()?, parts.next()?);
-    Some(TaskId { tid: Tid(tid.parse().ok()?), start_time: start.parse().ok()? })
+fn lock(path: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
 }
 
 /// True for a file or folder of this user; links are nobody's.
@@ -148,6 +155,8 @@ fn is_own(path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::LiveHost;
     use crate::user::{make_dirs, write_atomic};
@@ -160,23 +169,25 @@ mod tests {
         // The number of a process that runs, with the start time of another one.
         let pid = process::own_pid();
         let left = [format!("vm-{pid}-1-0"), "vm-4194999-5-0".to_owned()];
-        for name in left.iter().chain([&own]) {
+        // One that is locked is of a process of another namespace; the last is named otherwise.
+        let locked = "vm-4194999-7-0".to_owned();
+        for name in left.iter().chain([&own, &locked, &"vm-4194999-0".to_owned()]) {
             make_dirs(&format!("{folder}/{name}")).unwrap();
             write_atomic(&format!("{folder}/{name}/qmp"), b"").unwrap();
         }
+        let held = Owned::hold(&format!("{folder}/{locked}")).unwrap();
         make_dirs(&format!("{folder}/vm-x-1-0")).unwrap();
-        // Of a process that this one cannot see: its namespace is another.
-        make_dirs(&format!("{folder}/vm-4194999-5-0-1.2")).unwrap();
         std::os::unix::fs::symlink("/etc", format!("{folder}/vm-4194999-6-0")).unwrap();
         let mut expected: Vec<String> =
             left.iter().map(|name| format!("{folder}/{name}")).collect();
         expected.sort();
         assert_eq!(Owned::Sockets.orphans(&host, folder).unwrap(), expected);
         Owned::Sockets.remove_orphans(&host, folder).unwrap();
-        let kept = ["vm-4194999-5-0-1.2", "vm-4194999-6-0", "vm-x-1-0"];
-        let mut stay: Vec<String> = kept.map(str::to_owned).into_iter().chain([own]).collect();
-        stay.sort();
-        assert_eq!(list(folder).unwrap(), stay);
+        let stay = ["vm-4194999-0", "vm-4194999-6-0", &locked, &own, "vm-x-1-0"];
+        let stay: BTreeSet<&str> = stay.into_iter().collect();
+        assert_eq!(list(folder).unwrap(), stay.into_iter().collect::<Vec<_>>());
+        drop(held);
+        assert_eq!(Owned::Sockets.orphans(&host, folder).unwrap().len(), 1);
         assert!(Owned::Sockets.orphans(&host, "/nonexistent").unwrap().is_empty());
     }
 }

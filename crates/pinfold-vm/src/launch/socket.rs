@@ -4,7 +4,7 @@
 //! therefore private (mode 0700, ours, no link); QEMU makes the socket inside. Directories of
 //! processes that were killed are swept away by the next start and by `pinfold undo`.
 
-use pinfold_host::user::{self, Owned, StateDir};
+use pinfold_host::user::{self, Held, Owned, StateDir};
 use pinfold_host::{HostError, LiveHost};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,6 +17,7 @@ pub(super) struct Socket {
     /// True if it is to stay.
     pub(super) keep: bool,
     directory: String,
+    _held: Held,
 }
 
 impl Socket {
@@ -32,7 +33,8 @@ impl Socket {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let directory = parent.path_of(&Owned::Sockets.name(&host, number)?);
         StateDir::open(&directory)?;
-        Ok(Self { path: format!("{directory}/qmp"), keep: false, directory })
+        let held = Owned::hold(&directory)?;
+        Ok(Self { path: format!("{directory}/qmp"), keep: false, directory, _held: held })
     }
 }
 

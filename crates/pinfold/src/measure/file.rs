@@ -1,6 +1,6 @@
 //! What `io` reads, and folders for what anchors write.
 
-use pinfold_host::user::{self, Owned, StateDir};
+use pinfold_host::user::{self, Held, Owned, StateDir};
 use pinfold_probe::rulers::IoTarget;
 
 use crate::common::{self, host_failure};
@@ -12,6 +12,7 @@ const FILE_BYTES: usize = 64 << 20;
 /// A folder in the cache directory, removed when dropped.
 pub struct Folder {
     directory: StateDir,
+    _held: Held,
 }
 
 impl Folder {
@@ -24,7 +25,8 @@ impl Folder {
         let name = Owned::Measured.name(&host, 0).map_err(|error| host_failure(&error))?;
         let path = format!("{parent}/{name}");
         let directory = StateDir::open(&path).map_err(|error| host_failure(&error))?;
-        Ok(Self { directory })
+        let held = Owned::hold(&path).map_err(|error| host_failure(&error))?;
+        Ok(Self { directory, _held: held })
     }
 
     /// The folder itself.

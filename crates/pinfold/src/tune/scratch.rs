@@ -4,12 +4,13 @@
 //! It is made with mode 0700, checked against links and foreign owners, and removed at the
 //! end; folders of runs that were killed are removed by the next run and by `pinfold undo`.
 
-use pinfold_host::user::{self, Owned, StateDir};
+use pinfold_host::user::{self, Held, Owned, StateDir};
 use pinfold_host::{Host, HostError, paths};
 
 /// The folder; removed when dropped.
 pub struct Scratch {
     path: String,
+    _held: Held,
 }
 
 impl Scratch {
@@ -22,7 +23,7 @@ impl Scratch {
         Owned::Memory.remove_orphans(host, &memory)?;
         let path = format!("{memory}/{}", Owned::Memory.name(host, 0)?);
         StateDir::open(&path)?;
-        Ok(Self { path })
+        Ok(Self { _held: Owned::hold(&path)?, path })
     }
 
     /// How the paths of all such folders begin.
