@@ -31,6 +31,11 @@ use crate::{Host, HostError};
 /// As many links as Linux follows in one path (`MAXSYMLINKS`).
 const MAX_LINKS: u32 = 40;
 
+/// The longest path in a tree (`PATH_MAX`), and the most names in it: entries are counted and
+/// dropped one level below the other, and no file of a kernel lies half as deep.
+const MAX_PATH: usize = 4096;
+const MAX_DEPTH: usize = 128;
+
 /// A captured machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TreeHost {
@@ -68,6 +73,12 @@ impl TreeHost {
         tree
     }
 
+    /// True for a path that a tree can hold; a longer or deeper one is left out of it.
+    #[must_use]
+    pub fn holds(path: &str) -> bool {
+        path.len() <= MAX_PATH && names_of(path).len() <= MAX_DEPTH
+    }
+
     /// Puts a file there, with the directories that lead to it; replaces what was there.
     pub fn insert_file(&mut self, path: &str, content: impl Into<Vec<u8>>) {
         self.insert(path, Node::File(content.into()));
@@ -80,6 +91,9 @@ impl TreeHost {
 
     /// Makes sure that there is a directory; one that is there keeps its entries.
     pub fn insert_dir(&mut self, path: &str) {
+        if !Self::holds(path) {
+            return;
+        }
         directory_at(&mut self.root, &names_of(path));
     }
 
@@ -128,6 +142,9 @@ impl TreeHost {
     }
 
     fn insert(&mut self, path: &str, node: Node) {
+        if !Self::holds(path) {
+            return;
+        }
         let names = names_of(path);
         if let Some((last, parents)) = names.split_last() {
             directory_at(&mut self.root, parents).insert(last.clone(), node);

@@ -5,6 +5,7 @@
 //! have put it there ([`StateDir`]), because root reads the journal and does what it says.
 
 mod dirs;
+mod given;
 mod owned;
 mod state;
 #[cfg(test)]
@@ -16,25 +17,16 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 pub use dirs::{cache_dir, default_state_dir, placed_dir, runtime_dir};
+pub use given::read;
 pub use owned::{Held, Owned, orphans, remove_orphan};
 pub use state::{Lock, StateDir};
 
-use crate::{HostError, live::read_to_end};
-
-/// The whole content of a file. A path from the user may be a link or a pipe.
-///
-/// # Errors
-/// [`HostError::File`].
-pub fn read(path: &str) -> Result<Vec<u8>, HostError> {
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        .and_then(|file| read_to_end(&file))
-        .map_err(|errno| HostError::file("read", path, errno))
-}
+use crate::HostError;
 
 /// The whole content of a file as text.
 ///
 /// # Errors
-/// [`HostError::File`], [`HostError::Unexpected`] if it is not UTF-8.
+/// As [`read`]; [`HostError::Unexpected`] if it is not UTF-8.
 pub fn read_text(path: &str) -> Result<String, HostError> {
     String::from_utf8(read(path)?).map_err(|error| HostError::Unexpected {
         path: path.to_owned(),

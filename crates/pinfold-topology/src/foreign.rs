@@ -49,6 +49,9 @@ pub(crate) fn of_archive(bytes: &[u8], packing: Packing) -> Result<TreeHost, Str
         let mut entry = entry.map_err(fail)?;
         let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         let Some(path) = inside(&path) else { continue };
+        if !TreeHost::holds(&path) {
+            return Err("it has a path that is longer than any of a kernel".to_owned());
+        }
         if count > MAX_ENTRIES {
             return Err("it has more files than any machine".to_owned());
         }
@@ -96,6 +99,9 @@ pub(crate) fn of_folder(live: &dyn Host, root: &str) -> Result<TreeHost, HostErr
     let mut count = 0;
     while let Some(path) = todo.pop() {
         let real = format!("{root}{path}");
+        if !TreeHost::holds(&path) {
+            continue;
+        }
         count += 1;
         if count > MAX_ENTRIES {
             break;

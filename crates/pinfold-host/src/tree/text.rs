@@ -114,6 +114,10 @@ impl TreeHost {
     fn new_place(&self, path: &str) -> Result<Vec<String>, String> {
         let inner =
             path.strip_prefix('/').ok_or_else(|| format!("{path:?} is not an absolute path"))?;
+        if path.len() > super::MAX_PATH || inner.split('/').count() > super::MAX_DEPTH {
+            let shown: String = path.chars().take(60).collect();
+            return Err(format!("{shown:?}… is longer than any path of a kernel"));
+        }
         let names: Vec<String> = inner.split('/').map(str::to_owned).collect();
         if names.iter().any(|name| matches!(name.as_str(), "" | "." | "..")) {
             return Err(format!("{path:?} is not a plain path"));

@@ -1,0 +1,94 @@
+//! Files that people name: a request, a capture, a domain, a store's text.
+//!
+//! Whatever the path is, reading it ends: only a regular file is read, up to a size that no file of
+//! these has; `-` is standard input, up to the same size, and not for ever.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::HostError;
+
+/// The largest file that is read: a capture of a machine with 8192 CPUs has a quarter of it.
+const MAX_BYTES: u64 = 256 << 20;
+/// How long standard input may be silent.
+const SILENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+
+/// The whole content of a file, or of standard input if the path is `-`.
+///
+/// # Errors
+/// [`HostError::File`]; [`HostError::Unexpected`] if it is no regular file, if it is too large, or
+/// if standard input is silent for ten seconds.
+pub fn read(path: &str) -> Result<Vec<u8>, HostError> {
+    if path == "-" {
+        return read_bounded(&io::stdin(), "standard input", Wait::ForWriter);
+    }
+    let fail = |errno| HostError::file("read", path, errno);
+    // NONBLOCK: to open a pipe without a writer would take for ever.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file: OwnedFd = rustix::fs::open(path, flags, Mode::empty()).map_err(fail)?;
+    let stat = rustix::fs::fstat(&file).map_err(fail)?;
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => None,
+        FileType::Directory => return Err(fail(Errno::ISDIR)),
+        FileType::Fifo => Some("a pipe"),
+        FileType::Socket => Some("a socket"),
+        FileType::CharacterDevice | FileType::BlockDevice => Some("a device"),
+        FileType::Symlink | FileType::Unknown => Some("not a file"),
+    };
+    if let Some(kind) = kind {
+        let why = format!("is {kind}: name a regular file, or - for standard input");
+        return Err(unexpected(path, why));
+    }
+    if u64::try_from(stat.st_size).is_ok_and(|size| size > MAX_BYTES) {
+        return Err(too_large(path));
+    }
+    read_bounded(&file, path, Wait::No)
+}
+
+enum Wait {
+    ForWriter,
+    No,
+}
+
+fn read_bounded(file: &impl AsFd, path: &str, wait: Wait) -> Result<Vec<u8>, HostError> {
+    let fail = |errno| HostError::file("read", path, errno);
+    let (mut bytes, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
+    loop {
+        if matches!(wait, Wait::ForWriter) && !has_come(file).map_err(fail)? {
+            return Err(unexpected(path, format!("nothing came for {} s", SILENCE.tv_sec)));
+        }
+        match rustix::io::read(file, &mut buffer) {
+            Ok(0) => return Ok(bytes),
+            Ok(count) => bytes.extend(buffer.iter().take(count)),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(fail(errno)),
+        }
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(too_large(path));
+        }
+    }
+}
+
+/// Waits until something can be read, or the writer has ended.
+fn has_come(file: &impl AsFd) -> Result<bool, Errno> {
+    let mut fds = [PollFd::new(file, PollFlags::IN)];
+    loop {
+        match rustix::event::poll(&mut fds, Some(&SILENCE)) {
+            Err(Errno::INTR) => {}
+            answer => return Ok(answer? > 0),
+        }
+    }
+}
+
+fn too_large(path: &str) -> HostError {
+    let why = format!("is larger than {} MiB, as no file of this kind is", MAX_BYTES >> 20);
+    unexpected(path, why)
+}
+
+fn unexpected(path: &str, why: String) -> HostError {
+    HostError::Unexpected { path: path.to_owned(), why }
+}
