@@ -9,7 +9,7 @@ use aya::maps::{Array, HashMap, Map, MapData, MapError};
 use aya::programs::tp_btf::BtfTracePointLink;
 use aya::programs::{BtfTracePoint, TracePoint};
 use aya::{Btf, Ebpf};
-use pinfold_model::{CpuSet, PuId};
+use pinfold_model::{CpuSet, PuId, shown};
 
 use crate::raw::Probe;
 use crate::{Host, HostError, paths};
@@ -140,5 +140,5 @@ pub(crate) fn online_pu(host: &dyn Host) -> Result<PuId, HostError> {
 /// The name of a task: what is before the first zero byte.
 pub(crate) fn name_of(bytes: &[u8; 16]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end]).into_owned()
+    shown::name(&String::from_utf8_lossy(&bytes[..end])).into_owned()
 }

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 pub use dirs::{cache_dir, default_state_dir, placed_dir, runtime_dir};
 pub use given::read;
 pub use owned::{Held, Owned, orphans, remove_orphan};
-pub use state::{Lock, StateDir};
+pub use state::{Lock, StateDir, require_own};
 
 use crate::HostError;
 

@@ -16,6 +16,7 @@ mod plan;
 mod qemu_command;
 mod request;
 mod setting;
+pub mod shown;
 mod step;
 mod table;
 mod topology;

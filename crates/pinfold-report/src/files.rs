@@ -75,7 +75,14 @@ fn push_rows(text: &mut String, table: &DataTable) {
     }
 }
 
+/// A text that a spreadsheet would take for a formula gets an apostrophe before it.
+/// <https://owasp.org/www-community/attacks/CSV_Injection>
 fn quoted(text: &str) -> String {
+    let is_formula =
+        text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) && text.parse::<f64>().is_err();
+    if is_formula {
+        return format!("\"'{}\"", text.replace('"', "\"\""));
+    }
     match text.contains([',', '"', '\n', '\r']) || text.is_empty() {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
         false => text.to_owned(),
@@ -87,6 +94,18 @@ mod tests {
     use pinfold_model::ColumnKind;
 
     use super::*;
+
+    #[test]
+    fn a_text_that_a_spreadsheet_would_run_is_quoted_as_text() {
+        let check = |text: &str, expected: &str| assert_eq!(quoted(text), expected, "{text}");
+        check("=cmd|'/C calc'!A0", "\"'=cmd|'/C calc'!A0\"");
+        check("@SUM(1)", "\"'@SUM(1)\"");
+        check("+1+1", "\"'+1+1\"");
+        check("-2+3\"", "\"'-2+3\"\"\"");
+        check("\t=1", "\"'\t=1\"");
+        check("-1.5e3", "-1.5e3");
+        check("a=b", "a=b");
+    }
 
     #[test]
     fn values_are_quoted_where_they_must_be() {

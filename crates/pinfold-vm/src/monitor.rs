@@ -12,7 +12,7 @@
 
 use std::fmt;
 
-use pinfold_model::Tid;
+use pinfold_model::{Tid, shown};
 use serde_json::Value;
 
 use crate::{QmpError, VmError};
@@ -279,7 +279,8 @@ impl Reply<'_> {
     fn text(&self, key: &str) -> Result<String, QmpError> {
         self.field(key)?
             .as_str()
-            .map(str::to_owned)
+            // A guest may have taken its QEMU over.
+            .map(|text| shown::name(text).into_owned())
             .ok_or_else(|| wrong(self.command, format!("{key} is not a text")))
     }
 

@@ -13,10 +13,12 @@ use pinfold_host::Doorbell;
 use crate::common;
 use crate::failure::{Exit, Failure};
 
-/// So many callers are listened to at a time.
-const MAX_CALLERS: usize = 8;
-/// After so long a caller is hung up on.
-const PATIENCE_NS: u64 = 4_000_000_000;
+/// So many callers are waited for at a time; the oldest makes room for the next.
+const MAX_CALLERS: usize = 32;
+/// After so long a silent caller is disconnected.
+const PATIENCE_NS: u64 = 1_000_000_000;
+/// So many are let in before those that are in are answered.
+const MAX_ACCEPTED: usize = 256;
 /// Longest question.
 const MAX_QUESTION: usize = 8192;
 
@@ -69,8 +71,6 @@ impl Metrics {
     /// What can be read from when there is something to [serve](Metrics::serve).
     pub fn sources(&self) -> Vec<BorrowedFd<'_>> {
         let doors = self.bell.iter().map(AsFd::as_fd).chain(self.port.iter().map(AsFd::as_fd));
-        // Who is not let in yet must not wake us all the time.
-        let doors = doors.filter(|_| self.callers.len() < MAX_CALLERS);
         doors.chain(self.callers.iter().map(|caller| caller.stream.as_fd())).collect()
     }
 
@@ -81,14 +81,10 @@ impl Metrics {
 
     /// Answers who has asked.
     pub fn serve(&mut self, now: u64, counts: impl Fn() -> Vec<Counts>) {
-        while self.callers.len() < MAX_CALLERS
-            && let Some(stream) = self.answer()
-        {
-            self.callers.push(Caller {
-                stream,
-                question: Vec::new(),
-                until: now.saturating_add(PATIENCE_NS),
-            });
+        for _ in 0..MAX_ACCEPTED {
+            let Some(stream) = self.answer() else { break };
+            let until = now.saturating_add(PATIENCE_NS);
+            self.callers.push(Caller { stream, question: Vec::new(), until });
         }
         self.callers.retain_mut(|caller| match caller.has_asked(now) {
             Ok(false) => true,
@@ -100,6 +96,8 @@ impl Metrics {
             }
             Err(HungUp) => false,
         });
+        let surplus = self.callers.len().saturating_sub(MAX_CALLERS);
+        self.callers.drain(..surplus);
     }
 
     fn answer(&self) -> Option<Box<dyn Stream>> {
@@ -218,6 +216,24 @@ mod tests {
         assert_eq!((metrics.next(), metrics.sources().len()), (Some(PATIENCE_NS), 2));
         metrics.serve(PATIENCE_NS, Vec::new);
         assert!(metrics.callers.is_empty());
+        drop(silent);
+    }
+
+    #[test]
+    fn silent_callers_keep_nobody_waiting_and_are_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("own/metrics").to_string_lossy().into_owned();
+        let mut metrics = Metrics::open(Some(&path), None).unwrap();
+        let silent: Vec<UnixStream> =
+            (0..100).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        let mut asking = UnixStream::connect(&path).unwrap();
+        asking.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        metrics.serve(0, Vec::new);
+        let mut text = String::new();
+        asking.read_to_string(&mut text).unwrap();
+        assert!(text.contains("\npinfold_watch_placements 0\n"), "answered at once: {text}");
+        assert_eq!(metrics.callers.len(), MAX_CALLERS);
+        assert_eq!(metrics.next(), Some(1_000_000_000), "and the silent ones go after a second");
         drop(silent);
     }
 }

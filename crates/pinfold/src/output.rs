@@ -2,14 +2,13 @@
 //!
 //! A reader that goes away (`pinfold topo | head`) is not an error of ours.
 //!
-//! Names of guests, of threads and of files are chosen by others. What could steer a terminal
-//! (control characters, escape sequences) or turn a line around (marks of direction) is shown
-//! as `\u001b` and does nothing. It is the spelling of JSON, where it means the same as before.
+//! Names of guests, of threads and of files are chosen by others: see [`pinfold_model::shown`].
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 
+use pinfold_model::shown::{self, harmless};
 use pinfold_plan::command::quote;
 
 use crate::screen;
@@ -59,30 +58,9 @@ pub fn say(text: &str) {
     }
 }
 
-/// A name in one line: line breaks are shown too, so that a name cannot pass for a line of ours.
+/// A name on one line.
 pub fn name(text: &str) -> String {
-    harmless(text).replace('\n', "\\u000a").replace('\t', "\\u0009")
-}
-
-/// The text without what could steer a terminal; its lines and tabs stay.
-fn harmless(text: &str) -> Cow<'_, str> {
-    let steers = |letter: char| match letter {
-        '\n' | '\t' => false,
-        '\u{61c}' | '\u{200e}' | '\u{200f}' => true,
-        '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
-        other => other.is_control(),
-    };
-    if !text.contains(steers) {
-        return Cow::Borrowed(text);
-    }
-    let mut shown = String::with_capacity(text.len() + 16);
-    for letter in text.chars() {
-        match steers(letter) {
-            true => shown.push_str(&format!("\\u{:04x}", u32::from(letter))),
-            false => shown.push(letter),
-        }
-    }
-    Cow::Owned(shown)
+    shown::name(text).into_owned()
 }
 
 /// True if a person looks at standard error.
@@ -122,16 +100,6 @@ pub fn table() -> comfy_table::Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_steers_a_terminal_is_shown_and_not_done() {
-        let check = |text: &str, expected: &str| assert_eq!(harmless(text), expected, "{text:?}");
-        check("vm-1: 2 cores\n\tÄ → 3", "vm-1: 2 cores\n\tÄ → 3");
-        check("a\u{1b}]0;title\u{7}b", "a\\u001b]0;title\\u0007b");
-        check("\u{9b}2J\r\u{7f}", "\\u009b2J\\u000d\\u007f");
-        check("gnp\u{202e}.exe\u{2066}\u{2028}", "gnp\\u202e.exe\\u2066\\u2028");
-        assert_eq!(name("vm\npinfold: all is well\t"), "vm\\u000apinfold: all is well\\u0009");
-    }
 
     #[test]
     fn commands_in_messages_repeat_the_state_folder() {

@@ -362,7 +362,8 @@ fn tasks_that_fail_once_and_always(cluster: &Cluster, file: &str) {
     let words = ["run", file, "--engine", "slurm", "--store", &store];
     let more = ["--shared", &shared, "--program", &program, "--nodes", "n[1,3]"];
     let (code, told, said) = cluster.run(&[&words[..], &more].concat());
-    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("4 of 12 trials failed"), "{said}");
     assert!(said.contains("exit code 3: broken; trying once more"), "{said}");
     assert!(said.contains("exit code 4: no luck here; recorded as failed"), "{said}");
     assert!(told.contains("12 of 12 trials done, 4 failed"), "{told}");

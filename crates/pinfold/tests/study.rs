@@ -88,7 +88,8 @@ fn from_file_to_page() {
     assert_eq!(code, Some(0), "{said}");
     assert!(told.contains("10 run, 10 skipped") && said.contains("needs 100000 cores"), "{said}");
     let (code, told, said) = yard.run(&["run", &file, "--store", &store]);
-    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("8 of 24 trials failed"), "{said}");
     // Twelve trials per block, of which four of the shell's fail.
     assert!(told.contains("24 of 24 trials done, 8 failed, 10 cell(s) skipped"), "{told}");
     for why in [

@@ -8,7 +8,7 @@
 //! bytes), so it ends at the *last* `)`: no later field can hold one.
 //! <https://docs.kernel.org/filesystems/proc.html#id10>
 
-use pinfold_model::{TaskId, Tid};
+use pinfold_model::{TaskId, Tid, shown};
 
 use super::ProcError;
 use crate::{Host, HostError, lossy, paths};
@@ -160,7 +160,7 @@ pub fn parse(text: &str) -> Result<ProcStat, ProcError> {
     let ticks = |text: &str| text.parse::<u64>().map_err(|_| fail());
     Ok(ProcStat {
         tid: Tid(tid.parse().map_err(|_| fail())?),
-        comm: comm.to_owned(),
+        comm: shown::name(comm).into_owned(),
         state: field(3)?.chars().next().ok_or_else(fail)?,
         ppid: Tid(field(4)?.parse().map_err(|_| fail())?),
         process_group: match field(5)? {

@@ -10,7 +10,7 @@
 //! The kernel escapes newlines and backslashes in `Name`, so a line is a field.
 //! <https://docs.kernel.org/filesystems/proc.html#id9>
 
-use pinfold_model::{CpuSet, Tid};
+use pinfold_model::{CpuSet, Tid, shown};
 
 use super::ProcError;
 
@@ -53,7 +53,7 @@ pub fn parse(text: &str) -> Result<ProcStatus, ProcError> {
         .nth(1)
         .ok_or_else(|| ProcError::new("the Uid field of a task's status", uids))?;
     Ok(ProcStatus {
-        name: need("Name")?.to_owned(),
+        name: shown::name(need("Name")?).into_owned(),
         tgid: Tid(number(need("Tgid")?)?),
         ppid: Tid(number(need("PPid")?)?),
         uid: number(uid)?,

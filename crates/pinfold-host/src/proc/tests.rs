@@ -10,19 +10,21 @@ const TAIL: &str = "S 1 42 42 0 -1 69206016 1 2 3 4 5 6 7 8 20 0 3 0 9912 0 0 18
 
 #[test]
 fn stat_with_any_name() {
-    let check = |comm: &str| {
+    let check_as = |comm: &str, shown: &str| {
         let stat = proc_stat::parse(&format!("42 ({comm}) {TAIL}\n")).unwrap();
-        assert_eq!((stat.tid, stat.comm.as_str()), (Tid(42), comm));
+        assert_eq!((stat.tid, stat.comm.as_str()), (Tid(42), shown));
         assert_eq!((stat.state, stat.ppid, stat.threads), ('S', Tid(1), 3));
         assert_eq!((stat.process_group, stat.start_time, stat.processor), (Tid(42), 9912, 5));
     };
+    let check = |comm: &str| check_as(comm, comm);
     check("bash");
     check("CPU 0/KVM");
     check("a) R 1 (");
     check(") S 1 1 1 0 -1");
     check("(((");
     check(")))");
-    check("two\nlines) Z 0");
+    check_as("two\nlines) Z 0", "two\\u000alines) Z 0");
+    check_as("a\u{1b}[2J\u{202e}", "a\\u001b[2J\\u202e");
     check("");
     check("\u{fffd}\u{fffd}");
 }

@@ -263,6 +263,27 @@ fn check_name(path: &str, name: &str) -> Result<(), HostError> {
     Ok(())
 }
 
+/// Checks that a file is this user's alone, as the files of a [`StateDir`] are: for files that are
+/// not in one and whose content is executed.
+///
+/// # Errors
+/// [`HostError::Untrusted`] if it is a link or no regular file, belongs to another user or can be
+/// written by others; [`HostError::File`].
+pub fn require_own(path: &str) -> Result<(), HostError> {
+    let stat = rustix::fs::statat(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW)
+        .map_err(|errno| HostError::file("check", path, errno))?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => check_ours(path, &stat),
+        FileType::Symlink => Err(untrusted(path, "is a link")),
+        FileType::Directory
+        | FileType::Fifo
+        | FileType::Socket
+        | FileType::CharacterDevice
+        | FileType::BlockDevice
+        | FileType::Unknown => Err(untrusted(path, "is not a regular file")),
+    }
+}
+
 fn check_ours(path: &str, stat: &Stat) -> Result<(), HostError> {
     let own = crate::process::own_uid();
     if stat.st_uid != own {

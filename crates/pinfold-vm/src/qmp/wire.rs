@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use pinfold_host::Clock;
-use pinfold_model::Tid;
+use pinfold_model::{Tid, shown};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use serde_json::{Value, json};
 
@@ -228,7 +228,7 @@ pub(super) fn parse(line: &[u8]) -> Option<Message> {
     }
     if let Some(error) = value.get("error") {
         // What a stranger says is shown to the user: on one line, without terminal controls.
-        let text = |value, key| Some(text(value, key)?.replace(char::is_control, " "));
+        let text = |value, key| Some(shown::name(&text(value, key)?).into_owned());
         let class = text(error, "class")?;
         return Some(Message::Error { id, class, message: text(error, "desc")? });
     }

@@ -217,7 +217,27 @@ fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     work(&mut store, run, (&bench, &mut runner), &state)
 }
 
+/// A store names commands, which a resume runs: it must be this user's alone, with the files that
+/// SQLite reads next to it.
+fn require_own(store: &str) -> Result<(), Failure> {
+    for suffix in ["", "-wal", "-journal", "-shm"] {
+        let path = format!("{store}{suffix}");
+        if suffix.is_empty() || user::exists(&path) {
+            user::require_own(&path).map_err(|error| {
+                host_failure(&error).with_hint(
+                    "a resume runs the commands that it holds: read them, then copy it to a file that \
+                     only you may write to, and resume the copy",
+                )
+            })?;
+        }
+    }
+    Ok(())
+}
+
 fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
+    if user::exists(&arguments.store) {
+        require_own(&arguments.store)?;
+    }
     let mut store = Store::open(&arguments.store).map_err(|error| store_failure(&error))?;
     let unfinished = store.unfinished_run(KIND).map_err(|error| store_failure(&error))?;
     let Some(id) = unfinished else {
@@ -291,11 +311,7 @@ fn work(
     // Children of later work must not inherit the mask of the last trial's supervisor.
     runner.release(&bench.topology)?;
     match outcome.map_err(|error| study_failure(&error))? {
-        Outcome::Finished { .. } => {
-            tell::status(store, run.id(), false)?;
-            say(&format!("Finished; the samples are in {}", store.path()));
-            Ok(())
-        }
+        Outcome::Finished { .. } => tell::ended(store, run.id()),
         Outcome::Interrupted { done, total } => Err(Failure::new(
             Exit::Interrupted,
             format!(

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::progress::seconds;
 use super::{store_failure, study_failure};
 use crate::cli::study::CheckArgs;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output::{data, say, table};
 use crate::time;
 
@@ -136,6 +136,21 @@ pub fn announce(store: &Store, run: RunId) -> Result<(), Failure> {
         store.path()
     ));
     Ok(())
+}
+
+/// How a run ended; trials that failed are a failure of the command too.
+pub fn ended(store: &Store, run: RunId) -> Result<(), Failure> {
+    status(store, run, false)?;
+    say(&format!("Finished; the samples are in {}", store.path()));
+    let progress = store.study_progress(run).map_err(|error| store_failure(&error))?;
+    match progress.failed {
+        0 => Ok(()),
+        failed => {
+            let text = format!("{failed} of {} trials failed", progress.ok + failed);
+            Err(Failure::new(Exit::No, text)
+                .with_hint("the reasons are above; the other trials are kept and are reported"))
+        }
+    }
 }
 
 /// How far a study is.

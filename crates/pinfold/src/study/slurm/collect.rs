@@ -380,8 +380,6 @@ impl Collecting<'_, '_> {
         if let Some(left) = self.transport.close()? {
             say(&format!("note: {left}"));
         }
-        tell::status(self.store, self.run.id(), false)?;
-        say(&format!("Finished; the samples are in {}", self.store.path()));
-        Ok(())
+        tell::ended(self.store, self.run.id())
     }
 }

@@ -1,0 +1,61 @@
+//! Names that others chose, as they are shown.
+//!
+//! Names of guests, threads, commands and files are chosen by others. What could steer a terminal
+//! (control characters, escape sequences) or turn a line around (marks of direction) is shown as
+//! `\u001b` and has no effect. It is the spelling of JSON, where it means the same as before.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// A name on one line: line breaks and tabs are spelled out too, so that a name cannot pass for a
+/// line of Pinfold's.
+#[must_use]
+pub fn name(text: &str) -> Cow<'_, str> {
+    spelled(text, |letter| steers(letter) || matches!(letter, '\n' | '\t'))
+}
+
+/// A text without what could steer a terminal; its lines and tabs stay.
+#[must_use]
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    spelled(text, steers)
+}
+
+fn steers(letter: char) -> bool {
+    match letter {
+        '\n' | '\t' => false,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' => true,
+        '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        other => other.is_control(),
+    }
+}
+
+fn spelled(text: &str, is_spelled: fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(is_spelled) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for letter in text.chars() {
+        if !is_spelled(letter) {
+            shown.push(letter);
+        } else if write!(shown, "\\u{:04x}", u32::from(letter)).is_err() {
+            // A String takes whatever is written to it.
+            shown.push('\u{fffd}');
+        }
+    }
+    Cow::Owned(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_steers_a_terminal_is_shown_and_not_done() {
+        let check = |text: &str, expected: &str| assert_eq!(harmless(text), expected, "{text:?}");
+        check("vm-1: 2 cores\n\tÄ → 3", "vm-1: 2 cores\n\tÄ → 3");
+        check("a\u{1b}]0;title\u{7}b", "a\\u001b]0;title\\u0007b");
+        check("\u{9b}2J\r\u{7f}", "\\u009b2J\\u000d\\u007f");
+        check("gnp\u{202e}.exe\u{2066}\u{2028}", "gnp\\u202e.exe\\u2066\\u2028");
+        assert_eq!(name("vm\npinfold: all is well\t"), "vm\\u000apinfold: all is well\\u0009");
+    }
+}

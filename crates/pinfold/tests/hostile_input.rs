@@ -1,0 +1,154 @@
+//! Input that does not end, is too deep, or was written to deceive: each command refuses it at
+//! once with the path and what to do, and no name makes a line of Pinfold's own.
+
+#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use common::until;
+use pinfold_host::process::{Output, Spawn, Stdio, capture, find_program};
+use pinfold_host::user;
+
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+const MINUTE_NS: u64 = 60_000_000_000;
+
+struct Scene(tempfile::TempDir);
+
+impl Scene {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.path().join(name).to_string_lossy().into_owned()
+    }
+
+    fn pinfold(&self, words: &[&str]) -> Output {
+        let state = self.file("state");
+        capture(PINFOLD, [&["--state-dir", &state], words].concat(), MINUTE_NS).expect("it runs")
+    }
+}
+
+#[test]
+fn only_regular_files_are_read() {
+    let scene = Scene::new();
+    let (fifo, large) = (scene.file("fifo"), scene.file("large"));
+    assert!(capture("mkfifo", [&fifo], MINUTE_NS).expect("it runs").status.success());
+    // It has no blocks on the disk.
+    let sparse = capture("truncate", ["-s", "1T", &large], MINUTE_NS).expect("it runs");
+    assert!(sparse.status.success());
+    let inputs = [
+        (fifo.as_str(), "is a pipe: name a regular file"),
+        ("/dev/zero", "is a device: name a regular file"),
+        (large.as_str(), "is larger than 256 MiB"),
+    ];
+    for (path, why) in inputs {
+        for words in [
+            &["topo", "--input", path][..],
+            &["plan", "--request", path],
+            &["plan", "--check", path],
+            &["plan", "--strategy", "compact", "--vcpus", "1", "--emit", "libvirt", "--into", path],
+            &["emulate", "up", path],
+            &["study", "check", path],
+            &["study", "run", path],
+            &["compare", path, path],
+            &["run", "--plan", path, "--", "true"],
+        ] {
+            let output = scene.pinfold(words);
+            let said = output.stderr_text().replace('\n', " ");
+            assert!(matches!(output.status.code(), Some(2 | 3)), "{words:?}: {said}");
+            assert!(said.contains(path) && said.contains(why), "{words:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_capture_with_a_path_of_many_parts_is_refused() {
+    let scene = Scene::new();
+    let file = scene.file("deep");
+    let text = format!("pinfold-capture 1\nfile {}\n\t0-3\n", "/a".repeat(60_000));
+    user::write_atomic(&file, text.as_bytes()).expect("a capture");
+    let output = scene.pinfold(&["topo", "--input", &file]);
+    assert_eq!(output.status.code(), Some(2), "{}", output.stderr_text());
+    assert!(output.stderr_text().contains("longer than any path of a kernel"));
+}
+
+#[test]
+fn standard_input_is_read_and_may_not_be_silent() {
+    let request = "[[vm]]\nname = \"a\"\nvcpus = 1\n";
+    let command = format!("printf '%s' '{request}' | {PINFOLD} plan --request - --json");
+    let output = capture("sh", ["-c", &command], MINUTE_NS).expect("it runs");
+    assert!(output.status.success(), "{}", output.stderr_text());
+    // The pipe stays open until the child has ended.
+    let mut silent = Spawn::new(PINFOLD)
+        .args(["plan", "--request", "-"])
+        .stdin(Stdio::Pipe)
+        .stdout(Stdio::Null)
+        .stderr(Stdio::Null)
+        .start()
+        .expect("it starts");
+    let status = silent.wait_for(&pinfold_host::SystemClock, MINUTE_NS).expect("its state");
+    assert_eq!(status.and_then(|status| status.code()), Some(2));
+}
+
+/// A store names the commands that a resume runs.
+#[test]
+fn a_study_of_another_user_is_not_resumed() {
+    let scene = Scene::new();
+    let store = scene.file("store");
+    user::write_atomic(&store, b"").expect("a store");
+    let mode = |mode: &str| capture("chmod", [mode, &store], MINUTE_NS).expect("it runs");
+    assert!(mode("666").status.success());
+    let refused = scene.pinfold(&["study", "resume", &store]);
+    assert_eq!(refused.status.code(), Some(3), "{}", refused.stderr_text());
+    assert!(refused.stderr_text().contains("can be written by others"));
+    assert!(mode("644").status.success());
+    let link = scene.file("link");
+    std::os::unix::fs::symlink(&store, &link).expect("a link");
+    let refused = scene.pinfold(&["study", "resume", &link]);
+    assert!(refused.stderr_text().contains("is a link"), "{}", refused.stderr_text());
+    if pinfold_host::process::is_root() {
+        let given = capture("chown", ["65534", &store], MINUTE_NS).expect("it runs");
+        assert!(given.status.success());
+        let refused = scene.pinfold(&["study", "resume", &store]);
+        assert!(refused.stderr_text().contains("belongs to user 65534"));
+    }
+}
+
+/// A thread whose name has a line break, an escape sequence and a mark of direction.
+const NAMED: &str = "import ctypes,time\n\
+ctypes.CDLL(None).prctl(15,b'LK\\nok\\x1b[2J',0,0,0)\n\
+end=time.time()+20\n\
+while time.time()<end: time.sleep(0.001)\n";
+
+#[test]
+fn a_name_with_a_line_break_makes_no_line_in_a_measurement() {
+    let Some(python) = find_program("python3") else {
+        return println!("skipped: python3 is not installed");
+    };
+    let scene = Scene::new();
+    let script = scene.file("named.py");
+    user::write_atomic(&script, NAMED.as_bytes()).expect("a script");
+    let child = Spawn::new(&python)
+        .args([&script])
+        .stdin(Stdio::Null)
+        .stdout(Stdio::Null)
+        .stderr(Stdio::Null)
+        .own_group()
+        .die_with_parent(true)
+        .start()
+        .expect("it starts");
+    let pid = child.pid().to_string();
+    let comm = format!("/proc/{pid}/comm");
+    let is_named = || user::read(&comm).is_ok_and(|name| name.starts_with(b"LK"));
+    assert!(until(is_named), "it names itself");
+    for words in [
+        &["measure", "sched", "--pid", &pid, "--seconds", "0.5"][..],
+        &["measure", "sched", "--pid", &pid, "--seconds", "0.5", "--json"],
+    ] {
+        let output = scene.pinfold(words);
+        let text = output.stdout_text() + &output.stderr_text();
+        assert!(!text.contains('\u{1b}'), "{text:?}");
+        assert!(text.lines().all(|line| !line.starts_with("ok")), "{text}");
+    }
+}
