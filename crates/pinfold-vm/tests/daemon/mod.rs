@@ -5,11 +5,17 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+use std::sync::{Mutex, PoisonError};
+
 use pinfold_host::process::{Child, Spawn, Stdio, capture, find_program, is_root};
 use pinfold_host::{Clock as _, SystemClock, user};
 
 const SECOND: u64 = 1_000_000_000;
 const NOBODY: &str = "65534";
+/// What libvirtd learnt of all QEMU programs of this machine when the first daemon of these tests
+/// started: it runs each of them, which takes most of a start. By name in [`PROBED_IN`].
+static PROBED: Mutex<Vec<(String, Vec<u8>)>> = Mutex::new(Vec::new());
+const PROBED_IN: &str = "libvirt/qemu/cache/capabilities";
 
 /// The daemon, ended with its domain when dropped.
 pub struct Daemon {
@@ -40,6 +46,15 @@ impl Daemon {
         // Else a second daemon would be started for the domain's log.
         let settings = b"stdio_handler = \"file\"\n";
         user::write_atomic(&format!("{root}/libvirt/qemu.conf"), settings).unwrap();
+        let folder_of = format!("{root}/{PROBED_IN}");
+        // The others wait for the first.
+        let mut probed = PROBED.lock().unwrap_or_else(PoisonError::into_inner);
+        if !probed.is_empty() {
+            user::make_dirs(&folder_of).unwrap();
+        }
+        for (name, content) in probed.iter() {
+            user::write_atomic(&format!("{folder_of}/{name}"), content).unwrap();
+        }
         if is_root() {
             let owner = format!("{NOBODY}:{NOBODY}");
             let output = capture("chown", ["-R", &owner, &root], 60 * SECOND);
@@ -48,6 +63,13 @@ impl Daemon {
         let child = launch(&root, wrap);
         let daemon = Self { name, folder, wrap: wrap.to_vec(), child };
         if daemon.answers() {
+            // Where this libvirt keeps it elsewhere, each start takes its time.
+            let names = user::list(&folder_of).unwrap_or_default();
+            let read = |name: String| {
+                let content = user::read(&format!("{folder_of}/{name}")).unwrap();
+                (name, content)
+            };
+            *probed = names.into_iter().map(read).collect();
             return Some(daemon);
         }
         eprintln!("skipped: libvirtd does not start as a session daemon on this machine");
@@ -66,7 +88,8 @@ impl Daemon {
     }
 
     fn answers(&self) -> bool {
-        (0..200).any(|_| {
+        // The first start takes half a minute on a busy machine.
+        (0..1200).any(|_| {
             SystemClock.sleep_ns(SECOND / 20);
             self.virsh(&["version"]).is_ok()
         })

@@ -281,6 +281,7 @@ impl<'a> HostRunner<'a> {
     fn slowed(&self, plan: &EmulationPlan, mut trials: Trials<'_, '_>) -> Result<(), Failure> {
         let kept = Kept::of(self.host, self.state, self.topology);
         let programs = Programs::new(self.pinload, kept.map_err(|error| host_failure(&error))?);
+        let programs = programs.without_renewal();
         let bell = Some(self.bell.fd());
         let mut enter = None;
         // What the node begins with; the trials of a start may share it at several speeds.

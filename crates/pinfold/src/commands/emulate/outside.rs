@@ -27,11 +27,17 @@ use crate::output::say;
 pub struct Programs<'p> {
     pinload: &'p Pinload,
     kept: Kept<'p>,
+    renews: bool,
 }
 
 impl<'p> Programs<'p> {
     pub fn new(pinload: &'p Pinload, kept: Kept<'p>) -> Self {
-        Self { pinload, kept }
+        Self { pinload, kept, renews: true }
+    }
+
+    /// The same for vnodes in which something is measured: no witness runs next to it.
+    pub fn without_renewal(self) -> Self {
+        Self { renews: false, ..self }
     }
 }
 
@@ -113,6 +119,9 @@ impl Outside for Programs<'_> {
         pus: &CpuSet,
         duration_ns: u64,
     ) -> Result<Option<Box<dyn Witness>>, SpeedError> {
+        if !self.renews {
+            return Ok(None);
+        }
         let ruler = ruler(pus, duration_ns);
         let mut child = Spawn::new(&self.pinload.path())
             .args(ruler.argv())
