@@ -217,7 +217,7 @@ fn has_no_kernel(said: &str) -> bool {
 
 /// QEMUs of this Pinfold: its folder in memory stands in their command lines.
 fn machines_of(pid: u32) -> usize {
-    let folder = format!("/pinfold-{pid}/");
+    let folder = format!("/pinfold-{pid}-");
     let numbers = user::list("/proc").expect("the processes");
     let lines = numbers.iter().filter(|name| name.parse::<u32>().is_ok());
     let lines = lines.filter_map(|name| user::read(&format!("/proc/{name}/cmdline")).ok());
