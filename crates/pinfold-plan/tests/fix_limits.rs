@@ -3,8 +3,6 @@
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
-mod common;
-
 use pinfold_host::LiveHost;
 use pinfold_model::{CpuSet, Free, Request, Role, Severity, Topology, VnodeRequest};
 use pinfold_plan::domain_file::Domain;
@@ -12,10 +10,10 @@ use pinfold_plan::review::{Fixed, Flaw, Layout, fix, review_under};
 use pinfold_plan::{emit, plan};
 
 fn host(name: &str) -> Topology {
-    common::read(name.to_owned()).1
+    synthetic(&format!("{}/../../fixtures/hosts/{name}", env!("CARGO_MANIFEST_DIR")))
 }
 
-/// A host by hwloc's description of it.
+/// A host by its file or hwloc's description of it.
 fn synthetic(text: &str) -> Topology {
     let live = LiveHost::new().expect("the running machine");
     pinfold_topology::read_input(&live, text).unwrap_or_else(|error| panic!("{text}: {error}"))
