@@ -233,7 +233,7 @@ struct Drawn {
 /// [`ReportError::Template`] if the template engine stops, which no data can cause.
 pub fn render_study(page: &StudyPage) -> Result<String, ReportError> {
     let pictures = page.pictures.iter().map(drawn).collect();
-    Ok(StudyDocument { style: STYLE, page, pictures }.render()?)
+    Ok(format::clean(&StudyDocument { style: STYLE, page, pictures }.render()?))
 }
 
 fn drawn(picture: &Picture) -> Drawn {
