@@ -152,3 +152,44 @@ fn a_name_with_a_line_break_makes_no_line_in_a_measurement() {
         assert!(text.lines().all(|line| !line.starts_with("ok")), "{text}");
     }
 }
+
+const STUDY: &str = r#"name = "hostile"
+title = "<script>alert(1)</script>\u001b[31m"
+repetitions = 2
+time-limit = "60s"
+[baseline]
+lev = "=cmd|'/C calc'!A0"
+[[factor]]
+name = "lev"
+levels = ["=cmd|'/C calc'!A0", "x\u202ey"]
+[[workload]]
+name = "w"
+command = ["sh", "-c", "echo 1", "{lev}"]
+lasts = "0.01s"
+[[workload.figure]]
+name = "f"
+unit = "count"
+regex = '^([0-9]+)'
+[[workload]]
+name = "bad"
+command = ["sh", "-c", "printf '\\033[2J' >&2; exit 3"]
+lasts = "0.01s"
+"#;
+
+#[test]
+fn the_page_and_the_tables_of_a_study_steer_nothing() {
+    let scene = Scene::new();
+    let (file, store) = (scene.file("study.toml"), scene.file("store"));
+    let (page, tables) = (scene.file("page.html"), scene.file("tables"));
+    user::write_atomic(&file, STUDY.as_bytes()).expect("a study");
+    let run = scene.pinfold(&["study", "run", &file, "--store", &store]);
+    assert_eq!(run.status.code(), Some(1), "trials failed: {}", run.stderr_text());
+    let made = scene.pinfold(&["study", "report", &store, "--out", &page]);
+    assert!(made.status.success(), "{}", made.stderr_text());
+    let html = user::read_text(&page).expect("a page");
+    assert!(!html.contains(['\u{1b}', '\u{202e}']) && !html.contains("<script>alert"));
+    assert!(scene.pinfold(&["study", "export", &store, "--out", &tables]).status.success());
+    let trials = user::read_text(&format!("{tables}/trials.csv")).expect("a table");
+    assert!(trials.contains("\"'=cmd|"), "{trials}");
+    assert!(!trials.split([',', '\n']).any(|cell| cell.starts_with('=')), "{trials}");
+}
