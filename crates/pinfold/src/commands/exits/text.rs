@@ -156,10 +156,11 @@ fn cost(answer: &Answer) -> String {
         format!("{} µs ({} to {})", micro(of.median), micro(of.low), micro(of.high))
     };
     let mut text = format!(
-        "\n\nwatching costs {} per event and {} per exit of {} µs: median and 95 % interval of {} \
+        "\n\nwatching costs {} per event and {} per whole exit ({} events, {} µs unwatched): median and 95 % interval of {} \
          pairs, with and without, of the quickest of {} runs of {} exits of a micro-guest, just now",
         interval(&cost.per_event_ns),
         interval(&cost.per_exit_ns),
+        three(cost.events_per_exit),
         three(cost.unwatched_ns / 1e3),
         cost.pairs,
         cost.runs,
