@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::{CpuSet, NumaNode, Severity, Topology};
+use pinfold_model::{CpuSet, NumaNode, PuId, Severity, Topology};
 
 /// What a placement of some vCPUs may use on a host.
 #[derive(Clone, Copy)]
@@ -33,12 +33,13 @@ impl<'a> Choice<'a> {
         kinds.values().any(|pus| *pus >= self.vcpus)
     }
 
-    /// Siblings that the guest takes for cores: each vCPU can have a core of its own, or all lie
-    /// on whole cores of one width.
-    pub fn with_true_siblings(&self) -> bool {
+    /// Siblings that the guest takes for cores: near the PUs that the vCPUs have, each can have a
+    /// core of its own, or all lie on whole cores of one width.
+    pub fn with_true_siblings(&self, pins: &CpuSet) -> bool {
+        let near = self.near(pins).intersection(self.usable);
         let cores = self.topology.cores.iter();
         let widths: Vec<usize> = cores
-            .map(|core| core.pus.intersection(self.usable).len())
+            .map(|core| core.pus.intersection(&near).len())
             .filter(|width| *width > 0)
             .collect();
         let fits = |width: usize| {
@@ -46,6 +47,19 @@ impl<'a> Choice<'a> {
             self.vcpus.is_multiple_of(width) && cores * width >= self.vcpus
         };
         (1..=widths.iter().copied().max().unwrap_or(0)).any(fits)
+    }
+
+    /// The PUs of the kinds of cores that some PUs are of, in the smallest part of the machine that
+    /// holds all of them: an L3 domain, a node, or the whole.
+    fn near(&self, pins: &CpuSet) -> CpuSet {
+        let l3s = self.topology.l3.iter().map(|domain| &domain.pus);
+        let mut parts = l3s.chain(self.topology.nodes.iter().map(|node| &node.pus));
+        let part = parts.find(|part| pins.is_subset(part));
+        let of_pins = self.topology.pus.iter().filter(|pu| pins.contains(pu.os));
+        let kinds: BTreeSet<_> = of_pins.map(|pu| pu.kind).collect();
+        let alike = self.topology.pus.iter().filter(|pu| kinds.contains(&pu.kind));
+        let within = |pu: &PuId| part.is_none_or(|part| part.contains(*pu));
+        alike.map(|pu| pu.os).filter(within).collect()
     }
 
     /// Every PU of the host's tasks carries a vCPU: there are more PUs than vCPUs.

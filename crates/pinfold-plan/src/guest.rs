@@ -34,9 +34,10 @@ pub(crate) fn matching(
 ) -> (GuestTopology, Vec<Finding>) {
     let mut findings = Vec::new();
     let choice = Choice { topology: ground.topology, usable: &ground.usable, vcpus: pins.len() };
+    let pus: &CpuSet = &pins.iter().copied().collect();
     let cores = runs(ground, pins);
     if repeats(pins) {
-        findings.extend(hidden_by_sharing(ground, pins, &choice));
+        findings.extend(hidden_by_sharing(ground, pus, &choice));
         findings.extend(mixed_kinds(&cores, &choice));
         return (flat(pins.len(), "vCPUs share PUs, so no shape of the host fits"), findings);
     }
@@ -48,13 +49,13 @@ pub(crate) fn matching(
     };
     let shared = cores.iter().filter(|run| run.pins > 1).count();
     if threads == 1 && smt != GuestSmt::Hidden && !scattered && shared > 0 {
-        findings.push(uneven(&cores, &choice));
+        findings.push(uneven(&cores, pus, &choice));
     }
     if threads == 1 && scattered {
         let text = "siblings carry vCPUs that are not neighbours in the guest's numbering, so the \
                     guest is shown one thread per core and does not know which of its CPUs share a \
                     core";
-        findings.push(weighed("guest topology", text.to_owned(), choice.with_true_siblings()));
+        findings.push(weighed("guest topology", text.to_owned(), choice.with_true_siblings(pus)));
     }
     findings.extend(mixed_kinds(&cores, &choice));
     let (sockets, why) = sockets(&cores, threads);
@@ -129,11 +130,11 @@ fn hidden_by_sharing(ground: &Ground<'_>, pins: &[PuId], choice: &Choice<'_>) ->
     carried.iter().any(|pu| shares(&pu)).then(|| {
         let text = "siblings carry vCPUs, and the guest is shown one thread per core, because vCPUs \
                     share PUs: it does not know which of its CPUs share a core";
-        weighed("guest topology", text.to_owned(), choice.with_true_siblings())
+        weighed("guest topology", text.to_owned(), choice.with_true_siblings(pus))
     })
 }
 
-fn uneven(cores: &[Run], choice: &Choice<'_>) -> Finding {
+fn uneven(cores: &[Run], pus: &CpuSet, choice: &Choice<'_>) -> Finding {
     let vcpus = choice.vcpus;
     let widest = cores.iter().map(|run| run.pins).max().unwrap_or(1);
     let partial: Vec<String> =
@@ -149,7 +150,7 @@ fn uneven(cores: &[Run], choice: &Choice<'_>) -> Finding {
              one thread per core and does not know which of its CPUs share a core",
             partial.join(", ")
         ),
-        choice.with_true_siblings(),
+        choice.with_true_siblings(pus),
     );
     match vcpus / widest * widest {
         0 => finding,

@@ -67,7 +67,8 @@ impl Ground<'_> {
         let carried: CpuSet = pins.iter().copied().collect();
         let floating = self.floating();
         let near = self.near(&floating, &self.nodes_of(pins));
-        let free = [&near, &floating, &self.hostable].map(|pus| pus.difference(&carried));
+        let elsewhere = self.hostable.difference(&self.free);
+        let free = [&near, &floating, &elsewhere].map(|pus| pus.difference(&carried));
         free.into_iter().chain([near]).find(|pus| !pus.is_empty()).unwrap_or(floating)
     }
 

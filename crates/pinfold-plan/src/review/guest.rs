@@ -108,7 +108,7 @@ fn siblings_hidden(view: &View<'_, '_>, guest: &GuestShape, flaws: &mut Vec<Flaw
     };
     let vcpus = view.vcpus().count();
     let mut flaw = view.flaw(
-        severity(view.choice(vcpus).with_true_siblings()),
+        severity(view.choice(vcpus).with_true_siblings(&view.held)),
         "guest-siblings-hidden",
         format!(
             "{} are on siblings of core {core}{rest}, but the guest takes each for a core of its own",

@@ -31,7 +31,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let mut passed: Vec<String> = Vec::new();
-    let mut costly: Option<Plan> = None;
+    let (mut costly, mut noted): (Option<Plan>, Option<Plan>) = (None, None);
     for (strategy, why) in rules(&ground, request).into_iter().chain(others()) {
         let mut plan = match (strategy.plan)(topology, request) {
             Ok(plan) => plan,
@@ -42,20 +42,24 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             Err(error) => return Err(error),
         };
         let warnings = warnings(&plan);
-        let before = if passed.is_empty() || costly.is_some() && !warnings.is_empty() {
-            String::new()
-        } else {
-            format!(" ({})", passed.join("; "))
-        };
+        let before =
+            if passed.is_empty() || (costly.is_some() || noted.is_some()) && !warnings.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", passed.join("; "))
+            };
         let text = format!("auto picked {}: {why}{before}", strategy.name);
         plan.findings.insert(0, Finding::note("auto", text));
         if warnings.is_empty() {
             return Ok(plan);
         }
         passed.push(format!("passed over: {} warns of {warnings}", strategy.name));
-        costly = costly.or(Some(plan));
+        match plan.findings.iter().all(|finding| finding.severity <= Severity::Note) {
+            true => noted = noted.or(Some(plan)),
+            false => costly = costly.or(Some(plan)),
+        }
     }
-    costly.map_or_else(|| none::plan(topology, request), Ok)
+    noted.or(costly).map_or_else(|| none::plan(topology, request), Ok)
 }
 
 /// What a plan warns of, in a few words; empty if of nothing. Some costs are a note where no other

@@ -127,7 +127,11 @@ fn an_element_without_content_is_opened_once() {
 fn schedulers_of_the_file_stay_unless_the_plan_names_some() {
     let xml = "<domain type='qemu'><vcpu>2</vcpu><cputune><vcpusched vcpus='0-1' scheduler='fifo' priority='1'/></cputune></domain>";
     assert!(merged(xml, "low-latency", 2).contains("<vcpusched vcpus='0-1'"));
-    assert!(!merged(xml, "low-latency", 1).contains("vcpusched"), "for vCPUs that are gone");
+    let gone = merged(xml, "low-latency", 1);
+    let why = "<!-- Pinfold: the number of vCPUs differs, and the plan has no policy; before: ";
+    let old = "<vcpusched vcpus='0-1' scheduler='fifo' priority='1'/>";
+    assert!(gone.contains(&format!("{why}{old} -->")), "{gone}");
+    assert_eq!(gone.matches("vcpusched").count(), 1, "for vCPUs that are gone: {gone}");
     let topology = i7_4790k().build();
     let mut layout = plan("low-latency", &topology, &exactly(2)).unwrap();
     layout.vnodes[0].threads[0].policy = Some(Policy::RoundRobin { priority: 2 });

@@ -200,7 +200,11 @@ fn pus_that_are_not_there_or_not_alone() {
     check(&host, &domain(2, &pins("1"), &shape(2, 1)), &["half-pinned", "emulator-on-vcpu"]);
     let none_left = plain(2).build();
     let all = format!("{}<emulatorpin cpuset='0-1'/>", pins("0 1"));
-    check(&none_left, &domain(2, &all, &shape(2, 1)), &["no-housekeeping"]);
+    // As many vCPUs as PUs: no other placement of them leaves the host one.
+    check(&none_left, &domain(2, &all, &shape(2, 1)), &[]);
+    let full = flaws(&none_left, &[&domain(2, &all, &shape(2, 1))]);
+    let note = |name| full.iter().any(|it| it.name == name && it.severity == Severity::Note);
+    assert!(note("no-housekeeping") && note("emulator-on-vcpu"), "{full:?}");
     let fifo = format!("{all}<vcpusched vcpus='0-1' scheduler='rr' priority='1'/>");
     check(&none_left, &domain(2, &fifo, &shape(2, 1)), &["fifo-starves", "fifo-without-host"]);
 }
