@@ -113,9 +113,9 @@ pub(crate) fn plan(bytes: &[u8]) {
 fn look_at(plan: &Plan, topology: &Topology) {
     assert_eq!(schema::from_json(&schema::to_json(plan)).ok().as_ref(), Some(plan));
     drop(check(plan, topology));
-    drop(explain(plan, topology));
+    drop(explain(plan, topology, 80));
     let layouts = Layout::of_plan(plan, "plan.json");
-    drop(render(&layouts, &review(&layouts, topology), topology));
+    drop(render(&layouts, &review(&layouts, topology), (topology, 80)));
     drop(emit::cmdline(plan));
     drop(emit::tuned(plan));
     drop(emit::libvirt(plan, topology));
@@ -135,7 +135,7 @@ pub(crate) fn domain(bytes: &[u8]) {
     let Some(topology) = topology() else { return };
     let Ok(layout) = Layout::of_text(&xml, "domain.xml") else { return };
     let layouts = [layout];
-    drop(render(&layouts, &review(&layouts, topology), topology));
+    drop(render(&layouts, &review(&layouts, topology), (topology, 80)));
     if let Ok(fixed) = fix(&xml, "domain.xml", topology, &Request::of(Vec::new())) {
         assert!(Domain::read(&fixed.text).is_ok(), "{}", fixed.text);
     }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::{CpuSet, NumaNode, PuId, Severity, Topology};
+use pinfold_model::{CpuSet, NumaNode, Severity, Topology};
 
 /// What a placement of some vCPUs may use on a host.
 #[derive(Clone, Copy)]
@@ -55,11 +55,8 @@ impl<'a> Choice<'a> {
         let l3s = self.topology.l3.iter().map(|domain| &domain.pus);
         let mut parts = l3s.chain(self.topology.nodes.iter().map(|node| &node.pus));
         let part = parts.find(|part| pins.is_subset(part));
-        let of_pins = self.topology.pus.iter().filter(|pu| pins.contains(pu.os));
-        let kinds: BTreeSet<_> = of_pins.map(|pu| pu.kind).collect();
-        let alike = self.topology.pus.iter().filter(|pu| kinds.contains(&pu.kind));
-        let within = |pu: &PuId| part.is_none_or(|part| part.contains(*pu));
-        alike.map(|pu| pu.os).filter(within).collect()
+        let all: CpuSet = self.topology.pus.iter().map(|pu| pu.os).collect();
+        self.of_kinds(part.unwrap_or(&all), pins)
     }
 
     /// Every PU of the host's tasks carries a vCPU: there are more PUs than vCPUs.

@@ -1,6 +1,6 @@
 //! A plan in words: who runs where and why, what that gives and what it costs.
 //!
-//! The text is for a terminal or a log: no colours, wrapped at 100 columns. Facts
+//! The text is for a terminal or a log: no colours, wrapped at the columns that are given. Facts
 //! are computed from plan and topology, so that a plan read from a file, or one for
 //! another machine, is explained as it is and not as its strategy meant it.
 
@@ -12,22 +12,67 @@ use pinfold_model::{
 use crate::draft::{counted, pus_text, verb};
 use crate::ground::Index;
 use crate::parts::mib;
+use crate::review::{Layout, picture};
+use crate::rows::{Alike, Row, rows};
+use crate::sheet::Sheet;
 use crate::spread::Spread;
 
-const WIDTH: usize = 100;
-
-/// A readable account of `plan` on the machine of `topology`.
+/// A plan at a glance on the machine of `topology`: what it is for, its cores, and the CPUs of
+/// each role.
 #[must_use]
-pub fn explain(plan: &Plan, topology: &Topology) -> String {
+pub fn outline(plan: &Plan, topology: &Topology, columns: usize) -> String {
+    let mut sheet = Sheet::new(columns);
+    plan.vnodes.iter().for_each(|vnode| sheet.labelled("", 0, &summary(plan, vnode)));
+    sheet.line("");
+    let picture = picture(&Layout::of_plan(plan, ""), topology, columns);
+    if !picture.is_empty() {
+        sheet.line(&picture);
+        sheet.line("");
+    }
+    let mut lines: Vec<(String, String)> = rows(plan, Alike::Placement)
+        .into_iter()
+        .map(|row| {
+            let policy = policy(&row);
+            (row.who, format!("CPU {}{policy}", row.cpus))
+        })
+        .collect();
+    let irqs = plan.irqs.iter();
+    lines.extend(
+        irqs.map(|irq| (format!("interrupts of {}", irq.device), format!("CPU {}", irq.pus))),
+    );
+    lines.push(("host tasks".to_owned(), format!("CPU {}", plan.housekeeping)));
+    for vnode in &plan.vnodes {
+        let of = if plan.vnodes.len() > 1 { format!("{} ", vnode.name) } else { String::new() };
+        lines.extend(vnode.memory.iter().map(|memory| {
+            let nodes: Vec<String> = memory.nodes.iter().map(ToString::to_string).collect();
+            (format!("{of}memory"), format!("node {}", nodes.join(", ")))
+        }));
+    }
+    let label = lines.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
+    lines
+        .iter()
+        .for_each(|(who, where_to)| sheet.labelled(&format!("  {who}"), label + 4, where_to));
+    if !plan.findings.is_empty() {
+        sheet.line("");
+    }
+    plan.findings.iter().for_each(|finding| sheet.labelled("", 2, &finding.to_string()));
+    sheet.into_text()
+}
+
+fn policy(row: &Row) -> String {
+    row.policy.map_or_else(String::new, |policy| format!(" ({policy})"))
+}
+
+/// A readable account of `plan` on the machine of `topology`, in lines of at most `columns`.
+#[must_use]
+pub fn explain(plan: &Plan, topology: &Topology, columns: usize) -> String {
     let index = Index::of(topology);
-    let mut text = String::new();
+    let mut text = Sheet::new(columns);
     match plan.vnodes.as_slice() {
-        [only] => {
-            wrap(&mut text, "", &format!("{}; {}", summary(plan, only), isolation(plan)));
-        }
+        [only] => text.labelled("", 0, &format!("{}; {}", summary(plan, only), isolation(plan))),
         several => {
-            several.iter().for_each(|vnode| wrap(&mut text, "", &summary(plan, vnode)));
-            wrap(&mut text, "", &format!("{}: {}", plan.strategy, isolation(plan)));
+            several.iter().for_each(|vnode| text.labelled("", 0, &summary(plan, vnode)));
+            text.labelled("", 0, &format!("{}: {}", plan.strategy, isolation(plan)));
         }
     }
     roles(&mut text, plan);
@@ -67,7 +112,7 @@ pub fn explain(plan: &Plan, topology: &Topology) -> String {
     if !findings.is_empty() {
         section(&mut text, "Findings", findings);
     }
-    text
+    text.into_text()
 }
 
 fn memory_line(memory: &MemoryPlan) -> String {
@@ -112,25 +157,30 @@ fn isolation(plan: &Plan) -> String {
     }
 }
 
-fn roles(text: &mut String, plan: &Plan) {
-    let rows: Vec<[String; 2]> = plan
-        .threads()
-        .map(|(vnode, thread)| {
-            let policy = thread.policy.map_or_else(String::new, |policy| format!(" ({policy})"));
-            [plan.role_name(vnode, &thread.role), format!("{}{policy}", thread.pus)]
-        })
-        .collect();
+fn roles(sheet: &mut Sheet, plan: &Plan) {
+    let rows = rows(plan, Alike::Reason);
+    let cells: Vec<[String; 2]> =
+        rows.iter().map(|row| [row.who.clone(), format!("{}{}", row.cpus, policy(row))]).collect();
+    // A list of many CPUs must not squeeze the reasons.
+    let most = sheet.columns() / 4;
     let widest = |column: usize, title: &str| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).chain([title.len()]).max().unwrap_or(0)
+        let cells = cells.iter().filter_map(|row| row.get(column));
+        let widths = cells.map(|cell| cell.chars().count()).filter(|width| *width <= most);
+        widths.chain([title.len()]).max().unwrap_or(0)
     };
-    // A list of many PUs must not squeeze the reasons.
-    let (role, pus) = (widest(0, "role").min(24), widest(1, "PUs").min(24));
-    text.push('\n');
-    let mut line = |a: &str, b: &str, why: &str| wrap(text, &format!("{a:role$}  {b:pus$}  "), why);
-    line("role", "PUs", "why");
-    for ([name, list], (_, thread)) in rows.iter().zip(plan.threads()) {
-        line(name, list, &thread.reason);
+    let (role, cpus) = (widest(0, "role"), widest(1, "CPUs"));
+    let indent = role + 2 + cpus + 2;
+    sheet.line("");
+    sheet.line(&format!("{:role$}  {:cpus$}  why", "role", "CPUs"));
+    for ([who, list], row) in cells.iter().zip(&rows) {
+        let head = format!("{who:role$}  {list:cpus$}  ");
+        match head.chars().count() > indent {
+            true => {
+                sheet.labelled(&format!("{who:role$}  "), role + 2, list);
+                sheet.labelled("", indent, &row.reason);
+            }
+            false => sheet.labelled(&head, indent, &row.reason),
+        }
     }
 }
 
@@ -260,36 +310,10 @@ fn shape(guest: &GuestTopology) -> String {
     format!("{sockets} × {cores} × {}", of(guest.threads, "thread"))
 }
 
-fn section(text: &mut String, title: &str, lines: Vec<String>) {
-    text.push_str(&format!("\n{title}\n"));
+fn section(sheet: &mut Sheet, title: &str, lines: Vec<String>) {
+    sheet.line("");
+    sheet.line(title);
     for line in lines {
-        wrap(text, "  - ", &line);
+        sheet.labelled("  - ", 4, &line);
     }
-}
-
-/// Appends `head` and `body`; lines that `body` fills beyond the width go on below its start.
-fn wrap(text: &mut String, head: &str, body: &str) {
-    let indent = head.chars().count();
-    let mut line = head.to_owned();
-    let mut column = indent;
-    let mut fresh = true;
-    for word in body.split(' ') {
-        let length = word.chars().count();
-        if !fresh && column + 1 + length > WIDTH {
-            text.push_str(line.trim_end());
-            text.push('\n');
-            line = " ".repeat(indent);
-            column = indent;
-            fresh = true;
-        }
-        if !fresh {
-            line.push(' ');
-            column += 1;
-        }
-        line.push_str(word);
-        column += length;
-        fresh = false;
-    }
-    text.push_str(line.trim_end());
-    text.push('\n');
 }

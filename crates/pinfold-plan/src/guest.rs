@@ -124,10 +124,9 @@ fn weighed(subject: &str, text: String, avoidable: bool) -> Finding {
 }
 
 /// Siblings that carry vCPUs of a guest whose vCPUs share PUs.
-fn hidden_by_sharing(ground: &Ground<'_>, pins: &[PuId], choice: &Choice<'_>) -> Option<Finding> {
-    let carried: CpuSet = pins.iter().copied().collect();
-    let shares = |pu: &PuId| !ground.siblings(*pu).is_disjoint(&carried);
-    carried.iter().any(|pu| shares(&pu)).then(|| {
+fn hidden_by_sharing(ground: &Ground<'_>, pus: &CpuSet, choice: &Choice<'_>) -> Option<Finding> {
+    let shares = |pu: &PuId| !ground.siblings(*pu).is_disjoint(pus);
+    pus.iter().any(|pu| shares(&pu)).then(|| {
         let text = "siblings carry vCPUs, and the guest is shown one thread per core, because vCPUs \
                     share PUs: it does not know which of its CPUs share a core";
         weighed("guest topology", text.to_owned(), choice.with_true_siblings(pus))

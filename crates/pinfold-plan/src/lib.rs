@@ -39,8 +39,10 @@ mod policies;
 mod prefer;
 pub mod requests;
 pub mod review;
+mod rows;
 pub mod schema;
 mod select;
+mod sheet;
 mod spread;
 mod strategies;
 #[cfg(test)]
@@ -49,7 +51,7 @@ mod tunables;
 
 pub use check::check;
 pub use error::PlanError;
-pub use explain::explain;
+pub use explain::{explain, outline};
 pub use names::nearest;
 pub use strategies::{Strategy, plan, strategies};
 pub use tunables::{Tunable, tunables};

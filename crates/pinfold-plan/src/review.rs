@@ -22,6 +22,7 @@ mod lookup;
 mod masks;
 mod memory;
 mod pages;
+mod picture;
 mod processor;
 mod quotas;
 mod render;
@@ -37,7 +38,8 @@ use pinfold_model::{CpuSet, Request, Severity, Topology};
 
 pub use fix::{Fixed, fix};
 pub use layout::{GuestShape, Language, Layout, MemoryOf, Pages, Pin};
-pub use render::render;
+pub use picture::picture;
+pub use render::{counts, render};
 
 use crate::domain_file::Place;
 use lookup::{Lookup, View};

@@ -85,7 +85,7 @@ fn every_strategy_on_every_host() {
                         continue;
                     }
                 };
-                let texts = explain(&layout, topology);
+                let texts = explain(&layout, topology, 10_000);
                 assert_eq!(disagreement(&texts), None, "{case}: {texts}");
                 assert!(texts.contains("why"), "{case}");
                 assert_eq!(check(&layout, topology), vec![], "{case}");

@@ -46,4 +46,4 @@ pub use study::{
     Agreement, ClaimRow, Line, PageTable, Panel, Picture, PictureKind, Scale, Spot, StudyPage,
     render_study,
 };
-pub use text::summary_text;
+pub use text::{Summary, summary, summary_text};

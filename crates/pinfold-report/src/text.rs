@@ -12,25 +12,63 @@ use crate::page::{Page, RankingRow, Verdict};
 /// The answer, the deciding ranking and what it does not say, in plain text.
 #[must_use]
 pub fn summary_text(page: &Page) -> String {
+    let summary = summary(page);
     let mut lines = Vec::new();
-    lines.extend(page.banner.as_ref().map(|banner| format!("[{banner}]")));
-    lines.push(format!("{}.", headline(page).sentence()));
+    lines.extend(summary.banner);
+    lines.push(summary.answer);
     lines.push(String::new());
-    if let Some(ranking) = page.deciding() {
-        lines.push(format!("{}, {} ({}):", ranking.metric.name(), ranking.load, ranking.statistic));
-        lines.extend(aligned(&table(page, &ranking.rows, ranking.metric.unit())));
+    if let Some(caption) = summary.caption {
+        lines.push(caption);
+        lines.extend(aligned(&summary.rows));
         lines.push(String::new());
     }
+    lines.extend(summary.notes);
+    lines.join("\n") + "\n"
+}
+
+/// The result in parts, for those who lay out the table themselves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// What the whole is about, such as emulation, if it is not an ordinary run.
+    pub banner: Option<String>,
+    /// The answer, a sentence.
+    pub answer: String,
+    /// What the table shows.
+    pub caption: Option<String>,
+    /// The ranking with its head: a name, five columns of numbers, a verdict.
+    pub rows: Vec<Vec<String>>,
+    /// Placements that are the same, limits, failed starts, where the samples are, and how to repeat it.
+    pub notes: Vec<String>,
+}
+
+/// The result in parts.
+#[must_use]
+pub fn summary(page: &Page) -> Summary {
+    let clean = |text: String| format::clean(&text);
+    let deciding = page.deciding();
     let alike = page.candidates.iter().filter(|candidate| !candidate.alike.is_empty());
-    lines.extend(alike.map(|candidate| {
-        let others = candidate.alike.join(", ");
-        format!("{} is the same placement as {others}: measured once.", candidate.name)
-    }));
-    lines.extend(crate::sections::honesty::limits(page));
-    lines.push(crate::sections::honesty::failed_words(page));
-    lines.push(format!("Raw samples: {} (run {})", page.provenance.store, page.provenance.run));
-    lines.push(format!("To repeat: {}", page.provenance.repeat));
-    format::clean(&(lines.join("\n") + "\n"))
+    let mut notes: Vec<String> = alike
+        .map(|candidate| {
+            let others = candidate.alike.join(", ");
+            format!("{} is the same placement as {others}: measured once.", candidate.name)
+        })
+        .collect();
+    notes.extend(crate::sections::honesty::limits(page));
+    notes.push(crate::sections::honesty::failed_words(page));
+    notes.push(format!("Raw samples: {} (run {})", page.provenance.store, page.provenance.run));
+    notes.push(format!("To repeat: {}", page.provenance.repeat));
+    Summary {
+        banner: page.banner.as_ref().map(|banner| clean(format!("[{banner}]"))),
+        answer: clean(format!("{}.", headline(page).sentence())),
+        caption: deciding.map(|ranking| {
+            clean(format!("{}, {} ({}):", ranking.metric.name(), ranking.load, ranking.statistic))
+        }),
+        rows: deciding.map_or_else(Vec::new, |ranking| {
+            let rows = table(page, &ranking.rows, ranking.metric.unit());
+            rows.into_iter().map(|row| row.into_iter().map(clean).collect()).collect()
+        }),
+        notes: notes.into_iter().map(clean).collect(),
+    }
 }
 
 fn table(page: &Page, rows: &[RankingRow], unit: pinfold_model::Unit) -> Vec<Vec<String>> {

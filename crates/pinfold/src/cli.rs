@@ -26,7 +26,13 @@ Exit codes:
 #[command(name = "pinfold", version, after_help = AFTER_HELP, max_term_width = 100)]
 pub struct Cli {
     /// Folder of the journal and the locks [default: /var/lib/pinfold as root]
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "PINFOLD_STATE_DIR",
+        hide_env_values = true
+    )]
     pub state_dir: Option<String>,
 
     /// What to do.
@@ -473,13 +479,25 @@ pub struct TuneArgs {
     #[arg(long, value_name = "PUS", default_value = "")]
     pub avoid: String,
     /// File that keeps every raw sample
-    #[arg(long, value_name = "FILE", default_value = "pinfold-tune.sqlite")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "pinfold-tune.sqlite",
+        env = "PINFOLD_STORE",
+        hide_env_values = true
+    )]
     pub store: String,
     /// Go on with a run that was broken off, by its number in the store
     #[arg(long, value_name = "RUN")]
     pub resume: Option<i64>,
     /// Where the report page goes
-    #[arg(long, value_name = "FILE", default_value = "pinfold-report.html")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "pinfold-report.html",
+        env = "PINFOLD_REPORT",
+        hide_env_values = true
+    )]
     pub report: String,
     /// Seed of the random order [default: from the clock, and stored]
     #[arg(long)]
@@ -505,7 +523,13 @@ pub struct TuneArgs {
 #[derive(Debug, Args)]
 pub struct ReportArgs {
     /// The store of the run
-    #[arg(long, value_name = "FILE", default_value = "pinfold-tune.sqlite")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "pinfold-tune.sqlite",
+        env = "PINFOLD_STORE",
+        hide_env_values = true
+    )]
     pub store: String,
     /// Number of the run [default: the last]
     #[arg(long)]

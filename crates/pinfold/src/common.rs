@@ -42,10 +42,10 @@ pub fn host_failure(error: &HostError) -> Failure {
     let failure = Failure::from_error(Exit::Host, error, hint);
     match error.errno() {
         Some(EPERM | EACCES) if !process::is_root() => {
-            failure.with_hint("run as root; `pinfold doctor` tells which rights are missing")
+            failure.with_hint("run it as root; `pinfold doctor` lists which rights are missing")
         }
         Some(EPERM | EACCES) => {
-            failure.with_hint("`pinfold doctor` tells which rights are missing")
+            failure.with_hint("`pinfold doctor` lists which rights are missing")
         }
         Some(ENOSPC) => {
             failure.with_hint("make room on that file system, or use another with --state-dir")

@@ -58,6 +58,18 @@ impl Failure {
         Self { exit, message: with_causes(error), hint }
     }
 
+    /// The same for a user who is not root: a hint to be root has the command that does it.
+    #[must_use]
+    pub fn for_user(mut self, is_root: bool, command: &str) -> Self {
+        const AS_ROOT: [&str; 2] = ["run it as root", "run as root"];
+        if let Some(hint) = self.hint.as_mut().filter(|_| !is_root)
+            && let Some(found) = AS_ROOT.into_iter().find(|words| hint.contains(words))
+        {
+            *hint = hint.replacen(found, &format!("run it as root (sudo {command})"), 1);
+        }
+        self
+    }
+
     /// The same with the way out.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
@@ -73,5 +85,19 @@ impl fmt::Display for Failure {
             Some(hint) => write!(f, "\n\n  {hint}"),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_to_be_root_has_the_command() {
+        let failure = || Failure::new(Exit::Host, "no").with_hint("run as root, or wait");
+        let hint = |failure: Failure| failure.hint.unwrap();
+        let user = hint(failure().for_user(false, "pinfold watch"));
+        assert_eq!(user, "run it as root (sudo pinfold watch), or wait");
+        assert_eq!(hint(failure().for_user(true, "pinfold watch")), "run as root, or wait");
     }
 }

@@ -7,6 +7,7 @@
 mod cli;
 mod commands;
 mod common;
+mod environment;
 mod failure;
 mod guard;
 mod interrupt;
@@ -28,16 +29,19 @@ mod watching;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use pinfold_host::process;
 
-use cli::{Cli, Command};
+use cli::Command;
 use commands::{
     apply, doctor, emulate, exits, journal, libvirt_hook, plan, report, run, status, topo, undo,
     watch,
 };
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match environment::parse() {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
     let state = cli.state_dir.as_deref();
     state.into_iter().for_each(output::name_state_dir);
     let result = match &cli.command {
@@ -66,6 +70,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
+            let failure = failure.for_user(process::is_root(), &common::command_line());
             output::say(&failure.to_string());
             ExitCode::from(failure.exit.code())
         }

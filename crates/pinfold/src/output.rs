@@ -39,6 +39,44 @@ pub fn data(text: &str) {
     ignore_closed_pipe(write_all(&mut io::stdout().lock(), &harmless(&text)));
 }
 
+/// Prints text for people: its lines fit the terminal.
+pub fn show(text: &str) {
+    data(&screen::fitted(text));
+}
+
+/// How good an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    /// All is well.
+    Good,
+    /// There is something to know.
+    Mixed,
+    /// It is not as it should be.
+    Bad,
+}
+
+/// Prints the answer that a command begins with, in colour on a terminal. The words alone say it.
+pub fn answer(tone: Tone, text: &str) {
+    let text = harmless(text).into_owned();
+    let text = screen::fitted(text.trim_end());
+    let code = match tone {
+        Tone::Good => "1;32",
+        Tone::Mixed => "1;33",
+        Tone::Bad => "1;31",
+    };
+    ignore_closed_pipe(match is_coloured() {
+        true => write_all(&mut io::stdout().lock(), &format!("\u{1b}[{code}m{text}\u{1b}[0m")),
+        false => write_all(&mut io::stdout().lock(), &text),
+    });
+}
+
+/// Colour is for terminals that have it, unless `NO_COLOR` is set (<https://no-color.org>).
+fn is_coloured() -> bool {
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb
+}
+
 /// Prints a file's content byte for byte, for one who keeps it as a file.
 pub fn document(text: &str) {
     ignore_closed_pipe(write_all(&mut io::stdout().lock(), text));
@@ -49,7 +87,7 @@ pub fn say(text: &str) {
     let text = with_state_dir(text, STATE_DIR.get().map(String::as_str));
     let text = harmless(&text);
     // Sentences fold where somebody reads them; logs keep their lines.
-    let columns = comfy_table::Table::new().use_stderr().width();
+    let columns = screen::error_columns();
     let text = columns.map_or(text.clone(), |columns| screen::folded(&text, columns.into()).into());
     // Who cannot be told is not told. What is being done goes on: a supervisor in the background
     // outlives the one who heard its first words.
@@ -84,17 +122,6 @@ fn ignore_closed_pipe(result: io::Result<()>) {
         }
         std::process::exit(0);
     }
-}
-
-/// A table that fits the terminal, or 110 columns where there is none.
-pub fn table() -> comfy_table::Table {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
-    table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
-    if !io::stdout().is_terminal() {
-        table.set_width(110);
-    }
-    table
 }
 
 #[cfg(test)]

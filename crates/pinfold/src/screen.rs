@@ -1,28 +1,40 @@
 //! What fits the terminal: tables whose numbers stay whole, sentences that fold between words.
 //!
-//! A terminal of 80 columns is the narrowest that is cared for. Where standard output is none,
-//! `COLUMNS` in the environment tells the width; without it tables take 100 columns and sentences
-//! are not folded, so that each stays one line for programs that search.
+//! The width is what `COLUMNS` in the environment says, else the terminal's; a terminal that does
+//! not know its size (a serial line reports 0 columns) counts as 80 wide. Where there is neither,
+//! tables and pictures take 80 columns and sentences are not folded, so that each stays one line
+//! for programs that search.
 
 use std::ops::Range;
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, presets};
 
-/// Width of tables that are not printed to a terminal.
-const PLAIN: u16 = 100;
-/// What `COLUMNS` may say.
-const SENSIBLE: std::ops::RangeInclusive<u16> = 40..=1000;
+/// Width of tables and pictures where none is known.
+const PLAIN: u16 = 80;
+/// Widths that are taken as they are; others are brought to the nearest of these.
+const SENSIBLE: std::ops::RangeInclusive<u16> = 20..=1000;
 /// Where a row ends, for those who take the text apart again.
 const MARK: char = '┄';
 /// Boxes and blocks, of which tables and pictures are made.
 const DRAWN: std::ops::RangeInclusive<char> = '\u{2500}'..='\u{259f}';
 
-/// Columns of the terminal, or what `COLUMNS` says where there is none.
+/// Columns of standard output, if `COLUMNS` or a terminal says how many.
 pub fn columns() -> Option<u16> {
-    Table::new().width().or_else(|| {
-        let told = std::env::var("COLUMNS").ok()?.parse().ok()?;
-        SENSIBLE.contains(&told).then_some(told)
-    })
+    usable(std::env::var("COLUMNS").ok().as_deref(), Table::new().width())
+}
+
+/// The same of standard error.
+pub fn error_columns() -> Option<u16> {
+    let terminal = Table::new().use_stderr().width();
+    usable(std::env::var("COLUMNS").ok().as_deref(), terminal)
+}
+
+/// What is asked for, else the terminal's width; 0 columns mean that the width is not known.
+fn usable(asked: Option<&str>, terminal: Option<u16>) -> Option<u16> {
+    let asked = asked.and_then(|text| text.trim().parse().ok()).filter(|columns| *columns > 0);
+    let terminal = terminal.map(|columns| if columns == 0 { PLAIN } else { columns });
+    let columns: u16 = asked.or(terminal)?;
+    Some(columns.clamp(*SENSIBLE.start(), *SENSIBLE.end()))
 }
 
 /// Columns that a picture may take.
@@ -100,28 +112,42 @@ pub fn fitted(text: &str) -> String {
     columns().map_or_else(|| text.to_owned(), |columns| folded(text, columns.into()))
 }
 
-/// Folds each line that is longer, between words; the rest of it is indented. What is drawn stays.
+/// Folds each line that is longer, between words; the rest of it is indented. What is drawn stays,
+/// but for the branches of a tree.
 pub fn folded(text: &str, columns: usize) -> String {
     let lines = text.split('\n').map(|line| {
-        if line.chars().count() <= columns || line.contains(|letter| DRAWN.contains(&letter)) {
+        let words = line.trim_start_matches([' ', '│', '├', '└', '─']);
+        if line.chars().count() <= columns || words.contains(|letter| DRAWN.contains(&letter)) {
             return line.to_owned();
         }
-        fold(line, columns)
+        let (branch, _) = line.split_at(line.len() - words.len());
+        let below = branch.replace('├', "│").replace(['└', '─'], " ") + "  ";
+        fold((branch, &below), words, columns)
     });
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn fold(line: &str, columns: usize) -> String {
-    let words = line.trim_start_matches(' ');
-    let indent = line.len() - words.len();
-    let mut text = " ".repeat(indent);
-    let mut used = indent;
+/// A label and what it says, whose further lines begin where the first does.
+pub fn labelled(label: &str, words: &str) -> String {
+    let below = " ".repeat(label.chars().count());
+    match columns() {
+        None => format!("{label}{words}"),
+        Some(columns) => fold((label, &below), words, columns.into()),
+    }
+}
+
+/// Words behind `first`, further lines of them behind `below`.
+fn fold((first, below): (&str, &str), words: &str, columns: usize) -> String {
+    let indent = below.chars().count();
+    let mut text = first.to_owned();
+    let mut used = first.chars().count();
     for (index, word) in words.split(' ').enumerate() {
         let length = word.chars().count();
         if index > 0 && used + 1 + length > columns {
+            text.truncate(text.trim_end().len());
             text.push('\n');
-            text.push_str(&" ".repeat(indent + 2));
-            used = indent + 2;
+            text.push_str(below);
+            used = indent;
         } else if index > 0 {
             text.push(' ');
             used += 1;
@@ -148,7 +174,21 @@ mod tests {
         check("  indented words fold", "  indented\n    words\n    fold");
         check("averyveryverylongword and more", "averyveryverylongword\n  and more");
         check("──────────────────", "──────────────────");
+        check("├─ a b c d e f", "├─ a b c d e\n│    f");
         check("", "");
+    }
+
+    #[test]
+    fn the_width_is_asked_for_else_the_terminals_and_zero_is_unknown() {
+        assert_eq!(usable(None, None), None);
+        assert_eq!(usable(None, Some(132)), Some(132));
+        assert_eq!(usable(None, Some(0)), Some(80));
+        assert_eq!(usable(Some("60"), Some(132)), Some(60));
+        assert_eq!(usable(Some("60"), None), Some(60));
+        assert_eq!(usable(Some("0"), Some(132)), Some(132));
+        assert_eq!(usable(Some("0"), None), None);
+        assert_eq!(usable(Some("wide"), None), None);
+        assert_eq!(usable(Some("1"), None), Some(20));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! ```text
 //! win10.xml: win10, 4 vCPUs on Intel(R) Core(TM) i7-4790K
 //!
-//!   core 0   PU 0 vCPU 0       PU 4 host
+//!   core 0   CPU 0 vCPU 0       CPU 4 –
 //!
 //! WARNING  the guest takes the vCPUs 0-1 for threads of one core, but …
 //!   where    line 14  <topology sockets='1' cores='2' threads='2'/>
@@ -12,32 +12,61 @@
 //!   name     guest-siblings-lie
 //! ```
 
-use pinfold_model::{CpuSet, PuId, Role, Severity, Topology};
+use pinfold_model::{Severity, Topology};
 
-use super::{Flaw, Layout};
+use super::{Flaw, Layout, picture};
 use crate::draft::counted;
+use crate::sheet::Sheet;
 
-const WIDTH: usize = 100;
 /// The column of what follows the labels.
 const INDENT: usize = 11;
-/// The most lines of the map, and of the places of one flaw.
-const MOST_CORES: usize = 24;
+/// The most places of one flaw, and the most lines of its advice.
 const MOST_PLACES: usize = 6;
 const MOST_LINES: usize = 40;
 
-/// The review of `layouts` on the machine of `topology` as text.
+/// The review of `layouts` on the machine of `topology` as text, in lines of at most `columns`.
 #[must_use]
-pub fn render(layouts: &[Layout], flaws: &[Flaw], topology: &Topology) -> String {
-    let mut text = String::new();
+pub fn render(
+    layouts: &[Layout],
+    flaws: &[Flaw],
+    (topology, columns): (&Topology, usize),
+) -> String {
+    let mut sheet = Sheet::new(columns);
     for layout in layouts {
-        text.push_str(&head(layout, topology));
+        sheet.labelled("", 0, &head(layout, topology));
     }
-    map(&mut text, layouts, topology);
-    for flaw in flaws {
-        one(&mut text, flaw, layouts.len() > 1);
+    sheet.line("");
+    let picture = picture(layouts, topology, columns);
+    if !picture.is_empty() {
+        sheet.line(&picture);
+        sheet.line("");
     }
-    text.push_str(&counts(flaws));
-    text
+    for (index, flaw) in flaws.iter().enumerate() {
+        if index > 0 {
+            sheet.line("");
+        }
+        one(&mut sheet, flaw, layouts.len() > 1);
+    }
+    sheet.into_text()
+}
+
+/// How many findings there are of each severity: the answer in one line.
+#[must_use]
+pub fn counts(flaws: &[Flaw]) -> String {
+    let of = |severity: Severity| flaws.iter().filter(|flaw| flaw.severity == severity).count();
+    let parts: Vec<String> = [
+        (of(Severity::Problem), "problem"),
+        (of(Severity::Warning), "warning"),
+        (of(Severity::Note), "note"),
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, noun)| counted(count, noun))
+    .collect();
+    match parts.is_empty() {
+        true => "nothing is wrong with it".to_owned(),
+        false => parts.join(", "),
+    }
 }
 
 fn head(layout: &Layout, topology: &Topology) -> String {
@@ -56,7 +85,7 @@ fn head(layout: &Layout, topology: &Topology) -> String {
         None => String::new(),
     };
     format!(
-        "{}: {name}, {}{shape}, on {host} ({}, {} PUs)\n",
+        "{}: {name}, {}{shape}, on {host} ({}, {} CPUs)",
         layout.source,
         counted(layout.vcpus as usize, "vCPU"),
         counted(topology.cores.len(), "core"),
@@ -64,151 +93,41 @@ fn head(layout: &Layout, topology: &Topology) -> String {
     )
 }
 
-/// The cores that a vCPU is pinned to, with who is on each of their PUs.
-fn map(text: &mut String, layouts: &[Layout], topology: &Topology) {
-    let bound: CpuSet = layouts
-        .iter()
-        .flat_map(|layout| &layout.pins)
-        .filter(|pin| matches!(pin.role, Role::Vcpu(_)))
-        .filter_map(|pin| pin.pus.as_ref())
-        .filter(|pus| pus.len() < topology.pus.len())
-        .fold(CpuSet::new(), |set, pus| set.union(pus));
-    let used: Vec<_> = topology.cores.iter().filter(|core| !core.pus.is_disjoint(&bound)).collect();
-    if used.is_empty() {
-        text.push('\n');
-        return;
-    }
-    text.push('\n');
-    let rows: Vec<(String, Vec<(PuId, String)>)> = used
-        .iter()
-        .take(MOST_CORES)
-        .map(|core| {
-            let pus = core.pus.iter().map(|pu| (pu, who(layouts, pu, topology)));
-            (format!("core {}", core.id), pus.collect())
-        })
-        .collect();
-    let cell = |(pu, who): &(PuId, String)| format!("PU {pu} {who}");
-    let width = rows.iter().flat_map(|(_, pus)| pus).map(|pu| cell(pu).chars().count()).max();
-    let (width, label) =
-        (width.unwrap_or(0), rows.iter().map(|row| row.0.len()).max().unwrap_or(0));
-    for (name, pus) in &rows {
-        let cells: Vec<String> = pus.iter().map(|pu| format!("{:width$}", cell(pu))).collect();
-        let line = format!("  {name:label$}   {}", cells.join("   "));
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    let rest = topology.cores.len() - rows.len();
-    if used.len() > rows.len() {
-        text.push_str(&format!(
-            "  … and {} more with vCPUs\n",
-            counted(used.len() - rows.len(), "core")
-        ));
-    } else if rest > 0 {
-        text.push_str(&format!("  … and {} without a vCPU\n", counted(rest, "core")));
-    }
-    text.push('\n');
-}
-
-/// Who is pinned to a PU: vCPUs, then the emulator, else nobody.
-fn who(layouts: &[Layout], pu: PuId, topology: &Topology) -> String {
-    let several = layouts.len() > 1;
-    let mut names = Vec::new();
-    for layout in layouts {
-        let here = layout.pins.iter().filter(|pin| {
-            pin.pus.as_ref().is_some_and(|pus| pus.contains(pu) && pus.len() < topology.pus.len())
-        });
-        for pin in here {
-            let kind = if matches!(pin.role, Role::Vcpu(_)) { "vCPU " } else { "" };
-            let role = format!("{kind}{}", pin.role.short());
-            names.push(if several { format!("{}/{role}", layout.name) } else { role });
-        }
-    }
-    let isolated = topology.isolated.contains(pu);
-    match (names.len(), isolated) {
-        (0, true) => "(isolated)".to_owned(),
-        (0, false) => "–".to_owned(),
-        (1..=3, _) => names.join(" + "),
-        (count, _) => format!("{} + {} more", names[..2].join(" + "), count - 2),
-    }
-}
-
-fn one(text: &mut String, flaw: &Flaw, several: bool) {
+fn one(sheet: &mut Sheet, flaw: &Flaw, several: bool) {
     let severity = match flaw.severity {
         Severity::Problem => "PROBLEM",
         Severity::Warning => "WARNING",
         Severity::Note => "NOTE",
     };
     let vm = if several { format!("{}: ", flaw.vm) } else { String::new() };
-    wrap(text, severity, 9, &format!("{vm}{}", flaw.what));
+    sheet.labelled(severity, 9, &format!("{vm}{}", flaw.what));
     for (index, place) in flaw.places.iter().take(MOST_PLACES).enumerate() {
-        let line = match place.line {
-            Some(line) => format!("line {line:<4} {}", place.text),
-            None => place.text.clone(),
-        };
-        verbatim(text, if index == 0 { "  where" } else { "" }, &line);
+        let label = if index == 0 { "  where" } else { "" };
+        match place.line {
+            Some(line) => verbatim(sheet, label, &format!("line {line:<4} {}", place.text)),
+            None => sheet.labelled(label, INDENT, &place.text),
+        }
     }
     if flaw.places.len() > MOST_PLACES {
-        verbatim(text, "", &format!("… and {} more", flaw.places.len() - MOST_PLACES));
+        verbatim(sheet, "", &format!("… and {} more", flaw.places.len() - MOST_PLACES));
     }
     if !flaw.cost.is_empty() {
-        wrap(text, "  cost", INDENT, &flaw.cost);
+        sheet.labelled("  cost", INDENT, &flaw.cost);
     }
     for (index, line) in flaw.instead.iter().take(MOST_LINES).enumerate() {
         let label = if index == 0 { "  instead" } else { "" };
         match line.starts_with(['<', '"']) {
-            true => verbatim(text, label, line),
-            false => wrap(text, label, INDENT, line),
+            true => verbatim(sheet, label, line),
+            false => sheet.labelled(label, INDENT, line),
         }
     }
     if flaw.instead.len() > MOST_LINES {
-        verbatim(text, "", &format!("… and {} lines more", flaw.instead.len() - MOST_LINES));
+        verbatim(sheet, "", &format!("… and {} lines more", flaw.instead.len() - MOST_LINES));
     }
-    verbatim(text, "  name", flaw.name);
-    text.push('\n');
-}
-
-fn counts(flaws: &[Flaw]) -> String {
-    let of = |severity: Severity| flaws.iter().filter(|flaw| flaw.severity == severity).count();
-    let parts: Vec<String> = [
-        (of(Severity::Problem), "problem"),
-        (of(Severity::Warning), "warning"),
-        (of(Severity::Note), "note"),
-    ]
-    .into_iter()
-    .filter(|(count, _)| *count > 0)
-    .map(|(count, noun)| counted(count, noun))
-    .collect();
-    if parts.is_empty() {
-        "nothing is wrong with it\n".to_owned()
-    } else {
-        format!("{}\n", parts.join(", "))
-    }
+    verbatim(sheet, "  name", flaw.name);
 }
 
 /// One line that is not wrapped: it is to be copied.
-fn verbatim(text: &mut String, label: &str, line: &str) {
-    text.push_str(&format!("{label:INDENT$}{line}\n"));
-}
-
-/// Words under each other, at most [`WIDTH`] columns.
-fn wrap(text: &mut String, label: &str, indent: usize, words: &str) {
-    let mut line = format!("{label:indent$}");
-    let mut column = indent;
-    for word in words.split_whitespace() {
-        let length = word.chars().count();
-        if column > indent && column + 1 + length > WIDTH {
-            text.push_str(line.trim_end());
-            text.push('\n');
-            line = " ".repeat(indent);
-            column = indent;
-        }
-        if column > indent {
-            line.push(' ');
-            column += 1;
-        }
-        line.push_str(word);
-        column += length;
-    }
-    text.push_str(line.trim_end());
-    text.push('\n');
+fn verbatim(sheet: &mut Sheet, label: &str, line: &str) {
+    sheet.line(&format!("{label:INDENT$}{line}"));
 }

@@ -6,22 +6,20 @@ use super::machine::{i7_4790k, plain, two_complexes};
 use super::{auto, exactly};
 use crate::{explain, plan, strategies};
 
-const GOLDEN: &str = include_str!("golden/explain-low-latency.txt");
-
 #[test]
 fn the_whole_account() {
     let mut request = exactly(2);
     *super::iothreads(&mut request) = vec!["disk".to_owned()];
     let topology = i7_4790k().build();
     let layout = plan("low-latency", &topology, &request).unwrap();
-    assert_eq!(explain(&layout, &topology), GOLDEN);
+    super::golden("explain-low-latency.txt", &explain(&layout, &topology, 80));
 }
 
 #[test]
 fn what_it_says_of_each_strategy() {
     let check = |strategy: &str, expected: &[&str]| {
         let topology = two_complexes().build();
-        let text = explain(&plan(strategy, &topology, &auto()).unwrap(), &topology);
+        let text = explain(&plan(strategy, &topology, &auto()).unwrap(), &topology, 80);
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for part in expected {
             assert!(text.contains(part), "{strategy}: {part} is not in\n{text}");
@@ -49,7 +47,7 @@ fn what_it_says_of_each_strategy() {
 #[test]
 fn on_another_machine() {
     let layout = plan("balanced", &i7_4790k().build(), &auto()).unwrap();
-    let text = explain(&layout, &plain(2).build());
+    let text = explain(&layout, &plain(2).build(), 80);
     assert!(text.contains("was made for the host test-0-7, this is test-0-1"), "{text}");
 }
 
@@ -61,9 +59,9 @@ fn lines_fit_and_sections_are_there() {
             "vnodes" => Request::of(vec![VnodeRequest::processes("slow", 3, Speed::FULL)]),
             _ => auto(),
         };
-        let text = explain(&plan(strategy.name, &topology, &request).unwrap(), &topology);
+        let text = explain(&plan(strategy.name, &topology, &request).unwrap(), &topology, 80);
         for line in text.lines() {
-            assert!(line.chars().count() <= 100 && line == line.trim_end(), "{line:?}");
+            assert!(line.chars().count() <= 80 && line == line.trim_end(), "{line:?}");
         }
         let guest = (strategy.name != "vnodes").then_some("Guest topology");
         let sections = ["role ", "Host", "What it gives", "What it costs"];

@@ -208,5 +208,5 @@ fn the_largest_machines() {
     }
     let most = plan("compact", &topology, &exactly(4096)).unwrap();
     assert_eq!(most.vnodes[0].vcpus().count(), 4096);
-    assert!(crate::explain(&most, &topology).contains("several vCPUs take turns on 0-2047"));
+    assert!(crate::explain(&most, &topology, 80).contains("several vCPUs take turns on 0-2047"));
 }

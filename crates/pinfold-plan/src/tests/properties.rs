@@ -362,7 +362,7 @@ fn keeps_its_word(
         Ok(layout) => {
             keeps_the_rules(&layout, &layout.strategy, topology, request)?;
             prop_assert_eq!(schema::from_json(&schema::to_json(&layout)), Ok(layout.clone()));
-            prop_assert!(explain(&layout, topology).contains(strategy));
+            prop_assert!(explain(&layout, topology, 80).contains(strategy));
             for vnode in &layout.vnodes {
                 // One machine's part is a plan as good as the whole, and can be emitted.
                 let alone = layout.alone(vnode);

@@ -331,7 +331,8 @@ fn as_a_person_sees_it() {
     let layouts = [Layout::of_text(&xml, "win10.xml").unwrap()];
     let found = review(&layouts, &topology);
     assert!(found.iter().any(|flaw| flaw.instead.iter().any(|line| line.contains("cpuset='0,4'"))));
-    golden("review-win10.txt", &render(&layouts, &found, &topology));
+    golden("review-win10.txt", &render(&layouts, &found, (&topology, 80)));
+    assert_eq!(crate::review::counts(&found), "1 problem, 1 warning, 2 notes");
 }
 
 /// A compute service takes dedicated PUs offline while no guest needs them.

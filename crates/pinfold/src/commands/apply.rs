@@ -7,7 +7,7 @@ use pinfold_vm::Monitor;
 
 use crate::cli::ApplyArgs;
 use crate::failure::Failure;
-use crate::output::{data, say};
+use crate::output::{say, show};
 use crate::place::{OnStop, apply_failure};
 use crate::target::{Definition, Vm, placeable, vm_failure};
 use crate::vcpus::Vcpus;
@@ -89,7 +89,7 @@ fn target_of(vm: &Vm, plan: &Plan, config: bool) -> Result<Target, Failure> {
 fn dry_run(host: &LiveHost, plan: &Plan, target: &Target) -> Result<(), Failure> {
     let planned = pinfold_apply::plan_steps(host, plan, target).map_err(|e| apply_failure(&e))?;
     for step in &planned.steps {
-        data(&format!("{}   ({})", step.change, step.reason));
+        show(&format!("{}   ({})", step.change, step.reason));
     }
     for finding in &planned.findings {
         say(&finding.to_string());

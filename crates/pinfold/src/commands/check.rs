@@ -19,8 +19,9 @@ use serde_json::json;
 
 use crate::cli::PlanArgs;
 use crate::failure::{Exit, Failure};
+use crate::output::Tone;
 use crate::target::{Teller, Vm, vm_failure};
-use crate::{common, output};
+use crate::{common, output, screen};
 
 /// Prints the review; fails with [`Exit::No`] if anything of it is a warning or a problem.
 pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
@@ -58,10 +59,14 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
             "note: {file} was made for another machine than the one it is checked on"
         ));
     }
-    output::data(&match arguments.json {
-        true => to_json(&layouts, &found.flaws),
-        false => review::render(&layouts, &found.flaws, &topology),
-    });
+    match arguments.json {
+        true => output::data(&to_json(&layouts, &found.flaws)),
+        false => {
+            output::answer(tone(&found.flaws), &review::counts(&found.flaws));
+            let columns = usize::from(screen::width());
+            output::data(&review::render(&layouts, &found.flaws, (&topology, columns)));
+        }
+    }
     let wrong = found.flaws.iter().filter(|flaw| flaw.severity >= Severity::Warning).count();
     if wrong == 0 {
         return Ok(());
@@ -114,6 +119,14 @@ fn fix(arguments: &PlanArgs, files: &[String], topology: &Topology) -> Result<()
     }
     output::document(&fixed.text);
     Ok(())
+}
+
+fn tone(flaws: &[Flaw]) -> Tone {
+    match flaws.iter().map(|flaw| flaw.severity).max() {
+        Some(Severity::Problem) => Tone::Bad,
+        Some(Severity::Warning) => Tone::Mixed,
+        Some(Severity::Note) | None => Tone::Good,
+    }
 }
 
 fn summary(layouts: &[Layout], wrong: usize) -> String {

@@ -11,7 +11,8 @@ use pinfold_topology::{
 use crate::cli::DoctorArgs;
 use crate::common;
 use crate::failure::{Exit, Failure};
-use crate::output;
+use crate::output::{self, Tone};
+use crate::screen;
 
 /// Prints each capability; fails if the main job cannot run.
 pub fn doctor(arguments: &DoctorArgs) -> Result<(), Failure> {
@@ -24,10 +25,10 @@ pub fn doctor(arguments: &DoctorArgs) -> Result<(), Failure> {
             found
         }
     };
-    output::data(&match arguments.json {
-        true => schema::capabilities_to_json(&found),
-        false => table(&found),
-    });
+    match arguments.json {
+        true => output::data(&schema::capabilities_to_json(&found)),
+        false => tell(&found),
+    }
     if can_run_main_job(&found) {
         return Ok(());
     }
@@ -37,7 +38,7 @@ pub fn doctor(arguments: &DoctorArgs) -> Result<(), Failure> {
         .map(|one| one.name)
         .collect();
     Err(Failure::new(Exit::No, format!("the main job cannot run here: {}", missing.join(", ")))
-        .with_hint("see the column \"what to do\" above"))
+        .with_hint("see the lines that begin with \"no\" above"))
 }
 
 /// A captured machine's files.
@@ -77,20 +78,41 @@ fn slower_cpus(host: &LiveHost) -> Capability {
     }
 }
 
-fn table(found: &[Capability]) -> String {
-    let mut table = output::table();
-    table.set_header(["capability", "", "why", "what to do"]);
+/// The answer, then each capability.
+fn tell(found: &[Capability]) {
+    let (tone, text) = answer(found);
+    output::answer(tone, &text);
+    let mut lines = vec![String::new()];
     for one in found {
-        let name = match one.required {
-            true => format!("{} *", one.name),
-            false => one.name.to_owned(),
-        };
         let verdict = match one.verdict {
             Verdict::Yes => "yes",
             Verdict::Partly => "partly",
             Verdict::No => "no",
         };
-        table.add_row([name.as_str(), verdict, &one.why, one.hint.as_deref().unwrap_or("")]);
+        let mark = if one.required { " *" } else { "" };
+        let words = format!("{}{mark}: {}", one.name, one.why);
+        lines.push(screen::labelled(&format!("{verdict:<8}"), &words));
+        lines.extend(one.hint.iter().map(|hint| screen::labelled("          → ", hint)));
     }
-    format!("{table}\n* needed by the main job (pinfold tune)")
+    lines.push("* pinfold tune needs it".to_owned());
+    output::data(&lines.join("\n"));
+}
+
+/// Whether `pinfold tune` can run, and how much of the rest is there.
+fn answer(found: &[Capability]) -> (Tone, String) {
+    let of = |verdict: Verdict| found.iter().filter(|one| one.verdict == verdict).count();
+    let counts = format!(
+        "of {} capabilities {} are there, {} in part, {} not",
+        found.len(),
+        of(Verdict::Yes),
+        of(Verdict::Partly),
+        of(Verdict::No)
+    );
+    match can_run_main_job(found) {
+        true if of(Verdict::Yes) == found.len() => {
+            (Tone::Good, format!("pinfold tune can run here; {counts}"))
+        }
+        true => (Tone::Mixed, format!("pinfold tune can run here; {counts}")),
+        false => (Tone::Bad, format!("pinfold tune cannot run here; {counts}")),
+    }
 }

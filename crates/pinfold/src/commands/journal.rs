@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::cli::JournalArgs;
 use crate::failure::{Exit, Failure};
-use crate::output::{self, data, say};
-use crate::{common, place, time};
+use crate::output::{self, data, say, show};
+use crate::{common, place, screen, time};
 
 /// Lists all journals, or shows one.
 pub fn journal(arguments: &JournalArgs, state: Option<&str>) -> Result<(), Failure> {
@@ -37,18 +37,24 @@ fn one(host: &LiveHost, journals: &Journals<'_>, id: &str, as_json: bool) -> Res
     let standing = Standing::of(host, record.as_ref())?;
     match (record, as_json) {
         (Some(record), true) => data(&in_json(id, &record, standing, Depth::Steps).to_string()),
-        (Some(record), false) => data(&in_full(id, &record, standing)),
+        (Some(record), false) => show(&in_full(id, &record, standing)),
         (None, true) => data(&empty_json(id).to_string()),
-        (None, false) => data(&format!("{id}: {}", standing.words())),
+        (None, false) => show(&format!("{id}: {}", standing.words())),
     }
     Ok(())
 }
 
 fn all(host: &LiveHost, journals: &Journals<'_>, as_json: bool) -> Result<(), Failure> {
-    let mut table = output::table();
+    let mut table = screen::rows();
     table.set_header(["id", "machine", "begun", "steps", ""]);
     let (mut entries, mut bad) = (Vec::new(), 0);
-    for summary in journals.list().map_err(|error| failure(&error))? {
+    let mut all = journals.list().map_err(|error| failure(&error))?;
+    // In the order of time; those whose time is not known come last.
+    all.sort_by_key(|one| match &one.record {
+        Ok(Some(record)) => (record.header.created_unix_s, one.id.clone()),
+        Ok(None) | Err(_) => (u64::MAX, one.id.clone()),
+    });
+    for summary in all {
         let record = match summary.record {
             Ok(record) => record,
             Err(error) => {
@@ -80,7 +86,7 @@ fn all(host: &LiveHost, journals: &Journals<'_>, as_json: bool) -> Result<(), Fa
             data(&json!({ "format": "pinfold-journals/1", "journals": entries }).to_string());
         }
         (false, true) => data("nothing was ever applied here"),
-        (false, false) => data(&table.to_string()),
+        (false, false) => data(&screen::drawn(table, 3..4)),
     }
     match bad {
         0 => Ok(()),

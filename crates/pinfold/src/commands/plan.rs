@@ -5,18 +5,22 @@ use pinfold_model::{
 };
 use pinfold_plan::requests;
 use pinfold_vm::{VmError, argv};
+use serde_json::json;
 
 use crate::cli::PlanArgs;
 use crate::commands::{check, emit};
 use crate::common;
 use crate::failure::{Exit, Failure};
 use crate::target::vm_failure;
-use crate::{output, qemu_line};
+use crate::{output, qemu_line, screen};
 
 /// Prints the plan in the form that was asked for.
 pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
     if arguments.list {
-        output::data(&list());
+        match arguments.json {
+            true => output::data(&list_json()),
+            false => output::data(&list()),
+        }
         return Ok(());
     }
     if let Some(files) = &arguments.check {
@@ -46,11 +50,17 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
         output::document(&text);
         return Ok(());
     }
-    output::data(&match arguments.json {
-        true => pinfold_plan::schema::to_json(&plan),
-        false if arguments.explain => pinfold_plan::explain(&plan, &topology),
-        false => summary(&plan),
-    });
+    let columns = usize::from(screen::width());
+    match arguments.json {
+        true => output::data(&pinfold_plan::schema::to_json(&plan)),
+        false if arguments.explain => {
+            output::data(&pinfold_plan::explain(&plan, &topology, columns));
+        }
+        false => {
+            output::data(&pinfold_plan::outline(&plan, &topology, columns));
+            output::show("(--explain gives the reasons; --emit FORMAT writes it for other tools)");
+        }
+    }
     Ok(())
 }
 
@@ -130,7 +140,11 @@ fn vcpu_count(text: &str) -> Result<VcpuCount, Failure> {
     }
     match text.parse() {
         Ok(number) if number > 0 => Ok(VcpuCount::Exactly(number)),
-        Ok(_) | Err(_) => Err(Failure::new(
+        Ok(_) => {
+            Err(Failure::new(Exit::Input, "--vcpus 0: a virtual machine has at least one vCPU")
+                .with_hint("--vcpus auto lets the strategy choose"))
+        }
+        Err(_) => Err(Failure::new(
             Exit::Input,
             format!("--vcpus {text:?} is neither a number of vCPUs nor auto"),
         )),
@@ -138,49 +152,18 @@ fn vcpu_count(text: &str) -> Result<VcpuCount, Failure> {
 }
 
 fn list() -> String {
-    let mut table = output::table();
+    let mut table = screen::rows();
     table.set_header(["strategy", "what it does", "source"]);
     for strategy in pinfold_plan::strategies() {
         table.add_row([strategy.name, strategy.summary, strategy.source]);
     }
-    table.to_string()
+    screen::drawn(table, 0..0)
 }
 
-/// Role → PUs, without the reasons.
-fn summary(plan: &pinfold_model::Plan) -> String {
-    let mut table = output::table();
-    table.set_header(["role", "PUs", "policy"]);
-    for (vnode, thread) in plan.threads() {
-        let policy = thread.policy.map_or_else(|| "unchanged".to_owned(), |p| p.to_string());
-        let role = plan.role_name(vnode, &thread.role);
-        table.add_row([role, thread.pus.to_string(), policy]);
-    }
-    for irq in &plan.irqs {
-        table.add_row([
-            format!("interrupts of {}", irq.device),
-            irq.pus.to_string(),
-            String::new(),
-        ]);
-    }
-    table.add_row(["housekeeping".to_owned(), plan.housekeeping.to_string(), String::new()]);
-    let mut text = table.to_string();
-    for (vnode, guest) in plan.vnodes.iter().filter_map(|v| Some((v, v.guest.as_ref()?))) {
-        let of = if plan.vnodes.len() > 1 { format!(" of {}", vnode.name) } else { String::new() };
-        text.push_str(&format!(
-            "\nguest topology{of}: {} socket(s) × {} core(s) × {} thread(s)",
-            guest.sockets, guest.cores, guest.threads
-        ));
-    }
-    for vnode in plan.vnodes.iter().filter(|vnode| vnode.speed != Speed::FULL) {
-        text.push_str(&format!("\nspeed of {}: {}", vnode.name, vnode.speed));
-    }
-    for (vnode, memory) in plan.vnodes.iter().filter_map(|v| Some((v, v.memory.as_ref()?))) {
-        let nodes: Vec<String> = memory.nodes.iter().map(ToString::to_string).collect();
-        text.push_str(&format!("\nmemory of {}: node {}", vnode.name, nodes.join(", ")));
-    }
-    for finding in &plan.findings {
-        text.push_str(&format!("\n{finding}"));
-    }
-    text.push_str("\n(--explain says why; --emit FORMAT writes it down for other tools)");
-    text
+fn list_json() -> String {
+    let all: Vec<serde_json::Value> = pinfold_plan::strategies()
+        .iter()
+        .map(|one| json!({ "strategy": one.name, "summary": one.summary, "source": one.source }))
+        .collect();
+    json!({ "format": "pinfold-strategies/1", "strategies": all }).to_string()
 }

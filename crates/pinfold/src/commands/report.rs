@@ -7,9 +7,9 @@ use pinfold_study::store::{RunId, Store, StoreError};
 
 use crate::cli::ReportArgs;
 use crate::failure::{Exit, Failure};
-use crate::output::{self, data, say};
-use crate::time;
+use crate::output::{data, say};
 use crate::tune::{self, Kept};
+use crate::{screen, time};
 
 /// Writes the page and prints the summary.
 pub fn report(arguments: &ReportArgs) -> Result<(), Failure> {
@@ -32,7 +32,7 @@ pub fn report(arguments: &ReportArgs) -> Result<(), Failure> {
         .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
     let page = tune::page_of(&store, run, &topology, &SystemClock)?;
     tune::write_page(&page, &arguments.out)?;
-    data(&pinfold_report::summary_text(&page));
+    tune::show_result(&page);
     say(&format!("Report page: {}", arguments.out));
     Ok(())
 }
@@ -40,7 +40,7 @@ pub fn report(arguments: &ReportArgs) -> Result<(), Failure> {
 /// The runs, one line each.
 fn list(store: &Store) -> Result<(), Failure> {
     let failed = |e: StoreError| Failure::from_error(Exit::Input, &e, e.hint());
-    let mut table = output::table();
+    let mut table = screen::rows();
     table.set_header(["run", "kind", "begun", "starts", "state", "host", "accelerator"]);
     for id in store.runs().map_err(failed)? {
         let run = store.run(id).map_err(failed)?;
@@ -59,7 +59,7 @@ fn list(store: &Store) -> Result<(), Failure> {
             run.origin.accelerator.to_string(),
         ]);
     }
-    data(&table.to_string());
+    data(&screen::drawn(table, 3..4));
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use pinfold_apply::Target;
 use pinfold_host::SystemClock;
 use pinfold_model::{Plan, QemuCommand, Topology, VcpuCount};
+use pinfold_plan::command::quote;
 use pinfold_vm::argv;
 use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm};
 
@@ -17,6 +18,19 @@ use crate::{common, interrupt, place, qemu_line, time, watching};
 
 /// Patience with a QEMU that is asked to end.
 const QUIT_NS: u64 = 5_000_000_000;
+
+/// Why a command did not start as a machine; one that does not name QEMU may not be meant as one.
+fn start_failure(command: &[String], failure: Failure) -> Failure {
+    let names_qemu = |word: &String| word.contains("qemu") || word.contains("kvm");
+    if failure.hint.is_some() || command.iter().any(names_qemu) {
+        return failure;
+    }
+    let words: Vec<String> = command.iter().map(|word| quote(word)).collect();
+    failure.with_hint(format!(
+        "`run` starts QEMU; with --cores N it places any command: pinfold run --cores 1 -- {}",
+        words.join(" ")
+    ))
+}
 
 /// Runs QEMU under a plan until it ends.
 pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
@@ -39,7 +53,8 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
         ..LaunchOptions::default()
     };
     interrupt::install()?;
-    let mut vm = launch::start_stopped(&arguments.command, &options).map_err(|e| vm_failure(&e))?;
+    let mut vm = launch::start_stopped(&arguments.command, &options)
+        .map_err(|error| start_failure(&arguments.command, vm_failure(&error)))?;
     // QEMU knows best which vCPUs it has (-readconfig, defaults of the machine, -device).
     let there = Vcpus::of(&vm.found);
     let plan = match there.count() == vcpus && there.are_in(&guess) {

@@ -2,14 +2,15 @@
 
 use pinfold_apply::{Counter, KnobStatus, Record, Status, Target};
 use pinfold_host::{LiveHost, SystemClock, process};
-use pinfold_model::{Change, CpuSet, Finding, Plan, Role, Severity, TaskId};
+use pinfold_model::{Change, CpuSet, Finding, Plan, Role, Severity, TaskId, Topology};
+use pinfold_plan::review::{self, Layout};
 use serde_json::json;
 
 use crate::cli::StatusArgs;
 use crate::commands::emulate::is_platform;
 use crate::failure::{Exit, Failure};
-use crate::output::{self, data, say};
-use crate::{common, leftovers, place};
+use crate::output::{self, Tone, data, say, show};
+use crate::{common, leftovers, place, screen};
 
 /// One placement that is in force.
 struct InForce {
@@ -69,11 +70,8 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
     let left = leftovers::find(&host, &state)?;
     if arguments.json {
         data(&to_json(&found, &damaged, &platforms, &left));
-    } else if found.is_empty() && damaged.is_empty() && platforms.is_empty() {
-        data("nothing is in force");
     } else {
-        found.iter().for_each(|one| data(&to_text(one)));
-        platforms.iter().for_each(|(id, is_alive)| data(&platform(id, *is_alive)));
+        tell(&host, &found, &damaged, &platforms);
     }
     for one in &damaged {
         let hint = one.failure.hint.as_ref().map_or(String::new(), |hint| format!(" ({hint})"));
@@ -81,11 +79,24 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
     }
     if !left.is_empty() && !arguments.json {
         let paths: Vec<String> = left.iter().map(|path| output::name(path)).collect();
-        data(&format!("left by processes that have ended: {}", paths.join(", ")));
-        data("  `pinfold undo` removes them");
+        show(&format!("left by processes that have ended: {}", paths.join(", ")));
+        show("  `pinfold undo` removes them");
     }
     let orphans = platforms.iter().filter(|(_, is_alive)| !is_alive).count();
     verdict(&found, &damaged, orphans)
+}
+
+/// The answer, then each placement and platform.
+fn tell(host: &LiveHost, found: &[InForce], damaged: &[Damaged], platforms: &[(String, bool)]) {
+    let (tone, text) = answer(found, damaged, platforms);
+    output::answer(tone, &text);
+    // What is placed is shown on the machine's cores, if they can be read.
+    let topology = match found.is_empty() {
+        true => None,
+        false => common::topology(host, None).ok(),
+    };
+    found.iter().for_each(|one| show(&format!("\n{}", to_text(one, topology.as_ref()))));
+    platforms.iter().for_each(|(id, is_alive)| show(&platform(id, *is_alive)));
 }
 
 fn platform(id: &str, is_alive: bool) -> String {
@@ -94,6 +105,40 @@ fn platform(id: &str, is_alive: bool) -> String {
         false => format!(
             "{id}: a platform of vnodes whose supervisor has ended; `pinfold undo --left` takes it back"
         ),
+    }
+}
+
+/// The answer in one line.
+fn answer(found: &[InForce], damaged: &[Damaged], platforms: &[(String, bool)]) -> (Tone, String) {
+    let drifted = found.iter().filter(|one| !one.is_as_planned()).count();
+    let orphans = platforms.iter().filter(|(_, is_alive)| !is_alive).count();
+    let counted = |count: usize, noun: &str| match count {
+        1 => format!("1 {noun}"),
+        count => format!("{count} {noun}s"),
+    };
+    let mut parts = Vec::new();
+    let placements = counted(found.len(), "placement");
+    match (found.len(), drifted) {
+        (0, _) => {}
+        (1, 0) => parts.push("1 placement is active, as planned".to_owned()),
+        (_, 0) => parts.push(format!("{placements} are active, all as planned")),
+        (1, _) => parts.push("1 placement is active, not as planned".to_owned()),
+        (_, drifted) => parts.push(format!("{placements} are active, {drifted} not as planned")),
+    }
+    if !platforms.is_empty() {
+        let lost = match orphans {
+            0 => String::new(),
+            orphans => format!(" ({orphans} without a supervisor)"),
+        };
+        parts.push(format!("{} of vnodes{lost}", counted(platforms.len(), "platform")));
+    }
+    if !damaged.is_empty() {
+        parts.push(format!("{} cannot be read", counted(damaged.len(), "journal")));
+    }
+    match parts.is_empty() {
+        true => (Tone::Good, "nothing is in force".to_owned()),
+        false if drifted + orphans + damaged.len() == 0 => (Tone::Good, parts.join("; ")),
+        false => (Tone::Bad, parts.join("; ")),
     }
 }
 
@@ -171,7 +216,7 @@ pub fn threads_by_journal(plan: &Plan, record: &Record) -> Vec<(TaskId, Role)> {
         .collect()
 }
 
-fn to_text(one: &InForce) -> String {
+fn to_text(one: &InForce, topology: Option<&Topology>) -> String {
     let mut text =
         format!("{}: {} under {}", one.id, output::name(&one.vm_name), one.plan.strategy);
     text.push_str(match one.supervised {
@@ -182,7 +227,11 @@ fn to_text(one: &InForce) -> String {
         text.push_str("\nthe virtual machine has ended; `pinfold undo` clears up");
         return text;
     };
-    let mut table = output::table();
+    text.push('\n');
+    if let Some(topology) = topology {
+        text.push_str(&picture(one, status, topology));
+    }
+    let mut table = screen::rows();
     table.set_header(["role", "thread", "planned", "found", ""]);
     for role in &status.roles {
         let found = role.found.as_ref().map_or_else(|| "ended".to_owned(), ToString::to_string);
@@ -195,7 +244,7 @@ fn to_text(one: &InForce) -> String {
             verdict.to_owned(),
         ]);
     }
-    text.push_str(&format!("\n{table}"));
+    text.push_str(&screen::drawn(table, 1..2));
     if !one.knobs.is_empty() {
         let changed: Vec<String> = one.knobs.iter().filter(|knob| !knob.ok).map(drift).collect();
         text.push_str(&format!(
@@ -214,11 +263,28 @@ fn to_text(one: &InForce) -> String {
         text.push_str(&format!("\n{}: {bytes}", counter.name));
     }
     if !one.plan.exclusive.is_empty() {
-        text.push_str(&format!("\nkept free for it: PUs {}", one.plan.exclusive));
+        text.push_str(&format!("\nkept free for it: CPUs {}", one.plan.exclusive));
         text.push_str(&list("tasks that still may run there", &status.movable));
         text.push_str(&list("kernel threads that nobody can move", &status.immovable));
     }
     text
+}
+
+/// The cores with what is found on them.
+fn picture(one: &InForce, status: &Status, topology: &Topology) -> String {
+    let mut layouts = Layout::of_plan(&one.plan, "");
+    if let [only] = layouts.as_mut_slice() {
+        for pin in &mut only.pins {
+            let found = status.roles.iter().find(|role| role.role == pin.role);
+            if let Some(mask) = found.and_then(|role| role.found.clone()) {
+                pin.pus = Some(mask);
+            }
+        }
+    }
+    match review::picture(&layouts, topology, usize::from(screen::width())) {
+        picture if picture.is_empty() => picture,
+        picture => format!("\n{picture}\n"),
+    }
 }
 
 fn drift(knob: &KnobStatus) -> String {

@@ -15,9 +15,9 @@ pub fn topo(arguments: &TopoArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let topology = common::topology(&host, arguments.input.as_deref())?;
-    output::data(&match arguments.json {
-        true => pinfold_topology::schema::topology_to_json(&topology),
-        false => pinfold_topology::render_tree(&topology),
-    });
+    match arguments.json {
+        true => output::data(&pinfold_topology::schema::topology_to_json(&topology)),
+        false => output::show(&pinfold_topology::render_tree(&topology)),
+    }
     Ok(())
 }

@@ -22,7 +22,7 @@ use crate::commands::status;
 use crate::failure::{Exit, Failure};
 use crate::guard::Guard;
 use crate::metrics::{Counts, Metrics};
-use crate::output::{self, data, say};
+use crate::output::{self, data, say, show};
 use crate::target::kept_since;
 use crate::watching::{COMPARE_NS, Due, Ear, Rounds, TICK_NS};
 use crate::{common, interrupt, place, time, watching};
@@ -398,7 +398,7 @@ fn tell(placement: &Placement, event: &WatchEvent, as_json: bool) {
         };
         let (id, vm) = (&counts.id, output::name(&counts.vm));
         let text = output::name(&sentence);
-        return data(&format!("{} {id} ({vm}): {text}{more}", time::date(now)));
+        return show(&format!("{} {id} ({vm}): {text}{more}", time::date(now)));
     }
     let (kind, thread) = match event {
         WatchEvent::Placed { task, role, .. } => ("placed", Some((task, role))),

@@ -18,7 +18,7 @@ use super::take::{Reader, Taking};
 use super::{Bench, find, show};
 use crate::cli::measure::{CompareArgs, ProbeArgs, ProbeLine};
 use crate::failure::{Exit, Failure};
-use crate::output::{data, say};
+use crate::output::{self, data, say};
 use crate::vcpus::Vcpus;
 use crate::{common, interrupt, screen};
 
@@ -256,7 +256,11 @@ fn tell(sides: &Sides, found: &Comparison, arguments: &CompareArgs) -> Result<()
     }
     match arguments.json {
         true => data(&show::comparison_json(sides, found).to_string()),
-        false => data(&screen::fitted(&show::comparison(sides, found))),
+        false => {
+            let (tone, text) = show::answer(found);
+            output::answer(tone, &text);
+            data(&screen::fitted(&show::comparison(sides, found)));
+        }
     }
     Ok(())
 }

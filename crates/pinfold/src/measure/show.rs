@@ -25,7 +25,7 @@ use pinfold_study::stats::{
 
 use crate::screen;
 
-pub use compared::{Told, comparison, comparison_json, cross_check, cross_check_json};
+pub use compared::{Told, answer, comparison, comparison_json, cross_check, cross_check_json};
 pub use json::json;
 pub use list::{list, list_json};
 use wakeups::Wakeups;

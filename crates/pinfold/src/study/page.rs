@@ -580,7 +580,7 @@ pub fn diff(first: &Analysis, second: &Analysis, as_json: bool) -> String {
         });
         return document.to_string();
     }
-    let mut table = crate::output::table();
+    let mut table = crate::screen::rows();
     table.set_header(["cell", "figure", "first", "second", "second over first [95 %]"]);
     for one in &compared.both {
         let ratio = one.interval.map_or_else(
@@ -595,7 +595,7 @@ pub fn diff(first: &Analysis, second: &Analysis, as_json: bool) -> String {
         let [a, b] = [one.medians.0, one.medians.1].map(format::significant);
         table.add_row([one.cell.clone(), figure_name(&one.figure), a, b, ratio]);
     }
-    table.to_string()
+    crate::screen::drawn(table, 2..5)
 }
 
 /// What two runs do not have in common, for a person to know.

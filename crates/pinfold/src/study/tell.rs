@@ -11,8 +11,8 @@ use super::progress::seconds;
 use super::{store_failure, study_failure};
 use crate::cli::study::CheckArgs;
 use crate::failure::{Exit, Failure};
-use crate::output::{data, say, table};
-use crate::time;
+use crate::output::{data, say, show};
+use crate::{screen, time};
 
 /// So many cells with one reason are named.
 const NAMED: usize = 3;
@@ -23,9 +23,10 @@ pub fn check(arguments: &CheckArgs, study: &Study, (cells, prediction): (&Cells,
         data(&check_json(study, cells, prediction).to_string());
         return;
     }
-    let mut text = format!("{}: {}\n", study.name, study.title);
+    let mut text = screen::fitted(&format!("{}: {}\n", study.name, study.title));
     let mut row = |label: &str, value: String| {
-        text.push_str(&format!("  {label:<12} {value}\n"));
+        text.push_str(&screen::labelled(&format!("  {label:<12} "), &value));
+        text.push('\n');
     };
     for factor in &study.factors {
         let levels: Vec<&str> = factor.levels.iter().map(|level| level.text.as_str()).collect();
@@ -72,7 +73,10 @@ pub fn check(arguments: &CheckArgs, study: &Study, (cells, prediction): (&Cells,
                 None if cells.has_twin(index, study) => "runs twice".to_owned(),
                 None => "runs".to_owned(),
             };
-            data(&format!("{index:>5}  {}  {state}", cell.name(study)));
+            data(&screen::labelled(
+                &format!("{index:>5}  "),
+                &format!("{}  {state}", cell.name(study)),
+            ));
         }
     }
 }
@@ -197,7 +201,7 @@ pub fn status(store: &Store, run: RunId, as_json: bool) -> Result<(), Failure> {
         return Ok(());
     }
     let form = if loaded.record.quick { " (quick)" } else { "" };
-    data(&format!(
+    show(&format!(
         "{}{form}, run {run}, begun {}: {done} of {total} trials done, {} failed, {} cell(s) skipped; {state}\n\
          overhead per trial: {}",
         loaded.study.name,
@@ -235,10 +239,10 @@ fn tell_failures(loaded: &Loaded, failures: Vec<(usize, u64, String)>) {
     if failures.is_empty() {
         return;
     }
-    let mut rows = table();
+    let mut rows = screen::rows();
     rows.set_header(["failed", "trials", "last message"]);
     for (cell, count, message) in failures {
         rows.add_row([loaded.cells.all[cell].name(&loaded.study), count.to_string(), message]);
     }
-    data(&rows.to_string());
+    data(&screen::drawn(rows, 1..2));
 }

@@ -24,7 +24,7 @@ pub use measure::Running;
 pub use scratch::Scratch;
 pub use starter::{Facts, VmStarter};
 pub use subject::Subject;
-pub use tell::{page_of, write_page};
+pub use tell::{page_of, show_result, write_page};
 
 use pinfold_host::{Clock, LiveHost, SystemClock, user};
 use pinfold_model::{Accelerator, Finding, LoadState, Metric, Origin, Plan, Topology};

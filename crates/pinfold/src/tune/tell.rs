@@ -1,7 +1,8 @@
-//! Tells a finished run: the page, the table, the winner in the forms that other tools take.
+//! The end of a run: the answer, the table, the page, and the winner as files for other tools.
 
 use pinfold_host::{Clock, user};
 use pinfold_model::Topology;
+use pinfold_plan::command::quote;
 use pinfold_report::Page;
 use pinfold_study::store::{RunId, Store};
 use pinfold_study::tune as study;
@@ -10,8 +11,8 @@ use super::keep::Kept;
 use crate::cli::TuneArgs;
 use crate::common::host_failure;
 use crate::failure::{Exit, Failure};
-use crate::output::data;
-use crate::view;
+use crate::output::{self, Tone, data, show};
+use crate::{screen, view};
 
 /// Writes the page and prints the result.
 pub fn tell(
@@ -27,15 +28,60 @@ pub fn tell(
         data(&crate::view::json(&page)?);
         return Ok(());
     }
-    data(&pinfold_report::summary_text(&page));
+    show_result(&page);
+    show(&format!("\nReport page: {}", arguments.report));
+    let stem = arguments.report.trim_end_matches(".html");
     for form in &page.emitted {
-        data(&format!("\n── {} ── {}\n{}", form.title, form.usage, form.text));
+        // The forms are what a shell or libvirt reads.
+        let ending = if form.text.trim_start().starts_with('<') { "xml" } else { "sh" };
+        let path = format!("{stem}.{ending}");
+        user::write_atomic(&path, form.text.as_bytes()).map_err(|error| host_failure(&error))?;
+        show(&format!("{}: {path}", form.title));
     }
-    data(&format!(
-        "\nReport page: {}\nRaw samples: {} (run {run})",
-        arguments.report, arguments.store
-    ));
+    output::answer(tone(&page), &pinfold_report::summary(&page).answer);
+    show(&next(arguments, &page, run));
     Ok(())
+}
+
+/// The answer, then the ranking and what limits it.
+pub fn show_result(page: &Page) {
+    let summary = pinfold_report::summary(page);
+    output::answer(tone(page), &summary.answer);
+    summary.banner.iter().for_each(|banner| show(banner));
+    let mut rows = summary.rows.into_iter();
+    if let (Some(caption), Some(head)) = (summary.caption, rows.next()) {
+        let numbers = 1..head.len().saturating_sub(1);
+        let mut table = screen::rows();
+        table.set_header(head);
+        rows.for_each(|row| {
+            table.add_row(row);
+        });
+        show(&format!("\n{caption}"));
+        data(&format!("{}\n", screen::drawn(table, numbers)));
+    }
+    summary.notes.iter().for_each(|note| show(note));
+}
+
+fn tone(page: &Page) -> Tone {
+    if page.answer.winner.is_some() { Tone::Good } else { Tone::Mixed }
+}
+
+/// What to type next.
+fn next(arguments: &TuneArgs, page: &Page, run: RunId) -> String {
+    match page.answer.winner.and_then(|id| page.candidate(id)) {
+        Some(winner) if !arguments.demo => {
+            let command: Vec<String> = arguments.command.iter().map(|word| quote(word)).collect();
+            let strategy = quote(&winner.name);
+            format!("Next: pinfold run --strategy {strategy} -- {}", command.join(" "))
+        }
+        Some(_) => {
+            "Next: pinfold tune -- QEMU-COMMAND finds the placement of your own machine".to_owned()
+        }
+        None => format!(
+            "Next: a longer run may settle it: --budget with more than {} (this was run {run})",
+            arguments.budget
+        ),
+    }
 }
 
 /// The page of a stored run.

@@ -19,9 +19,9 @@ use serde_json::json;
 use crate::cli::emulate::{
     EmulateArgs, EmulateCommand, MethodsArgs, RecordArgs, SetArgs, StatusArgs,
 };
-use crate::common;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, data, say};
+use crate::{common, screen};
 use talk::Ask;
 
 pub use inside::{as_it_ended, hand_on, run_slow};
@@ -81,17 +81,18 @@ fn methods(arguments: &MethodsArgs) -> Result<(), Failure> {
         data(&json!({ "format": "pinfold-methods/1", "methods": all }).to_string());
         return Ok(());
     }
-    let mut table = output::table();
-    table.set_header(["method", "here", "what it does", "needs", "limits"]);
     for info in METHODS {
-        let here = match pinfold_speed::refusal(info.method, &facts) {
-            None => "works".to_owned(),
-            Some(why) => format!("no: {why}"),
-        };
-        let what = format!("{} ({})", info.summary, info.source);
-        table.add_row([info.method.name(), &here, &what, info.needs, info.limits]);
+        let name = format!("{:<8}", info.method.name());
+        let refusal = pinfold_speed::refusal(info.method, &facts);
+        let here = if refusal.is_none() { "works here" } else { "does not work here" };
+        let what = format!("{here}: {} ({})", info.summary, info.source);
+        data(&screen::labelled(&name, &what));
+        if let Some(why) = refusal {
+            data(&screen::labelled("          why     ", &why));
+        }
+        data(&screen::labelled("          needs   ", info.needs));
+        data(&screen::labelled("          limits  ", info.limits));
     }
-    data(&table.to_string());
     if let Some(best) = pinfold_speed::best(&facts) {
         say(&format!("a vnode that names no method gets {best} here"));
     }
@@ -110,8 +111,20 @@ fn set(arguments: &SetArgs, state: Option<&str>) -> Result<(), Failure> {
 
 fn show(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure> {
     let state = common::state(state)?;
-    let status = talk::require(&state, &Ask::Status)?.status()?;
-    data(&if arguments.json { status.to_string() } else { status::to_text(&status) });
+    let found = talk::require(&state, &Ask::Status).and_then(|answer| answer.status());
+    let status = match found {
+        Ok(status) => status,
+        Err(failure) => {
+            if arguments.json {
+                data(&status::none(&failure.message).to_string());
+            }
+            return Err(failure);
+        }
+    };
+    match arguments.json {
+        true => data(&status.to_string()),
+        false => output::show(&status::to_text(&status)),
+    }
     Ok(())
 }
 

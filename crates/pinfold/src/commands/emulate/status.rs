@@ -4,7 +4,7 @@ use pinfold_model::EmulationPlan;
 use pinfold_speed::NodeStatus;
 use serde_json::{Value, json};
 
-use crate::output;
+use crate::{output, screen};
 
 /// Version of the format.
 const FORMAT: &str = "pinfold-emulation/1";
@@ -54,15 +54,21 @@ pub fn to_json(nodes: &[NodeStatus], plan: &EmulationPlan) -> Value {
         .collect();
     json!({
         "format": FORMAT,
+        "running": true,
         "housekeeping": plan.plan.housekeeping.to_string(),
         "vnodes": vnodes,
     })
 }
 
+/// The status where there is none, and why.
+pub fn none(why: &str) -> Value {
+    json!({ "format": FORMAT, "running": false, "why": why, "vnodes": [] })
+}
+
 /// The same for people.
 pub fn to_text(status: &Value) -> String {
-    let mut table = output::table();
-    table.set_header(["vnode", "method", "PU", "asked", "got in the last second", "error"]);
+    let mut table = screen::rows();
+    table.set_header(["vnode", "method", "CPU", "asked", "got (last s)", "error"]);
     let empty = Vec::new();
     let list = |value: &Value, key: &str| value.get(key).and_then(Value::as_array).cloned();
     let vnodes = list(status, "vnodes").unwrap_or_else(|| empty.clone());
@@ -89,5 +95,6 @@ pub fn to_text(status: &Value) -> String {
             notes.push_str(&format!("\n{}: {note}", text(vnode, "vnode")));
         }
     }
-    format!("{table}\nthe host's own tasks: PUs {}{notes}", text(status, "housekeeping"))
+    let table = screen::drawn(table, 2..6);
+    format!("{table}\nthe host's own tasks: CPUs {}{notes}", text(status, "housekeeping"))
 }

@@ -8,7 +8,7 @@ use super::supervisor;
 use crate::cli::emulate::UpArgs;
 use crate::common;
 use crate::failure::Failure;
-use crate::output::{data, say};
+use crate::output::{say, show};
 
 /// Prints them, and what the methods start and write while the vnodes are up.
 pub fn print(arguments: &UpArgs) -> Result<(), Failure> {
@@ -17,10 +17,10 @@ pub fn print(arguments: &UpArgs) -> Result<(), Failure> {
     plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
     let Planned { steps, at_work, cautions } = of(&host, &plan)?;
     for step in &steps {
-        data(&format!("{}   ({})", step.change, step.reason));
+        show(&format!("{}   ({})", step.change, step.reason));
     }
     for (vnode, line) in &at_work {
-        data(&format!("{line}   (as long as vnode {vnode} is up)"));
+        show(&format!("{line}   (as long as vnode {vnode} is up)"));
     }
     cautions.iter().for_each(|caution| say(caution));
     say(&format!("{} step(s); nothing was changed", steps.len()));

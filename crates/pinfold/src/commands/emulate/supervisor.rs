@@ -84,7 +84,7 @@ fn start_child(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
         // One that ends again hangs up; its last words say why.
         if let Ok(Some(answer)) = talk::ask(state, &Ask::Status) {
             hand_over(said.try_iter(), &mut last_words);
-            crate::output::data(&status::to_text(&answer.status()?));
+            crate::output::show(&status::to_text(&answer.status()?));
             let _its_task = child.detach();
             return Ok(());
         }
@@ -153,8 +153,13 @@ pub fn resolved(mut platform: Platform, host: &LiveHost) -> Result<EmulationPlan
             None => Some("no method works here".to_owned()),
         };
         if let Some(why) = why {
-            return Err(Failure::new(Exit::Host, format!("vnode {}: {why}", vnode.name))
-                .with_hint("`pinfold emulate methods` tells what each needs"));
+            let hint = match process::is_root() {
+                true => "`pinfold emulate methods` lists what each needs",
+                false => "run it as root; `pinfold emulate methods` lists what each needs",
+            };
+            return Err(
+                Failure::new(Exit::Host, format!("vnode {}: {why}", vnode.name)).with_hint(hint)
+            );
         }
         vnode.method = method;
     }

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use super::talk::{self, Ask};
 use crate::cli::emulate::VerifyArgs;
 use crate::failure::{Exit, Failure};
-use crate::output::{self, data, say};
-use crate::{common, interrupt};
+use crate::output::{data, say, show};
+use crate::{common, interrupt, screen};
 
 /// A change of speed takes effect within two turns, of which few are longer than this.
 const SETTLE_NS: u64 = 200_000_000;
@@ -65,7 +65,7 @@ pub fn verify(arguments: &VerifyArgs, state: Option<&str>) -> Result<(), Failure
     if arguments.json {
         data(&to_json((&vnode, requested), &rows).to_string());
     } else {
-        data(&to_text(requested, &rows));
+        show(&to_text(requested, &rows));
         vnode.remarks(arguments.repetitions).iter().for_each(|remark| say(remark));
     }
     Ok(())
@@ -204,7 +204,7 @@ fn to_json((vnode, requested): (&Vnode<'_>, f64), rows: &[Row]) -> Value {
 }
 
 fn to_text(requested: f64, rows: &[Row]) -> String {
-    let mut table = output::table();
+    let mut table = screen::rows();
     table.set_header(["benchmark", "requested", "achieved", "95 % interval", "error"]);
     let percent = |share: f64| format!("{:.2}%", share * 100.0);
     for row in rows {
@@ -221,7 +221,7 @@ fn to_text(requested: f64, rows: &[Row]) -> String {
         };
         table.add_row([row.name.to_owned(), percent(requested), achieved, interval, error]);
     }
-    table.to_string()
+    screen::drawn(table, 1..4)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::super::against::CrossCheck;
 use super::super::compare::Sides;
 use super::json::stolen;
 use super::{KEPT, common, own_words, told, words_of};
+use crate::output::Tone;
 use crate::screen;
 
 /// What a cross-check is about.
@@ -23,6 +24,45 @@ pub struct Told {
     pub blocks: u32,
     /// What a reader should know.
     pub remarks: Vec<String>,
+}
+
+/// The answer in one line: in how many figures the first side is better.
+pub fn answer(found: &Comparison) -> (Tone, String) {
+    let of = |wanted: fn(&Verdict) -> bool| {
+        let verdicts = found.rows.iter().filter_map(|row| match &row.outcome {
+            Outcome::Verdict(verdict) => Some(verdict),
+            Outcome::Contended(..)
+            | Outcome::NotSteady(_)
+            | Outcome::NoDirection
+            | Outcome::NoRatio(_)
+            | Outcome::UnequalTime(..)
+            | Outcome::Lost(_) => None,
+        });
+        verdicts.filter(|verdict| wanted(verdict)).count()
+    };
+    let better = of(|verdict| matches!(verdict, Verdict::Better));
+    let worse = of(|verdict| matches!(verdict, Verdict::Worse));
+    let same = of(|verdict| matches!(verdict, Verdict::Same));
+    let rest = found.rows.len().saturating_sub(better + worse + same);
+    let counts = format!(
+        "of {} figures it is better in {better}, worse in {worse}, the same in {same}; {rest} not settled",
+        found.rows.len()
+    );
+    match (better, worse) {
+        (0, 0) if rest == 0 => {
+            (Tone::Good, format!("the first and the second are the same: {counts}"))
+        }
+        (0, 0) => (
+            Tone::Mixed,
+            format!("no difference is shown between the first and the second: {counts}"),
+        ),
+        (_, 0) => (Tone::Good, format!("the first is better: {counts}")),
+        (0, _) => (Tone::Bad, format!("the first is worse: {counts}")),
+        (_, _) => (
+            Tone::Mixed,
+            format!("the first is better in some figures and worse in others: {counts}"),
+        ),
+    }
 }
 
 /// Two sides, for people.

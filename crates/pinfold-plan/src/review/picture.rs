@@ -1,0 +1,231 @@
+//! The cores that carry vCPUs, with what is pinned to each of their CPUs.
+//!
+//! ```text
+//!   core 0   CPU 0 vCPU 0   CPU 4 emulator
+//!   core 1   CPU 1 vCPU 1   CPU 5 –
+//! ```
+//!
+//! Where many cores follow one rule they share a line:
+//!
+//! ```text
+//!   cores 0-7   CPU 0-7 vCPU 0,2,…,14   CPU 16-23 vCPU 1,3,…,15
+//! ```
+
+use pinfold_model::{Core, CpuSet, PuId, Role, Topology};
+
+use super::Layout;
+use crate::draft::counted;
+
+/// The most lines.
+const MOST_LINES: usize = 24;
+/// As many cores that follow one rule share a line.
+const SHARED: usize = 5;
+
+/// What is pinned to a CPU.
+#[derive(Clone, PartialEq, Eq)]
+enum Occupant {
+    /// A vCPU: the machine's name where there are several, and the number.
+    Vcpu(String, u32),
+    Other(String),
+}
+
+/// A CPU and what is on it.
+struct Cell {
+    cpu: u32,
+    occupants: Vec<Occupant>,
+    is_isolated: bool,
+}
+
+/// A core's line.
+struct CoreRow {
+    number: u32,
+    cells: Vec<Cell>,
+}
+
+/// The picture of `layouts` on the machine of `topology`, in lines of at most `columns` where the
+/// parts allow it; empty if no vCPU is bound to fewer CPUs than the machine has.
+#[must_use]
+pub fn picture(layouts: &[Layout], topology: &Topology, columns: usize) -> String {
+    let bound: CpuSet = layouts
+        .iter()
+        .flat_map(|layout| &layout.pins)
+        .filter(|pin| matches!(pin.role, Role::Vcpu(_) | Role::Task))
+        .filter_map(|pin| pin.pus.as_ref())
+        .filter(|pus| pus.len() < topology.pus.len())
+        .fold(CpuSet::new(), |set, pus| set.union(pus));
+    let used: Vec<CoreRow> = topology
+        .cores
+        .iter()
+        .filter(|core| !core.pus.is_disjoint(&bound))
+        .map(|core| core_row(layouts, core, topology))
+        .collect();
+    if used.is_empty() {
+        return String::new();
+    }
+    let mut lines: Vec<(usize, String, Vec<String>)> = Vec::new();
+    let mut rest = used.as_slice();
+    while !rest.is_empty() {
+        let alike = alike(rest);
+        let shared = if alike < SHARED { 1 } else { alike };
+        let (group, after) = rest.split_at(shared);
+        lines.push((shared, label(group), cells(group)));
+        rest = after;
+    }
+    let shown = &lines[..lines.len().min(MOST_LINES)];
+    let mut text = aligned(shown, columns);
+    let drawn: usize = shown.iter().map(|(cores, ..)| cores).sum();
+    let what =
+        match layouts.iter().flat_map(|layout| &layout.pins).any(|pin| pin.role == Role::Task) {
+            true => "task",
+            false => "vCPU",
+        };
+    if used.len() > drawn {
+        let more = used.len() - drawn;
+        let cores = if more == 1 { "core" } else { "cores" };
+        text.push_str(&format!("  … and {more} more {cores} with {what}s\n"));
+    } else if topology.cores.len() > drawn {
+        let idle = counted(topology.cores.len() - drawn, "core");
+        text.push_str(&format!("  … and {idle} without a {what}\n"));
+    }
+    text
+}
+
+fn core_row(layouts: &[Layout], core: &Core, topology: &Topology) -> CoreRow {
+    let cell = |cpu: PuId| Cell {
+        cpu: cpu.0,
+        occupants: occupants(layouts, cpu, topology),
+        is_isolated: topology.isolated.contains(cpu),
+    };
+    let number = u32::try_from(core.id.index()).unwrap_or(u32::MAX);
+    CoreRow { number, cells: core.pus.iter().map(cell).collect() }
+}
+
+/// What is pinned to a CPU, in the order of the pins.
+fn occupants(layouts: &[Layout], cpu: PuId, topology: &Topology) -> Vec<Occupant> {
+    let mut found = Vec::new();
+    for layout in layouts {
+        let name = if layouts.len() > 1 { format!("{}/", layout.name) } else { String::new() };
+        let here = layout.pins.iter().filter(|pin| {
+            pin.pus.as_ref().is_some_and(|pus| pus.contains(cpu) && pus.len() < topology.pus.len())
+        });
+        found.extend(here.map(|pin| match &pin.role {
+            Role::Vcpu(index) => Occupant::Vcpu(name.clone(), *index),
+            role @ (Role::Emulator
+            | Role::Iothread(_)
+            | Role::Vhost(_)
+            | Role::Worker
+            | Role::Task) => Occupant::Other(format!("{name}{}", role.short())),
+        }));
+    }
+    found
+}
+
+/// How many rows from the first on follow one rule: each number grows by the same from core to
+/// core.
+fn alike(rows: &[CoreRow]) -> usize {
+    let [first, second, ..] = rows else { return rows.len() };
+    let Some(steps) = steps(first, second) else { return 1 };
+    let holds = |pair: &[CoreRow]| match pair {
+        [a, b] => self::steps(a, b).is_some_and(|found| found == steps),
+        _ => false,
+    };
+    1 + rows.windows(2).take_while(|pair| holds(pair)).count()
+}
+
+/// By how much each number grows from one core to the next; `None` if more than numbers differs.
+fn steps(a: &CoreRow, b: &CoreRow) -> Option<Vec<i64>> {
+    let step = |from: u32, to: u32| i64::from(to) - i64::from(from);
+    if step(a.number, b.number) != 1 || a.cells.len() != b.cells.len() {
+        return None;
+    }
+    let mut steps = Vec::new();
+    for (a, b) in a.cells.iter().zip(&b.cells) {
+        if a.occupants.len() != b.occupants.len() || a.is_isolated != b.is_isolated {
+            return None;
+        }
+        steps.push(step(a.cpu, b.cpu));
+        for pair in a.occupants.iter().zip(&b.occupants) {
+            match pair {
+                (Occupant::Vcpu(of, from), Occupant::Vcpu(also, to)) if of == also => {
+                    steps.push(step(*from, *to));
+                }
+                (a, b) if a == b => {}
+                _ => return None,
+            }
+        }
+    }
+    Some(steps)
+}
+
+fn label(group: &[CoreRow]) -> String {
+    let noun = if group.len() == 1 { "core" } else { "cores" };
+    format!("{noun} {}", numbers(&group.iter().map(|row| row.number).collect::<Vec<_>>()))
+}
+
+/// A text for each CPU of the cores of a group.
+fn cells(group: &[CoreRow]) -> Vec<String> {
+    let Some(first) = group.first() else { return Vec::new() };
+    let of_cell = |(at, cell): (usize, &Cell)| {
+        let here: Vec<&Cell> = group.iter().filter_map(|row| row.cells.get(at)).collect();
+        let cpus: Vec<u32> = here.iter().map(|cell| cell.cpu).collect();
+        let names: Vec<String> = (0..cell.occupants.len())
+            .map(|index| {
+                let all = here.iter().filter_map(|cell| cell.occupants.get(index));
+                let vcpus: Vec<u32> = all
+                    .filter_map(|one| match one {
+                        Occupant::Vcpu(_, vcpu) => Some(*vcpu),
+                        Occupant::Other(_) => None,
+                    })
+                    .collect();
+                match &cell.occupants[index] {
+                    Occupant::Vcpu(name, _) => format!("{name}vCPU {}", numbers(&vcpus)),
+                    Occupant::Other(name) => name.clone(),
+                }
+            })
+            .collect();
+        let who = match (names.len(), cell.is_isolated) {
+            (0, true) => "(isolated)".to_owned(),
+            (0, false) => "–".to_owned(),
+            (1..=3, _) => names.join(" + "),
+            (count, _) => format!("{} + {} more", names[..2].join(" + "), count - 2),
+        };
+        format!("CPU {} {who}", numbers(&cpus))
+    };
+    first.cells.iter().enumerate().map(of_cell).collect()
+}
+
+/// Numbers that grow by the same each time: `7`, `0-7`, `0,2,…,14`.
+fn numbers(values: &[u32]) -> String {
+    match values {
+        [] => String::new(),
+        [only] => only.to_string(),
+        [first, .., last] if first == last => first.to_string(),
+        [first, second, .., last] if first.checked_add(1) == Some(*second) => {
+            format!("{first}-{last}")
+        }
+        [first, second] => format!("{first},{second}"),
+        [first, second, .., last] => format!("{first},{second},…,{last}"),
+    }
+}
+
+/// Lines whose cells stand under each other; a core with more cells than fit takes several.
+fn aligned(lines: &[(usize, String, Vec<String>)], columns: usize) -> String {
+    const BETWEEN: usize = 3;
+    let length = |text: &str| text.chars().count();
+    let cells = lines.iter().flat_map(|(.., cells)| cells);
+    let width = cells.map(|cell| length(cell)).max().unwrap_or(0);
+    let label = lines.iter().map(|(_, label, _)| length(label)).max().unwrap_or(0);
+    let room = columns.saturating_sub(2 + label);
+    let fit = (room / (width + BETWEEN)).max(1);
+    let mut text = String::new();
+    for (_, name, cells) in lines {
+        for (index, part) in cells.chunks(fit).enumerate() {
+            let name = if index == 0 { name.as_str() } else { "" };
+            let part: Vec<String> = part.iter().map(|cell| format!("{cell:width$}")).collect();
+            let line = format!("  {name:label$}   {}", part.join("   "));
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+    }
+    text
+}

@@ -1,0 +1,75 @@
+//! Options that the environment sets, and variables that it sets by mistake.
+//!
+//! `PINFOLD_STATE_DIR` is `--state-dir`, and so on: the help of each option names its variable. A
+//! variable that begins so and that no option has is reported, because it was meant to do
+//! something.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+
+use clap::{Command, CommandFactory as _, FromArgMatches as _};
+
+use crate::cli::Cli;
+use crate::{output, screen};
+
+/// What the variables of this program begin with.
+const PREFIX: &str = "PINFOLD_";
+/// Variables of the test suite.
+const TESTS: [&str; 2] = ["PINFOLD_TEST_", "PINFOLD_BLESS"];
+/// The widest help.
+const HELP_COLUMNS: u16 = 100;
+
+/// The command line as it was typed, with what the environment adds.
+///
+/// # Errors
+/// If it is not one of ours.
+pub fn parse() -> Result<Cli, clap::Error> {
+    let columns = screen::columns().unwrap_or(80).min(HELP_COLUMNS);
+    let command = Cli::command().term_width(columns.into());
+    let known = variables(&command);
+    let matches = command.clone().try_get_matches()?;
+    // What Pinfold starts itself was checked by the command that the user typed.
+    let is_hidden = matches.subcommand_name().and_then(|name| command.find_subcommand(name));
+    if !is_hidden.is_some_and(Command::is_hide_set) {
+        let names = std::env::vars_os().map(|(name, _)| name);
+        unknown(names, &known).iter().for_each(|name| {
+            let name = output::name(name);
+            let known = known.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            output::say(&format!(
+                "warning: the variable {name} has no meaning here ({known} have)"
+            ));
+        });
+    }
+    Cli::from_arg_matches(&matches)
+}
+
+/// The variables of all options.
+fn variables(command: &Command) -> BTreeSet<String> {
+    let own = command.get_arguments().filter_map(|argument| argument.get_env());
+    let own = own.map(|name| name.to_string_lossy().into_owned());
+    own.chain(command.get_subcommands().flat_map(variables)).collect()
+}
+
+fn unknown(names: impl Iterator<Item = OsString>, known: &BTreeSet<String>) -> Vec<String> {
+    names
+        .map(|name| name.to_string_lossy().into_owned())
+        .filter(|name| name.starts_with(PREFIX) && !known.contains(name))
+        .filter(|name| !TESTS.iter().any(|test| name.starts_with(test)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_that_no_option_has_are_named() {
+        let known = variables(&Cli::command());
+        for name in ["PINFOLD_STATE_DIR", "PINFOLD_STORE", "PINFOLD_REPORT"] {
+            assert!(known.contains(name), "{name}");
+        }
+        let set = ["PINFOLD_STATE_DIR", "PINFOLD_STAET_DIR", "PINFOLD_TEST_SIZE", "HOME"];
+        let found = unknown(set.into_iter().map(OsString::from), &known);
+        assert_eq!(found, ["PINFOLD_STAET_DIR"]);
+    }
+}
