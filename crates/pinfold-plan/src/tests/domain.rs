@@ -8,7 +8,7 @@ use super::one;
 use crate::domain_file::{Domain, Target};
 use crate::emit::{Merged, libvirt_into};
 use crate::plan;
-use crate::review::{Layout, review};
+use crate::review::{Layout, fix, review};
 
 /// Two packages of one node, eight cores of two threads each.
 fn server() -> Topology {
@@ -243,4 +243,49 @@ fn every_refusal_says_what_to_do() {
     }
     let error = Domain::read(refused[0]).unwrap_err();
     assert!(error.why.contains("type='lxc'"), "{error}");
+}
+
+/// On an AMD host QEMU shows threads only with `topoext`, whatever AMD model the guest has.
+#[test]
+fn threads_on_amd_come_with_their_feature() {
+    let mut topology = server();
+    topology.model = Some("AMD EPYC 7763 64-Core Processor".to_owned());
+    let merged = |cpu: &str| {
+        let xml = file("kvm", "x86_64", &format!("<vcpu>4</vcpu>\n  {cpu}"));
+        let domain = Domain::read(&xml).unwrap();
+        let vnode = VnodeRequest::vm("vm", domain.request(&topology));
+        let layout = plan("balanced", &topology, &Request::of(vec![vnode])).unwrap();
+        let merged = libvirt_into(&xml, one(&layout), &topology).unwrap();
+        let flaws = review(&[Layout::of_text(&merged.text, "x").unwrap()], &topology);
+        assert!(flaws.iter().all(|flaw| flaw.name != "topoext-missing"), "{flaws:?}");
+        merged
+    };
+    let feature = "<feature policy='require' name='topoext'/>";
+    for cpu in [
+        "<cpu mode='host-passthrough'/>",
+        "<cpu mode='host-model'/>",
+        "<cpu mode='custom' match='exact'><model>EPYC-Rome</model></cpu>",
+        "<cpu mode='host-passthrough'><feature policy='disable' name='topoext'/></cpu>",
+    ] {
+        let text = merged(cpu).text;
+        assert_eq!(text.matches(feature).count(), 1, "{text}");
+        assert!(text.contains("threads='2'"), "{text}");
+    }
+    let intel = merged("<cpu mode='custom' match='exact'><model>Haswell</model></cpu>");
+    let bare = merged("<cpu><topology sockets='1' cores='4' threads='1'/></cpu>");
+    check(&intel, &[], &["topoext"]);
+    check(&bare, &[], &["topoext"]);
+    assert!(bare.notes.iter().any(|note| note.contains("names no model")), "{:?}", bare.notes);
+}
+
+/// A node that the host lacks: the finding names those that it has, and `--fix` writes them.
+#[test]
+fn a_node_that_the_host_lacks_is_exchanged_for_one_that_it_has() {
+    let xml = cells([5, 1]);
+    let layout = Layout::of_text(&xml, "x").unwrap();
+    let flaws = review(&[layout], &server());
+    let absent = flaws.iter().find(|flaw| flaw.name == "absent-node").unwrap();
+    assert!(absent.what.contains("it has nodes 0, 1"), "{}", absent.what);
+    let fixed = fix(&xml, "x", &server(), &Request::of(Vec::new())).unwrap();
+    assert!(fixed.text.contains("cellid='0' mode='strict' nodeset='0'"), "{}", fixed.text);
 }
