@@ -186,3 +186,15 @@ fn only_what_is_left_behind_is_taken_back_by_that_name() {
     let again = desk.pinfold(&["undo", "--left"]);
     assert!(again.stderr_text().contains("nothing is left behind"), "{}", again.stderr_text());
 }
+
+#[test]
+fn journals_are_listed_in_the_order_of_time() {
+    let desk = Desk::new();
+    let earlier = HEADER.replace("\"7-9\"", "\"9-1\"");
+    let later = HEADER.replace("\"7-9\"", "\"10-1\"").replace("1770000000", "1770009999");
+    desk.put("10-1", &format!("{later}\n{STEP}\n"));
+    desk.put("9-1", &format!("{earlier}\n{STEP}\n"));
+    let list = desk.run(&[]).stdout_text();
+    let at = |id: &str| list.find(id).expect("it is listed");
+    assert!(at("9-1") < at("10-1"), "{list}");
+}

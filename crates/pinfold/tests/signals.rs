@@ -20,7 +20,7 @@ use pinfold_model::{CpuSet, Tid};
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const MINUTE_NS: u64 = 60_000_000_000;
 /// What finds the processes that a test started: a variable that all of them inherit.
-const MARK: &str = "PINFOLD_SIGNALS_TEST";
+const MARK: &str = "PINFOLD_TEST_SIGNALS";
 
 const TCG: &str = "-accel tcg,thread=multi";
 

@@ -33,8 +33,10 @@ pub fn tell(
     let stem = arguments.report.trim_end_matches(".html");
     for form in &page.emitted {
         // The forms are what a shell or libvirt reads.
-        let ending = if form.text.trim_start().starts_with('<') { "xml" } else { "sh" };
-        let path = format!("{stem}.{ending}");
+        let path = match form.text.trim_start().starts_with('<') {
+            true => format!("{stem}.xml"),
+            false => format!("{stem}.sh"),
+        };
         user::write_atomic(&path, form.text.as_bytes()).map_err(|error| host_failure(&error))?;
         show(&format!("{}: {path}", form.title));
     }
