@@ -1,8 +1,6 @@
 //! `pinfold plan`: a placement, its reasons, and its form for other tools.
 
-use pinfold_model::{
-    QemuCommand, Request, Severity, Speed, Topology, VcpuCount, VnodeRequest, Work,
-};
+use pinfold_model::{QemuCommand, Request, Severity, Topology, VcpuCount, VnodeRequest, Work};
 use pinfold_plan::requests;
 use pinfold_vm::{VmError, argv};
 use serde_json::json;
