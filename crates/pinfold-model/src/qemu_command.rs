@@ -158,8 +158,8 @@ impl QemuCommand {
     /// QEMU's options, and arguments after it are the shell's own.
     #[must_use]
     pub fn is_shell_text(&self) -> bool {
-        let shells = ["sh", "ash", "bash", "dash", "ksh", "mksh", "zsh", "fish"];
-        let is_shell = self.program.rsplit('/').next().is_some_and(|name| shells.contains(&name));
+        let name = self.program.rsplit('/').next().unwrap_or_default();
+        let is_shell = name.ends_with("sh") && name != "ssh";
         let mut options = self.options.iter().take_while(|option| !option.name.is_empty());
         is_shell && options.any(|option| option.name.ends_with('c'))
     }
