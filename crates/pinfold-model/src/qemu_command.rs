@@ -159,7 +159,7 @@ impl QemuCommand {
     #[must_use]
     pub fn is_shell_text(&self) -> bool {
         let name = self.program.rsplit('/').next().unwrap_or_default();
-        let is_shell = name.ends_with("sh") && name != "ssh";
+        let is_shell = name.chars().rev().take(2).eq(['h', 's']) && name != "ssh";
         let mut options = self.options.iter().take_while(|option| !option.name.is_empty());
         is_shell && options.any(|option| option.name.ends_with('c'))
     }

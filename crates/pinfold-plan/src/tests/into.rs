@@ -137,7 +137,9 @@ fn schedulers_of_the_file_stay_unless_the_plan_names_some() {
     layout.vnodes[0].threads[0].policy = Some(Policy::RoundRobin { priority: 2 });
     let text = libvirt_into(xml, one(&layout), &topology).unwrap().text;
     assert!(text.contains("<vcpusched vcpus='0' scheduler='rr' priority='2'/>"), "{text}");
-    assert!(!text.contains("fifo"), "{text}");
+    let why = "<!-- Pinfold: the plan has policies of its own; before: ";
+    assert!(text.contains(&format!("{why}{old} -->")), "{text}");
+    assert_eq!(text.matches("fifo").count(), 1, "{text}");
 }
 
 #[test]

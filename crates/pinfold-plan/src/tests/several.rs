@@ -198,7 +198,7 @@ fn domains_of_their_own() {
     check(dual_x5540(), "numa-exclusive", &three, &expected);
     // The order of the request would leave none for the last: the largest is placed first.
     let packed = ask(vec![vm("a", 2), vm("b", 2), vm("c", 8)]);
-    let expected = ["1,9 | 3,11", "2,10 | 3,11", "4,12,5,13,6,14,7,15 | 4-7,12-15"];
+    let expected = ["1,9 | 3,11", "2,10 | 3,11", "4,12,5,13,6,14,7,15 | 0,8"];
     check(dual_x5540(), "numa-exclusive", &packed, &expected);
     // Two nodes cannot hold three such machines: refused, as one that is too large is.
     let crowd = ask(vec![vm("a", 8), vm("b", 6), vm("c", 4)]);
