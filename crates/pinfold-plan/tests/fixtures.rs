@@ -145,7 +145,8 @@ fn auto_warns_only_where_all_do() {
             }
         }
     }
-    assert!(quiet > 150 && loud > 20, "{quiet} plans without, {loud} with a warning");
+    // Where no strategy avoids a cost it is a note, so none of these plans warns.
+    assert!(quiet > 500 && loud == 0, "{quiet} plans without, {loud} with a warning");
 }
 
 fn host(name: &str) -> Topology {
