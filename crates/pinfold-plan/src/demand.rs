@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_model::{Device, NodeId, Request, Topology, VcpuCount, VnodeRequest, Work};
+use pinfold_model::{Device, NodeId, NumaNode, Request, Topology, VcpuCount, VnodeRequest, Work};
 
 use crate::PlanError;
 
@@ -95,11 +95,27 @@ pub(crate) fn nodes_to_stay_on(vnode: &VnodeRequest) -> &[NodeId] {
     }
 }
 
+/// The vCPUs or cores of the largest vnode that names their number; 0 if none does.
+pub(crate) fn largest(request: &Request) -> usize {
+    let size = |vnode: &VnodeRequest| match &vnode.work {
+        Work::Vm(vm) => match vm.vcpus {
+            VcpuCount::Auto => None,
+            VcpuCount::Exactly(vcpus) => Some(vcpus as usize),
+        },
+        Work::Processes { cores, .. } => Some(*cores as usize),
+    };
+    request.vnodes.iter().filter_map(size).max().unwrap_or(0)
+}
+
 /// The nodes that a vnode should be near to.
 pub(crate) fn nodes_of(topology: &Topology, vnode: &VnodeRequest) -> Vec<NodeId> {
     let own = nodes_to_stay_on(vnode);
     if !own.is_empty() {
         return own.to_vec();
+    }
+    let pinned = nodes_of_pins(topology, vnode);
+    if !pinned.is_empty() {
+        return pinned;
     }
     let found = vnode.devices.iter().filter_map(|device| node_of(topology, device).ok().flatten());
     found.collect()
@@ -112,6 +128,14 @@ pub(crate) fn placed(request: &Request) -> &'static str {
         [_] => "the process group",
         _ => "the vnodes",
     }
+}
+
+/// The nodes to which vCPUs and tasks are pinned by hand.
+fn nodes_of_pins(topology: &Topology, vnode: &VnodeRequest) -> Vec<NodeId> {
+    let runs = |role: &str| role.starts_with("vcpu") || role == "task";
+    let wishes = || vnode.pins.iter().filter(|wish| runs(&wish.role));
+    let holds = |node: &&NumaNode| wishes().any(|wish| !wish.pus.is_disjoint(&node.pus));
+    topology.nodes.iter().filter(holds).map(|node| node.id).collect()
 }
 
 /// What a request counts: `vCPUs`, `cores`, or both.

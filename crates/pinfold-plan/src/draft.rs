@@ -5,16 +5,17 @@
 //! whatever the strategy.
 
 use pinfold_model::{
-    CpuSet, EmulatorWish, Finding, GuestTopology, IsolationScope, Plan, Policy, PuId, Request,
-    Role, SmtWish, Speed, ThreadPlan, Topology, VcpuCount, VnodeKind, VnodePlan, VnodeRequest,
-    Work,
+    CpuSet, EmulatorWish, Finding, Free, GuestTopology, IsolationScope, Plan, Policy, PuId,
+    Request, Role, SmtWish, Speed, ThreadPlan, Topology, VcpuCount, VnodeKind, VnodePlan,
+    VnodeRequest, Work,
 };
 
 use crate::PlanError;
 use crate::cells::node_list;
-use crate::ground::Ground;
+use crate::ground::{FreeFrom, Ground};
 use crate::guest::{self, GuestSmt};
 use crate::pins::{self, ByHand};
+use crate::select::{Count, Pool};
 use crate::{demand, nearby, spread};
 
 /// No strategy gives more vCPUs: KVM's own limit (`KVM_MAX_NR_VCPUS`) is at most 4096 on x86.
@@ -47,7 +48,33 @@ pub(crate) struct Draft<'a> {
     strategy: &'static str,
     vnodes: Vec<Option<VnodePlan>>,
     findings: Vec<Finding>,
+    later: Vec<Later<'a>>,
     by_hand: ByHand,
+}
+
+/// A finding on the plan as it is after the pins by hand.
+type Later<'a> = Box<dyn FnOnce(&Ended<'_>) -> Option<Finding> + 'a>;
+
+/// What a finding may be computed from once all threads are placed, those by hand too.
+pub(crate) struct Ended<'p> {
+    pub vnodes: &'p [VnodePlan],
+    /// What the strategy reserves, whether or not the isolation scope lets it.
+    pub exclusive: &'p CpuSet,
+}
+
+impl Ended<'_> {
+    /// The PUs of all vCPUs and tasks.
+    pub fn carried(&self) -> CpuSet {
+        self.pus(|role| matches!(role, Role::Vcpu(_) | Role::Task))
+    }
+
+    /// The PUs of all threads of some roles.
+    pub fn pus(&self, of: impl Fn(&Role) -> bool) -> CpuSet {
+        let threads = self.vnodes.iter().flat_map(|vnode| &vnode.threads);
+        let mut pus = CpuSet::new();
+        threads.filter(|thread| of(&thread.role)).for_each(|thread| pus.add(&thread.pus));
+        pus
+    }
 }
 
 /// What is kept for the vnodes alone.
@@ -185,6 +212,7 @@ impl<'a> Draft<'a> {
             request,
             vnodes,
             findings: Vec::new(),
+            later: Vec::new(),
             by_hand: ByHand::default(),
         };
         if !ground.avoided_in_vain.is_empty() {
@@ -414,9 +442,9 @@ impl<'a> Draft<'a> {
         self.findings.push(finding);
     }
 
-    /// Notes several.
-    pub fn all_findings(&mut self, findings: impl IntoIterator<Item = Finding>) {
-        self.findings.extend(findings);
+    /// Notes what depends on where threads are, which pins by hand may change.
+    pub fn later(&mut self, finding: impl FnOnce(&Ended<'_>) -> Option<Finding> + 'a) {
+        self.later.push(Box::new(finding));
     }
 
     /// The plan of a strategy that leaves all PUs to the host as well.
@@ -439,7 +467,9 @@ impl<'a> Draft<'a> {
             self.strategy,
             demand::placed(self.request)
         );
-        self.finish(Reserve { exclusive: CpuSet::new(), reason })
+        let vnodes = self.vnodes();
+        self.name_pins();
+        self.finish(vnodes, Reserve { exclusive: CpuSet::new(), reason })
     }
 
     /// The plan of a strategy that keeps other tasks off the vCPUs' PUs, if the request lets it.
@@ -447,10 +477,24 @@ impl<'a> Draft<'a> {
     /// # Errors
     /// [`PlanError::Memory`] if a vnode's memory is not on the nodes of its PUs.
     pub fn isolating(mut self, reserve: Reserve) -> Result<Plan, PlanError> {
-        let boot = self.boot_pu(&reserve.exclusive);
+        let vnodes = self.vnodes();
+        let isolates = self.request.isolation != IsolationScope::None;
+        let reserve = match self.by_hand.names.is_empty() {
+            true => reserve,
+            false => {
+                let by_hand = &self.by_hand;
+                pins::reserve((self.ground, self.request), by_hand, &vnodes, (reserve, isolates))?
+            }
+        };
+        let ended = Ended { vnodes: &vnodes, exclusive: &reserve.exclusive };
+        for finding in std::mem::take(&mut self.later) {
+            self.findings.extend(finding(&ended));
+        }
+        let boot = self.boot_pu(&ended);
         self.findings.extend(boot);
-        if self.request.isolation != IsolationScope::None || reserve.exclusive.is_empty() {
-            return self.finish(reserve);
+        if isolates || reserve.exclusive.is_empty() {
+            self.name_pins();
+            return self.finish(vnodes, reserve);
         }
         self.finding(
             Finding::note(
@@ -466,17 +510,15 @@ impl<'a> Draft<'a> {
             .with_hint("use `--isolate own` or `--isolate host`"),
         );
         let reason = "the isolation scope is none, so the host's tasks keep all PUs".to_owned();
-        self.finish(Reserve { exclusive: CpuSet::new(), reason })
+        self.name_pins();
+        self.finish(vnodes, Reserve { exclusive: CpuSet::new(), reason })
     }
 
     /// The kernel's own work on the PU on which it boots, where that is a virtual machine's.
-    fn boot_pu(&self, exclusive: &CpuSet) -> Option<Finding> {
+    fn boot_pu(&self, ended: &Ended<'_>) -> Option<Finding> {
         let online = self.ground.topology.online();
         let boot = online.first().filter(|pu| self.ground.hostable.contains(*pu))?;
-        let threads = self.vnodes.iter().flatten().flat_map(|vnode| &vnode.threads);
-        let runs = |thread: &&ThreadPlan| matches!(thread.role, Role::Vcpu(_) | Role::Task);
-        let carries = threads.filter(runs).any(|thread| thread.pus.contains(boot));
-        (carries && exclusive.contains(boot)).then(|| {
+        (ended.carried().contains(boot) && ended.exclusive.contains(boot)).then(|| {
             let core = self.ground.siblings(boot).union(&CpuSet::single(boot));
             Finding::note(
                 "boot PU",
@@ -489,14 +531,10 @@ impl<'a> Draft<'a> {
         })
     }
 
-    /// What is reserved after the pins by hand, which a finding names.
-    fn reserve_by_hand(
-        &mut self,
-        vnodes: &[VnodePlan],
-        reserve: Reserve,
-    ) -> Result<Reserve, PlanError> {
+    /// Notes which threads are pinned by hand.
+    fn name_pins(&mut self) {
         if self.by_hand.names.is_empty() {
-            return Ok(reserve);
+            return;
         }
         let text = format!(
             "{}: by hand; the reasons of the other threads are those of {}, which placed them before",
@@ -504,14 +542,14 @@ impl<'a> Draft<'a> {
             self.strategy
         );
         self.finding(Finding::note("pins", text));
-        pins::reserve((self.ground, self.request), &self.by_hand, vnodes, reserve)
     }
 
-    fn finish(mut self, reserve: Reserve) -> Result<Plan, PlanError> {
-        let vnodes: Vec<VnodePlan> =
-            std::mem::take(&mut self.vnodes).into_iter().flatten().collect();
+    fn vnodes(&mut self) -> Vec<VnodePlan> {
+        std::mem::take(&mut self.vnodes).into_iter().flatten().collect()
+    }
+
+    fn finish(mut self, vnodes: Vec<VnodePlan>, reserve: Reserve) -> Result<Plan, PlanError> {
         nearby::check_nodes(self.ground, self.request, &vnodes)?;
-        let reserve = self.reserve_by_hand(&vnodes, reserve)?;
         nearby::check_memory(self.ground.topology, &vnodes)?;
         nearby::check_huge_pages(self.ground.topology, &vnodes)?;
         let common = spread::findings(self.ground, &vnodes);
@@ -551,6 +589,29 @@ pub(crate) fn ground<'a>(
 ) -> Result<Ground<'a>, PlanError> {
     demand::check(topology, request)?;
     Ground::new(topology, request)
+}
+
+/// The ground for a request whose vCPUs are counted so: PUs that are to stay free, and of which
+/// the request only says how many, come from the weakest part of the machine, unless the largest
+/// vnode then fits no one part although it does with those on which the kernel boots.
+///
+/// # Errors
+/// As [`ground`].
+pub(crate) fn ground_beside<'a>(
+    topology: &'a Topology,
+    request: &Request,
+    count: Count,
+) -> Result<Ground<'a>, PlanError> {
+    let usual = ground(topology, request)?;
+    if !matches!(request.free, Some(Free::Pus(_) | Free::Percent(_))) {
+        return Ok(usual);
+    }
+    let largest = demand::largest(request);
+    let fits = |ground: &Ground<'_>| {
+        Pool::new(&ground.without(&ground.host()), count, None).fits_a_part(largest)
+    };
+    let boot = Ground::with_free(topology, request, FreeFrom::Boot);
+    Ok(boot.ok().filter(|boot| !fits(&usual) && fits(boot)).unwrap_or(usual))
 }
 
 /// `PU 3` or `the PUs 1-3`.

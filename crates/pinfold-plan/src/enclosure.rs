@@ -1,10 +1,10 @@
 //! Cores of its own for each vnode: what the strategies share that never let two vnodes
 //! have the same core.
 
-use pinfold_model::{CpuSet, PuId, VcpuCount, VnodeRequest, Work};
+use pinfold_model::{CpuSet, PuId};
 
 use crate::PlanError;
-use crate::demand::nodes_of;
+use crate::demand::{self, nodes_of};
 use crate::draft::{Draft, Limits, Reserve};
 use crate::ground::{Ground, HostShare, Spot};
 use crate::select::{Count, Pool, Taken};
@@ -70,11 +70,17 @@ pub(crate) fn enclose<'g>(
     let counts = draft.counts(limits)?;
     let mut vnodes: Vec<Option<Enclosure<'g>>> = counts.iter().map(|_| None).collect();
     let (mut all, mut used) = (CpuSet::new(), 0);
+    let mut waiting: usize = counts.iter().sum();
     for place in draft.choosing_order() {
         let need = counts.get(place).copied().unwrap_or(0);
         let nodes = nodes_of(draft.ground.topology, draft.vnode(place));
-        let Taken { cores, pins } = pool
-            .take(need, &nodes)
+        waiting -= need;
+        let apart = match terms.count {
+            Count::Threads => pool.take_apart(need, &nodes, waiting),
+            Count::Cores => None,
+        };
+        let Taken { cores, pins } = apart
+            .or_else(|| pool.take(need, &nodes))
             .ok_or_else(|| draft.no_room(place, need, (pool.left(), terms.why.clone())))?;
         let mut rest: CpuSet = cores.iter().flat_map(|spot| spot.pus.iter().copied()).collect();
         all.add(&rest);
@@ -93,14 +99,7 @@ pub(crate) fn enclose<'g>(
 pub(crate) fn host_beside(draft: &Draft<'_>, count: Count) -> HostShare {
     let ground = draft.ground;
     let (weak, boot) = (ground.host(), ground.boot_host());
-    let size = |vnode: &VnodeRequest| match &vnode.work {
-        Work::Vm(vm) => match vm.vcpus {
-            VcpuCount::Auto => None,
-            VcpuCount::Exactly(vcpus) => Some(vcpus as usize),
-        },
-        Work::Processes { cores, .. } => Some(*cores as usize),
-    };
-    let largest = draft.request.vnodes.iter().filter_map(size).max().unwrap_or(0);
+    let largest = demand::largest(draft.request);
     let fits =
         |host: &HostShare| Pool::new(&ground.without(host), count, None).fits_a_part(largest);
     if weak.core != boot.core && !fits(&weak) && fits(&boot) { boot } else { weak }

@@ -8,6 +8,7 @@ use pinfold_model::{CpuSet, NodeId};
 use thiserror::Error;
 
 use crate::draft::numbered;
+use crate::parts::mib;
 
 /// Why a strategy gives no plan.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -65,8 +66,10 @@ pub enum PlanError {
     },
     /// A vnode's memory is not where its PUs are.
     #[error(
-        "{vnode:?} needs {bytes} bytes of memory, the nodes of its PUs ({}) lack {missing} of them",
-        nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        "{vnode:?} needs {} of memory, and {} {}",
+        size(*bytes),
+        holders(nodes),
+        size(bytes - missing)
     )]
     Memory {
         /// The vnode.
@@ -77,6 +80,8 @@ pub enum PlanError {
         nodes: Vec<NodeId>,
         /// What they lack, in bytes.
         missing: u64,
+        /// A strategy that does not refuse it.
+        nearest: Option<String>,
     },
     /// A vnode cannot be placed on the NUMA nodes that the request names.
     #[error(
@@ -255,9 +260,6 @@ const CELLS_HINT: &str = "give each cell neighbouring vCPUs and plan one machine
 
 const DEVICE_HINT: &str = "`lspci -D` shows the addresses; or name the device's node as node:N";
 
-const MEMORY_HINT: &str =
-    "ask for less memory, or for a strategy that spreads the vnode over more nodes";
-
 const PIN_HINT: &str =
     "name threads that the vnode has and PUs that it may use; `pinfold topo` shows them";
 
@@ -283,7 +285,13 @@ impl PlanError {
             }
             PlanError::Device { .. } => Some(DEVICE_HINT.to_owned()),
             PlanError::Free { .. } => Some("keep fewer PUs free".to_owned()),
-            PlanError::Memory { .. } => Some(MEMORY_HINT.to_owned()),
+            PlanError::Memory { bytes, missing, nearest, .. } => Some(match nearest {
+                Some(nearest) => format!(
+                    "ask for at most {}, or use {nearest}, which takes the memory of more nodes",
+                    size(bytes - missing)
+                ),
+                None => format!("ask for at most {}", size(bytes - missing)),
+            }),
             PlanError::Nodes { .. } => Some(NODES_HINT.to_owned()),
             PlanError::Cells { .. } => Some(CELLS_HINT.to_owned()),
             PlanError::HugePages { needed, free, .. } => Some(format!(
@@ -334,6 +342,7 @@ impl PlanError {
             | PlanError::TooFewPus { nearest, .. }
             | PlanError::GuestSmt { nearest, .. }
             | PlanError::WrongKind { nearest, .. }
+            | PlanError::Memory { nearest, .. }
             | PlanError::NoRoom { nearest, .. } => {
                 nearest.get_or_insert_with(|| strategy.to_owned());
             }
@@ -344,7 +353,6 @@ impl PlanError {
             | PlanError::TooManyVhosts { .. }
             | PlanError::Device { .. }
             | PlanError::Free { .. }
-            | PlanError::Memory { .. }
             | PlanError::Nodes { .. }
             | PlanError::Cells { .. }
             | PlanError::HugePages { .. }
@@ -367,7 +375,25 @@ impl PlanError {
                 | PlanError::GuestSmt { .. }
                 | PlanError::WrongKind { .. }
                 | PlanError::NoRoom { .. }
+                | PlanError::Memory { .. }
         )
+    }
+}
+
+/// The nodes whose memory a vnode would have, with the verb.
+fn holders(nodes: &[NodeId]) -> String {
+    let names: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+    match nodes {
+        [node] => format!("node {node}, where its CPUs are, has"),
+        _ => format!("the nodes {} have", names.join(", ")),
+    }
+}
+
+/// `16 GiB`; in smaller units where that is no whole number.
+fn size(bytes: u64) -> String {
+    match bytes.is_multiple_of(1 << 30) {
+        true => format!("{} GiB", bytes >> 30),
+        false => mib(bytes),
     }
 }
 

@@ -110,6 +110,18 @@ impl<'a> Ground<'a> {
     /// [`PlanError::NoPus`], [`PlanError::NoHousekeeping`] or [`PlanError::Free`] if nothing
     /// is left.
     pub fn new(topology: &'a Topology, request: &Request) -> Result<Self, PlanError> {
+        Self::with_free(topology, request, FreeFrom::Weakest)
+    }
+
+    /// The same; PUs of which the request counts how many stay free are taken from one part first.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_free(
+        topology: &'a Topology,
+        request: &Request,
+        from: FreeFrom,
+    ) -> Result<Self, PlanError> {
         let online = topology.online();
         let allowed = topology.allowed.intersection(&online).difference(&request.avoid);
         if allowed.is_empty() {
@@ -126,7 +138,7 @@ impl<'a> Ground<'a> {
         let prefers = parts.number(&mut all, request.prefer);
         let free = match &request.free {
             None => CpuSet::new(),
-            Some(wish) => free((&index, &all), (&allowed, &hostable), wish)?,
+            Some(wish) => free((&index, &all), (&allowed, &hostable), (wish, from))?,
         };
         let usable = match nodes_pus(topology, request) {
             None => allowed.difference(&free),
@@ -391,6 +403,15 @@ fn no_pus_there(request: &Request) -> PlanError {
     }
 }
 
+/// Of which part of the machine PUs stay free first, where a request only counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FreeFrom {
+    /// The weakest.
+    Weakest,
+    /// The one on which the kernel boots.
+    Boot,
+}
+
 /// The core that stays with the host.
 #[derive(Clone, Debug)]
 pub(crate) struct HostShare {
@@ -433,7 +454,7 @@ impl HostShare {
 fn free(
     (index, spots): (&Index<'_>, &[Spot]),
     (allowed, hostable): (&CpuSet, &CpuSet),
-    wish: &Free,
+    (wish, from): (&Free, FreeFrom),
 ) -> Result<CpuSet, PlanError> {
     let fail = |asked: String, why: String| Err(PlanError::Free { asked, why });
     let count = match wish {
@@ -468,7 +489,7 @@ fn free(
         Free::Pus(_) | Free::These(_) => format!("{count} PUs"),
     };
     let mut free = CpuSet::new();
-    for core in cores_near_the_host((index, spots), hostable) {
+    for core in cores_near_the_host((index, spots), hostable, from) {
         if free.len() >= count {
             break;
         }
@@ -489,14 +510,20 @@ fn free(
     Ok(free)
 }
 
-/// The parts of the cores that the host's tasks may use: of the weakest part of the machine first,
+/// The parts of the cores that the host's tasks may use: of the weakest part of the machine first
+/// (or of the one on which the kernel boots),
 /// within it nearest to the first core of it, or to the one on which the kernel boots.
-fn cores_near_the_host((index, spots): (&Index<'_>, &[Spot]), hostable: &CpuSet) -> Vec<CpuSet> {
+fn cores_near_the_host(
+    (index, spots): (&Index<'_>, &[Spot]),
+    hostable: &CpuSet,
+    from: FreeFrom,
+) -> Vec<CpuSet> {
     let parts: BTreeMap<CoreId, u32> = spots.iter().map(|spot| (spot.core, spot.part)).collect();
     let part = |pu: &Pu| parts.get(&pu.core).copied().unwrap_or(0);
     let pus: Vec<&Pu> = hostable.iter().filter_map(|pu| index.pu(pu)).collect();
     let Some(weakest) = pus.iter().map(|pu| part(pu)).max() else { return Vec::new() };
-    let Some(host) = pus.iter().copied().find(|pu| part(pu) == weakest) else {
+    let is_first = |pu: &&Pu| from == FreeFrom::Boot || part(pu) == weakest;
+    let Some(host) = pus.iter().copied().find(is_first) else {
         return Vec::new();
     };
     let mut cores: Vec<_> = index
@@ -507,8 +534,9 @@ fn cores_near_the_host((index, spots): (&Index<'_>, &[Spot]), hostable: &CpuSet)
             let pus = core.pus.intersection(hostable);
             let at = index.pu(pus.first()?)?;
             let away = (at.package != host.package, at.node != host.node, at.l3 != host.l3);
+            let other = from == FreeFrom::Boot && part(at) != part(host);
             let weak = std::cmp::Reverse(part(at));
-            Some(((weak, at.core != host.core, away, at.logical), pus))
+            Some(((other, weak, at.core != host.core, away, at.logical), pus))
         })
         .collect();
     cores.sort_by_key(|(key, _)| *key);

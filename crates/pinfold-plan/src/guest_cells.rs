@@ -269,6 +269,14 @@ impl<'a> Parts<'a> {
             if !free.is_empty() {
                 thread.pus = free;
             }
+            // The kernel spreads no threads over isolated PUs.
+            let isolated = &self.topology.isolated;
+            if thread.pus.intersection(isolated).len() > 1 {
+                let hosts = self.topology.allowed.difference(&self.request.avoid);
+                let choices = [thread.pus.clone(), hosts.difference(&carried), hosts];
+                let balanced = choices.map(|pus| pus.difference(isolated));
+                thread.pus = balanced.into_iter().find(|pus| !pus.is_empty()).unwrap_or_default();
+            }
         }
         vcpus.extend(helpers);
         let nodes: BTreeMap<NodeId, ()> = parts

@@ -32,7 +32,7 @@ impl Ground<'_> {
     /// the vCPUs have the better ones, else on the host's core; on the vCPUs' nodes if a PU is
     /// left there.
     pub fn home(&self, host: &HostShare, pins: &[PuId], taken: &CpuSet) -> Home {
-        let nodes = self.nodes_of(pins);
+        let nodes = self.nodes_of(&pins.iter().copied().collect());
         let near = |pus: &CpuSet| self.near(pus, &nodes);
         let rest = self.hostable.intersection(&self.usable).difference(taken);
         let weak = near(&self.weaker_than(pins).intersection(&rest));
@@ -66,7 +66,7 @@ impl Ground<'_> {
     pub fn around(&self, pins: &[PuId]) -> CpuSet {
         let carried: CpuSet = pins.iter().copied().collect();
         let floating = self.floating();
-        let near = self.near(&floating, &self.nodes_of(pins));
+        let near = self.near(&floating, &self.nodes_of(&carried));
         let elsewhere = self.hostable.difference(&self.free);
         let free = [&near, &floating, &elsewhere].map(|pus| pus.difference(&carried));
         free.into_iter().chain([near]).find(|pus| !pus.is_empty()).unwrap_or(floating)
@@ -76,7 +76,7 @@ impl Ground<'_> {
     /// where all of these nodes are in use, those of others. May be empty.
     pub fn spare(&self, host: &HostShare, pins: &[PuId], taken: &CpuSet) -> CpuSet {
         let rest = self.hostable.intersection(&self.usable).difference(taken);
-        let nodes = self.nodes_of(pins);
+        let nodes = self.nodes_of(&pins.iter().copied().collect());
         let all = if self.near(&rest, &nodes).is_empty() { rest } else { self.near(&rest, &nodes) };
         all.difference(&host.pus)
     }
@@ -96,8 +96,9 @@ impl Ground<'_> {
         fitting.find(|pus| pus.len() >= vcpus.max(1)).unwrap_or_else(|| order.to_vec())
     }
 
-    fn nodes_of(&self, pins: &[PuId]) -> BTreeSet<NodeId> {
-        pins.iter().filter_map(|pu| self.pu(*pu)?.node).collect()
+    /// The nodes of some PUs.
+    pub fn nodes_of(&self, pus: &CpuSet) -> BTreeSet<NodeId> {
+        pus.iter().filter_map(|pu| self.pu(pu)?.node).collect()
     }
 
     /// Those of some PUs that are on one of the nodes, or on none.

@@ -138,6 +138,7 @@ pub(crate) fn check_memory(topology: &Topology, vnodes: &[VnodePlan]) -> Result<
                 bytes,
                 nodes: memory.nodes.clone(),
                 missing,
+                nearest: None,
             });
         }
     }

@@ -33,12 +33,11 @@ fn reason(pus: &CpuSet) -> String {
     format!("pinned to {} by hand", pus_text(pus))
 }
 
-/// The PUs that the request names for a role: those for the role itself before those for its
-/// kind, the last of several.
+/// The PUs that the request names for a role: those for the role itself before those for its kind.
 fn wish<'w>(wishes: &'w [PinWish], role: &Role) -> Option<&'w CpuSet> {
     let own = role.to_string();
-    let named = wishes.iter().rev().find(|wish| wish.role == own);
-    let named = named.or_else(|| wishes.iter().rev().find(|wish| role.is_called(&wish.role)));
+    let named = wishes.iter().find(|wish| wish.role == own);
+    let named = named.or_else(|| wishes.iter().find(|wish| role.is_called(&wish.role)));
     named.map(|wish| &wish.pus)
 }
 
@@ -139,7 +138,10 @@ pub(crate) fn helpers(wishes: &[PinWish], threads: &mut Vec<ThreadPlan>, by_hand
 /// Says what of the wishes cannot be.
 fn check(ground: &Ground<'_>, request: &Request, enclave: &Enclave<'_>) -> Result<(), String> {
     let roles = roles(enclave);
-    for wish in &enclave.asked.pins {
+    for (place, wish) in enclave.asked.pins.iter().enumerate() {
+        if enclave.asked.pins.iter().take(place).any(|before| before.role == wish.role) {
+            return Err(format!("{} is pinned twice", wish.role));
+        }
         if !roles.iter().any(|role| role.is_called(&wish.role)) {
             return Err(format!(
                 "no thread is called {:?}; there are {}",
@@ -213,12 +215,12 @@ fn absent(topology: &Topology, pus: &CpuSet) -> Result<(), String> {
 /// hand are reserved too, cores that the plan no longer needs are not.
 ///
 /// # Errors
-/// [`PlanError::Pin`] if the host's own tasks would have no PU.
+/// [`PlanError::Pin`] if the plan isolates and the host's own tasks would have no PU.
 pub(crate) fn reserve(
     (ground, request): (&Ground<'_>, &Request),
     by_hand: &ByHand,
     vnodes: &[VnodePlan],
-    reserve: Reserve,
+    (reserve, isolates): (Reserve, bool),
 ) -> Result<Reserve, PlanError> {
     if reserve.exclusive.is_empty() {
         return Ok(reserve);
@@ -249,7 +251,7 @@ pub(crate) fn reserve(
         named.add(&by_hand.helpers.difference(host));
     }
     let housekeeping = ground.hostable.difference(&named);
-    if housekeeping.is_empty() {
+    if housekeeping.is_empty() && isolates {
         let mut pinned = request.vnodes.iter().filter(|vnode| !vnode.pins.is_empty());
         let vnode = pinned.next().map(|vnode| vnode.name.clone()).unwrap_or_default();
         let why = format!("with {} reserved the host's own tasks have no PU", pus_text(&named));

@@ -7,7 +7,7 @@ use crate::draft::ground;
 use crate::strategies::{Strategy, made};
 
 /// Strategies that take PUs in an order of their own.
-const ORDERED: [&str; 6] =
+pub(crate) const ORDERED: [&str; 6] =
     ["none", "compact", "compact-cores", "sequential", "scatter", "isolcpus"];
 
 /// The findings on the preference of a request, for a plan that a strategy made of it.
@@ -22,15 +22,27 @@ pub(crate) fn findings(
     };
     match request.prefer {
         Preference::Auto if ORDERED.contains(&plan.strategy.as_str()) => Vec::new(),
-        Preference::Auto => {
+        Preference::None if ORDERED.contains(&plan.strategy.as_str()) => Vec::new(),
+        Preference::Auto | Preference::None => {
             let all = [Preference::Cache, Preference::Frequency, Preference::Efficiency];
             let mut seen = vec![places(plan)];
             let others = all.into_iter().filter(|prefer| decides(*prefer));
-            others
-                .filter_map(|prefer| other(strategy, topology, (request, plan), prefer, &mut seen))
-                .collect()
+            let mut other = |prefer| other(strategy, topology, (request, plan), prefer, &mut seen);
+            let found: Vec<Finding> = others.filter_map(&mut other).collect();
+            let last = match request.prefer {
+                Preference::None => Preference::Auto,
+                _ => Preference::None,
+            };
+            // Of machines whose cores are alike no preference is worth a word.
+            let differ = all.into_iter().any(decides);
+            match found.is_empty() && differ {
+                true => {
+                    let other = other(last).or_else(|| slower(topology, request, plan));
+                    other.into_iter().collect()
+                }
+                false => found,
+            }
         }
-        Preference::None => Vec::new(),
         prefer if ORDERED.contains(&plan.strategy.as_str()) => vec![
             Finding::note(
                 "preference",
@@ -77,13 +89,33 @@ fn other(
         let part = ground.map(|ground| ground.parts_of(&on)).unwrap_or_default();
         format!("{pus} ({part})")
     };
-    let text = format!(
-        "{what} is on {}; with a preference for {prefer} it is on {}",
-        named(before),
-        named(after)
-    );
+    let with = match prefer {
+        Preference::None => "without a preference".to_owned(),
+        Preference::Auto => "with the preference auto".to_owned(),
+        Preference::Cache | Preference::Frequency | Preference::Efficiency => {
+            format!("with a preference for {prefer}")
+        }
+    };
+    let text = format!("{what} is on {}; {with} it is on {}", named(before), named(after));
     let hint = command::plan(strategy.name, topology, &asked);
     Some(Finding::note("preference", text).with_hint(hint))
+}
+
+/// That a vnode is on slower cores than others because the fast ones are too few for it.
+fn slower(topology: &Topology, request: &Request, plan: &Plan) -> Option<Finding> {
+    let ground = ground(topology, request).ok()?;
+    let fastest = ground.cores.iter().map(|spot| spot.kind).min()?;
+    let is_slower = |pu: PuId| ground.pu(pu).is_some_and(|pu| pu.kind > fastest);
+    let vnode = plan.vnodes.iter().find(|vnode| runs_on(vnode).iter().all(is_slower))?;
+    let pus = runs_on(vnode);
+    let on: Vec<PuId> = pus.iter().collect();
+    let text = format!(
+        "{} is on {pus} ({}): the faster cores that are left are too few for all of it, and no \
+         preference changes that",
+        vnode.name,
+        ground.parts_of(&on)
+    );
+    Some(Finding::note("preference", text))
 }
 
 /// Where the vCPUs and tasks of each vnode run.

@@ -163,6 +163,35 @@ impl<'g> Pool<'g> {
         (self.left() >= need).then(|| self.take_of(need, nodes, part))
     }
 
+    /// Takes a core for each of `need` vCPUs although PUs are counted, where so many would not fill
+    /// their cores: a guest then has no sibling that it is not shown. `None`, and nothing is taken,
+    /// if that leaves less than `waiting` cores for others, none for an emulator on the node, or
+    /// takes more L3 domains or nodes.
+    pub fn take_apart(
+        &mut self,
+        need: usize,
+        nodes: &[NodeId],
+        waiting: usize,
+    ) -> Option<Taken<'g>> {
+        let part = self.part_for(need)?;
+        let tier = self.tiers.iter_mut().find(|tier| tier.part == part && tier.left > 0)?;
+        let near = Near { cores: self.cores, chosen: &[], nodes };
+        if need.is_multiple_of(tier.width) || tier.left < need + waiting {
+            return None;
+        }
+        let (level, domain) = tier.fitting(need, &near)?;
+        let (filled, _) = tier.fitting(need.div_ceil(tier.width), &near)?;
+        if level > filled.max(CACHE) || !tier.has_room_beside(level, domain, (need, &near)) {
+            return None;
+        }
+        let mut places = tier.take(need, &near);
+        places.sort_unstable();
+        let cores: Vec<&Spot> =
+            places.into_iter().filter_map(|place| self.cores.get(place)).collect();
+        let pins = cores.iter().filter_map(|spot| spot.pus.first().copied()).collect();
+        Some(Taken { cores, pins })
+    }
+
     /// The preferred part among those that have room for `need` vCPUs, on isolated cores if any
     /// part has enough of them.
     pub fn part_for(&self, need: usize) -> Option<u32> {
@@ -296,9 +325,7 @@ impl Tier {
 
     /// Takes so many cores; there must be as many.
     fn take(&mut self, wanted: usize, near: &Near<'_>) -> Vec<usize> {
-        let fitting =
-            (0..LEVELS.len()).find_map(|level| Some((level, self.fit(level, wanted, near)?)));
-        let Some((level, domain)) = fitting else { return Vec::new() };
+        let Some((level, domain)) = self.fitting(wanted, near) else { return Vec::new() };
         let mut taken = Vec::new();
         for cell in self.in_order(level, domain, near) {
             while taken.len() < wanted {
@@ -313,6 +340,27 @@ impl Tier {
         }
         self.left -= taken.len();
         taken
+    }
+
+    /// The smallest domain that has so many free cores, with its level.
+    fn fitting(&self, wanted: usize, near: &Near<'_>) -> Option<(usize, usize)> {
+        (0..LEVELS.len()).find_map(|level| Some((level, self.fit(level, wanted, near)?)))
+    }
+
+    /// True if the node of a domain is one that is asked for, and has the host's core or more
+    /// than `need` free ones.
+    fn has_room_beside(
+        &self,
+        level: usize,
+        domain: usize,
+        (need, near): (usize, &Near<'_>),
+    ) -> bool {
+        let cells = &self.levels[level][domain].cells;
+        let Some(cell) = cells.first().map(|cell| &self.cells[*cell]) else { return false };
+        let node = near.cores.get(cell.at).and_then(|spot| spot.node);
+        let asked = near.nodes.is_empty() || node.is_some_and(|node| near.nodes.contains(&node));
+        let of_node = cell.domains[NODE].map(|place| &self.levels[NODE][place]);
+        asked && of_node.is_some_and(|node| node.burden == Burden::Host || node.free > need)
     }
 
     /// The preferred domain of a level that has so many free cores.

@@ -71,11 +71,11 @@ fn pinned(thread: &ThreadPlan) -> Option<PuId> {
 /// True if a finding is of those that [`findings`] gives.
 pub(crate) fn is_of_pins(finding: &Finding) -> bool {
     let subjects = ["oversubscription", "shared cores", "host", "NUMA", "core kinds", "L3"];
-    subjects.contains(&finding.subject.as_str()) || finding.text.starts_with(ON_VCPUS)
+    subjects.contains(&finding.subject.as_str()) || finding.text.contains(ON_VCPUS)
 }
 
 /// How the finding of [`emulator_on_vcpus`] begins.
-const ON_VCPUS: &str = "emulator and iothreads of ";
+const ON_VCPUS: &str = " run on CPUs of its vCPUs";
 
 /// Findings that hold whatever the strategy.
 pub(crate) fn findings(ground: &Ground<'_>, vnodes: &[VnodePlan]) -> Vec<Finding> {
@@ -85,7 +85,8 @@ pub(crate) fn findings(ground: &Ground<'_>, vnodes: &[VnodePlan]) -> Vec<Finding
         oversubscribed(ground, &spreads),
         shared_cores(&spreads),
         foreign_siblings(ground, &spreads),
-        emulator_on_vcpus(ground, &spreads),
+        helpers_on_vcpus(ground, &spreads),
+        far_helpers(ground, &spreads),
         nothing_left(ground, &spreads),
         crossed_nodes(ground.topology, &spreads),
         floating_nodes(ground, vnodes),
@@ -161,26 +162,56 @@ fn choice<'a>(ground: &'a Ground<'_>, vcpus: usize) -> Choice<'a> {
     Choice { topology: ground.topology, usable: &ground.usable, vcpus }
 }
 
-/// Emulators that run on the PUs of their own machine's vCPUs.
-fn emulator_on_vcpus(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
-    let helps = |role: &Role| matches!(role, Role::Emulator | Role::Iothread(_) | Role::Vhost(_));
-    let shares = |(vnode, spread): &&(&VnodePlan, Spread)| {
-        let mut helpers = vnode.threads.iter().filter(|thread| helps(&thread.role));
-        helpers.any(|thread| !thread.pus.is_disjoint(&spread.pus))
-    };
-    let names: Vec<&str> = spreads.iter().filter(shares).map(|(it, _)| it.name.as_str()).collect();
-    (!names.is_empty()).then(|| {
-        let text = format!(
-            "{ON_VCPUS}{} run on CPUs of its vCPUs: a vCPU waits while they work",
-            some(names.iter().map(ToString::to_string))
-        );
-        let carried = carried(spreads);
-        let avoidable = choice(ground, carried.len()).with_free_helpers(&carried);
-        let finding = Finding { severity: severity(avoidable), ..Finding::note("emulator", text) };
-        match avoidable {
-            true => finding.with_hint("`-s balanced` runs them with the host's tasks"),
-            false => finding,
+/// Emulators, iothreads and workers that run on the PUs of their own machine's vCPUs.
+fn helpers_on_vcpus(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
+    let mut sharing = Vec::new();
+    for (vnode, spread) in spreads {
+        let shares = |thread: &&ThreadPlan| !thread.pus.is_disjoint(&spread.pus);
+        let helpers = || vnode.threads.iter().filter(is_helper).filter(shares);
+        let roles = match helpers().any(|thread| thread.role == Role::Emulator) {
+            true => "emulator and iothreads".to_owned(),
+            false => some(helpers().map(|thread| thread.role.to_string())),
+        };
+        if !roles.is_empty() {
+            sharing.push((roles, &vnode.name));
         }
+    }
+    let (roles, _) = sharing.first()?;
+    let text = format!(
+        "{roles} of {}{ON_VCPUS}: a vCPU waits while they work",
+        some(sharing.iter().map(|(_, name)| (*name).clone()))
+    );
+    let carried = carried(spreads);
+    let avoidable = choice(ground, carried.len()).with_free_helpers(&carried);
+    let finding = Finding { severity: severity(avoidable), ..Finding::note("emulator", text) };
+    Some(match avoidable {
+        true => finding.with_hint("`-s balanced` runs them with the host's tasks"),
+        false => finding,
+    })
+}
+
+/// Iothreads and vhost workers on other nodes than all vCPUs of their machine, where one of those
+/// has a CPU to spare.
+fn far_helpers(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
+    let carried = spreads.iter().fold(CpuSet::new(), |all, (_, spread)| all.union(&spread.pus));
+    let spare = ground.nodes_of(&ground.hostable.difference(&carried));
+    spreads.iter().find_map(|(vnode, spread)| {
+        let room = spread.nodes.iter().any(|node| spare.contains(node));
+        let far = |thread: &&ThreadPlan| {
+            let nodes = ground.nodes_of(&thread.pus);
+            matches!(thread.role, Role::Iothread(_) | Role::Vhost(_))
+                && !nodes.is_empty()
+                && nodes.is_disjoint(&spread.nodes)
+        };
+        let thread = vnode.threads.iter().find(far).filter(|_| room)?;
+        let text = format!(
+            "{} of {} runs on {}, on another NUMA node than its vCPUs: each request crosses the \
+             interconnect",
+            thread.role,
+            vnode.name,
+            pus_text(&thread.pus)
+        );
+        Some(Finding::warning("iothread", text))
     })
 }
 
@@ -379,6 +410,10 @@ fn nested(topology: &Topology, spreads: &[(&VnodePlan, Spread)]) -> Option<Findi
         )
         .with_hint("trust measurements here, not the topology")
     })
+}
+
+fn is_helper(thread: &&ThreadPlan) -> bool {
+    !matches!(thread.role, Role::Vcpu(_) | Role::Task)
 }
 
 fn is_vcpu(thread: &ThreadPlan) -> bool {

@@ -9,6 +9,7 @@ mod balanced;
 mod balanced_shared;
 mod compact;
 mod compact_cores;
+mod divide;
 mod isolcpus;
 mod l3_exclusive;
 mod low_latency;
@@ -102,7 +103,7 @@ pub(crate) fn made(
     request: &Request,
 ) -> Result<Plan, PlanError> {
     if !guest_cells::are_fixed(request) {
-        return (strategy.plan)(topology, request);
+        return divide::planned(strategy, topology, request);
     }
     let parts = Parts::of(topology, request)?;
     let plans = parts.alike(|part| (strategy.plan)(topology, part))?;

@@ -8,17 +8,18 @@
 //! strategy that was picked, and a finding with the rule.
 
 use pinfold_model::{
-    EmulatorWish, Finding, NodeId, NumaNode, Plan, Request, Severity, SmtWish, Topology, VcpuCount,
-    Work,
+    EmulatorWish, Finding, NodeId, NumaNode, Plan, Preference, Request, Severity, SmtWish,
+    Topology, VcpuCount, Work,
 };
 
 use super::{
-    Strategy, balanced, compact, compact_cores, l3_exclusive, low_latency, max_performance,
+    Strategy, balanced, compact, compact_cores, divide, l3_exclusive, low_latency, max_performance,
     multi_vm, none, numa_exclusive, scatter, sequential, vnodes,
 };
 use crate::PlanError;
 use crate::draft::{counted, ground};
 use crate::ground::Ground;
+use crate::prefer::ORDERED;
 use crate::select::{Count, Pool};
 
 pub(super) const STRATEGY: Strategy = Strategy {
@@ -28,12 +29,17 @@ pub(super) const STRATEGY: Strategy = Strategy {
     plan,
 };
 
+const NO_WARNING: &str = "its plan has no warning";
+
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let mut passed: Vec<String> = Vec::new();
     let (mut costly, mut noted): (Option<Plan>, Option<Plan>) = (None, None);
     for (strategy, why) in rules(&ground, request).into_iter().chain(others()) {
-        let mut plan = match (strategy.plan)(topology, request) {
+        if !honours(strategy, request) {
+            continue;
+        }
+        let mut plan = match divide::planned(&strategy, topology, request) {
             Ok(plan) => plan,
             Err(error) if error.depends_on_strategy() => {
                 passed.push(format!("refused: {error}"));
@@ -60,6 +66,16 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         }
     }
     noted.or(costly).map_or_else(|| none::plan(topology, request), Ok)
+}
+
+/// True if a strategy heeds the request's preference, if that has one.
+fn honours(strategy: Strategy, request: &Request) -> bool {
+    match request.prefer {
+        Preference::Auto | Preference::None => true,
+        Preference::Cache | Preference::Frequency | Preference::Efficiency => {
+            strategy.name == none::STRATEGY.name || !ORDERED.contains(&strategy.name)
+        }
+    }
 }
 
 /// What a plan warns of, in a few words; empty if of nothing. Some costs are a note where no other
@@ -89,7 +105,7 @@ fn others() -> impl Iterator<Item = (Strategy, String)> {
         sequential::STRATEGY,
     ];
     let none = "do not pin, because nothing that pins fits the request".to_owned();
-    let why = "its plan has no warning".to_owned();
+    let why = NO_WARNING.to_owned();
     let others = others.into_iter().map(move |strategy| (strategy, why.clone()));
     others.chain([(none::STRATEGY, none)])
 }
@@ -187,7 +203,12 @@ fn rules(ground: &Ground<'_>, request: &Request) -> Vec<(Strategy, String)> {
         rules.push((balanced::STRATEGY, why));
         let why = format!("{asked} fit into one NUMA node, and without a warning there only");
         rules.push((numa_exclusive::STRATEGY, why));
-        let why = format!("{asked} fit on the host only with its own core, so nothing is isolated");
+        let why = match sum.vcpus > threads {
+            true => {
+                format!("{asked} fit on the host only with its own core, so nothing is isolated")
+            }
+            false => NO_WARNING.to_owned(),
+        };
         rules.push((max_performance::STRATEGY, why));
     }
     rules

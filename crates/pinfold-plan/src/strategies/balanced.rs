@@ -26,7 +26,7 @@ use pinfold_model::{
 use super::{Strategy, low_latency_rt};
 use crate::PlanError;
 use crate::check::faults;
-use crate::draft::{Draft, Enclave, Reserve, ground, pus_text, verb};
+use crate::draft::{Draft, Enclave, Ended, Reserve, ground_beside, pus_text, verb};
 use crate::enclosure::{Terms, enclose, host_beside};
 use crate::ground::{Ground, HostShare, Spot};
 use crate::guest::GuestSmt;
@@ -42,7 +42,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground(topology, request)?;
+    let ground = ground_beside(topology, request, Count::Threads)?;
     let draft = Draft::new(STRATEGY.name, &ground, request)?;
     let host = host_beside(&draft, Count::Threads);
     let mut cores = Cores { candidates: ground.without(&host), host: &host, also: String::new() };
@@ -53,12 +53,14 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         }),
         // The request names or counts the host's PUs: the emulator needs a core besides.
         (EmulatorWish::Apart, false) => {
-            let own = cores.take_last(&ground).ok_or_else(|| PlanError::EmulatorWish {
+            let spare = cores.candidates.clone();
+            let last = cores.take_last(&ground).ok_or_else(|| PlanError::EmulatorWish {
                 strategy: STRATEGY.name.to_owned(),
                 wish: request.emulator.to_string(),
                 why: format!("{} stay the host's alone, and no other core is left", host.pus),
             })?;
-            all_threads(draft, cores, &mut |enclave, _, _| {
+            all_threads(draft, cores, &mut |enclave, pins, taken| {
+                let own = own_core(&ground, &spare, (pins, taken)).unwrap_or_else(|| last.clone());
                 enclave.emulator(&own, || {
                     format!(
                         "the emulator runs on {}, a core of its own: {} are the host's alone",
@@ -66,7 +68,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
                         host.pus
                     )
                 });
-                Ok(own.clone())
+                Ok(own)
             })
         }
         (EmulatorWish::Apart, true) => all_threads(draft, cores, &mut |enclave, pins, taken| {
@@ -173,13 +175,31 @@ pub(super) struct Cores<'h> {
 impl Cores<'_> {
     /// Takes the last core of the weakest part away: the emulator's own.
     fn take_last(&mut self, ground: &Ground<'_>) -> Option<CpuSet> {
-        let hosts = |spot: &Spot| spot.pus.iter().all(|pu| ground.hostable.contains(*pu));
-        let can = (0..).zip(&self.candidates).filter(|(_, spot)| hosts(spot));
+        let can = (0..).zip(&self.candidates).filter(|(_, spot)| hosts(ground, spot));
         let (place, _) = can.max_by_key(|(place, spot)| (spot.part, *place))?;
         let spot = self.candidates.remove(place);
         self.also = format!(", core {} with the emulator", spot.core);
         Some(spot.set())
     }
+}
+
+fn hosts(ground: &Ground<'_>, spot: &Spot) -> bool {
+    spot.pus.iter().all(|pu| ground.hostable.contains(*pu))
+}
+
+/// A core for an emulator alone that carries no vCPU: on the vCPUs' nodes if one is left there,
+/// the last of the weakest part.
+fn own_core(
+    ground: &Ground<'_>,
+    spots: &[Spot],
+    (pins, taken): (&[PuId], &CpuSet),
+) -> Option<CpuSet> {
+    let nodes = ground.nodes_of(&pins.iter().copied().collect());
+    let near = |spot: &Spot| spot.node.is_none_or(|node| nodes.contains(&node));
+    let is_free = |spot: &Spot| spot.set().is_disjoint(taken) && hosts(ground, spot);
+    let free = spots.iter().enumerate().filter(|(_, spot)| is_free(spot));
+    let (_, spot) = free.max_by_key(|(place, spot)| (near(spot), spot.part, *place))?;
+    Some(spot.set())
 }
 
 /// Places a machine's emulator, given the PUs of its vCPUs and those of all cores that carry
@@ -204,8 +224,6 @@ pub(super) fn all_threads(
         &candidates,
         Terms { count: Count::Threads, host: Some(host), auto_is_all: false, why },
     )?;
-    let mut wide = false;
-    let mut rest = CpuSet::new();
     let mut exclusive = enclosures.all.clone();
     for (place, enclosure) in enclosures.vnodes.iter().enumerate() {
         let carried: CpuSet = enclosure.pins.iter().copied().collect();
@@ -215,22 +233,9 @@ pub(super) fn all_threads(
             enclave.vcpu(CpuSet::single(pin), reason);
         }
         exclusive.add(&emulator(&mut enclave, &enclosure.pins, &enclosures.all)?);
-        wide |= enclosure.cores.iter().any(|spot| spot.pus.len() > 1);
-        rest.add(&enclosure.rest);
         draft.close(enclave, GuestSmt::Mirror)?;
     }
-    if !wide {
-        let is_vm = |vnode: &VnodeRequest| matches!(vnode.work, Work::Vm(_));
-        let text = match draft.request.vnodes.iter().any(is_vm) {
-            true => {
-                "the vCPUs' cores have one usable PU each, so this is one vCPU per core and the guest \
-                 is shown no SMT"
-            }
-            false => "the cores in use have one usable PU each",
-        };
-        draft.finding(Finding::note("smt", text));
-    }
-    draft.all_findings(idle(&rest));
+    draft.later(|ended| smt(ground, ended));
     let reason = ground.host_reason(host, &exclusive);
     draft.isolating(Reserve { exclusive, reason })
 }
@@ -255,15 +260,27 @@ fn vcpu_reason(
     format!("PU {pin} is a thread of a core for {unit}s ({}), {near}; {sharing}", ground.place(pin))
 }
 
-fn idle(pus: &CpuSet) -> Option<Finding> {
+/// What the vCPUs' cores have besides them: no other PU at all, or some that stay idle.
+fn smt(ground: &Ground<'_>, ended: &Ended<'_>) -> Option<Finding> {
+    let carried = ended.carried();
+    let spots = || carried.iter().filter_map(|pu| ground.spot_of(pu));
+    if spots().all(|spot| spot.pus.len() == 1) {
+        return Some(Finding::note(
+            "smt",
+            "the vCPUs' cores have one usable PU each, so this is one vCPU per core and the guest \
+             is shown no SMT",
+        ));
+    }
+    let cores: CpuSet = spots().flat_map(|spot| spot.pus.iter().copied()).collect();
+    let pus = cores.difference(&ended.pus(|_| true)).intersection(ended.exclusive);
     (!pus.is_empty()).then(|| {
         Finding::note(
             "smt",
             format!(
                 "{} {} idle beside a vCPU on the same core, because a task of the host there would \
                  slow it",
-                pus_text(pus),
-                verb(pus, "stays", "stay")
+                pus_text(&pus),
+                verb(&pus, "stays", "stay")
             ),
         )
     })

@@ -11,7 +11,7 @@ use pinfold_model::{CpuSet, Plan, Request, Topology};
 use super::Strategy;
 use super::balanced::{self, Cores};
 use crate::PlanError;
-use crate::draft::{Draft, ground, pus_text};
+use crate::draft::{Draft, ground_beside, pus_text};
 use crate::enclosure::host_beside;
 use crate::select::Count;
 
@@ -25,7 +25,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground(topology, request)?;
+    let ground = ground_beside(topology, request, Count::Threads)?;
     let draft = Draft::new(STRATEGY.name, &ground, request)?;
     let host = host_beside(&draft, Count::Threads);
     let cores = Cores { candidates: ground.without(&host), host: &host, also: String::new() };

@@ -60,7 +60,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     };
     line::along(&mut draft, &line)?;
     let exclusive: CpuSet = order.into_iter().collect();
-    draft.all_findings(not_at_boot(&ground, &exclusive));
+    draft.later(|ended| not_at_boot(&ground, ended.exclusive));
     let reason = ground.host_reason(&host, &exclusive);
     draft.isolating(Reserve { exclusive, reason })
 }

@@ -10,11 +10,11 @@
 //! no siblings: the emulator falls back to the host core, or to the vCPUs' node.
 //! `auto` gives one vCPU per core of the preferred part, less the host core.
 
-use pinfold_model::{CpuSet, Finding, Plan, Policy, Request, Topology};
+use pinfold_model::{CpuSet, Finding, Plan, Policy, Request, Role, Topology};
 
 use super::Strategy;
 use crate::PlanError;
-use crate::draft::{Draft, Enclave, counted, ground, pus_text};
+use crate::draft::{Draft, Enclave, counted, ground_beside, pus_text};
 use crate::enclosure::{Enclosure, Terms, enclose, host_beside};
 use crate::ground::{Ground, HostShare, Spot};
 use crate::guest::GuestSmt;
@@ -30,7 +30,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground(topology, request)?;
+    let ground = ground_beside(topology, request, Count::Cores)?;
     let draft = Draft::new(STRATEGY.name, &ground, request)?;
     let host = host_beside(&draft, Count::Cores);
     one_per_core(draft, &host, None)
@@ -83,9 +83,12 @@ pub(super) fn one_per_core(
         on_host = on_host.or((is_vm && !beside).then_some((home, unbalanced)));
         draft.close(enclave, GuestSmt::None)?;
     }
-    draft.all_findings(
-        on_host.and_then(|(home, unbalanced)| no_siblings(&home, unbalanced, policy)),
-    );
+    draft.later(move |ended| {
+        let (home, unbalanced) = on_host?;
+        // A pin by hand may have taken the emulators elsewhere.
+        let emulators = ended.pus(|role| *role == Role::Emulator);
+        if emulators.is_disjoint(&home.pus) { None } else { no_siblings(&home, unbalanced, policy) }
+    });
     draft.isolating(enclosures.reserve(ground, host))
 }
 

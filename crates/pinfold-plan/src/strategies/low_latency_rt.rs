@@ -9,7 +9,7 @@ use pinfold_model::{Plan, Policy, Request, Topology};
 
 use super::{Strategy, low_latency};
 use crate::PlanError;
-use crate::draft::{Draft, ground};
+use crate::draft::{Draft, ground_beside};
 use crate::enclosure::host_beside;
 use crate::select::Count;
 
@@ -24,7 +24,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 pub(super) const POLICY: Policy = Policy::RoundRobin { priority: 1 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground(topology, request)?;
+    let ground = ground_beside(topology, request, Count::Cores)?;
     let draft = Draft::new(STRATEGY.name, &ground, request)?;
     let host = host_beside(&draft, Count::Cores);
     low_latency::one_per_core(draft, &host, Some(POLICY))

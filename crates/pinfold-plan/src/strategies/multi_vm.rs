@@ -12,7 +12,8 @@ use pinfold_model::{Plan, Request, Topology};
 
 use super::{Strategy, low_latency};
 use crate::PlanError;
-use crate::draft::{Draft, ground};
+use crate::draft::{Draft, ground_beside};
+use crate::select::Count;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "multi-vm",
@@ -23,7 +24,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground(topology, request)?;
+    let ground = ground_beside(topology, request, Count::Cores)?;
     let draft = Draft::new(STRATEGY.name, &ground, request)?;
     let host = ground.host_on_the_last_package();
     low_latency::one_per_core(draft, &host, None)

@@ -19,7 +19,7 @@ use pinfold_model::{CpuSet, NodeId, Plan, Policy, Request, Topology, VnodeReques
 use super::{Strategy, isolcpus};
 use crate::PlanError;
 use crate::demand::nodes_of;
-use crate::draft::{Draft, Limits, Reserve, ground, pus_text};
+use crate::draft::{Draft, Limits, Reserve, ground_beside, pus_text};
 use crate::enclosure::host_beside;
 use crate::ground::{Ground, HostShare, Spot};
 use crate::guest::GuestSmt;
@@ -59,7 +59,7 @@ struct Open<'r> {
 }
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground(topology, request)?;
+    let ground = ground_beside(topology, request, Count::Cores)?;
     let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
     let host = host_beside(&draft, Count::Cores);
     let rooms = rooms(&ground, &host);
@@ -100,7 +100,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         enclave.node = *node;
         draft.close(enclave, GuestSmt::None)?;
     }
-    draft.all_findings(isolcpus::not_at_boot(&ground, &all));
+    draft.later(|ended| isolcpus::not_at_boot(&ground, ended.exclusive));
     let reason = ground.host_reason(&host, &all);
     draft.isolating(Reserve { exclusive: all, reason })
 }

@@ -10,14 +10,14 @@
 //! cannot be, a finding says which methods then cannot hold the speeds.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_model::{CpuSet, Finding, NodeId, Plan, Request, Speed, Topology, Work};
+use pinfold_model::{CpuSet, Finding, NodeId, Plan, Request, Speed, Topology, VnodePlan, Work};
 
 use super::Strategy;
 use crate::PlanError;
 use crate::demand::nodes_of;
-use crate::draft::{Draft, Limits, Reserve, ground, pus_text};
+use crate::draft::{Draft, Limits, Reserve, ground_beside, pus_text};
 use crate::enclosure::host_beside;
 use crate::ground::{Ground, HostShare, Spot};
 use crate::guest::GuestSmt;
@@ -31,7 +31,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let ground = ground(topology, request)?;
+    let ground = ground_beside(topology, request, Count::Cores)?;
     if let Some(vm) = request.vnodes.iter().find(|vnode| matches!(vnode.work, Work::Vm(_))) {
         return Err(PlanError::WrongKind {
             strategy: STRATEGY.name.to_owned(),
@@ -52,15 +52,14 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let wanted = wanted(&draft, draft.counts(limits)?);
     let enough = others.len() >= wanted.iter().map(|wish| wish.cores).sum();
     let near = near(if enough { &others } else { all }, &host, &wanted);
-    let mixed = shared_domains(topology, &wanted, &near);
-    let (groups, together) = match mixed {
-        None => (near, None),
-        Some(finding) => {
-            match apart(&ground, &others, &wanted).or_else(|| apart(&ground, all, &wanted)) {
-                Some(groups) => (groups, None),
-                None => (near, Some(finding)),
-            }
-        }
+    let speeds = wanted.iter().map(|wish| wish.speed);
+    let mixed = speeds.zip(near.iter().map(|cores| firsts(cores))).collect::<Vec<_>>();
+    let mixed = shared_domains(topology, &mixed).is_some();
+    let groups = match mixed {
+        false => near,
+        true => apart(&ground, &others, &wanted)
+            .or_else(|| apart(&ground, all, &wanted))
+            .unwrap_or(near),
     };
     let mut exclusive = CpuSet::new();
     for (wish, cores) in wanted.iter().zip(&groups) {
@@ -74,21 +73,25 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         }
         draft.close(enclave, GuestSmt::None)?;
     }
-    draft.all_findings(together);
-    let on_host = !exclusive.is_disjoint(&host.pus);
-    let exclusive = exclusive.difference(&host.pus);
-    if on_host {
-        draft.finding(
+    draft.later(|ended| {
+        let of = |vnode: &VnodePlan| (vnode.speed, pus_of(vnode));
+        shared_domains(topology, &ended.vnodes.iter().map(of).collect::<Vec<_>>())
+    });
+    let hosts = host.pus.clone();
+    draft.later(move |ended| {
+        let on_host = !ended.carried().is_disjoint(&hosts);
+        on_host.then(|| {
             Finding::warning(
                 "housekeeping",
                 format!(
                     "the groups take every core, so the host's tasks share {} with one of them",
-                    pus_text(&host.pus)
+                    pus_text(&hosts)
                 ),
             )
-            .with_hint("ask for one core less"),
-        );
-    }
+            .with_hint("ask for one core less")
+        })
+    });
+    let exclusive = exclusive.difference(&host.pus);
     let reason = ground.host_reason(&host, &exclusive);
     draft.isolating(Reserve { exclusive, reason })
 }
@@ -213,22 +216,23 @@ fn reason(ground: &Ground<'_>, spot: &Spot) -> String {
     format!("PU {first} is a core of this group alone ({}){idle}", ground.place(*first))
 }
 
-fn shared_domains(topology: &Topology, wanted: &[Wish], groups: &[Vec<&Spot>]) -> Option<Finding> {
+/// The PUs of the tasks of a group.
+fn pus_of(vnode: &VnodePlan) -> CpuSet {
+    vnode.threads.iter().fold(CpuSet::new(), |all, thread| all.union(&thread.pus))
+}
+
+/// The PU of each core on which a group's tasks run.
+fn firsts(cores: &[&Spot]) -> CpuSet {
+    cores.iter().filter_map(|spot| spot.pus.first().copied()).collect()
+}
+
+fn shared_domains(topology: &Topology, groups: &[(Speed, CpuSet)]) -> Option<Finding> {
     let mixed: CpuSet = topology
         .frequency_domains
         .iter()
         .filter(|domain| {
-            let inside = |cores: &Vec<&Spot>| {
-                cores.iter().any(|spot| spot.pus.first().is_some_and(|pu| domain.contains(*pu)))
-            };
-            let mut speeds: Vec<Speed> = wanted
-                .iter()
-                .zip(groups)
-                .filter(|(_, cores)| inside(cores))
-                .map(|(wish, _)| wish.speed)
-                .collect();
-            speeds.sort_unstable();
-            speeds.dedup();
+            let inside = groups.iter().filter(|(_, pus)| !pus.is_disjoint(domain));
+            let speeds: BTreeSet<Speed> = inside.map(|(speed, _)| *speed).collect();
             speeds.len() > 1
         })
         .flat_map(CpuSet::iter)

@@ -161,8 +161,8 @@ fn two_nodes_are_two_nodes_in_every_format() {
         &emit::proxmox(one(&layout), &topology),
         &[
             "--memory 1024 --hugepages 2 \\\n",
-            "    --numa0 'cpus=0-11,hostnodes=0,memory=",
-            "    --numa1 'cpus=12-27,hostnodes=1,memory=",
+            "    --numa0 'cpus=0-13,hostnodes=0,memory=",
+            "    --numa1 'cpus=14-27,hostnodes=1,memory=",
             ",policy=bind'\n",
         ],
     );
@@ -170,8 +170,8 @@ fn two_nodes_are_two_nodes_in_every_format() {
         &emit::nova(one(&layout), &topology),
         &[
             "hw:numa_nodes=2\n",
-            "hw:numa_cpus.0=0-11\n",
-            "hw:numa_cpus.1=12-27\n",
+            "hw:numa_cpus.0=0-13\n",
+            "hw:numa_cpus.1=14-27\n",
             "hw:numa_mem.1=",
             "hw:mem_page_size=2048\n",
             "hw:cpu_thread_policy=require\n",

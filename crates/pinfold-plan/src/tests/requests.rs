@@ -39,7 +39,7 @@ fn the_documented_example_is_read_and_planned() {
     assert_eq!(request.interrupts, [Device::Node(NodeId(1))]);
     // The machines of these tests have too little memory for it, and say so.
     let error = plan("multi-vm", &dual_x5540().build(), &request).unwrap_err();
-    assert!(error.to_string().contains("needs 4294967296 bytes"), "{error}");
+    assert!(error.to_string().contains("needs 4 GiB of memory"), "{error}");
 }
 
 #[test]

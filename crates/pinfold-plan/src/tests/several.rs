@@ -311,7 +311,7 @@ fn devices_and_memory_near_the_vcpus() {
         (memory.nodes.as_slice(), memory.page_bytes),
         ([NodeId(1)].as_slice(), Some(2 << 20))
     );
-    let error = plan("low-latency", &dual_x5540().build(), &with((1 << 30) + 4096)).unwrap_err();
+    let error = plan("numa-exclusive", &dual_x5540().build(), &with((1 << 30) + 4096)).unwrap_err();
     assert!(matches!(error, PlanError::Memory { missing: 4096, .. }), "{error}");
 }
 
