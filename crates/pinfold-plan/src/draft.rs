@@ -424,8 +424,9 @@ impl<'a> Draft<'a> {
                     return;
                 }
                 let balanced = match thread.pus.difference(&isolated) {
-                    rest if rest.is_empty() => self.ground.floating(),
-                    rest => rest,
+                    rest if !rest.is_empty() => rest,
+                    _ if self.ground.floating().is_disjoint(&isolated) => self.ground.floating(),
+                    _ => self.ground.hostable.clone(),
                 };
                 thread.reason.push_str(&format!(
                     "; but on {}: the kernel spreads no threads over isolated PUs ({isolated})",

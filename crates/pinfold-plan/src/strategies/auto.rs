@@ -158,9 +158,9 @@ impl Sum {
 /// The strategies to try, the best first, each with its rule.
 fn rules(ground: &Ground<'_>, request: &Request) -> Vec<(Strategy, String)> {
     let sum = Sum::of(request);
-    let (cores, pus) = (ground.cores.len(), ground.usable.len());
-    let spare = cores.saturating_sub(usize::from(ground.free.is_empty()));
+    let pus = ground.usable.len();
     let host = ground.host();
+    let spare = ground.without(&host).len();
     let threads = pus - ground.usable.intersection(&host.pus).len();
     let asked = counted(sum.vcpus, if sum.groups == sum.vnodes { "core" } else { "vCPU" });
     let mut rules: Vec<(Strategy, String)> = Vec::new();
