@@ -176,7 +176,7 @@ impl<'g> Pool<'g> {
         let part = self.part_for(need)?;
         let tier = self.tiers.iter_mut().find(|tier| tier.part == part && tier.left > 0)?;
         let near = Near { cores: self.cores, chosen: &[], nodes };
-        if need.is_multiple_of(tier.width) || tier.left < need + waiting {
+        if need <= tier.width || need.is_multiple_of(tier.width) || tier.left < need + waiting {
             return None;
         }
         let (level, domain) = tier.fitting(need, &near)?;

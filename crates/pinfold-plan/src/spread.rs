@@ -74,7 +74,7 @@ pub(crate) fn is_of_pins(finding: &Finding) -> bool {
     subjects.contains(&finding.subject.as_str()) || finding.text.contains(ON_VCPUS)
 }
 
-/// How the finding of [`emulator_on_vcpus`] begins.
+/// What the finding of [`helpers_on_vcpus`] says.
 const ON_VCPUS: &str = " run on CPUs of its vCPUs";
 
 /// Findings that hold whatever the strategy.

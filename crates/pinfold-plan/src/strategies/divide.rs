@@ -69,8 +69,8 @@ pub(super) fn planned(
     plain
 }
 
-/// How to divide a machine whose plan spans nodes: equally; else, if NUMA cells will be shown,
-/// as the plan has it.
+/// How to divide a machine whose plan spans nodes: equally, in whole cores; in single CPUs if NUMA
+/// cells will be shown.
 fn spanned(topology: &Topology, request: &Request, plan: &Plan) -> Vec<Shares> {
     let mut counts: BTreeMap<NodeId, u32> = BTreeMap::new();
     for thread in plan.vnodes.iter().flat_map(pinfold_model::VnodePlan::vcpus) {
@@ -86,24 +86,16 @@ fn spanned(topology: &Topology, request: &Request, plan: &Plan) -> Vec<Shares> {
     let all = own.iter().map(|(_, count)| count).sum::<u32>();
     let equal = equally(&nodes, all / threads).filter(|_| all.is_multiple_of(threads));
     let equal = equal.map(|shares| times(shares, threads));
-    let close = with_memory.then(|| times(closely(&nodes, all / threads), threads));
-    let close = close.filter(|_| all.is_multiple_of(threads));
+    let any = equally(&nodes, all).filter(|_| with_memory);
     match own.len() {
         0 | 1 => Vec::new(),
         _ if equal.as_ref() == Some(&own) && !with_memory => Vec::new(),
-        _ => equal.into_iter().chain(close).chain(with_memory.then_some(own)).collect(),
+        _ => equal.into_iter().chain(any).collect(),
     }
 }
 
 fn times(shares: Shares, threads: u32) -> Shares {
     shares.into_iter().map(|(node, cores)| (node, cores * threads)).collect()
-}
-
-/// Shares that differ by one at most, the larger ones last: the host's core is on the first node.
-fn closely(nodes: &[NodeId], cores: u32) -> Shares {
-    let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX).max(1);
-    let share = |place: u32| cores / count + u32::from(place >= count - cores % count);
-    (0..).zip(nodes).map(|(place, node)| (*node, share(place))).collect()
 }
 
 fn equally(nodes: &[NodeId], vcpus: u32) -> Option<Shares> {
