@@ -553,7 +553,7 @@ impl<'a> Draft<'a> {
         nearby::check_nodes(self.ground, self.request, &vnodes)?;
         nearby::check_memory(self.ground.topology, &vnodes)?;
         nearby::check_huge_pages(self.ground.topology, &vnodes)?;
-        let common = spread::findings(self.ground, &vnodes, !self.by_hand.names.is_empty());
+        let common = spread::findings(self.ground, &vnodes);
         self.findings.extend(common);
         let far = nearby::far_devices(self.ground, self.request, &vnodes)?;
         self.findings.extend(far);

@@ -19,9 +19,7 @@
 //! A real-time thread may not fill the host's last PUs: where the host has no PU besides its core,
 //! the first of that core stays the host's alone, and a finding says so.
 
-use pinfold_model::{
-    CpuSet, EmulatorWish, Finding, Plan, PuId, Request, Topology, VnodeRequest, Work,
-};
+use pinfold_model::{CpuSet, EmulatorWish, Finding, Plan, PuId, Request, Topology};
 
 use super::{Strategy, low_latency_rt};
 use crate::PlanError;
@@ -265,11 +263,15 @@ fn smt(ground: &Ground<'_>, ended: &Ended<'_>) -> Option<Finding> {
     let carried = ended.carried();
     let spots = || carried.iter().filter_map(|pu| ground.spot_of(pu));
     if spots().all(|spot| spot.pus.len() == 1) {
-        return Some(Finding::note(
-            "smt",
-            "the vCPUs' cores have one usable PU each, so this is one vCPU per core and the guest \
-             is shown no SMT",
-        ));
+        let is_vm = ended.vnodes.iter().any(|vnode| vnode.guest.is_some());
+        let text = match is_vm {
+            true => {
+                "the vCPUs' cores have one usable PU each, so this is one vCPU per core and the guest \
+                 is shown no SMT"
+            }
+            false => "the cores in use have one usable PU each",
+        };
+        return Some(Finding::note("smt", text));
     }
     let cores: CpuSet = spots().flat_map(|spot| spot.pus.iter().copied()).collect();
     let pus = cores.difference(&ended.pus(|_| true)).intersection(ended.exclusive);
