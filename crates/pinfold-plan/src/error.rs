@@ -260,8 +260,19 @@ const CELLS_HINT: &str = "give each cell neighbouring vCPUs and plan one machine
 
 const DEVICE_HINT: &str = "`lspci -D` shows the addresses; or name the device's node as node:N";
 
+const NO_HOUSEKEEPING_HINT: &str =
+    "leave at least one PU out of `isolcpus=`, of isolated partitions and of what is to be avoided";
+
 const PIN_HINT: &str =
     "name threads that the vnode has and PUs that it may use; `pinfold topo` shows them";
+
+/// The hint where memory does not fit.
+fn less_memory(most: u64, nearest: Option<&str>) -> String {
+    let other = nearest.map_or_else(String::new, |nearest| {
+        format!(", or use {nearest}, which takes the memory of more nodes")
+    });
+    format!("ask for at most {}{other}", size(most))
+}
 
 impl PlanError {
     /// What the user can do next.
@@ -285,13 +296,9 @@ impl PlanError {
             }
             PlanError::Device { .. } => Some(DEVICE_HINT.to_owned()),
             PlanError::Free { .. } => Some("keep fewer PUs free".to_owned()),
-            PlanError::Memory { bytes, missing, nearest, .. } => Some(match nearest {
-                Some(nearest) => format!(
-                    "ask for at most {}, or use {nearest}, which takes the memory of more nodes",
-                    size(bytes - missing)
-                ),
-                None => format!("ask for at most {}", size(bytes - missing)),
-            }),
+            PlanError::Memory { bytes, missing, nearest, .. } => {
+                Some(less_memory(bytes - missing, nearest.as_deref()))
+            }
             PlanError::Nodes { .. } => Some(NODES_HINT.to_owned()),
             PlanError::Cells { .. } => Some(CELLS_HINT.to_owned()),
             PlanError::HugePages { needed, free, .. } => Some(format!(
@@ -322,11 +329,7 @@ impl PlanError {
                 "avoid fewer PUs, or start Pinfold in a cgroup with a wider cpuset"
                     .to_owned(),
             ),
-            PlanError::NoHousekeeping { .. } => Some(
-                "leave at least one PU out of `isolcpus=`, of isolated partitions and of what is to be \
-                 avoided"
-                    .to_owned(),
-            ),
+            PlanError::NoHousekeeping { .. } => Some(NO_HOUSEKEEPING_HINT.to_owned()),
             PlanError::Policy { .. } => Some(POLICY_HINT.to_owned()),
             PlanError::Pin { .. } => Some(PIN_HINT.to_owned()),
             PlanError::BadIothread { .. } => {

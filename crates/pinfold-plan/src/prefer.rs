@@ -29,9 +29,9 @@ pub(crate) fn findings(
             let others = all.into_iter().filter(|prefer| decides(*prefer));
             let mut other = |prefer| other(strategy, topology, (request, plan), prefer, &mut seen);
             let found: Vec<Finding> = others.filter_map(&mut other).collect();
-            let last = match request.prefer {
-                Preference::None => Preference::Auto,
-                _ => Preference::None,
+            let last = match request.prefer == Preference::None {
+                true => Preference::Auto,
+                false => Preference::None,
             };
             // Of machines whose cores are alike no preference is worth a word.
             let differ = all.into_iter().any(decides);

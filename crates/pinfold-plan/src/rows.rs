@@ -1,13 +1,7 @@
 //! The threads of a plan in as few rows as say the same.
 //!
-//! vCPUs that follow each other go into one row, whose CPUs are in their order. Reasons that
-//! differ in nothing but numbers become one, with all of the numbers in it:
-//!
-//! ```text
-//! PU 0 is a thread of core 0   ┐
-//! PU 16 is a thread of core 0  ├ PU 0-1,16 is a thread of core 0-1
-//! PU 1 is a thread of core 1   ┘
-//! ```
+//! vCPUs that follow each other go into one row, whose CPUs are in their order. Of reasons that
+//! differ in nothing but numbers the first is written.
 
 use pinfold_model::{CpuSet, Plan, Policy, PuId, Role, ThreadPlan, VnodePlan};
 
@@ -61,7 +55,7 @@ fn follows((first, last): (&ThreadPlan, &ThreadPlan), next: &ThreadPlan, alike: 
         || (is_single(first)
             && is_single(next)
             && (first.pus != last.pus || first.role == last.role));
-    let reasons = || Skeleton::of(&first.reason).text == Skeleton::of(&next.reason).text;
+    let reasons = || skeleton(&first.reason) == skeleton(&next.reason);
     before.checked_add(1) == Some(*index)
         && places
         && first.policy == next.policy
@@ -98,67 +92,25 @@ fn in_order(group: &[&ThreadPlan]) -> String {
     }
 }
 
-/// A sentence without its numbers, and these.
-struct Skeleton {
-    text: String,
-    numbers: Vec<u32>,
-}
-
-impl Skeleton {
-    /// Lists and fractions (`0-3`, `2.5`) are words, not numbers.
-    fn of(sentence: &str) -> Self {
-        let (mut text, mut numbers) = (String::new(), Vec::new());
-        for (index, word) in sentence.split(' ').enumerate() {
-            if index > 0 {
-                text.push(' ');
-            }
-            let number = word.trim_matches(|letter: char| !letter.is_ascii_digit());
-            match number.parse::<u32>() {
-                Ok(value) => {
-                    text.push_str(&word.replacen(number, "\u{0}", 1));
-                    numbers.push(value);
-                }
-                Err(_) => text.push_str(word),
-            }
+/// A sentence without its numbers. Lists and fractions (`0-3`, `2.5`) are words, not numbers.
+fn skeleton(sentence: &str) -> String {
+    let without = |word: &str| {
+        let number = word.trim_matches(|letter: char| !letter.is_ascii_digit());
+        match number.parse::<u32>() {
+            Ok(_) => word.replacen(number, "#", 1),
+            Err(_) => word.to_owned(),
         }
-        Self { text, numbers }
-    }
+    };
+    sentence.split(' ').map(without).collect::<Vec<_>>().join(" ")
 }
 
-/// Sentences of one skeleton as one.
-fn merged(sentences: &[&str]) -> String {
-    let skeletons: Vec<Skeleton> = sentences.iter().map(|one| Skeleton::of(one)).collect();
-    let Some(first) = skeletons.first() else { return String::new() };
-    if skeletons.iter().any(|one| one.text != first.text) {
-        return sentences.first().copied().unwrap_or_default().to_owned();
+/// Reasons of one skeleton as one.
+fn merged(reasons: &[&str]) -> String {
+    let Some(first) = reasons.first() else { return String::new() };
+    match reasons.iter().all(|other| other == first) {
+        true => (*first).to_owned(),
+        false => format!("{first}; the others likewise"),
     }
-    let mut parts = first.text.split('\u{0}');
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for (at, part) in parts.enumerate() {
-        let mut values: Vec<u32> =
-            skeletons.iter().filter_map(|one| one.numbers.get(at)).copied().collect();
-        values.sort_unstable();
-        values.dedup();
-        text.push_str(&ranges(&values));
-        text.push_str(part);
-    }
-    text
-}
-
-/// Numbers in ascending order as `0-7,16`.
-fn ranges(values: &[u32]) -> String {
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for value in values {
-        match runs.last_mut() {
-            Some((_, end)) if end.checked_add(1) == Some(*value) => *end = *value,
-            Some(_) | None => runs.push((*value, *value)),
-        }
-    }
-    let text = runs.iter().map(|(first, last)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    });
-    text.collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -166,19 +118,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_that_differ_in_numbers_become_one() {
-        let check = |sentences: &[&str], expected: &str| assert_eq!(merged(sentences), expected);
-        check(
-            &[
-                "PU 0 of core 0 (L3 0, 96 MiB)",
-                "PU 16 of core 0 (L3 0, 96 MiB)",
-                "PU 1 of core 1 (L3 0, 96 MiB)",
-            ],
-            "PU 0-1,16 of core 0-1 (L3 0, 96 MiB)",
-        );
+    fn of_reasons_that_differ_in_numbers_the_first_is_written() {
+        let check = |reasons: &[&str], expected: &str| assert_eq!(merged(reasons), expected);
+        let cores = ["PU 0 of core 0 (L3 0, 96 MiB)", "PU 16 of core 0 (L3 0, 96 MiB)"];
+        check(&cores, "PU 0 of core 0 (L3 0, 96 MiB); the others likewise");
         check(&["one"], "one");
         check(&["on 0-3 at 2.5 GHz", "on 0-3 at 2.5 GHz"], "on 0-3 at 2.5 GHz");
-        assert_ne!(Skeleton::of("on 0-3").text, Skeleton::of("on 4-7").text);
-        assert_ne!(Skeleton::of("at 2.5 GHz").text, Skeleton::of("at 2.7 GHz").text);
+        assert_eq!(skeleton(cores[0]), skeleton(cores[1]));
+        assert_ne!(skeleton("on 0-3"), skeleton("on 4-7"));
+        assert_ne!(skeleton("at 2.5 GHz"), skeleton("at 2.7 GHz"));
     }
 }

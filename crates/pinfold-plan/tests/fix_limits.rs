@@ -245,19 +245,6 @@ fn what_a_merge_makes_clean_is_fixed() {
 }
 
 #[test]
-fn no_number_is_advised_that_the_cells_of_the_guest_do_not_fit() {
-    let cells = "<cpu><topology sockets='1' cores='7' threads='1'/><numa>\
-                 <cell id='0' cpus='0' memory='262144'/><cell id='1' cpus='1-6' memory='262144'/></numa></cpu>\n";
-    let topology = host("i7-4790k.synthetic");
-    let xml = domain(&[0, 1, 2, 3, 4, 5, 6], "<emulatorpin cpuset='7'/>\n", cells);
-    let left = fixed(&xml, (&topology, &conditions("", ""))).left;
-    assert!(!left.is_empty());
-    assert_eq!(advised(&left), None, "{left:?}");
-    let advice = left[0].instead.last().expect("advice");
-    assert!(advice.contains("the guest's cells"), "{advice}");
-}
-
-#[test]
 fn a_machine_larger_than_the_host_is_a_problem() {
     let topology = host("ryzen-7950x3d.xml");
     let on = (&topology, &conditions("", ""));

@@ -68,12 +68,12 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     noted.or(costly).map_or_else(|| none::plan(topology, request), Ok)
 }
 
-/// True if a strategy heeds the request's preference, if that has one.
+/// True if a strategy heeds the request's preference, if that has one. Not to pin heeds none.
 fn honours(strategy: Strategy, request: &Request) -> bool {
     match request.prefer {
         Preference::Auto | Preference::None => true,
         Preference::Cache | Preference::Frequency | Preference::Efficiency => {
-            strategy.name == none::STRATEGY.name || !ORDERED.contains(&strategy.name)
+            strategy.name != none::STRATEGY.name && !ORDERED.contains(&strategy.name)
         }
     }
 }

@@ -73,6 +73,14 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         }
         draft.close(enclave, GuestSmt::None)?;
     }
+    what_groups_share(&mut draft, (topology, &host));
+    let exclusive = exclusive.difference(&host.pus);
+    let reason = ground.host_reason(&host, &exclusive);
+    draft.isolating(Reserve { exclusive, reason })
+}
+
+/// Findings on what the groups share when all threads have their places.
+fn what_groups_share<'a>(draft: &mut Draft<'a>, (topology, host): (&'a Topology, &HostShare)) {
     draft.later(|ended| {
         let of = |vnode: &VnodePlan| (vnode.speed, pus_of(vnode));
         shared_domains(topology, &ended.vnodes.iter().map(of).collect::<Vec<_>>())
@@ -91,9 +99,6 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             .with_hint("ask for one core less")
         })
     });
-    let exclusive = exclusive.difference(&host.pus);
-    let reason = ground.host_reason(&host, &exclusive);
-    draft.isolating(Reserve { exclusive, reason })
 }
 
 /// What one group wants.

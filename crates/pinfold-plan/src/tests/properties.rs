@@ -184,7 +184,7 @@ fn keeps_the_rules(
     }
     prop_assert_eq!(check(layout, topology), vec![]);
     stays_free(layout, &allowed, request)?;
-    uses_pus_once(strategy, topology, layout)?;
+    uses_pus_once(strategy, (topology, request), layout)?;
     isolates(strategy, topology, request, layout)
 }
 
@@ -238,7 +238,11 @@ fn carried(layout: &Plan) -> CpuSet {
 }
 
 /// No PU carries two vCPUs while one that the strategy uses is free.
-fn uses_pus_once(strategy: &str, topology: &Topology, layout: &Plan) -> Result<(), TestCaseError> {
+fn uses_pus_once(
+    strategy: &str,
+    (topology, request): (&Topology, &Request),
+    layout: &Plan,
+) -> Result<(), TestCaseError> {
     let mut load: BTreeMap<PuId, usize> = BTreeMap::new();
     for (vnode, thread) in layout.threads() {
         match thread.role {
@@ -261,6 +265,11 @@ fn uses_pus_once(strategy: &str, topology: &Topology, layout: &Plan) -> Result<(
     let usable = match layout.strategy.as_str() {
         // Its emulators are on the host's core, which never carries a vCPU.
         "isolcpus" => layout.exclusive.clone(),
+        // Emulators are on the PUs that stay free for the host.
+        _ if request.free.is_some() => {
+            let all = topology.online().intersection(&topology.allowed).difference(&request.avoid);
+            emulators.fold(all, |left, (_, thread)| left.difference(&thread.pus))
+        }
         _ => emulators.fold(CpuSet::new(), |all, (_, thread)| all.union(&thread.pus)),
     };
     let domain = |pu: PuId| {
