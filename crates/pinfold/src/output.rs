@@ -34,14 +34,13 @@ fn with_state_dir<'t>(text: &'t str, path: Option<&str>) -> Cow<'t, str> {
 
 /// Prints data.
 pub fn data(text: &str) {
-    let is_json = text.starts_with(['{', '[']);
-    let text = with_state_dir(text, STATE_DIR.get().filter(|_| !is_json).map(String::as_str));
-    ignore_closed_pipe(write_all(&mut io::stdout().lock(), &harmless(&text)));
+    ignore_closed_pipe(write_all(&mut io::stdout().lock(), &harmless(text)));
 }
 
 /// Prints text for people: its lines fit the terminal.
 pub fn show(text: &str) {
-    data(&screen::fitted(text));
+    let text = with_state_dir(text, STATE_DIR.get().map(String::as_str));
+    data(&screen::fitted(&text));
 }
 
 /// How good an answer is.

@@ -86,17 +86,13 @@ fn fix_takes_one_domain_file_and_says_what_cannot_be_fixed() {
     let refused = pinfold(&["plan", "--check", &plan, "--fix", "--input", small]);
     assert_eq!(refused.code, Some(2), "{}", refused.hint);
     assert!(refused.hint.contains("--input 'core:4 pu:2'"), "{}", refused.hint);
-    // Seven vCPUs on three cores and a half: no topology says which of them share a core.
-    let pins: String = (0..7).map(|n| format!("<vcpupin vcpu='{n}' cpuset='{n}'/>")).collect();
-    let odd = format!(
-        "<domain type='kvm'><name>a</name><vcpu>7</vcpu><cputune>{pins}<emulatorpin cpuset='7'/></cputune>\
-         <cpu><topology sockets='1' cores='7' threads='1'/></cpu></domain>"
-    );
-    user::write_atomic(&old, odd.as_bytes()).expect("a file");
-    let host = "core:4 pu:2(indexes=0,4,1,5,2,6,3,7)";
-    let odd = pinfold(&["plan", "--check", &old, "--fix", "--input", host]);
-    assert_eq!((odd.code, odd.said.as_str()), (Some(1), ""), "{}", odd.hint);
-    assert!(odd.hint.contains("6 vCPUs have one: give the machine 6"), "{}", odd.hint);
+    // No placement makes the memory fit.
+    let large = "<domain type='kvm'><name>a</name><memory unit='TiB'>4</memory><vcpu>2</vcpu><cputune>\
+                 <vcpupin vcpu='0' cpuset='2'/><vcpupin vcpu='1' cpuset='4'/></cputune></domain>";
+    user::write_atomic(&old, large.as_bytes()).expect("a file");
+    let large = pinfold(&["plan", "--check", &old, "--fix", "--input", RYZEN]);
+    assert_eq!((large.code, large.said.as_str()), (Some(1), ""), "{}", large.hint);
+    assert!(large.hint.contains("4194304 MiB"), "{}", large.hint);
 }
 
 /// Three vCPUs on cores of two threads: the advice is not what is there already.
@@ -105,11 +101,13 @@ fn advice_for_an_odd_number_of_vcpus_is_another_placement() {
     let folder = tempfile::tempdir().expect("a folder");
     let plan = folder.path().join("plan.json").to_string_lossy().into_owned();
     let small = "core:4 pu:2";
-    let made = pinfold(&["plan", "-s", "balanced", "--vcpus", "3", "--json", "--input", small]);
+    let pins = ["--pin", "vcpu0=2", "--pin", "vcpu1=3", "--pin", "vcpu2=4"];
+    let words = ["plan", "-s", "compact", "--vcpus", "3", "--json", "--input", small];
+    let made = pinfold(&[&words[..], &pins].concat());
     user::write_atomic(&plan, made.said.as_bytes()).expect("a file");
     let found = pinfold(&["plan", "--check", &plan, "--input", small]);
     assert_eq!(found.code, Some(1), "{}", found.said);
-    let hint = "pinfold plan --strategy low-latency --vcpus 3 --json --input 'core:4 pu:2'";
+    let hint = "pinfold plan --strategy low-latency --vcpus 3 --input 'core:4 pu:2' --json";
     assert!(found.hint.contains(hint), "{}", found.hint);
     let advised =
         pinfold(&["plan", "-s", "low-latency", "--vcpus", "3", "--json", "--input", small]);

@@ -31,9 +31,10 @@ fn shell(line: &str) -> Answer {
     }
 }
 
-/// The commands that a text names, each up to what ends it there.
+/// The commands that a text names, each up to what ends it there. Sentences are folded.
 fn commands(text: &str) -> Vec<String> {
-    let ends = [" > NEW", "`", "\n", " places it", ")"];
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let ends = [" > NEW", "`", " places it", ")"];
     let starts = text.match_indices("pinfold plan ").map(|(at, _)| &text[at..]);
     starts
         .map(|rest| {

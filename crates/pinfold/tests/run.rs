@@ -81,7 +81,8 @@ fn apply_status_undo_on_a_running_machine() {
     assert!(applied.status.success(), "{}", applied.stderr_text());
     let second = pinfold(&state, &place);
     assert_eq!(second.status.code(), Some(3), "{}", second.stderr_text());
-    assert!(second.stderr_text().contains("pinfold undo"), "{}", second.stderr_text());
+    let undo = format!("pinfold --state-dir {state} undo");
+    assert!(second.stderr_text().contains(&undo), "{}", second.stderr_text());
     let status = pinfold(&state, &["status"]);
     assert!(status.status.success(), "{}{}", status.stdout_text(), status.stderr_text());
     assert!(status.stdout_text().contains("vcpu(0)"), "{}", status.stdout_text());
@@ -233,7 +234,7 @@ fn a_plan_of_another_machine_is_not_applied() {
     let said = refused.stderr_text();
     assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(said.contains(&format!("{file} was made for another machine")), "{said}");
-    assert!(said.contains("pinfold plan --strategy NAME --json"), "{said}");
+    assert!(said.contains("pinfold plan --strategy none --vcpus 1 --json"), "{said}");
     qemu.kill().expect("QEMU ends");
 }
 

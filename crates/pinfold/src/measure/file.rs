@@ -1,5 +1,7 @@
 //! What `io` reads, and folders for what anchors write.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use pinfold_host::user::{self, Held, Owned, StateDir};
 use pinfold_probe::rulers::IoTarget;
 
@@ -8,6 +10,9 @@ use crate::failure::{Exit, Failure};
 
 /// Larger than what a disk keeps in its own memory for one reader, small enough to write at once.
 const FILE_BYTES: usize = 64 << 20;
+
+/// Number of the next folder: two in one process must not be the same.
+static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// A folder in the cache directory, removed when dropped.
 pub struct Folder {
@@ -22,7 +27,8 @@ impl Folder {
         user::make_dirs(&parent).map_err(|error| host_failure(&error))?;
         let host = common::host()?;
         Owned::Measured.remove_orphans(&host, &parent).map_err(|error| host_failure(&error))?;
-        let name = Owned::Measured.name(&host, 0).map_err(|error| host_failure(&error))?;
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = Owned::Measured.name(&host, number).map_err(|error| host_failure(&error))?;
         let path = format!("{parent}/{name}");
         let directory = StateDir::open(&path).map_err(|error| host_failure(&error))?;
         let held = Owned::hold(&path).map_err(|error| host_failure(&error))?;
