@@ -155,13 +155,14 @@ impl QemuCommand {
     }
 
     /// True if it is a shell that runs a text (`sh -c "qemu-system-x86_64 …"`): the text holds
-    /// QEMU's options, and arguments after it are the shell's own.
+    /// QEMU's options, and does not hand on (`"$@"`) the arguments after it.
     #[must_use]
     pub fn is_shell_text(&self) -> bool {
         let name = self.program.rsplit('/').next().unwrap_or_default();
         let is_shell = name.chars().rev().take(2).eq(['h', 's']) && name != "ssh";
         let mut options = self.options.iter().take_while(|option| !option.name.is_empty());
-        is_shell && options.any(|option| option.name.ends_with('c'))
+        let hands_on = |option: &QemuOption| option.value().is_some_and(|text| text.contains("$@"));
+        is_shell && options.any(|option| option.name.ends_with('c') && !hands_on(option))
     }
 
     /// What is wrong with the numbers of `-smp`, as QEMU would refuse them.

@@ -8,6 +8,7 @@ use pinfold_model::{
 };
 
 use crate::PlanError;
+use crate::cells::{GuestCell, cells};
 use crate::demand::{self, node_of};
 use crate::draft::pus_text;
 use crate::ground::Ground;
@@ -124,14 +125,10 @@ pub(crate) fn check_memory(topology: &Topology, vnodes: &[VnodePlan]) -> Result<
         let Some((memory, bytes)) = vnode.memory.as_ref().and_then(|m| Some((m, m.bytes?))) else {
             continue;
         };
-        let mut missing = bytes;
-        for node in &memory.nodes {
-            if let Some(left) = left.get_mut(node) {
-                let taken = missing.min(*left);
-                *left -= taken;
-                missing -= taken;
-            }
-        }
+        let missing = match cells(vnode, topology) {
+            cells if cells.is_empty() => take(&mut left, &memory.nodes, bytes),
+            cells => take_by_cells(&mut left, &cells, bytes),
+        };
         if missing > 0 {
             return Err(PlanError::Memory {
                 vnode: vnode.name.clone(),
@@ -143,6 +140,33 @@ pub(crate) fn check_memory(topology: &Topology, vnodes: &[VnodePlan]) -> Result<
         }
     }
     Ok(())
+}
+
+/// Takes memory from nodes, whichever has it; what they lack.
+fn take(left: &mut BTreeMap<NodeId, u64>, nodes: &[NodeId], bytes: u64) -> u64 {
+    nodes.iter().fold(bytes, |missing, node| {
+        let left = left.entry(*node).or_default();
+        let taken = missing.min(*left);
+        *left -= taken;
+        missing - taken
+    })
+}
+
+/// Takes the memory of cells from their nodes, each in proportion to its vCPUs; by how much the
+/// whole is too large for that.
+fn take_by_cells(left: &mut BTreeMap<NodeId, u64>, cells: &[GuestCell], bytes: u64) -> u64 {
+    let all: u128 = cells.iter().map(|cell| cell.vcpus.len() as u128).sum();
+    let most = |cell: &GuestCell| {
+        let here = left.get(&cell.node).copied().unwrap_or(0);
+        u128::from(here) * all / (cell.vcpus.len() as u128).max(1)
+    };
+    let fits = cells.iter().map(most).min().unwrap_or(0);
+    for cell in cells {
+        let share = u128::from(bytes) * cell.vcpus.len() as u128 / all.max(1);
+        let here = left.entry(cell.node).or_default();
+        *here = here.saturating_sub(u64::try_from(share).unwrap_or(u64::MAX));
+    }
+    u64::try_from(u128::from(bytes).saturating_sub(fits)).unwrap_or(u64::MAX)
 }
 
 /// Refuses huge pages that the nodes have not free. A host that does not tell of any is not

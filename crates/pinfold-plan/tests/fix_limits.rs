@@ -4,7 +4,10 @@
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 use pinfold_host::LiveHost;
-use pinfold_model::{CpuSet, Free, Request, Role, Severity, Topology, VnodeRequest};
+use pinfold_model::{
+    CpuSet, Free, MemoryRequest, Request, Role, Severity, Topology, VcpuCount, VmRequest,
+    VnodeRequest,
+};
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::review::{Fixed, Flaw, Layout, fix, review_under};
 use pinfold_plan::{emit, plan};
@@ -296,4 +299,51 @@ fn what_libvirt_refuses_is_refused_with_its_line() {
     }
     Domain::read(&vcpu("4")).expect("all online");
     check("\n<domain id='3'>\n<vcpu>4</vcpu></domain>", "line 2, column 1: <domain> has no type");
+}
+
+#[test]
+fn more_vcpus_than_cpus_of_their_mask_are_named() {
+    let on = (&host("snc2.synthetic"), &conditions("", ""));
+    let floating = |mask: &str| {
+        format!(
+            "<domain type='kvm'><name>vm</name><memory unit='MiB'>512</memory>\
+             <vcpu cpuset='{mask}'>16</vcpu>\
+             <cpu><topology sockets='1' cores='8' threads='2'/></cpu></domain>"
+        )
+    };
+    let names = |xml: &str| worse(xml, on).iter().map(|flaw| flaw.name).collect::<Vec<_>>();
+    assert!(names(&floating("6-7")).contains(&"vcpus-crowded"), "{:?}", names(&floating("6-7")));
+    assert!(!names(&floating("0-15")).contains(&"vcpus-crowded"));
+}
+
+/// Memory is divided by vCPUs, and no cell gets more than its node has.
+#[test]
+fn no_cell_gets_more_memory_than_its_node_has() {
+    for (name, vcpus, gib) in [("x5570-dual.capture", 3, 24), ("snc2.synthetic", 7, 64)] {
+        let topology = host(name);
+        let vnode = VnodeRequest {
+            memory: Some(MemoryRequest { bytes: gib << 30, page_bytes: None }),
+            ..VnodeRequest::vm("vm", VmRequest::of(VcpuCount::Exactly(vcpus)))
+        };
+        for strategy in ["auto", "balanced", "scatter", "compact", "max-performance"] {
+            let request = Request::of(vec![vnode.clone()]);
+            let Ok(layout) = plan(strategy, &topology, &request) else { continue };
+            let text = emit::libvirt(&layout, &topology).expect("one machine");
+            let xml = format!("<domain type='kvm'><name>vm</name>{text}</domain>");
+            let domain = Domain::read(&xml).expect("a domain");
+            for (cell, node) in domain.memnodes.iter().map(|memnode| &memnode.value) {
+                let line = format!("<cell id='{cell}' ");
+                let cell = text.lines().find(|text| text.contains(&line)).expect("a cell");
+                let size = cell.split("memory='").nth(1).and_then(|rest| rest.split('\'').next());
+                let kib: u64 = size.and_then(|size| size.parse().ok()).expect("a size");
+                let there: u64 = topology
+                    .nodes
+                    .iter()
+                    .filter(|of| node.contains(&of.id))
+                    .map(|of| of.memory_bytes >> 10)
+                    .sum();
+                assert!(kib <= there, "{name}, {strategy}: {cell} on {there} KiB");
+            }
+        }
+    }
 }

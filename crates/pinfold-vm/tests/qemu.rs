@@ -215,7 +215,10 @@ fn shows_why_qemu_did_not_start() {
     assert!(fail(&["/absent/qemu"]).hint().unwrap().contains("install QEMU"));
     let mut hasty = options(&folder);
     hasty.start_timeout_ns = SECOND / 5;
-    let sleeper = ["sh", "-c", "echo waiting >&2; exec sleep 60"].map(str::to_owned);
+    let script = folder.path().join("sleeper").to_string_lossy().into_owned();
+    let text = b"echo waiting >&2; exec sleep 60\n";
+    pinfold_host::user::write_atomic(&script, text).unwrap();
+    let sleeper = ["sh".to_owned(), script];
     let error = launch::start_stopped(&sleeper, &hasty).err().unwrap();
     assert!(error.to_string().contains("no QMP socket within 1 s; it said:\nwaiting"), "{error}");
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::{CpuSet, Role, Severity};
+use pinfold_model::{CpuSet, PuId, Role, Severity};
 
 use super::lookup::{View, places, speak, speak_vcpus};
 use super::{Flaw, Pin};
 use crate::avoidable::severity;
-use crate::draft::{pus_text, verb};
+use crate::draft::{counted, pus_text, verb};
 use crate::online;
 
 pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
@@ -15,6 +15,7 @@ pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     strays(view, flaws);
     half_pinned(view, flaws);
     shared(view, flaws);
+    crowded(view, flaws);
     unbalanced(view, flaws);
 }
 
@@ -167,6 +168,41 @@ fn shared(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
             places(view.vcpus().filter(|(index, _)| indexes.contains(index)).map(|(_, pin)| pin));
         flaw.cost =
             "they take turns: one that holds a guest lock can be off the PU while another spins for it"
+                .to_owned();
+        flaws.push(flaw);
+    }
+}
+
+/// More vCPUs than CPUs in a mask, although the mask's nodes have more CPUs.
+fn crowded(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    let mut by_mask: BTreeMap<&CpuSet, Vec<u32>> = BTreeMap::new();
+    for (index, pin) in view.vcpus() {
+        if let Some(pus) = pin.pus.as_ref().filter(|pus| pus.len() > 1) {
+            by_mask.entry(pus).or_default().push(index);
+        }
+    }
+    for (mask, indexes) in by_mask.into_iter().filter(|(mask, vcpus)| vcpus.len() > mask.len()) {
+        let nodes = view.lookup.nodes_of(mask);
+        let near = |pu: &PuId| view.lookup.pu(*pu).and_then(|pu| pu.node);
+        let near = |pu: &PuId| near(pu).is_none_or(|node| nodes.contains(&node));
+        let left = view.lookup.permitted.difference(mask);
+        if !left.difference(&view.lookup.topology.isolated).iter().any(|pu| near(&pu)) {
+            continue;
+        }
+        let mut flaw = view.flaw(
+            Severity::Warning,
+            "vcpus-crowded",
+            format!(
+                "{} may run on {} only ({mask}), and more are left",
+                counted(indexes.len(), "vCPU"),
+                counted(mask.len(), "CPU")
+            ),
+        );
+        flaw.places =
+            places(view.vcpus().filter(|(index, _)| indexes.contains(index)).map(|(_, pin)| pin));
+        flaw.cost =
+            "they take turns: one that holds a guest lock can be off the CPU while another spins \
+             for it"
                 .to_owned();
         flaws.push(flaw);
     }

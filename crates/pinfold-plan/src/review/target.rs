@@ -66,7 +66,7 @@ pub(super) fn find(
             }
         };
         merged = true;
-        if is_torn(view, &layout, &request.avoid) {
+        if is_torn(view, &layout, &request.avoid) || lets_real_time_float(view, &layout) {
             continue;
         }
         let left = faults(&layout, view.lookup);
@@ -145,6 +145,13 @@ fn is_torn(view: &View<'_, '_>, placed: &Layout, avoid: &CpuSet) -> bool {
         && !now.is_empty()
         && then.len() > now.len()
         && has_room(view, &now, avoid)
+}
+
+/// True if real-time vCPUs would share a mask: one that spins keeps all others of the mask waiting.
+fn lets_real_time_float(view: &View<'_, '_>, placed: &Layout) -> bool {
+    let placed = View::of(placed, view.lookup);
+    let mut masks = placed.vcpus().filter_map(|(_, pin)| pin.pus.as_ref());
+    view.vcpus().any(|(_, pin)| is_real_time(pin.policy)) && masks.any(|pus| pus.len() > 1)
 }
 
 /// The request with the machine kept on the nodes of its memory or, if that is not bound, on the

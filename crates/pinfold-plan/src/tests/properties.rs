@@ -266,10 +266,7 @@ fn uses_pus_once(
         // Its emulators are on the host's core, which never carries a vCPU.
         "isolcpus" => layout.exclusive.clone(),
         // Emulators are on the PUs that stay free for the host.
-        _ if request.free.is_some() => {
-            let all = topology.online().intersection(&topology.allowed).difference(&request.avoid);
-            emulators.fold(all, |left, (_, thread)| left.difference(&thread.pus))
-        }
+        _ if request.free.is_some() => crate::draft::ground(topology, request).unwrap().usable,
         _ => emulators.fold(CpuSet::new(), |all, (_, thread)| all.union(&thread.pus)),
     };
     let domain = |pu: PuId| {

@@ -184,7 +184,9 @@ pub(super) fn program_at(words: &mut Vec<String>) -> usize {
         at = wrapper.command_at(words, at + 1);
     }
     // A program of another name may be a wrapper that is not known here.
-    let is_qemu = |word: &String| word.find('=').is_none() && is_surely_qemu(base(word));
+    // `sh -c "qemu-system-x86_64 …"` has a text, not a program.
+    let is_text = |word: &String| word.contains('=') || word.contains(char::is_whitespace);
+    let is_qemu = |word: &String| !is_text(word) && is_surely_qemu(base(word));
     let further = words.get(at..).and_then(|rest| rest.iter().position(is_qemu));
     match words.get(at) {
         Some(program) if !is_qemu_name(base(program)) => at + further.unwrap_or(0),
