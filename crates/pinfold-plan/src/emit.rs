@@ -5,7 +5,7 @@
 //! Texts that came from outside (names, ids, reasons of a plan from a file) are
 //! escaped so that they stay data.
 
-mod cmdline;
+pub(crate) mod cmdline;
 mod held;
 pub(crate) mod into;
 mod kernel_files;

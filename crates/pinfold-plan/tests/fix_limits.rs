@@ -347,3 +347,33 @@ fn no_cell_gets_more_memory_than_its_node_has() {
         }
     }
 }
+
+#[test]
+fn a_file_on_cpus_that_are_to_be_avoided_is_changed() {
+    let topology = host("i7-4790k.synthetic");
+    let cpu = "<cpu><topology sockets='1' cores='2' threads='1'/></cpu>\n";
+    let xml = domain(&[1, 2], "<emulatorpin cpuset='0,4'/>\n", cpu);
+    assert_eq!(worse(&xml, (&topology, &conditions("", ""))), Vec::new());
+    for conditions in [conditions("1", ""), conditions("", "1,5")] {
+        let found = worse(&xml, (&topology, &conditions));
+        assert_eq!(found.iter().map(|flaw| flaw.name).collect::<Vec<_>>(), ["cpu-excluded"]);
+        let fixed = fixed(&xml, (&topology, &conditions));
+        assert_eq!(fixed.left, Vec::new(), "{}", fixed.text);
+        let layout = Layout::of_text(&fixed.text, "vm.xml").expect("a domain file");
+        assert!(!of_vcpus(&layout).contains(pinfold_model::PuId(1)), "{}", fixed.text);
+    }
+}
+
+/// The cache of the host is passed on and true with the pins that `--fix` writes.
+#[test]
+fn a_cache_that_becomes_true_stays() {
+    let cpu = "<cpu mode='host-passthrough'><cache mode='passthrough'/>\
+               <topology sockets='1' cores='8' threads='2'/></cpu>\n";
+    let topology = host("ryzen-7950x3d.xml");
+    let on = (&topology, &conditions("", ""));
+    let xml = domain(&(0..16).collect::<Vec<u32>>(), "", cpu);
+    assert!(worse(&xml, on).iter().any(|flaw| flaw.name == "cache-untrue"));
+    let fixed = fixed(&xml, on);
+    assert_eq!(fixed.left, Vec::new(), "{}", fixed.text);
+    assert!(fixed.text.contains("<cache mode='passthrough'/>"), "{}", fixed.text);
+}

@@ -3,7 +3,7 @@
 //! Parameters as of <https://docs.kernel.org/admin-guide/kernel-parameters.html>. Most of what
 //! `isolcpus` does can be had, and taken back, at run time; the text says what cannot.
 
-use pinfold_model::{HugePagePool, IrqPlan, Partition, Plan, VnodePlan};
+use pinfold_model::{CpuSet, HugePagePool, IrqPlan, Partition, Plan, VnodePlan};
 
 use super::held::{headline, reserved, without_boot_pu};
 use super::said::{Answers, Line, Said, Scope};
@@ -53,14 +53,20 @@ fn isolation(plan: &Plan) -> Vec<String> {
     if reserved.is_empty() {
         return Vec::new();
     }
+    let mut line = keeping_off(&reserved);
+    if plan.tuning.new_irqs.is_none() && all_irqs(plan).is_none() {
+        line.push(format!("irqaffinity={}", plan.housekeeping));
+    }
+    line
+}
+
+/// The parameters that keep tasks and kernel work off some PUs.
+pub(crate) fn keeping_off(reserved: &CpuSet) -> Vec<String> {
     let mut line = vec![format!("isolcpus=managed_irq,domain,{reserved}")];
-    let tickless = without_boot_pu(&reserved);
+    let tickless = without_boot_pu(reserved);
     if !tickless.is_empty() {
         line.push(format!("nohz_full={tickless}"));
         line.push(format!("rcu_nocbs={tickless}"));
-    }
-    if plan.tuning.new_irqs.is_none() && all_irqs(plan).is_none() {
-        line.push(format!("irqaffinity={}", plan.housekeeping));
     }
     line
 }

@@ -10,10 +10,11 @@ use roxmltree::Node;
 
 use super::lookup::View;
 use super::target::{self, Target, asks_for_another_place};
-use super::{Flaw, Language, Layout, repair};
+use super::{Flaw, Language, Layout, of_one, repair};
 use crate::command;
 use crate::domain_file::parse;
 use crate::draft::counted;
+use crate::emit::cmdline::keeping_off;
 
 /// A line that is to be another one, new, or gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,35 +75,56 @@ pub(super) fn give(
         .filter(|flaw| !flaw.repairs.is_empty())
         .flat_map(|flaw| flaw.instead.clone())
         .collect();
+    keep_caches_that_become_true(flaws, view, &target);
     let mut changes = changes(view, &target.layout);
     changes.retain(|change| change.new.as_ref().is_none_or(|new| !repaired.contains(new)));
     share_out(flaws, &changes);
     Some(target)
 }
 
-/// The commands that keep other tasks off the CPUs of a layout's machine.
+/// What is said of caches stays where the new pins make it true.
+fn keep_caches_that_become_true(flaws: &mut [Flaw], view: &View<'_, '_>, target: &Target) {
+    let untrue = |flaw: &Flaw| flaw.name == "cache-untrue";
+    if !flaws.iter().any(untrue) {
+        return;
+    }
+    let then = of_one(&View::of(&target.layout, view.lookup), None);
+    if then.iter().any(untrue) {
+        return;
+    }
+    for flaw in flaws.iter_mut().filter(|flaw| untrue(flaw)) {
+        flaw.repairs.clear();
+        flaw.instead = vec!["nothing: with the pins that are advised it is true".to_owned()];
+    }
+}
+
+/// What keeps other tasks off the CPUs of a layout's machine: a command, and kernel parameters for
+/// the very cores that its vCPUs have.
 fn isolating(view: &View<'_, '_>, conditions: &Request) -> String {
     let Layout { name, vcpus, language, .. } = view.layout;
     let isolated = Request { isolation: IsolationScope::Host, ..conditions.clone() };
     let command = |words: &str| command::under(words, &isolated);
-    let here = |words: &str| command::on(&command(words), view.lookup.topology);
-    let plan = format!("pinfold plan --vcpus {vcpus}");
-    let boot = here(&format!("{plan} --emit cmdline"));
-    let running = match language {
+    let plan = match language {
         Language::Running(option) => command(&format!("pinfold apply {option}")),
         Language::Libvirt => command(&format!("pinfold apply --libvirt {}", command::quote(name))),
         Language::Plan => {
-            let plan = here(&format!("{plan} --json"));
-            return format!(
-                "`{plan}` makes a plan that keeps them off while it is applied; `{boot}` writes the \
-                 kernel parameters"
-            );
+            let plan = command(&format!("pinfold plan --vcpus {vcpus} --json"));
+            command::on(&plan, view.lookup.topology)
         }
     };
-    format!(
-        "`{running}` places the machine anew and keeps them off until `pinfold undo`; `{boot}` writes \
-         the kernel parameters"
-    )
+    let text = match language {
+        Language::Plan => format!("`{plan}` makes a plan that keeps them off while it is applied"),
+        Language::Running(_) | Language::Libvirt => {
+            format!("`{plan}` places the machine anew and keeps them off until `pinfold undo`")
+        }
+    };
+    let cores = view.lookup.whole_cores(&view.held).intersection(&view.lookup.online);
+    let host = view.lookup.online.difference(&cores);
+    if host.is_empty() {
+        return text;
+    }
+    let boot = keeping_off(&cores).join(" ");
+    format!("{text}; the kernel parameters `{boot} irqaffinity={host}` keep them off from boot on")
 }
 
 /// Says of findings that no placement removes them.
@@ -147,7 +169,9 @@ fn tags(name: &str) -> &'static [&'static str] {
         }
         "memory-far" | "memory-not-bound" | "absent-node" => &["memory", "memnode"],
         "nodes-hidden" | "cell-crosses-nodes" => &["cell", "memnode", "memory", "vcpupin"],
-        "absent-pu" | "pin-of-nothing" => &["vcpupin", "emulatorpin", "iothreadpin", "vcpu"],
+        "absent-pu" | "cpu-excluded" | "pin-of-nothing" => {
+            &["vcpupin", "emulatorpin", "iothreadpin", "vcpu"]
+        }
         _ => &["vcpupin", "vcpu"],
     }
 }

@@ -16,6 +16,7 @@ pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     half_pinned(view, flaws);
     shared(view, flaws);
     crowded(view, flaws);
+    excluded(view, flaws);
     unbalanced(view, flaws);
 }
 
@@ -206,6 +207,39 @@ fn crowded(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
                 .to_owned();
         flaws.push(flaw);
     }
+}
+
+/// Threads on CPUs that the user's own conditions exclude: `--avoid`, and for vCPUs `--host-pus`.
+fn excluded(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    let of = |role: &Role| match role {
+        Role::Vcpu(_) => &view.lookup.for_vcpus,
+        Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => {
+            &view.lookup.permitted
+        }
+    };
+    let outside = |pin: &Pin| {
+        let pus = pin.pus.as_ref()?.intersection(&view.lookup.usable).difference(of(&pin.role));
+        (!pus.is_empty()).then_some(pus)
+    };
+    let wrong: Vec<(&Pin, CpuSet)> =
+        view.layout.pins.iter().filter_map(|pin| Some((pin, outside(pin)?))).collect();
+    let Some((first, pus)) = wrong.first() else { return };
+    let more = match wrong.len() {
+        1 => String::new(),
+        several => format!(", and {} more likewise", counted(several - 1, "thread")),
+    };
+    let mut flaw = view.flaw(
+        Severity::Warning,
+        "cpu-excluded",
+        format!(
+            "{} may run on {}, excluded by your options{more}",
+            speak(&first.role),
+            pus_text(pus)
+        ),
+    );
+    flaw.places = places(wrong.iter().map(|(pin, _)| *pin));
+    flaw.cost = "another task was meant to have these CPUs".to_owned();
+    flaws.push(flaw);
 }
 
 /// Masks of several isolated PUs, where the kernel does not spread tasks.
