@@ -107,22 +107,22 @@ fn a_plan_is_no_domain_file_and_the_hint_plans_it_again() {
 }
 
 #[test]
-fn the_commands_that_isolate_repeat_the_conditions() {
+fn what_isolates_repeats_the_conditions_and_is_for_the_very_cores() {
     let folder = tempfile::tempdir().expect("a folder");
-    let made = pinfold(&format!("plan -s balanced --vcpus 4 --input {RYZEN} --json"));
+    let conditions = format!("--input {RYZEN} --host-pus 0-1,16-17");
+    let made = pinfold(&format!("plan -s balanced --vcpus 4 {conditions} --json"));
     let plan = file(&folder, "plan.json", &made.stdout);
-    let found =
-        pinfold(&format!("plan --check {plan} --input {RYZEN} --host-pus 0-1,16-17 --json"));
+    let found = pinfold(&format!("plan --check {plan} {conditions} --json"));
     assert_eq!(found.code, Some(0), "{}", found.stdout);
     let named = commands(&found.stdout);
-    assert_eq!(named.len(), 2, "{named:?}");
-    for command in named {
-        assert!(command.contains("--isolate host --host-pus 0-1,16-17"), "{command}");
-        let followed = shell(&command);
-        assert_eq!(followed.code, Some(0), "{command}: {}", followed.stderr);
-        let isolates = ["isolcpus=", "\"exclusive_pus\": \"2"];
-        assert!(isolates.iter().any(|part| followed.stdout.contains(part)), "{}", followed.stdout);
-    }
+    assert_eq!(named.len(), 1, "{named:?}");
+    assert!(named[0].contains("--isolate host --host-pus 0-1,16-17"), "{named:?}");
+    let followed = shell(&named[0]);
+    assert_eq!(followed.code, Some(0), "{named:?}: {}", followed.stderr);
+    assert!(followed.stdout.contains("\"exclusive_pus\": \"2"), "{}", followed.stdout);
+    let boot = "`isolcpus=managed_irq,domain,2-3,18-19 nohz_full=2-3,18-19 rcu_nocbs=2-3,18-19 \
+                irqaffinity=0-1,4-17,20-31`";
+    assert!(found.stdout.contains(boot), "{}", found.stdout);
 }
 
 #[test]
