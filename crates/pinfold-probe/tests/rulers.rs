@@ -124,8 +124,8 @@ fn is_still(host: &LiveHost, pid: Tid) -> bool {
     tids.filter_map(state).all(|state| matches!(state, 'T' | 'Z'))
 }
 
-/// What the ruler prints that is stopped again and again while it measures, how often it was, and
-/// the shortest stop (ns).
+/// Output of a benchmark that is stopped repeatedly while it measures, the number of stops, and the
+/// shortest stop (ns).
 fn stopped_again_and_again(program: &common::Program, ruler: &Ruler) -> (String, u32, u64) {
     let host = LiveHost::new().unwrap();
     let arguments = ruler.argv().join(" ").replace("--duty 50", "--duty 100");

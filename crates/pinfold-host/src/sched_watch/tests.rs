@@ -94,11 +94,11 @@ fn a_thread_beside_another_on_one_pu_waits_and_the_other_is_named() {
             naps += 1;
         }
         // A thread of its own, which is seen without being named.
-        let born = thread::spawn(|| {
+        let spawned = thread::spawn(|| {
             SystemClock.sleep_ns(1_000_000);
             own_tid()
         });
-        leave(&LiveHost::new().unwrap(), born.join().unwrap());
+        leave(&LiveHost::new().unwrap(), spawned.join().unwrap());
     });
     let victim_tid = told.recv().unwrap();
     let open = watch(&host, &[victim_tid]);

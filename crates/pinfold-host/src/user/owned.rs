@@ -144,7 +144,7 @@ fn lock(path: &str) -> Result<OwnedFd, Errno> {
     Ok(file)
 }
 
-/// True for a file or folder of this user; links are nobody's.
+/// True for a file or folder of this user; a link is not one.
 fn is_own(path: &str) -> bool {
     rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| {
         let kind = FileType::from_raw_mode(stat.st_mode);
