@@ -54,6 +54,23 @@ pub struct Node {
 }
 
 impl Node {
+    /// A vnode of new groups with these cores, slowed by the corrected form of a method.
+    #[must_use]
+    pub fn new(name: &str, method: Method, cores: Vec<(PuId, Speed)>) -> Self {
+        Self {
+            name: name.to_owned(),
+            cores,
+            memory_node: None,
+            method,
+            variant: Variant::Corrected,
+            period_ns: None,
+            profile: Vec::new(),
+            attach: None,
+            load: Vec::new(),
+            calibrate: false,
+        }
+    }
+
     /// Its PUs.
     #[must_use]
     pub fn pus(&self) -> CpuSet {

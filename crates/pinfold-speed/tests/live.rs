@@ -361,14 +361,18 @@ fn inject_burns_while_it_lives() {
         threads.iter().map(comm).filter(|name| name.starts_with("hog-")).count()
     };
     assert_eq!(burners(), 2);
-    let burned = |nodes: &Nodes<'_>| nodes.status().unwrap()[0].cores.len() == 2;
-    let until = SystemClock.now_ns() + 1_500 * MS;
-    turn_until(&mut nodes, "a second", || SystemClock.now_ns() > until);
-    assert!(burned(&nodes));
-    // By its own account the first core lost more than the second.
-    let got: Vec<u32> =
-        nodes.status().unwrap()[0].cores.iter().filter_map(|core| core.got_millionths).collect();
-    assert!(got.len() == 2 && got[0] < got[1], "{got:?}");
+    // By its own account the first core loses more than the second, in some second at the latest
+    // when other work leaves the burners their time.
+    let until = SystemClock.now_ns() + PATIENCE_NS;
+    let mut got: Vec<u32> = Vec::new();
+    while !(got.len() == 2 && got[0] < got[1]) {
+        let now = SystemClock.now_ns();
+        assert!(now < until, "{got:?}");
+        SystemClock.sleep_until(nodes.turn(now).expect("a turn"));
+        let status = nodes.status().expect("a status");
+        assert_eq!(status[0].cores.len(), 2);
+        got = status[0].cores.iter().filter_map(|core| core.got_millionths).collect();
+    }
     drop(nodes);
     wait("the end of the burners", || burners() == 0);
 }

@@ -105,18 +105,7 @@ mod tests {
     use super::*;
 
     fn node(method: Method) -> Node {
-        Node {
-            name: "web".to_owned(),
-            cores: vec![(PuId(2), Speed::FULL), (PuId(3), Speed::FULL)],
-            memory_node: None,
-            method,
-            variant: Variant::Corrected,
-            period_ns: None,
-            profile: Vec::new(),
-            attach: None,
-            load: Vec::new(),
-            calibrate: false,
-        }
+        Node::new("web", method, vec![(PuId(2), Speed::FULL), (PuId(3), Speed::FULL)])
     }
 
     fn enclosure() -> Enclosure {

@@ -1,7 +1,7 @@
 //! Vnodes for tests; takes and undoes their steps.
 
 use pinfold_host::{HostMut, paths};
-use pinfold_model::{Change, Method, PuId, Speed, Step, Undo, Variant};
+use pinfold_model::{Change, Method, PuId, Speed, Step, Undo};
 use pinfold_speed::Node;
 
 pub fn speed(millionths: u32) -> Speed {
@@ -10,18 +10,8 @@ pub fn speed(millionths: u32) -> Speed {
 
 /// A vnode with these cores and speeds in percent.
 pub fn node(method: Method, cores: &[(u32, u32)]) -> Node {
-    Node {
-        name: "web".to_owned(),
-        cores: cores.iter().map(|(pu, percent)| (PuId(*pu), speed(percent * 10_000))).collect(),
-        memory_node: None,
-        method,
-        variant: Variant::Corrected,
-        period_ns: None,
-        profile: Vec::new(),
-        attach: None,
-        load: Vec::new(),
-        calibrate: false,
-    }
+    let core = |(pu, percent): &(u32, u32)| (PuId(*pu), speed(percent * 10_000));
+    Node::new("web", method, cores.iter().map(core).collect())
 }
 
 /// Does what a journal's steps say.

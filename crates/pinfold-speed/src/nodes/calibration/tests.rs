@@ -124,18 +124,8 @@ struct Done {
 fn start(other: Other, kept: Calibrations, (pus, now_ns): (&[u32], u64)) -> Done {
     let machine = Machine::new(other, kept);
     let method = Taking::default();
-    let node = Node {
-        name: "web".to_owned(),
-        cores: pus.iter().map(|pu| (PuId(*pu), Speed::FULL)).collect(),
-        memory_node: None,
-        method: Method::Stall,
-        variant: Variant::Corrected,
-        period_ns: None,
-        profile: Vec::new(),
-        attach: None,
-        load: Vec::new(),
-        calibrate: false,
-    };
+    let cores = pus.iter().map(|pu| (PuId(*pu), Speed::FULL)).collect();
+    let node = Node::new("web", Method::Stall, cores);
     let enclosure = Enclosure { perf: Some("/perf/web".to_owned()), ..Enclosure::default() };
     let mut started: Vec<Started<'_>> = vec![(node, enclosure, Box::new(method.clone()))];
     calibrate((&machine, &SimClock::at(now_ns)), &mut started).unwrap();
