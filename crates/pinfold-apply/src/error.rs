@@ -6,7 +6,7 @@
 use std::io::ErrorKind;
 
 use pinfold_host::HostError;
-use pinfold_model::{CpuSet, Finding, Role, Tid};
+use pinfold_model::{Command, CpuSet, Finding, Role, Tid};
 
 use crate::journal::JournalError;
 use crate::undo::UndoReport;
@@ -271,7 +271,7 @@ pub enum ApplyError {
     #[error("the step was not done, because the journal cannot be written")]
     Journal(#[from] JournalError),
     /// The observer asked to stop at once; nothing was undone.
-    #[error("applying was broken off at step {index}; what was done is still in force")]
+    #[error("applying was interrupted at step {index}; what was done is still active")]
     Abandoned {
         /// Number of the step in the journal.
         index: usize,
@@ -296,7 +296,7 @@ impl ApplyError {
             ),
             ApplyError::NotJournalled { source, .. } | ApplyError::Journal(source) => source.hint(),
             ApplyError::Left { source, .. } => source.hint(),
-            ApplyError::Abandoned { .. } => Some("take it back: pinfold undo".to_owned()),
+            ApplyError::Abandoned { .. } => Some(format!("revert it: {}", Command::new("undo"))),
         }
     }
 

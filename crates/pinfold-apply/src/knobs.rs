@@ -99,7 +99,7 @@ pub(crate) fn drifted(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, 
             None => "no program runs here that is known to do that".to_owned(),
         };
         let text =
-            format!("{} was set to {} and is {found}; who did it: {who}", knob.path, knob.planned);
+            format!("{} was set to {} and is {found}; changed by: {who}", knob.path, knob.planned);
         findings.push(Finding::warning("knobs", text).with_hint(
             "it is left as it is; take the placement back and apply it again, or stop who sets it",
         ));

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use pinfold_host::{HostError, HostMut, with_causes};
-use pinfold_model::{CpuSet, Finding, Lifetime, Step, TaskId, Tid, Undo};
+use pinfold_model::{Command, CpuSet, Finding, Lifetime, Step, TaskId, Tid, Undo};
 
 use crate::actuators::{self, Past, Reverted};
 use crate::journal::{Journal, Outcome, Record};
@@ -84,8 +84,8 @@ impl UndoReport {
     }
 
     fn fail(&mut self, what: &str, error: &(dyn std::error::Error + 'static)) {
-        let text = format!("{what} could not be taken back: {}", with_causes(error));
-        let hint = "remove what hinders it, then run pinfold undo again";
+        let text = format!("{what} could not be restored: {}", with_causes(error));
+        let hint = format!("remove the cause, then run `{}` again", Command::new("undo"));
         self.failed.push(Finding::problem("undo", text).with_hint(hint));
     }
 }

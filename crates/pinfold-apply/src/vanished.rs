@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_host::{Host, HostError};
+use pinfold_model::text::counted;
 use pinfold_model::{Change, Finding, TaskState, Undo};
 
 use crate::cpusets::Cpusets;
@@ -61,7 +62,8 @@ pub fn vanished(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, HostEr
             Some(cpusets) => cpusets.nearest(host, home)?,
             None => (*mount).to_owned(),
         };
-        let text = format!("{home} is not there any more, and {count} task(s) came from it");
+        let text =
+            format!("{home} does not exist any more, and {} came from it", counted(*count, "task"));
         let hint = format!("undo puts them into {nearest}, the nearest group that takes tasks");
         findings.push(Finding::note("groups", text).with_hint(hint));
     }
@@ -70,7 +72,7 @@ pub fn vanished(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, HostEr
 
 fn lost(path: &String) -> Finding {
     let text = format!(
-        "{path} is not there any more: somebody else removed it, or an undo that was broken off"
+        "{path} does not exist any more: another program or an interrupted undo removed it"
     );
     let hint = "what it kept is not kept any more: undo, then apply again";
     Finding::warning("groups", text).with_hint(hint)

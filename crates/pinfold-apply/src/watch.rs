@@ -443,7 +443,7 @@ impl Watcher {
         match source.roles(host, pid) {
             Ok(threads) => self.target.threads = threads,
             Err(why) => {
-                let text = format!("the roles of new threads cannot be told: {why}");
+                let text = format!("the roles of new threads cannot be found: {why}");
                 events.push(WatchEvent::Finding(Finding::warning("watch", text)));
             }
         }

@@ -5,6 +5,7 @@
 //! randomness or serialisation: the formats that Pinfold promises live at its
 //! edges (journal, store, `--json`), in `schema` modules of those crates.
 
+pub mod command;
 mod cpuset;
 mod emulation;
 mod figure;
@@ -19,9 +20,11 @@ mod setting;
 pub mod shown;
 mod step;
 mod table;
+pub mod text;
 mod topology;
 mod tuning;
 
+pub use command::Command;
 pub use cpuset::{CpuSet, CpuSetError, MAX_PUS, MAX_WORDS};
 pub use emulation::{
     Attach, EmulatedVnode, EmulationPlan, LoadRow, Method, Platform, PlatformVnode, RecordedLoad,

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use crate::text::{agree, counted};
 use crate::{CpuSet, NodeId, Policy, Setting, Tid};
 
 /// A thread of the host that cannot be mistaken for a later one with the same number.
@@ -192,16 +193,17 @@ impl fmt::Display for Change {
             }
             Change::MakeGroup { path } => write!(f, "make group {path}"),
             Change::MoveTasks { group, file, tasks } => {
-                write!(f, "move {} task(s) into {group} ({file})", tasks.len())
+                write!(f, "move {} into {group} ({file})", counted(tasks.len(), "task"))
             }
             Change::SetAffinity { task, mask } => write!(f, "set affinity of {task} to {mask}"),
             Change::SetPolicy { task, policy } => write!(f, "set policy of {task} to {policy}"),
             Change::WriteSetting { setting, value, .. } => write!(f, "set {setting} to {value}"),
             Change::MovePages { task, from, to } => {
                 let list = |nodes: &[NodeId]| {
-                    nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+                    let numbers = nodes.iter().map(ToString::to_string).collect::<Vec<_>>();
+                    format!("{} {}", agree(nodes.len(), "node", "nodes"), numbers.join(","))
                 };
-                write!(f, "move pages of {task} from node(s) {} to {}", list(from), list(to))
+                write!(f, "move pages of {task} from {} to {}", list(from), list(to))
             }
             Change::SignalProcesses { group } => {
                 write!(f, "stop and continue processes in {group}")

@@ -7,7 +7,7 @@ use pinfold_model::{
     VnodePlan, VnodeRequest, Work,
 };
 
-pub use crate::emit::quote;
+pub use pinfold_model::command::quote;
 
 /// `pinfold plan …` for this request under this strategy, on the machine of this topology. What a
 /// domain file fixes has no options: of such a request only the preference, to be added to the

@@ -7,11 +7,12 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, MemoryRequest, NodeId, Plan, PuId, SmtWish, VnodeRequest, Work};
 
 use crate::PlanError;
 use crate::demand::nodes_of;
-use crate::draft::{Draft, Enclave, Limits, Reserve, counted, pus_text};
+use crate::draft::{Draft, Enclave, Limits, Reserve, pus_text};
 use crate::ground::{HostShare, Spot};
 use crate::guest::GuestSmt;
 use crate::home::{self, HomeKind};

@@ -4,6 +4,7 @@
 //! adds the iothreads, the host's share, memory, interrupts and the findings that hold
 //! whatever the strategy.
 
+use pinfold_model::text::agree;
 use pinfold_model::{
     CpuSet, EmulatorWish, Finding, Free, GuestTopology, IsolationScope, Plan, Policy, PuId,
     Request, Role, SmtWish, Speed, ThreadPlan, Topology, VcpuCount, VnodeKind, VnodePlan,
@@ -625,15 +626,7 @@ pub(crate) fn pus_text(pus: &CpuSet) -> String {
 
 /// The verb that goes with [`pus_text`].
 pub(crate) fn verb<'a>(pus: &CpuSet, of_one: &'a str, of_many: &'a str) -> &'a str {
-    if pus.len() == 1 { of_one } else { of_many }
-}
-
-/// `1 core` or `3 cores`.
-pub(crate) fn counted(count: usize, noun: &str) -> String {
-    match count {
-        1 => format!("1 {noun}"),
-        _ => format!("{count} {noun}s"),
-    }
+    agree(pus.len(), of_one, of_many)
 }
 
 /// The same of nouns that are given in their plural: `1 vCPU` of `vCPUs`, `1 vCPU or core` of

@@ -26,7 +26,6 @@ pub use libvirt::libvirt;
 pub use nova::nova;
 pub use proxmox::proxmox;
 pub use qemu::qemu;
-pub use qemu::quote;
 pub use systemd::systemd;
 pub use tuned::tuned;
 pub use virsh::virsh;

@@ -4,6 +4,7 @@
 //! so that a caller shows it on a line of its own. `nearest` is filled in by
 //! [`crate::plan`]: a strategy alone does not know its neighbours.
 
+use pinfold_model::text::agree;
 use pinfold_model::{CpuSet, NodeId};
 use thiserror::Error;
 
@@ -84,10 +85,7 @@ pub enum PlanError {
         nearest: Option<String>,
     },
     /// A vnode cannot be placed on the NUMA nodes that the request names.
-    #[error(
-        "{vnode:?} cannot be placed on node(s) {}: {why}",
-        nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-    )]
+    #[error("{vnode:?} cannot be placed on {}: {why}", node_names(nodes))]
     Nodes {
         /// The vnode.
         vnode: String,
@@ -106,9 +104,9 @@ pub enum PlanError {
     },
     /// The nodes of a vnode's PUs lack huge pages.
     #[error(
-        "{vnode:?} needs {needed} pages of {} KiB, and node(s) {} have {free} free",
+        "{vnode:?} needs {needed} pages of {} KiB, and {free} are free on {}",
         page_bytes / 1024,
-        nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        node_names(nodes)
     )]
     HugePages {
         /// The vnode.
@@ -390,6 +388,12 @@ fn holders(nodes: &[NodeId]) -> String {
         [node] => format!("node {node}, where its CPUs are, has"),
         _ => format!("the nodes {} have", names.join(", ")),
     }
+}
+
+/// `node 1`, `nodes 0, 1`.
+fn node_names(nodes: &[NodeId]) -> String {
+    let numbers: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+    format!("{} {}", agree(nodes.len(), "node", "nodes"), numbers.join(", "))
 }
 
 /// `16 GiB`; in smaller units where that is no whole number.

@@ -4,12 +4,13 @@
 //! are computed from plan and topology, so that a plan read from a file, or one for
 //! another machine, is explained as it is and not as its strategy meant it.
 
+use pinfold_model::text::counted;
 use pinfold_model::{
     Core, CpuSet, GuestTopology, IsolationScope, MemoryPlan, Plan, Role, Speed, ThreadPlan,
     Topology, VnodeKind, VnodePlan,
 };
 
-use crate::draft::{counted, pus_text, verb};
+use crate::draft::{pus_text, verb};
 use crate::ground::Index;
 use crate::parts::mib;
 use crate::review::{Layout, picture};

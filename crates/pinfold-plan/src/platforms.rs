@@ -19,7 +19,9 @@ mod speeds;
 
 use std::collections::BTreeSet;
 
-use pinfold_model::{Attach, Method, NodeId, Platform, PlatformVnode, Speed, SpeedWish, Variant};
+use pinfold_model::{
+    Attach, Command, Method, NodeId, Platform, PlatformVnode, Speed, SpeedWish, Variant,
+};
 
 use crate::requests::RequestError;
 use crate::requests::keys::{Fault, Keys};
@@ -239,7 +241,10 @@ fn profile_file(
         Some((file, _)) => Ok(Some(file)),
         None if method == Some(Method::Inject) => {
             Err(Fault::new(at, "inject needs the key \"profile\": the load to replay".to_owned())
-                .with_hint("record one with `pinfold emulate record`, and name its file"))
+                .with_hint(format!(
+                    "record one with `{}`, and name its file",
+                    Command::new("emulate record")
+                )))
         }
         None => Ok(None),
     }

@@ -1,5 +1,7 @@
 //! Text for a terminal of a known width: labels, and words wrapped behind them.
 
+use pinfold_model::text;
+
 /// Lines of text, each at most so many columns wide where words allow it.
 pub(crate) struct Sheet {
     text: String,
@@ -41,7 +43,8 @@ impl Sheet {
             line = " ".repeat(below);
         }
         let mut is_fresh = true;
-        for word in words.split_whitespace() {
+        let room = self.columns.saturating_sub(below);
+        for word in words.split_whitespace().flat_map(|word| text::words(word, room)) {
             let length = word.chars().count();
             if !is_fresh && column + 1 + length > self.columns {
                 self.line(&line);

@@ -7,12 +7,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pinfold_model::text::counted;
 use pinfold_model::{
     CoreId, CpuSet, Finding, L3Id, NodeId, PuId, Role, ThreadPlan, Topology, VnodePlan,
 };
 
 use crate::avoidable::{Choice, Pins, severity};
-use crate::draft::{counted, pus_text, verb};
+use crate::draft::{pus_text, verb};
 use crate::ground::{Ground, Index};
 use crate::nearby::is_empty_node;
 

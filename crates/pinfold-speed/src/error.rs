@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use pinfold_host::{HostError, ProcError};
-use pinfold_model::{Method, NodeId, Speed};
+use pinfold_model::{Command, Method, NodeId, Speed};
 
 /// Why a speed is not emulated.
 #[derive(Debug, thiserror::Error)]
@@ -132,12 +132,15 @@ impl SpeedError {
             SpeedError::Unbound { .. } => {
                 Some("mount it, or leave memory-node out of the platform file".to_owned())
             }
-            SpeedError::NoVnode { .. } => Some("`pinfold emulate status` lists them".to_owned()),
-            SpeedError::Occupied { .. } => Some(
-                "another platform has a vnode of this name: end it with `pinfold emulate down`, or \
-                 after a crash with `pinfold undo --all`"
-                    .to_owned(),
-            ),
+            SpeedError::NoVnode { .. } => {
+                Some(format!("`{}` lists them", Command::new("emulate status")))
+            }
+            SpeedError::Occupied { .. } => Some(format!(
+                "another platform has a vnode of this name: end it with `{}`, or after a crash \
+                 with `{}`",
+                Command::new("emulate down"),
+                Command::new("undo --all")
+            )),
             SpeedError::Outside { .. } => None,
             SpeedError::Row { source, .. } => source.hint(),
             SpeedError::Host(error) => error.hint(),

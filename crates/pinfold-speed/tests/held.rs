@@ -77,7 +77,7 @@ fn what_is_switched_has_an_undo_with_the_original() {
     assert_eq!(last.undo, Undo::WriteFile { path: freeze.clone(), original });
     host.write(&freeze, b"1").unwrap();
     let error = Enclosure::plan(&host, &hierarchies, &gov).unwrap_err();
-    assert!(error.to_string().contains("is frozen by somebody else"), "{error}");
+    assert!(error.to_string().contains("is frozen by another program"), "{error}");
     host.edit_task(Tid(510), |task| task.state = 'T');
     let lim = Node { method: Method::Lim, ..gov };
     let last = steps(&host, &hierarchies, &lim).pop().unwrap();

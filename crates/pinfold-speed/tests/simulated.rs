@@ -335,8 +335,7 @@ fn a_burner_of_fracas_that_ends_is_started_anew_and_one_that_cannot_live_is_told
     let said = outside.taken();
     assert!(said[0].starts_with("burn on 1 in ") && said[1] == "end burner on 1", "{said:?}");
     let notes = nodes.status().unwrap().remove(0).notes;
-    let expected = "1 burner(s) had to be started anew, the last of PU 1: a burner: killed by \
-                    signal 9";
+    let expected = "1 burner started again, the last of PU 1: a burner: killed by signal 9";
     assert_eq!(notes.last().unwrap(), expected);
     outside.1.store(true, Ordering::Relaxed);
     let error = nodes.turn(2_500 * MS).unwrap_err().to_string();
@@ -631,7 +630,7 @@ fn a_group_of_somebody_else_is_used_as_it_is() {
     check(
         attached(Method::Quota, "/system.slice"),
         "vnode web: quota cannot work on this host: it deals threads to groups below the vnode's, \
-         and /system.slice belongs to somebody else",
+         and /system.slice belongs to another program",
     );
     check(attached(Method::Stall, "/"), "vnode web: group \"/\" is not a group below the root");
     check(

@@ -17,6 +17,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use pinfold_model::text::counted;
 use pinfold_model::{Family, Figure, Unit};
 
 use self::aspect::{Both, aspects};
@@ -170,8 +171,8 @@ pub fn compare(first: &[Vec<Figure>], second: &[Vec<Figure>]) -> Comparison {
     unmatched.extend(lonely((&theirs, &ours), "the second"));
     if first.len() != second.len() {
         unmatched.push(format!(
-            "the first has {} block(s), the second {}: only the first {count} of each are compared",
-            first.len(),
+            "the first has {}, the second {}: only the first {count} of each are compared",
+            counted(first.len(), "block"),
             second.len()
         ));
     }

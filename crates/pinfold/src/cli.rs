@@ -56,23 +56,23 @@ pub enum Command {
     Apply(ApplyArgs),
     /// Compare what was planned with what is found
     Status(StatusArgs),
-    /// Take back what `apply` did, also after a crash
+    /// Revert what `apply` did, also after a crash
     Undo(UndoArgs),
-    /// Keep all placements that are in force true: new threads, drift; text, JSON, metrics
+    /// Monitor active placements: pin new and drifted threads again; text, JSON, metrics
     Watch(WatchArgs),
     /// Show what was changed, when, and what was there before
     Journal(JournalArgs),
     /// Called by libvirt as its hook: applies the plan that is kept for a domain
     LibvirtHook(LibvirtHookArgs),
-    /// Takes real-time rights away when the Pinfold that started it falls silent
+    /// Takes real-time rights away when the Pinfold that started it stops responding
     #[command(hide = true)]
     Guard(GuardArgs),
     /// Releases what a supervisor of slow vnodes froze or stopped, when that falls silent
     #[command(hide = true)]
     Sentinel(SentinelArgs),
-    /// Make CPUs slower: virtual nodes of given speeds, and how true they are
+    /// Make CPUs slower: virtual nodes of given speeds, and how accurate they are
     Emulate(emulate::EmulateArgs),
-    /// Take one probe now: latency, memory, switching, compute, I/O; here, or in a guest
+    /// Run one benchmark on chosen CPUs, under a plan's pinning, or inside a guest
     Measure(Box<measure::MeasureArgs>),
     /// Two measurements, two plans, or guest against native: ratio, interval, verdict
     Compare(measure::CompareArgs),
@@ -142,7 +142,7 @@ pub struct PlacementArgs {
     /// PUs (OS indexes) that nothing of the plan may use, such as 0-1,8
     #[arg(long, value_name = "PUS", default_value = "")]
     pub avoid: String,
-    /// Which other tasks are kept off the PUs that the strategy reserves
+    /// Which other tasks are excluded from the CPUs that the strategy reserves
     #[arg(long, value_name = "SCOPE", default_value = "none")]
     pub isolate: Isolate,
     /// PUs that stay free of the plan: a number, or a part such as 25%
@@ -159,7 +159,7 @@ pub struct PlacementArgs {
     /// emulator=0,8, iothread:ID=9; may be repeated
     #[arg(long = "pin", value_name = "ROLE=PUS")]
     pub pins: Vec<String>,
-    /// Set a knob of the host too, such as thp=never or workqueues=housekeeping; may be repeated.
+    /// Set a tunable of the host too, such as thp=never or workqueues=housekeeping; may be repeated.
     /// An unknown key lists them all
     #[arg(long = "knob", value_name = "KEY=VALUE")]
     pub knobs: Vec<String>,
@@ -371,11 +371,11 @@ pub struct UndoArgs {
     /// Id of the apply, as `status` shows it
     #[arg(value_name = "ID", conflicts_with_all = ["all", "left"])]
     pub id: Option<String>,
-    /// Take back everything that is still in force
+    /// Revert everything that is still active
     #[arg(long)]
     pub all: bool,
-    /// Take back only what a crash or a restart of the host left behind: placements of an earlier
-    /// boot, those whose supervisor has ended, and those that were not done to the end
+    /// Revert only what a crash or a restart of the host left behind: placements of an earlier
+    /// boot, those whose supervisor has ended, and those that were not applied completely
     #[arg(long, conflicts_with = "all")]
     pub left: bool,
 }
@@ -389,10 +389,10 @@ pub struct WatchArgs {
     /// Print each event as a line of JSON
     #[arg(long)]
     pub json: bool,
-    /// Tell metrics (Prometheus) at a Unix socket, in a directory that is yours alone
+    /// Serve metrics (Prometheus) at a Unix socket, in a directory that only you can enter
     #[arg(long, value_name = "SOCKET")]
     pub metrics: Option<String>,
-    /// Tell metrics at this port of 127.0.0.1 too, to every local user
+    /// Serve metrics at this port of 127.0.0.1 too, to every local user
     #[arg(long, value_name = "PORT")]
     pub metrics_port: Option<u16>,
 }
@@ -450,6 +450,20 @@ pub enum Goal {
     Balanced,
 }
 
+/// Where `tune` keeps what it measured.
+#[derive(Debug, Args)]
+pub struct StoreArg {
+    /// File that keeps every raw sample of the runs
+    #[arg(
+        long = "store",
+        value_name = "FILE",
+        default_value = "pinfold-tune.sqlite",
+        env = "PINFOLD_STORE",
+        hide_env_values = true
+    )]
+    pub path: String,
+}
+
 /// `pinfold tune`.
 #[derive(Debug, Args)]
 pub struct TuneArgs {
@@ -478,15 +492,8 @@ pub struct TuneArgs {
     /// PUs (OS indexes) that nothing may use
     #[arg(long, value_name = "PUS", default_value = "")]
     pub avoid: String,
-    /// File that keeps every raw sample
-    #[arg(
-        long,
-        value_name = "FILE",
-        default_value = "pinfold-tune.sqlite",
-        env = "PINFOLD_STORE",
-        hide_env_values = true
-    )]
-    pub store: String,
+    #[command(flatten)]
+    pub store: StoreArg,
     /// Go on with a run that was broken off, by its number in the store
     #[arg(long, value_name = "RUN")]
     pub resume: Option<i64>,
@@ -522,15 +529,8 @@ pub struct TuneArgs {
 /// `pinfold report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// The store of the run
-    #[arg(
-        long,
-        value_name = "FILE",
-        default_value = "pinfold-tune.sqlite",
-        env = "PINFOLD_STORE",
-        hide_env_values = true
-    )]
-    pub store: String,
+    #[command(flatten)]
+    pub store: StoreArg,
     /// Number of the run [default: the last]
     #[arg(long)]
     pub run: Option<i64>,

@@ -6,11 +6,14 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::process::ExitCode;
 
 use clap::{Command, CommandFactory as _, FromArgMatches as _};
+use pinfold_model::command::quote;
 
 use crate::cli::Cli;
-use crate::{output, screen};
+use crate::failure::Exit;
+use crate::{common, output, screen};
 
 /// What the variables of this program begin with.
 const PREFIX: &str = "PINFOLD_";
@@ -24,7 +27,7 @@ const HELP_COLUMNS: u16 = 100;
 /// # Errors
 /// If it is not one of ours.
 pub fn parse() -> Result<Cli, clap::Error> {
-    let columns = screen::columns().unwrap_or(80).min(HELP_COLUMNS);
+    let columns = screen::width().min(HELP_COLUMNS);
     let command = Cli::command().term_width(columns.into());
     let known = variables(&command);
     let matches = command.clone().try_get_matches()?;
@@ -43,6 +46,23 @@ pub fn parse() -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&matches)
 }
 
+/// Prints help, or what is wrong with a command line.
+pub fn explain(error: &clap::Error) -> ExitCode {
+    output::usage(error);
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Input.code()))
+}
+
+/// The command line as it was typed, with the variables that it was given: `sudo` keeps none.
+pub fn again() -> String {
+    let set = std::env::vars().filter(|(name, _)| is_ours(name));
+    let set = set.map(|(name, value)| format!("{name}={} ", quote(&value)));
+    format!("{}{}", set.collect::<String>(), common::command_line())
+}
+
+fn is_ours(name: &str) -> bool {
+    name.starts_with(PREFIX) && !TESTS.iter().any(|test| name.starts_with(test))
+}
+
 /// The variables of all options.
 fn variables(command: &Command) -> BTreeSet<String> {
     let own = command.get_arguments().filter_map(|argument| argument.get_env());
@@ -53,8 +73,7 @@ fn variables(command: &Command) -> BTreeSet<String> {
 fn unknown(names: impl Iterator<Item = OsString>, known: &BTreeSet<String>) -> Vec<String> {
     names
         .map(|name| name.to_string_lossy().into_owned())
-        .filter(|name| name.starts_with(PREFIX) && !known.contains(name))
-        .filter(|name| !TESTS.iter().any(|test| name.starts_with(test)))
+        .filter(|name| is_ours(name) && !known.contains(name))
         .collect()
 }
 

@@ -30,6 +30,7 @@ mod watching;
 use std::process::ExitCode;
 
 use pinfold_host::process;
+use pinfold_model::command;
 
 use cli::Command;
 use commands::{
@@ -40,10 +41,11 @@ use commands::{
 fn main() -> ExitCode {
     let cli = match environment::parse() {
         Ok(cli) => cli,
-        Err(error) => error.exit(),
+        Err(error) => return environment::explain(&error),
     };
     let state = cli.state_dir.as_deref();
-    state.into_iter().for_each(output::name_state_dir);
+    let options = state.map(|path| format!("--state-dir {}", command::quote(path)));
+    options.into_iter().for_each(command::set_global_options);
     let result = match &cli.command {
         Command::Topo(arguments) => topo::topo(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),
@@ -70,7 +72,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            let failure = failure.for_user(process::is_root(), &common::command_line());
+            let failure = failure.for_user(process::is_root(), &environment::again());
             output::say(&failure.to_string());
             ExitCode::from(failure.exit.code())
         }

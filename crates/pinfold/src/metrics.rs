@@ -155,12 +155,14 @@ type Counter = (&'static str, &'static str, fn(&Counts) -> u64);
 
 const COUNTERS: [Counter; 5] = [
     ("placed", "New threads that were placed", |counts| counts.placed),
-    ("restored", "Threads that had moved and were put back", |counts| counts.restored),
-    ("contested", "Threads that are left to somebody else who moves them", |counts| {
-        counts.contested
-    }),
-    ("groups", "Files of its groups that somebody else wrote to", |counts| counts.groups),
-    ("findings", "Other things that were told", |counts| counts.findings),
+    ("restored", "Threads that had moved and were pinned again", |counts| counts.restored),
+    (
+        "contested",
+        "Threads that another program moves repeatedly and Pinfold leaves alone",
+        |counts| counts.contested,
+    ),
+    ("groups", "Files of its groups that another program wrote to", |counts| counts.groups),
+    ("findings", "Other findings", |counts| counts.findings),
 ];
 
 fn page(counts: &[Counts]) -> String {

@@ -4,33 +4,11 @@
 //!
 //! Names of guests, of threads and of files are chosen by others: see [`pinfold_model::shown`].
 
-use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
-use std::sync::OnceLock;
 
 use pinfold_model::shown::{self, harmless};
-use pinfold_plan::command::quote;
 
 use crate::screen;
-
-/// The state folder that was named on the command line, for the commands that messages name.
-static STATE_DIR: OnceLock<String> = OnceLock::new();
-
-/// From now on commands in messages that need the state folder repeat this option.
-pub fn name_state_dir(path: &str) {
-    STATE_DIR.get_or_init(|| path.to_owned());
-}
-
-/// The text with the state folder in each command that reads it.
-fn with_state_dir<'t>(text: &'t str, path: Option<&str>) -> Cow<'t, str> {
-    let Some(path) = path else { return Cow::Borrowed(text) };
-    let mut text = text.to_owned();
-    for verb in ["undo", "status", "journal", "watch", "apply", "emulate"] {
-        let named = format!("pinfold --state-dir {} {verb}", quote(path));
-        text = text.replace(&format!("pinfold {verb}"), &named);
-    }
-    Cow::Owned(text)
-}
 
 /// Prints data.
 pub fn data(text: &str) {
@@ -39,8 +17,7 @@ pub fn data(text: &str) {
 
 /// Prints text for people: its lines fit the terminal.
 pub fn show(text: &str) {
-    let text = with_state_dir(text, STATE_DIR.get().map(String::as_str));
-    data(&screen::fitted(&text));
+    data(&screen::fitted(text));
 }
 
 /// How good an answer is.
@@ -63,17 +40,34 @@ pub fn answer(tone: Tone, text: &str) {
         Tone::Mixed => "1;33",
         Tone::Bad => "1;31",
     };
-    ignore_closed_pipe(match is_coloured() {
+    ignore_closed_pipe(match is_coloured(io::stdout().is_terminal()) {
         true => write_all(&mut io::stdout().lock(), &format!("\u{1b}[{code}m{text}\u{1b}[0m")),
         false => write_all(&mut io::stdout().lock(), &text),
     });
 }
 
 /// Colour is for terminals that have it, unless `NO_COLOR` is set (<https://no-color.org>).
-fn is_coloured() -> bool {
+fn is_coloured(is_terminal: bool) -> bool {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb
+    is_terminal && !is_set("NO_COLOR") && !is_dumb
+}
+
+/// Prints help to standard output, what is wrong with a command line to standard error.
+pub fn usage(error: &clap::Error) {
+    let (columns, is_terminal) = match error.use_stderr() {
+        true => (screen::error_columns(), io::stderr().is_terminal()),
+        false => (screen::columns(), io::stdout().is_terminal()),
+    };
+    let text = match is_coloured(is_terminal) {
+        true => error.render().ansi().to_string(),
+        false => harmless(&error.render().to_string()).into_owned(),
+    };
+    let text = screen::folded(&text, columns.unwrap_or(screen::PLAIN).into());
+    ignore_closed_pipe(match error.use_stderr() {
+        true => write_all(&mut io::stderr().lock(), &text),
+        false => write_all(&mut io::stdout().lock(), &text),
+    });
 }
 
 /// Prints a file's content byte for byte, for one who keeps it as a file.
@@ -83,8 +77,7 @@ pub fn document(text: &str) {
 
 /// Says something to the person at the terminal.
 pub fn say(text: &str) {
-    let text = with_state_dir(text, STATE_DIR.get().map(String::as_str));
-    let text = harmless(&text);
+    let text = harmless(text);
     // Sentences fold where somebody reads them; logs keep their lines.
     let columns = screen::error_columns();
     let text = columns.map_or(text.clone(), |columns| screen::folded(&text, columns.into()).into());
@@ -126,16 +119,6 @@ fn ignore_closed_pipe(result: io::Result<()>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn commands_in_messages_repeat_the_state_folder() {
-        let check = |path, text: &str, said: &str| assert_eq!(with_state_dir(text, path), said);
-        let text = "active until `pinfold undo 7-1`; `pinfold topo` shows the CPUs";
-        check(None, text, text);
-        let said = "active until `pinfold --state-dir '/tmp/a b' undo 7-1`; `pinfold topo` shows \
-                    the CPUs";
-        check(Some("/tmp/a b"), text, said);
-    }
 
     #[test]
     fn json_means_the_same_afterwards() {

@@ -1,4 +1,4 @@
-//! Applying and taking back, for the commands: journal, steps, findings.
+//! Applying and reverting, for the commands: journal, steps, findings.
 
 use std::ops::ControlFlow;
 
@@ -6,7 +6,8 @@ use pinfold_apply::{
     Applied, ApplyError, Event, Journal, Journals, NewJournal, Target, UndoReport,
 };
 use pinfold_host::LiveHost;
-use pinfold_model::{Plan, Severity};
+use pinfold_model::text::counted;
+use pinfold_model::{Command, Plan, Severity};
 use pinfold_plan::schema;
 
 use crate::failure::{Exit, Failure};
@@ -109,7 +110,7 @@ fn make_true(
         Ok(applied) if !is_asked() => Ok(applied),
         Ok(_) | Err(ApplyError::Abandoned { .. }) => {
             take_back(host, journal)?;
-            Err(Failure::new(Exit::Interrupted, "interrupted; what was done was taken back"))
+            Err(Failure::new(Exit::Interrupted, "interrupted; what was done was reverted"))
         }
         Err(error) => Err(apply_failure(&error)),
     }
@@ -133,12 +134,15 @@ fn take_back(host: &LiveHost, journal: &mut Journal<'_>) -> Result<UndoReport, F
         Exit::Residue,
         format!("not everything was restored:\n  {}", lines.join("\n  ")),
     )
-    .with_hint(format!("then run `pinfold undo {}` again", journal.record().header.id)))
+    .with_hint(format!(
+        "then run `{}` again",
+        Command::new("undo").arg(&journal.record().header.id)
+    )))
 }
 
 /// Says what an apply did and could not do.
 pub fn report(applied: &Applied) {
-    say(&format!("{} step(s) taken", applied.steps.len()));
+    say(&format!("{} applied", counted(applied.steps.len(), "step")));
     for finding in applied.findings.iter().filter(|one| one.severity > Severity::Note) {
         say(&finding.to_string());
     }
@@ -148,8 +152,8 @@ pub fn report(applied: &Applied) {
 pub fn tell_unguarded(plan: &Plan) {
     if pinfold_apply::real_time_priority(plan).is_some() {
         say(
-            "warning: guard: its real-time threads stay so until the undo, whatever they do; under \
-             --watch or a `pinfold watch` they lose their rights when that ends or hangs",
+            "warning: guard: its threads keep their real-time priority until the undo, even if they \
+             never sleep; with --watch or `pinfold watch` they lose it when Pinfold ends or hangs",
         );
     }
 }

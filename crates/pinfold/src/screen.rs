@@ -8,9 +8,10 @@
 use std::ops::Range;
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, presets};
+use pinfold_model::text;
 
 /// Width of tables and pictures where none is known.
-const PLAIN: u16 = 80;
+pub const PLAIN: u16 = 80;
 /// Widths that are taken as they are; others are brought to the nearest of these.
 const SENSIBLE: std::ops::RangeInclusive<u16> = 20..=1000;
 /// Where a row ends, for those who take the text apart again.
@@ -117,7 +118,7 @@ pub fn fitted(text: &str) -> String {
 pub fn folded(text: &str, columns: usize) -> String {
     let lines = text.split('\n').map(|line| {
         let words = line.trim_start_matches([' ', '│', '├', '└', '─']);
-        if line.chars().count() <= columns || words.contains(|letter| DRAWN.contains(&letter)) {
+        if shown_width(line) <= columns || words.contains(|letter| DRAWN.contains(&letter)) {
             return line.to_owned();
         }
         let (branch, _) = line.split_at(line.len() - words.len());
@@ -139,27 +140,34 @@ pub fn labelled(label: &str, words: &str) -> String {
 /// Words behind `first`, further lines of them behind `below`.
 fn fold((first, below): (&str, &str), words: &str, columns: usize) -> String {
     let indent = below.chars().count();
-    let mut text = first.to_owned();
+    let mut folded = first.to_owned();
     let mut used = first.chars().count();
-    for (index, word) in words.split(' ').enumerate() {
-        let length = word.chars().count();
+    for (index, word) in text::words(words, columns.saturating_sub(indent)).enumerate() {
+        let length = shown_width(word);
         if index > 0 && used + 1 + length > columns {
-            text.truncate(text.trim_end().len());
-            text.push('\n');
-            text.push_str(below);
+            folded.truncate(folded.trim_end().len());
+            folded.push('\n');
+            folded.push_str(below);
             used = indent;
         } else if index > 0 {
-            text.push(' ');
+            folded.push(' ');
             used += 1;
         }
-        text.push_str(word);
+        folded.push_str(word);
         used += length;
     }
-    text
+    folded
 }
 
 fn widest(text: &str) -> usize {
-    text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+    text.lines().map(shown_width).max().unwrap_or(0)
+}
+
+/// Columns that a text takes; colours (`ESC [ … m`) take none.
+fn shown_width(text: &str) -> usize {
+    let coloured = text.split("\u{1b}[").skip(1);
+    let codes = coloured.map(|code| 2 + code.find('m').map_or(0, |end| end + 1));
+    text.chars().count() - codes.sum::<usize>()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use std::ops::RangeInclusive;
 
+use pinfold_model::text::counted;
 use pinfold_model::{Plan, Request, Role};
 use pinfold_plan::command;
 use pinfold_vm::Found;
@@ -50,7 +51,8 @@ impl Vcpus {
     pub fn require_in(&self, path: &str, plan: &Plan) -> Result<(), Failure> {
         let (count, planned) = (self.count(), common::single(plan)?.vcpus().count());
         if !u32::try_from(planned).is_ok_and(|planned| (count..=self.most).contains(&planned)) {
-            let text = format!("{path} places {planned} vCPU(s), the virtual machine has {count}");
+            let planned = counted(planned, "vCPU");
+            let text = format!("{path} places {planned}, the virtual machine has {count}");
             return Err(Failure::new(Exit::Input, text)
                 .with_hint(format!("make it again: {}", command::again(plan, Some(count)))));
         }

@@ -133,12 +133,12 @@ impl Ear {
                 if self.told.insert("threads") {
                     let failure = common::host_failure(&error);
                     let text = format!(
-                        "births of threads are looked for every {} ms, which takes CPU time: {}",
+                        "new threads are looked for every {} ms, which takes CPU time: {}",
                         TICK_NS / 1_000_000,
                         failure.message
                     );
                     findings.push(Finding::note("watch", text).with_hint(
-                        "to have them told by the kernel, run it as root outside a container; ulimit -n must allow a file for each thread",
+                        "run it as root outside a container, so that the kernel reports them; ulimit -n must allow a file for each thread",
                     ));
                 }
                 false
@@ -235,16 +235,16 @@ pub fn sentence(event: &WatchEvent) -> String {
         }
         WatchEvent::Repaired { task, role, change, found, clue } => {
             format!(
-                "thread {} ({role}) had moved, it had {found}: {change}; who did it: {clue}",
+                "thread {} ({role}) had moved, it had {found}: {change}; changed by: {clue}",
                 task.tid
             )
         }
         WatchEvent::Contested { task, role, found, clue, .. } => format!(
-            "thread {} ({role}) is moved again and again by somebody else, now it has {found}; it is left alone; who does it: {clue}",
+            "thread {} ({role}) is moved repeatedly by another program, now it has {found}; Pinfold leaves it alone; changed by: {clue}",
             task.tid
         ),
         WatchEvent::Groups { what, before, after, clue } => {
-            format!("{what} was {before} and is {after}; who did it: {clue}")
+            format!("{what} was {before} and is {after}; changed by: {clue}")
         }
         WatchEvent::Finding(finding) => finding.to_string(),
         WatchEvent::Ended => "the virtual machine has ended".to_owned(),

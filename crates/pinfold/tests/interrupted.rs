@@ -102,10 +102,10 @@ fn an_apply_that_is_interrupted_is_taken_back_whole() {
             }
             let said = output.stderr_text();
             assert_eq!(output.status.code(), Some(130), "at {calls} {nth}: {said}");
-            assert!(said.contains("taken back"), "{said}");
+            assert!(said.contains("was reverted"), "{said}");
             assert_eq!(scene.masks(), before, "at {calls} {nth}");
             let status = scene.pinfold(&[], &["status"]);
-            assert_eq!(status.stdout_text().trim(), "nothing is in force");
+            assert_eq!(status.stdout_text().trim(), "no placement is active");
             false
         });
         // The signal came at each of its calls, of which there are some, before none was left.

@@ -44,7 +44,7 @@ impl Desk {
 fn a_journal_is_shown_with_what_was_there_before() {
     let desk = Desk::new();
     let empty = desk.run(&[]);
-    assert_eq!(empty.stdout_text().trim(), "nothing was ever applied here");
+    assert_eq!(empty.stdout_text().trim(), "no journal: nothing has been applied");
     let outcome = r#"{"outcome":{"index":0,"result":"done","detail":null}}"#;
     desk.put("7-9", &format!("{HEADER}\n{STEP}\n{outcome}\n{{\"end\":"));
     let list = desk.run(&[]);
@@ -145,7 +145,7 @@ fn status_goes_on_where_a_journal_is_damaged() {
     let status = run(&[]);
     assert_eq!(status.status.code(), Some(3), "{}", status.stdout_text());
     let talk = status.stderr_text();
-    for part in ["1-1: ", "2-2: ", "line 2 is not understood", "8-8: ", "3 journal(s)"] {
+    for part in ["1-1: ", "2-2: ", "line 2 is not understood", "8-8: ", "3 journals"] {
         assert!(talk.contains(part), "{part}: {talk}");
     }
     assert!(!talk.contains("7-9: "), "{talk}");
@@ -175,7 +175,7 @@ fn only_what_is_left_behind_is_taken_back_by_that_name() {
     let output = desk.pinfold(&["undo", "--left"]);
     let talk = output.stderr_text();
     assert!(output.status.success(), "{talk}");
-    assert!(talk.contains("2 placement(s) stay"), "{talk}");
+    assert!(talk.contains("2 placements stay"), "{talk}");
     for (id, is_over) in
         [("1-1", false), ("2-2", false), ("3-3", true), ("4-4", true), ("5-5", true)]
     {

@@ -148,7 +148,7 @@ fn watch_puts_pins_right_through_libvirt() {
         }
         panic!("waited in vain for {words} in:\n{}", log());
     };
-    told("watching 1 placement(s)");
+    told("watching 1 placement;");
     // Behind the kernel's mask libvirt's own word is another too.
     let elsewhere = format!("0-{}", one.iter().map(|pu| pu.0).max().unwrap_or(0).max(1));
     daemon.virsh(&["vcpupin", NAME, "0", &elsewhere, "--live"]).expect("it moves");

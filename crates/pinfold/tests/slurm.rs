@@ -328,7 +328,7 @@ fn through_a_shared_folder(cluster: &Cluster, file: &str) {
     let more = ["--shared", &shared, "--program", &program, "--time", "10"];
     let (code, told, said) = cluster.run(&[&words[..], &more].concat());
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("3 node(s), 3 of them up; array jobs"), "{said}");
+    assert!(said.contains("3 nodes, 3 of them up; array jobs"), "{said}");
     assert!(told.contains("12 of 12 trials done, 0 failed"), "{told}");
     assert_eq!(user::list(&shared).expect("a folder"), Vec::<String>::new());
     let trials = cluster.trials(&store);
@@ -468,7 +468,7 @@ fn interrupted_and_detached(cluster: &Cluster, file: &str) {
     let more = ["--shared", &shared, "--program", &program, "--detach"];
     let (code, _, said) = cluster.run(&[&words[..], &more].concat());
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("3 task(s) are left to Slurm"), "{said}");
+    assert!(said.contains("Slurm keeps 3 tasks"), "{said}");
     // Who collects is interrupted: the tasks are cancelled, nothing is lost or counted as failed.
     let child = cluster.study(&["resume", &store]).stdout(Stdio::Pipe).stderr(Stdio::Pipe);
     let mut child = child.start().expect("it starts");
@@ -548,7 +548,7 @@ fn a_cluster_without_room(cluster: &mut Cluster, file: &str) {
     assert!(told.contains("12 of 12 trials done, 0 failed"), "{told}");
     for text in [
         "note: sbatch: Slurm temporarily unable to accept job",
-        "1 task(s) are out, 2 more are submitted when there is room",
+        "1 task submitted, 2 more follow when there is room",
         "note: Slurm has room again; all tasks are submitted",
     ] {
         assert!(said.contains(text), "{text}: {said}");

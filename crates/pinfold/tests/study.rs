@@ -91,7 +91,7 @@ fn from_file_to_page() {
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("8 of 24 trials failed"), "{said}");
     // Twelve trials per block, of which four of the shell's fail.
-    assert!(told.contains("24 of 24 trials done, 8 failed, 10 cell(s) skipped"), "{told}");
+    assert!(told.contains("24 of 24 trials done, 8 failed, 10 cells skipped"), "{told}");
     for why in [
         "it printed nothing",
         "the figure time is NaN",

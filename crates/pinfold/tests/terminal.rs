@@ -13,13 +13,15 @@ const DOMAIN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/d
 const STUDY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies/cpu-emulation.toml");
 
 /// Commands that show something, and need neither rights nor time.
-const SHOWN: [&[&str]; 12] = [
+const SHOWN: [&[&str]; 14] = [
     &["topo"],
     &["topo", "--input", DESKTOP],
     &["doctor"],
     &["plan", "--list"],
     &["plan", "-s", "balanced", "--vcpus", "16", "--input", DESKTOP],
     &["plan", "-s", "balanced", "--vcpus", "16", "--input", DESKTOP, "--explain"],
+    &["plan", "-s", "low-latency", "--vcpus", "12", "--input", SMT4],
+    &["plan", "-s", "low-latency", "--vcpus", "12", "--input", SMT4, "--explain"],
     &["plan", "--check", DOMAIN, "--input", DESKTOP],
     &["emulate", "methods"],
     &["measure", "--list"],
@@ -27,33 +29,110 @@ const SHOWN: [&[&str]; 12] = [
     &["status"],
     &["study", "check", STUDY, "--quick"],
 ];
+/// The machine of `power9-smt4.synthetic`.
+const SMT4: &str = "package:2 [numa(memory=256GiB)] l3:8(size=10MiB) core:2 pu:4";
+
+/// Commands that end with an error: one of each class of them.
+const REFUSED: [&[&str]; 22] = [
+    &["plan", "--bogus"],
+    &["apply", "--json"],
+    &["apply"],
+    &["apply", "--pid", "1", "--qmp", "none"],
+    &["undo", "no-such-placement"],
+    &["journal", "no-such-placement"],
+    &["emulate", "status"],
+    &["emulate", "down"],
+    &["emulate", "up", "no-such-platform.toml"],
+    &["watch", "--metrics-port", "99999999"],
+    &["plan", "--knob", "foo=bar", "--input", DESKTOP],
+    &["plan", "--vcpus", "0"],
+    &["plan", "--vcpus", "100", "-s", "low-latency", "--input", DESKTOP],
+    &["plan", "-s", "no-such-strategy"],
+    &["plan", "--check"],
+    &["plan", "--check", "no-such-file.xml"],
+    &["plan", "--avoid", "0-4000", "--input", DESKTOP],
+    &["run", "--", "ls"],
+    &["measure", "no-such-probe"],
+    &["compare", "no-such-file.json"],
+    &["study", "check", "no-such-study.toml"],
+    &["report", "--store", "no-such-store.sqlite"],
+];
+
+/// The help of every command.
+fn helps() -> Vec<Vec<String>> {
+    let all = every_command().into_iter();
+    let words = all.map(|command| command.split(' ').map(str::to_owned).collect());
+    let help = |mut words: Vec<String>| {
+        words.push("--help".to_owned());
+        words
+    };
+    [Vec::new()].into_iter().chain(words).map(help).collect()
+}
 
 /// Runs Pinfold with variables set, its state in a folder of the test.
 fn run(variables: &[&str], arguments: &[&str]) -> Output {
-    let folder = tempfile::tempdir().expect("a folder");
-    let state = format!("PINFOLD_STATE_DIR={}/state", folder.path().display());
+    // The same folder for all, so that what names it is the same.
+    let state = concat!("PINFOLD_STATE_DIR=", env!("CARGO_TARGET_TMPDIR"), "/terminal-state");
     let unset = ["-u", "COLUMNS", "-u", "NO_COLOR"];
-    let words = [&unset[..], &[state.as_str()], variables, &[PINFOLD], arguments].concat();
+    let words = [&unset[..], &[state], variables, &[PINFOLD], arguments].concat();
     capture("env", words, MINUTE_NS).expect("pinfold runs")
 }
 
-/// True for what may be wider: a word that cannot be broken, a line that is to be copied.
-fn is_unbreakable(line: &str, columns: usize) -> bool {
-    let words = line.trim_start();
-    let longest = words.split(' ').map(|word| word.chars().count()).max().unwrap_or(0);
-    longest + 24 > columns || words.contains("<")
+/// True for what may be wider: a word that cannot be broken behind its label, and a line that is to
+/// be copied (a command, an element of a domain file).
+fn is_unbreakable(line: &str) -> bool {
+    let line = line.trim_start_matches([' ', '│', '├', '└', '─', '→']);
+    let is_copied = ["pinfold ", "sudo ", "<", "line "].iter().any(|start| line.starts_with(start));
+    is_copied || line.contains(" <") || !line.contains(' ')
+}
+
+/// Asserts that no line that could be broken is wider than the columns.
+fn fits(arguments: &[&str], variables: &[&str], columns: usize) {
+    let output = run(variables, arguments);
+    let text = output.stdout_text() + &output.stderr_text();
+    for line in text.lines().filter(|line| line.chars().count() > columns) {
+        assert!(is_unbreakable(line), "{arguments:?} {variables:?} in {columns}: {line:?}\n{text}");
+    }
+    assert!(!text.contains('\u{1b}'), "{arguments:?}: no colour in a pipe");
 }
 
 #[test]
 fn lines_fit_the_columns_that_are_asked_for() {
-    for columns in [40, 60, 80, 200] {
-        for arguments in SHOWN {
-            let output = run(&[&format!("COLUMNS={columns}")], arguments);
-            let text = output.stdout_text() + &output.stderr_text();
-            for line in text.lines().filter(|line| line.chars().count() > columns) {
-                assert!(is_unbreakable(line, columns), "{arguments:?} in {columns}: {line}");
+    for columns in [40, 80, 200] {
+        for arguments in SHOWN.iter().chain(&REFUSED) {
+            fits(arguments, &[&format!("COLUMNS={columns}")], columns);
+        }
+    }
+}
+
+#[test]
+fn help_fits_the_columns_and_80_where_none_are_known() {
+    for help in helps() {
+        let arguments: Vec<&str> = help.iter().map(String::as_str).collect();
+        for columns in [40, 80, 200] {
+            fits(&arguments, &[&format!("COLUMNS={columns}")], columns);
+        }
+        fits(&arguments, &[], 80);
+    }
+}
+
+/// Where no width is known pictures and tables take 80 columns, and sentences of messages are one
+/// line each, for programs that search.
+#[test]
+fn without_a_width_only_sentences_are_wider_than_80_columns() {
+    for arguments in SHOWN.iter().chain(&REFUSED) {
+        let known = run(&["COLUMNS=80"], arguments);
+        for variables in [&[][..], &["COLUMNS=0"]] {
+            let output = run(variables, arguments);
+            let flat = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+            let said = |output: &Output| flat(output.stdout_text() + &output.stderr_text());
+            assert_eq!(said(&output), said(&known), "{arguments:?} {variables:?}");
+            let text = output.stdout_text();
+            let is_drawn =
+                |line: &&str| line.contains(|letter| ('\u{2500}'..='\u{259f}').contains(&letter));
+            for line in text.lines().filter(is_drawn) {
+                assert!(line.chars().count() <= 80, "{arguments:?} {variables:?}: {line}");
             }
-            assert!(!text.contains('\u{1b}'), "{arguments:?}: no colour in a pipe");
         }
     }
 }
@@ -82,7 +161,7 @@ fn the_first_line_answers() {
     let first = |arguments: &[&str]| {
         run(&[], arguments).stdout_text().lines().next().unwrap_or_default().to_owned()
     };
-    assert_eq!(first(&["status"]), "nothing is in force");
+    assert_eq!(first(&["status"]), "no placement is active");
     assert!(first(&["doctor"]).starts_with("pinfold tune can"), "{}", first(&["doctor"]));
     let check = first(&["plan", "--check", DOMAIN, "--input", DESKTOP]);
     assert!(check.contains("warning") || check.contains("note"), "{check}");
@@ -136,8 +215,7 @@ fn commands(path: &[&str]) -> Vec<String> {
     names.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
 }
 
-#[test]
-fn every_command_prints_json_or_refuses_it() {
+fn every_command() -> Vec<String> {
     let mut all = Vec::new();
     for name in commands(&[]).into_iter().filter(|name| name != "help") {
         let below = commands(&[&name]);
@@ -149,7 +227,12 @@ fn every_command_prints_json_or_refuses_it() {
         }
     }
     assert!(all.len() > 20, "{all:?}");
-    for command in all {
+    all
+}
+
+#[test]
+fn every_command_prints_json_or_refuses_it() {
+    for command in every_command() {
         let words: Vec<&str> = command.split(' ').collect();
         let known = IN_JSON.iter().find(|(name, _)| *name == command);
         let help = run(&[], &[&words[..], &["--help"]].concat()).stdout_text();
@@ -185,5 +268,5 @@ fn what_cannot_be_meant_says_what_can() {
         output.stderr_text()
     };
     assert!(said(&["plan", "--vcpus", "0"]).contains("has at least one vCPU"));
-    assert!(said(&["run", "--", "ls"]).contains("pinfold run --cores 1 -- ls"));
+    assert!(said(&["run", "--", "ls"]).contains("run --cores 1 -- ls"));
 }

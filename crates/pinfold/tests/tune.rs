@@ -95,5 +95,5 @@ fn a_run_is_stopped_gone_on_with_and_leaves_nothing() {
     }
     let status = capture(PINFOLD, ["--state-dir", &folder.state, "status"], SECOND_NS * 60)
         .expect("pinfold runs");
-    assert_eq!(status.stdout_text().trim(), "nothing is in force");
+    assert_eq!(status.stdout_text().trim(), "no placement is active");
 }

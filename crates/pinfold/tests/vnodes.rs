@@ -186,7 +186,7 @@ fn a_vnode_comes_changes_and_goes() {
     assert_eq!(stage.groups(), Vec::<String>::new());
     assert!(process::task_alive(&stage.host, sleeper.task()).expect("a state"), "it goes on");
     let left = stage.pinfold(&["status"]).stdout_text();
-    assert!(left.contains("nothing is in force"), "{left}");
+    assert!(left.contains("no placement is active"), "{left}");
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn a_burner_that_is_killed_comes_again_and_the_reason_outlives_the_platform() {
     };
     assert!(until(anew), "nothing is slow any more, and nobody says so");
     let status = stage.emulate(&["status"]).stdout_text();
-    assert!(status.contains("started anew"), "{status}");
+    assert!(status.contains("started again"), "{status}");
     assert!(
         until(|| {
             kill(&burners(&stage));

@@ -236,5 +236,5 @@ fn changed(task: TaskId, now: &CpuSet, original: &CpuSet) -> Finding {
         "the mask of {task} is {now}, which Pinfold did not set; its original {original} was not put back"
     );
     Finding::warning("affinity", text)
-        .with_hint(format!("if nobody meant it: taskset -p -c {original} {}", task.tid))
+        .with_hint(format!("if that was not intended: taskset -p -c {original} {}", task.tid))
 }

@@ -67,7 +67,7 @@ pub(super) fn finish(past: &Past<'_>, path: &str) -> Result<Reverted, HostError>
     let why = match obstacle(past.host, cpusets, parent, &ours)? {
         Some(why) => why,
         // An older kernel would overwrite the masks of all tasks below.
-        None if !past.masks_survive => "making the group anew would lose masks".to_owned(),
+        None if !past.masks_survive => "creating the group again would lose masks".to_owned(),
         None => {
             let control = paths::cgroup_subtree_control(parent);
             past.host.write(&control, DISABLE)?;
@@ -80,7 +80,7 @@ pub(super) fn finish(past: &Past<'_>, path: &str) -> Result<Reverted, HostError>
         "{path} was empty and is now {}, which has the same effect: the kernel does not take an empty list while the group has tasks, and {why}",
         all.trim()
     );
-    let hint = "it becomes empty when the group is made anew, at the latest after a reboot";
+    let hint = "it becomes empty when the group is created again, at the latest after a reboot";
     Ok(Reverted::Near(Finding::note("cgroup cpuset", text).with_hint(hint)))
 }
 
@@ -118,13 +118,13 @@ pub(crate) fn obstacle(
         if let Some(bytes) = held
             && !ours(&cpus, &bytes)?
         {
-            return Ok(Some(format!("{cpus} holds somebody else's setting")));
+            return Ok(Some(format!("{cpus} holds a setting of another program")));
         }
         let others = [paths::cpuset_mems(&child), paths::cpuset_cpus_exclusive(&child)];
         for path in others {
             let held = tasks::unless_gone(host.read(&path))?;
             if held.is_some_and(|bytes| !bytes.trim_ascii().is_empty()) {
-                return Ok(Some(format!("{path} holds somebody else's setting")));
+                return Ok(Some(format!("{path} holds a setting of another program")));
             }
         }
         let partition = tasks::unless_gone(host.read(&paths::cpuset_partition(&child)))?;

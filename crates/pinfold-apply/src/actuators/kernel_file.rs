@@ -418,7 +418,7 @@ fn parent_nodes(past: &Past<'_>, path: &str) -> Result<CpuSet, HostError> {
 
 fn inherited(path: &str, now: &[u8]) -> Finding {
     let text = format!(
-        "{path} was empty and is now {}, which has the same effect: this kernel does not take it back to empty while the group has tasks",
+        "{path} was empty and is now {}, which has the same effect: this kernel does not accept an empty value while the group has tasks",
         shown(now)
     );
     Finding::note("cgroup cpuset", text)

@@ -26,7 +26,7 @@ const WAYS_OUT: [(&str, &str); 9] = [
     ("Parent is an invalid partition root", "put the partition above it right first"),
     (
         "Cpu list in cpuset.cpus not exclusive",
-        "another group beside it asks for these PUs in its cpuset.cpus: give it others, or plan around it with --avoid",
+        "a sibling group asks for these CPUs in its cpuset.cpus: give it others, or plan around it with --avoid",
     ),
     (
         "Invalid cpu list in cpuset.cpus.exclusive",
@@ -37,7 +37,10 @@ const WAYS_OUT: [(&str, &str); 9] = [
         "the group above has tasks and would be left without a PU: leave it one",
     ),
     ("No cpu available due to hotplug", "its PUs are offline: bring them back, or plan again"),
-    ("cpuset.cpus and cpuset.cpus.exclusive are empty", "somebody emptied them: apply again"),
+    (
+        "cpuset.cpus and cpuset.cpus.exclusive are empty",
+        "another program emptied them: apply again",
+    ),
     (
         "partition config conflicts with housekeeping setup",
         "PUs of the boot parameter isolcpus may only be in isolated partitions: partition=isolated",
@@ -91,10 +94,10 @@ pub(crate) fn fault(path: &str, shown: &[u8]) -> Option<Finding> {
     let (_, reason) = shown.split_once(" invalid")?;
     let known = WAYS_OUT.iter().find(|(known, _)| reason.contains(known));
     let hint = known.map_or(
-        "the kernel tells no more: see cpuset.cpus.effective of the groups above it",
+        "the kernel reports no more: see cpuset.cpus.effective of the groups above it",
         |(_, hint)| hint,
     );
-    let text = format!("{path} shows {shown:?}: no other task is kept off by it");
+    let text = format!("{path} shows {shown:?}: it excludes no other task");
     Some(Finding::warning(SUBJECT, text).with_hint(hint))
 }
 

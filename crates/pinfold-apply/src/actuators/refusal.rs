@@ -24,7 +24,7 @@ pub(super) fn of(error: &HostError, is_irq: bool) -> Option<Finding> {
     let is_eio = source.raw_os_error() == Some(EIO);
     if is_irq && (is_eio || kind == ErrorKind::PermissionDenied) {
         let text =
-            format!("{error}: the kernel manages this interrupt itself and lets nobody move it");
+            format!("{error}: the kernel manages this interrupt itself and it cannot be moved");
         let hint = "boot with isolcpus=managed_irq,PUS, or give the device fewer queues";
         return Some(Finding::warning("IRQ affinity", text).with_hint(hint));
     }
@@ -34,7 +34,7 @@ pub(super) fn of(error: &HostError, is_irq: bool) -> Option<Finding> {
     let hint = if kind == ErrorKind::StorageFull {
         "for an interrupt, these PUs have no free vector: give it more PUs, or the device fewer queues; for huge pages, there is no memory in one piece"
     } else if kind == ErrorKind::ResourceBusy {
-        "somebody else holds it: stop that, then apply again"
+        "another program holds it: stop that, then apply again"
     } else if kind == ErrorKind::PermissionDenied || kind == ErrorKind::ReadOnlyFilesystem {
         "run it as root on the host, outside a container"
     } else {

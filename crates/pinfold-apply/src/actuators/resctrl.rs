@@ -59,7 +59,7 @@ const ESRCH: i32 = 3;
 const WAYS_OUT: [(ErrorKind, &str); 6] = [
     (
         ErrorKind::StorageFull,
-        "all classes of service are in use: remove a group that nobody needs, see num_closids",
+        "all classes of service are in use: remove a group that is not needed, see num_closids",
     ),
     (
         ErrorKind::InvalidInput,
@@ -69,7 +69,10 @@ const WAYS_OUT: [(ErrorKind, &str); 6] = [
         ErrorKind::ResourceBusy,
         "the monitoring numbers of a group that was removed are still in use: try again later",
     ),
-    (ErrorKind::NotFound, "the group is not there: it was refused before, or somebody removed it"),
+    (
+        ErrorKind::NotFound,
+        "the group does not exist: it was refused before, or another program removed it",
+    ),
     (ErrorKind::PermissionDenied, "run it as root on the host, outside a container"),
     (ErrorKind::ReadOnlyFilesystem, "run it as root on the host, outside a container"),
 ];

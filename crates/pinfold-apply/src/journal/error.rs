@@ -3,7 +3,8 @@
 use std::io::ErrorKind;
 
 use pinfold_host::HostError;
-use pinfold_model::Tid;
+use pinfold_model::command::quote;
+use pinfold_model::{Command, Tid};
 
 /// Why a journal cannot be begun, written or believed.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +60,7 @@ pub enum JournalError {
         here: String,
     },
     /// What was applied to the machine is still in force.
-    #[error("a placement of {vm_name} is already in force (journal {id})")]
+    #[error("a placement of {vm_name} is already active (journal {id})")]
     Active {
         /// Id of the journal.
         id: String,
@@ -93,7 +94,7 @@ impl JournalError {
                 Some("free some space on that disk, or choose another with --state-dir".to_owned())
             }
             JournalError::Store(HostError::Untrusted { path, .. }) => Some(format!(
-                "look at {path}: what Pinfold believes as this user must be writable by nobody else"
+                "look at {path}: what Pinfold believes as this user must not be writable by other users"
             )),
             JournalError::Store(_) | JournalError::Host(_) | JournalError::Unwritable { .. } => {
                 None
@@ -110,15 +111,15 @@ impl JournalError {
                     .to_owned(),
             ),
             JournalError::Busy { .. } => {
-                Some("end that one first: it takes its placement back when it ends".to_owned())
+                Some("end that one first: it reverts its placement when it ends".to_owned())
             }
             JournalError::Active { id, .. } => {
-                Some(format!("take it back first: pinfold undo {id}"))
+                Some(format!("revert it first: {}", Command::new("undo").arg(id)))
             }
             JournalError::Placed { journal, .. } => Some(match journal.rsplit_once("/journal/") {
                 Some((state, file)) => {
                     let id = file.strip_suffix(".jsonl").unwrap_or(file);
-                    format!("revert it first: pinfold --state-dir {state} undo {id}")
+                    format!("revert it first: pinfold --state-dir {} undo {id}", quote(state))
                 }
                 None => "revert it first, as the user who applied it".to_owned(),
             }),

@@ -368,7 +368,7 @@ impl<'a> Draft<'a> {
         self.step(
             Change::WriteFile { path: path.clone(), value },
             Undo::WriteFile { path, original },
-            "tasks of this group are kept off the virtual machine's PUs",
+            "tasks of this group are excluded from the virtual machine's CPUs",
         );
     }
 

@@ -28,7 +28,7 @@ pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     match place_for_group(draft, &own)? {
         Ok((cpusets, parent)) => by_group(draft, &cpusets, &parent, &own),
         Err(refusal) => {
-            let text = format!("{refusal}; the loads are kept off by their masks instead");
+            let text = format!("{refusal}; the masks of the loads exclude these CPUs instead");
             draft.find(Finding::note("isolation", text));
             by_masks(draft, &own)
         }

@@ -192,7 +192,7 @@ fn enter(
         let task = stat.task();
         let is_inside = found == group;
         if !is_inside && found != above && main.as_ref() != Some(&found) {
-            let text = format!("{task} is in {found}, which somebody else made for it");
+            let text = format!("{task} is in {found}, which another program made for it");
             draft.find(Finding::warning(SUBJECT, text));
             continue;
         }

@@ -4,10 +4,10 @@
 //! (<https://docs.openstack.org/nova/latest/admin/cpu-topologies.html>). What the plan pins to one
 //! PU becomes a set; the pins themselves have no word there.
 
+use pinfold_model::command::quote;
 use pinfold_model::{CpuQuota, CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
 
 use super::held::{self, Siblings, headline, reserved};
-use super::qemu::quote;
 use super::said::{Answers, Said, Scope};
 use crate::cells::{cells, shares};
 use crate::tunables::Tunable;

@@ -14,6 +14,7 @@
 mod cpu;
 mod memory;
 
+use pinfold_model::command::quote;
 use pinfold_model::{
     NotSingle, Plan, Policy, QemuCommand, QemuOption, Role, ThreadPlan, Topology, VnodePlan,
 };
@@ -332,14 +333,4 @@ fn comment(script: &mut String, text: &str) {
 /// A text that stays on one line of a comment.
 pub(super) fn safe(text: &str) -> String {
     text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
-}
-
-/// An argument as sh reads it back to the character; NUL is in no argument, so it is dropped.
-#[must_use]
-pub fn quote(argument: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=+:,./@%".contains(&byte);
-    if !argument.is_empty() && argument.bytes().all(plain) {
-        return argument.to_owned();
-    }
-    format!("'{}'", argument.replace('\0', "").replace('\'', r"'\''"))
 }

@@ -5,10 +5,11 @@
 //! topology and the schedulers have no command: those need the domain file
 //! (<https://www.libvirt.org/manpages/virsh.html>).
 
+use pinfold_model::command::quote;
 use pinfold_model::{Plan, Role, VnodePlan};
 
 use super::held::{self, headline};
-use super::qemu::{quote, safe};
+use super::qemu::safe;
 use super::said::{Answers, Said, Scope};
 use crate::cells::node_list;
 use crate::tunables::Tunable;

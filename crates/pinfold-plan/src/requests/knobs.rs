@@ -122,8 +122,10 @@ fn irq_device(text: &str) -> Result<String, Fault> {
 }
 
 fn keys() -> String {
-    let all: Vec<String> = KNOBS.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    format!("there are {}", all.join(", "))
+    // With blanks between the values, so that the list can be folded.
+    let knob = |(key, values): &(&str, &str)| format!("{key}={}", values.replace('|', " | "));
+    let all: Vec<String> = KNOBS.iter().map(knob).collect();
+    format!("known are {}", all.join("; "))
 }
 
 fn wrong(key: &str, value: &str, wanted: &str) -> Fault {

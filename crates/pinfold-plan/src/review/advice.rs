@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::{IsolationScope, Request, Role};
+use pinfold_model::text::counted;
+use pinfold_model::{Command, IsolationScope, Request, Role};
 use roxmltree::Node;
 
 use super::lookup::View;
@@ -13,7 +14,6 @@ use super::target::{self, Target, asks_for_another_place};
 use super::{Flaw, Language, Layout, of_one, repair};
 use crate::command;
 use crate::domain_file::parse;
-use crate::draft::counted;
 use crate::emit::cmdline::keeping_off;
 
 /// A line that is to be another one, new, or gone.
@@ -105,8 +105,8 @@ fn isolating(view: &View<'_, '_>, conditions: &Request) -> String {
     let isolated = Request { isolation: IsolationScope::Host, ..conditions.clone() };
     let command = |words: &str| command::under(words, &isolated);
     let plan = match language {
-        Language::Running(option) => command(&format!("pinfold apply {option}")),
-        Language::Libvirt => command(&format!("pinfold apply --libvirt {}", command::quote(name))),
+        Language::Running(option) => command(&Command::new(format!("apply {option}")).to_string()),
+        Language::Libvirt => command(&Command::new("apply --libvirt").arg(name).to_string()),
         Language::Plan => {
             let plan = command(&format!("pinfold plan --vcpus {vcpus} --json"));
             command::on(&plan, view.lookup.topology)
@@ -115,7 +115,8 @@ fn isolating(view: &View<'_, '_>, conditions: &Request) -> String {
     let text = match language {
         Language::Plan => format!("`{plan}` makes a plan that keeps them off while it is applied"),
         Language::Running(_) | Language::Libvirt => {
-            format!("`{plan}` places the machine anew and keeps them off until `pinfold undo`")
+            let undo = Command::new("undo");
+            format!("`{plan}` places the machine again and keeps them off until `{undo}`")
         }
     };
     let cores = view.lookup.whole_cores(&view.held).intersection(&view.lookup.online);

@@ -7,12 +7,12 @@
 //! formatdomain ("IOThreads Allocation", "Memory balloon device"), the kernel's
 //! `Documentation/driver-api/vfio.rst`.
 
+use pinfold_model::text::counted;
 use pinfold_model::{Role, Severity};
 use roxmltree::Node;
 
 use super::Flaw;
 use super::file::{File, Windows};
-use crate::draft::counted;
 
 const DEVICES: &[&str] = &["devices"];
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_model::text::counted;
 use pinfold_model::{CoreId, CpuSet, Role, Severity};
 
 use super::lookup::{View, places, speak_vcpus};
@@ -145,7 +146,7 @@ fn sockets(view: &View<'_, '_>, guest: &GuestShape, flaws: &mut Vec<Flaw>) {
         format!(
             "the guest is shown {} sockets, its vCPUs are in {} of the host",
             guest.sockets,
-            crate::draft::counted(packages.len(), "package")
+            counted(packages.len(), "package")
         ),
     );
     flaw.places = vec![guest.place.clone()];

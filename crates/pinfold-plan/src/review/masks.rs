@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, PuId, Role, Severity};
 
 use super::lookup::{View, places, speak, speak_vcpus};
 use super::{Flaw, Pin};
 use crate::avoidable::severity;
-use crate::draft::{counted, pus_text, verb};
+use crate::draft::{pus_text, verb};
 use crate::online;
 
 pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {

@@ -1,5 +1,6 @@
 //! Nodes and L3 domains: vCPUs that are far from each other, and memory that is far from them.
 
+use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, NodeId, Severity};
 
 use super::lookup::{View, places};
@@ -7,7 +8,6 @@ use super::repair::Repair;
 use super::{Flaw, Language, MemoryOf, Pin};
 use crate::avoidable::{Choice, severity};
 use crate::domain_file::Domain;
-use crate::draft::counted;
 use crate::nearby::is_empty_node;
 
 pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {

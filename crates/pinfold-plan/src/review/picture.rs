@@ -11,10 +11,10 @@
 //!   cores 0-7   CPU 0-7 vCPU 0,2,…,14   CPU 16-23 vCPU 1,3,…,15
 //! ```
 
+use pinfold_model::text::{agree, counted};
 use pinfold_model::{Core, CpuSet, PuId, Role, Topology};
 
 use super::Layout;
-use crate::draft::counted;
 
 /// The most lines.
 const MOST_LINES: usize = 24;
@@ -81,7 +81,7 @@ pub fn picture(layouts: &[Layout], topology: &Topology, columns: usize) -> Strin
         };
     if used.len() > drawn {
         let more = used.len() - drawn;
-        let cores = if more == 1 { "core" } else { "cores" };
+        let cores = agree(more, "core", "cores");
         text.push_str(&format!("  … and {more} more {cores} with {what}s\n"));
     } else if topology.cores.len() > drawn {
         let idle = counted(topology.cores.len() - drawn, "core");
@@ -158,7 +158,7 @@ fn steps(a: &CoreRow, b: &CoreRow) -> Option<Vec<i64>> {
 }
 
 fn label(group: &[CoreRow]) -> String {
-    let noun = if group.len() == 1 { "core" } else { "cores" };
+    let noun = agree(group.len(), "core", "cores");
     format!("{noun} {}", numbers(&group.iter().map(|row| row.number).collect::<Vec<_>>()))
 }
 
@@ -217,12 +217,20 @@ fn aligned(lines: &[(usize, String, Vec<String>)], columns: usize) -> String {
     let label = lines.iter().map(|(_, label, _)| length(label)).max().unwrap_or(0);
     let room = columns.saturating_sub(2 + label);
     let fit = (room / (width + BETWEEN)).max(1);
+    // Where a cell does not fit behind its label it stands below.
+    let is_stacked = width + BETWEEN > room;
     let mut text = String::new();
     for (_, name, cells) in lines {
+        if is_stacked {
+            text.push_str(&format!("  {name}\n"));
+        }
         for (index, part) in cells.chunks(fit).enumerate() {
             let name = if index == 0 { name.as_str() } else { "" };
             let part: Vec<String> = part.iter().map(|cell| format!("{cell:width$}")).collect();
-            let line = format!("  {name:label$}   {}", part.join("   "));
+            let line = match is_stacked {
+                true => format!("    {}", part.join("   ")),
+                false => format!("  {name:label$}   {}", part.join("   ")),
+            };
             text.push_str(line.trim_end());
             text.push('\n');
         }

@@ -4,12 +4,12 @@
 //! ("CPU Tuning").
 
 use pinfold_model::Severity;
+use pinfold_model::text::counted;
 
 use super::Flaw;
 use super::file::File;
 use super::repair::Repair;
 use crate::domain_file::text_of;
-use crate::draft::counted;
 
 /// Microseconds; libvirt's and the kernel's default.
 const USUAL_PERIOD: i64 = 100_000;

@@ -12,10 +12,10 @@
 //!   name     guest-siblings-lie
 //! ```
 
+use pinfold_model::text::counted;
 use pinfold_model::{Severity, Topology};
 
 use super::{Flaw, Layout, picture};
-use crate::draft::counted;
 use crate::sheet::Sheet;
 
 /// The column of what follows the labels.

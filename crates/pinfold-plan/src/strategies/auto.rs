@@ -7,6 +7,7 @@
 //! the kernel's scheduler does better than any fixed place. The plan carries the name of the
 //! strategy that was picked, and a finding with the rule.
 
+use pinfold_model::text::counted;
 use pinfold_model::{
     EmulatorWish, Finding, NodeId, NumaNode, Plan, Preference, Request, Severity, SmtWish,
     Topology, VcpuCount, Work,
@@ -17,7 +18,7 @@ use super::{
     multi_vm, none, numa_exclusive, scatter, sequential, vnodes,
 };
 use crate::PlanError;
-use crate::draft::{counted, ground};
+use crate::draft::ground;
 use crate::ground::Ground;
 use crate::prefer::ORDERED;
 use crate::select::{Count, Pool};

@@ -10,11 +10,12 @@
 //! no siblings: the emulator falls back to the host core, or to the vCPUs' node.
 //! `auto` gives one vCPU per core of the preferred part, less the host core.
 
+use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, Finding, Plan, Policy, Request, Role, Topology};
 
 use super::Strategy;
 use crate::PlanError;
-use crate::draft::{Draft, Enclave, counted, ground_beside, pus_text};
+use crate::draft::{Draft, Enclave, ground_beside, pus_text};
 use crate::enclosure::{Enclosure, Terms, enclose, host_beside};
 use crate::ground::{Ground, HostShare, Spot};
 use crate::guest::GuestSmt;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use pinfold_host::{Address, ExitSource, Stretches, ThreadExits};
 use pinfold_model::Finding;
+use pinfold_model::text::{agree, counted};
 
 use super::names::{self, Architecture};
 use super::{Level, cost::Cost};
@@ -268,8 +269,9 @@ fn unfinished(total: &Vcpu) -> Option<Finding> {
 pub fn missed(events: u64) -> Option<Finding> {
     (events > 0).then(|| {
         let text = format!(
-            "{events} event(s) of the host came while another BPF program was at work on their PU and are in no \
-             number"
+            "{} of the host came while another BPF program ran on their CPU and {} not counted",
+            counted(events, "event"),
+            agree(events, "is", "are")
         );
         Finding::note("exits", text)
     })
@@ -286,12 +288,12 @@ fn findings(of: Origin, all: &ThreadExits, total: &Vcpu, threads: &[Watched]) ->
     found.extend(unfinished(total).filter(|_| threads.iter().all(|thread| !thread.has_ended)));
     if all.unpaired > 0 {
         let text =
-            format!("{} exit(s) or entries had no other half and are in no number", all.unpaired);
+            format!("{} not counted: an exit or an entry alone", counted(all.unpaired, "event"));
         found.push(Finding::note("exits", text));
     }
     if all.no_room > 0 {
         let text =
-            format!("{} exit(s) are lost: the kernel's table of types was full", all.no_room);
+            format!("{} lost: the kernel's table of types was full", counted(all.no_room, "exit"));
         found.push(
             Finding::warning("exits", text).with_hint("watch fewer vCPUs at once, or shorter"),
         );
@@ -317,8 +319,9 @@ fn findings(of: Origin, all: &ThreadExits, total: &Vcpu, threads: &[Watched]) ->
         .collect();
     if !ended.is_empty() {
         let text = format!(
-            "the thread(s) of vCPU {} ended while they were watched: counts stop there, and shares \
-             and rates are of the whole time",
+            "the {} of vCPU {} ended during the measurement: counts stop there, and shares and rates \
+             are of the whole time",
+            agree(ended.len(), "thread", "threads"),
             ended.join(", ")
         );
         found.push(

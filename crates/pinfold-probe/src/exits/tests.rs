@@ -85,8 +85,8 @@ fn what_is_less_than_whole_is_told() {
     };
     check(|thread| thread.exits.exits.clear(), "no exit was made");
     check(|thread| thread.exits.guest = sums(&[400 - 46]), "10 % of the time is in no row");
-    check(|thread| thread.exits.unpaired = 7, "7 exit(s) or entries");
-    check(|thread| thread.exits.no_room = 5, "5 exit(s) are lost");
+    check(|thread| thread.exits.unpaired = 7, "7 events not counted");
+    check(|thread| thread.exits.no_room = 5, "5 exits lost");
     check(|thread| thread.exits.no_address = 4, "4 accesses");
     check(|thread| thread.has_ended = true, "vCPU 3 ended");
 }
@@ -94,7 +94,7 @@ fn what_is_less_than_whole_is_told() {
 #[test]
 fn events_that_were_kept_from_the_programs_are_told() {
     assert_eq!(missed(0), None);
-    assert!(missed(3).unwrap().text.starts_with("3 event(s) of the host"));
+    assert!(missed(3).unwrap().text.starts_with("3 events of the host"));
 }
 
 #[test]

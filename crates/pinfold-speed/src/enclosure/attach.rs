@@ -24,8 +24,8 @@ pub(super) fn group(
                 vnode: node.name.clone(),
                 method: node.method,
                 why: format!(
-                    "it deals threads to groups below the vnode's, and {path} belongs to somebody \
-                     else"
+                    "it deals threads to groups below the vnode's, and {path} belongs to another \
+                     program"
                 ),
                 hint: "use stall, hogs or gov, or attach a process, which gets groups of its own"
                     .to_owned(),
@@ -161,7 +161,7 @@ fn check(host: &dyn Host, node: &Node, pid: u32) -> Result<(), SpeedError> {
         return Err(unattached("is not running", "`pgrep` finds its number"));
     };
     if first.is_kernel_thread() || pid == 1 {
-        let why = "is the kernel's or init, which is nobody's vnode";
+        let why = "is the kernel's or init, which cannot be a vnode";
         return Err(unattached(why, "attach a group or another process"));
     }
     Ok(())

@@ -61,7 +61,7 @@ fn thaw(host: &dyn Host, node: &Node, group: &str) -> Result<Step, SpeedError> {
         return Err(SpeedError::Unattached {
             vnode: node.name.clone(),
             what: format!("group {group}"),
-            why: "is frozen by somebody else, and gov would thaw it".to_owned(),
+            why: "is frozen by another program, and gov would thaw it".to_owned(),
             hint: format!("write 0 to {path}, or use stall"),
         });
     }

@@ -12,6 +12,7 @@
 //! any number of tasks.
 
 use pinfold_host::{Clock, Host, HostError, HostMut, paths};
+use pinfold_model::text::counted;
 use pinfold_model::{Change, Method, PuId, Speed, Step, Undo};
 
 use super::Ground;
@@ -291,7 +292,7 @@ impl Emulation for Fracas<'_> {
         notes.push(self.slices.clone());
         notes.push(format!("{} threads were dealt", self.dealer.moved));
         if let Some((how, count)) = &self.lost {
-            notes.push(format!("{count} burner(s) had to be started anew, the last of {how}"));
+            notes.push(format!("{} started again, the last of {how}", counted(*count, "burner")));
         }
         notes
     }

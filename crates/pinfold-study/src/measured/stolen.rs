@@ -7,6 +7,7 @@
 use std::fmt;
 
 use pinfold_model::Figure;
+use pinfold_model::text::counted;
 
 use super::MeasuredBlock;
 
@@ -52,15 +53,16 @@ impl fmt::Display for Stolen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ticks, contaminated, unknown, blocks, windows } = self;
         if *unknown == *blocks {
-            return f.write_str("not told by the kernel");
+            return f.write_str("not reported by the kernel");
         }
-        write!(f, "{ticks} tick(s) of 10 ms in {contaminated} of {blocks} block(s)")?;
+        let (ticks, all) = (counted(*ticks, "tick"), counted(*blocks, "block"));
+        write!(f, "{ticks} of 10 ms in {contaminated} of {all}")?;
         if *windows > 0 {
-            write!(f, ", {windows} window(s) left out")?;
+            write!(f, ", {} left out", counted(*windows, "window"))?;
         }
         match unknown {
             0 => Ok(()),
-            _ => write!(f, ", {unknown} block(s) unknown"),
+            _ => write!(f, ", {} unknown", counted(*unknown, "block")),
         }
     }
 }
@@ -102,14 +104,13 @@ mod tests {
             let stolen = Stolen::of(blocks);
             assert_eq!((stolen.is_worth_telling(), stolen.to_string().as_str()), (worth, told));
         };
-        check(&[block(Some(0), &["preempted 3"])], false, "0 tick(s) of 10 ms in 0 of 1 block(s)");
+        check(&[block(Some(0), &["preempted 3"])], false, "0 ticks of 10 ms in 0 of 1 block");
         let three = [block(Some(0), &[]), block(Some(3), &["stolen-windows 2"]), block(None, &[])];
-        let told =
-            "3 tick(s) of 10 ms in 1 of 3 block(s), 4 window(s) left out, 1 block(s) unknown";
+        let told = "3 ticks of 10 ms in 1 of 3 blocks, 4 windows left out, 1 block unknown";
         check(&three, true, told);
-        check(&[block(None, &[])], true, "not told by the kernel");
+        check(&[block(None, &[])], true, "not reported by the kernel");
         // In a guest its own kernel tells, although its host lost nothing.
-        let told = "0 tick(s) of 10 ms in 1 of 1 block(s), 2 window(s) left out";
+        let told = "0 ticks of 10 ms in 1 of 1 block, 2 windows left out";
         check(&[block(Some(0), &["stolen-windows 1"])], true, told);
     }
 }

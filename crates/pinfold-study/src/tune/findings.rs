@@ -1,6 +1,6 @@
 //! What one should know before believing a report.
 
-use pinfold_model::{Accelerator, Finding};
+use pinfold_model::{Accelerator, Command, Finding};
 
 use super::config::Goal;
 use super::report::{AaRow, TuneReport};
@@ -29,8 +29,8 @@ fn about_run(report: &TuneReport, sessions: &[SessionRecord], findings: &mut Vec
             "{} of {} starts are done: the report shows what there is",
             report.design.done, report.design.planned
         );
-        findings
-            .push(Finding::warning("run", text).with_hint("go on with `pinfold tune --resume`"));
+        let hint = format!("go on with `{}`", Command::new("tune --resume"));
+        findings.push(Finding::warning("run", text).with_hint(hint));
     }
     for pair in sessions.windows(2) {
         let changes = crate::store::host_changes(&pair[0].origin, &pair[1].origin);

@@ -1,9 +1,7 @@
 //! The lines below the tree: what holds for the whole machine, and the findings.
 
+use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, Finding, Smt, Topology};
-
-/// Findings are wrapped here; a terminal of 100 columns shows them without breaks.
-const WIDTH: usize = 96;
 
 /// How many frequency domains are written out.
 const DOMAINS_SHOWN: usize = 8;
@@ -66,42 +64,18 @@ fn domains(domains: &[CpuSet]) -> String {
     format!("{}: {}{more}", count(domains.len(), "domain"), shown.join(" "))
 }
 
-/// A finding with its way out, wrapped.
+/// A finding with its hint; who prints it folds it.
 pub(super) fn finding(finding: &Finding) -> Vec<String> {
     let head = format!("{}: {}: {}", finding.severity, finding.subject, finding.text);
-    let mut lines = wrap(&head, "", "  ");
-    if let Some(hint) = &finding.hint {
-        lines.extend(wrap(hint, "  → ", "    "));
-    }
-    lines
-}
-
-fn wrap(text: &str, first: &str, next: &str) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut line = first.to_owned();
-    let mut bare = true;
-    for word in text.split_ascii_whitespace() {
-        let needed = line.chars().count() + usize::from(!bare) + word.chars().count();
-        if !bare && needed > WIDTH {
-            lines.push(std::mem::replace(&mut line, next.to_owned()));
-            bare = true;
-        }
-        if !bare {
-            line.push(' ');
-        }
-        line.push_str(word);
-        bare = false;
-    }
-    lines.push(line);
-    lines
+    let hint = finding.hint.iter().map(|hint| format!("  → {hint}"));
+    [head].into_iter().chain(hint).collect()
 }
 
 /// `1 core`, `4 cores`, `no cores`.
 pub(super) fn count(number: usize, thing: &str) -> String {
     match number {
         0 => format!("no {thing}s"),
-        1 => format!("1 {thing}"),
-        _ => format!("{number} {thing}s"),
+        _ => counted(number, thing),
     }
 }
 

@@ -82,7 +82,7 @@ pub struct MeasureArgs {
     /// Beside this instrument of others, in the same blocks; --list shows which
     #[arg(long, value_name = "TOOL", conflicts_with_all = ["guest", "save"])]
     pub against: Option<String>,
-    /// Seed of the random order [default: from the clock, and told]
+    /// Seed of the random order [default: from the clock, and printed]
     #[arg(long)]
     pub seed: Option<u64>,
     /// Write everything, with the raw samples, for `pinfold compare`
@@ -112,7 +112,7 @@ pub struct CompareArgs {
     /// Blocks: each measures both sides, in random order
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub blocks: u32,
-    /// Seed of the random order [default: from the clock, and told]
+    /// Seed of the random order [default: from the clock, and printed]
     #[arg(long)]
     pub seed: Option<u64>,
     /// Print JSON

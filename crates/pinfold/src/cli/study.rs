@@ -13,7 +13,7 @@ pub struct StudyArgs {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum StudyCommand {
-    /// Read a study file, and tell its cells, trials and predicted time; nothing runs
+    /// Read a study file and print its cells, trials and predicted time; nothing runs
     Check(CheckArgs),
     /// Run a study; each trial is stored when it ends
     Run(RunArgs),
@@ -25,7 +25,7 @@ pub enum StudyCommand {
     Export(ExportArgs),
     /// Two runs of a study, or one on two machines: what differs
     Diff(DiffArgs),
-    /// Make the page of a study from its store alone, with its tables beside it
+    /// Make the page of a study from its store, with a folder of its tables
     Report(ReportArgs),
     /// What a task of a cluster runs on its node
     #[command(hide = true)]
@@ -126,7 +126,7 @@ pub struct ReportArgs {
     /// Number of the run in the store [default: the last one]
     #[arg(long, value_name = "N")]
     pub run: Option<i64>,
-    /// The page [default: NAME.html of the study's name]; the tables go to a folder beside it
+    /// The page [default: NAME.html of the study's name]; the tables go to a folder next to it
     #[arg(long, value_name = "FILE")]
     pub out: Option<String>,
 }
@@ -184,7 +184,7 @@ pub struct ResumeArgs {
     /// The study file, to be compared with the one that the run began with
     #[arg(value_name = "FILE")]
     pub file: Option<String>,
-    /// Go on although kernel, topology or command line changed; that is stored and told
+    /// Go on although kernel, topology or command line changed; that is stored and reported
     #[arg(long)]
     pub accept_host_change: bool,
     /// How tasks are given to Slurm, for a run that began on one.

@@ -2,7 +2,8 @@
 
 use pinfold_apply::{Journals, Target};
 use pinfold_host::{LiveHost, SystemClock};
-use pinfold_model::{Plan, Role, Topology, VcpuCount, VmRequest, VnodeRequest, Work};
+use pinfold_model::text::counted;
+use pinfold_model::{Command, Plan, Role, Topology, VcpuCount, VmRequest, VnodeRequest, Work};
 use pinfold_vm::Monitor;
 
 use crate::cli::ApplyArgs;
@@ -51,7 +52,8 @@ fn leave(
     place::report(&applied);
     place::tell_unguarded(placed.0);
     let id = &journal.record().header.id;
-    say(&format!("in force until `pinfold undo {id}`; `pinfold status` compares"));
+    let (undo, status) = (Command::new("undo").arg(id), Command::new("status"));
+    say(&format!("active until `{undo}`; `{status}` compares it with the plan"));
     Ok(())
 }
 
@@ -65,7 +67,7 @@ fn stay(
     let (applied, mut journal, mut guard) =
         place::apply_guarded(host, placed, journals, OnStop::TakeBack)?;
     place::report(&applied);
-    say("watching; ctrl-C takes the placement back");
+    say("watching; ctrl-C reverts the placement");
     let with = (monitor, guard.as_mut());
     let watched = watching::watch(host, &SystemClock, placed, &mut journal, with);
     place::undo(host, journal)?;
@@ -94,7 +96,7 @@ fn dry_run(host: &LiveHost, plan: &Plan, target: &Target) -> Result<(), Failure>
     for finding in &planned.findings {
         say(&finding.to_string());
     }
-    say(&format!("{} step(s); nothing was changed", planned.steps.len()));
+    say(&format!("{}; nothing was changed", counted(planned.steps.len(), "step")));
     Ok(())
 }
 

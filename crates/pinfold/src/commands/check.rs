@@ -5,9 +5,10 @@
 //! are taken as of one host, so that PUs used twice are seen.
 
 use pinfold_host::{Host, numa_maps, paths, user};
+use pinfold_model::text::counted;
 use pinfold_model::{
-    CpuSet, IsolationScope, NodeId, Request, Role, Severity, Tid, Topology, VcpuCount, VmRequest,
-    VnodeRequest,
+    Command, CpuSet, IsolationScope, NodeId, Request, Role, Severity, Tid, Topology, VcpuCount,
+    VmRequest, VnodeRequest,
 };
 use pinfold_plan::command;
 use pinfold_plan::domain_file::{Domain, DomainError, Place};
@@ -132,8 +133,7 @@ fn tone(flaws: &[Flaw]) -> Tone {
 fn summary(layouts: &[Layout], wrong: usize) -> String {
     let mut of = layouts.iter().map(|layout| layout.source.as_str()).collect::<Vec<_>>();
     of.dedup();
-    let findings = if wrong == 1 { "finding" } else { "findings" };
-    format!("{wrong} {findings} worse than a note in {}", of.join(", "))
+    format!("{} worse than a note in {}", counted(wrong, "finding"), of.join(", "))
 }
 
 /// The command that does what the review advises, if there is one, under the conditions that this
@@ -169,7 +169,8 @@ fn next(
         }
         (Language::Running(option), strategy) => {
             let strategy = strategy.unwrap_or("auto");
-            under(&format!("pinfold apply {option} --strategy {strategy} --dry-run"))
+            let apply = Command::new(format!("apply {option} --strategy {strategy} --dry-run"));
+            under(&apply.to_string())
         }
     };
     let what = if stays { "places it with fewer of them" } else { "places it without them" };
@@ -322,9 +323,10 @@ fn guest_shape(places: &[(u32, GuestPlace)]) -> GuestShape {
         place: Place {
             line: None,
             text: format!(
-                "query-cpus-fast: {} socket(s), {} core(s), {threads} thread(s) on a core",
-                sockets.len(),
-                cores.len()
+                "query-cpus-fast: {}, {}, {} on a core",
+                counted(sockets.len(), "socket"),
+                counted(cores.len(), "core"),
+                counted(threads, "thread")
             ),
         },
         cores: cores.into_iter().map(|(_, members)| members).collect(),

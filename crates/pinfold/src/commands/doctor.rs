@@ -67,7 +67,7 @@ fn slower_cpus(host: &LiveHost) -> Capability {
         .filter(|info| pinfold_speed::refusal(info.method, &facts).is_none())
         .map(|info| info.method.name())
         .collect();
-    let hint = "`pinfold emulate methods` tells what each needs".to_owned();
+    let hint = "`pinfold emulate methods` shows what each needs".to_owned();
     match (works.as_slice(), pinfold_speed::refusal(Method::Stall, &facts)) {
         ([], why) => capability(Verdict::No, why.unwrap_or_default(), Some(hint)),
         (works, None) => capability(Verdict::Yes, format!("by {}", works.join(", ")), None),
@@ -102,7 +102,7 @@ fn tell(found: &[Capability]) {
 fn answer(found: &[Capability]) -> (Tone, String) {
     let of = |verdict: Verdict| found.iter().filter(|one| one.verdict == verdict).count();
     let counts = format!(
-        "of {} capabilities {} are there, {} in part, {} not",
+        "of {} capabilities {} are available, {} partly, {} not",
         found.len(),
         of(Verdict::Yes),
         of(Verdict::Partly),

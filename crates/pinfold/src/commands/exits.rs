@@ -171,7 +171,7 @@ pub fn of_machine(host: &LiveHost, mut vm: Vm, wish: &Wish) -> Result<Answer, Fa
             vm.name
         );
         return Err(Failure::new(Exit::No, text).with_hint(
-            "start it with -accel kvm; `pinfold doctor` tells whether this host has KVM",
+            "start it with -accel kvm; `pinfold doctor` shows whether this host has KVM",
         ));
     }
     let threads: Vec<VcpuThread> = vm

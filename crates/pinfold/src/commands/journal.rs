@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 
 use pinfold_apply::{Entry, JournalError, Journals, Outcome, Record};
 use pinfold_host::{LiveHost, SystemClock};
-use pinfold_model::Undo;
+use pinfold_model::text::{agree, counted};
+use pinfold_model::{Command, Undo};
 use serde_json::{Value, json};
 
 use crate::cli::JournalArgs;
@@ -31,7 +32,7 @@ fn one(host: &LiveHost, journals: &Journals<'_>, id: &str, as_json: bool) -> Res
     let known = journals.list().map_err(|error| failure(&error))?;
     if !known.iter().any(|summary| summary.id == id) {
         return Err(Failure::new(Exit::Input, format!("there is no journal {id:?}"))
-            .with_hint("`pinfold journal` lists those that there are"));
+            .with_hint(format!("`{}` lists them", Command::new("journal"))));
     }
     let record = journals.read(id).map_err(|error| failure(&error))?;
     let standing = Standing::of(host, record.as_ref())?;
@@ -47,7 +48,7 @@ fn one(host: &LiveHost, journals: &Journals<'_>, id: &str, as_json: bool) -> Res
 fn all(host: &LiveHost, journals: &Journals<'_>, as_json: bool) -> Result<(), Failure> {
     let mut table = screen::rows();
     table.set_header(["id", "machine", "begun", "steps", ""]);
-    let (mut entries, mut bad) = (Vec::new(), 0);
+    let (mut entries, mut bad) = (Vec::new(), 0_usize);
     let mut all = journals.list().map_err(|error| failure(&error))?;
     // In the order of time; those whose time is not known come last.
     all.sort_by_key(|one| match &one.record {
@@ -85,13 +86,17 @@ fn all(host: &LiveHost, journals: &Journals<'_>, as_json: bool) -> Result<(), Fa
         (true, _) => {
             data(&json!({ "format": "pinfold-journals/1", "journals": entries }).to_string());
         }
-        (false, true) => data("nothing was ever applied here"),
+        (false, true) => data("no journal: nothing has been applied"),
         (false, false) => data(&screen::drawn(table, 3..4)),
     }
     match bad {
         0 => Ok(()),
-        bad => Err(Failure::new(Exit::Host, format!("{bad} journal(s) are not understood"))
-            .with_hint("what they changed is not taken back before they are; see above for each")),
+        bad => {
+            let text = format!("{} cannot be read", counted(bad, "journal"));
+            let what = agree(bad, "what it changed stays", "what they changed stays");
+            Err(Failure::new(Exit::Host, text)
+                .with_hint(format!("{what} until that is fixed; see above for the reason")))
+        }
     }
 }
 
@@ -120,9 +125,9 @@ impl Standing {
 
     fn words(self) -> &'static str {
         match self {
-            Standing::InForce => "in force",
-            Standing::EarlierBoot => "of an earlier boot; `pinfold undo` clears up",
-            Standing::TakenBack => "taken back",
+            Standing::InForce => "active",
+            Standing::EarlierBoot => "of an earlier boot; `undo --left` clears up",
+            Standing::TakenBack => "reverted",
             Standing::NothingDone => "nothing was done",
         }
     }
@@ -160,7 +165,7 @@ fn in_full(id: &str, record: &Record, standing: Standing) -> String {
                 write!(text, "\n{index:>4}  {}{}", word(*outcome), output::name(&detail))
             }
             Entry::Masks(masks) => {
-                write!(text, "\n      masks of {} other task(s) noted", masks.len())
+                write!(text, "\n      masks of {} noted", counted(masks.len(), "other task"))
             }
             Entry::End { unix_s, why } => {
                 write!(text, "\nended {}: {}", time::date(*unix_s), output::name(why))
@@ -181,8 +186,8 @@ fn word(outcome: Outcome) -> &'static str {
         Outcome::Done => "done",
         Outcome::Skipped => "skipped, its task had ended",
         Outcome::Failed => "failed",
-        Outcome::Restored => "taken back",
-        Outcome::Kept => "not taken back",
+        Outcome::Restored => "restored",
+        Outcome::Kept => "not restored",
     }
 }
 
@@ -211,7 +216,7 @@ fn before(undo: &Undo) -> String {
             nodes.join(", ")
         }
         Undo::ContinueProcesses { stopped, .. } => {
-            format!("{} process(es) stopped by others", stopped.len())
+            format!("{} stopped by others", counted(stopped.len(), "process"))
         }
     }
 }

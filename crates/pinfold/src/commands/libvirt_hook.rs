@@ -10,7 +10,7 @@ use std::io::Read as _;
 
 use pinfold_host::user::{self, StateDir};
 use pinfold_host::{LiveHost, SystemClock};
-use pinfold_model::{Finding, Plan};
+use pinfold_model::{Command, Finding, Plan};
 use pinfold_vm::libvirt::{Described, PinTarget};
 use pinfold_vm::threads;
 
@@ -143,6 +143,7 @@ fn contradictions(plan: &Plan, domain: &Described) -> Vec<Finding> {
         "the domain's own <cputune> places {} elsewhere, and libvirt sets that again at its next change",
         roles.join(", ")
     );
-    let hint = "put the plan into the domain: pinfold apply --libvirt NAME --plan FILE --config";
+    let apply = Command::new("apply --libvirt NAME --plan FILE --config");
+    let hint = format!("put the plan into the domain: {apply}");
     vec![Finding::warning("libvirt", text).with_hint(hint)]
 }

@@ -1,6 +1,8 @@
 //! `pinfold plan`: a placement, its reasons, and its form for other tools.
 
-use pinfold_model::{QemuCommand, Request, Severity, Topology, VcpuCount, VnodeRequest, Work};
+use pinfold_model::{
+    Command, QemuCommand, Request, Severity, Topology, VcpuCount, VnodeRequest, Work,
+};
 use pinfold_plan::requests;
 use pinfold_vm::{VmError, argv};
 use serde_json::json;
@@ -26,7 +28,10 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
     }
     if arguments.running.is_some() {
         return Err(Failure::new(Exit::Input, "plan looks at a running machine only to check it")
-            .with_hint("--check --libvirt NAME checks it; `pinfold apply` places it"));
+            .with_hint(format!(
+                "--check --libvirt NAME checks it; `{}` places it",
+                Command::new("apply --libvirt NAME")
+            )));
     }
     let host = common::host()?;
     let topology = common::topology(&host, arguments.input.as_deref())?;

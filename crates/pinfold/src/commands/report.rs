@@ -3,6 +3,7 @@
 
 use pinfold_host::SystemClock;
 use pinfold_host::TreeHost;
+use pinfold_model::Command;
 use pinfold_study::store::{RunId, Store, StoreError};
 
 use crate::cli::ReportArgs;
@@ -13,14 +14,14 @@ use crate::{screen, time};
 
 /// Writes the page and prints the summary.
 pub fn report(arguments: &ReportArgs) -> Result<(), Failure> {
-    let store = Store::open(&arguments.store)
+    let store = Store::open(&arguments.store.path)
         .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
     if arguments.list {
         return list(&store);
     }
     let run = match arguments.run {
         Some(run) => RunId(run),
-        None => last_run(&store, &arguments.store)?,
+        None => last_run(&store, &arguments.store.path)?,
     };
     let config = pinfold_study::tune::analyse(&store, run)
         .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?
@@ -67,6 +68,6 @@ fn last_run(store: &Store, path: &str) -> Result<RunId, Failure> {
     let runs = store.runs().map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
     runs.last().copied().ok_or_else(|| {
         Failure::new(Exit::Input, format!("{path} holds no run"))
-            .with_hint("make one with pinfold tune")
+            .with_hint(format!("make one with `{}`", Command::new("tune")))
     })
 }

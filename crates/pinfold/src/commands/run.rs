@@ -2,8 +2,7 @@
 
 use pinfold_apply::Target;
 use pinfold_host::SystemClock;
-use pinfold_model::{Plan, QemuCommand, Topology, VcpuCount};
-use pinfold_plan::command::quote;
+use pinfold_model::{Command, Plan, QemuCommand, Topology, VcpuCount};
 use pinfold_vm::argv;
 use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm};
 
@@ -25,11 +24,8 @@ fn start_failure(command: &[String], failure: Failure) -> Failure {
     if failure.hint.is_some() || command.iter().any(names_qemu) {
         return failure;
     }
-    let words: Vec<String> = command.iter().map(|word| quote(word)).collect();
-    failure.with_hint(format!(
-        "`run` starts QEMU; with --cores N it places any command: pinfold run --cores 1 -- {}",
-        words.join(" ")
-    ))
+    let any = command.iter().fold(Command::new("run --cores 1 --"), |line, word| line.arg(word));
+    failure.with_hint(format!("`run` starts QEMU; with --cores N it places any command: {any}"))
 }
 
 /// Runs QEMU under a plan until it ends.

@@ -2,7 +2,8 @@
 
 use pinfold_apply::{Counter, KnobStatus, Record, Status, Target};
 use pinfold_host::{LiveHost, SystemClock, process};
-use pinfold_model::{Change, CpuSet, Finding, Plan, Role, Severity, TaskId, Topology};
+use pinfold_model::text::{agree, counted};
+use pinfold_model::{Change, Command, CpuSet, Finding, Plan, Role, Severity, TaskId, Topology};
 use pinfold_plan::review::{self, Layout};
 use serde_json::json;
 
@@ -12,7 +13,7 @@ use crate::failure::{Exit, Failure};
 use crate::output::{self, Tone, data, say, show};
 use crate::{common, leftovers, place, screen};
 
-/// One placement that is in force.
+/// One active placement.
 struct InForce {
     id: String,
     vm_name: String,
@@ -33,13 +34,13 @@ impl InForce {
     }
 }
 
-/// A journal that cannot be told of; the others are.
+/// A journal that cannot be read; the others are shown.
 struct Damaged {
     id: String,
     failure: Failure,
 }
 
-/// Prints each placement that is in force; fails if one has drifted.
+/// Prints each active placement; fails if one has drifted.
 pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = common::host()?;
     let clock = SystemClock;
@@ -80,7 +81,7 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
     if !left.is_empty() && !arguments.json {
         let paths: Vec<String> = left.iter().map(|path| output::name(path)).collect();
         show(&format!("left by processes that have ended: {}", paths.join(", ")));
-        show("  `pinfold undo` removes them");
+        show(&format!("  `{}` removes them", Command::new("undo")));
     }
     let orphans = platforms.iter().filter(|(_, is_alive)| !is_alive).count();
     verdict(&found, &damaged, orphans)
@@ -101,9 +102,13 @@ fn tell(host: &LiveHost, found: &[InForce], damaged: &[Damaged], platforms: &[(S
 
 fn platform(id: &str, is_alive: bool) -> String {
     match is_alive {
-        true => format!("{id}: a platform of vnodes; `pinfold emulate status` tells how they do"),
+        true => {
+            let status = Command::new("emulate status");
+            format!("{id}: a platform of vnodes; `{status}` shows their speeds")
+        }
         false => format!(
-            "{id}: a platform of vnodes whose supervisor has ended; `pinfold undo --left` takes it back"
+            "{id}: a platform of vnodes whose supervisor has ended; `{}` reverts it",
+            Command::new("undo --left")
         ),
     }
 }
@@ -112,10 +117,6 @@ fn platform(id: &str, is_alive: bool) -> String {
 fn answer(found: &[InForce], damaged: &[Damaged], platforms: &[(String, bool)]) -> (Tone, String) {
     let drifted = found.iter().filter(|one| !one.is_as_planned()).count();
     let orphans = platforms.iter().filter(|(_, is_alive)| !is_alive).count();
-    let counted = |count: usize, noun: &str| match count {
-        1 => format!("1 {noun}"),
-        count => format!("{count} {noun}s"),
-    };
     let mut parts = Vec::new();
     let placements = counted(found.len(), "placement");
     match (found.len(), drifted) {
@@ -136,7 +137,7 @@ fn answer(found: &[InForce], damaged: &[Damaged], platforms: &[(String, bool)]) 
         parts.push(format!("{} cannot be read", counted(damaged.len(), "journal")));
     }
     match parts.is_empty() {
-        true => (Tone::Good, "nothing is in force".to_owned()),
+        true => (Tone::Good, "no placement is active".to_owned()),
         false if drifted + orphans + damaged.len() == 0 => (Tone::Good, parts.join("; ")),
         false => (Tone::Bad, parts.join("; ")),
     }
@@ -145,17 +146,26 @@ fn answer(found: &[InForce], damaged: &[Damaged], platforms: &[(String, bool)]) 
 fn verdict(found: &[InForce], damaged: &[Damaged], orphans: usize) -> Result<(), Failure> {
     let drifted = found.iter().filter(|one| !one.is_as_planned()).count();
     if drifted == 0 && orphans > 0 && damaged.is_empty() {
-        let text = format!("{orphans} platform(s) of vnodes lost their supervisor");
-        return Err(Failure::new(Exit::No, text).with_hint("`pinfold undo --left` takes them back"));
+        let text = format!("{} of vnodes without a supervisor", counted(orphans, "platform"));
+        let hint = format!("`{}` reverts what is left", Command::new("undo --left"));
+        return Err(Failure::new(Exit::No, text).with_hint(hint));
     }
     match (drifted, damaged.len()) {
         (0, 0) => Ok(()),
         (0, many) => Err(Failure::new(
             Exit::Host,
-            format!("{many} journal(s) cannot be told of; what they hold may still be in force"),
+            format!(
+                "{} cannot be read; what was applied may still be active",
+                counted(many, "journal")
+            ),
         )),
-        (many, _) => Err(Failure::new(Exit::No, format!("{many} placement(s) are not as planned"))
-            .with_hint("take them back with `pinfold undo`, then apply again")),
+        (many, _) => {
+            let verb = agree(many, "is", "are");
+            let text = format!("{} {verb} not as planned", counted(many, "placement"));
+            let undo = Command::new("undo");
+            Err(Failure::new(Exit::No, text)
+                .with_hint(format!("revert with `{undo}`, then apply again")))
+        }
     }
 }
 
@@ -265,7 +275,7 @@ fn to_text(one: &InForce, topology: Option<&Topology>) -> String {
     if !one.plan.exclusive.is_empty() {
         text.push_str(&format!("\nkept free for it: CPUs {}", one.plan.exclusive));
         text.push_str(&list("tasks that still may run there", &status.movable));
-        text.push_str(&list("kernel threads that nobody can move", &status.immovable));
+        text.push_str(&list("kernel threads that cannot be moved", &status.immovable));
     }
     text
 }

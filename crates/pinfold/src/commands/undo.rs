@@ -1,8 +1,10 @@
-//! `pinfold undo`: takes back what is in force, also after a crash.
+//! `pinfold undo`: reverts active placements, also after a crash.
 
 use pinfold_apply::{Journal, JournalError, Journals, Summary};
 use pinfold_host::user::StateDir;
 use pinfold_host::{Clock as _, LiveHost, SystemClock};
+use pinfold_model::Command;
+use pinfold_model::text::{agree, counted};
 
 use crate::cli::UndoArgs;
 use crate::commands::emulate::is_platform;
@@ -39,15 +41,15 @@ fn undo_journals(arguments: &UndoArgs, host: &LiveHost, state: &StateDir) -> Res
     let ids = match (&arguments.id, arguments.all, in_force.len()) {
         (Some(id), _, _) if in_force.contains(id) => vec![id.clone()],
         (Some(id), _, _) => {
-            return Err(Failure::new(Exit::Input, format!("nothing named {id} is in force"))
-                .with_hint("`pinfold status` lists what is"));
+            return Err(Failure::new(Exit::Input, format!("no active placement is named {id}"))
+                .with_hint(format!("`{}` lists them", Command::new("status"))));
         }
         (None, _, 0) => {
-            say("nothing is in force");
+            say("no placement is active");
             return Ok(());
         }
         (None, false, many) if many > 1 => {
-            return Err(Failure::new(Exit::Input, format!("{many} placements are in force"))
+            return Err(Failure::new(Exit::Input, format!("{many} placements are active"))
                 .with_hint(format!("name one of {}, or use --all", in_force.join(", "))));
         }
         (None, _, _) => in_force,
@@ -62,7 +64,7 @@ fn undo_left(
     summaries: Vec<Summary>,
 ) -> Result<(), Failure> {
     let mut left = Vec::new();
-    let mut stay = 0;
+    let mut stay = 0_usize;
     for one in summaries {
         match &one.record {
             Ok(Some(record)) if record.has_ended() => {}
@@ -72,7 +74,8 @@ fn undo_left(
         }
     }
     if stay > 0 {
-        say(&format!("{stay} placement(s) stay, which nothing left behind"));
+        let verb = agree(stay, "stays", "stay");
+        say(&format!("{} {verb}: not left behind", counted(stay, "placement")));
     }
     if left.is_empty() {
         say("nothing is left behind");
@@ -119,7 +122,7 @@ fn undo_each(
     }
     match first_failure {
         None => Ok(()),
-        Some(failure) => Err(Failure::new(failure.exit, "not everything was taken back")),
+        Some(failure) => Err(Failure::new(failure.exit, "not everything was restored")),
     }
 }
 
@@ -132,7 +135,8 @@ fn undo_one(host: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(), Fa
         let pid = record.header.supervisor.tid;
         return Err(Failure::new(Exit::Host, format!("{id} is a platform of vnodes that is up"))
             .with_hint(format!(
-                "end it with `pinfold emulate down`, or its command if it is of `pinfold run --speed` (process {pid})"
+                "end it with `{}`, or end the command of its `pinfold run --speed` (process {pid})",
+                Command::new("emulate down")
             )));
     }
     take_back(host, id, opened(answer)?)
@@ -152,14 +156,14 @@ fn take_back(host: &LiveHost, id: &str, journal: Option<Journal<'_>>) -> Result<
     let name = journal.record().header.vm_name.clone();
     let report = place::undo(host, journal)?;
     say(&format!(
-        "{id} ({}): {} restored, {} right already, {} gone",
+        "{id} ({}): {} restored, {} already as before, {} gone",
         output::name(&name),
         report.restored,
         report.already_right,
         report.gone
     ));
     if report.dropped > 0 {
-        say(&format!("{} step(s) were of an earlier boot and void", report.dropped));
+        say(&format!("{} of an earlier boot dropped", counted(report.dropped, "step")));
     }
     Ok(())
 }

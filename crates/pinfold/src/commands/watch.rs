@@ -12,7 +12,8 @@ use pinfold_apply::{
     Extent, Glance, JournalError, Journals, Record, Roles, Target, WatchEvent, Watcher,
 };
 use pinfold_host::{Clock as _, Heard, Host, LiveHost, SystemClock, process};
-use pinfold_model::{Finding, Plan, Role, TaskId, Tid};
+use pinfold_model::text::counted;
+use pinfold_model::{Command, Finding, Plan, Role, TaskId, Tid};
 use pinfold_vm::{Monitor as _, Qmp, threads};
 use serde_json::json;
 
@@ -39,8 +40,11 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
     let state = common::state(state)?;
     let lock = state.lock("watch.lock").map_err(|error| common::host_failure(&error))?;
     let Some(_lock) = lock else {
-        return Err(Failure::new(Exit::Host, "another `pinfold watch` is at work here")
-            .with_hint("end that one first; kill -HUP makes it read everything again"));
+        return Err(Failure::new(
+            Exit::Host,
+            "another `pinfold watch` is running on this state folder",
+        )
+        .with_hint("end that one first; kill -HUP makes it read everything again"));
     };
     let journals = place::journals(&state, &clock)?;
     let mut metrics = Metrics::open(arguments.metrics.as_deref(), arguments.metrics_port)?;
@@ -61,8 +65,8 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
     refuse_elsewhere(&host, &journals)?;
     desk.find_placements()?;
     say(&format!(
-        "watching {} placement(s); ctrl-C ends the watch, they stay in force",
-        desk.placements.len()
+        "watching {}; ctrl-C ends the watch, placements stay active",
+        counted(desk.placements.len(), "placement")
     ));
     while !interrupt::requested() {
         if interrupt::reread() {
@@ -238,7 +242,7 @@ impl Desk<'_> {
             let begun = guard.take_over(self.host, now).and_then(|()| guard.beat(now));
             if let Err(failure) = begun {
                 troubles
-                    .push(format!("warning: {id}: nobody guards its real-time threads: {failure}"));
+                    .push(format!("warning: {id}: its real-time threads have no guard: {failure}"));
             }
         }
         troubles.iter().for_each(|trouble| self.tell_once(trouble));
@@ -392,7 +396,7 @@ fn tell(placement: &Placement, event: &WatchEvent, as_json: bool) {
     let drift = Drift::of(event);
     if !as_json {
         let more = match (event, &drift) {
-            (WatchEvent::Ended, _) => "; `pinfold undo` clears up".to_owned(),
+            (WatchEvent::Ended, _) => format!("; `{}` clears up", Command::new("undo")),
             (_, Some(_)) => format!("; after {}", time::date(placement.right_unix_s)),
             (_, None) => String::new(),
         };

@@ -64,7 +64,8 @@ pub fn against(
         spare_a_pu(bench, anchor, &place)?;
     }
     if arguments.how.duty.is_some() {
-        let text = format!("{name} spins all the time, and so does ours beside it");
+        let text =
+            format!("{name} spins all the time, and so does the probe that it is compared with");
         return Err(Failure::new(Exit::Input, text).with_hint("leave --duty out"));
     }
     let mut taking = Taking::with(bench, probe, (&arguments.how, place), Reader::Own)?;
@@ -97,7 +98,7 @@ pub fn against(
     if checks.is_empty() {
         return Err(Failure::new(
             Exit::Host,
-            format!("nothing that {} gave has a partner in {}", anchor.name(), probe.name),
+            format!("no figure of {} has a counterpart in {}", anchor.name(), probe.name),
         )
         .with_hint("measure longer, with --seconds"));
     }
@@ -122,7 +123,7 @@ pub fn against(
 fn anchor_of(probe: &Probe, name: &str) -> Result<Anchor, Failure> {
     let known = Anchor::ALL.map(Anchor::name).join(", ");
     let anchor = Anchor::from_name(name).ok_or_else(|| {
-        Failure::new(Exit::Input, format!("--against: there is no anchor {name:?}"))
+        Failure::new(Exit::Input, format!("--against: there is no reference tool {name:?}"))
             .with_hint(format!("known are {known}"))
     })?;
     if probe.anchors.contains(&anchor) {

@@ -178,8 +178,9 @@ fn observed(
         let subject = Subject::find(&bench.host, arguments)?;
         name = subject.name();
         let times = if count == 1 { String::new() } else { format!("block {block} of {count}: ") };
-        let (threads, seconds) = (subject.threads().len(), arguments.how.seconds);
-        say(&format!("{times}watching {threads} thread(s) of {name} for {seconds} s …"));
+        let threads = pinfold_model::text::counted(subject.threads().len(), "thread");
+        let seconds = arguments.how.seconds;
+        say(&format!("{times}watching {threads} of {name} for {seconds} s …"));
         let before = moment()?;
         let one = instrument.look(&bench.host, subject, (arguments, duration_ns))?;
         let surroundings = moment()?.since(&before);

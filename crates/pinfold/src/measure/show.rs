@@ -518,7 +518,7 @@ pub fn warnings(measurement: &Measurement) -> Vec<String> {
     }
     if around().any(|one| one.pressure_us.is_none()) {
         warnings.push(
-            "note: this kernel does not tell how long tasks waited for a PU (no PSI)".to_owned(),
+            "note: this kernel does not report how long tasks waited for a CPU (no PSI)".to_owned(),
         );
     }
     let waited: u64 = around().filter_map(|one| one.pressure_us).sum();
@@ -541,7 +541,7 @@ pub fn warnings(measurement: &Measurement) -> Vec<String> {
     let flagged =
         |word: &str| figures().any(|figure| figure.flags.iter().any(|flag| flag.contains(word)));
     if flagged("fifo-refused") {
-        warnings.push("warning: fifo refused: the kernel gave no real-time rights, so the probe ran at normal priority; run as root, `pinfold doctor` tells more".to_owned());
+        warnings.push("warning: fifo refused: the kernel gave no real-time rights, so the probe ran at normal priority; run it as root; `pinfold doctor` shows which rights are missing".to_owned());
     }
     if flagged("migrated") {
         warnings.push("warning: migrated: the probe's thread was moved to another PU".to_owned());

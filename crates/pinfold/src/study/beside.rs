@@ -2,6 +2,7 @@
 //! through theirs.
 
 use pinfold_host::{Host, paths};
+use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, NodeId, PuId, Topology};
 use pinfold_probe::loads::{HostLoads, Life, LoadError, LoadKind, LoadSpec, Placement};
 use pinfold_probe::pinload::Pinload;
@@ -154,7 +155,8 @@ fn neighbours(
         None => {
             let place = node.map_or("this host".to_owned(), |node| format!("NUMA node {}", node.0));
             let there = free.len();
-            Err(format!("{count} neighbour(s) take a core each, and {place} has {there} free"))
+            let neighbours = counted(count, "neighbour");
+            Err(format!("{neighbours} with a core each do not fit: {place} has {there} free"))
         }
     }
 }
@@ -220,9 +222,9 @@ lasts = "1s"
         check("0", ["any", "same-node", "1"], "memory any, neighbours 2");
         check("3", ["any", "same-node", "1"], "memory any, neighbours 0");
         check("0", ["any", "other-node", "1"], "memory any, neighbours 6");
-        let too_few = "4 neighbour(s) take a core each, and NUMA node 0 has 2 free";
+        let too_few = "4 neighbours with a core each do not fit: NUMA node 0 has 2 free";
         check("0", ["any", "same-node", "4"], too_few);
-        let too_few = "4 neighbour(s) take a core each, and NUMA node 1 has 3 free";
+        let too_few = "4 neighbours with a core each do not fit: NUMA node 1 has 3 free";
         check("0", ["any", "other-node", "4"], too_few);
     }
 

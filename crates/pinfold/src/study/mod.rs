@@ -22,7 +22,7 @@ mod trials;
 
 use pinfold_host::process::Spawn;
 use pinfold_host::{Clock as _, LiveHost, SystemClock, user};
-use pinfold_model::Topology;
+use pinfold_model::{Command, Topology};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::store::{HostChange, OpenRun, RunId, SessionRecord, Store, StoreError};
 use pinfold_study::study::{
@@ -273,7 +273,7 @@ fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
         let failure = store_failure(&error);
         if matches!(error, StoreError::HostChanged { .. }) {
             return failure.with_hint(
-                "begin a new run, or go on with --accept-host-change: the page will tell",
+                "begin a new run, or go on with --accept-host-change: the page will say so",
             );
         }
         failure
@@ -319,7 +319,7 @@ fn work(
                 store.path()
             ),
         )
-        .with_hint(format!("go on with `pinfold study resume {}`", store.path()))),
+        .with_hint(format!("go on with `{}`", Command::new("study resume").arg(store.path())))),
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::user;
 use pinfold_model::Unit;
+use pinfold_model::text::counted;
 use pinfold_report::{
     Agreement, ClaimRow, Line, PageTable, Panel, Picture, PictureKind, Scale, Spot, StudyPage,
     TableError, TableFiles, format,
@@ -42,10 +43,9 @@ pub fn page(analysis: &Analysis, nodes: &NodeTable) -> Result<StudyPage, Failure
         let more = if more > 0 { format!("; and {more} more cells") } else { String::new() };
         (reason.to_owned(), shown + &more)
     });
-    let failed = analysis
-        .failures
-        .iter()
-        .map(|(cell, count, message)| (name(*cell), format!("{count} trial(s): {message}")));
+    let failed = analysis.failures.iter().map(|(cell, count, message)| {
+        (name(*cell), format!("{}: {message}", counted(*count, "trial")))
+    });
     Ok(StudyPage {
         title: if study.title.is_empty() { study.name.clone() } else { study.title.clone() },
         question: study.question.clone(),
@@ -452,14 +452,16 @@ fn how(analysis: &Analysis) -> Vec<(String, String)> {
     let row = |label: &str, text: String| (label.to_owned(), text);
     let mut rows = vec![
         row("host", format!(
-            "{}, {} PUs of {} cores, {} node(s){}",
-            origin.cpu_model, loaded.facts.pus, loaded.facts.cores, loaded.facts.nodes,
+            "{}, {} of {}, {}{}",
+            origin.cpu_model, counted(loaded.facts.pus, "CPU"), counted(loaded.facts.cores, "core"),
+            counted(loaded.facts.nodes, "NUMA node"),
             origin.hypervisor.as_ref().map_or_else(String::new, |name| format!(", itself a machine of {name}")),
         )),
         row("kernel", format!("{} ({})", origin.kernel, origin.cmdline)),
         row("design", format!(
-            "{} cells in randomised complete blocks, seed {}: {} blocks, {} start(s) per cell and block, {} warm-up run(s)",
-            loaded.cells.running().count(), study.seed, study.repetitions, study.starts, study.warm_up,
+            "{} cells in randomised complete blocks, seed {}: {} blocks, {} per cell and block, {}",
+            loaded.cells.running().count(), study.seed, study.repetitions, counted(study.starts, "start"),
+            counted(study.warm_up, "warm-up run"),
         )),
         row("trials", format!(
             "{} measured, {} failed, in {}; each {}",

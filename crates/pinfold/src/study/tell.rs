@@ -1,5 +1,6 @@
 //! What `pinfold study` says: what a study will do, and how far it is.
 
+use pinfold_model::text::counted;
 use std::collections::BTreeMap;
 
 use pinfold_study::stats::blocks_needed;
@@ -132,10 +133,10 @@ pub fn announce(store: &Store, run: RunId) -> Result<(), Failure> {
     let left = prediction.trials().saturating_sub(done);
     let left_s = prediction.seconds() * left as f64 / prediction.trials().max(1) as f64;
     say(&format!(
-        "{}: {left} of {} trials to run, {} cell(s) skipped; predicted: {}. Store: {}",
+        "{}: {left} of {} trials to run, {} skipped; predicted: {}. Store: {}",
         loaded.study.name,
         prediction.trials(),
-        prediction.skipped,
+        counted(prediction.skipped, "cell"),
         seconds(left_s),
         store.path()
     ));
@@ -202,12 +203,12 @@ pub fn status(store: &Store, run: RunId, as_json: bool) -> Result<(), Failure> {
     }
     let form = if loaded.record.quick { " (quick)" } else { "" };
     show(&format!(
-        "{}{form}, run {run}, begun {}: {done} of {total} trials done, {} failed, {} cell(s) skipped; {state}\n\
+        "{}{form}, run {run}, begun {}: {done} of {total} trials done, {} failed, {} skipped; {state}\n\
          overhead per trial: {}",
         loaded.study.name,
         time::date(row.created_unix_s),
         progress.failed,
-        prediction.skipped,
+        counted(prediction.skipped, "cell"),
         besides_workload(&loaded, progress),
     ));
     changed.iter().for_each(|change| say(&format!("warning: host: {change}")));

@@ -1,5 +1,6 @@
 //! What will be done and how long it takes, said before it begins.
 
+use pinfold_model::text::counted;
 use pinfold_model::{Accelerator, Finding};
 use pinfold_study::tune::Created;
 
@@ -20,10 +21,10 @@ pub fn announce(created: &Created, accelerator: Accelerator, findings: &[Finding
         starts => format!("a race of {starts} starts or less"),
     };
     say(&format!(
-        "Run {}: {} placement(s) against none, under {accelerator}: {screening}, then {} blocks of {} starts \
+        "Run {}: {} against none, under {accelerator}: {screening}, then {} blocks of {} starts \
          ({:.2} s of gaps in each load state). Predicted: {}.",
         created.run.id(),
-        prediction.candidates,
+        counted(prediction.candidates, "placement"),
         prediction.confirm_blocks,
         prediction.block_starts(),
         prediction.observation_s,

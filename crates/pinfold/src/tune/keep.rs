@@ -2,6 +2,7 @@
 //! store alone, and so that a broken-off run goes on as it began.
 
 use pinfold_host::Clock;
+use pinfold_model::text::counted;
 use pinfold_model::{Finding, Origin, Severity};
 use pinfold_plan::schema;
 use pinfold_study::store::{CandidateRole, HostChange, OpenRun, RunId, SessionRecord, Store};
@@ -110,7 +111,10 @@ pub fn candidates(store: &Store, run: i64, vcpus: u32) -> Result<Vec<Candidate>,
         if planned != vcpus as usize {
             return Err(Failure::new(
                 Exit::Input,
-                format!("run {run} is of a guest with {planned} vCPU(s), and this one has {vcpus}"),
+                format!(
+                    "run {run} is of a guest with {}, and this one has {vcpus}",
+                    counted(planned, "vCPU")
+                ),
             )
             .with_hint("give the guest of that run, or begin a new run without --resume"));
         }

@@ -68,7 +68,7 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
     let scratch = Scratch::new(&host).map_err(|error| host_failure(&error))?;
     let mut subject = Subject::prepare(arguments, &scratch, &host)?;
     let open = || {
-        Store::open_or_create(&arguments.store)
+        Store::open_or_create(&arguments.store.path)
             .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))
     };
     // What is refused leaves no store behind.
@@ -109,7 +109,7 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
             Exit::Interrupted,
             format!(
                 "interrupted after {done} of {total} starts; they are kept in {}",
-                arguments.store
+                arguments.store.path
             ),
         )
         .with_hint(format!("go on with the same command and --resume {}", run.id()))),
@@ -178,7 +178,7 @@ impl Bench<'_> {
             told = Some(Facts { qemu: facts.qemu.clone(), ..*facts });
             Ok(())
         })?;
-        told.ok_or_else(|| Failure::new(Exit::Vm, "the trial start told nothing"))
+        told.ok_or_else(|| Failure::new(Exit::Vm, "the trial start gave no facts"))
     }
 
     /// A new run that fits the budget, or the broken-off one that is to go on.

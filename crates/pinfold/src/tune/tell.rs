@@ -1,8 +1,7 @@
 //! The end of a run: the answer, the table, the page, and the winner as files for other tools.
 
 use pinfold_host::{Clock, user};
-use pinfold_model::Topology;
-use pinfold_plan::command::quote;
+use pinfold_model::{Command, Topology};
 use pinfold_report::Page;
 use pinfold_study::store::{RunId, Store};
 use pinfold_study::tune as study;
@@ -72,13 +71,13 @@ fn tone(page: &Page) -> Tone {
 fn next(arguments: &TuneArgs, page: &Page, run: RunId) -> String {
     match page.answer.winner.and_then(|id| page.candidate(id)) {
         Some(winner) if !arguments.demo => {
-            let command: Vec<String> = arguments.command.iter().map(|word| quote(word)).collect();
-            let strategy = quote(&winner.name);
-            format!("Next: pinfold run --strategy {strategy} -- {}", command.join(" "))
+            let run = Command::new("run --strategy").arg(&winner.name).arg("--");
+            format!("Next: {}", arguments.command.iter().fold(run, |line, word| line.arg(word)))
         }
-        Some(_) => {
-            "Next: pinfold tune -- QEMU-COMMAND finds the placement of your own machine".to_owned()
-        }
+        Some(_) => format!(
+            "Next: {} finds the placement of your own machine",
+            Command::new("tune -- QEMU-COMMAND")
+        ),
         None => format!(
             "Next: a longer run may settle it: --budget with more than {} (this was run {run})",
             arguments.budget

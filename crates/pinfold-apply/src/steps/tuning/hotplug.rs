@@ -9,7 +9,7 @@
 
 use pinfold_host::mountinfo::Version;
 use pinfold_host::paths;
-use pinfold_model::{CpuSet, Finding, PuId};
+use pinfold_model::{Command, CpuSet, Finding, PuId};
 
 use crate::cpusets;
 use crate::error::{ApplyError, Refusal};
@@ -164,7 +164,10 @@ fn may_go(draft: &mut Draft<'_>, going: &CpuSet) -> Result<bool, ApplyError> {
         "PUs {going} stay online, because tasks may run nowhere else and would lose their masks: {}{and}",
         bound.join(", ")
     );
-    let hint = "they may belong to another placement (pinfold status); give them other PUs";
+    let hint = format!(
+        "they may belong to another placement (`{}` shows it): give them other CPUs",
+        Command::new("status")
+    );
     draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint))?;
     Ok(false)
 }

@@ -24,7 +24,7 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let schemata = tasks::unless_gone(draft.host.read_text(&file(&root, "schemata")))?;
     let Some(schemata) = schemata else {
         let text = "it is not mounted, or the CPU cannot divide caches and bandwidth";
-        let hint = format!("pinfold doctor tells which; mount -t resctrl resctrl {root}");
+        let hint = format!("`pinfold doctor` shows which; mount -t resctrl resctrl {root}");
         return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
     };
     let known = actuators::shares(&schemata);
@@ -46,8 +46,9 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let group = file(&root, &draft.name);
     let elsewhere = members(draft, &root, &group)?;
     if let Some((tid, other)) = elsewhere.first() {
-        let text =
-            format!("thread {tid} is in {other}, which is somebody else's (libvirt's cachetune?)");
+        let text = format!(
+            "thread {tid} is in {other}, which is another program's (libvirt's cachetune?)"
+        );
         let hint = "take it out there, or leave the shares to who made that group";
         return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
     }

@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::process::ExitStatus;
 
 use pinfold_host::process::{self, Child, Signaled, Spawn};
-use pinfold_model::{CpuSet, Platform};
+use pinfold_model::{Command, CpuSet, Platform};
 use pinfold_plan::platforms;
 
 use super::supervisor::{Door, resolved, with_platform};
@@ -25,8 +25,10 @@ pub fn exec(arguments: &ExecArgs, state: Option<&str>) -> Result<(), Failure> {
 /// Runs a shell in a vnode.
 pub fn shell(arguments: &ShellArgs, state: Option<&str>) -> Result<(), Failure> {
     let shell = std::env::var("SHELL").map_err(|_| {
-        Failure::new(Exit::Input, "the environment names no SHELL")
-            .with_hint(format!("name a program: pinfold emulate exec {} -- bash", arguments.vnode))
+        Failure::new(Exit::Input, "the environment names no SHELL").with_hint(format!(
+            "name a program: {}",
+            Command::new("emulate exec").arg(&arguments.vnode).arg("--").arg("bash")
+        ))
     })?;
     let command = vec![shell];
     exec(&ExecArgs { vnode: arguments.vnode.clone(), command }, state)

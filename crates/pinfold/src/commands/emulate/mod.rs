@@ -35,7 +35,9 @@ pub use talk::socket;
 pub fn place_of(state: &StateDir, vnode: &str) -> Result<(Vec<String>, CpuSet), Failure> {
     let ask = Ask::Enter { vnode: vnode.to_owned() };
     let talk::Enter { files, pus, .. } = talk::require(state, &ask)?.enter()?;
-    let strange = |what: &str| Failure::new(Exit::Host, format!("the supervisor tells {what}"));
+    let strange = |what: &str| {
+        Failure::new(Exit::Host, format!("the supervisor's answer is not understood: {what}"))
+    };
     let pus = CpuSet::parse_list(&pus).map_err(|error| strange(&error.to_string()))?;
     Ok((files, pus))
 }

@@ -1,6 +1,7 @@
 //! `pinfold emulate up --dry-run`: the steps of a platform before they are taken.
 
 use pinfold_host::LiveHost;
+use pinfold_model::text::counted;
 use pinfold_model::{Change, EmulationPlan, Step, Topology};
 use pinfold_speed::{Enclosure, Facts};
 
@@ -23,7 +24,7 @@ pub fn print(arguments: &UpArgs) -> Result<(), Failure> {
         show(&format!("{line}   (as long as vnode {vnode} is up)"));
     }
     cautions.iter().for_each(|caution| say(caution));
-    say(&format!("{} step(s); nothing was changed", steps.len()));
+    say(&format!("{}; nothing was changed", counted(steps.len(), "step")));
     Ok(())
 }
 

@@ -13,7 +13,8 @@ use pinfold_apply::{Journal, NewJournal, Target};
 use pinfold_host::process::{self, Spawn, Stdio};
 use pinfold_host::user::{self, StateDir};
 use pinfold_host::{Clock as _, HostMut as _, LiveHost, SystemClock, Vigil};
-use pinfold_model::{EmulatedVnode, EmulationPlan, Method, Platform, PuId, Topology};
+use pinfold_model::text::counted;
+use pinfold_model::{Command, EmulatedVnode, EmulationPlan, Method, Platform, PuId, Topology};
 use pinfold_plan::platforms;
 use pinfold_probe::pinload::Pinload;
 use pinfold_speed::{Enclosure, Facts, Node, Nodes, ProfileRow};
@@ -45,8 +46,10 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
         return steps::print(arguments);
     }
     if talk::ask(&state, &Ask::Status)?.is_some() {
-        return Err(Failure::new(Exit::Input, "a platform is up already")
-            .with_hint("end it with `pinfold emulate down`; one file can hold all vnodes"));
+        return Err(Failure::new(Exit::Input, "a platform is up already").with_hint(format!(
+            "end it with `{}`; one file can hold all vnodes",
+            Command::new("emulate down")
+        )));
     }
     if arguments.foreground {
         return supervise(arguments, &state);
@@ -94,8 +97,10 @@ fn start_child(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
         }
         SystemClock.sleep_ns(LOOK_NS);
     }
-    Err(Failure::new(Exit::Host, "the vnodes were not there after a minute")
-        .with_hint("look with `pinfold emulate up --foreground` what holds it up"))
+    Err(Failure::new(Exit::Host, "the vnodes were not there after a minute").with_hint(format!(
+        "`{}` shows what it waits for",
+        Command::new("emulate up --foreground").arg(&arguments.platform)
+    )))
 }
 
 /// The lines that a child says, until its pipe closes or this process ends.
@@ -197,7 +202,11 @@ fn load(path: &str, vnode: &EmulatedVnode) -> Result<pinfold_speed::Load, Failur
     let recorded = common::asked(path, platforms::load(&text))?;
     let cores = vnode.pus.len();
     if recorded.pus.len() < cores {
-        let why = format!("{path} tells of {} PUs, {} has {cores}", recorded.pus.len(), vnode.name);
+        let why = format!(
+            "{path} is of {}, {} has {cores}",
+            counted(recorded.pus.len(), "CPU"),
+            vnode.name
+        );
         return Err(Failure::new(Exit::Input, why)
             .with_hint("record as many, or give the vnode fewer cores"));
     }
@@ -323,7 +332,7 @@ pub fn with_programs(
     let (caller, stopped) = ended?;
     let answered = stopped.and(undone).map(|report| {
         let (restored, right) = (report.restored, report.already_right);
-        let told = format!("{restored} value(s) restored, {right} right already");
+        let told = format!("{} restored, {right} already as before", counted(restored, "value"));
         // Who asked for the end hears what was found, whoever hears the supervisor itself.
         let found = report.near.iter().chain(&report.vanished).chain(&report.changed);
         found.fold(told, |told, finding| format!("{told}\n{finding}"))

@@ -10,7 +10,7 @@ use std::time::Duration;
 use pinfold_apply::JournalError;
 use pinfold_host::user::StateDir;
 use pinfold_host::{Doorbell, SystemClock, proc_stat, process};
-use pinfold_model::{TaskId, Tid};
+use pinfold_model::{Command, TaskId, Tid};
 use serde::{Deserialize, Serialize};
 
 use super::status::is_platform;
@@ -86,7 +86,10 @@ impl Answer {
     /// The failure of one who had asked for another answer.
     fn unexpected(self) -> Failure {
         Failure::new(Exit::Host, format!("the supervisor of the platform answers {self:?}"))
-            .with_hint("it may be of another version: end it with `pinfold emulate down` of that")
+            .with_hint(format!(
+                "it may be of another version: end it with that version's `{}`",
+                Command::new("emulate down")
+            ))
     }
 
     pub fn status(self) -> Result<serde_json::Value, Failure> {
@@ -125,9 +128,10 @@ pub fn ask(state: &StateDir, ask: &Ask) -> Result<Option<Answer>, Failure> {
     };
     let broken = |error: &dyn std::fmt::Display| {
         Failure::new(Exit::Host, format!("the supervisor of the platform does not answer: {error}"))
-            .with_hint(
-                "end it (its process is `pinfold emulate up`), then run `pinfold undo --left`",
-            )
+            .with_hint(format!(
+                "end it (its process is `pinfold emulate up`), then run `{}`",
+                Command::new("undo --left")
+            ))
     };
     let mut line = serde_json::to_string(ask).map_err(|error| broken(&error))?;
     line.push('\n');
@@ -197,7 +201,8 @@ fn silent(pid: Option<Tid>) -> Failure {
     };
     let text = format!("the supervisor of the platform (process {pid}) does not answer: {told}");
     Failure::new(Exit::Host, text).with_hint(format!(
-        "let it go on: kill -CONT {pid}; or end it: kill -KILL {pid}, then `pinfold undo --left`"
+        "let it go on: kill -CONT {pid}; or end it: kill -KILL {pid}, then `{}`",
+        Command::new("undo --left")
     ))
 }
 
@@ -238,13 +243,15 @@ pub fn require(state: &StateDir, question: &Ask) -> Result<Answer, Failure> {
             "the supervisor of the platform has ended and what it applied is still active (journal {})",
             left.join(", ")
         );
-        return Err(Failure::new(Exit::No, text).with_hint("`pinfold undo --left` takes it back"));
+        return Err(Failure::new(Exit::No, text)
+            .with_hint(format!("`{}` reverts it", Command::new("undo --left"))));
     }
     let told = match last_words(state) {
         None => "no platform is up".to_owned(),
         Some(words) => format!("no platform is up; the last one failed: {words}"),
     };
-    Err(Failure::new(Exit::No, told).with_hint("start one with `pinfold emulate up PLATFORM.toml`"))
+    Err(Failure::new(Exit::No, told)
+        .with_hint(format!("start one with `{}`", Command::new("emulate up PLATFORM.toml"))))
 }
 
 /// Why the last platform ended that nobody had asked to end; `None` if it did not.

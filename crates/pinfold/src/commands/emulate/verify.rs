@@ -8,6 +8,7 @@
 use pinfold_host::Clock as _;
 use pinfold_host::SystemClock;
 use pinfold_host::user::StateDir;
+use pinfold_model::text::{agree, counted};
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::speed_rulers::{Amount, Micro, MicroKind, SpeedRuler as _};
@@ -93,7 +94,9 @@ fn benchmarks(is_quick: bool) -> Vec<Micro> {
 
 impl<'s> Vnode<'s> {
     fn find(state: &'s StateDir, name: &'s str) -> Result<Self, Failure> {
-        let strange = |what: &str| Failure::new(Exit::Host, format!("the supervisor tells {what}"));
+        let strange = |what: &str| {
+            Failure::new(Exit::Host, format!("the supervisor's answer is not understood: {what}"))
+        };
         let (files, mask) = super::place_of(state, name)?;
         let status = talk::require(state, &Ask::Status)?.status()?;
         let (method, asked) =
@@ -140,7 +143,9 @@ impl<'s> Vnode<'s> {
         let mut remarks = Vec::new();
         if repetitions < 5 {
             remarks.push(format!(
-                "{repetitions} repetition(s) are few: five give an interval that means something"
+                "{} {} too few: a useful interval needs five",
+                counted(repetitions, "repetition"),
+                agree(repetitions, "is", "are")
             ));
         }
         if self.asked.iter().any(|(_, speed)| *speed != self.requested()) {

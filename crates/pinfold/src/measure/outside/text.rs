@@ -131,7 +131,7 @@ pub fn counters(found: &Counters) -> String {
         text.push_str(&format!("{name}: from {}, because perf: {why}\n", source.name()));
     }
     if found.restless {
-        text.push_str("threads were born while the counters were opened: some may be missing\n");
+        text.push_str("threads were created while the counters were opened: some may be missing\n");
     }
     text
 }

@@ -1,5 +1,6 @@
 //! Tables and JSON of comparisons: two sides, or ours and an anchor.
 
+use pinfold_model::text::counted;
 use pinfold_report::format::{self, MISSING};
 use pinfold_study::compare::{Comparison, Outcome, Row};
 use pinfold_study::stats::{Interval, Verdict};
@@ -92,13 +93,13 @@ pub fn comparison(sides: &Sides, found: &Comparison) -> String {
     let shared = probe.into_iter().chain(labels).collect::<Vec<_>>().join(", ");
     let mut text = format!("first:  {}\nsecond: {}\n", sides.first, sides.second);
     text.push_str(&format!("\n{shared}\n{table}\n"));
+    let blocks = counted(found.blocks, "block");
     text.push_str(&match found.rows.iter().all(|row| row.outcome == Outcome::NoDirection) {
-        true => format!("{} block(s); nobody says which way is better here\n", found.blocks),
+        true => format!("{blocks}; for this figure neither direction is better\n"),
         false => format!(
-            "{} block(s); better or worse needs {} (exact paired test, Holm over {} rows), same is ±2 %\n",
-            found.blocks,
+            "{blocks}; better or worse needs {} (exact paired test, Holm over {}), same is ±2 %\n",
             found.needed,
-            found.rows.len()
+            counted(found.rows.len(), "row")
         ),
     });
     let [first, second] = &sides.stolen;
@@ -169,8 +170,11 @@ pub fn cross_check(told: &Told, checks: &[CrossCheck]) -> String {
     }
     let table = screen::drawn(table, 2..5);
     let mut text = format!(
-        "{} beside {}: {}, {} block(s) in random order\n\n{table}\n",
-        told.probe, told.anchor, told.place, told.blocks
+        "{} compared with {}: {}, {} in random order\n\n{table}\n",
+        told.probe,
+        told.anchor,
+        told.place,
+        counted(told.blocks, "block")
     );
     for line in &told.remarks {
         text.push_str(&format!("{line}\n"));

@@ -103,13 +103,13 @@ fn step(own: &[Block], next: &[Block]) -> Option<Step> {
     })
 }
 
-/// `L3 told 32 MiB, measured 4 MiB (…)`.
+/// `L3 reported 32 MiB, measured 4 MiB (…)`.
 fn tell(step: &Step, caches: &str) -> String {
     let told = caches.split(", ").filter_map(|cache| cache.split_once(' '));
     let told = told.filter(|(level, _)| *level == step.level).find_map(|(_, size)| {
         Some(format::bytes(size.strip_suffix('K')?.parse::<u64>().ok()?.checked_mul(1024)?))
     });
-    let told = told.map_or_else(String::new, |size| format!(" told {size},"));
+    let told = told.map_or_else(String::new, |size| format!(" reported {size},"));
     let measured = match step.measured {
         Some(bytes) => format!("measured {}", format::bytes(bytes)),
         None => "no block as fast as it".to_owned(),
@@ -150,17 +150,17 @@ mod tests {
         // The program gets 4 MiB of the 32 that are told.
         assert_eq!(
             told("L2:4 L3:20 L3:21 L3:70 L3:85 L3:90 memory:100 memory:101"),
-            "L2 told 1 MiB, measured 1 MiB; \
-             L3 told 32 MiB, measured 4 MiB (slower than their level: 8 MiB to 32 MiB)"
+            "L2 reported 1 MiB, measured 1 MiB; \
+             L3 reported 32 MiB, measured 4 MiB (slower than their level: 8 MiB to 32 MiB)"
         );
         assert_eq!(
             told("L3:20 L3:20 L3:20 L3:20 L3:21 L3:22 memory:90 memory:101"),
-            "L3 told 32 MiB, measured 32 MiB"
+            "L3 reported 32 MiB, measured 32 MiB"
         );
         // One disturbed block ends no level, and more of it may be had than is told.
         assert_eq!(
             told("L3:20 L3:90 L3:20 L3:20 L3:21 L3:22 memory:22 memory:100 memory:101"),
-            "L3 told 32 MiB, measured 64 MiB"
+            "L3 reported 32 MiB, measured 64 MiB"
         );
     }
 

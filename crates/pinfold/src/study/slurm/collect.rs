@@ -1,6 +1,8 @@
 //! The loop of who collects a run: submits what may be, merges what came, tells how it goes, and
 //! leaves nothing behind when it is stopped.
 
+use pinfold_model::Command;
+use pinfold_model::text::counted;
 use std::collections::BTreeMap;
 
 use pinfold_host::user::{Lock, StateDir};
@@ -77,7 +79,9 @@ impl Work<'_> {
                 };
                 let path = collecting.store.path();
                 say(&format!(
-                    "{out} task(s) are left to Slurm; collect with `pinfold study resume {path}`{kept}"
+                    "Slurm keeps {}; collect with `{}`{kept}",
+                    counted(out, "task"),
+                    Command::new("study resume").arg(path)
                 ));
                 Ok(())
             }
@@ -207,7 +211,8 @@ impl Collecting<'_, '_> {
         match (refusal, kept) {
             (Some(why), 1..) if !self.is_short => {
                 say(&format!(
-                    "note: {why}; {out} task(s) are out, {kept} more are submitted when there is room"
+                    "note: {why}; {} submitted, {kept} more follow when there is room",
+                    counted(out, "task")
                 ));
                 self.is_short = true;
             }
@@ -345,8 +350,9 @@ impl Collecting<'_, '_> {
             ),
             Exit::No | Exit::Input | Exit::Host | Exit::Vm | Exit::Residue => failure.message,
         };
-        let hint =
-            failure.hint.unwrap_or_else(|| format!("go on with `pinfold study resume {path}`"));
+        let hint = failure
+            .hint
+            .unwrap_or_else(|| format!("go on with `{}`", Command::new("study resume").arg(path)));
         let failed = Failure::new(failure.exit, message).with_hint(hint);
         match trouble {
             None => failed,
@@ -365,7 +371,7 @@ impl Collecting<'_, '_> {
         };
         let message = format!("{}; {then}", failure.message);
         let path = self.store.path();
-        let hint = format!("when it is well again: `pinfold study resume {path}`");
+        let hint = format!("when that is fixed: `{}`", Command::new("study resume").arg(path));
         Failure { message, ..failure }.with_hint(hint)
     }
 

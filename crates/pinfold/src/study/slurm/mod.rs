@@ -17,6 +17,7 @@ pub mod worker;
 
 use pinfold_host::user;
 use pinfold_host::{Clock as _, SystemClock, process};
+use pinfold_model::text::counted;
 use pinfold_study::store::{HostChange, RunId, SessionRecord, Store};
 use pinfold_study::study::cluster::slurm::{self, NotTaken, Wish};
 use pinfold_study::study::cluster::{
@@ -260,10 +261,10 @@ fn open_transport<'a>(
 fn announce(offer: &Offer, transport: &dyn Transport) {
     let up = offer.nodes.iter().filter(|node| node.is_up()).count();
     say(&format!(
-        "Slurm {} of cluster {}: {} node(s), {up} of them up; {}",
+        "Slurm {} of cluster {}: {}, {up} of them up; {}",
         offer.config.version,
         offer.config.cluster,
-        offer.nodes.len(),
+        counted(offer.nodes.len(), "node"),
         transport.describe()
     ));
     if up == 0 {

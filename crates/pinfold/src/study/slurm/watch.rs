@@ -1,5 +1,6 @@
 //! Waiting for a cluster: politely, and not for ever if it was so asked.
 
+use pinfold_model::text::{agree, counted};
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::{Clock as _, SystemClock};
@@ -55,7 +56,8 @@ impl Patience {
     pub fn waits(&mut self, pending: &BTreeMap<String, usize>) -> Result<(), Failure> {
         for (reason, count) in pending {
             if !waits_as_usual(reason) && reason != NO_ROOM && self.told.insert(reason.clone()) {
-                say(&format!("warning: {count} task(s) wait: {reason} (`sinfo -R` may tell why)"));
+                let (tasks, verb) = (counted(*count, "task"), agree(*count, "waits", "wait"));
+                say(&format!("warning: {tasks} {verb}: {reason} (`sinfo -R` may show why)"));
             }
         }
         let waited_ns = SystemClock.now_ns().saturating_sub(self.since_ns);

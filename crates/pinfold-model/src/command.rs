@@ -1,0 +1,70 @@
+//! Commands of this program in messages, as the reader can run them.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+/// The options before the command that this process was started with, as shell text.
+static GLOBAL_OPTIONS: OnceLock<String> = OnceLock::new();
+
+/// Sets the options that every [`Command`] of this process repeats. Only the first call counts:
+/// a process has one command line.
+pub fn set_global_options(options: String) {
+    GLOBAL_OPTIONS.get_or_init(|| options);
+}
+
+/// A command that a message names: `pinfold undo 7-1`.
+///
+/// It is displayed with the global options of the user's own command line, so that it means the
+/// same state folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    words: String,
+}
+
+impl Command {
+    /// The command with these words, which are shell text already.
+    pub fn new(words: impl Into<String>) -> Self {
+        Self { words: words.into() }
+    }
+
+    /// The same with one more argument, quoted where a shell needs it.
+    #[must_use]
+    pub fn arg(mut self, argument: &str) -> Self {
+        self.words = format!("{} {}", self.words, quote(argument));
+        self
+    }
+
+    fn with(&self, options: &str) -> String {
+        let space = if options.is_empty() { "" } else { " " };
+        format!("pinfold{space}{options} {}", self.words)
+    }
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.with(GLOBAL_OPTIONS.get().map_or("", String::as_str)))
+    }
+}
+
+/// An argument as sh reads it back to the character; NUL is in no argument, so it is dropped.
+#[must_use]
+pub fn quote(argument: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=+:,./@%".contains(&byte);
+    if !argument.is_empty() && argument.bytes().all(plain) {
+        return argument.to_owned();
+    }
+    format!("'{}'", argument.replace('\0', "").replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_repeats_the_global_options() {
+        let undo = Command::new("undo").arg("7 1");
+        assert_eq!(undo.to_string(), "pinfold undo '7 1'");
+        let options = format!("--state-dir {}", quote("/tmp/a b"));
+        assert_eq!(undo.with(&options), "pinfold --state-dir '/tmp/a b' undo '7 1'");
+    }
+}

@@ -1,0 +1,62 @@
+//! Numbers and words of sentences.
+
+/// `1 step`, `2 steps`, `0 processes`.
+pub fn counted<N: Copy + PartialEq + From<u8> + std::fmt::Display>(
+    number: N,
+    noun: &str,
+) -> String {
+    let ending = match noun.ends_with(['s', 'x']) || noun.ends_with("ch") {
+        _ if is_one(number) => "",
+        true => "es",
+        false => "s",
+    };
+    format!("{number} {noun}{ending}")
+}
+
+/// The verb that goes with a number: `is` or `are`, `was` or `were`.
+pub fn agree<'a, N: PartialEq + From<u8>>(number: N, of_one: &'a str, of_many: &'a str) -> &'a str {
+    if is_one(number) { of_one } else { of_many }
+}
+
+/// The words of a text for lines of so many columns: a list of CPUs that fits no line is broken after
+/// its commas.
+pub fn words(text: &str, columns: usize) -> impl Iterator<Item = &str> {
+    let in_list = |letter: char| letter.is_ascii_digit() || "-,();:.".contains(letter);
+    text.split(' ').flat_map(move |word| {
+        let is_broken = word.len() > columns && word.chars().all(in_list);
+        let parts = word.split_inclusive(move |letter| is_broken && letter == ',');
+        word.is_empty().then_some("").into_iter().chain(parts)
+    })
+}
+
+fn is_one<N: PartialEq + From<u8>>(number: N) -> bool {
+    number == N::from(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_fits_no_line_is_broken_after_its_commas() {
+        let check = |text: &str, columns: usize, expected: &[&str]| {
+            assert_eq!(words(text, columns).collect::<Vec<_>>(), expected, "{text:?} in {columns}");
+        };
+        check("CPU  0,4,8-12", 9, &["CPU", "", "0,4,8-12"]);
+        check("CPU 0,4,8-12;", 8, &["CPU", "0,", "4,", "8-12;"]);
+        check("--vm name=a,vcpus=4", 8, &["--vm", "name=a,vcpus=4"]);
+    }
+
+    #[test]
+    fn nouns_and_verbs_agree_with_their_number() {
+        let check = |number: u32, noun: &str, text: &str| assert_eq!(counted(number, noun), text);
+        check(0, "step", "0 steps");
+        check(1, "step", "1 step");
+        check(2, "NUMA node", "2 NUMA nodes");
+        check(1, "process", "1 process");
+        check(3, "process", "3 processes");
+        check(2, "index", "2 indexes");
+        check(2, "context switch", "2 context switches");
+        assert_eq!([0_usize, 1, 2].map(|number| agree(number, "is", "are")), ["are", "is", "are"]);
+    }
+}
