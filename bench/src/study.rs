@@ -305,6 +305,6 @@ fn notes(count: u32) -> Vec<String> {
             "A time is that of the whole program over its {count} runs; its start is in it. The goal is at most 20 ms “besides the workload”: the whole time without that of the commands, which a study measures from their start until their output ended."
         ),
         "The loops know neither order, limits, failures, places nor samples, and only one of them writes so that a power cut takes nothing.".to_owned(),
-        "“A plan for each” applies a plan of one thread to the process before it begins, reads back, and takes it back after it, with a journal on disk; “a slow core for each” makes a virtual node of one core by the method `quota`, and takes it back; a method that calibrates itself, as `stall` does, takes seconds for that, which `share` spreads over the trials of a start.".to_owned(),
+        "“A plan for each” applies a plan of one thread to the process before it begins, reads back, and takes it back after it, with a journal on disk; “a slow core for each” makes a virtual node of one core by the method `quota`, and takes it back; a method that measures its own cost, as `stall` does, takes about 8 s for that at its first start, and keeps it for a day.".to_owned(),
     ]
 }

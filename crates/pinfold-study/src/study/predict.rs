@@ -1,16 +1,20 @@
 //! How many trials, and how long: told before anything runs.
 
-use pinfold_model::{Accelerator, Isa};
+use std::collections::BTreeSet;
 
-use super::cells::{CellScope, Cells, GuestWish};
+use pinfold_model::{Accelerator, Isa, Method};
+
+use super::cells::{Cell, CellScope, Cells, GuestWish};
 use super::design::{self, trials_per_block};
 use super::error::StudyError;
 use super::file::{Acts, HostFacts, Level, NONE, Study};
 
 /// What a trial costs besides its workload, before one was seen (seconds).
 const TRIAL_S: f64 = 0.02;
-/// What the start of a virtual node costs: its method measures its own cost first (seconds).
-const NODE_S: f64 = 6.0;
+/// What the start of a virtual node costs whose method knows its own cost (seconds).
+const NODE_S: f64 = 0.5;
+/// What the first start costs of a method that measures its own cost, which is then kept (seconds).
+const CALIBRATION_S: f64 = 8.0;
 
 /// What a start with a guest costs: its boot, its end, and what is around them (seconds). Under
 /// QEMU's translator a kernel's boot grows with its vCPUs, which all work at it and wait for each
@@ -43,6 +47,8 @@ pub struct Prediction {
     pub blocks: u32,
     /// Time of a block (seconds).
     pub block_s: f64,
+    /// What the first block takes longer (seconds).
+    pub once_s: f64,
 }
 
 impl Prediction {
@@ -55,7 +61,7 @@ impl Prediction {
     /// Time of the whole (seconds).
     #[must_use]
     pub fn seconds(&self) -> f64 {
-        self.block_s * f64::from(self.blocks)
+        self.once_s + self.block_s * f64::from(self.blocks)
     }
 }
 
@@ -79,15 +85,17 @@ pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Predic
         let runs = f64::from(times * study.starts) * f64::from(study.warm_up + 1);
         block_s += runs * lasts_s + f64::from(times * study.starts) * TRIAL_S;
     }
-    let is_slow = |index: usize| {
-        let cell = &cells.all[index];
+    let is_slow = |cell: &&Cell| {
         let method = cell.acting(study, &Acts::Method).is_some_and(|level| level.text != NONE);
         let speed = cell.acting(study, &Acts::Speed).and_then(Level::number);
         method || speed.is_some_and(|speed| speed < 1.0)
     };
     let starts = design::block(study, cells, 0);
-    let slow = starts.iter().filter(|start| start.trials.iter().any(|slot| is_slow(slot.cell)));
-    block_s += slow.count() as f64 * NODE_S;
+    let slow = |start: &design::PlannedStart| {
+        start.trials.iter().map(|slot| &cells.all[slot.cell]).find(is_slow)
+    };
+    let slow: Vec<&Cell> = starts.iter().filter_map(slow).collect();
+    block_s += slow.len() as f64 * NODE_S;
     for start in &starts {
         let Some(first) = start.trials.first().map(|slot| &cells.all[slot.cell]) else { continue };
         let machines = first.acting(study, &Acts::Machines).and_then(Level::number).unwrap_or(1.0);
@@ -100,5 +108,18 @@ pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Predic
         block_trials: trials_per_block(study, cells),
         blocks: study.repetitions,
         block_s,
+        once_s: calibrations(study, &slow) as f64 * CALIBRATION_S,
     })
+}
+
+/// How many costs are measured for these cells: one for each method that measures its own and
+/// number of cores.
+fn calibrations(study: &Study, slow: &[&Cell]) -> usize {
+    let one = |cell: &&Cell| {
+        let text = |acts| cell.acting(study, &acts).map(|level| level.text.clone());
+        let method = text(Acts::Method).unwrap_or_else(|| Method::Stall.name().to_owned());
+        let is_measured = [Method::Stall, Method::Hogs].iter().any(|own| own.name() == method);
+        is_measured.then(|| (method, text(Acts::Cores)))
+    };
+    slow.iter().filter_map(one).collect::<BTreeSet<_>>().len()
 }

@@ -21,6 +21,9 @@ fn cells_are_excluded_skipped_refused_and_compared() {
     assert_eq!((cells.all.len(), cells.excluded), (18, 18));
     assert_eq!((prediction.cells, prediction.skipped), (10, 8));
     assert_eq!((prediction.block_trials, prediction.blocks), (PER_BLOCK as u64, 8));
+    // The cost of stall is measured once for each number of cores, and not in each block.
+    assert!((prediction.once_s - 16.0).abs() < f64::EPSILON, "{}", prediction.once_s);
+    assert!(prediction.block_s < 16.0, "{}", prediction.block_s);
     let reasons: BTreeSet<&str> =
         cells.all.iter().filter_map(|cell| cell.skipped.as_deref()).collect();
     assert_eq!(reasons, BTreeSet::from(["no second quota", "too few PUs"]));
