@@ -38,7 +38,7 @@ pub type Failure = Box<dyn std::error::Error>;
 #[derive(Debug, Parser)]
 #[command(name = "pinfold-bench")]
 pub struct Arguments {
-    /// Which [default: all but emulate, gap, limits, react, rulers, scale, study and watch, which need a machine without other work]
+    /// Which [default: pin, plan, topo and first-second; the others need a machine without other work, or minutes]
     names: Vec<Name>,
     /// Rounds; each runs every contender once [default: as many as the benchmark needs]
     #[arg(long, value_name = "N")]

@@ -10,7 +10,7 @@ pub const HEAD: &str = "\
 # Figures
 
 Measured by the benchmarks of this repository, each beside its rival in the same run, in random order.
-This page is written by `cargo xtask bench --write`; `cargo xtask bench NAME --write` replaces one section.
+`cargo xtask bench NAME --write` writes one section.
 A ratio is the median over the rounds, with the 95 % interval of a bootstrap over them; p is that of the exact paired test.
 A number from a guest under TCG speaks of that emulator on this host, never of KVM.
 ";

@@ -24,8 +24,9 @@ cargo xtask COMMAND
   demo    install what is missing, build, find the best placement for a real guest
   test    install what is missing, run every test, print the counts
   bench   [NAME…] [--write] [--rounds N]: the benchmarks, each beside its rival;
-          pin, plan, topo, first-second (these by default), watch, gap,
+          pin, plan, topo, first-second (these by default), watch, gap, race, react, study,
           rulers [--only GROUP,…] (a page of its own, docs/rulers.md),
+          limits (docs/emulation-limits.md),
           emulate [--quick] [--minutes N] (an hour, quick 5 minutes; a page of its own,
           docs/emulation.md),
           scale [--quick] (a simulated cluster of 10,000 nodes, two minutes; docs/scale.md)

@@ -206,7 +206,7 @@ fn calibrate(keys: &mut Keys, method: Option<Method>) -> Result<bool, Fault> {
     match truth(keys, "calibrate")? {
         Some((true, at)) if !method.is_some_and(Method::sets_frequency) => {
             Err(Fault::new(at, "calibrate: only gov and freq set hardware frequencies".to_owned())
-                .with_hint("leave it out: the other methods measure their own cost at each start"))
+                .with_hint("leave it out: stall and hogs measure their own cost by themselves"))
         }
         found => Ok(found.is_some_and(|(yes, _)| yes)),
     }

@@ -363,6 +363,15 @@ impl Probe {
         matches!(self.make, Make::Instrument(..))
     }
 
+    /// The command of `pinload` that takes further options, if the probe is one of these.
+    #[must_use]
+    pub fn command_with_options(&self) -> Option<&'static str> {
+        match self.make {
+            Make::Instrument(command, _) => Some(command),
+            Make::SpinGap | Make::Wakeup | Make::Compute | Make::Io | Make::Micro(_) => None,
+        }
+    }
+
     /// True if the probe reads a file or a device.
     #[must_use]
     pub fn reads_a_file(&self) -> bool {

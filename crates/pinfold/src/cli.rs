@@ -5,6 +5,8 @@
 pub mod emulate;
 pub mod exits;
 pub mod measure;
+#[cfg(test)]
+mod pages;
 pub mod study;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -14,12 +16,14 @@ const AFTER_HELP: &str = "\
 Exit codes:
   0  done, and all is as asked
   1  the answer is no: doctor found the main job impossible, status found drift,
-     plan --check found warnings or problems
+     plan --check found warnings or problems, trials of a study failed,
+     exits saw nothing or counted wrong, no platform of vnodes is up
   2  the command line or a file that was handed in is wrong
   3  this host cannot do it, or does not allow it
   4  the virtual machine could not be started, or ended half-way
   5  something could not be restored; `pinfold status` names it
-  130  interrupted; what was done is stored or restored";
+  130  interrupted; what was done is stored or restored
+`run --cores`, `run --speed`, `emulate exec` and `emulate shell` end as their command does.";
 
 /// Finds, makes and proves the best placement of a virtual machine on this host.
 #[derive(Debug, Parser)]

@@ -104,6 +104,21 @@ fn eighty_columns_are_enough() {
 }
 
 #[test]
+fn a_probe_lists_the_options_that_it_takes_behind_two_dashes() {
+    let home = Home::new();
+    let known =
+        [("bandwidth", "--from"), ("context-switch", "--processes"), ("parallel", "--threads")];
+    for (probe, option) in known {
+        let output = home.run(&["measure", probe, "--", "--help"]);
+        assert!(output.status.success(), "{probe}: {}", output.stderr_text());
+        assert!(output.stdout_text().contains(option), "{probe}: {}", output.stdout_text());
+    }
+    let output = home.run(&["measure", "wakeup", "--", "--help"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stderr_text().contains("no further options"), "{}", output.stderr_text());
+}
+
+#[test]
 fn a_probe_tells_table_picture_origin_and_is_saved_whole() {
     let home = Home::new();
     let (pu, file) = (first_pu(), home.file("a.json"));

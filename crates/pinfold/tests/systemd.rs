@@ -45,6 +45,21 @@ fn systemd_takes_the_unit_files() {
 }
 
 #[test]
+fn a_unit_that_watches_may_be_told_of_new_threads() {
+    let watches = |text: &str| {
+        let mut lines = text.lines().filter(|line| line.starts_with("ExecStart="));
+        lines.any(|line| line.contains("pinfold watch") || line.ends_with(" --watch"))
+    };
+    let watching: Vec<_> = units().into_iter().filter(|(_, text)| watches(text)).collect();
+    assert_eq!(watching.len(), 2);
+    for (name, text) in watching {
+        let mut sets = text.lines().filter(|line| line.starts_with("CapabilityBoundingSet="));
+        assert!(sets.any(|line| line.contains("CAP_PERFMON")), "{name}");
+        assert!(text.contains("\nLimitNOFILE=") && text.contains("\nLimitMEMLOCK="), "{name}");
+    }
+}
+
+#[test]
 fn the_units_commands_are_pinfolds() {
     for (name, text) in units() {
         let lines = text.lines().filter_map(|line| line.strip_prefix("ExecStart=/usr/bin/pinfold"));

@@ -96,9 +96,8 @@ fn set(plan: &mut Plan, words: &str) -> Result<(), Fault> {
         _ => {
             let fault = Fault::new(0, format!("there is no knob {key:?}"));
             let nearest = names::nearest(key, KNOBS.iter().map(|(name, _)| *name));
-            return Err(
-                fault.with_hint(nearest.map_or_else(keys, |one| format!("did you mean {one}?")))
-            );
+            let meant = nearest.map_or_else(String::new, |one| format!("did you mean {one}? "));
+            return Err(fault.with_hint(format!("{meant}{}", keys())));
         }
     }
     Ok(())

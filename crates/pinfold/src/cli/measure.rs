@@ -32,7 +32,7 @@ pub struct ProbeArgs {
     /// What `io` reads [default: a file of its own in the cache directory; in the demo guest its disk]
     #[arg(long, value_name = "PATH")]
     pub file: Option<String>,
-    /// Arguments for the benchmark itself, as pinload/README.md lists them
+    /// Arguments for the benchmark itself; `pinfold measure PROBE -- --help` lists them
     #[arg(last = true, value_name = "INSTRUMENT-OPTIONS")]
     pub more: Vec<String>,
 }

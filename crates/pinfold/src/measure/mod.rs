@@ -36,6 +36,8 @@ pub use compare::compare;
 
 /// Blocks of a comparison that nobody gave a number for.
 const COMPARED_BLOCKS: u32 = 8;
+/// How long `pinload` may take to describe itself.
+const TOLD_NS: u64 = 10_000_000_000;
 
 /// What every measurement on this machine needs.
 struct Bench {
@@ -65,6 +67,9 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
             format!("{name} does not look at threads of others"),
         )
         .with_hint("sched, counters, locks and exits do; --guest measures inside a guest"));
+    }
+    if arguments.how.more == ["--help"] {
+        return options(probe);
     }
     let bench = Bench::new(arguments.seed)?;
     if let Some(anchor) = &arguments.against {
@@ -96,6 +101,19 @@ fn list(arguments: &MeasureArgs) -> Result<(), Failure> {
         true => data(&show::list_json()),
         false => data(&show::list()),
     }
+    Ok(())
+}
+
+/// Prints the options that a probe takes behind `--`, as its instrument describes them.
+fn options(probe: &Probe) -> Result<(), Failure> {
+    let Some(command) = probe.command_with_options() else {
+        return Err(Failure::new(Exit::Input, format!("{} has no further options", probe.name))
+            .with_hint("`pinfold measure --help` lists those of all probes"));
+    };
+    let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
+    let help = process::capture(&pinload.path(), [command, "--help"], TOLD_NS)
+        .map_err(|error| host_failure(&error))?;
+    data(help.stdout_text().trim_end());
     Ok(())
 }
 
@@ -158,7 +176,7 @@ impl Bench {
         let host = common::host()?;
         let topology = common::topology(&host, None)?;
         let pinload = Pinload::install().map_err(|error| host_failure(&error))?;
-        let told = process::capture(&pinload.path(), ["--version"], 10_000_000_000)
+        let told = process::capture(&pinload.path(), ["--version"], TOLD_NS)
             .map_err(|error| host_failure(&error))?;
         let clock = SystemClock;
         let seed = seed.unwrap_or_else(|| clock.now_ns() ^ clock.unix_seconds());

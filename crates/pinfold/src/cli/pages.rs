@@ -1,0 +1,277 @@
+//! The pages and help texts name only commands, options, files and headings that exist (tests).
+
+use std::collections::BTreeSet;
+
+use clap::{Command, CommandFactory as _};
+use pinfold_host::user;
+
+use super::Cli;
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+/// Pages outside `docs/`.
+const PAGES: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "pinload/README.md"];
+/// Options of other programs that pages name by themselves: virsh, qm, sbatch, strace.
+const FOREIGN: [&str; 4] = ["--live", "--args", "--exclusive", "--seccomp-bpf"];
+/// Folders of the repository, as the first part of a path in a page.
+const FOLDERS: [&str; 14] = [
+    "anchors",
+    "bench",
+    "commands",
+    "crates",
+    "docs",
+    "fixtures",
+    "fuzz",
+    "lab",
+    "packaging",
+    "pinload",
+    "review",
+    "studies",
+    "tests",
+    "xtask",
+];
+/// Folders to which such a path may be relative.
+const BASES: [&str; 6] = ["", "crates/", "crates/*/", "crates/*/src/", "pinload/src/", "docs/"];
+/// What QEMU's and the kernel's own documents are called.
+const DOCUMENTS: [&str; 2] = [".rst", "docs/system/"];
+
+struct Page {
+    name: String,
+    text: String,
+}
+
+fn page(name: &str) -> Page {
+    Page { name: name.to_owned(), text: user::read_text(&format!("{ROOT}/{name}")).unwrap() }
+}
+
+fn pages() -> Vec<Page> {
+    let mut folders = vec!["docs".to_owned()];
+    let mut found: Vec<Page> = PAGES.iter().map(|name| page(name)).collect();
+    while let Some(folder) = folders.pop() {
+        for entry in user::list(&format!("{ROOT}/{folder}")).unwrap() {
+            let path = format!("{folder}/{entry}");
+            match user::is_dir(&format!("{ROOT}/{path}")) {
+                true => folders.push(path),
+                false if entry.ends_with(".md") => found.push(page(&path)),
+                false => {}
+            }
+        }
+    }
+    found
+}
+
+/// The lines of blocks, and the sentences between them.
+fn divided(text: &str) -> (Vec<&str>, String) {
+    let (mut blocks, mut prose, mut is_block) = (Vec::new(), String::new(), false);
+    for line in text.lines() {
+        match line.starts_with("```") {
+            true => is_block = !is_block,
+            false if is_block => blocks.push(line),
+            false => prose.extend([line, "\n"]),
+        }
+    }
+    (blocks, prose)
+}
+
+/// What stands between backticks.
+fn spans(prose: &str) -> Vec<&str> {
+    prose.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
+}
+
+/// A command line as a shell divides it, without its comment.
+fn words(line: &str) -> Vec<String> {
+    let line = line.split("  #").next().unwrap_or(line);
+    let line = line.split(" > ").next().unwrap_or(line).trim_end_matches('\\');
+    let mut found = Vec::new();
+    for (index, part) in line.split('"').enumerate() {
+        match index % 2 {
+            0 => found.extend(part.split_whitespace().map(str::to_owned)),
+            _ => found.push(part.to_owned()),
+        }
+    }
+    found
+}
+
+/// Whether a command has this option; those of the program are of every command.
+fn has(command: &Command, option: &str) -> bool {
+    let (long, short) = match option.strip_prefix("--") {
+        Some(long) => (long.split('=').next(), None),
+        None => (None, option.chars().nth(1)),
+    };
+    matches!(option, "--help" | "-h" | "--version")
+        || command.get_arguments().any(|argument| {
+            (long.is_some() && argument.get_long() == long)
+                || (short.is_some() && argument.get_short() == short)
+        })
+}
+
+/// What is wrong with the start of a command that a sentence names, such as `pinfold run --speed`.
+fn wrong(root: &Command, words: &[String]) -> Option<String> {
+    let mut command = root;
+    for word in words.iter().take_while(|word| *word != "--") {
+        if let Some(inner) = command.find_subcommand(word) {
+            command = inner;
+        } else if word.starts_with('-') && word.len() > 1 {
+            if !has(command, word) && !has(root, word) {
+                return Some(format!("{} has no option {word}", command.get_name()));
+            }
+        } else if command.has_subcommands() && word.chars().all(|c| c.is_ascii_lowercase()) {
+            return Some(format!("{} has no command {word}", command.get_name()));
+        }
+    }
+    None
+}
+
+/// The long options of a command and of those below it.
+fn options(command: &Command) -> BTreeSet<String> {
+    let own = command.get_arguments().filter_map(clap::Arg::get_long);
+    let own = own.map(|long| format!("--{long}"));
+    own.chain(command.get_subcommands().flat_map(options)).collect()
+}
+
+/// The words of a text that begin with `--` and a letter.
+fn named_options(text: &str) -> Vec<&str> {
+    let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let words = text.split(|c: char| !is_part(c));
+    words.filter(|word| word.strip_prefix("--").is_some_and(|name| !name.is_empty())).collect()
+}
+
+/// Whether a path of the repository exists, with one `*` at most for every name.
+fn exists(path: &str) -> bool {
+    match path.split_once("*/") {
+        None => user::exists(&format!("{ROOT}/{}", path.trim_end_matches('/'))),
+        Some((above, below)) => user::list(&format!("{ROOT}/{above}"))
+            .unwrap()
+            .iter()
+            .any(|name| exists(&format!("{above}{name}/{below}"))),
+    }
+}
+
+/// The name that a link gives to a heading.
+fn anchor(heading: &str) -> String {
+    let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+    heading.to_lowercase().chars().filter(kept).collect::<String>().trim().replace(' ', "-")
+}
+
+#[test]
+fn each_command_of_a_block_is_one() {
+    let mut count = 0;
+    for page in pages() {
+        let (blocks, _) = divided(&page.text);
+        let mut lines = blocks.into_iter();
+        while let Some(line) = lines.next() {
+            if !line.starts_with("pinfold ") {
+                continue;
+            }
+            let mut all = words(line);
+            let mut last = line;
+            while last.ends_with('\\') {
+                last = lines.next().unwrap();
+                all.extend(words(last));
+            }
+            let parsed = Cli::command().try_get_matches_from(&all);
+            assert!(parsed.is_ok(), "{}: {line}\n{}", page.name, parsed.unwrap_err());
+            count += 1;
+        }
+    }
+    assert!(count > 100, "{count}");
+}
+
+#[test]
+fn each_command_and_option_of_a_sentence_is_one() {
+    let root = Cli::command();
+    let mut known = options(&root);
+    known.extend(FOREIGN.map(str::to_owned));
+    let sources = user::list(&format!("{ROOT}/pinload/src")).unwrap();
+    let sources = sources.iter().filter(|name| name.ends_with(".c"));
+    for name in sources {
+        let text = user::read_text(&format!("{ROOT}/pinload/src/{name}")).unwrap();
+        known.extend(text.split('"').filter(|part| part.starts_with("--")).map(str::to_owned));
+    }
+    known.extend(["--help", "--affinity", "--wrap", "--seed", "--list"].map(str::to_owned));
+    for page in pages() {
+        for span in spans(&divided(&page.text).1) {
+            if let Some(line) = span.strip_prefix("pinfold ") {
+                let wrong = wrong(&root, &words(line));
+                assert!(wrong.is_none(), "{}: {span}: {wrong:?}", page.name);
+            } else if let Some(option) =
+                named_options(span).first().filter(|_| span.starts_with("--"))
+            {
+                assert!(known.contains(*option), "{}: there is no option {span}", page.name);
+            }
+        }
+    }
+    assert!(wrong(&root, &words("plan --nonsense")).is_some());
+    assert!(wrong(&root, &words("emulate nonsense")).is_some());
+}
+
+#[test]
+fn each_file_and_heading_of_a_page_is_there() {
+    for page in pages() {
+        let here = page.name.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let (_, prose) = divided(&page.text);
+        for link in prose.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.starts_with("http") {
+                continue;
+            }
+            let (path, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = match path.is_empty() {
+                true => page.name.clone(),
+                false => format!("{here}/{path}").trim_start_matches('/').to_owned(),
+            };
+            assert!(exists(&target), "{}: {link}", page.name);
+            let headings = (!heading.is_empty()).then(|| self::page(&target).text);
+            assert!(
+                headings.is_none_or(|text| text
+                    .lines()
+                    .filter_map(|line| line.strip_prefix('#'))
+                    .any(|line| anchor(line.trim_start_matches('#')) == heading)),
+                "{}: {link}",
+                page.name
+            );
+        }
+        let paths = spans(&prose).into_iter().filter(|span| {
+            let first = span.split_once('/').map(|(first, _)| first);
+            let is_ours = |first| FOLDERS.contains(&first) || first.starts_with("pinfold-");
+            let is_plain = !span.contains([' ', '*', '{', ':', '=']);
+            is_plain
+                && first.is_some_and(is_ours)
+                && !DOCUMENTS.iter().any(|part| span.contains(part))
+        });
+        for path in paths {
+            let is_format = path.ends_with(|c: char| c.is_ascii_digit());
+            let there = BASES.iter().any(|base| exists(&format!("{base}{path}")));
+            assert!(is_format || there, "{}: there is no {path}", page.name);
+        }
+    }
+}
+
+/// Every text of the help of a command and of those below it.
+fn help_texts(command: &Command) -> Vec<String> {
+    let own = [command.get_about(), command.get_long_about(), command.get_after_help()];
+    let arguments = command.get_arguments();
+    let arguments = arguments.flat_map(|one| [one.get_help(), one.get_long_help()]);
+    let own = own.into_iter().chain(arguments).flatten().map(ToString::to_string);
+    own.chain(command.get_subcommands().flat_map(help_texts)).collect()
+}
+
+#[test]
+fn help_texts_name_what_exists() {
+    let root = Cli::command();
+    let mut known = options(&root);
+    known.insert("--help".to_owned());
+    let texts = help_texts(&root);
+    assert!(texts.len() > 150, "{}", texts.len());
+    for text in &texts {
+        for option in named_options(text) {
+            assert!(known.contains(option), "there is no {option}: {text}");
+        }
+        for span in spans(text).iter().filter_map(|span| span.strip_prefix("pinfold ")) {
+            let wrong = wrong(&root, &words(span));
+            assert!(wrong.is_none(), "{text}: {wrong:?}");
+        }
+        let files = text.split([' ', ';', ',', '(', ')']).filter(|word| word.ends_with(".md"));
+        for file in files {
+            assert!(exists(file), "there is no {file}: {text}");
+        }
+    }
+}
