@@ -34,7 +34,7 @@ mod tables;
 mod xml;
 
 pub use capabilities::{
-    Capability, Verdict, can_run_main_job, capabilities, captured_capabilities,
+    Capability, NOT_CAPTURED, Verdict, can_run_main_job, capabilities, captured_capabilities,
 };
 pub use capture::{capture, scrubbed_parameters};
 pub use error::TopologyError;

@@ -28,6 +28,14 @@ fn a_captured_machine_is_looked_at() {
     assert_ne!(why("no BPF scheduler"), "not in the capture");
     assert_eq!(why("QEMU"), "not in the capture");
 
+    // A capture says nothing of QEMU, so it cannot say that `tune` runs.
+    let answer = pinfold(&["doctor", "--input", &file]).stdout_text();
+    assert!(
+        answer.starts_with("the capture does not show whether pinfold tune can run"),
+        "{answer}"
+    );
+    assert!(answer.contains("are not in the capture"), "{answer}");
+
     let refused = pinfold(&["doctor", "--input", "core:4 pu:2"]);
     assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr_text());
     assert!(refused.stderr_text().contains("pinfold topo --capture"), "{}", refused.stderr_text());

@@ -264,7 +264,7 @@ fn knobs_are_put_into_a_plan_and_what_cannot_be_is_named() {
         assert!(error.hint().unwrap_or_default().contains(hint), "{words}: {:?}", error.hint());
     };
     wrong("thp", "\"thp\" is not written KEY=VALUE", "known are policy:ROLE=");
-    wrong("governer=x", "no knob \"governer\"", "did you mean governor?");
+    wrong("governer=x", "no knob \"governer\"", "did you mean governor? known are policy:ROLE=");
     wrong("thp=off", "thp: \"off\" is not one of always, madvise, never", "");
     wrong("workqueues=", "not at least one PU", "housekeeping");
     wrong("new-irqs=x", "new-irqs: ", "OS indexes");

@@ -106,7 +106,8 @@ pub struct CompareArgs {
     /// A guest: `demo`, or the socket of one that runs `pinload agent`
     #[arg(long, value_name = "demo|SOCKET")]
     pub guest: Option<String>,
-    /// The guest against this machine itself
+    /// The guest against this machine itself; chase and bandwidth cannot be paired so, because
+    /// their sizes follow the caches that each side sees
     #[arg(long, requires = "guest", conflicts_with = "plans")]
     pub native: bool,
     /// Blocks: each measures both sides, in random order

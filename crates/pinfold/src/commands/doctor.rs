@@ -4,8 +4,8 @@ use pinfold_host::{LiveHost, TreeHost};
 use pinfold_model::Method;
 use pinfold_speed::{Facts, METHODS};
 use pinfold_topology::{
-    Capability, TopologyError, Verdict, can_run_main_job, capabilities, captured_capabilities,
-    schema,
+    Capability, NOT_CAPTURED, TopologyError, Verdict, can_run_main_job, capabilities,
+    captured_capabilities, schema,
 };
 
 use crate::cli::DoctorArgs;
@@ -100,15 +100,23 @@ fn tell(found: &[Capability]) {
 
 /// Whether `pinfold tune` can run, and how much of the rest is there.
 fn answer(found: &[Capability]) -> (Tone, String) {
+    let unknown: Vec<_> = found.iter().filter(|one| one.why == NOT_CAPTURED).collect();
     let of = |verdict: Verdict| found.iter().filter(|one| one.verdict == verdict).count();
-    let counts = format!(
+    let mut counts = format!(
         "of {} capabilities {} are available, {} partly, {} not",
         found.len(),
         of(Verdict::Yes),
-        of(Verdict::Partly),
+        of(Verdict::Partly) - unknown.len(),
         of(Verdict::No)
     );
+    if !unknown.is_empty() {
+        counts.push_str(&format!(", {} are not in the capture", unknown.len()));
+    }
     match can_run_main_job(found) {
+        true if unknown.iter().any(|one| one.required) => (
+            Tone::Mixed,
+            format!("the capture does not show whether pinfold tune can run; {counts}"),
+        ),
         true if of(Verdict::Yes) == found.len() => {
             (Tone::Good, format!("pinfold tune can run here; {counts}"))
         }
