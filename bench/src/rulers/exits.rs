@@ -10,7 +10,7 @@ use pinfold_host::{Clock as _, LiveHost, MicroGuest, Ran, SystemClock, Work, pat
 use pinfold_model::{TaskId, Tid};
 use pinfold_probe::exits::cost::{self, MicroRunner};
 use pinfold_probe::exits::known::{Expected, WORK, expected};
-use pinfold_probe::exits::{ExitsError, Level, Look, VIRT_DISTRIBUTOR, VcpuThread, Watch};
+use pinfold_probe::exits::{ExitsError, Level, Look, VcpuThread, Watch, timed};
 
 use super::{Goal, Measured, Row, perf_in_own_mounts, table};
 use crate::page::thousands;
@@ -90,12 +90,12 @@ fn block(host: &LiveHost, guest: &mut Here, file: &str) -> Result<Block, Failure
     let source = look.fired()?.ok_or("no event of KVM fires here, so exits cannot be watched")?;
     drop(look);
     let perf = recording(file)?;
-    let watch = Watch::begin(host, &SystemClock, (source, VIRT_DISTRIBUTOR), &threads)?;
+    let watch = Watch::begin(host, &SystemClock, timed(source), &threads)?;
     guest.run(WORK)?;
     let found = watch.finish(host, &SystemClock)?;
     end(perf)?;
     let exits = recorded(file)?;
-    let cost = cost::measure(host, &SystemClock, source, guest)?;
+    let cost = cost::measure(host, &SystemClock, timed(source), guest)?;
     let per_exit_ns = under_perf(guest, cost.exits, file)? - cost.unwatched_ns;
     Ok(Block {
         level: found.level,

@@ -58,6 +58,31 @@ impl ExitSource {
     }
 }
 
+/// What is watched. Each event that is left out makes every exit cheaper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExitScope {
+    /// The events that tell when a guest is left and entered.
+    pub source: ExitSource,
+    /// Whether the accessed addresses are counted: ports, memory of devices, registers.
+    pub addresses: bool,
+    /// Where an Arm guest with a GICv2 has its distributor.
+    pub distributor: u64,
+}
+
+impl ExitScope {
+    fn includes(&self, purpose: Purpose) -> bool {
+        // Marks are those of an exit of the processor: one that reaches the emulator begins after
+        // their events.
+        let marks = self.source == ExitSource::Hardware;
+        match purpose {
+            Purpose::Time => true,
+            Purpose::Addresses => self.addresses,
+            Purpose::Marks => marks,
+            Purpose::Both => self.addresses || marks,
+        }
+    }
+}
+
 /// Durations of one kind of stretch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stretches {
@@ -160,8 +185,20 @@ struct Hook {
     program: &'static str,
     event: &'static str,
     way: Way,
-    /// Without it there is no answer; the others only add to it.
-    is_needed: bool,
+    purpose: Purpose,
+}
+
+/// What the answer has from an event.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// The stretches themselves: without it there is no answer.
+    Time,
+    /// Accessed addresses.
+    Addresses,
+    /// What tells exits of one reason apart.
+    Marks,
+    /// Addresses and marks.
+    Both,
 }
 
 /// How a program gets at what it reads.
@@ -176,57 +213,52 @@ enum Way {
 }
 
 const fn needed(program: &'static str, event: &'static str, way: Way) -> Hook {
-    Hook { program, event, way, is_needed: true }
+    Hook { program, event, way, purpose: Purpose::Time }
 }
 
-const fn hook(program: &'static str, event: &'static str, way: Way) -> Hook {
-    Hook { program, event, way, is_needed: false }
+const fn hook(program: &'static str, event: &'static str, way: Way, purpose: Purpose) -> Hook {
+    Hook { program, event, way, purpose }
 }
 
-/// Beside the two of the source.
+/// Next to the two of the source.
 const HOOKS: [Hook; 10] = [
     needed(
         "switched",
         "sched/sched_switch",
         Way::Record(&[("prev_state_at", "prev_state"), ("next_pid_at", "next_pid")]),
     ),
-    hook("port", "kvm/kvm_pio", Way::Arguments(&["rw", "port"])),
-    hook("mmio", "kvm/kvm_mmio", Way::Arguments(&["type", "_", "gpa"])),
-    hook("bell", "kvm/kvm_fast_mmio", Way::Arguments(&["gpa"])),
-    hook("msr", "kvm/kvm_msr", Way::Arguments(&["write", "ecx"])),
+    hook("port", "kvm/kvm_pio", Way::Arguments(&["rw", "port"]), Purpose::Addresses),
+    hook("mmio", "kvm/kvm_mmio", Way::Arguments(&["type", "_", "gpa"]), Purpose::Both),
+    hook("bell", "kvm/kvm_fast_mmio", Way::Arguments(&["gpa"]), Purpose::Both),
+    hook("msr", "kvm/kvm_msr", Way::Arguments(&["write", "ecx"]), Purpose::Addresses),
     hook(
         "sysreg",
         "kvm/kvm_sys_access",
         Way::Record(&[("register_write_at", "is_write"), ("register_number_at", "Op0")]),
+        Purpose::Both,
     ),
-    hook("ipi", "kvm/kvm_apic_ipi", Way::Arguments(&[])),
-    hook("ipi", "kvm/kvm_hv_send_ipi", Way::Arguments(&[])),
-    hook("ipi", "kvm/kvm_hv_send_ipi_ex", Way::Arguments(&[])),
-    hook("hypercall", "kvm/kvm_hypercall", Way::Arguments(&["nr"])),
+    hook("ipi", "kvm/kvm_apic_ipi", Way::Arguments(&[]), Purpose::Marks),
+    hook("ipi", "kvm/kvm_hv_send_ipi", Way::Arguments(&[]), Purpose::Marks),
+    hook("ipi", "kvm/kvm_hv_send_ipi_ex", Way::Arguments(&[]), Purpose::Marks),
+    hook("hypercall", "kvm/kvm_hypercall", Way::Arguments(&["nr"]), Purpose::Marks),
 ];
 
 impl ExitCounter {
     /// Loads the program for some threads; it counts nothing before [`start`](Self::start).
-    /// `distributor` is where an Arm guest with a GICv2 has its distributor.
     ///
     /// # Errors
     /// As [`Tracefs::open`]; [`HostError::File`] with `ENOENT` if the kernel has no such events
     /// (KVM is not loaded), `EPERM` or `EACCES` without the rights (`CAP_BPF`, `CAP_PERFMON`),
     /// `EINVAL` before Linux 5.5 or under lockdown in confidentiality mode.
-    pub fn open(
-        host: &dyn Host,
-        source: ExitSource,
-        tids: &[Tid],
-        distributor: u64,
-    ) -> Result<Self, HostError> {
+    pub fn open(host: &dyn Host, scope: ExitScope, tids: &[Tid]) -> Result<Self, HostError> {
         let tracing = Tracefs::open()?;
         let format = |event: &str| match tracing.format(event) {
             Ok(format) => Ok(Some(format)),
             Err(error) if error.is_gone() => Ok(None),
             Err(error) => Err(error),
         };
-        let mut places = Places::find(&format, source)?;
-        places.sgi_address = distributor.saturating_add(SGIR);
+        let mut places = Places::find(&format, scope)?;
+        places.sgi_address = scope.distributor.saturating_add(SGIR);
         let mut program = places.load(tids.len())?;
         let is_on = PROGRAM.map(&mut program, "is_on")?;
         let mut threads: HashMap<MapData, u32, ExitThread> =
@@ -341,9 +373,10 @@ struct Places {
 type Formats<'f> = dyn Fn(&str) -> Result<Option<Format>, HostError> + 'f;
 
 impl Places {
-    fn find(formats: &Formats<'_>, source: ExitSource) -> Result<Self, HostError> {
+    fn find(formats: &Formats<'_>, scope: ExitScope) -> Result<Self, HostError> {
         let mut places = Self { constants: BTreeMap::new(), sgi_address: 0, hooks: Vec::new() };
-        for hook in source.hooks().into_iter().chain(HOOKS) {
+        let hooks = scope.source.hooks().into_iter().chain(HOOKS);
+        for hook in hooks.filter(|hook| scope.includes(hook.purpose)) {
             let event = hook.event;
             match formats(event)? {
                 Some(format) => {
@@ -358,7 +391,7 @@ impl Places {
                     }
                     places.hooks.push((hook, format.id));
                 }
-                None if hook.is_needed => return Err(absent(event)),
+                None if hook.purpose == Purpose::Time => return Err(absent(event)),
                 None => {}
             }
         }

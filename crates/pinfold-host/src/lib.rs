@@ -40,7 +40,7 @@ pub use clock::{Clock, SimClock, SystemClock};
 pub use counter::{Counter, CounterError, CounterEvent, CounterReading, Side};
 pub use doorbell::Doorbell;
 pub use error::{HostError, with_causes};
-pub use exits::{Address, ExitCounter, ExitKey, ExitSource, Stretches, ThreadExits};
+pub use exits::{Address, ExitCounter, ExitKey, ExitScope, ExitSource, Stretches, ThreadExits};
 pub use futex_watch::{FutexKind, FutexPlace, FutexReading, FutexWatch, OpenCall};
 pub use keeper::{SettingKeeper, Systemd};
 pub use live::LiveHost;

@@ -28,7 +28,9 @@ pub use names::{Architecture, name};
 pub use statistics::{Statistics, counted};
 pub use table::{AddressRow, ExitTable, Kind, Row, Times, Vcpu};
 
-use pinfold_host::{Clock, ExitCounter, ExitSource, Host, HostError, ThreadExits, paths, process};
+use pinfold_host::{
+    Clock, ExitCounter, ExitScope, ExitSource, Host, HostError, ThreadExits, paths, process,
+};
 use pinfold_model::{TaskId, Tid};
 
 /// Guest-physical address of the distributor of a GICv2 in QEMU's machine `virt`.
@@ -94,6 +96,12 @@ pub struct VcpuThread {
     pub task: TaskId,
 }
 
+/// Exits and their times alone, which is what costs least.
+#[must_use]
+pub fn timed(source: ExitSource) -> ExitScope {
+    ExitScope { source, addresses: false, distributor: VIRT_DISTRIBUTOR }
+}
+
 fn tids(threads: &[VcpuThread]) -> Vec<Tid> {
     threads.iter().map(|thread| thread.task.tid).collect()
 }
@@ -122,7 +130,7 @@ impl Look {
     /// [`ExitsError`]: what this host lacks or does not allow, with the way out.
     pub fn begin(host: &dyn Host, threads: &[VcpuThread]) -> Result<Self, ExitsError> {
         require_initial_namespace(host)?;
-        let open = |source| ExitCounter::open(host, source, &tids(threads), VIRT_DISTRIBUTOR);
+        let open = |source| ExitCounter::open(host, timed(source), &tids(threads));
         let explain = |error| ExitsError::explain(host, error);
         let mut hardware = open(ExitSource::Hardware).map_err(explain)?;
         let mut userspace = match open(ExitSource::Userspace) {
@@ -204,27 +212,27 @@ fn require_initial_namespace(host: &dyn Host) -> Result<(), ExitsError> {
 #[derive(Debug)]
 pub struct Watch {
     counter: ExitCounter,
-    source: ExitSource,
+    scope: ExitScope,
     threads: Vec<VcpuThread>,
     began_ns: u64,
 }
 
 impl Watch {
-    /// Begins; `distributor` is where an Arm guest with a GICv2 has its distributor.
+    /// Begins.
     ///
     /// # Errors
     /// As [`Look::begin`].
     pub fn begin(
         host: &dyn Host,
         clock: &dyn Clock,
-        (source, distributor): (ExitSource, u64),
+        scope: ExitScope,
         threads: &[VcpuThread],
     ) -> Result<Self, ExitsError> {
-        let mut counter = ExitCounter::open(host, source, &tids(threads), distributor)
+        let mut counter = ExitCounter::open(host, scope, &tids(threads))
             .map_err(|error| ExitsError::explain(host, error))?;
         let began_ns = clock.now_ns();
         counter.start(host)?;
-        Ok(Self { counter, source, threads: threads.to_vec(), began_ns })
+        Ok(Self { counter, scope, threads: threads.to_vec(), began_ns })
     }
 
     /// The vCPUs whose threads have ended.
@@ -265,9 +273,13 @@ impl Watch {
         let vcpus = self.threads.iter().zip(self.counter.read()?).map(|(thread, (_, exits))| {
             table::Watched { vcpu: thread.vcpu, exits, has_ended: ended.contains(&thread.vcpu) }
         });
-        let of = table::Origin { source: self.source, architecture: Architecture::here() };
+        let of = table::Origin { source: self.scope.source, architecture: Architecture::here() };
         let mut table = table::table(of, duration_ns, &vcpus.collect::<Vec<_>>());
         table.findings.extend(table::missed(self.counter.missed(host)?));
+        if !self.scope.addresses {
+            // Marks of device memory come with some, which would look like all.
+            table.addresses.clear();
+        }
         Ok(table)
     }
 }

@@ -146,8 +146,8 @@ fn a_machine_of_kvm_is_watched_and_its_end_is_told() {
     }
     let mut machine = Machine::start("kvm", &[]);
     let answers = [
-        machine.exits(&["--seconds", "1", "--json"]),
-        pinfold(&["exits", "--pid", &machine.pid(), "--seconds", "1", "--json"]),
+        machine.exits(&["--seconds", "1", "--top", "5", "--json"]),
+        pinfold(&["exits", "--pid", &machine.pid(), "--seconds", "1", "--top", "5", "--json"]),
     ];
     for output in &answers {
         assert_eq!(code(output), Some(0), "{}", output.stderr_text());
@@ -168,8 +168,14 @@ fn a_machine_of_kvm_is_watched_and_its_end_is_told() {
         );
         assert!(!answer["cost"].is_null(), "{answer}");
     }
-    let text = machine.exits(&["--seconds", "1", "--per-vcpu"]).stdout_text();
+    let text = machine.exits(&["--seconds", "1", "--per-vcpu", "--top", "5"]).stdout_text();
     assert!(text.contains("\nvCPU 0\n") && text.contains("0x5a0 write"), "{text}");
+    // Addresses make each exit dearer: without being asked for they are not watched.
+    let answer = json(&machine.exits(&["--seconds", "1", "--json"]));
+    assert!(answer["addresses"].as_array().is_some_and(Vec::is_empty), "{answer}");
+    if answer["level"] == "B" {
+        assert_eq!(answer["cost"]["events_per_exit"].as_f64().map(f64::round), Some(3.0));
+    }
     let mut watching = Spawn::new(PINFOLD)
         .args(["exits", "--pid", &machine.pid(), "--seconds", "600"])
         .stdout(Stdio::Null)

@@ -42,7 +42,16 @@ fn of_firmware(
     let rom = firmware(guest.isa, LEAVING_ROM);
     let machine = format!("{} {rom}", nested::accelerated(guest));
     shapes::start(guest, 1, &machine)?;
-    let text = guest.pinfold(&["exits", "--qmp", shapes::MONITOR, "--seconds", "5", "--json"])?;
+    let text = guest.pinfold(&[
+        "exits",
+        "--qmp",
+        shapes::MONITOR,
+        "--seconds",
+        "5",
+        "--top",
+        "5",
+        "--json",
+    ])?;
     let json: Value = serde_json::from_str(text.trim())
         .map_err(|_| LabError::wrong("pinfold exits", text.clone()))?;
     if json["level"] != "A" {

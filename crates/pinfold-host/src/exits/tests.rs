@@ -15,7 +15,43 @@ fn find(events: &[(&str, String)]) -> Result<Places, HostError> {
         let text = events.iter().find(|(name, _)| *name == event);
         Ok(text.map(|(_, text)| Format::parse(text).unwrap()))
     };
-    Places::find(&formats, ExitSource::Hardware)
+    Places::find(&formats, scope(ExitSource::Hardware, true))
+}
+
+fn scope(source: ExitSource, addresses: bool) -> ExitScope {
+    ExitScope { source, addresses, distributor: 0 }
+}
+
+#[test]
+fn an_exit_without_its_address_has_only_the_events_that_time_it() {
+    let check = |source: ExitSource, addresses: bool, expected: &[&str]| {
+        let formats = |event: &str| {
+            // Tests of the order of fields are below; here each event has what is asked of it.
+            let hooks =
+                ExitSource::Hardware.hooks().into_iter().chain(ExitSource::Userspace.hooks());
+            let hook = hooks.chain(HOOKS).find(|hook| hook.event == event).unwrap();
+            let names: Vec<&str> = match hook.way {
+                Way::Arguments(names) => names.to_vec(),
+                Way::Record(fields) => fields.iter().map(|(_, field)| *field).collect(),
+                Way::Reason => vec!["exit_reason", "isa"],
+            };
+            let fields: Vec<(&str, u32, u32)> =
+                names.iter().zip(1..).map(|(name, at)| (*name, at * 8, 8)).collect();
+            Ok(Some(Format::parse(&format(1, &fields)).unwrap()))
+        };
+        let places = Places::find(&formats, scope(source, addresses)).unwrap();
+        let events = places.hooks.iter().map(|(hook, _)| hook.event.split_once('/').unwrap().1);
+        assert_eq!(events.collect::<Vec<_>>(), expected, "{source:?}, addresses: {addresses}");
+    };
+    let userspace = ["kvm_userspace_exit", "kvm_fpu", "sched_switch"];
+    check(ExitSource::Userspace, false, &userspace);
+    let accessed = ["kvm_pio", "kvm_mmio", "kvm_fast_mmio", "kvm_msr", "kvm_sys_access"];
+    check(ExitSource::Userspace, true, &[&userspace[..], &accessed].concat());
+    let timed = ["kvm_exit", "kvm_entry", "sched_switch"];
+    let marks = ["kvm_apic_ipi", "kvm_hv_send_ipi", "kvm_hv_send_ipi_ex", "kvm_hypercall"];
+    let devices = ["kvm_mmio", "kvm_fast_mmio", "kvm_sys_access"];
+    check(ExitSource::Hardware, false, &[&timed[..], &devices, &marks].concat());
+    check(ExitSource::Hardware, true, &[&timed[..], &accessed, &marks].concat());
 }
 
 #[test]
@@ -97,7 +133,7 @@ fn exits_of_a_guest_are_counted_one_by_one() {
     let work = Work { cpuid: 50, rdmsr: 60, out: 700, mmio: 80 };
     let mut fired = 0;
     for source in [ExitSource::Hardware, ExitSource::Userspace] {
-        let opened = ExitCounter::open(&host, source, &[process::own_tid()], 0);
+        let opened = ExitCounter::open(&host, scope(source, true), &[process::own_tid()]);
         let mut counter = match opened {
             Ok(counter) => counter,
             Err(error) if error.errno().is_some() => {

@@ -6,9 +6,9 @@
 //! they take of the clock's time is not in it. The cost of an event is the difference of a pair
 //! over the events that the kernel looked at in a run.
 
-use pinfold_host::{Clock, ExitCounter, Host, Ran, Work};
+use pinfold_host::{Clock, ExitCounter, ExitScope, Host, Ran, Work};
 
-use super::{ExitSource, ExitsError, VIRT_DISTRIBUTOR};
+use super::ExitsError;
 
 /// Pairs of blocks.
 const PAIRS: usize = 15;
@@ -61,14 +61,14 @@ pub trait MicroRunner {
     fn run(&mut self, work: Work) -> Result<Ran, ExitsError>;
 }
 
-/// Measures it on a live micro-guest, by the events of `source`.
+/// Measures it on a live micro-guest, watched in this way.
 ///
 /// # Errors
 /// [`ExitsError`] of the runner or of watching; [`ExitsError::Silent`] if no event fires.
 pub fn measure(
     host: &dyn Host,
     clock: &dyn Clock,
-    source: ExitSource,
+    scope: ExitScope,
     runner: &mut dyn MicroRunner,
 ) -> Result<Cost, ExitsError> {
     let began = clock.now_ns();
@@ -83,7 +83,7 @@ pub fn measure(
         let is_watched_first = pair % 2 == 1;
         let mut block = |is_watched: bool| -> Result<(u64, u64), ExitsError> {
             let watching = match (is_watched, counter.take()) {
-                (true, None) => Some(open(host, source, runner)?),
+                (true, None) => Some(open(host, scope, runner)?),
                 (true, Some(counter)) => Some(counter),
                 (false, _) => None,
             };
@@ -105,10 +105,10 @@ pub fn measure(
 
 fn open(
     host: &dyn Host,
-    source: ExitSource,
+    scope: ExitScope,
     runner: &dyn MicroRunner,
 ) -> Result<ExitCounter, ExitsError> {
-    let mut counter = ExitCounter::open(host, source, &[runner.thread()], VIRT_DISTRIBUTOR)
+    let mut counter = ExitCounter::open(host, scope, &[runner.thread()])
         .map_err(|error| ExitsError::explain(host, error))?;
     counter.start(host)?;
     Ok(counter)
@@ -247,7 +247,8 @@ mod tests {
         guest.run(work).unwrap();
         let source = look.fired().unwrap().expect("some of the events fire");
         drop(look);
-        let cost = measure(&host, &SystemClock, source, &mut guest).unwrap();
+        let scope = super::super::timed(source);
+        let cost = measure(&host, &SystemClock, scope, &mut guest).unwrap();
         assert!(cost.events_per_exit >= 2.0, "{cost:?}");
         assert!(cost.per_event_ns.low <= cost.per_event_ns.median, "{cost:?}");
         assert!(cost.per_event_ns.median <= cost.per_event_ns.high, "{cost:?}");

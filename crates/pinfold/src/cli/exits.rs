@@ -29,7 +29,7 @@ pub struct ExitsHow {
     /// Exits: show each vCPU too
     #[arg(long)]
     pub per_vcpu: bool,
-    /// Exits: show so many addresses of each kind: ports, MMIO, registers [default: 5]
+    /// Exits: watch addresses too, and show so many of each kind: ports, MMIO, registers
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
     /// Exits: how long to look for which events fire, at most [default: 2s]

@@ -6,7 +6,7 @@
 mod micro;
 mod text;
 
-use pinfold_host::{Clock as _, ExitSource, LiveHost, SystemClock};
+use pinfold_host::{Clock as _, ExitScope, ExitSource, LiveHost, SystemClock};
 use pinfold_model::{Accelerator, Figure, Finding, Role};
 use pinfold_probe::exits::{
     self, ExitTable, ExitsError, Statistics, VIRT_DISTRIBUTOR, VcpuThread, Watch,
@@ -33,8 +33,8 @@ pub struct Answer {
     /// Whose it is.
     subject: String,
     table: ExitTable,
-    /// Which events were counted; none at level C.
-    source: Option<ExitSource>,
+    /// What was watched; nothing at level C.
+    scope: Option<ExitScope>,
     /// Why the cost was not measured, if it was not.
     no_cost: Option<String>,
     /// What the micro-guest was to make.
@@ -49,7 +49,7 @@ pub fn exits(arguments: &ExitsArgs) -> Result<(), Failure> {
     let wish = Wish::of(&arguments.how, arguments.seconds.saturating_mul(SECOND_NS))?;
     interrupt::install()?;
     let answer = match arguments.micro_guest {
-        true => micro::watched(&host)?,
+        true => micro::watched(&host, wish.addresses)?,
         false => {
             let mut answer = of_machine(&host, Vm::find(&host, &arguments.vm)?, &wish)?;
             answer.measure_cost(&host);
@@ -67,6 +67,7 @@ pub fn exits(arguments: &ExitsArgs) -> Result<(), Failure> {
 pub struct Wish {
     look_ns: u64,
     distributor: u64,
+    addresses: bool,
     duration_ns: u64,
 }
 
@@ -75,7 +76,8 @@ impl Wish {
     pub fn of(how: &ExitsHow, duration_ns: u64) -> Result<Self, Failure> {
         let look_ns = time::parse_ns("--look", how.look.as_deref().unwrap_or(LOOK))?;
         let distributor = distributor(how.distributor.as_deref())?;
-        Ok(Self { look_ns, distributor, duration_ns })
+        let addresses = how.top.is_some_and(|top| top > 0);
+        Ok(Self { look_ns, distributor, addresses, duration_ns })
     }
 }
 
@@ -115,10 +117,10 @@ impl Answer {
 
     /// Measures what watching costs, on a micro-guest beside the machine.
     pub fn measure_cost(&mut self, host: &LiveHost) {
-        let Some(source) = self.source else { return };
+        let Some(scope) = self.scope else { return };
         let cost = match interrupt::requested() {
             true => Err("it was interrupted".to_owned()),
-            false => measured(host, source),
+            false => measured(host, scope),
         };
         self.no_cost = cost.map(|cost| self.table.cost = Some(cost)).err();
     }
@@ -190,7 +192,7 @@ pub fn of_machine(host: &LiveHost, mut vm: Vm, wish: &Wish) -> Result<Answer, Fa
     };
     table.findings.extend(vm.findings);
     let no_cost = Some("nothing of the kernel's is watched at level C".to_owned());
-    Ok(Answer { subject, table, source: None, no_cost, expected: Vec::new(), has_ended: false })
+    Ok(Answer { subject, table, scope: None, no_cost, expected: Vec::new(), has_ended: false })
 }
 
 /// Levels A and B.
@@ -202,14 +204,15 @@ fn watched(
 ) -> Result<Answer, Failure> {
     let failed = |error: ExitsError| exits_failure(&error);
     let clock = SystemClock;
-    let watch = Watch::begin(host, &clock, (source, wish.distributor), threads).map_err(failed)?;
+    let scope = ExitScope { source, addresses: wish.addresses, distributor: wish.distributor };
+    let watch = Watch::begin(host, &clock, scope, threads).map_err(failed)?;
     watch.wait(host, &clock, wish.duration_ns, &interrupt::requested).map_err(failed)?;
     let has_ended = !watch.ended(host).map_err(failed)?.is_empty();
     let table = watch.finish(host, &clock).map_err(failed)?;
     Ok(Answer {
         subject,
         table,
-        source: Some(source),
+        scope: Some(scope),
         no_cost: None,
         expected: Vec::new(),
         has_ended,
@@ -217,13 +220,13 @@ fn watched(
 }
 
 /// What watching costs, on a micro-guest beside the machine.
-fn measured(host: &LiveHost, source: ExitSource) -> Result<cost::Cost, String> {
+fn measured(host: &LiveHost, scope: ExitScope) -> Result<cost::Cost, String> {
     let told = |error: ExitsError| {
         let failure = exits_failure(&error);
         failure.message
     };
     let mut guest = micro::MicroChild::start().map_err(told)?;
-    cost::measure(host, &SystemClock, source, &mut guest).map_err(told)
+    cost::measure(host, &SystemClock, scope, &mut guest).map_err(told)
 }
 
 /// Level C, because of `why`; without a monitor that reason is the answer.

@@ -199,9 +199,8 @@ impl Exits {
             })
             .collect();
         let clock = &SystemClock;
-        let watch = exits::look(host, clock, &vcpus, LOOK_NS).and_then(|source| {
-            exits::Watch::begin(host, clock, (source, exits::VIRT_DISTRIBUTOR), &vcpus)
-        });
+        let watch = exits::look(host, clock, &vcpus, LOOK_NS)
+            .and_then(|source| exits::Watch::begin(host, clock, exits::timed(source), &vcpus));
         Some(Self(watch.map_err(|error| error.to_string())))
     }
 

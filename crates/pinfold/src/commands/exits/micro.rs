@@ -10,11 +10,11 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use pinfold_host::process::{Child, Spawn, Stdio};
-use pinfold_host::{LiveHost, MicroGuest, Ran, SystemClock, Work};
+use pinfold_host::{ExitScope, LiveHost, MicroGuest, Ran, SystemClock, Work};
 use pinfold_model::Tid;
 use pinfold_probe::exits::cost::{self, MicroRunner};
 use pinfold_probe::exits::known::{WORK, expected};
-use pinfold_probe::exits::{ExitsError, Look, VIRT_DISTRIBUTOR, VcpuThread, Watch};
+use pinfold_probe::exits::{ExitsError, Look, VcpuThread, Watch, timed};
 
 use super::{Answer, exits_failure};
 use crate::failure::{Exit, Failure};
@@ -22,8 +22,9 @@ use crate::output::data;
 
 /// A run that takes longer hangs.
 const LONGEST: Duration = Duration::from_secs(120);
-/// Watches a run of the micro-guest.
-pub fn watched(host: &LiveHost) -> Result<Answer, Failure> {
+
+/// Watches a run of the micro-guest, with all addresses; what that costs is measured as asked for.
+pub fn watched(host: &LiveHost, addresses: bool) -> Result<Answer, Failure> {
     let failed = |error: ExitsError| exits_failure(&error);
     let clock = SystemClock;
     let mut guest = MicroChild::start().map_err(failed)?;
@@ -33,15 +34,17 @@ pub fn watched(host: &LiveHost) -> Result<Answer, Failure> {
     let silent = ExitsError::Silent { patience_ns: 0 };
     let source = look.fired().map_err(failed)?.ok_or_else(|| failed(silent))?;
     drop(look);
-    let watch = Watch::begin(host, &clock, (source, VIRT_DISTRIBUTOR), &threads).map_err(failed)?;
+    let all = ExitScope { addresses: true, ..timed(source) };
+    let watch = Watch::begin(host, &clock, all, &threads).map_err(failed)?;
     guest.run(WORK).map_err(failed)?;
     let mut table = watch.finish(host, &clock).map_err(failed)?;
-    let cost = cost::measure(host, &clock, source, &mut guest);
+    let scope = ExitScope { addresses, ..all };
+    let cost = cost::measure(host, &clock, scope, &mut guest);
     let no_cost = cost.map(|cost| table.cost = Some(cost)).err().map(|e| failed(e).message);
     let expected = expected(&table);
     let subject = "the micro-guest".to_owned();
-    let source = Some(source);
-    Ok(Answer { subject, table, source, no_cost, expected, has_ended: false })
+    let scope = Some(scope);
+    Ok(Answer { subject, table, scope, no_cost, expected, has_ended: false })
 }
 
 /// The process, as its parent sees it.

@@ -10,7 +10,7 @@ use crate::cli::exits::ExitsHow;
 use crate::{output, screen};
 use pinfold_probe::exits::known::Expected;
 
-/// Addresses of each kind that are shown.
+/// Addresses of each kind that are shown of the micro-guest, which makes few.
 const ADDRESSES: usize = 5;
 
 /// The answer for people.
@@ -32,7 +32,8 @@ pub fn table(answer: &Answer, how: &ExitsHow) -> String {
             false => text.push_str(&format!("\n\nvCPU {index}\n{}", rows(vcpu))),
         }
     }
-    text.push_str(&addresses(&table.addresses, how.top.unwrap_or(ADDRESSES)));
+    let shown = how.top.or_else(|| (!answer.expected.is_empty()).then_some(ADDRESSES));
+    text.push_str(&addresses(&table.addresses, shown.unwrap_or(0)));
     text.push_str(&expected(&answer.expected));
     text.push_str(&cost(answer));
     for finding in &table.findings {
@@ -156,8 +157,12 @@ fn cost(answer: &Answer) -> String {
         format!("{} µs ({} to {})", micro(of.median), micro(of.low), micro(of.high))
     };
     let mut text = format!(
-        "\n\nwatching costs {} per event and {} per whole exit ({} events, {} µs unwatched): median and 95 % interval of {} \
+        "\n\nwatching {}costs {} per event and {} per whole exit ({} events, {} µs unwatched): median and 95 % interval of {} \
          pairs, with and without, of the quickest of {} runs of {} exits of a micro-guest, just now",
+        match answer.scope {
+            Some(scope) if scope.addresses => "exits and addresses ",
+            _ => "",
+        },
         interval(&cost.per_event_ns),
         interval(&cost.per_exit_ns),
         three(cost.events_per_exit),
