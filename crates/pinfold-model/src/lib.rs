@@ -13,6 +13,7 @@ mod finding;
 mod ids;
 mod isa;
 mod measure;
+mod parameters;
 mod plan;
 mod qemu_command;
 mod request;
@@ -35,6 +36,7 @@ pub use finding::{Finding, Severity};
 pub use ids::{CoreId, L3Id, LogicalPu, NodeId, PackageId, PuId, Tid};
 pub use isa::Isa;
 pub use measure::{Accelerator, LoadState, Metric, Origin, Role, RoleStats, Series, Unit};
+pub use parameters::{scrubbed_parameters, shown_parameters};
 pub use plan::{
     GuestTopology, IrqPlan, IsolationScope, MemoryPlan, NotSingle, Plan, Policy, ThreadPlan,
     VnodeKind, VnodePlan, pins_of,

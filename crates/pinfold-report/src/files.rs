@@ -78,12 +78,13 @@ fn push_rows(text: &mut String, table: &DataTable) {
 /// A text that a spreadsheet would take for a formula gets an apostrophe before it.
 /// <https://owasp.org/www-community/attacks/CSV_Injection>
 fn quoted(text: &str) -> String {
-    let is_formula =
-        text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) && text.parse::<f64>().is_err();
+    const BEGINS: [char; 11] = ['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'];
+    let is_formula = text.starts_with(BEGINS) && text.parse::<f64>().is_err();
     if is_formula {
         return format!("\"'{}\"", text.replace('"', "\"\""));
     }
-    match text.contains([',', '"', '\n', '\r']) || text.is_empty() {
+    // Semicolons and tabs part the fields in some spreadsheets: a formula may not begin there.
+    match text.contains([',', ';', '\t', '"', '\n', '\r']) || text.is_empty() {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
         false => text.to_owned(),
     }
@@ -105,6 +106,8 @@ mod tests {
         check("\t=1", "\"'\t=1\"");
         check("-1.5e3", "-1.5e3");
         check("a=b", "a=b");
+        check("a;=1", "\"a;=1\"");
+        check("＝1", "\"'＝1\"");
     }
 
     #[test]

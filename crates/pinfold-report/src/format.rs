@@ -137,7 +137,14 @@ pub fn significant(number: f64) -> String {
 pub fn clean(text: &str) -> String {
     let harmless = |letter: char| match letter {
         '\n' | '\t' => letter,
-        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{fffe}' | '\u{ffff}' => '\u{fffd}',
+        // Marks of direction, line and paragraph separators, and what no text may have.
+        '\u{61c}'
+        | '\u{200e}'
+        | '\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2066}'..='\u{2069}'
+        | '\u{fffe}'
+        | '\u{ffff}' => '\u{fffd}',
         _ if letter.is_control() => '\u{fffd}',
         _ => letter,
     };
@@ -258,6 +265,10 @@ mod tests {
         check("plain → 1.2 µs\n\t", "plain → 1.2 µs\n\t");
         check("\u{1b}[2J\0", "\u{fffd}[2J\u{fffd}");
         check("a\u{202e}b", "a\u{fffd}b");
+        check(
+            "\u{61c}\u{200e}\u{200f}\u{2028}\u{2069}",
+            "\u{fffd}\u{fffd}\u{fffd}\u{fffd}\u{fffd}",
+        );
     }
 
     proptest! {

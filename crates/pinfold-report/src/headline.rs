@@ -3,7 +3,7 @@
 //! The sentence never claims more than the verdict does: a placement that
 //! ranks first without being shown to be better is called just that.
 
-use pinfold_model::{Accelerator, LoadState, Metric};
+use pinfold_model::{Accelerator, LoadState, Metric, Unit};
 
 use crate::charts::forest;
 use crate::format;
@@ -49,20 +49,20 @@ pub(crate) fn noun(metric: Metric) -> &'static str {
 }
 
 /// `12.4× shorter`, `5.10 % higher`, `the same`.
-pub(crate) fn change(metric: Metric, comparison: &Comparison) -> String {
-    let (amount, direction) = change_parts(metric, comparison.ratio, unit_of(comparison));
+pub(crate) fn change(unit: Unit, comparison: &Comparison) -> String {
+    let (amount, direction) = change_parts(unit, comparison.ratio, unit_of(comparison));
     format!("{amount} {direction}").trim().to_owned()
 }
 
 /// `9.09× to 15.2× shorter`, `1.20 % longer to 3.10 % shorter`.
-pub(crate) fn change_between(metric: Metric, comparison: &Comparison) -> String {
+pub(crate) fn change_between(unit: Unit, comparison: &Comparison) -> String {
     let (first, last) = if comparison.ratio < 1.0 {
         (comparison.high, comparison.low)
     } else {
         (comparison.low, comparison.high)
     };
-    let unit = unit_of(comparison);
-    let (first, last) = (change_parts(metric, first, unit), change_parts(metric, last, unit));
+    let shown = unit_of(comparison);
+    let (first, last) = (change_parts(unit, first, shown), change_parts(unit, last, shown));
     if first == last {
         return format!("{} {}", last.0, last.1).trim().to_owned();
     }
@@ -70,7 +70,7 @@ pub(crate) fn change_between(metric: Metric, comparison: &Comparison) -> String 
     format!("{} to {} {}", first_words.trim(), last.0, last.1).trim().to_owned()
 }
 
-/// How the changes of one comparison are told: all in the same way, so that they can be compared.
+/// How the changes of one comparison are written: all in the same way, so that they can be compared.
 #[derive(Clone, Copy)]
 enum ChangeUnit {
     Factor,
@@ -86,18 +86,18 @@ fn unit_of(comparison: &Comparison) -> ChangeUnit {
     }
 }
 
-fn change_parts(metric: Metric, ratio: f64, unit: ChangeUnit) -> (String, &'static str) {
+fn change_parts(unit: Unit, ratio: f64, shown: ChangeUnit) -> (String, &'static str) {
     if !ratio.is_finite() || ratio <= 0.0 {
         return (format::MISSING.to_owned(), "");
     }
-    let direction = match (metric.higher_is_better(), ratio > 1.0) {
-        (true, true) => "higher",
-        (true, false) => "lower",
-        (false, true) => "longer",
-        (false, false) => "shorter",
+    let direction = match (unit == Unit::Nanoseconds, ratio > 1.0) {
+        (false, true) => "higher",
+        (false, false) => "lower",
+        (true, true) => "longer",
+        (true, false) => "shorter",
     };
     let factor = ratio.max(1.0 / ratio);
-    match unit {
+    match shown {
         _ if factor < 1.0005 => ("the same".to_owned(), ""),
         ChangeUnit::Factor => (format::ratio(factor), direction),
         ChangeUnit::Percent => (format::percent((ratio - 1.0).abs()), direction),
@@ -129,12 +129,12 @@ fn compared(
     (row, comparison): (&RankingRow, &Comparison),
 ) -> Headline {
     let metric = page.answer.metric;
-    let change = change(metric, comparison);
+    let change = change(metric.unit(), comparison);
     let measured = measured_on(page);
     let sure = format!(
         "median of the blocks’ ratios, 95 % interval {}, p = {} after Holm’s correction, {} VM \
          starts each; {}; {measured}",
-        change_between(metric, comparison),
+        change_between(metric.unit(), comparison),
         comparison.p_holm.map_or_else(|| format::MISSING.to_owned(), format::probability),
         row.blocks,
         page.answer.load,
@@ -177,7 +177,7 @@ fn without_winner(page: &Page, baseline: &str) -> Headline {
             format!(
                 "{} makes the {noun} {} than {baseline} does, but {}; {load}",
                 candidate.name,
-                change(page.answer.metric, comparison),
+                change(page.answer.metric.unit(), comparison),
                 match candidate.keeps_limit {
                     Some(false) => "breaks the limit",
                     Some(true) | None => "was not chosen",
@@ -224,11 +224,11 @@ pub(crate) fn figures(page: &Page) -> Vec<Figure> {
         row(winner).and_then(|row| Some((row, row.comparison.as_ref()?)))
     {
         figures.push(Figure {
-            value: change(metric, comparison),
+            value: change(metric.unit(), comparison),
             label: noun(metric).to_owned(),
             note: format!(
                 "median of the blocks’ ratios to the baseline; 95 % interval {}",
-                change_between(metric, comparison)
+                change_between(metric.unit(), comparison)
             ),
         });
         let base = row(page.baseline());
@@ -272,9 +272,12 @@ fn worst_cost(page: &Page) -> Option<Figure> {
         return Some(Figure { value: "none shown".to_owned(), label, note });
     };
     Some(Figure {
-        value: change(metric, comparison),
+        value: change(metric.unit(), comparison),
         label: format!("{label}: {}", noun(metric)),
-        note: format!("▼ worse; {load}; 95 % interval {}", change_between(metric, comparison)),
+        note: format!(
+            "▼ worse; {load}; 95 % interval {}",
+            change_between(metric.unit(), comparison)
+        ),
     })
 }
 
@@ -329,13 +332,13 @@ fn other_side(
     let comparison = page.ranking(metric, load)?.row(winner?)?.comparison.as_ref()?;
     let shown_already = losses(page).first().is_some_and(|it| (it.0, it.1) == (metric, load));
     (!shown_already).then(|| Figure {
-        value: change(metric, comparison),
+        value: change(metric.unit(), comparison),
         label: noun(metric).to_owned(),
         note: format!(
             "{} {}; {load}; 95 % interval {}",
             forest::verdict_sign(&comparison.verdict),
             forest::verdict_word(&comparison.verdict),
-            change_between(metric, comparison)
+            change_between(metric.unit(), comparison)
         ),
     })
 }
@@ -382,7 +385,7 @@ mod tests {
     #[test]
     fn changes_in_words() {
         let check = |metric, ratio: f64, text: &str| {
-            assert_eq!(change(metric, &between(ratio, ratio, ratio)), text);
+            assert_eq!(change(Metric::unit(metric), &between(ratio, ratio, ratio)), text);
         };
         check(Metric::SpinGap, 0.08, "12.5× shorter");
         check(Metric::SpinGap, 0.8, "20.0 % shorter");
@@ -399,8 +402,8 @@ mod tests {
     fn a_change_and_its_interval_are_told_in_one_unit() {
         let check = |ratio: f64, low: f64, high: f64, change_text: &str, interval: &str| {
             let comparison = between(ratio, low, high);
-            assert_eq!(change(Metric::SpinGap, &comparison), change_text);
-            assert_eq!(change_between(Metric::SpinGap, &comparison), interval);
+            assert_eq!(change(Unit::Nanoseconds, &comparison), change_text);
+            assert_eq!(change_between(Unit::Nanoseconds, &comparison), interval);
         };
         check(0.08, 0.05, 0.1, "12.5× shorter", "10.0× to 20.0× shorter");
         check(0.9, 0.8, 1.1, "10.0 % shorter", "10.0 % longer to 20.0 % shorter");

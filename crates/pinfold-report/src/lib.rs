@@ -43,7 +43,7 @@ pub use page::{
 pub use parquet::TableError;
 pub use rules::contradictions;
 pub use study::{
-    Agreement, ClaimRow, Line, PageTable, Panel, Picture, PictureKind, Scale, Spot, StudyPage,
-    render_study,
+    Agreement, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel, Picture, PictureKind, Scale,
+    Spot, Spread, StudyPage, contradictions as study_contradictions, render_study,
 };
 pub use text::{Summary, summary, summary_text};

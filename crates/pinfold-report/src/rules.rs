@@ -4,7 +4,7 @@
 use crate::page::{BlockValues, Comparison, Curve, Page, Ranking, RankingRow, RoleRow, Verdict};
 
 /// Relative room for rounding of sums and medians.
-const ROUNDING: f64 = 1e-9;
+pub(crate) const ROUNDING: f64 = 1e-9;
 
 /// Every number of the page that cannot be, or that contradicts another: a sentence each.
 #[must_use]
@@ -26,7 +26,12 @@ pub fn contradictions(page: &Page) -> Vec<String> {
         let blocks =
             page.blocks.iter().find(|it| it.metric == ranking.metric && it.load == ranking.load);
         for (row, why) in ranking.rows.iter().flat_map(|row| {
-            let all = [of_blocks(ranking, row, blocks), of_comparison(ranking, row)];
+            let comparison = row.comparison.as_ref();
+            let higher_is_better = ranking.metric.higher_is_better();
+            let all = [
+                of_blocks(ranking, row, blocks),
+                comparison.and_then(|it| of_comparison(it, higher_is_better)),
+            ];
             all.into_iter().flatten().map(move |why| (row, why))
         }) {
             let (name, metric) = (page.name(row.candidate), ranking.metric.name());
@@ -86,8 +91,8 @@ fn of_blocks(ranking: &Ranking, row: &RankingRow, blocks: Option<&BlockValues>) 
 }
 
 /// The ratio lies in its interval, and the verdict on the side of 1 that the interval shows.
-fn of_comparison(ranking: &Ranking, row: &RankingRow) -> Option<String> {
-    let Comparison { ratio, low, high, p_holm, verdict } = row.comparison.as_ref()?;
+pub(crate) fn of_comparison(comparison: &Comparison, higher_is_better: bool) -> Option<String> {
+    let Comparison { ratio, low, high, p_holm, verdict } = comparison;
     if !(0.0 < *low && low <= ratio && ratio <= high && high.is_finite()) {
         return Some(format!("a ratio of {ratio} outside its interval {low} to {high}"));
     }
@@ -95,7 +100,7 @@ fn of_comparison(ranking: &Ranking, row: &RankingRow) -> Option<String> {
         return Some(format!("a probability of {p}"));
     }
     let (below, above) = (*high < 1.0, *low > 1.0);
-    let agrees = match (verdict, ranking.metric.higher_is_better()) {
+    let agrees = match (verdict, higher_is_better) {
         (Verdict::Better, false) | (Verdict::Worse, true) => below,
         (Verdict::Better, true) | (Verdict::Worse, false) => above,
         (Verdict::Same | Verdict::Unknown(_), _) => true,

@@ -72,10 +72,11 @@ impl Marker {
     }
 }
 
-/// Class and marker of the n-th line of a picture without a baseline.
+/// Class and marker of the n-th line of a picture without a baseline; colours that come again
+/// have other markers.
 pub(crate) fn look(index: usize) -> (String, Marker) {
     let colour = index % COLOURS;
-    (format!("s{colour}"), MARKERS[colour])
+    (format!("s{colour}"), MARKERS[(index + index / COLOURS) % COLOURS])
 }
 
 impl Page {

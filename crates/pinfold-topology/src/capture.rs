@@ -9,53 +9,13 @@
 
 use pinfold_host::mountinfo::{self, Mount};
 use pinfold_host::{Host, RecordingHost, TreeHost, paths};
+use pinfold_model::scrubbed_parameters;
 
 use crate::capabilities::ask_for_capture;
 use crate::error::TopologyError;
 use crate::facts::{Facts, cpuinfo_field};
 use crate::input::live_error;
 use crate::{hwloc, hypervisor, xml};
-
-/// Boot parameters that a capture keeps, by name.
-const KEPT_PARAMETERS: [&str; 37] = [
-    "amd_iommu",
-    "amd_pstate",
-    "cgroup_disable",
-    "cgroup_no_v1",
-    "clocksource",
-    "default_hugepagesz",
-    "hugepages",
-    "hugepagesz",
-    "idle",
-    "intel_idle.max_cstate",
-    "intel_iommu",
-    "intel_pstate",
-    "iommu",
-    "iommu.passthrough",
-    "iommu.strict",
-    "irqaffinity",
-    "isolcpus",
-    "maxcpus",
-    "mitigations",
-    "nohz",
-    "nohz_full",
-    "nosmt",
-    "nosoftlockup",
-    "nr_cpus",
-    "numa",
-    "numa_balancing",
-    "possible_cpus",
-    "processor.max_cstate",
-    "rcu_nocb_poll",
-    "rcu_nocbs",
-    "skew_tick",
-    "systemd.unified_cgroup_hierarchy",
-    "threadirqs",
-    "transparent_hugepage",
-    "tsc",
-    "vfio-pci.ids",
-    "workqueue.unbound_cpus",
-];
 
 /// Lines of `/proc/cpuinfo` that a capture keeps, of the first processor. Some boards have
 /// their serial number among the others.
@@ -181,24 +141,9 @@ fn reduced_swaps(text: &str) -> String {
     head.chain(areas).map(|line| line + "\n").collect()
 }
 
-/// The kernel's command line with only those parameters that say how CPUs and memory are used, as
-/// a capture holds it: no names of disks, networks or users.
-#[must_use]
-pub fn scrubbed_parameters(text: &str) -> String {
-    reduced_parameters(text).trim_end().to_owned()
-}
-
+/// The file `/proc/cmdline` as a capture holds it.
 fn reduced_parameters(text: &str) -> String {
-    let kept: Vec<&str> = text
-        .split_ascii_whitespace()
-        // What follows `--` is for the init process.
-        .take_while(|word| *word != "--")
-        .filter(|word| {
-            let name = word.split('=').next().unwrap_or(word);
-            KEPT_PARAMETERS.contains(&name)
-        })
-        .collect();
-    kept.join(" ") + "\n"
+    scrubbed_parameters(text) + "\n"
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ mod xml;
 pub use capabilities::{
     Capability, NOT_CAPTURED, Verdict, can_run_main_job, capabilities, captured_capabilities,
 };
-pub use capture::{capture, scrubbed_parameters};
+pub use capture::capture;
 pub use error::TopologyError;
 pub use input::{describe_source, discover, read_capture, read_input};
 pub use render::render_tree;

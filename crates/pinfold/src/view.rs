@@ -2,7 +2,7 @@
 //!
 //! Nothing is computed here; numbers are carried over and given their words.
 
-use pinfold_model::{Finding, LoadState, Metric, Origin, Plan, Topology};
+use pinfold_model::{Finding, LoadState, Metric, Plan, Topology};
 use pinfold_report::{
     Answer, Asked, BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Curve,
     Distribution, Emitted, FailedStart, Page, Provenance, Ranking, RankingRow, RoleRow, RoleTable,
@@ -371,10 +371,7 @@ impl Build<'_> {
 
     fn provenance(&self) -> Provenance {
         Provenance {
-            origin: Origin {
-                cmdline: pinfold_topology::scrubbed_parameters(&self.report.origin.cmdline),
-                ..self.report.origin.clone()
-            },
+            origin: self.report.origin.clone(),
             store: self.store.path().to_owned(),
             run: self.report.run.to_string(),
             repeat: self.context.command.clone(),

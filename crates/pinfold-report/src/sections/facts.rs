@@ -1,6 +1,6 @@
 //! What was asked, and where every number comes from: rows of label and text.
 
-use pinfold_model::{Source, Topology};
+use pinfold_model::{Source, Topology, shown_parameters};
 
 use crate::format;
 use crate::page::{CandidateKind, Page, Stage};
@@ -135,7 +135,7 @@ pub(crate) fn origin(page: &Page) -> Vec<Fact> {
         Fact::prose("Host’s topology", format!("{}; {source}", host_line(&page.topology))),
         Fact::code("Host fingerprint", &origin.fingerprint),
         Fact::code("Host kernel", &origin.kernel),
-        Fact::code("Kernel command line", &origin.cmdline),
+        Fact::code("Kernel parameters", shown_parameters(&origin.cmdline)),
         Fact::prose("Hypervisor under the host", known(&origin.hypervisor, "none seen")),
         Fact::prose("QEMU", known(&origin.qemu, "not used")),
         Fact::prose("Accelerator", origin.accelerator.to_string()),

@@ -80,8 +80,8 @@ pub(crate) fn costs(page: &Page) -> Vec<Cost> {
     let cost = |(metric, load, comparison): (Metric, LoadState, &Comparison)| Cost {
         metric: heading(metric),
         load: load.to_string(),
-        change: change(metric, comparison),
-        interval: change_between(metric, comparison),
+        change: change(metric.unit(), comparison),
+        interval: change_between(metric.unit(), comparison),
         p: comparison.p_holm.map_or_else(|| format::MISSING.to_owned(), format::probability),
     };
     losses(page).into_iter().map(cost).collect()
@@ -122,7 +122,7 @@ pub(crate) fn matrix(page: &Page) -> Option<Matrix> {
             class: forest::verdict_class(&comparison.verdict),
             sign: forest::verdict_sign(&comparison.verdict),
             word: forest::verdict_word(&comparison.verdict),
-            change: change(metric, comparison),
+            change: change(metric.unit(), comparison),
         })
     };
     let rows: Vec<_> = Metric::ALL

@@ -3,20 +3,23 @@
 //! Lines lie over numbers where all texts along the axis are numbers, else over places; bars
 //! always over places. All panels of a picture have the same axes.
 
-use super::{Panel, Picture, PictureKind, Scale, Spot};
 use pinfold_model::Unit;
 
+use super::labels::{self, Labels};
+use super::model::{Line, Panel, Picture, PictureKind, Scale, Spot};
 use crate::axis::LogAxis;
 use crate::format;
 use crate::series::look;
-use crate::svg::{Anchor, Svg, shortened};
+use crate::svg::{Anchor, Svg};
 
 const WIDTH: f64 = 440.0;
-const HEIGHT: f64 = 264.0;
 const LEFT: f64 = 62.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 24.0;
-const BOTTOM: f64 = 40.0;
+/// Where the axis along lies.
+const FLOOR: f64 = 224.0;
+/// Room of the axis's title.
+const TITLE: f64 = 25.0;
 /// Shares that get a tick.
 const PERCENTILES: [(f64, &str); 8] = [
     (0.0, "0 %"),
@@ -61,11 +64,11 @@ impl Up {
         let all: Vec<f64> = match picture.scale {
             // An error should be none.
             Scale::Points => numbers.chain([0.0]).collect(),
-            Scale::Of(_) | Scale::Ratio => numbers.chain(ideals).collect(),
+            Scale::Of(_) | Scale::Ratio(_) => numbers.chain(ideals).collect(),
         };
         let all = all.into_iter().filter(|number| number.is_finite());
         if picture.log.1 {
-            return LogAxis::over(all, (HEIGHT - BOTTOM, TOP)).map(Up::Log);
+            return LogAxis::over(all, (FLOOR, TOP)).map(Up::Log);
         }
         let (low, high) = all.fold((0.0_f64, f64::MIN), |(low, high), n| (low.min(n), high.max(n)));
         if high == f64::MIN {
@@ -81,7 +84,7 @@ impl Up {
             Up::Log(axis) => axis.pixel(value),
             Up::Linear { low, high } => {
                 let share = ((value - low) / (high - low)).clamp(0.0, 1.0);
-                HEIGHT - BOTTOM - share * (HEIGHT - BOTTOM - TOP)
+                FLOOR - share * (FLOOR - TOP)
             }
         }
     }
@@ -89,7 +92,7 @@ impl Up {
     /// Where bars stand.
     fn floor(&self) -> f64 {
         match self {
-            Up::Log(_) => HEIGHT - BOTTOM,
+            Up::Log(_) => FLOOR,
             Up::Linear { .. } => self.pixel(0.0),
         }
     }
@@ -199,20 +202,22 @@ impl<'p> Along<'p> {
     }
 
     /// Places and words of the ticks.
-    fn ticks(&self, unit: Option<Unit>) -> Vec<(f64, String)> {
+    fn labels(&self, unit: Option<Unit>) -> Labels {
         if let Some(((_, high), Spacing::Nines)) = self.numbers {
             let there =
                 PERCENTILES.iter().filter(|(share, _)| Spacing::Nines.scaled(*share) <= high);
-            return there
-                .filter_map(|(at, word)| Some((self.at(*at)?, (*word).to_owned())))
-                .collect();
+            let ticks = there.filter_map(|(at, word)| Some((self.at(*at)?, (*word).to_owned())));
+            return labels::of_scale(ticks.collect());
         }
         let word = |text: &str| match (unit, number_of(text)) {
             (Some(unit), Some(number)) => format::tick(number, unit),
-            (_, _) => shortened(text, 14),
+            (_, _) => text.to_owned(),
         };
-        let tick = |text: &&str| Some((self.place(text)?, word(text)));
-        self.texts.iter().filter_map(tick).collect()
+        let ticks = self.texts.iter().filter_map(|text| Some((self.place(text)?, word(text))));
+        match self.numbers {
+            Some(_) => labels::of_scale(ticks.collect()),
+            None => labels::of_names(ticks.collect(), self.room()),
+        }
     }
 
     /// Room of one place.
@@ -230,10 +235,37 @@ fn number_of(text: &str) -> Option<f64> {
     digits.trim().parse::<f64>().ok().filter(|number| number.is_finite()).map(|n| n / scale)
 }
 
-/// One panel.
-pub(super) fn draw(picture: &Picture, panel: &Panel, index: usize) -> String {
+/// The panels of a picture.
+pub(super) struct Panels {
+    /// Title and markup of each.
+    pub(super) panels: Vec<(String, String)>,
+    /// What the numbers along their axis stand for.
+    pub(super) numbered: Vec<String>,
+}
+
+/// Draws the panels, all on the same axes.
+pub(super) fn panels(picture: &Picture) -> Panels {
+    let along = Along::of(picture);
+    let labels = along.labels(picture.x_unit);
+    let up = Up::of(picture);
+    let draw = |(index, panel): (usize, &Panel)| {
+        let axes = (&along, up.as_ref());
+        (panel.title.clone(), draw(picture, (index, panel), axes, &labels))
+    };
+    Panels {
+        panels: picture.panels.iter().enumerate().map(draw).collect(),
+        numbered: labels.numbered(),
+    }
+}
+
+fn draw(
+    picture: &Picture,
+    (index, panel): (usize, &Panel),
+    (along, up): (&Along<'_>, Option<&Up>),
+    labels: &Labels,
+) -> String {
     let id = format!("{}-{index}", picture.name);
-    let describe = |line: &super::Line| {
+    let describe = |line: &Line| {
         let spots: Vec<String> = line
             .spots
             .iter()
@@ -243,23 +275,26 @@ pub(super) fn draw(picture: &Picture, panel: &Panel, index: usize) -> String {
     };
     let description: Vec<String> = panel.lines.iter().map(describe).collect();
     let title = format!("{}, {}", picture.title, panel.title);
-    let mut svg = Svg::open(&id, (WIDTH, HEIGHT), &title, &description.join("; "));
-    let along = Along::of(picture);
-    if let Some(up) = Up::of(picture) {
-        axes(&mut svg, picture, (&along, &up));
-        ideal(&mut svg, panel, (&along, &up));
+    let height = FLOOR + labels.height() + TITLE;
+    let mut svg = Svg::open(&id, (WIDTH, height), &title, &description.join("; "));
+    if let Some(up) = up {
+        axes(&mut svg, picture, (along, up));
+        labels.draw(&mut svg, FLOOR);
+        ideal(&mut svg, panel, (along, up));
         for line in &panel.lines {
             let place = picture.names.iter().position(|name| *name == line.name).unwrap_or(0);
             let (class, _) = look(place);
             svg.open_group(&format!("series {class}"), Some(&describe(line)));
             match picture.kind {
-                PictureKind::Lines => draw_line(&mut svg, line, place, (&along, &up)),
-                PictureKind::Percentiles => draw_percentiles(&mut svg, line, place, (&along, &up)),
-                PictureKind::Bars => draw_bars(&mut svg, picture, (line, place), (&along, &up)),
+                PictureKind::Lines => draw_line(&mut svg, line, place, (along, up)),
+                PictureKind::Percentiles => draw_percentiles(&mut svg, line, place, (along, up)),
+                PictureKind::Bars => draw_bars(&mut svg, picture, (line, place), (along, up)),
             }
             svg.close_group();
         }
     }
+    let middle = f64::midpoint(LEFT, WIDTH - RIGHT);
+    svg.text("axis-title", Anchor::Middle, (middle, height - 8.0), &picture.x);
     svg.close()
 }
 
@@ -270,22 +305,11 @@ fn axes(svg: &mut Svg, picture: &Picture, (along, up): (&Along<'_>, &Up)) {
         svg.text("tick", Anchor::End, (LEFT - 6.0, y + 3.5), &picture.scale.tick(tick));
     }
     svg.line("axis", (LEFT, up.floor()), (WIDTH - RIGHT, up.floor()));
-    let mut right = f64::MIN;
-    for (x, text) in along.ticks(picture.x_unit) {
-        // Labels that would touch are left out; the marks tell their place.
-        let half = text.chars().count() as f64 * 2.9 + 2.0;
-        if x - half > right {
-            svg.text("tick", Anchor::Middle, (x, HEIGHT - BOTTOM + 15.0), &text);
-            right = x + half;
-        }
-    }
-    let middle = f64::midpoint(LEFT, WIDTH - RIGHT);
-    svg.text("axis-title", Anchor::Middle, (middle, HEIGHT - 8.0), &picture.x);
     svg.text("axis-title", Anchor::Start, (2.0, TOP - 12.0), picture.scale.label());
     if let Some(x) = picture.mark.as_ref().and_then(|(_, mark)| along.at(*mark))
         && (LEFT..=WIDTH - RIGHT).contains(&x)
     {
-        svg.line("limit", (x, TOP), (x, HEIGHT - BOTTOM));
+        svg.line("limit", (x, TOP), (x, FLOOR));
     }
 }
 
@@ -315,7 +339,7 @@ fn whisker(svg: &mut Svg, x: f64, spot: &Spot, up: &Up) {
     }
 }
 
-fn draw_line(svg: &mut Svg, line: &super::Line, place: usize, (along, up): (&Along<'_>, &Up)) {
+fn draw_line(svg: &mut Svg, line: &Line, place: usize, (along, up): (&Along<'_>, &Up)) {
     let (_, marker) = look(place);
     let mut points: Vec<(f64, f64, &Spot)> = line
         .spots
@@ -332,12 +356,7 @@ fn draw_line(svg: &mut Svg, line: &super::Line, place: usize, (along, up): (&Alo
 }
 
 /// A line with few markers: its points are dense.
-fn draw_percentiles(
-    svg: &mut Svg,
-    line: &super::Line,
-    place: usize,
-    (along, up): (&Along<'_>, &Up),
-) {
+fn draw_percentiles(svg: &mut Svg, line: &Line, place: usize, (along, up): (&Along<'_>, &Up)) {
     let (_, marker) = look(place);
     let pixel = |spot: &Spot| Some((along.place(&spot.x)?, up.pixel(spot.value)));
     let path: Vec<(f64, f64)> = line.spots.iter().filter_map(pixel).collect();
@@ -352,7 +371,7 @@ fn draw_percentiles(
 fn draw_bars(
     svg: &mut Svg,
     picture: &Picture,
-    (line, place): (&super::Line, usize),
+    (line, place): (&Line, usize),
     (along, up): (&Along<'_>, &Up),
 ) {
     let width = along.room() * 0.86 / picture.names.len().max(1) as f64;

@@ -1,6 +1,9 @@
 //! Tests of the page of studies.
 
+use pinfold_model::Unit;
+
 use super::*;
+use crate::page::{Comparison, Verdict};
 
 fn picture(name: &str, kind: PictureKind) -> Picture {
     let spot = |x: &str, value: f64| Spot {
@@ -16,7 +19,7 @@ fn picture(name: &str, kind: PictureKind) -> Picture {
         name: name.to_owned(),
         title: "Speed <of> all".to_owned(),
         kind,
-        scale: Scale::Ratio,
+        scale: Scale::Ratio("ratio to the baseline"),
         x: "speed".to_owned(),
         x_unit: None,
         along: vec!["0.25".to_owned(), "0.5".to_owned()],
@@ -53,11 +56,29 @@ fn percentiles() -> Picture {
     }
 }
 
+fn against(ratio: f64, verdict: Verdict) -> Comparison {
+    Comparison { ratio, low: ratio * 0.99, high: ratio * 1.01, p_holm: Some(0.016), verdict }
+}
+
+fn measured(cell: &str, median: f64, comparison: Option<Comparison>) -> MeasuredFigure {
+    MeasuredFigure {
+        cell: cell.to_owned(),
+        figure: "rate".to_owned(),
+        unit: Unit::PerSecond,
+        blocks: 8,
+        median,
+        interval: Some((median * 0.9, median * 1.1)),
+        summary: Some((median, Spread::Deviation(1.0))),
+        comparison,
+    }
+}
+
 fn page() -> StudyPage {
     StudyPage {
         title: "How true?".to_owned(),
         question: "Is it?".to_owned(),
         source: "A paper".to_owned(),
+        baseline: Some("speed 1".to_owned()),
         banner: Some("quick form".to_owned()),
         date: "2026-11-22".to_owned(),
         version: "0.1.0".to_owned(),
@@ -82,7 +103,24 @@ fn page() -> StudyPage {
             header: vec!["method".to_owned(), "cpu".to_owned()],
             rows: vec![vec!["<script>".to_owned(), "0.1".to_owned()]],
         }],
+        measured: vec![
+            measured("speed 1", 100.0, None),
+            measured("speed 0.5", 40.0, Some(against(0.4, Verdict::Worse))),
+            measured("speed 0.9", 95.0, Some(against(0.95, Verdict::Worse))),
+            measured("quota & more", 101.0, Some(against(1.01, Verdict::Same))),
+        ],
+        summary_name: "mean".to_owned(),
+        pairs: vec![Pair {
+            cell: "speed 1".to_owned(),
+            figure: "rate".to_owned(),
+            unit: Unit::PerSecond,
+            blocks: 8,
+            comparison: against(0.99, Verdict::Same),
+        }],
         evidence: Vec::new(),
+        trials: (36, 2),
+        skipped_cells: 1,
+        executed_by: vec!["native".to_owned()],
         skipped: vec![("too small".to_owned(), "8 cores".to_owned())],
         failed: vec![("cell".to_owned(), "exit code 1".to_owned())],
         findings: vec!["the kernel changed".to_owned()],
@@ -105,6 +143,11 @@ fn the_page_is_one_file_of_well_formed_markup() {
         ">99.9 %</text>",
         ">1 ms</text>",
         "Nothing of it was measured here",
+        "this run cannot judge the statement tested",
+        "0 better, 2 worse",
+        "3 comparisons with the baseline (speed 1)",
+        "2.50× lower",
+        "0.990× to 0.990×",
         "&lt;script&gt;",
         "pinfold study run x.toml",
         "too small",
@@ -130,4 +173,57 @@ fn the_page_is_one_file_of_well_formed_markup() {
     };
     assert_eq!(class("leader"), 2 * 4 * 3);
     assert_eq!(parsed.descendants().filter(|n| n.has_tag_name("rect")).count(), 4);
+}
+
+#[test]
+fn the_answer_comes_first_and_charts_that_do_not_decide_are_folded() {
+    let html = render_study(&page()).unwrap();
+    let place = |what: &str| html.find(what).unwrap_or_else(|| panic!("{what} is not there"));
+    let order = ["<h1>", "worst cost", "chart-figure-5\">\n", "id=\"cost\"", "id=\"table-errors\""];
+    let order = order.map(place);
+    assert!(order.is_sorted(), "{order:?}");
+    for folded in ["figure-6", "percentiles", "empty"] {
+        place(&format!("<details class=\"fold\" id=\"chart-{folded}\">"));
+    }
+    assert!(place("id=\"charts\"") > order[4]);
+}
+
+#[test]
+fn numbers_that_cannot_be_are_found() {
+    let check = |change: fn(&mut StudyPage), expected: &[&str]| {
+        let mut page = page();
+        change(&mut page);
+        let found = contradictions(&page);
+        assert_eq!(found.len(), expected.len(), "{found:?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.contains(expected), "{found} is not {expected}");
+        }
+    };
+    check(|_| {}, &[]);
+    check(|page| page.measured[0].median = 130.0, &["a median of 130 outside 90 to 110"]);
+    check(|page| page.measured[0].median = -1.0, &["a value of -1"]);
+    check(|page| page.measured[0].median = f64::NAN, &["a value of NaN"]);
+    check(|page| page.measured[0].blocks = 0, &["no block"]);
+    let share = |page: &mut StudyPage| {
+        page.measured[0].unit = Unit::Share;
+        page.measured[0].median = 1.2;
+    };
+    check(share, &["a value of 1.2 (share)"]);
+    let deviation = |page: &mut StudyPage| {
+        page.measured[0].summary = Some((99.0, Spread::Deviation(-1.0)));
+    };
+    check(deviation, &["a deviation of -1"]);
+    let verdict = |page: &mut StudyPage| {
+        page.measured[1].comparison = Some(against(0.4, Verdict::Better));
+    };
+    check(verdict, &["Better with the interval"]);
+    check(|page| page.pairs[0].comparison.ratio = 2.0, &["A/A pair"]);
+    let spot = |page: &mut StudyPage| page.pictures[1].panels[0].lines[0].spots[0].value = 0.9;
+    check(spot, &["a number of 0.9 outside"]);
+    let quantile = |page: &mut StudyPage| page.pictures[2].panels[0].lines[0].spots[3].value = 1.0;
+    check(quantile, &["a quantile below one of a smaller share"]);
+    let share = |page: &mut StudyPage| {
+        "1.5".clone_into(&mut page.pictures[2].panels[0].lines[0].spots[3].x);
+    };
+    check(share, &["a share of 1.5"]);
 }

@@ -1,6 +1,6 @@
 //! Writing: runs, sessions, and each start in one transaction when it ends.
 
-use pinfold_model::{Origin, RoleStats, Series};
+use pinfold_model::{Origin, RoleStats, Series, shown_parameters};
 use rusqlite::{ErrorCode, Transaction, TransactionBehavior, params};
 
 use super::rows::{CellResult, HostChange, NewRun, RunId, SessionRecord, StartId, StartRecord};
@@ -316,10 +316,13 @@ pub(super) fn is_duplicate(error: &rusqlite::Error) -> bool {
 pub fn host_changes(then: &Origin, now: &Origin) -> Vec<String> {
     let none = || "none".to_owned();
     let known = |text: &Option<String>| text.clone().unwrap_or_else(none);
+    let [old, new] = [then, now].map(|origin| shown_parameters(&origin.cmdline));
+    let is_hidden = then.cmdline != now.cmdline && old == new;
+    let hidden = "kernel parameters: others than those for CPUs or memory";
     [
         ("topology", then.fingerprint.clone(), now.fingerprint.clone()),
         ("kernel", then.kernel.clone(), now.kernel.clone()),
-        ("kernel command line", then.cmdline.clone(), now.cmdline.clone()),
+        ("kernel parameters", old, new),
         ("QEMU", known(&then.qemu), known(&now.qemu)),
         ("accelerator", then.accelerator.to_string(), now.accelerator.to_string()),
         ("guest kernel", known(&then.guest_kernel), known(&now.guest_kernel)),
@@ -327,5 +330,6 @@ pub fn host_changes(then: &Origin, now: &Origin) -> Vec<String> {
     .into_iter()
     .filter(|(_, then, now)| then != now)
     .map(|(what, then, now)| format!("{what}: {then} then, {now} now"))
+    .chain(is_hidden.then(|| hidden.to_owned()))
     .collect()
 }

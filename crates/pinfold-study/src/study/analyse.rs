@@ -2,7 +2,7 @@
 //!
 //! The unit is the start: each trial gives one value per figure (the median of its samples, where
 //! they settle of the steady part; of tails the largest, which is what matters there and is never trimmed). A cell's value is the
-//! median of its starts with a bootstrap interval; its ratio to the baseline is the median over
+//! median of its blocks, each the median of its starts, with a bootstrap interval; its ratio to the baseline is the median over
 //! blocks of the ratio of medians, with the hierarchical bootstrap's interval (starts, then
 //! blocks); verdicts come from the exact paired test with Holm's correction over the cells that
 //! are compared with one. The source's own summary (mean, Student's interval) stands beside.
@@ -63,7 +63,7 @@ pub struct Estimate {
     pub twins: BTreeMap<u32, Vec<f64>>,
     /// The node of each block, where several work on one run.
     pub nodes: BTreeMap<u32, String>,
-    /// Median of all starts.
+    /// Median of the blocks, each the median of its starts.
     pub median: f64,
     /// Its 95 % interval; `None` with one start.
     pub interval: Option<(f64, f64)>,
@@ -254,7 +254,7 @@ fn empty(cell: usize, figure: FigureName, (unit, family): (Unit, Family)) -> Est
 fn summarised(mut one: Estimate) -> Option<Estimate> {
     let all: Vec<f64> = one.starts.values().flatten().copied().collect();
     let by_block: Vec<f64> = one.starts.values().filter_map(|starts| median(starts)).collect();
-    one.median = median(&all)?;
+    one.median = median(&by_block)?;
     one.mean = Mean::of(&all)?;
     one.interval = median_interval(&by_block);
     Some(one)

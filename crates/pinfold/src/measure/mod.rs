@@ -17,7 +17,7 @@ mod show;
 mod take;
 
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, process, user};
-use pinfold_model::{Accelerator, Origin, Topology};
+use pinfold_model::{Accelerator, Origin, Topology, scrubbed_parameters};
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::registry::{self, PROBES, Probe};
 use pinfold_study::measured::{MeasuredBlock, Measurement, to_json};
@@ -213,7 +213,8 @@ impl Bench {
         Ok(Origin {
             fingerprint: self.topology.fingerprint.clone(),
             kernel: read(paths::kernel_release())?,
-            cmdline: read(paths::kernel_cmdline())?,
+            // A saved measurement is a file for others.
+            cmdline: scrubbed_parameters(&read(paths::kernel_cmdline())?),
             cpu_model: self.topology.model.clone().unwrap_or_else(|| "unknown".to_owned()),
             hypervisor: self.topology.hypervisor.clone(),
             qemu: guest.and_then(Guest::qemu),

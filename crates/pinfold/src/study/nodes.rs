@@ -36,7 +36,7 @@ pub fn picture(nodes: &NodeTable) -> Option<Picture> {
         name: "nodes".to_owned(),
         title: "The nodes: what each measured over the median of all".to_owned(),
         kind: PictureKind::Bars,
-        scale: Scale::Of(pinfold_model::Unit::Share),
+        scale: Scale::Ratio("ratio to the median of all nodes"),
         x: name(),
         x_unit: None,
         along,

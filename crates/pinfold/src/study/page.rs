@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::user;
-use pinfold_model::Unit;
 use pinfold_model::text::counted;
+use pinfold_model::{Unit, shown_parameters};
 use pinfold_report::{
-    Agreement, ClaimRow, Line, PageTable, Panel, Picture, PictureKind, Scale, Spot, StudyPage,
-    TableError, TableFiles, format,
+    Agreement, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel, Picture, PictureKind, Scale,
+    Spot, Spread, StudyPage, TableError, TableFiles, format,
 };
-use pinfold_study::stats::{QuantilePoint, Verdict};
+use pinfold_study::stats::{Interval, QuantilePoint, Verdict};
 use pinfold_study::store::Store;
 use pinfold_study::study::cluster::NodeTable;
 use pinfold_study::study::{
@@ -21,8 +21,8 @@ use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
 use crate::time;
 
-/// So many rows of evidence are on the page; all are in the exported tables.
-const MOST_ROWS: usize = 400;
+/// What a ratio of the page is.
+const RATIO: &str = "ratio to the baseline (median of the blocks’ ratios)";
 
 /// The page of an analysis, with its nodes where there were several.
 pub fn page(analysis: &Analysis, nodes: &NodeTable) -> Result<StudyPage, Failure> {
@@ -46,27 +46,46 @@ pub fn page(analysis: &Analysis, nodes: &NodeTable) -> Result<StudyPage, Failure
     let failed = analysis.failures.iter().map(|(cell, count, message)| {
         (name(*cell), format!("{}: {message}", counted(*count, "trial")))
     });
-    Ok(StudyPage {
+    let mut page = StudyPage {
         title: if study.title.is_empty() { study.name.clone() } else { study.title.clone() },
         question: study.question.clone(),
         source: study.source.clone(),
+        baseline: baseline(analysis),
         banner: banner(analysis),
         date: time::date(run.finished_unix_s.unwrap_or(run.created_unix_s)),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         claims: claims(analysis),
         pictures: pictures.chain(nodes::picture(nodes).map(Ok)).collect::<Result<_, _>>()?,
         tables: tables.collect::<Result<_, _>>()?,
-        evidence: [comparisons(analysis), pairs(analysis)]
-            .into_iter()
-            .chain(nodes::tables(nodes))
-            .collect(),
+        measured: analysis.estimates.iter().map(|one| measured(analysis, one)).collect(),
+        summary_name: study.summary.name().to_owned(),
+        pairs: analysis.noise.iter().map(|one| pair(analysis, one)).collect(),
+        evidence: nodes::tables(nodes),
+        trials: (analysis.progress.ok, analysis.progress.failed),
+        skipped_cells: loaded.cells.all.iter().filter(|cell| cell.skipped.is_some()).count(),
+        executed_by: executed(analysis).into_keys().collect(),
         skipped: skipped.collect(),
         failed: failed.collect(),
         findings: nodes.warnings.iter().cloned().chain(findings(analysis)).collect(),
         how: how(analysis),
         repeat: loaded.record.command.clone(),
         file: loaded.record.toml.clone(),
-    })
+    };
+    let wrong = pinfold_report::study_contradictions(&page);
+    page.findings.splice(0..0, wrong.into_iter().map(|text| {
+        format!(
+            "problem: numbers of this page: {text}; do not rely on them, and report it as a fault \
+             of Pinfold with the store"
+        )
+    }));
+    Ok(page)
+}
+
+/// The levels that others are compared with.
+fn baseline(analysis: &Analysis) -> Option<String> {
+    let levels = &analysis.loaded.study.baseline;
+    let words = levels.iter().map(|(name, level)| format!("{name} {}", level.text));
+    (!levels.is_empty()).then(|| words.collect::<Vec<_>>().join(", "))
 }
 
 fn banner(analysis: &Analysis) -> Option<String> {
@@ -105,7 +124,7 @@ fn groups(analysis: &Analysis, name: &str, what: (&Selection, &[&str])) -> Resul
 fn scale(selection: &Selection, groups: &Groups) -> Scale {
     match selection.shown {
         Shown::Value => Scale::Of(groups.unit.unwrap_or(Unit::Count)),
-        Shown::Ratio => Scale::Ratio,
+        Shown::Ratio => Scale::Ratio(RATIO),
         Shown::Error => Scale::Points,
     }
 }
@@ -302,78 +321,78 @@ fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> 
     Ok(PageTable {
         name: table.name.clone(),
         title: table.title.clone(),
-        note: match several {
-            true => "Each number stands for several cells: their median, and in brackets the smallest and the largest.".to_owned(),
-            false => "In brackets the 95 % interval.".to_owned(),
-        },
+        note: table_note(table, several),
         names: rows,
         header: table.rows.iter().cloned().chain(columns).collect(),
         rows: rows_of,
     })
 }
 
+/// What the numbers of a table are, and what stands in brackets.
+fn table_note(table: &Table, several: bool) -> String {
+    let shows = |shown: Shown| table.selections.iter().any(|selection| selection.shown == shown);
+    let mut note = String::new();
+    if shows(Shown::Ratio) {
+        note.push_str(&format!("Each number is the {RATIO}. "));
+    }
+    if shows(Shown::Error) {
+        note.push_str(&format!("Each number is the {RATIO} less what was asked, times 100. "));
+    }
+    note.push_str(match several {
+        true => "Where it stands for several cells it is their median, with the smallest and the largest in brackets.",
+        false => "In brackets the 95 % interval.",
+    });
+    note
+}
+
 fn scale_name(scale: Scale) -> String {
     match scale {
         Scale::Of(_) => "value".to_owned(),
-        Scale::Ratio | Scale::Points => scale.label().to_owned(),
+        Scale::Ratio(_) => "ratio".to_owned(),
+        Scale::Points => scale.label().to_owned(),
     }
 }
 
-/// Every estimate with the source's summary beside ours, and its verdict.
-fn comparisons(analysis: &Analysis) -> PageTable {
+/// An estimate with the source's summary and its verdict.
+fn measured(analysis: &Analysis, one: &library::Estimate) -> MeasuredFigure {
     let study = &analysis.loaded.study;
-    let mut rows = Vec::new();
-    for one in &analysis.estimates {
-        let show = |number: f64| format::value(number, one.unit);
-        let range = |range: Option<(f64, f64)>| {
-            range
-                .map_or_else(String::new, |(low, high)| format!(" [{}, {}]", show(low), show(high)))
-        };
-        let own = match study.summary {
-            Summary::Median => String::new(),
-            Summary::Mean => one.mean.deviation.map_or_else(
-                || show(one.mean.mean),
-                |deviation| format!("{} ± {}", show(one.mean.mean), show(deviation)),
-            ),
+    let mean = &one.mean;
+    let spread = |known: Option<Spread>| Some((mean.mean, known.unwrap_or(Spread::Unknown)));
+    MeasuredFigure {
+        cell: analysis.loaded.cells.all[one.cell].name(study),
+        figure: figure_name(&one.figure),
+        unit: one.unit,
+        blocks: u32::try_from(one.starts.len()).unwrap_or(u32::MAX),
+        median: one.median,
+        interval: one.interval,
+        summary: match study.summary {
+            Summary::Median => None,
+            Summary::Mean => spread(mean.deviation.map(Spread::Deviation)),
             Summary::MeanInterval => {
-                format!("{}{}", show(one.mean.mean), range(one.mean.interval))
+                spread(mean.interval.map(|(low, high)| Spread::Interval(low, high)))
             }
-        };
-        let with = one.comparison.map_or_else(String::new, |with| {
-            let interval = with.interval;
-            let [ratio, low, high] =
-                [interval.ratio, interval.low, interval.high].map(format::significant);
-            format!("{ratio} [{low}, {high}]")
-        });
-        rows.push(vec![
-            analysis.loaded.cells.all[one.cell].name(study),
-            figure_name(&one.figure),
-            one.starts.len().to_string(),
-            format!("{}{}", show(one.median), range(one.interval)),
-            own,
-            with,
-            one.comparison.map_or_else(String::new, |with| word(&with.verdict)),
-        ]);
+        },
+        comparison: one
+            .comparison
+            .map(|with| comparison(with.interval, Some(with.p_holm), &with.verdict)),
     }
-    let all = rows.len();
-    rows.truncate(MOST_ROWS);
-    let header = [
-        "cell",
-        "figure",
-        "blocks",
-        "median [95 %]",
-        study.summary.name(),
-        "ratio [95 %]",
-        "verdict",
-    ];
-    PageTable {
-        name: "evidence".to_owned(),
-        title: "Every cell".to_owned(),
-        note: format!("{} of {all} rows; `pinfold study export` writes all", rows.len()),
-        names: 2,
-        header: header.map(str::to_owned).to_vec(),
-        rows,
-    }
+}
+
+fn comparison(
+    Interval { ratio, low, high }: Interval,
+    p_holm: Option<f64>,
+    verdict: &Verdict,
+) -> pinfold_report::Comparison {
+    use pinfold_report::Verdict as Shown;
+    let verdict = match verdict {
+        Verdict::Better => Shown::Better,
+        Verdict::Same => Shown::Same,
+        Verdict::Worse => Shown::Worse,
+        Verdict::Unknown { .. } => {
+            Shown::Unknown(verdict.to_string().trim_start_matches("unknown: ").to_owned())
+        }
+    };
+    pinfold_report::Comparison { ratio, low, high, p_holm, verdict }
 }
 
 pub(super) fn figure_name(figure: &library::FigureName) -> String {
@@ -382,39 +401,15 @@ pub(super) fn figure_name(figure: &library::FigureName) -> String {
     format!("{}{}", figure.probe, labels.concat())
 }
 
-/// In starts, as the verdict's own words are in blocks.
-fn word(verdict: &Verdict) -> String {
-    match verdict {
-        Verdict::Unknown { have, need } if have < need => {
-            format!("unknown: {have} starts, {need} needed")
-        }
-        Verdict::Better | Verdict::Same | Verdict::Worse | Verdict::Unknown { .. } => {
-            verdict.to_string()
-        }
-    }
-}
-
-fn pairs(analysis: &Analysis) -> PageTable {
-    let row = |one: &library::Noise| {
-        let interval = one.interval;
-        let [ratio, low, high] =
-            [interval.ratio, interval.low, interval.high].map(format::significant);
-        vec![
-            analysis.loaded.cells.all[one.cell].name(&analysis.loaded.study),
-            figure_name(&one.figure),
-            one.blocks.to_string(),
-            format!("{ratio} [{low}, {high}]"),
-            word(&one.verdict),
-        ]
-    };
-    let header = ["cell", "figure", "blocks", "second look over first [95 %]", "verdict"];
-    PageTable {
-        name: "noise".to_owned(),
-        title: "The A/A pairs: the noise floor".to_owned(),
-        note: "the same cell under two names; a difference here is none".to_owned(),
-        names: 2,
-        header: header.map(str::to_owned).to_vec(),
-        rows: analysis.noise.iter().take(MOST_ROWS).map(row).collect(),
+/// The second measurement of a cell against the first.
+fn pair(analysis: &Analysis, one: &library::Noise) -> Pair {
+    let of_figure = |known: &&library::Estimate| known.figure == one.figure;
+    Pair {
+        cell: analysis.loaded.cells.all[one.cell].name(&analysis.loaded.study),
+        figure: figure_name(&one.figure),
+        unit: analysis.estimates.iter().find(of_figure).map_or(Unit::Count, |known| known.unit),
+        blocks: one.blocks,
+        comparison: comparison(one.interval, None, &one.verdict),
     }
 }
 
@@ -457,7 +452,8 @@ fn how(analysis: &Analysis) -> Vec<(String, String)> {
             counted(loaded.facts.nodes, "NUMA node"),
             origin.hypervisor.as_ref().map_or_else(String::new, |name| format!(", itself a machine of {name}")),
         )),
-        row("kernel", format!("{} ({})", origin.kernel, origin.cmdline)),
+        row("kernel", origin.kernel.clone()),
+        row("kernel parameters", shown_parameters(&origin.cmdline)),
         row("design", format!(
             "{} cells in randomised complete blocks, seed {}: {} blocks, {} per cell and block, {}",
             loaded.cells.running().count(), study.seed, study.repetitions, counted(study.starts, "start"),
@@ -468,7 +464,7 @@ fn how(analysis: &Analysis) -> Vec<(String, String)> {
             progress.ok, progress.failed, super::progress::seconds(took_s),
             super::tell::besides_workload(loaded, progress),
         )),
-        row("values", "a start gives the median of its samples, of a tail the largest; a cell the median of its starts".to_owned()),
+        row("values", "a start gives the median of its samples, of a tail the largest; a block the median of its starts, a cell the median of its blocks".to_owned()),
         row("intervals", "95 %, by bootstrap of blocks and of the starts in them, 10,000 draws, fixed seed; ratios are medians of the blocks' ratios".to_owned()),
         row("verdicts", format!(
             "exact paired sign-flip test, level {}, Holm's correction over the cells that are compared with one; the same within {} %",
@@ -486,8 +482,8 @@ fn how(analysis: &Analysis) -> Vec<(String, String)> {
     rows
 }
 
-/// What executed the cells, where some are guests.
-fn guests(analysis: &Analysis) -> Vec<(String, String)> {
+/// What executed the cells, and how many.
+fn executed(analysis: &Analysis) -> BTreeMap<String, usize> {
     let (loaded, origin) = (&analysis.loaded, &analysis.run.origin);
     let mut by: BTreeMap<String, usize> = BTreeMap::new();
     for (_, cell) in loaded.cells.running() {
@@ -500,13 +496,20 @@ fn guests(analysis: &Analysis) -> Vec<(String, String)> {
         };
         *by.entry(what).or_default() += 1;
     }
+    by
+}
+
+/// What executed the cells, where some are guests.
+fn guests(analysis: &Analysis) -> Vec<(String, String)> {
+    let origin = &analysis.run.origin;
+    let by = executed(analysis);
     let counted: Vec<String> = by.iter().map(|(what, cells)| format!("{what}: {cells}")).collect();
     let row = |label: &str, text: String| (label.to_owned(), text);
     let mut rows = vec![row("cells by what executes them", counted.join("; "))];
     if by.keys().any(|what| what.contains("TCG")) {
         rows.push(row(
-            "what TCG says",
-            "numbers of guests under TCG speak of QEMU's translator on this host, never of KVM or of a machine of that kind".to_owned(),
+            "TCG",
+            "TCG results do not carry over to KVM or to a machine of that kind".to_owned(),
         ));
     }
     rows.extend(origin.qemu.iter().map(|version| row("QEMU", version.clone())));

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::Origin;
+use pinfold_model::{Origin, shown_parameters};
 
 use super::super::ALPHA;
 use super::super::analyse::{Analysis, FigureName};
@@ -106,7 +106,10 @@ fn identities(nodes: &[NodeRow]) -> Vec<String> {
     let columns: [(&str, Vec<String>); 6] = [
         ("topology", nodes.iter().map(|row| row.origin.fingerprint.clone()).collect()),
         ("kernel", nodes.iter().map(|row| row.origin.kernel.clone()).collect()),
-        ("kernel command line", nodes.iter().map(|row| row.origin.cmdline.clone()).collect()),
+        (
+            "kernel parameters",
+            nodes.iter().map(|row| shown_parameters(&row.origin.cmdline)).collect(),
+        ),
         ("processor", nodes.iter().map(|row| row.origin.cpu_model.clone()).collect()),
         (
             "hypervisor",

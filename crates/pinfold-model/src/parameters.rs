@@ -1,0 +1,84 @@
+//! The kernel's command line as it may be shown to others: the parameters that say how CPUs and
+//! memory are used, without names of disks, networks or users. The one list for captures, report
+//! pages and exports.
+//!
+//! <https://docs.kernel.org/admin-guide/kernel-parameters.html>
+
+/// Parameters that are shown, by name.
+const SHOWN: [&str; 37] = [
+    "amd_iommu",
+    "amd_pstate",
+    "cgroup_disable",
+    "cgroup_no_v1",
+    "clocksource",
+    "default_hugepagesz",
+    "hugepages",
+    "hugepagesz",
+    "idle",
+    "intel_idle.max_cstate",
+    "intel_iommu",
+    "intel_pstate",
+    "iommu",
+    "iommu.passthrough",
+    "iommu.strict",
+    "irqaffinity",
+    "isolcpus",
+    "maxcpus",
+    "mitigations",
+    "nohz",
+    "nohz_full",
+    "nosmt",
+    "nosoftlockup",
+    "nr_cpus",
+    "numa",
+    "numa_balancing",
+    "possible_cpus",
+    "processor.max_cstate",
+    "rcu_nocb_poll",
+    "rcu_nocbs",
+    "skew_tick",
+    "systemd.unified_cgroup_hierarchy",
+    "threadirqs",
+    "transparent_hugepage",
+    "tsc",
+    "vfio-pci.ids",
+    "workqueue.unbound_cpus",
+];
+
+/// A kernel command line with only those parameters that say how CPUs and memory are used.
+#[must_use]
+pub fn scrubbed_parameters(text: &str) -> String {
+    let kept: Vec<&str> = text
+        .split_ascii_whitespace()
+        // What follows `--` is for the init process.
+        .take_while(|word| *word != "--")
+        .filter(|word| SHOWN.contains(&word.split('=').next().unwrap_or(word)))
+        .collect();
+    kept.join(" ")
+}
+
+/// The same where an empty text would look like a fault.
+#[must_use]
+pub fn shown_parameters(text: &str) -> String {
+    match scrubbed_parameters(text) {
+        kept if kept.is_empty() => "none for CPUs or memory".to_owned(),
+        kept => kept,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disks_networks_and_users_are_not_shown() {
+        let check = |text: &str, kept: &str| assert_eq!(shown_parameters(text), kept, "{text}");
+        check(
+            "root=UUID=1-2 isolcpus=2-3 user.name=alice nohz_full=2-3",
+            "isolcpus=2-3 nohz_full=2-3",
+        );
+        check("ip=10.0.0.1 luks.uuid=5e hostname=x nosmt -- isolcpus=1 token=secret", "nosmt");
+        check("root=/dev/vda1 ro quiet", "none for CPUs or memory");
+        check("", "none for CPUs or memory");
+    }
+}

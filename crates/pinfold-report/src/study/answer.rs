@@ -1,0 +1,213 @@
+//! What a study answers, in a sentence and a few large figures, and what the compared cells cost.
+
+use pinfold_model::Unit;
+
+use super::model::{Agreement, MeasuredFigure, StudyPage};
+use crate::charts::forest;
+use crate::format;
+use crate::headline::{Figure, change, change_between};
+use crate::page::{Comparison, Verdict};
+
+/// So many losses are in the table of costs.
+const MOST_COSTS: usize = 10;
+
+/// A loss against the baseline.
+pub(super) struct Cost {
+    pub(super) cell: String,
+    pub(super) figure: String,
+    pub(super) change: String,
+    pub(super) interval: String,
+    pub(super) p: String,
+}
+
+/// How many claims hold, do not, and cannot be judged.
+fn claims(page: &StudyPage) -> [usize; 3] {
+    let count = |is: fn(&Agreement) -> bool| page.claims.iter().filter(|it| is(&it.agree)).count();
+    [
+        count(|it| matches!(it, Agreement::Yes)),
+        count(|it| matches!(it, Agreement::No)),
+        count(|it| matches!(it, Agreement::CannotTell(_))),
+    ]
+}
+
+fn compared(page: &StudyPage) -> impl Iterator<Item = (&MeasuredFigure, &Comparison)> {
+    page.measured.iter().filter_map(|one| Some((one, one.comparison.as_ref()?)))
+}
+
+/// How many comparisons are better, the same, worse, unknown.
+fn verdicts(page: &StudyPage) -> [usize; 4] {
+    let count = |is: fn(&Verdict) -> bool| {
+        compared(page).filter(|(_, comparison)| is(&comparison.verdict)).count()
+    };
+    [
+        count(|it| matches!(it, Verdict::Better)),
+        count(|it| matches!(it, Verdict::Same)),
+        count(|it| matches!(it, Verdict::Worse)),
+        count(|it| matches!(it, Verdict::Unknown(_))),
+    ]
+}
+
+/// The answer: what became of the source's statements, else of the comparisons.
+pub(super) fn sentence(page: &StudyPage) -> String {
+    let [yes, no, open] = claims(page);
+    let comparisons = compared(page).count();
+    match (page.claims.len(), comparisons) {
+        (0, 0) if page.measured.is_empty() => "nothing was measured".to_owned(),
+        (0, 0) => "measured, without a baseline to compare with".to_owned(),
+        (0, all) => {
+            let [better, _, worse, _] = verdicts(page);
+            format!(
+                "{better} of {all} comparisons with the baseline show a better cell, {worse} a \
+                 worse one"
+            )
+        }
+        (1, _) => match (yes, no) {
+            (1, _) => "the statement tested holds here",
+            (_, 1) => "the statement tested does not hold here",
+            (_, _) => "this run cannot judge the statement tested",
+        }
+        .to_owned(),
+        (all, _) if yes == all => format!("all {all} statements tested hold here"),
+        (all, _) => {
+            let rest = [
+                (no, "do not hold", "does not hold"),
+                (open, "cannot be judged", "cannot be judged"),
+            ];
+            let rest =
+                rest.into_iter().filter(|(count, ..)| *count > 0).map(|(count, many, one)| {
+                    format!("{count} {}", if count == 1 { one } else { many })
+                });
+            let holds = if yes == 1 { "holds" } else { "hold" };
+            let rest = rest.collect::<Vec<_>>().join(", ");
+            format!("{yes} of {all} statements tested {holds} here, {rest}")
+        }
+    }
+}
+
+/// The figures: comparisons, worst cost, noise floor, trials, accelerator; each only if it is known.
+pub(super) fn figures(page: &StudyPage) -> Vec<Figure> {
+    [of_comparisons(page), worst_cost(page), noise(page), Some(trials(page)), accelerator(page)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn of_comparisons(page: &StudyPage) -> Option<Figure> {
+    let all = compared(page).count();
+    let baseline = page.baseline.as_ref().filter(|_| all > 0)?;
+    let [better, same, worse, unknown] = verdicts(page);
+    Some(Figure {
+        value: format!("{better} better, {worse} worse"),
+        label: format!("{all} comparisons with the baseline ({baseline})"),
+        note: format!("{same} the same, {unknown} unknown; exact sign-flip test, Holm"),
+    })
+}
+
+/// Comparisons that are shown to be worse, the largest loss first.
+fn losses(page: &StudyPage) -> Vec<(&MeasuredFigure, &Comparison)> {
+    let mut losses: Vec<_> =
+        compared(page).filter(|(_, it)| it.verdict == Verdict::Worse).collect();
+    losses.sort_by(|a, b| f64::total_cmp(&b.1.ratio.ln().abs(), &a.1.ratio.ln().abs()));
+    losses
+}
+
+fn worst_cost(page: &StudyPage) -> Option<Figure> {
+    let label = "worst cost".to_owned();
+    compared(page).next()?;
+    let Some((one, comparison)) = losses(page).into_iter().next() else {
+        return Some(Figure { value: "none shown".to_owned(), label, note: costs_words(page) });
+    };
+    Some(Figure {
+        value: change(one.unit, comparison),
+        label: format!("{label}: {}", one.figure),
+        note: format!(
+            "▼ worse; {}; median of the blocks’ ratios to the baseline, 95 % interval {}",
+            one.cell,
+            change_between(one.unit, comparison)
+        ),
+    })
+}
+
+/// The largest losses.
+pub(super) fn costs(page: &StudyPage) -> Vec<Cost> {
+    let cost = |(one, comparison): (&MeasuredFigure, &Comparison)| Cost {
+        cell: one.cell.clone(),
+        figure: one.figure.clone(),
+        change: change(one.unit, comparison),
+        interval: change_between(one.unit, comparison),
+        p: comparison.p_holm.map_or_else(|| format::MISSING.to_owned(), format::probability),
+    };
+    losses(page).into_iter().take(MOST_COSTS).map(cost).collect()
+}
+
+/// How many comparisons there are, by their verdicts.
+pub(super) fn costs_words(page: &StudyPage) -> String {
+    let [better, same, worse, unknown] = verdicts(page);
+    let all = better + same + worse + unknown;
+    if all == 0 {
+        return "Nothing was compared with a baseline, so there is no cost to show.".to_owned();
+    }
+    let more = match worse.saturating_sub(MOST_COSTS) {
+        0 => String::new(),
+        _ => format!(" The table shows the {MOST_COSTS} largest losses."),
+    };
+    format!(
+        "Of {all} comparisons with the baseline (cell and figure): {better} better, {same} same, \
+         {worse} worse, {unknown} unknown.{more}"
+    )
+}
+
+fn noise(page: &StudyPage) -> Option<Figure> {
+    let ratios = page.pairs.iter().map(|pair| pair.comparison.ratio);
+    let low = ratios.clone().reduce(f64::min)?;
+    let high = ratios.reduce(f64::max)?;
+    let is_false =
+        |pair: &&super::Pair| matches!(pair.comparison.verdict, Verdict::Better | Verdict::Worse);
+    let wrong = page.pairs.iter().filter(is_false).count();
+    Some(Figure {
+        value: format!("{} to {}", format::ratio(low), format::ratio(high)),
+        label: "noise floor (A/A pairs)".to_owned(),
+        note: format!(
+            "the baseline against itself: median ratios of {} pairs; {wrong} with a verdict that \
+             cannot be true",
+            page.pairs.len()
+        ),
+    })
+}
+
+fn trials(page: &StudyPage) -> Figure {
+    let (measured, failed) = page.trials;
+    let cells = match page.skipped_cells {
+        1 => "1 cell".to_owned(),
+        many => format!("{many} cells"),
+    };
+    Figure {
+        value: format::count(measured),
+        label: "trials measured".to_owned(),
+        note: format!("{} failed; {cells} skipped", format::count(failed)),
+    }
+}
+
+fn accelerator(page: &StudyPage) -> Option<Figure> {
+    let note = match page.executed_by.iter().any(|name| name.contains("TCG")) {
+        true => "TCG: results do not carry over to KVM or to a real machine",
+        false => "what executed the workloads",
+    };
+    (!page.executed_by.is_empty()).then(|| Figure {
+        value: page.executed_by.join(", "),
+        label: "accelerator".to_owned(),
+        note: note.to_owned(),
+    })
+}
+
+/// `0.998× (0.981× to 1.02×)` with what it is a ratio of in the head of its column.
+pub(super) fn interval(comparison: &Comparison) -> String {
+    forest::interval(comparison)
+}
+
+/// A value with its interval.
+pub(super) fn with_interval(unit: Unit, value: f64, interval: Option<(f64, f64)>) -> String {
+    let show = |number: f64| format::value(number, unit);
+    let range = interval.map(|(low, high)| format!(" [{}, {}]", show(low), show(high)));
+    format!("{}{}", show(value), range.unwrap_or_default())
+}

@@ -1,0 +1,176 @@
+//! Words along an axis: whole, however long they are. They lie level where they fit, else break
+//! into lines, else slant; what is too long for that gets a number and stands in a list below.
+
+use crate::svg::{Anchor, Svg};
+
+/// Width of a letter, with the larger print of narrow screens.
+const LETTER: f64 = 6.2;
+/// Free room between two labels.
+const GAP: f64 = 5.0;
+/// Height of a line of a label.
+const LINE: f64 = 11.5;
+const MOST_LINES: usize = 3;
+/// Slanting labels closer than this would touch.
+const SLANT_PITCH: f64 = 15.0;
+/// Width and height of a slanting letter, at 45 degrees.
+const SLANT_LETTER: f64 = LETTER * std::f64::consts::FRAC_1_SQRT_2;
+
+/// Places and words.
+type Ticks = Vec<(f64, String)>;
+
+/// How the words of an axis are set.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Labels {
+    /// Lines of words, one below the other.
+    Level(Vec<(f64, Vec<String>)>),
+    /// Words that rise to the right.
+    Slanting(Ticks),
+    /// Numbers in place of these words.
+    Numbered(Ticks, Vec<String>),
+}
+
+fn width(text: &str) -> f64 {
+    text.chars().count() as f64 * LETTER
+}
+
+/// Numbers on a scale: those that would touch the one before are left out, the marks show their
+/// place.
+pub(super) fn of_scale(ticks: Ticks) -> Labels {
+    Labels::Level(thinned(ticks).into_iter().map(|(x, text)| (x, vec![text])).collect())
+}
+
+fn thinned(ticks: Ticks) -> Ticks {
+    let mut right = f64::MIN;
+    let is_free = |(x, text): &(f64, String)| {
+        let half = width(text) / 2.0;
+        let free = x - half >= right;
+        if free {
+            right = x + half + GAP;
+        }
+        free
+    };
+    ticks.into_iter().filter(is_free).collect()
+}
+
+/// Names, each with this room: every one is there, and whole.
+pub(super) fn of_names(ticks: Ticks, room: f64) -> Labels {
+    let broken: Option<Vec<(f64, Vec<String>)>> =
+        ticks.iter().map(|(x, text)| Some((*x, broken(text, room - GAP)?))).collect();
+    if let Some(lines) = broken {
+        return Labels::Level(lines);
+    }
+    let reaches = |(x, text): &(f64, String)| x - text.chars().count() as f64 * SLANT_LETTER >= 0.0;
+    if room >= SLANT_PITCH && ticks.iter().all(reaches) {
+        return Labels::Slanting(ticks);
+    }
+    let (places, names): (Vec<f64>, Vec<String>) = ticks.into_iter().unzip();
+    let numbers = places.into_iter().zip(1_u32..).map(|(x, number)| (x, number.to_string()));
+    Labels::Numbered(thinned(numbers.collect()), names)
+}
+
+/// A text in lines of this width, broken after spaces and signs; `None` if a word is wider or
+/// there are too many lines.
+fn broken(text: &str, room: f64) -> Option<Vec<String>> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_inclusive([' ', '-', '_', '/', ':', ',', '=']) {
+        if width(word.trim_end()) > room {
+            return None;
+        }
+        match lines.last_mut() {
+            Some(line) if width(line) + width(word.trim_end()) <= room => line.push_str(word),
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    (lines.len() <= MOST_LINES)
+        .then(|| lines.into_iter().map(|line| line.trim_end().to_owned()).collect())
+}
+
+impl Labels {
+    /// Room that they take below the axis.
+    pub(super) fn height(&self) -> f64 {
+        match self {
+            Labels::Level(ticks) => {
+                let lines = ticks.iter().map(|(_, lines)| lines.len()).max().unwrap_or(1);
+                3.5 + LINE * lines.max(1) as f64
+            }
+            Labels::Slanting(ticks) => {
+                let letters = ticks.iter().map(|(_, text)| text.chars().count()).max();
+                16.0 + SLANT_LETTER * letters.unwrap_or(0) as f64
+            }
+            Labels::Numbered(..) => 3.5 + LINE,
+        }
+    }
+
+    /// What the numbers stand for.
+    pub(super) fn numbered(&self) -> Vec<String> {
+        match self {
+            Labels::Numbered(_, names) => names.clone(),
+            Labels::Level(_) | Labels::Slanting(_) => Vec::new(),
+        }
+    }
+
+    /// Draws them below an axis at this height.
+    pub(super) fn draw(&self, svg: &mut Svg, floor: f64) {
+        match self {
+            Labels::Level(ticks) => {
+                for (x, lines) in ticks {
+                    for (line, text) in lines.iter().enumerate() {
+                        let y = floor + 3.5 + LINE * (line + 1) as f64;
+                        svg.text("tick", Anchor::Middle, (*x, y), text);
+                    }
+                }
+            }
+            Labels::Slanting(ticks) => {
+                for (x, text) in ticks {
+                    svg.slanted("tick", (*x + 3.0, floor + 12.0), text);
+                }
+            }
+            Labels::Numbered(ticks, _) => {
+                for (x, text) in ticks {
+                    svg.text("tick", Anchor::Middle, (*x, floor + 3.5 + LINE), text);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticks(names: &[&str], room: f64) -> Ticks {
+        let place = |index: usize| 62.0 + room * (index as f64 + 0.5);
+        names.iter().enumerate().map(|(index, name)| (place(index), (*name).to_owned())).collect()
+    }
+
+    #[test]
+    fn names_break_slant_or_are_numbered_but_stay_whole() {
+        let lines = |names: &[&str], room: f64| match of_names(ticks(names, room), room) {
+            Labels::Level(ticks) => ticks.into_iter().map(|(_, lines)| lines.join("|")).collect(),
+            Labels::Slanting(ticks) => vec![format!("slanting {}", ticks[0].1)],
+            Labels::Numbered(ticks, names) => vec![format!("{} is {}", ticks[0].1, names[0])],
+        };
+        let check = |names: &[&str], room: f64, expected: &[&str]| {
+            assert_eq!(lines(names, room), expected, "{names:?} in {room}");
+        };
+        check(&["none", "quota"], 60.0, &["none", "quota"]);
+        check(
+            &["balanced-shared", "max performance"],
+            75.0,
+            &["balanced-|shared", "max|performance"],
+        );
+        check(&["low-latency-rt", "compact"], 30.0, &["slanting low-latency-rt"]);
+        let long = "a-name-of-more-letters-than-any-axis-has-room-for";
+        check(&[long, "b"], 30.0, &[&format!("1 is {long}")]);
+        let many: Vec<String> = (0..40).map(|node| format!("node-{node:02}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        check(&many, 9.0, &["1 is node-00"]);
+    }
+
+    #[test]
+    fn numbers_of_a_scale_do_not_touch() {
+        let all = (0..50).map(|n| (62.0 + 4.0 * f64::from(n), n.to_string())).collect();
+        let Labels::Level(ticks) = of_scale(all) else { panic!("level") };
+        assert!(ticks.len() > 5 && ticks.windows(2).all(|pair| pair[1].0 - pair[0].0 > LETTER));
+    }
+}

@@ -1,0 +1,104 @@
+//! The tables behind a study's numbers: every cell, and the A/A pairs.
+
+use super::answer::{interval, with_interval};
+use super::model::{MeasuredFigure, PageTable, Pair, Spread, StudyPage};
+use crate::charts::forest;
+use crate::format;
+use crate::page::{Comparison, Verdict};
+
+/// So many rows of a table are on the page; the exported tables have all.
+const MOST_ROWS: usize = 400;
+
+/// All of them.
+pub(super) fn evidence(page: &StudyPage) -> Vec<PageTable> {
+    [measured(page), pairs(page)].into_iter().chain(page.evidence.iter().cloned()).collect()
+}
+
+fn of_all(shown: usize, all: usize) -> String {
+    match shown == all {
+        true => format!("{all} rows"),
+        false => format!("{shown} of {all} rows; `pinfold study export` writes all"),
+    }
+}
+
+fn verdict(comparison: &Comparison) -> String {
+    let word = forest::verdict_word(&comparison.verdict);
+    match &comparison.verdict {
+        Verdict::Unknown(why) => format!("{word}: {why}"),
+        Verdict::Better | Verdict::Same | Verdict::Worse => word.to_owned(),
+    }
+}
+
+fn measured(page: &StudyPage) -> PageTable {
+    let rows: Vec<Vec<String>> = page.measured.iter().take(MOST_ROWS).map(row).collect();
+    let header = [
+        "cell",
+        "figure",
+        "blocks",
+        "median [95 %]",
+        &page.summary_name,
+        "ratio to the baseline: median of the blocks’ ratios (95 %)",
+        "p (Holm)",
+        "verdict",
+    ];
+    PageTable {
+        name: "evidence".to_owned(),
+        title: "Every cell".to_owned(),
+        note: of_all(rows.len(), page.measured.len()),
+        names: 2,
+        header: header.map(str::to_owned).to_vec(),
+        rows,
+    }
+}
+
+fn row(one: &MeasuredFigure) -> Vec<String> {
+    let summary = one.summary.map_or_else(String::new, |(value, spread)| match spread {
+        Spread::Unknown => with_interval(one.unit, value, None),
+        Spread::Deviation(deviation) => {
+            format!("{} ± {}", format::value(value, one.unit), format::value(deviation, one.unit))
+        }
+        Spread::Interval(low, high) => with_interval(one.unit, value, Some((low, high))),
+    });
+    let with = one.comparison.as_ref();
+    vec![
+        one.cell.clone(),
+        one.figure.clone(),
+        one.blocks.to_string(),
+        with_interval(one.unit, one.median, one.interval),
+        summary,
+        with.map_or_else(String::new, interval),
+        with.and_then(|with| with.p_holm).map_or_else(String::new, format::probability),
+        with.map_or_else(String::new, verdict),
+    ]
+}
+
+fn pairs(page: &StudyPage) -> PageTable {
+    let row = |pair: &Pair| {
+        vec![
+            pair.cell.clone(),
+            pair.figure.clone(),
+            pair.blocks.to_string(),
+            interval(&pair.comparison),
+            verdict(&pair.comparison),
+        ]
+    };
+    let rows: Vec<Vec<String>> = page.pairs.iter().take(MOST_ROWS).map(row).collect();
+    let header = [
+        "cell",
+        "figure",
+        "blocks",
+        "ratio of the second measurement to the first: median of the blocks’ ratios (95 %)",
+        "verdict",
+    ];
+    PageTable {
+        name: "noise".to_owned(),
+        title: "The A/A pairs: the noise floor".to_owned(),
+        note: format!(
+            "the same cell under two names, so any difference is noise; {}",
+            of_all(rows.len(), page.pairs.len())
+        ),
+        names: 2,
+        header: header.map(str::to_owned).to_vec(),
+        rows,
+    }
+}
