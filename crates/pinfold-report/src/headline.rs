@@ -106,7 +106,11 @@ fn change_parts(unit: Unit, ratio: f64, shown: ChangeUnit) -> (String, &'static 
 
 /// The answer.
 pub(crate) fn headline(page: &Page) -> Headline {
-    let baseline = page.baseline().map_or_else(|| "the baseline".to_owned(), |id| page.name(id));
+    // Its name alone may read as another word: `none`.
+    let baseline = page.baseline().map_or_else(
+        || "the baseline".to_owned(),
+        |id| format!("the baseline ({})", page.name(id)),
+    );
     let winner = page.answer.winner.filter(|id| Some(*id) != page.baseline());
     let row = winner.and_then(|id| page.deciding()?.row(id));
     match (winner, row.and_then(|row| Some((row, row.comparison.as_ref()?)))) {

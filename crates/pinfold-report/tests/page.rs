@@ -303,7 +303,7 @@ fn the_sentence_claims_what_the_verdict_says() {
         &winner_is(Verdict::Better),
         &[
             "low-latency is the best placement tried on this machine: its worst spin-gap is ",
-            "× shorter than under none",
+            "× shorter than under the baseline (none)",
             "95 % interval ",
             "p = 0.023",
             "8 VM starts each",
@@ -311,11 +311,17 @@ fn the_sentence_claims_what_the_verdict_says() {
             "measured under TCG (thread=multi)",
         ],
     );
-    check(&winner_is(Verdict::Same), &["low-latency ranks first, but does the same as none"]);
-    check(&winner_is(Verdict::Worse), &["yet is worse than none"]);
+    check(
+        &winner_is(Verdict::Same),
+        &["low-latency ranks first, but does the same as the baseline (none)"],
+    );
+    check(&winner_is(Verdict::Worse), &["yet is worse than the baseline (none)"]);
     check(
         &winner_is(Verdict::Unknown("3 starts, 8 needed".to_owned())),
-        &["ranks first, but this run cannot tell whether it beats none", "3 starts, 8 needed"],
+        &[
+            "ranks first, but this run cannot tell whether it beats the baseline (none)",
+            "3 starts, 8 needed",
+        ],
     );
 }
 
@@ -336,12 +342,20 @@ fn without_a_winner_the_sentence_says_why() {
         let summary = summary_text(&page);
         assert!(summary.contains(words), "{words:?} not in {summary}");
     };
-    check(Verdict::Worse, None, "No placement tried is better than none on this machine");
-    check(Verdict::Same, None, "No placement tried is better than none on this machine");
+    check(
+        Verdict::Worse,
+        None,
+        "No placement tried is better than the baseline (none) on this machine",
+    );
+    check(
+        Verdict::Same,
+        None,
+        "No placement tried is better than the baseline (none) on this machine",
+    );
     check(
         Verdict::Unknown("3 starts, 8 needed".to_owned()),
         None,
-        "This run cannot tell whether any placement beats none – 3 starts, 8 needed",
+        "This run cannot tell whether any placement beats the baseline (none) – 3 starts, 8 needed",
     );
     check(
         Verdict::Better,
@@ -363,7 +377,7 @@ fn what_the_page_does_not_say_follows_the_run() {
         change(&mut page);
         assert!(html(&page).contains(words), "{words:?}");
     };
-    check(&|_| (), "never of KVM and never of bare metal");
+    check(&|_| (), "do not carry over to KVM or bare metal");
     check(&|_| (), "The host is itself a virtual machine (KVM)");
     check(&|_| (), "Left out after 3 blocks of the race, without proof: max-performance");
     check(&|_| (), "Isolation was limited to tasks that Pinfold itself had started");

@@ -29,7 +29,7 @@ pub struct Context<'a> {
     /// Findings from before the first start.
     pub findings: Vec<Finding>,
     /// When the page is made (seconds since 1970).
-    pub unix_seconds: u64,
+    pub ended_unix_s: u64,
 }
 
 /// The page of a tuning run.
@@ -375,7 +375,7 @@ impl Build<'_> {
             store: self.store.path().to_owned(),
             run: self.report.run.to_string(),
             repeat: self.context.command.clone(),
-            date: time::date(self.context.unix_seconds),
+            date: time::date(self.context.ended_unix_s),
         }
     }
 }

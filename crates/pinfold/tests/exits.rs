@@ -280,7 +280,7 @@ fn measure_takes_exits_and_compare_two_of_them() {
     let is_of_one = |figure: &Value| figure["labels"]["vcpu"] == "0";
     let figures = |told: &Value| told["measurement"]["blocks"][0]["figures"].clone();
     assert!(!figures(&told).as_array().expect("figures").iter().any(is_of_one));
-    let output = measure(&["--per-vcpu", "--save", &other]);
+    let output = measure(&["--per-vcpu", "--top", "5", "--save", &other]);
     let text = output.stdout_text();
     assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
     for part in ["exits: what makes", "level ", "vCPU 0", "0x5a0 write", "watching costs "] {

@@ -11,6 +11,8 @@ const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const MINUTE_NS: u64 = 60_000_000_000;
 /// `fixtures/stores`: recorded runs of the demo, by the version of the store.
 const STORES: [&str; 2] = ["demo-version-3.sqlite", "demo-version-4.sqlite"];
+/// A recorded run of a study with all kinds of plots and tables.
+const STUDY: &str = "study-version-4.sqlite";
 
 struct Made {
     folder: tempfile::TempDir,
@@ -37,20 +39,34 @@ fn page(store: &str) -> Made {
     changed_page(store, "")
 }
 
+/// The page of the recorded study after a change of what was recorded.
+fn study_page(change: &str) -> Made {
+    let mut made = copied(STUDY, change);
+    let (store, page) = (made.path("store"), made.path("page"));
+    let output = run(&["study", "report", &store, "--out", &page]);
+    assert!(output.status.success(), "{}", output.stderr_text());
+    made.html = user::read_text(&page).expect("the page");
+    made
+}
+
 /// The same after a change of what was recorded.
 fn changed_page(store: &str, change: &str) -> Made {
+    let mut made = copied(store, change);
+    let output = run(&["report", "--store", &made.path("store"), "--out", &made.path("page")]);
+    assert!(output.status.success(), "{}", output.stderr_text());
+    let html = user::read(&made.path("page")).expect("the page");
+    made.html = String::from_utf8(html).expect("text");
+    made
+}
+
+fn copied(store: &str, change: &str) -> Made {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut made = Made { folder, html: String::new() };
+    let made = Made { folder, html: String::new() };
     let source = format!("{}/../../fixtures/stores/{store}", env!("CARGO_MANIFEST_DIR"));
     let bytes = user::read(&source).expect("the recorded store");
     user::write_atomic(&made.path("store"), &bytes).expect("a copy");
     let copy = rusqlite::Connection::open(made.path("store")).expect("the store");
     copy.execute_batch(change).expect("it is changed");
-    drop(copy);
-    let output = run(&["report", "--store", &made.path("store"), "--out", &made.path("page")]);
-    assert!(output.status.success(), "{}", output.stderr_text());
-    let html = user::read(&made.path("page")).expect("the page");
-    made.html = String::from_utf8(html).expect("text");
     made
 }
 
@@ -164,19 +180,165 @@ fn a_counter_that_cannot_be_is_reported_on_the_page() {
 #[test]
 fn the_page_says_nothing_of_disks_and_users() {
     let secret = "root=UUID=5ec2e7 isolcpus=1 user.name=alice";
-    let change = format!("UPDATE run SET origin = json_set(origin, '$.cmdline', '{secret}')");
-    let html = changed_page(STORES[1], &change).html;
-    assert!(html.contains("isolcpus=1"));
-    assert!(!html.contains("5ec2e7") && !html.contains("alice"));
+    // The sessions differ, so that the pages report that the host changed.
+    let change = format!(
+        "UPDATE run SET origin = json_set(origin, '$.cmdline', '{secret}');
+         INSERT INTO session (run, began_unix_s, origin)
+         SELECT run, began_unix_s + 1, json_set(origin, '$.cmdline', '{secret}') FROM session LIMIT 1"
+    );
+    for made in [changed_page(STORES[1], &change), study_page(&change)] {
+        let words = text(made.document().root());
+        assert!(words.contains("isolcpus=1") && words.contains("kernel parameters: "), "{words}");
+        assert!(!made.html.contains("5ec2e7") && !made.html.contains("alice"));
+    }
+}
+
+/// The numbers of a text, each with its unit; what is no number is left out.
+fn numbers(shown: &str) -> Vec<f64> {
+    let separators = ['[', ']', '(', ')', '×', '±', ';'];
+    let clean = shown.replace(separators, " ").replace('\u{a0}', " ").replace(", ", " ");
+    let words: Vec<&str> = clean.split_whitespace().collect();
+    let with_unit = |(index, word): (usize, &&str)| {
+        let unit = words.get(index + 1).copied().unwrap_or("");
+        number(&format!("{word} {unit}"))
+    };
+    words.iter().enumerate().filter_map(with_unit).collect()
+}
+
+/// The rows of a table of the study's page by its identifier, as texts.
+fn table_of(document: &Document<'_>, id: &str) -> Vec<Vec<String>> {
+    let place = document.descendants().find(|it| it.attribute("id") == Some(id));
+    let place = place.unwrap_or_else(|| panic!("there is no {id}"));
+    let rows = place.descendants().filter(|it| it.has_tag_name("tr"));
+    let fields = |row: Node<'_, '_>| -> Vec<String> {
+        row.children().filter(|it| it.has_tag_name("td")).map(text).collect()
+    };
+    rows.map(fields).filter(|fields| !fields.is_empty()).collect()
+}
+
+/// A value and its interval in one cell: `1.20 [1.10, 1.30]`, `1.20× (1.10× to 1.30×)`.
+fn check_interval(cell: &str) -> bool {
+    let [value, low, high] = numbers(cell)[..] else { return false };
+    assert!(low <= value * ROUNDING && value <= high * ROUNDING, "{cell}");
+    assert!(!cell.contains('%') || high <= 100.0, "{cell}: a share of more than all");
+    true
+}
+
+#[test]
+fn every_number_of_a_recorded_study_is_possible() {
+    let made = study_page("");
+    let document = made.document();
+    assert!(!made.html.contains("numbers of this page"), "it contradicts itself");
+    assert!(!made.html.contains("NaN") && !made.html.contains("inf "));
+    // Every cell of the study's own tables has a value in its interval, or is empty.
+    for (id, least) in [("table-rates", 6), ("table-times", 8), ("table-shares", 24)] {
+        let cells: Vec<String> = table_of(&document, id).into_iter().flatten().collect();
+        let found = cells.iter().filter(|cell| cell.contains('[')).map(|cell| check_interval(cell));
+        assert!(found.filter(|is_interval| *is_interval).count() >= least, "{id}: {cells:?}");
+    }
+    let all = table_of(&document, "data-evidence");
+    assert!(all.len() >= 50, "{} rows", all.len());
+    let mut verdicts = [0, 0, 0, 0];
+    for row in &all {
+        let [_, _, blocks, median, mean, ratio, p, verdict] = &row[..] else { panic!("{row:?}") };
+        assert!(number(blocks).is_some_and(|it| it >= 1.0), "{row:?}");
+        assert!(check_interval(median) || numbers(median).iter().all(|it| *it >= 0.0), "{row:?}");
+        assert!(check_interval(mean) || numbers(mean).len() <= 3, "{row:?}");
+        assert!(ratio.is_empty() || check_interval(ratio), "{row:?}");
+        assert!(p.is_empty() || number(p.trim_start_matches("< ")).is_some_and(|p| p <= 1.0));
+        let factors = numbers(ratio);
+        let higher = median.contains("/s");
+        let which =
+            ["better", "same", "worse", "unknown"].iter().position(|it| verdict.starts_with(it));
+        let Some(which) = which else {
+            assert!(verdict.is_empty() && ratio.is_empty(), "{row:?}");
+            continue;
+        };
+        verdicts[which] += 1;
+        match (which, higher) {
+            (0, true) | (2, false) => assert!(factors[1] >= 1.0, "{row:?}"),
+            (0, false) | (2, true) => assert!(factors[2] <= 1.0, "{row:?}"),
+            (_, _) => {}
+        }
+    }
+    for row in table_of(&document, "data-noise") {
+        assert!(check_interval(&row[3]) && number(&row[2]).is_some_and(|it| it >= 1.0), "{row:?}");
+    }
+    // The large figures, the sentence of the costs and the table say the same.
+    let [better, same, worse, unknown] = verdicts;
+    let (all, words) = (better + same + worse + unknown, text(document.root()));
+    for said in [
+        format!("{all} comparisons with the baseline (workers 1)"),
+        format!("{better} better, {worse} worse"),
+        format!("{better} better, {same} same, {worse} worse, {unknown} unknown"),
+    ] {
+        assert!(words.contains(&said), "{said} is not in {words}");
+    }
+    let costs = rows(&document, "costs");
+    assert_eq!(costs.len(), worse.min(10));
+}
+
+#[test]
+fn a_share_above_all_is_reported_on_the_page_of_a_study() {
+    let made = study_page("UPDATE figure SET unit = 'share' WHERE probe = 'switches'");
+    assert!(made.html.contains("numbers of this page: switches of"));
+}
+
+#[test]
+fn labels_of_a_study_are_whole() {
+    let made = study_page("");
+    let document = made.document();
+    let labels: Vec<String> =
+        document.descendants().filter(|it| it.has_tag_name("text")).map(text).collect();
+    assert!(labels.iter().all(|label| !label.contains('…')), "{labels:?}");
+    let all = labels.join(" ").replace("- ", "-");
+    for workload in ["integer-work-in-threads", "integer-work-in-processes"] {
+        assert!(all.contains(workload), "{all}");
+    }
+}
+
+/// The command lines that a page offers: those in backquotes, and those that it calls commands.
+fn offered_commands(document: &Document<'_>) -> Vec<String> {
+    let is_code = |node: &Node<'_, '_>| node.has_tag_name("code");
+    let code = document.descendants().filter(is_code).map(text);
+    let code = code.filter(|words| words.starts_with("pinfold ")).collect::<Vec<_>>();
+    let prose = text(document.root());
+    let quoted = prose.split('`').skip(1).step_by(2).filter(|words| words.starts_with("pinfold "));
+    code.into_iter().chain(quoted.map(str::to_owned)).collect()
+}
+
+/// A command line that the program's own parser accepts: with `--help` after its options nothing runs.
+fn parses(line: &str) {
+    let words: Vec<&str> = line.split_whitespace().skip(1).collect();
+    let end = words.iter().position(|word| *word == "--").unwrap_or(words.len());
+    let words = [&words[..end], &["--help"], &words[end..]].concat();
+    let output = run(&words);
+    assert!(output.status.success(), "{line}: {}", output.stderr_text());
+}
+
+#[test]
+fn each_command_that_a_page_names_is_a_command() {
+    assert!(!run(&["tune", "--no-such-option", "--help"]).status.success(), "options are checked");
+    for made in STORES.map(page).into_iter().chain([study_page("")]) {
+        let document = made.document();
+        let commands = offered_commands(&document);
+        assert!(!commands.is_empty());
+        commands.iter().for_each(|line| parses(line));
+    }
 }
 
 #[test]
 fn a_print_fits_eight_pages() {
+    for made in [page(STORES[1]), study_page("")] {
+        check_print(&made);
+    }
+}
+
+fn check_print(made: &Made) {
     let Some(chromium) = find_program("chromium") else {
         println!("skipped: chromium is not installed");
         return;
     };
-    let made = page(STORES[1]);
     let html = made.path("page.html");
     user::write_atomic(&html, made.html.as_bytes()).expect("the page");
     let pdf = made.path("page.pdf");

@@ -5,7 +5,7 @@ use pinfold_model::{Accelerator, Finding, IsolationScope, Severity};
 use crate::charts::forest;
 use crate::format;
 use crate::headline::repeat;
-use crate::page::{Page, Stage, Verdict};
+use crate::page::{CandidateKind, Comparison, Page, Stage, Verdict};
 
 /// A finding ready to be shown.
 pub(crate) struct Shown {
@@ -93,8 +93,8 @@ pub(crate) fn limits(page: &Page) -> Vec<String> {
 fn of_accelerator(page: &Page) -> String {
     match page.provenance.origin.accelerator {
         accelerator @ (Accelerator::TcgMulti | Accelerator::TcgSingle) => format!(
-            "The guest ran under {accelerator}: the numbers speak of that emulator on this host, \
-             never of KVM and never of bare metal."
+            "The guest ran under {accelerator}: the numbers are those of that emulator on this \
+             host and do not carry over to KVM or bare metal."
         ),
         Accelerator::Kvm => "The guest ran under KVM on this host. The numbers say nothing of \
              another CPU, another kernel or an emulated guest."
@@ -110,17 +110,42 @@ fn of_noise(page: &Page) -> String {
         None => "No A/A pair was measured, so the noise floor of this run is not known.".to_owned(),
         Some(comparison) => {
             let interval = forest::interval(comparison);
+            let within = within_noise(page, comparison);
             match comparison.verdict {
                 Verdict::Better | Verdict::Worse => format!(
                     "The A/A pair, the same placement under two names, differs: {interval}. \
-                     Something changed during the run; trust no small difference on this page."
+                     Something changed during the run; trust no small difference on this page.\
+                     {within}"
                 ),
                 Verdict::Same | Verdict::Unknown(_) => format!(
                     "The A/A pair, the same placement under two names, came out at {interval}: \
-                     differences within that range are noise."
+                     a difference within that range may be noise.{within}"
                 ),
             }
         }
+    }
+}
+
+/// The shown differences of the deciding ranking that the A/A pair has too.
+fn within_noise(page: &Page, noise: &Comparison) -> String {
+    let is_shown = |it: &Comparison| matches!(it.verdict, Verdict::Better | Verdict::Worse);
+    let rows = page.deciding().into_iter().flat_map(|ranking| &ranking.rows);
+    let shown =
+        rows.filter_map(|row| Some((row, row.comparison.as_ref().filter(|it| is_shown(it))?)));
+    let within = shown.filter(|(row, it)| {
+        let is_repeat =
+            page.candidate(row.candidate).map(|one| one.kind) == Some(CandidateKind::Repeat);
+        !is_repeat && (noise.low..=noise.high).contains(&it.ratio)
+    });
+    let names: Vec<String> = within
+        .map(|(row, it)| format!("{} ({})", page.name(row.candidate), format::ratio(it.ratio)))
+        .collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!(
+            " The verdict on {} lies within it: repeat the run before you rely on it.",
+            names.join(", ")
+        ),
     }
 }
 

@@ -151,9 +151,14 @@ pub(super) fn costs_words(page: &StudyPage) -> String {
         0 => String::new(),
         _ => format!(" The table shows the {MOST_COSTS} largest losses."),
     };
+    let has_no_side = |(one, _): (&MeasuredFigure, _)| one.unit.higher_is_better().is_none();
+    let sides = match losses(page).into_iter().any(has_no_side) {
+        true => " Of counts and shares, less is taken for better.",
+        false => "",
+    };
     format!(
         "Of {all} comparisons with the baseline (cell and figure): {better} better, {same} same, \
-         {worse} worse, {unknown} unknown.{more}"
+         {worse} worse, {unknown} unknown.{sides}{more}"
     )
 }
 

@@ -385,7 +385,9 @@ fn draw_bars(
         whisker(svg, x, spot, up);
         let shown = picture.scale.show(spot.value);
         if width > 6.0 * shown.chars().count() as f64 {
-            svg.text("tick", Anchor::Middle, (x, top - 4.0), &shown);
+            // Above the whisker, which would cross it.
+            let end = spot.range.map_or(top, |(_, high)| up.pixel(high).min(top));
+            svg.text("tick", Anchor::Middle, (x, end - 4.0), &shown);
         }
     }
 }

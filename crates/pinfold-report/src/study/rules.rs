@@ -46,11 +46,12 @@ fn of_figure(one: &MeasuredFigure) -> Option<String> {
     let (mean, spread) = one.summary.unzip();
     let (deviation, interval) = match spread {
         Some(Spread::Deviation(deviation)) => (Some(deviation), None),
-        // Student's interval of a mean may reach below 0.
         Some(Spread::Interval(low, high)) => (None, Some((low, high))),
         Some(Spread::Unknown) | None => (None, None),
     };
+    let ends = [one.interval, interval].into_iter().flatten().flat_map(|(low, high)| [low, high]);
     of_value(one.unit, one.median)
+        .or_else(|| ends.filter_map(|end| of_value(one.unit, end)).next())
         .or_else(|| of_range("median", one.median, one.interval))
         .or_else(|| of_value(one.unit, mean?))
         .or_else(|| of_range("mean", mean?, interval))

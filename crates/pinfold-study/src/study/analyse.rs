@@ -256,8 +256,15 @@ fn summarised(mut one: Estimate) -> Option<Estimate> {
     let by_block: Vec<f64> = one.starts.values().filter_map(|starts| median(starts)).collect();
     one.median = median(&by_block)?;
     one.mean = Mean::of(&all)?;
+    one.mean.interval = one.mean.interval.map(|interval| possible(one.unit, interval));
     one.interval = median_interval(&by_block);
     Some(one)
+}
+
+/// Student's interval knows no bounds; a unit's values do.
+fn possible(unit: Unit, (low, high): (f64, f64)) -> (f64, f64) {
+    let most = if unit == Unit::Share { 1.0 } else { f64::INFINITY };
+    (low.max(0.0), high.min(most))
 }
 
 /// Which way a unit improves; where it has no better side, less is taken for better.

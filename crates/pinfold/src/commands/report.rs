@@ -1,7 +1,6 @@
 //! `pinfold report`: the page of a stored run, made again from the store alone; and which
 //! runs there are.
 
-use pinfold_host::SystemClock;
 use pinfold_host::TreeHost;
 use pinfold_model::Command;
 use pinfold_study::store::{RunId, Store, StoreError};
@@ -31,7 +30,7 @@ pub fn report(arguments: &ReportArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
     let topology = pinfold_topology::discover(&host)
         .map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
-    let page = tune::page_of(&store, run, &topology, &SystemClock)?;
+    let page = tune::page_of(&store, run, &topology)?;
     tune::write_page(&page, &arguments.out)?;
     tune::show_result(&page);
     say(&format!("Report page: {}", arguments.out));

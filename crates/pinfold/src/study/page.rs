@@ -422,7 +422,7 @@ fn findings(analysis: &Analysis) -> Vec<String> {
         findings.push(format!("it ended after {} blocks: {}", early.blocks, early.reason));
     }
     let (wrong, judged) = analysis.false_verdicts();
-    if judged > 0 {
+    if wrong > 0 {
         findings.push(format!(
             "{wrong} of {judged} A/A pairs were given a verdict that cannot be true"
         ));

@@ -104,7 +104,7 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
     );
     progress.finish();
     match outcome.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))? {
-        Outcome::Finished => tell::tell(arguments, &store, run.id(), &topology, &clock),
+        Outcome::Finished => tell::tell(arguments, &store, run.id(), &topology),
         Outcome::Interrupted { done, total } => Err(Failure::new(
             Exit::Interrupted,
             format!(

@@ -1,6 +1,6 @@
 //! The end of a run: the answer, the table, the page, and the winner as files for other tools.
 
-use pinfold_host::{Clock, user};
+use pinfold_host::user;
 use pinfold_model::{Command, Topology};
 use pinfold_report::Page;
 use pinfold_study::store::{RunId, Store};
@@ -19,9 +19,8 @@ pub fn tell(
     store: &Store,
     run: RunId,
     topology: &Topology,
-    clock: &dyn Clock,
 ) -> Result<(), Failure> {
-    let page = page_of(store, run, topology, clock)?;
+    let page = page_of(store, run, topology)?;
     write_page(&page, &arguments.report)?;
     if arguments.json {
         data(&crate::view::json(&page)?);
@@ -86,14 +85,10 @@ fn next(arguments: &TuneArgs, page: &Page, run: RunId) -> String {
 }
 
 /// The page of a stored run.
-pub fn page_of(
-    store: &Store,
-    run: RunId,
-    topology: &Topology,
-    clock: &dyn Clock,
-) -> Result<Page, Failure> {
+pub fn page_of(store: &Store, run: RunId, topology: &Topology) -> Result<Page, Failure> {
     let report =
         study::analyse(store, run).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
+    let record = store.run(run).map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
     let kept = Kept::read(&report.config.context)?;
     let context = view::Context {
         topology,
@@ -101,7 +96,7 @@ pub fn page_of(
         guest: kept.guest,
         argv: kept.argv,
         findings: kept.findings,
-        unix_seconds: clock.unix_seconds(),
+        ended_unix_s: record.finished_unix_s.unwrap_or(record.created_unix_s),
     };
     view::page(store, &report, &context)
 }
