@@ -149,7 +149,7 @@ impl Refusal {
             Refusal::Lacks { finding } => return finding.hint.clone(),
             Refusal::NotSingle(_) => "make a plan for this virtual machine alone",
             Refusal::NoHousekeeping | Refusal::Overlap { .. } | Refusal::NowhereToRun { .. } => {
-                "make the plan again with pinfold plan, for this host"
+                "make the plan again with `pinfold plan`, for this host"
             }
             Refusal::OfflineInUse { .. } => {
                 "plan without those PUs: --avoid, with a strategy of one thread per core for smt=off"
@@ -296,7 +296,7 @@ impl ApplyError {
             ),
             ApplyError::NotJournalled { source, .. } | ApplyError::Journal(source) => source.hint(),
             ApplyError::Left { source, .. } => source.hint(),
-            ApplyError::Abandoned { .. } => Some(format!("revert it: {}", Command::new("undo"))),
+            ApplyError::Abandoned { .. } => Some(format!("revert it: `{}`", Command::new("undo"))),
         }
     }
 

@@ -68,6 +68,16 @@ pub enum HostError {
         /// What was wrong with the content.
         why: String,
     },
+    /// A text of the user's is in another encoding than UTF-8.
+    #[error("{path}: {why}")]
+    Encoding {
+        /// The path.
+        path: String,
+        /// Which bytes show that, and where.
+        why: String,
+        /// What iconv calls the encoding that it is probably in.
+        likely: &'static str,
+    },
     /// Something is there, or may be, and cannot be seen from here: its file system is not
     /// mounted, or covered by another one, or shows the tasks of others only.
     #[error("{path} cannot be seen from here: {why}")]
@@ -89,6 +99,15 @@ pub enum HostError {
         /// What the user can do about it.
         hint: Option<String>,
     },
+}
+
+/// A path as the shell takes it.
+fn quoted(path: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+".contains(letter);
+    match path.chars().all(is_plain) {
+        true => path.to_owned(),
+        false => format!("'{}'", path.replace('\'', r"'\''")),
+    }
 }
 
 impl HostError {
@@ -136,6 +155,10 @@ impl HostError {
                 ));
             }
             HostError::Kept { hint, .. } => return hint.clone(),
+            HostError::Encoding { path, likely, .. } => {
+                let path = quoted(path);
+                return Some(format!("convert it: `iconv -f {likely} -t UTF-8 {path} > NEW`"));
+            }
             HostError::Hidden { .. } => {
                 "run it where /proc, /sys and the cgroups of the host are mounted, outside containers"
             }
@@ -168,6 +191,7 @@ impl HostError {
             | HostError::Process { source, .. } => source.raw_os_error(),
             HostError::Untrusted { .. }
             | HostError::Unexpected { .. }
+            | HostError::Encoding { .. }
             | HostError::Hidden { .. }
             | HostError::Kept { .. } => None,
         }
@@ -183,6 +207,7 @@ impl HostError {
             | HostError::Process { .. }
             | HostError::Untrusted { .. }
             | HostError::Hidden { .. }
+            | HostError::Encoding { .. }
             | HostError::Unexpected { .. } => {
                 matches!(self.errno(), Some(libc::ENOENT | libc::ESRCH | libc::ENODEV))
             }

@@ -10,6 +10,7 @@ mod owned;
 mod state;
 #[cfg(test)]
 mod tests;
+mod text;
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -20,18 +21,16 @@ pub use dirs::{cache_dir, default_state_dir, placed_dir, runtime_dir};
 pub use given::read;
 pub use owned::{Held, Owned, orphans, remove_orphan};
 pub use state::{Lock, StateDir, require_own};
+pub use text::text;
 
 use crate::HostError;
 
 /// The whole content of a file as text.
 ///
 /// # Errors
-/// As [`read`]; [`HostError::Unexpected`] if it is not UTF-8.
+/// As [`read`] and [`text`].
 pub fn read_text(path: &str) -> Result<String, HostError> {
-    String::from_utf8(read(path)?).map_err(|error| HostError::Unexpected {
-        path: path.to_owned(),
-        why: format!("is not UTF-8 text (byte {})", error.utf8_error().valid_up_to()),
-    })
+    text(path, read(path)?)
 }
 
 /// Puts a file there in one go: readers see the old content or the whole new one, also after

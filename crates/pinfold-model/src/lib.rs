@@ -10,6 +10,7 @@ mod cpuset;
 mod emulation;
 mod figure;
 mod finding;
+pub mod fold;
 mod ids;
 mod isa;
 mod measure;

@@ -9,11 +9,11 @@ use pinfold_model::{
 
 pub use pinfold_model::command::quote;
 
-/// `pinfold plan …` for this request under this strategy, on the machine of this topology. What a
-/// domain file fixes has no options: of such a request only the preference, to be added to the
-/// command that was typed.
+/// The command that plans this request under this strategy, on the machine of this topology, as a
+/// hint. What a domain file fixes has no options: of such a request only the preference, to be
+/// added to the command that was typed.
 #[must_use]
-pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> String {
+pub fn hint(strategy: &str, topology: &Topology, request: &Request) -> String {
     let fixed = |vnode: &VnodeRequest| match &vnode.work {
         Work::Vm(vm) => !vm.nodes.is_empty() || !vm.cells.is_empty(),
         Work::Processes { .. } => false,
@@ -21,6 +21,12 @@ pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> String {
     if request.vnodes.iter().any(fixed) {
         return format!("add `--prefer {}`", request.prefer);
     }
+    format!("`{}`", plan(strategy, topology, request))
+}
+
+/// `pinfold plan …` for this request under this strategy, on the machine of this topology.
+#[must_use]
+pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> String {
     on(&under(&of_vnodes(strategy, &request.vnodes), request), topology)
 }
 

@@ -32,13 +32,23 @@ pub struct DomainError {
     pub hint: Option<&'static str>,
 }
 
-/// Where something is written: the line, and the element as it stands there.
+/// Where something is written: the file, the line, and the element as it stands there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
+    /// The file; empty where what holds the place says it.
+    pub file: String,
     /// Line, from 1; `None` if nothing is written.
     pub line: Option<u32>,
     /// The element or field.
     pub text: String,
+}
+
+impl Place {
+    /// A place without a line, in words.
+    #[must_use]
+    pub fn said(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
 }
 
 /// A value with its place.
@@ -105,6 +115,42 @@ pub struct Binding {
     pub nodes: Option<Vec<NodeId>>,
 }
 
+impl Binding {
+    /// True if pages come from the nodes or not at all.
+    #[must_use]
+    pub fn is_strict(&self) -> bool {
+        is_strict(&self.mode)
+    }
+}
+
+/// `<memnode>` of `<numatune>`: where the memory of one of the guest's cells comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Memnode {
+    /// The guest's cell.
+    pub cell: u32,
+    /// As of [`Binding`].
+    pub mode: String,
+    /// The host's nodes.
+    pub nodes: Vec<NodeId>,
+}
+
+impl Memnode {
+    /// True if pages come from the nodes or not at all.
+    #[must_use]
+    pub fn is_strict(&self) -> bool {
+        is_strict(&self.mode)
+    }
+}
+
+/// `strict` is a policy of QEMU's memory (`MPOL_BIND`), `restrictive` the `cpuset.mems` of its
+/// control groups: no page comes from elsewhere under either.
+fn is_strict(mode: &str) -> bool {
+    [STRICT, RESTRICTIVE].contains(&mode)
+}
+
+pub(crate) const STRICT: &str = "strict";
+pub(crate) const RESTRICTIVE: &str = "restrictive";
+
 /// What the guest's board can show, by the architecture of `<os><type arch=…>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Board {
@@ -143,8 +189,8 @@ pub struct Domain {
     pub cells: Vec<Placed<Cell>>,
     /// `<memory>` of `<numatune>`.
     pub memory: Option<Placed<Binding>>,
-    /// `<memnode>`s: cell and host nodes.
-    pub memnodes: Vec<Placed<(u32, Vec<NodeId>)>>,
+    /// `<memnode>`s.
+    pub memnodes: Vec<Placed<Memnode>>,
     /// `<memory>` of the domain in bytes, if given.
     pub memory_bytes: Option<u64>,
     /// Where that is written.

@@ -13,6 +13,7 @@
 mod avoidable;
 mod board;
 mod caches;
+mod capacity;
 mod cells;
 mod check;
 pub mod command;

@@ -10,10 +10,10 @@ use crate::draft::{pus_text, verb};
 /// Longer lists are written as a loop.
 const WRITTEN_OUT: usize = 4;
 
-/// `PU 5 is offline, usable once online: echo 1 > …`
+/// `PU 5 is offline, usable once online: …` with the command
 pub(crate) fn usable_once(offline: &CpuSet) -> String {
     format!(
-        "{} {}, usable once online: {}",
+        "{} {}, usable once online: `{}`",
         pus_text(offline),
         verb(offline, "is offline", "are offline"),
         command(offline)

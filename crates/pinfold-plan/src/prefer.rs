@@ -51,7 +51,7 @@ pub(crate) fn findings(
                     plan.strategy
                 ),
             )
-            .with_hint(command::plan("auto", topology, request)),
+            .with_hint(command::hint("auto", topology, request)),
         ],
         prefer if !decides(prefer) => vec![Finding::note(
             "preference",
@@ -97,7 +97,7 @@ fn other(
         }
     };
     let text = format!("{what} is on {}; {with} it is on {}", named(before), named(after));
-    let hint = command::plan(strategy.name, topology, &asked);
+    let hint = command::hint(strategy.name, topology, &asked);
     Some(Finding::note("preference", text).with_hint(hint))
 }
 

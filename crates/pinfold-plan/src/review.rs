@@ -28,6 +28,7 @@ mod quotas;
 mod render;
 mod repair;
 mod resized;
+mod room;
 mod several;
 mod target;
 mod timers;
@@ -41,7 +42,7 @@ pub use layout::{GuestShape, Language, Layout, MemoryOf, Pages, Pin};
 pub use picture::picture;
 pub use render::{counts, render};
 
-use crate::domain_file::Place;
+use crate::domain_file::{Place, parse, place};
 use lookup::{Lookup, View};
 use repair::Repair;
 
@@ -68,6 +69,19 @@ pub struct Flaw {
     /// The changes of single elements that remove it; empty where that takes another placement, or
     /// a person's decision.
     pub(crate) repairs: Vec<Repair>,
+}
+
+impl Flaw {
+    /// Names file and line in each place: where nothing is written that of the whole machine.
+    fn is_below(&mut self, root: &Place) {
+        if self.places.is_empty() {
+            self.places.push(root.clone());
+        }
+        for place in &mut self.places {
+            root.file.clone_into(&mut place.file);
+            place.line = place.line.or(root.line);
+        }
+    }
 }
 
 /// A review of layouts.
@@ -124,6 +138,7 @@ pub fn review_under(layouts: &[Layout], topology: &Topology, conditions: &Reques
         .filter(|view| view.layout.runs() || !running.contains(view.layout.name.as_str()))
         .collect();
     several::check(&claims, &lookup, &mut flaws);
+    room::check_together(&claims, &mut flaws);
     flaws.sort_by_key(|flaw| std::cmp::Reverse(flaw.severity));
     Review { flaws, strategies }
 }
@@ -132,6 +147,12 @@ pub fn review_under(layouts: &[Layout], topology: &Topology, conditions: &Reques
 fn of_one(view: &View<'_, '_>, written: Option<&Layout>) -> Vec<Flaw> {
     let mut flaws = placement(view, written);
     file::check(view, &mut flaws);
+    if !view.layout.runs() {
+        let root = view.layout.text.as_deref().and_then(|text| parse(text).ok());
+        let root = root.map(|document| place(document.root_element())).unwrap_or_default();
+        let root = Place { file: view.layout.source.clone(), ..root };
+        flaws.iter_mut().for_each(|flaw| flaw.is_below(&root));
+    }
     flaws.sort_by_key(|flaw| std::cmp::Reverse(flaw.severity));
     flaws
 }
@@ -143,6 +164,7 @@ fn placement(view: &View<'_, '_>, written: Option<&Layout>) -> Vec<Flaw> {
     cores::check(view, &mut flaws);
     guest::check(view, &mut flaws);
     memory::check(view, &mut flaws);
+    room::check(view, &mut flaws);
     pages::check(view, written, &mut flaws);
     host::check(view, &mut flaws);
     flaws

@@ -1,6 +1,6 @@
 //! Text for a terminal of a known width: labels, and words wrapped behind them.
 
-use pinfold_model::text;
+use pinfold_model::fold;
 
 /// Lines of text, each at most so many columns wide where words allow it.
 pub(crate) struct Sheet {
@@ -31,38 +31,23 @@ impl Sheet {
     }
 
     /// A label, and words behind it from the column `indent` on; where that would leave them less
-    /// than half a line they go below it.
+    /// than half a line they go below it. Commands stay whole: see [`fold`].
     pub(crate) fn labelled(&mut self, label: &str, indent: usize, words: &str) {
-        let length = label.chars().count();
-        let mut column = indent.max(length);
-        let mut line = format!("{label:indent$}");
-        let mut below = indent.max(length);
-        if below > self.columns / 2 {
-            self.line(label);
-            (below, column) = (4, 4);
-            line = " ".repeat(below);
-        }
-        let mut is_fresh = true;
-        let room = self.columns.saturating_sub(below);
-        for word in words.split_whitespace().flat_map(|word| text::words(word, room)) {
-            let length = word.chars().count();
-            if !is_fresh && column + 1 + length > self.columns {
-                self.line(&line);
-                line = " ".repeat(below);
-                column = below;
-                is_fresh = true;
+        let first = format!("{label:indent$}");
+        let below = first.chars().count();
+        let text = match below > self.columns / 2 {
+            true => {
+                self.line(label);
+                fold::folded((BELOW, BELOW), words.trim(), self.columns)
             }
-            if !is_fresh {
-                line.push(' ');
-                column += 1;
-            }
-            line.push_str(word);
-            column += length;
-            is_fresh = false;
-        }
-        self.line(&line);
+            false => fold::folded((&first, &" ".repeat(below)), words.trim(), self.columns),
+        };
+        self.line(&text);
     }
 }
+
+/// Before words that have no room behind their label.
+const BELOW: &str = "    ";
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@ mod golden;
 mod guest_cells;
 mod into;
 mod libvirt;
-mod machine;
+pub(crate) mod machine;
 mod memory;
 mod odd_hosts;
 mod pins;

@@ -331,7 +331,8 @@ fn no_cell_gets_more_memory_than_its_node_has() {
             let text = emit::libvirt(&layout, &topology).expect("one machine");
             let xml = format!("<domain type='kvm'><name>vm</name>{text}</domain>");
             let domain = Domain::read(&xml).expect("a domain");
-            for (cell, node) in domain.memnodes.iter().map(|memnode| &memnode.value) {
+            for memnode in domain.memnodes.iter().map(|memnode| &memnode.value) {
+                let (cell, node) = (memnode.cell, &memnode.nodes);
                 let line = format!("<cell id='{cell}' ");
                 let cell = text.lines().find(|text| text.contains(&line)).expect("a cell");
                 let size = cell.split("memory='").nth(1).and_then(|rest| rest.split('\'').next());

@@ -79,7 +79,7 @@ fn offline(topology: &Topology) -> Option<Finding> {
             format!("PU {offline}"),
             format!("{} of {} PUs are offline", offline.len(), offline.len() + topology.pus.len()),
         )
-        .with_hint(format!("echo 1 > {} brings one back", paths::cpu_is_online(first))),
+        .with_hint(format!("`echo 1 > {}` brings one back", paths::cpu_is_online(first))),
     )
 }
 
@@ -110,7 +110,7 @@ fn half_smt(topology: &Topology) -> Option<Finding> {
             ),
         )
         .with_hint(format!(
-            "bring all siblings online, or all offline: echo off > {}",
+            "bring all siblings online, or all offline: `echo off > {}`",
             paths::smt_control()
         ))
     })

@@ -174,7 +174,7 @@ impl VmError {
                  sh -c 'exec \"$0\" \"$@\"' qemu-system-x86_64 …"
             }
             VmError::Daemonize => {
-                "leave -daemonize out and put Pinfold itself in the background, or start QEMU alone and use pinfold apply --qmp SOCKET"
+                "leave -daemonize out and put Pinfold itself in the background, or start QEMU alone and use `pinfold apply --qmp SOCKET`"
             }
             VmError::StartFailed { status, .. } if status == "exit code 0" => {
                 "QEMU ended of its own accord, as it does after -version, -help or -device help"

@@ -144,11 +144,15 @@ pub fn asked<T>(option: &str, read: Result<T, RequestError>) -> Result<T, Failur
     })
 }
 
+/// A file of the user's that cannot be read.
+pub fn input_failure(error: &HostError) -> Failure {
+    let hint = error.hint().filter(|_| matches!(error, HostError::Encoding { .. }));
+    Failure::from_error(Exit::Input, error, hint)
+}
+
 /// A request from a file.
 pub fn read_request(path: &str, topology: &Topology) -> Result<Request, Failure> {
-    let bytes = user::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
-    let text = String::from_utf8(bytes)
-        .map_err(|_| Failure::new(Exit::Input, format!("{path} is not UTF-8 text")))?;
+    let text = user::read_text(path).map_err(|error| input_failure(&error))?;
     let request = asked(path, requests::from_toml(&text))?;
     require_known(&format!("{path}: avoid"), &request.avoid, topology)?;
     if let Some(Free::These(pus)) = &request.free {
@@ -174,7 +178,7 @@ pub fn single(plan: &Plan) -> Result<&VnodePlan, Failure> {
         match plan.vnodes.first() {
             Some(first) => {
                 let command = command::again(&plan.alone(first), None);
-                failure.with_hint(format!("plan for one of them: {command}"))
+                failure.with_hint(format!("plan for one of them: `{command}`"))
             }
             None => failure,
         }
@@ -189,8 +193,7 @@ pub fn read_plan(path: &str) -> Result<Plan, Failure> {
 
 /// A plan from what a file holds.
 pub fn parse_plan(path: &str, bytes: Vec<u8>) -> Result<Plan, Failure> {
-    let text = String::from_utf8(bytes)
-        .map_err(|_| Failure::new(Exit::Input, format!("{path} is not UTF-8 text")))?;
+    let text = user::text(path, bytes).map_err(|error| input_failure(&error))?;
     pinfold_plan::schema::from_json(&text).map_err(|error| {
         let failure = Failure::from_error(Exit::Input, &error, error.hint());
         Failure { message: format!("{path}: {}", failure.message), ..failure }
@@ -239,7 +242,7 @@ pub fn fitting(
                 Some((text, hint)) => Failure::new(Exit::Input, format!("{path}: {text}"))
                     .with_hint(format!("{hint}, and apply it again")),
                 None => failure
-                    .with_hint(format!("make it again here: {}", command::again(&plan, None))),
+                    .with_hint(format!("make it again here: `{}`", command::again(&plan, None))),
             },
         );
     }

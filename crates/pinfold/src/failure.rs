@@ -65,7 +65,7 @@ impl Failure {
         if let Some(hint) = self.hint.as_mut().filter(|_| !is_root)
             && let Some(found) = AS_ROOT.into_iter().find(|words| hint.contains(words))
         {
-            *hint = hint.replacen(found, &format!("run it as root (sudo {command})"), 1);
+            *hint = hint.replacen(found, &format!("run it as root (`sudo {command}`)"), 1);
         }
         self
     }
@@ -97,7 +97,7 @@ mod tests {
         let failure = || Failure::new(Exit::Host, "no").with_hint("run as root, or wait");
         let hint = |failure: Failure| failure.hint.unwrap();
         let user = hint(failure().for_user(false, "pinfold watch"));
-        assert_eq!(user, "run it as root (sudo pinfold watch), or wait");
+        assert_eq!(user, "run it as root (`sudo pinfold watch`), or wait");
         assert_eq!(hint(failure().for_user(true, "pinfold watch")), "run as root, or wait");
     }
 }

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, presets};
-use pinfold_model::text;
+use pinfold_model::fold;
 
 /// Width of tables and pictures where none is known.
 pub const PLAIN: u16 = 80;
@@ -114,16 +114,16 @@ pub fn fitted(text: &str) -> String {
 }
 
 /// Folds each line that is longer, between words; the rest of it is indented. What is drawn stays,
-/// but for the branches of a tree.
+/// but for the branches of a tree. Commands stay whole: see [`fold`].
 pub fn folded(text: &str, columns: usize) -> String {
     let lines = text.split('\n').map(|line| {
         let words = line.trim_start_matches([' ', '│', '├', '└', '─']);
-        if shown_width(line) <= columns || words.contains(|letter| DRAWN.contains(&letter)) {
+        if fold::width(line) <= columns || words.contains(|letter| DRAWN.contains(&letter)) {
             return line.to_owned();
         }
         let (branch, _) = line.split_at(line.len() - words.len());
         let below = branch.replace('├', "│").replace(['└', '─'], " ") + "  ";
-        fold((branch, &below), words, columns)
+        fold::folded((branch, &below), words, columns)
     });
     lines.collect::<Vec<_>>().join("\n")
 }
@@ -133,41 +133,12 @@ pub fn labelled(label: &str, words: &str) -> String {
     let below = " ".repeat(label.chars().count());
     match columns() {
         None => format!("{label}{words}"),
-        Some(columns) => fold((label, &below), words, columns.into()),
+        Some(columns) => fold::folded((label, &below), words, columns.into()),
     }
-}
-
-/// Words behind `first`, further lines of them behind `below`.
-fn fold((first, below): (&str, &str), words: &str, columns: usize) -> String {
-    let indent = below.chars().count();
-    let mut folded = first.to_owned();
-    let mut used = first.chars().count();
-    for (index, word) in text::words(words, columns.saturating_sub(indent)).enumerate() {
-        let length = shown_width(word);
-        if index > 0 && used + 1 + length > columns {
-            folded.truncate(folded.trim_end().len());
-            folded.push('\n');
-            folded.push_str(below);
-            used = indent;
-        } else if index > 0 {
-            folded.push(' ');
-            used += 1;
-        }
-        folded.push_str(word);
-        used += length;
-    }
-    folded
 }
 
 fn widest(text: &str) -> usize {
-    text.lines().map(shown_width).max().unwrap_or(0)
-}
-
-/// Columns that a text takes; colours (`ESC [ … m`) take none.
-fn shown_width(text: &str) -> usize {
-    let coloured = text.split("\u{1b}[").skip(1);
-    let codes = coloured.map(|code| 2 + code.find('m').map_or(0, |end| end + 1));
-    text.chars().count() - codes.sum::<usize>()
+    text.lines().map(fold::width).max().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ impl Vcpus {
             let planned = counted(planned, "vCPU");
             let text = format!("{path} places {planned}, the virtual machine has {count}");
             return Err(Failure::new(Exit::Input, text)
-                .with_hint(format!("make it again: {}", command::again(plan, Some(count)))));
+                .with_hint(format!("make it again: `{}`", command::again(plan, Some(count)))));
         }
         if self.are_in(plan) {
             return Ok(());
@@ -62,7 +62,7 @@ impl Vcpus {
         let count = self.ids.last().map_or(0, |last| last + 1);
         let text = format!("{path} has no place for some of the vCPUs {}", self.list());
         Err(Failure::new(Exit::Input, text).with_hint(format!(
-            "make it again: {}; or apply without --plan",
+            "make it again: `{}`; or apply without --plan",
             command::again(plan, Some(count))
         )))
     }

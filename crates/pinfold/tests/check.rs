@@ -51,7 +51,7 @@ fn what_fix_writes_passes_and_stays() {
         assert!(found.said.contains(&format!("  name     {name}\n")), "{name}: {}", found.said);
     }
     // The command that the hint names is run as it stands.
-    let command = found.hint.lines().find_map(|line| line.trim().strip_prefix("pinfold "));
+    let command = found.hint.split('`').find_map(|part| part.strip_prefix("pinfold "));
     let command = command.and_then(|line| line.split(" > NEW").next()).expect("a command");
     for option in ["--fix", &format!("--input {RYZEN}"), "--host-pus 0,16"] {
         assert!(command.contains(option), "{option} is not in {command}");

@@ -31,17 +31,41 @@ fn shell(line: &str) -> Answer {
     }
 }
 
-/// The commands that a text names, each up to what ends it there. Sentences are folded.
+/// The commands that a text names: between backticks, or on lines of their own.
+fn named(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in text.replace("\\\n", " ").lines() {
+        match line.trim().starts_with("pinfold ") {
+            true => found.push(line.trim().to_owned()),
+            false => found.extend(line.split('`').skip(1).step_by(2).map(str::to_owned)),
+        }
+    }
+    found
+}
+
+/// Those that plan, without where their output is to go.
 fn commands(text: &str) -> Vec<String> {
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let ends = [" > NEW", "`", " places it", ")"];
-    let starts = text.match_indices("pinfold plan ").map(|(at, _)| &text[at..]);
-    starts
-        .map(|rest| {
-            let end = ends.iter().filter_map(|end| rest.find(end)).min();
-            rest[..end.unwrap_or(rest.len())].trim_end().to_owned()
-        })
-        .collect()
+    let plans = named(text).into_iter().filter(|line| line.starts_with("pinfold plan --"));
+    plans.map(|line| line.split(" > NEW").next().unwrap_or_default().to_owned()).collect()
+}
+
+/// The words of a command as the shell takes them.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for letter in line.chars() {
+        match (letter, quote) {
+            ('\'' | '"', None) => {
+                quote = Some(letter);
+                word.get_or_insert_default();
+            }
+            (_, Some(open)) if open == letter => quote = None,
+            (' ', None) => words.extend(word.take()),
+            (_, _) => word.get_or_insert_default().push(letter),
+        }
+    }
+    assert_eq!(quote, None, "an open quote in {line}");
+    words.extend(word);
+    words
 }
 
 fn file(folder: &tempfile::TempDir, name: &str, text: &str) -> String {
@@ -144,4 +168,65 @@ fn a_plan_of_another_machine_or_of_several_is_made_again_here() {
     assert_eq!(found.code, Some(2), "{}", found.stderr);
     let (_, again) = follow(&found, &["--strategy none", "--vcpus 1", "--name a"]);
     assert!(again.stdout.contains("\"name\": \"a\"") && !again.stdout.contains("\"name\": \"b\""));
+}
+
+/// What is printed in 80 columns can be copied line by line into a shell.
+#[test]
+fn commands_in_80_columns_are_the_same_as_in_wide_lines() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let spaced = folder.path().join("my  guests");
+    user::make_dirs(&spaced.to_string_lossy()).expect("a folder");
+    let spaced = |name: &str| spaced.join(name).to_string_lossy().into_owned();
+    let pins: String = (0..4).map(|n| format!("<vcpupin vcpu='{n}' cpuset='{n}'/>")).collect();
+    let xml = format!(
+        "<domain type='kvm'><name>win 11</name><memory unit='GiB'>8</memory><vcpu>4</vcpu><cputune>{pins}\
+         </cputune><cpu><topology sockets='1' cores='2' threads='2'/></cpu></domain>"
+    );
+    let (domain, plan) = (spaced("old -v1.xml"), spaced("plan.json"));
+    user::write_atomic(&domain, xml.as_bytes()).expect("a file");
+    let made = pinfold(&format!("plan -s scatter --vcpus 8 --input {RYZEN} --json"));
+    user::write_atomic(&plan, made.stdout.as_bytes()).expect("a file");
+    let (domain, plan) = (format!("'{domain}'"), format!("'{plan}'"));
+    let capture =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/isolated-realtime.capture");
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let mut compared = 0;
+    for line in [
+        format!("plan --check {domain} --input {RYZEN} --host-pus 0,16 --prefer frequency"),
+        format!("plan --check {plan} --input {RYZEN} --avoid 5 --prefer frequency"),
+        format!("plan --check {domain} {plan} --input {RYZEN} --avoid 5"),
+        format!("plan --check {plan} --input {RYZEN} --fix --isolate host"),
+        format!("plan -s balanced --vcpus 8 --input {RYZEN} --avoid 3 --pin emulator=1"),
+        "plan -s balancd --vcpus 8".to_owned(),
+        "doctor".to_owned(),
+        format!("doctor --input {capture}"),
+        format!("--state-dir {state} status"),
+        format!("--state-dir {state} undo 7-1"),
+    ] {
+        let said = |columns: u32| {
+            let answer = shell(&format!("export COLUMNS={columns}; {PINFOLD} {line}"));
+            format!("{}\n{}", answer.stdout, answer.stderr)
+        };
+        let (wide, narrow) = (said(1000), said(80));
+        let narrow_words: Vec<Vec<String>> = {
+            let joined = narrow.replace("\\\n", " ");
+            let lines = joined.lines().map(|line| words_of(line.trim()));
+            let inline = joined.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+            lines.chain(inline.map(words_of)).flatten().collect()
+        };
+        for command in wide.lines().flat_map(|line| line.split('`').skip(1).step_by(2)) {
+            let expected = words(command);
+            assert!(narrow_words.contains(&expected), "{line}: {command}\n{narrow}");
+            compared += 1;
+        }
+        let broken = narrow.lines().find(|line| line.matches('`').count() % 2 == 1);
+        assert_eq!(broken, None, "{line}");
+    }
+    assert!(compared > 12, "{compared}");
+}
+
+/// The words of a line that may be prose; none of one with an open quote.
+fn words_of(line: &str) -> Option<Vec<String>> {
+    let quotes = |quote: char| line.matches(quote).count() % 2 == 0;
+    (quotes('\'') && quotes('"')).then(|| words(line))
 }

@@ -114,7 +114,7 @@ impl JournalError {
                 Some("end that one first: it reverts its placement when it ends".to_owned())
             }
             JournalError::Active { id, .. } => {
-                Some(format!("revert it first: {}", Command::new("undo").arg(id)))
+                Some(format!("revert it first: `{}`", Command::new("undo").arg(id)))
             }
             JournalError::Placed { journal, .. } => Some(match journal.rsplit_once("/journal/") {
                 Some((state, file)) => {

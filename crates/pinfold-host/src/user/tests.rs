@@ -34,11 +34,24 @@ fn files_are_written_whole() {
     std::fs::create_dir(format!("{base}/dir")).unwrap();
     assert!(write_atomic(&format!("{base}/dir"), b"1").is_err());
     assert_eq!(list(&base).unwrap(), ["dir", "report.html"], "no temporary file is left");
-    write_atomic(&path, b"\xff").unwrap();
-    assert_eq!(
-        read_text(&path).unwrap_err().to_string(),
-        format!("{path}: is not UTF-8 text (byte 0)")
-    );
+}
+
+#[test]
+fn text_in_another_encoding_is_refused_with_its_place_and_the_conversion() {
+    let check = |bytes: &[u8], why: &str, from: &str| {
+        let error = text("a b.xml", bytes.to_vec()).unwrap_err();
+        assert_eq!(error.to_string(), format!("a b.xml: {why}"));
+        let hint = format!("convert it: `iconv -f {from} -t UTF-8 'a b.xml' > NEW`");
+        assert_eq!(error.hint(), Some(hint));
+    };
+    let utf16 = "line 1, byte offset 0: this is UTF-16 text, not UTF-8";
+    check(b"\xff\xfe<\0d\0", utf16, "UTF-16");
+    check(b"\xfe\xff\0<\0d", utf16, "UTF-16");
+    check(b"<\0d\0o\0", utf16, "UTF-16LE");
+    check(b"\0<\0d\0o", utf16, "UTF-16BE");
+    check(b"a\nb \xe4 c", "line 2, byte offset 4: 0xe4 is not UTF-8", "ISO-8859-1");
+    check(b"\xe2\x82", "line 1, byte offset 0: 0xe2 0x82 is not UTF-8", "ISO-8859-1");
+    assert_eq!(text("a", b"\xef\xbb\xbf<a/>".to_vec()).unwrap(), "\u{feff}<a/>");
 }
 
 #[test]

@@ -5,10 +5,15 @@ use std::collections::BTreeSet;
 use pinfold_model::{CpuSet, NodeId, Policy};
 use roxmltree::{Document, Node, ParsingOptions};
 
-use super::{Binding, Board, Cell, Domain, DomainError, Place, Placed, Shape, Target, list};
+use super::{
+    Binding, Board, Cell, Domain, DomainError, Memnode, Place, Placed, STRICT, Shape, Target, list,
+};
 
 /// More nodes than any domain has; a bound for what a hostile file may cost.
 const MAX_NODES: u32 = 200_000;
+/// Elements within each other; libxml2, which libvirt reads with, refuses deeper ones
+/// (`xmlParserMaxDepth`).
+const MAX_DEPTH: usize = 256;
 /// The longest piece of an element that a message shows.
 const LONGEST_SNIPPET: usize = 100;
 /// libvirt's bound on numbers of PUs, `VIR_DOMAIN_CPUMASK_LEN`.
@@ -23,7 +28,7 @@ const CORRECT_IT: &str =
 /// Parses XML without document type.
 pub(crate) fn parse(xml: &str) -> Result<Document<'_>, DomainError> {
     let options = ParsingOptions { allow_dtd: false, nodes_limit: MAX_NODES, ..Default::default() };
-    Document::parse_with_options(xml, options).map_err(|error| {
+    let document = Document::parse_with_options(xml, options).map_err(|error| {
         let pos = error.pos();
         let is_dtd = matches!(error, roxmltree::Error::DtdDetected);
         let why = match is_dtd {
@@ -38,7 +43,34 @@ pub(crate) fn parse(xml: &str) -> Result<Document<'_>, DomainError> {
         };
         let hint = Some(hint);
         DomainError { line: pos.row, column: pos.col, why, hint }
-    })
+    })?;
+    match too_deep(&document) {
+        Some(node) => Err(error_at(
+            node,
+            format!("elements are nested more than {MAX_DEPTH} deep, which libvirt refuses too"),
+        )),
+        None => Ok(document),
+    }
+}
+
+/// The first element that is nested too deep.
+fn too_deep<'a, 'input>(document: &'a Document<'input>) -> Option<Node<'a, 'input>> {
+    let (mut node, mut depth) = (document.root_element(), 1_usize);
+    loop {
+        if depth > MAX_DEPTH {
+            return Some(node);
+        }
+        if let Some(child) = node.first_element_child() {
+            node = child;
+            depth += 1;
+            continue;
+        }
+        while node.next_sibling_element().is_none() {
+            node = node.parent_element()?;
+            depth -= 1;
+        }
+        node = node.next_sibling_element()?;
+    }
 }
 
 /// An error at an element.
@@ -274,15 +306,21 @@ fn numatune(tune: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> {
             Some(list) => Some(nodeset(node, list)?),
             None => None,
         };
-        let mode = node.attribute("mode").unwrap_or("strict").to_owned();
+        let mode = mode_of(node);
         found.memory = Some(Placed { value: Binding { mode, nodes }, place: place(node) });
     }
     for node in children(tune, "memnode") {
         let cell = number(node, "cellid")?;
         let nodes = nodeset(node, attribute(node, "nodeset")?)?;
-        found.memnodes.push(Placed { value: (cell, nodes), place: place(node) });
+        let value = Memnode { cell, mode: mode_of(node), nodes };
+        found.memnodes.push(Placed { value, place: place(node) });
     }
     Ok(())
+}
+
+/// The mode of a binding; libvirt's default is `strict`.
+fn mode_of(node: Node<'_, '_>) -> String {
+    node.attribute("mode").unwrap_or(STRICT).to_owned()
 }
 
 fn nodeset(node: Node<'_, '_>, list: &str) -> Result<Vec<NodeId>, DomainError> {
@@ -384,5 +422,6 @@ pub(crate) fn place(node: Node<'_, '_>) -> Place {
     if text.chars().count() > LONGEST_SNIPPET {
         text = text.chars().take(LONGEST_SNIPPET).collect::<String>() + "…";
     }
-    Place { line: Some(document.text_pos_at(node.range().start).row), text }
+    let line = Some(document.text_pos_at(node.range().start).row);
+    Place { line, text, ..Place::default() }
 }

@@ -1,13 +1,11 @@
 //! What a domain file asks of a plan: its number of vCPUs and iothreads, its memory and the nodes
 //! of that, the NUMA cells of its guest.
 
-use pinfold_model::{
-    CellRequest, MemoryRequest, NodeId, SmtWish, Source, Topology, VcpuCount, VmRequest,
-};
+use pinfold_model::{CellRequest, MemoryRequest, NodeId, SmtWish, Topology, VcpuCount, VmRequest};
 
-use super::{Board, Domain};
+use super::{Board, Cell, Domain, Memnode, Placed};
+use crate::capacity::{Demand, excesses, sizes_are_known};
 use crate::guest_cells;
-use crate::parts::mib;
 
 impl Domain {
     /// The machine of the file as a request. Nodes that the host lacks, or that have no CPU, are
@@ -17,11 +15,11 @@ impl Domain {
         let bound = self.memory.as_ref().and_then(|bound| bound.value.nodes.as_deref());
         let mut bound = with_cpus(bound.unwrap_or_default(), topology);
         let sized = self.memory_request(topology).is_some();
-        let cell = |cell: &super::Placed<super::Cell>| {
-            let own = self.memnodes.iter().find(|memnode| memnode.value.0 == cell.value.id);
+        let cell = |cell: &Placed<Cell>| {
+            let own = self.memnode(cell.value.id);
             CellRequest {
                 vcpus: cell.value.vcpus.clone(),
-                nodes: own.map(|memnode| memnode.value.1.clone()).unwrap_or_default(),
+                nodes: own.map(|memnode| memnode.nodes.clone()).unwrap_or_default(),
                 bytes: cell.value.bytes.filter(|_| sized),
             }
         };
@@ -57,43 +55,41 @@ impl Domain {
         Some(MemoryRequest { bytes, page_bytes: None })
     }
 
-    /// A sentence, if so much memory is more than the host has, or than the nodes have to which the
-    /// file binds it strictly.
+    /// The `<memnode>` of a cell.
+    #[must_use]
+    pub fn memnode(&self, cell: u32) -> Option<&Memnode> {
+        self.memnodes.iter().map(|memnode| &memnode.value).find(|memnode| memnode.cell == cell)
+    }
+
+    /// The parts of its memory, each with the nodes that it must come from. `bytes` is the size of
+    /// a guest whose cells do not say theirs.
+    pub(crate) fn demands(&self, bytes: Option<u64>) -> Vec<Demand> {
+        let set = |nodes: &[NodeId]| nodes.iter().copied().collect();
+        let whole = self.memory.as_ref().map(|bound| &bound.value);
+        let whole = whole.filter(|bound| bound.is_strict());
+        let whole = whole.and_then(|bound| bound.nodes.as_deref()).map(set);
+        let of_cell = |cell: &Placed<Cell>| {
+            let nodes = match self.memnode(cell.value.id) {
+                Some(own) => own.is_strict().then(|| set(&own.nodes)),
+                None => whole.clone(),
+            };
+            Some(Demand { bytes: cell.value.bytes?, nodes, cell: Some(cell.value.id) })
+        };
+        // libvirt makes the guest as large as its cells together.
+        let cells: Vec<Demand> = self.cells.iter().filter_map(of_cell).collect();
+        if !cells.is_empty() {
+            return cells;
+        }
+        let all = bytes.map(|bytes| Demand { bytes, nodes: whole, cell: None });
+        all.into_iter().collect()
+    }
+
+    /// A sentence, if so much memory is more than the host has, or than the nodes have that it must
+    /// come from.
     #[must_use]
     pub(crate) fn memory_excess(&self, bytes: Option<u64>, topology: &Topology) -> Option<String> {
-        let bytes = bytes.filter(|_| sizes_are_known(topology))?;
-        let sum = |on: &dyn Fn(NodeId) -> bool| -> u64 {
-            let nodes = topology.nodes.iter().filter(|node| on(node.id));
-            nodes.map(|node| node.memory_bytes).sum()
-        };
-        let all = sum(&|_| true);
-        if all > 0 && bytes > all {
-            return Some(format!(
-                "the machine has {} of memory, this host has {}",
-                mib(bytes),
-                mib(all)
-            ));
-        }
-        let strict = self.memory.as_ref().filter(|bound| bound.value.mode == "strict");
-        let nodes = strict.and_then(|bound| bound.value.nodes.as_ref())?;
-        let own = sum(&|id| nodes.contains(&id));
-        (own > 0 && bytes > own).then(|| {
-            let list: Vec<String> = nodes.iter().map(ToString::to_string).collect();
-            format!(
-                "the machine has {} of memory, bound to node {}, where this host has {}",
-                mib(bytes),
-                list.join(","),
-                mib(own)
-            )
-        })
-    }
-}
-
-/// hwloc gives each node of a synthetic machine 1 GiB where its text says nothing.
-fn sizes_are_known(topology: &Topology) -> bool {
-    match &topology.source {
-        Source::Synthetic(text) => text.contains("memory"),
-        Source::Live | Source::Captured(_) => true,
+        let demands = self.demands(bytes);
+        excesses(&demands, topology).first().map(|excess| excess.of_one(&demands))
     }
 }
 

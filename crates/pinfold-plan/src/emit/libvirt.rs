@@ -16,6 +16,7 @@ use pinfold_model::{
 use super::said::Line;
 use crate::caches::{Caches, Vendor, caches};
 use crate::cells::{GuestCell, cells, node_list, shares};
+use crate::domain_file::STRICT;
 
 /// What makes QEMU show threads to a guest on an AMD host.
 pub(crate) const TOPOEXT: &str = "<feature policy='require' name='topoext'/>";
@@ -187,8 +188,8 @@ pub(super) fn memory_line(memory: &MemoryPlan) -> String {
 }
 
 /// `<memnode>`: a cell's memory on these nodes.
-pub(super) fn memnode_line(cell: u32, nodes: &[NodeId]) -> String {
-    format!("<memnode cellid='{cell}' mode='strict' nodeset='{}'/>", node_list(nodes))
+pub(crate) fn memnode_line(cell: u32, mode: &str, nodes: &[NodeId]) -> String {
+    format!("<memnode cellid='{cell}' mode='{mode}' nodeset='{}'/>", node_list(nodes))
 }
 
 /// The children of `<numatune>`: each of the guest's cells bound to its node; without cells the
@@ -201,7 +202,8 @@ pub(super) fn numatune_lines(
 ) -> Vec<String> {
     let Some(memory) = &vnode.memory else { return Vec::new() };
     if !cells.is_empty() {
-        let memnodes = (0_u32..).zip(cells).map(|(id, cell)| memnode_line(id, &[cell.node]));
+        let memnodes =
+            (0_u32..).zip(cells).map(|(id, cell)| memnode_line(id, STRICT, &[cell.node]));
         return std::iter::once(memory_line(memory)).chain(memnodes).collect();
     }
     let on_one = |pus: &CpuSet| topology.nodes.iter().any(|node| pus.is_subset(&node.pus));

@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::text::counted;
-use pinfold_model::{Command, IsolationScope, Request, Role};
+use pinfold_model::{Command, IsolationScope, Request, Role, Severity};
 use roxmltree::Node;
 
 use super::lookup::View;
 use super::target::{self, Target, asks_for_another_place};
-use super::{Flaw, Language, Layout, of_one, repair};
+use super::{Flaw, Language, Layout, memory, of_one, repair};
 use crate::command;
 use crate::domain_file::parse;
 use crate::emit::cmdline::keeping_off;
@@ -25,14 +25,14 @@ struct Change {
     old: Option<String>,
     /// What it is to say; `None` if it is to go.
     new: Option<String>,
-    /// The opening tag of the element that it stands in, where that is not there either.
+    /// Where it stands, in words, if what it stands in is not there either.
     parent: Option<String>,
 }
 
 impl Change {
     fn lines(&self) -> Vec<String> {
         match (&self.new, &self.old, &self.parent) {
-            (Some(new), _, Some(parent)) => vec![format!("within {parent}:"), new.clone()],
+            (Some(new), _, Some(parent)) => vec![parent.clone(), new.clone()],
             (Some(new), _, None) => vec![new.clone()],
             (None, old, _) => vec![format!("take out {}", old.clone().unwrap_or_default())],
         }
@@ -45,8 +45,9 @@ pub(super) fn give(
     view: &View<'_, '_>,
     conditions: &Request,
 ) -> Option<Target> {
+    bind_in_place(flaws, view);
     for flaw in flaws.iter_mut().filter(|flaw| !flaw.repairs.is_empty()) {
-        flaw.instead = repair::instead(&flaw.repairs);
+        flaw.instead = repair::instead(&flaw.repairs, view.layout.text.as_deref());
     }
     let open = |name| ["not-isolated", "sibling-left-to-host"].contains(&name);
     for flaw in flaws.iter_mut().filter(|flaw| open(flaw.name)) {
@@ -75,20 +76,28 @@ pub(super) fn give(
         .filter(|flaw| !flaw.repairs.is_empty())
         .flat_map(|flaw| flaw.instead.clone())
         .collect();
-    keep_caches_that_become_true(flaws, view, &target);
+    let (target, then) = settled(target, flaws, view);
+    keep_caches_that_become_true(flaws, &then);
     let mut changes = changes(view, &target.layout);
     changes.retain(|change| change.new.as_ref().is_none_or(|new| !repaired.contains(new)));
     share_out(flaws, &changes);
     Some(target)
 }
 
-/// What is said of caches stays where the new pins make it true.
-fn keep_caches_that_become_true(flaws: &mut [Flaw], view: &View<'_, '_>, target: &Target) {
-    let untrue = |flaw: &Flaw| flaw.name == "cache-untrue";
-    if !flaws.iter().any(untrue) {
-        return;
+/// Memory that is not bound, and nothing else that asks for another placement: it is bound where the
+/// vCPUs are, and these keep their pins.
+fn bind_in_place(flaws: &mut [Flaw], view: &View<'_, '_>) {
+    let mut asking = flaws.iter_mut().filter(|flaw| asks_for_another_place(flaw));
+    if let (Some(only), None) = (asking.next(), asking.next())
+        && only.name == "memory-not-bound"
+    {
+        only.repairs = memory::binding(view).into_iter().collect();
     }
-    let then = of_one(&View::of(&target.layout, view.lookup), None);
+}
+
+/// What is said of caches stays where the new pins make it true.
+fn keep_caches_that_become_true(flaws: &mut [Flaw], then: &[Flaw]) {
+    let untrue = |flaw: &Flaw| flaw.name == "cache-untrue";
     if then.iter().any(untrue) {
         return;
     }
@@ -96,6 +105,21 @@ fn keep_caches_that_become_true(flaws: &mut [Flaw], view: &View<'_, '_>, target:
         flaw.repairs.clear();
         flaw.instead = vec!["nothing: with the pins that are advised it is true".to_owned()];
     }
+}
+
+/// The target with what its own check still has to say of the rest of its file, where the check of
+/// the file did not: what becomes untrue by the new pins.
+fn settled(target: Target, flaws: &[Flaw], view: &View<'_, '_>) -> (Target, Vec<Flaw>) {
+    let then = of_one(&View::of(&target.layout, view.lookup), None);
+    let is_new = |flaw: &&Flaw| {
+        flaw.severity >= Severity::Warning && flaws.iter().all(|known| known.name != flaw.name)
+    };
+    let repairs: Vec<_> = then.iter().filter(is_new).flat_map(|flaw| &flaw.repairs).collect();
+    let text = target.layout.text.as_deref().filter(|_| !repairs.is_empty());
+    let changed = text.and_then(|text| repair::apply(text, repairs).ok());
+    let layout = changed.and_then(|text| Layout::of_text(&text, &target.layout.source).ok());
+    let target = Target { layout: layout.unwrap_or(target.layout), ..target };
+    (target, then)
 }
 
 /// What keeps other tasks off the CPUs of a layout's machine: a command, and kernel parameters for
@@ -254,17 +278,29 @@ fn difference(old: &[Line], new: &[Line]) -> Vec<Change> {
         old.iter().map(|line| (identity(line), line.text.as_str())).collect();
     let after: BTreeMap<_, &str> =
         new.iter().map(|line| (identity(line), line.text.as_str())).collect();
-    let known = |parents: &[String]| {
-        parents.is_empty() || old.iter().any(|line| line.parents.starts_with(parents))
+    let path = |line: &Line| [line.parents.as_slice(), std::slice::from_ref(&line.tag)].concat();
+    let is_there = |parents: &[String]| old.iter().any(|line| path(line).starts_with(parents));
+    let place = |line: &Line| -> Option<String> {
+        let there = (0..=line.parents.len()).rev().find(|end| is_there(&line.parents[..*end]));
+        let there = there.unwrap_or(0);
+        let opening = line.within.trim_matches(['<', '>', '/']);
+        let mut parents: Vec<&str> = line.parents.iter().map(String::as_str).collect();
+        *parents.last_mut()? = opening;
+        (there < parents.len()).then(|| repair::whereabouts(&parents, there))
     };
     let put = new.iter().filter(|line| before.get(&identity(line)) != Some(&line.text.as_str()));
     let put = put.map(|line| Change {
         tag: line.tag.clone(),
         old: before.get(&identity(line)).map(|text| (*text).to_owned()),
         new: Some(line.text.clone()),
-        parent: (!known(&line.parents)).then(|| line.within.clone()),
+        parent: place(line),
     });
-    let gone = old.iter().filter(|line| !after.contains_key(&identity(line)));
+    // An element that gets children stays.
+    let is_filled = |line: &Line| {
+        let path = path(line);
+        !line.text.contains('=') && new.iter().any(|other| other.parents.starts_with(&path))
+    };
+    let gone = old.iter().filter(|line| !after.contains_key(&identity(line)) && !is_filled(line));
     let gone = gone.map(|line| Change {
         tag: line.tag.clone(),
         old: Some(line.text.clone()),

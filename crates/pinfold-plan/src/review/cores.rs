@@ -2,11 +2,11 @@
 
 use pinfold_model::{CpuSet, Role, Severity};
 
-use super::lookup::{View, is_real_time, places, speak, speak_vcpus};
+use super::lookup::{View, cpus, is_real_time, places, speak, speak_vcpus};
 use super::{Flaw, Pin};
 use crate::avoidable::severity;
 use crate::domain_file::Place;
-use crate::draft::{pus_text, verb};
+use crate::draft::verb;
 
 pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     for pin in &view.layout.pins {
@@ -46,34 +46,38 @@ fn helper(view: &View<'_, '_>, pin: &Pin, flaws: &mut Vec<Flaw>) {
     let mask = pin.pus.clone().unwrap_or_else(|| view.lookup.usable.clone());
     let common = mask.intersection(&view.held);
     let floats = |(_, vcpu): (u32, &Pin)| vcpu.pus.as_ref().is_some_and(|pus| pus.is_subset(&mask));
-    // Threads that float together over a part of the host take no vCPU's own PU.
-    if common.is_empty() || view.tight.is_empty() && view.vcpus().all(floats) {
-        return;
-    }
+    let float_together = view.tight.is_empty() && view.vcpus().all(floats);
     let real_time: CpuSet = view
         .vcpus()
         .filter(|(_, vcpu)| is_real_time(vcpu.policy))
         .filter_map(|(_, vcpu)| vcpu.pus.as_ref())
         .fold(CpuSet::new(), |set, pus| set.union(pus));
     let starves = !mask.is_empty() && mask.is_subset(&real_time) && !is_real_time(pin.policy);
+    // Threads that float together over a part of the host take no vCPU's own CPU; but the kernel
+    // takes none away from a real-time vCPU.
+    if common.is_empty() || float_together && real_time.is_disjoint(&mask) {
+        return;
+    }
     let name = match (&pin.role, starves) {
         (_, true) => "fifo-starves",
         (Role::Emulator, false) => "emulator-on-vcpu",
         (_, false) => "iothread-on-vcpu",
     };
     let severity = match starves {
+        // There may be a CPU that no vCPU has at the moment.
+        true if float_together => Severity::Warning,
         true => Severity::Problem,
         false => severity(view.choice(view.held.len()).with_free_helpers(&view.held)),
     };
     let what = match (&pin.pus, mask.is_subset(&view.held)) {
         (None, _) => {
-            format!("{role} has no pin: it may run on {}, which belong to vCPUs", pus_text(&common))
+            format!("{role} has no pin: it may run on {}, which belong to vCPUs", cpus(&common))
         }
         (Some(_), true) => {
-            format!("{role} runs on {} only, which belong to vCPUs", pus_text(&mask))
+            format!("{role} runs on {} only, which belong to vCPUs", cpus(&mask))
         }
         (Some(_), false) => {
-            format!("{role} may run on {}, which belong to vCPUs", pus_text(&common))
+            format!("{role} may run on {}, which belong to vCPUs", cpus(&common))
         }
     };
     let what = if starves { format!("{what} under a real-time policy") } else { what };
@@ -86,7 +90,7 @@ fn helper(view: &View<'_, '_>, pin: &Pin, flaws: &mut Vec<Flaw>) {
             let first = view.vcpus().map(|(_, vcpu)| vcpu).find(meets);
             places(std::iter::once(pin).chain(first))
         }
-        None => vec![Place { line: None, text: format!("nowhere: {role} is not mentioned") }],
+        None => vec![Place::said(format!("nowhere: {role} is not mentioned"))],
     };
     flaw.cost = cost(&pin.role, starves);
     flaws.push(flaw);
@@ -117,7 +121,7 @@ fn far(view: &View<'_, '_>, pin: &Pin, flaws: &mut Vec<Flaw>) {
         format!(
             "{} runs on {}, which belong to {}; the vCPUs run on {}",
             speak(&pin.role),
-            pus_text(pus),
+            cpus(pus),
             nodes(pus),
             nodes(&view.tight)
         ),
@@ -141,11 +145,11 @@ fn cost(role: &Role, starves: bool) -> String {
                       waits for a disk, a timer or the monitor, often already at boot"
                 .to_owned()
         }
-        (Role::Emulator, false) => "main loop, timers and worker threads push a vCPU off its PU \
+        (Role::Emulator, false) => "main loop, timers and worker threads push a vCPU off its CPU \
                                     whenever a device needs them; the guest sees it as a stall"
             .to_owned(),
-        (_, false) => "each request of its disk or queue pushes a vCPU off its PU, and a polling \
-                       one takes the whole PU"
+        (_, false) => "each request of its disk or queue pushes a vCPU off its CPU, and a polling \
+                       one takes the whole CPU"
             .to_owned(),
     }
 }
@@ -171,7 +175,7 @@ fn siblings_of_host(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         "sibling-left-to-host",
         format!(
             "{} {} left to the host's tasks",
-            pus_text(&others),
+            cpus(&others),
             verb(
                 &others,
                 "shares its core with a vCPU and is",
@@ -179,6 +183,11 @@ fn siblings_of_host(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
             )
         ),
     );
+    let shares = |pin: &&Pin| {
+        let cores = pin.pus.as_ref().map(|pus| view.lookup.whole_cores(pus));
+        cores.is_some_and(|cores| !cores.is_disjoint(&others))
+    };
+    flaw.places = places(view.vcpus().map(|(_, pin)| pin).find(shares));
     flaw.cost = "a busy sibling takes a third to a half of a vCPU's speed away".to_owned();
     flaw.instead = vec![
         "give the siblings to the machine too (two vCPUs for each core, shown as threads), \

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pinfold_model::text::counted;
 use pinfold_model::{CoreId, CpuSet, Role, Severity};
 
-use super::lookup::{View, places, speak_vcpus};
+use super::lookup::{View, cpus, places, speak_vcpus};
 use super::{Flaw, GuestShape};
 use crate::avoidable::severity;
 
@@ -57,7 +57,7 @@ fn siblings_lie(view: &View<'_, '_>, guest: &GuestShape, flaws: &mut Vec<Flaw>) 
     let on = |index: &u32| {
         let pin = view.layout.pin(&Role::Vcpu(*index)).and_then(|pin| pin.pus.as_ref());
         let core = cores.get(index).map_or("no one core".to_owned(), |core| format!("core {core}"));
-        let pus = pin.map_or("any PU".to_owned(), |pus| format!("PU {pus}"));
+        let pus = pin.map_or("any CPU".to_owned(), cpus);
         format!("vCPU {index} is on {pus} ({core})")
     };
     let example: Vec<String> = first.iter().map(on).collect();

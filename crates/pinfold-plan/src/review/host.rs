@@ -2,12 +2,12 @@
 
 use pinfold_model::{CpuSet, Policy, Severity};
 
-use super::Flaw;
-use super::lookup::{View, is_real_time, places, speak};
+use super::lookup::{View, cpus, is_real_time, places, speak};
 use super::repair::Repair;
+use super::{Flaw, Pin};
 use crate::avoidable::severity;
 use crate::domain_file::{parse, place};
-use crate::draft::{pus_text, verb};
+use crate::draft::verb;
 
 const REFUSED: &str = "the kernel refuses the policy (EINVAL), and the machine does not start";
 
@@ -27,7 +27,7 @@ pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
             Severity::Problem,
             "fifo-without-host",
             format!(
-                "real-time threads may run on every PU that the host's tasks have ({hostable})"
+                "real-time threads may run on every CPU that the host's tasks have ({hostable})"
             ),
         );
         flaw.places = places(real_time.iter().copied());
@@ -41,7 +41,7 @@ pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         let mut flaw = view.flaw(
             severity(view.choice(view.tight.len()).with_a_pu_for_the_host()),
             "no-housekeeping",
-            "every PU that the host's tasks may use carries a vCPU",
+            "every CPU that the host's tasks may use carries a vCPU",
         );
         flaw.places = places(view.vcpus().map(|(_, pin)| pin));
         flaw.cost = "interrupts, the emulator and every task of the host run in the time of a vCPU"
@@ -121,10 +121,12 @@ fn not_isolated(view: &View<'_, '_>, hostable: &CpuSet, flaws: &mut Vec<Flaw>) {
         "not-isolated",
         format!(
             "{} {} vCPUs, and the host's own tasks may run there too",
-            pus_text(&open),
+            cpus(&open),
             verb(&open, "carries", "carry")
         ),
     );
-    flaw.cost = "a pin keeps a vCPU on its PU, it does not keep others off".to_owned();
+    let on_them = |pin: &&Pin| pin.pus.as_ref().is_some_and(|pus| !pus.is_disjoint(&open));
+    flaw.places = places(view.vcpus().map(|(_, pin)| pin).find(on_them));
+    flaw.cost = "a pin keeps a vCPU on its CPU, it does not keep others off".to_owned();
     flaws.push(flaw);
 }

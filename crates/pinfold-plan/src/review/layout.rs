@@ -2,7 +2,7 @@
 
 use pinfold_model::{CpuSet, NodeId, Plan, Policy, Role, Tid, VnodePlan};
 
-use crate::domain_file::{Board, Domain, DomainError, Place, Target};
+use crate::domain_file::{Board, Domain, DomainError, Memnode, Place, Placed, Target};
 
 /// In which language a placement is written, and so in which its correction is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +93,8 @@ pub struct Layout {
     pub cells: Vec<CpuSet>,
     /// Where its memory is bound; empty if it is not.
     pub memory: Vec<MemoryOf>,
+    /// The size of its memory in bytes, if that is known.
+    pub bytes: Option<Placed<u64>>,
     /// Where its memory is, if it runs.
     pub pages: Option<Pages>,
     /// The PUs for the host's own tasks, if the layout says.
@@ -159,6 +161,9 @@ impl Layout {
             wrong_product: product,
             cells: domain.cells.iter().map(|cell| cell.value.vcpus.clone()).collect(),
             memory: memory_of_domain(domain),
+            bytes: domain
+                .memory_bytes
+                .map(|value| Placed { value, place: domain.memory_place.clone() }),
             pages: None,
             housekeeping: None,
             exclusive: CpuSet::new(),
@@ -179,7 +184,7 @@ impl Layout {
 }
 
 fn of_vnode((plan, vnode): (&Plan, &VnodePlan), index: usize, source: &str) -> Layout {
-    let place = |text: String| Place { line: None, text: format!("vnodes[{index}].{text}") };
+    let place = |text: String| Place::said(format!("vnodes[{index}].{text}"));
     let pins = vnode.threads.iter().zip(0_usize..).map(|(thread, entry)| Pin {
         role: thread.role.clone(),
         pus: Some(thread.pus.clone()),
@@ -203,6 +208,7 @@ fn of_vnode((plan, vnode): (&Plan, &VnodePlan), index: usize, source: &str) -> L
         place: place("memory.nodes".to_owned()),
     });
     let nodes = vnode.memory.as_ref().map_or(0, |memory| memory.nodes.len());
+    let bytes = vnode.memory.as_ref().and_then(|memory| memory.bytes);
     Layout {
         name: vnode.name.clone(),
         source: source.to_owned(),
@@ -216,6 +222,8 @@ fn of_vnode((plan, vnode): (&Plan, &VnodePlan), index: usize, source: &str) -> L
         // What is emitted shows the guest one cell for each node.
         cells: vec![CpuSet::new(); nodes],
         memory: memory.collect(),
+        bytes: bytes
+            .map(|value| Placed { value, place: place(format!("memory.size_bytes: {value}")) }),
         pages: None,
         housekeeping: Some(plan.housekeeping.clone()),
         exclusive: plan.exclusive.clone(),
@@ -257,7 +265,7 @@ fn memory_of_domain(domain: &Domain) -> Vec<MemoryOf> {
         });
     }
     for memnode in &domain.memnodes {
-        let (id, nodes) = &memnode.value;
+        let Memnode { cell: id, nodes, .. } = &memnode.value;
         let cell = domain.cells.iter().find(|cell| cell.value.id == *id);
         let vcpus = cell.map(|cell| cell.value.vcpus.clone()).unwrap_or_default();
         memory.push(MemoryOf {

@@ -209,6 +209,11 @@ pub(super) fn speak(role: &Role) -> String {
     }
 }
 
+/// CPUs of the host in a sentence: `CPU 3` or `the CPUs 0-2,5`.
+pub(super) fn cpus(set: &CpuSet) -> String {
+    if set.len() == 1 { format!("CPU {set}") } else { format!("the CPUs {set}") }
+}
+
 /// vCPUs in a sentence: `vCPU 3` or `the vCPUs 0-2,5`.
 pub(super) fn speak_vcpus(indexes: impl IntoIterator<Item = u32>) -> String {
     let set: CpuSet = indexes.into_iter().map(PuId).collect();

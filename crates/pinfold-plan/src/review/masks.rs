@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, PuId, Role, Severity};
 
-use super::lookup::{View, places, speak, speak_vcpus};
+use super::lookup::{View, cpus, places, speak, speak_vcpus};
 use super::{Flaw, Pin};
 use crate::avoidable::severity;
-use crate::draft::{pus_text, verb};
+use crate::draft::verb;
 use crate::online;
 
 pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
@@ -49,7 +49,7 @@ fn absent(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         let mut flaw = view.flaw(
             severity,
             "absent-pu",
-            format!("{role} is pinned to {pus}, of which {} {why}", pus_text(&gone)),
+            format!("{role} is pinned to {pus}, of which {} {why}", cpus(&gone)),
         );
         flaw.places = places([pin]);
         flaw.cost = match left.is_empty() {
@@ -67,14 +67,14 @@ fn waiting(view: &View<'_, '_>, pin: &Pin, (offline, left): (&CpuSet, &CpuSet)) 
     let mut flaw = view.flaw(
         Severity::Warning,
         "offline-pu",
-        format!("{role} is pinned to {}, which {is}: usable once online", pus_text(offline)),
+        format!("{role} is pinned to {}, which {is}: usable once online", cpus(offline)),
     );
     flaw.places = places([pin]);
     flaw.cost = match left.is_empty() {
         true => "until then the machine does not start, or the pin is refused (EINVAL)".to_owned(),
         false => format!("until then it runs on {left} only"),
     };
-    flaw.instead = vec![online::command(offline)];
+    flaw.instead = vec![format!("`{}`", online::command(offline))];
     // The pins are right: it is the host that changes.
     flaw.is_final = true;
     flaw
@@ -131,7 +131,7 @@ fn half_pinned(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         ),
     );
     flaw.places = places(view.vcpus().filter(|(_, pin)| !floats(&pin.pus)).map(|(_, pin)| pin));
-    flaw.cost = "a vCPU that floats takes turns with the pinned ones on their own PUs".to_owned();
+    flaw.cost = "a vCPU that floats takes turns with the pinned ones on their own CPUs".to_owned();
     flaws.push(flaw);
 }
 
@@ -164,18 +164,19 @@ fn shared(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         let mut flaw = view.flaw(
             severity(view.choice(view.vcpus().count()).with_another_pu()),
             "vcpus-share-pu",
-            format!("{} are all pinned to PU {pu}", speak_vcpus(indexes.iter().copied())),
+            format!("{} are all pinned to CPU {pu}", speak_vcpus(indexes.iter().copied())),
         );
         flaw.places =
             places(view.vcpus().filter(|(index, _)| indexes.contains(index)).map(|(_, pin)| pin));
         flaw.cost =
-            "they take turns: one that holds a guest lock can be off the PU while another spins for it"
+            "they take turns: one that holds a guest lock can be off the CPU while another spins for it"
                 .to_owned();
         flaws.push(flaw);
     }
 }
 
-/// More vCPUs than CPUs in a mask, although the mask's nodes have more CPUs.
+/// More vCPUs than CPUs in a mask, although the mask's nodes have half as many again or more. Fewer
+/// may be what the host needs for itself.
 fn crowded(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     let mut by_mask: BTreeMap<&CpuSet, Vec<u32>> = BTreeMap::new();
     for (index, pin) in view.vcpus() {
@@ -188,7 +189,8 @@ fn crowded(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         let near = |pu: &PuId| view.lookup.pu(*pu).and_then(|pu| pu.node);
         let near = |pu: &PuId| near(pu).is_none_or(|node| nodes.contains(&node));
         let left = view.lookup.permitted.difference(mask);
-        if !left.difference(&view.lookup.topology.isolated).iter().any(|pu| near(&pu)) {
+        let left = left.difference(&view.lookup.topology.isolated);
+        if 2 * left.iter().filter(near).count() < mask.len() {
             continue;
         }
         let mut flaw = view.flaw(
@@ -232,11 +234,7 @@ fn excluded(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     let mut flaw = view.flaw(
         Severity::Warning,
         "cpu-excluded",
-        format!(
-            "{} may run on {}, excluded by your options{more}",
-            speak(&first.role),
-            pus_text(pus)
-        ),
+        format!("{} may run on {}, excluded by your options{more}", speak(&first.role), cpus(pus)),
     );
     flaw.places = places(wrong.iter().map(|(pin, _)| *pin));
     flaw.cost = "another task was meant to have these CPUs".to_owned();
@@ -260,14 +258,14 @@ fn unbalanced(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         Severity::Warning,
         "mask-on-isolated",
         format!(
-            "{} may run on several isolated PUs at once ({})",
+            "{} may run on several isolated CPUs at once ({})",
             roles.join(", "),
             first.intersection(isolated)
         ),
     );
     flaw.places = places(wide.iter().copied());
     flaw.cost =
-        "load is not balanced over isolated PUs: a thread stays on the first one of its mask, and \
+        "load is not balanced over isolated CPUs: a thread stays on the first one of its mask, and \
          two with one mask share it while its neighbours idle"
             .to_owned();
     flaws.push(flaw);

@@ -1,5 +1,7 @@
 //! Nodes and L3 domains: vCPUs that are far from each other, and memory that is far from them.
 
+use std::collections::BTreeSet;
+
 use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, NodeId, Severity};
 
@@ -7,12 +9,15 @@ use super::lookup::{View, places};
 use super::repair::Repair;
 use super::{Flaw, Language, MemoryOf, Pin};
 use crate::avoidable::{Choice, severity};
-use crate::domain_file::Domain;
+use crate::capacity::{room, sizes_are_known};
+use crate::cells::node_list;
+use crate::domain_file::{Domain, RESTRICTIVE, STRICT};
+use crate::emit::libvirt::memnode_line;
 use crate::nearby::is_empty_node;
 
 pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     nodes_that_are_not(view, flaws);
-    more_than_there_is(view, flaws);
+    restrictive(view, flaws);
     if view.held.is_empty() {
         return;
     }
@@ -47,30 +52,81 @@ fn nodes_that_are_not(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
             let mut flaw = view.flaw(Severity::Problem, "absent-node", what);
             flaw.places = vec![bound.place.clone()];
             flaw.cost = "the machine does not start".to_owned();
-            // Without pins to go by, or with one node only, no binding is the answer.
-            let written = view.layout.text.is_some() && bound.cell.is_none();
-            if written && (view.held.is_empty() || !view.has_nodes()) {
-                flaw.repairs = vec![Repair::remove(&["numatune"], "memory")];
-            }
+            flaw.repairs.extend(without_node(view, bound));
             flaws.push(flaw);
         }
     }
 }
 
-/// More memory than the host has, or than the nodes have to which it is strictly bound.
-fn more_than_there_is(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+/// The change of one binding that removes a node which is not there, where no pins say which other
+/// node it should be, or there is one only.
+fn without_node(view: &View<'_, '_>, bound: &MemoryOf) -> Option<Repair> {
+    let domain = Domain::read(view.layout.text.as_deref()?).ok()?;
+    if !view.held.is_empty() && view.has_nodes() {
+        return None;
+    }
+    if domain.memnodes.is_empty() {
+        return Some(Repair::remove(&["numatune"], "memory"));
+    }
+    let known = &view.lookup.topology.nodes;
+    let nodes = filled(view, known.iter().map(|known| known.id).collect());
+    let path = &["numatune"];
+    match (nodes.as_slice(), &bound.cell) {
+        ([_], None) => {
+            let mode = domain.memory.as_ref().map_or(STRICT, |memory| memory.value.mode.as_str());
+            let line = format!("<memory mode='{mode}' nodeset='{}'/>", node_list(&nodes));
+            Some(Repair::put(path, "memory", line))
+        }
+        ([_], Some((cell, _))) => {
+            let line = memnode_line(*cell, &domain.memnode(*cell)?.mode, &nodes);
+            Some(Repair::put_keyed(path, ("memnode", "cellid", &cell.to_string()), line))
+        }
+        (_, _) => None,
+    }
+}
+
+/// `restrictive` in a part of `<numatune>` only, and what it does not do for the guest's cells.
+fn restrictive(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     let Some(domain) = view.layout.text.as_deref().and_then(|text| Domain::read(text).ok()) else {
         return;
     };
-    let Some(what) = domain.memory_excess(domain.memory_bytes, view.lookup.topology) else {
-        return;
-    };
-    let mut flaw = view.flaw(Severity::Problem, "memory-too-large", what);
-    flaw.places = vec![domain.memory_place];
-    flaw.cost = "it does not start, or the kernel ends it once it uses its memory".to_owned();
-    flaw.instead = vec!["give the machine less memory".to_owned()];
-    flaw.is_final = true;
-    flaws.push(flaw);
+    let whole = domain.memory.as_ref().map_or(STRICT, |bound| bound.value.mode.as_str());
+    let is_restrictive = |mode: &str| mode == RESTRICTIVE;
+    let others = domain
+        .memnodes
+        .iter()
+        .filter(|memnode| is_restrictive(&memnode.value.mode) != is_restrictive(whole));
+    let others: Vec<_> = others.collect();
+    if !others.is_empty() {
+        let what = "mode='restrictive' is in a part of <numatune> only";
+        let mut flaw = view.flaw(Severity::Problem, "memory-modes-mixed", what);
+        flaw.places = domain.memory.iter().map(|bound| bound.place.clone()).collect();
+        flaw.places.extend(others.iter().map(|memnode| memnode.place.clone()));
+        flaw.cost =
+            "libvirt takes it for <memory> and each <memnode> or for none: it refuses the file"
+                .to_owned();
+        let mode = if is_restrictive(whole) { RESTRICTIVE } else { STRICT };
+        flaw.repairs = others
+            .iter()
+            .map(|memnode| {
+                let (cell, nodes) = (memnode.value.cell.to_string(), &memnode.value.nodes);
+                let line = memnode_line(memnode.value.cell, mode, nodes);
+                Repair::put_keyed(&["numatune"], ("memnode", "cellid", &cell), line)
+            })
+            .collect();
+        flaws.push(flaw);
+    } else if is_restrictive(whole) && domain.memnodes.len() > 1 {
+        let what = "the memory of the guest's cells is restricted to nodes, and not bound to them";
+        let mut flaw = view.flaw(Severity::Note, "cells-restricted", what);
+        flaw.places = domain.memnodes.iter().map(|memnode| memnode.place.clone()).collect();
+        flaw.cost = "under mode='restrictive' libvirt limits threads and gives QEMU no policy: a page \
+                     comes from the nodes of the thread that touches it first, so what QEMU touches \
+                     itself can be on the node of another cell"
+            .to_owned();
+        flaw.instead =
+            vec!["mode='strict' in <memory> and in each <memnode> binds each cell".to_owned()];
+        flaws.push(flaw);
+    }
 }
 
 /// Memory bound to other nodes than those of the vCPUs that use it.
@@ -128,17 +184,48 @@ fn unbound_memory(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     if bound || nodes.is_empty() || empty || matches!(view.layout.language, Language::Running(_)) {
         return;
     }
-    let mut flaw = view.flaw(
-        Severity::Warning,
-        "memory-not-bound",
-        format!("the vCPUs are pinned to {}, the memory is not bound", spoken(&nodes)),
-    );
+    // Of memory that the whole host does not hold there is another finding, and no binding helps.
+    let Some(holding) = holding(view, &nodes) else { return };
+    let mut what = format!("the vCPUs are pinned to {}, the memory is not bound", spoken(&nodes));
+    if holding != nodes {
+        what.push_str(&format!("; it is larger than that, {} hold it", spoken(&holding)));
+    }
+    let mut flaw = view.flaw(Severity::Warning, "memory-not-bound", what);
     flaw.places = view.layout.memory.iter().map(|bound| bound.place.clone()).collect();
     flaw.cost =
         "pages come from the node of the thread that touches them first, often QEMU's own, and \
                  pins move no page that is already there"
             .to_owned();
     flaws.push(flaw);
+}
+
+/// Those of some nodes that hold the machine's memory, with as many others as that takes; `None` if
+/// the whole host does not hold it.
+pub(super) fn holding(view: &View<'_, '_>, nodes: &[NodeId]) -> Option<Vec<NodeId>> {
+    let topology = view.lookup.topology;
+    let bytes = view.layout.bytes.as_ref().map_or(0, |bytes| bytes.value);
+    let mut chosen: BTreeSet<NodeId> = nodes.iter().copied().collect();
+    let mut others: Vec<_> =
+        topology.nodes.iter().filter(|node| node.memory_bytes > 0).map(|node| node.id).collect();
+    others.retain(|id| !chosen.contains(id));
+    let mut others = others.into_iter();
+    while sizes_are_known(topology) && room(&chosen, topology) < bytes {
+        chosen.insert(others.next()?);
+    }
+    Some(chosen.into_iter().collect())
+}
+
+/// The element that binds the memory of a file that does not to the nodes of its vCPUs, where no
+/// vCPU has to move for that.
+pub(super) fn binding(view: &View<'_, '_>) -> Option<Repair> {
+    let layout = view.layout;
+    if layout.text.is_none() || layout.cells.len() > 1 || !layout.memory.is_empty() {
+        return None;
+    }
+    let nodes = holding(view, &filled(view, view.lookup.nodes_of(&view.held)))?;
+    let mode = if nodes.len() == 1 { STRICT } else { "interleave" };
+    let line = format!("<memory mode='{mode}' nodeset='{}'/>", node_list(&nodes));
+    Some(Repair::put(&["numatune"], "memory", line))
 }
 
 /// vCPUs on nodes that have no memory.
@@ -180,7 +267,7 @@ fn spread_over_nodes(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     if shares_out(view, &nodes) || roomy.is_none() && view.layout.cells.len() >= nodes.len() {
         return;
     }
-    let what = format!("the vCPUs are pinned to PUs of {}", spoken(&nodes));
+    let what = format!("the vCPUs are pinned to CPUs of {}", spoken(&nodes));
     let mut flaw = match roomy {
         Some((node, pus)) => view.flaw(
             Severity::Warning,
@@ -224,7 +311,7 @@ fn cells(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         let mut flaw = view.flaw(
             Severity::Warning,
             "cell-crosses-nodes",
-            format!("the vCPUs of the guest's cell {cell} are pinned to PUs of {}", spoken(nodes)),
+            format!("the vCPUs of the guest's cell {cell} are pinned to CPUs of {}", spoken(nodes)),
         );
         flaw.cost =
             "the guest takes the cell's memory for near to all of them: for some each miss \

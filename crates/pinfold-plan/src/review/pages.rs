@@ -80,8 +80,7 @@ fn elsewhere(
             spoken(wanted)
         ),
     );
-    flaw.places =
-        vec![Place { line: None, text: format!("process {process}: {}", mib_by_node(kib)) }];
+    flaw.places = vec![Place::said(format!("process {process}: {}", mib_by_node(kib)))];
     flaw.cost = match severity {
         Severity::Note => "little: program text and what was touched before the pins".to_owned(),
         Severity::Warning | Severity::Problem => {

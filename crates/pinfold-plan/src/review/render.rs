@@ -6,7 +6,7 @@
 //!   core 0   CPU 0 vCPU 0       CPU 4 –
 //!
 //! WARNING  the guest takes the vCPUs 0-1 for threads of one core, but …
-//!   where    line 14  <topology sockets='1' cores='2' threads='2'/>
+//!   where    win10.xml:14  <topology sockets='1' cores='2' threads='2'/>
 //!   cost     the guest's scheduler …
 //!   instead  <vcpupin vcpu='1' cpuset='4'/>
 //!   name     guest-siblings-lie
@@ -103,9 +103,13 @@ fn one(sheet: &mut Sheet, flaw: &Flaw, several: bool) {
     sheet.labelled(severity, 9, &format!("{vm}{}", flaw.what));
     for (index, place) in flaw.places.iter().take(MOST_PLACES).enumerate() {
         let label = if index == 0 { "  where" } else { "" };
-        match place.line {
-            Some(line) => verbatim(sheet, label, &format!("line {line:<4} {}", place.text)),
-            None => sheet.labelled(label, INDENT, &place.text),
+        match (place.line, place.file.as_str()) {
+            (Some(line), file) => {
+                verbatim(sheet, label, &format!("{file}:{line}  {}", place.text));
+            }
+            (None, "") => sheet.labelled(label, INDENT, &place.text),
+            (None, file) if place.text.is_empty() => verbatim(sheet, label, file),
+            (None, file) => sheet.labelled(label, INDENT, &format!("{file}: {}", place.text)),
         }
     }
     if flaw.places.len() > MOST_PLACES {

@@ -55,8 +55,9 @@ impl Repair {
     }
 }
 
-/// What to write, for a person: where, then the elements.
-pub(super) fn instead(repairs: &[Repair]) -> Vec<String> {
+/// What to write into a domain file, for a person: where, then the elements.
+pub(super) fn instead(repairs: &[Repair], xml: Option<&str>) -> Vec<String> {
+    let document = xml.and_then(|xml| parse(xml).ok());
     let mut lines = Vec::new();
     let mut shown: Option<&[&str]> = None;
     for repair in repairs {
@@ -65,14 +66,41 @@ pub(super) fn instead(repairs: &[Repair]) -> Vec<String> {
             continue;
         };
         if shown != Some(repair.path) && !repair.path.is_empty() {
-            let parents: Vec<String> =
-                repair.path.iter().map(|parent| format!("<{}>", tag_of(parent))).collect();
-            lines.push(format!("within {}:", parents.join(" ")));
+            let there =
+                document.as_ref().map(|document| depth(document.root_element(), repair.path));
+            lines.push(whereabouts(repair.path, there.unwrap_or(repair.path.len())));
             shown = Some(repair.path);
         }
         lines.push(line.clone());
     }
     lines
+}
+
+/// How many parents of a path are there.
+fn depth(root: Node<'_, '_>, path: &[&str]) -> usize {
+    let mut parent = root;
+    let is_there = |opening: &&&str| {
+        let found = parent.children().find(|child| child.has_tag_name(tag_of(opening)));
+        found.map(|found| parent = found).is_some()
+    };
+    path.iter().take_while(is_there).count()
+}
+
+/// Where to write, if so many of the parents are there, outermost first.
+pub(super) fn whereabouts(path: &[&str], there: usize) -> String {
+    let (known, missing) = path.split_at(there.min(path.len()));
+    let joined = |parents: Vec<String>| parents.join(" ");
+    match missing {
+        [] => {
+            let known = known.iter().map(|parent| format!("<{}>", tag_of(parent))).collect();
+            format!("within {}:", joined(known))
+        }
+        missing => {
+            let missing = missing.iter().map(|parent| format!("<{parent}>")).collect();
+            let below = known.last().map_or("domain", |parent| tag_of(parent));
+            format!("add {} below <{below}> with:", joined(missing))
+        }
+    }
 }
 
 fn tag_of(opening: &str) -> &str {

@@ -1,4 +1,4 @@
-//! Several machines on one host: PUs and cores that two of them claim.
+//! Several machines on one host: CPUs and cores that two of them claim.
 //!
 //! What is claimed is looked at PU by PU and core by core, so that the work grows with the
 //! machines' masks, not with the number of pairs of machines; PUs with the same claimants are
@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use pinfold_model::{CoreId, CpuSet, PuId, Severity};
 
 use super::Flaw;
-use super::lookup::{Lookup, View, places};
+use super::lookup::{Lookup, View, cpus, places};
 use crate::domain_file::Place;
-use crate::draft::{pus_text, verb};
+use crate::draft::verb;
 
 /// The most machines that one flaw names.
 const MOST_NAMES: usize = 6;
@@ -29,12 +29,12 @@ pub(super) fn check(views: &[&View<'_, '_>], lookup: &Lookup<'_>, flaws: &mut Ve
     }
     let free = lookup.usable.difference(&taken);
     let instead = match free.is_empty() {
-        false => format!("PUs that none of them uses: {free}"),
-        true => "no PU is left: give one of them fewer vCPUs".to_owned(),
+        false => format!("CPUs that none of them uses: {free}"),
+        true => "no CPU is left: give one of them fewer vCPUs".to_owned(),
     };
     let by_pu = by_pu(views);
     for (claimants, pus) in grouped(by_pu.iter().map(|(pu, claimants)| (claimants, *pu))) {
-        flaws.push(pus_twice(&among(views, claimants), &pus, &instead));
+        flaws.push(pus_twice(&Among::of(views, claimants), &pus, &instead));
     }
     let by_core = by_core(views, lookup);
     // A PU that all of a core's machines carry was told already.
@@ -48,7 +48,7 @@ pub(super) fn check(views: &[&View<'_, '_>], lookup: &Lookup<'_>, flaws: &mut Ve
         |(core, claimants)| lookup.topology.core(*core).pus.iter().map(move |pu| (claimants, pu)),
     );
     for (claimants, pus) in grouped(open) {
-        flaws.push(cores_twice(&among(views, claimants), &pus, &instead));
+        flaws.push(cores_twice(&Among::of(views, claimants), &pus, &instead));
     }
 }
 
@@ -92,19 +92,21 @@ fn grouped<'c>(
 }
 
 /// The machines of a flaw: those that are named, and how many there are.
-struct Among<'v, 'a, 't> {
+pub(super) struct Among<'v, 'a, 't> {
     named: Vec<&'v View<'a, 't>>,
     count: usize,
 }
 
-fn among<'v, 'a, 't>(views: &[&'v View<'a, 't>], claimants: &Claimants) -> Among<'v, 'a, 't> {
-    let named = claimants.iter().take(MOST_NAMES).filter_map(|index| views.get(*index).copied());
-    Among { named: named.collect(), count: claimants.len() }
-}
+impl<'v, 'a, 't> Among<'v, 'a, 't> {
+    /// Those of the list that are at these places.
+    pub fn of(views: &[&'v View<'a, 't>], claimants: &[usize]) -> Self {
+        let named =
+            claimants.iter().take(MOST_NAMES).filter_map(|index| views.get(*index).copied());
+        Self { named: named.collect(), count: claimants.len() }
+    }
 
-impl Among<'_, '_, '_> {
     /// A flaw of the first of them.
-    fn flaw(&self, name: &'static str, what: String) -> Flaw {
+    pub fn flaw(&self, name: &'static str, what: String) -> Flaw {
         Flaw {
             severity: Severity::Warning,
             name,
@@ -119,7 +121,7 @@ impl Among<'_, '_, '_> {
     }
 
     /// `"a" and "b"`, or `"a", "b", … and 12 more`.
-    fn names(&self) -> String {
+    pub fn names(&self) -> String {
         self.listed(|view| format!("{:?}", view.layout.name))
     }
 
@@ -133,16 +135,21 @@ impl Among<'_, '_, '_> {
         if words.is_empty() { last } else { format!("{} and {last}", words.join(", ")) }
     }
 
-    fn places(&self, pus: &CpuSet) -> Vec<Place> {
-        self.named.iter().flat_map(|view| touching(view, pus)).collect()
+    /// What is written in the file of each.
+    pub fn places(&self, own: impl Fn(&View<'_, '_>) -> Vec<Place>) -> Vec<Place> {
+        let of = |view: &&View<'a, 't>| {
+            let source = view.layout.source.clone();
+            own(view).into_iter().map(move |place| Place { file: source.clone(), ..place })
+        };
+        self.named.iter().flat_map(of).collect()
     }
 }
 
 fn pus_twice(machines: &Among<'_, '_, '_>, pus: &CpuSet, instead: &str) -> Flaw {
     let carry = verb(pus, "carries", "carry");
-    let what = format!("{} {carry} vCPUs of {}", pus_text(pus), machines.names());
+    let what = format!("{} {carry} vCPUs of {}", cpus(pus), machines.names());
     let mut flaw = machines.flaw("pu-used-twice", what);
-    flaw.places = machines.places(pus);
+    flaw.places = machines.places(|view| touching(view, pus));
     flaw.cost = "the machines take turns there; each sees it as stolen time, when another is busy \
                  and never otherwise"
         .to_owned();
@@ -152,11 +159,11 @@ fn pus_twice(machines: &Among<'_, '_, '_>, pus: &CpuSet, instead: &str) -> Flaw 
 
 fn cores_twice(machines: &Among<'_, '_, '_>, pus: &CpuSet, instead: &str) -> Flaw {
     let own = |view: &View<'_, '_>| {
-        format!("{:?} on {}", view.layout.name, pus_text(&view.tight.intersection(pus)))
+        format!("{:?} on {}", view.layout.name, cpus(&view.tight.intersection(pus)))
     };
     let what = format!("siblings of the same cores carry vCPUs of {}", machines.listed(own));
     let mut flaw = machines.flaw("core-used-twice", what);
-    flaw.places = machines.places(pus);
+    flaw.places = machines.places(|view| touching(view, pus));
     flaw.cost = "each slows the others down when they are busy, and each can observe the others \
                  through the core's caches"
         .to_owned();
@@ -168,7 +175,4 @@ fn cores_twice(machines: &Among<'_, '_, '_>, pus: &CpuSet, instead: &str) -> Fla
 fn touching(view: &View<'_, '_>, pus: &CpuSet) -> Vec<Place> {
     let pins = view.vcpus().map(|(_, pin)| pin);
     places(pins.filter(|pin| pin.pus.as_ref().is_some_and(|own| !own.is_disjoint(pus))))
-        .into_iter()
-        .map(|place| Place { text: format!("{}: {}", view.layout.source, place.text), ..place })
-        .collect()
 }

@@ -50,7 +50,9 @@ pub(super) fn find(
         everywhere.flat_map(|request| names.iter().map(move |name| (request, *name))).filter_map(
             |(request, name)| Some((Some(name), crate::plan(name, topology, request).ok()?)),
         );
-    let now = faults(view.layout, view.lookup);
+    let known = finals(view);
+    let faults = |layout: &Layout| faults(layout, view.lookup, &known);
+    let now = faults(view.layout);
     // Another shape for the guest does not bring vCPUs together that are apart.
     let apart = now.iter().any(|flaw| ["l3-crossed", "nodes-crossed"].contains(&flaw.name));
     let own = if apart { Vec::new() } else { own(view, &request) };
@@ -69,11 +71,13 @@ pub(super) fn find(
         if is_torn(view, &layout, &request.avoid) || lets_real_time_float(view, &layout) {
             continue;
         }
-        let left = faults(&layout, view.lookup);
+        let left = faults(&layout);
         let found = weight(&left);
         let left = left.iter().map(|flaw| flaw.name).collect::<Vec<_>>();
         let is_sound = left.is_empty();
-        if is_sound || found < best_weight {
+        // Advice that leads to another finding is none.
+        let is_new = left.iter().any(|name| now.iter().all(|flaw| flaw.name != *name));
+        if is_sound || found < best_weight && !is_new {
             (best, best_weight) = (Some(Target { strategy, layout, notes, left }), found);
         }
         if is_sound {
@@ -83,13 +87,19 @@ pub(super) fn find(
     best.ok_or(refusal.filter(|_| !merged))
 }
 
-/// What is worse than a note in where a layout puts its threads.
-fn faults(layout: &Layout, lookup: &Lookup<'_>) -> Vec<Flaw> {
+/// What is worse than a note in where a layout puts its threads, without what no placement changes.
+fn faults(layout: &Layout, lookup: &Lookup<'_>, known: &[&str]) -> Vec<Flaw> {
     let mut flaws = placement(&View::of(layout, lookup), None);
     flaws.retain(|flaw| {
-        flaw.severity >= Severity::Warning && flaw.repairs.is_empty() && !flaw.is_final
+        flaw.severity >= Severity::Warning && flaw.repairs.is_empty() && !known.contains(&flaw.name)
     });
     flaws
+}
+
+/// The names of what no placement changes.
+fn finals(view: &View<'_, '_>) -> Vec<&'static str> {
+    let found = placement(view, None);
+    found.iter().filter(|flaw| flaw.is_final).map(|flaw| flaw.name).collect()
 }
 
 /// Problems weigh more than any number of warnings.
@@ -127,7 +137,11 @@ pub(super) fn home(view: &View<'_, '_>, avoid: &CpuSet) -> Option<NodeId> {
     }
 }
 
+/// True if nodes have a CPU for each vCPU, and hold the memory.
 fn has_room(view: &View<'_, '_>, nodes: &[NodeId], avoid: &CpuSet) -> bool {
+    if memory::holding(view, nodes).is_none_or(|holding| holding != nodes) {
+        return false;
+    }
     let left = view.lookup.for_vcpus.difference(avoid);
     let of = |pu: &PuId| view.lookup.pu(*pu).and_then(|pu| pu.node);
     let there = |pu: &PuId| of(pu).is_some_and(|node| nodes.contains(&node));
@@ -323,6 +337,7 @@ pub(super) fn as_written(view: &View<'_, '_>) -> Option<VnodePlan> {
 /// The nodes of these PUs, if the file does not bind its memory to them already.
 fn binding(view: &View<'_, '_>, held: &CpuSet, request: &Request) -> Option<MemoryPlan> {
     let nodes = memory::filled(view, view.lookup.nodes_of(held));
+    let nodes = memory::holding(view, &nodes)?;
     let bound = view.layout.memory.iter().flat_map(|bound| bound.nodes.iter().flatten());
     let fits = !view.layout.memory.is_empty() && bound.clone().all(|node| nodes.contains(node));
     let asked = request.vnodes.first().and_then(|vnode| vnode.memory);

@@ -156,7 +156,8 @@ fn cells_of_a_file_stay_and_get_their_nodes() {
 fn cells_bound_to_nodes_that_the_host_lacks_are_bound_again() {
     let text = merged(&cells([0, 5]), "balanced");
     let domain = Domain::read(&text.text).unwrap();
-    let bound: Vec<_> = domain.memnodes.iter().map(|memnode| memnode.value.clone()).collect();
+    let bound = domain.memnodes.iter().map(|memnode| &memnode.value);
+    let bound: Vec<_> = bound.map(|memnode| (memnode.cell, memnode.nodes.clone())).collect();
     assert_eq!(bound, [(0, vec![NodeId(0)]), (1, vec![NodeId(1)])], "{}", text.text);
     let before = "before: <memnode cellid='1' mode='strict' nodeset='5'/> -->";
     check(&text, &[before, "<memory mode='strict' nodeset='0-1'/>"], &["before: <memory"]);

@@ -88,7 +88,7 @@ fn what_cannot_be_pinned_is_refused_with_its_reason() {
     let low = |text: &str, told: &str| check(with(exactly(2), &[text]), "low-latency", told);
     low(
         "vcpu0=7",
-        "vcpu(0) cannot be pinned to 7: PU 7 is offline, usable once online: echo 1 > /sys",
+        "vcpu(0) cannot be pinned to 7: PU 7 is offline, usable once online: `echo 1 > /sys",
     );
     low("emulator=0,8-9", "the PUs 8-9 do not exist on this host");
     low("vcpu5=1", "no thread is called \"vcpu(5)\"; there are vcpu(0), vcpu(1), emulator, worker");

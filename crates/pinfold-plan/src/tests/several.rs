@@ -397,7 +397,7 @@ fn a_share_that_stays_free() {
     assert_eq!(
         error.to_string(),
         "the PUs 14-15 cannot stay free on this host: PU 15 is offline, usable once online: \
-         echo 1 > /sys/devices/system/cpu/cpu15/online"
+         `echo 1 > /sys/devices/system/cpu/cpu15/online`"
     );
 }
 

@@ -40,7 +40,7 @@ pub(super) fn controllers(context: &Context<'_>) -> Capability {
     }
     if found.is_empty() {
         return Capability::no(NAME, "no control group hierarchy is mounted")
-            .hint("boot with systemd, or mount one: mount -t cgroup2 none DIRECTORY");
+            .hint("boot with systemd, or mount one: `mount -t cgroup2 none DIRECTORY`");
     }
     let unified = found.iter().all(|one| one.ends_with("v2"));
     let beside = if !unified && context.mounted("cgroup2").is_some() {

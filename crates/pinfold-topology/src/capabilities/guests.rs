@@ -26,12 +26,12 @@ pub(super) fn qemu(context: &Context<'_>) -> Capability {
         [emulator.as_str(), "qemu-kvm", "/usr/libexec/qemu-kvm"].into_iter().find_map(find_program);
     let Some(program) = found else {
         return Capability::no(NAME, format!("{emulator} is not in PATH"))
-            .hint("apt-get install qemu-system (Debian, Ubuntu), dnf install qemu-kvm (Fedora)")
+            .hint("`apt-get install qemu-system` (Debian, Ubuntu), `dnf install qemu-kvm` (Fedora)")
             .required();
     };
     let capability = match capture(&program, ["--version"], VERSION_TIMEOUT_NS) {
         Err(error) => {
-            Capability::no(NAME, because(&error)).hint(format!("run {program} --version"))
+            Capability::no(NAME, because(&error)).hint(format!("run `{program} --version`"))
         }
         Ok(output) if !output.status.success() => Capability::no(
             NAME,
@@ -77,7 +77,7 @@ pub(super) fn kvm(context: &Context<'_>) -> Capability {
         Ok(_) | Err((Some(EINVAL), _)) => usable_kvm(context),
         Err((_, error)) if error.is_gone() => no_kvm(&device, &error),
         Err((Some(EACCES | EPERM), error)) => Capability::no(NAME, because(&error))
-            .hint("usermod -aG kvm USER and log in anew; guests run emulated (TCG) until then"),
+            .hint("`usermod -aG kvm USER` and log in anew; guests run emulated (TCG) until then"),
         Err((_, error)) => Capability::no(NAME, because(&error)),
     }
 }
@@ -106,7 +106,7 @@ fn usable_kvm(context: &Context<'_>) -> Capability {
 fn no_kvm(device: &str, error: &HostError) -> Capability {
     Capability::no("KVM", format!("no {device} ({}): guests run emulated (TCG)", because(error)))
         .hint(
-            "modprobe kvm_intel or kvm_amd; switch virtualisation on in the firmware, \
+            "`modprobe kvm_intel` or `modprobe kvm_amd`; switch virtualisation on in the firmware, \
          or nested virtualisation if this is a guest",
         )
 }
@@ -120,6 +120,6 @@ pub(super) fn libvirt(context: &Context<'_>) -> Capability {
     match find_program("virsh") {
         Some(program) => Capability::yes(NAME, program),
         None => Capability::no(NAME, "virsh is not in PATH")
-            .hint("only needed for machines that libvirt runs: apt-get install libvirt-clients"),
+            .hint("only needed for machines that libvirt runs: `apt-get install libvirt-clients`"),
     }
 }

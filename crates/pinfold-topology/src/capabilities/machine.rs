@@ -73,7 +73,7 @@ pub(super) fn vfio(context: &Context<'_>) -> Capability {
         let loaded =
             if is_loaded("vfio") { "vfio is loaded, vfio_pci is not" } else { "not loaded" };
         return Capability::no(NAME, loaded)
-            .hint("modprobe vfio-pci; bind a device by vfio-pci.ids= or driverctl");
+            .hint("`modprobe vfio-pci`; bind a device by vfio-pci.ids= or driverctl");
     }
     let names = match context.names(&paths::pci_driver("vfio-pci")) {
         Ok(names) => names.unwrap_or_default(),
@@ -194,7 +194,7 @@ pub(super) fn halt_polling(context: &Context<'_>) -> Capability {
             "off: a vCPU that halts sleeps at once, and its wake-up takes a context switch",
         )
         .hint(format!(
-            "echo 200000 > {}, where PUs are not shared",
+            "`echo 200000 > {}`, where PUs are not shared",
             paths::module_parameter("kvm", "halt_poll_ns")
         ));
     }
@@ -225,7 +225,7 @@ pub(super) fn sched_ext(context: &Context<'_>) -> Capability {
                      decides where threads run and for how long"
                 ),
             )
-            .hint("end it before you measure or tune, or measure with it and say so: systemctl stop scx")
+            .hint("end it before you measure or tune, or measure with it and say so: `systemctl stop scx`")
         }
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn perf(context: &Context<'_>) -> Capability {
     let denied = !privileged && level.parse::<i32>().is_ok_and(|level| level > 2);
     if denied {
         return Capability::no(NAME, format!("perf_event_paranoid is {level}"))
-            .hint("sysctl kernel.perf_event_paranoid=1, or run as root");
+            .hint("`sysctl kernel.perf_event_paranoid=1`, or run as root");
     }
     match sources.iter().find(|name| is_core_pmu(name)) {
         Some(pmu) => Capability::yes(NAME, format!("hardware counters (PMU {pmu}) of {reach}")),
@@ -58,7 +58,7 @@ pub(super) fn tracefs(context: &Context<'_>) -> Capability {
     let Some(directory) = context.mounted("tracefs") else {
         let usual = paths::tracing_dir();
         return Capability::partly(NAME, "known to the kernel, but not mounted")
-            .hint(format!("mount -t tracefs tracefs {usual}"));
+            .hint(format!("`mount -t tracefs tracefs {usual}`"));
     };
     match context.text(&format!("{directory}/available_tracers")) {
         Err(error) => Capability::unread(NAME, &error).hint("run as root"),

@@ -27,7 +27,7 @@ pub(super) fn cpufreq(context: &Context<'_>) -> Capability {
             if governor == "performance" {
                 capability
             } else {
-                capability.hint("cpupower frequency-set -g performance steadies measurements")
+                capability.hint("`cpupower frequency-set -g performance` steadies measurements")
             }
         }
     }
@@ -44,7 +44,7 @@ pub(super) fn resctrl(context: &Context<'_>) -> Capability {
         Ok(true) => match context.mounted("resctrl") {
             Some(directory) => Capability::yes(NAME, format!("mounted at {directory}")),
             None => Capability::partly(NAME, "known to the kernel, but not mounted")
-                .hint(format!("mount -t resctrl resctrl {}", paths::resctrl_dir())),
+                .hint(format!("`mount -t resctrl resctrl {}`", paths::resctrl_dir())),
         },
     }
 }
@@ -73,7 +73,7 @@ pub(super) fn irqbalance(context: &Context<'_>) -> Capability {
             NAME,
             format!("irqbalance runs (process {pid}) and may move IRQs onto reserved PUs"),
         )
-        .hint("systemctl stop irqbalance, or set IRQBALANCE_BANNED_CPULIST to the vCPUs' PUs"),
+        .hint("`systemctl stop irqbalance`, or set IRQBALANCE_BANNED_CPULIST to the vCPUs' PUs"),
         Search::Absent => {
             Capability::yes(NAME, "no process of that name: IRQs stay where they are")
         }
@@ -115,7 +115,7 @@ pub(super) fn huge_pages(context: &Context<'_>) -> Capability {
         Some("always") => Capability::yes(NAME, "for all memory"),
         Some("madvise") => Capability::yes(NAME, "for memory that asks (QEMU's does)"),
         Some("never") => Capability::no(NAME, "switched off: guests miss the TLB more often")
-            .hint(format!("echo madvise > {}", paths::thp_file("enabled"))),
+            .hint(format!("`echo madvise > {}`", paths::thp_file("enabled"))),
         Some(_) | None => Capability::partly(NAME, format!("{text:?} is not understood")),
     }
 }
@@ -128,6 +128,6 @@ pub(super) fn numa_balancing(context: &Context<'_>) -> Capability {
         Ok(None) => Capability::yes(NAME, "not built in"),
         Ok(Some(value)) if value == "0" => Capability::yes(NAME, "memory stays where it is put"),
         Ok(Some(_)) => Capability::no(NAME, "the kernel unmaps and moves pages of pinned guests")
-            .hint("sysctl kernel.numa_balancing=0 while guests are pinned"),
+            .hint("`sysctl kernel.numa_balancing=0` while guests are pinned"),
     }
 }

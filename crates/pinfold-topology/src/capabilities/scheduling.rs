@@ -80,7 +80,7 @@ pub(super) fn real_time(context: &Context<'_>) -> Capability {
             NAME,
             format!("allowed by {right}, but the own cpu group has no real-time run time (RT_GROUP_SCHED)"),
         )
-        .hint(format!("give it some, from the root group down: echo 950000 > {path}")),
+        .hint(format!("give it some, from the root group down: `echo 950000 > {path}`")),
         Ok(Some(runtime)) => Capability::yes(
             NAME,
             format!("allowed by {right}; the own cpu group has {runtime} µs per period (RT_GROUP_SCHED), new groups have none"),
@@ -114,9 +114,9 @@ pub(super) fn throttle(context: &Context<'_>) -> Capability {
             NAME,
             "switched off: a spinning real-time thread keeps its PU for good",
         )
-        .hint("sysctl kernel.sched_rt_runtime_us=950000 restores the safety net"),
+        .hint("`sysctl kernel.sched_rt_runtime_us=950000` restores the safety net"),
         (Ok(0), _) => Capability::no(NAME, "real-time tasks get no run time at all")
-            .hint("sysctl kernel.sched_rt_runtime_us=950000"),
+            .hint("`sysctl kernel.sched_rt_runtime_us=950000`"),
         (Ok(runtime), Ok(period)) if period > 0 => Capability::yes(
             NAME,
             format!(
@@ -143,7 +143,7 @@ pub(super) fn detailed_statistics(context: &Context<'_>) -> Capability {
         .hint("run delay and migrations work without"),
         Ok(Some(value)) if value == "0" => {
             Capability::partly(NAME, "built in, but switched off (its default)")
-                .hint("sysctl kernel.sched_schedstats=1, for longest waits per thread")
+                .hint("`sysctl kernel.sched_schedstats=1`, for longest waits per thread")
         }
         Ok(Some(_)) => Capability::yes(NAME, "longest waits per thread are counted"),
     }

@@ -85,8 +85,7 @@ fn fix(arguments: &PlanArgs, files: &[String], topology: &Topology) -> Result<()
         return Err(Failure::new(Exit::Input, "--fix takes one domain file")
             .with_hint("fix several files one after the other"));
     };
-    let text =
-        user::read_text(file).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let text = user::read_text(file).map_err(|error| common::input_failure(&error))?;
     let conditions = common::request(&arguments.placement, Vec::new(), topology)?;
     if !starts_with(&text, '<') {
         let failure = Failure::new(Exit::Input, format!("{file} is no domain file"));
@@ -160,7 +159,7 @@ fn next(
         (Language::Libvirt, _) if stays => return None,
         (Language::Libvirt, _) => {
             let fix = format!("pinfold plan --check {} --fix", command::quote(&only.source));
-            return Some(format!("{} > NEW writes a file without them", under(&fix)));
+            return Some(format!("`{} > NEW` writes a file without them", under(&fix)));
         }
         (Language::Plan, None) => return None,
         (Language::Plan, Some(strategy)) => {
@@ -174,7 +173,7 @@ fn next(
         }
     };
     let what = if stays { "places it with fewer of them" } else { "places it without them" };
-    Some(format!("{command} {what}"))
+    Some(format!("`{command}` {what}"))
 }
 
 /// The machine of a plan, to be planned again.
@@ -196,8 +195,7 @@ fn starts_with(text: &str, first: char) -> bool {
 
 /// The layouts of a file, and the fingerprint that a plan carries.
 fn of_file(path: &str) -> Result<(Vec<Layout>, Option<String>), Failure> {
-    let text =
-        user::read_text(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+    let text = user::read_text(path).map_err(|error| common::input_failure(&error))?;
     if starts_with(&text, '{') {
         let plan = common::read_plan(path)?;
         return Ok((Layout::of_plan(&plan, path), Some(plan.fingerprint)));
@@ -244,7 +242,7 @@ fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
             role: role.clone(),
             pus: Some(mask),
             policy: Some(policy),
-            place: Place { line: None, text },
+            place: Place::said(text),
         });
     }
     let guest = match vm.teller.monitor() {
@@ -261,7 +259,7 @@ fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
         cell: None,
         interleaved: mode == "interleave",
         nodes: Some(nodes.iter().map(|node| NodeId(node.0)).collect()),
-        place: Place { line: None, text: format!("libvirt: <numatune>: {mode} {nodes}") },
+        place: Place::said(format!("libvirt: <numatune>: {mode} {nodes}")),
     });
     Ok(Layout {
         name: name_of(vm)?,
@@ -275,6 +273,7 @@ fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
         wrong_product: None,
         cells: Vec::new(),
         memory: memory.into_iter().collect(),
+        bytes: None,
         pages: Some(pages_of(host, pid)?),
         housekeeping: None,
         exclusive: CpuSet::new(),
@@ -320,15 +319,12 @@ fn guest_shape(places: &[(u32, GuestPlace)]) -> GuestShape {
     GuestShape {
         sockets: narrow(sockets.len()),
         threads: narrow(threads),
-        place: Place {
-            line: None,
-            text: format!(
-                "query-cpus-fast: {}, {}, {} on a core",
-                counted(sockets.len(), "socket"),
-                counted(cores.len(), "core"),
-                counted(threads, "thread")
-            ),
-        },
+        place: Place::said(format!(
+            "query-cpus-fast: {}, {}, {} on a core",
+            counted(sockets.len(), "socket"),
+            counted(cores.len(), "core"),
+            counted(threads, "thread")
+        )),
         cores: cores.into_iter().map(|(_, members)| members).collect(),
     }
 }
@@ -341,7 +337,7 @@ fn to_json(layouts: &[Layout], flaws: &[Flaw]) -> String {
             let places: Vec<_> = flaw
                 .places
                 .iter()
-                .map(|place| json!({"line": place.line, "text": place.text}))
+                .map(|place| json!({"file": place.file, "line": place.line, "text": place.text}))
                 .collect();
             json!({
                 "severity": flaw.severity.to_string(),

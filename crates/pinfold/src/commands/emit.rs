@@ -8,7 +8,7 @@ use pinfold_plan::emit;
 use crate::cli::Emit;
 use crate::commands::check;
 use crate::failure::{Exit, Failure};
-use crate::output;
+use crate::{common, output};
 
 /// A libvirt domain file of the user's.
 pub struct DomainFile {
@@ -21,8 +21,7 @@ pub struct DomainFile {
 impl DomainFile {
     /// Reads it.
     pub fn read(path: &str) -> Result<Self, Failure> {
-        let text = user::read_text(path)
-            .map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
+        let text = user::read_text(path).map_err(|error| common::input_failure(&error))?;
         let domain = check::read_domain(path, &text)?;
         Ok(Self { path: path.to_owned(), text, domain })
     }

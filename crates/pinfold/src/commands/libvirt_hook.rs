@@ -144,6 +144,6 @@ fn contradictions(plan: &Plan, domain: &Described) -> Vec<Finding> {
         roles.join(", ")
     );
     let apply = Command::new("apply --libvirt NAME --plan FILE --config");
-    let hint = format!("put the plan into the domain: {apply}");
+    let hint = format!("put the plan into the domain: `{apply}`");
     vec![Finding::warning("libvirt", text).with_hint(hint)]
 }

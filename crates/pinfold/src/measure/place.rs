@@ -73,7 +73,7 @@ impl HostPlace {
         let wrong = |why: String| Failure::new(Exit::Input, format!("{file}: {why}"));
         if plan.fingerprint != bench.topology.fingerprint {
             return Err(wrong("was made for another machine".to_owned())
-                .with_hint(format!("make it again here: {}", command::again(plan, None))));
+                .with_hint(format!("make it again here: `{}`", command::again(plan, None))));
         }
         let names: Vec<&str> = plan.vnodes.iter().map(|one| one.name.as_str()).collect();
         let found = match vnode {

@@ -208,6 +208,6 @@ fn offline(plan: &pinfold_model::Plan, pu: PuId) -> Finding {
     let there = plan.threads().filter(|(_, thread)| thread.pus.contains(pu));
     let roles: Vec<String> = there.map(|(_, thread)| thread.role.to_string()).collect();
     let text = format!("PU {pu} is offline: {} cannot run there", roles.join(", "));
-    let hint = format!("echo 1 > {}, or undo and plan again", paths::cpu_is_online(pu));
+    let hint = format!("`echo 1 > {}`, or undo and plan again", paths::cpu_is_online(pu));
     Finding::warning(SUBJECT, text).with_hint(hint)
 }

@@ -11,7 +11,7 @@ use super::super::libvirt::{
 };
 use super::{Cells, Merge, block, child, error_at};
 use crate::cells::{cells, node_list, shares};
-use crate::domain_file::{Cell, DomainError, Placed, with_cpus};
+use crate::domain_file::{Cell, DomainError, Placed, RESTRICTIVE, STRICT, with_cpus};
 
 impl<'a, 'x> Merge<'a, 'x> {
     /// The cells that the plan's memory makes of a guest that has none; the size of the memory is
@@ -187,14 +187,16 @@ impl<'a, 'x> Merge<'a, 'x> {
     /// nodes of this host stays as it is written.
     fn bound_cells(&mut self, vnode: &VnodePlan, topology: &Topology) -> Result<(), DomainError> {
         let whole = self.domain.memory.as_ref();
+        // libvirt takes `restrictive` for all of them or for none.
+        let restrictive = whole.is_some_and(|bound| bound.value.mode == RESTRICTIVE);
+        let mode = if restrictive { RESTRICTIVE } else { STRICT };
         let numad = whole.is_some_and(|bound| bound.value.nodes.is_none());
         let whole = whole.and_then(|bound| bound.value.nodes.clone());
         let mut missing: Vec<String> = Vec::new();
         let mut anew = numad || whole.as_ref().is_some_and(|nodes| lacks(nodes, topology));
         for cell in self.domain.cells.iter().filter(|cell| !cell.value.vcpus.is_empty()) {
             let there = nodes_of(vnode, topology, Some(&cell.value));
-            let own = self.domain.memnodes.iter().find(|memnode| memnode.value.0 == cell.value.id);
-            let own = own.map(|memnode| &memnode.value.1);
+            let own = self.domain.memnode(cell.value.id).map(|memnode| &memnode.nodes);
             let bound = own.or(whole.as_ref());
             let usable = bound.map(|nodes| with_cpus(nodes, topology)).unwrap_or_default();
             if !usable.is_empty() && !there.iter().all(|node| usable.contains(node)) {
@@ -206,7 +208,7 @@ impl<'a, 'x> Merge<'a, 'x> {
             }
             anew |= own.is_some();
             if !there.is_empty() {
-                missing.push(memnode_line(cell.value.id, &there));
+                missing.push(memnode_line(cell.value.id, mode, &there));
             }
         }
         let several = topology.nodes.iter().filter(|node| node.memory_bytes > 0).count() > 1;

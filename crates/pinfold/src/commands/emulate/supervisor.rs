@@ -128,9 +128,7 @@ fn hand_over(lines: impl Iterator<Item = String>, last_words: &mut Vec<String>) 
 /// The platform of a file on this machine.
 pub fn plan_of(arguments: &UpArgs, host: &LiveHost) -> Result<EmulationPlan, Failure> {
     let path = &arguments.platform;
-    let bytes = user::read(path).map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
-    let text = String::from_utf8(bytes)
-        .map_err(|_| Failure::new(Exit::Input, format!("{path} is not UTF-8 text")))?;
+    let text = user::read_text(path).map_err(|error| common::input_failure(&error))?;
     let mut platform = common::asked(path, platforms::from_toml(&text))?;
     platform.share_housekeeping |= arguments.share_housekeeping;
     for file in platform.vnodes.iter_mut().filter_map(|vnode| vnode.profile.as_mut()) {

@@ -1,0 +1,180 @@
+//! Whether memory fits into the NUMA nodes that it is bound to.
+
+use std::collections::BTreeSet;
+
+use pinfold_model::{NodeId, Source, Topology};
+
+use crate::cells::node_list;
+use crate::parts::mib;
+
+type Nodes = BTreeSet<NodeId>;
+
+/// More sets of nodes than this are not searched: no host has so many that overlap.
+const MOST_SETS: usize = 4096;
+
+/// Memory that comes from these nodes or not at all.
+#[derive(Clone, Debug)]
+pub(crate) struct Demand {
+    /// Its size.
+    pub bytes: u64,
+    /// The nodes; `None` if the kernel may take it from any.
+    pub nodes: Option<Nodes>,
+    /// The guest's NUMA cell that it is; `None` for the whole guest.
+    pub cell: Option<u32>,
+}
+
+/// Nodes that hold less than what is bound to them.
+#[derive(Clone, Debug)]
+pub(crate) struct Excess {
+    /// The nodes, ascending; `None` for all of the host.
+    pub nodes: Option<Vec<NodeId>>,
+    /// What is bound to them.
+    pub bytes: u64,
+    /// What they hold.
+    pub room: u64,
+    /// Which demands these are, by their places in the list, ascending.
+    pub whose: Vec<usize>,
+}
+
+impl Excess {
+    /// A sentence for one machine, whose demands these are.
+    pub fn of_one(&self, demands: &[Demand]) -> String {
+        let cells: Vec<String> = self
+            .whose
+            .iter()
+            .filter_map(|at| demands.get(*at)?.cell)
+            .map(|cell| cell.to_string())
+            .collect();
+        let (bytes, room) = (mib(self.bytes), mib(self.room));
+        let (who, has) = match cells.as_slice() {
+            _ if self.nodes.is_none() => ("the machine".to_owned(), "has"),
+            [] => ("the machine".to_owned(), "has"),
+            [cell] => (format!("the guest's cell {cell}"), "has"),
+            cells => (format!("the guest's cells {} together", cells.join(",")), "have"),
+        };
+        match &self.nodes {
+            None => format!("{who} {has} {bytes} of memory, this host has {room}"),
+            Some(nodes) => format!(
+                "{who} {has} {bytes} of memory, bound to node {}, where this host has {room}",
+                node_list(nodes)
+            ),
+        }
+    }
+}
+
+/// The smallest sets of nodes that hold less than what is bound to them; none where the source
+/// gives no sizes.
+pub(crate) fn excesses(demands: &[Demand], topology: &Topology) -> Vec<Excess> {
+    if !sizes_are_known(topology) {
+        return Vec::new();
+    }
+    let all: Nodes = topology.nodes.iter().map(|node| node.id).collect();
+    let mut found: Vec<(Nodes, Excess)> = Vec::new();
+    for nodes in sets(demands, &all) {
+        let room = room(&nodes, topology);
+        let inside = |demand: &Demand| match &demand.nodes {
+            // What is bound to a node that the host lacks has to go somewhere too.
+            Some(own) => own.is_subset(&nodes) || nodes == all,
+            None => nodes == all,
+        };
+        let whose: Vec<usize> =
+            demands.iter().enumerate().filter(|(_, one)| inside(one)).map(|(at, _)| at).collect();
+        let bytes: u64 = whose.iter().fold(0, |sum, at| sum.saturating_add(demands[*at].bytes));
+        let is_known = found.iter().any(|(smaller, _)| smaller.is_subset(&nodes));
+        if room > 0 && bytes > room && !is_known {
+            let list = (nodes != all).then(|| nodes.iter().copied().collect());
+            found.push((nodes, Excess { nodes: list, bytes, room, whose }));
+        }
+    }
+    found.into_iter().map(|(_, excess)| excess).collect()
+}
+
+/// Bytes of memory of these nodes.
+pub(crate) fn room(nodes: &Nodes, topology: &Topology) -> u64 {
+    let on = topology.nodes.iter().filter(|node| nodes.contains(&node.id));
+    on.map(|node| node.memory_bytes).sum()
+}
+
+/// The sets of nodes to which something is bound, their unions as far as they overlap, and the
+/// whole host; the smaller ones first. Only in one of these can more be bound than there is.
+fn sets(demands: &[Demand], all: &Nodes) -> Vec<Nodes> {
+    let bound: BTreeSet<Nodes> = demands
+        .iter()
+        .filter_map(|demand| demand.nodes.clone())
+        .filter(|nodes| !nodes.is_empty() && nodes.is_subset(all))
+        .collect();
+    let mut found: BTreeSet<Nodes> = bound.clone();
+    let mut open: Vec<Nodes> = bound.iter().cloned().collect();
+    while let Some(one) = open.pop().filter(|_| found.len() < MOST_SETS) {
+        for other in bound.iter().filter(|other| !one.is_disjoint(other)) {
+            let union: Nodes = one.union(other).copied().collect();
+            if found.insert(union.clone()) {
+                open.push(union);
+            }
+        }
+    }
+    found.insert(all.clone());
+    let mut found: Vec<Nodes> = found.into_iter().collect();
+    found.sort_by_key(Nodes::len);
+    found
+}
+
+/// hwloc gives each node of a synthetic machine 1 GiB where its text says nothing.
+pub(crate) fn sizes_are_known(topology: &Topology) -> bool {
+    match &topology.source {
+        Source::Synthetic(text) => text.contains("memory"),
+        Source::Live | Source::Captured(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::machine::Machine;
+
+    #[test]
+    fn what_is_bound_to_nodes_is_added_up() {
+        // Three nodes of 1 GiB.
+        let mut topology = Machine::new([1, 3, 1, 1, 1], |place| place.node).build();
+        topology.source = Source::Captured("three nodes".to_owned());
+        // SIZE@NODES, in eighths of a node.
+        let demands = |text: &str| -> Vec<Demand> {
+            let one = |(cell, part): (u32, &str)| {
+                let (size, list) = part.split_once('@').unwrap();
+                let nodes = list.split('+').filter_map(|id| id.parse().ok()).map(NodeId);
+                Demand {
+                    bytes: size.parse::<u64>().unwrap() << 27,
+                    nodes: (list != "any").then(|| nodes.collect()),
+                    cell: Some(cell),
+                }
+            };
+            (0..).zip(text.split(' ')).map(one).collect()
+        };
+        let check = |text: &str, expected: &[(&str, u64, &[usize])]| {
+            let found = excesses(&demands(text), &topology);
+            let of = |excess: &Excess| {
+                let nodes = excess.nodes.as_ref().map_or("all".to_owned(), |nodes| {
+                    nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join("+")
+                });
+                (nodes, excess.bytes >> 27, excess.whose.clone())
+            };
+            let found: Vec<_> = found.iter().map(of).collect();
+            let expected: Vec<_> = expected
+                .iter()
+                .map(|(nodes, size, whose)| ((*nodes).to_owned(), *size, whose.to_vec()))
+                .collect();
+            assert_eq!(found, expected, "{text}");
+        };
+        check("8@0 8@1 8@2", &[]);
+        check("9@0 8@1", &[("0", 9, &[0])]);
+        check("5@0 5@0", &[("0", 10, &[0, 1])]);
+        // Together on nodes of which each is large enough for those that are bound to it alone.
+        check("10@0+1 7@1", &[("0+1", 17, &[0, 1])]);
+        check("9@0+1 9@1+2 8@0+2", &[("all", 26, &[0, 1, 2])]);
+        check("20@any 5@0", &[("all", 25, &[0, 1])]);
+        check("24@any", &[]);
+        // A node that the host lacks is another finding, but the host has to hold it all.
+        check("20@7", &[]);
+        check("30@7", &[("all", 30, &[0])]);
+    }
+}
