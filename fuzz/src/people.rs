@@ -116,8 +116,8 @@ fn look_at(plan: &Plan, topology: &Topology) {
     drop(explain(plan, topology, 80));
     let layouts = Layout::of_plan(plan, "plan.json");
     drop(render(&layouts, &review(&layouts, topology), (topology, 80)));
-    drop(emit::cmdline(plan));
-    drop(emit::tuned(plan));
+    drop(emit::cmdline(plan, topology));
+    drop(emit::tuned(plan, topology));
     drop(emit::libvirt(plan, topology));
     drop(emit::qemu(plan, topology, &qemu::parse(&[])));
     for vnode in &plan.vnodes {

@@ -39,7 +39,7 @@ pub use journal::{
 pub use knobs::{KnobStatus, knobs};
 pub use monitored::{Counter, monitored};
 pub use status::{Intruder, RoleStatus, Status, status};
-pub use steps::{Planned, group_name, plan_steps};
+pub use steps::{Planned, group_name, online_steps, plan_steps};
 pub use tasks::{Kept, Rules, Target};
 pub use undo::{UndoReport, undo, undo_observed};
 pub use vanished::vanished;

@@ -59,6 +59,20 @@ pub fn plan_steps(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Plann
     Ok(plan_steps_in(&Hierarchy::of(host), host, plan, target)?.0)
 }
 
+/// The first of these steps alone: they bring the CPUs online that the plan's threads need. A host
+/// shows the topology of a CPU only while it is online, so who asks whether the plan is for this
+/// host takes these steps before.
+///
+/// # Errors
+/// As [`plan_steps`].
+pub fn online_steps(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Planned, ApplyError> {
+    let vnode = check(plan, target)?;
+    let hierarchy = Hierarchy::of(host);
+    let mut draft = Draft::new(host, (plan, vnode), target, &hierarchy)?;
+    tuning::hotplug::bring(&mut draft)?;
+    Ok(draft.finish())
+}
+
 /// The same on a host whose hierarchy is known, with the threads of the machine's process as
 /// they were listed for it, ascending.
 pub(crate) fn plan_steps_in(

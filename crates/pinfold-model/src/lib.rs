@@ -39,8 +39,8 @@ pub use isa::Isa;
 pub use measure::{Accelerator, LoadState, Metric, Origin, Role, RoleStats, Series, Unit};
 pub use parameters::{scrubbed_parameters, shown_parameters};
 pub use plan::{
-    GuestTopology, IrqPlan, IsolationScope, MemoryPlan, NotSingle, Plan, Policy, ThreadPlan,
-    VnodeKind, VnodePlan, pins_of,
+    GuestTopology, IrqPlan, IsolationScope, MemoryPlan, NotSingle, Plan, PlannedCpus, Policy,
+    ThreadPlan, VnodeKind, VnodePlan, pins_of,
 };
 pub use qemu_command::{QemuCell, QemuCommand, QemuOption};
 pub use request::{

@@ -241,8 +241,29 @@ pub struct Plan {
     pub irqs: Vec<IrqPlan>,
     /// The host's knobs that it sets.
     pub tuning: Tuning,
+    /// What it knows of its vnodes' CPUs; `None` in plans that were saved without it.
+    pub cpus: Option<PlannedCpus>,
     /// Fallbacks, costs and warnings.
     pub findings: Vec<Finding>,
+}
+
+/// What a plan knows of the CPUs of its vnodes. The kernel hides the topology of an offline CPU,
+/// so the same host has another [`crate::Topology::fingerprint`] while other CPUs are online;
+/// these sets, without the CPUs that are offline now or were offline then, stay the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedCpus {
+    /// Name of the CPU model, if it was known.
+    pub model: Option<String>,
+    /// All CPUs that were online.
+    pub online: CpuSet,
+    /// CPUs without a periodic tick (`nohz_full`).
+    pub nohz_full: CpuSet,
+    /// The cores (SMT siblings) that hold CPUs of the vnodes.
+    pub cores: Vec<CpuSet>,
+    /// The CPUs of the level-3 caches that hold such CPUs, each with its size in bytes.
+    pub l3: Vec<(CpuSet, u64)>,
+    /// The NUMA nodes that hold such CPUs, with all their CPUs.
+    pub nodes: Vec<(NodeId, CpuSet)>,
 }
 
 /// A plan that does not place exactly one vnode, where one is needed.

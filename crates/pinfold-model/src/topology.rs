@@ -186,6 +186,9 @@ pub struct Topology {
     pub core_ranking: BTreeMap<PuId, u32>,
     /// PCI devices by address; empty where the source does not tell.
     pub devices: Vec<PciDevice>,
+    /// The kernel's boot parameters (`/proc/cmdline`), word by word; empty where the source does
+    /// not tell. A capture keeps only those that concern CPUs and memory.
+    pub boot_parameters: Vec<String>,
     /// What is odd about this machine.
     pub findings: Vec<Finding>,
 }

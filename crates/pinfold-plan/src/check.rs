@@ -15,6 +15,7 @@ use pinfold_model::{
 };
 
 use crate::draft::{pus_text, verb};
+use crate::fit::{Fit, fit};
 use crate::online;
 use crate::policies;
 
@@ -26,18 +27,7 @@ pub fn check(plan: &Plan, topology: &Topology) -> Vec<Finding> {
         .into_iter()
         .map(|fault| Finding::problem("plan", format!("{}: {}", fault.field, fault.why)));
     let mut findings: Vec<Finding> = broken.collect();
-    if plan.fingerprint != topology.fingerprint {
-        findings.push(
-            Finding::warning(
-                "fingerprint",
-                format!(
-                    "the plan was made for the host {}, this host is {}",
-                    plan.fingerprint, topology.fingerprint
-                ),
-            )
-            .with_hint("plan anew with the same strategy and request"),
-        );
-    }
+    findings.extend(another_host(plan, topology));
     let mut named = plan.pus().union(&plan.exclusive);
     plan.irqs.iter().for_each(|irq| named.add(&irq.pus));
     let knobs = [&plan.tuning.new_irqs, &plan.tuning.workqueues];
@@ -47,6 +37,37 @@ pub fn check(plan: &Plan, topology: &Topology) -> Vec<Finding> {
     findings.extend(absent_host(plan, topology));
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     findings
+}
+
+/// What differs between the plan's host and this one.
+fn another_host(plan: &Plan, topology: &Topology) -> Option<Finding> {
+    let note = |text: &str| Some(Finding::note("fingerprint", text));
+    let differences = match fit(plan, topology) {
+        Fit::Same => return None,
+        Fit::OtherOnline => {
+            return note(
+                "other CPUs are online than when the plan was made; those that it uses are the same",
+            );
+        }
+        Fit::Offline(_) => {
+            return note(
+                "`pinfold apply` brings the CPUs online that the plan uses, and then compares this \
+                 host with the plan's",
+            );
+        }
+        Fit::Other(differences) => differences,
+    };
+    let why = if differences.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", differences.join("; "))
+    };
+    let text = format!(
+        "the plan was made for the host {}, this host is {}{why}",
+        plan.fingerprint, topology.fingerprint
+    );
+    let finding = Finding::warning("fingerprint", text);
+    Some(finding.with_hint("plan anew with the same strategy and request"))
 }
 
 /// One thing that no plan may be.

@@ -576,6 +576,7 @@ impl<'a> Draft<'a> {
             housekeeping_reason: reserve.reason,
             irqs,
             tuning: pinfold_model::Tuning::default(),
+            cpus: None,
             findings: self.findings,
         })
     }

@@ -11,6 +11,7 @@ use pinfold_model::{
 };
 
 use crate::draft::{pus_text, verb};
+use crate::fit::{Fit, fit};
 use crate::ground::Index;
 use crate::parts::mib;
 use crate::review::{Layout, picture};
@@ -100,10 +101,11 @@ pub fn explain(plan: &Plan, topology: &Topology, columns: usize) -> String {
     let given = lines(&|vnode| gives((plan, vnode), topology, &on(vnode)));
     section(&mut text, "What it gives", given);
     let mut paid = vec![host_share(plan, topology)];
+    paid.extend(unused(plan, topology));
     paid.extend(lines(&|vnode| costs((plan, vnode), topology, &on(vnode))));
     section(&mut text, "What it costs", paid);
     let mut findings: Vec<String> = Vec::new();
-    if plan.fingerprint != topology.fingerprint {
+    if matches!(fit(plan, topology), Fit::Other(_)) {
         findings.push(format!(
             "warning: the plan was made for the host {}, this is {}",
             plan.fingerprint, topology.fingerprint
@@ -251,6 +253,31 @@ fn host_share(plan: &Plan, topology: &Topology) -> String {
         (topology.cores.iter().filter(free).count(), topology.cores.iter().filter(partly).count());
     let also = if part > 0 { format!(", and {part} in part") } else { String::new() };
     format!("the host's tasks keep {whole} of {}{also}", counted(all, "core"))
+}
+
+/// The cores that neither the host nor the plan has, and CPUs that are in no core now.
+fn unused(plan: &Plan, topology: &Topology) -> Vec<String> {
+    let taken = plan.pus().union(&plan.exclusive).union(&plan.housekeeping);
+    let cores = topology.cores.iter().filter(|core| core.pus.is_disjoint(&taken));
+    let (isolated, others): (Vec<&Core>, Vec<&Core>) =
+        cores.partition(|core| core.pus.is_subset(&topology.isolated));
+    let line = |cores: &[&Core], why: &str| {
+        let cpus = cores.iter().fold(CpuSet::new(), |all, core| all.union(&core.pus));
+        let count = counted(cores.len(), "core");
+        (!cores.is_empty()).then(|| format!("{count} (CPU {cpus}) stay unused: {why}"))
+    };
+    let offline = (!topology.offline.is_empty()).then(|| {
+        let is = verb(&topology.offline, "is", "are");
+        format!("CPU {} {is} offline: the kernel does not show of which cores", topology.offline)
+    });
+    [
+        line(&isolated, "they are isolated, and the plan needs no more of them"),
+        line(&others, "they are avoided, or not in the cpuset of this process"),
+        offline,
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn costs((plan, vnode): (&Plan, &VnodePlan), topology: &Topology, spread: &Spread) -> Vec<String> {

@@ -12,6 +12,7 @@
 
 mod avoidable;
 mod board;
+mod boot;
 mod caches;
 mod capacity;
 mod cells;
@@ -25,6 +26,7 @@ pub mod emit;
 mod enclosure;
 mod error;
 mod explain;
+mod fit;
 mod ground;
 mod guest;
 mod guest_cells;
@@ -53,6 +55,7 @@ mod tunables;
 pub use check::check;
 pub use error::PlanError;
 pub use explain::{explain, outline};
+pub use fit::{Fit, fit};
 pub use names::nearest;
 pub use strategies::{Strategy, plan, strategies};
 pub use tunables::{Tunable, tunables};

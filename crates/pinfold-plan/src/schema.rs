@@ -11,6 +11,7 @@
 //!     { "role": "vcpu(0)", "pus": "1", "policy": null, "reason": "…" } ], … } ] }
 //! ```
 
+mod cpus;
 mod tuning;
 mod twins;
 

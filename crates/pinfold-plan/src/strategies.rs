@@ -27,7 +27,7 @@ use pinfold_model::{Finding, Plan, Request, Topology};
 
 use crate::PlanError;
 use crate::guest_cells::{self, Parts};
-use crate::{names, pins, policies, prefer};
+use crate::{fit, names, pins, policies, prefer};
 
 /// A named way to place vnodes.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +93,10 @@ pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Pl
     })?;
     let preferred = prefer::findings(*found, topology, (request, &planned));
     planned.findings.extend(preferred);
-    policies::set(planned, request).and_then(|planned| pins::checked(planned, request))
+    let mut planned =
+        policies::set(planned, request).and_then(|planned| pins::checked(planned, request))?;
+    planned.cpus = Some(fit::recorded(&planned, topology));
+    Ok(planned)
 }
 
 /// The plan of one strategy, cell by cell where the request fixes the guest's NUMA cells.

@@ -43,6 +43,7 @@ pub(crate) fn topology(
         ),
         core_ranking: ranking(facts, &online),
         devices: facts.devices.clone(),
+        boot_parameters: facts.boot_parameters.clone(),
         pus: tables.pus.clone(),
         cores: tables.cores.clone(),
         l3: tables.l3.clone(),

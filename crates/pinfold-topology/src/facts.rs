@@ -40,6 +40,8 @@ pub(crate) struct Facts {
     pub core_ranking: BTreeMap<PuId, u32>,
     /// PCI devices by address.
     pub devices: Vec<PciDevice>,
+    /// The kernel's boot parameters, word by word.
+    pub boot_parameters: Vec<String>,
     /// PUs of the own group's cpuset; where the group cannot be seen, those of the mask, which
     /// the kernel keeps inside it.
     pub cpuset: Option<CpuSet>,
@@ -88,6 +90,7 @@ impl Facts {
             core_ranking,
             frequency_domains: policies.into_iter().map(|policy| policy.pus).collect(),
             devices: pci_devices(&mut reader),
+            boot_parameters: boot_parameters(&mut reader),
             cpuset: own_cpuset(&mut reader, mask.as_ref()),
             mask,
             nodes_with_cpus: reader.nodes("has_cpu"),
@@ -256,6 +259,13 @@ fn of_policies<N: std::str::FromStr + Copy>(
         }
     }
     numbers
+}
+
+/// What stands before `--`: the rest is for the init process.
+fn boot_parameters(reader: &mut Reader<'_>) -> Vec<String> {
+    let text = reader.text(&paths::kernel_cmdline()).unwrap_or_default();
+    let words = text.split_ascii_whitespace().take_while(|word| *word != "--");
+    words.filter(|word| !word.contains(char::is_control)).map(str::to_owned).collect()
 }
 
 /// Each device and the node that the firmware gives for it; -1 is none.

@@ -25,9 +25,15 @@ const CAPTURE_HEAD: &str = "pinfold-capture";
 pub fn discover(host: &dyn Host) -> Result<Topology, TopologyError> {
     if host.is_live() {
         let tree = hwloc::live().map_err(live_error)?;
-        build::topology(Source::Live, &tree, &Facts::read(host))
-    } else {
-        from_captured(host, "the captured machine")
+        return build::topology(Source::Live, &tree, &Facts::read(host));
+    }
+    let name = "the captured machine";
+    // A machine that is simulated, or was copied file by file, has the kernel's files alone.
+    match sysfs::tree(host) {
+        Ok(tree) if !host.exists(&paths::captured_hwloc_xml()) => {
+            build::topology(Source::Captured(name.to_owned()), &tree, &Facts::read(host))
+        }
+        Ok(_) | Err(_) => from_captured(host, name),
     }
 }
 

@@ -11,12 +11,13 @@ use pinfold_model::{
 };
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::requests::{self, RequestError};
-use pinfold_plan::{PlanError, command};
+use pinfold_plan::{Fit, PlanError, command};
 use pinfold_topology::TopologyError;
 use pinfold_vm::libvirt::LibvirtKeeper;
 
 use crate::cli::PlacementArgs;
 use crate::failure::{Exit, Failure};
+use crate::place;
 use crate::vcpus::Vcpus;
 
 /// Time that a program may take that keeps settings.
@@ -233,10 +234,12 @@ pub fn fitting(
             None => failure,
         });
     }
-    if plan.fingerprint != topology.fingerprint {
-        // With PUs offline a machine has another fingerprint, so this may be all that differs.
-        let failure = Failure::new(Exit::Input, format!("{path} was made for another machine"));
+    // Whether a plan whose CPUs are offline is for this host is seen when they are online.
+    if let Fit::Other(differences) = pinfold_plan::fit(&plan, topology) {
+        let failure = place::another_host(path, &differences);
+        // Without a record of its CPUs, their being offline may be all that differs.
         let offline = wrong.iter().find(|finding| finding.subject == "offline");
+        let offline = offline.filter(|_| plan.cpus.is_none());
         return Err(
             match offline.and_then(|finding| Some((&finding.text, finding.hint.as_ref()?))) {
                 Some((text, hint)) => Failure::new(Exit::Input, format!("{path}: {text}"))

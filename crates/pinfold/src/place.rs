@@ -3,12 +3,13 @@
 use std::ops::ControlFlow;
 
 use pinfold_apply::{
-    Applied, ApplyError, Event, Journal, Journals, NewJournal, Target, UndoReport,
+    Applied, ApplyError, Event, Journal, Journals, NewJournal, Observer, Planned, Target,
+    UndoReport,
 };
-use pinfold_host::LiveHost;
+use pinfold_host::{HostMut, LiveHost};
 use pinfold_model::text::counted;
 use pinfold_model::{Command, Plan, Severity};
-use pinfold_plan::schema;
+use pinfold_plan::{Fit, command, schema};
 
 use crate::failure::{Exit, Failure};
 use crate::guard::Guard;
@@ -106,14 +107,78 @@ fn make_true(
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
     };
-    match pinfold_apply::apply(host, plan, target, journal, &mut observer) {
+    match online_and_placed(host, (plan, target), journal, &mut observer) {
         Ok(applied) if !is_asked() => Ok(applied),
-        Ok(_) | Err(ApplyError::Abandoned { .. }) => {
+        Ok(_) | Err(NotPlaced::Apply(ApplyError::Abandoned { .. })) => {
             take_back(host, journal)?;
             Err(Failure::new(Exit::Interrupted, "interrupted; what was done was reverted"))
         }
-        Err(error) => Err(apply_failure(&error)),
+        Err(NotPlaced::Apply(error)) => Err(apply_failure(&error)),
+        Err(NotPlaced::Elsewhere(failure)) => Err(failure),
     }
+}
+
+/// Why a plan was not applied; what was done before was taken back.
+enum NotPlaced {
+    Apply(ApplyError),
+    /// This is not the host of the plan.
+    Elsewhere(Failure),
+}
+
+impl From<ApplyError> for NotPlaced {
+    fn from(error: ApplyError) -> Self {
+        NotPlaced::Apply(error)
+    }
+}
+
+/// Applies a plan. CPUs that its threads need and that are offline are brought online first; then
+/// the host is read anew, and threads are placed only if it is the host of the plan.
+fn online_and_placed<H: HostMut>(
+    host: &H,
+    (plan, target): (&Plan, &Target),
+    journal: &mut Journal<'_>,
+    observer: &mut Observer<'_>,
+) -> Result<Applied, NotPlaced> {
+    let Planned { steps, findings } = pinfold_apply::online_steps(host, plan, target)?;
+    if steps.is_empty() && findings.is_empty() {
+        return Ok(pinfold_apply::apply(host, plan, target, journal, observer)?);
+    }
+    let online = pinfold_apply::take_steps(host, steps, journal, observer)?;
+    if let Err(failure) = require_fit(host, plan) {
+        return Err(NotPlaced::Elsewhere(match take_back(host, journal) {
+            Ok(_) => failure,
+            Err(left) => left,
+        }));
+    }
+    let mut applied = pinfold_apply::apply(host, plan, target, journal, observer)?;
+    applied.steps.splice(0..0, online.steps);
+    applied.findings.splice(0..0, online.findings);
+    Ok(applied)
+}
+
+/// Refuses a plan of another host, as far as that can be said of the CPUs that are online now.
+fn require_fit<H: HostMut>(host: &H, plan: &Plan) -> Result<(), Failure> {
+    let topology = pinfold_topology::discover(host)
+        .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
+    match pinfold_plan::fit(plan, &topology) {
+        Fit::Same | Fit::OtherOnline => Ok(()),
+        Fit::Offline(pus) => {
+            let text = format!("CPU {pus} did not come online, and threads of the plan need it");
+            Err(Failure::new(Exit::Host, text)
+                .with_hint("run as root; `journalctl -k` shows what the kernel says of it"))
+        }
+        Fit::Other(differences) => Err(another_host("the plan", &differences)
+            .with_hint(format!("make it again here: {}", command::again(plan, None)))),
+    }
+}
+
+/// The refusal of a plan that was made for another host; `name` is the plan's.
+pub fn another_host(name: &str, differences: &[String]) -> Failure {
+    let why = match differences {
+        [] => String::new(),
+        _ => format!(": {}", differences.join("; ")),
+    };
+    Failure::new(Exit::Input, format!("{name} was made for another machine{why}"))
 }
 
 /// Takes everything back; what could not be restored is a failure that names it.
@@ -121,7 +186,7 @@ pub fn undo(host: &LiveHost, mut journal: Journal<'_>) -> Result<UndoReport, Fai
     take_back(host, &mut journal)
 }
 
-fn take_back(host: &LiveHost, journal: &mut Journal<'_>) -> Result<UndoReport, Failure> {
+fn take_back(host: &dyn HostMut, journal: &mut Journal<'_>) -> Result<UndoReport, Failure> {
     let report = pinfold_apply::undo(host, journal);
     for finding in report.near.iter().chain(&report.vanished).chain(&report.changed) {
         say(&finding.to_string());
@@ -157,3 +222,6 @@ pub fn tell_unguarded(plan: &Plan) {
         );
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -125,6 +125,7 @@ fn host() -> (SimHost, Plan, Target) {
         }],
         irqs: Vec::new(),
         tuning: pinfold_model::Tuning::default(),
+        cpus: None,
         housekeeping: CpuSet::first_n(1),
         exclusive: CpuSet::parse_list("1").unwrap(),
         isolation: IsolationScope::Own,

@@ -161,6 +161,7 @@ pub fn plan(vcpu: &str, rest: &str) -> Plan {
         }],
         irqs: Vec::new(),
         tuning: pinfold_model::Tuning::default(),
+        cpus: None,
         housekeeping: set(rest),
         exclusive: set(vcpu),
         isolation: IsolationScope::None,

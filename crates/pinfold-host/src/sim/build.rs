@@ -206,7 +206,7 @@ impl SimBuilder {
         for pu in CpuSet::first_n(self.pus).iter().skip(1) {
             self.knobs.push((paths::cpu_is_online(pu), Knob::Online(pu), "1\n".to_owned()));
         }
-        let cores = (self.pus / self.threads_per_core).max(1);
+        let cores = self.cores();
         if self.threads_per_core > 1 {
             self.knobs.push((paths::smt_control(), Knob::Smt(cores), "on\n".to_owned()));
         }
@@ -224,6 +224,7 @@ impl SimBuilder {
         let mut machine = Machine {
             possible,
             online,
+            cores: self.cores(),
             mems: CpuSet::first_n(self.nodes),
             relax_levels: 2,
             own: Tid(OWN),
@@ -239,6 +240,7 @@ impl SimBuilder {
             settings: BTreeMap::new(),
             resctrl: self.resctrl.clone(),
         };
+        machine.show_topology();
         for task in self.tasks {
             let mut groups = vec!["/".to_owned(); count];
             groups[cpuset_index].clone_from(&task.group);
@@ -306,30 +308,22 @@ impl SimBuilder {
         (hierarchies, 0)
     }
 
-    /// Everything that does not change by rules: PU directories, node, boot id, kernel.
+    fn cores(&self) -> u32 {
+        (self.pus / self.threads_per_core).max(1)
+    }
+
+    /// Everything that does not change by rules: possible PUs, SMT, boot id, kernel.
     fn files(&self) -> TreeHost {
         let mut tree = self.tree.clone();
         let mut put =
             |path: String, value: &dyn Display| tree.insert_file(&path, format!("{value}\n"));
         let all = CpuSet::first_n(self.pus);
-        let online = self.online.as_ref().unwrap_or(&all);
-        put(paths::cpu_online(), online);
         put(paths::cpu_possible(), &all);
         put(paths::cpu_present(), &all);
         put(paths::cpu_isolated(), &"");
         put(paths::smt_active(), &u8::from(self.threads_per_core > 1));
         put(paths::smt_control(), &if self.threads_per_core > 1 { "on" } else { "notsupported" });
-        let cores = (self.pus / self.threads_per_core).max(1);
-        for pu in online.iter() {
-            let core: CpuSet = all.iter().filter(|other| other.0 % cores == pu.0 % cores).collect();
-            put(paths::cpu_file(pu, "topology/core_id"), &(pu.0 % cores));
-            put(paths::cpu_file(pu, "topology/physical_package_id"), &0);
-            put(paths::cpu_file(pu, "topology/core_cpus_list"), &core.intersection(online));
-            put(paths::cpu_file(pu, "topology/thread_siblings_list"), &core.intersection(online));
-            put(paths::cpu_file(pu, "topology/package_cpus_list"), online);
-        }
         put(paths::node_online(), &CpuSet::first_n(self.nodes));
-        put(paths::node_file(pinfold_model::NodeId(0), "cpulist"), online);
         put(paths::boot_id(), &"0f4c5a52-6a3e-4c1b-9a55-3f2d6f1b7c10");
         put(paths::kernel_release(), &"6.12.0-sim");
         for (path, _, content) in &self.knobs {

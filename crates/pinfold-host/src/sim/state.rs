@@ -14,7 +14,7 @@ use super::keeper::Kept;
 use super::resctrl::Resctrl;
 use super::{Knob, SimTask, list, v1, v2};
 use crate::process::Signaled;
-use crate::{Host as _, TreeHost};
+use crate::{Host as _, TreeHost, paths};
 
 /// `MAX_NUMNODES` of a distribution's kernel.
 pub(super) const MAX_NODES: u32 = 1024;
@@ -24,6 +24,8 @@ pub(super) const MAX_NODES: u32 = 1024;
 pub(super) struct Machine {
     pub(super) possible: CpuSet,
     pub(super) online: CpuSet,
+    /// CPU n and CPU n + cores are siblings.
+    pub(super) cores: u32,
     pub(super) mems: CpuSet,
     /// Highest value of `cpuset.sched_relax_domain_level`.
     pub(super) relax_levels: i64,
@@ -239,11 +241,35 @@ impl Machine {
         Ok(done)
     }
 
+    /// The online CPUs and their topology: one that is offline has no folder of its own, and is in
+    /// no list of the others (`drivers/base/topology.c`).
+    pub(super) fn show_topology(&mut self) {
+        let online = &self.online;
+        let mut put = |path: String, value: &dyn std::fmt::Display| {
+            self.tree.insert_file(&path, format!("{value}\n"));
+        };
+        put(paths::cpu_online(), online);
+        put(paths::node_file(NodeId(0), "cpulist"), online);
+        for cpu in online.iter() {
+            let core = cpu.0 % self.cores;
+            let siblings = online.iter().filter(|other| other.0 % self.cores == core);
+            let siblings: CpuSet = siblings.collect();
+            put(paths::cpu_file(cpu, "topology/core_id"), &core);
+            put(paths::cpu_file(cpu, "topology/physical_package_id"), &0);
+            put(paths::cpu_file(cpu, "topology/core_cpus_list"), &siblings);
+            put(paths::cpu_file(cpu, "topology/thread_siblings_list"), &siblings);
+            put(paths::cpu_file(cpu, "topology/package_cpus_list"), online);
+        }
+        for cpu in self.possible.difference(&self.online).iter() {
+            self.tree.remove(&paths::cpu_file(cpu, "topology"));
+        }
+    }
+
     /// PUs go offline or come back. v1 groups lose what goes, and do not get it back; tasks of
     /// a group that has nothing left move up (`cpuset1_hotplug_update_tasks`).
     pub(super) fn set_online(&mut self, online: &CpuSet) {
         self.online = online.intersection(&self.possible);
-        self.tree.insert_file("/sys/devices/system/cpu/online", format!("{}\n", self.online));
+        self.show_topology();
         for (path, knob) in &self.knobs {
             if let Knob::Online(pu) = knob {
                 let shown = u8::from(self.online.contains(*pu));

@@ -3,19 +3,22 @@
 //! Parameters as of <https://docs.kernel.org/admin-guide/kernel-parameters.html>. Most of what
 //! `isolcpus` does can be had, and taken back, at run time; the text says what cannot.
 
-use pinfold_model::{CpuSet, HugePagePool, IrqPlan, Partition, Plan, VnodePlan};
+use pinfold_model::{CpuSet, HugePagePool, IrqPlan, Partition, Plan, Topology, VnodePlan};
 
 use super::held::{headline, reserved, without_boot_pu};
+use super::qemu::safe;
 use super::said::{Answers, Line, Said, Scope};
+use crate::boot::{self, Standing};
+use crate::draft::verb;
 use crate::tunables::Tunable;
 
-/// The parameters on one line, and in comments what they need and cost.
+/// The parameters on one line, and in comments how the host gets them, what they need and cost.
 #[must_use]
-pub fn cmdline(plan: &Plan) -> String {
+pub fn cmdline(plan: &Plan, topology: &Topology) -> String {
     let mut text = format!("# {}\n", headline(plan));
-    let reserved = reserved(plan);
+    let reserved = Reserved::of(plan, topology);
     let tunables = Answers::of(Scope::of_host(plan), words);
-    let mut line = isolation(plan);
+    let mut line = isolation(plan, &reserved.all());
     let mut notes = String::new();
     for said in tunables.lines("") {
         match said {
@@ -24,36 +27,108 @@ pub fn cmdline(plan: &Plan) -> String {
             Line::Text(_) => {}
         }
     }
-    if reserved.is_empty() {
+    if reserved.online.is_empty() {
         text.push_str(
             "# This plan shares all its PUs with the host: no parameter keeps them apart.\n\
              # Plan with a strategy that keeps PUs free, such as low-latency or balanced, and --isolate host.\n",
         );
     }
     if !line.is_empty() {
-        text.push_str(
-            "# Debian, Ubuntu: append to GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub, then update-grub.\n\
-             # Fedora: grubby --update-kernel=ALL --args=\"…\". systemd-boot: /etc/kernel/cmdline.\n",
-        );
+        text.push_str(&changes(&line, topology));
         text.push_str(&format!("{}\n", line.join(" ")));
     }
     if !notes.is_empty() {
         text.push_str(&format!("\n# On this line from the plan's tunables:\n{notes}"));
     }
     text.push_str(&tunables.missing_text("The kernel command line"));
-    if !reserved.is_empty() {
-        remarks(&mut text, plan);
+    if !reserved.online.is_empty() {
+        remarks(&mut text, plan, &reserved.all());
+        reserved.remark(&mut text, topology);
     }
     text
 }
 
+/// What is kept for vCPUs from boot on.
+struct Reserved {
+    online: CpuSet,
+    /// CPUs that are offline and may be siblings of those.
+    siblings: CpuSet,
+}
+
+impl Reserved {
+    fn of(plan: &Plan, topology: &Topology) -> Self {
+        let online = reserved(plan);
+        let siblings = boot::possible_siblings(&online, topology);
+        Self { online, siblings }
+    }
+
+    fn all(&self) -> CpuSet {
+        self.online.union(&self.siblings)
+    }
+
+    /// Says which CPUs are on the line although they are offline, and which are not although they
+    /// are isolated now.
+    fn remark(&self, text: &mut String, topology: &Topology) {
+        if !self.siblings.is_empty() {
+            text.push_str(&format!(
+                "# CPU {} {} offline, and the kernel does not show their cores: they may be siblings of\n\
+                 # vCPU cores, so they stay isolated if they come online.\n",
+                self.siblings,
+                verb(&self.siblings, "is", "are")
+            ));
+        }
+        let booted = &topology.boot_parameters;
+        let isolating = booted.iter().filter(|word| word.starts_with("isolcpus="));
+        let now = isolating.fold(CpuSet::new(), |all, word| all.union(&boot::cpus(word)));
+        let freed = now.difference(&self.all());
+        if !freed.is_empty() {
+            text.push_str(&format!(
+                "# CPU {freed} {} isolated now and would not be any more: keep {} in the lists if\n\
+                 # another machine uses {}.\n",
+                verb(&freed, "is", "are"),
+                verb(&freed, "it", "them"),
+                verb(&freed, "it", "them")
+            ));
+        }
+    }
+}
+
+/// How the host gets these parameters: those that it boots with already are replaced, not added.
+fn changes(line: &[String], topology: &Topology) -> String {
+    const PLACES: &str = "#   Debian, Ubuntu: GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub, then update-grub.\n\
+                          #   Fedora: grubby --update-kernel=ALL, with --remove-args=\"OLD\" --args=\"NEW\".\n\
+                          #   systemd-boot: /etc/kernel/cmdline.\n";
+    let standing = |parameter: &String| boot::standing(parameter, &topology.boot_parameters);
+    let standings: Vec<Standing> = line.iter().map(standing).collect();
+    if standings.iter().all(|one| *one == Standing::New) {
+        return "# Debian, Ubuntu: append to GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub, then update-grub.\n\
+                # Fedora: grubby --update-kernel=ALL --args=\"…\". systemd-boot: /etc/kernel/cmdline.\n"
+            .to_owned();
+    }
+    if standings.iter().all(|one| *one == Standing::There) {
+        return "# This host boots with all of this line already: nothing is to be changed.\n"
+            .to_owned();
+    }
+    let mut text =
+        "# This host boots with some of these parameters already. In its kernel command line:\n"
+            .to_owned();
+    for (parameter, standing) in line.iter().zip(&standings) {
+        let change = match standing {
+            Standing::New => format!("append {parameter}"),
+            Standing::There => format!("{parameter}: already there"),
+            Standing::Other(old) => format!("replace {old} with {parameter}"),
+        };
+        text.push_str(&format!("#   {}\n", safe(&change)));
+    }
+    text + "# Where that line is:\n" + PLACES + "# These parameters as they are to be:\n"
+}
+
 /// What keeps the host off the PUs of vCPUs; empty if nothing is kept off.
-fn isolation(plan: &Plan) -> Vec<String> {
-    let reserved = reserved(plan);
+fn isolation(plan: &Plan, reserved: &CpuSet) -> Vec<String> {
     if reserved.is_empty() {
         return Vec::new();
     }
-    let mut line = keeping_off(&reserved);
+    let mut line = keeping_off(reserved);
     if plan.tuning.new_irqs.is_none() && all_irqs(plan).is_none() {
         line.push(format!("irqaffinity={}", plan.housekeeping));
     }
@@ -78,8 +153,7 @@ fn all_irqs(plan: &Plan) -> Option<String> {
 }
 
 /// What the parameters need and cost.
-fn remarks(text: &mut String, plan: &Plan) {
-    let reserved = reserved(plan);
+fn remarks(text: &mut String, plan: &Plan, reserved: &CpuSet) {
     text.push_str("\n# All of this line needs a reboot. Without one:\n");
     text.push_str(
         "#   isolcpus=domain   `pinfold apply --isolate host` moves the host's tasks away by cpuset, and `undo` back\n\
@@ -89,13 +163,13 @@ fn remarks(text: &mut String, plan: &Plan) {
          # to one PU), and they are lost to every other task, also while the machine is off. nohz_full makes\n\
          # each entry to the kernel slower; it pays for guests that spin or poll, and for few others.\n",
     );
-    if without_boot_pu(&reserved) != reserved {
+    if without_boot_pu(reserved) != *reserved {
         text.push_str(
             "# PU 0 keeps time for all: it cannot be in nohz_full, so it is left out there.\n",
         );
     }
     let mut vcpus = plan.vnodes.iter().flat_map(VnodePlan::vcpus);
-    let floating = vcpus.any(|thread| thread.pus.intersection(&reserved).len() > 1);
+    let floating = vcpus.any(|thread| thread.pus.intersection(reserved).len() > 1);
     if floating {
         text.push_str(
             "# This plan has vCPUs that may run on several of these PUs: under isolcpus they would all stay on one.\n",

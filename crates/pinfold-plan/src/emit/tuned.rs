@@ -6,16 +6,19 @@
 //! name pattern and, on its way back, lets every matching task run everywhere: the pins of the
 //! machine's threads are therefore kept out of its reach.
 
-use pinfold_model::{CpuSet, IrqPlan, Plan, Policy, ThreadPlan, VnodePlan};
+use pinfold_model::{CpuSet, IrqPlan, Plan, Policy, ThreadPlan, Topology, VnodePlan};
 
 use super::held::{headline, plain_name, reserved, without_boot_pu};
 use super::kernel_files::{Setting, WORKQUEUES, WRITEBACK, setting};
+use super::qemu::safe;
 use super::said::{Answers, Said, Scope};
+use crate::boot;
+use crate::draft::verb;
 use crate::tunables::Tunable;
 
 /// `tuned.conf` of a profile, with its path in the first line.
 #[must_use]
-pub fn tuned(plan: &Plan) -> String {
+pub fn tuned(plan: &Plan, topology: &Topology) -> String {
     let name = match plan.vnodes.as_slice() {
         [only] => plain_name(only),
         _ => "host".to_owned(),
@@ -29,6 +32,7 @@ pub fn tuned(plan: &Plan) -> String {
         );
     }
     text.push_str(&tunables.missing_text("tuned"));
+    text.push_str(&at_boot(&reserved(plan), topology));
     let sections: Vec<String> =
         SECTIONS.iter().filter_map(|name| section(name, plan, &tunables)).collect();
     if sections.is_empty() {
@@ -48,6 +52,31 @@ pub fn tuned(plan: &Plan) -> String {
     for section in sections {
         text.push('\n');
         text.push_str(&section);
+    }
+    text
+}
+
+/// What of the host as it is now keeps the profile from isolating as it should.
+fn at_boot(reserved: &CpuSet, topology: &Topology) -> String {
+    let mut text = String::new();
+    let siblings = boot::possible_siblings(reserved, topology);
+    if !siblings.is_empty() {
+        text.push_str(&format!(
+            "# CPU {siblings} {} offline, and the kernel does not show their cores: they may be siblings of\n\
+             # isolated ones. tuned refuses offline CPUs: bring them online and plan again.\n",
+            verb(&siblings, "is", "are")
+        ));
+    }
+    let names = ["isolcpus", "nohz_full", "rcu_nocbs", "irqaffinity"];
+    let own = |word: &&String| names.contains(&word.split('=').next().unwrap_or_default());
+    let words: Vec<&str> =
+        topology.boot_parameters.iter().filter(own).map(String::as_str).collect();
+    if !reserved.is_empty() && !words.is_empty() {
+        text.push_str(&format!(
+            "# This host boots with {} already. tuned appends its own: unless these are of a profile of\n\
+             # tuned, remove them from the kernel command line.\n",
+            safe(&words.join(" "))
+        ));
     }
     text
 }

@@ -12,6 +12,7 @@ use roxmltree::Node;
 use super::lookup::View;
 use super::target::{self, Target, asks_for_another_place};
 use super::{Flaw, Language, Layout, memory, of_one, repair};
+use crate::boot;
 use crate::command;
 use crate::domain_file::parse;
 use crate::emit::cmdline::keeping_off;
@@ -148,8 +149,12 @@ fn isolating(view: &View<'_, '_>, conditions: &Request) -> String {
     if host.is_empty() {
         return text;
     }
-    let boot = keeping_off(&cores).join(" ");
-    format!("{text}; the kernel parameters `{boot} irqaffinity={host}` keep them off from boot on")
+    let siblings = boot::possible_siblings(&cores, view.lookup.topology);
+    let mut line = keeping_off(&cores.union(&siblings));
+    line.push(format!("irqaffinity={host}"));
+    let old = boot::in_place_of(&line, &view.lookup.topology.boot_parameters);
+    let line = line.join(" ");
+    format!("{text}; the kernel parameters `{line}`{old} keep them off from boot on")
 }
 
 /// Says of findings that no placement removes them.

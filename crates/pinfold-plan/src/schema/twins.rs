@@ -9,6 +9,7 @@ use pinfold_model::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::cpus::CpusTwin;
 use super::tuning::TuningTwin;
 use super::{FORMAT, SchemaError};
 
@@ -27,6 +28,9 @@ pub(super) struct PlanTwin {
     /// Absent where the plan leaves every knob of the host as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tuning: Option<TuningTwin>,
+    /// Absent in plans that were saved without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cpus: Option<CpusTwin>,
     findings: Vec<FindingTwin>,
 }
 
@@ -138,6 +142,7 @@ impl PlanTwin {
             },
             irqs: plan.irqs.iter().map(IrqTwin::of).collect(),
             tuning: TuningTwin::of(&plan.tuning),
+            cpus: plan.cpus.as_ref().map(CpusTwin::of),
             findings: plan.findings.iter().map(FindingTwin::of).collect(),
         }
     }
@@ -164,6 +169,7 @@ impl PlanTwin {
                 Some(twin) => twin.into_tuning()?,
                 None => Tuning::default(),
             },
+            cpus: self.cpus.map(CpusTwin::into_cpus).transpose()?,
             isolation: match self.isolation {
                 ScopeTwin::None => IsolationScope::None,
                 ScopeTwin::Own => IsolationScope::Own,

@@ -13,7 +13,9 @@ use pinfold_model::{CpuSet, Finding, Plan, PuId, Request, Topology};
 
 use super::{Strategy, compact};
 use crate::PlanError;
+use crate::boot;
 use crate::draft::{Draft, Reserve, ground, pus_text, verb};
+use crate::emit::cmdline::keeping_off;
 use crate::ground::Ground;
 use crate::guest::GuestSmt;
 use crate::line::{self, Line};
@@ -74,10 +76,10 @@ pub(super) fn not_at_boot(ground: &Ground<'_>, exclusive: &CpuSet) -> Option<Fin
         pus_text(&missing),
         verb(&missing, "is", "are")
     );
-    let hint = format!(
-        "boot with isolcpus=managed_irq,domain,{exclusive} nohz_full={exclusive} \
-         rcu_nocbs={exclusive} irqaffinity={}",
-        ground.hostable.difference(exclusive)
-    );
+    let all = exclusive.union(&boot::possible_siblings(exclusive, ground.topology));
+    let mut line = keeping_off(&all);
+    line.push(format!("irqaffinity={}", ground.hostable.difference(exclusive)));
+    let old = boot::in_place_of(&line, &ground.topology.boot_parameters);
+    let hint = format!("boot with {}{old}", line.join(" "));
     (!missing.is_empty()).then(|| Finding::note("isolcpus", text).with_hint(hint))
 }

@@ -21,9 +21,9 @@ fn balanced() -> pinfold_model::Plan {
 fn golden_files() {
     let layout = balanced();
     golden("balanced.virsh.sh", &emit::virsh(one(&layout)));
-    golden("balanced.cmdline", &emit::cmdline(&layout));
+    golden("balanced.cmdline", &emit::cmdline(&layout, &i7_4790k().build()));
     golden("balanced.systemd", &emit::systemd(one(&layout)));
-    golden("balanced.tuned.conf", &emit::tuned(&layout));
+    golden("balanced.tuned.conf", &emit::tuned(&layout, &i7_4790k().build()));
     golden("balanced.proxmox.sh", &emit::proxmox(one(&layout), &i7_4790k().build()));
     golden("balanced.kubevirt.yaml", &emit::kubevirt(one(&layout), &i7_4790k().build()));
     golden("balanced.nova.sh", &emit::nova(one(&layout), &i7_4790k().build()));
@@ -34,8 +34,8 @@ fn golden_files() {
 fn a_real_time_plan_in_every_format() {
     let topology = i7_4790k().build();
     let layout = plan("realtime", &topology, &auto()).unwrap();
-    golden("realtime.tuned.conf", &emit::tuned(&layout));
-    let cmdline = emit::cmdline(&layout);
+    golden("realtime.tuned.conf", &emit::tuned(&layout, &topology));
+    let cmdline = emit::cmdline(&layout, &topology);
     let line =
         "isolcpus=managed_irq,domain,1-3,5-7 nohz_full=1-3,5-7 rcu_nocbs=1-3,5-7 irqaffinity=0,4";
     assert!(cmdline.lines().any(|found| found == line), "{cmdline}");
@@ -66,8 +66,10 @@ fn a_real_time_plan_in_every_format() {
 
 #[test]
 fn a_plan_that_shares_everything_says_so() {
-    let layout = plan("max-performance", &i7_4790k().build(), &auto()).unwrap();
-    for text in [emit::cmdline(&layout), emit::tuned(&layout), emit::systemd(one(&layout))] {
+    let topology = i7_4790k().build();
+    let layout = plan("max-performance", &topology, &auto()).unwrap();
+    let host = [emit::cmdline(&layout, &topology), emit::tuned(&layout, &topology)];
+    for text in host.into_iter().chain([emit::systemd(one(&layout))]) {
         assert!(text.contains("shares"), "{text}");
         assert!(!text.contains("isolcpus="), "{text}");
     }

@@ -218,6 +218,7 @@ impl Machine {
             frequency_domains: self.frequency_domains.clone(),
             highest_khz: self.highest_khz.clone(),
             core_ranking: BTreeMap::new(),
+            boot_parameters: Vec::new(),
             devices: vec![PciDevice { address: "0000:81:00.0".to_owned(), node: Some(NodeId(1)) }],
             findings: Vec::new(),
             pus,

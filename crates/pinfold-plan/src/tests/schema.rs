@@ -2,8 +2,8 @@
 
 use pinfold_model::{
     CpuQuota, CpuSet, Finding, GuestTopology, HugePagePool, IrqPlan, IsolationScope, MemoryPlan,
-    NodeId, Partition, Plan, Policy, PuId, Role, SamePageMerging, Severity, Speed, ThreadPlan,
-    TransparentHugePages, Tuning, VnodeKind, VnodePlan,
+    NodeId, Partition, Plan, PlannedCpus, Policy, PuId, Role, SamePageMerging, Severity, Speed,
+    ThreadPlan, TransparentHugePages, Tuning, VnodeKind, VnodePlan,
 };
 use proptest::prelude::*;
 
@@ -234,6 +234,22 @@ fn any_tuning() -> impl Strategy<Value = Tuning> {
     )
 }
 
+/// A record of CPUs, as plans of older versions lack it.
+fn any_cpus() -> impl Strategy<Value = Option<PlannedCpus>> {
+    let sets = || prop::collection::vec(any_pus(), 0..3);
+    let model = prop::option::of(any_text());
+    let record = (model, any_pus(), sets(), sets(), sets());
+    let record = record.prop_map(|(model, online, cores, caches, nodes)| PlannedCpus {
+        model,
+        nohz_full: cores.first().cloned().unwrap_or_default(),
+        online,
+        cores,
+        l3: caches.into_iter().zip([0, 96 << 20, u64::MAX]).collect(),
+        nodes: nodes.into_iter().zip(0..).map(|(cpus, node)| (NodeId(node), cpus)).collect(),
+    });
+    prop::option::of(record)
+}
+
 /// Plans that keep the rules, with texts from everywhere.
 fn any_plan() -> impl Strategy<Value = Plan> {
     let texts = (any_text(), any_text(), any_text(), any_text(), any_text());
@@ -242,9 +258,9 @@ fn any_plan() -> impl Strategy<Value = Plan> {
     let nodes = prop::collection::btree_set(0_u32..64, 1..4);
     let nodes = prop::option::of((nodes, any::<Option<u64>>(), any::<Option<u64>>()));
     let irqs = prop::collection::vec(any_pus(), 0..3);
-    let more = (nodes, 1_u32..=1_000_000, irqs, any_tuning());
+    let more = (nodes, 1_u32..=1_000_000, irqs, any_tuning(), any_cpus());
     let parts = (texts, any_threads(), sets, findings, more);
-    parts.prop_map(|(texts, threads, sets, findings, (nodes, speed, irqs, tuning))| {
+    parts.prop_map(|(texts, threads, sets, findings, (nodes, speed, irqs, tuning, cpus))| {
         let (name, strategy, fingerprint, housekeeping_reason, reason) = texts;
         // One PU that no thread has, so that no real-time thread can starve the host.
         let housekeeping = sets.0.union(&CpuSet::single(PuId(500)));
@@ -270,6 +286,7 @@ fn any_plan() -> impl Strategy<Value = Plan> {
             vnodes: vec![VnodePlan { name, kind, threads, guest, memory, speed }],
             irqs,
             tuning,
+            cpus,
             housekeeping,
             exclusive,
             isolation,

@@ -59,9 +59,9 @@ fn texts(layout: &Plan, topology: &Topology) -> Vec<(&'static str, String)> {
         ("libvirt.xml", emit::libvirt(layout, topology).unwrap()),
         ("virsh.sh", emit::virsh(one(layout))),
         ("qemu.sh", qemu),
-        ("cmdline", emit::cmdline(layout)),
+        ("cmdline", emit::cmdline(layout, topology)),
         ("systemd", emit::systemd(one(layout))),
-        ("tuned.conf", emit::tuned(layout)),
+        ("tuned.conf", emit::tuned(layout, topology)),
         ("proxmox.sh", emit::proxmox(one(layout), topology)),
         ("kubevirt.yaml", emit::kubevirt(one(layout), topology)),
         ("nova.sh", emit::nova(one(layout), topology)),
@@ -106,8 +106,8 @@ fn a_plan_that_keeps_nothing_apart_says_its_tunables() {
     let topology = i7_4790k().build();
     let mut layout = plan("max-performance", &topology, &auto()).unwrap();
     knob(&mut layout, "thp=never").unwrap();
-    assert!(emit::cmdline(&layout).contains("\ntransparent_hugepage=never\n"));
-    let tuned = emit::tuned(&layout);
+    assert!(emit::cmdline(&layout, &topology).contains("\ntransparent_hugepage=never\n"));
+    let tuned = emit::tuned(&layout, &topology);
     assert!(tuned.contains("[main]\n") && tuned.contains("[vm]\n# thp=never\n"), "{tuned}");
     assert!(!tuned.contains("isolated_cores"), "{tuned}");
     let units = emit::systemd(one(&layout));

@@ -88,6 +88,7 @@ pub fn machine(shape: [u32; 5]) -> Topology {
         highest_khz: BTreeMap::new(),
         core_ranking: BTreeMap::new(),
         devices: Vec::new(),
+        boot_parameters: Vec::new(),
         findings: vec![Finding::note("cpufreq", "no frequency domains are shown to this machine")],
         pus,
     }
@@ -167,6 +168,7 @@ pub fn plan(topology: &Topology, strategy: &str, shape: Shape, count: u32) -> Pl
         }],
         irqs: Vec::new(),
         tuning: pinfold_model::Tuning::default(),
+        cpus: None,
         housekeeping: host,
         exclusive,
         isolation,

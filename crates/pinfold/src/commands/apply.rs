@@ -96,6 +96,11 @@ fn dry_run(host: &LiveHost, plan: &Plan, target: &Target) -> Result<(), Failure>
     for finding in &planned.findings {
         say(&finding.to_string());
     }
+    let online = pinfold_apply::online_steps(host, plan, target).map_err(|e| apply_failure(&e))?;
+    if !online.steps.is_empty() {
+        say("note: once these CPUs are online the host is compared with the plan's, and if it is \
+             another one they go offline again and nothing is placed");
+    }
     say(&format!("{}; nothing was changed", counted(planned.steps.len(), "step")));
     Ok(())
 }

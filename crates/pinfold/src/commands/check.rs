@@ -7,14 +7,15 @@
 use pinfold_host::{Host, numa_maps, paths, user};
 use pinfold_model::text::counted;
 use pinfold_model::{
-    Command, CpuSet, IsolationScope, NodeId, Request, Role, Severity, Tid, Topology, VcpuCount,
+    Command, CpuSet, IsolationScope, NodeId, Plan, Request, Role, Severity, Tid, Topology,
+    VcpuCount,
     VmRequest, VnodeRequest,
 };
-use pinfold_plan::command;
 use pinfold_plan::domain_file::{Domain, DomainError, Place};
 use pinfold_plan::review::{
     self, Flaw, GuestShape, Language, Layout, MemoryOf, Pages, Pin, Review,
 };
+use pinfold_plan::{Fit, command};
 use pinfold_vm::{GuestPlace, Monitor as _};
 use serde_json::json;
 
@@ -22,7 +23,7 @@ use crate::cli::PlanArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::Tone;
 use crate::target::{Teller, Vm, vm_failure};
-use crate::{common, output, screen};
+use crate::{common, output, place, screen};
 
 /// Prints the review; fails with [`Exit::No`] if anything of it is a warning or a problem.
 pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
@@ -31,11 +32,11 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
         return fix(arguments, files, &common::topology(&host, arguments.input.as_deref())?);
     }
     let mut layouts = Vec::new();
-    let mut prints = Vec::new();
+    let mut plans = Vec::new();
     for file in files {
-        let (found, print) = of_file(file)?;
+        let (found, plan) = of_file(file)?;
         layouts.extend(found);
-        prints.extend(print.map(|print| (file.clone(), print)));
+        plans.extend(plan.map(|plan| (file, plan)));
     }
     if let Some(vm) = &arguments.running {
         if arguments.input.is_some() {
@@ -54,11 +55,11 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
     let topology = common::topology(&host, arguments.input.as_deref())?;
     let conditions = common::request(&arguments.placement, Vec::new(), &topology)?;
     let found = review::review_under(&layouts, &topology, &conditions);
-    let other = prints.iter().find(|(_, print)| *print != topology.fingerprint);
-    if let Some((file, _)) = other {
-        output::say(&format!(
-            "note: {file} was made for another machine than the one it is checked on"
-        ));
+    for (file, plan) in &plans {
+        if let Fit::Other(differences) = pinfold_plan::fit(plan, &topology) {
+            let why = place::another_host(file, &differences).message;
+            output::say(&format!("note: {why}; it is checked on this one"));
+        }
     }
     match arguments.json {
         true => output::data(&to_json(&layouts, &found.flaws)),
@@ -193,12 +194,12 @@ fn starts_with(text: &str, first: char) -> bool {
     text.trim_start_matches('\u{feff}').trim_start().starts_with(first)
 }
 
-/// The layouts of a file, and the fingerprint that a plan carries.
-fn of_file(path: &str) -> Result<(Vec<Layout>, Option<String>), Failure> {
+/// The layouts of a file, and the plan if it is one.
+fn of_file(path: &str) -> Result<(Vec<Layout>, Option<Plan>), Failure> {
     let text = user::read_text(path).map_err(|error| common::input_failure(&error))?;
     if starts_with(&text, '{') {
         let plan = common::read_plan(path)?;
-        return Ok((Layout::of_plan(&plan, path), Some(plan.fingerprint)));
+        return Ok((Layout::of_plan(&plan, path), Some(plan)));
     }
     if starts_with(&text, '<') {
         let layout = Layout::of_text(&text, path).map_err(|error| domain_failure(path, &error))?;

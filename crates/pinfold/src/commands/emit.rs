@@ -52,8 +52,8 @@ pub fn emit(
             let message = format!("--vnode {name:?}: the format is for the host as a whole");
             return Err(Failure::new(Exit::Input, message).with_hint("leave --vnode out"));
         }
-        (Emit::Cmdline, None) => return Ok(emit::cmdline(plan)),
-        (Emit::Tuned, None) => return Ok(emit::tuned(plan)),
+        (Emit::Cmdline, None) => return Ok(emit::cmdline(plan, topology)),
+        (Emit::Tuned, None) => return Ok(emit::tuned(plan, topology)),
         (_, _) => {}
     }
     let chosen = target.vnode.map(|name| named(plan, name)).transpose()?;
@@ -89,8 +89,8 @@ fn one(
         Emit::Proxmox => emit::proxmox(only()?, topology),
         Emit::Kubevirt => emit::kubevirt(only()?, topology),
         Emit::Nova => emit::nova(only()?, topology),
-        Emit::Cmdline => emit::cmdline(plan),
-        Emit::Tuned => emit::tuned(plan),
+        Emit::Cmdline => emit::cmdline(plan, topology),
+        Emit::Tuned => emit::tuned(plan, topology),
     })
 }
 

@@ -44,7 +44,8 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let room = Vcpus::counted(vcpus..=command.max_vcpus().unwrap_or(1));
     let guess = plan_for((arguments, &command), &topology, &room)?;
     let options = LaunchOptions {
-        affinity: Some(guess.pus()),
+        // The kernel takes no mask of offline CPUs alone; those are brought online before the pins.
+        affinity: Some(guess.pus().intersection(&topology.online())).filter(|pus| !pus.is_empty()),
         start_timeout_ns: time::parse_ns("--start-timeout", &arguments.start_timeout)?,
         ..LaunchOptions::default()
     };

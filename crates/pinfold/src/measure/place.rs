@@ -2,7 +2,7 @@
 
 use pinfold_host::paths;
 use pinfold_model::{CpuSet, NodeId, Plan, Policy, ThreadPlan};
-use pinfold_plan::command;
+use pinfold_plan::{Fit, command};
 use pinfold_probe::loads::Placement;
 use pinfold_probe::rulers::RulerPolicy;
 
@@ -71,8 +71,9 @@ impl HostPlace {
         how: &ProbeArgs,
     ) -> Result<Self, Failure> {
         let wrong = |why: String| Failure::new(Exit::Input, format!("{file}: {why}"));
-        if plan.fingerprint != bench.topology.fingerprint {
-            return Err(wrong("was made for another machine".to_owned())
+        // Offline CPUs are refused with the command that brings them online.
+        if let Fit::Other(differences) = pinfold_plan::fit(plan, &bench.topology) {
+            return Err(crate::place::another_host(file, &differences)
                 .with_hint(format!("make it again here: `{}`", command::again(plan, None))));
         }
         let names: Vec<&str> = plan.vnodes.iter().map(|one| one.name.as_str()).collect();

@@ -149,6 +149,26 @@ cat <<'END_OF_PLAN'
     "offline_pus": "7",
     "required": true
   },
+  "cpus": {
+    "online": "0-7",
+    "nohz_full": "",
+    "cores": [
+      "1,5",
+      "2,6"
+    ],
+    "l3": [
+      {
+        "cpus": "0-7",
+        "size_bytes": 8388608
+      }
+    ],
+    "nodes": [
+      {
+        "node": 0,
+        "cpus": "0-7"
+      }
+    ]
+  },
   "findings": []
 }
 END_OF_PLAN

@@ -60,6 +60,7 @@ fn machine(packages: &[&str], nodes: &[&str], l3: &[&str], cores: &[&str]) -> To
         highest_khz: BTreeMap::new(),
         core_ranking: BTreeMap::new(),
         devices: Vec::new(),
+        boot_parameters: Vec::new(),
         findings: Vec::new(),
     }
 }
@@ -142,6 +143,7 @@ fn plan(topology: &Topology) -> Plan {
         }],
         irqs: Vec::new(),
         tuning: pinfold_model::Tuning::default(),
+        cpus: None,
         housekeeping: online.difference(&set("0,5")),
         exclusive: set("0"),
         isolation: IsolationScope::Own,

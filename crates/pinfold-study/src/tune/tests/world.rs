@@ -187,6 +187,7 @@ pub fn candidate(name: &str, place: u32, vcpus: u32) -> Candidate {
         }],
         irqs: Vec::new(),
         tuning: pinfold_model::Tuning::default(),
+        cpus: None,
         housekeeping: CpuSet::single(PuId(0)),
         exclusive: CpuSet::new(),
         isolation: IsolationScope::None,

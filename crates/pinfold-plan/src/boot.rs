@@ -1,0 +1,132 @@
+//! The kernel's boot parameters: which of them a host has already, and which offline CPUs belong
+//! into them. Pure.
+
+use std::collections::BTreeSet;
+
+use pinfold_model::{CoreKind, CpuSet, Smt, Topology};
+
+/// How a parameter stands to those with which a host boots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// The host boots without it.
+    New,
+    /// It is there with this value.
+    There,
+    /// It is there with another value; the words as they stand.
+    Other(String),
+}
+
+/// How a parameter such as `isolcpus=domain,4-7`, or the pair `hugepagesz=2M hugepages=512`,
+/// stands to the words of a kernel command line.
+pub(crate) fn standing(parameter: &str, booted: &[String]) -> Standing {
+    let words: Vec<&str> = parameter.split(' ').collect();
+    let mut found: Vec<(String, bool)> = Vec::new();
+    match words.as_slice() {
+        // A number of pages is of the size before it.
+        [size, pages] => {
+            let pairs = booted.windows(2).filter_map(|pair| match pair {
+                [first, second] if is_same(first, size) && name(second) == name(pages) => {
+                    Some((format!("{first} {second}"), is_same(second, pages)))
+                }
+                _ => None,
+            });
+            found.extend(pairs);
+        }
+        _ => {
+            let named = booted.iter().filter(|word| name(word) == name(parameter));
+            found.extend(named.map(|word| (word.clone(), is_same(word, parameter))));
+        }
+    }
+    if found.is_empty() {
+        return Standing::New;
+    }
+    if found.iter().all(|(_, same)| *same) {
+        return Standing::There;
+    }
+    let words: Vec<String> = found.into_iter().map(|(words, _)| words).collect();
+    Standing::Other(words.join(" "))
+}
+
+/// What of a host's kernel command line these parameters replace, for a text that names them:
+/// ` in place of isolcpus=4-7`, or nothing.
+pub(crate) fn in_place_of(parameters: &[String], booted: &[String]) -> String {
+    let old = parameters.iter().filter_map(|parameter| match standing(parameter, booted) {
+        Standing::Other(old) => Some(old),
+        Standing::New | Standing::There => None,
+    });
+    let old: Vec<String> = old.collect();
+    if old.is_empty() { String::new() } else { format!(" in place of {}", old.join(" ")) }
+}
+
+/// The kernel takes `-` and `_` in names for the same.
+fn name(word: &str) -> String {
+    let name = word.split_once('=').map_or(word, |(name, _)| name);
+    name.replace('-', "_")
+}
+
+/// True if two words say the same: flags in any order, and CPU lists however they are written.
+fn is_same(one: &str, other: &str) -> bool {
+    name(one) == name(other)
+        && (one == other || value(one).is_some_and(|it| Some(it) == value(other)))
+}
+
+/// Flags and CPUs of a value such as `managed_irq,domain,4-7`; none for other values.
+fn value(word: &str) -> Option<(BTreeSet<&str>, CpuSet)> {
+    let (_, value) = word.split_once('=')?;
+    let is_flag = |part: &&str| part.starts_with(|first: char| first.is_ascii_alphabetic());
+    let mut flags: BTreeSet<&str> = value.split(',').take_while(is_flag).collect();
+    let list: Vec<&str> = value.split(',').skip_while(is_flag).collect();
+    if name(word) == "isolcpus" && flags.is_empty() {
+        flags.insert("domain");
+    }
+    Some((flags, CpuSet::parse_list(&list.join(",")).ok()?))
+}
+
+/// The CPUs that a word such as `isolcpus=domain,4-7` lists; empty if it lists none.
+pub(crate) fn cpus(word: &str) -> CpuSet {
+    value(word).map(|(_, cpus)| cpus).unwrap_or_default()
+}
+
+/// The offline CPUs that may be siblings of `reserved` ones. The kernel hides the core of an
+/// offline CPU, so each of them may be one if a core that is reserved as a whole shows fewer
+/// threads than others of its kind, or if SMT is off.
+pub(crate) fn possible_siblings(reserved: &CpuSet, topology: &Topology) -> CpuSet {
+    let widest = |kind: CoreKind| {
+        let alike = topology.cores.iter().filter(|core| core.kind == kind);
+        alike.map(|core| core.pus.len()).max().unwrap_or(0)
+    };
+    let has_smt = |kind| !matches!(kind, CoreKind::Efficiency | CoreKind::LowPower);
+    let lacks_one = topology.cores.iter().filter(|core| core.pus.is_subset(reserved)).any(|core| {
+        let smt_is_off = topology.smt == Smt::Off && has_smt(core.kind);
+        core.pus.len() < widest(core.kind) || smt_is_off
+    });
+    if lacks_one { topology.offline.clone() } else { CpuSet::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_compared_by_what_they_say() {
+        let check = |parameter: &str, booted: &str, expected: Standing| {
+            let words: Vec<String> = booted.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(standing(parameter, &words), expected, "{parameter} on {booted:?}");
+        };
+        let other = |words: &str| Standing::Other(words.to_owned());
+        check("nohz_full=1-3", "quiet isolcpus=1-3", Standing::New);
+        check("nohz_full=1-3", "nohz-full=1,2,3", Standing::There);
+        check("nohz_full=1-3", "nohz_full=1-2", other("nohz_full=1-2"));
+        let isolcpus = "isolcpus=managed_irq,domain,1-3";
+        check(isolcpus, "isolcpus=domain,managed_irq,1,2-3", Standing::There);
+        check(isolcpus, "isolcpus=1-3", other("isolcpus=1-3"));
+        check("isolcpus=domain,1-3", "isolcpus=1-3", Standing::There);
+        check(isolcpus, "isolcpus=2 isolcpus=3", other("isolcpus=2 isolcpus=3"));
+        check("transparent_hugepage=never", "transparent_hugepage=never", Standing::There);
+        let pages = "hugepagesz=1G hugepages=0:4";
+        check(pages, "hugepagesz=2M hugepages=9", Standing::New);
+        check(pages, "hugepagesz=1G hugepages=4", other("hugepagesz=1G hugepages=4"));
+        check(pages, "hugepagesz=1G hugepages=0:4 nosmt", Standing::There);
+        check("nosmt", "nosmt", Standing::There);
+    }
+}

@@ -1,0 +1,150 @@
+//! Whether a saved plan is for this host, where other CPUs may be online than when it was made.
+//!
+//! The kernel hides the topology of an offline CPU, so the same host has another fingerprint with
+//! each set of online CPUs. A compute service may take dedicated CPUs offline while no machine
+//! uses them (Nova's `cpu_power_management`): a plan therefore records what it knows of its CPUs.
+
+use pinfold_model::{CpuSet, NodeId, Plan, PlannedCpus, PuId, Topology};
+
+use crate::parts::mib;
+
+/// So many differences are named.
+const NAMED: usize = 4;
+
+/// How a plan stands to a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// It was made for this host as it is.
+    Same,
+    /// It was made for this host; CPUs that it does not use are now online or offline.
+    OtherOnline,
+    /// These CPUs of its threads are offline. What is known of the others agrees; whether it is
+    /// for this host can be said only once they are online.
+    Offline(CpuSet),
+    /// It was made for another host; what differs, as far as the plan records it.
+    Other(Vec<String>),
+}
+
+/// How `plan` stands to the host of `topology`.
+#[must_use]
+pub fn fit(plan: &Plan, topology: &Topology) -> Fit {
+    if plan.fingerprint == topology.fingerprint {
+        return Fit::Same;
+    }
+    let Some(cpus) = &plan.cpus else { return Fit::Other(Vec::new()) };
+    let differences = differences(cpus, &plan.pus(), topology);
+    if !differences.is_empty() {
+        return Fit::Other(differences);
+    }
+    let offline = plan.pus().intersection(&topology.offline);
+    if !offline.is_empty() {
+        return Fit::Offline(offline);
+    }
+    if cpus.online == topology.online() {
+        let what = "the same CPUs are online, and their kinds, L2 caches, frequency domains or \
+                    memory differ";
+        return Fit::Other(vec![what.to_owned()]);
+    }
+    Fit::OtherOnline
+}
+
+/// What a plan records of its CPUs.
+pub(crate) fn recorded(plan: &Plan, topology: &Topology) -> PlannedCpus {
+    let used = plan.pus();
+    let is_used = |cpus: &CpuSet| !cpus.is_disjoint(&used);
+    let cores = topology.cores.iter().map(|core| core.pus.clone());
+    let caches = topology.l3.iter().map(|cache| (cache.pus.clone(), cache.size_bytes));
+    let nodes = topology.nodes.iter().map(|node| (node.id, node.pus.clone()));
+    PlannedCpus {
+        model: topology.model.clone(),
+        online: topology.online(),
+        nohz_full: topology.nohz_full.clone(),
+        cores: cores.filter(|cpus| is_used(cpus)).collect(),
+        l3: caches.filter(|(cpus, _)| is_used(cpus)).collect(),
+        nodes: nodes.filter(|(_, cpus)| is_used(cpus)).collect(),
+    }
+}
+
+/// What of a plan's record is not so on a host, as far as its CPUs are online; empty if all is.
+fn differences(cpus: &PlannedCpus, used: &CpuSet, topology: &Topology) -> Vec<String> {
+    let mut found = Vec::new();
+    if cpus.model != topology.model {
+        let name = |model: &Option<String>| model.clone().unwrap_or_else(|| "unknown".to_owned());
+        found.push(format!(
+            "the processor is {:?} here, {:?} in the plan",
+            name(&topology.model),
+            name(&cpus.model)
+        ));
+    }
+    if cpus.nohz_full != topology.nohz_full {
+        found.push(format!(
+            "nohz_full is {} here, {} in the plan",
+            listed(&topology.nohz_full),
+            listed(&cpus.nohz_full)
+        ));
+    }
+    let absent = used.difference(&topology.online()).difference(&topology.offline);
+    if !absent.is_empty() {
+        found.push(format!("this host has no CPU {absent}"));
+    }
+    let both = cpus.online.intersection(&topology.online());
+    let mut seen = Vec::new();
+    for cpu in used.intersection(&both).iter() {
+        let pairs = planned(cpus, (cpu, &both)).into_iter().zip(found_here(topology, (cpu, &both)));
+        for (what, pair) in ["core", "L3", "NUMA node"].into_iter().zip(pairs) {
+            if pair.0 != pair.1 && !seen.contains(&(what, pair.clone())) {
+                let (then, now) = &pair;
+                found.push(format!("the {what} of CPU {cpu} is {now} here, {then} in the plan"));
+                seen.push((what, pair));
+            }
+        }
+    }
+    let more = found.len().saturating_sub(NAMED);
+    found.truncate(NAMED);
+    if more > 0 {
+        found.push(format!("{more} more"));
+    }
+    found
+}
+
+/// Core, L3 and node of a CPU in a plan's record, as far as their CPUs are online in `both`.
+fn planned(cpus: &PlannedCpus, (cpu, both): (PuId, &CpuSet)) -> [String; 3] {
+    let core = cpus.cores.iter().find(|core| core.contains(cpu));
+    let cache = cpus.l3.iter().find(|(cache, _)| cache.contains(cpu));
+    let node = cpus.nodes.iter().find(|(_, node)| node.contains(cpu));
+    [
+        core.map(|core| listed(&core.intersection(both))),
+        cache.map(|(cache, size)| of_cache(&cache.intersection(both), *size)),
+        node.map(|(id, node)| of_node(*id, &node.intersection(both))),
+    ]
+    .map(|text| text.unwrap_or_else(unknown))
+}
+
+/// The same on a host.
+fn found_here(topology: &Topology, (cpu, both): (PuId, &CpuSet)) -> [String; 3] {
+    let core = topology.cores.iter().find(|core| core.pus.contains(cpu));
+    let cache = topology.l3.iter().find(|cache| cache.pus.contains(cpu));
+    let node = topology.nodes.iter().find(|node| node.pus.contains(cpu));
+    [
+        core.map(|core| listed(&core.pus.intersection(both))),
+        cache.map(|cache| of_cache(&cache.pus.intersection(both), cache.size_bytes)),
+        node.map(|node| of_node(node.id, &node.pus.intersection(both))),
+    ]
+    .map(|text| text.unwrap_or_else(unknown))
+}
+
+fn of_cache(cpus: &CpuSet, size_bytes: u64) -> String {
+    format!("{cpus} ({})", mib(size_bytes))
+}
+
+fn of_node(id: NodeId, cpus: &CpuSet) -> String {
+    format!("{id} ({cpus})")
+}
+
+fn unknown() -> String {
+    "unknown".to_owned()
+}
+
+fn listed(cpus: &CpuSet) -> String {
+    if cpus.is_empty() { "none".to_owned() } else { cpus.to_string() }
+}

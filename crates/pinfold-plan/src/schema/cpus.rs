@@ -1,0 +1,77 @@
+//! The twin of what a plan knows of its CPUs; see `twins`.
+
+use pinfold_model::{CpuSet, NodeId, PlannedCpus};
+use serde::{Deserialize, Serialize};
+
+use super::SchemaError;
+use super::twins::pus;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CpusTwin {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    model: Option<String>,
+    online: String,
+    nohz_full: String,
+    cores: Vec<String>,
+    l3: Vec<CacheTwin>,
+    nodes: Vec<NodeTwin>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CacheTwin {
+    cpus: String,
+    size_bytes: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NodeTwin {
+    node: u32,
+    cpus: String,
+}
+
+impl CpusTwin {
+    pub fn of(cpus: &PlannedCpus) -> Self {
+        let cache = |(cpus, size_bytes): &(CpuSet, u64)| CacheTwin {
+            cpus: cpus.to_string(),
+            size_bytes: *size_bytes,
+        };
+        let node =
+            |(node, cpus): &(NodeId, CpuSet)| NodeTwin { node: node.0, cpus: cpus.to_string() };
+        Self {
+            model: cpus.model.clone(),
+            online: cpus.online.to_string(),
+            nohz_full: cpus.nohz_full.to_string(),
+            cores: cpus.cores.iter().map(CpuSet::to_string).collect(),
+            l3: cpus.l3.iter().map(cache).collect(),
+            nodes: cpus.nodes.iter().map(node).collect(),
+        }
+    }
+
+    pub fn into_cpus(self) -> Result<PlannedCpus, SchemaError> {
+        let cores = self.cores.iter().enumerate();
+        let caches = self.l3.iter().enumerate();
+        let nodes = self.nodes.iter().enumerate();
+        Ok(PlannedCpus {
+            online: pus("cpus.online", &self.online)?,
+            nohz_full: pus("cpus.nohz_full", &self.nohz_full)?,
+            cores: cores
+                .map(|(place, core)| pus(&format!("cpus.cores[{place}]"), core))
+                .collect::<Result<_, _>>()?,
+            l3: caches
+                .map(|(place, one)| {
+                    Ok((pus(&format!("cpus.l3[{place}].cpus"), &one.cpus)?, one.size_bytes))
+                })
+                .collect::<Result<_, SchemaError>>()?,
+            nodes: nodes
+                .map(|(place, one)| {
+                    let cpus = pus(&format!("cpus.nodes[{place}].cpus"), &one.cpus)?;
+                    Ok((NodeId(one.node), cpus))
+                })
+                .collect::<Result<_, SchemaError>>()?,
+            model: self.model,
+        })
+    }
+}

@@ -1,0 +1,125 @@
+//! Boot parameters on the hosts of `fixtures/hosts`: CPUs that may come online later, and what a
+//! host boots with already.
+
+#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use pinfold_model::{IsolationScope, Plan, Request, Topology, VcpuCount};
+use pinfold_plan::emit::{cmdline, tuned};
+use pinfold_plan::{explain, plan};
+
+fn host(name: &str) -> Topology {
+    common::read(name.to_owned()).1
+}
+
+fn made(strategy: &str, vcpus: u32, topology: &Topology) -> Plan {
+    let request = Request::vm("vm", VcpuCount::Exactly(vcpus));
+    let request = Request { isolation: IsolationScope::Host, ..request };
+    plan(strategy, topology, &request).expect("a plan")
+}
+
+/// The line of parameters, the only one that is no comment.
+fn line(text: &str) -> &str {
+    let found = text.lines().find(|line| !line.is_empty() && !line.starts_with('#'));
+    found.expect("a line of parameters")
+}
+
+/// A sibling of a vCPU's core that is offline now is isolated before it comes online.
+#[test]
+fn siblings_that_are_offline_are_isolated_from_boot_on() {
+    let topology = host("half-offline-smt.capture");
+    let layout = made("realtime", 3, &topology);
+    assert_eq!(
+        (layout.exclusive.to_string(), topology.offline.to_string().as_str()),
+        ("1-3,6".to_owned(), "5,7")
+    );
+    let text = cmdline(&layout, &topology);
+    let all = "1-3,5-7";
+    let expected = format!(
+        "isolcpus=managed_irq,domain,{all} nohz_full={all} rcu_nocbs={all} irqaffinity=0,4"
+    );
+    assert_eq!(line(&text), expected);
+    assert!(
+        text.contains("# CPU 5,7 are offline, and the kernel does not show their cores"),
+        "{text}"
+    );
+    let hint = layout.findings.iter().find(|finding| finding.subject == "isolcpus");
+    let hint = hint.and_then(|finding| finding.hint.clone()).expect("a hint");
+    assert_eq!(hint, format!("boot with {expected}"));
+    let profile = tuned(&layout, &topology);
+    assert!(profile.contains("isolated_cores=1-3,6\n"), "{profile}");
+    assert!(profile.contains("# CPU 5,7 are offline"), "{profile}");
+    // Core 2 has both threads: no offline CPU is a sibling of its vCPU.
+    let request = Request::vm("vm", VcpuCount::Exactly(1));
+    let pins = pinfold_plan::requests::pins("vcpu0=2").expect("a pin");
+    let mut request = Request { isolation: IsolationScope::Host, ..request };
+    request.vnodes[0].pins.extend(pins);
+    let layout = plan("realtime", &topology, &request).expect("a plan");
+    let text = cmdline(&layout, &topology);
+    assert!(line(&text).starts_with("isolcpus=managed_irq,domain,2,6 "), "{text}");
+    assert!(!text.contains("offline"), "{text}");
+}
+
+/// Parameters that the host boots with already are replaced, not written twice.
+#[test]
+fn parameters_that_are_there_are_replaced_or_left() {
+    let topology = host("isolated-realtime.capture");
+    let text = cmdline(&made("realtime", 4, &topology), &topology);
+    let list = "4-7,12-15";
+    let said: Vec<&str> = text.lines().filter(|line| line.starts_with("#   ")).take(4).collect();
+    let expected = [
+        // The order of flags is nothing.
+        format!("#   isolcpus=managed_irq,domain,{list}: already there"),
+        format!("#   nohz_full={list}: already there"),
+        format!("#   append rcu_nocbs={list}"),
+        "#   append irqaffinity=0-3,8-11".to_owned(),
+    ];
+    assert_eq!(said, expected, "{text}");
+    let text = cmdline(&made("realtime", 2, &topology), &topology);
+    let list = "4-5,12-13";
+    for said in [
+        &format!(
+            "#   replace isolcpus=domain,managed_irq,4-7,12-15 with isolcpus=managed_irq,domain,{list}\n"
+        ),
+        &format!("#   replace nohz_full=4-7,12-15 with nohz_full={list}\n"),
+        "# CPU 6-7,14-15 are isolated now and would not be any more",
+    ] {
+        assert!(text.contains(said), "{said} is not in\n{text}");
+    }
+    assert!(!text.contains("append to"), "{text}");
+    let mut booted = topology.clone();
+    booted.boot_parameters = line(&text).split(' ').map(str::to_owned).collect();
+    let text = cmdline(&made("realtime", 2, &topology), &booted);
+    assert!(text.contains("boots with all of this line already"), "{text}");
+    let profile = tuned(&made("realtime", 2, &topology), &topology);
+    assert!(
+        profile.contains("boots with isolcpus=domain,managed_irq,4-7,12-15 nohz_full="),
+        "{profile}"
+    );
+}
+
+/// Each core is the host's, the plan's, or named as unused.
+#[test]
+fn the_cores_of_an_explanation_add_up() {
+    let text = |name: &str, strategy: &str, vcpus: u32| {
+        let topology = host(name);
+        explain(&made(strategy, vcpus, &topology), &topology, 200)
+    };
+    let isolated = text("isolated-realtime.capture", "realtime", 2);
+    let line = "2 cores (CPU 6-7,14-15) stay unused: they are isolated";
+    assert!(
+        isolated.contains("the host's tasks keep 4 of 8 cores") && isolated.contains(line),
+        "{isolated}"
+    );
+    let offline = text("half-offline-smt.capture", "realtime", 3);
+    assert!(offline.contains("CPU 5,7 are offline: the kernel does not show"), "{offline}");
+    for (name, topology) in &common::hosts() {
+        let request = Request::vm("vm", VcpuCount::Exactly(1));
+        let Ok(layout) = plan("realtime", topology, &request) else { continue };
+        let taken = layout.pus().union(&layout.exclusive).union(&layout.housekeeping);
+        let unused = topology.cores.iter().any(|core| core.pus.is_disjoint(&taken));
+        let text = explain(&layout, topology, 200);
+        assert_eq!(text.contains("unused: "), unused, "{name}: {text}");
+    }
+}
