@@ -233,6 +233,7 @@ fn machine(pus: u32) -> Topology {
         offline: CpuSet::new(),
         isolated: CpuSet::new(),
         nohz_full: CpuSet::new(),
+        boot_parameters: Vec::new(),
         allowed: CpuSet::first_n(pus),
         mask: None,
         l2_domains: Vec::new(),

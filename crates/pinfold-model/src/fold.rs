@@ -22,7 +22,8 @@ pub fn folded((first, below): (&str, &str), words: &str, columns: usize) -> Stri
     for piece in pieces(words) {
         match piece {
             Piece::Word(word) => {
-                text::words(word, columns.saturating_sub(width(below))).for_each(|part| sheet.word(part));
+                text::words(word, columns.saturating_sub(width(below)))
+                    .for_each(|part| sheet.word(part));
             }
             Piece::Command(Command { whole, .. }) if sheet.fits(whole) => sheet.word(whole),
             Piece::Command(command) => sheet.command(&command),

@@ -220,7 +220,7 @@ fn share_out(flaws: &mut [Flaw], changes: &[Change]) {
                 flaw.instead.extend(together(new.iter().map(|at| &changes[*at])));
                 new.iter().for_each(|at| quoted[*at] = Some(flaw.name));
             }
-            (true, Some(elsewhere)) => flaw.instead.push(settled(elsewhere)),
+            (true, Some(elsewhere)) => flaw.instead.push(settled_by(elsewhere)),
             (true, None) => waiting.push(index),
         }
     }
@@ -237,12 +237,12 @@ fn share_out(flaws: &mut [Flaw], changes: &[Change]) {
     let by = quoted.iter().flatten().next().copied().or(first.map(|first| flaws[first].name));
     for index in waiting {
         if Some(index) != first || flaws[index].instead.is_empty() {
-            flaws[index].instead = by.map(settled).into_iter().collect();
+            flaws[index].instead = by.map(settled_by).into_iter().collect();
         }
     }
 }
 
-fn settled(by: &str) -> String {
+fn settled_by(by: &str) -> String {
     format!("the lines under {by} settle this too")
 }
 

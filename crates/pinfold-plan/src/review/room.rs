@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, NodeId, PuId, Severity};
 
 use super::lookup::View;
@@ -12,7 +13,6 @@ use super::{Flaw, Language, MemoryOf};
 use crate::capacity::{Demand, Excess, excesses, room};
 use crate::cells::{GuestCell, node_list, shares};
 use crate::domain_file::{Domain, Place};
-use crate::draft::counted;
 use crate::parts::mib;
 
 /// One machine.

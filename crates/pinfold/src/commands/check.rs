@@ -8,8 +8,7 @@ use pinfold_host::{Host, numa_maps, paths, user};
 use pinfold_model::text::counted;
 use pinfold_model::{
     Command, CpuSet, IsolationScope, NodeId, Plan, Request, Role, Severity, Tid, Topology,
-    VcpuCount,
-    VmRequest, VnodeRequest,
+    VcpuCount, VmRequest, VnodeRequest,
 };
 use pinfold_plan::domain_file::{Domain, DomainError, Place};
 use pinfold_plan::review::{
