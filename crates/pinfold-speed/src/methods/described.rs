@@ -100,7 +100,7 @@ fn above(group: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use pinfold_host::TreeHost;
-    use pinfold_model::{PuId, Speed, Variant};
+    use pinfold_model::{PuId, Speed};
 
     use super::*;
 

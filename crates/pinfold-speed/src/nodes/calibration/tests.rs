@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Mutex;
 
 use pinfold_host::SimClock;
-use pinfold_model::{Method, Speed, Variant};
+use pinfold_model::{Method, Speed};
 
 use super::*;
 use crate::calibrate::{Burner, Rates, Sentinel, Window, Witnessed};
