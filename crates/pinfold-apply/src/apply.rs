@@ -12,12 +12,13 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use pinfold_host::{HostError, HostMut};
-use pinfold_model::{Change, Finding, Plan, Step, TaskId, Undo};
+use pinfold_model::{Change, Finding, Plan, Step, TaskId};
 
 use crate::actuators::{self, Shown, Taken};
 use crate::cpusets::{self, Hierarchy};
 use crate::error::ApplyError;
-use crate::journal::{Journal, Outcome, Record};
+use crate::journal::{Journal, Outcome};
+use crate::layers::{self, Earlier, Others, first_undo};
 use crate::steps::{Planned, group_name, plan_steps_in};
 use crate::tasks::{Seen, Target};
 use crate::undo::undo;
@@ -191,6 +192,8 @@ struct Run<'r, 'c, 'o> {
     settled: BTreeSet<String>,
     /// Whether a knob that is refused ends the apply.
     required: bool,
+    /// Once a step needs them; read again for each pass.
+    others: Option<Others>,
 }
 
 impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
@@ -208,6 +211,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
             tried: BTreeSet::new(),
             settled: BTreeSet::new(),
             required,
+            others: None,
         }
     }
 
@@ -218,6 +222,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         for _ in 0..MAX_PASSES {
             let (Planned { mut steps, findings }, listed) =
                 plan_steps_in(&hierarchy, self.host, plan, target)?;
+            self.others = None;
             self.find(findings);
             steps.retain_mut(|step| self.is_new(step));
             // The first steps come right after; others are looked at anew.
@@ -298,7 +303,8 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         for (step, index) in batch.iter().zip(next..) {
             self.tell(Point::BeforeJournal, index, step)?;
         }
-        let first = self.journal.write_steps(batch)?;
+        let earlier = self.earlier(batch)?;
+        let first = self.journal.write_steps(batch, earlier)?;
         let seen = match (seen, batch.iter().any(is_light)) {
             (Some(seen), _) => seen,
             (None, true) => Seen::of(self.host, self.journal.record().header.vm)?,
@@ -313,6 +319,24 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
             outcome?;
         }
         Ok(())
+    }
+
+    /// What the steps find of other active placements, for each step.
+    fn earlier(&mut self, batch: &[Step]) -> Result<Vec<Vec<Earlier>>, Failure> {
+        let record = self.journal.record();
+        let is_first = |step: &&Step| {
+            layers::is_shared(step, &record.header.threads)
+                && first_undo(record, &step.undo).is_none()
+        };
+        if batch.iter().any(|step| is_first(&step)) && self.others.is_none() {
+            self.others = Some(self.journal.others(self.host)?);
+        }
+        let Some(others) = &self.others else { return Ok(Vec::new()) };
+        let of = |step: &Step| match is_first(&step) {
+            true => others.earlier(step),
+            false => Vec::new(),
+        };
+        Ok(batch.iter().map(of).collect())
     }
 
     fn take_one(
@@ -413,17 +437,4 @@ fn is_light(step: &Step) -> bool {
         | Change::MovePages { .. }
         | Change::SignalProcesses { .. } => false,
     }
-}
-
-/// The undo of the first step that set the same knob.
-pub(crate) fn first_undo<'r>(record: &'r Record, undo: &Undo) -> Option<&'r Undo> {
-    record.steps().map(|(_, step)| &step.undo).find(|earlier| match (undo, earlier) {
-        (Undo::WriteFile { path, .. }, Undo::WriteFile { path: other, .. }) => path == other,
-        (Undo::WriteSetting { setting, .. }, Undo::WriteSetting { setting: other, .. }) => {
-            setting == other
-        }
-        (Undo::SetAffinity { task, .. }, Undo::SetAffinity { task: other, .. })
-        | (Undo::SetPolicy { task, .. }, Undo::SetPolicy { task: other, .. }) => task == other,
-        _ => false,
-    })
 }

@@ -21,15 +21,17 @@ pub(crate) mod tests;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use pinfold_host::user::{Lock, StateDir};
+use pinfold_host::user::{self, Lock, StateDir};
 use pinfold_host::{Clock, Host, HostError, process};
 use pinfold_model::{CpuSet, Step, TaskId, Tid};
 
 pub use error::JournalError;
 pub(crate) use files::Files;
+pub(crate) use record::RESTARTED;
 pub use record::{Entry, Header, Namespaces, Outcome, Record};
 
 use self::marks::{Mark, Marks};
+use crate::layers::{Earlier, Others};
 use crate::tasks::{self, Target};
 use crate::undo::is_lasting;
 
@@ -37,7 +39,8 @@ use crate::undo::is_lasting;
 /// as many.
 const HISTORY: usize = 16;
 
-const DIRECTORY: &str = "journal";
+/// The folder of journals below Pinfold's state.
+pub const JOURNALS: &str = "journal";
 const SUFFIX: &str = ".jsonl";
 const LOCK_SUFFIX: &str = ".lock";
 
@@ -100,7 +103,7 @@ impl<'c> Journals<'c> {
     /// # Errors
     /// [`JournalError::Store`] if it cannot be made or is not ours alone.
     pub fn open(state: &StateDir, clock: &'c dyn Clock) -> Result<Self, JournalError> {
-        let directory = StateDir::open(&state.path_of(DIRECTORY))?;
+        let directory = StateDir::open(&state.path_of(JOURNALS))?;
         Ok(Self::over(Arc::new(directory), clock))
     }
 
@@ -325,13 +328,50 @@ impl<'c> Journal<'c> {
         self.clock
     }
 
-    /// Writes steps to the disk, before any of them is done. Returns the first one's number.
-    pub(crate) fn write_steps(&mut self, steps: &[Step]) -> Result<usize, JournalError> {
+    /// Writes steps to the disk, before any of them is done, each with what it finds of other
+    /// placements, if that is known. Returns the first one's number.
+    pub(crate) fn write_steps(
+        &mut self,
+        steps: &[Step],
+        earlier: Vec<Vec<Earlier>>,
+    ) -> Result<usize, JournalError> {
         let first = self.record.step_count();
-        let entries = steps.iter().zip(first..);
-        let entries = entries.map(|(step, index)| Entry::Step { index, step: step.clone() });
+        let earlier = earlier.into_iter().chain(std::iter::repeat_with(Vec::new));
+        let entries = steps.iter().zip(first..).zip(earlier);
+        let entries = entries.map(|((step, index), earlier)| Entry::Step {
+            index,
+            step: step.clone(),
+            earlier,
+        });
         self.write(entries.collect(), Wait::ForDisk)?;
         Ok(first)
+    }
+
+    /// The other placements that are active, of this state folder and of those that the marks name.
+    /// A journal that is damaged or foreign, which `pinfold journal` names, counts as none.
+    pub(crate) fn others(&self, host: &dyn Host) -> Result<Others, JournalError> {
+        let boot_id = record::boot_id(host).map_err(JournalError::Host)?;
+        let names = self.files.list()?.into_iter();
+        let names = names.filter(|name| name.ends_with(SUFFIX) && *name != self.name);
+        let own = names.map(|name| (self.files.path_of(&name), self.files.read(&name)));
+        let elsewhere = self.mark.as_ref().map(Mark::journals_elsewhere).transpose()?;
+        let folder = self.files.path_of("");
+        let elsewhere = elsewhere.unwrap_or_default().into_iter();
+        let elsewhere = elsewhere.filter(|path| !path.starts_with(&folder));
+        let elsewhere = elsewhere.map(|path| {
+            let bytes = user::require_own(&path).and_then(|()| user::read(&path));
+            (path, bytes)
+        });
+        let records = own.chain(elsewhere).filter_map(|(path, bytes)| {
+            let bytes = bytes.ok()?;
+            if has_end_line(&bytes) {
+                return None;
+            }
+            let record = Record::parse(&path, &bytes).ok()??;
+            let is_active = !record.has_ended() && record.header.boot_id == boot_id;
+            is_active.then_some((path, record))
+        });
+        Ok(Others::new(records.collect()))
     }
 
     /// Writes bystanders' masks to the disk.
@@ -418,6 +458,12 @@ impl<'c> Journal<'c> {
         }
         Ok(())
     }
+}
+
+/// True if the last line is an end: most journals have ended, and need not be parsed to know that.
+fn has_end_line(bytes: &[u8]) -> bool {
+    let mut lines = bytes.trim_ascii_end().rsplit(|byte| *byte == b'\n');
+    lines.next().is_some_and(|line| line.starts_with(b"{\"end\""))
 }
 
 /// This process, as the host sees it.

@@ -21,6 +21,7 @@ mod error;
 mod guard;
 mod journal;
 mod knobs;
+mod layers;
 mod monitored;
 mod status;
 mod steps;
@@ -33,10 +34,11 @@ pub use apply::{Applied, Event, Observer, Point, apply, take_steps, unobserved};
 pub use error::{ApplyError, Refusal};
 pub use guard::{Demoted, real_time_priority, take_rights};
 pub use journal::{
-    Entry, Header, Journal, JournalError, Journals, Namespaces, NewJournal, Outcome, Record,
-    Summary,
+    Entry, Header, JOURNALS, Journal, JournalError, Journals, Namespaces, NewJournal, Outcome,
+    Record, Summary,
 };
 pub use knobs::{KnobStatus, knobs};
+pub use layers::Earlier;
 pub use monitored::{Counter, monitored};
 pub use status::{Intruder, RoleStatus, Status, status};
 pub use steps::{Planned, group_name, online_steps, plan_steps};

@@ -15,7 +15,8 @@ use pinfold_host::{HostError, HostMut, with_causes};
 use pinfold_model::{Command, CpuSet, Finding, Lifetime, Step, TaskId, Tid, Undo};
 
 use crate::actuators::{self, Past, Reverted};
-use crate::journal::{Journal, Outcome, Record};
+use crate::journal::{Header, Journal, Outcome, RESTARTED, Record};
+use crate::layers::Others;
 use crate::tasks;
 use crate::vanished::vanished;
 
@@ -110,7 +111,7 @@ pub fn undo_observed(
         Ok(true) => {}
         Ok(false) => {
             undo_lasting(host, journal, &mut report);
-            finish(journal, &mut report, "the host was restarted");
+            finish(journal, &mut report, RESTARTED);
             return report;
         }
         Err(error) => {
@@ -129,10 +130,16 @@ pub fn undo_observed(
         Err(error) => report.fail("what has vanished", &error),
     }
     note_born(host, journal, &mut report);
+    let others = journal.others(host).unwrap_or_else(|error| {
+        report.fail("what other placements have set", &error);
+        Others::default()
+    });
     let record = journal.record().clone();
+    let record = others.resolved(&record);
     match Past::new(host, journal.clock(), &record) {
         Ok(past) => {
-            if replay(&past, &record, journal, (&mut report, observer)).is_break() {
+            let work = (&mut *journal, &others);
+            if replay(&past, &record, work, (&mut report, observer)).is_break() {
                 report.failed.push(Finding::problem("undo", "it was broken off"));
                 return report;
             }
@@ -218,12 +225,18 @@ type Watched<'w> = (&'w mut UndoReport, &'w mut dyn FnMut(usize, &Step) -> Contr
 fn replay(
     past: &Past<'_>,
     record: &Record,
-    journal: &mut Journal<'_>,
+    (journal, others): (&mut Journal<'_>, &Others),
     (report, observer): Watched<'_>,
 ) -> ControlFlow<()> {
     let mut later = Vec::new();
+    let path = journal.path();
     for (index, step) in record.steps().rev() {
         observer(index, step)?;
+        if let Some(above) = others.above((&path, &record.header), step) {
+            report.changed.push(handed_over(step, above));
+            journal.note(index, Outcome::Kept, None);
+            continue;
+        }
         if revert_one(past, (index, step), journal, report) {
             later.push((step.change.to_string(), step));
         }
@@ -232,6 +245,14 @@ fn replay(
         report.count(&what, actuators::finish(past, step));
     }
     ControlFlow::Continue(())
+}
+
+/// What another placement has set since is restored by its undo.
+fn handed_over(step: &Step, above: &Record) -> Finding {
+    let Header { id, vm_name, .. } = &above.header;
+    let what = &step.change;
+    let text = format!("{what}: the placement {id} ({vm_name}) has set it since and keeps it");
+    Finding::note("undo", text).with_hint(format!("`pinfold undo {id}` restores the original"))
 }
 
 /// Frees who inherited from a placed thread, and puts overwritten masks of bystanders back.

@@ -18,11 +18,11 @@ use pinfold_host::{Host, HostMut, paths};
 use pinfold_model::{Change, CpuSet, Finding, Plan, Policy, Role, Step, TaskId, Tid, Undo};
 
 use crate::actuators::{self, Past, Shown, Taken};
-use crate::apply::first_undo;
 use crate::cpusets::{self, Hierarchy};
 use crate::error::ApplyError;
 use crate::journal::{Journal, Outcome, Record};
 use crate::knobs::{self, KnobStatus};
+use crate::layers::first_undo;
 use crate::status::health;
 use crate::steps::plan_threads;
 use crate::tasks::{self, Seen, Target};
@@ -483,7 +483,7 @@ impl Watcher {
         self.set_originals(host, journal, &mut chosen)?;
         let hierarchy = Hierarchy::of(host);
         let steps: Vec<Step> = chosen.iter().map(|one| one.step.clone()).collect();
-        let first = journal.write_steps(&steps)?;
+        let first = journal.write_steps(&steps, Vec::new())?;
         for ((one, found), index) in chosen.into_iter().zip(found).zip(first..) {
             match place(host, &hierarchy, &one.step) {
                 Ok(true) => {

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 pub use dirs::{cache_dir, default_state_dir, placed_dir, runtime_dir};
 pub use given::read;
-pub use owned::{Held, Owned, orphans, remove_orphan};
+pub use owned::{Held, Owned, orphans, remove_orphan, temporaries};
 pub use state::{Lock, StateDir, require_own};
 pub use text::text;
 
@@ -58,7 +58,7 @@ fn put(path: &str, content: &[u8], mode: Mode) -> Result<(), HostError> {
     replace_in(&directory, name, content, mode).map_err(fail)
 }
 
-/// Makes a directory and those that lead to it (0777 without the umask).
+/// Makes a directory and those that lead to it (0777 without the umask), also after a power cut.
 ///
 /// # Errors
 /// [`HostError::File`], also if something else than a directory is in the way.
@@ -67,7 +67,10 @@ pub fn make_dirs(path: &str) -> Result<(), HostError> {
     for end in ends.filter(|end| *end > 0) {
         let part = &path[..end];
         match rustix::fs::mkdir(part, Mode::from_raw_mode(0o777)) {
-            Ok(()) | Err(Errno::EXIST) => {}
+            Ok(()) => {
+                sync_parent(part).map_err(|errno| HostError::file("make directory", path, errno))?
+            }
+            Err(Errno::EXIST) => {}
             // A read-only or foreign ancestor that is there already is no obstacle.
             Err(_) if is_dir(part) => {}
             Err(errno) => return Err(HostError::file("make directory", path, errno)),
@@ -162,7 +165,7 @@ fn names_of(directory: OwnedFd) -> Result<Vec<String>, Errno> {
 
 /// A temporary file beside the target, written, synced and renamed over it.
 fn replace_in(directory: &OwnedFd, name: &str, content: &[u8], mode: Mode) -> Result<(), Errno> {
-    let temporary = format!(".{name}.{}.tmp", crate::process::own_tid());
+    let temporary = owned::temporary(name);
     // Left over from a process with our number that was killed.
     match rustix::fs::unlinkat(directory, &temporary, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
@@ -170,7 +173,10 @@ fn replace_in(directory: &OwnedFd, name: &str, content: &[u8], mode: Mode) -> Re
     }
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let done = rustix::fs::openat(directory, &temporary, flags, mode)
-        .and_then(|file| write_all(&file, content).and_then(|()| rustix::fs::fsync(&file)))
+        .and_then(|file| {
+            owned::mark_in_use(&file);
+            write_all(&file, content).and_then(|()| rustix::fs::fsync(&file))
+        })
         .and_then(|()| rustix::fs::renameat(directory, &temporary, directory, name));
     if let Err(errno) = done {
         // The first error is the one to tell; the leftover is removed if it can be.
@@ -199,6 +205,17 @@ fn write_all(file: impl AsFd, content: &[u8]) -> Result<(), Errno> {
 fn sync_directory(directory: impl AsFd) -> Result<(), Errno> {
     match rustix::fs::fsync(directory) {
         Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The same for a directory that was just made. One in which we may make names and not list them
+/// cannot be synced.
+fn sync_parent(path: &str) -> Result<(), Errno> {
+    let Some((parent, _)) = split(path.trim_end_matches('/')) else { return Ok(()) };
+    match open_dir(parent, OFlags::empty()) {
+        Ok(directory) => sync_directory(&directory),
+        Err(Errno::ACCESS) => Ok(()),
         Err(errno) => Err(errno),
     }
 }

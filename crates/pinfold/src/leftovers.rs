@@ -18,6 +18,9 @@ pub fn find(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
     let mut found = user::orphans(host).map_err(|error| host_failure(&error))?;
     let programs = Owned::Program.orphans(host, &state.path_of("bin"));
     found.extend(programs.map_err(|error| host_failure(&error))?);
+    for folder in [state.path(), &state.path_of(pinfold_apply::JOURNALS)] {
+        found.extend(user::temporaries(host, folder).map_err(|error| host_failure(&error))?);
+    }
     let socket = emulate::socket(state);
     if is_dead(&socket) {
         SystemClock.sleep_ns(PAUSE_NS);

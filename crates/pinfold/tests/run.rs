@@ -92,6 +92,46 @@ fn apply_status_undo_on_a_running_machine() {
     qemu.kill().expect("QEMU ends");
 }
 
+#[test]
+fn undo_names_the_process_that_holds_a_placement_and_leaves_it() {
+    if qemu_is_missing() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let mut run = Spawn::new(PINFOLD)
+        .args(["--state-dir", &state, "run", "--strategy", "compact", "--"])
+        .args(QEMU)
+        .stdin(Stdio::Null)
+        .stdout(Stdio::Null)
+        .stderr(Stdio::Null)
+        .die_with_parent(true)
+        .start()
+        .expect("pinfold starts");
+    let status = || pinfold(&state, &["status"]).stdout_text();
+    let until = SystemClock.now_ns() + 60 * SECOND_NS;
+    while !status().contains("vcpu(0)") && SystemClock.now_ns() < until {
+        SystemClock.sleep_ns(SECOND_NS / 10);
+    }
+    let pid = run.pid().to_string();
+    for words in [&["undo"][..], &["undo", "--all"]] {
+        let refused = pinfold(&state, words);
+        let said = refused.stderr_text();
+        assert_eq!(refused.status.code(), Some(3), "{said}");
+        assert!(said.contains(&format!("is held by process {pid}, which runs")), "{said}");
+        assert!(said.contains(&format!("kill -INT {pid}")), "{said}");
+        assert!(status().contains("vcpu(0)"), "it stays");
+    }
+    let left = pinfold(&state, &["undo", "--left"]);
+    assert!(left.status.success(), "{}", left.stderr_text());
+    assert!(status().contains("vcpu(0)"), "it is not left behind");
+    run.signal(pinfold_host::process::Signaled::Interrupt).expect("it runs");
+    let ended = run.wait_for(&SystemClock, 60 * SECOND_NS).expect("its state");
+    assert_eq!(ended.and_then(|status| status.code()), Some(130));
+    assert!(!status().contains("vcpu(0)"));
+    assert!(pinfold(&state, &["undo", "--all"]).status.success());
+}
+
 /// A stopped QEMU with its socket; it answers when its threads are up.
 fn started(folder: &tempfile::TempDir, vcpus: &str) -> (pinfold_host::process::Child, String) {
     let socket = folder.path().join("qmp").to_string_lossy().into_owned();

@@ -107,6 +107,15 @@ impl Marks {
 }
 
 impl Mark {
+    /// The journals that the other marks of this user name.
+    pub(super) fn journals_elsewhere(&self) -> Result<Vec<String>, HostError> {
+        let names = self.folder.list()?.into_iter().filter(|name| *name != self.name);
+        // A mark that goes meanwhile is of a placement that was reverted.
+        let read = names.filter_map(|name| self.folder.read(&name).ok());
+        let paths = read.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        Ok(paths.filter(|path| !path.is_empty()).collect())
+    }
+
     fn read(&self) -> Result<String, HostError> {
         Ok(String::from_utf8_lossy(&self.folder.read(&self.name)?).into_owned())
     }

@@ -12,6 +12,7 @@ use pinfold_model::{CpuSet, Step, TaskId};
 
 use super::JournalError;
 use super::schema::{FAMILY, FormatLine, HeaderLine, Line, READABLE};
+use crate::layers::Earlier;
 use crate::tasks;
 
 /// Who applied what to which virtual machine.
@@ -41,6 +42,9 @@ pub struct Header {
     /// The plan as JSON text; opaque here.
     pub plan: String,
 }
+
+/// Why a journal has ended whose steps a restart of the host made void.
+pub(crate) const RESTARTED: &str = "the host was restarted";
 
 /// Namespaces of a process, as the kernel names them (`pid:[4026531836]`), by kind. Thread
 /// numbers hold in one PID namespace, start times in one time namespace, paths of groups in one
@@ -75,6 +79,8 @@ pub enum Entry {
         index: usize,
         /// The step.
         step: Step,
+        /// How other placements would revert the same, whose value it finds; the last one first.
+        earlier: Vec<Earlier>,
     },
     /// What became of it.
     Outcome {
@@ -143,7 +149,7 @@ impl Record {
     /// The steps with their numbers, in the order in which they were done.
     pub fn steps(&self) -> impl DoubleEndedIterator<Item = (usize, &Step)> {
         self.entries.iter().filter_map(|entry| match entry {
-            Entry::Step { index, step } => Some((*index, step)),
+            Entry::Step { index, step, .. } => Some((*index, step)),
             Entry::Outcome { .. } | Entry::Masks(_) | Entry::End { .. } => None,
         })
     }
@@ -173,6 +179,12 @@ impl Record {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         matches!(self.entries.last(), Some(Entry::End { .. }))
+    }
+
+    /// True if it has ended because the host was restarted: nothing was restored but what is lasting.
+    #[must_use]
+    pub fn was_ended_by_restart(&self) -> bool {
+        matches!(self.entries.last(), Some(Entry::End { why, .. }) if why == RESTARTED)
     }
 
     /// True if it was written since the host was started.

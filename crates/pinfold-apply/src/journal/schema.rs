@@ -1,7 +1,7 @@
-//! The journal's lines as JSON: format `pinfold-journal/3`.
+//! The journal's lines as JSON: format `pinfold-journal/4`.
 //!
 //! ```text
-//! {"format":"pinfold-journal/3","id":"812-9912","boot_id":"…","vm":{"tid":812,"start_time":9912},…}
+//! {"format":"pinfold-journal/4","id":"812-9912","boot_id":"…","vm":{"tid":812,"start_time":9912},…}
 //! {"step":{"index":0,"reason":"…","change":{"set_affinity":{…}},"undo":{"set_affinity":{…}}}}
 //! {"outcome":{"index":0,"result":"done","detail":null}}
 //! {"end":{"unix_s":1770000000,"why":"undone"}}
@@ -10,7 +10,8 @@
 //! One twin type per model type, because the model does not serialise. Bytes are text
 //! where they are printable, else base 16. Unknown keys are refused: a journal is
 //! executed, and what is not understood must not be executed by half. What earlier versions did not
-//! have is optional: `supervised` and `files` (version 2), `namespaces` (version 3).
+//! have is optional: `supervised` and `files` (version 2), `namespaces` (version 3), `earlier`
+//! (version 4).
 
 use pinfold_model::{
     Change, CpuSet, Keeper, KeptFile, Lifetime, NodeId, Policy, Setting, Step, TaskId, TaskState,
@@ -19,11 +20,13 @@ use pinfold_model::{
 use serde::{Deserialize, Serialize};
 
 use super::{Entry, Header, Namespaces, Outcome};
+use crate::layers::Earlier;
 
 /// The format that is written.
-pub(super) const FORMAT: &str = "pinfold-journal/3";
+pub(super) const FORMAT: &str = "pinfold-journal/4";
 /// Those that are read.
-pub(super) const READABLE: [&str; 3] = ["pinfold-journal/1", "pinfold-journal/2", FORMAT];
+pub(super) const READABLE: [&str; 4] =
+    ["pinfold-journal/1", "pinfold-journal/2", "pinfold-journal/3", FORMAT];
 /// What every version's format begins with.
 pub(super) const FAMILY: &str = "pinfold-journal/";
 
@@ -54,10 +57,32 @@ pub(super) struct HeaderLine {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Line {
-    Step { index: usize, reason: String, change: ChangeLine, undo: UndoLine },
-    Outcome { index: usize, result: ResultLine, detail: Option<String> },
+    Step {
+        index: usize,
+        reason: String,
+        change: ChangeLine,
+        undo: UndoLine,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        earlier: Vec<EarlierLine>,
+    },
+    Outcome {
+        index: usize,
+        result: ResultLine,
+        detail: Option<String>,
+    },
     Masks(Vec<MaskLine>),
-    End { unix_s: u64, why: String },
+    End {
+        unix_s: u64,
+        why: String,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EarlierLine {
+    journal: String,
+    created_unix_s: u64,
+    undo: UndoLine,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -534,6 +559,22 @@ impl From<UndoLine> for Undo {
     }
 }
 
+impl From<&Earlier> for EarlierLine {
+    fn from(one: &Earlier) -> Self {
+        Self {
+            journal: one.journal.clone(),
+            created_unix_s: one.created_unix_s,
+            undo: (&one.undo).into(),
+        }
+    }
+}
+
+impl From<EarlierLine> for Earlier {
+    fn from(line: EarlierLine) -> Self {
+        Self { journal: line.journal, created_unix_s: line.created_unix_s, undo: line.undo.into() }
+    }
+}
+
 impl From<&Header> for HeaderLine {
     fn from(header: &Header) -> Self {
         Self {
@@ -572,11 +613,12 @@ impl From<HeaderLine> for Header {
 impl From<&Entry> for Line {
     fn from(entry: &Entry) -> Self {
         match entry {
-            Entry::Step { index, step } => Self::Step {
+            Entry::Step { index, step, earlier } => Self::Step {
                 index: *index,
                 reason: step.reason.clone(),
                 change: (&step.change).into(),
                 undo: (&step.undo).into(),
+                earlier: earlier.iter().map(Into::into).collect(),
             },
             Entry::Outcome { index, outcome, detail } => {
                 Self::Outcome { index: *index, result: (*outcome).into(), detail: detail.clone() }
@@ -590,9 +632,10 @@ impl From<&Entry> for Line {
 impl From<Line> for Entry {
     fn from(line: Line) -> Self {
         match line {
-            Line::Step { index, reason, change, undo } => Self::Step {
+            Line::Step { index, reason, change, undo, earlier } => Self::Step {
                 index,
                 step: Step { change: change.into(), undo: undo.into(), reason },
+                earlier: earlier.into_iter().map(Into::into).collect(),
             },
             Line::Outcome { index, result, detail } => {
                 Self::Outcome { index, outcome: result.into(), detail }

@@ -211,7 +211,7 @@ fn text() -> String {
 fn lines_are_readable_and_complete() {
     let text = text();
     let check = |line: &str| assert!(text.contains(line), "no {line} in:\n{text}");
-    check(r#"{"format":"pinfold-journal/3","id":"500-1500","boot_id":"#);
+    check(r#"{"format":"pinfold-journal/4","id":"500-1500","boot_id":"#);
     check(r#""supervisor":{"tid":100,"start_time":1100},"supervised":false,"#);
     check(r#""vm":{"tid":500,"start_time":1500},"vm_name":"vm \"1\"\n""#);
     check(r#""plan":"{\"a\":1}\n""#);
@@ -275,7 +275,13 @@ fn a_setting_reads_back_as_it_was_written() {
         let files = vec![file("/run/a", Some(b"[Slice]\n\xff")), file("/run/b", None)];
         let masks = vec![(task, mask.clone())];
         let undo = Undo::WriteSetting { setting, original, masks, files };
-        let entry = Entry::Step { index: 0, step: Step { change, undo, reason: String::new() } };
+        let earlier = vec![Earlier {
+            journal: "/state/journal/1-2.jsonl".to_owned(),
+            created_unix_s: 5,
+            undo: undo.clone(),
+        }];
+        let step = Step { change, undo, reason: String::new() };
+        let entry = Entry::Step { index: 0, step, earlier };
         let line = serde_json::to_string(&schema::Line::from(&entry)).unwrap();
         let read: schema::Line = serde_json::from_str(&line).unwrap();
         assert_eq!(Entry::from(read), entry, "{line}");
@@ -333,9 +339,9 @@ fn nothing_may_follow_the_end() {
 
 #[test]
 fn a_later_format_is_refused_whole() {
-    let text = text().replacen("pinfold-journal/3", "pinfold-journal/4", 1);
+    let text = text().replacen("pinfold-journal/4", "pinfold-journal/5", 1);
     let error = Record::parse("j", text.as_bytes()).unwrap_err();
-    assert!(matches!(&error, JournalError::Newer { format, .. } if format.ends_with("/4")));
+    assert!(matches!(&error, JournalError::Newer { format, .. } if format.ends_with("/5")));
     assert!(error.hint().unwrap().contains("Pinfold that wrote it"));
 }
 
@@ -344,6 +350,7 @@ fn a_later_format_is_refused_whole() {
 fn journals_of_earlier_versions_are_read_and_taken_back() {
     is_read_and_taken_back(include_str!("tests-v1.jsonl"), false);
     is_read_and_taken_back(include_str!("tests-v2.jsonl"), true);
+    is_read_and_taken_back(include_str!("tests-v3.jsonl"), true);
 }
 
 /// `supervised`: what it says of its end; version 1 does not say, so it is not reverted unasked.
@@ -525,3 +532,48 @@ fn a_second_state_folder_sees_the_placement_of_the_first() {
     drop((journal, a));
     drop(second.begin(&host, &new).unwrap());
 }
+
+/// Placements from three state folders that set the same file, which only the marks connect.
+#[test]
+fn placements_of_several_state_folders_leave_nothing_in_any_order() {
+    let step = |host: &SimHost, value: &str| {
+        let original = host.read(FILE).unwrap();
+        let change = Change::WriteFile { path: FILE.to_owned(), value: value.into() };
+        let undo = Undo::WriteFile { path: FILE.to_owned(), original };
+        Step { change, undo, reason: String::new() }
+    };
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let clock = SimClock::at(5_000_000_000);
+        let marks = tempfile::tempdir().unwrap();
+        let marks = marks.path().join("placed").to_string_lossy().into_owned();
+        let host = SimHost::builder(CgroupVersion::V1, 2)
+            .task(SimTask::new(500, "a"))
+            .task(SimTask::new(501, "b"))
+            .task(SimTask::new(502, "c"))
+            .knob(FILE, pinfold_host::Knob::Integer, "0\n")
+            .build();
+        let folders: Vec<_> = (0..3).map(|_| folder()).collect();
+        let journals: Vec<Journals<'_>> = folders
+            .iter()
+            .map(|(folder, _)| {
+                let state = StateDir::open(&format!("{}/journal", folder.path().display()));
+                Journals::over(Arc::new(state.unwrap()), &clock).with_marks_in(&marks)
+            })
+            .collect();
+        for (number, journals) in (0..).zip(&journals) {
+            let target = Target::new(Tid(500 + number), Vec::new());
+            let new = NewJournal { vm_name: "a", plan: "{}", target: &target, supervised: false };
+            let mut journal = journals.begin(&host, &new).unwrap();
+            let steps = vec![step(&host, ["1", "2", "0"][number as usize])];
+            crate::take_steps(&host, steps, &mut journal, &mut unobserved()).unwrap();
+        }
+        for place in order {
+            let id = format!("{}-{}", 500 + place, 1500 + place);
+            let mut journal = journals[place].reopen(&id).unwrap().unwrap();
+            assert!(undo(&host, &mut journal).is_complete());
+        }
+        assert_eq!(host.read(FILE).unwrap().trim_ascii(), b"0", "{order:?}");
+    }
+}
+
+const FILE: &str = "/proc/sys/kernel/numa_balancing";

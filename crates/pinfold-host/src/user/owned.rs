@@ -118,6 +118,42 @@ pub fn orphans(host: &dyn Host) -> Result<Vec<String>, HostError> {
     Ok(found)
 }
 
+/// Files of a folder that were being replaced when their process was killed or the power went, with
+/// their paths; the old content is where it was.
+///
+/// # Errors
+/// [`HostError`] if the folder cannot be read.
+pub fn temporaries(host: &dyn Host, folder: &str) -> Result<Vec<String>, HostError> {
+    let names = match list(folder) {
+        Err(error) if error.is_gone() => return Ok(Vec::new()),
+        names => names?,
+    };
+    let has_ended = |name: &String| {
+        writer_of(name).is_some_and(|tid| !host.exists(&paths::task_stat(tid, tid)))
+    };
+    let paths = names.into_iter().filter(has_ended).map(|name| format!("{folder}/{name}"));
+    Ok(paths.filter(|path| is_own(path) && lock(path).is_ok()).collect())
+}
+
+/// Name of the file that takes the place of `name` once it is whole.
+pub(super) fn temporary(name: &str) -> String {
+    format!(".{name}.{}.tmp", process::own_tid())
+}
+
+/// The thread that writes such a file.
+pub(super) fn writer_of(temporary: &str) -> Option<Tid> {
+    let (_, tid) = temporary.strip_prefix('.')?.strip_suffix(".tmp")?.rsplit_once('.')?;
+    tid.parse().ok().map(Tid)
+}
+
+/// Locks such a file while it is written: in another PID namespace, which may share the folder, the
+/// thread's number says nothing. A file system without locks has none.
+pub(super) fn mark_in_use(file: &OwnedFd) {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) | Err(_) => {}
+    }
+}
+
 /// Removes a file or folder that [`orphans`] found; another process may be faster.
 ///
 /// # Errors
@@ -189,5 +225,23 @@ mod tests {
         drop(held);
         assert_eq!(Owned::Sockets.orphans(&host, folder).unwrap().len(), 1);
         assert!(Owned::Sockets.orphans(&host, "/nonexistent").unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_file_whose_replacement_was_cut_off_is_found_and_one_that_is_written_is_not() {
+        let (folder, host) = (tempfile::tempdir().unwrap(), LiveHost::new().unwrap());
+        let folder = folder.path().to_str().unwrap();
+        let (ended, own) = (".1-2.jsonl.4194999.tmp", temporary("1-2.jsonl"));
+        let locked = ".a.jsonl.4194998.tmp";
+        for name in [ended, &own, locked, "1-2.jsonl", ".hidden", ".x.tmp"] {
+            std::fs::write(format!("{folder}/{name}"), b"half").unwrap();
+        }
+        std::os::unix::fs::symlink("/etc/passwd", format!("{folder}/.b.4194997.tmp")).unwrap();
+        let held = Owned::hold(&format!("{folder}/{locked}")).unwrap();
+        assert_eq!(temporaries(&host, folder).unwrap(), [format!("{folder}/{ended}")]);
+        drop(held);
+        assert_eq!(temporaries(&host, folder).unwrap().len(), 2);
+        assert!(temporaries(&host, "/nonexistent").unwrap().is_empty());
+        assert_eq!(writer_of(&own), Some(process::own_tid()));
     }
 }

@@ -53,7 +53,9 @@ impl StateDir {
             super::make_dirs(parent)?;
         }
         match rustix::fs::mkdir(path, mode) {
-            Ok(()) | Err(Errno::EXIST) => {}
+            Ok(()) => super::sync_parent(path)
+                .map_err(|errno| HostError::file("make directory", path, errno))?,
+            Err(Errno::EXIST) => {}
             Err(errno) => return Err(HostError::file("make directory", path, errno)),
         }
         let directory = open_dir(path, OFlags::NOFOLLOW).map_err(|errno| match errno {
@@ -166,7 +168,7 @@ impl StateDir {
         let mut names = rustix::fs::openat(&self.directory, ".", flags, Mode::empty())
             .and_then(names_of)
             .map_err(|errno| HostError::file("list", &self.path, errno))?;
-        names.retain(|name| !(name.starts_with('.') && name.ends_with(".tmp")));
+        names.retain(|name| super::owned::writer_of(name).is_none());
         Ok(names)
     }
 

@@ -110,12 +110,16 @@ enum Standing {
     InForce,
     EarlierBoot,
     TakenBack,
+    Restarted,
     NothingDone,
 }
 
 impl Standing {
     fn of(host: &LiveHost, record: Option<&Record>) -> Result<Self, Failure> {
         let Some(record) = record else { return Ok(Standing::NothingDone) };
+        if record.was_ended_by_restart() {
+            return Ok(Standing::Restarted);
+        }
         if record.has_ended() {
             return Ok(Standing::TakenBack);
         }
@@ -128,6 +132,7 @@ impl Standing {
             Standing::InForce => "active",
             Standing::EarlierBoot => "of an earlier boot; `undo --left` clears up",
             Standing::TakenBack => "reverted",
+            Standing::Restarted => "ended by a restart of the host",
             Standing::NothingDone => "nothing was done",
         }
     }
@@ -153,7 +158,7 @@ fn in_full(id: &str, record: &Record, standing: Standing) -> String {
     for entry in &record.entries {
         // Writing to a String cannot fail.
         let written = match entry {
-            Entry::Step { index, step } => write!(
+            Entry::Step { index, step, .. } => write!(
                 text,
                 "\n{index:>4}  {}\n      why: {}\n      before: {}",
                 output::name(&step.change.to_string()),

@@ -1,6 +1,6 @@
 //! `pinfold undo`: reverts active placements, also after a crash.
 
-use pinfold_apply::{Journal, JournalError, Journals, Summary};
+use pinfold_apply::{Header, Journal, JournalError, Journals, Record, Summary};
 use pinfold_host::user::StateDir;
 use pinfold_host::{Clock as _, LiveHost, SystemClock};
 use pinfold_model::Command;
@@ -14,7 +14,7 @@ use crate::{common, interrupt, leftovers, place};
 
 /// How often a journal is asked for that `pinfold watch` may have at the moment, and the pause
 /// between.
-const LOOKS: usize = 20;
+const LOOKS: u32 = 20;
 const PAUSE_NS: u64 = 100_000_000;
 
 /// Takes back one apply, or all, or all that nobody answers for any more.
@@ -90,20 +90,45 @@ fn is_left(host: &LiveHost, record: &pinfold_apply::Record) -> Result<bool, Fail
 
 /// Takes back one that was left behind, unless that has changed since it was looked at.
 fn undo_one_left(host: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(), Failure> {
-    let mut looks = 0;
-    let journal = loop {
-        match journals.reopen(id) {
-            Err(JournalError::Busy { .. }) if looks < LOOKS => {
-                looks += 1;
-                SystemClock.sleep_ns(PAUSE_NS);
-            }
-            answer => break opened(answer)?,
-        }
-    };
-    match journal {
+    match reopened(journals, id)? {
         Some(journal) if !is_left(host, journal.record())? => Ok(()),
         journal => take_back(host, id, journal),
     }
+}
+
+/// Opens a journal; `pinfold watch` may have it for a moment. One whose process holds it until it
+/// ends is not waited for.
+fn reopened<'c>(journals: &Journals<'c>, id: &str) -> Result<Option<Journal<'c>>, Failure> {
+    for look in 0.. {
+        let answer = journals.reopen(id);
+        if !matches!(answer, Err(JournalError::Busy { .. })) || look == LOOKS {
+            return answer.map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()));
+        }
+        if let Ok(Some(record)) = journals.read(id)
+            && record.header.supervised
+            && !record.has_ended()
+        {
+            return Err(held(&record));
+        }
+        SystemClock.sleep_ns(PAUSE_NS);
+    }
+    Ok(None)
+}
+
+/// A placement that is reverted by the process that holds it.
+fn held(record: &Record) -> Failure {
+    let Header { id, vm_name, supervisor, .. } = &record.header;
+    let pid = supervisor.tid;
+    if is_platform(&record.header.plan) {
+        return Failure::new(Exit::Host, format!("{id} is a platform of vnodes that is up"))
+            .with_hint(format!(
+                "end it with `{}`, or end the command of its `pinfold run --speed` (process {pid})",
+                Command::new("emulate down")
+            ));
+    }
+    let text = format!("{id} ({}) is held by process {pid}, which runs", output::name(vm_name));
+    Failure::new(Exit::Host, text)
+        .with_hint(format!("kill -INT {pid} ends that process, which reverts its placement first"))
 }
 
 fn undo_each(
@@ -127,25 +152,8 @@ fn undo_each(
 }
 
 fn undo_one(host: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(), Failure> {
-    let answer = journals.reopen(id);
-    if matches!(answer, Err(JournalError::Busy { .. }))
-        && let Ok(Some(record)) = journals.read(id)
-        && is_platform(&record.header.plan)
-    {
-        let pid = record.header.supervisor.tid;
-        return Err(Failure::new(Exit::Host, format!("{id} is a platform of vnodes that is up"))
-            .with_hint(format!(
-                "end it with `{}`, or end the command of its `pinfold run --speed` (process {pid})",
-                Command::new("emulate down")
-            )));
-    }
-    take_back(host, id, opened(answer)?)
-}
-
-fn opened<'c>(
-    answer: Result<Option<Journal<'c>>, JournalError>,
-) -> Result<Option<Journal<'c>>, Failure> {
-    answer.map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))
+use pinfold_model::Command;
+use pinfold_model::text::{agree, counted};
 }
 
 fn take_back(host: &LiveHost, id: &str, journal: Option<Journal<'_>>) -> Result<(), Failure> {
@@ -153,17 +161,10 @@ fn take_back(host: &LiveHost, id: &str, journal: Option<Journal<'_>>) -> Result<
         say(&format!("{id}: nothing had been done"));
         return Ok(());
     };
-    let name = journal.record().header.vm_name.clone();
+    let name = output::name(&journal.record().header.vm_name);
+    let of_this_boot = journal.record().is_of_this_boot(host);
+    let restarted = !of_this_boot.map_err(|e| common::host_failure(&e))?;
     let report = place::undo(host, journal)?;
-    say(&format!(
-        "{id} ({}): {} restored, {} already as before, {} gone",
-        output::name(&name),
-        report.restored,
-        report.already_right,
-        report.gone
-    ));
-    if report.dropped > 0 {
-        say(&format!("{} of an earlier boot dropped", counted(report.dropped, "step")));
-    }
+    take_back(host, id, reopened(journals, id)?)
     Ok(())
 }

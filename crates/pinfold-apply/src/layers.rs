@@ -1,0 +1,178 @@
+//! Settings of the host that several placements set one after the other.
+//!
+//! A governor, huge pages or the CPUs of a slice belong to no placement alone. Where a placement
+//! finds the value that another active one has set, that value is not the original, and the two may
+//! be undone in any order:
+//!
+//! ```text
+//! original 0     A sets 1     B finds 1, sets 2     undo A     undo B → 0, not 1
+//! ```
+//! So the step of B is journalled with the undo of A, and with those that A had noted itself
+//! ([`Earlier`]). An undo takes the value of the nearest of them that is still active, and without
+//! one the original of the last. A placement whose value has been replaced by another one leaves
+//! it to the undo of that one. Nothing is written into another placement's journal: its process may
+//! be at work on it.
+
+use std::borrow::Cow;
+
+use pinfold_model::{Change, Keeper, Step, TaskId, Undo};
+
+use crate::actuators;
+use crate::journal::{Entry, Header, Outcome, Record};
+use crate::knobs::was_set;
+
+/// The undo of another placement that had set the same thing before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Earlier {
+    /// Path of its journal.
+    pub journal: String,
+    /// When it began: a journal of the same path may be of a later placement.
+    pub created_unix_s: u64,
+    /// How it would be reverted.
+    pub undo: Undo,
+}
+
+/// The other placements that are active, each with the path of its journal.
+#[derive(Debug, Default)]
+pub(crate) struct Others(Vec<(String, Record)>);
+
+impl Others {
+    pub(crate) fn new(active: Vec<(String, Record)>) -> Self {
+        Self(active)
+    }
+
+    /// The undos of those whose value a step has found, the last one first.
+    pub(crate) fn earlier(&self, step: &Step) -> Vec<Earlier> {
+        let holders: Vec<(&String, &Record)> = self
+            .0
+            .iter()
+            .filter(|(_, of)| holds(of, &step.undo))
+            .map(|(at, of)| (at, of))
+            .collect();
+        let is_last = |(path, of): &&(&String, &Record)| {
+            !holders.iter().any(|(_, other)| is_above(other, (*path, &of.header), &step.undo))
+        };
+        let Some((path, last)) = holders.iter().find(is_last) else { return Vec::new() };
+        let Some(undo) = first_undo(last, &step.undo) else { return Vec::new() };
+        let one = Earlier {
+            journal: (*path).clone(),
+            created_unix_s: last.header.created_unix_s,
+            undo: undo.clone(),
+        };
+        std::iter::once(one).chain(earlier_of(last, &step.undo).iter().cloned()).collect()
+    }
+
+    /// The placement that has set a step's thing after `own` did.
+    pub(crate) fn above(&self, own: (&String, &Header), step: &Step) -> Option<&Record> {
+        let mut all = self.0.iter().map(|(_, record)| record);
+        all.find(|record| is_above(record, own, &step.undo))
+    }
+
+    /// A record whose steps are undone to what is the original now.
+    pub(crate) fn resolved<'r>(&self, record: &'r Record) -> Cow<'r, Record> {
+        let is_active = |one: &Earlier| {
+            let same = |(path, of): &(String, Record)| {
+                *path == one.journal && of.header.created_unix_s == one.created_unix_s
+            };
+            self.0.iter().any(same)
+        };
+        let mut resolved = Cow::Borrowed(record);
+        for place in 0..record.entries.len() {
+            let Entry::Step { step, .. } = &record.entries[place] else { continue };
+            let ended = earlier_of(record, &step.undo).iter().take_while(|one| !is_active(one));
+            let Some(last) = ended.last().map(|one| one.undo.clone()) else { continue };
+            if let Entry::Step { step, .. } = &mut resolved.to_mut().entries[place] {
+                step.undo = last;
+            }
+        }
+        resolved
+    }
+}
+
+/// True for a step whose thing another placement may set too.
+pub(crate) fn is_shared(step: &Step, own: &[TaskId]) -> bool {
+    match &step.undo {
+        Undo::WriteFile { .. } => true,
+        Undo::WriteSetting { setting, .. } => setting.keeper == Keeper::Systemd,
+        Undo::SetAffinity { task, .. } | Undo::SetPolicy { task, .. } => !own.contains(task),
+        Undo::RemoveGroup { .. }
+        | Undo::MoveTasks { .. }
+        | Undo::LeavePages { .. }
+        | Undo::ContinueProcesses { .. } => false,
+    }
+}
+
+/// The undo of the first step that set the same thing.
+pub(crate) fn first_undo<'r>(record: &'r Record, undo: &Undo) -> Option<&'r Undo> {
+    record.steps().map(|(_, step)| &step.undo).find(|earlier| is_same_thing(undo, earlier))
+}
+
+fn is_same_thing(undo: &Undo, earlier: &Undo) -> bool {
+    match (undo, earlier) {
+        (Undo::WriteFile { path, .. }, Undo::WriteFile { path: other, .. }) => path == other,
+        (Undo::WriteSetting { setting, .. }, Undo::WriteSetting { setting: other, .. }) => {
+            setting == other
+        }
+        (Undo::SetAffinity { task, .. }, Undo::SetAffinity { task: other, .. })
+        | (Undo::SetPolicy { task, .. }, Undo::SetPolicy { task: other, .. }) => task == other,
+        _ => false,
+    }
+}
+
+/// What the first step that set a thing has noted of placements before.
+fn earlier_of<'r>(record: &'r Record, undo: &Undo) -> &'r [Earlier] {
+    let noted = record.entries.iter().find_map(|entry| match entry {
+        Entry::Step { step, earlier, .. } if is_same_thing(undo, &step.undo) => Some(earlier),
+        Entry::Step { .. } | Entry::Outcome { .. } | Entry::Masks(_) | Entry::End { .. } => None,
+    });
+    noted.map_or(&[], Vec::as_slice)
+}
+
+/// True if a placement has noted another one under a thing that it holds set itself.
+fn is_above(record: &Record, (path, header): (&String, &Header), undo: &Undo) -> bool {
+    let is_below =
+        |one: &Earlier| one.journal == *path && one.created_unix_s == header.created_unix_s;
+    earlier_of(record, undo).iter().any(is_below)
+        && record
+            .steps()
+            .any(|(index, step)| is_same_thing(undo, &step.undo) && was_set(record, index))
+}
+
+/// True if what a step has found is what another placement has set last.
+fn holds(record: &Record, found: &Undo) -> bool {
+    let same = |(_, step): &(usize, &Step)| is_same_thing(found, &step.undo);
+    let Some((index, step)) = record.steps().rfind(same) else { return false };
+    // A step without an outcome may have been done before a crash.
+    let is_void = record.entries.iter().any(|entry| match entry {
+        Entry::Outcome { index: of, outcome, .. } => {
+            let void = [Outcome::Skipped, Outcome::Failed, Outcome::Restored].contains(outcome);
+            *of == index && void
+        }
+        Entry::Step { .. } | Entry::Masks(_) | Entry::End { .. } => false,
+    });
+    !is_void && is_value_of(record.given(index), step, found)
+}
+
+fn is_value_of(given: Option<&str>, step: &Step, found: &Undo) -> bool {
+    match (&step.change, found, &step.undo) {
+        (
+            Change::WriteFile { path, value },
+            Undo::WriteFile { original: now, .. },
+            Undo::WriteFile { original, .. },
+        ) => {
+            given.is_some_and(|given| now.trim_ascii() == given.as_bytes())
+                // A file whose text is no list or number is not what was set.
+                || actuators::still_holds(path, now, (value, original)).unwrap_or(false)
+        }
+        (Change::WriteSetting { value, .. }, Undo::WriteSetting { original: now, .. }, _) => {
+            now.as_deref() == Some(value)
+        }
+        (Change::SetAffinity { mask, .. }, Undo::SetAffinity { original: now, .. }, _) => {
+            mask == now
+        }
+        (Change::SetPolicy { policy, .. }, Undo::SetPolicy { original: now, .. }, _) => {
+            policy == now
+        }
+        _ => false,
+    }
+}

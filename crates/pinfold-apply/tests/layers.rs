@@ -1,0 +1,161 @@
+//! Several placements that set the same things of the host, reverted in every order.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test may panic, and says on stderr why it was skipped"
+)]
+
+mod common;
+
+use common::{Bench, assert_same, set};
+use pinfold_apply::{NewJournal, Target, UndoReport, apply, undo, unobserved};
+use pinfold_host::{Host as _, HostMut as _, Knob, SimBuilder, SimHost, paths};
+use pinfold_model::{
+    HugePagePool, NodeId, Plan, PuId, Role, SamePageMerging, Tid, TransparentHugePages, Tuning,
+};
+
+/// Processes that are placed one after the other: virtual machines, or what stands for one.
+const PLACED: [u32; 3] = [500, 720, 300];
+const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+
+fn knobs(builder: SimBuilder) -> SimBuilder {
+    builder
+        .nodes(2)
+        .knob(&paths::default_smp_affinity(), Knob::Mask, "ff\n")
+        .knob(&paths::sysctl_kernel("numa_balancing"), Knob::Integer, "1\n")
+        .knob(&paths::thp_file("enabled"), Knob::Choice, "always [madvise] never\n")
+        .knob(&paths::ksm_run(), Knob::Integer, "0\n")
+        .knob(&paths::node_huge_pages(NodeId(1), 2 << 20), Knob::Pool(64), "3\n")
+        .file(&paths::cpufreq_file(PuId(0), "affected_cpus"), "0 1 2 3 4 5 6 7\n")
+        .knob(&paths::cpufreq_file(PuId(0), "scaling_governor"), Knob::Text, "schedutil\n")
+        .knob(&paths::cpufreq_file(PuId(0), "scaling_max_freq"), Knob::Integer, "3600000\n")
+}
+
+/// What a placement asks for; the third asks for some values that the host has by itself.
+fn tuning(choice: usize) -> Tuning {
+    let thp =
+        [TransparentHugePages::Never, TransparentHugePages::Always, TransparentHugePages::Madvise];
+    let merging = [SamePageMerging::Run, SamePageMerging::Unmerge, SamePageMerging::Stop];
+    let pages = [16, 200, 3][choice];
+    Tuning {
+        new_irqs: Some(set(["0,4", "0", "0-7"][choice])),
+        numa_balancing: Some([false, true, false][choice]),
+        transparent_huge_pages: Some(thp[choice]),
+        same_page_merging: Some(merging[choice]),
+        governor: Some(["performance", "powersave", "ondemand"][choice].to_owned()),
+        max_khz: Some([700_000, 900_000, 3_600_000][choice]),
+        // The second is more than the host can give.
+        huge_pages: vec![HugePagePool { node: NodeId(1), page_bytes: 2 << 20, pages }],
+        ..Tuning::default()
+    }
+}
+
+/// A plan for one process that is all emulator.
+fn plan(tuning: Tuning, housekeeping: &str) -> Plan {
+    let mut plan = common::plan("2,6", housekeeping);
+    plan.vnodes[0].threads.retain(|thread| thread.role == Role::Emulator);
+    Plan { tuning, ..plan }
+}
+
+fn target(host: &SimHost, pid: u32) -> Target {
+    let task = host.task(Tid(pid)).unwrap().id();
+    Target::new(Tid(pid), vec![(task, Role::Emulator)])
+}
+
+fn place(bench: &Bench, host: &SimHost, pid: u32, plan: &Plan) {
+    let target = target(host, pid);
+    let new = NewJournal { vm_name: "vm", plan: "{}", target: &target, supervised: false };
+    let mut journal = bench.journals().begin(host, &new).unwrap();
+    apply(host, plan, &target, &mut journal, &mut unobserved()).unwrap();
+}
+
+fn revert(bench: &Bench, host: &SimHost, pid: u32) -> UndoReport {
+    let task = host.task(Tid(pid)).unwrap().id();
+    let id = format!("{}-{}", task.tid, task.start_time);
+    let report = undo(host, &mut bench.journals().reopen(&id).unwrap().unwrap());
+    assert!(report.is_complete(), "{report:?}");
+    report
+}
+
+/// The host, without the notes of what was written to it.
+fn host() -> SimHost {
+    let host = knobs(common::v2_builder()).build();
+    let emulator = common::v2().host.task(Tid(500)).unwrap();
+    host.add_task(emulator.in_group("/"));
+    host
+}
+
+#[test]
+fn three_placements_leave_nothing_in_whatever_order_they_are_reverted() {
+    // Every second has each choice at each place.
+    for choices in (0..27).step_by(common::times(2, 1) as usize) {
+        let choices = [choices / 9, choices / 3 % 3, choices % 3];
+        for order in ORDERS {
+            let (host, bench) = (host(), Bench::new());
+            let before = host.snapshot();
+            for (pid, choice) in PLACED.into_iter().zip(choices) {
+                place(&bench, &host, pid, &plan(tuning(choice), "0,4"));
+            }
+            for place in order {
+                revert(&bench, &host, PLACED[place]);
+            }
+            assert_same(&before, &host, &format!("{choices:?} in the order {order:?}"));
+        }
+    }
+}
+
+/// As long as some are active, the last of them has what it asked for.
+#[test]
+fn what_the_last_one_set_stays_until_it_is_reverted() {
+    let wanted = |choice: usize| ["0", "2", "1"][choice];
+    let merging = [SamePageMerging::Stop, SamePageMerging::Unmerge, SamePageMerging::Run];
+    for order in ORDERS {
+        let (host, bench) = (host(), Bench::new());
+        host.write(&paths::ksm_run(), b"2").unwrap();
+        // 2 → 0 → 2 → 1: the second sets what the host had.
+        for (pid, merging) in PLACED.into_iter().zip(merging) {
+            let tuning = Tuning { same_page_merging: Some(merging), ..Tuning::default() };
+            place(&bench, &host, pid, &plan(tuning, "0,4"));
+        }
+        let mut active = vec![0, 1, 2];
+        for place in order {
+            let report = revert(&bench, &host, PLACED[place]);
+            let is_last = active.last() == Some(&place);
+            active.retain(|other| *other != place);
+            let expected = active.last().map_or("2", |last| wanted(*last));
+            let now = host.read_text(&paths::ksm_run()).unwrap();
+            assert_eq!(now.trim(), expected, "{order:?}, {place} reverted: {report:?}");
+            let told = report.changed.iter().any(|one| one.text.contains("has set it since"));
+            assert_eq!(told, !is_last, "{order:?}, {place}: {report:?}");
+        }
+    }
+}
+
+#[test]
+fn a_placement_that_was_reverted_and_applied_again_counts_as_a_new_one() {
+    let (host, bench) = (host(), Bench::new());
+    let before = host.snapshot();
+    place(&bench, &host, 500, &plan(tuning(0), "0,4"));
+    place(&bench, &host, 720, &plan(tuning(1), "0,4"));
+    revert(&bench, &host, 500);
+    place(&bench, &host, 500, &plan(tuning(0), "0,4"));
+    revert(&bench, &host, 720);
+    revert(&bench, &host, 500);
+    assert_same(&before, &host, "applied again");
+}
+
+/// What another program set between two placements is the original of the second.
+#[test]
+fn a_value_of_another_program_between_two_placements_comes_back() {
+    let (host, bench) = (host(), Bench::new());
+    let file = paths::cpufreq_file(PuId(0), "scaling_governor");
+    place(&bench, &host, 500, &plan(tuning(0), "0,4"));
+    host.write(&file, b"ondemand").unwrap();
+    place(&bench, &host, 720, &plan(tuning(1), "0,4"));
+    revert(&bench, &host, 500);
+    assert_eq!(host.read_text(&file).unwrap().trim(), "powersave");
+    revert(&bench, &host, 720);
+    assert_eq!(host.read_text(&file).unwrap().trim(), "ondemand");
+}
