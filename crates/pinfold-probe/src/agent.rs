@@ -358,6 +358,17 @@ impl Agent {
         self.wait(channel, FILE_PATIENCE_NS).map(|_| ())
     }
 
+    /// Ends the connection: every call that waits returns [`AgentError::Gone`] at once, in any thread.
+    pub fn hang_up(&self) {
+        self.mailbox.end("this side has hung up");
+        if let Some(socket) = &self.socket {
+            // One that is not connected any more has nothing to end.
+            match socket.shutdown(Shutdown::Both) {
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+
     /// Syncs and powers the guest off; returns when the request is on its way.
     ///
     /// # Errors

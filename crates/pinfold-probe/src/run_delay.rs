@@ -10,7 +10,17 @@
 use pinfold_host::{Clock, Host, HostError, paths, schedstat};
 use pinfold_model::{Metric, Role, Series, TaskId, Tid};
 
-/// Watches for `duration_ns` in windows of `window_ns`: one series per vCPU, one sample per window.
+/// How long is watched.
+pub struct Watch<'w> {
+    /// In all.
+    pub duration_ns: u64,
+    /// One sample.
+    pub window_ns: u64,
+    /// Asked before each window; once it says no, the series end there.
+    pub goes_on: &'w dyn Fn() -> bool,
+}
+
+/// Watches the vCPUs: one series for each, one sample per window.
 ///
 /// # Errors
 /// [`HostError`] if a thread ends or its statistics cannot be read.
@@ -18,7 +28,7 @@ pub fn series(
     host: &dyn Host,
     clock: &dyn Clock,
     threads: &[(TaskId, Role)],
-    (duration_ns, window_ns): (u64, u64),
+    watch: &Watch<'_>,
 ) -> Result<Vec<Series>, HostError> {
     let vcpus: Vec<(u32, Tid)> = threads
         .iter()
@@ -31,8 +41,8 @@ pub fn series(
     let mut before = read(host, &vcpus)?;
     let mut samples: Vec<Vec<f64>> = vec![Vec::new(); vcpus.len()];
     let mut next = began;
-    while clock.now_ns().saturating_sub(began) < duration_ns {
-        next = next.saturating_add(window_ns);
+    while clock.now_ns().saturating_sub(began) < watch.duration_ns && (watch.goes_on)() {
+        next = next.saturating_add(watch.window_ns);
         clock.sleep_ns(next.saturating_sub(clock.now_ns()));
         let now = read(host, &vcpus)?;
         for ((of_vcpu, now), before) in samples.iter_mut().zip(&now).zip(&before) {
@@ -82,9 +92,13 @@ mod tests {
             (TaskId { tid: Tid(7), start_time: 1 }, Role::Vcpu(0)),
             (TaskId { tid: Tid(8), start_time: 1 }, Role::Emulator),
         ];
-        let found = series(&host, &clock, &threads, (50, 10)).unwrap();
+        let watch = Watch { duration_ns: 50, window_ns: 10, goes_on: &|| true };
+        let found = series(&host, &clock, &threads, &watch).unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].samples, [0.0; 5]);
-        assert!(series(&host, &clock, &[(threads[1].0, Role::Vcpu(1))], (50, 10)).is_err());
+        assert!(series(&host, &clock, &[(threads[1].0, Role::Vcpu(1))], &watch).is_err());
+        let began = clock.now_ns();
+        let watch = Watch { goes_on: &|| clock.now_ns() < began + 20, ..watch };
+        assert_eq!(series(&host, &clock, &threads, &watch).unwrap()[0].samples, [0.0; 2]);
     }
 }

@@ -37,6 +37,8 @@ use crate::{QmpError, VmError, argv};
 
 /// How long one QMP command may take once QEMU has greeted.
 const COMMAND_TIMEOUT_NS: u64 = 10_000_000_000;
+/// How long a greeting is waited for before it is asked whether to go on.
+const TURN_NS: u64 = 1_000_000_000;
 /// Pause between two looks for the socket.
 const NAP_NS: u64 = 2_000_000;
 /// How long a QEMU that hung up may take to end.
@@ -96,6 +98,8 @@ pub struct LaunchOptions {
     pub runtime_dir: Option<String>,
     /// Whether ctrl-C at the terminal reaches QEMU.
     pub terminal: Terminal,
+    /// Asked while the greeting is waited for; once it says no, the start is given up.
+    pub goes_on: fn() -> bool,
 }
 
 impl Default for LaunchOptions {
@@ -110,6 +114,7 @@ impl Default for LaunchOptions {
             cgroup_files: Vec::new(),
             runtime_dir: None,
             terminal: Terminal::default(),
+            goes_on: || true,
         }
     }
 }
@@ -176,7 +181,7 @@ pub fn start_stopped(argv: &[String], options: &LaunchOptions) -> Result<Running
     }
     let mut child = child.start()?;
     let chatter = Chatter::follow(child.stderr())?;
-    let (qmp, found, version) = match greet(&mut child, &socket.path, options.start_timeout_ns) {
+    let (qmp, found, version) = match greet(&mut child, &socket.path, options) {
         Ok(greeted) => greeted,
         Err(error) => {
             let started = Started::find(&LiveHost::new()?, child.pid(), &socket.path);
@@ -208,15 +213,15 @@ fn added(argv: &[String], socket: &str) -> Vec<String> {
 fn greet(
     child: &mut Child,
     socket: &str,
-    timeout_ns: u64,
+    options: &LaunchOptions,
 ) -> Result<(Qmp, Found, QemuVersion), VmError> {
     let clock = SystemClock;
-    let deadline = clock.now_ns().saturating_add(timeout_ns);
+    let deadline = clock.now_ns().saturating_add(options.start_timeout_ns);
     let mut qmp = loop {
         let left = deadline.saturating_sub(clock.now_ns());
-        match Qmp::connect(socket, left, clock) {
+        match Qmp::connect(socket, left.min(TURN_NS), clock) {
             Ok(qmp) => break qmp,
-            Err(error) if is_not_yet(&error) && left > 0 => {}
+            Err(error) if is_not_yet(&error) && left > 0 && (options.goes_on)() => {}
             Err(error) => return Err(error),
         }
         if child.try_wait()?.is_some() {
@@ -236,12 +241,12 @@ fn greet(
     Ok((qmp, found, version))
 }
 
-/// No socket yet, or one that is not listened to yet.
+/// No socket yet, or one that is not listened to yet, or no greeting yet.
 fn is_not_yet(error: &VmError) -> bool {
-    let VmError::Qmp(QmpError::Connect { source, .. }) = error else {
-        return false;
-    };
-    matches!(source.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
+    if let VmError::Qmp(QmpError::Connect { source, .. }) = error {
+        return matches!(source.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused);
+    }
+    matches!(error, VmError::Qmp(QmpError::Silent { .. }))
 }
 
 /// The process of this number, so that it is known again.
@@ -256,7 +261,7 @@ fn start_error(
     options: &LaunchOptions,
     (child, chatter, started): (&mut Child, &Chatter, &Started),
 ) -> Result<VmError, HostError> {
-    let timed_out = is_not_yet(&error) || matches!(error, VmError::Qmp(QmpError::Silent { .. }));
+    let timed_out = is_not_yet(&error);
     let patience = if error.is_gone() { END_TIMEOUT_NS } else { 0 };
     let program = child.program().to_owned();
     if let Some(status) = child.wait_for(&SystemClock, patience)? {

@@ -145,6 +145,14 @@ pub fn flag() -> &'static AtomicBool {
     &STOP
 }
 
+/// Fails once the user asked to stop.
+pub fn check() -> Result<(), Failure> {
+    match requested() {
+        true => Err(Failure::new(Exit::Interrupted, "interrupted")),
+        false => Ok(()),
+    }
+}
+
 /// True once the user asked to stop.
 pub fn requested() -> bool {
     STOP.load(Ordering::Relaxed)

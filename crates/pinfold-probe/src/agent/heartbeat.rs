@@ -24,6 +24,15 @@ impl Heartbeat {
     /// # Errors
     /// [`AgentError::Connect`] if there can be no further thread.
     pub fn start(agent: &Arc<Agent>) -> Result<Self, AgentError> {
+        Self::start_while(agent, || true)
+    }
+
+    /// The same, and hangs up when it is not to go on, which is asked with each beat: then every
+    /// call that waits for the guest returns [`AgentError::Gone`].
+    ///
+    /// # Errors
+    /// As [`Heartbeat::start`].
+    pub fn start_while(agent: &Arc<Agent>, goes_on: fn() -> bool) -> Result<Self, AgentError> {
         let (stop, stopped) = mpsc::channel();
         let name = agent.name.clone();
         let agent = Arc::clone(agent);
@@ -34,6 +43,9 @@ impl Heartbeat {
                 while agent.heartbeat().is_ok()
                     && stopped.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout)
                 {
+                    if !goes_on() {
+                        agent.hang_up();
+                    }
                 }
             })
             .map_err(|source| AgentError::Connect { name, source })?;

@@ -28,6 +28,14 @@ fn start_failure(command: &[String], failure: Failure) -> Failure {
     failure.with_hint(format!("`run` starts QEMU; with --cores N it places any command: {any}"))
 }
 
+/// Starts QEMU; a start that a signal broke off is no fault of the command.
+fn start(command: &[String], options: &LaunchOptions) -> Result<RunningVm, Failure> {
+    launch::start_stopped(command, options).or_else(|error| {
+        interrupt::check()?;
+        Err(start_failure(command, vm_failure(&error)))
+    })
+}
+
 /// Runs QEMU under a plan until it ends.
 pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     if super::group::is_meant(arguments)? {
@@ -47,11 +55,11 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
         // The kernel takes no mask of offline CPUs alone; those are brought online before the pins.
         affinity: Some(guess.pus().intersection(&topology.online())).filter(|pus| !pus.is_empty()),
         start_timeout_ns: time::parse_ns("--start-timeout", &arguments.start_timeout)?,
+        goes_on: || !interrupt::requested(),
         ..LaunchOptions::default()
     };
     interrupt::install()?;
-    let mut vm = launch::start_stopped(&arguments.command, &options)
-        .map_err(|error| start_failure(&arguments.command, vm_failure(&error)))?;
+    let mut vm = start(&arguments.command, &options)?;
     // QEMU knows best which vCPUs it has (-readconfig, defaults of the machine, -device).
     let there = Vcpus::of(&vm.found);
     let plan = match there.count() == vcpus && there.are_in(&guess) {

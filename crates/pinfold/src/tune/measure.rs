@@ -8,13 +8,14 @@ use pinfold_model::{LoadState, Series, Tid};
 use pinfold_probe::agent::Agent;
 use pinfold_probe::roles::{self, Snapshot};
 use pinfold_probe::rulers::{Disk, IoTarget, Ruler, RulerPolicy};
-use pinfold_probe::run_delay;
+use pinfold_probe::run_delay::{self, Watch};
 use pinfold_study::store::CellResult;
 use pinfold_vm::threads::Found;
 
 use super::loads::{GuestSide, HostSide};
 use super::subject::Inside;
 use crate::failure::{Exit, Failure};
+use crate::interrupt;
 
 /// The gap ruler runs above the guest's load, so that it sees the host's share alone.
 const GAP_PRIORITY: u8 = 80;
@@ -77,6 +78,8 @@ impl Running<'_> {
             Some(agent) => self.inside(agent, observation_s)?,
             None => self.outside(observation_s)?,
         };
+        // What was broken off is no measurement.
+        interrupt::check()?;
         let after = self.snapshot()?;
         let elapsed_ns = self.clock.now_ns().saturating_sub(begin_ns);
         let roles = after.since(&before);
@@ -130,7 +133,9 @@ impl Running<'_> {
     /// Without an agent: how long the vCPUs waited for a PU, window by window.
     fn outside(&self, observation_s: f64) -> Result<Vec<Series>, Failure> {
         let duration_ns = nanoseconds(observation_s * PER_OBSERVED_S);
-        run_delay::series(self.host, self.clock, &self.found.tasks(), (duration_ns, WINDOW_NS))
+        let goes_on = &|| !interrupt::requested();
+        let watch = Watch { duration_ns, window_ns: WINDOW_NS, goes_on };
+        run_delay::series(self.host, self.clock, &self.found.tasks(), &watch)
             .map_err(|error| Failure::from_error(Exit::Vm, &error, None))
     }
 }

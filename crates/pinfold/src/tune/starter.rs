@@ -20,9 +20,12 @@ use super::yielding::Yielding;
 use crate::common::{self, host_failure};
 use crate::failure::{Exit, Failure};
 use crate::guard::{Beating, Guard};
+use crate::interrupt;
 use crate::place::{self, OnStop};
 use crate::target::placeable;
 
+/// How often a guest that is given time to start is looked at.
+const LOOK_NS: u64 = 100_000_000;
 /// Patience with a QEMU that is asked to end.
 const QUIT_NS: u64 = 3_000_000_000;
 
@@ -64,9 +67,7 @@ impl Starter for VmStarter<'_> {
         let mut cells = Vec::new();
         self.with_guest(plan, |running, _| {
             for load in &request.load_states {
-                if crate::interrupt::requested() {
-                    return Err(Failure::new(Exit::Interrupted, "interrupted"));
-                }
+                interrupt::check()?;
                 cells.push(running.cell(*load, request.observation_s)?);
             }
             Ok(())
@@ -90,6 +91,7 @@ impl VmStarter<'_> {
         plan: &Plan,
         work: impl FnOnce(&Running<'_>, &Facts) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
+        interrupt::check()?;
         let host_side = HostSide::start(self.pinload, self.pus, &self.io_directory)
             .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
         let began = self.clock.now_ns();
@@ -107,6 +109,10 @@ impl VmStarter<'_> {
         let undone = self.take_back(journal);
         let was_heard = beating.is_none_or(Beating::end);
         drop(host_side);
+        if result.is_err() && interrupt::requested() {
+            // A wait that was broken off is no fault of the guest.
+            return undone.and_then(|()| interrupt::check());
+        }
         result.map_err(|failure| match console {
             Some(words) if !words.is_empty() => Failure {
                 message: format!("{}; the guest said: {words}", failure.message),
@@ -134,6 +140,7 @@ impl VmStarter<'_> {
             affinity: Some(vnode.pus()),
             start_timeout_ns: self.subject.start_timeout_ns,
             terminal: Terminal::Apart,
+            goes_on: || !interrupt::requested(),
             ..LaunchOptions::default()
         };
         let vm = launch::start_stopped(&argv, &options)
@@ -172,7 +179,8 @@ impl VmStarter<'_> {
         let yielding = yielding.transpose().map_err(|e| host_failure(&e))?;
         vm.cont().map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
         let agent = self.greet(vm, yielding)?;
-        let beat = agent.as_ref().map(Heartbeat::start).transpose();
+        let beat = |agent| Heartbeat::start_while(agent, || !interrupt::requested());
+        let beat = agent.as_ref().map(beat).transpose();
         let beat = beat.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
         let facts = Facts {
             qemu: vm.version.to_string(),
@@ -203,7 +211,7 @@ impl VmStarter<'_> {
     ) -> Result<Option<Arc<Agent>>, Failure> {
         match &self.subject.inside {
             Inside::Demo | Inside::Agent => {
-                let waits: &dyn Fn() -> bool = &|| !crate::interrupt::requested();
+                let waits: &dyn Fn() -> bool = &|| !interrupt::requested();
                 let patience = (self.subject.hello_ns, waits);
                 let failed = |e: AgentError| Failure::from_error(Exit::Vm, &e, e.hint());
                 let socket = &self.subject.agent_socket;
@@ -216,15 +224,24 @@ impl VmStarter<'_> {
                 self.check_cpus(&agent)?;
                 Ok(Some(Arc::new(agent)))
             }
-            Inside::Nothing { settle_ns } => {
-                let ended = vm.wait_for(*settle_ns);
-                match ended.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))? {
-                    None => Ok(None),
-                    Some(status) => Err(Failure::new(
-                        Exit::Vm,
-                        format!("the virtual machine ended before it was measured ({status})"),
-                    )),
-                }
+            Inside::Nothing { settle_ns } => self.settle(vm, *settle_ns).map(|()| None),
+        }
+    }
+
+    /// Gives a guest time to start.
+    fn settle(&self, vm: &mut RunningVm, settle_ns: u64) -> Result<(), Failure> {
+        let end = self.clock.now_ns().saturating_add(settle_ns);
+        loop {
+            interrupt::check()?;
+            let left = end.saturating_sub(self.clock.now_ns());
+            let ended = vm.wait_for(left.min(LOOK_NS));
+            let ended = ended.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
+            if let Some(status) = ended {
+                let text = format!("the virtual machine ended before it was measured ({status})");
+                return Err(Failure::new(Exit::Vm, text));
+            }
+            if left == 0 {
+                return Ok(());
             }
         }
     }
