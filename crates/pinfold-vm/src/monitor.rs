@@ -198,6 +198,8 @@ pub trait Monitor {
     }
 }
 
+/// No honest name, path or version is longer.
+const MAX_TEXT: usize = 4096;
 const QUERY_CPUS: &str = "query-cpus-fast";
 const QUERY_IOTHREADS: &str = "query-iothreads";
 
@@ -277,11 +279,12 @@ impl Reply<'_> {
     }
 
     fn text(&self, key: &str) -> Result<String, QmpError> {
-        self.field(key)?
-            .as_str()
-            // A guest may have taken its QEMU over.
-            .map(|text| shown::name(text).into_owned())
-            .ok_or_else(|| wrong(self.command, format!("{key} is not a text")))
+        // A guest may have taken its QEMU over.
+        match self.field(key)?.as_str() {
+            Some(text) if text.len() <= MAX_TEXT => Ok(shown::name(text).into_owned()),
+            Some(_) => Err(wrong(self.command, format!("{key} is longer than {MAX_TEXT} bytes"))),
+            None => Err(wrong(self.command, format!("{key} is not a text"))),
+        }
     }
 
     fn flag(&self, key: &str) -> Result<bool, QmpError> {

@@ -35,6 +35,9 @@ use crate::{QmpError, VmError};
 /// Events kept until somebody asks for them; the oldest go first.
 const MAX_EVENTS: usize = 256;
 
+/// What belongs to a longer event is not kept: QEMU's own are a few hundred bytes.
+const MAX_EVENT: usize = 64 << 10;
+
 /// How long a look for events that have come may take.
 const GLANCE_NS: u64 = 1_000_000;
 
@@ -181,6 +184,9 @@ impl Qmp {
     fn message(&mut self, deadline: u64, during: &str) -> Result<Option<Message>, QmpError> {
         match self.wire.line(deadline, during)? {
             Line::Complete(line) => match wire::parse(&line) {
+                Some(Message::Event(Event { name, .. })) if line.len() > MAX_EVENT => {
+                    Ok(Some(Message::Event(Event { name, data: Value::Null })))
+                }
                 Some(message) => Ok(Some(message)),
                 None => Err(self.wire.not_qmp(&line)),
             },

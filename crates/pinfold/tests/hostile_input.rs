@@ -153,6 +153,66 @@ fn a_name_with_a_line_break_makes_no_line_in_a_measurement() {
     }
 }
 
+const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 0, "minor": 0, "major": 9}, "package": "\u001b[2J\nok"}, "capabilities": []}}"#;
+/// A line break that begins a line of Pinfold's, an escape sequence, a mark of direction.
+const STEERING: &str = r"a\npinfold: ok\u001b[2J\u202e";
+
+/// A monitor that gives the same answer to every command, of as many clients as come.
+fn lying_monitor(socket: &str, answer: String) {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    let listener = std::os::unix::net::UnixListener::bind(socket).expect("a socket");
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let Ok(input) = stream.try_clone() else { continue };
+            let mut lives = writeln!(stream, "{GREETING}").is_ok();
+            for (line, id) in BufReader::new(input).lines().zip(1..) {
+                let Ok(line) = line else { break };
+                let reply = match line.contains("qmp_capabilities") {
+                    true => r#"{"return": {}, "id": ID}"#,
+                    false => answer.as_str(),
+                };
+                lives &= writeln!(stream, "{}", reply.replace("ID", &format!("{id}"))).is_ok();
+                if !lives {
+                    break;
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_lying_monitor_makes_one_clean_error() {
+    let scene = Scene::new();
+    let cpus = |tid: u32| {
+        format!(
+            r#"{{"return": [{{"cpu-index": 0, "thread-id": {tid}, "qom-path": "{STEERING}"}}], "id": ID}}"#
+        )
+    };
+    let answers = [
+        format!(r#"{{"error": {{"class": "{STEERING}", "desc": "{STEERING}"}}, "id": ID}}"#),
+        format!(r#"{{"return": "{STEERING}", "id": ID}}"#),
+        format!(r#"{{"return": [{{"{STEERING}": 1}}], "id": ID}}"#),
+        // Threads of processes that are no QEMU: init, and this test.
+        cpus(1),
+        cpus(pinfold_host::process::own_pid().0),
+        cpus(u32::MAX),
+        "[".repeat(100_000),
+        "x".repeat(9 << 20),
+    ];
+    for (answer, number) in answers.into_iter().zip(0..) {
+        let socket = scene.file(&format!("qmp-{number}"));
+        let what: String = answer.chars().take(80).collect();
+        lying_monitor(&socket, answer);
+        let output = scene.pinfold(&["apply", "--qmp", &socket, "--strategy", "compact"]);
+        let said = output.stderr_text();
+        assert!(matches!(output.status.code(), Some(3 | 4)), "{what}: {said}");
+        assert!(!said.contains(['\u{1b}', '\u{202e}', '\r']), "{what}: {said:?}");
+        assert!(!said.lines().any(|line| line.starts_with("pinfold: ok")), "{what}: {said}");
+        assert!(said.lines().count() <= 3 && said.len() < 2000, "{what}: {said}");
+        assert!(output.stdout.is_empty(), "{what}: {}", output.stdout_text());
+    }
+}
+
 const STUDY: &str = r#"name = "hostile"
 title = "<script>alert(1)</script>\u001b[31m"
 repetitions = 2

@@ -177,3 +177,101 @@ fn tells_why_it_cannot_connect() {
     let _waiting = UnixStream::connect(&busy).unwrap();
     assert!(connect(&busy).contains("waiting in line"));
 }
+
+/// What an error shows is one line that steers no terminal, however long the answer was.
+fn clean(error: &VmError, what: &str) {
+    let mut texts = vec![error.to_string()];
+    texts.extend(error.hint());
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        texts.push(error.to_string());
+        cause = error.source();
+    }
+    for text in texts {
+        assert!(text.len() < 2000, "{what}: {} bytes", text.len());
+        assert_eq!(pinfold_model::shown::name(&text), text, "{what}");
+    }
+}
+
+const STEERING: &str = "a\n\u{1b}[2J\u{202e}\u{7}\rpinfold: all is well\t\u{9b}";
+
+#[test]
+fn lying_answers_are_errors_of_one_clean_line() {
+    let long = "x".repeat(1 << 20);
+    let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    let cpu = |key: &str, value: Value| {
+        let mut cpu = json!({"cpu-index": 0, "thread-id": 7, "qom-path": "/x", "props": {}});
+        cpu[key] = value;
+        json!([cpu]).to_string()
+    };
+    let returned = [
+        "null".to_owned(),
+        "5".to_owned(),
+        json!(STEERING).to_string(),
+        json!({"a": STEERING}).to_string(),
+        json!([null]).to_string(),
+        json!([[], {}]).to_string(),
+        deep(100),
+        cpu("thread-id", json!(STEERING)),
+        cpu("thread-id", json!(-7)),
+        cpu("thread-id", json!(1e300)),
+        cpu("thread-id", json!(true)),
+        cpu("thread-id", json!(0)),
+        cpu("cpu-index", json!({"x": STEERING})),
+        cpu("cpu-index", json!(u64::MAX)),
+        cpu("qom-path", json!([1])),
+        cpu("qom-path", json!(long)),
+    ];
+    let errors = [
+        json!({"class": "GenericError", "desc": STEERING}),
+        json!({"class": STEERING, "desc": long}),
+        json!({"class": 5, "desc": null}),
+        json!({}),
+        json!(STEERING),
+        json!(null),
+    ];
+    // Lines that are no message of QMP.
+    let odd =
+        [deep(100_000), "\u{0}\u{1b}[2J".to_owned(), STEERING.replace('\n', ""), long.clone()];
+    let lines = returned.iter().map(|value| format!("{{\"return\": {value}, \"id\": ID}}"));
+    let lines = lines.chain(errors.iter().map(|error| json!({"error": error}).to_string()));
+    for line in lines.chain(odd) {
+        let what: String = line.chars().take(80).collect();
+        let server = Server::answering(move |_, id| line.replace("ID", &id.to_string()) + "\n");
+        let mut qmp = server.connect(20 * SECOND).unwrap();
+        qmp.set_timeout(20 * SECOND);
+        let error = qmp.cpus().map(|cpus| panic!("{what} gives {cpus:?}")).unwrap_err();
+        assert!(!matches!(error, VmError::Qmp(QmpError::NoAnswer { .. })), "{what}: {error}");
+        clean(&error, &what);
+    }
+}
+
+/// Nothing that comes keeps the caller beyond its time.
+#[test]
+fn endless_and_missing_answers_end_with_the_time() {
+    let check = |what: &str, part: String| {
+        let sent = part.clone();
+        let server = Server::new(move |mut stream| {
+            writeln!(stream, "{GREETING}").unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            lines.next();
+            writeln!(stream, "{{\"return\": {{}}, \"id\": 1}}").unwrap();
+            // A peer that goes on until it is hung up on, or waits for that.
+            while !sent.is_empty() && stream.write_all(sent.as_bytes()).is_ok() {}
+            lines.for_each(drop);
+        });
+        let mut qmp = server.connect(20 * SECOND).unwrap();
+        qmp.set_timeout(SHORT);
+        let error = qmp.cpus().map(|_| panic!("{what} is an answer")).unwrap_err();
+        assert!(matches!(error, VmError::Qmp(QmpError::NoAnswer { .. })), "{what}: {error}");
+        clean(&error, what);
+    };
+    let line = |value: Value| format!("{value}\n");
+    check("nothing", String::new());
+    check("events", line(json!({"event": "SPAM", "data": {"x": "y".repeat(100)}})));
+    check("large events", line(json!({"event": STEERING, "data": "y".repeat(4 << 20)})));
+    check("answers without an id", line(json!({"return": []})));
+    check("answers to others", line(json!({"return": [], "id": "1"})));
+    check("greetings", format!("{GREETING}\n"));
+    check("empty lines", "\n".repeat(1 << 16));
+}

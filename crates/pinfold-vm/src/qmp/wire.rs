@@ -19,6 +19,8 @@ use crate::monitor::{QemuVersion, version_from};
 const MAX_LINE: usize = 8 << 20;
 /// How much of a foreign greeting is shown.
 const SHOWN: usize = 80;
+/// How much of QEMU's own words for an error is shown.
+const SHOWN_OF_ERROR: usize = 300;
 
 /// One message of QEMU's.
 pub(super) enum Message {
@@ -174,13 +176,18 @@ impl Wire {
     }
 
     pub(super) fn not_qmp(&self, line: &[u8]) -> QmpError {
-        let text = String::from_utf8_lossy(line);
-        let mut said: String = text.trim().chars().take(SHOWN).collect();
-        if text.trim().chars().count() > SHOWN {
-            said.push('…');
-        }
+        let said = start_of(String::from_utf8_lossy(line).trim(), SHOWN);
         QmpError::NotQmp { path: self.path.clone(), said }
     }
+}
+
+/// The first characters of a text.
+fn start_of(text: &str, most: usize) -> String {
+    let mut start: String = text.chars().take(most).collect();
+    if start.len() < text.len() {
+        start.push('…');
+    }
+    start
 }
 
 /// Connects with a deadline. A plain connect(2) waits for ever on a socket whose line of waiting
@@ -228,7 +235,9 @@ pub(super) fn parse(line: &[u8]) -> Option<Message> {
     }
     if let Some(error) = value.get("error") {
         // What a stranger says is shown to the user: on one line, without terminal controls.
-        let text = |value, key| Some(shown::name(&text(value, key)?).into_owned());
+        let text = |value, key| {
+            Some(shown::name(&start_of(&text(value, key)?, SHOWN_OF_ERROR)).into_owned())
+        };
         let class = text(error, "class")?;
         return Some(Message::Error { id, class, message: text(error, "desc")? });
     }
