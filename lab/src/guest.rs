@@ -209,6 +209,7 @@ impl Guest {
         let isa = cargo.isa();
         let board = board(isa, shape.virtualises);
         let mut words = arguments((shape, &board), &kernel.image, &initramfs, folder);
+        words.extend(cargo.disk.iter().flat_map(|image| lasting_disk(image)));
         if shape.frequencies {
             let table = format!("{folder}/ssdt.aml");
             user::write_atomic(&table, &acpi::frequencies(4, 2))?;
@@ -365,6 +366,15 @@ impl Guest {
         Ok(console.contains("Kernel panic") && console.contains("Oops: int3"))
     }
 
+    /// A power cut: QEMU is killed, and all that is not on a disk is lost.
+    ///
+    /// # Errors
+    /// [`LabError::Host`].
+    pub(crate) fn cut(mut self) -> Result<(), LabError> {
+        self.qemu.kill()?;
+        Ok(user::remove_tree(&self.folder)?)
+    }
+
     /// Powers off; what the case left is removed.
     ///
     /// # Errors
@@ -443,6 +453,12 @@ fn arguments(
         words.extend(["-numa".into(), format!("node,nodeid={node},memdev=m{node},cpus={cpus}")]);
     }
     words
+}
+
+/// A disk whose image outlives this QEMU.
+fn lasting_disk(image: &str) -> [String; 4] {
+    let drive = format!("if=none,id=state,format=raw,file={}", image.replace(',', ",,"));
+    ["-drive".into(), drive, "-device".into(), "virtio-blk-pci,drive=state".into()]
 }
 
 /// What QEMU wrote before it ended, if it did not start.

@@ -3,18 +3,19 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::user;
+use pinfold_host::{process, user};
 use pinfold_model::Isa;
 use pinfold_probe::cross;
 use pinfold_vm::guest::{Cpio, DEMO_MODULES, GuestKernel, emulator_of, fetch_kernel, flavour_of};
 
 use crate::error::LabError;
 use crate::isa::{IDLE_ROM, LEAVING_ROM, idle_rom, leaving_rom};
-use crate::origin::Origin;
+use crate::origin::{Origin, find_here};
 use crate::systemd;
 
 /// `pinload` as init.
 const PINLOAD: &str = "rdinit=/init -- agent";
+const MINUTE_NS: u64 = 60_000_000_000;
 /// QEMU's accelerator may be a module; where distributions keep it.
 const QEMU_MODULES: [&str; 3] =
     ["/usr/lib/x86_64-linux-gnu/qemu", "/usr/lib64/qemu", "/usr/lib/qemu"];
@@ -42,6 +43,8 @@ pub struct Cargo {
     origin: Origin,
     /// What the kernel's command line says of init.
     pub(crate) init: &'static str,
+    /// Image of a disk that outlives the boots of a host, for `/etc` and `/var/lib`.
+    pub(crate) disk: Option<String>,
 }
 
 impl Cargo {
@@ -56,7 +59,7 @@ impl Cargo {
         let origin = Origin::open(isa, &PROGRAMS.map(|(_, package)| package), cache)?;
         let init = cross::program(origin.isa, &format!("{cache}/cross"))?;
         let isa = origin.isa;
-        let mut cargo = Self { files: BTreeMap::new(), origin, init: PINLOAD };
+        let mut cargo = Self { files: BTreeMap::new(), origin, init: PINLOAD, disk: None };
         cargo.files.insert("/init".to_owned(), init);
         let busybox = cargo.origin.find("busybox", "busybox-static")?;
         cargo.files.insert("/bin/busybox".to_owned(), user::read(&busybox)?);
@@ -98,6 +101,29 @@ impl Cargo {
             cargo.program(path, path)?;
         }
         cargo.files.extend(systemd::files());
+        Ok(cargo)
+    }
+
+    /// The same as [`Cargo::with_systemd`], with `/etc` and `/var/lib` on a new disk at `image`.
+    ///
+    /// # Errors
+    /// As [`Cargo::load`].
+    pub(crate) fn with_disk(&self, image: &str) -> Result<Self, LabError> {
+        let mut cargo = self.with_systemd()?;
+        match image.rsplit_once('/') {
+            _ if user::exists(image) => user::remove(image)?,
+            Some((folder, _)) => user::make_dirs(folder)?,
+            None => {}
+        }
+        let make = find_here("mke2fs", "e2fsprogs")?;
+        let arguments = ["-q", "-t", "ext4", "-F", image, systemd::DISK_SIZE];
+        let made = process::capture(&make, arguments, MINUTE_NS)?;
+        if !made.status.success() {
+            return Err(LabError::wrong(make, made.stderr_text()));
+        }
+        cargo.init = systemd::COMMAND_LINE_ON_DISK;
+        cargo.files.extend([systemd::disk_script()]);
+        cargo.disk = Some(image.to_owned());
         Ok(cargo)
     }
 

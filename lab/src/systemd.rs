@@ -11,12 +11,19 @@ pub(crate) const PROGRAMS: [&str; 3] =
 pub(crate) const COMMAND_LINE: &str = "rdinit=/lib/systemd/systemd \
     systemd.unified_cgroup_hierarchy=1 systemd.unit=multi-user.target systemd.show_status=0";
 
+/// The same after a script that mounts a disk.
+pub(crate) const COMMAND_LINE_ON_DISK: &str = "rdinit=/lab/disk.sh \
+    systemd.unified_cgroup_hierarchy=1 systemd.unit=multi-user.target systemd.show_status=0";
+/// `/etc` of a bare system and a few journals need less.
+pub(crate) const DISK_SIZE: &str = "32M";
+
 /// Targets that are there and do nothing.
 const TARGETS: [&str; 5] = ["sysinit", "basic", "shutdown", "local-fs", "multi-user"];
 
 const UNITS: &str = "/etc/systemd/system";
 const AGENT: &str = include_str!("systemd/lab.service");
 const SCRIPT: &str = include_str!("systemd/agent.sh");
+const DISK: &str = include_str!("systemd/disk.sh");
 /// Pinfold's own, as it is installed.
 const RECOVER: &str = include_str!("../../packaging/systemd/pinfold-recover.service");
 
@@ -33,4 +40,9 @@ pub(crate) fn files() -> Vec<(String, Vec<u8>)> {
         files.push((format!("{UNITS}/{target}.target"), text.into_bytes()));
     }
     files
+}
+
+/// What mounts the disk before systemd begins.
+pub(crate) fn disk_script() -> (String, Vec<u8>) {
+    ("/lab/disk.sh".to_owned(), DISK.as_bytes().to_vec())
 }

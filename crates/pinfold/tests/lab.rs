@@ -53,6 +53,11 @@ fn the_longest_plan_is_killed_at_some_changes_and_at_random() {
 }
 
 #[test]
+fn a_host_that_loses_its_power_during_an_apply_or_an_undo_recovers_at_its_next_boot() {
+    check_under(&LONGEST, &format!("{FOLDER}/power"), Case::PowerCuts);
+}
+
+#[test]
 fn a_host_that_systemd_runs() {
     check(Case::Systemd);
 }

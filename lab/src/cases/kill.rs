@@ -102,8 +102,17 @@ pub(super) fn choose(calls: &[Call], extent: Extent) -> Vec<Call> {
 
 /// Runs a command of Pinfold to its end and lists its calls.
 pub(super) fn calls_of(guest: &mut Guest, arguments: &[&str]) -> Result<Vec<Call>, LabError> {
+    calls_with(guest, arguments, "")
+}
+
+/// The same, but only those in which a text occurs, such as the folder of the file that is written.
+pub(super) fn calls_with(
+    guest: &mut Guest,
+    arguments: &[&str],
+    part: &str,
+) -> Result<Vec<Call>, LabError> {
     let trace = format!("trace={CALLS}");
-    let mut words = vec![STRACE, "-f", "-qq", "-e", &trace, "-e", "signal=none", "-o", LOG];
+    let mut words = vec![STRACE, "-f", "-qq", "-y", "-e", &trace, "-e", "signal=none", "-o", LOG];
     words.push("/usr/bin/pinfold");
     words.extend(arguments);
     let output = guest.run(&words)?;
@@ -115,7 +124,7 @@ pub(super) fn calls_of(guest: &mut Guest, arguments: &[&str]) -> Result<Vec<Call
         });
     }
     let text = guest.quiet_shell(&format!("cat {LOG}"))?;
-    let calls = calls_in(&text);
+    let calls = calls_in(&text, part);
     match calls.is_empty() {
         true => Err(LabError::wrong("strace saw no call", text)),
         false => Ok(calls),
@@ -123,7 +132,7 @@ pub(super) fn calls_of(guest: &mut Guest, arguments: &[&str]) -> Result<Vec<Call
 }
 
 /// The calls of the first process: `812   write(3, "…", 4) = 4`.
-fn calls_in(text: &str) -> Vec<Call> {
+pub(super) fn calls_in(text: &str, part: &str) -> Vec<Call> {
     let first = text.split_whitespace().next().unwrap_or_default();
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let mut calls = Vec::new();
@@ -132,9 +141,17 @@ fn calls_in(text: &str) -> Vec<Call> {
         let Some((name, _)) = rest.trim_start().split_once('(') else { continue };
         let count = counts.entry(name.to_owned()).or_default();
         *count += 1;
-        calls.push(Call { name: name.to_owned(), count: *count });
+        if line.contains(part) {
+            calls.push(Call { name: name.to_owned(), count: *count });
+        }
     }
     calls
+}
+
+/// What stops a command when it returns from a call, as the words before it.
+pub(super) fn stopping(call: &Call) -> String {
+    let Call { name, count } = call;
+    format!("{STRACE} -f -qq -e trace={name} -e inject={name}:signal=STOP:when={count} -o {LOG}")
 }
 
 /// Runs a command of Pinfold that is killed when it enters a call. False if it came to its end
@@ -169,6 +186,8 @@ mod tests {
     fn calls_are_counted_by_name_in_the_first_process() {
         let text = "90    write(3, \"a(b\", 3) = 3\n91    write(3, \"x\", 1) = 1\n90    fsync(3) = 0\n90    write(3, \"\", 0) = 0\n90    +++ exited with 0 +++\n";
         let call = |name: &str, count| Call { name: name.to_owned(), count };
-        assert_eq!(calls_in(text), [call("write", 1), call("fsync", 1), call("write", 2)]);
+        assert_eq!(calls_in(text, ""), [call("write", 1), call("fsync", 1), call("write", 2)]);
+        let text = "90 write(1</dev/null>, \"\", 0) = 0\n90 write(3</var/x>, \"\", 0) = 0\n";
+        assert_eq!(calls_in(text, "/var/"), [call("write", 2)]);
     }
 }

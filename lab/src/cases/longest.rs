@@ -22,7 +22,7 @@ use crate::stage;
 const PLAN: &str = "/tmp/plan.json";
 const UNDO: [&str; 2] = ["undo", "--all"];
 /// Without siblings, which will be offline; `low-latency-rt` gives the vCPUs `rr 1`.
-const PLANNING: [&str; 11] = [
+pub(super) const PLANNING: [&str; 11] = [
     "/usr/bin/pinfold",
     "plan",
     "--vm",
@@ -35,15 +35,15 @@ const PLANNING: [&str; 11] = [
     "1,3,5,7",
     "--json",
 ];
-const IOTHREAD: &str = "-object iothread,id=iothread1";
+pub(super) const IOTHREAD: &str = "-object iothread,id=iothread1";
 /// A slice that leaves each kind of task to itself, and one with a list of its own.
 const GROUPS: &str = "cd /sys/fs/cgroup; mkdir system.slice user.slice
     echo +cpu > cgroup.subtree_control; echo 0-5 > user.slice/cpuset.cpus";
 const KINDS: [&str; 5] = ["", "taskset c ", "taskset 3c ", "chrt -b 0 ", "chrt -f 5 "];
 
 /// A knob's words, the file that shows it, and what that holds then.
-type Knob = (&'static str, &'static str, &'static str);
-const KNOBS: [Knob; 11] = [
+pub(super) type Knob = (&'static str, &'static str, &'static str);
+pub(super) const KNOBS: [Knob; 11] = [
     ("partition=isolated", "", ""),
     ("smt=off", "/sys/devices/system/cpu/smt/control", "off"),
     ("new-irqs=0,2", "/proc/irq/default_smp_affinity", "05"),

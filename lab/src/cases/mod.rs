@@ -13,6 +13,7 @@ mod knobs;
 mod longest;
 mod nested;
 mod partition;
+mod power;
 mod rulers;
 mod shapes;
 mod shares;
@@ -40,7 +41,7 @@ use crate::ship::Cargo;
 use crate::stage::{Cgroups, Stage};
 
 /// What a host under test may insert beside the modules of its port.
-const MODULES: [&str; 10] = [
+const MODULES: [&str; 12] = [
     "virtio_pci",
     "virtio_console",
     "virtio_blk",
@@ -51,6 +52,9 @@ const MODULES: [&str; 10] = [
     "vhost_net",
     "acpi_cpufreq",
     "cpufreq_userspace",
+    // A file system, and what it checks its blocks with.
+    "crc32c_generic",
+    "ext4",
 ];
 
 /// The kernels that are booted, by their Debian metapackage and suite. The first two have the
@@ -124,6 +128,8 @@ pub enum Case {
     Isolated,
     /// A study of guests of that KVM, with their exits.
     Overhead,
+    /// The longest plan, cut off the power at calls that change the disk.
+    PowerCuts,
     /// systemd as the keeper of all groups.
     Systemd,
     /// Governor and limits of a cpufreq driver.
@@ -134,7 +140,7 @@ pub enum Case {
 
 impl Case {
     /// All, in the order of the table.
-    pub const ALL: [Case; 30] = [
+    pub const ALL: [Case; 31] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
@@ -151,6 +157,7 @@ impl Case {
         Case::Knobs,
         Case::Shares,
         Case::Longest,
+        Case::PowerCuts,
         Case::Systemd,
         Case::Frequency,
         Case::Hotplug,
@@ -182,6 +189,7 @@ impl Case {
             Case::Knobs => "knobs of the host".to_owned(),
             Case::Shares => "cpu controller, cgroup v1".to_owned(),
             Case::Longest => "longest plan".to_owned(),
+            Case::PowerCuts => "power cuts, longest plan".to_owned(),
             Case::Hotplug => "SMT and PUs offline".to_owned(),
             Case::Nested => "real KVM, nested".to_owned(),
             Case::Exits => "exits, counted".to_owned(),
@@ -205,6 +213,8 @@ impl Case {
             (Case::Topology(FOUR), isa) => isa == Some(Isa::Riscv),
             // Without a suite it is 6.1, which has no remote partition.
             (Case::Longest, None) => flavour.suite.is_some(),
+            // The disk does not depend on the kernel; what is volatile goes under each.
+            (Case::PowerCuts, _) => *flavour == LONGEST,
             (_, None) => true,
             (
                 Case::Host(Cgroups::V2Plain | Cgroups::V2Used)
@@ -256,7 +266,7 @@ impl Case {
     /// longest plan is killed everywhere under one that has all that it asks for.
     #[must_use]
     pub fn extent_with(self, flavour: &Flavour, usual: Extent) -> Extent {
-        match self == Case::Longest && *flavour == LONGEST {
+        match matches!(self, Case::Longest | Case::PowerCuts) && *flavour == LONGEST {
             true => Extent::Full,
             false => usual,
         }
@@ -280,6 +290,11 @@ impl Case {
                 lab.alone(&TURNS_SMALL, self.name(), |guest| shares::set(guest, lab.extent))
             }
             Case::Longest => lab.longest(self.name()),
+            Case::PowerCuts => {
+                let image = format!("{}/disk.img", lab.folder);
+                let with_disk = |cargo: &Cargo| cargo.with_disk(&image);
+                lab.with(self.name(), with_disk, Lab::power_cuts)
+            }
             Case::Hotplug => {
                 lab.alone(&TURNS_NUMA, self.name(), |guest| hotplug::smt(guest, lab.extent))
             }
@@ -444,6 +459,35 @@ impl Lab {
                     "{text}; in {boots} boots: the guest's kernel met breakpoints of its own patching"
                 )),
                 other @ (Verdict::Passed(_) | Verdict::Failed(_) | Verdict::Skipped(_)) => other,
+            };
+            return vec![(name, release, verdict)];
+        }
+    }
+
+    /// Each boot but the first recovers from a cut, and each but the last is cut.
+    fn power_cuts(&self, name: String) -> Vec<(String, String, Verdict)> {
+        let mut cuts = power::Cuts::new(self.extent);
+        let mut upset = None;
+        loop {
+            let mut guest = match self.boot(&TURNS_NUMA, &name) {
+                Ok(guest) => guest,
+                Err(error) => {
+                    return vec![(name, self.kernel.package.clone(), verdict(Err(error)))];
+                }
+            };
+            let release = guest.release.clone();
+            let verdict = match cuts.boot(&mut guest) {
+                Ok(Some(text)) => verdict(guest.end().map(|()| text)),
+                Ok(None) => match guest.cut() {
+                    Ok(()) => continue,
+                    Err(error) => verdict(Err(error)),
+                },
+                // The same cut is tried once more.
+                Err(_) if guest.was_upset().is_ok_and(|is| is) && upset != Some(cuts.done()) => {
+                    upset = Some(cuts.done());
+                    continue;
+                }
+                Err(error) => failed(guest, &error),
             };
             return vec![(name, release, verdict)];
         }

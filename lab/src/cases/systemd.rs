@@ -15,7 +15,7 @@ const APPLY: [&str; 7] = ["apply", "--qmp", MONITOR, "--strategy", "balanced", "
 const NEAR: &str = " was empty and is now 0-3";
 /// A slice whose own file has a list, services plain and with PUs of their own, a session, and the
 /// machine.
-const PREPARE: &str = "
+pub(super) const PREPARE: &str = "
     mkdir -p /run/systemd/system/user.slice.d
     printf '[Slice]\\nAllowedCPUs=0-2\\n' > /run/systemd/system/user.slice.d/10-own.conf
     systemctl daemon-reload
