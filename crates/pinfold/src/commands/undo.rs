@@ -152,8 +152,7 @@ fn undo_each(
 }
 
 fn undo_one(host: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(), Failure> {
-use pinfold_model::Command;
-use pinfold_model::text::{agree, counted};
+    take_back(host, id, reopened(journals, id)?)
 }
 
 fn take_back(host: &LiveHost, id: &str, journal: Option<Journal<'_>>) -> Result<(), Failure> {
@@ -165,6 +164,16 @@ fn take_back(host: &LiveHost, id: &str, journal: Option<Journal<'_>>) -> Result<
     let of_this_boot = journal.record().is_of_this_boot(host);
     let restarted = !of_this_boot.map_err(|e| common::host_failure(&e))?;
     let report = place::undo(host, journal)?;
-    take_back(host, id, reopened(journals, id)?)
+    let counts = format!(
+        "{} restored, {} already as before, {} gone",
+        report.restored, report.already_right, report.gone
+    );
+    say(&match restarted {
+        true => format!(
+            "{id} ({name}): a restart of the host ended it ({}); of what lasts: {counts}",
+            counted(report.dropped, "step")
+        ),
+        false => format!("{id} ({name}): {counts}"),
+    });
     Ok(())
 }
