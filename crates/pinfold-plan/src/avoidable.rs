@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::{CpuSet, NumaNode, Severity, Topology};
+use pinfold_model::{Core, CpuSet, NumaNode, Severity, Topology};
 
 /// What a placement of some vCPUs may use on a host.
 #[derive(Clone, Copy)]
@@ -34,19 +34,32 @@ impl<'a> Choice<'a> {
     }
 
     /// Siblings that the guest takes for cores: near the PUs that the vCPUs have, each can have a
-    /// core of its own, or all lie on whole cores of one width.
+    /// core of its own, or all lie on whole cores of one width. vCPUs that are divided equally over
+    /// nodes, as NUMA cells are, stay so.
     pub fn with_true_siblings(&self, pins: &CpuSet) -> bool {
-        let near = self.near(pins).intersection(self.usable);
-        let cores = self.topology.cores.iter();
-        let widths: Vec<usize> = cores
-            .map(|core| core.pus.intersection(&near).len())
-            .filter(|width| *width > 0)
-            .collect();
-        let fits = |width: usize| {
-            let cores = widths.iter().filter(|other| **other >= width).count();
-            self.vcpus.is_multiple_of(width) && cores * width >= self.vcpus
+        let nodes = self.topology.nodes.iter().map(|node| &node.pus);
+        let used: Vec<&CpuSet> = nodes.filter(|pus| !pus.is_disjoint(pins)).collect();
+        let mut shares = used.iter().map(|pus| pus.intersection(pins).len());
+        let first = shares.next().unwrap_or(0);
+        let is_divided = used.len() > 1 && shares.all(|share| share == first);
+        let (parts, vcpus) = match is_divided && self.vcpus.is_multiple_of(used.len()) {
+            true => {
+                let of_kinds = used.iter().map(|pus| self.of_kinds(pus, pins));
+                (of_kinds.collect(), self.vcpus / used.len())
+            }
+            false => (vec![self.near(pins)], self.vcpus),
         };
-        (1..=widths.iter().copied().max().unwrap_or(0)).any(fits)
+        let widest = self.topology.cores.iter().map(|core| core.pus.len()).max().unwrap_or(0);
+        let fits = |width| parts.iter().all(|part| self.fills_cores(part, (vcpus, width)));
+        (1..=widest).any(fits)
+    }
+
+    /// Whether a part of the machine has whole cores for so many vCPUs, so many on each.
+    fn fills_cores(&self, part: &CpuSet, (vcpus, width): (usize, usize)) -> bool {
+        let usable = part.intersection(self.usable);
+        let is_wide = |core: &&Core| core.pus.intersection(&usable).len() >= width;
+        let cores = self.topology.cores.iter().filter(is_wide).count();
+        vcpus.is_multiple_of(width) && cores * width >= vcpus
     }
 
     /// The PUs of the kinds of cores that some PUs are of, in the smallest part of the machine that

@@ -1,5 +1,7 @@
 //! The guest's NUMA cells: one for each node of the host on which its vCPUs and its memory are.
 
+use std::collections::BTreeSet;
+
 use pinfold_model::{CpuSet, NodeId, PuId, Role, Topology, VnodePlan};
 
 /// A NUMA node of the guest.
@@ -12,7 +14,8 @@ pub(crate) struct GuestCell {
 }
 
 /// The cells of a guest whose memory is planned on several nodes, by their first vCPU; none if a
-/// vCPU may run on more than one node, or a node has no vCPU: then no cell would be true.
+/// vCPU may run on more than one node, or a node has no vCPU: then no cell would be true; none if a
+/// socket of the guest would span two.
 pub(crate) fn cells(vnode: &VnodePlan, topology: &Topology) -> Vec<GuestCell> {
     let Some(memory) = vnode.memory.as_ref().filter(|memory| memory.nodes.len() > 1) else {
         return Vec::new();
@@ -32,7 +35,19 @@ pub(crate) fn cells(vnode: &VnodePlan, topology: &Topology) -> Vec<GuestCell> {
     }
     let mut nodes: Vec<NodeId> = cells.iter().map(|cell| cell.node).collect();
     nodes.sort_unstable();
-    if nodes == memory.nodes { cells } else { Vec::new() }
+    if nodes == memory.nodes && fit_sockets(vnode, &cells) { cells } else { Vec::new() }
+}
+
+/// True if no socket of the guest spans two cells: Linux on x86 takes the CPUs of a socket for
+/// sharers of an L3, and rejects such an L3 over two nodes.
+fn fit_sockets(vnode: &VnodePlan, cells: &[GuestCell]) -> bool {
+    let Some(guest) = &vnode.guest else { return true };
+    let socket = (guest.cores * guest.threads).max(1);
+    let of = |cell: &GuestCell| -> BTreeSet<u32> {
+        cell.vcpus.iter().map(|vcpu| vcpu.0 / socket).collect()
+    };
+    let sockets: usize = cells.iter().map(|cell| of(cell).len()).sum();
+    sockets == cells.iter().flat_map(of).collect::<BTreeSet<u32>>().len()
 }
 
 /// `bytes` in as many parts as there are cells, each a multiple of `unit`, in proportion to their

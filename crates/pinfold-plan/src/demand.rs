@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_model::{Device, NodeId, NumaNode, Request, Topology, VcpuCount, VnodeRequest, Work};
+use pinfold_model::{
+    CpuSet, Device, NodeId, NumaNode, Request, Topology, VcpuCount, VnodeRequest, Work,
+};
 
 use crate::PlanError;
 
@@ -132,10 +134,21 @@ pub(crate) fn placed(request: &Request) -> &'static str {
 
 /// The nodes to which vCPUs and tasks are pinned by hand.
 fn nodes_of_pins(topology: &Topology, vnode: &VnodeRequest) -> Vec<NodeId> {
-    let runs = |role: &str| role.starts_with("vcpu") || role == "task";
-    let wishes = || vnode.pins.iter().filter(|wish| runs(&wish.role));
-    let holds = |node: &&NumaNode| wishes().any(|wish| !wish.pus.is_disjoint(&node.pus));
+    let pinned = pinned_of(vnode);
+    let holds = |node: &&NumaNode| !pinned.is_disjoint(&node.pus);
     topology.nodes.iter().filter(holds).map(|node| node.id).collect()
+}
+
+/// The PUs to which vCPUs and tasks are pinned by hand.
+pub(crate) fn pinned(request: &Request) -> CpuSet {
+    request.vnodes.iter().fold(CpuSet::new(), |all, vnode| all.union(&pinned_of(vnode)))
+}
+
+/// Those of one vnode.
+pub(crate) fn pinned_of(vnode: &VnodeRequest) -> CpuSet {
+    let runs = |role: &str| role.starts_with("vcpu") || role == "task";
+    let wishes = vnode.pins.iter().filter(|wish| runs(&wish.role));
+    wishes.fold(CpuSet::new(), |all, wish| all.union(&wish.pus))
 }
 
 /// What a request counts: `vCPUs`, `cores`, or both.

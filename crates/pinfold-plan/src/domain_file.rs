@@ -18,6 +18,8 @@ mod request;
 use pinfold_model::{CpuSet, NodeId, Policy};
 use thiserror::Error;
 
+use crate::definition::Mark;
+
 /// Why a text is not a domain file that can be worked with.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}, column {column}: {why}")]
@@ -197,6 +199,8 @@ pub struct Domain {
     pub memory_place: Place,
     /// Size of the huge pages of its memory in bytes, if given.
     pub page_bytes: Option<u64>,
+    /// The strategy that the vCPUs are pinned by, where the file says so for what that costs.
+    pub(crate) mark: Option<Mark>,
 }
 
 impl Domain {

@@ -11,11 +11,13 @@ use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, MemoryRequest, NodeId, Plan, PuId, SmtWish, VnodeRequest, Work};
 
 use crate::PlanError;
-use crate::demand::nodes_of;
+use crate::demand::{nodes_of, pinned_of};
 use crate::draft::{Draft, Enclave, Limits, Reserve, pus_text};
+use crate::enclosure::off_memory;
 use crate::ground::{HostShare, Spot};
 use crate::guest::GuestSmt;
 use crate::home::{self, HomeKind};
+use crate::pins;
 use crate::select::{Count, Pool};
 
 /// A kind of domain.
@@ -52,8 +54,13 @@ impl Domain {
     /// How many vCPUs it carries if the planner may choose: one for each PU of its best part.
     fn auto(&self) -> usize {
         let best = self.part();
-        let of_best = self.cores.iter().filter(|spot| spot.part == best);
-        of_best.map(|spot| spot.pus.len()).sum()
+        let of_best = || self.cores.iter().filter(|spot| spot.part == best);
+        let widths: BTreeSet<usize> = of_best().map(|spot| spot.pus.len()).collect();
+        match widths.len() {
+            0 | 1 => of_best().map(|spot| spot.pus.len()).sum(),
+            // One for each core: as threads they would be unequal.
+            _ => of_best().count(),
+        }
     }
 
     /// How many more vCPUs it can carry.
@@ -79,7 +86,14 @@ impl Domain {
             && by_core.1
             && (by_core.0 == by_thread.0 || by_thread.0.is_none());
         let mut pool = pool(if alone { Count::Cores } else { Count::Threads });
-        let whole = |(_, vcpus): &(usize, usize)| Some(pool.take(*vcpus, &[])?.pins);
+        let whole = |(place, vcpus): &(usize, usize)| {
+            let wishes = pins::wishes(draft.vnode(*place), *vcpus);
+            let taken = match wishes.iter().any(Option::is_some) {
+                true => pool.take_around(&wishes, &[]),
+                false => pool.take(*vcpus, &[]),
+            };
+            Some(taken?.pins)
+        };
         self.vnodes.iter().map(whole).collect::<Option<_>>().unwrap_or_else(|| {
             let mut pus = self.cores.iter().flat_map(|spot| &spot.pus).copied();
             self.vnodes.iter().map(|(_, vcpus)| pus.by_ref().take(*vcpus).collect()).collect()
@@ -99,7 +113,7 @@ struct Home {
 /// [`PlanError::TooFewPus`] without such domains; [`PlanError::TooManyVcpus`] for a vnode that
 /// no domain can hold; otherwise as [`Draft::counts`].
 pub(crate) fn inside(mut draft: Draft<'_>, kind: &Kind) -> Result<Plan, PlanError> {
-    let host = draft.ground.host();
+    let host = off_memory(&draft, draft.ground.host(), Count::Threads);
     let mut domains = domains(&draft, kind, &host);
     let largest = domains.iter().map(|domain| domain.pus.len()).max().unwrap_or(0);
     let why = match largest {
@@ -166,16 +180,16 @@ fn settle_in(
     for &place in order {
         let vcpus = counts.get(place).copied().unwrap_or(0);
         let asked = draft.vnode(place);
-        let nodes = nodes_of(draft.ground.topology, asked);
+        let wanted = (nodes_of(draft.ground.topology, asked), pinned_of(asked));
         let of_all = || {
             let fits = domains.iter().enumerate().filter(|(_, domain)| domain.left() >= vcpus);
-            let best = fits.min_by_key(|(index, domain)| rank(domain, asked, &nodes, *index));
+            let best = fits.min_by_key(|(index, domain)| rank(domain, asked, &wanted, *index));
             best.map(|(index, _)| index)
         };
         // Nothing ranks before one that is empty, where it is asked for, and has the memory.
         let suits = |index: usize| {
             domains.get(index).is_some_and(|domain| {
-                domain.pus.len() >= vcpus && !is_far(domain, &nodes) && !lacks(domain, asked)
+                domain.pus.len() >= vcpus && !is_far(domain, &wanted) && !lacks(domain, asked)
             })
         };
         let empty = fresh.iter().map(|(_, _, index)| *index).find(|index| suits(*index));
@@ -269,9 +283,10 @@ fn counts(
     }
 }
 
-/// Not on one of the nodes that are asked for.
-fn is_far(domain: &Domain, nodes: &[NodeId]) -> bool {
+/// Not on one of the nodes that are asked for, or without the CPUs that are pinned to by hand.
+fn is_far(domain: &Domain, (nodes, pinned): &(Vec<NodeId>, CpuSet)) -> bool {
     !nodes.is_empty() && !domain.node.is_some_and(|node| nodes.contains(&node))
+        || !pinned.is_empty() && domain.pus.is_disjoint(pinned)
 }
 
 /// Without the memory that is asked for.
@@ -281,8 +296,13 @@ fn lacks(domain: &Domain, asked: &VnodeRequest) -> bool {
 }
 
 /// What makes one domain better than another for a vnode: false and small first.
-fn rank(domain: &Domain, asked: &VnodeRequest, nodes: &[NodeId], index: usize) -> impl Ord + use<> {
-    let (far, lacks) = (is_far(domain, nodes), lacks(domain, asked));
+fn rank(
+    domain: &Domain,
+    asked: &VnodeRequest,
+    wanted: &(Vec<NodeId>, CpuSet),
+    index: usize,
+) -> impl Ord + use<> {
+    let (far, lacks) = (is_far(domain, wanted), lacks(domain, asked));
     let load = domain.vcpus * 4096 / domain.pus.len().max(1);
     let shared = !domain.vnodes.is_empty();
     (far, lacks, shared, domain.part(), load, domain.with_host, index)

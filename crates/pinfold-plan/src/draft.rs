@@ -22,6 +22,10 @@ use crate::{demand, nearby, spread};
 /// No strategy gives more vCPUs: KVM's own limit (`KVM_MAX_NR_VCPUS`) is at most 4096 on x86.
 pub(crate) const MAX_VCPUS: u32 = 4096;
 
+/// Why the host has all PUs where a strategy would keep some.
+pub(crate) const NOT_ISOLATED: &str =
+    "the isolation scope is none, so the host's tasks keep all PUs";
+
 /// What limits a strategy's number of vCPUs.
 pub(crate) struct Limits {
     /// How many `auto` gives, over all vnodes.
@@ -498,20 +502,8 @@ impl<'a> Draft<'a> {
             self.name_pins();
             return self.finish(vnodes, reserve);
         }
-        self.finding(
-            Finding::note(
-                "isolation",
-                format!(
-                    "the isolation scope is none: other tasks may still run on {}, which {} would \
-                     keep for {}",
-                    pus_text(&reserve.exclusive),
-                    self.strategy,
-                    demand::placed(self.request)
-                ),
-            )
-            .with_hint("use `--isolate own` or `--isolate host`"),
-        );
-        let reason = "the isolation scope is none, so the host's tasks keep all PUs".to_owned();
+        self.finding(not_isolated(self.request, (self.strategy, &reserve.exclusive)));
+        let reason = NOT_ISOLATED.to_owned();
         self.name_pins();
         self.finish(vnodes, Reserve { exclusive: CpuSet::new(), reason })
     }
@@ -580,6 +572,20 @@ impl<'a> Draft<'a> {
             findings: self.findings,
         })
     }
+}
+
+/// What a strategy would keep other tasks off, if the request let it.
+pub(crate) fn not_isolated(request: &Request, (strategy, pus): (&str, &CpuSet)) -> Finding {
+    Finding::note(
+        "isolation",
+        format!(
+            "the isolation scope is none: other tasks may still run on {}, which {strategy} would \
+             keep for {}",
+            pus_text(pus),
+            demand::placed(request)
+        ),
+    )
+    .with_hint("use `--isolate own` or `--isolate host`")
 }
 
 /// The ground for a request that has been checked.

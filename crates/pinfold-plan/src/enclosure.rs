@@ -7,6 +7,7 @@ use crate::PlanError;
 use crate::demand::{self, nodes_of};
 use crate::draft::{Draft, Limits, Reserve};
 use crate::ground::{Ground, HostShare, Spot};
+use crate::pins;
 use crate::select::{Count, Pool, Taken};
 
 /// The cores of one vnode.
@@ -64,7 +65,7 @@ pub(crate) fn enclose<'g>(
     terms: Terms<'_>,
 ) -> Result<Enclosures<'g>, PlanError> {
     let mut pool = Pool::new(candidates, terms.count, terms.host);
-    let (auto, unit) = pool.auto();
+    let (auto, unit) = auto(candidates, &terms).unwrap_or_else(|| pool.auto());
     let auto = if terms.auto_is_all { pool.left() } else { auto };
     let limits = Limits { auto, unit, most: Some(pool.left()), why: terms.why.clone() };
     let counts = draft.counts(limits)?;
@@ -75,13 +76,16 @@ pub(crate) fn enclose<'g>(
         let need = counts.get(place).copied().unwrap_or(0);
         let nodes = nodes_of(draft.ground.topology, draft.vnode(place));
         waiting -= need;
-        let apart = match terms.count {
-            Count::Threads => pool.take_apart(need, &nodes, waiting),
-            Count::Cores => None,
+        let wishes = pins::wishes(draft.vnode(place), need);
+        let taken = match terms.count {
+            _ if wishes.iter().any(Option::is_some) => pool.take_around(&wishes, &nodes),
+            Count::Threads => {
+                pool.take_apart(need, &nodes, waiting).or_else(|| pool.take(need, &nodes))
+            }
+            Count::Cores => pool.take(need, &nodes),
         };
-        let Taken { cores, pins } = apart
-            .or_else(|| pool.take(need, &nodes))
-            .ok_or_else(|| draft.no_room(place, need, (pool.left(), terms.why.clone())))?;
+        let Taken { cores, pins } =
+            taken.ok_or_else(|| draft.no_room(place, need, (pool.left(), terms.why.clone())))?;
         let mut rest: CpuSet = cores.iter().flat_map(|spot| spot.pus.iter().copied()).collect();
         all.add(&rest);
         used += cores.len();
@@ -94,13 +98,33 @@ pub(crate) fn enclose<'g>(
     Ok(Enclosures { vnodes, all, choice: used < candidates.len() })
 }
 
+/// What [`Pool::auto`] gives on the nodes with memory, where others have none.
+fn auto(candidates: &[Spot], terms: &Terms<'_>) -> Option<(usize, usize)> {
+    let near: Vec<Spot> = candidates.iter().filter(|spot| !spot.memoryless).cloned().collect();
+    let some = !near.is_empty() && near.len() < candidates.len();
+    some.then(|| Pool::new(&near, terms.count, terms.host).auto())
+}
+
 /// The host's core: of the weakest part of the machine, unless the largest vnode then fits no one
 /// part although it does with the host on the core on which the kernel boots.
 pub(crate) fn host_beside(draft: &Draft<'_>, count: Count) -> HostShare {
     let ground = draft.ground;
-    let (weak, boot) = (ground.host(), ground.boot_host());
+    let (weak, boot) = (ground.host(), ground.boot_core());
     let largest = demand::largest(draft.request);
     let fits =
         |host: &HostShare| Pool::new(&ground.without(host), count, None).fits_a_part(largest);
-    if weak.core != boot.core && !fits(&weak) && fits(&boot) { boot } else { weak }
+    let host = if weak.core != boot.core && !fits(&weak) && fits(&boot) { boot } else { weak };
+    off_memory(draft, host, count)
+}
+
+/// The host's core on a node without memory, where the largest vnode fits on the nodes with memory
+/// only then; else `usual`.
+pub(crate) fn off_memory(draft: &Draft<'_>, usual: HostShare, count: Count) -> HostShare {
+    let largest = demand::largest(draft.request);
+    let near = |host: &HostShare| -> usize {
+        let spots = draft.ground.without(host);
+        spots.iter().filter(|spot| !spot.memoryless).map(|spot| count.of(spot)).sum()
+    };
+    let other = draft.ground.host_without_memory().filter(|_| near(&usual) < largest);
+    other.filter(|other| near(other) >= largest).unwrap_or(usual)
 }

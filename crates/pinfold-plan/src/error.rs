@@ -70,7 +70,7 @@ pub enum PlanError {
         "{vnode:?} needs {} of memory, and {} {}",
         size(*bytes),
         holders(nodes),
-        size(bytes - missing)
+        held(bytes - missing, *all, *in_cells)
     )]
     Memory {
         /// The vnode.
@@ -81,6 +81,10 @@ pub enum PlanError {
         nodes: Vec<NodeId>,
         /// What they lack, in bytes.
         missing: u64,
+        /// What they have in all, in bytes.
+        all: u64,
+        /// True if each node holds a NUMA cell with its share.
+        in_cells: bool,
         /// A strategy that does not refuse it.
         nearest: Option<String>,
     },
@@ -394,6 +398,19 @@ fn holders(nodes: &[NodeId]) -> String {
 fn node_names(nodes: &[NodeId]) -> String {
     let numbers: Vec<String> = nodes.iter().map(ToString::to_string).collect();
     format!("{} {}", agree(nodes.len(), "node", "nodes"), numbers.join(", "))
+}
+
+/// What the nodes have for a vnode, and why that is not all of their memory.
+fn held(most: u64, all: u64, in_cells: bool) -> String {
+    match (most < all, in_cells) {
+        (false, _) => size(most),
+        (true, false) => format!("{} left of {}", size(most), size(all)),
+        (true, true) => format!(
+            "{}, of which a machine with a NUMA cell on each can have {}",
+            size(all),
+            size(most)
+        ),
+    }
 }
 
 /// `16 GiB`; in smaller units where that is no whole number.

@@ -13,7 +13,7 @@ use pinfold_model::{
 };
 
 use crate::PlanError;
-use crate::demand::nodes_to_stay_on;
+use crate::demand::{self, nodes_to_stay_on};
 use crate::draft::pus_text;
 use crate::parts::{Parts, mib};
 
@@ -98,6 +98,8 @@ pub(crate) struct Ground<'a> {
     pub parts: Parts<'a>,
     /// True if cores differ under the request's preference.
     pub prefers: bool,
+    /// The cores to which vCPUs and tasks are pinned by hand.
+    by_hand: CpuSet,
     index: Index<'a>,
     /// Place among `cores` by core; `usize::MAX` for those that are not usable.
     spots: Vec<usize>,
@@ -176,6 +178,7 @@ impl<'a> Ground<'a> {
             avoided_in_vain,
             parts,
             prefers,
+            by_hand: cores_of(topology, &demand::pinned(request)),
             index,
             spots: places,
         })
@@ -234,11 +237,15 @@ impl<'a> Ground<'a> {
     /// tasks do. Otherwise it is [`Self::boot_host`]. PUs that the request keeps free are the
     /// host's before any other.
     pub fn host(&self) -> HostShare {
-        let boot = self.boot_host();
+        let boot = self.boot_core();
         let Some(weakest) = self.weakest_part().filter(|_| self.free.is_empty()) else {
             return boot;
         };
-        let within = |spot: &&Spot| spot.part == weakest && self.hostable_of(spot).is_some();
+        let within = |spot: &&Spot| {
+            spot.part == weakest
+                && self.hostable_of(spot).is_some()
+                && spot.pus.iter().all(|pu| !self.by_hand.contains(*pu))
+        };
         let of_boot = boot.pus.first().and_then(|pu| self.spot_of(pu)).filter(|s| within(s));
         let Some(spot) = of_boot.or_else(|| self.cores.iter().find(within)) else { return boot };
         if boot.core == Some(spot.core) {
@@ -253,7 +260,17 @@ impl<'a> Ground<'a> {
     /// cannot move everything off it, and sends interrupts there by default; so among equal cores
     /// it is the worst for a vCPU and the best for the host.
     pub fn boot_host(&self) -> HostShare {
-        let first = if self.free.is_empty() { self.hostable.first() } else { self.free.first() };
+        self.lowest_of(&self.hostable)
+    }
+
+    /// The same, of the cores to which no vCPU is pinned by hand where there are such.
+    pub fn boot_core(&self) -> HostShare {
+        let others = self.hostable.difference(&self.by_hand);
+        self.lowest_of(if others.is_empty() { &self.hostable } else { &others })
+    }
+
+    fn lowest_of(&self, hostable: &CpuSet) -> HostShare {
+        let first = if self.free.is_empty() { hostable.first() } else { self.free.first() };
         let boot = first == self.topology.online().first();
         let why = match first {
             Some(_) if !self.free.is_empty() => {
@@ -264,6 +281,14 @@ impl<'a> Ground<'a> {
             None => String::new(),
         };
         self.share(first, why)
+    }
+
+    /// A core for the host on a node without memory, if others have memory.
+    pub fn host_without_memory(&self) -> Option<HostShare> {
+        let hosts = |spot: &&Spot| spot.memoryless && self.hostable_of(spot).is_some();
+        let spot = self.cores.iter().find(hosts).filter(|_| self.free.is_empty())?;
+        let why = "its node has no memory, and what is placed needs the others".to_owned();
+        Some(self.share(self.hostable_of(spot), why))
     }
 
     /// The weakest part that can carry the host's tasks, if the machine has several.
@@ -293,7 +318,10 @@ impl<'a> Ground<'a> {
     pub fn host_on_the_last_package(&self) -> HostShare {
         let usual = self.host();
         let first = usual.pus.first().and_then(|pu| self.pu(pu)).map(|pu| pu.package);
-        let hosts = |spot: &&Spot| spot.pus.iter().any(|pu| self.hostable.contains(*pu));
+        let hosts = |spot: &&Spot| {
+            let is_left = |pu: &PuId| self.hostable.contains(*pu) && !self.by_hand.contains(*pu);
+            spot.pus.iter().any(is_left)
+        };
         let last = self.cores.iter().filter(hosts).map(|spot| spot.package).max();
         if !self.free.is_empty() || last.is_none() || last <= first {
             return usual;
@@ -379,9 +407,18 @@ impl<'a> Ground<'a> {
     }
 }
 
+/// The PUs of the cores that a set touches.
+fn cores_of(topology: &Topology, pus: &CpuSet) -> CpuSet {
+    let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(pus));
+    cores.fold(CpuSet::new(), |all, core| all.union(&core.pus))
+}
+
 /// The PUs of the nodes on which every vnode is to stay; `None` if one may be anywhere.
 fn nodes_pus(topology: &Topology, request: &Request) -> Option<CpuSet> {
     let mut pus = CpuSet::new();
+    if request.vnodes.is_empty() {
+        return None;
+    }
     for vnode in &request.vnodes {
         let nodes = nodes_to_stay_on(vnode);
         if nodes.is_empty() {

@@ -142,7 +142,7 @@ fn uneven(cores: &[Run], pus: &CpuSet, choice: &Choice<'_>) -> Finding {
         1 => ("core", "carries"),
         _ => ("cores", "carry"),
     };
-    let finding = weighed(
+    weighed(
         "guest topology",
         format!(
             "{core} {} {carries} fewer of the {vcpus} vCPUs than the others, so the guest is shown \
@@ -150,17 +150,7 @@ fn uneven(cores: &[Run], pus: &CpuSet, choice: &Choice<'_>) -> Finding {
             partial.join(", ")
         ),
         choice.with_true_siblings(pus),
-    );
-    match vcpus / widest * widest {
-        0 => finding,
-        // Already a multiple: the cores that are free are of different widths.
-        whole if whole == vcpus => finding
-            .with_hint("low-latency gives each vCPU a core of its own, where the host has as many"),
-        whole => finding.with_hint(format!(
-            "ask for {whole} or {} vCPUs, a multiple of {widest}, where the host has them",
-            whole + widest
-        )),
-    }
+    )
 }
 
 fn mixed_kinds(cores: &[Run], choice: &Choice<'_>) -> Option<Finding> {
@@ -172,10 +162,7 @@ fn mixed_kinds(cores: &[Run], choice: &Choice<'_>) -> Option<Finding> {
             "{slower} of {all} vCPUs lie on slower cores than the others, and no guest topology can \
              say so: the guest takes all its CPUs for equal"
         );
-        weighed("core kinds", text, choice.of_one_kind()).with_hint(format!(
-            "ask for at most {} to stay on the fast cores",
-            counted(all - slower, "vCPU")
-        ))
+        weighed("core kinds", text, choice.of_one_kind())
     })
 }
 

@@ -17,7 +17,7 @@ use pinfold_model::{
 use crate::PlanError;
 use crate::demand::node_of;
 use crate::domain_file::with_cpus;
-use crate::draft::ground;
+use crate::draft::{NOT_ISOLATED, ground, not_isolated};
 use crate::guest::{self, GuestSmt};
 use crate::spread;
 
@@ -45,14 +45,53 @@ pub(crate) fn are_fixed(request: &Request) -> bool {
     request.vnodes.iter().any(has)
 }
 
-/// The cells of the only machine of a request, by their first vCPU.
+/// The cells of the only machine of a request, in groups, by their first vCPU.
 pub(crate) struct Parts<'a> {
     topology: &'a Topology,
     request: &'a Request,
     vnode: &'a VnodeRequest,
     vm: &'a VmRequest,
-    /// The cells, each with the host nodes on which it is to be.
-    cells: Vec<(&'a CellRequest, Vec<NodeId>)>,
+    groups: Vec<Group>,
+}
+
+/// Neighbouring cells that are planned together, because they are to be on the same host nodes.
+struct Group {
+    vcpus: CpuSet,
+    nodes: Vec<NodeId>,
+    /// Their memory, if all of it is known.
+    bytes: Option<u64>,
+    /// The numbers of vCPUs of the cells.
+    sizes: Vec<u32>,
+}
+
+impl Group {
+    fn of(cell: &CellRequest, nodes: Vec<NodeId>) -> Self {
+        let size = u32::try_from(cell.vcpus.len()).unwrap_or(u32::MAX);
+        Self { vcpus: cell.vcpus.clone(), nodes, bytes: cell.bytes, sizes: vec![size] }
+    }
+
+    /// The cells in groups. A core's threads are never in two cells, so those that do not fill
+    /// cores stay apart.
+    fn all(cells: &[&CellRequest], nodes: Vec<Vec<NodeId>>, topology: &Topology) -> Vec<Self> {
+        let width = topology.cores.iter().map(|core| core.pus.len()).max().unwrap_or(1).max(1);
+        let mut groups: Vec<Self> = Vec::new();
+        for (cell, nodes) in cells.iter().zip(nodes) {
+            let next = Self::of(cell, nodes);
+            match groups.last_mut() {
+                Some(last)
+                    if last.nodes == next.nodes
+                        && last.vcpus.len().is_multiple_of(width)
+                        && next.vcpus.len().is_multiple_of(width) =>
+                {
+                    last.vcpus.add(&next.vcpus);
+                    last.bytes = last.bytes.zip(next.bytes).map(|(own, more)| own + more);
+                    last.sizes.extend(next.sizes);
+                }
+                Some(_) | None => groups.push(next),
+            }
+        }
+        groups
+    }
 }
 
 impl<'a> Parts<'a> {
@@ -88,7 +127,7 @@ impl<'a> Parts<'a> {
             return Err(fail(vnode, "they hold another number of vCPUs than the machine has"));
         }
         let nodes = settled(topology, request, (vm, &cells));
-        Ok(Self { topology, request, vnode, vm, cells: cells.into_iter().zip(nodes).collect() })
+        Ok(Self { topology, request, vnode, vm, groups: Group::all(&cells, nodes, topology) })
     }
 
     /// A plan for each cell by itself, in order.
@@ -102,15 +141,15 @@ impl<'a> Parts<'a> {
     ) -> Result<Vec<Plan>, PlanError> {
         let mut taken = CpuSet::new();
         let mut plans = Vec::new();
-        for (place, (cell, nodes)) in self.cells.iter().enumerate() {
+        for (place, group) in self.groups.iter().enumerate() {
             let vm = VmRequest {
-                vcpus: VcpuCount::Exactly(u32::try_from(cell.vcpus.len()).unwrap_or(u32::MAX)),
-                nodes: nodes.clone(),
+                vcpus: VcpuCount::Exactly(group.sizes.iter().sum()),
+                nodes: group.nodes.clone(),
                 cells: Vec::new(),
                 smt,
                 ..self.vm.clone()
             };
-            let memory = cell.bytes.map(|bytes| MemoryRequest {
+            let memory = group.bytes.map(|bytes| MemoryRequest {
                 bytes,
                 page_bytes: self.vnode.memory.and_then(|memory| memory.page_bytes),
             });
@@ -119,11 +158,16 @@ impl<'a> Parts<'a> {
                 memory,
                 devices: self.devices_of(place),
                 policies: Vec::new(),
-                pins: self.pins_of(cell),
+                pins: self.pins_of(group),
                 ..self.vnode.clone()
             };
             let avoid = self.request.avoid.union(&taken);
-            let part = Request { vnodes: vec![vnode], avoid, ..self.request.clone() };
+            // What the parts would isolate is said of all together.
+            let isolation = match self.request.isolation {
+                IsolationScope::None => IsolationScope::Own,
+                scope @ (IsolationScope::Own | IsolationScope::Host) => scope,
+            };
+            let part = Request { vnodes: vec![vnode], avoid, isolation, ..self.request.clone() };
             let plan = make(&part)?;
             taken.add(&self.cores_of(&plan));
             plans.push(plan);
@@ -131,16 +175,16 @@ impl<'a> Parts<'a> {
         Ok(plans)
     }
 
-    /// The pins by hand of a cell, its first vCPU as number 0.
-    fn pins_of(&self, cell: &CellRequest) -> Vec<PinWish> {
-        let all = self.cells.iter().fold(CpuSet::new(), |all, (cell, _)| all.union(&cell.vcpus));
+    /// The pins by hand of a group, its first vCPU as number 0.
+    fn pins_of(&self, group: &Group) -> Vec<PinWish> {
+        let all = self.groups.iter().fold(CpuSet::new(), |all, group| all.union(&group.vcpus));
         let own = |wish: &PinWish| {
             let number = wish.role.strip_prefix("vcpu(").and_then(|rest| rest.strip_suffix(')'));
             let Some(number) = number.and_then(|number| number.parse().ok()).map(PuId) else {
                 return Some(wish.clone());
             };
-            let first = cell.vcpus.first().map_or(0, |first| first.0);
-            match (cell.vcpus.contains(number), all.contains(number)) {
+            let first = group.vcpus.first().map_or(0, |first| first.0);
+            match (group.vcpus.contains(number), all.contains(number)) {
                 (true, _) => {
                     Some(PinWish { role: format!("vcpu({})", number.0 - first), ..wish.clone() })
                 }
@@ -172,8 +216,8 @@ impl<'a> Parts<'a> {
     fn devices_of(&self, place: usize) -> Vec<pinfold_model::Device> {
         let home = |device: &pinfold_model::Device| {
             let node = node_of(self.topology, device).ok().flatten();
-            let at = |(_, nodes): &(_, Vec<NodeId>)| node.is_some_and(|node| nodes.contains(&node));
-            self.cells.iter().position(at).unwrap_or(0)
+            let at = |group: &Group| node.is_some_and(|node| group.nodes.contains(&node));
+            self.groups.iter().position(at).unwrap_or(0)
         };
         self.vnode.devices.iter().filter(|device| home(device) == place).cloned().collect()
     }
@@ -208,6 +252,9 @@ impl<'a> Parts<'a> {
         }
         let together = self.together(&merged)?;
         merged.findings.retain(|finding| !is_judged_together(finding));
+        if self.request.isolation == IsolationScope::None {
+            self.share(&mut merged);
+        }
         merged.findings.extend(together);
         merged.housekeeping = merged.housekeeping.difference(&merged.exclusive);
         if !merged.exclusive.is_empty() {
@@ -219,10 +266,22 @@ impl<'a> Parts<'a> {
         let carried = merged.vnodes.iter().flat_map(VnodePlan::vcpus);
         let carried = carried.fold(CpuSet::new(), |all, thread| all.union(&thread.pus));
         for irq in &mut merged.irqs {
-            let quiet = irq.pus.difference(&carried);
+            let quiet = irq.pus.intersection(&merged.housekeeping).difference(&carried);
             irq.pus = if quiet.is_empty() { merged.housekeeping.clone() } else { quiet };
         }
         Ok(merged)
+    }
+
+    /// Leaves the host's tasks what the parts would isolate.
+    fn share(&self, merged: &mut Plan) {
+        let exclusive = std::mem::take(&mut merged.exclusive);
+        merged.isolation = IsolationScope::None;
+        merged.findings.retain(|finding| finding.subject != "isolation");
+        if !exclusive.is_empty() {
+            merged.findings.push(not_isolated(self.request, (&merged.strategy, &exclusive)));
+            merged.housekeeping.add(&exclusive.difference(&self.topology.isolated));
+            merged.housekeeping_reason = NOT_ISOLATED.to_owned();
+        }
     }
 
     /// What holds of all cells together: a part alone knows neither the vCPUs of the others nor
@@ -247,8 +306,8 @@ impl<'a> Parts<'a> {
         let parts: Vec<&VnodePlan> = plans.iter().filter_map(|plan| plan.vnodes.first()).collect();
         let mut vcpus: Vec<ThreadPlan> = Vec::new();
         let mut helpers: Vec<ThreadPlan> = Vec::new();
-        for ((cell, _), part) in self.cells.iter().zip(&parts) {
-            for (thread, index) in part.vcpus().zip(cell.vcpus.iter()) {
+        for (group, part) in self.groups.iter().zip(&parts) {
+            for (thread, index) in part.vcpus().zip(group.vcpus.iter()) {
                 vcpus.push(ThreadPlan { role: Role::Vcpu(index.0), ..thread.clone() });
             }
             let others = part.threads.iter().filter(|it| !matches!(it.role, Role::Vcpu(_)));
@@ -291,10 +350,39 @@ impl<'a> Parts<'a> {
             reason: "each NUMA cell of the guest has its memory on the node of its vCPUs"
                 .to_owned(),
         });
-        let guest = shape(&parts);
+        let guest = self.shape(&parts);
         let name = self.vnode.name.clone();
         let (kind, speed) = (pinfold_model::VnodeKind::VirtualMachine, pinfold_model::Speed::FULL);
         VnodePlan { name, kind, threads: vcpus, guest, memory, speed }
+    }
+}
+
+impl Parts<'_> {
+    /// Sockets that no cell's border cuts: as large as the largest that divides those of all parts
+    /// and all cells.
+    fn shape(&self, parts: &[&VnodePlan]) -> Option<GuestTopology> {
+        let guests: Vec<&GuestTopology> =
+            parts.iter().map(|part| part.guest.as_ref()).collect::<Option<_>>()?;
+        let first = guests.first()?;
+        let sizes: Vec<u32> = self.groups.iter().flat_map(|group| group.sizes.clone()).collect();
+        let sockets = guests.iter().map(|guest| guest.cores * guest.threads);
+        let socket = sockets.chain(sizes.iter().copied()).fold(0, gcd).max(1);
+        let alike = guests.iter().all(|guest| guest.threads == first.threads);
+        let threads = if alike && socket.is_multiple_of(first.threads) { first.threads } else { 1 };
+        let vcpus: u32 = guests.iter().map(|guest| guest.vcpus()).sum();
+        let reason = match threads {
+            1 => "no SMT is shown",
+            _ => "vCPUs on siblings are shown as threads of one core",
+        };
+        Some(GuestTopology {
+            sockets: vcpus / socket,
+            cores: socket / threads,
+            threads,
+            reason: format!(
+                "{reason}; no socket spans two of the guest's {} NUMA cells",
+                sizes.len()
+            ),
+        })
     }
 }
 
@@ -350,27 +438,6 @@ fn settled(
         settled.push(best.map_or_else(|| vm.nodes.clone(), |node| vec![node.id]));
     }
     settled
-}
-
-/// Sockets that no cell's border cuts: as large as the largest that divides those of all parts.
-fn shape(parts: &[&VnodePlan]) -> Option<GuestTopology> {
-    let guests: Vec<&GuestTopology> =
-        parts.iter().map(|part| part.guest.as_ref()).collect::<Option<_>>()?;
-    let first = guests.first()?;
-    let alike = guests.iter().all(|guest| guest.threads == first.threads);
-    let threads = if alike { first.threads } else { 1 };
-    let socket = guests.iter().fold(0, |all, guest| gcd(all, guest.cores * guest.threads));
-    let vcpus: u32 = guests.iter().map(|guest| guest.vcpus()).sum();
-    let reason = match threads {
-        1 => "no SMT is shown",
-        _ => "vCPUs on siblings are shown as threads of one core",
-    };
-    Some(GuestTopology {
-        sockets: vcpus / socket,
-        cores: socket / threads,
-        threads,
-        reason: format!("{reason}; no socket spans two of the guest's {} NUMA cells", parts.len()),
-    })
 }
 
 fn gcd(a: u32, b: u32) -> u32 {

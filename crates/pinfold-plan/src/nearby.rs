@@ -44,19 +44,27 @@ pub(crate) fn memory(
     Some(MemoryPlan { nodes, bytes, page_bytes, reason })
 }
 
-/// True if vCPUs that stay on `nodes` tell where the memory belongs: on a host of several nodes
-/// each vCPU stays on one of them, or all stay on a part of the nodes.
+/// True if vCPUs that stay on `nodes` show where the memory belongs.
 fn pinned_to(ground: &Ground<'_>, threads: &[ThreadPlan], nodes: &[NodeId]) -> bool {
-    let known = &ground.topology.nodes;
-    let filled = known.iter().filter(|node| !is_empty_node(ground.topology, node.id)).count();
+    let topology = ground.topology;
+    let filled = topology.nodes.iter().filter(|node| !is_empty_node(topology, node.id)).count();
     let mut vcpus = threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_))).peekable();
-    if filled < 2
-        || vcpus.peek().is_none()
-        || nodes.iter().any(|node| is_empty_node(ground.topology, *node))
-    {
-        return false;
-    }
-    let on_one = |thread: &ThreadPlan| known.iter().any(|node| thread.pus.is_subset(&node.pus));
+    filled > 1
+        && vcpus.peek().is_some()
+        && !nodes.iter().any(|node| is_empty_node(topology, *node))
+        && says_where(topology, vcpus.map(|thread| &thread.pus), nodes)
+}
+
+/// True if the CPUs of vCPUs on `nodes` show where the memory belongs: each vCPU stays on one node,
+/// or all stay on a part of the nodes. Where they float over all nodes the kernel places both.
+pub(crate) fn says_where<'a>(
+    topology: &Topology,
+    mut vcpus: impl Iterator<Item = &'a CpuSet>,
+    nodes: &[NodeId],
+) -> bool {
+    let known = &topology.nodes;
+    let filled = known.iter().filter(|node| !is_empty_node(topology, node.id)).count();
+    let on_one = |pus: &CpuSet| known.iter().any(|node| pus.is_subset(&node.pus));
     nodes.len() < filled || vcpus.all(on_one)
 }
 
@@ -125,9 +133,10 @@ pub(crate) fn check_memory(topology: &Topology, vnodes: &[VnodePlan]) -> Result<
         let Some((memory, bytes)) = vnode.memory.as_ref().and_then(|m| Some((m, m.bytes?))) else {
             continue;
         };
-        let missing = match cells(vnode, topology) {
-            cells if cells.is_empty() => take(&mut left, &memory.nodes, bytes),
-            cells => take_by_cells(&mut left, &cells, bytes),
+        let cells = cells(vnode, topology);
+        let missing = match cells.is_empty() {
+            true => take(&mut left, &memory.nodes, bytes),
+            false => take_by_cells(&mut left, &cells, bytes),
         };
         if missing > 0 {
             return Err(PlanError::Memory {
@@ -135,11 +144,19 @@ pub(crate) fn check_memory(topology: &Topology, vnodes: &[VnodePlan]) -> Result<
                 bytes,
                 nodes: memory.nodes.clone(),
                 missing,
+                all: memory_of(topology, &memory.nodes),
+                in_cells: !cells.is_empty(),
                 nearest: None,
             });
         }
     }
     Ok(())
+}
+
+/// All memory of some nodes.
+fn memory_of(topology: &Topology, nodes: &[NodeId]) -> u64 {
+    let own = topology.nodes.iter().filter(|node| nodes.contains(&node.id));
+    own.map(|node| node.memory_bytes).sum()
 }
 
 /// Takes memory from nodes, whichever has it; what they lack.

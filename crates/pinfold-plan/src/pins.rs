@@ -1,12 +1,15 @@
 //! Pins by hand: what a request names, put in place of what the strategy gives.
 //!
-//! The strategy places everything first. Then the threads that the request names get its PUs;
+//! A strategy that gives machines cores of their own takes those of the pins by hand first and
+//! places the others, the emulator and the host around them. Other strategies place everything
+//! first. Then the threads that the request names get its PUs;
 //! a vCPU of the same vnode that the strategy has put on one of them takes a PU that was left,
 //! and the emulator leaves those PUs too while it has others. Guest topology, memory, interrupts
 //! and findings are computed after that, from the pins as they are.
 
 use pinfold_model::{
-    CpuSet, Free, PinWish, Plan, PuId, Request, Role, ThreadPlan, Topology, VnodePlan, Work,
+    CpuSet, Free, PinWish, Plan, PuId, Request, Role, ThreadPlan, Topology, VnodePlan,
+    VnodeRequest, Work,
 };
 
 use crate::PlanError;
@@ -41,6 +44,15 @@ fn wish<'w>(wishes: &'w [PinWish], role: &Role) -> Option<&'w CpuSet> {
     named.map(|wish| &wish.pus)
 }
 
+/// The PUs that a vnode's request names for each of so many vCPUs or tasks.
+pub(crate) fn wishes(asked: &VnodeRequest, count: usize) -> Vec<Option<&CpuSet>> {
+    let role = |index: usize| match asked.work {
+        Work::Vm(_) => Role::Vcpu(u32::try_from(index).unwrap_or(u32::MAX)),
+        Work::Processes { .. } => Role::Task,
+    };
+    (0..count).map(|index| wish(&asked.pins, &role(index))).collect()
+}
+
 /// Moves the vCPUs, the emulator or the tasks of a vnode that are pinned by hand. True if a
 /// vCPU is.
 ///
@@ -57,12 +69,7 @@ pub(crate) fn vcpus(
     }
     let wrong = |why| PlanError::Pin { vnode: asked.name.clone(), why };
     check(ground, request, enclave).map_err(wrong)?;
-    let role = |index: usize| match asked.work {
-        Work::Vm(_) => Role::Vcpu(u32::try_from(index).unwrap_or(u32::MAX)),
-        Work::Processes { .. } => Role::Task,
-    };
-    let wishes: Vec<Option<&CpuSet>> =
-        (0..enclave.pins.len()).map(|index| wish(&asked.pins, &role(index))).collect();
+    let wishes = wishes(asked, enclave.pins.len());
     let mut taken = CpuSet::new();
     wishes.iter().flatten().for_each(|pus| taken.add(pus));
     let mut left = vacated(enclave, &wishes, &taken).into_iter();

@@ -42,6 +42,7 @@ pub use layout::{GuestShape, Language, Layout, MemoryOf, Pages, Pin};
 pub use picture::picture;
 pub use render::{counts, render};
 
+use crate::definition;
 use crate::domain_file::{Place, parse, place};
 use lookup::{Lookup, View};
 use repair::Repair;
@@ -167,5 +168,14 @@ fn placement(view: &View<'_, '_>, written: Option<&Layout>) -> Vec<Flaw> {
     room::check(view, &mut flaws);
     pages::check(view, written, &mut flaws);
     host::check(view, &mut flaws);
+    if let Some(strategy) = &view.layout.defined_by {
+        let is_cost = |flaw: &&mut Flaw| {
+            flaw.severity == Severity::Warning && definition::is_cost(strategy, flaw.name)
+        };
+        for flaw in flaws.iter_mut().filter(is_cost) {
+            flaw.severity = Severity::Note;
+            flaw.what.push_str(&definition::reason(strategy));
+        }
+    }
     flaws
 }

@@ -17,7 +17,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use pinfold_model::{NodeId, PuId};
+use pinfold_model::{CpuSet, NodeId, PuId};
 
 use crate::ground::{HostShare, Spot};
 
@@ -160,7 +160,64 @@ impl<'g> Pool<'g> {
     /// part if any has enough. `None`, and nothing is taken, if there are not enough.
     pub fn take(&mut self, need: usize, nodes: &[NodeId]) -> Option<Taken<'g>> {
         let part = self.part_for(need);
-        (self.left() >= need).then(|| self.take_of(need, nodes, part))
+        (self.left() >= need).then(|| self.take_of(need, (nodes, &[]), part))
+    }
+
+    /// Takes the cores of the vCPUs that are pinned by hand, as `wishes` has them for each vCPU,
+    /// and cores near those for the others. `None` if there are not enough.
+    pub fn take_around(
+        &mut self,
+        wishes: &[Option<&CpuSet>],
+        nodes: &[NodeId],
+    ) -> Option<Taken<'g>> {
+        let by_hand = wishes.iter().flatten().fold(CpuSet::new(), |all, pus| all.union(pus));
+        let is_named = |spot: &Spot| spot.pus.iter().any(|pu| by_hand.contains(*pu));
+        let places = self.cores.iter().enumerate().filter(|(_, spot)| is_named(spot));
+        let own: Vec<usize> = places.map(|(place, _)| place).collect();
+        own.iter().for_each(|place| self.claim(*place));
+        let named: Vec<&'g Spot> = own.iter().filter_map(|place| self.cores.get(*place)).collect();
+        let mut siblings: Vec<PuId> = match self.count {
+            Count::Cores => Vec::new(),
+            Count::Threads => named.iter().flat_map(|spot| spot.pus.iter().copied()).collect(),
+        };
+        siblings.retain(|pu| !by_hand.contains(*pu));
+        let others = wishes.iter().filter(|wish| wish.is_none()).count();
+        let more = others.saturating_sub(siblings.len());
+        if self.left() < more {
+            return None;
+        }
+        let has_room = |part: &u32| {
+            let tiers = self.tiers.iter().filter(|tier| tier.part == *part);
+            tiers.map(|tier| tier.left * tier.width).sum::<usize>() >= more
+        };
+        let part = named.iter().map(|spot| spot.part).find(has_room);
+        let part = part.or_else(|| self.part_for(more));
+        let taken = self.take_of(more, (nodes, &own), part);
+        let all: Vec<&'g Spot> = named.into_iter().chain(taken.cores).collect();
+        let mut pins = numbered(wishes, (&all, siblings), taken.pins);
+        // A vCPU that may use several PUs stands on the first of them here.
+        pins.truncate(wishes.len());
+        let core_of = |pu: &PuId| all.iter().find(|spot| spot.pus.contains(pu)).copied();
+        let cores = match self.count {
+            Count::Cores => pins.iter().filter_map(core_of).collect(),
+            Count::Threads => all.clone(),
+        };
+        Some(Taken { cores, pins })
+    }
+
+    /// Takes a core out, if it is free.
+    fn claim(&mut self, place: usize) {
+        for tier in &mut self.tiers {
+            let cell = tier.cells.iter_mut().find(|cell| cell.free.contains(&place));
+            let Some(cell) = cell else { continue };
+            cell.free.retain(|other| *other != place);
+            for (level, domain) in cell.domains.into_iter().enumerate() {
+                if let Some(domain) = domain {
+                    tier.levels[level][domain].free -= 1;
+                }
+            }
+            tier.left -= 1;
+        }
     }
 
     /// Takes a core for each of `need` vCPUs although PUs are counted, where so many would not fill
@@ -174,6 +231,9 @@ impl<'g> Pool<'g> {
         waiting: usize,
     ) -> Option<Taken<'g>> {
         let part = self.part_for(need)?;
+        if let Some(taken) = self.take_uneven(need, part, waiting) {
+            return Some(taken);
+        }
         let tier = self.tiers.iter_mut().find(|tier| tier.part == part && tier.left > 0)?;
         let near = Near { cores: self.cores, chosen: &[], nodes };
         if need <= tier.width || need.is_multiple_of(tier.width) || tier.left < need + waiting {
@@ -188,6 +248,31 @@ impl<'g> Pool<'g> {
         places.sort_unstable();
         let cores: Vec<&Spot> =
             places.into_iter().filter_map(|place| self.cores.get(place)).collect();
+        let pins = cores.iter().filter_map(|spot| spot.pus.first().copied()).collect();
+        Some(Taken { cores, pins })
+    }
+
+    /// The same where cores of unequal width would carry unequal numbers of vCPUs.
+    fn take_uneven(&mut self, need: usize, part: u32, waiting: usize) -> Option<Taken<'g>> {
+        let cores = self.cores;
+        let mut tiers: Vec<&mut Tier> =
+            self.tiers.iter_mut().filter(|tier| tier.part == part && tier.left > 0).collect();
+        let fills =
+            |tier: &&mut Tier| need.is_multiple_of(tier.width) && tier.left * tier.width >= need;
+        let all: usize = tiers.iter().map(|tier| tier.left).sum();
+        let is_uneven = tiers.windows(2).any(|pair| pair[0].width != pair[1].width);
+        if !is_uneven || all < need + waiting || tiers.iter().any(fills) {
+            return None;
+        }
+        let mut places: Vec<usize> = Vec::new();
+        for tier in &mut tiers {
+            let wanted = (need - places.len()).min(tier.left);
+            let near = Near { cores, chosen: &places, nodes: &[] };
+            let taken = tier.take(wanted, &near);
+            places.extend(taken);
+        }
+        places.sort_unstable();
+        let cores: Vec<&Spot> = places.into_iter().filter_map(|place| cores.get(place)).collect();
         let pins = cores.iter().filter_map(|spot| spot.pus.first().copied()).collect();
         Some(Taken { cores, pins })
     }
@@ -210,9 +295,14 @@ impl<'g> Pool<'g> {
         self.part_for(need).is_some()
     }
 
-    /// Takes cores of a part, or of all; there must be enough.
-    fn take_of(&mut self, need: usize, nodes: &[NodeId], part: Option<u32>) -> Taken<'g> {
-        let mut chosen: Vec<usize> = Vec::new();
+    /// Takes cores of a part, or of all; there must be enough. They are near the cores at `own`.
+    fn take_of(
+        &mut self,
+        need: usize,
+        (nodes, own): (&[NodeId], &[usize]),
+        part: Option<u32>,
+    ) -> Taken<'g> {
+        let mut chosen: Vec<usize> = own.to_vec();
         let mut left = need;
         for tier in self.tiers.iter_mut().filter(|tier| part.is_none_or(|part| tier.part == part)) {
             if left == 0 {
@@ -224,6 +314,7 @@ impl<'g> Pool<'g> {
             let part = tier.take(wanted, &near);
             chosen.extend(part);
         }
+        chosen.drain(..own.len());
         let mut left = need;
         // The core that is taken last is the one that carries fewer, if any does.
         let mut used: Vec<(usize, usize)> = Vec::with_capacity(chosen.len());
@@ -243,6 +334,34 @@ impl<'g> Pool<'g> {
         }
         taken
     }
+}
+
+/// The PU of each vCPU: the first of those that it is pinned to by hand; next to a vCPU that is, a
+/// sibling of its PU; else the next of `free`.
+fn numbered(
+    wishes: &[Option<&CpuSet>],
+    (cores, mut siblings): (&[&Spot], Vec<PuId>),
+    free: Vec<PuId>,
+) -> Vec<PuId> {
+    let core_of = |pu: PuId| cores.iter().find(|spot| spot.pus.contains(&pu));
+    let mut free = free.into_iter();
+    let mut pins: Vec<PuId> = Vec::with_capacity(wishes.len());
+    for (index, wish) in wishes.iter().enumerate() {
+        if let Some(first) = wish.and_then(CpuSet::first) {
+            pins.push(first);
+            continue;
+        }
+        let width = cores.first().map_or(1, |spot| spot.pus.len().max(1));
+        let group = wishes.chunks(width).nth(index / width).unwrap_or_default();
+        let with = |place: &usize| {
+            let near = group.iter().flatten().filter_map(|wish| core_of(wish.first()?));
+            near.into_iter().any(|spot| spot.pus.contains(&siblings[*place]))
+        };
+        let sibling = (0..siblings.len()).find(with).map(|place| siblings.remove(place));
+        let mut any = || (!siblings.is_empty()).then(|| siblings.remove(0));
+        pins.extend(sibling.or_else(|| free.next()).or_else(&mut any));
+    }
+    pins
 }
 
 /// What the cores to be chosen should be near to.

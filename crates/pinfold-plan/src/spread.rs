@@ -129,11 +129,7 @@ fn oversubscribed(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Opti
     };
     // vCPUs that float take turns in any case; pinned ones need not wait for each other.
     let severity = severity(!crowded.is_empty() && choice(ground, vcpus).with_another_pu());
-    let finding = Finding { severity, ..Finding::note("oversubscription", text) };
-    Some(finding.with_hint(format!(
-        "ask for at most {}",
-        counted(if crowded.is_empty() { ground.usable.len() } else { load.len() }, "vCPU")
-    )))
+    Some(Finding { severity, ..Finding::note("oversubscription", text) })
 }
 
 /// Cores that carry vCPUs of more than one vnode.
@@ -154,7 +150,6 @@ fn shared_cores(spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
                 some(shared.iter().map(ToString::to_string))
             ),
         )
-        .with_hint("multi-vm gives each virtual machine cores of its own")
     })
 }
 
@@ -184,11 +179,7 @@ fn helpers_on_vcpus(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Op
     );
     let carried = carried(spreads);
     let avoidable = choice(ground, carried.len()).with_free_helpers(&carried);
-    let finding = Finding { severity: severity(avoidable), ..Finding::note("emulator", text) };
-    Some(match avoidable {
-        true => finding.with_hint("`-s balanced` runs them with the host's tasks"),
-        false => finding,
-    })
+    Some(Finding { severity: severity(avoidable), ..Finding::note("emulator", text) })
 }
 
 /// Iothreads and vhost workers on other nodes than all vCPUs of their machine, where one of those
@@ -282,8 +273,7 @@ fn crossed_nodes(topology: &Topology, spreads: &[(&VnodePlan, Spread)]) -> Optio
         ),
     };
     let severity = severity(!crossing.iter().copied().all(|it| follows(&it)));
-    let finding = Finding { severity, ..Finding::note("NUMA", text) };
-    Some(finding.with_hint("ask for as many vCPUs as fit into one node"))
+    Some(Finding { severity, ..Finding::note("NUMA", text) })
 }
 
 /// The usable PUs of vCPUs that float, each set once.

@@ -27,7 +27,7 @@ use pinfold_model::{Finding, Plan, Request, Topology};
 
 use crate::PlanError;
 use crate::guest_cells::{self, Parts};
-use crate::{fit, names, pins, policies, prefer};
+use crate::{definition, fit, hints, names, pins, policies, prefer};
 
 /// A named way to place vnodes.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +93,8 @@ pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Pl
     })?;
     let preferred = prefer::findings(*found, topology, (request, &planned));
     planned.findings.extend(preferred);
+    definition::settle(&mut planned, (found.name, request));
+    hints::add(&mut planned, found, (topology, request));
     let mut planned =
         policies::set(planned, request).and_then(|planned| pins::checked(planned, request))?;
     planned.cpus = Some(fit::recorded(&planned, topology));

@@ -158,7 +158,8 @@ fn what_is_emitted_passes_the_check_and_so_does_the_plan() {
     });
     plans.print("plans");
     files.print("fragments");
-    assert!(files.clean > 9_000 && files.clean * 100 > files.files() * 90, "{}", files.clean);
+    assert!(plans.clean > 12_000 && plans.clean == plans.files(), "{}", plans.clean);
+    assert!(files.clean > 12_000 && files.clean == files.files(), "{}", files.clean);
 }
 
 /// Counts the plan and the fragment of one request: bits of `option` are isolation, an iothread,
@@ -235,5 +236,5 @@ fn a_merged_file_passes_the_check() {
         [counts, Counts::default()]
     });
     merges.print("merges");
-    assert!(merges.clean > 2_500 && merges.clean * 100 > merges.files() * 90, "{}", merges.clean);
+    assert!(merges.clean > 3_500 && merges.clean * 100 > merges.files() * 99, "{}", merges.clean);
 }

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use pinfold_model::{CpuSet, NodeId, Policy};
 use roxmltree::{Document, Node, ParsingOptions};
 
+use crate::definition::{Mark, NAMESPACE};
+
 use super::{
     Binding, Board, Cell, Domain, DomainError, Memnode, Place, Placed, STRICT, Shape, Target, list,
 };
@@ -115,6 +117,7 @@ pub(super) fn domain(xml: &str) -> Result<Domain, DomainError> {
         memory_bytes: child(root, "memory").map(bytes).transpose()?,
         memory_place: child(root, "memory").map(place).unwrap_or_default(),
         page_bytes: page_bytes(root)?,
+        mark: mark(root),
     };
     for tune in children(root, "cputune") {
         cputune(tune, &mut found)?;
@@ -137,6 +140,13 @@ fn board(root: Node<'_, '_>) -> Board {
         Some("riscv64" | "riscv32") => Board::WithoutCpu,
         Some(_) => Board::Other,
     }
+}
+
+/// The mark of a plan in `<metadata>`; one that says nothing known is none.
+fn mark(root: Node<'_, '_>) -> Option<Mark> {
+    let mut marks = children(root, "metadata").flat_map(|metadata| metadata.children());
+    let mark = marks.find(|child| child.has_tag_name((NAMESPACE, "placement")))?;
+    Mark::read(mark.attribute("strategy")?, mark.attribute("pins")?)
 }
 
 /// The size of the first kind of huge pages.

@@ -18,6 +18,7 @@ use roxmltree::Node;
 use self::edits::Edits;
 use super::libvirt::{Place, comment_text, scheduler_line, tune};
 use crate::cells::GuestCell;
+use crate::definition::{Mark, NAMESPACE};
 use crate::domain_file::{Domain, DomainError, error_at, is, parse};
 
 /// The longest piece of the file that a comment or a note shows.
@@ -63,6 +64,7 @@ pub fn libvirt_into(
         true => merge.cells(vnode, topology)?,
         false => Cells { cells: Vec::new(), sizes: Vec::new() },
     };
+    merge.mark(Mark::of(plan, vnode));
     merge.vcpu(count)?;
     let iothreads = merge.iothreads(vnode);
     let tuned = tune::tuned((plan, vnode), topology);
@@ -89,6 +91,29 @@ struct Merge<'a, 'x> {
 }
 
 impl<'a, 'x> Merge<'a, 'x> {
+    /// The strategy that is the reason of what the placement costs, in `<metadata>`; a mark of an
+    /// earlier placement goes.
+    fn mark(&mut self, mark: Option<Mark>) {
+        let line = mark.as_ref().map(Mark::line);
+        let Some(metadata) = child(self.root, "metadata") else {
+            if let Some(line) = line {
+                let names = ["description", "title", "genid", "uuid", "name"];
+                self.after(&names, &block("metadata", &[line]));
+            }
+            return;
+        };
+        let is_mark = |node: &Node<'_, '_>| node.has_tag_name((NAMESPACE, "placement"));
+        let old = metadata.children().find(is_mark);
+        match (old, line) {
+            (_, Some(line)) => self.edits.exchange(metadata, is_mark, &[line]),
+            (Some(old), None) => {
+                let alone = metadata.children().filter(Node::is_element).count() == 1;
+                self.edits.remove(if alone { metadata } else { old });
+            }
+            (None, None) => {}
+        }
+    }
+
     fn vcpu(&mut self, count: usize) -> Result<(), DomainError> {
         let line = format!("<vcpu placement='static'>{count}</vcpu>");
         let Some(node) = child(self.root, "vcpu") else {

@@ -16,6 +16,7 @@ use pinfold_model::{
 use super::said::Line;
 use crate::caches::{Caches, Vendor, caches};
 use crate::cells::{GuestCell, cells, node_list, shares};
+use crate::definition::Mark;
 use crate::domain_file::STRICT;
 
 /// What makes QEMU show threads to a guest on an AMD host.
@@ -36,6 +37,11 @@ pub fn libvirt(plan: &Plan, topology: &Topology) -> Result<String, NotSingle> {
     if vcpus == 0 {
         xml.comment("no vCPU is planned: there is nothing for libvirt to pin");
         return Ok(xml.text);
+    }
+    if let Some(mark) = Mark::of(plan, vnode) {
+        xml.open("<metadata>");
+        xml.line(&mark.line());
+        xml.close("</metadata>");
     }
     xml.line(&format!("<vcpu placement='static'>{vcpus}</vcpu>"));
     let iothreads = vnode.threads.iter().filter(|thread| iothread(thread).is_some());

@@ -2,6 +2,7 @@
 
 use pinfold_model::{CpuSet, NodeId, Plan, Policy, Role, Tid, VnodePlan};
 
+use crate::definition;
 use crate::domain_file::{Board, Domain, DomainError, Memnode, Place, Placed, Target};
 
 /// In which language a placement is written, and so in which its correction is.
@@ -101,6 +102,8 @@ pub struct Layout {
     pub housekeeping: Option<CpuSet>,
     /// The PUs that other tasks are kept off, if the layout says.
     pub exclusive: CpuSet,
+    /// The strategy whose definition is the reason for some of its costs.
+    pub defined_by: Option<String>,
 }
 
 impl Layout {
@@ -167,6 +170,7 @@ impl Layout {
             pages: None,
             housekeeping: None,
             exclusive: CpuSet::new(),
+            defined_by: defined_by(domain),
         }
     }
 
@@ -227,7 +231,15 @@ fn of_vnode((plan, vnode): (&Plan, &VnodePlan), index: usize, source: &str) -> L
         pages: None,
         housekeeping: Some(plan.housekeeping.clone()),
         exclusive: plan.exclusive.clone(),
+        defined_by: definition::of_plan(plan).map(str::to_owned),
     }
+}
+
+/// The strategy that the file's mark names, if the threads are still pinned so.
+fn defined_by(domain: &Domain) -> Option<String> {
+    let targets = (0..domain.vcpus.value).map(Target::Vcpu).chain([Target::Emulator]);
+    let pins: Vec<_> = targets.map(|of| domain.pin(of).map(|(pus, _)| pus)).collect();
+    domain.mark.as_ref()?.holds(&pins).map(str::to_owned)
 }
 
 /// Without `<topology>` libvirt shows one socket of one core for each vCPU.

@@ -9,6 +9,7 @@ use pinfold_model::{
 use super::{Flaw, Language, Layout, Pin};
 use crate::avoidable::{Choice, Pins};
 use crate::domain_file::Place;
+use crate::ground::Ground;
 
 /// A topology, by PU.
 pub(super) struct Lookup<'t> {
@@ -18,7 +19,10 @@ pub(super) struct Lookup<'t> {
     pub usable: CpuSet,
     /// What the user's conditions leave of that.
     pub permitted: CpuSet,
-    /// What they leave to vCPUs: without the CPUs that are to stay free for the host.
+    /// The CPUs that they name for the host.
+    pub for_host: CpuSet,
+    /// What they leave to vCPUs, as a plan has it: without the CPUs that are to stay free for the
+    /// host, those of the weakest cores where they only count them.
     pub for_vcpus: CpuSet,
     pus: BTreeMap<PuId, &'t Pu>,
 }
@@ -28,12 +32,15 @@ impl<'t> Lookup<'t> {
         let online = topology.online();
         let usable = online.intersection(&topology.allowed);
         let permitted = usable.difference(&conditions.avoid);
-        let for_vcpus = match &conditions.free {
-            Some(Free::These(host)) => permitted.difference(host),
-            Some(Free::Pus(_) | Free::Percent(_)) | None => permitted.clone(),
+        let for_host = match &conditions.free {
+            Some(Free::These(host)) => host.clone(),
+            Some(Free::Pus(_) | Free::Percent(_)) | None => CpuSet::new(),
         };
+        let own = Request { vnodes: Vec::new(), ..conditions.clone() };
+        let for_vcpus = Ground::new(topology, &own)
+            .map_or_else(|_| permitted.difference(&for_host), |ground| ground.usable);
         let pus = topology.pus.iter().map(|pu| (pu.os, pu)).collect();
-        Self { topology, online, usable, permitted, for_vcpus, pus }
+        Self { topology, online, usable, permitted, for_host, for_vcpus, pus }
     }
 
     pub fn pu(&self, os: PuId) -> Option<&'t Pu> {
@@ -114,7 +121,7 @@ impl<'a, 't> View<'a, 't> {
 
     /// What a placement of so many vCPUs may use.
     pub fn choice(&self, vcpus: usize) -> Choice<'a> {
-        Choice { topology: self.lookup.topology, usable: &self.lookup.permitted, vcpus }
+        Choice { topology: self.lookup.topology, usable: &self.lookup.for_vcpus, vcpus }
     }
 
     /// Where the vCPUs are that may run nowhere else.

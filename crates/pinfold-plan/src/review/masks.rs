@@ -188,7 +188,7 @@ fn crowded(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
         let nodes = view.lookup.nodes_of(mask);
         let near = |pu: &PuId| view.lookup.pu(*pu).and_then(|pu| pu.node);
         let near = |pu: &PuId| near(pu).is_none_or(|node| nodes.contains(&node));
-        let left = view.lookup.permitted.difference(mask);
+        let left = view.lookup.for_vcpus.difference(mask);
         let left = left.difference(&view.lookup.topology.isolated);
         if 2 * left.iter().filter(near).count() < mask.len() {
             continue;
@@ -214,8 +214,9 @@ fn crowded(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
 
 /// Threads on CPUs that the user's own conditions exclude: `--avoid`, and for vCPUs `--host-pus`.
 fn excluded(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
+    let for_vcpus = view.lookup.permitted.difference(&view.lookup.for_host);
     let of = |role: &Role| match role {
-        Role::Vcpu(_) => &view.lookup.for_vcpus,
+        Role::Vcpu(_) => &for_vcpus,
         Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker | Role::Task => {
             &view.lookup.permitted
         }

@@ -8,12 +8,12 @@ use pinfold_model::{CpuSet, NodeId, Severity};
 use super::lookup::{View, places};
 use super::repair::Repair;
 use super::{Flaw, Language, MemoryOf, Pin};
-use crate::avoidable::{Choice, severity};
+use crate::avoidable::severity;
 use crate::capacity::{room, sizes_are_known};
 use crate::cells::node_list;
 use crate::domain_file::{Domain, RESTRICTIVE, STRICT};
 use crate::emit::libvirt::memnode_line;
-use crate::nearby::is_empty_node;
+use crate::nearby::{self, is_empty_node};
 
 pub(super) fn check(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     nodes_that_are_not(view, flaws);
@@ -181,7 +181,10 @@ fn unbound_memory(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     let counts = |id: &NodeId| known.iter().any(|node| node.id == *id && node.memory_bytes > 0);
     // Nodes without memory have nothing to bind to.
     let empty = known.iter().any(|node| node.memory_bytes > 0) && !nodes.iter().any(counts);
-    if bound || nodes.is_empty() || empty || matches!(view.layout.language, Language::Running(_)) {
+    let vcpus = || view.vcpus().map(|(_, pin)| pin.pus.as_ref().unwrap_or(&view.lookup.usable));
+    let floats = !nearby::says_where(view.lookup.topology, vcpus(), &nodes);
+    let runs = matches!(view.layout.language, Language::Running(_));
+    if bound || nodes.is_empty() || empty || floats || runs {
         return;
     }
     // Of memory that the whole host does not hold there is another finding, and no binding helps.
@@ -262,7 +265,7 @@ fn spread_over_nodes(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     if cells.len() > 1 && cells.iter().all(|nodes| nodes.len() == 1) {
         return;
     }
-    let roomy = for_vcpus(view).node_for_all(&view.tight_pins());
+    let roomy = view.choice(view.tight.len()).node_for_all(&view.tight_pins());
     // Who gave the memory of just these nodes, cell by cell or in turns, meant to use them.
     if shares_out(view, &nodes) || roomy.is_none() && view.layout.cells.len() >= nodes.len() {
         return;
@@ -350,14 +353,10 @@ fn shares_out(view: &View<'_, '_>, nodes: &[NodeId]) -> bool {
         || nodes.len() > 1 && nodes.iter().all(|node| by_cell.contains(node))
 }
 
-/// What the user's conditions leave to vCPUs.
-fn for_vcpus<'v>(view: &'v View<'_, '_>) -> Choice<'v> {
-    Choice { usable: &view.lookup.for_vcpus, ..view.choice(view.tight.len()) }
-}
-
 /// vCPUs on several L3 domains, although one would do.
 fn spread_over_l3(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
-    let Some((domains, best)) = for_vcpus(view).crossed_l3s(&view.tight_pins()) else {
+    let Some((domains, best)) = view.choice(view.tight.len()).crossed_l3s(&view.tight_pins())
+    else {
         return;
     };
     let mut flaw = view.flaw(

@@ -46,10 +46,11 @@ pub(super) fn find(
     let stay = staying(view, &request);
     let everywhere = stay.iter().chain(std::iter::once(&request));
     let names = strategies(view.layout);
-    let planned =
-        everywhere.flat_map(|request| names.iter().map(move |name| (request, *name))).filter_map(
-            |(request, name)| Some((Some(name), crate::plan(name, topology, request).ok()?)),
-        );
+    let planned = everywhere
+        .flat_map(|request| names.iter().map(move |name| (request, *name)))
+        .filter_map(|(request, name)| {
+            Some((Some(name), unnamed(crate::plan(name, topology, request).ok()?)))
+        });
     let known = finals(view);
     let faults = |layout: &Layout| faults(layout, view.lookup, &known);
     let now = faults(view.layout);
@@ -85,6 +86,11 @@ pub(super) fn find(
         }
     }
     best.ok_or(refusal.filter(|_| !merged))
+}
+
+/// A plan of a strategy that no user asked for: its definition excuses nothing.
+fn unnamed(plan: Plan) -> Plan {
+    Plan { strategy: String::new(), ..plan }
 }
 
 /// What is worse than a note in where a layout puts its threads, without what no placement changes.

@@ -7,6 +7,8 @@
 //! the kernel's scheduler does better than any fixed place. The plan carries the name of the
 //! strategy that was picked, and a finding with the rule.
 
+use std::fmt::{self, Display, Formatter};
+
 use pinfold_model::text::counted;
 use pinfold_model::{
     EmulatorWish, Finding, NodeId, NumaNode, Plan, Preference, Request, Severity, SmtWish,
@@ -34,7 +36,7 @@ const NO_WARNING: &str = "its plan has no warning";
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
-    let mut passed: Vec<String> = Vec::new();
+    let mut passed = Passed::default();
     let (mut costly, mut noted): (Option<Plan>, Option<Plan>) = (None, None);
     for (strategy, why) in rules(&ground, request).into_iter().chain(others()) {
         if !honours(strategy, request) {
@@ -43,7 +45,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         let mut plan = match divide::planned(&strategy, topology, request) {
             Ok(plan) => plan,
             Err(error) if error.depends_on_strategy() => {
-                passed.push(format!("refused: {error}"));
+                passed.refused(strategy.name, &error);
                 continue;
             }
             Err(error) => return Err(error),
@@ -53,20 +55,75 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             if passed.is_empty() || (costly.is_some() || noted.is_some()) && !warnings.is_empty() {
                 String::new()
             } else {
-                format!(" ({})", passed.join("; "))
+                format!(" ({passed})")
             };
         let text = format!("auto picked {}: {why}{before}", strategy.name);
         plan.findings.insert(0, Finding::note("auto", text));
         if warnings.is_empty() {
             return Ok(plan);
         }
-        passed.push(format!("passed over: {} warns of {warnings}", strategy.name));
+        passed.costly(strategy.name, warnings);
         match plan.findings.iter().all(|finding| finding.severity <= Severity::Note) {
             true => noted = noted.or(Some(plan)),
             false => costly = costly.or(Some(plan)),
         }
     }
     noted.or(costly).map_or_else(|| none::plan(topology, request), Ok)
+}
+
+/// Why strategies were not picked; those with the same reason are named together.
+#[derive(Default)]
+struct Passed {
+    reasons: Vec<(Reason, Vec<&'static str>)>,
+}
+
+#[derive(PartialEq, Eq)]
+enum Reason {
+    /// The refusal without the strategy's name, if it begins with that; whether it does.
+    Refused(String, bool),
+    /// What its plan warns of.
+    Warns(String),
+}
+
+impl Passed {
+    fn is_empty(&self) -> bool {
+        self.reasons.is_empty()
+    }
+
+    fn refused(&mut self, strategy: &'static str, error: &PlanError) {
+        let text = error.to_string();
+        let rest = text.strip_prefix(strategy).and_then(|rest| rest.strip_prefix(' '));
+        let begins = rest.is_some();
+        self.add(strategy, Reason::Refused(rest.unwrap_or(&text).to_owned(), begins));
+    }
+
+    fn costly(&mut self, strategy: &'static str, warnings: String) {
+        self.add(strategy, Reason::Warns(warnings));
+    }
+
+    fn add(&mut self, strategy: &'static str, reason: Reason) {
+        match self.reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, names)) if names.contains(&strategy) => {}
+            Some((_, names)) => names.push(strategy),
+            None => self.reasons.push((reason, vec![strategy])),
+        }
+    }
+}
+
+impl Display for Passed {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        for (place, (reason, names)) in self.reasons.iter().enumerate() {
+            out.write_str(if place == 0 { "" } else { "; " })?;
+            let all = names.join(", ");
+            match (reason, names.len()) {
+                (Reason::Refused(text, true), 1) => write!(out, "refused: {all} {text}")?,
+                (Reason::Refused(text, _), _) => write!(out, "refused by {all}: {text}")?,
+                (Reason::Warns(of), 1) => write!(out, "passed over: {all} warns of {of}")?,
+                (Reason::Warns(of), _) => write!(out, "passed over: {all} warn of {of}")?,
+            }
+        }
+        Ok(())
+    }
 }
 
 /// True if a strategy heeds the request's preference, if that has one. Not to pin heeds none.

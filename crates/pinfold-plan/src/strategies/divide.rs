@@ -2,19 +2,23 @@
 //! of equal size, one on each of as few nodes as can be.
 //!
 //! Then no guest socket spans two nodes, and the plan is the one that a domain file with these
-//! cells gets. Strategies that promise an order of PUs, or one domain for each machine, are not
+//! cells gets. A number of vCPUs that the nodes do not divide is shared out as evenly as can be:
+//! sockets have one size, so the guest then is shown one socket and no cells, and its memory goes
+//! to the nodes in turns. Strategies that promise an order of PUs, or one domain for each machine, are not
 //! changed.
 
 use std::collections::BTreeMap;
 
 use pinfold_model::{
-    CellRequest, CpuSet, Finding, NodeId, NumaNode, Plan, PuId, Request, Topology, VcpuCount, Work,
+    CellRequest, CpuSet, Finding, NodeId, NumaNode, Plan, PuId, Request, Topology, VcpuCount,
+    VnodePlan, Work,
 };
 
 use super::Strategy;
 use crate::PlanError;
 use crate::cells::node_list;
 use crate::guest_cells::Parts;
+use crate::nearby::is_empty_node;
 
 const DIVIDED: [&str; 6] =
     ["low-latency", "low-latency-rt", "balanced", "balanced-shared", "max-performance", "multi-vm"];
@@ -38,7 +42,7 @@ pub(super) fn planned(
     let (divisions, mut findings) = match &plain {
         Ok(plan) => {
             let numa = plan.findings.iter().filter(|finding| finding.subject == "NUMA");
-            (spanned(topology, request, plan), numa.cloned().collect())
+            (spanned(request, (topology, plan)), numa.cloned().collect())
         }
         Err(PlanError::Memory { bytes, .. }) => (by_memory(topology, request, *bytes), Vec::new()),
         Err(_) => return plain,
@@ -51,16 +55,12 @@ pub(super) fn planned(
             parts.merged(&plans)
         });
         let Ok(mut plan) = made else { continue };
+        let is_even = shares.windows(2).all(|pair| pair[0].1 == pair[1].1);
+        if !is_even {
+            plan.vnodes.iter_mut().for_each(show_one_socket);
+        }
         if plain.is_err() {
-            let nodes: Vec<NodeId> = shares.iter().map(|(node, _)| *node).collect();
-            findings.push(Finding::note(
-                "NUMA",
-                format!(
-                    "no node has the memory of the machine, so it is divided over the nodes {}: the \
-                     guest should be shown a NUMA cell for each",
-                    node_list(&nodes)
-                ),
-            ));
+            findings.push(too_large(&shares, is_even));
         }
         findings.retain(|finding| !plan.findings.contains(finding));
         plan.findings.extend(findings);
@@ -69,40 +69,78 @@ pub(super) fn planned(
     plain
 }
 
-/// How to divide a machine whose plan spans nodes: equally, in whole cores; in single CPUs if NUMA
-/// cells will be shown.
-fn spanned(topology: &Topology, request: &Request, plan: &Plan) -> Vec<Shares> {
+/// Sockets of one size fit no cells of several.
+fn show_one_socket(vnode: &mut VnodePlan) {
+    let Some(guest) = &mut vnode.guest else { return };
+    let siblings = match guest.threads {
+        1 => "no SMT is shown",
+        _ => "vCPUs on siblings are shown as threads of one core",
+    };
+    guest.reason = format!(
+        "{siblings}; one socket, because the NUMA nodes do not carry the same number of vCPUs"
+    );
+    guest.cores *= guest.sockets;
+    guest.sockets = 1;
+}
+
+/// That the memory is the reason why a machine is on several nodes.
+fn too_large(shares: &Shares, is_even: bool) -> Finding {
+    let nodes: Vec<NodeId> = shares.iter().map(|(node, _)| *node).collect();
+    let shown = if is_even { ": the guest should be shown a NUMA cell for each" } else { "" };
+    Finding::note(
+        "NUMA",
+        format!(
+            "no node has the memory of the machine, so it is divided over the nodes {}{shown}",
+            node_list(&nodes)
+        ),
+    )
+}
+
+/// How to divide a machine whose plan spans nodes: equally, in whole cores if that can be, else in
+/// single CPUs; as equally as can be if the nodes do not divide the number of vCPUs.
+fn spanned(request: &Request, (topology, plan): (&Topology, &Plan)) -> Vec<Shares> {
     let mut counts: BTreeMap<NodeId, u32> = BTreeMap::new();
-    for thread in plan.vnodes.iter().flat_map(pinfold_model::VnodePlan::vcpus) {
+    for thread in plan.vnodes.iter().flat_map(VnodePlan::vcpus) {
         let pu = thread.pus.first().filter(|_| thread.pus.len() == 1);
         let Some(node) = pu.and_then(|pu| topology.pu(pu)?.node) else { return Vec::new() };
         *counts.entry(node).or_default() += 1;
     }
-    let with_memory = request.vnodes.iter().any(|vnode| vnode.memory.is_some());
     let own: Shares = counts.into_iter().collect();
-    let nodes: Vec<NodeId> = own.iter().map(|(node, _)| *node).collect();
-    let guests = plan.vnodes.iter().filter_map(|vnode| vnode.guest.as_ref());
-    let threads = guests.map(|guest| guest.threads).max().unwrap_or(1).max(1);
-    let all = own.iter().map(|(_, count)| count).sum::<u32>();
-    let equal = equally(&nodes, all / threads).filter(|_| all.is_multiple_of(threads));
-    let equal = equal.map(|shares| times(shares, threads));
-    let any = equally(&nodes, all).filter(|_| with_memory);
-    match own.len() {
-        0 | 1 => Vec::new(),
-        _ if equal.as_ref() == Some(&own) && !with_memory => Vec::new(),
-        _ => equal.into_iter().chain(any).collect(),
+    let with_memory = request.vnodes.iter().any(|vnode| vnode.memory.is_some());
+    let is_even = own.windows(2).all(|pair| pair[0].1 == pair[1].1);
+    let is_empty = |(node, _): &(NodeId, u32)| is_empty_node(topology, *node);
+    if own.len() < 2 || is_even && !with_memory || own.iter().any(is_empty) {
+        return Vec::new();
     }
+    let guests = plan.vnodes.iter().filter_map(|vnode| vnode.guest.as_ref());
+    ways(own, guests.map(|guest| guest.threads).max().unwrap_or(1).max(1))
 }
 
-fn times(shares: Shares, threads: u32) -> Shares {
-    shares.into_iter().map(|(node, cores)| (node, cores * threads)).collect()
+/// The ways to divide vCPUs over nodes, the best first, when a core has so many threads. What is
+/// left over goes to the nodes that have most now.
+fn ways(mut own: Shares, threads: u32) -> Vec<Shares> {
+    let all = own.iter().map(|(_, count)| count).sum::<u32>();
+    own.sort_by_key(|(node, count)| (std::cmp::Reverse(*count), *node));
+    let nodes: Vec<NodeId> = own.iter().map(|(node, _)| *node).collect();
+    let by_core = all.is_multiple_of(threads).then(|| evenly(&nodes, all / threads, threads));
+    let single = evenly(&nodes, all, 1);
+    let mut ways: Vec<Shares> = by_core.into_iter().chain([single]).flatten().collect();
+    ways.sort_by_key(|shares| shares.iter().any(|(_, count)| *count != shares[0].1));
+    ways.dedup();
+    ways
 }
 
-fn equally(nodes: &[NodeId], vcpus: u32) -> Option<Shares> {
-    let count = u32::try_from(nodes.len()).ok().filter(|count| *count > 0)?;
-    let share = vcpus / count;
-    (share > 0 && vcpus.is_multiple_of(count))
-        .then(|| nodes.iter().map(|node| (*node, share)).collect())
+/// `units` of so many vCPUs shared out over nodes as evenly as can be, by node; `None` if one gets
+/// none.
+fn evenly(nodes: &[NodeId], units: u32, of: u32) -> Option<Shares> {
+    let count = u32::try_from(nodes.len()).ok().filter(|count| (1..=units).contains(count))?;
+    let (share, left) = (units / count, units % count);
+    let mut shares: Shares = (0..)
+        .zip(nodes)
+        .map(|(place, node)| (*node, (share + u32::from(place < left)) * of))
+        .collect();
+    shares.sort_unstable();
+    Some(shares)
 }
 
 /// How to divide a machine whose memory no node has: over the fewest nodes that have it.
@@ -113,6 +151,7 @@ fn by_memory(topology: &Topology, request: &Request, bytes: u64) -> Vec<Shares> 
     let VcpuCount::Exactly(vcpus) = vm.vcpus else { return Vec::new() };
     let is_usable = |node: &&NumaNode| {
         !node.pus.is_disjoint(&topology.allowed)
+            && !is_empty_node(topology, node.id)
             && (vm.nodes.is_empty() || vm.nodes.contains(&node.id))
     };
     let mut nodes: Vec<&NumaNode> = topology.nodes.iter().filter(is_usable).collect();
@@ -121,9 +160,8 @@ fn by_memory(topology: &Topology, request: &Request, bytes: u64) -> Vec<Shares> 
         let chosen = nodes.get(..count)?;
         let part = bytes.div_ceil(count as u64);
         let holds = chosen.iter().all(|node| node.memory_bytes >= part);
-        let mut ids: Vec<NodeId> = chosen.iter().map(|node| node.id).collect();
-        ids.sort_unstable();
-        equally(&ids, vcpus).filter(|_| holds)
+        let ids: Vec<NodeId> = chosen.iter().map(|node| node.id).collect();
+        evenly(&ids, vcpus, 1).filter(|_| holds)
     };
     (2..=nodes.len()).filter_map(over).collect()
 }

@@ -24,6 +24,7 @@ use crate::enclosure::host_beside;
 use crate::ground::{Ground, HostShare, Spot};
 use crate::guest::GuestSmt;
 use crate::nearby;
+use crate::pins;
 use crate::select::{Count, Pool, Taken};
 
 pub(super) const STRATEGY: Strategy = Strategy {
@@ -166,7 +167,7 @@ fn take<'r>(
             let away = (Reverse(one.pool.left()), one.room.with_host);
             (poor, small, one.isolated < need, !part, away)
         })?;
-    let taken = fits.pool.take(need, &[])?;
+    let taken = fits.pool.take_around(&pins::wishes(asked, need), &[])?;
     fits.isolated -= taken.cores.iter().filter(|spot| spot.isolated).count();
     fits.memory_left = fits.memory_left.saturating_sub(bytes);
     Some((fits.room.node, taken))

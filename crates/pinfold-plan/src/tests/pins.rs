@@ -26,25 +26,33 @@ fn a_thread_goes_where_it_is_pinned_and_the_others_make_room() {
     let topology = i7_4790k().build();
     let planned =
         |texts: &[&str]| plan("low-latency", &topology, &with(exactly(3), texts)).unwrap();
-    // vCPU 1 was on PU 2: it takes what vCPU 0 left.
     let swapped = planned(&["vcpu0=2"]);
     assert_eq!((pins(&swapped).as_str(), emulator(&swapped).as_str()), ("2,1,3", "5-7"));
-    let reason = &swapped.vnodes[0].threads[1].reason;
-    assert_eq!(reason, "PU 1 was left by a vCPU that is pinned to PU 2 by hand");
+    // The order of compact is fixed: vCPU 1 was on PU 4, and takes what vCPU 0 left.
+    let line = plan("compact", &topology, &with(exactly(3), &["vcpu0=4"])).unwrap();
+    let reason = &line.vnodes[0].threads[1].reason;
+    assert_eq!(reason, "PU 0 was left by a vCPU that is pinned to PU 4 by hand");
     assert_eq!(swapped.vnodes[0].threads[0].reason, "pinned to PU 2 by hand");
     assert!(finds(&swapped, "pins", "vcpu(0)=2: by hand"));
-    // On a sibling: the emulator leaves it, and the guest is shown what is so.
+    // On a sibling: the other vCPUs have cores of their own, the emulator has what is left.
     let sibling = planned(&["vcpu(1)=5"]);
-    assert_eq!((pins(&sibling).as_str(), emulator(&sibling).as_str()), ("1,5,3", "6-7"));
-    assert_eq!(sibling.exclusive, set("1-3,5-7"), "PU 6 is still the emulator's");
+    assert_eq!((pins(&sibling).as_str(), emulator(&sibling).as_str()), ("2,5,3", "1,6-7"));
+    assert_eq!(sibling.exclusive, set("1-3,5-7"));
     // All three, the emulator on the host's core, and what no vCPU needs goes to the host.
     let all = planned(&["vcpu0-1=2,6", "vcpu2=3", "emulator=0,4"]);
     assert_eq!((pins(&all).as_str(), emulator(&all).as_str()), ("2,6,3", "0,4"));
     assert_eq!((all.exclusive.clone(), all.housekeeping.clone()), (set("2-3,6-7"), set("0-1,4-5")));
-    assert!(all.housekeeping_reason.contains("pinned by hand"), "{}", all.housekeeping_reason);
+    let reason = &all.housekeeping_reason;
+    assert!(reason.contains("1,5, which no role of the plan needs"), "{reason}");
     let pair = plan("balanced", &topology, &with(exactly(2), &["vcpu0-1=3,7"])).unwrap();
     assert_eq!((shape(&pair).as_str(), pair.exclusive.clone()), ("1×1×2", set("3,7")));
-    for made in [&swapped, &sibling, &all, &pair] {
+    // The emulator is with the vCPUs where they are, and the host leaves a core that it would keep.
+    let moved = plan("low-latency", &topology, &with(exactly(2), &["vcpu0-1=2,3"])).unwrap();
+    assert_eq!((emulator(&moved).as_str(), moved.exclusive.clone()), ("6-7", set("2-3,6-7")));
+    let boot = plan("low-latency", &topology, &with(exactly(2), &["vcpu0=0"])).unwrap();
+    assert_eq!((pins(&boot).as_str(), emulator(&boot).as_str()), ("0,2", "4,6"));
+    assert_eq!(boot.housekeeping, set("1,3,5,7"));
+    for made in [&swapped, &sibling, &all, &pair, &moved, &boot] {
         assert_eq!(check(made, &topology), vec![]);
         assert_eq!(schema::from_json(&schema::to_json(made)).as_ref(), Ok(made));
     }

@@ -277,6 +277,7 @@ fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
         pages: Some(pages_of(host, pid)?),
         housekeeping: None,
         exclusive: CpuSet::new(),
+        defined_by: None,
     })
 }
 

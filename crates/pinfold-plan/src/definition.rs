@@ -1,0 +1,132 @@
+//! What a strategy does by its definition: costs that a user asks for with its name.
+//!
+//! Some strategies are a fixed order of CPUs and no more: `scatter` puts vCPUs as far apart as can
+//! be, the published orders of `compact` and `isolcpus` start again at their end. `low-latency`
+//! needs a core for each vCPU, if need be of another kind; `balanced-shared` has the emulator on
+//! the vCPUs' CPUs. What that costs is a note for a user who names the strategy, in the plan and in
+//! the check of a file that was made of it. The file carries a mark for that, which libvirt keeps:
+//!
+//! ```xml
+//! <metadata>
+//!   <pinfold:placement xmlns:pinfold='urn:pinfold:placement' strategy='scatter' pins='0 4 1-3'/>
+//! </metadata>
+//! ```
+//! The mark holds while the vCPUs and the emulator are pinned as it says, in this order. The same
+//! pins without a mark, pins by hand, and what `auto` chooses are judged like any other placement.
+
+use pinfold_model::{CpuSet, Plan, Request, Role, Severity, VnodePlan};
+
+/// The strategies that are a fixed order.
+const ORDERS: &[&str] = &["compact", "compact-cores", "sequential", "isolcpus", "scatter"];
+
+/// The strategies that give each vCPU a core, or keep a machine inside one part of the host.
+const SHAPES: &[&str] =
+    &["low-latency", "low-latency-rt", "multi-vm", "realtime", "numa-exclusive", "l3-exclusive"];
+
+/// A cost of some strategies' definition: the subject of a plan's finding, the names in a check.
+struct Cost {
+    strategies: &'static [&'static str],
+    subject: &'static str,
+    names: &'static [&'static str],
+}
+
+const COSTS: &[Cost] = &[
+    Cost { strategies: ORDERS, subject: "oversubscription", names: &["vcpus-share-pu"] },
+    Cost { strategies: ORDERS, subject: "guest topology", names: &["guest-siblings-hidden"] },
+    Cost { strategies: ORDERS, subject: "host", names: &["no-housekeeping"] },
+    Cost { strategies: ORDERS, subject: "L3", names: &["l3-crossed"] },
+    Cost { strategies: ORDERS, subject: "core kinds", names: &["mixed-cores"] },
+    Cost { strategies: SHAPES, subject: "core kinds", names: &["mixed-cores"] },
+    Cost { strategies: ORDERS, subject: "NUMA", names: &["nodes-crossed", "node-without-memory"] },
+    Cost { strategies: SHAPES, subject: "NUMA", names: &["node-without-memory"] },
+    Cost {
+        strategies: &["balanced-shared"],
+        subject: "emulator",
+        names: &["emulator-on-vcpu", "iothread-on-vcpu"],
+    },
+];
+
+/// The costs of a strategy.
+fn costs(strategy: &str) -> impl Iterator<Item = &'static Cost> {
+    COSTS.iter().filter(move |cost| cost.strategies.contains(&strategy))
+}
+
+/// The namespace of the mark.
+pub(crate) const NAMESPACE: &str = "urn:pinfold:placement";
+
+/// Why a cost is no warning, at the end of its text.
+pub(crate) fn reason(strategy: &str) -> String {
+    format!("; {strategy} is defined to place threads so")
+}
+
+/// Makes notes of what the named strategy costs by its definition.
+pub(crate) fn settle(plan: &mut Plan, (strategy, request): (&str, &Request)) {
+    let by_hand = request.vnodes.iter().any(|vnode| !vnode.pins.is_empty());
+    if by_hand {
+        return;
+    }
+    for finding in &mut plan.findings {
+        let is_cost = costs(strategy).any(|cost| cost.subject == finding.subject);
+        if is_cost && finding.severity == Severity::Warning {
+            finding.severity = Severity::Note;
+            finding.text.push_str(&reason(strategy));
+        }
+    }
+}
+
+/// The strategy of a plan, if a finding of it is a note because of that strategy's definition.
+pub(crate) fn of_plan(plan: &Plan) -> Option<&str> {
+    let reason = reason(&plan.strategy);
+    plan.findings.iter().any(|it| it.text.ends_with(&reason)).then_some(plan.strategy.as_str())
+}
+
+/// True if a finding of this name in a check is a cost of the strategy.
+pub(crate) fn is_cost(strategy: &str, name: &str) -> bool {
+    costs(strategy).any(|cost| cost.names.contains(&name))
+}
+
+/// The strategy of this name, if it has costs by its definition.
+fn known(name: &str) -> Option<&'static str> {
+    let all = ORDERS.iter().chain(SHAPES).chain(&["balanced-shared"]);
+    all.copied().find(|known| *known == name)
+}
+
+/// The mark of a domain file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    strategy: &'static str,
+    /// The CPUs of each vCPU, in order, then those of the emulator.
+    pins: Vec<CpuSet>,
+}
+
+impl Mark {
+    /// The mark of a plan for the file of one of its machines, if it needs one.
+    pub fn of(plan: &Plan, vnode: &VnodePlan) -> Option<Self> {
+        let pins = vnode.vcpus().chain(vnode.thread(&Role::Emulator));
+        let pins = pins.map(|thread| thread.pus.clone()).collect();
+        Some(Self { strategy: known(of_plan(plan)?)?, pins })
+    }
+
+    /// The mark of these attributes, if they are one.
+    pub fn read(strategy: &str, pins: &str) -> Option<Self> {
+        let lists = pins.split_whitespace().map(CpuSet::parse_list);
+        Some(Self { strategy: known(strategy)?, pins: lists.collect::<Result<_, _>>().ok()? })
+    }
+
+    /// Its element.
+    pub fn line(&self) -> String {
+        let lists: Vec<String> = self.pins.iter().map(ToString::to_string).collect();
+        format!(
+            "<pinfold:placement xmlns:pinfold='{NAMESPACE}' strategy='{}' pins='{}'/>",
+            self.strategy,
+            lists.join(" ")
+        )
+    }
+
+    /// The strategy, if these are the CPUs of the vCPUs and of the emulator.
+    pub fn holds(&self, pins: &[Option<&CpuSet>]) -> Option<&'static str> {
+        let same = |(own, pin): (&CpuSet, &Option<&CpuSet>)| *pin == Some(own);
+        let all = pins.len() == self.pins.len() && self.pins.iter().zip(pins).all(same);
+        all.then_some(self.strategy)
+    }
+}

@@ -1,0 +1,167 @@
+//! What to ask for instead, where another number of vCPUs, less memory or another strategy avoids
+//! a finding.
+//!
+//! Each answer is planned before it is given, so that who follows it gets a plan without that
+//! finding. Only a request for one machine gets such hints: of several, each is a choice.
+
+use std::collections::BTreeSet;
+
+use pinfold_model::{
+    CpuSet, Finding, MemoryRequest, Plan, Request, Severity, SmtWish, Topology, VcpuCount,
+    VmRequest, Work,
+};
+
+use crate::draft::{counted, ground, narrow};
+use crate::parts::mib;
+use crate::strategies::{Strategy, made, strategies};
+
+/// How many numbers of vCPUs are tried for a finding.
+const MOST_TRIED: usize = 4;
+
+/// Beyond this a plan for each answer takes longer than a person waits.
+const MOST_PUS: usize = 512;
+
+/// Adds hints to the findings of a plan that have none.
+pub(crate) fn add(
+    plan: &mut Plan,
+    strategy: &Strategy,
+    (topology, request): (&Topology, &Request),
+) {
+    if topology.pus.len() > MOST_PUS {
+        return;
+    }
+    let asks = Asks { topology, request, strategy };
+    let hints: Vec<Option<String>> = plan
+        .findings
+        .iter()
+        .map(|finding| finding.hint.clone().or_else(|| asks.hint(plan, finding)))
+        .collect();
+    for (finding, hint) in plan.findings.iter_mut().zip(hints) {
+        finding.hint = hint;
+    }
+}
+
+/// A request, and what else may be asked for.
+struct Asks<'a> {
+    topology: &'a Topology,
+    request: &'a Request,
+    strategy: &'a Strategy,
+}
+
+impl Asks<'_> {
+    fn hint(&self, plan: &Plan, finding: &Finding) -> Option<String> {
+        let subject = finding.subject.as_str();
+        match subject {
+            "shared cores" => self
+                .by("multi-vm", subject)
+                .then(|| "multi-vm gives each virtual machine cores of its own".to_owned()),
+            "emulator" if finding.severity > Severity::Note => self
+                .by("balanced", subject)
+                .then(|| "`-s balanced` runs them with the host's tasks".to_owned()),
+            "oversubscription" | "core kinds" | "NUMA" | "guest topology" => {
+                let vm = self.machine()?;
+                let now = narrow(plan.single().ok()?.vcpus().count());
+                match subject {
+                    "guest topology" => self.whole_cores((vm, now), subject),
+                    _ => self.fewer(plan, (vm, now), subject),
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// The only machine of the request, if neither cells nor pins by hand fix its vCPUs.
+    fn machine(&self) -> Option<&VmRequest> {
+        let [vnode] = self.request.vnodes.as_slice() else { return None };
+        match &vnode.work {
+            Work::Vm(vm) if vm.cells.is_empty() && vnode.pins.is_empty() => Some(vm),
+            Work::Vm(_) | Work::Processes { .. } => None,
+        }
+    }
+
+    /// The most vCPUs, or the most memory, with which the finding goes.
+    fn fewer(&self, plan: &Plan, (vm, now): (&VmRequest, u32), subject: &str) -> Option<String> {
+        let counts = self.counts(plan)?;
+        let fewer = counts.into_iter().rev().filter(|count| (1..now).contains(count));
+        let fewer = fewer.take(MOST_TRIED);
+        let mut with = fewer.map(|count| (count, self.with_vcpus(vm, count)));
+        if let Some((count, _)) = with.find(|(_, request)| self.goes(subject, request)) {
+            return Some(format!("ask for at most {}", counted(count as usize, "vCPU")));
+        }
+        let memory = self.request.vnodes.first()?.memory.filter(|_| subject == "NUMA")?;
+        let most = self.topology.nodes.iter().map(|node| node.memory_bytes).max()?;
+        let mut less = self.request.clone();
+        less.vnodes.first_mut()?.memory = Some(MemoryRequest { bytes: most, ..memory });
+        (most < memory.bytes && self.goes(subject, &less))
+            .then(|| format!("ask for at most {} of memory", mib(most)))
+    }
+
+    /// Numbers of vCPUs that may fit where those of the plan do not, ascending.
+    fn counts(&self, plan: &Plan) -> Option<BTreeSet<u32>> {
+        let ground = ground(self.topology, self.request).ok()?;
+        let vcpus = plan.vnodes.iter().flat_map(pinfold_model::VnodePlan::vcpus);
+        let pinned = vcpus.filter(|thread| thread.pus.len() == 1);
+        let pins: Vec<_> = pinned.filter_map(|thread| thread.pus.first()).collect();
+        let used: CpuSet = pins.iter().copied().collect();
+        let kinds: BTreeSet<_> = self.topology.pus.iter().map(|pu| pu.kind).collect();
+        let of_kind = |kind| -> CpuSet {
+            let pus = self.topology.pus.iter().filter(|pu| pu.kind == kind);
+            pus.map(|pu| pu.os).collect()
+        };
+        let nodes = self.topology.nodes.iter().map(|node| node.pus.clone());
+        let parts = nodes.chain(kinds.into_iter().map(of_kind)).chain([ground.usable.clone()]);
+        let mut counts = BTreeSet::new();
+        for part in parts {
+            let spots = ground.cores.iter().filter(|spot| !spot.set().is_disjoint(&part));
+            let cores = spots.count();
+            let there = part.intersection(&ground.usable).len();
+            let width = there.checked_div(cores).unwrap_or(1);
+            let own = pins.iter().filter(|pu| part.contains(**pu)).count();
+            let rest = [cores.saturating_sub(1), there.saturating_sub(width)];
+            counts.extend([own, cores, there, used.len()].into_iter().chain(rest).map(narrow));
+        }
+        Some(counts)
+    }
+
+    /// Numbers of vCPUs that fill cores, or a strategy that gives each a core.
+    fn whole_cores(&self, (vm, now): (&VmRequest, u32), subject: &str) -> Option<String> {
+        let widest = self.topology.cores.iter().map(|core| core.pus.len()).max()?;
+        let near = |step: u32| [now.checked_sub(step), now.checked_add(step)];
+        let goes = |count: &u32| *count > 0 && self.goes(subject, &self.with_vcpus(vm, *count));
+        for step in 1..=narrow(widest) {
+            let found: Vec<u32> = near(step).into_iter().flatten().filter(goes).collect();
+            match found.as_slice() {
+                [] => {}
+                [only] => return Some(format!("ask for {}", counted(*only as usize, "vCPU"))),
+                [fewer, more, ..] => return Some(format!("ask for {fewer} or {more} vCPUs")),
+            }
+        }
+        let alone = vm.smt != SmtWish::Shown && self.by("low-latency", subject);
+        alone.then(|| "low-latency gives each vCPU a core of its own".to_owned())
+    }
+
+    fn with_vcpus(&self, vm: &VmRequest, count: u32) -> Request {
+        let mut request = self.request.clone();
+        for vnode in &mut request.vnodes {
+            vnode.work = Work::Vm(VmRequest { vcpus: VcpuCount::Exactly(count), ..vm.clone() });
+        }
+        request
+    }
+
+    /// True if the same strategy has a plan for a request without such a finding.
+    fn goes(&self, subject: &str, request: &Request) -> bool {
+        is_without(subject, made(self.strategy, self.topology, request).ok())
+    }
+
+    /// True if another strategy has a plan for the request without such a finding.
+    fn by(&self, strategy: &str, subject: &str) -> bool {
+        let known = strategies().iter().find(|known| known.name == strategy);
+        let known = known.filter(|known| known.name != self.strategy.name);
+        let plan = known.and_then(|known| made(known, self.topology, self.request).ok());
+        is_without(subject, plan)
+    }
+}
+
+fn is_without(subject: &str, plan: Option<Plan>) -> bool {
+    plan.is_some_and(|plan| plan.findings.iter().all(|finding| finding.subject != subject))
+}
