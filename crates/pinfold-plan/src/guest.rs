@@ -4,7 +4,6 @@
 //! siblings that do not exist, schedules badly. So the shape says only what is true
 //! of the pins, and where no uniform shape is true it says less, with a finding.
 
-use pinfold_model::text::counted;
 use pinfold_model::{CoreId, CoreKind, CpuSet, Finding, GuestTopology, PackageId, PuId};
 
 use crate::avoidable::{Choice, severity};

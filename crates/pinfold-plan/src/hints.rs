@@ -6,12 +6,13 @@
 
 use std::collections::BTreeSet;
 
+use pinfold_model::text::counted;
 use pinfold_model::{
     CpuSet, Finding, MemoryRequest, Plan, Request, Severity, SmtWish, Topology, VcpuCount,
     VmRequest, Work,
 };
 
-use crate::draft::{counted, ground, narrow};
+use crate::draft::{ground, narrow};
 use crate::parts::mib;
 use crate::strategies::{Strategy, made, strategies};
 
