@@ -204,6 +204,14 @@ fn a_priority_that_the_kernel_refuses_is_rewritten() {
 #[test]
 fn a_number_of_vcpus_that_is_advised_can_be_had() {
     let shared = |pins: &[u32], rest: &str| domain(pins, "", rest);
+    // A real-time vCPU on every CPU of the host.
+    let fifo = |cpus: u32| {
+        let tune = format!(
+            "<emulatorpin cpuset='0'/>\n<vcpusched vcpus='0-{}' scheduler='fifo' priority='1'/>\n",
+            cpus - 1
+        );
+        domain(&(0..cpus).collect::<Vec<_>>(), &tune, &shape(cpus, 1))
+    };
     let sub_numa = [6, 6, 1, 6, 7, 4, 6, 7, 6, 2, 7, 7, 6, 1, 5, 4];
     let dual = [0, 11, 11, 2, 10, 11, 10, 8, 8, 11, 1, 11, 3, 9, 10, 2];
     // Real-time vCPUs may not float over a mask.
@@ -221,6 +229,8 @@ fn a_number_of_vcpus_that_is_advised_can_be_had() {
             conditions("9", "0"),
         ),
         ("i7-4790k.synthetic", shared(&[0, 1, 2, 3, 4, 5, 6], &shape(7, 1)), conditions("", "")),
+        ("i7-4790k.synthetic", fifo(8), conditions("", "")),
+        ("ryzen-5950x.synthetic", fifo(32), conditions("", "")),
     ];
     let mut counts = 0;
     for (name, xml, limits) in cases {

@@ -77,7 +77,7 @@ pub(super) fn give(
         .filter(|flaw| !flaw.repairs.is_empty())
         .flat_map(|flaw| flaw.instead.clone())
         .collect();
-    let (target, then) = settled(target, flaws, view);
+    let (target, then) = with_new_repairs(target, flaws, view);
     keep_caches_that_become_true(flaws, &then);
     let mut changes = changes(view, &target.layout);
     changes.retain(|change| change.new.as_ref().is_none_or(|new| !repaired.contains(new)));
@@ -110,7 +110,7 @@ fn keep_caches_that_become_true(flaws: &mut [Flaw], then: &[Flaw]) {
 
 /// The target with what its own check still has to say of the rest of its file, where the check of
 /// the file did not: what becomes untrue by the new pins.
-fn settled(target: Target, flaws: &[Flaw], view: &View<'_, '_>) -> (Target, Vec<Flaw>) {
+fn with_new_repairs(target: Target, flaws: &[Flaw], view: &View<'_, '_>) -> (Target, Vec<Flaw>) {
     let then = of_one(&View::of(&target.layout, view.lookup), None);
     let is_new = |flaw: &&Flaw| {
         flaw.severity >= Severity::Warning && flaws.iter().all(|known| known.name != flaw.name)

@@ -12,7 +12,7 @@ use pinfold_model::{
 };
 
 use super::lookup::{Lookup, View, is_real_time};
-use super::{Flaw, Language, Layout, MemoryOf, cores, memory, placement, resized};
+use super::{Flaw, Language, Layout, MemoryOf, cores, memory, placement, repair, resized};
 use crate::domain_file::{Domain, DomainError};
 use crate::draft::ground;
 use crate::emit;
@@ -72,7 +72,14 @@ pub(super) fn find(
         if is_torn(view, &layout, &request.avoid) || lets_real_time_float(view, &layout) {
             continue;
         }
-        let left = faults(&layout);
+        let mut layout = layout;
+        let mut left = faults(&layout);
+        if left.iter().any(|flaw| flaw.name == "memory-not-bound")
+            && let Some(bound) = bound(&layout, view.lookup)
+        {
+            layout = bound;
+            left = faults(&layout);
+        }
         let found = weight(&left);
         let left = left.iter().map(|flaw| flaw.name).collect::<Vec<_>>();
         let is_sound = left.is_empty();
@@ -100,6 +107,13 @@ fn faults(layout: &Layout, lookup: &Lookup<'_>, known: &[&str]) -> Vec<Flaw> {
         flaw.severity >= Severity::Warning && flaw.repairs.is_empty() && !known.contains(&flaw.name)
     });
     flaws
+}
+
+/// A layout whose memory the plan left where it was, with it bound to the nodes of its vCPUs.
+fn bound(layout: &Layout, lookup: &Lookup<'_>) -> Option<Layout> {
+    let repair = memory::binding(&View::of(layout, lookup))?;
+    let text = repair::apply(layout.text.as_deref()?, [&repair]).ok()?;
+    Layout::of_text(&text, &layout.source).ok()
 }
 
 /// The names of what no placement changes.
