@@ -204,7 +204,7 @@ fn commands_in_80_columns_are_the_same_as_in_wide_lines() {
         format!("--state-dir {state} undo 7-1"),
     ] {
         let said = |columns: u32| {
-            let answer = shell(&format!("export COLUMNS={columns}; {PINFOLD} {line}"));
+            let answer = shell(&format!("COLUMNS={columns} pinfold {line}"));
             format!("{}\n{}", answer.stdout, answer.stderr)
         };
         let (wide, narrow) = (said(1000), said(80));

@@ -73,6 +73,69 @@ fn a_capture_with_a_path_of_many_parts_is_refused() {
     assert!(output.stderr_text().contains("longer than any path of a kernel"));
 }
 
+/// libvirt, hwloc and a plan: each nested 60,000 deep.
+#[test]
+fn a_file_that_is_nested_too_deep_is_refused() {
+    const DEPTH: usize = 60_000;
+    let scene = Scene::new();
+    let nested = |name: &str, [before, open, close, after]: [&str; 4]| {
+        let path = scene.file(name);
+        let text = format!("{before}{}{}{after}", open.repeat(DEPTH), close.repeat(DEPTH));
+        user::write_atomic(&path, text.as_bytes()).expect("a file");
+        path
+    };
+    let head = "<topology version=\"2.0\"><object type=\"Machine\" os_index=\"0\" cpuset=\"0x1\" \
+                complete_cpuset=\"0x1\" allowed_cpuset=\"0x1\" nodeset=\"0x1\" complete_nodeset=\"0x1\" \
+                allowed_nodeset=\"0x1\" gp_index=\"1\">";
+    let domain = "<domain type='kvm'><vcpu>1</vcpu>";
+    let domain = nested("vm.xml", [domain, "<a>", "</a>", "</domain>"]);
+    let hwloc = nested("host.xml", [head, "<object>", "</object>", "</object></topology>"]);
+    let info = nested("info.xml", [head, "<info>", "</info>", "</object></topology>"]);
+    let plan = nested("plan.json", ["{\"format\": ", "[", "]", "}"]);
+    for (words, why) in [
+        (&["plan", "--check", &domain][..], "nested more than 256 deep"),
+        (&["plan", "--vcpus", "1", "--emit", "libvirt", "--into", &domain], "nested more than 256"),
+        (&["plan", "--check", &plan], "recursion limit"),
+        (&["topo", "--input", &hwloc], ""),
+        (&["topo", "--input", &info], ""),
+    ] {
+        let output = scene.pinfold(words);
+        let said = output.stderr_text().replace('\n', " ");
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.contains(why) && said.contains(words[words.len() - 1]), "{words:?}: {said}");
+    }
+}
+
+/// Files of Windows programs: which bytes, where, and the command that converts them.
+#[test]
+fn text_that_is_not_utf_8_is_refused_with_its_conversion() {
+    let scene = Scene::new();
+    let path = scene.file("vm.xml");
+    let xml = "<domain type='kvm'>\n<name>B\u{e4}r</name><vcpu>1</vcpu></domain>";
+    let wide: Vec<u8> =
+        [0xfeff].into_iter().chain(xml.encode_utf16()).flat_map(u16::to_le_bytes).collect();
+    let latin: Vec<u8> = xml.chars().map(|letter| u8::try_from(letter).expect("Latin-1")).collect();
+    for (bytes, place, from) in [
+        (wide, "line 1, byte offset 0: this is UTF-16 text", "UTF-16"),
+        (latin, "line 2, byte offset 27: 0xe4 is not UTF-8", "ISO-8859-1"),
+    ] {
+        user::write_atomic(&path, &bytes).expect("a file");
+        let merge = ["plan", "--vcpus", "1", "--emit", "libvirt", "--into", &path];
+        for words in [&["plan", "--check", &path][..], &merge, &["plan", "--check", &path, "--fix"]]
+        {
+            let output = scene.pinfold(words);
+            let said = output.stderr_text();
+            assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+            assert!(said.contains(&format!("{path}: {place}")), "{said}");
+            assert!(said.contains(&format!("`iconv -f {from} -t UTF-8 {path} > NEW`")), "{said}");
+        }
+        let converted = capture("iconv", ["-f", from, "-t", "UTF-8", &path], MINUTE_NS);
+        if let Ok(converted) = converted.map(|output| output.stdout_text()) {
+            assert!(converted.ends_with(xml), "{converted}");
+        }
+    }
+}
+
 #[test]
 fn standard_input_is_read_and_may_not_be_silent() {
     let request = "[[vm]]\nname = \"a\"\nvcpus = 1\n";

@@ -79,11 +79,12 @@ fn run(variables: &[&str], arguments: &[&str]) -> Output {
 }
 
 /// True for what may be wider: a word that cannot be broken behind its label, and a line that is to
-/// be copied (a command, an element of a domain file).
+/// be copied (a command, an element of a domain file, kernel parameters).
 fn is_unbreakable(line: &str) -> bool {
     let line = line.trim_start_matches([' ', '│', '├', '└', '─', '→']);
     let is_copied = ["pinfold ", "sudo ", "<", "line "].iter().any(|start| line.starts_with(start));
-    is_copied || line.contains(" <") || !line.contains(' ')
+    let are_parameters = line.split(' ').all(|word| word.contains('='));
+    is_copied || are_parameters || line.contains(" <") || !line.contains(' ')
 }
 
 /// Asserts that no line that could be broken is wider than the columns.

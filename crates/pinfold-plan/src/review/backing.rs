@@ -80,7 +80,7 @@ fn small_pages(file: &File<'_>, memory: u64) -> Flaw {
     flaw.instead = vec![
         "<memoryBacking><hugepages/></memoryBacking>".to_owned(),
         format!(
-            "and on the host before it starts: sysctl vm.nr_hugepages={} (more if others use them)",
+            "and on the host before it starts: `sysctl vm.nr_hugepages={}` (more if others use them)",
             memory.div_ceil(HUGE)
         ),
     ];
