@@ -1,6 +1,7 @@
 //! The machine of a figure, in one line. No date: what counts is what it was measured on.
 
 use pinfold_host::{Host as _, HostError, LiveHost, mountinfo, paths};
+use pinfold_model::text::counted;
 use pinfold_model::{Accelerator, Topology};
 
 use crate::Failure;
@@ -14,7 +15,7 @@ pub fn of_host(host: &LiveHost, topology: &Topology) -> Result<String, HostError
         .as_deref()
         .map_or_else(String::new, |name| format!(" (itself a virtual machine of {name})"));
     let pus = topology.pus.len();
-    Ok(format!("{model}, {pus} PU(s){below}, Linux {}", kernel.trim()))
+    Ok(format!("{model}, {}{below}, Linux {}", counted(pus, "PU"), kernel.trim()))
 }
 
 /// What executes the guest.

@@ -236,5 +236,5 @@ fn links_and_foreign_files_are_not_believed() {
     std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
     let error = bench.journals().reopen(&id(&case)).map(|_| ()).unwrap_err();
     assert!(matches!(error, JournalError::Store(_)), "{error}");
-    assert!(error.hint().unwrap().contains("writable by nobody else"), "{error}");
+    assert!(error.hint().unwrap().contains("not be writable by other users"), "{error}");
 }

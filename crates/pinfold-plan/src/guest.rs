@@ -4,6 +4,7 @@
 //! siblings that do not exist, schedules badly. So the shape says only what is true
 //! of the pins, and where no uniform shape is true it says less, with a finding.
 
+use pinfold_model::text::agree;
 use pinfold_model::{CoreId, CoreKind, CpuSet, Finding, GuestTopology, PackageId, PuId};
 
 use crate::avoidable::{Choice, severity};
@@ -158,8 +159,9 @@ fn mixed_kinds(cores: &[Run], choice: &Choice<'_>) -> Option<Finding> {
     let all: usize = cores.iter().map(|run| run.pins).sum();
     (slower > 0).then(|| {
         let text = format!(
-            "{slower} of {all} vCPUs lie on slower cores than the others, and no guest topology can \
-             say so: the guest takes all its CPUs for equal"
+            "{slower} of {all} vCPUs {} on slower cores than the others, and no guest topology can \
+             say so: the guest takes all its CPUs for equal",
+            agree(slower, "lies", "lie")
         );
         weighed("core kinds", text, choice.of_one_kind())
     })

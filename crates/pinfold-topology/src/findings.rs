@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_host::paths;
+use pinfold_model::text::agree;
 use pinfold_model::{CoreKind, CpuSet, Finding, PackageId, Source, Topology};
 
 use crate::facts::Facts;
@@ -77,7 +78,12 @@ fn offline(topology: &Topology) -> Option<Finding> {
     Some(
         Finding::note(
             format!("PU {offline}"),
-            format!("{} of {} PUs are offline", offline.len(), offline.len() + topology.pus.len()),
+            format!(
+                "{} of {} PUs {} offline",
+                offline.len(),
+                offline.len() + topology.pus.len(),
+                agree(offline.len(), "is", "are")
+            ),
         )
         .with_hint(format!("`echo 1 > {}` brings one back", paths::cpu_is_online(first))),
     )
@@ -103,9 +109,10 @@ fn half_smt(topology: &Topology) -> Option<Finding> {
         Finding::warning(
             "smt",
             format!(
-                "{} of {} cores have lost a sibling (PU {}): equal plans give unequal vCPUs",
+                "{} of {} cores {} lost a sibling (PU {}): equal plans give unequal vCPUs",
                 narrow.len(),
                 topology.cores.len(),
+                agree(narrow.len(), "has", "have"),
                 narrow.join(",")
             ),
         )

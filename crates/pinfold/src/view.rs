@@ -2,6 +2,7 @@
 //!
 //! Nothing is computed here; numbers are carried over and given their words.
 
+use pinfold_model::text::{agree, counted};
 use pinfold_model::{Finding, LoadState, Metric, Plan, Topology};
 use pinfold_report::{
     Answer, Asked, BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Curve,
@@ -426,10 +427,11 @@ pub fn verdict(verdict: &stats::Verdict) -> Verdict {
         stats::Verdict::Same => Verdict::Same,
         stats::Verdict::Worse => Verdict::Worse,
         stats::Verdict::Unknown { have, need } if have < need => {
-            Verdict::Unknown(format!("{have} starts, {need} needed"))
+            Verdict::Unknown(format!("{}, {need} needed", counted(*have, "start")))
         }
         stats::Verdict::Unknown { have, .. } => {
-            Verdict::Unknown(format!("{have} starts do not settle it"))
+            let verb = agree(*have, "does", "do");
+            Verdict::Unknown(format!("{} {verb} not settle it", counted(*have, "start")))
         }
     }
 }

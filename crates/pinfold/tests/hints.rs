@@ -230,3 +230,30 @@ fn words_of(line: &str) -> Option<Vec<String>> {
     let quotes = |quote: char| line.matches(quote).count() % 2 == 0;
     (quotes('\'') && quotes('"')).then(|| words(line))
 }
+
+/// Commands that use no state folder.
+const STATELESS: [&str; 5] = ["topo", "doctor", "plan", "report", "exits"];
+
+#[test]
+fn commands_in_messages_mean_the_state_folder_of_the_one_that_named_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let global = format!("--state-dir '{}/the state'", folder.path().display());
+    let refused = ["undo none", "journal none", "emulate status", "emulate down", "run -- ls"];
+    for arguments in refused {
+        let answer = pinfold(&format!("{global} {arguments}"));
+        assert_ne!(answer.code, Some(0), "{arguments}");
+        let named: Vec<&str> = answer
+            .stderr
+            .match_indices("pinfold ")
+            .map(|(at, _)| &answer.stderr[at + 8..])
+            .collect();
+        let uses_state = |rest: &&&str| !STATELESS.iter().any(|verb| rest.starts_with(verb));
+        let named: Vec<&&str> = named.iter().filter(uses_state).collect();
+        assert!(!named.is_empty(), "{arguments}: {}", answer.stderr);
+        for rest in named {
+            assert!(rest.starts_with(&global), "{arguments}: {}", answer.stderr);
+        }
+    }
+    let silent = pinfold(&format!("{global} status"));
+    assert_eq!(silent.stdout.trim(), "no placement is active");
+}

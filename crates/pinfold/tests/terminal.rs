@@ -3,7 +3,7 @@
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
-use pinfold_host::process::{Output, capture};
+use pinfold_host::process::{Output, capture, find_program, is_root};
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 const MINUTE_NS: u64 = 60_000_000_000;
@@ -270,4 +270,26 @@ fn what_cannot_be_meant_says_what_can() {
     };
     assert!(said(&["plan", "--vcpus", "0"]).contains("has at least one vCPU"));
     assert!(said(&["run", "--", "ls"]).contains("run --cores 1 -- ls"));
+}
+
+#[test]
+fn missing_rights_say_how_to_have_them_with_the_variables_that_are_set() {
+    let Some(setpriv) = find_program("setpriv").filter(|_| is_root()) else {
+        return println!("skipped: needs root and setpriv");
+    };
+    let output = capture(
+        "env",
+        ["PINFOLD_STATE_DIR=/root/pinfold-none", &setpriv, "--reuid=65534", "--regid=65534"]
+            .into_iter()
+            .chain(["--clear-groups", PINFOLD, "undo", "--all"]),
+        MINUTE_NS,
+    )
+    .expect("it runs");
+    if matches!(output.status.code(), Some(126 | 127)) {
+        return println!("skipped: another user may not run this program");
+    }
+    let said = output.stderr_text();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    let command = "(sudo PINFOLD_STATE_DIR=/root/pinfold-none pinfold undo --all)";
+    assert!(said.contains(&format!("run it as root {command}")), "{said}");
 }

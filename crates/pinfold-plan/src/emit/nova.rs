@@ -5,6 +5,7 @@
 //! PU becomes a set; the pins themselves have no word there.
 
 use pinfold_model::command::quote;
+use pinfold_model::text::counted;
 use pinfold_model::{CpuQuota, CpuSet, Plan, Policy, PuId, Role, Topology, VnodePlan};
 
 use super::held::{self, Siblings, headline, reserved};
@@ -20,9 +21,10 @@ pub fn nova((plan, vnode): (&Plan, &VnodePlan), topology: &Topology) -> String {
     }
     let vcpus = vnode.vcpus().count();
     let mut script = format!(
-        "#!/bin/sh\n# {}\n# sh THIS FLAVOR; the flavor has {vcpus} vCPUs{}.\nset -eu\n\
+        "#!/bin/sh\n# {}\n# sh THIS FLAVOR; the flavor has {}{}.\nset -eu\n\
          flavor=${{1:?\"say which flavor: sh $0 FLAVOR\"}}\n\n",
         headline(plan),
+        counted(vcpus, "vCPU"),
         vnode.memory.as_ref().and_then(|memory| memory.bytes).map_or_else(String::new, |bytes| {
             format!(" and {} MiB of memory (--vcpus {vcpus} --ram {})", bytes >> 20, bytes >> 20)
         })

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_host::Clock;
+use pinfold_model::text::counted;
 use pinfold_model::{PuId, Speed};
 
 use super::burner::{self, Burning};
@@ -33,7 +34,10 @@ pub(super) fn start<'h>(ground: &Ground<'h, '_>) -> Result<Inject<'h>, SpeedErro
     }
     if let Some((_, row)) = node.load.iter().find(|(_, row)| row.len() < node.cores.len()) {
         let (columns, cores) = (row.len(), node.cores.len());
-        let why = format!("the recorded load is of {columns} cores, and the vnode has {cores}");
+        let why = format!(
+            "the recorded load is of {}, and the vnode has {cores}",
+            counted(columns, "core")
+        );
         return Err(ground.unavailable(&why));
     }
     let floor = floor::millionths(ground.host, &node.pus())?;

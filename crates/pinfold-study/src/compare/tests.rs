@@ -41,7 +41,7 @@ fn twice_as_fast_is_better_from_enough_blocks_on() {
     assert_eq!(few.rows[0].outcome.to_string(), "unknown: 3 blocks, 8 needed");
     let one = compare(&rates(200.0, 1), &rates(100.0, 1));
     assert_eq!((one.rows[0].ratio, one.rows[0].interval), (Some(2.0), None));
-    assert_eq!(one.rows[0].outcome.to_string(), "unknown: 1 blocks, 8 needed");
+    assert_eq!(one.rows[0].outcome.to_string(), "unknown: 1 block, 8 needed");
     let same = compare(&rates(100.0, 8), &rates(100.0, 8));
     assert!(same.rows.iter().all(|row| row.outcome == Outcome::Verdict(Verdict::Same)));
 }

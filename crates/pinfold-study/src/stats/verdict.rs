@@ -7,6 +7,7 @@
 //!   would be hard to believe;
 //! - *unknown* otherwise: the blocks do not settle it.
 
+use pinfold_model::text::{agree, counted};
 use std::fmt;
 
 use super::bootstrap::Interval;
@@ -101,9 +102,12 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Verdict::Unknown { have, need } if have < need => {
-                write!(f, "unknown: {have} blocks, {need} needed")
+                write!(f, "unknown: {}, {need} needed", counted(*have, "block"))
             }
-            Verdict::Unknown { have, .. } => write!(f, "unknown: {have} blocks do not settle it"),
+            Verdict::Unknown { have, .. } => {
+                let verb = agree(*have, "does", "do");
+                write!(f, "unknown: {} {verb} not settle it", counted(*have, "block"))
+            }
             Verdict::Better | Verdict::Same | Verdict::Worse => f.write_str(self.word()),
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::schema::SchemaError;
 use crate::store::StoreError;
+use pinfold_model::text::counted;
 
 /// Why a tuning run cannot begin or go on.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +61,7 @@ pub enum TuneError {
         hint: Option<String>,
     },
     /// Start after start failed.
-    #[error("{count} starts in a row failed, the last one of {name:?}: {message}")]
+    #[error("{} in a row failed, the last one of {name:?}: {message}", counted(*count, "start"))]
     KeepsFailing {
         /// How many.
         count: u32,

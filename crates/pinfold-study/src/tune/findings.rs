@@ -1,5 +1,6 @@
 //! What one should know before believing a report.
 
+use pinfold_model::text::{agree, counted};
 use pinfold_model::{Accelerator, Command, Finding};
 
 use super::config::Goal;
@@ -176,10 +177,11 @@ fn about_noise(report: &TuneReport, findings: &mut Vec<Finding>) {
     if !differing.is_empty() {
         let expected = report.config.alpha * report.aa.len() as f64;
         let text = format!(
-            "{} of {} comparisons of the baseline with itself differ; chance alone gives up \
-             to {expected:.1}",
+            "{} of {} comparisons of the baseline with itself {}; chance alone gives up to \
+             {expected:.1}",
             differing.len(),
-            report.aa.len()
+            report.aa.len(),
+            agree(differing.len(), "differs", "differ")
         );
         findings.push(Finding::note("A/A pair", text));
     }
@@ -260,9 +262,11 @@ fn about_samples(report: &TuneReport, confirmation: &Summaries, findings: &mut V
             let dropped = cell.tail.as_ref().map_or(0, |tail| tail.dropped);
             if dropped > 0 {
                 let text = format!(
-                    "{dropped} samples of {} ({}) were lost: its tail may be longer",
+                    "{} of {} ({}) {} lost: its tail may be longer",
+                    counted(dropped, "sample"),
                     cell.metric.name(),
-                    cell.load
+                    cell.load,
+                    agree(dropped, "was", "were")
                 );
                 findings.push(Finding::warning(row.name.as_str(), text));
             }

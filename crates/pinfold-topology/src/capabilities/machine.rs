@@ -2,6 +2,7 @@
 //! states, polling, swapped or merged memory, a scheduler of its own.
 
 use pinfold_host::{HostError, paths};
+use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, PuId};
 
 use super::{Capability, Context};
@@ -36,7 +37,10 @@ pub(super) fn iommu(context: &Context<'_>) -> Capability {
         0 => "each device alone".to_owned(),
         _ => format!("to be passed through together: {}", first(&shared)),
     };
-    Capability::yes(NAME, format!("{} with {devices} devices, {together}{said}", groups.len()))
+    Capability::yes(
+        NAME,
+        format!("{} with {}, {together}{said}", groups.len(), counted(devices, "device")),
+    )
 }
 
 /// Each group's number with its devices, ascending.

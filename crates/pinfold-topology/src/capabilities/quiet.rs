@@ -2,6 +2,7 @@
 
 use pinfold_host::paths;
 use pinfold_model::Tid;
+use pinfold_model::text::counted;
 
 use super::{Capability, Context};
 
@@ -79,7 +80,7 @@ pub(super) fn irqbalance(context: &Context<'_>) -> Capability {
         }
         Search::Blind(count, error) => Capability::partly(
             NAME,
-            format!("not seen, but {count} processes could not be looked at ({error})"),
+            format!("not seen, but {} could not be read ({error})", counted(count, "process")),
         ),
     }
 }

@@ -217,7 +217,7 @@ fn devices_to_pass_through() {
     ];
     let booted = ("/proc/cmdline", "quiet intel_iommu=on root=/dev/vda iommu=pt\n");
     check("IOMMU groups", &[booted], Verdict::No, "booted with intel_iommu=on iommu=pt");
-    check("IOMMU groups", &[one], Verdict::Yes, "1 with 1 devices, each device alone");
+    check("IOMMU groups", &[one], Verdict::Yes, "1 with 1 device, each device alone");
     let all = [one, two[0], two[1], booted];
     let text = "2 with 3 devices, to be passed through together: 14: 0000:01:00.0 0000:01:00.1; \
                 booted with intel_iommu=on iommu=pt";
@@ -311,7 +311,7 @@ fn a_capture_answers_for_its_machine() {
     check(
         "IOMMU groups",
         Verdict::Yes,
-        "1 with 1 devices, each device alone; booted with intel_iommu=on",
+        "1 with 1 device, each device alone; booted with intel_iommu=on",
     );
     for unknown in ["VFIO", "KVM", "QEMU", "halt polling", "affinity"] {
         check(unknown, Verdict::Partly, "not in the capture");

@@ -2,6 +2,7 @@
 
 use pinfold_apply::{ApplyError, Refusal, Target};
 use pinfold_host::{Host as _, LiveHost, paths, proc_stat, process};
+use pinfold_model::text::counted;
 use pinfold_model::{
     CpuSet, EmulationPlan, EmulatorWish, Method, Plan, Platform, PlatformVnode, PuId, Request,
     Role, Speed, SpeedWish, Topology, Variant, VnodeRequest,
@@ -85,7 +86,7 @@ impl Ground {
         let cores = level(Acts::Cores).map(|cores| count(cores, "cores")).transpose()?;
         if let Some(cores) = cores.filter(|cores| *cores as usize > topology.allowed.len()) {
             let there = topology.allowed.len();
-            return Err(format!("it needs {cores} cores, this host has {there}"));
+            return Err(format!("it needs {}, this host has {there}", counted(cores, "core")));
         }
         let is_slow = level(Acts::Speed).is_some() || level(Acts::Method).is_some();
         let strategy = level(Acts::Strategy).map(|level| level.text.as_str());

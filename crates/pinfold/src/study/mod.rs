@@ -22,6 +22,7 @@ mod trials;
 
 use pinfold_host::process::Spawn;
 use pinfold_host::{Clock as _, LiveHost, SystemClock, user};
+use pinfold_model::text::counted;
 use pinfold_model::{Command, Topology};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::store::{HostChange, OpenRun, RunId, SessionRecord, Store, StoreError};
@@ -333,7 +334,7 @@ fn export(arguments: &ExportArgs) -> Result<(), Failure> {
     let name = &analysis.loaded.study.name;
     let folder = arguments.out.clone().unwrap_or_else(|| format!("{name}-tables"));
     for (table, rows) in page::export(&store, &analysis, &folder)? {
-        data(&format!("{folder}/{table}.csv, .parquet: {rows} rows"));
+        data(&format!("{folder}/{table}.csv, .parquet: {}", counted(rows, "row")));
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::user;
-use pinfold_model::text::counted;
+use pinfold_model::text::{agree, counted};
 use pinfold_model::{Unit, shown_parameters};
 use pinfold_report::{
     Agreement, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel, Picture, PictureKind, Scale,
@@ -424,11 +424,12 @@ fn findings(analysis: &Analysis) -> Vec<String> {
     let (wrong, judged) = analysis.false_verdicts();
     if wrong > 0 {
         findings.push(format!(
-            "{wrong} of {judged} A/A pairs were given a verdict that cannot be true"
+            "{wrong} of {judged} A/A pairs {} a verdict that cannot be true",
+            agree(wrong, "has", "have")
         ));
     }
     findings.extend(analysis.absent.iter().map(|((figure, why), trials)| {
-        format!("{figure} is not available here ({trials} trials): {why}")
+        format!("{figure} is not available here ({}): {why}", counted(*trials, "trial"))
     }));
     let unsteady: u32 = analysis.estimates.iter().map(|one| one.unsteady).sum();
     let looked: u32 = analysis.estimates.iter().map(|one| one.looked_at).sum();

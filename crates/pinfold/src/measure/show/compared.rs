@@ -46,8 +46,8 @@ pub fn answer(found: &Comparison) -> (Tone, String) {
     let same = of(|verdict| matches!(verdict, Verdict::Same));
     let rest = found.rows.len().saturating_sub(better + worse + same);
     let counts = format!(
-        "of {} figures it is better in {better}, worse in {worse}, the same in {same}; {rest} not settled",
-        found.rows.len()
+        "of {} it is better in {better}, worse in {worse}, the same in {same}; {rest} not settled",
+        counted(found.rows.len(), "figure")
     );
     match (better, worse) {
         (0, 0) if rest == 0 => {
