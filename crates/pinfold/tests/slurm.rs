@@ -506,7 +506,7 @@ fn a_store_that_is_locked(cluster: &Cluster, file: &str) {
         "is locked by another process; waiting for it, up to 10 s",
         "is locked by another process, for 1",
         "its tasks go on, what they deliver stays in the shared folder",
-        "`pinfold study resume ",
+        " study resume ",
     ] {
         assert!(said.contains(text), "{text}: {said}");
     }
