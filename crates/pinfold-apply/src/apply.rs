@@ -11,13 +11,13 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use pinfold_host::{HostError, HostMut};
-use pinfold_model::{Change, Finding, Plan, Step, TaskId};
+use pinfold_host::{HostError, HostMut, paths};
+use pinfold_model::{Change, Finding, Plan, Step, TaskId, Undo};
 
 use crate::actuators::{self, Shown, Taken};
 use crate::cpusets::{self, Hierarchy};
 use crate::error::ApplyError;
-use crate::journal::{Journal, Outcome};
+use crate::journal::{Journal, JournalError, Outcome};
 use crate::layers::{self, Earlier, Others, first_undo};
 use crate::steps::{Planned, group_name, plan_steps_in};
 use crate::tasks::{Seen, Target};
@@ -303,7 +303,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         for (step, index) in batch.iter().zip(next..) {
             self.tell(Point::BeforeJournal, index, step)?;
         }
-        let earlier = self.earlier(batch)?;
+        let earlier = self.earlier(hierarchy, batch)?;
         let first = self.journal.write_steps(batch, earlier)?;
         let seen = match (seen, batch.iter().any(is_light)) {
             (Some(seen), _) => seen,
@@ -321,22 +321,56 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         Ok(())
     }
 
+    fn others(&mut self) -> Result<&Others, JournalError> {
+        let others = match self.others.take() {
+            Some(others) => others,
+            None => self.journal.others(self.host)?,
+        };
+        Ok(self.others.insert(others))
+    }
+
     /// What the steps find of other active placements, for each step.
-    fn earlier(&mut self, batch: &[Step]) -> Result<Vec<Vec<Earlier>>, Failure> {
-        let record = self.journal.record();
-        let is_first = |step: &&Step| {
-            layers::is_shared(step, &record.header.threads)
-                && first_undo(record, &step.undo).is_none()
-        };
-        if batch.iter().any(|step| is_first(&step)) && self.others.is_none() {
-            self.others = Some(self.journal.others(self.host)?);
+    fn earlier(
+        &mut self,
+        hierarchy: &Hierarchy<'_>,
+        batch: &[Step],
+    ) -> Result<Vec<Vec<Earlier>>, Failure> {
+        let mut all = Vec::new();
+        for (place, step) in batch.iter().enumerate() {
+            if first_undo(self.journal.record(), &step.undo).is_some() {
+                continue;
+            }
+            let earlier = if layers::is_shared(step, &self.journal.record().header.threads) {
+                self.others()?.earlier(step)
+            } else {
+                self.narrowing(hierarchy, step)?.into_iter().collect()
+            };
+            if !earlier.is_empty() {
+                all.resize(place, Vec::new());
+                all.push(earlier);
+            }
         }
-        let Some(others) = &self.others else { return Ok(Vec::new()) };
-        let of = |step: &Step| match is_first(&step) {
-            true => others.earlier(step),
-            false => Vec::new(),
+        Ok(all)
+    }
+
+    /// What another placement has to do with the mask that a thread of ours has.
+    fn narrowing(
+        &mut self,
+        hierarchy: &Hierarchy<'_>,
+        step: &Step,
+    ) -> Result<Option<Earlier>, Failure> {
+        let Undo::SetAffinity { task, original } = &step.undo else { return Ok(None) };
+        let possible = cpusets::list(self.host, &paths::cpu_possible())?;
+        let Some(cpusets) = hierarchy.get()?.filter(|_| *original != possible) else {
+            return Ok(None);
         };
-        Ok(batch.iter().map(of).collect())
+        if cpusets.effective_of(self.host, task.tid)?.as_ref() != Some(original) {
+            return Ok(None);
+        }
+        let Some(group) = cpusets.group_of(self.host, task.tid)? else { return Ok(None) };
+        let lineage = cpusets.lineage(&group);
+        let undo = Undo::SetAffinity { task: *task, original: possible };
+        Ok(self.others()?.narrowing(&lineage, &undo))
     }
 
     fn take_one(

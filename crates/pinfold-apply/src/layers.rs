@@ -15,6 +15,7 @@
 
 use std::borrow::Cow;
 
+use pinfold_host::paths;
 use pinfold_model::{Change, Keeper, Step, TaskId, Undo};
 
 use crate::actuators;
@@ -60,6 +61,21 @@ impl Others {
             undo: undo.clone(),
         };
         std::iter::once(one).chain(earlier_of(last, &step.undo).iter().cloned()).collect()
+    }
+
+    /// For a thread whose mask is all that its cpuset has: the undo of the placement that has narrowed
+    /// one of these groups. Once that is reverted the thread has all CPUs.
+    pub(crate) fn narrowing(&self, lineage: &[String], undo: &Undo) -> Option<Earlier> {
+        let sets = |record: &Record| {
+            let mut lists = lineage.iter().map(|group| paths::cpuset_cpus(group));
+            lists.any(|list| {
+                let is_list = |step: &Step| matches!(&step.change, Change::WriteFile { path, .. } if *path == list);
+                record.steps().any(|(index, step)| is_list(step) && was_set(record, index))
+            })
+        };
+        let (journal, record) = self.0.iter().find(|(_, record)| sets(record))?;
+        let created_unix_s = record.header.created_unix_s;
+        Some(Earlier { journal: journal.clone(), created_unix_s, undo: undo.clone() })
     }
 
     /// The placement that has set a step's thing after `own` did.

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use pinfold_host::{HostError, HostMut, with_causes};
+use pinfold_host::{HostError, HostMut, user, with_causes};
 use pinfold_model::{Command, CpuSet, Finding, Lifetime, Step, TaskId, Tid, Undo};
 
 use crate::actuators::{self, Past, Reverted};
@@ -111,7 +111,7 @@ pub fn undo_observed(
         Ok(true) => {}
         Ok(false) => {
             undo_lasting(host, journal, &mut report);
-            finish(journal, &mut report, RESTARTED);
+            finish(host, journal, &mut report, RESTARTED);
             return report;
         }
         Err(error) => {
@@ -147,7 +147,7 @@ pub fn undo_observed(
         }
         Err(error) => report.fail("the placement", &error),
     }
-    finish(journal, &mut report, "undone");
+    finish(host, journal, &mut report, "undone");
     report
 }
 
@@ -342,7 +342,11 @@ fn root_of(pid: Tid, roots: &BTreeSet<Tid>, parents: &BTreeMap<Tid, Tid>) -> Opt
     None
 }
 
-fn finish(journal: &mut Journal<'_>, report: &mut UndoReport, why: &str) {
+fn finish(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut UndoReport, why: &str) {
+    // The end must not be on the disk before what it says of definitions, which are libvirt's files.
+    if host.is_live() && journal.record().steps().any(|(_, step)| is_lasting(step)) {
+        user::sync_disks();
+    }
     let written = if report.is_complete() { journal.end(why) } else { journal.flush() };
     if let Err(error) = written {
         report.fail("the journal", &error);

@@ -4,8 +4,12 @@
 
 mod common;
 
-use common::{Bench, DOMAIN, pin, set, v1_libvirt, v2_systemd};
-use pinfold_apply::{Extent, Journals, NewJournal, WatchEvent, Watcher, plan_steps};
+use std::ops::ControlFlow;
+
+use common::{Bench, DOMAIN, break_at, pin, set, v1_libvirt, v2_systemd};
+use pinfold_apply::{
+    Extent, Journals, NewJournal, Point, WatchEvent, Watcher, plan_steps, undo_observed,
+};
 use pinfold_host::{Host as _, HostMut as _, paths};
 use pinfold_model::{Change, IsolationScope, Keeper, Lifetime, Setting, Tid};
 
@@ -68,6 +72,38 @@ fn a_reboot_leaves_only_the_definition_to_undo() {
     assert!(report.dropped > 0, "{report:?}");
     assert_eq!(value(&case.host, "vcpupin 0", Lifetime::Lasting), None);
     assert_eq!(value(&case.host, "vcpupin 0", Lifetime::Running), running);
+}
+
+/// A power cut leaves of an apply, or of its undo, what had been changed in the definition.
+#[test]
+fn a_reboot_at_any_point_leaves_nothing_in_the_definition() {
+    let recover = |case: &common::Case, bench: &Bench, what: &str| {
+        case.host.set_file(&paths::boot_id(), "00000000-0000-0000-0000-000000000002\n");
+        let report = bench.undo(case);
+        assert!(report.is_complete() && report.changed.is_empty(), "{what}: {report:?}");
+        for key in ["vcpupin 0", "emulatorpin"] {
+            assert_eq!(value(&case.host, key, Lifetime::Lasting), None, "{what}");
+        }
+        for one in bench.journals().list().unwrap() {
+            assert!(one.record.unwrap().unwrap().was_ended_by_restart(), "{what}");
+        }
+    };
+    let case = v1_libvirt();
+    let steps = plan_steps(&case.host, &case.plan, &case.target).unwrap().steps.len();
+    for index in 0..steps {
+        for point in [Point::BeforeJournal, Point::AfterJournal, Point::AfterChange] {
+            let (case, bench) = (v1_libvirt(), Bench::new());
+            bench.apply_watched(&case, &mut break_at(index, point)).unwrap_err();
+            recover(&case, &bench, &format!("apply, {point:?} of step {index}"));
+        }
+        let (case, bench) = (v1_libvirt(), Bench::new());
+        bench.apply(&case).unwrap();
+        undo_observed(&case.host, &mut bench.reopen(&case), &mut |at, _| match at == index {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        });
+        recover(&case, &bench, &format!("undo, before step {index}"));
+    }
 }
 
 /// A journal with a changed definition is not replaced, also not by one of another boot.

@@ -13,7 +13,8 @@ use common::{Bench, assert_same, set};
 use pinfold_apply::{NewJournal, Target, UndoReport, apply, undo, unobserved};
 use pinfold_host::{Host as _, HostMut as _, Knob, SimBuilder, SimHost, paths};
 use pinfold_model::{
-    HugePagePool, NodeId, Plan, PuId, Role, SamePageMerging, Tid, TransparentHugePages, Tuning,
+    HugePagePool, IsolationScope, NodeId, Plan, PuId, Role, SamePageMerging, Tid,
+    TransparentHugePages, Tuning,
 };
 
 /// Processes that are placed one after the other: virtual machines, or what stands for one.
@@ -158,4 +159,31 @@ fn a_value_of_another_program_between_two_placements_comes_back() {
     assert_eq!(host.read_text(&file).unwrap().trim(), "powersave");
     revert(&bench, &host, 720);
     assert_eq!(host.read_text(&file).unwrap().trim(), "ondemand");
+}
+
+/// Lists of slices, and masks that the one has narrowed under the other, are shared too. A list that
+/// the kernel does not take empty while the controller is in use comes back by name.
+#[test]
+fn two_isolated_placements_leave_no_task_confined_in_either_order() {
+    let confinement = |host: &SimHost| -> Vec<String> {
+        let is_of_it = |line: &&str| line.starts_with("task ") || line.contains("cpus.effective");
+        host.snapshot().lines().filter(is_of_it).map(str::to_owned).collect()
+    };
+    for order in [[0, 1], [1, 0]] {
+        let (case, bench) = (common::v2(), Bench::new());
+        let host = &case.host;
+        let before = confinement(host);
+        for (pid, housekeeping) in [(500, "0-1,4-5"), (720, "0,4")] {
+            let mut plan = plan(Tuning::default(), housekeeping);
+            plan.isolation = IsolationScope::Host;
+            place(&bench, host, pid, &plan);
+        }
+        for place in order {
+            revert(&bench, host, PLACED[place]);
+        }
+        let after = confinement(host);
+        for line in &before {
+            assert!(after.contains(line), "{order:?}: no {line} in {after:#?}");
+        }
+    }
 }

@@ -140,6 +140,11 @@ pub fn rename(from: &str, to: &str) -> Result<(), HostError> {
     rustix::fs::rename(from, to).map_err(|errno| HostError::file("rename", from, errno))
 }
 
+/// Waits until everything that any program has written to files is on the disks.
+pub fn sync_disks() {
+    rustix::fs::sync();
+}
+
 /// Directory and name of a file's path.
 fn split(path: &str) -> Option<(&str, &str)> {
     let (parent, name) = match path.rsplit_once('/') {
