@@ -67,6 +67,26 @@ fn a_journal_is_shown_with_what_was_there_before() {
     }
 }
 
+/// What a power cut leaves on the disk: an open journal, and a file that was to replace one.
+#[test]
+fn a_placement_of_an_earlier_boot_is_ended_and_not_called_restored() {
+    let desk = Desk::new();
+    desk.put("7-9", &format!("{HEADER}\n{STEP}\n"));
+    let half = desk.folder.path().join("state/journal/.7-9.jsonl.4194999.tmp");
+    user::write_atomic(&half.to_string_lossy(), b"{").expect("a file");
+    let status = desk.pinfold(&["status"]);
+    let said = status.stdout_text() + &status.stderr_text();
+    assert!(said.contains(".7-9.jsonl.4194999.tmp"), "{said}");
+    let undone = desk.pinfold(&["undo", "--left"]);
+    let said = undone.stderr_text();
+    assert!(undone.status.success(), "{said}");
+    assert!(said.contains("the host was restarted, so 1 step(s) are void"), "{said}");
+    assert!(said.contains("0 restored") && !half.exists(), "{said}");
+    let json = desk.run(&["--json"]).stdout_text();
+    assert!(json.contains(r#""state":"ended by a restart of the host""#), "{json}");
+    assert!(desk.run(&[]).stdout_text().contains("ended by a restart"));
+}
+
 #[test]
 fn what_is_not_understood_is_named_with_the_way_out_and_hides_nothing() {
     let desk = Desk::new();

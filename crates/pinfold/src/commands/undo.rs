@@ -170,8 +170,9 @@ fn take_back(host: &LiveHost, id: &str, journal: Option<Journal<'_>>) -> Result<
     );
     say(&match restarted {
         true => format!(
-            "{id} ({name}): a restart of the host ended it ({}); of what lasts: {counts}",
-            counted(report.dropped, "step")
+            "{id} ({name}): the host was restarted, so {} {} void; lasting changes: {counts}",
+            counted(report.dropped, "step"),
+            agree(report.dropped, "is", "are")
         ),
         false => format!("{id} ({name}): {counts}"),
     });
