@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use pinfold_host::{HostError, HostMut, paths};
-use pinfold_model::{Change, Finding, Plan, Step, TaskId, Undo};
+use pinfold_model::{Change, CpuSet, Finding, Plan, Step, TaskId, Undo};
 
 use crate::actuators::{self, Shown, Taken};
 use crate::cpusets::{self, Hierarchy};
@@ -336,6 +336,11 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         batch: &[Step],
     ) -> Result<Vec<Vec<Earlier>>, Failure> {
         let mut all = Vec::new();
+        // Most threads may use all CPUs: that is asked once, not for each of them.
+        let online = match batch.iter().any(is_light) {
+            true => cpusets::list(self.host, &paths::cpu_online())?,
+            false => CpuSet::new(),
+        };
         for (place, step) in batch.iter().enumerate() {
             if first_undo(self.journal.record(), &step.undo).is_some() {
                 continue;
@@ -343,7 +348,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
             let earlier = if layers::is_shared(step, &self.journal.record().header.threads) {
                 self.others()?.earlier(step)
             } else {
-                self.narrowing(hierarchy, step)?.into_iter().collect()
+                self.narrowing(hierarchy, step, &online)?.into_iter().collect()
             };
             if !earlier.is_empty() {
                 all.resize(place, Vec::new());
@@ -358,17 +363,19 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         &mut self,
         hierarchy: &Hierarchy<'_>,
         step: &Step,
+        online: &CpuSet,
     ) -> Result<Option<Earlier>, Failure> {
         let Undo::SetAffinity { task, original } = &step.undo else { return Ok(None) };
-        let possible = cpusets::list(self.host, &paths::cpu_possible())?;
-        let Some(cpusets) = hierarchy.get()?.filter(|_| *original != possible) else {
+        if online.is_subset(original) || self.others()?.is_empty() {
             return Ok(None);
-        };
+        }
+        let Some(cpusets) = hierarchy.get()? else { return Ok(None) };
         if cpusets.effective_of(self.host, task.tid)?.as_ref() != Some(original) {
             return Ok(None);
         }
         let Some(group) = cpusets.group_of(self.host, task.tid)? else { return Ok(None) };
         let lineage = cpusets.lineage(&group);
+        let possible = cpusets::list(self.host, &paths::cpu_possible())?;
         let undo = Undo::SetAffinity { task: *task, original: possible };
         Ok(self.others()?.narrowing(&lineage, &undo))
     }

@@ -42,6 +42,10 @@ impl Others {
         Self(active)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The undos of those whose value a step has found, the last one first.
     pub(crate) fn earlier(&self, step: &Step) -> Vec<Earlier> {
         let holders: Vec<(&String, &Record)> = self

@@ -193,13 +193,16 @@ impl Cuts {
         if self.came * 2 <= self.done {
             return Err(LabError::wrong("cuts", format!("{} of {} came", self.came, self.done)));
         }
+        let ends = match self.done - self.came {
+            0 => String::new(),
+            many => format!(", and {many} times after the end of the command"),
+        };
         Ok(format!(
-            "cut after {} of {} calls that change the disk, of apply and undo, and after the end of {}; \
-             each time {} files and the tasks as before; {} journals ended by the restart, {} times \
-             there was none",
+            "cut after {} of {} calls that change the disk, of an apply and its undo{ends}; each time {} \
+             files and tunables and all tasks as before; {} journals ended by the restart, {} times no \
+             journal had reached the disk",
             self.came,
             self.calls,
-            self.done - self.came,
             self.before.files.len(),
             self.ended,
             self.none
