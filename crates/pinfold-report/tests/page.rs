@@ -362,8 +362,12 @@ fn without_a_winner_the_sentence_says_why() {
         Some(false),
         "gives what was asked – low-latency makes the worst spin-gap",
     );
-    check(Verdict::Better, Some(false), "shorter than none does, but breaks the limit");
-    check(Verdict::Better, None, "shorter than none does, but was not chosen");
+    check(
+        Verdict::Better,
+        Some(false),
+        "shorter than the baseline (none) does, but breaks the limit",
+    );
+    check(Verdict::Better, None, "shorter than the baseline (none) does, but was not chosen");
     let mut page = two_pus();
     page.answer.winner = page.baseline();
     assert!(summary_text(&page).contains("No placement tried gives what was asked"));

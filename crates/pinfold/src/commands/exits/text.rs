@@ -157,15 +157,15 @@ fn cost(answer: &Answer) -> String {
         format!("{} µs ({} to {})", micro(of.median), micro(of.low), micro(of.high))
     };
     let mut text = format!(
-        "\n\nwatching {}costs {} per event and {} per whole exit ({} events, {} µs unwatched): median and 95 % interval of {} \
+        "\n\nwatching costs {} per event and {} per whole exit ({} events{}, {} µs unwatched): median and 95 % interval of {} \
          pairs, with and without, of the quickest of {} runs of {} exits of a micro-guest, just now",
-        match answer.scope {
-            Some(scope) if scope.addresses => "exits and addresses ",
-            _ => "",
-        },
         interval(&cost.per_event_ns),
         interval(&cost.per_exit_ns),
         three(cost.events_per_exit),
+        match answer.scope.is_some_and(|scope| scope.addresses) {
+            true => " with those of addresses",
+            false => "",
+        },
         three(cost.unwatched_ns / 1e3),
         cost.pairs,
         cost.runs,
