@@ -361,7 +361,7 @@ fn noise(page: &Page) -> Option<Figure> {
         value: format::ratio(comparison.ratio),
         label: "noise floor (A/A pair)".to_owned(),
         note: format!(
-            "the baseline against itself: {} to {}",
+            "the baseline against itself, median of the blocks’ ratios; 95 % interval {} to {}",
             format::ratio(comparison.low),
             format::ratio(comparison.high)
         ),

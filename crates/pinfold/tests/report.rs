@@ -387,6 +387,8 @@ fn what_is_offered_to_be_run_runs() {
         .filter(|it| it.has_tag_name("pre"))
         .map(|it| it.descendants().filter_map(|it| it.text()).next().unwrap_or("").to_owned())
         .collect();
+    let xml = offered.iter().find(|it| it.trim_start().starts_with('<')).expect("libvirt XML");
+    Document::parse(&format!("<domain>{xml}</domain>")).expect("elements of a domain");
     let script = offered.iter().find(|it| it.starts_with("#!/bin/sh")).expect("a start script");
     assert!(!script.contains("/dev/shm"), "it names files of the run, which are gone");
     let file = made.path("start.sh");

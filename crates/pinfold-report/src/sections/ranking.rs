@@ -42,7 +42,8 @@ pub(crate) struct Against {
     pub(crate) class: &'static str,
     pub(crate) sign: &'static str,
     pub(crate) word: &'static str,
-    pub(crate) why: Option<String>,
+    /// What the verdict says: the change, or why there is none.
+    pub(crate) why: String,
 }
 
 /// All tables of one metric.
@@ -144,7 +145,8 @@ fn table(page: &Page, ranking: &Ranking, place: &str) -> Table {
     let rows = (1_u32..).zip(&ranking.rows).map(|(number, row)| {
         let name = page.name(row.candidate);
         let against = row.comparison.as_ref().zip(axis).map(|(comparison, axis)| {
-            against(comparison, forest::row(&axis, &format!("{id}-{number}"), &name, comparison))
+            let drawn = forest::row(&axis, &format!("{id}-{number}"), &name, comparison);
+            against(comparison, ranking.metric, drawn)
         });
         finished_row(page, ranking, row, (number, against))
     });
@@ -176,10 +178,10 @@ fn finished_row(
     }
 }
 
-fn against(comparison: &Comparison, forest: String) -> Against {
+fn against(comparison: &Comparison, metric: Metric, forest: String) -> Against {
     let why = match &comparison.verdict {
-        Verdict::Unknown(why) => Some(why.clone()),
-        Verdict::Better | Verdict::Same | Verdict::Worse => None,
+        Verdict::Unknown(why) => why.clone(),
+        Verdict::Better | Verdict::Same | Verdict::Worse => change(metric.unit(), comparison),
     };
     Against {
         forest,
