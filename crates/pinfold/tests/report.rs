@@ -329,16 +329,16 @@ fn each_command_that_a_page_names_is_a_command() {
 
 #[test]
 fn a_print_fits_eight_pages() {
-    for made in [page(STORES[1]), study_page("")] {
-        check_print(&made);
-    }
-}
-
-fn check_print(made: &Made) {
     let Some(chromium) = find_program("chromium") else {
         println!("skipped: chromium is not installed");
         return;
     };
+    for made in [page(STORES[1]), study_page("")] {
+        check_print(&made, &chromium);
+    }
+}
+
+fn check_print(made: &Made, chromium: &str) {
     let html = made.path("page.html");
     user::write_atomic(&html, made.html.as_bytes()).expect("the page");
     let pdf = made.path("page.pdf");
@@ -350,7 +350,7 @@ fn check_print(made: &Made) {
         &format!("--print-to-pdf={pdf}"),
         &format!("file://{html}"),
     ];
-    let output = capture(&chromium, arguments, MINUTE_NS).expect("chromium runs");
+    let output = capture(chromium, arguments, MINUTE_NS).expect("chromium runs");
     let bytes = user::read(&pdf).unwrap_or_else(|_| panic!("{}", output.stderr_text()));
     let text = String::from_utf8_lossy(&bytes);
     let pages = text.matches("/Type /Page").count() - text.matches("/Type /Pages").count();
