@@ -73,10 +73,11 @@ impl Marker {
 }
 
 /// Class and marker of the n-th line of a picture without a baseline; colours that come again
-/// have other markers.
+/// are paler and have other markers.
 pub(crate) fn look(index: usize) -> (String, Marker) {
     let colour = index % COLOURS;
-    (format!("s{colour}"), MARKERS[(index + index / COLOURS) % COLOURS])
+    let again = if index < COLOURS { "" } else { " more" };
+    (format!("s{colour}{again}"), MARKERS[(index + index / COLOURS) % COLOURS])
 }
 
 impl Page {

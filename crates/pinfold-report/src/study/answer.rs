@@ -54,13 +54,14 @@ pub(super) fn sentence(page: &StudyPage) -> String {
     match (page.claims.len(), comparisons) {
         (0, 0) if page.measured.is_empty() => "nothing was measured".to_owned(),
         (0, 0) => "measured, without a baseline to compare with".to_owned(),
-        (0, all) => {
-            let [better, _, worse, _] = verdicts(page);
-            format!(
-                "{better} of {all} comparisons with the baseline show a better cell, {worse} a \
-                 worse one"
-            )
-        }
+        (0, all) => match verdicts(page) {
+            [0, _, 0, _] => {
+                format!("none of {all} comparisons with the baseline shows a difference")
+            }
+            [better, _, worse, _] => {
+                format!("of {all} comparisons with the baseline {better} are better, {worse} worse")
+            }
+        },
         (1, _) => match (yes, no) {
             (1, _) => "the statement tested holds here",
             (_, 1) => "the statement tested does not hold here",

@@ -179,13 +179,37 @@ fn the_page_is_one_file_of_well_formed_markup() {
 fn the_answer_comes_first_and_charts_that_do_not_decide_are_folded() {
     let html = render_study(&page()).unwrap();
     let place = |what: &str| html.find(what).unwrap_or_else(|| panic!("{what} is not there"));
-    let order = ["<h1>", "worst cost", "chart-figure-5\">\n", "id=\"cost\"", "id=\"table-errors\""];
+    let order = ["<h1 ", "worst cost", "chart-figure-5\">\n", "id=\"cost\"", "id=\"table-errors\""];
     let order = order.map(place);
     assert!(order.is_sorted(), "{order:?}");
     for folded in ["figure-6", "percentiles", "empty"] {
         place(&format!("<details class=\"fold\" id=\"chart-{folded}\">"));
     }
     assert!(place("id=\"charts\"") > order[4]);
+}
+
+#[test]
+fn the_sentence_says_what_the_statements_or_comparisons_say() {
+    let claim = |agree: Agreement| ClaimRow { agree, ..page().claims[0].clone() };
+    let open = || Agreement::CannotTell("no cell".to_owned());
+    let check = |claims: Vec<Agreement>, words: &str| {
+        let page = StudyPage { claims: claims.into_iter().map(claim).collect(), ..page() };
+        assert_eq!(answer::sentence(&page), words);
+    };
+    check(vec![Agreement::Yes, Agreement::Yes], "all 2 statements tested hold here");
+    check(vec![Agreement::Yes], "the statement tested holds here");
+    check(vec![Agreement::No], "the statement tested does not hold here");
+    let mixed = vec![Agreement::Yes, Agreement::No, open(), open()];
+    check(mixed, "1 of 4 statements tested holds here, 1 does not hold, 2 cannot be judged");
+    check(Vec::new(), "of 3 comparisons with the baseline 0 are better, 2 worse");
+    let mut page = StudyPage { claims: Vec::new(), ..page() };
+    page.measured.truncate(1);
+    assert_eq!(answer::sentence(&page), "measured, without a baseline to compare with");
+    page.measured.push(measured("speed 1.0", 99.0, Some(against(1.0, Verdict::Same))));
+    assert_eq!(
+        answer::sentence(&page),
+        "none of 1 comparisons with the baseline shows a difference"
+    );
 }
 
 #[test]

@@ -150,7 +150,9 @@ impl StoreError {
             StoreError::Folder { .. } | StoreError::Open { .. } | StoreError::ReadOnly { .. } => {
                 "check the rights of the file and its folder, or name another file with --store"
             }
-            StoreError::Missing { .. } => "`pinfold tune` makes a store; name yours with --store",
+            StoreError::Missing { .. } => {
+                "`pinfold tune` and `pinfold study run` make stores; check the name"
+            }
             StoreError::Foreign { .. } => {
                 "name another file with --store; this one was not touched"
             }
