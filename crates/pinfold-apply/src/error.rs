@@ -21,13 +21,13 @@ pub enum Refusal {
     #[error("the plan leaves the host no PU for its own tasks")]
     NoHousekeeping,
     /// The host's PUs and those that are kept free for the machine overlap.
-    #[error("PUs {pus} are the host's and the virtual machine's alone at the same time")]
+    #[error("PUs {pus} are the host's and kept free of the host's tasks at the same time")]
     Overlap {
         /// The PUs that are both.
         pus: CpuSet,
     },
     /// PUs of the machine's threads would go offline.
-    #[error("PUs {pus} are to go offline, and threads of the virtual machine are to run there")]
+    #[error("PUs {pus} are to go offline, and threads of the plan are to run there")]
     OfflineInUse {
         /// Those PUs.
         pus: CpuSet,
@@ -147,7 +147,7 @@ impl Refusal {
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Refusal::Lacks { finding } => return finding.hint.clone(),
-            Refusal::NotSingle(_) => "make a plan for this virtual machine alone",
+            Refusal::NotSingle(_) => "make a plan for this process alone",
             Refusal::NoHousekeeping | Refusal::Overlap { .. } | Refusal::NowhereToRun { .. } => {
                 "make the plan again with `pinfold plan`, for this host"
             }
@@ -197,8 +197,8 @@ pub enum ApplyError {
     /// It must not or cannot be applied.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The virtual machine has ended.
-    #[error("process {pid} of the virtual machine has ended")]
+    /// The virtual machine or process group has ended.
+    #[error("process {pid} has ended")]
     VmGone {
         /// Its process.
         pid: Tid,
@@ -284,7 +284,7 @@ impl ApplyError {
     pub fn hint(&self) -> Option<String> {
         match self {
             ApplyError::Refused(refusal) => refusal.hint(),
-            ApplyError::VmGone { .. } => Some("start the virtual machine again".to_owned()),
+            ApplyError::VmGone { .. } => Some("start it again".to_owned()),
             ApplyError::Host(_) => None,
             ApplyError::Step { change, source, .. } => hint_for(change, source),
             ApplyError::NotSo { .. } => Some(
@@ -351,7 +351,7 @@ fn hint_for(change: &str, error: &HostError) -> Option<String> {
     } else if is(&[ErrorKind::InvalidInput]) {
         "another cpuset may be exclusive (cpuset.cpu_exclusive), or the task is bound by the kernel"
     } else if is(&[ErrorKind::ResourceBusy, ErrorKind::Unsupported]) {
-        "the group has processes or child groups of its own: give the virtual machine a group of its own, or use --isolate own"
+        "the group has processes or child groups of its own: give the process a group of its own, or use --isolate own"
     } else if is(&[ErrorKind::StorageFull]) {
         "the group has no PUs or memory nodes: its parent's cpuset is empty"
     } else {

@@ -132,7 +132,7 @@ fn what_cannot_be_is_told_with_the_way_out() {
         (narrow, "the isolation scope is narrower", "--isolate host"),
         (old, "only directly below another", "6.7"),
         (v1, "version 1", "unified"),
-        (nothing, "no PU for the virtual machine alone", "--isolate"),
+        (nothing, "no PU free of other tasks", "--isolate"),
     ] {
         let what = case.name;
         if what == "v1" {

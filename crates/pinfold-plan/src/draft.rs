@@ -548,6 +548,7 @@ impl<'a> Draft<'a> {
         nearby::check_huge_pages(self.ground.topology, &vnodes)?;
         let common = spread::findings(self.ground, &vnodes);
         self.findings.extend(common);
+        self.findings.extend(spread::short(self.request, &vnodes));
         let far = nearby::far_devices(self.ground, self.request, &vnodes)?;
         self.findings.extend(far);
         let housekeeping = self.ground.hostable.difference(&reserve.exclusive);

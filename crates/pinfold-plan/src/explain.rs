@@ -13,6 +13,7 @@ use pinfold_model::{
 use crate::draft::{pus_text, verb};
 use crate::fit::{Fit, fit};
 use crate::ground::Index;
+use crate::group_words::of_groups;
 use crate::parts::mib;
 use crate::review::{Layout, picture};
 use crate::rows::{Alike, Row, rows};
@@ -98,11 +99,16 @@ pub fn explain(plan: &Plan, topology: &Topology, columns: usize) -> String {
         }
     }
     let on = |vnode: &VnodePlan| Spread::of(&index, &vnode.threads);
-    let given = lines(&|vnode| gives((plan, vnode), topology, &on(vnode)));
+    // Groups have threads where machines have vCPUs.
+    let worded = |vnode: &VnodePlan, lines: Vec<String>| match vnode.kind {
+        VnodeKind::VirtualMachine => lines,
+        VnodeKind::ProcessGroup => lines.iter().map(|line| of_groups(line)).collect(),
+    };
+    let given = lines(&|vnode| worded(vnode, gives((plan, vnode), topology, &on(vnode))));
     section(&mut text, "What it gives", given);
     let mut paid = vec![host_share(plan, topology)];
     paid.extend(unused(plan, topology));
-    paid.extend(lines(&|vnode| costs((plan, vnode), topology, &on(vnode))));
+    paid.extend(lines(&|vnode| worded(vnode, costs((plan, vnode), topology, &on(vnode)))));
     section(&mut text, "What it costs", paid);
     let mut findings: Vec<String> = Vec::new();
     if matches!(fit(plan, topology), Fit::Other(_)) {

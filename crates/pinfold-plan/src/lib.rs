@@ -29,6 +29,7 @@ mod error;
 mod explain;
 mod fit;
 mod ground;
+mod group_words;
 mod guest;
 mod guest_cells;
 mod hints;

@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::text::counted;
 use pinfold_model::{
-    CoreId, CpuSet, Finding, L3Id, NodeId, PuId, Role, ThreadPlan, Topology, VnodePlan,
+    CoreId, CpuSet, Finding, L3Id, NodeId, Plan, PuId, Request, Role, ThreadPlan, Topology,
+    VnodePlan, Work,
 };
 
 use crate::avoidable::{Choice, Pins, severity};
-use crate::draft::{pus_text, verb};
+use crate::draft::{narrow, pus_text, verb};
 use crate::ground::{Ground, Index};
 use crate::nearby::is_empty_node;
 
@@ -130,6 +131,35 @@ fn oversubscribed(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Opti
     // vCPUs that float take turns in any case; pinned ones need not wait for each other.
     let severity = severity(!crowded.is_empty() && choice(ground, vcpus).with_another_pu());
     Some(Finding { severity, ..Finding::note("oversubscription", text) })
+}
+
+/// The subject of [`short`].
+const SHORT: &str = "fewer CPUs";
+
+/// True if a process group of a plan gets fewer CPUs than it asks for.
+pub(crate) fn is_short(plan: &Plan) -> bool {
+    plan.findings.iter().any(|finding| finding.subject == SHORT)
+}
+
+/// Process groups that get fewer CPUs than they ask for, under strategies that start again at the
+/// first CPU when they run out.
+pub(crate) fn short(request: &Request, vnodes: &[VnodePlan]) -> Vec<Finding> {
+    let found = request.vnodes.iter().zip(vnodes).filter_map(|(asked, vnode)| {
+        let Work::Processes { cores, .. } = asked.work else { return None };
+        let pus = vnode.pus();
+        let count = narrow(pus.len());
+        (count < cores).then(|| {
+            let text = format!(
+                "{} asks for {}, and gets CPU {pus}: its threads take turns on {}",
+                vnode.name,
+                counted(cores, "core"),
+                counted(count, "CPU")
+            );
+            Finding::warning(SHORT, text)
+                .with_hint(format!("ask for at most {}", counted(count, "core")))
+        })
+    });
+    found.collect()
 }
 
 /// Cores that carry vCPUs of more than one vnode.

@@ -27,7 +27,7 @@ use pinfold_model::{Finding, Plan, Request, Topology};
 
 use crate::PlanError;
 use crate::guest_cells::{self, Parts};
-use crate::{definition, fit, hints, names, pins, policies, prefer};
+use crate::{definition, fit, group_words, hints, names, pins, policies, prefer, spread};
 
 /// A named way to place vnodes.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +78,14 @@ pub fn strategies() -> &'static [Strategy] {
 /// [`PlanError::UnknownStrategy`] if there is none of that name, otherwise what the
 /// strategy refuses and why, with the nearest strategy that does not refuse.
 pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
+    let planned = planned(strategy, topology, request);
+    match group_words::are_meant(request) {
+        true => planned.map(group_words::plan).map_err(group_words::error),
+        false => planned,
+    }
+}
+
+fn planned(strategy: &str, topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let found = TABLE.iter().find(|known| known.name == strategy).ok_or_else(|| {
         let known = TABLE.iter().map(|known| known.name);
         PlanError::UnknownStrategy {
@@ -141,6 +149,10 @@ fn instead_of(refused: &str, topology: &Topology, request: &Request) -> Option<&
         .iter()
         .skip(place.map_or(0, |place| place + 1))
         .filter_map(|name| TABLE.iter().find(|known| known.name == *name))
-        .find(|known| known.name != refused && made(known, topology, request).is_ok())
+        .find(|known| {
+            let made = (known.name != refused).then(|| made(known, topology, request));
+            // A process group that gets fewer CPUs than it asks for has not what it asks for.
+            made.is_some_and(|made| made.is_ok_and(|plan| !spread::is_short(&plan)))
+        })
         .map(|known| known.name)
 }

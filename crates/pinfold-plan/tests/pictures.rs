@@ -178,6 +178,13 @@ The number is the PU as Linux counts; behind it who is pinned there: `v0` vCPU 0
 A dot is a PU to which nothing is pinned; threads that may run on a whole NUMA node are not drawn.
 The desktop is an i7-4790K (4 cores of 2 threads) whose machine has as many vCPUs as the strategy chooses; the server has two E5-2670 (8 cores of 2 threads each) and two machines with 6 vCPUs.
 Isolation is asked for.
+
+What holds for every strategy:
+
+- **Kinds of cores and unequal caches**: a machine stays on one kind of core, and inside one L3 cache, where that has room; the preferred part is taken first, and the host's tasks and the emulator take the weaker one. `--prefer` says which part is preferred ([requests](requests.md#which-cores-are-taken-first)). Strategies that are an order of CPUs (`compact`, `sequential`, `scatter`, `isolcpus`) stay on one kind and keep their order.
+- **Isolated CPUs** (`isolcpus=`, isolated partitions) carry vCPUs first, and are never the host's. `--explain` names those that stay unused.
+- **Offline CPUs** are not used. A request that names one is refused with the command that brings it online. A saved plan may be applied while its CPUs are offline: they are brought online first, and `undo` takes them offline again. The sibling of a `realtime` vCPU that is offline is on the line of `--emit cmdline`, so that it stays isolated if it comes online.
+- **Process groups** get as many CPUs as they ask for cores, or the strategy refuses. The strategies that start again at their first CPU (\"wraps\") and `none` place a group that asks for more than there are, with the warning `fewer CPUs`.
 ";
 
 fn section(strategy: &pinfold_plan::Strategy, hosts: &[(String, Topology)]) -> String {

@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 
 use pinfold_model::text::counted;
-use pinfold_model::{Plan, Request, Role};
+use pinfold_model::{Plan, Request, Role, VnodeKind};
 use pinfold_plan::command;
 use pinfold_vm::Found;
 
@@ -49,7 +49,23 @@ impl Vcpus {
     /// Refuses a plan from a file that is for fewer vCPUs, for more than there may be, or for
     /// other ones.
     pub fn require_in(&self, path: &str, plan: &Plan) -> Result<(), Failure> {
-        let (count, planned) = (self.count(), common::single(plan)?.vcpus().count());
+        let vnode = common::single(plan)?;
+        let is_for = |kind: &str, other: &str, advice: &str| {
+            let text = format!("{path} is a plan for a {kind}, and this is a {other}");
+            Err(Failure::new(Exit::Input, text).with_hint(advice))
+        };
+        match (vnode.kind, self.most == 0 && self.ids.is_empty()) {
+            (VnodeKind::ProcessGroup, false) => {
+                let advice = "`pinfold run --plan FILE -- COMMAND` starts a command under it";
+                return is_for("process group", "virtual machine", advice);
+            }
+            (VnodeKind::VirtualMachine, true) => {
+                let advice = "leave --cores out to start QEMU under it";
+                return is_for("virtual machine", "process group", advice);
+            }
+            (VnodeKind::VirtualMachine, false) | (VnodeKind::ProcessGroup, true) => {}
+        }
+        let (count, planned) = (self.count(), vnode.vcpus().count());
         if !u32::try_from(planned).is_ok_and(|planned| (count..=self.most).contains(&planned)) {
             let planned = counted(planned, "vCPU");
             let text = format!("{path} places {planned}, the virtual machine has {count}");

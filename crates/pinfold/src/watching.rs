@@ -247,7 +247,7 @@ pub fn sentence(event: &WatchEvent) -> String {
             format!("{what} was {before} and is {after}; changed by: {clue}")
         }
         WatchEvent::Finding(finding) => finding.to_string(),
-        WatchEvent::Ended => "the virtual machine has ended".to_owned(),
+        WatchEvent::Ended => "the process has ended".to_owned(),
     }
 }
 

@@ -45,8 +45,15 @@ impl Place {
 
     /// Starts `sh -c SCRIPT` on one core, and waits until it has written its number.
     fn start(&self, script: &str) -> Child {
+        self.start_with(&[], script)
+    }
+
+    /// The same with further options.
+    fn start_with(&self, options: &[&str], script: &str) -> Child {
+        let words =
+            [&["run", "-s", "compact", "--cores", "1"], options, &["--", "sh", "-c", script]];
         let child = self
-            .spawn(&["run", "-s", "compact", "--cores", "1", "--", "sh", "-c", script])
+            .spawn(&words.concat())
             .stdin(Stdio::Null)
             .stdout(Stdio::Null)
             .start()
@@ -108,6 +115,67 @@ fn its_memory_is_where_its_cpus_are() {
         ["run", "-s", "numa-exclusive", "--cores", "1", "--", "cat", "/proc/self/numa_maps"];
     let output = place.pinfold(&words);
     assert!(output.stdout_text().contains(" bind:"), "{}", output.stdout_text());
+}
+
+/// More cores than there are: what names no strategy is refused with the numbers; a strategy that
+/// starts again at its first CPU says so.
+#[test]
+fn a_command_never_gets_fewer_cpus_in_silence() {
+    let place = Place::new();
+    let too_many = (process_cpus(&place) + 1).to_string();
+    let refused = place.pinfold(&["run", "--cores", &too_many, "--", "true"]);
+    let said = refused.stderr_text();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains(&format!("on this host, {too_many} were asked for")), "{said}");
+    assert!(said.contains("ask for at most ") && !said.contains("vCPU"), "{said}");
+    let shared = place.pinfold(&["run", "-s", "compact", "--cores", &too_many, "--", "true"]);
+    let said = shared.stderr_text();
+    assert_eq!(shared.status.code(), Some(0), "{said}");
+    let told = format!("warning: fewer CPUs: true asks for {too_many} cores, and gets CPU ");
+    assert!(said.contains(&told) && said.contains("take turns"), "{said}");
+    assert!(!said.contains("vCPU") && !said.contains("virtual machine\n"), "{said}");
+}
+
+/// How many CPUs this machine has online.
+fn process_cpus(place: &Place) -> usize {
+    let online = place.host.read_text(&pinfold_host::paths::cpu_online()).expect("a list");
+    pinfold_model::CpuSet::parse_list(online.trim()).expect("a list").len()
+}
+
+/// A command that runs under `run` has its status, also with a pin by hand, and `undo` names it.
+#[test]
+fn a_command_that_runs_has_its_status() {
+    let place = Place::new();
+    let pid = place.file("pid");
+    let own = place.host.affinity(process::own_tid()).expect("a mask");
+    let last = own.iter().last().expect("a CPU").to_string();
+    let script = format!("echo $$ > {pid}; exec sleep 600");
+    let mut run = place.start_with(&["--pin", &format!("task={last}")], &script);
+    let (tid, mask) = place.mask("pid").expect("it runs");
+    assert_eq!(mask, last);
+    let status = place.pinfold(&["status"]);
+    let (code, text) = (status.status.code(), status.stdout_text());
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("1 placement is active, as planned"), "{text}");
+    assert!(text.contains(": sh under compact, watched by a Pinfold that runs"), "{text}");
+    let json: serde_json::Value =
+        serde_json::from_str(&place.pinfold(&["status", "--json"]).stdout_text()).expect("JSON");
+    let roles = json["in_force"][0]["roles"].as_array().expect("roles").clone();
+    if own.len() > 1 {
+        let role = serde_json::json!({
+            "role": "task", "tid": tid.0, "planned": last, "found": last, "ok": true,
+        });
+        assert!(roles.contains(&role), "{roles:?}");
+    }
+    let undone = place.pinfold(&["undo"]);
+    let said = undone.stderr_text();
+    assert_eq!(undone.status.code(), Some(3), "{said}");
+    assert!(said.contains("another Pinfold is at work on this process"), "{said}");
+    assert!(!said.contains("virtual machine"), "{said}");
+    run.signal(Signaled::Terminate).expect("a signal");
+    assert!(until(|| run.try_wait().expect("a child").is_some()));
+    let status = place.pinfold(&["status"]);
+    assert!(status.stdout_text().contains("nothing is in force"), "{}", status.stdout_text());
 }
 
 #[test]

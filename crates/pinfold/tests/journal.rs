@@ -80,7 +80,7 @@ fn a_placement_of_an_earlier_boot_is_ended_and_not_called_restored() {
     let undone = desk.pinfold(&["undo", "--left"]);
     let said = undone.stderr_text();
     assert!(undone.status.success(), "{said}");
-    assert!(said.contains("the host was restarted, so 1 step(s) are void"), "{said}");
+    assert!(said.contains("the host was restarted, so 1 step is void"), "{said}");
     assert!(said.contains("0 restored") && !half.exists(), "{said}");
     let json = desk.run(&["--json"]).stdout_text();
     assert!(json.contains(r#""state":"ended by a restart of the host""#), "{json}");

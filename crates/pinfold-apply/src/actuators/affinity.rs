@@ -49,7 +49,7 @@ pub(super) fn verify(
 pub(crate) fn narrowed(task: TaskId, mask: &CpuSet, found: &CpuSet) -> Finding {
     let text = format!("{task} may use only {found} of {mask}, its cpuset has no more");
     Finding::warning("affinity", text)
-        .with_hint("widen the cpuset of the virtual machine's group, or plan with --avoid")
+        .with_hint("widen the cpuset of its group, or plan with --avoid")
 }
 
 /// The PUs that a thread can be given at all.

@@ -21,7 +21,7 @@ const SUBJECT: &str = "cgroup partition";
 const WAYS_OUT: [(&str, &str); 9] = [
     (
         "Parent is not a partition root",
-        "Linux 6.7 and newer make partitions anywhere; before, start the virtual machine in the root group",
+        "Linux 6.7 and newer make partitions anywhere; before, start the process in the root group",
     ),
     ("Parent is an invalid partition root", "put the partition above it right first"),
     (

@@ -42,7 +42,7 @@ pub enum JournalError {
         format: String,
     },
     /// Another Pinfold holds the lock.
-    #[error("another Pinfold is at work on this virtual machine (journal {id})")]
+    #[error("another Pinfold is at work on this process (journal {id})")]
     Busy {
         /// Id of the journal.
         id: String,
@@ -77,8 +77,8 @@ pub enum JournalError {
         /// The journal of that placement, or its mark where the journal cannot be seen.
         journal: String,
     },
-    /// The virtual machine has ended.
-    #[error("process {pid} of the virtual machine has ended")]
+    /// The virtual machine or process group has ended.
+    #[error("process {pid} has ended")]
     VmGone {
         /// Its process.
         pid: Tid,
@@ -123,7 +123,7 @@ impl JournalError {
                 }
                 None => "revert it first, as the user who applied it".to_owned(),
             }),
-            JournalError::VmGone { .. } => Some("start the virtual machine again".to_owned()),
+            JournalError::VmGone { .. } => Some("start it again".to_owned()),
         }
     }
 }

@@ -368,7 +368,7 @@ impl<'a> Draft<'a> {
         self.step(
             Change::WriteFile { path: path.clone(), value },
             Undo::WriteFile { path, original },
-            "tasks of this group are excluded from the virtual machine's CPUs",
+            "tasks of this group are excluded from the plan's CPUs",
         );
     }
 

@@ -29,8 +29,7 @@ use crate::error::ApplyError;
 const REASON: &str = "every movable task stays on the host's PUs";
 /// The first kernel that takes an empty list for a group with tasks.
 const CLEARS_POPULATED: (u32, u32) = (7, 0);
-const OWN_GROUP: &str =
-    "the virtual machine shares its group with others, which are to be excluded";
+const OWN_GROUP: &str = "the process shares its group with others, which are to be excluded";
 
 pub(super) fn confine(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
     let cpusets = draft.cpusets()??;

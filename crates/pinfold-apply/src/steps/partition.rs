@@ -39,7 +39,7 @@ pub(super) fn make(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         let text = format!(
             "{above} is no partition, and this kernel makes one only directly below another"
         );
-        let hint = "boot Linux 6.7 or newer, or start the virtual machine in the root group";
+        let hint = "boot Linux 6.7 or newer, or start the process in the root group";
         return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
     }
     let pus = draft.plan.exclusive.clone();
@@ -78,7 +78,7 @@ pub(super) fn sort(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 fn place(draft: &mut Draft<'_>) -> Result<Option<(Cpusets, String)>, ApplyError> {
     let finding = |text: String, hint: &str| Finding::warning(SUBJECT, text).with_hint(hint);
     if draft.plan.exclusive.is_empty() {
-        let text = "the plan keeps no PU for the virtual machine alone".to_owned();
+        let text = "the plan keeps no PU free of other tasks".to_owned();
         let hint = "use a strategy that isolates, with --isolate host";
         draft.lacks(finding(text, hint))?;
         return Ok(None);

@@ -3,7 +3,7 @@
 //! Parameters as of <https://docs.kernel.org/admin-guide/kernel-parameters.html>. Most of what
 //! `isolcpus` does can be had, and taken back, at run time; the text says what cannot.
 
-use pinfold_model::{CpuSet, HugePagePool, IrqPlan, Partition, Plan, Topology, VnodePlan};
+use pinfold_model::{CpuSet, HugePagePool, IrqPlan, Partition, Plan, Role, ThreadPlan, Topology};
 
 use super::held::{headline, reserved, without_boot_pu};
 use super::qemu::safe;
@@ -72,7 +72,7 @@ impl Reserved {
         if !self.siblings.is_empty() {
             text.push_str(&format!(
                 "# CPU {} {} offline, and the kernel does not show their cores: they may be siblings of\n\
-                 # vCPU cores, so they stay isolated if they come online.\n",
+                 # the isolated ones, so they stay isolated if they come online.\n",
                 self.siblings,
                 verb(&self.siblings, "is", "are")
             ));
@@ -168,11 +168,11 @@ fn remarks(text: &mut String, plan: &Plan, reserved: &CpuSet) {
             "# PU 0 keeps time for all: it cannot be in nohz_full, so it is left out there.\n",
         );
     }
-    let mut vcpus = plan.vnodes.iter().flat_map(VnodePlan::vcpus);
-    let floating = vcpus.any(|thread| thread.pus.intersection(reserved).len() > 1);
-    if floating {
+    let runs = |thread: &ThreadPlan| matches!(thread.role, Role::Vcpu(_) | Role::Task);
+    let floats = |thread: &ThreadPlan| thread.pus.intersection(reserved).len() > 1;
+    if plan.threads().any(|(_, thread)| runs(thread) && floats(thread)) {
         text.push_str(
-            "# This plan has vCPUs that may run on several of these PUs: under isolcpus they would all stay on one.\n",
+            "# This plan has threads that may run on several of these PUs: under isolcpus they would all stay on one.\n",
         );
     }
 }

@@ -29,7 +29,11 @@ pub(super) fn plain_name(vnode: &VnodePlan) -> String {
 pub(super) fn headline(plan: &Plan) -> String {
     let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
     let pins = pinfold_model::pins_of(plan);
-    let pins = if pins.is_empty() { "no vCPU".to_owned() } else { format!("vCPUs {pins}") };
+    let groups = || plan.vnodes.iter().all(|vnode| vnode.kind == VnodeKind::ProcessGroup);
+    let pins = match pins.is_empty() || groups() {
+        true => format!("tasks on {}", plan.pus()),
+        false => format!("vCPUs {pins}"),
+    };
     super::qemu::safe(&format!("Pinfold: {} for {}: {pins}", plan.strategy, names.join(", ")))
 }
 

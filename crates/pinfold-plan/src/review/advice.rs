@@ -167,6 +167,9 @@ fn stay(flaws: &mut [Flaw], line: &str, which: impl Fn(&Flaw) -> bool) {
 
 /// What to do where no placement of this many vCPUs is sound.
 fn without_target(view: &View<'_, '_>, conditions: &Request) -> String {
+    if view.layout.vcpus == 0 {
+        return "ask for fewer cores, or for another strategy".to_owned();
+    }
     let vcpus = counted(view.layout.vcpus as usize, "vCPU");
     let place = match target::home(view, &conditions.avoid) {
         Some(node) => format!("node {node} of this host"),

@@ -84,10 +84,13 @@ fn head(layout: &Layout, topology: &Topology) -> String {
         Some(guest) => format!(", shown to the guest as {}", counted(guest.cores.len(), "core")),
         None => String::new(),
     };
+    let size = match layout.vcpus {
+        0 => "a process group".to_owned(),
+        vcpus => counted(vcpus as usize, "vCPU"),
+    };
     format!(
-        "{}: {name}, {}{shape}, on {host} ({}, {} CPUs)",
+        "{}: {name}, {size}{shape}, on {host} ({}, {} CPUs)",
         layout.source,
-        counted(layout.vcpus as usize, "vCPU"),
         counted(topology.cores.len(), "core"),
         topology.pus.len()
     )

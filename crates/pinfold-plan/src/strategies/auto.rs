@@ -24,6 +24,7 @@ use crate::draft::ground;
 use crate::ground::Ground;
 use crate::prefer::ORDERED;
 use crate::select::{Count, Pool};
+use crate::spread;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "auto",
@@ -38,6 +39,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground(topology, request)?;
     let mut passed = Passed::default();
     let (mut costly, mut noted): (Option<Plan>, Option<Plan>) = (None, None);
+    let (mut refusal, mut short): (Option<PlanError>, Option<PlanError>) = (None, None);
     for (strategy, why) in rules(&ground, request).into_iter().chain(others()) {
         if !honours(strategy, request) {
             continue;
@@ -46,10 +48,16 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             Ok(plan) => plan,
             Err(error) if error.depends_on_strategy() => {
                 passed.refused(strategy.name, &error);
+                refusal = refusal.or(Some(error));
                 continue;
             }
             Err(error) => return Err(error),
         };
+        // A group that asks for more cores than there are is refused, as the first rule does.
+        if spread::is_short(&plan) && refusal.is_some() {
+            short = short.or_else(|| refusal.clone());
+            continue;
+        }
         let warnings = warnings(&plan);
         let before =
             if passed.is_empty() || (costly.is_some() || noted.is_some()) && !warnings.is_empty() {
@@ -68,7 +76,11 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             false => costly = costly.or(Some(plan)),
         }
     }
-    noted.or(costly).map_or_else(|| none::plan(topology, request), Ok)
+    match (noted.or(costly), short) {
+        (Some(plan), _) => Ok(plan),
+        (None, Some(refusal)) => Err(refusal),
+        (None, None) => none::plan(topology, request),
+    }
 }
 
 /// Why strategies were not picked; those with the same reason are named together.

@@ -3,7 +3,9 @@
 use pinfold_apply::{Counter, KnobStatus, Record, Status, Target};
 use pinfold_host::{LiveHost, SystemClock, process};
 use pinfold_model::text::{agree, counted};
-use pinfold_model::{Change, Command, CpuSet, Finding, Plan, Role, Severity, TaskId, Topology};
+use pinfold_model::{
+    Change, Command, CpuSet, Finding, Plan, Role, Severity, TaskId, Topology, VnodeKind,
+};
 use pinfold_plan::review::{self, Layout};
 use serde_json::json;
 
@@ -234,7 +236,11 @@ fn to_text(one: &InForce, topology: Option<&Topology>) -> String {
         false => ", not watched",
     });
     let Some(status) = &one.status else {
-        text.push_str("\nthe virtual machine has ended; `pinfold undo` clears up");
+        let what = match one.plan.vnodes.first().map(|vnode| vnode.kind) {
+            Some(VnodeKind::ProcessGroup) => "the process group",
+            Some(VnodeKind::VirtualMachine) | None => "the virtual machine",
+        };
+        text.push_str(&format!("\n{what} has ended; `pinfold undo` clears up"));
         return text;
     };
     text.push('\n');

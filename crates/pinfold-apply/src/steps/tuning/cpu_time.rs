@@ -31,7 +31,7 @@ pub(super) fn set(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
         return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
     }
     let Some((version, group)) = own_group(draft)? else {
-        let text = "the virtual machine has no group of its own with the cpu controller";
+        let text = "the process has no group of its own with the cpu controller";
         let hint = "start it in one, such as systemd-run --scope -p CPUWeight=100";
         return draft.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
     };

@@ -55,10 +55,10 @@ pub(super) fn bind(draft: &mut Draft<'_>) -> Result<(), ApplyError> {
 fn group(draft: &mut Draft<'_>, nodes: &CpuSet) -> Result<(), ApplyError> {
     let alone = draft.own_cpuset_group()?;
     let Some(group) = alone else {
-        let text = "the virtual machine has no cpuset group of its own, so pages that it asks for later are only near the thread that asks";
+        let text = "the process has no cpuset group of its own, so pages that it asks for later are only near the thread that asks";
         let hint = "start it in a group of its own, such as systemd-run --scope -p AllowedMemoryNodes=N, or bind its memory in QEMU (host-nodes=, policy=bind)";
         return draft.lacks(Finding::warning("memory", text).with_hint(hint));
     };
     let knob = (paths::cpuset_mems(&group), nodes.to_string());
-    draft.knob("cpuset.mems", knob, "what the virtual machine asks for later is on these nodes")
+    draft.knob("cpuset.mems", knob, "what the process asks for later is on these nodes")
 }
