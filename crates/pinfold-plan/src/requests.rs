@@ -12,6 +12,7 @@
 
 pub mod keys;
 mod knobs;
+mod locate;
 mod pins;
 mod policies;
 pub mod value;
@@ -27,6 +28,7 @@ use thiserror::Error;
 use crate::names;
 use keys::{Fault, Keys};
 pub use knobs::{KNOBS, knob};
+pub use locate::{place_of, place_of_key};
 use value::{Value, Whole, decimal, unit_bytes};
 
 /// What is wrong with a request.

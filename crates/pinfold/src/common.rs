@@ -151,15 +151,56 @@ pub fn input_failure(error: &HostError) -> Failure {
     Failure::from_error(Exit::Input, error, hint)
 }
 
-/// A request from a file.
-pub fn read_request(path: &str, topology: &Topology) -> Result<Request, Failure> {
-    let text = user::read_text(path).map_err(|error| input_failure(&error))?;
-    let request = asked(path, requests::from_toml(&text))?;
-    require_known(&format!("{path}: avoid"), &request.avoid, topology)?;
-    if let Some(Free::These(pus)) = &request.free {
-        require_known(&format!("{path}: host.pus"), pus, topology)?;
+/// A request file, whose name and places stand in front of what is wrong with it.
+pub struct RequestFile {
+    path: String,
+    text: String,
+}
+
+impl RequestFile {
+    /// Reads it.
+    pub fn read(path: &str) -> Result<Self, Failure> {
+        let text = user::read_text(path).map_err(|error| input_failure(&error))?;
+        Ok(Self { path: path.to_owned(), text })
     }
-    Ok(request)
+
+    /// What it asks for, on a machine.
+    pub fn request(&self, topology: &Topology) -> Result<Request, Failure> {
+        let request = asked(&self.path, requests::from_toml(&self.text))?;
+        let known = |key: &[&str], pus: &CpuSet| {
+            let place = requests::place_of_key(&self.text, key);
+            require_known(&format!("{}{}", self.place(place), key.join(".")), pus, topology)
+        };
+        known(&["avoid"], &request.avoid)?;
+        if let Some(Free::These(pus)) = &request.free {
+            known(&["host", "pus"], pus)?;
+        }
+        Ok(request)
+    }
+
+    /// A plan of what it asks for.
+    pub fn plan(&self, strategy: Option<&str>, topology: &Topology) -> Result<Plan, Failure> {
+        let request = self.request(topology)?;
+        pinfold_plan::plan(strategy.unwrap_or("auto"), topology, &request).map_err(|error| {
+            let failure = plan_failure(&error);
+            if matches!(error, PlanError::UnknownStrategy { .. }) {
+                return failure;
+            }
+            let place = self.place(requests::place_of(&self.text, &error));
+            Failure { message: format!("{place}{}", failure.message), ..failure }
+        })
+    }
+
+    fn place(&self, place: Option<(usize, usize)>) -> String {
+        match place {
+            Some((line, column)) => format!("{}: line {line}, column {column}: ", self.path),
+            None => format!("{}: ", self.path),
+        }
+    }
+}
+
+fn plan_failure(error: &PlanError) -> Failure {
+    Failure::from_error(Exit::Input, error, error.hint())
 }
 
 /// The plan of the strategy that is named, or of `auto`.
@@ -169,7 +210,7 @@ pub fn make_plan(
     request: &Request,
 ) -> Result<Plan, Failure> {
     pinfold_plan::plan(strategy.unwrap_or("auto"), topology, request)
-        .map_err(|error: PlanError| Failure::from_error(Exit::Input, &error, error.hint()))
+        .map_err(|error| plan_failure(&error))
 }
 
 /// The one vnode that a plan places.

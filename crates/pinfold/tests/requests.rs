@@ -61,8 +61,33 @@ fn what_is_wrong_is_told_with_its_place() {
     };
     in_file("[[vm]]\nname = \"a\"\nvcpu = 1\n", "line 3, column 1: vm has no key \"vcpu\"");
     in_file("[[vm]]\nname = \"a\"\nvcpu = 1\n", "did you mean vcpus?");
-    in_file("avoid = \"16\"\n[[vm]]\nname = \"a\"\n", "this machine has no PU 16");
-    in_file("[[vm]]\nname = \"a\"\ndevices = [\"node:4\"]\n", "this host has the nodes 0, 1");
+    let avoid = "request.toml: line 1, column 9: avoid: this machine has no PU 16";
+    in_file("avoid = \"16\"\n[[vm]]\nname = \"a\"\n", avoid);
+    let pus = "request.toml: line 4, column 7: host.pus: this machine has no PU 16";
+    in_file("[[vm]]\nname = \"a\"\n[host]\npus = \"16\"\n", pus);
+    let devices = "request.toml: line 3, column 22: a device of node 4 cannot be planned for: this host has the nodes 0, 1";
+    in_file("[[vm]]\nname = \"a\"\ndevices = [\"node:0\", \"node:4\"]\n", devices);
+    in_file(
+        "interrupts = [\"node:4\"]\n[[vm]]\nname = \"a\"\n",
+        "request.toml: line 1, column 15: a device of node 4",
+    );
+    in_file(
+        "[[vm]]\nname = \"a\"\nmemory = \"1T\"\n",
+        "request.toml: line 3, column 10: \"a\" needs 1024 GiB of memory",
+    );
+    in_file(
+        "[[vm]]\nname = \"a\"\nvcpus = 2\npins = \"vcpu0=40\"\n",
+        "request.toml: line 4, column 8: the pins by hand of \"a\" cannot be: vcpu(0) cannot be pinned to 40",
+    );
+    in_file("[[vm]]\nname = \"a\"\nvcpus = 5000\n", "request.toml: line 3, column 9: ");
+    in_file(
+        "[[vm]]\nname = \"a\"\n[host]\nfree = 16\n",
+        "request.toml: line 4, column 8: 16 PUs cannot stay free",
+    );
+    in_file(
+        "[[group]]\nname = \"a\"\ncores = 1\n[[group]]\nname = \"b\"\ncores = 40\n",
+        "request.toml: line 6, column 9: vnodes gives at most",
+    );
     let check = |flags: &[&str], told: &str| {
         let mut arguments = vec!["plan", "--strategy", "auto", "--input", &input];
         arguments.extend(flags);

@@ -37,8 +37,14 @@ pub fn plan(arguments: &PlanArgs) -> Result<(), Failure> {
     let topology = common::topology(&host, arguments.input.as_deref())?;
     let file = arguments.into.as_deref().map(emit::DomainFile::read).transpose()?;
     let command = qemu_command(arguments)?;
-    let request = request(arguments, (file.as_ref(), &command), &topology)?;
-    let mut plan = common::make_plan(arguments.placement.strategy.as_deref(), &topology, &request)?;
+    let strategy = arguments.placement.strategy.as_deref();
+    let mut plan = match &arguments.request {
+        Some(path) => common::RequestFile::read(path)?.plan(strategy, &topology)?,
+        None => {
+            let request = request(arguments, (file.as_ref(), &command), &topology)?;
+            common::make_plan(strategy, &topology, &request)?
+        }
+    };
     common::set_knobs(&mut plan, &arguments.placement.knobs, &topology)?;
     if let Some(format) = arguments.emit {
         let target = emit::Target {
@@ -87,16 +93,13 @@ fn qemu_command(arguments: &PlanArgs) -> Result<QemuCommand, Failure> {
     Ok(command)
 }
 
-/// What is asked, in a file or by options; of one machine that is not described further, what
+/// What is asked by options; of one machine that is not described further, what
 /// its domain file or its command line says.
 fn request(
     arguments: &PlanArgs,
     (file, command): (Option<&emit::DomainFile>, &QemuCommand),
     topology: &Topology,
 ) -> Result<Request, Failure> {
-    if let Some(path) = &arguments.request {
-        return common::read_request(path, topology);
-    }
     let mut vnodes = Vec::new();
     for words in &arguments.vm {
         vnodes.push(common::asked("--vm", requests::vm_from_words(words))?);

@@ -1,0 +1,111 @@
+//! Where in a request file the value stands that a host or a strategy cannot have.
+//!
+//! A request does not keep its places: the file is read again once something is wrong with it.
+
+use super::RequestError;
+use super::keys::Fault;
+use super::value::{self, Value, Whole};
+use crate::PlanError;
+
+/// Line and column of the value that a refusal of the plan is about, both from 1; `None` if it is
+/// about no value of the file.
+#[must_use]
+pub fn place_of(text: &str, error: &PlanError) -> Option<(usize, usize)> {
+    let root = value::parse_toml(text).ok()?;
+    place(text, at_of(&root, error)?)
+}
+
+/// Line and column of the value of a key such as `["host", "pus"]`.
+#[must_use]
+pub fn place_of_key(text: &str, path: &[&str]) -> Option<(usize, usize)> {
+    let root = value::parse_toml(text).ok()?;
+    let found = path.iter().try_fold(&root, |table, key| get(table, key))?;
+    place(text, found.at)
+}
+
+fn place(text: &str, at: usize) -> Option<(usize, usize)> {
+    RequestError::in_file(text, Fault::new(at, String::new())).place
+}
+
+fn at_of(root: &Value, error: &PlanError) -> Option<usize> {
+    match error {
+        PlanError::Device { device, .. } => {
+            let is_it =
+                |text: &str| super::device(text).is_ok_and(|found| found.to_string() == *device);
+            let lists = vnodes(root).filter_map(|vnode| get(vnode, "devices"));
+            item(lists.chain(get(root, "interrupts")), is_it)
+        }
+        PlanError::BadIothread { id, .. } => {
+            item(vnodes(root).filter_map(|vnode| get(vnode, "iothreads")), |text| text == id)
+        }
+        PlanError::Free { .. } => {
+            let host = get(root, "host")?;
+            Some(get(host, "pus").or_else(|| get(host, "free"))?.at)
+        }
+        PlanError::EmulatorWish { .. } => Some(get(root, "emulator")?.at),
+        PlanError::NoPus { .. } => Some(get(root, "avoid")?.at),
+        PlanError::BadName { name, .. } => of_vnode(root, name, &["name"]),
+        PlanError::NoVcpus { vnode, .. } | PlanError::NoRoom { vnode, .. } => {
+            of_vnode(root, vnode, COUNTS)
+        }
+        PlanError::TooManyVhosts { vnode, .. } => of_vnode(root, vnode, &["vhosts"]),
+        PlanError::Memory { vnode, .. } => of_vnode(root, vnode, &["memory"]),
+        PlanError::HugePages { vnode, .. } => of_vnode(root, vnode, &["huge-pages"]),
+        PlanError::GuestSmt { vnode, .. } => of_vnode(root, vnode, &["smt"]),
+        PlanError::Policy { vnode, .. } => of_vnode(root, vnode, &["policies"]),
+        PlanError::Pin { vnode, .. } => of_vnode(root, vnode, &["pins"]),
+        PlanError::Nodes { vnode, .. }
+        | PlanError::Cells { vnode, .. }
+        | PlanError::WrongKind { vnode, .. } => of_vnode(root, vnode, &[]),
+        // Of several vnodes the largest is the first that has no room.
+        PlanError::TooManyVcpus { .. } => {
+            let counts =
+                vnodes(root).filter_map(|vnode| COUNTS.iter().find_map(|key| get(vnode, key)));
+            Some(counts.max_by_key(|count| number(count))?.at)
+        }
+        PlanError::UnknownStrategy { .. }
+        | PlanError::NoVnodes
+        | PlanError::NoHousekeeping { .. }
+        | PlanError::TooFewPus { .. } => None,
+    }
+}
+
+/// The keys that say how large a vnode is.
+const COUNTS: &[&str] = &["vcpus", "cores"];
+
+fn number(value: &Value) -> i64 {
+    if let Whole::Number(number) = value.what { number } else { 0 }
+}
+
+fn get<'v>(table: &'v Value, key: &str) -> Option<&'v Value> {
+    let Whole::Table(entries) = &table.what else { return None };
+    entries.iter().find(|(known, _, _)| known == key).map(|(_, _, value)| value)
+}
+
+/// The items of a list; a single value is its own only one.
+fn items(list: &Value) -> &[Value] {
+    if let Whole::List(items) = &list.what { items } else { std::slice::from_ref(list) }
+}
+
+/// All tables `[[vm]]` and `[[group]]`.
+fn vnodes(root: &Value) -> impl Iterator<Item = &Value> {
+    let lists = ["vm", "group"].into_iter().filter_map(|key| get(root, key));
+    lists.flat_map(items)
+}
+
+/// The value of the first of some keys that a vnode has, or else its table.
+fn of_vnode(root: &Value, name: &str, keys: &[&str]) -> Option<usize> {
+    let is_it = |vnode: &&Value| {
+        get(vnode, "name")
+            .is_some_and(|value| matches!(&value.what, Whole::Text(text) if text == name))
+    };
+    let vnode = vnodes(root).find(is_it)?;
+    Some(keys.iter().find_map(|key| get(vnode, key)).unwrap_or(vnode).at)
+}
+
+/// The text among some lists, or single texts, that is meant.
+fn item<'v>(lists: impl Iterator<Item = &'v Value>, is_it: impl Fn(&str) -> bool) -> Option<usize> {
+    let mut texts = lists.flat_map(items);
+    let found = texts.find(|value| matches!(&value.what, Whole::Text(text) if is_it(text)));
+    found.map(|value| value.at)
+}
