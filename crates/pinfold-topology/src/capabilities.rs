@@ -111,8 +111,9 @@ fn captured_names(host: &dyn Host) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Why a capability of a captured machine is not known.
-pub const NOT_CAPTURED: &str = "not in the capture";
+/// Why a capability of a captured machine is not known: it depends on rights, programs or states
+/// that only the machine itself has.
+pub const NOT_IN_CAPTURE: &str = "not in the capture";
 
 /// The same of a captured machine: what the capture does not hold is not known.
 #[must_use]
@@ -122,7 +123,7 @@ pub fn captured_capabilities(host: &TreeHost) -> Vec<Capability> {
         true => found,
         false => Capability {
             verdict: Verdict::Partly,
-            why: NOT_CAPTURED.to_owned(),
+            why: NOT_IN_CAPTURE.to_owned(),
             hint: None,
             ..found
         },

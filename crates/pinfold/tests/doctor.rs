@@ -1,6 +1,7 @@
 //! `pinfold doctor` of a captured machine.
 
 use pinfold_host::process::capture;
+use pinfold_host::{TreeHost, paths};
 use serde_json::Value;
 
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
@@ -31,12 +32,68 @@ fn a_captured_machine_is_looked_at() {
     // A capture says nothing of QEMU, so it cannot say that `tune` runs.
     let answer = pinfold(&["doctor", "--input", &file]).stdout_text();
     assert!(
-        answer.starts_with("the capture does not show whether pinfold tune can run"),
+        answer.starts_with("the capture does not show whether pinfold tune can run; it decides"),
         "{answer}"
     );
-    assert!(answer.contains("are not in the capture"), "{answer}");
 
     let refused = pinfold(&["doctor", "--input", "core:4 pu:2"]);
     assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr_text());
     assert!(refused.stderr_text().contains("pinfold topo --capture"), "{}", refused.stderr_text());
+}
+
+/// The rows of a capture are those of its files, whatever this machine has; rows that only the
+/// machine itself can answer say so.
+#[test]
+fn rows_are_decided_by_the_capture() {
+    let pinfold = |words: &[&str]| capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("host.capture").to_string_lossy().into_owned();
+    let made = pinfold(&["topo", "--capture"]).stdout_text();
+    let rows = |edit: &dyn Fn(&mut TreeHost)| -> Vec<(String, String, String)> {
+        let mut tree = TreeHost::parse(&made).expect("a capture");
+        edit(&mut tree);
+        pinfold_host::user::write_atomic(&file, tree.to_text().as_bytes()).expect("written");
+        let output = pinfold(&["doctor", "--input", &file, "--json"]);
+        let found: Value = serde_json::from_str(&output.stdout_text()).expect("JSON");
+        let text = |row: &Value, key: &str| row[key].as_str().expect("a text").to_owned();
+        let row = |row: &Value| (text(row, "name"), text(row, "verdict"), text(row, "why"));
+        found["capabilities"].as_array().expect("rows").iter().map(row).collect()
+    };
+    let of = |rows: &[(String, String, String)], name: &str| {
+        let row = rows.iter().find(|row| row.0 == name).expect("a row");
+        (row.1.clone(), row.2.clone())
+    };
+    let quiet = rows(&|tree| {
+        tree.insert_file(&paths::ksm_run(), "0\n");
+        tree.insert_file(&paths::swaps(), "Filename Type Size Used Priority\n");
+        tree.remove(&paths::sched_ext_state());
+    });
+    let busy = rows(&|tree| {
+        tree.insert_file(&paths::ksm_run(), "1\n");
+        tree.insert_file(
+            &paths::swaps(),
+            "Filename Type Size Used Priority\nswap file 1024 512 -2\n",
+        );
+        tree.insert_file(&paths::sched_ext_state(), "enabled\n");
+        tree.insert_file(&paths::sched_ext_ops(), "scx_lavd\n");
+    });
+    for (name, verdicts) in [
+        ("KSM off", ("yes", "no")),
+        ("swap off", ("yes", "partly")),
+        ("no BPF scheduler", ("yes", "partly")),
+    ] {
+        let found = (of(&quiet, name).0, of(&busy, name).0);
+        assert_eq!((found.0.as_str(), found.1.as_str()), verdicts, "{name}");
+    }
+    assert!(of(&busy, "no BPF scheduler").1.contains("scx_lavd"), "{busy:?}");
+    let not_known: Vec<&str> =
+        busy.iter().filter(|row| row.2 == "not in the capture").map(|row| row.0.as_str()).collect();
+    for live_only in ["QEMU", "KVM", "libvirt"] {
+        assert!(not_known.contains(&live_only), "{live_only}: {not_known:?}");
+        assert_eq!(of(&busy, live_only).0, "partly");
+    }
+    let text = pinfold(&["doctor", "--input", &file]).stdout_text();
+    let decided =
+        format!("it decides {} of {} capabilities: ", busy.len() - not_known.len(), busy.len());
+    assert!(text.contains(&decided) && !text.contains("can run here"), "{text}");
 }

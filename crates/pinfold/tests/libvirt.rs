@@ -120,6 +120,30 @@ fn apply_goes_through_libvirt_and_back() {
     assert_eq!((masks(pid), xml(&daemon, &["--inactive"])), before, "{}", undone.stderr_text());
 }
 
+/// The nodes to which a domain's memory is bound are those of `virsh dumpxml`, and the plan keeps
+/// the machine there.
+#[test]
+fn apply_heeds_the_numatune_of_the_running_domain() {
+    let tune = "<numatune><memory mode='strict' nodeset='0'/></numatune>";
+    let Some(daemon) = domain(tune) else { return };
+    let live = xml(&daemon, &[]);
+    assert!(live.contains("nodeset='0'"), "{live}");
+    // On any host two vCPUs on all CPUs but one are too many for this strategy.
+    let own = LiveHost::new().expect("a host").affinity(own_pid()).expect("a mask");
+    let avoid: Vec<String> = own.iter().skip(1).map(|pu| format!("{pu}")).collect();
+    let avoid = format!("--avoid={}", avoid.join(","));
+    let place = ["apply", "--libvirt", NAME, "-s", "low-latency", "--dry-run", avoid.as_str()];
+    let refused = pinfold(&daemon, &place);
+    let said = refused.stderr_text();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("the request keeps it on node 0"), "{said}");
+    let place = ["apply", "--libvirt", NAME, "-s", "compact", "--dry-run"];
+    let placed = pinfold(&daemon, &place);
+    good(&placed);
+    let without = "whose <numatune> is not in mode restrictive";
+    assert!(placed.stderr_text().contains(without), "{}", placed.stderr_text());
+}
+
 #[test]
 fn watch_puts_pins_right_through_libvirt() {
     if LiveHost::new().expect("a host").affinity(own_pid()).expect("a mask").len() < 2 {

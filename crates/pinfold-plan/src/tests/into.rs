@@ -160,6 +160,67 @@ fn iothreads_keep_their_numbers() {
     assert!(text.contains("<iothreads>3</iothreads>"), "{text}");
 }
 
+/// What gives way stands in a comment right before what replaces it, and in a note.
+#[track_caller]
+fn gave_way(merged: &crate::emit::Merged, why: &str, old: &str, new: &str) {
+    let text = &merged.text;
+    let comment = format!("<!-- Pinfold: {why}; before: {old} -->");
+    let (_, after) = text.split_once(&comment).unwrap_or_else(|| panic!("no {comment} in\n{text}"));
+    assert!(after.trim_start().starts_with(new), "{new} is not behind {comment} in\n{text}");
+    assert_eq!(text.matches(old).count(), 1, "in the comment alone:\n{text}");
+    let note = format!("{old} was exchanged: {why}");
+    assert!(merged.notes.iter().any(|one| one.ends_with(&note)), "{:?}", merged.notes);
+}
+
+#[test]
+fn a_comment_holds_the_number_of_iothreads_that_gave_way() {
+    let topology = i7_4790k().build();
+    let mut request = exactly(1);
+    *super::iothreads(&mut request) = ["a", "b"].map(str::to_owned).to_vec();
+    let layout = plan("low-latency", &topology, &request).unwrap();
+    let xml =
+        "<domain type='qemu'>\n  <vcpu>1</vcpu>\n  <iothreads>1</iothreads>\n</domain>".to_owned();
+    let merged = libvirt_into(&xml, one(&layout), &topology).unwrap();
+    let old = "<iothreads>1</iothreads>";
+    gave_way(&merged, "the plan has more iothreads", old, "<iothreads>2</iothreads>");
+    // As many as the plan has: nothing gives way, and nothing is said.
+    let xml = xml.replace(">1</iothreads>", ">2</iothreads>");
+    let merged = libvirt_into(&xml, one(&layout), &topology).unwrap();
+    assert!(!merged.text.contains("more iothreads"), "{}", merged.text);
+}
+
+#[test]
+fn a_comment_holds_the_page_size_that_gave_way() {
+    let topology = i7_4790k().build();
+    let mut request = exactly(1);
+    let memory = pinfold_model::MemoryRequest { bytes: 1 << 30, page_bytes: Some(1 << 30) };
+    request.vnodes[0].memory = Some(memory);
+    let layout = plan("low-latency", &topology, &request).unwrap();
+    let old = "<page size='2048' unit='KiB'/>";
+    let xml = format!(
+        "<domain type='qemu'>\n  <memory unit='GiB'>1</memory>\n  <memoryBacking>\n    \
+         <hugepages>\n      {old}\n    </hugepages>\n    <locked/>\n  </memoryBacking>\n  \
+         <vcpu>1</vcpu>\n</domain>"
+    );
+    let merged = libvirt_into(&xml, one(&layout), &topology).unwrap();
+    gave_way(&merged, "the request asks for this page size", old, "<page size='1048576'");
+    assert!(merged.text.contains("<locked/>"), "{}", merged.text);
+}
+
+#[test]
+fn a_comment_holds_the_scheduler_that_gave_way() {
+    let topology = i7_4790k().build();
+    let mut layout = plan("low-latency", &topology, &exactly(1)).unwrap();
+    layout.vnodes[0].threads[0].policy = Some(Policy::Fifo { priority: 3 });
+    let old = "<emulatorsched scheduler='rr' priority='9'/>";
+    let xml = format!(
+        "<domain type='qemu'>\n  <vcpu>1</vcpu>\n  <cputune>\n    {old}\n  </cputune>\n</domain>"
+    );
+    let merged = libvirt_into(&xml, one(&layout), &topology).unwrap();
+    gave_way(&merged, "the plan has policies of its own", old, "<vcpupin vcpu='0'");
+    assert!(merged.text.contains("<vcpusched vcpus='0' scheduler='fifo' priority='3'/>"));
+}
+
 #[test]
 fn siblings_on_amd_need_a_feature() {
     let mut topology = Machine::new([1, 1, 1, 4, 2], |place| place.core + 4 * place.thread).build();

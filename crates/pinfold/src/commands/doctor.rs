@@ -4,7 +4,7 @@ use pinfold_host::{LiveHost, TreeHost};
 use pinfold_model::Method;
 use pinfold_speed::{Facts, METHODS};
 use pinfold_topology::{
-    Capability, NOT_CAPTURED, TopologyError, Verdict, can_run_main_job, capabilities,
+    Capability, NOT_IN_CAPTURE, TopologyError, Verdict, can_run_main_job, capabilities,
     captured_capabilities, schema,
 };
 
@@ -27,7 +27,7 @@ pub fn doctor(arguments: &DoctorArgs) -> Result<(), Failure> {
     };
     match arguments.json {
         true => output::data(&schema::capabilities_to_json(&found)),
-        false => tell(&found),
+        false => tell(&found, arguments.input.is_some()),
     }
     if can_run_main_job(&found) {
         return Ok(());
@@ -79,8 +79,8 @@ fn slower_cpus(host: &LiveHost) -> Capability {
 }
 
 /// The answer, then each capability.
-fn tell(found: &[Capability]) {
-    let (tone, text) = answer(found);
+fn tell(found: &[Capability], is_capture: bool) {
+    let (tone, text) = if is_capture { of_capture(found) } else { answer(found) };
     output::answer(tone, &text);
     let mut lines = vec![String::new()];
     for one in found {
@@ -98,25 +98,33 @@ fn tell(found: &[Capability]) {
     output::data(&lines.join("\n"));
 }
 
+/// How much a capture decides. Whether `pinfold tune` can run is asked on the machine itself.
+fn of_capture(found: &[Capability]) -> (Tone, String) {
+    let decided = || found.iter().filter(|one| one.why != NOT_IN_CAPTURE);
+    let of = |verdict: Verdict| decided().filter(|one| one.verdict == verdict).count();
+    let text = format!(
+        "the capture does not show whether pinfold tune can run; it decides {} of {} capabilities: \
+         {} are available, {} partly, {} not",
+        decided().count(),
+        found.len(),
+        of(Verdict::Yes),
+        of(Verdict::Partly),
+        of(Verdict::No)
+    );
+    (Tone::Mixed, text)
+}
+
 /// Whether `pinfold tune` can run, and how much of the rest is there.
 fn answer(found: &[Capability]) -> (Tone, String) {
-    let unknown: Vec<_> = found.iter().filter(|one| one.why == NOT_CAPTURED).collect();
     let of = |verdict: Verdict| found.iter().filter(|one| one.verdict == verdict).count();
-    let mut counts = format!(
+    let counts = format!(
         "of {} capabilities {} are available, {} partly, {} not",
         found.len(),
         of(Verdict::Yes),
-        of(Verdict::Partly) - unknown.len(),
+        of(Verdict::Partly),
         of(Verdict::No)
     );
-    if !unknown.is_empty() {
-        counts.push_str(&format!(", {} are not in the capture", unknown.len()));
-    }
     match can_run_main_job(found) {
-        true if unknown.iter().any(|one| one.required) => (
-            Tone::Mixed,
-            format!("the capture does not show whether pinfold tune can run; {counts}"),
-        ),
         true if of(Verdict::Yes) == found.len() => {
             (Tone::Good, format!("pinfold tune can run here; {counts}"))
         }
