@@ -128,7 +128,7 @@ fn apply_heeds_the_numatune_of_the_running_domain() {
     let Some(daemon) = domain(tune) else { return };
     let live = xml(&daemon, &[]);
     assert!(live.contains("nodeset='0'"), "{live}");
-    // On any host two vCPUs on all CPUs but one are too many for this strategy.
+    // With one CPU this strategy refuses everywhere, and names the nodes that it was restricted to.
     let own = LiveHost::new().expect("a host").affinity(own_pid()).expect("a mask");
     let avoid: Vec<String> = own.iter().skip(1).map(|pu| format!("{pu}")).collect();
     let avoid = format!("--avoid={}", avoid.join(","));
@@ -137,11 +137,7 @@ fn apply_heeds_the_numatune_of_the_running_domain() {
     let said = refused.stderr_text();
     assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(said.contains("the request keeps it on node 0"), "{said}");
-    let place = ["apply", "--libvirt", NAME, "-s", "compact", "--dry-run"];
-    let placed = pinfold(&daemon, &place);
-    good(&placed);
-    let without = "whose <numatune> is not in mode restrictive";
-    assert!(placed.stderr_text().contains(without), "{}", placed.stderr_text());
+    good(&pinfold(&daemon, &["apply", "--libvirt", NAME, "-s", "compact", "--dry-run"]));
 }
 
 #[test]
