@@ -209,11 +209,9 @@ fn numbers(shown: &str) -> Vec<f64> {
 fn table_of(document: &Document<'_>, id: &str) -> Vec<Vec<String>> {
     let place = document.descendants().find(|it| it.attribute("id") == Some(id));
     let place = place.unwrap_or_else(|| panic!("there is no {id}"));
-    let rows = place.descendants().filter(|it| it.has_tag_name("tr"));
-    let fields = |row: Node<'_, '_>| -> Vec<String> {
-        row.children().filter(|it| it.has_tag_name("td")).map(text).collect()
-    };
-    rows.map(fields).filter(|fields| !fields.is_empty()).collect()
+    let bodies = place.descendants().filter(|it| it.has_tag_name("tbody"));
+    let rows = bodies.flat_map(|it| it.children()).filter(|it| it.has_tag_name("tr"));
+    rows.map(|row| row.children().filter(Node::is_element).map(text).collect()).collect()
 }
 
 /// A value and its interval in one cell: `1.20 [1.10, 1.30]`, `1.20× (1.10× to 1.30×)`.
