@@ -120,26 +120,6 @@ fn apply_goes_through_libvirt_and_back() {
     assert_eq!((masks(pid), xml(&daemon, &["--inactive"])), before, "{}", undone.stderr_text());
 }
 
-/// The nodes to which a domain's memory is bound are those of `virsh dumpxml`, and the plan keeps
-/// the machine there.
-#[test]
-fn apply_heeds_the_numatune_of_the_running_domain() {
-    let tune = "<numatune><memory mode='strict' nodeset='0'/></numatune>";
-    let Some(daemon) = domain(tune) else { return };
-    let live = xml(&daemon, &[]);
-    assert!(live.contains("nodeset='0'"), "{live}");
-    // With one CPU this strategy refuses everywhere, and names the nodes that it was restricted to.
-    let own = LiveHost::new().expect("a host").affinity(own_pid()).expect("a mask");
-    let avoid: Vec<String> = own.iter().skip(1).map(|pu| format!("{pu}")).collect();
-    let avoid = format!("--avoid={}", avoid.join(","));
-    let place = ["apply", "--libvirt", NAME, "-s", "low-latency", "--dry-run", avoid.as_str()];
-    let refused = pinfold(&daemon, &place);
-    let said = refused.stderr_text();
-    assert_eq!(refused.status.code(), Some(2), "{said}");
-    assert!(said.contains("the request keeps it on node 0"), "{said}");
-    good(&pinfold(&daemon, &["apply", "--libvirt", NAME, "-s", "compact", "--dry-run"]));
-}
-
 #[test]
 fn watch_puts_pins_right_through_libvirt() {
     if LiveHost::new().expect("a host").affinity(own_pid()).expect("a mask").len() < 2 {
@@ -225,8 +205,9 @@ fn a_kill_ends_the_virsh_that_is_about_to_pin() {
 }
 
 #[test]
-fn a_domain_is_found_by_name_uuid_and_id() {
-    let Some(daemon) = domain("") else { return };
+fn a_domain_is_found_by_name_uuid_and_id_and_its_numatune_is_heeded() {
+    let tune = "<numatune><memory mode='strict' nodeset='0'/></numatune>";
+    let Some(daemon) = domain(tune) else { return };
     let uuid = daemon.virsh(&["domuuid", NAME]).expect("a UUID");
     for wanted in [NAME, uuid.trim(), "1"] {
         let words = ["apply", "--libvirt", wanted, "--strategy", "none", "--dry-run"];
@@ -240,6 +221,15 @@ fn a_domain_is_found_by_name_uuid_and_id() {
         "{}",
         output.stderr_text()
     );
+    // The nodes are those of `virsh dumpxml`. With one CPU this strategy refuses everywhere, and
+    // names the nodes to which it was restricted.
+    assert!(xml(&daemon, &[]).contains("nodeset='0'"), "{}", xml(&daemon, &[]));
+    let own = LiveHost::new().expect("a host").affinity(own_pid()).expect("a mask");
+    let avoid: Vec<String> = own.iter().skip(1).map(|pu| pu.to_string()).collect();
+    let avoid = format!("--avoid={}", avoid.join(","));
+    let place = ["apply", "--libvirt", NAME, "-s", "low-latency", "--dry-run", avoid.as_str()];
+    let said = pinfold(&daemon, &place).stderr_text();
+    assert!(said.contains("the request keeps it on node 0"), "{said}");
 }
 
 #[test]
