@@ -273,7 +273,11 @@ fn less_memory(most: u64, nearest: Option<&str>) -> String {
     let other = nearest.map_or_else(String::new, |nearest| {
         format!(", or use {nearest}, which takes the memory of more nodes")
     });
-    format!("ask for at most {}{other}", size(most))
+    match (most, nearest) {
+        (0, Some(nearest)) => format!("use {nearest}, which takes the memory of more nodes"),
+        (0, None) => "place it on nodes that have memory".to_owned(),
+        (_, _) => format!("ask for at most {}{other}", size(most)),
+    }
 }
 
 impl PlanError {
@@ -414,7 +418,7 @@ fn held(most: u64, all: u64, in_cells: bool) -> String {
 }
 
 /// `16 GiB`; in smaller units where that is no whole number.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     match bytes.is_multiple_of(1 << 30) {
         true => format!("{} GiB", bytes >> 30),
         false => mib(bytes),

@@ -15,6 +15,7 @@ use pinfold_model::{
 use crate::PlanError;
 use crate::demand::{self, nodes_to_stay_on};
 use crate::draft::pus_text;
+use crate::nearby;
 use crate::parts::{Parts, mib};
 
 /// One core, as far as the plan may use it.
@@ -285,10 +286,11 @@ impl<'a> Ground<'a> {
 
     /// A core for the host on a node without memory, if others have memory.
     pub fn host_without_memory(&self) -> Option<HostShare> {
-        let hosts = |spot: &&Spot| spot.memoryless && self.hostable_of(spot).is_some();
-        let spot = self.cores.iter().find(hosts).filter(|_| self.free.is_empty())?;
+        let is_empty = |node| nearby::is_empty_node(self.topology, node);
+        let of_empty = |pu: &PuId| self.pu(*pu).and_then(|pu| pu.node).is_some_and(is_empty);
+        let first = self.hostable.iter().find(of_empty).filter(|_| self.free.is_empty())?;
         let why = "its node has no memory, and what is placed needs the others".to_owned();
-        Some(self.share(self.hostable_of(spot), why))
+        Some(self.share(Some(first), why))
     }
 
     /// The weakest part that can carry the host's tasks, if the machine has several.

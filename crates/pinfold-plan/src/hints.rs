@@ -13,7 +13,7 @@ use pinfold_model::{
 };
 
 use crate::draft::{ground, narrow};
-use crate::parts::mib;
+use crate::error::size;
 use crate::strategies::{Strategy, made, strategies};
 
 /// How many numbers of vCPUs are tried for a finding.
@@ -94,7 +94,7 @@ impl Asks<'_> {
         let mut less = self.request.clone();
         less.vnodes.first_mut()?.memory = Some(MemoryRequest { bytes: most, ..memory });
         (most < memory.bytes && self.goes(subject, &less))
-            .then(|| format!("ask for at most {} of memory", mib(most)))
+            .then(|| format!("ask for at most {} of memory", size(most)))
     }
 
     /// Numbers of vCPUs that may fit where those of the plan do not, ascending.

@@ -29,8 +29,11 @@ pub(crate) fn memory(
     if asked.memory.is_none() && bound.is_none() && !pinned_to(ground, threads, &nodes) {
         return None;
     }
+    let empty = !nodes.is_empty() && nodes.iter().all(|node| is_empty_node(ground.topology, *node));
+    let nodes = if empty && asked.memory.is_some() { with_memory(ground.topology) } else { nodes };
     let reason = match (bound, nodes.as_slice()) {
         (_, []) => return None,
+        (None, _) if empty => "the nodes of its vCPUs have no memory".to_owned(),
         (Some(node), _) => format!("all its PUs are of node {node}, and so is its memory"),
         (None, [node]) => format!("its vCPUs are on node {node}"),
         (None, several) => {
@@ -42,6 +45,14 @@ pub(crate) fn memory(
         None => (None, None),
     };
     Some(MemoryPlan { nodes, bytes, page_bytes, reason })
+}
+
+/// The nodes with memory: those with CPUs, if there are such.
+fn with_memory(topology: &Topology) -> Vec<NodeId> {
+    let filled = || topology.nodes.iter().filter(|node| node.memory_bytes > 0);
+    let near: Vec<NodeId> =
+        filled().filter(|node| !node.pus.is_empty()).map(|node| node.id).collect();
+    if near.is_empty() { filled().map(|node| node.id).collect() } else { near }
 }
 
 /// True if vCPUs that stay on `nodes` show where the memory belongs.

@@ -5,8 +5,8 @@
 mod common;
 
 use pinfold_model::{
-    CpuSet, EmulatorWish, Free, IsolationScope, MemoryRequest, Plan, Preference, Request, Role,
-    Severity, Topology, VcpuCount, VmRequest, VnodeRequest, Work,
+    CpuSet, EmulatorWish, Free, IsolationScope, MemoryRequest, NumaNode, Plan, Preference, Request,
+    Role, Severity, SmtWish, Topology, VcpuCount, VmRequest, VnodeRequest, Work,
 };
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::emit::{cmdline, libvirt, libvirt_into};
@@ -185,7 +185,44 @@ fn a_machine_over_two_nodes_is_divided_equally() {
         }
     }
     assert_eq!(shape(&made("balanced", "e5-2670-dual.synthetic", &asked(20))), "2×5×2");
+    // In single CPUs where the nodes do not divide the cores.
+    for (on, vcpus, expected) in
+        [("e5-2670-dual.synthetic", 18, "2×9×1"), ("x5540-dual.synthetic", 10, "2×5×1")]
+    {
+        let layout = made("balanced", on, &with_memory(vcpus, 8));
+        assert_eq!(shape(&layout), expected, "{on}");
+        let text = libvirt(&layout, &host(on)).expect("one machine");
+        assert_eq!(text.matches("memory='4194304'").count(), 2, "{text}");
+        assert_eq!(severity(&layout, "guest topology"), Some(Severity::Note));
+        assert_eq!(texts(&layout, "isolation").len(), 1);
+    }
     assert_eq!(shape(&made("balanced", "snc2.synthetic", &with_memory(8, 16))), "2×4×1");
+}
+
+/// Sockets have one size: where the nodes carry unequal numbers of vCPUs, no cells are shown.
+#[test]
+fn a_number_that_the_nodes_do_not_divide_is_shown_as_one_socket() {
+    let topology = host("e5-2670-dual.synthetic");
+    let mut shown = with_memory(18, 8);
+    if let Work::Vm(vm) = &mut shown.vnodes[0].work {
+        vm.smt = SmtWish::Shown;
+    }
+    for (request, expected, most) in [
+        (with_memory(17, 8), "1×17×1", 9),
+        (with_memory(29, 8), "1×29×1", 15),
+        (shown, "1×9×2", 10),
+    ] {
+        let layout = plan("balanced", &topology, &request).unwrap_or_else(|error| {
+            panic!("{expected}: {error}");
+        });
+        assert_eq!(shape(&layout), expected);
+        let vcpus = layout.vnodes[0].vcpus();
+        let on_second = vcpus.filter(|thread| thread.pus.is_subset(&topology.nodes[1].pus));
+        assert_eq!(on_second.count(), most, "{expected}");
+        let text = libvirt(&layout, &topology).expect("one machine");
+        assert!(text.contains("<memory mode='interleave' nodeset='0-1'/>"), "{text}");
+        assert!(!text.contains("<cell "), "{text}");
+    }
 }
 
 /// The plan of a file into which a plan was merged is the same plan.
@@ -193,7 +230,7 @@ fn a_machine_over_two_nodes_is_divided_equally() {
 fn a_merged_file_gets_the_same_plan_again() {
     let mut divided = 0;
     for (name, topology) in &common::hosts() {
-        let sizes = [(4, 16), (8, 16), (20, 40), (6, 2)];
+        let sizes = [(4, 16), (8, 16), (20, 40), (6, 2), (7, 4), (10, 4), (17, 8), (18, 8)];
         // Of a guest as large as the host the second plan may float, as its pins need not help;
         // too much memory is refused.
         let memory: u64 = topology.nodes.iter().map(|node| node.memory_bytes).sum();
@@ -209,13 +246,14 @@ fn a_merged_file_gets_the_same_plan_again() {
                 let Ok(first) = merged(&xml, strategy, topology) else { continue };
                 xml = first;
                 let domain = Domain::read(&xml).expect("a domain file");
-                let mut sizes = domain.cells.iter().map(|cell| cell.value.vcpus.len());
-                let Some(size) = sizes.next() else { continue };
-                if sizes.any(|other| other != size) {
+                // The memory of vCPUs on a node without any is bound to another node, and a second
+                // plan stays there.
+                let is_empty = |node: &NumaNode| node.memory_bytes == 0 && !node.pus.is_empty();
+                if domain.cells.is_empty() && topology.nodes.iter().any(is_empty) {
                     continue;
                 }
                 let second = merged(&xml, strategy, topology).expect("a second plan");
-                divided += 1;
+                divided += usize::from(!domain.cells.is_empty());
                 assert_eq!(second, xml, "{name}, {strategy}, {vcpus} vCPUs");
                 let shape = &domain.shape.as_ref().expect("a topology").value;
                 let socket = shape.dies * shape.clusters * shape.cores * shape.threads;
@@ -226,7 +264,7 @@ fn a_merged_file_gets_the_same_plan_again() {
             }
         }
     }
-    assert!(divided >= 10, "{divided}");
+    assert!(divided >= 40, "{divided}");
 }
 
 fn merged(xml: &str, strategy: &str, topology: &Topology) -> Result<String, PlanError> {
@@ -249,6 +287,18 @@ fn memory_that_no_node_has_is_divided_or_refused_with_what_fits() {
     let error = plan("auto", &topology, &with_memory(4, 64)).expect_err("too much");
     assert_eq!(error.to_string(), "\"vm\" needs 64 GiB of memory, and the nodes 0, 1 have 24 GiB");
     assert_eq!(error.hint().as_deref(), Some("ask for at most 24 GiB"));
+    for finding in layout.findings.iter().filter(|finding| finding.subject == "NUMA") {
+        assert_eq!(finding.hint.as_deref(), Some("ask for at most 12 GiB of memory"));
+    }
+    let (a, b) = (("a", 8), ("b", 4));
+    let vm = |(name, gib): (&str, u64)| VnodeRequest {
+        memory: Some(MemoryRequest { bytes: gib << 30, page_bytes: None }),
+        ..VnodeRequest::vm(name, VmRequest::of(VcpuCount::Exactly(2)))
+    };
+    let three = Request::of([a, b, ("c", 14)].map(vm).to_vec());
+    let error = plan("compact", &topology, &three).expect_err("too much");
+    let text = error.to_string();
+    assert!(text.contains(" left of 12 GiB") || text.contains(" left of 24 GiB"), "{text}");
     let error = plan("realtime", &topology, &with_memory(2, 16)).expect_err("one node");
     let hint = error.hint().expect("a hint");
     assert!(hint.starts_with("ask for at most 12 GiB, or use low-latency"), "{hint}");

@@ -144,7 +144,8 @@ fn far_memory(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
             }
         };
         let wanted = filled(view, view.lookup.nodes_of(&users));
-        if wanted.is_empty()
+        // Of nodes without memory another finding speaks: no binding is near to them.
+        if wanted.iter().all(|node| is_empty_node(view.lookup.topology, *node))
             || nodes.iter().any(|node| wanted.contains(node))
                 && (bound.cell.is_none() || *nodes == wanted)
         {

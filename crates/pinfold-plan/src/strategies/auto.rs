@@ -230,7 +230,8 @@ fn rules(ground: &Ground<'_>, request: &Request) -> Vec<(Strategy, String)> {
     let sum = Sum::of(request);
     let pus = ground.usable.len();
     let host = ground.host();
-    let spare = ground.without(&host).len();
+    let cores = ground.without(&host);
+    let (spare, near) = (cores.len(), cores.iter().filter(|spot| !spot.memoryless).count());
     let threads = pus - ground.usable.intersection(&host.pus).len();
     let asked = counted(sum.vcpus, if sum.groups == sum.vnodes { "core" } else { "vCPU" });
     let mut rules: Vec<(Strategy, String)> = Vec::new();
@@ -263,7 +264,7 @@ fn rules(ground: &Ground<'_>, request: &Request) -> Vec<(Strategy, String)> {
         }
         let why = "the number of vCPUs is open, and this gives most that leave the host a core";
         rules.push((balanced::STRATEGY, why.to_owned()));
-    } else if sum.vcpus <= spare && !sum.shows_smt && alone(ground, sum.vcpus) {
+    } else if sum.vcpus <= near && !sum.shows_smt && alone(ground, sum.vcpus) {
         let each = if sum.vcpus == 1 { "its vCPU".to_owned() } else { format!("each of {asked}") };
         let why = format!("{each} can have a core of its own next to the host's");
         rules.push((low_latency::STRATEGY, why));

@@ -30,9 +30,16 @@ pub(super) fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanE
                 format!("vCPU {index} floats over {all}: no PU is preferred to its neighbour");
             enclave.vcpu(floating.clone(), reason);
         }
-        enclave.emulator(&floating, || {
-            format!("the emulator floats over {all} and competes with the vCPUs for them")
-        });
+        let others = ground.hostable.difference(&floating);
+        // vCPUs with one PU do not float: the emulator would only run in their time.
+        match floating.len() == 1 && !others.is_empty() {
+            true => enclave.emulator(&others, || {
+                format!("the emulator runs on {}, because the vCPUs have {all}", pus_text(&others))
+            }),
+            false => enclave.emulator(&floating, || {
+                format!("the emulator floats over {all} and competes with the vCPUs for them")
+            }),
+        }
         let reason = "one socket without SMT, because a floating vCPU has no siblings";
         draft.close_as(enclave, guest::flat(vcpus, reason))?;
     }
