@@ -215,8 +215,8 @@ fn a_number_of_vcpus_that_is_advised_can_be_had() {
     let sub_numa = [6, 6, 1, 6, 7, 4, 6, 7, 6, 2, 7, 7, 6, 1, 5, 4];
     let dual = [0, 11, 11, 2, 10, 11, 10, 8, 8, 11, 1, 11, 3, 9, 10, 2];
     // Real-time vCPUs may not float over a mask.
-    let fifo = "<vcpusched vcpus='0-15' scheduler='fifo' priority='1'/>";
-    let real_time = |pins: &[u32], rest: &str| domain(pins, fifo, rest);
+    let policy = "<vcpusched vcpus='0-15' scheduler='fifo' priority='1'/>";
+    let real_time = |pins: &[u32], rest: &str| domain(pins, policy, rest);
     let cases = [
         ("snc2.synthetic", real_time(&sub_numa, &shape(8, 2)), conditions("", "0,10")),
         ("x5540-dual.synthetic", real_time(&dual, &shape(16, 1)), conditions("13,15", "")),
