@@ -243,7 +243,7 @@ fn undo_waits_for_a_libvirt_that_is_away_and_finds_it_again() {
     let output = pinfold(&daemon, &["undo"]);
     assert_eq!(output.status.code(), Some(5), "{}", output.stderr_text());
     let said = output.stderr_text();
-    assert!(said.contains("failed to connect") && said.contains(" undo again"), "{said}");
+    assert!(said.contains("failed to connect") && said.contains(" undo` again"), "{said}");
     daemon.restart();
     good(&pinfold(&daemon, &["undo"]));
     assert_eq!(masks(pid), before);
