@@ -30,10 +30,11 @@ pub(crate) fn memory(
         return None;
     }
     let empty = !nodes.is_empty() && nodes.iter().all(|node| is_empty_node(ground.topology, *node));
-    let nodes = if empty && asked.memory.is_some() { with_memory(ground.topology) } else { nodes };
+    let is_free = asked.memory.is_some() && demand::nodes_to_stay_on(asked).is_empty();
+    let nodes = if empty && is_free { with_memory(ground.topology) } else { nodes };
     let reason = match (bound, nodes.as_slice()) {
         (_, []) => return None,
-        (None, _) if empty => "the nodes of its vCPUs have no memory".to_owned(),
+        (None, _) if empty && is_free => "the nodes of its vCPUs have no memory".to_owned(),
         (Some(node), _) => format!("all its PUs are of node {node}, and so is its memory"),
         (None, [node]) => format!("its vCPUs are on node {node}"),
         (None, several) => {
