@@ -333,3 +333,29 @@ fn the_preference_that_would_give_other_cpus_is_named() {
     let layout = made("balanced", "e5-2670-dual.synthetic", &asked(8));
     assert_eq!(texts(&layout, "preference"), [""; 0]);
 }
+
+/// Strategies that refuse, or warn, for the same reason are named together.
+#[test]
+fn auto_names_each_reason_once() {
+    let mut together = 0;
+    for (name, topology) in common::hosts().iter().filter(|(_, it)| it.pus.len() <= 64) {
+        let pus = u32::try_from(topology.pus.len()).expect("few CPUs");
+        let node = topology.nodes.iter().map(|node| node.memory_bytes).max().unwrap_or(0);
+        // No division gives one vCPU the memory of two nodes.
+        let large = with_memory(1, (node >> 30) * 3 / 2);
+        let sizes = [pus / 2, pus - 1, pus].map(|vcpus| asked(vcpus.max(1)));
+        for request in sizes.iter().chain([&large]) {
+            let Ok(layout) = plan("auto", topology, request) else { continue };
+            let text = texts(&layout, "auto").concat();
+            let refusals = text.match_indices("refused").map(|(at, _)| &text[at..]);
+            let reasons: Vec<&str> = refusals
+                .filter_map(|text| text.split("; ").next()?.split_once(": "))
+                .map(|(_, reason)| reason)
+                .collect();
+            let distinct: std::collections::BTreeSet<_> = reasons.iter().collect();
+            assert_eq!(distinct.len(), reasons.len(), "{name}: {text}");
+            together += text.matches("refused by").count() + text.matches(" warn of ").count();
+        }
+    }
+    assert!(together > 0);
+}
