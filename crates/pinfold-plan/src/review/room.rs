@@ -233,7 +233,7 @@ fn vcpus_together(views: &[&View<'_, '_>]) -> Option<Flaw> {
     };
     let all: usize = views.iter().map(|view| count(view)).sum();
     let alone = views.iter().any(|view| count(view) > cpus);
-    if all <= cpus || alone || !views.iter().any(|view| floats(&view)) {
+    if all <= cpus || alone || !views.iter().any(floats) {
         return None;
     }
     let claimants: Vec<usize> = (0..views.len()).collect();
