@@ -227,7 +227,7 @@ fn commands_in_80_columns_are_the_same_as_in_wide_lines() {
 
 /// The words of a line that may be prose; none of one with an open quote.
 fn words_of(line: &str) -> Option<Vec<String>> {
-    let quotes = |quote: char| line.matches(quote).count() % 2 == 0;
+    let quotes = |quote: char| line.matches(quote).count().is_multiple_of(2);
     (quotes('\'') && quotes('"')).then(|| words(line))
 }
 
