@@ -65,7 +65,7 @@ fn libvirt_takes_a_merged_file_and_gives_it_back() {
     user::write_atomic(&file, domain_xml().as_bytes()).unwrap();
     let (code, said, _) = pinfold(None, &["plan", "--check", &file, "--input", DESKTOP]);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("half-pinned") && said.contains("line 9 "), "{said}");
+    assert!(said.contains("half-pinned") && said.contains("mine.xml:9 "), "{said}");
 
     let plan = ["plan", "-s", "balanced", "--input", DESKTOP];
     let words = [&plan[..], &["--emit", "libvirt", "--into", &file]].concat();
