@@ -323,7 +323,15 @@ fn page_table(analysis: &Analysis, table: &Table) -> Result<PageTable, Failure> 
         title: table.title.clone(),
         note: table_note(table, several),
         names: rows,
-        header: table.rows.iter().cloned().chain(columns).collect(),
+        header: table
+            .rows
+            .iter()
+            .cloned()
+            .chain(columns.into_iter().map(|column| match last {
+                Some(factor) => labelled(factor, &column),
+                None => column,
+            }))
+            .collect(),
         rows: rows_of,
     })
 }
