@@ -186,8 +186,8 @@ pub struct Topology {
     pub core_ranking: BTreeMap<PuId, u32>,
     /// PCI devices by address; empty where the source does not tell.
     pub devices: Vec<PciDevice>,
-    /// The kernel's boot parameters (`/proc/cmdline`), word by word; empty where the source does
-    /// not tell. A capture keeps only those that concern CPUs and memory.
+    /// The kernel's boot parameters (`/proc/cmdline`) that concern CPUs and memory, word by word;
+    /// empty where the source does not report them.
     pub boot_parameters: Vec<String>,
     /// What is odd about this machine.
     pub findings: Vec<Finding>,

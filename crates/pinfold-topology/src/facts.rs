@@ -8,7 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::{Host, HostError, paths, proc_status};
-use pinfold_model::{CoreKind, CpuSet, Finding, HugePages, NodeId, PciDevice, PuId, Tid};
+use pinfold_model::{
+    CoreKind, CpuSet, Finding, HugePages, NodeId, PciDevice, PuId, Tid, scrubbed_parameters,
+};
 
 use crate::groups::{self, Groups};
 use crate::hypervisor;
@@ -261,10 +263,11 @@ fn of_policies<N: std::str::FromStr + Copy>(
     numbers
 }
 
-/// What stands before `--`: the rest is for the init process.
+/// The boot parameters that concern CPUs and memory, as a capture has them.
 fn boot_parameters(reader: &mut Reader<'_>) -> Vec<String> {
     let text = reader.text(&paths::kernel_cmdline()).unwrap_or_default();
-    let words = text.split_ascii_whitespace().take_while(|word| *word != "--");
+    let shown = scrubbed_parameters(&text);
+    let words = shown.split_ascii_whitespace();
     words.filter(|word| !word.contains(char::is_control)).map(str::to_owned).collect()
 }
 
