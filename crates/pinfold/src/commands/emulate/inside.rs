@@ -26,8 +26,8 @@ pub fn exec(arguments: &ExecArgs, state: Option<&str>) -> Result<(), Failure> {
 pub fn shell(arguments: &ShellArgs, state: Option<&str>) -> Result<(), Failure> {
     let shell = std::env::var("SHELL").map_err(|_| {
         Failure::new(Exit::Input, "the environment names no SHELL").with_hint(format!(
-            "name a program: {}",
-            Command::new("emulate exec").arg(&arguments.vnode).arg("--").arg("bash")
+            "name a program: `{} -- bash`",
+            Command::new("emulate exec").arg(&arguments.vnode)
         ))
     })?;
     let command = vec![shell];
