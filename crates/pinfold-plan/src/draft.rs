@@ -531,7 +531,7 @@ impl<'a> Draft<'a> {
             return;
         }
         let text = format!(
-            "{}: by hand; the reasons of the other threads are those of {}, which placed them before",
+            "{} by hand; {} placed the other threads",
             self.by_hand.names.join(", "),
             self.strategy
         );

@@ -188,7 +188,7 @@ fn published_layouts_are_one_command_each() {
         assert!(json.contains(line), "{line} is not in\n{json}");
     }
     let explained = planned(isolate, &["--explain"]);
-    assert!(explained.contains("note: pins: emulator=7,23: by hand"), "{explained}");
+    assert!(explained.contains("note: pins: emulator=7,23 by hand"), "{explained}");
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn a_thread_goes_where_it_is_pinned_and_the_others_make_room() {
     let reason = &line.vnodes[0].threads[1].reason;
     assert_eq!(reason, "PU 0 was left by a vCPU that is pinned to PU 4 by hand");
     assert_eq!(swapped.vnodes[0].threads[0].reason, "pinned to PU 2 by hand");
-    assert!(finds(&swapped, "pins", "vcpu(0)=2: by hand"));
+    assert!(finds(&swapped, "pins", "vcpu(0)=2 by hand"));
     // On a sibling: the other vCPUs have cores of their own, the emulator has what is left.
     let sibling = planned(&["vcpu(1)=5"]);
     assert_eq!((pins(&sibling).as_str(), emulator(&sibling).as_str()), ("2,5,3", "1,6-7"));
