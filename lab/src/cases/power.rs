@@ -27,7 +27,7 @@ const UNDO: [&str; 2] = ["undo", "--all"];
 /// The calls that change the disk name a file there.
 const LASTING: &str = "/var/lib/pinfold";
 /// Cuts of a fixed extent: of an apply, and of an undo.
-const FIXED: [usize; 2] = [3, 1];
+const FIXED: [usize; 2] = [2, 1];
 /// A host that has just booted is not at rest.
 const LOOKS: usize = 10;
 
@@ -165,7 +165,7 @@ impl Cuts {
     fn journals(&mut self, guest: &mut Guest, what: &str) -> Result<(), LabError> {
         let text = guest.shell("pinfold journal --json")?;
         let all = states(&text).ok_or_else(|| LabError::wrong("pinfold journal", text.clone()))?;
-        let allowed = ["ended by a restart of the host", "taken back"];
+        let allowed = ["ended by a restart of the host", "reverted"];
         let open = all.iter().filter(|state| !allowed.contains(&state.as_str()));
         expect_none(what, open.map(|state| format!("a journal is {state}")).collect())?;
         match all.iter().any(|state| state == allowed[0]) {
@@ -311,8 +311,8 @@ mod tests {
 
     #[test]
     fn the_states_of_journals_are_read() {
-        let text = r#"{"format":"x","journals":[{"id":"1-2","state":"taken back"}]}"#;
-        assert_eq!(states(text).unwrap(), ["taken back"]);
+        let text = r#"{"format":"x","journals":[{"id":"1-2","state":"reverted"}]}"#;
+        assert_eq!(states(text).unwrap(), ["reverted"]);
         assert!(states("{}").is_none());
     }
 }
