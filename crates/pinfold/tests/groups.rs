@@ -175,7 +175,7 @@ fn a_command_that_runs_has_its_status() {
     run.signal(Signaled::Terminate).expect("a signal");
     assert!(until(|| run.try_wait().expect("a child").is_some()));
     let status = place.pinfold(&["status"]);
-    assert!(status.stdout_text().contains("nothing is in force"), "{}", status.stdout_text());
+    assert!(status.stdout_text().contains("no placement is active"), "{}", status.stdout_text());
 }
 
 #[test]
