@@ -40,21 +40,16 @@ pub(crate) fn rows(plan: &Plan, alike: Alike) -> Vec<Row> {
     groups.iter().map(|(vnode, group)| row(plan, vnode, group)).collect()
 }
 
+/// True if a thread goes into the row of `group`: one mask for all of them, or one CPU for each. The
+/// first two threads decide which of these the row is.
 fn joins(group: &[&ThreadPlan], next: &ThreadPlan, alike: Alike) -> bool {
-    let [first, .., last] = group else {
-        return group.first().is_some_and(|only| follows((only, only), next, alike));
-    };
-    follows((first, last), next, alike)
-}
-
-fn follows((first, last): (&ThreadPlan, &ThreadPlan), next: &ThreadPlan, alike: Alike) -> bool {
+    let (Some(first), Some(last)) = (group.first(), group.last()) else { return false };
     let (Role::Vcpu(before), Role::Vcpu(index)) = (&last.role, &next.role) else { return false };
-    let is_single = |thread: &ThreadPlan| thread.pus.len() == 1;
-    // One mask for all, or one CPU for each: a row of two vCPUs on one CPU is the former.
-    let places = (first.pus == last.pus && last.pus == next.pus)
-        || (is_single(first)
-            && is_single(next)
-            && (first.pus != last.pus || first.role == last.role));
+    let second = group.get(1).map_or(next, |second| second);
+    let places = match first.pus == second.pus {
+        true => first.pus == next.pus,
+        false => first.pus.len() == 1 && next.pus.len() == 1,
+    };
     let reasons = || skeleton(&first.reason) == skeleton(&next.reason);
     before.checked_add(1) == Some(*index)
         && places
@@ -68,7 +63,7 @@ fn row(plan: &Plan, vnode: &VnodePlan, group: &[&ThreadPlan]) -> Row {
         [first, .., last] => {
             let name =
                 if plan.vnodes.len() > 1 { format!("{} ", vnode.name) } else { String::new() };
-            let cpus = match first.pus == last.pus {
+            let cpus = match group.iter().all(|thread| thread.pus == first.pus) {
                 true => first.pus.to_string(),
                 false => in_order(group),
             };
@@ -115,7 +110,57 @@ fn merged(reasons: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use pinfold_model::{Request, VcpuCount};
+
     use super::*;
+    use crate::plan;
+    use crate::tests::machine::dual_x5540;
+
+    /// `vcpu(0-2): 8, 9, 8` for vCPUs on these CPUs.
+    #[track_caller]
+    fn check_rows(strategy: &str, pins: &[&str], expected: &[&str]) {
+        let count = VcpuCount::Exactly(u32::try_from(pins.len()).unwrap());
+        let topology = dual_x5540().build();
+        let mut plan = plan(strategy, &topology, &Request::vm("vm", count)).unwrap();
+        for (thread, pin) in plan.vnodes[0].threads.iter_mut().zip(pins) {
+            thread.pus = CpuSet::parse_list(pin).unwrap();
+            thread.reason = "as asked".to_owned();
+        }
+        for alike in [Alike::Placement, Alike::Reason] {
+            let rows = rows(&plan, alike);
+            let vcpus = rows.iter().filter(|row| row.who.starts_with("vcpu"));
+            let found: Vec<String> =
+                vcpus.map(|row| format!("{}: {}", row.who, row.cpus)).collect();
+            assert_eq!(found, expected, "{pins:?}");
+        }
+    }
+
+    #[test]
+    fn a_row_names_the_cpu_of_each_of_its_vcpus() {
+        let check = |pins: &[&str], expected: &[&str]| check_rows("compact", pins, expected);
+        check(&["8", "9", "8"], &["vcpu(0-2): 8, 9, 8"]);
+        check(&["0", "8", "1", "0", "8"], &["vcpu(0-4): 0, 8, 1, 0, 8"]);
+        check(&["3", "3", "3"], &["vcpu(0-2): 3"]);
+        check(&["3", "3", "4", "3"], &["vcpu(0-1): 3", "vcpu(2-3): 4, 3"]);
+        check(&["3", "4", "4"], &["vcpu(0-2): 3, 4, 4"]);
+        check(&["0-3", "0-3", "4"], &["vcpu(0-1): 0-3", "vcpu(2): 4"]);
+        check(&["4", "0-3", "4"], &["vcpu(0): 4", "vcpu(1): 0-3", "vcpu(2): 4"]);
+        check(&["1", "2", "3"], &["vcpu(0-2): 1-3"]);
+    }
+
+    /// Strategies that begin again at their first CPU.
+    #[test]
+    fn a_row_of_more_vcpus_than_cpus_names_them_all() {
+        let topology = dual_x5540().build();
+        for strategy in ["compact", "sequential"] {
+            let request = Request::vm("vm", VcpuCount::Exactly(18));
+            let plan = plan(strategy, &topology, &request).unwrap();
+            let all: Vec<String> =
+                plan.vnodes[0].vcpus().map(|vcpu| vcpu.pus.to_string()).collect();
+            let row = rows(&plan, Alike::Placement).remove(0);
+            assert_eq!((row.who.as_str(), row.cpus), ("vcpu(0-17)", all.join(", ")), "{strategy}");
+        }
+    }
 
     #[test]
     fn of_reasons_that_differ_in_numbers_the_first_is_written() {
