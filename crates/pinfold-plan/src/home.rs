@@ -26,6 +26,12 @@ pub(crate) struct Home {
     pub kind: HomeKind,
 }
 
+const NO_ROOM_NEAR: &str =
+    "which carry no vCPU; no such CPU is left for it on the nodes of its machine's vCPUs";
+
+const NO_ROOM: &str =
+    "which its machine's vCPUs have too, because no CPU without a vCPU is left for it";
+
 impl Ground<'_> {
     /// Where the emulator of a virtual machine whose vCPUs are on `pins` runs next to the host's
     /// tasks, when `taken` are the PUs of all vCPUs' cores: in the weakest part of the machine if
@@ -61,15 +67,23 @@ impl Ground<'_> {
         Home { pus: left, what, kind: HomeKind::Node }
     }
 
-    /// Where an emulator floats: the usable PUs that carry none of its vCPUs, those of their nodes
-    /// if there are such, then those of other nodes; else the PUs of their nodes.
-    pub fn around(&self, pins: &[PuId]) -> CpuSet {
-        let carried: CpuSet = pins.iter().copied().collect();
+    /// Where an emulator floats, and which CPUs these are, when `carried` are those of the vCPUs of
+    /// all machines: CPUs without a vCPU, on the nodes of its own vCPUs (`pins`) if there are such;
+    /// else the CPUs of its own vCPUs, never those of another machine alone.
+    pub fn around(&self, pins: &[PuId], carried: &CpuSet) -> (CpuSet, &'static str) {
+        let own: CpuSet = pins.iter().copied().collect();
         let floating = self.floating();
-        let near = self.near(&floating, &self.nodes_of(&carried));
+        let near = self.near(&floating, &self.nodes_of(&own));
         let elsewhere = self.hostable.difference(&self.free);
-        let free = [&near, &floating, &elsewhere].map(|pus| pus.difference(&carried));
-        free.into_iter().chain([near]).find(|pus| !pus.is_empty()).unwrap_or(floating)
+        let choices = [
+            (near.difference(carried), "which carry no vCPU"),
+            (floating.difference(carried), NO_ROOM_NEAR),
+            (elsewhere.difference(carried), NO_ROOM_NEAR),
+            (near.intersection(&own), NO_ROOM),
+            (near, NO_ROOM),
+        ];
+        let found = choices.into_iter().find(|(pus, _)| !pus.is_empty());
+        found.unwrap_or((floating, NO_ROOM))
     }
 
     /// The PUs that neither the host nor a core with vCPUs has (`taken`): those of the vCPUs' nodes;

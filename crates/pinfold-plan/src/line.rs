@@ -47,6 +47,7 @@ pub(crate) fn along(draft: &mut Draft<'_>, line: &Line<'_>) -> Result<(), PlanEr
     // The first vCPU on each PU of the line, by vnode and number.
     let mut first: Vec<(usize, usize)> = Vec::with_capacity(order.len());
     let mut cursor = 0_usize;
+    let carried: CpuSet = order.iter().take(counts.iter().sum()).copied().collect();
     for place in draft.choosing_order() {
         let vcpus = counts.get(place).copied().unwrap_or(0);
         let mut pins: Vec<(usize, PuId)> =
@@ -56,7 +57,7 @@ pub(crate) fn along(draft: &mut Draft<'_>, line: &Line<'_>) -> Result<(), PlanEr
             pins.sort_by_key(|(_, pin)| rank.get(pin));
         }
         let own: Vec<PuId> = pins.iter().map(|(_, pin)| *pin).collect();
-        let around = ground.around(&own);
+        let (around, which) = ground.around(&own, &carried);
         let mut enclave = draft.open(place);
         for (vcpu, (slot, pin)) in pins.into_iter().enumerate() {
             let reason = match slot.checked_sub(order.len()) {
@@ -79,9 +80,8 @@ pub(crate) fn along(draft: &mut Draft<'_>, line: &Line<'_>) -> Result<(), PlanEr
         match &line.emulator {
             Some((pus, why)) => enclave.emulator(pus, || why.clone()),
             None => enclave.emulator(&around, || {
-                let near = if around == ground.usable { "" } else { ", the rest of the vCPUs' nodes" };
                 format!(
-                    "the emulator floats over {}{near}: the source of this strategy pins vCPUs only",
+                    "the source of this strategy pins vCPUs only: the emulator floats over {}, {which}",
                     pus_text(&around)
                 )
             }),

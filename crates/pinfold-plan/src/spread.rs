@@ -73,21 +73,26 @@ fn pinned(thread: &ThreadPlan) -> Option<PuId> {
 /// True if a finding is of those that [`findings`] gives.
 pub(crate) fn is_of_pins(finding: &Finding) -> bool {
     let subjects = ["oversubscription", "shared cores", "host", "NUMA", "core kinds", "L3"];
-    subjects.contains(&finding.subject.as_str()) || finding.text.contains(ON_VCPUS)
+    subjects.contains(&finding.subject.as_str())
+        || [ON_VCPUS, ON_OTHERS].iter().any(|what| finding.text.contains(what))
 }
 
 /// What the finding of [`helpers_on_vcpus`] says.
 const ON_VCPUS: &str = " run on CPUs of its vCPUs";
 
+/// The same of the vCPUs of other machines.
+const ON_OTHERS: &str = " run on CPUs of another machine's vCPUs";
+
 /// Findings that hold whatever the strategy.
 pub(crate) fn findings(ground: &Ground<'_>, vnodes: &[VnodePlan]) -> Vec<Finding> {
     let spreads: Vec<(&VnodePlan, Spread)> =
         vnodes.iter().map(|vnode| (vnode, Spread::of(ground.index(), &vnode.threads))).collect();
-    [
+    let before = [
         oversubscribed(ground, &spreads),
         shared_cores(&spreads),
         foreign_siblings(ground, &spreads),
-        helpers_on_vcpus(ground, &spreads),
+    ];
+    let after = [
         far_helpers(ground, &spreads),
         nothing_left(ground, &spreads),
         crossed_nodes(ground.topology, &spreads),
@@ -97,10 +102,9 @@ pub(crate) fn findings(ground: &Ground<'_>, vnodes: &[VnodePlan]) -> Vec<Finding
         memoryless(ground, &spreads),
         unbalanced(ground.topology, vnodes),
         nested(ground.topology, &spreads),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    ];
+    let helpers = helpers_on_vcpus(ground, &spreads);
+    before.into_iter().flatten().chain(helpers).chain(after.into_iter().flatten()).collect()
 }
 
 fn oversubscribed(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
@@ -188,28 +192,33 @@ fn choice<'a>(ground: &'a Ground<'_>, vcpus: usize) -> Choice<'a> {
     Choice { topology: ground.topology, usable: &ground.usable, vcpus }
 }
 
-/// Emulators, iothreads and workers that run on the PUs of their own machine's vCPUs.
-fn helpers_on_vcpus(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
-    let mut sharing = Vec::new();
-    for (vnode, spread) in spreads {
-        let shares = |thread: &&ThreadPlan| !thread.pus.is_disjoint(&spread.pus);
-        let helpers = || vnode.threads.iter().filter(is_helper).filter(shares);
-        let roles = match helpers().any(|thread| thread.role == Role::Emulator) {
-            true => "emulator and iothreads".to_owned(),
-            false => some(helpers().map(|thread| thread.role.to_string())),
-        };
-        if !roles.is_empty() {
-            sharing.push((roles, &vnode.name));
-        }
-    }
-    let (roles, _) = sharing.first()?;
-    let text = format!(
-        "{roles} of {}{ON_VCPUS}: a vCPU waits while they work",
-        some(sharing.iter().map(|(_, name)| (*name).clone()))
-    );
+/// Emulators, iothreads and workers that run on the PUs of vCPUs, of their own machine or of
+/// others.
+fn helpers_on_vcpus(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Vec<Finding> {
     let carried = carried(spreads);
     let avoidable = choice(ground, carried.len()).with_free_helpers(&carried);
-    Some(Finding { severity: severity(avoidable), ..Finding::note("emulator", text) })
+    let of_own: Vec<CpuSet> = spreads.iter().map(|(_, spread)| spread.pus.clone()).collect();
+    let of_others = of_own.iter().map(|own| carried.difference(own)).collect();
+    let kinds = [(of_own, ON_VCPUS), (of_others, ON_OTHERS)];
+    let texts = kinds.into_iter().filter_map(|(sets, what)| {
+        let mut sharing = Vec::new();
+        for ((vnode, _), pus) in spreads.iter().zip(&sets) {
+            let shares = |thread: &&ThreadPlan| !thread.pus.is_disjoint(pus);
+            let helpers = || vnode.threads.iter().filter(is_helper).filter(shares);
+            let roles = match helpers().any(|thread| thread.role == Role::Emulator) {
+                true => "emulator and iothreads".to_owned(),
+                false => some(helpers().map(|thread| thread.role.to_string())),
+            };
+            if !roles.is_empty() {
+                sharing.push((roles, &vnode.name));
+            }
+        }
+        let (roles, _) = sharing.first()?;
+        let names = some(sharing.iter().map(|(_, name)| (*name).clone()));
+        Some(format!("{roles} of {names}{what}: a vCPU waits while they work"))
+    });
+    let severity = severity(avoidable);
+    texts.map(|text| Finding { severity, ..Finding::note("emulator", text) }).collect()
 }
 
 /// Iothreads and vhost workers on other nodes than all vCPUs of their machine, where one of those

@@ -30,6 +30,8 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let why = "the guest mirrors the host, one vCPU for each PU that may be used".to_owned();
     let terms = Terms { count: Count::Threads, host: None, auto_is_all: true, why };
     let enclosures = enclose(&draft, &ground.cores, terms)?;
+    let pins = enclosures.vnodes.iter().flat_map(|enclosure| &enclosure.pins);
+    let carried: CpuSet = pins.copied().collect();
     for (place, enclosure) in enclosures.vnodes.iter().enumerate() {
         let mut enclave = draft.open(place);
         let mut before = None;
@@ -42,13 +44,9 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             enclave.vcpu(CpuSet::single(pin), mirrored);
             before = Some(pin);
         }
-        let around = ground.around(&enclosure.pins);
+        let (around, which) = ground.around(&enclosure.pins, &carried);
         enclave.emulator(&around, || {
-            format!(
-                "the emulator may run on {}: no PU is kept from the vCPUs, so wherever one of them \
-                 is idle there is room",
-                pus_text(&around)
-            )
+            format!("the emulator may run on {}, {which}", pus_text(&around))
         });
         draft.close(enclave, GuestSmt::Mirror)?;
     }
