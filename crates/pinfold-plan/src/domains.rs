@@ -378,7 +378,7 @@ fn emulator(
         (true, true) => {
             enclave.emulator(&outside.pus, || {
                 format!(
-                    "the emulator runs on {} {}: in {} every PU carries a vCPU",
+                    "the emulator runs on {} {}: every PU of {} that the host leaves carries a vCPU",
                     pus_text(&outside.pus),
                     outside.what,
                     domain.name

@@ -195,6 +195,18 @@ fn an_emulator_is_never_on_the_vcpus_of_another_machine_alone() {
     assert!(!finds(&layout, "emulator", ""));
 }
 
+/// The PUs of the host are in the node too, and carry no vCPU.
+#[test]
+fn the_reason_of_an_emulator_with_the_host_excepts_the_hosts_pus() {
+    let two = ask(vec![vm("web", 6), vm("db", 6)]);
+    let expected = &["4,12,5,13,6,14 | 7,15", "1,9,2,10,3,11 | 0,8"];
+    let layout = check(dual_x5540(), "numa-exclusive", &two, expected);
+    let reason = &layout.vnodes[1].thread(&Role::Emulator).unwrap().reason;
+    let expected = "the emulator runs on the PUs 0,8 of core 0: every PU of node 0 that the host \
+                    leaves carries a vCPU";
+    assert_eq!(reason, expected);
+}
+
 #[test]
 fn priorities_choose_first() {
     let mut three = vec![vm("low", 2), vm("high", 2), vm("middle", 2)];
