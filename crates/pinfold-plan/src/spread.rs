@@ -107,6 +107,14 @@ pub(crate) fn findings(ground: &Ground<'_>, vnodes: &[VnodePlan]) -> Vec<Finding
     before.into_iter().flatten().chain(helpers).chain(after.into_iter().flatten()).collect()
 }
 
+/// The subject of [`oversubscribed`].
+const CROWDED: &str = "oversubscription";
+
+/// True if vCPUs of a plan take turns on a CPU.
+pub(crate) fn is_crowded(plan: &Plan) -> bool {
+    plan.findings.iter().any(|finding| finding.subject == CROWDED)
+}
+
 fn oversubscribed(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
     let mut load: BTreeMap<PuId, usize> = BTreeMap::new();
     for (pu, count) in spreads.iter().flat_map(|(_, spread)| &spread.load) {
@@ -134,7 +142,7 @@ fn oversubscribed(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Opti
     };
     // vCPUs that float take turns in any case; pinned ones need not wait for each other.
     let severity = severity(!crowded.is_empty() && choice(ground, vcpus).with_another_pu());
-    Some(Finding { severity, ..Finding::note("oversubscription", text) })
+    Some(Finding { severity, ..Finding::note(CROWDED, text) })
 }
 
 /// The subject of [`short`].

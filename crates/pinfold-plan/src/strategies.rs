@@ -151,8 +151,13 @@ fn instead_of(refused: &str, topology: &Topology, request: &Request) -> Option<&
         .filter_map(|name| TABLE.iter().find(|known| known.name == *name))
         .find(|known| {
             let made = (known.name != refused).then(|| made(known, topology, request));
-            // A process group that gets fewer CPUs than it asks for has not what it asks for.
-            made.is_some_and(|made| made.is_ok_and(|plan| !spread::is_short(&plan)))
+            // A process group that gets fewer CPUs than it asks for has not what it asks for, and
+            // vCPUs that take turns do so better where the kernel chooses the CPU.
+            let suits = |plan: Plan| {
+                known.name == none::STRATEGY.name
+                    || !spread::is_short(&plan) && !spread::is_crowded(&plan)
+            };
+            made.is_some_and(|made| made.is_ok_and(suits))
         })
         .map(|known| known.name)
 }

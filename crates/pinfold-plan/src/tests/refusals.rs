@@ -2,7 +2,7 @@
 
 use pinfold_model::{Request, VcpuCount};
 
-use super::machine::{Machine, i7_4790k, plain};
+use super::machine::{Machine, dual_x5540, i7_4790k, plain};
 use super::{auto, exactly, set};
 use crate::{PlanError, plan, strategies};
 
@@ -57,7 +57,7 @@ fn numbers_of_vcpus_that_cannot_be_had() {
         &exactly(9),
         "max-performance gives at most 8 vCPUs on this host, 9 were asked for: the guest mirrors \
          the host, one vCPU for each PU that may be used",
-        "ask for at most 8 vCPUs, or use compact, which gives 9",
+        "ask for at most 8 vCPUs, or use none, which gives 9",
     );
     check(
         i7_4790k(),
@@ -74,6 +74,18 @@ fn numbers_of_vcpus_that_cannot_be_had() {
         "no vCPUs were asked for \"vm\", it needs at least one",
         "ask for one vCPU or more, or for auto",
     );
+}
+
+/// vCPUs that must take turns do so better unpinned, as `auto` says.
+#[test]
+fn more_vcpus_than_cpus_are_not_sent_to_a_strategy_that_pins() {
+    for strategy in ["numa-exclusive", "low-latency", "balanced", "max-performance"] {
+        let error = plan(strategy, &dual_x5540().build(), &exactly(18)).unwrap_err();
+        let hint = error.hint().unwrap();
+        assert!(hint.ends_with("or use none, which gives 18"), "{strategy}: {hint}");
+    }
+    let auto = plan("auto", &dual_x5540().build(), &exactly(18)).unwrap();
+    assert_eq!(auto.strategy, "none");
 }
 
 #[test]
