@@ -128,7 +128,21 @@ pub(crate) fn placed(request: &Request) -> &'static str {
     match request.vnodes.as_slice() {
         [VnodeRequest { work: Work::Vm(_), .. }] => "the virtual machine",
         [_] => "the process group",
-        _ => "the vnodes",
+        _ => match noun(request) {
+            ("virtual machine", _) => "the virtual machines",
+            ("process group", _) => "the process groups",
+            _ => "the machines and groups",
+        },
+    }
+}
+
+/// What each and what all are that a request places.
+pub(crate) fn noun(request: &Request) -> (&'static str, &'static str) {
+    let vms = request.vnodes.iter().filter(|vnode| matches!(vnode.work, Work::Vm(_))).count();
+    match vms {
+        0 => ("process group", "process groups"),
+        all if all == request.vnodes.len() => ("virtual machine", "virtual machines"),
+        _ => ("machine or group", "machines and groups"),
     }
 }
 

@@ -11,7 +11,7 @@ use pinfold_model::text::counted;
 use pinfold_model::{CpuSet, MemoryRequest, NodeId, Plan, PuId, SmtWish, VnodeRequest, Work};
 
 use crate::PlanError;
-use crate::demand::{nodes_of, pinned_of};
+use crate::demand::{nodes_of, noun, pinned_of};
 use crate::draft::{Draft, Enclave, Limits, Reserve, pus_text};
 use crate::enclosure::off_memory;
 use crate::ground::{HostShare, Spot};
@@ -122,7 +122,8 @@ pub(crate) fn inside(mut draft: Draft<'_>, kind: &Kind) -> Result<Plan, PlanErro
         }
         0 => format!("no {} has a core besides the host's {}", kind.noun, host.name()),
         _ => format!(
-            "each vnode stays inside one {}, and the largest has {} besides the host's core",
+            "each {} stays inside one {}, and the largest has {} besides the host's core",
+            noun(draft.request).0,
             kind.noun,
             counted(largest, "PU")
         ),
@@ -329,11 +330,19 @@ fn write(
         enclave.node = domain.node.filter(|_| kind.binds_memory);
         for &pin in &home.pins {
             let why = match (domain.vnodes.len(), homes.len() <= domains.len()) {
-                (0 | 1, _) => format!("{} is this vnode's alone", domain.name),
+                (0 | 1, _) => {
+                    let noun = match enclave.asked.work {
+                        Work::Vm(_) => "virtual machine",
+                        Work::Processes { .. } => "process group",
+                    };
+                    format!("{} is this {noun}'s alone", domain.name)
+                }
                 (_, false) => {
                     format!(
-                        "{} is shared, because there are more vnodes than {}s",
-                        domain.name, kind.noun
+                        "{} is shared, because there are more {} than {}s",
+                        domain.name,
+                        noun(draft.request).1,
+                        kind.noun
                     )
                 }
                 (_, true) => format!(

@@ -266,7 +266,7 @@ const NO_HOUSEKEEPING_HINT: &str =
     "leave at least one PU out of `isolcpus=`, of isolated partitions and of what is to be avoided";
 
 const PIN_HINT: &str =
-    "name threads that the vnode has and PUs that it may use; `pinfold topo` shows them";
+    "name threads that the machine or group has and PUs that it may use; `pinfold topo` shows them";
 
 /// The hint where memory does not fit.
 fn less_memory(most: u64, nearest: Option<&str>) -> String {
@@ -292,7 +292,7 @@ impl PlanError {
                 Some("`pinfold plan --list` shows all strategies".to_owned())
             }
             PlanError::NoVnodes => Some("name at least one in the request file".to_owned()),
-            PlanError::BadName { .. } => Some("give each vnode a name of its own".to_owned()),
+            PlanError::BadName { .. } => Some("give each machine and group a name of its own".to_owned()),
             PlanError::NoVcpus { what: "vCPUs", .. } => {
                 Some("ask for one vCPU or more, or for auto".to_owned())
             }

@@ -11,6 +11,7 @@ use pinfold_model::{
 };
 
 use crate::draft::{pus_text, verb};
+use crate::error::size;
 use crate::fit::{Fit, fit};
 use crate::ground::Index;
 use crate::group_words::of_groups;
@@ -126,11 +127,11 @@ pub fn explain(plan: &Plan, topology: &Topology, columns: usize) -> String {
 
 fn memory_line(memory: &MemoryPlan) -> String {
     let nodes: Vec<String> = memory.nodes.iter().map(ToString::to_string).collect();
-    let size = memory.bytes.map_or_else(String::new, |bytes| format!("{bytes} bytes "));
+    let bytes = memory.bytes.map_or_else(String::new, |bytes| format!("{} ", size(bytes)));
     let pages =
-        memory.page_bytes.map_or_else(String::new, |page| format!(", in pages of {page} bytes"));
+        memory.page_bytes.map_or_else(String::new, |page| format!(", in pages of {}", size(page)));
     let node = if nodes.len() == 1 { "node" } else { "nodes" };
-    format!("{size}on {node} {}{pages}: {}", nodes.join(", "), memory.reason)
+    format!("{bytes}on {node} {}{pages}: {}", nodes.join(", "), memory.reason)
 }
 
 fn summary(plan: &Plan, vnode: &VnodePlan) -> String {

@@ -8,7 +8,7 @@ use pinfold_model::{Finding, Plan, Request, VnodeKind, Work};
 use crate::PlanError;
 
 /// What is said of machines, and of groups instead; longer phrases come first.
-const WORDS: [(&str, &str); 10] = [
+const WORDS: [(&str, &str); 11] = [
     ("a guest spinlock may be held by one that waits", "a lock may be held by one that waits"),
     ("part of the guest's memory is", "part of the memory is"),
     (
@@ -19,6 +19,7 @@ const WORDS: [(&str, &str); 10] = [
     ("no hypervisor on Linux runs a virtual machine with more", "no plan has more"),
     ("its machine's vCPUs", "its own threads"),
     ("virtual machine", "process group"),
+    ("vCPUs of several machines", "threads of several groups"),
     ("each vCPU needs", "each core that is asked for needs"),
     ("vCPU or task", "thread"),
     ("vCPU", "thread"),

@@ -45,7 +45,7 @@ impl Ground<'_> {
         if !weak.is_empty() {
             let spots =
                 self.cores.iter().filter(|spot| spot.pus.iter().any(|pu| weak.contains(*pu)));
-            let what = format!("of {}, which the vCPUs need least", self.parts.name(spots));
+            let what = format!("of {}", self.parts.name(spots));
             return Home { pus: weak, what, kind: HomeKind::Weak };
         }
         let what = match host.asked {

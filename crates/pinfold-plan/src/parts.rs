@@ -130,7 +130,7 @@ impl<'t> Parts<'t> {
         spot.pus.iter().map(of).max().unwrap_or(0)
     }
 
-    /// What the cores of one part are: `the efficiency cores`, `L3 0, 96 MiB`.
+    /// What the cores of one part are: `the efficiency cores`, `L3 0 (96 MiB)`.
     pub fn name<'s>(&self, spots: impl Iterator<Item = &'s Spot>) -> String {
         let (mut kinds, mut l3s) = (BTreeSet::new(), BTreeSet::new());
         for spot in spots {
@@ -140,7 +140,7 @@ impl<'t> Parts<'t> {
         let kinds: Vec<&str> = kinds.into_iter().flatten().collect();
         let named = |l3: L3Id| match self.sizes.get(&l3) {
             None | Some(0) => format!("L3 {l3}"),
-            Some(bytes) => format!("L3 {l3}, {}", mib(*bytes)),
+            Some(bytes) => format!("L3 {l3} ({})", mib(*bytes)),
         };
         let caches: Vec<String> = l3s.into_iter().map(named).collect();
         let caches = caches.join(" and ");

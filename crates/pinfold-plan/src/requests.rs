@@ -79,7 +79,7 @@ const GROUP: &[&str] = &["cores", "speed"];
 /// the wrong kind or out of range, a name that is given twice.
 pub fn from_toml(text: &str) -> Result<Request, RequestError> {
     value::parse_toml(text)
-        .and_then(|root| request(Keys::of(root, "the request", REQUEST)?))
+        .and_then(|root| request(keys_of(root, "the request", REQUEST)?))
         .map_err(|fault| RequestError::in_file(text, fault))
 }
 
@@ -204,9 +204,21 @@ fn request(mut keys: Keys) -> Result<Request, Fault> {
     }
     request.interrupts = devices(keys.texts("interrupts")?)?;
     if let Some(table) = keys.take("host") {
-        request.free = host(Keys::of(table, "host", HOST)?)?;
+        request.free = host(keys_of(table, "host", HOST)?)?;
     }
     Ok(request)
+}
+
+/// The keys of a table of a request. The strategy is none of them: one request can be planned with
+/// several.
+fn keys_of(table: Value, name: &'static str, known: &[&'static str]) -> Result<Keys, Fault> {
+    if let Whole::Table(entries) = &table.what
+        && let Some((_, at, _)) = entries.iter().find(|(key, _, _)| key == "strategy")
+    {
+        return Err(Fault::new(*at, format!("{name} has no key \"strategy\""))
+            .with_hint("name the strategy on the command line: --strategy NAME"));
+    }
+    Keys::of(table, name, known)
 }
 
 fn host(mut keys: Keys) -> Result<Option<Free>, Fault> {
@@ -222,7 +234,7 @@ fn host(mut keys: Keys) -> Result<Option<Free>, Fault> {
 }
 
 fn vm(table: Value) -> Result<VnodeRequest, Fault> {
-    let mut keys = Keys::of(table, "vm", &[VNODE, VM].concat())?;
+    let mut keys = keys_of(table, "vm", &[VNODE, VM].concat())?;
     let vcpus = match keys.take("vcpus") {
         None => VcpuCount::Auto,
         Some(Value { what: Whole::Text(text), .. }) if text == "auto" => VcpuCount::Auto,
@@ -249,7 +261,7 @@ fn vm(table: Value) -> Result<VnodeRequest, Fault> {
 }
 
 fn group(table: Value) -> Result<VnodeRequest, Fault> {
-    let mut keys = Keys::of(table, "group", &[VNODE, GROUP].concat())?;
+    let mut keys = keys_of(table, "group", &[VNODE, GROUP].concat())?;
     let cores = keys.required("cores")?;
     let cores = at_least_one("cores", &cores, "")?;
     let speed = keys.take("speed").map(|value| speed(&value)).transpose()?.unwrap_or(Speed::FULL);
@@ -384,7 +396,8 @@ pub(crate) fn one_of<T: Copy>(
 ) -> Result<T, Fault> {
     known.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-        let fault = Fault::new(at, format!("{key}: {text:?} is none of {}", names.join(", ")));
+        let words = names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+        let fault = Fault::new(at, format!("{key}: {text:?} is not one of {words}"));
         match names::nearest(text, names.into_iter()) {
             Some(nearest) => fault.with_hint(format!("did you mean {nearest}?")),
             None => fault,

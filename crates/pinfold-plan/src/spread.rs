@@ -186,7 +186,7 @@ fn shared_cores(spreads: &[(&VnodePlan, Spread)]) -> Option<Finding> {
         Finding::warning(
             "shared cores",
             format!(
-                "{} {} vCPUs of several vnodes: each is slower while the others compute ({})",
+                "{} {} vCPUs of several machines: each is slower while the others compute ({})",
                 counted(shared.len(), "core"),
                 if shared.len() == 1 { "carries" } else { "carry" },
                 some(shared.iter().map(ToString::to_string))
@@ -315,7 +315,7 @@ fn crossed_nodes(topology: &Topology, spreads: &[(&VnodePlan, Spread)]) -> Optio
         (several, _) => format!(
             "the vCPUs of {} lie in several NUMA nodes ({}), so part of their memory is remote to \
              each of them",
-            counted(several.len(), "vnode"),
+            counted(several.len(), "machine"),
             some(several.iter().map(|(vnode, _)| vnode.name.clone()))
         ),
     };
@@ -381,7 +381,7 @@ fn crossed_l3s(ground: &Ground<'_>, spreads: &[(&VnodePlan, Spread)]) -> Option<
         (several, _) => format!(
             "the vCPUs of {} lie in several L3 domains ({}): what one writes, another in a \
              different domain reads through memory or the interconnect",
-            counted(several.len(), "vnode"),
+            counted(several.len(), "machine"),
             some(several.iter().map(|(vnode, _)| vnode.name.clone()))
         ),
     };

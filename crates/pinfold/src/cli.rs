@@ -277,9 +277,10 @@ pub struct PlanArgs {
     /// Of several virtual machines, emit this one's text alone
     #[arg(long, value_name = "NAME", requires = "emit")]
     pub vnode: Option<String>,
-    /// libvirt domain file into which `--emit libvirt` merges the plan; every other byte of it stays.
-    /// The whole file goes to standard output, FILE itself is not changed
-    #[arg(long, value_name = "FILE", requires = "emit")]
+    /// libvirt domain file of the machine that is planned. `--emit libvirt` merges the plan into it;
+    /// every other byte of it stays. The whole file goes to standard output, FILE itself is not
+    /// changed
+    #[arg(long, value_name = "FILE")]
     pub into: Option<String>,
     /// QEMU command line for `--emit qemu`; unless options say otherwise, the plan is for the
     /// vCPUs, iothreads and memory that it names

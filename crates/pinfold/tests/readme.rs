@@ -96,6 +96,19 @@ fn the_commands_of_readme_and_guide_work() {
     }
 }
 
+/// `--into` says which machine is planned, whatever is printed of the plan.
+#[test]
+fn the_machine_of_a_domain_file_is_planned_without_a_format() {
+    let words =
+        ["plan", "-s", "balanced", "--input", "package:1 l3:1 core:4 pu:2", "--into", EXAMPLE];
+    for more in [&[][..], &["--explain"]] {
+        let output = capture(PINFOLD, [&words[..], more].concat(), MINUTE_NS).expect("runs");
+        assert_eq!(output.status.code(), Some(0), "{}", output.stderr_text());
+        let text = output.stdout_text();
+        assert!(text.starts_with("balanced for desktop: 6 vCPUs"), "{text}");
+    }
+}
+
 #[test]
 fn bad_input_is_told_with_the_way_out() {
     let check = |arguments: &[&str], code: i32, told: &str| {

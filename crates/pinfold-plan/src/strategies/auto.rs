@@ -20,6 +20,7 @@ use super::{
     multi_vm, none, numa_exclusive, scatter, sequential, vnodes,
 };
 use crate::PlanError;
+use crate::demand::noun;
 use crate::draft::ground;
 use crate::ground::Ground;
 use crate::prefer::ORDERED;
@@ -183,6 +184,8 @@ fn others() -> impl Iterator<Item = (Strategy, String)> {
 /// What the request adds up to.
 struct Sum {
     vnodes: usize,
+    /// What they are.
+    noun: &'static str,
     groups: usize,
     /// vCPUs and cores that are asked for; an automatic number counts as one.
     vcpus: usize,
@@ -195,6 +198,7 @@ impl Sum {
     fn of(request: &Request) -> Self {
         let mut sum = Self {
             vnodes: request.vnodes.len(),
+            noun: noun(request).1,
             groups: 0,
             vcpus: 0,
             largest: 0,
@@ -320,11 +324,11 @@ fn several(ground: &Ground<'_>, sum: &Sum, rules: &mut Vec<(Strategy, String)>) 
         domains.values().filter(|pus| **pus >= sum.largest).count() >= sum.vnodes
     };
     if free.0.len() > 1 && enough(&free.0) {
-        let why = format!("each of {} vnodes can have a NUMA node of its own", sum.vnodes);
+        let why = format!("each of {} {} can have a NUMA node of its own", sum.vnodes, sum.noun);
         rules.push((numa_exclusive::STRATEGY, why));
     }
     if free.1.len() > 1 && enough(&free.1) {
-        let why = format!("each of {} vnodes can have an L3 domain of its own", sum.vnodes);
+        let why = format!("each of {} {} can have an L3 domain of its own", sum.vnodes, sum.noun);
         rules.push((l3_exclusive::STRATEGY, why));
     }
 }

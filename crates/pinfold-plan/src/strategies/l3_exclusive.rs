@@ -1,4 +1,4 @@
-//! `l3-exclusive`: each vnode inside one L3 domain (a core complex, a cluster).
+//! `l3-exclusive`: each machine inside one L3 domain (a core complex, a cluster).
 //!
 //! As `numa-exclusive` by L3: no line of a vnode's memory goes from one cache to another, and
 //! no neighbour evicts its lines while a domain is free. The host keeps the core on which the
@@ -18,7 +18,7 @@ use crate::draft::{Draft, ground};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "l3-exclusive",
-    summary: "each vnode inside one L3 domain (core complex, cluster); none shared while one is free",
+    summary: "each machine inside one L3 domain (core complex, cluster); none shared while one is free",
     source: "as numa-exclusive, by cache",
     plan,
 };

@@ -1,4 +1,4 @@
-//! `numa-exclusive`: each vnode inside one NUMA node, its memory bound there.
+//! `numa-exclusive`: each machine inside one NUMA node, its memory bound there.
 //!
 //! Kuehn & Baum: what a neighbour on the same node costs is what this saves. No node is
 //! shared while one is free; the host keeps the core on which the kernel boots, and its node
@@ -17,7 +17,7 @@ use crate::draft::{Draft, ground};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "numa-exclusive",
-    summary: "each vnode inside one NUMA node with its memory; no node shared while one is free",
+    summary: "each machine inside one NUMA node with its memory; no node shared while one is free",
     source: "Kuehn & Baum; and the question in Lindroth's thread: on two X5540 one package for the \
              machine",
     plan,

@@ -1,8 +1,8 @@
 //! What a person reads.
 
-use pinfold_model::{Request, Speed, VnodeRequest};
+use pinfold_model::{MemoryPlan, NodeId, Request, Speed, VnodeRequest};
 
-use super::machine::{i7_4790k, plain, two_complexes};
+use super::machine::{i7_4790k, plain, ryzen_5950x, two_complexes};
 use super::{auto, exactly};
 use crate::{explain, plan, strategies};
 
@@ -42,6 +42,31 @@ fn what_it_says_of_each_strategy() {
         &["the guest's scheduler knows the siblings of 7 cores", "on 7 cores vCPUs share a core"],
     );
     check("max-performance", &["the emulator competes with vCPUs on 0-15"]);
+}
+
+#[test]
+fn sizes_are_written_in_the_largest_unit() {
+    let topology = two_complexes().build();
+    let mut layout = plan("low-latency", &topology, &exactly(2)).unwrap();
+    let mut check = |bytes: u64, page_bytes: u64, expected: &str| {
+        layout.vnodes[0].memory = Some(MemoryPlan {
+            nodes: vec![NodeId(0)],
+            bytes: Some(bytes),
+            page_bytes: Some(page_bytes),
+            reason: "a test".to_owned(),
+        });
+        let text = explain(&layout, &topology, 80);
+        assert!(text.contains(expected) && !text.contains(" bytes"), "{text}");
+    };
+    check(300 << 30, 1 << 30, "300 GiB on node 0, in pages of 1 GiB: a test");
+    check(1536 << 20, 2 << 20, "1536 MiB on node 0, in pages of 2 MiB: a test");
+}
+
+#[test]
+fn the_weaker_part_of_the_host_is_named_with_its_cache() {
+    let layout = plan("low-latency", &ryzen_5950x().build(), &exactly(2)).unwrap();
+    let reasons: Vec<&str> = layout.threads().map(|(_, it)| it.reason.as_str()).collect();
+    assert!(reasons.iter().all(|reason| !reason.contains("need least")), "{reasons:?}");
 }
 
 #[test]

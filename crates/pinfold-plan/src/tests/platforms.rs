@@ -209,13 +209,13 @@ fn bad_vnodes_are_told_with_line_and_column() {
     );
     in_vnode(
         "method = \"hog\"",
-        "line 3, column 10: method: \"hog\" is none of stall, hogs, fracas, quota, gov, freq, lim, \
-         inject",
+        "line 3, column 10: method: \"hog\" is not one of \"stall\", \"hogs\", \"fracas\", \"quota\", \
+         \"gov\", \"freq\", \"lim\", \"inject\"",
         "did you mean hogs?",
     );
     in_vnode(
         "variant = \"published\"",
-        "line 3, column 11: variant: \"published\" is none of corrected, as-published",
+        "line 3, column 11: variant: \"published\" is not one of \"corrected\", \"as-published\"",
         "did you mean as-published?",
     );
     in_vnode(

@@ -218,6 +218,28 @@ fn bad_lists_of_pus() {
     );
 }
 
+#[test]
+fn words_are_quoted_and_the_strategy_is_an_option() {
+    refused(
+        "isolate = \"hots\"\n[[vm]]\nname = \"a\"\n",
+        "line 1, column 11: isolate: \"hots\" is not one of \"none\", \"own\", \"host\"",
+        "did you mean host?",
+    );
+    let option = "name the strategy on the command line: --strategy NAME";
+    refused(
+        "strategy = \"balanced\"\n[[vm]]\nname = \"a\"\n",
+        "line 1, column 1: the request has no key \"strategy\"",
+        option,
+    );
+    refused(
+        "[[vm]]\nname = \"a\"\nstrategy = \"balanced\"\n",
+        "line 3, column 1: vm has no key \"strategy\"",
+        option,
+    );
+    let error = vm_from_words("name=a,strategy=balanced").unwrap_err();
+    assert_eq!(error.hint().as_deref(), Some(option));
+}
+
 proptest::proptest! {
     #[test]
     fn no_text_panics(text in "\\PC{0,64}", cut in 0_usize..1200) {

@@ -144,7 +144,7 @@ fn exclusive_domains_are_divided_by_cores() {
 fn lines_go_on_where_the_last_vnode_ended() {
     let two = ask(vec![vm("a", 3), vm("b", 2)]);
     let layout = check(i7_4790k(), "compact", &two, &["0,4,1 | 3,6-7", "5,2 | 3,6-7"]);
-    assert!(finds(&layout, "shared cores", "1 core carries vCPUs of several vnodes"));
+    assert!(finds(&layout, "shared cores", "1 core carries vCPUs of several machines"));
     check(i7_4790k(), "sequential", &two, &["0,1,2 | 5-7", "3,4 | 5-7"]);
     check(
         r910(),
@@ -268,14 +268,14 @@ fn domains_that_are_not_there_or_too_small() {
         dual_x5540(),
         "numa-exclusive",
         &exactly(9),
-        "numa-exclusive gives at most 8 vCPUs on this host, 9 were asked for: each vnode stays \
-         inside one node, and the largest has 8 PUs besides the host's core",
+        "numa-exclusive gives at most 8 vCPUs on this host, 9 were asked for: each virtual machine \
+         stays inside one node, and the largest has 8 PUs besides the host's core",
     );
     refused(
         dual_x5540(),
         "numa-exclusive",
         &ask(vec![vm("a", 2), vm("b", 9)]),
-        "numa-exclusive has room for 8 of the 9 vCPUs of \"b\": each vnode stays inside one node, \
+        "numa-exclusive has room for 8 of the 9 vCPUs of \"b\": each virtual machine stays inside one node, \
          and the largest has 8 PUs besides the host's core",
     );
     refused(
