@@ -9,15 +9,15 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use pinfold_model::{
-    CellRequest, CpuSet, Finding, GuestTopology, IsolationScope, MemoryPlan, MemoryRequest, NodeId,
-    PinWish, Plan, PuId, Request, Role, SmtWish, ThreadPlan, Topology, VcpuCount, VmRequest,
-    VnodePlan, VnodeRequest, Work,
+    CellRequest, CpuSet, GuestTopology, IsolationScope, MemoryPlan, MemoryRequest, NodeId, PinWish,
+    Plan, PuId, Request, Role, SmtWish, ThreadPlan, Topology, VcpuCount, VmRequest, VnodePlan,
+    VnodeRequest, Work,
 };
 
 use crate::PlanError;
 use crate::demand::node_of;
 use crate::domain_file::with_cpus;
-use crate::draft::{NOT_ISOLATED, ground, not_isolated};
+use crate::draft::{NOT_ISOLATED, ground, not_isolated, pus_text};
 use crate::guest::{self, GuestSmt};
 use crate::spread;
 
@@ -162,14 +162,10 @@ impl<'a> Parts<'a> {
                 ..self.vnode.clone()
             };
             let avoid = self.request.avoid.union(&taken);
-            // What the parts would isolate is said of all together.
-            let isolation = match self.request.isolation {
-                IsolationScope::None => IsolationScope::Own,
-                scope @ (IsolationScope::Own | IsolationScope::Host) => scope,
-            };
+            let isolation = scope_of_part(self.request);
             let part = Request { vnodes: vec![vnode], avoid, isolation, ..self.request.clone() };
             let plan = make(&part)?;
-            taken.add(&self.cores_of(&plan));
+            taken.add(&cores_of(self.topology, &plan));
             plans.push(plan);
         }
         Ok(plans)
@@ -222,74 +218,15 @@ impl<'a> Parts<'a> {
         self.vnode.devices.iter().filter(|device| home(device) == place).cloned().collect()
     }
 
-    /// The whole cores of the pinned vCPUs of a part: no other cell may have them.
-    fn cores_of(&self, plan: &Plan) -> CpuSet {
-        let pins = plan.vnodes.iter().flat_map(VnodePlan::vcpus);
-        let pinned: CpuSet =
-            pins.filter(|thread| thread.pus.len() == 1).filter_map(|t| t.pus.first()).collect();
-        let cores = self.topology.cores.iter().filter(|core| !core.pus.is_disjoint(&pinned));
-        cores.fold(CpuSet::new(), |all, core| all.union(&core.pus))
-    }
-
     /// One plan for the machine from those of its cells.
     ///
     /// # Errors
     /// [`PlanError::NoVnodes`] without cells.
     pub fn merged(&self, plans: &[Plan]) -> Result<Plan, PlanError> {
-        let (first, rest) = plans.split_first().ok_or(PlanError::NoVnodes)?;
-        let mut merged = Plan { vnodes: vec![self.vnode(plans)], ..first.clone() };
-        for plan in rest {
-            merged.housekeeping.add(&plan.housekeeping);
-            merged.exclusive.add(&plan.exclusive);
-            if merged.isolation == IsolationScope::None {
-                merged.isolation = plan.isolation;
-            }
-            for finding in &plan.findings {
-                if !merged.findings.contains(finding) {
-                    merged.findings.push(finding.clone());
-                }
-            }
-        }
-        let together = self.together(&merged)?;
-        merged.findings.retain(|finding| !is_judged_together(finding));
-        if self.request.isolation == IsolationScope::None {
-            self.share(&mut merged);
-        }
-        merged.findings.extend(together);
-        merged.housekeeping = merged.housekeeping.difference(&merged.exclusive);
-        if !merged.exclusive.is_empty() {
-            merged.housekeeping_reason = format!(
-                "the host keeps {}, which no NUMA cell of the guest needs",
-                merged.housekeeping
-            );
-        }
-        let carried = merged.vnodes.iter().flat_map(VnodePlan::vcpus);
-        let carried = carried.fold(CpuSet::new(), |all, thread| all.union(&thread.pus));
-        for irq in &mut merged.irqs {
-            let quiet = irq.pus.intersection(&merged.housekeeping).difference(&carried);
-            irq.pus = if quiet.is_empty() { merged.housekeeping.clone() } else { quiet };
-        }
-        Ok(merged)
-    }
-
-    /// Leaves the host's tasks what the parts would isolate.
-    fn share(&self, merged: &mut Plan) {
-        let exclusive = std::mem::take(&mut merged.exclusive);
-        merged.isolation = IsolationScope::None;
-        merged.findings.retain(|finding| finding.subject != "isolation");
-        if !exclusive.is_empty() {
-            merged.findings.push(not_isolated(self.request, (&merged.strategy, &exclusive)));
-            merged.housekeeping.add(&exclusive.difference(&self.topology.isolated));
-            merged.housekeeping_reason = NOT_ISOLATED.to_owned();
-        }
-    }
-
-    /// What holds of all cells together: a part alone knows neither the vCPUs of the others nor
-    /// which shape fits them all.
-    fn together(&self, merged: &Plan) -> Result<Vec<Finding>, PlanError> {
-        let ground = ground(self.topology, self.request)?;
-        let mut findings = spread::findings(&ground, &merged.vnodes);
-        findings.retain(spread::is_of_pins);
+        let (of, vnodes) = ((self.topology, self.request), vec![self.vnode(plans)]);
+        let mut merged = joined(of, plans, (vnodes, "no NUMA cell of the guest needs"))?;
+        // A part alone does not know which shape fits them all.
+        merged.findings.retain(|finding| finding.subject != "guest topology");
         let vcpus: Vec<&ThreadPlan> = merged.vnodes.iter().flat_map(VnodePlan::vcpus).collect();
         let pins: Vec<PuId> = vcpus.iter().filter_map(|thread| single(&thread.pus)).collect();
         if pins.len() == vcpus.len() {
@@ -297,9 +234,10 @@ impl<'a> Parts<'a> {
                 SmtWish::Hidden => GuestSmt::Hidden,
                 SmtWish::Shown | SmtWish::Auto => GuestSmt::Mirror,
             };
-            findings.extend(guest::matching(&ground, &pins, smt).1);
+            let ground = ground(self.topology, self.request)?;
+            merged.findings.extend(guest::matching(&ground, &pins, smt).1);
         }
-        Ok(findings)
+        Ok(merged)
     }
 
     fn vnode(&self, plans: &[Plan]) -> VnodePlan {
@@ -324,6 +262,8 @@ impl<'a> Parts<'a> {
         let carried = vcpus.iter().filter(|thread| thread.pus.len() == 1);
         let carried = carried.fold(CpuSet::new(), |all, thread| all.union(&thread.pus));
         for thread in &mut helpers {
+            let parts = parts.iter().filter_map(|part| part.thread(&thread.role));
+            let parts: Vec<&ThreadPlan> = parts.collect();
             let free = thread.pus.difference(&carried);
             if !free.is_empty() {
                 thread.pus = free;
@@ -336,6 +276,7 @@ impl<'a> Parts<'a> {
                 let balanced = choices.map(|pus| pus.difference(isolated));
                 thread.pus = balanced.into_iter().find(|pus| !pus.is_empty()).unwrap_or_default();
             }
+            thread.reason = common_reason(&parts, &thread.pus);
         }
         vcpus.extend(helpers);
         let nodes: BTreeMap<NodeId, ()> = parts
@@ -386,9 +327,93 @@ impl Parts<'_> {
     }
 }
 
-/// True if the cells' own findings of this kind give way to those of all cells together.
-fn is_judged_together(finding: &Finding) -> bool {
-    finding.subject == "guest topology" || spread::is_of_pins(finding)
+/// One plan of several for parts of a request, with `vnodes`; `which` says what part needs none of
+/// the CPUs that the host keeps.
+///
+/// # Errors
+/// [`PlanError::NoVnodes`] without plans.
+pub(crate) fn joined(
+    (topology, request): (&Topology, &Request),
+    plans: &[Plan],
+    (vnodes, which): (Vec<VnodePlan>, &str),
+) -> Result<Plan, PlanError> {
+    let (first, rest) = plans.split_first().ok_or(PlanError::NoVnodes)?;
+    let mut merged = Plan { vnodes, ..first.clone() };
+    for plan in rest {
+        merged.housekeeping.add(&plan.housekeeping);
+        merged.exclusive.add(&plan.exclusive);
+        if merged.isolation == IsolationScope::None {
+            merged.isolation = plan.isolation;
+        }
+        for finding in &plan.findings {
+            if !merged.findings.contains(finding) {
+                merged.findings.push(finding.clone());
+            }
+        }
+    }
+    // A part alone does not know the vCPUs of the others.
+    let mut together = spread::findings(&ground(topology, request)?, &merged.vnodes);
+    together.retain(spread::is_of_pins);
+    merged.findings.retain(|finding| !spread::is_of_pins(finding));
+    if request.isolation == IsolationScope::None {
+        share((topology, request), &mut merged);
+    }
+    merged.findings.extend(together);
+    merged.housekeeping = merged.housekeeping.difference(&merged.exclusive);
+    if !merged.exclusive.is_empty() {
+        merged.housekeeping_reason =
+            format!("the host keeps {}, which {which}", merged.housekeeping);
+    }
+    let carried = merged.vnodes.iter().flat_map(VnodePlan::vcpus);
+    let carried = carried.fold(CpuSet::new(), |all, thread| all.union(&thread.pus));
+    for irq in &mut merged.irqs {
+        let quiet = irq.pus.intersection(&merged.housekeeping).difference(&carried);
+        irq.pus = if quiet.is_empty() { merged.housekeeping.clone() } else { quiet };
+    }
+    Ok(merged)
+}
+
+/// Leaves the host's tasks what the parts would isolate.
+fn share((topology, request): (&Topology, &Request), merged: &mut Plan) {
+    let exclusive = std::mem::take(&mut merged.exclusive);
+    merged.isolation = IsolationScope::None;
+    merged.findings.retain(|finding| finding.subject != "isolation");
+    if !exclusive.is_empty() {
+        merged.findings.push(not_isolated(request, (&merged.strategy, &exclusive)));
+        merged.housekeeping.add(&exclusive.difference(&topology.isolated));
+        merged.housekeeping_reason = NOT_ISOLATED.to_owned();
+    }
+}
+
+/// The scope of a part: what the parts would isolate is said of all together.
+pub(crate) fn scope_of_part(request: &Request) -> IsolationScope {
+    match request.isolation {
+        IsolationScope::None => IsolationScope::Own,
+        scope @ (IsolationScope::Own | IsolationScope::Host) => scope,
+    }
+}
+
+/// The whole cores of the pinned vCPUs of a part: no other part may have them.
+pub(crate) fn cores_of(topology: &Topology, plan: &Plan) -> CpuSet {
+    let pins = plan.vnodes.iter().flat_map(VnodePlan::vcpus);
+    let pinned: CpuSet =
+        pins.filter(|thread| thread.pus.len() == 1).filter_map(|t| t.pus.first()).collect();
+    let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(&pinned));
+    cores.fold(CpuSet::new(), |all, core| all.union(&core.pus))
+}
+
+/// Why a thread of all cells is on `pus`: the reasons of the cells, each of which names the PUs that
+/// the thread has for that cell; one of them where they differ in those only.
+fn common_reason(parts: &[&ThreadPlan], pus: &CpuSet) -> String {
+    let of_all = |part: &&ThreadPlan| part.reason.replace(&pus_text(&part.pus), &pus_text(pus));
+    let mut reasons: Vec<String> = parts.iter().map(of_all).collect();
+    reasons.dedup();
+    if let [one] = reasons.as_slice() {
+        return one.clone();
+    }
+    let mut own: Vec<&str> = parts.iter().map(|part| part.reason.as_str()).collect();
+    own.dedup();
+    own.join("; ")
 }
 
 /// The only PU of a set.

@@ -83,6 +83,11 @@ const ON_VCPUS: &str = " run on CPUs of its vCPUs";
 /// The same of the vCPUs of other machines.
 const ON_OTHERS: &str = " run on CPUs of another machine's vCPUs";
 
+/// True if the emulator, an iothread or a worker of a machine is on vCPUs of another.
+pub(crate) fn are_helpers_on_others(plan: &Plan) -> bool {
+    plan.findings.iter().any(|finding| finding.text.contains(ON_OTHERS))
+}
+
 /// Findings that hold whatever the strategy.
 pub(crate) fn findings(ground: &Ground<'_>, vnodes: &[VnodePlan]) -> Vec<Finding> {
     let spreads: Vec<(&VnodePlan, Spread)> =

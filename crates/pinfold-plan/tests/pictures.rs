@@ -185,6 +185,7 @@ What holds for every strategy:
 - **Isolated CPUs** (`isolcpus=`, isolated partitions) carry vCPUs first, and are never the host's. `--explain` names those that stay unused.
 - **Offline CPUs** are not used. A request that names one is refused with the command that brings it online. A saved plan may be applied while its CPUs are offline: they are brought online first, and `undo` takes them offline again. The sibling of a `realtime` vCPU that is offline is on the line of `--emit cmdline`, so that it stays isolated if it comes online.
 - **Process groups** get as many CPUs as they ask for cores, or the strategy refuses. The strategies that start again at their first CPU (\"wraps\") and `none` place a group that asks for more than there are, with the warning `fewer CPUs`.
+- **Large machines**: a machine that no NUMA node holds is divided over as few nodes as can be, by the strategies that promise no order of CPUs and no domain. Of several machines that do not fit next to each other otherwise the largest is placed first, the others on what is left.
 - **Emulators** that float do so over CPUs without a vCPU. Where none is left, they have the CPUs of their own machine's vCPUs, with the note `emulator`, and never those of another machine alone.
 ";
 

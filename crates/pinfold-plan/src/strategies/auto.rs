@@ -41,7 +41,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let mut passed = Passed::default();
     let (mut costly, mut noted): (Option<Plan>, Option<Plan>) = (None, None);
     let (mut refusal, mut short): (Option<PlanError>, Option<PlanError>) = (None, None);
-    for (strategy, why) in rules(&ground, request).into_iter().chain(others()) {
+    for (strategy, why) in rules(&ground, request).into_iter().chain(others(request)) {
         if !honours(strategy, request) {
             continue;
         }
@@ -163,7 +163,7 @@ fn warnings(plan: &Plan) -> String {
 }
 
 /// What else may have a plan without a warning.
-fn others() -> impl Iterator<Item = (Strategy, String)> {
+fn others(request: &Request) -> impl Iterator<Item = (Strategy, String)> + use<> {
     let others = [
         balanced::STRATEGY,
         low_latency::STRATEGY,
@@ -175,7 +175,12 @@ fn others() -> impl Iterator<Item = (Strategy, String)> {
         scatter::STRATEGY,
         sequential::STRATEGY,
     ];
-    let none = "do not pin, because nothing that pins fits the request".to_owned();
+    let none = match request.vnodes.len() {
+        0 | 1 => "do not pin, because nothing that pins fits the request".to_owned(),
+        _ => "do not pin, because no strategy that pins places these together without a warning: \
+              plan each by itself, with `--avoid` for the CPUs of the others"
+            .to_owned(),
+    };
     let why = NO_WARNING.to_owned();
     let others = others.into_iter().map(move |strategy| (strategy, why.clone()));
     others.chain([(none::STRATEGY, none)])

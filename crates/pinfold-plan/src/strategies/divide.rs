@@ -5,20 +5,21 @@
 //! cells gets. A number of vCPUs that the nodes do not divide is shared out as evenly as can be:
 //! sockets have one size, so the guest then is shown one socket and no cells, and its memory goes
 //! to the nodes in turns. Strategies that promise an order of PUs, or one domain for each machine, are not
-//! changed.
+//! changed. Several machines that do not fit so are planned one after the other, the largest first.
 
 use std::collections::BTreeMap;
 
 use pinfold_model::{
     CellRequest, CpuSet, Finding, NodeId, NumaNode, Plan, PuId, Request, Topology, VcpuCount,
-    VnodePlan, Work,
+    VmRequest, VnodePlan, VnodeRequest, Work,
 };
 
 use super::Strategy;
 use crate::PlanError;
 use crate::cells::node_list;
-use crate::guest_cells::Parts;
-use crate::nearby::is_empty_node;
+use crate::guest_cells::{Parts, cores_of, joined, scope_of_part};
+use crate::nearby::{check_huge_pages, check_memory, is_empty_node};
+use crate::spread::are_helpers_on_others;
 
 const DIVIDED: [&str; 6] =
     ["low-latency", "low-latency-rt", "balanced", "balanced-shared", "max-performance", "multi-vm"];
@@ -36,8 +37,11 @@ pub(super) fn planned(
     request: &Request,
 ) -> Result<Plan, PlanError> {
     let plain = (strategy.plan)(topology, request);
-    if request.vnodes.len() != 1 || !DIVIDED.contains(&strategy.name) {
+    if !DIVIDED.contains(&strategy.name) {
         return plain;
+    }
+    if request.vnodes.len() != 1 {
+        return plain.or_else(|refusal| one_by_one(strategy, (topology, request), refusal));
     }
     let (divisions, mut findings) = match &plain {
         Ok(plan) => {
@@ -67,6 +71,72 @@ pub(super) fn planned(
         return Ok(plan);
     }
     plain
+}
+
+/// Several machines of which no node holds one, or holds what is left: each planned by itself, the
+/// largest first, on the cores and the memory that those before it leave.
+///
+/// # Errors
+/// The `refusal` of the strategy, where that gives no plan either.
+fn one_by_one(
+    strategy: &Strategy,
+    (topology, request): (&Topology, &Request),
+    refusal: PlanError,
+) -> Result<Plan, PlanError> {
+    let may_help = matches!(
+        refusal,
+        PlanError::Memory { .. } | PlanError::NoRoom { .. } | PlanError::TooManyVcpus { .. }
+    );
+    let Some(sizes) = sizes(request).filter(|_| may_help) else { return Err(refusal) };
+    let mut order: Vec<usize> = (0..sizes.len()).collect();
+    order.sort_by_key(|place| std::cmp::Reverse(sizes.get(*place)));
+    let (mut left, mut taken) = (topology.clone(), CpuSet::new());
+    let mut plans: Vec<(usize, Plan)> = Vec::new();
+    for place in order {
+        let part = Request {
+            vnodes: request.vnodes.get(place).cloned().into_iter().collect(),
+            avoid: request.avoid.union(&taken),
+            isolation: scope_of_part(request),
+            ..request.clone()
+        };
+        let Ok(plan) = planned(strategy, &left, &part) else { return Err(refusal) };
+        taken.add(&cores_of(topology, &plan));
+        plan.vnodes.iter().for_each(|vnode| take_memory(&mut left, vnode));
+        plans.push((place, plan));
+    }
+    plans.sort_by_key(|(place, _)| *place);
+    let plans: Vec<Plan> = plans.into_iter().map(|(_, plan)| plan).collect();
+    let vnodes: Vec<VnodePlan> = plans.iter().flat_map(|plan| plan.vnodes.clone()).collect();
+    let fits = check_memory(topology, &vnodes).and(check_huge_pages(topology, &vnodes)).is_ok();
+    match joined((topology, request), &plans, (vnodes, "no machine needs")) {
+        Ok(plan) if fits && !are_helpers_on_others(&plan) => Ok(plan),
+        Ok(_) | Err(_) => Err(refusal),
+    }
+}
+
+/// Memory and vCPUs of each vnode; `None` if one is no virtual machine of a fixed size, or has its
+/// CPUs by hand.
+fn sizes(request: &Request) -> Option<Vec<(u64, u32)>> {
+    let of = |vnode: &VnodeRequest| match &vnode.work {
+        Work::Vm(VmRequest { vcpus: VcpuCount::Exactly(vcpus), cells, .. })
+            if cells.is_empty() && vnode.pins.is_empty() =>
+        {
+            Some((vnode.memory.map_or(0, |memory| memory.bytes), *vcpus))
+        }
+        Work::Vm(_) | Work::Processes { .. } => None,
+    };
+    request.vnodes.iter().map(of).collect()
+}
+
+/// Takes the memory of a machine from its nodes.
+fn take_memory(left: &mut Topology, vnode: &VnodePlan) {
+    let Some((memory, bytes)) = vnode.memory.as_ref().and_then(|m| Some((m, m.bytes?))) else {
+        return;
+    };
+    let share = bytes.div_ceil(memory.nodes.len().max(1) as u64);
+    for node in left.nodes.iter_mut().filter(|node| memory.nodes.contains(&node.id)) {
+        node.memory_bytes = node.memory_bytes.saturating_sub(share);
+    }
 }
 
 /// Sockets of one size fit no cells of several.
@@ -150,7 +220,7 @@ fn by_memory(topology: &Topology, request: &Request, bytes: u64) -> Vec<Shares> 
     };
     let VcpuCount::Exactly(vcpus) = vm.vcpus else { return Vec::new() };
     let is_usable = |node: &&NumaNode| {
-        !node.pus.is_disjoint(&topology.allowed)
+        !node.pus.intersection(&topology.allowed).is_subset(&request.avoid)
             && !is_empty_node(topology, node.id)
             && (vm.nodes.is_empty() || vm.nodes.contains(&node.id))
     };

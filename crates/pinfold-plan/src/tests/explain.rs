@@ -1,9 +1,11 @@
 //! What a person reads.
 
-use pinfold_model::{MemoryPlan, NodeId, Request, Speed, VnodeRequest};
+use pinfold_model::{
+    CpuSet, MemoryPlan, MemoryRequest, NodeId, Request, Role, Speed, VnodeRequest,
+};
 
 use super::machine::{i7_4790k, plain, ryzen_5950x, two_complexes};
-use super::{auto, exactly};
+use super::{auto, exactly, set};
 use crate::{explain, plan, strategies};
 
 #[test]
@@ -60,6 +62,25 @@ fn sizes_are_written_in_the_largest_unit() {
     };
     check(300 << 30, 1 << 30, "300 GiB on node 0, in pages of 1 GiB: a test");
     check(1536 << 20, 2 << 20, "1536 MiB on node 0, in pages of 2 MiB: a test");
+}
+
+/// The emulator of a machine on several nodes has CPUs on each of them, and its reason names all.
+#[test]
+fn the_reason_of_an_emulator_names_all_its_cpus() {
+    let mut topology = super::machine::dual_x5540().build();
+    topology.nodes.iter_mut().for_each(|node| node.memory_bytes = 12 << 30);
+    let mut request = exactly(4);
+    request.vnodes[0].memory = Some(MemoryRequest { bytes: 20 << 30, page_bytes: None });
+    for strategy in ["auto", "low-latency", "balanced", "max-performance"] {
+        let layout = plan(strategy, &topology, &request).unwrap();
+        let thread = layout.vnodes[0].thread(&Role::Emulator).unwrap();
+        let mut named = CpuSet::new();
+        for rest in thread.reason.split("the PUs ").skip(1) {
+            let list = rest.split(' ').next().unwrap_or_default();
+            named.add(&set(list.trim_end_matches([',', ':'])));
+        }
+        assert_eq!(named, thread.pus, "{strategy}: {}", thread.reason);
+    }
 }
 
 #[test]

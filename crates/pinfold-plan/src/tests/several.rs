@@ -195,6 +195,44 @@ fn an_emulator_is_never_on_the_vcpus_of_another_machine_alone() {
     assert!(!finds(&layout, "emulator", ""));
 }
 
+/// A machine larger than a node, and another on what is left.
+#[test]
+fn a_machine_that_spans_nodes_is_planned_with_another() {
+    let sized = |name: &str, vcpus, gib: u64| VnodeRequest {
+        memory: Some(MemoryRequest { bytes: gib << 30, page_bytes: None }),
+        ..vm(name, vcpus)
+    };
+    // Four nodes of eight cores and 16 GiB.
+    let mut four = Machine::new([4, 1, 1, 8, 1], |p| 8 * p.package + p.core).build();
+    four.nodes.iter_mut().for_each(|node| node.memory_bytes = 16 << 30);
+    for vnodes in
+        [vec![sized("a", 18, 44), sized("b", 6, 8)], vec![sized("b", 6, 8), sized("a", 18, 44)]]
+    {
+        let request = ask(vnodes);
+        for strategy in ["auto", "multi-vm", "balanced"] {
+            let layout = plan(strategy, &four, &request).unwrap();
+            assert_ne!(layout.strategy, "none");
+            let names: Vec<&str> = layout.vnodes.iter().map(|it| it.name.as_str()).collect();
+            let asked: Vec<&str> = request.vnodes.iter().map(|it| it.name.as_str()).collect();
+            assert_eq!(names, asked);
+            let find = |name: &str| layout.vnodes.iter().find(|it| it.name == name).unwrap();
+            let nodes = |name: &str| find(name).memory.as_ref().unwrap().nodes.clone();
+            assert_eq!((nodes("a").len(), nodes("b").len()), (3, 1), "{strategy}");
+            assert!(!nodes("a").contains(&nodes("b")[0]), "{strategy}: {:?}", nodes("a"));
+            let pins = |name: &str| -> Vec<String> {
+                find(name).vcpus().map(|vcpu| vcpu.pus.to_string()).collect()
+            };
+            let mut all = [pins("a"), pins("b")].concat();
+            all.sort();
+            all.dedup();
+            assert_eq!(all.len(), 24, "{strategy}");
+        }
+    }
+    // 60 GiB and 8 GiB are more than the host has.
+    let request = ask(vec![sized("a", 18, 60), sized("b", 6, 8)]);
+    assert!(plan("multi-vm", &four, &request).is_err());
+}
+
 /// The PUs of the host are in the node too, and carry no vCPU.
 #[test]
 fn the_reason_of_an_emulator_with_the_host_excepts_the_hosts_pus() {
