@@ -8,9 +8,11 @@ use pinfold_model::{
 };
 
 use crate::PlanError;
+use crate::capacity::sizes_are_known;
 use crate::cells::{GuestCell, cells};
 use crate::demand::{self, node_of};
 use crate::draft::pus_text;
+use crate::error::size;
 use crate::ground::Ground;
 
 /// Where the memory of a vnode is: on the nodes of its vCPUs' PUs, if the request names its
@@ -163,6 +165,32 @@ pub(crate) fn check_memory(topology: &Topology, vnodes: &[VnodePlan]) -> Result<
         }
     }
     Ok(())
+}
+
+/// The subject of [`left_for_the_host`].
+pub(crate) const HOST_MEMORY: &str = "host memory";
+
+/// That the memory of all machines and groups leaves the host next to nothing: less than 5 % or no
+/// more than 1 GiB.
+pub(crate) fn left_for_the_host(topology: &Topology, vnodes: &[VnodePlan]) -> Option<Finding> {
+    if !sizes_are_known(topology) {
+        return None;
+    }
+    let all: u64 = topology.nodes.iter().map(|node| node.memory_bytes).sum();
+    let sizes = vnodes.iter().filter_map(|vnode| vnode.memory.as_ref()?.bytes);
+    let planned = sizes.fold(0_u64, u64::saturating_add);
+    let left = all.checked_sub(planned)?;
+    let is_little = left <= 1 << 30 || u128::from(left) * 20 < u128::from(all);
+    (planned > 0 && is_little).then(|| {
+        let text = format!(
+            "{} of the host's {} of memory are planned, so {} is left for the host's own tasks, the \
+             emulators and page tables: the kernel may kill a machine or swap",
+            size(planned),
+            size(all),
+            size(left)
+        );
+        Finding::warning(HOST_MEMORY, text).with_hint("plan less memory")
+    })
 }
 
 /// All memory of some nodes.

@@ -16,7 +16,7 @@ use pinfold_model::{
 use crate::avoidable::{Choice, Pins, severity};
 use crate::draft::{narrow, pus_text, verb};
 use crate::ground::{Ground, Index};
-use crate::nearby::is_empty_node;
+use crate::nearby::{HOST_MEMORY, is_empty_node, left_for_the_host};
 
 /// Where the pinned vCPUs of a vnode, or the tasks of a process group, lie.
 #[derive(Debug, Default)]
@@ -72,7 +72,8 @@ fn pinned(thread: &ThreadPlan) -> Option<PuId> {
 
 /// True if a finding is of those that [`findings`] gives.
 pub(crate) fn is_of_pins(finding: &Finding) -> bool {
-    let subjects = ["oversubscription", "shared cores", "host", "NUMA", "core kinds", "L3"];
+    let subjects =
+        ["oversubscription", "shared cores", "host", "NUMA", "core kinds", "L3", HOST_MEMORY];
     subjects.contains(&finding.subject.as_str())
         || [ON_VCPUS, ON_OTHERS].iter().any(|what| finding.text.contains(what))
 }
@@ -107,6 +108,7 @@ pub(crate) fn findings(ground: &Ground<'_>, vnodes: &[VnodePlan]) -> Vec<Finding
         memoryless(ground, &spreads),
         unbalanced(ground.topology, vnodes),
         nested(ground.topology, &spreads),
+        left_for_the_host(ground.topology, vnodes),
     ];
     let helpers = helpers_on_vcpus(ground, &spreads);
     before.into_iter().flatten().chain(helpers).chain(after.into_iter().flatten()).collect()

@@ -187,6 +187,7 @@ What holds for every strategy:
 - **Process groups** get as many CPUs as they ask for cores, or the strategy refuses. The strategies that start again at their first CPU (\"wraps\") and `none` place a group that asks for more than there are, with the warning `fewer CPUs`.
 - **Large machines**: a machine that no NUMA node holds is divided over as few nodes as can be, by the strategies that promise no order of CPUs and no domain. Of several machines that do not fit next to each other otherwise the largest is placed first, the others on what is left.
 - **Emulators** that float do so over CPUs without a vCPU. Where none is left, they have the CPUs of their own machine's vCPUs, with the note `emulator`, and never those of another machine alone.
+- **Memory** that leaves the host at most 1 GiB, or less than 5 % of what it has, is the warning `host memory`.
 ";
 
 fn section(strategy: &pinfold_plan::Strategy, hosts: &[(String, Topology)]) -> String {

@@ -23,6 +23,7 @@ use crate::PlanError;
 use crate::demand::noun;
 use crate::draft::ground;
 use crate::ground::Ground;
+use crate::nearby::HOST_MEMORY;
 use crate::prefer::ORDERED;
 use crate::select::{Count, Pool};
 use crate::spread;
@@ -72,9 +73,9 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             return Ok(plan);
         }
         passed.costly(strategy.name, warnings);
-        match plan.findings.iter().all(|finding| finding.severity <= Severity::Note) {
-            true => noted = noted.or(Some(plan)),
-            false => costly = costly.or(Some(plan)),
+        match plan.findings.iter().any(is_warning) {
+            false => noted = noted.or(Some(plan)),
+            true => costly = costly.or(Some(plan)),
         }
     }
     match (noted.or(costly), short) {
@@ -153,13 +154,17 @@ fn honours(strategy: Strategy, request: &Request) -> bool {
 /// placement of the same strategy avoids them, but another strategy may.
 fn warnings(plan: &Plan) -> String {
     let costs = ["NUMA", "core kinds", "oversubscription"];
-    let warns = |finding: &&Finding| {
-        finding.severity > Severity::Note || costs.contains(&finding.subject.as_str())
-    };
+    let warns =
+        |finding: &&Finding| is_warning(finding) || costs.contains(&finding.subject.as_str());
     let mut subjects: Vec<&str> =
         plan.findings.iter().filter(warns).map(|finding| finding.subject.as_str()).collect();
     subjects.dedup();
     subjects.join(", ")
+}
+
+/// True for what a strategy can avoid: how much memory is asked for it cannot change.
+fn is_warning(finding: &Finding) -> bool {
+    finding.severity > Severity::Note && finding.subject != HOST_MEMORY
 }
 
 /// What else may have a plan without a warning.

@@ -195,6 +195,32 @@ fn an_emulator_is_never_on_the_vcpus_of_another_machine_alone() {
     assert!(!finds(&layout, "emulator", ""));
 }
 
+/// Memory that leaves the host nothing, in one machine or in several.
+#[test]
+fn memory_that_leaves_the_host_nothing_is_a_finding() {
+    let mut topology = dual_x5540().build();
+    topology.source = pinfold_model::Source::Captured("x5540".to_owned());
+    topology.nodes.iter_mut().for_each(|node| node.memory_bytes = 12 << 30);
+    let found = |gib: &[u64]| {
+        let sized = |(place, gib): (usize, &u64)| VnodeRequest {
+            memory: Some(MemoryRequest { bytes: gib << 30, page_bytes: None }),
+            ..vm(&format!("vm{place}"), 2)
+        };
+        let request = ask(gib.iter().enumerate().map(sized).collect());
+        let layout = plan("numa-exclusive", &topology, &request).unwrap();
+        let found = layout.findings.iter().find(|found| found.subject == "host memory");
+        found.map(|found| (found.severity, found.text.clone()))
+    };
+    let (severity, text) = found(&[12, 12]).unwrap();
+    assert_eq!(severity, pinfold_model::Severity::Warning);
+    assert!(
+        text.starts_with("24 GiB of the host's 24 GiB of memory are planned, so 0 GiB is left")
+    );
+    assert!(found(&[12, 11]).unwrap().1.contains("so 1 GiB is left"));
+    assert_eq!(found(&[12, 10]), None);
+    assert_eq!(found(&[12]), None);
+}
+
 /// A machine larger than a node, and another on what is left.
 #[test]
 fn a_machine_that_spans_nodes_is_planned_with_another() {
