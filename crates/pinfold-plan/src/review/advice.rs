@@ -26,16 +26,15 @@ struct Change {
     old: Option<String>,
     /// What it is to say; `None` if it is to go.
     new: Option<String>,
-    /// Where it stands, in words, if what it stands in is not there either.
+    /// Where it is to stand, in words, if it is new.
     parent: Option<String>,
 }
 
 impl Change {
-    fn lines(&self) -> Vec<String> {
-        match (&self.new, &self.old, &self.parent) {
-            (Some(new), _, Some(parent)) => vec![parent.clone(), new.clone()],
-            (Some(new), _, None) => vec![new.clone()],
-            (None, old, _) => vec![format!("take out {}", old.clone().unwrap_or_default())],
+    fn line(&self) -> String {
+        match (&self.new, &self.old) {
+            (Some(new), _) => new.clone(),
+            (None, old) => format!("take out {}", old.as_deref().unwrap_or_default()),
         }
     }
 }
@@ -249,16 +248,21 @@ fn settled_by(by: &str) -> String {
     format!("the lines under {by} settle this too")
 }
 
-/// The lines of several changes, a common new parent named once.
+/// The lines of several changes: those in place of others, then the new ones of each parent, which
+/// is named once.
 fn together<'c>(changes: impl Iterator<Item = &'c Change>) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    let mut parent: Option<&String> = None;
+    let mut parents: Vec<(Option<&String>, Vec<String>)> = vec![(None, Vec::new())];
     for change in changes {
-        let known = change.parent.is_some() && change.parent.as_ref() == parent;
-        lines.extend(change.lines().into_iter().skip(usize::from(known)));
-        parent = change.parent.as_ref();
+        let parent = change.parent.as_ref();
+        match parents.iter_mut().find(|(known, _)| *known == parent) {
+            Some((_, lines)) => lines.push(change.line()),
+            None => parents.push((parent, vec![change.line()])),
+        }
     }
-    lines
+    parents
+        .into_iter()
+        .flat_map(|(parent, lines)| parent.cloned().into_iter().chain(lines))
+        .collect()
 }
 
 fn changes(view: &View<'_, '_>, target: &Layout) -> Vec<Change> {
@@ -272,44 +276,57 @@ fn changes(view: &View<'_, '_>, target: &Layout) -> Vec<Change> {
 #[derive(Clone, Debug)]
 struct Line {
     tag: String,
-    /// What tells it from others of its tag.
+    /// Which of the elements in its parent it is.
     key: String,
     text: String,
-    parents: Vec<String>,
-    /// The opening tag of the last parent.
-    within: String,
+    parents: Vec<Parent>,
 }
 
+/// An element that a line is in.
+#[derive(Clone, Debug)]
+struct Parent {
+    tag: String,
+    key: String,
+    /// Its opening tag.
+    opening: String,
+}
+
+impl Line {
+    /// Its elements from the outermost on, each with what distinguishes it from its neighbours: of
+    /// two disks each has a `<driver>`.
+    fn path(&self) -> Vec<(&str, &str)> {
+        let parents = self.parents.iter().map(|one| (one.tag.as_str(), one.key.as_str()));
+        parents.chain([(self.tag.as_str(), self.key.as_str())]).collect()
+    }
+}
+
+/// What is to be written, exchanged and taken out to make the new lines of the old ones.
 fn difference(old: &[Line], new: &[Line]) -> Vec<Change> {
-    let identity = |line: &Line| (line.parents.join("/"), line.tag.clone(), line.key.clone());
-    let before: BTreeMap<_, &str> =
-        old.iter().map(|line| (identity(line), line.text.as_str())).collect();
-    let after: BTreeMap<_, &str> =
-        new.iter().map(|line| (identity(line), line.text.as_str())).collect();
-    let path = |line: &Line| [line.parents.as_slice(), std::slice::from_ref(&line.tag)].concat();
-    let is_there = |parents: &[String]| old.iter().any(|line| path(line).starts_with(parents));
+    fn texts(lines: &[Line]) -> BTreeMap<Vec<(&str, &str)>, &str> {
+        lines.iter().map(|line| (line.path(), line.text.as_str())).collect()
+    }
+    let (before, after) = (texts(old), texts(new));
+    let is_there = |path: &[(&str, &str)]| old.iter().any(|line| line.path().starts_with(path));
     let place = |line: &Line| -> Option<String> {
-        let there = (0..=line.parents.len()).rev().find(|end| is_there(&line.parents[..*end]));
-        let there = there.unwrap_or(0);
-        let opening = line.within.trim_matches(['<', '>', '/']);
-        let mut parents: Vec<&str> = line.parents.iter().map(String::as_str).collect();
-        *parents.last_mut()? = opening;
-        (there < parents.len()).then(|| repair::whereabouts(&parents, there))
+        let path = line.path();
+        let there = (0..path.len()).rev().find(|end| is_there(&path[..*end])).unwrap_or(0);
+        let parents: Vec<&str> = line.parents.iter().map(|one| one.opening.as_str()).collect();
+        (!parents.is_empty()).then(|| repair::whereabouts(&parents, there))
     };
-    let put = new.iter().filter(|line| before.get(&identity(line)) != Some(&line.text.as_str()));
-    let put = put.map(|line| Change {
-        tag: line.tag.clone(),
-        old: before.get(&identity(line)).map(|text| (*text).to_owned()),
-        new: Some(line.text.clone()),
-        parent: place(line),
+    // An element that gets its first child, or loses its last one, stays: that child is the change.
+    let holds = |lines: &[Line], line: &Line| {
+        let path = line.path();
+        lines.iter().any(|other| other.path().len() > path.len() && other.path().starts_with(&path))
+    };
+    let is_put =
+        |line: &&Line| before.get(&line.path()) != Some(&line.text.as_str()) && !holds(old, line);
+    let put = new.iter().filter(is_put).map(|line| {
+        let old = before.get(&line.path()).map(|text| (*text).to_owned());
+        let parent = if old.is_none() { place(line) } else { None };
+        Change { tag: line.tag.clone(), old, new: Some(line.text.clone()), parent }
     });
-    // An element that gets children stays.
-    let is_filled = |line: &Line| {
-        let path = path(line);
-        !line.text.contains('=') && new.iter().any(|other| other.parents.starts_with(&path))
-    };
-    let gone = old.iter().filter(|line| !after.contains_key(&identity(line)) && !is_filled(line));
-    let gone = gone.map(|line| Change {
+    let is_gone = |line: &&Line| !after.contains_key(&line.path()) && !holds(new, line);
+    let gone = old.iter().filter(is_gone).map(|line| Change {
         tag: line.tag.clone(),
         old: Some(line.text.clone()),
         new: None,
@@ -323,38 +340,45 @@ fn of_text(xml: &str) -> Vec<Line> {
     let Ok(document) = parse(xml) else { return Vec::new() };
     let is_leaf =
         |node: &Node<'_, '_>| node.is_element() && !node.children().any(|child| child.is_element());
-    let tags = |node: &Node<'_, '_>| node.tag_name().name().to_owned();
-    document
-        .descendants()
-        .filter(is_leaf)
-        .map(|node| {
-            let names = ["vcpu", "vcpus", "iothread", "iothreads", "cellid", "id", "name"];
-            let key = names.iter().find_map(|name| node.attribute(*name)).unwrap_or_default();
-            let mut parents: Vec<String> = node
-                .ancestors()
-                .skip(1)
-                .filter(|parent| parent.is_element() && !parent.has_tag_name("domain"))
-                .map(|parent| tags(&parent))
-                .collect();
-            parents.reverse();
-            let source = |node: Node<'_, '_>| {
-                let text = document.input_text().get(node.range()).unwrap_or_default();
-                text.split_whitespace().collect::<Vec<_>>().join(" ").replace('"', "'")
-            };
-            let parent = node.parent().map(source).unwrap_or_default();
-            // Of elements that nothing tells apart, by their order.
-            let before = node.prev_siblings().filter(|other| other.tag_name() == node.tag_name());
-            let order = if key.is_empty() { before.count() } else { 0 };
-            Line {
-                tag: tags(&node),
-                key: format!("{key}{order}"),
-                // What libvirt adds by itself is no difference.
-                text: source(node).replace(" dies='1'", "").replace(" clusters='1'", ""),
-                parents,
-                within: parent.split_inclusive('>').next().unwrap_or_default().to_owned(),
-            }
-        })
-        .collect()
+    let source = |node: &Node<'_, '_>| {
+        let text = document.input_text().get(node.range()).unwrap_or_default();
+        text.split_whitespace().collect::<Vec<_>>().join(" ").replace('"', "'")
+    };
+    let parent = |node: Node<'_, '_>| Parent {
+        tag: node.tag_name().name().to_owned(),
+        key: key(&node),
+        opening: source(&node)
+            .split_once('>')
+            .map_or("", |(opening, _)| opening.trim_matches(['<', '/', ' ']))
+            .to_owned(),
+    };
+    let line = |node: Node<'_, '_>| {
+        let above = node.ancestors().skip(1);
+        let above = above.filter(|above| above.is_element() && !above.has_tag_name("domain"));
+        let mut parents: Vec<Parent> = above.map(parent).collect();
+        parents.reverse();
+        Line {
+            tag: node.tag_name().name().to_owned(),
+            key: key(&node),
+            // What libvirt adds by itself is no difference.
+            text: source(&node).replace(" dies='1'", "").replace(" clusters='1'", ""),
+            parents,
+        }
+    };
+    document.descendants().filter(is_leaf).map(line).collect()
+}
+
+/// Which of the elements of its tag in its parent an element is: what it is for and, of several of
+/// the same, the how many-th.
+fn key(node: &Node<'_, '_>) -> String {
+    const NAMES: [&str; 7] = ["vcpu", "vcpus", "iothread", "iothreads", "cellid", "id", "name"];
+    let of = |node: &Node<'_, '_>| {
+        NAMES.iter().find_map(|name| node.attribute(*name).map(str::to_owned))
+    };
+    let own = of(node);
+    let before = node.prev_siblings().skip(1);
+    let alike = before.filter(|other| other.tag_name() == node.tag_name() && of(other) == own);
+    format!("{} {}", own.as_deref().unwrap_or_default(), alike.count())
 }
 
 /// The pins, the guest's shape and the memory of a layout without text.
@@ -364,7 +388,6 @@ fn of_layout(view: &View<'_, '_>, layout: &Layout) -> Vec<Line> {
         key,
         text,
         parents: Vec::new(),
-        within: String::new(),
     };
     let mut lines = Vec::new();
     for pin in &layout.pins {
