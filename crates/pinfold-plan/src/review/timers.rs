@@ -31,7 +31,7 @@ fn hpet(file: &File<'_>, flaws: &mut Vec<Flaw>) {
         }
         (Some(_), _) | (None, Windows::No | Windows::Likely) => return,
     };
-    let nodes: Vec<_> = timer.into_iter().collect();
+    let nodes: Vec<_> = timer.or(file.find(&["clock"])).into_iter().collect();
     let mut flaw = file.flaw(
         (severity, "timer-hpet"),
         (
@@ -59,7 +59,7 @@ fn hypervclock(file: &File<'_>, flaws: &mut Vec<Flaw>) {
         Windows::Likely => Severity::Note,
         Windows::No => return,
     };
-    let nodes: Vec<_> = timer.into_iter().collect();
+    let nodes: Vec<_> = timer.or(file.find(&["clock"])).into_iter().collect();
     let mut flaw = file.flaw(
         (severity, "timer-hypervclock"),
         (
@@ -86,7 +86,7 @@ fn ticks(file: &File<'_>, flaws: &mut Vec<Flaw>) {
     if file.windows != Windows::Yes || caught_up || synthetic {
         return;
     }
-    let nodes: Vec<_> = rtc.into_iter().collect();
+    let nodes: Vec<_> = rtc.or(file.find(&["clock"])).into_iter().collect();
     let mut flaw = file.flaw(
         (Severity::Note, "timer-ticks"),
         (
