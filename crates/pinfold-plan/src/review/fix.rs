@@ -49,6 +49,9 @@ pub fn fix(
         text = repair::apply(&text, flaws.iter().flat_map(|flaw| &flaw.repairs))?;
         if text == fixed.text || round == ROUNDS {
             fixed.left = flaws;
+            // What the file that is written still has, even as a note, is not done.
+            let still = of_one(&view, None);
+            fixed.done.retain(|flaw| still.iter().all(|other| other.name != flaw.name));
             break;
         }
         fixed.text = text;

@@ -360,6 +360,17 @@ fn spread_over_l3(view: &View<'_, '_>, flaws: &mut Vec<Flaw>) {
     else {
         return;
     };
+    // Those without a pin, and those that share one, need a CPU there too.
+    let there = view.lookup.nodes_of(&best);
+    let is_there = |pin: &Pin| {
+        let nodes = pin.pus.as_ref().map(|pus| view.lookup.nodes_of(pus));
+        nodes.is_none_or(|nodes| nodes.iter().any(|node| there.contains(node)))
+    };
+    if there.is_empty() && best.len() < view.vcpus().count()
+        || best.len() < view.vcpus().filter(|(_, pin)| is_there(pin)).count()
+    {
+        return;
+    }
     let mut flaw = view.flaw(
         Severity::Warning,
         "l3-crossed",
