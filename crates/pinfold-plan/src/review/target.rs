@@ -382,8 +382,26 @@ fn realize(view: &View<'_, '_>, plan: &Plan) -> Result<(Layout, Vec<String>), Do
     let mut placed = old.clone();
     if let Some(layout) = Layout::of_plan(plan, &old.source).pop() {
         placed = Layout { language: old.language.clone(), ..layout };
+        if placed.memory.is_empty() {
+            placed.memory = bound_on(view, &placed);
+        }
     }
     Ok((placed, Vec::new()))
+}
+
+/// The binding of memory that a plan says nothing of: as it is, if that is where the vCPUs go, and
+/// else with them. Memory that is bound stays bound.
+fn bound_on(view: &View<'_, '_>, placed: &Layout) -> Vec<MemoryOf> {
+    let then = memory::filled(view, view.lookup.nodes_of(&View::of(placed, view.lookup).held));
+    let covers = |bound: &MemoryOf| {
+        let nodes = bound.nodes.as_ref();
+        nodes.is_none_or(|nodes| then.iter().all(|node| nodes.contains(node)))
+    };
+    let mut memory = view.layout.memory.clone();
+    for bound in memory.iter_mut().filter(|bound| bound.cell.is_none() && !covers(bound)) {
+        bound.nodes = Some(then.clone());
+    }
+    memory
 }
 
 /// Whether a finding is of those that another placement removes.
