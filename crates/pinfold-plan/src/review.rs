@@ -118,7 +118,7 @@ pub fn review_under(layouts: &[Layout], topology: &Topology, conditions: &Reques
         .collect();
     let running: BTreeSet<&str> =
         layouts.iter().filter(|layout| layout.runs()).map(|layout| layout.name.as_str()).collect();
-    let (mut flaws, mut strategies) = (Vec::new(), Vec::new());
+    let (mut of_views, mut strategies) = (Vec::new(), Vec::new());
     let mut taken: Vec<CpuSet> = views.iter().map(|view| view.held.clone()).collect();
     for (index, view) in views.iter().enumerate() {
         let mut own = of_one(view, written.get(view.layout.name.as_str()).copied());
@@ -132,12 +132,17 @@ pub fn review_under(layouts: &[Layout], topology: &Topology, conditions: &Reques
             taken[index] = View::of(&target.layout, &lookup).held;
         }
         strategies.push(target.and_then(|target| target.strategy));
-        flaws.append(&mut own);
+        of_views.push(own);
     }
-    let claims: Vec<_> = views
-        .iter()
-        .filter(|view| view.layout.runs() || !running.contains(view.layout.name.as_str()))
-        .collect();
+    let claims =
+        |view: &&View<'_, '_>| view.layout.runs() || !running.contains(view.layout.name.as_str());
+    let held = views.iter().zip(&taken).filter(|(view, _)| claims(view));
+    let held = held.fold(CpuSet::new(), |all, (_, pus)| all.union(pus));
+    for (view, own) in views.iter().zip(&mut of_views) {
+        advice::isolate(own, view, (&held, conditions));
+    }
+    let mut flaws: Vec<Flaw> = of_views.into_iter().flatten().collect();
+    let claims: Vec<_> = views.iter().filter(claims).collect();
     several::check(&claims, &lookup, &mut flaws);
     room::check_together(&claims, &mut flaws);
     flaws.sort_by_key(|flaw| std::cmp::Reverse(flaw.severity));

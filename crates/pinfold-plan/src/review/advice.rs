@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::text::counted;
-use pinfold_model::{Command, IsolationScope, Request, Role, Severity};
+use pinfold_model::{Command, CpuSet, IsolationScope, Request, Role, Severity};
 use roxmltree::Node;
 
 use super::lookup::View;
@@ -48,10 +48,6 @@ pub(super) fn give(
     bind_in_place(flaws, view);
     for flaw in flaws.iter_mut().filter(|flaw| !flaw.repairs.is_empty()) {
         flaw.instead = repair::instead(&flaw.repairs, view.layout.text.as_deref());
-    }
-    let open = |name| ["not-isolated", "sibling-left-to-host"].contains(&name);
-    for flaw in flaws.iter_mut().filter(|flaw| open(flaw.name)) {
-        flaw.instead.push(isolating(view, conditions));
     }
     if !flaws.iter().any(asks_for_another_place) {
         return None;
@@ -122,9 +118,24 @@ fn with_new_repairs(target: Target, flaws: &[Flaw], view: &View<'_, '_>) -> (Tar
     (target, then)
 }
 
+/// Says of CPUs that the host's tasks may use what keeps them off; `held` are the CPUs that all
+/// machines have once the advice is followed: a host has one kernel command line.
+pub(super) fn isolate(
+    flaws: &mut [Flaw],
+    view: &View<'_, '_>,
+    (held, conditions): (&CpuSet, &Request),
+) {
+    const OPEN: [&str; 2] = ["not-isolated", "sibling-left-to-host"];
+    let mut line = None;
+    for flaw in flaws.iter_mut().filter(|flaw| OPEN.contains(&flaw.name)) {
+        let line = line.get_or_insert_with(|| isolating(view, (held, conditions)));
+        flaw.instead.push(line.clone());
+    }
+}
+
 /// What keeps other tasks off the CPUs of a layout's machine: a command, and kernel parameters for
-/// the very cores that its vCPUs have.
-fn isolating(view: &View<'_, '_>, conditions: &Request) -> String {
+/// the very cores that the vCPUs of all machines have.
+fn isolating(view: &View<'_, '_>, (held, conditions): (&CpuSet, &Request)) -> String {
     let Layout { name, vcpus, language, .. } = view.layout;
     let isolated = Request { isolation: IsolationScope::Host, ..conditions.clone() };
     let command = |words: &str| command::under(words, &isolated);
@@ -143,7 +154,7 @@ fn isolating(view: &View<'_, '_>, conditions: &Request) -> String {
             format!("`{plan}` places the machine again and keeps them off until `{undo}`")
         }
     };
-    let cores = view.lookup.whole_cores(&view.held).intersection(&view.lookup.online);
+    let cores = view.lookup.whole_cores(held).intersection(&view.lookup.online);
     let host = view.lookup.online.difference(&cores);
     if host.is_empty() {
         return text;
@@ -217,13 +228,17 @@ fn share_out(flaws: &mut [Flaw], changes: &[Change]) {
         let mine: Vec<usize> =
             (0..changes.len()).filter(|at| about.contains(&changes[*at].tag.as_str())).collect();
         let new: Vec<usize> = mine.iter().copied().filter(|at| quoted[*at].is_none()).collect();
-        match (new.is_empty(), mine.first().and_then(|at| quoted[*at])) {
-            (false, _) => {
-                flaw.instead.extend(together(new.iter().map(|at| &changes[*at])));
-                new.iter().for_each(|at| quoted[*at] = Some(flaw.name));
-            }
-            (true, Some(elsewhere)) => flaw.instead.push(settled_by(elsewhere)),
-            (true, None) => waiting.push(index),
+        let elsewhere = mine.iter().find_map(|at| quoted[*at]);
+        flaw.instead.extend(together(new.iter().map(|at| &changes[*at])));
+        new.iter().for_each(|at| quoted[*at] = Some(flaw.name));
+        // Another topology cures these by itself.
+        let is_cured = ["topology-count", "guest-sockets-lie"].contains(&flaw.name)
+            && new.iter().any(|at| changes[*at].tag == "topology");
+        match elsewhere {
+            Some(_) if is_cured => {}
+            Some(elsewhere) => flaw.instead.push(settled_by(elsewhere)),
+            None if new.is_empty() => waiting.push(index),
+            None => {}
         }
     }
     let rest = changes.iter().zip(&quoted).filter(|(_, by)| by.is_none());
