@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_model::{CoreKind, CpuSet, Smt, Topology};
+use pinfold_model::{CoreKind, CpuSet, Plan, Policy, Smt, Topology, VnodePlan};
 
 /// How a parameter stands to those with which a host boots.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +85,38 @@ fn value(word: &str) -> Option<(BTreeSet<&str>, CpuSet)> {
 /// The CPUs that a word such as `isolcpus=domain,4-7` lists; empty if it lists none.
 pub(crate) fn cpus(word: &str) -> CpuSet {
     value(word).map(|(_, cpus)| cpus).unwrap_or_default()
+}
+
+/// The CPUs that kernel parameters isolate for a plan, whether or not the plan itself keeps tasks
+/// off them: those that it reserves, and all CPUs of the cores of real-time vCPUs. Empty if the
+/// plan shares all with the host.
+pub(crate) fn kept(plan: &Plan, topology: &Topology) -> CpuSet {
+    kept_for(&plan.vnodes, (&plan.exclusive, &plan.housekeeping), topology)
+}
+
+/// The same of a plan that is not complete: its vnodes, what it reserves, what the host has.
+pub(crate) fn kept_for(
+    vnodes: &[VnodePlan],
+    (exclusive, housekeeping): (&CpuSet, &CpuSet),
+    topology: &Topology,
+) -> CpuSet {
+    let mut real_time = CpuSet::new();
+    let mut held = exclusive.clone();
+    for vcpu in vnodes.iter().flat_map(VnodePlan::vcpus) {
+        if vcpu.policy.is_some_and(Policy::is_real_time) {
+            real_time.add(&vcpu.pus);
+        }
+        held.add(&vcpu.pus.difference(housekeeping));
+    }
+    held.add(&real_time);
+    let siblings = |pus: &CpuSet| {
+        let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(pus));
+        cores.fold(CpuSet::new(), |all, core| all.union(&core.pus))
+    };
+    held.add(&siblings(&held).intersection(&topology.isolated));
+    // A plan that reserves some CPUs has given the others to the host.
+    let whole = held.union(&siblings(&real_time).intersection(housekeeping));
+    if exclusive.is_empty() && !housekeeping.is_subset(&whole) { whole } else { held }
 }
 
 /// The offline CPUs that may be siblings of `reserved` ones. The kernel hides the core of an

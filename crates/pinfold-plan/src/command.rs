@@ -110,6 +110,17 @@ pub fn again(plan: &Plan, vcpus: Option<u32>) -> String {
     format!("{}{isolate} --json", of_vnodes(&plan.strategy, &vnodes))
 }
 
+/// The command that plans the same, kept off the host's tasks under this strategy, in a format.
+pub(crate) fn isolating(
+    plan: &Plan,
+    topology: &Topology,
+    (strategy, format): (&str, &str),
+) -> String {
+    let vnodes: Vec<VnodeRequest> = plan.vnodes.iter().map(|vnode| asked(vnode, None)).collect();
+    let command = format!("{} --isolate host --emit {format}", of_vnodes(strategy, &vnodes));
+    on(&command, topology)
+}
+
 /// What a vnode of a plan was asked to be.
 fn asked(vnode: &VnodePlan, vcpus: Option<u32>) -> VnodeRequest {
     let request = match vnode.kind {

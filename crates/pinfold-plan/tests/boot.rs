@@ -123,3 +123,67 @@ fn the_cores_of_an_explanation_add_up() {
         assert_eq!(text.contains("unused: "), unused, "{name}: {text}");
     }
 }
+
+/// The kernel parameters of a real-time plan isolate whole cores of its vCPUs under any isolation
+/// scope, and all texts that name them agree.
+#[test]
+fn parameters_of_a_real_time_plan_are_the_same_under_any_scope() {
+    let check = |name: &str, request: &Request, (kept, host_has): (&str, &str)| {
+        let topology = host(name);
+        for isolation in [IsolationScope::None, IsolationScope::Own, IsolationScope::Host] {
+            let request = Request { isolation, ..request.clone() };
+            let layout = plan("realtime", &topology, &request).expect("a plan");
+            let text = cmdline(&layout, &topology);
+            let case = format!("{name}, {isolation}:\n{text}");
+            assert!(
+                line(&text).starts_with(&format!("isolcpus=managed_irq,domain,{kept} ")),
+                "{case}"
+            );
+            assert!(line(&text).contains(&format!(" irqaffinity={host_has}")), "{case}");
+            let profile = tuned(&layout, &topology);
+            assert!(profile.contains(&format!("isolated_cores={kept}\n")), "{case}{profile}");
+            assert!(profile.contains(&format!("irqaffinity={host_has}\n")), "{case}{profile}");
+            let note = layout.findings.iter().find(|finding| finding.subject == "isolcpus");
+            let hint = note.and_then(|finding| finding.hint.clone());
+            assert!(hint.is_none_or(|hint| hint.contains(line(&text))), "{case}");
+        }
+    };
+    let exactly = |count| Request::vm("vm", VcpuCount::Exactly(count));
+    check("isolated-realtime.capture", &exactly(4), ("4-7,12-15", "0-3,8-11"));
+    check("isolated-realtime.capture", &Request::vm("vm", VcpuCount::Auto), ("1-7,9-15", "0,8"));
+    let mut by_hand = exactly(2);
+    by_hand.vnodes[0].pins = pinfold_plan::requests::pins("vcpu0=1").expect("a pin");
+    check("isolated-realtime.capture", &by_hand, ("1,4,9,12", "0,2-3,8,10-11"));
+    by_hand.vnodes[0].pins = pinfold_plan::requests::pins("vcpu0=9").expect("a pin");
+    check("isolated-realtime.capture", &by_hand, ("1,4,9,12", "0,2-3,8,10-11"));
+    check("e5-2670-dual.synthetic", &exactly(4), ("8-11,24-27", "0-7,12-23,28-31"));
+    for strategy in ["low-latency-rt", "low-latency"] {
+        let topology = host("isolated-realtime.capture");
+        let layout = plan(strategy, &topology, &exactly(2)).expect("a plan");
+        let text = cmdline(&layout, &topology);
+        assert!(line(&text).starts_with("isolcpus=managed_irq,domain,4-5,12-13 "), "{text}");
+    }
+}
+
+/// Where a plan keeps no CPU from the host, the text names the command for one that does.
+#[test]
+fn a_plan_that_shares_all_names_the_command_that_isolates() {
+    let topology = host("e5-2670-dual.synthetic");
+    let request = Request::vm("vm", VcpuCount::Exactly(4));
+    for (strategy, better) in
+        [("low-latency", "low-latency"), ("balanced", "balanced"), ("compact", "low-latency")]
+    {
+        let layout = plan(strategy, &topology, &request).expect("a plan");
+        let texts =
+            [("cmdline", cmdline(&layout, &topology)), ("tuned", tuned(&layout, &topology))];
+        for (format, text) in texts {
+            let command = format!(
+                "#   pinfold plan --strategy {better} --vcpus 4 --isolate host --emit {format}"
+            );
+            assert!(text.contains(&command), "{command} is not in\n{text}");
+            assert!(text.contains("add `--isolate host`") == (strategy == better), "{text}");
+        }
+        let layout = made(better, 4, &topology);
+        assert!(line(&cmdline(&layout, &topology)).starts_with("isolcpus="));
+    }
+}

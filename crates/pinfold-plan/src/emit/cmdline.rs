@@ -5,7 +5,7 @@
 
 use pinfold_model::{CpuSet, HugePagePool, IrqPlan, Partition, Plan, Role, ThreadPlan, Topology};
 
-use super::held::{headline, reserved, without_boot_pu};
+use super::held::{headline, nothing_kept, without_boot_pu};
 use super::qemu::safe;
 use super::said::{Answers, Line, Said, Scope};
 use crate::boot::{self, Standing};
@@ -28,10 +28,7 @@ pub fn cmdline(plan: &Plan, topology: &Topology) -> String {
         }
     }
     if reserved.online.is_empty() {
-        text.push_str(
-            "# This plan shares all its PUs with the host: no parameter keeps them apart.\n\
-             # Plan with a strategy that keeps PUs free, such as low-latency or balanced, and --isolate host.\n",
-        );
+        text.push_str(&nothing_kept(plan, topology, "cmdline"));
     }
     if !line.is_empty() {
         text.push_str(&changes(&line, topology));
@@ -57,7 +54,7 @@ struct Reserved {
 
 impl Reserved {
     fn of(plan: &Plan, topology: &Topology) -> Self {
-        let online = reserved(plan);
+        let online = boot::kept(plan, topology);
         let siblings = boot::possible_siblings(&online, topology);
         Self { online, siblings }
     }
@@ -130,7 +127,7 @@ fn isolation(plan: &Plan, reserved: &CpuSet) -> Vec<String> {
     }
     let mut line = keeping_off(reserved);
     if plan.tuning.new_irqs.is_none() && all_irqs(plan).is_none() {
-        line.push(format!("irqaffinity={}", plan.housekeeping));
+        line.push(format!("irqaffinity={}", plan.housekeeping.difference(reserved)));
     }
     line
 }

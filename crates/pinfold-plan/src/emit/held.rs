@@ -2,6 +2,9 @@
 
 use pinfold_model::{CpuSet, NodeId, Plan, PuId, Topology, VnodeKind, VnodePlan};
 
+use crate::command;
+use crate::draft::NOT_ISOLATED;
+
 /// The PUs that are to be kept for vCPUs: those that the plan reserves, else those of the vCPUs
 /// that the host's tasks do not have. Empty if the plan shares all with the host.
 pub(super) fn reserved(plan: &Plan) -> CpuSet {
@@ -11,6 +14,20 @@ pub(super) fn reserved(plan: &Plan) -> CpuSet {
     let mut vcpus = CpuSet::new();
     plan.vnodes.iter().flat_map(VnodePlan::vcpus).for_each(|thread| vcpus.add(&thread.pus));
     vcpus.difference(&plan.housekeeping)
+}
+
+/// Why a format for the host has nothing to keep apart, as comments, with the command for a plan
+/// that has.
+pub(super) fn nothing_kept(plan: &Plan, topology: &Topology, format: &str) -> String {
+    let (why, strategy) = if plan.housekeeping_reason == NOT_ISOLATED {
+        ("Its isolation scope is none: add `--isolate host` to its command, as in", &*plan.strategy)
+    } else {
+        ("A strategy that reserves CPUs keeps the host off them, as in", "low-latency")
+    };
+    let command = super::qemu::safe(&command::isolating(plan, topology, (strategy, format)));
+    format!(
+        "# This plan shares all its CPUs with the host: nothing is to be kept apart.\n# {why}\n#   {command}\n"
+    )
 }
 
 /// The same without the PU that the kernel boots on, which keeps time for the others.

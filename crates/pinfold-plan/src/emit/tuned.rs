@@ -8,7 +8,7 @@
 
 use pinfold_model::{CpuSet, IrqPlan, Plan, Policy, ThreadPlan, Topology, VnodePlan};
 
-use super::held::{headline, plain_name, reserved, without_boot_pu};
+use super::held::{headline, nothing_kept, plain_name, without_boot_pu};
 use super::kernel_files::{Setting, WORKQUEUES, WRITEBACK, setting};
 use super::qemu::safe;
 use super::said::{Answers, Said, Scope};
@@ -25,20 +25,19 @@ pub fn tuned(plan: &Plan, topology: &Topology) -> String {
     };
     let mut text = format!("# FILE: /etc/tuned/pinfold-{name}/tuned.conf\n# {}\n", headline(plan));
     let tunables = Answers::of(Scope::of_host(plan), words);
-    let shares_all = reserved(plan).is_empty();
+    let reserved = boot::kept(plan, topology);
+    let shares_all = reserved.is_empty();
     if shares_all {
-        text.push_str(
-            "# This plan shares all its PUs with the host: a profile has nothing to keep apart.\n",
-        );
+        text.push_str(&nothing_kept(plan, topology, "tuned"));
     }
     text.push_str(&tunables.missing_text("tuned"));
-    text.push_str(&at_boot(&reserved(plan), topology));
+    text.push_str(&at_boot(&reserved, topology));
     let sections: Vec<String> =
-        SECTIONS.iter().filter_map(|name| section(name, plan, &tunables)).collect();
+        SECTIONS.iter().filter_map(|name| section(name, (plan, &reserved), &tunables)).collect();
     if sections.is_empty() {
         return text;
     }
-    let profile = Profile::of(plan, &reserved(plan));
+    let profile = Profile::of(plan, &reserved);
     text.push_str(&format!(
         "# Activate it with: tuned-adm profile pinfold-{name}{}.\n\
          # Newer releases of tuned keep profiles in /etc/tuned/profiles; they read this folder too.\n\
@@ -93,23 +92,23 @@ const SCHEDULER: &str = "scheduler";
 const SECTIONS: [&str; 7] = [VARIABLES, BOOTLOADER, SYSCTL, VM, SYSFS, IRQBALANCE, SCHEDULER];
 
 /// A section with what keeps the host off and the tunables that belong there.
-fn section(name: &str, plan: &Plan, tunables: &Answers) -> Option<String> {
-    let mut body = if reserved(plan).is_empty() { String::new() } else { apart(name, plan) };
+fn section(name: &str, (plan, reserved): (&Plan, &CpuSet), tunables: &Answers) -> Option<String> {
+    let mut body = if reserved.is_empty() { String::new() } else { apart(name, plan, reserved) };
     body.push_str(&tunables.text(name));
     (!body.is_empty()).then(|| format!("[{name}]\n{body}"))
 }
 
 /// What keeps the host off the PUs of vCPUs, by section.
-fn apart(section: &str, plan: &Plan) -> String {
-    let reserved = reserved(plan);
-    let Profile { managed, cmdline, sysctl, kernel, .. } = Profile::of(plan, &reserved);
+fn apart(section: &str, plan: &Plan, reserved: &CpuSet) -> String {
+    let Profile { managed, cmdline, sysctl, kernel, .. } = Profile::of(plan, reserved);
     match section {
         VARIABLES => format!(
             "isolated_cores={reserved}\n{managed}\
              not_isolated_cpumask=${{f:cpulist2hex_invert:${{isolated_cores}}}}\n"
         ),
         BOOTLOADER => {
-            let affinity = plan.tuning.new_irqs.as_ref().unwrap_or(&plan.housekeeping);
+            let housekeeping = plan.housekeeping.difference(reserved);
+            let affinity = plan.tuning.new_irqs.as_ref().unwrap_or(&housekeeping);
             format!("cmdline_pinfold=+{cmdline}irqaffinity={affinity}\n")
         }
         SYSCTL if plan.tuning.real_time_throttle.is_none() => sysctl.to_owned(),

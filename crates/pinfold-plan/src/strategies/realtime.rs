@@ -14,12 +14,15 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use pinfold_model::{CpuSet, NodeId, Plan, Policy, Request, Topology, VnodeRequest, Work};
+use pinfold_model::{
+    CpuSet, IsolationScope, NodeId, Plan, Policy, Request, Topology, VnodeRequest, Work,
+};
 
 use super::{Strategy, isolcpus};
 use crate::PlanError;
+use crate::boot;
 use crate::demand::nodes_of;
-use crate::draft::{Draft, Limits, Reserve, ground_beside, pus_text};
+use crate::draft::{Draft, Ended, Limits, Reserve, ground_beside, pus_text};
 use crate::enclosure::host_beside;
 use crate::ground::{Ground, HostShare, Spot};
 use crate::guest::GuestSmt;
@@ -101,9 +104,21 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         enclave.node = *node;
         draft.close(enclave, GuestSmt::None)?;
     }
-    draft.later(|ended| isolcpus::not_at_boot(&ground, ended.exclusive));
+    draft.later(|ended| isolcpus::not_at_boot(&ground, &kept(&ground, request, ended)));
     let reason = ground.host_reason(&host, &all);
     draft.isolating(Reserve { exclusive: all, reason })
+}
+
+/// What the kernel parameters of the plan isolate.
+fn kept(ground: &Ground<'_>, request: &Request, ended: &Ended<'_>) -> CpuSet {
+    let of = |exclusive: &CpuSet| {
+        let housekeeping = ground.hostable.difference(exclusive);
+        boot::kept_for(ended.vnodes, (exclusive, &housekeeping), ground.topology)
+    };
+    let shared = of(&CpuSet::new());
+    let isolates = request.isolation != IsolationScope::None;
+    // Process groups have no real-time threads: their cores are known from the reserve only.
+    if isolates || shared.is_empty() { of(ended.exclusive) } else { shared }
 }
 
 /// The nodes with a core for vCPUs and another for housekeeping.
