@@ -116,9 +116,14 @@ pub(crate) fn isolating(
     topology: &Topology,
     (strategy, format): (&str, &str),
 ) -> String {
-    let vnodes: Vec<VnodeRequest> = plan.vnodes.iter().map(|vnode| asked(vnode, None)).collect();
-    let command = format!("{} --isolate host --emit {format}", of_vnodes(strategy, &vnodes));
+    let command = format!("{} --isolate host --emit {format}", of_vnodes(strategy, &asked_of(plan)));
     on(&command, topology)
+}
+
+/// What the vnodes of a plan were asked to be, as far as the plan says.
+#[must_use]
+pub fn asked_of(plan: &Plan) -> Vec<VnodeRequest> {
+    plan.vnodes.iter().map(|vnode| asked(vnode, None)).collect()
 }
 
 /// What a vnode of a plan was asked to be.

@@ -9,6 +9,7 @@
 //! Only what topology and layout show is judged; what it costs in numbers is for measuring.
 
 mod advice;
+mod again;
 mod backing;
 mod cores;
 mod devices;
@@ -37,6 +38,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{CpuSet, Request, Severity, Topology};
 
+pub use again::again;
 pub use fix::{Fixed, fix};
 pub use layout::{GuestShape, Language, Layout, MemoryOf, Pages, Pin};
 pub use picture::picture;

@@ -6,7 +6,10 @@ mod common;
 
 use std::mem::discriminant;
 
-use pinfold_model::{MemoryRequest, Plan, Request, Topology, VcpuCount, VmRequest, Work};
+use pinfold_model::{
+    IsolationScope, MemoryRequest, Plan, Request, Topology, VcpuCount, VmRequest, Work,
+};
+use pinfold_plan::review::{Layout, review};
 use pinfold_plan::{PlanError, plan, strategies};
 
 /// More CPUs than this make the plans take longer than they say.
@@ -102,4 +105,57 @@ fn every_hint_leads_to_a_plan_without_its_finding() {
         }
     }
     assert!(hints > 500, "{hints}");
+}
+
+/// What a command of a hint asks for, read as its options stand.
+fn of_command(command: &str) -> (String, Request) {
+    let mut words = command.split(' ').skip(2);
+    let (mut strategy, mut request) = ("auto".to_owned(), Request::of(Vec::new()));
+    while let Some(option) = words.next() {
+        let mut value = || words.next().expect("a value").trim_matches('\'');
+        match option {
+            "--strategy" => strategy = value().to_owned(),
+            "--vcpus" => request.vnodes.extend(asked(value().parse().expect("vCPUs"), None).vnodes),
+            "--name" => request.vnodes[0].name = value().to_owned(),
+            "--vm" => request.vnodes.push(pinfold_plan::requests::vm_from_words(value()).expect("a machine")),
+            "--isolate" if value() == "host" => request.isolation = IsolationScope::Host,
+            "--json" => {}
+            // The host is the one that the test has, and its description has spaces.
+            "--input" => break,
+            other => panic!("{other} in {command}"),
+        }
+    }
+    (strategy, request)
+}
+
+#[test]
+fn the_command_for_a_plan_keeps_it_and_is_without_the_finding() {
+    let topology = common::read("e5-2670-dual.synthetic".to_owned()).1;
+    let named = |name: &str| {
+        let mut request = asked(4, Some(8 << 30));
+        request.vnodes[0].name = name.to_owned();
+        request.vnodes.remove(0)
+    };
+    let two = Request::of(vec![named("a"), named("b")]);
+    for (strategy, request) in [("realtime", asked(3, None)), ("low-latency", two)] {
+        let first = plan(strategy, &topology, &request).expect("a plan");
+        let flaws = review(&Layout::of_plan(&first, "plan.json"), &topology);
+        let open = flaws.iter().filter(|flaw| flaw.name == "not-isolated");
+        let lines: Vec<&String> = open.flat_map(|flaw| &flaw.instead).collect();
+        assert_eq!(lines.len(), request.vnodes.len(), "{flaws:?}");
+        for line in lines {
+            let command = line.split('`').nth(1).expect("a command");
+            let (again, request) = of_command(command);
+            let made = plan(&again, &topology, &request).expect("a plan");
+            assert_eq!(again, strategy, "{command}");
+            let of = |plan: &Plan| -> Vec<_> {
+                let memory = |bound: &pinfold_model::MemoryPlan| bound.bytes;
+                let vnodes = plan.vnodes.iter();
+                vnodes.map(|it| (it.name.clone(), it.memory.as_ref().and_then(memory))).collect()
+            };
+            assert_eq!(of(&made), of(&first), "{command}");
+            let left = review(&Layout::of_plan(&made, "plan.json"), &topology);
+            assert!(left.iter().all(|flaw| flaw.name != "not-isolated"), "{command}: {left:?}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use roxmltree::Node;
 
 use super::lookup::View;
 use super::target::{self, Target, asks_for_another_place};
-use super::{Flaw, Language, Layout, memory, of_one, repair};
+use super::{Flaw, Language, Layout, again, memory, of_one, repair};
 use crate::boot;
 use crate::command;
 use crate::domain_file::parse;
@@ -118,6 +118,9 @@ fn with_new_repairs(target: Target, flaws: &[Flaw], view: &View<'_, '_>) -> (Tar
     (target, then)
 }
 
+/// The findings about CPUs of vCPUs that the host's tasks may use.
+const OPEN: [&str; 2] = ["not-isolated", "sibling-left-to-host"];
+
 /// Says of CPUs that the host's tasks may use what keeps them off; `held` are the CPUs that all
 /// machines have once the advice is followed: a host has one kernel command line.
 pub(super) fn isolate(
@@ -125,7 +128,6 @@ pub(super) fn isolate(
     view: &View<'_, '_>,
     (held, conditions): (&CpuSet, &Request),
 ) {
-    const OPEN: [&str; 2] = ["not-isolated", "sibling-left-to-host"];
     let mut line = None;
     for flaw in flaws.iter_mut().filter(|flaw| OPEN.contains(&flaw.name)) {
         let line = line.get_or_insert_with(|| isolating(view, (held, conditions)));
@@ -136,22 +138,32 @@ pub(super) fn isolate(
 /// What keeps other tasks off the CPUs of a layout's machine: a command, and kernel parameters for
 /// the very cores that the vCPUs of all machines have.
 fn isolating(view: &View<'_, '_>, (held, conditions): (&CpuSet, &Request)) -> String {
-    let Layout { name, vcpus, language, .. } = view.layout;
+    let Layout { name, language, .. } = view.layout;
     let isolated = Request { isolation: IsolationScope::Host, ..conditions.clone() };
     let command = |words: &str| command::under(words, &isolated);
-    let plan = match language {
-        Language::Running(option) => command(&Command::new(format!("apply {option}")).to_string()),
-        Language::Libvirt => command(&Command::new("apply --libvirt").arg(name).to_string()),
-        Language::Plan => {
-            let plan = command(&format!("pinfold plan --vcpus {vcpus} --json"));
-            command::on(&plan, view.lookup.topology)
-        }
+    let undo = Command::new("undo");
+    let placed = |plan: String| {
+        format!("`{plan}` places the machine again and keeps them off until `{undo}`")
     };
-    let text = match language {
-        Language::Plan => format!("`{plan}` makes a plan that keeps them off while it is applied"),
-        Language::Running(_) | Language::Libvirt => {
-            let undo = Command::new("undo");
-            format!("`{plan}` places the machine again and keeps them off until `{undo}`")
+    let topology = view.lookup.topology;
+    let text = match (language, &view.layout.plan) {
+        (Language::Running(option), _) => {
+            placed(command(&Command::new(format!("apply {option}")).to_string()))
+        }
+        (Language::Libvirt, _) => {
+            placed(command(&Command::new("apply --libvirt").arg(name).to_string()))
+        }
+        (Language::Plan, plan) => {
+            let again = plan.as_ref();
+            let again = again.and_then(|plan| again::without(plan, (topology, &isolated), &OPEN));
+            match again {
+                Some(plan) => {
+                    format!("`{plan}` makes a plan that keeps them off while it is applied")
+                }
+                None => "no plan of all these vCPUs keeps the host's tasks off them: plan fewer \
+                         vCPUs, so that the host has CPUs of its own"
+                    .to_owned(),
+            }
         }
     };
     let cores = view.lookup.whole_cores(held).intersection(&view.lookup.online);

@@ -1,5 +1,7 @@
 //! A placement with its places, from a plan, from a domain file, or as a running machine is found.
 
+use std::sync::Arc;
+
 use pinfold_model::{CpuSet, NodeId, Plan, Policy, Role, Tid, VnodePlan};
 
 use crate::definition;
@@ -104,14 +106,16 @@ pub struct Layout {
     pub exclusive: CpuSet,
     /// The strategy whose definition is the reason for some of its costs.
     pub defined_by: Option<String>,
+    /// The whole plan that it is of, if it is of one.
+    pub plan: Option<Arc<Plan>>,
 }
 
 impl Layout {
     /// The layouts of a plan, one for each vnode; `source` names the file.
     #[must_use]
     pub fn of_plan(plan: &Plan, source: &str) -> Vec<Self> {
-        let vnodes = &plan.vnodes;
-        vnodes
+        let plan = &Arc::new(plan.clone());
+        plan.vnodes
             .iter()
             .zip(0_usize..)
             .map(|(vnode, index)| of_vnode((plan, vnode), index, source))
@@ -171,6 +175,7 @@ impl Layout {
             housekeeping: None,
             exclusive: CpuSet::new(),
             defined_by: defined_by(domain),
+            plan: None,
         }
     }
 
@@ -187,7 +192,7 @@ impl Layout {
     }
 }
 
-fn of_vnode((plan, vnode): (&Plan, &VnodePlan), index: usize, source: &str) -> Layout {
+fn of_vnode((plan, vnode): (&Arc<Plan>, &VnodePlan), index: usize, source: &str) -> Layout {
     let place = |text: String| Place::said(format!("vnodes[{index}].{text}"));
     let pins = vnode.threads.iter().zip(0_usize..).map(|(thread, entry)| Pin {
         role: thread.role.clone(),
@@ -232,6 +237,7 @@ fn of_vnode((plan, vnode): (&Plan, &VnodePlan), index: usize, source: &str) -> L
         housekeeping: Some(plan.housekeeping.clone()),
         exclusive: plan.exclusive.clone(),
         defined_by: definition::of_plan(plan).map(str::to_owned),
+        plan: Some(Arc::clone(plan)),
     }
 }
 

@@ -8,7 +8,6 @@ use pinfold_host::{Host, numa_maps, paths, user};
 use pinfold_model::text::counted;
 use pinfold_model::{
     Command, CpuSet, IsolationScope, NodeId, Plan, Request, Role, Severity, Tid, Topology,
-    VcpuCount, VmRequest, VnodeRequest,
 };
 use pinfold_plan::domain_file::{Domain, DomainError, Place};
 use pinfold_plan::review::{
@@ -143,6 +142,15 @@ fn next(
     found: &Review,
 ) -> Option<String> {
     let under = |words: &str| command::on(&command::under(words, conditions), topology);
+    // Layouts of one plan are planned again together.
+    let plan = layouts.first().and_then(|layout| layout.plan.as_deref());
+    let plan = plan.filter(|plan| layouts.iter().all(|it| it.plan.as_deref() == Some(*plan)));
+    if let Some(again) = plan.and_then(|plan| review::again(plan, topology, conditions)) {
+        return Some(format!("`{again}` places it without them"));
+    }
+    if plan.is_some() && layouts.len() > 1 {
+        return None;
+    }
     let ([only], [strategy]) = (layouts, found.strategies.as_slice()) else {
         let mut files = layouts.iter().filter(|layout| layout.language == Language::Libvirt);
         let first = files.next().map_or("FILE", |layout| layout.source.as_str());
@@ -163,7 +171,8 @@ fn next(
         }
         (Language::Plan, None) => return None,
         (Language::Plan, Some(strategy)) => {
-            let request = Request { vnodes: vec![as_asked(only)], ..conditions.clone() };
+            let vnodes = plan.map(command::asked_of).unwrap_or_default();
+            let request = Request { vnodes, ..conditions.clone() };
             format!("{} --json", command::plan(strategy, topology, &request))
         }
         (Language::Running(option), strategy) => {
@@ -174,19 +183,6 @@ fn next(
     };
     let what = if stays { "places it with fewer of them" } else { "places it without them" };
     Some(format!("`{command}` {what}"))
-}
-
-/// The machine of a plan, to be planned again.
-fn as_asked(layout: &Layout) -> VnodeRequest {
-    let iothreads = layout.pins.iter().filter_map(|pin| match &pin.role {
-        Role::Iothread(id) => Some(id.clone()),
-        Role::Vcpu(_) | Role::Emulator | Role::Vhost(_) | Role::Worker | Role::Task => None,
-    });
-    let count = VcpuCount::Exactly(layout.vcpus);
-    VnodeRequest::vm(
-        &layout.name,
-        VmRequest { iothreads: iothreads.collect(), ..VmRequest::of(count) },
-    )
 }
 
 fn starts_with(text: &str, first: char) -> bool {
@@ -278,6 +274,7 @@ fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
         housekeeping: None,
         exclusive: CpuSet::new(),
         defined_by: None,
+        plan: None,
     })
 }
 
