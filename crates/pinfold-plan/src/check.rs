@@ -93,7 +93,7 @@ pub(crate) fn faults(plan: &Plan) -> Vec<Fault> {
         if !names.insert(&vnode.name) {
             fault(&format!("vnodes[{place}].name"), format!("{:?} is planned twice", vnode.name));
         }
-        for (field, why) in vnode_faults(vnode) {
+        for (field, why) in vnode_faults(plan, vnode) {
             fault(&format!("vnodes[{place}].{field}"), why);
         }
     }
@@ -172,7 +172,7 @@ fn tuning_faults(tuning: &Tuning) -> Vec<(&'static str, String)> {
 }
 
 /// What is wrong with one vnode, by field within it.
-fn vnode_faults(vnode: &VnodePlan) -> Vec<(String, String)> {
+fn vnode_faults(plan: &Plan, vnode: &VnodePlan) -> Vec<(String, String)> {
     let mut faults = Vec::new();
     let mut roles: BTreeSet<&Role> = BTreeSet::new();
     for (place, thread) in vnode.threads.iter().enumerate() {
@@ -193,7 +193,7 @@ fn vnode_faults(vnode: &VnodePlan) -> Vec<(String, String)> {
     if vnode.memory.as_ref().is_some_and(|memory| memory.nodes.is_empty()) {
         faults.push(("memory.nodes".to_owned(), "the memory has no node to be on".to_owned()));
     }
-    faults.extend(policies::shut_out(vnode).map(|why| ("threads".to_owned(), why)));
+    faults.extend(policies::shut_out(plan, vnode).map(|why| ("threads".to_owned(), why)));
     faults.extend(guest_fault(vnode).map(|why| ("guest".to_owned(), why)));
     faults
 }

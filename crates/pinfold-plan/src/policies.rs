@@ -1,9 +1,10 @@
 //! Scheduling policies that a request asks for, put into a plan.
 //!
 //! What a real-time policy must not do to a host or a guest is checked here for every plan, and
-//! again when it is applied: a vCPU that spins must leave the emulator and the iothreads a PU.
+//! again when it is applied: a vCPU that spins must leave every
+//! other thread of the plan a CPU.
 
-use pinfold_model::{Plan, Policy, PolicyWish, Request, Role, VnodePlan};
+use pinfold_model::{CpuSet, Plan, Policy, PolicyWish, Request, Role, ThreadPlan, VnodePlan};
 
 use crate::check::faults;
 use crate::error::PlanError;
@@ -40,20 +41,11 @@ pub(crate) fn give(plan: &mut Plan, name: Option<&str>, wish: &PolicyWish) -> Re
     Ok(())
 }
 
-/// What a vnode's policies would do to its own threads.
-pub(crate) fn shut_out(vnode: &VnodePlan) -> Option<String> {
-    for vcpu in vnode.vcpus().filter(|thread| thread.policy.is_some_and(Policy::is_real_time)) {
-        let mut servants = vnode.threads.iter().filter(|thread| {
-            matches!(thread.role, Role::Emulator | Role::Iothread(_))
-                && !thread.policy.is_some_and(Policy::is_real_time)
-                && thread.pus.is_subset(&vcpu.pus)
-        });
-        if let Some(servant) = servants.next() {
-            return Some(format!(
-                "{} is real-time on all PUs of {} ({}), which it would wait for",
-                vcpu.role, servant.role, servant.pus
-            ));
-        }
+/// What the policies of a plan would do to the threads of one of its vnodes.
+pub(crate) fn shut_out(plan: &Plan, vnode: &VnodePlan) -> Option<String> {
+    let starved = vnode.threads.iter().find_map(|thread| starved(plan, (vnode, thread)));
+    if starved.is_some() {
+        return starved;
     }
     let strange = vnode.threads.iter().find(|thread| {
         matches!(thread.policy, Some(Policy::Deadline { .. }))
@@ -62,4 +54,56 @@ pub(crate) fn shut_out(vnode: &VnodePlan) -> Option<String> {
     strange.map(|thread| {
         format!("{} may not have a deadline: such a thread can start no other", thread.role)
     })
+}
+
+/// Says that a thread has no CPU on which real-time vCPUs let it run, if that is so.
+fn starved(plan: &Plan, (vnode, thread): (&VnodePlan, &ThreadPlan)) -> Option<String> {
+    let mut taken = CpuSet::new();
+    let mut names = Vec::new();
+    for of in &plan.vnodes {
+        let same = of.name == vnode.name;
+        for vcpu in of.vcpus().filter(|vcpu| !same || vcpu.role != thread.role) {
+            if keeps_waiting(vcpu, thread) && !vcpu.pus.is_disjoint(&thread.pus) {
+                taken.add(&vcpu.pus);
+                let name = vcpu.role.to_string();
+                names.push(if same { name } else { format!("{}: {name}", of.name) });
+            }
+        }
+    }
+    (!names.is_empty() && thread.pus.is_subset(&taken)).then(|| {
+        format!(
+            "{} may run on CPU {} only, all taken by real-time vCPUs ({}), which it would wait for",
+            thread.role,
+            thread.pus,
+            names.join(", ")
+        )
+    })
+}
+
+/// True if a thread cannot run on a CPU while this vCPU spins there. vCPUs and tasks that wait for
+/// one with several CPUs move to another of them.
+fn keeps_waiting(vcpu: &ThreadPlan, thread: &ThreadPlan) -> bool {
+    let Some(priority) = vcpu.policy.and_then(real_time_priority) else { return false };
+    let is_fifo = matches!(vcpu.policy, Some(Policy::Fifo { .. }));
+    let stays = vcpu.pus.len() == 1;
+    let moves = matches!(thread.role, Role::Vcpu(_) | Role::Task);
+    match thread.policy {
+        Some(Policy::Deadline { .. }) => false,
+        other => match other.and_then(real_time_priority) {
+            None => stays || !moves,
+            // Of equals only round-robin threads take turns.
+            Some(own) => stays && (own < priority || (own == priority && is_fifo)),
+        },
+    }
+}
+
+fn real_time_priority(policy: Policy) -> Option<u32> {
+    match policy {
+        Policy::Fifo { priority } | Policy::RoundRobin { priority } => Some(priority.into()),
+        Policy::Other { .. }
+        | Policy::Batch { .. }
+        | Policy::Idle
+        | Policy::Deadline { .. }
+        | Policy::Unknown(_) => None,
+    }
 }

@@ -223,3 +223,36 @@ proptest! {
         }
     }
 }
+
+/// A thread all of whose CPUs carry real-time vCPUs never runs: such pins are refused.
+#[test]
+fn pins_with_which_real_time_vcpus_starve_a_thread_are_refused() {
+    let topology = dual_e5_2670().build();
+    let planned = |strategy: &str, texts: &[&str]| {
+        let mut request = with(exactly(2), texts);
+        *super::iothreads(&mut request) = vec!["io".to_owned()];
+        plan(strategy, &topology, &request)
+    };
+    let refused = |texts: &[&str], expected: &str| {
+        let error = planned("realtime", texts).unwrap_err();
+        assert!(matches!(error, PlanError::Pin { .. }), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+    };
+    assert_eq!(pins(&planned("realtime", &[]).unwrap()), "8,9");
+    let both = "may run on CPU 8-9 only, all taken by real-time vCPUs (vcpu(0), vcpu(1))";
+    refused(&["emulator=8-9"], &format!("emulator {both}"));
+    refused(&["iothread:io=8-9"], &format!("iothread(io) {both}"));
+    refused(&["worker=8-9"], &format!("worker {both}"));
+    refused(&["emulator=9"], "emulator may run on CPU 9 only");
+    refused(&["vcpu0=8", "vcpu1=8"], "vcpu(0) may run on CPU 8 only, all taken by real-time vCPUs");
+    for texts in [&["emulator=8-10"], &["emulator=24-25"], &["vcpu0-1=8,24"]] {
+        planned("realtime", texts).unwrap();
+    }
+    // Ordinary vCPUs and those of round robin take turns.
+    planned("low-latency", &["vcpu0=8", "vcpu1=8"]).unwrap();
+    planned("low-latency-rt", &["vcpu0=8", "vcpu1=8"]).unwrap();
+    let ordinary = "name=a,vcpus=2,pins=vcpu=8,policies=vcpu(0)=fifo:1";
+    let request = Request::of(vec![vm_from_words(ordinary).unwrap()]);
+    let error = plan("balanced", &topology, &request).unwrap_err();
+    assert!(error.to_string().contains("vcpu(1) may run on CPU 8 only"), "{error}");
+}
