@@ -340,6 +340,27 @@ impl<'a> Ground<'a> {
         )
     }
 
+    /// A core for the host that vCPUs cannot have for themselves, because the plan may not use some
+    /// of its CPUs.
+    pub fn host_on_a_shared_core(&self) -> Option<HostShare> {
+        let mut shared = self.cores.iter().filter(|spot| self.is_shared(spot));
+        let first = shared.find_map(|spot| self.hostable_of(spot));
+        let why = "vCPUs need whole cores, and some of its CPUs are not for this plan".to_owned();
+        first.filter(|_| self.free.is_empty()).map(|first| self.share(Some(first), why))
+    }
+
+    /// True if a core has online CPUs that the plan may not use, and no vCPU is pinned to it by
+    /// hand.
+    pub fn is_shared(&self, spot: &Spot) -> bool {
+        !self.siblings_of_others(spot).is_empty() && self.by_hand.is_disjoint(&spot.set())
+    }
+
+    /// The online CPUs of a core that the plan may not use.
+    pub fn siblings_of_others(&self, spot: &Spot) -> CpuSet {
+        let core = self.topology.cores.get(spot.core.index());
+        core.map(|core| core.pus.difference(&spot.set())).unwrap_or_default()
+    }
+
     fn share(&self, first: Option<PuId>, why: String) -> HostShare {
         let at = first.and_then(|pu| self.pu(pu));
         let whole = at.and_then(|pu| self.topology.cores.get(pu.core.index()));

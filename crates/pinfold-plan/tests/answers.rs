@@ -359,3 +359,48 @@ fn auto_names_each_reason_once() {
     }
     assert!(together > 0);
 }
+
+/// A core of which the plan may not use a sibling is no vCPU's own: it is the host's, or the last
+/// that is taken, with the reason.
+#[test]
+fn a_core_with_an_avoided_sibling_is_the_last_that_real_time_vcpus_get() {
+    let of = |avoid: &str, count: u32| {
+        let avoid = CpuSet::parse_list(avoid).expect("a list");
+        let request = Request { avoid, ..pinned(count, &[]) };
+        made("realtime", "half-offline-smt.capture", &request)
+    };
+    let on = |plan: &Plan| pinfold_model::pins_of(plan);
+    assert_eq!(on(&of("0", 2)), "0→2, 1→3");
+    let three = of("0", 3);
+    assert_eq!(on(&three), "0→1, 1→2, 2→3");
+    assert_eq!(three.vnodes[0].thread(&Role::Emulator).expect("it").pus.to_string(), "4");
+    assert!(three.vnodes[0].threads[0].reason.contains("no sibling that is online"));
+    assert_eq!(on(&of("0,1", 2)), "0→2, 1→3");
+    assert_eq!(on(&of("0,1,3", 1)), "0→2");
+    let last = of("0,1,3,6", 1);
+    let reason = &last.vnodes[0].threads[0].reason;
+    assert_eq!(on(&last), "0→4");
+    assert!(
+        reason.contains("not this vCPU's alone") && reason.contains("not use PU 0"),
+        "{reason}"
+    );
+}
+
+/// What a reason says of a sibling is what the plan does with it.
+#[test]
+fn a_sibling_is_called_isolated_only_where_it_is() {
+    for (isolation, name, expected) in [
+        (
+            IsolationScope::None,
+            "e5-2670-dual.synthetic",
+            "`--isolate host` or the kernel parameters",
+        ),
+        (IsolationScope::Host, "e5-2670-dual.synthetic", "stays idle and is isolated with it"),
+        (IsolationScope::None, "isolated-realtime.capture", "stays idle and is isolated with it"),
+    ] {
+        let layout = made("realtime", name, &Request { isolation, ..pinned(4, &[]) });
+        for vcpu in layout.vnodes[0].vcpus() {
+            assert!(vcpu.reason.contains(expected), "{name}, {isolation}: {}", vcpu.reason);
+        }
+    }
+}

@@ -64,10 +64,29 @@ struct Open<'r> {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let ground = ground_beside(topology, request, Count::Cores)?;
-    let mut draft = Draft::new(STRATEGY.name, &ground, request)?;
-    let host = host_beside(&draft, Count::Cores);
-    let rooms = rooms(&ground, &host);
-    let mut open: Vec<Open<'_>> = rooms.iter().map(|room| Open::new(room, &host)).collect();
+    let draft = || Draft::new(STRATEGY.name, &ground, request);
+    let host = host_beside(&draft()?, Count::Cores);
+    if ground.cores.iter().any(|spot| ground.is_shared(spot)) {
+        // A core with CPUs of others is no core of its own: the host's if vCPUs need all others.
+        for host in [Some(host.clone()), ground.host_on_a_shared_core()].into_iter().flatten() {
+            if let Ok(plan) = on_cores(draft()?, &host, |spot| !ground.is_shared(spot)) {
+                return Ok(plan);
+            }
+        }
+    }
+    on_cores(draft()?, &host, |_| true)
+}
+
+/// The plan with its vCPUs on these cores.
+fn on_cores<'a>(
+    mut draft: Draft<'a>,
+    host: &HostShare,
+    is_for_vcpus: impl Fn(&Spot) -> bool,
+) -> Result<Plan, PlanError> {
+    let (ground, request) = (draft.ground, draft.request);
+    let topology = ground.topology;
+    let rooms = rooms(ground, host, is_for_vcpus);
+    let mut open: Vec<Open<'_>> = rooms.iter().map(|room| Open::new(room, host)).collect();
     let counts = draft.counts(limits(&open, topology, request))?;
     let mut placed = Vec::new();
     for place in draft.choosing_order() {
@@ -87,12 +106,12 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     for (place, (node, taken)) in &placed {
         let mut enclave = draft.open(*place);
         for (spot, pin) in taken.cores.iter().zip(&taken.pins) {
-            enclave.vcpu(CpuSet::single(*pin), vcpu_reason(&ground, spot));
+            enclave.vcpu(CpuSet::single(*pin), vcpu_reason(ground, request, spot));
         }
         if matches!(enclave.asked.work, Work::Vm(_)) {
             enclave.policies = [Some(POLICY), None];
         }
-        let home = ground.home(&host, &taken.pins, &all);
+        let home = ground.home(host, &taken.pins, &all);
         enclave.emulator(&home.pus, || {
             format!(
                 "the emulator runs on {}, housekeeping PUs {}: a FIFO vCPU never keeps it from its \
@@ -104,8 +123,8 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         enclave.node = *node;
         draft.close(enclave, GuestSmt::None)?;
     }
-    draft.later(|ended| isolcpus::not_at_boot(&ground, &kept(&ground, request, ended)));
-    let reason = ground.host_reason(&host, &all);
+    draft.later(move |ended| isolcpus::not_at_boot(ground, &kept(ground, request, ended)));
+    let reason = ground.host_reason(host, &all);
     draft.isolating(Reserve { exclusive: all, reason })
 }
 
@@ -122,7 +141,7 @@ fn kept(ground: &Ground<'_>, request: &Request, ended: &Ended<'_>) -> CpuSet {
 }
 
 /// The nodes with a core for vCPUs and another for housekeeping.
-fn rooms(ground: &Ground<'_>, host: &HostShare) -> Vec<Room> {
+fn rooms(ground: &Ground<'_>, host: &HostShare, is_for_vcpus: impl Fn(&Spot) -> bool) -> Vec<Room> {
     let others = ground.without(host);
     let nodes: BTreeSet<Option<NodeId>> = others.iter().map(|spot| spot.node).collect();
     let room = |node: Option<NodeId>| {
@@ -133,9 +152,11 @@ fn rooms(ground: &Ground<'_>, host: &HostShare) -> Vec<Room> {
             // The weakest core that the host's tasks may use, the last of equals.
             let hosts = |spot: &Spot| spot.pus.iter().any(|pu| ground.hostable.contains(*pu));
             let usable = cores.iter().enumerate().filter(|(_, spot)| hosts(spot));
-            let kept = usable.max_by_key(|(place, spot)| (spot.part, *place));
+            let rank = |spot: &Spot| (!is_for_vcpus(spot), spot.part);
+            let kept = usable.max_by_key(|(place, spot)| (rank(spot), *place));
             cores.remove(kept.map(|(place, _)| place)?);
         }
+        cores.retain(&is_for_vcpus);
         let known = ground.topology.nodes.iter().find(|known| Some(known.id) == node);
         let memory_bytes = known.map_or(0, |node| node.memory_bytes);
         (!cores.is_empty()).then_some(Room { node, cores, memory_bytes, with_host })
@@ -205,18 +226,31 @@ impl<'r> Open<'r> {
     }
 }
 
-fn vcpu_reason(ground: &Ground<'_>, spot: &Spot) -> String {
+fn vcpu_reason(ground: &Ground<'_>, request: &Request, spot: &Spot) -> String {
     let Some((first, siblings)) = spot.pus.split_first() else {
         return String::new();
     };
+    let place = ground.place(*first);
+    let others = ground.siblings_of_others(spot);
+    if !others.is_empty() {
+        return format!(
+            "PU {first} is of a core that is not this vCPU's alone ({place}): the plan may not use \
+             {}, and what runs there slows the vCPU",
+            pus_text(&others)
+        );
+    }
     let siblings: CpuSet = siblings.iter().copied().collect();
-    let idle = match siblings.is_empty() {
-        true => "it has no sibling".to_owned(),
-        false => format!("its sibling {siblings} stays idle and is isolated with it"),
+    let offline = boot::possible_siblings(&spot.set(), ground.topology);
+    let isolated = siblings.is_subset(&ground.topology.isolated);
+    let idle = match request.isolation {
+        _ if siblings.is_empty() && offline.is_empty() => "it has no sibling".to_owned(),
+        _ if siblings.is_empty() => "it has no sibling that is online".to_owned(),
+        IsolationScope::None if !isolated => format!(
+            "its sibling {siblings} stays idle; `--isolate host` or the kernel parameters keep the \
+             host's tasks off it"
+        ),
+        _ => format!("its sibling {siblings} stays idle and is isolated with it"),
     };
     let isolated = if spot.isolated { ", taken first because it was isolated at boot" } else { "" };
-    format!(
-        "PU {first} is the first of a core for this vCPU alone ({}){isolated}; {idle}",
-        ground.place(*first)
-    )
+    format!("PU {first} is the first of a core for this vCPU alone ({place}){isolated}; {idle}")
 }
