@@ -80,7 +80,7 @@ fn parameters_that_are_there_are_replaced_or_left() {
     let list = "4-5,12-13";
     for said in [
         &format!(
-            "#   replace isolcpus=domain,managed_irq,4-7,12-15 with isolcpus=managed_irq,domain,{list}\n"
+            "#   replace isolcpus=domain,managed_irq,4-7,12-15 with\n#     isolcpus=managed_irq,domain,{list}\n"
         ),
         &format!("#   replace nohz_full=4-7,12-15 with nohz_full={list}\n"),
         "# CPU 6-7,14-15 are isolated now and would not be any more",
@@ -178,12 +178,34 @@ fn a_plan_that_shares_all_names_the_command_that_isolates() {
             [("cmdline", cmdline(&layout, &topology)), ("tuned", tuned(&layout, &topology))];
         for (format, text) in texts {
             let command = format!(
-                "#   pinfold plan --strategy {better} --vcpus 4 --isolate host --emit {format}"
+                "pinfold plan --strategy {better} --vcpus 4 --isolate host --emit {format}"
             );
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+            let text: String = text.replace(" \\\n", "\n").replace('#', " ");
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(text.contains(&command), "{command} is not in\n{text}");
             assert!(text.contains("add `--isolate host`") == (strategy == better), "{text}");
         }
         let layout = made(better, 4, &topology);
         assert!(line(&cmdline(&layout, &topology)).starts_with("isolcpus="));
+    }
+}
+
+/// Comments have at most 80 columns; the parameters are one line.
+#[test]
+fn comments_of_the_command_line_are_wrapped() {
+    for name in ["isolated-realtime.capture", "half-offline-smt.capture", "e5-2670-dual.synthetic"]
+    {
+        let topology = host(name);
+        for strategy in ["realtime", "low-latency", "balanced", "compact", "none"] {
+            for vcpus in [2, 3] {
+                let text = cmdline(&made(strategy, vcpus, &topology), &topology);
+                let comments = text.lines().filter(|line| line.starts_with('#'));
+                let wide = comments.filter(|line| line.chars().count() > 80);
+                assert_eq!(wide.collect::<Vec<_>>(), Vec::<&str>::new(), "{name}, {strategy}");
+                let others = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+                assert!(others.count() <= 1, "{text}");
+            }
+        }
     }
 }

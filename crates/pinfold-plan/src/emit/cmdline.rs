@@ -5,7 +5,7 @@
 
 use pinfold_model::{CpuSet, HugePagePool, IrqPlan, Partition, Plan, Role, ThreadPlan, Topology};
 
-use super::held::{headline, nothing_kept, without_boot_pu};
+use super::held::{comment, headline, nothing_kept, without_boot_pu};
 use super::qemu::safe;
 use super::said::{Answers, Line, Said, Scope};
 use crate::boot::{self, Standing};
@@ -42,7 +42,16 @@ pub fn cmdline(plan: &Plan, topology: &Topology) -> String {
         remarks(&mut text, plan, &reserved.all());
         reserved.remark(&mut text, topology);
     }
-    text
+    wrapped(&text)
+}
+
+/// The same with its comments wrapped; the parameters stay on one line.
+fn wrapped(text: &str) -> String {
+    let line = |line: &str| match line.starts_with('#') {
+        true => comment(line),
+        false => format!("{line}\n"),
+    };
+    text.lines().map(line).collect()
 }
 
 /// What is kept for vCPUs from boot on.
@@ -68,8 +77,8 @@ impl Reserved {
     fn remark(&self, text: &mut String, topology: &Topology) {
         if !self.siblings.is_empty() {
             text.push_str(&format!(
-                "# CPU {} {} offline, and the kernel does not show their cores: they may be siblings of\n\
-                 # the isolated ones, so they stay isolated if they come online.\n",
+                "# CPU {} {} offline, and the kernel does not show their cores: they may be siblings of \
+                 the isolated ones, so they stay isolated if they come online.\n",
                 self.siblings,
                 verb(&self.siblings, "is", "are")
             ));
@@ -80,8 +89,8 @@ impl Reserved {
         let freed = now.difference(&self.all());
         if !freed.is_empty() {
             text.push_str(&format!(
-                "# CPU {freed} {} isolated now and would not be any more: keep {} in the lists if\n\
-                 # another machine uses {}.\n",
+                "# CPU {freed} {} isolated now and would not be any more: keep {} in the lists if \
+                 another machine uses {}.\n",
                 verb(&freed, "is", "are"),
                 verb(&freed, "it", "them"),
                 verb(&freed, "it", "them")
@@ -153,12 +162,12 @@ fn all_irqs(plan: &Plan) -> Option<String> {
 fn remarks(text: &mut String, plan: &Plan, reserved: &CpuSet) {
     text.push_str("\n# All of this line needs a reboot. Without one:\n");
     text.push_str(
-        "#   isolcpus=domain   `pinfold apply --isolate host` moves the host's tasks away by cpuset, and `undo` back\n\
-         #   irqaffinity       the affinity of each interrupt can be written at run time, managed ones excepted\n\
-         #   isolcpus=managed_irq, nohz_full, rcu_nocbs   only at boot: try without them first, then measure\n\
-         # What it costs: isolated PUs do no load balancing (a thread stays where its mask puts it, so pin each\n\
-         # to one PU), and they are lost to every other task, also while the machine is off. nohz_full makes\n\
-         # each entry to the kernel slower; it pays for guests that spin or poll, and for few others.\n",
+        "#   isolcpus=domain: `pinfold apply --isolate host` moves the host's tasks away by cpuset, and `undo` back\n\
+         #   irqaffinity: the affinity of each interrupt can be written at run time, managed ones excepted\n\
+         #   isolcpus=managed_irq, nohz_full, rcu_nocbs: only at boot; try without them first, then measure\n\
+         # What it costs: isolated CPUs do no load balancing (a thread stays where its mask puts it, so pin each \
+         to one CPU), and they are lost to every other task, also while the machine is off. nohz_full makes \
+         each entry to the kernel slower; it pays for guests that spin or poll, and for few others.\n",
     );
     if without_boot_pu(reserved) != *reserved {
         text.push_str(

@@ -1,6 +1,6 @@
 //! What several formats ask of a plan: the PUs of its vCPUs, a name without odd characters.
 
-use pinfold_model::{CpuSet, NodeId, Plan, PuId, Topology, VnodeKind, VnodePlan};
+use pinfold_model::{CpuSet, NodeId, Plan, PuId, Topology, VnodeKind, VnodePlan, fold};
 
 use crate::command;
 use crate::draft::NOT_ISOLATED;
@@ -25,9 +25,19 @@ pub(super) fn nothing_kept(plan: &Plan, topology: &Topology, format: &str) -> St
         ("A strategy that reserves CPUs keeps the host off them, as in", "low-latency")
     };
     let command = super::qemu::safe(&command::isolating(plan, topology, (strategy, format)));
-    format!(
-        "# This plan shares all its CPUs with the host: nothing is to be kept apart.\n# {why}\n#   {command}\n"
-    )
+    let text = "This plan shares all its CPUs with the host: nothing is to be kept apart.";
+    comment(&format!("# {text} {why} `{command}`"))
+}
+
+/// A comment in lines of 80 columns; commands in it can still be copied.
+pub(super) fn comment(line: &str) -> String {
+    let words = line.trim_start_matches(['#', ' ']);
+    let first = line.strip_suffix(words).unwrap_or_default();
+    let below = if first.len() > 2 { format!("{first}  ") } else { first.to_owned() };
+    let folded = fold::folded((first, &below), words, 80);
+    // A command at the end leaves a line with nothing behind the sign.
+    let lines = folded.lines().filter(|line| line.trim_end() != "#");
+    lines.map(|line| format!("{line}\n")).collect()
 }
 
 /// The same without the PU that the kernel boots on, which keeps time for the others.
