@@ -86,8 +86,25 @@ pub struct Journal<'c> {
     is_made: bool,
     // A failed write may have left half a line; the file is then replaced, not appended to.
     doubtful: bool,
-    mark: Option<Mark>,
+    bound: Option<Marks>,
+    marks: Vec<Mark>,
     _lock: Lock,
+}
+
+/// The paths of this user's marks of placements whose journal is not there or has ended.
+///
+/// # Errors
+/// [`JournalError::Store`].
+pub fn void_marks(host: &dyn Host) -> Result<Vec<String>, JournalError> {
+    Marks::of_this_machine().void(host)
+}
+
+/// Removes them, and says which.
+///
+/// # Errors
+/// [`JournalError::Store`].
+pub fn remove_void_marks(host: &dyn Host) -> Result<Vec<String>, JournalError> {
+    Marks::of_this_machine().remove_void(host)
 }
 
 /// Whether lines must be on the disk before the work goes on.
@@ -136,7 +153,8 @@ impl<'c> Journals<'c> {
     /// # Errors
     /// [`JournalError::Busy`] if another Pinfold works on the machine,
     /// [`JournalError::Active`] if what was applied to it is still in force,
-    /// [`JournalError::Placed`] if that was done from another state folder,
+    /// [`JournalError::Placed`] if that was done from another state folder, [`JournalError::Held`]
+    /// if the machine is part of another placement,
     /// [`JournalError::VmGone`], [`JournalError::Host`], [`JournalError::Store`];
     /// [`JournalError::Malformed`] or [`JournalError::Newer`] if an old journal is in the way.
     pub fn begin(
@@ -167,12 +185,12 @@ impl<'c> Journals<'c> {
             plan: new.plan.to_owned(),
         };
         let path = self.files.path_of(&name);
-        let mark = self.marks.as_ref().map(|marks| marks.begin(host, (&header, &path)));
-        let mark = mark.transpose()?;
+        let mark = self.marks.as_ref().map(|marks| marks.begin(host, (&header, &path), vm));
+        let marks = mark.transpose()?.into_iter().collect();
         let mut bytes = Vec::new();
         put_line(&mut bytes, &schema::HeaderLine::from(&header), &path)?;
         let journal = self.journal(name, Record::new(header), bytes, lock);
-        Ok(Journal { is_made: false, mark, ..journal })
+        Ok(Journal { is_made: false, marks, ..journal })
     }
 
     /// All journals, by id.
@@ -226,10 +244,12 @@ impl<'c> Journals<'c> {
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         bytes.truncate(whole);
         let torn = std::mem::replace(&mut record.torn, false);
-        let mark = self.marks.as_ref().map(|marks| marks.reopen(&record.header)).transpose()?;
+        let path = self.files.path_of(&name);
+        let marks = self.marks.as_ref().map(|marks| marks.reopen(&record.header, &path));
+        let marks = marks.transpose()?;
         let mut journal = self.journal(name, record, bytes, lock);
         journal.doubtful = torn;
-        journal.mark = mark.flatten();
+        journal.marks = marks.unwrap_or_default();
         Ok(Some(journal))
     }
 
@@ -243,7 +263,8 @@ impl<'c> Journals<'c> {
             pending: Vec::new(),
             is_made: true,
             doubtful: false,
-            mark: None,
+            bound: self.marks.clone(),
+            marks: Vec::new(),
             _lock: lock,
         }
     }
@@ -328,6 +349,32 @@ impl<'c> Journal<'c> {
         self.clock
     }
 
+    /// Takes the marks of more processes that its steps are about to place.
+    ///
+    /// # Errors
+    /// [`JournalError::Held`] or [`JournalError::Placed`] if another placement holds one of them or
+    /// an ancestor, [`JournalError::Busy`], [`JournalError::Host`], [`JournalError::Store`].
+    pub fn bind(&mut self, host: &dyn Host, processes: &[TaskId]) -> Result<(), JournalError> {
+        let Some(bound) = self.bound.clone() else { return Ok(()) };
+        let (path, header) = (self.path(), self.record.header.clone());
+        for process in processes {
+            if self.marks.iter().any(|mark| mark.is_of(&header, *process)) {
+                continue;
+            }
+            for ancestor in tasks::ancestors(host, process.tid).map_err(JournalError::Host)? {
+                if let Some(held) = bound.holder(host, (&header, &path), ancestor) {
+                    return Err(held);
+                }
+            }
+            let mark = bound.begin(host, (&header, &path), *process)?;
+            if self.is_made {
+                mark.write(&path)?;
+            }
+            self.marks.push(mark);
+        }
+        Ok(())
+    }
+
     /// Writes steps to the disk, before any of them is done, each with what it finds of other
     /// placements, if that is known. Returns the first one's number.
     pub(crate) fn write_steps(
@@ -354,7 +401,7 @@ impl<'c> Journal<'c> {
         let names = self.files.list()?.into_iter();
         let names = names.filter(|name| name.ends_with(SUFFIX) && *name != self.name);
         let own = names.map(|name| (self.files.path_of(&name), self.files.read(&name)));
-        let elsewhere = self.mark.as_ref().map(Mark::journals_elsewhere).transpose()?;
+        let elsewhere = self.marks.first().map(Mark::journals_elsewhere).transpose()?;
         let folder = self.files.path_of("");
         let elsewhere = elsewhere.unwrap_or_default().into_iter();
         let elsewhere = elsewhere.filter(|path| !path.starts_with(&folder));
@@ -401,7 +448,7 @@ impl<'c> Journal<'c> {
             return Ok(());
         }
         // Before the end is written: whoever comes between finds nothing that was set here.
-        if let Some(mark) = &self.mark {
+        for mark in &self.marks {
             mark.remove()?;
         }
         match self.write(vec![end.clone()], Wait::ForDisk) {
@@ -415,7 +462,7 @@ impl<'c> Journal<'c> {
     }
 
     fn make(&self) -> Result<(), HostError> {
-        if let Some(mark) = &self.mark {
+        for mark in &self.marks {
             mark.write(&self.path())?;
         }
         match self.files.contains(&self.name) {
@@ -444,6 +491,12 @@ impl<'c> Journal<'c> {
         };
         if let Err(error) = written {
             self.bytes.truncate(before);
+            // A mark without its journal is void: it need not stay until that is found.
+            for mark in self.marks.iter().filter(|_| !self.is_made) {
+                match mark.remove() {
+                    Ok(()) | Err(_) => {}
+                }
+            }
             self.doubtful = self.is_made;
             return Err(error.into());
         }

@@ -35,7 +35,7 @@ pub use error::{ApplyError, Refusal};
 pub use guard::{Demoted, real_time_priority, take_rights};
 pub use journal::{
     Entry, Header, JOURNALS, Journal, JournalError, Journals, Namespaces, NewJournal, Outcome,
-    Record, Summary,
+    Record, Summary, remove_void_marks, void_marks,
 };
 pub use knobs::{KnobStatus, knobs};
 pub use layers::Earlier;

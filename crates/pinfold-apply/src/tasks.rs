@@ -107,6 +107,21 @@ pub(crate) fn is_alive(host: &dyn Host, task: TaskId) -> Result<bool, HostError>
     proc_stat::is_alive(host, &paths::task_stat(task.tid, task.tid), task)
 }
 
+/// The processes above one, up to the first of the PID namespace.
+pub(crate) fn ancestors(host: &dyn Host, pid: Tid) -> Result<Vec<TaskId>, HostError> {
+    let mut above: Vec<TaskId> = Vec::new();
+    let mut parent = stat(host, pid)?.map(|stat| stat.ppid);
+    while let Some(tid) = parent.filter(|tid| tid.0 > 0) {
+        let Some(stat) = stat(host, tid)? else { break };
+        if above.contains(&stat.task()) {
+            break;
+        }
+        above.push(stat.task());
+        parent = Some(stat.ppid);
+    }
+    Ok(above)
+}
+
 /// Confirms that a thread has ended, when something of it was not found.
 pub(crate) fn confirm_ended(host: &dyn Host, tid: Tid) -> Result<(), HostError> {
     let path = paths::task_stat(tid, tid);

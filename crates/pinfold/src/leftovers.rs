@@ -1,4 +1,5 @@
-//! What killed processes left on disk and in memory: `status` names it, `undo` removes it.
+//! What killed processes left on disk and in memory: `status` names it, `undo` removes it. Marks of
+//! placements whose journal is not there or has ended belong to it.
 
 use std::io::ErrorKind;
 
@@ -7,14 +8,21 @@ use pinfold_host::{Clock as _, Doorbell, LiveHost, SystemClock};
 
 use crate::commands::emulate;
 use crate::common::host_failure;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output::{self, say};
 
 /// Between the two calls with which a supervisor opens its socket it refuses callers.
 const PAUSE_NS: u64 = 50_000_000;
 
-/// The paths of temporary files and folders, and of a socket, whose process has ended.
+/// The paths of all of it.
 pub fn find(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
+    let mut found = files(host, state)?;
+    found.extend(pinfold_apply::void_marks(host).map_err(|error| mark_failure(&error))?);
+    Ok(found)
+}
+
+/// The paths of temporary files and folders, and of a socket, whose process has ended.
+fn files(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
     let mut found = user::orphans(host).map_err(|error| host_failure(&error))?;
     let programs = Owned::Program.orphans(host, &state.path_of("bin"));
     found.extend(programs.map_err(|error| host_failure(&error))?);
@@ -31,12 +39,21 @@ pub fn find(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
 
 /// Removes them, and says which.
 pub fn remove(host: &LiveHost, state: &StateDir) -> Result<(), Failure> {
-    let found = find(host, state)?;
-    for path in &found {
-        user::remove_orphan(path).map_err(|error| host_failure(&error))?;
+    let removed = |path: &String| {
         say(&format!("removed {}, which an ended process had left", output::name(path)));
+    };
+    // Under their locks: another Pinfold may place the same process at this moment.
+    let marks = pinfold_apply::remove_void_marks(host).map_err(|error| mark_failure(&error))?;
+    marks.iter().for_each(removed);
+    for path in &files(host, state)? {
+        user::remove_orphan(path).map_err(|error| host_failure(&error))?;
+        removed(path);
     }
     Ok(())
+}
+
+fn mark_failure(error: &pinfold_apply::JournalError) -> Failure {
+    Failure::from_error(Exit::Host, error, error.hint())
 }
 
 /// True for a socket at which no process listens.

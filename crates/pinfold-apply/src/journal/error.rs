@@ -77,6 +77,14 @@ pub enum JournalError {
         /// The journal of that placement, or its mark where the journal cannot be seen.
         journal: String,
     },
+    /// A placement of the process that another journal of this state folder keeps is active.
+    #[error("process {pid} is placed already (journal {id})")]
+    Held {
+        /// The process.
+        pid: Tid,
+        /// Id of the journal.
+        id: String,
+    },
     /// The virtual machine or process group has ended.
     #[error("process {pid} has ended")]
     VmGone {
@@ -113,7 +121,7 @@ impl JournalError {
             JournalError::Busy { .. } => {
                 Some("end that one first: it reverts its placement when it ends".to_owned())
             }
-            JournalError::Active { id, .. } => {
+            JournalError::Active { id, .. } | JournalError::Held { id, .. } => {
                 Some(format!("revert it first: `{}`", Command::new("undo").arg(id)))
             }
             JournalError::Placed { journal, .. } => Some(match journal.rsplit_once("/journal/") {

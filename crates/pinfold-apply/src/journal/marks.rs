@@ -5,13 +5,16 @@
 //! original, and put them back for ever after both were undone. A mark is named after the process
 //! (PID namespace, number, start time) and holds the path of the journal. It is locked like the
 //! journal, written before the journal's file is made, and removed before its end is written, so a
-//! mark whose journal is not there is void.
+//! mark whose journal is not there or has ended is void. The processes that become vnodes of a
+//! platform have marks too, which name the platform's journal.
+
+use std::collections::BTreeSet;
 
 use pinfold_host::user::{self, Lock, StateDir};
 use pinfold_host::{Host, HostError, paths, proc_status, process};
 use pinfold_model::{TaskId, Tid};
 
-use super::{Header, JournalError};
+use super::{Header, JournalError, Record, SUFFIX};
 use crate::tasks;
 
 /// The folders of marks that this user may see.
@@ -44,43 +47,113 @@ impl Marks {
     /// Takes the mark of a process that is about to be placed.
     ///
     /// # Errors
-    /// [`JournalError::Busy`], [`JournalError::Placed`] if another journal holds a placement of
-    /// it, [`JournalError::Store`].
+    /// [`JournalError::Busy`], [`JournalError::Placed`] or [`JournalError::Held`] if another journal
+    /// holds a placement of it, [`JournalError::Store`].
     pub(super) fn begin(
         &self,
         host: &dyn Host,
         (header, journal): (&Header, &str),
+        task: TaskId,
     ) -> Result<Mark, JournalError> {
-        let pid = header.vm.tid;
-        let name = name_of(header);
-        if let Some(found) = self.of_others(host, pid, &name)? {
-            return Err(JournalError::Placed { pid, journal: found });
+        let name = name_of(header, task);
+        if let Some(found) = self.of_others(host, task.tid, &name)? {
+            return Err(JournalError::Placed { pid: task.tid, journal: found });
         }
         remove_stale(host, &StateDir::open_visible(&self.own)?, header)?;
         loop {
-            let mark = self.lock(name.clone(), &header.id)?;
+            let mark = match self.lock(name.clone(), &id_of(task)) {
+                Err(busy @ JournalError::Busy { .. }) => {
+                    let holder = self.holder(host, (header, journal), task);
+                    return Err(holder.unwrap_or(busy));
+                }
+                mark => mark?,
+            };
             let noted = mark.read()?;
             if noted.is_empty() {
                 return Ok(mark);
             }
-            if noted != journal && user::exists(&noted) {
-                return Err(JournalError::Placed { pid, journal: noted });
+            if noted != journal && is_active(host, &noted) {
+                return Err(placed(task.tid, noted, journal));
             }
             mark.remove()?;
         }
     }
 
-    /// Takes the mark of a journal that is opened again; `None` where no marks can be kept, which
+    /// The error about a process that another journal holds, as its mark says, whoever has the lock.
+    pub(super) fn holder(
+        &self,
+        host: &dyn Host,
+        (header, journal): (&Header, &str),
+        task: TaskId,
+    ) -> Option<JournalError> {
+        let folder = StateDir::open_visible(&self.own).ok()?;
+        let noted = folder.read(&name_of(header, task)).ok()?;
+        let noted = String::from_utf8_lossy(&noted).into_owned();
+        let is_held = !noted.is_empty() && noted != journal && is_active(host, &noted);
+        is_held.then(|| placed(task.tid, noted, journal))
+    }
+
+    /// Takes the marks of a journal that is opened again; none where no marks can be kept, which
     /// is no reason not to undo.
     ///
     /// # Errors
     /// [`JournalError::Busy`].
-    pub(super) fn reopen(&self, header: &Header) -> Result<Option<Mark>, JournalError> {
-        match self.lock(name_of(header), &header.id) {
-            Ok(mark) => Ok(Some(mark)),
-            Err(busy @ JournalError::Busy { .. }) => Err(busy),
-            Err(_) => Ok(None),
+    pub(super) fn reopen(&self, header: &Header, journal: &str) -> Result<Vec<Mark>, JournalError> {
+        let own = name_of(header, header.vm);
+        let mut marks = Vec::new();
+        let Ok(folder) = StateDir::open_visible(&self.own) else { return Ok(marks) };
+        let names_it = |name: &String| {
+            *name != own && folder.read(name).is_ok_and(|noted| noted == journal.as_bytes())
+        };
+        let others: Vec<String> =
+            folder.list().unwrap_or_default().into_iter().filter(names_it).collect();
+        for name in std::iter::once(own).chain(others) {
+            match self.lock(name, &header.id) {
+                Ok(mark) => marks.push(mark),
+                Err(busy @ JournalError::Busy { .. }) => return Err(busy),
+                Err(_) => {}
+            }
         }
+        // One that names another journal is that one's.
+        marks.retain(|mark| mark.read().is_ok_and(|noted| noted.is_empty() || noted == journal));
+        Ok(marks)
+    }
+
+    /// The paths of the marks whose journal is not there or has ended.
+    pub(super) fn void(&self, host: &dyn Host) -> Result<Vec<String>, JournalError> {
+        self.each_void(host, |_| Ok(()))
+    }
+
+    /// Removes them.
+    pub(super) fn remove_void(&self, host: &dyn Host) -> Result<Vec<String>, JournalError> {
+        self.each_void(host, |mark| Ok(mark.remove()?))
+    }
+
+    /// One that is locked is of a Pinfold that is at work.
+    fn each_void(
+        &self,
+        host: &dyn Host,
+        act: impl Fn(&Mark) -> Result<(), JournalError>,
+    ) -> Result<Vec<String>, JournalError> {
+        let mut found = Vec::new();
+        if !user::exists(&self.own) {
+            return Ok(found);
+        }
+        let folder = StateDir::open_visible(&self.own)?;
+        let is_void =
+            |noted: &[u8]| !noted.is_empty() && !is_active(host, &String::from_utf8_lossy(noted));
+        for name in folder.list()? {
+            // A mark that goes meanwhile is of a placement that was reverted.
+            if !folder.read(&name).is_ok_and(|noted| is_void(&noted)) {
+                continue;
+            }
+            let Ok(mark) = self.lock(name, "") else { continue };
+            if is_void(mark.read()?.as_bytes()) {
+                act(&mark)?;
+                found.push(mark.folder.path_of(&mark.name));
+            }
+        }
+        Ok(found)
     }
 
     fn lock(&self, name: String, id: &str) -> Result<Mark, JournalError> {
@@ -107,13 +180,19 @@ impl Marks {
 }
 
 impl Mark {
+    /// True of the mark of this process.
+    pub(super) fn is_of(&self, header: &Header, task: TaskId) -> bool {
+        self.name == name_of(header, task)
+    }
+
     /// The journals that the other marks of this user name.
     pub(super) fn journals_elsewhere(&self) -> Result<Vec<String>, HostError> {
         let names = self.folder.list()?.into_iter().filter(|name| *name != self.name);
         // A mark that goes meanwhile is of a placement that was reverted.
         let read = names.filter_map(|name| self.folder.read(&name).ok());
         let paths = read.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        Ok(paths.filter(|path| !path.is_empty()).collect())
+        let paths: BTreeSet<String> = paths.filter(|path| !path.is_empty()).collect();
+        Ok(paths.into_iter().collect())
     }
 
     fn read(&self) -> Result<String, HostError> {
@@ -155,8 +234,40 @@ fn prefix(header: &Header) -> String {
     format!("{}-", number.filter(char::is_ascii_digit).collect::<String>())
 }
 
-fn name_of(header: &Header) -> String {
-    format!("{}{}", prefix(header), header.id)
+fn name_of(header: &Header, task: TaskId) -> String {
+    format!("{}{}", prefix(header), id_of(task))
+}
+
+fn id_of(task: TaskId) -> String {
+    format!("{}-{}", task.tid, task.start_time)
+}
+
+/// The error about a process that the journal `noted` holds, for the one at `journal`.
+fn placed(pid: Tid, noted: String, journal: &str) -> JournalError {
+    match (noted.rsplit_once('/'), journal.rsplit_once('/')) {
+        (Some((folder, name)), Some((own, _))) if folder == own => {
+            let id = name.strip_suffix(SUFFIX).unwrap_or(name).to_owned();
+            JournalError::Held { pid, id }
+        }
+        _ => JournalError::Placed { pid, journal: noted },
+    }
+}
+
+/// False of a journal that is not there, has ended or is of an earlier boot. One that cannot be
+/// read counts as active.
+fn is_active(host: &dyn Host, journal: &str) -> bool {
+    if !user::exists(journal) {
+        return false;
+    }
+    let bytes = user::require_own(journal).and_then(|()| user::read(journal));
+    let Ok(record) = bytes.map(|bytes| Record::parse(journal, &bytes)) else {
+        return user::exists(journal);
+    };
+    match record {
+        Ok(Some(record)) => !record.has_ended() && record.is_of_this_boot(host).unwrap_or(true),
+        Ok(None) => false,
+        Err(_) => true,
+    }
 }
 
 /// Removes the marks of processes that have ended.

@@ -533,6 +533,86 @@ fn a_second_state_folder_sees_the_placement_of_the_first() {
     drop(second.begin(&host, &new).unwrap());
 }
 
+/// What is bound to a journal, as a process that becomes a vnode, is placed by no other, and the
+/// other way round.
+#[test]
+fn a_process_that_one_journal_has_bound_is_refused_to_others_until_its_undo() {
+    let host = SimHost::builder(CgroupVersion::V1, 2)
+        .task(SimTask::new(500, "qemu"))
+        .task(SimTask::new(600, "pinfold"))
+        .build();
+    let (target, clock) = (Target::new(Tid(500), Vec::new()), SimClock::at(0));
+    let marks = tempfile::tempdir().unwrap();
+    let marks = marks.path().join("placed").to_string_lossy().into_owned();
+    let ((_a, state_a), (_b, state_b)) = (folder(), folder());
+    let of = |state| Journals::over(Arc::new(state), &clock).with_marks_in(&marks);
+    let (first, second) = (of(state_a), of(state_b));
+    let own = Target::new(Tid(600), Vec::new());
+    let platform = NewJournal { vm_name: "p", plan: "{}", target: &own, supervised: true };
+    let machine = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: false };
+    let vm = tasks::stat(&host, target.pid).unwrap().unwrap().task();
+
+    // The placement comes first.
+    let mut placed = first.begin(&host, &machine).unwrap();
+    placed.flush().unwrap();
+    for journals in [&first, &second] {
+        let refused = journals.begin(&host, &platform).unwrap().bind(&host, &[vm]).unwrap_err();
+        assert!(refused.to_string().contains("process 500 is placed already"), "{refused}");
+        assert!(refused.hint().unwrap().contains("undo 500-1500"), "{refused}");
+    }
+    placed.end("reverted").unwrap();
+    drop(placed);
+    // The platform comes first, also one that was killed.
+    let mut up = first.begin(&host, &platform).unwrap();
+    up.bind(&host, &[vm]).unwrap();
+    up.flush().unwrap();
+    let id = up.record().header.id.clone();
+    drop(up);
+    for journals in [&first, &second] {
+        let refused = journals.begin(&host, &machine).map(|_| ()).unwrap_err();
+        assert!(refused.hint().unwrap().contains(&format!("undo {id}")), "{refused}");
+    }
+    assert!(undo(&host, &mut first.reopen(&id).unwrap().unwrap()).is_complete());
+    assert_eq!(pinfold_host::user::list(&marks).unwrap(), Vec::<String>::new());
+    drop(second.begin(&host, &machine).unwrap());
+}
+
+/// A kill between the mark and the journal, over one that has ended and over none.
+#[test]
+fn a_mark_whose_journal_has_ended_or_is_not_there_is_void() {
+    let ((host, _plan, target), clock) = (host(), SimClock::at(0));
+    let marks = tempfile::tempdir().unwrap();
+    let marks = marks.path().join("placed").to_string_lossy().into_owned();
+    let ((_a, state_a), (_b, state_b)) = (folder(), folder());
+    let of = |state| Journals::over(Arc::new(state), &clock).with_marks_in(&marks);
+    let (first, second) = (of(state_a), of(state_b));
+    let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: false };
+    let names = || pinfold_host::user::list(&marks).unwrap();
+    for has_ended in [false, true] {
+        if has_ended {
+            let mut journal = first.begin(&host, &new).unwrap();
+            journal.flush().unwrap();
+            journal.end("reverted").unwrap();
+        }
+        for is_swept in [true, false] {
+            let journal = first.begin(&host, &new).unwrap();
+            journal.marks[0].write(&journal.path()).unwrap();
+            let at_work = first.marks.as_ref().unwrap();
+            assert_eq!(at_work.void(&host).unwrap(), Vec::<String>::new(), "it is locked");
+            drop(journal);
+            assert_eq!(names().len(), 1);
+            let all = first.marks.as_ref().unwrap();
+            if is_swept {
+                assert_eq!(all.void(&host).unwrap().len(), 1);
+                assert_eq!(all.remove_void(&host).unwrap().len(), 1);
+            } else {
+                drop(second.begin(&host, &new).unwrap());
+            }
+            assert_eq!(names(), Vec::<String>::new(), "{has_ended} {is_swept}");
+        }
+    }
+}
+
 /// Placements from three state folders that set the same file, which only the marks connect.
 #[test]
 fn placements_of_several_state_folders_leave_nothing_in_any_order() {

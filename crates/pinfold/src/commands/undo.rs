@@ -1,5 +1,7 @@
 //! `pinfold undo`: reverts active placements, also after a crash.
 
+use std::cmp::Reverse;
+
 use pinfold_apply::{Header, Journal, JournalError, Journals, Record, Summary};
 use pinfold_host::user::StateDir;
 use pinfold_host::{Clock as _, LiveHost, SystemClock};
@@ -29,7 +31,10 @@ pub fn undo(arguments: &UndoArgs, state: Option<&str>) -> Result<(), Failure> {
 fn undo_journals(arguments: &UndoArgs, host: &LiveHost, state: &StateDir) -> Result<(), Failure> {
     let clock = SystemClock;
     let journals = place::journals(state, &clock)?;
-    let summaries = journals.list().map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
+    let mut summaries =
+        journals.list().map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
+    // The newest first: what an older one has set may be what a newer one found.
+    summaries.sort_by_key(|one| Reverse(begun(one)));
     if arguments.left {
         return undo_left(host, &journals, summaries);
     }
@@ -55,6 +60,12 @@ fn undo_journals(arguments: &UndoArgs, host: &LiveHost, state: &StateDir) -> Res
         (None, _, _) => in_force,
     };
     undo_each(ids, |id| undo_one(host, &journals, id))
+}
+
+/// When a placement began; several of one second follow each other as their processes did.
+fn begun(summary: &Summary) -> Option<(u64, u64)> {
+    let header = &summary.record.as_ref().ok()?.as_ref()?.header;
+    Some((header.created_unix_s, header.supervisor.start_time))
 }
 
 /// Takes back what a crash or a restart left behind; what is in force and as it was meant stays.

@@ -14,7 +14,9 @@ use pinfold_host::process::{self, Spawn, Stdio};
 use pinfold_host::user::{self, StateDir};
 use pinfold_host::{Clock as _, HostMut as _, LiveHost, SystemClock, Vigil};
 use pinfold_model::text::counted;
-use pinfold_model::{Command, EmulatedVnode, EmulationPlan, Method, Platform, PuId, Topology};
+use pinfold_model::{
+    Change, Command, EmulatedVnode, EmulationPlan, Method, Platform, PuId, Step, TaskId, Topology,
+};
 use pinfold_plan::platforms;
 use pinfold_probe::pinload::Pinload;
 use pinfold_speed::{Enclosure, Facts, Node, Nodes, ProfileRow};
@@ -370,7 +372,10 @@ fn in_force(
         let (enclosure, steps) = Enclosure::plan(host, &facts.hierarchies, &node)
             .map_err(|error| speed_failure(&error))?;
         cautions.extend(pinfold_speed::cautions(host, &node, &enclosure));
-        let mut take = |steps| {
+        let mut take = |steps: Vec<Step>| {
+            journal
+                .bind(host, &moved(&steps))
+                .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
             pinfold_apply::take_steps(host, steps, journal, &mut pinfold_apply::unobserved())
                 .map_err(|error| place::apply_failure(&error))
         };
@@ -403,6 +408,21 @@ fn in_force(
     let worked = until_done(&mut platformed, (listener, bell), work);
     let stopped = platformed.nodes.stop().map_err(|error| speed_failure(&error));
     Ok((worked?, stopped))
+}
+
+/// The processes that steps move into a vnode.
+fn moved(steps: &[Step]) -> Vec<TaskId> {
+    let tasks = steps.iter().filter_map(|step| match &step.change {
+        Change::MoveTasks { tasks, .. } => Some(tasks.iter().copied()),
+        Change::SetAffinity { .. }
+        | Change::WriteFile { .. }
+        | Change::MakeGroup { .. }
+        | Change::SetPolicy { .. }
+        | Change::WriteSetting { .. }
+        | Change::MovePages { .. }
+        | Change::SignalProcesses { .. } => None,
+    });
+    tasks.flatten().collect()
 }
 
 /// The caller who has asked for the end, if one has.
