@@ -34,6 +34,12 @@ pub fn host_within(keeper_ns: u64) -> Result<LiveHost, Failure> {
     Ok(host.with_keeper(Systemd::new(keeper_ns)).with_keeper(LibvirtKeeper::new(keeper_ns)))
 }
 
+/// True of a process that a signal or a debugger has stopped.
+pub fn is_stopped(pid: pinfold_model::Tid) -> bool {
+    let stat = host().map(|host| pinfold_host::proc_stat::of(&host, pid));
+    matches!(stat, Ok(Ok(Some(stat))) if matches!(stat.state, 'T' | 't'))
+}
+
 /// A failure of the door to the kernel, with a way out where the error number tells one.
 pub fn host_failure(error: &HostError) -> Failure {
     const EPERM: i32 = 1;

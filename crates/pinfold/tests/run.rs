@@ -122,8 +122,21 @@ fn undo_names_the_process_that_holds_a_placement_and_leaves_it() {
         assert!(said.contains(&format!("kill -INT {pid}")), "{said}");
         assert!(status().contains("vcpu(0)"), "it stays");
     }
+    run.signal(pinfold_host::process::Signaled::Stop).expect("it runs");
+    let stopped = || status().contains("watched by a Pinfold that is stopped");
+    let until = SystemClock.now_ns() + 60 * SECOND_NS;
+    while !stopped() && SystemClock.now_ns() < until {
+        SystemClock.sleep_ns(SECOND_NS / 10);
+    }
+    let said = pinfold(&state, &["undo", "--all"]).stderr_text();
+    for part in [&format!("process {pid}, which is stopped"), &format!("kill -CONT {pid}")] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(stopped(), "status says so");
+    run.signal(pinfold_host::process::Signaled::Continue).expect("it is stopped");
     let left = pinfold(&state, &["undo", "--left"]);
-    assert!(left.status.success(), "{}", left.stderr_text());
+    let said = left.stderr_text();
+    assert!(left.status.success(), "{said}");
     assert!(status().contains("vcpu(0)"), "it is not left behind");
     run.signal(pinfold_host::process::Signaled::Interrupt).expect("it runs");
     let ended = run.wait_for(&SystemClock, 60 * SECOND_NS).expect("its state");

@@ -4,7 +4,7 @@ use pinfold_apply::{Counter, KnobStatus, Record, Status, Target};
 use pinfold_host::{LiveHost, SystemClock, process};
 use pinfold_model::text::{agree, counted};
 use pinfold_model::{
-    Change, Command, CpuSet, Finding, Plan, Role, Severity, TaskId, Topology, VnodeKind,
+    Change, Command, CpuSet, Finding, Plan, Role, Severity, TaskId, Tid, Topology, VnodeKind,
 };
 use pinfold_plan::review::{self, Layout};
 use serde_json::json;
@@ -26,6 +26,8 @@ struct InForce {
     vanished: Vec<Finding>,
     counters: Vec<Counter>,
     supervised: bool,
+    /// The process that watches it, if that is stopped.
+    stopped: Option<Tid>,
 }
 
 impl InForce {
@@ -186,6 +188,7 @@ fn look(host: &LiveHost, record: &Record) -> Result<InForce, Failure> {
             Some(status.map_err(|e| common::host_failure(&e))?)
         }
     };
+    let supervised = alive(header.supervisor)?;
     Ok(InForce {
         id: header.id.clone(),
         vm_name: header.vm_name.clone(),
@@ -194,7 +197,8 @@ fn look(host: &LiveHost, record: &Record) -> Result<InForce, Failure> {
         knobs: pinfold_apply::knobs(host, record).map_err(|e| common::host_failure(&e))?,
         vanished: pinfold_apply::vanished(host, record).map_err(|e| common::host_failure(&e))?,
         counters: pinfold_apply::monitored(host, record).map_err(|e| common::host_failure(&e))?,
-        supervised: alive(header.supervisor)?,
+        supervised,
+        stopped: Some(header.supervisor.tid).filter(|pid| supervised && common::is_stopped(*pid)),
     })
 }
 
@@ -231,9 +235,12 @@ pub fn threads_by_journal(plan: &Plan, record: &Record) -> Vec<(TaskId, Role)> {
 fn to_text(one: &InForce, topology: Option<&Topology>) -> String {
     let mut text =
         format!("{}: {} under {}", one.id, output::name(&one.vm_name), one.plan.strategy);
-    text.push_str(match one.supervised {
-        true => ", watched by a Pinfold that runs",
-        false => ", not watched",
+    text.push_str(&match (one.stopped, one.supervised) {
+        (Some(pid), _) => format!(
+            ", watched by a Pinfold that is stopped (process {pid}; `kill -CONT {pid}` lets it go on)"
+        ),
+        (None, true) => ", watched by a Pinfold that runs".to_owned(),
+        (None, false) => ", not watched".to_owned(),
     });
     let Some(status) = &one.status else {
         let what = match one.plan.vnodes.first().map(|vnode| vnode.kind) {
@@ -345,6 +352,7 @@ fn to_json(
                 "vm": one.vm_name,
                 "strategy": one.plan.strategy,
                 "supervised": one.supervised,
+                "stopped": one.stopped.is_some(),
                 "running": status.is_some(),
                 "as_planned": one.is_as_planned(),
                 "counters_bytes": one.counters.iter().map(|counter| {

@@ -130,6 +130,14 @@ fn reopened<'c>(journals: &Journals<'c>, id: &str) -> Result<Option<Journal<'c>>
 fn held(record: &Record) -> Failure {
     let Header { id, vm_name, supervisor, .. } = &record.header;
     let pid = supervisor.tid;
+    if common::is_stopped(pid) {
+        let text =
+            format!("{id} ({}) is held by process {pid}, which is stopped", output::name(vm_name));
+        let undo = Command::new("undo").arg(id);
+        return Failure::new(Exit::Host, text).with_hint(format!(
+            "let it go on: kill -CONT {pid}; or end it: kill -KILL {pid}, then `{undo}`"
+        ));
+    }
     if is_platform(&record.header.plan) {
         return Failure::new(Exit::Host, format!("{id} is a platform of vnodes that is up"))
             .with_hint(format!(
