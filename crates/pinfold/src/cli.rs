@@ -19,7 +19,7 @@ Exit codes:
      plan --check found warnings or problems, trials of a study failed,
      exits saw nothing or counted wrong, no platform of vnodes is up
   2  the command line or a file that was handed in is wrong
-  3  this host cannot do it, or does not allow it
+  3  this host cannot do it, or does not allow it; undo: a process that is alive holds it
   4  the virtual machine could not be started, or ended half-way
   5  something could not be restored; `pinfold status` names it
   130  interrupted; what was done is stored or restored

@@ -207,6 +207,26 @@ fn only_what_is_left_behind_is_taken_back_by_that_name() {
     assert!(again.stderr_text().contains("nothing is left behind"), "{}", again.stderr_text());
 }
 
+/// What stays because its journal cannot be read is a residue, and does not keep the others.
+#[test]
+fn undo_of_all_reverts_the_newest_first_and_ends_with_5_over_a_damaged_journal() {
+    let desk = Desk::new();
+    let at = |id: &str, second: &str| {
+        HEADER.replace("\"7-9\"", &format!("{id:?}")).replace("1770000000", second)
+    };
+    desk.put("1-1", &format!("{}\n{STEP}\n", at("1-1", "1770000001")));
+    desk.put("3-3", &format!("{}\n{STEP}\n", at("3-3", "1770000003")));
+    desk.put("2-2", &format!("{}\n{STEP}\n", at("2-2", "1770000002")));
+    desk.put("4-4", &format!("{HEADER}\nnonsense\n"));
+    let undone = desk.pinfold(&["undo", "--all"]);
+    let said = undone.stderr_text();
+    assert_eq!(undone.status.code(), Some(5), "{said}");
+    assert!(said.contains("line 2 is not understood"), "{said}");
+    let places = ["3-3 (", "2-2 (", "1-1 ("].map(|id| said.find(id).expect(id));
+    assert!(places.is_sorted(), "{said}");
+    assert_eq!(desk.pinfold(&["undo", "4-4"]).status.code(), Some(5));
+}
+
 #[test]
 fn journals_are_listed_in_the_order_of_time() {
     let desk = Desk::new();

@@ -113,7 +113,12 @@ fn reopened<'c>(journals: &Journals<'c>, id: &str) -> Result<Option<Journal<'c>>
     for look in 0.. {
         let answer = journals.reopen(id);
         if !matches!(answer, Err(JournalError::Busy { .. })) || look == LOOKS {
-            return answer.map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()));
+            // What another process holds is that one's to revert; what cannot be read stays.
+            let exit = match &answer {
+                Err(JournalError::Busy { .. }) => Exit::Host,
+                Ok(_) | Err(_) => Exit::Residue,
+            };
+            return answer.map_err(|e| Failure::from_error(exit, &e, e.hint()));
         }
         if let Ok(Some(record)) = journals.read(id)
             && record.header.supervised
@@ -156,17 +161,19 @@ fn undo_each(
 ) -> Result<(), Failure> {
     // What is begun is finished, also when it is asked to stop.
     interrupt::install()?;
-    let mut first_failure = None;
+    let mut exits = Vec::new();
     for id in ids {
         // One that cannot be taken back does not keep the others.
         if let Err(failure) = undo(&id) {
             say(&failure.to_string());
-            first_failure.get_or_insert(failure);
+            exits.push(failure.exit);
         }
     }
-    match first_failure {
+    // A residue counts more than what a live process holds.
+    match exits.iter().find(|exit| **exit == Exit::Residue).or(exits.first()) {
         None => Ok(()),
-        Some(failure) => Err(Failure::new(failure.exit, "not everything was restored")),
+        Some(Exit::Residue) => Err(Failure::new(Exit::Residue, "not everything was restored")),
+        Some(exit) => Err(Failure::new(*exit, "not everything was reverted")),
     }
 }
 
