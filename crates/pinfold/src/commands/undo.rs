@@ -84,12 +84,15 @@ fn undo_left(
             Ok(_) | Err(_) => left.push(one.id),
         }
     }
-    if stay > 0 {
-        let verb = agree(stay, "stays", "stay");
-        say(&format!("{} {verb}: not left behind", counted(stay, "placement")));
+    let verb = agree(stay, "stays", "stay");
+    let stays = format!("{} {verb} active", counted(stay, "placement"));
+    match (left.is_empty(), stay) {
+        (true, 0) => say("no placement is left behind"),
+        (true, _) => say(&format!("no placement is left behind: {stays}")),
+        (false, 0) => {}
+        (false, _) => say(&format!("{stays}, which no crash or restart left behind")),
     }
     if left.is_empty() {
-        say("nothing is left behind");
         return Ok(());
     }
     undo_each(left, |id| undo_one_left(host, journals, id))
