@@ -246,7 +246,7 @@ fn is_not_yet(error: &VmError) -> bool {
     if let VmError::Qmp(QmpError::Connect { source, .. }) = error {
         return matches!(source.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused);
     }
-    matches!(error, VmError::Qmp(QmpError::Silent { .. }))
+    matches!(error, VmError::Qmp(QmpError::Silent { .. } | QmpError::Stopped { .. }))
 }
 
 /// The process of this number, so that it is known again.

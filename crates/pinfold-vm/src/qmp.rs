@@ -236,7 +236,7 @@ impl Qmp {
                 None => {
                     let seconds = wire::seconds(self.timeout_ns);
                     let command = command.to_owned();
-                    return Err(QmpError::NoAnswer { command, seconds }.into());
+                    return Err(self.wire.silence(QmpError::NoAnswer { command, seconds }).into());
                 }
                 Some(Message::Event(event)) => self.keep(event),
                 Some(Message::Return { id: Some(of), value }) if of == id => return Ok(value),
@@ -287,7 +287,7 @@ fn greeting(wire: &mut Wire, timeout_ns: u64) -> Result<QemuVersion, QmpError> {
         Line::Complete(line) => line,
         Line::Partial(start) if start.is_empty() => {
             let seconds = wire::seconds(timeout_ns);
-            return Err(QmpError::Silent { path: wire.path().to_owned(), seconds });
+            return Err(wire.silence(QmpError::Silent { path: wire.path().to_owned(), seconds }));
         }
         Line::Closed(start) if start.is_empty() => return Err(wire.closed("the greeting")),
         Line::Partial(start) | Line::Closed(start) => return Err(wire.not_qmp(&start)),

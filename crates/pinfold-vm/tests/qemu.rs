@@ -4,7 +4,7 @@
 
 use std::os::unix::net::UnixStream;
 
-use pinfold_host::process::{Spawn, Stdio, find_program};
+use pinfold_host::process::{self, Signaled, Spawn, Stdio, find_program};
 use pinfold_host::user::StateDir;
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock};
 use pinfold_model::{Accelerator, CpuSet, Role, Tid};
@@ -304,6 +304,11 @@ fn tells_a_busy_socket_from_a_dead_one() {
     let socket = vm.socket().to_owned();
     let error = Qmp::connect(&socket, SECOND / 5, SystemClock).err().unwrap();
     assert!(matches!(error, VmError::Qmp(QmpError::Silent { .. })), "{error}");
+    process::signal(vm.pid(), Signaled::Stop).unwrap();
+    let error = Qmp::connect(&socket, SECOND / 2, SystemClock).err().unwrap();
+    process::signal(vm.pid(), Signaled::Continue).unwrap();
+    assert!(matches!(error, VmError::Qmp(QmpError::Stopped { pid, .. }) if pid == vm.pid()));
+    assert_eq!(error.hint().unwrap(), format!("let it go on: kill -CONT {}", vm.pid()));
     // The first client is not harmed by the second.
     assert_eq!(vm.qmp.status().unwrap().name, "prelaunch");
 

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use pinfold_model::Tid;
+
 /// A QMP connection that failed, or a command that QEMU refused.
 #[derive(Debug, thiserror::Error)]
 pub enum QmpError {
@@ -22,6 +24,14 @@ pub enum QmpError {
         path: String,
         /// How long Pinfold waited.
         seconds: u64,
+    },
+    /// The process that listens is stopped.
+    #[error("no answer from the QMP socket {path}: process {pid}, which listens there, is stopped")]
+    Stopped {
+        /// The socket.
+        path: String,
+        /// The process.
+        pid: Tid,
     },
     /// The socket speaks something else.
     #[error("{path} is not a QMP socket: it said {said:?}")]
@@ -92,6 +102,9 @@ impl QmpError {
             QmpError::Silent { .. } => {
                 "QEMU serves one client per QMP socket: close the other one (virsh, qmp-shell, a second Pinfold), \
                  or start QEMU with a second -qmp option and name that socket; a domain of libvirt is reached with --libvirt"
+            }
+            QmpError::Stopped { pid, .. } => {
+                return Some(format!("let it go on: kill -CONT {pid}"));
             }
             QmpError::NotQmp { said, .. } if said.contains("monitor - type 'help'") => {
                 "this is QEMU's human monitor (-monitor): start QEMU with -qmp unix:PATH,server=on,wait=off and name that PATH"

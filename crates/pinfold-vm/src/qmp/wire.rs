@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use pinfold_host::Clock;
+use pinfold_host::{Clock, paths, proc_stat, user};
 use pinfold_model::{Tid, shown};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use serde_json::{Value, json};
@@ -77,6 +77,19 @@ impl Wire {
         Some(sockopt::socket_peercred(&self.stream).ok()?.uid.as_raw())
     }
 
+    /// What the silence of the other side means: its process may be stopped.
+    pub(super) fn silence(&self, otherwise: QmpError) -> QmpError {
+        let is_stopped = |pid: &Tid| {
+            let text = user::read_text(&paths::process_stat(*pid)).ok();
+            let stat = text.and_then(|text| proc_stat::parse(&text).ok());
+            stat.is_some_and(|stat| matches!(stat.state, 'T' | 't'))
+        };
+        match self.peer().filter(is_stopped) {
+            Some(pid) => QmpError::Stopped { path: self.path.clone(), pid },
+            None => otherwise,
+        }
+    }
+
     pub(super) fn path(&self) -> &str {
         &self.path
     }
@@ -107,7 +120,7 @@ impl Wire {
         sent.map_err(|source| {
             if is_timeout(source.kind()) {
                 let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
-                QmpError::NoAnswer { command: during.to_owned(), seconds }
+                self.silence(QmpError::NoAnswer { command: during.to_owned(), seconds })
             } else {
                 self.failed(source, during)
             }
