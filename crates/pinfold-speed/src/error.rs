@@ -136,10 +136,10 @@ impl SpeedError {
                 Some(format!("`{}` lists them", Command::new("emulate status")))
             }
             SpeedError::Occupied { .. } => Some(format!(
-                "another platform has a vnode of this name: end it with `{}`, or after a crash \
-                 with `{}`",
-                Command::new("emulate down"),
-                Command::new("undo --all")
+                "a platform of another state directory has a vnode of this name: give this one \
+                 another name, or end that platform with its own --state-dir (`emulate down`); \
+                 after a crash of a platform of this directory: `{}`",
+                Command::new("undo --left")
             )),
             SpeedError::Outside { .. } => None,
             SpeedError::Row { source, .. } => source.hint(),

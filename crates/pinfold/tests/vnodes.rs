@@ -430,6 +430,8 @@ fn one_command_runs_slowly_and_its_vnode_ends_with_it() {
     let is_kept = pinfold_host::user::exists(&kept);
     let said = inside.stderr_text();
     assert!(is_kept || said.contains("could not be measured"), "{said}");
+    let whose = "a platform of another state directory has a vnode of this name";
+    assert!(output.stderr_text().contains(whose), "{}", output.stderr_text());
     assert!(!is_kept || said.contains("calibrating, about 8 s"), "{said}");
     assert!(inside.stdout_text().contains(&format!("{GROUP_PREFIX}run-")), "{inside:?}");
     let second = run(&["false"]);
