@@ -14,6 +14,12 @@ pub fn name(text: &str) -> Cow<'_, str> {
     spelled(text, |letter| steers(letter) || matches!(letter, '\n' | '\t'))
 }
 
+/// True for a name that [`name`] shows as it is.
+#[must_use]
+pub fn is_plain(text: &str) -> bool {
+    matches!(name(text), Cow::Borrowed(_))
+}
+
 /// A text without what could steer a terminal; its lines and tabs stay.
 #[must_use]
 pub fn harmless(text: &str) -> Cow<'_, str> {

@@ -2,7 +2,8 @@
 //!
 //! The types here are twins of the model's, so that the model can change without
 //! the format. Sets of PUs are texts in the kernel's list format (`0-3,8`), roles are
-//! written as Pinfold prints them (`vcpu(0)`, `emulator`, `iothread(disk)`). A field
+//! written as Pinfold prints them (`vcpu(0)`, `emulator`, `iothread(disk)`). A line break in a
+//! name that Pinfold prints as it is, is refused; sentences are read as one line. A field
 //! that is not known is refused: a plan that is only half understood must not be applied.
 //!
 //! ```json
@@ -15,7 +16,7 @@ mod cpus;
 mod tuning;
 mod twins;
 
-use pinfold_model::Plan;
+use pinfold_model::{Plan, shown};
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -102,7 +103,8 @@ pub fn from_json(text: &str) -> Result<Plan, SchemaError> {
     let twin: twins::PlanTwin = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let path = error.path().to_string();
         let field = if path == "." { "plan".to_owned() } else { path };
-        SchemaError::Field { field, why: error.into_inner().to_string() }
+        let why = shown::name(&error.into_inner().to_string()).into_owned();
+        SchemaError::Field { field: shown::name(&field).into_owned(), why }
     })?;
     let plan = twin.into_plan()?;
     match faults(&plan).into_iter().next() {

@@ -5,7 +5,7 @@
 
 use pinfold_model::{
     CpuSet, Finding, GuestTopology, IrqPlan, IsolationScope, MemoryPlan, NodeId, Plan, Policy,
-    PuId, Role, Severity, Speed, ThreadPlan, Tuning, VnodeKind, VnodePlan,
+    PuId, Role, Severity, Speed, ThreadPlan, Tuning, VnodeKind, VnodePlan, shown,
 };
 use serde::{Deserialize, Serialize};
 
@@ -151,8 +151,8 @@ impl PlanTwin {
         Ok(Plan {
             housekeeping: pus("housekeeping_pus", &self.housekeeping_pus)?,
             exclusive: pus("exclusive_pus", &self.exclusive_pus)?,
-            strategy: self.strategy,
-            fingerprint: self.fingerprint,
+            strategy: plain("strategy", self.strategy)?,
+            fingerprint: plain("fingerprint", self.fingerprint)?,
             vnodes: self
                 .vnodes
                 .into_iter()
@@ -175,7 +175,7 @@ impl PlanTwin {
                 ScopeTwin::Own => IsolationScope::Own,
                 ScopeTwin::Host => IsolationScope::Host,
             },
-            housekeeping_reason: self.housekeeping_reason,
+            housekeeping_reason: line(&self.housekeeping_reason),
             findings: self.findings.into_iter().map(FindingTwin::into_finding).collect(),
         })
     }
@@ -219,7 +219,7 @@ impl VnodeTwin {
             sockets: guest.sockets,
             cores: guest.cores,
             threads: guest.threads,
-            reason: guest.reason,
+            reason: line(&guest.reason),
         };
         Ok(VnodePlan {
             name: self.name,
@@ -257,7 +257,7 @@ impl MemoryTwin {
             nodes: nodes.iter().map(|number| NodeId(number.0)).collect(),
             bytes: self.size_bytes,
             page_bytes: self.page_bytes,
-            reason: self.reason,
+            reason: line(&self.reason),
         })
     }
 }
@@ -269,14 +269,15 @@ impl IrqTwin {
 
     fn into_irq(self, place: usize) -> Result<IrqPlan, SchemaError> {
         let pus = pus(&format!("irqs[{place}].pus"), &self.pus)?;
-        Ok(IrqPlan { device: self.device, pus, reason: self.reason })
+        let device = plain(&format!("irqs[{place}].device"), self.device)?;
+        Ok(IrqPlan { device, pus, reason: line(&self.reason) })
     }
 }
 
 fn into_thread(at: &str, twin: ThreadTwin) -> Result<ThreadPlan, SchemaError> {
     let field = |name: &str| format!("{at}.{name}");
     let wrong = |name: &str, why: String| SchemaError::Field { field: field(name), why };
-    let role = role(&twin.role).ok_or_else(|| {
+    let role = role(&plain(&field("role"), twin.role.clone())?).ok_or_else(|| {
         let known = "vcpu(N), emulator, iothread(ID), vhost(N), worker, task";
         wrong("role", format!("{:?} is not a role; there are {known}", twin.role))
     })?;
@@ -284,7 +285,7 @@ fn into_thread(at: &str, twin: ThreadTwin) -> Result<ThreadPlan, SchemaError> {
     if let Some(why) = policy.and_then(bad_policy) {
         return Err(wrong("policy", why));
     }
-    Ok(ThreadPlan { role, pus: pus(&field("pus"), &twin.pus)?, policy, reason: twin.reason })
+    Ok(ThreadPlan { role, pus: pus(&field("pus"), &twin.pus)?, policy, reason: line(&twin.reason) })
 }
 
 impl PolicyTwin {
@@ -354,9 +355,9 @@ impl FindingTwin {
                 SeverityTwin::Warning => Severity::Warning,
                 SeverityTwin::Problem => Severity::Problem,
             },
-            subject: self.subject,
-            text: self.text,
-            hint: self.hint,
+            subject: line(&self.subject),
+            text: line(&self.text),
+            hint: self.hint.as_deref().map(line),
         }
     }
 }
@@ -364,6 +365,20 @@ impl FindingTwin {
 pub(super) fn pus(field: &str, text: &str) -> Result<CpuSet, SchemaError> {
     CpuSet::parse_list(text)
         .map_err(|error| SchemaError::Field { field: field.to_owned(), why: error.to_string() })
+}
+
+/// A sentence of a plan: one line, which cannot pass for another of Pinfold's.
+fn line(text: &str) -> String {
+    shown::name(text).into_owned()
+}
+
+/// A name of a plan that is printed as it is.
+fn plain(field: &str, name: String) -> Result<String, SchemaError> {
+    if shown::is_plain(&name) {
+        return Ok(name);
+    }
+    let why = format!("\"{}\" has a line break or another control character", shown::name(&name));
+    Err(SchemaError::Field { field: field.to_owned(), why })
 }
 
 /// The inverse of the role's `Display`.

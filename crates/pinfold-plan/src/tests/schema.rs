@@ -135,6 +135,35 @@ fn any_text() -> impl Strategy<Value = String> {
     prop_oneof!["[ -~]{0,12}", "\\PC{0,8}", Just("\n\u{0}\"\\--'".to_owned())]
 }
 
+/// A name or a sentence that is printed.
+fn any_line() -> impl Strategy<Value = String> {
+    any_text().prop_map(|text| pinfold_model::shown::name(&text).into_owned())
+}
+
+/// What Pinfold prints cannot look like other lines of Pinfold.
+#[test]
+fn a_line_break_in_a_plan_makes_no_line() {
+    let refused = |name: &str, change: &dyn Fn(&mut serde_json::Value)| {
+        let mut value: serde_json::Value = serde_json::from_str(GOLDEN).unwrap();
+        change(&mut value);
+        let error = from_json(&value.to_string()).unwrap_err().to_string();
+        assert!(error.starts_with(name), "{error}");
+        assert!(error.contains("x\\u000ano placement is active"), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+    };
+    let bad = "x\nno placement is active";
+    refused("strategy: ", &|plan| plan["strategy"] = bad.into());
+    refused("fingerprint: ", &|plan| plan["fingerprint"] = bad.into());
+    refused("vnodes[0].threads[0].role: ", &|plan| {
+        plan["vnodes"][0]["threads"][0]["role"] = format!("iothread({bad})").into();
+    });
+    refused("plan", &|plan| plan[bad] = 1.into());
+    let mut value: serde_json::Value = serde_json::from_str(GOLDEN).unwrap();
+    value["vnodes"][0]["threads"][0]["reason"] = bad.into();
+    let plan = from_json(&value.to_string()).unwrap();
+    assert_eq!(plan.vnodes[0].threads[0].reason, "x\\u000ano placement is active");
+}
+
 fn any_pus() -> impl Strategy<Value = CpuSet> {
     prop::collection::vec(0_u32..400, 1..6).prop_map(|pus| pus.into_iter().map(PuId).collect())
 }
@@ -156,11 +185,11 @@ fn any_policy() -> impl Strategy<Value = Option<Policy>> {
 }
 
 fn any_thread() -> impl Strategy<Value = (CpuSet, Option<Policy>, String)> {
-    (any_pus(), any_policy(), any_text())
+    (any_pus(), any_policy(), any_line())
 }
 
 fn any_threads() -> impl Strategy<Value = Vec<ThreadPlan>> {
-    let iothreads = prop::collection::btree_set(any_text(), 0..3);
+    let iothreads = prop::collection::btree_set(any_line(), 0..3);
     let others = (iothreads, 0_u32..2, any::<bool>(), any::<bool>());
     (0_u32..4, others, prop::collection::vec(any_thread(), 12)).prop_map(
         |(vcpus, (iothreads, vhosts, worker, emulator), bodies)| {
@@ -187,7 +216,7 @@ fn any_threads() -> impl Strategy<Value = Vec<ThreadPlan>> {
 
 fn any_finding() -> impl Strategy<Value = Finding> {
     let severity = prop::sample::select(vec![Severity::Note, Severity::Warning, Severity::Problem]);
-    (severity, any_text(), any_text(), prop::option::of(any_text()))
+    (severity, any_line(), any_line(), prop::option::of(any_line()))
         .prop_map(|(severity, subject, text, hint)| Finding { severity, subject, text, hint })
 }
 
@@ -237,7 +266,7 @@ fn any_tuning() -> impl Strategy<Value = Tuning> {
 /// A record of CPUs, as plans of older versions lack it.
 fn any_cpus() -> impl Strategy<Value = Option<PlannedCpus>> {
     let sets = || prop::collection::vec(any_pus(), 0..3);
-    let model = prop::option::of(any_text());
+    let model = prop::option::of(any_line());
     let record = (model, any_pus(), sets(), sets(), sets());
     let record = record.prop_map(|(model, online, cores, caches, nodes)| PlannedCpus {
         model,
@@ -252,7 +281,7 @@ fn any_cpus() -> impl Strategy<Value = Option<PlannedCpus>> {
 
 /// Plans that keep the rules, with texts from everywhere.
 fn any_plan() -> impl Strategy<Value = Plan> {
-    let texts = (any_text(), any_text(), any_text(), any_text(), any_text());
+    let texts = (any_text(), any_line(), any_line(), any_line(), any_line());
     let sets = (any_pus(), any_pus(), any::<bool>());
     let findings = prop::collection::vec(any_finding(), 0..3);
     let nodes = prop::collection::btree_set(0_u32..64, 1..4);
@@ -275,10 +304,10 @@ fn any_plan() -> impl Strategy<Value = Plan> {
             nodes: nodes.into_iter().map(NodeId).collect(),
             bytes,
             page_bytes,
-            reason: name.clone(),
+            reason: strategy.clone(),
         });
         let speed = Speed::from_millionths(speed).unwrap();
-        let irq = |pus| IrqPlan { device: name.clone(), pus, reason: strategy.clone() };
+        let irq = |pus| IrqPlan { device: strategy.clone(), pus, reason: strategy.clone() };
         let irqs = irqs.into_iter().map(irq).collect();
         Plan {
             strategy,
