@@ -23,6 +23,7 @@ Exit codes:
   4  the virtual machine could not be started, or ended half-way
   5  something could not be restored; `pinfold status` names it
   130  interrupted; what was done is stored or restored
+     (0 for watch, apply --watch, emulate up --foreground: a signal ends them)
 `run --cores`, `run --speed`, `emulate exec` and `emulate shell` end as their command does.";
 
 /// Finds, makes and proves the best placement of a virtual machine on this host.
@@ -342,7 +343,7 @@ pub struct ApplyArgs {
     /// Change the definition of the libvirt domain too, so that the plan outlives a restart
     #[arg(long, requires = "libvirt")]
     pub config: bool,
-    /// Stay, and pin threads that appear later; ctrl-C undoes
+    /// Stay, and pin threads that appear later; ctrl-C undoes, with exit code 0
     #[arg(long, conflicts_with = "dry_run")]
     pub watch: bool,
 }

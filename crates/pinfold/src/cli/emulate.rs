@@ -52,7 +52,7 @@ pub struct UpArgs {
     /// Print the steps that would be taken, with their reasons, and change nothing
     #[arg(long, conflicts_with = "foreground")]
     pub dry_run: bool,
-    /// Stay here until ctrl-C instead of going to the background
+    /// Stay here until ctrl-C (exit code 0) instead of going to the background
     #[arg(long)]
     pub foreground: bool,
     /// Let real-time burners run on the last PU of the host's own tasks too
