@@ -343,6 +343,31 @@ fn a_platform_in_the_background_answers_although_nobody_reads_what_it_says() {
     assert!(down.stderr_text().contains("is down"), "{}", down.stderr_text());
 }
 
+/// Who is interrupted while the costs are measured leaves no supervisor that goes on.
+#[test]
+fn an_interrupted_up_ends_the_supervisor_that_it_started() {
+    let _turn = turn();
+    let Some(mut stage) = Stage::set("interrupted", "stall", "50%") else { return };
+    assert!(stage.emulate(&["down"]).status.success());
+    assert!(until(|| matches!(stage.supervisor.try_wait(), Ok(Some(_)))), "it does not end");
+    let file = stage.folder.path().join("platform.toml").to_string_lossy().into_owned();
+    for signal in [Signaled::Interrupt, Signaled::Terminate, Signaled::HangUp] {
+        assert!(stage.emulate(&["forget"]).status.success());
+        let mut up = Spawn::new("env")
+            .args(["--default-signal=HUP", PINFOLD, "--state-dir", &stage.state()])
+            .args(["emulate", "up", &file])
+            .own_group()
+            .start()
+            .expect("pinfold starts");
+        assert!(until(|| !stage.groups().is_empty()), "{signal:?}: it does not begin");
+        up.signal(signal).expect("a signal");
+        assert_eq!(up.wait().expect("an end").code(), Some(130), "{signal:?}");
+        assert_eq!(stage.groups(), Vec::<String>::new(), "{signal:?}");
+        let status = stage.emulate(&["status"]);
+        assert!(status.stderr_text().contains("no platform is up"), "{signal:?}");
+    }
+}
+
 /// What the kernel refuses is no method here, and is not chosen.
 #[test]
 fn without_the_rights_the_next_method_is_taken_and_says_why() {

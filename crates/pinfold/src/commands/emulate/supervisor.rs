@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 
 use pinfold_apply::{Journal, NewJournal, Target};
-use pinfold_host::process::{self, Spawn, Stdio};
+use pinfold_host::process::{self, Child, Spawn, Stdio};
 use pinfold_host::user::{self, StateDir};
 use pinfold_host::{Clock as _, HostMut as _, LiveHost, SystemClock, Vigil};
 use pinfold_model::text::counted;
@@ -32,6 +32,8 @@ use crate::{common, interrupt, place};
 
 /// The child has this much time to measure its costs and answer.
 const READY_NS: u64 = 60_000_000_000;
+/// It has this much time to revert its platform.
+const END_NS: u64 = 60_000_000_000;
 const LOOK_NS: u64 = 20_000_000;
 /// How often those whom a process forked into meanwhile are moved after it.
 const MOST_MOVES: usize = 8;
@@ -53,6 +55,7 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
             Command::new("emulate down")
         )));
     }
+    interrupt::install()?;
     if arguments.foreground {
         return supervise(arguments, &state);
     }
@@ -60,7 +63,25 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = common::host()?;
     let plan = plan_of(arguments, &host)?;
     plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
+    interrupt::check()?;
     start_child(arguments, &state)
+}
+
+/// Ends a supervisor that is not waited for any longer, and waits until it has reverted its
+/// platform. Fails if its starter was interrupted.
+fn end_child(mut child: Child) -> Result<(), Failure> {
+    child.terminate().map_err(|error| common::host_failure(&error))?;
+    let ended = child.wait_for(&SystemClock, END_NS).map_err(|error| common::host_failure(&error));
+    match ended? {
+        Some(_) => interrupt::check(),
+        None => {
+            let pid = child.detach().tid;
+            let exit = if interrupt::requested() { Exit::Interrupted } else { Exit::Host };
+            let text = format!("the supervisor (process {pid}) was asked to end and still runs");
+            let hint = format!("if it is stopped, let it go on: kill -CONT {pid}");
+            Err(Failure::new(exit, text).with_hint(hint))
+        }
+    }
 }
 
 fn start_child(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
@@ -86,6 +107,9 @@ fn start_child(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
     let mut last_words: Vec<String> = Vec::new();
     while SystemClock.now_ns() < end {
         hand_over(said.try_iter(), &mut last_words);
+        if interrupt::requested() {
+            return end_child(child);
+        }
         // One that ends again hangs up; its last words say why.
         if let Ok(Some(answer)) = talk::ask(state, &Ask::Status) {
             hand_over(said.try_iter(), &mut last_words);
@@ -99,6 +123,7 @@ fn start_child(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
         }
         SystemClock.sleep_ns(LOOK_NS);
     }
+    end_child(child)?;
     Err(Failure::new(Exit::Host, "the vnodes were not there after a minute").with_hint(format!(
         "`{}` shows what it waits for",
         Command::new("emulate up --foreground").arg(&arguments.platform)
@@ -240,7 +265,6 @@ fn profile(
 fn supervise(arguments: &UpArgs, state: &StateDir) -> Result<(), Failure> {
     let host = common::host()?;
     let plan = plan_of(arguments, &host)?;
-    interrupt::install()?;
     let mut nobody = |platformed: &mut Platformed<'_>| {
         platformed.cautions.drain(..).for_each(|caution| say(&caution));
         Ok(true)

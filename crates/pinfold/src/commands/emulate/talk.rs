@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::status::is_platform;
 use crate::failure::{Exit, Failure};
-use crate::{common, place};
+use crate::{common, interrupt, place};
 
 /// Name of the socket in the state directory.
 const SOCKET: &str = "emulate.sock";
@@ -137,7 +137,7 @@ pub fn ask(state: &StateDir, ask: &Ask) -> Result<Option<Answer>, Failure> {
     line.push('\n');
     let mut writer = &stream;
     writer.write_all(line.as_bytes()).map_err(|error| broken(&error))?;
-    let answer = hear(&stream, pid, ask.patience())?.map_err(|error| broken(&error))?;
+    let answer = hear(&stream, pid, ask)?.map_err(|error| broken(&error))?;
     let answer: Answer = serde_json::from_str(&answer).map_err(|error| broken(&error))?;
     match answer {
         Answer::Refused { why, hint } => {
@@ -155,24 +155,24 @@ pub fn ask(state: &StateDir, ask: &Ask) -> Result<Option<Answer>, Failure> {
 
 /// The line that a process answers. One that is stopped, or says nothing within the time, is a
 /// failure that names it.
-fn hear(
-    mut stream: &UnixStream,
-    pid: Tid,
-    patience: Duration,
-) -> Result<std::io::Result<String>, Failure> {
+fn hear(mut stream: &UnixStream, pid: Tid, ask: &Ask) -> Result<std::io::Result<String>, Failure> {
     let (mut line, mut room) = (Vec::new(), [0; 4096]);
     let mut waited = Duration::ZERO;
     if let Err(error) = stream.set_read_timeout(Some(SLICE)) {
         return Ok(Err(error));
     }
     while !line.ends_with(b"\n") {
+        // What is changed or restored is waited for.
+        if matches!(ask, Ask::Status) {
+            interrupt::check()?;
+        }
         match stream.read(&mut room) {
             Ok(0) => break,
             Ok(count) => line.extend(room.iter().take(count)),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 waited += SLICE;
-                if waited >= patience || state_of(pid)? == Some('T') {
+                if waited >= ask.patience() || state_of(pid)? == Some('T') {
                     return Err(silent(Some(pid)));
                 }
             }
