@@ -780,6 +780,39 @@ fn a_command_hears_the_signals_and_decides_itself_how_it_ends() {
     }
 }
 
+/// The vnode of `run --speed` has no supervisor that `emulate` reaches.
+#[test]
+fn a_vnode_of_one_command_is_ended_by_its_process() {
+    let _turn = turn();
+    let host = LiveHost::new().expect("a host");
+    if let Some(why) = why_not(&host, "stall") {
+        println!("skipped: stall: {why}");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state").to_string_lossy().into_owned();
+    let pinfold = |words: &[&str]| {
+        let words = ["--state-dir", &state].into_iter().chain(words.iter().copied());
+        process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs")
+    };
+    let mut run = Spawn::new(PINFOLD)
+        .args(["--state-dir", &state, "run", "--cores", "1", "--speed", "50%", "--"])
+        .args(["sleep", "300"])
+        .own_group()
+        .die_with_parent(true)
+        .start()
+        .expect("pinfold starts");
+    let status = || pinfold(&["status"]).stdout_text();
+    let way = format!("kill -INT {}", run.pid());
+    assert!(until(|| status().contains(&way)), "{}", status());
+    assert!(!status().contains("emulate"), "{}", status());
+    let undo = pinfold(&["undo", "--all"]).stderr_text();
+    assert!(undo.contains(&way) && !undo.contains("emulate"), "{undo}");
+    run.signal(Signaled::Interrupt).expect("a signal");
+    run.wait().expect("an end");
+    assert!(status().contains("no placement is active"), "{}", status());
+}
+
 #[test]
 fn a_supervisor_whose_terminal_is_gone_takes_its_vnodes_down() {
     let _turn = turn();

@@ -10,7 +10,7 @@ use pinfold_plan::review::{self, Layout};
 use serde_json::json;
 
 use crate::cli::StatusArgs;
-use crate::commands::emulate::is_platform;
+use crate::commands::emulate::{answers, is_platform};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Tone, data, say, show};
 use crate::{common, leftovers, place, screen};
@@ -44,6 +44,15 @@ struct Damaged {
     failure: Failure,
 }
 
+/// A platform of vnodes that is active.
+struct Platform {
+    id: String,
+    supervisor: Tid,
+    /// Whether `emulate status` and `emulate down` reach it.
+    answers: bool,
+    is_alive: bool,
+}
+
 /// Prints each active placement; fails if one has drifted.
 pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = common::host()?;
@@ -60,7 +69,12 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
                 .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint())),
             Ok(Some(record)) if !record.has_ended() && is_platform(&record.header.plan) => {
                 let alive = process::task_alive(&host, record.header.supervisor);
-                platforms.push((summary.id.clone(), alive.map_err(|e| common::host_failure(&e))?));
+                platforms.push(Platform {
+                    id: summary.id.clone(),
+                    supervisor: record.header.supervisor.tid,
+                    answers: answers(&record.header.plan),
+                    is_alive: alive.map_err(|e| common::host_failure(&e))?,
+                });
                 Ok(None)
             }
             Ok(Some(record)) if !record.has_ended() => look(&host, &record).map(Some),
@@ -87,12 +101,12 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
         show(&format!("left by processes that have ended: {}", paths.join(", ")));
         show(&format!("  `{}` removes them", Command::new("undo")));
     }
-    let orphans = platforms.iter().filter(|(_, is_alive)| !is_alive).count();
+    let orphans = platforms.iter().filter(|one| !one.is_alive).count();
     verdict(&found, &damaged, orphans)
 }
 
 /// The answer, then each placement and platform.
-fn tell(host: &LiveHost, found: &[InForce], damaged: &[Damaged], platforms: &[(String, bool)]) {
+fn tell(host: &LiveHost, found: &[InForce], damaged: &[Damaged], platforms: &[Platform]) {
     let (tone, text) = answer(found, damaged, platforms);
     output::answer(tone, &text);
     // What is placed is shown on the machine's cores, if they can be read.
@@ -101,11 +115,15 @@ fn tell(host: &LiveHost, found: &[InForce], damaged: &[Damaged], platforms: &[(S
         false => common::topology(host, None).ok(),
     };
     found.iter().for_each(|one| show(&format!("\n{}", to_text(one, topology.as_ref()))));
-    platforms.iter().for_each(|(id, is_alive)| show(&platform(id, *is_alive)));
+    platforms.iter().for_each(|one| show(&platform(one)));
 }
 
-fn platform(id: &str, is_alive: bool) -> String {
+fn platform(Platform { id, supervisor, answers, is_alive }: &Platform) -> String {
     match is_alive {
+        true if !answers => format!(
+            "{id}: vnodes of the command of process {supervisor}; they end with it \
+             (kill -INT {supervisor})"
+        ),
         true => {
             let status = Command::new("emulate status");
             format!("{id}: a platform of vnodes; `{status}` shows their speeds")
@@ -118,9 +136,9 @@ fn platform(id: &str, is_alive: bool) -> String {
 }
 
 /// The answer in one line.
-fn answer(found: &[InForce], damaged: &[Damaged], platforms: &[(String, bool)]) -> (Tone, String) {
+fn answer(found: &[InForce], damaged: &[Damaged], platforms: &[Platform]) -> (Tone, String) {
     let drifted = found.iter().filter(|one| !one.is_as_planned()).count();
-    let orphans = platforms.iter().filter(|(_, is_alive)| !is_alive).count();
+    let orphans = platforms.iter().filter(|one| !one.is_alive).count();
     let mut parts = Vec::new();
     let placements = counted(found.len(), "placement");
     match (found.len(), drifted) {
@@ -327,7 +345,7 @@ fn list(title: &str, tasks: &[pinfold_apply::Intruder]) -> String {
 fn to_json(
     found: &[InForce],
     damaged: &[Damaged],
-    platforms: &[(String, bool)],
+    platforms: &[Platform],
     left: &[String],
 ) -> String {
     let intruders = |tasks: &[pinfold_apply::Intruder]| -> Vec<serde_json::Value> {
@@ -381,7 +399,7 @@ fn to_json(
         .collect();
     let platforms: Vec<serde_json::Value> = platforms
         .iter()
-        .map(|(id, is_alive)| json!({ "id": id, "supervised": is_alive }))
+        .map(|one| json!({ "id": one.id, "supervised": one.is_alive, "pid": one.supervisor.0 }))
         .collect();
     let damaged: Vec<serde_json::Value> = damaged
         .iter()

@@ -9,7 +9,7 @@ use pinfold_model::Command;
 use pinfold_model::text::{agree, counted};
 
 use crate::cli::UndoArgs;
-use crate::commands::emulate::is_platform;
+use crate::commands::emulate::{is_platform, way_to_end};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, say};
 use crate::{common, interrupt, leftovers, place};
@@ -148,10 +148,7 @@ fn held(record: &Record) -> Failure {
     }
     if is_platform(&record.header.plan) {
         return Failure::new(Exit::Host, format!("{id} is a platform of vnodes that is up"))
-            .with_hint(format!(
-                "end it with `{}`, or end the command of its `pinfold run --speed` (process {pid})",
-                Command::new("emulate down")
-            ));
+            .with_hint(way_to_end(&record.header.plan, pid));
     }
     let text = format!("{id} ({}) is held by process {pid}, which runs", output::name(vm_name));
     Failure::new(Exit::Host, text)

@@ -27,7 +27,7 @@ use talk::Ask;
 pub use inside::{as_it_ended, hand_on, run_slow};
 pub use kept::Kept;
 pub use outside::{Programs, sentinel};
-pub use status::is_platform;
+pub use status::{answers, is_platform, way_to_end};
 pub use supervisor::{Door, Machine, with_programs};
 pub use talk::socket;
 

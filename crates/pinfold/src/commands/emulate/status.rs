@@ -1,16 +1,17 @@
 //! How a platform does, as JSON between processes and as text for people.
 
-use pinfold_model::EmulationPlan;
+use pinfold_model::{Command, EmulationPlan, Tid};
 use pinfold_speed::NodeStatus;
 use serde_json::{Value, json};
 
+use super::supervisor::Door;
 use crate::{output, screen};
 
 /// Version of the format.
 const FORMAT: &str = "pinfold-emulation/1";
 
 /// What a journal keeps of a platform.
-pub fn plan_text(plan: &EmulationPlan) -> String {
+pub fn plan_text(plan: &EmulationPlan, door: Door) -> String {
     let vnodes = plan.vnodes.iter().map(|vnode| {
         json!({
             "vnode": vnode.name,
@@ -18,7 +19,26 @@ pub fn plan_text(plan: &EmulationPlan) -> String {
             "method": vnode.method.map(pinfold_model::Method::name),
         })
     });
-    json!({ "format": FORMAT, "vnodes": vnodes.collect::<Vec<_>>() }).to_string()
+    let answers = door == Door::Open;
+    json!({ "format": FORMAT, "answers": answers, "vnodes": vnodes.collect::<Vec<_>>() })
+        .to_string()
+}
+
+/// False for the text of a platform that no other command can ask or end: that of `run --speed`
+/// or of a study, which ends with its process.
+pub fn answers(text: &str) -> bool {
+    let value: Option<Value> = serde_json::from_str(text).ok();
+    value.is_none_or(|value| value.get("answers").and_then(Value::as_bool) != Some(false))
+}
+
+/// How a platform whose supervisor runs is ended.
+pub fn way_to_end(text: &str, supervisor: Tid) -> String {
+    match answers(text) {
+        true => format!("end it with `{}`", Command::new("emulate down")),
+        false => format!(
+            "it ends with the command of process {supervisor}: kill -INT {supervisor} ends both"
+        ),
+    }
 }
 
 /// True for the text of [`plan_text`].
