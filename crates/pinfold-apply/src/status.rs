@@ -19,8 +19,8 @@ pub struct RoleStatus {
     pub role: Role,
     /// The thread.
     pub task: TaskId,
-    /// Its PUs by the plan.
-    pub planned: CpuSet,
+    /// Its PUs by the plan; `None` if the plan does not name it and it follows the emulator.
+    pub planned: Option<CpuSet>,
     /// Its mask; `None` if it has ended.
     pub found: Option<CpuSet>,
     /// Its policy by the plan, if that names one.
@@ -189,11 +189,12 @@ fn role_status(
     let found = if alive { tasks::unless_gone(host.affinity(task.tid))? } else { None };
     let found_policy = if alive { tasks::unless_gone(host.policy(task.tid))? } else { None };
     let policy_ok = thread.policy.is_none_or(|policy| found_policy == Some(policy));
+    let planned = (!is_stray(plan, role)).then(|| thread.pus.clone());
     Ok(Some(RoleStatus {
         role: role.clone(),
         task,
-        planned: thread.pus.clone(),
-        ok: found.as_ref() == Some(&thread.pus) && policy_ok && !is_stray(plan, role),
+        ok: planned.is_some() && found == planned && policy_ok,
+        planned,
         found,
         planned_policy: thread.policy,
         found_policy,

@@ -133,6 +133,17 @@ fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// The vCPU that was plugged in has no mask to drift from.
+fn is_outside_the_plan(scene: &Scene, shown: &str) {
+    let row = shown.lines().find(|line| line.trim_start().starts_with("vcpu(1) "));
+    assert!(row.is_some_and(|row| row.contains(" none ") && !row.contains("DRIFTED")), "{shown}");
+    let json = scene.pinfold(&["status", "--json"]).stdout_text();
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let roles = json["in_force"][0]["roles"].as_array().expect("roles");
+    let plugged = roles.iter().find(|role| role["role"] == "vcpu(1)").expect("the new vCPU");
+    assert!(plugged["planned"].is_null() && plugged["ok"] == false, "{plugged}");
+}
+
 #[test]
 fn drift_is_put_back_hot_plug_is_followed_and_undo_works_beside_it() {
     let Some(scene) = Scene::new() else {
@@ -185,6 +196,7 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_beside_it() {
     assert_eq!(status.status.code(), Some(1), "a vCPU without a place is drift");
     let shown = status.stdout_text();
     assert!(shown.contains("vcpu(1) (thread") && shown.contains("not in the plan"), "{shown}");
+    is_outside_the_plan(&scene, &shown);
     let _again = scene.watch();
     let undone = scene.pinfold(&["undo"]);
     assert!(undone.status.success(), "{}", undone.stderr_text());

@@ -276,11 +276,16 @@ fn to_text(one: &InForce, topology: Option<&Topology>) -> String {
     table.set_header(["role", "thread", "planned", "found", ""]);
     for role in &status.roles {
         let found = role.found.as_ref().map_or_else(|| "ended".to_owned(), ToString::to_string);
-        let verdict = if role.ok { "as planned" } else { "DRIFTED" };
+        let verdict = match (&role.planned, role.ok) {
+            (None, _) => "not in the plan",
+            (Some(_), true) => "as planned",
+            (Some(_), false) => "DRIFTED",
+        };
+        let planned = role.planned.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string);
         table.add_row([
             role.role.to_string(),
             role.task.tid.to_string(),
-            role.planned.to_string(),
+            planned,
             found,
             verdict.to_owned(),
         ]);
@@ -385,7 +390,7 @@ fn to_json(
                 "roles": status.iter().flat_map(|status| &status.roles).map(|role| json!({
                     "role": role.role.to_string(),
                     "tid": role.task.tid.0,
-                    "planned": role.planned.to_string(),
+                    "planned": role.planned.as_ref().map(ToString::to_string),
                     "found": role.found.as_ref().map(ToString::to_string),
                     "ok": role.ok,
                 })).collect::<Vec<_>>(),
