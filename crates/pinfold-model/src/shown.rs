@@ -20,6 +20,33 @@ pub fn is_plain(text: &str) -> bool {
     matches!(name(text), Cow::Borrowed(_))
 }
 
+/// Lines of an error are not longer, in characters: a file may hold a value of any length.
+const LONGEST_LINE: usize = 1000;
+/// So much of the start and of the end of a longer line is kept.
+const START: usize = 600;
+const END: usize = 200;
+
+/// A text whose long lines lack their middle.
+#[must_use]
+pub fn shortened(text: &str) -> Cow<'_, str> {
+    // No line has more characters than the text has bytes.
+    if text.len() <= LONGEST_LINE {
+        return Cow::Borrowed(text);
+    }
+    let lines: Vec<Cow<'_, str>> = text.split('\n').map(shortened_line).collect();
+    Cow::Owned(lines.join("\n"))
+}
+
+fn shortened_line(line: &str) -> Cow<'_, str> {
+    let count = line.chars().count();
+    if count <= LONGEST_LINE {
+        return Cow::Borrowed(line);
+    }
+    let start = line.chars().take(START);
+    let end = line.chars().skip(count - END);
+    Cow::Owned(start.chain(['…']).chain(end).collect())
+}
+
 /// A text without what could steer a terminal; its lines and tabs stay.
 #[must_use]
 pub fn harmless(text: &str) -> Cow<'_, str> {
@@ -63,5 +90,17 @@ mod tests {
         check("\u{9b}2J\r\u{7f}", "\\u009b2J\\u000d\\u007f");
         check("gnp\u{202e}.exe\u{2066}\u{2028}", "gnp\\u202e.exe\\u2066\\u2028");
         assert_eq!(name("vm\npinfold: all is well\t"), "vm\\u000apinfold: all is well\\u0009");
+    }
+
+    #[test]
+    fn long_lines_lose_their_middle() {
+        let long = format!("first\nfile: \"{}\" is no number\nlast", "ä".repeat(100_000));
+        let short = shortened(&long);
+        assert!(
+            short.starts_with("first\nfile: \"ää") && short.ends_with("ä\" is no number\nlast")
+        );
+        assert_eq!(short.chars().count(), "first\n".len() + START + 1 + END + "\nlast".len());
+        let whole = "a line\n".repeat(1000);
+        assert_eq!(shortened(&whole), whole);
     }
 }

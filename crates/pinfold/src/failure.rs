@@ -1,6 +1,7 @@
 //! How a command fails: a sentence, its causes, the way out, and an exit code.
 
 use pinfold_host::with_causes;
+use pinfold_model::shown;
 use std::error::Error;
 use std::fmt;
 
@@ -50,12 +51,12 @@ pub struct Failure {
 impl Failure {
     /// A failure with a sentence of its own.
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), hint: None }
+        Self { exit, message: shown::shortened(&message.into()).into_owned(), hint: None }
     }
 
     /// A failure from a library's error: its text and the texts of its causes.
     pub fn from_error(exit: Exit, error: &(dyn Error + 'static), hint: Option<String>) -> Self {
-        Self { exit, message: with_causes(error), hint }
+        Self { hint, ..Self::new(exit, with_causes(error)) }
     }
 
     /// The same for a user who is not root: a hint to be root has the command that does it.

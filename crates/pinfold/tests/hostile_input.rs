@@ -106,6 +106,43 @@ fn a_file_that_is_nested_too_deep_is_refused() {
     }
 }
 
+/// A value of 100,000 letters is not shown whole, whatever the file.
+#[test]
+fn a_long_value_makes_a_short_error() {
+    let scene = Scene::new();
+    let host = scene.file("host.topo");
+    let long = "a".repeat(100_000);
+    let input = "package:1 l3:1 core:4 pu:2";
+    let plan = scene.pinfold(&["plan", "--vcpus", "2", "--input", input, "--json"]).stdout_text();
+    let plan: serde_json::Value = serde_json::from_str(&plan).expect("a plan");
+    let changed = |pointer: &str| {
+        let mut plan = plan.clone();
+        *plan.pointer_mut(pointer).expect("a field") = long.clone().into();
+        plan.to_string()
+    };
+    let vnode = format!("[[vnode]]\nname = \"slow\"\ncores = 1\nspeed = \"{long}\"\n");
+    for (text, words) in [
+        (changed("/vnodes/0/threads/0/pus"), &["plan", "--input", input, "--check"][..]),
+        (changed("/vnodes/0/threads/0/role"), &["plan", "--input", input, "--check"]),
+        (changed("/format"), &["plan", "--input", input, "--check"]),
+        (vnode, &["emulate", "up", "--dry-run"]),
+        (format!("[[vm]]\nname = \"vm\"\nvcpus = \"{long}\"\n"), &["plan", "--request"]),
+        (format!("<domain><vcpu>{long}</vcpu></domain>"), &["plan", "--input", input, "--check"]),
+        (long.clone(), &["topo", "--input"]),
+    ] {
+        user::write_atomic(&host, text.as_bytes()).expect("a file");
+        let output = scene.pinfold(&[words, &[&host]].concat());
+        let said = output.stderr_text();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {:.300}", said);
+        assert!(
+            said.contains("aaa") && said.len() < 4000,
+            "{words:?}: {}: {:.300}",
+            said.len(),
+            said
+        );
+    }
+}
+
 /// Files of Windows programs: which bytes, where, and the command that converts them.
 #[test]
 fn text_that_is_not_utf_8_is_refused_with_its_conversion() {
