@@ -430,6 +430,8 @@ fn a_second_platform_and_strangers_are_refused() {
     let words = ["--state-dir", &state, "emulate", "up", &file];
     let output = process::capture(PINFOLD, words, 60 * SECOND_NS).expect("pinfold runs");
     assert!(output.stderr_text().contains("is there already"), "{}", output.stderr_text());
+    let whose = "a platform of another state directory has a vnode of this name";
+    assert!(output.stderr_text().contains(whose), "{}", output.stderr_text());
     assert!(!stage.groups().is_empty(), "the first one's groups stay");
     assert!(stage.emulate(&["down"]).status.success());
 }
@@ -455,8 +457,6 @@ fn one_command_runs_slowly_and_its_vnode_ends_with_it() {
     let is_kept = pinfold_host::user::exists(&kept);
     let said = inside.stderr_text();
     assert!(is_kept || said.contains("could not be measured"), "{said}");
-    let whose = "a platform of another state directory has a vnode of this name";
-    assert!(output.stderr_text().contains(whose), "{}", output.stderr_text());
     assert!(!is_kept || said.contains("calibrating, about 8 s"), "{said}");
     assert!(inside.stdout_text().contains(&format!("{GROUP_PREFIX}run-")), "{inside:?}");
     let second = run(&["false"]);
