@@ -157,7 +157,7 @@ fn a_line_break_in_a_plan_makes_no_line() {
     refused("vnodes[0].threads[0].role: ", &|plan| {
         plan["vnodes"][0]["threads"][0]["role"] = format!("iothread({bad})").into();
     });
-    refused("plan", &|plan| plan[bad] = 1.into());
+    refused("x\\u000ano", &|plan| plan[bad] = 1.into());
     let mut value: serde_json::Value = serde_json::from_str(GOLDEN).unwrap();
     value["vnodes"][0]["threads"][0]["reason"] = bad.into();
     let plan = from_json(&value.to_string()).unwrap();
