@@ -127,8 +127,10 @@ fn a_long_value_makes_a_short_error() {
         (changed("/format"), &["plan", "--input", input, "--check"]),
         (vnode, &["emulate", "up", "--dry-run"]),
         (format!("[[vm]]\nname = \"vm\"\nvcpus = \"{long}\"\n"), &["plan", "--request"]),
-        (format!("<domain><vcpu>{long}</vcpu></domain>"), &["plan", "--input", input, "--check"]),
-        (long.clone(), &["topo", "--input"]),
+        (
+            format!("<domain type='kvm'><vcpu>{long}</vcpu></domain>"),
+            &["plan", "--input", input, "--check"],
+        ),
     ] {
         user::write_atomic(&host, text.as_bytes()).expect("a file");
         let output = scene.pinfold(&[words, &[&host]].concat());
