@@ -116,7 +116,8 @@ pub(crate) fn isolating(
     topology: &Topology,
     (strategy, format): (&str, &str),
 ) -> String {
-    let command = format!("{} --isolate host --emit {format}", of_vnodes(strategy, &asked_of(plan)));
+    let command =
+        format!("{} --isolate host --emit {format}", of_vnodes(strategy, &asked_of(plan)));
     on(&command, topology)
 }
 

@@ -189,7 +189,7 @@ pub(crate) fn left_for_the_host(topology: &Topology, vnodes: &[VnodePlan]) -> Op
             size(all),
             size(left)
         );
-        Finding::warning(HOST_MEMORY, text).with_hint("plan less memory")
+        Finding::note(HOST_MEMORY, text).with_hint("plan less memory")
     })
 }
 

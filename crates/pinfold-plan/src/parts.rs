@@ -140,7 +140,7 @@ impl<'t> Parts<'t> {
         let kinds: Vec<&str> = kinds.into_iter().flatten().collect();
         let named = |l3: L3Id| match self.sizes.get(&l3) {
             None | Some(0) => format!("L3 {l3}"),
-            Some(bytes) => format!("L3 {l3} ({})", mib(*bytes)),
+            Some(bytes) => format!("L3 {l3}, {}", mib(*bytes)),
         };
         let caches: Vec<String> = l3s.into_iter().map(named).collect();
         let caches = caches.join(" and ");

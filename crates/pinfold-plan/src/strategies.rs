@@ -154,8 +154,8 @@ fn instead_of(refused: &str, topology: &Topology, request: &Request) -> Option<&
             // A process group that gets fewer CPUs than it asks for has not what it asks for, and
             // vCPUs that take turns do so better where the kernel chooses the CPU.
             let suits = |plan: Plan| {
-                known.name == none::STRATEGY.name
-                    || !spread::is_short(&plan) && !spread::is_crowded(&plan)
+                !spread::is_short(&plan)
+                    && (known.name == none::STRATEGY.name || !spread::is_crowded(&plan))
             };
             made.is_some_and(|made| made.is_ok_and(suits))
         })

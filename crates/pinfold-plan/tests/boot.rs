@@ -180,7 +180,7 @@ fn a_plan_that_shares_all_names_the_command_that_isolates() {
             let command = format!(
                 "pinfold plan --strategy {better} --vcpus 4 --isolate host --emit {format}"
             );
-            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+            assert_eq!(wide(&text), Vec::<&str>::new());
             let text: String = text.replace(" \\\n", "\n").replace('#', " ");
             let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(text.contains(&command), "{command} is not in\n{text}");
@@ -189,6 +189,16 @@ fn a_plan_that_shares_all_names_the_command_that_isolates() {
         let layout = made(better, 4, &topology);
         assert!(line(&cmdline(&layout, &topology)).starts_with("isolcpus="));
     }
+}
+
+/// Comments that are wider than 80 columns, but for those of one word and lines of a command, whose
+/// arguments stay whole.
+fn wide(text: &str) -> Vec<&str> {
+    let comments = text.lines().filter(|line| line.starts_with('#'));
+    let of_command = |line: &str| line.starts_with("#   --") || line.starts_with("# pinfold ");
+    let is_word = |line: &str| line.split_whitespace().count() == 2;
+    let wide = comments.filter(|line| line.chars().count() > 80);
+    wide.filter(|line| !of_command(line) && !is_word(line)).collect()
 }
 
 /// Comments have at most 80 columns; the parameters are one line.
@@ -200,9 +210,7 @@ fn comments_of_the_command_line_are_wrapped() {
         for strategy in ["realtime", "low-latency", "balanced", "compact", "none"] {
             for vcpus in [2, 3] {
                 let text = cmdline(&made(strategy, vcpus, &topology), &topology);
-                let comments = text.lines().filter(|line| line.starts_with('#'));
-                let wide = comments.filter(|line| line.chars().count() > 80);
-                assert_eq!(wide.collect::<Vec<_>>(), Vec::<&str>::new(), "{name}, {strategy}");
+                assert_eq!(wide(&text), Vec::<&str>::new(), "{name}, {strategy}");
                 let others = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
                 assert!(others.count() <= 1, "{text}");
             }

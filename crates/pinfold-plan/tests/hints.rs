@@ -117,7 +117,9 @@ fn of_command(command: &str) -> (String, Request) {
             "--strategy" => strategy = value().to_owned(),
             "--vcpus" => request.vnodes.extend(asked(value().parse().expect("vCPUs"), None).vnodes),
             "--name" => request.vnodes[0].name = value().to_owned(),
-            "--vm" => request.vnodes.push(pinfold_plan::requests::vm_from_words(value()).expect("a machine")),
+            "--vm" => request
+                .vnodes
+                .push(pinfold_plan::requests::vm_from_words(value()).expect("a machine")),
             "--isolate" if value() == "host" => request.isolation = IsolationScope::Host,
             "--json" => {}
             // The host is the one that the test has, and its description has spaces.

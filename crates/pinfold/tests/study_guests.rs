@@ -242,7 +242,8 @@ fn programs_are_measured_in_guests_that_are_placed() {
     let (code, _, said) = yard.run(&["study", "report", &store, "--out", &page]);
     assert_eq!(code, Some(0), "{said}");
     let html = user::read_text(&page).expect("the page is there");
-    for text in ["x86-64 guests, TCG (thread=multi): 8", "speak of QEMU&#39;s translator", "HZ 250"]
+    for text in
+        ["x86-64 guests, TCG (thread=multi): 8", "results do not carry over to KVM", "HZ 250"]
     {
         let plain = html.replace('\'', "&#39;").replace("&#x27;", "&#39;");
         assert!(plain.contains(text), "{text}");

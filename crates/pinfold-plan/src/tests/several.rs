@@ -212,7 +212,7 @@ fn memory_that_leaves_the_host_nothing_is_a_finding() {
         found.map(|found| (found.severity, found.text.clone()))
     };
     let (severity, text) = found(&[12, 12]).unwrap();
-    assert_eq!(severity, pinfold_model::Severity::Warning);
+    assert_eq!(severity, pinfold_model::Severity::Note);
     assert!(
         text.starts_with("24 GiB of the host's 24 GiB of memory are planned, so 0 GiB is left")
     );
